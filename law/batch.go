@@ -1,0 +1,238 @@
+package law
+
+// Record is a cell while a batch is applied to it. A store that decides in
+// its own process fills State, Reason and Log, calls [Apply], and then does
+// what the other fields say, in the order they stand here.
+type Record struct {
+	State  State
+	Reason string // of the last block
+	Log    Ledger // nil unless the op's law is Log
+
+	Dirty bool    // State or Reason changed and must be written
+	Gone  bool    // the cell was reset; if State is fresh again, it must be removed
+	Clear bool    // entries that were in the log before the batch count no more
+	Clamp int64   // if not 0: entries from before the batch that expire later expire then
+	Add   []Entry // to be appended to the log, in order; Number is unset
+
+	// What the request under way has done so far.
+	group   int
+	pending int64
+	tent    State
+	tentLog Ledger
+}
+
+// Apply applies a batch: its groups one after another, in order, each all or
+// nothing. records[i] is the cell of ops[i], the same pointer wherever the
+// cell is the same; the caller holds the locks. clock is the store's, read
+// after the locks were taken; an op's own Now overrides it.
+//
+// Groups that are not valid fail alone, with Outcome.Err. Outcome.Entry is
+// the index in Record.Add plus one, for the caller to replace by the number
+// under which it stores the entry.
+func Apply(ops []Op, outs []Outcome, clock int64, records []*Record) {
+	for i := 0; i < len(ops); {
+		j := GroupEnd(ops, i)
+		group := ops[i:j]
+		if err := ValidGroup(group); err != nil {
+			for k := i; k < j; k++ {
+				outs[k] = Outcome{Err: err}
+			}
+		} else {
+			applyGroup(group, outs[i:j], clock, records[i:j], i+1)
+		}
+		i = j
+	}
+}
+
+// GroupEnd returns the end of the group that starts at i.
+func GroupEnd(ops []Op, i int) int {
+	j := i + 1
+	for j < len(ops) && ops[j].Group == ops[i].Group {
+		j++
+	}
+	return j
+}
+
+func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
+	switch ops[0].Verb {
+	case Block:
+		for i := range ops {
+			outs[i] = records[i].block(&ops[i], ops[i].clock(clock))
+		}
+		return
+	case Reset:
+		for i := range ops {
+			outs[i] = records[i].reset(ops[i].clock(clock))
+		}
+		return
+	}
+
+	admitted, stale := true, false
+	decisions := make([]Decision, len(ops))
+	for i := range ops {
+		op, r := &ops[i], records[i]
+		if r.group != group {
+			r.group, r.pending, r.tent, r.tentLog = group, 0, r.State, r.ledger()
+		}
+		d := Decide(r.tent, op, op.clock(clock), r.pending, r.tentLog)
+		if d.Clear {
+			r.tentLog = noLog{}
+		}
+		stale = stale || d.Outcome.Stale
+		if d.Outcome.Granted == op.Count || op.Partial && d.Outcome.Granted > 0 {
+			r.pending += d.Outcome.Granted * op.Cost
+			r.tent = d.Outcome.State
+		} else {
+			admitted = false
+		}
+		decisions[i], outs[i] = d, d.Outcome
+	}
+	if stale {
+		for i := range outs {
+			outs[i] = Outcome{State: records[i].State, Clock: decisions[i].Now, Stale: true}
+		}
+		return
+	}
+	for i := range ops {
+		first := records[i].group == group
+		records[i].group = 0
+		records[i].settle(&ops[i], &outs[i], &decisions[i], admitted, first)
+	}
+}
+
+// settle does what became of the request to one of its cells. first tells
+// whether op is the request's first on this cell; the Base of a later one
+// contains the charges of those before it, which a refusal must not keep.
+func (r *Record) settle(op *Op, out *Outcome, d *Decision, admitted, first bool) {
+	if op.Verb == Check {
+		out.State = r.State
+		return
+	}
+	if d.Moved || admitted {
+		r.Dirty = true
+		if d.Clear {
+			r.Clear, r.Add = true, nil
+		}
+		if d.Clamp != 0 {
+			r.Clamp = d.Clamp
+		}
+		if d.Carry > 0 {
+			r.Add = append(r.Add, Entry{At: d.Now, ExpiresAt: d.Now + op.Params.Step,
+				KeepUntil: d.Now + max(op.Params.Step, op.Params.History), Cost: d.Carry, Granted: true})
+		}
+	}
+	switch {
+	case admitted:
+		r.State = out.State
+	case d.Moved && first:
+		r.State = d.Base
+	case d.Moved:
+		r.State.Kind, r.State.Unit = d.Base.Kind, d.Base.Unit
+		r.State.BlockedUntil = d.Base.BlockedUntil
+	}
+	out.State = r.State
+	if op.Params.Kind == Log && (admitted || op.Params.History > 0) {
+		cost := op.Count * op.Cost
+		if admitted {
+			cost = out.Granted * op.Cost
+		}
+		r.Add = append(r.Add, op.entry(d.Now, cost, admitted))
+		out.Entry = int64(len(r.Add))
+	}
+}
+
+// block sets or lifts the block of a cell.
+func (r *Record) block(op *Op, clock int64) Outcome {
+	r.Dirty = true
+	if r.State.Kind == 0 {
+		r.State.Kind, r.State.Unit = op.Params.Kind, op.Params.Unit
+	}
+	r.State.BlockedUntil, r.Reason = 0, ""
+	if op.TTL > 0 {
+		r.State.BlockedUntil = max(clock, r.State.At) + op.TTL
+		r.Reason = op.Reason
+	}
+	return Outcome{Granted: op.Count, State: r.State, Clock: clock, RetryAt: r.State.BlockedUntil}
+}
+
+// reset forgets a cell. Granted tells whether there was one.
+func (r *Record) reset(clock int64) Outcome {
+	out := Outcome{Clock: clock}
+	if r.State.Kind != 0 {
+		out.Granted = 1
+		r.Gone, r.Dirty = true, true
+	}
+	// Attempts of this batch stay in the history, but count no more.
+	for i := range r.Add {
+		r.Add[i].ExpiresAt = 0
+	}
+	r.State, r.Reason, r.Clear, r.group = State{}, "", true, 0
+	return out
+}
+
+func (op *Op) clock(store int64) int64 {
+	if op.Now != 0 {
+		return op.Now
+	}
+	return store
+}
+
+// ledger is the log of the cell as it stands within the batch: what was
+// stored, as far as it still counts, and what the batch has added.
+func (r *Record) ledger() Ledger {
+	if len(r.Add) == 0 && !r.Clear && r.Clamp == 0 {
+		if r.Log == nil {
+			return noLog{}
+		}
+		return r.Log
+	}
+	return &batchLog{r}
+}
+
+type noLog struct{}
+
+func (noLog) Sum(_, _ int64) int64   { return 0 }
+func (noLog) Freed(_, _ int64) int64 { return Never }
+
+type batchLog struct{ r *Record }
+
+// Sum implements Ledger. Entries clamped to r.Clamp all expire no later.
+func (b *batchLog) Sum(after, upto int64) int64 {
+	var sum int64
+	if b.r.Log != nil && !b.r.Clear {
+		to := upto
+		if c := b.r.Clamp; c != 0 && upto >= c {
+			to = Max
+		}
+		if b.r.Clamp == 0 || after < b.r.Clamp {
+			sum = b.r.Log.Sum(after, to)
+		}
+	}
+	for i := range b.r.Add {
+		if e := &b.r.Add[i]; e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
+			sum += e.Cost
+		}
+	}
+	return sum
+}
+
+// Freed implements Ledger. Entries added by the batch expire after those that
+// were there before, in order, unless test times ran backwards; so it looks
+// at each expiry in turn.
+func (b *batchLog) Freed(after, need int64) int64 {
+	best := int64(Never)
+	if b.r.Log != nil && !b.r.Clear {
+		at := b.r.Log.Freed(after, need)
+		if c := b.r.Clamp; c != 0 && at > c && b.Sum(after, c) >= need {
+			at = c
+		}
+		best = at
+	}
+	for i := range b.r.Add {
+		e := &b.r.Add[i]
+		if e.Granted && e.ExpiresAt > after && e.ExpiresAt < best && b.Sum(after, e.ExpiresAt) >= need {
+			best = e.ExpiresAt
+		}
+	}
+	return best
+}

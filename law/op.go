@@ -1,0 +1,149 @@
+package law
+
+// Max is the largest integer of the laws, 2^53-1: the largest that a double,
+// and so Lua, holds exactly. Values that would pass it are saturated.
+const Max = 1<<53 - 1
+
+// Never is the RetryAt of a cost that can never pass. It is also what a
+// retry time beyond the year 2255 saturates to.
+const Never = Max
+
+// Kind names one of the three laws. The zero Kind marks a fresh cell, one
+// that no charge has touched.
+type Kind uint8
+
+// The laws.
+const (
+	Bucket Kind = 1 + iota // a level that drains in steps
+	Window                 // two counters of adjacent windows
+	Log                    // a sum over entries that expire one by one
+)
+
+// Anchor says from where the steps of the bucket law are counted.
+type Anchor uint8
+
+// The anchors.
+const (
+	Own      Anchor = iota // from the cell's own time: its first use
+	Epoch                  // from multiples of the step since the Unix epoch
+	Calendar               // from the boundaries that the op carries
+)
+
+// Params are a limit as the laws see it.
+type Params struct {
+	Kind     Kind
+	Anchor   Anchor // Bucket only
+	Unit     int64  // credits per unit of cost, 1 or more
+	Capacity int64  // credits: the most that can pass at once
+	Step     int64  // microseconds: length of a step, of the window, of a log entry's or lease's life
+	Drain    int64  // Bucket only: credits drained per step
+
+	Block   int64 // microseconds for which a refusal blocks the cell; 0: not at all
+	History int64 // Log only: microseconds for which attempts are remembered, the refused ones too; 0: only what counts
+
+	Lease     int64 // credits a node may take up front; 0: none. Drivers ignore it
+	LeaseLife int64 // microseconds until what a node took up front is lost. Drivers ignore it
+}
+
+// Verb says what is asked of a cell.
+type Verb uint8
+
+// The verbs. A store that does not know one answers it with an error that is
+// ErrInvalid, for that group alone.
+const (
+	Take    Verb = 1 + iota // charge, if it fits
+	Check                   // the answer Take would give; nothing is written
+	Return                  // give back what a reservation did not use
+	Settle                  // correct the cost of the reservation ID
+	Block                   // refuse everything for TTL; 0 lifts a block
+	Reset                   // forget the cell
+	Acquire                 // take a lease ID for TTL
+	Renew                   // prolong the lease ID by TTL
+	Release                 // end the lease ID
+)
+
+// Cell names the state of one limit for one key.
+type Cell struct {
+	Limit string // the limit's name, or its canonical notation
+	Key   string // who it is applied to
+}
+
+// Op is one thing asked of a store. Ops of one request stand next to each
+// other in a batch and carry the same Group; they are admitted all or none,
+// and all have the same Verb.
+type Op struct {
+	Verb   Verb
+	Group  uint32 // equal and adjacent: one request
+	Cell   Cell
+	Params Params
+
+	Cost    int64 // credits per count, 1 or more
+	Count   int64 // how many of Cost, 1 or more
+	Partial bool  // grant as many of Count as fit; only in a group of its own
+	Ceiling int64 // credits up to which to admit; 0: Params.Capacity
+
+	ID     string // idempotency key, reservation or lease
+	TTL    int64  // microseconds: the life of ID, or of a block
+	Reason string // Block: why, for people
+
+	// End and Returned are what a reservation remembered of its cell, for
+	// Return: the time at which its own charge has drained, and the sum ever
+	// returned to the cell when it was made.
+	End, Returned int64
+
+	// Bounds are four ascending window boundaries around the present, for
+	// Anchor Calendar. A time outside them makes the outcome Stale.
+	Bounds [4]int64
+
+	Now int64 // test time, microseconds; 0: the store's own clock
+}
+
+// State is a cell: one row in a database. The zero State is a fresh cell.
+type State struct {
+	Kind         Kind
+	Level        int64 // credits in use as of At
+	Prev         int64 // Bucket: sum ever returned. Window: credits of the window before
+	At           int64 // the time Level holds for
+	Unit         int64 // credits per unit of cost when Level was written
+	EmptyAt      int64 // from here on the cell is as good as fresh
+	BlockedUntil int64 // everything is refused before this time
+}
+
+// Outcome is a store's raw answer to an op. What people see (remaining,
+// retry-after, headers) is derived from it in package headgate.
+type Outcome struct {
+	// Granted is how many of Count the cell has room for. In a refused group
+	// nothing was charged, whatever Granted says: the request was admitted if
+	// every op of the group has Granted == Count (or Partial and Granted > 0).
+	Granted int64
+	State   State // as it stands after the op
+	Used    int64 // credits in use at the decision, the grant included
+	Clock   int64 // the store's decision time
+	RetryAt int64 // when the rest of Count could pass if nobody else came; 0: all was granted
+
+	Entry    int64 // number of the entry in the log, where one was written; else 0
+	Stale    bool  // the decision time lies outside Bounds; nothing was done
+	Replayed bool  // ID was admitted before; this is that admission
+	Err      error // this group failed and nothing of it was done
+}
+
+// Entry is one attempt in the log of a cell.
+type Entry struct {
+	Number    int64  // ascending within a store
+	ID        string // of a lease or an idempotent request; else empty
+	At        int64
+	ExpiresAt int64 // it counts while the time is before this; 0: it does not count
+	KeepUntil int64 // it may be forgotten from here on
+	Cost      int64 // credits asked for
+	Granted   bool
+}
+
+// Ledger is the log of one cell, as the log law needs to see it. Only granted
+// entries are in it.
+type Ledger interface {
+	// Sum returns the credits of the entries with after < ExpiresAt <= upto.
+	Sum(after, upto int64) int64
+	// Freed returns the smallest ExpiresAt > after for which
+	// Sum(after, ExpiresAt) >= need, or Never.
+	Freed(after, need int64) int64
+}

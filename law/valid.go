@@ -1,0 +1,133 @@
+package law
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// ErrInvalid is wrapped by every error that says an op is not well formed.
+// It is the caller's fault: no store was asked, nothing was charged.
+var ErrInvalid = errors.New("invalid request")
+
+// MaxKey is the length in bytes that a key may have, MaxName that of a
+// limit's name or canonical notation.
+const (
+	MaxKey  = 512
+	MaxName = 255
+)
+
+// maxWindow is what the levels of the window law stay below, so that its
+// products stay within Max.
+const maxWindow = 1 << 32
+
+// maxDrain is the longest time, in microseconds, that a full cell may take to
+// drain: about 142 years. It keeps every time of the laws within Max.
+const maxDrain = 1 << 52
+
+// ValidKey says why key cannot be used, or nil: a key is at most 512 bytes of
+// valid UTF-8 without NUL. The empty key is a key. Keys are compared byte by
+// byte.
+func ValidKey(key string) error { return validText("key", key, MaxKey) }
+
+func validText(what, s string, most int) error {
+	switch {
+	case len(s) > most:
+		return fmt.Errorf("%w: %s: %d bytes long, at most %d are allowed", ErrInvalid, what, len(s), most)
+	case strings.IndexByte(s, 0) >= 0:
+		return fmt.Errorf("%w: %s: contains a NUL byte", ErrInvalid, what)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("%w: %s: is not valid UTF-8", ErrInvalid, what)
+	}
+	return nil
+}
+
+// Valid says what is wrong with the parameters, or nil.
+func (p *Params) Valid() error {
+	switch {
+	case p.Kind < Bucket || p.Kind > Log:
+		return fmt.Errorf("%w: law %d does not exist", ErrInvalid, p.Kind)
+	case p.Anchor > Calendar:
+		return fmt.Errorf("%w: anchor %d does not exist", ErrInvalid, p.Anchor)
+	case !within(p.Unit) || !within(p.Capacity) || !within(p.Step):
+		return fmt.Errorf("%w: unit, capacity and step must be from 1 to 2^53-1", ErrInvalid)
+	case p.Kind == Bucket && !within(p.Drain):
+		return fmt.Errorf("%w: drain must be from 1 to 2^53-1", ErrInvalid)
+	case p.Kind == Window && p.Capacity >= maxWindow:
+		return fmt.Errorf("%w: capacity of a sliding window must be below 2^32 credits", ErrInvalid)
+	case p.drainTime() > maxDrain:
+		return fmt.Errorf("%w: a full cell would take more than 142 years to drain", ErrInvalid)
+	case p.Block < 0 || p.Block > maxDrain || p.History < 0 || p.History > maxDrain:
+		return fmt.Errorf("%w: block and history must be from 0 to 142 years", ErrInvalid)
+	}
+	return nil
+}
+
+// Valid says what is wrong with the op, or nil. Every store asks it before
+// it does anything, so that all refuse alike.
+func (op *Op) Valid() error {
+	if op.Verb < Take || op.Verb > Reset || op.Verb == Return || op.Verb == Settle {
+		return fmt.Errorf("%w: verb %d is not known here", ErrInvalid, op.Verb)
+	}
+	if op.Cell.Limit == "" {
+		return fmt.Errorf("%w: limit: has no name", ErrInvalid)
+	}
+	if err := validText("limit", op.Cell.Limit, MaxName); err != nil {
+		return err
+	}
+	if err := ValidKey(op.Cell.Key); err != nil {
+		return err
+	}
+	if err := op.Params.Valid(); err != nil {
+		return err
+	}
+	if op.Params.Anchor == Calendar && op.Params.Kind == Bucket {
+		if b := op.Bounds; b[0] < 0 || b[0] > b[1] || b[1] > b[2] || b[2] > b[3] || b[3] > Max {
+			return fmt.Errorf("%w: window boundaries %v do not ascend", ErrInvalid, b)
+		}
+	}
+	if op.Now < 0 || op.Now > maxDrain {
+		return fmt.Errorf("%w: time %d is out of range", ErrInvalid, op.Now)
+	}
+	switch op.Verb {
+	case Take, Check:
+		if !within(op.Cost) || !within(op.Count) || op.Count > Max/op.Cost {
+			return fmt.Errorf("%w: cost: %d times %d credits is out of range", ErrInvalid, op.Count, op.Cost)
+		}
+		if op.Ceiling < 0 || op.Ceiling > Max || op.Params.Kind == Window && op.Ceiling >= maxWindow {
+			return fmt.Errorf("%w: ceiling %d is out of range", ErrInvalid, op.Ceiling)
+		}
+	case Block:
+		if op.TTL < 0 || op.TTL > maxDrain {
+			return fmt.Errorf("%w: block: must last from 0 to 142 years", ErrInvalid)
+		}
+		if err := validText("reason", op.Reason, MaxKey); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ValidGroup says what is wrong with the ops of one request, or nil.
+func ValidGroup(ops []Op) error {
+	for i := range ops {
+		if err := ops[i].Valid(); err != nil {
+			return err
+		}
+		if ops[i].Verb != ops[0].Verb {
+			return fmt.Errorf("%w: a request has one verb for all its charges", ErrInvalid)
+		}
+		if ops[i].Partial && len(ops) > 1 {
+			return fmt.Errorf("%w: a charge granted in part cannot be one of several", ErrInvalid)
+		}
+		for j := range i {
+			if ops[j].Cell.Limit == ops[i].Cell.Limit && ops[j].Params != ops[i].Params {
+				return fmt.Errorf("%w: limit %q stands in one request with two meanings", ErrInvalid, ops[i].Cell.Limit)
+			}
+		}
+	}
+	return nil
+}
+
+func within(v int64) bool { return v >= 1 && v <= Max }

@@ -1,0 +1,69 @@
+package law
+
+// The window law: a sliding window counter. The window before the present
+// one counts by the share of it that still lies within the last Step
+// microseconds. The share is a fraction left/f with f at most 2^20, rounded
+// so that the law is never looser than the exact rule
+// prev*(w-elapsed)/w + level + n <= capacity.
+
+// grain is the width of the share: the smallest number of microseconds q for
+// which w/q is at most 2^20, and the number f of such grains in a window.
+func grain(w int64) (q, f int64) {
+	q = ceilDiv(w, 1<<20)
+	return q, w / q
+}
+
+// slid is a sliding window at the time of a decision.
+type slid struct {
+	prev, level int64 // credits of the window before, of the present one
+	start       int64 // of the present window
+	carry       int64 // credits that prev still counts for
+}
+
+// window rolls the two counters forward to now.
+func window(s *State, p *Params, now int64) slid {
+	w := p.Step
+	v := slid{prev: s.Prev, level: s.Level, start: now - now%w}
+	switch s.At - s.At%w {
+	case v.start:
+	case v.start - w:
+		v.prev, v.level = s.Level, 0
+	default:
+		v.prev, v.level = 0, 0
+	}
+	q, f := grain(w)
+	left := min(f, ceilDiv(w-(now-v.start), q))
+	v.carry = ceilDiv(v.prev*left, f) // prev < 2^32, left <= 2^20
+	return v
+}
+
+// emptyAt returns when neither window counts any more; 0 if neither does now.
+func (v *slid) emptyAt(p *Params) int64 {
+	switch {
+	case v.level > 0:
+		return v.start + 2*p.Step
+	case v.prev > 0:
+		return v.start + p.Step
+	}
+	return 0
+}
+
+// retry returns the time at which need credits fit below ceiling if nobody
+// else comes. The caller knows that need <= ceiling.
+func (v *slid) retry(p *Params, need, ceiling int64) int64 {
+	at, prev, level := v.start, v.prev, v.level
+	if need > ceiling-level { // not within this window
+		at, prev, level = v.start+p.Step, v.level, 0
+	}
+	if prev == 0 {
+		return at
+	}
+	q, f := grain(p.Step)
+	room := ceiling - level - need
+	if room >= prev { // fits from the first instant of the window
+		return at
+	}
+	// left <= room*f/prev  <=>  elapsed >= w - q*(room*f div prev).
+	// room < prev < 2^32 keeps the product within Max.
+	return at + p.Step - q*(room*f/prev)
+}

@@ -1,0 +1,31 @@
+package store
+
+import (
+	"errors"
+
+	"github.com/headgate/headgate/law"
+)
+
+// The classes of failure, for errors.Is. Every error of a driver wraps one of
+// them, or a context error. None of them is ever an admission.
+var (
+	// ErrInvalid: the caller's fault; the store was not asked.
+	ErrInvalid = law.ErrInvalid
+	// ErrConflict: other transactions were in the way until the deadline.
+	// Nothing was done; asking again is safe.
+	ErrConflict = errors.New("conflict with other transactions")
+	// ErrUnavailable: the store could not be reached. Nothing was sent, and
+	// asking again is safe.
+	ErrUnavailable = errors.New("store unavailable")
+	// ErrReadOnly: this node of the store takes no writes.
+	ErrReadOnly = errors.New("store is read-only")
+	// ErrUnknownOutcome: the connection broke after the ops were sent. They
+	// may have been charged; asking again may charge twice.
+	ErrUnknownOutcome = errors.New("outcome unknown")
+	// ErrSetup: schema, rights or credentials are not as they must be.
+	ErrSetup = errors.New("store is not set up")
+	// ErrSchemaNewer: the schema was migrated by a newer binary.
+	ErrSchemaNewer = errors.New("schema is newer than this binary")
+	// ErrClosed: the store was closed.
+	ErrClosed = errors.New("store is closed")
+)

@@ -1,0 +1,92 @@
+// Package store is the seam between the limiter and the databases: an
+// interface of three methods, its optional companions and its errors.
+//
+// Drivers live in the packages below (memory, sqlite, postgres); each passes
+// the suite in storetest. Wrappers are Stores around a Store.
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate/headgate/law"
+)
+
+// Store keeps cells and applies ops to them. It is safe for concurrent use.
+//
+// Apply applies a batch as if its groups were applied one after another, in
+// order: adjacent ops with the same Group all or none. outs has the length of
+// ops. A group that fails alone says so in Outcome.Err; an error of Apply
+// itself means that nothing is known about any group that has no outcome. One
+// Apply is one round trip and one transaction, and holds no lock while the
+// network or the caller is waited for.
+//
+// Sweep removes up to max cells and log entries that can no longer matter to
+// any decision, and returns how many it removed. It runs off the hot path.
+//
+// Close releases what the store opened itself. Later calls return ErrClosed.
+type Store interface {
+	Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error
+	Sweep(ctx context.Context, max int) (removed int, err error)
+	Close() error
+}
+
+// Migrator is a Store with a schema.
+type Migrator interface {
+	// Migrate brings the schema to the version that this binary speaks. It is
+	// idempotent, and returns one line about each thing that it did or left
+	// alone for a reason.
+	Migrate(ctx context.Context) (report []string, err error)
+}
+
+// LimitWriter is a Store that keeps named limits, for people who call it from
+// SQL.
+type LimitWriter interface {
+	// WriteLimits inserts or replaces limits by name. Those it does not name
+	// stay as they are.
+	WriteLimits(ctx context.Context, limits []NamedLimit) error
+}
+
+// NamedLimit is a limit as a file or table knows it.
+type NamedLimit struct {
+	Name        string
+	Notation    string
+	Description string
+}
+
+// Inspector is a Store that can be looked into. Both methods read without
+// locks and change nothing.
+type Inspector interface {
+	// Cells returns the cells that q selects, ordered by limit and key, byte
+	// by byte, and the store's clock in microseconds.
+	Cells(ctx context.Context, q Query) (cells []Cell, clock int64, err error)
+	// Entries returns the newest n entries in the log of a cell, newest first.
+	Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error)
+}
+
+// Query selects cells. The zero Query selects the first DefaultMax of all.
+type Query struct {
+	Limit   string // only this limit; empty: all
+	Key     string // only this key, if HasKey
+	HasKey  bool
+	Blocked bool     // only cells that are blocked now
+	After   law.Cell // only cells after this one, to page on
+	Max     int      // at most so many; 0: DefaultMax
+}
+
+// DefaultMax is the page size of a Query that names none.
+const DefaultMax = 1000
+
+// Cell is a cell as an Inspector shows it.
+type Cell struct {
+	law.Cell
+	State  law.State
+	Reason string // of the block, if it is blocked
+}
+
+// Clock returns the time in microseconds since the Unix epoch.
+type Clock func() int64
+
+// SystemClock is the clock of this machine. It is the only place in the
+// library where the wall clock is read to decide something.
+func SystemClock() int64 { return time.Now().UnixMicro() }
