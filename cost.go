@@ -1,0 +1,170 @@
+package headgate
+
+import (
+	"math"
+	"math/big"
+	"strings"
+)
+
+// Cost is an exact decimal amount: what a charge costs, what a limit allows.
+// It has at most nine digits after the point and is never rounded. The zero
+// Cost stands for "not said": one for a charge, the default for a limit's
+// burst. A Cost is a value; compare with ==.
+type Cost struct {
+	coef int64 // the digits, positive once said
+	exp  uint8 // how many of them stand after the point; no trailing zeros
+}
+
+// maxCoef keeps coefficients below 2^53; maxExp is how fine a cost can be.
+const (
+	maxCoef = law53
+	maxExp  = 9
+	law53   = 1<<53 - 1
+)
+
+var pow10 = [...]int64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9}
+
+// Units returns the whole cost n. An n below 1 makes a Cost that every use
+// of it refuses.
+func Units(n int64) Cost { return Cost{coef: n}.said() }
+
+// said keeps a zero or negative number apart from the zero Cost.
+func (c Cost) said() Cost {
+	if c.coef <= 0 || c.coef > maxCoef {
+		return Cost{coef: -1}
+	}
+	return c.normal()
+}
+
+func (c Cost) normal() Cost {
+	for c.exp > 0 && c.coef%10 == 0 {
+		c.coef /= 10
+		c.exp--
+	}
+	return c
+}
+
+// ParseCost parses a positive decimal such as "3", "0.5" or "30.75": digits,
+// optionally a point and up to nine more. It accepts no sign, exponent, NaN
+// or infinity. Errors are ErrInvalid.
+func ParseCost(s string) (Cost, error) {
+	return parseAmount("cost", s)
+}
+
+func parseAmount(field, s string) (Cost, error) {
+	whole, frac, point := strings.Cut(s, ".")
+	if whole == "" || point && frac == "" || !digits(whole) || !digits(frac) {
+		if strings.HasPrefix(s, "-") {
+			return Cost{}, invalid(field, "%q is negative; it must be above 0", s)
+		}
+		return Cost{}, invalid(field, "%q is not a decimal number such as 3 or 0.5", s)
+	}
+	frac = strings.TrimRight(frac, "0")
+	if len(frac) > maxExp {
+		return Cost{}, invalid(field, "%q has more than %d digits after the point", s, maxExp)
+	}
+	var n int64
+	for _, d := range whole + frac {
+		if n > maxCoef/10 {
+			return Cost{}, invalid(field, "%q is too large", s)
+		}
+		n = n*10 + int64(d-'0')
+	}
+	switch {
+	case n == 0:
+		return Cost{}, invalid(field, "is 0; it must be above 0")
+	case n > maxCoef:
+		return Cost{}, invalid(field, "%q is too large", s)
+	}
+	return Cost{coef: n, exp: uint8(len(frac))}.normal(), nil
+}
+
+func digits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// MustCost is ParseCost for constants; it panics where ParseCost would fail.
+func MustCost(s string) Cost {
+	c, err := ParseCost(s)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// String returns the shortest decimal; "0" for the zero Cost.
+func (c Cost) String() string {
+	if c.coef < 0 {
+		return "invalid"
+	}
+	s := big.NewInt(c.coef).String()
+	if c.exp == 0 {
+		return s
+	}
+	if n := int(c.exp) + 1 - len(s); n > 0 {
+		s = strings.Repeat("0", n) + s
+	}
+	return s[:len(s)-int(c.exp)] + "." + s[len(s)-int(c.exp):]
+}
+
+// Float64 returns the nearest float, for pictures; decisions never use it.
+func (c Cost) Float64() float64 { return float64(c.coef) / math.Pow10(int(c.exp)) }
+
+// IsZero reports whether c is the zero Cost.
+func (c Cost) IsZero() bool { return c == Cost{} }
+
+// MarshalText implements encoding.TextMarshaler.
+func (c Cost) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// rat returns the exact value.
+func (c Cost) rat() *big.Rat { return big.NewRat(c.coef, pow10[c.exp]) }
+
+// credits returns how many credits of which unit make one a cost is.
+func (c Cost) credits(unit int64) (int64, error) {
+	if c.IsZero() {
+		return unit, nil
+	}
+	if c.coef < 0 {
+		return 0, invalid("cost", "must be above 0")
+	}
+	den := pow10[c.exp]
+	n := new(big.Int).Mul(big.NewInt(c.coef), big.NewInt(unit))
+	q, r := new(big.Int).QuoRem(n, big.NewInt(den), new(big.Int))
+	if r.Sign() != 0 {
+		return 0, invalid("cost", "%s is finer than %s, the smallest step of this limit", c, smallest(unit))
+	}
+	if !q.IsInt64() || q.Int64() > law53 {
+		return 0, invalid("cost", "%s is too large", c)
+	}
+	return q.Int64(), nil
+}
+
+// smallest returns the smallest decimal cost that a unit can express.
+func smallest(unit int64) Cost {
+	for exp := maxExp; exp > 0; exp-- {
+		if unit%pow10[exp] == 0 {
+			return Cost{coef: 1, exp: uint8(exp)}
+		}
+	}
+	// Without a power of ten in it, a unit may still divide into tenths
+	// that are not powers: say the whole.
+	return Cost{coef: 1}
+}
+
+// costOf returns credits as a cost, to six digits: rounded up or down.
+func costOf(credits, unit int64, up bool) Cost {
+	n := new(big.Int).Mul(big.NewInt(credits), big.NewInt(1e6))
+	q, r := new(big.Int).QuoRem(n, big.NewInt(unit), new(big.Int))
+	if up && r.Sign() > 0 {
+		q.Add(q, big.NewInt(1))
+	}
+	if q.IsInt64() && q.Int64() <= math.MaxInt64-1 {
+		return Cost{coef: q.Int64(), exp: 6}.normal()
+	}
+	return Cost{coef: credits / unit} // beyond 9e12: whole units
+}

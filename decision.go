@@ -1,0 +1,126 @@
+package headgate
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/headgate/headgate/law"
+)
+
+// Never is the RetryAfter of a cost that can never pass: it exceeds what the
+// limit admits at once.
+const Never = time.Duration(math.MaxInt64)
+
+// Via says how a decision was reached.
+type Via uint8
+
+// The ways.
+const (
+	ViaStore    Via = iota // the store decided
+	ViaLease               // out of tokens taken up front
+	ViaLocal               // a refusal repeated without the store
+	ViaFallback            // the store was away; the limit's policy decided
+)
+
+// String returns store, lease, local or fallback.
+func (v Via) String() string {
+	return [...]string{"store", "lease", "local", "fallback"}[min(v, ViaFallback)]
+}
+
+// Charge is one thing to be admitted: a cost, by a limit, for a key.
+type Charge struct {
+	Limit Limit
+	Key   string // at most 512 bytes of UTF-8 without NUL; may be empty
+	Cost  Cost   // zero: 1
+}
+
+// Decision is the answer to a request of one or more charges. All its figures
+// are about one of them: of an admitted request the charge with the smallest
+// share left, of a refused one the charge that has to wait longest.
+type Decision struct {
+	Allowed    bool
+	Limit      string        // name of the limit that the figures are about
+	Key        string        // of the charge
+	Remaining  int64         // whole units of cost that could pass now, rounded down
+	RetryAfter time.Duration // until this cost can pass if nobody else comes; 0 if allowed, or Never
+	ResetAfter time.Duration // until the key is as good as new
+	At         time.Time     // the store's decision time, to the microsecond
+	Via        Via
+	Entry      int64 // transaction number in the log, for limits that keep one; else 0
+}
+
+// figures are a charge's part of a decision, before it is known which charge
+// the decision is about.
+type figures struct {
+	op   *law.Op
+	out  *law.Outcome
+	fits bool
+}
+
+// capacity up to which the charge was admitted.
+func (f figures) capacity() int64 {
+	if f.op.Ceiling > 0 {
+		return f.op.Ceiling
+	}
+	return f.op.Params.Capacity
+}
+
+// room returns the credits that are free.
+func (f figures) room() int64 {
+	if f.out.State.BlockedUntil > max(f.out.Clock, f.out.State.At) {
+		return 0
+	}
+	return max(0, f.capacity()-f.out.Used)
+}
+
+// tighter reports whether f has a smaller share of its capacity left than g.
+func (f figures) tighter(g figures) bool {
+	hi1, lo1 := bits.Mul64(uint64(f.room()), uint64(g.capacity()))
+	hi2, lo2 := bits.Mul64(uint64(g.room()), uint64(f.capacity()))
+	return hi1 < hi2 || hi1 == hi2 && lo1 < lo2
+}
+
+// decide derives the decision about a request from its ops and their
+// outcomes. Remaining, retry-after and reset-after are computed here and
+// nowhere else in Go.
+func decide(ops []law.Op, outs []law.Outcome) Decision {
+	allowed := true
+	var about figures
+	for i := range ops {
+		f := figures{&ops[i], &outs[i], outs[i].Granted == ops[i].Count || ops[i].Partial && outs[i].Granted > 0}
+		switch {
+		case about.op == nil,
+			allowed && !f.fits,
+			allowed && f.tighter(about),
+			!allowed && !f.fits && f.out.RetryAt-f.out.Clock > about.out.RetryAt-about.out.Clock:
+			about = f
+		}
+		allowed = allowed && f.fits
+	}
+	out := about.out
+	d := Decision{
+		Allowed:    allowed,
+		Limit:      about.op.Cell.Limit,
+		Key:        about.op.Cell.Key,
+		Remaining:  about.room() / about.op.Params.Unit,
+		ResetAfter: micros(max(out.State.EmptyAt, out.State.BlockedUntil) - out.Clock),
+		At:         time.UnixMicro(out.Clock).UTC(),
+		Entry:      out.Entry,
+	}
+	if !allowed {
+		d.RetryAfter = Never
+		if out.RetryAt != law.Never {
+			d.RetryAfter = micros(out.RetryAt - out.Clock)
+		}
+	}
+	return d
+}
+
+// micros returns a duration of so many microseconds, at least 0, saturated.
+func micros(us int64) time.Duration {
+	if us > math.MaxInt64/1000 {
+		return Never
+	}
+	return time.Duration(max(us, 0)) * time.Microsecond
+}

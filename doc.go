@@ -1,0 +1,23 @@
+// Package headgate limits rates exactly, on the database that you already run.
+//
+// A [Limit] is an algorithm with its parameters; a key says who it is applied
+// to; a [Charge] is a limit, a key and a [Cost]. A [Limiter] asks a store for
+// a [Decision]:
+//
+//	limiter := headgate.New(memory.New(nil), nil)
+//	login := headgate.MustParse("sliding-log 5/1m block 15m")
+//	d, err := limiter.Allow(ctx, login, "alice")
+//	if err == nil && d.Allowed { ... }
+//
+// Verbs: Allow and Take consume, Check asks without consuming, FillUp pours
+// in as much as fits, Block refuses a key for a while, Reset forgets it,
+// Inspect and List look. A refusal is a Decision, never an error, and charges
+// nothing. Several charges in one Take are admitted all or none.
+//
+// The promise: over any closed interval of the store's own decision times, on
+// any key, from any number of processes, no more passes than [Limit.Bound]
+// states.
+//
+// This package imports the standard library only. A program compiles just the
+// driver below store/ that it imports.
+package headgate

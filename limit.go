@@ -1,0 +1,173 @@
+package headgate
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/law"
+)
+
+// Limit is a named rule: an algorithm with its parameters, checked and
+// compiled. It is an immutable value and safe for concurrent use. The zero
+// Limit is refused wherever it is used.
+//
+// A limit is known to stores by its name, so two limits of one name share
+// their keys' usage. One without a name is known by its canonical notation,
+// so to change it is to make a new limit.
+type Limit struct{ r *rule }
+
+type rule struct {
+	name      string // what stores know it by
+	named     bool
+	notation  string
+	algorithm Algorithm
+	params    law.Params
+	calendar  *calendar // nil unless Params.Anchor is law.Calendar
+}
+
+// NewLimit returns a limit of an algorithm's values. name may be empty. Errors
+// are ErrInvalid and name the field.
+func NewLimit(name string, a Algorithm) (Limit, error) {
+	if a == nil {
+		return Limit{}, invalid("limit", "has no algorithm")
+	}
+	p, cal, err := a.compile()
+	if err != nil {
+		return Limit{}, err
+	}
+	r := &rule{name: name, named: name != "", notation: a.String(), algorithm: a, params: p, calendar: cal}
+	if r.named {
+		if err := ValidName(name); err != nil {
+			return Limit{}, err
+		}
+	} else {
+		r.name = r.notation
+	}
+	if err := p.Valid(); err != nil {
+		return Limit{}, fmt.Errorf("%s: %w", r.notation, err)
+	}
+	return Limit{r}, nil
+}
+
+// Parse parses a one-line notation, for example
+// "token-bucket 100/s burst 200". The limit has no name. Errors are
+// ErrInvalid; most are a [*ParseError].
+func Parse(notation string) (Limit, error) { return ParseNamed("", notation) }
+
+// ParseNamed parses a one-line notation and gives the limit a name.
+func ParseNamed(name, notation string) (Limit, error) {
+	a, err := parseNotation(notation)
+	if err != nil {
+		return Limit{}, err
+	}
+	l, err := NewLimit(name, a)
+	if err != nil {
+		return Limit{}, fmt.Errorf("limit %q: %w", notation, err)
+	}
+	return l, nil
+}
+
+// MustParse is Parse for constants; it panics where Parse would fail.
+func MustParse(notation string) Limit {
+	l, err := Parse(notation)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// maxName is the length of a limit's name.
+const maxName = 64
+
+// ValidName says why a limit cannot have this name, or nil: a small letter,
+// then up to 63 small letters, digits, and any of _ . -
+func ValidName(name string) error {
+	ok := name != "" && len(name) <= maxName && name[0] >= 'a' && name[0] <= 'z'
+	for i := range len(name) {
+		c := name[i]
+		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-')
+	}
+	if !ok {
+		return invalid("name", "%q: a limit's name is a small letter and up to 63 more small letters, digits or any of _ . -", name)
+	}
+	return nil
+}
+
+// Name returns what the limit is known by: its name, else its notation.
+func (l Limit) Name() string {
+	if l.r == nil {
+		return ""
+	}
+	return l.r.name
+}
+
+// Named reports whether the limit was given a name.
+func (l Limit) Named() bool { return l.r != nil && l.r.named }
+
+// IsZero reports whether l is the zero Limit.
+func (l Limit) IsZero() bool { return l.r == nil }
+
+// String returns the canonical notation, which Parse reads back.
+func (l Limit) String() string {
+	if l.r == nil {
+		return "no limit"
+	}
+	return l.r.notation
+}
+
+// Algorithm returns the algorithm with its parameters; nil of a zero Limit.
+func (l Limit) Algorithm() Algorithm {
+	if l.r == nil {
+		return nil
+	}
+	return l.r.algorithm
+}
+
+// Params returns the limit as the laws see it, for stores and tools.
+func (l Limit) Params() law.Params {
+	if l.r == nil {
+		return law.Params{}
+	}
+	return l.r.params
+}
+
+// Bound returns the most that the limit lets pass.
+func (l Limit) Bound() Bound {
+	if l.r == nil {
+		return Bound{}
+	}
+	return l.r.algorithm.bound()
+}
+
+// Explain describes the limit for people, in a few lines.
+func (l Limit) Explain() string {
+	if l.r == nil {
+		return "no limit"
+	}
+	p := l.r.params
+	var b strings.Builder
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "%-10s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	if l.r.named {
+		line("limit", "%s", l.r.name)
+	}
+	line("notation", "%s", l.r.notation)
+	word, _, _ := strings.Cut(l.r.notation, " ")
+	for _, e := range catalogue {
+		if e.name == word {
+			line("means", "%s", e.about)
+		}
+	}
+	line("bound", "%s", l.Bound())
+	line("at once", "%s; a larger cost is refused with retry-after never", costOf(p.Capacity, p.Unit, false))
+	line("smallest", "a cost of %s", smallest(p.Unit))
+	if p.Kind == law.Bucket && p.Anchor == law.Own && p.Step > 1 && p.Drain < law.Max {
+		line("steps", "tokens come in steps of %d us", p.Step)
+	}
+	if p.Block > 0 {
+		line("block", "a key that is refused stays refused for %s", formatPeriod(time.Duration(p.Block)*time.Microsecond))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

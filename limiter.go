@@ -1,0 +1,275 @@
+package headgate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// Limiter decides about charges by asking a store. It is safe for concurrent
+// use, starts no goroutine and holds no state of its own: any number of
+// limiters, in any number of processes, share the limits of one store.
+type Limiter struct {
+	store store.Store
+	clock store.Clock
+}
+
+// Config adjusts a Limiter. A nil Config, and every zero field, is fine.
+type Config struct {
+	// Clock guesses in which window of the calendar the store's clock stands;
+	// a wrong guess costs one more question to the store, nothing else. Nil:
+	// this machine's.
+	Clock store.Clock
+}
+
+// New returns a limiter over a store. The store stays the caller's to close.
+func New(s store.Store, cfg *Config) *Limiter {
+	l := &Limiter{store: s, clock: store.SystemClock}
+	if cfg != nil && cfg.Clock != nil {
+		l.clock = cfg.Clock
+	}
+	return l
+}
+
+// Allow takes one unit of a limit for a key.
+func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (Decision, error) {
+	return l.Take(ctx, Charge{Limit: limit, Key: key})
+}
+
+// Take takes all of the charges, or none. Errors are ErrInvalid for what is
+// wrong with the charges, or the store's; with an error, nothing is known to
+// be admitted.
+func (l *Limiter) Take(ctx context.Context, charges ...Charge) (Decision, error) {
+	return l.ask(ctx, law.Take, charges)
+}
+
+// Check returns the decision that Take would return now, and takes nothing.
+func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
+	return l.ask(ctx, law.Check, charges)
+}
+
+func (l *Limiter) ask(ctx context.Context, verb law.Verb, charges []Charge) (Decision, error) {
+	if err := takeable(charges); err != nil {
+		return Decision{}, err
+	}
+	ops := make([]law.Op, len(charges))
+	outs := make([]law.Outcome, len(charges))
+	if err := l.compile(ops, verb, 1, charges); err != nil {
+		return Decision{}, err
+	}
+	if err := l.apply(ctx, charges, ops, outs); err != nil {
+		return Decision{}, err
+	}
+	if err := outs[0].Err; err != nil {
+		return Decision{}, err
+	}
+	return decide(ops, outs), nil
+}
+
+// Request is one of several that are asked together.
+type Request struct {
+	Charges []Charge // admitted all or none
+	Check   bool     // ask without consuming
+}
+
+// Answer is what became of a Request.
+type Answer struct {
+	Decision Decision
+	Err      error // the request failed alone: invalid, or refused by the store
+}
+
+// Batch asks about many requests in one round trip, as if they were asked one
+// after another in order. A request that is invalid fails alone; an error of
+// Batch itself means that nothing is known about any of them.
+func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, error) {
+	answers := make([]Answer, len(requests))
+	ops := make([]law.Op, 0, len(requests))
+	charges := make([]Charge, 0, len(requests))
+	ends := make([]int, len(requests)) // in ops, of each request
+	for i, r := range requests {
+		verb := law.Take
+		if r.Check {
+			verb = law.Check
+		}
+		group := make([]law.Op, len(r.Charges))
+		err := takeable(r.Charges)
+		if err == nil {
+			err = l.compile(group, verb, uint32(i+1), r.Charges)
+		}
+		if answers[i].Err = err; err == nil {
+			ops = append(ops, group...)
+			charges = append(charges, r.Charges...)
+		}
+		ends[i] = len(ops)
+	}
+	outs := make([]law.Outcome, len(ops))
+	if len(ops) > 0 {
+		if err := l.apply(ctx, charges, ops, outs); err != nil {
+			return nil, err
+		}
+	}
+	start := 0
+	for i, end := range ends {
+		if answers[i].Err == nil {
+			if err := outs[start].Err; err != nil {
+				answers[i].Err = err
+			} else {
+				answers[i].Decision = decide(ops[start:end], outs[start:end])
+			}
+		}
+		start = end
+	}
+	return answers, nil
+}
+
+// Filled is what became of a FillUp.
+type Filled struct {
+	Accepted Cost // what fitted in, rounded down to a millionth; may be all or nothing
+	Brim     bool // the level stands at the capacity
+	Decision Decision
+}
+
+// FillUp takes as much of a charge as fits, to the brim. Decision.Allowed
+// tells whether anything did.
+func (l *Limiter) FillUp(ctx context.Context, c Charge) (Filled, error) {
+	var ops [1]law.Op
+	var outs [1]law.Outcome
+	charges := []Charge{c}
+	if err := takeable(charges); err != nil {
+		return Filled{}, err
+	}
+	if err := l.compile(ops[:], law.Take, 1, charges); err != nil {
+		return Filled{}, err
+	}
+	ops[0].Count, ops[0].Cost, ops[0].Partial = ops[0].Cost, 1, true
+	if err := l.apply(ctx, charges, ops[:], outs[:]); err != nil {
+		return Filled{}, err
+	}
+	if err := outs[0].Err; err != nil {
+		return Filled{}, err
+	}
+	p := &ops[0].Params
+	return Filled{
+		Accepted: costOf(outs[0].Granted, p.Unit, false),
+		Brim:     outs[0].Used >= p.Capacity,
+		Decision: decide(ops[:], outs[:]),
+	}, nil
+}
+
+// Block refuses every charge of a limit for a key until d from now, whatever
+// its level, and says why. A d of zero lifts the block, also one that a limit
+// has set by itself. It replaces an earlier block.
+func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Duration, reason string) (Status, error) {
+	if d < 0 {
+		return Status{}, invalid("for", "%s is negative; 0 lifts a block", d)
+	}
+	if d > 0 {
+		if err := checkPeriod("for", d); err != nil {
+			return Status{}, err
+		}
+	}
+	op, out, err := l.one(ctx, law.Block, limit, key, func(op *law.Op) {
+		op.TTL, op.Reason = d.Microseconds(), reason
+	})
+	if err != nil {
+		return Status{}, err
+	}
+	cell := store.Cell{Cell: op.Cell, State: out.State}
+	if d > 0 {
+		cell.Reason = reason
+	}
+	return newStatus(cell, limit, out.Clock), nil
+}
+
+// Reset forgets all about a key: its level, its block. It reports whether
+// there was anything to forget. A history is kept.
+func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed bool, err error) {
+	_, out, err := l.one(ctx, law.Reset, limit, key, nil)
+	return out.Granted > 0, err
+}
+
+// one applies a single op that charges nothing.
+func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (law.Op, law.Outcome, error) {
+	var ops [1]law.Op
+	var outs [1]law.Outcome
+	charges := []Charge{{Limit: limit, Key: key}}
+	if err := l.compile(ops[:], verb, 1, charges); err != nil {
+		return ops[0], outs[0], err
+	}
+	if set != nil {
+		set(&ops[0])
+	}
+	if err := l.apply(ctx, charges, ops[:], outs[:]); err != nil {
+		return ops[0], outs[0], err
+	}
+	return ops[0], outs[0], outs[0].Err
+}
+
+// takeable refuses charges that are not taken but acquired.
+func takeable(charges []Charge) error {
+	for _, c := range charges {
+		if a, ok := c.Limit.Algorithm().(Concurrency); ok {
+			return invalid("limit", "%s is acquired and released, not taken", a)
+		}
+	}
+	return nil
+}
+
+// compile turns the charges of one request into ops.
+func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []Charge) error {
+	if len(charges) == 0 {
+		return invalid("charges", "there is none")
+	}
+	for i, c := range charges {
+		if c.Limit.IsZero() {
+			return invalid("limit", "is missing")
+		}
+		r := c.Limit.r
+		cost, err := c.Cost.credits(r.params.Unit)
+		if err != nil {
+			return err
+		}
+		ops[i] = law.Op{
+			Verb:   verb,
+			Group:  group,
+			Cell:   law.Cell{Limit: r.name, Key: c.Key},
+			Params: r.params,
+			Cost:   cost,
+			Count:  1,
+		}
+		if r.calendar != nil {
+			ops[i].Bounds = r.calendar.bounds(l.clock())
+		}
+	}
+	return law.ValidGroup(ops)
+}
+
+// apply asks the store, and asks again about those requests whose calendar
+// boundaries did not contain the store's time. charges[i] is what ops[i] was
+// compiled from.
+func (l *Limiter) apply(ctx context.Context, charges []Charge, ops []law.Op, outs []law.Outcome) error {
+	if err := l.store.Apply(ctx, ops, outs); err != nil {
+		return err
+	}
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		for try := 0; outs[i].Stale; try++ {
+			if try == 3 { // the store's clock is not one
+				return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup, ops[i].Cell.Limit)
+			}
+			for k := i; k < j; k++ {
+				if cal := charges[k].Limit.r.calendar; cal != nil {
+					ops[k].Bounds = cal.bounds(outs[k].Clock)
+				}
+			}
+			if err := l.store.Apply(ctx, ops[i:j], outs[i:j]); err != nil {
+				return err
+			}
+		}
+		i = j
+	}
+	return nil
+}

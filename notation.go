@@ -1,0 +1,243 @@
+package headgate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/headgate/headgate/law"
+)
+
+// ParseError says what is wrong with a notation and where. It is an
+// ErrInvalid.
+type ParseError struct {
+	Notation string
+	Offset   int    // bytes into Notation
+	Field    string // amount, period, burst, ...
+	Problem  string
+}
+
+// Error points at the place.
+func (e *ParseError) Error() string {
+	mark := utf8.RuneCountInString(e.Notation[:e.Offset]) + 1
+	return fmt.Sprintf("limit %q: %s (at character %d): %s", e.Notation, e.Field, mark, e.Problem)
+}
+
+// Unwrap makes the error an ErrInvalid.
+func (e *ParseError) Unwrap() error { return ErrInvalid }
+
+// notation is a one-line limit taken apart, before it is known what the
+// algorithm makes of it. The grammar is the same for all of them:
+//
+//	NAME AMOUNT[/PERIOD] {OPTION}
+//
+// where an option is from-first, a time zone, or one of burst, capacity,
+// history, block, ttl followed by its value, each at most once.
+type notation struct {
+	text   string
+	fields []field // the words after the name and the rate that are not yet used
+
+	name      string
+	amount    Cost
+	amountAt  int
+	hasPeriod bool
+	period    time.Duration
+	calendar  CalendarUnit
+	periodAt  int
+	block     time.Duration
+
+	options map[string]field // not yet used, by the option's word; "zone" for a time zone
+	places  map[string]int   // where the value of each option stands
+}
+
+type field struct {
+	text string
+	at   int
+}
+
+// valued are the options that are followed by a value.
+var valued = []string{"burst", "capacity", "history", "block", "ttl"}
+
+// later are options that the grammar reserves.
+var later = []string{"lease", "wait"}
+
+// parseNotation parses a one-line limit.
+func parseNotation(text string) (Algorithm, error) {
+	n := &notation{text: text, options: map[string]field{}, places: map[string]int{}}
+	if len(text) > law.MaxName {
+		n.text = text[:0]
+		return nil, n.fail("limit", 0, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), law.MaxName))
+	}
+	n.split()
+	if len(n.fields) == 0 {
+		return nil, n.fail("limit", 0, "is empty; write for example token-bucket 100/s burst 200")
+	}
+	n.name = n.fields[0].text
+	i := slices.IndexFunc(catalogue, func(e entry) bool { return e.name == n.name })
+	if i < 0 {
+		return nil, n.fail("algorithm", n.fields[0].at, fmt.Sprintf("%q is not known; known are %s", n.name, algorithmNames()))
+	}
+	if len(n.fields) == 1 {
+		return nil, n.fail("amount", len(text), "is missing: write "+n.name+" "+catalogue[i].syntax)
+	}
+	if err := n.parseRate(n.fields[1]); err != nil {
+		return nil, err
+	}
+	if err := n.parseOptions(n.fields[2:]); err != nil {
+		return nil, err
+	}
+	a, err := catalogue[i].parse(n)
+	if err != nil {
+		return nil, err
+	}
+	first, at := "", len(text)+1
+	for word, f := range n.options {
+		if f.at < at {
+			first, at = word, f.at
+		}
+	}
+	if first != "" {
+		return nil, n.fail(first, at, "does not apply to "+n.name)
+	}
+	return a, nil
+}
+
+func algorithmNames() string {
+	names := make([]string, len(catalogue))
+	for i, e := range catalogue {
+		names[i] = e.name
+	}
+	return strings.Join(names, ", ")
+}
+
+func (n *notation) split() {
+	for at := 0; at < len(n.text); {
+		if n.text[at] == ' ' || n.text[at] == '\t' {
+			at++
+			continue
+		}
+		end := at
+		for end < len(n.text) && n.text[end] != ' ' && n.text[end] != '\t' {
+			end++
+		}
+		n.fields = append(n.fields, field{n.text[at:end], at})
+		at = end
+	}
+}
+
+// parseRate parses AMOUNT[/PERIOD].
+func (n *notation) parseRate(f field) error {
+	amount, period, has := strings.Cut(f.text, "/")
+	var err error
+	n.amountAt = f.at
+	if n.amount, err = parseAmount("amount", amount); err != nil {
+		return n.wrap("amount", f.at, err)
+	}
+	if !has {
+		return nil
+	}
+	n.hasPeriod, n.periodAt = true, f.at+len(amount)+1
+	switch u := CalendarUnit(period); u {
+	case Minute, Hour, Day, Week, Month:
+		n.calendar = u
+		if n.name != "fixed-window" {
+			return n.fail("period", n.periodAt, fmt.Sprintf("%q is a calendar's, which only fixed-window follows; "+
+				"write a length of time such as 1m, 1h, 1d or 30d", period))
+		}
+		return nil
+	}
+	if n.period, err = ParsePeriod(period); err != nil {
+		return n.wrap("period", n.periodAt, err)
+	}
+	return nil
+}
+
+// parseOptions sorts the words after the rate into options.
+func (n *notation) parseOptions(words []field) error {
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		name, value := w.text, w
+		switch {
+		case slices.Contains(valued, w.text):
+			if i+1 == len(words) {
+				return n.fail(w.text, len(n.text), "needs a value")
+			}
+			i++
+			value = words[i]
+		case w.text == "from-first":
+		case slices.Contains(later, w.text):
+			return n.fail(w.text, w.at, "is reserved and does nothing yet")
+		case strings.Contains(w.text, "/") || w.text == "UTC" || n.calendar != "" && w.text[0] >= 'A' && w.text[0] <= 'Z':
+			name = "zone"
+		default:
+			return n.fail("option", w.at, fmt.Sprintf("%q is not known; options are burst, capacity, from-first, "+
+				"history, block, ttl and a calendar's time zone", w.text))
+		}
+		if _, twice := n.places[name]; twice {
+			return n.fail(name, w.at, "is said twice")
+		}
+		n.options[name], n.places[name] = value, value.at
+	}
+	var err error
+	n.block, err = n.periodOption("block")
+	return err
+}
+
+// take returns an option's value and marks it as used.
+func (n *notation) take(word string) (string, bool) {
+	f, ok := n.options[word]
+	delete(n.options, word)
+	return f.text, ok
+}
+
+// periodOption takes an option whose value is a length of time; zero if it
+// is absent.
+func (n *notation) periodOption(word string) (time.Duration, error) {
+	f, ok := n.options[word]
+	if !ok {
+		return 0, nil
+	}
+	delete(n.options, word)
+	d, err := parsePeriod(word, f.text)
+	if err != nil {
+		return 0, n.wrap(word, f.at, err)
+	}
+	return d, nil
+}
+
+// rate takes what the algorithms with a rate and a burst have in common.
+func (n *notation) rate(burst string) (rated, error) {
+	r := rated{Amount: n.amount, Period: n.period, Tail: n.tail()}
+	if err := n.needPeriod(); err != nil {
+		return r, err
+	}
+	if f, ok := n.options[burst]; ok {
+		delete(n.options, burst)
+		var err error
+		if r.Burst, err = parseAmount(burst, f.text); err != nil {
+			return r, n.wrap(burst, f.at, err)
+		}
+	}
+	return r, nil
+}
+
+func (n *notation) needPeriod() error {
+	if !n.hasPeriod {
+		return n.fail("period", n.amountAt+len(n.fields[1].text), "is missing: write "+n.name+" AMOUNT/PERIOD")
+	}
+	return nil
+}
+
+func (n *notation) tail() Tail { return Tail{Block: n.block} }
+
+func (n *notation) fail(field string, at int, problem string) error {
+	return &ParseError{Notation: n.text, Offset: min(at, len(n.text)), Field: field, Problem: problem}
+}
+
+// wrap turns an ErrInvalid about a field into a ParseError at its place.
+func (n *notation) wrap(field string, at int, err error) error {
+	problem := strings.TrimPrefix(err.Error(), ErrInvalid.Error()+": ")
+	return n.fail(field, at, strings.TrimPrefix(problem, field+": "))
+}

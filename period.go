@@ -1,0 +1,125 @@
+package headgate
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// units of a period, longest first. A day is 86,400 seconds; a calendar's day
+// is the word "day".
+var units = []struct {
+	name string
+	word string
+	d    time.Duration
+}{
+	{"d", "day", 24 * time.Hour},
+	{"h", "hour", time.Hour},
+	{"m", "minute", time.Minute},
+	{"s", "second", time.Second},
+	{"ms", "millisecond", time.Millisecond},
+	{"us", "microsecond", time.Microsecond},
+}
+
+// maxPeriod is the longest period: ten years, far inside what the laws hold.
+const maxPeriod = 3660 * 24 * time.Hour
+
+// ParsePeriod parses a length of time as limits write it: a whole number and
+// one of us, ms, s, m, h, d, or several of them ("1h30m"); the number 1 may be
+// left out ("s"). Errors are ErrInvalid.
+func ParsePeriod(s string) (time.Duration, error) { return parsePeriod("period", s) }
+
+func parsePeriod(field, s string) (time.Duration, error) {
+	bad := func(why string) (time.Duration, error) {
+		return 0, invalid(field, "%q %s", s, why)
+	}
+	if s == "" {
+		return bad("is empty")
+	}
+	var total time.Duration
+	for rest := s; rest != ""; {
+		n := 0
+		for n < len(rest) && rest[n] >= '0' && rest[n] <= '9' {
+			n++
+		}
+		number, tail := rest[:n], rest[n:]
+		u := 0
+		for u < len(tail) && tail[u] >= 'a' && tail[u] <= 'z' {
+			u++
+		}
+		name := tail[:u]
+		rest = tail[u:]
+		if number == "" {
+			if total != 0 || rest != "" {
+				return bad("is not a length of time such as 30s, 15m or 30d")
+			}
+			number = "1"
+		}
+		count, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			return bad("is too long")
+		}
+		var unit time.Duration
+		for _, v := range units {
+			if v.name == name {
+				unit = v.d
+			}
+		}
+		if unit == 0 {
+			return bad("is not a length of time such as 30s, 15m or 30d")
+		}
+		if count > int64(maxPeriod/unit) || total+time.Duration(count)*unit > maxPeriod {
+			return bad("is longer than 3660d")
+		}
+		total += time.Duration(count) * unit
+	}
+	if total == 0 {
+		return bad("is 0; it must be above 0")
+	}
+	return total, nil
+}
+
+// formatPeriod writes a period with one unit, the longest that divides it;
+// it is what ParsePeriod reads.
+func formatPeriod(d time.Duration) string {
+	for _, u := range units {
+		if d%u.d == 0 {
+			return strconv.FormatInt(int64(d/u.d), 10) + u.name
+		}
+	}
+	return d.String()
+}
+
+// formatPer writes the period of a rate: the number is left out for a second.
+func formatPer(d time.Duration) string {
+	if d == time.Second {
+		return "s"
+	}
+	return formatPeriod(d)
+}
+
+// wordPeriod writes a period for people: "second", "30 days".
+func wordPeriod(d time.Duration) string {
+	for _, u := range units {
+		if d%u.d == 0 {
+			if n := int64(d / u.d); n != 1 {
+				return strconv.FormatInt(n, 10) + " " + u.word + "s"
+			}
+			return u.word
+		}
+	}
+	return d.String()
+}
+
+// checkPeriod says what is wrong with a period given as a Go value.
+func checkPeriod(field string, d time.Duration) error {
+	switch {
+	case d <= 0:
+		return invalid(field, "must be above 0")
+	case d%time.Microsecond != 0:
+		return invalid(field, "%s is finer than a microsecond", d)
+	case d > maxPeriod:
+		return invalid(field, "%s is longer than 3660d", strings.TrimSuffix(d.String(), "0m0s"))
+	}
+	return nil
+}
