@@ -1,0 +1,43 @@
+# Every target says what it does; `make` lists them.
+.DEFAULT_GOAL := help
+
+GO            ?= go
+BIN           := $(CURDIR)/bin
+GOLANGCI_LINT := v2.15.0
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: test
+test: ## run all tests, against real servers, with the race detector
+	$(GO) test -race -timeout 15m ./...
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (default 20s)
+	@for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} $$pkg || exit 1; \
+	  done; \
+	done
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## check format, imports between packages, and the linters
+	$(BIN)/golangci-lint run ./...
+	cd bench && $(BIN)/golangci-lint run --config ../.golangci.yml ./...
+
+$(BIN)/golangci-lint: Makefile
+	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+
+.PHONY: tidy
+tidy: ## check that go.mod and go.sum are complete
+	$(GO) mod tidy -diff
+	cd bench && $(GO) mod tidy -diff
+
+.PHONY: bench
+bench: ## compare batches with single calls on a real PostgreSQL
+	cd bench && $(GO) run ./batch
+
+.PHONY: build
+build: ## build ./bin/headgate
+	$(GO) build -trimpath -o $(BIN)/headgate ./cmd/headgate
