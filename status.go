@@ -44,6 +44,7 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (Status,
 	if err != nil {
 		return Status{}, err
 	}
+	out.Used -= out.Granted * op.Cost
 	cells, _, err := inspector.Cells(ctx, store.Query{Limit: op.Cell.Limit, Key: key, HasKey: true, Max: 1})
 	if err != nil {
 		return Status{}, err

@@ -26,6 +26,9 @@ var (
 	ErrSetup = errors.New("store is not set up")
 	// ErrSchemaNewer: the schema was migrated by a newer binary.
 	ErrSchemaNewer = errors.New("schema is newer than this binary")
+	// ErrFull: the store holds as many keys as it may, and each could still
+	// refuse a request. Nothing was admitted.
+	ErrFull = errors.New("store is full")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")
 )

@@ -1,0 +1,111 @@
+package memory
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/headgate/headgate/law"
+)
+
+// entries is the log of a cell. Attempts are mostly added in the order in
+// which they expire; list is kept in that order, so that sums are found by
+// search. Refused attempts, and those that count no more, expire at 0 and
+// stand in front in the order of their numbers.
+type entries struct {
+	list []law.Entry
+}
+
+func byExpiry(a, b law.Entry) int {
+	return cmp.Or(cmp.Compare(a.ExpiresAt, b.ExpiresAt), cmp.Compare(a.Number, b.Number))
+}
+
+// after returns the index of the first entry that expires after t.
+func (e *entries) after(t int64) int {
+	// What has just expired stands near the front: look there first.
+	i, _ := slices.BinarySearchFunc(e.list, t, func(x law.Entry, t int64) int {
+		if x.ExpiresAt <= t {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// Sum implements law.Ledger.
+func (e *entries) Sum(after, upto int64) int64 {
+	var sum int64
+	for _, x := range e.list[e.after(max(after, 0)):] {
+		if x.ExpiresAt > upto {
+			break
+		}
+		sum += x.Cost
+	}
+	return sum
+}
+
+// Freed implements law.Ledger.
+func (e *entries) Freed(after, need int64) int64 {
+	for _, x := range e.list[e.after(max(after, 0)):] {
+		if need -= x.Cost; need <= 0 {
+			return x.ExpiresAt
+		}
+	}
+	return law.Never
+}
+
+// add appends an entry at its place.
+func (e *entries) add(x law.Entry) {
+	e.list = append(e.list, x)
+	n := len(e.list)
+	if n > 1 && byExpiry(e.list[n-2], x) > 0 {
+		i, _ := slices.BinarySearchFunc(e.list[:n-1], x, byExpiry)
+		copy(e.list[i+1:], e.list[i:n-1])
+		e.list[i] = x
+	}
+}
+
+// clear makes all entries count no more; those without a history go.
+func (e *entries) clear() {
+	kept := e.list[:0]
+	for _, x := range e.list {
+		if x.KeepUntil > x.ExpiresAt {
+			x.ExpiresAt = 0
+			kept = append(kept, x)
+		}
+	}
+	e.list = kept
+	slices.SortFunc(e.list, byExpiry)
+}
+
+// clamp makes the entries that expire later than t expire then.
+func (e *entries) clamp(t int64) {
+	for i := e.after(t); i < len(e.list); i++ {
+		e.list[i].ExpiresAt = t
+	}
+}
+
+// prune forgets the entries at the front that count no more as of the cell's
+// time at, and that nobody asked to keep until now.
+func (e *entries) prune(at, now int64) {
+	n := 0
+	for n < len(e.list) && e.list[n].ExpiresAt <= at && e.list[n].KeepUntil <= now {
+		n++
+	}
+	e.list = slices.Delete(e.list, 0, n)
+}
+
+// compact is prune for the whole list, also of a cell that is empty since
+// emptyAt. It returns how many entries it forgot.
+func (e *entries) compact(at, emptyAt, now int64) int {
+	if emptyAt <= now {
+		at = max(at, now)
+	}
+	before := len(e.list)
+	e.list = slices.DeleteFunc(e.list, func(x law.Entry) bool { return x.ExpiresAt <= at && x.KeepUntil <= now })
+	return before - len(e.list)
+}
+
+// forgotten reports whether no entry is worth keeping.
+func (e *entries) forgotten(now int64) bool {
+	return !slices.ContainsFunc(e.list, func(x law.Entry) bool { return x.ExpiresAt > now || x.KeepUntil > now })
+}
