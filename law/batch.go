@@ -11,7 +11,6 @@ type Record struct {
 	Dirty bool    // State or Reason changed and must be written
 	Gone  bool    // the cell was reset; if State is fresh again, it must be removed
 	Clear bool    // entries that were in the log before the batch count no more
-	Clamp int64   // if not 0: entries from before the batch that expire later expire then
 	Add   []Entry // to be appended to the log, in order; Number is unset
 
 	// What the request under way has done so far.
@@ -89,6 +88,7 @@ func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 	}
 	if stale {
 		for i := range outs {
+			records[i].group = 0
 			outs[i] = Outcome{State: records[i].State, Clock: decisions[i].Now, Stale: true}
 		}
 		return
@@ -111,16 +111,14 @@ func (r *Record) settle(op *Op, out *Outcome, d *Decision, admitted, first bool)
 	if d.Moved || admitted {
 		r.Dirty = true
 		if d.Clear {
-			r.Clear, r.Add = true, nil
-		}
-		if d.Clamp != 0 {
-			r.Clamp = d.Clamp
+			r.clear()
 		}
 		if d.Carry > 0 {
-			r.Add = append(r.Add, Entry{At: d.Now, ExpiresAt: d.Now + op.Params.Step,
+			r.Add = append(r.Add, Entry{ID: Carried, At: d.Now, ExpiresAt: d.Now + op.Params.Step,
 				KeepUntil: d.Now + max(op.Params.Step, op.Params.History), Cost: d.Carry, Granted: true})
 		}
 	}
+	blocked := r.State.BlockedUntil
 	switch {
 	case admitted:
 		r.State = out.State
@@ -129,6 +127,9 @@ func (r *Record) settle(op *Op, out *Outcome, d *Decision, admitted, first bool)
 	case d.Moved:
 		r.State.Kind, r.State.Unit = d.Base.Kind, d.Base.Unit
 		r.State.BlockedUntil = d.Base.BlockedUntil
+	}
+	if r.State.BlockedUntil != blocked {
+		r.Reason = "" // the limit has blocked it, for no reason but a refusal
 	}
 	out.State = r.State
 	if op.Params.Kind == Log && (admitted || op.Params.History > 0) {
@@ -162,12 +163,17 @@ func (r *Record) reset(clock int64) Outcome {
 		out.Granted = 1
 		r.Gone, r.Dirty = true, true
 	}
-	// Attempts of this batch stay in the history, but count no more.
+	r.clear()
+	r.State, r.Reason, r.group = State{}, "", 0
+	return out
+}
+
+// clear makes what is in the log count no more.
+func (r *Record) clear() {
+	r.Clear = true
 	for i := range r.Add {
 		r.Add[i].ExpiresAt = 0
 	}
-	r.State, r.Reason, r.Clear, r.group = State{}, "", true, 0
-	return out
 }
 
 func (op *Op) clock(store int64) int64 {
@@ -180,7 +186,7 @@ func (op *Op) clock(store int64) int64 {
 // ledger is the log of the cell as it stands within the batch: what was
 // stored, as far as it still counts, and what the batch has added.
 func (r *Record) ledger() Ledger {
-	if len(r.Add) == 0 && !r.Clear && r.Clamp == 0 {
+	if len(r.Add) == 0 && !r.Clear {
 		if r.Log == nil {
 			return noLog{}
 		}
@@ -196,17 +202,11 @@ func (noLog) Freed(_, _ int64) int64 { return Never }
 
 type batchLog struct{ r *Record }
 
-// Sum implements Ledger. Entries clamped to r.Clamp all expire no later.
+// Sum implements Ledger.
 func (b *batchLog) Sum(after, upto int64) int64 {
 	var sum int64
 	if b.r.Log != nil && !b.r.Clear {
-		to := upto
-		if c := b.r.Clamp; c != 0 && upto >= c {
-			to = Max
-		}
-		if b.r.Clamp == 0 || after < b.r.Clamp {
-			sum = b.r.Log.Sum(after, to)
-		}
+		sum = b.r.Log.Sum(after, upto)
 	}
 	for i := range b.r.Add {
 		if e := &b.r.Add[i]; e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
@@ -216,17 +216,13 @@ func (b *batchLog) Sum(after, upto int64) int64 {
 	return sum
 }
 
-// Freed implements Ledger. Entries added by the batch expire after those that
-// were there before, in order, unless test times ran backwards; so it looks
-// at each expiry in turn.
+// Freed implements Ledger. Entries of the batch mostly expire after those
+// that were there before; but test times may run backwards, so each expiry is
+// looked at.
 func (b *batchLog) Freed(after, need int64) int64 {
 	best := int64(Never)
 	if b.r.Log != nil && !b.r.Clear {
-		at := b.r.Log.Freed(after, need)
-		if c := b.r.Clamp; c != 0 && at > c && b.Sum(after, c) >= need {
-			at = c
-		}
-		best = at
+		best = b.r.Log.Freed(after, need)
 	}
 	for i := range b.r.Add {
 		e := &b.r.Add[i]
@@ -234,5 +230,20 @@ func (b *batchLog) Freed(after, need int64) int64 {
 			best = e.ExpiresAt
 		}
 	}
+	// An entry of the batch may bring an older one's expiry within reach.
+	for b.r.Log != nil && !b.r.Clear {
+		at := b.r.Log.Freed(after, need-b.added(after, best-1))
+		if at >= best || b.Sum(after, at) < need {
+			break
+		}
+		best = at
+	}
 	return best
+}
+
+// added is the part of Sum that the batch has added.
+func (b *batchLog) added(after, upto int64) int64 {
+	stored := *b.r
+	stored.Log = nil
+	return (&batchLog{&stored}).Sum(after, upto)
 }

@@ -21,8 +21,7 @@ type Decision struct {
 
 	Now   int64 // the time used: the clock, but never before the cell's own
 	Clear bool  // first: entries already in the log count no more
-	Clamp int64 // then, if not 0: entries that expire later expire at this time
-	Carry int64 // then, if not 0: credits used under another law, to be entered into the log
+	Carry int64 // then, if not 0: credits to be entered into the log in their place
 }
 
 // Decide applies a valid op of verb Take or Check to a cell. clock is the
@@ -163,20 +162,13 @@ func rebase(s State, op *Op, clock int64, log Ledger) Decision {
 
 	// Only At heals, never the level: healing the level as well would let
 	// two nodes whose clocks differ mint without end.
-	if b.At-clock > max(p.drainTime(), clockSlack) {
-		b.At = clock
-		b.EmptyAt = 0 // recomputed by use
-		d.Moved = true
-		if p.Kind == Log && !converted {
-			d.Clamp = clock + p.Step
-			b.Level = log.Sum(clock, Max)
-			b.EmptyAt = d.Clamp
-		}
+	healed := b.At-clock > max(p.drainTime(), clockSlack)
+	if healed {
+		b.At, b.EmptyAt = clock, 0 // EmptyAt is recomputed by use
 	}
 	d.Now = max(clock, b.At)
 
 	if converted {
-		d.Moved = true
 		level := b.Level
 		if b.Kind != p.Kind || p.Kind == Log { // the tokens used are carried over
 			if b.Kind == Window {
@@ -194,10 +186,13 @@ func rebase(s State, op *Op, clock int64, log Ledger) Decision {
 		b.Level = rescale(level, b.Unit, p.Unit, most)
 		b.Prev = rescale(b.Prev, b.Unit, p.Unit, most)
 		b.Kind, b.Unit = p.Kind, p.Unit
-		if p.Kind == Log {
-			d.Clear, d.Clamp, d.Carry = true, 0, b.Level
-			b.EmptyAt = d.Now + p.Step
-		}
+	}
+	d.Moved = healed || converted
+	if p.Kind == Log && d.Moved {
+		// What the entries said no longer fits the level: one entry takes
+		// their place, and counts for a whole window from now.
+		d.Clear, d.Carry = true, b.Level
+		b.EmptyAt = d.Now + p.Step
 	}
 	return d
 }

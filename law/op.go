@@ -127,10 +127,14 @@ type Outcome struct {
 	Err      error // this group failed and nothing of it was done
 }
 
+// Carried is the ID of an entry that stands for what was used before the
+// limit was changed, or the clock stepped back.
+const Carried = "carried over"
+
 // Entry is one attempt in the log of a cell.
 type Entry struct {
 	Number    int64  // ascending within a store
-	ID        string // of a lease or an idempotent request; else empty
+	ID        string // of a lease or an idempotent request, or Carried; else empty
 	At        int64
 	ExpiresAt int64 // it counts while the time is before this; 0: it does not count
 	KeepUntil int64 // it may be forgotten from here on

@@ -77,13 +77,6 @@ func (e *entries) clear() {
 	slices.SortFunc(e.list, byExpiry)
 }
 
-// clamp makes the entries that expire later than t expire then.
-func (e *entries) clamp(t int64) {
-	for i := e.after(t); i < len(e.list); i++ {
-		e.list[i].ExpiresAt = t
-	}
-}
-
 // prune forgets the entries at the front that count no more as of the cell's
 // time at, and that nobody asked to keep until now.
 func (e *entries) prune(at, now int64) {

@@ -222,9 +222,6 @@ func (s *Store) settle(id *law.Cell) {
 		if r.Clear {
 			c.log.clear()
 		}
-		if r.Clamp != 0 {
-			c.log.clamp(r.Clamp)
-		}
 		for _, e := range r.Add {
 			if e.Number == 0 { // carried over from another law
 				e.Number = s.number.Add(1)
@@ -233,7 +230,7 @@ func (s *Store) settle(id *law.Cell) {
 			c.log.prune(r.State.At, e.At)
 		}
 	}
-	r.Dirty, r.Gone, r.Clear, r.Clamp, r.Add = false, false, false, 0, nil
+	r.Dirty, r.Gone, r.Clear, r.Add = false, false, false, nil
 }
 
 // drop removes the cells that stayed fresh: asked only to be checked, refused

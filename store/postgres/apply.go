@@ -1,0 +1,142 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/headgate/headgate/law"
+)
+
+// The widths of what headgate.apply takes and returns for an op.
+const (
+	opWidth      = 21
+	outcomeWidth = 13
+)
+
+// modes of a cell in headgate.apply, the strongest wins.
+const (
+	read int16 = iota
+	lock
+	create
+)
+
+// batch is the valid part of a batch, in the form that headgate.apply takes.
+type batch struct {
+	limits, keys []string // the distinct cells, in the order in which they are locked
+	modes        []int16
+	ops          []int64
+	notes        []string // nil: none has any
+	index        []int    // of each op, in the caller's slice
+}
+
+// Apply implements store.Store.
+func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	b := encode(ops, outs)
+	if len(b.index) == 0 {
+		return nil
+	}
+	var res []int64
+	err := s.retry(ctx, func() error {
+		return s.db.QueryRow(ctx, `select headgate.apply($1, $2, $3, $4, $5)`, b.limits, b.keys, b.modes, b.ops, b.notes).Scan(&res)
+	})
+	if err != nil {
+		return classify(fmt.Sprintf("apply %d ops", len(b.index)), err)
+	}
+	if len(res) != len(b.index)*outcomeWidth {
+		return fmt.Errorf("postgres: apply %d ops: headgate.apply answered with %d numbers", len(b.index), len(res))
+	}
+	for k, i := range b.index {
+		outs[i] = decode(res[k*outcomeWidth:])
+	}
+	return nil
+}
+
+// encode leaves out the groups that are not valid, and says so in outs.
+func encode(ops []law.Op, outs []law.Outcome) batch {
+	b := batch{ops: make([]int64, 0, len(ops)*opWidth), index: make([]int, 0, len(ops))}
+	var cells []law.Cell
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		err := law.ValidGroup(ops[i:j])
+		for ; i < j; i++ {
+			if err != nil {
+				outs[i] = law.Outcome{Err: err}
+				continue
+			}
+			b.index = append(b.index, i)
+			cells = append(cells, ops[i].Cell)
+		}
+	}
+	slices.SortFunc(cells, compare)
+	cells = slices.Compact(cells)
+	b.limits, b.keys, b.modes = make([]string, len(cells)), make([]string, len(cells)), make([]int16, len(cells))
+	for i, c := range cells {
+		b.limits[i], b.keys[i] = c.Limit, c.Key
+	}
+	group := int64(0)
+	for k, i := range b.index {
+		op := &ops[i]
+		if k == 0 || i != b.index[k-1]+1 || op.Group != ops[i-1].Group {
+			group++ // of one number, but with an invalid group between: two groups
+		}
+		cell, _ := slices.BinarySearchFunc(cells, op.Cell, compare)
+		mode := create
+		switch op.Verb {
+		case law.Check:
+			mode = read
+		case law.Reset:
+			mode = lock
+		}
+		b.modes[cell] = max(b.modes[cell], mode)
+		p, partial := &op.Params, int64(0)
+		if op.Partial {
+			partial = 1
+		}
+		b.ops = append(b.ops, int64(op.Verb), group, int64(cell+1),
+			int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.Block, p.History,
+			op.Cost, op.Count, partial, op.Ceiling, op.TTL, op.Now,
+			op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3])
+		note := op.ID
+		if op.Verb == law.Block {
+			note = op.Reason
+		}
+		if note != "" && b.notes == nil {
+			b.notes = make([]string, len(b.index))
+		}
+		if b.notes != nil {
+			b.notes[k] = note
+		}
+	}
+	return b
+}
+
+func compare(a, b law.Cell) int {
+	return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
+}
+
+func decode(n []int64) law.Outcome {
+	return law.Outcome{
+		Granted: n[0],
+		State: law.State{
+			Kind: law.Kind(n[1]), Level: n[2], Prev: n[3], At: n[4],
+			Unit: n[5], EmptyAt: n[6], BlockedUntil: n[7],
+		},
+		Used: n[8], Clock: n[9], RetryAt: n[10], Entry: n[11], Stale: n[12] != 0,
+	}
+}
+
+// Sweep implements store.Store. It never waits for a lock.
+func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
+	if err := s.ready(ctx); err != nil {
+		return 0, err
+	}
+	if err := s.db.QueryRow(ctx, `select headgate.sweep($1)`, max).Scan(&removed); err != nil {
+		return 0, classify("sweep", err)
+	}
+	return removed, nil
+}

@@ -1,0 +1,179 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/headgate/headgate/store"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// migration is one numbered file. It can be applied any number of times.
+type migration struct {
+	number   int
+	name     string
+	sql      string
+	articles bool // makes functions in schema public
+}
+
+// migrations returns the files in order.
+var migrations = sync.OnceValue(func() []migration {
+	entries, err := files.ReadDir("sql")
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	var list []migration
+	for _, e := range entries {
+		text, err := files.ReadFile("sql/" + e.Name())
+		if err != nil {
+			panic(err)
+		}
+		prefix, _, _ := strings.Cut(e.Name(), "_")
+		number, err := strconv.Atoi(prefix)
+		if err != nil {
+			panic("sql/" + e.Name() + " has no number")
+		}
+		list = append(list, migration{number, e.Name(), string(text), strings.Contains(e.Name(), "articles")})
+	}
+	slices.SortFunc(list, func(a, b migration) int { return a.number - b.number })
+	return list
+})
+
+// Schema returns the whole schema as SQL, for people with a migration tool of
+// their own.
+func Schema() string {
+	var b strings.Builder
+	for _, m := range migrations() {
+		fmt.Fprintf(&b, "-- %s\n\n%s\n", m.name, m.sql)
+	}
+	last := migrations()[len(migrations())-1].number
+	fmt.Fprintf(&b, "insert into headgate.schema_version (version) select generate_series(1, %d) on conflict do nothing;\n", last)
+	return b.String()
+}
+
+// schemaVersion returns the highest migration that was applied, 0 if none was.
+func schemaVersion(ctx context.Context, db querier) (version int, err error) {
+	err = db.QueryRow(ctx, `select coalesce(max(version), 0) from headgate.schema_version`).Scan(&version)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, classify("read the schema's version", err)
+	}
+	return version, nil
+}
+
+func newer(version, latest int) error {
+	return fmt.Errorf("postgres: %w: schema headgate has version %d, this binary knows %d", store.ErrSchemaNewer, version, latest)
+}
+
+// Migrate implements store.Migrator: one transaction, under a lock on the
+// table of versions, so that any number of processes may do it at once.
+func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
+	if s.closed.Load() {
+		return nil, store.ErrClosed
+	}
+	if s.pool == nil {
+		return nil, fmt.Errorf("postgres: migrate: %w: not inside a transaction of the caller", store.ErrInvalid)
+	}
+	err = s.retry(ctx, func() error {
+		report = nil
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return s.migrate(ctx, tx, &report) })
+	})
+	switch {
+	case errors.Is(err, store.ErrSchemaNewer):
+		return nil, err
+	case err != nil:
+		return nil, classify("migrate", err)
+	}
+	s.checked.Store(true)
+	return report, nil
+}
+
+func (s *Store) migrate(ctx context.Context, tx pgx.Tx, report *[]string) error {
+	all := migrations()
+	latest := all[len(all)-1].number
+	// Two sessions that create one schema collide even with "if not exists";
+	// that is a conflict, and retried.
+	if _, err := tx.Exec(ctx, `create schema if not exists headgate;
+		create table if not exists headgate.schema_version (version int primary key, applied_at timestamptz not null default now());
+		lock table headgate.schema_version in exclusive mode`); err != nil {
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && (pg.Code == "23505" || pg.Code == "42P06" || pg.Code == "42P07") {
+			return &pgconn.PgError{Code: "40001", Message: pg.Message}
+		}
+		return err
+	}
+	have, err := schemaVersion(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if have > latest {
+		return newer(have, latest)
+	}
+	for _, m := range all {
+		if m.articles {
+			if err := s.articles(ctx, tx, m, have, report); err != nil {
+				return err
+			}
+		} else if m.number > have {
+			if _, err := tx.Exec(ctx, m.sql); err != nil {
+				return fmt.Errorf("%s: %w", m.name, err)
+			}
+			*report = append(*report, "applied "+m.name)
+		}
+		if _, err := tx.Exec(ctx, `insert into headgate.schema_version (version) values ($1) on conflict do nothing`, m.number); err != nil {
+			return err
+		}
+	}
+	if len(*report) == 0 {
+		*report = append(*report, fmt.Sprintf("schema headgate is at version %d, nothing to do", latest))
+	}
+	return nil
+}
+
+// ours marks the functions in schema public that were made here.
+const ours = "made by headgate"
+
+// articles makes the functions named after the articles, unless somebody
+// else's stand in their place.
+func (s *Store) articles(ctx context.Context, tx pgx.Tx, m migration, have int, report *[]string) error {
+	if s.cfg.SkipArticles {
+		*report = append(*report, "left schema public alone, as asked")
+		return nil
+	}
+	rows, err := tx.Query(ctx, `select p.proname::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+		where n.nspname = 'public' and p.proname in ('rate_limiting_request', 'rate_limiting_token_bucket_request', 'check_velocity')
+		  and coalesce(obj_description(p.oid, 'pg_proc'), '') not like $1 || '%' order by 1`, ours)
+	if err != nil {
+		return err
+	}
+	foreign, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	if len(foreign) > 0 {
+		*report = append(*report, fmt.Sprintf("did not make the articles' functions: public.%s exists and is not ours; "+
+			"rename or drop it and migrate again, or say --skip-articles", strings.Join(foreign, ", public.")))
+		return nil
+	}
+	if m.number > have {
+		*report = append(*report, "applied "+m.name)
+	}
+	if _, err := tx.Exec(ctx, m.sql); err != nil {
+		return fmt.Errorf("%s: %w", m.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+// Package postgres keeps cells in PostgreSQL 13 or later, in the schema
+// headgate. Any number of processes share them.
+//
+// The laws run in the server, in the function headgate.apply: one round trip
+// and one transaction for a batch, and no lock held while a client is waited
+// for. People call the same function through headgate.take and its kin; see
+// docs/sql.md.
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+var (
+	_ store.Store       = (*Store)(nil)
+	_ store.Inspector   = (*Store)(nil)
+	_ store.Migrator    = (*Store)(nil)
+	_ store.LimitWriter = (*Store)(nil)
+)
+
+// Config adjusts a Store. A nil Config, and every zero field, is fine.
+type Config struct {
+	// RetryFor bounds the retries of a batch that conflicts with others when
+	// the context has no deadline. Zero: 5 s.
+	RetryFor time.Duration
+	// SkipArticles makes Migrate leave schema public alone: the functions
+	// named after the articles, such as rate_limiting_request, are not made.
+	SkipArticles bool
+}
+
+// Store keeps cells in PostgreSQL. It is safe for concurrent use.
+type Store struct {
+	db      querier
+	pool    *pgxpool.Pool // nil inside a caller's transaction
+	own     bool          // pool was opened here
+	cfg     Config
+	closed  atomic.Bool
+	checked atomic.Bool // the schema has the version of this binary
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Open connects to a postgres:// or postgresql:// URL and checks that the
+// server answers. It does not migrate. Close closes the connections.
+func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
+	pc, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w: %s", store.ErrSetup, hidePassword(err.Error()))
+	}
+	if pc.ConnConfig.ConnectTimeout == 0 {
+		pc.ConnConfig.ConnectTimeout = 5 * time.Second
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, classify("connect", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, classify("connect", err)
+	}
+	s := New(pool, cfg)
+	s.own = true
+	return s, nil
+}
+
+// New returns a store over the caller's pool, which Close leaves open.
+func New(pool *pgxpool.Pool, cfg *Config) *Store {
+	s := &Store{db: pool, pool: pool}
+	if cfg != nil {
+		s.cfg = *cfg
+	}
+	if s.cfg.RetryFor <= 0 {
+		s.cfg.RetryFor = 5 * time.Second
+	}
+	return s
+}
+
+// InTx returns a store that charges inside the caller's transaction: the
+// charge commits or rolls back with it. Its cells stay locked until then, and
+// conflicts are the caller's to retry, with the transaction. The store is as
+// safe for concurrent use as tx is: not at all.
+func (s *Store) InTx(tx pgx.Tx) *Store {
+	in := &Store{db: tx, cfg: s.cfg}
+	in.checked.Store(s.checked.Load())
+	return in
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	if !s.closed.Swap(true) && s.own {
+		s.pool.Close()
+	}
+	return nil
+}
+
+// ready says why the store cannot be used, or nil. It looks at the version of
+// the schema once.
+func (s *Store) ready(ctx context.Context) error {
+	if s.closed.Load() {
+		return store.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.checked.Load() {
+		return nil
+	}
+	version, err := schemaVersion(ctx, s.db)
+	if err != nil {
+		return err
+	}
+	latest := migrations()[len(migrations())-1].number
+	switch {
+	case version > latest:
+		return newer(version, latest)
+	case version < latest:
+		return fmt.Errorf("postgres: %w: schema headgate has version %d, this binary needs %d: run headgate migrate", store.ErrSetup, version, latest)
+	}
+	s.checked.Store(true)
+	return nil
+}
+
+// Cells implements store.Inspector.
+func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, clock int64, err error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, 0, err
+	}
+	most := q.Max
+	if most <= 0 {
+		most = store.DefaultMax
+	}
+	if err := s.db.QueryRow(ctx, `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`).Scan(&clock); err != nil {
+		return nil, 0, classify("read the clock", err)
+	}
+	var where strings.Builder
+	args := []any{clock, most}
+	also := func(condition string, values ...any) {
+		for _, v := range values {
+			args = append(args, v)
+			condition = strings.Replace(condition, "?", fmt.Sprintf("$%d", len(args)), 1)
+		}
+		where.WriteString(" and " + condition)
+	}
+	if q.Limit != "" {
+		also("limit_name = ?", q.Limit)
+	}
+	if q.HasKey {
+		also("key = ?", q.Key)
+	}
+	if q.Blocked {
+		where.WriteString(" and blocked_until > $1")
+	}
+	if q.After != (law.Cell{}) {
+		also("(limit_name, key) > (?, ?)", q.After.Limit, q.After.Key)
+	}
+	rows, err := s.db.Query(ctx, `select limit_name, key, law, level, prev, at, unit, empty_at, blocked_until, reason
+		from headgate.cells where law <> 0 and $1::bigint is not null`+where.String()+` order by limit_name, key limit $2`, args...)
+	if err != nil {
+		return nil, 0, classify("list cells", err)
+	}
+	cells, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c store.Cell, err error) {
+		err = row.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
+			&c.State.Unit, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason)
+		return c, err
+	})
+	if err != nil {
+		return nil, 0, classify("list cells", err)
+	}
+	return cells, clock, nil
+}
+
+// Entries implements store.Inspector.
+func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := s.db.Query(ctx, `select number, id, at, expires_at, keep_until, cost, granted from headgate.entries
+		where limit_name = $1 and key = $2 order by number desc limit $3`, cell.Limit, cell.Key, n)
+	if err != nil {
+		return nil, classify("list entries", err)
+	}
+	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e law.Entry, err error) {
+		err = row.Scan(&e.Number, &e.ID, &e.At, &e.ExpiresAt, &e.KeepUntil, &e.Cost, &e.Granted)
+		return e, err
+	})
+	if err != nil {
+		return nil, classify("list entries", err)
+	}
+	return entries, nil
+}
+
+// WriteLimits implements store.LimitWriter.
+func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	names, rules, descriptions := make([]string, len(limits)), make([]string, len(limits)), make([]string, len(limits))
+	for i, l := range limits {
+		names[i], rules[i], descriptions[i] = l.Name, l.Notation, l.Description
+	}
+	_, err := s.db.Exec(ctx, `insert into headgate.limits (name, rule, description)
+		select * from unnest($1::text[], $2::text[], $3::text[])
+		on conflict (name) do update set rule = excluded.rule, description = excluded.description, updated_at = now()
+		where (limits.rule, limits.description) is distinct from (excluded.rule, excluded.description)`, names, rules, descriptions)
+	if err != nil {
+		return classify("write limits", err)
+	}
+	return nil
+}

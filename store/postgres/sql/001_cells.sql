@@ -1,0 +1,50 @@
+-- The tables. Nothing that a decision changes is indexed, so that updates stay
+-- within their page (HOT); the free third of each page is for them.
+
+create schema if not exists headgate;
+
+create table if not exists headgate.schema_version (
+    version    int primary key,
+    applied_at timestamptz not null default now()
+);
+
+-- One row for each limit and key. Times are microseconds since the epoch, of
+-- this server's clock; level and prev are credits, unit of them to one unit of
+-- cost. law 0 is a cell that no charge has touched.
+create table if not exists headgate.cells (
+    limit_name    text collate "C" not null,
+    key           text collate "C" not null,
+    law           smallint not null default 0,
+    level         bigint not null default 0,
+    prev          bigint not null default 0,
+    at            bigint not null default 0,
+    unit          bigint not null default 0,
+    empty_at      bigint not null default 0,
+    blocked_until bigint not null default 0,
+    reason        text not null default '',
+    primary key (limit_name, key)
+) with (fillfactor = 66, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- The log of the cells whose limit keeps one. An entry counts while the time
+-- is before expires_at; 0: it does not count, or no more.
+create table if not exists headgate.entries (
+    number     bigint generated always as identity primary key,
+    limit_name text collate "C" not null,
+    key        text collate "C" not null,
+    id         text not null default '',
+    at         bigint not null,
+    expires_at bigint not null,
+    keep_until bigint not null,
+    cost       bigint not null,
+    granted    boolean not null
+);
+create index if not exists entries_by_cell on headgate.entries (limit_name, key, expires_at) include (cost, granted);
+
+-- Limits by name, for callers from SQL. `headgate migrate --config` writes
+-- them; a row may be edited by hand too, the notation is checked.
+create table if not exists headgate.limits (
+    name        text collate "C" primary key,
+    rule        text not null,
+    description text not null default '',
+    updated_at  timestamptz not null default now()
+);

@@ -1,0 +1,419 @@
+-- headgate.add_steps and headgate.after are the functions of these names in
+-- package law.
+create or replace function headgate.add_steps(t bigint, steps bigint, step bigint) returns bigint
+language sql immutable as $$
+    select case when t >= 9007199254740991 or steps > (9007199254740991 - t) / step
+        then 9007199254740991 else t + steps * step end
+$$;
+
+create or replace function headgate.after(
+    t bigint, credits bigint, anchor bigint, drain bigint, step bigint, b0 bigint, b1 bigint, b2 bigint, b3 bigint)
+returns bigint language sql immutable as $$
+    select case
+        when anchor < 2 then headgate.add_steps(case when anchor = 1 then t - t % step else t end,
+            (credits + drain - 1) / drain, step)
+        when b0 > t then b0 when b1 > t then b1 when b2 > t then b2 else b3 end
+$$;
+
+-- headgate.apply: a batch of ops, their groups one after another in order, each
+-- all or nothing. It is package law line by line, with the same names; change
+-- both or neither.
+--
+-- Locks the cells of the batch in the order of p_limits, p_keys, which the
+-- caller sorts; reads the clock after that, once. Writes the cells that changed
+-- in one update, and one row of headgate.entries for each attempt of a limit
+-- that keeps a log. A refusal writes no cell, except as law says.
+--
+-- p_limits, p_keys  the distinct cells, sorted
+-- p_modes           for each: 0 read it, 1 lock it if it exists, 2 create and lock it
+-- p_ops             21 numbers for each op: verb, group, cell, kind, anchor, unit,
+--                   capacity, step, drain, block, history, cost, count, partial,
+--                   ceiling, ttl, now, and four bounds
+-- p_notes           for each op the id, or a block's reason; null: none has any
+-- returns           13 numbers for each op: granted, law, level, prev, at, unit,
+--                   empty_at, blocked_until, used, clock, retry_at, entry, stale
+create or replace function headgate.apply(
+    p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
+returns bigint[] language plpgsql volatile as $$
+declare
+    c_max   constant bigint := 9007199254740991;
+    c_slack constant bigint := 2000000;
+    n int := coalesce(cardinality(p_ops), 0) / 21;
+    cells int := cardinality(p_limits);
+    -- the cells
+    a_law bigint[]; a_level bigint[]; a_prev bigint[]; a_at bigint[];
+    a_unit bigint[]; a_empty bigint[]; a_block bigint[];
+    a_dirty boolean[] := array_fill(false, array[cells]);
+    a_gone boolean[] := a_dirty;
+    a_group int[] := array_fill(0, array[cells]);
+    a_nolog int[] := a_group;
+    a_pending bigint[] := array_fill(0::bigint, array[cells]);
+    dirty boolean := false; gone boolean := false;
+    found int; wanted int; tries int := 0;
+    store_clock bigint;
+    res bigint[] := array_fill(0::bigint, array[n * 13]);
+    -- the group
+    i int; j int; k int; o int; r int; c int; verb int;
+    admitted boolean; stale boolean; fits boolean;
+    undo bigint[];
+    -- the op
+    kind bigint; anchor bigint; unit bigint; capacity bigint; step bigint; drain bigint;
+    cost bigint; cnt bigint; partial boolean; ceiling bigint; clock bigint; now bigint;
+    -- the decision: Base, and what goes with it
+    b_law bigint; b_level bigint; b_prev bigint; b_at bigint; b_unit bigint; b_empty bigint; b_block bigint;
+    moved boolean; clear boolean; carry bigint; nolog boolean; converted boolean;
+    level bigint; most bigint;
+    -- use
+    x bigint; t bigint; steps bigint; empty bigint;
+    w_prev bigint; w_level bigint; w_start bigint; q bigint; f bigint;
+    granted bigint; need bigint; retry bigint; room bigint; at_ bigint; prev_ bigint; level_ bigint;
+    entry bigint; u int;
+begin
+    -- Create what is missing. Nothing is locked yet, so waiting for another
+    -- session's insert cannot close a circle.
+    loop
+        insert into headgate.cells (limit_name, key)
+        select u.l, u.k from unnest(p_limits, p_keys, p_modes) u(l, k, m)
+        where u.m = 2 and not exists (select from headgate.cells e where e.limit_name = u.l and e.key = u.k)
+        order by u.l collate "C", u.k collate "C"
+        on conflict do nothing;
+
+        select array_agg(coalesce(y.law, z.law, 0)::bigint), array_agg(coalesce(y.level, z.level, 0)),
+               array_agg(coalesce(y.prev, z.prev, 0)), array_agg(coalesce(y.at, z.at, 0)),
+               array_agg(coalesce(y.unit, z.unit, 0)), array_agg(coalesce(y.empty_at, z.empty_at, 0)),
+               array_agg(coalesce(y.blocked_until, z.blocked_until, 0)),
+               count(y.law) filter (where u.m = 2), count(*) filter (where u.m = 2)
+        into a_law, a_level, a_prev, a_at, a_unit, a_empty, a_block, found, wanted
+        from unnest(p_limits, p_keys, p_modes) u(l, k, m)
+        left join lateral (select * from headgate.cells e
+            where u.m > 0 and e.limit_name = u.l and e.key = u.k for update) y on true
+        left join lateral (select * from headgate.cells e
+            where u.m = 0 and e.limit_name = u.l and e.key = u.k offset 0) z on true; -- offset 0 keeps the order
+        exit when found = wanted; -- else a sweep came between
+        tries := tries + 1;
+        if tries > 100 then
+            raise exception 'headgate: cells vanish while they are locked' using errcode = '40001';
+        end if;
+    end loop;
+    store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+
+    i := 1;
+    while i <= n loop
+        o := (i - 1) * 21;
+        verb := p_ops[o + 1];
+        j := i;
+        while j < n and p_ops[j * 21 + 2] = p_ops[o + 2] loop
+            j := j + 1;
+        end loop;
+
+        if verb = 6 then -- reset
+            for k in i .. j loop
+                o := (k - 1) * 21; r := (k - 1) * 13; c := p_ops[o + 3];
+                res[r + 10] := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
+                if a_law[c] <> 0 then
+                    res[r + 1] := 1;
+                    a_gone[c] := true; gone := true;
+                end if;
+                update headgate.entries e set expires_at = 0
+                where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.expires_at > 0;
+                update headgate.cells e set blocked_until = 0, reason = ''
+                where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.blocked_until <> 0;
+                a_law[c] := 0; a_level[c] := 0; a_prev[c] := 0; a_at[c] := 0; a_unit[c] := 0;
+                a_empty[c] := 0; a_block[c] := 0;
+            end loop;
+            i := j + 1;
+            continue;
+        end if;
+
+        if verb = 5 then -- block
+            for k in i .. j loop
+                o := (k - 1) * 21; r := (k - 1) * 13; c := p_ops[o + 3];
+                clock := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
+                if a_law[c] = 0 then
+                    a_law[c] := p_ops[o + 4]; a_unit[c] := p_ops[o + 6];
+                end if;
+                a_block[c] := case when p_ops[o + 16] > 0 then greatest(clock, a_at[c]) + p_ops[o + 16] else 0 end;
+                a_dirty[c] := true; dirty := true;
+                update headgate.cells e set blocked_until = a_block[c],
+                    reason = case when p_ops[o + 16] > 0 then coalesce(p_notes[k], '') else '' end
+                where e.limit_name = p_limits[c] and e.key = p_keys[c];
+                res[r + 1] := p_ops[o + 13];
+                res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
+                res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
+                res[r + 10] := clock; res[r + 11] := a_block[c];
+            end loop;
+            i := j + 1;
+            continue;
+        end if;
+
+        -- take, check: decide about each op, then settle all.
+        admitted := true; stale := false; undo := null;
+        for k in i .. j loop
+            o := (k - 1) * 21; r := (k - 1) * 13; c := p_ops[o + 3];
+            kind := p_ops[o + 4]; anchor := p_ops[o + 5]; unit := p_ops[o + 6]; capacity := p_ops[o + 7];
+            step := p_ops[o + 8]; drain := p_ops[o + 9];
+            cost := p_ops[o + 12]; cnt := p_ops[o + 13]; partial := p_ops[o + 14] <> 0;
+            ceiling := case when p_ops[o + 15] > 0 then p_ops[o + 15] else capacity end;
+            clock := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
+            if a_group[c] <> i then
+                a_pending[c] := 0;
+                a_nolog[c] := 0;
+            end if;
+
+            -- rebase
+            b_law := a_law[c]; b_level := a_level[c]; b_prev := a_prev[c]; b_at := a_at[c];
+            b_unit := a_unit[c]; b_empty := a_empty[c]; b_block := a_block[c];
+            moved := false; clear := false; carry := 0; nolog := a_nolog[c] <> 0;
+            if b_law = 0 then
+                b_law := kind; b_unit := unit;
+            end if;
+            converted := b_law <> kind or b_unit <> unit;
+            if b_at - clock > 0 then
+                t := case kind
+                    when 1 then headgate.add_steps(0, (capacity + drain - 1) / drain, step)
+                    when 2 then headgate.add_steps(0, 2, step)
+                    else step end;
+                if b_at - clock > greatest(t, c_slack) then
+                    b_at := clock; b_empty := 0; moved := true;
+                end if;
+            end if;
+            now := greatest(clock, b_at);
+            if converted then
+                moved := true;
+                level := b_level;
+                if b_law <> kind or kind = 3 then
+                    if b_law = 2 then
+                        level := level + b_prev;
+                    end if;
+                    if now >= a_empty[c] then
+                        level := 0;
+                    end if;
+                    b_prev := 0; b_at := now; b_empty := 0;
+                end if;
+                most := case when kind = 2 then 4294967295 else c_max end;
+                b_level := least(div(level::numeric * unit + b_unit - 1, b_unit), most);
+                b_prev := least(div(b_prev::numeric * unit + b_unit - 1, b_unit), most);
+                b_law := kind; b_unit := unit;
+            end if;
+            if kind = 3 and moved then
+                clear := true; carry := b_level; nolog := true;
+                b_empty := now + step;
+            end if;
+
+            -- use
+            empty := 0;
+            if kind = 1 then -- the bucket law
+                if anchor = 0 then
+                    steps := (now - b_at) / step;
+                    t := b_at + steps * step;
+                elsif anchor = 1 then
+                    t := greatest(b_at, now - now % step);
+                    steps := (t - b_at + step - 1) / step;
+                else
+                    if now < p_ops[o + 18] or now >= p_ops[o + 21] then
+                        stale := true;
+                    end if;
+                    t := greatest(b_at, case when stale then now when p_ops[o + 20] <= now then p_ops[o + 20]
+                        when p_ops[o + 19] <= now then p_ops[o + 19] else p_ops[o + 18] end);
+                    steps := case when t > b_at then 1 else 0 end;
+                end if;
+                if steps >= (b_level + drain - 1) / drain then
+                    x := 0;
+                    if anchor = 0 then
+                        t := now;
+                    end if;
+                else
+                    x := b_level - drain * steps;
+                    empty := headgate.after(t, x, anchor, drain, step, p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]);
+                end if;
+            elsif kind = 2 then -- the window law
+                w_start := now - now % step;
+                w_prev := b_prev; w_level := b_level;
+                if b_at - b_at % step = w_start then
+                    null;
+                elsif b_at - b_at % step = w_start - step then
+                    w_prev := b_level; w_level := 0;
+                else
+                    w_prev := 0; w_level := 0;
+                end if;
+                q := (step + 1048575) / 1048576;
+                f := step / q;
+                x := (w_prev * least(f, (step - (now - w_start) + q - 1) / q) + f - 1) / f + w_level;
+                empty := case when w_level > 0 then w_start + 2 * step when w_prev > 0 then w_start + step else 0 end;
+            else -- the log law
+                x := carry;
+                if not clear then
+                    x := 0;
+                    if now < b_empty and b_level > 0 then
+                        x := b_level;
+                        if now > b_at and not nolog then
+                            select greatest(0, b_level - coalesce(sum(e.cost), 0)) into x from headgate.entries e
+                            where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.granted
+                              and e.expires_at > b_at and e.expires_at <= now;
+                        end if;
+                    end if;
+                end if;
+            end if;
+            if empty > b_empty then
+                b_empty := empty; moved := true;
+            end if;
+
+            -- Decide
+            granted := 0;
+            if x <= ceiling and b_block <= now then
+                granted := least(cnt, (ceiling - x) / cost);
+                if granted < cnt and not partial then
+                    granted := 0;
+                end if;
+            end if;
+            x := x + granted * cost;
+            retry := 0;
+            if granted < cnt then
+                need := case when partial then cost else cnt * cost end;
+                if need > ceiling - a_pending[c] then
+                    retry := c_max;
+                elsif x <= ceiling - need then
+                    retry := now;
+                elsif kind = 1 then
+                    retry := headgate.after(t, x - (ceiling - need), anchor, drain, step,
+                        p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]);
+                elsif kind = 2 then
+                    at_ := w_start; prev_ := w_prev; level_ := w_level + granted * cost;
+                    if need > ceiling - level_ then
+                        at_ := w_start + step; prev_ := level_; level_ := 0;
+                    end if;
+                    room := ceiling - level_ - need;
+                    retry := case when prev_ = 0 or room >= prev_ then at_ else at_ + step - q * (room * f / prev_) end;
+                else
+                    retry := now + step;
+                    if not nolog then
+                        select least(retry, min(s.expires_at)) into retry from (
+                            select e.expires_at, sum(e.cost) over (order by e.expires_at, e.number) as freed
+                            from headgate.entries e
+                            where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.granted and e.expires_at > now) s
+                        where s.freed >= x - (ceiling - need);
+                    end if;
+                end if;
+                if p_ops[o + 10] > 0 and verb = 1 and b_block <= now and retry <> c_max then
+                    b_block := now + p_ops[o + 10];
+                    moved := true;
+                end if;
+                retry := greatest(retry, b_block);
+            end if;
+            fits := granted = cnt or (partial and granted > 0);
+            if not fits then
+                admitted := false;
+            end if;
+            res[r + 1] := granted; res[r + 9] := x; res[r + 10] := clock; res[r + 11] := retry;
+
+            -- What to go back to if the group is refused: the cell as it was,
+            -- Base, and what Base asks of the log.
+            if j > i or verb = 2 or stale then
+                undo := undo || array[k, c, case when a_group[c] <> i then 1 else 0 end,
+                    a_law[c], a_level[c], a_prev[c], a_at[c], a_unit[c], a_empty[c], a_block[c],
+                    b_law, b_level, b_prev, b_at, b_unit, b_empty, b_block,
+                    moved::int, clear::int, carry, now];
+            end if;
+            a_group[c] := i;
+            if clear then
+                a_nolog[c] := 1;
+            end if;
+
+            if fits then
+                a_pending[c] := a_pending[c] + granted * cost;
+                a_law[c] := b_law; a_unit[c] := b_unit; a_block[c] := b_block; a_empty[c] := b_empty;
+                if kind = 1 then
+                    a_level[c] := x; a_at[c] := t; a_prev[c] := b_prev;
+                    a_empty[c] := headgate.after(t, x, anchor, drain, step, p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]);
+                elsif kind = 2 then
+                    w_level := w_level + granted * cost;
+                    a_prev[c] := w_prev; a_level[c] := w_level; a_at[c] := now;
+                    a_empty[c] := w_start + 2 * step;
+                else
+                    a_level[c] := x; a_at[c] := now; a_prev[c] := b_prev;
+                    a_empty[c] := greatest(b_empty, now + step);
+                end if;
+            elsif j = i and moved and verb = 1 then
+                a_law[c] := b_law; a_level[c] := b_level; a_prev[c] := b_prev; a_at[c] := b_at;
+                a_unit[c] := b_unit; a_empty[c] := b_empty; a_block[c] := b_block;
+            end if;
+            if j > i then
+                res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
+                res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
+            end if;
+        end loop;
+
+        -- settle
+        if stale or verb = 2 or (j > i and not admitted) then -- back to where the group began
+            for g in reverse coalesce(cardinality(undo), 0) / 21 - 1 .. 0 loop
+                o := g * 21; c := undo[o + 2];
+                a_law[c] := undo[o + 4]; a_level[c] := undo[o + 5]; a_prev[c] := undo[o + 6]; a_at[c] := undo[o + 7];
+                a_unit[c] := undo[o + 8]; a_empty[c] := undo[o + 9]; a_block[c] := undo[o + 10];
+            end loop;
+        end if;
+        for k in i .. j loop
+            o := (k - 1) * 21; r := (k - 1) * 13; c := p_ops[o + 3];
+            if j > i and verb = 1 and not stale then
+                u := (k - i) * 21;
+                moved := undo[u + 18] = 1; clear := undo[u + 19] = 1;
+                carry := undo[u + 20]; now := undo[u + 21];
+                if moved and not admitted then
+                    -- The Base of a second op on a cell holds the charge of
+                    -- the first: only its block is kept.
+                    a_law[c] := undo[u + 11]; a_unit[c] := undo[u + 15]; a_block[c] := undo[u + 17];
+                    if undo[u + 3] = 1 then
+                        a_level[c] := undo[u + 12]; a_prev[c] := undo[u + 13]; a_at[c] := undo[u + 14]; a_empty[c] := undo[u + 16];
+                    end if;
+                end if;
+            end if;
+            if j = i or not admitted or verb = 2 or stale then
+                res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
+                res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
+            end if;
+            if stale then
+                res[r + 1] := 0; res[r + 9] := 0; res[r + 11] := 0; res[r + 13] := 1;
+                if j > i then
+                    now := undo[(k - i) * 21 + 21];
+                end if;
+                res[r + 10] := now;
+                continue;
+            end if;
+            continue when verb = 2;
+            if moved or admitted then
+                a_dirty[c] := true; dirty := true;
+                if clear then
+                    update headgate.entries e set expires_at = 0
+                    where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.expires_at > 0;
+                end if;
+                if carry > 0 then
+                    insert into headgate.entries (limit_name, key, id, at, expires_at, keep_until, cost, granted)
+                    values (p_limits[c], p_keys[c], 'carried over', now, now + p_ops[o + 8], now + greatest(p_ops[o + 8], p_ops[o + 11]), carry, true);
+                end if;
+            end if;
+            if p_ops[o + 4] = 3 and (admitted or p_ops[o + 11] > 0) then
+                insert into headgate.entries (limit_name, key, id, at, expires_at, keep_until, cost, granted)
+                values (p_limits[c], p_keys[c], coalesce(p_notes[k], ''), now,
+                    case when admitted then now + p_ops[o + 8] else 0 end,
+                    now + greatest(p_ops[o + 11], case when admitted then p_ops[o + 8] else 0 end),
+                    case when admitted then res[r + 1] else p_ops[o + 13] end * p_ops[o + 12], admitted)
+                returning number into entry;
+                res[r + 12] := entry;
+            end if;
+        end loop;
+        i := j + 1;
+    end loop;
+
+    if dirty then
+        update headgate.cells e
+        set law = u.law, level = u.level, prev = u.prev, at = u.at, unit = u.unit, empty_at = u.empty,
+            blocked_until = u.block, reason = case when e.blocked_until = u.block then e.reason else '' end
+        from unnest(p_limits, p_keys, a_law, a_level, a_prev, a_at, a_unit, a_empty, a_block, a_dirty)
+            u(l, k, law, level, prev, at, unit, empty, block, dirty)
+        where u.dirty and e.limit_name = u.l and e.key = u.k;
+    end if;
+    if gone then
+        delete from headgate.cells e using unnest(p_limits, p_keys, a_law, a_gone) u(l, k, law, gone)
+        where u.gone and u.law = 0 and e.limit_name = u.l and e.key = u.k;
+    end if;
+    return res;
+end $$;
