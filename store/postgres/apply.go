@@ -135,7 +135,10 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
-	if err := s.db.QueryRow(ctx, `select headgate.sweep($1)`, max).Scan(&removed); err != nil {
+	err = s.retry(ctx, func() error {
+		return s.db.QueryRow(ctx, `select headgate.sweep($1)`, max).Scan(&removed)
+	})
+	if err != nil {
 		return 0, classify("sweep", err)
 	}
 	return removed, nil

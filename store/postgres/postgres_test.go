@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 // open returns a migrated store in a database of its own.
@@ -25,4 +27,15 @@ func openAt(tb testing.TB, dsn string) *postgres.Store {
 		tb.Fatal(err)
 	}
 	return s
+}
+
+func TestConformance(t *testing.T) {
+	t.Run("read committed", func(t *testing.T) {
+		storetest.Run(t, func(tb testing.TB) store.Store { return open(tb) }, nil)
+	})
+	t.Run("serializable", func(t *testing.T) {
+		storetest.Run(t, func(tb testing.TB) store.Store {
+			return openAt(tb, dbtest.Postgres(tb)+"?default_transaction_isolation=serializable")
+		}, &storetest.Options{Histories: 300})
+	})
 }

@@ -1,0 +1,246 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// statements are prepared once, on the one connection that writes.
+type statements struct {
+	load, save, remove       *sql.Stmt
+	sum, freed, add, clear   *sql.Stmt
+	sweepEntries, sweepCells *sql.Stmt
+	begin, commit, rollback  *sql.Stmt
+	all                      []*sql.Stmt
+}
+
+func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
+	for _, p := range []struct {
+		stmt **sql.Stmt
+		text string
+	}{
+		{&st.load, `select law, level, prev, at, unit, empty_at, blocked_until, reason from cells where limit_name = ? and key = ?`},
+		{&st.save, `insert into cells (limit_name, key, law, level, prev, at, unit, empty_at, blocked_until, reason)
+			values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			on conflict (limit_name, key) do update set law = excluded.law, level = excluded.level, prev = excluded.prev,
+			at = excluded.at, unit = excluded.unit, empty_at = excluded.empty_at,
+			blocked_until = excluded.blocked_until, reason = excluded.reason`},
+		{&st.remove, `delete from cells where limit_name = ? and key = ?`},
+		{&st.sum, `select coalesce(sum(cost), 0) from entries
+			where limit_name = ? and key = ? and granted and expires_at > ? and expires_at <= ?`},
+		{&st.freed, `select expires_at, cost from entries
+			where limit_name = ? and key = ? and granted and expires_at > ? order by expires_at, number`},
+		{&st.add, `insert into entries (limit_name, key, id, at, expires_at, keep_until, cost, granted) values (?, ?, ?, ?, ?, ?, ?, ?)`},
+		{&st.clear, `update entries set expires_at = 0 where limit_name = ? and key = ? and expires_at > 0`},
+		{&st.sweepEntries, `delete from entries where number in (
+			select e.number from entries e left join cells c on c.limit_name = e.limit_name and c.key = e.key
+			where e.keep_until <= ?1 and (c.key is null or e.expires_at <= c.at or c.empty_at <= ?1) limit ?2)`},
+		{&st.sweepCells, `delete from cells where (limit_name, key) in (
+			select c.limit_name, c.key from cells c where c.empty_at <= ?1 and c.blocked_until <= ?1
+			and not exists (select 1 from entries e where e.limit_name = c.limit_name and e.key = c.key) limit ?2)`},
+		{&st.begin, `begin immediate`},
+		{&st.commit, `commit`},
+		{&st.rollback, `rollback`},
+	} {
+		stmt, err := conn.PrepareContext(ctx, p.text)
+		if err != nil {
+			return err
+		}
+		*p.stmt = stmt
+		st.all = append(st.all, stmt)
+	}
+	return nil
+}
+
+func (st *statements) close() {
+	for _, s := range st.all {
+		s.Close()
+	}
+}
+
+// Apply implements store.Store: one immediate transaction. Cells are read,
+// package law decides, and what changed is written.
+func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	return s.transact(ctx, "apply", func(ctx context.Context) error {
+		t := transaction{ctx: ctx, st: &s.stmts, cells: make(map[law.Cell]*cell, len(ops))}
+		records := make([]*law.Record, len(ops))
+		for i := range ops {
+			if err := law.ValidKey(ops[i].Cell.Key); err != nil {
+				records[i] = &law.Record{} // its group is not valid and is not applied
+				continue
+			}
+			r, err := t.load(ops[i].Cell)
+			if err != nil {
+				return err
+			}
+			records[i] = r
+		}
+		law.Apply(ops, outs, s.clock(), records) // the clock is read under the lock
+		if t.err != nil {
+			return t.err
+		}
+		for _, c := range t.order {
+			if err := t.save(c); err != nil {
+				return err
+			}
+		}
+		for i := range outs {
+			if n := outs[i].Entry; n > 0 {
+				outs[i].Entry = records[i].Add[n-1].Number
+			}
+		}
+		return nil
+	})
+}
+
+// transact runs do in an immediate transaction. Once begun it is not cut
+// short by the caller, so that its outcome is always known.
+func (s *Store) transact(ctx context.Context, doing string, do func(context.Context) error) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return store.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	if _, err := s.stmts.begin.ExecContext(ctx); err != nil {
+		return classify(doing, err)
+	}
+	if err = do(ctx); err == nil {
+		_, err = s.stmts.commit.ExecContext(ctx)
+	}
+	if err != nil {
+		_, undo := s.stmts.rollback.ExecContext(ctx)
+		return classify(doing, errors.Join(err, undo))
+	}
+	return nil
+}
+
+// transaction is a batch under way.
+type transaction struct {
+	ctx   context.Context
+	st    *statements
+	cells map[law.Cell]*cell
+	order []*cell
+	err   error // the first that a ledger met
+}
+
+// cell is a record with its place, and the ledger over its entries.
+type cell struct {
+	law.Record
+	id law.Cell
+	t  *transaction
+}
+
+func (t *transaction) load(id law.Cell) (*law.Record, error) {
+	if c, ok := t.cells[id]; ok {
+		return &c.Record, nil
+	}
+	c := &cell{id: id, t: t}
+	c.Log = c
+	st := &c.State
+	err := t.st.load.QueryRowContext(t.ctx, id.Limit, id.Key).Scan(&st.Kind, &st.Level, &st.Prev, &st.At,
+		&st.Unit, &st.EmptyAt, &st.BlockedUntil, &c.Reason)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, err
+	}
+	t.cells[id] = c
+	t.order = append(t.order, c)
+	return &c.Record, nil
+}
+
+func (t *transaction) save(c *cell) error {
+	if c.Clear {
+		if _, err := t.st.clear.ExecContext(t.ctx, c.id.Limit, c.id.Key); err != nil {
+			return err
+		}
+	}
+	for i := range c.Add {
+		e := &c.Add[i]
+		res, err := t.st.add.ExecContext(t.ctx, c.id.Limit, c.id.Key, e.ID, e.At, e.ExpiresAt, e.KeepUntil, e.Cost, e.Granted)
+		if err != nil {
+			return err
+		}
+		if e.Number, err = res.LastInsertId(); err != nil {
+			return err
+		}
+	}
+	st := &c.State
+	switch {
+	case st.Kind == 0 && c.Gone:
+		_, err := t.st.remove.ExecContext(t.ctx, c.id.Limit, c.id.Key)
+		return err
+	case st.Kind != 0 && c.Dirty:
+		_, err := t.st.save.ExecContext(t.ctx, c.id.Limit, c.id.Key, st.Kind, st.Level, st.Prev, st.At,
+			st.Unit, st.EmptyAt, st.BlockedUntil, c.Reason)
+		return err
+	}
+	return nil
+}
+
+// Sum implements law.Ledger.
+func (c *cell) Sum(after, upto int64) (sum int64) {
+	if err := c.t.st.sum.QueryRowContext(c.t.ctx, c.id.Limit, c.id.Key, after, upto).Scan(&sum); err != nil {
+		c.t.fail(err)
+	}
+	return sum
+}
+
+// Freed implements law.Ledger.
+func (c *cell) Freed(after, need int64) int64 {
+	rows, err := c.t.st.freed.QueryContext(c.t.ctx, c.id.Limit, c.id.Key, after)
+	if err != nil {
+		c.t.fail(err)
+		return law.Never
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var expires, cost int64
+		if err := rows.Scan(&expires, &cost); err != nil {
+			c.t.fail(err)
+			return law.Never
+		}
+		if need -= cost; need <= 0 {
+			return expires
+		}
+	}
+	if err := rows.Err(); err != nil {
+		c.t.fail(err)
+	}
+	return law.Never
+}
+
+func (t *transaction) fail(err error) {
+	if t.err == nil {
+		t.err = err
+	}
+}
+
+// Sweep implements store.Store.
+func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
+	err = s.transact(ctx, "sweep", func(ctx context.Context) error {
+		now := s.clock()
+		for _, stmt := range []*sql.Stmt{s.stmts.sweepEntries, s.stmts.sweepCells} {
+			res, err := stmt.ExecContext(ctx, now, max-removed)
+			if err != nil {
+				return err
+			}
+			n, err := res.RowsAffected()
+			if err != nil {
+				return err
+			}
+			removed += int(n)
+		}
+		return nil
+	})
+	return removed, err
+}

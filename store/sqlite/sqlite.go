@@ -1,0 +1,252 @@
+// Package sqlite keeps cells in a SQLite file. It is the embedded default: no
+// server, and state that survives a crash.
+//
+// Decisions are made in this process, in one immediate transaction for each
+// batch; several processes may share a file on one machine. With
+// synchronous=full, the default, what was admitted is on disk before it is
+// answered. With ?synchronous=normal a crash of the process loses nothing
+// either, but a loss of power may forget what was admitted since the log was
+// last flushed, so that as much may be admitted again.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Migrator  = (*Store)(nil)
+)
+
+// Config adjusts a Store. A nil Config, and every zero field, is fine.
+type Config struct {
+	Clock store.Clock // nil: this machine's
+}
+
+// Store keeps cells in a file. It is safe for concurrent use and starts no
+// goroutine.
+type Store struct {
+	clock store.Clock
+	read  *sql.DB
+
+	mu     sync.Mutex // one writer; guards what follows
+	write  *sql.DB
+	conn   *sql.Conn
+	stmts  statements
+	closed bool
+}
+
+// Open opens or creates the file that a URL names, and brings its schema up
+// to date: sqlite:headgate.db, sqlite:///var/lib/headgate/state.db or
+// sqlite::memory:, each with ?synchronous=normal if wanted.
+func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
+	path, synchronous, err := parseURL(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	s := &Store{clock: store.SystemClock}
+	if cfg != nil && cfg.Clock != nil {
+		s.clock = cfg.Clock
+	}
+	if err := s.open(ctx, path, synchronous); err != nil {
+		s.Close()
+		return nil, classify("open "+path, err)
+	}
+	return s, nil
+}
+
+// parseURL takes a URL apart.
+func parseURL(raw string) (path, synchronous string, err error) {
+	rest, ok := strings.CutPrefix(raw, "sqlite:")
+	if !ok {
+		return "", "", fmt.Errorf("%w: URL %q does not start with sqlite:", store.ErrInvalid, raw)
+	}
+	path, query, _ := strings.Cut(rest, "?")
+	if after, ok := strings.CutPrefix(path, "//"); ok {
+		path = after
+	}
+	if path, err = url.PathUnescape(path); err != nil || path == "" {
+		return "", "", fmt.Errorf("%w: URL %q names no file", store.ErrInvalid, raw)
+	}
+	options, err := url.ParseQuery(query)
+	if err != nil {
+		return "", "", fmt.Errorf("%w: URL %q: %w", store.ErrInvalid, raw, err)
+	}
+	synchronous = "full"
+	for name, values := range options {
+		if name != "synchronous" {
+			return "", "", fmt.Errorf("%w: URL option %q is not known; known is synchronous", store.ErrInvalid, name)
+		}
+		synchronous = strings.ToLower(values[len(values)-1])
+		if synchronous != "full" && synchronous != "normal" {
+			return "", "", fmt.Errorf("%w: URL option synchronous is %q; it is full or normal", store.ErrInvalid, values[0])
+		}
+	}
+	return path, synchronous, nil
+}
+
+func (s *Store) open(ctx context.Context, path, synchronous string) error {
+	dsn := "file::memory:"
+	if path != ":memory:" {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			return fmt.Errorf("%w: is a directory", store.ErrSetup)
+		}
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			return fmt.Errorf("%w: %w", store.ErrSetup, err)
+		}
+		dsn = "file:" + (&url.URL{Path: path}).EscapedPath()
+	}
+	// A deferred transaction that turns into a writer fails at once when
+	// another has written meanwhile; an immediate one waits for its turn.
+	pragmas := "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(" + synchronous + ")"
+	var err error
+	if s.write, err = sql.Open("sqlite", dsn+pragmas); err != nil {
+		return err
+	}
+	s.write.SetMaxOpenConns(1)
+	if _, err := s.migrate(ctx); err != nil {
+		return err
+	}
+	if s.conn, err = s.write.Conn(ctx); err != nil {
+		return err
+	}
+	s.read = nil
+	if path != ":memory:" {
+		if s.read, err = sql.Open("sqlite", dsn+"?_pragma=busy_timeout(10000)&_pragma=query_only(1)"); err != nil {
+			return err
+		}
+		s.read.SetMaxOpenConns(4)
+	}
+	return s.stmts.prepare(ctx, s.conn)
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	s.stmts.close()
+	var errs []error
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+	}
+	for _, db := range []*sql.DB{s.read, s.write} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reader returns where to read from without holding up the writer.
+func (s *Store) reader(ctx context.Context) (queryer, func(), error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, nil, store.ErrClosed
+	}
+	if s.read == nil { // in memory: there is only the one connection
+		return s.conn, s.mu.Unlock, nil
+	}
+	s.mu.Unlock()
+	return s.read, func() {}, nil
+}
+
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Cells implements store.Inspector.
+func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, clock int64, err error) {
+	db, done, err := s.reader(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer done()
+	clock = s.clock()
+	most := q.Max
+	if most <= 0 {
+		most = store.DefaultMax
+	}
+	where, args := "", []any{}
+	also := func(condition string, values ...any) {
+		where += " and " + condition
+		args = append(args, values...)
+	}
+	if q.Limit != "" {
+		also("limit_name = ?", q.Limit)
+	}
+	if q.HasKey {
+		also("key = ?", q.Key)
+	}
+	if q.Blocked {
+		also("blocked_until > ?", clock)
+	}
+	if q.After != (law.Cell{}) {
+		also("(limit_name, key) > (?, ?)", q.After.Limit, q.After.Key)
+	}
+	rows, err := db.QueryContext(ctx, `select limit_name, key, law, level, prev, at, unit, empty_at, blocked_until, reason
+		from cells where true`+where+` order by limit_name, key limit ?`, append(args, most)...)
+	if err != nil {
+		return nil, 0, classify("list cells", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var c store.Cell
+		if err := rows.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
+			&c.State.Unit, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason); err != nil {
+			return nil, 0, classify("list cells", err)
+		}
+		cells = append(cells, c)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, 0, classify("list cells", err)
+	}
+	return cells, clock, nil
+}
+
+// Entries implements store.Inspector.
+func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
+	db, done, err := s.reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	rows, err := db.QueryContext(ctx, `select number, id, at, expires_at, keep_until, cost, granted from entries
+		where limit_name = ? and key = ? order by number desc limit ?`, cell.Limit, cell.Key, n)
+	if err != nil {
+		return nil, classify("list entries", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var e law.Entry
+		if err := rows.Scan(&e.Number, &e.ID, &e.At, &e.ExpiresAt, &e.KeepUntil, &e.Cost, &e.Granted); err != nil {
+			return nil, classify("list entries", err)
+		}
+		entries = append(entries, e)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, classify("list entries", err)
+	}
+	return entries, nil
+}

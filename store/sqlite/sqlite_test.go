@@ -1,0 +1,162 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/sqlite"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// childEnv makes this test binary charge a file until it is killed.
+const childEnv = "HEADGATE_TEST_SQLITE_CHILD"
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(childEnv); url != "" {
+		charge(url)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func open(tb testing.TB, url string) *sqlite.Store {
+	tb.Helper()
+	s, err := sqlite.Open(context.Background(), url, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestConformance(t *testing.T) {
+	for _, options := range []string{"", "?synchronous=normal"} {
+		t.Run("a file"+options, func(t *testing.T) {
+			storetest.Run(t, func(tb testing.TB) store.Store {
+				return open(tb, "sqlite:"+filepath.Join(tb.TempDir(), "state.db")+options)
+			}, &storetest.Options{Histories: 3000})
+		})
+	}
+	t.Run("in memory", func(t *testing.T) {
+		storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, "sqlite::memory:") }, nil)
+	})
+}
+
+var budget = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1_000_000_000, Step: 3_600_000_000, Drain: 1000}
+
+func one(s *sqlite.Store, verb law.Verb) (law.Outcome, error) {
+	outs := make([]law.Outcome, 1)
+	err := s.Apply(context.Background(), []law.Op{{Verb: verb, Cell: law.Cell{Limit: "l", Key: "k"}, Params: budget, Cost: 1000, Count: 1}}, outs)
+	return outs[0], errors.Join(err, outs[0].Err)
+}
+
+// charge takes for ever and prints a line after each admission.
+func charge(url string) {
+	s, err := sqlite.Open(context.Background(), url, nil)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	for {
+		if _, err := one(s, law.Take); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Stdout.WriteString("+\n")
+	}
+}
+
+func TestStateSurvivesKill9(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "state.db")
+	acknowledged := 0
+	for range 3 {
+		child := exec.Command(os.Args[0])
+		child.Env = append(os.Environ(), childEnv+"="+url)
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 2)
+		for range 200 {
+			if n, err := out.Read(buf); err != nil || n == 0 {
+				t.Fatalf("the child ended: %v", err)
+			}
+			acknowledged++
+		}
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = child.Wait()
+	}
+	out, err := one(open(t, url), law.Check)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if charged := out.State.Level / 1000; charged < int64(acknowledged) {
+		t.Errorf("%d admissions were acknowledged, %d are left after kill -9", acknowledged, charged)
+	}
+}
+
+func TestTwoProcessesShareAFile(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "state.db")
+	a, b := open(t, url), open(t, url)
+	for range 50 {
+		for _, s := range []*sqlite.Store{a, b} {
+			if out, err := one(s, law.Take); err != nil || out.Granted != 1 {
+				t.Fatalf("%+v, %v", out, err)
+			}
+		}
+	}
+	if out, _ := one(a, law.Check); out.State.Level != 100*1000 {
+		t.Errorf("level %d after 100 takes", out.State.Level)
+	}
+}
+
+func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("this is no database\n", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	newer := filepath.Join(dir, "newer.db")
+	db, err := sql.Open("sqlite", newer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("pragma user_version = 99"); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	for _, tt := range []struct {
+		url, names string
+		is         error
+	}{
+		{"sqlite:" + dir, "directory", store.ErrSetup},
+		{"sqlite:" + filepath.Join(dir, "no", "such", "folder.db"), "no such", store.ErrSetup},
+		{"sqlite:" + text, "not a database", store.ErrSetup},
+		{"sqlite:" + newer, "version 99", store.ErrSchemaNewer},
+		{"sqlite:", "no file", store.ErrInvalid},
+		{"sqlite:x.db?sync=off", `"sync"`, store.ErrInvalid},
+		{"sqlite:x.db?synchronous=off", `"off"`, store.ErrInvalid},
+		{"mysql:x", "sqlite:", store.ErrInvalid},
+	} {
+		_, err := sqlite.Open(context.Background(), tt.url, nil)
+		if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.names) {
+			t.Errorf("%s: got %v, want %v naming %s", tt.url, err, tt.is, tt.names)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+func cancelled(t *testing.T, s store.Store) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	outs := make([]law.Outcome, 1)
+	if err := s.Apply(ctx, []law.Op{take("cancelled", "k", bucket(1, 5), 5, T0)}, outs); !errors.Is(err, context.Canceled) {
+		t.Errorf("apply: %v, want context.Canceled", err)
+	}
+	if _, err := s.Sweep(ctx, 10); !errors.Is(err, context.Canceled) {
+		t.Errorf("sweep: %v, want context.Canceled", err)
+	}
+	if one(t, s, take("cancelled", "k", bucket(1, 5), 5, T0)).Granted != 1 {
+		t.Error("a cancelled call was charged")
+	}
+}
+
+func closed(t *testing.T, s store.Store) {
+	one(t, s, take("closed", "k", bucket(1, 5), 1, T0))
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+	outs := make([]law.Outcome, 1)
+	if err := s.Apply(context.Background(), []law.Op{take("closed", "k", bucket(1, 5), 1, T0)}, outs); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("apply: %v, want ErrClosed", err)
+	}
+	if _, err := s.Sweep(context.Background(), 10); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("sweep: %v, want ErrClosed", err)
+	}
+}
+
+func inspect(t *testing.T, s store.Store) {
+	i, ok := s.(store.Inspector)
+	if !ok {
+		t.Log("this store cannot be looked into, and says so by not being a store.Inspector")
+		return
+	}
+	ctx := context.Background()
+	p := slidingLog(2, 1_000_000)
+	p.History = 1_000_000_000
+	now := one(t, s, take("inspect", "clock", bucket(1, 1), 1, 0)).Clock
+	for n := range 5 {
+		one(t, s, take("inspect log", fmt.Sprint(n%2), p, 1, now+int64(n)))
+		one(t, s, take("inspect", fmt.Sprint(n), bucket(1, 9), 1, now))
+	}
+	block := take("inspect", "3", bucket(1, 9), 1, now)
+	block.Verb, block.TTL, block.Reason = law.Block, 3_600_000_000, "abuse"
+	one(t, s, block)
+	check := take("inspect", "never used", bucket(1, 9), 1, now)
+	check.Verb = law.Check
+	one(t, s, check)
+
+	list := func(q store.Query) (names []string) {
+		cells, clock, err := i.Cells(ctx, q)
+		if err != nil {
+			t.Fatalf("cells: %v", err)
+		}
+		if clock < now {
+			t.Errorf("the clock shows %d, after a decision at %d", clock, now)
+		}
+		for _, c := range cells {
+			names = append(names, c.Limit+"/"+c.Key+c.Reason)
+		}
+		return names
+	}
+	for _, tt := range []struct {
+		what string
+		q    store.Query
+		want []string
+	}{
+		{"a limit's cells in order", store.Query{Limit: "inspect"}, []string{"inspect/0", "inspect/1", "inspect/2", "inspect/3abuse", "inspect/4", "inspect/clock"}},
+		{"all, a page", store.Query{Max: 2, After: law.Cell{Limit: "inspect", Key: "4"}}, []string{"inspect/clock", "inspect log/0"}},
+		{"one", store.Query{Limit: "inspect", Key: "2", HasKey: true}, []string{"inspect/2"}},
+		{"none", store.Query{Limit: "inspect", Key: "", HasKey: true}, nil},
+		{"what is blocked", store.Query{Blocked: true}, []string{"inspect/3abuse"}},
+	} {
+		if got := list(tt.q); fmt.Sprint(got) != fmt.Sprint(tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.what, got, tt.want)
+		}
+	}
+	entries, err := i.Entries(ctx, law.Cell{Limit: "inspect log", Key: "0"}, 2)
+	if err != nil || len(entries) != 2 {
+		t.Fatalf("entries: %v, %v", entries, err)
+	}
+	if e := entries[0]; e.Granted || e.At != now+4 || e.Cost != 1000 || e.Number <= entries[1].Number || !entries[1].Granted {
+		t.Errorf("entries: %+v; want the refused attempt first", entries)
+	}
+}

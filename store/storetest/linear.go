@@ -1,0 +1,93 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// question and answer are an operation of a history.
+type question struct {
+	key string
+	op  law.Op
+}
+
+type answer struct {
+	granted, clock, level int64
+}
+
+// linearizable records short concurrent histories, by the store's own clock,
+// and looks for an order that explains them: each answer follows from package
+// law applied to the state before it at the time that the store says.
+func linearizable(t *testing.T, s store.Store) {
+	params := []law.Params{
+		bucket(2000, 3),
+		{Kind: law.Window, Unit: 1000, Capacity: 4000, Step: 5000},
+		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 4000, Step: 4000, Drain: law.Max},
+	}
+	model := porcupine.Model{
+		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+			byKey := map[string][]porcupine.Operation{}
+			for _, op := range history {
+				key := op.Input.(question).key
+				byKey[key] = append(byKey[key], op)
+			}
+			var parts [][]porcupine.Operation
+			for _, p := range byKey {
+				parts = append(parts, p)
+			}
+			return parts
+		},
+		Init: func() any { return law.State{} },
+		Step: func(state, input, output any) (bool, any) {
+			in, out := input.(question), output.(answer)
+			d := law.Decide(state.(law.State), &in.op, out.clock, 0, nil)
+			next := d.Base
+			if d.Outcome.Granted > 0 {
+				next = d.Outcome.State
+			} else if !d.Moved {
+				next = state.(law.State)
+			}
+			return d.Outcome.Granted == out.granted && next.Level == out.level, next
+		},
+		DescribeOperation: func(input, output any) string {
+			return fmt.Sprintf("%s: %+v", input.(question).key, output)
+		},
+	}
+	var mu sync.Mutex
+	var history []porcupine.Operation
+	begin := time.Now()
+	const callers, asks = 6, 15
+	left := make([]int, callers)
+	crowd(callers, func(caller int) bool {
+		n := left[caller]
+		left[caller]++
+		p := params[n%len(params)]
+		key := fmt.Sprint(n % len(params))
+		op := take("linear "+key, key, p, 1, 0)
+		outs := make([]law.Outcome, 1)
+		call := time.Since(begin).Nanoseconds()
+		if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
+			t.Errorf("apply: %v", err)
+			return false
+		}
+		ret := time.Since(begin).Nanoseconds()
+		mu.Lock()
+		defer mu.Unlock()
+		history = append(history, porcupine.Operation{
+			ClientId: caller, Input: question{key, op}, Call: call,
+			Output: answer{outs[0].Granted, outs[0].Clock, outs[0].State.Level}, Return: ret,
+		})
+		return left[caller] < asks
+	})
+	if res := porcupine.CheckOperationsTimeout(model, history, 20*time.Second); res != porcupine.Ok {
+		t.Errorf("no order of these %d operations explains their outcomes: %v", len(history), res)
+	}
+}

@@ -1,0 +1,101 @@
+// Package storetest is the suite that every store passes, drivers and
+// wrappers alike.
+//
+//	func TestConformance(t *testing.T) {
+//		storetest.Run(t, func(tb testing.TB) store.Store { ... }, nil)
+//	}
+//
+// A bug fixed in one store adds its case here. Times are injected by Op.Now
+// wherever a decision depends on them, so nothing sleeps for a refill.
+package storetest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// Options adjust the suite. Nil, and every zero field, is fine.
+type Options struct {
+	// Histories is how many random batches are compared with package law.
+	// Zero: 2000.
+	Histories int
+}
+
+// Open returns an empty store, to be closed by the suite.
+type Open func(tb testing.TB) store.Store
+
+// Run runs the suite.
+func Run(t *testing.T, open Open, o *Options) {
+	if o == nil {
+		o = &Options{}
+	}
+	if o.Histories == 0 {
+		o.Histories = 2000
+	}
+	with := func(name string, test func(t *testing.T, s store.Store)) {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			t.Cleanup(func() { s.Close() })
+			test(t, s)
+		})
+	}
+	with("decides as the golden tables say", golden)
+	with("decides as package law does, bit by bit", func(t *testing.T, s store.Store) { model(t, s, o.Histories) })
+	with("decides a batch as its groups one by one", batches)
+	with("admits exactly the capacity to concurrent callers of a new key", newKey)
+	with("admits no more than the rate to concurrent callers of an old key", oldKey)
+	with("admits groups all or none, without deadlock", groups)
+	with("is linearizable", linearizable)
+	with("keeps keys apart byte by byte", keys)
+	with("refuses bad keys alike", badKeys)
+	with("lets an invalid group fail alone", invalidGroup)
+	with("sweeps what cannot matter, and nothing else", sweep)
+	with("sweeps under load without changing a decision", sweepUnderLoad)
+	with("does nothing for a cancelled context", cancelled)
+	with("refuses to work once closed", closed)
+	with("shows its cells and its log", inspect)
+}
+
+// T0 is a time for tests: 2026-09-21T14:13:20Z in microseconds.
+const T0 = int64(1_790_000_000_000_000)
+
+// bucket returns a token bucket of n units a second with a burst.
+func bucket(n, burst int64) law.Params {
+	return law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: n}
+}
+
+// slidingLog returns a log of n units in a window of microseconds.
+func slidingLog(n, window int64) law.Params {
+	return law.Params{Kind: law.Log, Unit: 1000, Capacity: n * 1000, Step: window}
+}
+
+// take returns an op that takes n units.
+func take(limit, key string, p law.Params, n, now int64) law.Op {
+	return law.Op{
+		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: limit, Key: key}, Params: p,
+		Cost: n * p.Unit, Count: 1, Now: now,
+	}
+}
+
+// apply applies a batch and fails the test if that fails.
+func apply(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
+	tb.Helper()
+	outs := make([]law.Outcome, len(ops))
+	if err := s.Apply(context.Background(), ops, outs); err != nil {
+		tb.Fatalf("apply: %v", err)
+	}
+	return outs
+}
+
+// one applies one op, which must be valid.
+func one(tb testing.TB, s store.Store, op law.Op) law.Outcome {
+	tb.Helper()
+	out := apply(tb, s, op)[0]
+	if out.Err != nil {
+		tb.Fatalf("apply: %v", out.Err)
+	}
+	return out
+}

@@ -1,0 +1,125 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// sweep works by the store's own clock, which is far behind T0's decades.
+func sweep(t *testing.T, s store.Store) {
+	now := one(t, s, take("sweep", "clock", bucket(1, 1), 1, 0)).Clock
+	const hour = 3_600_000_000
+	long, gone := now, now-hour // times of the charges: still counting, long over
+	live := []law.Op{
+		take("sweep", "live bucket", law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: hour, Drain: 1000}, 1, long),
+		take("sweep", "live window", law.Params{Kind: law.Window, Unit: 1000, Capacity: 1000, Step: hour}, 1, long),
+		take("sweep", "live log", slidingLog(1, hour), 1, long),
+	}
+	dead := []law.Op{
+		take("sweep", "dead bucket", bucket(1, 1), 1, gone),
+		take("sweep", "dead window", law.Params{Kind: law.Window, Unit: 1000, Capacity: 1000, Step: 1000}, 1, gone),
+		take("sweep", "dead log", slidingLog(1, 1000), 1, gone),
+	}
+	kept := take("sweep", "history", slidingLog(1, 1000), 1, gone)
+	kept.Params.History = 10 * hour
+	blocked := take("sweep", "blocked", bucket(1, 1), 1, long)
+	blocked.Verb, blocked.TTL = law.Block, hour
+	for _, op := range append(append([]law.Op{kept, blocked}, live...), dead...) {
+		one(t, s, op)
+	}
+	removed := 0
+	for range 100 {
+		n, err := s.Sweep(context.Background(), 3)
+		if err != nil {
+			t.Fatalf("sweep: %v", err)
+		}
+		if n > 3 {
+			t.Errorf("swept %d, at most 3 were asked for", n)
+		}
+		if removed += n; n == 0 {
+			break
+		}
+	}
+	if removed < 4 { // three cells and an entry
+		t.Errorf("swept %d, want the three dead cells and an entry", removed)
+	}
+	for _, op := range live {
+		op.Now = now
+		if one(t, s, op).Granted != 0 {
+			t.Errorf("%s was swept while it counted", op.Cell.Key)
+		}
+	}
+	blocked.Verb = law.Take
+	if one(t, s, blocked).Granted != 0 {
+		t.Error("a blocked cell was swept")
+	}
+	if i, ok := s.(store.Inspector); ok {
+		entries, err := i.Entries(context.Background(), kept.Cell, 10)
+		if err != nil || len(entries) != 1 {
+			t.Errorf("a history was swept before its time: %v, %v", entries, err)
+		}
+		cells, _, err := i.Cells(context.Background(), store.Query{Limit: "sweep"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range cells {
+			for _, op := range dead {
+				if c.Cell == op.Cell {
+					t.Errorf("%s was not swept", c.Key)
+				}
+			}
+		}
+	}
+}
+
+// sweepUnderLoad sweeps as fast as it can while callers hammer keys that die
+// all the time: no more than burst and rate may pass on any of them.
+func sweepUnderLoad(t *testing.T, s store.Store) {
+	const rate, burst, callers, asks, keys = 400, 1, 6, 40, 3
+	p := bucket(rate, burst)
+	var stop atomic.Bool
+	done := make(chan error, 1)
+	go func() {
+		for !stop.Load() {
+			if _, err := s.Sweep(context.Background(), 10); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	var admitted, first, last [keys]atomic.Int64
+	left := make([]int, callers)
+	crowd(callers, func(caller int) bool {
+		k := left[caller] % keys
+		out := make([]law.Outcome, 1)
+		if err := s.Apply(context.Background(), []law.Op{take("swept", fmt.Sprint(k), p, 1, 0)}, out); err != nil {
+			t.Errorf("apply: %v", err)
+		}
+		first[k].CompareAndSwap(0, out[0].Clock)
+		for seen := first[k].Load(); out[0].Clock < seen && !first[k].CompareAndSwap(seen, out[0].Clock); {
+			seen = first[k].Load()
+		}
+		for seen := last[k].Load(); out[0].Clock > seen && !last[k].CompareAndSwap(seen, out[0].Clock); {
+			seen = last[k].Load()
+		}
+		admitted[k].Add(out[0].Granted)
+		left[caller]++
+		return left[caller] < asks
+	})
+	stop.Store(true)
+	if err := <-done; err != nil {
+		t.Errorf("sweep: %v", err)
+	}
+	for k := range keys {
+		elapsed := last[k].Load() - first[k].Load()
+		if most := burst + elapsed*rate/1_000_000; admitted[k].Load() > most {
+			t.Errorf("key %d: admitted %d, at most %d may pass in %d us", k, admitted[k].Load(), most, elapsed)
+		}
+	}
+}
