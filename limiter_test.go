@@ -176,7 +176,7 @@ func TestInspectShowsTheLevelOfNowAndTheHistory(t *testing.T) {
 	allow(t, l, log, "k")
 	allow(t, l, log, "k")
 	s, err = l.Inspect(t.Context(), log, "k")
-	if err != nil || len(s.History) != 2 || s.History[0].Granted || !s.History[1].Granted || s.BlockedUntil.IsZero() {
+	if err != nil || len(s.History) != 2 || s.History[0].Allowed || !s.History[1].Allowed || s.BlockedUntil.IsZero() {
 		t.Fatalf("got %+v, %v", s, err)
 	}
 	if existed, err := l.Reset(t.Context(), log, "k"); err != nil || !existed {

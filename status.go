@@ -26,7 +26,15 @@ type Status struct {
 	BlockedUntil time.Time // zero: not blocked
 	Reason       string    // of the block, where one was given
 
-	History []law.Entry // newest attempts first, for limits that keep them
+	History []Attempt // newest first, for limits that keep a log
+}
+
+// Attempt is one entry in the log of a key.
+type Attempt struct {
+	Number  int64 // transaction number
+	At      time.Time
+	Cost    Cost // rounded up to a millionth
+	Allowed bool
 }
 
 // HistoryShown is how many entries of a log Inspect returns.
@@ -58,8 +66,12 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (Status,
 	s.Used = costOf(out.Used, op.Params.Unit, true)
 	s.Remaining = f.room() / op.Params.Unit
 	if op.Params.Kind == law.Log {
-		if s.History, err = inspector.Entries(ctx, op.Cell, HistoryShown); err != nil {
+		entries, err := inspector.Entries(ctx, op.Cell, HistoryShown)
+		if err != nil {
 			return Status{}, err
+		}
+		for _, e := range entries {
+			s.History = append(s.History, Attempt{e.Number, time.UnixMicro(e.At).UTC(), costOf(e.Cost, op.Params.Unit, true), e.Granted})
 		}
 	}
 	return s, nil

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
+)
+
+func newService(s store.Store, c *config.Config) *service.Service {
+	return service.New(headgate.New(s, nil), c)
+}
+
+func newExplainCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:     "explain LIMIT",
+		Short:   "Say what a limit means, and the most that it lets pass",
+		Long:    "Say what a limit means, and the most that it lets pass.\n\n" + notations(),
+		Example: "  headgate explain 'token-bucket 10/s burst 10'",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := resolveLimit(path, args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), l.Explain())
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", "", "config file (HEADGATE_CONFIG)")
+	return cmd
+}
+
+func newMigrateCommand() *cobra.Command {
+	var path, url string
+	var o storeOptions
+	cmd := &cobra.Command{
+		Use:   "migrate --store URL",
+		Short: "Bring a store's schema up to date, and write the config file's limits into it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := loadConfig(path)
+			if err != nil {
+				return err
+			}
+			s, err := openStore(cmd.Context(), config.Settle(url, "HEADGATE_STORE", c.Store, config.DefaultStore), o)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			m, ok := s.(store.Migrator)
+			if !ok {
+				return fmt.Errorf("%w: store: %s has no schema", headgate.ErrInvalid, url)
+			}
+			report, err := m.Migrate(cmd.Context())
+			if err != nil {
+				return err
+			}
+			for _, line := range report {
+				fmt.Fprintln(cmd.OutOrStdout(), line)
+			}
+			w, ok := s.(store.LimitWriter)
+			if !ok || len(c.Limits) == 0 {
+				return nil
+			}
+			limits := make([]store.NamedLimit, len(c.Limits))
+			for i, l := range c.Limits {
+				limits[i] = store.NamedLimit{Name: l.Name(), Notation: l.String(), Description: l.Description}
+			}
+			if err := w.WriteLimits(cmd.Context(), limits); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "wrote %d limits of %s\n", len(limits), c.File)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&url, "store", "", "URL of the store (HEADGATE_STORE)")
+	f.StringVar(&path, "config", "", "config file with limits to write (HEADGATE_CONFIG)")
+	f.BoolVar(&o.skipArticles, "skip-articles", false, "make no functions outside the schema headgate")
+	return cmd
+}
+
+func newSchemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:       "schema " + strings.Join(names(schemas), "|"),
+		Short:     "Print a store's schema as SQL, for a migration tool of your own",
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: names(schemas),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			fmt.Fprint(cmd.OutOrStdout(), schemas[args[0]]())
+			return nil
+		},
+	}
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/service"
+)
+
+// asking are the flags of the commands that ask a store or a server.
+type asking struct {
+	config, store, server string
+	json                  bool
+}
+
+func (a *asking) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&a.config, "config", "", "config file (HEADGATE_CONFIG)")
+	f.StringVar(&a.store, "store", "", "URL of the store (HEADGATE_STORE; default "+config.DefaultStore+")")
+	f.StringVar(&a.server, "server", "", "URL of a server to ask instead (HEADGATE_SERVER)")
+	f.BoolVar(&a.json, "json", false, "print JSON")
+	cmd.MarkFlagsMutuallyExclusive("store", "server")
+}
+
+// answerer is what answers: the service over a store that this process opens,
+// or a server.
+type answerer interface {
+	Take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error)
+	Inspect(ctx context.Context, r *api.Subject) (*api.Status, error)
+	Reset(ctx context.Context, r *api.Subject) (*api.Reset, error)
+	Block(ctx context.Context, r *api.Block) (*api.Status, error)
+	List(ctx context.Context, limit string, blocked bool) ([]api.Status, error)
+}
+
+// ask finds out who answers, and lets do ask it.
+func (a *asking) ask(ctx context.Context, do func(answerer) error) error {
+	server := a.server
+	if a.store == "" {
+		server = config.Settle(a.server, "HEADGATE_SERVER", "", "")
+	}
+	if server != "" {
+		return do(newClient(server))
+	}
+	c, err := loadConfig(a.config)
+	if err != nil {
+		return err
+	}
+	s, err := openStore(ctx, config.Settle(a.store, "HEADGATE_STORE", c.Store, config.DefaultStore), storeOptions{})
+	if err != nil {
+		return err
+	}
+	err = do(&local{newService(s, c)})
+	if closing := s.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+// local answers out of a store.
+type local struct{ *service.Service }
+
+func newTakeCommand() *cobra.Command {
+	return newDecisionCommand("take", "Take from a limit for a key: exit 0 admitted, 1 refused, 2 error", false)
+}
+
+func newCheckCommand() *cobra.Command {
+	return newDecisionCommand("check", "Ask what take would answer, without taking", true)
+}
+
+func newDecisionCommand(verb, short string, check bool) *cobra.Command {
+	var a asking
+	var cost string
+	cmd := &cobra.Command{
+		Use:     verb + " LIMIT KEY",
+		Short:   short,
+		Long:    short + ".\n\n" + notations(),
+		Example: "  headgate " + verb + " 'token-bucket 5/1m' alice\n  headgate " + verb + " login alice --config limits.yaml --cost 2.5",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.ask(cmd.Context(), func(s answerer) error {
+				d, err := s.Take(cmd.Context(), &api.Request{Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(cost)}}, check)
+				if err != nil {
+					return err
+				}
+				if a.json {
+					err = printJSON(cmd.OutOrStdout(), d)
+				} else {
+					fmt.Fprintln(cmd.OutOrStdout(), sentence(d))
+				}
+				if err == nil && !d.Allowed {
+					err = errRefused
+				}
+				return err
+			})
+		},
+	}
+	a.flags(cmd)
+	cmd.Flags().StringVar(&cost, "cost", "1", "what it costs, a decimal")
+	return cmd
+}
+
+// sentence tells a decision.
+func sentence(d *api.Decision) string {
+	switch {
+	case d.Allowed:
+		return fmt.Sprintf("allowed  %s  remaining %d, full again in %s", d.Limit, d.Remaining, ms(d.ResetAfterMS))
+	case d.RetryAfterMS == nil:
+		return fmt.Sprintf("refused  %s  never: the cost exceeds what can pass at once", d.Limit)
+	}
+	return fmt.Sprintf("refused  %s  retry in %s, remaining %d", d.Limit, ms(*d.RetryAfterMS), d.Remaining)
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func newInspectCommand() *cobra.Command {
+	var a asking
+	cmd := &cobra.Command{
+		Use:   "inspect LIMIT KEY",
+		Short: "Show all about one key of a limit",
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.ask(cmd.Context(), func(s answerer) error {
+				st, err := s.Inspect(cmd.Context(), &api.Subject{Limit: args[0], Key: args[1]})
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return printJSON(cmd.OutOrStdout(), st)
+				}
+				return printStatus(cmd.OutOrStdout(), st)
+			})
+		},
+	}
+	a.flags(cmd)
+	return cmd
+}
+
+func newResetCommand() *cobra.Command {
+	var a asking
+	cmd := &cobra.Command{
+		Use:   "reset LIMIT KEY",
+		Short: "Forget one key of a limit: its level and its block",
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.ask(cmd.Context(), func(s answerer) error {
+				r, err := s.Reset(cmd.Context(), &api.Subject{Limit: args[0], Key: args[1]})
+				switch {
+				case err != nil:
+					return err
+				case a.json:
+					return printJSON(cmd.OutOrStdout(), r)
+				case r.Existed:
+					fmt.Fprintf(cmd.OutOrStdout(), "reset  %s  %s\n", args[0], args[1])
+				default:
+					fmt.Fprintf(cmd.OutOrStdout(), "nothing to reset  %s  %s\n", args[0], args[1])
+				}
+				return nil
+			})
+		},
+	}
+	a.flags(cmd)
+	return cmd
+}
+
+func newBlockCommand() *cobra.Command {
+	var a asking
+	var period, reason string
+	cmd := &cobra.Command{
+		Use:     "block LIMIT KEY --for PERIOD",
+		Short:   "Refuse everything of one key for a while; --for 0 lifts the block",
+		Example: "  headgate block login mallory --for 15m --reason 'password guessing'",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.ask(cmd.Context(), func(s answerer) error {
+				st, err := s.Block(cmd.Context(), &api.Block{Subject: api.Subject{Limit: args[0], Key: args[1]}, For: period, Reason: reason})
+				switch {
+				case err != nil:
+					return err
+				case a.json:
+					return printJSON(cmd.OutOrStdout(), st)
+				case st.BlockedUntil == nil:
+					fmt.Fprintf(cmd.OutOrStdout(), "not blocked  %s  %s\n", st.Limit, st.Key)
+				default:
+					fmt.Fprintf(cmd.OutOrStdout(), "blocked until %s  %s  %s\n", instant(*st.BlockedUntil), st.Limit, st.Key)
+				}
+				return nil
+			})
+		},
+	}
+	a.flags(cmd)
+	cmd.Flags().StringVar(&period, "for", "", "for how long, such as 15m; 0 lifts the block")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who look")
+	_ = cmd.MarkFlagRequired("for")
+	return cmd
+}
+
+func newListCommand() *cobra.Command {
+	var a asking
+	var blocked bool
+	cmd := &cobra.Command{
+		Use:   "list [LIMIT]",
+		Short: "List the keys in use, of one limit or of all",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			limit := ""
+			if len(args) == 1 {
+				limit = args[0]
+			}
+			return a.ask(cmd.Context(), func(s answerer) error {
+				list, err := s.List(cmd.Context(), limit, blocked)
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return printJSON(cmd.OutOrStdout(), api.Cells{Cells: list})
+				}
+				return printList(cmd.OutOrStdout(), list)
+			})
+		},
+	}
+	a.flags(cmd)
+	cmd.Flags().BoolVar(&blocked, "blocked", false, "only what is blocked now")
+	return cmd
+}
+
+func printJSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

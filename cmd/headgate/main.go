@@ -1,0 +1,103 @@
+// Command headgate limits rates: it serves, asks, explains and replays. See
+// README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	_ "time/tzdata" // calendars work where the system has no time zones
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+)
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitRefused = 1
+	exitError   = 2
+)
+
+// errRefused makes the command exit with exitRefused; the decision has been
+// printed.
+var errRefused = errors.New("refused")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is the whole program, for tests too.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errRefused):
+		return exitRefused
+	}
+	message := strings.TrimPrefix(err.Error(), headgate.ErrInvalid.Error()+": ")
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), message)
+	return exitError
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "headgate",
+		Short:         "Exact rate limits on the database that you already run",
+		Long:          "Headgate limits rates exactly, on the database that you already run.\n\n" + notations(),
+		Version:       version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetVersionTemplate("headgate {{.Version}}\n")
+	root.AddCommand(
+		newServeCommand(), newTakeCommand(), newCheckCommand(), newInspectCommand(), newResetCommand(),
+		newBlockCommand(), newListCommand(), newExplainCommand(), newReplayCommand(),
+		newMigrateCommand(), newSchemaCommand(),
+	)
+	return root
+}
+
+// notations describes LIMIT for help texts.
+func notations() string {
+	var b strings.Builder
+	b.WriteString("LIMIT is a name from the config file, or one line:\n\n")
+	for _, u := range headgate.Usage() {
+		fmt.Fprintf(&b, "  %s\n      %s\n", u[0], u[1])
+	}
+	b.WriteString("\nPERIOD is a length of time such as s, 30s, 15m, 1h, 30d.")
+	return b.String()
+}
+
+// version is that of the module, and the commit it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && !strings.Contains(v, s.Value[:12]) {
+			v += " " + s.Value[:12]
+		}
+	}
+	return v + " " + info.GoVersion
+}

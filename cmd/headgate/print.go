@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/headgate/headgate/server/api"
+)
+
+// instant writes a time of the store for people.
+func instant(us int64) string {
+	return time.UnixMicro(us).Local().Format("2006-01-02 15:04:05.000 MST")
+}
+
+// key writes a key so that a terminal shows it and nothing else happens.
+func key(k string) string {
+	if q := strconv.Quote(k); q[1:len(q)-1] != k || k == "" {
+		return q
+	}
+	return k
+}
+
+func printStatus(w io.Writer, s *api.Status) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
+	line("limit", "%s", s.Limit)
+	line("key", "%s", key(s.Key))
+	if !s.Exists {
+		line("used", "0 of %s; never used, or long ago", s.Capacity)
+		return t.Flush()
+	}
+	line("used", "%s of %s", s.Used, s.Capacity)
+	if s.Remaining != nil {
+		line("remaining", "%d", *s.Remaining)
+	}
+	if s.EmptyAt != nil && *s.EmptyAt > s.At {
+		line("as new", "%s, in %s", instant(*s.EmptyAt), time.Duration(*s.EmptyAt-s.At)*time.Microsecond)
+	}
+	if s.BlockedUntil != nil {
+		line("blocked", "until %s, %s more", instant(*s.BlockedUntil), time.Duration(*s.BlockedUntil-s.At)*time.Microsecond)
+		if s.Reason != "" {
+			line("reason", "%s", key(s.Reason))
+		}
+	}
+	for _, a := range s.History {
+		line("attempt", "%s  %s  cost %s  #%d", instant(a.At), map[bool]string{true: "allowed", false: "refused"}[a.Allowed], a.Cost, a.Number)
+	}
+	return t.Flush()
+}
+
+func printList(w io.Writer, list []api.Status) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "LIMIT\tKEY\tUSED\tAS NEW AT\tBLOCKED UNTIL\tREASON")
+	for _, s := range list {
+		at := func(us *int64) string {
+			if us == nil || *us == 0 {
+				return "-"
+			}
+			return instant(*us)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Limit, key(s.Key), s.Used, at(s.EmptyAt), at(s.BlockedUntil), s.Reason)
+	}
+	return t.Flush()
+}

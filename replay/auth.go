@@ -1,0 +1,209 @@
+package replay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// auth reads the syslog of an SSH server:
+//
+//	Mar 27 14:54:57 HOST sshd[2967]: Invalid user support from 95.152.57.58
+//	Mar 27 14:54:59 HOST sshd[2967]: Failed password for invalid user support from 95.152.57.58 port 1101 ssh2
+//	Mar 29 10:05:01 HOST sshd[1071]: message repeated 5 times: [ Failed password for root from 121.18.238.1 port 1190 ssh2]
+//
+// The time may also be RFC 3339.
+type auth struct {
+	user     bool
+	attempts bool
+
+	year    int64     // of the latest line; 0: not known yet
+	changed time.Time // what the first line's year is guessed from
+	month   int64     // of the latest line
+	rolled  bool      // a year has ended in this log
+
+	announced map[string]bool // processes that said "Invalid user", and nothing failed since
+
+	pairs, repeats, repeated int // lines that are part of an attempt; lines that are several, and how many
+}
+
+func newAuth(field string, cfg readerConfig) (*auth, error) {
+	if field != "ip" && field != "user" {
+		return nil, badField(SSHD, field, "ip and user")
+	}
+	return &auth{
+		user:      field == "user",
+		attempts:  cfg.attempts,
+		year:      int64(cfg.year),
+		changed:   cfg.changed,
+		announced: map[string]bool{},
+	}, nil
+}
+
+var (
+	errSyslog  = errors.New("does not begin with a syslog time such as Mar 27 14:54:57, a host and a program")
+	errLeapDay = errors.New("has a date that the year assumed for it does not have")
+	errFrom    = errors.New("is about a password or a user, but does not say from where")
+)
+
+func (a *auth) read(line []byte) (record, error) {
+	at, rest, err := a.time(line)
+	if err != nil {
+		return record{}, err
+	}
+	i := bytes.IndexByte(rest, ' ') // the host
+	if i <= 0 {
+		return record{}, errSyslog
+	}
+	tag, msg, ok := bytes.Cut(rest[i+1:], []byte(": "))
+	if !ok {
+		if tag, ok = bytes.CutSuffix(rest[i+1:], []byte{':'}); !ok {
+			return record{}, errSyslog
+		}
+	}
+	if !bytes.HasPrefix(tag, []byte("sshd")) {
+		return record{}, nil
+	}
+	count := 1
+	if inner, n, ok := repeated(msg); ok {
+		msg, count = inner, n
+	}
+	var who []byte
+	invalid := false // the first line about a process's invalid user
+	if who, invalid = bytes.CutPrefix(msg, []byte("Invalid user ")); !invalid {
+		if who, ok = bytes.CutPrefix(msg, []byte("Failed password for ")); !ok {
+			return record{}, nil
+		}
+	}
+	again := false // the first failure after that line
+	if w, ok := bytes.CutPrefix(who, []byte("invalid user ")); ok && !invalid {
+		who = w
+		again = a.announced[string(tag)]
+	}
+	// A user may contain " from " as well; the last one is the server's.
+	i = bytes.LastIndex(who, []byte(" from "))
+	if i < 0 {
+		return record{}, errFrom
+	}
+	user, ip := who[:i], who[i+len(" from "):]
+	if j := bytes.IndexByte(ip, ' '); j >= 0 {
+		ip = ip[:j]
+	}
+	if len(ip) == 0 {
+		return record{}, errFrom
+	}
+	if invalid {
+		a.announced[string(tag)] = true
+	} else if again {
+		delete(a.announced, string(tag))
+		a.pairs++
+	}
+	if count > 1 {
+		a.repeats++
+		a.repeated += count
+	}
+	rec := record{at: at, key: ip, count: 1}
+	if a.user {
+		rec.key = user
+	}
+	if a.attempts {
+		rec.count = count
+		if again {
+			rec.count--
+		}
+	}
+	return rec, nil
+}
+
+// maxRepeats bounds what a line can claim to stand for.
+const maxRepeats = 1_000_000
+
+// repeated unpacks "message repeated 5 times: [ MESSAGE]".
+func repeated(msg []byte) (inner []byte, n int, ok bool) {
+	rest, ok := bytes.CutPrefix(msg, []byte("message repeated "))
+	if !ok {
+		return nil, 0, false
+	}
+	number, inner, ok := bytes.Cut(rest, []byte(" times: [ "))
+	v, isNumber := digits(number)
+	if !ok || !isNumber || len(number) > 9 || v < 1 || v > maxRepeats {
+		return nil, 0, false
+	}
+	return bytes.TrimSuffix(inner, []byte{']'}), int(v), true
+}
+
+// time reads the time at the beginning of a line.
+func (a *auth) time(line []byte) (us int64, rest []byte, err error) {
+	if len(line) > 0 && isDigit(line[0]) {
+		stamp, rest, _ := bytes.Cut(line, []byte{' '})
+		if us, ok := rfc3339(stamp); ok {
+			return us, rest, nil
+		}
+		return 0, nil, errSyslog
+	}
+	if len(line) < 16 || line[3] != ' ' || line[6] != ' ' || line[15] != ' ' {
+		return 0, nil, errSyslog
+	}
+	m := month(line[:3])
+	d, ok1 := digits(bytes.TrimPrefix(line[4:6], []byte{' '}))
+	clock, ok2 := clockTime(line[7:15])
+	if m == 0 || !ok1 || !ok2 || d < 1 || d > 31 {
+		return 0, nil, errSyslog
+	}
+	y := a.yearOf(m, d, clock)
+	if d > monthLength(y, m) {
+		return 0, nil, fmt.Errorf("%w: %s in %d", errLeapDay, line[:6], y)
+	}
+	us, ok := inRange(days(y, m, d)*day + clock)
+	if !ok {
+		return 0, nil, errSyslog
+	}
+	return us, line[16:], nil
+}
+
+// yearOf returns the year of a line. A log ends in the year in which it was
+// last changed; one whose first line would then lie in the future began in
+// the year before. When the month goes back the next year has begun, except
+// by a single month: that is a line that came late.
+func (a *auth) yearOf(m, d, clock int64) int64 {
+	if a.year == 0 {
+		a.year = int64(a.changed.UTC().Year())
+		if days(a.year, m, d)*day+clock > a.changed.UnixMicro()+day {
+			a.year--
+		}
+	}
+	last := a.month
+	switch {
+	case last == 0, m == last-1:
+	case m < last:
+		a.year++
+		a.rolled = true
+	case a.rolled && last == 1 && m == 12:
+		return a.year - 1 // a late line of the old year
+	}
+	if last == 0 || m != last-1 {
+		a.month = m
+	}
+	return a.year
+}
+
+// notes tells what one should know about the count.
+func (a *auth) notes() []string {
+	if a.pairs == 0 && a.repeats == 0 {
+		return nil
+	}
+	one := "each line counts as one request"
+	if a.attempts {
+		one = "attempts are counted, not lines"
+	}
+	return []string{fmt.Sprintf("%s; with %s the first password of an invalid user fails who has a line already, and %s %s for %s attempts",
+		one, plural(int64(a.pairs), "line"), plural(int64(a.repeats), "line"), stand(a.repeats), comma(int64(a.repeated)))}
+}
+
+func stand(n int) string {
+	if n == 1 {
+		return "stands"
+	}
+	return "stand"
+}

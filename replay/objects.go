@@ -1,0 +1,201 @@
+package replay
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// objects reads one JSON object on each line.
+type objects struct {
+	paths []string // of the field: the one asked for, then other names for it
+	noKey error
+}
+
+// aliases are the names under which Caddy, nginx and Traefik write the plain
+// fields. The plain name itself always goes first.
+var aliases = map[string][]string{
+	"ip":     {"request.client_ip", "request.remote_ip", "remote_addr", "client_ip", "remote_ip", "clientip", "ClientHost"},
+	"user":   {"user_id", "remote_user", "username", "ClientUsername"},
+	"path":   {"request.uri", "request_uri", "uri", "url", "RequestPath"},
+	"method": {"request.method", "request_method", "RequestMethod"},
+	"status": {"status_code", "DownstreamStatus"},
+}
+
+// timeNames are where a time is looked for, in this order.
+var timeNames = []string{"ts", "time", "timestamp", "@timestamp"}
+
+func newObjects(field string) *objects {
+	return &objects{
+		paths: append([]string{field}, aliases[field]...),
+		noKey: fmt.Errorf("%w: %s", errNoField, field),
+	}
+}
+
+var (
+	errJSON     = errors.New("is not JSON")
+	errObject   = errors.New("is JSON, but not an object")
+	errNoTime   = errors.New("has no time: none of ts, time, timestamp and @timestamp is there")
+	errBadTime  = errors.New("its time is neither RFC 3339 nor a number since the epoch")
+	errNotPlain = errors.New("the field is an object or an array")
+)
+
+func (o *objects) read(line []byte) (record, error) {
+	if !json.Valid(line) {
+		return record{}, errJSON
+	}
+	doc := skipSpace(line)
+	if doc[0] != '{' {
+		return record{}, errObject
+	}
+	at, err := o.time(doc)
+	if err != nil {
+		return record{}, err
+	}
+	for _, path := range o.paths {
+		v := lookup(doc, path)
+		if v == nil || v[0] == 'n' { // null
+			continue
+		}
+		if v[0] == '{' || v[0] == '[' {
+			return record{}, errNotPlain
+		}
+		return record{at: at, key: text(v), count: 1}, nil
+	}
+	return record{}, o.noKey
+}
+
+func (o *objects) time(doc []byte) (int64, error) {
+	for _, name := range timeNames {
+		v := lookup(doc, name)
+		if v == nil {
+			continue
+		}
+		s := text(v)
+		at, ok := rfc3339(s)
+		if !ok {
+			at, ok = epoch(s)
+		}
+		if !ok {
+			at, ok = new(dateCache).access(s)
+		}
+		if !ok {
+			return 0, errBadTime
+		}
+		return at, nil
+	}
+	return 0, errNoTime
+}
+
+// lookup returns the value at a path of a valid document, or nil. A name may
+// contain dots itself; in arrays, names are numbers from 0.
+func lookup(v []byte, path string) []byte {
+	switch v[0] {
+	case '{':
+		for v = skipSpace(v[1:]); v[0] != '}'; {
+			n := valueEnd(v)
+			name := v[:n]
+			v = skipSpace(skipSpace(v[n:])[1:]) // the colon
+			n = valueEnd(v)
+			if rest, ok := under(path, string(text(name))); ok {
+				if rest == "" {
+					return v[:n]
+				}
+				if found := lookup(v[:n], rest); found != nil {
+					return found
+				}
+			}
+			if v = skipSpace(v[n:]); v[0] == ',' {
+				v = skipSpace(v[1:])
+			}
+		}
+	case '[':
+		number, rest, _ := strings.Cut(path, ".")
+		want, err := strconv.Atoi(number)
+		if err != nil || want < 0 {
+			return nil
+		}
+		v = skipSpace(v[1:])
+		for i := 0; v[0] != ']'; i++ {
+			n := valueEnd(v)
+			if i == want {
+				if rest == "" {
+					return v[:n]
+				}
+				return lookup(v[:n], rest)
+			}
+			if v = skipSpace(v[n:]); v[0] == ',' {
+				v = skipSpace(v[1:])
+			}
+		}
+	}
+	return nil
+}
+
+// under returns what follows a name at the beginning of a path.
+func under(path, name string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(path, name)
+	if !ok || rest == "" {
+		return "", ok
+	}
+	return rest[1:], rest[0] == '.' && len(rest) > 1
+}
+
+// valueEnd returns the length of the value that valid JSON begins with.
+func valueEnd(v []byte) int {
+	depth := 0
+	for i := 0; i < len(v); i++ {
+		switch v[i] {
+		case '"':
+			for i++; v[i] != '"'; i++ {
+				if v[i] == '\\' {
+					i++
+				}
+			}
+			if depth == 0 {
+				return i + 1
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth < 0 {
+				return i
+			}
+			if depth == 0 {
+				return i + 1
+			}
+		case ',', ':', ' ', '\t', '\r', '\n':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return len(v)
+}
+
+// text returns what a plain value says: strings without quotes and escapes,
+// others as they are written.
+func text(v []byte) []byte {
+	if v[0] != '"' {
+		return v
+	}
+	for _, c := range v {
+		if c == '\\' {
+			var s string
+			if json.Unmarshal(v, &s) == nil {
+				return []byte(s)
+			}
+			break
+		}
+	}
+	return v[1 : len(v)-1]
+}
+
+func skipSpace(b []byte) []byte {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t' || b[0] == '\r' || b[0] == '\n') {
+		b = b[1:]
+	}
+	return b
+}

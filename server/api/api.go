@@ -1,0 +1,120 @@
+// Package api holds the wire types of the HTTP interface. It imports nothing
+// of the project, so that clients can share it.
+package api
+
+import "encoding/json"
+
+// Charge is one thing to be admitted.
+type Charge struct {
+	Limit string      `json:"limit"`          // a name, or a one-line notation where the server accepts it
+	Key   string      `json:"key"`            // at most 512 bytes
+	Cost  json.Number `json:"cost,omitempty"` // an exact decimal; absent: 1
+}
+
+// Request asks about one charge, or about several that are admitted all or
+// none.
+type Request struct {
+	Charge
+	Charges []Charge `json:"charges,omitempty"`
+	Check   bool     `json:"check,omitempty"` // in a batch only: ask without consuming
+}
+
+// Batch asks many requests in one go, as if one after another.
+type Batch struct {
+	Requests []Request `json:"requests"`
+}
+
+// Decision answers a request. Of several charges it is about the one that
+// refused and has to wait longest, else the one with the smallest share left.
+type Decision struct {
+	Allowed      bool   `json:"allowed"`
+	Limit        string `json:"limit"`
+	Remaining    int64  `json:"remaining"`      // whole units of cost that could pass now
+	RetryAfterMS *int64 `json:"retry_after_ms"` // rounded up; 0 if allowed, null if this cost can never pass
+	ResetAfterMS int64  `json:"reset_after_ms"` // rounded up
+	At           int64  `json:"at"`             // the store's decision time, microseconds since the epoch
+	Entry        int64  `json:"entry,omitempty"`
+}
+
+// Answer is what became of one request of a batch: a decision or a problem.
+type Answer struct {
+	*Decision
+	Problem *Problem `json:"problem,omitempty"`
+}
+
+// Answers answer a Batch, in order.
+type Answers struct {
+	Answers []Answer `json:"answers"`
+}
+
+// Subject names one key of a limit.
+type Subject struct {
+	Limit string `json:"limit"`
+	Key   string `json:"key"`
+}
+
+// Block asks to refuse a key for a while.
+type Block struct {
+	Subject
+	For    string `json:"for"` // such as 15m; "0" lifts the block
+	Reason string `json:"reason,omitempty"`
+}
+
+// Reset answers a reset.
+type Reset struct {
+	Existed bool `json:"existed"`
+}
+
+// Status is what is known about a key. Times are microseconds since the
+// epoch, null where there is none.
+type Status struct {
+	Limit        string      `json:"limit"`
+	Key          string      `json:"key"`
+	Exists       bool        `json:"exists"`
+	Used         json.Number `json:"used"`
+	Capacity     json.Number `json:"capacity,omitempty"`
+	Remaining    *int64      `json:"remaining,omitempty"`
+	At           int64       `json:"at"`
+	EmptyAt      *int64      `json:"empty_at"`
+	BlockedUntil *int64      `json:"blocked_until"`
+	Reason       string      `json:"reason,omitempty"`
+	History      []Attempt   `json:"history,omitempty"`
+}
+
+// Attempt is one entry of a history.
+type Attempt struct {
+	Number  int64       `json:"number"`
+	At      int64       `json:"at"`
+	Cost    json.Number `json:"cost"`
+	Allowed bool        `json:"allowed"`
+}
+
+// Cells lists keys.
+type Cells struct {
+	Cells []Status `json:"cells"`
+}
+
+// Limit describes a named limit.
+type Limit struct {
+	Name        string `json:"name"`
+	Limit       string `json:"limit"` // the one-line notation
+	Description string `json:"description,omitempty"`
+	Bound       string `json:"bound"` // the most that can pass, in words
+}
+
+// Limits lists the named limits.
+type Limits struct {
+	Limits []Limit `json:"limits"`
+}
+
+// Problem is an error, as RFC 9457 has it.
+type Problem struct {
+	Type   string `json:"type,omitempty"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+	Field  string `json:"field,omitempty"` // what is wrong in the request, where it is known
+}
+
+// Error makes a Problem an error for clients.
+func (p *Problem) Error() string { return p.Detail }

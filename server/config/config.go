@@ -1,0 +1,266 @@
+// Package config reads the configuration: a YAML file, environment variables
+// and flags, in one struct.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/headgate/headgate"
+)
+
+// The defaults.
+const (
+	DefaultStore = "sqlite:headgate.db"
+	DefaultHTTP  = "127.0.0.1:8080"
+)
+
+// Config is what a file says. The zero Config is an empty file.
+type Config struct {
+	File           string // it was read from; empty: none
+	Store          string // URL; empty: DefaultStore
+	HTTP           string // address to listen on; empty: DefaultHTTP
+	AllowNotations *bool  // accept notations in requests; nil: only without a file
+	Limits         []Limit
+}
+
+// Limit is a named limit of the file.
+type Limit struct {
+	headgate.Limit
+	Description string
+}
+
+// Find returns the limit of a name.
+func (c *Config) Find(name string) (headgate.Limit, bool) {
+	i := slices.IndexFunc(c.Limits, func(l Limit) bool { return l.Name() == name })
+	if i < 0 {
+		return headgate.Limit{}, false
+	}
+	return c.Limits[i].Limit, true
+}
+
+// Resolve returns the limit that a person means: a name of the file, else a
+// notation where these are accepted. Errors are headgate.ErrInvalid.
+func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
+	if l, ok := c.Find(nameOrNotation); ok {
+		return l, nil
+	}
+	if headgate.ValidName(nameOrNotation) == nil {
+		return headgate.Limit{}, c.unknown(nameOrNotation)
+	}
+	if !c.notations() {
+		return headgate.Limit{}, fmt.Errorf("%w: limit: %q is not a name in %s, and notations are not accepted (allow_notations)",
+			headgate.ErrInvalid, nameOrNotation, c.File)
+	}
+	return headgate.Parse(nameOrNotation)
+}
+
+func (c *Config) notations() bool {
+	if c.AllowNotations != nil {
+		return *c.AllowNotations
+	}
+	return c.File == ""
+}
+
+func (c *Config) unknown(name string) error {
+	if c.File == "" {
+		return fmt.Errorf("%w: limit: %q; names come from a config file, without one write a notation such as token-bucket 100/s", headgate.ErrUnknownLimit, name)
+	}
+	names := make([]string, len(c.Limits))
+	for i, l := range c.Limits {
+		names[i] = l.Name()
+	}
+	return fmt.Errorf("%w: limit: %q; %s has %s", headgate.ErrUnknownLimit, name, c.File, strings.Join(names, ", "))
+}
+
+// Settle returns the first that is said: the flag, the variable, the file's
+// value, the default.
+func Settle(flag, variable, file, fallback string) string {
+	for _, v := range []string{flag, os.Getenv(variable), file} {
+		if v != "" {
+			return v
+		}
+	}
+	return fallback
+}
+
+// Load reads a file. An empty path is the variable HEADGATE_CONFIG, and if
+// that is empty too, no file.
+func Load(path string) (*Config, error) {
+	path = Settle(path, "HEADGATE_CONFIG", "", "")
+	if path == "" {
+		return &Config{}, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return Parse(path, text)
+}
+
+// Parse reads the text of a file. Errors name the file, line and column.
+func Parse(path string, text []byte) (*Config, error) {
+	c := &Config{File: path}
+	var doc yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return c, nil
+		}
+		return nil, syntaxError(path, text, err)
+	}
+	var more yaml.Node
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		if err != nil {
+			return nil, syntaxError(path, text, err)
+		}
+		return nil, fail(path, &more, "config", "a second document; there may be one")
+	}
+	root := doc.Content[0]
+	if root.Tag == "!!null" {
+		return c, nil
+	}
+	err := c.fields(root, "config", map[string]func(*yaml.Node) error{
+		"store":           c.text("store", &c.Store),
+		"http":            c.text("http", &c.HTTP),
+		"allow_notations": c.flag("allow_notations"),
+		"limits":          c.limits,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// fields walks a mapping; a field that is not known, or said twice, is an
+// error at its place.
+func (c *Config) fields(n *yaml.Node, what string, known map[string]func(*yaml.Node) error) error {
+	if n.Kind != yaml.MappingNode {
+		return fail(c.File, n, what, "must be a mapping of names to values")
+	}
+	seen := map[string]bool{}
+	for i := 0; i < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if seen[key.Value] {
+			return fail(c.File, key, key.Value, "is said twice")
+		}
+		seen[key.Value] = true
+		read, ok := known[key.Value]
+		if !ok {
+			names := make([]string, 0, len(known))
+			for name := range known {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			return fail(c.File, key, key.Value, "is not a field of "+what+"; known are "+strings.Join(names, ", "))
+		}
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		if err := read(value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Config) text(name string, to *string) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+			return fail(c.File, n, name, "must be text")
+		}
+		*to = n.Value
+		return nil
+	}
+}
+
+func (c *Config) flag(name string) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		c.AllowNotations = new(bool)
+		if err := n.Decode(c.AllowNotations); err != nil || n.Tag != "!!bool" {
+			return fail(c.File, n, name, "must be true or false")
+		}
+		return nil
+	}
+}
+
+// limits reads the mapping of names to limits.
+func (c *Config) limits(n *yaml.Node) error {
+	if n.Tag == "!!null" {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return fail(c.File, n, "limits", "must be a mapping of names to limits")
+	}
+	for i := 0; i < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		name := key.Value
+		if _, twice := c.Find(name); twice {
+			return fail(c.File, key, "limits."+name, "is said twice")
+		}
+		if err := headgate.ValidName(name); err != nil {
+			return fail(c.File, key, "limits", tell(err))
+		}
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		l := Limit{}
+		at, notation := value, value.Value
+		if value.Kind == yaml.MappingNode {
+			notation = ""
+			err := c.fields(value, "limits."+name, map[string]func(*yaml.Node) error{
+				"limit":       func(n *yaml.Node) error { at = n; return c.text("limits."+name+".limit", &notation)(n) },
+				"description": c.text("limits."+name+".description", &l.Description),
+			})
+			if err != nil {
+				return err
+			}
+		} else if value.Kind != yaml.ScalarNode {
+			return fail(c.File, value, "limits."+name, "must be one line, or a mapping with limit and description")
+		}
+		var err error
+		if l.Limit, err = headgate.ParseNamed(name, notation); err != nil {
+			place := *at
+			var pe *headgate.ParseError
+			if errors.As(err, &pe) && at.Style == 0 { // plain text: the column can be told
+				place.Column += pe.Offset
+			}
+			return fail(c.File, &place, "limits."+name, tell(err))
+		}
+		c.Limits = append(c.Limits, l)
+	}
+	return nil
+}
+
+// tell returns the message of an ErrInvalid without its class.
+func tell(err error) string {
+	return strings.TrimPrefix(err.Error(), headgate.ErrInvalid.Error()+": ")
+}
+
+// fail is an error at a place of the file.
+func fail(path string, n *yaml.Node, field, problem string) error {
+	return fmt.Errorf("%w: %s:%d:%d: %s: %s", headgate.ErrInvalid, path, n.Line, n.Column, field, problem)
+}
+
+// syntaxError adds the column, which the YAML library does not tell: that of
+// the first character of the line it names.
+func syntaxError(path string, text []byte, err error) error {
+	message := strings.TrimPrefix(err.Error(), "yaml: ")
+	line := 1
+	if _, scan := fmt.Sscanf(message, "line %d:", &line); scan == nil {
+		_, message, _ = strings.Cut(message, ": ")
+	}
+	column := 1
+	if lines := strings.Split(string(text), "\n"); line <= len(lines) {
+		l := lines[line-1]
+		column += len(l) - len(strings.TrimLeft(l, " \t"))
+	}
+	return fmt.Errorf("%w: %s:%d:%d: %s", headgate.ErrInvalid, path, line, column, message)
+}
