@@ -1,0 +1,326 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// session returns a session of a migrated database, as psql has one.
+func session(t *testing.T) (*pgx.Conn, string) {
+	t.Helper()
+	dsn := dbtest.Postgres(t)
+	openAt(t, dsn)
+	return connect(t, dsn), dsn
+}
+
+func connect(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func TestCompileMatchesTheGoldenNotations(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	golden, err := os.ReadFile("../../testdata/notations.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(golden)) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		var canonical string
+		var params []int64
+		err := conn.QueryRow(t.Context(), `select (c).canonical, (c).params from (select headgate.compile($1) as c) x`, f[0]).Scan(&canonical, &params)
+		if f[1] == "error" {
+			var pg *pgconn.PgError
+			if !errors.As(err, &pg) || pg.Code != "22023" {
+				t.Errorf("%q: got %q %v, %v; want an error", f[0], canonical, params, err)
+			} else if field := f[3]; field != "limit" && !strings.HasPrefix(pg.Message, field+":") {
+				t.Errorf("%q: the error %q does not name the field %s", f[0], pg.Message, field)
+			}
+			continue
+		}
+		if got := strings.Trim(fmt.Sprint(params), "[]"); err != nil || canonical != f[1] || got != f[2] {
+			t.Errorf("%q:\n got %q %s %v\nwant %q %s", f[0], canonical, got, err, f[1], f[2])
+		}
+	}
+}
+
+// TestCalendarsAgree compares the windows that the server cuts with those of
+// Go: the next window of a refused request starts at the same instant.
+func TestCalendarsAgree(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	zones := []string{"UTC", "Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Asia/Kolkata", "Australia/Lord_Howe", "Pacific/Apia", "America/St_Johns"}
+	changes := []string{"2018-11-04T03:00:00Z", "2026-11-01T04:30:00Z", "2026-10-03T15:30:00Z", "2011-12-30T10:00:00Z", "2026-03-29T01:00:00Z", "2006-10-29T02:31:00Z"}
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 120 {
+		zone, unit := zones[rng.IntN(len(zones))], []string{"hour", "day", "week", "month"}[rng.IntN(4)]
+		at, _ := time.Parse(time.RFC3339, changes[rng.IntN(len(changes))])
+		now := at.UnixMicro() + rng.Int64N(60*3600e6) - 30*3600e6
+		var bounds []int64
+		if err := conn.QueryRow(t.Context(), `select headgate.bounds($1, $2, $3)`, unit, zone, now).Scan(&bounds); err != nil {
+			t.Fatal(err)
+		}
+		if bounds[1] > now || now >= bounds[2] {
+			t.Errorf("seed %d: %s %s at %d: boundaries %v", seed, unit, zone, now, bounds)
+		}
+		l := headgate.New(memory.New(&memory.Config{Clock: func() int64 { return now }}), &headgate.Config{Clock: func() int64 { return now }})
+		limit := headgate.MustParse("fixed-window 1/" + unit + " " + zone)
+		for range 2 {
+			d, err := l.Allow(t.Context(), limit, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !d.Allowed && now+d.RetryAfter.Microseconds() != bounds[2] {
+				t.Errorf("seed %d: %s %s at %s: the next window starts at %s, in Go at %s", seed, unit, zone,
+					time.UnixMicro(now).UTC(), time.UnixMicro(bounds[2]).UTC(), d.At.Add(d.RetryAfter))
+			}
+		}
+	}
+}
+
+type row struct {
+	allowed      bool
+	remaining    int64
+	retry, reset *time.Duration
+	limit        string
+}
+
+func ask(t *testing.T, conn *pgx.Conn, sql string, args ...any) (r row) {
+	t.Helper()
+	var at time.Time
+	if err := conn.QueryRow(t.Context(), sql, args...).Scan(&r.allowed, &r.remaining, &r.retry, &r.reset, &r.limit, &at); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	if time.Since(at).Abs() > time.Minute {
+		t.Errorf("%s: decided at %s", sql, at)
+	}
+	return r
+}
+
+func TestTakeCheckBlockResetFromSQL(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	s := openAt(t, dsn)
+	if err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "login", Notation: "sliding-log 2/1m history 1d block 1h", Description: "tries"}}); err != nil {
+		t.Fatal(err)
+	}
+	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1m', 'a', 2.5)`); !r.allowed || r.remaining != 2 || *r.retry != 0 || r.limit != "token-bucket 5/1m burst 5" {
+		t.Errorf("take: %+v", r)
+	}
+	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1m', 'a', 6)`); r.allowed || r.retry != nil {
+		t.Errorf("a cost above the capacity: %+v, want never", r)
+	}
+	if r := ask(t, conn, `select * from headgate.check('token-bucket 5/1m', 'a', 5)`); r.allowed || r.retry.Round(time.Second) != 30*time.Second {
+		t.Errorf("check: %+v", r)
+	}
+	for i, want := range []bool{true, true, false, false} {
+		if r := ask(t, conn, `select * from headgate.take('login', 'bob')`); r.allowed != want {
+			t.Errorf("login %d: %+v", i, r)
+		}
+	}
+	var attempts, refused int
+	if err := conn.QueryRow(t.Context(), `select count(*), count(*) filter (where not allowed) from headgate.history where limit_name = 'login' and key = 'bob'`).Scan(&attempts, &refused); err != nil || attempts != 4 || refused != 2 {
+		t.Errorf("history: %d attempts, %d refused, %v", attempts, refused, err)
+	}
+	var existed bool
+	if err := conn.QueryRow(t.Context(), `select headgate.reset('login', 'bob')`).Scan(&existed); err != nil || !existed {
+		t.Errorf("reset: %v, %v", existed, err)
+	}
+	var until *time.Time
+	if err := conn.QueryRow(t.Context(), `select headgate.block('login', 'bob', '15 minutes', 'abuse')`).Scan(&until); err != nil || until == nil {
+		t.Errorf("block: %v, %v", until, err)
+	}
+	if r := ask(t, conn, `select * from headgate.check('login', 'bob')`); r.allowed || r.remaining != 0 || r.retry.Round(time.Minute) != 15*time.Minute {
+		t.Errorf("blocked: %+v", r)
+	}
+	if err := conn.QueryRow(t.Context(), `select headgate.block('login', 'bob', '0')`).Scan(&until); err != nil || until != nil {
+		t.Errorf("lift: %v, %v", until, err)
+	}
+	if r := ask(t, conn, `select * from headgate.take('login', 'bob')`); !r.allowed {
+		t.Errorf("after the block was lifted: %+v", r)
+	}
+	// The driver and the functions share their cells.
+	d, err := headgate.New(s, nil).Check(t.Context(), headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1m"), Key: "a"})
+	if err != nil || d.Remaining != 1 {
+		t.Errorf("the driver sees %+v, %v", d, err)
+	}
+}
+
+func TestBadArgumentsFromSQLAreClearErrorsAndChargeNothing(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	for _, tt := range []struct{ call, names string }{
+		{`headgate.take('nope', 'k')`, "unknown limit"},
+		{`headgate.take(null, 'k')`, "limit"},
+		{`headgate.take('token-bucket 5/s', null)`, "key"},
+		{`headgate.take('token-bucket 5/s', repeat('k', 513))`, "key"},
+		{`headgate.take('token-bucket 5/s', 'k', null)`, "cost"},
+		{`headgate.take('token-bucket 5/s', 'k', 0)`, "cost"},
+		{`headgate.take('token-bucket 5/s', 'k', -1)`, "cost"},
+		{`headgate.take('token-bucket 5/s', 'k', 'NaN')`, "cost"},
+		{`headgate.take('token-bucket 5/s', 'k', 0.00000001)`, "cost"},
+		{`headgate.take('token-bucket 5/s', 'k', 1e30)`, "cost"},
+		{`headgate.take('token-bucket 0/s', 'k')`, "amount"},
+		{`headgate.take('concurrency 5 ttl 1s', 'k')`, "limit"},
+		{`headgate.block('token-bucket 5/s', 'k', null)`, "for_interval"},
+		{`headgate.block('token-bucket 5/s', 'k', '-1 s')`, "for_interval"},
+		{`check_velocity(7, 'k')`, "zone"},
+		{`check_velocity(null, 'k')`, "zone"},
+		{`rate_limiting_request(null)`, "rate_id"},
+		{`rate_limiting_request('k', 0)`, "refill_per_sec"},
+		{`rate_limiting_request('k', 1, -1)`, "window_seconds"},
+	} {
+		_, err := conn.Exec(t.Context(), "select "+tt.call)
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "22023" || !strings.Contains(pg.Message, tt.names) {
+			t.Errorf("%s: got %v, want an error about %s", tt.call, err, tt.names)
+		}
+	}
+	var cells int
+	if err := conn.QueryRow(t.Context(), `select count(*) from headgate.cells`).Scan(&cells); err != nil || cells != 0 {
+		t.Errorf("%d cells were made, %v", cells, err)
+	}
+}
+
+// TestRateLimitingRequestIsExactUnderLoad is article 000's own experiment, 8
+// sessions on one key, which there admitted up to ten times too many, or
+// failed at serializable.
+func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
+	t.Parallel()
+	_, dsn := session(t)
+	const sessions, refill = 8, 100
+	var mu sync.Mutex
+	var first, last time.Time
+	admitted, asked := 0, 0
+	var wg sync.WaitGroup
+	end := time.Now().Add(3 * time.Second)
+	for range sessions {
+		conn := connect(t, dsn)
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				var remaining int
+				var at time.Time
+				// The cell's own time is that of the last admission.
+				err := conn.QueryRow(context.Background(), `select rate_limiting_request('user1', $1, 1), clock_timestamp()`, refill).Scan(&remaining, &at)
+				if err != nil {
+					t.Errorf("%v", err)
+					return
+				}
+				mu.Lock()
+				asked++
+				if remaining >= 0 {
+					admitted++
+					if first.IsZero() {
+						first = at
+					}
+					if at.After(last) {
+						last = at
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	exact := refill + int(last.Sub(first).Seconds()*refill)
+	t.Logf("asked %d, admitted %d, exact %d", asked, admitted, exact)
+	if admitted > exact+1 || admitted < exact-2 { // the clock is read beside the decision, not in it
+		t.Errorf("admitted %d of %d, want %d", admitted, asked, exact)
+	}
+}
+
+func TestTheArticlesFunctionsKeepTheirPromises(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	one := func(sql string) (n int) {
+		t.Helper()
+		if err := conn.QueryRow(t.Context(), sql).Scan(&n); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+		return n
+	}
+	// 000, fault 4: the burst is the bucket, not one more.
+	for i := range 3 {
+		if got := one(`select rate_limiting_request('burst', 1, 3)`); got != 2-i {
+			t.Errorf("call %d: %d left, want %d", i, got, 2-i)
+		}
+	}
+	if got := one(`select rate_limiting_token_bucket_request('burst', 1, 3)`); got != -1 {
+		t.Errorf("the fourth of three: %d, want -1", got)
+	}
+	// 000, fault 3: one transaction is not credited its whole age at each call.
+	if got := one(`select max(rate_limiting_request('burst', 1, 3)) from generate_series(1, 50)`); got != -1 {
+		t.Errorf("many calls in one statement: %d", got)
+	}
+	// 000, fault 8: large rates do not overflow.
+	if got := one(`select rate_limiting_request('large', 1000000, 3600)`); got != 2147483647 {
+		t.Errorf("a large bucket: %d left", got)
+	}
+	// 001: blocked or not, every attempt has a number; keys differ in case.
+	if _, err := conn.Exec(t.Context(), `insert into headgate.zones (id, description, rate, window_seconds) values (1, 'logins', 2, 60)`); err != nil {
+		t.Fatal(err)
+	}
+	var last int64
+	for i, want := range []int{0, 0, 1, 1} {
+		var blocked, zone, rate int
+		var number, window int64
+		var key string
+		if err := conn.QueryRow(t.Context(), `select * from check_velocity(1, '1_Alice')`).Scan(&blocked, &number, &zone, &key, &rate, &window); err != nil {
+			t.Fatal(err)
+		}
+		if blocked != want || number <= last || zone != 1 || key != "1_Alice" || rate != 2 || window != 60 {
+			t.Errorf("attempt %d: %d %d %d %q %d %d", i, blocked, number, zone, key, rate, window)
+		}
+		last = number
+	}
+	if got := one(`select blocked from check_velocity(1, '1_alice')`); got != 0 {
+		t.Error("1_Alice and 1_alice share a bucket")
+	}
+	// 001, fault 13: a caller's transaction stays the caller's.
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `select check_velocity(1, 'rolled back')`); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := one(`select count(*) from headgate.history where key = 'rolled back'`); got != 0 {
+		t.Errorf("%d attempts were committed inside the caller's transaction", got)
+	}
+	// 000, fault 6: the first use of a key by many at once.
+	var wg sync.WaitGroup
+	for range 16 {
+		c := connect(t, dsn)
+		wg.Go(func() {
+			if _, err := c.Exec(context.Background(), `select rate_limiting_request('first', 1, 5)`); err != nil {
+				t.Errorf("a first call: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+}

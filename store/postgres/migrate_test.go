@@ -1,0 +1,187 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+func TestMigrateIsIdempotentAndMayBeDoneByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			s, err := postgres.Open(context.Background(), dsn, nil)
+			if err != nil {
+				t.Errorf("open: %v", err)
+				return
+			}
+			defer s.Close()
+			if _, err := s.Migrate(context.Background()); err != nil {
+				t.Errorf("migrate: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	s := openAt(t, dsn)
+	report, err := s.Migrate(t.Context())
+	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
+		t.Errorf("again: %q, %v", report, err)
+	}
+}
+
+func TestSchemaIsWhatMigrateDoes(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	conn := connect(t, dsn)
+	for range 2 {
+		if _, err := conn.Exec(t.Context(), postgres.Schema()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report, err := openAt(t, dsn).Migrate(t.Context())
+	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
+		t.Errorf("%q, %v", report, err)
+	}
+}
+
+func TestFunctionsOfOthersAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	conn := connect(t, dsn)
+	if _, err := conn.Exec(t.Context(), `create function check_velocity(int, text) returns int language sql as 'select 42'`); err != nil {
+		t.Fatal(err)
+	}
+	s, err := postgres.Open(t.Context(), dsn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	report, err := s.Migrate(t.Context())
+	if err != nil || !strings.Contains(strings.Join(report, "\n"), "public.check_velocity exists and is not ours") {
+		t.Errorf("%q, %v", report, err)
+	}
+	var n int
+	if err := conn.QueryRow(t.Context(), `select check_velocity(1, 'k')`).Scan(&n); err != nil || n != 42 {
+		t.Errorf("their function answers %d, %v", n, err)
+	}
+	skip, err := postgres.Open(t.Context(), dsn, &postgres.Config{SkipArticles: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer skip.Close()
+	if report, err = skip.Migrate(t.Context()); err != nil || !strings.Contains(strings.Join(report, "\n"), "as asked") {
+		t.Errorf("%q, %v", report, err)
+	}
+}
+
+func TestSetUpErrorsAreClear(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	s, err := postgres.Open(t.Context(), dsn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	limit := headgate.MustParse("token-bucket 1/s")
+	_, err = headgate.New(s, nil).Allow(t.Context(), limit, "k")
+	if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "headgate migrate") {
+		t.Errorf("no schema: %v", err)
+	}
+	openAt(t, dsn)
+	if _, err := connect(t, dsn).Exec(t.Context(), `insert into headgate.schema_version (version) values (999)`); err != nil {
+		t.Fatal(err)
+	}
+	_, err = headgate.New(s, nil).Allow(t.Context(), limit, "k")
+	if !errors.Is(err, store.ErrSchemaNewer) || !strings.Contains(err.Error(), "999") {
+		t.Errorf("a newer schema: %v", err)
+	}
+	if _, err = s.Migrate(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
+		t.Errorf("migrate a newer schema: %v", err)
+	}
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		url string
+		is  error
+	}{
+		{"postgres://nobody:secret@127.0.0.1:1/x", store.ErrUnavailable},
+		{fmt.Sprintf("postgres://headgate:secret@127.0.0.1:%d/no_such_database", cfg.Port), store.ErrSetup},
+		{"postgres://u:secret@[::1", store.ErrSetup},
+	} {
+		_, err := postgres.Open(t.Context(), tt.url, nil)
+		if !errors.Is(err, tt.is) || strings.Contains(fmt.Sprint(err), "secret") {
+			t.Errorf("%s: got %v, want %v and no password", tt.url, err, tt.is)
+		}
+	}
+}
+
+func TestReadOnlyServersSaySo(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	openAt(t, dsn)
+	s, err := postgres.Open(t.Context(), dsn+"?default_transaction_read_only=on", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(err, store.ErrReadOnly) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestInTxChargesWithTheCallersWork shows both ends: the charge goes with the
+// transaction.
+func TestInTxChargesWithTheCallersWork(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	openAt(t, dsn)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	s := postgres.New(pool, nil)
+	limit := headgate.MustParse("token-bucket 1/1h burst 2")
+	for _, commit := range []bool{false, true} {
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, err := headgate.New(s.InTx(tx), nil).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		if commit {
+			err = tx.Commit(t.Context())
+		} else {
+			err = tx.Rollback(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := headgate.New(s, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
+	if err != nil || !d.Allowed || d.Remaining != 0 { // one was committed, one would be the last
+		t.Errorf("%+v, %v; want the committed charge to count, and no other", d, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := pool.Ping(t.Context()); err != nil {
+		t.Errorf("the caller's pool was closed: %v", err)
+	}
+}

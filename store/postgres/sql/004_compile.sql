@@ -1,0 +1,275 @@
+-- The native copy of the notation: headgate.compile does what headgate.Parse
+-- does in Go, and is tested against the same golden file. Nothing here locks
+-- or writes.
+
+do $$ begin
+    if to_regtype('headgate.compiled') is null then
+        -- params: law, anchor, unit, capacity, step, drain, block, history
+        create type headgate.compiled as (canonical text, params bigint[], calendar text, zone text);
+    end if;
+end $$;
+
+-- headgate.fail raises the error that every bad argument gets.
+create or replace function headgate.fail(message text) returns void language plpgsql as $$
+begin
+    raise exception '%', message using errcode = '22023';
+end $$;
+
+-- headgate.parse_amount reads a positive decimal with up to nine digits after
+-- the point.
+create or replace function headgate.parse_amount(field text, s text) returns numeric language plpgsql immutable as $$
+declare
+    v numeric;
+begin
+    if s !~ '^[0-9]+([.][0-9]+)?$' then
+        perform headgate.fail(format('%s: "%s" is not a decimal number such as 3 or 0.5', field, s));
+    end if;
+    v := trim_scale(s::numeric);
+    if v = 0 then
+        perform headgate.fail(format('%s: is 0; it must be above 0', field));
+    elsif scale(v) > 9 then
+        perform headgate.fail(format('%s: "%s" has more than 9 digits after the point', field, s));
+    elsif v * 10::numeric ^ scale(v) > 9007199254740991 then
+        perform headgate.fail(format('%s: "%s" is too large', field, s));
+    end if;
+    return v;
+end $$;
+
+-- headgate.parse_period reads a length of time such as s, 30s or 1h30m, and
+-- returns microseconds.
+create or replace function headgate.parse_period(field text, s text) returns bigint language plpgsql immutable as $$
+declare
+    m text[]; total numeric := 0; unit numeric;
+begin
+    if s !~ '^([a-z]+|([0-9]+[a-z]+)+)$' then
+        perform headgate.fail(format('%s: "%s" is not a length of time such as 30s, 15m or 30d', field, s));
+    end if;
+    for m in select regexp_matches(s, '([0-9]*)([a-z]+)', 'g') loop
+        unit := case m[2] when 'us' then 1 when 'ms' then 1000 when 's' then 1000000
+            when 'm' then 60000000 when 'h' then 3600000000 when 'd' then 86400000000 end;
+        if unit is null then
+            perform headgate.fail(format('%s: "%s" is not a length of time such as 30s, 15m or 30d', field, s));
+        end if;
+        total := total + case m[1] when '' then 1 else m[1]::numeric end * unit;
+    end loop;
+    if total = 0 then
+        perform headgate.fail(format('%s: "%s" is 0; it must be above 0', field, s));
+    elsif total > 3660 * 86400000000 then
+        perform headgate.fail(format('%s: "%s" is longer than 3660d', field, s));
+    end if;
+    return total;
+end $$;
+
+create or replace function headgate.format_period(us bigint) returns text language sql immutable as $$
+    select case
+        when us % 86400000000 = 0 then us / 86400000000 || 'd'
+        when us % 3600000000 = 0 then us / 3600000000 || 'h'
+        when us % 60000000 = 0 then us / 60000000 || 'm'
+        when us % 1000000 = 0 then us / 1000000 || 's'
+        when us % 1000 = 0 then us / 1000 || 'ms'
+        else us || 'us' end
+$$;
+
+-- headgate.compile_rate returns unit, capacity, step and drain of amount per
+-- period with a burst, exactly: compileRate in Go.
+create or replace function headgate.compile_rate(amount numeric, period bigint, burst numeric)
+returns bigint[] language plpgsql immutable as $$
+declare
+    c_max constant numeric := 9007199254740991;
+    g numeric := 1; grain numeric; num numeric; den numeric; r numeric; unit numeric; drain numeric; capacity numeric;
+begin
+    while g <= period loop
+        num := amount * 10::numeric ^ scale(amount) * g;
+        den := 10::numeric ^ scale(amount) * period;
+        num := div(num, 1); den := div(den, 1);
+        r := gcd(num, den);
+        num := div(num, r); den := div(den, r);
+        foreach grain in array array[1000, 100, 10, 1]::numeric[] loop
+            unit := lcm(den, lcm(grain, div(10::numeric ^ scale(burst), 1)));
+            drain := div(unit, den) * num;
+            capacity := trim_scale(burst * unit);
+            if unit <= c_max and drain <= c_max and capacity <= c_max
+               and div(capacity + drain - 1, drain) * g <= 4503599627370496 then
+                return array[unit, capacity, g, drain]::bigint[];
+            end if;
+        end loop;
+        g := g * 10;
+    end loop;
+    perform headgate.fail(format('amount: %s per %s with a burst of %s does not fit exactly into 53 bits, '
+        'or a full bucket takes more than 142 years to empty', amount, headgate.format_period(period), burst));
+end $$;
+
+-- headgate.compile reads a one-line limit.
+create or replace function headgate.compile(rule text) returns headgate.compiled language plpgsql stable as $$
+#variable_conflict use_variable
+declare
+    c_max constant numeric := 9007199254740991;
+    words text[]; algorithm text; w text; i int; slash int;
+    amount numeric; period bigint; calendar text; burst numeric; capacity numeric; zone text; block bigint; history bigint; ttl bigint;
+    from_first boolean := false; seen text[] := '{}'; allowed text[];
+    unit numeric; grain numeric; rate bigint[]; params bigint[]; canonical text; most numeric; drain numeric;
+begin
+    if rule is null then
+        perform headgate.fail('limit: is null');
+    elsif octet_length(rule) > 255 then
+        perform headgate.fail(format('limit: is %s bytes long, at most 255 are allowed', octet_length(rule)));
+    end if;
+    words := regexp_split_to_array(btrim(rule, E' \t'), E'[ \t]+');
+    algorithm := words[1];
+    allowed := case algorithm
+        when 'token-bucket' then '{burst,block}' when 'gcra' then '{burst,block}' when 'interval' then '{burst,block}'
+        when 'leaky-bucket' then '{capacity,block}' when 'fixed-window' then '{from-first,zone,block}'
+        when 'sliding-window' then '{block}' when 'sliding-log' then '{history,block}' when 'concurrency' then '{ttl,block}' end;
+    if allowed is null then
+        perform headgate.fail(format('algorithm: "%s" is not known; known are token-bucket, leaky-bucket, gcra, '
+            'fixed-window, interval, sliding-window, sliding-log, concurrency', algorithm));
+    elsif words[2] is null then
+        perform headgate.fail(format('amount: is missing in "%s"', rule));
+    end if;
+    slash := position('/' in words[2]);
+    amount := headgate.parse_amount('amount', case when slash > 0 then left(words[2], slash - 1) else words[2] end);
+    if slash > 0 then
+        w := substr(words[2], slash + 1);
+        if w in ('minute', 'hour', 'day', 'week', 'month') then
+            if algorithm <> 'fixed-window' then
+                perform headgate.fail(format('period: "%s" is a calendar''s, which only fixed-window follows', w));
+            end if;
+            calendar := w;
+        else
+            period := headgate.parse_period('period', w);
+        end if;
+    end if;
+    if (slash > 0) = (algorithm = 'concurrency') then
+        perform headgate.fail(format('period: %s in "%s"', case when slash > 0 then 'concurrency has none' else 'is missing' end, rule));
+    end if;
+
+    i := 3;
+    while i <= cardinality(words) loop
+        w := words[i];
+        if w in ('burst', 'capacity', 'history', 'block', 'ttl') then
+            i := i + 1;
+            if words[i] is null then
+                perform headgate.fail(format('%s: needs a value', w));
+            end if;
+        elsif w = 'from-first' then
+            from_first := true;
+        elsif w in ('lease', 'wait') then
+            perform headgate.fail(format('%s: is reserved and does nothing yet', w));
+        elsif position('/' in w) > 0 or w = 'UTC' or (calendar is not null and w ~ '^[A-Z]') then
+            zone := w;
+            w := 'zone';
+        else
+            perform headgate.fail(format('option: "%s" is not known', w));
+        end if;
+        if w = any (seen) then
+            perform headgate.fail(format('%s: is said twice', w));
+        elsif w <> all (allowed) then
+            perform headgate.fail(format('%s: does not apply to %s', w, algorithm));
+        end if;
+        seen := seen || w;
+        case w
+            when 'burst' then burst := headgate.parse_amount(w, words[i]);
+            when 'capacity' then burst := headgate.parse_amount(w, words[i]);
+            when 'history' then history := headgate.parse_period(w, words[i]);
+            when 'block' then block := headgate.parse_period(w, words[i]);
+            when 'ttl' then ttl := headgate.parse_period(w, words[i]);
+            else null;
+        end case;
+        i := i + 1;
+    end loop;
+
+    burst := coalesce(burst, greatest(amount, 1));
+    if algorithm in ('token-bucket', 'leaky-bucket', 'gcra') then
+        rate := headgate.compile_rate(amount, period, burst);
+        params := array[1, 0, rate[1], rate[2], rate[3], rate[4]];
+        canonical := format('%s %s/%s %s %s', algorithm, amount,
+            case when period = 1000000 then 's' else headgate.format_period(period) end,
+            case algorithm when 'leaky-bucket' then 'capacity' else 'burst' end, burst);
+    elsif algorithm = 'interval' then
+        foreach grain in array array[1000, 100, 10, 1]::numeric[] loop
+            unit := greatest(grain, div(10::numeric ^ greatest(scale(amount), scale(burst)), 1));
+            drain := trim_scale(amount * unit);
+            capacity := trim_scale(burst * unit);
+            if scale(drain) = 0 and scale(capacity) = 0 and drain <= c_max and capacity <= c_max
+               and div(capacity + drain - 1, drain) * period <= 4503599627370496 then
+                params := array[1, 0, unit, capacity, period, drain];
+                exit;
+            end if;
+        end loop;
+        canonical := format('interval %s/%s burst %s', amount, case when period = 1000000 then 's' else headgate.format_period(period) end, burst);
+    else
+        most := case algorithm when 'sliding-window' then 4294967295 else c_max end;
+        foreach grain in array array[1000, 100, 10, 1]::numeric[] loop
+            unit := lcm(grain, div(10::numeric ^ scale(amount), 1));
+            capacity := trim_scale(amount * unit);
+            if capacity <= most then
+                params := array[case algorithm when 'fixed-window' then 1 when 'sliding-window' then 2 else 3 end, 0,
+                    unit, capacity, coalesce(period, ttl), case algorithm when 'fixed-window' then c_max else 0 end];
+                exit;
+            end if;
+        end loop;
+        if algorithm = 'concurrency' then
+            if ttl is null then
+                perform headgate.fail('ttl: is missing: write concurrency AMOUNT ttl PERIOD');
+            end if;
+            canonical := format('concurrency %s ttl %s', amount, headgate.format_period(ttl));
+        elsif algorithm = 'fixed-window' then
+            if zone is not null and calendar is null then
+                perform headgate.fail('zone: only a calendar''s windows (minute, hour, day, week, month) have a time zone');
+            elsif from_first and calendar is not null then
+                perform headgate.fail('from-first: a calendar''s windows start by the calendar');
+            end if;
+            canonical := format('fixed-window %s/%s', amount, coalesce(calendar, headgate.format_period(period)))
+                || case when from_first then ' from-first' else '' end
+                || case when zone <> 'UTC' then ' ' || zone else '' end;
+            if zone is null or zone = 'UTC' then
+                canonical := format('fixed-window %s/%s', amount, coalesce(calendar, headgate.format_period(period)))
+                    || case when from_first then ' from-first' else '' end;
+            end if;
+            if params is not null then
+                params[2] := case when calendar = 'minute' then 1 when calendar is not null then 2 when from_first then 0 else 1 end;
+                params[5] := coalesce(period, case calendar when 'minute' then 60 when 'hour' then 7200 when 'day' then 93600
+                    when 'week' then 612000 else 2685600 end * 1000000::bigint);
+            end if;
+            if calendar is not null then
+                zone := coalesce(zone, 'UTC');
+                begin
+                    perform now() at time zone zone;
+                exception when others then
+                    perform headgate.fail(format('zone: "%s" is not a known time zone such as Europe/Berlin', zone));
+                end;
+                if calendar = 'minute' then -- no zone cuts a minute
+                    calendar := null; zone := null;
+                end if;
+            end if;
+        else
+            canonical := format('%s %s/%s', algorithm, amount, headgate.format_period(period));
+            if history is not null then
+                canonical := canonical || ' history ' || headgate.format_period(history);
+            end if;
+        end if;
+    end if;
+    if params is null then
+        perform headgate.fail(format('amount: %s is too large', amount));
+    end if;
+    if block is not null then
+        canonical := canonical || ' block ' || headgate.format_period(block);
+    end if;
+    return (canonical, params || coalesce(block, 0) || coalesce(history, 0), calendar, zone)::headgate.compiled;
+end $$;
+
+-- Limits are compiled when they are written, so that a bad one is refused there.
+alter table headgate.limits add column if not exists compiled headgate.compiled;
+
+create or replace function headgate.compile_limit() returns trigger language plpgsql as $$
+begin
+    if new.name !~ '^[a-z][a-z0-9_.-]{0,63}$' then
+        perform headgate.fail(format('name: "%s": a limit''s name is a small letter and up to 63 more small letters, digits or any of _ . -', new.name));
+    end if;
+    new.compiled := headgate.compile(new.rule);
+    return new;
+end $$;
+
+drop trigger if exists compile_limit on headgate.limits;
+create trigger compile_limit before insert or update of name, rule on headgate.limits
+    for each row execute function headgate.compile_limit();

@@ -1,0 +1,200 @@
+-- What people call: take, check, block, reset, and views to read. Each function
+-- is one call of headgate.apply; it locks and writes what that says.
+--
+-- Inside a transaction of yours, the cell stays locked until it ends: that is
+-- what you want when the charge is to commit or roll back with your work, and
+-- not what you want in a long one.
+
+create or replace function headgate.instant(us bigint) returns timestamptz language sql immutable as $$
+    select 'epoch'::timestamptz + us * interval '1 microsecond'
+$$;
+
+-- headgate.starts_at is the first instant at which the clocks of a zone show a
+-- local time or a later one: where no change of the zone's offset is near, a
+-- subtraction, else the minutes around are tried in turn.
+create or replace function headgate.starts_at(local timestamp, zone text) returns timestamptz language plpgsql stable as $$
+declare
+    guess timestamptz := local at time zone zone;
+    near constant interval := '26 hours';
+begin
+    if (guess - near) at time zone zone = local - near and (guess + near) at time zone zone = local + near then
+        return guess;
+    end if;
+    return coalesce((select min(u) from generate_series(guess - near, guess + near, '1 minute') u where u at time zone zone >= local), guess);
+end $$;
+
+-- headgate.bounds returns four ascending window boundaries with now, in
+-- microseconds, between the second and the third.
+create or replace function headgate.bounds(calendar text, zone text, now bigint) returns bigint[] language plpgsql stable as $$
+declare
+    t timestamptz := headgate.instant(now);
+    step interval; p timestamp; list timestamptz[];
+begin
+    if calendar = 'hour' then
+        select array[(array_agg(u order by u desc) filter (where u <= t))[2], max(u) filter (where u <= t),
+            min(u) filter (where u > t), (array_agg(u order by u) filter (where u > t))[2]]
+        into list
+        from generate_series(date_trunc('minute', t) - interval '4 hours', t + interval '4 hours', '1 minute') u
+        where extract(minute from u at time zone zone) = 0;
+    else
+        step := case calendar when 'day' then '1 day' when 'week' then '7 days' else '1 month' end;
+        p := date_trunc(calendar, t at time zone zone) + step;
+        while headgate.starts_at(p, zone) > t loop
+            p := p - step;
+        end loop;
+        list := array[headgate.starts_at(p - step, zone), headgate.starts_at(p, zone),
+            headgate.starts_at(p + step, zone), headgate.starts_at(p + 2 * step, zone)];
+    end if;
+    return array(select (extract(epoch from u) * 1000000)::bigint from unnest(list) u);
+end $$;
+
+-- headgate.find returns a limit by its name or notation.
+create or replace function headgate.find(rule text, out name text, out c headgate.compiled) language plpgsql stable as $$
+begin
+    if rule is null then
+        perform headgate.fail('limit: is null');
+    elsif rule ~ '^[a-z][a-z0-9_.-]{0,63}$' then
+        name := rule;
+        select (l.compiled).* into c from headgate.limits l where l.name = find.rule;
+        if not found then
+            perform headgate.fail(format('unknown limit: "%s" is not in headgate.limits', rule));
+        end if;
+    else
+        c := headgate.compile(rule);
+        name := c.canonical;
+    end if;
+end $$;
+
+-- headgate.ask applies one op, and again with boundaries around the server's
+-- time if those guessed before the lock were a window off. It returns what
+-- headgate.apply returns.
+create or replace function headgate.ask(verb int, name text, c headgate.compiled, key text, credits bigint, ttl bigint, note text)
+returns bigint[] language plpgsql volatile as $$
+declare
+    now bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    b bigint[] := '{0,0,0,0}';
+    res bigint[];
+begin
+    if key is null then
+        perform headgate.fail('key: is null');
+    elsif octet_length(key) > 512 then
+        perform headgate.fail(format('key: is %s bytes long, at most 512 are allowed', octet_length(key)));
+    end if;
+    for i in 1 .. 4 loop
+        if c.calendar is not null then
+            b := headgate.bounds(c.calendar, c.zone, now);
+        end if;
+        res := headgate.apply(array[name], array[key], array[case verb when 2 then 0 when 6 then 1 else 2 end]::smallint[],
+            array[verb, 1, 1]::bigint[] || c.params[1:5] || greatest(c.params[6], 1) || c.params[7:8]
+                || array[credits, 1, 0, 0, ttl, 0] || b,
+            case when note <> '' then array[note] end);
+        exit when res[13] = 0;
+        now := res[10];
+    end loop;
+    return res;
+end $$;
+
+-- headgate.decide is take and check: the figures of a Decision, derived as in
+-- Go.
+create or replace function headgate.decide(verb int, name text, c headgate.compiled, key text, cost numeric,
+    out allowed boolean, out remaining bigint, out retry_after interval, out reset_after interval,
+    out limit_name text, out at timestamptz) language plpgsql volatile as $$
+declare
+    res bigint[]; unit bigint := c.params[3]; credits numeric;
+begin
+    if cost is null then
+        perform headgate.fail('cost: is null');
+    elsif cost = 'NaN' or cost::text like '%Infinity' then
+        perform headgate.fail(format('cost: "%s" is not a decimal number such as 3 or 0.5', cost));
+    elsif cost <= 0 then
+        perform headgate.fail(format('cost: is %s; it must be above 0', cost));
+    end if;
+    credits := trim_scale(cost * unit);
+    if scale(credits) > 0 then
+        perform headgate.fail(format('cost: %s is finer than the smallest step of this limit, 1/%s', cost, unit));
+    elsif credits > 9007199254740991 then
+        perform headgate.fail(format('cost: %s is too large', cost));
+    elsif c.canonical like 'concurrency %' then
+        perform headgate.fail(format('limit: %s is acquired and released, not taken', c.canonical));
+    end if;
+    res := headgate.ask(verb, name, c, key, credits::bigint, 0, '');
+    allowed := res[1] = 1;
+    remaining := case when res[8] > greatest(res[10], res[5]) then 0 else greatest(0, c.params[4] - res[9]) / unit end;
+    retry_after := case when allowed then '0'::interval
+        when res[11] < 9007199254740991 then greatest(0, res[11] - res[10]) * interval '1 microsecond' end;
+    reset_after := greatest(0, greatest(res[7], res[8]) - res[10]) * interval '1 microsecond';
+    limit_name := name;
+    at := headgate.instant(res[10]);
+end $$;
+
+-- headgate.take takes cost from a limit for a key. One row: allowed; remaining,
+-- whole units that could pass now; retry_after, until this cost passes, null for
+-- never, zero when allowed; reset_after, until the key is as good as new; the
+-- limit's name; at, the time of the decision.
+create or replace function headgate.take(rule text, key text, cost numeric default 1)
+returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz)
+language plpgsql volatile as $$
+declare
+    f record;
+begin
+    select * into f from headgate.find(rule);
+    return query select * from headgate.decide(1, f.name, f.c, key, cost);
+end $$;
+
+-- headgate.check answers what take would, and takes nothing.
+create or replace function headgate.check(rule text, key text, cost numeric default 1)
+returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz)
+language plpgsql volatile as $$
+declare
+    f record;
+begin
+    select * into f from headgate.find(rule);
+    return query select * from headgate.decide(2, f.name, f.c, key, cost);
+end $$;
+
+-- headgate.block refuses everything of a key for a while; a zero interval lifts
+-- that. It returns until when, null if not blocked.
+create or replace function headgate.block(rule text, key text, for_interval interval, reason text default '')
+returns timestamptz language plpgsql volatile as $$
+declare
+    f record; us numeric; res bigint[];
+begin
+    if for_interval is null then
+        perform headgate.fail('for_interval: is null');
+    end if;
+    us := extract(epoch from for_interval)::numeric * 1000000;
+    if us < 0 or us > 3660 * 86400000000 then
+        perform headgate.fail(format('for_interval: %s is not from 0 to 3660 days', for_interval));
+    elsif octet_length(coalesce(reason, '')) > 512 then
+        perform headgate.fail('reason: is longer than 512 bytes');
+    end if;
+    select * into f from headgate.find(rule);
+    res := headgate.ask(5, f.name, f.c, key, 1, us::bigint, coalesce(reason, ''));
+    return case when res[8] > 0 then headgate.instant(res[8]) end;
+end $$;
+
+-- headgate.reset forgets a key: its level and its block. It returns whether
+-- there was anything to forget. A history is kept.
+create or replace function headgate.reset(rule text, key text) returns boolean language plpgsql volatile as $$
+declare
+    f record;
+begin
+    select * into f from headgate.find(rule);
+    return (headgate.ask(6, f.name, f.c, key, 1, 0, ''))[1] = 1;
+end $$;
+
+-- Cells as people read them. used is as of updated_at; it drains since.
+create or replace view headgate.levels as
+select c.limit_name, c.key,
+    round((c.level + case when c.law = 2 then c.prev else 0 end)::numeric / c.unit, 6) as used,
+    headgate.instant(c.at) as updated_at,
+    headgate.instant(c.empty_at) as empty_at,
+    case when c.blocked_until > extract(epoch from clock_timestamp()) * 1000000 then headgate.instant(c.blocked_until) end as blocked_until,
+    nullif(c.reason, '') as reason
+from headgate.cells c where c.law <> 0;
+
+-- Attempts, allowed or refused, of the limits that keep a history.
+create or replace view headgate.history as
+select e.number, e.limit_name, e.key, headgate.instant(e.at) as at, e.granted as allowed,
+    round(e.cost::numeric / nullif(coalesce(c.unit, 1000), 0), 6) as cost, nullif(e.id, '') as id
+from headgate.entries e left join headgate.cells c on c.limit_name = e.limit_name and c.key = e.key;
