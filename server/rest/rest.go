@@ -3,6 +3,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -134,7 +135,8 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	case errors.Is(err, io.EOF):
 		return invalid("body", "is empty; send JSON such as {\"limit\":\"token-bucket 5/1m\",\"key\":\"alice\"}")
 	case errors.As(err, &kind):
-		return invalid(kind.Field, "must not be a %s", kind.Value)
+		field := kind.Field[strings.LastIndexByte(kind.Field, '.')+1:]
+		return invalid(cmp.Or(field, "body"), "must not be a %s", kind.Value)
 	case errors.As(err, &syntax):
 		return invalid("body", "is not JSON (at byte %d): %v", syntax.Offset, err)
 	case strings.Contains(err.Error(), "unknown field"):

@@ -88,14 +88,19 @@ func (e *entries) prune(at, now int64) {
 }
 
 // compact is prune for the whole list, also of a cell that is empty since
-// emptyAt. It returns how many entries it forgot.
-func (e *entries) compact(at, emptyAt, now int64) int {
+// emptyAt. It forgets at most so many entries, and returns how many.
+func (e *entries) compact(at, emptyAt, now int64, most int) (n int) {
 	if emptyAt <= now {
 		at = max(at, now)
 	}
-	before := len(e.list)
-	e.list = slices.DeleteFunc(e.list, func(x law.Entry) bool { return x.ExpiresAt <= at && x.KeepUntil <= now })
-	return before - len(e.list)
+	e.list = slices.DeleteFunc(e.list, func(x law.Entry) bool {
+		gone := n < most && x.ExpiresAt <= at && x.KeepUntil <= now
+		if gone {
+			n++
+		}
+		return gone
+	})
+	return n
 }
 
 // forgotten reports whether no entry is worth keeping.

@@ -259,9 +259,9 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 				break
 			}
 			if c.log != nil {
-				removed += c.log.compact(c.rec.State.At, c.rec.State.EmptyAt, now)
+				removed += c.log.compact(c.rec.State.At, c.rec.State.EmptyAt, now, max-removed)
 			}
-			if c.dead(now) {
+			if removed < max && c.dead(now) {
 				delete(sh.cells, id)
 				removed++
 			}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/headgate/headgate/internal/dbtest"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"headgate": main})
+}
+
+func TestScripts(t *testing.T) {
+	s, err := dbtest.StartPostgres(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(env *testscript.Env) error {
+			for _, name := range []string{"HEADGATE_STORE", "HEADGATE_HTTP", "HEADGATE_CONFIG", "HEADGATE_SERVER"} {
+				env.Setenv(name, "")
+			}
+			dsn, drop, err := s.Database(context.Background())
+			if err != nil {
+				return err
+			}
+			env.Defer(drop)
+			env.Setenv("POSTGRES", dsn)
+			env.Setenv("LONGKEY", strings.Repeat("k", 513))
+			return nil
+		},
+		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+	})
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/api"
+)
+
+// server is a headgate process.
+type server struct {
+	cmd *exec.Cmd
+	url string
+	out *bytes.Buffer
+}
+
+// start builds the command once and serves in a folder.
+func start(t *testing.T, dir string, args ...string) *server {
+	t.Helper()
+	bin, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
+	cmd.Dir = dir
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	s := &server{cmd: cmd, out: new(bytes.Buffer)}
+	r := bufio.NewReader(stderr)
+	line, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatalf("the server says %q: %v", line, err)
+	}
+	_, rest, _ := strings.Cut(line, "http://")
+	addr, _, _ := strings.Cut(rest, " ")
+	s.url = "http://" + addr
+	go func() { _, _ = io.Copy(s.out, r) }()
+	return s
+}
+
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "headgate-test-")
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "headgate")
+	out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return bin, nil
+})
+
+func (s *server) take(client *http.Client, body string) (d api.Decision, status int, err error) {
+	res, err := client.Post(s.url+"/v1/take", "application/json", strings.NewReader(body))
+	if err != nil {
+		return d, 0, err
+	}
+	defer res.Body.Close()
+	return d, res.StatusCode, json.NewDecoder(res.Body).Decode(&d)
+}
+
+func TestServeAdmitsExactlyAndKeepsItsStateThroughKill9(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, dir)
+	limit := headgate.MustParse("token-bucket 50/s burst 20")
+	var mu sync.Mutex
+	var clocks []int64
+	admitted := int64(0)
+	var wg sync.WaitGroup
+	end := time.Now().Add(3 * time.Second)
+	for range 8 {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				d, status, err := s.take(http.DefaultClient, `{"limit":"token-bucket 50/s burst 20","key":"k"}`)
+				if err != nil || status != http.StatusOK {
+					t.Errorf("status %d, %v", status, err)
+					return
+				}
+				mu.Lock()
+				clocks = append(clocks, d.At)
+				if d.Allowed {
+					admitted++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	// The decision times tell how many should have passed.
+	slices.Sort(clocks)
+	p := limit.Params()
+	op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit.Name(), Key: "k"}, Params: p, Cost: p.Unit, Count: 1}
+	var state law.State
+	want := int64(0)
+	for _, clock := range clocks {
+		if d := law.Decide(state, &op, clock, 0, nil); d.Outcome.Granted > 0 {
+			state = d.Outcome.State
+			want++
+		}
+	}
+	first, last := clocks[0], clocks[len(clocks)-1]
+	most := 20 + (last-first)*50/1_000_000
+	t.Logf("asked %d, admitted %d; by the decision times %d, burst + rate x time = %d", len(clocks), admitted, want, most)
+	if admitted != want || admitted > most {
+		t.Errorf("admitted %d, want %d and no more than %d", admitted, want, most)
+	}
+
+	month := `{"limit":"fixed-window 100/month","key":"k","cost":40}`
+	if d, _, err := s.take(http.DefaultClient, month); err != nil || d.Remaining != 60 {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.cmd.Wait()
+	s = start(t, dir)
+	if d, _, err := s.take(http.DefaultClient, month); err != nil || d.Remaining != 20 {
+		t.Errorf("after kill -9: %+v, %v; want 20 left", d, err)
+	}
+
+	// SIGTERM: what is under way is finished, exit 0.
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v\n%s", err, s.out)
+	}
+}
+
+func TestTheCommandAsksAServer(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "c.yaml")
+	if err := os.WriteFile(config, []byte("limits:\n  login: sliding-log 1/1h\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, "--config", config, "--store", "memory:")
+	for _, tt := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"take login alice", exitOK, "allowed  login"},
+		{"take login alice", exitRefused, "refused  login"},
+		{"check login alice", exitRefused, "refused  login"},
+		{"inspect login alice", exitOK, "used"},
+		{"block login alice --for 1h", exitOK, "blocked until"},
+		{"list --blocked", exitOK, "alice"},
+		{"reset login alice", exitOK, "reset"},
+		{"take nope alice", exitError, `unknown limit: limit: "nope"`},
+		{"take login alice --cost 0", exitError, "cost: is 0"},
+	} {
+		var out bytes.Buffer
+		code := run(t.Context(), append(strings.Fields(tt.args), "--server", s.url), nil, &out, &out)
+		if code != tt.code || !strings.Contains(out.String(), tt.says) {
+			t.Errorf("%s: exit %d, %q; want %d and %q", tt.args, code, out.String(), tt.code, tt.says)
+		}
+	}
+	// With a config, requests name limits.
+	var out bytes.Buffer
+	code := run(t.Context(), []string{"take", "token-bucket 5/s", "alice", "--server", s.url}, nil, &out, &out)
+	if code != exitError || !strings.Contains(out.String(), "notations are not accepted") {
+		t.Errorf("a notation: exit %d, %q", code, out.String())
+	}
+}

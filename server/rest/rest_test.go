@@ -1,0 +1,186 @@
+package rest_test
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/rest"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store/memory"
+)
+
+func handler(t *testing.T, yamlText string) (http.Handler, *memory.Store) {
+	t.Helper()
+	c := &config.Config{}
+	if yamlText != "" {
+		var err error
+		if c, err = config.Parse("c.yaml", []byte(yamlText)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := memory.New(nil)
+	return rest.New(service.New(headgate.New(s, nil), c), slog.New(slog.DiscardHandler)), s
+}
+
+func ask(h http.Handler, method, path, body string) (int, map[string]any, http.Header) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+	var out map[string]any
+	_ = json.Unmarshal(w.Body.Bytes(), &out)
+	return w.Code, out, w.Header()
+}
+
+func TestADecisionIsAlwaysStatus200(t *testing.T) {
+	t.Parallel()
+	h, _ := handler(t, "")
+	for i, want := range []struct {
+		body    string
+		allowed bool
+		retry   any
+	}{
+		{`{"limit":"token-bucket 1/1h","key":"a"}`, true, 0.0},
+		{`{"limit":"token-bucket 1/1h","key":"a"}`, false, "some"},
+		{`{"limit":"token-bucket 1/1h","key":"a","cost":2}`, false, nil},
+		{`{"limit":"token-bucket 1/1h","key":"b","cost":0.25}`, true, 0.0},
+		{`{"charges":[{"limit":"token-bucket 5/1h","key":"c"},{"limit":"token-bucket 1/1h","key":"a"}]}`, false, "some"},
+	} {
+		code, out, head := ask(h, "POST", "/v1/take", want.body)
+		if code != 200 || out["allowed"] != want.allowed || head.Get("Content-Type") != "application/json" {
+			t.Errorf("%d: status %d, %v", i, code, out)
+		}
+		if retry := out["retry_after_ms"]; want.retry == "some" && (retry == nil || retry == 0.0) || want.retry != "some" && retry != want.retry {
+			t.Errorf("%d: retry_after_ms %v, want %v", i, retry, want.retry)
+		}
+		for _, name := range []string{"limit", "remaining", "reset_after_ms", "at"} {
+			if out[name] == nil {
+				t.Errorf("%d: %s is missing: %v", i, name, out)
+			}
+		}
+	}
+	if code, out, _ := ask(h, "POST", "/v1/check", `{"limit":"token-bucket 5/1h","key":"c"}`); code != 200 || out["remaining"] != 4.0 {
+		t.Errorf("the refused request charged c: %d %v", code, out)
+	}
+}
+
+func TestBatchAnswersInOrderAndFailsOneByOne(t *testing.T) {
+	t.Parallel()
+	h, _ := handler(t, "")
+	code, out, _ := ask(h, "POST", "/v1/batch", `{"requests":[
+		{"limit":"token-bucket 1/1h","key":"a"}, {"limit":"token-bucket 1/1h","key":"a"},
+		{"limit":"nope","key":"a"}, {"limit":"token-bucket 1/1h","key":"b","check":true}, {"limit":"token-bucket 1/1h","key":"b"}]}`)
+	if code != 200 {
+		t.Fatalf("status %d, %v", code, out)
+	}
+	var got []any
+	for _, a := range out["answers"].([]any) {
+		m := a.(map[string]any)
+		if p, ok := m["problem"].(map[string]any); ok {
+			got = append(got, p["status"])
+		} else {
+			got = append(got, m["allowed"])
+		}
+	}
+	if want := []any{true, false, 400.0, true, true}; !equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func equal(a, b []any) bool {
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}
+
+func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
+	t.Parallel()
+	h, s := handler(t, "limits:\n  login: token-bucket 5/1m\n")
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+		field, says        string
+	}{
+		{"POST", "/v1/take", `{"limit":"nope","key":"k"}`, 400, "limit", "login"},
+		{"POST", "/v1/take", `{"limit":"token-bucket 5/s","key":"k"}`, 400, "limit", "notations are not accepted"},
+		{"POST", "/v1/take", `{"key":"k"}`, 400, "limit", "missing"},
+		{"POST", "/v1/take", `{"limit":"login","key":"` + strings.Repeat("k", 513) + `"}`, 400, "key", "513"},
+		{"POST", "/v1/take", `{"limit":"login","key":"a\u0000b"}`, 400, "key", "NUL"},
+		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":0}`, 400, "cost", "above 0"},
+		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":-1}`, 400, "cost", "negative"},
+		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":1e3}`, 400, "cost", "decimal"},
+		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":"NaN"}`, 400, "cost", "NaN"},
+		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":NaN}`, 400, "body", "not JSON"},
+		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":0.00000001}`, 400, "cost", "finer"},
+		{"POST", "/v1/take", `{"limit":"login","key":7}`, 400, "key", "number"},
+		{"POST", "/v1/take", `{"limit":"login","kye":"k"}`, 400, "body", `"kye"`},
+		{"POST", "/v1/take", `{"limit":"login","key":"k"} {}`, 400, "body", "follows"},
+		{"POST", "/v1/take", ``, 400, "body", "empty"},
+		{"POST", "/v1/take", `{"limit":"login","key":"k","check":true}`, 400, "check", "batch"},
+		{"POST", "/v1/take", `{"limit":"login","key":"k","charges":[{"limit":"login","key":"k"}]}`, 400, "charges", "beside"},
+		{"POST", "/v1/batch", `{"requests":[]}`, 400, "requests", "none"},
+		{"POST", "/v1/block", `{"limit":"login","key":"k","for":"soon"}`, 400, "for", "soon"},
+		{"POST", "/v1/take", `{"limit":"` + strings.Repeat("x", 5<<20) + `"}`, 413, "", "bytes"},
+		{"GET", "/v1/take", ``, 405, "", "GET"},
+		{"GET", "/nothing", ``, 404, "", "/nothing"},
+		{"GET", "/v1/cells?max=0", ``, 400, "max", "10000"},
+	} {
+		code, out, head := ask(h, tt.method, tt.path, tt.body)
+		field, _ := out["field"].(string)
+		detail, _ := out["detail"].(string)
+		if code != tt.status || field != tt.field || !strings.Contains(detail, tt.says) || head.Get("Content-Type") != "application/problem+json" || out["title"] == "" || out["status"] != float64(tt.status) {
+			t.Errorf("%s %.60s: status %d, %v; want %d about %q saying %q", tt.path, tt.body, code, out, tt.status, tt.field, tt.says)
+		}
+	}
+	if _, out, _ := ask(h, "GET", "/v1/cells", ""); len(out["cells"].([]any)) != 0 {
+		t.Errorf("something was charged: %v", out)
+	}
+	_ = s.Close()
+	if code, out, _ := ask(h, "POST", "/v1/take", `{"limit":"login","key":"k"}`); code != 503 {
+		t.Errorf("store away: %d, %v", code, out)
+	}
+	if code, _, _ := ask(h, "GET", "/healthz", ""); code != 503 {
+		t.Errorf("healthz with the store away: %d", code)
+	}
+}
+
+func TestLimitsHealthAndDescription(t *testing.T) {
+	t.Parallel()
+	h, _ := handler(t, "limits:\n  login: {limit: token-bucket 10/s, description: tries}\n")
+	_, out, _ := ask(h, "GET", "/v1/limits", "")
+	l := out["limits"].([]any)[0].(map[string]any)
+	if l["name"] != "login" || l["limit"] != "token-bucket 10/s burst 10" || l["description"] != "tries" ||
+		l["bound"] != "token-bucket 10/s burst 10 lets at most 20 pass in some second" {
+		t.Errorf("limits: %v", l)
+	}
+	if code, _, _ := ask(h, "GET", "/healthz", ""); code != 200 {
+		t.Errorf("healthz: %d", code)
+	}
+	// Every path that is served is described, and the other way round.
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/openapi.yaml", nil))
+	text, _ := io.ReadAll(w.Body)
+	var doc struct {
+		Paths map[string]map[string]any
+	}
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for path, methods := range doc.Paths {
+		for method := range methods {
+			if code, _, _ := ask(h, strings.ToUpper(method), path, ""); code == 404 || code == 405 {
+				t.Errorf("%s %s is described and not served", method, path)
+			}
+		}
+	}
+	if len(doc.Paths) != 9 {
+		t.Errorf("%d paths are described, 9 are served", len(doc.Paths))
+	}
+}
