@@ -1,0 +1,187 @@
+package law_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+)
+
+var five = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1_000_000, Drain: 1000}
+
+// group applies one request to cells by name.
+func group(cells map[string]*cell, ops ...law.Op) []law.Outcome {
+	records := make([]*law.Record, len(ops))
+	for i := range ops {
+		name := ops[i].Cell.Key
+		if cells[name] == nil {
+			cells[name] = &cell{}
+		}
+		cells[name].rec.Log = &cells[name].log
+		records[i] = &cells[name].rec
+		if ops[i].Cell.Limit == "" {
+			ops[i].Cell.Limit = "l"
+		}
+	}
+	outs := make([]law.Outcome, len(ops))
+	law.Apply(ops, outs, start, records)
+	return outs
+}
+
+func on(key string, n int64) law.Op {
+	op := take(five, n*1000)
+	op.Cell.Key = key
+	return op
+}
+
+func TestAGroupIsAdmittedAllOrNone(t *testing.T) {
+	t.Parallel()
+	cells := map[string]*cell{}
+	group(cells, on("a", 2), on("b", 5))
+	outs := group(cells, on("a", 1), on("b", 1))
+	if outs[0].Granted != 1 || outs[1].Granted != 0 || outs[1].RetryAt != start+1_000_000 {
+		t.Errorf("%+v", outs)
+	}
+	if got := cells["a"].rec.State.Level; got != 2000 || outs[0].State.Level != 2000 {
+		t.Errorf("the refused request charged a: %d", got)
+	}
+}
+
+func TestRepeatedKeysInAGroupAddUp(t *testing.T) {
+	t.Parallel()
+	cells := map[string]*cell{}
+	if outs := group(cells, on("a", 2), on("a", 3)); outs[0].Granted+outs[1].Granted != 2 || cells["a"].rec.State.Level != 5000 {
+		t.Errorf("%+v", outs)
+	}
+	cells = map[string]*cell{}
+	if outs := group(cells, on("a", 3), on("a", 3)); outs[1].RetryAt != law.Never || cells["a"].rec.State.Level != 0 {
+		t.Errorf("6 of 5 in one request: %+v; want never", outs)
+	}
+}
+
+func TestARefusalLeavesOnlyItsBlock(t *testing.T) {
+	t.Parallel()
+	cells := map[string]*cell{}
+	block := func(key string, n int64) law.Op {
+		op := on(key, n)
+		op.Params.Block = 9_000_000
+		return op
+	}
+	group(cells, on("a", 5))
+	outs := group(cells, block("b", 1), block("a", 1))
+	a, b := cells["a"].rec.State, cells["b"].rec.State
+	if a.BlockedUntil != start+9_000_000 || a.Level != 5000 || b.BlockedUntil != 0 || b.Level != 0 || outs[1].RetryAt != a.BlockedUntil {
+		t.Errorf("a %+v, b %+v", a, b)
+	}
+	// Check never blocks; a cost that can never pass does not either.
+	check := block("c", 6)
+	if group(cells, check); cells["c"].rec.State.BlockedUntil != 0 {
+		t.Error("a cost above the capacity blocked")
+	}
+	check = block("a", 1)
+	cells["a"].rec.State.BlockedUntil = 0
+	check.Verb = law.Check
+	if group(cells, check); cells["a"].rec.State.BlockedUntil != 0 {
+		t.Error("a check blocked")
+	}
+}
+
+func TestPartialGrantsToTheBrim(t *testing.T) {
+	t.Parallel()
+	cells := map[string]*cell{}
+	op := on("a", 1)
+	op.Cost, op.Count, op.Partial = 1, 7000, true
+	if out := group(cells, op)[0]; out.Granted != 5000 || out.Used != 5000 || out.RetryAt == 0 {
+		t.Errorf("%+v", out)
+	}
+}
+
+func TestTimesOutsideTheBoundariesAreStale(t *testing.T) {
+	t.Parallel()
+	cells := map[string]*cell{}
+	op := on("a", 1)
+	op.Params.Anchor, op.Params.Drain, op.Cell.Limit = law.Calendar, law.Max, "month"
+	op.Bounds = [4]int64{1, 2, 3, 4}
+	if out := group(cells, on("b", 1), op); !out[0].Stale || !out[1].Stale || out[1].Clock != start || cells["b"].rec.State.Level != 0 {
+		t.Errorf("%+v", out)
+	}
+	op.Bounds = [4]int64{start - 20, start - 10, start + 10, start + 30}
+	if out := group(cells, on("b", 1), op); out[0].Granted+out[1].Granted != 2 || cells["a"].rec.State.EmptyAt != start+10 {
+		t.Errorf("%+v", out)
+	}
+}
+
+func TestAnInvalidGroupFailsAlone(t *testing.T) {
+	t.Parallel()
+	cells := map[string]*cell{}
+	bad, good, late := on("a", 1), on("b", 1), on("a", 1)
+	bad.Cost, bad.Group, good.Group, late.Group = 0, 1, 1, 2
+	outs := group(cells, bad, good, late)
+	if !errors.Is(outs[0].Err, law.ErrInvalid) || !errors.Is(outs[1].Err, law.ErrInvalid) || outs[2].Granted != 1 || cells["b"].rec.State.Level != 0 {
+		t.Errorf("%+v", outs)
+	}
+}
+
+// FuzzDecide looks for a state and an op that make the laws leave their range,
+// charge a refusal, or grant beyond the ceiling.
+func FuzzDecide(f *testing.F) {
+	f.Add(uint8(1), uint8(0), int64(1000), int64(5000), int64(1), int64(1), int64(1000), int64(1), int64(0), int64(3000), int64(0), start, start, uint8(1), int64(1000))
+	f.Add(uint8(2), uint8(0), int64(1000), int64(5000), int64(60_000_000), int64(1), int64(1000), int64(3), int64(9000), int64(3000), int64(500), start, start+1, uint8(2), int64(1000))
+	f.Add(uint8(3), uint8(0), int64(1000), int64(5000), int64(1000), int64(1), int64(1), int64(5000), int64(0), int64(law.Max), int64(0), int64(1), start, uint8(1), int64(7))
+	f.Add(uint8(1), uint8(1), int64(1), int64(law.Max), int64(1<<40), int64(law.Max), int64(law.Max), int64(1), int64(law.Max), int64(law.Max), int64(law.Max), start, int64(1), uint8(1), int64(law.Max))
+	f.Fuzz(func(t *testing.T, kind, anchor uint8, unit, capacity, step, drain, cost, count, ceiling, level, prev, at, clock int64, stateKind uint8, stateUnit int64) {
+		op := law.Op{
+			Verb: law.Take, Cell: law.Cell{Limit: "l"}, Cost: cost, Count: count, Ceiling: ceiling, Partial: count%2 == 0,
+			Params: law.Params{Kind: law.Kind(kind), Anchor: law.Anchor(anchor), Unit: unit, Capacity: capacity, Step: step, Drain: drain},
+			Bounds: [4]int64{clock / 2, clock, clock + 1, clock + 2},
+		}
+		in := func(v, from, to int64) bool { return v >= from && v <= to }
+		if clock > 1<<52 || clock < 0 || op.Valid() != nil || law.ValidGroup([]law.Op{op}) != nil ||
+			!in(level, 0, law.Max) || !in(prev, 0, law.Max) || !in(at, 0, 1<<52) || !in(int64(stateKind), 1, 3) || !in(stateUnit, 1, law.Max) {
+			t.Skip()
+		}
+		s := law.State{Kind: law.Kind(stateKind), Level: level, Prev: prev, At: at, Unit: stateUnit, EmptyAt: at + 1}
+		if s.Kind == law.Window && (level >= 1<<32 || prev >= 1<<32) {
+			t.Skip() // the window law keeps below
+		}
+		d := law.Decide(s, &op, clock, 0, &ledger{})
+		for _, st := range []law.State{d.Base, d.Outcome.State} {
+			for _, v := range []int64{st.Level, st.Prev, st.At, st.EmptyAt, st.BlockedUntil} {
+				if !in(v, 0, law.Max) {
+					t.Fatalf("%+v at %d: %+v leaves the range", op, clock, st)
+				}
+			}
+		}
+		out := d.Outcome
+		if !in(out.Granted, 0, count) || !in(out.RetryAt, 0, law.Max) || out.Granted < count && !out.Stale && out.RetryAt < d.Now {
+			t.Fatalf("%+v at %d: %+v", op, clock, out)
+		}
+		most := capacity
+		if op.Ceiling > 0 {
+			most = op.Ceiling
+		}
+		if out.Granted > 0 && out.Used > most {
+			t.Fatalf("%+v at %d: %+v passes the ceiling", op, clock, out)
+		}
+		if out.Granted == 0 && !out.Stale && out.State != d.Base {
+			t.Fatalf("%+v at %d: a refusal was charged", op, clock)
+		}
+	})
+}
+
+func ExampleDecide() {
+	limit := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 2000, Step: 1_000_000, Drain: 1000} // 1/s burst 2
+	op := law.Op{Verb: law.Take, Params: limit, Cost: 1000, Count: 1}
+	var s law.State
+	for _, clock := range []int64{0, 0, 0, 1_000_000} {
+		d := law.Decide(s, &op, clock, 0, nil)
+		fmt.Println(d.Outcome.Granted, d.Outcome.Used, d.Outcome.RetryAt)
+		s = d.Outcome.State
+	}
+	// Output:
+	// 1 1000 0
+	// 1 2000 0
+	// 0 2000 1000000
+	// 1 2000 0
+}

@@ -1,0 +1,350 @@
+package law_test
+
+import (
+	"math/big"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+)
+
+// start is a time for tests, in microseconds.
+const start = int64(1_790_000_000_000_000)
+
+// cell is a state with its log, as a store would keep it.
+type cell struct {
+	rec law.Record
+	log ledger
+}
+
+type ledger struct{ list []law.Entry }
+
+func (l *ledger) Sum(after, upto int64) (sum int64) {
+	for _, e := range l.list {
+		if e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
+			sum += e.Cost
+		}
+	}
+	return sum
+}
+
+func (l *ledger) Freed(after, need int64) int64 {
+	best := int64(law.Never)
+	for _, e := range l.list {
+		if e.Granted && e.ExpiresAt > after && e.ExpiresAt < best && l.Sum(after, e.ExpiresAt) >= need {
+			best = e.ExpiresAt
+		}
+	}
+	return best
+}
+
+// apply applies one op at a time.
+func (c *cell) apply(op law.Op, now int64) law.Outcome {
+	op.Now = now
+	if op.Cell.Limit == "" {
+		op.Cell.Limit = "l"
+	}
+	c.rec.Log = &c.log
+	outs := make([]law.Outcome, 1)
+	law.Apply([]law.Op{op}, outs, 0, []*law.Record{&c.rec})
+	if c.rec.Clear {
+		c.log.list = nil
+	}
+	c.log.list = append(c.log.list, c.rec.Add...)
+	c.rec.Clear, c.rec.Add, c.rec.Dirty, c.rec.Gone = false, nil, false, false
+	return outs[0]
+}
+
+func take(p law.Params, credits int64) law.Op {
+	return law.Op{Verb: law.Take, Params: p, Cost: credits, Count: 1}
+}
+
+// textbook is a limiter in exact rationals; n is in units of cost.
+type textbook interface {
+	take(now int64, n *big.Rat) bool
+}
+
+// tokenBucket: tokens drip in by rate per microsecond, up to burst.
+type tokenBucket struct {
+	tokens, burst, rate *big.Rat
+	at                  int64
+}
+
+func (b *tokenBucket) take(now int64, n *big.Rat) bool {
+	if b.tokens == nil {
+		b.tokens, b.at = new(big.Rat).Set(b.burst), now
+	}
+	b.tokens.Add(b.tokens, new(big.Rat).Mul(b.rate, big.NewRat(now-b.at, 1)))
+	if b.at = now; b.tokens.Cmp(b.burst) > 0 {
+		b.tokens.Set(b.burst)
+	}
+	if b.tokens.Cmp(n) < 0 {
+		return false
+	}
+	b.tokens.Sub(b.tokens, n)
+	return true
+}
+
+// gcra is ITU-T I.371 with an increment for each unit and a tolerance.
+type gcra struct{ tat, increment, burst *big.Rat }
+
+func (g *gcra) take(now int64, n *big.Rat) bool {
+	t := big.NewRat(now, 1)
+	if g.tat == nil || g.tat.Cmp(t) < 0 {
+		g.tat = t
+	}
+	next := new(big.Rat).Add(g.tat, new(big.Rat).Mul(n, g.increment))
+	if new(big.Rat).Sub(next, t).Cmp(new(big.Rat).Mul(g.burst, g.increment)) > 0 {
+		return false
+	}
+	g.tat = next
+	return true
+}
+
+// fixedWindow counts; windows are aligned, or begin with the first take after
+// the last one ended.
+type fixedWindow struct {
+	most, used *big.Rat
+	length     int64
+	aligned    bool
+	began      int64
+}
+
+func (w *fixedWindow) take(now int64, n *big.Rat) bool {
+	began := now - now%w.length
+	if !w.aligned {
+		began = now
+	}
+	if w.used == nil || w.aligned && began != w.began || !w.aligned && now >= w.began+w.length {
+		if n.Cmp(w.most) > 0 {
+			return false
+		}
+		w.used, w.began = new(big.Rat), began
+	}
+	sum := new(big.Rat).Add(w.used, n)
+	if sum.Cmp(w.most) > 0 {
+		return false
+	}
+	w.used = sum
+	return true
+}
+
+// interval refills amount at the end of each interval, counted from the first
+// use and anew when the bucket had been full.
+type interval struct {
+	tokens, amount, burst *big.Rat
+	length, phase         int64
+}
+
+func (b *interval) take(now int64, n *big.Rat) bool {
+	if b.tokens == nil {
+		b.tokens, b.phase = new(big.Rat).Set(b.burst), now
+	}
+	for b.phase+b.length <= now && b.tokens.Cmp(b.burst) < 0 {
+		b.phase += b.length
+		b.tokens.Add(b.tokens, b.amount)
+	}
+	if b.tokens.Cmp(b.burst) >= 0 {
+		b.tokens.Set(b.burst)
+		b.phase = now
+	}
+	if b.tokens.Cmp(n) < 0 {
+		return false
+	}
+	b.tokens.Sub(b.tokens, n)
+	return true
+}
+
+// slidingLog counts what was admitted less than a window ago.
+type slidingLog struct {
+	most   *big.Rat
+	length int64
+	times  []int64
+	costs  []*big.Rat
+}
+
+func (l *slidingLog) take(now int64, n *big.Rat) bool {
+	sum := new(big.Rat).Set(n)
+	for i, t := range l.times {
+		if now < t+l.length {
+			sum.Add(sum, l.costs[i])
+		}
+	}
+	if sum.Cmp(l.most) > 0 {
+		return false
+	}
+	l.times, l.costs = append(l.times, now), append(l.costs, n)
+	return true
+}
+
+func TestTheLawsDecideAsTheTextbooksDo(t *testing.T) {
+	t.Parallel()
+	// amount/period with a burst, as a unit, drain and step that are exact.
+	rate := func(unit, drain, step, burst int64) (law.Params, *big.Rat, *big.Rat) {
+		return law.Params{Kind: law.Bucket, Unit: unit, Capacity: burst * unit, Step: step, Drain: drain},
+			big.NewRat(drain, unit*step), big.NewRat(burst, 1)
+	}
+	models := map[string]func() (law.Params, textbook){
+		"token bucket 3/s": func() (law.Params, textbook) {
+			p, r, b := rate(1_000_000, 3, 1, 7)
+			return p, &tokenBucket{burst: b, rate: r}
+		},
+		"token bucket 10^7/s": func() (law.Params, textbook) {
+			p, r, b := rate(1000, 10_000, 1, 20)
+			return p, &tokenBucket{burst: b, rate: r}
+		},
+		"token bucket 10^9/30d": func() (law.Params, textbook) {
+			p, r, b := rate(324_000, 125, 1, 1000)
+			return p, &tokenBucket{burst: b, rate: r}
+		},
+		"gcra 10/s": func() (law.Params, textbook) {
+			p, r, b := rate(100_000, 1, 1, 5)
+			return p, &gcra{increment: new(big.Rat).Inv(r), burst: b}
+		},
+		"fixed window, aligned": func() (law.Params, textbook) {
+			return law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 1_000_000, Drain: law.Max},
+				&fixedWindow{most: big.NewRat(5, 1), length: 1_000_000, aligned: true}
+		},
+		"fixed window, from first": func() (law.Params, textbook) {
+			return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1_000_000, Drain: law.Max},
+				&fixedWindow{most: big.NewRat(5, 1), length: 1_000_000}
+		},
+		"interval refill": func() (law.Params, textbook) {
+			return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 6000, Step: 1_000_000, Drain: 2000},
+				&interval{amount: big.NewRat(2, 1), burst: big.NewRat(6, 1), length: 1_000_000}
+		},
+		"sliding log": func() (law.Params, textbook) {
+			return law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 1_000_000},
+				&slidingLog{most: big.NewRat(5, 1), length: 1_000_000}
+		},
+	}
+	for name, model := range models {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seed := rand.Uint64()
+			rng := rand.New(rand.NewPCG(seed, 0))
+			for range 20 {
+				p, book := model()
+				var c cell
+				now := start + rng.Int64N(1_000_000_000)
+				retry, retryCost := int64(0), int64(0)
+				for step := range 300 {
+					credits := 1 + rng.Int64N(3*p.Unit)
+					switch {
+					case retry > 0 && rng.IntN(2) == 0: // just before, or at, the time that was named
+						now, credits = max(now, retry-rng.Int64N(2)), retryCost
+					case rng.IntN(20) == 0:
+						now += rng.Int64N(20_000_000)
+					default:
+						now += rng.Int64N(400_000)
+					}
+					out := c.apply(take(p, credits), now)
+					if want := book.take(now, big.NewRat(credits, p.Unit)); (out.Granted == 1) != want {
+						t.Fatalf("seed %d, step %d: %d of %d credits at %d: granted %d, the textbook says %v", seed, step, credits, p.Unit, now, out.Granted, want)
+					}
+					if retry = 0; out.RetryAt != law.Never {
+						retry, retryCost = out.RetryAt, credits
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestRetryAtIsTheFirstTimeAtWhichTheCostPasses(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 3000 {
+		p := randomParams(rng)
+		var c cell
+		now := start + rng.Int64N(1_000_000_000)
+		for range 12 {
+			now += rng.Int64N(p.Step/2 + 2)
+			out := c.apply(take(p, 1+rng.Int64N(p.Capacity)), now)
+			if out.Granted != 0 || out.RetryAt == law.Never {
+				continue
+			}
+			cost := 1 + rng.Int64N(p.Capacity)
+			ask := take(p, cost)
+			ask.Verb = law.Check
+			out = c.apply(ask, now)
+			if out.Granted != 0 {
+				continue
+			}
+			if early := c.apply(ask, out.RetryAt-1); early.Granted != 0 {
+				t.Fatalf("seed %d: %+v: cost %d passes before %d", seed, p, cost, out.RetryAt)
+			}
+			if due := c.apply(ask, out.RetryAt); due.Granted != 1 {
+				t.Fatalf("seed %d: %+v: cost %d does not pass at %d: %+v", seed, p, cost, out.RetryAt, due)
+			}
+		}
+	}
+}
+
+// randomParams returns parameters of any law, from 10^9 a month to 10^7 a
+// second.
+func randomParams(rng *rand.Rand) law.Params {
+	p := law.Params{
+		Kind: law.Kind(1 + rng.IntN(3)), Unit: 1 + rng.Int64N(100_000),
+		Step: []int64{1, 10, 1000, 1_000_000, 60_000_000, 2_592_000_000_000}[rng.IntN(6)],
+	}
+	p.Capacity = p.Unit * (1 + rng.Int64N(40))
+	switch p.Kind {
+	case law.Bucket:
+		p.Anchor = law.Anchor(rng.IntN(2))
+		p.Drain = 1 + rng.Int64N(p.Capacity)
+		if p.Step > 1000 && rng.IntN(2) == 0 {
+			p.Drain = law.Max
+		}
+	default:
+		p.Step += rng.Int64N(5_000_000)
+	}
+	return p
+}
+
+// exactWindow is the rule that the window law may not be looser than.
+func exactWindow(prev, level, n, elapsed, w, most int64) bool {
+	left := new(big.Rat).Mul(big.NewRat(prev, 1), big.NewRat(w-elapsed, w))
+	return left.Add(left, big.NewRat(level+n, 1)).Cmp(big.NewRat(most, 1)) <= 0
+}
+
+func TestTheWindowLawIsNeverLooserThanTheExactRule(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	tight, decided := 0, 0
+	for range 400 {
+		w := []int64{1, 7, 1000, 1_000_000, 60_000_000, 2_592_000_000_000}[rng.IntN(6)] + rng.Int64N(1000)
+		p := law.Params{Kind: law.Window, Unit: 1000, Capacity: 1000 * (1 + rng.Int64N(4_000_000)), Step: w}
+		var c cell
+		var prev, level, at int64
+		now := start
+		for range 200 {
+			now += rng.Int64N(w/3 + 2)
+			switch window := now / w; {
+			case window == at/w:
+			case window == at/w+1:
+				prev, level = level, 0
+			default:
+				prev, level = 0, 0
+			}
+			at = now
+			n := 1 + rng.Int64N(p.Capacity/2)
+			exact := exactWindow(prev, level, n, now%w, w, p.Capacity)
+			granted := c.apply(take(p, n), now).Granted == 1
+			if granted && !exact {
+				t.Fatalf("seed %d: window %d: admitted %d on %d and %d, %d us in", seed, w, n, prev, level, now%w)
+			}
+			if decided++; exact && !granted {
+				tight++
+			}
+			if granted {
+				level += n
+			}
+		}
+	}
+	if tight*100 > decided {
+		t.Errorf("needlessly tight in %d of %d decisions", tight, decided)
+	}
+}
