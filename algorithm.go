@@ -51,8 +51,8 @@ func Usage() [][2]string {
 	return lines
 }
 
-// compile writes the tail into p, or says what is wrong with it.
-func (t Tail) compile(p *law.Params) error {
+// tail writes the options into p, or says what is wrong with it.
+func (t Tail) tail(p *law.Params) error {
 	if t.Block != 0 {
 		if err := checkPeriod("block", t.Block); err != nil {
 			return err
@@ -62,7 +62,8 @@ func (t Tail) compile(p *law.Params) error {
 	return nil
 }
 
-func (t Tail) String() string {
+// suffix writes the options at the end of a notation.
+func (t Tail) suffix() string {
 	if t.Block == 0 {
 		return ""
 	}

@@ -34,7 +34,7 @@ var concurrencyEntry = entry{
 
 // String returns the canonical notation.
 func (a Concurrency) String() string {
-	return "concurrency " + a.Amount.String() + " ttl " + formatPeriod(a.TTL) + a.Tail.String()
+	return "concurrency " + a.Amount.String() + " ttl " + formatPeriod(a.TTL) + a.suffix()
 }
 
 func (a Concurrency) compile() (law.Params, *calendar, error) {
@@ -50,7 +50,7 @@ func (a Concurrency) compile() (law.Params, *calendar, error) {
 		return none, nil, err
 	}
 	p := law.Params{Kind: law.Log, Unit: unit, Capacity: capacity, Step: a.TTL.Microseconds()}
-	err = a.Tail.compile(&p)
+	err = a.tail(&p)
 	return p, nil, err
 }
 

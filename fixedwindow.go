@@ -59,7 +59,7 @@ func (a FixedWindow) String() string {
 	default:
 		b.WriteString(formatPeriod(a.Period))
 	}
-	b.WriteString(a.Tail.String())
+	b.WriteString(a.suffix())
 	return b.String()
 }
 
@@ -100,7 +100,7 @@ func (a FixedWindow) compile() (law.Params, *calendar, error) {
 			p.Anchor = law.Own
 		}
 	}
-	err = a.Tail.compile(&p)
+	err = a.tail(&p)
 	return p, cal, err
 }
 

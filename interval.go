@@ -49,7 +49,7 @@ func (a Interval) compile() (law.Params, *calendar, error) {
 		}
 		p := law.Params{Kind: law.Bucket, Unit: unit, Capacity: capacity, Step: a.Period.Microseconds(), Drain: drain}
 		if p.Valid() == nil {
-			err := a.Tail.compile(&p)
+			err := a.tail(&p)
 			return p, nil, err
 		}
 	}

@@ -228,7 +228,8 @@ func TestBatchFailsOneByOne(t *testing.T) {
 	}
 	answers, err := l.Batch(t.Context(), []headgate.Request{
 		one("a", limit), one("a", limit), one("\xff", limit), one("b", month), one("b", month),
-		{Charges: []headgate.Charge{{Limit: limit, Key: "c"}}, Check: true}, one("c", limit),
+		{Charges: []headgate.Charge{{Limit: limit, Key: "c"}}, Check: true},
+		one("c", limit),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func (a SlidingLog) String() string {
 	if a.History != 0 {
 		s += " history " + formatPeriod(a.History)
 	}
-	return s + a.Tail.String()
+	return s + a.suffix()
 }
 
 func (a SlidingLog) compile() (law.Params, *calendar, error) {
@@ -57,7 +57,7 @@ func (a SlidingLog) compile() (law.Params, *calendar, error) {
 		}
 		p.History = a.History.Microseconds()
 	}
-	err = a.Tail.compile(&p)
+	err = a.tail(&p)
 	return p, nil, err
 }
 

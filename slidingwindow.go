@@ -31,7 +31,7 @@ var slidingWindowEntry = entry{
 
 // String returns the canonical notation.
 func (a SlidingWindow) String() string {
-	return "sliding-window " + a.Amount.String() + "/" + formatPeriod(a.Period) + a.Tail.String()
+	return "sliding-window " + a.Amount.String() + "/" + formatPeriod(a.Period) + a.suffix()
 }
 
 func (a SlidingWindow) compile() (law.Params, *calendar, error) {
@@ -44,7 +44,7 @@ func (a SlidingWindow) compile() (law.Params, *calendar, error) {
 		return none, nil, err
 	}
 	p := law.Params{Kind: law.Window, Unit: unit, Capacity: capacity, Step: a.Period.Microseconds()}
-	err = a.Tail.compile(&p)
+	err = a.tail(&p)
 	return p, nil, err
 }
 

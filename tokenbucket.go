@@ -44,7 +44,7 @@ type rated struct {
 
 func (r rated) notation(name, burst string) string {
 	return name + " " + r.Amount.String() + "/" + formatPer(r.Period) +
-		" " + burst + " " + orAmount(r.Burst, r.Amount).String() + r.Tail.String()
+		" " + burst + " " + orAmount(r.Burst, r.Amount).String() + r.suffix()
 }
 
 // check says what is wrong with the values; burst is the field's name.
@@ -69,7 +69,7 @@ func (r rated) compile(burst string) (law.Params, *calendar, error) {
 	if err != nil {
 		return law.Params{}, nil, err
 	}
-	err = r.Tail.compile(&p)
+	err = r.tail(&p)
 	return p, nil, err
 }
 

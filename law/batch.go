@@ -114,8 +114,10 @@ func (r *Record) settle(op *Op, out *Outcome, d *Decision, admitted, first bool)
 			r.clear()
 		}
 		if d.Carry > 0 {
-			r.Add = append(r.Add, Entry{ID: Carried, At: d.Now, ExpiresAt: d.Now + op.Params.Step,
-				KeepUntil: d.Now + max(op.Params.Step, op.Params.History), Cost: d.Carry, Granted: true})
+			r.Add = append(r.Add, Entry{
+				ID: Carried, At: d.Now, ExpiresAt: d.Now + op.Params.Step,
+				KeepUntil: d.Now + max(op.Params.Step, op.Params.History), Cost: d.Carry, Granted: true,
+			})
 		}
 	}
 	blocked := r.State.BlockedUntil

@@ -117,7 +117,7 @@ func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 		}
 		used := float64(c.rec.State.Level) / float64(p.Unit)
 		q := randomParams(rng)
-		if q.Kind == p.Kind && q.Kind == law.Window && q.Step != p.Step {
+		if q.Kind == law.Window && p.Kind == law.Window && q.Step != p.Step {
 			continue // what lies in which window depends on their lengths
 		}
 		out := c.apply(take(q, law.Max), now) // refused for ever, converted all the same

@@ -322,9 +322,9 @@ func TestTheWindowLawIsNeverLooserThanTheExactRule(t *testing.T) {
 		now := start
 		for range 200 {
 			now += rng.Int64N(w/3 + 2)
-			switch window := now / w; {
-			case window == at/w:
-			case window == at/w+1:
+			switch now/w - at/w {
+			case 0:
+			case 1:
 				prev, level = level, 0
 			default:
 				prev, level = 0, 0

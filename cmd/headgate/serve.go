@@ -97,7 +97,9 @@ func serve(ctx context.Context, stderr io.Writer, c *config.Config, url, addr st
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 		defer cancel()
 		err = server.Shutdown(within)
-		<-served
+		if serving := <-served; err == nil {
+			err = serving
+		}
 	}
 	stopSweeping()
 	<-swept

@@ -209,7 +209,7 @@ func binaries() (string, error) {
 	}
 	// Several test processes may want it at once: apt waits for its own lock.
 	script := apt + " update -q && " + apt + " -o DPkg::Lock::Timeout=300 install -yq --no-install-recommends postgresql"
-	cmd := exec.Command("sh", "-c", "mkdir -p /etc/postgresql-common && "+
+	cmd := exec.CommandContext(context.Background(), "sh", "-c", "mkdir -p /etc/postgresql-common && "+
 		"{ [ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf; } && "+script)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -242,7 +242,7 @@ func unprivileged() (*syscall.Credential, error) {
 }
 
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}

@@ -165,7 +165,7 @@ func TestLimitsHealthAndDescription(t *testing.T) {
 	}
 	// Every path that is served is described, and the other way round.
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("GET", "/openapi.yaml", nil))
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi.yaml", nil))
 	text, _ := io.ReadAll(w.Body)
 	var doc struct {
 		Paths map[string]map[string]any

@@ -261,11 +261,15 @@ func Problem(err error) *api.Problem {
 	case errors.Is(err, headgate.ErrUnsupported):
 		return &api.Problem{Title: "Not supported by this store", Status: http.StatusNotImplemented}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &api.Problem{Title: "The store did not answer in time", Status: http.StatusGatewayTimeout,
-			Detail: "It is not known whether anything was charged."}
+		return &api.Problem{
+			Title: "The store did not answer in time", Status: http.StatusGatewayTimeout,
+			Detail: "It is not known whether anything was charged.",
+		}
 	case errors.Is(err, store.ErrUnknownOutcome):
-		return &api.Problem{Title: "The store did not answer", Status: http.StatusServiceUnavailable,
-			Detail: "It is not known whether anything was charged."}
+		return &api.Problem{
+			Title: "The store did not answer", Status: http.StatusServiceUnavailable,
+			Detail: "It is not known whether anything was charged.",
+		}
 	}
 	return &api.Problem{Title: "The store is not available", Status: http.StatusServiceUnavailable, Detail: "Nothing was charged."}
 }

@@ -46,7 +46,7 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 		{&st.commit, `commit`},
 		{&st.rollback, `rollback`},
 	} {
-		stmt, err := conn.PrepareContext(ctx, p.text)
+		stmt, err := conn.PrepareContext(ctx, p.text) //nolint:sqlclosecheck // close does, all at once
 		if err != nil {
 			return err
 		}

@@ -73,7 +73,7 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 func parseURL(raw string) (path, synchronous string, err error) {
 	rest, ok := strings.CutPrefix(raw, "sqlite:")
 	if !ok {
-		return "", "", fmt.Errorf("%w: URL %q does not start with sqlite:", store.ErrInvalid, raw)
+		return "", "", fmt.Errorf("%w: URL %q has another scheme than sqlite", store.ErrInvalid, raw)
 	}
 	path, query, _ := strings.Cut(rest, "?")
 	if after, ok := strings.CutPrefix(path, "//"); ok {

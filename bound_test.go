@@ -1,0 +1,104 @@
+package headgate_test
+
+import (
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+func TestBoundsSayWhatTheDocsPromise(t *testing.T) {
+	t.Parallel()
+	for notation, want := range map[string]string{
+		"token-bucket 10/s burst 10":              "token-bucket 10/s burst 10 lets at most 20 pass in some second",
+		"token-bucket 100/s burst 200":            "token-bucket 100/s burst 200 lets at most 300 pass in some second",
+		"leaky-bucket 1.5/s capacity 3":           "leaky-bucket 1.5/s capacity 3 lets at most 4.5 pass in some second",
+		"gcra 10/s burst 5":                       "gcra 10/s burst 5 lets at most 15 pass in some second",
+		"fixed-window 1000/1h":                    "fixed-window 1000/1h lets at most 2000 pass in some hour",
+		"fixed-window 1000/1h from-first":         "fixed-window 1000/1h from-first lets at most 2000 pass in some hour",
+		"fixed-window 100000/month Europe/Berlin": "fixed-window 100000/month Europe/Berlin lets at most 200000 pass in some month",
+		"interval 100/10s burst 300":              "interval 100/10s burst 300 lets at most 400 pass in some 10 seconds",
+		"sliding-window 1000/30d":                 "sliding-window 1000/30d lets at most 1999 pass in some 30 days",
+		"sliding-log 1000/30d":                    "sliding-log 1000/30d lets at most 1000 pass in any 30 days (what passed counts until it is exactly that old)",
+		"concurrency 10 ttl 30s":                  "concurrency 10 ttl 30s lets at most 10 be held at the same time; one that is not renewed ends after 30s",
+	} {
+		if got := headgate.MustParse(notation).Bound().String(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// TestNothingPassesBeyondTheBound takes as much as it can, at the worst times
+// it can find, and compares every closed interval with the bound.
+func TestNothingPassesBeyondTheBound(t *testing.T) {
+	t.Parallel()
+	for _, notation := range []string{
+		"token-bucket 10/s burst 4", "gcra 7/1s burst 3", "leaky-bucket 1.5/s capacity 3", "fixed-window 5/1s",
+		"fixed-window 5/1s from-first", "interval 3/1s burst 7", "sliding-window 9/1s", "sliding-log 5/1s", "fixed-window 5/minute",
+	} {
+		t.Run(notation, func(t *testing.T) {
+			t.Parallel()
+			seed := rand.Uint64()
+			rng := rand.New(rand.NewPCG(seed, 0))
+			limit := headgate.MustParse(notation)
+			closest := 0.0
+			for range 30 {
+				c := newClock("2026-03-01T12:00:59Z")
+				c.advance(time.Duration(rng.IntN(1000)) * time.Millisecond)
+				l := newLimiter(c)
+				var times []int64
+				for range 60 {
+					d := allow(t, l, limit, "k")
+					switch {
+					case d.Allowed:
+						times = append(times, c.now)
+					case rng.IntN(4) == 0:
+						c.advance(time.Duration(rng.IntN(3e9)) / time.Microsecond * time.Microsecond)
+					default:
+						c.advance(d.RetryAfter)
+					}
+				}
+				for i := range times {
+					for j := i; j < len(times); j++ {
+						n := int64(j - i + 1)
+						most := limit.Bound().In(time.Duration(times[j]-times[i]) * time.Microsecond)
+						if big.NewRat(n, 1).Cmp(rational(most)) > 0 {
+							t.Fatalf("seed %d: %d passed in %d us, the bound is %s", seed, n, times[j]-times[i], most)
+						}
+						closest = max(closest, float64(n)/most.Float64())
+					}
+				}
+			}
+			if closest < 0.7 {
+				t.Errorf("the bound is loose: at most %.2f of it passed", closest)
+			}
+		})
+	}
+}
+
+func rational(c headgate.Cost) *big.Rat {
+	r, _ := new(big.Rat).SetString(c.String())
+	return r
+}
+
+// TestRatesAreCompiledExactly checks that no rate is rounded.
+func TestRatesAreCompiledExactly(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 2000 {
+		amount := headgate.Units(1 + rng.Int64N(1_000_000_000))
+		period := []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour, 7 * time.Millisecond}[rng.IntN(6)]
+		limit, err := headgate.NewLimit("", headgate.TokenBucket{Amount: amount, Period: period, Burst: headgate.Units(1 + rng.Int64N(1000))})
+		if err != nil {
+			continue // it says that it does not fit
+		}
+		p := limit.Params()
+		drained := new(big.Rat).Mul(big.NewRat(p.Drain, p.Unit), big.NewRat(period.Microseconds(), p.Step))
+		if drained.Cmp(rational(amount)) != 0 {
+			t.Fatalf("seed %d: %s drains %s a period", seed, limit, drained)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package headgate_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// at returns a limiter over a store whose clock stands still until advanced.
+func at() (*headgate.Limiter, *clock) {
+	c := newClock("2026-03-01T12:00:00Z")
+	return headgate.New(memory.New(&memory.Config{Clock: c.read}), nil), c
+}
+
+func ExampleLimiter_Allow() {
+	limiter, clock := at()
+	limit := headgate.MustParse("token-bucket 1/s burst 2")
+	for range 3 {
+		d, err := limiter.Allow(context.Background(), limit, "alice")
+		fmt.Println(d.Allowed, d.Remaining, d.RetryAfter, err)
+	}
+	clock.advance(time.Second)
+	d, _ := limiter.Allow(context.Background(), limit, "alice")
+	fmt.Println(d.Allowed)
+	// Output:
+	// true 1 0s <nil>
+	// true 0 0s <nil>
+	// false 0 1s <nil>
+	// true
+}
+
+func ExampleLimiter_Take() {
+	limiter, _ := at()
+	user, org := headgate.MustParse("token-bucket 10/s"), headgate.MustParse("fixed-window 100/month")
+	d, err := limiter.Take(context.Background(),
+		headgate.Charge{Limit: user, Key: "alice"},
+		headgate.Charge{Limit: org, Key: "acme", Cost: headgate.MustCost("30.75")})
+	fmt.Println(d.Allowed, d.Limit, d.Remaining, err)
+	// Output: true fixed-window 100/month 69 <nil>
+}
+
+func ExampleLimiter_Check() {
+	limiter, _ := at()
+	limit := headgate.MustParse("token-bucket 10/s burst 5")
+	d, _ := limiter.Check(context.Background(), headgate.Charge{Limit: limit, Key: "alice", Cost: headgate.Units(6)})
+	fmt.Println(d.Allowed, d.RetryAfter == headgate.Never, d.Remaining)
+	// Output: false true 5
+}
+
+func ExampleLimiter_Batch() {
+	limiter, _ := at()
+	limit := headgate.MustParse("token-bucket 1/s")
+	charge := headgate.Charge{Limit: limit, Key: "alice"}
+	answers, _ := limiter.Batch(context.Background(), []headgate.Request{{Charges: []headgate.Charge{charge}}, {Charges: []headgate.Charge{charge}}})
+	for _, a := range answers {
+		fmt.Println(a.Decision.Allowed, a.Err)
+	}
+	// Output:
+	// true <nil>
+	// false <nil>
+}
+
+func ExampleLimiter_FillUp() {
+	limiter, _ := at()
+	bucket := headgate.MustParse("leaky-bucket 1/s capacity 10")
+	f, _ := limiter.FillUp(context.Background(), headgate.Charge{Limit: bucket, Key: "imports", Cost: headgate.Units(12)})
+	fmt.Println(f.Accepted, f.Brim)
+	// Output: 10 true
+}
+
+func ExampleLimiter_Block() {
+	limiter, _ := at()
+	login := headgate.MustParse("sliding-log 5/1m")
+	s, _ := limiter.Block(context.Background(), login, "mallory", 15*time.Minute, "guessing")
+	d, _ := limiter.Allow(context.Background(), login, "mallory")
+	fmt.Println(s.BlockedUntil.Format(time.TimeOnly), d.Allowed, d.RetryAfter)
+	// Output: 12:15:00 false 15m0s
+}
+
+func ExampleLimiter_Reset() {
+	limiter, _ := at()
+	login := headgate.MustParse("sliding-log 1/1m")
+	_, _ = limiter.Allow(context.Background(), login, "alice")
+	existed, _ := limiter.Reset(context.Background(), login, "alice")
+	d, _ := limiter.Allow(context.Background(), login, "alice")
+	fmt.Println(existed, d.Allowed)
+	// Output: true true
+}
+
+func ExampleLimiter_Inspect() {
+	limiter, _ := at()
+	limit := headgate.MustParse("token-bucket 1/s burst 5")
+	_, _ = limiter.Take(context.Background(), headgate.Charge{Limit: limit, Key: "alice", Cost: headgate.MustCost("1.5")})
+	s, _ := limiter.Inspect(context.Background(), limit, "alice")
+	fmt.Println(s.Used, "of", s.Capacity, "remaining", s.Remaining)
+	// Output: 1.5 of 5 remaining 3
+}
+
+func ExampleLimiter_List() {
+	limiter, _ := at()
+	limit := headgate.MustParse("token-bucket 1/s burst 5")
+	for _, key := range []string{"bob", "alice"} {
+		_, _ = limiter.Allow(context.Background(), limit, key)
+	}
+	list, _ := limiter.List(context.Background(), store.Query{Limit: limit.Name()})
+	for _, s := range list {
+		fmt.Println(s.Key, s.Used)
+	}
+	// Output:
+	// alice 1
+	// bob 1
+}
+
+func ExampleLimit_Bound() {
+	limit, _ := headgate.NewLimit("api", headgate.TokenBucket{Amount: headgate.Units(10), Period: time.Second})
+	fmt.Println(limit.Bound())
+	fmt.Println(limit.Bound().In(time.Hour))
+	// Output:
+	// token-bucket 10/s burst 10 lets at most 20 pass in some second
+	// 36010
+}
