@@ -152,10 +152,14 @@ func splitRequest(r []byte) (method, path []byte) {
 	if j := bytes.LastIndex(path, []byte(" HTTP/")); j >= 0 {
 		path = path[:j]
 	}
-	if j := bytes.IndexAny(path, "?#"); j > 0 {
-		path = path[:j]
+	return method, withoutQuery(path)
+}
+
+func withoutQuery(path []byte) []byte {
+	if i := bytes.IndexAny(path, "?#"); i > 0 {
+		return path[:i]
 	}
-	return method, path
+	return path
 }
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }

@@ -25,7 +25,10 @@ type auth struct {
 
 	announced map[string]bool // processes that said "Invalid user", and nothing failed since
 
-	pairs, repeats, repeated int // lines that are part of an attempt; lines that are several, and how many
+	lines    int64 // about an attempt
+	pairs    int64 // of them, a second one about the same attempt
+	repeats  int64 // of them, about several attempts at once
+	repeated int64 // so many
 }
 
 func newAuth(field string, cfg readerConfig) (*auth, error) {
@@ -42,7 +45,7 @@ func newAuth(field string, cfg readerConfig) (*auth, error) {
 }
 
 var (
-	errSyslog  = errors.New("does not begin with a syslog time such as Mar 27 14:54:57, a host and a program")
+	errSyslog  = errors.New("does not begin with a syslog time such as Mar 27 14:54:57 and a host")
 	errLeapDay = errors.New("has a date that the year assumed for it does not have")
 	errFrom    = errors.New("is about a password or a user, but does not say from where")
 )
@@ -57,21 +60,16 @@ func (a *auth) read(line []byte) (record, error) {
 		return record{}, errSyslog
 	}
 	tag, msg, ok := bytes.Cut(rest[i+1:], []byte(": "))
-	if !ok {
-		if tag, ok = bytes.CutSuffix(rest[i+1:], []byte{':'}); !ok {
-			return record{}, errSyslog
-		}
-	}
-	if !bytes.HasPrefix(tag, []byte("sshd")) {
+	if !ok || !bytes.HasPrefix(tag, []byte("sshd")) {
 		return record{}, nil
 	}
 	count := 1
 	if inner, n, ok := repeated(msg); ok {
 		msg, count = inner, n
 	}
-	var who []byte
-	invalid := false // the first line about a process's invalid user
-	if who, invalid = bytes.CutPrefix(msg, []byte("Invalid user ")); !invalid {
+	// The line that announces a process's invalid user, or a failure.
+	who, invalid := bytes.CutPrefix(msg, []byte("Invalid user "))
+	if !invalid {
 		if who, ok = bytes.CutPrefix(msg, []byte("Failed password for ")); !ok {
 			return record{}, nil
 		}
@@ -101,8 +99,9 @@ func (a *auth) read(line []byte) (record, error) {
 	}
 	if count > 1 {
 		a.repeats++
-		a.repeated += count
+		a.repeated += int64(count)
 	}
+	a.lines++
 	rec := record{at: at, key: ip, count: 1}
 	if a.user {
 		rec.key = user
@@ -193,17 +192,30 @@ func (a *auth) notes() []string {
 	if a.pairs == 0 && a.repeats == 0 {
 		return nil
 	}
-	one := "each line counts as one request"
-	if a.attempts {
-		one = "attempts are counted, not lines"
+	attempts := a.lines - a.pairs - a.repeats + a.repeated
+	s := fmt.Sprintf("%s about failed passwords and invalid users", plural(a.lines, "line"))
+	if a.pairs > 0 {
+		s += fmt.Sprintf(", of which %s a second line about the same attempt", comma(a.pairs)+areIs(a.pairs))
 	}
-	return []string{fmt.Sprintf("%s; with %s the first password of an invalid user fails who has a line already, and %s %s for %s attempts",
-		one, plural(int64(a.pairs), "line"), plural(int64(a.repeats), "line"), stand(a.repeats), comma(int64(a.repeated)))}
+	if a.repeats > 0 {
+		s += fmt.Sprintf(", %s for %s", comma(a.repeats)+stands(a.repeats), plural(a.repeated, "attempt"))
+	}
+	if a.attempts {
+		return []string{s + ": " + plural(attempts, "attempt") + ", each a request"}
+	}
+	return []string{s + "; each line is a request (they are " + plural(attempts, "attempt") + ")"}
 }
 
-func stand(n int) string {
+func areIs(n int64) string {
 	if n == 1 {
-		return "stands"
+		return " is"
 	}
-	return "stand"
+	return " are"
+}
+
+func stands(n int64) string {
+	if n == 1 {
+		return " stands"
+	}
+	return " stand"
 }

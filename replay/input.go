@@ -112,14 +112,14 @@ func (in *input) readLines(ctx context.Context, name string, lines *lines, rd re
 	var newest int64 // of this log
 	for n := int64(1); ; n++ {
 		line, err := lines.next()
-		if err == io.EOF {
-			return nil
-		}
 		if n&0xfff == 0 || err != nil {
+			in.cfg.Progress(Reading, in.done+lines.bytesRead(), in.total)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			in.cfg.Progress(Reading, in.done+lines.bytesRead(), in.total)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
 		if err != nil && !errors.Is(err, errLong) {
 			return fmt.Errorf("line %d: %w", n, err)

@@ -11,6 +11,7 @@ import (
 // objects reads one JSON object on each line.
 type objects struct {
 	paths []string // of the field: the one asked for, then other names for it
+	query bool     // the field is a path that may carry a query: cut it off
 	noKey error
 }
 
@@ -30,6 +31,7 @@ var timeNames = []string{"ts", "time", "timestamp", "@timestamp"}
 func newObjects(field string) *objects {
 	return &objects{
 		paths: append([]string{field}, aliases[field]...),
+		query: field == "path",
 		noKey: fmt.Errorf("%w: %s", errNoField, field),
 	}
 }
@@ -62,7 +64,11 @@ func (o *objects) read(line []byte) (record, error) {
 		if v[0] == '{' || v[0] == '[' {
 			return record{}, errNotPlain
 		}
-		return record{at: at, key: text(v), count: 1}, nil
+		key := text(v)
+		if o.query {
+			key = withoutQuery(key)
+		}
+		return record{at: at, key: key, count: 1}, nil
 	}
 	return record{}, o.noKey
 }

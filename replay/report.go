@@ -14,23 +14,23 @@ type Report struct {
 	Field    string // what its keys are
 	Logs     []Log  // those that were not empty
 
-	Lines     int64 // read
-	Requests  int64 // found in them
-	Keys      int   // different ones
-	Allowed   int64
-	Denied    int64
-	Refused   int   // keys that were denied at least once
-	Unparsed  int64 // lines that could not be read
-	Skipped   int64 // lines that are no requests: blank, or about something else
-	First     time.Time
-	Last      time.Time
-	Disorder  Disorder
-	Notes     []string    // what else one should know
-	Top       []KeyReport // those refused most, most first
-	Busiest   KeyReport   // the key with most requests
-	Width     time.Duration
-	Buckets   []Bucket // from First to Last, each Width long
-	pictures  []picture
+	Lines    int64 // read
+	Requests int64 // found in them
+	Keys     int   // different ones
+	Allowed  int64
+	Denied   int64
+	Refused  int   // keys that were denied at least once
+	Unparsed int64 // lines that could not be read
+	Skipped  int64 // lines that are no requests: blank, or about something else
+	First    time.Time
+	Last     time.Time
+	Disorder Disorder
+	Notes    []string    // what else one should know
+	Top      []KeyReport // those refused most, most first
+	Busiest  KeyReport   // the key with most requests
+	Width    time.Duration
+	Buckets  []Bucket // from First to Last, each Width long
+	pictures []picture
 
 	FirstUnparsed *BadLine // nil if there is none
 }

@@ -63,7 +63,7 @@ func (r *Report) textTop(b *strings.Builder) {
 		fmt.Fprintf(b, "%s  %10s  %10s  %7s  %s\n", pad(keys[i], wide), comma(k.Requests), comma(k.Denied), percent(k.Denied, k.Requests), stamp(k.FirstDenied))
 	}
 	if more := r.Refused - len(r.Top); more > 0 {
-		fmt.Fprintf(b, "and %s more\n", plural(int64(more), "key"))
+		fmt.Fprintf(b, "and %s with fewer\n", plural(int64(more), "key"))
 	}
 }
 
@@ -107,7 +107,7 @@ func span(d time.Duration) string {
 	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}} {
 		if n := d / u.len; n > 0 && len(parts) < 2 {
 			parts = append(parts, strconv.FormatInt(int64(n), 10)+u.name)
-			d -= n * u.len
+			d %= u.len
 		} else if len(parts) > 0 {
 			break
 		}

@@ -91,6 +91,9 @@ func rfc3339(b []byte) (us int64, ok bool) {
 // nanoseconds, with a fraction or an exponent.
 func epoch(b []byte) (us int64, ok bool) {
 	whole, frac, _ := bytes.Cut(b, []byte{'.'})
+	if len(whole) == 19 && onlyDigits(whole) { // nanoseconds of today
+		whole, frac = whole[:16], nil
+	}
 	n, ok := digits(whole)
 	if len(whole) > 18 || !ok || !onlyDigits(frac) {
 		f, err := strconv.ParseFloat(string(b), 64)

@@ -1,0 +1,270 @@
+package replay
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// readAll reads every line of a file and returns "time key", "skip" or the
+// reason for each.
+func readAll(t *testing.T, name string, f Format, field string, cfg readerConfig) []string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rd, err := newReader(f, field, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range bytes.Lines(data) {
+		rec, err := rd.read(bytes.TrimSuffix(line, []byte{'\n'}))
+		switch {
+		case err != nil:
+			got = append(got, err.Error())
+		case rec.count == 0:
+			got = append(got, "skip")
+		default:
+			for range rec.count {
+				got = append(got, at(rec.at).Format(time.RFC3339Nano)+" "+string(rec.key))
+			}
+		}
+	}
+	return got
+}
+
+func compare(t *testing.T, got, want []string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("got %d, want %d: %q", len(got), len(want), got)
+	}
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			t.Errorf("line %d: got %q, want %q", i+1, got[i], want[i])
+		}
+	}
+}
+
+func TestCombined(t *testing.T) {
+	t.Parallel()
+	last := func(s []string) []string { // without the times
+		for i := range s {
+			s[i] = s[i][strings.IndexByte(s[i], ' ')+1:]
+		}
+		return s
+	}
+	for _, f := range []Format{Combined, Common} {
+		compare(t, readAll(t, "testdata/combined.log", f, "ip", readerConfig{}), []string{
+			"2015-05-17T10:05:03Z 83.149.9.216", "2015-05-17T10:05:43Z 83.149.9.216", "2015-05-17T10:05:47Z 83.149.9.216",
+			"2015-05-17T10:05:12Z 83.149.9.216", "2015-05-17T10:05:22Z 66.249.73.185", "2015-05-17T11:05:17Z 218.30.103.62",
+			"2015-05-17T16:05:27Z 89.170.74.95", "2015-05-19T10:05:32Z 24.111.34.227", "2015-05-20T12:05:17Z 46.118.127.106",
+		})
+	}
+	compare(t, last(readAll(t, "testdata/combined.log", Combined, "status", readerConfig{})),
+		[]string{"200", "200", "200", "200", "404", "304", "200", "200", "200"})
+	compare(t, last(readAll(t, "testdata/combined.log", Combined, "method", readerConfig{}))[5:], []string{"GET", "HEAD", "GET", "GET"})
+	compare(t, last(readAll(t, "testdata/combined.log", Combined, "path", readerConfig{}))[4:], []string{
+		"/doc/index.html", "/projects/xdotool/xdotool.xhtml", "/projects/xdotool/", "/articles/dynamic-dns-with-dhcp/", "/scripts/grok-py-test/configlib.py",
+	})
+}
+
+func TestAccessLines(t *testing.T) {
+	t.Parallel()
+	const head = `::1 - Ann Lee [29/Feb/2016:23:59:60 -0130] `
+	for _, c := range []struct {
+		line, field string
+		want        string
+		err         error
+	}{
+		{head + `"GET /x HTTP/1.1" 200 5 "-" "a"`, "ip", "::1", nil},
+		{head + `"GET /x HTTP/1.1" 200 5 "-" "a"`, "user", "Ann Lee", nil},
+		{head + `"GET /a b#c?d HTTP/1.1" 200 - "-" "a"`, "path", "/a b", nil},
+		{head + `"GET /\"q\" \\" 200 5 "\"" "a`, "path", `/\"q\" \\`, nil},
+		{head + `"-" 408 0 "-" "-"`, "method", "-", nil},
+		{head + `"\x16\x03" 400 0 "-" "-"`, "path", `\x16\x03`, nil},
+		{head + `"GET /x HTTP/1.1" 200 5`, "ip", "", errReferer},
+		{head + `"GET /x HTTP/1.1" 200 5 "-"`, "ip", "", errReferer},
+		{head + `"GET /x HTTP/1.1" 200 5x "-" "-"`, "ip", "", errSize},
+		{head + `"GET /x HTTP/1.1" 20 5 "-" "-"`, "ip", "", errStatus},
+		{head + `"GET /x HTTP/1.1 200 5`, "ip", "", errRequest},
+		{`::1 - - [29/Feb/2015:23:59:59 +0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errTime},
+		{`::1 - - [17/may/2015:23:59:59 +0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errTime},
+		{`::1 - - [17/May/2015:24:59:59 +0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errTime},
+		{`::1 - - [17/May/2215:23:59:59 +0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errTime},
+		{`::1 - - [17/May/2015:23:59:59 0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errTime},
+		{`hello`, "ip", "", errHost},
+		{``, "ip", "", errHost},
+	} {
+		a, err := newAccess(Combined, c.field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := a.read([]byte(c.line))
+		if !errors.Is(err, c.err) || string(rec.key) != c.want {
+			t.Errorf("%s: got %q, %v; want %q, %v", c.line, rec.key, err, c.want, c.err)
+		}
+		if want := time.Date(2016, 3, 1, 1, 30, 0, 0, time.UTC).UnixMicro(); err == nil && rec.at != want {
+			t.Errorf("%s: got time %s", c.line, at(rec.at))
+		}
+	}
+}
+
+func TestObjects(t *testing.T) {
+	t.Parallel()
+	read := func(field string) []string {
+		return readAll(t, "testdata/caddy.json", JSON, field, readerConfig{})
+	}
+	rest := []string{errNoTime.Error(), errJSON.Error(), errObject.Error(), errBadTime.Error()}
+	none := func(field string) string { return "the field is not there: " + field }
+	for _, c := range []struct {
+		field             string
+		first, two, three string
+	}{
+		{"ip", "83.149.9.217", "10.0.0.1", "10.0.0.2"},
+		{"request.remote_ip", "83.149.9.216", "10.0.0.1", none("request.remote_ip")},
+		{"user", "", "ann", none("user")},
+		{"status", "200", "401", none("status")},
+		{"request.headers.User-Agent.0", "curl/7.81.0", none("request.headers.User-Agent.0"), none("request.headers.User-Agent.0")},
+		{"request.headers.X.Api.Key.0", `kéy "1"`, none("request.headers.X.Api.Key.0"), none("request.headers.X.Api.Key.0")},
+		{"labels.app", none("labels.app"), none("labels.app"), "shop"},
+		{"request.headers", errNotPlain.Error(), none("request.headers"), none("request.headers")},
+		{"path", "/a", "/login", none("path")},
+	} {
+		want := append(append([]string{c.first, c.two}, rest...), c.three)
+		for i, stamp := range map[int]string{0: "2015-05-17T10:05:03.25Z ", 1: "2015-05-17T10:05:04Z ", 6: "2015-05-17T10:05:05.5Z "} {
+			if !strings.HasPrefix(want[i], "the field is") {
+				want[i] = stamp + want[i]
+			}
+		}
+		compare(t, read(c.field), want)
+	}
+}
+
+func TestSSHD(t *testing.T) {
+	t.Parallel()
+	cfg := readerConfig{year: 2015}
+	lines := readAll(t, "testdata/sshd.log", SSHD, "ip", cfg)
+	var got []string
+	for _, l := range lines {
+		if l != "skip" {
+			got = append(got, l)
+		}
+	}
+	compare(t, got, []string{
+		"2015-03-27T14:54:57Z 95.152.57.58", "2015-04-06T20:48:25Z 34.204.227.175", "2015-04-06T20:48:27Z 34.204.227.175",
+		"2015-04-06T20:48:29Z 34.204.227.175", "2015-03-29T23:18:21Z 218.60.136.106", "2015-03-29T23:18:33Z 218.60.136.106",
+	})
+	cfg.attempts = true
+	lines = readAll(t, "testdata/sshd.log", SSHD, "user", cfg)
+	got = nil
+	for _, l := range lines {
+		if l != "skip" {
+			got = append(got, l[21:])
+		}
+	}
+	compare(t, got, []string{"support", "", "", "root", "root", "root", "root", "root", "root"})
+}
+
+func TestYears(t *testing.T) {
+	t.Parallel()
+	line := func(date string) []byte {
+		return []byte(date + " 00:00:01 h sshd[1]: Failed password for a from b from 1.2.3.4 port 5 ssh2")
+	}
+	read := func(cfg readerConfig, dates ...string) (got []string) {
+		a, err := newAuth("ip", cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range dates {
+			rec, err := a.read(line(d))
+			switch {
+			case err != nil:
+				got = append(got, err.Error())
+			case string(rec.key) != "1.2.3.4":
+				t.Errorf("key %q", rec.key)
+			default:
+				got = append(got, at(rec.at).Format(time.DateOnly))
+			}
+		}
+		return got
+	}
+	january := time.Date(2016, 1, 5, 0, 0, 0, 0, time.UTC)
+	// Changed in January, the log begins in the December before; a late line
+	// of the old year stays in it.
+	compare(t, read(readerConfig{changed: january}, "Dec 30", "Jan  1", "Dec 31", "Jan  2"),
+		[]string{"2015-12-30", "2016-01-01", "2015-12-31", "2016-01-02"})
+	compare(t, read(readerConfig{year: 2014}, "Nov  1", "Feb 27", "Mar  1", "Feb 28", "Mar  1", "Jan  1"),
+		[]string{"2014-11-01", "2015-02-27", "2015-03-01", "2015-02-28", "2015-03-01", "2016-01-01"})
+	got := read(readerConfig{year: 2015}, "Feb 29")
+	if !strings.HasPrefix(got[0], errLeapDay.Error()) {
+		t.Errorf("got %q", got)
+	}
+	rec, err := (&auth{announced: map[string]bool{}}).read([]byte("2024-05-06T07:08:09.5+02:00 h sshd-session[1]: Invalid user x from ::1 port 9"))
+	if err != nil || string(rec.key) != "::1" || at(rec.at).Format(time.RFC3339Nano) != "2024-05-06T05:08:09.5Z" {
+		t.Errorf("got %s %q, %v", at(rec.at), rec.key, err)
+	}
+}
+
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"1431857103": "2015-05-17T10:05:03Z", "1431857103.25": "2015-05-17T10:05:03.25Z", "1431857103250": "2015-05-17T10:05:03.25Z",
+		"1431857103250.5": "2015-05-17T10:05:03.2505Z", "1431857103250001": "2015-05-17T10:05:03.250001Z", "1431857103250001999": "2015-05-17T10:05:03.250001Z",
+		"1.431857103e9": "2015-05-17T10:05:03Z", "2015-05-17 10:05:03,25": "2015-05-17T10:05:03.25Z", "2015-05-17T10:05:03+02": "2015-05-17T08:05:03Z",
+		"2015-05-17t10:05:03.1234567z": "2015-05-17T10:05:03.123456Z", "-1": "", "0": "", "NaN": "", "1e400": "", "": "", "2015-13-17T10:05:03Z": "", "2015-05-17T10:05:03.Z": "",
+		"1969-12-31T23:59:59Z": "", "2300-01-01T00:00:00Z": "", "2015-05-17T10:05:03Zx": "",
+	} {
+		us, ok := rfc3339([]byte(in))
+		if !ok {
+			us, ok = epoch([]byte(in))
+		}
+		got := ""
+		if ok {
+			got = at(us).Format(time.RFC3339Nano)
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", in, got, want)
+		}
+	}
+	for d := time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC); d.Year() < 2113; d = d.AddDate(0, 0, 1) {
+		y, m, dd := d.Date()
+		if got := days(int64(y), int64(m), int64(dd)); got*86400 != d.Unix() || monthLength(int64(y), int64(m)) < int64(dd) {
+			t.Fatalf("%s: got day %d", d, got)
+		}
+	}
+}
+
+func TestFieldsAndFormats(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		f     Format
+		field string
+	}{{Combined, "request.ip"}, {Common, "host"}, {SSHD, "path"}, {"xml", "ip"}} {
+		if _, err := newReader(c.f, c.field, readerConfig{}); !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("%s %s: got %v", c.f, c.field, err)
+		}
+	}
+	for name, want := range map[string]Format{"testdata/combined.log": Combined, "testdata/caddy.json": JSON, "testdata/sshd.log": SSHD} {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := detect(data, "ip"); got != want || err != nil {
+			t.Errorf("%s: got %q, %v", name, got, err)
+		}
+	}
+	common := []byte(`1.1.1.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`)
+	if got, err := detect(common, "ip"); got != Common || err != nil {
+		t.Errorf("common: got %q, %v", got, err)
+	}
+	if _, err := detect([]byte("a\nb\n"), "ip"); !errors.Is(err, ErrUnreadable) {
+		t.Errorf("got %v", err)
+	}
+}

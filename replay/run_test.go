@@ -1,0 +1,216 @@
+package replay_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/replay"
+)
+
+var bucket = headgate.MustParse("token-bucket 1/1m burst 1")
+
+func write(t *testing.T, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func pack(t *testing.T, data string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte(data)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func line(second int, ip string) string {
+	return fmt.Sprintf("%s - - [17/May/2015:10:05:%02d +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n", ip, second)
+}
+
+func TestCountsAndDisorder(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 1<<20+5)
+	log := "\xef\xbb\xbf" + line(10, "a") + "broken\x1b[31m\n\n" + line(3, "b") + strings.TrimSuffix(line(40, "a"), "\n") + "\r\n" +
+		long + "\n" + line(39, "b") + strings.Replace(line(9, "c"), "c ", "\xff ", 1) +
+		strings.Replace(line(9, "c"), "c ", strings.Repeat("k", 513)+" ", 1) + strings.TrimSuffix(line(41, "a"), "\n")
+	r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(log))}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// b at 3 and 39, a at 10, 40 and 41: two pass.
+	if r.Lines != 10 || r.Requests != 5 || r.Keys != 2 || r.Allowed != 2 || r.Denied != 3 || r.Unparsed != 4 || r.Skipped != 1 {
+		t.Errorf("got %+v", r)
+	}
+	if r.Disorder.Requests != 2 || r.Disorder.Greatest != 7*time.Second {
+		t.Errorf("disorder: got %+v", r.Disorder)
+	}
+	if b := r.FirstUnparsed; b == nil || b.Line != 2 || b.Text != "broken\x1b[31m" {
+		t.Errorf("first unparsed: got %+v", b)
+	}
+	if len(r.Top) != 2 || r.Top[0].Key != "a" || r.Top[0].Denied != 2 || r.Top[0].FirstDenied.Second() != 40 {
+		t.Errorf("top: got %+v", r.Top)
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"refused    3   60.0 %, 2 keys", `a.log:2: does not begin with a host`, `"broken\x1b[31m"`, "disorder   2 "} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("text lacks %q:\n%s", want, text.String())
+		}
+	}
+	if strings.Contains(text.String(), "\x1b") {
+		t.Error("the text carries an escape sequence of the log")
+	}
+}
+
+func TestReasonOfBadKey(t *testing.T) {
+	t.Parallel()
+	log := line(1, "a") + line(2, strings.Repeat("k", 513))
+	r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(log))}, nil)
+	if err != nil || r.Unparsed != 1 || !strings.Contains(r.FirstUnparsed.Reason, "513 bytes") {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+func TestGzipStdinAndSeveral(t *testing.T) {
+	t.Parallel()
+	packed := write(t, "a.log.gz", pack(t, line(1, "a")+line(2, "a")))
+	empty := write(t, "empty.log", nil)
+	cfg := &replay.Config{Stdin: strings.NewReader(`{"ts":1431857103,"ip":"a"}`)}
+	r, err := replay.Run(t.Context(), bucket, "ip", []string{packed, "-", empty}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The line on standard input is at 10:05:03, after the two of the file.
+	if r.Requests != 3 || r.Denied != 2 || len(r.Logs) != 2 || r.Logs[1].Format != replay.JSON || r.Logs[0].Format != replay.Combined {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	good := write(t, "good.log", []byte(line(1, "a")))
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	cut := pack(t, strings.Repeat(line(1, "a"), 5000))
+	for name, c := range map[string]struct {
+		ctx   context.Context
+		limit headgate.Limit
+		key   string
+		logs  []string
+		cfg   replay.Config
+		want  string
+		is    error
+	}{
+		"directory":         {logs: []string{t.TempDir()}, want: "is a directory"},
+		"missing":           {logs: []string{good, "/does/not/exist.log"}, is: os.ErrNotExist, want: "/does/not/exist.log"},
+		"empty":             {logs: []string{write(t, "e.log", nil)}, is: replay.ErrEmpty},
+		"empty, format":     {logs: []string{write(t, "e.log", nil)}, cfg: replay.Config{Format: replay.SSHD}, is: replay.ErrEmpty},
+		"empty gzip":        {logs: []string{write(t, "e.gz", pack(t, ""))}, is: replay.ErrEmpty},
+		"other format":      {logs: []string{good}, cfg: replay.Config{Format: replay.JSON}, is: replay.ErrUnreadable, want: "is not JSON"},
+		"no format at all":  {logs: []string{write(t, "x.log", []byte("a\nb\n"))}, is: replay.ErrUnreadable, want: `"a"`},
+		"unknown format":    {logs: []string{good}, cfg: replay.Config{Format: "xml"}, is: headgate.ErrInvalid, want: "combined, common, json, sshd"},
+		"unknown field":     {logs: []string{good}, key: "request.ip", is: headgate.ErrInvalid, want: "ip, user, path, method and status"},
+		"no field":          {logs: []string{good}, key: "-", is: headgate.ErrInvalid},
+		"no log":            {is: headgate.ErrInvalid, want: "log: none"},
+		"stdin twice":       {logs: []string{"-", "-"}, is: headgate.ErrInvalid},
+		"concurrency":       {logs: []string{good}, limit: headgate.MustParse("concurrency 10 ttl 30s"), is: headgate.ErrInvalid},
+		"no such year":      {logs: []string{good}, cfg: replay.Config{Year: 99}, is: headgate.ErrInvalid},
+		"cancelled":         {ctx: cancelled, logs: []string{good}, is: context.Canceled},
+		"gzip that ends":    {logs: []string{write(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
+		"no room to sort":   {logs: []string{write(t, "2.log", []byte(line(2, "a")+line(1, "b")))}, cfg: replay.Config{Events: 1, TempDir: "/does/not/exist"}, is: os.ErrNotExist},
+		"sshd of a website": {logs: []string{good}, cfg: replay.Config{Format: replay.SSHD}, is: replay.ErrUnreadable, want: "syslog"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.ctx == nil {
+				c.ctx = t.Context()
+			}
+			if c.limit.IsZero() {
+				c.limit = bucket
+			}
+			if c.key == "" {
+				c.key = "ip"
+			}
+			r, err := replay.Run(c.ctx, c.limit, c.key, c.logs, &c.cfg)
+			if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %+v, %v; want %q, %v", r, err, c.want, c.is)
+			}
+		})
+	}
+	if _, err := replay.Run(t.Context(), headgate.Limit{}, "ip", []string{good}, nil); !errors.Is(err, headgate.ErrInvalid) {
+		t.Errorf("zero limit: got %v", err)
+	}
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var log strings.Builder
+	for i := range 50 {
+		log.WriteString(line(59-i, "a"))
+	}
+	for _, end := range []string{"", "cancel"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cfg := &replay.Config{Events: 7, TempDir: dir, Progress: func(p replay.Phase, _, _ int64) {
+			if end == "cancel" && p == replay.Reading {
+				cancel()
+			}
+		}}
+		_, err := replay.Run(ctx, bucket, "ip", []string{write(t, "a.log", []byte(log.String()))}, cfg)
+		if (end == "cancel") != errors.Is(err, context.Canceled) {
+			t.Errorf("%q: got %v", end, err)
+		}
+		cancel()
+		if left, _ := os.ReadDir(dir); len(left) != 0 {
+			t.Errorf("%q: left behind: %v", end, left)
+		}
+	}
+}
+
+func TestJSONBeginsAsPromised(t *testing.T) {
+	t.Parallel()
+	r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(line(1, "<a>")+line(2, "<a>")+"x\n"))}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"requests":2,"keys":1,"allowed":1,"denied":1,"unparsed":1,"top":[{"key":"<a>","requests":2,"denied":1,`
+	if !strings.HasPrefix(b.String(), want) || !json.Valid(b.Bytes()) {
+		t.Errorf("got %s", b.String())
+	}
+}
+
+func TestCalendarLimitFollowsTheLog(t *testing.T) {
+	t.Parallel()
+	// 23:30 and 00:30 in Berlin are two days there, and one in UTC.
+	log := `{"ts":"2024-06-01T21:30:00Z","ip":"a"}` + "\n" + `{"ts":"2024-06-01T22:30:00Z","ip":"a"}` + "\n"
+	for notation, denied := range map[string]int64{"fixed-window 1/day Europe/Berlin": 0, "fixed-window 1/day": 1} {
+		r, err := replay.Run(t.Context(), headgate.MustParse(notation), "ip", []string{write(t, "a.json", []byte(log))}, nil)
+		if err != nil || r.Denied != denied {
+			t.Errorf("%s: got %+v, %v", notation, r, err)
+		}
+	}
+}
