@@ -55,7 +55,7 @@ func TestNothingPassesBeyondTheBound(t *testing.T) {
 					case d.Allowed:
 						times = append(times, c.now)
 					case rng.IntN(4) == 0:
-						c.advance(time.Duration(rng.IntN(3e9)) / time.Microsecond * time.Microsecond)
+						c.advance(time.Duration(rng.IntN(3e9)).Truncate(time.Microsecond))
 					default:
 						c.advance(d.RetryAfter)
 					}
