@@ -1,126 +1,207 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/replay"
 )
 
+// replayOptions are the flags of `headgate replay`.
+type replayOptions struct {
+	limit    string
+	key      string
+	format   string
+	config   string
+	html     string
+	json     bool
+	top      int
+	year     int
+	attempts bool
+}
+
+// newReplayCommand returns `headgate replay`.
 func newReplayCommand() *cobra.Command {
-	var limit, key, format, page, config string
-	var asJSON bool
-	cfg := replay.Config{}
+	var o replayOptions
 	cmd := &cobra.Command{
 		Use:   "replay --limit LIMIT --key FIELD LOG...",
-		Short: "Tell what a limit would have done to a log",
-		Long: "Tell what a limit would have done to a log: how many requests it would have\n" +
-			"admitted, whom it would have refused, and when. The very same limiter runs under\n" +
-			"the log's own clock. LOG is a file, gzipped or not; - is standard input.\n\n" +
-			"FIELD is ip, user, path, method, status, or in JSON logs the path of any value\n" +
-			"such as request.host.",
-		Example: "  headgate replay --limit 'token-bucket 10/1m burst 5' --key ip access.log\n" +
-			"  headgate replay --limit 'sliding-log 5/1h' --key ip --format sshd --html page.html auth.log",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := resolveLimit(config, limit)
-			if err != nil {
-				return err
+		Short: "Say what a limit would have done to a log",
+		Long: `Replay the requests of access logs against a limit, under the clock of the
+logs, and say how many would have been admitted and refused, whose, and when.
+
+LIMIT is a name from the config file or a one-line notation. FIELD is ip, user,
+path (without its query), method or status, or in JSON logs the path of a value
+such as request.headers.Host.0. LOG is a file, which may be packed with gzip,
+or - for standard input. Logs need not be in order.
+
+Without --format the format is found out from the first lines of each log. In
+an sshd log, every line about a failed password or an invalid user counts.`,
+		Example: `  headgate replay --limit 'token-bucket 10/1m burst 5' --key ip access.log
+  headgate replay --limit 'sliding-log 5/1m' --key ip --html replay.html access.log*
+  zcat auth.log.*.gz | headgate replay --limit 'fixed-window 5/1h' --key user --format sshd -`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("log: none is named; - is standard input")
 			}
-			if cfg.Format, err = logFormat(format); err != nil {
-				return err
-			}
-			cfg.Pictures, cfg.Stdin = page != "", cmd.InOrStdin()
-			done := showProgress(cmd.ErrOrStderr(), &cfg)
-			report, err := replay.Run(cmd.Context(), l, key, args, &cfg)
-			done()
-			if err != nil {
-				return err
-			}
-			if page != "" {
-				if err := writePage(page, report); err != nil {
-					return err
-				}
-			}
-			if asJSON {
-				return report.WriteJSON(cmd.OutOrStdout())
-			}
-			return report.WriteText(cmd.OutOrStdout())
+			return nil
 		},
+		RunE: o.run,
 	}
 	f := cmd.Flags()
-	f.StringVar(&limit, "limit", "", "the limit: a name from the config file, or one line")
-	f.StringVar(&key, "key", "", "what the limit is applied to: ip, user, path, method, status, or a JSON path")
-	f.StringVar(&format, "format", "", "combined, common, json or sshd; found out if not said")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
-	f.StringVar(&page, "html", "", "write a page with pictures to this file")
-	f.StringVar(&config, "config", "", "config file (HEADGATE_CONFIG)")
-	f.IntVar(&cfg.Top, "top", replay.DefaultTop, "how many of the most refused keys to name")
-	f.IntVar(&cfg.Year, "year", 0, "year of the first line of a log that writes none (default: the file's)")
-	f.BoolVar(&cfg.Attempts, "attempts", false, "sshd: count attempts rather than lines")
-	_ = cmd.MarkFlagRequired("limit")
-	_ = cmd.MarkFlagRequired("key")
+	f.StringVar(&o.limit, "limit", "", "the `limit`: a name from the config file or a one-line notation")
+	f.StringVar(&o.key, "key", "", "the `field` to limit by: ip, user, path, method, status, or a JSON path")
+	f.StringVar(&o.format, "format", "", "the `format` of the logs: combined, common, json or sshd (default: found out)")
+	f.StringVar(&o.config, "config", "", "the config `file` to look up a limit's name in")
+	f.BoolVar(&o.json, "json", false, "print one JSON object")
+	f.StringVar(&o.html, "html", "", "also write a page with pictures to this `file`")
+	f.IntVar(&o.top, "top", replay.DefaultTop, "`how many` of the keys refused most to name")
+	f.IntVar(&o.year, "year", 0, "the `year` of the first line of a log that writes none (default: by the file's date)")
+	f.BoolVar(&o.attempts, "attempts", false, "sshd: count attempts, not lines: a pair of lines once, a repeated message as often as it says")
 	return cmd
 }
 
-// logFormat returns the format of a name; empty stays empty.
-func logFormat(name string) (replay.Format, error) {
-	known := make([]string, len(replay.Formats))
-	for i, f := range replay.Formats {
-		if known[i] = string(f); known[i] == name || name == "" {
-			return replay.Format(name), nil
+func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
+	switch {
+	case o.limit == "":
+		return errors.New("--limit: is missing: a name from the config file, or a notation such as 'token-bucket 10/1m burst 5'")
+	case o.key == "":
+		return errors.New("--key: is missing: ip, user, path, method, status, or a JSON path")
+	case o.top < 0:
+		return fmt.Errorf("--top: %d is negative", o.top)
+	}
+	limit, err := resolveLimit(o.config, o.limit)
+	if err != nil {
+		return err
+	}
+	if o.html != "" {
+		if err := writableBeside(o.html); err != nil {
+			return fmt.Errorf("--html: %w", err)
 		}
 	}
-	return "", fmt.Errorf("%w: format: %q is not known; known are %s", headgate.ErrInvalid, name, strings.Join(known, ", "))
+	top := o.top
+	if top == 0 {
+		top = -1 // none, as asked
+	}
+	bar := newReplayBar(cmd.ErrOrStderr())
+	report, err := replay.Run(cmd.Context(), limit, o.key, logs, &replay.Config{
+		Format:   replay.Format(strings.ToLower(o.format)),
+		Top:      top,
+		Year:     o.year,
+		Attempts: o.attempts,
+		Pictures: o.html != "",
+		Stdin:    cmd.InOrStdin(),
+		Progress: bar.show,
+	})
+	bar.clear()
+	if err != nil {
+		return err
+	}
+	if o.html != "" {
+		var page bytes.Buffer
+		if err := report.WriteHTML(&page); err != nil {
+			return err
+		}
+		if err := writeWhole(o.html, page.Bytes()); err != nil {
+			return fmt.Errorf("--html: %w", err)
+		}
+	}
+	out := cmd.OutOrStdout()
+	if o.json {
+		return report.WriteJSON(out)
+	}
+	if err := report.WriteText(out); err != nil {
+		return err
+	}
+	if o.html != "" {
+		_, err = fmt.Fprintf(out, "\npage       %s\n", o.html)
+	}
+	return err
 }
 
-// writePage writes the report's page; a file that is only half written is not
-// left behind.
-func writePage(path string, report *replay.Report) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("html: %w", err)
+// writableBeside finds out before the work whether the page can be written.
+func writableBeside(name string) error {
+	if info, err := os.Stat(name); err == nil {
+		if info.IsDir() {
+			return fmt.Errorf("%s is a directory", name)
+		}
+		if !info.Mode().IsRegular() {
+			return nil // a pipe or a device
+		}
 	}
-	err = report.WriteHTML(f)
-	if closing := f.Close(); err == nil {
-		err = closing
+	f, err := os.CreateTemp(filepath.Dir(name), ".headgate-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// writeWhole writes a file at once: nobody finds half of it.
+func writeWhole(name string, data []byte) error {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return os.WriteFile(name, data, 0o644)
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".headgate-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
-		os.Remove(path)
-		return fmt.Errorf("html: %s: %w", path, err)
+		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }
 
-// showProgress draws a bar, if w is a terminal, until done is called.
-func showProgress(w io.Writer, cfg *replay.Config) (done func()) {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return func() {}
+// replayBar shows progress on a terminal; elsewhere it shows nothing.
+type replayBar struct {
+	w     io.Writer // nil: not a terminal
+	bar   *progressbar.ProgressBar
+	phase replay.Phase
+}
+
+func newReplayBar(w io.Writer) *replayBar {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return &replayBar{w: w}
 	}
-	var bar *progressbar.ProgressBar
-	var phase replay.Phase
-	cfg.Progress = func(p replay.Phase, n, total int64) {
-		if p != phase {
-			if bar != nil {
-				_ = bar.Clear()
-			}
-			phase = p
-			bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(string(p)),
-				progressbar.OptionShowBytes(p == replay.Reading), progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())
-		}
-		_ = bar.Set64(n)
+	return &replayBar{}
+}
+
+func (b *replayBar) show(phase replay.Phase, done, total int64) {
+	if b.w == nil {
+		return
 	}
-	return func() {
-		if bar != nil {
-			_ = bar.Clear()
-		}
+	if b.bar == nil || b.phase != phase {
+		b.clear()
+		b.phase = phase
+		b.bar = progressbar.NewOptions64(total,
+			progressbar.OptionSetWriter(b.w),
+			progressbar.OptionSetDescription(string(phase)),
+			progressbar.OptionShowBytes(phase == replay.Reading),
+			progressbar.OptionShowCount(),
+			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionClearOnFinish(),
+			progressbar.OptionFullWidth(),
+		)
+	}
+	_ = b.bar.Set64(done) // a bar that cannot be drawn is no reason to stop
+}
+
+func (b *replayBar) clear() {
+	if b.bar != nil {
+		_ = b.bar.Clear()
+		b.bar = nil
 	}
 }

@@ -27,7 +27,7 @@ func TestReplayCommand(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "page.html")
 	code, out, errs := runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip", "--html", page, "-")
-	if code != 0 || errs != "" || !strings.Contains(out, "refused    1   33.3 %, 1 key") {
+	if code != 0 || errs != "" || !strings.Contains(out, "refused    1   33.3 %, 1 key") || !strings.Contains(out, page) {
 		t.Errorf("code %d, %s\n%s", code, errs, out)
 	}
 	if html, err := os.ReadFile(page); err != nil || !bytes.HasPrefix(html, []byte("<!doctype html>")) {
@@ -53,19 +53,20 @@ func TestReplayCommandErrors(t *testing.T) {
 	t.Parallel()
 	const limit = "token-bucket 1/1m"
 	for want, args := range map[string][]string{
-		`"limit" not set`: {"--key", "ip", "-"},
-		`"key" not set`:   {"--limit", limit, "-"},
-		"1 arg":           {"--limit", limit, "--key", "ip"},
-		"directory":       {"--limit", limit, "--key", "ip", t.TempDir()},
-		"no such file":    {"--limit", limit, "--key", "ip", "/does/not/exist"},
-		"format":          {"--limit", limit, "--key", "ip", "--format", "xml", "-"},
-		"html":            {"--limit", limit, "--key", "ip", "--html", "/does/not/exist/x.html", "-"},
-		"amount":          {"--limit", "token-bucket 0/1m", "--key", "ip", "-"},
-		"unknown flag":    {"--limit", limit, "--key", "ip", "--jsn", "-"},
-		"no field":        {"--limit", limit, "--key", "host", "--format", "combined", "-"},
-		"is not JSON":     {"--limit", limit, "--key", "ip", "--format", "json", "-"},
-		"log does not":    {"--limit", "concurrency 10 ttl 30s", "--key", "ip", "-"},
-		"is a directory":  {"--limit", limit, "--key", "ip", "--html", t.TempDir(), "-"},
+		"--limit":        {"--key", "ip", "-"},
+		"--key":          {"--limit", limit, "-"},
+		"log:":           {"--limit", limit, "--key", "ip"},
+		"directory":      {"--limit", limit, "--key", "ip", t.TempDir()},
+		"no such file":   {"--limit", limit, "--key", "ip", "/does/not/exist"},
+		"format":         {"--limit", limit, "--key", "ip", "--format", "xml", "-"},
+		"--top":          {"--limit", limit, "--key", "ip", "--top", "-1", "-"},
+		"--html":         {"--limit", limit, "--key", "ip", "--html", "/does/not/exist/x.html", "-"},
+		"amount":         {"--limit", "token-bucket 0/1m", "--key", "ip", "-"},
+		"unknown flag":   {"--limit", limit, "--key", "ip", "--jsn", "-"},
+		"no field":       {"--limit", limit, "--key", "host", "--format", "combined", "-"},
+		"is not JSON":    {"--limit", limit, "--key", "ip", "--format", "json", "-"},
+		"log does not":   {"--limit", "concurrency 10 ttl 30s", "--key", "ip", "-"},
+		"is a directory": {"--limit", limit, "--key", "ip", "--html", t.TempDir(), "-"},
 	} {
 		code, out, errs := runReplay(t, replayLog, args...)
 		if code != 2 || out != "" || !strings.Contains(errs, want) {
