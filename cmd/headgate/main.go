@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case errors.Is(err, errRefused):
 		return exitRefused
 	}
-	message := strings.TrimPrefix(err.Error(), headgate.ErrInvalid.Error()+": ")
+	message := strings.Replace(err.Error(), headgate.ErrInvalid.Error()+": ", "", 1)
 	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), message)
 	return exitError
 }
