@@ -34,7 +34,11 @@ $$;
 --                   empty_at, blocked_until, used, clock, retry_at, entry, stale
 create or replace function headgate.apply(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
-returns bigint[] language plpgsql volatile as $$
+returns bigint[] language plpgsql volatile
+-- One plan for all calls, by the primary key however small the table was when
+-- it was made: planning each call anew would cost more than the call.
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
 declare
     c_max   constant bigint := 9007199254740991;
     c_slack constant bigint := 2000000;

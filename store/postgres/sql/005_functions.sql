@@ -133,7 +133,7 @@ end $$;
 -- limit's name; at, the time of the decision.
 create or replace function headgate.take(rule text, key text, cost numeric default 1)
 returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz)
-language plpgsql volatile as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
 declare
     f record;
 begin
@@ -144,7 +144,7 @@ end $$;
 -- headgate.check answers what take would, and takes nothing.
 create or replace function headgate.check(rule text, key text, cost numeric default 1)
 returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz)
-language plpgsql volatile as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
 declare
     f record;
 begin

@@ -16,7 +16,7 @@ create table if not exists headgate.zones (
 -- second, the bucket holds window_seconds' worth. It returns what is left, or
 -- -1 when refused.
 create or replace function public.rate_limiting_request(rate_id text, refill_per_sec int default 2, window_seconds int default 60)
-returns int language plpgsql volatile as $$
+returns int language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
 declare
     res bigint[]; rate bigint[]; c headgate.compiled;
 begin
@@ -45,7 +45,7 @@ comment on function public.rate_limiting_token_bucket_request(text, int, int) is
 -- attempt, allowed or blocked, under its transaction id.
 create or replace function public.check_velocity(zone int, bucket_key text)
 returns table (blocked int, transaction_id bigint, zone_id int, key text, rate int, "window" bigint)
-language plpgsql volatile as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
 #variable_conflict use_column
 declare
     z headgate.zones; c headgate.compiled; res bigint[];
