@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/service"
@@ -122,7 +121,7 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	err := dec.Decode(v)
 	if err == nil {
 		if _, end := dec.Token(); !errors.Is(end, io.EOF) {
-			return invalid("body", "something follows the JSON value")
+			return service.Invalid("body", "something follows the JSON value")
 		}
 		return nil
 	}
@@ -133,18 +132,18 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	case errors.As(err, &large):
 		return err
 	case errors.Is(err, io.EOF):
-		return invalid("body", "is empty; send JSON such as {\"limit\":\"token-bucket 5/1m\",\"key\":\"alice\"}")
+		return service.Invalid("body", "is empty; send JSON such as {\"limit\":\"token-bucket 5/1m\",\"key\":\"alice\"}")
 	case errors.As(err, &kind):
 		field := kind.Field[strings.LastIndexByte(kind.Field, '.')+1:]
-		return invalid(cmp.Or(field, "body"), "must not be a %s", kind.Value)
+		return service.Invalid(cmp.Or(field, "body"), "must not be a %s", kind.Value)
 	case errors.As(err, &syntax):
-		return invalid("body", "is not JSON (at byte %d): %v", syntax.Offset, err)
+		return service.Invalid("body", "is not JSON (at byte %d): %v", syntax.Offset, err)
 	case strings.Contains(err.Error(), "unknown field"):
-		return invalid("body", "has an %s", strings.TrimPrefix(err.Error(), "json: "))
+		return service.Invalid("body", "has an %s", strings.TrimPrefix(err.Error(), "json: "))
 	case strings.Contains(err.Error(), "invalid number literal"):
-		return invalid("cost", "%s", strings.TrimPrefix(err.Error(), "json: "))
+		return service.Invalid("cost", "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
-	return invalid("body", "%v", err)
+	return service.Invalid("body", "%v", err)
 }
 
 func (d *door) cells(w http.ResponseWriter, r *http.Request, s *service.Service) {
@@ -165,7 +164,7 @@ func (d *door) cells(w http.ResponseWriter, r *http.Request, s *service.Service)
 			err = errors.New("unknown")
 		}
 		if err != nil {
-			d.fail(w, r, invalid(name, "%q: known are limit, blocked (true, false), max (1 to 10000), after_limit, after_key", values[0]))
+			d.fail(w, r, service.Invalid(name, "%q: known are limit, blocked (true, false), max (1 to 10000), after_limit, after_key", values[0]))
 			return
 		}
 	}
@@ -177,10 +176,6 @@ func (d *door) cells(w http.ResponseWriter, r *http.Request, s *service.Service)
 		return
 	}
 	d.answer(w, http.StatusOK, cells)
-}
-
-func invalid(field, format string, args ...any) error {
-	return fmt.Errorf("%w: %s: %s", headgate.ErrInvalid, field, fmt.Sprintf(format, args...))
 }
 
 // problems turns the mux's own plain 404 and 405 into problem details.

@@ -32,7 +32,7 @@ func New(l *headgate.Limiter, c *config.Config) *Service { return &Service{l, c}
 // Take takes the charges of a request, or asks about them with check.
 func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error) {
 	if r.Check {
-		return nil, invalid("check", "stands only in the requests of a batch; ask /v1/check")
+		return nil, Invalid("check", "stands only in the requests of a batch; ask /v1/check")
 	}
 	charges, err := s.charges(r)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.De
 // Batch answers many requests; those that are wrong fail alone.
 func (s *Service) Batch(ctx context.Context, b *api.Batch) (*api.Answers, error) {
 	if len(b.Requests) == 0 {
-		return nil, invalid("requests", "there is none")
+		return nil, Invalid("requests", "there is none")
 	}
 	answers := &api.Answers{Answers: make([]api.Answer, len(b.Requests))}
 	requests := make([]headgate.Request, 0, len(b.Requests))
@@ -65,7 +65,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch) (*api.Answers, error)
 			continue
 		}
 		if total += len(charges); total > MaxBatch {
-			return nil, invalid("requests", "carry more than %d charges", MaxBatch)
+			return nil, Invalid("requests", "carry more than %d charges", MaxBatch)
 		}
 		requests = append(requests, headgate.Request{Charges: charges, Check: b.Requests[i].Check})
 		index = append(index, i)
@@ -174,13 +174,13 @@ func (s *Service) charges(r *api.Request) ([]headgate.Charge, error) {
 	list := r.Charges
 	switch {
 	case len(list) == 0 && r.Limit == "":
-		return nil, invalid("limit", "is missing")
+		return nil, Invalid("limit", "is missing")
 	case len(list) == 0:
 		list = []api.Charge{r.Charge}
 	case r.Charge != api.Charge{}:
-		return nil, invalid("charges", "stand beside limit, key or cost; say one or the other")
+		return nil, Invalid("charges", "stand beside limit, key or cost; say one or the other")
 	case len(list) > MaxBatch:
-		return nil, invalid("charges", "are more than %d", MaxBatch)
+		return nil, Invalid("charges", "are more than %d", MaxBatch)
 	}
 	charges := make([]headgate.Charge, len(list))
 	for i, c := range list {
@@ -247,7 +247,8 @@ func instant(t time.Time) *int64 {
 	return &us
 }
 
-func invalid(field, format string, args ...any) error {
+// Invalid returns a headgate.ErrInvalid about a field of a request.
+func Invalid(field, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", headgate.ErrInvalid, field, fmt.Sprintf(format, args...))
 }
 

@@ -43,8 +43,6 @@ func class(err error) error {
 			return store.ErrUnknownOutcome
 		}
 		return nil
-	case errors.Is(err, context.Canceled):
-		return nil
 	case pgconn.SafeToRetry(err):
 		return store.ErrUnavailable
 	}
@@ -77,9 +75,9 @@ func classify(doing string, err error) error {
 	return fmt.Errorf("postgres: %s: %w: %s", doing, c, text)
 }
 
-var password = regexp.MustCompile(`(://[^:@/\s]*:)[^@/\s]*@|(password=)\S+`)
+var password = regexp.MustCompile(`(://[^:@/\s]*:|password=)[^@/\s]*`)
 
-func hidePassword(s string) string { return password.ReplaceAllString(s, "${1}${2}xxxxx@") }
+func hidePassword(s string) string { return password.ReplaceAllString(s, "${1}xxxxx") }
 
 // retry repeats do while it conflicts with other transactions, with full
 // jitter, until the deadline. Nothing that may have been done is repeated.

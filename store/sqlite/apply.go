@@ -11,11 +11,11 @@ import (
 
 // statements are prepared once, on the one connection that writes.
 type statements struct {
-	load, save, remove       *sql.Stmt
-	sum, freed, add, clear   *sql.Stmt
-	sweepEntries, sweepCells *sql.Stmt
-	begin, commit, rollback  *sql.Stmt
-	all                      []*sql.Stmt
+	load, save, remove                 *sql.Stmt
+	sum, freed, add, clear             *sql.Stmt
+	sweepEntries, sweepCells, chunkEnd *sql.Stmt
+	begin, commit, rollback            *sql.Stmt
+	all                                []*sql.Stmt
 }
 
 func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
@@ -39,9 +39,11 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 		{&st.sweepEntries, `delete from entries where number in (
 			select e.number from entries e left join cells c on c.limit_name = e.limit_name and c.key = e.key
 			where e.keep_until <= ?1 and (c.key is null or e.expires_at <= c.at or c.empty_at <= ?1) limit ?2)`},
+		{&st.chunkEnd, `select limit_name, key from cells where (limit_name, key) > (?1, ?2) order by limit_name, key limit 1 offset ?3`},
 		{&st.sweepCells, `delete from cells where (limit_name, key) in (
-			select c.limit_name, c.key from cells c where c.empty_at <= ?1 and c.blocked_until <= ?1
-			and not exists (select 1 from entries e where e.limit_name = c.limit_name and e.key = c.key) limit ?2)`},
+			select c.limit_name, c.key from cells c where (c.limit_name, c.key) > (?1, ?2) and (c.limit_name, c.key) <= (?3, ?4)
+			and c.empty_at <= ?5 and c.blocked_until <= ?5
+			and not exists (select 1 from entries e where e.limit_name = c.limit_name and e.key = c.key) limit ?6)`},
 		{&st.begin, `begin immediate`},
 		{&st.commit, `commit`},
 		{&st.rollback, `rollback`},
@@ -225,22 +227,37 @@ func (t *transaction) fail(err error) {
 	}
 }
 
+// sweepChunk is how many cells one transaction of a sweep looks at, so that
+// callers wait for one of them and not for the whole.
+const sweepChunk = 2000
+
+// last is greater than the name of any limit.
+const last = "\xff"
+
 // Sweep implements store.Store.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
-	err = s.transact(ctx, "sweep", func(ctx context.Context) error {
-		now := s.clock()
-		for _, stmt := range []*sql.Stmt{s.stmts.sweepEntries, s.stmts.sweepCells} {
-			res, err := stmt.ExecContext(ctx, now, max-removed)
-			if err != nil {
-				return err
-			}
-			n, err := res.RowsAffected()
-			if err != nil {
-				return err
-			}
-			removed += int(n)
+	remove := func(ctx context.Context, stmt *sql.Stmt, args ...any) error {
+		res, err := stmt.ExecContext(ctx, args...)
+		if err != nil {
+			return err
 		}
-		return nil
+		n, err := res.RowsAffected()
+		removed += int(n)
+		return err
+	}
+	err = s.transact(ctx, "sweep", func(ctx context.Context) error {
+		return remove(ctx, s.stmts.sweepEntries, s.clock(), max)
 	})
+	for from, to := (law.Cell{}), (law.Cell{}); err == nil && removed < max && from.Limit != last; from = to {
+		err = s.transact(ctx, "sweep", func(ctx context.Context) error {
+			err := s.stmts.chunkEnd.QueryRowContext(ctx, from.Limit, from.Key, sweepChunk-1).Scan(&to.Limit, &to.Key)
+			if errors.Is(err, sql.ErrNoRows) {
+				to = law.Cell{Limit: last}
+			} else if err != nil {
+				return err
+			}
+			return remove(ctx, s.stmts.sweepCells, from.Limit, from.Key, to.Limit, to.Key, s.clock(), max-removed)
+		})
+	}
 	return removed, err
 }

@@ -160,3 +160,23 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 		}
 	}
 }
+
+func TestASweepReachesAllCellsInChunks(t *testing.T) {
+	s := open(t, "sqlite:"+filepath.Join(t.TempDir(), "state.db")+"?synchronous=normal")
+	const cells = 4999
+	ops, outs := make([]law.Op, cells), make([]law.Outcome, cells)
+	for i := range ops {
+		ops[i] = law.Op{
+			Verb: law.Take, Group: uint32(i), Cell: law.Cell{Limit: "l", Key: fmt.Sprint(i)}, Now: 1_000_000,
+			Params: law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 1, Drain: 1}, Cost: 1, Count: 1,
+		}
+	}
+	if err := s.Apply(context.Background(), ops, outs); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{3000, 1999, 0} {
+		if n, err := s.Sweep(context.Background(), 3000); err != nil || n != want {
+			t.Errorf("swept %d, %v; want %d", n, err, want)
+		}
+	}
+}
