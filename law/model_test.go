@@ -1,8 +1,10 @@
 package law_test
 
 import (
+	"maps"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/headgate/headgate/law"
@@ -177,14 +179,15 @@ func (l *slidingLog) take(now int64, n *big.Rat) bool {
 	return true
 }
 
-func TestTheLawsDecideAsTheTextbooksDo(t *testing.T) {
-	t.Parallel()
+// textbooks returns, by name, parameters of a law and the textbook that they
+// stand for.
+func textbooks() map[string]func() (law.Params, textbook) {
 	// amount/period with a burst, as a unit, drain and step that are exact.
 	rate := func(unit, drain, step, burst int64) (law.Params, *big.Rat, *big.Rat) {
 		return law.Params{Kind: law.Bucket, Unit: unit, Capacity: burst * unit, Step: step, Drain: drain},
 			big.NewRat(drain, unit*step), big.NewRat(burst, 1)
 	}
-	models := map[string]func() (law.Params, textbook){
+	return map[string]func() (law.Params, textbook){
 		"token bucket 3/s": func() (law.Params, textbook) {
 			p, r, b := rate(1_000_000, 3, 1, 7)
 			return p, &tokenBucket{burst: b, rate: r}
@@ -218,7 +221,11 @@ func TestTheLawsDecideAsTheTextbooksDo(t *testing.T) {
 				&slidingLog{most: big.NewRat(5, 1), length: 1_000_000}
 		},
 	}
-	for name, model := range models {
+}
+
+func TestTheLawsDecideAsTheTextbooksDo(t *testing.T) {
+	t.Parallel()
+	for name, model := range textbooks() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			seed := rand.Uint64()
@@ -249,6 +256,27 @@ func TestTheLawsDecideAsTheTextbooksDo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzTextbooks lets the fuzzer choose the times and costs: two bytes a step.
+func FuzzTextbooks(f *testing.F) {
+	names := slices.Sorted(maps.Keys(textbooks()))
+	for i := range names {
+		f.Add(uint8(i), []byte{0, 90, 0, 90, 0, 90, 3, 90, 255, 200, 17, 1, 64, 255, 0, 255})
+	}
+	f.Fuzz(func(t *testing.T, which uint8, steps []byte) {
+		p, book := textbooks()[names[int(which)%len(names)]]()
+		var c cell
+		now := start
+		for i := 0; i+1 < len(steps) && i < 400; i += 2 {
+			now += int64(steps[i]) * int64(steps[i]) * 97 // up to 6.3 s, and nothing
+			credits := 1 + int64(steps[i+1])*p.Unit/85
+			out := c.apply(take(p, credits), now)
+			if want := book.take(now, big.NewRat(credits, p.Unit)); (out.Granted == 1) != want {
+				t.Fatalf("%s, step %d: %d credits: granted %d, the textbook says %v", names[int(which)%len(names)], i/2, credits, out.Granted, want)
+			}
+		}
+	})
 }
 
 func TestRetryAtIsTheFirstTimeAtWhichTheCostPasses(t *testing.T) {

@@ -207,10 +207,14 @@ func binaries() (string, error) {
 	if err != nil || os.Getuid() != 0 {
 		return "", errors.New(missing)
 	}
-	// Several test processes may want it at once: apt waits for its own lock.
-	script := apt + " update -q && " + apt + " -o DPkg::Lock::Timeout=300 install -yq --no-install-recommends postgresql"
-	cmd := exec.CommandContext(context.Background(), "sh", "-c", "mkdir -p /etc/postgresql-common && "+
-		"{ [ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf; } && "+script)
+	// Several test processes want it at once: one installs, the others wait
+	// for it. The distribution's own cluster is not made, ours is private.
+	const script = `ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && exit 0
+mkdir -p /etc/postgresql-common
+[ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf
+"$0" update -q && "$0" -o DPkg::Lock::Timeout=300 install -yq --no-install-recommends postgresql`
+	lock := filepath.Join(os.TempDir(), "headgate-dbtest.lock")
+	cmd := exec.CommandContext(context.Background(), "flock", lock, "sh", "-c", script, apt)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s; installing it failed: %w\n%s", missing, err, tail(string(out), 20))
