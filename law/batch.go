@@ -232,13 +232,11 @@ func (b *batchLog) Freed(after, need int64) int64 {
 			best = e.ExpiresAt
 		}
 	}
-	// An entry of the batch may bring an older one's expiry within reach.
-	for b.r.Log != nil && !b.r.Clear {
-		at := b.r.Log.Freed(after, need-b.added(after, best-1))
-		if at >= best || b.Sum(after, at) < need {
-			break
-		}
-		best = at
+	// Together with what the batch added, an older entry may be enough before
+	// that. What was added before best is all that can be added to it: had one
+	// of the batch's entries been enough by itself, it would be best.
+	if b.r.Log != nil && !b.r.Clear {
+		best = min(best, b.r.Log.Freed(after, need-b.added(after, best-1)))
 	}
 	return best
 }
