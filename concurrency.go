@@ -7,7 +7,9 @@ import (
 )
 
 // Concurrency admits while fewer than Amount leases are held. A lease whose
-// holder does not renew it ends after TTL, so that a crash frees it.
+// holder does not renew it ends after TTL, so that a crash frees it. There is
+// no Acquire yet: it can be written down, explained and inspected; Take and
+// Check refuse it.
 //
 //	concurrency 10 ttl 30s
 type Concurrency struct {
