@@ -3,6 +3,7 @@ package replay_test
 import (
 	"bufio"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"math/big"
@@ -172,21 +173,22 @@ func TestAgreesWithAnExactComputation(t *testing.T) {
 	agree(t, name, hits, &replay.Config{Top: 1000, Events: 300, TempDir: t.TempDir()}) // sorted in a file
 }
 
-// The real log of ../shared/data, where it is at hand.
+// TestRealLog replays four days of a real web server; see testdata/README.md.
 func TestRealLog(t *testing.T) {
 	t.Parallel()
-	name := os.Getenv("HEADGATE_TEST_ACCESS_LOG")
-	if name == "" {
-		t.Skip("HEADGATE_TEST_ACCESS_LOG does not name apache_access.log")
-	}
+	const name = "testdata/apache.log.gz"
 	f, err := os.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	lines, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var hits []hit
 	counts := map[string]int{}
-	for s := bufio.NewScanner(f); s.Scan(); {
+	for s := bufio.NewScanner(lines); s.Scan(); {
 		field := strings.Fields(s.Text())
 		at, err := time.Parse("[02/Jan/2006:15:04:05-0700]", field[3]+field[4])
 		if err != nil {
