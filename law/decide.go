@@ -7,6 +7,10 @@ import "math/bits"
 // never heal each other's cells, and so mint nothing.
 const clockSlack = 2_000_000
 
+// HealAfter returns how far, in microseconds, the time of a cell may lie ahead
+// of the clock before the cell is made to follow it.
+func (p *Params) HealAfter() int64 { return max(p.drainTime(), clockSlack) }
+
 // Decision is one op applied to one cell, before it is known whether the
 // other charges of its request pass.
 type Decision struct {
@@ -162,7 +166,7 @@ func rebase(s State, op *Op, clock int64, log Ledger) Decision {
 
 	// Only At heals, never the level: healing the level as well would let
 	// two nodes whose clocks differ mint without end.
-	healed := b.At-clock > max(p.drainTime(), clockSlack)
+	healed := b.At-clock > p.HealAfter()
 	if healed {
 		b.At, b.EmptyAt = clock, 0 // EmptyAt is recomputed by use
 	}

@@ -1,0 +1,37 @@
+package law
+
+// Components returns for each op the index of the first op of its component:
+// ops on one cell, or of one request, are in one component, and so are those
+// that are linked by others. Components have no cell in common, so they may be
+// applied apart from each other, in any order or at once, as long as each
+// keeps its own order.
+func Components(ops []Op) []int {
+	parent := make([]int, len(ops))
+	find := func(i int) int {
+		for parent[i] != i {
+			parent[i] = parent[parent[i]]
+			i = parent[i]
+		}
+		return i
+	}
+	join := func(i, j int) {
+		i, j = find(i), find(j)
+		parent[max(i, j)] = min(i, j)
+	}
+	cells := make(map[Cell]int, len(ops))
+	for i := range ops {
+		parent[i] = i
+		if i > 0 && ops[i].Group == ops[i-1].Group {
+			join(i, i-1)
+		}
+		if j, ok := cells[ops[i].Cell]; ok {
+			join(i, j)
+		} else {
+			cells[ops[i].Cell] = i
+		}
+	}
+	for i := range parent {
+		parent[i] = find(i)
+	}
+	return parent
+}

@@ -1,0 +1,190 @@
+package mysql
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// Apply implements store.Store.
+func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	return s.route(ops, outs, func(ops []law.Op, outs []law.Outcome, n *node) error {
+		return s.apply(ctx, n, ops, outs)
+	})
+}
+
+func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
+	p := newPlan(ops, outs)
+	if len(p.runs) == 0 {
+		return nil
+	}
+	var records, entries []byte
+	text := p.text(s.tx == nil)
+	err := s.retry(ctx, n, func(n *node) (err error) {
+		records, entries, err = s.ask(ctx, n, text)
+		return err
+	})
+	if err != nil {
+		return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
+	}
+	if err := p.decode(records, entries, outs); err != nil {
+		return fmt.Errorf("mysql: apply %d ops: %w", len(ops), err)
+	}
+	return nil
+}
+
+// ask sends a text and returns what its last statement selects. When a
+// statement fails the rest is not executed, and the transaction that the text
+// began is rolled back.
+func (s *Store) ask(ctx context.Context, n *node, text string) (records, entries []byte, err error) {
+	if s.tx != nil {
+		return last(s.tx.QueryContext(ctx, text)) //nolint:sqlclosecheck,rowserrcheck // last does
+	}
+	conn, err := n.db.Conn(ctx)
+	if err != nil {
+		return nil, nil, &notSent{err}
+	}
+	records, entries, err = last(conn.QueryContext(ctx, text)) //nolint:sqlclosecheck,rowserrcheck // last does
+	if err == nil {
+		return records, entries, conn.Close()
+	}
+	// A connection with half a transaction must not go back to the pool.
+	if _, undo := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); undo != nil {
+		_ = conn.Raw(func(any) error { return errBadConn })
+	}
+	conn.Close()
+	return nil, nil, err
+}
+
+// last reads all results of a text and returns those of its last statement.
+func last(rows *sql.Rows, err error) (records, entries []byte, _ error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	defer rows.Close()
+	for {
+		columns, err := rows.Columns()
+		if err != nil {
+			return nil, nil, err
+		}
+		for rows.Next() && len(columns) == 2 { // a list of checks is a result of one
+			if err := rows.Scan(&records, &entries); err != nil {
+				return nil, nil, err
+			}
+		}
+		if !rows.NextResultSet() {
+			return records, entries, rows.Err()
+		}
+	}
+}
+
+// decode turns the server's records into outcomes.
+func (p *plan) decode(records, entries []byte, outs []law.Outcome) error {
+	d := decoder{records: records, entries: entries}
+	for _, r := range p.runs {
+		for _, row := range r.rows {
+			op, out := &p.ops[row.op], &outs[row.op]
+			if row.pass != secondPass {
+				*out = d.answer()
+			}
+			state, done := d.state()
+			if row.pass != secondPass || done != admitted || op.Verb == law.Check {
+				out.State = state
+			}
+			if op.Verb == law.Reset {
+				*out = law.Outcome{Granted: out.Granted, Clock: out.Clock}
+			}
+		}
+		for i := 0; i < len(r.rows); {
+			j := i + r.rows[i].size
+			if r.rows[i].pass == firstPass {
+				j += r.rows[i].size
+			}
+			p.stale(r.rows[i:j], outs)
+			i = j
+		}
+		for _, row := range r.rows {
+			op := &p.ops[row.op]
+			if row.pass != firstPass && op.Verb == law.Take && op.Params.Kind == law.Log {
+				outs[row.op].Entry = d.entry()
+			}
+		}
+	}
+	if d.err != nil || len(d.records) > 0 {
+		return fmt.Errorf("%w: the server's answer makes no sense: %q", store.ErrSetup, records)
+	}
+	return nil
+}
+
+// stale makes a group stale of which one op is. The clock of a stale op is
+// the time it was decided for.
+func (p *plan) stale(rows []row, outs []law.Outcome) {
+	stale := false
+	for _, row := range rows {
+		stale = stale || outs[row.op].Stale
+	}
+	for _, row := range rows {
+		out := &outs[row.op]
+		if stale && row.pass != firstPass {
+			*out = law.Outcome{State: out.State, Clock: out.Entry, Stale: true}
+		}
+		if row.pass != firstPass {
+			out.Entry = 0
+		}
+	}
+}
+
+// decoder reads the numbers of an answer one after another.
+type decoder struct {
+	records, entries []byte
+	err              error
+}
+
+func number(b *[]byte, until string, failed *error) int64 {
+	i := bytes.IndexAny(*b, until)
+	if i < 0 {
+		*failed = errors.New("ends too early")
+		return 0
+	}
+	n, err := strconv.ParseInt(string((*b)[:i]), 10, 64)
+	if err != nil {
+		*failed = err
+	}
+	*b = (*b)[i+1:]
+	return n
+}
+
+func (d *decoder) next() int64 { return number(&d.records, ",;", &d.err) }
+
+// answer reads what a row answered. Entry holds the time of its decision until
+// it is known whether the group is stale.
+func (d *decoder) answer() (out law.Outcome) {
+	out.Granted, out.Used, out.Clock, out.RetryAt = d.next(), d.next(), d.next(), d.next()
+	out.Stale = d.next() != 0
+	out.Entry = d.next()
+	d.next() // whether the log was cleared
+	d.next() // what was carried over
+	return out
+}
+
+// admitted is @done in decide.tmpl.
+const admitted = 1
+
+// state reads the cell after a row, and what became of the request.
+func (d *decoder) state() (st law.State, done int64) {
+	done = d.next()
+	st.Kind = law.Kind(d.next())
+	st.Level, st.Prev, st.At, st.Unit, st.EmptyAt, st.BlockedUntil = d.next(), d.next(), d.next(), d.next(), d.next(), d.next()
+	return st, done
+}
+
+func (d *decoder) entry() int64 { return number(&d.entries, ",", &d.err) }

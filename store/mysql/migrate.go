@@ -1,0 +1,182 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	driver1 "github.com/go-sql-driver/mysql"
+
+	"github.com/headgate/headgate/store"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// migration is one numbered file. It can be applied any number of times.
+type migration struct {
+	number     int
+	name       string
+	statements []string
+}
+
+// terminator ends a statement of a migration, on a line of its own.
+const terminator = "\n//\n"
+
+// migrations returns the files in order.
+var migrations = sync.OnceValue(func() []migration {
+	entries, err := files.ReadDir("sql")
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	var list []migration
+	for _, e := range entries {
+		text, err := files.ReadFile("sql/" + e.Name())
+		if err != nil {
+			panic(err)
+		}
+		prefix, _, _ := strings.Cut(e.Name(), "_")
+		number, err := strconv.Atoi(prefix)
+		if err != nil {
+			panic("sql/" + e.Name() + " has no number")
+		}
+		m := migration{number: number, name: e.Name()}
+		for _, s := range strings.Split(string(text), terminator) {
+			if s = strings.TrimSpace(s); s != "" {
+				m.statements = append(m.statements, s)
+			}
+		}
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(a, b migration) int { return a.number - b.number })
+	return list
+})
+
+func latestVersion() int { return migrations()[len(migrations())-1].number }
+
+// tables is the migration that the Go driver needs; those after it make
+// procedures for people.
+const tables = 1
+
+func (m *migration) articles() bool { return strings.Contains(m.name, "articles") }
+
+// Schema returns the whole schema as a script for the mysql client, for people
+// with a migration tool of their own.
+func Schema() string {
+	var b strings.Builder
+	b.WriteString("delimiter //\n\n")
+	for _, m := range migrations() {
+		fmt.Fprintf(&b, "-- %s\n\n", m.name)
+		for _, s := range m.statements {
+			b.WriteString(s + terminator + "\n")
+		}
+		fmt.Fprintf(&b, "insert ignore into headgate_schema_version (version) values (%d)%s\n", m.number, terminator)
+	}
+	b.WriteString("delimiter ;\n")
+	return b.String()
+}
+
+// schemaVersion returns the highest migration that was applied, 0 if none was.
+func schemaVersion(ctx context.Context, db querier) (version int, err error) {
+	err = db.QueryRowContext(ctx, "SELECT COALESCE(MAX(version), 0) FROM headgate_schema_version").Scan(&version)
+	var my *driver1.MySQLError
+	if errors.As(err, &my) && my.Number == 1146 {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, classify("read the schema's version", err)
+	}
+	return version, nil
+}
+
+func newer(version, latest int) error {
+	return fmt.Errorf("mysql: %w: the schema has version %d, this binary knows %d", store.ErrSchemaNewer, version, latest)
+}
+
+// Migrate implements store.Migrator. It makes tables and procedures in the
+// database of the URL. A user without the right to make procedures gets an
+// error that says so; TiDB, which has none, gets the tables.
+func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
+	if s.closed.Load() {
+		return nil, store.ErrClosed
+	}
+	if s.tx != nil {
+		return nil, fmt.Errorf("mysql: migrate: %w: not inside a transaction of the caller", store.ErrInvalid)
+	}
+	n := s.pick(0)
+	if err := checkServer(ctx, n.db); err != nil {
+		return nil, err
+	}
+	conn, err := n.db.Conn(ctx)
+	if err != nil {
+		return nil, classify("migrate", &notSent{err})
+	}
+	defer conn.Close()
+	// Two that migrate at once would see each other's procedures come and go.
+	// The lock is a courtesy: where a server has no such locks, the one that
+	// stumbles tries again.
+	if _, err := conn.ExecContext(ctx, "DO GET_LOCK('headgate migrate', 60)"); err == nil {
+		defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK('headgate migrate')") }()
+	}
+	_, err = store.Retry(ctx, time.Minute, func() error {
+		report = nil
+		return s.migrate(ctx, conn, &report)
+	}, func(err error) bool {
+		var my *driver1.MySQLError
+		return errors.As(err, &my) && (my.Number == 1304 || my.Number == 1359 || my.Number == 1213)
+	})
+	switch {
+	case errors.Is(err, store.ErrSchemaNewer):
+		return nil, err
+	case err != nil:
+		return nil, classify("migrate", err)
+	}
+	s.checked.Store(true)
+	return report, nil
+}
+
+func (s *Store) migrate(ctx context.Context, conn *sql.Conn, report *[]string) error {
+	have, err := schemaVersion(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if have > latestVersion() {
+		return newer(have, latestVersion())
+	}
+	var version string
+	if err := conn.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+		return err
+	}
+	for _, m := range migrations() {
+		if m.number <= have {
+			continue
+		}
+		switch {
+		case m.number > tables && strings.Contains(version, "TiDB"):
+			*report = append(*report, "left out "+m.name+": this server has no stored procedures")
+		case m.articles() && s.cfg.SkipArticles:
+			*report = append(*report, "left out "+m.name+", as asked")
+		default:
+			for _, statement := range m.statements {
+				if _, err := conn.ExecContext(ctx, statement); err != nil {
+					return fmt.Errorf("%s: %w", m.name, err)
+				}
+			}
+			*report = append(*report, "applied "+m.name)
+		}
+		if _, err := conn.ExecContext(ctx, "INSERT IGNORE INTO headgate_schema_version (version) VALUES (?)", m.number); err != nil {
+			return err
+		}
+	}
+	if len(*report) == 0 {
+		*report = append(*report, fmt.Sprintf("the schema is at version %d, nothing to do", latestVersion()))
+	}
+	return nil
+}

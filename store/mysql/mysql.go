@@ -1,0 +1,326 @@
+// Package mysql keeps cells in MariaDB 10.6 or later, MySQL 8, and what speaks
+// their protocol: Galera clusters, and TiDB. Any number of processes share
+// them.
+//
+// The laws run in the server, in one text of several statements for each
+// batch: one round trip and one transaction, and no lock held while a client
+// is waited for. It uses no stored procedures; those are for people who call
+// from the mysql client, and contain the same statements. See docs/sql.md.
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	driver1 "github.com/go-sql-driver/mysql"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+var (
+	_ store.Store       = (*Store)(nil)
+	_ store.Inspector   = (*Store)(nil)
+	_ store.Migrator    = (*Store)(nil)
+	_ store.LimitWriter = (*Store)(nil)
+)
+
+// Config adjusts a Store. A nil Config, and every zero field, is fine.
+type Config struct {
+	// RetryFor bounds the retries of a batch that conflicts with others when
+	// the context has no deadline. Zero: 5 s.
+	RetryFor time.Duration
+	// SkipArticles makes Migrate leave out the procedures named after the
+	// articles, check_velocity and request_token.
+	SkipArticles bool
+}
+
+// Store keeps cells in MariaDB or MySQL. It is safe for concurrent use.
+type Store struct {
+	nodes   []*node
+	tx      *sql.Tx // of the caller; nil outside one
+	own     bool    // the pools were opened here
+	cfg     Config
+	closed  atomic.Bool
+	checked atomic.Bool // server and schema are such as this binary needs
+	repeats atomic.Int64
+	sweeper sweeper
+}
+
+// Open connects to a mysql:// or mariadb:// URL and checks that a server
+// answers. Several hosts are the nodes of a Galera cluster; see docs/stores.md
+// for the options. It does not migrate. Close closes the connections.
+func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
+	configs, err := parseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("mysql: %w", err)
+	}
+	s := newStore(cfg)
+	s.own = true
+	for _, c := range configs {
+		connector, err := driver1.NewConnector(c)
+		if err != nil {
+			return nil, fmt.Errorf("mysql: %w: %w", store.ErrSetup, err)
+		}
+		db := sql.OpenDB(connector)
+		db.SetMaxIdleConns(16)
+		db.SetConnMaxIdleTime(5 * time.Minute)
+		s.nodes = append(s.nodes, &node{db: db, name: c.Addr})
+	}
+	var failed error
+	for _, n := range s.nodes {
+		if err := n.db.PingContext(ctx); err == nil {
+			return s, nil
+		} else if failed == nil {
+			failed = classify("connect to "+n.name, &notSent{err})
+		}
+	}
+	s.Close()
+	return nil, failed
+}
+
+// New returns a store over the caller's pool, which Close leaves open. The
+// pool's connections must be made with multiStatements=true, since a batch is
+// one text of several statements; what is the caller's is never written into
+// it but as a hexadecimal literal.
+func New(db *sql.DB, cfg *Config) *Store {
+	s := newStore(cfg)
+	s.nodes = []*node{{db: db}}
+	return s
+}
+
+func newStore(cfg *Config) *Store {
+	s := &Store{}
+	if cfg != nil {
+		s.cfg = *cfg
+	}
+	if s.cfg.RetryFor <= 0 {
+		s.cfg.RetryFor = 5 * time.Second
+	}
+	return s
+}
+
+// InTx returns a store that charges inside the caller's transaction: the
+// charge commits or rolls back with it, and nothing here ever ends it. Its
+// cells stay locked until then, and conflicts are the caller's to retry, with
+// the transaction. The store is as safe for concurrent use as tx is: not at
+// all.
+func (s *Store) InTx(tx *sql.Tx) *Store {
+	in := &Store{nodes: s.nodes[:1], tx: tx, cfg: s.cfg}
+	in.checked.Store(s.checked.Load())
+	return in
+}
+
+// Retries returns how often a batch was repeated because it conflicted with
+// others.
+func (s *Store) Retries() int64 { return s.repeats.Load() }
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	var failed error
+	if !s.closed.Swap(true) && s.own {
+		for _, n := range s.nodes {
+			if err := n.db.Close(); err != nil {
+				failed = err
+			}
+		}
+	}
+	return failed
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// db returns where to read and administer: the caller's transaction, or the
+// first node that is not known to be away.
+func (s *Store) db() querier {
+	if s.tx != nil {
+		return s.tx
+	}
+	return s.pick(0).db
+}
+
+// ready says why the store cannot be used, or nil. It looks at the server and
+// the version of the schema once.
+func (s *Store) ready(ctx context.Context) error {
+	if s.closed.Load() {
+		return store.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.checked.Load() {
+		return nil
+	}
+	if err := checkServer(ctx, s.db()); err != nil {
+		return err
+	}
+	version, err := schemaVersion(ctx, s.db())
+	if err != nil {
+		return err
+	}
+	switch latest := latestVersion(); {
+	case version > latest:
+		return newer(version, latest)
+	case version < latest:
+		return fmt.Errorf("mysql: %w: the schema has version %d, this binary needs %d: run headgate migrate", store.ErrSetup, version, latest)
+	}
+	s.checked.Store(true)
+	return nil
+}
+
+// checkServer says why the server, or the way to it, cannot be used.
+func checkServer(ctx context.Context, db querier) error {
+	var version string
+	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+		return classify("read the server's version", err)
+	}
+	if err := checkVersion(version); err != nil {
+		return err
+	}
+	rows, err := db.QueryContext(ctx, "DO 0; SELECT 1")
+	if err != nil {
+		return fmt.Errorf("mysql: %w: the connections do not take several statements at once: open them with multiStatements=true (%w)", store.ErrSetup, err)
+	}
+	return rows.Close()
+}
+
+// checkVersion says whether a server of this version will do.
+func checkVersion(version string) error {
+	number := func(s string) (n int) {
+		parts := strings.SplitN(s, ".", 3)
+		if len(parts) < 2 {
+			return 0
+		}
+		major, _ := strconv.Atoi(parts[0])
+		minor, _ := strconv.Atoi(parts[1])
+		return major*100 + minor
+	}
+	text, least, name := strings.TrimPrefix(version, "5.5.5-"), 800, "MySQL 8.0"
+	switch {
+	case strings.Contains(version, "TiDB"):
+		return nil // it names a MySQL version that it is compatible with
+	case strings.Contains(version, "MariaDB"):
+		least, name = 1006, "MariaDB 10.6"
+	}
+	if number(text) < least {
+		return fmt.Errorf("mysql: %w: the server has version %s; %s or later is needed", store.ErrSetup, version, name)
+	}
+	return nil
+}
+
+// clock reads the server's clock.
+func clock(ctx context.Context, db querier) (now int64, err error) {
+	if err := db.QueryRowContext(ctx, "SELECT "+readClock).Scan(&now); err != nil {
+		return 0, classify("read the clock", err)
+	}
+	return now, nil
+}
+
+// WriteLimits implements store.LimitWriter.
+func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	if len(limits) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteString("INSERT INTO headgate_limits (name, rule, description) VALUES ")
+	args := make([]any, 0, 3*len(limits))
+	for i, l := range limits {
+		b.WriteString([]string{"(?, ?, ?)", ", (?, ?, ?)"}[min(i, 1)])
+		args = append(args, l.Name, l.Notation, l.Description)
+	}
+	b.WriteString(" ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description)")
+	if _, err := s.db().ExecContext(ctx, b.String(), args...); err != nil {
+		return classify("write limits", err)
+	}
+	return nil
+}
+
+// Cells implements store.Inspector.
+func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, now int64, err error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, 0, err
+	}
+	if now, err = clock(ctx, s.db()); err != nil {
+		return nil, 0, err
+	}
+	most := q.Max
+	if most <= 0 {
+		most = store.DefaultMax
+	}
+	where, args := "", []any{}
+	also := func(condition string, values ...any) {
+		where += " AND " + condition
+		args = append(args, values...)
+	}
+	if q.Limit != "" {
+		also("limit_name = ?", []byte(q.Limit))
+	}
+	if q.HasKey {
+		also("cell_key = ?", []byte(q.Key))
+	}
+	if q.Blocked {
+		also("blocked_until > ?", now)
+	}
+	if q.After != (law.Cell{}) {
+		also(afterCell, []byte(q.After.Limit), []byte(q.After.Limit), []byte(q.After.Key))
+	}
+	rows, err := s.db().QueryContext(ctx, `SELECT limit_name, cell_key, law, level, prev, at, unit, empty_at, blocked_until, reason
+		FROM headgate_cells WHERE law <> 0`+where+` ORDER BY limit_name, cell_key LIMIT ?`, append(args, most)...)
+	if err != nil {
+		return nil, 0, classify("list cells", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var c store.Cell
+		if err := rows.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
+			&c.State.Unit, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason); err != nil {
+			return nil, 0, classify("list cells", err)
+		}
+		cells = append(cells, c)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, 0, classify("list cells", err)
+	}
+	return cells, now, nil
+}
+
+// afterCell is (limit_name, cell_key) > (?, ?) in a form for which MariaDB
+// uses the primary key; the limit stands in it twice.
+const afterCell = "(limit_name > ? OR limit_name = ? AND cell_key > ?)"
+
+// Entries implements store.Inspector.
+func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := s.db().QueryContext(ctx, `SELECT number, id, at, expires_at, keep_until, cost, granted FROM headgate_entries
+		WHERE limit_name = ? AND cell_key = ? ORDER BY number DESC LIMIT ?`, []byte(cell.Limit), []byte(cell.Key), n)
+	if err != nil {
+		return nil, classify("list entries", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var e law.Entry
+		if err := rows.Scan(&e.Number, &e.ID, &e.At, &e.ExpiresAt, &e.KeepUntil, &e.Cost, &e.Granted); err != nil {
+			return nil, classify("list entries", err)
+		}
+		entries = append(entries, e)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, classify("list entries", err)
+	}
+	return entries, nil
+}

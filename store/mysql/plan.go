@@ -1,0 +1,199 @@
+package mysql
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/headgate/headgate/law"
+)
+
+// The numbers that a row of a statement may carry, by the names that
+// decide.tmpl knows them under.
+const (
+	pPass = iota
+	pPos
+	pFirst
+	pSize
+	pVerb
+	pKind
+	pAnchor
+	pUnit
+	pCapacity
+	pStep
+	pDrain
+	pBlock
+	pHeal
+	pCost
+	pCount
+	pPartial
+	pCeiling
+	pTTL
+	pNow
+	pB0
+	pB1
+	pB2
+	pB3
+	params
+)
+
+var paramNames = [params]string{
+	"pass", "pos", "first", "size", "verb", "kind", "anchor", "unit", "capacity", "step", "drain", "block", "heal",
+	"cost", "count", "partial", "ceiling", "ttl", "now", "b0", "b1", "b2", "b3",
+}
+
+func paramIndex(name string) int { return slices.Index(paramNames[:], name) }
+
+// The passes of a row: see "sequence" in decide.tmpl.
+const (
+	single     = 0
+	firstPass  = 1
+	secondPass = 2
+	blockPass  = int(law.Block)
+	resetPass  = int(law.Reset)
+)
+
+// row is an op in a statement; the ops of a group have two.
+type row struct {
+	op    int // in the caller's slice
+	pass  int
+	pos   int // in its group, from 1
+	first int // the first of its group on the same cell
+	size  int // of its group
+}
+
+// run is what one statement decides: rows whose outcomes do not depend on what
+// is only written to the log after it.
+type run struct {
+	rows  []row
+	shape shape
+}
+
+// maxRows bounds the rows of a run, so that the text in which the server
+// gathers their outcomes stays short. A group larger than that has a run of
+// its own.
+const maxRows = 512
+
+// plan is a batch as the server is to be asked.
+type plan struct {
+	ops   []law.Op
+	runs  []run
+	cells []law.Cell // the distinct cells, in the order in which they are locked
+	reads bool       // nothing is written
+}
+
+// newPlan leaves out the groups that are not valid, and says so in outs.
+func newPlan(ops []law.Op, outs []law.Outcome) *plan {
+	p := &plan{ops: ops, reads: true}
+	touched := map[law.Cell]bool{} // the log of these is written after the run
+	r := run{}
+	end := func() {
+		if len(r.rows) > 0 {
+			p.runs = append(p.runs, r)
+		}
+		r = run{}
+		clear(touched)
+	}
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		if err := law.ValidGroup(ops[i:j]); err != nil {
+			for ; i < j; i++ {
+				outs[i] = law.Outcome{Err: err}
+			}
+			continue
+		}
+		rows := p.rows(i, j)
+		full := len(r.rows) > 0 && len(r.rows)+len(rows) > maxRows
+		for k := i; k < j && !full; k++ {
+			full = ops[k].Params.Kind == law.Log && touched[ops[k].Cell]
+		}
+		if full {
+			end()
+		}
+		r.rows = append(r.rows, rows...)
+		for k := i; k < j; k++ {
+			op := &ops[k]
+			p.cells = append(p.cells, op.Cell)
+			r.shape.add(op)
+			if op.Params.Kind == law.Log && op.Verb == law.Take || op.Verb == law.Reset {
+				touched[op.Cell] = true
+			}
+			p.reads = p.reads && op.Verb == law.Check
+		}
+		for k := range rows {
+			r.shape.Single = r.shape.Single || rows[k].pass == single
+			r.shape.Groups = r.shape.Groups || rows[k].pass == firstPass
+			p.reads = p.reads && rows[k].pass == single
+		}
+		i = j
+	}
+	end()
+	slices.SortFunc(p.cells, func(a, b law.Cell) int {
+		return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
+	})
+	p.cells = slices.Compact(p.cells)
+	return p
+}
+
+// add notes what an op needs.
+func (s *shape) add(op *law.Op) {
+	switch op.Verb {
+	case law.Block:
+		s.Block = true
+		return
+	case law.Reset:
+		s.Reset = true
+		return
+	}
+	switch op.Params.Kind {
+	case law.Bucket:
+		s.Bucket = true
+	case law.Window:
+		s.Window = true
+	case law.Log:
+		s.Log = true
+	}
+}
+
+// rows returns the rows of the group from i to j. Charges that are only
+// checked, on different cells, do not need to know of each other.
+func (p *plan) rows(i, j int) []row {
+	ops := p.ops[i:j]
+	rows := make([]row, 0, 2*len(ops))
+	repeated := false
+	for k := range ops {
+		first := slices.IndexFunc(ops, func(op law.Op) bool { return op.Cell == ops[k].Cell })
+		repeated = repeated || first < k
+		rows = append(rows, row{op: i + k, pos: k + 1, first: first + 1, size: len(ops)})
+	}
+	switch verb := ops[0].Verb; {
+	case verb == law.Block || verb == law.Reset:
+		for k := range rows {
+			rows[k].pass = int(verb)
+		}
+	case len(ops) > 1 && (verb == law.Take || repeated):
+		for k := range rows {
+			rows[k].pass = firstPass
+		}
+		for k := range ops {
+			second := rows[k]
+			second.pass = secondPass
+			rows = append(rows, second)
+		}
+	}
+	return rows
+}
+
+// numbers returns what a row carries, by paramNames.
+func (p *plan) numbers(r row) (n [params]int64) {
+	op := &p.ops[r.op]
+	lp := &op.Params
+	n = [params]int64{
+		int64(r.pass), int64(r.pos), int64(r.first), int64(r.size), int64(op.Verb), int64(lp.Kind), int64(lp.Anchor),
+		lp.Unit, lp.Capacity, lp.Step, max(lp.Drain, 1), lp.Block, lp.HealAfter(),
+		op.Cost, op.Count, 0, op.Ceiling, op.TTL, op.Now, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
+	}
+	if op.Partial {
+		n[pPartial] = 1
+	}
+	return n
+}

@@ -1,0 +1,157 @@
+package mysql
+
+import (
+	_ "embed"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"text/template"
+)
+
+//go:embed decide.tmpl
+var decideText string
+
+// shape says which parts of the laws a statement needs, so that it carries no
+// others.
+type shape struct {
+	Bucket, Window, Log          bool // laws
+	Single, Groups, Block, Reset bool // kinds of rows
+}
+
+// Only tells whether all rows are requests of one charge.
+func (s shape) Only() bool { return s.Single && !s.Groups && !s.Block && !s.Reset }
+
+// piece of a sequence: text, then what is to be put after it.
+type piece struct {
+	text   string
+	column string // of headgate_cells; or
+	param  int    // of the op; -1: none
+}
+
+// sequence is the laws as a list of assignments, cut at what differs from
+// statement to statement.
+type sequence []piece
+
+// render writes the sequence with the columns and parameters in their places.
+func (s sequence) render(b *strings.Builder, column func(name string) string, param func(p int) string) {
+	for i := range s {
+		b.WriteString(s[i].text)
+		switch {
+		case s[i].column != "":
+			b.WriteString(column(s[i].column))
+		case s[i].param >= 0:
+			b.WriteString(param(s[i].param))
+		}
+	}
+}
+
+var sequences sync.Map // shape -> sequence
+
+// sequenceOf returns the laws for statements of a shape.
+func sequenceOf(s shape) sequence {
+	if known, ok := sequences.Load(s); ok {
+		return known.(sequence)
+	}
+	var b strings.Builder
+	if err := decide.ExecuteTemplate(&b, "sequence", s); err != nil {
+		panic(err) // it is embedded
+	}
+	cut := cut(b.String())
+	sequences.Store(s, cut)
+	return cut
+}
+
+var (
+	spaces      = regexp.MustCompile(`\s+`)
+	placeholder = regexp.MustCompile(`\[(\w+)\]|\{(\w+)\}`)
+)
+
+// cut cuts a text at its placeholders. Variables get a prefix that keeps them
+// apart from the caller's own.
+func cut(text string) sequence {
+	text = spaces.ReplaceAllString(strings.ReplaceAll(text, "@", "@hg_"), " ")
+	var s sequence
+	from := 0
+	for _, m := range placeholder.FindAllStringSubmatchIndex(text, -1) {
+		p := piece{text: text[from:m[0]], param: -1}
+		if m[2] >= 0 {
+			p.column = text[m[2]:m[3]]
+		} else if p.param = paramIndex(text[m[4]:m[5]]); p.param < 0 {
+			panic("decide.tmpl: unknown parameter " + text[m[4]:m[5]])
+		}
+		s = append(s, p)
+		from = m[1]
+	}
+	return append(s, piece{text: text[from:], param: -1})
+}
+
+// decide is decide.tmpl. Its functions are a row's way to what depends on its
+// law, and to the memory of a request's first pass.
+var decide = func() *template.Template {
+	t := template.New("")
+	t.Funcs(template.FuncMap{
+		"bylaw": func(s shape, section string) (string, error) { return bylaw(t, s, section) },
+		"pad": func(values ...string) string {
+			for i, v := range values {
+				values[i] = "LPAD(" + v + ", 17, '0')"
+			}
+			return strings.Join(values, ", ")
+		},
+		"undo": func(n int) string {
+			return fmt.Sprintf("CAST(SUBSTRING(@undo, {pos} * 255 - %d, 17) AS SIGNED)", 254-17*n)
+		},
+	})
+	return template.Must(t.Parse(decideText))
+}()
+
+// bylaw returns a section as the law of each row has it.
+func bylaw(t *template.Template, s shape, section string) (string, error) {
+	var texts []string
+	var kinds []int
+	for _, l := range []struct {
+		wanted bool
+		name   string
+		kind   int
+	}{{s.Bucket, "bucket", 1}, {s.Window, "window", 2}, {s.Log, "log", 3}} {
+		if !l.wanted {
+			continue
+		}
+		var b strings.Builder
+		if err := t.ExecuteTemplate(&b, section+" "+l.name, nil); err != nil {
+			return "", err
+		}
+		texts, kinds = append(texts, b.String()), append(kinds, l.kind)
+	}
+	if len(texts) == 1 {
+		return texts[0], nil
+	}
+	for i := range texts {
+		texts[i] = fmt.Sprintf("IF({kind} = %d, CONCAT_WS('', %s), 0)", kinds[i], texts[i])
+	}
+	return strings.Join(texts, ", "), nil
+}
+
+// variables are the user variables of the laws. They are set to integers
+// before each batch, since an expression takes their type, and so its own,
+// when it is prepared.
+var variables = sync.OnceValue(func() string {
+	seen := map[string]bool{}
+	var b strings.Builder
+	b.WriteString("SET ")
+	for _, name := range regexp.MustCompile(`@\w+`).FindAllString(decideText, -1) {
+		if seen[name] || name == "@r" || name == "@undo" || name == "@pend" || name == "@nolog" {
+			continue
+		}
+		seen[name] = true
+		b.WriteString("@hg_" + name[1:] + "=0,")
+	}
+	for i, name := range []string{"r", "out", "pend", "nolog", "undo", "entries"} {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString("@hg_" + name + "=CAST('' AS BINARY)")
+	}
+	b.WriteString(";")
+	return b.String()
+})

@@ -1,0 +1,179 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// sweeper remembers where a sweep ended, so that what cannot be removed yet is
+// looked at once in a pass, and not by every sweep.
+type sweeper struct {
+	mu     sync.Mutex
+	cell   law.Cell // the last one looked at
+	until  int64    // keep_until of the last entry looked at
+	number int64    // its number
+}
+
+// sweepPage is how many rows a sweep looks at in one reading without locks,
+// sweepChunk how many cells it locks at once to remove them. A decision waits
+// for a chunk at most.
+const (
+	sweepPage  = 2000
+	sweepChunk = 100
+)
+
+// Sweep implements store.Store: entries that count no more and that nobody
+// asked to keep, then cells that could refuse nobody. It waits for no lock,
+// and each call goes on where the last one stopped.
+func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
+	if err := s.ready(ctx); err != nil {
+		return 0, err
+	}
+	s.sweeper.mu.Lock()
+	defer s.sweeper.mu.Unlock()
+	n := s.pick(0)
+	now, err := clock(ctx, n.db)
+	if err != nil {
+		return 0, err
+	}
+	for _, pass := range []func(context.Context, *node, int64, int) (int, bool, error){s.sweepEntries, s.sweepCells} {
+		for end := false; !end && err == nil && removed < max; {
+			var more int
+			more, end, err = pass(ctx, n, now, max-removed)
+			removed += more
+		}
+	}
+	return removed, err
+}
+
+// sweepEntries looks at a page of the oldest entries. end tells that there are
+// no more. An entry that is old enough can no longer begin to count, so it
+// needs no lock to look at it.
+func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
+	at := &s.sweeper
+	rows, err := n.db.QueryContext(ctx, `SELECT e.keep_until, e.number, c.law IS NULL OR e.expires_at <= c.at OR c.empty_at <= ?
+		FROM (SELECT keep_until, number, limit_name, cell_key, expires_at FROM headgate_entries FORCE INDEX (by_age)
+			WHERE keep_until <= ? AND (keep_until > ? OR keep_until = ? AND number > ?) ORDER BY keep_until, number LIMIT ?) e
+		LEFT JOIN headgate_cells c ON c.limit_name = e.limit_name AND c.cell_key = e.cell_key ORDER BY e.keep_until, e.number`,
+		now, now, at.until, at.until, at.number, sweepPage)
+	if err != nil {
+		return 0, false, classify("sweep entries", err)
+	}
+	defer rows.Close()
+	seen := 0
+	var dead []string
+	for len(dead) < most && rows.Next() {
+		var over bool
+		if err := rows.Scan(&at.until, &at.number, &over); err != nil {
+			return 0, false, classify("sweep entries", err)
+		}
+		if seen++; over {
+			dead = append(dead, strconv.FormatInt(at.number, 10))
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return 0, false, classify("sweep entries", err)
+	}
+	if err := rows.Close(); err != nil {
+		return 0, false, classify("sweep entries", err)
+	}
+	if end = seen < sweepPage && len(dead) < most; end {
+		at.until, at.number = 0, 0
+	}
+	for len(dead) > 0 && err == nil {
+		chunk := dead[:min(len(dead), sweepChunk*5)]
+		dead = dead[len(chunk):]
+		_, err = store.Retry(ctx, s.cfg.RetryFor, func() error {
+			_, err := n.db.ExecContext(ctx, "DELETE FROM headgate_entries WHERE number IN ("+strings.Join(chunk, ",")+")")
+			return err
+		}, again)
+		if err == nil {
+			removed += len(chunk)
+		}
+	}
+	if err != nil {
+		return removed, false, classify("sweep entries", err)
+	}
+	return removed, end, nil
+}
+
+// sweepCells looks at a page of cells and removes those that could refuse
+// nobody and have no entries.
+func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
+	at := &s.sweeper
+	rows, err := n.db.QueryContext(ctx, `SELECT c.limit_name, c.cell_key, c.empty_at <= ? AND c.blocked_until <= ? AND NOT EXISTS
+			(SELECT 1 FROM headgate_entries e WHERE e.limit_name = c.limit_name AND e.cell_key = c.cell_key)
+		FROM headgate_cells c WHERE `+afterCell+` ORDER BY c.limit_name, c.cell_key LIMIT ?`,
+		now, now, []byte(at.cell.Limit), []byte(at.cell.Limit), []byte(at.cell.Key), sweepPage)
+	if err != nil {
+		return 0, false, classify("sweep cells", err)
+	}
+	defer rows.Close()
+	seen := 0
+	var dead []law.Cell
+	for len(dead) < most && rows.Next() {
+		var over bool
+		if err := rows.Scan(&at.cell.Limit, &at.cell.Key, &over); err != nil {
+			return 0, false, classify("sweep cells", err)
+		}
+		if seen++; over {
+			dead = append(dead, at.cell)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return 0, false, classify("sweep cells", err)
+	}
+	if err := rows.Close(); err != nil {
+		return 0, false, classify("sweep cells", err)
+	}
+	if end = seen < sweepPage && len(dead) < most; end {
+		at.cell = law.Cell{}
+	}
+	for len(dead) > 0 {
+		chunk := dead[:min(len(dead), sweepChunk)]
+		dead = dead[len(chunk):]
+		more, err := s.removeCells(ctx, n, now, chunk)
+		if errors.Is(err, store.ErrConflict) { // one of them is in use: all but that one
+			for i := range chunk {
+				one, err := s.removeCells(ctx, n, now, chunk[i:i+1])
+				if err != nil && !errors.Is(err, store.ErrConflict) {
+					return removed, false, err
+				}
+				more += one
+			}
+		} else if err != nil {
+			return removed, false, err
+		}
+		removed += more
+	}
+	return removed, end, nil
+}
+
+// removeCells removes those of some cells that are still of no use, in one
+// transaction that locks them in order and waits for nobody. It is all or none
+// of them: if one is locked by another the error is ErrConflict.
+func (s *Store) removeCells(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
+	var b strings.Builder
+	over := " AND empty_at <= " + strconv.FormatInt(now, 10) + " AND blocked_until <= " + strconv.FormatInt(now, 10)
+	b.WriteString("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SET @hg_n = 0;")
+	for _, c := range cells {
+		b.WriteString("SELECT 1 FROM headgate_cells WHERE ")
+		entryOf(&b, c)
+		b.WriteString(over + " FOR UPDATE NOWAIT; DELETE FROM headgate_cells WHERE ")
+		entryOf(&b, c)
+		b.WriteString(over + "; SET @hg_n = @hg_n + ROW_COUNT();")
+	}
+	b.WriteString("COMMIT; SELECT @hg_n, ''")
+	count, _, err := s.ask(ctx, n, b.String())
+	if err != nil {
+		return 0, classify("sweep cells", err)
+	}
+	removed, err = strconv.Atoi(string(count))
+	return removed, err
+}

@@ -1,0 +1,258 @@
+package mysql
+
+import (
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/law"
+)
+
+// readClock reads the server's clock in a statement of its own, so that it is
+// read after the locks of the statements before it. UTC_TIMESTAMP knows no
+// daylight saving, as SYSDATE and NOW do.
+const readClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+// text returns the batch as one text of many statements. begin and commit
+// enclose it in a transaction of its own; without them it is part of the
+// caller's.
+//
+// Keys are written as hexadecimal literals: there is nothing to escape, under
+// no sql_mode and in no character set.
+func (p *plan) text(own bool) string {
+	var b strings.Builder
+	b.Grow(8192 + 96*len(p.ops))
+	b.WriteString(variables())
+	if !p.reads {
+		if own {
+			b.WriteString("SET TRANSACTION ISOLATION LEVEL READ COMMITTED;START TRANSACTION;")
+		}
+		p.lock(&b)
+	}
+	b.WriteString("DO @hg_clock := " + readClock + ";")
+	for i := range p.runs {
+		p.decide(&b, &p.runs[i])
+		p.log(&b, &p.runs[i])
+		b.WriteString("SET @hg_out = CONCAT(@hg_out, @hg_r), @hg_r = CAST('' AS BINARY);")
+	}
+	if own && !p.reads {
+		b.WriteString("COMMIT;")
+	}
+	b.WriteString("SELECT @hg_out, @hg_entries")
+	return b.String()
+}
+
+// lock locks the cells in order, and makes those that are missing. A row that
+// is there is locked by the attempt to insert it; a SELECT .. FOR UPDATE would
+// find nothing to lock on the first use of a key.
+func (p *plan) lock(b *strings.Builder) {
+	b.WriteString("INSERT INTO headgate_cells (limit_name, cell_key) VALUES ")
+	for i, c := range p.cells {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('(')
+		literal(b, c.Limit)
+		b.WriteByte(',')
+		literal(b, c.Key)
+		b.WriteByte(')')
+	}
+	b.WriteString(" ON DUPLICATE KEY UPDATE law = headgate_cells.law;")
+}
+
+// decide writes the statement that decides a run. What all rows have in common
+// stands in it as a literal, what differs is a column of a list o.
+func (p *plan) decide(b *strings.Builder, r *run) {
+	var common, each [params]int64
+	var varies [params]bool
+	var limits, keys, notes bool
+	head := &p.ops[r.rows[0].op]
+	common = p.numbers(r.rows[0])
+	for _, row := range r.rows[1:] {
+		op := &p.ops[row.op]
+		limits = limits || op.Cell.Limit != head.Cell.Limit
+		keys = keys || op.Cell.Key != head.Cell.Key
+		notes = notes || op.Reason != head.Reason
+		each = p.numbers(row)
+		for i := range each {
+			varies[i] = varies[i] || each[i] != common[i]
+		}
+	}
+	text := func(differs bool, name, value string) string {
+		if differs {
+			return "o." + name
+		}
+		var t strings.Builder
+		literal(&t, value)
+		return t.String()
+	}
+	limit, key := text(limits, "l", head.Cell.Limit), text(keys, "k", head.Cell.Key)
+	param := func(i int) string {
+		if varies[i] {
+			return "o." + paramNames[i]
+		}
+		return strconv.FormatInt(common[i], 10)
+	}
+	list := func() {
+		for i, row := range r.rows {
+			op, sep := &p.ops[row.op], "SELECT "
+			if i > 0 {
+				sep = " UNION ALL SELECT "
+			}
+			name := func(s string) {
+				if i == 0 {
+					b.WriteString(" AS " + s)
+				}
+				sep = ","
+			}
+			field := func(differs bool, s, value string) {
+				if differs {
+					b.WriteString(sep)
+					literal(b, value)
+					name(s)
+				}
+			}
+			b.WriteString(sep + "1")
+			name("n")
+			field(limits, "l", op.Cell.Limit)
+			field(keys, "k", op.Cell.Key)
+			field(notes, "note", op.Reason)
+			numbers := p.numbers(row)
+			for n := range numbers {
+				if varies[n] {
+					b.WriteString(sep)
+					b.WriteString(strconv.FormatInt(numbers[n], 10))
+					name(paramNames[n])
+				}
+			}
+		}
+	}
+	if r.shape.Groups {
+		most := 0
+		for _, row := range r.rows {
+			most = max(most, row.size)
+		}
+		b.WriteString("SET @hg_undo = CAST(REPEAT('0', 255 * " + strconv.Itoa(most) + ") AS BINARY);")
+	}
+	seq := sequenceOf(r.shape)
+	assign := func(column func(string) string) {
+		if r.shape.Only() {
+			b.WriteString("CONCAT_WS('', ")
+		}
+		seq.render(b, column, param)
+		if r.shape.Only() {
+			b.WriteByte(')')
+		}
+	}
+	if p.reads {
+		b.WriteString("SELECT LENGTH(")
+		assign(func(name string) string {
+			switch name {
+			case "limit_name":
+				return limit
+			case "cell_key":
+				return key
+			}
+			return "COALESCE(c." + name + ", 0)"
+		})
+		b.WriteString(") FROM (")
+		list()
+		b.WriteString(") o LEFT JOIN headgate_cells c ON c.limit_name = " + limit + " AND c.cell_key = " + key + ";")
+		return
+	}
+	b.WriteString("INSERT INTO headgate_cells (limit_name, cell_key) SELECT " + limit + ", " + key + " FROM (")
+	list()
+	b.WriteString(") o ON DUPLICATE KEY UPDATE law = IF(")
+	assign(func(name string) string { return "headgate_cells." + name })
+	b.WriteString(" = '', 0, @hg_law)," + save + "reason = ")
+	if r.shape.Block {
+		b.WriteString("IF(" + param(pPass) + " = 5, IF(" + param(pTTL) + " > 0, " + text(notes, "note", head.Reason) + ", ''), IF(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason))")
+	} else {
+		b.WriteString("IF(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason)")
+	}
+	b.WriteString(", blocked_until = @hg_block;")
+}
+
+// save are the columns after law, which has done the work, and before the
+// reason of a block, which goes when the block changes.
+const save = " level = @hg_level, prev = @hg_prev, at = @hg_at, unit = @hg_unit, empty_at = @hg_empty, "
+
+// log writes what a run leaves in the logs of its cells.
+func (p *plan) log(b *strings.Builder, r *run) {
+	if p.reads || !r.shape.Log && !r.shape.Reset {
+		return
+	}
+	answer := map[int]int{} // of the op: the number of its record in @hg_r
+	record := 0
+	for _, row := range r.rows {
+		op := &p.ops[row.op]
+		switch row.pass {
+		case firstPass:
+			record += 2
+			answer[row.op] = record - 1
+			continue
+		case secondPass:
+			record++
+		default:
+			record += 2
+			answer[row.op] = record - 1
+		}
+		switch {
+		case op.Verb == law.Reset:
+			b.WriteString("UPDATE headgate_entries SET expires_at = 0 WHERE ")
+			entryOf(b, op.Cell)
+			b.WriteString(" AND expires_at > 0;")
+		case op.Verb == law.Take && op.Params.Kind == law.Log:
+			p.enter(b, op, answer[row.op], record)
+		}
+	}
+}
+
+func entryOf(b *strings.Builder, c law.Cell) {
+	b.WriteString("limit_name = ")
+	literal(b, c.Limit)
+	b.WriteString(" AND cell_key = ")
+	literal(b, c.Key)
+}
+
+// enter writes the log of one op, whose answer and state are records of @hg_r.
+func (p *plan) enter(b *strings.Builder, op *law.Op, answer, state int) {
+	field := func(record, n int) string {
+		return "CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(@hg_r, ';', " + strconv.Itoa(record) +
+			"), ';', -1), ',', " + strconv.Itoa(n) + "), ',', -1) AS SIGNED)"
+	}
+	step, keep := strconv.FormatInt(op.Params.Step, 10), strconv.FormatInt(op.Params.History, 10)
+	cell := func() {
+		literal(b, op.Cell.Limit)
+		b.WriteByte(',')
+		literal(b, op.Cell.Key)
+		b.WriteByte(',')
+	}
+	b.WriteString("SET @hg_g = " + field(answer, 1) + ", @hg_now = " + field(answer, 6) + ", @hg_done = " + field(state, 1) +
+		", @hg_clear = " + field(answer, 7) + ", @hg_carry = " + field(answer, 8) + ";")
+	b.WriteString("UPDATE headgate_entries SET expires_at = 0 WHERE @hg_clear AND @hg_done <> 2 AND ")
+	entryOf(b, op.Cell)
+	b.WriteString(" AND expires_at > 0;")
+	b.WriteString(insertEntry)
+	cell()
+	b.WriteString("'" + law.Carried + "', @hg_now, @hg_now + " + step + ", @hg_now + GREATEST(" + step + "," + keep + "), @hg_carry, 1 FROM DUAL WHERE @hg_carry > 0 AND @hg_done <> 2;")
+	b.WriteString(insertEntry)
+	cell()
+	literal(b, op.ID)
+	b.WriteString(", @hg_now, IF(@hg_done, @hg_now + " + step + ", 0), @hg_now + GREATEST(" + keep + ", IF(@hg_done, " + step + ", 0)), IF(@hg_done, @hg_g, " +
+		strconv.FormatInt(op.Count, 10) + ") * " + strconv.FormatInt(op.Cost, 10) + ", @hg_done FROM DUAL WHERE ")
+	wrote := "@hg_done = 1"
+	if op.Params.History > 0 {
+		wrote = "@hg_done <> 2"
+	}
+	b.WriteString(wrote + ";SET @hg_entries = CONCAT(@hg_entries, IF(" + wrote + ", LAST_INSERT_ID(), 0), ',');")
+}
+
+const insertEntry = "INSERT INTO headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted) SELECT "
+
+// literal writes a string as a hexadecimal literal.
+func literal(b *strings.Builder, s string) {
+	b.WriteString("x'")
+	b.WriteString(hex.EncodeToString([]byte(s)))
+	b.WriteByte('\'')
+}
