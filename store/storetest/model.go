@@ -67,7 +67,16 @@ func (l *ledger) Freed(after, need int64) int64 {
 // a clock that steps back and forth.
 type generator struct {
 	*rand.Rand
-	now int64
+	now  int64
+	keys []string
+}
+
+func newGenerator(seed uint64, o *Options) *generator {
+	g := &generator{rand.New(rand.NewPCG(seed, 0)), T0, []string{"x", "y", "z"}}
+	if o.GroupsOnTrial {
+		g.keys = g.keys[:1]
+	}
+	return g
 }
 
 // steady limits keep their parameters, "changing" has any of them.
@@ -107,7 +116,7 @@ func (g *generator) batch() []law.Op {
 func (g *generator) op(verb law.Verb, group uint32, limit string, p law.Params, alone bool) law.Op {
 	op := law.Op{
 		Verb: verb, Group: group, Params: p,
-		Cell: law.Cell{Limit: limit, Key: []string{"x", "y", "z"}[g.IntN(3)]},
+		Cell: law.Cell{Limit: limit, Key: g.keys[g.IntN(len(g.keys))]},
 		Cost: 1 + g.Int64N(3*p.Unit), Count: 1 + g.Int64N(3),
 		Partial: alone && g.IntN(3) == 0,
 	}
@@ -137,10 +146,10 @@ func (g *generator) op(verb law.Verb, group uint32, limit string, p law.Params, 
 }
 
 // model compares random histories with package law, bit by bit.
-func model(t *testing.T, s store.Store, histories int) {
+func model(t *testing.T, s store.Store, opt *Options) {
 	seed := rand.Uint64()
-	g, o := &generator{rand.New(rand.NewPCG(seed, 0)), T0}, newOracle()
-	for round := range histories {
+	g, o := newGenerator(seed, opt), newOracle()
+	for round := range opt.Histories {
 		ops := g.batch()
 		want := make([]law.Outcome, len(ops))
 		o.apply(ops, want)
@@ -153,9 +162,9 @@ func model(t *testing.T, s store.Store, histories int) {
 
 // batches compares batches with the same groups asked one by one, on two sets
 // of cells of one store.
-func batches(t *testing.T, s store.Store) {
+func batches(t *testing.T, s store.Store, opt *Options) {
 	seed := rand.Uint64()
-	g := &generator{rand.New(rand.NewPCG(seed, 0)), T0}
+	g := newGenerator(seed, opt)
 	for round := range 100 {
 		ops := g.batch()
 		together := apply(t, s, ops...)

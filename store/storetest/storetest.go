@@ -22,6 +22,15 @@ type Options struct {
 	// Histories is how many random batches are compared with package law.
 	// Zero: 2000.
 	Histories int
+	// SelfExpiring says that cells vanish by themselves, by the store's own
+	// clock, and that Sweep need not remove any.
+	SelfExpiring bool
+	// GroupsOnTrial says that a request whose keys lie apart is taken on trial
+	// and given back when it is refused, so that its outcome may differ in
+	// detail and a refused one may stay charged where others came between.
+	// Histories then have one key; and a level may be above what was admitted,
+	// by what was refused.
+	GroupsOnTrial bool
 }
 
 // Open returns an empty store, to be closed by the suite.
@@ -43,16 +52,16 @@ func Run(t *testing.T, open Open, o *Options) {
 		})
 	}
 	with("decides as the golden tables say", golden)
-	with("decides as package law does, bit by bit", func(t *testing.T, s store.Store) { model(t, s, o.Histories) })
-	with("decides a batch as its groups one by one", batches)
+	with("decides as package law does, bit by bit", func(t *testing.T, s store.Store) { model(t, s, o) })
+	with("decides a batch as its groups one by one", func(t *testing.T, s store.Store) { batches(t, s, o) })
 	with("admits exactly the capacity to concurrent callers of a new key", newKey)
 	with("admits no more than the rate to concurrent callers of an old key", oldKey)
-	with("admits groups all or none, without deadlock", groups)
+	with("admits groups all or none, without deadlock", func(t *testing.T, s store.Store) { groups(t, s, o.GroupsOnTrial) })
 	with("is linearizable", linearizable)
 	with("keeps keys apart byte by byte", keys)
 	with("refuses bad keys alike", badKeys)
 	with("lets an invalid group fail alone", invalidGroup)
-	with("sweeps what cannot matter, and nothing else", sweep)
+	with("sweeps what cannot matter, and nothing else", func(t *testing.T, s store.Store) { sweep(t, s, o.SelfExpiring) })
 	with("sweeps under load without changing a decision", sweepUnderLoad)
 	with("does nothing for a cancelled context", cancelled)
 	with("refuses to work once closed", closed)

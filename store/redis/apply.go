@@ -1,0 +1,193 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// maxOps bounds the ops of one call on a server without a cluster, so that
+// other clients do not wait long for it.
+const maxOps = 128
+
+// Apply implements store.Store. Ops are handed to the server in calls of a
+// script: all of a batch that is in one slot in one call, all calls at once.
+// Groups whose call failed have the error in their outcomes; only when every
+// call failed is it returned.
+func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	calls, trials := s.plan(ops, outs)
+	var first error
+	failed := 0
+	for i, err := range s.do(ctx, calls) {
+		if err == nil {
+			continue
+		}
+		first = classify(fmt.Sprintf("apply %d ops", len(calls[i].index)), err)
+		failed++
+		for _, op := range calls[i].index {
+			outs[op] = law.Outcome{Err: first}
+		}
+	}
+	for _, t := range trials {
+		if err := s.try(ctx, ops, outs, t); err != nil {
+			for _, group := range t {
+				for _, i := range group {
+					outs[i] = law.Outcome{Err: err}
+				}
+			}
+			first = err
+			failed++
+		}
+	}
+	if failed > 0 && failed == len(calls)+len(trials) {
+		return first
+	}
+	return nil
+}
+
+// plan cuts a batch into calls. Invalid groups are left out, and outs says so.
+// trials are the parts of a batch that no single slot can decide: their groups
+// in order, of which some are in several slots.
+func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trials [][][]int) {
+	var valid []int
+	var groups [][]int
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		err := law.ValidGroup(ops[i:j])
+		var group []int
+		for ; i < j; i++ {
+			if err != nil {
+				outs[i] = law.Outcome{Err: err}
+				continue
+			}
+			group = append(group, i)
+		}
+		if err == nil {
+			groups = append(groups, group)
+			valid = append(valid, group...)
+		}
+	}
+	if !s.cluster {
+		for from := 0; from < len(groups); {
+			to, n := from, 0
+			var index []int
+			for ; to < len(groups) && (n == 0 || n+len(groups[to]) <= maxOps); to++ {
+				index = append(index, groups[to]...)
+				n = len(index)
+			}
+			calls = append(calls, &answered{s.encode(ops, index, false), outs})
+			from = to
+		}
+		return calls, nil
+	}
+	// What hangs together by cells and requests goes together.
+	component := law.Components(ops)
+	slot := map[int]int{} // of a component, -1: several
+	for _, i := range valid {
+		here := int(slotOf(ops[i].Cell))
+		if was, ok := slot[component[i]]; ok && was != here {
+			here = -1
+		}
+		slot[component[i]] = here
+	}
+	bySlot, byComponent := map[int][]int{}, map[int][][]int{}
+	for _, group := range groups {
+		c := component[group[0]]
+		if slot[c] >= 0 {
+			bySlot[slot[c]] = append(bySlot[slot[c]], group...)
+		} else {
+			byComponent[c] = append(byComponent[c], group)
+		}
+	}
+	for _, index := range bySlot {
+		calls = append(calls, &answered{s.encode(ops, index, false), outs})
+	}
+	for _, t := range byComponent {
+		trials = append(trials, t)
+	}
+	return calls, trials
+}
+
+// answered is a call, and where its answers go.
+type answered struct {
+	*call
+	outs []law.Outcome
+}
+
+// do makes calls, all at once, and repeats those that found nothing done.
+func (s *Store) do(ctx context.Context, calls []*answered) []error {
+	errs := make([]error, len(calls))
+	open := make([]int, len(calls))
+	for i := range calls {
+		open[i] = i
+	}
+	repeated, _ := store.Retry(ctx, s.cfg.RetryFor, func() error {
+		plain := make([]*call, len(open))
+		for k, i := range open {
+			plain[k] = calls[i].call
+		}
+		var left []int
+		for k, res := range s.send(ctx, plain) {
+			i := open[k]
+			numbers, err := res.AsIntSlice()
+			if err == nil && len(numbers) != width*len(calls[i].index) {
+				err = fmt.Errorf("the script answered with %d numbers", len(numbers))
+			}
+			if errs[i] = err; err != nil {
+				if again(err) {
+					left = append(left, i)
+				}
+				continue
+			}
+			c := calls[i]
+			for n, op := range c.index {
+				c.outs[op] = decode(numbers[n*width:])
+			}
+		}
+		if open = left; len(open) > 0 {
+			return errs[open[0]]
+		}
+		return nil
+	}, again)
+	s.repeats.Add(int64(repeated))
+	return errs
+}
+
+// send makes calls by the scripts' names, and again with their texts where a
+// server does not know them: after a flush, a restart or a failover.
+func (s *Store) send(ctx context.Context, calls []*call) []rueidis.RedisResult {
+	if len(calls) == 0 {
+		return nil
+	}
+	commands := make([]rueidis.Completed, len(calls))
+	for i, c := range calls {
+		commands[i] = c.command(s.client.B(), false)
+	}
+	results := s.client.DoMulti(ctx, commands...)
+	var unknown []int
+	commands = nil
+	for i := range results {
+		if noScript(results[i].Error()) {
+			unknown = append(unknown, i)
+			commands = append(commands, calls[i].command(s.client.B(), true))
+		}
+	}
+	if len(unknown) > 0 {
+		for k, res := range s.client.DoMulti(ctx, commands...) {
+			results[unknown[k]] = res
+		}
+	}
+	return results
+}
+
+// slack is how much longer a cell is kept than it can matter: as much as the
+// server's clock may step back without a cell following it.
+const slack = 2 * time.Second

@@ -1,0 +1,125 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// Cells implements store.Inspector. Redis has no order of keys: unless the
+// query names limit and key, all keys with the prefix are looked at.
+func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, clock int64, err error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, 0, err
+	}
+	now, err := s.client.Do(ctx, s.client.B().Time().Build()).AsIntSlice()
+	if err != nil || len(now) != 2 {
+		return nil, 0, classify("read the clock", err)
+	}
+	clock = now[0]*1_000_000 + now[1]
+	want := func(c law.Cell) bool {
+		return (q.Limit == "" || c.Limit == q.Limit) && (!q.HasKey || c.Key == q.Key) && (q.After == law.Cell{} || compare(c, q.After) > 0)
+	}
+	if q.Limit != "" && q.HasKey {
+		list, err = s.read(ctx, s.client, list, []string{s.cellKey(law.Cell{Limit: q.Limit, Key: q.Key})}, want)
+	} else {
+		list, err = s.scan(ctx, want)
+	}
+	if err != nil {
+		return nil, 0, classify("list cells", err)
+	}
+	list = slices.DeleteFunc(list, func(c store.Cell) bool { return q.Blocked && c.State.BlockedUntil <= clock })
+	slices.SortFunc(list, func(a, b store.Cell) int { return compare(a.Cell, b.Cell) })
+	list = slices.CompactFunc(list, func(a, b store.Cell) bool { return a.Cell == b.Cell }) // SCAN may name a key twice
+	most := q.Max
+	if most <= 0 {
+		most = store.DefaultMax
+	}
+	return list[:min(most, len(list))], clock, nil
+}
+
+func compare(a, b law.Cell) int {
+	return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
+}
+
+var glob = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
+
+// scan reads the cells of all primaries.
+func (s *Store) scan(ctx context.Context, want func(law.Cell) bool) (list []store.Cell, err error) {
+	for _, node := range s.client.Nodes() {
+		if s.cluster {
+			role, err := node.Do(ctx, node.B().Role().Build()).ToArray()
+			if err != nil {
+				return nil, err
+			}
+			if name, err := role[0].ToString(); err != nil || name != "master" {
+				continue
+			}
+		}
+		for cursor := uint64(0); ; {
+			page, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(glob.Replace(s.cfg.Prefix+cells)+"*").Count(1000).Build()).AsScanEntry()
+			if err != nil {
+				return nil, err
+			}
+			if list, err = s.read(ctx, node, list, page.Elements, want); err != nil {
+				return nil, err
+			}
+			if cursor = page.Cursor; cursor == 0 {
+				break
+			}
+		}
+	}
+	return list, nil
+}
+
+// read reads the wanted cells of some keys.
+func (s *Store) read(ctx context.Context, node rueidis.Client, list []store.Cell, keys []string, want func(law.Cell) bool) ([]store.Cell, error) {
+	var wanted []store.Cell
+	var commands []rueidis.Completed
+	for _, key := range keys {
+		if c, ok := s.cellOf(key); ok && want(c) {
+			wanted = append(wanted, store.Cell{Cell: c})
+			commands = append(commands, node.B().Get().Key(key).Build())
+		}
+	}
+	if len(commands) == 0 {
+		return list, nil
+	}
+	for i, res := range node.DoMulti(ctx, commands...) {
+		v, err := res.ToString()
+		if rueidis.IsRedisNil(err) {
+			continue // it has expired meanwhile
+		} else if err != nil {
+			return nil, err
+		}
+		var ok bool
+		if wanted[i].State, wanted[i].Reason, ok = parseCell(v); ok {
+			list = append(list, wanted[i])
+		}
+	}
+	return list, nil
+}
+
+// Entries implements store.Inspector. Numbers ascend within a cell.
+func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	members, err := s.client.Do(ctx, s.client.B().Zrange().Key(s.logKey(cell)).Min("0").Max("-1").Withscores().Build()).AsZScores()
+	if err != nil {
+		return nil, classify("list entries", err)
+	}
+	for _, m := range members {
+		if e, ok := parseEntry(m.Member, m.Score); ok {
+			entries = append(entries, e)
+		}
+	}
+	slices.SortFunc(entries, func(a, b law.Entry) int { return cmp.Compare(b.Number, a.Number) })
+	return entries[:min(n, len(entries))], nil
+}

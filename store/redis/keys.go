@@ -1,0 +1,93 @@
+package redis
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/law"
+)
+
+// Keys look like headgate:c:{k:alice}:login. What stands between the braces
+// decides the slot of a cluster: the key and nothing else, so that all limits
+// of one key are in one slot; and the user's own braces are written in percent
+// form, so that nobody can choose a slot.
+var (
+	escape   = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
+	unescape = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
+)
+
+const (
+	cells = "c:"
+	logs  = "l:"
+	open  = "{k:"
+	shut  = "}:"
+)
+
+func (s *Store) cellKey(c law.Cell) string {
+	return s.cfg.Prefix + cells + open + escape.Replace(c.Key) + shut + c.Limit
+}
+
+func (s *Store) logKey(c law.Cell) string {
+	return s.cfg.Prefix + logs + open + escape.Replace(c.Key) + shut + c.Limit
+}
+
+// cellOf is the inverse of cellKey.
+func (s *Store) cellOf(key string) (c law.Cell, ok bool) {
+	rest, ok := strings.CutPrefix(key, s.cfg.Prefix+cells+open)
+	if !ok {
+		return c, false
+	}
+	name, limit, ok := strings.Cut(rest, shut)
+	return law.Cell{Limit: limit, Key: unescape.Replace(name)}, ok
+}
+
+// parseCell reads what cells.lua calls text.
+func parseCell(v string) (st law.State, reason string, ok bool) {
+	fields := strings.SplitN(v, " ", 9)
+	if len(fields) != 9 {
+		return st, "", false
+	}
+	var n [8]int64
+	for i := range n {
+		v, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return st, "", false
+		}
+		n[i] = v
+	}
+	return decodeState(n[:7]), fields[8], true
+}
+
+// parseEntry reads a member of a log, with its score.
+func parseEntry(member string, score float64) (e law.Entry, ok bool) {
+	fields := strings.SplitN(member, " ", 6)
+	if len(fields) != 6 {
+		return e, false
+	}
+	var n [5]int64
+	for i := range n {
+		v, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return e, false
+		}
+		n[i] = v
+	}
+	return law.Entry{Number: n[0], At: n[1], KeepUntil: n[2], Cost: n[3], Granted: n[4] == 1, ID: fields[5], ExpiresAt: int64(score)}, true
+}
+
+// slotOf returns the slot of a cluster that a cell is in: CRC16 of the hash
+// tag (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
+func slotOf(c law.Cell) uint16 {
+	var crc uint16
+	for _, b := range []byte("k:" + escape.Replace(c.Key)) {
+		crc ^= uint16(b) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc % 16384
+}

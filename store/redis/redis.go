@@ -1,0 +1,235 @@
+// Package redis keeps cells in Redis 6.2 or later, or Valkey: a single server,
+// Sentinel, or a Cluster. Any number of processes share them.
+//
+// The laws run in the server, in a Lua script: one round trip for a batch. A
+// server that keeps nothing on disk forgets everything when it restarts, and a
+// replica that takes over forgets what had not reached it; docs/stores.md
+// states how much that is.
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/store"
+)
+
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+)
+
+type message = rueidis.RedisMessage
+
+// Config adjusts a Store. A nil Config, and every zero field, is fine.
+type Config struct {
+	// Prefix begins all keys. Empty: "headgate:". A brace in it is refused,
+	// since it would put all keys into one slot of a cluster.
+	Prefix string
+	// RetryFor bounds the retries of a batch that a server cannot decide for
+	// the moment, when the context has no deadline. Zero: 5 s.
+	RetryFor time.Duration
+	// MaxHistory is how many attempts the log of a key holds at most, beside
+	// those that still count. Zero: 10,000.
+	MaxHistory int
+	// Logger gets warnings about the server. Nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// Store keeps cells in Redis. It is safe for concurrent use.
+type Store struct {
+	client  rueidis.Client
+	own     bool // the client was made here
+	cluster bool
+	cfg     Config
+	log     *slog.Logger
+	closed  atomic.Bool
+	checked atomic.Bool
+	check   sync.Mutex
+	evicts  bool // the server may evict cells
+	evicted atomic.Int64
+	repeats atomic.Int64
+}
+
+// Open connects to a redis:// or rediss:// URL and checks that the server
+// answers; see docs/stores.md for its options. Close closes the connections.
+func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
+	options, prefix, err := parseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	c := Config{}
+	if cfg != nil {
+		c = *cfg
+	}
+	if prefix != "" {
+		c.Prefix = prefix
+	}
+	client, err := rueidis.NewClient(*options)
+	if err != nil {
+		return nil, classify("connect", err)
+	}
+	s, err := New(client, &c)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	s.own = true
+	if err := s.ready(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// New returns a store over the caller's client, which Close leaves open. The
+// client must have been made with DisableRetry, so that no charge is sent
+// twice.
+func New(client rueidis.Client, cfg *Config) (*Store, error) {
+	s := &Store{client: client}
+	if cfg != nil {
+		s.cfg = *cfg
+	}
+	if s.cfg.Prefix == "" {
+		s.cfg.Prefix = "headgate:"
+	}
+	if strings.ContainsAny(s.cfg.Prefix, "{}") {
+		return nil, fmt.Errorf("redis: %w: prefix: %q has a brace: it would put all keys into one slot", store.ErrInvalid, s.cfg.Prefix)
+	}
+	if s.cfg.RetryFor <= 0 {
+		s.cfg.RetryFor = 5 * time.Second
+	}
+	if s.cfg.MaxHistory <= 0 {
+		s.cfg.MaxHistory = 10_000
+	}
+	if s.log = s.cfg.Logger; s.log == nil {
+		s.log = slog.Default()
+	}
+	return s, nil
+}
+
+// Retries returns how often calls were repeated because a server could not
+// decide for the moment.
+func (s *Store) Retries() int64 { return s.repeats.Load() }
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	if !s.closed.Swap(true) && s.own {
+		s.client.Close()
+	}
+	return nil
+}
+
+// ready says why the store cannot be used, or nil. It looks at the server
+// once.
+func (s *Store) ready(ctx context.Context) error {
+	if s.closed.Load() {
+		return store.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.checked.Load() {
+		return nil
+	}
+	s.check.Lock()
+	defer s.check.Unlock()
+	if s.checked.Load() {
+		return nil
+	}
+	info, err := s.info(ctx, "server")
+	if err != nil {
+		return err
+	}
+	if err := checkVersion(info["redis_version"]); err != nil {
+		return err
+	}
+	s.cluster = info["redis_mode"] == "cluster"
+	s.warn(ctx)
+	s.checked.Store(true)
+	return nil
+}
+
+// info reads a section of what a server says about itself. A user without the
+// right to ask is not told.
+func (s *Store) info(ctx context.Context, section string) (map[string]string, error) {
+	text, err := s.client.Do(ctx, s.client.B().Info().Section(section).Build()).ToString()
+	if err != nil {
+		return nil, classify("ask the server about itself", err)
+	}
+	fields := map[string]string{}
+	for line := range strings.SplitSeq(text, "\r\n") {
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields, nil
+}
+
+// checkVersion says whether a server of this version will do.
+func checkVersion(version string) error {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return nil // a server that does not say; the scripts will
+	}
+	major, _ := strconv.Atoi(parts[0])
+	minor, _ := strconv.Atoi(parts[1])
+	if major*100+minor < 602 {
+		return fmt.Errorf("redis: %w: the server has version %s; 6.2 or later is needed", store.ErrSetup, version)
+	}
+	return nil
+}
+
+// warn looks for settings under which a server may forget a cell that could
+// still refuse somebody.
+func (s *Store) warn(ctx context.Context) {
+	settings, err := s.client.Do(ctx, s.client.B().ConfigGet().Parameter("maxmemory").Parameter("maxmemory-policy").Build()).AsStrMap()
+	if err != nil {
+		s.log.Debug("cannot see how the server uses its memory", "error", err)
+		return
+	}
+	policy, memory := settings["maxmemory-policy"], settings["maxmemory"]
+	if memory == "0" || memory == "" || policy == "noeviction" {
+		return
+	}
+	s.evicts = true
+	s.log.Warn("this Redis may evict cells when its memory is full, and then admits as if they had never been used; set maxmemory-policy noeviction",
+		"maxmemory", memory, "maxmemory-policy", policy)
+	if stats, err := s.info(ctx, "stats"); err == nil {
+		n, _ := strconv.ParseInt(stats["evicted_keys"], 10, 64)
+		s.evicted.Store(n)
+	}
+}
+
+// Sweep implements store.Store. Cells and logs expire by themselves, so it
+// removes nothing; it tells the log when a server has evicted keys since it
+// last looked.
+func (s *Store) Sweep(ctx context.Context, _ int) (removed int, err error) {
+	if err := s.ready(ctx); err != nil {
+		return 0, err
+	}
+	if !s.evicts {
+		return 0, nil
+	}
+	stats, err := s.info(ctx, "stats")
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(stats["evicted_keys"], 10, 64)
+	if err != nil {
+		return 0, errors.New("redis: the server does not say how many keys it has evicted")
+	}
+	if was := s.evicted.Swap(n); n > was {
+		s.log.Error("Redis has evicted keys: limits of theirs may have been forgotten", "evicted", n-was)
+	}
+	return 0, nil
+}

@@ -1,0 +1,118 @@
+package redis
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/store"
+)
+
+// parseURL takes redis://user:password@host:port,host:port/db?option=value
+// apart, or rediss:// for TLS.
+func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
+	bad := func(format string, args ...any) (*rueidis.ClientOption, string, error) {
+		return nil, "", fmt.Errorf("%w: URL: "+format, append([]any{store.ErrInvalid}, args...)...)
+	}
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok || scheme != "redis" && scheme != "rediss" {
+		return bad("it does not begin with redis:// or rediss://")
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, db, _ := strings.Cut(rest, "/")
+	o = &rueidis.ClientOption{
+		// A charge whose reply got lost must not be sent again.
+		DisableRetry: true, DisableCache: true, ClientName: "headgate",
+		Dialer:           net.Dialer{Timeout: 2 * time.Second, KeepAlive: time.Second},
+		ConnWriteTimeout: 3 * time.Second,
+	}
+	if i := strings.LastIndex(authority, "@"); i >= 0 {
+		name, secret, _ := strings.Cut(authority[:i], ":")
+		var err1, err2 error
+		o.Username, err1 = url.PathUnescape(name)
+		o.Password, err2 = url.PathUnescape(secret)
+		if err1 != nil || err2 != nil {
+			return bad("user or password have a %% that is not followed by two hexadecimal digits")
+		}
+		authority = authority[i+1:]
+	}
+	if db != "" {
+		if o.SelectDB, err = strconv.Atoi(db); err != nil || o.SelectDB < 0 {
+			return bad("the database is not a number")
+		}
+	}
+	options, err := url.ParseQuery(query)
+	if err != nil {
+		return bad("%v", err)
+	}
+	port := "6379"
+	var ca, cert, key string
+	for name, values := range options {
+		value := values[len(values)-1]
+		switch name {
+		case "prefix":
+			prefix = value
+		case "master":
+			o.Sentinel.MasterSet, port = value, "26379"
+		case "ca":
+			ca = value
+		case "cert":
+			cert = value
+		case "key":
+			key = value
+		default:
+			return bad("option %q is not known; known are prefix, master, ca, cert and key", name)
+		}
+	}
+	for _, host := range strings.Split(authority, ",") {
+		if host == "" {
+			host = "127.0.0.1"
+		}
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+		}
+		o.InitAddress = append(o.InitAddress, host)
+	}
+	if o.Sentinel.MasterSet != "" {
+		o.Sentinel.Dialer, o.Sentinel.ClientName = o.Dialer, o.ClientName
+	}
+	if scheme == "rediss" {
+		if o.TLSConfig, err = tlsConfig(ca, cert, key); err != nil {
+			return nil, "", err
+		}
+		o.Sentinel.TLSConfig = o.TLSConfig
+	} else if ca+cert+key != "" {
+		return bad("ca, cert and key are for rediss://")
+	}
+	return o, prefix, nil
+}
+
+func tlsConfig(ca, cert, key string) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("%w: URL: ca: %w", store.ErrSetup, err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%w: URL: ca: %s holds no certificate", store.ErrSetup, ca)
+		}
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("%w: URL: cert, key: %w", store.ErrSetup, err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
