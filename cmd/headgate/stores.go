@@ -9,7 +9,9 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/store/sqlite"
 )
 
@@ -21,10 +23,15 @@ var stores = map[string]func(ctx context.Context, url string, o storeOptions) (s
 	},
 	"postgres":   openPostgres,
 	"postgresql": openPostgres,
+	"mysql":      openMySQL,
+	"mariadb":    openMySQL,
+	"redis":      openRedis,
+	"rediss":     openRedis,
 }
 
 // schemas is the table of what `headgate schema` prints.
 var schemas = map[string]func() string{
+	"mysql":    mysql.Schema,
 	"postgres": postgres.Schema,
 	"sqlite":   sqlite.Schema,
 }
@@ -36,6 +43,14 @@ type storeOptions struct {
 
 func openPostgres(ctx context.Context, url string, o storeOptions) (store.Store, error) {
 	return postgres.Open(ctx, url, &postgres.Config{SkipArticles: o.skipArticles})
+}
+
+func openMySQL(ctx context.Context, url string, o storeOptions) (store.Store, error) {
+	return mysql.Open(ctx, url, &mysql.Config{SkipArticles: o.skipArticles})
+}
+
+func openRedis(ctx context.Context, url string, _ storeOptions) (store.Store, error) {
+	return redis.Open(ctx, url, nil)
 }
 
 // openStore opens the store of a URL.

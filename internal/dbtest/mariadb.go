@@ -168,3 +168,17 @@ func loadZones(dsn string) error {
 	}
 	return nil
 }
+
+// MariaDBCount returns the number in the last column of the one row that a
+// statement selects.
+func MariaDBCount(url, query string) (n int, err error) {
+	host := strings.TrimSuffix(strings.TrimPrefix(url, "mysql://root@"), "/")
+	db, err := sql.Open("mysql", "root@tcp("+host+")/")
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	var name string
+	err = db.QueryRowContext(context.Background(), query).Scan(&name, &n)
+	return n, err
+}

@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -159,14 +158,4 @@ func newestPostgres() string {
 		newest = max(newest, major)
 	}
 	return folders[newest]
-}
-
-// versions returns the keys of m in order.
-func versionsOf(m map[int]string) []int {
-	list := make([]int, 0, len(m))
-	for v := range m {
-		list = append(list, v)
-	}
-	slices.Sort(list)
-	return list
 }

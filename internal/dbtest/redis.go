@@ -93,11 +93,11 @@ func launchRedis(ctx context.Context, dir string, owner *syscall.Credential, hos
 // askRedis asks a server one thing in the inline form and returns the first
 // line, or the bulk string, of its answer.
 func askRedis(addr, question string) (string, error) {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", addr)
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
 	if _, err := fmt.Fprintf(conn, "%s\r\n", question); err != nil {
 		return "", err

@@ -28,7 +28,7 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 		return nil
 	}
 	var records, entries []byte
-	text := p.text(s.tx == nil)
+	text := p.text(s.tx == nil, s.galera.Load())
 	err := s.retry(ctx, n, func(n *node) (err error) {
 		records, entries, err = s.ask(ctx, n, text)
 		return err
@@ -47,18 +47,18 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 // began is rolled back.
 func (s *Store) ask(ctx context.Context, n *node, text string) (records, entries []byte, err error) {
 	if s.tx != nil {
-		return last(s.tx.QueryContext(ctx, text)) //nolint:sqlclosecheck,rowserrcheck // last does
+		return last(s.tx.QueryContext(ctx, text)) //nolint:rowserrcheck // last does
 	}
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
 		return nil, nil, &notSent{err}
 	}
-	records, entries, err = last(conn.QueryContext(ctx, text)) //nolint:sqlclosecheck,rowserrcheck // last does
+	records, entries, err = last(conn.QueryContext(ctx, text)) //nolint:rowserrcheck // last does
 	if err == nil {
 		return records, entries, conn.Close()
 	}
 	// A connection with half a transaction must not go back to the pool.
-	if _, undo := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); undo != nil {
+	if _, undo := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK; SET autocommit = 1"); undo != nil {
 		_ = conn.Raw(func(any) error { return errBadConn })
 	}
 	conn.Close()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 
 	driver1 "github.com/go-sql-driver/mysql"
 
@@ -25,6 +26,11 @@ func class(err error) error {
 	var my *driver1.MySQLError
 	if errors.As(err, &my) {
 		switch my.Number {
+		case 1305:
+			if strings.HasPrefix(my.Message, "SAVEPOINT") {
+				return store.ErrConflict // see plan.text
+			}
+			return store.ErrSetup
 		case 1213, 1205, 1020, 3572, // deadlock, lock wait, record changed, nowait
 			9007, 8002, 8022, 8028: // TiDB: write conflict, and errors of a transaction that may be repeated
 			return store.ErrConflict
@@ -36,7 +42,7 @@ func class(err error) error {
 			return store.ErrUnknownOutcome
 		case 1406, 1366, 1264, 1690, 1153:
 			return store.ErrInvalid
-		case 1044, 1045, 1049, 1142, 1143, 1146, 1227, 1305, 1370, 1419, 1054, 1064, 1665, 1698, 4151:
+		case 1044, 1045, 1049, 1142, 1143, 1146, 1227, 1370, 1419, 1054, 1064, 1665, 1698, 4151:
 			return store.ErrSetup
 		}
 		return nil

@@ -138,6 +138,9 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	case err != nil:
 		return nil, classify("migrate", err)
 	}
+	if err := s.lookForGalera(ctx, conn); err != nil {
+		return report, err
+	}
 	s.checked.Store(true)
 	return report, nil
 }

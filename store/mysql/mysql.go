@@ -11,6 +11,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -48,6 +49,7 @@ type Store struct {
 	cfg     Config
 	closed  atomic.Bool
 	checked atomic.Bool // server and schema are such as this binary needs
+	galera  atomic.Bool // the server is a node of a cluster
 	repeats atomic.Int64
 	sweeper sweeper
 }
@@ -113,6 +115,7 @@ func newStore(cfg *Config) *Store {
 func (s *Store) InTx(tx *sql.Tx) *Store {
 	in := &Store{nodes: s.nodes[:1], tx: tx, cfg: s.cfg}
 	in.checked.Store(s.checked.Load())
+	in.galera.Store(s.galera.Load())
 	return in
 }
 
@@ -174,7 +177,21 @@ func (s *Store) ready(ctx context.Context) error {
 	case version < latest:
 		return fmt.Errorf("mysql: %w: the schema has version %d, this binary needs %d: run headgate migrate", store.ErrSetup, version, latest)
 	}
+	if err := s.lookForGalera(ctx, s.db()); err != nil {
+		return err
+	}
 	s.checked.Store(true)
+	return nil
+}
+
+// lookForGalera finds out whether the server is a node of a cluster.
+func (s *Store) lookForGalera(ctx context.Context, db querier) error {
+	var name, value string
+	err := db.QueryRowContext(ctx, "SHOW VARIABLES LIKE 'wsrep_on'").Scan(&name, &value)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return classify("look for a cluster", err)
+	}
+	s.galera.Store(value == "ON")
 	return nil
 }
 
@@ -187,11 +204,10 @@ func checkServer(ctx context.Context, db querier) error {
 	if err := checkVersion(version); err != nil {
 		return err
 	}
-	rows, err := db.QueryContext(ctx, "DO 0; SELECT 1")
-	if err != nil {
+	if _, err := db.ExecContext(ctx, "DO 0; DO 0"); err != nil {
 		return fmt.Errorf("mysql: %w: the connections do not take several statements at once: open them with multiStatements=true (%w)", store.ErrSetup, err)
 	}
-	return rows.Close()
+	return nil
 }
 
 // checkVersion says whether a server of this version will do.

@@ -2,7 +2,7 @@
 -- on trial, then the limits and the ops: see encode in script.go. Returned are 13
 -- numbers for each op, as decode in script.go reads them.
 
-local on_trial = arg() == 1
+on_trial = arg() == 1
 
 local function after(p, op, t, credits)
   if credits <= 0 then return t end

@@ -11,6 +11,7 @@
 -- the most entries of a history.
 
 local MAX = 9007199254740991
+local on_trial = false -- apply.lua: what is done may have to be undone
 local floor, max, min, fmt = math.floor, math.max, math.min, string.format
 
 local slack, most_entries = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -96,7 +97,11 @@ local function save(c)
   if c.kind == 0 then
     redis.call('DEL', c.key)
   else
-    redis.call('SET', c.key, text(c), 'PX', life(max(c.empty, c.block), c.clock, c.test))
+    local ms = life(max(c.empty, c.block), c.clock, c.test)
+    if c.kind == 3 then -- the numbers of its log go on from seq
+      ms = fmt('%.0f', max(tonumber(ms), redis.call('PTTL', c.log)))
+    end
+    redis.call('SET', c.key, text(c), 'PX', ms)
   end
 end
 
@@ -166,7 +171,8 @@ local function add(c, at, expires, keep, cost, granted, id)
   redis.call('ZADD', c.log, fmt('%.0f', expires), member)
   local ms = life(keep, at, c.test)
   if redis.call('PTTL', c.log) < tonumber(ms) then redis.call('PEXPIRE', c.log, ms) end
-  prune(c, at)
+  -- A cell that goes back to what it was needs the entries it had.
+  if not on_trial then prune(c, at) end
   return n
 end
 

@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -12,42 +14,73 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
+// codes are the errors of servers by their first word. Each means that nothing
+// was done: a script that wrote something is not refused any more.
+var codes = map[string]error{
+	"TRYAGAIN":    store.ErrConflict, // the slot is being moved
+	"CLUSTERDOWN": store.ErrUnavailable,
+	"LOADING":     store.ErrUnavailable,
+	"NOREPLICAS":  store.ErrUnavailable,
+	"BUSY":        store.ErrUnavailable, // with somebody's script that does not end
+	"READONLY":    store.ErrReadOnly,
+	"MASTERDOWN":  store.ErrReadOnly,
+	"MISCONF":     store.ErrReadOnly, // it cannot write its disk
+	"OOM":         store.ErrFull,
+	"NOPERM":      store.ErrSetup,
+	"WRONGPASS":   store.ErrSetup,
+	"NOAUTH":      store.ErrSetup,
+	"DENIED":      store.ErrSetup, // protected mode
+	"MOVED":       store.ErrSetup, // a cluster that we were not allowed to see
+	"ASK":         store.ErrSetup,
+	"CROSSSLOT":   store.ErrSetup,
+}
+
+// phrases are the errors that a server before version 7 wraps in one of its
+// own, and those that have no code.
+var phrases = []struct {
+	text  string
+	class error
+}{
+	{"-OOM ", store.ErrFull},
+	{"OOM command not allowed", store.ErrFull},
+	{"ACL failure", store.ErrSetup},
+	{"can't run this command", store.ErrSetup},
+	{"-READONLY ", store.ErrReadOnly},
+	{"-MISCONF ", store.ErrReadOnly},
+	{"-NOREPLICAS ", store.ErrUnavailable},
+	{"SCRIPT KILL", store.ErrUnavailable}, // only a script that has written nothing can be killed
+	{"invalid password", store.ErrSetup},
+	{"unknown command", store.ErrSetup},
+	{"DB index", store.ErrSetup},
+}
+
 // class returns which of the store's errors err is; nil if none.
 func class(err error) error {
 	if re, ok := rueidis.IsRedisErr(err); ok {
-		code, _, _ := strings.Cut(re.Error(), " ")
-		switch strings.TrimPrefix(code, "-") {
-		case "CLUSTERDOWN", "TRYAGAIN", "LOADING", "BUSY", "NOREPLICAS", "MASTERDOWN":
-			return store.ErrConflict // nothing was done, and it passes
-		case "READONLY":
-			return store.ErrReadOnly
-		case "NOPERM", "WRONGPASS", "NOAUTH", "MOVED", "ASK", "CROSSSLOT", "DENIED":
-			return store.ErrSetup
-		case "OOM":
-			return store.ErrFull
+		text := re.Error()
+		code, _, _ := strings.Cut(text, " ")
+		if c := codes[code]; c != nil {
+			return c
 		}
-		switch text := re.Error(); {
-		case strings.Contains(text, "OOM command not allowed"):
-			return store.ErrFull
-		case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL failure"), strings.Contains(text, "can't run this command"):
-			return store.ErrSetup
-		case strings.Contains(text, "READONLY"), strings.Contains(text, "read only replica"):
-			return store.ErrReadOnly
-		case strings.Contains(text, "killed by user"), strings.Contains(text, "SCRIPT KILL"):
-			return store.ErrUnavailable // only one that has written nothing can be killed
-		case strings.Contains(text, "NOREPLICAS"), strings.Contains(text, "Not enough good replicas"):
-			return store.ErrConflict
-		case strings.Contains(text, "invalid password"), strings.Contains(text, "unknown command"), strings.Contains(text, "invalid DB index"), strings.Contains(text, "DB index is out of range"):
-			return store.ErrSetup
+		for _, p := range phrases {
+			if strings.Contains(text, p.text) {
+				return p.class
+			}
 		}
 		return nil
 	}
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
-		return store.ErrUnavailable
-	}
-	var unknownHost *net.DNSError
-	if errors.As(err, &unknownHost) {
+	var (
+		operation   *net.OpError
+		unknownHost *net.DNSError
+		certificate *tls.CertificateVerificationError
+		notTLS      tls.RecordHeaderError
+		alert       tls.AlertError
+		authority   x509.UnknownAuthorityError
+	)
+	switch {
+	case errors.As(err, &certificate), errors.As(err, &notTLS), errors.As(err, &alert), errors.As(err, &authority):
+		return store.ErrSetup
+	case errors.As(err, &operation) && operation.Op == "dial", errors.As(err, &unknownHost), errors.Is(err, rueidis.ErrNoSlot):
 		return store.ErrUnavailable
 	}
 	// The script was sent, and no answer came back.
@@ -58,25 +91,33 @@ func class(err error) error {
 func classify(doing string, err error) error {
 	c := class(err)
 	switch {
-	case c == nil, errors.Is(c, store.ErrUnknownOutcome):
-		if c == nil {
-			return fmt.Errorf("redis: %s: %w", doing, err)
-		}
-		return fmt.Errorf("redis: %s: %w: %w", doing, c, err)
+	case c == nil:
+		return fmt.Errorf("redis: %s: %w", doing, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return fmt.Errorf("redis: %s: %w: %w", doing, c, err)
 	}
 	text := err.Error()
-	if strings.Contains(text, "NOPERM") || strings.Contains(text, "can't run this command") {
-		text += ": the user needs ~" + "PREFIX* and the commands that docs/stores.md lists"
+	if noPermission(err) {
+		text += "; docs/stores.md lists the rights that are needed"
 	}
 	return fmt.Errorf("redis: %s: %w: %s", doing, c, text)
 }
 
-// again tells whether an error may be met by asking again: nothing was done.
+// noPermission tells whether the user may not do what he asked for.
+func noPermission(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") || strings.Contains(text, "can't run this command")
+}
+
+// again tells whether asking again may help: the server answered that it did
+// nothing, for a reason that passes or that another server does not have. An
+// error of the connection is never met by asking again.
 func again(err error) bool {
+	if _, ok := rueidis.IsRedisErr(err); !ok {
+		return false
+	}
 	c := class(err)
-	return errors.Is(c, store.ErrConflict) || errors.Is(c, store.ErrReadOnly)
+	return errors.Is(c, store.ErrConflict) || errors.Is(c, store.ErrUnavailable) || errors.Is(c, store.ErrReadOnly)
 }
 
 func noScript(err error) bool {

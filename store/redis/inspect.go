@@ -3,6 +3,7 @@ package redis
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -19,7 +20,10 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 		return nil, 0, err
 	}
 	now, err := s.client.Do(ctx, s.client.B().Time().Build()).AsIntSlice()
-	if err != nil || len(now) != 2 {
+	if err == nil && len(now) != 2 {
+		err = errors.New("the server does not say what time it is")
+	}
+	if err != nil {
 		return nil, 0, classify("read the clock", err)
 	}
 	clock = now[0]*1_000_000 + now[1]
@@ -27,7 +31,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 		return (q.Limit == "" || c.Limit == q.Limit) && (!q.HasKey || c.Key == q.Key) && (q.After == law.Cell{} || compare(c, q.After) > 0)
 	}
 	if q.Limit != "" && q.HasKey {
-		list, err = s.read(ctx, s.client, list, []string{s.cellKey(law.Cell{Limit: q.Limit, Key: q.Key})}, want)
+		list, err = s.read(ctx, nil, []string{s.cellKey(law.Cell{Limit: q.Limit, Key: q.Key})}, want)
 	} else {
 		list, err = s.scan(ctx, want)
 	}
@@ -50,7 +54,8 @@ func compare(a, b law.Cell) int {
 
 var glob = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
-// scan reads the cells of all primaries.
+// scan reads the cells of all primaries. One that cannot be asked is an error:
+// a list with a third of the cells missing would look like a whole one.
 func (s *Store) scan(ctx context.Context, want func(law.Cell) bool) (list []store.Cell, err error) {
 	for _, node := range s.client.Nodes() {
 		if s.cluster {
@@ -67,7 +72,7 @@ func (s *Store) scan(ctx context.Context, want func(law.Cell) bool) (list []stor
 			if err != nil {
 				return nil, err
 			}
-			if list, err = s.read(ctx, node, list, page.Elements, want); err != nil {
+			if list, err = s.read(ctx, list, page.Elements, want); err != nil {
 				return nil, err
 			}
 			if cursor = page.Cursor; cursor == 0 {
@@ -79,19 +84,19 @@ func (s *Store) scan(ctx context.Context, want func(law.Cell) bool) (list []stor
 }
 
 // read reads the wanted cells of some keys.
-func (s *Store) read(ctx context.Context, node rueidis.Client, list []store.Cell, keys []string, want func(law.Cell) bool) ([]store.Cell, error) {
+func (s *Store) read(ctx context.Context, list []store.Cell, keys []string, want func(law.Cell) bool) ([]store.Cell, error) {
 	var wanted []store.Cell
 	var commands []rueidis.Completed
 	for _, key := range keys {
 		if c, ok := s.cellOf(key); ok && want(c) {
 			wanted = append(wanted, store.Cell{Cell: c})
-			commands = append(commands, node.B().Get().Key(key).Build())
+			commands = append(commands, s.client.B().Get().Key(key).Build())
 		}
 	}
 	if len(commands) == 0 {
 		return list, nil
 	}
-	for i, res := range node.DoMulti(ctx, commands...) {
+	for i, res := range s.client.DoMulti(ctx, commands...) {
 		v, err := res.ToString()
 		if rueidis.IsRedisNil(err) {
 			continue // it has expired meanwhile

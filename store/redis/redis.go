@@ -38,8 +38,9 @@ type Config struct {
 	// RetryFor bounds the retries of a batch that a server cannot decide for
 	// the moment, when the context has no deadline. Zero: 5 s.
 	RetryFor time.Duration
-	// MaxHistory is how many attempts the log of a key holds at most, beside
-	// those that still count. Zero: 10,000.
+	// MaxHistory is how many attempts the log of a key holds at most: above
+	// it, the oldest that count no more go before their time, those that were
+	// refused first. Zero: 10,000.
 	MaxHistory int
 	// Logger gets warnings about the server. Nil: slog.Default().
 	Logger *slog.Logger
@@ -147,20 +148,22 @@ func (s *Store) ready(ctx context.Context) error {
 		return nil
 	}
 	info, err := s.info(ctx, "server")
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrSetup) && noPermission(err):
+		s.log.Debug("cannot see the version of the server", "error", err)
+	case err != nil:
 		return err
 	}
 	if err := checkVersion(info["redis_version"]); err != nil {
 		return err
 	}
-	s.cluster = info["redis_mode"] == "cluster"
+	s.cluster = s.client.Mode() == rueidis.ClientModeCluster || info["redis_mode"] == "cluster"
 	s.warn(ctx)
 	s.checked.Store(true)
 	return nil
 }
 
-// info reads a section of what a server says about itself. A user without the
-// right to ask is not told.
+// info reads a section of what a server says about itself.
 func (s *Store) info(ctx context.Context, section string) (map[string]string, error) {
 	text, err := s.client.Do(ctx, s.client.B().Info().Section(section).Build()).ToString()
 	if err != nil {

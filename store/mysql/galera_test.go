@@ -1,0 +1,152 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// twoWriters hands each batch to the next of two stores, over different nodes
+// of one cluster.
+type twoWriters struct {
+	*mysql.Store
+	other *mysql.Store
+	turn  atomic.Int64
+}
+
+func (w *twoWriters) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if w.turn.Add(1)%2 == 0 {
+		return w.other.Apply(ctx, ops, outs)
+	}
+	return w.Store.Apply(ctx, ops, outs)
+}
+
+func (w *twoWriters) Close() error { return errors.Join(w.other.Close(), w.Store.Close()) }
+
+// TestGaleraConformance writes on two nodes at once. Reads wait for what other
+// nodes have committed (wsrep_sync_wait), since the suite compares refusals
+// bit by bit; what is admitted is exact without it.
+func TestGaleraConformance(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB) store.Store {
+		urls := dbtest.Galera(tb)
+		first := openAt(tb, urls[0]+"?wsrep_sync_wait=15")
+		return &twoWriters{Store: first, other: openAt(tb, urls[1]+"?wsrep_sync_wait=15")}
+	}, &storetest.Options{Histories: 500})
+}
+
+// oneURL joins the URLs of nodes.
+func oneURL(urls []string) string {
+	hosts := make([]string, len(urls))
+	for i, u := range urls {
+		hosts[i], _, _ = strings.Cut(strings.TrimPrefix(u, "mysql://root@"), "/")
+	}
+	return "mysql://root@" + strings.Join(hosts, ",") + urls[0][strings.LastIndex(urls[0], "/"):]
+}
+
+// TestGaleraNodeKilledUnderLoad kills the preferred writer of a hot key under
+// load: decisions go on, and no more is admitted than the bound.
+func TestGaleraNodeKilledUnderLoad(t *testing.T) {
+	g, err := dbtest.StartGalera(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop()
+	url := oneURL(dbtest.MariaDBAt(t, g.Servers()...))
+	openAt(t, url)
+	const callers, rate, burst = 8, 200, 20
+	p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: rate}
+	var mu sync.Mutex
+	var admitted, unknown, unavailable int64
+	var first, last, gap int64
+	var lastAnswer time.Time
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			s, err := mysql.Open(context.Background(), url, nil) // a process of its own
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			for ctx.Err() == nil {
+				outs := make([]law.Outcome, 1)
+				op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "galera", Key: "hot"}, Params: p, Cost: p.Unit, Count: 1}
+				ask, stop := context.WithTimeout(context.Background(), 5*time.Second)
+				err := s.Apply(ask, []law.Op{op}, outs)
+				stop()
+				mu.Lock()
+				switch {
+				case err == nil:
+					admitted += outs[0].Granted
+					if first == 0 || outs[0].Clock < first {
+						first = outs[0].Clock
+					}
+					last = max(last, outs[0].Clock)
+					if now := time.Now(); !lastAnswer.IsZero() {
+						gap = max(gap, int64(now.Sub(lastAnswer)))
+						lastAnswer = now
+					} else {
+						lastAnswer = now
+					}
+				case errors.Is(err, store.ErrUnknownOutcome):
+					unknown++
+				case errors.Is(err, store.ErrUnavailable):
+					unavailable++
+				default:
+					t.Errorf("apply: %v", err)
+				}
+				mu.Unlock()
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+	time.Sleep(3 * time.Second)
+	killed := preferred(t, g, url)
+	g.Kill(killed)
+	wg.Wait()
+	elapsed := last - first
+	t.Logf("node %d killed: admitted %d of at most %d in %v, longest time without an answer %v, %d outcomes unknown, %d unavailable",
+		killed+1, admitted, burst+elapsed*rate/1_000_000, time.Duration(elapsed)*time.Microsecond, time.Duration(gap), unknown, unavailable)
+	// The nodes of the test share one clock.
+	if most := burst + elapsed*rate/1_000_000; admitted > most {
+		t.Errorf("admitted %d, at most %d", admitted, most)
+	}
+	if time.Duration(gap) > 8*time.Second {
+		t.Errorf("no decision for %v", time.Duration(gap))
+	}
+	if admitted < rate*int64(3) {
+		t.Errorf("admitted only %d", admitted)
+	}
+}
+
+// preferred returns the node that has written most of late.
+func preferred(t *testing.T, g *dbtest.GaleraCluster, url string) int {
+	t.Helper()
+	best, most := 0, -1
+	for i, u := range g.Servers() {
+		n, err := dbtest.MariaDBCount(u, "SHOW GLOBAL STATUS LIKE 'wsrep_local_commits'")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > most {
+			best, most = i, n
+		}
+	}
+	if most <= 0 {
+		t.Fatal(fmt.Errorf("no node of %s has written anything", url))
+	}
+	return best
+}
