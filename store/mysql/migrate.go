@@ -48,7 +48,7 @@ var migrations = sync.OnceValue(func() []migration {
 			panic("sql/" + e.Name() + " has no number")
 		}
 		m := migration{number: number, name: e.Name()}
-		for _, s := range strings.Split(string(text), terminator) {
+		for _, s := range strings.Split(expand(string(text)), terminator) {
 			if s = strings.TrimSpace(s); s != "" {
 				m.statements = append(m.statements, s)
 			}
@@ -71,7 +71,7 @@ func (m *migration) articles() bool { return strings.Contains(m.name, "articles"
 // with a migration tool of their own.
 func Schema() string {
 	var b strings.Builder
-	b.WriteString("delimiter //\n\n")
+	b.WriteString("set @hg_mode = @@sql_mode;\n" + strings.ToLower(mode[:4]) + mode[4:] + ";\ndelimiter //\n\n")
 	for _, m := range migrations() {
 		fmt.Fprintf(&b, "-- %s\n\n", m.name)
 		for _, s := range m.statements {
@@ -79,7 +79,7 @@ func Schema() string {
 		}
 		fmt.Fprintf(&b, "insert ignore into headgate_schema_version (version) values (%d)%s\n", m.number, terminator)
 	}
-	b.WriteString("delimiter ;\n")
+	b.WriteString("delimiter ;\nset sql_mode = @hg_mode;\n")
 	return b.String()
 }
 
@@ -145,7 +145,15 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	return report, nil
 }
 
+// mode is the sql_mode that the procedures keep: what does not fit an argument
+// is an error, not cut to size.
+const mode = "SET sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
+
 func (s *Store) migrate(ctx context.Context, conn *sql.Conn, report *[]string) error {
+	if _, err := conn.ExecContext(ctx, "SET @hg_mode = @@sql_mode; "+mode); err != nil {
+		return err
+	}
+	defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), "SET sql_mode = @hg_mode") }()
 	have, err := schemaVersion(ctx, conn)
 	if err != nil {
 		return err

@@ -58,7 +58,7 @@ type Store struct {
 // answers. Several hosts are the nodes of a Galera cluster; see docs/stores.md
 // for the options. It does not migrate. Close closes the connections.
 func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
-	configs, err := parseURL(url)
+	configs, conns, err := parseURL(url)
 	if err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
 	}
@@ -70,7 +70,8 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 			return nil, fmt.Errorf("mysql: %w: %w", store.ErrSetup, err)
 		}
 		db := sql.OpenDB(connector)
-		db.SetMaxIdleConns(16)
+		db.SetMaxOpenConns(conns)
+		db.SetMaxIdleConns(conns)
 		db.SetConnMaxIdleTime(5 * time.Minute)
 		s.nodes = append(s.nodes, &node{db: db, name: c.Addr})
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,19 +13,24 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// DefaultDatabase is the database of a URL that names none.
-const DefaultDatabase = "headgate"
+// DefaultDatabase is the database of a URL that names none, DefaultConns how
+// many connections a node may have at once.
+const (
+	DefaultDatabase = "headgate"
+	DefaultConns    = 16
+)
 
 // parseURL takes mysql://user:password@host:port,host:port/database?option=value
-// apart: one driver configuration for each host. Options are those of
-// go-sql-driver/mysql; those that the text of a batch depends on are ours.
-func parseURL(raw string) ([]*driver1.Config, error) {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: URL: "+format, append([]any{store.ErrSetup}, args...)...)
+// apart: one driver configuration for each host, and how many connections each
+// may have. Options are those of go-sql-driver/mysql, and pool_max_conns; those
+// that the text of a batch depends on are ours.
+func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
+	bad := func(format string, args ...any) ([]*driver1.Config, int, error) {
+		return nil, 0, fmt.Errorf("%w: URL: "+format, append([]any{store.ErrInvalid}, args...)...)
 	}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok || scheme != "mysql" && scheme != "mariadb" {
-		return nil, bad("it does not begin with mysql:// or mariadb://")
+		return bad("it does not begin with mysql:// or mariadb://")
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	authority, database, _ := strings.Cut(rest, "/")
@@ -35,18 +41,27 @@ func parseURL(raw string) ([]*driver1.Config, error) {
 		user, err1 = url.PathUnescape(name)
 		password, err2 = url.PathUnescape(secret)
 		if err1 != nil || err2 != nil {
-			return nil, bad("user or password have a %% that is not followed by two hexadecimal digits")
+			return bad("user or password have a %% that is not followed by two hexadecimal digits")
 		}
 		authority = authority[i+1:]
 	}
-	database, err := url.PathUnescape(database)
-	if err != nil || strings.Contains(database, "/") {
-		return nil, bad("the database's name is not one")
+	if database, err = url.PathUnescape(database); err != nil || strings.Contains(database, "/") {
+		return bad("the database's name is not one")
 	}
 	if database == "" {
 		database = DefaultDatabase
 	}
-	var list []*driver1.Config
+	options, err := url.ParseQuery(query)
+	if err != nil {
+		return bad("%v", err)
+	}
+	conns = DefaultConns
+	if most := options.Get("pool_max_conns"); most != "" {
+		if conns, err = strconv.Atoi(most); err != nil || conns < 1 {
+			return bad("pool_max_conns is %q; it must be a number above 0", most)
+		}
+		options.Del("pool_max_conns")
+	}
 	for _, host := range strings.Split(authority, ",") {
 		if host == "" {
 			host = "127.0.0.1"
@@ -56,7 +71,7 @@ func parseURL(raw string) ([]*driver1.Config, error) {
 		}
 		c, err := driver1.ParseDSN("tcp(" + host + ")/?" + query)
 		if err != nil {
-			return nil, bad("%v", err)
+			return bad("%v", err)
 		}
 		c.User, c.Passwd, c.DBName = user, password, database
 		c.MultiStatements, c.InterpolateParams, c.ClientFoundRows = true, true, false
@@ -65,5 +80,5 @@ func parseURL(raw string) ([]*driver1.Config, error) {
 		}
 		list = append(list, c)
 	}
-	return list, nil
+	return list, conns, nil
 }

@@ -11,9 +11,12 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// maxOps bounds the ops of one call on a server without a cluster, so that
-// other clients do not wait long for it.
-const maxOps = 128
+// maxOps is about how many ops a call has at most on a server without a
+// cluster, so that other clients do not wait for it longer than 2 ms. Batches of
+// 128 ops on as many keys passed, from 8 callers on 2 cores, at 63,000 ops/s in
+// one call, at 61,000 in calls of 64, at 60,000 in calls of 16, and at 32,000 in
+// one call for each.
+const maxOps = 64
 
 // Apply implements store.Store. Ops are handed to the server in calls of a
 // script: all of a batch that is in one slot in one call, all calls at once.
@@ -75,45 +78,67 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trial
 			valid = append(valid, group...)
 		}
 	}
-	if !s.cluster {
-		for from := 0; from < len(groups); {
-			to, n := from, 0
-			var index []int
-			for ; to < len(groups) && (n == 0 || n+len(groups[to]) <= maxOps); to++ {
-				index = append(index, groups[to]...)
-				n = len(index)
-			}
-			calls = append(calls, &answered{s.encode(ops, index, false), outs})
-			from = to
-		}
-		return calls, nil
-	}
-	// What hangs together by cells and requests goes together.
+	// What hangs together by cells and requests goes together, in its order.
 	component := law.Components(ops)
-	slot := map[int]int{} // of a component, -1: several
-	for _, i := range valid {
-		here := int(slotOf(ops[i].Cell))
-		if was, ok := slot[component[i]]; ok && was != here {
-			here = -1
-		}
-		slot[component[i]] = here
-	}
-	bySlot, byComponent := map[int][]int{}, map[int][][]int{}
+	bundle := s.bundles(ops, valid, component)
+	indexes := map[int][]int{}
+	var order []int
+	byComponent := map[int][][]int{}
 	for _, group := range groups {
 		c := component[group[0]]
-		if slot[c] >= 0 {
-			bySlot[slot[c]] = append(bySlot[slot[c]], group...)
-		} else {
+		n := bundle[c]
+		if n == apart {
 			byComponent[c] = append(byComponent[c], group)
+			continue
 		}
+		if indexes[n] == nil {
+			order = append(order, n)
+		}
+		indexes[n] = append(indexes[n], group...)
 	}
-	for _, index := range bySlot {
-		calls = append(calls, &answered{s.encode(ops, index, false), outs})
+	for _, n := range order {
+		calls = append(calls, &answered{s.encode(ops, indexes[n], false), outs})
 	}
 	for _, t := range byComponent {
 		trials = append(trials, t)
 	}
 	return calls, trials
+}
+
+// apart is the bundle of a component that no single call can decide.
+const apart = -1
+
+// bundles says for each component which others it shares a call with: those in
+// its slot of a cluster, or on a single server those before and after it.
+func (s *Store) bundles(ops []law.Op, valid, component []int) map[int]int {
+	bundle := make(map[int]int)
+	if s.cluster {
+		for _, i := range valid {
+			here := int(slotOf(ops[i].Cell))
+			if was, ok := bundle[component[i]]; ok && was != here {
+				here = apart
+			}
+			bundle[component[i]] = here
+		}
+		return bundle
+	}
+	size := make(map[int]int)
+	for _, i := range valid {
+		size[component[i]]++
+	}
+	n, filled := 0, 0
+	for _, i := range valid {
+		c := component[i]
+		if _, ok := bundle[c]; ok {
+			continue
+		}
+		if filled > 0 && filled+size[c] > maxOps {
+			n, filled = n+1, 0
+		}
+		bundle[c] = n
+		filled += size[c]
+	}
+	return bundle
 }
 
 // answered is a call, and where its answers go.

@@ -1,6 +1,7 @@
 -- The laws in Lua: package law line by line, with its names, here and in
--- apply.lua. Change both or neither. A script is atomic, but not undone when it fails half way: what can
--- be wrong with an op was found before it was sent.
+-- apply.lua. Change both or neither. A script is atomic, but what it did is not
+-- undone when it fails half way: what can be wrong with an op was found before
+-- it was sent.
 --
 -- Lua's numbers are doubles. Every value and product here stays below 2^53, so
 -- that they are exact; math.floor(a / b) is exact too, as long as a is below

@@ -103,6 +103,14 @@ func classify(doing string, err error) error {
 	return fmt.Errorf("redis: %s: %w: %s", doing, c, text)
 }
 
+// asking is classify for what charges nothing: then a lost answer is no doubt.
+func asking(doing string, err error) error {
+	if c := class(err); errors.Is(c, store.ErrUnknownOutcome) {
+		return fmt.Errorf("redis: %s: %w: %w", doing, store.ErrUnavailable, err)
+	}
+	return classify(doing, err)
+}
+
 // noPermission tells whether the user may not do what he asked for.
 func noPermission(err error) bool {
 	text := err.Error()

@@ -24,7 +24,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 		err = errors.New("the server does not say what time it is")
 	}
 	if err != nil {
-		return nil, 0, classify("read the clock", err)
+		return nil, 0, asking("read the clock", err)
 	}
 	clock = now[0]*1_000_000 + now[1]
 	want := func(c law.Cell) bool {
@@ -36,7 +36,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 		list, err = s.scan(ctx, want)
 	}
 	if err != nil {
-		return nil, 0, classify("list cells", err)
+		return nil, 0, asking("list cells", err)
 	}
 	list = slices.DeleteFunc(list, func(c store.Cell) bool { return q.Blocked && c.State.BlockedUntil <= clock })
 	slices.SortFunc(list, func(a, b store.Cell) int { return compare(a.Cell, b.Cell) })
@@ -118,7 +118,7 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []la
 	}
 	members, err := s.client.Do(ctx, s.client.B().Zrange().Key(s.logKey(cell)).Min("0").Max("-1").Withscores().Build()).AsZScores()
 	if err != nil {
-		return nil, classify("list entries", err)
+		return nil, asking("list entries", err)
 	}
 	for _, m := range members {
 		if e, ok := parseEntry(m.Member, m.Score); ok {

@@ -75,9 +75,12 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	if prefix != "" {
 		c.Prefix = prefix
 	}
+	if err := validPrefix(c.Prefix); err != nil {
+		return nil, err
+	}
 	client, err := rueidis.NewClient(*options)
 	if err != nil {
-		return nil, classify("connect", err)
+		return nil, asking("connect", err)
 	}
 	s, err := New(client, &c)
 	if err != nil {
@@ -103,8 +106,8 @@ func New(client rueidis.Client, cfg *Config) (*Store, error) {
 	if s.cfg.Prefix == "" {
 		s.cfg.Prefix = "headgate:"
 	}
-	if strings.ContainsAny(s.cfg.Prefix, "{}") {
-		return nil, fmt.Errorf("redis: %w: prefix: %q has a brace: it would put all keys into one slot", store.ErrInvalid, s.cfg.Prefix)
+	if err := validPrefix(s.cfg.Prefix); err != nil {
+		return nil, err
 	}
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
@@ -116,6 +119,13 @@ func New(client rueidis.Client, cfg *Config) (*Store, error) {
 		s.log = slog.Default()
 	}
 	return s, nil
+}
+
+func validPrefix(prefix string) error {
+	if strings.ContainsAny(prefix, "{}") {
+		return fmt.Errorf("redis: %w: prefix: %q has a brace: it would put all keys into one slot", store.ErrInvalid, prefix)
+	}
+	return nil
 }
 
 // Retries returns how often calls were repeated because a server could not
@@ -167,7 +177,7 @@ func (s *Store) ready(ctx context.Context) error {
 func (s *Store) info(ctx context.Context, section string) (map[string]string, error) {
 	text, err := s.client.Do(ctx, s.client.B().Info().Section(section).Build()).ToString()
 	if err != nil {
-		return nil, classify("ask the server about itself", err)
+		return nil, asking("ask the server about itself", err)
 	}
 	fields := map[string]string{}
 	for line := range strings.SplitSeq(text, "\r\n") {

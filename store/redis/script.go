@@ -104,8 +104,8 @@ func (s *Store) encode(ops []law.Op, index []int, onTrial bool) *call {
 	return c
 }
 
-// together tells whether two ops are of one request, of which others may stand
-// between them.
+// together tells whether op i and a later one, j, are of one request, of which
+// others may stand between them.
 func together(ops []law.Op, i, j int) bool {
 	for ; i < j; i++ {
 		if ops[i].Group != ops[i+1].Group {

@@ -55,13 +55,28 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 	}
 	port := "6379"
 	var ca, cert, key string
+	var insecure bool
+	secure := scheme == "rediss"
 	for name, values := range options {
 		value := values[len(values)-1]
 		switch name {
 		case "prefix":
 			prefix = value
 		case "master":
+			if value == "" {
+				return bad("master is empty")
+			}
 			o.Sentinel.MasterSet, port = value, "26379"
+		case "tls", "insecure":
+			yes, err := strconv.ParseBool(value)
+			switch {
+			case err != nil:
+				return bad("%s is %q, want true or false", name, value)
+			case name == "tls":
+				secure = secure || yes
+			default:
+				insecure = yes
+			}
 		case "ca":
 			ca = value
 		case "cert":
@@ -69,28 +84,43 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 		case "key":
 			key = value
 		default:
-			return bad("option %q is not known; known are prefix, master, ca, cert and key", name)
+			return bad("option %q is not known; known are prefix, master, tls, ca, cert, key and insecure", name)
 		}
 	}
-	for _, host := range strings.Split(authority, ",") {
-		if host == "" {
-			host = "127.0.0.1"
+	if authority == "" {
+		authority = "127.0.0.1"
+	}
+	for host := range strings.SplitSeq(authority, ",") {
+		u, err := url.Parse("//" + host)
+		if err != nil || u.Hostname() == "" || u.Host != host || strings.Contains(u.Hostname(), ":") && host[0] != '[' {
+			return bad("host %q is not a name or address with a port", host)
 		}
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+		p := u.Port()
+		if p == "" {
+			p = port
 		}
-		o.InitAddress = append(o.InitAddress, host)
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return bad("host %q: the port is not a number from 1 to 65535", host)
+		}
+		o.InitAddress = append(o.InitAddress, net.JoinHostPort(u.Hostname(), p))
 	}
 	if o.Sentinel.MasterSet != "" {
 		o.Sentinel.Dialer, o.Sentinel.ClientName = o.Dialer, o.ClientName
+		// A demoted primary closes no connection, and the message about it may
+		// get lost.
+		o.Sentinel.TopologyRefreshInterval = 5 * time.Second
 	}
-	if scheme == "rediss" {
+	if secure {
+		if (cert == "") != (key == "") {
+			return bad("cert and key need each other")
+		}
 		if o.TLSConfig, err = tlsConfig(ca, cert, key); err != nil {
 			return nil, "", err
 		}
+		o.TLSConfig.InsecureSkipVerify = insecure
 		o.Sentinel.TLSConfig = o.TLSConfig
-	} else if ca+cert+key != "" {
-		return bad("ca, cert and key are for rediss://")
+	} else if ca+cert+key != "" || insecure {
+		return bad("ca, cert, key and insecure are for rediss://")
 	}
 	return o, prefix, nil
 }

@@ -31,14 +31,14 @@ func crowd(n int, ask func(caller int) bool) {
 // newKey lets many callers be the first on a key, again and again: never more
 // than the capacity, and no error, for each law.
 func newKey(t *testing.T, s store.Store) {
-	const callers, capacity = 32, 10
+	const callers, capacity = 200, 10
 	for _, p := range []law.Params{
 		bucket(1, capacity),
 		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: capacity * 1000, Step: 3_600_000_000, Drain: law.Max},
 		{Kind: law.Window, Unit: 1000, Capacity: capacity * 1000, Step: 3_600_000_000},
 		slidingLog(capacity, 3_600_000_000),
 	} {
-		for key := range 5 {
+		for key := range 2 {
 			var admitted atomic.Int64
 			crowd(callers, func(int) bool {
 				op := take(fmt.Sprint("new ", p.Kind, p.Anchor), fmt.Sprint(key), p, 1, T0)

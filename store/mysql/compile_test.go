@@ -1,0 +1,369 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// session returns a session at a server's URL, as the mysql client has one.
+func session(tb testing.TB, url string) *sql.Conn {
+	tb.Helper()
+	user, rest, _ := strings.Cut(strings.TrimPrefix(url, "mysql://"), "@")
+	host, database, _ := strings.Cut(rest, "/")
+	db, err := sql.Open("mysql", user+"@tcp("+host+")/"+database+"?multiStatements=true&interpolateParams=true")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	conn, err := db.Conn(context.Background())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { conn.Close(); db.Close() })
+	return conn
+}
+
+func exec(tb testing.TB, conn *sql.Conn, text string, args ...any) {
+	tb.Helper()
+	if _, err := conn.ExecContext(context.Background(), text, args...); err != nil {
+		tb.Fatalf("%.80s: %v", text, err)
+	}
+}
+
+// procedures makes the procedures of two files, and those alone.
+func procedures(tb testing.TB, conn *sql.Conn) {
+	tb.Helper()
+	for _, name := range []string{"sql/003_compile.sql", "sql/004_calendar.sql"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for _, statement := range strings.Split(string(text), "\n//\n") {
+			if statement = strings.TrimSpace(statement); statement != "" {
+				exec(tb, conn, statement)
+			}
+		}
+	}
+}
+
+// compile calls headgate_compile and returns its answers as the golden file
+// writes them.
+func compile(conn *sql.Conn, rule any) (canonical, params string, calendar, zone sql.NullString, err error) {
+	ctx := context.Background()
+	if _, err = conn.ExecContext(ctx, `call headgate_compile(?, @canonical, @law, @anchor, @unit, @capacity, @step, @drain, @block, @history, @calendar, @zone)`, rule); err != nil {
+		return "", "", calendar, zone, err
+	}
+	err = conn.QueryRowContext(ctx, `select @canonical, concat_ws(' ', @law, @anchor, @unit, @capacity, @step, @drain, @block, @history), @calendar, @zone`).
+		Scan(&canonical, &params, &calendar, &zone)
+	return canonical, params, calendar, zone, err
+}
+
+// signalled returns the message of an error that headgate_fail raised.
+func signalled(err error) (string, bool) {
+	var my *driver.MySQLError
+	if errors.As(err, &my) && my.Number == 1644 && string(my.SQLState[:]) == "45000" {
+		return my.Message, true
+	}
+	return "", false
+}
+
+func TestCompileMatchesTheGoldenNotations(t *testing.T) {
+	t.Parallel()
+	golden, err := os.ReadFile("../../testdata/notations.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, made := range []struct{ name, before string }{
+		{"as the server likes it", ``},
+		{"ANSI_QUOTES", `set sql_mode = 'ANSI_QUOTES,STRICT_ALL_TABLES,PIPES_AS_CONCAT,IGNORE_SPACE'`},
+		{"NO_BACKSLASH_ESCAPES", `set sql_mode = 'NO_BACKSLASH_ESCAPES,HIGH_NOT_PRECEDENCE'`},
+		{"without a mode", `set sql_mode = ''`},
+		{"latin1", `alter database character set latin1; set names latin1`},
+	} {
+		t.Run(made.name, func(t *testing.T) {
+			conn := session(t, dbtest.MariaDB(t))
+			if made.before != "" {
+				exec(t, conn, made.before)
+			}
+			procedures(t, conn)
+			exec(t, conn, `set names utf8mb4`)
+			for line := range strings.Lines(string(golden)) {
+				f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+				canonical, params, _, _, err := compile(conn, f[0])
+				if f[1] == "error" {
+					if message, ok := signalled(err); !ok {
+						t.Errorf("%q: got %q %s, %v; want an error", f[0], canonical, params, err)
+					} else if field := f[3]; field != "limit" && !strings.HasPrefix(message, field+":") {
+						t.Errorf("%q: the error %q does not name the field %s", f[0], message, field)
+					}
+					continue
+				}
+				if err != nil || canonical != f[1] || params != f[2] {
+					t.Errorf("%q:\n got %q %s %v\nwant %q %s", f[0], canonical, params, err, f[1], f[2])
+				}
+			}
+		})
+	}
+}
+
+// TestCompileAgreesWithParse makes notations up, half of them wrong.
+func TestCompileAgreesWithParse(t *testing.T) {
+	t.Parallel()
+	conn := session(t, dbtest.MariaDB(t))
+	procedures(t, conn)
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	refused := 0
+	for range 2500 {
+		rule := randomRule(rng)
+		canonical, params, calendar, zone, err := compile(conn, rule)
+		limit, want := headgate.Parse(rule)
+		if want != nil {
+			refused++
+			if message, ok := signalled(err); !ok {
+				t.Errorf("seed %d: %q: got %q %s %v, want %v", seed, rule, canonical, params, err, want)
+			} else if text := goText(want, rule); !sameText(text, message) {
+				t.Errorf("seed %d: %q:\n got %s\nwant %s", seed, rule, message, text)
+			}
+			continue
+		}
+		p := limit.Params()
+		numbers := strings.Trim(fmt.Sprint([]int64{int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, p.Drain, p.Block, p.History}), "[]")
+		if err != nil || canonical != limit.String() || params != numbers {
+			t.Errorf("seed %d: %q:\n got %q %s %v\nwant %q %s", seed, rule, canonical, params, err, limit, numbers)
+		}
+		if calendar.Valid != (p.Anchor == law.Calendar) || zone.Valid != calendar.Valid {
+			t.Errorf("seed %d: %q: calendar %v, zone %v", seed, rule, calendar, zone)
+		}
+	}
+	if refused == 0 || refused == 2500 {
+		t.Errorf("seed %d: %d were refused", seed, refused)
+	}
+}
+
+// goText returns what Parse says without the place, which SQL does not tell.
+func goText(err error, rule string) string {
+	var parse *headgate.ParseError
+	if errors.As(err, &parse) {
+		return parse.Field + ": " + parse.Problem
+	}
+	text := strings.TrimPrefix(err.Error(), fmt.Sprintf("limit %q: ", rule))
+	return strings.TrimPrefix(text, headgate.ErrInvalid.Error()+": ")
+}
+
+// sameText tells whether a message is a text, as far as a message carries it.
+// What to write for a missing amount is shorter in SQL.
+func sameText(text, message string) bool {
+	if got := []rune(message); len(got) == 128 && strings.HasSuffix(message, "...") {
+		return strings.HasPrefix(text, string(got[:125]))
+	}
+	return text == message || strings.Contains(message, ": is missing: write ") && strings.HasPrefix(text, message)
+}
+
+func randomRule(rng *rand.Rand) string {
+	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
+	amount := func() string {
+		switch rng.IntN(12) {
+		case 0:
+			return pick("0", "0.0", "00", "-1", "-", "1e3", ".5", "5.", "1.2.3", "NaN", "ä", "5\n", "", "\n", "1234567890123456789", "9007199254740992", "0.0000000001")
+		case 1:
+			return pick("007", "0.50", "1.500", "9007199254740991", "9007199.254740991", "0.000000001", "4294967295", "4294967.2951", "0000000000000000000000000000001")
+		}
+		s := fmt.Sprint(rng.Int64N(1 << rng.IntN(40)))
+		if rng.IntN(3) == 0 {
+			s += "." + fmt.Sprint(rng.Int64N(1<<rng.IntN(24)))
+		}
+		return s
+	}
+	period := func() string {
+		switch rng.IntN(12) {
+		case 0:
+			return pick("", "0s", "00m", "5", "5S", "s5", "ss", "5s5", "5sh", "h30m", "1.5s", "5fortnight", "4000d", "3660d1us", "3660d", "99999999999999999999s", "9223372036854775808d", "s\n", "0s0m", "1m/x")
+		case 1:
+			return pick("s", "ms", "us", "d", "1h30m", "90m", "1000ms", "7s3us", "1d12h", "0d5s", "0000000000000000000000000000001s")
+		}
+		return fmt.Sprint(1+rng.IntN(1000)) + pick("us", "ms", "s", "m", "h", "d")
+	}
+	name := pick("token-bucket", "token-bucket", "leaky-bucket", "gcra", "fixed-window", "fixed-window", "interval", "sliding-window", "sliding-log", "concurrency", "Gcra", "")
+	rate := amount()
+	switch {
+	case rng.IntN(12) == 0 || name == "concurrency":
+	case name == "fixed-window" && rng.IntN(2) == 0 || rng.IntN(15) == 0:
+		rate += "/" + pick("minute", "hour", "day", "week", "month", "Day", "second")
+	default:
+		rate += "/" + period()
+	}
+	words := []string{name, rate}
+	if name == "concurrency" {
+		words = append(words, "ttl", period())
+	}
+	for range rng.IntN(4) {
+		switch w := pick("burst", "capacity", "history", "block", "block", "ttl", "zone", "zone", "from-first", "lease", "Burst", "fast"); w {
+		case "burst", "capacity":
+			words = append(words, w, amount())
+		case "history", "block", "ttl":
+			words = append(words, w, period())
+		case "zone":
+			words = append(words, pick("UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Asia/Kolkata", "Mars/Olympus", "Local", "SYSTEM", "utc", "+01:00", "Etc/GMT+5", "a/"+strings.Repeat("b", 80)))
+		default:
+			words = append(words, w)
+		}
+	}
+	if rng.IntN(30) == 0 {
+		words = words[:1+rng.IntN(len(words))]
+	}
+	return pick("", "", " ", "\t ") + strings.Join(words, pick(" ", " ", "  ", "\t", " \t  ")) + pick("", "", " ")
+}
+
+func TestCompileRefusesWhatIsNoRule(t *testing.T) {
+	t.Parallel()
+	conn := session(t, dbtest.MariaDB(t))
+	procedures(t, conn)
+	for _, tt := range []struct {
+		rule any
+		want string
+	}{
+		{nil, "limit: is null"},
+		{strings.Repeat(" ", 256), "limit: is 256 bytes long, at most 255 are allowed"},
+		{"token-bucket 1/s" + strings.Repeat("ä", 120), "limit: is 256 bytes long, at most 255 are allowed"},
+		{strings.Repeat("ä", 127), `algorithm: "` + strings.Repeat("ä", 113) + `...`},
+	} {
+		_, _, _, _, err := compile(conn, tt.rule)
+		if message, ok := signalled(err); !ok || message != tt.want {
+			t.Errorf("%v: got %v, want %s", tt.rule, err, tt.want)
+		}
+	}
+}
+
+// witness is a store that keeps the boundaries which the limiter asks with.
+type witness struct {
+	store.Store
+	bounds [4]int64
+}
+
+func (w *witness) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	w.bounds = ops[0].Bounds
+	return w.Store.Apply(ctx, ops, outs)
+}
+
+func bounds(conn *sql.Conn, unit, zone any, now int64) (b [4]int64, err error) {
+	if _, err = conn.ExecContext(context.Background(), `call headgate_bounds(?, ?, ?, @b0, @b1, @b2, @b3)`, unit, zone, now); err == nil {
+		err = conn.QueryRowContext(context.Background(), `select @b0, @b1, @b2, @b3`).Scan(&b[0], &b[1], &b[2], &b[3])
+	}
+	return b, err
+}
+
+// TestCalendarsAgree compares the windows that the server cuts with those of
+// Go, at any time and around the changes of the zones' offsets.
+func TestCalendarsAgree(t *testing.T) {
+	t.Parallel()
+	conn := session(t, dbtest.MariaDB(t))
+	procedures(t, conn)
+	exec(t, conn, `set time_zone = '-07:00'`) // must not matter
+	zones := []string{"UTC", "Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Asia/Kathmandu", "Asia/Beirut",
+		"Australia/Lord_Howe", "Pacific/Apia", "America/St_Johns", "Africa/Casablanca"}
+	changes := []string{"2018-11-04T03:00:00Z", "2026-11-01T04:30:00Z", "2026-10-03T15:30:00Z", "2011-12-30T10:00:00Z",
+		"2026-03-29T01:00:00Z", "2006-10-29T02:31:00Z", "2017-02-19T02:00:00Z", "2027-02-07T02:00:00Z"}
+	first, last := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(), time.Date(2037, 9, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for i := range 1200 {
+		zone, unit := zones[rng.IntN(len(zones))], []string{"hour", "day", "week", "month"}[rng.IntN(4)]
+		now := first + rng.Int64N(last-first)
+		if i%2 == 0 {
+			at, _ := time.Parse(time.RFC3339, changes[rng.IntN(len(changes))])
+			now = at.UnixMicro() + rng.Int64N(60*3600e6) - 30*3600e6
+		}
+		if i%5 == 0 {
+			now -= now % 60e6 // boundaries are hit exactly
+		}
+		got, err := bounds(conn, unit, zone, now)
+		if err != nil {
+			t.Fatalf("seed %d: %s %s at %s: %v", seed, unit, zone, time.UnixMicro(now).UTC(), err)
+		}
+		clock := func() int64 { return now }
+		w := &witness{Store: memory.New(&memory.Config{Clock: clock})}
+		if _, err := headgate.New(w, &headgate.Config{Clock: clock}).Allow(t.Context(), headgate.MustParse("fixed-window 1/"+unit+" "+zone), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if got != w.bounds || got[1] > now || now >= got[2] {
+			t.Errorf("seed %d: %s %s at %s (%d):\n got %v\nwant %v", seed, unit, zone, time.UnixMicro(now).UTC(), now, got, w.bounds)
+		}
+	}
+}
+
+func TestBoundsRefusesWhatItCannotAnswer(t *testing.T) {
+	t.Parallel()
+	conn := session(t, dbtest.MariaDB(t))
+	procedures(t, conn)
+	const now = 1_800_000_000_000_000
+	for _, tt := range []struct {
+		unit, zone any
+		now        int64
+		want       string
+	}{
+		{"minute", "UTC", now, "period:"},
+		{nil, "UTC", now, "period:"},
+		{"day", nil, now, "zone"},
+		{"day", "Mars/Olympus", now, `zone: "Mars/Olympus"`},
+		{"day", "SYSTEM", now, `zone: "SYSTEM"`},
+		{"day", "Europe/Berlin", 1_000_000, "time zone:"}, // before CONVERT_TZ converts
+	} {
+		b, err := bounds(conn, tt.unit, tt.zone, tt.now)
+		if message, ok := signalled(err); !ok || !strings.HasPrefix(message, tt.want) {
+			t.Errorf("%v %v: got %v %v, want an error about %s", tt.unit, tt.zone, b, err, tt.want)
+		}
+	}
+	// Beyond what a TIMESTAMP holds, UTC goes on.
+	late := time.Date(2050, 5, 5, 5, 5, 5, 0, time.UTC)
+	want := [4]int64{time.Date(2050, 4, 1, 0, 0, 0, 0, time.UTC).UnixMicro(), time.Date(2050, 5, 1, 0, 0, 0, 0, time.UTC).UnixMicro(),
+		time.Date(2050, 6, 1, 0, 0, 0, 0, time.UTC).UnixMicro(), time.Date(2050, 7, 1, 0, 0, 0, 0, time.UTC).UnixMicro()}
+	if got, err := bounds(conn, "month", "UTC", late.UnixMicro()); err != nil || got != want {
+		t.Errorf("2050: got %v, %v, want %v", got, err, want)
+	}
+}
+
+// TestAnOrdinaryUserOfAPlainServer is one who may make procedures and no more,
+// at a server that writes a binary log and has no time zone tables.
+func TestAnOrdinaryUserOfAPlainServer(t *testing.T) {
+	t.Parallel()
+	s, err := dbtest.StartMariaDB(t.Context(), "--log-bin", "--server-id=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	url := dbtest.MariaDBAt(t, s.DSN)[0]
+	name := url[strings.LastIndex(url, "/")+1:]
+	exec(t, session(t, url), `create user someone identified by ''; grant create routine, alter routine, execute on `+name+`.* to someone`)
+	conn := session(t, strings.Replace(url, "root@", "someone@", 1))
+	procedures(t, conn)
+	const now = 1_800_000_000_000_000
+	if b, err := bounds(conn, "day", "UTC", now); err != nil || b[1] > now || b[2]-b[1] != 86400e6 {
+		t.Errorf("UTC: %v %v", b, err)
+	}
+	if canonical, _, _, zone, err := compile(conn, "fixed-window 5/day UTC"); err != nil || canonical != "fixed-window 5/day" || zone.String != "UTC" {
+		t.Errorf("UTC: %q %v %v", canonical, zone, err)
+	}
+	const want = "time zone: the server does not know Europe/Berlin: load its time zone tables (mariadb-tzinfo-to-sql or mysql_tzinfo_to_sql)"
+	_, err1 := bounds(conn, "day", "Europe/Berlin", now)
+	_, _, _, _, err2 := compile(conn, "fixed-window 5/day Europe/Berlin")
+	for _, err := range []error{err1, err2} {
+		if message, ok := signalled(err); !ok || message != want {
+			t.Errorf("a named zone: %v, want %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/mysql"
+)
+
+// client returns a plain connection to a migrated database, as people have.
+func client(tb testing.TB) (*sql.DB, *mysql.Store) {
+	tb.Helper()
+	url := dbtest.MariaDB(tb)
+	s := openAt(tb, url)
+	return plain(tb, url), s
+}
+
+func plain(tb testing.TB, url string) *sql.DB {
+	tb.Helper()
+	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
+	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name+"?parseTime=true&time_zone=%27Asia%2FTokyo%27")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { db.Close() })
+	return db
+}
+
+type taken struct {
+	allowed, remaining int64
+	retryAfter         sql.NullFloat64
+	resetAfter         float64
+	limit              string
+	at                 time.Time
+}
+
+func call(tb testing.TB, db *sql.DB, procedure, rule, key, cost string) (t taken, err error) {
+	tb.Helper()
+	err = db.QueryRowContext(tb.Context(), "CALL "+procedure+"(?, ?, ?)", rule, key, cost).
+		Scan(&t.allowed, &t.remaining, &t.retryAfter, &t.resetAfter, &t.limit, &t.at)
+	return t, err
+}
+
+func TestTakeByCall(t *testing.T) {
+	t.Parallel()
+	db, s := client(t)
+	if err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "login", Notation: "sliding-log 2/1h history 30d", Description: "logins"}}); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []taken{{allowed: 1, remaining: 1}, {allowed: 1}, {allowed: 0}} {
+		for _, procedure := range []string{"headgate_check", "headgate_take"} {
+			got, err := call(t, db, procedure, "login", "alice", "1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.allowed != want.allowed || got.remaining != want.remaining || got.limit != "login" {
+				t.Errorf("%s %d: %+v, want %+v", procedure, i, got, want)
+			}
+			if got.allowed == 0 && (got.retryAfter.Float64 < 3590 || got.retryAfter.Float64 > 3600) {
+				t.Errorf("%s %d: retry after %v", procedure, i, got.retryAfter)
+			}
+			if off := time.Since(got.at); off < -time.Second || off > time.Minute {
+				t.Errorf("%s %d: at %v, which is not now", procedure, i, got.at)
+			}
+		}
+	}
+	var attempts, blocked int
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*), SUM(allowed = 0) FROM headgate_history WHERE `key` = 'alice'").Scan(&attempts, &blocked); err != nil || attempts != 3 || blocked != 1 {
+		t.Errorf("history: %d attempts, %d blocked, %v", attempts, blocked, err)
+	}
+	never, err := call(t, db, "headgate_take", "token-bucket 10/s burst 5", "k", "6")
+	if err != nil || never.allowed != 0 || never.retryAfter.Valid {
+		t.Errorf("a cost above the capacity: %+v, %v; want never", never, err)
+	}
+	half, err := call(t, db, "headgate_take", "token-bucket 1/1h burst 2", "k", "0.5")
+	if err != nil || half.allowed != 1 || half.remaining != 1 || half.resetAfter < 1790 || half.resetAfter > 1800 {
+		t.Errorf("half a token: %+v, %v", half, err)
+	}
+	day, err := call(t, db, "headgate_take", "fixed-window 1/day Europe/Berlin", "k", "1")
+	if err != nil || day.allowed != 1 || day.limit != "fixed-window 1/day Europe/Berlin" {
+		t.Errorf("a day in Berlin: %+v, %v", day, err)
+	}
+	// The Go driver sees the same cell.
+	d, err := headgate.New(s, nil).Check(t.Context(), headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 2"), Key: "k", Cost: headgate.MustCost("1.6")})
+	if err != nil || d.Allowed || d.Remaining != 1 {
+		t.Errorf("in Go: %+v, %v", d, err)
+	}
+}
+
+func TestBadCallsAreRefusedAndChargeNothing(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	for _, tt := range []struct{ call, says string }{
+		{"CALL headgate_take('nosuch', 'k', 1)", `unknown limit: "nosuch"`},
+		{"CALL headgate_take('token-bucket 1', 'k', 1)", "period: is missing"},
+		{"CALL headgate_take(NULL, 'k', 1)", "limit: is null"},
+		{"CALL headgate_take('token-bucket 1/s', NULL, 1)", "key: is null"},
+		{"CALL headgate_take('token-bucket 1/s', REPEAT('k', 513), 1)", "key: is 513 bytes long"},
+		{"CALL headgate_take('token-bucket 1/s', 'a\x00b', 1)", "key: contains a NUL byte"},
+		{"CALL headgate_take('token-bucket 1/s', 'k', NULL)", "cost: is null"},
+		{"CALL headgate_take('token-bucket 1/s', 'k', 0)", "cost: is 0"},
+		{"CALL headgate_take('token-bucket 1/s', 'k', -1)", "cost: is -1"},
+		{"CALL headgate_take('token-bucket 1/s', 'k', 1e18)", "cost: is too large"},
+		{"CALL headgate_take('token-bucket 1/s', 'k', 0.0000001)", "cost: is finer than"},
+		{"CALL headgate_take('token-bucket 1/s', 'k', 'abc')", "Incorrect decimal value"},
+		{"CALL headgate_take('fixed-window 1/day Mars/Olympus', 'k', 1)", `zone: "Mars/Olympus" is not a known`},
+		{"CALL headgate_block('token-bucket 1/s', 'k', -1, '')", "seconds: must be"},
+		{"CALL check_velocity(99, 'k')", "zone: 99 is not in headgate_zones"},
+		{"CALL check_velocity(NULL, 'k')", "zone: null is not in headgate_zones"},
+		{"CALL request_token('nosuch')", `bucket: "nosuch" is not in headgate_buckets`},
+	} {
+		_, err := db.ExecContext(t.Context(), tt.call)
+		if err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%q: %v, want %q", tt.call, err, tt.says)
+		}
+	}
+	var cells int
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells").Scan(&cells); err != nil || cells != 0 {
+		t.Errorf("%d cells were made, %v", cells, err)
+	}
+}
+
+func TestCheckVelocity(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, description, rate, `window`) VALUES (1, 'logins', 5, 3600)"); err != nil {
+		t.Fatal(err)
+	}
+	var passed, last atomic.Int64
+	var wg sync.WaitGroup
+	for range 24 {
+		wg.Go(func() {
+			var blocked, id, zone, rate, window int64
+			var key string
+			if err := db.QueryRowContext(context.Background(), "CALL check_velocity(1, 'Alice')").Scan(&blocked, &id, &zone, &key, &rate, &window); err != nil {
+				t.Error(err)
+				return
+			}
+			if zone != 1 || key != "Alice" || rate != 5 || window != 3600 || id == 0 {
+				t.Errorf("zone %d key %q rate %d window %d transaction %d", zone, key, rate, window, id)
+			}
+			passed.Add(1 - blocked)
+			last.Store(max(last.Load(), id))
+		})
+	}
+	wg.Wait()
+	if passed.Load() != 5 {
+		t.Errorf("%d attempts passed, want 5", passed.Load())
+	}
+	var recorded int
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_history WHERE limit_name = 'zone.1'").Scan(&recorded); err != nil || recorded != 24 {
+		t.Errorf("%d of 24 attempts are recorded, %v", recorded, err)
+	}
+	var blocked, id, x int64
+	var key string
+	if err := db.QueryRowContext(t.Context(), "CALL check_velocity(1, 'alice')").Scan(&blocked, &id, &x, &key, &x, &x); err != nil || blocked != 0 {
+		t.Errorf("a key in small letters was taken for one with a capital: %d, %v", blocked, err)
+	}
+
+	// Inside the caller's transaction it rolls back with it, and commits nothing.
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, rate, `window`) VALUES (2, 1, 60)"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), "CALL check_velocity(2, 'k')"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM headgate_zones WHERE id = 2) + (SELECT COUNT(*) FROM headgate_entries WHERE limit_name = 'zone.2')").Scan(&x); err != nil || x != 0 {
+		t.Errorf("%d rows outlived the caller's rollback, %v", x, err)
+	}
+}
+
+func TestRequestToken(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_buckets (id, capacity, period) VALUES ('b', 3, 0.5), ('none', 0, 1)"); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(id string) (granted, remaining int64, retry sql.NullFloat64, at time.Time) {
+		if err := db.QueryRowContext(t.Context(), "CALL request_token(?)", id).Scan(&granted, &remaining, &retry, &at); err != nil {
+			t.Fatal(err)
+		}
+		return granted, remaining, retry, at
+	}
+	granted, remaining, _, first := ask("b")
+	if granted != 1 || remaining != 2 {
+		t.Errorf("first: granted %d, remaining %d", granted, remaining)
+	}
+	tokens := int64(1)
+	for {
+		granted, _, retry, at := ask("b")
+		if at.Sub(first) >= 500*time.Millisecond {
+			break
+		}
+		if tokens += granted; granted == 0 {
+			if end := at.Add(time.Duration(math.Round(retry.Float64*1e6)) * time.Microsecond).Sub(first); end != 500*time.Millisecond {
+				t.Errorf("the period ends %v after its first request", end)
+			}
+		}
+	}
+	if tokens != 3 {
+		t.Errorf("%d tokens in a period, want 3", tokens)
+	}
+	if granted, _, retry, _ := ask("none"); granted != 0 || retry.Valid {
+		t.Errorf("a bucket of capacity 0: granted %d, retry after %v", granted, retry)
+	}
+}

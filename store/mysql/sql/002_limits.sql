@@ -1,0 +1,35 @@
+-- Limits by name, for callers from SQL. `headgate migrate --config` writes them;
+-- a row may be edited by hand too. The columns after rule_compiled are what the
+-- rule means, filled in when it is first used: a rule that is not one is an
+-- error then.
+create table if not exists headgate_limits (
+    name          varchar(64) character set utf8mb4 collate utf8mb4_bin not null primary key,
+    rule          varchar(255) character set utf8mb4 collate utf8mb4_bin not null,
+    description   text character set utf8mb4 not null default (''),
+    updated_at    timestamp not null default current_timestamp on update current_timestamp,
+    rule_compiled varchar(255) character set utf8mb4 collate utf8mb4_bin,
+    law int, anchor int, unit bigint, capacity bigint, step bigint, drain bigint, block bigint, history bigint,
+    calendar varchar(8) character set utf8mb4, zone varchar(64) character set utf8mb4
+) engine = InnoDB
+//
+
+-- Use cases with a rate for a moving window, for check_velocity.
+create table if not exists headgate_zones (
+    id           int not null primary key,
+    description  text character set utf8mb4 not null default (''),
+    rate         int not null,
+    `window`     bigint not null comment 'seconds',
+    history_days int not null default 30,
+    check (rate > 0), check (`window` > 0 and `window` <= 316224000), check (history_days >= 0 and history_days <= 3660)
+) engine = InnoDB
+//
+
+-- Buckets that are filled to capacity once per period, for request_token.
+create table if not exists headgate_buckets (
+    id         varchar(255) character set utf8mb4 collate utf8mb4_bin not null primary key,
+    capacity   int unsigned not null,
+    period     decimal(16, 6) not null comment 'seconds',
+    created_at timestamp not null default current_timestamp,
+    check (period > 0 and period <= 316224000)
+) engine = InnoDB
+//

@@ -1,0 +1,220 @@
+-- What people call: headgate_take, headgate_check, headgate_block and
+-- headgate_reset; and views to read. rule is a name in headgate_limits, or a
+-- one-line limit.
+
+-- headgate_find returns a limit by its name or notation.
+drop procedure if exists headgate_find
+//
+create procedure headgate_find(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, out name varchar(255) character set utf8mb4,
+    out law int, out anchor int, out unit bigint, out capacity bigint, out step bigint, out drain bigint, out block bigint, out history bigint,
+    out calendar varchar(8) character set utf8mb4, out zone varchar(64) character set utf8mb4)
+modifies sql data sql security invoker
+begin
+    declare text, compiled varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare canonical varchar(255) character set utf8mb4;
+    if rule is null then
+        call headgate_fail('limit: is null');
+    elseif rule regexp '^[a-z][a-z0-9_.-]*$' and char_length(rule) <= 64 then
+        set name = rule;
+        select l.rule, l.rule_compiled, l.law, l.anchor, l.unit, l.capacity, l.step, l.drain, l.block, l.history, l.calendar, l.zone
+        into text, compiled, law, anchor, unit, capacity, step, drain, block, history, calendar, zone
+        from headgate_limits l where l.name = rule;
+        if text is null then
+            call headgate_fail(concat('unknown limit: "', rule, '" is not in headgate_limits'));
+        elseif compiled is null or compiled <> text then
+            call headgate_compile(text, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+            update headgate_limits l set l.rule_compiled = l.rule, l.law = law, l.anchor = anchor, l.unit = unit, l.capacity = capacity,
+                l.step = step, l.drain = drain, l.block = block, l.history = history, l.calendar = calendar, l.zone = zone, l.updated_at = l.updated_at
+            where l.name = rule and l.rule = text;
+        end if;
+    else
+        call headgate_compile(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    end if;
+end
+//
+
+-- headgate_op finds the limit, checks the arguments, and asks: again with
+-- boundaries around the server's time if those guessed before the lock were a
+-- window off. Name, unit and capacity stay in @hg_name, @hg_c and @hg_capacity.
+drop procedure if exists headgate_op
+//
+create procedure headgate_op(verb int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
+    cost decimal(65, 30), ttl bigint, note varchar(1024) character set utf8mb4)
+modifies sql data sql security invoker
+begin
+    declare name varchar(255) character set utf8mb4;
+    declare calendar varchar(8) character set utf8mb4;
+    declare zone varchar(64) character set utf8mb4;
+    declare law, anchor, i int default 0;
+    declare unit, capacity, step, drain, block, history, b0, b1, b2, b3 bigint default 0;
+    declare credits decimal(65, 30);
+    if cost is null then
+        call headgate_fail('cost: is null');
+    elseif cost <= 0 then
+        call headgate_fail(concat('cost: is ', trim(trailing '.' from trim(trailing '0' from cast(cost as char))), '; it must be above 0'));
+    elseif cost > 9007199254740991 then
+        call headgate_fail('cost: is too large');
+    elseif `key` is null then
+        call headgate_fail('key: is null');
+    elseif length(`key`) > 512 then
+        call headgate_fail(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
+    elseif locate(char(0 using utf8mb4), `key`) > 0 then
+        call headgate_fail('key: contains a NUL byte');
+    end if;
+    call headgate_find(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    set credits = cost * unit;
+    if verb in (1, 2) then
+        if credits <> floor(credits) then
+            call headgate_fail(concat('cost: is finer than the smallest step of this limit, 1/', unit));
+        elseif credits > 9007199254740991 then
+            call headgate_fail('cost: is too large');
+        elseif name like 'concurrency %' then
+            call headgate_fail(concat('limit: ', name, ' is acquired and released, not taken'));
+        end if;
+    end if;
+    set @hg_clk = {{clock}}, @hg_stale = 1;
+    while @hg_stale and i < 4 do
+        if calendar is not null then
+            call headgate_bounds(calendar, zone, if(i = 0, @hg_clk, @hg_now), b0, b1, b2, b3);
+        end if;
+        if verb = 2 then -- nothing is to be written, so what is made for it is undone
+            call headgate_look(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, b0, b1, b2, b3);
+        else
+            call headgate_ask(verb, name, `key`, law, anchor, unit, capacity, step, drain, block, history,
+                if(verb = 1, credits, 1), ttl, note, b0, b1, b2, b3);
+        end if;
+        set i = i + 1;
+    end while;
+    set @hg_name = name, @hg_c = unit, @hg_capacity = capacity;
+end
+//
+
+-- headgate_look answers what a take would, without a lock.
+drop procedure if exists headgate_look
+//
+create procedure headgate_look(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
+    p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint,
+    p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint)
+reads sql data sql security invoker
+begin
+    declare p_verb, p_partial, ignored int default 2;
+    declare p_count int default 1;
+    declare p_ceiling, p_now, p_heal bigint default 0;
+    set p_partial = 0, p_drain = greatest(p_drain, 1);
+    set p_heal = greatest(2000000, case p_kind when 2 then 2 * p_step when 3 then p_step
+        else least(9007199254740991, (p_capacity div p_drain + (p_capacity mod p_drain > 0)) * cast(p_step as decimal(38))) end);
+    {{variables}}
+    set @hg_clock = {{clock}};
+    select length({{look}}) into ignored from (select 1 as n) o
+    left join headgate_cells c on c.limit_name = p_limit and c.cell_key = p_key;
+end
+//
+
+drop procedure if exists headgate_answer
+//
+create procedure headgate_answer() no sql sql security invoker
+begin
+    select @hg_g as allowed,
+        if(@hg_block > greatest(@hg_clk, @hg_at), 0, greatest(0, @hg_capacity - @hg_x) div @hg_c) as remaining,
+        case when @hg_g then 0 when @hg_retry < 9007199254740991 then cast(cast(greatest(0, @hg_retry - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)) end as retry_after,
+        cast(cast(greatest(0, greatest(@hg_empty, @hg_block) - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)) as reset_after,
+        @hg_name as limit_name,
+        cast('1970-01-01' + interval @hg_clk microsecond as datetime(6)) as at;
+end
+//
+
+-- headgate_take takes cost from a limit for a key. One row: allowed, 1 or 0;
+-- remaining, whole units that could pass now; retry_after, seconds until this
+-- cost passes, null for never, 0 when allowed; reset_after, seconds until the key
+-- is as good as new; limit_name; at, the time of the decision, UTC.
+drop procedure if exists headgate_take
+//
+create procedure headgate_take(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
+modifies sql data sql security invoker
+begin
+    call headgate_op(1, rule, `key`, cost, 0, '');
+    call headgate_answer();
+end
+//
+
+-- headgate_check answers what headgate_take would, and takes nothing.
+drop procedure if exists headgate_check
+//
+create procedure headgate_check(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
+modifies sql data sql security invoker
+begin
+    call headgate_op(2, rule, `key`, cost, 0, '');
+    call headgate_answer();
+end
+//
+
+-- headgate_block refuses everything of a key for some seconds; 0 lifts that. One
+-- row: blocked_until, UTC, null if not blocked.
+drop procedure if exists headgate_block
+//
+create procedure headgate_block(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
+    seconds decimal(20, 6), reason varchar(1024) character set utf8mb4)
+modifies sql data sql security invoker
+begin
+    if seconds is null or seconds < 0 or seconds > 3660 * 86400 then
+        call headgate_fail('seconds: must be from 0 to 3660 days');
+    elseif length(coalesce(reason, '')) > 512 then
+        call headgate_fail('reason: is longer than 512 bytes');
+    end if;
+    call headgate_op(5, rule, `key`, 1, seconds * 1000000, coalesce(reason, ''));
+    select if(@hg_block > 0, cast('1970-01-01' + interval @hg_block microsecond as datetime(6)), null) as blocked_until;
+end
+//
+
+-- headgate_reset forgets a key: its level and its block. One row: existed, 1 or
+-- 0. A history is kept.
+drop procedure if exists headgate_reset
+//
+create procedure headgate_reset(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
+modifies sql data sql security invoker
+begin
+    call headgate_op(6, rule, `key`, 1, 0, '');
+    select @hg_g as existed;
+end
+//
+
+-- Cells as people read them. used is as of updated_at; it drains since.
+create or replace view headgate_levels as
+select convert(limit_name using utf8mb4) as limit_name, convert(cell_key using utf8mb4) as `key`,
+    cast((level + if(law = 2, prev, 0)) / unit as decimal(30, 6)) as used,
+    cast('1970-01-01' + interval at microsecond as datetime(6)) as updated_at,
+    cast('1970-01-01' + interval empty_at microsecond as datetime(6)) as empty_at,
+    if('1970-01-01' + interval blocked_until microsecond > utc_timestamp(6), cast('1970-01-01' + interval blocked_until microsecond as datetime(6)), null) as blocked_until,
+    nullif(convert(reason using utf8mb4), '') as reason
+from headgate_cells where law <> 0
+//
+
+-- Attempts, allowed or refused, of the limits that keep a history.
+create or replace view headgate_history as
+select e.number, convert(e.limit_name using utf8mb4) as limit_name, convert(e.cell_key using utf8mb4) as `key`,
+    cast('1970-01-01' + interval e.at microsecond as datetime(6)) as at, e.granted as allowed,
+    cast(e.cost / coalesce(nullif(c.unit, 0), 1000) as decimal(30, 6)) as cost, nullif(convert(e.id using utf8mb4), '') as id
+from headgate_entries e left join headgate_cells c on c.limit_name = e.limit_name and c.cell_key = e.cell_key
+//
+
+-- headgate_attempts shows the last attempts of a key, newest first.
+drop procedure if exists headgate_attempts
+//
+create procedure headgate_attempts(p_limit varchar(255) character set utf8mb4, p_key varchar(1024) character set utf8mb4, p_most int)
+reads sql data sql security invoker
+begin
+    declare l varbinary(255) default p_limit;
+    declare k varbinary(1024) default p_key;
+    select e.number, cast('1970-01-01' + interval e.at microsecond as datetime(6)) as at, e.granted as allowed,
+        cast(e.cost / coalesce(nullif(c.unit, 0), 1000) as decimal(30, 6)) as cost, nullif(convert(e.id using utf8mb4), '') as id
+    from headgate_entries e left join headgate_cells c on c.limit_name = e.limit_name and c.cell_key = e.cell_key
+    where e.limit_name = l and e.cell_key = k order by e.number desc limit p_most;
+end
+//
+
+-- headgate_blocked_per_hour counts refused attempts for each limit and hour, UTC.
+create or replace view headgate_blocked_per_hour as
+select convert(limit_name using utf8mb4) as limit_name,
+    cast('1970-01-01' + interval (at div 3600000000) hour as datetime) as hour, count(*) as blocked, count(distinct cell_key) as `keys`
+from headgate_entries where granted = 0 group by limit_name, at div 3600000000
+//

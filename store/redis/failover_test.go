@@ -1,0 +1,316 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// hammer asks for a key from several goroutines until stop, and counts the
+// answers by class.
+type hammer struct {
+	mu       sync.Mutex
+	stop     atomic.Bool
+	wg       sync.WaitGroup
+	last     time.Time     // of an answer
+	gap      time.Duration // the longest without one
+	answers  int
+	admitted int64
+	errors   map[error]int
+	other    []error
+}
+
+func startHammer(s *Store, op law.Op) *hammer {
+	h := &hammer{last: time.Now(), errors: map[error]int{}}
+	for range 8 {
+		h.wg.Go(func() {
+			for !h.stop.Load() {
+				ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+				outs := make([]law.Outcome, 1)
+				err := s.Apply(ctx, []law.Op{op}, outs)
+				cancel()
+				h.record(outs[0], err)
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	return h
+}
+
+func (h *hammer) record(out law.Outcome, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil {
+		h.gap = max(h.gap, time.Since(h.last))
+		h.last = time.Now()
+		h.answers++
+		h.admitted += out.Granted
+		return
+	}
+	for _, class := range []error{store.ErrUnknownOutcome, store.ErrUnavailable, store.ErrConflict, store.ErrReadOnly} {
+		if errors.Is(err, class) {
+			h.errors[class]++
+			return
+		}
+	}
+	h.other = append(h.other, err)
+}
+
+// end stops asking once there was a gap and answers flow again.
+func (h *hammer) end(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		h.mu.Lock()
+		n := h.answers
+		h.mu.Unlock()
+		time.Sleep(200 * time.Millisecond)
+		h.mu.Lock()
+		flows := h.answers > n+20
+		h.mu.Unlock()
+		if flows && h.gap > time.Second {
+			break
+		}
+	}
+	h.halt(t)
+}
+
+func (h *hammer) halt(t *testing.T) {
+	t.Helper()
+	h.stop.Store(true)
+	h.wg.Wait()
+	t.Logf("%d answers, %d admitted, longest gap %v, errors %v", h.answers, h.admitted, h.gap.Round(time.Millisecond), h.errors)
+	if len(h.other) > 0 {
+		t.Errorf("%d errors of no class, first: %v", len(h.other), h.other[0])
+	}
+}
+
+func TestAClusterGoesOnAfterAPrimaryIsLost(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		lose func(c *dbtest.Cluster, i int)
+	}{
+		{"killed", (*dbtest.Cluster).Kill},
+		{"paused", (*dbtest.Cluster).Pause},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := dbtest.StartRedisCluster(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Stop)
+			s := openTest(t, c.URL(), nil)
+			const rate, burst = 1000, 50
+			p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: rate}
+			op := takeOne("l", "k", p, 0)
+			apply(t, s, op)
+			node, err := c.Primary(s.cellKey(op.Cell))
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := takeOne("l", "k", p, 0)
+			for i := 0; ; i++ {
+				other.Cell.Key = fmt.Sprint(i)
+				if n, err := c.Primary(s.cellKey(other.Cell)); err == nil && n != node {
+					break
+				}
+			}
+			begin := time.Now()
+			h, elsewhere := startHammer(s, op), startHammer(s, other)
+			time.Sleep(500 * time.Millisecond)
+			tt.lose(c, node)
+			h.end(t)
+			elsewhere.halt(t)
+			if h.gap > 6*time.Second {
+				t.Errorf("no answer for %v", h.gap)
+			}
+			if elsewhere.gap > 2*time.Second {
+				t.Errorf("the other primaries' keys had no answer for %v", elsewhere.gap)
+			}
+			// A replica may not have got the last charges: one burst more.
+			if most := int64(2*burst + time.Since(begin).Seconds()*rate); h.admitted > most {
+				t.Errorf("admitted %d, at most %d", h.admitted, most)
+			}
+		})
+	}
+}
+
+// swallower is a proxy that forwards what clients send, and loses the answers
+// while it is told to.
+type swallower struct {
+	lose atomic.Bool
+}
+
+func (p *swallower) serve(t *testing.T, target string) (addr string) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go func() {
+				_, _ = io.Copy(server, client)
+				server.Close()
+			}()
+			go func() {
+				defer client.Close()
+				buf := make([]byte, 1<<16)
+				for {
+					n, err := server.Read(buf)
+					if err != nil || p.lose.Load() {
+						return // with the answer in hand
+					}
+					if _, err := client.Write(buf[:n]); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestAChargeWhoseAnswerGotLostIsNotSentAgain(t *testing.T) {
+	direct := dbtest.Redis(t)
+	host, rest, _ := strings.Cut(strings.TrimPrefix(direct, "redis://"), "/")
+	p := &swallower{}
+	s, through := openTest(t, direct, nil), openTest(t, "redis://"+p.serve(t, host)+"/"+rest, nil)
+	op := takeOne("l", "k", hourly, 0)
+	for range 3 {
+		apply(t, through, op)
+	}
+	p.lose.Store(true)
+	outs := make([]law.Outcome, 1)
+	err := through.Apply(context.Background(), []law.Op{op}, outs)
+	if !errors.Is(err, store.ErrUnknownOutcome) {
+		t.Errorf("%v, want ErrUnknownOutcome", err)
+	}
+	p.lose.Store(false)
+	if out := apply(t, s, op)[0]; out.Used != 5000 {
+		t.Errorf("used %d after five charges of 1000 of which one answer got lost", out.Used)
+	}
+	if out := apply(t, through, op)[0]; out.Used != 6000 {
+		t.Errorf("used %d, want 6000: the connection is made again", out.Used)
+	}
+}
+
+func TestADeadlineInFlightIsAnUnknownOutcome(t *testing.T) {
+	server := own(t, "--enable-debug-command", "yes")
+	s, other := openTest(t, server.DSN, nil), openTest(t, server.DSN, nil)
+	apply(t, s, takeOne("l", "k", hourly, 0))
+	go func() {
+		_ = other.client.Do(context.Background(), other.client.B().Arbitrary("DEBUG", "SLEEP", "0.5").Build()).Error()
+	}()
+	time.Sleep(100 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	err := s.Apply(ctx, []law.Op{takeOne("l", "k", hourly, 0)}, make([]law.Outcome, 1))
+	if !errors.Is(err, store.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want ErrUnknownOutcome and DeadlineExceeded", err)
+	}
+}
+
+func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
+	server := own(t)
+	s := openTest(t, server.DSN, nil)
+	apply(t, s, takeOne("l", "k", hourly, 0))
+	server.Stop()
+	var err error
+	for range 3 { // the first may find the old connection open
+		err = s.Apply(context.Background(), []law.Op{takeOne("l", "k", hourly, 0)}, make([]law.Outcome, 1))
+	}
+	if !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
+}
+
+// sentinel starts one that watches a primary by the name of main.
+func sentinel(t *testing.T, primaryPort string) (addr string) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr = l.Addr().String()
+	l.Close()
+	_, port, _ := net.SplitHostPort(addr)
+	file := filepath.Join(t.TempDir(), "sentinel.conf")
+	text := "port " + port + "\nbind 127.0.0.1\nprotected-mode no\nsentinel monitor main 127.0.0.1 " + primaryPort +
+		" 1\nsentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "redis-server", file, "--sentinel")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return addr
+}
+
+func TestSentinelNamesTheNextPrimary(t *testing.T) {
+	portOf := func(s *dbtest.Server) string {
+		_, port, _ := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(s.DSN, "redis://"), "/0"))
+		return port
+	}
+	primary := own(t, "--repl-diskless-sync-delay", "0")
+	own(t, "--replicaof", "127.0.0.1 "+portOf(primary))
+	addr := sentinel(t, portOf(primary))
+	var s *Store
+	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		var err error
+		if s, err = Open(context.Background(), "redis://"+addr+"/?master=main", nil); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	defer s.Close()
+	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(100 * time.Millisecond) { // until the replica is known and in step
+		info, err := s.info(context.Background(), "replication")
+		if err == nil && strings.Contains(info["slave0"], "state=online") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no replica: %v, %v", info, err)
+		}
+	}
+	time.Sleep(11 * time.Second) // Sentinel asks a primary for its replicas every ten
+	h := startHammer(s, takeOne("l", "k", perSecond, 0))
+	time.Sleep(500 * time.Millisecond)
+	primary.Stop()
+	h.end(t)
+	if h.gap > 7*time.Second || h.gap < 500*time.Millisecond {
+		t.Errorf("no answer for %v", h.gap)
+	}
+}

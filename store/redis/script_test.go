@@ -1,0 +1,190 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+)
+
+const testTime = int64(1_790_000_000_000_000)
+
+func openTest(tb testing.TB, url string, cfg *Config) *Store {
+	tb.Helper()
+	s, err := Open(context.Background(), url, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { s.Close() })
+	return s
+}
+
+func apply(tb testing.TB, s *Store, ops ...law.Op) []law.Outcome {
+	tb.Helper()
+	outs := make([]law.Outcome, len(ops))
+	if err := s.Apply(context.Background(), ops, outs); err != nil {
+		tb.Fatal(err)
+	}
+	for i := range outs {
+		if outs[i].Err != nil {
+			tb.Fatal(outs[i].Err)
+		}
+	}
+	return outs
+}
+
+// value returns a value of any size up to most, small and large ones alike.
+func value(g *rand.Rand, most int64) int64 {
+	v := g.Int64N(int64(1)<<(1+g.IntN(53))) - int64(g.IntN(3)) + 1
+	if g.IntN(8) == 0 {
+		v = most - g.Int64N(3)
+	}
+	return min(max(v, 1), most)
+}
+
+// TestArithmeticIsExactUpTo2To53 compares what the scripts calculate with the
+// same in integers of any size.
+func TestArithmeticIsExactUpTo2To53(t *testing.T) {
+	s := openTest(t, dbtest.Redis(t), nil)
+	g := rand.New(rand.NewPCG(1, 2))
+	const n = 4000
+	args := []string{"0", "0"}
+	type row struct{ a, b, c, most int64 }
+	var rows []row
+	for range n {
+		r := row{value(g, law.Max), value(g, law.Max), value(g, law.Max), law.Max}
+		if g.IntN(4) == 0 {
+			r.most = 1<<32 - 1
+		}
+		if g.IntN(3) == 0 { // just below, at and above a multiple
+			r.a = min(max(r.b*(law.Max/r.b)-1+g.Int64N(3), 0), law.Max)
+		}
+		rows = append(rows, r)
+		for _, v := range []int64{r.a, r.b, r.c, r.most} {
+			args = append(args, strconv.FormatInt(v, 10))
+		}
+	}
+	const body = `
+local res = {}
+while ARGV[next_arg] do
+  local a, b, c, most = arg(), arg(), arg(), arg()
+  res[#res + 1] = fmt('%.0f %.0f %.0f %.0f', floor(a / b), ceil_div(a, b), add_steps(a, b, c), rescale(a, b, c, most))
+end
+return res`
+	got, err := s.client.Do(context.Background(), s.client.B().Eval().Script(cellsText+body).Numkeys(0).Arg(args...).Build()).AsStrSlice()
+	if err != nil || len(got) != n {
+		t.Fatalf("%d results, %v", len(got), err)
+	}
+	limit := big.NewInt(law.Max)
+	for i, r := range rows {
+		ceil := r.a / r.b
+		if r.a%r.b > 0 {
+			ceil++
+		}
+		steps := new(big.Int).Mul(big.NewInt(r.b), big.NewInt(r.c))
+		steps.Add(steps, big.NewInt(r.a))
+		if steps.Cmp(limit) > 0 {
+			steps = limit
+		}
+		scaled, rest := new(big.Int).Mul(big.NewInt(r.a), big.NewInt(r.c)), new(big.Int)
+		scaled.QuoRem(scaled, big.NewInt(r.b), rest)
+		if rest.Sign() > 0 {
+			scaled.Add(scaled, big.NewInt(1))
+		}
+		if most := big.NewInt(r.most); scaled.Cmp(most) > 0 {
+			scaled = most
+		}
+		if want := fmt.Sprint(r.a/r.b, ceil, steps, scaled); got[i] != want {
+			t.Errorf("%+v: quotient, rounded up, a+b*c, a*c/b: got %s, want %s", r, got[i], want)
+		}
+	}
+}
+
+// entries is the plainest of ledgers.
+type entries struct{ list []law.Entry }
+
+func (l *entries) Sum(after, upto int64) (sum int64) {
+	for _, e := range l.list {
+		if e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
+			sum += e.Cost
+		}
+	}
+	return sum
+}
+
+func (l *entries) Freed(after, need int64) int64 {
+	list := slices.Clone(l.list)
+	slices.SortFunc(list, func(a, b law.Entry) int { return cmp.Compare(a.ExpiresAt, b.ExpiresAt) })
+	for _, e := range list {
+		if e.Granted && e.ExpiresAt > after && l.Sum(after, e.ExpiresAt) >= need {
+			return e.ExpiresAt
+		}
+	}
+	return law.Never
+}
+
+// TestLimitsOfAnySizeAreDecidedAsByPackageLaw draws parameters and costs from
+// the whole range that is valid, and changes them on cells in use.
+func TestLimitsOfAnySizeAreDecidedAsByPackageLaw(t *testing.T) {
+	s := openTest(t, dbtest.Redis(t), nil)
+	seed := rand.Uint64()
+	g := rand.New(rand.NewPCG(seed, 0))
+	rounds, now := 6000, testTime
+	if testing.Short() {
+		rounds = 600
+	}
+	var record *law.Record
+	granted := 0
+	for round := range rounds {
+		if round%12 == 0 {
+			record = &law.Record{Log: &entries{}}
+		}
+		op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(round / 12)}}
+		p := &op.Params
+		for {
+			*p = law.Params{
+				Kind: law.Kind(1 + g.IntN(3)), Anchor: law.Anchor(g.IntN(2)), Unit: value(g, law.Max), Capacity: value(g, law.Max),
+				Step: value(g, 1<<50), Drain: value(g, law.Max),
+			}
+			if g.IntN(4) == 0 {
+				p.Block = value(g, 1<<50)
+			}
+			if p.Kind == law.Window {
+				p.Capacity = value(g, 1<<32-1)
+			}
+			op.Cost, op.Count, op.Partial = value(g, p.Capacity), value(g, 5), g.IntN(2) == 0
+			now = min(max(now+g.Int64N(int64(1)<<(1+g.IntN(50)))-g.Int64N(int64(1)<<(1+g.IntN(40))), 1), 1<<51)
+			op.Now = now
+			if op.Valid() == nil {
+				break
+			}
+		}
+		want := make([]law.Outcome, 1)
+		before := record.State
+		law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
+		l := record.Log.(*entries)
+		if record.Clear {
+			l.list = nil
+		}
+		l.list = append(l.list, record.Add...)
+		record.Clear, record.Add = false, nil
+		got := apply(t, s, op)[0]
+		got.Entry, want[0].Entry = 0, 0
+		if got.Granted > 0 {
+			granted++
+		}
+		if got != want[0] {
+			t.Fatalf("round %d of seed %d: %+v on %+v:\n got %+v\nwant %+v", round, seed, op, before, got, want[0])
+		}
+	}
+	if granted < rounds/10 || granted > rounds*9/10 {
+		t.Errorf("%d of %d were admitted: the limits drawn say little", granted, rounds)
+	}
+}

@@ -1,0 +1,260 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+var hourly = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 10_000, Step: 3_600_000_000, Drain: 10_000}
+
+func takeOne(limit, key string, p law.Params, now int64) law.Op {
+	return law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: limit, Key: key}, Params: p, Cost: p.Unit, Count: 1, Now: now}
+}
+
+// admin sends a command as it is.
+func admin(tb testing.TB, s *Store, words ...string) rueidis.RedisResult {
+	tb.Helper()
+	res := s.client.Do(context.Background(), s.client.B().Arbitrary(words[0]).Args(words[1:]...).Build())
+	if err := res.Error(); err != nil && !rueidis.IsRedisNil(err) {
+		tb.Fatalf("%v: %v", words, err)
+	}
+	return res
+}
+
+// own starts a server that the test may do with as it likes.
+func own(tb testing.TB, args ...string) *dbtest.Server {
+	tb.Helper()
+	// With an argument, so that it is never one from the environment.
+	server, err := dbtest.StartRedis(context.Background(), append([]string{"--databases", "16"}, args...)...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(server.Stop)
+	return server
+}
+
+func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
+	s := openTest(t, own(t).DSN, nil)
+	apply(t, s, takeOne("l", "k", hourly, 0))
+	admin(t, s, "SCRIPT", "FLUSH")
+	if out := apply(t, s, takeOne("l", "k", hourly, 0))[0]; out.Used != 2000 {
+		t.Errorf("used %d after SCRIPT FLUSH, want 2000: charged once each", out.Used)
+	}
+	admin(t, s, "FLUSHALL")
+	if out := apply(t, s, takeOne("l", "k", hourly, 0))[0]; out.Used != 1000 {
+		t.Errorf("used %d after FLUSHALL, want 1000", out.Used)
+	}
+}
+
+func TestManyCallersOfANewKeyGetExactlyTheCapacity(t *testing.T) {
+	s := openTest(t, dbtest.Redis(t), nil)
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			outs := make([]law.Outcome, 1)
+			if err := s.Apply(context.Background(), []law.Op{takeOne("l", "new", hourly, 0)}, outs); err != nil {
+				t.Error(err)
+			}
+			admitted.Add(outs[0].Granted)
+		})
+	}
+	wg.Wait()
+	if admitted.Load() != 10 {
+		t.Errorf("admitted %d of 200, want 10", admitted.Load())
+	}
+}
+
+func TestKeysLiveAsLongAsTheyMatter(t *testing.T) {
+	s := openTest(t, dbtest.Redis(t), nil)
+	second := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 10_000, Step: 1_000_000, Drain: 1000}
+	history := law.Params{Kind: law.Log, Unit: 1000, Capacity: 1000, Step: 1_000_000, History: 600_000_000}
+	forever := law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1 << 52, Step: 1, Drain: 1}
+	block := takeOne("blocked", "k", second, 0)
+	block.Verb, block.TTL = law.Block, 7_200_000_000
+	whole := takeOne("forever", "k", forever, 0)
+	whole.Cost = 1 << 52
+	for _, tt := range []struct {
+		op          law.Op
+		least, most time.Duration
+	}{
+		{takeOne("drains", "k", second, 0), time.Second, 4 * time.Second},
+		{takeOne("drains", "k", second, 0), 2*time.Second - time.Second/10, 5 * time.Second},
+		{takeOne("history", "k", history, 0), 600 * time.Second, 603 * time.Second},
+		{block, 2 * time.Hour, 2*time.Hour + 3*time.Second},
+		{takeOne("test time", "k", second, testTime), time.Hour, time.Hour + 3*time.Second},
+		{whole, 142 * 365 * 24 * time.Hour, 150 * 365 * 24 * time.Hour},
+	} {
+		apply(t, s, tt.op)
+		keys := []string{s.cellKey(tt.op.Cell)}
+		if tt.op.Params.Kind == law.Log {
+			keys = append(keys, s.logKey(tt.op.Cell))
+		}
+		for _, key := range keys {
+			ms, err := admin(t, s, "PTTL", key).AsInt64()
+			if life := time.Duration(ms) * time.Millisecond; err != nil || life < tt.least-100*time.Millisecond || life > tt.most {
+				t.Errorf("%s lives for %v (%v), want %v to %v", key, life, err, tt.least, tt.most)
+			}
+		}
+	}
+	// A cell outlives its log, whatever is written to it later.
+	block = takeOne("history", "k", history, 0)
+	block.Verb, block.TTL = law.Block, 1000
+	apply(t, s, block)
+	if ms, _ := admin(t, s, "PTTL", s.cellKey(block.Cell)).AsInt64(); ms < 590_000 {
+		t.Errorf("a cell with a history of 600 s lives for %d ms", ms)
+	}
+}
+
+func TestAHistoryIsBounded(t *testing.T) {
+	s := openTest(t, dbtest.Redis(t), &Config{MaxHistory: 50})
+	p := law.Params{Kind: law.Log, Unit: 1000, Capacity: 20_000, Step: 1_000_000, History: 3_600_000_000}
+	var ops []law.Op
+	for i := range 400 {
+		op := takeOne("l", "k", p, testTime+int64(i)*1000)
+		op.Group, op.ID = uint32(i), fmt.Sprint(i)
+		ops = append(ops, op)
+	}
+	apply(t, s, ops...)
+	list, err := s.Entries(context.Background(), law.Cell{Limit: "l", Key: "k"}, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counting := 0
+	for _, e := range list {
+		if e.Granted && e.ExpiresAt > testTime {
+			counting++
+		}
+	}
+	if len(list) > 50 || counting != 20 || list[0].ID != "399" {
+		t.Errorf("%d entries, %d count, the newest is %+v; want at most 50, 20 that count, 399", len(list), counting, list[0])
+	}
+	// What no longer matters goes as new attempts come.
+	p.History = 0
+	for i := range 100 {
+		apply(t, s, takeOne("short", "k", p, testTime+int64(i)*100_000))
+	}
+	if list, err = s.Entries(context.Background(), law.Cell{Limit: "short", Key: "k"}, 1000); err != nil || len(list) > 15 {
+		t.Errorf("%d entries for ten that count, %v", len(list), err)
+	}
+}
+
+// rights are what docs/stores.md says that a user needs, beside ~prefix*.
+const rights = "+evalsha +eval +time +get +set +del +pttl +pexpire +zadd +zrem +zcard +zcount +zrangebyscore +zremrangebyrank +zrange"
+
+func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
+	server := own(t)
+	root := openTest(t, server.DSN, nil)
+	admin(t, root, append([]string{"ACL", "SETUSER", "few", "on", ">p@ss:/word", "~headgate:*", "-@all"}, strings.Fields(rights)...)...)
+	dsn := strings.Replace(server.DSN, "redis://", "redis://few:"+url.QueryEscape("p@ss:/word")+"@", 1)
+	s := openTest(t, dsn, nil)
+	logged := law.Params{Kind: law.Log, Unit: 1000, Capacity: 2000, Step: 1_000_000, History: 1_000_000}
+	for i := range 6 {
+		apply(t, s, takeOne("l", "k", hourly, 0), takeOne("log", "k", logged, testTime+int64(i)*400_000))
+	}
+	reset := takeOne("log", "k", logged, 0)
+	reset.Verb = law.Reset
+	apply(t, s, reset)
+	if _, err := s.Entries(context.Background(), law.Cell{Limit: "log", Key: "k"}, 10); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Sweep(context.Background(), 10); err != nil {
+		t.Error(err)
+	}
+
+	outs := make([]law.Outcome, 1)
+	for _, word := range strings.Fields(rights) {
+		switch word {
+		case "+zrange", "+del", "+eval", "+zrem", "+zremrangebyrank", "+zcount", "+pexpire":
+			continue // not needed for every call
+		}
+		admin(t, root, "ACL", "SETUSER", "few", "-"+word[1:])
+		if err := s.Apply(context.Background(), []law.Op{takeOne("log", "k", logged, 0)}, outs); !errors.Is(err, store.ErrSetup) {
+			t.Errorf("without %s: %v, want ErrSetup", word, err)
+		}
+		admin(t, root, "ACL", "SETUSER", "few", word)
+	}
+	admin(t, root, "ACL", "SETUSER", "few", "resetkeys", "~other:*")
+	if err := s.Apply(context.Background(), []law.Op{takeOne("l", "k", hourly, 0)}, outs); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("without a right to the keys: %v, want ErrSetup", err)
+	}
+	_, err := Open(context.Background(), strings.Replace(dsn, "word", "wr0ng", 1), nil)
+	if !errors.Is(err, store.ErrSetup) || strings.Contains(fmt.Sprint(err), "wr0ng") {
+		t.Errorf("wrong password: %v, want ErrSetup without the password", err)
+	}
+}
+
+func TestAServerThatMayForgetIsNamed(t *testing.T) {
+	var said bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&said, nil))
+	s := openTest(t, own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru").DSN, &Config{Logger: logger})
+	if !strings.Contains(said.String(), "level=WARN") {
+		t.Errorf("no warning about allkeys-lru: %q", said.String())
+	}
+	said.Reset()
+	sweep := func() string {
+		said.Reset()
+		if _, err := s.Sweep(context.Background(), 10); err != nil {
+			t.Fatal(err)
+		}
+		return said.String()
+	}
+	if text := sweep(); text != "" {
+		t.Errorf("nothing was evicted, but: %q", text)
+	}
+	for i := range 40 {
+		admin(t, s, "SET", fmt.Sprint("filler", i), strings.Repeat("x", 100_000))
+	}
+	if text := sweep(); strings.Count(text, "level=ERROR") != 1 {
+		t.Errorf("keys were evicted: %q, want one error", text)
+	}
+	if text := sweep(); text != "" {
+		t.Errorf("nothing was evicted since, but: %q", text)
+	}
+}
+
+func TestAFullServerAdmitsNothing(t *testing.T) {
+	s := openTest(t, own(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction").DSN, nil)
+	for i := range 40 {
+		_ = s.client.Do(context.Background(), s.client.B().Set().Key(fmt.Sprint("filler", i)).Value(strings.Repeat("x", 100_000)).Build()).Error()
+	}
+	logged := law.Params{Kind: law.Log, Unit: 1000, Capacity: 2000, Step: 1_000_000}
+	for _, p := range []law.Params{hourly, logged} {
+		outs := make([]law.Outcome, 1)
+		if err := s.Apply(context.Background(), []law.Op{takeOne("l", "k", p, 0)}, outs); !errors.Is(err, store.ErrFull) {
+			t.Errorf("%v, want ErrFull", err)
+		}
+	}
+}
+
+func TestAReplicaIsReadOnly(t *testing.T) {
+	primary := own(t)
+	_, port, _ := strings.Cut(strings.TrimPrefix(primary.DSN, "redis://"), ":")
+	replica := own(t, "--replicaof", "127.0.0.1 "+strings.TrimSuffix(port, "/0"), "--repl-diskless-sync-delay", "0")
+	s := openTest(t, replica.DSN, &Config{RetryFor: 50 * time.Millisecond})
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		outs := make([]law.Outcome, 1)
+		err := s.Apply(context.Background(), []law.Op{takeOne("l", "k", hourly, 0)}, outs)
+		if errors.Is(err, store.ErrReadOnly) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%v, want ErrReadOnly", err)
+		}
+	}
+}

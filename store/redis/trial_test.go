@@ -1,0 +1,234 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+)
+
+// apart returns two keys in different slots.
+func apart(t *testing.T) (a, b string) {
+	t.Helper()
+	a = "a"
+	for i := range 100 {
+		b = fmt.Sprint("b", i)
+		if slotOf(law.Cell{Key: a}) != slotOf(law.Cell{Key: b}) {
+			return a, b
+		}
+	}
+	t.Fatal("all keys are in one slot")
+	return "", ""
+}
+
+func TestSlotsAreThoseOfTheServer(t *testing.T) {
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	for _, key := range []string{"", "a", "{a}", "a}{b", "%", "é", "user:42"} {
+		c := law.Cell{Limit: "l{x}", Key: key}
+		for _, name := range []string{s.cellKey(c), s.logKey(c)} {
+			if slot, err := admin(t, s, "CLUSTER", "KEYSLOT", name).AsInt64(); err != nil || slot != int64(slotOf(c)) {
+				t.Errorf("%s is in slot %d (%v), not in %d", name, slot, err, slotOf(c))
+			}
+		}
+	}
+}
+
+var (
+	perSecond = law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: 10_000_000, Step: 1, Drain: 1}
+	windowed  = law.Params{Kind: law.Window, Unit: 1000, Capacity: 10_000, Step: 10_000_000}
+	logged    = law.Params{Kind: law.Log, Unit: 1000, Capacity: 10_000, Step: 10_000_000}
+	recorded  = law.Params{Kind: law.Log, Unit: 1000, Capacity: 10_000, Step: 10_000_000, History: 60_000_000}
+	allLaws   = []law.Params{perSecond, windowed, logged, recorded}
+)
+
+// refusedBy returns a request for three of a limit and for what a full cell in
+// another slot refuses.
+func refusedBy(t *testing.T, s *Store, p law.Params, now int64) []law.Op {
+	t.Helper()
+	a, b := apart(t)
+	full := takeOne("full", b, perSecond, now)
+	full.Count = 10
+	apply(t, s, full)
+	op := takeOne("l", a, p, now)
+	op.Count, op.ID = 3, "request"
+	return []law.Op{op, full}
+}
+
+func TestARequestOverSlotsIsAdmittedAsAWhole(t *testing.T) {
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	a, b := apart(t)
+	for _, p := range allLaws {
+		limit := fmt.Sprint(p)
+		outs := apply(t, s, takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
+		for i := range outs {
+			if outs[i].Granted != 1 || outs[i].State.Level != p.Unit || outs[i].RetryAt != 0 {
+				t.Errorf("%+v: %+v", p, outs[i])
+			}
+		}
+	}
+}
+
+func TestARefusedRequestOverSlotsLeavesTheOthersAsTheyWere(t *testing.T) {
+	for _, used := range []bool{false, true} {
+		for _, p := range allLaws {
+			s := openTest(t, dbtest.RedisCluster(t), nil)
+			ops := refusedBy(t, s, p, testTime)
+			cell := ops[0].Cell
+			var before law.State
+			if used {
+				op := takeOne("l", cell.Key, p, testTime-3_000_000)
+				before = apply(t, s, op)[0].State
+			}
+			value, _ := admin(t, s, "GET", s.cellKey(cell)).ToString()
+			count, _ := admin(t, s, "ZCARD", s.logKey(cell)).AsInt64()
+
+			outs := apply(t, s, ops...)
+			if outs[0].Granted != 3 || outs[1].Granted != 0 || outs[1].RetryAt != testTime+10_000_000 || outs[0].State != before {
+				t.Errorf("used %v, %+v: %+v", used, p, outs)
+			}
+			after, _ := admin(t, s, "GET", s.cellKey(cell)).ToString()
+			if _, reason, _ := parseCell(value); reason != "" || !sameButSeq(value, after) {
+				t.Errorf("used %v, %+v: the cell was %q, is %q", used, p, value, after)
+			}
+			left, err := s.Entries(context.Background(), cell, 10)
+			if p.History > 0 {
+				count++
+				if len(left) == 0 || left[0].Granted || left[0].ExpiresAt != 0 || left[0].ID != "request" || outs[0].Entry != left[0].Number {
+					t.Errorf("used %v: want a refused attempt first, have %+v", used, left)
+				}
+			}
+			if err != nil || len(left) != int(count) {
+				t.Errorf("used %v, %+v: %d entries, want %d: %+v, %v", used, p, len(left), count, left, err)
+			}
+		}
+	}
+}
+
+// sameButSeq compares two cells but for the number that their logs go on from.
+func sameButSeq(a, b string) bool {
+	sa, _, oka := parseCell(a)
+	sb, _, okb := parseCell(b)
+	return oka == okb && sa == sb
+}
+
+// TestWhatOthersTookMeanwhileStays lets others ask between a request on trial
+// and its return.
+func TestWhatOthersTookMeanwhileStays(t *testing.T) {
+	const second = 1_000_000
+	for _, tt := range []struct {
+		name    string
+		p       law.Params
+		later   int64 // when the others take 2
+		level   int64 // in units, afterwards
+		prev    int64
+		entries int
+	}{
+		{"at once, all is given back", perSecond, 0, 2, 3, 0},
+		{"what has drained is not given back", perSecond, 2 * second, 2, 1, 0},
+		{"when all has drained, nothing is", perSecond, 4 * second, 2, 0, 0},
+		{"within the window", windowed, second, 2, 0, 0},
+		{"in the next window nothing is", windowed, 10 * second, 2, 3, 0},
+		{"an entry that counts", logged, second, 2, 0, 1},
+		{"an entry that counts no more", logged, 11 * second, 2, 0, 1},
+		{"an entry with a history", recorded, second, 2, 0, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := openTest(t, dbtest.Redis(t), nil)
+			now := testTime - testTime%(10*second)
+			op := takeOne("l", "k", tt.p, now)
+			op.Count = 3
+			ops, outs := []law.Op{op}, make([]law.Outcome, 1)
+			p := &part{call: &answered{s.encode(ops, []int{0}, true), outs}}
+			list, err := s.send(context.Background(), []*call{p.call.call})[0].ToArray()
+			if err == nil {
+				err = p.read(ops, outs, list)
+			}
+			if err != nil || !p.admitted {
+				t.Fatalf("%+v, %v", outs, err)
+			}
+			other := takeOne("l", "k", tt.p, now+tt.later)
+			other.Count = 2
+			apply(t, s, other)
+			numbers, err := s.send(context.Background(), []*call{s.giveBack(ops, outs, p, false)})[0].AsIntSlice()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := decodeState(numbers)
+			if got.Level != tt.level*tt.p.Unit || got.Prev != tt.prev*tt.p.Unit || got.At != now+tt.later {
+				t.Errorf("got %+v, want level %d and prev %d", got, tt.level, tt.prev)
+			}
+			value, _ := admin(t, s, "GET", s.cellKey(op.Cell)).ToString()
+			if stored, _, _ := parseCell(value); stored != got {
+				t.Errorf("stored is %+v, answered was %+v", stored, got)
+			}
+			left, err := s.Entries(context.Background(), op.Cell, 10)
+			if err != nil || len(left) != tt.entries {
+				t.Errorf("%d entries, want %d: %+v, %v", len(left), tt.entries, left, err)
+			}
+			// The level and the log still fit each other: when all has expired,
+			// all can be taken.
+			all := takeOne("l", "k", tt.p, now+tt.later+30*second)
+			all.Count = 10
+			if out := apply(t, s, all)[0]; out.Granted != 10 {
+				t.Errorf("later: %+v, want all ten", out)
+			}
+		})
+	}
+}
+
+func TestACheckOverSlotsWritesNothing(t *testing.T) {
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	ops := refusedBy(t, s, perSecond, testTime)
+	for i := range ops {
+		ops[i].Verb = law.Check
+	}
+	if outs := apply(t, s, ops...); outs[0].Granted != 3 || outs[1].Granted != 0 || outs[0].State.Kind != 0 {
+		t.Errorf("%+v", outs)
+	}
+	if n, _ := admin(t, s, "EXISTS", s.cellKey(ops[0].Cell)).AsInt64(); n != 0 {
+		t.Error("a check wrote a cell")
+	}
+}
+
+func TestAStaleRequestOverSlotsIsStaleAsAWhole(t *testing.T) {
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	a, b := apart(t)
+	monthly := law.Params{Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000, Drain: law.Max}
+	stale := takeOne("month", b, monthly, testTime)
+	stale.Bounds = [4]int64{1, 2, 3, 4}
+	outs := apply(t, s, takeOne("l", a, perSecond, testTime), stale)
+	if !outs[0].Stale || !outs[1].Stale || outs[0].State.Level != 0 {
+		t.Errorf("%+v", outs)
+	}
+	if out := apply(t, s, takeOne("l", a, perSecond, testTime))[0]; out.Used != perSecond.Unit {
+		t.Errorf("used %d, want one unit: a stale request was charged", out.Used)
+	}
+}
+
+func TestABatchWithRequestsOverSlotsKeepsItsOrder(t *testing.T) {
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	a, b := apart(t)
+	var ops []law.Op
+	for group := range uint32(8) {
+		keys := []string{a, b}
+		switch group % 4 {
+		case 1:
+			keys = []string{a}
+		case 2:
+			keys = []string{b, b}
+		}
+		for _, key := range keys {
+			op := takeOne("l", key, perSecond, testTime)
+			op.Group = group
+			ops = append(ops, op)
+		}
+	}
+	used := map[string]int64{}
+	for i, out := range apply(t, s, ops...) {
+		if used[ops[i].Cell.Key] += perSecond.Unit; out.Used != used[ops[i].Cell.Key] || out.Granted != 1 {
+			t.Errorf("op %d: %+v, want %d used", i, out, used[ops[i].Cell.Key])
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package redis
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+func TestURLs(t *testing.T) {
+	for _, tt := range []struct {
+		url    string
+		hosts  []string
+		user   string
+		secret string
+		db     int
+		prefix string
+		master string
+		tls    bool
+	}{
+		{url: "redis://", hosts: []string{"127.0.0.1:6379"}},
+		{url: "redis://h", hosts: []string{"h:6379"}},
+		{url: "redis://:s%40:x@h:1/3?prefix=p:", hosts: []string{"h:1"}, secret: "s@:x", db: 3, prefix: "p:"},
+		{url: "redis://u:p@a,b:2/?master=m", hosts: []string{"a:26379", "b:2"}, user: "u", secret: "p", master: "m"},
+		{url: "rediss://[::1]:7,[::2]", hosts: []string{"[::1]:7", "[::2]:6379"}, tls: true},
+		{url: "redis://h?tls=true&insecure=true", hosts: []string{"h:6379"}, tls: true},
+	} {
+		o, prefix, err := parseURL(tt.url)
+		if err != nil {
+			t.Errorf("%s: %v", tt.url, err)
+			continue
+		}
+		if !slices.Equal(o.InitAddress, tt.hosts) || o.Username != tt.user || o.Password != tt.secret || o.SelectDB != tt.db ||
+			prefix != tt.prefix || o.Sentinel.MasterSet != tt.master || (o.TLSConfig != nil) != tt.tls || !o.DisableRetry {
+			t.Errorf("%s: got %+v, prefix %q", tt.url, o, prefix)
+		}
+	}
+	for url, field := range map[string]string{
+		"http://h":                       "redis://",
+		"redis://h/x":                    "database",
+		"redis://h/-1":                   "database",
+		"redis://u:p%zz@h":               "password",
+		"redis://h?timeout=1":            `"timeout"`,
+		"redis://h?ca=x":                 "ca",
+		"redis://h?tls=perhaps":          "tls",
+		"redis://h?master=":              "master",
+		"rediss://h?cert=x":              "cert",
+		"redis://secret@h?prefix={x}":    "prefix",
+		"redis://u:secret@h:x/?bad=%zz":  "%zz",
+		"redis://u:secret@h:port:1/":     "host",
+		"redis://u:secret@h:99999/":      "host",
+		"redis://u:secret@h,,g/?prefix=": "host",
+	} {
+		_, err := Open(context.Background(), url, nil)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(fmt.Sprint(err), field) || strings.Contains(fmt.Sprint(err), "secret") {
+			t.Errorf("%s: %v; want an ErrInvalid that names %s", url, err, field)
+		}
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	for _, url := range []string{"redis://127.0.0.1:1", "redis://127.0.0.1:1,127.0.0.1:2", "redis://127.0.0.1:1/?master=m"} {
+		if _, err := Open(context.Background(), url, nil); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("%s: %v, want ErrUnavailable", url, err)
+		}
+	}
+}
+
+// TestKeys: the user's braces never decide the slot, and a key can be read
+// back.
+func TestKeys(t *testing.T) {
+	s, err := New(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"", "a", "{a}", "}{", "%7B", "%257B", "}:", "{k:a}:b", "é%"} {
+		c := law.Cell{Limit: "l:{x}", Key: key}
+		name := s.cellKey(c)
+		if got, ok := s.cellOf(name); !ok || got != c {
+			t.Errorf("%q: %q was read back as %+v", key, name, got)
+		}
+		if strings.Index(name, "}") != strings.Index(name, "}:l:{x}") {
+			t.Errorf("%q: the tag of %q ends too early", key, name)
+		}
+	}
+	if _, err := New(nil, &Config{Prefix: "{x}"}); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("a prefix with braces: %v, want ErrInvalid", err)
+	}
+}
+
+// certificate writes a certificate for 127.0.0.1 that signs itself.
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "headgate-tls") // not TempDir: the server is another user
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "EC PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+func TestTLS(t *testing.T) {
+	cert, key := certificate(t)
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	plain := own(t, "--tls-port", fmt.Sprint(port), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert)
+	host := fmt.Sprintf("127.0.0.1:%d", port)
+	for _, tt := range []struct {
+		url  string
+		want error // besides ErrUnavailable
+	}{
+		{"rediss://" + host + "?ca=" + cert + "&cert=" + cert + "&key=" + key, nil},
+		{"rediss://" + host + "?insecure=true&cert=" + cert + "&key=" + key, nil},
+		{"rediss://" + host + "?ca=" + cert, store.ErrSetup},                                                // the server wants to know who we are
+		{"rediss://" + host + "?cert=" + cert + "&key=" + key, store.ErrSetup},                              // nobody vouches for the server
+		{strings.Replace(plain.DSN, "redis://", "rediss://", 1) + "?insecure=true", store.ErrSetup},         // it does not speak TLS there
+		{"rediss://" + host + "?ca=" + key, store.ErrSetup},                                                 // no certificate
+		{"rediss://" + host + "?ca=" + cert + ".missing", store.ErrSetup},                                   // no file
+		{"rediss://" + host + "?ca=" + cert + "&cert=" + cert + "&key=" + key + ".missing", store.ErrSetup}, // no file
+	} {
+		s, err := Open(context.Background(), tt.url, nil)
+		if err == nil {
+			apply(t, s, takeOne("tls", "k", hourly, 0))
+			s.Close()
+		}
+		if !errors.Is(err, tt.want) && !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("%s: %v, want %v", tt.url, err, tt.want)
+		}
+	}
+}
+
+func TestErrorClasses(t *testing.T) {
+	s := openTest(t, own(t).DSN, nil)
+	for text, want := range map[string]error{
+		"TRYAGAIN Multiple keys request during rehashing of slot":                                                                                            store.ErrConflict,
+		"CLUSTERDOWN The cluster is down":                                                                                                                    store.ErrUnavailable,
+		"LOADING Redis is loading the dataset in memory":                                                                                                     store.ErrUnavailable,
+		"BUSY Redis is busy running a script.":                                                                                                               store.ErrUnavailable,
+		"NOREPLICAS Not enough good replicas to write. script: 1, on @user_script:1.":                                                                        store.ErrUnavailable,
+		"READONLY You can't write against a read only replica.":                                                                                              store.ErrReadOnly,
+		"ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write against a read only replica.":                                     store.ErrReadOnly,
+		"ERR Error running script (call to f_1): @user_script:9: Script killed by user with SCRIPT KILL...":                                                  store.ErrUnavailable,
+		"ERR Error running script (call to f_1): @user_script:1: -OOM command not allowed when used memory > 'maxmemory'.":                                   store.ErrFull,
+		"OOM command not allowed when used memory > 'maxmemory'.":                                                                                            store.ErrFull,
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.":                                                                   store.ErrReadOnly,
+		"MISCONF Redis is configured to save RDB snapshots":                                                                                                  store.ErrReadOnly,
+		"NOPERM this user has no permissions to run the 'evalsha' command":                                                                                   store.ErrSetup,
+		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand script": store.ErrSetup,
+		"NOAUTH Authentication required.":                                                                                                                    store.ErrSetup,
+		"ERR something new":                                                                                                                                  nil,
+	} {
+		code, rest, _ := strings.Cut(text, " ")
+		err := s.client.Do(context.Background(), s.client.B().Eval().Script("return redis.error_reply(ARGV[1])").Numkeys(0).Arg(code+" "+rest).Build()).Error()
+		if _, ok := rueidis.IsRedisErr(err); !ok {
+			t.Fatalf("%v is not the server's error", err)
+		}
+		if got := class(err); !errors.Is(got, want) {
+			t.Errorf("%s: %v, want %v", text, got, want)
+		}
+		if wrapped := classify("test", err); want != nil && !errors.Is(wrapped, want) {
+			t.Errorf("%s: %v, want %v", text, wrapped, want)
+		}
+	}
+}
