@@ -68,7 +68,9 @@ func classify(doing string, err error) error {
 		text = my.Message
 		switch my.Number {
 		case 1146, 1305, 1054:
-			text += ": run headgate migrate"
+			if errors.Is(c, store.ErrSetup) {
+				text += ": run headgate migrate"
+			}
 		case 1665:
 			text += ": set binlog_format to ROW or MIXED"
 		case 1419:

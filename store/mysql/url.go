@@ -75,6 +75,7 @@ func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
 		}
 		c.User, c.Passwd, c.DBName = user, password, database
 		c.MultiStatements, c.InterpolateParams, c.ClientFoundRows = true, true, false
+		c.Logger = &driver1.NopLogger{} // what goes wrong is in the errors
 		if c.Timeout == 0 {
 			c.Timeout = 5 * time.Second
 		}

@@ -1,0 +1,337 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	osexec "os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/mysql"
+)
+
+func TestMigrateIsIdempotentAndMayBeDoneByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			s, err := mysql.Open(context.Background(), url, nil)
+			if err != nil {
+				t.Errorf("open: %v", err)
+				return
+			}
+			defer s.Close()
+			if _, err := s.Migrate(context.Background()); err != nil {
+				t.Errorf("migrate: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	report, err := openAt(t, url).Migrate(t.Context())
+	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
+		t.Errorf("again: %q, %v", report, err)
+	}
+}
+
+// TestSchemaIsWhatMigrateDoes feeds the printed schema to the mysql client.
+func TestSchemaIsWhatMigrateDoes(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
+	addr, port, _ := strings.Cut(host, ":")
+	for range 2 {
+		client := osexec.CommandContext(t.Context(), "mariadb", "--no-defaults", "-uroot", "-h"+addr, "-P"+port, name)
+		client.Stdin = strings.NewReader(mysql.Schema())
+		if out, err := client.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	s := openAt(t, url)
+	report, err := s.Migrate(t.Context())
+	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
+		t.Errorf("%q, %v", report, err)
+	}
+	if got, err := call(t, plain(t, url), "headgate_take", "token-bucket 1/s", "k", "1"); err != nil || got.allowed != 1 {
+		t.Errorf("headgate_take: %+v, %v", got, err)
+	}
+}
+
+func TestSetUpErrorsAreClear(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	admin := plain(t, url)
+	limit := headgate.MustParse("token-bucket 1/s")
+	s, err := mysql.Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := headgate.New(s, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "headgate migrate") {
+		t.Errorf("no schema: %v", err)
+	}
+	openAt(t, url)
+
+	name := url[strings.LastIndex(url, "/")+1:]
+	user := "u" + strings.TrimPrefix(name, "headgate_test")
+	for _, statement := range []string{
+		"CREATE USER " + user + " IDENTIFIED BY 'right'",
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON " + name + ".* TO " + user,
+	} {
+		if _, err := admin.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := func(password string) string { return strings.Replace(url, "root@", user+":"+password+"@", 1) }
+	if _, err := mysql.Open(t.Context(), as("secret"), nil); !errors.Is(err, store.ErrSetup) || strings.Contains(fmt.Sprint(err), "secret") {
+		t.Errorf("wrong password: %v", err)
+	}
+	ordinary, err := mysql.Open(t.Context(), as("right"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ordinary.Close()
+	if d, err := headgate.New(ordinary, nil).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
+		t.Errorf("a user who may only read and write rows: %+v, %v", d, err)
+	}
+	if _, err := admin.ExecContext(t.Context(), "DELETE FROM headgate_schema_version"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ordinary.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("migrate without the right to create: %v", err)
+	}
+	if _, err := admin.ExecContext(t.Context(), "INSERT INTO headgate_schema_version (version) VALUES (999)"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := headgate.New(s, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) || !strings.Contains(err.Error(), "999") {
+		t.Errorf("a newer schema: %v", err)
+	}
+	if _, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
+		t.Errorf("migrate a newer schema: %v", err)
+	}
+	for _, tt := range []struct {
+		url string
+		is  error
+	}{
+		{"mysql://nobody:secret@127.0.0.1:1/x", store.ErrUnavailable},
+		{strings.Replace(url, name, "no_such_database", 1), store.ErrSetup},
+		{"mysql://u:secret%zz@127.0.0.1/x", store.ErrInvalid},
+		{"mysql://u:secret@127.0.0.1/x?pool_max_conns=0", store.ErrInvalid},
+		{"postgres://u:secret@127.0.0.1/x", store.ErrInvalid},
+	} {
+		_, err := mysql.Open(t.Context(), tt.url, nil)
+		if !errors.Is(err, tt.is) || strings.Contains(fmt.Sprint(err), "secret") {
+			t.Errorf("%s: got %v, want %v and no password", tt.url, err, tt.is)
+		}
+	}
+}
+
+func TestReadOnlyServersSaySo(t *testing.T) {
+	t.Parallel()
+	server, err := dbtest.StartMariaDB(t.Context(), "--log-bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	url := dbtest.MariaDBAt(t, server.DSN)[0]
+	openAt(t, url)
+	admin := plain2(t, url)
+	for _, statement := range []string{"CREATE USER app", "GRANT ALL ON *.* TO app", "REVOKE SUPER, READ_ONLY ADMIN ON *.* FROM app", "SET GLOBAL read_only = ON"} {
+		if _, err := admin.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	s, err := mysql.Open(t.Context(), strings.Replace(url, "root@", "app@", 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if d, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(err, store.ErrReadOnly) || d.Allowed {
+		t.Errorf("got %+v, %v", d, err)
+	}
+}
+
+// plain2 is plain for a server without time zone tables.
+func plain2(tb testing.TB, url string) *sql.DB {
+	tb.Helper()
+	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
+	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { db.Close() })
+	return db
+}
+
+func TestNewNeedsSeveralStatementsAtOnce(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	openAt(t, url)
+	s := mysql.New(plain(t, url), nil)
+	_, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
+	if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "multiStatements=true") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// pool returns a caller's own pool.
+func pool(tb testing.TB, url string) *sql.DB {
+	tb.Helper()
+	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
+	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name+"?multiStatements=true")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { db.Close() })
+	return db
+}
+
+// TestInTxChargesWithTheCallersWork shows both ends: the charge goes with the
+// transaction.
+func TestInTxChargesWithTheCallersWork(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	openAt(t, url)
+	db := pool(t, url)
+	s := mysql.New(db, nil)
+	limit := headgate.MustParse("token-bucket 1/1h burst 2")
+	for _, commit := range []bool{false, true} {
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, err := headgate.New(s.InTx(tx), nil).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		if commit {
+			err = tx.Commit()
+		} else {
+			err = tx.Rollback()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := headgate.New(s, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
+	if err != nil || !d.Allowed || d.Remaining != 0 { // one was committed, one would be the last
+		t.Errorf("%+v, %v; want the committed charge to count, and no other", d, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.PingContext(t.Context()); err != nil {
+		t.Errorf("the caller's pool was closed: %v", err)
+	}
+}
+
+// TestHotStatementsUseAnIndex counts the rows that the server reads for a
+// batch among many cells and entries: as many as are asked for, never a table.
+func TestHotStatementsUseAnIndex(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	openAt(t, url)
+	db := pool(t, url)
+	const many = 5000
+	for _, statement := range []string{
+		"INSERT INTO headgate_cells (limit_name, cell_key, law, unit, empty_at) SELECT 'many', seq, 3, 1000, 9007199254740991 FROM seq_1_to_5000",
+		"INSERT INTO headgate_entries (limit_name, cell_key, at, expires_at, keep_until, cost, granted) SELECT 'many', seq, 1, 9007199254740991, 9007199254740991, 1, 1 FROM seq_1_to_5000",
+		"ANALYZE TABLE headgate_cells, headgate_entries",
+	} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(t.Context(), "FLUSH STATUS"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := conn.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	s := mysql.New(db, nil).InTx(tx)
+	p := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 60_000_000, History: 60_000_000}
+	b := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1}
+	for _, verb := range []law.Verb{law.Take, law.Check, law.Block, law.Reset} {
+		var ops []law.Op
+		for i := range 20 {
+			op := law.Op{Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "many", Key: fmt.Sprint(7 * i)}, Params: p, Cost: 1000, Count: 1 + int64(i%2)*9, TTL: 1000}
+			if i%4 > 1 {
+				op.Cell.Limit, op.Params = "more", b
+			}
+			ops = append(ops, op)
+		}
+		outs := make([]law.Outcome, len(ops))
+		if err := s.Apply(t.Context(), ops, outs); err != nil {
+			t.Fatal(err)
+		}
+		for _, out := range outs {
+			if out.Err != nil {
+				t.Fatal(out.Err)
+			}
+		}
+	}
+	for _, counter := range []string{"Handler_read_rnd_next", "Handler_read_next", "Handler_read_first", "Handler_read_prev"} {
+		var name string
+		var n int
+		if err := tx.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE '"+counter+"'").Scan(&name, &n); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s %d", name, n)
+		if n > many/5 {
+			t.Errorf("%s: %d rows were read for four batches of 20: a table was scanned", name, n)
+		}
+	}
+}
+
+func TestErrorClasses(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		number  uint16
+		message string
+		is      error
+	}{
+		{1213, "Deadlock found", store.ErrConflict},
+		{1205, "Lock wait timeout", store.ErrConflict},
+		{1020, "Record has changed", store.ErrConflict},
+		{9007, "Write conflict", store.ErrConflict},
+		{1305, "SAVEPOINT headgate does not exist", store.ErrConflict},
+		{1305, "PROCEDURE headgate_take does not exist", store.ErrSetup},
+		{1290, "--read-only", store.ErrReadOnly},
+		{1047, "WSREP has not yet prepared node", store.ErrUnavailable},
+		{1040, "Too many connections", store.ErrUnavailable},
+		{1180, "Got error during COMMIT", store.ErrUnknownOutcome},
+		{1317, "Query execution was interrupted", store.ErrUnknownOutcome},
+		{1406, "Data too long", store.ErrInvalid},
+		{1045, "Access denied", store.ErrSetup},
+		{1146, "Table doesn't exist", store.ErrSetup},
+		{1142, "command denied", store.ErrSetup},
+	} {
+		err := mysql.Classify(&driver.MySQLError{Number: tt.number, Message: tt.message})
+		if !errors.Is(err, tt.is) {
+			t.Errorf("%d %s: %v, want %v", tt.number, tt.message, err, tt.is)
+		}
+	}
+	for version, ok := range map[string]bool{
+		"10.11.19-MariaDB-0+deb12u1": true, "10.6.1-MariaDB": true, "10.5.9-MariaDB": false, "5.5.5-10.4.1-MariaDB": false,
+		"8.0.36": true, "9.1.0": true, "5.7.44-log": false, "8.0.11-TiDB-v8.5.0": true,
+	} {
+		if err := mysql.CheckVersion(version); (err == nil) != ok || err != nil && !errors.Is(err, store.ErrSetup) {
+			t.Errorf("%s: %v", version, err)
+		}
+	}
+}
