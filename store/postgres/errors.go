@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -79,26 +77,14 @@ var password = regexp.MustCompile(`(://[^:@/\s]*:|password=)[^@/\s]*`)
 
 func hidePassword(s string) string { return password.ReplaceAllString(s, "${1}xxxxx") }
 
-// retry repeats do while it conflicts with other transactions, with full
-// jitter, until the deadline. Nothing that may have been done is repeated.
+// retry repeats do while it conflicts with other transactions, until the
+// deadline. Nothing that may have been done is repeated, and nothing inside a
+// transaction of the caller's.
 func (s *Store) retry(ctx context.Context, do func() error) error {
-	end := time.Now().Add(s.cfg.RetryFor) //nolint:forbidigo // a pause, not a decision
-	if d, ok := ctx.Deadline(); ok {
-		end = d
+	if s.pool == nil {
+		return do()
 	}
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		err := do()
-		if err == nil || s.pool == nil || !errors.Is(class(err), store.ErrConflict) {
-			return err
-		}
-		wait := time.Duration(rand.Int64N(int64(pause))) + time.Microsecond
-		if time.Until(end) < wait {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(wait):
-		}
-	}
+	repeated, err := store.Retry(ctx, s.cfg.RetryFor, do, func(err error) bool { return errors.Is(class(err), store.ErrConflict) })
+	s.repeats.Add(int64(repeated))
+	return err
 }

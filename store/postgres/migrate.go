@@ -88,6 +88,9 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if s.pool == nil {
 		return nil, fmt.Errorf("postgres: migrate: %w: not inside a transaction of the caller", store.ErrInvalid)
 	}
+	if err := checkServer(ctx, s.db); err != nil {
+		return nil, err
+	}
 	err = s.retry(ctx, func() error {
 		report = nil
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return s.migrate(ctx, tx, &report) })

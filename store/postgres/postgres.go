@@ -10,6 +10,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -37,6 +39,11 @@ type Config struct {
 	// SkipArticles makes Migrate leave schema public alone: the functions
 	// named after the articles, such as rate_limiting_request, are not made.
 	SkipArticles bool
+	// Pooler says that a pooler such as pgbouncer in transaction mode stands
+	// between: nothing is prepared, since the next statement may go to another
+	// session. In a URL: ?pooler=transaction. A pool given to New must have been
+	// made so, with pgx.QueryExecModeExec.
+	Pooler bool
 }
 
 // Store keeps cells in PostgreSQL. It is safe for concurrent use.
@@ -47,6 +54,7 @@ type Store struct {
 	cfg     Config
 	closed  atomic.Bool
 	checked atomic.Bool // the schema has the version of this binary
+	repeats atomic.Int64
 }
 
 // querier is a pool or a transaction.
@@ -58,10 +66,17 @@ type querier interface {
 
 // Open connects to a postgres:// or postgresql:// URL and checks that the
 // server answers. It does not migrate. Close closes the connections.
-func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
-	pc, err := pgxpool.ParseConfig(url)
+func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
+	dsn, pooler, err := cutPooler(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	pc, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w: %s", store.ErrSetup, hidePassword(err.Error()))
+	}
+	if pooler || cfg != nil && cfg.Pooler {
+		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	if pc.ConnConfig.ConnectTimeout == 0 {
 		pc.ConnConfig.ConnectTimeout = 5 * time.Second
@@ -78,6 +93,34 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	s.own = true
 	return s, nil
 }
+
+// cutPooler takes the option pooler, which is ours, out of a URL.
+func cutPooler(raw string) (rest string, pooler bool, err error) {
+	before, query, ok := strings.Cut(raw, "?")
+	if !ok {
+		return raw, false, nil
+	}
+	options, err := url.ParseQuery(query)
+	if err != nil {
+		return "", false, fmt.Errorf("postgres: %w: URL: %w", store.ErrInvalid, err)
+	}
+	switch mode := options.Get("pooler"); mode {
+	case "":
+		return raw, false, nil
+	case "transaction":
+	case "session":
+		options.Del("pooler")
+		return before + "?" + options.Encode(), false, nil
+	default:
+		return "", false, fmt.Errorf("postgres: %w: URL: pooler is %q; it is transaction or session", store.ErrInvalid, mode)
+	}
+	options.Del("pooler")
+	return before + "?" + options.Encode(), true, nil
+}
+
+// Retries returns how often a batch was repeated because it conflicted with
+// others.
+func (s *Store) Retries() int64 { return s.repeats.Load() }
 
 // New returns a store over the caller's pool, which Close leaves open.
 func New(pool *pgxpool.Pool, cfg *Config) *Store {
@@ -121,6 +164,9 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.checked.Load() {
 		return nil
 	}
+	if err := checkServer(ctx, s.db); err != nil {
+		return err
+	}
 	version, err := schemaVersion(ctx, s.db)
 	if err != nil {
 		return err
@@ -133,6 +179,29 @@ func (s *Store) ready(ctx context.Context) error {
 		return fmt.Errorf("postgres: %w: schema headgate has version %d, this binary needs %d: run headgate migrate", store.ErrSetup, version, latest)
 	}
 	s.checked.Store(true)
+	return nil
+}
+
+// checkServer says why the server cannot be used, or nil.
+func checkServer(ctx context.Context, db querier) error {
+	var number, version string
+	if err := db.QueryRow(ctx, "select current_setting('server_version_num'), version()").Scan(&number, &version); err != nil {
+		return classify("read the server's version", err)
+	}
+	return checkVersion(number, version)
+}
+
+// checkVersion says whether a server of this version will do. What speaks
+// PostgreSQL's protocol names a PostgreSQL that it is compatible with, which
+// says little about it.
+func checkVersion(number, version string) error {
+	n, err := strconv.Atoi(number)
+	if err != nil || strings.Contains(version, "-YB-") || strings.Contains(version, "CockroachDB") {
+		return nil
+	}
+	if n < 130000 {
+		return fmt.Errorf("postgres: %w: the server has version %d; 13 or later is needed", store.ErrSetup, n/10000)
+	}
 	return nil
 }
 

@@ -1,0 +1,127 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// TestConformanceBehindAPooler runs the suite through pgbouncer in transaction
+// mode, where each statement may go to another session.
+func TestConformanceBehindAPooler(t *testing.T) {
+	storetest.Run(t, func(tb testing.TB) store.Store {
+		return openAt(tb, dbtest.PgBouncer(tb, dbtest.Postgres(tb))+"?pooler=transaction")
+	}, &storetest.Options{Histories: 500})
+}
+
+// TestConformanceOfRelatives runs the suite on a server of somebody's who has
+// one: a YugabyteDB, a CockroachDB.
+func TestConformanceOfRelatives(t *testing.T) {
+	for _, env := range []string{"HEADGATE_TEST_YUGABYTE_DSN", "HEADGATE_TEST_COCKROACH_DSN"} {
+		dsn := os.Getenv(env)
+		if dsn == "" {
+			continue
+		}
+		t.Run(strings.ToLower(strings.Split(env, "_")[2]), func(t *testing.T) {
+			storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.PostgresAt(tb, dsn)) }, &storetest.Options{Histories: 500})
+		})
+	}
+}
+
+func TestPoolerOptionIsChecked(t *testing.T) {
+	t.Parallel()
+	_, err := postgres.Open(t.Context(), dbtest.Postgres(t)+"?pooler=statement", nil)
+	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "pooler") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestStricterIsolationReachesNoCaller lets 32 writers hammer one key where
+// PostgreSQL answers most of them with 40001: as YugabyteDB and CockroachDB do.
+func TestStricterIsolationReachesNoCaller(t *testing.T) {
+	t.Parallel()
+	const writers, asks, capacity = 32, 10, 100
+	for _, level := range []string{"serializable", "repeatable%20read"} {
+		s := openAt(t, dbtest.Postgres(t)+"?pool_max_conns=32&default_transaction_isolation="+level)
+		limit := headgate.MustParse("token-bucket 1/1h burst 100")
+		l := headgate.New(s, nil)
+		var admitted atomic.Int64
+		var wg sync.WaitGroup
+		for range writers {
+			wg.Go(func() {
+				for range asks {
+					d, err := l.Allow(context.Background(), limit, "hot")
+					if err != nil {
+						t.Errorf("%s: %v", level, err)
+					}
+					if d.Allowed {
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if admitted.Load() != capacity || s.Retries() == 0 {
+			t.Errorf("%s: admitted %d of %d after %d retries; want %d", level, admitted.Load(), writers*asks, s.Retries(), capacity)
+		}
+		t.Logf("%s: %d calls, %d retries", level, writers*asks, s.Retries())
+	}
+}
+
+// TestHotStatementsUseAnIndex watches the server's own count of table scans
+// while batches are decided among many cells and entries.
+func TestHotStatementsUseAnIndex(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	openAt(t, dsn).Close() // the figures of a session are flushed when it ends
+	conn := connect(t, dsn)
+	if _, err := conn.Exec(t.Context(), `
+		insert into headgate.cells (limit_name, key, law, unit, empty_at) select 'many', n::text, 3, 1000, 9007199254740991 from generate_series(1, 10000) n;
+		insert into headgate.entries (limit_name, key, at, expires_at, keep_until, cost, granted)
+		select 'many', n::text, 1, 9007199254740991, 9007199254740991, 1, true from generate_series(1, 10000) n;
+		analyze headgate.cells, headgate.entries`); err != nil {
+		t.Fatal(err)
+	}
+	scans := func() (n int64) {
+		if _, err := conn.Exec(t.Context(), "select pg_stat_force_next_flush()"); err != nil {
+			t.Log(err) // before version 15 the figures come a moment later, and are watched a moment longer
+		}
+		if err := conn.QueryRow(t.Context(), `select sum(seq_scan)::bigint from pg_stat_user_tables where schemaname = 'headgate' and relname in ('cells', 'entries')`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	s := openAt(t, dsn+"?pool_max_conns=1")
+	before := scans()
+	p := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 60_000_000, History: 60_000_000}
+	for _, verb := range []law.Verb{law.Take, law.Take, law.Check, law.Block, law.Reset} {
+		ops := make([]law.Op, 20)
+		for i := range ops {
+			ops[i] = law.Op{
+				Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "many", Key: string(rune('1' + i%9))}, Params: p,
+				Cost: 1000, Count: 1 + int64(i%2)*9, TTL: 1000,
+			}
+		}
+		outs := make([]law.Outcome, len(ops))
+		if err := s.Apply(t.Context(), ops, outs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Close()
+	time.Sleep(200 * time.Millisecond) // the session ends
+	if after := scans(); after != before {
+		t.Errorf("%d scans of whole tables for five batches", after-before)
+	}
+}
