@@ -42,7 +42,7 @@ type Config struct {
 	// Pooler says that a pooler such as pgbouncer in transaction mode stands
 	// between: nothing is prepared, since the next statement may go to another
 	// session. In a URL: ?pooler=transaction. A pool given to New must have been
-	// made so, with pgx.QueryExecModeExec.
+	// made so, with pgx.QueryExecModeCacheDescribe.
 	Pooler bool
 }
 
@@ -76,7 +76,7 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 		return nil, fmt.Errorf("postgres: %w: %s", store.ErrSetup, hidePassword(err.Error()))
 	}
 	if pooler || cfg != nil && cfg.Pooler {
-		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	if pc.ConnConfig.ConnectTimeout == 0 {
 		pc.ConnConfig.ConnectTimeout = 5 * time.Second

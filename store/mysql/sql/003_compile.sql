@@ -1,346 +1,471 @@
--- The native copy of the notation: headgate_compile does what headgate.Parse
--- does in Go, and is tested against the same golden file. Procedures, not
--- functions: with binary logging on, those take a right that few have.
+-- The native copy of the notation: headgate_compile does what Parse does in
+-- Go, in the same order and with the same refusals, and is tested against the
+-- same golden file. Nothing here locks or writes.
+--
+-- All of it is procedures: where the binary log is on, MySQL wants a
+-- privileged user to make a function, and an ordinary one for a procedure.
+-- Text is declared utf8mb4_bin, so that neither the database's nor the
+-- connection's collation decides what equals what.
 
+-- headgate_fail raises the error that every bad argument gets. A message holds
+-- 128 characters; MySQL refuses a longer one instead of cutting it.
 drop procedure if exists headgate_fail
 //
-create procedure headgate_fail(message varchar(1024) character set utf8mb4) no sql sql security invoker
+create procedure headgate_fail(in message varchar(2048) character set utf8mb4)
+    deterministic contains sql sql security invoker
 begin
-    -- Servers keep 128 characters of it.
-    declare m varchar(128) character set utf8mb4 default
-        if(char_length(message) > 128, concat(left(message, 125), '...'), coalesce(message, 'a part of the message is null'));
-    signal sqlstate '45000' set message_text = m;
+    declare short varchar(128) character set utf8mb4;
+    set message = coalesce(message, 'an argument is null');
+    set short = if(char_length(message) > 128, concat(left(message, 125), '...'), message);
+    signal sqlstate '45000' set message_text = short, mysql_errno = 1644;
 end
 //
 
--- A positive decimal with up to nine digits after the point.
+-- headgate_parse_amount reads a positive decimal with up to nine digits after
+-- the point, as coef / 10^places without trailing zeros. Patterns have no
+-- anchors: with them, MariaDB and MySQL would let a line feed pass at the end.
 drop procedure if exists headgate_parse_amount
 //
-create procedure headgate_parse_amount(field varchar(32) character set utf8mb4, s varchar(1024) character set utf8mb4 collate utf8mb4_bin, out v decimal(30, 9))
-no sql sql security invoker
+create procedure headgate_parse_amount(
+    in what varchar(16) character set utf8mb4,
+    in s varchar(255) character set utf8mb4 collate utf8mb4_bin,
+    out coef bigint, out places int)
+    deterministic contains sql sql security invoker
 begin
-    declare whole, part varchar(1024) character set utf8mb4 collate utf8mb4_bin default '';
-    if s is null or not (s regexp '^[0-9]+([.][0-9]+)?$') then
-        call headgate_fail(concat(field, ': "', coalesce(s, ''), '" is not a decimal number such as 3 or 0.5'));
+    declare whole, frac, digits varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    set whole = substring_index(s, '.', 1);
+    set frac = substring(s, char_length(whole) + 2);
+    if whole = '' or whole regexp '[^0-9]' or frac regexp '[^0-9]' or frac = '' and locate('.', s) > 0 then
+        call headgate_fail(concat(what, ': "', s, if(left(s, 1) = '-', '" is negative; it must be above 0',
+            '" is not a decimal number such as 3 or 0.5')));
     end if;
-    set whole = trim(leading '0' from substring_index(s, '.', 1));
-    if locate('.', s) > 0 then
-        set part = trim(trailing '0' from substring_index(s, '.', -1));
+    set frac = trim(trailing '0' from frac);
+    set digits = trim(leading '0' from concat(whole, frac));
+    if char_length(frac) > 9 then
+        call headgate_fail(concat(what, ': "', s, '" has more than 9 digits after the point'));
+    elseif digits = '' then
+        call headgate_fail(concat(what, ': is 0; it must be above 0'));
+    elseif char_length(digits) > 16 then
+        call headgate_fail(concat(what, ': "', s, '" is too large'));
+    elseif cast(digits as signed) > 9007199254740991 then
+        call headgate_fail(concat(what, ': "', s, '" is too large'));
     end if;
-    if whole = '' and part = '' then
-        call headgate_fail(concat(field, ': is 0; it must be above 0'));
-    elseif length(part) > 9 then
-        call headgate_fail(concat(field, ': "', s, '" has more than 9 digits after the point'));
-    elseif length(whole) + length(part) > 16 or cast(concat('0', whole, part) as decimal(20)) > 9007199254740991 then
-        call headgate_fail(concat(field, ': "', s, '" is too large'));
-    end if;
-    set v = cast(concat('0', whole, '.', part, '0') as decimal(30, 9));
+    set coef = cast(digits as signed), places = char_length(frac);
 end
 //
 
--- A length of time such as s, 30s or 1h30m, in microseconds.
+-- headgate_format_amount writes coef / 10^places as the shortest decimal.
+drop procedure if exists headgate_format_amount
+//
+create procedure headgate_format_amount(in coef bigint, in places int,
+    out s varchar(32) character set utf8mb4 collate utf8mb4_bin)
+    deterministic contains sql sql security invoker
+begin
+    set s = coef;
+    if places > 0 then
+        -- lpad cuts what is longer than it is told.
+        set s = lpad(s, greatest(places + 1, char_length(s)), '0');
+        set s = concat(left(s, char_length(s) - places), '.', right(s, places));
+    end if;
+end
+//
+
+-- headgate_parse_period reads a length of time such as s, 30s or 1h30m, in
+-- microseconds.
 drop procedure if exists headgate_parse_period
 //
-create procedure headgate_parse_period(field varchar(32) character set utf8mb4, s varchar(1024) character set utf8mb4 collate utf8mb4_bin, out us bigint)
-no sql sql security invoker
+create procedure headgate_parse_period(
+    in what varchar(16) character set utf8mb4,
+    in s varchar(255) character set utf8mb4 collate utf8mb4_bin,
+    out micros bigint)
+    deterministic contains sql sql security invoker
 begin
-    declare bad varchar(1024) character set utf8mb4 default concat(field, ': "', coalesce(s, ''), '" is not a length of time such as 30s, 15m or 30d');
-    declare total decimal(65) default 0;
-    declare i, digits int default 1;
-    declare number, name varchar(1024) character set utf8mb4 collate utf8mb4_bin;
-    declare unit bigint;
-    if s is null or not (s regexp '^([a-z]+|([0-9]+[a-z]+)+)$') then
-        call headgate_fail(bad);
+    declare rest, number, name varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare n int;
+    declare size bigint;
+    declare total decimal(65, 0) default 0;
+    if s = '' then
+        call headgate_fail(concat(what, ': "" is empty'));
     end if;
-    while i <= char_length(s) do
-        set digits = i;
-        while substring(s, i, 1) regexp '[0-9]' do
-            set i = i + 1;
+    set rest = s;
+    while rest <> '' do
+        set n = 0;
+        while ascii(substring(rest, n + 1, 1)) between 48 and 57 do
+            set n = n + 1;
         end while;
-        set number = substring(s, digits, i - digits), digits = i;
-        while substring(s, i, 1) regexp '[a-z]' do
-            set i = i + 1;
+        set number = left(rest, n);
+        set rest = substring(rest, n + 1);
+        set n = 0;
+        while ascii(substring(rest, n + 1, 1)) between 97 and 122 do
+            set n = n + 1;
         end while;
-        set name = substring(s, digits, i - digits);
-        set unit = case name when 'us' then 1 when 'ms' then 1000 when 's' then 1000000
+        set name = left(rest, n);
+        set rest = substring(rest, n + 1);
+        set size = case name when 'us' then 1 when 'ms' then 1000 when 's' then 1000000
             when 'm' then 60000000 when 'h' then 3600000000 when 'd' then 86400000000 end;
-        if unit is null then
-            call headgate_fail(bad);
-        elseif length(number) > 18 then
-            set total = 1e40;
-        else
-            set total = total + if(number = '', 1, cast(number as decimal(20))) * unit;
+        if number = '' and (total > 0 or rest <> '') then
+            set size = null;
+        elseif number = '' then
+            set number = '1';
+        end if;
+        set number = trim(leading '0' from number);
+        if char_length(number) > 19 or char_length(number) = 19 and number > '9223372036854775807' then
+            call headgate_fail(concat(what, ': "', s, '" is too long'));
+        elseif size is null then
+            call headgate_fail(concat(what, ': "', s, '" is not a length of time such as 30s, 15m or 30d'));
+        end if;
+        if number <> '' then
+            set total = total + cast(number as decimal(65, 0)) * size;
+        end if;
+        if total > 316224000000000 then
+            call headgate_fail(concat(what, ': "', s, '" is longer than 3660d'));
         end if;
     end while;
     if total = 0 then
-        call headgate_fail(concat(field, ': "', s, '" is 0; it must be above 0'));
-    elseif total > 3660 * 86400000000 then
-        call headgate_fail(concat(field, ': "', s, '" is longer than 3660d'));
+        call headgate_fail(concat(what, ': "', s, '" is 0; it must be above 0'));
     end if;
-    set us = total;
+    set micros = total;
 end
 //
 
+-- headgate_format_period writes a period with the longest unit that divides it.
 drop procedure if exists headgate_format_period
 //
-create procedure headgate_format_period(us bigint, out s varchar(32) character set utf8mb4) no sql sql security invoker
+create procedure headgate_format_period(in micros bigint,
+    out s varchar(32) character set utf8mb4 collate utf8mb4_bin)
+    deterministic contains sql sql security invoker
 begin
     set s = case
-        when us mod 86400000000 = 0 then concat(us div 86400000000, 'd')
-        when us mod 3600000000 = 0 then concat(us div 3600000000, 'h')
-        when us mod 60000000 = 0 then concat(us div 60000000, 'm')
-        when us mod 1000000 = 0 then concat(us div 1000000, 's')
-        when us mod 1000 = 0 then concat(us div 1000, 'ms')
-        else concat(us, 'us') end;
+        when micros mod 86400000000 = 0 then concat(micros div 86400000000, 'd')
+        when micros mod 3600000000 = 0 then concat(micros div 3600000000, 'h')
+        when micros mod 60000000 = 0 then concat(micros div 60000000, 'm')
+        when micros mod 1000000 = 0 then concat(micros div 1000000, 's')
+        when micros mod 1000 = 0 then concat(micros div 1000, 'ms')
+        else concat(micros, 'us') end;
 end
 //
 
--- A decimal without the zeros at its end, how many digits it has after the
--- point, and ten to the power of that.
-drop procedure if exists headgate_plain
-//
-create procedure headgate_plain(v decimal(30, 9), out s varchar(64) character set utf8mb4, out pow10 decimal(65)) no sql sql security invoker
-begin
-    set s = trim(trailing '0' from cast(v as char));
-    set pow10 = cast(concat('1', repeat('0', char_length(substring_index(s, '.', -1)))) as decimal(65));
-    set s = trim(trailing '.' from s);
-end
-//
-
+-- headgate_gcd returns the greatest common divisor.
 drop procedure if exists headgate_gcd
 //
-create procedure headgate_gcd(a decimal(65), b decimal(65), out g decimal(65)) no sql sql security invoker
+create procedure headgate_gcd(in a decimal(65, 0), in b decimal(65, 0), out g decimal(65, 0))
+    deterministic contains sql sql security invoker
 begin
-    declare r decimal(65);
+    declare r decimal(65, 0);
     while b > 0 do
-        set r = a mod b, a = b, b = r;
+        set r = a mod b;
+        set a = b;
+        set b = r;
     end while;
     set g = a;
 end
 //
 
--- Unit, capacity, step and drain of amount per period with a burst, exactly:
--- compileRate in Go. unit is null when it does not fit.
+-- headgate_compile_rate returns the bucket of amount per period with a burst,
+-- exactly: compileRate in Go; unit is null if nothing fits. Decimals, because
+-- products pass 2^63; and / where a quotient may, because DIV answers with a
+-- BIGINT or an error. Every / here divides without a rest.
 drop procedure if exists headgate_compile_rate
 //
-create procedure headgate_compile_rate(amount decimal(30, 9), period bigint, burst decimal(30, 9),
+create procedure headgate_compile_rate(
+    in coef bigint, in places int, in micros bigint, in burst bigint, in burst_places int,
     out unit bigint, out capacity bigint, out step bigint, out drain bigint)
-no sql sql security invoker
+    deterministic contains sql sql security invoker
 begin
-    declare g, grain, num, den, r, u, d, most decimal(65);
-    declare amount10, burst10, c decimal(65);
-    declare ignored varchar(64) character set utf8mb4;
-    call headgate_plain(amount, ignored, amount10);
-    call headgate_plain(burst, ignored, burst10);
-    set g = 1, most = 9007199254740991, unit = null;
-    search: while g <= period do
-        set num = cast(amount * amount10 as decimal(65)) * g, den = amount10 * period;
+    declare c_max decimal(65, 0) default 9007199254740991;
+    declare g decimal(65, 0) default 1;
+    -- pow answers with a double, and so would every product with it.
+    declare scale decimal(65, 0) default pow(10, places);
+    declare burst_scale decimal(65, 0) default pow(10, burst_places);
+    declare num, den, grain, r, u, c, d, turns decimal(65, 0);
+    set unit = null;
+    while unit is null and g <= micros do
+        set num = coef * g;
+        set den = scale * micros;
         call headgate_gcd(num, den, r);
-        set num = num / r, den = den / r;
+        set num = num / r;
+        set den = den / r;
         set grain = 1000;
-        while grain >= 1 do
-            call headgate_gcd(grain, burst10, r);
-            set u = grain / r * burst10;
+        while unit is null and grain >= 1 do
+            set u = greatest(grain, burst_scale);
             call headgate_gcd(den, u, r);
             set u = den / r * u;
-            set d = u / den * num;
-            if u <= most and d <= most then
-                set c = cast(burst * burst10 as decimal(65)) * (u / burst10);
-                if c <= most and (c + d - 1 - (c + d - 1) mod d) / d * g <= 4503599627370496 then
-                    set unit = u, capacity = c, step = g, drain = d;
-                    leave search;
+            if u <= c_max then
+                set d = u / den * num;
+                set c = burst * u / burst_scale;
+                if d <= c_max and c <= c_max then
+                    set turns = (c + d - 1) div d;
+                    if turns * g <= 4503599627370496 then
+                        set unit = u, capacity = c, step = g, drain = d;
+                    end if;
                 end if;
             end if;
-            set grain = if(grain = 1, 0, grain / 10);
+            set grain = grain div 10;
         end while;
         set g = g * 10;
     end while;
 end
 //
 
--- headgate_zone says what is wrong with a time zone.
-drop procedure if exists headgate_zone
+-- headgate_compile_count returns the credits of amount and burst for limits
+-- whose arithmetic needs no rate: a unit of a multiple of 1000 where they stay
+-- within most; unit is null if they never do. A burst that drains by the amount
+-- each micros must be gone in 142 years; micros 0: it does not.
+drop procedure if exists headgate_compile_count
 //
-create procedure headgate_zone(zone varchar(255) character set utf8mb4 collate utf8mb4_bin) no sql sql security invoker
+create procedure headgate_compile_count(
+    in coef bigint, in places int, in burst bigint, in burst_places int, in micros bigint, in most bigint,
+    out unit bigint, out amount bigint, out capacity bigint)
+    deterministic contains sql sql security invoker
 begin
-    if zone is null then
-        call headgate_fail('zone: is null');
-    elseif zone <> 'UTC' and (zone = 'SYSTEM' or convert_tz('2020-01-01 00:00:00', '+00:00', zone) is null) then
-        if convert_tz('2020-01-01 00:00:00', '+00:00', 'UTC') is null then
-            call headgate_fail(concat('time zone: the server does not know ', left(zone, 22),
-                ': load its time zone tables (mariadb-tzinfo-to-sql or mysql_tzinfo_to_sql)'));
+    declare scale decimal(65, 0) default pow(10, places);
+    declare burst_scale decimal(65, 0) default pow(10, burst_places);
+    declare grain decimal(65, 0) default 1000;
+    declare u, a, c, turns decimal(65, 0);
+    set unit = null;
+    while unit is null and grain >= 1 do
+        set u = greatest(grain, scale, burst_scale);
+        set a = coef * u / scale;
+        set c = burst * u / burst_scale;
+        if a <= most and c <= most then
+            set turns = (c + a - 1) div a;
+            if turns * micros <= 4503599627370496 then
+                set unit = u, amount = a, capacity = c;
+            end if;
         end if;
+        set grain = grain div 10;
+    end while;
+end
+//
+
+-- headgate_check_zone refuses a time zone that the server does not know.
+-- CONVERT_TZ would take SYSTEM too, which is another one on each server.
+drop procedure if exists headgate_check_zone
+//
+create procedure headgate_check_zone(in zone varchar(255) character set utf8mb4 collate utf8mb4_bin)
+    reads sql data sql security invoker
+begin
+    declare moment datetime default '2020-01-01 00:00:00';
+    if zone = 'UTC' then
+        set moment = null; -- known without tables
+    elseif upper(zone) <> 'SYSTEM' and convert_tz(moment, '+00:00', 'UTC') is null and convert_tz(moment, '+00:00', zone) is null then
+        call headgate_fail(concat('time zone: the server does not know ', zone,
+            ': load its time zone tables (mariadb-tzinfo-to-sql or mysql_tzinfo_to_sql)'));
+    elseif upper(zone) = 'SYSTEM' or char_length(zone) > 64 or convert_tz(moment, '+00:00', zone) is null then
         call headgate_fail(concat('zone: "', zone, '" is not a known time zone such as Europe/Berlin'));
     end if;
 end
 //
 
--- A one-line limit.
+-- headgate_compile reads a one-line limit. calendar and zone are null unless
+-- the windows follow a calendar.
 drop procedure if exists headgate_compile
 //
-create procedure headgate_compile(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
-    out canonical varchar(255) character set utf8mb4, out law int, out anchor int, out unit bigint, out capacity bigint,
-    out step bigint, out drain bigint, out block bigint, out history bigint,
-    out calendar varchar(8) character set utf8mb4, out zone varchar(64) character set utf8mb4)
-no sql sql security invoker
+create procedure headgate_compile(
+    in rule varchar(1024) character set utf8mb4 collate utf8mb4_bin,
+    out canonical varchar(255) character set utf8mb4 collate utf8mb4_bin,
+    out law int, out anchor int, out unit bigint, out capacity bigint, out step bigint, out drain bigint,
+    out block bigint, out history bigint,
+    out calendar varchar(8) character set utf8mb4 collate utf8mb4_bin,
+    out zone varchar(64) character set utf8mb4 collate utf8mb4_bin)
+    reads sql data sql security invoker
 begin
-    declare rest, w, value, algorithm, known varchar(2048) character set utf8mb4 collate utf8mb4_bin;
-    declare seen varchar(512) character set utf8mb4 collate utf8mb4_bin default ' ';
-    declare amount_text, burst_text, period_text varchar(64) character set utf8mb4;
-    declare amount, burst decimal(30, 9);
-    declare amount10, burst10, grain, u, r, c, most decimal(65);
-    declare period, ttl bigint;
-    declare from_first, slash int default 0;
+    declare c_max bigint default 9007199254740991;
+    declare words, kind, w, v, per, seen, allowed varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
+    -- The values of the options as they are written; null: not said.
+    declare o_burst, o_history, o_block, o_ttl, o_zone varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare amount_text, burst_text, per_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
+    declare i, n, places, burst_places int;
+    declare coef, burst, micros bigint;
+    declare has_period, from_first boolean default false;
 
+    set law = 1, anchor = 0, drain = 0, block = 0, history = 0, calendar = null, zone = null;
     if rule is null then
         call headgate_fail('limit: is null');
     elseif length(rule) > 255 then
         call headgate_fail(concat('limit: is ', length(rule), ' bytes long, at most 255 are allowed'));
     end if;
-    set rest = trim(replace(rule, char(9 using utf8mb4), ' '));
-    while locate('  ', rest) > 0 do
-        set rest = replace(rest, '  ', ' ');
+
+    -- The words, with one blank between them.
+    set words = trim(replace(rule, char(9 using utf8mb4), ' '));
+    while locate('  ', words) > 0 do
+        set words = replace(words, '  ', ' ');
     end while;
-    set algorithm = substring_index(rest, ' ', 1), rest = substring(rest, char_length(algorithm) + 2);
-    set known = case algorithm when 'token-bucket' then ' burst block ' when 'gcra' then ' burst block ' when 'interval' then ' burst block '
-        when 'leaky-bucket' then ' capacity block ' when 'fixed-window' then ' from-first zone block '
-        when 'sliding-window' then ' block ' when 'sliding-log' then ' history block ' when 'concurrency' then ' ttl block ' end;
-    if known is null then
-        call headgate_fail(concat('algorithm: "', algorithm, '" is not known; known are token-bucket, leaky-bucket, gcra, '
+    if words = '' then
+        call headgate_fail('limit: is empty; write for example token-bucket 100/s burst 200');
+    end if;
+    set n = 1 + char_length(words) - char_length(replace(words, ' ', ''));
+    set kind = substring_index(words, ' ', 1);
+    set allowed = case kind
+        when 'token-bucket' then 'burst,block' when 'gcra' then 'burst,block' when 'interval' then 'burst,block'
+        when 'leaky-bucket' then 'capacity,block' when 'fixed-window' then 'from-first,zone,block'
+        when 'sliding-window' then 'block' when 'sliding-log' then 'history,block' when 'concurrency' then 'ttl,block' end;
+    if allowed is null then
+        call headgate_fail(concat('algorithm: "', kind, '" is not known; known are token-bucket, leaky-bucket, gcra, ',
             'fixed-window, interval, sliding-window, sliding-log, concurrency'));
-    elseif rest = '' then
-        call headgate_fail(concat('amount: is missing in "', rule, '"'));
-    end if;
-    set w = substring_index(rest, ' ', 1), rest = substring(rest, char_length(w) + 2);
-    set slash = locate('/', w);
-    call headgate_parse_amount('amount', if(slash > 0, left(w, slash - 1), w), amount);
-    if slash > 0 then
-        set w = substring(w, slash + 1);
-        if w in ('minute', 'hour', 'day', 'week', 'month') then
-            if algorithm <> 'fixed-window' then
-                call headgate_fail(concat('period: "', w, '" is a calendar''s, which only fixed-window follows'));
-            end if;
-            set calendar = w;
-        else
-            call headgate_parse_period('period', w, period);
-        end if;
-    end if;
-    if (slash > 0) = (algorithm = 'concurrency') then
-        call headgate_fail(concat('period: ', if(slash > 0, 'concurrency has none', 'is missing'), ' in "', rule, '"'));
+    elseif n = 1 then
+        call headgate_fail(concat('amount: is missing: write ', kind,
+            if(kind = 'concurrency', ' AMOUNT ttl PERIOD', ' AMOUNT/PERIOD')));
     end if;
 
-    while rest <> '' do
-        set w = substring_index(rest, ' ', 1), rest = substring(rest, char_length(w) + 2), value = null;
+    -- AMOUNT[/PERIOD]
+    set w = substring_index(substring_index(words, ' ', 2), ' ', -1);
+    set per = substring(w, char_length(substring_index(w, '/', 1)) + 2);
+    set has_period = locate('/', w) > 0;
+    call headgate_parse_amount('amount', substring_index(w, '/', 1), coef, places);
+    if per in ('minute', 'hour', 'day', 'week', 'month') then
+        if kind <> 'fixed-window' then
+            call headgate_fail(concat('period: "', per, '" is a calendar''s, which only fixed-window follows; ',
+                'write a length of time such as 1m, 1h, 1d or 30d'));
+        end if;
+        set calendar = per;
+    elseif has_period then
+        call headgate_parse_period('period', per, micros);
+    end if;
+
+    -- The options, each at most once: first sorted, then read in Go's order,
+    -- so that of two mistakes the same one is named.
+    set i = 3;
+    while i <= n do
+        set w = substring_index(substring_index(words, ' ', i), ' ', -1);
+        set v = w;
         if w in ('burst', 'capacity', 'history', 'block', 'ttl') then
-            if rest = '' then
+            set i = i + 1;
+            if i > n then
                 call headgate_fail(concat(w, ': needs a value'));
             end if;
-            set value = substring_index(rest, ' ', 1), rest = substring(rest, char_length(value) + 2);
-        elseif w = 'from-first' then
-            set from_first = 1;
+            set v = substring_index(substring_index(words, ' ', i), ' ', -1);
         elseif w in ('lease', 'wait') then
             call headgate_fail(concat(w, ': is reserved and does nothing yet'));
-        elseif locate('/', w) > 0 or w = 'UTC' or (calendar is not null and w regexp '^[A-Z]') then
-            set zone = w, w = 'zone';
-        else
-            call headgate_fail(concat('option: "', w, '" is not known'));
+        elseif locate('/', w) > 0 or w = 'UTC' or calendar is not null and ascii(w) between 65 and 90 then
+            set w = 'zone';
+        elseif w <> 'from-first' then
+            call headgate_fail(concat('option: "', w, '" is not known; options are burst, capacity, from-first, ',
+                'history, block, ttl and a calendar''s time zone'));
         end if;
-        if locate(concat(' ', w, ' '), seen) > 0 then
+        if find_in_set(w, seen) > 0 then
             call headgate_fail(concat(w, ': is said twice'));
-        elseif locate(concat(' ', w, ' '), known) = 0 then
-            call headgate_fail(concat(w, ': does not apply to ', algorithm));
         end if;
-        set seen = concat(seen, w, ' ');
+        set seen = concat(seen, if(seen = '', '', ','), w);
         case w
-            when 'burst' then call headgate_parse_amount(w, value, burst);
-            when 'capacity' then call headgate_parse_amount(w, value, burst);
-            when 'history' then call headgate_parse_period(w, value, history);
-            when 'block' then call headgate_parse_period(w, value, block);
-            when 'ttl' then call headgate_parse_period(w, value, ttl);
-            else begin end;
+            when 'history' then set o_history = v;
+            when 'block' then set o_block = v;
+            when 'ttl' then set o_ttl = v;
+            when 'zone' then set o_zone = v;
+            when 'from-first' then set from_first = true;
+            else
+
+                -- burst or capacity: what the algorithm does not take is
+                -- refused below before its value is looked at.
+                if find_in_set(w, allowed) > 0 then
+                    set o_burst = v;
+                end if;
         end case;
+        set i = i + 1;
+    end while;
+    if o_block is not null then
+        call headgate_parse_period('block', o_block, block);
+    end if;
+
+    -- What each algorithm makes of them.
+    if kind = 'concurrency' and has_period then
+        call headgate_fail('period: concurrency has none: write concurrency AMOUNT ttl PERIOD');
+    elseif kind <> 'concurrency' and not has_period then
+        call headgate_fail(concat('period: is missing: write ', kind, ' AMOUNT/PERIOD'));
+    end if;
+    if o_burst is not null then
+        call headgate_parse_amount(if(kind = 'leaky-bucket', 'capacity', 'burst'), o_burst, burst, burst_places);
+    end if;
+    if kind = 'fixed-window' and calendar is null and o_zone is not null then
+        call headgate_fail('zone: only a calendar''s windows (minute, hour, day, week, month) have a time zone');
+    elseif kind = 'fixed-window' and calendar is not null and from_first then
+        call headgate_fail('from-first: a calendar''s windows start by the calendar');
+    elseif kind = 'sliding-log' and o_history is not null then
+        call headgate_parse_period('history', o_history, history);
+    elseif kind = 'concurrency' and o_ttl is not null then
+        call headgate_parse_period('ttl', o_ttl, micros);
+    elseif kind = 'concurrency' then
+        call headgate_fail('ttl: is missing: write concurrency AMOUNT ttl PERIOD');
+    end if;
+    while seen <> '' do
+        set w = substring_index(seen, ',', 1);
+        if find_in_set(w, allowed) = 0 then
+            call headgate_fail(concat(w, ': does not apply to ', kind));
+        end if;
+        set seen = substring(seen, char_length(w) + 2);
     end while;
 
-    set burst = coalesce(burst, greatest(amount, 1)), anchor = 0, drain = 0;
-    call headgate_plain(amount, amount_text, amount10);
-    call headgate_plain(burst, burst_text, burst10);
-    if period is not null then
-        call headgate_format_period(period, period_text);
-    end if;
-    if algorithm in ('token-bucket', 'leaky-bucket', 'gcra', 'interval') then
-        set law = 1;
-        if algorithm <> 'interval' then
-            call headgate_compile_rate(amount, period, burst, unit, capacity, step, drain);
-            if unit is null then
-                call headgate_fail(concat('amount: ', amount_text, ' per ', period_text, ' with a burst of ', burst_text,
-                    ' does not fit into 53 bits, or takes over 142 years to empty'));
-            end if;
-        else
-            set grain = 1000;
-            while unit is null and grain >= 1 do
-                set u = greatest(grain, amount10, burst10);
-                if amount * u <= 9007199254740991 and burst * u <= 9007199254740991 and mod(amount * u, 1) = 0 and mod(burst * u, 1) = 0
-                   and (burst * u + amount * u - 1 - (burst * u + amount * u - 1) mod (amount * u)) / (amount * u) * period <= 4503599627370496 then
-                    set unit = u, capacity = burst * u, step = period, drain = amount * u;
-                end if;
-                set grain = if(grain = 1, 0, grain / 10);
-            end while;
+    -- The numbers.
+    if burst is null then
+        set burst = coef, burst_places = places;
+        if coef < pow(10, places) then
+            set burst = 1, burst_places = 0;
         end if;
-        set canonical = concat(algorithm, ' ', amount_text, '/', if(period = 1000000, 's', period_text),
-            if(algorithm = 'leaky-bucket', ' capacity ', ' burst '), burst_text);
+    end if;
+    call headgate_format_amount(coef, places, amount_text);
+    call headgate_format_amount(burst, burst_places, burst_text);
+    if calendar is null then
+        call headgate_format_period(micros, per_text);
+    end if;
+    set step = micros;
+    if kind in ('token-bucket', 'leaky-bucket', 'gcra') then
+        call headgate_compile_rate(coef, places, micros, burst, burst_places, unit, capacity, step, drain);
+        if unit is null then
+            call headgate_fail(concat('amount: ', amount_text, ' per ', per_text, ' with a burst of ', burst_text,
+                ' does not fit exactly into 53 bits, or a full bucket takes more than 142 years to empty'));
+        end if;
+    elseif kind = 'interval' then
+        call headgate_compile_count(coef, places, burst, burst_places, micros, c_max, unit, drain, capacity);
+        if unit is null then
+            call headgate_fail(concat('amount: ', amount_text, ' with a burst of ', burst_text, ' is too large'));
+        end if;
     else
-        set law = case algorithm when 'fixed-window' then 1 when 'sliding-window' then 2 else 3 end;
-        set most = if(law = 2, 4294967295, 9007199254740991), grain = 1000;
-        while unit is null and grain >= 1 do
-            call headgate_gcd(grain, amount10, r);
-            set u = grain / r * amount10;
-            set c = cast(amount * amount10 as decimal(65)) * (u / amount10);
-            if c <= most then
-                set unit = u, capacity = c;
-            end if;
-            set grain = if(grain = 1, 0, grain / 10);
-        end while;
-        set step = coalesce(period, ttl);
-        if algorithm = 'concurrency' then
-            if ttl is null then
-                call headgate_fail('ttl: is missing: write concurrency AMOUNT ttl PERIOD');
-            end if;
-            call headgate_format_period(ttl, period_text);
-            set canonical = concat('concurrency ', amount_text, ' ttl ', period_text);
-        elseif algorithm = 'fixed-window' then
-            if zone is not null and calendar is null then
-                call headgate_fail('zone: only a calendar''s windows (minute, hour, day, week, month) have a time zone');
-            elseif from_first and calendar is not null then
-                call headgate_fail('from-first: a calendar''s windows start by the calendar');
-            end if;
-            set canonical = concat('fixed-window ', amount_text, '/', coalesce(calendar, period_text), if(from_first, ' from-first', ''),
-                if(zone is null or zone = 'UTC', '', concat(' ', zone)));
-            set drain = 9007199254740991,
-                anchor = case when calendar = 'minute' then 1 when calendar is not null then 2 when from_first then 0 else 1 end,
-                step = coalesce(period, case calendar when 'minute' then 60 when 'hour' then 7200 when 'day' then 93600
-                    when 'week' then 612000 else 2685600 end * 1000000);
-            if calendar is not null then
-                set zone = coalesce(zone, 'UTC');
-                call headgate_zone(zone);
-                if calendar = 'minute' then -- no zone cuts a minute
-                    set calendar = null, zone = null;
-                end if;
-            end if;
-        else
-            set canonical = concat(algorithm, ' ', amount_text, '/', period_text);
-            if history is not null then
-                call headgate_format_period(history, period_text);
-                set canonical = concat(canonical, ' history ', period_text);
-            end if;
+        call headgate_compile_count(coef, places, 1, 0, 0, if(kind = 'sliding-window', 4294967295, c_max), unit, capacity, drain);
+        if unit is null then
+            call headgate_fail(concat('amount: ', amount_text, ' is too large'));
         end if;
+        set drain = 0;
     end if;
-    if unit is null then
-        call headgate_fail(concat('amount: ', amount_text, ' is too large'));
+
+    -- The canonical notation, and what is left of the numbers.
+    set canonical = concat(kind, ' ', amount_text, if(kind = 'concurrency', ' ttl ', '/'),
+        case when calendar is not null then calendar
+            when micros = 1000000 and kind in ('token-bucket', 'leaky-bucket', 'gcra', 'interval') then 's'
+            else per_text end);
+    case kind
+        when 'leaky-bucket' then set canonical = concat(canonical, ' capacity ', burst_text);
+        when 'fixed-window' then
+
+            -- One step empties the window, however far force has filled it.
+            set drain = c_max, anchor = if(from_first, 0, 1);
+            if calendar is not null then
+                set zone = 'UTC';
+                if o_zone is not null then
+                    call headgate_check_zone(o_zone);
+                    set zone = o_zone;
+                end if;
+
+                -- No window of the unit is longer than the step.
+                set anchor = 2, step = 1000000 * case calendar when 'minute' then 60 when 'hour' then 7200
+                    when 'day' then 93600 when 'week' then 612000 else 2685600 end;
+            end if;
+            set canonical = concat(canonical, if(from_first, ' from-first', ''), if(zone <> 'UTC', concat(' ', zone), ''));
+            if calendar = 'minute' then -- no zone cuts a minute
+                set anchor = 1, calendar = null, zone = null;
+            end if;
+        when 'sliding-window' then set law = 2;
+        when 'sliding-log' then
+            set law = 3;
+            if o_history is not null then
+                call headgate_format_period(history, per_text);
+                set canonical = concat(canonical, ' history ', per_text);
+            end if;
+        when 'concurrency' then set law = 3;
+        else set canonical = concat(canonical, ' burst ', burst_text);
+    end case;
+    if o_block is not null then
+        call headgate_format_period(block, per_text);
+        set canonical = concat(canonical, ' block ', per_text);
     end if;
-    if block is not null then
-        call headgate_format_period(block, period_text);
-        set canonical = concat(canonical, ' block ', period_text);
-    end if;
-    set block = coalesce(block, 0), history = coalesce(history, 0);
 end
 //

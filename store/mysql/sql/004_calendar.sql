@@ -1,78 +1,131 @@
--- Calendar windows. Times are UTC in DATETIME; no session's time zone matters.
+-- The windows of a calendar in a time zone: calendar.go, statement by
+-- statement. Local times are written down as seconds, the local date and time
+-- read as if it were UTC. CONVERT_TZ is given both zones, so that the session's
+-- time_zone has no say; FROM_UNIXTIME and UNIX_TIMESTAMP would let it.
 
--- The first instant at which the clocks of a zone show a local time or a later
--- one: where no change of the zone's offset is near, a subtraction, else the
--- minutes around are tried in turn.
+-- headgate_starts_at returns the first instant, in seconds, at which the clocks
+-- of a zone show a local time or a later one. Where no change of the zone's
+-- offset is near, that is a subtraction; else the hours around are tried in
+-- turn, and the minutes of those in which the offset changes.
 drop procedure if exists headgate_starts_at
 //
-create procedure headgate_starts_at(shown datetime, zone varchar(64) character set utf8mb4, out instant datetime) no sql sql security invoker
+create procedure headgate_starts_at(in shown bigint, in zone varchar(64) character set utf8mb4, out instant bigint)
+    reads sql data sql security invoker
 begin
-    declare near int default 26 * 60;
-    declare guess, until_ datetime;
-    set guess = convert_tz(shown, zone, '+00:00');
-    if convert_tz(guess - interval near minute, '+00:00', zone) = shown - interval near minute
-       and convert_tz(guess + interval near minute, '+00:00', zone) = shown + interval near minute then
-        set instant = guess;
-    else
-        set instant = guess - interval near minute, until_ = guess + interval near minute;
-        while instant <= until_ and convert_tz(instant, '+00:00', zone) < shown do
-            set instant = instant + interval 1 minute;
+    declare epoch datetime default '1970-01-01 00:00:00';
+    declare guess, u, was, then_shown bigint;
+    -- No zone is further from UTC, no change of one is larger.
+    declare near int default 93600;
+    set guess = 2 * shown - timestampdiff(second, epoch, convert_tz(timestampadd(second, shown, epoch), '+00:00', zone));
+    set guess = guess + shown - timestampdiff(second, epoch, convert_tz(timestampadd(second, guess, epoch), '+00:00', zone));
+    set instant = guess;
+    set was = timestampdiff(second, epoch, convert_tz(timestampadd(second, guess - near, epoch), '+00:00', zone));
+    if was <> shown - near
+        or timestampdiff(second, epoch, convert_tz(timestampadd(second, guess, epoch), '+00:00', zone)) <> shown
+        or timestampdiff(second, epoch, convert_tz(timestampadd(second, guess + near, epoch), '+00:00', zone)) <> shown + near then
+        set u = guess - near;
+        search: while u <= guess + near do
+            if was >= shown then
+                set instant = u;
+                leave search;
+            end if;
+            set then_shown = timestampdiff(second, epoch, convert_tz(timestampadd(second, u + 3600, epoch), '+00:00', zone));
+            if then_shown <> was + 3600 then
+                set u = u + 60;
+                set was = timestampdiff(second, epoch, convert_tz(timestampadd(second, u, epoch), '+00:00', zone));
+            elseif then_shown >= shown then
+                set instant = u + shown - was;
+                leave search;
+            else
+                set u = u + 3600;
+                set was = then_shown;
+            end if;
         end while;
     end if;
 end
 //
 
--- Four ascending window boundaries with now, in microseconds, between the second
--- and the third.
+-- headgate_full_hour returns the instant next to u, both in seconds, at or
+-- before it (dir -1) or at or after it (dir 1), at which the clocks of a zone
+-- show a full hour. Offsets are whole minutes.
+drop procedure if exists headgate_full_hour
+//
+create procedure headgate_full_hour(in u bigint, in dir int, in zone varchar(64) character set utf8mb4, out instant bigint)
+    reads sql data sql security invoker
+begin
+    declare epoch datetime default '1970-01-01 00:00:00';
+    declare shown, away bigint;
+    set u = if(dir < 0, u - u mod 60, u + 59 - (u + 59) mod 60);
+    set shown = timestampdiff(second, epoch, convert_tz(timestampadd(second, u, epoch), '+00:00', zone));
+    set away = if(dir < 0, -(shown mod 3600), 3600 - shown mod 3600) mod 3600;
+    -- A subtraction, unless the offset changes in between.
+    if timestampdiff(second, epoch, convert_tz(timestampadd(second, u + away, epoch), '+00:00', zone)) = shown + away then
+        set u = u + away;
+    else
+        while shown mod 3600 <> 0 do
+            set u = u + 60 * dir;
+            set shown = timestampdiff(second, epoch, convert_tz(timestampadd(second, u, epoch), '+00:00', zone));
+        end while;
+    end if;
+    set instant = u;
+end
+//
+
+-- headgate_bounds returns four ascending window boundaries with now_us between
+-- the second and the third, all in microseconds since 1970.
 drop procedure if exists headgate_bounds
 //
-create procedure headgate_bounds(calendar varchar(8) character set utf8mb4 collate utf8mb4_bin, zone varchar(64) character set utf8mb4 collate utf8mb4_bin, now_us bigint,
-    out b0 bigint, out b1 bigint, out b2 bigint, out b3 bigint)
-no sql sql security invoker
+create procedure headgate_bounds(
+    in calendar varchar(8) character set utf8mb4 collate utf8mb4_bin,
+    in zone varchar(64) character set utf8mb4 collate utf8mb4_bin,
+    in now_us bigint, out b0 bigint, out b1 bigint, out b2 bigint, out b3 bigint)
+    reads sql data sql security invoker
 begin
-    declare t, shown datetime(6) default '1970-01-01' + interval now_us microsecond;
-    declare p, d0, d1, d2, d3, epoch datetime default '1970-01-01';
-    declare i, offset_, before_, after_ int;
+    declare epoch datetime default '1970-01-01 00:00:00';
+    declare now_s bigint default now_us div 1000000;
+    declare far, shown datetime;
+    declare i, k int;
     if calendar is null or calendar not in ('hour', 'day', 'week', 'month') then
-        call headgate_fail(concat('period: "', coalesce(calendar, 'null'), '" is not hour, day, week or month'));
+        call headgate_fail(concat('period: "', coalesce(calendar, 'null'), '" is no unit of the calendar: hour, day, week, month'));
+    elseif zone is null or now_us is null then
+        call headgate_fail('zone and time: neither may be null');
     end if;
-    call headgate_zone(zone);
-    -- CONVERT_TZ leaves a time alone, without a word, that a TIMESTAMP cannot hold.
-    if zone <> 'UTC' and convert_tz(t - interval 70 day, 'Asia/Kolkata', 'Asia/Kathmandu') = t - interval 70 day
-       or zone <> 'UTC' and convert_tz(t + interval 70 day, 'Asia/Kolkata', 'Asia/Kathmandu') = t + interval 70 day then
-        call headgate_fail('time zone: the server converts times from 1970 to 2038 only');
+    if zone = 'UTC' then
+        set zone = '+00:00'; -- needs no tables
+    elseif zone <> '+00:00' then
+        call headgate_check_zone(zone);
+        -- Outside the range of a TIMESTAMP, CONVERT_TZ returns what it is
+        -- given: before 1970, and after 2038 on most servers.
+        set far = timestampadd(day, 95, timestampadd(second, now_s, epoch));
+        if now_s < 86400 * 65 or convert_tz(far, '+00:00', '+01:00') = far then
+            call headgate_fail(concat('time zone: this server cannot convert times near ', timestampadd(second, now_s, epoch), ' to ', zone));
+        end if;
     end if;
-    set zone = if(zone = 'UTC', '+00:00', zone);
-    set shown = convert_tz(t, '+00:00', zone);
     if calendar = 'hour' then
-        -- Hours are cut where the zone's clocks show a full one.
-        set p = '1970-01-01' + interval (now_us div 60000000) minute, i = -240;
-        while i <= 240 do
-            if minute(convert_tz(p + interval i minute, '+00:00', zone)) = 0 then
-                if p + interval i minute <= t then
-                    set d0 = d1, d1 = p + interval i minute, d2 = null, d3 = null;
-                elseif d2 is null then
-                    set d2 = p + interval i minute;
-                elseif d3 is null then
-                    set d3 = p + interval i minute;
-                end if;
-            end if;
-            set i = i + 1;
-        end while;
+        call headgate_full_hour(now_s, -1, zone, b1);
+        call headgate_full_hour(b1 - 1, -1, zone, b0);
+        call headgate_full_hour(now_s + 1, 1, zone, b2);
+        call headgate_full_hour(b2 + 1, 1, zone, b3);
     else
-        set p = case calendar when 'day' then date(shown) + interval 1 day
-            when 'week' then date(shown) + interval 7 - weekday(shown) day
-            else date(shown) - interval day(shown) - 1 day + interval 1 month end;
-        call headgate_starts_at(p, zone, d1);
-        while d1 > t do
-            set p = case calendar when 'day' then p - interval 1 day when 'week' then p - interval 7 day else p - interval 1 month end;
-            call headgate_starts_at(p, zone, d1);
-        end while;
-        call headgate_starts_at(case calendar when 'day' then p - interval 1 day when 'week' then p - interval 7 day else p - interval 1 month end, zone, d0);
-        call headgate_starts_at(case calendar when 'day' then p + interval 1 day when 'week' then p + interval 7 day else p + interval 1 month end, zone, d2);
-        call headgate_starts_at(case calendar when 'day' then p + interval 2 day when 'week' then p + interval 14 day else p + interval 2 month end, zone, d3);
+        -- Start a unit too late and step back until the second is not after
+        -- now: a clock put back at 00:01 shows the old day again.
+        set shown = convert_tz(timestampadd(second, now_s, epoch), '+00:00', zone);
+        set i = case calendar
+            when 'day' then timestampdiff(day, epoch, shown)
+            when 'week' then (timestampdiff(day, epoch, shown) + 3) div 7 -- the epoch was a Thursday
+            else timestampdiff(month, epoch, shown) end;
+        set k = i + 4;
+        repeat
+            set k = k - 1;
+            set b3 = b2;
+            set b2 = b1;
+            set b1 = b0;
+            call headgate_starts_at(timestampdiff(second, epoch, case calendar
+                when 'day' then timestampadd(day, k, epoch)
+                when 'week' then timestampadd(day, k * 7 - 3, epoch)
+                else timestampadd(month, k, epoch) end), zone, b0);
+        until b3 is not null and b1 <= now_s end repeat;
     end if;
-    set b0 = timestampdiff(microsecond, epoch, d0), b1 = timestampdiff(microsecond, epoch, d1),
-        b2 = timestampdiff(microsecond, epoch, d2), b3 = timestampdiff(microsecond, epoch, d3);
+    set b0 = b0 * 1000000, b1 = b1 * 1000000, b2 = b2 * 1000000, b3 = b3 * 1000000;
 end
 //
