@@ -39,18 +39,22 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 			outs[op] = law.Outcome{Err: first}
 		}
 	}
-	for _, t := range trials {
-		if err := s.try(ctx, ops, outs, t); err != nil {
-			for _, group := range t {
-				for _, i := range group {
-					outs[i] = law.Outcome{Err: err}
-				}
+	units := len(calls)
+	for _, groups := range trials {
+		for _, group := range groups {
+			units++
+			err := s.try(ctx, ops, outs, group)
+			if err == nil {
+				continue
 			}
-			first = err
+			first = classify("apply a request", err)
 			failed++
+			for _, i := range group {
+				outs[i] = law.Outcome{Err: first}
+			}
 		}
 	}
-	if failed > 0 && failed == len(calls)+len(trials) {
+	if failed > 0 && failed == units {
 		return first
 	}
 	return nil
@@ -87,7 +91,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trial
 	for _, group := range groups {
 		c := component[group[0]]
 		n := bundle[c]
-		if n == apart {
+		if n == several {
 			byComponent[c] = append(byComponent[c], group)
 			continue
 		}
@@ -105,8 +109,8 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trial
 	return calls, trials
 }
 
-// apart is the bundle of a component that no single call can decide.
-const apart = -1
+// several is the bundle of a component that no single call can decide.
+const several = -1
 
 // bundles says for each component which others it shares a call with: those in
 // its slot of a cluster, or on a single server those before and after it.
@@ -116,7 +120,7 @@ func (s *Store) bundles(ops []law.Op, valid, component []int) map[int]int {
 		for _, i := range valid {
 			here := int(slotOf(ops[i].Cell))
 			if was, ok := bundle[component[i]]; ok && was != here {
-				here = apart
+				here = several
 			}
 			bundle[component[i]] = here
 		}

@@ -258,3 +258,31 @@ func TestAReplicaIsReadOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestALargeBatchKeepsTheOrderOfEachKey: it is several calls, and those that
+// find no script are made again.
+func TestALargeBatchKeepsTheOrderOfEachKey(t *testing.T) {
+	s := openTest(t, own(t).DSN, nil)
+	p := hourly
+	p.Capacity = 1_000_000
+	for _, size := range []int{1, 3} {
+		admin(t, s, "FLUSHALL")
+		admin(t, s, "SCRIPT", "FLUSH")
+		var ops []law.Op
+		for i := range 500 {
+			key := "hot"
+			if i%2 == 0 {
+				key = fmt.Sprint(i % 90)
+			}
+			ops = append(ops, takeOne("l", key, p, testTime))
+			ops[i].Group = uint32(i / size)
+		}
+		used := map[string]int64{}
+		for i, out := range apply(t, s, ops...) {
+			key := ops[i].Cell.Key
+			if used[key] += p.Unit; out.Used != used[key] {
+				t.Fatalf("op %d on %s: used %d, want %d", i, key, out.Used, used[key])
+			}
+		}
+	}
+}

@@ -10,35 +10,44 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// try decides groups one after another, of which some have charges in several
+// try decides one of a chain of requests of which some have charges in several
 // slots of a cluster. No script can decide those: each slot takes its part on
-// trial, and if one refuses, the others give theirs back. This is the one
-// place where another request can see a charge for an instant that is then
-// given back, and where a crash between the two round trips leaves one.
-func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, groups [][]int) error {
-	for _, group := range groups {
-		bySlot := map[uint16][]int{}
-		for _, i := range group {
-			slot := slotOf(ops[i].Cell)
-			bySlot[slot] = append(bySlot[slot], i)
+// trial, and if one refuses, the others give theirs back. This is the one place
+// where another request can see a charge for an instant that is then given
+// back, and where a crash between the two round trips leaves one.
+func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int) error {
+	var slots []uint16
+	bySlot := map[uint16][]int{}
+	for _, i := range group {
+		slot := slotOf(ops[i].Cell)
+		if bySlot[slot] == nil {
+			slots = append(slots, slot)
 		}
-		var calls []*answered
-		onTrial := len(bySlot) > 1 && ops[group[0]].Verb == law.Take
-		for _, index := range bySlot {
-			calls = append(calls, &answered{s.encode(ops, index, onTrial), outs})
-		}
-		if !onTrial {
-			if err := errors.Join(s.do(ctx, calls)...); err != nil {
-				return classify("apply a request", err)
-			}
-			alike(outs, group)
-			continue
-		}
-		if err := s.decide(ctx, ops, outs, group, calls); err != nil {
-			return err
+		bySlot[slot] = append(bySlot[slot], i)
+	}
+	onTrial := len(slots) > 1 && ops[group[0]].Verb == law.Take
+	calls := make([]*answered, len(slots))
+	for n, slot := range slots {
+		calls[n] = &answered{s.encode(ops, bySlot[slot], onTrial), outs}
+	}
+	if onTrial {
+		return s.decide(ctx, ops, outs, group, calls)
+	}
+	if err := worst(s.do(ctx, calls)); err != nil {
+		return err
+	}
+	alike(outs, group)
+	return nil
+}
+
+// worst returns the error that leaves the most in doubt.
+func worst(errs []error) (err error) {
+	for _, e := range errs {
+		if e != nil && (err == nil || errors.Is(class(e), store.ErrUnknownOutcome)) {
+			err = e
 		}
 	}
-	return nil
+	return err
 }
 
 // part is a call on trial, with what it did.
@@ -49,10 +58,10 @@ type part struct {
 	err                error
 }
 
+// decide takes a request on trial, and gives it back unless all slots admit it.
 func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, calls []*answered) error {
 	parts := make([]*part, len(calls))
 	admitted, stale := true, false
-	var failed error
 	for i, c := range calls {
 		parts[i] = &part{call: c}
 	}
@@ -78,12 +87,12 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 		}
 		return nil
 	}, again)
-	for _, p := range parts {
+	errs := make([]error, len(parts))
+	for i, p := range parts {
 		admitted = admitted && p.admitted
-		if p.err != nil {
-			failed = p.err
-		}
+		errs[i] = p.err
 	}
+	failed := worst(errs)
 	for _, i := range group {
 		stale = stale || outs[i].Stale
 	}
@@ -96,29 +105,57 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 			back = append(back, s.giveBack(ops, outs, p, stale || failed != nil))
 		}
 	}
-	// The caller may be gone, but what was taken for nothing is given back.
-	for i, res := range s.send(context.WithoutCancel(ctx), back) {
-		numbers, err := res.AsIntSlice()
-		if err == nil && len(numbers) != 7*len(back[i].index) {
-			err = fmt.Errorf("the script answered with %d numbers", len(numbers))
-		}
-		if err != nil {
-			s.log.Error("a charge of a refused request could not be given back", "error", err)
-			continue
-		}
-		for n, i := range back[i].index {
-			outs[i].State = decodeState(numbers[7*n:])
-			if ops[i].Params.History == 0 {
-				outs[i].Entry = 0
-			}
+	if left := s.giveAllBack(ctx, ops, outs, back); left != nil {
+		s.log.Error("a charge of a refused request could not be given back", "error", left)
+		if failed != nil {
+			failed = errLeft
 		}
 	}
 	if failed != nil {
-		return classify("apply a request", failed)
+		return failed
 	}
 	alike(outs, group)
 	return nil
 }
+
+// giveAllBack makes calls of giveback.lua, and returns an error if a charge may
+// be left. The caller of the request may be gone: that does not stop it.
+func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcome, calls []*call) (left error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RetryFor)
+	defer cancel()
+	var lost error
+	_, _ = store.Retry(ctx, s.cfg.RetryFor, func() (err error) {
+		var open []*call
+		left = lost
+		for i, res := range s.send(ctx, calls) {
+			numbers, e := res.AsIntSlice()
+			if e == nil && len(numbers) != 7*len(calls[i].index) {
+				e = fmt.Errorf("the script answered with %d numbers", len(numbers))
+			}
+			switch {
+			case e != nil && again(e):
+				err, left = e, e
+				open = append(open, calls[i])
+				continue
+			case e != nil:
+				lost, left = e, e
+				continue
+			}
+			for n, op := range calls[i].index {
+				outs[op].State = decodeState(numbers[7*n:])
+				if ops[op].Params.History == 0 {
+					outs[op].Entry = 0
+				}
+			}
+		}
+		calls = open
+		return err
+	}, again)
+	return left
+}
+
+// errLeft has no class of its own, and so is an unknown outcome.
+var errLeft = errors.New("a part of the request stays charged")
 
 // read reads the answer of a trial.
 func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
