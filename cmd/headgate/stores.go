@@ -31,9 +31,10 @@ var stores = map[string]func(ctx context.Context, url string, o storeOptions) (s
 
 // schemas is the table of what `headgate schema` prints.
 var schemas = map[string]func() string{
-	"mysql":    mysql.Schema,
-	"postgres": postgres.Schema,
-	"sqlite":   sqlite.Schema,
+	"mysql":      mysql.Schema,
+	"postgres":   postgres.Schema,
+	"sqlite":     sqlite.Schema,
+	"yugabytedb": postgres.SchemaYugabyte,
 }
 
 // storeOptions are what the command line says about a store beside its URL.

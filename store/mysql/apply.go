@@ -47,13 +47,13 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 // began is rolled back.
 func (s *Store) ask(ctx context.Context, n *node, text string) (records, entries []byte, err error) {
 	if s.tx != nil {
-		return last(s.tx.QueryContext(ctx, text)) //nolint:rowserrcheck // last does
+		return last(s.tx.QueryContext(ctx, text))
 	}
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
 		return nil, nil, &notSent{err}
 	}
-	records, entries, err = last(conn.QueryContext(ctx, text)) //nolint:rowserrcheck // last does
+	records, entries, err = last(conn.QueryContext(ctx, text))
 	if err == nil {
 		return records, entries, conn.Close()
 	}

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
@@ -31,4 +32,11 @@ func openAt(tb testing.TB, url string) *mysql.Store {
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb) }, nil)
+}
+
+// TestConformanceOfTiDB runs the suite on a TiDB of somebody's who has one.
+func TestConformanceOfTiDB(t *testing.T) {
+	if dsn := os.Getenv("HEADGATE_TEST_TIDB_DSN"); dsn != "" {
+		storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.MariaDBAt(tb, dsn)[0]) }, &storetest.Options{Histories: 500})
+	}
 }

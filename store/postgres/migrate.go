@@ -62,6 +62,29 @@ func Schema() string {
 	return b.String()
 }
 
+// sharding is what YugabyteDB wants otherwise: rows spread by a hash of what
+// they are looked up by, so that no range of them is hot, and none of the
+// settings of PostgreSQL's heap.
+var sharding = []struct{ postgres, yugabyte string }{
+	{"    primary key (limit_name, key)\n) with (fillfactor = 66, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);", "    primary key ((limit_name, key) hash)\n);"},
+	{"    number     bigint generated always as identity primary key,\n", "    number     bigint generated always as identity,\n"},
+	{"    granted    boolean not null\n);", "    granted    boolean not null,\n    primary key (number hash)\n);"},
+	{"on headgate.entries (limit_name, key, expires_at) include", "on headgate.entries ((limit_name, key) hash, expires_at asc) include"},
+}
+
+// SchemaYugabyte returns the whole schema as YugabyteDB wants it, for a release
+// that is compatible with PostgreSQL 15.
+func SchemaYugabyte() string {
+	text := Schema()
+	for _, s := range sharding {
+		if strings.Count(text, s.postgres) != 1 {
+			panic("sharding: the schema does not say once: " + s.postgres) // both are ours
+		}
+		text = strings.Replace(text, s.postgres, s.yugabyte, 1)
+	}
+	return text
+}
+
 // schemaVersion returns the highest migration that was applied, 0 if none was.
 func schemaVersion(ctx context.Context, db querier) (version int, err error) {
 	err = db.QueryRow(ctx, `select coalesce(max(version), 0) from headgate.schema_version`).Scan(&version)
@@ -79,8 +102,9 @@ func newer(version, latest int) error {
 	return fmt.Errorf("postgres: %w: schema headgate has version %d, this binary knows %d", store.ErrSchemaNewer, version, latest)
 }
 
-// Migrate implements store.Migrator: one transaction, under a lock on the
-// table of versions, so that any number of processes may do it at once.
+// Migrate implements store.Migrator: one transaction, under a lock on the row
+// of version 0, so that any number of processes may do it at once. Not every
+// relative of PostgreSQL locks tables.
 func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if s.closed.Load() {
 		return nil, store.ErrClosed
@@ -112,7 +136,8 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx, report *[]string) error 
 	// that is a conflict, and retried.
 	if _, err := tx.Exec(ctx, `create schema if not exists headgate;
 		create table if not exists headgate.schema_version (version int primary key, applied_at timestamptz not null default now());
-		lock table headgate.schema_version in exclusive mode`); err != nil {
+		insert into headgate.schema_version (version) values (0) on conflict do nothing;
+		select from headgate.schema_version where version = 0 for update`); err != nil {
 		var pg *pgconn.PgError
 		if errors.As(err, &pg) && (pg.Code == "23505" || pg.Code == "42P06" || pg.Code == "42P07") {
 			return &pgconn.PgError{Code: "40001", Message: pg.Message}

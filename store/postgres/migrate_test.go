@@ -57,6 +57,35 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	}
 }
 
+// TestSchemaForYugabyte reads what is printed as PostgreSQL does, which knows
+// all of it but the words about sharding.
+func TestSchemaForYugabyte(t *testing.T) {
+	t.Parallel()
+	text := postgres.SchemaYugabyte()
+	for _, word := range []string{"fillfactor", "autovacuum", "advisory", "lock table"} {
+		if strings.Contains(text, word) {
+			t.Errorf("the schema says %s", word)
+		}
+	}
+	for _, clause := range []string{"primary key ((limit_name, key) hash)", "primary key (number hash)", "((limit_name, key) hash, expires_at asc)"} {
+		if strings.Count(text, clause) != 1 {
+			t.Errorf("the schema does not say once %s", clause)
+		}
+	}
+	dsn := dbtest.Postgres(t)
+	text = strings.NewReplacer("((limit_name, key) hash", "(limit_name, key", "(number hash)", "(number)").Replace(text)
+	if _, err := connect(t, dsn).Exec(t.Context(), text); err != nil {
+		t.Fatal(err)
+	}
+	s := openAt(t, dsn)
+	for _, allowed := range []bool{true, false} {
+		d, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("sliding-log 1/1h"), "k")
+		if err != nil || d.Allowed != allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+}
+
 func TestFunctionsOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)

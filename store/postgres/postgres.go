@@ -195,11 +195,8 @@ func checkServer(ctx context.Context, db querier) error {
 // PostgreSQL's protocol names a PostgreSQL that it is compatible with, which
 // says little about it.
 func checkVersion(number, version string) error {
-	n, err := strconv.Atoi(number)
-	if err != nil || strings.Contains(version, "-YB-") || strings.Contains(version, "CockroachDB") {
-		return nil
-	}
-	if n < 130000 {
+	relative := strings.Contains(version, "-YB-") || strings.Contains(version, "CockroachDB")
+	if n, err := strconv.Atoi(number); err == nil && !relative && n < 130000 {
 		return fmt.Errorf("postgres: %w: the server has version %d; 13 or later is needed", store.ErrSetup, n/10000)
 	}
 	return nil
