@@ -33,6 +33,8 @@ func TestScripts(t *testing.T) {
 			}
 			env.Defer(drop)
 			env.Setenv("POSTGRES", dsn)
+			env.Setenv("MYSQL", dbtest.MariaDB(t))
+			env.Setenv("REDIS", dbtest.Redis(t))
 			env.Setenv("LONGKEY", strings.Repeat("k", 513))
 			return nil
 		},
