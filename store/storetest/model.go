@@ -147,7 +147,7 @@ func (g *generator) op(verb law.Verb, group uint32, limit string, p law.Params, 
 
 // model compares random histories with package law, bit by bit.
 func model(t *testing.T, s store.Store, opt *Options) {
-	seed := rand.Uint64()
+	seed := newSeed()
 	g, o := newGenerator(seed, opt), newOracle()
 	for round := range opt.Histories {
 		ops := g.batch()
@@ -163,7 +163,7 @@ func model(t *testing.T, s store.Store, opt *Options) {
 // batches compares batches with the same groups asked one by one, on two sets
 // of cells of one store.
 func batches(t *testing.T, s store.Store, opt *Options) {
-	seed := rand.Uint64()
+	seed := newSeed()
 	g := newGenerator(seed, opt)
 	for round := range 100 {
 		ops := g.batch()

@@ -5,12 +5,18 @@
 //		storetest.Run(t, func(tb testing.TB) store.Store { ... }, nil)
 //	}
 //
+// HEADGATE_TEST_HISTORIES sets how many random histories are compared, and
+// HEADGATE_TEST_SEED which: the same on every store.
+//
 // A bug fixed in one store adds its case here. Times are injected by Op.Now
 // wherever a decision depends on them, so nothing sleeps for a refill.
 package storetest
 
 import (
 	"context"
+	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/headgate/headgate/law"
@@ -41,8 +47,13 @@ func Run(t *testing.T, open Open, o *Options) {
 	if o == nil {
 		o = &Options{}
 	}
+	mine := *o
+	o = &mine
 	if o.Histories == 0 {
 		o.Histories = 2000
+	}
+	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES")); err == nil {
+		o.Histories = n
 	}
 	with := func(name string, test func(t *testing.T, s store.Store)) {
 		t.Run(name, func(t *testing.T) {
@@ -66,6 +77,14 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("does nothing for a cancelled context", cancelled)
 	with("refuses to work once closed", closed)
 	with("shows its cells and its log", inspect)
+}
+
+// newSeed returns the seed of a random test.
+func newSeed() uint64 {
+	if seed, err := strconv.ParseUint(os.Getenv("HEADGATE_TEST_SEED"), 10, 64); err == nil {
+		return seed
+	}
+	return rand.Uint64()
 }
 
 // T0 is a time for tests: 2026-09-21T14:13:20Z in microseconds.
