@@ -64,6 +64,13 @@ type Inspector interface {
 	Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error)
 }
 
+// Retrier is a Store that repeats what conflicts with others, or what a server
+// could not decide for the moment. Retries returns how often it has: for
+// metrics. Safe for concurrent use.
+type Retrier interface {
+	Retries() int64
+}
+
 // Query selects cells. The zero Query selects the first DefaultMax of all.
 type Query struct {
 	Limit   string // only this limit; empty: all

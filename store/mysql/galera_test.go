@@ -117,6 +117,18 @@ func TestGaleraNodeKilledUnderLoad(t *testing.T) {
 	killed := preferred(t, g, url)
 	g.Kill(killed)
 	wg.Wait()
+	// Who comes now finds the nodes that are left.
+	late, err := mysql.Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	if _, _, err := late.Cells(t.Context(), store.Query{}); err != nil {
+		t.Errorf("with a node away: %v", err)
+	}
+	if report, err := late.Migrate(t.Context()); err != nil || !strings.Contains(report[0], "nothing to do") {
+		t.Errorf("with a node away: %q, %v", report, err)
+	}
 	elapsed := last - first
 	t.Logf("node %d killed: admitted %d of at most %d in %v, longest time without an answer %v, %d outcomes unknown, %d unavailable",
 		killed+1, admitted, burst+elapsed*rate/1_000_000, time.Duration(elapsed)*time.Microsecond, time.Duration(gap), unknown, unavailable)

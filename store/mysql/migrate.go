@@ -110,13 +110,18 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if s.tx != nil {
 		return nil, fmt.Errorf("mysql: migrate: %w: not inside a transaction of the caller", store.ErrInvalid)
 	}
-	n := s.pick(0)
-	if err := checkServer(ctx, n.db); err != nil {
-		return nil, err
-	}
-	conn, err := n.db.Conn(ctx)
+	var conn *sql.Conn
+	err = s.anywhere(func(db querier) error {
+		if err := checkServer(ctx, db); err != nil {
+			return err
+		}
+		if conn, err = db.(*sql.DB).Conn(ctx); err != nil {
+			return classify("migrate", &notSent{err})
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, classify("migrate", &notSent{err})
+		return nil, err
 	}
 	defer conn.Close()
 	// Two that migrate at once would see each other's procedures come and go.

@@ -20,13 +20,13 @@ import (
 
 	driver1 "github.com/go-sql-driver/mysql"
 
-	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
 var (
 	_ store.Store       = (*Store)(nil)
 	_ store.Inspector   = (*Store)(nil)
+	_ store.Retrier     = (*Store)(nil)
 	_ store.Migrator    = (*Store)(nil)
 	_ store.LimitWriter = (*Store)(nil)
 )
@@ -120,8 +120,7 @@ func (s *Store) InTx(tx *sql.Tx) *Store {
 	return in
 }
 
-// Retries returns how often a batch was repeated because it conflicted with
-// others.
+// Retries implements store.Retrier.
 func (s *Store) Retries() int64 { return s.repeats.Load() }
 
 // Close implements store.Store.
@@ -144,15 +143,6 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// db returns where to read and administer: the caller's transaction, or the
-// first node that is not known to be away.
-func (s *Store) db() querier {
-	if s.tx != nil {
-		return s.tx
-	}
-	return s.pick(0).db
-}
-
 // ready says why the store cannot be used, or nil. It looks at the server and
 // the version of the schema once.
 func (s *Store) ready(ctx context.Context) error {
@@ -165,24 +155,26 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.checked.Load() {
 		return nil
 	}
-	if err := checkServer(ctx, s.db()); err != nil {
-		return err
+	err := s.anywhere(func(db querier) error {
+		if err := checkServer(ctx, db); err != nil {
+			return err
+		}
+		version, err := schemaVersion(ctx, db)
+		if err != nil {
+			return err
+		}
+		switch latest := latestVersion(); {
+		case version > latest:
+			return newer(version, latest)
+		case version < latest:
+			return fmt.Errorf("mysql: %w: the schema has version %d, this binary needs %d: run headgate migrate", store.ErrSetup, version, latest)
+		}
+		return s.lookForGalera(ctx, db)
+	})
+	if err == nil {
+		s.checked.Store(true)
 	}
-	version, err := schemaVersion(ctx, s.db())
-	if err != nil {
-		return err
-	}
-	switch latest := latestVersion(); {
-	case version > latest:
-		return newer(version, latest)
-	case version < latest:
-		return fmt.Errorf("mysql: %w: the schema has version %d, this binary needs %d: run headgate migrate", store.ErrSetup, version, latest)
-	}
-	if err := s.lookForGalera(ctx, s.db()); err != nil {
-		return err
-	}
-	s.checked.Store(true)
-	return nil
+	return err
 }
 
 // lookForGalera finds out whether the server is a node of a cluster.
@@ -259,85 +251,10 @@ func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) erro
 		args = append(args, l.Name, l.Notation, l.Description)
 	}
 	b.WriteString(" ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description)")
-	if _, err := s.db().ExecContext(ctx, b.String(), args...); err != nil {
-		return classify("write limits", err)
-	}
-	return nil
-}
-
-// Cells implements store.Inspector.
-func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, now int64, err error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, 0, err
-	}
-	if now, err = clock(ctx, s.db()); err != nil {
-		return nil, 0, err
-	}
-	most := q.Max
-	if most <= 0 {
-		most = store.DefaultMax
-	}
-	where, args := "", []any{}
-	also := func(condition string, values ...any) {
-		where += " AND " + condition
-		args = append(args, values...)
-	}
-	if q.Limit != "" {
-		also("limit_name = ?", []byte(q.Limit))
-	}
-	if q.HasKey {
-		also("cell_key = ?", []byte(q.Key))
-	}
-	if q.Blocked {
-		also("blocked_until > ?", now)
-	}
-	if q.After != (law.Cell{}) {
-		also(afterCell, []byte(q.After.Limit), []byte(q.After.Limit), []byte(q.After.Key))
-	}
-	rows, err := s.db().QueryContext(ctx, `SELECT limit_name, cell_key, law, level, prev, at, unit, empty_at, blocked_until, reason
-		FROM headgate_cells WHERE law <> 0`+where+` ORDER BY limit_name, cell_key LIMIT ?`, append(args, most)...)
-	if err != nil {
-		return nil, 0, classify("list cells", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var c store.Cell
-		if err := rows.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
-			&c.State.Unit, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason); err != nil {
-			return nil, 0, classify("list cells", err)
+	return s.anywhere(func(db querier) error {
+		if _, err := db.ExecContext(ctx, b.String(), args...); err != nil {
+			return classify("write limits", err)
 		}
-		cells = append(cells, c)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, 0, classify("list cells", err)
-	}
-	return cells, now, nil
-}
-
-// afterCell is (limit_name, cell_key) > (?, ?) in a form for which MariaDB
-// uses the primary key; the limit stands in it twice.
-const afterCell = "(limit_name > ? OR limit_name = ? AND cell_key > ?)"
-
-// Entries implements store.Inspector.
-func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	rows, err := s.db().QueryContext(ctx, `SELECT number, id, at, expires_at, keep_until, cost, granted FROM headgate_entries
-		WHERE limit_name = ? AND cell_key = ? ORDER BY number DESC LIMIT ?`, []byte(cell.Limit), []byte(cell.Key), n)
-	if err != nil {
-		return nil, classify("list entries", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var e law.Entry
-		if err := rows.Scan(&e.Number, &e.ID, &e.At, &e.ExpiresAt, &e.KeepUntil, &e.Cost, &e.Granted); err != nil {
-			return nil, classify("list entries", err)
-		}
-		entries = append(entries, e)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, classify("list entries", err)
-	}
-	return entries, nil
+		return nil
+	})
 }

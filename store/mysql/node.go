@@ -49,6 +49,23 @@ func (s *Store) after(n *node) *node {
 	return n
 }
 
+// anywhere does what may be done on any node, and on the next one where a node
+// cannot be reached: reading and administration.
+func (s *Store) anywhere(do func(querier) error) error {
+	if s.tx != nil {
+		return do(s.tx)
+	}
+	var err error
+	for i := range s.nodes {
+		n := s.pick(i)
+		if err = do(n.db); err == nil || !errors.Is(err, store.ErrUnavailable) {
+			return err
+		}
+		n.leave()
+	}
+	return err
+}
+
 // retry repeats do while it conflicts with others, and on the next node where
 // this one cannot be reached. Nothing that may have been done is repeated.
 func (s *Store) retry(ctx context.Context, n *node, do func(*node) error) error {

@@ -27,6 +27,7 @@ import (
 var (
 	_ store.Store       = (*Store)(nil)
 	_ store.Inspector   = (*Store)(nil)
+	_ store.Retrier     = (*Store)(nil)
 	_ store.Migrator    = (*Store)(nil)
 	_ store.LimitWriter = (*Store)(nil)
 )
@@ -118,8 +119,7 @@ func cutPooler(raw string) (rest string, pooler bool, err error) {
 	return before + "?" + options.Encode(), true, nil
 }
 
-// Retries returns how often a batch was repeated because it conflicted with
-// others.
+// Retries implements store.Retrier.
 func (s *Store) Retries() int64 { return s.repeats.Load() }
 
 // New returns a store over the caller's pool, which Close leaves open.

@@ -26,6 +26,7 @@ import (
 var (
 	_ store.Store     = (*Store)(nil)
 	_ store.Inspector = (*Store)(nil)
+	_ store.Retrier   = (*Store)(nil)
 )
 
 type message = rueidis.RedisMessage
@@ -128,8 +129,7 @@ func validPrefix(prefix string) error {
 	return nil
 }
 
-// Retries returns how often calls were repeated because a server could not
-// decide for the moment.
+// Retries implements store.Retrier.
 func (s *Store) Retries() int64 { return s.repeats.Load() }
 
 // Close implements store.Store.

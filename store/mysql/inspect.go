@@ -1,0 +1,102 @@
+package mysql
+
+import (
+	"context"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// Cells implements store.Inspector.
+func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, now int64, err error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, 0, err
+	}
+	err = s.anywhere(func(db querier) error {
+		cells = nil
+		if now, err = clock(ctx, db); err != nil {
+			return err
+		}
+		cells, err = listCells(ctx, db, q, now)
+		return err
+	})
+	return cells, now, err
+}
+
+func listCells(ctx context.Context, db querier, q store.Query, now int64) (cells []store.Cell, err error) {
+	most := q.Max
+	if most <= 0 {
+		most = store.DefaultMax
+	}
+	where, args := "", []any{}
+	also := func(condition string, values ...any) {
+		where += " AND " + condition
+		args = append(args, values...)
+	}
+	if q.Limit != "" {
+		also("limit_name = ?", []byte(q.Limit))
+	}
+	if q.HasKey {
+		also("cell_key = ?", []byte(q.Key))
+	}
+	if q.Blocked {
+		also("blocked_until > ?", now)
+	}
+	if q.After != (law.Cell{}) {
+		also(afterCell, []byte(q.After.Limit), []byte(q.After.Limit), []byte(q.After.Key))
+	}
+	rows, err := db.QueryContext(ctx, `SELECT limit_name, cell_key, law, level, prev, at, unit, empty_at, blocked_until, reason
+		FROM headgate_cells WHERE law <> 0`+where+` ORDER BY limit_name, cell_key LIMIT ?`, append(args, most)...)
+	if err != nil {
+		return nil, classify("list cells", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var c store.Cell
+		if err := rows.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
+			&c.State.Unit, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason); err != nil {
+			return nil, classify("list cells", err)
+		}
+		cells = append(cells, c)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, classify("list cells", err)
+	}
+	return cells, nil
+}
+
+// afterCell is (limit_name, cell_key) > (?, ?) in a form for which MariaDB
+// uses the primary key; the limit stands in it twice.
+const afterCell = "(limit_name > ? OR limit_name = ? AND cell_key > ?)"
+
+// Entries implements store.Inspector.
+func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	err = s.anywhere(func(db querier) error {
+		entries, err = listEntries(ctx, db, cell, n)
+		return err
+	})
+	return entries, err
+}
+
+func listEntries(ctx context.Context, db querier, cell law.Cell, n int) (entries []law.Entry, err error) {
+	rows, err := db.QueryContext(ctx, `SELECT number, id, at, expires_at, keep_until, cost, granted FROM headgate_entries
+		WHERE limit_name = ? AND cell_key = ? ORDER BY number DESC LIMIT ?`, []byte(cell.Limit), []byte(cell.Key), n)
+	if err != nil {
+		return nil, classify("list entries", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var e law.Entry
+		if err := rows.Scan(&e.Number, &e.ID, &e.At, &e.ExpiresAt, &e.KeepUntil, &e.Cost, &e.Granted); err != nil {
+			return nil, classify("list entries", err)
+		}
+		entries = append(entries, e)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, classify("list entries", err)
+	}
+	return entries, nil
+}
