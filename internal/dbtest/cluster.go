@@ -2,10 +2,8 @@ package dbtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +23,9 @@ type Cluster struct {
 // nodeTimeout is cluster-node-timeout.
 const nodeTimeout = 2000 * time.Millisecond
 
+// busDistance is how far above a node's port is that of the cluster's bus.
+const busDistance = 10000
+
 var sharedCluster = sync.OnceValues(func() (*Cluster, error) { return StartRedisCluster(context.Background()) })
 
 // RedisCluster returns the URL of a cluster with a key prefix that no other
@@ -41,19 +42,16 @@ func RedisCluster(tb testing.TB) string {
 
 // StartRedisCluster starts a cluster, which dies with this process.
 func StartRedisCluster(ctx context.Context) (*Cluster, error) {
-	owner, err := unprivileged("redis")
+	f, err := newFolder("redis", "redis")
 	if err != nil {
 		return nil, err
 	}
 	c := &Cluster{}
-	var dirs []string
 	c.stop = stopper(func() {
 		for _, n := range c.nodes {
 			n.end(syscall.SIGKILL)
 		}
-		for _, dir := range dirs {
-			os.RemoveAll(dir)
-		}
+		f.remove()
 	})
 	fail := func(err error) (*Cluster, error) {
 		c.Stop()
@@ -63,60 +61,34 @@ func StartRedisCluster(ctx context.Context) (*Cluster, error) {
 		// A node joins others from the address that it binds its own
 		// connections to: without bind-source-addr they would see 127.0.0.1.
 		host := fmt.Sprintf("127.0.0.%d", 11+i)
-		port, err := clusterPort(host)
+		port, err := freePort(host, busDistance)
 		if err != nil {
 			return fail(err)
 		}
-		dir, err := folder("redis", owner)
-		if err != nil {
-			return fail(err)
-		}
-		dirs = append(dirs, dir)
-		p, err := launchRedis(ctx, dir, owner, host, port, "--cluster-enabled", "yes", "--bind-source-addr", host, "--cluster-announce-ip", host,
-			"--cluster-node-timeout", strconv.Itoa(int(nodeTimeout.Milliseconds())), "--cluster-config-file", "nodes.conf",
-			"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--enable-debug-command", "yes")
+		p, err := launchRedis(ctx, f, host, port, "--cluster-enabled", "yes", "--bind-source-addr", host, "--cluster-announce-ip", host,
+			"--cluster-node-timeout", strconv.Itoa(int(nodeTimeout.Milliseconds())), "--cluster-config-file", fmt.Sprintf("nodes%d.conf", i),
+			"--dbfilename", fmt.Sprintf("dump%d.rdb", i), "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
 		if err != nil {
 			return fail(err)
 		}
 		c.nodes = append(c.nodes, p)
 		c.addrs = append(c.addrs, net.JoinHostPort(host, strconv.Itoa(port)))
 	}
-	cli, err := program("redis-cli", RedisDSN, "redis-server")
+	cli, err := program("redis-cli", "", "redis-server")
 	if err != nil {
 		return fail(err)
 	}
-	create := command(ctx, dirs[0], owner, cli, append(append([]string{"--cluster", "create"}, c.addrs...), "--cluster-replicas", "1", "--cluster-yes")...)
-	if out, err := create.CombinedOutput(); err != nil {
-		return fail(fmt.Errorf("%w\n%s", err, tail(string(out), 20)))
+	if err := f.run(ctx, cli, append(append([]string{"--cluster", "create"}, c.addrs...), "--cluster-replicas", "1", "--cluster-yes")...); err != nil {
+		return fail(err)
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if err = c.ready(); err == nil {
 			return c, nil
 		}
-		if time.Now().After(deadline) {
+		if time.Now().After(deadline) || ctx.Err() != nil {
 			return fail(err)
 		}
 	}
-}
-
-// clusterPort returns a port that is free, with that of the cluster's bus,
-// 10000 above it.
-func clusterPort(host string) (int, error) {
-	for range 100 {
-		port, err := freePort(host)
-		if err != nil {
-			return 0, err
-		}
-		if port > 50000 {
-			continue
-		}
-		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port+10000)))
-		if err == nil {
-			l.Close()
-			return port, nil
-		}
-	}
-	return 0, errors.New("no two free ports 10000 apart")
 }
 
 // ready says why the cluster cannot be used yet: a replica that has not
@@ -124,11 +96,14 @@ func clusterPort(host string) (int, error) {
 func (c *Cluster) ready() error {
 	replicas := 0
 	for _, addr := range c.addrs {
-		info, err := askRedis(addr, "CLUSTER INFO")
-		if err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:6") {
-			return fmt.Errorf("%s: cluster not ok: %w", addr, err)
+		info, err := askRedis(addr, "CLUSTER", "INFO")
+		if err != nil {
+			return err
 		}
-		role, err := askRedis(addr, "INFO replication")
+		if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:6") {
+			return fmt.Errorf("%s: cluster not ok: %s", addr, info)
+		}
+		role, err := askRedis(addr, "INFO", "replication")
 		if err != nil {
 			return err
 		}
@@ -151,21 +126,22 @@ func (c *Cluster) URL() string { return "redis://" + strings.Join(c.addrs, ",") 
 // Stop ends all nodes.
 func (c *Cluster) Stop() { c.stop() }
 
-// Kill ends a node at once.
+// Kill ends a node at once, for good.
 func (c *Cluster) Kill(i int) { c.nodes[i].end(syscall.SIGKILL) }
 
 // Pause stops a node without ending it; Resume lets it go on.
 func (c *Cluster) Pause(i int)  { _ = c.nodes[i].cmd.Process.Signal(syscall.SIGSTOP) }
 func (c *Cluster) Resume(i int) { _ = c.nodes[i].cmd.Process.Signal(syscall.SIGCONT) }
 
-// Primary returns the number of the node that is primary for a Redis key.
+// Primary returns the number of the node that is primary for a Redis key. A
+// node that is paused takes two seconds to be passed over.
 func (c *Cluster) Primary(key string) (int, error) {
 	for i, addr := range c.addrs {
-		answer, err := askRedis(addr, "EXISTS "+key)
+		answer, err := askRedis(addr, "EXISTS", key)
 		if err != nil {
 			continue
 		}
-		role, err := askRedis(addr, "INFO replication")
+		role, err := askRedis(addr, "INFO", "replication")
 		if err == nil && strings.Contains(role, "role:master") && !strings.HasPrefix(answer, "MOVED") {
 			return i, nil
 		}

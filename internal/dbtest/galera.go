@@ -2,24 +2,35 @@ package dbtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // GaleraCluster is a MariaDB Galera cluster of three nodes, at addresses
-// 127.0.0.21 to 23. A node that is away is noticed after 2 s.
+// 127.0.0.21 to 23. A node that is away is noticed after 2 s. Nodes are
+// numbered from 0; Kill and Restart of one node are not for concurrent use.
 type GaleraCluster struct {
-	nodes [3]*process
-	ports [3]int // of the server, then of the group, of state transfers
-	dir   string
-	owner *syscall.Credential
-	gcomm string
-	stop  func()
+	folder  *folder
+	library string
+	nodes   [3]galeraNode
+	stop    func()
+}
+
+type galeraNode struct {
+	host    string
+	port    int // of the server
+	group   int // of the group of servers
+	some    int // where it takes what it lacks (IST),
+	all     int // or everything (SST)
+	process *process
 }
 
 var sharedGalera = sync.OnceValues(func() (*GaleraCluster, error) { return StartGalera(context.Background()) })
@@ -37,105 +48,148 @@ func Galera(tb testing.TB) []string {
 
 // StartGalera starts a cluster, which dies with this process.
 func StartGalera(ctx context.Context) (*GaleraCluster, error) {
-	_, _, owner, dir, err := mariadbFiles(ctx)
+	library, err := orInstall(galeraLibrary, "Galera", "", "mariadb-server", "galera-4")
 	if err != nil {
 		return nil, err
 	}
-	g := &GaleraCluster{dir: dir, owner: owner}
+	// Its absence would be found by a node that waits for its first copy.
+	if _, err := program("rsync", "", "rsync"); err != nil {
+		return nil, err
+	}
+	f, err := mariadbFolder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g := &GaleraCluster{folder: f, library: library}
 	g.stop = stopper(func() {
 		for _, n := range g.nodes {
-			if n != nil {
-				n.end(syscall.SIGKILL)
+			if n.process != nil {
+				n.process.end(syscall.SIGKILL)
 			}
 		}
-		os.RemoveAll(dir)
+		f.remove()
 	})
-	fail := func(err error) (*GaleraCluster, error) {
+	if err := g.begin(ctx); err != nil {
 		g.Stop()
 		return nil, fmt.Errorf("start a Galera cluster: %w", err)
-	}
-	g.gcomm = "gcomm://"
-	for i := range g.nodes {
-		if g.ports[i], err = freePort(g.host(i)); err != nil {
-			return fail(err)
-		}
-		group, err := freePort(g.host(i))
-		if err != nil {
-			return fail(err)
-		}
-		if i > 0 {
-			g.gcomm += ","
-		}
-		g.gcomm += fmt.Sprintf("%s:%d", g.host(i), group)
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("group%d", i)), fmt.Appendf(nil, "%s:%d", g.host(i), group), 0o600); err != nil {
-			return fail(err)
-		}
-		// The first node's files are the others' too, until it brings them up
-		// to date.
-		if out, err := exec.CommandContext(ctx, "cp", "-a", filepath.Join(dir, "data"), filepath.Join(dir, fmt.Sprintf("data%d", i))).CombinedOutput(); err != nil {
-			return fail(fmt.Errorf("copy: %w\n%s", err, out))
-		}
-	}
-	for i := range g.nodes {
-		if err := g.start(ctx, i, i == 0); err != nil {
-			return fail(err)
-		}
 	}
 	return g, nil
 }
 
-func (g *GaleraCluster) host(i int) string { return fmt.Sprintf("127.0.0.%d", 21+i) }
+func galeraLibrary() string {
+	// Debian's place, then Red Hat's.
+	for _, path := range []string{"/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so"} {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// begin starts the nodes for the first time, and waits until each sees all.
+func (g *GaleraCluster) begin(ctx context.Context) error {
+	for i := range g.nodes {
+		n := &g.nodes[i]
+		n.host = fmt.Sprintf("127.0.0.%d", 21+i)
+		for _, port := range []*int{&n.port, &n.group, &n.some, &n.all} {
+			var err error
+			if *port, err = freePort(n.host); err != nil {
+				return err
+			}
+		}
+		// Each has files to start with; the second and third get the first
+		// one's when they join.
+		if out, err := exec.CommandContext(ctx, "cp", "-a", g.data(""), g.data(fmt.Sprint(i))).CombinedOutput(); err != nil {
+			return fmt.Errorf("copy: %w\n%s", err, out)
+		}
+	}
+	for i := range g.nodes {
+		if err := g.start(ctx, i, i == 0); err != nil {
+			return err
+		}
+	}
+	for i := range g.nodes {
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			n, err := g.size(i)
+			if err == nil && n == len(g.nodes) {
+				break
+			}
+			if time.Now().After(deadline) || ctx.Err() != nil {
+				return fmt.Errorf("node %d sees %d of %d: %w", i, n, len(g.nodes), errors.Join(err, ctx.Err()))
+			}
+		}
+	}
+	return nil
+}
+
+func (g *GaleraCluster) data(suffix string) string {
+	return filepath.Join(g.folder.path, "data"+suffix)
+}
 
 // start starts a node, the first as a new cluster, and waits until it takes
-// statements.
+// statements as a member that has caught up.
 func (g *GaleraCluster) start(ctx context.Context, i int, first bool) error {
-	host := g.host(i)
-	group, err := os.ReadFile(filepath.Join(g.dir, fmt.Sprintf("group%d", i)))
-	if err != nil {
-		return err
-	}
-	ist, err := freePort(host)
-	if err != nil {
-		return err
-	}
-	sst, err := freePort(host)
-	if err != nil {
-		return err
+	n := &g.nodes[i]
+	members := make([]string, len(g.nodes))
+	for j, m := range g.nodes {
+		members[j] = fmt.Sprintf("%s:%d", m.host, m.group)
 	}
 	args := []string{
-		"--wsrep-on=ON", "--wsrep-provider=/usr/lib/galera/libgalera_smm.so", "--wsrep-cluster-name=headgate",
-		"--wsrep-cluster-address=" + g.gcomm, "--wsrep-node-address=" + host, "--wsrep-node-name=" + host,
-		"--wsrep-sst-method=rsync", fmt.Sprintf("--wsrep-sst-receive-address=%s:%d", host, sst),
+		"--wsrep-on=ON", "--wsrep-provider=" + g.library, "--wsrep-cluster-name=headgate",
+		"--wsrep-cluster-address=gcomm://" + strings.Join(members, ","), "--wsrep-node-address=" + n.host, "--wsrep-node-name=" + n.host,
+		"--wsrep-sst-method=rsync", fmt.Sprintf("--wsrep-sst-receive-address=%s:%d", n.host, n.all),
 		fmt.Sprintf("--wsrep-provider-options=gmcast.listen_addr=tcp://%s;ist.recv_addr=%s:%d;"+
 			"evs.keepalive_period=PT0.5S;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT4S;evs.inactive_check_period=PT0.5S;gcache.size=32M;socket.ssl=NO",
-			group, host, ist),
+			members[i], n.host, n.some),
 		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--innodb-buffer-pool-size=96M",
 	}
 	if first {
 		args = append(args, "--wsrep-new-cluster")
 	}
-	n, err := launchMariaDB(ctx, g.dir, fmt.Sprintf("data%d", i), g.owner, host, g.ports[i], args...)
+	const synced = 4
+	p, err := launchMariaDB(ctx, g.folder, fmt.Sprintf("data%d", i), n.host, n.port, func() error {
+		state, err := MariaDBCount(g.Servers()[i], "show global status like 'wsrep_local_state'")
+		if err == nil && state != synced {
+			err = fmt.Errorf("it has not caught up: wsrep_local_state is %d", state)
+		}
+		return err
+	}, args...)
 	if err != nil {
-		return fmt.Errorf("node %d: %w", i+1, err)
+		return fmt.Errorf("node %d: %w", i, err)
 	}
-	g.nodes[i] = n
+	n.process = p
 	return nil
 }
 
-// Servers returns the URLs of the nodes.
+// size returns how many nodes a node sees, itself too.
+func (g *GaleraCluster) size(i int) (int, error) {
+	return MariaDBCount(g.Servers()[i], "show global status like 'wsrep_cluster_size'")
+}
+
+// Servers returns the URLs of the nodes: mysql://root@host:port/.
 func (g *GaleraCluster) Servers() []string {
 	urls := make([]string, len(g.nodes))
-	for i := range g.nodes {
-		urls[i] = fmt.Sprintf("mysql://root@%s:%d/", g.host(i), g.ports[i])
+	for i, n := range g.nodes {
+		urls[i] = fmt.Sprintf("mysql://root@%s:%d/", n.host, n.port)
 	}
 	return urls
 }
 
-// Kill ends a node at once. Restart lets it join again.
-func (g *GaleraCluster) Kill(i int) { g.nodes[i].end(syscall.SIGKILL) }
+// URLs returns the URLs of a database on each node.
+func (g *GaleraCluster) URLs(database string) []string {
+	urls := g.Servers()
+	for i := range urls {
+		urls[i] += database
+	}
+	return urls
+}
 
-// Restart starts a node that was killed.
+// Kill ends a node at once. The others go on without it after 2 to 4 s.
+func (g *GaleraCluster) Kill(i int) { g.nodes[i].process.end(syscall.SIGKILL) }
+
+// Restart starts a node that was killed, and waits until it has joined the
+// others. One of them must be left: there is nothing to join otherwise.
 func (g *GaleraCluster) Restart(ctx context.Context, i int) error { return g.start(ctx, i, false) }
 
-// Stop ends all nodes.
+// Stop ends all nodes and removes their files.
 func (g *GaleraCluster) Stop() { g.stop() }

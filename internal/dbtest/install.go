@@ -11,7 +11,7 @@ import (
 
 // program returns the path of an installed program, after installing the
 // distribution's packages if need be and allowed. env is the environment
-// variable by which a server can be named instead.
+// variable by which a server can be named instead; empty if there is none.
 func program(name, env string, packages ...string) (string, error) {
 	find := func() string {
 		if path, err := exec.LookPath(name); err == nil {
@@ -35,7 +35,10 @@ func orInstall(find func() string, name, env string, packages ...string) (string
 	if path := find(); path != "" {
 		return path, nil
 	}
-	missing := fmt.Errorf("%s is not installed: install it (Debian: apt-get install %s) or set %s", name, strings.Join(packages, " "), env)
+	missing := fmt.Errorf("%s is not installed: install it (Debian: apt-get install %s)", name, strings.Join(packages, " "))
+	if env != "" {
+		missing = fmt.Errorf("%w or set %s", missing, env)
+	}
 	apt, err := exec.LookPath("apt-get")
 	if err != nil || os.Getuid() != 0 {
 		return "", missing

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql" // the driver "mysql"
+	"github.com/go-sql-driver/mysql"
 )
 
 // MySQLDSN is the environment variable that names a MariaDB or MySQL to use: a
@@ -24,7 +25,9 @@ const MySQLDSN = "HEADGATE_TEST_MYSQL_DSN"
 var sharedMariaDB = sync.OnceValues(func() (*Server, error) {
 	s, err := StartMariaDB(context.Background())
 	if err == nil && os.Getenv(MySQLDSN) == "" {
-		err = loadZones(s.DSN)
+		if err = loadZones(s.DSN); err != nil {
+			s.Stop()
+		}
 	}
 	return s, err
 })
@@ -48,7 +51,10 @@ func MariaDBAt(tb testing.TB, servers ...string) []string {
 	if err := execMariaDB(servers[0], "create database "+name); err != nil {
 		tb.Fatalf("dbtest: create database %s: %v", name, err)
 	}
-	tb.Cleanup(func() { _ = execMariaDB(servers[0], "drop database "+name) })
+	tb.Cleanup(func() {
+		// A session left in a transaction would hold it up for a day.
+		_ = execMariaDB(servers[0], "set lock_wait_timeout = 5; drop database "+name)
+	})
 	urls := make([]string, len(servers))
 	for i, s := range servers {
 		urls[i] = strings.TrimSuffix(s, "/") + "/" + name
@@ -56,30 +62,45 @@ func MariaDBAt(tb testing.TB, servers ...string) []string {
 	return urls
 }
 
-// execMariaDB executes a statement at the server of a URL.
-func execMariaDB(url, statement string) error {
-	rest := strings.TrimPrefix(url, "mysql://")
-	user, host := "", rest
-	if i := strings.LastIndex(rest, "@"); i >= 0 {
-		user, host = rest[:i+1], rest[i+1:]
+// openMariaDB opens the server of a URL, and no database of it.
+func openMariaDB(server string) (*sql.DB, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not a URL of the form mysql://user@host:port/", MySQLDSN) // err has the password
 	}
-	host, _, _ = strings.Cut(host, "/")
-	db, err := sql.Open("mysql", user+"tcp("+host+")/?multiStatements=true&timeout=2s")
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Net, cfg.Addr = u.User.Username(), "tcp", u.Host
+	cfg.Passwd, _ = u.User.Password()
+	cfg.MultiStatements, cfg.Timeout, cfg.Logger = true, 2*time.Second, &mysql.NopLogger{}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
+}
+
+// execMariaDB executes statements at the server of a URL.
+func execMariaDB(server, statements string) error {
+	db, err := openMariaDB(server)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	_, err = db.ExecContext(context.Background(), statement)
+	_, err = db.ExecContext(context.Background(), statements)
 	return err
 }
 
-// mariadbBinaries are the server and the program that makes its files.
-func mariadbBinaries() (server, install string, err error) {
-	if server, err = program("mariadbd", MySQLDSN, "mariadb-server", "galera-4", "rsync"); err != nil {
-		return "", "", err
+// MariaDBCount returns the number in the second of the two columns of the one
+// row that a statement returns: one such as SHOW GLOBAL STATUS LIKE 'Threads_connected'.
+func MariaDBCount(server, query string) (n int, err error) {
+	db, err := openMariaDB(server)
+	if err != nil {
+		return 0, err
 	}
-	install, err = program("mariadb-install-db", MySQLDSN, "mariadb-server")
-	return server, install, err
+	defer db.Close()
+	var name string
+	err = db.QueryRowContext(context.Background(), query).Scan(&name, &n)
+	return n, err
 }
 
 // StartMariaDB returns a running server, with more options for mariadbd if
@@ -89,60 +110,60 @@ func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
 	if dsn := os.Getenv(MySQLDSN); dsn != "" && len(args) == 0 {
 		return &Server{DSN: dsn}, nil
 	}
-	_, _, owner, dir, err := mariadbFiles(ctx)
+	f, err := mariadbFolder(ctx)
 	if err != nil {
+		return nil, err
+	}
+	fail := func(err error) (*Server, error) {
+		f.remove()
 		return nil, err
 	}
 	port, err := freePort("127.0.0.1")
 	if err != nil {
-		os.RemoveAll(dir)
-		return nil, err
+		return fail(err)
 	}
-	p, err := launchMariaDB(ctx, dir, "data", owner, "127.0.0.1", port, args...)
+	dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)
+	p, err := launchMariaDB(ctx, f, "data", "127.0.0.1", port, func() error { return execMariaDB(dsn, "do 1") }, args...)
 	if err != nil {
-		os.RemoveAll(dir)
-		return nil, err
+		return fail(err)
 	}
-	return &Server{DSN: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port), stop: stopper(func() {
+	return &Server{DSN: dsn, stop: stopper(func() {
 		p.end(syscall.SIGTERM)
-		os.RemoveAll(dir)
+		f.remove()
 	})}, nil
 }
 
-// mariadbFiles makes a folder with the files of an empty server in data.
-func mariadbFiles(ctx context.Context) (server, install string, owner *syscall.Credential, dir string, err error) {
-	if server, install, err = mariadbBinaries(); err != nil {
-		return "", "", nil, "", err
-	}
-	if owner, err = unprivileged("mysql"); err != nil {
-		return "", "", nil, "", err
-	}
-	if dir, err = folder("mariadb", owner); err != nil {
-		return "", "", nil, "", err
-	}
-	make := command(ctx, dir, owner, install, "--no-defaults", "--datadir="+filepath.Join(dir, "data"),
-		"--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=64M")
-	if out, err := make.CombinedOutput(); err != nil {
-		os.RemoveAll(dir)
-		return "", "", nil, "", fmt.Errorf("mariadb-install-db: %w\n%s", err, tail(string(out), 20))
-	}
-	return server, install, owner, dir, nil
-}
-
-// launchMariaDB starts a server over the files in dir/data.
-func launchMariaDB(ctx context.Context, dir, data string, owner *syscall.Credential, host string, port int, args ...string) (*process, error) {
-	server, _, err := mariadbBinaries()
+// mariadbFolder makes a folder with the files of an empty server in data.
+func mariadbFolder(ctx context.Context) (*folder, error) {
+	install, err := program("mariadb-install-db", MySQLDSN, "mariadb-server")
 	if err != nil {
 		return nil, err
 	}
-	cmd := command(ctx, dir, owner, server, append([]string{
-		"--no-defaults", "--datadir=" + filepath.Join(dir, data), "--bind-address=" + host, "--port=" + strconv.Itoa(port),
-		"--socket=" + filepath.Join(dir, data+".sock"), "--pid-file=" + filepath.Join(dir, data+".pid"), "--tmpdir=" + dir,
+	f, err := newFolder("mariadb", "mysql")
+	if err != nil {
+		return nil, err
+	}
+	if err := f.run(ctx, install, "--no-defaults", "--datadir="+filepath.Join(f.path, "data"),
+		"--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=64M"); err != nil {
+		f.remove()
+		return nil, err
+	}
+	return f, nil
+}
+
+// launchMariaDB starts a server over files in a folder.
+func launchMariaDB(ctx context.Context, f *folder, data, host string, port int, ping func() error, args ...string) (*process, error) {
+	server, err := program("mariadbd", MySQLDSN, "mariadb-server")
+	if err != nil {
+		return nil, err
+	}
+	data = filepath.Join(f.path, data)
+	return f.launch(ctx, f.command(context.WithoutCancel(ctx), server, append([]string{
+		"--no-defaults", "--datadir=" + data, "--bind-address=" + host, "--port=" + strconv.Itoa(port),
+		"--socket=" + data + ".sock", "--pid-file=" + data + ".pid", "--tmpdir=" + f.path,
 		"--skip-name-resolve", "--max-connections=400", "--innodb-buffer-pool-size=256M", "--innodb-log-file-size=64M",
 		"--innodb-flush-log-at-trx-commit=1", "--character-set-server=utf8mb4", "--log-warnings=1",
-	}, args...)...)
-	url := fmt.Sprintf("mysql://root@%s:%d/", host, port)
-	return launch(cmd, time.Minute, func() error { return execMariaDB(url, "do 1") })
+	}, args...)...), time.Minute, ping)
 }
 
 // loadZones loads the time zones of this machine into a server.
@@ -167,18 +188,4 @@ func loadZones(dsn string) error {
 		return fmt.Errorf("load time zones: %w\n%s", err, tail(string(out), 5))
 	}
 	return nil
-}
-
-// MariaDBCount returns the number in the last column of the one row that a
-// statement selects.
-func MariaDBCount(url, query string) (n int, err error) {
-	host := strings.TrimSuffix(strings.TrimPrefix(url, "mysql://root@"), "/")
-	db, err := sql.Open("mysql", "root@tcp("+host+")/")
-	if err != nil {
-		return 0, err
-	}
-	defer db.Close()
-	var name string
-	err = db.QueryRowContext(context.Background(), query).Scan(&name, &n)
-	return n, err
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ func PgBouncer(tb testing.TB, dsn string) string {
 }
 
 func startPgBouncer(ctx context.Context, dsn string) (pooled string, stop func(), err error) {
-	bin, err := program("pgbouncer", PostgresDSN, "pgbouncer")
+	bin, err := program("pgbouncer", "", "pgbouncer")
 	if err != nil {
 		return "", nil, err
 	}
@@ -35,35 +36,32 @@ func startPgBouncer(ctx context.Context, dsn string) (pooled string, stop func()
 	if err != nil {
 		return "", nil, err
 	}
-	owner, err := unprivileged("postgres")
-	if err != nil {
-		return "", nil, err
-	}
-	dir, err := folder("pgbouncer", owner)
+	f, err := newFolder("pgbouncer", "postgres")
 	if err != nil {
 		return "", nil, err
 	}
 	fail := func(err error) (string, func(), error) {
-		os.RemoveAll(dir)
+		f.remove()
 		return "", nil, err
 	}
 	port, err := freePort("127.0.0.1")
 	if err != nil {
 		return fail(err)
 	}
-	server := fmt.Sprintf("host=%s port=%d dbname=%s user=%s", cfg.Host, cfg.Port, cfg.Database, cfg.User)
+	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+	server := fmt.Sprintf("host=%s port=%d dbname=%s user=%s", quote(cfg.Host), cfg.Port, quote(cfg.Database), quote(cfg.User))
 	if cfg.Password != "" {
-		server += " password=" + cfg.Password
+		server += " password=" + quote(cfg.Password)
 	}
 	ini := fmt.Sprintf("[databases]\n%s = %s\n\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\nauth_type = any\n"+
 		"pool_mode = transaction\ndefault_pool_size = 4\nmax_client_conn = 500\n", cfg.Database, server, port)
-	file := filepath.Join(dir, "pgbouncer.ini")
+	file := filepath.Join(f.path, "pgbouncer.ini")
 	if err := os.WriteFile(file, []byte(ini), 0o644); err != nil {
 		return fail(err)
 	}
 	u := url.URL{Scheme: "postgres", User: url.User(cfg.User), Host: fmt.Sprintf("127.0.0.1:%d", port), Path: "/" + cfg.Database}
 	pooled = u.String()
-	p, err := launch(command(ctx, dir, owner, bin, file), 10*time.Second, func() error {
+	p, err := f.launch(ctx, f.command(context.WithoutCancel(ctx), bin, file), 10*time.Second, func() error {
 		c, err := pgx.ParseConfig(pooled)
 		if err != nil {
 			return err
@@ -81,7 +79,8 @@ func startPgBouncer(ctx context.Context, dsn string) (pooled string, stop func()
 		return fail(err)
 	}
 	return pooled, stopper(func() {
-		p.end(syscall.SIGTERM)
-		os.RemoveAll(dir)
+		// Newer versions take SIGTERM for a wish to wait for their clients.
+		p.end(syscall.SIGKILL)
+		f.remove()
 	}), nil
 }

@@ -10,6 +10,7 @@ package dbtest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -31,9 +32,13 @@ var sharedPostgres = sync.OnceValues(func() (*Server, error) { return StartPostg
 
 var databases atomic.Int64
 
+// thisRun is in all names of this process. Process ids alone repeat, in
+// containers above all, and a server from the environment outlives them.
+var thisRun = fmt.Sprintf("%d_%x", os.Getpid(), rand.Uint32())
+
 // databaseName returns a name that no other test has.
 func databaseName() string {
-	return fmt.Sprintf("headgate_test_%d_%d", os.Getpid(), databases.Add(1))
+	return fmt.Sprintf("headgate_test_%s_%d", thisRun, databases.Add(1))
 }
 
 // Postgres returns the DSN of a new, empty database. The server is shared by
@@ -101,41 +106,37 @@ func StartPostgres(ctx context.Context) (*Server, error) {
 }
 
 // startPostgres starts a server from a folder of binaries.
-func startPostgres(ctx context.Context, bin string, args ...string) (*Server, error) {
-	owner, err := unprivileged("postgres")
-	if err != nil {
-		return nil, err
-	}
-	dir, err := folder("postgres", owner)
+func startPostgres(ctx context.Context, bin string) (*Server, error) {
+	f, err := newFolder("postgres", "postgres")
 	if err != nil {
 		return nil, err
 	}
 	fail := func(err error) (*Server, error) {
-		os.RemoveAll(dir)
+		f.remove()
 		return nil, err
 	}
-	data := filepath.Join(dir, "data")
-	init := command(ctx, dir, owner, filepath.Join(bin, "initdb"), "-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8", "--no-sync")
-	if out, err := init.CombinedOutput(); err != nil {
-		return fail(fmt.Errorf("initdb: %w\n%s", err, out))
+	if bin, err = f.reachable(ctx, bin); err != nil {
+		return fail(err)
+	}
+	data := filepath.Join(f.path, "data")
+	if err := f.run(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8", "--no-sync"); err != nil {
+		return fail(err)
 	}
 	port, err := freePort("127.0.0.1")
 	if err != nil {
 		return fail(err)
 	}
 	dsn := fmt.Sprintf("postgres://headgate:@127.0.0.1:%d/postgres", port)
-	cmd := command(ctx, dir, owner, filepath.Join(bin, "postgres"), append([]string{
-		"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", dir,
-		"-c", "max_connections=300", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
-	}, args...)...)
+	cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), "-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", f.path,
+		"-c", "max_connections=300", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB")
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children
-	p, err := launch(cmd, 30*time.Second, func() error { return execPostgres(ctx, dsn, "select 1") })
+	p, err := f.launch(ctx, cmd, 30*time.Second, func() error { return execPostgres(ctx, dsn, "select 1") })
 	if err != nil {
 		return fail(err)
 	}
 	return &Server{DSN: dsn, stop: stopper(func() {
 		p.end(syscall.SIGINT)
-		os.RemoveAll(dir)
+		f.remove()
 	})}, nil
 }
 

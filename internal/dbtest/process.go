@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
-	"os/user"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,59 +22,36 @@ type Server struct {
 }
 
 // Stop ends a server that was started here and removes its files. A server
-// from the environment goes on.
+// from the environment goes on. Stopping twice is harmless.
 func (s *Server) Stop() {
 	if s.stop != nil {
 		s.stop()
 	}
 }
 
-// folder makes a folder for a server, owned by whom it is to run as.
-func folder(kind string, owner *syscall.Credential) (string, error) {
-	sweepLeftovers()
-	dir, err := os.MkdirTemp("", "headgate-"+kind+"-")
-	if err != nil {
-		return "", err
-	}
-	if owner != nil {
-		if err := os.Chown(dir, int(owner.Uid), int(owner.Gid)); err != nil {
-			os.RemoveAll(dir)
-			return "", err
-		}
-	}
-	return dir, nil
-}
-
-// command returns a command as the owner of a folder, which dies with us.
-func command(ctx context.Context, dir string, owner *syscall.Credential, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: owner, Pdeathsig: syscall.SIGKILL}
-	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "TZ=UTC", "HOME="+dir)
-	return cmd
-}
-
 // process is a server's process.
 type process struct {
 	cmd   *exec.Cmd
-	ended chan struct{}
-	log   string
+	ended chan struct{} // closed when the process has ended
 }
 
-// launch starts a server and waits until ping is content with it.
-func launch(cmd *exec.Cmd, patience time.Duration, ping func() error) (*process, error) {
-	log, err := os.CreateTemp(cmd.Dir, "log-")
+// launch starts a server and waits until ping is content with it. The context
+// bounds the wait, not the life of the server.
+func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Duration, ping func() error) (*process, error) {
+	log, err := os.CreateTemp(f.path, "log-")
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	p := &process{cmd: cmd, ended: make(chan struct{}), log: log.Name()}
+	p := &process{cmd: cmd, ended: make(chan struct{})}
 	started := make(chan error)
-	// The death signal of a child follows the thread that started it: keep
-	// that thread for as long as the server runs.
+	// The death signal of a child comes when the thread ends that started it,
+	// not the process: keep that thread for as long as the server runs. It is
+	// unlocked then, since other children may be its own too.
 	go func() {
 		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
@@ -88,20 +62,22 @@ func launch(cmd *exec.Cmd, patience time.Duration, ping func() error) (*process,
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
 	}
-	_ = os.WriteFile(filepath.Join(cmd.Dir, pidFile), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if err = ping(); err == nil {
-			return p, nil
-		}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for err = errors.New("not asked yet"); ; {
 		select {
 		case <-p.ended:
-		default:
-			if time.Now().Before(deadline) {
-				continue
+			err = fmt.Errorf("it has ended: %s; %w", cmd.ProcessState, err)
+		case <-ctx.Done():
+			err = fmt.Errorf("%w; %w", ctx.Err(), err)
+		case <-time.After(20 * time.Millisecond):
+			if err = ping(); err == nil {
+				return p, nil
 			}
+			continue
 		}
-		text, _ := os.ReadFile(p.log)
 		p.end(syscall.SIGKILL)
+		text, _ := os.ReadFile(log.Name())
 		return nil, fmt.Errorf("%s does not answer: %w\n%s", filepath.Base(cmd.Path), err, tail(string(text), 30))
 	}
 }
@@ -147,57 +123,6 @@ func stopper(stop func()) func() {
 		}()
 	})
 	return stop
-}
-
-const pidFile = "headgate.pid"
-
-// sweepLeftovers removes the files of servers whose process is gone.
-func sweepLeftovers() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), "headgate-*-*"))
-	for _, dir := range dirs {
-		info, err := os.Stat(dir)
-		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < time.Minute {
-			continue
-		}
-		if pid, err := os.ReadFile(filepath.Join(dir, pidFile)); err == nil && !alive(string(pid)) {
-			_ = os.RemoveAll(dir)
-		}
-	}
-}
-
-func alive(pid string) bool {
-	_, err := os.Stat("/proc/" + pid)
-	return pid != "" && err == nil
-}
-
-// unprivileged returns whom to run a server as: nil for the present user, who
-// must not be root.
-func unprivileged(names ...string) (*syscall.Credential, error) {
-	if os.Getuid() != 0 {
-		return nil, nil
-	}
-	for _, name := range append(names, "nobody") {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		if err1 == nil && err2 == nil {
-			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-		}
-	}
-	return nil, errors.New("database servers do not run as root, and there is no user to run them as")
-}
-
-// freePort returns a port that nobody listens on at an address of loopback.
-func freePort(host string) (int, error) {
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", host+":0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 func tail(s string, lines int) string {

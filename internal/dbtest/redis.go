@@ -37,7 +37,7 @@ func Redis(tb testing.TB) string {
 }
 
 func withPrefix(dsn string) string {
-	return fmt.Sprintf("%s?prefix=t%d_%d:", dsn, os.Getpid(), prefixes.Add(1))
+	return fmt.Sprintf("%s?prefix=t%s_%d:", dsn, thisRun, prefixes.Add(1))
 }
 
 // StartRedis returns a running server, with more options for redis-server if
@@ -47,41 +47,39 @@ func StartRedis(ctx context.Context, args ...string) (*Server, error) {
 	if dsn := os.Getenv(RedisDSN); dsn != "" && len(args) == 0 {
 		return &Server{DSN: dsn}, nil
 	}
-	owner, err := unprivileged("redis")
+	f, err := newFolder("redis", "redis")
 	if err != nil {
 		return nil, err
 	}
-	dir, err := folder("redis", owner)
-	if err != nil {
+	fail := func(err error) (*Server, error) {
+		f.remove()
 		return nil, err
 	}
 	port, err := freePort("127.0.0.1")
 	if err != nil {
-		os.RemoveAll(dir)
-		return nil, err
+		return fail(err)
 	}
-	p, err := launchRedis(ctx, dir, owner, "127.0.0.1", port, args...)
+	p, err := launchRedis(ctx, f, "127.0.0.1", port, args...)
 	if err != nil {
-		os.RemoveAll(dir)
-		return nil, err
+		return fail(err)
 	}
 	return &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), stop: stopper(func() {
 		p.end(syscall.SIGTERM)
-		os.RemoveAll(dir)
+		f.remove()
 	})}, nil
 }
 
-// launchRedis starts a server that keeps its files in dir.
-func launchRedis(ctx context.Context, dir string, owner *syscall.Credential, host string, port int, args ...string) (*process, error) {
+// launchRedis starts a server that writes to a folder what little it writes.
+func launchRedis(ctx context.Context, f *folder, host string, port int, args ...string) (*process, error) {
 	server, err := program("redis-server", RedisDSN, "redis-server")
 	if err != nil {
 		return nil, err
 	}
-	cmd := command(ctx, dir, owner, server, append([]string{
-		"--port", strconv.Itoa(port), "--bind", host, "--dir", dir, "--save", "", "--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
+	cmd := f.command(context.WithoutCancel(ctx), server, append([]string{
+		"--port", strconv.Itoa(port), "--bind", host, "--dir", f.path, "--save", "", "--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
 	}, args...)...)
 	addr := net.JoinHostPort(host, strconv.Itoa(port))
-	return launch(cmd, 10*time.Second, func() error {
+	return f.launch(ctx, cmd, 10*time.Second, func() error {
 		answer, err := askRedis(addr, "PING")
 		if err == nil && !strings.HasPrefix(answer, "PONG") && !strings.HasPrefix(answer, "NOAUTH") {
 			err = errors.New(answer)
@@ -90,16 +88,20 @@ func launchRedis(ctx context.Context, dir string, owner *syscall.Credential, hos
 	})
 }
 
-// askRedis asks a server one thing in the inline form and returns the first
-// line, or the bulk string, of its answer.
-func askRedis(addr, question string) (string, error) {
+// askRedis asks a server one thing and returns the first line, or the bulk
+// string, of its answer.
+func askRedis(addr string, words ...string) (string, error) {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", addr)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
-	if _, err := fmt.Fprintf(conn, "%s\r\n", question); err != nil {
+	question := fmt.Sprintf("*%d\r\n", len(words))
+	for _, word := range words {
+		question += fmt.Sprintf("$%d\r\n%s\r\n", len(word), word)
+	}
+	if _, err := conn.Write([]byte(question)); err != nil {
 		return "", err
 	}
 	r := bufio.NewReader(conn)

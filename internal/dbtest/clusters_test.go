@@ -1,0 +1,105 @@
+package dbtest
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRedisClusterLosesAPrimary(t *testing.T) {
+	begin := time.Now()
+	c, err := StartRedisCluster(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	t.Logf("%s after %v", c.URL(), time.Since(begin).Round(time.Millisecond))
+	owners := map[int]bool{}
+	for _, key := range []string{"a", "b", "c", "d", "with a space", "e"} {
+		i, err := c.Primary(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owners[i] = true
+	}
+	if len(owners) < 2 {
+		t.Errorf("primaries %v", owners)
+	}
+	lost, err := c.Primary("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Kill(lost)
+	begin = time.Now()
+	for {
+		next, err := c.Primary("a")
+		if err == nil {
+			if next == lost {
+				t.Errorf("node %d is primary, which was killed", next)
+			}
+			t.Logf("node %d in place of %d after %v", next, lost, time.Since(begin).Round(time.Millisecond))
+			break
+		}
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	c.Pause(5)
+	c.Stop()
+	for _, addr := range c.addrs {
+		if listens(addr) {
+			t.Errorf("%s still listens", addr)
+		}
+	}
+}
+
+func TestGaleraNodeIsKilledAndRejoins(t *testing.T) {
+	begin := time.Now()
+	g, err := StartGalera(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Stop)
+	t.Logf("%s after %v", g.Servers(), time.Since(begin).Round(time.Millisecond))
+	first := MariaDBAt(t, g.Servers()...)
+	if err := execMariaDB(first[0], "create table "+databaseOf(first[0])+".t (n int primary key) engine=innodb"); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.URLs(databaseOf(first[0])); got[2] != first[2] {
+		t.Errorf("URLs %v, want %v", got, first)
+	}
+	g.Kill(0)
+	begin = time.Now()
+	for {
+		err := execMariaDB(first[1], "insert into "+databaseOf(first[0])+".t values (1)")
+		if err == nil {
+			break
+		}
+		if time.Since(begin) > 15*time.Second {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Logf("written without node 0 after %v", time.Since(begin).Round(time.Millisecond))
+	begin = time.Now()
+	if err := g.Restart(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("node 0 is back after %v", time.Since(begin).Round(time.Millisecond))
+	if n, err := MariaDBCount(first[0], "select '', count(*) from "+databaseOf(first[0])+".t"); err != nil || n != 1 {
+		t.Errorf("%d rows, %v; want what was written while it was away", n, err)
+	}
+	if n, err := g.size(2); err != nil || n != 3 {
+		t.Errorf("%d nodes, %v", n, err)
+	}
+	g.Stop()
+	for _, s := range g.Servers() {
+		if listens(hostOf(t, s)) {
+			t.Errorf("%s still listens", s)
+		}
+	}
+}
+
+func databaseOf(dsn string) string { return dsn[strings.LastIndex(dsn, "/")+1:] }

@@ -1,0 +1,119 @@
+package dbtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// folder holds the files of a server, or of a cluster, which belong to whom it
+// runs as.
+type folder struct {
+	path  string
+	owner *syscall.Credential // nil: the present user
+	lock  *os.File            // held for as long as this process uses the folder
+}
+
+// lockFile is locked (flock) by the process that uses a folder. The lock ends
+// with the process, however it ends: unlike a process id in a file, it cannot
+// be mistaken for that of another.
+const lockFile = "headgate.lock"
+
+// newFolder makes a folder for a server, owned by the first of some users that
+// there is, or by the present one unless that is root.
+func newFolder(kind string, users ...string) (*folder, error) {
+	owner, err := unprivileged(users...)
+	if err != nil {
+		return nil, err
+	}
+	sweepLeftovers()
+	dir, err := os.MkdirTemp("", "headgate-"+kind+"-")
+	if err != nil {
+		return nil, err
+	}
+	f := &folder{path: dir, owner: owner}
+	if f.lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600); err == nil {
+		err = syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX)
+	}
+	if err == nil && owner != nil {
+		err = os.Chown(dir, int(owner.Uid), int(owner.Gid))
+	}
+	if err != nil {
+		f.remove()
+		return nil, fmt.Errorf("make a folder: %w", err)
+	}
+	return f, nil
+}
+
+// remove removes the files.
+func (f *folder) remove() {
+	os.RemoveAll(f.path)
+	if f.lock != nil {
+		f.lock.Close()
+	}
+}
+
+// command returns a command in the folder, as its owner, which dies with us.
+func (f *folder) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = f.path
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: f.owner, Pdeathsig: syscall.SIGKILL}
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "TZ=UTC", "HOME="+f.path, "TMPDIR="+f.path)
+	return cmd
+}
+
+// run runs a command to its end.
+func (f *folder) run(ctx context.Context, name string, args ...string) error {
+	if out, err := f.command(ctx, name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", filepath.Base(name), err, tail(string(out), 60))
+	}
+	return nil
+}
+
+// sweepLeftovers removes the folders of processes that are gone. A test process
+// has no hook for its end: its servers die with it, their files stay.
+func sweepLeftovers() {
+	locks, _ := filepath.Glob(filepath.Join(os.TempDir(), "headgate-*", lockFile))
+	for _, path := range locks {
+		// One that is being made is not locked yet.
+		info, err := os.Stat(path)
+		if err != nil || time.Since(info.ModTime()) < time.Minute {
+			continue
+		}
+		lock, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			continue
+		}
+		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			_ = os.RemoveAll(filepath.Dir(path))
+		}
+		lock.Close()
+	}
+}
+
+// unprivileged returns whom to run a server as: nil for the present user, who
+// must not be root.
+func unprivileged(names ...string) (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range append(names, "nobody") {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err1 == nil && err2 == nil {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+		}
+	}
+	return nil, errors.New("database servers do not run as root, and there is no user to run them as")
+}
