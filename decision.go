@@ -13,20 +13,15 @@ import (
 const Never = time.Duration(math.MaxInt64)
 
 // Via says how a decision was reached.
-type Via uint8
+type Via = law.Via
 
 // The ways.
 const (
-	ViaStore    Via = iota // the store decided
-	ViaLease               // out of tokens taken up front
-	ViaLocal               // a refusal repeated without the store
-	ViaFallback            // the store was away; the limit's policy decided
+	ViaStore    = law.ViaStore    // the store decided
+	ViaLease    = law.ViaLease    // out of tokens taken up front
+	ViaLocal    = law.ViaLocal    // a refusal repeated without the store
+	ViaFallback = law.ViaFallback // the store was away; the limit's policy decided
 )
-
-// String returns store, lease, local or fallback.
-func (v Via) String() string {
-	return [...]string{"store", "lease", "local", "fallback"}[min(v, ViaFallback)]
-}
 
 // Charge is one thing to be admitted: a cost, by a limit, for a key.
 type Charge struct {
@@ -106,6 +101,7 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 		Remaining:  about.room() / about.op.Params.Unit,
 		ResetAfter: micros(max(out.State.EmptyAt, out.State.BlockedUntil) - out.Clock),
 		At:         time.UnixMicro(out.Clock).UTC(),
+		Via:        out.Via,
 		Entry:      out.Entry,
 	}
 	if !allowed {

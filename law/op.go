@@ -109,6 +109,22 @@ type State struct {
 	BlockedUntil int64 // everything is refused before this time
 }
 
+// Via says how an outcome was reached.
+type Via uint8
+
+// The ways. Drivers know the first only.
+const (
+	ViaStore    Via = iota // the store decided
+	ViaLease               // out of credits taken up front
+	ViaLocal               // a refusal repeated without the store
+	ViaFallback            // the store was away; the limit's policy decided
+)
+
+// String returns store, lease, local or fallback.
+func (v Via) String() string {
+	return [...]string{"store", "lease", "local", "fallback"}[min(v, ViaFallback)]
+}
+
 // Outcome is a store's raw answer to an op. What people see (remaining,
 // retry-after, headers) is derived from it in package headgate.
 type Outcome struct {
@@ -122,6 +138,7 @@ type Outcome struct {
 	RetryAt int64 // when the rest of Count could pass if nobody else came; 0: all was granted
 
 	Entry    int64 // number of the entry in the log, where one was written; else 0
+	Via      Via   // how the outcome was reached
 	Stale    bool  // the decision time lies outside Bounds; nothing was done
 	Replayed bool  // ID was admitted before; this is that admission
 	Err      error // this group failed and nothing of it was done

@@ -1,0 +1,45 @@
+package store
+
+import (
+	"context"
+
+	"github.com/headgate/headgate/law"
+)
+
+// Brief is the outcome of a single plain charge, in brief: what is needed to
+// tell a caller about it. It is small enough to travel in registers.
+type Brief struct {
+	Granted bool
+	Via     law.Via
+	Used    int64 // credits in use at the decision, the grant included
+	Clock   int64 // the store's decision time
+	RetryAt int64 // when it could pass if nobody else came; 0: it was granted
+	EmptyAt int64 // from here on the cell is as good as fresh, and not blocked
+	Blocked bool  // the cell is blocked
+}
+
+// OneTaker is a Store that can often decide about a single plain charge at
+// once, in this process, without a batch: an op of verb Take with a Count of 1,
+// in a group of its own, with no ID, ceiling, boundaries or test time.
+//
+// TakeOne reports whether it has decided. If it has not, nothing was done, and
+// the caller asks Apply. It checks the key and the cost as Apply does (and
+// leaves it to Apply to say what is wrong), allocates nothing and never waits
+// for a network. p is not written to and not kept after the call.
+type OneTaker interface {
+	TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b Brief, decided bool)
+}
+
+// Binder is a OneTaker whose cells can be held, to spare callers who ask for
+// the same one again and again the way to it.
+type Binder interface {
+	// Bind returns a handle on a cell. The parameters are those of the limit,
+	// valid, and kept.
+	Bind(cell law.Cell, p *law.Params) Bound
+}
+
+// Bound is a handle on one cell, safe for concurrent use.
+type Bound interface {
+	// TakeOne is that of OneTaker.
+	TakeOne(cost int64) (b Brief, decided bool)
+}
