@@ -8,16 +8,25 @@ type Record struct {
 	Reason string // of the last block
 	Log    Ledger // nil unless the op's law is Log
 
-	Dirty bool    // State or Reason changed and must be written
-	Gone  bool    // the cell was reset; if State is fresh again, it must be removed
-	Clear bool    // entries that were in the log before the batch count no more
-	Add   []Entry // to be appended to the log, in order; Number is unset
+	Dirty bool      // State or Reason changed and must be written
+	Gone  bool      // the cell was reset; if State is fresh again, it must be removed
+	Clear bool      // entries that were in the log before the batch count no more
+	Lower []Lowered // entries of which a part was given back; one that has nothing left counts no more
+	Add   []Entry   // to be appended to the log, in order; Number is unset
 
 	// What the request under way has done so far.
 	group   int
 	pending int64
 	tent    State
 	tentLog Ledger
+}
+
+// Lowered is an entry of the log of which a part was given back. One with no
+// credits left has ExpiresAt 0 from then on.
+type Lowered struct {
+	Number    int64
+	Credits   int64 // given back
+	ExpiresAt int64 // of the entry
 }
 
 // Apply applies a batch: its groups one after another, in order, each all or
@@ -62,6 +71,11 @@ func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 	case Reset:
 		for i := range ops {
 			outs[i] = records[i].reset(ops[i].clock(clock))
+		}
+		return
+	case Return:
+		for i := range ops {
+			outs[i] = records[i].giveBack(&ops[i], ops[i].clock(clock))
 		}
 		return
 	}
@@ -173,6 +187,7 @@ func (r *Record) reset(clock int64) Outcome {
 // clear makes what is in the log count no more.
 func (r *Record) clear() {
 	r.Clear = true
+	r.Lower = nil
 	for i := range r.Add {
 		r.Add[i].ExpiresAt = 0
 	}
@@ -183,67 +198,4 @@ func (op *Op) clock(store int64) int64 {
 		return op.Now
 	}
 	return store
-}
-
-// ledger is the log of the cell as it stands within the batch: what was
-// stored, as far as it still counts, and what the batch has added.
-func (r *Record) ledger() Ledger {
-	if len(r.Add) == 0 && !r.Clear {
-		if r.Log == nil {
-			return noLog{}
-		}
-		return r.Log
-	}
-	return &batchLog{r}
-}
-
-type noLog struct{}
-
-func (noLog) Sum(_, _ int64) int64   { return 0 }
-func (noLog) Freed(_, _ int64) int64 { return Never }
-
-type batchLog struct{ r *Record }
-
-// Sum implements Ledger.
-func (b *batchLog) Sum(after, upto int64) int64 {
-	var sum int64
-	if b.r.Log != nil && !b.r.Clear {
-		sum = b.r.Log.Sum(after, upto)
-	}
-	for i := range b.r.Add {
-		if e := &b.r.Add[i]; e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
-			sum += e.Cost
-		}
-	}
-	return sum
-}
-
-// Freed implements Ledger. Entries of the batch mostly expire after those
-// that were there before; but test times may run backwards, so each expiry is
-// looked at.
-func (b *batchLog) Freed(after, need int64) int64 {
-	best := int64(Never)
-	if b.r.Log != nil && !b.r.Clear {
-		best = b.r.Log.Freed(after, need)
-	}
-	for i := range b.r.Add {
-		e := &b.r.Add[i]
-		if e.Granted && e.ExpiresAt > after && e.ExpiresAt < best && b.Sum(after, e.ExpiresAt) >= need {
-			best = e.ExpiresAt
-		}
-	}
-	// Together with what the batch added, an older entry may be enough before
-	// that. What was added before best is all that can be added to it: had one
-	// of the batch's entries been enough by itself, it would be best.
-	if b.r.Log != nil && !b.r.Clear {
-		best = min(best, b.r.Log.Freed(after, need-b.added(after, best-1)))
-	}
-	return best
-}
-
-// added is the part of Sum that the batch has added.
-func (b *batchLog) added(after, upto int64) int64 {
-	stored := *b.r
-	stored.Log = nil
-	return (&batchLog{&stored}).Sum(after, upto)
 }

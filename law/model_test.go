@@ -40,6 +40,15 @@ func (l *ledger) Freed(after, need int64) int64 {
 	return best
 }
 
+func (l *ledger) Entry(number int64) (credits, expiresAt int64) {
+	for _, e := range l.list {
+		if e.Number == number && e.Granted && e.Cost > 0 {
+			return e.Cost, e.ExpiresAt
+		}
+	}
+	return 0, 0
+}
+
 // apply applies one op at a time.
 func (c *cell) apply(op law.Op, now int64) law.Outcome {
 	op.Now = now
@@ -52,8 +61,17 @@ func (c *cell) apply(op law.Op, now int64) law.Outcome {
 	if c.rec.Clear {
 		c.log.list = nil
 	}
-	c.log.list = append(c.log.list, c.rec.Add...)
-	c.rec.Clear, c.rec.Add, c.rec.Dirty, c.rec.Gone = false, nil, false, false
+	for _, low := range c.rec.Lower {
+		c.log.list[low.Number-1].Cost -= low.Credits
+	}
+	for i := range c.rec.Add {
+		c.rec.Add[i].Number = int64(len(c.log.list)) + 1
+		c.log.list = append(c.log.list, c.rec.Add[i])
+		if outs[0].Entry == int64(i)+1 {
+			outs[0].Entry = c.rec.Add[i].Number
+		}
+	}
+	c.rec.Clear, c.rec.Lower, c.rec.Add, c.rec.Dirty, c.rec.Gone = false, nil, nil, false, false
 	return outs[0]
 }
 
@@ -327,6 +345,9 @@ func randomParams(rng *rand.Rand) law.Params {
 		}
 	default:
 		p.Step += rng.Int64N(5_000_000)
+	}
+	if p.Valid() != nil { // it would take more than a lifetime to drain
+		return randomParams(rng)
 	}
 	return p
 }

@@ -53,7 +53,7 @@ type Verb uint8
 const (
 	Take    Verb = 1 + iota // charge, if it fits
 	Check                   // the answer Take would give; nothing is written
-	Return                  // give back what a reservation did not use
+	Return                  // give back Count times Cost of a charge, as far as the return rule allows
 	Settle                  // correct the cost of the reservation ID
 	Block                   // refuse everything for TTL; 0 lifts a block
 	Reset                   // forget the cell
@@ -86,10 +86,10 @@ type Op struct {
 	TTL    int64  // microseconds: the life of ID, or of a block
 	Reason string // Block: why, for people
 
-	// End and Returned are what a reservation remembered of its cell, for
-	// Return: the time at which its own charge has drained, and the sum ever
-	// returned to the cell when it was made.
-	End, Returned int64
+	// Return: what the outcome of the charge said, see [Back]. End is when its
+	// own charge has drained (Bucket) or was made (Window), Returned the sum ever
+	// returned to the cell by then (Bucket), Entry its entry in the log (Log).
+	End, Returned, Entry int64
 
 	// Bounds are four ascending window boundaries around the present, for
 	// Anchor Calendar. A time outside them makes the outcome Stale.
@@ -131,6 +131,7 @@ type Outcome struct {
 	// Granted is how many of Count the cell has room for. In a refused group
 	// nothing was charged, whatever Granted says: the request was admitted if
 	// every op of the group has Granted == Count (or Partial and Granted > 0).
+	// Of Return it is how many credits were given back.
 	Granted int64
 	State   State // as it stands after the op
 	Used    int64 // credits in use at the decision, the grant included
@@ -167,4 +168,7 @@ type Ledger interface {
 	// Freed returns the smallest ExpiresAt > after for which
 	// Sum(after, ExpiresAt) >= need, or Never.
 	Freed(after, need int64) int64
+	// Entry returns the credits of a granted entry and its ExpiresAt; 0, 0 if
+	// there is none of that number.
+	Entry(number int64) (credits, expiresAt int64)
 }

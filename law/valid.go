@@ -67,7 +67,7 @@ func (p *Params) Valid() error {
 // Valid says what is wrong with the op, or nil. Every store asks it before
 // it does anything, so that all refuse alike.
 func (op *Op) Valid() error {
-	if op.Verb < Take || op.Verb > Reset || op.Verb == Return || op.Verb == Settle {
+	if op.Verb < Take || op.Verb > Reset || op.Verb == Settle {
 		return fmt.Errorf("%w: verb %d is not known here", ErrInvalid, op.Verb)
 	}
 	if op.Cell.Limit == "" {
@@ -91,9 +91,12 @@ func (op *Op) Valid() error {
 		return fmt.Errorf("%w: time %d is out of range", ErrInvalid, op.Now)
 	}
 	switch op.Verb {
-	case Take, Check:
+	case Take, Check, Return:
 		if !within(op.Cost) || !within(op.Count) || op.Count > Max/op.Cost {
 			return fmt.Errorf("%w: cost: %d times %d credits is out of range", ErrInvalid, op.Count, op.Cost)
+		}
+		if op.End < 0 || op.End > Max || op.Returned < 0 || op.Returned > Max || op.Entry < 0 {
+			return fmt.Errorf("%w: what is given back was never charged", ErrInvalid)
 		}
 		if op.Ceiling < 0 || op.Ceiling > Max || op.Params.Kind == Window && op.Ceiling >= maxWindow {
 			return fmt.Errorf("%w: ceiling %d is out of range", ErrInvalid, op.Ceiling)

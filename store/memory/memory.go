@@ -222,6 +222,9 @@ func (s *Store) settle(id *law.Cell) {
 		if r.Clear {
 			c.log.clear()
 		}
+		for _, l := range r.Lower {
+			c.log.lower(l)
+		}
 		for _, e := range r.Add {
 			if e.Number == 0 { // carried over from another law
 				e.Number = s.number.Add(1)
@@ -230,7 +233,7 @@ func (s *Store) settle(id *law.Cell) {
 			c.log.prune(r.State.At, e.At)
 		}
 	}
-	r.Dirty, r.Gone, r.Clear, r.Add = false, false, false, nil
+	r.Dirty, r.Gone, r.Clear, r.Lower, r.Add = false, false, false, nil, nil
 }
 
 // drop removes the cells that stayed fresh: asked only to be checked, refused

@@ -12,7 +12,8 @@ import (
 // statements are prepared once, on the one connection that writes.
 type statements struct {
 	load, save, remove                 *sql.Stmt
-	sum, freed, add, clear             *sql.Stmt
+	sum, freed, entry                  *sql.Stmt
+	add, lower, clear                  *sql.Stmt
 	sweepEntries, sweepCells, chunkEnd *sql.Stmt
 	begin, commit, rollback            *sql.Stmt
 	all                                []*sql.Stmt
@@ -34,6 +35,9 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 			where limit_name = ? and key = ? and granted and expires_at > ? and expires_at <= ?`},
 		{&st.freed, `select expires_at, cost from entries
 			where limit_name = ? and key = ? and granted and expires_at > ? order by expires_at, number`},
+		{&st.entry, `select cost, expires_at from entries
+			where number = ? and limit_name = ? and key = ? and granted and expires_at > 0`},
+		{&st.lower, `update entries set cost = cost - ?1, expires_at = case when cost > ?1 then expires_at else 0 end where number = ?2`},
 		{&st.add, `insert into entries (limit_name, key, id, at, expires_at, keep_until, cost, granted) values (?, ?, ?, ?, ?, ?, ?, ?)`},
 		{&st.clear, `update entries set expires_at = 0 where limit_name = ? and key = ? and expires_at > 0`},
 		{&st.sweepEntries, `delete from entries where number in (
@@ -166,6 +170,11 @@ func (t *transaction) save(c *cell) error {
 			return err
 		}
 	}
+	for _, l := range c.Lower {
+		if _, err := t.st.lower.ExecContext(t.ctx, l.Credits, l.Number); err != nil {
+			return err
+		}
+	}
 	for i := range c.Add {
 		e := &c.Add[i]
 		res, err := t.st.add.ExecContext(t.ctx, c.id.Limit, c.id.Key, e.ID, e.At, e.ExpiresAt, e.KeepUntil, e.Cost, e.Granted)
@@ -219,6 +228,15 @@ func (c *cell) Freed(after, need int64) int64 {
 		c.t.fail(err)
 	}
 	return law.Never
+}
+
+// Entry implements law.Ledger.
+func (c *cell) Entry(number int64) (credits, expiresAt int64) {
+	err := c.t.st.entry.QueryRowContext(c.t.ctx, number, c.id.Limit, c.id.Key).Scan(&credits, &expiresAt)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		c.t.fail(err)
+	}
+	return credits, expiresAt
 }
 
 func (t *transaction) fail(err error) {

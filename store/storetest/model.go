@@ -12,12 +12,13 @@ import (
 
 // oracle is package law over the plainest of stores.
 type oracle struct {
-	cells map[law.Cell]*law.Record
-	logs  map[law.Cell]*ledger
+	cells  map[law.Cell]*law.Record
+	logs   map[law.Cell]*ledger
+	number int64 // of the last entry
 }
 
 func newOracle() *oracle {
-	return &oracle{map[law.Cell]*law.Record{}, map[law.Cell]*ledger{}}
+	return &oracle{cells: map[law.Cell]*law.Record{}, logs: map[law.Cell]*ledger{}}
 }
 
 func (o *oracle) apply(ops []law.Op, outs []law.Outcome) {
@@ -36,8 +37,23 @@ func (o *oracle) apply(ops []law.Op, outs []law.Outcome) {
 		if r.Clear {
 			l.list = nil
 		}
-		l.list = append(l.list, r.Add...)
-		r.Dirty, r.Gone, r.Clear, r.Add = false, false, false, nil
+		for _, low := range r.Lower {
+			l.list[slices.IndexFunc(l.list, func(e law.Entry) bool { return e.Number == low.Number })].Cost -= low.Credits
+		}
+		r.Clear, r.Lower = false, nil
+		for n := range r.Add {
+			if r.Add[n].Number == 0 {
+				o.number++
+				r.Add[n].Number = o.number
+				l.list = append(l.list, r.Add[n])
+			}
+		}
+		if n := outs[i].Entry; n > 0 {
+			outs[i].Entry = r.Add[n-1].Number
+		}
+	}
+	for _, r := range records {
+		r.Dirty, r.Gone, r.Add = false, false, nil
 	}
 }
 
@@ -63,16 +79,35 @@ func (l *ledger) Freed(after, need int64) int64 {
 	return law.Never
 }
 
+func (l *ledger) Entry(number int64) (credits, expiresAt int64) {
+	for _, e := range l.list {
+		if e.Number == number && e.Granted && e.Cost > 0 {
+			return e.Cost, e.ExpiresAt
+		}
+	}
+	return 0, 0
+}
+
 // generator makes random batches: groups, repeated keys, limits that change,
 // a clock that steps back and forth.
 type generator struct {
 	*rand.Rand
 	now  int64
 	keys []string
+
+	charged []receipt // some of what was admitted lately, for returns
+}
+
+// receipt is an admitted charge, with the numbers that the oracle and the
+// store have given to its entry in the log.
+type receipt struct {
+	op     law.Op
+	out    law.Outcome
+	number int64
 }
 
 func newGenerator(seed uint64, o *Options) *generator {
-	g := &generator{rand.New(rand.NewPCG(seed, 0)), T0, []string{"x", "y", "z"}}
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), now: T0, keys: []string{"x", "y", "z"}}
 	if o.GroupsOnTrial {
 		g.keys = g.keys[:1]
 	}
@@ -95,12 +130,21 @@ var steady = []law.Params{
 func (g *generator) batch() []law.Op {
 	var ops []law.Op
 	verbs := []law.Verb{law.Take, law.Take, law.Take, law.Take, law.Take, law.Check, law.Block, law.Reset}
+	if len(g.charged) > 0 {
+		verbs = append(verbs, law.Return, law.Return)
+	}
 	for group := range 1 + g.IntN(4) {
 		verb, size := verbs[g.IntN(len(verbs))], 1
 		if g.IntN(3) == 0 {
 			size = 1 + g.IntN(3)
 		}
 		changed := steady[g.IntN(len(steady))]
+		if verb == law.Return {
+			for range size {
+				ops = append(ops, g.back(uint32(group+1)))
+			}
+			continue
+		}
 		for range size {
 			limit, p := "changing", changed
 			if g.IntN(2) == 0 {
@@ -126,6 +170,46 @@ func (g *generator) op(verb law.Verb, group uint32, limit string, p law.Params, 
 	if verb == law.Block {
 		op.TTL, op.Reason = g.Int64N(3)*10000, "because"
 	}
+	g.setTime(&op)
+	return op
+}
+
+// back returns an op that gives back some or all of a charge. Its Entry is the
+// oracle's, and translated before the store is asked.
+func (g *generator) back(group uint32) law.Op {
+	r := &g.charged[g.IntN(len(g.charged))]
+	op := law.Back(&r.op, &r.out, 1+g.Int64N(r.op.Cost*r.out.Granted))
+	op.Group = group
+	g.setTime(&op)
+	return op
+}
+
+// remember keeps receipts of what a batch has admitted.
+func (g *generator) remember(ops []law.Op, got, want []law.Outcome) {
+	for i := 0; i < len(ops); {
+		j, admitted := law.GroupEnd(ops, i), ops[i].Verb == law.Take
+		for k := i; k < j; k++ {
+			admitted = admitted && !want[k].Stale && want[k].Err == nil && want[k].Granted > 0 && (want[k].Granted == ops[k].Count || ops[k].Partial)
+		}
+		for k := i; k < j && admitted; k++ {
+			g.charged = append(g.charged, receipt{ops[k], want[k], got[k].Entry})
+		}
+		i = j
+	}
+	g.charged = g.charged[max(0, len(g.charged)-12):]
+}
+
+// number returns the store's number of an entry.
+func (g *generator) number(entry int64) int64 {
+	for _, r := range g.charged {
+		if r.out.Entry == entry {
+			return r.number
+		}
+	}
+	return 0
+}
+
+func (g *generator) setTime(op *law.Op) {
 	switch g.IntN(120) {
 	case 0:
 		g.now -= 3_000_000 + g.Int64N(30_000_000)
@@ -142,7 +226,6 @@ func (g *generator) op(verb law.Verb, group uint32, limit string, p law.Params, 
 	if g.IntN(20) == 0 { // a node that believes in another month
 		op.Bounds = [4]int64{b - 60000, b - 50000, b - 40000, b - 30000}
 	}
-	return op
 }
 
 // model compares random histories with package law, bit by bit.
@@ -153,7 +236,14 @@ func model(t *testing.T, s store.Store, opt *Options) {
 		ops := g.batch()
 		want := make([]law.Outcome, len(ops))
 		o.apply(ops, want)
-		compare(t, ops, apply(t, s, ops...), want)
+		for i := range ops {
+			if ops[i].Entry > 0 {
+				ops[i].Entry = g.number(ops[i].Entry)
+			}
+		}
+		got := apply(t, s, ops...)
+		compare(t, ops, got, want)
+		g.remember(ops, got, want)
 		if t.Failed() {
 			t.Fatalf("in batch %d of seed %d", round, seed)
 		}

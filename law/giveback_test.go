@@ -1,0 +1,125 @@
+package law_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+)
+
+func TestWhatIsGivenBack(t *testing.T) {
+	t.Parallel()
+	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 5000, Step: 10 * second}
+	log := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 10 * second}
+	hour := law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 10 * second, Drain: law.Max}
+	type charge struct{ at, credits int64 }
+	for _, tt := range []struct {
+		name          string
+		p             law.Params
+		charges       []charge // the first is given back
+		at, credits   int64
+		given, remain int64
+	}{
+		{"at once, all of it", five, []charge{{0, 3000}}, 0, 3000, 3000, 0},
+		{"half", five, []charge{{0, 3000}}, 0, 1500, 1500, 1500},
+		{"what has not drained", five, []charge{{0, 3000}}, 2 * second, 3000, 1000, 0},
+		{"nothing once all has drained", five, []charge{{0, 3000}}, 3 * second, 3000, 0, 0},
+		{"no more than drains until its end, where others came later", five, []charge{{0, 3000}, {2 * second, 4000}}, 2 * second, 3000, 1000, 4000},
+		{"a window, while it lasts", window, []charge{{0, 3000}}, 9 * second, 3000, 3000, 0},
+		{"nothing of a window that is over", window, []charge{{0, 3000}}, 10 * second, 3000, 0, 3000},
+		{"a fixed window, while it lasts", hour, []charge{{0, 3000}, {0, 1000}}, 9 * second, 3000, 3000, 1000},
+		{"nothing of a fixed window that is over", hour, []charge{{0, 3000}}, 10 * second, 3000, 0, 0},
+		{"an entry of the log, while it counts", log, []charge{{0, 3000}, {second, 1000}}, 9 * second, 2000, 2000, 2000},
+		{"nothing of an entry that counts no more", log, []charge{{0, 3000}, {second, 1000}}, 10 * second, 3000, 0, 1000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			const from = start - start%(10*second)
+			var c cell
+			var ops []law.Op
+			var outs []law.Outcome
+			for _, ch := range tt.charges {
+				ops = append(ops, take(tt.p, ch.credits))
+				outs = append(outs, c.apply(ops[len(ops)-1], from+ch.at))
+			}
+			out := c.apply(law.Back(&ops[0], &outs[0], tt.credits), from+tt.at)
+			if out.Err != nil || out.Granted != tt.given || out.Used != tt.remain {
+				t.Errorf("gave back %d, %d remain (%v); want %d, %d", out.Granted, out.Used, out.Err, tt.given, tt.remain)
+			}
+		})
+	}
+}
+
+// TestReturnsAdmitNothingBeyondTheLimit lets random charges be given back in
+// random parts. What was kept of them passes the limit's bound in no interval.
+// (To give everything back fails here.)
+func TestReturnsAdmitNothingBeyondTheLimit(t *testing.T) {
+	t.Parallel()
+	for _, p := range []law.Params{
+		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1},
+		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 700, Drain: 900},
+		{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 4000},
+		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 4000, Drain: law.Max},
+	} {
+		given := int64(0)
+		for seed := range uint64(3000) {
+			given += returns(t, p, rand.New(rand.NewPCG(seed, 1)))
+		}
+		if given == 0 {
+			t.Errorf("%+v: nothing was given back in any history", p)
+		}
+	}
+}
+
+func returns(t *testing.T, p law.Params, rng *rand.Rand) (given int64) {
+	type charge struct {
+		op   law.Op
+		out  law.Outcome
+		at   int64
+		kept int64
+	}
+	var c cell
+	var charges []charge
+	now := start
+	for range 40 {
+		now += rng.Int64N(1500)
+		if n := len(charges); n > 0 && rng.IntN(2) == 0 {
+			ch := &charges[rng.IntN(n)]
+			if ch.kept < ch.op.Cost {
+				continue // once for each
+			}
+			unused := 1 + rng.Int64N(ch.op.Cost)
+			given += c.apply(law.Back(&ch.op, &ch.out, unused), now).Granted
+			ch.kept -= unused
+			continue
+		}
+		op := take(p, 1+rng.Int64N(4000))
+		if out := c.apply(op, now); out.Granted == 1 {
+			charges = append(charges, charge{op, out, now, op.Cost})
+		}
+	}
+	for i := range charges {
+		var sum int64
+		for j := i; j < len(charges); j++ {
+			if sum += charges[j].kept; sum > within(p, charges[i].at, charges[j].at) {
+				t.Fatalf("%+v: %d credits passed in %d us", p, sum, charges[j].at-charges[i].at)
+			}
+		}
+	}
+	return given
+}
+
+// within is the most that may pass from a time to another, both included.
+func within(p law.Params, from, to int64) int64 {
+	switch {
+	case p.Kind == law.Log:
+		return p.Capacity * (1 + (to-from)/p.Step)
+	case p.Anchor == law.Epoch:
+		return p.Capacity * (1 + to/p.Step - from/p.Step)
+	}
+	steps := (to - from) / p.Step
+	if (to-from)%p.Step > 0 && p.Step > 1 {
+		steps++ // one more step can fall between
+	}
+	return p.Capacity + steps*p.Drain
+}

@@ -1,0 +1,96 @@
+package law
+
+// ledger is the log of the cell as it stands within the batch: what was
+// stored, as far as it still counts, and what the batch has done to it.
+func (r *Record) ledger() Ledger {
+	if len(r.Add) == 0 && len(r.Lower) == 0 && !r.Clear {
+		if r.Log == nil {
+			return noLog{}
+		}
+		return r.Log
+	}
+	return &batchLog{r}
+}
+
+type noLog struct{}
+
+func (noLog) Sum(_, _ int64) int64       { return 0 }
+func (noLog) Freed(_, _ int64) int64     { return Never }
+func (noLog) Entry(_ int64) (_, _ int64) { return 0, 0 }
+
+type batchLog struct{ r *Record }
+
+// stored is what was in the log before the batch, and still counts.
+func (b *batchLog) stored() Ledger {
+	if b.r.Log == nil || b.r.Clear {
+		return noLog{}
+	}
+	return b.r.Log
+}
+
+// Sum implements Ledger.
+func (b *batchLog) Sum(after, upto int64) int64 {
+	return b.stored().Sum(after, upto) + b.changed(after, upto)
+}
+
+// changed is what the batch has added to a sum.
+func (b *batchLog) changed(after, upto int64) (sum int64) {
+	for i := range b.r.Add {
+		if e := &b.r.Add[i]; e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
+			sum += e.Cost
+		}
+	}
+	for _, l := range b.r.Lower {
+		if l.ExpiresAt > after && l.ExpiresAt <= upto {
+			sum -= l.Credits
+		}
+	}
+	return sum
+}
+
+// Freed implements Ledger. Entries of the batch mostly expire after those
+// that were there before; but test times may run backwards, so each expiry is
+// looked at: those of the batch, and of the stored those that may be enough
+// together with what the batch has added or taken away by then.
+func (b *batchLog) Freed(after, need int64) int64 {
+	best := int64(Never)
+	for i := range b.r.Add {
+		e := &b.r.Add[i]
+		if e.Granted && e.ExpiresAt > after && e.ExpiresAt < best && b.Sum(after, e.ExpiresAt) >= need {
+			best = e.ExpiresAt
+		}
+	}
+	stored := b.stored()
+	var added int64
+	for i := range b.r.Add {
+		if e := &b.r.Add[i]; e.Granted && e.ExpiresAt > after && e.ExpiresAt < best {
+			added += e.Cost
+		}
+	}
+	// The first stored expiry that could be enough; then further, expiry by
+	// expiry, as long as what the batch did until then makes it too little.
+	t := int64(after)
+	for wanted := need - added; ; {
+		t = stored.Freed(after, max(wanted, stored.Sum(after, t)+1))
+		if t >= best {
+			return best
+		}
+		if b.Sum(after, t) >= need {
+			return t
+		}
+	}
+}
+
+// Entry implements Ledger. What the batch adds has no number yet.
+func (b *batchLog) Entry(number int64) (credits, expiresAt int64) {
+	credits, expiresAt = b.stored().Entry(number)
+	for _, l := range b.r.Lower {
+		if l.Number == number {
+			credits -= l.Credits
+		}
+	}
+	if credits <= 0 {
+		return 0, 0
+	}
+	return credits, expiresAt
+}
