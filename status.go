@@ -97,7 +97,7 @@ func (l *Limiter) List(ctx context.Context, q store.Query) ([]Status, error) {
 }
 
 func (l *Limiter) inspector() (store.Inspector, error) {
-	i, ok := l.store.(store.Inspector)
+	i, ok := store.As[store.Inspector](l.store)
 	if !ok {
 		return nil, fmt.Errorf("list cells: %w", ErrUnsupported)
 	}

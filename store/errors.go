@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/headgate/headgate/law"
 )
@@ -17,6 +18,8 @@ var (
 	// ErrUnavailable: the store could not be reached. Nothing was sent, and
 	// asking again is safe.
 	ErrUnavailable = errors.New("store unavailable")
+	// ErrBusy: too many callers wait for the store. It is ErrUnavailable too.
+	ErrBusy = fmt.Errorf("%w: too many callers are waiting", ErrUnavailable)
 	// ErrReadOnly: this node of the store takes no writes.
 	ErrReadOnly = errors.New("store is read-only")
 	// ErrUnknownOutcome: the connection broke after the ops were sent. They

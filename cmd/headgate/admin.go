@@ -54,7 +54,7 @@ func newMigrateCommand() *cobra.Command {
 				return err
 			}
 			defer s.Close()
-			m, ok := s.(store.Migrator)
+			m, ok := store.As[store.Migrator](s)
 			if !ok {
 				return fmt.Errorf("%w: store: %s has no schema", headgate.ErrInvalid, url)
 			}
@@ -65,7 +65,7 @@ func newMigrateCommand() *cobra.Command {
 			for _, line := range report {
 				fmt.Fprintln(cmd.OutOrStdout(), line)
 			}
-			w, ok := s.(store.LimitWriter)
+			w, ok := store.As[store.LimitWriter](s)
 			if !ok || len(c.Limits) == 0 {
 				return nil
 			}

@@ -42,7 +42,7 @@ func closed(t *testing.T, s store.Store) {
 }
 
 func inspect(t *testing.T, s store.Store) {
-	i, ok := s.(store.Inspector)
+	i, ok := store.As[store.Inspector](s)
 	if !ok {
 		t.Log("this store cannot be looked into, and says so by not being a store.Inspector")
 		return

@@ -66,7 +66,7 @@ func sweep(t *testing.T, s store.Store, selfExpiring bool) {
 	if one(t, s, blocked).Granted != 0 {
 		t.Error("a blocked cell was swept")
 	}
-	if i, ok := s.(store.Inspector); ok {
+	if i, ok := store.As[store.Inspector](s); ok {
 		entries, err := i.Entries(context.Background(), kept.Cell, 10)
 		if err != nil || len(entries) != 1 {
 			t.Errorf("a history was swept before its time: %v, %v", entries, err)
@@ -87,7 +87,7 @@ func sweep(t *testing.T, s store.Store, selfExpiring bool) {
 
 // awaitDeath waits until none of the ops' cells is left.
 func awaitDeath(t *testing.T, s store.Store, ops []law.Op) {
-	i := s.(store.Inspector)
+	i, _ := store.As[store.Inspector](s)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		left := 0
 		for _, op := range ops {

@@ -1,0 +1,160 @@
+package coalesce
+
+import (
+	"slices"
+
+	"github.com/headgate/headgate/law"
+)
+
+// cargo is the batch of one flight. Callers who ask the same of a cell, one
+// after another, share an op.
+type cargo struct {
+	most  int // ops at which it is full
+	ops   []law.Op
+	outs  []law.Outcome
+	seats []seat           // of each op
+	last  map[law.Cell]int // the last op on a cell
+	group uint32           // of the last op
+	left  []ticket         // who left after take-off, and whose charges are to be given back
+}
+
+// seat says who shares an op.
+type seat struct {
+	callers int   // who boarded, also those who left
+	left    []int // ranks of those who left before take-off
+}
+
+// ticket says where the ops of a caller are in a cargo.
+type ticket struct {
+	first, n int
+	rank     int // among the callers who share the op; -1: it is the caller's own
+}
+
+func (c *cargo) Full() bool { return len(c.ops) >= c.most }
+
+func (c *cargo) Clear() {
+	clear(c.ops) // they hold strings
+	clear(c.outs)
+	clear(c.seats)
+	c.ops, c.outs, c.seats, c.left, c.group = c.ops[:0], c.outs[:0], c.seats[:0], c.left[:0], 0
+	clear(c.last)
+}
+
+// shareable reports whether callers of an op may share it: it is one plain
+// question, whose answers differ in nothing but their order. An attempt that
+// goes into a history, or has an ID, is one of its own.
+func shareable(ops []law.Op) bool {
+	op := &ops[0]
+	return len(ops) == 1 && (op.Verb == law.Take || op.Verb == law.Check) && op.Count == 1 && !op.Partial &&
+		op.ID == "" && op.Params.History == 0
+}
+
+// same reports whether two shareable ops ask the same.
+func same(a, b *law.Op) bool {
+	return a.Verb == b.Verb && a.Cost == b.Cost && a.Now == b.Now && a.Ceiling == b.Ceiling && a.ID == b.ID &&
+		a.Params == b.Params && a.Bounds == b.Bounds
+}
+
+// board adds the ops of a caller, which are adjacent groups.
+func (c *cargo) board(ops []law.Op) ticket {
+	shared := shareable(ops)
+	if shared {
+		if i, ok := c.last[ops[0].Cell]; ok && c.seats[i].callers > 0 && same(&c.ops[i], &ops[0]) {
+			rank := c.seats[i].callers
+			c.seats[i].callers++
+			return ticket{first: i, n: 1, rank: rank}
+		}
+	}
+	t := ticket{first: len(c.ops), n: len(ops), rank: -1}
+	for i := range ops {
+		if i == 0 || ops[i].Group != ops[i-1].Group {
+			c.group++
+		}
+		c.last[ops[i].Cell] = len(c.ops)
+		c.ops = append(c.ops, ops[i])
+		c.ops[len(c.ops)-1].Group = c.group
+		c.seats = append(c.seats, seat{})
+	}
+	if shared {
+		t.rank = 0
+		c.seats[t.first].callers = 1
+	}
+	return t
+}
+
+// leave takes a caller out before take-off. What only answers is left to
+// answer nobody; blocks, resets and returns are done all the same.
+func (c *cargo) leave(t ticket) {
+	if t.rank >= 0 {
+		s := &c.seats[t.first]
+		if s.left = append(s.left, t.rank); len(s.left) < s.callers {
+			return
+		}
+	}
+	for i := t.first; i < t.first+t.n; i++ {
+		if c.ops[i].Verb == law.Take {
+			c.ops[i].Verb = law.Check
+		}
+	}
+}
+
+// takeOff turns the ops that are shared into counts.
+func (c *cargo) takeOff() {
+	c.outs = append(c.outs, make([]law.Outcome, len(c.ops))...)
+	for i := range c.ops {
+		if n := c.seats[i].callers - len(c.seats[i].left); n > 1 && c.ops[i].Verb == law.Take {
+			c.ops[i].Count, c.ops[i].Partial = int64(n), true
+		}
+	}
+}
+
+// known reports whether the store has said what became of a caller's ops.
+func (c *cargo) known(t ticket) bool {
+	return !slices.ContainsFunc(c.outs[t.first:t.first+t.n], func(o law.Outcome) bool { return o.Clock == 0 && o.Err == nil })
+}
+
+// answer copies the outcomes of a caller. Of a shared op, grants go to those
+// who came first.
+func (c *cargo) answer(t ticket, outs []law.Outcome) {
+	copy(outs, c.outs[t.first:t.first+t.n])
+	op := &c.ops[t.first]
+	if t.rank < 0 || !op.Partial {
+		return
+	}
+	rank := int64(t.rank)
+	for _, left := range c.seats[t.first].left {
+		if left < t.rank {
+			rank--
+		}
+	}
+	outs[0] = law.Share(op, &c.outs[t.first], rank)
+}
+
+// giveBack appends the returns of what a caller who has left was granted.
+func (c *cargo) giveBack(t ticket, back []law.Op) []law.Op {
+	outs := make([]law.Outcome, t.n)
+	c.answer(t, outs)
+	if t.rank >= 0 {
+		// They were decided at the same instant: any of them may have been last.
+		outs[0].State = c.outs[t.first].State
+	}
+	for i := 0; i < t.n; {
+		ops := c.ops[t.first : t.first+t.n]
+		j := law.GroupEnd(ops, i)
+		granted := ops[i].Verb == law.Take
+		for k := i; k < j; k++ {
+			full := ops[k].Count
+			if t.rank >= 0 {
+				full = 1
+			}
+			granted = granted && outs[k].Err == nil && !outs[k].Stale && outs[k].Granted > 0 && (outs[k].Granted == full || ops[k].Partial)
+		}
+		for k := i; granted && k < j; k++ {
+			op := law.Back(&ops[k], &outs[k], outs[k].Granted*ops[k].Cost)
+			op.Group = uint32(len(back) + 1)
+			back = append(back, op)
+		}
+		i = j
+	}
+	return back
+}

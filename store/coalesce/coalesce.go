@@ -1,0 +1,187 @@
+// Package coalesce lets callers who wait for a store share its round trips.
+//
+// While one batch for a shard of keys is under way, newcomers queue; when it
+// has come back, all of them go in the next one. There is no timer, and a
+// caller who comes alone waits for nobody. Callers who ask the same of one cell
+// become one op with a count: one update of a row decides for everyone who
+// waits. What they are granted is handed out in the order in which they came.
+package coalesce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/flight"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.Unwrapper = (*Store)(nil)
+)
+
+// Config adjusts a Store. A nil Config, and every zero field, is fine.
+type Config struct {
+	// Flights is how many batches may be under way at once, each with keys of
+	// its own. Zero: what the store below asks for (store.Parallel), else 4.
+	Flights int
+	// MaxOps is how many ops a batch has at most, but for those of the last
+	// caller to board. A caller who brings half as many or more goes alone.
+	// Zero: 512.
+	MaxOps int
+	// MaxWaiting is how many callers may wait for a flight. Who comes then
+	// gets store.ErrBusy at once. Zero: 100,000.
+	MaxWaiting int
+	// Timeout bounds a batch, which no caller's context does: it goes on when
+	// the caller who came first leaves. Zero: 10 s.
+	Timeout time.Duration
+}
+
+func (c *Config) orDefault(inner store.Store) Config {
+	var d Config
+	if c != nil {
+		d = *c
+	}
+	if d.Flights <= 0 {
+		d.Flights = 4
+		if p, ok := store.As[store.Parallel](inner); ok {
+			d.Flights = p.Parallel()
+		}
+	}
+	if d.MaxOps <= 0 {
+		d.MaxOps = 512
+	}
+	if d.MaxWaiting <= 0 {
+		d.MaxWaiting = 100_000
+	}
+	if d.Timeout <= 0 {
+		d.Timeout = 10 * time.Second
+	}
+	return d
+}
+
+// Store is a store in front of another. It is safe for concurrent use. Its
+// goroutines run only while callers wait, or while it gives back what was
+// granted to those who had left.
+//
+// A caller whose context ends before its batch has left was not there. One that
+// leaves later is charged, and what it was granted is given back by the return
+// rule.
+type Store struct {
+	inner store.Store
+	cfg   Config
+	seed  maphash.Seed
+	lines []*flight.Line[*cargo]
+	busy  sync.WaitGroup // lines with flights
+}
+
+// New returns a store in front of inner, which Close closes too.
+func New(inner store.Store, cfg *Config) *Store {
+	s := &Store{inner: inner, cfg: cfg.orDefault(inner), seed: maphash.MakeSeed()}
+	room := max(1, s.cfg.MaxWaiting/s.cfg.Flights)
+	for range s.cfg.Flights {
+		s.lines = append(s.lines, flight.NewLine(room, &s.busy, s.newCargo, s.fly, s.land))
+	}
+	return s
+}
+
+func (s *Store) newCargo() *cargo {
+	return &cargo{most: s.cfg.MaxOps, last: map[law.Cell]int{}}
+}
+
+// Unwrap implements store.Unwrapper.
+func (s *Store) Unwrap() store.Store { return s.inner }
+
+// Apply implements store.Store.
+func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	if 2*len(ops) >= s.cfg.MaxOps {
+		return s.inner.Apply(ctx, ops, outs)
+	}
+	f, t, err := s.board(ops)
+	if err != nil {
+		return err
+	}
+	landed := f.Wait(ctx, func(c *cargo, tookOff bool) {
+		if tookOff {
+			c.left = append(c.left, t)
+		} else {
+			c.leave(t)
+		}
+	})
+	if !landed {
+		return ctx.Err()
+	}
+	if err = f.Err(); err == nil || f.Cargo.known(t) {
+		err = nil
+		f.Cargo.answer(t, outs)
+	}
+	f.Leave()
+	return err
+}
+
+func (s *Store) board(ops []law.Op) (*flight.Flight[*cargo], ticket, error) {
+	line := s.lines[0]
+	if len(s.lines) > 1 {
+		line = s.lines[maphash.Comparable(s.seed, ops[0].Cell)%uint64(len(s.lines))]
+	}
+	f, err := line.Board()
+	switch {
+	case errors.Is(err, flight.ErrClosed):
+		return nil, ticket{}, store.ErrClosed
+	case err != nil:
+		return nil, ticket{}, fmt.Errorf("coalesce: %w: as many as may, %d", store.ErrBusy, s.cfg.MaxWaiting)
+	}
+	t := f.Cargo.board(ops)
+	f.Boarded()
+	return f, t, nil
+}
+
+// fly asks the store.
+func (s *Store) fly(c *cargo) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Timeout)
+	defer cancel()
+	c.takeOff()
+	return s.inner.Apply(ctx, c.ops, c.outs)
+}
+
+// land gives back what those were granted who left after take-off.
+func (s *Store) land(c *cargo, _ error) {
+	var back []law.Op
+	for _, t := range c.left {
+		if c.known(t) {
+			back = c.giveBack(t, back)
+		}
+	}
+	if len(back) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Timeout)
+	defer cancel()
+	// If this fails they stay charged, as a caller who breaks off must expect.
+	_ = s.inner.Apply(ctx, back, make([]law.Outcome, len(back)))
+}
+
+// Sweep implements store.Store.
+func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
+	return s.inner.Sweep(ctx, max)
+}
+
+// Close implements store.Store: who waits is still answered.
+func (s *Store) Close() error {
+	for _, l := range s.lines {
+		l.Close()
+	}
+	s.busy.Wait()
+	return s.inner.Close()
+}
