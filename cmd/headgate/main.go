@@ -70,7 +70,7 @@ func newRootCommand() *cobra.Command {
 	root.SetVersionTemplate("headgate {{.Version}}\n")
 	root.AddCommand(
 		newServeCommand(), newTakeCommand(), newCheckCommand(), newInspectCommand(), newResetCommand(),
-		newBlockCommand(), newListCommand(), newExplainCommand(), newReplayCommand(),
+		newBlockCommand(), newListCommand(), newExplainCommand(), newReplayCommand(), newBenchCommand(),
 		newMigrateCommand(), newSchemaCommand(),
 	)
 	return root

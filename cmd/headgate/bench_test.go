@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/load"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// runBench runs the command.
+func runBench(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = run(ctx, append([]string{"bench"}, args...), strings.NewReader(""), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// TestBenchAuditsEachLimit asks more than any of the limits lets pass, so the
+// audit has something to find.
+func TestBenchAuditsEachLimit(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []string{
+		"token-bucket 100/s burst 20", "fixed-window 10/1s", "fixed-window 10/1s from-first", "fixed-window 10/minute",
+		"interval 10/100ms burst 20", "sliding-window 10/1s", "sliding-log 10/1s",
+	} {
+		code, out, errs := runBench(t.Context(), "--store", "memory:", "--limit", limit, "--keys", "3", "--clients", "8",
+			"--duration", "250ms", "--warmup", "20ms", "--cost", "2.5", "--json")
+		var got struct {
+			Rate     float64 `json:"decisions_per_s"`
+			Admitted float64
+			Refused  int64
+			Errors   int64
+			Bound    float64
+			P50      float64 `json:"p50_us"`
+			P99      float64 `json:"p99_us"`
+		}
+		if err := json.Unmarshal([]byte(out), &got); code != 0 || errs != "" || err != nil || strings.Count(out, "\n") != 1 {
+			t.Fatalf("%s: code %d, %s, %v: %s", limit, code, errs, err, out)
+		}
+		if got.Rate <= 0 || got.Admitted < 3*10 || got.Admitted > got.Bound || got.Refused == 0 || got.Errors != 0 || got.P50 <= 0 || got.P99 < got.P50 {
+			t.Errorf("%s: %s", limit, out)
+		}
+	}
+}
+
+func TestBenchEndsEarlyWithAReport(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	code, out, errs := runBench(ctx, "--store", "memory:", "--duration", "1h", "--warmup", "1ms")
+	if code != 0 || errs != "" || !strings.Contains(out, "allowed: exact\n") || !strings.Contains(out, "errors     0\n") {
+		t.Errorf("code %d, %s\n%s", code, errs, out)
+	}
+}
+
+// faulty is a store that admits what it refused, or fails, now and then.
+type faulty struct {
+	store.Store
+	lies  atomic.Int64 // so many more refusals are told as admissions
+	fails atomic.Int64 // so many more calls fail, after they were carried out
+}
+
+var errGone = errors.New("gone")
+
+// Apply implements store.Store.
+func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if err := f.Store.Apply(ctx, ops, outs); err != nil {
+		return err
+	}
+	if outs[0].Granted == 0 && f.lies.Add(-1) >= 0 {
+		outs[0].Granted = ops[0].Count
+	}
+	if ops[0].Verb == law.Take && f.fails.Add(-1) >= 0 {
+		return errGone
+	}
+	return nil
+}
+
+// audit runs a bench over a faulty store under a clock that stands still.
+func audit(t *testing.T, f *faulty, limit string, questions int) *benchReport {
+	t.Helper()
+	f.Store = memory.New(&memory.Config{Clock: func() int64 { return 1_800_000_000_000_000 }})
+	b, err := newBench(t.Context(), headgate.New(f, nil), headgate.MustParse(limit), headgate.Units(1), "k/", 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range questions {
+		_, _ = b.ask(t.Context(), 0, rng)
+	}
+	return b.report(load.Result{})
+}
+
+func TestBenchFindsWhatWasAdmittedBeyondTheLimit(t *testing.T) {
+	t.Parallel()
+	f := new(faulty)
+	f.lies.Store(3)
+	r := audit(t, f, "token-bucket 1000/s burst 2000", 5000)
+	if got, want := r.verdict(), "2,003 of 2,000 allowed: OVER by 3, on 1 of the keys"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	var out, errs bytes.Buffer
+	if err := r.printJSON(&out, &errs); err != nil || !strings.Contains(errs.String(), "OVER by 3") || !strings.Contains(out.String(), `"admitted":2003,"refused":2997,"errors":0,"bound":2000,`) {
+		t.Errorf("%v, %s, %s", err, errs.String(), out.String())
+	}
+}
+
+func TestBenchCountsNoErrorAsAdmitted(t *testing.T) {
+	t.Parallel()
+	f := new(faulty)
+	f.fails.Store(4)
+	r := audit(t, f, "fixed-window 10/1h", 20)
+	if got, want := r.verdict(), "6 of 10 allowed: exact"; got != want || r.Errors != 4 || !errors.Is(r.first, errGone) {
+		t.Errorf("got %s, %d errors, first %v; want %s, 4", got, r.Errors, r.first, want)
+	}
+}
+
+func TestBenchCommandErrors(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"--clients: 0 is not from 1 to 10000": {"--clients", "0"},
+		"--clients: 10001":                    {"--clients", "10001"},
+		"--keys: 0 is not from 1 to":          {"--keys", "0"},
+		"--duration: -1s is not above 0":      {"--duration", "-1s"},
+		"--duration: 0s":                      {"--duration", "0"},
+		"--warmup: -1s is negative":           {"--warmup", "-1s"},
+		`"soon" for "--duration"`:             {"--duration", "soon"},
+		"cost: is 0":                          {"--cost", "0"},
+		"is finer than 0.001":                 {"--cost", "0.0001", "--limit", "fixed-window 5/1s"},
+		"--cost: 6 is more than fixed-window 5/1s ever lets pass at once": {"--cost", "6", "--limit", "fixed-window 5/1s"},
+		"acquired and released, not taken":                                {"--limit", "concurrency 10 ttl 30s"},
+		"amount (at character 14): is 0":                                  {"--limit", "token-bucket 0/s"},
+		`unknown limit: limit: "nope"`:                                    {"--limit", "nope"},
+		"key: 5":                                                          {"--key-prefix", strings.Repeat("k", 500)},
+		`store: "mongo:x" has no scheme`:                                  {"--store", "mongo:x"},
+		`unknown command "x"`:                                             {"x"},
+		"config: open missing.yaml":                                       {"--config", "missing.yaml"},
+		"unknown flag: --jsn":                                             {"--jsn"},
+	} {
+		code, out, errs := runBench(t.Context(), append([]string{"--store", "memory:", "--duration", "1ms", "--warmup", "0"}, args...)...)
+		if code != 2 || out != "" || !strings.HasPrefix(errs, "headgate bench: ") || !strings.Contains(errs, want) {
+			t.Errorf("%q: code %d, %q, %q; want %q", args, code, out, errs, want)
+		}
+	}
+}
+
+func TestNumbersForPeople(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]string{"0": "0", "999": "999", "1000": "1,000", "1234567.5": "1,234,567.5", "123456": "123,456"} {
+		if got := grouped(s); got != want {
+			t.Errorf("grouped %s: %s, want %s", s, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{999: "999ns", 12345: "12.3µs", 1234567: "1.23ms", 0: "0s"} {
+		if got := brief(d).String(); got != want {
+			t.Errorf("brief %d: %s, want %s", d, got, want)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+// Package load asks as fast as answers come: a closed loop of callers, each
+// with one question under way, and how long the answers took.
+package load
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Config says how much to ask.
+type Config struct {
+	Clients  int           // callers, each with one question under way; below 1: 1
+	Duration time.Duration // for how long to ask, and count
+	Warmup   time.Duration // for how long to ask before that, uncounted
+
+	// Progress is called about four times a second, from the goroutine of
+	// Run, the warm-up included. It may be nil.
+	Progress func(Snapshot)
+}
+
+// Snapshot is what was counted so far.
+type Snapshot struct {
+	Elapsed   time.Duration // since the warm-up; 0 during it
+	Decisions int64         // without errors
+	Errors    int64
+}
+
+// Ask asks once. client is 0..Clients-1; rng belongs to the client.
+type Ask func(ctx context.Context, client int, rng *rand.Rand) (allowed bool, err error)
+
+// Result is what became of the questions that were asked after the warm-up.
+type Result struct {
+	Elapsed    time.Duration // from the end of the warm-up to the last answer
+	Allowed    int64
+	Refused    int64
+	Errors     int64
+	FirstError error
+
+	// Latency holds nanoseconds, to 1 %, of the decisions and not of the
+	// errors. A caller's next question starts when the answer to the one
+	// before is there, so its choice of what to ask is within.
+	Latency *hdrhistogram.Histogram
+}
+
+// PerSecond returns the decisions without errors per second.
+func (r Result) PerSecond() float64 {
+	if r.Elapsed <= 0 {
+		return 0
+	}
+	return float64(r.Allowed+r.Refused) / r.Elapsed.Seconds()
+}
+
+// Quantile returns the latency that a share q, 0 to 1, of the decisions did
+// not exceed; 0 without any.
+func (r Result) Quantile(q float64) time.Duration {
+	if r.Latency == nil {
+		return 0
+	}
+	return time.Duration(r.Latency.ValueAtQuantile(q * 100))
+}
+
+// The range of a histogram: 1 ns to an hour, to two digits, 36 KiB. What took
+// longer counts as an hour.
+const (
+	longest = int64(time.Hour)
+	digits  = 2
+)
+
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, longest, digits) }
+
+// Run asks until the time is over and the last answer is there. When ctx ends
+// it returns what there is; what ctx interrupted is not counted as an error.
+func Run(ctx context.Context, cfg Config, ask Ask) Result {
+	clients := make([]*client, max(cfg.Clients, 1))
+	seed := rand.Uint64()
+	for i := range clients {
+		clients[i] = &client{id: i, rng: rand.New(rand.NewPCG(seed, uint64(i))), latency: newHistogram()}
+	}
+
+	var done sync.WaitGroup
+	start := time.Now() //nolint:forbidigo // it measures
+	for _, c := range clients {
+		done.Go(func() { c.run(ctx, start, cfg.Warmup, cfg.Warmup+cfg.Duration, ask) })
+	}
+	if cfg.Progress != nil {
+		finished := make(chan struct{})
+		go func() {
+			done.Wait()
+			close(finished)
+		}()
+		watch(finished, clients, start, &cfg)
+	}
+	done.Wait()
+
+	r := Result{Latency: newHistogram()}
+	var firstAt time.Duration
+	for _, c := range clients {
+		r.Elapsed = max(r.Elapsed, c.last-cfg.Warmup)
+		r.Allowed += c.allowed
+		r.Refused += c.decisions.Load() - c.allowed
+		r.Errors += c.errors.Load()
+		if c.firstErr != nil && (r.FirstError == nil || c.firstErrAt < firstAt) {
+			r.FirstError, firstAt = c.firstErr, c.firstErrAt
+		}
+		r.Latency.Merge(c.latency)
+	}
+	return r
+}
+
+// watch tells the progress until the clients are through.
+func watch(finished <-chan struct{}, clients []*client, start time.Time, cfg *Config) {
+	tick := time.NewTicker(time.Second / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-finished:
+			return
+		case <-tick.C:
+			s := Snapshot{Elapsed: max(0, time.Since(start)-cfg.Warmup)}
+			for _, c := range clients {
+				s.Decisions += c.decisions.Load()
+				s.Errors += c.errors.Load()
+			}
+			cfg.Progress(s)
+		}
+	}
+}
+
+// client is one caller. Nothing but the two counters is read by others while
+// it runs, and those are written by it alone.
+type client struct {
+	id      int
+	rng     *rand.Rand
+	latency *hdrhistogram.Histogram
+
+	allowed    int64
+	last       time.Duration // since the start, of the last answer
+	firstErr   error
+	firstErrAt time.Duration
+
+	_         [64]byte // clients share no cache line
+	decisions atomic.Int64
+	errors    atomic.Int64
+	_         [64]byte
+}
+
+// run asks from the start until the end; from and until are counted from
+// start. The clock is read once for each question: the end of one is the
+// start of the next.
+func (c *client) run(ctx context.Context, start time.Time, from, until time.Duration, ask Ask) {
+	for now := time.Since(start); now < until && ctx.Err() == nil; {
+		asked := now
+		allowed, err := ask(ctx, c.id, c.rng)
+		now = time.Since(start)
+		switch {
+		case asked < from:
+			continue
+		case err != nil:
+			if ctx.Err() != nil {
+				return
+			}
+			if c.errors.Add(1) == 1 {
+				c.firstErr, c.firstErrAt = err, now
+			}
+		default:
+			if allowed {
+				c.allowed++
+			}
+			c.decisions.Add(1)
+			_ = c.latency.RecordValue(min(int64(now-asked), longest)) // within its range
+		}
+		c.last = now
+	}
+}

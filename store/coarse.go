@@ -1,0 +1,79 @@
+package store
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// CoarseLag is how far, in microseconds, a CoarseClock may lie behind the
+// system clock while its goroutine waits for a processor: two time slices of
+// Go's scheduler. On an idle machine it lags by about a millisecond.
+const CoarseLag = 20_000
+
+const (
+	coarseTick  = time.Millisecond
+	coarseIdle  = 20  // ticks that nobody read, after which the goroutine ends
+	coarseWorth = 100 // reads within a tick that are worth a goroutine
+)
+
+// CoarseClock is the system clock for those who read it millions of times a
+// second: a goroutine reads it for them. The goroutine is started by frequent
+// readers, ends by itself within a tenth of a second after the last of them,
+// and is not there for those who come now and then: they get the time itself.
+// The zero CoarseClock is ready for use, by any number of goroutines.
+//
+// It only ever lags. So what is refused by it may pass already, if it could
+// pass within CoarseLag; what is admitted by it could have been admitted for
+// longer.
+type CoarseClock struct {
+	_    [64]byte     // readers share a cache line that only the goroutine writes
+	now  atomic.Int64 // 0: no goroutine
+	used atomic.Bool  // since the last tick
+	_    [48]byte
+
+	running atomic.Bool
+	since   atomic.Int64 // start of the tick in which reads are counted, while there is no goroutine
+	reads   atomic.Int64
+}
+
+// Read returns the time in microseconds since the Unix epoch, and whether it
+// is exact: read just now.
+func (c *CoarseClock) Read() (now int64, exact bool) {
+	if now = c.now.Load(); now == 0 {
+		return c.missed(), true
+	}
+	if !c.used.Load() { // written once a tick, not by each reader
+		c.used.Store(true)
+	}
+	return now, false
+}
+
+// missed reads the system clock, and starts the goroutine if that happens
+// often.
+func (c *CoarseClock) missed() int64 {
+	now := SystemClock()
+	if since := c.since.Load(); now-since > coarseTick.Microseconds() || now < since {
+		c.since.Store(now)
+		c.reads.Store(0)
+		return now
+	}
+	if c.reads.Add(1) >= coarseWorth && c.running.CompareAndSwap(false, true) {
+		c.used.Store(true)
+		c.now.Store(now)
+		go c.tick()
+	}
+	return now
+}
+
+func (c *CoarseClock) tick() {
+	for unused := 0; unused < coarseIdle; unused++ {
+		time.Sleep(coarseTick)
+		c.now.Store(SystemClock())
+		if c.used.Load() {
+			c.used.Store(false)
+			unused = 0
+		}
+	}
+	c.now.Store(0)
+	c.running.Store(false)
+}

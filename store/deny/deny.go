@@ -1,0 +1,187 @@
+// Package deny repeats refusals without asking the store.
+//
+// A refusal names the earliest time at which the same cost can pass: whatever
+// others do, not before. Until then, and for at most a second at a time, it is
+// repeated from memory. That never admits more; after a reset or a return on
+// another node it may refuse for up to that second too long.
+//
+// Limits that keep a history want every attempt in the store, so theirs are
+// never repeated; nor are ops with an ID, a ceiling or a test time.
+package deny
+
+import (
+	"context"
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.OneTaker  = (*Store)(nil)
+	_ store.Unwrapper = (*Store)(nil)
+)
+
+// DefaultMaxKeys is how many refusals are remembered unless told otherwise,
+// some 300 bytes each.
+const DefaultMaxKeys = 100_000
+
+// Config adjusts a Store. A nil Config, and every zero field, is fine.
+type Config struct {
+	MaxKeys int           // refusals remembered at most; zero: DefaultMaxKeys
+	AtMost  time.Duration // for how long at a time; zero, or more than that: 1 s
+}
+
+// Store is a store in front of another. It is safe for concurrent use and
+// starts no goroutine but that of a store.CoarseClock.
+type Store struct {
+	inner  store.Store
+	one    store.OneTaker // inner, if it is one
+	cache  *otter.Cache[law.Cell, *refusal]
+	atMost int64 // microseconds
+	clock  store.CoarseClock
+	closed atomic.Bool
+
+	seed  maphash.Seed
+	drops [256]atomic.Uint32 // how often a cell of this hash was dropped
+	local [16]counter
+}
+
+// counter has a cache line of its own.
+type counter struct {
+	n atomic.Int64
+	_ [56]byte
+}
+
+// refusal is what a store has said of a cell.
+type refusal struct {
+	params law.Params
+	cost   int64       // that was refused
+	out    law.Outcome // of it
+	sent   int64       // when the question was sent, by this machine's clock
+	until  int64       // by this machine's clock
+}
+
+// New returns a store in front of inner, which Close closes too.
+func New(inner store.Store, cfg *Config) *Store {
+	s := &Store{inner: inner, atMost: time.Second.Microseconds(), seed: maphash.MakeSeed()}
+	keys := DefaultMaxKeys
+	if cfg != nil && cfg.MaxKeys > 0 {
+		keys = cfg.MaxKeys
+	}
+	if cfg != nil && cfg.AtMost > 0 && cfg.AtMost < time.Second {
+		s.atMost = max(1, cfg.AtMost.Microseconds())
+	}
+	s.cache = otter.Must(&otter.Options[law.Cell, *refusal]{MaximumSize: keys})
+	s.one, _ = inner.(store.OneTaker)
+	return s
+}
+
+// Unwrap implements store.Unwrapper.
+func (s *Store) Unwrap() store.Store { return s.inner }
+
+// Repeated returns how many requests were refused without asking the store:
+// for metrics.
+func (s *Store) Repeated() (n int64) {
+	for i := range s.local {
+		n += s.local[i].n.Load()
+	}
+	return n
+}
+
+// TakeOne implements store.OneTaker.
+func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
+	if r, ok := s.cache.GetIfPresent(cell); ok && cost == r.cost && !s.closed.Load() && ctx.Err() == nil && r.params == *p {
+		if gone, ok := s.holds(r); ok {
+			s.count(r)
+			st := &r.out.State
+			return store.Brief{
+				Via: law.ViaLocal, Used: r.out.Used, Clock: r.out.Clock + gone, RetryAt: r.out.RetryAt,
+				EmptyAt: max(st.EmptyAt, st.BlockedUntil), Blocked: st.BlockedUntil > r.out.Clock+gone,
+			}, true
+		}
+	}
+	if s.one == nil {
+		return store.Brief{}, false
+	}
+	return s.one.TakeOne(ctx, cell, p, cost)
+}
+
+// holds reports whether a refusal still stands, and how many microseconds ago
+// its question was sent.
+func (s *Store) holds(r *refusal) (gone int64, ok bool) {
+	now, exact := s.clock.Read()
+	if !exact && (now < r.sent || now > r.until-store.CoarseLag) {
+		now = store.SystemClock() // it may be over
+	}
+	return now - r.sent, now >= r.sent && now < r.until // a clock that was set back proves nothing
+}
+
+func (s *Store) count(r *refusal) { s.local[uint64(r.sent)%uint64(len(s.local))].n.Add(1) }
+
+// Apply implements store.Store.
+func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.closed.Load() {
+		return store.ErrClosed
+	}
+	var buf [8]uint32
+	seen := s.generations(ops, buf[:0]) // before anything is asked
+	sent := store.SystemClock()
+	if skip := s.repeat(ops, outs); skip == nil {
+		err := s.inner.Apply(ctx, ops, outs)
+		s.learn(ops, outs, seen, sent, err)
+		return err
+	} else if len(skip) == len(ops) {
+		return nil
+	} else {
+		return s.applyRest(ctx, ops, outs, skip, seen, sent)
+	}
+}
+
+// applyRest asks about the ops that are not in skip, which ascends.
+func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome, skip []int, seen []uint32, sent int64) error {
+	var rest []law.Op
+	var index []int
+	var restSeen []uint32
+	for i := range ops {
+		if len(skip) > 0 && skip[0] == i {
+			skip = skip[1:]
+			continue
+		}
+		rest, index, restSeen = append(rest, ops[i]), append(index, i), append(restSeen, seen[i])
+	}
+	group := uint32(0)
+	for k := range rest { // two groups of one number may have become neighbours
+		if k == 0 || index[k] != index[k-1]+1 || ops[index[k]].Group != ops[index[k-1]].Group {
+			group++
+		}
+		rest[k].Group = group
+	}
+	answers := make([]law.Outcome, len(rest))
+	err := s.inner.Apply(ctx, rest, answers)
+	s.learn(rest, answers, restSeen, sent, err)
+	for k, i := range index {
+		outs[i] = answers[k]
+	}
+	return err
+}
+
+// Sweep implements store.Store.
+func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
+	return s.inner.Sweep(ctx, max)
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	s.closed.Store(true)
+	s.cache.InvalidateAll()
+	return s.inner.Close()
+}

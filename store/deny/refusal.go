@@ -1,0 +1,155 @@
+package deny
+
+import (
+	"hash/maphash"
+
+	"github.com/headgate/headgate/law"
+)
+
+// repeatable reports whether a refusal of the op may be repeated, and be
+// remembered.
+func repeatable(op *law.Op) bool {
+	return op.Verb == law.Take && !op.Partial && op.ID == "" && op.Ceiling == 0 && op.Now == 0 && op.Params.History == 0
+}
+
+// repeat refuses those groups of which a charge is known not to pass, and
+// returns the indices of their ops; nil if there are none.
+func (s *Store) repeat(ops []law.Op, outs []law.Outcome) (skip []int) {
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		if s.repeatGroup(ops[i:j], outs[i:j]) {
+			for k := i; k < j; k++ {
+				skip = append(skip, k)
+			}
+		}
+		i = j
+	}
+	return skip
+}
+
+// repeatGroup refuses a request if one of its charges is known not to pass.
+func (s *Store) repeatGroup(ops []law.Op, outs []law.Outcome) bool {
+	refused := false
+	for i := range ops {
+		if !repeatable(&ops[i]) || len(ops) > 1 && ops[i].Params.Block > 0 {
+			return false // the attempt leaves a trace in the store
+		}
+		refused = s.known(&ops[i], &outs[i]) || refused
+	}
+	if !refused || law.ValidGroup(ops) != nil {
+		return false
+	}
+	var clock int64
+	for i := range ops {
+		clock = max(clock, outs[i].Clock)
+	}
+	for i := range ops {
+		if outs[i].Via != law.ViaLocal { // nothing is known against it
+			outs[i] = law.Outcome{Granted: ops[i].Count, Clock: clock, Via: law.ViaLocal}
+		}
+	}
+	return true
+}
+
+// known fills in a refusal if the op is known not to pass.
+func (s *Store) known(op *law.Op, out *law.Outcome) bool {
+	*out = law.Outcome{}
+	r, ok := s.cache.GetIfPresent(op.Cell)
+	if !ok || op.Cost*op.Count < r.cost || r.params != op.Params {
+		return false
+	}
+	gone, ok := s.holds(r)
+	if !ok {
+		return false
+	}
+	*out = r.out
+	if cost := op.Cost * op.Count; cost > r.cost {
+		// It cannot pass before, and maybe much later. When, the law says of
+		// the cell as it was; a log would have to be asked.
+		if op.Params.Kind == law.Log {
+			return false
+		}
+		d := law.Decide(r.out.State, op, r.out.Clock+gone, 0, nil)
+		if d.Outcome.Granted > 0 || d.Outcome.Stale {
+			*out = law.Outcome{}
+			return false
+		}
+		*out = d.Outcome
+		out.State = r.out.State
+	}
+	out.Clock, out.Via = r.out.Clock+gone, law.ViaLocal
+	s.count(r)
+	return true
+}
+
+// learn remembers what was refused, and forgets what was changed.
+func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, sent int64, err error) {
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		for k := i; k < j; k++ {
+			switch op := &ops[k]; op.Verb {
+			case law.Take:
+				if err == nil && refused(op, &outs[k]) && !repeated(ops[i:j], k-i) {
+					s.remember(op, &outs[k], seen[k], sent)
+				}
+			case law.Check:
+			default:
+				s.drop(op.Cell)
+			}
+		}
+		i = j
+	}
+}
+
+// refused reports whether the cell of an op has refused it.
+func refused(op *law.Op, out *law.Outcome) bool {
+	return repeatable(op) && out.Err == nil && !out.Stale && out.Granted < op.Count && out.RetryAt > out.Clock
+}
+
+// repeated reports whether a request names a cell more than once: then what
+// was refused is their sum.
+func repeated(ops []law.Op, k int) bool {
+	for i := range ops {
+		if i != k && ops[i].Cell == ops[k].Cell {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Store) remember(op *law.Op, out *law.Outcome, seen uint32, sent int64) {
+	r := &refusal{params: op.Params, cost: op.Cost * op.Count, out: *out, sent: sent}
+	r.until = sent + min(out.RetryAt-out.Clock, s.atMost)
+	r.out.Granted = 0
+	if old, ok := s.cache.GetIfPresent(op.Cell); ok && old.cost < r.cost && old.params == r.params {
+		if _, holds := s.holds(old); holds {
+			return // it says more
+		}
+	}
+	drops := &s.drops[s.hash(op.Cell)]
+	if drops.Load() != seen {
+		return
+	}
+	s.cache.Set(op.Cell, r)
+	if drops.Load() != seen { // dropped in between
+		s.cache.Invalidate(op.Cell)
+	}
+}
+
+// drop forgets the refusal of a cell, also one that is on its way here.
+func (s *Store) drop(c law.Cell) {
+	s.drops[s.hash(c)].Add(1)
+	s.cache.Invalidate(c)
+}
+
+func (s *Store) hash(c law.Cell) int {
+	return int(maphash.Comparable(s.seed, c) % uint64(len(s.drops)))
+}
+
+// generations appends how often the cells of ops have been dropped.
+func (s *Store) generations(ops []law.Op, to []uint32) []uint32 {
+	for i := range ops {
+		to = append(to, s.drops[s.hash(ops[i].Cell)].Load())
+	}
+	return to
+}
