@@ -24,6 +24,8 @@ type Algorithm interface {
 type Tail struct {
 	// Block refuses a key for this long once it has been refused. Zero: not.
 	Block time.Duration
+	// Lease lets nodes take tokens up front. Zero: not.
+	Lease Lease
 }
 
 // entry is an algorithm in the catalogue.
@@ -59,15 +61,16 @@ func (t Tail) tail(p *law.Params) error {
 		}
 		p.Block = t.Block.Microseconds()
 	}
-	return nil
+	return t.Lease.compile(p)
 }
 
 // suffix writes the options at the end of a notation.
 func (t Tail) suffix() string {
-	if t.Block == 0 {
-		return ""
+	s := ""
+	if t.Block != 0 {
+		s = " block " + formatPeriod(t.Block)
 	}
-	return " block " + formatPeriod(t.Block)
+	return s + t.Lease.suffix()
 }
 
 // checkAmount says what is wrong with an amount given as a Go value.

@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"math/big"
+	"strconv"
 	"time"
 )
 
@@ -14,10 +15,12 @@ type Bound struct {
 	period   time.Duration // of the limit
 	word     string        // of the period, where it has a name of its own
 
-	smooth bool  // what passes grows evenly, else in steps
-	log    bool  // an exact window: open at one end
-	less   int64 // a sliding window is this much below two windows
-	held   bool  // counts what is held, not what passes
+	smooth bool // what passes grows evenly, else in steps
+	log    bool // an exact window: open at one end
+	less   Cost // a sliding window is this much below two windows: one step of a cost
+	held   bool // counts what is held, not what passes
+
+	lease time.Duration // for which a node may hold back what it has taken up front
 }
 
 // In returns the most that can pass within a closed interval of length d: one
@@ -31,7 +34,7 @@ func (b Bound) In(d time.Duration) Cost {
 		return b.base
 	}
 	periods := new(big.Rat)
-	micros := big.NewRat(d.Microseconds(), b.period.Microseconds())
+	micros := big.NewRat((d + b.lease).Microseconds(), b.period.Microseconds())
 	switch {
 	case b.smooth:
 		periods = micros
@@ -42,7 +45,7 @@ func (b Bound) In(d time.Duration) Cost {
 	}
 	most := base.Add(base, amount.Mul(amount, periods))
 	if d > 0 {
-		most.Sub(most, big.NewRat(b.less, 1))
+		most.Sub(most, b.less.rat())
 	}
 	// Rounded down to a thousandth: less than that of a cost cannot pass.
 	n := new(big.Int).Quo(new(big.Int).Mul(most.Num(), big.NewInt(1000)), most.Denom())
@@ -64,7 +67,12 @@ func (b Bound) String() string {
 	case b.log:
 		return b.notation + " lets at most " + b.amount.String() + " pass in any " + word + " (what passed counts until it is exactly that old)"
 	}
-	return b.notation + " lets at most " + b.In(b.period).String() + " pass in some " + word
+	most := b.In(b.period)
+	s := b.notation + " lets at most " + most.String() + " pass in some " + word
+	if whole := most.coef / pow10[most.exp]; !b.less.IsZero() && b.amount.exp == 0 {
+		s += ", " + strconv.FormatInt(whole, 10) + " of a cost of 1"
+	}
+	return s
 }
 
 func ceilRat(r *big.Rat) *big.Int {

@@ -20,7 +20,7 @@ func TestBoundsSayWhatTheDocsPromise(t *testing.T) {
 		"fixed-window 1000/1h from-first":         "fixed-window 1000/1h from-first lets at most 2000 pass in some hour",
 		"fixed-window 100000/month Europe/Berlin": "fixed-window 100000/month Europe/Berlin lets at most 200000 pass in some month",
 		"interval 100/10s burst 300":              "interval 100/10s burst 300 lets at most 400 pass in some 10 seconds",
-		"sliding-window 1000/30d":                 "sliding-window 1000/30d lets at most 1999 pass in some 30 days",
+		"sliding-window 1000/30d":                 "sliding-window 1000/30d lets at most 1999.999 pass in some 30 days, 1999 of a cost of 1",
 		"sliding-log 1000/30d":                    "sliding-log 1000/30d lets at most 1000 pass in any 30 days (what passed counts until it is exactly that old)",
 		"concurrency 10 ttl 30s":                  "concurrency 10 ttl 30s lets at most 10 be held at the same time; one that is not renewed ends after 30s",
 	} {

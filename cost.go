@@ -3,6 +3,7 @@ package headgate
 import (
 	"math"
 	"math/big"
+	"math/bits"
 	"strings"
 )
 
@@ -132,16 +133,20 @@ func (c Cost) credits(unit int64) (int64, error) {
 	if c.coef < 0 {
 		return 0, invalid("cost", "must be above 0")
 	}
-	den := pow10[c.exp]
-	n := new(big.Int).Mul(big.NewInt(c.coef), big.NewInt(unit))
-	q, r := new(big.Int).QuoRem(n, big.NewInt(den), new(big.Int))
-	if r.Sign() != 0 {
+	den := uint64(pow10[c.exp])
+	hi, lo := bits.Mul64(uint64(c.coef), uint64(unit))
+	_, r := bits.Div64(hi%den, lo, den)
+	if r != 0 {
 		return 0, invalid("cost", "%s is finer than %s, the smallest step of this limit", c, smallest(unit))
 	}
-	if !q.IsInt64() || q.Int64() > law53 {
+	if hi >= den {
 		return 0, invalid("cost", "%s is too large", c)
 	}
-	return q.Int64(), nil
+	q, _ := bits.Div64(hi, lo, den)
+	if q > law53 {
+		return 0, invalid("cost", "%s is too large", c)
+	}
+	return int64(q), nil
 }
 
 // smallest returns the smallest decimal cost that a unit can express.

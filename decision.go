@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // Never is the RetryAfter of a cost that can never pass: it exceeds what the
@@ -61,9 +62,13 @@ func (f figures) capacity() int64 {
 	return f.op.Params.Capacity
 }
 
+func (f figures) blocked() bool {
+	return f.out.State.BlockedUntil > max(f.out.Clock, f.out.State.At)
+}
+
 // room returns the credits that are free.
 func (f figures) room() int64 {
-	if f.out.State.BlockedUntil > max(f.out.Clock, f.out.State.At) {
+	if f.blocked() {
 		return 0
 	}
 	return max(0, f.capacity()-f.out.Used)
@@ -77,8 +82,7 @@ func (f figures) tighter(g figures) bool {
 }
 
 // decide derives the decision about a request from its ops and their
-// outcomes. Remaining, retry-after and reset-after are computed here and
-// nowhere else in Go.
+// outcomes.
 func decide(ops []law.Op, outs []law.Outcome) Decision {
 	allowed := true
 	var about figures
@@ -94,20 +98,32 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 		allowed = allowed && f.fits
 	}
 	out := about.out
-	d := Decision{
-		Allowed:    allowed,
-		Limit:      about.op.Cell.Limit,
-		Key:        about.op.Cell.Key,
-		Remaining:  about.room() / about.op.Params.Unit,
-		ResetAfter: micros(max(out.State.EmptyAt, out.State.BlockedUntil) - out.Clock),
-		At:         time.UnixMicro(out.Clock).UTC(),
-		Via:        out.Via,
-		Entry:      out.Entry,
+	b := store.Brief{
+		Granted: allowed, Via: out.Via, Used: out.Used, Clock: out.Clock, RetryAt: out.RetryAt,
+		EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil), Blocked: about.blocked(),
 	}
-	if !allowed {
+	d := derive(&about.op.Params, about.capacity(), &b)
+	d.Limit, d.Key, d.Entry = about.op.Cell.Limit, about.op.Cell.Key, out.Entry
+	return d
+}
+
+// derive turns what a store has said of a charge into what people see.
+// Remaining, retry-after and reset-after are computed here and nowhere else in
+// Go.
+func derive(p *law.Params, capacity int64, b *store.Brief) Decision {
+	d := Decision{
+		Allowed:    b.Granted,
+		ResetAfter: micros(b.EmptyAt - b.Clock),
+		At:         time.UnixMicro(b.Clock).UTC(),
+		Via:        b.Via,
+	}
+	if room := capacity - b.Used; room > 0 && !b.Blocked {
+		d.Remaining = room / p.Unit
+	}
+	if !b.Granted {
 		d.RetryAfter = Never
-		if out.RetryAt != law.Never {
-			d.RetryAfter = micros(out.RetryAt - out.Clock)
+		if b.RetryAt != law.Never {
+			d.RetryAfter = micros(b.RetryAt - b.Clock)
 		}
 	}
 	return d

@@ -24,6 +24,7 @@ type rule struct {
 	algorithm Algorithm
 	params    law.Params
 	calendar  *calendar // nil unless Params.Anchor is law.Calendar
+	plain     bool      // taken by ops that need no boundaries
 }
 
 // NewLimit returns a limit of an algorithm's values. name may be empty. Errors
@@ -47,6 +48,8 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 	if err := p.Valid(); err != nil {
 		return Limit{}, fmt.Errorf("%s: %w", r.notation, err)
 	}
+	_, acquired := a.(Concurrency)
+	r.plain = cal == nil && !acquired
 	return Limit{r}, nil
 }
 

@@ -13,8 +13,9 @@ import (
 // use, starts no goroutine and holds no state of its own: any number of
 // limiters, in any number of processes, share the limits of one store.
 type Limiter struct {
-	store store.Store
-	clock store.Clock
+	store  store.Store
+	direct store.OneTaker // store, if it is one
+	clock  store.Clock
 }
 
 // Config adjusts a Limiter. A nil Config, and every zero field, is fine.
@@ -28,6 +29,7 @@ type Config struct {
 // New returns a limiter over a store. The store stays the caller's to close.
 func New(s store.Store, cfg *Config) *Limiter {
 	l := &Limiter{store: s, clock: store.SystemClock}
+	l.direct, _ = s.(store.OneTaker)
 	if cfg != nil && cfg.Clock != nil {
 		l.clock = cfg.Clock
 	}
@@ -36,13 +38,21 @@ func New(s store.Store, cfg *Config) *Limiter {
 
 // Allow takes one unit of a limit for a key.
 func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (Decision, error) {
-	return l.Take(ctx, Charge{Limit: limit, Key: key})
+	if d, ok := l.quick(ctx, limit, key, Cost{}); ok {
+		return d, nil
+	}
+	return l.ask(ctx, law.Take, []Charge{{Limit: limit, Key: key}})
 }
 
 // Take takes all of the charges, or none. Errors are ErrInvalid for what is
 // wrong with the charges, or the store's; with an error, nothing is known to
 // be admitted.
 func (l *Limiter) Take(ctx context.Context, charges ...Charge) (Decision, error) {
+	if len(charges) == 1 {
+		if d, ok := l.quick(ctx, charges[0].Limit, charges[0].Key, charges[0].Cost); ok {
+			return d, nil
+		}
+	}
 	return l.ask(ctx, law.Take, charges)
 }
 
@@ -55,8 +65,9 @@ func (l *Limiter) ask(ctx context.Context, verb law.Verb, charges []Charge) (Dec
 	if err := takeable(charges); err != nil {
 		return Decision{}, err
 	}
-	ops := make([]law.Op, len(charges))
-	outs := make([]law.Outcome, len(charges))
+	sheet := sheets.Get().(*sheet)
+	defer sheet.free()
+	ops, outs := sheet.of(len(charges))
 	if err := l.compile(ops, verb, 1, charges); err != nil {
 		return Decision{}, err
 	}
@@ -67,62 +78,6 @@ func (l *Limiter) ask(ctx context.Context, verb law.Verb, charges []Charge) (Dec
 		return Decision{}, err
 	}
 	return decide(ops, outs), nil
-}
-
-// Request is one of several that are asked together.
-type Request struct {
-	Charges []Charge // admitted all or none
-	Check   bool     // ask without consuming
-}
-
-// Answer is what became of a Request.
-type Answer struct {
-	Decision Decision
-	Err      error // the request failed alone: invalid, or refused by the store
-}
-
-// Batch asks about many requests in one round trip, as if they were asked one
-// after another in order. A request that is invalid fails alone; an error of
-// Batch itself means that nothing is known about any of them.
-func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, error) {
-	answers := make([]Answer, len(requests))
-	ops := make([]law.Op, 0, len(requests))
-	charges := make([]Charge, 0, len(requests))
-	ends := make([]int, len(requests)) // in ops, of each request
-	for i, r := range requests {
-		verb := law.Take
-		if r.Check {
-			verb = law.Check
-		}
-		group := make([]law.Op, len(r.Charges))
-		err := takeable(r.Charges)
-		if err == nil {
-			err = l.compile(group, verb, uint32(i+1), r.Charges)
-		}
-		if answers[i].Err = err; err == nil {
-			ops = append(ops, group...)
-			charges = append(charges, r.Charges...)
-		}
-		ends[i] = len(ops)
-	}
-	outs := make([]law.Outcome, len(ops))
-	if len(ops) > 0 {
-		if err := l.apply(ctx, charges, ops, outs); err != nil {
-			return nil, err
-		}
-	}
-	start := 0
-	for i, end := range ends {
-		if answers[i].Err == nil {
-			if err := outs[start].Err; err != nil {
-				answers[i].Err = err
-			} else {
-				answers[i].Decision = decide(ops[start:end], outs[start:end])
-			}
-		}
-		start = end
-	}
-	return answers, nil
 }
 
 // Filled is what became of a FillUp.

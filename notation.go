@@ -34,7 +34,7 @@ func (e *ParseError) Unwrap() error { return ErrInvalid }
 //	NAME AMOUNT[/PERIOD] {OPTION}
 //
 // where an option is from-first, a time zone, or one of burst, capacity,
-// history, block, ttl followed by its value, each at most once.
+// history, block, lease, ttl followed by its value, each at most once.
 type notation struct {
 	text   string
 	fields []field // the words after the name and the rate that are not yet used
@@ -47,6 +47,7 @@ type notation struct {
 	calendar  CalendarUnit
 	periodAt  int
 	block     time.Duration
+	lease     Lease
 
 	options map[string]field // not yet used, by the option's word; "zone" for a time zone
 	places  map[string]int   // where the value of each option stands
@@ -58,10 +59,14 @@ type field struct {
 }
 
 // valued are the options that are followed by a value.
-var valued = []string{"burst", "capacity", "history", "block", "ttl"}
+var valued = []string{"burst", "capacity", "history", "block", "ttl", "lease"}
+
+// leasable are the algorithms that can have a lease. Of others it is an option
+// that does not apply.
+var leasable = map[string]bool{"token-bucket": true, "leaky-bucket": true, "gcra": true, "interval": true, "fixed-window": true}
 
 // later are options that the grammar reserves.
-var later = []string{"lease", "wait"}
+var later = []string{"wait"}
 
 // parseNotation parses a one-line limit.
 func parseNotation(text string) (Algorithm, error) {
@@ -173,7 +178,7 @@ func (n *notation) parseOptions(words []field) error {
 			name = "zone"
 		default:
 			return n.fail("option", w.at, fmt.Sprintf("%q is not known; options are burst, capacity, from-first, "+
-				"history, block, ttl and a calendar's time zone", w.text))
+				"history, block, lease, ttl and a calendar's time zone", w.text))
 		}
 		if _, twice := n.places[name]; twice {
 			return n.fail(name, w.at, "is said twice")
@@ -181,7 +186,9 @@ func (n *notation) parseOptions(words []field) error {
 		n.options[name], n.places[name] = value, value.at
 	}
 	var err error
-	n.block, err = n.periodOption("block")
+	if n.block, err = n.periodOption("block"); err == nil && leasable[n.name] {
+		n.lease, err = n.leaseOption()
+	}
 	return err
 }
 
@@ -230,7 +237,7 @@ func (n *notation) needPeriod() error {
 	return nil
 }
 
-func (n *notation) tail() Tail { return Tail{Block: n.block} }
+func (n *notation) tail() Tail { return Tail{Block: n.block, Lease: n.lease} }
 
 func (n *notation) fail(field string, at int, problem string) error {
 	return &ParseError{Notation: n.text, Offset: min(at, len(n.text)), Field: field, Problem: problem}

@@ -49,5 +49,6 @@ func (a SlidingWindow) compile() (law.Params, *calendar, error) {
 }
 
 func (a SlidingWindow) bound() Bound {
-	return Bound{notation: a.String(), base: a.Amount, amount: a.Amount, period: a.Period, less: 1}
+	p, _, _ := a.compile()
+	return Bound{notation: a.String(), base: a.Amount, amount: a.Amount, period: a.Period, less: smallest(p.Unit)}
 }

@@ -19,7 +19,7 @@ type TokenBucket struct {
 
 var tokenBucketEntry = entry{
 	name:   "token-bucket",
-	syntax: "AMOUNT/PERIOD [burst N] [block PERIOD]",
+	syntax: "AMOUNT/PERIOD [burst N] [block PERIOD] [lease N|N%[/PERIOD]]",
 	about:  "tokens drip in evenly, up to the burst; a request takes as many as it costs",
 	parse: func(n *notation) (Algorithm, error) {
 		r, err := n.rate("burst")
@@ -74,5 +74,9 @@ func (r rated) compile(burst string) (law.Params, *calendar, error) {
 }
 
 func (r rated) bound(notation string) Bound {
-	return Bound{notation: notation, base: orAmount(r.Burst, r.Amount), amount: r.Amount, period: r.Period, smooth: true}
+	b := Bound{notation: notation, base: orAmount(r.Burst, r.Amount), amount: r.Amount, period: r.Period, smooth: true}
+	if r.Lease != (Lease{}) {
+		b.lease = r.Lease.life()
+	}
+	return b
 }

@@ -146,26 +146,13 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	}
 }
 
-// applyRest asks about the ops that are not in skip, which ascends.
+// applyRest asks about the ops that are not in skip.
 func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome, skip []int, seen []uint32, sent int64) error {
-	var rest []law.Op
-	var index []int
-	var restSeen []uint32
-	for i := range ops {
-		if len(skip) > 0 && skip[0] == i {
-			skip = skip[1:]
-			continue
-		}
-		rest, index, restSeen = append(rest, ops[i]), append(index, i), append(restSeen, seen[i])
+	rest, index := store.Rest(ops, skip)
+	answers, restSeen := make([]law.Outcome, len(rest)), make([]uint32, len(rest))
+	for k, i := range index {
+		restSeen[k] = seen[i]
 	}
-	group := uint32(0)
-	for k := range rest { // two groups of one number may have become neighbours
-		if k == 0 || index[k] != index[k-1]+1 || ops[index[k]].Group != ops[index[k-1]].Group {
-			group++
-		}
-		rest[k].Group = group
-	}
-	answers := make([]law.Outcome, len(rest))
 	err := s.inner.Apply(ctx, rest, answers)
 	s.learn(rest, answers, restSeen, sent, err)
 	for k, i := range index {

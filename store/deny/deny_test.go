@@ -155,7 +155,7 @@ func TestARefusalThatWasOnItsWayDuringAResetIsForgotten(t *testing.T) {
 		ask(t, s, op)
 		answer := make(chan struct{})
 		inner.pause = func() { <-answer }
-		go ask(t, s, op) // refused, but the answer takes its time
+		go func() { _ = s.Apply(context.Background(), []law.Op{op}, make([]law.Outcome, 1)) }() // refused, but the answer takes its time
 		synctest.Wait()
 		inner.pause = nil
 		reset := op

@@ -1,0 +1,63 @@
+package headgate
+
+import (
+	"context"
+
+	"github.com/headgate/headgate/law"
+)
+
+// Request is one of several that are asked together.
+type Request struct {
+	Charges []Charge // admitted all or none
+	Check   bool     // ask without consuming
+}
+
+// Answer is what became of a Request.
+type Answer struct {
+	Decision Decision
+	Err      error // the request failed alone: invalid, or refused by the store
+}
+
+// Batch asks about many requests in one round trip, as if they were asked one
+// after another in order. A request that is invalid fails alone; an error of
+// Batch itself means that nothing is known about any of them.
+func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, error) {
+	answers := make([]Answer, len(requests))
+	ops := make([]law.Op, 0, len(requests))
+	charges := make([]Charge, 0, len(requests))
+	ends := make([]int, len(requests)) // in ops, of each request
+	for i, r := range requests {
+		verb := law.Take
+		if r.Check {
+			verb = law.Check
+		}
+		group := make([]law.Op, len(r.Charges))
+		err := takeable(r.Charges)
+		if err == nil {
+			err = l.compile(group, verb, uint32(i+1), r.Charges)
+		}
+		if answers[i].Err = err; err == nil {
+			ops = append(ops, group...)
+			charges = append(charges, r.Charges...)
+		}
+		ends[i] = len(ops)
+	}
+	outs := make([]law.Outcome, len(ops))
+	if len(ops) > 0 {
+		if err := l.apply(ctx, charges, ops, outs); err != nil {
+			return nil, err
+		}
+	}
+	start := 0
+	for i, end := range ends {
+		if answers[i].Err == nil {
+			if err := outs[start].Err; err != nil {
+				answers[i].Err = err
+			} else {
+				answers[i].Decision = decide(ops[start:end], outs[start:end])
+			}
+		}
+		start = end
+	}
+	return answers, nil
+}

@@ -1,0 +1,112 @@
+package headgate
+
+import (
+	"math"
+	"math/big"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/law"
+)
+
+// Lease lets each node take a block of tokens up front and hand them out
+// without the store. What is not handed out within Life is lost: so the bound
+// is that of the limit, plus what flows in a Life, for any number of nodes. A
+// fixed window's tokens end with it, and add nothing. The zero Lease is none.
+//
+// Only store/lease looks at it; in notation "lease 100", "lease 10%" and, with
+// a life other than a second, "lease 100/250ms".
+type Lease struct {
+	Amount  Cost          // tokens at most
+	Percent bool          // Amount is per cent of what passes at once
+	Life    time.Duration // zero: a second
+}
+
+// DefaultLeaseLife is the life of a lease that names none.
+const DefaultLeaseLife = time.Second
+
+func (l Lease) life() time.Duration {
+	if l.Life == 0 {
+		return DefaultLeaseLife
+	}
+	return l.Life
+}
+
+// compile writes the lease into p.
+func (l Lease) compile(p *law.Params) error {
+	if l == (Lease{}) {
+		return nil
+	}
+	if p.Kind != law.Bucket {
+		return invalid("lease", "only limits that refill have one: token-bucket, leaky-bucket, gcra, interval and fixed-window")
+	}
+	if err := checkAmount("lease", l.Amount); err != nil {
+		return err
+	}
+	if err := checkPeriod("lease", l.life()); err != nil {
+		return err
+	}
+	credits := costOf(p.Capacity, p.Unit, false)
+	if l.Percent {
+		share := l.Amount.rat()
+		share.Mul(share, credits.rat()).Quo(share, Cost{coef: 100}.rat())
+		p.Lease = max(1, ratCredits(share, p.Unit))
+	} else {
+		p.Lease = ratCredits(l.Amount.rat(), p.Unit)
+	}
+	if p.Lease > p.Capacity {
+		return invalid("lease", "%s is more than the %s that pass at once", l.amount(), credits)
+	}
+	p.LeaseLife = l.life().Microseconds()
+	return nil
+}
+
+// ratCredits returns a cost in credits, rounded down.
+func ratCredits(cost *big.Rat, unit int64) int64 {
+	n := new(big.Int).Mul(cost.Num(), big.NewInt(unit))
+	if n.Quo(n, cost.Denom()); !n.IsInt64() {
+		return math.MaxInt64
+	}
+	return n.Int64()
+}
+
+func (l Lease) amount() string {
+	if l.Percent {
+		return l.Amount.String() + "%"
+	}
+	return l.Amount.String()
+}
+
+// suffix writes the lease at the end of a notation.
+func (l Lease) suffix() string {
+	switch {
+	case l == (Lease{}):
+		return ""
+	case l.life() == DefaultLeaseLife:
+		return " lease " + l.amount()
+	}
+	return " lease " + l.amount() + "/" + formatPeriod(l.Life)
+}
+
+// leaseOption takes the option from a notation.
+func (n *notation) leaseOption() (l Lease, err error) {
+	f, ok := n.options["lease"]
+	if !ok {
+		return l, nil
+	}
+	delete(n.options, "lease")
+	amount, life, timed := strings.Cut(f.text, "/")
+	amount, l.Percent = strings.CutSuffix(amount, "%")
+	if l.Amount, err = parseAmount("lease", amount); err != nil {
+		return l, n.wrap("lease", f.at, err)
+	}
+	if timed {
+		if l.Life, err = parsePeriod("lease", life); err != nil {
+			return l, n.wrap("lease", f.at+len(f.text)-len(life), err)
+		}
+		if l.Life == DefaultLeaseLife {
+			l.Life = 0
+		}
+	}
+	return l, nil
+}

@@ -1,0 +1,95 @@
+package headgate
+
+import (
+	"context"
+	"sync"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// quick takes one charge without a batch, where the store can decide about it
+// at once. If it reports false nothing was done, and ask is to be called, also
+// to say what is wrong with the charge.
+func (l *Limiter) quick(ctx context.Context, limit Limit, key string, cost Cost) (d Decision, ok bool) {
+	r := limit.r
+	if l.direct == nil || r == nil || !r.plain {
+		return d, false
+	}
+	credits, err := cost.credits(r.params.Unit)
+	if err != nil {
+		return d, false
+	}
+	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: key}, &r.params, credits)
+	if !decided {
+		return d, false
+	}
+	d = derive(&r.params, r.params.Capacity, &b)
+	d.Limit, d.Key = r.name, key
+	return d, true
+}
+
+// Key returns a handle on one key of a limit, for those who ask about the same
+// one again and again: where the store is in this process it is found once and
+// not each time. A handle needs no closing.
+func (l *Limiter) Key(limit Limit, key string) *Handle {
+	h := &Handle{l: l, limit: limit, key: key}
+	if b, ok := l.store.(store.Binder); ok && limit.r != nil && limit.r.plain && law.ValidKey(key) == nil {
+		h.bound = b.Bind(law.Cell{Limit: limit.r.name, Key: key}, &limit.r.params)
+	}
+	return h
+}
+
+// Handle is one key of a limit. It is safe for concurrent use. Make one with
+// [Limiter.Key].
+type Handle struct {
+	l     *Limiter
+	limit Limit
+	key   string
+	bound store.Bound // nil: the store has no such thing
+}
+
+// Allow takes one unit.
+func (h *Handle) Allow(ctx context.Context) (Decision, error) { return h.Take(ctx, Cost{}) }
+
+// Take takes a cost; the zero Cost is 1. Errors are those of [Limiter.Take].
+func (h *Handle) Take(ctx context.Context, cost Cost) (Decision, error) {
+	if h.bound != nil {
+		p := &h.limit.r.params
+		if credits, err := cost.credits(p.Unit); err == nil {
+			if b, decided := h.bound.TakeOne(credits); decided {
+				d := derive(p, p.Capacity, &b)
+				d.Limit, d.Key = h.limit.r.name, h.key
+				return d, nil
+			}
+		}
+	}
+	return h.l.Take(ctx, Charge{Limit: h.limit, Key: h.key, Cost: cost})
+}
+
+// sheet is where the ops and outcomes of a request are written.
+type sheet struct {
+	ops  [4]law.Op
+	outs [4]law.Outcome
+	used int
+}
+
+var sheets = sync.Pool{New: func() any { return new(sheet) }}
+
+// of returns n empty ops and outcomes.
+func (s *sheet) of(n int) ([]law.Op, []law.Outcome) {
+	if n > len(s.ops) {
+		return make([]law.Op, n), make([]law.Outcome, n)
+	}
+	s.used = n
+	return s.ops[:n], s.outs[:n]
+}
+
+// free gives the sheet to the next request. Stores keep nothing of a batch
+// once they have answered.
+func (s *sheet) free() {
+	clear(s.ops[:s.used])
+	clear(s.outs[:s.used])
+	s.used = 0
+	sheets.Put(s)
+}

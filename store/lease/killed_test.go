@@ -1,0 +1,135 @@
+package lease_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store/lease"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+// childEnv has a process of this test be a node over the store of that URL.
+const childEnv = "HEADGATE_LEASE_TEST_STORE"
+
+const killedLimit = "token-bucket 500/s burst 100 lease 20%/400ms"
+
+// child hammers one key, and prints the time at which each charge passed.
+func child() bool {
+	dsn := os.Getenv(childEnv)
+	if dsn == "" {
+		return false
+	}
+	ctx := context.Background()
+	pg, err := postgres.Open(ctx, dsn, nil)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	l, limit := headgate.New(lease.New(pg, nil), nil), headgate.MustParse(killedLimit)
+	out := bufio.NewWriterSize(os.Stdout, 32)
+	for {
+		d, err := l.Allow(ctx, limit, "k")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		if d.Allowed {
+			fmt.Fprintln(out, time.Now().UnixMicro(), d.Via)
+			out.Flush()
+		} else {
+			time.Sleep(min(d.RetryAfter, time.Millisecond))
+		}
+	}
+}
+
+// TestKilledNodesTakeNothingWithThemButWhatTheyHeld lets four processes hammer
+// one key of a PostgreSQL, and kills three of them.
+func TestKilledNodesTakeNothingWithThemButWhatTheyHeld(t *testing.T) {
+	dsn := dbtest.Postgres(t)
+	pg, err := postgres.Open(context.Background(), dsn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pg.Close()
+	if _, err := pg.Migrate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var passed []int64
+	vias := map[string]int{}
+	var readers sync.WaitGroup
+	var nodes []*exec.Cmd
+	for range 4 {
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), childEnv+"="+dsn)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, cmd)
+		readers.Go(func() {
+			for lines := bufio.NewScanner(out); lines.Scan(); {
+				at, via, ok := strings.Cut(lines.Text(), " ")
+				n, err := strconv.ParseInt(at, 10, 64)
+				if !ok || err != nil {
+					return // cut off
+				}
+				mu.Lock()
+				passed = append(passed, n)
+				vias[via]++
+				mu.Unlock()
+			}
+		})
+	}
+	time.Sleep(1500 * time.Millisecond)
+	var killed int64
+	for i, n := range nodes {
+		if i == 3 { // the fourth goes on for as long
+			killed = time.Now().UnixMicro()
+			time.Sleep(1500 * time.Millisecond)
+		}
+		_ = n.Process.Kill()
+	}
+	readers.Wait()
+	for _, n := range nodes {
+		_ = n.Wait()
+	}
+	slices.Sort(passed)
+	bound := headgate.MustParse(killedLimit).Bound()
+	after := 0
+	for i := range passed {
+		if passed[i] > killed+500_000 {
+			after++
+		}
+		for j := i; j < len(passed); j++ {
+			d := time.Duration(passed[j]-passed[i]) * time.Microsecond
+			if float64(j-i+1) > 100+500*(d.Seconds()+0.4)+1e-6 {
+				t.Fatalf("%d passed in %v, the bound is %v", j-i+1, d, bound.In(d))
+			}
+		}
+	}
+	elapsed := time.Duration(passed[len(passed)-1]-passed[0]) * time.Microsecond
+	t.Logf("%d passed in %v (%v); the bound is %v; %d after the others were killed", len(passed), elapsed, vias, bound.In(elapsed), after)
+	if vias["lease"] == 0 || after < 300 {
+		t.Errorf("%v; %d passed in a second after the others were killed, want some 500", vias, after)
+	}
+}

@@ -1,0 +1,253 @@
+// Package lease lets a node take tokens up front and hand them out without
+// asking the store for each.
+//
+// Only limits that ask for it have leases, "token-bucket 1000/s lease 10%", and
+// of them only charges that come alone. Every token is paid for in the store
+// before it is handed out, and at most the lease's life before: so the limit's
+// bound grows by what flows in a life, for any number of nodes, and a node that
+// is killed takes with it only what it held. How much a node takes follows what
+// it has handed out lately, up to the lease.
+package lease
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.OneTaker  = (*Store)(nil)
+	_ store.Unwrapper = (*Store)(nil)
+)
+
+// DefaultMaxKeys is how many keys have leases at a time unless told otherwise.
+const DefaultMaxKeys = 100_000
+
+// Config adjusts a Store. A nil Config, and every zero field, is fine.
+type Config struct {
+	// MaxKeys is how many keys have leases at a time. What is held of a key
+	// that gives way to another is lost. Zero: DefaultMaxKeys.
+	MaxKeys int
+	// Timeout bounds what Close gives back. Zero: 5 s.
+	Timeout time.Duration
+}
+
+// Store is a store in front of another. It is safe for concurrent use.
+type Store struct {
+	inner   store.Store
+	direct  store.OneTaker // inner, if it is one
+	purses  *otter.Cache[law.Cell, *purse]
+	timeout time.Duration
+	born    time.Time
+	closed  atomic.Bool
+	handed  atomic.Int64
+}
+
+// New returns a store in front of inner, which Close closes too.
+func New(inner store.Store, cfg *Config) *Store {
+	s := &Store{inner: inner, timeout: 5 * time.Second, born: time.Now()} //nolint:forbidigo // only differences count
+	keys := DefaultMaxKeys
+	if cfg != nil && cfg.MaxKeys > 0 {
+		keys = cfg.MaxKeys
+	}
+	if cfg != nil && cfg.Timeout > 0 {
+		s.timeout = cfg.Timeout
+	}
+	s.direct, _ = inner.(store.OneTaker)
+	s.purses = otter.Must(&otter.Options[law.Cell, *purse]{MaximumSize: keys})
+	return s
+}
+
+// now is microseconds on a clock that is never set back, and is read exactly:
+// a clock that lags would hand tokens out beyond their life.
+func (s *Store) now() int64 { return time.Since(s.born).Microseconds() }
+
+// Unwrap implements store.Unwrapper.
+func (s *Store) Unwrap() store.Store { return s.inner }
+
+// Handed returns how many charges were granted out of leases: for metrics.
+func (s *Store) Handed() int64 { return s.handed.Load() }
+
+// TakeOne implements store.OneTaker.
+func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
+	if p.Lease > 0 {
+		if h, ok := s.purses.GetIfPresent(cell); ok && !s.closed.Load() && ctx.Err() == nil {
+			if out, ok := h.hand(p, cost, s.now()); ok {
+				s.handed.Add(1)
+				return store.Brief{
+					Granted: true, Via: law.ViaLease, Used: out.Used, Clock: out.Clock,
+					EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil),
+				}, true
+			}
+		}
+		return store.Brief{}, false
+	}
+	if s.direct == nil {
+		return store.Brief{}, false
+	}
+	return s.direct.TakeOne(ctx, cell, p, cost)
+}
+
+// leasable reports whether an op may be granted out of a lease. One that costs
+// more than a lease holds goes to the store.
+func leasable(op *law.Op) bool {
+	p := &op.Params
+	return op.Verb == law.Take && p.Lease > 0 && p.LeaseLife > 0 && p.Kind == law.Bucket && p.History == 0 &&
+		op.Count == 1 && op.Cost > 0 && op.Cost <= p.Lease && !op.Partial && op.ID == "" && op.Ceiling == 0 && op.Now == 0
+}
+
+// Apply implements store.Store.
+func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.closed.Load() {
+		return store.ErrClosed
+	}
+	if len(ops) == 1 && leasable(&ops[0]) && ops[0].Valid() == nil {
+		return s.take(ctx, ops, outs)
+	}
+	var skip []int
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		if j == i+1 && leasable(&ops[i]) {
+			if h, ok := s.purses.GetIfPresent(ops[i].Cell); ok {
+				if out, ok := h.hand(&ops[i].Params, ops[i].Cost, s.now()); ok {
+					s.handed.Add(1)
+					outs[i] = out
+					skip = append(skip, i)
+				}
+			}
+		}
+		i = j
+	}
+	if skip == nil {
+		return s.ask(ctx, ops, outs)
+	}
+	rest, index := store.Rest(ops, skip)
+	if len(rest) == 0 {
+		return nil
+	}
+	answers := make([]law.Outcome, len(rest))
+	err := s.ask(ctx, rest, answers)
+	for k, i := range index {
+		outs[i] = answers[k]
+	}
+	return err
+}
+
+// ask asks the store, and drops the leases of cells that are reset or blocked.
+func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	defer func() {
+		for i := range ops {
+			if v := ops[i].Verb; v == law.Reset || v == law.Block {
+				s.drop(ops[i].Cell)
+			}
+		}
+	}()
+	return s.inner.Apply(ctx, ops, outs)
+}
+
+func (s *Store) drop(c law.Cell) {
+	if h, ok := s.purses.Invalidate(c); ok {
+		h.end()
+	}
+}
+
+// take takes one charge out of a lease, or takes a new lease with it.
+func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	op := &ops[0]
+	for !s.closed.Load() {
+		h, ok := s.purses.GetIfPresent(op.Cell)
+		if ok && h.params != op.Params {
+			s.drop(op.Cell)
+			ok = false
+		}
+		if !ok {
+			mine := newPurse(op.Params)
+			if h, ok = s.purses.SetIfAbsent(op.Cell, mine); ok {
+				h = mine
+			}
+		}
+		out, wait, count, ended := h.ask(op, s.now())
+		switch {
+		case ended: // another is in the cache by now
+			continue
+		case count > 0: // this caller goes to the store, for all who wait
+			return s.fetch(ctx, h, *op, count, outs)
+		case wait == nil:
+			if out.Granted > 0 {
+				s.handed.Add(1)
+			}
+			outs[0] = out
+			return nil
+		}
+		select {
+		case <-wait.done:
+			out, ok := h.hand(&op.Params, op.Cost, s.now())
+			if !ok && !wait.refused(op) {
+				continue
+			}
+			if outs[0] = wait.out; ok {
+				s.handed.Add(1)
+				outs[0] = out
+			}
+			return nil
+		case <-ctx.Done():
+			h.leave(op.Cost)
+			return ctx.Err()
+		}
+	}
+	return store.ErrClosed
+}
+
+// fetch takes a charge and a new lease, of so many charges together.
+func (s *Store) fetch(ctx context.Context, h *purse, op law.Op, count int64, outs []law.Outcome) error {
+	sent := s.now()
+	op.Count, op.Partial = count, count > 1
+	ops := []law.Op{op}
+	var answer [1]law.Outcome
+	err := s.inner.Apply(ctx, ops, answer[:])
+	if err != nil {
+		h.fetched(&op, nil, sent)
+		return err
+	}
+	outs[0] = h.fetched(&op, &answer[0], sent)
+	return nil
+}
+
+// Sweep implements store.Store.
+func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
+	return s.inner.Sweep(ctx, max)
+}
+
+// Close implements store.Store. What is held is given back by the return rule.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return s.inner.Close()
+	}
+	var back []law.Op
+	for _, h := range s.purses.All() {
+		back = h.giveBack(s.now(), back)
+	}
+	s.purses.InvalidateAll()
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	var failed error
+	for len(back) > 0 && failed == nil {
+		n := min(len(back), 256)
+		failed = s.inner.Apply(ctx, back[:n], make([]law.Outcome, n))
+		back = back[n:]
+	}
+	if errors.Is(failed, store.ErrClosed) {
+		failed = nil
+	}
+	return errors.Join(failed, s.inner.Close())
+}

@@ -1,0 +1,273 @@
+package lease_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/lease"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+func TestMain(m *testing.M) {
+	if child() {
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(testing.TB) store.Store { return lease.New(memory.New(nil), nil) }, nil)
+}
+
+// till is a memory store that several nodes share, and that counts.
+type till struct {
+	store.Store
+	mu    sync.Mutex
+	asked int
+	taken int64 // credits charged, less those returned
+	slow  time.Duration
+}
+
+func (c *till) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	time.Sleep(c.slow)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	err := c.Store.Apply(ctx, ops, outs)
+	for i := range ops {
+		switch ops[i].Verb {
+		case law.Take:
+			c.taken += ops[i].Cost * outs[i].Granted
+		case law.Return:
+			c.taken -= outs[i].Granted
+		}
+	}
+	return err
+}
+
+func (*till) Close() error { return nil }
+
+// take takes from a node, and fails the test on errors.
+func take(t *testing.T, l *headgate.Limiter, limit headgate.Limit, key string, cost string) headgate.Decision {
+	t.Helper()
+	d, err := l.Take(context.Background(), headgate.Charge{Limit: limit, Key: key, Cost: headgate.MustCost(cost)})
+	if err != nil {
+		t.Error(err)
+	}
+	return d
+}
+
+func TestAFastKeyIsServedFromItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &till{Store: memory.New(nil)}
+		s := lease.New(c, nil)
+		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000/s burst 1000 lease 100")
+		remaining := int64(1000)
+		vias := map[headgate.Via]int{}
+		for range 500 {
+			time.Sleep(time.Millisecond)
+			d := take(t, l, limit, "fast", "1")
+			vias[d.Via]++
+			if !d.Allowed || d.Remaining < remaining-2 || d.Remaining > 999 {
+				t.Fatalf("%+v", d)
+			}
+			remaining = d.Remaining
+		}
+		if c.asked > 500/50 || vias[headgate.ViaLease] < 490 || s.Handed() != int64(vias[headgate.ViaLease]) {
+			t.Errorf("the store was asked %d times for 500 charges; %v", c.asked, vias)
+		}
+		asked := c.asked
+		for range 10 {
+			time.Sleep(2 * time.Second)
+			take(t, l, limit, "slow", "1")
+		}
+		if c.asked != asked+10 || c.taken > (510+100)*limit.Params().Unit {
+			t.Errorf("a slow key took more than it used: %d credits", c.taken)
+		}
+		s.Close()
+	})
+}
+
+func TestUnusedTokens(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, s *lease.Store, l *headgate.Limiter, limit headgate.Limit){
+		"end with their life": func(*testing.T, *lease.Store, *headgate.Limiter, headgate.Limit) { time.Sleep(250 * time.Millisecond) },
+		"end with a reset": func(t *testing.T, _ *lease.Store, l *headgate.Limiter, limit headgate.Limit) {
+			if _, err := l.Reset(context.Background(), limit, "k"); err != nil {
+				t.Error(err)
+			}
+		},
+		"end with a block": func(t *testing.T, _ *lease.Store, l *headgate.Limiter, limit headgate.Limit) {
+			if _, err := l.Block(context.Background(), limit, "k", time.Minute, ""); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := lease.New(&till{Store: memory.New(nil)}, nil)
+				l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 10/s burst 1000 lease 100/250ms")
+				for range 20 {
+					take(t, l, limit, "k", "1")
+				}
+				if d := take(t, l, limit, "k", "1"); d.Via != headgate.ViaLease {
+					t.Fatalf("%+v", d)
+				}
+				end(t, s, l, limit)
+				if d := take(t, l, limit, "k", "1"); d.Via != headgate.ViaStore {
+					t.Errorf("%+v", d)
+				}
+				s.Close()
+			})
+		})
+	}
+}
+
+func TestTokensOfAWindowEndWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := lease.New(&till{Store: memory.New(nil)}, nil)
+		l, limit := headgate.New(s, nil), headgate.MustParse("fixed-window 100/10s lease 50/1m")
+		now := time.Now()
+		time.Sleep(now.Truncate(10 * time.Second).Add(19 * time.Second).Sub(now)) // a second before the next
+		for range 60 {
+			take(t, l, limit, "k", "1")
+		}
+		time.Sleep(time.Second)
+		if d := take(t, l, limit, "k", "1"); d.Via != headgate.ViaStore || d.Remaining != 99 {
+			t.Errorf("in the next window: %+v", d)
+		}
+		s.Close()
+	})
+}
+
+func TestCloseGivesBackWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &till{Store: memory.New(nil)}
+		s := lease.New(c, nil)
+		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 1000 lease 100")
+		for range 37 {
+			take(t, l, limit, "k", "1")
+		}
+		if c.taken <= 37*limit.Params().Unit {
+			t.Fatalf("no lease: %d credits", c.taken)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if c.taken != 37*limit.Params().Unit {
+			t.Errorf("%d credits stay charged for 37 of %d", c.taken, limit.Params().Unit)
+		}
+	})
+}
+
+func TestWhoWaitsSharesAFetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &till{Store: memory.New(nil), slow: 10 * time.Millisecond}
+		s := lease.New(c, nil)
+		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 150 lease 50")
+		var mu sync.Mutex
+		allowed := 0
+		var wg sync.WaitGroup
+		for range 200 {
+			wg.Go(func() {
+				d := take(t, l, limit, "k", "1")
+				mu.Lock()
+				defer mu.Unlock()
+				if d.Allowed {
+					allowed++
+				} else if d.RetryAfter < 59*time.Minute {
+					t.Errorf("%+v", d)
+				}
+			})
+		}
+		wg.Wait()
+		if allowed != 150 || c.asked > 8 {
+			t.Errorf("%d of 200 were allowed, want 150; the store was asked %d times", allowed, c.asked)
+		}
+		s.Close()
+	})
+}
+
+// TestNodesKeepTheBound lets several nodes take random costs at random times
+// from one store. What they hand out is what they have paid for, and passes
+// burst + rate x (time + life) in no interval.
+func TestNodesKeepTheBound(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { nodes(t, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func nodes(t *testing.T, rng *rand.Rand) {
+	c := &till{Store: memory.New(nil)}
+	limit := headgate.MustParse("token-bucket 200/s burst 40 lease 30/300ms")
+	type passed struct {
+		at   time.Time
+		cost int64
+	}
+	var mu sync.Mutex
+	var all []passed
+	var total int64
+	var wg sync.WaitGroup
+	for range 4 {
+		s := lease.New(c, nil)
+		l := headgate.New(s, nil)
+		node := rand.New(rand.NewPCG(rng.Uint64(), 0))
+		for range 3 {
+			wg.Go(func() {
+				for range 200 {
+					mu.Lock()
+					pause, cost := time.Duration(node.IntN(9))*time.Millisecond, 1+node.Int64N(3)
+					mu.Unlock()
+					time.Sleep(pause)
+					if d := take(t, l, limit, "k", fmt.Sprint(cost)); d.Allowed {
+						mu.Lock()
+						all = append(all, passed{time.Now(), cost})
+						total += cost
+						mu.Unlock()
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if total*limit.Params().Unit > c.taken {
+		t.Errorf("%d tokens were handed out, %d paid for", total, c.taken/limit.Params().Unit)
+	}
+	if bound := limit.Bound().In(time.Second); bound.String() != "300" {
+		t.Fatalf("the bound of a second is %v, not 40 + 200 x (1 + 0.3)", bound)
+	}
+	for i := range all {
+		var sum int64
+		for j := i; j < len(all); j++ {
+			sum += all[j].cost
+			if d := all[j].at.Sub(all[i].at); float64(sum) > 40+200*(d.Seconds()+0.3)+1e-6 {
+				t.Fatalf("%d passed in %v", sum, d)
+			}
+		}
+	}
+}
+
+func BenchmarkLease(b *testing.B) {
+	s := lease.New(memory.New(nil), nil)
+	l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000000000/s burst 1000000000 lease 1%")
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		ctx := context.Background()
+		for pb.Next() {
+			if d, err := l.Allow(ctx, limit, "k"); err != nil || !d.Allowed {
+				b.Error(d, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package lease
+
+import (
+	"sync"
+
+	"github.com/headgate/headgate/law"
+)
+
+// purse holds what a node has taken up front of one cell. Times are on the
+// clock of Store.now, but for those of outcomes.
+type purse struct {
+	params law.Params
+
+	mu    sync.Mutex
+	dead  bool  // reset, blocked, changed or given back
+	lots  []lot // with something left, the oldest first
+	total int64 // credits in lots
+
+	// What the store said last, and when it was asked: what callers see.
+	out  law.Outcome
+	sent int64
+
+	fetch  *fetch // under way, or nil
+	wanted int64  // credits that callers wait for
+	used   int64  // credits taken and handed out since the last fetch
+}
+
+// lot is what is left of one lease.
+type lot struct {
+	op      law.Op // it was taken by
+	out     law.Outcome
+	left    int64
+	expires int64
+}
+
+// fetch is a question to the store that others wait for.
+type fetch struct {
+	done  chan struct{}
+	cost  int64       // of each
+	short bool        // the store has refused some or all
+	out   law.Outcome // then: the refusal
+}
+
+// refused reports whether what a fetch was told holds for another op too.
+func (f *fetch) refused(op *law.Op) bool { return f.short && op.Cost == f.cost }
+
+func newPurse(p law.Params) *purse { return &purse{params: p} }
+
+// hand hands a charge out, if there is enough left.
+func (h *purse) hand(p *law.Params, cost, now int64) (out law.Outcome, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.params != *p {
+		return out, false
+	}
+	return h.pay(cost, now)
+}
+
+func (h *purse) pay(cost, now int64) (out law.Outcome, ok bool) {
+	if h.dead || cost <= 0 || h.total < cost {
+		return out, false
+	}
+	h.expire(now)
+	if h.total < cost {
+		return out, false
+	}
+	h.total -= cost
+	h.used += cost
+	for due := cost; due > 0; {
+		first := &h.lots[0]
+		paid := min(due, first.left)
+		first.left -= paid
+		if due -= paid; first.left == 0 {
+			h.shift()
+		}
+	}
+	out = h.out
+	out.Granted, out.RetryAt, out.Via = 1, 0, law.ViaLease
+	out.Used -= h.total
+	out.Clock += now - h.sent
+	return out, true
+}
+
+// expire drops the lots whose life is over.
+func (h *purse) expire(now int64) {
+	for len(h.lots) > 0 && h.lots[0].expires <= now {
+		h.total -= h.lots[0].left
+		h.shift()
+	}
+}
+
+// shift drops the first lot, and keeps the place of the others.
+func (h *purse) shift() {
+	n := copy(h.lots, h.lots[1:])
+	h.lots[n] = lot{}
+	h.lots = h.lots[:n]
+}
+
+// ask hands a charge out, or says what to wait for, or that the caller is to
+// take so many charges from the store, or that the purse has ended.
+func (h *purse) ask(op *law.Op, now int64) (out law.Outcome, wait *fetch, count int64, ended bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.dead {
+		return out, nil, 0, true
+	}
+	if out, ok := h.pay(op.Cost, now); ok {
+		return out, nil, 0, false
+	}
+	if h.fetch != nil {
+		h.wanted += op.Cost
+		return out, h.fetch, 0, false
+	}
+	h.fetch = &fetch{done: make(chan struct{}), cost: op.Cost}
+	return out, nil, 1 + h.size(now)/op.Cost, false
+}
+
+// size is how many credits to take beyond those that are asked for: as many as
+// the node has handed out in a life lately, and those whom others wait for, but
+// never more than the lease.
+func (h *purse) size(now int64) int64 {
+	p := &h.params
+	size := min(h.wanted, p.Lease)
+	if h.out.Clock == 0 { // the first
+		return size
+	}
+	since := max(1, now-h.sent)
+	if pace := float64(h.used) * float64(p.LeaseLife) / float64(since); pace < float64(p.Lease) {
+		size += int64(pace)
+	} else {
+		size = p.Lease
+	}
+	return max(0, min(size, p.Lease-h.total))
+}
+
+// fetched takes what a fetch has brought, and returns the caller's own part.
+func (h *purse) fetched(op *law.Op, out *law.Outcome, sent int64) (mine law.Outcome) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := h.fetch
+	h.fetch, h.wanted = nil, 0
+	defer close(f.done)
+	if out == nil || out.Err != nil || out.Stale {
+		if out != nil {
+			mine = *out
+		}
+		return mine
+	}
+	granted := out.Granted
+	if granted < op.Count {
+		f.short, f.out = true, *out
+		f.out.Granted, f.out.Entry = 0, 0
+	}
+	mine = *out
+	if granted == 0 {
+		return mine
+	}
+	left := (granted - 1) * op.Cost
+	mine.Granted, mine.RetryAt = 1, 0
+	mine.Used -= left
+	if h.dead {
+		return mine // what came with it is lost
+	}
+	h.out, h.sent, h.used = *out, sent, op.Cost
+	if left > 0 {
+		h.lots = append(h.lots, lot{op: *op, out: *out, left: left, expires: sent + h.life(out)})
+		h.total += left
+	}
+	h.out.Used = out.Used
+	return mine
+}
+
+// life is how long what an outcome brought may be handed out. The tokens of a
+// fixed window, which a step empties, end with it.
+func (h *purse) life(out *law.Outcome) int64 {
+	p := &h.params
+	if p.Drain >= p.Capacity {
+		return min(p.LeaseLife, out.State.EmptyAt-max(out.Clock, out.State.At))
+	}
+	return p.LeaseLife
+}
+
+// leave takes back the wish of a caller who waits no more.
+func (h *purse) leave(cost int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wanted = max(0, h.wanted-cost)
+}
+
+// end makes the purse hand out nothing any more.
+func (h *purse) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dead, h.lots, h.total = true, nil, 0
+}
+
+// giveBack ends the purse and appends the returns of what is left.
+func (h *purse) giveBack(now int64, back []law.Op) []law.Op {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expire(now)
+	for i := range h.lots {
+		l := &h.lots[i]
+		op := law.Back(&l.op, &l.out, l.left)
+		op.Group = uint32(len(back) + 1)
+		back = append(back, op)
+	}
+	h.dead, h.lots, h.total = true, nil, 0
+	return back
+}

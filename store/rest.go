@@ -1,0 +1,23 @@
+package store
+
+import "github.com/headgate/headgate/law"
+
+// Rest returns the ops of a batch that are not in skip, which ascends and
+// names whole groups, and where they stood: for wrappers that answer a part of
+// a batch themselves. Groups are numbered anew, since two of one number may
+// have become neighbours.
+func Rest(ops []law.Op, skip []int) (rest []law.Op, index []int) {
+	group := uint32(0)
+	for i := range ops {
+		if len(skip) > 0 && skip[0] == i {
+			skip = skip[1:]
+			continue
+		}
+		if n := len(index); n == 0 || index[n-1] != i-1 || ops[i].Group != ops[i-1].Group {
+			group++
+		}
+		rest, index = append(rest, ops[i]), append(index, i)
+		rest[len(rest)-1].Group = group
+	}
+	return rest, index
+}
