@@ -118,6 +118,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	s = inFront(s)
 	defer s.Close()
 	b, err := newBench(ctx, headgate.New(s, nil), limit, cost, o.prefix+rand.Text()[:12]+"/", o.keys, o.clients)
 	if err != nil {

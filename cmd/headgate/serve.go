@@ -60,6 +60,7 @@ func serve(ctx context.Context, stderr io.Writer, c *config.Config, url, addr st
 	if err != nil {
 		return err
 	}
+	s = inFront(s)
 	defer s.Close()
 	service := newService(s, c)
 	if err := service.Healthy(ctx); err != nil {

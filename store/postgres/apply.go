@@ -11,7 +11,7 @@ import (
 
 // The widths of what headgate.apply takes and returns for an op.
 const (
-	opWidth      = 21
+	opWidth      = 24
 	outcomeWidth = 13
 )
 
@@ -89,7 +89,7 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 		switch op.Verb {
 		case law.Check:
 			mode = read
-		case law.Reset:
+		case law.Return, law.Reset:
 			mode = lock
 		}
 		b.modes[cell] = max(b.modes[cell], mode)
@@ -100,7 +100,8 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 		b.ops = append(b.ops, int64(op.Verb), group, int64(cell+1),
 			int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.Block, p.History,
 			op.Cost, op.Count, partial, op.Ceiling, op.TTL, op.Now,
-			op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3])
+			op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
+			op.End, op.Returned, op.Entry)
 		note := op.ID
 		if op.Verb == law.Block {
 			note = op.Reason

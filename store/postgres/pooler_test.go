@@ -106,12 +106,12 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	s := openAt(t, dsn+"?pool_max_conns=1")
 	before := scans()
 	p := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 60_000_000, History: 60_000_000}
-	for _, verb := range []law.Verb{law.Take, law.Take, law.Check, law.Block, law.Reset} {
+	for _, verb := range []law.Verb{law.Take, law.Take, law.Check, law.Return, law.Block, law.Reset} {
 		ops := make([]law.Op, 20)
 		for i := range ops {
 			ops[i] = law.Op{
 				Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "many", Key: string(rune('1' + i%9))}, Params: p,
-				Cost: 1000, Count: 1 + int64(i%2)*9, TTL: 1000,
+				Cost: 1000, Count: 1 + int64(i%2)*9, TTL: 1000, Entry: 1 + int64(i%9),
 			}
 		}
 		outs := make([]law.Outcome, len(ops))
@@ -122,6 +122,6 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	s.Close()
 	time.Sleep(200 * time.Millisecond) // the session ends
 	if after := scans(); after != before {
-		t.Errorf("%d scans of whole tables for five batches", after-before)
+		t.Errorf("%d scans of whole tables for six batches", after-before)
 	}
 }

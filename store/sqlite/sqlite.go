@@ -28,6 +28,7 @@ import (
 
 var (
 	_ store.Store     = (*Store)(nil)
+	_ store.Parallel  = (*Store)(nil)
 	_ store.Inspector = (*Store)(nil)
 	_ store.Migrator  = (*Store)(nil)
 )
@@ -133,6 +134,9 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 	}
 	return s.stmts.prepare(ctx, s.conn)
 }
+
+// Parallel implements store.Parallel: there is one writer.
+func (s *Store) Parallel() int { return 1 }
 
 // Close implements store.Store.
 func (s *Store) Close() error {

@@ -15,6 +15,115 @@ returns bigint language sql immutable as $$
         when b0 > t then b0 when b1 > t then b1 when b2 > t then b2 else b3 end
 $$;
 
+-- headgate.give_back is giveBack of package law: one op that returns, 24 numbers
+-- as headgate.apply has them, on the cell s: its law, level, prev, at, unit,
+-- empty_at and blocked_until. It returns the 13 numbers of the outcome, lowers
+-- the entry, and leaves the cell, which is locked, to the caller to write.
+create or replace function headgate.give_back(p_limit text, p_key text, op bigint[], s bigint[], clock bigint)
+returns bigint[] language plpgsql volatile as $$
+declare
+    c_max constant bigint := 9007199254740991;
+    kind bigint := op[4]; anchor bigint := op[5]; capacity bigint := op[7]; step bigint := op[8]; drain bigint := op[9];
+    unused bigint := op[12] * op[13];
+    ended bigint := op[22];
+    level bigint := s[2]; prev bigint := s[3]; at_ bigint := s[4]; empty bigint := s[6];
+    now bigint := greatest(clock, at_);
+    stale boolean := kind = 1 and anchor = 2 and (now < op[18] or now >= op[21]);
+    back bigint := 0; x bigint := 0; t bigint; steps bigint;
+    returned bigint; rest bigint; others bigint;
+    w_prev bigint; w_level bigint; w_start bigint; q bigint; f bigint;
+begin
+    if stale then
+        clock := now;
+    elsif s[1] <> kind or s[5] <> op[6] then
+        null; -- reset, or the limit was changed
+    elsif kind = 1 then -- the bucket law
+        if anchor = 0 then
+            steps := (now - at_) / step;
+            t := at_ + steps * step;
+        elsif anchor = 1 then
+            t := greatest(at_, now - now % step);
+            steps := (t - at_ + step - 1) / step;
+        else
+            t := greatest(at_, case when op[20] <= now then op[20] when op[19] <= now then op[19] else op[18] end);
+            steps := case when t > at_ then 1 else 0 end;
+        end if;
+        if steps >= (level + drain - 1) / drain then
+            if anchor = 0 then
+                t := now;
+            end if;
+        else
+            x := level - drain * steps;
+        end if;
+
+        -- stepsUntil
+        steps := case when ended <= now then 0
+            when anchor = 0 then (ended - at_) / step - (now - at_) / step
+            when anchor = 1 then ended / step - now / step
+            else 1 end;
+
+        -- undrained
+        returned := greatest(0, prev - op[23]);
+        rest := steps - (returned + drain - 1) / drain;
+        back := case when rest >= (unused + drain - 1) / drain then unused when rest > 0 then rest * drain else 0 end;
+        if x > capacity then
+            others := returned;
+            if steps < (x + drain - 1) / drain then
+                others := others + x - steps * drain;
+            end if;
+            back := greatest(back, unused - others);
+        end if;
+
+        back := least(back, x);
+        x := x - back;
+        if back > 0 then
+            level := x; prev := least(c_max, prev + back); at_ := t;
+            empty := case when x > 0 then headgate.after(t, x, anchor, drain, step, op[18], op[19], op[20], op[21]) else t end;
+        end if;
+    elsif kind = 2 then -- the window law
+        w_start := now - now % step;
+        w_prev := prev; w_level := level;
+        if at_ - at_ % step = w_start then
+            null;
+        elsif at_ - at_ % step = w_start - step then
+            w_prev := level; w_level := 0;
+        else
+            w_prev := 0; w_level := 0;
+        end if;
+        q := (step + 1048575) / 1048576;
+        f := step / q;
+        x := (w_prev * least(f, (step - (now - w_start) + q - 1) / q) + f - 1) / f + w_level;
+        if ended - ended % step = w_start then
+            back := least(unused, w_level);
+        end if;
+        x := x - back;
+        if back > 0 then
+            level := w_level - back; prev := w_prev; at_ := now;
+            empty := case when level > 0 then w_start + 2 * step when prev > 0 then w_start + step else 0 end;
+        end if;
+    else -- the log law
+        if now < empty and level > 0 then
+            x := level;
+            if now > at_ then
+                select greatest(0, x - coalesce(sum(e.cost), 0)) into x from headgate.entries e
+                where e.limit_name = p_limit and e.key = p_key and e.granted
+                  and e.expires_at > s[4] and e.expires_at <= now;
+            end if;
+        end if;
+        select least(unused, e.cost, x) into back from headgate.entries e
+        where e.number = op[24] and e.limit_name = p_limit and e.key = p_key and e.granted and e.expires_at > now;
+        back := coalesce(back, 0);
+        x := x - back;
+        if back > 0 then
+            update headgate.entries e
+            set cost = e.cost - back, expires_at = case when e.cost > back then e.expires_at else 0 end
+            where e.number = op[24];
+            level := x; at_ := now;
+        end if;
+    end if;
+    return array[back, s[1], level, prev, at_, s[5], empty, s[7], x, clock, 0, 0, stale::int];
+end $$;
+
 -- headgate.apply: a batch of ops, their groups one after another in order, each
 -- all or nothing. It is package law line by line, with the same names; change
 -- both or neither.
@@ -26,9 +135,10 @@ $$;
 --
 -- p_limits, p_keys  the distinct cells, sorted
 -- p_modes           for each: 0 read it, 1 lock it if it exists, 2 create and lock it
--- p_ops             21 numbers for each op: verb, group, cell, kind, anchor, unit,
+-- p_ops             24 numbers for each op: verb, group, cell, kind, anchor, unit,
 --                   capacity, step, drain, block, history, cost, count, partial,
---                   ceiling, ttl, now, and four bounds
+--                   ceiling, ttl, now, four bounds; end, returned and entry of
+--                   what is given back
 -- p_notes           for each op the id, or a block's reason; null: none has any
 -- returns           13 numbers for each op: granted, law, level, prev, at, unit,
 --                   empty_at, blocked_until, used, clock, retry_at, entry, stale
@@ -42,7 +152,7 @@ as $$
 declare
     c_max   constant bigint := 9007199254740991;
     c_slack constant bigint := 2000000;
-    n int := coalesce(cardinality(p_ops), 0) / 21;
+    n int := coalesce(cardinality(p_ops), 0) / 24;
     cells int := cardinality(p_limits);
     -- the cells
     a_law bigint[]; a_level bigint[]; a_prev bigint[]; a_at bigint[];
@@ -59,7 +169,7 @@ declare
     -- the group
     i int; j int; k int; o int; r int; c int; verb int;
     admitted boolean; stale boolean; fits boolean;
-    undo bigint[];
+    undo bigint[]; back bigint[];
     -- the op
     kind bigint; anchor bigint; unit bigint; capacity bigint; step bigint; drain bigint;
     cost bigint; cnt bigint; partial boolean; ceiling bigint; clock bigint; now bigint;
@@ -103,48 +213,53 @@ begin
 
     i := 1;
     while i <= n loop
-        o := (i - 1) * 21;
+        o := (i - 1) * 24;
         verb := p_ops[o + 1];
         j := i;
-        while j < n and p_ops[j * 21 + 2] = p_ops[o + 2] loop
+        while j < n and p_ops[j * 24 + 2] = p_ops[o + 2] loop
             j := j + 1;
         end loop;
 
-        if verb = 6 then -- reset
+        if verb > 2 then -- each on its own
             for k in i .. j loop
-                o := (k - 1) * 21; r := (k - 1) * 13; c := p_ops[o + 3];
-                res[r + 10] := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
-                if a_law[c] <> 0 then
-                    res[r + 1] := 1;
-                    a_gone[c] := true; gone := true;
-                end if;
-                update headgate.entries e set expires_at = 0
-                where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.expires_at > 0;
-                update headgate.cells e set blocked_until = 0, reason = ''
-                where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.blocked_until <> 0;
-                a_law[c] := 0; a_level[c] := 0; a_prev[c] := 0; a_at[c] := 0; a_unit[c] := 0;
-                a_empty[c] := 0; a_block[c] := 0;
-            end loop;
-            i := j + 1;
-            continue;
-        end if;
-
-        if verb = 5 then -- block
-            for k in i .. j loop
-                o := (k - 1) * 21; r := (k - 1) * 13; c := p_ops[o + 3];
+                o := (k - 1) * 24; r := (k - 1) * 13; c := p_ops[o + 3];
                 clock := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
-                if a_law[c] = 0 then
-                    a_law[c] := p_ops[o + 4]; a_unit[c] := p_ops[o + 6];
+                if verb = 3 then -- return
+                    back := headgate.give_back(p_limits[c], p_keys[c], p_ops[o + 1 : o + 24], array[
+                        a_law[c], a_level[c], a_prev[c], a_at[c], a_unit[c], a_empty[c], a_block[c]], clock);
+                    if back[1] > 0 then
+                        a_level[c] := back[3]; a_prev[c] := back[4]; a_at[c] := back[5]; a_empty[c] := back[7];
+                        a_dirty[c] := true; dirty := true;
+                    end if;
+                    for g in 1 .. 13 loop
+                        res[r + g] := back[g];
+                    end loop;
+                elsif verb = 5 then -- block
+                    if a_law[c] = 0 then
+                        a_law[c] := p_ops[o + 4]; a_unit[c] := p_ops[o + 6];
+                    end if;
+                    a_block[c] := case when p_ops[o + 16] > 0 then greatest(clock, a_at[c]) + p_ops[o + 16] else 0 end;
+                    a_dirty[c] := true; dirty := true;
+                    update headgate.cells e set blocked_until = a_block[c],
+                        reason = case when p_ops[o + 16] > 0 then coalesce(p_notes[k], '') else '' end
+                    where e.limit_name = p_limits[c] and e.key = p_keys[c];
+                    res[r + 1] := p_ops[o + 13];
+                    res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
+                    res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
+                    res[r + 10] := clock; res[r + 11] := a_block[c];
+                else -- reset
+                    res[r + 10] := clock;
+                    if a_law[c] <> 0 then
+                        res[r + 1] := 1;
+                        a_gone[c] := true; gone := true;
+                    end if;
+                    update headgate.entries e set expires_at = 0
+                    where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.expires_at > 0;
+                    update headgate.cells e set blocked_until = 0, reason = ''
+                    where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.blocked_until <> 0;
+                    a_law[c] := 0; a_level[c] := 0; a_prev[c] := 0; a_at[c] := 0; a_unit[c] := 0;
+                    a_empty[c] := 0; a_block[c] := 0;
                 end if;
-                a_block[c] := case when p_ops[o + 16] > 0 then greatest(clock, a_at[c]) + p_ops[o + 16] else 0 end;
-                a_dirty[c] := true; dirty := true;
-                update headgate.cells e set blocked_until = a_block[c],
-                    reason = case when p_ops[o + 16] > 0 then coalesce(p_notes[k], '') else '' end
-                where e.limit_name = p_limits[c] and e.key = p_keys[c];
-                res[r + 1] := p_ops[o + 13];
-                res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
-                res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
-                res[r + 10] := clock; res[r + 11] := a_block[c];
             end loop;
             i := j + 1;
             continue;
@@ -153,7 +268,7 @@ begin
         -- take, check: decide about each op, then settle all.
         admitted := true; stale := false; undo := null;
         for k in i .. j loop
-            o := (k - 1) * 21; r := (k - 1) * 13; c := p_ops[o + 3];
+            o := (k - 1) * 24; r := (k - 1) * 13; c := p_ops[o + 3];
             kind := p_ops[o + 4]; anchor := p_ops[o + 5]; unit := p_ops[o + 6]; capacity := p_ops[o + 7];
             step := p_ops[o + 8]; drain := p_ops[o + 9];
             cost := p_ops[o + 12]; cnt := p_ops[o + 13]; partial := p_ops[o + 14] <> 0;
@@ -356,7 +471,7 @@ begin
             end loop;
         end if;
         for k in i .. j loop
-            o := (k - 1) * 21; r := (k - 1) * 13; c := p_ops[o + 3];
+            o := (k - 1) * 24; r := (k - 1) * 13; c := p_ops[o + 3];
             if j > i and verb = 1 and not stale then
                 u := (k - i) * 21;
                 moved := undo[u + 18] = 1; clear := undo[u + 19] = 1;

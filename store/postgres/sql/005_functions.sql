@@ -86,7 +86,7 @@ begin
         end if;
         res := headgate.apply(array[name], array[key], array[case verb when 2 then 0 when 6 then 1 else 2 end]::smallint[],
             array[verb, 1, 1]::bigint[] || c.params[1:5] || greatest(c.params[6], 1) || c.params[7:8]
-                || array[credits, 1, 0, 0, ttl, 0] || b,
+                || array[credits, 1, 0, 0, ttl, 0] || b || '{0,0,0}',
             case when note <> '' then array[note] end);
         exit when res[13] = 0;
         now := res[10];
@@ -193,7 +193,8 @@ select c.limit_name, c.key,
     nullif(c.reason, '') as reason
 from headgate.cells c where c.law <> 0;
 
--- Attempts, allowed or refused, of the limits that keep a history.
+-- Attempts, allowed or refused, of the limits that keep a history. What was
+-- given back of one is no longer in its cost: 0 if all of it was.
 create or replace view headgate.history as
 select e.number, e.limit_name, e.key, headgate.instant(e.at) as at, e.granted as allowed,
     round(e.cost::numeric / nullif(coalesce(c.unit, 1000), 0), 6) as cost, nullif(e.id, '') as id

@@ -1,0 +1,91 @@
+package postgres_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// one applies an op of its own.
+func one(t *testing.T, s *postgres.Store, op law.Op) law.Outcome {
+	t.Helper()
+	outs := make([]law.Outcome, 1)
+	if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil || outs[0].Err != nil {
+		t.Errorf("%v, %v", err, outs[0].Err)
+	}
+	return outs[0]
+}
+
+func TestReturnMakesNoCellAndKeepsTheHistory(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	s, conn := openAt(t, dsn), connect(t, dsn)
+	take := law.Op{
+		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Cost: 1000, Count: 2,
+		Params: law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 60_000_000, History: 60_000_000},
+	}
+	back := law.Back(&take, &law.Outcome{Entry: 1}, 1000)
+	if out := one(t, s, back); out.Granted != 0 || out.State != (law.State{}) {
+		t.Errorf("of nothing: %+v", out)
+	}
+	var cells, left int
+	if err := conn.QueryRow(t.Context(), `select count(*) from headgate.cells`).Scan(&cells); err != nil || cells != 0 {
+		t.Errorf("%d cells were made, %v", cells, err)
+	}
+	out := one(t, s, take)
+	other := take
+	other.Cell.Key = "other"
+	one(t, s, other)
+	if got := one(t, s, law.Back(&other, &out, 1000)); got.Granted != 0 || got.Used != 2000 {
+		t.Errorf("of another key's charge: %+v", got)
+	}
+	for i, want := range []struct{ granted, left int }{{500, 1500}, {1500, 0}, {0, 0}} {
+		if got := one(t, s, law.Back(&take, &out, 500+int64(i)*1000)); got.Granted != int64(want.granted) || got.Used != int64(want.left) {
+			t.Errorf("return %d: %+v", i, got)
+		}
+		if err := conn.QueryRow(t.Context(), `select 1000 * cost from headgate.history where key = 'k' and allowed`).Scan(&left); err != nil || left != want.left {
+			t.Errorf("return %d: the history says %d, %v; want %d", i, left, err, want.left)
+		}
+	}
+	var counts bool
+	if err := conn.QueryRow(t.Context(), `select expires_at > 0 from headgate.entries where key = 'k'`).Scan(&counts); err != nil || counts {
+		t.Errorf("an entry of nothing counts: %v, %v", counts, err)
+	}
+}
+
+// TestManyReturnAtOnce shows that a return holds its cell: no charge and no
+// return is lost.
+func TestManyReturnAtOnce(t *testing.T) {
+	t.Parallel()
+	const writers, asks = 8, 20
+	s := openAt(t, dbtest.Postgres(t)+"?pool_max_conns=8")
+	for kind := law.Bucket; kind <= law.Log; kind++ {
+		take := law.Op{
+			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "many", Key: string(rune('0' + kind))}, Cost: 1000, Count: 1, Now: storetest.T0,
+			Params: law.Params{Kind: kind, Unit: 1000, Capacity: writers * asks * 1000, Step: 3_600_000_000, Drain: 1000},
+		}
+		var used atomic.Int64
+		var wg sync.WaitGroup
+		for range writers {
+			wg.Go(func() {
+				for range asks {
+					out := one(t, s, take)
+					used.Add(out.Granted * 1000)
+					used.Add(-one(t, s, law.Back(&take, &out, 700)).Granted)
+				}
+			})
+		}
+		wg.Wait()
+		check := take
+		check.Verb = law.Check
+		if out := one(t, s, check); out.State.Level != used.Load() || used.Load() >= writers*asks*1000 {
+			t.Errorf("law %d: %d credits were kept, the cell says %d", kind, used.Load(), out.State.Level)
+		}
+	}
+}
