@@ -46,16 +46,15 @@ func (l Lease) compile(p *law.Params) error {
 	if err := checkPeriod("lease", l.life()); err != nil {
 		return err
 	}
-	credits := costOf(p.Capacity, p.Unit, false)
+	share := l.Amount.rat()
 	if l.Percent {
-		share := l.Amount.rat()
-		share.Mul(share, credits.rat()).Quo(share, Cost{coef: 100}.rat())
-		p.Lease = max(1, ratCredits(share, p.Unit))
+		share.Mul(share, big.NewRat(p.Capacity, 100))
+		p.Lease = max(1, ratCredits(share, 1))
 	} else {
-		p.Lease = ratCredits(l.Amount.rat(), p.Unit)
+		p.Lease = ratCredits(share, p.Unit)
 	}
 	if p.Lease > p.Capacity {
-		return invalid("lease", "%s is more than the %s that pass at once", l.amount(), credits)
+		return invalid("lease", "%s is more than what passes at once", l.amount())
 	}
 	p.LeaseLife = l.life().Microseconds()
 	return nil

@@ -217,6 +217,8 @@ func randomRule(rng *rand.Rand) string {
 			words = append(words, w, amount())
 		case "history", "block", "ttl":
 			words = append(words, w, period())
+		case "lease":
+			words = append(words, w, amount()+pick("", "", "%", "%%")+pick("", "", "/"+period()))
 		case "zone":
 			words = append(words, pick("UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Asia/Kolkata", "Mars/Olympus", "Local", "SYSTEM", "utc", "+01:00", "Etc/GMT+5", "a/"+strings.Repeat("b", 80)))
 		default:

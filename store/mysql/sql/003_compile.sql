@@ -273,11 +273,14 @@ begin
     declare c_max bigint default 9007199254740991;
     declare words, kind, w, v, per, seen, allowed varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
     -- The values of the options as they are written; null: not said.
-    declare o_burst, o_history, o_block, o_ttl, o_zone varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare o_burst, o_history, o_block, o_ttl, o_lease, o_zone varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare amount_text, burst_text, per_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
     declare i, n, places, burst_places int;
     declare coef, burst, micros bigint;
-    declare has_period, from_first boolean default false;
+    declare lease, life bigint default 1000000;
+    declare lease_places int;
+    declare lease_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
+    declare has_period, from_first, percent boolean default false;
 
     set law = 1, anchor = 0, drain = 0, block = 0, history = 0, calendar = null, zone = null;
     if rule is null then
@@ -297,8 +300,8 @@ begin
     set n = 1 + char_length(words) - char_length(replace(words, ' ', ''));
     set kind = substring_index(words, ' ', 1);
     set allowed = case kind
-        when 'token-bucket' then 'burst,block' when 'gcra' then 'burst,block' when 'interval' then 'burst,block'
-        when 'leaky-bucket' then 'capacity,block' when 'fixed-window' then 'from-first,zone,block'
+        when 'token-bucket' then 'burst,block,lease' when 'gcra' then 'burst,block,lease' when 'interval' then 'burst,block,lease'
+        when 'leaky-bucket' then 'capacity,block,lease' when 'fixed-window' then 'from-first,zone,block,lease'
         when 'sliding-window' then 'block' when 'sliding-log' then 'history,block' when 'concurrency' then 'ttl,block' end;
     if allowed is null then
         call headgate_fail(concat('algorithm: "', kind, '" is not known; known are token-bucket, leaky-bucket, gcra, ',
@@ -329,19 +332,19 @@ begin
     while i <= n do
         set w = substring_index(substring_index(words, ' ', i), ' ', -1);
         set v = w;
-        if w in ('burst', 'capacity', 'history', 'block', 'ttl') then
+        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'lease') then
             set i = i + 1;
             if i > n then
                 call headgate_fail(concat(w, ': needs a value'));
             end if;
             set v = substring_index(substring_index(words, ' ', i), ' ', -1);
-        elseif w in ('lease', 'wait') then
+        elseif w = 'wait' then
             call headgate_fail(concat(w, ': is reserved and does nothing yet'));
         elseif locate('/', w) > 0 or w = 'UTC' or calendar is not null and ascii(w) between 65 and 90 then
             set w = 'zone';
         elseif w <> 'from-first' then
             call headgate_fail(concat('option: "', w, '" is not known; options are burst, capacity, from-first, ',
-                'history, block, ttl and a calendar''s time zone'));
+                'history, block, lease, ttl and a calendar''s time zone'));
         end if;
         if find_in_set(w, seen) > 0 then
             call headgate_fail(concat(w, ': is said twice'));
@@ -351,6 +354,7 @@ begin
             when 'history' then set o_history = v;
             when 'block' then set o_block = v;
             when 'ttl' then set o_ttl = v;
+            when 'lease' then set o_lease = v;
             when 'zone' then set o_zone = v;
             when 'from-first' then set from_first = true;
             else
@@ -365,6 +369,14 @@ begin
     end while;
     if o_block is not null then
         call headgate_parse_period('block', o_block, block);
+    end if;
+    if o_lease is not null and find_in_set('lease', allowed) > 0 then
+        set v = substring_index(o_lease, '/', 1);
+        set percent = right(v, 1) = '%';
+        call headgate_parse_amount('lease', if(percent, left(v, char_length(v) - 1), v), lease, lease_places);
+        if locate('/', o_lease) > 0 then
+            call headgate_parse_period('lease', substring(o_lease, locate('/', o_lease) + 1), life);
+        end if;
     end if;
 
     -- What each algorithm makes of them.
@@ -466,6 +478,20 @@ begin
     if o_block is not null then
         call headgate_format_period(block, per_text);
         set canonical = concat(canonical, ' block ', per_text);
+    end if;
+
+    -- What nodes take up front is theirs to know; here it is part of the name.
+    if o_lease is not null then
+        call headgate_format_amount(lease, lease_places, lease_text);
+        if cast(lease as decimal(40)) * if(percent, capacity, unit)
+            >= cast(concat('1', repeat('0', lease_places)) as decimal(40)) * if(percent, 100, 1) * (capacity + 1) then
+            call headgate_fail(concat('lease: ', lease_text, if(percent, '%', ''), ' is more than what passes at once'));
+        end if;
+        set canonical = concat(canonical, ' lease ', lease_text, if(percent, '%', ''));
+        if life <> 1000000 then
+            call headgate_format_period(life, per_text);
+            set canonical = concat(canonical, '/', per_text);
+        end if;
     end if;
 end
 //

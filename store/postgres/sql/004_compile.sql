@@ -106,6 +106,7 @@ declare
     c_max constant numeric := 9007199254740991;
     words text[]; algorithm text; w text; i int; slash int;
     amount numeric; period bigint; calendar text; burst numeric; capacity numeric; zone text; block bigint; history bigint; ttl bigint;
+    lease numeric; share text; percent boolean; life bigint := 1000000;
     from_first boolean := false; seen text[] := '{}'; allowed text[];
     unit numeric; grain numeric; rate bigint[]; params bigint[]; canonical text; most numeric; drain numeric;
 begin
@@ -117,8 +118,8 @@ begin
     words := regexp_split_to_array(btrim(rule, E' \t'), E'[ \t]+');
     algorithm := words[1];
     allowed := case algorithm
-        when 'token-bucket' then '{burst,block}' when 'gcra' then '{burst,block}' when 'interval' then '{burst,block}'
-        when 'leaky-bucket' then '{capacity,block}' when 'fixed-window' then '{from-first,zone,block}'
+        when 'token-bucket' then '{burst,block,lease}' when 'gcra' then '{burst,block,lease}' when 'interval' then '{burst,block,lease}'
+        when 'leaky-bucket' then '{capacity,block,lease}' when 'fixed-window' then '{from-first,zone,block,lease}'
         when 'sliding-window' then '{block}' when 'sliding-log' then '{history,block}' when 'concurrency' then '{ttl,block}' end;
     if allowed is null then
         perform headgate.fail(format('algorithm: "%s" is not known; known are token-bucket, leaky-bucket, gcra, '
@@ -146,14 +147,14 @@ begin
     i := 3;
     while i <= cardinality(words) loop
         w := words[i];
-        if w in ('burst', 'capacity', 'history', 'block', 'ttl') then
+        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'lease') then
             i := i + 1;
             if words[i] is null then
                 perform headgate.fail(format('%s: needs a value', w));
             end if;
         elsif w = 'from-first' then
             from_first := true;
-        elsif w in ('lease', 'wait') then
+        elsif w = 'wait' then
             perform headgate.fail(format('%s: is reserved and does nothing yet', w));
         elsif position('/' in w) > 0 or w = 'UTC' or (calendar is not null and w ~ '^[A-Z]') then
             zone := w;
@@ -173,6 +174,14 @@ begin
             when 'history' then history := headgate.parse_period(w, words[i]);
             when 'block' then block := headgate.parse_period(w, words[i]);
             when 'ttl' then ttl := headgate.parse_period(w, words[i]);
+            when 'lease' then
+                -- What nodes take up front is theirs to know; here it is part of the name.
+                share := split_part(words[i], '/', 1);
+                percent := right(share, 1) = '%';
+                lease := headgate.parse_amount(w, case when percent then left(share, -1) else share end);
+                if position('/' in words[i]) > 0 then
+                    life := headgate.parse_period(w, substr(words[i], position('/' in words[i]) + 1));
+                end if;
             else null;
         end case;
         i := i + 1;
@@ -254,6 +263,13 @@ begin
     end if;
     if block is not null then
         canonical := canonical || ' block ' || headgate.format_period(block);
+    end if;
+    if lease is not null then
+        if (case when percent then div(lease * params[4], 100) else div(lease * params[3], 1) end) > params[4] then
+            perform headgate.fail(format('lease: %s is more than what passes at once', lease || case when percent then '%' else '' end));
+        end if;
+        canonical := canonical || ' lease ' || lease || case when percent then '%' else '' end
+            || case when life <> 1000000 then '/' || headgate.format_period(life) else '' end;
     end if;
     return (canonical, params || coalesce(block, 0) || coalesce(history, 0), calendar, zone)::headgate.compiled;
 end $$;
