@@ -35,8 +35,8 @@ tidy: ## check that go.mod and go.sum are complete
 	cd bench && $(GO) mod tidy -diff
 
 .PHONY: bench
-bench: ## compare batches with single calls on a real PostgreSQL
-	cd bench && $(GO) run ./batch
+bench: ## compare with rivals and the articles; BENCH="-only postgres -rounds 3" for a part
+	cd bench && $(GO) run . $(BENCH)
 
 .PHONY: build
 build: ## build ./bin/headgate

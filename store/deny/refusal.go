@@ -89,8 +89,11 @@ func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, sent int6
 		for k := i; k < j; k++ {
 			switch op := &ops[k]; op.Verb {
 			case law.Take:
-				if err == nil && refused(op, &outs[k]) && !repeated(ops[i:j], k-i) {
-					s.remember(op, &outs[k], seen[k], sent)
+				if err != nil || repeated(ops[i:j], k-i) {
+					continue
+				}
+				if out := outs[k]; refused(op, &out) || last(op, &out) {
+					s.remember(op, &out, seen[k], sent)
 				}
 			case law.Check:
 			default:
@@ -104,6 +107,21 @@ func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, sent int6
 // refused reports whether the cell of an op has refused it.
 func refused(op *law.Op, out *law.Outcome) bool {
 	return repeatable(op) && out.Err == nil && !out.Stale && out.Granted < op.Count && out.RetryAt > out.Clock
+}
+
+// last reports whether an op was granted the last that there was, so that the
+// next of its kind will be refused: then out becomes that refusal. One that
+// blocks the cell is the store's to give.
+func last(op *law.Op, out *law.Outcome) bool {
+	p := &op.Params
+	if !repeatable(op) || p.Kind == law.Log || p.Block > 0 || op.Count != 1 || out.Err != nil || out.Stale ||
+		out.Granted != 1 || out.Used <= p.Capacity-op.Cost {
+		return false
+	}
+	next := law.Decide(out.State, op, out.Clock, 0, nil).Outcome
+	next.State = out.State
+	*out = next
+	return refused(op, out)
 }
 
 // repeated reports whether a request names a cell more than once: then what
