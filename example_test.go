@@ -13,7 +13,7 @@ import (
 // at returns a limiter over a store whose clock stands still until advanced.
 func at() (*headgate.Limiter, *clock) {
 	c := newClock("2026-03-01T12:00:00Z")
-	return headgate.New(memory.New(&memory.Config{Clock: c.read}), nil), c
+	return headgate.New(memory.New(&memory.Config{Clock: c.read, Names: true}), nil), c
 }
 
 func ExampleLimiter_Allow() {
@@ -122,4 +122,17 @@ func ExampleLimit_Bound() {
 	// Output:
 	// token-bucket 10/s burst 10 lets at most 20 pass in some second
 	// 36010
+}
+
+func ExampleLimiter_Key() {
+	limiter, _ := at()
+	alice := limiter.Key(headgate.MustParse("token-bucket 1/s burst 2"), "alice")
+	for range 3 {
+		d, err := alice.Allow(context.Background())
+		fmt.Println(d.Allowed, d.Remaining, d.RetryAfter, err)
+	}
+	// Output:
+	// true 1 0s <nil>
+	// true 0 0s <nil>
+	// false 0 1s <nil>
 }

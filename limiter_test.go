@@ -27,7 +27,7 @@ func (c *clock) read() int64             { return c.now }
 func (c *clock) advance(d time.Duration) { c.now += d.Microseconds() }
 
 func newLimiter(c *clock) *headgate.Limiter {
-	return headgate.New(memory.New(&memory.Config{Clock: c.read}), nil)
+	return headgate.New(memory.New(&memory.Config{Clock: c.read, Names: true}), nil)
 }
 
 func TestTokenBucketAdmitsItsBurstThenItsRate(t *testing.T) {

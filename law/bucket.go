@@ -1,51 +1,64 @@
 package law
 
+import "math/bits"
+
 // The bucket law: a level that drains by Drain credits each Step. Textbook
 // names for the same thing: tokens = (Capacity - level) / Unit, theoretical
 // arrival time = at + level / drain rate.
 
 // bucket returns the credits x in use at now, and the time t that x holds
-// for: the last step not after now. The drain is bounded by the stored level
-// and not by the capacity, so that a level forced above it drains too.
+// for: the last step not after now.
 func bucket(s *State, op *Op, now int64) (x, t int64) {
 	p := &op.Params
-	var steps int64
-	switch p.Anchor {
-	case Own:
-		steps = (now - s.At) / p.Step
-		t = s.At + steps*p.Step
-	case Epoch:
-		t = max(s.At, now-now%p.Step)
-		steps = ceilDiv(t-s.At, p.Step)
-	case Calendar:
-		// The windows of a calendar empty in one step, so their unequal
-		// lengths do not matter here.
-		t = max(s.At, op.lastBound(now))
-		if t > s.At {
-			steps = 1
-		}
+	if p.Anchor != Calendar {
+		return p.drained(s.Level, s.At, now)
 	}
-	if steps >= ceilDiv(s.Level, p.Drain) { // never multiply first
-		if p.Anchor == Own {
-			t = now // an empty cell has no phase
-		}
-		return 0, t
+	// The windows of a calendar empty in one step, so their unequal lengths
+	// do not matter here.
+	t = max(s.At, op.lastBound(now))
+	return p.drain(s.Level, min(t-s.At, 1)), t
+}
+
+// drained is bucket for the anchors that need no boundaries.
+func (p *Params) drained(level, at, now int64) (x, t int64) {
+	if p.Anchor == Epoch {
+		t = max(at, now-now%p.Step)
+		return p.drain(level, ceilDiv(t-at, p.Step)), t
 	}
-	return s.Level - p.Drain*steps, t
+	steps := div(now-at, p.Step)
+	if x = p.drain(level, steps); x == 0 {
+		return 0, now // an empty cell has no phase
+	}
+	return x, at + steps*p.Step
+}
+
+// drain returns what is left of a level after so many steps. The drain is
+// bounded by the level and not by the capacity, so that a level forced above
+// it drains too.
+func (p *Params) drain(level, steps int64) int64 {
+	hi, lo := bits.Mul64(uint64(steps), uint64(p.Drain)) // may pass Max
+	if hi > 0 || lo >= uint64(level) {
+		return 0
+	}
+	return level - int64(lo)
 }
 
 // after returns the time at which credits more than there are at t have
 // drained.
 func (op *Op) after(t, credits int64) int64 {
-	p := &op.Params
+	if op.Params.Anchor == Calendar && credits > 0 {
+		return op.nextBound(t)
+	}
+	return op.Params.after(t, credits)
+}
+
+// after is that of Op for the anchors that need no boundaries.
+func (p *Params) after(t, credits int64) int64 {
 	if credits <= 0 {
 		return t
 	}
-	switch p.Anchor {
-	case Epoch:
+	if p.Anchor == Epoch {
 		t -= t % p.Step
-	case Calendar:
-		return op.nextBound(t)
 	}
 	return addSteps(t, ceilDiv(credits, p.Drain), p.Step)
 }
@@ -89,19 +102,32 @@ func (p *Params) drainTime() int64 {
 	}
 }
 
-// addSteps returns t + steps*step, saturated at Max.
+// addSteps returns t + steps*step, saturated at Max. None is negative.
 func addSteps(t, steps, step int64) int64 {
-	if t >= Max || steps > (Max-t)/step {
+	hi, lo := bits.Mul64(uint64(steps), uint64(step))
+	if t >= Max || hi > 0 || lo > uint64(Max-t) {
 		return Max
 	}
-	return t + steps*step
+	return t + int64(lo)
 }
 
 // ceilDiv divides rounding up; a is not negative, b is positive.
 func ceilDiv(a, b int64) int64 {
-	q := a / b
-	if a%b > 0 {
+	if b == 1 {
+		return a
+	}
+	q := uint64(a) / uint64(b)
+	if uint64(a)%uint64(b) > 0 {
 		q++
 	}
-	return q
+	return int64(q)
+}
+
+// div divides rounding down; a is not negative, b is positive. Many limits
+// step by one, and a division is a good part of a decision.
+func div(a, b int64) int64 {
+	if b == 1 {
+		return a
+	}
+	return int64(uint64(a) / uint64(b))
 }

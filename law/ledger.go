@@ -69,7 +69,7 @@ func (b *batchLog) Freed(after, need int64) int64 {
 	}
 	// The first stored expiry that could be enough; then further, expiry by
 	// expiry, as long as what the batch did until then makes it too little.
-	t := int64(after)
+	t := after
 	for wanted := need - added; ; {
 		t = stored.Freed(after, max(wanted, stored.Sum(after, t)+1))
 		if t >= best {

@@ -23,7 +23,7 @@ func TestConformance(t *testing.T) {
 	for _, flights := range []int{1, 4} {
 		t.Run(fmt.Sprint(flights, " flights"), func(t *testing.T) {
 			storetest.Run(t, func(testing.TB) store.Store {
-				return coalesce.New(memory.New(nil), &coalesce.Config{Flights: flights})
+				return coalesce.New(memory.New(&memory.Config{Names: true}), &coalesce.Config{Flights: flights})
 			}, nil)
 		})
 	}

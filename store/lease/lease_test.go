@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(testing.TB) store.Store { return lease.New(memory.New(nil), nil) }, nil)
+	storetest.Run(t, func(testing.TB) store.Store { return lease.New(memory.New(&memory.Config{Names: true}), nil) }, nil)
 }
 
 // till is a memory store that several nodes share, and that counts.

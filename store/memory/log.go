@@ -103,7 +103,10 @@ func (e *entries) compact(at, emptyAt, now int64, most int) (n int) {
 	return n
 }
 
-// forgotten reports whether no entry is worth keeping.
-func (e *entries) forgotten(now int64) bool {
-	return !slices.ContainsFunc(e.list, func(x law.Entry) bool { return x.ExpiresAt > now || x.KeepUntil > now })
+// keepUntil returns the time from which on no entry is worth keeping.
+func (e *entries) keepUntil() (t int64) {
+	for i := range e.list {
+		t = max(t, e.list[i].ExpiresAt, e.list[i].KeepUntil)
+	}
+	return t
 }

@@ -3,9 +3,10 @@ package memory
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
+	"maps"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -16,6 +17,7 @@ import (
 var (
 	_ store.Store     = (*Store)(nil)
 	_ store.Inspector = (*Store)(nil)
+	_ store.Binder    = (*Store)(nil)
 )
 
 // DefaultMaxKeys is how many cells a store holds unless told otherwise.
@@ -23,79 +25,83 @@ const DefaultMaxKeys = 1_000_000
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
-	Clock   store.Clock // nil: this machine's
-	MaxKeys int         // cells held at most; 0: DefaultMaxKeys, below 0: no bound
+	// Clock is the store's. Nil: this machine's, which is read once a
+	// millisecond for many decisions while there are many.
+	Clock   store.Clock
+	MaxKeys int // cells held at most; 0: DefaultMaxKeys, below 0: no bound
+
+	// Names keeps the names of limits and keys, so that they can be listed. A
+	// key that is named can be looked at without. It costs what the names
+	// take, and 32 bytes a cell.
+	Names bool
 }
 
-// Store keeps cells in maps, sharded by key. It is safe for concurrent use
-// and starts no goroutine.
+// Store keeps cells in tables, sharded by a hash of limit and key. It is safe
+// for concurrent use. While it decides many times a millisecond, one goroutine
+// reads the clock for it, and ends by itself.
 //
 // It holds a bounded number of cells. When it is full, a new key takes the
 // place of one that could refuse nobody; if there is none, its request fails
 // with store.ErrFull, and nothing of it is admitted.
 type Store struct {
 	clock  store.Clock
-	seed   maphash.Seed
-	most   int // cells in each shard
+	coarse *store.CoarseClock // nil: clock is the caller's
+	names  bool
+	most   int64 // cells
+	seeds  [4]maphash.Seed
+	shift  uint                    // of a hash, to the index of its table
+	tables []atomic.Pointer[table] // nil until used
+	limits [64]atomic.Pointer[limitName]
+	params intern
 	closed atomic.Bool
-	number atomic.Int64 // of the last log entry
-	shards [shards]shard
+
+	_       [64]byte     // what follows is written to
+	count   atomic.Int64 // cells held or reserved
+	number  atomic.Int64 // of the last log entry
+	soonest atomic.Int64 // no cell can be forgotten before this time
+	swept   atomic.Int64 // the table at which Sweep goes on
+	evictor sync.Mutex   // guards evictAt
+	evictAt int          // the table in which room was found last
+	scratch sync.Pool    // of *scratch
 }
 
-const shards = 64
+// perTable is how many cells a table holds when the store is full: so few that
+// to look at all of them, or to move them, is no pause.
+const perTable = 512
 
-type shard struct {
-	mu    sync.Mutex
-	cells map[law.Cell]*cell // guarded by mu
-	_     [64]byte           // keeps neighbours off one cache line
-}
-
-// cell is a record with its log.
-type cell struct {
-	rec law.Record
-	log *entries // nil until the log law is used
-}
+// tablesUnbound is the number of tables of a store without a bound.
+const tablesUnbound = 1 << 14
 
 // New returns an empty store.
 func New(cfg *Config) *Store {
-	s := &Store{clock: store.SystemClock, seed: maphash.MakeSeed()}
-	keys := DefaultMaxKeys
-	if cfg != nil {
-		if cfg.Clock != nil {
-			s.clock = cfg.Clock
-		}
-		if cfg.MaxKeys != 0 {
-			keys = cfg.MaxKeys
-		}
+	if cfg == nil {
+		cfg = &Config{}
 	}
-	s.most = math.MaxInt
-	if keys > 0 {
-		s.most = (keys + shards - 1) / shards
+	s := &Store{clock: cfg.Clock, names: cfg.Names, most: int64(cfg.MaxKeys)}
+	if s.clock == nil {
+		s.clock, s.coarse = store.SystemClock, &store.CoarseClock{}
 	}
-	for i := range s.shards {
-		s.shards[i].cells = map[law.Cell]*cell{}
+	for i := range s.seeds {
+		s.seeds[i] = maphash.MakeSeed()
 	}
+	tables := int64(64)
+	switch {
+	case s.most == 0:
+		s.most = DefaultMaxKeys
+	case s.most < 0:
+		s.most, tables = math.MaxInt64, tablesUnbound
+	}
+	for s.most < math.MaxInt64 && tables*perTable < s.most {
+		tables *= 2
+	}
+	s.shift = 64
+	for n := tables; n > 1; n /= 2 {
+		s.shift--
+	}
+	s.tables = make([]atomic.Pointer[table], tables)
+	s.params.known.Store(&interned{})
+	s.scratch.New = func() any { return &scratch{} }
 	return s
-}
-
-// Apply implements store.Store. Each group is atomic; the groups of a batch
-// are applied in order, others may come between them.
-func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if err := s.ready(ctx); err != nil {
-		return err
-	}
-	for i := 0; i < len(ops); {
-		j := law.GroupEnd(ops, i)
-		if err := law.ValidGroup(ops[i:j]); err != nil {
-			fail(outs[i:j], err)
-		} else if j == i+1 {
-			s.applyOne(&ops[i], ops[i:j], outs[i:j])
-		} else {
-			s.applyGroup(ops[i:j], outs[i:j])
-		}
-		i = j
-	}
-	return nil
 }
 
 func (s *Store) ready(ctx context.Context) error {
@@ -105,180 +111,87 @@ func (s *Store) ready(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func fail(outs []law.Outcome, err error) {
-	for i := range outs {
-		outs[i] = law.Outcome{Err: err}
-	}
-}
-
-func (s *Store) shardOf(c *law.Cell) int {
-	return int(maphash.Comparable(s.seed, *c) % shards)
-}
-
-// applyOne applies a group of one op under one lock.
-func (s *Store) applyOne(op *law.Op, ops []law.Op, outs []law.Outcome) {
-	sh := &s.shards[s.shardOf(&op.Cell)]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	s.decide(ops, outs)
-}
-
-// applyGroup locks the shards of a group in order, so that groups that share
-// keys wait for each other and never in a circle.
-func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
-	var locked [shards]bool
-	for i := range ops {
-		locked[s.shardOf(&ops[i].Cell)] = true
-	}
-	for i, is := range locked {
-		if is {
-			s.shards[i].mu.Lock()
-			defer s.shards[i].mu.Unlock()
-		}
-	}
-	s.decide(ops, outs)
-}
-
-// decide applies a valid group whose shards are locked.
-func (s *Store) decide(ops []law.Op, outs []law.Outcome) {
-	var buf [4]*law.Record
-	records := buf[:0]
-	now := s.clock()
-	fresh := 0 // cells put into the maps for this group
-	for i := range ops {
-		c, added, err := s.cell(&ops[i].Cell, now)
-		if err != nil {
-			fail(outs, err)
-			s.drop(ops[:i])
-			return
-		}
-		if added {
-			fresh++
-		}
-		if ops[i].Params.Kind == law.Log && c.log == nil {
-			c.log = &entries{}
-			c.rec.Log = c.log
-		}
-		records = append(records, &c.rec)
-	}
-	law.Apply(ops, outs, now, records)
-	for i, r := range records {
-		if n := outs[i].Entry; n > 0 {
-			if r.Add[n-1].Number == 0 {
-				r.Add[n-1].Number = s.number.Add(1)
-			}
-			outs[i].Entry = r.Add[n-1].Number
-		}
-	}
-	for i := range ops {
-		s.settle(&ops[i].Cell)
-	}
-	if fresh > 0 {
-		s.drop(ops)
-	}
-}
-
-// cell returns the cell, putting a fresh one into its shard if need be.
-func (s *Store) cell(id *law.Cell, now int64) (c *cell, added bool, err error) {
-	sh := &s.shards[s.shardOf(id)]
-	if c, ok := sh.cells[*id]; ok {
-		return c, false, nil
-	}
-	if len(sh.cells) >= s.most && !sh.evict(now) {
-		return nil, false, fmt.Errorf("%w: %d keys are held and each could still refuse a request", store.ErrFull, len(sh.cells)*shards)
-	}
-	c = &cell{}
-	sh.cells[*id] = c
-	return c, true, nil
-}
-
-// evict removes a cell that could refuse nobody, if it meets one. It looks at
-// a bounded number, in the map's random order.
-func (sh *shard) evict(now int64) bool {
-	looked := 0
-	for id, c := range sh.cells {
-		if c.dead(now) {
-			delete(sh.cells, id)
-			return true
-		}
-		if looked++; looked == 1024 {
-			break
-		}
-	}
-	return false
-}
-
-// dead reports whether the cell is as good as fresh, and remembers nothing.
-func (c *cell) dead(now int64) bool {
-	st := &c.rec.State
-	return st.EmptyAt <= now && st.BlockedUntil <= now && (c.log == nil || c.log.forgotten(now))
-}
-
-// settle does what the law left to the store for a cell.
-func (s *Store) settle(id *law.Cell) {
-	c := s.shards[s.shardOf(id)].cells[*id]
-	r := &c.rec
-	if c.log != nil {
-		if r.Clear {
-			c.log.clear()
-		}
-		for _, l := range r.Lower {
-			c.log.lower(l)
-		}
-		for _, e := range r.Add {
-			if e.Number == 0 { // carried over from another law
-				e.Number = s.number.Add(1)
-			}
-			c.log.add(e)
-			c.log.prune(r.State.At, e.At)
-		}
-	}
-	r.Dirty, r.Gone, r.Clear, r.Lower, r.Add = false, false, false, nil, nil
-}
-
-// drop removes the cells that stayed fresh: asked only to be checked, refused
-// at first sight, or reset.
-func (s *Store) drop(ops []law.Op) {
-	for i := range ops {
-		sh := &s.shards[s.shardOf(&ops[i].Cell)]
-		if c, ok := sh.cells[ops[i].Cell]; ok && c.rec.State.Kind == 0 && (c.log == nil || len(c.log.list) == 0) {
-			delete(sh.cells, ops[i].Cell)
-		}
-	}
-}
-
-// Sweep implements store.Store: it looks at every shard in turn, and holds no
-// lock for longer than one of them takes.
-func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
-	if err := s.ready(ctx); err != nil {
-		return 0, err
-	}
-	now := s.clock()
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		for id, c := range sh.cells {
-			if removed >= max {
-				break
-			}
-			if c.log != nil {
-				removed += c.log.compact(c.rec.State.At, c.rec.State.EmptyAt, now, max-removed)
-			}
-			if removed < max && c.dead(now) {
-				delete(sh.cells, id)
-				removed++
-			}
-		}
-		sh.mu.Unlock()
-		if removed >= max || ctx.Err() != nil {
-			break
-		}
-	}
-	return removed, ctx.Err()
-}
-
 // Close implements store.Store. What was kept is forgotten.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	return nil
+}
+
+// hash is what a cell is known by: 127 seeded bits, so that no two cells of a
+// store are ever taken for one another, and nobody can make them. lo is odd,
+// and so never 0, which marks a free slot.
+type hash struct{ hi, lo uint64 }
+
+// limitName is the part of a hash that comes from the limit.
+type limitName struct {
+	name string
+	hash hash
+}
+
+func (s *Store) hash(c *law.Cell) hash {
+	l := s.limit(c.Limit)
+	return hash{
+		maphash.String(s.seeds[0], c.Key) ^ l.hi,
+		maphash.String(s.seeds[1], c.Key) ^ l.lo | 1,
+	}
+}
+
+// limit returns the hash of a limit's name. Limits are few, and asked for by
+// the same string most of the time, which is compared without being read.
+func (s *Store) limit(name string) hash {
+	if name == "" {
+		return hash{}
+	}
+	at := &s.limits[(len(name)*7+int(name[len(name)-1]))%len(s.limits)]
+	known := at.Load()
+	if known != nil && known.name == name {
+		return known.hash
+	}
+	h := hash{maphash.String(s.seeds[2], name), maphash.String(s.seeds[3], name)}
+	if known == nil && len(name) <= law.MaxName {
+		at.CompareAndSwap(nil, &limitName{strings.Clone(name), h})
+	}
+	return h
+}
+
+// maxParams is how many different parameters plain cells can have in a table.
+// Cells of others have an object each.
+const maxParams = idMask - 1
+
+// intern numbers parameters, from 1. They are valid, and of plain cells.
+type intern struct {
+	mu    sync.Mutex // serializes writers
+	known atomic.Pointer[interned]
+}
+
+type interned struct {
+	ids  map[law.Params]uint64
+	list [idMask + 1]*law.Params // by id; nil for those that are no numbers
+}
+
+// of returns the parameters with a number that was given out.
+func (n *intern) of(id uint64) *law.Params { return n.known.Load().list[id] }
+
+// id returns the number of p, or 0 if there is none left.
+func (n *intern) id(p *law.Params) uint64 {
+	known := n.known.Load()
+	if id := known.ids[*p]; id != 0 || len(known.ids) == maxParams {
+		return id
+	}
+	return n.add(*p)
+}
+
+func (n *intern) add(p law.Params) uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	known := n.known.Load()
+	if id := known.ids[p]; id != 0 || len(known.ids) == maxParams {
+		return id
+	}
+	next := &interned{ids: make(map[law.Params]uint64, len(known.ids)+1), list: known.list}
+	maps.Copy(next.ids, known.ids)
+	id := uint64(len(next.ids) + 1)
+	next.ids[p], next.list[id] = id, &p
+	n.known.Store(next)
+	return id
 }

@@ -17,8 +17,15 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(testing.TB) store.Store { return memory.New(nil) }, &storetest.Options{Histories: 20000})
+	storetest.Run(t, func(testing.TB) store.Store { return memory.New(&memory.Config{Names: true}) }, &storetest.Options{Histories: 20000})
 }
+
+func TestConformanceWithoutNames(t *testing.T) {
+	storetest.Run(t, func(testing.TB) store.Store { return blind{memory.New(nil)} }, &storetest.Options{Histories: 20000})
+}
+
+// blind is a store that cannot be looked into.
+type blind struct{ store.Store }
 
 func TestAFullStoreForgetsOnlyWhatCouldRefuseNobody(t *testing.T) {
 	const most = 64 * 4
@@ -48,6 +55,89 @@ func TestAFullStoreForgetsOnlyWhatCouldRefuseNobody(t *testing.T) {
 	for i := range most {
 		if out := ask(fmt.Sprint("new ", i)); i < 4 && out.Err != nil {
 			t.Fatalf("no room though every cell is empty: %v", out.Err)
+		}
+	}
+}
+
+// TestRoomIsFoundWhereverItIs fills a store with cells that live, but for one
+// that dies between two requests: each new key finds its place.
+func TestRoomIsFoundWhereverItIs(t *testing.T) {
+	t.Parallel()
+	const most = 2000
+	now := t0
+	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxKeys: most})
+	ask := func(key string, life int64, bound bool) bool {
+		p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: life, Drain: 1000}
+		cell := law.Cell{Limit: fmt.Sprint(life), Key: key}
+		if bound {
+			b, ok := s.Bind(cell, &p).TakeOne(1000)
+			if ok {
+				return b.Granted
+			}
+		}
+		out := apply(t, s, law.Op{Verb: law.Take, Cell: cell, Params: p, Cost: 1000, Count: 1})
+		if out.Err != nil && !errors.Is(out.Err, store.ErrFull) {
+			t.Fatal(out.Err)
+		}
+		return out.Granted == 1
+	}
+	for i := range most - 1 {
+		if !ask(fmt.Sprint(i), 3_600_000_000, i%2 == 0) {
+			t.Fatal("refused before it was full")
+		}
+	}
+	for i := range 500 {
+		if !ask(fmt.Sprint("short ", i), 1000, i%2 == 0) {
+			t.Fatalf("key %d: there was room, and it was not found", i)
+		}
+		if ask("one more", 1000, false) {
+			t.Fatal("admitted beyond the bound")
+		}
+		now += 1000
+	}
+	for i := range most - 1 {
+		if ask(fmt.Sprint(i), 3_600_000_000, i%3 == 0) {
+			t.Fatalf("key %d was forgotten while it counted", i)
+		}
+	}
+	if n, err := s.Sweep(t.Context(), most); n != 1 || err != nil {
+		t.Errorf("swept %d, %v; want the last short one", n, err)
+	}
+}
+
+func TestNamesAreKeptOnlyIfAskedFor(t *testing.T) {
+	t.Parallel()
+	s := memory.New(nil)
+	if _, _, err := s.Cells(t.Context(), store.Query{}); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("cells: %v, want ErrSetup", err)
+	}
+	out := make([]law.Outcome, 1)
+	p := law.Params{Kind: law.Log, Unit: 1, Capacity: 2, Step: 1_000_000}
+	for range 2 {
+		if err := s.Apply(t.Context(), []law.Op{{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Params: p, Cost: 1, Count: 1}}, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cells, _, err := s.Cells(t.Context(), store.Query{Limit: "l", Key: "k", HasKey: true})
+	if err != nil || len(cells) != 1 || cells[0].State != out[0].State {
+		t.Errorf("the cell by its name: %v, %v; want %+v", cells, err, out[0].State)
+	}
+	if list, err := s.Entries(t.Context(), law.Cell{Limit: "l", Key: "k"}, 5); err != nil || len(list) != 2 {
+		t.Errorf("its entries: %v, %v", list, err)
+	}
+}
+
+// TestManyParametersAreKeptApart gives more limits to a store than it numbers.
+func TestManyParametersAreKeptApart(t *testing.T) {
+	t.Parallel()
+	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }})
+	for round := range int64(2) {
+		for i := range int64(3000) {
+			p := law.Params{Kind: law.Bucket, Unit: 1, Capacity: i + 10, Step: 1_000_000, Drain: 1}
+			b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: fmt.Sprint(i)}, &p, i+6)
+			if !ok || b.Granted != (round == 0) || b.Used != i+6 {
+				t.Fatalf("round %d, limit %d: %+v, %v", round, i, b, ok)
+			}
 		}
 	}
 }

@@ -1,0 +1,84 @@
+package headgate_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// plainStore hides what a store can do beyond Apply.
+type plainStore struct{ store.Store }
+
+// TestTheQuickWayDecidesAlike asks the same of three limiters: by Take where
+// the store decides at once, by a handle, and by batches only.
+func TestTheQuickWayDecidesAlike(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	for _, notation := range []string{
+		"token-bucket 10/s burst 5", "interval 3/2s burst 4", "fixed-window 5/10s", "fixed-window 5/10s from-first",
+		"token-bucket 10/s burst 5 block 3s", "sliding-log 5/2s", "sliding-window 5/2s", "fixed-window 5/minute Europe/Berlin",
+	} {
+		c := newClock("2026-03-01T12:00:00Z")
+		config := &memory.Config{Clock: c.read}
+		clock := &headgate.Config{Clock: c.read}
+		limit := headgate.MustParse(notation)
+		quick, batch := headgate.New(memory.New(config), clock), headgate.New(plainStore{memory.New(config)}, clock)
+		handle := headgate.New(memory.New(config), clock).Key(limit, "k")
+		for range 300 {
+			c.advance(time.Duration(rng.IntN(400)) * time.Millisecond)
+			charge := headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost([]string{"1", "2", "0.5", "3.25", "6"}[rng.IntN(5)])}
+			want, err1 := batch.Take(context.Background(), charge)
+			got, err2 := quick.Take(context.Background(), charge)
+			held, err3 := handle.Take(context.Background(), charge.Cost)
+			if got.Entry = want.Entry; got != want || err1 != nil || err2 != nil {
+				t.Fatalf("%s: Take %+v (%v), in a batch %+v (%v)", notation, got, err2, want, err1)
+			}
+			if held.Entry = want.Entry; held != want || err3 != nil {
+				t.Fatalf("%s: by handle %+v (%v), in a batch %+v", notation, held, err3, want)
+			}
+		}
+	}
+}
+
+func TestTheQuickWayRefusesBadInputAlike(t *testing.T) {
+	t.Parallel()
+	l := headgate.New(memory.New(nil), nil)
+	limit := headgate.MustParse("token-bucket 10/s burst 5")
+	for name, ask := range map[string]func() error{
+		"a NUL in the key": func() error { _, err := l.Allow(context.Background(), limit, "a\x00b"); return err },
+		"a NUL, by handle": func() error { _, err := l.Key(limit, "a\x00b").Allow(context.Background()); return err },
+		"a cost too fine": func() error {
+			_, err := l.Key(limit, "k").Take(context.Background(), headgate.MustCost("0.0000001"))
+			return err
+		},
+		"no limit": func() error { _, err := l.Key(headgate.Limit{}, "k").Allow(context.Background()); return err },
+		"what is acquired only": func() error {
+			_, err := l.Key(headgate.MustParse("concurrency 5 ttl 1m"), "k").Allow(context.Background())
+			return err
+		},
+	} {
+		if err := ask(); !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", name, err)
+		}
+	}
+}
+
+func TestTheQuickWayAllocatesNothing(t *testing.T) {
+	l := headgate.New(memory.New(nil), nil)
+	limit := headgate.MustParse("token-bucket 10/h burst 500")
+	handle := l.Key(limit, "handle")
+	cost := headgate.MustCost("1.5")
+	if n := testing.AllocsPerRun(1000, func() {
+		_, _ = l.Allow(context.Background(), limit, "k")
+		_, _ = l.Take(context.Background(), headgate.Charge{Limit: limit, Key: "k", Cost: cost})
+		_, _ = handle.Take(context.Background(), cost)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,317 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// Apply implements store.Store. Each group is atomic; the groups of a batch
+// are applied in order, others may come between them.
+func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		if j > i+1 || !plain(&ops[i]) || !s.applyPlain(&ops[i], &outs[i]) {
+			s.applyGroup(ops[i:j], outs[i:j])
+		}
+		i = j
+	}
+	return nil
+}
+
+func fail(outs []law.Outcome, err error) {
+	for i := range outs {
+		outs[i] = law.Outcome{Err: err}
+	}
+}
+
+// plain reports whether an op is nothing but a charge that TakePlain knows.
+func plain(op *law.Op) bool {
+	return op.Verb == law.Take && op.Cost >= 1 && op.Cost <= law.Max && op.Params.Plain() &&
+		*op == law.Op{Verb: law.Take, Group: op.Group, Cell: op.Cell, Params: op.Params, Cost: op.Cost, Count: 1, Bounds: op.Bounds}
+}
+
+// applyPlain applies a plain charge, if its cell is plain too, and there is
+// room.
+func (s *Store) applyPlain(op *law.Op, out *law.Outcome) bool {
+	var b store.Brief
+	h := s.hash(&op.Cell)
+	level, at, res := s.take(&b, h, &op.Params, op.Cost, true)
+	if res == absent {
+		level, at, _, res = s.takeLocked(&b, h, &op.Cell, &op.Params, op.Cost, false)
+	}
+	if res != decided {
+		return false
+	}
+	*out = law.Outcome{Used: b.Used, Clock: b.Clock, RetryAt: b.RetryAt}
+	if b.Granted {
+		out.Granted = 1
+	}
+	if level != 0 || at != 0 { // else it is fresh still
+		out.State = op.Params.PlainState(level, at)
+	}
+	return true
+}
+
+// scratch is what a group needs while it is applied, kept for the next one.
+type scratch struct {
+	work    []work
+	records []*law.Record
+	tables  []int // ascending, each once
+}
+
+// work is one op of a group, and the cell, if it is the first on that cell.
+type work struct {
+	hash  hash
+	table int
+	first int // index of the first op on the same cell
+	rec   law.Record
+	log   *entries
+	there bool   // the cell is in the table
+	rich  *rich  // its object, locked, or nil
+	word  uint64 // of the object
+}
+
+// applyGroup applies a group by package law. The tables of a group are locked
+// in order, so that groups that share some wait for each other and never in a
+// circle.
+func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
+	if err := law.ValidGroup(ops); err != nil {
+		fail(outs, err)
+		return
+	}
+	sc := s.scratch.Get().(*scratch)
+	defer s.scratch.Put(sc)
+	sc.plan(s, ops)
+	var room int64 // reserved for the cells that are not there
+	for !s.applyLocked(sc, ops, outs, &room) {
+		if !s.makeRoom(s.clock()) {
+			fail(outs, fmt.Errorf("%w: %d keys are held and each could still refuse a request", store.ErrFull, s.count.Load()))
+			break
+		}
+		room++
+	}
+	s.count.Add(-room) // what was not used
+	clear(sc.work)
+}
+
+// plan finds out which tables a group needs, and which ops share a cell.
+func (sc *scratch) plan(s *Store, ops []law.Op) {
+	sc.work = slices.Grow(sc.work[:0], len(ops))[:len(ops)]
+	sc.records = slices.Grow(sc.records[:0], len(ops))[:len(ops)]
+	sc.tables = sc.tables[:0]
+	for i := range ops {
+		h := s.hash(&ops[i].Cell)
+		w := &sc.work[i]
+		*w = work{hash: h, table: s.tableOf(h), first: i}
+		for j := range i {
+			if sc.work[j].hash == h {
+				w.first = j
+				break
+			}
+		}
+		sc.records[i] = &sc.work[w.first].rec
+		sc.tables = append(sc.tables, w.table)
+	}
+	slices.Sort(sc.tables)
+	sc.tables = slices.Compact(sc.tables)
+}
+
+// applyLocked applies a group with its tables locked. If there is no room for
+// its new cells it does nothing, and reports that.
+func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome, room *int64) bool {
+	for _, i := range sc.tables {
+		s.lock(i)
+		defer s.unlockAt(i)
+	}
+	now := s.clock()
+	if !s.reserveAll(sc, room, now) {
+		return false
+	}
+	for i := range sc.work {
+		if w := &sc.work[i]; w.first == i {
+			s.load(w, &ops[i])
+		}
+	}
+	law.Apply(ops, outs, now, sc.records)
+	for i, r := range sc.records {
+		if n := outs[i].Entry; n > 0 {
+			if r.Add[n-1].Number == 0 {
+				r.Add[n-1].Number = s.number.Add(1)
+			}
+			outs[i].Entry = r.Add[n-1].Number
+		}
+	}
+	for i := range sc.work {
+		if w := &sc.work[i]; w.first == i {
+			*room -= int64(s.settle(w, &ops[i]))
+		}
+	}
+	return true
+}
+
+// reserveAll reserves room for those cells of a group that are not there.
+func (s *Store) reserveAll(sc *scratch, room *int64, now int64) bool {
+	for {
+		var missing int64
+		for i := range sc.work {
+			if w := &sc.work[i]; w.first == i && s.tables[w.table].Load().find(w.hash) < 0 {
+				missing++
+			}
+		}
+		if *room >= missing {
+			return true
+		}
+		// A dead cell that makes place may be one of the group's: count again.
+		if !s.reserve() && !slices.ContainsFunc(sc.tables, func(i int) bool { return s.evict(s.tables[i].Load(), now) }) {
+			return false
+		}
+		*room++
+	}
+}
+
+// load fills the record of a cell.
+func (s *Store) load(w *work, op *law.Op) {
+	t := s.tables[w.table].Load()
+	if i := t.find(w.hash); i >= 0 {
+		w.there = true
+		sl := &t.slots[i]
+		word := sl.settled()
+		if id := idOf(word); id != idRich {
+			w.rec.State = s.params.of(id).PlainState(levelOf(word), sl.at.Load())
+		} else {
+			w.rich = t.richAt(i)
+			w.word = w.rich.lock()
+			w.rec.State, w.rec.Reason, w.log = w.rich.load(w.word), w.rich.reason, w.rich.log
+		}
+	}
+	if w.log == nil && op.Params.Kind == law.Log {
+		w.log = &entries{}
+	}
+	if w.log != nil {
+		w.rec.Log = w.log
+	}
+}
+
+// settle does what the law left to the store for a cell, and returns by how
+// many cells more the store holds.
+func (s *Store) settle(w *work, op *law.Op) (added int) {
+	r := &w.rec
+	if !r.Dirty && !r.Gone && !r.Clear && len(r.Lower)+len(r.Add) == 0 {
+		if w.rich != nil {
+			w.rich.word.Store(w.word)
+		}
+		return 0
+	}
+	if len(r.Add) > 0 && w.log == nil {
+		w.log = &entries{}
+	}
+	if r.Clear && w.log != nil {
+		w.log.clear()
+	}
+	for _, l := range r.Lower {
+		w.log.lower(l)
+	}
+	for _, e := range r.Add {
+		if e.Number == 0 { // carried over from another law
+			e.Number = s.number.Add(1)
+		}
+		w.log.add(e)
+		w.log.prune(r.State.At, e.At)
+	}
+	logged := w.log != nil && len(w.log.list) > 0
+	if r.State.Kind == 0 && !logged {
+		return s.forget(w)
+	}
+	st, p := &r.State, &op.Params
+	simple := p.Plain() && !logged && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
+	if simple && (w.rich == nil || !w.rich.pinned) {
+		if id := s.params.id(p); id != 0 {
+			return s.keepPlain(w, op, id)
+		}
+	}
+	return s.keepRich(w, op, simple)
+}
+
+// forget removes a cell. The room it took is the store's again.
+func (s *Store) forget(w *work) (added int) {
+	if w.rich != nil {
+		w.rich.word.Store(wordOf(0, idGone))
+	}
+	if w.there {
+		t := s.tables[w.table].Load()
+		t.remove(t.find(w.hash))
+		s.count.Add(-1)
+	}
+	return 0
+}
+
+// keepPlain writes a cell as two numbers.
+func (s *Store) keepPlain(w *work, op *law.Op, id uint64) (added int) {
+	st := &w.rec.State
+	word := wordOf(st.Level, id)
+	if w.there {
+		t := s.tables[w.table].Load()
+		i := t.find(w.hash)
+		t.slots[i].lock()
+		t.slots[i].set(word, st.At)
+		if w.rich != nil {
+			t.rich[i].Store(nil)
+			w.rich.word.Store(wordOf(0, idGone))
+		}
+	} else {
+		s.room(w.table, 1, false).insert(w.hash, &op.Cell, word, st.At, nil)
+		added = 1
+	}
+	s.diesAt(w.table, st.EmptyAt)
+	return added
+}
+
+// keepRich writes a cell as an object.
+func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added int) {
+	r, st := w.rich, &w.rec.State
+	// Who reads a plain object without a lock relies on its parameters, and on
+	// a time that never runs backwards.
+	if r == nil || simple && (*r.params != op.Params || st.At < r.at.Load()) {
+		r = s.newRich(&op.Params)
+		if w.rich != nil {
+			r.pinned = w.rich.pinned
+		}
+	}
+	r.state, r.reason, r.log = *st, w.rec.Reason, w.log
+	word, at := wordOf(0, idOther), r.at.Load()
+	if simple {
+		word, at = wordOf(st.Level, idPlain), st.At
+	}
+	dead := r.deadAt(word)
+	if simple {
+		dead = st.EmptyAt
+	}
+	if r != w.rich {
+		if w.there {
+			t := s.room(w.table, 0, true)
+			i := t.find(w.hash)
+			t.slots[i].lock()
+			t.rich[i].Store(r)
+			t.slots[i].set(wordOf(0, idRich), 0)
+		} else {
+			s.room(w.table, 1, true).insert(w.hash, &op.Cell, wordOf(0, idRich), 0, r)
+			added = 1
+		}
+	}
+	r.set(word, at)
+	if w.rich != nil && w.rich != r {
+		w.rich.word.Store(wordOf(0, idGone))
+	}
+	if r.log != nil {
+		s.tables[w.table].Load().logs = true
+	}
+	s.diesAt(w.table, dead)
+	return added
+}

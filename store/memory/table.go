@@ -1,0 +1,212 @@
+package memory
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/headgate/headgate/law"
+)
+
+// table is an open-addressed hash table of some hundred slots, without a
+// pointer in them, so that the garbage collector has nothing to look at. It is
+// read without a lock: whoever changes which cell is where holds version odd,
+// and whoever reads looks whether version is what it was. Changes of a cell
+// alone leave version as it is, and take the lock of its pair.
+type table struct {
+	version atomic.Uint64
+	slots   []slot
+	rich    []atomic.Pointer[rich] // as many as slots, or nil: there is none
+
+	// The rest is guarded by version.
+	names   []law.Cell // as many as slots, or nil
+	used    int
+	hand    int          // the slot at which the search for a dead cell goes on
+	logs    bool         // a rich cell may have a log
+	soonest atomic.Int64 // no cell dies before this time
+	_       [16]byte     // to 128 bytes: the fields that are read without a lock lie on one cache line
+}
+
+// slot is one cell, half a cache line. A free one is all zeros.
+type slot struct {
+	hi, lo atomic.Uint64 // the hash
+	pair
+}
+
+// moved is the version of a table whose cells are in another one now.
+const moved = ^uint64(0)
+
+// newTable returns a table for so many cells, locked.
+func newTable(cells int, withRich, withNames bool) *table {
+	t := &table{}
+	// The allocator rounds up; use what it gives.
+	t.slots = slices.Grow(t.slots, max(cells+cells/4, 8))
+	t.slots = t.slots[:cap(t.slots)]
+	if withRich {
+		t.rich = make([]atomic.Pointer[rich], len(t.slots))
+	}
+	if withNames {
+		t.names = make([]law.Cell, len(t.slots))
+	}
+	t.version.Store(1)
+	return t
+}
+
+func (s *Store) tableOf(h hash) int { return int(h.hi >> s.shift) }
+
+// lock locks a table, making it if need be.
+func (s *Store) lock(i int) *table {
+	for n := 0; ; n++ {
+		t := s.tables[i].Load()
+		if t == nil {
+			t = newTable(0, false, s.names)
+			if s.tables[i].CompareAndSwap(nil, t) {
+				return t
+			}
+			continue
+		}
+		if t.tryLock() {
+			return t
+		}
+		pause(n)
+	}
+}
+
+func (t *table) tryLock() bool {
+	v := t.version.Load()
+	return v%2 == 0 && t.version.CompareAndSwap(v, v+1)
+}
+
+func (t *table) unlock() { t.version.Add(1) }
+
+// unlockAt unlocks the table that stands at i; it was locked at i.
+func (s *Store) unlockAt(i int) { s.tables[i].Load().unlock() }
+
+// home is where the search for a hash begins.
+func (t *table) home(lo uint64) int { return int(lo >> 32 * uint64(len(t.slots)) >> 32) }
+
+// find returns the slot of a cell, or -1. Without the lock it may miss, and
+// find what is gone; version tells.
+func (t *table) find(h hash) int {
+	slots := t.slots
+	i := t.home(h.lo)
+	for range slots {
+		sl := &slots[i]
+		switch sl.lo.Load() {
+		case h.lo:
+			if sl.hi.Load() == h.hi {
+				return i
+			}
+		case 0:
+			return -1
+		}
+		if i++; i == len(slots) {
+			i = 0
+		}
+	}
+	return -1
+}
+
+// insert puts a cell that is not there into a table that has room for it.
+func (t *table) insert(h hash, name *law.Cell, word uint64, at int64, r *rich) {
+	i := t.home(h.lo)
+	for t.slots[i].lo.Load() != 0 {
+		if i++; i == len(t.slots) {
+			i = 0
+		}
+	}
+	t.slots[i].fill(h, word, at)
+	if t.rich != nil {
+		t.rich[i].Store(r)
+	}
+	if t.names != nil {
+		t.names[i] = *name
+	}
+	t.used++
+}
+
+// fill writes a slot that is free, or whose lock bit is held.
+func (sl *slot) fill(h hash, word uint64, at int64) {
+	sl.hi.Store(h.hi)
+	sl.lo.Store(h.lo)
+	sl.set(word, at)
+}
+
+// remove frees a slot, and moves those behind it up, so that no search stops
+// short of them.
+func (t *table) remove(hole int) {
+	t.slots[hole].lock()
+	n := len(t.slots)
+	for i := hole; ; {
+		if i++; i == n {
+			i = 0
+		}
+		sl := &t.slots[i]
+		lo := sl.lo.Load()
+		if lo == 0 {
+			break
+		}
+		if (i-t.home(lo)+n)%n < (i-hole+n)%n {
+			continue // it would stand before its home
+		}
+		word := sl.lock()
+		t.slots[hole].fill(hash{sl.hi.Load(), lo}, word, sl.at.Load())
+		if t.rich != nil {
+			t.rich[hole].Store(t.rich[i].Load())
+		}
+		if t.names != nil {
+			t.names[hole] = t.names[i]
+		}
+		hole = i
+	}
+	t.slots[hole].fill(hash{}, 0, 0)
+	if t.rich != nil {
+		t.rich[hole].Store(nil)
+	}
+	if t.names != nil {
+		t.names[hole] = law.Cell{}
+	}
+	t.used--
+}
+
+// room returns the locked table at i, or the one that takes its place because
+// it is too full for one more cell, or cannot hold rich ones.
+func (s *Store) room(i int, more int, withRich bool) *table {
+	t := s.tables[i].Load()
+	withRich = withRich || t.rich != nil
+	if used := t.used + more; used*5 > len(t.slots)*4 {
+		return s.rebuild(i, used+used/8, withRich)
+	}
+	if withRich && t.rich == nil {
+		return s.rebuild(i, t.used+more, true)
+	}
+	return t
+}
+
+// rebuild moves the cells of the locked table at i into a new one, which it
+// returns locked.
+func (s *Store) rebuild(i int, cells int, withRich bool) *table {
+	t := s.tables[i].Load()
+	next := newTable(cells, withRich, s.names)
+	for j := range t.slots {
+		sl := &t.slots[j]
+		lo := sl.lo.Load()
+		if lo == 0 {
+			continue
+		}
+		var r *rich
+		if t.rich != nil {
+			r = t.rich[j].Load()
+		}
+		var name *law.Cell
+		if t.names != nil {
+			name = &t.names[j]
+		}
+		word := sl.settled() // and nobody changes it while version is odd
+		next.insert(hash{sl.hi.Load(), lo}, name, word, sl.at.Load(), r)
+	}
+	next.logs = t.logs
+	next.soonest.Store(t.soonest.Load())
+	s.tables[i].Store(next)
+	t.version.Store(moved)
+	return next
+}

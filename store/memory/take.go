@@ -1,0 +1,273 @@
+package memory
+
+import (
+	"context"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// result says how an attempt to decide about a plain charge went.
+type result uint8
+
+const (
+	decided result = iota
+	changed        // the cell is not what it was: look for it again
+	absent         // there is no such cell
+	unusual        // not for a plain charge: nothing was done
+)
+
+// TakeOne implements store.OneTaker. A cell that is found has been charged
+// before, so its name and its parameters are known to be valid. A refusal
+// writes nothing that others read.
+func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, ok bool) {
+	if cost < 1 || cost > law.Max || !p.Plain() || s.ready(ctx) != nil {
+		return b, false
+	}
+	h := s.hash(&cell)
+	_, _, res := s.take(&b, h, p, cost, s.coarse == nil)
+	if res == absent {
+		_, _, _, res = s.takeLocked(&b, h, &cell, p, cost, false)
+	}
+	return b, res == decided
+}
+
+// take decides about a plain charge of a plain cell without locking its table.
+// It allocates nothing. level and then are the cell's level and time after the
+// decision.
+func (s *Store) take(b *store.Brief, h hash, p *law.Params, cost int64, exact bool) (level, then int64, res result) {
+	at := &s.tables[s.tableOf(h)]
+	for n := 0; ; n++ {
+		t := at.Load()
+		if t == nil {
+			return 0, 0, absent
+		}
+		version := t.version.Load()
+		if version%2 != 0 {
+			pause(n)
+			continue
+		}
+		i := t.find(h)
+		if i < 0 {
+			if t.version.Load() == version {
+				return 0, 0, absent
+			}
+			continue
+		}
+		f, id := &t.slots[i].pair, idOf(t.slots[i].word.Load())
+		q := s.params.of(id)
+		if id == idRich {
+			r := t.richAt(i)
+			if t.version.Load() != version {
+				continue
+			}
+			f, id, q = &r.pair, idPlain, r.params
+		}
+		if q == nil || *q != *p { // nil: the slot was freed just now
+			return 0, 0, unusual
+		}
+		if level, then, res = s.charge(b, f, id, q, cost, exact, t, version); res != changed {
+			return level, then, res
+		}
+		if f != &t.slots[i].pair {
+			return 0, 0, unusual // gone, or not plain
+		}
+	}
+}
+
+// charge decides about a plain charge by the pair of a plain cell, and writes
+// it. The pair is that of the cell with parameters p while it has this id and
+// the table this version; a nil table is always the same.
+//
+// The clock is read after the pair, so that it is not behind it, unless it is
+// coarse, or was set back.
+func (s *Store) charge(b *store.Brief, f *pair, id uint64, p *law.Params, cost int64, exact bool, t *table, version uint64) (level, then int64, res result) {
+	for n := 0; ; n++ {
+		at := f.at.Load()
+		word := f.word.Load()
+		if word&lockBit != 0 || f.at.Load() != at {
+			pause(n)
+			continue
+		}
+		if idOf(word) != id {
+			return 0, 0, changed
+		}
+		var clock int64
+		now := exact
+		if exact {
+			clock = s.clock()
+		} else {
+			clock, now = s.readCoarse(at)
+		}
+		if at-clock > law.PlainSlack {
+			return 0, 0, unusual
+		}
+		level = levelOf(word)
+		granted, used, then, retryAt, emptyAt := law.TakePlain(p, level, at, cost, clock)
+		if !granted {
+			if !now && retryAt-clock <= store.CoarseLag {
+				exact = true // it may pass already
+				continue
+			}
+			if t != nil && t.version.Load() != version {
+				return 0, 0, changed
+			}
+			if p.Block > 0 {
+				return 0, 0, unusual // it may block the cell
+			}
+			setBrief(b, false, used, clock, retryAt, emptyAt)
+			return level, at, decided
+		}
+		if !f.word.CompareAndSwap(word, word|lockBit) {
+			pause(n)
+			continue
+		}
+		if t != nil && t.version.Load() != version {
+			f.word.Store(word)
+			return 0, 0, changed
+		}
+		if f.at.Load() != at { // the same level at another time
+			f.word.Store(word)
+			continue
+		}
+		if then != at {
+			f.at.Store(then)
+		}
+		f.word.Store(wordOf(used, id))
+		setBrief(b, true, used, clock, 0, emptyAt)
+		return used, then, decided
+	}
+}
+
+// setBrief sets the fields one by one: a struct that is copied just after it
+// was written in other pieces makes the processor wait.
+func setBrief(b *store.Brief, granted bool, used, clock, retryAt, emptyAt int64) {
+	b.Granted = granted
+	b.Used = used
+	b.Clock = clock
+	b.RetryAt = retryAt
+	b.EmptyAt = emptyAt
+}
+
+// readCoarse returns a time for a decision about a plain cell as of at, and
+// whether it was read just now. The time of a cell that was charged by the
+// exact clock may be ahead of the coarse one, but not of the exact one: it
+// will do.
+func (s *Store) readCoarse(at int64) (clock int64, exact bool) {
+	clock, exact = s.coarse.Read()
+	if clock >= at || exact {
+		return clock, exact
+	}
+	if at-clock > store.CoarseLag {
+		return s.clock(), true
+	}
+	return at, false
+}
+
+// takeLocked is take with the table locked, for cells that are not there yet,
+// and to pin one: then the cell is r afterwards.
+func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params, cost int64, pin bool) (level, at int64, r *rich, res result) {
+	if !p.Plain() {
+		return 0, 0, nil, unusual
+	}
+	op := law.Op{Verb: law.Take, Cell: *cell, Params: *p, Cost: cost, Count: 1}
+	if op.Valid() != nil {
+		return 0, 0, nil, unusual
+	}
+	ti := s.tableOf(h)
+	t := s.lock(ti)
+	defer s.unlockAt(ti)
+	i := t.find(h)
+	if i < 0 {
+		return s.takeFirst(b, h, &op, pin)
+	}
+	f, id := &t.slots[i].pair, idOf(t.slots[i].settled())
+	q := s.params.of(id)
+	if id == idRich {
+		r = t.richAt(i)
+		f, id, q = &r.pair, idPlain, r.params
+	}
+	if *q != *p {
+		return 0, 0, nil, unusual
+	}
+	if pin {
+		if r == nil {
+			r = s.enrich(ti, h, q)
+			f, id = &r.pair, idPlain
+		}
+		word := r.lock()
+		r.pinned = true
+		r.word.Store(word)
+	}
+	if level, at, res = s.charge(b, f, id, q, cost, true, nil, 0); res != decided {
+		return 0, 0, nil, unusual
+	}
+	return level, at, r, decided
+}
+
+// takeFirst is takeLocked for a cell that is not there.
+func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, at int64, r *rich, res result) {
+	ti := s.tableOf(h)
+	clock, p := s.clock(), &op.Params
+	granted, level, at, retryAt, emptyAt := law.TakePlain(p, 0, 0, op.Cost, clock)
+	if !granted { // it can never pass: no block, nothing to keep
+		setBrief(b, false, level, clock, retryAt, 0)
+		return 0, 0, nil, decided
+	}
+	if !s.reserve() && !s.evict(s.tables[ti].Load(), clock) {
+		return 0, 0, nil, unusual
+	}
+	id := s.params.id(p)
+	if pin || id == 0 {
+		r = s.newRich(p)
+		r.pinned = pin
+		r.set(wordOf(level, idPlain), at)
+		s.room(ti, 1, true).insert(h, &op.Cell, wordOf(0, idRich), 0, r)
+	} else {
+		s.room(ti, 1, false).insert(h, &op.Cell, wordOf(level, id), at, nil)
+	}
+	s.diesAt(ti, emptyAt)
+	setBrief(b, true, level, clock, 0, emptyAt)
+	return level, at, r, decided
+}
+
+// newRich returns a rich cell for a limit.
+func (s *Store) newRich(p *law.Params) *rich {
+	if p.Plain() {
+		if id := s.params.id(p); id != 0 {
+			return &rich{params: s.params.of(id)}
+		}
+	}
+	own := *p
+	return &rich{params: &own}
+}
+
+// enrich makes an object of a compact cell in the locked table ti.
+func (s *Store) enrich(ti int, h hash, p *law.Params) *rich {
+	t := s.room(ti, 0, true)
+	i := t.find(h)
+	sl := &t.slots[i]
+	r := &rich{params: p}
+	r.set(wordOf(levelOf(sl.lock()), idPlain), sl.at.Load())
+	t.rich[i].Store(r)
+	sl.set(wordOf(0, idRich), 0)
+	return r
+}
+
+// richAt returns the object of a slot, if it is rich. Without the lock, while
+// slots move, it may be none: then it is one that says nothing.
+func (t *table) richAt(i int) *rich {
+	if t.rich != nil {
+		if r := t.rich[i].Load(); r != nil {
+			return r
+		}
+	}
+	return nobody
+}
+
+// nobody is a cell that was never there.
+var nobody = func() *rich {
+	r := &rich{params: &law.Params{}}
+	r.word.Store(wordOf(0, idGone))
+	return r
+}()

@@ -1,0 +1,295 @@
+package memory_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+const t0 = int64(1_790_000_000_000_000)
+
+// some limits that plain cells can have, and some that they cannot.
+var some = []law.Params{
+	{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1},
+	{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 700, Drain: 300},
+	{Kind: law.Bucket, Unit: 7000, Capacity: 35000, Step: 1000, Drain: 3, Block: 5000},
+	{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 20000, Drain: law.Max},
+	{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 9000, Step: 3000, Drain: 2000},
+	{Kind: law.Window, Unit: 1000, Capacity: 5000, Step: 10000},
+	{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 10000, History: 20000},
+}
+
+func apply(tb testing.TB, s store.Store, op law.Op) law.Outcome {
+	tb.Helper()
+	outs := make([]law.Outcome, 1)
+	if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
+		tb.Fatal(err)
+	}
+	return outs[0]
+}
+
+func briefOf(out *law.Outcome) store.Brief {
+	return store.Brief{
+		Granted: out.Granted == 1, Used: out.Used, Clock: out.Clock, RetryAt: out.RetryAt,
+		EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil),
+	}
+}
+
+// TestTakeOneDecidesAsApplyDoes plays random histories on three stores: one is
+// asked by Apply only, one by TakeOne, one by handles. Now and then a cell is
+// reset, blocked or swept, its limit changed, its store filled.
+func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for round := range 200 {
+		now := t0
+		// Which of the dead a full store forgets is its own choice. That shows
+		// only in what is past, while neither limits change nor the clock steps
+		// back.
+		most, back := 1000, int64(1)
+		if round%2 == 0 {
+			most, back = 4, 0
+		}
+		clock := func() int64 { return now }
+		var stores [3]*memory.Store
+		for i := range stores {
+			stores[i] = memory.New(&memory.Config{Clock: clock, MaxKeys: most, Names: rng.IntN(2) == 0})
+		}
+		handles := map[law.Cell]map[law.Params]store.Bound{}
+		bind := func(c law.Cell, p law.Params) store.Bound {
+			if handles[c] == nil {
+				handles[c] = map[law.Params]store.Bound{}
+			}
+			if handles[c][p] == nil {
+				handles[c][p] = stores[2].Bind(c, &p)
+			}
+			return handles[c][p]
+		}
+		for step := range 300 {
+			switch now += rng.Int64N(2000); rng.IntN(100) {
+			case 0:
+				now -= 3_000_000 * back
+			case 1, 2, 3:
+				now -= rng.Int64N(9000) * back
+			case 4, 5:
+				now += 50_000
+			}
+			n := rng.IntN(len(some))
+			cell := law.Cell{Limit: string(rune('a' + n)), Key: string(rune('0' + rng.IntN(3)))}
+			if rng.IntN(4) == 0 && back > 0 {
+				cell.Limit = "changing"
+			}
+			p := some[n]
+			op := law.Op{Verb: law.Take, Cell: cell, Params: p, Cost: 1 + rng.Int64N(p.Capacity+p.Capacity/9), Count: 1}
+			switch rng.IntN(20) {
+			case 0:
+				op.Verb = law.Reset
+			case 1:
+				op.Verb, op.TTL, op.Reason = law.Block, rng.Int64N(4000), "because"
+			case 2:
+				op.Verb = law.Check
+			}
+			want := apply(t, stores[0], op)
+			if op.Verb != law.Take || want.Err != nil {
+				apply(t, stores[1], op)
+				apply(t, stores[2], op)
+				continue
+			}
+			for i, one := range []func() (store.Brief, bool){
+				func() (store.Brief, bool) { return stores[1].TakeOne(context.Background(), cell, &p, op.Cost) },
+				func() (store.Brief, bool) { return bind(cell, p).TakeOne(op.Cost) },
+			} {
+				got, ok := one()
+				want := want
+				if back == 0 {
+					got.EmptyAt, want.State = 0, law.State{}
+				}
+				if !ok {
+					out := apply(t, stores[i+1], op)
+					out.Entry, want.Entry = 0, 0
+					if back == 0 {
+						out.State = law.State{}
+					}
+					if out != want {
+						t.Fatalf("seed %d, step %d: %+v: not decided, then %+v, want %+v", seed, step, op, out, want)
+					}
+				} else if got != briefOf(&want) {
+					t.Fatalf("seed %d, step %d: way %d, %+v:\n got %+v\nwant %+v", seed, step, i, op, got, want)
+				}
+			}
+			if rng.IntN(40) == 0 {
+				for _, s := range stores {
+					s.Sweep(context.Background(), 100)
+				}
+			}
+		}
+	}
+}
+
+func TestTakeOneLeavesToApplyWhatIsNotPlain(t *testing.T) {
+	t.Parallel()
+	s := memory.New(nil)
+	p := some[0]
+	bad, done := p, false
+	bad.Step = 0
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, one := range map[string]func() (store.Brief, bool){
+		"NUL in the key": func() (store.Brief, bool) { return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "a\x00"}, &p, 1) },
+		"bad UTF-8":      func() (store.Brief, bool) { return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "\xff"}, &p, 1) },
+		"long key": func() (store.Brief, bool) {
+			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: strings.Repeat("k", 513)}, &p, 1)
+		},
+		"no limit": func() (store.Brief, bool) { return s.TakeOne(t.Context(), law.Cell{Key: "k"}, &p, 1) },
+		"no cost":  func() (store.Brief, bool) { return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &p, 0) },
+		"a huge cost": func() (store.Brief, bool) {
+			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &p, law.Max+1)
+		},
+		"bad parameters":  func() (store.Brief, bool) { return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &bad, 1) },
+		"a window":        func() (store.Brief, bool) { return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &some[5], 1) },
+		"a cancelled ctx": func() (store.Brief, bool) { return s.TakeOne(cancelled, law.Cell{Limit: "l", Key: "k"}, &p, 1) },
+		"a bad handle":    func() (store.Brief, bool) { return s.Bind(law.Cell{Limit: "l", Key: "\xff"}, &p).TakeOne(1) },
+	} {
+		if b, ok := one(); ok {
+			t.Errorf("%s: decided %+v", name, b)
+		}
+	}
+	h := s.Bind(law.Cell{Limit: "l", Key: "k"}, &p)
+	for range 2 {
+		if _, ok := h.TakeOne(1); ok == done {
+			t.Errorf("closed: %v, decided: %v", done, ok)
+		}
+		s.Close()
+		done = true
+	}
+	if _, ok := s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &p, 1); ok {
+		t.Error("decided after Close")
+	}
+}
+
+// ask is one way to take one unit.
+type ask func() store.Brief
+
+// ways are all the ways to take a unit of a cell.
+func ways(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []ask {
+	slow := func() store.Brief {
+		out := apply(t, s, law.Op{Verb: law.Take, Cell: cell, Params: *p, Cost: p.Unit, Count: 1})
+		return briefOf(&out)
+	}
+	h := s.Bind(cell, p)
+	either := func(b store.Brief, ok bool) store.Brief {
+		if !ok {
+			return slow()
+		}
+		return b
+	}
+	return []ask{
+		slow,
+		func() store.Brief { return either(s.TakeOne(context.Background(), cell, p, p.Unit)) },
+		func() store.Brief { return either(h.TakeOne(p.Unit)) },
+		func() store.Brief { return either(s.Bind(cell, p).TakeOne(p.Unit)) },
+	}
+}
+
+func TestAKeyAdmitsExactlyItsCapacity(t *testing.T) {
+	t.Parallel()
+	const callers, asks, capacity = 8, 400, 1000
+	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: 3_600_000_000, Drain: 1000}
+	for key := range 10 {
+		s := memory.New(&memory.Config{Clock: func() int64 { return t0 }})
+		all := ways(t, s, law.Cell{Limit: "l", Key: string(rune('0' + key))}, &p)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		admitted := 0
+		for c := range callers {
+			wg.Go(func() {
+				n := 0
+				for i := range asks {
+					if all[(c+i*key)%len(all)]().Granted {
+						n++
+					}
+					if i%16 == c { // cells move about
+						apply(t, s, law.Op{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: string(rune(1000 + i))}, Params: some[c%len(some)], Cost: 1, Count: 1})
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				admitted += n
+			})
+		}
+		wg.Wait()
+		if admitted != capacity {
+			t.Errorf("admitted %d, want %d", admitted, capacity)
+		}
+	}
+}
+
+// TestAdmissionsCanBeReplayed hammers keys by the system's clock, coarse or
+// not: package law, asked again at each decision time, admits as many.
+func TestAdmissionsCanBeReplayed(t *testing.T) {
+	for _, p := range []law.Params{
+		{Kind: law.Bucket, Unit: 1_000_000, Capacity: 20_000_000, Step: 1, Drain: 20_000},
+		{Kind: law.Bucket, Unit: 1_000_000, Capacity: 20_000_000, Step: 1, Drain: 30},
+		{Kind: law.Bucket, Unit: 1000, Capacity: 20_000, Step: 900, Drain: 7000},
+		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 20_000, Step: 1000, Drain: law.Max},
+	} {
+		s := memory.New(nil)
+		all := ways(t, s, law.Cell{Limit: "l", Key: "k"}, &p)
+		var clocks [4][]int64
+		var admitted [4]int
+		var wg sync.WaitGroup
+		for c := range clocks {
+			wg.Go(func() {
+				for range 20_000 {
+					b := all[c]()
+					clocks[c] = append(clocks[c], b.Clock)
+					if b.Granted {
+						admitted[c]++
+					}
+				}
+			})
+		}
+		wg.Wait()
+		sorted := slices.Concat(clocks[:]...)
+		slices.Sort(sorted)
+		var state law.State
+		op := law.Op{Verb: law.Take, Params: p, Cost: p.Unit, Count: 1}
+		want, got := 0, admitted[0]+admitted[1]+admitted[2]+admitted[3]
+		for _, clock := range sorted {
+			if d := law.Decide(state, &op, clock, 0, nil); d.Outcome.Granted > 0 {
+				state = d.Outcome.State
+				want++
+			}
+		}
+		if got != want {
+			t.Errorf("%+v: admitted %v, want %d", p, admitted, want)
+		}
+	}
+}
+
+func TestADecisionAllocatesNothing(t *testing.T) {
+	p := some[0]
+	p.Block = 0
+	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }})
+	cell := law.Cell{Limit: "l", Key: "k"}
+	h := s.Bind(law.Cell{Limit: "l", Key: "bound"}, &p)
+	ops := []law.Op{{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "applied"}, Params: p, Cost: 1, Count: 1}}
+	outs := make([]law.Outcome, 1)
+	for name, one := range map[string]func(){
+		"TakeOne":       func() { s.TakeOne(context.Background(), cell, &p, 1) },
+		"Bound.TakeOne": func() { h.TakeOne(1) },
+		"Apply":         func() { s.Apply(context.Background(), ops, outs) },
+	} {
+		if n := testing.AllocsPerRun(10_000, one); n != 0 { // granted, then refused
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
