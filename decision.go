@@ -102,21 +102,22 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 		Granted: allowed, Via: out.Via, Used: out.Used, Clock: out.Clock, RetryAt: out.RetryAt,
 		EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil), Blocked: about.blocked(),
 	}
-	d := derive(&about.op.Params, about.capacity(), &b)
-	d.Limit, d.Key, d.Entry = about.op.Cell.Limit, about.op.Cell.Key, out.Entry
+	d := Decision{Limit: about.op.Cell.Limit, Key: about.op.Cell.Key, Entry: out.Entry}
+	d.derive(&about.op.Params, about.capacity(), &b)
 	return d
 }
 
-// derive turns what a store has said of a charge into what people see.
+// derive sets what people see from what a store has said of a charge.
 // Remaining, retry-after and reset-after are computed here and nowhere else in
 // Go.
-func derive(p *law.Params, capacity int64, b *store.Brief) Decision {
-	d := Decision{
-		Allowed:    b.Granted,
-		ResetAfter: micros(b.EmptyAt - b.Clock),
-		At:         time.UnixMicro(b.Clock).UTC(),
-		Via:        b.Via,
-	}
+//
+// It writes the fields in place: for decisions in this process, copies of a
+// Decision are a good part of what they take.
+func (d *Decision) derive(p *law.Params, capacity int64, b *store.Brief) {
+	d.Allowed = b.Granted
+	d.ResetAfter = micros(b.EmptyAt - b.Clock)
+	d.At = time.UnixMicro(b.Clock).UTC()
+	d.Via = b.Via
 	if room := capacity - b.Used; room > 0 && !b.Blocked {
 		d.Remaining = room / p.Unit
 	}
@@ -126,7 +127,6 @@ func derive(p *law.Params, capacity int64, b *store.Brief) Decision {
 			d.RetryAfter = micros(b.RetryAt - b.Clock)
 		}
 	}
-	return d
 }
 
 // micros returns a duration of so many microseconds, at least 0, saturated.

@@ -37,8 +37,8 @@ func New(s store.Store, cfg *Config) *Limiter {
 }
 
 // Allow takes one unit of a limit for a key.
-func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (Decision, error) {
-	if d, ok := l.quick(ctx, limit, key, Cost{}); ok {
+func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (d Decision, err error) {
+	if l.quick(ctx, &d, limit, key, Cost{}) {
 		return d, nil
 	}
 	return l.ask(ctx, law.Take, []Charge{{Limit: limit, Key: key}})
@@ -47,11 +47,9 @@ func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (Decision,
 // Take takes all of the charges, or none. Errors are ErrInvalid for what is
 // wrong with the charges, or the store's; with an error, nothing is known to
 // be admitted.
-func (l *Limiter) Take(ctx context.Context, charges ...Charge) (Decision, error) {
-	if len(charges) == 1 {
-		if d, ok := l.quick(ctx, charges[0].Limit, charges[0].Key, charges[0].Cost); ok {
-			return d, nil
-		}
+func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err error) {
+	if len(charges) == 1 && l.quick(ctx, &d, charges[0].Limit, charges[0].Key, charges[0].Cost) {
+		return d, nil
 	}
 	return l.ask(ctx, law.Take, charges)
 }

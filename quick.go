@@ -9,24 +9,27 @@ import (
 )
 
 // quick takes one charge without a batch, where the store can decide about it
-// at once. If it reports false nothing was done, and ask is to be called, also
-// to say what is wrong with the charge.
-func (l *Limiter) quick(ctx context.Context, limit Limit, key string, cost Cost) (d Decision, ok bool) {
+// at once, and writes the decision into d, which is zero. If it reports false
+// nothing was done, and ask is to be called, also to say what is wrong with the
+// charge.
+func (l *Limiter) quick(ctx context.Context, d *Decision, limit Limit, key string, cost Cost) bool {
 	r := limit.r
 	if l.direct == nil || r == nil || !r.plain {
-		return d, false
+		return false
 	}
-	credits, err := cost.credits(r.params.Unit)
-	if err != nil {
-		return d, false
+	credits := r.params.Unit
+	if !cost.IsZero() {
+		var err error
+		if credits, err = cost.credits(r.params.Unit); err != nil {
+			return false
+		}
 	}
 	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: key}, &r.params, credits)
-	if !decided {
-		return d, false
+	if decided {
+		d.Limit, d.Key = r.name, key
+		d.derive(&r.params, r.params.Capacity, &b)
 	}
-	d = derive(&r.params, r.params.Capacity, &b)
-	d.Limit, d.Key = r.name, key
-	return d, true
+	return decided
 }
 
 // Key returns a handle on one key of a limit, for those who ask about the same
@@ -53,18 +56,32 @@ type Handle struct {
 func (h *Handle) Allow(ctx context.Context) (Decision, error) { return h.Take(ctx, Cost{}) }
 
 // Take takes a cost; the zero Cost is 1. Errors are those of [Limiter.Take].
-func (h *Handle) Take(ctx context.Context, cost Cost) (Decision, error) {
-	if h.bound != nil {
-		p := &h.limit.r.params
-		if credits, err := cost.credits(p.Unit); err == nil {
-			if b, decided := h.bound.TakeOne(credits); decided {
-				d := derive(p, p.Capacity, &b)
-				d.Limit, d.Key = h.limit.r.name, h.key
-				return d, nil
-			}
-		}
+func (h *Handle) Take(ctx context.Context, cost Cost) (d Decision, err error) {
+	if h.quick(&d, cost) {
+		return d, nil
 	}
 	return h.l.Take(ctx, Charge{Limit: h.limit, Key: h.key, Cost: cost})
+}
+
+// quick is that of Limiter.
+func (h *Handle) quick(d *Decision, cost Cost) bool {
+	if h.bound == nil {
+		return false
+	}
+	r := h.limit.r
+	credits := r.params.Unit
+	if !cost.IsZero() {
+		var err error
+		if credits, err = cost.credits(r.params.Unit); err != nil {
+			return false
+		}
+	}
+	b, decided := h.bound.TakeOne(credits)
+	if decided {
+		d.Limit, d.Key = r.name, h.key
+		d.derive(&r.params, r.params.Capacity, &b)
+	}
+	return decided
 }
 
 // sheet is where the ops and outcomes of a request are written.

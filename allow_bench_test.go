@@ -1,0 +1,44 @@
+package headgate_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// BenchmarkAllow is the way of a decision in memory through the public API.
+func BenchmarkAllow(b *testing.B) {
+	for _, keys := range []int{1, 1000} {
+		names := make([]string, keys)
+		for i := range names {
+			names[i] = "user:" + strconv.Itoa(i)
+		}
+		for name, notation := range map[string]string{"allow": "token-bucket 1000000000/h", "refuse": "token-bucket 1/1d"} {
+			limit := headgate.MustParse(notation)
+			b.Run(strconv.Itoa(keys)+"/"+name, func(b *testing.B) {
+				l := headgate.New(memory.New(nil), nil)
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					ctx := context.Background()
+					for i := 0; pb.Next(); i++ {
+						_, _ = l.Allow(ctx, limit, names[i%keys])
+					}
+				})
+			})
+			if keys == 1 {
+				b.Run("handle/"+name, func(b *testing.B) {
+					h := headgate.New(memory.New(nil), nil).Key(limit, "k")
+					b.RunParallel(func(pb *testing.PB) {
+						ctx := context.Background()
+						for pb.Next() {
+							_, _ = h.Allow(ctx)
+						}
+					})
+				})
+			}
+		}
+	}
+}
