@@ -63,7 +63,7 @@ type refusal struct {
 	params law.Params
 	cost   int64       // that was refused
 	out    law.Outcome // of it
-	sent   int64       // when the question was sent, by this machine's clock
+	heard  int64       // when the answer came, by this machine's clock
 	until  int64       // by this machine's clock
 }
 
@@ -113,16 +113,16 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 }
 
 // holds reports whether a refusal still stands, and how many microseconds ago
-// its question was sent.
+// it came.
 func (s *Store) holds(r *refusal) (gone int64, ok bool) {
 	now, exact := s.clock.Read()
-	if !exact && (now < r.sent || now > r.until-store.CoarseLag) {
+	if !exact && (now < r.heard || now > r.until-store.CoarseLag) {
 		now = store.SystemClock() // it may be over
 	}
-	return now - r.sent, now >= r.sent && now < r.until // a clock that was set back proves nothing
+	return now - r.heard, now >= r.heard && now < r.until // a clock that was set back proves nothing
 }
 
-func (s *Store) count(r *refusal) { s.local[uint64(r.sent)%uint64(len(s.local))].n.Add(1) }
+func (s *Store) count(r *refusal) { s.local[uint64(r.heard)%uint64(len(s.local))].n.Add(1) }
 
 // Apply implements store.Store.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
@@ -134,27 +134,26 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	}
 	var buf [8]uint32
 	seen := s.generations(ops, buf[:0]) // before anything is asked
-	sent := store.SystemClock()
 	if skip := s.repeat(ops, outs); skip == nil {
 		err := s.inner.Apply(ctx, ops, outs)
-		s.learn(ops, outs, seen, sent, err)
+		s.learn(ops, outs, seen, err)
 		return err
 	} else if len(skip) == len(ops) {
 		return nil
 	} else {
-		return s.applyRest(ctx, ops, outs, skip, seen, sent)
+		return s.applyRest(ctx, ops, outs, skip, seen)
 	}
 }
 
 // applyRest asks about the ops that are not in skip.
-func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome, skip []int, seen []uint32, sent int64) error {
+func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome, skip []int, seen []uint32) error {
 	rest, index := store.Rest(ops, skip)
 	answers, restSeen := make([]law.Outcome, len(rest)), make([]uint32, len(rest))
 	for k, i := range index {
 		restSeen[k] = seen[i]
 	}
 	err := s.inner.Apply(ctx, rest, answers)
-	s.learn(rest, answers, restSeen, sent, err)
+	s.learn(rest, answers, restSeen, err)
 	for k, i := range index {
 		outs[i] = answers[k]
 	}

@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // repeatable reports whether a refusal of the op may be repeated, and be
@@ -83,7 +84,8 @@ func (s *Store) known(op *law.Op, out *law.Outcome) bool {
 }
 
 // learn remembers what was refused, and forgets what was changed.
-func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, sent int64, err error) {
+func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, err error) {
+	heard := store.SystemClock()
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
 		for k := i; k < j; k++ {
@@ -93,7 +95,7 @@ func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, sent int6
 					continue
 				}
 				if out := outs[k]; refused(op, &out) || last(op, &out) {
-					s.remember(op, &out, seen[k], sent)
+					s.remember(op, &out, seen[k], heard)
 				}
 			case law.Check:
 			default:
@@ -135,9 +137,9 @@ func repeated(ops []law.Op, k int) bool {
 	return false
 }
 
-func (s *Store) remember(op *law.Op, out *law.Outcome, seen uint32, sent int64) {
-	r := &refusal{params: op.Params, cost: op.Cost * op.Count, out: *out, sent: sent}
-	r.until = sent + min(out.RetryAt-out.Clock, s.atMost)
+func (s *Store) remember(op *law.Op, out *law.Outcome, seen uint32, heard int64) {
+	r := &refusal{params: op.Params, cost: op.Cost * op.Count, out: *out, heard: heard}
+	r.until = heard + min(out.RetryAt-out.Clock, s.atMost)
 	r.out.Granted = 0
 	if old, ok := s.cache.GetIfPresent(op.Cell); ok && old.cost < r.cost && old.params == r.params {
 		if _, holds := s.holds(old); holds {
