@@ -124,10 +124,26 @@ func ValidGroup(ops []Op) error {
 		if ops[i].Partial && len(ops) > 1 {
 			return fmt.Errorf("%w: a charge granted in part cannot be one of several", ErrInvalid)
 		}
-		for j := range i {
-			if ops[j].Cell.Limit == ops[i].Cell.Limit && ops[j].Params != ops[i].Params {
-				return fmt.Errorf("%w: limit %q stands in one request with two meanings", ErrInvalid, ops[i].Cell.Limit)
-			}
+	}
+	return oneMeaning(ops)
+}
+
+// oneMeaning says which limit stands in a request with different parameters,
+// or nil. Requests may have thousands of charges, of mostly a few limits.
+func oneMeaning(ops []Op) error {
+	if len(ops) < 2 {
+		return nil
+	}
+	first := make(map[string]int, 4)
+	for i := range ops {
+		if i > 0 && ops[i].Cell.Limit == ops[i-1].Cell.Limit && ops[i].Params == ops[i-1].Params {
+			continue
+		}
+		j, seen := first[ops[i].Cell.Limit]
+		if !seen {
+			first[ops[i].Cell.Limit] = i
+		} else if ops[j].Params != ops[i].Params {
+			return fmt.Errorf("%w: limit %q stands in one request with two meanings", ErrInvalid, ops[i].Cell.Limit)
 		}
 	}
 	return nil

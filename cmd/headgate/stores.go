@@ -20,7 +20,9 @@ import (
 
 // stores is the table from URL scheme to store.
 var stores = map[string]func(ctx context.Context, url string, o storeOptions) (store.Store, error){
-	"memory": func(context.Context, string, storeOptions) (store.Store, error) { return memory.New(&memory.Config{Names: true}), nil },
+	"memory": func(context.Context, string, storeOptions) (store.Store, error) {
+		return memory.New(&memory.Config{Names: true}), nil
+	},
 	"sqlite": func(ctx context.Context, url string, _ storeOptions) (store.Store, error) {
 		return sqlite.Open(ctx, url, nil)
 	},

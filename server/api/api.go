@@ -29,11 +29,13 @@ type Batch struct {
 type Decision struct {
 	Allowed      bool   `json:"allowed"`
 	Limit        string `json:"limit"`
+	Key          string `json:"key,omitempty"`  // said of several charges only
 	Remaining    int64  `json:"remaining"`      // whole units of cost that could pass now
 	RetryAfterMS *int64 `json:"retry_after_ms"` // rounded up; 0 if allowed, null if this cost can never pass
 	ResetAfterMS int64  `json:"reset_after_ms"` // rounded up
 	At           int64  `json:"at"`             // the store's decision time, microseconds since the epoch
 	Entry        int64  `json:"entry,omitempty"`
+	Via          string `json:"via,omitempty"` // lease, local or fallback; absent: the store decided
 }
 
 // Answer is what became of one request of a batch: a decision or a problem.
@@ -106,6 +108,13 @@ type Limit struct {
 type Limits struct {
 	Limits []Limit `json:"limits"`
 }
+
+// The types of problems that a program may want to tell from others of the
+// same status.
+const (
+	Busy           = "urn:headgate:busy"            // too many wait; nothing was charged
+	OutcomeUnknown = "urn:headgate:outcome-unknown" // it may have been charged
+)
 
 // Problem is an error, as RFC 9457 has it.
 type Problem struct {

@@ -37,7 +37,7 @@ func New(s *service.Service, log *slog.Logger) http.Handler {
 	d := &door{log}
 	handle(mux, d, "POST /v1/take", func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, false) })
 	handle(mux, d, "POST /v1/check", func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, true) })
-	handle(mux, d, "POST /v1/batch", func(ctx context.Context, r *api.Batch) (any, error) { return s.Batch(ctx, r) })
+	mux.HandleFunc("POST /v1/batch", func(w http.ResponseWriter, r *http.Request) { d.batch(w, r, s) })
 	handle(mux, d, "POST /v1/inspect", func(ctx context.Context, r *api.Subject) (any, error) { return s.Inspect(ctx, r) })
 	handle(mux, d, "POST /v1/reset", func(ctx context.Context, r *api.Subject) (any, error) { return s.Reset(ctx, r) })
 	handle(mux, d, "POST /v1/block", func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })
@@ -63,7 +63,7 @@ func New(s *service.Service, log *slog.Logger) http.Handler {
 func handle[T any](mux *http.ServeMux, d *door, pattern string, do func(context.Context, *T) (any, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		in := new(T)
-		if err := decode(w, r, in); err != nil {
+		if err := decode(http.MaxBytesReader(w, r.Body, maxBody), in); err != nil {
 			d.fail(w, r, err)
 			return
 		}
@@ -115,8 +115,8 @@ func problem(w http.ResponseWriter, p *api.Problem) {
 
 // decode reads one JSON value and nothing else. Unknown fields are errors
 // that name them.
-func decode(w http.ResponseWriter, r *http.Request, v any) error {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+func decode(r io.Reader, v any) error {
+	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
 	err := dec.Decode(v)
 	if err == nil {

@@ -27,7 +27,7 @@ func handler(t *testing.T, yamlText string) (http.Handler, *memory.Store) {
 			t.Fatal(err)
 		}
 	}
-	s := memory.New(nil)
+	s := memory.New(&memory.Config{Names: true})
 	return rest.New(service.New(headgate.New(s, nil), c), slog.New(slog.DiscardHandler)), s
 }
 
@@ -76,9 +76,13 @@ func TestBatchAnswersInOrderAndFailsOneByOne(t *testing.T) {
 	h, _ := handler(t, "")
 	code, out, _ := ask(h, "POST", "/v1/batch", `{"requests":[
 		{"limit":"token-bucket 1/1h","key":"a"}, {"limit":"token-bucket 1/1h","key":"a"},
-		{"limit":"nope","key":"a"}, {"limit":"token-bucket 1/1h","key":"b","check":true}, {"limit":"token-bucket 1/1h","key":"b"}]}`)
+		{"limit":"nope","key":"a"}, {"limit":"token-bucket 1/1h","key":"b","check":true}, {"limit":"token-bucket 1/1h","key":"b"},
+		{"charges":[{"limit":"token-bucket 9/1h","key":"c"},{"limit":"token-bucket 1/1h","key":"d"}]}, {"charges":[{"key":"c"}],"key":"d"}]}`)
 	if code != 200 {
 		t.Fatalf("status %d, %v", code, out)
+	}
+	if about := out["answers"].([]any)[5].(map[string]any)["key"]; about != "d" {
+		t.Errorf("of several charges the decision is about %v, want d", about)
 	}
 	var got []any
 	for _, a := range out["answers"].([]any) {
@@ -89,7 +93,7 @@ func TestBatchAnswersInOrderAndFailsOneByOne(t *testing.T) {
 			got = append(got, m["allowed"])
 		}
 	}
-	if want := []any{true, false, 400.0, true, true}; !equal(got, want) {
+	if want := []any{true, false, 400.0, true, true, true, 400.0}; !equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -126,6 +130,14 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 		{"POST", "/v1/take", `{"limit":"login","key":"k","check":true}`, 400, "check", "batch"},
 		{"POST", "/v1/take", `{"limit":"login","key":"k","charges":[{"limit":"login","key":"k"}]}`, 400, "charges", "beside"},
 		{"POST", "/v1/batch", `{"requests":[]}`, 400, "requests", "none"},
+		{"POST", "/v1/batch", ``, 400, "body", "empty"},
+		{"POST", "/v1/batch", `{"requests":[{"limit":"login","kye":"k"}]}`, 400, "body", `"kye"`},
+		{"POST", "/v1/batch", `{"requests":[{"limit":"login","key":7}]}`, 400, "key", "number"},
+		{"POST", "/v1/batch", `{"requests":[{"limit":"login","cost":NaN}]}`, 400, "body", "not JSON (at byte 38)"},
+		{"POST", "/v1/batch", `{"requests":[{"limit":"login","cost":"NaN"}]}`, 400, "cost", "NaN"},
+		{"POST", "/v1/batch", `{"requests":[{"limit":"login"}]} {}`, 400, "body", "follows"},
+		{"POST", "/v1/batch", `{"requests":[{"charges":[` + strings.Repeat(`{"limit":"login"},`, 5000) + `{"limit":"login"}]},{"charges":[` + strings.Repeat(`{"limit":"login"},`, 5000) + `{"limit":"login"}]}]}`, 400, "requests", "10000"},
+		{"POST", "/v1/batch", `{"requests":[{"limit":"` + strings.Repeat("x", 5<<20) + `"}]}`, 413, "", "bytes"},
 		{"POST", "/v1/block", `{"limit":"login","key":"k","for":"soon"}`, 400, "for", "soon"},
 		{"POST", "/v1/take", `{"limit":"` + strings.Repeat("x", 5<<20) + `"}`, 413, "", "bytes"},
 		{"GET", "/v1/take", ``, 405, "", "GET"},

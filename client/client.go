@@ -1,0 +1,239 @@
+// Package client asks a headgate server from many goroutines at once.
+//
+// A call over HTTP costs the same whether it carries one question or hundreds,
+// so callers who wait share calls: while one batch is under way, newcomers
+// board the next one. There is no timer, and a caller who comes alone leaves
+// at once. A few connections are kept alive, each with a batch in the air.
+//
+// A refusal is a decision, not an error. Errors are, for errors.Is:
+// headgate.ErrInvalid, the question is wrong; store.ErrUnavailable, nothing was
+// charged; store.ErrBusy, too many wait, here or at the server, and nothing was
+// charged; store.ErrUnknownOutcome, it may have been charged. Nothing is ever
+// sent twice: what to do about an unknown outcome is the caller's to say.
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/flight"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// Config adjusts a Client. A nil Config, and every zero field, is fine.
+type Config struct {
+	// HTTPClient asks. Its transport must not send a POST again that may have
+	// reached the server (Go's own does not), and should keep as many idle
+	// connections as there are Connections. Nil: one of the Client's own, with
+	// proxies out of the environment.
+	HTTPClient *http.Client
+	// Connections is how many batches may be under way at once. More make
+	// smaller batches, and so fewer decisions for the same work. Zero: 2.
+	Connections int
+	// MaxBatch is how many charges a batch has at most, but for those of the
+	// last caller to board. A caller who brings half as many or more goes
+	// alone. At most 5,000. Zero: 512.
+	MaxBatch int
+	// MaxWaiting is how many callers may wait for a batch. Who comes then gets
+	// store.ErrBusy at once. Zero: 100,000.
+	MaxWaiting int
+	// Timeout bounds a call to the server, which a caller's context does not
+	// where it is shared. Zero: 10 s.
+	Timeout time.Duration
+}
+
+// mostBatch leaves room for the last caller below what a server takes.
+const mostBatch = 5000
+
+func (c *Config) orDefault() Config {
+	var d Config
+	if c != nil {
+		d = *c
+	}
+	if d.Connections <= 0 {
+		d.Connections = 2
+	}
+	if d.MaxBatch <= 0 {
+		d.MaxBatch = 512
+	}
+	d.MaxBatch = min(d.MaxBatch, mostBatch)
+	if d.MaxWaiting <= 0 {
+		d.MaxWaiting = 100_000
+	}
+	if d.Timeout <= 0 {
+		d.Timeout = 10 * time.Second
+	}
+	return d
+}
+
+// Client asks one server. It is safe for concurrent use, and meant to be
+// shared: what it saves comes from many callers. Its goroutines run only while
+// callers wait.
+type Client struct {
+	base   string
+	cfg    Config
+	http   *http.Client
+	own    *http.Transport // nil: the caller's
+	lines  []*flight.Line[*cargo]
+	next   atomic.Uint32 // line
+	closed atomic.Bool
+	busy   sync.WaitGroup // lines with flights
+}
+
+var errClosed = fmt.Errorf("server: client: %w", store.ErrClosed)
+
+// New returns a client of the server at a URL such as http://127.0.0.1:8080.
+// It connects when it is asked. Errors are headgate.ErrInvalid.
+func New(baseURL string, cfg *Config) (*Client, error) {
+	if !strings.Contains(baseURL, "://") {
+		baseURL = "http://" + baseURL
+	}
+	u, err := url.Parse(baseURL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("%w: server: %q is not a URL such as http://127.0.0.1:8080", headgate.ErrInvalid, baseURL)
+	}
+	c := &Client{base: strings.TrimSuffix(baseURL, "/"), cfg: cfg.orDefault()}
+	if c.http = c.cfg.HTTPClient; c.http == nil {
+		c.own = &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			MaxIdleConnsPerHost: c.cfg.Connections + 1, // one for who goes alone
+			IdleConnTimeout:     time.Minute,           // before the server's, so that it does not close one in use
+			TLSHandshakeTimeout: 10 * time.Second,
+			DisableCompression:  true,
+			WriteBufferSize:     bufferSize,
+			ReadBufferSize:      bufferSize,
+		}
+		c.http = &http.Client{Transport: c.own}
+	}
+	room := max(1, c.cfg.MaxWaiting/c.cfg.Connections)
+	for range c.cfg.Connections {
+		c.lines = append(c.lines, flight.NewLine(room, &c.busy, c.newCargo, c.fly, func(*cargo, error) {}))
+	}
+	return c, nil
+}
+
+// bufferSize of a connection: most batches are one write and a few reads.
+const bufferSize = 32 << 10
+
+// Charge is one thing to be admitted: a cost, by a limit, for a key.
+type Charge struct {
+	Limit string        // a name, or a one-line notation where the server accepts these
+	Key   string        // at most 512 bytes of UTF-8 without NUL; may be empty
+	Cost  headgate.Cost // zero: 1
+}
+
+// Allow takes one unit of a limit for a key.
+func (c *Client) Allow(ctx context.Context, limit, key string) (headgate.Decision, error) {
+	charges := [1]Charge{{Limit: limit, Key: key}}
+	return c.ask(ctx, false, charges[:])
+}
+
+// Take takes all of the charges, or none.
+//
+// The durations of the decision are whole milliseconds, rounded up. If ctx ends
+// before the question was sent, nothing is charged, and the error is that of
+// ctx. If it ends later, the error is store.ErrUnknownOutcome too: the question
+// is decided and charged like any other.
+func (c *Client) Take(ctx context.Context, charges ...Charge) (headgate.Decision, error) {
+	return c.ask(ctx, false, charges)
+}
+
+// Check returns the decision that Take would return now, and takes nothing.
+func (c *Client) Check(ctx context.Context, charges ...Charge) (headgate.Decision, error) {
+	return c.ask(ctx, true, charges)
+}
+
+// Close lets nobody ask any more, and returns when those who wait have their
+// answers. It closes the connections, unless they are a Config's HTTPClient's.
+func (c *Client) Close() {
+	c.closed.Store(true)
+	for _, l := range c.lines {
+		l.Close()
+	}
+	c.busy.Wait()
+	if c.own != nil {
+		c.own.CloseIdleConnections()
+	}
+}
+
+func (c *Client) ask(ctx context.Context, check bool, charges []Charge) (headgate.Decision, error) {
+	if err := ctx.Err(); err != nil {
+		return headgate.Decision{}, err
+	}
+	size, err := weigh(charges)
+	if err != nil {
+		return headgate.Decision{}, err
+	}
+	if 2*len(charges) >= c.cfg.MaxBatch || size > maxShare {
+		return c.alone(ctx, check, charges)
+	}
+	f, seat, err := c.board(check, charges)
+	if err != nil {
+		return headgate.Decision{}, err
+	}
+	tookOff := false
+	landed := f.Wait(ctx, func(g *cargo, flying bool) {
+		if tookOff = flying; !flying {
+			g.leave(seat)
+		}
+	})
+	switch {
+	case !landed && tookOff:
+		return headgate.Decision{}, fmt.Errorf("server: %w: %w", store.ErrUnknownOutcome, ctx.Err())
+	case !landed:
+		return headgate.Decision{}, ctx.Err()
+	}
+	var d headgate.Decision
+	if err = f.Err(); err == nil {
+		d, err = f.Cargo.answer(seat, charges)
+	}
+	f.Leave()
+	return d, err
+}
+
+// maxShare is how many bytes a caller may bring to a batch.
+const maxShare = 64 << 10
+
+// weigh says how much a caller brings, and what is wrong with it that would be
+// the trouble of others in the batch.
+func weigh(charges []Charge) (size int, err error) {
+	if len(charges) == 0 {
+		return 0, fmt.Errorf("%w: charges: there is none", headgate.ErrInvalid)
+	}
+	for i := range charges {
+		if err := law.ValidKey(charges[i].Key); err != nil {
+			return 0, err
+		}
+		if cost := charges[i].Cost; !cost.IsZero() && cost.Float64() <= 0 {
+			return 0, fmt.Errorf("%w: cost: must be above 0", headgate.ErrInvalid)
+		}
+		size += len(charges[i].Limit) + len(charges[i].Key)
+	}
+	return size, nil
+}
+
+// board finds a place on the line whose turn it is, or on another.
+func (c *Client) board(check bool, charges []Charge) (*flight.Flight[*cargo], int, error) {
+	turn := c.next.Add(1)
+	for i := range uint32(len(c.lines)) {
+		f, err := c.lines[(turn+i)%uint32(len(c.lines))].Board()
+		switch {
+		case errors.Is(err, flight.ErrClosed):
+			return nil, 0, errClosed
+		case err == nil:
+			seat := f.Cargo.board(check, charges)
+			f.Boarded()
+			return f, seat, nil
+		}
+	}
+	return nil, 0, fmt.Errorf("server: %w: as many as may, %d", store.ErrBusy, c.cfg.MaxWaiting)
+}

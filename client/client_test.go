@@ -1,0 +1,281 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/rest"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const maxShare = 64 << 10 // bytes with which a caller goes alone
+
+const limits = `
+limits:
+  api: token-bucket 100/s burst 100
+  few: token-bucket 10/1h burst 10
+`
+
+// handler is a server over memory.
+func handler(tb testing.TB) http.Handler {
+	tb.Helper()
+	c, err := config.Parse("c.yaml", []byte(limits))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return rest.New(service.New(headgate.New(memory.New(nil), nil), c), slog.New(slog.DiscardHandler))
+}
+
+// ask returns a client of a server with a handler.
+func ask(tb testing.TB, h http.Handler, cfg *client.Config) *client.Client {
+	tb.Helper()
+	server := httptest.NewServer(h)
+	tb.Cleanup(server.Close)
+	c, err := client.New(server.URL, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(c.Close)
+	return c
+}
+
+func TestManyCallersShareFewCallsAndNoMorePassThanMay(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	h := handler(t)
+	c := ask(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		h.ServeHTTP(w, r)
+	}), nil)
+	const callers, each, keys = 100, 20, 7
+	var allowed [keys]atomic.Int64
+	var all sync.WaitGroup
+	for n := range callers {
+		all.Go(func() {
+			for i := range each {
+				key := (n + i) % keys
+				d, err := c.Allow(t.Context(), "few", fmt.Sprint(key))
+				switch {
+				case err != nil:
+					t.Error(err)
+				case d.Key != fmt.Sprint(key) || d.Limit != "few":
+					t.Errorf("asked about few %d, answered about %s %s", key, d.Limit, d.Key)
+				case d.Allowed:
+					allowed[key].Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for key := range allowed {
+		if got := allowed[key].Load(); got != 10 {
+			t.Errorf("key %d: %d were allowed, want 10", key, got)
+		}
+	}
+	if got := calls.Load(); got > callers*each/2 {
+		t.Errorf("%d calls for %d questions", got, callers*each)
+	}
+}
+
+func TestDecisionsSayWhatTheServerSays(t *testing.T) {
+	t.Parallel()
+	c := ask(t, handler(t), nil)
+	ctx := t.Context()
+	check := func(d headgate.Decision, err error, want headgate.Decision) {
+		t.Helper()
+		if since := time.Since(d.At); err != nil || since < -time.Minute || since > time.Minute {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		d.At, d.ResetAfter = time.Time{}, 0
+		if !want.Allowed && want.RetryAfter == 0 && d.RetryAfter > 0 && d.RetryAfter < time.Hour && d.RetryAfter%time.Millisecond == 0 {
+			d.RetryAfter = 0 // some time
+		}
+		if d != want {
+			t.Errorf("got  %+v\nwant %+v", d, want)
+		}
+	}
+	two := headgate.MustCost("2.5")
+	d, err := c.Take(ctx, client.Charge{Limit: "few", Key: "a", Cost: two})
+	check(d, err, headgate.Decision{Allowed: true, Limit: "few", Key: "a", Remaining: 7})
+	d, err = c.Check(ctx, client.Charge{Limit: "few", Key: "a", Cost: headgate.Units(8)})
+	check(d, err, headgate.Decision{Limit: "few", Key: "a", Remaining: 7})
+	d, err = c.Take(ctx, client.Charge{Limit: "few", Key: "a", Cost: headgate.Units(11)})
+	check(d, err, headgate.Decision{Limit: "few", Key: "a", Remaining: 7, RetryAfter: headgate.Never})
+	d, err = c.Take(ctx, client.Charge{Limit: "api", Key: "b"}, client.Charge{Limit: "few", Key: "a", Cost: two}, client.Charge{Limit: "few", Key: "c"})
+	check(d, err, headgate.Decision{Allowed: true, Limit: "few", Key: "a", Remaining: 5})
+	d, err = c.Check(ctx, client.Charge{Limit: "few", Key: "a"}, client.Charge{Limit: "api", Key: "new", Cost: headgate.Units(200)})
+	check(d, err, headgate.Decision{Limit: "api", Key: "new", Remaining: 100, RetryAfter: headgate.Never})
+
+	for _, key := range []string{"", "ключ 鍵", "a\"b\\c\n<&>\u2028", strings.Repeat("\x01", 512)} {
+		d, err = c.Take(ctx, client.Charge{Limit: "few", Key: key}, client.Charge{Limit: "api", Key: "b"})
+		check(d, err, headgate.Decision{Allowed: true, Limit: "few", Key: key, Remaining: 9})
+		d, err = c.Allow(ctx, "few", key)
+		check(d, err, headgate.Decision{Allowed: true, Limit: "few", Key: key, Remaining: 8})
+	}
+}
+
+func TestWhoIsWrongFailsAlone(t *testing.T) {
+	t.Parallel()
+	c := ask(t, handler(t), &client.Config{Connections: 1})
+	many := make([]client.Charge, 10_001)
+	for i := range many {
+		many[i] = client.Charge{Limit: "api", Key: fmt.Sprint(i)}
+	}
+	var all sync.WaitGroup
+	for _, tt := range []struct {
+		charges []client.Charge
+		says    string // empty: it is fine
+	}{
+		{[]client.Charge{{Limit: "few", Key: "a"}}, ""},
+		{[]client.Charge{{Limit: "nope", Key: "a"}}, "few"},
+		{[]client.Charge{{Key: "a"}}, "limit: is missing"},
+		{[]client.Charge{{Limit: "few", Key: "a\x00"}}, "key"},
+		{[]client.Charge{{Limit: "few", Key: "a\xff"}}, "UTF-8"},
+		{[]client.Charge{{Limit: "few", Key: strings.Repeat("k", 513)}}, "513"},
+		{[]client.Charge{{Limit: "few", Key: "a", Cost: headgate.Units(-1)}}, "above 0"},
+		{[]client.Charge{{Limit: "few", Key: "a", Cost: headgate.MustCost("0.000000001")}}, "finer"},
+		{[]client.Charge{{Limit: strings.Repeat("x", maxShare+1), Key: "a"}}, "limit"},
+		{nil, "none"},
+		{many, "10000"},
+		{many[:600], ""},
+		{many[:255], ""},
+	} {
+		for range max(1, 20-len(tt.charges)) {
+			all.Go(func() {
+				_, err := c.Check(t.Context(), tt.charges...)
+				if ok := err == nil; ok != (tt.says == "") || !ok && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says)) {
+					t.Errorf("%d charges, %.40v: %.200v, want %q", len(tt.charges), tt.charges[:min(1, len(tt.charges))], err, tt.says)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+// gate is a server whose batches wait to be let through.
+type gate struct {
+	h       http.Handler
+	arrived chan string // bodies
+	pass    chan struct{}
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	g.arrived <- string(body)
+	<-g.pass
+	r.Body = io.NopCloser(strings.NewReader(string(body)))
+	g.h.ServeHTTP(w, r)
+}
+
+// boarding is a context that tells when its caller has begun to wait.
+type boarding struct {
+	context.Context
+	waits chan struct{}
+}
+
+func (b *boarding) Done() <-chan struct{} {
+	close(b.waits)
+	return b.Context.Done()
+}
+
+func TestWhoLeavesBeforeTakeOffIsNotChargedAndLaterHeIs(t *testing.T) {
+	t.Parallel()
+	g := &gate{handler(t), make(chan string, 9), make(chan struct{})}
+	c := ask(t, g, &client.Config{Connections: 1, MaxWaiting: 2})
+	ctx, cancel := context.WithCancel(t.Context())
+	errs := make(chan error)
+	allow := func(ctx context.Context, key string) {
+		b := &boarding{ctx, make(chan struct{})}
+		go func() {
+			_, err := c.Allow(b, "few", key)
+			errs <- err
+		}()
+		<-b.waits
+	}
+	allow(ctx, "late") // has taken off once it has arrived
+	<-g.arrived
+	allow(ctx, "early")
+	allow(t.Context(), "stays")
+	if _, err := c.Allow(t.Context(), "few", "third"); !errors.Is(err, store.ErrBusy) {
+		t.Errorf("with two waiting: %v, want ErrBusy", err)
+	}
+	cancel()
+	unknown := 0
+	for range 2 {
+		err := <-errs
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want context.Canceled", err)
+		}
+		if errors.Is(err, store.ErrUnknownOutcome) {
+			unknown++
+		}
+	}
+	if unknown != 1 {
+		t.Errorf("%d outcomes are unknown, want that of the one who had taken off", unknown)
+	}
+	close(g.pass)
+	if err := <-errs; err != nil {
+		t.Error(err)
+	}
+	if got, want := <-g.arrived, `{"requests":[{"limit":"few","key":"stays"}]}`; got != want {
+		t.Errorf("sent %s, want %s", got, want)
+	}
+	// Check says what would remain after it.
+	for key, want := range map[string]int64{"late": 8, "early": 9, "stays": 8, "third": 9} {
+		if d, err := c.Check(t.Context(), client.Charge{Limit: "few", Key: key}); err != nil || d.Remaining != want {
+			t.Errorf("%s: %d remain, %v; want %d", key, d.Remaining, err, want)
+		}
+	}
+	if _, err := c.Allow(ctx, "few", "late"); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+}
+
+func TestCloseAnswersThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	g := &gate{handler(t), make(chan string, 9), make(chan struct{})}
+	c := ask(t, g, nil)
+	b := &boarding{t.Context(), make(chan struct{})}
+	errs := make(chan error, 1)
+	go func() {
+		_, err := c.Allow(b, "few", "a")
+		errs <- err
+	}()
+	<-b.waits
+	closed := make(chan struct{})
+	go func() {
+		c.Close()
+		close(closed)
+	}()
+	<-g.arrived
+	close(g.pass)
+	<-closed
+	if err := <-errs; err != nil {
+		t.Errorf("who waited: %v", err)
+	}
+	if _, err := c.Allow(t.Context(), "few", "a"); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("after Close: %v, want ErrClosed", err)
+	}
+	if err := c.Call(t.Context(), http.MethodGet, "/v1/limits", nil, new(any)); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("Call after Close: %v, want ErrClosed", err)
+	}
+}

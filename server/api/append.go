@@ -1,0 +1,92 @@
+package api
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// AppendJSON appends the request as encoding/json would write it, up to
+// escapes, and faster.
+func (r *Request) AppendJSON(b []byte) []byte {
+	b = append(b, '{')
+	if len(r.Charges) == 0 {
+		b = r.append(b)
+	} else {
+		b = append(b, `"charges":[`...)
+		for i := range r.Charges {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(r.Charges[i].append(append(b, '{')), '}')
+		}
+		b = append(b, ']')
+	}
+	if r.Check {
+		b = append(b, `,"check":true`...)
+	}
+	return append(b, '}')
+}
+
+// append appends the members of a charge. Its cost is a decimal.
+func (c *Charge) append(b []byte) []byte {
+	b = appendText(append(b, `"limit":`...), c.Limit)
+	b = appendText(append(b, `,"key":`...), c.Key)
+	if c.Cost != "" {
+		b = append(append(b, `,"cost":`...), c.Cost...)
+	}
+	return b
+}
+
+// AppendJSON appends the answers as encoding/json would write them, up to
+// escapes, and faster.
+func (a *Answers) AppendJSON(b []byte) []byte {
+	b = append(b, `{"answers":[`...)
+	for i := range a.Answers {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if d := a.Answers[i].Decision; d != nil {
+			b = d.append(b)
+			continue
+		}
+		text, _ := json.Marshal(&a.Answers[i]) // text and numbers: it cannot fail
+		b = append(b, text...)
+	}
+	return append(b, `]}`...)
+}
+
+func (d *Decision) append(b []byte) []byte {
+	b = strconv.AppendBool(append(b, `{"allowed":`...), d.Allowed)
+	b = appendText(append(b, `,"limit":`...), d.Limit)
+	if d.Key != "" {
+		b = appendText(append(b, `,"key":`...), d.Key)
+	}
+	b = strconv.AppendInt(append(b, `,"remaining":`...), d.Remaining, 10)
+	if d.RetryAfterMS == nil {
+		b = append(b, `,"retry_after_ms":null`...)
+	} else {
+		b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), *d.RetryAfterMS, 10)
+	}
+	b = strconv.AppendInt(append(b, `,"reset_after_ms":`...), d.ResetAfterMS, 10)
+	b = strconv.AppendInt(append(b, `,"at":`...), d.At, 10)
+	if d.Entry != 0 {
+		b = strconv.AppendInt(append(b, `,"entry":`...), d.Entry, 10)
+	}
+	if d.Via != "" {
+		b = appendText(append(b, `,"via":`...), d.Via)
+	}
+	return append(b, '}')
+}
+
+// appendText appends a JSON string. What is not plain is left to encoding/json.
+func appendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			text, _ := json.Marshal(s)
+			return append(b, text...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}

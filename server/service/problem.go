@@ -1,0 +1,61 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/store"
+)
+
+// Invalid returns a headgate.ErrInvalid about a field of a request.
+func Invalid(field, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", headgate.ErrInvalid, field, fmt.Sprintf(format, args...))
+}
+
+// Problem describes an error to a client. Only what the client did wrong is
+// told in full; what is wrong here is for the log.
+func Problem(err error) *api.Problem {
+	switch {
+	case errors.Is(err, headgate.ErrInvalid):
+		detail := strings.TrimPrefix(err.Error(), headgate.ErrInvalid.Error()+": ")
+		return &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: detail, Field: field(err)}
+	case errors.Is(err, headgate.ErrUnsupported):
+		return &api.Problem{Title: "Not supported by this store", Status: http.StatusNotImplemented}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &api.Problem{
+			Type: api.OutcomeUnknown, Title: "The store did not answer in time", Status: http.StatusGatewayTimeout,
+			Detail: "It is not known whether anything was charged.",
+		}
+	case errors.Is(err, store.ErrUnknownOutcome):
+		return &api.Problem{
+			Type: api.OutcomeUnknown, Title: "The store did not answer", Status: http.StatusServiceUnavailable,
+			Detail: "It is not known whether anything was charged.",
+		}
+	case errors.Is(err, store.ErrBusy):
+		return &api.Problem{
+			Type: api.Busy, Title: "Too many are waiting for the store", Status: http.StatusServiceUnavailable,
+			Detail: "Nothing was charged.",
+		}
+	}
+	return &api.Problem{Title: "The store is not available", Status: http.StatusServiceUnavailable, Detail: "Nothing was charged."}
+}
+
+// field returns what an ErrInvalid is about.
+func field(err error) string {
+	var pe *headgate.ParseError
+	if errors.As(err, &pe) {
+		return "limit"
+	}
+	text := strings.TrimPrefix(err.Error(), headgate.ErrInvalid.Error()+": ")
+	text = strings.TrimPrefix(text, "unknown limit: ")
+	name, _, ok := strings.Cut(text, ": ")
+	if !ok || strings.ContainsAny(name, " \"") {
+		return ""
+	}
+	return name
+}
