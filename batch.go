@@ -23,28 +23,34 @@ type Answer struct {
 // Batch itself means that nothing is known about any of them.
 func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, error) {
 	answers := make([]Answer, len(requests))
-	ops := make([]law.Op, 0, len(requests))
-	charges := make([]Charge, 0, len(requests))
+	charges := 0
+	for i := range requests {
+		charges += len(requests[i].Charges)
+	}
+	ops := make([]law.Op, 0, charges)
 	ends := make([]int, len(requests)) // in ops, of each request
-	for i, r := range requests {
+	var cals []*calendar
+	for i := range requests {
+		r := &requests[i]
 		verb := law.Take
 		if r.Check {
 			verb = law.Check
 		}
-		group := make([]law.Op, len(r.Charges))
+		start := len(ops)
+		group := ops[start : start+len(r.Charges)]
 		err := takeable(r.Charges)
 		if err == nil {
 			err = l.compile(group, verb, uint32(i+1), r.Charges)
 		}
 		if answers[i].Err = err; err == nil {
-			ops = append(ops, group...)
-			charges = append(charges, r.Charges...)
+			ops = ops[:start+len(group)]
+			cals = calendars(cals, start, r.Charges)
 		}
 		ends[i] = len(ops)
 	}
 	outs := make([]law.Outcome, len(ops))
 	if len(ops) > 0 {
-		if err := l.apply(ctx, charges, ops, outs); err != nil {
+		if err := l.apply(ctx, ops, outs, cals); err != nil {
 			return nil, err
 		}
 	}

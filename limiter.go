@@ -3,6 +3,7 @@ package headgate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -69,7 +70,7 @@ func (l *Limiter) ask(ctx context.Context, verb law.Verb, charges []Charge) (Dec
 	if err := l.compile(ops, verb, 1, charges); err != nil {
 		return Decision{}, err
 	}
-	if err := l.apply(ctx, charges, ops, outs); err != nil {
+	if err := l.apply(ctx, ops, outs, calendars(nil, 0, charges)); err != nil {
 		return Decision{}, err
 	}
 	if err := outs[0].Err; err != nil {
@@ -98,7 +99,7 @@ func (l *Limiter) FillUp(ctx context.Context, c Charge) (Filled, error) {
 		return Filled{}, err
 	}
 	ops[0].Count, ops[0].Cost, ops[0].Partial = ops[0].Cost, 1, true
-	if err := l.apply(ctx, charges, ops[:], outs[:]); err != nil {
+	if err := l.apply(ctx, ops[:], outs[:], calendars(nil, 0, charges)); err != nil {
 		return Filled{}, err
 	}
 	if err := outs[0].Err; err != nil {
@@ -155,7 +156,7 @@ func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key strin
 	if set != nil {
 		set(&ops[0])
 	}
-	if err := l.apply(ctx, charges, ops[:], outs[:]); err != nil {
+	if err := l.apply(ctx, ops[:], outs[:], calendars(nil, 0, charges)); err != nil {
 		return ops[0], outs[0], err
 	}
 	return ops[0], outs[0], outs[0].Err
@@ -200,11 +201,23 @@ func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []C
 	return law.ValidGroup(ops)
 }
 
+// calendars notes at index i and up which calendars the charges follow. It
+// stays nil as long as none does, as mostly.
+func calendars(list []*calendar, i int, charges []Charge) []*calendar {
+	for k, c := range charges {
+		if cal := c.Limit.r.calendar; cal != nil {
+			list = slices.Grow(list, i+len(charges)-len(list))[:i+len(charges)]
+			list[i+k] = cal
+		}
+	}
+	return list
+}
+
 // apply asks the store, and asks again about those requests whose calendar
-// boundaries did not contain the store's time. charges[i] is what ops[i] was
-// compiled from.
-func (l *Limiter) apply(ctx context.Context, charges []Charge, ops []law.Op, outs []law.Outcome) error {
-	if err := l.store.Apply(ctx, ops, outs); err != nil {
+// boundaries did not contain the store's time: cals says which calendars the
+// ops follow, as far as it reaches.
+func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, cals []*calendar) error {
+	if err := l.store.Apply(ctx, ops, outs); err != nil || cals == nil {
 		return err
 	}
 	for i := 0; i < len(ops); {
@@ -214,8 +227,8 @@ func (l *Limiter) apply(ctx context.Context, charges []Charge, ops []law.Op, out
 				return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup, ops[i].Cell.Limit)
 			}
 			for k := i; k < j; k++ {
-				if cal := charges[k].Limit.r.calendar; cal != nil {
-					ops[k].Bounds = cal.bounds(outs[k].Clock)
+				if k < len(cals) && cals[k] != nil {
+					ops[k].Bounds = cals[k].bounds(outs[k].Clock)
 				}
 			}
 			if err := l.store.Apply(ctx, ops[i:j], outs[i:j]); err != nil {

@@ -7,6 +7,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
+// mostCharges is how many charges a request may have for its refusals to be
+// remembered.
+const mostCharges = 16
+
 // repeatable reports whether a refusal of the op may be repeated, and be
 // remembered.
 func repeatable(op *law.Op) bool {
@@ -91,7 +95,7 @@ func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, err error
 		for k := i; k < j; k++ {
 			switch op := &ops[k]; op.Verb {
 			case law.Take:
-				if err != nil || repeated(ops[i:j], k-i) {
+				if err != nil || j-i > mostCharges || repeated(ops[i:j], k-i) {
 					continue
 				}
 				if out := outs[k]; refused(op, &out) || last(op, &out) {
