@@ -2,28 +2,29 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 
 	"github.com/headgate/headgate/bench/compare"
+	"github.com/headgate/headgate/bench/gate"
 	"github.com/headgate/headgate/bench/rivals"
+	"github.com/headgate/headgate/client"
 )
 
 // served compares servers, each with its state in memory but for envoy's.
 func (b *bench) served() []compare.Comparison {
-	// PLACE: Headgate's cell, through the Go client over a server on the memory
-	// store, with 512 callers: put it first in servers, and empty Open.
-	const open = "the Go client is not written yet"
 	goals := []compare.Goal{compare.TimesOf(rivals.GubernatorName+" one a call", 10), compare.TimesOf(rivals.GubernatorName+" hundred a call", 2)}
 	return []compare.Comparison{
-		{Name: "server-hot-512", Title: "Server, one hot key, 512 callers", Open: open, Goals: goals, Cells: b.serving(b.one)},
-		{Name: "server-100k-512", Title: "Server, 100,000 keys, 512 callers", Open: open, Goals: goals, Cells: b.serving(b.many)},
+		{Name: "server-hot-512", Title: "Server, one hot key, 512 callers", Goals: goals, Cells: b.serving(b.one)},
+		{Name: "server-100k-512", Title: "Server, 100,000 keys, 512 callers", Goals: goals, Cells: b.serving(b.many)},
 	}
 }
 
 func (b *bench) serving(keys []string) func(context.Context) ([]compare.Cell, error) {
 	return func(ctx context.Context) (cells []compare.Cell, _ error) {
 		const callers, hundred = 512, 100
+		cells = append(cells, ourServer(ctx, callers, keys))
 		if g, err := rivals.StartGubernator(ctx); err != nil {
 			cells = append(cells, failed(compare.Rival, rivals.GubernatorName, err))
 		} else {
@@ -53,4 +54,30 @@ func (b *bench) serving(keys []string) func(context.Context) ([]compare.Cell, er
 		}
 		return append(cells, failed(compare.Rival, rivals.EnvoyName, err)), nil
 	}
+}
+
+// ourServer is Headgate's cell: the command over the memory store, asked by the
+// Go client.
+func ourServer(ctx context.Context, callers int, keys []string) compare.Cell {
+	cell := compare.Cell{Side: compare.Ours, Name: gate.Name, At: fmt.Sprintf("%d callers", callers)}
+	url, stop, err := gate.Serve(ctx)
+	if err != nil {
+		cell.Err = err
+		return cell
+	}
+	c, err := client.New(url, nil)
+	if err != nil {
+		stop()
+		cell.Err = err
+		return cell
+	}
+	cell.Close = func() {
+		c.Close()
+		stop()
+	}
+	cell.Measure = compare.Callers(callers, gate.AskServer(c, always.String(), keys))
+	if len(keys) == 1 {
+		cell.Exact = compare.Bucket(callers, 1000, 1000, gate.AskServer(c, tight.String(), []string{fresh()}))
+	}
+	return cell
 }

@@ -3,12 +3,14 @@ package rivals
 import (
 	"context"
 	"fmt"
+	"github.com/headgate/headgate/bench/daemon"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/headgate/headgate/bench/daemon"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -49,7 +51,7 @@ func StartEnvoy(ctx context.Context, redisURL string) (*Envoy, error) {
 	var addrs [3]string
 	for i := range ports {
 		if err == nil {
-			if addrs[i], err = freeAddr(ctx); err == nil {
+			if addrs[i], err = daemon.FreeAddr(ctx); err == nil {
 				_, ports[i], err = net.SplitHostPort(addrs[i])
 			}
 		}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/headgate/headgate/bench/daemon"
 	"os"
 	"time"
 
+	"github.com/headgate/headgate/bench/daemon"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -29,7 +31,7 @@ func StartGubernator(ctx context.Context) (*Gubernator, error) {
 	var addrs [2]string
 	for i := range addrs {
 		var err error
-		if addrs[i], err = freeAddr(ctx); err != nil {
+		if addrs[i], err = daemon.FreeAddr(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -33,12 +33,16 @@ const (
 	pB1
 	pB2
 	pB3
+	pEnds
+	pReturned
+	pEntry
 	params
 )
 
 var paramNames = [params]string{
 	"pass", "pos", "first", "size", "verb", "kind", "anchor", "unit", "capacity", "step", "drain", "block", "heal",
 	"cost", "count", "partial", "ceiling", "ttl", "now", "b0", "b1", "b2", "b3",
+	"ends", "returned", "entry",
 }
 
 func paramIndex(name string) int { return slices.Index(paramNames[:], name) }
@@ -48,6 +52,7 @@ const (
 	single     = 0
 	firstPass  = 1
 	secondPass = 2
+	returnPass = int(law.Return)
 	blockPass  = int(law.Block)
 	resetPass  = int(law.Reset)
 )
@@ -93,14 +98,7 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 		r = run{}
 		clear(touched)
 	}
-	for i := 0; i < len(ops); {
-		j := law.GroupEnd(ops, i)
-		if err := law.ValidGroup(ops[i:j]); err != nil {
-			for ; i < j; i++ {
-				outs[i] = law.Outcome{Err: err}
-			}
-			continue
-		}
+	group := func(i, j int) {
 		rows := p.rows(i, j)
 		full := len(r.rows) > 0 && len(r.rows)+len(rows) > maxRows
 		for k := i; k < j && !full; k++ {
@@ -114,7 +112,7 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 			op := &ops[k]
 			p.cells = append(p.cells, op.Cell)
 			r.shape.add(op)
-			if op.Params.Kind == law.Log && op.Verb == law.Take || op.Verb == law.Reset {
+			if op.Params.Kind == law.Log && (op.Verb == law.Take || op.Verb == law.Return) || op.Verb == law.Reset {
 				touched[op.Cell] = true
 			}
 			p.reads = p.reads && op.Verb == law.Check
@@ -124,6 +122,19 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 			r.shape.Groups = r.shape.Groups || rows[k].pass == firstPass
 			p.reads = p.reads && rows[k].pass == single
 		}
+	}
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		if err := law.ValidGroup(ops[i:j]); err != nil {
+			for ; i < j; i++ {
+				outs[i] = law.Outcome{Err: err}
+			}
+			continue
+		}
+		for ; ops[i].Verb == law.Return && i < j-1; i++ {
+			group(i, i+1) // of these each stands alone
+		}
+		group(i, j)
 		i = j
 	}
 	end()
@@ -134,9 +145,29 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 	return p
 }
 
+// returns tells whether something is given back.
+func (p *plan) returns() bool {
+	return slices.ContainsFunc(p.runs, func(r run) bool { return r.shape.Return })
+}
+
+// onlyReturned returns the cells that are given back to, and no more.
+func (p *plan) onlyReturned() []law.Cell {
+	others := map[law.Cell]bool{}
+	for _, r := range p.runs {
+		for _, row := range r.rows {
+			if op := &p.ops[row.op]; op.Verb != law.Return {
+				others[op.Cell] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(p.cells), func(c law.Cell) bool { return others[c] })
+}
+
 // add notes what an op needs.
 func (s *shape) add(op *law.Op) {
 	switch op.Verb {
+	case law.Return:
+		s.Return = true
 	case law.Block:
 		s.Block = true
 		return
@@ -166,7 +197,7 @@ func (p *plan) rows(i, j int) []row {
 		rows = append(rows, row{op: i + k, pos: k + 1, first: first + 1, size: len(ops)})
 	}
 	switch verb := ops[0].Verb; {
-	case verb == law.Block || verb == law.Reset:
+	case verb == law.Return || verb == law.Block || verb == law.Reset:
 		for k := range rows {
 			rows[k].pass = int(verb)
 		}
@@ -191,6 +222,7 @@ func (p *plan) numbers(r row) (n [params]int64) {
 		int64(r.pass), int64(r.pos), int64(r.first), int64(r.size), int64(op.Verb), int64(lp.Kind), int64(lp.Anchor),
 		lp.Unit, lp.Capacity, lp.Step, max(lp.Drain, 1), lp.Block, lp.HealAfter(),
 		op.Cost, op.Count, 0, op.Ceiling, op.TTL, op.Now, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
+		op.End, op.Returned, op.Entry,
 	}
 	if op.Partial {
 		n[pPartial] = 1

@@ -4,23 +4,28 @@ import (
 	_ "embed"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"text/template"
 )
 
-//go:embed decide.tmpl
-var decideText string
+var (
+	//go:embed decide.tmpl
+	decideText string
+	//go:embed giveback.tmpl
+	giveBackText string
+)
 
 // shape says which parts of the laws a statement needs, so that it carries no
 // others.
 type shape struct {
-	Bucket, Window, Log          bool // laws
-	Single, Groups, Block, Reset bool // kinds of rows
+	Bucket, Window, Log                  bool // laws
+	Single, Groups, Return, Block, Reset bool // kinds of rows
 }
 
 // Only tells whether all rows are requests of one charge.
-func (s shape) Only() bool { return s.Single && !s.Groups && !s.Block && !s.Reset }
+func (s shape) Only() bool { return s.Single && !s.Groups && !s.Return && !s.Block && !s.Reset }
 
 // piece of a sequence: text, then what is to be put after it.
 type piece struct {
@@ -86,8 +91,8 @@ func cut(text string) sequence {
 	return append(s, piece{text: text[from:], param: -1})
 }
 
-// decide is decide.tmpl. Its functions are a row's way to what depends on its
-// law, and to the memory of a request's first pass.
+// decide is decide.tmpl with giveback.tmpl. Its functions are a row's way to
+// what depends on its law, and to the memory of a request's first pass.
 var decide = func() *template.Template {
 	t := template.New("")
 	t.Funcs(template.FuncMap{
@@ -102,7 +107,7 @@ var decide = func() *template.Template {
 			return fmt.Sprintf("CAST(SUBSTRING(@undo, {pos} * 255 - %d, 17) AS SIGNED)", 254-17*n)
 		},
 	})
-	return template.Must(t.Parse(decideText))
+	return template.Must(template.Must(t.Parse(decideText)).Parse(giveBackText))
 }()
 
 // bylaw returns a section as the law of each row has it.
@@ -136,15 +141,12 @@ func bylaw(t *template.Template, s shape, section string) (string, error) {
 // before each batch, since an expression takes their type, and so its own,
 // when it is prepared.
 var variables = sync.OnceValue(func() string {
-	seen := map[string]bool{}
 	var b strings.Builder
 	b.WriteString("SET ")
-	for _, name := range regexp.MustCompile(`@\w+`).FindAllString(decideText, -1) {
-		if seen[name] || name == "@r" || name == "@undo" || name == "@pend" || name == "@nolog" {
-			continue
+	for _, name := range names(decideText) {
+		if name != "r" && name != "undo" && name != "pend" && name != "nolog" {
+			b.WriteString("@hg_" + name + "=0,")
 		}
-		seen[name] = true
-		b.WriteString("@hg_" + name[1:] + "=0,")
 	}
 	for i, name := range []string{"r", "out", "pend", "nolog", "undo", "entries"} {
 		if i > 0 {
@@ -155,3 +157,25 @@ var variables = sync.OnceValue(func() string {
 	b.WriteString(";")
 	return b.String()
 })
+
+// moreVariables are those that only the return rule has.
+var moreVariables = sync.OnceValue(func() string {
+	known := names(decideText)
+	var set []string
+	for _, name := range names(giveBackText) {
+		if !slices.Contains(known, name) {
+			set = append(set, "@hg_"+name+"=0")
+		}
+	}
+	return "SET " + strings.Join(set, ",") + ";"
+})
+
+// names returns the variables of a text, each once.
+func names(text string) (list []string) {
+	for _, name := range regexp.MustCompile(`@\w+`).FindAllString(text, -1) {
+		if name = name[1:]; !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
+}

@@ -31,6 +31,10 @@ func (p *plan) text(own, galera bool) string {
 	var b strings.Builder
 	b.Grow(8192 + 96*len(p.ops))
 	b.WriteString(variables())
+	returns := p.returns()
+	if returns {
+		b.WriteString(moreVariables())
+	}
 	if !p.reads {
 		if galera {
 			b.WriteString("SET SESSION wsrep_retry_autocommit = 0;")
@@ -49,6 +53,9 @@ func (p *plan) text(own, galera bool) string {
 		p.decide(&b, &p.runs[i])
 		p.log(&b, &p.runs[i])
 		b.WriteString("SET @hg_out = CONCAT(@hg_out, @hg_r), @hg_r = CAST('' AS BINARY);")
+	}
+	if returns {
+		p.unmake(&b)
 	}
 	if !p.reads {
 		b.WriteString("RELEASE SAVEPOINT headgate;")
@@ -79,6 +86,28 @@ func (p *plan) lock(b *strings.Builder) {
 		b.WriteByte(')')
 	}
 	b.WriteString(" ON DUPLICATE KEY UPDATE law = headgate_cells.law;")
+}
+
+// unmake removes those rows that hold nothing and are only given back to, since
+// a return makes no cell. The join is forced onto the key: to look at the whole
+// table would wait for the locks of others.
+func (p *plan) unmake(b *strings.Builder) {
+	cells := p.onlyReturned()
+	if len(cells) == 0 {
+		return
+	}
+	b.WriteString("DELETE c FROM (")
+	for i, c := range cells {
+		if i > 0 {
+			b.WriteString(" UNION ALL ")
+		}
+		b.WriteString("SELECT ")
+		literal(b, c.Limit)
+		b.WriteString(" AS l,")
+		literal(b, c.Key)
+		b.WriteString(" AS k")
+	}
+	b.WriteString(") o STRAIGHT_JOIN headgate_cells c FORCE INDEX (PRIMARY) ON c.limit_name = o.l AND c.cell_key = o.k WHERE c.law = 0;")
 }
 
 // decide writes the statement that decides a run. What all rows have in common
@@ -225,6 +254,8 @@ func (p *plan) log(b *strings.Builder, r *run) {
 			b.WriteString(" AND expires_at > 0;")
 		case op.Verb == law.Take && op.Params.Kind == law.Log:
 			p.enter(b, op, answer[row.op], record)
+		case op.Verb == law.Return && op.Params.Kind == law.Log:
+			lower(b, op, answer[row.op])
 		}
 	}
 }
@@ -238,10 +269,6 @@ func entryOf(b *strings.Builder, c law.Cell) {
 
 // enter writes the log of one op, whose answer and state are records of @hg_r.
 func (p *plan) enter(b *strings.Builder, op *law.Op, answer, state int) {
-	field := func(record, n int) string {
-		return "CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(@hg_r, ';', " + strconv.Itoa(record) +
-			"), ';', -1), ',', " + strconv.Itoa(n) + "), ',', -1) AS SIGNED)"
-	}
 	step, keep := strconv.FormatInt(op.Params.Step, 10), strconv.FormatInt(op.Params.History, 10)
 	cell := func() {
 		literal(b, op.Cell.Limit)
@@ -267,6 +294,21 @@ func (p *plan) enter(b *strings.Builder, op *law.Op, answer, state int) {
 		wrote = "@hg_done <> 2"
 	}
 	b.WriteString(wrote + ";SET @hg_entries = CONCAT(@hg_entries, IF(" + wrote + ", LAST_INSERT_ID(), 0), ',');")
+}
+
+// field is a number of a record of @hg_r, both counted from 1.
+func field(record, n int) string {
+	return "CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(@hg_r, ';', " + strconv.Itoa(record) +
+		"), ';', -1), ',', " + strconv.Itoa(n) + "), ',', -1) AS SIGNED)"
+}
+
+// lower takes what an op, whose answer is a record of @hg_r, has given back from
+// the entry that it was charged in. One with nothing left counts no more.
+func lower(b *strings.Builder, op *law.Op, answer int) {
+	b.WriteString("SET @hg_g = " + field(answer, 1) + ";UPDATE headgate_entries SET expires_at = IF(cost > @hg_g, expires_at, 0), cost = cost - @hg_g WHERE number = " +
+		strconv.FormatInt(op.Entry, 10) + " AND @hg_g > 0 AND ")
+	entryOf(b, op.Cell)
+	b.WriteByte(';')
 }
 
 const insertEntry = "INSERT INTO headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted) SELECT "

@@ -1,21 +1,8 @@
--- The laws, and batches of ops. ARGV go on with whether the batch is a request
--- on trial, then the limits and the ops: see encode in script.go. Returned are 13
--- numbers for each op, as decode in script.go reads them.
+-- What decides, and batches of ops. The last of ARGV is whether the batch is a
+-- request on trial. Returned are 13 numbers for each op, as decode in script.go
+-- reads them.
 
 on_trial = arg() == 1
-
-local function after(p, op, t, credits)
-  if credits <= 0 then return t end
-  if p.anchor == 1 then
-    t = t - t % p.step
-  elseif p.anchor == 2 then
-    for i = 0, 3 do
-      if op[i] > t then return op[i] end
-    end
-    return op[3]
-  end
-  return add_steps(t, ceil_div(credits, p.drain), p.step)
-end
 
 local function rebase(s, p, clock)
   local b = copy({ moved = false, clear = false, carry = 0 }, s)
@@ -44,58 +31,6 @@ local function rebase(s, p, clock)
   return b
 end
 
--- use returns what a law finds in a cell.
-local function use(b, c, p, op, nolog)
-  local u, empty, now = {}, 0, b.now
-  if p.kind == 1 then
-    local steps = 0
-    if p.anchor == 0 then
-      steps = floor((now - b.at) / p.step)
-      u.t = b.at + steps * p.step
-    elseif p.anchor == 1 then
-      u.t = max(b.at, now - now % p.step)
-      steps = ceil_div(u.t - b.at, p.step)
-    else
-      local last = op[0]
-      if op[2] <= now then last = op[2] elseif op[1] <= now then last = op[1] end
-      u.t = max(b.at, last)
-      if u.t > b.at then steps = 1 end
-    end
-    if steps >= ceil_div(b.level, p.drain) then
-      u.x = 0
-      if p.anchor == 0 then u.t = now end
-    else
-      u.x = b.level - p.drain * steps
-      empty = after(p, op, u.t, u.x)
-    end
-  elseif p.kind == 2 then
-    local w = p.step
-    u.start = now - now % w
-    u.prev, u.level = 0, 0
-    local began = b.at - b.at % w
-    if began == u.start then
-      u.prev, u.level = b.prev, b.level
-    elseif began == u.start - w then
-      u.prev = b.level
-    end
-    u.q = ceil_div(w, 1048576)
-    u.f = floor(w / u.q)
-    u.x = ceil_div(u.prev * min(u.f, ceil_div(w - (now - u.start), u.q)), u.f) + u.level
-    if u.level > 0 then empty = u.start + 2 * w elseif u.prev > 0 then empty = u.start + w end
-  else
-    u.x = b.carry
-    if not b.clear then
-      u.x = 0
-      if now < b.empty and b.level > 0 then
-        u.x = b.level
-        if now > b.at and not nolog then u.x = max(0, b.level - sum(c, b.at, now)) end
-      end
-    end
-  end
-  if empty > b.empty then b.empty, b.moved = empty, true end
-  return u
-end
-
 local function retry(u, b, c, p, op, need, ceiling, nolog)
   local over = u.x - (ceiling - need)
   if p.kind == 1 then
@@ -117,7 +52,7 @@ end
 local function decide(s, c, p, op, clock, pending, nolog)
   local b = rebase(s, p, clock)
   local d = { base = b, state = b, granted = 0, used = 0, retry = 0, clock = clock }
-  if p.kind == 1 and p.anchor == 2 and (b.now < op[0] or b.now >= op[3]) then
+  if is_stale(p, op, b.now) then
     d.stale = true
     return d
   end
@@ -148,40 +83,13 @@ local function decide(s, c, p, op, clock, pending, nolog)
   end
   if k > 0 then
     local st = copy({}, b)
-    if p.kind == 1 then
-      st.level, st.at = u.x, u.t
-      st.empty = after(p, op, u.t, u.x)
-    elseif p.kind == 2 then
-      st.prev, st.level, st.at = u.prev, u.level, b.now
-      st.empty = u.start + 2 * p.step
-    else
-      st.level, st.at = u.x, b.now
-      st.empty = max(b.empty, b.now + p.step)
-    end
+    charge(u, p, op, st, b.now)
     d.state = st
   end
   return d
 end
 
 -- Batches -----------------------------------------------------------------------
-
-local params, ops = {}, {}
-for i = 1, arg() do
-  params[i] = {
-    kind = arg(), anchor = arg(), unit = arg(), capacity = arg(), step = arg(),
-    drain = arg(), block = arg(), history = arg(), heal = arg(),
-  }
-end
-for i = 1, arg() do
-  local op = {
-    verb = arg(), group = arg(), cell = arg(), p = params[arg()], cost = arg(), count = arg(),
-    partial = arg() == 1, ceiling = arg(), ttl = arg(), now = arg(),
-  }
-  op[0], op[1], op[2], op[3] = arg(), arg(), arg(), arg()
-  op.note = ARGV[next_arg]
-  next_arg = next_arg + 1
-  ops[i] = op
-end
 
 local answers = {}
 local function answer(i, granted, s, used, clock, retry_at, entry, stale)
@@ -285,21 +193,28 @@ local function group(i, j)
   return admitted and not stale
 end
 
-local function block(i, op, c, clock)
+-- back needs returns.lua: a call without returns has none.
+local function back(i, op, c)
+  local d = give_back(c, op)
+  if d.granted > 0 and d.member then lower(c, d.member, d.expires, d.granted, op.p.history) end
+  answer(i, d.granted, c, d.used, d.clock, 0, 0, d.stale)
+end
+
+local function block(i, op, c)
   c.dirty = true
   if c.kind == 0 then c.kind, c.unit = op.p.kind, op.p.unit end
   c.block, c.reason = 0, ''
   if op.ttl > 0 then
-    c.block = max(clock, c.at) + op.ttl
+    c.block = max(c.clock, c.at) + op.ttl
     c.reason = op.note
   end
-  answer(i, op.count, c, 0, clock, c.block)
+  answer(i, op.count, c, 0, c.clock, c.block)
 end
 
 local NONE = { kind = 0, level = 0, prev = 0, at = 0, unit = 0, empty = 0, block = 0 }
 
-local function reset(i, op, c, clock)
-  answer(i, c.kind ~= 0 and 1 or 0, NONE, 0, clock, 0)
+local function reset(i, op, c)
+  answer(i, c.kind ~= 0 and 1 or 0, NONE, 0, c.clock, 0)
   if c.kind ~= 0 then c.dirty = true end
   clear(c, op.p.history)
   copy(c, NONE)
@@ -311,15 +226,16 @@ local function run()
   while i <= #ops do
     local j = i
     while ops[j + 1] and ops[j + 1].group == ops[i].group do j = j + 1 end
-    if ops[i].verb == 5 or ops[i].verb == 6 then
+    local verb = ops[i].verb
+    if verb == 1 or verb == 2 then
+      group(i, j)
+    else -- each op stands alone
       for k = i, j do
         local op = ops[k]
         local c = cell(op.cell)
         c.clock, c.test = op.now > 0 and op.now or store_clock, op.now > 0
-        if op.verb == 5 then block(k, op, c, c.clock) else reset(k, op, c, c.clock) end
+        if verb == 3 then back(k, op, c) elseif verb == 5 then block(k, op, c) else reset(k, op, c) end
       end
-    else
-      group(i, j)
     end
     i = j + 1
   end

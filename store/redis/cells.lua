@@ -1,15 +1,16 @@
--- The laws in Lua: package law line by line, with its names, here and in
--- apply.lua. Change both or neither. A script is atomic, but what it did is not
--- undone when it fails half way: what can be wrong with an op was found before
--- it was sent.
+-- The laws in Lua: package law line by line, with its names, here and in the files
+-- after it. Change both or neither. A script is atomic, but what it did is not
+-- undone when it fails half way: what can be wrong with an op was found before it
+-- was sent.
 --
 -- Lua's numbers are doubles. Every value and product here stays below 2^53, so
 -- that they are exact; math.floor(a / b) is exact too, as long as a is below
 -- 2^53. They are written with %.0f, since tostring rounds to 14 digits.
 --
--- This file is what all scripts begin with: arithmetic, cells and logs. KEYS are
--- for each cell its key and that of its log; ARGV begin with the slack in ms and
--- the most entries of a history.
+-- This file is what all scripts begin with: arithmetic, cells and logs. After it
+-- come ops.lua, laws.lua, in scripts that give something back returns.lua, and
+-- apply.lua or giveback.lua. KEYS are for each cell its key and that of its log;
+-- ARGV begin with the slack in ms and the most entries of a history.
 
 local MAX = 9007199254740991
 local on_trial = false -- apply.lua: what is done may have to be undone

@@ -4,6 +4,7 @@ import (
 	"crypto/sha1" //nolint:gosec // the name that Redis knows a script by
 	_ "embed"
 	"encoding/hex"
+	"slices"
 	"strconv"
 
 	"github.com/redis/rueidis"
@@ -14,6 +15,12 @@ import (
 var (
 	//go:embed cells.lua
 	cellsText string
+	//go:embed ops.lua
+	opsText string
+	//go:embed laws.lua
+	lawsText string
+	//go:embed returns.lua
+	returnsText string
 	//go:embed apply.lua
 	applyText string
 	//go:embed giveback.lua
@@ -29,8 +36,10 @@ func newScript(text string) script {
 }
 
 var (
-	applyScript    = newScript(cellsText + applyText)
-	giveBackScript = newScript(cellsText + giveBackText)
+	sharedText     = cellsText + opsText + lawsText
+	applyScript    = newScript(sharedText + applyText)
+	returnScript   = newScript(sharedText + returnsText + applyText)
+	giveBackScript = newScript(sharedText + returnsText + giveBackText)
 )
 
 // call is one call of a script: keys in one slot, and the ops it answers.
@@ -50,10 +59,23 @@ func (c *call) command(b rueidis.Builder, withText bool) rueidis.Completed {
 	return b.Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
 }
 
-// encode writes some of the ops, in their order, as the arguments of
-// apply.lua. onTrial asks for one request, to be given back if need be.
+// encode returns a call of apply.lua for some of the ops, in their order.
+// onTrial asks for one request, to be given back if need be.
 func (s *Store) encode(ops []law.Op, index []int, onTrial bool) *call {
-	c := &call{script: applyScript, index: index}
+	trial := "0"
+	if onTrial {
+		trial = "1"
+	}
+	script := applyScript
+	if slices.ContainsFunc(index, func(i int) bool { return ops[i].Verb == law.Return }) {
+		script = returnScript
+	}
+	return s.call(script, []string{trial}, ops, index)
+}
+
+// call writes the arguments of a script: the limits and the ops, then its own.
+func (s *Store) call(script script, own []string, ops []law.Op, index []int) *call {
+	c := &call{script: script, index: index}
 	cells := make(map[law.Cell]int, len(index))
 	limits := make(map[law.Params]int, 4)
 	var params, list []string
@@ -87,20 +109,20 @@ func (s *Store) encode(ops []law.Op, index []int, onTrial bool) *call {
 		}
 		number(&list, int64(op.Verb), group, int64(cell), int64(limit), op.Cost, op.Count, partial, op.Ceiling, op.TTL, op.Now,
 			op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3])
+		if op.Verb == law.Return {
+			number(&list, op.End, op.Returned, op.Entry)
+		}
 		if op.Verb == law.Block {
 			list = append(list, op.Reason)
 		} else {
 			list = append(list, op.ID)
 		}
 	}
-	trial := "0"
-	if onTrial {
-		trial = "1"
-	}
-	c.args = append(s.head(), trial, strconv.Itoa(len(limits)))
+	c.args = append(s.head(), strconv.Itoa(len(limits)))
 	c.args = append(c.args, params...)
 	c.args = append(c.args, strconv.Itoa(len(index)))
 	c.args = append(c.args, list...)
+	c.args = append(c.args, own...)
 	return c
 }
 

@@ -167,6 +167,13 @@ func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
 	for i := range 6 {
 		apply(t, s, takeOne("l", "k", hourly, 0), takeOne("log", "k", logged, testTime+int64(i)*400_000))
 	}
+	taken := takeOne("log", "back", logged, 0)
+	out := apply(t, s, taken)[0]
+	for range 2 { // a part, then the rest
+		if got := apply(t, s, law.Back(&taken, &out, taken.Cost/2))[0]; got.Granted != taken.Cost/2 {
+			t.Errorf("a return: %+v", got)
+		}
+	}
 	reset := takeOne("log", "k", logged, 0)
 	reset.Verb = law.Reset
 	apply(t, s, reset)

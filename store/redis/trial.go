@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -36,7 +35,9 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 	if err := worst(s.do(ctx, calls)); err != nil {
 		return err
 	}
-	alike(outs, group)
+	if ops[group[0]].Verb != law.Return { // each of these stands alone
+		alike(outs, group)
+	}
 	return nil
 }
 
@@ -189,34 +190,23 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 	return nil
 }
 
-// giveBack writes the arguments of giveback.lua. undone says that nobody has
-// refused the request: it is as if it had not been asked.
+// giveBack returns the call of giveback.lua for a part. undone says that nobody
+// has refused the request: it is as if it had not been asked.
 func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool) *call {
-	c := &call{script: giveBackScript, keys: p.call.keys, index: p.call.index, args: s.head()}
 	before := p.before
 	if undone {
 		before = p.was
 	}
+	var texts []string
 	for i := range before {
-		c.args = append(c.args, before[i], p.after[i])
+		texts = append(texts, before[i], p.after[i])
 	}
-	c.args = append(c.args, strconv.Itoa(len(c.index)))
-	for _, i := range c.index {
-		op, out := &ops[i], &outs[i]
-		cell := 0
-		for k := 0; k < len(c.keys); k += 2 {
-			if c.keys[k] == s.cellKey(op.Cell) {
-				cell = k/2 + 1
-			}
-		}
-		for _, v := range []int64{
-			int64(cell), int64(op.Params.Anchor), op.Params.Step, max(op.Params.Drain, 1), op.Params.History,
-			op.Count * op.Cost, op.Now, out.Entry, max(out.Clock, out.State.At) + op.Params.Step,
-		} {
-			c.args = append(c.args, strconv.FormatInt(v, 10))
-		}
-		c.args = append(c.args, op.ID)
+	backs, all := make([]law.Op, len(p.call.index)), make([]int, len(p.call.index))
+	for n, i := range p.call.index {
+		backs[n], all[n] = law.Back(&ops[i], &outs[i], ops[i].Cost*outs[i].Granted), n
 	}
+	c := s.call(giveBackScript, texts, backs, all) // its cells are in the order of the trial's
+	c.index = p.call.index
 	return c
 }
 

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
@@ -121,18 +122,21 @@ func TestWhatOthersTookMeanwhileStays(t *testing.T) {
 		name    string
 		p       law.Params
 		later   int64 // when the others take 2
+		back    int64 // when it is given back
 		level   int64 // in units, afterwards
 		prev    int64
 		entries int
 	}{
-		{"at once, all is given back", perSecond, 0, 2, 3, 0},
-		{"what has drained is not given back", perSecond, 2 * second, 2, 1, 0},
-		{"when all has drained, nothing is", perSecond, 4 * second, 2, 0, 0},
-		{"within the window", windowed, second, 2, 0, 0},
-		{"in the next window nothing is", windowed, 10 * second, 2, 3, 0},
-		{"an entry that counts", logged, second, 2, 0, 1},
-		{"an entry that counts no more", logged, 11 * second, 2, 0, 1},
-		{"an entry with a history", recorded, second, 2, 0, 2},
+		{"at once, all is given back", perSecond, 0, 0, 2, 3, 0},
+		{"what has drained is not given back", perSecond, 2 * second, 0, 2, 1, 0},
+		{"when all has drained, nothing is", perSecond, 4 * second, 0, 2, 0, 0},
+		{"within the window", windowed, second, 0, 2, 0, 0},
+		{"in the next window nothing is", windowed, 10 * second, 0, 2, 3, 0},
+		{"an entry that counts", logged, second, 0, 2, 0, 1},
+		{"an entry that counts no more", logged, 11 * second, 0, 2, 0, 1},
+		{"an entry that expires meanwhile", logged, second, 10*second + second/2, 5, 0, 2},
+		{"an entry with a history", recorded, second, 0, 2, 0, 2},
+		{"an entry with a history that expires meanwhile", recorded, second, 10*second + second/2, 5, 0, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := openTest(t, dbtest.Redis(t), nil)
@@ -151,6 +155,7 @@ func TestWhatOthersTookMeanwhileStays(t *testing.T) {
 			other := takeOne("l", "k", tt.p, now+tt.later)
 			other.Count = 2
 			apply(t, s, other)
+			ops[0].Now = now + tt.back
 			numbers, err := s.send(context.Background(), []*call{s.giveBack(ops, outs, p, false)})[0].AsIntSlice()
 			if err != nil {
 				t.Fatal(err)
@@ -167,6 +172,9 @@ func TestWhatOthersTookMeanwhileStays(t *testing.T) {
 			if err != nil || len(left) != tt.entries {
 				t.Errorf("%d entries, want %d: %+v, %v", len(left), tt.entries, left, err)
 			}
+			if tt.p.History > 0 && (left[0].Granted == left[1].Granted || left[1].Cost != 3*tt.p.Unit) {
+				t.Errorf("want a refused attempt for 3 and one that passed: %+v", left)
+			}
 			// The level and the log still fit each other: when all has expired,
 			// all can be taken.
 			all := takeOne("l", "k", tt.p, now+tt.later+30*second)
@@ -175,6 +183,91 @@ func TestWhatOthersTookMeanwhileStays(t *testing.T) {
 				t.Errorf("later: %+v, want all ten", out)
 			}
 		})
+	}
+}
+
+// TestReturnsOverSlotsStandAlone returns to a cell in use, to one whose window
+// is another, and to one that does not exist, in three slots or fewer.
+func TestReturnsOverSlotsStandAlone(t *testing.T) {
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	a, b := apart(t)
+	op := takeOne("l", a, perSecond, testTime)
+	op.Count = 3
+	out := apply(t, s, op)[0]
+	monthly := law.Params{Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000, Drain: law.Max}
+	stale, none := takeOne("month", b, monthly, testTime), takeOne("log", b, logged, testTime)
+	stale.Bounds = [4]int64{1, 2, 3, 4}
+	outs := apply(t, s, law.Back(&op, &out, 2*perSecond.Unit), law.Back(&stale, &law.Outcome{}, 1), law.Back(&none, &law.Outcome{Entry: 1}, 1))
+	if outs[0].Granted != 2*perSecond.Unit || outs[0].Used != perSecond.Unit || outs[0].Stale || outs[0].State.Prev != 2*perSecond.Unit {
+		t.Errorf("in use: %+v", outs[0])
+	}
+	if !outs[1].Stale || outs[1].Granted != 0 {
+		t.Errorf("of another window: %+v", outs[1])
+	}
+	if outs[2] != (law.Outcome{Clock: testTime}) {
+		t.Errorf("that does not exist: %+v", outs[2])
+	}
+	for _, cell := range []law.Cell{stale.Cell, none.Cell} {
+		if n, err := admin(t, s, "EXISTS", s.cellKey(cell), s.logKey(cell)).AsInt64(); n != 0 || err != nil {
+			t.Errorf("a return made %v, %v", cell, err)
+		}
+	}
+}
+
+// TestALoweredEntryKeepsItsNumber gives back to entries of a log, charged at the
+// server's time, where they are found at once, and at a test's.
+func TestALoweredEntryKeepsItsNumber(t *testing.T) {
+	s := openTest(t, dbtest.Redis(t), nil)
+	for _, p := range []law.Params{logged, recorded} {
+		p.Capacity = 200 * p.Unit
+		for _, now := range []int64{0, testTime} {
+			many := make([]law.Op, 200)
+			for i := range many {
+				many[i] = takeOne(fmt.Sprint(now, p), "k", p, now)
+				many[i].Group, many[i].ID = uint32(i), fmt.Sprintf("%%1 of %d", i)
+			}
+			outs := apply(t, s, many...)
+			was, err := s.Entries(context.Background(), many[0].Cell, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range []int{0, 100, 199} { // of the newest first
+				i := 199 - n
+				for _, want := range []int64{700, 300, 0} {
+					if got := apply(t, s, law.Back(&many[i], &outs[i], 700))[0]; got.Granted != want {
+						t.Errorf("entry %d: %+v, want %d", i, got, want)
+					}
+				}
+				was[n].Cost, was[n].ExpiresAt = 0, 0
+			}
+			if got := apply(t, s, law.Back(&many[49], &outs[49], 400))[0]; got.Granted != 400 || got.Used != 196_600 {
+				t.Errorf("in part: %+v", got)
+			}
+			was[150].Cost -= 400
+			if p.History == 0 {
+				was = slices.DeleteFunc(was, func(e law.Entry) bool { return e.ExpiresAt == 0 })
+			}
+			if list, err := s.Entries(context.Background(), many[0].Cell, 1000); err != nil || !slices.Equal(list, was) {
+				t.Errorf("have %+v\nwant %+v, %v", list, was, err)
+			}
+		}
+	}
+}
+
+// TestALogOfOneEntryKeepsItsTime is for a log that is empty while its only
+// entry is replaced.
+func TestALogOfOneEntryKeepsItsTime(t *testing.T) {
+	s := openTest(t, dbtest.Redis(t), nil)
+	op := takeOne("l", "k", recorded, 0)
+	out := apply(t, s, op)[0]
+	for _, credits := range []int64{400, 600} {
+		back := law.Back(&op, &out, credits)
+		if got := apply(t, s, back)[0]; got.Granted != credits {
+			t.Errorf("%+v, want %d", got, credits)
+		}
+		if ms, err := admin(t, s, "PTTL", s.logKey(op.Cell)).AsInt64(); err != nil || ms < 1000 {
+			t.Errorf("%d ms, %v", ms, err)
+		}
 	}
 }
 

@@ -1,0 +1,93 @@
+-- What the scripts share of the laws: what is in use, and what a charge writes.
+
+local function after(p, op, t, credits)
+  if credits <= 0 then return t end
+  if p.anchor == 1 then
+    t = t - t % p.step
+  elseif p.anchor == 2 then
+    for i = 0, 3 do
+      if op[i] > t then return op[i] end
+    end
+    return op[3]
+  end
+  return add_steps(t, ceil_div(credits, p.drain), p.step)
+end
+
+local function is_stale(p, op, now)
+  return p.kind == 1 and p.anchor == 2 and (now < op[0] or now >= op[3])
+end
+
+-- empty_at returns when neither window counts any more; 0 if neither does now.
+local function empty_at(u, w)
+  if u.level > 0 then return u.start + 2 * w end
+  if u.prev > 0 then return u.start + w end
+  return 0
+end
+
+-- use returns what a law finds in a cell, brought forward to b.now. nolog: what
+-- is in the log counts no more.
+local function use(b, c, p, op, nolog)
+  local u, empty, now = {}, 0, b.now
+  if p.kind == 1 then
+    local steps = 0
+    if p.anchor == 0 then
+      steps = floor((now - b.at) / p.step)
+      u.t = b.at + steps * p.step
+    elseif p.anchor == 1 then
+      u.t = max(b.at, now - now % p.step)
+      steps = ceil_div(u.t - b.at, p.step)
+    else
+      local last = op[0]
+      if op[2] <= now then last = op[2] elseif op[1] <= now then last = op[1] end
+      u.t = max(b.at, last)
+      if u.t > b.at then steps = 1 end
+    end
+    if steps >= ceil_div(b.level, p.drain) then
+      u.x = 0
+      if p.anchor == 0 then u.t = now end
+    else
+      u.x = b.level - p.drain * steps
+      empty = after(p, op, u.t, u.x)
+    end
+  elseif p.kind == 2 then
+    local w = p.step
+    u.start = now - now % w
+    u.prev, u.level = 0, 0
+    local began = b.at - b.at % w
+    if began == u.start then
+      u.prev, u.level = b.prev, b.level
+    elseif began == u.start - w then
+      u.prev = b.level
+    end
+    u.q = ceil_div(w, 1048576)
+    u.f = floor(w / u.q)
+    u.x = ceil_div(u.prev * min(u.f, ceil_div(w - (now - u.start), u.q)), u.f) + u.level
+    empty = empty_at(u, w)
+  else
+    u.x = b.carry
+    if not b.clear then
+      u.x = 0
+      if now < b.empty and b.level > 0 then
+        u.x = b.level
+        if now > b.at and not nolog then u.x = max(0, b.level - sum(c, b.at, now)) end
+      end
+    end
+  end
+  if empty > b.empty then b.empty, b.moved = empty, true end
+  return u
+end
+
+-- charge writes the usage into a state.
+local function charge(u, p, op, s, now)
+  if p.kind == 1 then
+    s.level, s.at = u.x, u.t
+    s.empty = after(p, op, u.t, u.x)
+  elseif p.kind == 2 then
+    s.prev, s.level, s.at = u.prev, u.level, now
+    s.empty = empty_at(u, p.step)
+  else
+    s.level, s.at = u.x, now
+    s.empty = max(s.empty, now + p.step)
+  end
+end
+
