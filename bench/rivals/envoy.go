@@ -3,7 +3,6 @@ package rivals
 import (
 	"context"
 	"fmt"
-	"github.com/headgate/headgate/bench/daemon"
 	"net"
 	"net/url"
 	"os"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/headgate/headgate/bench/daemon"
 	"os"
 	"time"
 
