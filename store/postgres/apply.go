@@ -36,6 +36,9 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
+	if b, ok := plainly(ops); ok {
+		return s.applyPlain(ctx, &b, ops, outs)
+	}
 	b := encode(ops, outs)
 	if len(b.index) == 0 {
 		return nil

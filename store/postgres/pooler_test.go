@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
@@ -123,5 +125,41 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // the session ends
 	if after := scans(); after != before {
 		t.Errorf("%d scans of whole tables for six batches", after-before)
+	}
+}
+
+// TestPlainChargesCallNoFunction looks at the plan of the update in
+// headgate.take_plain: a function that is not made part of it would be started
+// for each row.
+func TestPlainChargesCallNoFunction(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	openAt(t, dsn).Close()
+	conn := connect(t, dsn)
+	var body string
+	if err := conn.QueryRow(t.Context(), `select prosrc from pg_proc where proname = 'take_plain'`).Scan(&body); err != nil {
+		t.Fatal(err)
+	}
+	from, to := strings.Index(body, "with done as ("), strings.Index(body, "    into granted")
+	if from < 0 || to < from {
+		t.Fatal("the statement is not found")
+	}
+	statement := strings.NewReplacer("p_limits", "$1::text[]", "p_keys", "$2::text[]", "p_anchor", "$3::bigint[]", "p_unit", "$4::bigint[]",
+		"p_capacity", "$5::bigint[]", "p_step", "$6::bigint[]", "p_drain", "$7::bigint[]", "p_cost", "$8::bigint[]", "p_now", "$9::bigint[]",
+		"store_clock", "$10::bigint").Replace(body[from:to] + " from done")
+	if _, err := conn.Exec(t.Context(), "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; prepare plain as "+statement); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := conn.Query(t.Context(), "explain (verbose) execute plain('{}','{}','{}','{}','{}','{}','{}','{}','{}',1)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(plan, "\n")
+	if strings.Contains(text, "drained") || !strings.Contains(text, "Index Scan using cells_pkey") {
+		t.Error(text)
 	}
 }

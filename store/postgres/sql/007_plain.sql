@@ -1,0 +1,82 @@
+-- headgate.drained and headgate.drained_at are bucket of package law, for the
+-- anchors that need no boundaries: the credits in use at now, and the time that
+-- they hold for. headgate.drained_by is after, of a level that the capacity
+-- bounds: so that nothing can pass 2^53. They are short enough to be made part of
+-- the statement that calls them, which a test looks at.
+create or replace function headgate.drained(level bigint, at bigint, now bigint, anchor bigint, drain bigint, step bigint)
+returns bigint language sql immutable as $$
+    select greatest(0, level - drain * least((level + drain - 1) / drain,
+        case when anchor = 1 then (greatest(at, now - now % step) - at + step - 1) / step else (now - at) / step end))
+$$;
+
+create or replace function headgate.drained_at(level bigint, at bigint, now bigint, anchor bigint, drain bigint, step bigint)
+returns bigint language sql immutable as $$
+    select case when anchor = 1 then greatest(at, now - now % step)
+        when (now - at) / step >= (level + drain - 1) / drain then now
+        else at + (now - at) / step * step end
+$$;
+
+create or replace function headgate.drained_by(level bigint, at bigint, now bigint, anchor bigint, drain bigint, step bigint, cost bigint)
+returns bigint language sql immutable as $$
+    select step * ((greatest(0, level - drain * least((level + drain - 1) / drain,
+            case when anchor = 1 then (greatest(at, now - now % step) - at + step - 1) / step else (now - at) / step end))
+            + cost + drain - 1) / drain)
+        + case when anchor = 1 then greatest(at - at % step, now - now % step)
+            when (now - at) / step >= (level + drain - 1) / drain then now
+            else at + (now - at) / step * step end
+$$;
+
+-- headgate.take_plain: a batch of requests of one plain charge each, on cells
+-- that differ: most batches of callers who have been merged. Those whose cell is
+-- there, is of the bucket law in the same unit, is neither blocked nor ahead of
+-- the clock, and has room, are granted by one update; the rest is decided by
+-- headgate.apply, in the same call.
+--
+-- The rows are locked in the order of p_limits, p_keys, which the caller sorts.
+-- The clock is read before: a row that another session held meanwhile is charged
+-- as of a time that is too early, never too late, and no earlier than its own.
+--
+-- p_now        test times; 0: the server's clock
+-- returns      which were granted, and for each of them clock, level, prev, at,
+--              empty_at, blocked_until; which are left, and what headgate.apply
+--              returns for them
+create or replace function headgate.take_plain(
+    p_limits text[], p_keys text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[], p_drain bigint[],
+    p_block bigint[], p_cost bigint[], p_now bigint[],
+    out granted int[], out clock bigint[], out level bigint[], out prev bigint[], out at bigint[],
+    out empty_at bigint[], out blocked_until bigint[], out rest int[], out outcomes bigint[])
+language plpgsql volatile
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    store_clock bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+begin
+    with done as (
+        update headgate.cells c
+        set level = headgate.drained(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
+            at = headgate.drained_at(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step),
+            empty_at = headgate.drained_by(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step, u.cost)
+        from (select x.*, case when x.test > 0 then x.test else store_clock end as now
+            from unnest(p_limits, p_keys, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now)
+                with ordinality x(l, k, anchor, unit, capacity, step, drain, cost, test, i)) u
+        where c.limit_name = u.l and c.key = u.k and c.law = 1 and c.unit = u.unit
+          and c.blocked_until <= greatest(u.now, c.at) and c.at - u.now <= 2000000
+          and headgate.drained(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
+        returning u.i, case when u.test > 0 then u.test else greatest(u.now, c.at) end as clock,
+            c.level, c.prev, c.at, c.empty_at, c.blocked_until)
+    select array_agg(i::int), array_agg(clock), array_agg(level), array_agg(prev), array_agg(at), array_agg(empty_at), array_agg(blocked_until)
+    into granted, clock, level, prev, at, empty_at, blocked_until from done;
+
+    if coalesce(cardinality(granted), 0) < cardinality(p_keys) then
+        rest := array(select i from generate_series(1, cardinality(p_keys)) i except select unnest(granted) order by 1);
+        outcomes := headgate.apply(
+            array(select p_limits[i] from unnest(rest) with ordinality r(i, n) order by n),
+            array(select p_keys[i] from unnest(rest) with ordinality r(i, n) order by n),
+            array_fill(2::smallint, array[cardinality(rest)]),
+            array(select v from unnest(rest) with ordinality r(i, n),
+                unnest(array[1, n, n, 1, p_anchor[i], p_unit[i], p_capacity[i], p_step[i], p_drain[i], p_block[i], 0,
+                    p_cost[i], 1, 0, 0, 0, p_now[i], 0, 0, 0, 0, 0, 0, 0]) with ordinality w(v, o) order by n, o),
+            null);
+    end if;
+end $$;
