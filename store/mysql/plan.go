@@ -33,7 +33,8 @@ const (
 	pB1
 	pB2
 	pB3
-	pEnds
+	pMade
+	pWas
 	pReturned
 	pEntry
 	params
@@ -42,7 +43,7 @@ const (
 var paramNames = [params]string{
 	"pass", "pos", "first", "size", "verb", "kind", "anchor", "unit", "capacity", "step", "drain", "block", "heal",
 	"cost", "count", "partial", "ceiling", "ttl", "now", "b0", "b1", "b2", "b3",
-	"ends", "returned", "entry",
+	"made", "was", "returned", "entry",
 }
 
 func paramIndex(name string) int { return slices.Index(paramNames[:], name) }
@@ -222,7 +223,7 @@ func (p *plan) numbers(r row) (n [params]int64) {
 		int64(r.pass), int64(r.pos), int64(r.first), int64(r.size), int64(op.Verb), int64(lp.Kind), int64(lp.Anchor),
 		lp.Unit, lp.Capacity, lp.Step, max(lp.Drain, 1), lp.Block, lp.HealAfter(),
 		op.Cost, op.Count, 0, op.Ceiling, op.TTL, op.Now, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
-		op.End, op.Returned, op.Entry,
+		op.At, op.Level, op.Returned, op.Entry,
 	}
 	if op.Partial {
 		n[pPartial] = 1

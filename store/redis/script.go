@@ -110,7 +110,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int) *ca
 		number(&list, int64(op.Verb), group, int64(cell), int64(limit), op.Cost, op.Count, partial, op.Ceiling, op.TTL, op.Now,
 			op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3])
 		if op.Verb == law.Return {
-			number(&list, op.End, op.Returned, op.Entry)
+			number(&list, op.At, op.Returned, op.Entry)
 		}
 		if op.Verb == law.Block {
 			list = append(list, op.Reason)

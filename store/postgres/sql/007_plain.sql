@@ -76,7 +76,7 @@ begin
             array_fill(2::smallint, array[cardinality(rest)]),
             array(select v from unnest(rest) with ordinality r(i, n),
                 unnest(array[1, n, n, 1, p_anchor[i], p_unit[i], p_capacity[i], p_step[i], p_drain[i], p_block[i], 0,
-                    p_cost[i], 1, 0, 0, 0, p_now[i], 0, 0, 0, 0, 0, 0, 0]) with ordinality w(v, o) order by n, o),
+                    p_cost[i], 1, 0, 0, 0, p_now[i], 0, 0, 0, 0, 0, 0, 0, 0]) with ordinality w(v, o) order by n, o),
             null);
     end if;
 end $$;
