@@ -49,21 +49,28 @@ func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 }
 
 func (l *Limiter) waitForStart(ctx context.Context, c Charge) error {
-	wait := maxWait
-	if end, ok := ctx.Deadline(); ok {
-		wait = max(0, min(wait, time.Until(end)))
-	}
-	r, err := l.Reserve(ctx, wait, c)
-	if err != nil {
-		return err
-	}
-	if !r.Decision.Allowed {
-		if r.Decision.RetryAfter == Never {
-			return &DeniedError{r.Decision}
+	for {
+		wait := maxWait
+		if end, ok := ctx.Deadline(); ok {
+			wait = max(0, min(wait, time.Until(end)))
 		}
-		return fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{r.Decision})
+		r, err := l.Reserve(ctx, wait, c)
+		switch {
+		case err != nil:
+			return err
+		case r.Decision.Allowed:
+			return r.Sleep(ctx)
+		case r.out.State.BlockedUntil <= max(r.out.Clock, r.out.State.At) && r.Decision.RetryAfter != Never:
+			return fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{r.Decision})
+		}
+		// A block comes before any start, and ends.
+		if err := late(ctx, &r.Decision); err != nil {
+			return err
+		}
+		if err := sleep(ctx, r.Decision.RetryAfter); err != nil {
+			return err
+		}
 	}
-	return r.Sleep(ctx)
 }
 
 // late says that a refusal cannot be waited for.

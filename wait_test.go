@@ -277,3 +277,24 @@ func TestPace(t *testing.T) {
 		}
 	})
 }
+
+func TestWaitOutlastsABlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, notation := range []string{"token-bucket 1/s burst 2", "sliding-log 2/1h"} {
+			l, limit := headgate.New(memory.New(nil), nil), headgate.MustParse(notation)
+			if _, err := l.Block(context.Background(), limit, "k", time.Minute, "asked to"); err != nil {
+				t.Fatal(err)
+			}
+			charge := headgate.Charge{Limit: limit, Key: "k"}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			if err := l.Wait(ctx, charge); !errors.Is(err, headgate.ErrDeadline) || ctx.Err() != nil {
+				t.Errorf("%s: a block beyond the deadline: %v", notation, err)
+			}
+			cancel()
+			begin := time.Now()
+			if err := l.Wait(context.Background(), charge); err != nil || time.Since(begin) != time.Minute {
+				t.Errorf("%s: waited %v (%v), the block lasts a minute", notation, time.Since(begin), err)
+			}
+		}
+	})
+}
