@@ -233,7 +233,9 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 				}
 			}
 			if err := l.store.Apply(ctx, ops[i:j], outs[i:j]); err != nil {
-				return err
+				for k := i; k < j; k++ { // the other requests have their answers
+					outs[k] = law.Outcome{Err: err}
+				}
 			}
 		}
 		i = j

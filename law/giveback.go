@@ -3,8 +3,9 @@ package law
 // The return rule: how much of a charge can be given back without letting more
 // pass than the limit allows. To give everything back would: what was charged
 // has drained a part already, and others were admitted in the meantime because
-// of it. The cell keeps the sum that was ever returned to it, so that two who
-// return do not count the same drain twice.
+// of it. The cell keeps the sum that was returned to it, so that two who return
+// do not count the same drain twice. A reset forgets that sum: what was charged
+// before it should not be returned after it.
 
 // Back returns the op that gives back credits of a charge that op made with the
 // outcome out. Credits are at least 1 and at most what was charged.
@@ -40,8 +41,13 @@ func (r *Record) giveBack(op *Op, clock int64) Outcome {
 	switch s.Kind {
 	case Bucket:
 		u.x, u.t = bucket(&s, op, now)
-		out.Granted = min(op.undrained(&s, u.x, now), u.x)
-		s.Prev = min(Max, s.Prev+out.Granted)
+		// A cell that could not keep the sum any more would forget who has
+		// returned what: so would one that was swept before the end of a charge
+		// that may still be returned. Therefore EmptyAt does not come nearer.
+		if out.Granted = min(op.undrained(&s, u.x, now), u.x); s.Prev > Max-out.Granted {
+			out.Granted = 0
+		}
+		s.Prev += out.Granted
 	case Window:
 		u.win = window(&s, &op.Params, now)
 		u.x = u.win.carry + u.win.level
@@ -64,7 +70,7 @@ func (r *Record) giveBack(op *Op, clock int64) Outcome {
 	}
 	empty := s.EmptyAt
 	u.charge(op, &s, now)
-	if s.Kind == Log {
+	if s.Kind != Window {
 		s.EmptyAt = empty
 	}
 	r.State, r.Dirty = s, true

@@ -70,10 +70,12 @@ begin
         end if;
 
         back := least(back, x);
+        if prev > c_max - back then
+            back := 0;
+        end if;
         x := x - back;
         if back > 0 then
-            level := x; prev := least(c_max, prev + back); at_ := t;
-            empty := case when x > 0 then headgate.after(t, x, anchor, drain, step, op[18], op[19], op[20], op[21]) else t end;
+            level := x; prev := prev + back; at_ := t;
         end if;
     elsif kind = 2 then -- the window law
         w_start := now - now % step;
@@ -439,6 +441,9 @@ begin
                 if kind = 1 then
                     a_level[c] := x; a_at[c] := t; a_prev[c] := b_prev;
                     a_empty[c] := headgate.after(t, x, anchor, drain, step, p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]);
+                    if b_prev > 0 then
+                        a_empty[c] := greatest(a_empty[c], b_empty);
+                    end if;
                 elsif kind = 2 then
                     w_level := w_level + granted * cost;
                     a_prev[c] := w_prev; a_level[c] := w_level; a_at[c] := now;
