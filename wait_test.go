@@ -263,7 +263,7 @@ func TestPace(t *testing.T) {
 				break
 			}
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 1200*time.Millisecond)
 		defer cancel()
 		var last error
 		turns := 0

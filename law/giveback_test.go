@@ -50,6 +50,22 @@ func TestWhatIsGivenBack(t *testing.T) {
 	}
 }
 
+// TestAReturnBringsTheEndNoNearer: a cell that is swept forgets what was returned
+// to it, so it stays until no charge can be returned any more.
+func TestAReturnBringsTheEndNoNearer(t *testing.T) {
+	t.Parallel()
+	var c cell
+	op := take(five, 2500)
+	first, second := c.apply(op, start), c.apply(op, start)
+	c.apply(law.Back(&op, &first, 2500), start)
+	if got := c.rec.State.EmptyAt; got != second.State.EmptyAt {
+		t.Errorf("after a return: empty at +%d us, want +%d", got-start, second.State.EmptyAt-start)
+	}
+	if out := c.apply(take(five, 500), start+second.State.EmptyAt-start-1_500_000); out.State.EmptyAt < second.State.EmptyAt {
+		t.Errorf("after the next charge: %+v", out)
+	}
+}
+
 // TestReturnsAdmitNothingBeyondTheLimit lets random charges be given back in
 // random parts. What was kept of them passes the limit's bound in no interval.
 // (To give everything back fails here.)
@@ -58,6 +74,8 @@ func TestReturnsAdmitNothingBeyondTheLimit(t *testing.T) {
 	for _, p := range []law.Params{
 		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1},
 		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 700, Drain: 900},
+		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 4000, Drain: 2000},
+		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 2000, Drain: 2000},
 		{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 4000},
 		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 4000, Drain: law.Max},
 	} {
@@ -115,7 +133,7 @@ func within(p law.Params, from, to int64) int64 {
 	case p.Kind == law.Log:
 		return p.Capacity * (1 + (to-from)/p.Step)
 	case p.Anchor == law.Epoch:
-		return p.Capacity * (1 + to/p.Step - from/p.Step)
+		return p.Capacity + min(p.Drain, p.Capacity)*(to/p.Step-from/p.Step)
 	}
 	steps := (to - from) / p.Step
 	if (to-from)%p.Step > 0 && p.Step > 1 {
