@@ -1,20 +1,20 @@
 -- What the scripts share of the laws: what is in use, and what a charge writes.
 
-local function after(p, op, t, credits)
+local function after(p, t, credits)
   if credits <= 0 then return t end
   if p.anchor == 1 then
     t = t - t % p.step
   elseif p.anchor == 2 then
     for i = 0, 3 do
-      if op[i] > t then return op[i] end
+      if p[i] > t then return p[i] end
     end
-    return op[3]
+    return p[3]
   end
   return add_steps(t, ceil_div(credits, p.drain), p.step)
 end
 
-local function is_stale(p, op, now)
-  return p.kind == 1 and p.anchor == 2 and (now < op[0] or now >= op[3])
+local function is_stale(p, now)
+  return p.kind == 1 and p.anchor == 2 and (now < p[0] or now >= p[3])
 end
 
 -- empty_at returns when neither window counts any more; 0 if neither does now.
@@ -26,8 +26,8 @@ end
 
 -- use returns what a law finds in a cell, brought forward to b.now. nolog: what
 -- is in the log counts no more.
-local function use(b, c, p, op, nolog)
-  local u, empty, now = {}, 0, b.now
+local function use(b, c, p, nolog)
+  local u, empty, now = { x = 0, t = 0, start = 0, prev = 0, level = 0, q = 0, f = 0 }, 0, b.now
   if p.kind == 1 then
     local steps = 0
     if p.anchor == 0 then
@@ -37,8 +37,8 @@ local function use(b, c, p, op, nolog)
       u.t = max(b.at, now - now % p.step)
       steps = ceil_div(u.t - b.at, p.step)
     else
-      local last = op[0]
-      if op[2] <= now then last = op[2] elseif op[1] <= now then last = op[1] end
+      local last = p[0]
+      if p[2] <= now then last = p[2] elseif p[1] <= now then last = p[1] end
       u.t = max(b.at, last)
       if u.t > b.at then steps = 1 end
     end
@@ -47,7 +47,7 @@ local function use(b, c, p, op, nolog)
       if p.anchor == 0 then u.t = now end
     else
       u.x = b.level - p.drain * steps
-      empty = after(p, op, u.t, u.x)
+      empty = after(p, u.t, u.x)
     end
   elseif p.kind == 2 then
     local w = p.step
@@ -78,10 +78,10 @@ local function use(b, c, p, op, nolog)
 end
 
 -- charge writes the usage into a state.
-local function charge(u, p, op, s, now)
+local function charge(u, p, s, now)
   if p.kind == 1 then
     s.level, s.at = u.x, u.t
-    s.empty = after(p, op, u.t, u.x)
+    s.empty = after(p, u.t, u.x)
   elseif p.kind == 2 then
     s.prev, s.level, s.at = u.prev, u.level, now
     s.empty = empty_at(u, p.step)
