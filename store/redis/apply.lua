@@ -1,11 +1,11 @@
--- What decides, and batches of ops. The last of ARGV is whether the batch is a
--- request on trial. Returned are 13 numbers for each op, as decode in script.go
--- reads them.
-
-on_trial = arg() == 1
+-- What decides, and batches of ops. An answer is a '=' and the 13 numbers that
+-- decode in script.go reads.
 
 local function rebase(s, p, clock)
-  local b = copy({ moved = false, clear = false, carry = 0 }, s)
+  local b = {
+    kind = s.kind, level = s.level, prev = s.prev, at = s.at, unit = s.unit, empty = s.empty, block = s.block,
+    now = clock, moved = false, clear = false, carry = 0,
+  }
   if b.kind == 0 then b.kind, b.unit = p.kind, p.unit end
   local converted = b.kind ~= p.kind or b.unit ~= p.unit
   local healed = b.at - clock > p.heal
@@ -31,10 +31,10 @@ local function rebase(s, p, clock)
   return b
 end
 
-local function retry(u, b, c, p, op, need, ceiling, nolog)
+local function retry(u, b, c, p, need, ceiling, nolog)
   local over = u.x - (ceiling - need)
   if p.kind == 1 then
-    return after(p, op, u.t, over)
+    return after(p, u.t, over)
   elseif p.kind == 2 then
     local at, prev, level = u.start, u.prev, u.level
     if need > ceiling - level then at, prev, level = u.start + p.step, u.level, 0 end
@@ -49,62 +49,57 @@ end
 
 -- decide applies an op to a cell: the outcome, Base and, if anything was
 -- granted, the state with the charge.
-local function decide(s, c, p, op, clock, pending, nolog)
+local function decide(s, c, p, clock, pending, nolog)
   local b = rebase(s, p, clock)
-  local d = { base = b, state = b, granted = 0, used = 0, retry = 0, clock = clock }
-  if is_stale(p, op, b.now) then
+  local d = { base = b, state = b, granted = 0, used = 0, retry = 0, stale = false }
+  if is_stale(p, b.now) then
     d.stale = true
     return d
   end
-  local u = use(b, c, p, op, nolog)
-  local ceiling = op.ceiling > 0 and op.ceiling or p.capacity
+  local u = use(b, c, p, nolog)
+  local ceiling = p.ceiling > 0 and p.ceiling or p.capacity
   local blocked = b.block > b.now
   local k = 0
   if u.x <= ceiling and not blocked then
-    k = min(op.count, floor((ceiling - u.x) / op.cost))
-    if k < op.count and not op.partial then k = 0 end
+    k = min(p.count, floor((ceiling - u.x) / p.cost))
+    if k < p.count and not p.partial then k = 0 end
   end
-  u.x = u.x + k * op.cost
-  if p.kind == 2 then u.level = u.level + k * op.cost end
+  u.x = u.x + k * p.cost
+  if p.kind == 2 then u.level = u.level + k * p.cost end
   d.granted, d.used = k, u.x
-  if k < op.count then
-    local need = op.partial and op.cost or op.count * op.cost
+  if k < p.count then
+    local need = p.partial and p.cost or p.count * p.cost
     if need > ceiling - pending then
       d.retry = MAX
     elseif u.x <= ceiling - need then
       d.retry = b.now
     else
-      d.retry = retry(u, b, c, p, op, need, ceiling, nolog)
+      d.retry = retry(u, b, c, p, need, ceiling, nolog)
     end
-    if p.block > 0 and op.verb == 1 and not blocked and d.retry ~= MAX then
+    if p.block > 0 and p.verb == 1 and not blocked and d.retry ~= MAX then
       b.block, b.moved = b.now + p.block, true
     end
     d.retry = max(d.retry, b.block)
   end
   if k > 0 then
-    local st = copy({}, b)
-    charge(u, p, op, st, b.now)
-    d.state = st
+    d.state = state(b)
+    charge(u, p, d.state, b.now)
   end
   return d
 end
 
 -- Batches -----------------------------------------------------------------------
 
-local answers = {}
-local function answer(i, granted, s, used, clock, retry_at, entry, stale)
-  local o = (i - 1) * 13
-  answers[o + 1], answers[o + 9], answers[o + 10], answers[o + 11] = granted, used, clock, retry_at
-  answers[o + 12], answers[o + 13] = entry or 0, stale and 1 or 0
-  answers[o + 2], answers[o + 3], answers[o + 4], answers[o + 5] = s.kind, s.level, s.prev, s.at
-  answers[o + 6], answers[o + 7], answers[o + 8] = s.unit, s.empty, s.block
+local function answer(op, granted, s, used, retry_at, entry, stale)
+  answers[op.at + 1] = pack(ANSWER, '=', granted, s.kind, s.level, s.prev, s.at, s.unit, s.empty, s.block, used,
+    stale or op.clock, retry_at, entry or 0, stale and 1 or 0)
 end
 
 -- settle does what became of a request to one of its cells.
-local function settle(i, op, c, d, admitted, first)
+local function settle(op, c, d, admitted, first)
   local p, b, entry = op.p, d.base, 0
-  if op.verb == 2 then
-    answer(i, d.granted, c, d.used, d.clock, d.retry)
+  if p.verb == 2 then
+    answer(op, d.granted, c, d.used, d.retry)
     return
   end
   local blocked = c.block
@@ -125,12 +120,12 @@ local function settle(i, op, c, d, admitted, first)
   if c.block ~= blocked then c.reason = '' end
   if p.kind == 3 and (admitted or p.history > 0) then
     if admitted then
-      entry = add(c, b.now, b.now + p.step, b.now + max(p.step, p.history), d.granted * op.cost, 1, op.note)
+      entry = add(c, b.now, b.now + p.step, b.now + max(p.step, p.history), d.granted * p.cost, 1, op.note)
     else
-      entry = add(c, b.now, 0, b.now + p.history, op.count * op.cost, 0, op.note)
+      entry = add(c, b.now, 0, b.now + p.history, p.count * p.cost, 0, op.note)
     end
   end
-  answer(i, d.granted, c, d.used, d.clock, d.retry, entry)
+  answer(op, d.granted, c, d.used, d.retry, entry)
 end
 
 -- remember notes what each cell of a request on trial was, and what it would be
@@ -139,8 +134,9 @@ end
 local before, was = {}, {}
 local function remember(i, j, ds)
   for k = i, j do
-    local n, b = ops[k].cell, ds[k].base
-    local c, r = cell(n), before[n]
+    local op, b = rest[k], ds[k].base
+    local n, c = op.key, cell(op)
+    local r = before[n]
     if not r then
       r = copy({ seq = c.seq, reason = c.reason }, c)
       before[n] = r
@@ -153,25 +149,35 @@ local function remember(i, j, ds)
   end
 end
 
--- group decides the ops from i to j, all or nothing, and returns whether they
--- were admitted.
+-- single decides a request of one op.
+local function single(op, p)
+  local c = cell(op)
+  c.clock, c.test = op.clock, p.now > 0
+  local d = decide(c, c, p, op.clock, 0, false)
+  if d.stale then
+    answer(op, 0, c, 0, 0, 0, d.base.now)
+  else
+    settle(op, c, d, d.granted == p.count or (p.partial and d.granted > 0), true)
+  end
+end
+
+-- group decides the ops from i to j, all or nothing.
 local function group(i, j)
   local admitted, stale, ds, tents = true, false, {}, {}
   for k = i, j do
-    local op = ops[k]
-    local c = cell(op.cell)
-    local t = tents[op.cell]
+    local op = rest[k]
+    local p, c, t = op.p, cell(op), tents[op.key]
     if not t then
-      t = copy({ pending = 0, nolog = false }, c)
-      tents[op.cell] = t
+      t = state(c)
+      t.pending, t.nolog = 0, false
+      tents[op.key] = t
     end
-    local clock = op.now > 0 and op.now or store_clock
-    c.clock, c.test = clock, op.now > 0
-    local d = decide(t, c, op.p, op, clock, t.pending, t.nolog)
+    c.clock, c.test = op.clock, p.now > 0
+    local d = decide(t, c, p, op.clock, t.pending, t.nolog)
     if d.base.clear then t.nolog = true end
     stale = stale or d.stale
-    if d.granted == op.count or (op.partial and d.granted > 0) then
-      t.pending = t.pending + d.granted * op.cost
+    if d.granted == p.count or (p.partial and d.granted > 0) then
+      t.pending = t.pending + d.granted * p.cost
       copy(t, d.state)
     else
       admitted = false
@@ -181,80 +187,81 @@ local function group(i, j)
   if on_trial and admitted and not stale then remember(i, j, ds) end
   local seen = {}
   for k = i, j do
-    local op = ops[k]
-    local c = cell(op.cell)
+    local op = rest[k]
     if stale then
-      answer(k, 0, c, 0, ds[k].base.now, 0, 0, true)
+      answer(op, 0, cell(op), 0, 0, 0, ds[k].base.now)
     else
-      settle(k, op, c, ds[k], admitted, not seen[op.cell])
+      settle(op, cell(op), ds[k], admitted, not seen[op.key])
     end
-    seen[op.cell] = true
+    seen[op.key] = true
   end
-  return admitted and not stale
 end
 
 -- back needs returns.lua: a call without returns has none.
-local function back(i, op, c)
-  local d = give_back(c, op)
-  if d.granted > 0 and d.member then lower(c, d.member, d.expires, d.granted, op.p.history) end
-  answer(i, d.granted, c, d.used, d.clock, 0, 0, d.stale)
+local function back(op, c, p)
+  local d = give_back(c, p)
+  if d.granted > 0 and d.member then lower(c, d.member, d.expires, d.granted, p.history) end
+  answer(op, d.granted, c, d.used, 0, 0, d.stale and d.clock)
 end
 
-local function block(i, op, c)
+local function block(op, c, p)
   c.dirty = true
-  if c.kind == 0 then c.kind, c.unit = op.p.kind, op.p.unit end
+  if c.kind == 0 then c.kind, c.unit = p.kind, p.unit end
   c.block, c.reason = 0, ''
-  if op.ttl > 0 then
-    c.block = max(c.clock, c.at) + op.ttl
+  if p.ttl > 0 then
+    c.block = max(c.clock, c.at) + p.ttl
     c.reason = op.note
   end
-  answer(i, op.count, c, 0, c.clock, c.block)
+  answer(op, p.count, c, 0, c.block)
 end
 
 local NONE = { kind = 0, level = 0, prev = 0, at = 0, unit = 0, empty = 0, block = 0 }
 
-local function reset(i, op, c)
-  answer(i, c.kind ~= 0 and 1 or 0, NONE, 0, c.clock, 0)
+local function reset(op, c, p)
+  answer(op, c.kind ~= 0 and 1 or 0, NONE, 0, 0)
   if c.kind ~= 0 then c.dirty = true end
-  clear(c, op.p.history)
+  clear(c, p.history)
   copy(c, NONE)
   c.reason = ''
 end
 
-local function run()
-  local i = 1
-  while i <= #ops do
-    local j = i
-    while ops[j + 1] and ops[j + 1].group == ops[i].group do j = j + 1 end
-    local verb = ops[i].verb
-    if verb == 1 or verb == 2 then
-      group(i, j)
-    else -- each op stands alone
-      for k = i, j do
-        local op = ops[k]
-        local c = cell(op.cell)
-        c.clock, c.test = op.now > 0 and op.now or store_clock, op.now > 0
-        if verb == 3 then back(k, op, c) elseif verb == 5 then block(k, op, c) else reset(k, op, c) end
-      end
+local i = 1
+while i <= #rest do
+  local j = i
+  while rest[j + 1] and rest[j + 1].group == rest[i].group do j = j + 1 end
+  local p = rest[i].p
+  local verb = p.verb
+  if verb == 1 or verb == 2 then
+    if i == j and not on_trial then single(rest[i], p) else group(i, j) end
+  else -- each op stands alone
+    for k = i, j do
+      local op = rest[k]
+      local c = cell(op)
+      p = op.p
+      c.clock, c.test = op.clock, p.now > 0
+      if verb == 3 then back(op, c, p) elseif verb == 5 then block(op, c, p) else reset(op, c, p) end
     end
-    i = j + 1
   end
-  for _, c in pairs(cells) do
-    if c.dirty then save(c) end
-  end
+  i = j + 1
 end
+for _, c in pairs(cells) do
+  if c.dirty then save(c) end
+end
+if not on_trial then return table.concat(answers) end
 
-run()
-if on_trial then
-  for i, c in pairs(cells) do
-    local o = #ops * 13 + 3 * i - 2
-    answers[o], answers[o + 1], answers[o + 2] = '', '', ''
-    for n, state in ipairs({ was[i] or NONE, before[i] or NONE, c }) do
-      if state.kind > 0 and before[i] then
-        state.seq = c.seq
-        answers[o + n - 1] = text(state)
-      end
+-- After the answers, for each op what its cell was, what it would be had it been
+-- refused, and what it is: '' for none, and for all but the first op of a cell.
+local list = { table.concat(answers) }
+for _, op in ipairs(rest) do
+  local n, c = op.key, cells[op.key]
+  for _, state in ipairs({ was[n] or NONE, before[n] or NONE, c or NONE }) do
+    local v = ''
+    if state.kind > 0 and before[n] then
+      state.seq = c.seq
+      v = text(state)
     end
+    list[#list + 1] = v
   end
+  before[n] = nil
 end
-return answers
+return list

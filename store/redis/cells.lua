@@ -1,31 +1,6 @@
--- The laws in Lua: package law line by line, with its names, here and in the files
--- after it. Change both or neither. A script is atomic, but what it did is not
--- undone when it fails half way: what can be wrong with an op was found before it
--- was sent.
---
--- Lua's numbers are doubles. Every value and product here stays below 2^53, so
--- that they are exact; math.floor(a / b) is exact too, as long as a is below
--- 2^53. They are written with %.0f, since tostring rounds to 14 digits.
---
--- This file is what all scripts begin with: arithmetic, cells and logs. After it
--- come ops.lua, laws.lua, in scripts that give something back returns.lua, and
--- apply.lua or giveback.lua. KEYS are for each cell its key and that of its log;
--- ARGV begin with the slack in ms and the most entries of a history.
+-- Arithmetic, cells and logs.
 
-local MAX = 9007199254740991
-local on_trial = false -- apply.lua: what is done may have to be undone
-local floor, max, min, fmt = math.floor, math.max, math.min, string.format
-
-local slack, most_entries = tonumber(ARGV[1]), tonumber(ARGV[2])
-local next_arg = 3
-local function arg()
-  local v = tonumber(ARGV[next_arg])
-  next_arg = next_arg + 1
-  return v
-end
-
-local time = redis.call('TIME')
-local store_clock = time[1] * 1000000 + time[2]
+local on_trial = trial == 1 -- what is done may have to be undone
 
 local function ceil_div(a, b)
   local q = floor(a / b)
@@ -61,19 +36,29 @@ end
 -- Cells ----------------------------------------------------------------------
 
 local cells = {}
-local function cell(i)
-  local c = cells[i]
-  if c then return c end
-  c = { key = KEYS[2 * i - 1], log = KEYS[2 * i], kind = 0, level = 0, prev = 0, at = 0, unit = 0, empty = 0, block = 0, seq = 0, reason = '' }
-  local v = redis.call('GET', c.key)
+local function cell(op)
+  local c = cells[op.key]
+  if c then
+    c.log = c.log or op.log
+    return c
+  end
+  c = {
+    key = op.key, log = op.log, kind = 0, level = 0, prev = 0, at = 0, unit = 0, empty = 0, block = 0,
+    seq = 0, reason = '', clock = 0, test = false, dirty = false,
+  }
+  local v = call('GET', c.key)
   if v then
     local kind, level, prev, at, unit, empty, block, seq, reason =
       string.match(v, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-    c.kind, c.level, c.prev, c.at = tonumber(kind), tonumber(level), tonumber(prev), tonumber(at)
-    c.unit, c.empty, c.block, c.seq, c.reason = tonumber(unit), tonumber(empty), tonumber(block), tonumber(seq), reason
+    c.kind, c.level, c.prev, c.at, c.unit, c.empty = kind + 0, level + 0, prev + 0, at + 0, unit + 0, empty + 0
+    c.block, c.seq, c.reason = block + 0, seq + 0, reason
   end
-  cells[i] = c
+  cells[op.key] = c
   return c
+end
+
+local function state(s)
+  return { kind = s.kind, level = s.level, prev = s.prev, at = s.at, unit = s.unit, empty = s.empty, block = s.block }
 end
 
 local function copy(to, from)
@@ -88,22 +73,23 @@ end
 local function life(until_, now, test)
   local ms = ceil_div(max(0, until_ - now), 1000) + slack
   if test then ms = max(ms, 3600000) end
-  return fmt('%.0f', ms)
+  return fmt(int, ms)
 end
 
+local TEXT = string.rep(int .. ' ', 8)
 local function text(c)
-  return fmt('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f ', c.kind, c.level, c.prev, c.at, c.unit, c.empty, c.block, c.seq) .. c.reason
+  return fmt(TEXT, c.kind, c.level, c.prev, c.at, c.unit, c.empty, c.block, c.seq) .. c.reason
 end
 
 local function save(c)
   if c.kind == 0 then
-    redis.call('DEL', c.key)
+    call('DEL', c.key)
   else
     local ms = life(max(c.empty, c.block), c.clock, c.test)
     if c.kind == 3 then -- the numbers of its log go on from seq
-      ms = fmt('%.0f', max(tonumber(ms), redis.call('PTTL', c.log)))
+      ms = fmt(int, max(tonumber(ms), call('PTTL', c.log)))
     end
-    redis.call('SET', c.key, text(c), 'PX', ms)
+    call('SET', c.key, text(c), 'PX', ms)
   end
 end
 
@@ -118,7 +104,7 @@ end
 
 local function sum(c, after, upto)
   local total = 0
-  for _, m in ipairs(redis.call('ZRANGEBYSCORE', c.log, fmt('(%.0f', after), fmt('%.0f', upto))) do
+  for _, m in ipairs(call('ZRANGEBYSCORE', c.log, fmt('(%.0f', after), fmt('%.0f', upto))) do
     total = total + cost_of(m)
   end
   return total
@@ -127,7 +113,7 @@ end
 local function freed(c, after, need)
   local offset = 0
   while true do
-    local page = redis.call('ZRANGEBYSCORE', c.log, fmt('(%.0f', after), '+inf', 'WITHSCORES', 'LIMIT', offset, 64)
+    local page = call('ZRANGEBYSCORE', c.log, fmt('(%.0f', after), '+inf', 'WITHSCORES', 'LIMIT', offset, 64)
     for i = 1, #page, 2 do
       need = need - cost_of(page[i])
       if need <= 0 then return tonumber(page[i + 1]) end
@@ -140,11 +126,11 @@ end
 -- clear makes what is in the log count no more.
 local function clear(c, history)
   if history == 0 then
-    redis.call('DEL', c.log)
+    call('DEL', c.log)
     return
   end
-  for _, m in ipairs(redis.call('ZRANGEBYSCORE', c.log, '(0', '+inf')) do
-    redis.call('ZADD', c.log, 0, m)
+  for _, m in ipairs(call('ZRANGEBYSCORE', c.log, '(0', '+inf')) do
+    call('ZADD', c.log, 0, m)
   end
 end
 
@@ -152,17 +138,17 @@ end
 -- added, so that a log does not grow for ever.
 local function prune(c, now)
   for _, range in ipairs({ { '0', '0' }, { '(0', fmt('%.0f', c.at) } }) do
-    for _, m in ipairs(redis.call('ZRANGEBYSCORE', c.log, range[1], range[2], 'LIMIT', 0, 4)) do
+    for _, m in ipairs(call('ZRANGEBYSCORE', c.log, range[1], range[2], 'LIMIT', 0, 4)) do
       local _, _, keep = string.match(m, ENTRY)
       if tonumber(keep) > now then break end
-      redis.call('ZREM', c.log, m)
+      call('ZREM', c.log, m)
     end
   end
   -- What does not count may go before its time, when there is too much of it.
-  local over = redis.call('ZCARD', c.log) - most_entries
+  local over = call('ZCARD', c.log) - most_entries
   if over > 0 then
-    over = min(over, redis.call('ZCOUNT', c.log, '-inf', fmt('%.0f', c.at)), 16)
-    if over > 0 then redis.call('ZREMRANGEBYRANK', c.log, 0, over - 1) end
+    over = min(over, call('ZCOUNT', c.log, '-inf', fmt('%.0f', c.at)), 16)
+    if over > 0 then call('ZREMRANGEBYRANK', c.log, 0, over - 1) end
   end
 end
 
@@ -170,9 +156,9 @@ local function add(c, at, expires, keep, cost, granted, id)
   local n = max(store_clock, c.seq + 1)
   c.seq = n
   local member = fmt('%016.0f %.0f %.0f %.0f %d ', n, at, keep, cost, granted) .. id
-  redis.call('ZADD', c.log, fmt('%.0f', expires), member)
+  call('ZADD', c.log, fmt('%.0f', expires), member)
   local ms = life(keep, at, c.test)
-  if redis.call('PTTL', c.log) < tonumber(ms) then redis.call('PEXPIRE', c.log, ms) end
+  if call('PTTL', c.log) < tonumber(ms) then call('PEXPIRE', c.log, ms) end
   -- A cell that goes back to what it was needs the entries it had.
   if not on_trial then prune(c, at) end
   return n

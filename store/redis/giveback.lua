@@ -2,14 +2,14 @@
 -- refused it. A cell that nobody has touched meanwhile becomes what it was; from
 -- one that was, as much is taken as the return rule allows (docs/design.md).
 --
--- The charges are ops of verb Return. The last of ARGV are, for each cell, what it
--- was ('' for none) and what the trial made of it: see giveBack in trial.go.
+-- The charges are ops of verb Return. ARGV go on with what the cell of each was (''
+-- for none) and what the trial made of it: see giveBack in trial.go. For a cell of
+-- several charges, that stands at the first.
 -- Returned is the state of each charge's cell.
 
 local texts = {}
-for i = 1, #KEYS / 2 do
-  texts[i] = { before = ARGV[next_arg], after = ARGV[next_arg + 1] }
-  next_arg = next_arg + 2
+for i, op in ipairs(rest) do
+  texts[op.key] = texts[op.key] or { before = ARGV[2 * i], after = ARGV[2 * i + 1] }
 end
 
 -- withdraw makes the entry of a charge one of a refused attempt, or removes it
@@ -24,27 +24,27 @@ local function withdraw(c, member, expires, history)
 end
 
 local answers = {}
-for i, op in ipairs(ops) do
-  local t, c = texts[op.cell], cell(op.cell)
-  c.clock, c.test = op.now > 0 and op.now or store_clock, op.now > 0
+for i, op in ipairs(rest) do
+  local t, c, p = texts[op.key], cell(op), op.p
+  c.clock, c.test = op.clock, p.now > 0
   local member, expires
-  if op.p.kind == 3 then member, expires = entry(c, op.entry, 0) end
-  if t.untouched == nil then t.untouched = redis.call('GET', c.key) == t.after end
+  if p.kind == 3 then member, expires = entry(c, p.entry, 0) end
+  if t.untouched == nil then t.untouched = call('GET', c.key) == t.after end
   if t.untouched then
     if t.before == '' then
       copy(c, { kind = 0, level = 0, prev = 0, at = 0, unit = 0, empty = 0, block = 0 })
-      redis.call('DEL', c.key)
+      call('DEL', c.key)
     else
-      redis.call('SET', c.key, t.before, 'KEEPTTL')
-      cells[op.cell] = nil
-      c = cell(op.cell)
+      call('SET', c.key, t.before, 'KEEPTTL')
+      cells[op.key] = nil
+      c = cell(op)
     end
     expires = 0
-  elseif give_back(c, op).granted > 0 then
+  elseif give_back(c, p).granted > 0 then
     save(c)
     expires = 0
   end
-  if member then withdraw(c, member, expires, op.p.history) end
+  if member then withdraw(c, member, expires, p.history) end
   local o = (i - 1) * 7
   answers[o + 1], answers[o + 2], answers[o + 3], answers[o + 4] = c.kind, c.level, c.prev, c.at
   answers[o + 5], answers[o + 6], answers[o + 7] = c.unit, c.empty, c.block

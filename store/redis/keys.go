@@ -43,19 +43,29 @@ func (s *Store) cellOf(key string) (c law.Cell, ok bool) {
 
 // parseCell reads what cells.lua calls text.
 func parseCell(v string) (st law.State, reason string, ok bool) {
-	fields := strings.SplitN(v, " ", 9)
-	if len(fields) != 9 {
+	n, reason, ok := numbers(v)
+	if !ok {
 		return st, "", false
 	}
-	var n [8]int64
-	for i := range n {
-		v, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil {
-			return st, "", false
+	return decodeState(n[:7]), reason, true
+}
+
+// numbers reads those that the text of a cell begins with.
+func numbers(v string) (n [8]int64, rest string, ok bool) {
+	at := 0
+	for k := range n {
+		first, sum := at, int64(0)
+		for at < len(v) && v[at] >= '0' && v[at] <= '9' {
+			sum = sum*10 + int64(v[at]-'0')
+			at++
 		}
-		n[i] = v
+		if at == first || at-first > 18 || at == len(v) || v[at] != ' ' {
+			return n, "", false
+		}
+		n[k] = sum
+		at++
 	}
-	return decodeState(n[:7]), fields[8], true
+	return n, v[at:], true
 }
 
 // parseEntry reads a member of a log, with its score.

@@ -1,22 +1,28 @@
--- The ops: ARGV go on with the limits and the ops, see call in script.go; what is
--- a script's own comes after them.
+-- The ops that apply.lua or giveback.lua decides, from rest. What is asked holds a
+-- limit, p, and what an op says of it; ops who ask the same share it.
 
-local params, ops = {}, {}
-for i = 1, arg() do
-  params[i] = {
-    kind = arg(), anchor = arg(), unit = arg(), capacity = arg(), step = arg(),
-    drain = arg(), block = arg(), history = arg(), heal = arg(),
-  }
-end
-for i = 1, arg() do
-  local op = {
-    verb = arg(), group = arg(), cell = arg(), p = params[arg()], cost = arg(), count = arg(),
-    partial = arg() == 1, ceiling = arg(), ttl = arg(), now = arg(),
-  }
-  op[0], op[1], op[2], op[3] = arg(), arg(), arg(), arg()
-  if op.verb == 3 then op.ends, op.returned, op.entry = arg(), arg(), arg() end
-  op.note = ARGV[next_arg]
-  next_arg = next_arg + 1
-  ops[i] = op
+local params = {}
+local function read(asked)
+  local p = { verb = 0, kind = 0, history = 0, ttl = 0, [0] = 0, 0, 0, 0 }
+  p.unit, p.capacity, p.step, p.drain, p.heal, p.cost, p.count, p.ceiling, p.now, p.anchor, p.block, p.partial,
+    p.verb, p.kind, p.history, p.ttl, p[0], p[1], p[2], p[3], p.made, p.level, p.returned, p.entry =
+    unpack('<dddddddddddddddddddddddd', packed, asked)
+  p.partial = p.partial == 1
+  params[asked] = p
+  return p
 end
 
+if not rest then -- without plain.lua, all are
+  rest = {}
+  local pos = runs
+  while pos <= #packed do
+    local op = { at = #rest + 1 }
+    op.asked, op.ops, op.group, op.log, op.note, pos = unpack(RUN, packed, pos)
+    rest[op.at] = op
+  end
+end
+for _, op in ipairs(rest) do
+  op.p = params[op.asked] or read(op.asked)
+  op.key, op.log, op.note = KEYS[op.at], KEYS[op.log], ARGV[op.note] or ''
+  op.clock = op.p.now > 0 and op.p.now or store_clock
+end

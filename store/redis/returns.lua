@@ -7,19 +7,19 @@
 -- back, the window was changed), it may stand anywhere: then it is looked for
 -- among the next 10,000 to expire, so that nobody waits longer for it than 10 ms.
 local function entry(c, number, after)
-  local first = redis.call('ZCOUNT', c.log, '-inf', fmt('%.0f', after))
-  local last = redis.call('ZCARD', c.log) - 1
+  local first = call('ZCOUNT', c.log, '-inf', fmt('%.0f', after))
+  local last = call('ZCARD', c.log) - 1
   local low, high = first, last
   while low <= high do
     local middle = floor((low + high) / 2)
-    local at = redis.call('ZRANGE', c.log, middle, middle, 'WITHSCORES')
+    local at = call('ZRANGE', c.log, middle, middle, 'WITHSCORES')
     local n = tonumber(string.match(at[1], '^%d+'))
     if n == number then return at[1], tonumber(at[2]) end
     if n < number then low = middle + 1 else high = middle - 1 end
   end
   local prefix = fmt('%016.0f ', number)
   for from = first, min(last, first + 9999), 500 do
-    local page = redis.call('ZRANGE', c.log, from, from + 499, 'WITHSCORES')
+    local page = call('ZRANGE', c.log, from, from + 499, 'WITHSCORES')
     for i = 1, #page, 2 do
       if string.sub(page[i], 1, #prefix) == prefix then return page[i], tonumber(page[i + 1]) end
     end
@@ -29,8 +29,8 @@ end
 -- rewrite puts a member in the place of another, nil for none: first the new one,
 -- since a log that is empty for an instant forgets when it is to expire.
 local function rewrite(c, old, new, expires)
-  if new then redis.call('ZADD', c.log, fmt('%.0f', expires), new) end
-  redis.call('ZREM', c.log, old)
+  if new then call('ZADD', c.log, fmt('%.0f', expires), new) end
+  call('ZREM', c.log, old)
 end
 
 -- lower takes from an entry what was given back. One with nothing left counts no
@@ -44,65 +44,44 @@ local function lower(c, member, expires, credits, history)
   rewrite(c, member, new, left > 0 and expires or 0)
 end
 
--- steps_until counts the steps of a bucket in (now, op.ends].
-local function steps_until(p, op, s, now)
-  if op.ends <= now then
-    return 0
-  elseif p.anchor == 0 then
-    return floor((op.ends - s.at) / p.step) - floor((now - s.at) / p.step)
-  elseif p.anchor == 1 then
-    return floor(op.ends / p.step) - floor(now / p.step)
-  end
-  return 1 -- the windows of a calendar empty in one step
-end
-
 -- undrained returns how much of a charge to a bucket can be given back.
-local function undrained(p, op, s, x, now)
-  local unused = op.cost * op.count
-  local steps = steps_until(p, op, s, now)
-  local returned = max(0, s.prev - op.returned)
-  local back, left = 0, steps - ceil_div(returned, p.drain)
-  if left >= ceil_div(unused, p.drain) then
-    back = unused
-  elseif left > 0 then
-    back = left * p.drain
-  end
-  if x > p.capacity then
-    local others = returned
-    if steps < ceil_div(x, p.drain) then others = others + x - steps * p.drain end
-    back = max(back, unused - others)
-  end
-  return back
+local function undrained(p, s, x, now)
+  local unused = p.cost * p.count
+  local left = drained(p, p.level, p.made, max(now, p.made))
+  local returned = max(0, s.prev - p.returned)
+  if x > p.capacity then return max(0, unused - max(0, x - left + returned)) end
+  return min(unused, max(0, left - returned))
 end
 
--- give_back takes from a cell what an op of verb Return may give back: granted.
+-- give_back takes from a cell what what an op of verb Return asks may give back: granted.
 -- Of a log, member is the entry it was charged in, which the caller lowers, and
 -- expires when that counts no more.
-local function give_back(c, op)
-  local p, now = op.p, max(c.clock, c.at)
-  if is_stale(p, op, now) then return { granted = 0, used = 0, clock = now, stale = true } end
+local function give_back(c, p)
+  local now = max(c.clock, c.at)
+  if is_stale(p, now) then return { granted = 0, used = 0, clock = now, stale = true } end
   local d = { granted = 0, used = 0, clock = c.clock }
   if c.kind ~= p.kind or c.unit ~= p.unit then return d end -- reset, or the limit was changed
   local s = copy({ now = now, clear = false, carry = 0 }, c)
-  local u = use(s, c, p, op, false)
+  local u = use(s, c, p, false)
   if p.kind == 1 then
-    d.granted = min(undrained(p, op, c, u.x, now), u.x)
-    s.prev = min(MAX, s.prev + d.granted)
+    d.granted = min(undrained(p, c, u.x, now), u.x)
+    if s.prev > MAX - d.granted then d.granted = 0 end
+    s.prev = s.prev + d.granted
   elseif p.kind == 2 then
-    if op.ends - op.ends % p.step == u.start then
-      d.granted = min(op.cost * op.count, u.level)
+    if p.made - p.made % p.step == u.start then
+      d.granted = min(p.cost * p.count, u.level)
       u.level = u.level - d.granted
     end
   else
-    d.member, d.expires = entry(c, op.entry, now)
-    if d.member then d.granted = min(op.cost * op.count, cost_of(d.member), u.x) end
+    d.member, d.expires = entry(c, p.entry, now)
+    if d.member then d.granted = min(p.cost * p.count, cost_of(d.member), u.x) end
   end
   u.x = u.x - d.granted
   d.used = u.x
   if d.granted == 0 then return d end
   local empty = c.empty
-  charge(u, p, op, s, now)
-  if p.kind == 3 then s.empty = empty end
+  charge(u, p, s, now)
+  if p.kind ~= 2 then s.empty = empty end
   copy(c, s)
   c.dirty = true
   return d

@@ -3,9 +3,10 @@ package redis
 import (
 	"crypto/sha1" //nolint:gosec // the name that Redis knows a script by
 	_ "embed"
+	"encoding/binary"
 	"encoding/hex"
-	"slices"
-	"strconv"
+	"errors"
+	"math"
 
 	"github.com/redis/rueidis"
 
@@ -13,6 +14,10 @@ import (
 )
 
 var (
+	//go:embed head.lua
+	headText string
+	//go:embed plain.lua
+	plainText string
 	//go:embed cells.lua
 	cellsText string
 	//go:embed ops.lua
@@ -37,15 +42,15 @@ func newScript(text string) script {
 
 var (
 	sharedText     = cellsText + opsText + lawsText
-	applyScript    = newScript(sharedText + applyText)
-	returnScript   = newScript(sharedText + returnsText + applyText)
-	giveBackScript = newScript(sharedText + returnsText + giveBackText)
+	applyScript    = newScript(headText + plainText + sharedText + applyText)
+	returnScript   = newScript(headText + plainText + sharedText + returnsText + applyText)
+	giveBackScript = newScript(headText + sharedText + returnsText + giveBackText)
 )
 
 // call is one call of a script: keys in one slot, and the ops it answers.
 type call struct {
 	script script
-	keys   []string // of each cell, and of its log
+	keys   []string // of each op its cell, then of those that need it their logs
 	args   []string
 	index  []int // of each op, in the caller's slice
 }
@@ -62,68 +67,136 @@ func (c *call) command(b rueidis.Builder, withText bool) rueidis.Completed {
 // encode returns a call of apply.lua for some of the ops, in their order.
 // onTrial asks for one request, to be given back if need be.
 func (s *Store) encode(ops []law.Op, index []int, onTrial bool) *call {
-	trial := "0"
-	if onTrial {
-		trial = "1"
-	}
 	script := applyScript
-	if slices.ContainsFunc(index, func(i int) bool { return ops[i].Verb == law.Return }) {
-		script = returnScript
+	for _, i := range index {
+		if ops[i].Verb == law.Return {
+			script = returnScript
+			break
+		}
 	}
-	return s.call(script, []string{trial}, ops, index)
+	return s.call(script, nil, ops, index, onTrial)
 }
 
-// call writes the arguments of a script: the limits and the ops, then its own.
-func (s *Store) call(script script, own []string, ops []law.Op, index []int) *call {
-	c := &call{script: script, index: index}
-	cells := make(map[law.Cell]int, len(index))
-	limits := make(map[law.Params]int, 4)
-	var params, list []string
-	number := func(to *[]string, values ...int64) {
-		for _, v := range values {
-			*to = append(*to, strconv.FormatInt(v, 10))
+// doubles are the arguments of a script but for its texts: what they say is in
+// head.lua.
+type doubles []byte
+
+func (d *doubles) add(values ...int64) {
+	for _, v := range values {
+		*d = binary.LittleEndian.AppendUint64(*d, math.Float64bits(float64(v)))
+	}
+}
+
+const (
+	headSize = 4 * 8  // of the first doubles of a call
+	askSize  = 24 * 8 // of what an op asks
+	maxAsked = 8      // places among which the same is looked for
+)
+
+// asked is what the ops of a call ask, each thing once as a rule.
+type asked struct {
+	doubles
+	from  [maxAsked]int // ops that were the first to ask the last few things
+	many  int           // things
+	place int           // of what was asked last, among them
+}
+
+// find returns where that is which an op asks, from 1, as Lua counts.
+func (a *asked) find(ops []law.Op, i int) int64 {
+	if a.many == 0 || !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
+		a.place = max(0, a.many-maxAsked)
+		for a.place < a.many && !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
+			a.place++
+		}
+		if a.place == a.many {
+			a.from[a.place%maxAsked] = i
+			a.many++
+			a.ask(&ops[i])
 		}
 	}
-	group := int64(0)
+	return int64(headSize + a.place*askSize + 1)
+}
+
+// run are ops that stand next to each other in a call: plain charges who ask
+// the same, with group 0, or one op of any other kind.
+type run struct{ asked, ops, group, log, note int64 }
+
+// call writes the arguments of a script: the ops, then its own.
+func (s *Store) call(script script, own []string, ops []law.Op, index []int, onTrial bool) *call {
+	c := &call{script: script, index: index, keys: make([]string, len(index), len(index)+4), args: make([]string, 1, 1+len(own))}
+	c.args = append(c.args, own...)
+	what := asked{doubles: make(doubles, headSize, headSize+askSize+48)}
+	var runs doubles
+	var open run
+	group, last := int64(0), true
 	for n, i := range index {
 		op := &ops[i]
-		if n == 0 || !together(ops, index[n-1], i) {
+		c.keys[n] = s.cellKey(op.Cell)
+		first := last // of its request
+		last = n == len(index)-1 || !together(ops, i, index[n+1])
+		if first {
 			group++
 		}
-		cell, ok := cells[op.Cell]
-		if !ok {
-			cell = len(cells) + 1
-			cells[op.Cell] = cell
-			c.keys = append(c.keys, s.cellKey(op.Cell), s.logKey(op.Cell))
-		}
-		limit, ok := limits[op.Params]
-		if !ok {
-			limit = len(limits) + 1
-			limits[op.Params] = limit
-			p := &op.Params
-			number(&params, int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.Block, p.History, p.HealAfter())
-		}
-		partial := int64(0)
-		if op.Partial {
-			partial = 1
-		}
-		number(&list, int64(op.Verb), group, int64(cell), int64(limit), op.Cost, op.Count, partial, op.Ceiling, op.TTL, op.Now,
-			op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3])
-		if op.Verb == law.Return {
-			number(&list, op.At, op.Returned, op.Entry)
-		}
-		if op.Verb == law.Block {
-			list = append(list, op.Reason)
+		next := run{asked: what.find(ops, i), ops: 1, group: group}
+		if first && last && !onTrial && op.Verb == law.Take && op.Params.Plain() {
+			if next.group = 0; n > 0 && open.group == 0 && open.asked == next.asked {
+				open.ops++
+				continue
+			}
 		} else {
-			list = append(list, op.ID)
+			next.log, next.note = c.own(s, op)
 		}
+		if n > 0 {
+			runs.run(open)
+		}
+		open = next
 	}
-	c.args = append(s.head(), strconv.Itoa(len(limits)))
-	c.args = append(c.args, params...)
-	c.args = append(c.args, strconv.Itoa(len(index)))
-	c.args = append(c.args, list...)
-	c.args = append(c.args, own...)
+	runs.run(open)
+	trial := int64(0)
+	if onTrial {
+		trial = 1
+	}
+	head := what.doubles[:0]
+	head.add(slack.Milliseconds(), int64(s.cfg.MaxHistory), trial, int64(len(what.doubles)+1))
+	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
 	return c
+}
+
+// own adds what an op alone has, and says where: the log of its cell, if it may
+// be touched, and the note that goes into it or beside a block; 0 for none.
+func (c *call) own(s *Store, op *law.Op) (log, note int64) {
+	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset {
+		return 0, 0
+	}
+	c.keys = append(c.keys, s.logKey(op.Cell))
+	text := op.ID
+	if op.Verb == law.Block {
+		text = op.Reason
+	}
+	if text != "" {
+		c.args = append(c.args, text)
+		note = int64(len(c.args))
+	}
+	return int64(len(c.keys)), note
+}
+
+func (d *doubles) run(r run) { d.add(r.asked, r.ops, r.group, r.log, r.note) }
+
+// ask writes what an op asks.
+func (d *doubles) ask(op *law.Op) {
+	p, partial := &op.Params, int64(0)
+	if op.Partial {
+		partial = 1
+	}
+	d.add(p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), op.Cost, op.Count, op.Ceiling, op.Now, int64(p.Anchor), p.Block, partial,
+		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry)
+}
+
+// same reports whether two ops ask the same of their cells, but for their ID and
+// Reason.
+func same(a, b *law.Op) bool {
+	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
+		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned && a.Entry == b.Entry && a.Bounds == b.Bounds
 }
 
 // together tells whether op i and a later one, j, are of one request, of which
@@ -137,18 +210,49 @@ func together(ops []law.Op, i, j int) bool {
 	return true
 }
 
-// head are the arguments that every script begins with.
-func (s *Store) head() []string {
-	return []string{strconv.FormatInt(slack.Milliseconds(), 10), strconv.Itoa(s.cfg.MaxHistory)}
+var errAnswer = errors.New("the script answered with something else")
+
+// decode reads the answers of apply.lua.
+func (c *call) decode(v string, ops []law.Op, outs []law.Outcome) error {
+	if len(v) < 8 {
+		return errAnswer
+	}
+	clock := double(v)
+	v = v[8:]
+	for _, i := range c.index {
+		op, out := &ops[i], &outs[i]
+		switch {
+		case len(v) > 13*8 && v[0] == '=':
+			n := func(k int) int64 { return double(v[1+8*k:]) }
+			*out = law.Outcome{
+				Granted: n(0), Used: n(8), Clock: n(9), RetryAt: n(10), Entry: n(11), Stale: n(12) != 0,
+				State: law.State{Kind: law.Kind(n(1)), Level: n(2), Prev: n(3), At: n(4), Unit: n(5), EmptyAt: n(6), BlockedUntil: n(7)},
+			}
+			v = v[1+13*8:]
+		default:
+			n, rest, ok := numbers(v)
+			if !ok {
+				return errAnswer
+			}
+			*out = law.Outcome{Granted: op.Count, State: decodeState(n[:]), Used: n[1], Clock: op.Now}
+			if op.Now == 0 {
+				out.Clock = clock
+			}
+			v = rest
+		}
+	}
+	if v != "" {
+		return errAnswer
+	}
+	return nil
 }
 
-// width is how many numbers apply.lua returns for an op.
-const width = 13
-
-func decode(n []int64) law.Outcome {
-	return law.Outcome{
-		Granted: n[0], State: decodeState(n[1:]), Used: n[8], Clock: n[9], RetryAt: n[10], Entry: n[11], Stale: n[12] != 0,
-	}
+// double reads the first of some doubles.
+func double(v string) int64 {
+	_ = v[7]
+	bits := uint64(v[0]) | uint64(v[1])<<8 | uint64(v[2])<<16 | uint64(v[3])<<24 |
+		uint64(v[4])<<32 | uint64(v[5])<<40 | uint64(v[6])<<48 | uint64(v[7])<<56
+	return int64(math.Float64frombits(bits))
 }
 
 func decodeState(n []int64) law.State {

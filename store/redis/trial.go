@@ -27,7 +27,7 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 	onTrial := len(slots) > 1 && ops[group[0]].Verb == law.Take
 	calls := make([]*answered, len(slots))
 	for n, slot := range slots {
-		calls[n] = &answered{s.encode(ops, bySlot[slot], onTrial), outs}
+		calls[n] = &answered{s.encode(ops, bySlot[slot], onTrial), ops, outs}
 	}
 	if onTrial {
 		return s.decide(ctx, ops, outs, group, calls)
@@ -54,7 +54,7 @@ func worst(errs []error) (err error) {
 // part is a call on trial, with what it did.
 type part struct {
 	call               *answered
-	was, before, after []string // of each cell: as it was, had it been refused, as it is
+	was, before, after []string // of each op's cell, at its first op: as it was, had it been refused, as it is
 	admitted           bool
 	err                error
 }
@@ -160,25 +160,22 @@ var errLeft = errors.New("a part of the request stays charged")
 
 // read reads the answer of a trial.
 func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
-	n := len(p.call.index) * width
-	if len(list) != n+len(p.call.keys)/2*3 {
+	if len(list) != 1+len(p.call.index)*3 {
 		return fmt.Errorf("the script answered with %d values", len(list))
 	}
-	numbers := make([]int64, n)
-	for i := range numbers {
-		v, err := list[i].AsInt64()
-		if err != nil {
-			return err
-		}
-		numbers[i] = v
+	v, err := list[0].ToString()
+	if err == nil {
+		err = p.call.decode(v, ops, outs)
+	}
+	if err != nil {
+		return err
 	}
 	p.admitted = true
-	for k, i := range p.call.index {
-		outs[i] = decode(numbers[k*width:])
+	for _, i := range p.call.index {
 		out := &outs[i]
 		p.admitted = p.admitted && !out.Stale && (out.Granted == ops[i].Count || ops[i].Partial && out.Granted > 0)
 	}
-	for i := n; i < len(list); i += 3 {
+	for i := 1; i < len(list); i += 3 {
 		for k, to := range []*[]string{&p.was, &p.before, &p.after} {
 			text, err := list[i+k].ToString()
 			if err != nil {
@@ -205,7 +202,7 @@ func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool)
 	for n, i := range p.call.index {
 		backs[n], all[n] = law.Back(&ops[i], &outs[i], ops[i].Cost*outs[i].Granted), n
 	}
-	c := s.call(giveBackScript, texts, backs, all) // its cells are in the order of the trial's
+	c := s.call(giveBackScript, texts, backs, all, false)
 	c.index = p.call.index
 	return c
 }

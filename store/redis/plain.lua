@@ -1,0 +1,82 @@
+-- Plain charges: requests of one Take by the bucket law, without boundaries, of
+-- a cell that has the limit's unit, is not blocked and remembers no returns. They
+-- are decided in place, in the order of the batch. What is not plain goes into
+-- rest, and so does all that comes after it on its cell.
+--
+-- answers are, after the clock, for each op the text of its cell, if all was
+-- granted: nobody else has changed that since. Else they are a '=' and the 13
+-- numbers that decode in script.go reads. Returned is all of it in one string.
+
+local ANSWER = '<c1ddddddddddddd'
+local keys, match, pack = KEYS, string.match, struct.pack
+local answers = { pack('<d', store_clock) }
+local late = {} -- cells of which an op is in rest
+
+local function later(at, key, asked, group, log, note)
+  late[key] = true
+  rest = rest or {}
+  rest[#rest + 1] = { at = at, key = key, asked = asked, group = group, log = log, note = note, p = false, clock = 0 }
+end
+
+local last, pos = 0, runs
+while pos <= #packed do
+  local asked, n, group, log, note
+  asked, n, group, log, note, pos = unpack(RUN, packed, pos)
+  local first = last + 1
+  last = last + n
+  if group > 0 then
+    later(first, keys[first], asked, group, log, note)
+  else
+    local unit, capacity, step, drain, heal, cost, count, ceiling, clock, anchor, block, partial = unpack('<dddddddddddd', packed, asked)
+    if ceiling == 0 then ceiling = capacity end
+    local need, life, lives = cost * count, 0, {}
+    if clock == 0 then clock = store_clock else life = 3600000 end -- see life in cells.lua
+    local name = fmt(int, unit)
+    local pattern = '^1 (%d+) 0 (%d+) ' .. name .. ' (%d+) 0 0 $'
+    local text = '1 ' .. int .. ' 0 ' .. int .. ' ' .. name .. ' ' .. int .. ' 0 0 '
+    for i = first, last do
+      local key, done, kind, level, at, empty = keys[i], false, 0, 0, 0, 0
+      local v = not late[key] and call('GET', key)
+      if v then
+        kind, level, at, empty = 1, match(v, pattern)
+      end
+      if level and not late[key] and at - clock <= heal then
+        level, at, empty = level + 0, at + 0, empty + 0
+        local now, t, x = max(clock, at)
+        if anchor == 0 then
+          t = now - (now - at) % step
+          x = level - (t - at) / step * drain
+          if x <= 0 then x, t = 0, now end
+        else
+          t = max(at, now - now % step)
+          local steps = floor((t - at) / step)
+          if (t - at) % step > 0 then steps = steps + 1 end
+          x = max(0, level - steps * drain)
+        end
+        local from = anchor == 0 and t or t - t % step
+        if x <= ceiling - need then
+          x = x + need
+          empty = drained_at(from, x, drain, step)
+          v = fmt(text, x, t, empty)
+          local seconds = floor((empty - clock) / 1000000) + 1 -- many have them in common
+          local ms = lives[seconds]
+          if not ms then
+            ms = fmt(int, max(seconds * 1000 + slack, life))
+            lives[seconds] = ms
+          end
+          call('SET', key, v, 'PX', ms)
+          answers[i + 1], done = v, true
+        elseif partial == 0 and block == 0 and (x == 0 or drained_at(from, x, drain, step) <= empty) then
+          -- Neither the refusal nor a change of the limit is to be written down.
+          local retry = MAX
+          if need <= ceiling then retry = drained_at(from, x + need - ceiling, drain, step) end
+          answers[i + 1] = pack(ANSWER, '=', 0, kind, level, 0, at, kind * unit, empty, 0, x, clock, retry, 0, 0)
+          done = true
+        end
+      end
+      if not done then later(i, key, asked, -i, 0, 0) end
+    end
+  end
+end
+if not rest then return table.concat(answers) end
+

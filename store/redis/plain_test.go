@@ -1,0 +1,75 @@
+package redis
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+)
+
+// TestPlainChargesAreThoseOfPackageLaw charges few cells often, by limits that
+// change but keep their unit, with numbers so small that levels run empty and
+// full at the very step; among them stands what is not plain.
+func TestPlainChargesAreThoseOfPackageLaw(t *testing.T) {
+	s := openTest(t, dbtest.Redis(t), nil)
+	seed := rand.Uint64()
+	g := rand.New(rand.NewPCG(seed, 0))
+	batches := 2000
+	if testing.Short() {
+		batches = 300
+	}
+	const cells = 6
+	var records [cells]*law.Record
+	now, admitted, asked := testTime, 0, 0
+	for n := range batches {
+		if n%20 == 0 {
+			for i := range records {
+				records[i] = &law.Record{Log: &entries{}}
+			}
+		}
+		ops, want := make([]law.Op, 1+g.IntN(12)), make([]law.Outcome, 0, 12)
+		now += g.Int64N(40) - 5
+		for i := range ops {
+			p := law.Params{Kind: law.Bucket, Anchor: law.Anchor(g.IntN(2)), Unit: 3, Capacity: 6 + 6*g.Int64N(3), Step: 1 + 4*g.Int64N(3), Drain: 1 + g.Int64N(4)}
+			switch g.IntN(30) {
+			case 0:
+				p.Block = 1 + g.Int64N(20)
+			case 1:
+				p.Unit = 2
+			}
+			k := g.IntN(cells)
+			ops[i] = law.Op{
+				Verb: law.Take, Group: uint32(i), Cell: law.Cell{Limit: "l", Key: fmt.Sprint(n/20, k)}, Params: p,
+				Cost: 1 + g.Int64N(8), Count: 1 + g.Int64N(2)*g.Int64N(3), Now: now,
+			}
+			switch g.IntN(20) {
+			case 0:
+				ops[i].Verb = law.Check
+			case 1:
+				ops[i].Verb, ops[i].TTL = law.Block, g.Int64N(10)
+			case 2:
+				ops[i].Ceiling = 1 + g.Int64N(20)
+			case 3, 4, 5:
+				ops[i].Partial = true
+			case 6:
+				ops[i].Now -= 2_000_000 + g.Int64N(3)
+			}
+			out := make([]law.Outcome, 1)
+			law.Apply(ops[i:i+1], out, testTime, []*law.Record{records[k]})
+			want = append(want, out[0])
+		}
+		for i, got := range apply(t, s, ops...) {
+			if got != want[i] {
+				t.Fatalf("batch %d of seed %d, op %d of %+v:\n got %+v\nwant %+v", n, seed, i, ops, got, want[i])
+			}
+			if asked++; got.Granted > 0 {
+				admitted++
+			}
+		}
+	}
+	if admitted < asked/5 || admitted > asked*4/5 {
+		t.Errorf("%d of %d were admitted: the limits drawn say little", admitted, asked)
+	}
+}
