@@ -1,0 +1,22 @@
+// Package httplimit limits outgoing HTTP calls, and obeys the limits that the
+// servers at the other end tell of.
+//
+//	rt, err := httplimit.New(limiter, limit, &httplimit.Config{MaxWait: time.Minute, Retries: 2})
+//	client := &http.Client{Transport: rt}
+//
+// Every request is charged to its host, or to what Config.Key says, before it
+// is sent. One that the limit refuses is never sent: it waits, or fails with a
+// [headgate.DeniedError].
+//
+// An answer that asks to hold back, by Retry-After or by a quota of which
+// nothing remains, blocks the key in the store, so that every replica which
+// shares the store holds back, until then. Requests that were admitted but wait
+// for their start hold back too; those that were sent before the answer came
+// cannot be caught up with. Under a limit with a lease (see store/lease) a
+// replica sends what it has taken up front before it hears of a block.
+//
+// Two replicas that learn of different times within the same few milliseconds
+// may leave the earlier one in the store: there is no way yet to raise a block
+// in one step. The next answer of the server sets it right. Within a process
+// the later one always stays.
+package httplimit

@@ -1,0 +1,4 @@
+package httplimit
+
+// HoldOf is for tests.
+var HoldOf = holdOf

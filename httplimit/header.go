@@ -1,0 +1,131 @@
+package httplimit
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// counters are pairs of fields, of what remains of a quota and of when it is
+// whole again, in canonical form. There is no specification for most of them.
+var counters = [][2]string{
+	{"Ratelimit-Remaining", "Ratelimit-Reset"}, // the Internet-Draft before its version 7
+	{"X-Ratelimit-Remaining", "X-Ratelimit-Reset"},
+	{"X-Rate-Limit-Remaining", "X-Rate-Limit-Reset"},
+	{"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"},
+	{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"},
+	{"Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Requests-Reset"},
+	{"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset"},
+}
+
+// holdOf returns for how long an answer asks to hold back, and by which field: 0
+// if it does not. Fields that make no sense are ignored. It may be absurdly long.
+//
+// Retry-After goes before all else. Points in time are compared with the
+// server's Date, if it sends one: its clock need not agree with ours.
+func holdOf(status int, h http.Header, arrived time.Time) (hold time.Duration, field string) {
+	now := arrived
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	longer := func(d time.Duration, name string) {
+		if d > hold {
+			hold, field = d, name
+		}
+	}
+	if refuses(status) {
+		for _, v := range h["Retry-After"] {
+			longer(delay(v, now), "Retry-After")
+		}
+	}
+	if hold > 0 || cached(h) {
+		return hold, field
+	}
+	longer(exhausted(strings.Join(h["Ratelimit"], ",")), "RateLimit")
+	if hold > 0 {
+		return hold, field
+	}
+	for _, pair := range counters {
+		resets := h[pair[1]]
+		for i, v := range h[pair[0]] {
+			if n, ok := number(strings.TrimSpace(v)); ok && n < 1 && i < len(resets) {
+				longer(delay(resets[i], now), pair[1])
+			}
+		}
+	}
+	return hold, field
+}
+
+// refuses reports whether a Retry-After on an answer with that status is about
+// further requests. With 202 it is when to ask for the outcome, with 3xx when to
+// follow.
+func refuses(status int) bool {
+	switch status {
+	case http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests:
+		return true
+	}
+	return status >= 500
+}
+
+// cached reports whether an answer has been kept for a while: its counters are
+// about then.
+func cached(h http.Header) bool {
+	age, ok := number(strings.TrimSpace(h.Get("Age")))
+	return ok && age > 0
+}
+
+// epoch is the number of seconds from which on it is a point in time: as a delay
+// it would be 31 years. epochMillis is the same for milliseconds.
+const (
+	epoch       = 1e9
+	epochMillis = 1e11
+)
+
+// delay reads when to come back: in seconds, as seconds or milliseconds since
+// 1970, as a Go duration, as RFC 3339 or as an HTTP date. 0 is at once, or that
+// it is none of these.
+func delay(v string, now time.Time) time.Duration {
+	v = strings.TrimSpace(v)
+	if v == "" || len(v) > 64 {
+		return 0
+	}
+	if n, ok := number(v); ok {
+		switch {
+		case n < epoch:
+			return time.Duration(n * float64(time.Second))
+		case n < epochMillis:
+			return max(0, time.UnixMilli(int64(n*1000)).Sub(now))
+		}
+		return max(0, time.UnixMilli(int64(n)).Sub(now))
+	}
+	if d, err := time.ParseDuration(v); err == nil {
+		return max(0, d)
+	}
+	if at, err := time.Parse(time.RFC3339, v); err == nil {
+		return max(0, at.Sub(now))
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}
+
+// number reads a number of at most 15 digits before the point, without a sign.
+func number(s string) (n float64, ok bool) {
+	whole, fraction, point := strings.Cut(s, ".")
+	if !digits(whole) || len(whole) > 15 || point && (!digits(fraction) || len(fraction) > 15) {
+		return 0, false
+	}
+	n, err := strconv.ParseFloat(s, 64)
+	return n, err == nil
+}
+
+func digits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}

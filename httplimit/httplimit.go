@@ -1,0 +1,161 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// DefaultMaxRetryAfter is for how long an answer holds back a key at most unless
+// told otherwise.
+const DefaultMaxRetryAfter = time.Hour
+
+// longest is how long a store can block a key.
+const longest = 3660 * 24 * time.Hour
+
+// Config adjusts a RoundTripper. A nil Config, and every zero field, is fine.
+type Config struct {
+	// Next sends the requests. Nil: http.DefaultTransport.
+	Next http.RoundTripper
+	// Key says what a request is charged to. Nil: HostKey.
+	Key func(*http.Request) string
+	// Cost says how much a request is charged. Nil: 1.
+	Cost func(*http.Request) headgate.Cost
+	// MaxWait is how long a request waits for its start at most, each time that
+	// it is sent; headgate.Never: for as long as its context lets it. One that
+	// would have to wait longer, or beyond its context's deadline, fails at once
+	// with an error that is headgate.ErrDeadline and a headgate.DeniedError. Zero:
+	// none waits, and refused ones fail with a headgate.DeniedError.
+	MaxWait time.Duration
+	// Retries is how often a request is sent again that was answered with 429,
+	// 503 or 403 and a time to come back. It needs MaxWait: an answer whose time
+	// is further off, or beyond the deadline, is returned as it is. Only requests
+	// that are idempotent, by their method or by an Idempotency-Key, and whose
+	// body can be had again (GetBody) are. Zero: none.
+	Retries int
+	// MaxRetryAfter is for how long one answer can hold back a key at most.
+	// Zero: DefaultMaxRetryAfter.
+	MaxRetryAfter time.Duration
+	// OnHold is told of every answer that asks to hold back, after the store was,
+	// by the goroutine of the request. Nil: nobody is told.
+	OnHold func(Hold)
+}
+
+// RoundTripper sends requests when a limit admits them. It is safe for
+// concurrent use. To tell the store of an answer it starts a goroutine, which the
+// request waits for within its context, and which gives up after 5 s.
+type RoundTripper struct {
+	limiter *headgate.Limiter
+	limit   headgate.Limit
+	cfg     Config
+	wishes  wishes // of servers, that the store is told of
+}
+
+var _ http.RoundTripper = (*RoundTripper)(nil)
+
+// New returns a RoundTripper that charges requests to a limit.
+func New(l *headgate.Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper, error) {
+	t := &RoundTripper{limiter: l, limit: limit}
+	if cfg != nil {
+		t.cfg = *cfg
+	}
+	c := &t.cfg
+	if c.Next == nil {
+		c.Next = http.DefaultTransport
+	}
+	if c.Key == nil {
+		c.Key = HostKey
+	}
+	if c.Cost == nil {
+		c.Cost = func(*http.Request) headgate.Cost { return headgate.Cost{} }
+	}
+	if c.MaxRetryAfter == 0 {
+		c.MaxRetryAfter = DefaultMaxRetryAfter
+	}
+	_, acquired := limit.Algorithm().(headgate.Concurrency)
+	switch {
+	case l == nil:
+		return nil, errors.New("httplimit: the limiter is missing")
+	case limit.IsZero():
+		return nil, invalid("limit", "is missing")
+	case acquired:
+		return nil, invalid("limit", "%s is acquired and released, not taken", limit)
+	case c.MaxWait < 0:
+		return nil, invalid("MaxWait", "%s is negative", c.MaxWait)
+	case c.Retries < 0:
+		return nil, invalid("Retries", "%d is negative", c.Retries)
+	case c.Retries > 0 && c.MaxWait == 0:
+		return nil, invalid("Retries", "needs MaxWait: to send again is to wait")
+	case c.MaxRetryAfter < 0 || c.MaxRetryAfter > longest:
+		return nil, invalid("MaxRetryAfter", "%s is not within 0 and %s", c.MaxRetryAfter, longest)
+	}
+	return t, nil
+}
+
+func invalid(field, format string, args ...any) error {
+	return fmt.Errorf("httplimit: %w: %s: %s", headgate.ErrInvalid, field, fmt.Sprintf(format, args...))
+}
+
+// HostKey is the host that a request goes to, in lower case, with its port if
+// that is not the scheme's own.
+func HostKey(req *http.Request) string {
+	u := req.URL
+	if u == nil {
+		return ""
+	}
+	host, port := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), u.Port()
+	switch scheme := strings.ToLower(u.Scheme); {
+	case port == "", scheme == "http" && port == "80", scheme == "https" && port == "443":
+		return host
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	charge := headgate.Charge{Limit: t.limit, Key: t.cfg.Key(req), Cost: t.cfg.Cost(req)}
+	retries := 0
+	if repeatable(req) {
+		retries = t.cfg.Retries
+	}
+	out := req
+	for ; ; retries-- {
+		if err := t.admit(ctx, charge); err != nil {
+			closeBody(out)
+			return nil, err
+		}
+		resp, err := t.cfg.Next.RoundTrip(out)
+		if err != nil || resp == nil {
+			return resp, err
+		}
+		end := t.heed(ctx, charge.Key, resp)
+		if retries == 0 || !comeBack(resp.StatusCode) || end.IsZero() || !t.patient(ctx, end) {
+			return resp, nil
+		}
+		again, err := repeat(req)
+		if err != nil {
+			return resp, nil //nolint:nilerr // the answer is worth more than why there is no other
+		}
+		discard(resp.Body)
+		out = again
+		// The block does the same, unless the store could not be told, or somebody
+		// lifted it.
+		if err := sleep(ctx, time.Until(end)); err != nil {
+			closeBody(out)
+			return nil, err
+		}
+	}
+}
+
+// CloseIdleConnections does so for Next, if that can, as http.Client asks for.
+func (t *RoundTripper) CloseIdleConnections() {
+	if c, ok := t.cfg.Next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
