@@ -36,13 +36,16 @@ const (
 	pEnds
 	pReturned
 	pEntry
+	pHistory
+	pRow
+	pID // the only text
 	params
 )
 
 var paramNames = [params]string{
 	"pass", "pos", "first", "size", "verb", "kind", "anchor", "unit", "capacity", "step", "drain", "block", "heal",
 	"cost", "count", "partial", "ceiling", "ttl", "now", "b0", "b1", "b2", "b3",
-	"ends", "returned", "entry",
+	"ends", "returned", "entry", "history", "row", "id",
 }
 
 func paramIndex(name string) int { return slices.Index(paramNames[:], name) }
@@ -84,6 +87,7 @@ type plan struct {
 	runs  []run
 	cells []law.Cell // the distinct cells, in the order in which they are locked
 	reads bool       // nothing is written
+	plain []plainRun // if it is a plain batch; runs is then one run of all ops
 }
 
 // newPlan leaves out the groups that are not valid, and says so in outs.
@@ -138,6 +142,10 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 		i = j
 	}
 	end()
+	for i := range p.runs {
+		s := &p.runs[i].shape
+		s.Put = s.Log && s.Only() && !p.reads
+	}
 	slices.SortFunc(p.cells, func(a, b law.Cell) int {
 		return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
 	})
@@ -222,7 +230,7 @@ func (p *plan) numbers(r row) (n [params]int64) {
 		int64(r.pass), int64(r.pos), int64(r.first), int64(r.size), int64(op.Verb), int64(lp.Kind), int64(lp.Anchor),
 		lp.Unit, lp.Capacity, lp.Step, max(lp.Drain, 1), lp.Block, lp.HealAfter(),
 		op.Cost, op.Count, 0, op.Ceiling, op.TTL, op.Now, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
-		op.End, op.Returned, op.Entry,
+		op.End, op.Returned, op.Entry, lp.History,
 	}
 	if op.Partial {
 		n[pPartial] = 1
