@@ -54,13 +54,9 @@ type figures struct {
 	fits bool
 }
 
-// capacity up to which the charge was admitted.
-func (f figures) capacity() int64 {
-	if f.op.Ceiling > 0 {
-		return f.op.Ceiling
-	}
-	return f.op.Params.Capacity
-}
+// capacity is what could pass at once, also of a charge that was admitted beyond
+// it for a later start.
+func (f figures) capacity() int64 { return f.op.Params.Capacity }
 
 func (f figures) blocked() bool {
 	return f.out.State.BlockedUntil > max(f.out.Clock, f.out.State.At)

@@ -10,8 +10,8 @@
 //	if err == nil && d.Allowed { ... }
 //
 // Verbs: Allow and Take consume, Check asks without consuming, FillUp pours
-// in as much as fits, Block refuses a key for a while, Reset forgets it,
-// Inspect and List look. A refusal is a Decision, never an error, and charges
+// in as much as fits, Wait sleeps until it may start and Reserve says when that
+// is, Block refuses a key for a while, Reset forgets it, Inspect and List look. A refusal is a Decision, never an error, and charges
 // nothing. Several charges in one Take are admitted all or none.
 //
 // The promise: over any closed interval of the store's own decision times, on

@@ -136,3 +136,56 @@ func ExampleLimiter_Key() {
 	// true 0 0s <nil>
 	// false 0 1s <nil>
 }
+
+func ExampleLimiter_Reserve() {
+	limiter, _ := at()
+	limit := headgate.MustParse("token-bucket 2/s burst 1")
+	for range 3 {
+		r, err := limiter.Reserve(context.Background(), time.Minute, headgate.Charge{Limit: limit, Key: "alice"})
+		fmt.Println(r.Decision.Allowed, r.StartAt.Format("05.000"), err)
+	}
+	// Output:
+	// true 00.000 <nil>
+	// true 00.500 <nil>
+	// true 01.000 <nil>
+}
+
+func ExampleLimiter_Wait() {
+	limiter, _ := at()
+	limit := headgate.MustParse("fixed-window 1/1h")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for range 2 {
+		fmt.Println(limiter.Wait(ctx, headgate.Charge{Limit: limit, Key: "alice"}))
+	}
+	// Output:
+	// <nil>
+	// the deadline comes before the start: limit fixed-window 1/1h refuses "alice": try again in 1h0m0s
+}
+
+func ExamplePace() {
+	limiter, _ := at()
+	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 10/s burst 3"), Key: "job"}
+	for i, err := range headgate.Pace(context.Background(), limiter, charge) {
+		fmt.Println(i, err)
+		if i == 2 {
+			break
+		}
+	}
+	// Output:
+	// 0 <nil>
+	// 1 <nil>
+	// 2 <nil>
+}
+
+func ExampleLimited() {
+	limiter, _ := at()
+	send := headgate.Limited(limiter, func(context.Context) (string, error) { return "sent", nil },
+		headgate.Charge{Limit: headgate.MustParse("fixed-window 1/1h"), Key: "mail"})
+	for range 2 {
+		fmt.Println(send(context.Background()))
+	}
+	// Output:
+	// sent <nil>
+	//  limit fixed-window 1/1h refuses "mail": try again in 1h0m0s
+}

@@ -11,12 +11,13 @@ import (
 )
 
 // Limiter decides about charges by asking a store. It is safe for concurrent
-// use, starts no goroutine and holds no state of its own: any number of
+// use, starts no goroutine and holds no state of its own but who waits: any number of
 // limiters, in any number of processes, share the limits of one store.
 type Limiter struct {
 	store  store.Store
 	direct store.OneTaker // store, if it is one
 	clock  store.Clock
+	turns  turns // of those who wait
 }
 
 // Config adjusts a Limiter. A nil Config, and every zero field, is fine.
@@ -232,7 +233,9 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 				}
 			}
 			if err := l.store.Apply(ctx, ops[i:j], outs[i:j]); err != nil {
-				return err
+				for k := i; k < j; k++ { // the other requests have their answers
+					outs[k] = law.Outcome{Err: err}
+				}
 			}
 		}
 		i = j

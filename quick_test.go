@@ -67,6 +67,14 @@ func TestTheQuickWayRefusesBadInputAlike(t *testing.T) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
 	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	h := l.Key(limit, "k")
+	for range 3 {
+		if d, err := h.Allow(ended); !errors.Is(err, context.Canceled) || d.Allowed {
+			t.Errorf("by handle, the context has ended: %+v, %v", d, err)
+		}
+	}
 }
 
 func TestTheQuickWayAllocatesNothing(t *testing.T) {

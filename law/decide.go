@@ -142,8 +142,11 @@ func (u *usage) retry(op *Op, need, ceiling, now int64, log Ledger) int64 {
 func (u *usage) charge(op *Op, s *State, now int64) {
 	switch p := &op.Params; p.Kind {
 	case Bucket:
-		s.Level, s.At = u.x, u.t
-		s.EmptyAt = op.after(u.t, u.x)
+		empty := op.after(u.t, u.x)
+		if s.Prev > 0 { // not before the ends of all that were charged: see giveBack
+			empty = max(empty, s.EmptyAt)
+		}
+		s.Level, s.At, s.EmptyAt = u.x, u.t, empty
 	case Window:
 		s.Prev, s.Level, s.At = u.win.prev, u.win.level, now
 		s.EmptyAt = u.win.emptyAt(p)

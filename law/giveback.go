@@ -3,8 +3,9 @@ package law
 // The return rule: how much of a charge can be given back without letting more
 // pass than the limit allows. To give everything back would: what was charged
 // has drained a part already, and others were admitted in the meantime because
-// of it. The cell keeps the sum that was ever returned to it, so that two who
-// return do not count the same drain twice.
+// of it. The cell keeps the sum that was returned to it, so that two who return
+// do not count the same drain twice. A reset forgets that sum: what was charged
+// before it should not be returned after it.
 
 // Back returns the op that gives back credits of a charge that op made with the
 // outcome out. Credits are at least 1 and at most what was charged.
@@ -15,9 +16,9 @@ func Back(op *Op, out *Outcome, credits int64) Op {
 	}
 	switch op.Params.Kind {
 	case Bucket:
-		back.End, back.Returned = out.State.EmptyAt, out.State.Prev
+		back.Level, back.At, back.Returned = out.State.Level, out.State.At, out.State.Prev
 	case Window:
-		back.End = out.State.At
+		back.At = out.State.At
 	case Log:
 		back.Entry = out.Entry
 	}
@@ -40,12 +41,17 @@ func (r *Record) giveBack(op *Op, clock int64) Outcome {
 	switch s.Kind {
 	case Bucket:
 		u.x, u.t = bucket(&s, op, now)
-		out.Granted = min(op.undrained(&s, u.x, now), u.x)
-		s.Prev = min(Max, s.Prev+out.Granted)
+		// A cell that could not keep the sum any more would forget who has
+		// returned what: so would one that was swept before the end of a charge
+		// that may still be returned. Therefore EmptyAt does not come nearer.
+		if out.Granted = min(op.undrained(&s, u.x, now), u.x); s.Prev > Max-out.Granted {
+			out.Granted = 0
+		}
+		s.Prev += out.Granted
 	case Window:
 		u.win = window(&s, &op.Params, now)
 		u.x = u.win.carry + u.win.level
-		if w := op.Params.Step; op.End-op.End%w == u.win.start {
+		if w := op.Params.Step; op.At-op.At%w == u.win.start {
 			out.Granted = min(op.Cost*op.Count, u.win.level)
 			u.win.level -= out.Granted
 		}
@@ -64,7 +70,7 @@ func (r *Record) giveBack(op *Op, clock int64) Outcome {
 	}
 	empty := s.EmptyAt
 	u.charge(op, &s, now)
-	if s.Kind == Log {
+	if s.Kind != Window {
 		s.EmptyAt = empty
 	}
 	r.State, r.Dirty = s, true
@@ -72,40 +78,16 @@ func (r *Record) giveBack(op *Op, clock int64) Outcome {
 	return out
 }
 
-// undrained returns how much of a charge to a bucket can be given back: as much
-// as drains until its end, which every return since then has brought nearer.
-// From a level above the capacity, where nobody is admitted, it can also be all
-// that has come after it leaves.
+// undrained returns how much of a charge to a bucket can be given back: what has
+// not drained of the level that it made, less what was returned since. While the
+// level is above the capacity nobody starts, but each who waits has a start
+// already: then it is what those who came after it leave of it.
 func (op *Op) undrained(s *State, x, now int64) int64 {
-	p, unused := &op.Params, op.Cost*op.Count
-	steps := op.stepsUntil(s, now)
+	unused := op.Cost * op.Count
+	left, _ := bucket(&State{Level: op.Level, At: op.At}, op, max(now, op.At))
 	returned := max(0, s.Prev-op.Returned)
-	var back int64
-	if left := steps - ceilDiv(returned, p.Drain); left >= ceilDiv(unused, p.Drain) {
-		back = unused
-	} else if left > 0 {
-		back = left * p.Drain
+	if x > op.Params.Capacity {
+		return max(0, unused-max(0, x-left+returned))
 	}
-	if x > p.Capacity {
-		others := returned // charged since then
-		if steps < ceilDiv(x, p.Drain) {
-			others += x - steps*p.Drain
-		}
-		back = max(back, unused-others)
-	}
-	return back
-}
-
-// stepsUntil counts the steps of a bucket in (now, op.End].
-func (op *Op) stepsUntil(s *State, now int64) int64 {
-	p := &op.Params
-	switch {
-	case op.End <= now:
-		return 0
-	case p.Anchor == Own:
-		return (op.End-s.At)/p.Step - (now-s.At)/p.Step
-	case p.Anchor == Epoch:
-		return op.End/p.Step - now/p.Step
-	}
-	return 1 // the windows of a calendar empty in one step
+	return min(unused, max(0, left-returned))
 }

@@ -50,6 +50,22 @@ func TestWhatIsGivenBack(t *testing.T) {
 	}
 }
 
+// TestAReturnBringsTheEndNoNearer: a cell that is swept forgets what was returned
+// to it, so it stays until no charge can be returned any more.
+func TestAReturnBringsTheEndNoNearer(t *testing.T) {
+	t.Parallel()
+	var c cell
+	op := take(five, 2500)
+	first, second := c.apply(op, start), c.apply(op, start)
+	c.apply(law.Back(&op, &first, 2500), start)
+	if got := c.rec.State.EmptyAt; got != second.State.EmptyAt {
+		t.Errorf("after a return: empty at +%d us, want +%d", got-start, second.State.EmptyAt-start)
+	}
+	if out := c.apply(take(five, 500), start+second.State.EmptyAt-start-1_500_000); out.State.EmptyAt < second.State.EmptyAt {
+		t.Errorf("after the next charge: %+v", out)
+	}
+}
+
 // TestReturnsAdmitNothingBeyondTheLimit lets random charges be given back in
 // random parts. What was kept of them passes the limit's bound in no interval.
 // (To give everything back fails here.)
@@ -58,6 +74,8 @@ func TestReturnsAdmitNothingBeyondTheLimit(t *testing.T) {
 	for _, p := range []law.Params{
 		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1},
 		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 700, Drain: 900},
+		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 4000, Drain: 2000},
+		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 2000, Drain: 2000},
 		{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 4000},
 		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 4000, Drain: law.Max},
 	} {
@@ -115,11 +133,83 @@ func within(p law.Params, from, to int64) int64 {
 	case p.Kind == law.Log:
 		return p.Capacity * (1 + (to-from)/p.Step)
 	case p.Anchor == law.Epoch:
-		return p.Capacity * (1 + to/p.Step - from/p.Step)
+		return p.Capacity + min(p.Drain, p.Capacity)*(to/p.Step-from/p.Step)
 	}
 	steps := (to - from) / p.Step
 	if (to-from)%p.Step > 0 && p.Step > 1 {
 		steps++ // one more step can fall between
 	}
 	return p.Capacity + steps*p.Drain
+}
+
+// TestReservationsThatAreReturnedStartNobodyTooEarly is the same with charges
+// beyond the capacity, each of which starts when it may. A charge is given back
+// before or after its start, never having been used, or used in part from its
+// start on.
+func TestReservationsThatAreReturnedStartNobodyTooEarly(t *testing.T) {
+	t.Parallel()
+	given := int64(0)
+	for _, p := range []law.Params{
+		{Kind: law.Bucket, Unit: 1000, Capacity: 2000, Step: 1, Drain: 1},
+		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1},
+		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 700, Drain: 900},
+	} {
+		for seed := range uint64(4000) {
+			given += reservations(t, p, rand.New(rand.NewPCG(seed, 2)))
+		}
+	}
+	if given == 0 {
+		t.Error("nothing was given back in any history")
+	}
+}
+
+func reservations(t *testing.T, p law.Params, rng *rand.Rand) (given int64) {
+	type charge struct {
+		op    law.Op
+		out   law.Outcome
+		start int64
+		kept  int64
+	}
+	var c cell
+	var charges []charge
+	now := start
+	for range 40 {
+		now += rng.Int64N(1200)
+		if n := len(charges); n > 0 && rng.IntN(2) == 0 {
+			ch := &charges[rng.IntN(n)]
+			if ch.kept < ch.op.Cost {
+				continue // once for each
+			}
+			unused := ch.op.Cost
+			if ch.start <= now && rng.IntN(2) == 0 {
+				unused = 1 + rng.Int64N(ch.op.Cost)
+			}
+			given += c.apply(law.Back(&ch.op, &ch.out, unused), now).Granted
+			ch.kept -= unused
+			continue
+		}
+		op := take(p, 1+rng.Int64N(p.MostReserved()))
+		op.Ceiling = p.Ceiling(rng.Int64N(20_000))
+		if out := c.apply(op, now); out.Granted == 1 {
+			charges = append(charges, charge{op, out, law.StartAt(&op, &out), op.Cost})
+		}
+	}
+	for i := range charges {
+		for j := range charges {
+			from, to := charges[i].start, charges[j].start
+			if to < from {
+				continue
+			}
+			var sum int64
+			for _, ch := range charges {
+				if ch.start >= from && ch.start <= to {
+					sum += ch.kept
+				}
+			}
+			if sum > within(p, from, to) {
+				t.Fatalf("%+v: %d credits start in %d us, %d may", p, sum, to-from, within(p, from, to))
+			}
+		}
+	}
+	return given
 }

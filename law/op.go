@@ -86,10 +86,11 @@ type Op struct {
 	TTL    int64  // microseconds: the life of ID, or of a block
 	Reason string // Block: why, for people
 
-	// Return: what the outcome of the charge said, see [Back]. End is when its
-	// own charge has drained (Bucket) or was made (Window), Returned the sum ever
-	// returned to the cell by then (Bucket), Entry its entry in the log (Log).
-	End, Returned, Entry int64
+	// Return: what the outcome of the charge said, see [Back]. Level and At are
+	// those of the state that it made (Bucket; Window: At alone), Returned is the
+	// sum ever returned to the cell by then (Bucket), Entry its entry in the log
+	// (Log).
+	Level, At, Returned, Entry int64
 
 	// Bounds are four ascending window boundaries around the present, for
 	// Anchor Calendar. A time outside them makes the outcome Stale.

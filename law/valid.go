@@ -95,7 +95,7 @@ func (op *Op) Valid() error {
 		if !within(op.Cost) || !within(op.Count) || op.Count > Max/op.Cost {
 			return fmt.Errorf("%w: cost: %d times %d credits is out of range", ErrInvalid, op.Count, op.Cost)
 		}
-		if op.End < 0 || op.End > Max || op.Returned < 0 || op.Returned > Max || op.Entry < 0 {
+		if op.Level < 0 || op.Level > Max || op.At < 0 || op.At > Max || op.Returned < 0 || op.Returned > Max || op.Entry < 0 {
 			return fmt.Errorf("%w: what is given back was never charged", ErrInvalid)
 		}
 		if op.Ceiling < 0 || op.Ceiling > Max || op.Params.Kind == Window && op.Ceiling >= maxWindow {

@@ -2,6 +2,18 @@ package store
 
 import "github.com/headgate/headgate/law"
 
+// Asks reports whether a batch has nothing but ops that take or check: then a
+// wrapper may answer some of them by itself, before the others. A block, a reset
+// or a return may come before a take of the same cell, which has to see it.
+func Asks(ops []law.Op) bool {
+	for i := range ops {
+		if v := ops[i].Verb; v != law.Take && v != law.Check {
+			return false
+		}
+	}
+	return true
+}
+
 // Rest returns the ops of a batch that are not in skip, which ascends and
 // names whole groups, and where they stood: for wrappers that answer a part of
 // a batch themselves. Groups are numbered anew, since two of one number may

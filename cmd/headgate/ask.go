@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/service"
@@ -77,6 +79,7 @@ func newCheckCommand() *cobra.Command {
 func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 	var a asking
 	var cost string
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:     verb + " LIMIT KEY",
 		Short:   short,
@@ -84,6 +87,9 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 		Example: "  headgate " + verb + " 'token-bucket 5/1m' alice\n  headgate " + verb + " login alice --config limits.yaml --cost 2.5",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if wait != 0 {
+				return a.takeWithin(cmd, args[0], args[1], cost, wait)
+			}
 			return a.ask(cmd.Context(), func(s answerer) error {
 				d, err := s.Take(cmd.Context(), &api.Request{Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(cost)}}, check)
 				if err != nil {
@@ -103,7 +109,45 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 	}
 	a.flags(cmd)
 	cmd.Flags().StringVar(&cost, "cost", "1", "what it costs, a decimal")
+	if !check {
+		cmd.Flags().DurationVar(&wait, "wait", 0, "for how long to wait for a turn at most, such as 30s; only with a store")
+	}
 	return cmd
+}
+
+// takeWithin is take with --wait.
+func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait time.Duration) error {
+	if a.server != "" || a.store == "" && config.Settle("", "HEADGATE_SERVER", "", "") != "" {
+		return fmt.Errorf("%w: wait: a server does not let wait; name a store", headgate.ErrInvalid)
+	}
+	w, closeStore, err := chargeOf(cmd.Context(), a.config, a.store, limit, key, cost)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	err = waitFor(cmd.Context(), w, wait, true)
+	if closing := closeStore(); err == nil {
+		err = closing
+	}
+	denied, refused := errors.AsType[*headgate.DeniedError](err)
+	if err != nil && !refused {
+		return err
+	}
+	switch {
+	case a.json && refused:
+		err = printJSON(cmd.OutOrStdout(), map[string]any{"allowed": false, "limit": denied.Decision.Limit, "waited_ms": 0})
+	case a.json:
+		err = printJSON(cmd.OutOrStdout(), map[string]any{"allowed": true, "limit": w.charge.Limit.Name(), "waited_ms": time.Since(begin).Milliseconds()})
+	case refused:
+		fmt.Fprintf(cmd.OutOrStdout(), "refused  %s  %s\n", denied.Decision.Limit, denied)
+		err = nil
+	default:
+		fmt.Fprintf(cmd.OutOrStdout(), "allowed  %s  after %s\n", w.charge.Limit.Name(), time.Since(begin).Round(time.Millisecond))
+	}
+	if err == nil && refused {
+		err = errRefused
+	}
+	return err
 }
 
 // sentence tells a decision.

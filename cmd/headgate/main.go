@@ -51,6 +51,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case errors.Is(err, errRefused):
 		return exitRefused
 	}
+	if code, ok := errors.AsType[exitCode](err); ok {
+		return int(code)
+	}
 	message := strings.Replace(err.Error(), headgate.ErrInvalid.Error()+": ", "", 1)
 	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), message)
 	return exitError
@@ -70,7 +73,7 @@ func newRootCommand() *cobra.Command {
 	root.SetVersionTemplate("headgate {{.Version}}\n")
 	root.AddCommand(
 		newServeCommand(), newTakeCommand(), newCheckCommand(), newInspectCommand(), newResetCommand(),
-		newBlockCommand(), newListCommand(), newExplainCommand(), newReplayCommand(), newBenchCommand(),
+		newBlockCommand(), newListCommand(), newExplainCommand(), newReplayCommand(), newBenchCommand(), newRunCommand(),
 		newMigrateCommand(), newSchemaCommand(),
 	)
 	return root

@@ -118,7 +118,9 @@ func (l *Line[C]) run() {
 			return
 		}
 		f := l.queue[0]
-		l.queue = append(l.queue[:0], l.queue[1:]...)
+		n := copy(l.queue, l.queue[1:])
+		l.queue[n] = nil
+		l.queue = l.queue[:n]
 		l.waiting -= f.callers
 		f.tookOff = true
 		l.mu.Unlock()
@@ -150,6 +152,10 @@ func (f *Flight[C]) Wait(ctx context.Context, left func(c C, tookOff bool)) (lan
 			f.line.mu.Lock()
 			if !f.landed {
 				left(f.Cargo, f.tookOff)
+				if !f.tookOff {
+					f.callers--
+					f.line.waiting--
+				}
 				f.line.mu.Unlock()
 				f.Leave()
 				return false

@@ -59,7 +59,8 @@ func same(a, b *law.Op) bool {
 func (c *cargo) board(ops []law.Op) ticket {
 	shared := shareable(ops)
 	if shared {
-		if i, ok := c.last[ops[0].Cell]; ok && c.seats[i].callers > 0 && same(&c.ops[i], &ops[0]) {
+		if i, ok := c.last[ops[0].Cell]; ok && c.seats[i].callers > 0 && same(&c.ops[i], &ops[0]) &&
+			int64(c.seats[i].callers) < law.Max/ops[0].Cost { // together they are a charge that the laws can count
 			rank := c.seats[i].callers
 			c.seats[i].callers++
 			return ticket{first: i, n: 1, rank: rank}

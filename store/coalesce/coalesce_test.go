@@ -247,3 +247,25 @@ func TestAttemptsWithAHistoryAreNotShared(t *testing.T) {
 		s.Close()
 	})
 }
+
+// TestThoseWhoAskTooMuchSpoilNothing: together they would pass what the laws can
+// count.
+func TestThoseWhoAskTooMuchSpoilNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		s := coalesce.New(g, &coalesce.Config{Flights: 1})
+		ctx := context.Background()
+		ask(ctx, s, take("b", 1))
+		op := take("a", 1)
+		op.Cost = law.Max/2 + 1
+		all := []*asked{ask(ctx, s, op), ask(ctx, s, op), ask(ctx, s, op)}
+		g.open()
+		g.open()
+		for _, a := range all {
+			if a.err != nil || a.outs[0].Err != nil || a.outs[0].RetryAt != law.Never {
+				t.Errorf("%+v; want refused, never", a)
+			}
+		}
+		s.Close()
+	})
+}

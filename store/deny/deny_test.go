@@ -154,6 +154,19 @@ func TestWhatChangesACellDropsItsRefusal(t *testing.T) {
 	}
 }
 
+func TestAResetInABatchComesBeforeTheTakeAfterIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {
+		op := take("k", perSecond, 3)
+		ask(t, s, op)
+		ask(t, s, op)
+		reset, again := op, op
+		reset.Verb, again.Group = law.Reset, 2
+		if outs := ask(t, s, reset, again); outs[1].Granted != 1 {
+			t.Errorf("%+v", outs)
+		}
+	})
+}
+
 func TestARefusalThatWasOnItsWayDuringAResetIsForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {
 		op := take("k", perSecond, 3)

@@ -20,7 +20,7 @@ func repeatable(op *law.Op) bool {
 // repeat refuses those groups of which a charge is known not to pass, and
 // returns the indices of their ops; nil if there are none.
 func (s *Store) repeat(ops []law.Op, outs []law.Outcome) (skip []int) {
-	for i := 0; i < len(ops); {
+	for i := 0; i < len(ops) && store.Asks(ops); {
 		j := law.GroupEnd(ops, i)
 		if s.repeatGroup(ops[i:j], outs[i:j]) {
 			for k := i; k < j; k++ {
@@ -37,11 +37,13 @@ func (s *Store) repeatGroup(ops []law.Op, outs []law.Outcome) bool {
 	refused := false
 	for i := range ops {
 		if !repeatable(&ops[i]) || len(ops) > 1 && ops[i].Params.Block > 0 {
+			clear(outs[:i])
 			return false // the attempt leaves a trace in the store
 		}
 		refused = s.known(&ops[i], &outs[i]) || refused
 	}
 	if !refused || law.ValidGroup(ops) != nil {
+		clear(outs)
 		return false
 	}
 	var clock int64

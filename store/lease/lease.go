@@ -96,10 +96,11 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 }
 
 // leasable reports whether an op may be granted out of a lease. One that costs
-// more than a lease holds goes to the store.
+// more than a lease holds goes to the store, and so do those of a limit that
+// blocks: a lease that the store cannot fill would be a refusal.
 func leasable(op *law.Op) bool {
 	p := &op.Params
-	return op.Verb == law.Take && p.Lease > 0 && p.LeaseLife > 0 && p.Kind == law.Bucket && p.History == 0 &&
+	return op.Verb == law.Take && p.Lease > 0 && p.LeaseLife > 0 && p.Kind == law.Bucket && p.Block == 0 &&
 		op.Count == 1 && op.Cost > 0 && op.Cost <= p.Lease && !op.Partial && op.ID == "" && op.Ceiling == 0 && op.Now == 0
 }
 
@@ -115,7 +116,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return s.take(ctx, ops, outs)
 	}
 	var skip []int
-	for i := 0; i < len(ops); {
+	for i := 0; i < len(ops) && store.Asks(ops); {
 		j := law.GroupEnd(ops, i)
 		if j == i+1 && leasable(&ops[i]) {
 			if h, ok := s.purses.GetIfPresent(ops[i].Cell); ok {
@@ -166,19 +167,19 @@ func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	op := &ops[0]
 	for !s.closed.Load() {
 		h, ok := s.purses.GetIfPresent(op.Cell)
-		if ok && h.params != op.Params {
-			s.drop(op.Cell)
-			ok = false
-		}
 		if !ok {
 			mine := newPurse(op.Params)
 			if h, ok = s.purses.SetIfAbsent(op.Cell, mine); ok {
 				h = mine
 			}
 		}
+		if h.params != op.Params { // the limit was changed
+			s.drop(op.Cell)
+			continue
+		}
 		out, wait, count, ended := h.ask(op, s.now())
 		switch {
-		case ended: // another is in the cache by now
+		case ended: // it is on its way out of the cache, or another is in its place
 			continue
 		case count > 0: // this caller goes to the store, for all who wait
 			return s.fetch(ctx, h, *op, count, outs)
@@ -191,6 +192,10 @@ func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 		}
 		select {
 		case <-wait.done:
+			h.leave(op.Cost)
+			if wait.err != nil {
+				return wait.err
+			}
 			out, ok := h.hand(&op.Params, op.Cost, s.now())
 			if !ok && !wait.refused(op) {
 				continue
@@ -214,9 +219,12 @@ func (s *Store) fetch(ctx context.Context, h *purse, op law.Op, count int64, out
 	op.Count, op.Partial = count, count > 1
 	ops := []law.Op{op}
 	var answer [1]law.Outcome
-	err := s.inner.Apply(ctx, ops, answer[:])
-	if err != nil {
-		h.fetched(&op, nil, sent)
+	if err := s.inner.Apply(ctx, ops, answer[:]); err != nil {
+		shared := err
+		if ctx.Err() != nil { // this caller's own end: let another go
+			shared = nil
+		}
+		h.failed(shared)
 		return err
 	}
 	outs[0] = h.fetched(&op, &answer[0], sent)

@@ -2,10 +2,12 @@ package lease_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -256,6 +258,101 @@ func nodes(t *testing.T, rng *rand.Rand) {
 			}
 		}
 	}
+}
+
+// down is a store that fails after a while.
+type down struct {
+	store.Store
+	asked atomic.Int64
+}
+
+func (d *down) Apply(context.Context, []law.Op, []law.Outcome) error {
+	d.asked.Add(1)
+	time.Sleep(time.Second)
+	return store.ErrUnavailable
+}
+
+func TestWhoWaitsForAFailureFailsWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &down{Store: memory.New(nil)}
+		l, limit := headgate.New(lease.New(d, nil), nil), headgate.MustParse("token-bucket 100/s lease 50")
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for range 40 {
+			wg.Go(func() {
+				if _, err := l.Allow(context.Background(), limit, "k"); !errors.Is(err, store.ErrUnavailable) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(begin); took != time.Second || d.asked.Load() != 1 {
+			t.Errorf("40 callers failed after %v, the store was asked %d times", took, d.asked.Load())
+		}
+	})
+}
+
+func TestALimitThatBlocksHasNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, limit := headgate.New(lease.New(memory.New(nil), nil), nil), headgate.MustParse("token-bucket 10/s burst 10 block 1m lease 5")
+		for i := range 40 {
+			if d := take(t, l, limit, "k", "1"); !d.Allowed || d.Via != headgate.ViaStore {
+				t.Fatalf("charge %d: %+v", i, d)
+			}
+			if i >= 7 {
+				time.Sleep(110 * time.Millisecond)
+			}
+		}
+	})
+}
+
+func TestABlockInABatchComesBeforeTheTakeAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := lease.New(memory.New(nil), nil)
+		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 1000 lease 100")
+		for range 9 {
+			take(t, l, limit, "k", "1")
+		}
+		ops := []law.Op{
+			{Verb: law.Block, Group: 1, Cell: law.Cell{Limit: limit.Name(), Key: "k"}, Params: limit.Params(), TTL: 60_000_000},
+			{Verb: law.Take, Group: 2, Cell: law.Cell{Limit: limit.Name(), Key: "k"}, Params: limit.Params(), Cost: limit.Params().Unit, Count: 1},
+		}
+		outs := make([]law.Outcome, 2)
+		if err := s.Apply(context.Background(), ops, outs); err != nil || outs[1].Granted != 0 {
+			t.Errorf("%+v, %v", outs[1], err)
+		}
+	})
+}
+
+// TestAChangedLimitHasALeaseOfItsOwn asks under two limits of one name.
+func TestAChangedLimitHasALeaseOfItsOwn(t *testing.T) {
+	t.Parallel()
+	var limits []headgate.Limit
+	for _, notation := range []string{"token-bucket 1000000/s burst 1000000 lease 1000", "token-bucket 7/3s burst 21 lease 20"} {
+		limit, err := headgate.ParseNamed("n", notation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits = append(limits, limit)
+	}
+	s := lease.New(memory.New(nil), nil)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		p := limits[i%2].Params()
+		wg.Go(func() {
+			outs := make([]law.Outcome, 1)
+			for n := range 20_000 {
+				op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "n", Key: fmt.Sprint(n % 4)}, Params: p, Cost: p.Unit, Count: 1}
+				if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
+					t.Error(err)
+				}
+				if outs[0].Via == law.ViaLease && outs[0].State.Unit != p.Unit {
+					t.Error("paid out of a lease of other parameters")
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func BenchmarkLease(b *testing.B) {

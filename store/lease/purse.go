@@ -36,6 +36,7 @@ type lot struct {
 // fetch is a question to the store that others wait for.
 type fetch struct {
 	done  chan struct{}
+	err   error       // it has failed
 	cost  int64       // of each
 	short bool        // the store has refused some or all
 	out   law.Outcome // then: the refusal
@@ -112,12 +113,12 @@ func (h *purse) ask(op *law.Op, now int64) (out law.Outcome, wait *fetch, count 
 		return out, h.fetch, 0, false
 	}
 	h.fetch = &fetch{done: make(chan struct{}), cost: op.Cost}
-	return out, nil, 1 + h.size(now)/op.Cost, false
+	return out, nil, min(1+h.size(now)/op.Cost, law.Max/op.Cost), false
 }
 
-// size is how many credits to take beyond those that are asked for: as many as
-// the node has handed out in a life lately, and those whom others wait for, but
-// never more than the lease.
+// size is how many credits to take beyond those that are asked for: those whom
+// others wait for, and as many as go in a life at the pace since the last fetch,
+// but at most four times what has gone since then, and never more than the lease.
 func (h *purse) size(now int64) int64 {
 	p := &h.params
 	size := min(h.wanted, p.Lease)
@@ -125,12 +126,24 @@ func (h *purse) size(now int64) int64 {
 		return size
 	}
 	since := max(1, now-h.sent)
-	if pace := float64(h.used) * float64(p.LeaseLife) / float64(since); pace < float64(p.Lease) {
-		size += int64(pace)
-	} else {
-		size = p.Lease
+	pace := float64(h.used) * min(growth, float64(p.LeaseLife)/float64(since))
+	if pace >= float64(p.Lease) {
+		return max(0, p.Lease-h.total)
 	}
-	return max(0, min(size, p.Lease-h.total))
+	return max(0, min(size+int64(pace), p.Lease-h.total))
+}
+
+// growth bounds by how much a lease is larger than what has gone since the one
+// before: two calls that happen to come together are not a pace.
+const growth = 4
+
+// failed ends a fetch with an error for all who wait; nil lets the next go.
+func (h *purse) failed(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fetch.err = err
+	close(h.fetch.done)
+	h.fetch = nil
 }
 
 // fetched takes what a fetch has brought, and returns the caller's own part.
@@ -138,26 +151,21 @@ func (h *purse) fetched(op *law.Op, out *law.Outcome, sent int64) (mine law.Outc
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.fetch
-	h.fetch, h.wanted = nil, 0
+	h.fetch = nil
 	defer close(f.done)
-	if out == nil || out.Err != nil || out.Stale {
-		if out != nil {
-			mine = *out
-		}
-		return mine
+	if out.Err != nil || out.Stale {
+		return *out
 	}
 	granted := out.Granted
 	if granted < op.Count {
 		f.short, f.out = true, *out
 		f.out.Granted, f.out.Entry = 0, 0
 	}
-	mine = *out
 	if granted == 0 {
-		return mine
+		return *out
 	}
+	mine = law.Share(op, out, 0)
 	left := (granted - 1) * op.Cost
-	mine.Granted, mine.RetryAt = 1, 0
-	mine.Used -= left
 	if h.dead {
 		return mine // what came with it is lost
 	}
@@ -166,7 +174,6 @@ func (h *purse) fetched(op *law.Op, out *law.Outcome, sent int64) (mine law.Outc
 		h.lots = append(h.lots, lot{op: *op, out: *out, left: left, expires: sent + h.life(out)})
 		h.total += left
 	}
-	h.out.Used = out.Used
 	return mine
 }
 

@@ -14,8 +14,8 @@ import (
 // Most batches are charges of buckets, each of one cell and no cell twice. Such
 // a batch takes a way of its own, on which a cell is locked, read and written by
 // one attempt to insert it, and not by two. It decides only about plain cells:
-// those that are there, have the law and the unit of the op, and are not to be
-// healed. Of these it says what they were and when, from which package law
+// those that are there, have the law and the unit of the op, have had nothing
+// returned, and are not to be healed. Of these it says what they were and when, from which package law
 // derives the outcome. Others it makes or locks, in their order; if there are
 // any, one statement of the general way decides about them, which is otherwise
 // a text that the server does not look at.

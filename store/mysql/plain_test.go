@@ -45,7 +45,7 @@ func TestPlainBatchesDecideAsOthers(t *testing.T) {
 			case 2:
 				op.Verb = law.Reset
 			case 3:
-				op.Verb, op.End, op.Cost = law.Return, now+rng.Int64N(10_000_000), 1
+				op.Verb, op.At, op.Level, op.Cost = law.Return, now+rng.Int64N(10_000_000)-5_000_000, rng.Int64N(10_000_000), 1
 			}
 			if n > 3 && rng.IntN(8) > 0 { // most batches are
 				op.Verb, op.Params = law.Take, limits[limit][0]

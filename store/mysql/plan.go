@@ -33,7 +33,8 @@ const (
 	pB1
 	pB2
 	pB3
-	pEnds
+	pMade
+	pWas
 	pReturned
 	pEntry
 	pHistory
@@ -45,7 +46,7 @@ const (
 var paramNames = [params]string{
 	"pass", "pos", "first", "size", "verb", "kind", "anchor", "unit", "capacity", "step", "drain", "block", "heal",
 	"cost", "count", "partial", "ceiling", "ttl", "now", "b0", "b1", "b2", "b3",
-	"ends", "returned", "entry", "history", "row", "id",
+	"made", "was", "returned", "entry", "history", "row", "id",
 }
 
 func paramIndex(name string) int { return slices.Index(paramNames[:], name) }
@@ -230,7 +231,7 @@ func (p *plan) numbers(r row) (n [params]int64) {
 		int64(r.pass), int64(r.pos), int64(r.first), int64(r.size), int64(op.Verb), int64(lp.Kind), int64(lp.Anchor),
 		lp.Unit, lp.Capacity, lp.Step, max(lp.Drain, 1), lp.Block, lp.HealAfter(),
 		op.Cost, op.Count, 0, op.Ceiling, op.TTL, op.Now, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
-		op.End, op.Returned, op.Entry, lp.History,
+		op.At, op.Level, op.Returned, op.Entry, lp.History,
 	}
 	if op.Partial {
 		n[pPartial] = 1

@@ -11,7 +11,7 @@ import (
 
 // The widths of what headgate.apply takes and returns for an op.
 const (
-	opWidth      = 24
+	opWidth      = 25
 	outcomeWidth = 13
 )
 
@@ -104,7 +104,7 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 			int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.Block, p.History,
 			op.Cost, op.Count, partial, op.Ceiling, op.TTL, op.Now,
 			op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
-			op.End, op.Returned, op.Entry)
+			op.At, op.Level, op.Returned, op.Entry)
 		note := op.ID
 		if op.Verb == law.Block {
 			note = op.Reason

@@ -24,31 +24,33 @@ local function empty_at(u, w)
   return 0
 end
 
+-- drained is bucket of package law: the credits in use at now, and the time that
+-- they hold for.
+local function drained(p, level, at, now)
+  local steps, t = 0, now
+  if p.anchor == 0 then
+    steps = floor((now - at) / p.step)
+    t = at + steps * p.step
+  elseif p.anchor == 1 then
+    t = max(at, now - now % p.step)
+    steps = ceil_div(t - at, p.step)
+  else
+    local last = p[0]
+    if p[2] <= now then last = p[2] elseif p[1] <= now then last = p[1] end
+    t = max(at, last)
+    if t > at then steps = 1 end
+  end
+  if steps >= ceil_div(level, p.drain) then return 0, p.anchor == 0 and now or t end
+  return level - p.drain * steps, t
+end
+
 -- use returns what a law finds in a cell, brought forward to b.now. nolog: what
 -- is in the log counts no more.
 local function use(b, c, p, nolog)
   local u, empty, now = { x = 0, t = 0, start = 0, prev = 0, level = 0, q = 0, f = 0 }, 0, b.now
   if p.kind == 1 then
-    local steps = 0
-    if p.anchor == 0 then
-      steps = floor((now - b.at) / p.step)
-      u.t = b.at + steps * p.step
-    elseif p.anchor == 1 then
-      u.t = max(b.at, now - now % p.step)
-      steps = ceil_div(u.t - b.at, p.step)
-    else
-      local last = p[0]
-      if p[2] <= now then last = p[2] elseif p[1] <= now then last = p[1] end
-      u.t = max(b.at, last)
-      if u.t > b.at then steps = 1 end
-    end
-    if steps >= ceil_div(b.level, p.drain) then
-      u.x = 0
-      if p.anchor == 0 then u.t = now end
-    else
-      u.x = b.level - p.drain * steps
-      empty = after(p, u.t, u.x)
-    end
+    u.x, u.t = drained(p, b.level, b.at, now)
+    if u.x > 0 then empty = after(p, u.t, u.x) end
   elseif p.kind == 2 then
     local w = p.step
     u.start = now - now % w
@@ -80,8 +82,9 @@ end
 -- charge writes the usage into a state.
 local function charge(u, p, s, now)
   if p.kind == 1 then
-    s.level, s.at = u.x, u.t
-    s.empty = after(p, u.t, u.x)
+    local empty = after(p, u.t, u.x)
+    if s.prev > 0 then empty = max(empty, s.empty) end -- see give_back
+    s.level, s.at, s.empty = u.x, u.t, empty
   elseif p.kind == 2 then
     s.prev, s.level, s.at = u.prev, u.level, now
     s.empty = empty_at(u, p.step)

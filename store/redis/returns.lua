@@ -44,35 +44,13 @@ local function lower(c, member, expires, credits, history)
   rewrite(c, member, new, left > 0 and expires or 0)
 end
 
--- steps_until counts the steps of a bucket in (now, p.ends].
-local function steps_until(p, s, now)
-  if p.ends <= now then
-    return 0
-  elseif p.anchor == 0 then
-    return floor((p.ends - s.at) / p.step) - floor((now - s.at) / p.step)
-  elseif p.anchor == 1 then
-    return floor(p.ends / p.step) - floor(now / p.step)
-  end
-  return 1 -- the windows of a calendar empty in one step
-end
-
 -- undrained returns how much of a charge to a bucket can be given back.
 local function undrained(p, s, x, now)
   local unused = p.cost * p.count
-  local steps = steps_until(p, s, now)
+  local left = drained(p, p.level, p.made, max(now, p.made))
   local returned = max(0, s.prev - p.returned)
-  local back, left = 0, steps - ceil_div(returned, p.drain)
-  if left >= ceil_div(unused, p.drain) then
-    back = unused
-  elseif left > 0 then
-    back = left * p.drain
-  end
-  if x > p.capacity then
-    local others = returned
-    if steps < ceil_div(x, p.drain) then others = others + x - steps * p.drain end
-    back = max(back, unused - others)
-  end
-  return back
+  if x > p.capacity then return max(0, unused - max(0, x - left + returned)) end
+  return min(unused, max(0, left - returned))
 end
 
 -- give_back takes from a cell what what an op of verb Return asks may give back: granted.
@@ -87,9 +65,10 @@ local function give_back(c, p)
   local u = use(s, c, p, false)
   if p.kind == 1 then
     d.granted = min(undrained(p, c, u.x, now), u.x)
-    s.prev = min(MAX, s.prev + d.granted)
+    if s.prev > MAX - d.granted then d.granted = 0 end
+    s.prev = s.prev + d.granted
   elseif p.kind == 2 then
-    if p.ends - p.ends % p.step == u.start then
+    if p.made - p.made % p.step == u.start then
       d.granted = min(p.cost * p.count, u.level)
       u.level = u.level - d.granted
     end
@@ -102,7 +81,7 @@ local function give_back(c, p)
   if d.granted == 0 then return d end
   local empty = c.empty
   charge(u, p, s, now)
-  if p.kind == 3 then s.empty = empty end
+  if p.kind ~= 2 then s.empty = empty end
   copy(c, s)
   c.dirty = true
   return d

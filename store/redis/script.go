@@ -89,7 +89,7 @@ func (d *doubles) add(values ...int64) {
 
 const (
 	headSize = 4 * 8  // of the first doubles of a call
-	askSize  = 23 * 8 // of what an op asks
+	askSize  = 24 * 8 // of what an op asks
 	maxAsked = 8      // places among which the same is looked for
 )
 
@@ -189,14 +189,14 @@ func (d *doubles) ask(op *law.Op) {
 		partial = 1
 	}
 	d.add(p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), op.Cost, op.Count, op.Ceiling, op.Now, int64(p.Anchor), p.Block, partial,
-		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.End, op.Returned, op.Entry)
+		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry)
 }
 
 // same reports whether two ops ask the same of their cells, but for their ID and
 // Reason.
 func same(a, b *law.Op) bool {
 	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
-		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.End == b.End && a.Returned == b.Returned && a.Entry == b.Entry && a.Bounds == b.Bounds
+		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned && a.Entry == b.Entry && a.Bounds == b.Bounds
 }
 
 // together tells whether op i and a later one, j, are of one request, of which

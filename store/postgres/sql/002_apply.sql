@@ -15,7 +15,7 @@ returns bigint language sql immutable as $$
         when b0 > t then b0 when b1 > t then b1 when b2 > t then b2 else b3 end
 $$;
 
--- headgate.give_back is giveBack of package law: one op that returns, 24 numbers
+-- headgate.give_back is giveBack of package law: one op that returns, 25 numbers
 -- as headgate.apply has them, on the cell s: its law, level, prev, at, unit,
 -- empty_at and blocked_until. It returns the 13 numbers of the outcome, lowers
 -- the entry, and leaves the cell, which is locked, to the caller to write.
@@ -25,12 +25,12 @@ declare
     c_max constant bigint := 9007199254740991;
     kind bigint := op[4]; anchor bigint := op[5]; capacity bigint := op[7]; step bigint := op[8]; drain bigint := op[9];
     unused bigint := op[12] * op[13];
-    ended bigint := op[22];
+    made bigint := op[22];
     level bigint := s[2]; prev bigint := s[3]; at_ bigint := s[4]; empty bigint := s[6];
     now bigint := greatest(clock, at_);
     stale boolean := kind = 1 and anchor = 2 and (now < op[18] or now >= op[21]);
     back bigint := 0; x bigint := 0; t bigint; steps bigint;
-    returned bigint; rest bigint; others bigint;
+    returned bigint; rest bigint; then_ bigint;
     w_prev bigint; w_level bigint; w_start bigint; q bigint; f bigint;
 begin
     if stale then
@@ -56,29 +56,26 @@ begin
             x := level - drain * steps;
         end if;
 
-        -- stepsUntil
-        steps := case when ended <= now then 0
-            when anchor = 0 then (ended - at_) / step - (now - at_) / step
-            when anchor = 1 then ended / step - now / step
-            else 1 end;
-
-        -- undrained
-        returned := greatest(0, prev - op[23]);
-        rest := steps - (returned + drain - 1) / drain;
-        back := case when rest >= (unused + drain - 1) / drain then unused when rest > 0 then rest * drain else 0 end;
+        -- undrained: what is left of the level that the charge made
+        returned := greatest(0, prev - op[24]);
+        then_ := greatest(now, made);
+        steps := case anchor when 0 then (then_ - made) / step
+            when 1 then (greatest(made, then_ - then_ % step) - made + step - 1) / step
+            else (greatest(made, case when op[20] <= then_ then op[20] when op[19] <= then_ then op[19] else op[18] end) > made)::int end;
+        rest := greatest(0, op[23] - drain * least((op[23] + drain - 1) / drain, steps));
         if x > capacity then
-            others := returned;
-            if steps < (x + drain - 1) / drain then
-                others := others + x - steps * drain;
-            end if;
-            back := greatest(back, unused - others);
+            back := greatest(0, unused - greatest(0, x - rest + returned));
+        else
+            back := least(unused, greatest(0, rest - returned));
         end if;
 
         back := least(back, x);
+        if prev > c_max - back then
+            back := 0;
+        end if;
         x := x - back;
         if back > 0 then
-            level := x; prev := least(c_max, prev + back); at_ := t;
-            empty := case when x > 0 then headgate.after(t, x, anchor, drain, step, op[18], op[19], op[20], op[21]) else t end;
+            level := x; prev := prev + back; at_ := t;
         end if;
     elsif kind = 2 then -- the window law
         w_start := now - now % step;
@@ -93,7 +90,7 @@ begin
         q := (step + 1048575) / 1048576;
         f := step / q;
         x := (w_prev * least(f, (step - (now - w_start) + q - 1) / q) + f - 1) / f + w_level;
-        if ended - ended % step = w_start then
+        if made - made % step = w_start then
             back := least(unused, w_level);
         end if;
         x := x - back;
@@ -111,13 +108,13 @@ begin
             end if;
         end if;
         select least(unused, e.cost, x) into back from headgate.entries e
-        where e.number = op[24] and e.limit_name = p_limit and e.key = p_key and e.granted and e.expires_at > now;
+        where e.number = op[25] and e.limit_name = p_limit and e.key = p_key and e.granted and e.expires_at > now;
         back := coalesce(back, 0);
         x := x - back;
         if back > 0 then
             update headgate.entries e
             set cost = e.cost - back, expires_at = case when e.cost > back then e.expires_at else 0 end
-            where e.number = op[24];
+            where e.number = op[25];
             level := x; at_ := now;
         end if;
     end if;
@@ -135,10 +132,10 @@ end $$;
 --
 -- p_limits, p_keys  the distinct cells, sorted
 -- p_modes           for each: 0 read it, 1 lock it if it exists, 2 create and lock it
--- p_ops             24 numbers for each op: verb, group, cell, kind, anchor, unit,
+-- p_ops             25 numbers for each op: verb, group, cell, kind, anchor, unit,
 --                   capacity, step, drain, block, history, cost, count, partial,
---                   ceiling, ttl, now, four bounds; end, returned and entry of
---                   what is given back
+--                   ceiling, ttl, now, four bounds; time and level, sum returned
+--                   and entry of what is given back
 -- p_notes           for each op the id, or a block's reason; null: none has any
 -- returns           13 numbers for each op: granted, law, level, prev, at, unit,
 --                   empty_at, blocked_until, used, clock, retry_at, entry, stale
@@ -152,7 +149,7 @@ as $$
 declare
     c_max   constant bigint := 9007199254740991;
     c_slack constant bigint := 2000000;
-    n int := coalesce(cardinality(p_ops), 0) / 24;
+    n int := coalesce(cardinality(p_ops), 0) / 25;
     cells int := cardinality(p_limits);
     -- the cells
     a_law bigint[]; a_level bigint[]; a_prev bigint[]; a_at bigint[];
@@ -213,19 +210,19 @@ begin
 
     i := 1;
     while i <= n loop
-        o := (i - 1) * 24;
+        o := (i - 1) * 25;
         verb := p_ops[o + 1];
         j := i;
-        while j < n and p_ops[j * 24 + 2] = p_ops[o + 2] loop
+        while j < n and p_ops[j * 25 + 2] = p_ops[o + 2] loop
             j := j + 1;
         end loop;
 
         if verb > 2 then -- each on its own
             for k in i .. j loop
-                o := (k - 1) * 24; r := (k - 1) * 13; c := p_ops[o + 3];
+                o := (k - 1) * 25; r := (k - 1) * 13; c := p_ops[o + 3];
                 clock := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
                 if verb = 3 then -- return
-                    back := headgate.give_back(p_limits[c], p_keys[c], p_ops[o + 1 : o + 24], array[
+                    back := headgate.give_back(p_limits[c], p_keys[c], p_ops[o + 1 : o + 25], array[
                         a_law[c], a_level[c], a_prev[c], a_at[c], a_unit[c], a_empty[c], a_block[c]], clock);
                     if back[1] > 0 then
                         a_level[c] := back[3]; a_prev[c] := back[4]; a_at[c] := back[5]; a_empty[c] := back[7];
@@ -268,7 +265,7 @@ begin
         -- take, check: decide about each op, then settle all.
         admitted := true; stale := false; undo := null;
         for k in i .. j loop
-            o := (k - 1) * 24; r := (k - 1) * 13; c := p_ops[o + 3];
+            o := (k - 1) * 25; r := (k - 1) * 13; c := p_ops[o + 3];
             kind := p_ops[o + 4]; anchor := p_ops[o + 5]; unit := p_ops[o + 6]; capacity := p_ops[o + 7];
             step := p_ops[o + 8]; drain := p_ops[o + 9];
             cost := p_ops[o + 12]; cnt := p_ops[o + 13]; partial := p_ops[o + 14] <> 0;
@@ -444,6 +441,9 @@ begin
                 if kind = 1 then
                     a_level[c] := x; a_at[c] := t; a_prev[c] := b_prev;
                     a_empty[c] := headgate.after(t, x, anchor, drain, step, p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]);
+                    if b_prev > 0 then
+                        a_empty[c] := greatest(a_empty[c], b_empty);
+                    end if;
                 elsif kind = 2 then
                     w_level := w_level + granted * cost;
                     a_prev[c] := w_prev; a_level[c] := w_level; a_at[c] := now;
@@ -471,7 +471,7 @@ begin
             end loop;
         end if;
         for k in i .. j loop
-            o := (k - 1) * 24; r := (k - 1) * 13; c := p_ops[o + 3];
+            o := (k - 1) * 25; r := (k - 1) * 13; c := p_ops[o + 3];
             if j > i and verb = 1 and not stale then
                 u := (k - i) * 21;
                 moved := undo[u + 18] = 1; clear := undo[u + 19] = 1;

@@ -86,7 +86,7 @@ begin
         end if;
         res := headgate.apply(array[name], array[key], array[case verb when 2 then 0 when 6 then 1 else 2 end]::smallint[],
             array[verb, 1, 1]::bigint[] || c.params[1:5] || greatest(c.params[6], 1) || c.params[7:8]
-                || array[credits, 1, 0, 0, ttl, 0] || b || '{0,0,0}',
+                || array[credits, 1, 0, 0, ttl, 0] || b || '{0,0,0,0}',
             case when note <> '' then array[note] end);
         exit when res[13] = 0;
         now := res[10];

@@ -28,8 +28,8 @@ $$;
 
 -- headgate.take_plain: a batch of requests of one plain charge each, on cells
 -- that differ: most batches of callers who have been merged. Those whose cell is
--- there, is of the bucket law in the same unit, is neither blocked nor ahead of
--- the clock, and has room, are granted by one update; the rest is decided by
+-- there, is of the bucket law in the same unit, has had nothing returned, is
+-- neither blocked nor ahead of the clock, and has room, are granted by one update; the rest is decided by
 -- headgate.apply, in the same call.
 --
 -- The rows are locked in the order of p_limits, p_keys, which the caller sorts.
@@ -60,7 +60,7 @@ begin
         from (select x.*, case when x.test > 0 then x.test else store_clock end as now
             from unnest(p_limits, p_keys, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now)
                 with ordinality x(l, k, anchor, unit, capacity, step, drain, cost, test, i)) u
-        where c.limit_name = u.l and c.key = u.k and c.law = 1 and c.unit = u.unit
+        where c.limit_name = u.l and c.key = u.k and c.law = 1 and c.unit = u.unit and c.prev = 0
           and c.blocked_until <= greatest(u.now, c.at) and c.at - u.now <= 2000000
           and headgate.drained(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
         returning u.i, case when u.test > 0 then u.test else greatest(u.now, c.at) end as clock,
@@ -76,7 +76,7 @@ begin
             array_fill(2::smallint, array[cardinality(rest)]),
             array(select v from unnest(rest) with ordinality r(i, n),
                 unnest(array[1, n, n, 1, p_anchor[i], p_unit[i], p_capacity[i], p_step[i], p_drain[i], p_block[i], 0,
-                    p_cost[i], 1, 0, 0, 0, p_now[i], 0, 0, 0, 0, 0, 0, 0]) with ordinality w(v, o) order by n, o),
+                    p_cost[i], 1, 0, 0, 0, p_now[i], 0, 0, 0, 0, 0, 0, 0, 0]) with ordinality w(v, o) order by n, o),
             null);
     end if;
 end $$;

@@ -1,0 +1,31 @@
+package headgate
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrDenied is what every [DeniedError] is, for errors.Is.
+var ErrDenied = errors.New("denied")
+
+// ErrDeadline: the charges could start only after the context's deadline.
+// Nothing was charged.
+var ErrDeadline = errors.New("the deadline comes before the start")
+
+// DeniedError is a refusal, for those verbs that have no other way to tell it:
+// [Limiter.Wait], [Limited], [TokenRequester] and [Pace].
+type DeniedError struct {
+	Decision Decision
+}
+
+// Error says which limit refused, and when it will not.
+func (e *DeniedError) Error() string {
+	d := &e.Decision
+	if d.RetryAfter == Never {
+		return fmt.Sprintf("limit %s refuses %q: the cost is more than can ever pass at once", d.Limit, d.Key)
+	}
+	return fmt.Sprintf("limit %s refuses %q: try again in %s", d.Limit, d.Key, d.RetryAfter)
+}
+
+// Is reports whether target is ErrDenied.
+func (*DeniedError) Is(target error) bool { return target == ErrDenied }

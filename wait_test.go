@@ -1,0 +1,300 @@
+package headgate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// turn is a step of a table of reservations: at a time, in tenths of a second,
+// so much is reserved with a patience, and starts at another. Or an earlier one
+// is cancelled.
+type turn struct {
+	at, cost, wait int
+	start          int // -1: not at all
+	cancel         int // number of an earlier turn, from 1
+	back           string
+}
+
+const patient = 1_000_000
+
+// TestReservations has the cases of golang.org/x/time/rate (TestSimpleReserve,
+// TestMix, TestCancel..., TestReserveMax), at 10/s. Two differ. Who cancels after
+// the start, having never begun, gets back what has not drained since. And where
+// several cancel, one who was before another gets less: the cell knows how much
+// was returned since, not whose it was.
+func TestReservations(t *testing.T) {
+	const w = patient
+	for _, tt := range []struct {
+		name  string
+		burst int
+		turns []turn
+	}{
+		{"simple", 2, []turn{{0, 2, w, 0, 0, ""}, {0, 2, w, 2, 0, ""}, {3, 2, w, 4, 0, ""}}},
+		{"mixed with takes", 2, []turn{
+			{0, 3, w, -1, 0, ""}, {0, 2, w, 0, 0, ""}, {1, 2, 0, -1, 0, ""}, {1, 2, w, 2, 0, ""}, {1, 1, 0, -1, 0, ""}, {3, 1, 0, 3, 0, ""},
+		}},
+		{"one that was not made cancels nothing", 2, []turn{{0, 2, w, 0, 0, ""}, {0, 3, w, -1, 0, ""}, {0, 2, w, 2, 0, ""}}},
+		{"the last is cancelled", 2, []turn{{0, 2, w, 0, 0, ""}, {0, 2, w, 2, 0, ""}, {at: 1, cancel: 2, back: "2"}, {1, 2, w, 2, 0, ""}}},
+		{"cancelled after its start", 2, []turn{{0, 2, w, 0, 0, ""}, {0, 2, w, 2, 0, ""}, {at: 3, cancel: 2, back: "1"}, {3, 2, w, 3, 0, ""}}},
+		{"nothing back, another has come", 2, []turn{
+			{0, 2, w, 0, 0, ""}, {0, 1, w, 1, 0, ""}, {0, 1, w, 2, 0, ""}, {at: 0, cancel: 2, back: "0"}, {0, 1, w, 3, 0, ""},
+		}},
+		{"one back of two", 2, []turn{
+			{0, 2, w, 0, 0, ""}, {0, 2, w, 2, 0, ""}, {0, 1, w, 3, 0, ""}, {at: 2, cancel: 2, back: "1"}, {2, 2, w, 4, 0, ""},
+		}},
+		{"several are cancelled", 4, []turn{
+			{0, 4, w, 0, 0, ""}, {0, 3, w, 3, 0, ""}, {0, 1, w, 4, 0, ""}, {0, 1, w, 5, 0, ""},
+			{at: 1, cancel: 4, back: "1"}, {at: 1, cancel: 2, back: "1"}, {1, 3, w, 6, 0, ""},
+		}},
+		{"the patience is bounded", 2, []turn{{0, 2, 1, 0, 0, ""}, {0, 1, 1, 1, 0, ""}, {0, 1, 1, -1, 0, ""}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { reservations(t, tt.burst, tt.turns) })
+		})
+	}
+}
+
+func reservations(t *testing.T, burst int, turns []turn) {
+	ctx := context.Background()
+	l := headgate.New(memory.New(nil), nil)
+	limit := headgate.MustParse(fmt.Sprintf("token-bucket 10/s burst %d", burst))
+	begin := time.Now()
+	tenth := func(n int) time.Duration { return time.Duration(n) * 100 * time.Millisecond }
+	var made []*headgate.Reservation
+	for i, step := range turns {
+		time.Sleep(time.Until(begin.Add(tenth(step.at))))
+		if step.cancel > 0 {
+			back, err := made[step.cancel-1].Cancel(ctx)
+			if err != nil || back.String() != step.back {
+				t.Errorf("turn %d: got %s back (%v), want %s", i+1, back, err, step.back)
+			}
+			made = append(made, nil)
+			continue
+		}
+		r, err := l.Reserve(ctx, tenth(step.wait), headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(fmt.Sprint(step.cost))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, r)
+		switch got := r.Delay(); {
+		case step.start < 0 && (r.Decision.Allowed || got != headgate.Never):
+			t.Errorf("turn %d: reserved for %v, want nothing", i+1, got)
+		case step.start >= 0 && (got != tenth(step.start-step.at) || !r.StartAt.Equal(begin.Add(tenth(step.start)))):
+			t.Errorf("turn %d: starts after %v at %v, want after %v", i+1, got, r.StartAt, tenth(step.start-step.at))
+		}
+	}
+}
+
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	for notation, over := range map[string]string{
+		"token-bucket 10/h burst 5": "5", "fixed-window 5/1h": "5", "sliding-log 5/1h": "5", "sliding-window 5/1h": "5", "fixed-window 5/month Europe/Berlin": "5",
+	} {
+		c := newClock("2026-03-01T12:00:00Z")
+		l := headgate.New(memory.New(&memory.Config{Clock: c.read}), &headgate.Config{Clock: c.read})
+		limit := headgate.MustParse(notation)
+		reserve := func(cost string) *headgate.Reservation {
+			r, err := l.Reserve(context.Background(), 0, headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(cost)})
+			if err != nil || !r.Decision.Allowed {
+				t.Fatalf("%s: reserve %s: %+v, %v", notation, cost, r, err)
+			}
+			return r
+		}
+		remaining := func() int64 {
+			d, err := l.Check(context.Background(), headgate.Charge{Limit: limit, Key: "k"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !d.Allowed {
+				return -1
+			}
+			return d.Remaining + 1
+		}
+		less, more, none := reserve("3"), reserve("1"), reserve("1")
+		for _, step := range []struct {
+			r            *headgate.Reservation
+			actual, want string
+			remaining    int64
+		}{{less, "1", "2", 2}, {none, "", "1", 3}, {more, "9", "8", -1}} {
+			actual := headgate.Cost{}
+			if step.actual != "" {
+				actual = headgate.MustCost(step.actual)
+			}
+			got, err := step.r.Settle(context.Background(), actual)
+			if err != nil || got.String() != step.want || remaining() != step.remaining {
+				t.Errorf("%s: settled for %q: by %s (%v), %d remain; want by %s, %d", notation, step.actual, got, err, remaining(), step.want, step.remaining)
+			}
+			if _, err := step.r.Settle(context.Background(), actual); !errors.Is(err, headgate.ErrSettled) {
+				t.Errorf("%s: settled twice: %v", notation, err)
+			}
+			if _, err := step.r.Cancel(context.Background()); !errors.Is(err, headgate.ErrSettled) {
+				t.Errorf("%s: cancelled after it was settled: %v", notation, err)
+			}
+		}
+		refused, err := l.Reserve(context.Background(), 0, headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(over)})
+		if err != nil || refused.Decision.Allowed {
+			t.Fatalf("%s: %+v, %v", notation, refused, err)
+		}
+		if _, err := refused.Settle(context.Background(), headgate.MustCost("1")); !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("%s: settled what was not made: %v", notation, err)
+		}
+	}
+}
+
+// TestWaitersStartInOrder has many wait for one key.
+func TestWaitersStartInOrder(t *testing.T) {
+	for notation, apart := range map[string]time.Duration{
+		"token-bucket 100/s burst 1": 10 * time.Millisecond, "gcra 20/s burst 1": 50 * time.Millisecond,
+		"fixed-window 1/2s": 2 * time.Second, "sliding-log 1/3s": 3 * time.Second, "interval 1/2s burst 1": 2 * time.Second,
+	} {
+		t.Run(notation, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, limit := headgate.New(memory.New(nil), nil), headgate.MustParse(notation)
+				var mu sync.Mutex
+				var order []int
+				var starts []time.Time
+				var wg sync.WaitGroup
+				for i := range 50 {
+					wg.Go(func() {
+						if err := l.Wait(context.Background(), headgate.Charge{Limit: limit, Key: "k"}); err != nil {
+							t.Error(err)
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						order, starts = append(order, i), append(starts, time.Now())
+					})
+					synctest.Wait()
+				}
+				wg.Wait()
+				if !slices.IsSorted(order) {
+					t.Errorf("started in the order %v", order)
+				}
+				for i := 1; i < len(starts); i++ {
+					if got := starts[i].Sub(starts[i-1]); got < apart || got > apart+2*time.Millisecond && i > 1 {
+						t.Errorf("start %d came after %v, want %v", i, got, apart)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestWaitThatCannotBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, notation := range []string{"token-bucket 1/s burst 2", "sliding-log 2/1h", "fixed-window 2/1h"} {
+			l, limit := headgate.New(memory.New(nil), nil), headgate.MustParse(notation)
+			charge := func(cost string) headgate.Charge {
+				return headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(cost)}
+			}
+			wait := func(d time.Duration, c headgate.Charge) (error, time.Duration) { //nolint:revive // an error and how long it took
+				ctx, cancel := context.WithTimeout(context.Background(), d)
+				defer cancel()
+				begin := time.Now()
+				return l.Wait(ctx, c), time.Since(begin)
+			}
+			if err, took := wait(time.Hour, charge("3")); !errors.Is(err, headgate.ErrDenied) || errors.Is(err, headgate.ErrDeadline) || took > 0 {
+				t.Errorf("%s: a cost above the capacity: %v after %v", notation, err, took)
+			}
+			if err, _ := wait(time.Second, charge("2")); err != nil {
+				t.Errorf("%s: %v", notation, err)
+			}
+			if err, took := wait(time.Second/2, charge("1")); !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) || took > 0 {
+				t.Errorf("%s: a deadline that comes first: %v after %v", notation, err, took)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			go func() {
+				time.Sleep(time.Second / 4)
+				cancel()
+			}()
+			if err := l.Wait(ctx, charge("2")); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: cancelled while it slept: %v", notation, err)
+			}
+			if notation[0] == 't' { // it was given back: the next starts as if it had not been
+				r, err := l.Reserve(context.Background(), time.Hour, charge("2"))
+				if err != nil || r.Delay() > 1750*time.Millisecond+time.Millisecond {
+					t.Errorf("%s: the next starts after %v (%v)", notation, r.Delay(), err)
+				}
+			}
+		}
+		if err := headgate.New(memory.New(nil), nil).Wait(context.Background()); !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("no charge: %v", err)
+		}
+	})
+}
+
+func TestLimitedActions(t *testing.T) {
+	t.Parallel()
+	l, limit := headgate.New(memory.New(nil), nil), headgate.MustParse("fixed-window 2/1h")
+	type key struct{}
+	ctx := context.WithValue(context.Background(), key{}, "the caller's")
+	action := headgate.Limited(l, func(ctx context.Context) (string, error) { return ctx.Value(key{}).(string), nil }, headgate.Charge{Limit: limit, Key: "k"})
+	for i := range 3 {
+		got, err := action(ctx)
+		denied, is := errors.AsType[*headgate.DeniedError](err)
+		if i < 2 && (got != "the caller's" || err != nil) || i == 2 && (!is || !errors.Is(err, headgate.ErrDenied) || denied.Decision.RetryAfter <= 0 || got != "") {
+			t.Errorf("call %d: %q, %v", i, got, err)
+		}
+	}
+	bad := l.Requester(headgate.Charge{Limit: limit, Key: "\x00"})
+	if err := bad.RequestToken(ctx); !errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrDenied) {
+		t.Errorf("a bad key: %v", err)
+	}
+}
+
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := headgate.New(memory.New(nil), nil)
+		charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 2/s burst 1"), Key: "job"}
+		begin := time.Now()
+		for i, err := range headgate.Pace(context.Background(), l, charge) {
+			if want := time.Duration(i) * 500 * time.Millisecond; err != nil || time.Since(begin) != want {
+				t.Errorf("turn %d after %v (%v), want after %v", i, time.Since(begin), err, want)
+			}
+			if i == 4 {
+				break
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 1200*time.Millisecond)
+		defer cancel()
+		var last error
+		turns := 0
+		for _, err := range headgate.Pace(ctx, l, charge) {
+			if last = err; err == nil {
+				turns++
+			}
+		}
+		if turns != 2 || !errors.Is(last, headgate.ErrDeadline) {
+			t.Errorf("%d turns, then %v", turns, last)
+		}
+	})
+}
+
+func TestWaitOutlastsABlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, notation := range []string{"token-bucket 1/s burst 2", "sliding-log 2/1h"} {
+			l, limit := headgate.New(memory.New(nil), nil), headgate.MustParse(notation)
+			if _, err := l.Block(context.Background(), limit, "k", time.Minute, "asked to"); err != nil {
+				t.Fatal(err)
+			}
+			charge := headgate.Charge{Limit: limit, Key: "k"}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			if err := l.Wait(ctx, charge); !errors.Is(err, headgate.ErrDeadline) || ctx.Err() != nil {
+				t.Errorf("%s: a block beyond the deadline: %v", notation, err)
+			}
+			cancel()
+			begin := time.Now()
+			if err := l.Wait(context.Background(), charge); err != nil || time.Since(begin) != time.Minute {
+				t.Errorf("%s: waited %v (%v), the block lasts a minute", notation, time.Since(begin), err)
+			}
+		}
+	})
+}
