@@ -52,8 +52,13 @@ func TestReservations(t *testing.T) {
 			{0, 2, w, 0, 0, ""}, {0, 2, w, 2, 0, ""}, {0, 1, w, 3, 0, ""}, {at: 2, cancel: 2, back: "1"}, {2, 2, w, 4, 0, ""},
 		}},
 		{"several are cancelled", 4, []turn{
-			{0, 4, w, 0, 0, ""}, {0, 3, w, 3, 0, ""}, {0, 1, w, 4, 0, ""}, {0, 1, w, 5, 0, ""},
-			{at: 1, cancel: 4, back: "1"}, {at: 1, cancel: 2, back: "1"}, {1, 3, w, 6, 0, ""},
+			{0, 4, w, 0, 0, ""},
+			{0, 3, w, 3, 0, ""},
+			{0, 1, w, 4, 0, ""},
+			{0, 1, w, 5, 0, ""},
+			{at: 1, cancel: 4, back: "1"},
+			{at: 1, cancel: 2, back: "1"},
+			{1, 3, w, 6, 0, ""},
 		}},
 		{"the patience is bounded", 2, []turn{{0, 2, 1, 0, 0, ""}, {0, 1, 1, 1, 0, ""}, {0, 1, 1, -1, 0, ""}}},
 	} {
@@ -195,19 +200,20 @@ func TestWaitThatCannotBe(t *testing.T) {
 			charge := func(cost string) headgate.Charge {
 				return headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(cost)}
 			}
-			wait := func(d time.Duration, c headgate.Charge) (error, time.Duration) { //nolint:revive // an error and how long it took
+			wait := func(d time.Duration, c headgate.Charge) (took time.Duration, err error) {
 				ctx, cancel := context.WithTimeout(context.Background(), d)
 				defer cancel()
 				begin := time.Now()
-				return l.Wait(ctx, c), time.Since(begin)
+				err = l.Wait(ctx, c)
+				return time.Since(begin), err
 			}
-			if err, took := wait(time.Hour, charge("3")); !errors.Is(err, headgate.ErrDenied) || errors.Is(err, headgate.ErrDeadline) || took > 0 {
+			if took, err := wait(time.Hour, charge("3")); !errors.Is(err, headgate.ErrDenied) || errors.Is(err, headgate.ErrDeadline) || took > 0 {
 				t.Errorf("%s: a cost above the capacity: %v after %v", notation, err, took)
 			}
-			if err, _ := wait(time.Second, charge("2")); err != nil {
+			if _, err := wait(time.Second, charge("2")); err != nil {
 				t.Errorf("%s: %v", notation, err)
 			}
-			if err, took := wait(time.Second/2, charge("1")); !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) || took > 0 {
+			if took, err := wait(time.Second/2, charge("1")); !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) || took > 0 {
 				t.Errorf("%s: a deadline that comes first: %v after %v", notation, err, took)
 			}
 			ctx, cancel := context.WithCancel(context.Background())

@@ -84,7 +84,7 @@ type Comparison struct {
 	Cells func(ctx context.Context) ([]Cell, error)
 	// Rounds bounds the rounds of what hardly varies. Zero: no bound.
 	Rounds int
-	// Open says what is still missing, and why Headgate has no figure; empty:
-	// nothing.
-	Open string
+	// Why says what was found to be in the way where a goal is not met: it is
+	// written below the figures then.
+	Why string
 }

@@ -60,12 +60,12 @@ func page(s Setting, results []compare.Result) []byte {
 // detail writes all cells of a comparison.
 func detail(b *bytes.Buffer, r *compare.Result) {
 	fmt.Fprintf(b, "\n## %s\n\n", r.Title)
-	if r.Open != "" {
-		fmt.Fprintf(b, "Open: %s.\n\n", r.Open)
-	}
 	if r.Err != nil {
 		fmt.Fprintf(b, "Not measured: %s.\n", brief(r.Err))
 		return
+	}
+	if verdict := r.Verdict(); r.Why != "" && verdict != "" && verdict != "yes" {
+		fmt.Fprintf(b, "Not met (%s): %s.\n\n", verdict, r.Why)
 	}
 	if Picture(r) != nil {
 		fmt.Fprintf(b, "![%s](%s.svg)\n\n", r.Title, r.Name)

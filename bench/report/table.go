@@ -84,9 +84,6 @@ func errorsOf(f *compare.Figure) string {
 
 // missing says why Headgate has no figure.
 func missing(r *compare.Result) string {
-	if r.Open != "" {
-		return r.Open
-	}
 	if r.Err != nil {
 		return brief(r.Err)
 	}

@@ -83,7 +83,7 @@ func Run(ctx context.Context, cfg Config, ask Ask) Result {
 	}
 
 	var done sync.WaitGroup
-	start := time.Now() //nolint:forbidigo // it measures
+	start := time.Now()
 	for _, c := range clients {
 		done.Go(func() { c.run(ctx, start, cfg.Warmup, cfg.Warmup+cfg.Duration, ask) })
 	}

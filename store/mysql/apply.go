@@ -1,12 +1,10 @@
 package mysql
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -23,7 +21,10 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 }
 
 func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
-	p := newPlan(ops, outs)
+	p := newPlainPlan(ops)
+	if p == nil {
+		p = newPlan(ops, outs)
+	}
 	if len(p.runs) == 0 {
 		return nil
 	}
@@ -36,7 +37,12 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 	if err != nil {
 		return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
 	}
-	if err := p.decode(records, entries, outs); err != nil {
+	if p.plain != nil {
+		err = p.decodePlain(records, entries, outs)
+	} else {
+		err = p.decode(records, entries, outs)
+	}
+	if err != nil {
 		return fmt.Errorf("mysql: apply %d ops: %w", len(ops), err)
 	}
 	return nil
@@ -47,7 +53,11 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 // began is rolled back.
 func (s *Store) ask(ctx context.Context, n *node, text string) (records, entries []byte, err error) {
 	if s.tx != nil {
-		return last(s.tx.QueryContext(ctx, text))
+		if records, entries, err = last(s.tx.QueryContext(ctx, text)); err != nil {
+			// Half a batch must not be committed with what is the caller's.
+			_, _ = s.tx.ExecContext(context.WithoutCancel(ctx), "ROLLBACK TO SAVEPOINT headgate")
+		}
+		return records, entries, err
 	}
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
@@ -91,12 +101,17 @@ func last(rows *sql.Rows, err error) (records, entries []byte, _ error) {
 func (p *plan) decode(records, entries []byte, outs []law.Outcome) error {
 	d := decoder{records: records, entries: entries}
 	for _, r := range p.runs {
+		var put []added // of each row
 		for _, row := range r.rows {
 			op, out := &p.ops[row.op], &outs[row.op]
+			var carried int64
 			if row.pass != secondPass {
-				*out = d.answer()
+				*out, carried = d.answer()
 			}
 			state, done := d.state()
+			if r.shape.Put {
+				put = append(put, added{carried: carried > 0 && done != isStale, own: done == admitted || op.Params.History > 0 && done != isStale})
+			}
 			if row.pass != secondPass || done != admitted || op.Verb == law.Check {
 				out.State = state
 			}
@@ -112,6 +127,10 @@ func (p *plan) decode(records, entries []byte, outs []law.Outcome) error {
 			p.stale(r.rows[i:j], outs)
 			i = j
 		}
+		if r.shape.Put {
+			p.number(&r, put, d.entry(), d.entry(), outs)
+			continue
+		}
 		for _, row := range r.rows {
 			op := &p.ops[row.op]
 			if row.pass != firstPass && op.Verb == law.Take && op.Params.Kind == law.Log {
@@ -120,9 +139,38 @@ func (p *plan) decode(records, entries []byte, outs []law.Outcome) error {
 		}
 	}
 	if d.err != nil || len(d.records) > 0 {
-		return fmt.Errorf("%w: the server's answer makes no sense: %q", store.ErrSetup, records)
+		return errNoSense(records, d.err)
 	}
 	return nil
+}
+
+func errNoSense(records []byte, err error) error {
+	if err == nil {
+		err = errors.New("it is longer than what was asked")
+	}
+	return fmt.Errorf("%w: the server's answer makes no sense: %q: %w", store.ErrSetup, records, err)
+}
+
+// added says what a row has put into the log: what was carried over, and its
+// own.
+type added struct{ carried, own bool }
+
+// number gives the outcomes the numbers of their entries, which were inserted
+// together.
+func (p *plan) number(r *run, put []added, next, step int64, outs []law.Outcome) {
+	for i, row := range r.rows {
+		op := &p.ops[row.op]
+		if op.Verb != law.Take || op.Params.Kind != law.Log {
+			continue
+		}
+		if put[i].carried {
+			next += step
+		}
+		if put[i].own {
+			outs[row.op].Entry = next
+			next += step
+		}
+	}
 }
 
 // stale makes a group stale of which one op is. The clock of a stale op is
@@ -149,35 +197,46 @@ type decoder struct {
 	err              error
 }
 
-func number(b *[]byte, until string, failed *error) int64 {
-	i := bytes.IndexAny(*b, until)
-	if i < 0 {
-		*failed = errors.New("ends too early")
+// number takes the number at the start of a text, and the byte that ends it.
+func number(b *[]byte, failed *error) (n int64) {
+	text := *b
+	i, negative := 0, len(text) > 0 && text[0] == '-'
+	if negative {
+		i = 1
+	}
+	begin := i
+	for ; i < len(text) && text[i]-'0' <= 9; i++ {
+		n = n*10 + int64(text[i]-'0')
+	}
+	if i == begin || i-begin > 18 || i == len(text) || text[i] != ',' && text[i] != ';' {
+		*failed, *b = errors.New("a number is missing"), nil
 		return 0
 	}
-	n, err := strconv.ParseInt(string((*b)[:i]), 10, 64)
-	if err != nil {
-		*failed = err
+	*b = text[i+1:]
+	if negative {
+		return -n
 	}
-	*b = (*b)[i+1:]
 	return n
 }
 
-func (d *decoder) next() int64 { return number(&d.records, ",;", &d.err) }
+func (d *decoder) next() int64 { return number(&d.records, &d.err) }
 
 // answer reads what a row answered. Entry holds the time of its decision until
 // it is known whether the group is stale.
-func (d *decoder) answer() (out law.Outcome) {
+func (d *decoder) answer() (out law.Outcome, carried int64) {
 	out.Granted, out.Used, out.Clock, out.RetryAt = d.next(), d.next(), d.next(), d.next()
 	out.Stale = d.next() != 0
 	out.Entry = d.next()
 	d.next() // whether the log was cleared
-	d.next() // what was carried over
-	return out
+	carried = d.next()
+	return out, carried
 }
 
-// admitted is @done in decide.tmpl.
-const admitted = 1
+// What @done is in decide.tmpl.
+const (
+	admitted = 1
+	isStale  = 2
+)
 
 // state reads the cell after a row, and what became of the request.
 func (d *decoder) state() (st law.State, done int64) {
@@ -187,4 +246,4 @@ func (d *decoder) state() (st law.State, done int64) {
 	return st, done
 }
 
-func (d *decoder) entry() int64 { return number(&d.entries, ",", &d.err) }
+func (d *decoder) entry() int64 { return number(&d.entries, &d.err) }

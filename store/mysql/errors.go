@@ -36,7 +36,7 @@ func class(err error) error {
 			return store.ErrConflict
 		case 1290, 1792, 1836: // read-only server, transaction, mode
 			return store.ErrReadOnly
-		case 1047, 1040, 1203, 1226: // node without quorum; too many connections
+		case 1047, 1040, 1203, 1226, 1461: // node without quorum; too many connections, or prepared statements
 			return store.ErrUnavailable
 		case 1053, 1180, 1317, 1927, 3024, 1969, 3169: // shutting down; failed while committing; the statement was killed, or ran out of time
 			return store.ErrUnknownOutcome

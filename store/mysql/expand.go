@@ -9,7 +9,7 @@ func expand(text string) string {
 		var b strings.Builder
 		wrap := s.Only()
 		if wrap {
-			b.WriteString("CONCAT_WS('', ")
+			b.WriteString("GREATEST(0, ")
 		}
 		sequenceOf(s).render(&b, column, func(p int) string { return "p_" + paramNames[p] })
 		if wrap {

@@ -37,13 +37,16 @@ const (
 	pWas
 	pReturned
 	pEntry
+	pHistory
+	pRow
+	pID // the only text
 	params
 )
 
 var paramNames = [params]string{
 	"pass", "pos", "first", "size", "verb", "kind", "anchor", "unit", "capacity", "step", "drain", "block", "heal",
 	"cost", "count", "partial", "ceiling", "ttl", "now", "b0", "b1", "b2", "b3",
-	"made", "was", "returned", "entry",
+	"made", "was", "returned", "entry", "history", "row", "id",
 }
 
 func paramIndex(name string) int { return slices.Index(paramNames[:], name) }
@@ -85,6 +88,7 @@ type plan struct {
 	runs  []run
 	cells []law.Cell // the distinct cells, in the order in which they are locked
 	reads bool       // nothing is written
+	plain []plainRun // if it is a plain batch; runs is then one run of all ops
 }
 
 // newPlan leaves out the groups that are not valid, and says so in outs.
@@ -139,6 +143,10 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 		i = j
 	}
 	end()
+	for i := range p.runs {
+		s := &p.runs[i].shape
+		s.Put = s.Log && s.Only() && !p.reads
+	}
 	slices.SortFunc(p.cells, func(a, b law.Cell) int {
 		return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
 	})
@@ -223,7 +231,7 @@ func (p *plan) numbers(r row) (n [params]int64) {
 		int64(r.pass), int64(r.pos), int64(r.first), int64(r.size), int64(op.Verb), int64(lp.Kind), int64(lp.Anchor),
 		lp.Unit, lp.Capacity, lp.Step, max(lp.Drain, 1), lp.Block, lp.HealAfter(),
 		op.Cost, op.Count, 0, op.Ceiling, op.TTL, op.Now, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
-		op.At, op.Level, op.Returned, op.Entry,
+		op.At, op.Level, op.Returned, op.Entry, lp.History,
 	}
 	if op.Partial {
 		n[pPartial] = 1

@@ -22,6 +22,9 @@ var (
 type shape struct {
 	Bucket, Window, Log                  bool // laws
 	Single, Groups, Return, Block, Reset bool // kinds of rows
+	Anchor                               int  // of all buckets, plus one; 0: they may differ
+	Plain                                bool // of plain cells: see plain.go
+	Put                                  bool // what goes into the log is put together for one statement
 }
 
 // Only tells whether all rows are requests of one charge.
@@ -59,7 +62,7 @@ func sequenceOf(s shape) sequence {
 		return known.(sequence)
 	}
 	var b strings.Builder
-	if err := decide.ExecuteTemplate(&b, "sequence", s); err != nil {
+	if err := laws(s).ExecuteTemplate(&b, "sequence", s); err != nil {
 		panic(err) // it is embedded
 	}
 	cut := cut(b.String())
@@ -91,12 +94,13 @@ func cut(text string) sequence {
 	return append(s, piece{text: text[from:], param: -1})
 }
 
-// decide is decide.tmpl with giveback.tmpl. Its functions are a row's way to
-// what depends on its law, and to the memory of a request's first pass.
-var decide = func() *template.Template {
+// laws is decide.tmpl with giveback.tmpl. Its functions are a row's way to what
+// depends on its law or anchor, and to the memory of a request's first pass.
+func laws(s shape) *template.Template {
 	t := template.New("")
 	t.Funcs(template.FuncMap{
-		"bylaw": func(s shape, section string) (string, error) { return bylaw(t, s, section) },
+		"bylaw":    func(s shape, section string) (string, error) { return bylaw(t, s, section) },
+		"byanchor": func(section string) (string, error) { return byanchor(t, s, section) },
 		"pad": func(values ...string) string {
 			for i, v := range values {
 				values[i] = "LPAD(" + v + ", 17, '0')"
@@ -108,7 +112,23 @@ var decide = func() *template.Template {
 		},
 	})
 	return template.Must(template.Must(t.Parse(decideText)).Parse(giveBackText))
-}()
+}
+
+// byanchor returns a section as the anchor of each row has it.
+func byanchor(t *template.Template, s shape, section string) (string, error) {
+	arms := [3]string{"own", "epoch", "calendar"}
+	for i, name := range arms {
+		var b strings.Builder
+		if err := t.ExecuteTemplate(&b, section+" "+name, nil); err != nil {
+			return "", err
+		}
+		arms[i] = b.String()
+	}
+	if s.Anchor > 0 {
+		return arms[s.Anchor-1], nil
+	}
+	return "CASE {anchor} WHEN 0 THEN " + arms[0] + " WHEN 1 THEN " + arms[1] + " ELSE " + arms[2] + " END", nil
+}
 
 // bylaw returns a section as the law of each row has it.
 func bylaw(t *template.Template, s shape, section string) (string, error) {
@@ -132,7 +152,7 @@ func bylaw(t *template.Template, s shape, section string) (string, error) {
 		return texts[0], nil
 	}
 	for i := range texts {
-		texts[i] = fmt.Sprintf("IF({kind} = %d, CONCAT_WS('', %s), 0)", kinds[i], texts[i])
+		texts[i] = fmt.Sprintf("IF({kind} = %d, GREATEST(0, %s), 0)", kinds[i], texts[i])
 	}
 	return strings.Join(texts, ", "), nil
 }
@@ -144,7 +164,7 @@ var variables = sync.OnceValue(func() string {
 	var b strings.Builder
 	b.WriteString("SET ")
 	for _, name := range names(decideText) {
-		if name != "r" && name != "undo" && name != "pend" && name != "nolog" {
+		if name != "r" && name != "undo" && name != "pend" && name != "nolog" && name != "plain" && name != "put" && name != "wipe" {
 			b.WriteString("@hg_" + name + "=0,")
 		}
 	}
@@ -154,7 +174,7 @@ var variables = sync.OnceValue(func() string {
 		}
 		b.WriteString("@hg_" + name + "=CAST('' AS BINARY)")
 	}
-	b.WriteString(";")
+	b.WriteString(",@hg_plain=CONVERT(';' USING latin1),@hg_put=CONVERT('' USING latin1),@hg_wipe=CONVERT('' USING latin1);") // the character set of numbers
 	return b.String()
 })
 

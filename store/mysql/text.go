@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -46,13 +45,21 @@ func (p *plan) text(own, galera bool) string {
 			b.WriteString("SET TRANSACTION ISOLATION LEVEL READ COMMITTED;START TRANSACTION;")
 		}
 		b.WriteString("SAVEPOINT headgate;")
-		p.lock(&b)
+		if p.plain == nil {
+			p.lock(&b)
+		}
 	}
 	b.WriteString("DO @hg_clock := " + readClock + ";")
-	for i := range p.runs {
-		p.decide(&b, &p.runs[i])
-		p.log(&b, &p.runs[i])
-		b.WriteString("SET @hg_out = CONCAT(@hg_out, @hg_r), @hg_r = CAST('' AS BINARY);")
+	answer := "@hg_out, @hg_entries"
+	if p.plain != nil {
+		answer = "@hg_r, @hg_plain"
+		p.decidePlain(&b)
+	} else {
+		for i := range p.runs {
+			p.decide(&b, &p.runs[i])
+			p.log(&b, &p.runs[i])
+			b.WriteString("SET @hg_out = CONCAT(@hg_out, @hg_r), @hg_r = CAST('' AS BINARY);")
+		}
 	}
 	if returns {
 		p.unmake(&b)
@@ -66,7 +73,7 @@ func (p *plan) text(own, galera bool) string {
 			b.WriteString("SET autocommit = 1;")
 		}
 	}
-	b.WriteString("SELECT @hg_out, @hg_entries")
+	b.WriteString("SELECT " + answer)
 	return b.String()
 }
 
@@ -111,26 +118,54 @@ func (p *plan) unmake(b *strings.Builder) {
 }
 
 // decide writes the statement that decides a run. What all rows have in common
-// stands in it as a literal, what differs is a column of a list o.
+// stands in it as a literal. What differs is brought along by the rows that it
+// attempts to insert, or is a column of a list o.
 func (p *plan) decide(b *strings.Builder, r *run) {
 	var common, each [params]int64
 	var varies [params]bool
-	var limits, keys, notes bool
+	var limits, keys, notes, ids bool
 	head := &p.ops[r.rows[0].op]
 	common = p.numbers(r.rows[0])
 	for _, row := range r.rows[1:] {
 		op := &p.ops[row.op]
 		limits = limits || op.Cell.Limit != head.Cell.Limit
 		keys = keys || op.Cell.Key != head.Cell.Key
-		notes = notes || op.Reason != head.Reason
+		notes = notes || r.shape.Block && op.Reason != head.Reason
+		ids = ids || r.shape.Put && op.ID != head.ID
 		each = p.numbers(row)
 		for i := range each {
 			varies[i] = varies[i] || each[i] != common[i]
 		}
 	}
+	varying := 0
+	for _, v := range varies {
+		if v {
+			varying++
+		}
+	}
+	// The cells are there, so none of these rows is inserted. What they bring
+	// along is not known in a query within the laws: that of the return rule.
+	var brings map[string]string
+	free := [...]string{"level", "prev", "at", "empty_at", "blocked_until", "unit"}
+	queried := r.shape.Return && r.shape.Log
+	if !p.reads && p.plain == nil && varying <= len(free) && (!notes || !ids) && !queried {
+		brings = map[string]string{"l": "limit_name", "k": "cell_key", "note": "reason", "id": "reason"}
+		for i, name := range paramNames {
+			if varies[i] {
+				varying--
+				brings[name] = free[varying]
+			}
+		}
+	}
+	differing := func(name string) string {
+		if brings != nil {
+			return "VALUES(" + brings[name] + ")"
+		}
+		return "o." + name
+	}
 	text := func(differs bool, name, value string) string {
 		if differs {
-			return "o." + name
+			return differing(name)
 		}
 		var t strings.Builder
 		literal(&t, value)
@@ -138,8 +173,11 @@ func (p *plan) decide(b *strings.Builder, r *run) {
 	}
 	limit, key := text(limits, "l", head.Cell.Limit), text(keys, "k", head.Cell.Key)
 	param := func(i int) string {
-		if varies[i] {
-			return "o." + paramNames[i]
+		switch {
+		case i == pID:
+			return text(ids, "id", head.ID)
+		case varies[i]:
+			return differing(paramNames[i])
 		}
 		return strconv.FormatInt(common[i], 10)
 	}
@@ -162,11 +200,13 @@ func (p *plan) decide(b *strings.Builder, r *run) {
 					name(s)
 				}
 			}
-			b.WriteString(sep + "1")
+			b.WriteString(sep)
+			b.WriteString(strconv.Itoa(i))
 			name("n")
 			field(limits, "l", op.Cell.Limit)
 			field(keys, "k", op.Cell.Key)
 			field(notes, "note", op.Reason)
+			field(ids, "id", op.ID)
 			numbers := p.numbers(row)
 			for n := range numbers {
 				if varies[n] {
@@ -187,7 +227,7 @@ func (p *plan) decide(b *strings.Builder, r *run) {
 	seq := sequenceOf(r.shape)
 	assign := func(column func(string) string) {
 		if r.shape.Only() {
-			b.WriteString("CONCAT_WS('', ")
+			b.WriteString("GREATEST(0, ")
 		}
 		seq.render(b, column, param)
 		if r.shape.Only() {
@@ -210,17 +250,77 @@ func (p *plan) decide(b *strings.Builder, r *run) {
 		b.WriteString(") o LEFT JOIN headgate_cells c ON c.limit_name = " + limit + " AND c.cell_key = " + key + ";")
 		return
 	}
-	b.WriteString("INSERT INTO headgate_cells (limit_name, cell_key) SELECT " + limit + ", " + key + " FROM (")
-	list()
-	b.WriteString(") o ON DUPLICATE KEY UPDATE law = IF(")
-	assign(func(name string) string { return "headgate_cells." + name })
-	b.WriteString(" = '', 0, @hg_law)," + save + "reason = ")
+	if brings != nil {
+		p.values(b, r, brings, &varies, notes, ids)
+	} else {
+		b.WriteString("INSERT INTO headgate_cells (limit_name, cell_key) SELECT " + limit + ", " + key + " FROM (")
+		list()
+		b.WriteString(") o")
+	}
+	column := func(name string) string { return "headgate_cells." + name }
+	if p.plain != nil {
+		b.WriteString(" WHERE LOCATE(CONCAT(';', o.n, ','), @hg_plain) = 0")
+		column = func(name string) string {
+			switch name {
+			case "law", "limit_name", "cell_key":
+				return "headgate_cells." + name
+			}
+			return "IF(headgate_cells.law = 0, 0, headgate_cells." + name + ")"
+		}
+	}
+	b.WriteString(" ON DUPLICATE KEY UPDATE law = IF(")
+	assign(column)
+	b.WriteString(" < 0, 0, @hg_law)," + save + "reason = ")
 	if r.shape.Block {
 		b.WriteString("IF(" + param(pPass) + " = 5, IF(" + param(pTTL) + " > 0, " + text(notes, "note", head.Reason) + ", ''), IF(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason))")
 	} else {
 		b.WriteString("IF(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason)")
 	}
 	b.WriteString(", blocked_until = @hg_block;")
+}
+
+// values writes the head of a statement whose rows bring along, in columns, what
+// differs between them.
+func (p *plan) values(b *strings.Builder, r *run, brings map[string]string, varies *[params]bool, notes, ids bool) {
+	b.WriteString("INSERT INTO headgate_cells (limit_name, cell_key")
+	var brought []int
+	for i, v := range varies {
+		if v {
+			brought = append(brought, i)
+			b.WriteString(", " + brings[paramNames[i]])
+		}
+	}
+	if notes || ids {
+		b.WriteString(", reason")
+	}
+	b.WriteString(") VALUES ")
+	var buf []byte
+	for i, row := range r.rows {
+		op := &p.ops[row.op]
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('(')
+		literal(b, op.Cell.Limit)
+		b.WriteByte(',')
+		literal(b, op.Cell.Key)
+		if len(brought) > 0 {
+			numbers := p.numbers(row)
+			for _, n := range brought {
+				buf = strconv.AppendInt(append(buf[:0], ','), numbers[n], 10)
+				b.Write(buf)
+			}
+		}
+		switch {
+		case notes:
+			b.WriteByte(',')
+			literal(b, op.Reason)
+		case ids:
+			b.WriteByte(',')
+			literal(b, op.ID)
+		}
+		b.WriteByte(')')
+	}
 }
 
 // save are the columns after law, which has done the work, and before the
@@ -230,6 +330,10 @@ const save = " level = @hg_level, prev = @hg_prev, at = @hg_at, unit = @hg_unit,
 // log writes what a run leaves in the logs of its cells.
 func (p *plan) log(b *strings.Builder, r *run) {
 	if p.reads || !r.shape.Log && !r.shape.Reset {
+		return
+	}
+	if r.shape.Put {
+		b.WriteString(putEntries)
 		return
 	}
 	answer := map[int]int{} // of the op: the number of its record in @hg_r
@@ -311,11 +415,26 @@ func lower(b *strings.Builder, op *law.Op, answer int) {
 	b.WriteByte(';')
 }
 
+// putEntries writes what the decisions have put together. The numbers of rows
+// inserted together follow each other at the server's increment.
+const putEntries = "SET @hg_s = IF(@hg_wipe = '', 'DO 0', CONCAT('UPDATE headgate_entries SET expires_at = 0 WHERE expires_at > 0 AND (', SUBSTRING(@hg_wipe, 5), ')'));" +
+	executeText +
+	"SET @hg_s = IF(@hg_put = '', 'DO 0', CONCAT('INSERT INTO headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted) VALUES ', SUBSTRING(@hg_put, 2)));" +
+	executeText +
+	"SET @hg_entries = CONCAT(@hg_entries, IF(@hg_put = '', 0, LAST_INSERT_ID()), ',', @@auto_increment_increment, ','), @hg_put = CONVERT('' USING latin1), @hg_wipe = CONVERT('' USING latin1);"
+
+// executeText carries out the statement in @hg_s, which may be none.
+const executeText = "PREPARE headgate FROM @hg_s;EXECUTE headgate;DEALLOCATE PREPARE headgate;"
+
 const insertEntry = "INSERT INTO headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted) SELECT "
 
 // literal writes a string as a hexadecimal literal.
 func literal(b *strings.Builder, s string) {
+	const digits = "0123456789abcdef"
 	b.WriteString("x'")
-	b.WriteString(hex.EncodeToString([]byte(s)))
+	for i := range len(s) {
+		b.WriteByte(digits[s[i]>>4])
+		b.WriteByte(digits[s[i]&15])
+	}
 	b.WriteByte('\'')
 }

@@ -51,7 +51,7 @@ begin
             insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key) on duplicate key update law = headgate_cells.law;
             set @hg_clock = {{clock}};
             insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key)
-            on duplicate key update law = if({{laws}} = '', 0, @hg_law), {{save}}
+            on duplicate key update law = if({{laws}} < 0, 0, @hg_law), {{save}}
                 reason = if(p_verb = 5, if(p_ttl > 0, p_note, ''), if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason)),
                 blocked_until = @hg_block;
             set @hg_entry = 0;
