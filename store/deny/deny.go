@@ -65,6 +65,9 @@ type refusal struct {
 	out    law.Outcome // of it
 	heard  int64       // when the answer came, by this machine's clock
 	until  int64       // by this machine's clock
+
+	asked    atomic.Bool   // by the first who came after it had ended
+	answered chan struct{} // closed when that one knows
 }
 
 // New returns a store in front of inner, which Close closes too.
@@ -131,6 +134,20 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	}
 	if s.closed.Load() {
 		return store.ErrClosed
+	}
+	if len(ops) == 1 {
+		if r := s.over(&ops[0]); r != nil {
+			// One asks for all: mostly it gets the last, or another refusal.
+			if r.asked.CompareAndSwap(false, true) {
+				defer close(r.answered)
+			} else {
+				select {
+				case <-r.answered:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		}
 	}
 	var buf [8]uint32
 	seen := s.generations(ops, buf[:0]) // before anything is asked

@@ -3,6 +3,7 @@ package deny_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -97,6 +98,34 @@ func TestARefusalIsRepeatedUntilItsTime(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		if out := ask(t, s, op)[0]; out.Granted != 1 || out.Via != law.ViaStore {
 			t.Errorf("at its time: %+v", out)
+		}
+	})
+}
+
+func TestManyWhoHammerCostOneQuestionATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {
+		inner.pause = func() { time.Sleep(time.Millisecond) }
+		tenth := perSecond
+		tenth.Drain, tenth.Capacity = 10, tenth.Unit // 10/s burst 1
+		end := time.Now().Add(5*time.Second - time.Millisecond)
+		var admitted atomic.Int64
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				outs := make([]law.Outcome, 1)
+				for time.Now().Before(end) {
+					if err := s.Apply(context.Background(), []law.Op{take("k", tenth, 1)}, outs); err != nil {
+						t.Error(err)
+					}
+					admitted.Add(outs[0].Granted)
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		// The first eight come together, before anything is known.
+		if got := inner.asked.Load(); got > admitted.Load()+7 || admitted.Load() < 48 {
+			t.Errorf("the store was asked %d times to admit %d", got, admitted.Load())
 		}
 	})
 }

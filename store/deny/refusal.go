@@ -89,6 +89,19 @@ func (s *Store) known(op *law.Op, out *law.Outcome) bool {
 	return true
 }
 
+// over returns the refusal of an op if it has just ended, and nothing was heard
+// of the cell since.
+func (s *Store) over(op *law.Op) *refusal {
+	r, ok := s.cache.GetIfPresent(op.Cell)
+	if !ok || !repeatable(op) || op.Cost*op.Count < r.cost || r.params != op.Params {
+		return nil
+	}
+	if gone, holds := s.holds(r); holds || gone < 0 || gone > 2*s.atMost {
+		return nil
+	}
+	return r
+}
+
 // learn remembers what was refused, and forgets what was changed.
 func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, err error) {
 	heard := store.SystemClock()
@@ -144,7 +157,7 @@ func repeated(ops []law.Op, k int) bool {
 }
 
 func (s *Store) remember(op *law.Op, out *law.Outcome, seen uint32, heard int64) {
-	r := &refusal{params: op.Params, cost: op.Cost * op.Count, out: *out, heard: heard}
+	r := &refusal{params: op.Params, cost: op.Cost * op.Count, out: *out, heard: heard, answered: make(chan struct{})}
 	r.until = heard + min(out.RetryAt-out.Clock, s.atMost)
 	r.out.Granted = 0
 	if old, ok := s.cache.GetIfPresent(op.Cell); ok && old.cost < r.cost && old.params == r.params {
