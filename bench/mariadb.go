@@ -17,11 +17,13 @@ func (b *bench) onMariaDB() []compare.Comparison {
 		{
 			Name: "mariadb-bucket-100k-512", Title: "MariaDB, 100,000 token buckets, 512 callers",
 			Goals: []compare.Goal{compare.Times(6)},
+			Why:   "13 to 16 us of the server's CPU for a charge, of which a bare update of many rows takes 6 to 10",
 			Cells: b.article003(ours{limit: always, keys: b.many, callers: 512}, 8, 32),
 		},
 		{
 			Name: "mariadb-log-100k-512", Title: "MariaDB, 100,000 sliding logs, 5 in 60 s, 512 callers",
 			Goals: []compare.Goal{compare.Times(8)},
+			Why:   "40 us of the server's CPU for an entry that is granted and 30 for one that is refused: cell, sum and entry; the article's procedure shares the cheap flush among its clients",
 			Cells: b.article001(ours{limit: login, keys: b.many, callers: 512}, 8, 32),
 		},
 		{

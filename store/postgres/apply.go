@@ -133,17 +133,3 @@ func decode(n []int64) law.Outcome {
 		Used: n[8], Clock: n[9], RetryAt: n[10], Entry: n[11], Stale: n[12] != 0,
 	}
 }
-
-// Sweep implements store.Store. It never waits for a lock.
-func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
-	if err := s.ready(ctx); err != nil {
-		return 0, err
-	}
-	err = s.retry(ctx, func() error {
-		return s.db.QueryRow(ctx, `select headgate.sweep($1)`, max).Scan(&removed)
-	})
-	if err != nil {
-		return 0, classify("sweep", err)
-	}
-	return removed, nil
-}

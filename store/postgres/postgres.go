@@ -56,6 +56,7 @@ type Store struct {
 	closed  atomic.Bool
 	checked atomic.Bool // the schema has the version of this binary
 	repeats atomic.Int64
+	sweeper *sweeper
 }
 
 // querier is a pool or a transaction.
@@ -124,7 +125,7 @@ func (s *Store) Retries() int64 { return s.repeats.Load() }
 
 // New returns a store over the caller's pool, which Close leaves open.
 func New(pool *pgxpool.Pool, cfg *Config) *Store {
-	s := &Store{db: pool, pool: pool}
+	s := &Store{db: pool, pool: pool, sweeper: &sweeper{}}
 	if cfg != nil {
 		s.cfg = *cfg
 	}
@@ -139,7 +140,7 @@ func New(pool *pgxpool.Pool, cfg *Config) *Store {
 // conflicts are the caller's to retry, with the transaction. The store is as
 // safe for concurrent use as tx is: not at all.
 func (s *Store) InTx(tx pgx.Tx) *Store {
-	in := &Store{db: tx, cfg: s.cfg}
+	in := &Store{db: tx, cfg: s.cfg, sweeper: &sweeper{}}
 	in.checked.Store(s.checked.Load())
 	return in
 }

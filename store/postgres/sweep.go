@@ -1,0 +1,47 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+)
+
+// sweepRows is how many rows of each table a sweep looks at for each that it may
+// remove: so that a table of which nothing is dead costs those who decide next
+// to nothing, however large it is.
+const sweepRows = 2
+
+// sweeper remembers where a sweep stopped. Others who sweep the same tables have
+// places of their own.
+type sweeper struct {
+	mu         sync.Mutex
+	number     int64
+	limit, key string
+}
+
+// Sweep implements store.Store. It never waits for a lock, looks at a bounded
+// part of the tables, and goes on from there the next time.
+func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
+	if err := s.ready(ctx); err != nil {
+		return 0, err
+	}
+	if max <= 0 {
+		return 0, nil
+	}
+	w := s.sweeper
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	err = s.retry(ctx, func() error {
+		var number int64
+		var limit, key string
+		err := s.db.QueryRow(ctx, `select * from headgate.sweep_from($1, $2, $3, $4, $5)`, max, sweepRows*max, w.number, w.limit, w.key).
+			Scan(&removed, &number, &limit, &key)
+		if err == nil && removed < max { // else what was looked at may hold more
+			w.number, w.limit, w.key = number, limit, key
+		}
+		return err
+	})
+	if err != nil {
+		return 0, classify("sweep", err)
+	}
+	return removed, nil
+}
