@@ -52,7 +52,7 @@ func (b *bench) inMemory() []compare.Comparison {
 		},
 		compare.Comparison{
 			Name: "memory-gc-1m", Title: "In memory, 1,000,000 keys: a full garbage collection", Unit: compare.Millis,
-			Why: "the bare table takes 10 to 14 ms of it here, with the million key strings of the bench",
+			Why:   "the bare table takes 10 to 14 ms of it here, with the million key strings of the bench",
 			Goals: []compare.Goal{compare.Below(15, compare.Millis)},
 			Cells: b.held(func(h held) float64 { return float64(h.gc) / 1e6 }), Rounds: 3,
 		})
