@@ -1,5 +1,7 @@
 package law
 
+import "cmp"
+
 // Max is the largest integer of the laws, 2^53-1: the largest that a double,
 // and so Lua, holds exactly. Values that would pass it are saturated.
 const Max = 1<<53 - 1
@@ -66,6 +68,12 @@ const (
 type Cell struct {
 	Limit string // the limit's name, or its canonical notation
 	Key   string // who it is applied to
+}
+
+// Compare orders cells by limit and key, byte by byte: the order in which stores
+// lock and list them.
+func (c Cell) Compare(d Cell) int {
+	return cmp.Or(cmp.Compare(c.Limit, d.Limit), cmp.Compare(c.Key, d.Key))
 }
 
 // Op is one thing asked of a store. Ops of one request stand next to each

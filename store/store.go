@@ -22,7 +22,8 @@ import (
 // network or the caller is waited for.
 //
 // Sweep removes up to max cells and log entries that can no longer matter to
-// any decision, and returns how many it removed. It runs off the hot path.
+// any decision, and returns how many it removed. It runs off the hot path, and
+// may look at a part of them and go on from there the next time.
 //
 // Close releases what the store opened itself. Later calls return ErrClosed.
 type Store interface {
@@ -79,6 +80,14 @@ type Query struct {
 	Blocked bool     // only cells that are blocked now
 	After   law.Cell // only cells after this one, to page on
 	Max     int      // at most so many; 0: DefaultMax
+}
+
+// Most returns how many cells the query is for at most.
+func (q *Query) Most() int {
+	if q.Max <= 0 {
+		return DefaultMax
+	}
+	return q.Max
 }
 
 // DefaultMax is the page size of a Query that names none.

@@ -30,11 +30,8 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 			s.unlockAt(i)
 		}
 	}
-	slices.SortFunc(cells, func(a, b store.Cell) int { return compare(a.Cell, b.Cell) })
-	most := q.Max
-	if most <= 0 {
-		most = store.DefaultMax
-	}
+	slices.SortFunc(cells, func(a, b store.Cell) int { return a.Cell.Compare(b.Cell) })
+	most := q.Most()
 	return cells[:min(len(cells), most)], clock, nil
 }
 
@@ -91,11 +88,7 @@ func selects(q *store.Query, id law.Cell, st *law.State, clock int64) bool {
 	return (q.Limit == "" || q.Limit == id.Limit) &&
 		(!q.HasKey || q.Key == id.Key) &&
 		(!q.Blocked || st.BlockedUntil > clock) &&
-		(q.After == law.Cell{} || compare(id, q.After) > 0)
-}
-
-func compare(a, b law.Cell) int {
-	return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
+		(q.After == law.Cell{} || id.Compare(q.After) > 0)
 }
 
 // Entries implements store.Inspector.

@@ -24,10 +24,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, n
 }
 
 func listCells(ctx context.Context, db querier, q store.Query, now int64) (cells []store.Cell, err error) {
-	most := q.Max
-	if most <= 0 {
-		most = store.DefaultMax
-	}
+	most := q.Most()
 	where, args := "", []any{}
 	also := func(condition string, values ...any) {
 		where += " AND " + condition

@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -56,8 +55,7 @@ func newPlainPlan(ops []law.Op) *plan {
 		rows[i] = row{op: i, pos: 1, first: 1, size: 1}
 	}
 	slices.SortFunc(rows, func(a, b row) int {
-		x, y := &ops[a.op].Cell, &ops[b.op].Cell
-		return cmp.Or(cmp.Compare(x.Limit, y.Limit), cmp.Compare(x.Key, y.Key))
+		return ops[a.op].Cell.Compare(ops[b.op].Cell)
 	})
 	p := &plan{ops: ops, runs: []run{{rows: rows, shape: shape{Bucket: true, Single: true}}}}
 	begin := 0

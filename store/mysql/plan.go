@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/headgate/headgate/law"
@@ -147,9 +146,7 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 		s := &p.runs[i].shape
 		s.Put = s.Log && s.Only() && !p.reads
 	}
-	slices.SortFunc(p.cells, func(a, b law.Cell) int {
-		return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
-	})
+	slices.SortFunc(p.cells, law.Cell.Compare)
 	p.cells = slices.Compact(p.cells)
 	return p
 }

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -75,7 +74,7 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 			cells = append(cells, ops[i].Cell)
 		}
 	}
-	slices.SortFunc(cells, compare)
+	slices.SortFunc(cells, law.Cell.Compare)
 	cells = slices.Compact(cells)
 	b.limits, b.keys, b.modes = make([]string, len(cells)), make([]string, len(cells)), make([]int16, len(cells))
 	for i, c := range cells {
@@ -87,7 +86,7 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 		if k == 0 || i != b.index[k-1]+1 || op.Group != ops[i-1].Group {
 			group++ // of one number, but with an invalid group between: two groups
 		}
-		cell, _ := slices.BinarySearchFunc(cells, op.Cell, compare)
+		cell, _ := slices.BinarySearchFunc(cells, op.Cell, law.Cell.Compare)
 		mode := create
 		switch op.Verb {
 		case law.Check:
@@ -117,10 +116,6 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 		}
 	}
 	return b
-}
-
-func compare(a, b law.Cell) int {
-	return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
 }
 
 func decode(n []int64) law.Outcome {

@@ -40,7 +40,7 @@ func plainly(ops []law.Op) (b plainBatch, ok bool) {
 	for i := range b.index {
 		b.index[i] = i
 	}
-	slices.SortFunc(b.index, func(i, j int) int { return compare(ops[i].Cell, ops[j].Cell) })
+	slices.SortFunc(b.index, func(i, j int) int { return ops[i].Cell.Compare(ops[j].Cell) })
 	n := len(ops)
 	text, numbers := make([]string, 2*n), make([]int64, 8*n)
 	b.limits, b.keys = text[:n:n], text[n:]

@@ -208,10 +208,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if err := s.ready(ctx); err != nil {
 		return nil, 0, err
 	}
-	most := q.Max
-	if most <= 0 {
-		most = store.DefaultMax
-	}
+	most := q.Most()
 	if err := s.db.QueryRow(ctx, `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`).Scan(&clock); err != nil {
 		return nil, 0, classify("read the clock", err)
 	}

@@ -28,7 +28,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 	}
 	clock = now[0]*1_000_000 + now[1]
 	want := func(c law.Cell) bool {
-		return (q.Limit == "" || c.Limit == q.Limit) && (!q.HasKey || c.Key == q.Key) && (q.After == law.Cell{} || compare(c, q.After) > 0)
+		return (q.Limit == "" || c.Limit == q.Limit) && (!q.HasKey || c.Key == q.Key) && (q.After == law.Cell{} || c.Compare(q.After) > 0)
 	}
 	if q.Limit != "" && q.HasKey {
 		list, err = s.read(ctx, nil, []string{s.cellKey(law.Cell{Limit: q.Limit, Key: q.Key})}, want)
@@ -39,17 +39,10 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 		return nil, 0, asking("list cells", err)
 	}
 	list = slices.DeleteFunc(list, func(c store.Cell) bool { return q.Blocked && c.State.BlockedUntil <= clock })
-	slices.SortFunc(list, func(a, b store.Cell) int { return compare(a.Cell, b.Cell) })
+	slices.SortFunc(list, func(a, b store.Cell) int { return a.Cell.Compare(b.Cell) })
 	list = slices.CompactFunc(list, func(a, b store.Cell) bool { return a.Cell == b.Cell }) // SCAN may name a key twice
-	most := q.Max
-	if most <= 0 {
-		most = store.DefaultMax
-	}
+	most := q.Most()
 	return list[:min(most, len(list))], clock, nil
-}
-
-func compare(a, b law.Cell) int {
-	return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
 }
 
 var glob = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)

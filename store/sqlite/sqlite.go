@@ -188,10 +188,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	}
 	defer done()
 	clock = s.clock()
-	most := q.Max
-	if most <= 0 {
-		most = store.DefaultMax
-	}
+	most := q.Most()
 	where, args := "", []any{}
 	also := func(condition string, values ...any) {
 		where += " and " + condition

@@ -1,29 +1,50 @@
--- headgate.sweep removes up to p_max rows that can matter to no decision, and
--- returns how many. It locks only rows that nobody holds (skip locked) and
--- looks at each again under its lock. First the entries that nobody asked to
--- keep and that do not count: subtracted already, of a cell that is empty, or
--- of none. Then the cells without entries that could refuse nobody.
-create or replace function headgate.sweep(p_max int) returns int language plpgsql volatile as $$
+-- headgate.sweep_from removes up to p_max rows that can matter to no decision. It
+-- locks only rows that nobody holds (skip locked) and looks at each again under
+-- its lock. First the entries that nobody asked to keep and that do not count:
+-- subtracted already, of a cell that is empty, or of none. Then the cells without
+-- entries that could refuse nobody.
+--
+-- It looks at no more than p_rows entries and p_rows cells, from where the last
+-- one stopped, and returns how many it removed and where the next one goes on: 0,
+-- or empty texts, after the last row.
+create or replace function headgate.sweep_from(
+    p_max int, p_rows int, p_number bigint, p_limit text, p_key text,
+    out removed int, out next_number bigint, out next_limit text, out next_key text)
+language plpgsql volatile
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
 declare
     now bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
-    removed int; more int;
+    more int;
 begin
+    select r.number into next_number from headgate.entries r where r.number > p_number order by r.number offset p_rows limit 1;
     with dead as (
         select e.number from headgate.entries e
         left join headgate.cells c on c.limit_name = e.limit_name and c.key = e.key
-        where e.keep_until <= now and (c.key is null or e.expires_at <= c.at or c.empty_at <= now)
+        where e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)
+          and e.keep_until <= now and (c.key is null or e.expires_at <= c.at or c.empty_at <= now)
         limit p_max
         for update of e skip locked)
     delete from headgate.entries e using dead where e.number = dead.number;
     get diagnostics removed = row_count;
 
+    select r.limit_name, r.key into next_limit, next_key from headgate.cells r
+    where (r.limit_name, r.key) > (p_limit collate "C", p_key collate "C") order by r.limit_name, r.key offset p_rows limit 1;
     with dead as (
         select c.limit_name, c.key from headgate.cells c
-        where c.empty_at <= now and c.blocked_until <= now
+        where (c.limit_name, c.key) > (p_limit collate "C", p_key collate "C")
+          and (next_limit is null or (c.limit_name, c.key) <= (next_limit collate "C", next_key collate "C"))
+          and c.empty_at <= now and c.blocked_until <= now
           and not exists (select from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key)
         limit greatest(p_max - removed, 0)
         for update skip locked)
     delete from headgate.cells c using dead where c.limit_name = dead.limit_name and c.key = dead.key;
     get diagnostics more = row_count;
-    return removed + more;
+    removed := removed + more;
+    next_number := coalesce(next_number, 0); next_limit := coalesce(next_limit, ''); next_key := coalesce(next_key, '');
 end $$;
+
+-- headgate.sweep is that for people: it looks at all rows.
+create or replace function headgate.sweep(p_max int) returns int language sql volatile as $$
+    select removed from headgate.sweep_from(p_max, 2147483647, 0, '', '')
+$$;
