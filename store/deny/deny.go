@@ -88,7 +88,7 @@ func New(inner store.Store, cfg *Config) *Store {
 // Unwrap implements store.Unwrapper.
 func (s *Store) Unwrap() store.Store { return s.inner }
 
-// Repeated returns how many requests were refused without asking the store:
+// Repeated returns how many charges were refused without asking the store:
 // for metrics.
 func (s *Store) Repeated() (n int64) {
 	for i := range s.local {

@@ -30,7 +30,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 			s.unlockAt(i)
 		}
 	}
-	slices.SortFunc(cells, func(a, b store.Cell) int { return a.Cell.Compare(b.Cell) })
+	slices.SortFunc(cells, func(a, b store.Cell) int { return a.Compare(b.Cell) })
 	most := q.Most()
 	return cells[:min(len(cells), most)], clock, nil
 }

@@ -39,7 +39,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 		return nil, 0, asking("list cells", err)
 	}
 	list = slices.DeleteFunc(list, func(c store.Cell) bool { return q.Blocked && c.State.BlockedUntil <= clock })
-	slices.SortFunc(list, func(a, b store.Cell) int { return a.Cell.Compare(b.Cell) })
+	slices.SortFunc(list, func(a, b store.Cell) int { return a.Compare(b.Cell) })
 	list = slices.CompactFunc(list, func(a, b store.Cell) bool { return a.Cell == b.Cell }) // SCAN may name a key twice
 	most := q.Most()
 	return list[:min(most, len(list))], clock, nil
