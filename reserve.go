@@ -55,7 +55,7 @@ func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, c Charge) (*R
 		return nil, err
 	}
 	if wait > 0 && c.queues() {
-		ops[0].Ceiling = ops[0].Params.Ceiling(wait.Microseconds())
+		ops[0].Late, ops[0].Ceiling = true, ops[0].Params.Ceiling(wait.Microseconds())
 	}
 	if err := l.apply(ctx, ops, outs, calendars(nil, 0, charges)); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, c Charge) (*R
 	r.op, r.out = ops[0], outs[0]
 	r.Decision = decide(ops, outs)
 	if r.Decision.Allowed {
-		at := law.StartAt(&r.op, &r.out)
+		at := max(r.out.StartAt, r.out.Clock)
 		r.StartAt = time.UnixMicro(at).UTC()
 		r.start = r.start.Add(micros(at - r.out.Clock))
 	}
@@ -78,9 +78,7 @@ func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, c Charge) (*R
 func (c Charge) queues() bool {
 	switch c.Limit.Algorithm().(type) {
 	case TokenBucket, LeakyBucket, GCRA:
-		p := &c.Limit.r.params
-		credits, err := c.Cost.credits(p.Unit)
-		return err == nil && credits <= p.MostReserved()
+		return true
 	}
 	return false
 }

@@ -4,15 +4,19 @@ package law
 // its own process fills State, Reason and Log, calls [Apply], and then does
 // what the other fields say, in the order they stand here.
 type Record struct {
-	State  State
-	Reason string // of the last block
-	Log    Ledger // nil unless the op's law is Log
+	State    State
+	Reason   string   // of the last block
+	Log      Ledger   // nil unless the op's law is Log
+	Register Register // nil unless an op has an ID
 
-	Dirty bool      // State or Reason changed and must be written
-	Gone  bool      // the cell was reset; if State is fresh again, it must be removed
-	Clear bool      // entries that were in the log before the batch count no more
-	Lower []Lowered // entries of which a part was given back; one that has nothing left counts no more
-	Add   []Entry   // to be appended to the log, in order; Number is unset
+	Dirty  bool        // State or Reason changed and must be written
+	Gone   bool        // the cell was reset; if State is fresh again, it must be removed
+	Clear  bool        // entries that were in the log before the batch count no more
+	Renew  []Renewed   // entries that count for longer
+	Lower  []Lowered   // entries whose credits changed; one that has none left counts no more
+	Add    []Entry     // to be appended to the log, in order; Number is unset
+	Forget bool        // admissions that were in the register before the batch are forgotten
+	Admit  []Admission // to be put into the register, in order, in the place of those of the same ID
 
 	// What the request under way has done so far.
 	group   int
@@ -25,8 +29,16 @@ type Record struct {
 // credits left has ExpiresAt 0 from then on.
 type Lowered struct {
 	Number    int64
-	Credits   int64 // given back
+	Credits   int64 // given back; less than 0: charged in addition
 	ExpiresAt int64 // of the entry
+}
+
+// Number replaces the Entry of an outcome by the number under which the store
+// keeps it, once those of Add are known.
+func (r *Record) Number(out *Outcome) {
+	if out.Entry < 0 {
+		out.Entry = r.Add[-out.Entry-1].Number
+	}
 }
 
 // Apply applies a batch: its groups one after another, in order, each all or
@@ -34,17 +46,14 @@ type Lowered struct {
 // cell is the same; the caller holds the locks. clock is the store's, read
 // after the locks were taken; an op's own Now overrides it.
 //
-// Groups that are not valid fail alone, with Outcome.Err. Outcome.Entry is
-// the index in Record.Add plus one, for the caller to replace by the number
-// under which it stores the entry.
+// Groups that are not valid fail alone, with Outcome.Err. The Entry of outcomes
+// and admissions is less than 0 for those in Record.Add: see [Record.Number].
 func Apply(ops []Op, outs []Outcome, clock int64, records []*Record) {
 	for i := 0; i < len(ops); {
 		j := GroupEnd(ops, i)
 		group := ops[i:j]
 		if err := ValidGroup(group); err != nil {
-			for k := i; k < j; k++ {
-				outs[k] = Outcome{Err: err}
-			}
+			failAll(outs[i:j], err)
 		} else {
 			applyGroup(group, outs[i:j], clock, records[i:j], i+1)
 		}
@@ -63,23 +72,37 @@ func GroupEnd(ops []Op, i int) int {
 
 func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
 	switch ops[0].Verb {
-	case Block:
-		for i := range ops {
-			outs[i] = records[i].block(&ops[i], ops[i].clock(clock))
+	case Take:
+		if ops[0].ID != "" {
+			applyOnce(ops, outs, clock, records, group)
+			return
 		}
+		fallthrough
+	case Check:
+		applyAsked(ops, outs, clock, records, group)
 		return
-	case Reset:
-		for i := range ops {
-			outs[i] = records[i].reset(ops[i].clock(clock))
-		}
-		return
-	case Return:
-		for i := range ops {
-			outs[i] = records[i].giveBack(&ops[i], ops[i].clock(clock))
-		}
+	case Settle:
+		applySettle(ops, outs, clock, records)
 		return
 	}
+	for i := range ops { // each on its own
+		op, r := &ops[i], records[i]
+		switch op.Verb {
+		case Return:
+			outs[i] = r.correct(op, op.clock(clock))
+		case Block:
+			outs[i] = r.block(op, op.clock(clock))
+		case Reset:
+			outs[i] = r.reset(op.clock(clock))
+		case Renew:
+			outs[i] = r.renew(op, op.clock(clock))
+		}
+	}
+}
 
+// applyAsked decides a request that takes or checks, and reports whether it was
+// admitted.
+func applyAsked(ops []Op, outs []Outcome, clock int64, records []*Record, group int) bool {
 	admitted, stale := true, false
 	decisions := make([]Decision, len(ops))
 	for i := range ops {
@@ -105,13 +128,17 @@ func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 			records[i].group = 0
 			outs[i] = Outcome{State: records[i].State, Clock: decisions[i].Now, Stale: true}
 		}
-		return
+		return false
+	}
+	if admitted && ops[0].Late {
+		admitted = late(ops, outs, decisions, records)
 	}
 	for i := range ops {
 		first := records[i].group == group
 		records[i].group = 0
 		records[i].settle(&ops[i], &outs[i], &decisions[i], admitted, first)
 	}
+	return admitted
 }
 
 // settle does what became of the request to one of its cells. first tells
@@ -154,7 +181,7 @@ func (r *Record) settle(op *Op, out *Outcome, d *Decision, admitted, first bool)
 			cost = out.Granted * op.Cost
 		}
 		r.Add = append(r.Add, op.entry(d.Now, cost, admitted))
-		out.Entry = int64(len(r.Add))
+		out.Entry = -int64(len(r.Add))
 	}
 }
 
@@ -180,6 +207,7 @@ func (r *Record) reset(clock int64) Outcome {
 		r.Gone, r.Dirty = true, true
 	}
 	r.clear()
+	r.Forget, r.Admit = true, nil
 	r.State, r.Reason, r.group = State{}, "", 0
 	return out
 }
@@ -187,7 +215,7 @@ func (r *Record) reset(clock int64) Outcome {
 // clear makes what is in the log count no more.
 func (r *Record) clear() {
 	r.Clear = true
-	r.Lower = nil
+	r.Renew, r.Lower = nil, nil
 	for i := range r.Add {
 		r.Add[i].ExpiresAt = 0
 	}

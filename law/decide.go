@@ -47,6 +47,9 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Decision {
 	if op.Ceiling > 0 {
 		ceiling = op.Ceiling
 	}
+	if op.Late && op.Count*op.Cost > p.Capacity-pending { // would never start
+		ceiling = 0
+	}
 	blocked := d.Base.BlockedUntil > d.Now
 	var k int64
 	if u.x <= ceiling && !blocked {

@@ -8,31 +8,42 @@ package law
 // before it should not be returned after it.
 
 // Back returns the op that gives back credits of a charge that op made with the
-// outcome out. Credits are at least 1 and at most what was charged.
+// outcome out. Credits are at least 1 and at most what was charged; or less than
+// 0, and charged in addition.
 func Back(op *Op, out *Outcome, credits int64) Op {
 	back := Op{
 		Verb: Return, Group: op.Group, Cell: op.Cell, Params: op.Params, Bounds: op.Bounds, Now: op.Now,
 		Cost: credits, Count: 1,
 	}
-	switch op.Params.Kind {
-	case Bucket:
-		back.Level, back.At, back.Returned = out.State.Level, out.State.At, out.State.Prev
-	case Window:
-		back.At = out.State.At
-	case Log:
-		back.Entry = out.Entry
-	}
+	back.of(out)
 	return back
 }
 
-// giveBack applies an op of verb Return. Outcome.Granted is how many credits
-// were given back.
-func (r *Record) giveBack(op *Op, clock int64) Outcome {
+// of says which charge is to be corrected: that with the outcome out.
+func (op *Op) of(out *Outcome) {
+	switch op.Params.Kind {
+	case Bucket:
+		op.Level, op.At, op.Returned = out.State.Level, out.State.At, out.State.Prev
+	case Window:
+		op.At = out.State.At
+	case Log:
+		op.Entry = out.Entry
+	}
+}
+
+// correct applies an op of verb Return. Outcome.Granted is how many credits were
+// given back, or less than 0: were charged in addition, whatever the level. A
+// window, and an entry of a log, is corrected as long as it counts.
+func (r *Record) correct(op *Op, clock int64) Outcome {
 	s := r.State
 	now := max(clock, s.At)
 	out := Outcome{State: s, Clock: clock}
 	if op.stale(now) {
 		return Outcome{State: s, Clock: now, Stale: true}
+	}
+	n := op.Cost * op.Count
+	if s.Kind == 0 && n < 0 { // empty for so long that it was swept
+		s.Kind, s.Unit = op.Params.Kind, op.Params.Unit
 	}
 	if s.Kind != op.Params.Kind || s.Unit != op.Params.Unit {
 		return out // reset, or the limit was changed
@@ -41,26 +52,32 @@ func (r *Record) giveBack(op *Op, clock int64) Outcome {
 	switch s.Kind {
 	case Bucket:
 		u.x, u.t = bucket(&s, op, now)
-		// A cell that could not keep the sum any more would forget who has
-		// returned what: so would one that was swept before the end of a charge
-		// that may still be returned. Therefore EmptyAt does not come nearer.
-		if out.Granted = min(op.undrained(&s, u.x, now), u.x); s.Prev > Max-out.Granted {
-			out.Granted = 0
+		switch {
+		case n > 0:
+			// A cell that could not keep the sum any more would forget who has
+			// returned what: so would one that was swept before the end of a charge
+			// that may still be returned. Therefore EmptyAt does not come nearer.
+			if out.Granted = min(op.undrained(&s, u.x, now), u.x); s.Prev > Max-out.Granted {
+				out.Granted = 0
+			}
+			s.Prev += out.Granted
+		case !op.over(now):
+			out.Granted = max(n, u.x-Max)
 		}
-		s.Prev += out.Granted
 	case Window:
 		u.win = window(&s, &op.Params, now)
 		u.x = u.win.carry + u.win.level
 		if w := op.Params.Step; op.At-op.At%w == u.win.start {
-			out.Granted = min(op.Cost*op.Count, u.win.level)
+			out.Granted = max(min(n, u.win.level), u.win.level-(maxWindow-1))
 			u.win.level -= out.Granted
 		}
 	case Log:
 		log := r.ledger()
 		u.x = logged(&s, now, log)
 		if cost, expires := log.Entry(op.Entry); expires > now {
-			out.Granted = min(op.Cost*op.Count, cost, u.x)
-			r.Lower = append(r.Lower, Lowered{Number: op.Entry, Credits: out.Granted, ExpiresAt: expires})
+			if out.Granted = max(min(n, cost, u.x), u.x-Max); out.Granted != 0 {
+				r.lower(op.Entry, out.Granted, expires)
+			}
 		}
 	}
 	u.x -= out.Granted
@@ -70,12 +87,22 @@ func (r *Record) giveBack(op *Op, clock int64) Outcome {
 	}
 	empty := s.EmptyAt
 	u.charge(op, &s, now)
-	if s.Kind != Window {
+	if s.Kind == Log || s.Kind == Bucket && out.Granted > 0 {
 		s.EmptyAt = empty
 	}
 	r.State, r.Dirty = s, true
 	out.State = s
 	return out
+}
+
+// over reports whether a charge was made in a window that has ended: of a bucket
+// that each step empties.
+func (op *Op) over(now int64) bool {
+	if op.Params.Anchor == Own && op.Params.Drain < op.Params.Capacity {
+		return false
+	}
+	x, _ := bucket(&State{Level: 1, At: op.At}, op, max(now, op.At))
+	return x == 0
 }
 
 // undrained returns how much of a charge to a bucket can be given back: what has
@@ -86,8 +113,22 @@ func (op *Op) undrained(s *State, x, now int64) int64 {
 	unused := op.Cost * op.Count
 	left, _ := bucket(&State{Level: op.Level, At: op.At}, op, max(now, op.At))
 	returned := max(0, s.Prev-op.Returned)
-	if x > op.Params.Capacity {
-		return max(0, unused-max(0, x-left+returned))
+	if p := &op.Params; x > p.Capacity {
+		// A start is put off to the end of a step. Of a charge that needs nearly the
+		// whole capacity, what drains within that step stays.
+		return max(0, min(unused, p.Capacity-(p.Drain-1))-max(0, x-left+returned))
 	}
 	return min(unused, max(0, left-returned))
+}
+
+// lower takes credits from an entry of the log.
+func (r *Record) lower(number, credits, expires int64) {
+	if number > 0 {
+		r.Lower = append(r.Lower, Lowered{Number: number, Credits: credits, ExpiresAt: expires})
+		return
+	}
+	e := &r.Add[-number-1] // of this batch
+	if e.Cost -= credits; e.Cost == 0 {
+		e.ExpiresAt = 0
+	}
 }

@@ -1,6 +1,7 @@
 package law_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -142,20 +143,25 @@ func within(p law.Params, from, to int64) int64 {
 	return p.Capacity + steps*p.Drain
 }
 
-// TestReservationsThatAreReturnedStartNobodyTooEarly is the same with charges
-// beyond the capacity, each of which starts when it may. A charge is given back
-// before or after its start, never having been used, or used in part from its
-// start on.
+// TestReservationsThatAreReturnedStartNobodyTooEarly is the same with requests
+// beyond the capacity, of one or of several limits, each of which starts when the
+// last of its charges may. A request is given back before or after its start,
+// never having been used, or used in part from its start on.
 func TestReservationsThatAreReturnedStartNobodyTooEarly(t *testing.T) {
 	t.Parallel()
 	given := int64(0)
-	for _, p := range []law.Params{
-		{Kind: law.Bucket, Unit: 1000, Capacity: 2000, Step: 1, Drain: 1},
-		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1},
-		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 700, Drain: 900},
+	for _, limits := range [][]law.Params{
+		{{Kind: law.Bucket, Unit: 1000, Capacity: 2000, Step: 1, Drain: 1}},
+		{{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1}},
+		{{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 700, Drain: 900}},
+		{
+			{Kind: law.Bucket, Unit: 1000, Capacity: 2000, Step: 1, Drain: 1},
+			{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 700, Drain: 900},
+			{Kind: law.Bucket, Unit: 1000, Capacity: 9000, Step: 3, Drain: 2},
+		},
 	} {
 		for seed := range uint64(4000) {
-			given += reservations(t, p, rand.New(rand.NewPCG(seed, 2)))
+			given += reservations(t, limits, rand.New(rand.NewPCG(seed, 2)))
 		}
 	}
 	if given == 0 {
@@ -163,51 +169,75 @@ func TestReservationsThatAreReturnedStartNobodyTooEarly(t *testing.T) {
 	}
 }
 
-func reservations(t *testing.T, p law.Params, rng *rand.Rand) (given int64) {
-	type charge struct {
-		op    law.Op
-		out   law.Outcome
+func reservations(t *testing.T, limits []law.Params, rng *rand.Rand) (given int64) {
+	type request struct {
+		ops   []law.Op
+		outs  []law.Outcome
+		limit []int // of each op
 		start int64
-		kept  int64
+		kept  []int64 // of each limit
+		ended bool
 	}
-	var c cell
-	var charges []charge
+	cells := make([]cell, len(limits))
+	var requests []*request
 	now := start
 	for range 40 {
 		now += rng.Int64N(1200)
-		if n := len(charges); n > 0 && rng.IntN(2) == 0 {
-			ch := &charges[rng.IntN(n)]
-			if ch.kept < ch.op.Cost {
+		if n := len(requests); n > 0 && rng.IntN(2) == 0 {
+			r := requests[rng.IntN(n)]
+			if r.ended {
 				continue // once for each
 			}
-			unused := ch.op.Cost
-			if ch.start <= now && rng.IntN(2) == 0 {
-				unused = 1 + rng.Int64N(ch.op.Cost)
+			r.ended = true
+			part := r.start <= now && rng.IntN(2) == 0
+			for k, i := range r.limit {
+				unused := r.ops[k].Cost
+				if part {
+					unused = 1 + rng.Int64N(unused)
+				}
+				given += cells[i].apply(law.Back(&r.ops[k], &r.outs[k], unused), now).Granted
+				r.kept[i] -= unused
 			}
-			given += c.apply(law.Back(&ch.op, &ch.out, unused), now).Granted
-			ch.kept -= unused
 			continue
 		}
-		op := take(p, 1+rng.Int64N(p.MostReserved()))
-		op.Ceiling = p.Ceiling(rng.Int64N(20_000))
-		if out := c.apply(op, now); out.Granted == 1 {
-			charges = append(charges, charge{op, out, law.StartAt(&op, &out), op.Cost})
+		r := &request{kept: make([]int64, len(limits))}
+		wait := rng.Int64N(20_000)
+		var records []*law.Record
+		for _, i := range rng.Perm(len(limits))[:1+rng.IntN(len(limits))] {
+			op := take(limits[i], 1+rng.Int64N(limits[i].Capacity))
+			op.Late, op.Ceiling = true, limits[i].Ceiling(wait)
+			op.Cell.Limit, op.Now = fmt.Sprint(i), now
+			r.ops, r.limit, r.kept[i] = append(r.ops, op), append(r.limit, i), op.Cost
+			records = append(records, &cells[i].rec)
+		}
+		r.outs = make([]law.Outcome, len(r.ops))
+		law.Apply(r.ops, r.outs, now, records)
+		if r.start = r.outs[0].StartAt; r.outs[0].Err != nil {
+			t.Fatal(r.outs[0].Err)
+		}
+		if r.start > 0 {
+			requests = append(requests, r)
+		}
+		if r.start > now+wait+700 {
+			t.Fatalf("a request starts after %d us, it would wait %d", r.start-now, wait)
 		}
 	}
-	for i := range charges {
-		for j := range charges {
-			from, to := charges[i].start, charges[j].start
-			if to < from {
-				continue
-			}
-			var sum int64
-			for _, ch := range charges {
-				if ch.start >= from && ch.start <= to {
-					sum += ch.kept
+	for i, p := range limits {
+		for _, first := range requests {
+			for _, last := range requests {
+				from, to := first.start, last.start
+				if to < from {
+					continue
 				}
-			}
-			if sum > within(p, from, to) {
-				t.Fatalf("%+v: %d credits start in %d us, %d may", p, sum, to-from, within(p, from, to))
+				var sum int64
+				for _, r := range requests {
+					if r.start >= from && r.start <= to {
+						sum += r.kept[i]
+					}
+				}
+				if sum > within(p, from, to) {
+					t.Fatalf("%+v: %d credits start in %d us, %d may", p, sum, to-from, within(p, from, to))
+				}
 			}
 		}
 	}

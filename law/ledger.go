@@ -3,7 +3,7 @@ package law
 // ledger is the log of the cell as it stands within the batch: what was
 // stored, as far as it still counts, and what the batch has done to it.
 func (r *Record) ledger() Ledger {
-	if len(r.Add) == 0 && len(r.Lower) == 0 && !r.Clear {
+	if len(r.Add)+len(r.Lower)+len(r.Renew) == 0 && !r.Clear {
 		if r.Log == nil {
 			return noLog{}
 		}
@@ -40,6 +40,14 @@ func (b *batchLog) changed(after, upto int64) (sum int64) {
 			sum += e.Cost
 		}
 	}
+	for _, n := range b.r.Renew {
+		if n.From > after && n.From <= upto {
+			sum -= n.Credits
+		}
+		if n.To > after && n.To <= upto {
+			sum += n.Credits
+		}
+	}
 	for _, l := range b.r.Lower {
 		if l.ExpiresAt > after && l.ExpiresAt <= upto {
 			sum -= l.Credits
@@ -48,25 +56,41 @@ func (b *batchLog) changed(after, upto int64) (sum int64) {
 	return sum
 }
 
+// changes calls f with each expiry at which the batch has added credits.
+func (b *batchLog) changes(f func(at, credits int64)) {
+	for i := range b.r.Add {
+		if e := &b.r.Add[i]; e.Granted {
+			f(e.ExpiresAt, e.Cost)
+		}
+	}
+	for _, n := range b.r.Renew {
+		f(n.To, n.Credits)
+	}
+	for _, l := range b.r.Lower {
+		if l.Credits < 0 {
+			f(l.ExpiresAt, -l.Credits)
+		}
+	}
+}
+
 // Freed implements Ledger. Entries of the batch mostly expire after those
 // that were there before; but test times may run backwards, so each expiry is
 // looked at: those of the batch, and of the stored those that may be enough
 // together with what the batch has added or taken away by then.
 func (b *batchLog) Freed(after, need int64) int64 {
 	best := int64(Never)
-	for i := range b.r.Add {
-		e := &b.r.Add[i]
-		if e.Granted && e.ExpiresAt > after && e.ExpiresAt < best && b.Sum(after, e.ExpiresAt) >= need {
-			best = e.ExpiresAt
+	b.changes(func(at, _ int64) {
+		if at > after && at < best && b.Sum(after, at) >= need {
+			best = at
 		}
-	}
+	})
 	stored := b.stored()
 	var added int64
-	for i := range b.r.Add {
-		if e := &b.r.Add[i]; e.Granted && e.ExpiresAt > after && e.ExpiresAt < best {
-			added += e.Cost
+	b.changes(func(at, credits int64) {
+		if at > after && at < best {
+			added += credits
 		}
-	}
+	})
 	// The first stored expiry that could be enough; then further, expiry by
 	// expiry, as long as what the batch did until then makes it too little.
 	t := after
@@ -81,9 +105,18 @@ func (b *batchLog) Freed(after, need int64) int64 {
 	}
 }
 
-// Entry implements Ledger. What the batch adds has no number yet.
+// Entry implements Ledger. Entries of the batch have numbers below 0.
 func (b *batchLog) Entry(number int64) (credits, expiresAt int64) {
+	if number < 0 {
+		e := &b.r.Add[-number-1]
+		return e.Cost, e.ExpiresAt
+	}
 	credits, expiresAt = b.stored().Entry(number)
+	for _, n := range b.r.Renew {
+		if n.Number == number {
+			expiresAt = n.To
+		}
+	}
 	for _, l := range b.r.Lower {
 		if l.Number == number {
 			credits -= l.Credits

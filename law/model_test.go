@@ -67,10 +67,8 @@ func (c *cell) apply(op law.Op, now int64) law.Outcome {
 	for i := range c.rec.Add {
 		c.rec.Add[i].Number = int64(len(c.log.list)) + 1
 		c.log.list = append(c.log.list, c.rec.Add[i])
-		if outs[0].Entry == int64(i)+1 {
-			outs[0].Entry = c.rec.Add[i].Number
-		}
 	}
+	c.rec.Number(&outs[0])
 	c.rec.Clear, c.rec.Lower, c.rec.Add, c.rec.Dirty, c.rec.Gone = false, nil, nil, false, false
 	return outs[0]
 }

@@ -45,6 +45,7 @@ type Params struct {
 
 	Lease     int64 // credits a node may take up front; 0: none. Drivers ignore it
 	LeaseLife int64 // microseconds until what a node took up front is lost. Drivers ignore it
+	Held      bool  // Log only: entries are released by those who hold them. Drivers ignore it
 }
 
 // Verb says what is asked of a cell.
@@ -53,15 +54,13 @@ type Verb uint8
 // The verbs. A store that does not know one answers it with an error that is
 // ErrInvalid, for that group alone.
 const (
-	Take    Verb = 1 + iota // charge, if it fits
-	Check                   // the answer Take would give; nothing is written
-	Return                  // give back Count times Cost of a charge, as far as the return rule allows
-	Settle                  // correct the cost of the reservation ID
-	Block                   // refuse everything for TTL; 0 lifts a block
-	Reset                   // forget the cell
-	Acquire                 // take a lease ID for TTL
-	Renew                   // prolong the lease ID by TTL
-	Release                 // end the lease ID
+	Take   Verb = 1 + iota // charge, if it fits
+	Check                  // the answer Take would give; nothing is written
+	Return                 // give back Cost of a charge, as far as the return rule allows; less than 0: charge so much more
+	Settle                 // make Cost the cost of a charge of the request ID
+	Block                  // refuse everything for TTL; 0 lifts a block
+	Reset                  // forget the cell
+	Renew                  // let Entry count for another Step from now
 )
 
 // Cell names the state of one limit for one key.
@@ -85,19 +84,23 @@ type Op struct {
 	Cell   Cell
 	Params Params
 
-	Cost    int64 // credits per count, 1 or more
+	Cost    int64 // credits per count, 1 or more; Settle: 0 or more
 	Count   int64 // how many of Cost, 1 or more
 	Partial bool  // grant as many of Count as fit; only in a group of its own
 	Ceiling int64 // credits up to which to admit; 0: Params.Capacity
+	Late    bool  // Take: it may start later than at its decision, see [Outcome.StartAt]; all of a group or none
 
-	ID     string // idempotency key, reservation or lease
+	// ID names a request, so that it is charged once however often it is asked
+	// (Take), and can be settled. It is known for each cell of the request by
+	// itself, for TTL from the decision that admitted it.
+	ID     string
 	TTL    int64  // microseconds: the life of ID, or of a block
 	Reason string // Block: why, for people
 
 	// Return: what the outcome of the charge said, see [Back]. Level and At are
 	// those of the state that it made (Bucket; Window: At alone), Returned is the
 	// sum ever returned to the cell by then (Bucket), Entry its entry in the log
-	// (Log).
+	// (Log; Renew too).
 	Level, At, Returned, Entry int64
 
 	// Bounds are four ascending window boundaries around the present, for
@@ -140,17 +143,20 @@ type Outcome struct {
 	// Granted is how many of Count the cell has room for. In a refused group
 	// nothing was charged, whatever Granted says: the request was admitted if
 	// every op of the group has Granted == Count (or Partial and Granted > 0).
-	// Of Return it is how many credits were given back.
+	// Of Return it is how many credits were given back, of Settle too; less than
+	// 0 is what was charged in addition. Of Renew and Reset it is 1, or 0 if there
+	// was nothing.
 	Granted int64
 	State   State // as it stands after the op
 	Used    int64 // credits in use at the decision, the grant included
 	Clock   int64 // the store's decision time
 	RetryAt int64 // when the rest of Count could pass if nobody else came; 0: all was granted
 
+	StartAt  int64 // when a Late request that was admitted may start: at its decision or later; else 0
 	Entry    int64 // number of the entry in the log, where one was written; else 0
 	Via      Via   // how the outcome was reached
 	Stale    bool  // the decision time lies outside Bounds; nothing was done
-	Replayed bool  // ID was admitted before; this is that admission
+	Replayed bool  // ID was admitted, or settled so, before; this is what was said then
 	Err      error // this group failed and nothing of it was done
 }
 
@@ -161,7 +167,7 @@ const Carried = "carried over"
 // Entry is one attempt in the log of a cell.
 type Entry struct {
 	Number    int64  // ascending within a store
-	ID        string // of a lease or an idempotent request, or Carried; else empty
+	ID        string // of the request, where it has one, or Carried
 	At        int64
 	ExpiresAt int64 // it counts while the time is before this; 0: it does not count
 	KeepUntil int64 // it may be forgotten from here on

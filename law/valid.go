@@ -67,7 +67,7 @@ func (p *Params) Valid() error {
 // Valid says what is wrong with the op, or nil. Every store asks it before
 // it does anything, so that all refuse alike.
 func (op *Op) Valid() error {
-	if op.Verb < Take || op.Verb > Reset || op.Verb == Settle {
+	if op.Verb < Take || op.Verb > Renew {
 		return fmt.Errorf("%w: verb %d is not known here", ErrInvalid, op.Verb)
 	}
 	if op.Cell.Limit == "" {
@@ -91,23 +91,65 @@ func (op *Op) Valid() error {
 		return fmt.Errorf("%w: time %d is out of range", ErrInvalid, op.Now)
 	}
 	switch op.Verb {
-	case Take, Check, Return:
-		if !within(op.Cost) || !within(op.Count) || op.Count > Max/op.Cost {
+	case Take, Check:
+		return op.validAsked()
+	case Return:
+		return op.validReturn()
+	case Settle:
+		if op.Cost < 0 || op.Cost > Max || op.Count != 1 {
 			return fmt.Errorf("%w: cost: %d times %d credits is out of range", ErrInvalid, op.Count, op.Cost)
 		}
-		if op.Level < 0 || op.Level > Max || op.At < 0 || op.At > Max || op.Returned < 0 || op.Returned > Max || op.Entry < 0 {
-			return fmt.Errorf("%w: what is given back was never charged", ErrInvalid)
-		}
-		if op.Ceiling < 0 || op.Ceiling > Max || op.Params.Kind == Window && op.Ceiling >= maxWindow {
-			return fmt.Errorf("%w: ceiling %d is out of range", ErrInvalid, op.Ceiling)
-		}
+		return op.validID()
 	case Block:
 		if op.TTL < 0 || op.TTL > maxDrain {
 			return fmt.Errorf("%w: block: must last from 0 to 142 years", ErrInvalid)
 		}
-		if err := validText("reason", op.Reason, MaxKey); err != nil {
-			return err
+		return validText("reason", op.Reason, MaxKey)
+	case Renew:
+		if op.Params.Kind != Log || op.Entry < 1 {
+			return fmt.Errorf("%w: what is renewed was never acquired", ErrInvalid)
 		}
+	}
+	return nil
+}
+
+func (op *Op) validAsked() error {
+	p := &op.Params
+	if !within(op.Cost) || !within(op.Count) || op.Count > Max/op.Cost {
+		return fmt.Errorf("%w: cost: %d times %d credits is out of range", ErrInvalid, op.Count, op.Cost)
+	}
+	if op.Ceiling < 0 || op.Ceiling > Max || p.Kind == Window && op.Ceiling >= maxWindow {
+		return fmt.Errorf("%w: ceiling %d is out of range", ErrInvalid, op.Ceiling)
+	}
+	if op.Late && (op.Verb != Take || p.Kind != Bucket || p.Anchor != Own || op.Partial) {
+		return fmt.Errorf("%w: this charge cannot start later than at its decision", ErrInvalid)
+	}
+	if op.ID == "" {
+		return nil
+	}
+	if op.Verb != Take || op.Partial {
+		return fmt.Errorf("%w: id: only a request that takes all or nothing has one", ErrInvalid)
+	}
+	if op.TTL < 1 || op.TTL > maxDrain {
+		return fmt.Errorf("%w: id: must be remembered for 1 us to 142 years", ErrInvalid)
+	}
+	return op.validID()
+}
+
+func (op *Op) validID() error {
+	if op.ID == "" {
+		return fmt.Errorf("%w: id: is missing", ErrInvalid)
+	}
+	return validText("id", op.ID, MaxID)
+}
+
+func (op *Op) validReturn() error {
+	credits := max(op.Cost, -op.Cost)
+	if !within(credits) || !within(op.Count) || op.Count > Max/credits {
+		return fmt.Errorf("%w: cost: %d times %d credits is out of range", ErrInvalid, op.Count, op.Cost)
+	}
+	if op.Level < 0 || op.Level > Max || op.At < 0 || op.At > Max || op.Returned < 0 || op.Returned > Max || op.Entry < 0 {
+		return fmt.Errorf("%w: what is given back was never charged", ErrInvalid)
 	}
 	return nil
 }
@@ -124,8 +166,33 @@ func ValidGroup(ops []Op) error {
 		if ops[i].Partial && len(ops) > 1 {
 			return fmt.Errorf("%w: a charge granted in part cannot be one of several", ErrInvalid)
 		}
+		if ops[i].Late != ops[0].Late {
+			return fmt.Errorf("%w: either all charges of a request can start later, or none", ErrInvalid)
+		}
+		if ops[i].Verb == Take && ops[i].ID != ops[0].ID {
+			return fmt.Errorf("%w: id: a request has one for all its charges", ErrInvalid)
+		}
 	}
-	return oneMeaning(ops)
+	if err := oneMeaning(ops); err != nil {
+		return err
+	}
+	return oneCharge(ops)
+}
+
+// oneCharge says which cell a request with an ID charges twice, or nil: the ID
+// stands for one charge of it.
+func oneCharge(ops []Op) error {
+	if len(ops) < 2 || ops[0].ID == "" || ops[0].Verb != Take && ops[0].Verb != Settle {
+		return nil
+	}
+	seen := make(map[Cell]bool, len(ops))
+	for i := range ops {
+		if c := ops[i].Cell; seen[c] {
+			return fmt.Errorf("%w: id: a request that has one charges each key of a limit once, this one charges %q of %q twice", ErrInvalid, c.Key, c.Limit)
+		}
+		seen[ops[i].Cell] = true
+	}
+	return nil
 }
 
 // oneMeaning says which limit stands in a request with different parameters,

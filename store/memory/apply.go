@@ -73,6 +73,7 @@ type work struct {
 	first int // index of the first op on the same cell
 	rec   law.Record
 	log   *entries
+	known *register
 	there bool   // the cell is in the table
 	rich  *rich  // its object, locked, or nil
 	word  uint64 // of the object
@@ -141,12 +142,12 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome, room 
 	}
 	law.Apply(ops, outs, now, sc.records)
 	for i, r := range sc.records {
-		if n := outs[i].Entry; n > 0 {
-			if r.Add[n-1].Number == 0 {
-				r.Add[n-1].Number = s.number.Add(1)
+		for k := range r.Add {
+			if r.Add[k].Number == 0 {
+				r.Add[k].Number = s.number.Add(1)
 			}
-			outs[i].Entry = r.Add[n-1].Number
 		}
+		r.Number(&outs[i])
 	}
 	for i := range sc.work {
 		if w := &sc.work[i]; w.first == i {
@@ -188,7 +189,8 @@ func (s *Store) load(w *work, op *law.Op) {
 		} else {
 			w.rich = t.richAt(i)
 			w.word = w.rich.lock()
-			w.rec.State, w.rec.Reason, w.log = w.rich.load(w.word), w.rich.reason, w.rich.log
+			w.rec.State, w.rec.Reason = w.rich.load(w.word), w.rich.reason
+			w.log, w.known = w.rich.log, w.rich.known
 		}
 	}
 	if w.log == nil && op.Params.Kind == law.Log {
@@ -197,46 +199,65 @@ func (s *Store) load(w *work, op *law.Op) {
 	if w.log != nil {
 		w.rec.Log = w.log
 	}
+	w.rec.Register = w.known
 }
 
 // settle does what the law left to the store for a cell, and returns by how
 // many cells more the store holds.
 func (s *Store) settle(w *work, op *law.Op) (added int) {
 	r := &w.rec
-	if !r.Dirty && !r.Gone && !r.Clear && len(r.Lower)+len(r.Add) == 0 {
+	if !r.Dirty && !r.Gone && !r.Clear && !r.Forget && len(r.Renew)+len(r.Lower)+len(r.Add)+len(r.Admit) == 0 {
 		if w.rich != nil {
 			w.rich.word.Store(w.word)
 		}
 		return 0
 	}
-	if len(r.Add) > 0 && w.log == nil {
-		w.log = &entries{}
-	}
-	if r.Clear && w.log != nil {
-		w.log.clear()
-	}
-	for _, l := range r.Lower {
-		w.log.lower(l)
-	}
-	for _, e := range r.Add {
-		if e.Number == 0 { // carried over from another law
-			e.Number = s.number.Add(1)
-		}
-		w.log.add(e)
-		w.log.prune(r.State.At, e.At)
-	}
-	logged := w.log != nil && len(w.log.list) > 0
-	if r.State.Kind == 0 && !logged {
+	w.settleLog()
+	kept := w.log != nil && len(w.log.list) > 0 || w.known.len() > 0
+	if r.State.Kind == 0 && !kept {
 		return s.forget(w)
 	}
 	st, p := &r.State, &op.Params
-	simple := p.Plain() && !logged && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
+	simple := p.Plain() && !kept && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
 	if simple && (w.rich == nil || !w.rich.pinned) {
 		if id := s.params.id(p); id != 0 {
 			return s.keepPlain(w, op, id)
 		}
 	}
 	return s.keepRich(w, op, simple)
+}
+
+// settleLog does what the law left to the store for the log and the register of a
+// cell.
+func (w *work) settleLog() {
+	r := &w.rec
+	if len(r.Add) > 0 && w.log == nil {
+		w.log = &entries{}
+	}
+	if r.Clear && w.log != nil {
+		w.log.clear()
+	}
+	for _, n := range r.Renew {
+		w.log.renew(n)
+	}
+	for _, l := range r.Lower {
+		w.log.lower(l)
+	}
+	for _, e := range r.Add {
+		w.log.add(e)
+		w.log.prune(r.State.At, e.At)
+	}
+	if r.Forget {
+		w.known = nil
+	}
+	if len(r.Admit) > 0 && w.known == nil {
+		w.known = &register{}
+	}
+	for i := range r.Admit {
+		r.Number(&r.Admit[i].Outcome)
+		w.known.admit(r.Admit[i])
+		w.known.prune(r.Admit[i].Outcome.Clock)
+	}
 }
 
 // forget removes a cell. The room it took is the store's again.
@@ -284,7 +305,7 @@ func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added int) {
 			r.pinned = w.rich.pinned
 		}
 	}
-	r.state, r.reason, r.log = *st, w.rec.Reason, w.log
+	r.state, r.reason, r.log, r.known = *st, w.rec.Reason, w.log, w.known
 	word, at := wordOf(0, idOther), r.at.Load()
 	if simple {
 		word, at = wordOf(st.Level, idPlain), st.At
@@ -309,7 +330,7 @@ func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added int) {
 	if w.rich != nil && w.rich != r {
 		w.rich.word.Store(wordOf(0, idGone))
 	}
-	if r.log != nil {
+	if r.log != nil || r.known != nil {
 		s.tables[w.table].Load().logs = true
 	}
 	s.diesAt(w.table, dead)

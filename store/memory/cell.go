@@ -97,8 +97,9 @@ type rich struct {
 	pinned bool // somebody holds a handle on it
 	state  law.State
 	reason string
-	log    *entries // nil until the log law is used
-	_      [40]byte // to 192 bytes: the allocator puts those at multiples of 64
+	log    *entries  // nil until the log law is used
+	known  *register // nil until a request has an ID
+	_      [32]byte  // to 192 bytes: the allocator puts those at multiples of 64
 }
 
 // load returns the state of a cell whose lock bit is held; word is what lock
@@ -119,6 +120,9 @@ func (r *rich) deadAt(word uint64) int64 {
 	dead := max(r.state.EmptyAt, r.state.BlockedUntil)
 	if r.log != nil {
 		dead = max(dead, r.log.keepUntil())
+	}
+	if r.known.len() > 0 {
+		dead = max(dead, r.known.last)
 	}
 	return dead
 }

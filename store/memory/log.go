@@ -123,16 +123,36 @@ func (e *entries) Entry(number int64) (credits, expiresAt int64) {
 
 // lower takes what was given back from the entry it was charged in.
 func (e *entries) lower(l law.Lowered) {
-	for i := range e.list {
+	if i := e.index(l.Number); i >= 0 {
 		x := e.list[i]
-		if x.Number != l.Number {
-			continue
+		if x.Cost -= l.Credits; x.Cost == 0 {
+			x.ExpiresAt = 0
 		}
-		if e.list[i].Cost -= l.Credits; e.list[i].Cost == 0 {
-			x.Cost, x.ExpiresAt = 0, 0
-			e.list = append(e.list[:i], e.list[i+1:]...)
-			e.add(x)
-		}
+		e.replace(i, x)
+	}
+}
+
+// renew lets an entry count for longer.
+func (e *entries) renew(n law.Renewed) {
+	if i := e.index(n.Number); i >= 0 {
+		x := e.list[i]
+		x.ExpiresAt, x.KeepUntil = n.To, max(x.KeepUntil, n.To)
+		e.replace(i, x)
+	}
+}
+
+// index returns the index of an entry, -1 if there is none.
+func (e *entries) index(number int64) int {
+	return slices.IndexFunc(e.list, func(x law.Entry) bool { return x.Number == number })
+}
+
+// replace puts an entry, which may expire at another time, in the place of that
+// at an index.
+func (e *entries) replace(i int, x law.Entry) {
+	if e.list[i].ExpiresAt == x.ExpiresAt {
+		e.list[i] = x
 		return
 	}
+	e.list = slices.Delete(e.list, i, i+1)
+	e.add(x)
 }

@@ -158,7 +158,7 @@ func (s *Store) sweep(t *table, now int64, most int) (removed int) {
 			return removed // soonest stands
 		}
 		if t.logs {
-			n, has := t.compactLog(i, now, most-removed)
+			n, has := t.compact(i, now, most-removed)
 			removed, logs = removed+n, logs || has
 			if removed >= most {
 				return removed
@@ -178,9 +178,9 @@ func (s *Store) sweep(t *table, now int64, most int) (removed int) {
 	return removed
 }
 
-// compactLog forgets entries of the cell at slot i, if it is rich and has a
-// log.
-func (t *table) compactLog(i int, now int64, most int) (removed int, has bool) {
+// compact forgets entries and admissions of the cell at slot i, if it is rich and
+// has any.
+func (t *table) compact(i int, now int64, most int) (removed int, has bool) {
 	if t.rich == nil {
 		return 0, false
 	}
@@ -192,6 +192,10 @@ func (t *table) compactLog(i int, now int64, most int) (removed int, has bool) {
 	if r.log != nil {
 		has = true
 		removed = r.log.compact(r.state.At, r.state.EmptyAt, now, most)
+	}
+	if r.known != nil {
+		has = true
+		removed += r.known.compact(now, most-removed)
 	}
 	r.word.Store(word)
 	return removed, has

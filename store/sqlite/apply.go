@@ -13,8 +13,10 @@ import (
 type statements struct {
 	load, save, remove                 *sql.Stmt
 	sum, freed, entry                  *sql.Stmt
-	add, lower, clear                  *sql.Stmt
+	add, renew, lower, clear           *sql.Stmt
+	known, admit, forget               *sql.Stmt
 	sweepEntries, sweepCells, chunkEnd *sql.Stmt
+	sweepAdmissions                    *sql.Stmt
 	begin, commit, rollback            *sql.Stmt
 	all                                []*sql.Stmt
 }
@@ -40,6 +42,11 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 		{&st.lower, `update entries set cost = cost - ?1, expires_at = case when cost > ?1 then expires_at else 0 end where number = ?2`},
 		{&st.add, `insert into entries (limit_name, key, id, at, expires_at, keep_until, cost, granted) values (?, ?, ?, ?, ?, ?, ?, ?)`},
 		{&st.clear, `update entries set expires_at = 0 where limit_name = ? and key = ? and expires_at > 0`},
+		{&st.renew, `update entries set expires_at = ?1, keep_until = max(keep_until, ?1) where number = ?2`},
+		{&st.known, `select print, cost, outcome, settled, keep_until from admissions where limit_name = ? and key = ? and id = ?`},
+		{&st.admit, `insert or replace into admissions (limit_name, key, id, print, cost, outcome, settled, keep_until) values (?, ?, ?, ?, ?, ?, ?, ?)`},
+		{&st.forget, `delete from admissions where limit_name = ? and key = ?`},
+		{&st.sweepAdmissions, `delete from admissions where rowid in (select rowid from admissions where keep_until <= ?1 limit ?2)`},
 		{&st.sweepEntries, `delete from entries where number in (
 			select e.number from entries e left join cells c on c.limit_name = e.limit_name and c.key = e.key
 			where e.keep_until <= ?1 and (c.key is null or e.expires_at <= c.at or c.empty_at <= ?1) limit ?2)`},
@@ -95,9 +102,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 			}
 		}
 		for i := range outs {
-			if n := outs[i].Entry; n > 0 {
-				outs[i].Entry = records[i].Add[n-1].Number
-			}
+			records[i].Number(&outs[i])
 		}
 		return nil
 	})
@@ -152,7 +157,7 @@ func (t *transaction) load(id law.Cell) (*law.Record, error) {
 		return &c.Record, nil
 	}
 	c := &cell{id: id, t: t}
-	c.Log = c
+	c.Log, c.Register = c, c
 	st := &c.State
 	err := t.st.load.QueryRowContext(t.ctx, id.Limit, id.Key).Scan(&st.Kind, &st.Level, &st.Prev, &st.At,
 		&st.Unit, &st.EmptyAt, &st.BlockedUntil, &c.Reason)
@@ -167,6 +172,11 @@ func (t *transaction) load(id law.Cell) (*law.Record, error) {
 func (t *transaction) save(c *cell) error {
 	if c.Clear {
 		if _, err := t.st.clear.ExecContext(t.ctx, c.id.Limit, c.id.Key); err != nil {
+			return err
+		}
+	}
+	for _, n := range c.Renew {
+		if _, err := t.st.renew.ExecContext(t.ctx, n.To, n.Number); err != nil {
 			return err
 		}
 	}
@@ -185,6 +195,9 @@ func (t *transaction) save(c *cell) error {
 			return err
 		}
 	}
+	if err := t.saveRegister(c); err != nil {
+		return err
+	}
 	st := &c.State
 	switch {
 	case st.Kind == 0 && c.Gone:
@@ -196,6 +209,41 @@ func (t *transaction) save(c *cell) error {
 		return err
 	}
 	return nil
+}
+
+func (t *transaction) saveRegister(c *cell) error {
+	if c.Forget {
+		if _, err := t.st.forget.ExecContext(t.ctx, c.id.Limit, c.id.Key); err != nil {
+			return err
+		}
+	}
+	for i := range c.Admit {
+		a := &c.Admit[i]
+		c.Number(&a.Outcome)
+		if _, err := t.st.admit.ExecContext(t.ctx, c.id.Limit, c.id.Key, a.ID, a.Print, a.Cost, a.Outcome.Numbers().String(), a.Settled, a.KeepUntil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Admission implements law.Register.
+func (c *cell) Admission(id string) (a law.Admission, ok bool) {
+	var text string
+	err := c.t.st.known.QueryRowContext(c.t.ctx, c.id.Limit, c.id.Key, id).Scan(&a.Print, &a.Cost, &text, &a.Settled, &a.KeepUntil)
+	if errors.Is(err, sql.ErrNoRows) {
+		return a, false
+	}
+	var n law.Numbers
+	if err == nil {
+		n, err = law.ParseNumbers(text)
+	}
+	if err != nil {
+		c.t.fail(err)
+		return a, false
+	}
+	a.ID, a.Outcome = id, n.Outcome()
+	return a, true
 }
 
 // Sum implements law.Ledger.
@@ -264,7 +312,10 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 		return err
 	}
 	err = s.transact(ctx, "sweep", func(ctx context.Context) error {
-		return remove(ctx, s.stmts.sweepEntries, s.clock(), max)
+		if err := remove(ctx, s.stmts.sweepEntries, s.clock(), max); err != nil {
+			return err
+		}
+		return remove(ctx, s.stmts.sweepAdmissions, s.clock(), max-removed)
 	})
 	for from, to := (law.Cell{}), (law.Cell{}); err == nil && removed < max && from.Limit != last; from = to {
 		err = s.transact(ctx, "sweep", func(ctx context.Context) error {

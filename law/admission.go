@@ -1,0 +1,158 @@
+package law
+
+import "errors"
+
+// What can be wrong with the ID of an op: the fault of one request, of which
+// nothing was done then.
+var (
+	// ErrReused: the ID was admitted before, with other charges.
+	ErrReused = errors.New("the id was used for other charges")
+	// ErrUnknownID: no request of this ID was admitted on the cell, or so long ago
+	// that it was forgotten.
+	ErrUnknownID = errors.New("no request of this id is known")
+	// ErrSettled: it was settled or cancelled before, at another cost.
+	ErrSettled = errors.New("it is settled already")
+)
+
+// MaxID is the length in bytes that an ID may have.
+const MaxID = 255
+
+// Admission is what a cell remembers of a request with an ID that was admitted:
+// so that it is not charged again when it is asked again, and can be settled.
+type Admission struct {
+	ID        string
+	Print     int64   // of all charges of the request, see Print
+	Cost      int64   // credits charged to this cell
+	Outcome   Outcome // of the charge
+	Settled   int64   // credits that it cost in the end; Unsettled before that is known
+	KeepUntil int64   // it is forgotten from here on
+}
+
+// Unsettled is the Settled of an admission that was not settled.
+const Unsettled = -1
+
+// Register is what is remembered in one cell.
+type Register interface {
+	// Admission returns the admission of an ID, also one that should be
+	// forgotten; false if there is none.
+	Admission(id string) (Admission, bool)
+}
+
+// Print returns a number that differs for requests with different charges, as
+// good as always: their cells and credits, in any order. (FNV-1a, summed.)
+func Print(ops []Op) int64 {
+	const offset, prime = 14695981039346656037, 1099511628211
+	var sum uint64
+	for i := range ops {
+		h := uint64(offset)
+		for _, text := range [...]string{ops[i].Cell.Limit, "\x00", ops[i].Cell.Key} {
+			for k := range len(text) {
+				h = (h ^ uint64(text[k])) * prime
+			}
+		}
+		for credits := uint64(ops[i].Cost * ops[i].Count); credits > 0; credits >>= 8 {
+			h = (h ^ 0x100 ^ credits&0xff) * prime
+		}
+		sum += h
+	}
+	return int64(sum & Max)
+}
+
+// known returns what the cell remembers of an ID within the batch.
+func (r *Record) known(id string, clock int64) (a Admission, ok bool) {
+	for i := len(r.Admit) - 1; i >= 0; i-- {
+		if r.Admit[i].ID == id {
+			return r.Admit[i], r.Admit[i].KeepUntil > clock
+		}
+	}
+	if r.Forget || r.Register == nil {
+		return a, false
+	}
+	a, ok = r.Register.Admission(id)
+	return a, ok && a.KeepUntil > clock
+}
+
+// applyOnce applies the ops of a request with an ID: those that were admitted
+// before are answered with what was said then, the others are decided, all or
+// none. Both can be if a store that spreads a request over several servers was
+// cut off between two of them, or a cell was reset.
+func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
+	print := Print(ops)
+	var rest []int
+	for i := range ops {
+		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
+		switch {
+		case !ok:
+			rest = append(rest, i)
+		case a.Print != print || a.Cost != ops[i].Count*ops[i].Cost:
+			failAll(outs, ErrReused)
+			return
+		default:
+			outs[i] = a.Outcome
+			outs[i].Replayed = true
+		}
+	}
+	if len(rest) == 0 {
+		return
+	}
+	newOps, newOuts, newRecords := make([]Op, len(rest)), make([]Outcome, len(rest)), make([]*Record, len(rest))
+	for k, i := range rest {
+		newOps[k], newRecords[k] = ops[i], records[i]
+	}
+	admitted := applyAsked(newOps, newOuts, clock, newRecords, group)
+	for k, i := range rest {
+		outs[i] = newOuts[k]
+		if admitted {
+			r, op := records[i], &ops[i]
+			r.Admit = append(r.Admit, Admission{
+				ID: op.ID, Print: print, Cost: op.Count * op.Cost, Outcome: outs[i],
+				Settled: Unsettled, KeepUntil: op.clock(clock) + op.TTL,
+			})
+		}
+	}
+}
+
+// applySettle makes the ops' costs those of the admissions of their ID, all or
+// none of them. Which were settled at the same cost before stay as they are.
+func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
+	known := make([]Admission, len(ops))
+	for i := range ops {
+		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
+		switch {
+		case !ok:
+			failAll(outs, ErrUnknownID)
+			return
+		case a.Settled != Unsettled && a.Settled != ops[i].Cost:
+			failAll(outs, ErrSettled)
+			return
+		}
+		known[i] = a
+	}
+	for i := range ops {
+		// Two boundaries of a calendar: nothing is done before all are known.
+		if now := max(ops[i].clock(clock), records[i].State.At); ops[i].stale(now) {
+			for k := range ops {
+				outs[k] = Outcome{State: records[k].State, Clock: max(ops[k].clock(clock), records[k].State.At), Stale: true}
+			}
+			return
+		}
+	}
+	for i := range ops {
+		op, r, a := ops[i], records[i], known[i]
+		if a.Settled != Unsettled {
+			outs[i] = Outcome{State: r.State, Clock: op.clock(clock), Replayed: true}
+			continue
+		}
+		a.Settled = op.Cost
+		r.Admit = append(r.Admit, a)
+		op.Cost, op.Count = a.Cost-op.Cost, 1
+		op.of(&a.Outcome)
+		outs[i] = r.correct(&op, op.clock(clock))
+	}
+}
+
+func failAll(outs []Outcome, err error) {
+	for i := range outs {
+		outs[i] = Outcome{Err: err}
+	}
+}

@@ -1,0 +1,80 @@
+package law
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Width is how many numbers stores that decide in their own language answer
+// for an op.
+const Width = 14
+
+// The answers of Numbers[12].
+const (
+	done = iota
+	stale
+	replayed
+	reused
+	unknownID
+	settled
+)
+
+// Numbers are an outcome as stores that decide in their own language pass it on,
+// and remember it with an admission: granted; law, level, prev, at, unit,
+// empty_at and blocked_until of the state; used, clock, retry_at, entry, how it
+// went, and start_at.
+type Numbers [Width]int64
+
+// Outcome returns the outcome that the numbers are.
+func (n *Numbers) Outcome() Outcome {
+	switch n[12] {
+	case reused:
+		return Outcome{Err: ErrReused}
+	case unknownID:
+		return Outcome{Err: ErrUnknownID}
+	case settled:
+		return Outcome{Err: ErrSettled}
+	}
+	return Outcome{
+		Granted: n[0],
+		State:   State{Kind: Kind(n[1]), Level: n[2], Prev: n[3], At: n[4], Unit: n[5], EmptyAt: n[6], BlockedUntil: n[7]},
+		Used:    n[8], Clock: n[9], RetryAt: n[10], Entry: n[11],
+		Stale: n[12] == stale, Replayed: n[12] == replayed, StartAt: n[13],
+	}
+}
+
+// Numbers returns the numbers of an outcome that admits.
+func (out *Outcome) Numbers() Numbers {
+	s := &out.State
+	return Numbers{
+		out.Granted, int64(s.Kind), s.Level, s.Prev, s.At, s.Unit, s.EmptyAt, s.BlockedUntil,
+		out.Used, out.Clock, out.RetryAt, out.Entry, done, out.StartAt,
+	}
+}
+
+// String returns the numbers with spaces between them.
+func (n Numbers) String() string {
+	b := make([]byte, 0, 128)
+	for i, v := range n {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		b = strconv.AppendInt(b, v, 10)
+	}
+	return string(b)
+}
+
+// ParseNumbers parses what String returns.
+func ParseNumbers(s string) (n Numbers, err error) {
+	fields := strings.Fields(s)
+	if len(fields) != Width {
+		return n, fmt.Errorf("an outcome of %d numbers, want %d: %q", len(fields), Width, s)
+	}
+	for i, f := range fields {
+		if n[i], err = strconv.ParseInt(f, 10, 64); err != nil {
+			return n, fmt.Errorf("an outcome: %w", err)
+		}
+	}
+	return n, nil
+}

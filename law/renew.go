@@ -1,0 +1,26 @@
+package law
+
+// Renewed is an entry of the log that counts for longer than before.
+type Renewed struct {
+	Number   int64
+	Credits  int64
+	From, To int64 // ExpiresAt before and from now on; KeepUntil is no earlier
+}
+
+// renew lets an entry count for another Step from now. Outcome.Granted is 0 if it
+// counts no more.
+func (r *Record) renew(op *Op, clock int64) Outcome {
+	s := &r.State
+	now := max(clock, s.At)
+	out := Outcome{Clock: clock}
+	if s.Kind == op.Params.Kind && s.Unit == op.Params.Unit { // else reset, or the limit was changed
+		if credits, expires := r.ledger().Entry(op.Entry); expires > now {
+			out.Granted = 1
+			r.Renew = append(r.Renew, Renewed{Number: op.Entry, Credits: credits, From: expires, To: now + op.Params.Step})
+			s.EmptyAt = max(s.EmptyAt, now+op.Params.Step)
+			r.Dirty = true
+		}
+	}
+	out.State = *s
+	return out
+}

@@ -1,0 +1,221 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/headgate/headgate/law"
+)
+
+// generator makes random batches: groups, repeated keys, limits that change,
+// a clock that steps back and forth.
+type generator struct {
+	*rand.Rand
+	now  int64
+	keys []string
+
+	charged []receipt  // some of what was admitted lately, for returns
+	named   [][]law.Op // requests with an ID that were asked lately
+	ids     int        // how many IDs there were
+}
+
+// receipt is an admitted charge, with the numbers that the oracle and the
+// store have given to its entry in the log.
+type receipt struct {
+	op     law.Op
+	out    law.Outcome
+	number int64
+}
+
+func newGenerator(seed uint64, o *Options) *generator {
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), now: T0, keys: []string{"x", "y", "z"}}
+	if o.GroupsOnTrial {
+		g.keys = g.keys[:1]
+	}
+	return g
+}
+
+// steady limits keep their parameters, "changing" has any of them.
+var steady = []law.Params{
+	{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1},
+	{Kind: law.Bucket, Unit: 7000, Capacity: 35000, Step: 1000, Drain: 3, Block: 5000},
+	{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 20000, Drain: law.Max},
+	{Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 20000, Drain: law.Max},
+	{Kind: law.Bucket, Unit: 86_400_000_000, Capacity: 864_000_000_000, Step: 1, Drain: 100_001},
+	{Kind: law.Window, Unit: 1000, Capacity: 5000, Step: 10000},
+	{Kind: law.Window, Unit: 10, Capacity: 50, Step: 3_000_000},
+	{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 10000},
+	{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 10000, History: 50000, Block: 3000},
+}
+
+// own are those of steady under which a charge can start later.
+var own = []int{0, 1, 4}
+
+func (g *generator) batch() (ops []law.Op) {
+	verbs := []law.Verb{law.Take, law.Take, law.Take, law.Take, law.Take, law.Check, law.Block, law.Reset}
+	if len(g.charged) > 0 {
+		verbs = append(verbs, law.Return, law.Return, law.Renew)
+	}
+	if len(g.named) > 0 {
+		verbs = append(verbs, law.Settle)
+	}
+	for group := range uint32(1 + g.IntN(4)) {
+		verb, size := verbs[g.IntN(len(verbs))], 1
+		if g.IntN(3) == 0 {
+			size = 1 + g.IntN(3)
+		}
+		var more []law.Op
+		switch {
+		case verb == law.Return:
+			for range size {
+				more = append(more, g.back())
+			}
+		case verb == law.Renew:
+			more = append(more, g.renew())
+		case verb == law.Settle:
+			more = g.settle()
+		case verb == law.Take && len(g.named) > 0 && g.IntN(6) == 0:
+			more = g.again()
+		default:
+			more = g.asks(verb, size)
+		}
+		for i := range more {
+			more[i].Group = group + 1
+			g.setTime(&more[i])
+		}
+		ops = append(ops, more...)
+	}
+	return ops
+}
+
+// asks makes a request of some charges.
+func (g *generator) asks(verb law.Verb, size int) (ops []law.Op) {
+	changed := steady[g.IntN(len(steady))]
+	late := verb == law.Take && g.IntN(5) == 0
+	wait := g.Int64N(20_000)
+	for range size {
+		limit, p := "changing", changed
+		if late || g.IntN(2) == 0 {
+			n := g.IntN(len(steady))
+			if late {
+				n = own[g.IntN(len(own))]
+			}
+			limit, p = string(rune('a'+n)), steady[n]
+		}
+		op := g.op(verb, limit, p, size == 1 && !late)
+		if op.Late = late; late {
+			op.Ceiling = p.Ceiling(wait)
+		}
+		ops = append(ops, op)
+	}
+	if verb == law.Take && !ops[0].Partial && g.IntN(4) == 0 {
+		g.ids++
+		id, ttl := fmt.Sprint("id ", g.ids), int64(60*sec)<<g.IntN(5)
+		for i := range ops {
+			ops[i].ID, ops[i].TTL = id, ttl
+		}
+		g.named = append(g.named, ops)
+		g.named = g.named[max(0, len(g.named)-8):]
+	}
+	return ops
+}
+
+// again repeats a request with an ID; once in a while with another cost.
+func (g *generator) again() []law.Op {
+	ops := slices.Clone(g.named[g.IntN(len(g.named))])
+	if g.IntN(6) == 0 {
+		ops[0].Cost++
+	}
+	return ops
+}
+
+// settle settles some charges of a request with an ID, at any cost.
+func (g *generator) settle() []law.Op {
+	ops := slices.Clone(g.named[g.IntN(len(g.named))])
+	g.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })
+	ops = ops[:1+g.IntN(len(ops))]
+	for i := range ops {
+		op := &ops[i]
+		cost := []int64{0, op.Cost * op.Count, g.Int64N(2*op.Cost*op.Count + 1)}[g.IntN(3)]
+		*op = law.Op{Verb: law.Settle, Cell: op.Cell, Params: op.Params, ID: op.ID, Cost: cost, Count: 1}
+	}
+	return ops
+}
+
+// renew prolongs an entry. Its Entry is the oracle's, as that of back.
+func (g *generator) renew() law.Op {
+	r := &g.charged[g.IntN(len(g.charged))]
+	return law.Op{Verb: law.Renew, Cell: r.op.Cell, Params: r.op.Params, Entry: r.out.Entry}
+}
+
+func (g *generator) op(verb law.Verb, limit string, p law.Params, alone bool) law.Op {
+	op := law.Op{
+		Verb: verb, Params: p,
+		Cell: law.Cell{Limit: limit, Key: g.keys[g.IntN(len(g.keys))]},
+		Cost: 1 + g.Int64N(3*p.Unit), Count: 1 + g.Int64N(3),
+		Partial: alone && g.IntN(3) == 0,
+	}
+	if g.IntN(8) == 0 {
+		op.Ceiling = p.Capacity * 3
+	}
+	if verb == law.Block {
+		op.TTL, op.Reason = g.Int64N(3)*10000, "because"
+	}
+	return op
+}
+
+// back returns an op that gives back some or all of a charge, or charges more.
+// Its Entry is the oracle's, and translated before the store is asked.
+func (g *generator) back() law.Op {
+	r := &g.charged[g.IntN(len(g.charged))]
+	credits := 1 + g.Int64N(r.op.Cost*r.out.Granted)
+	if g.IntN(4) == 0 {
+		credits = -credits
+	}
+	return law.Back(&r.op, &r.out, credits)
+}
+
+// remember keeps receipts of what a batch has admitted.
+func (g *generator) remember(ops []law.Op, got, want []law.Outcome) {
+	for i := 0; i < len(ops); {
+		j, admitted := law.GroupEnd(ops, i), ops[i].Verb == law.Take
+		for k := i; k < j; k++ {
+			admitted = admitted && !want[k].Stale && want[k].Err == nil && want[k].Granted > 0 && (want[k].Granted == ops[k].Count || ops[k].Partial)
+		}
+		for k := i; k < j && admitted; k++ {
+			g.charged = append(g.charged, receipt{ops[k], want[k], got[k].Entry})
+		}
+		i = j
+	}
+	g.charged = g.charged[max(0, len(g.charged)-12):]
+}
+
+// number returns the store's number of an entry.
+func (g *generator) number(entry int64) int64 {
+	for _, r := range g.charged {
+		if r.out.Entry == entry {
+			return r.number
+		}
+	}
+	return 0
+}
+
+func (g *generator) setTime(op *law.Op) {
+	switch g.IntN(120) {
+	case 0:
+		g.now -= 3_000_000 + g.Int64N(30_000_000)
+	case 1:
+		g.now += g.Int64N(30_000_000)
+	case 2, 3, 4, 5, 6, 7, 8, 9:
+		g.now -= g.Int64N(30000)
+	default:
+		g.now += g.Int64N(4000)
+	}
+	op.Now = g.now
+	b := op.Now - op.Now%20000
+	op.Bounds = [4]int64{b - 20000, b, b + 20000, b + 40000}
+	if g.IntN(20) == 0 { // a node that believes in another month
+		op.Bounds = [4]int64{b - 60000, b - 50000, b - 40000, b - 30000}
+	}
+}

@@ -1,0 +1,217 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// named returns a request with an ID that is remembered for a minute.
+func named(id string, ops ...law.Op) []law.Op {
+	for i := range ops {
+		ops[i].ID, ops[i].TTL = id, 60*sec
+	}
+	return ops
+}
+
+// settled returns an op that settles a charge at n units.
+func settled(op law.Op, n, now int64) law.Op {
+	return law.Op{
+		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Bounds: op.Bounds,
+		ID: op.ID, Cost: n * op.Params.Unit, Count: 1, Now: now,
+	}
+}
+
+// once asks the same request again, as a caller does who did not hear the answer.
+func once(t *testing.T, s store.Store) {
+	b, l := bucket(1, 5), slidingLog(5, 100*sec)
+	ask := func(id string, n, now int64) []law.Outcome {
+		return apply(t, s, named(id, take("once b", "k", b, n, now), take("once l", "k", l, 1, now))...)
+	}
+	first := ask("a", 3, T0)
+	for _, now := range []int64{T0, T0 + 2*sec, T0 + 59*sec} {
+		again := ask("a", 3, now)
+		for i := range again {
+			want := first[i]
+			want.Replayed = true
+			if again[i] != want {
+				t.Errorf("asked again after %d us:\n got %+v\nwant %+v", now-T0, again[i], want)
+			}
+		}
+	}
+	for _, out := range ask("a", 2, T0+sec) {
+		if !errors.Is(out.Err, law.ErrReused) {
+			t.Errorf("an id used for other charges: %+v", out)
+		}
+	}
+	if out := apply(t, s, named("a", take("once b", "k", b, 3, T0+sec))...); !errors.Is(out[0].Err, law.ErrReused) {
+		t.Errorf("an id used for a part of the charges: %+v", out)
+	}
+	left := func(want int64) {
+		t.Helper()
+		check := take("once b", "k", b, 1, T0+sec)
+		check.Verb = law.Check
+		if out := one(t, s, check); out.Used-out.Granted*check.Cost != want*b.Unit {
+			t.Errorf("%d in use, want %d units", out.Used, want)
+		}
+	}
+	left(2) // 3, of which one second has drained
+	if out := ask("b", 4, T0+sec); out[0].Granted != 0 || out[0].Replayed {
+		t.Errorf("admitted without room: %+v", out)
+	}
+	if out := ask("b", 4, T0+3*sec); out[0].Granted != 1 || out[0].Replayed {
+		t.Errorf("an id that was refused is not decided anew: %+v", out)
+	}
+	if out := ask("a", 3, T0+60*sec); out[0].Granted != 1 || out[0].Replayed {
+		t.Errorf("an id is remembered beyond its time: %+v", out)
+	}
+	one(t, s, law.Op{Verb: law.Reset, Cell: law.Cell{Limit: "once b", Key: "k"}, Params: b, Now: T0 + 61*sec})
+	if out := ask("a", 3, T0+61*sec); out[0].Replayed || !out[1].Replayed || out[0].Granted != 1 || out[1].Granted != 1 {
+		t.Errorf("after a reset of one of two: %+v", out)
+	}
+}
+
+// onceAtATime lets many ask with one ID at once: one of them is charged, all are
+// admitted.
+func onceAtATime(t *testing.T, s store.Store) {
+	var admitted, charged atomic.Int64
+	op := named("id", take("at once", "k", bucket(1, 5), 2, T0))
+	crowd(24, func(int) bool {
+		outs := make([]law.Outcome, 1)
+		if err := s.Apply(context.Background(), op, outs); err != nil || outs[0].Err != nil {
+			t.Errorf("apply: %v, %v", err, outs[0].Err)
+		}
+		admitted.Add(outs[0].Granted)
+		if !outs[0].Replayed {
+			charged.Add(1)
+		}
+		return false
+	})
+	if admitted.Load() != 24 || charged.Load() != 1 {
+		t.Errorf("%d of 24 were admitted, %d charged; want all and one", admitted.Load(), charged.Load())
+	}
+}
+
+// settle settles requests, as they should and as they should not be.
+func settle(t *testing.T, s store.Store) {
+	b, l := bucket(1, 10), slidingLog(10, 100*sec)
+	ops := named("a", take("settled b", "k", b, 4, T0), take("settled l", "k", l, 4, T0))
+	if out := apply(t, s, settled(ops[0], 1, T0)); !errors.Is(out[0].Err, law.ErrUnknownID) {
+		t.Errorf("settled before it was charged: %+v", out)
+	}
+	apply(t, s, ops...)
+	for _, tt := range []struct {
+		name    string
+		units   int64
+		at      int64
+		changed int64 // units
+		err     error
+	}{
+		{"less", 1, T0, 3, nil},
+		{"the same again", 1, T0 + sec, 0, nil},
+		{"another cost", 2, T0 + sec, 0, law.ErrSettled},
+		{"too late", 1, T0 + 60*sec, 0, law.ErrUnknownID},
+	} {
+		for i, out := range apply(t, s, settled(ops[0], tt.units, tt.at), settled(ops[1], tt.units, tt.at)) {
+			if !errors.Is(out.Err, tt.err) || tt.err == nil && out.Granted != tt.changed*ops[i].Params.Unit {
+				t.Errorf("%s: charge %d: %+v", tt.name, i+1, out)
+			}
+		}
+	}
+	more := named("more", take("settled b", "k", b, 9, T0), take("settled l", "k", l, 9, T0))
+	apply(t, s, more...)
+	for i, out := range apply(t, s, settled(more[0], 12, T0), settled(more[1], 12, T0)) {
+		if p := more[i].Params; out.Granted != -3*p.Unit || out.Used != 13*p.Unit {
+			t.Errorf("settled for more than the capacity: %+v", out)
+		}
+	}
+	if out := apply(t, s, settled(more[0], 1, T0), settled(settled(ops[0], 0, T0), 0, T0)); out[0].Err == nil || out[1].Err == nil {
+		t.Errorf("one of two charges cannot be settled: %+v", out)
+	}
+}
+
+// window settles a charge of a fixed window, and after its end.
+func settleWindow(t *testing.T, s store.Store) {
+	p := law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 10 * sec, Drain: law.Max}
+	for _, tt := range []struct {
+		id           string
+		units, after int64
+		changed      int64
+	}{
+		{"less", 1, sec, 2}, {"more", 4, sec, -1}, {"less, too late", 1, 11 * sec, 0}, {"more, too late", 4, 11 * sec, 0},
+	} {
+		op := named(tt.id, take("settled window", tt.id, p, 3, T0))[0]
+		one(t, s, op)
+		if out := one(t, s, settled(op, tt.units, T0+tt.after)); out.Granted != tt.changed*p.Unit {
+			t.Errorf("%s: %+v, want %d units changed", tt.id, out, tt.changed)
+		}
+	}
+}
+
+// lateStart reserves on several limits: one start for all, and each counts from
+// there.
+func lateStart(t *testing.T, s store.Store) {
+	slow, quick := bucket(1, 1), bucket(10, 10)
+	reserve := func(now int64, ops ...law.Op) []law.Outcome {
+		t.Helper()
+		for i := range ops {
+			ops[i].Late, ops[i].Ceiling, ops[i].Now = true, ops[i].Params.Ceiling(20*sec), now
+		}
+		return apply(t, s, ops...)
+	}
+	for turn := range int64(4) {
+		out := reserve(T0, take("slow", "k", slow, 1, 0), take("quick", "k", quick, 1, 0))
+		for i := range out {
+			if out[i].StartAt != T0+turn*sec {
+				t.Errorf("turn %d starts after %d us by charge %d", turn, out[i].StartAt-T0, i+1)
+			}
+		}
+	}
+	// At 3 s one unit of the quick limit is in use, whatever it had room for now.
+	if out := reserve(T0, take("quick", "k", quick, 10, 0))[0]; out.StartAt != T0+3*sec+100_000 {
+		t.Errorf("the whole of the quick limit starts after %d us", out.StartAt-T0)
+	}
+	out := reserve(T0, take("slow", "k", slow, 2, 0), take("quick", "new", quick, 1, 0))
+	if out[0].Granted != 0 || out[0].RetryAt != law.Never || out[0].StartAt != 0 || out[1].StartAt != 0 {
+		t.Errorf("a cost above the capacity: %+v", out)
+	}
+	check := take("quick", "new", quick, 10, T0)
+	if out := one(t, s, check); out.Granted != 1 {
+		t.Errorf("a refused reservation was charged: %+v", out)
+	}
+}
+
+// leases acquires, renews and releases.
+func leases(t *testing.T, s store.Store) {
+	p := slidingLog(2, 10*sec)
+	p.Held = true
+	acquire := func(now int64) law.Outcome { return one(t, s, take("leases", "k", p, 1, now)) }
+	renew := func(entry, now int64) bool {
+		op := law.Op{Verb: law.Renew, Cell: law.Cell{Limit: "leases", Key: "k"}, Params: p, Entry: entry, Now: now}
+		return one(t, s, op).Granted == 1
+	}
+	release := func(out law.Outcome, now int64) bool {
+		op := take("leases", "k", p, 1, now)
+		return one(t, s, law.Back(&op, &out, p.Unit)).Granted == p.Unit
+	}
+	a, b := acquire(T0), acquire(T0+sec)
+	if a.Granted+b.Granted != 2 || acquire(T0+2*sec).Granted != 0 {
+		t.Error("want two leases of two")
+	}
+	if !renew(a.Entry, T0+9*sec) || renew(b.Entry, T0+11*sec) {
+		t.Error("a lease can be renewed until it ends, and not then")
+	}
+	if c := acquire(T0 + 11*sec); c.Granted != 1 || acquire(T0+12*sec).RetryAt != T0+19*sec {
+		t.Error("a lease that was not renewed can be had again; the other is held on")
+	}
+	if !release(a, T0+13*sec) || release(a, T0+13*sec) || renew(a.Entry, T0+13*sec) {
+		t.Error("a lease can be released once")
+	}
+	if acquire(T0+13*sec).Granted != 1 || acquire(T0+13*sec).Granted != 0 {
+		t.Error("what was released can be had again, once")
+	}
+}
