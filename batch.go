@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"time"
 
 	"github.com/headgate/headgate/law"
 )
@@ -10,6 +11,11 @@ import (
 type Request struct {
 	Charges []Charge // admitted all or none
 	Check   bool     // ask without consuming
+
+	// ID and Life make it a request that is charged once: see [Limiter.Once]. A
+	// zero Life is DefaultLife.
+	ID   string
+	Life time.Duration
 }
 
 // Answer is what became of a Request.
@@ -41,6 +47,9 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 		err := takeable(r.Charges)
 		if err == nil {
 			err = l.compile(group, verb, uint32(i+1), r.Charges)
+		}
+		if err == nil {
+			err = once{r.ID, r.Life}.name(group)
 		}
 		if answers[i].Err = err; err == nil {
 			ops = ops[:start+len(group)]

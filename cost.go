@@ -149,6 +149,14 @@ func (c Cost) credits(unit int64) (int64, error) {
 	return int64(q), nil
 }
 
+// actual is credits for what something has cost in the end: zero is nothing.
+func (c Cost) actual(unit int64) (int64, error) {
+	if c.IsZero() {
+		return 0, nil
+	}
+	return c.credits(unit)
+}
+
 // smallest returns the smallest decimal cost that a unit can express.
 func smallest(unit int64) Cost {
 	for exp := maxExp; exp > 0; exp-- {

@@ -175,6 +175,14 @@ func takeable(charges []Charge) error {
 
 // compile turns the charges of one request into ops.
 func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []Charge) error {
+	if err := l.compileWith(ops, verb, group, charges, Cost.credits); err != nil {
+		return err
+	}
+	return law.ValidGroup(ops)
+}
+
+// compileWith is compile with another meaning of the costs, and not yet valid.
+func (l *Limiter) compileWith(ops []law.Op, verb law.Verb, group uint32, charges []Charge, credits func(Cost, int64) (int64, error)) error {
 	if len(charges) == 0 {
 		return invalid("charges", "there is none")
 	}
@@ -183,7 +191,7 @@ func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []C
 			return invalid("limit", "is missing")
 		}
 		r := c.Limit.r
-		cost, err := c.Cost.credits(r.params.Unit)
+		cost, err := credits(c.Cost, r.params.Unit)
 		if err != nil {
 			return err
 		}
@@ -199,7 +207,7 @@ func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []C
 			ops[i].Bounds = r.calendar.bounds(l.clock())
 		}
 	}
-	return law.ValidGroup(ops)
+	return nil
 }
 
 // calendars notes at index i and up which calendars the charges follow. It
@@ -223,12 +231,12 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 	}
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
-		for try := 0; outs[i].Stale; try++ {
+		for try := 0; slices.ContainsFunc(outs[i:j], isStale); try++ {
 			if try == 3 { // the store's clock is not one
 				return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup, ops[i].Cell.Limit)
 			}
 			for k := i; k < j; k++ {
-				if k < len(cals) && cals[k] != nil {
+				if k < len(cals) && cals[k] != nil && outs[k].Stale {
 					ops[k].Bounds = cals[k].bounds(outs[k].Clock)
 				}
 			}
@@ -242,3 +250,5 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 	}
 	return nil
 }
+
+func isStale(out law.Outcome) bool { return out.Stale }

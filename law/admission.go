@@ -73,7 +73,7 @@ func (r *Record) known(id string, clock int64) (a Admission, ok bool) {
 }
 
 // applyOnce applies the ops of a request with an ID: those that were admitted
-// before are answered with what was said then, the others are decided, all or
+// before are answered with what was said then, at the present time; the others are decided, all or
 // none. Both can be if a store that spreads a request over several servers was
 // cut off between two of them, or a cell was reset.
 func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
@@ -89,7 +89,7 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 			return
 		default:
 			outs[i] = a.Outcome
-			outs[i].Replayed = true
+			outs[i].Clock, outs[i].Replayed = ops[i].clock(clock), true
 		}
 	}
 	if len(rest) == 0 {

@@ -156,7 +156,7 @@ type Outcome struct {
 	Entry    int64 // number of the entry in the log, where one was written; else 0
 	Via      Via   // how the outcome was reached
 	Stale    bool  // the decision time lies outside Bounds; nothing was done
-	Replayed bool  // ID was admitted, or settled so, before; this is what was said then
+	Replayed bool  // ID was admitted, or settled so, before: all but Clock is what was said then
 	Err      error // this group failed and nothing of it was done
 }
 

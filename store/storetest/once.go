@@ -37,7 +37,7 @@ func once(t *testing.T, s store.Store) {
 		again := ask("a", 3, now)
 		for i := range again {
 			want := first[i]
-			want.Replayed = true
+			want.Clock, want.Replayed = now, true
 			if again[i] != want {
 				t.Errorf("asked again after %d us:\n got %+v\nwant %+v", now-T0, again[i], want)
 			}
