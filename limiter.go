@@ -214,6 +214,9 @@ func (l *Limiter) compileWith(ops []law.Op, verb law.Verb, group uint32, charges
 // stays nil as long as none does, as mostly.
 func calendars(list []*calendar, i int, charges []Charge) []*calendar {
 	for k, c := range charges {
+		if c.Limit.IsZero() {
+			continue // which is found out later
+		}
 		if cal := c.Limit.r.calendar; cal != nil {
 			list = slices.Grow(list, i+len(charges)-len(list))[:i+len(charges)]
 			list[i+k] = cal
