@@ -3,6 +3,7 @@ package headgate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -199,17 +200,23 @@ func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) 
 		return nil, err
 	}
 	defer turn.leave()
+	var denied *DeniedError
 	for pause := askAgain; ; pause = min(2*pause, askAtMost) {
 		lease, err := l.Acquire(ctx, charges...)
-		if err != nil || lease.Decision.Allowed {
-			return lease, err
+		if err == nil {
+			if lease.Decision.Allowed {
+				return lease, nil
+			}
+			if denied = (&DeniedError{lease.Decision}); denied.Decision.RetryAfter == Never {
+				return nil, denied
+			}
+			err = turn.sleep(ctx, min(pause, denied.Decision.RetryAfter))
 		}
-		denied := &DeniedError{lease.Decision}
-		if denied.Decision.RetryAfter == Never {
-			return nil, denied
-		}
-		if err := turn.sleep(ctx, min(pause, denied.Decision.RetryAfter)); err != nil {
-			return nil, errors.Join(err, denied)
+		switch {
+		case err != nil && denied != nil && ctx.Err() != nil:
+			return nil, fmt.Errorf("%w: %w", err, denied)
+		case err != nil:
+			return nil, err
 		}
 	}
 }

@@ -125,7 +125,7 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait ti
 		return err
 	}
 	begin := time.Now()
-	err = waitFor(cmd.Context(), w, wait, true)
+	err = w.wait(cmd.Context(), wait, true)
 	if closing := closeStore(); err == nil {
 		err = closing
 	}
