@@ -146,7 +146,7 @@ func (r *Reservation) settle(ctx context.Context, actual []int64) (corrected []C
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ops[0].ID != "" { // the store knows whether it was settled
-		a := r.asked.again()
+		a := r.again()
 		for i := range a.ops {
 			op := &r.ops[i]
 			a.ops[i] = settleOp(op, op.ID, actual[i])

@@ -23,7 +23,7 @@ func Swallow(tb testing.TB, target string) *Swallower {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { l.Close() })
+	tb.Cleanup(func() { _ = l.Close() })
 	s := &Swallower{Addr: l.Addr().String()}
 	go func() {
 		for {
@@ -31,14 +31,14 @@ func Swallow(tb testing.TB, target string) *Swallower {
 			if err != nil {
 				return
 			}
-			server, err := net.Dial("tcp", target)
+			server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", target)
 			if err != nil {
-				client.Close()
+				_ = client.Close()
 				continue
 			}
 			go func() {
 				_, _ = io.Copy(server, client)
-				server.Close()
+				_ = server.Close()
 			}()
 			go s.answer(client, server)
 		}
@@ -50,7 +50,7 @@ func Swallow(tb testing.TB, target string) *Swallower {
 func (s *Swallower) Lose(lose bool) { s.lose.Store(lose) }
 
 func (s *Swallower) answer(client, server net.Conn) {
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	buf := make([]byte, 1<<16)
 	for {
 		n, err := server.Read(buf)

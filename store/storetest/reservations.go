@@ -279,7 +279,7 @@ func (h *history) settle(r *reservation) {
 		for i := range outs {
 			unit := r.parts[i].op.Params.Unit
 			if got := big.NewRat(outs[i].Granted, unit); outs[i].Err != nil || got.Cmp(want[i]) != 0 {
-				return fmt.Errorf("%+v\ncorrected by %v (%v), want %v", h.asked[i], got, outs[i].Err, want[i])
+				return fmt.Errorf("%+v\n%+v\ncorrected by %v, want %v", h.asked[i], outs[i], got, want[i])
 			}
 			level := big.NewRat(outs[i].State.Level, unit)
 			if e := h.limits[r.parts[i].limit]; outs[i].Granted != 0 && level.Cmp(e.level) != 0 {
