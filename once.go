@@ -45,8 +45,8 @@ func (l *Limiter) Once(id string, life time.Duration) Once {
 }
 
 // Take is [Limiter.Take]: asked again with the same charges, it returns the first
-// admission, with Decision.Replayed, and charges nothing. What was refused is
-// decided anew. With other charges it returns ErrReused. It may be asked again
+// admission, with Decision.Replayed, and charges nothing. What was refused, or
+// cancelled since, is decided anew. With other charges it returns ErrReused. It may be asked again
 // after any error, also if it is not known whether the store had heard.
 func (o Once) Take(ctx context.Context, charges ...Charge) (Decision, error) {
 	if err := takeable(charges); err != nil {

@@ -75,14 +75,14 @@ func (r *Record) known(id string, clock int64) (a Admission, ok bool) {
 // applyOnce applies the ops of a request with an ID: those that were admitted
 // before are answered with what was said then, at the present time; the others are decided, all or
 // none. Both can be if a store that spreads a request over several servers was
-// cut off between two of them, or a cell was reset.
+// cut off between two of them, or a cell was reset, or one charge cancelled.
 func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
 	print := Print(ops)
 	var rest []int
 	for i := range ops {
 		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
 		switch {
-		case !ok:
+		case !ok, a.Settled == 0: // what was cancelled is not admitted any more
 			rest = append(rest, i)
 		case a.Print != print || a.Cost != ops[i].Count*ops[i].Cost:
 			failAll(outs, ErrReused)
