@@ -122,7 +122,7 @@ func TestReserveOnce(t *testing.T) {
 		if by, err := elsewhere.Cancel(ctx, ask[1]); err != nil || by[0].String() != "2" {
 			t.Errorf("the other charge: %v, %v", by, err)
 		}
-		if _, err := again.Settle(ctx, headgate.MustCost("2"), headgate.Cost{}); !errors.Is(err, headgate.ErrSettled) {
+		if _, err := again.Settle(ctx, headgate.MustCost("2"), headgate.Units(0)); !errors.Is(err, headgate.ErrSettled) {
 			t.Errorf("settled by its reservation: %v", err)
 		}
 	})

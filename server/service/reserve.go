@@ -70,7 +70,7 @@ func actual(n json.Number) (headgate.Cost, error) {
 	case "":
 		return headgate.Cost{}, Invalid("cost", "is missing: what has it cost in the end? 0 for nothing")
 	case "0":
-		return headgate.Cost{}, nil
+		return headgate.Units(0), nil
 	}
 	return headgate.ParseCost(n.String())
 }
