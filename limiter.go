@@ -11,8 +11,9 @@ import (
 )
 
 // Limiter decides about charges by asking a store. It is safe for concurrent
-// use, starts no goroutine and holds no state of its own but who waits: any number of
-// limiters, in any number of processes, share the limits of one store.
+// use, starts a goroutine for each lease that it holds and no other, and holds no
+// state of its own but who waits: any number of limiters, in any number of
+// processes, share the limits of one store.
 type Limiter struct {
 	store  store.Store
 	direct store.OneTaker // store, if it is one

@@ -23,8 +23,8 @@ var (
 const DefaultLife = time.Hour
 
 // Once makes a request with an id: one that is charged once, however often and by
-// whomever it is asked, and that any process can settle. It is a value, safe for
-// concurrent use.
+// whomever it is asked, and that any process can settle. It is a value that
+// [Limiter.Once] makes, safe for concurrent use.
 type Once struct {
 	l  *Limiter
 	id once
@@ -82,7 +82,7 @@ func ahead(outs []law.Outcome) error {
 }
 
 // Reserve is [Limiter.Reserve], as Take is [Limiter.Take]: asked again, it has the
-// start that it had.
+// start that it had, whatever the wait says now.
 func (o Once) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
 	return o.l.reserve(ctx, wait, charges, &o.id)
 }

@@ -100,8 +100,12 @@ func (r *Reservation) Delay() time.Duration {
 }
 
 // Sleep waits for the start. If the context ends before it, the reservation is
-// cancelled, and the context's error returned.
+// cancelled, and the context's error returned. Of one that was not made it returns
+// a [DeniedError].
 func (r *Reservation) Sleep(ctx context.Context) error {
+	if !r.Decision.Allowed {
+		return &DeniedError{r.Decision}
+	}
 	if err := sleep(ctx, r.Delay()); err != nil {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
 		defer cancel()

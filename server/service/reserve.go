@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -66,10 +67,10 @@ func (s *Service) Settle(ctx context.Context, r *api.Settle) (*api.Settled, erro
 
 // actual is what something has cost in the end: 0 is nothing.
 func actual(n json.Number) (headgate.Cost, error) {
-	switch n {
-	case "":
+	switch {
+	case n == "":
 		return headgate.Cost{}, Invalid("cost", "is missing: what has it cost in the end? 0 for nothing")
-	case "0":
+	case n[0] == '0' && strings.Trim(n.String(), "0.") == "":
 		return headgate.Units(0), nil
 	}
 	return headgate.ParseCost(n.String())
