@@ -25,6 +25,7 @@ type batch struct {
 	ops          []int64
 	notes        []string // nil: none has any
 	index        []int    // of each op, in the caller's slice
+	once         bool     // some have an ID, or settle: it is for headgate.apply_once
 }
 
 // Apply implements store.Store.
@@ -39,10 +40,12 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if len(b.index) == 0 {
 		return nil
 	}
+	statement, args := `select headgate.apply($1, $2, $3, $4, $5)`, []any{b.limits, b.keys, b.modes, b.ops, b.notes}
+	if b.once {
+		statement, args = `select headgate.apply_once($1, $2, $3, $4, $5, $6, $7)`, append(args, b.prints(ops), b.parts(ops))
+	}
 	var res []int64
-	err := s.retry(ctx, func() error {
-		return s.db.QueryRow(ctx, `select headgate.apply($1, $2, $3, $4, $5)`, b.limits, b.keys, b.modes, b.ops, b.notes).Scan(&res)
-	})
+	err := s.retry(ctx, func() error { return s.db.QueryRow(ctx, statement, args...).Scan(&res) })
 	if err != nil {
 		return classify(fmt.Sprintf("apply %d ops", len(b.index)), err)
 	}
@@ -107,6 +110,7 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 		if b.notes != nil {
 			b.notes[k] = note
 		}
+		b.once = b.once || named(op)
 	}
 	return b
 }
