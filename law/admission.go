@@ -1,8 +1,10 @@
 package law
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
-	"strconv"
+	"fmt"
 )
 
 // What can be wrong with the ID of an op: the fault of one request, of which
@@ -54,26 +56,19 @@ type Register interface {
 
 // Print returns a number that differs for requests with different charges, as
 // good as always: their cells and costs, in any order and whatever credits a unit
-// of cost has. (FNV-1a, summed.)
+// of cost has. It is a sum of 52 bits of the SHA-256 of each, which SQL can tell
+// too.
 func Print(ops []Op) int64 {
 	var sum uint64
 	for i := range ops {
 		op := &ops[i]
-		h := fnv1a(14695981039346656037, op.Cell.Limit, "\x00", op.Cell.Key, "\x00")
 		credits, unit := op.Cost*op.Count, op.Params.Unit
 		d := gcd(credits, unit)
-		sum += fnv1a(h, strconv.FormatInt(credits/d, 10), "/", strconv.FormatInt(unit/d, 10))
+		c := &op.Cell
+		h := sha256.Sum256(fmt.Appendf(nil, "%d:%s%d:%s%d/%d", len(c.Limit), c.Limit, len(c.Key), c.Key, credits/d, unit/d))
+		sum += binary.BigEndian.Uint64(h[:]) >> 12
 	}
 	return int64(sum & Max)
-}
-
-func fnv1a(h uint64, texts ...string) uint64 {
-	for _, text := range texts {
-		for i := range len(text) {
-			h = (h ^ uint64(text[i])) * 1099511628211
-		}
-	}
-	return h
 }
 
 func gcd(a, b int64) int64 {

@@ -165,7 +165,7 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 		fmt.Fprintln(c.in, each)
 	}
 	dead := crowds[:processes/5]
-	time.Sleep(time.Second)
+	time.Sleep(300 * time.Millisecond)
 	for _, c := range dead {
 		_ = c.cmd.Process.Kill()
 	}

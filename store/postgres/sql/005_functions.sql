@@ -65,14 +65,23 @@ begin
     end if;
 end $$;
 
+-- headgate.print is Print of package law, of a request of one charge.
+create or replace function headgate.print(name text, key text, credits bigint, unit bigint) returns bigint language sql immutable as $$
+    select ('x' || left(encode(sha256(convert_to(octet_length(name) || ':' || name || octet_length(key) || ':' || key
+        || credits / gcd(credits, unit) || '/' || unit / gcd(credits, unit), 'UTF8')), 'hex'), 13))::bit(52)::bigint
+$$;
+
 -- headgate.ask applies one op, and again with boundaries around the server's
 -- time if those guessed before the lock were a window off. It returns what
--- headgate.apply returns.
-create or replace function headgate.ask(verb int, name text, c headgate.compiled, key text, credits bigint, ttl bigint, note text)
+-- headgate.apply returns. note is the id of an op that takes or settles; how is 2
+-- for one that may start later; entry what is renewed or returned.
+create or replace function headgate.ask(verb int, name text, c headgate.compiled, key text, credits bigint, ttl bigint, note text,
+    how int default 0, ceiling bigint default 0, entry bigint default 0)
 returns bigint[] language plpgsql volatile as $$
 declare
     now bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
     b bigint[] := '{0,0,0,0}';
+    op bigint[]; mode smallint;
     res bigint[];
 begin
     if key is null then
@@ -80,51 +89,83 @@ begin
     elsif octet_length(key) > 512 then
         perform headgate.fail(format('key: is %s bytes long, at most 512 are allowed', octet_length(key)));
     end if;
+    mode := case verb when 2 then 0 when 3 then 1 when 6 then 1 when 7 then 1 else 2 end;
     for i in 1 .. 4 loop
         if c.calendar is not null then
             b := headgate.bounds(c.calendar, c.zone, now);
         end if;
-        res := headgate.apply(array[name], array[key], array[case verb when 2 then 0 when 6 then 1 else 2 end]::smallint[],
-            array[verb, 1, 1]::bigint[] || c.params[1:5] || greatest(c.params[6], 1) || c.params[7:8]
-                || array[credits, 1, 0, 0, ttl, 0] || b || '{0,0,0,0}',
-            case when note <> '' then array[note] end);
-        exit when res[13] = 0;
+        op := array[verb, 1, 1]::bigint[] || c.params[1:5] || greatest(c.params[6], 1) || c.params[7:8]
+            || array[credits, 1, how, ceiling, ttl, 0] || b || array[0, 0, 0, entry];
+        if note <> '' and verb in (1, 4) then
+            res := headgate.apply_once(array[name], array[key], array[mode], op, array[note],
+                array[headgate.print(name, key, credits, c.params[3])], array[1]);
+        else
+            res := headgate.apply(array[name], array[key], array[mode], op, case when note <> '' then array[note] end);
+        end if;
+        exit when res[13] <> 1;
         now := res[10];
     end loop;
+    if res[13] > 2 then
+        perform headgate.fail(format('id: "%s": %s', note, case res[13] when 3 then 'the id was used for other charges'
+            when 4 then 'no request of this id is known' else 'it is settled already' end));
+    end if;
     return res;
 end $$;
 
--- headgate.decide is take and check: the figures of a Decision, derived as in
--- Go.
-create or replace function headgate.decide(verb int, name text, c headgate.compiled, key text, cost numeric,
-    out allowed boolean, out remaining bigint, out retry_after interval, out reset_after interval,
-    out limit_name text, out at timestamptz) language plpgsql volatile as $$
+-- headgate.credits is a cost in credits. zero says that it may be none.
+create or replace function headgate.credits(field text, cost numeric, c headgate.compiled, zero boolean) returns bigint language plpgsql immutable as $$
 declare
-    res bigint[]; unit bigint := c.params[3]; credits numeric;
+    unit bigint := c.params[3]; credits numeric;
 begin
     if cost is null then
-        perform headgate.fail('cost: is null');
+        perform headgate.fail(field || ': is null');
     elsif cost = 'NaN' or cost::text like '%Infinity' then
-        perform headgate.fail(format('cost: "%s" is not a decimal number such as 3 or 0.5', cost));
-    elsif cost <= 0 then
-        perform headgate.fail(format('cost: is %s; it must be above 0', cost));
+        perform headgate.fail(format('%s: "%s" is not a decimal number such as 3 or 0.5', field, cost));
+    elsif cost < 0 or cost = 0 and not zero then
+        perform headgate.fail(format('%s: is %s; it must be above 0', field, cost));
     end if;
     credits := trim_scale(cost * unit);
     if scale(credits) > 0 then
-        perform headgate.fail(format('cost: %s is finer than the smallest step of this limit, 1/%s', cost, unit));
+        perform headgate.fail(format('%s: %s is finer than the smallest step of this limit, 1/%s', field, cost, unit));
     elsif credits > 9007199254740991 then
-        perform headgate.fail(format('cost: %s is too large', cost));
-    elsif c.canonical like 'concurrency %' then
-        perform headgate.fail(format('limit: %s is acquired and released, not taken', c.canonical));
+        perform headgate.fail(format('%s: %s is too large', field, cost));
     end if;
-    res := headgate.ask(verb, name, c, key, credits::bigint, 0, '');
+    return credits;
+end $$;
+
+-- headgate.figures are those of a Decision, derived as in Go from what
+-- headgate.ask returned.
+create or replace function headgate.figures(res bigint[], name text, c headgate.compiled,
+    out allowed boolean, out remaining bigint, out retry_after interval, out reset_after interval,
+    out limit_name text, out at timestamptz) language plpgsql immutable as $$
+begin
     allowed := res[1] = 1;
-    remaining := case when res[8] > greatest(res[10], res[5]) then 0 else greatest(0, c.params[4] - res[9]) / unit end;
+    remaining := case when res[8] > greatest(res[10], res[5]) then 0 else greatest(0, c.params[4] - res[9]) / c.params[3] end;
     retry_after := case when allowed then '0'::interval
         when res[11] < 9007199254740991 then greatest(0, res[11] - res[10]) * interval '1 microsecond' end;
     reset_after := greatest(0, greatest(res[7], res[8]) - res[10]) * interval '1 microsecond';
     limit_name := name;
     at := headgate.instant(res[10]);
+end $$;
+
+-- headgate.takeable refuses limits whose charges are held.
+create or replace function headgate.takeable(c headgate.compiled) returns void language plpgsql immutable as $$
+begin
+    if c.canonical like 'concurrency %' then
+        perform headgate.fail(format('limit: %s is acquired and released, not taken', c.canonical));
+    end if;
+end $$;
+
+-- headgate.decide is take and check.
+create or replace function headgate.decide(verb int, name text, c headgate.compiled, key text, cost numeric,
+    out allowed boolean, out remaining bigint, out retry_after interval, out reset_after interval,
+    out limit_name text, out at timestamptz) language plpgsql volatile as $$
+declare
+    credits bigint := headgate.credits('cost', cost, c, false);
+begin
+    perform headgate.takeable(c);
+    select f.* into allowed, remaining, retry_after, reset_after, limit_name, at
+    from headgate.figures(headgate.ask(verb, name, c, key, credits, 0, ''), name, c) f;
 end $$;
 
 -- headgate.take takes cost from a limit for a key. One row: allowed; remaining,

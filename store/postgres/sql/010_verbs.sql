@@ -1,0 +1,152 @@
+-- What people call to be charged once, to settle, to start later, and to hold.
+
+-- headgate.micros is an interval in microseconds, from 0 to 3660 days.
+create or replace function headgate.micros(field text, d interval) returns bigint language plpgsql immutable as $$
+declare
+    us numeric := extract(epoch from d)::numeric * 1000000;
+begin
+    if d is null then
+        perform headgate.fail(field || ': is null');
+    elsif us < 0 or us > 3660 * 86400000000 then
+        perform headgate.fail(format('%s: %s is not from 0 to 3660 days', field, d));
+    end if;
+    return us;
+end $$;
+
+-- headgate.checked_id refuses ids that none can have.
+create or replace function headgate.checked_id(id text) returns text language plpgsql immutable as $$
+begin
+    if coalesce(id, '') = '' then
+        perform headgate.fail('id: is missing');
+    elsif octet_length(id) > 255 then
+        perform headgate.fail(format('id: is %s bytes long, at most 255 are allowed', octet_length(id)));
+    end if;
+    return id;
+end $$;
+
+-- headgate.take_once is headgate.take for a request with an id: asked again with the
+-- same charge within its life, it returns the first admission, replayed, and charges
+-- nothing. What was refused or cancelled is decided anew; with another charge it is
+-- an error.
+create or replace function headgate.take_once(id text, rule text, key text, cost numeric default 1, life interval default '1 hour')
+returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz, replayed boolean)
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+declare
+    f record; res bigint[];
+begin
+    select * into f from headgate.find(rule);
+    perform headgate.takeable(f.c);
+    res := headgate.ask(1, f.name, f.c, key, headgate.credits('cost', cost, f.c, false), greatest(headgate.micros('life', life), 1), headgate.checked_id(id));
+    if res[14] > res[10] then
+        perform headgate.fail(format('id: "%s" was reserved, and starts at %s', id, headgate.instant(res[14])));
+    end if;
+    return query select g.*, res[13] = 2 from headgate.figures(res, f.name, f.c) g;
+end $$;
+
+-- headgate.settle makes actual the cost of a charge that was admitted under an id;
+-- 0 is nothing at all. It returns by how much the charge was corrected: what is
+-- given back is above 0, what is charged in addition below. Settled at the same cost
+-- again, it returns 0; at another it is an error, and so is an id that is not known.
+create or replace function headgate.settle(id text, rule text, key text, actual numeric) returns numeric
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+declare
+    f record; res bigint[];
+begin
+    select * into f from headgate.find(rule);
+    res := headgate.ask(4, f.name, f.c, key, headgate.credits('actual', actual, f.c, true), 0, headgate.checked_id(id));
+    return trim_scale(round(res[1]::numeric / (f.c).params[3], 9));
+end $$;
+
+-- headgate.reserve takes cost now for a start at most wait from now: with
+-- token-bucket, leaky-bucket and gcra each reservation has a start of its own, first
+-- come first served; under other limits it starts at once or is not made. Sleep for
+-- delay, then begin. With an id it can be asked again and settled.
+create or replace function headgate.reserve(rule text, key text, cost numeric, wait interval, id text default null, life interval default '1 hour')
+returns table (allowed boolean, start_at timestamptz, delay interval, retry_after interval, limit_name text, replayed boolean)
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+declare
+    f record; res bigint[];
+    us bigint := headgate.micros('wait', wait);
+    capacity bigint; step bigint; drain bigint;
+    how int := 0; ceiling bigint := 0;
+begin
+    select * into f from headgate.find(rule);
+    perform headgate.takeable(f.c);
+    if us > 0 and (f.c).canonical ~ '^(token-bucket|leaky-bucket|gcra) ' then
+        capacity := (f.c).params[4]; step := (f.c).params[5]; drain := (f.c).params[6];
+        how := 2;
+        ceiling := case when us / step > (9007199254740991 - capacity) / drain then 9007199254740991 else capacity + us / step * drain end;
+    end if;
+    res := headgate.ask(1, f.name, f.c, key, headgate.credits('cost', cost, f.c, false),
+        case when id is null then 0 else greatest(headgate.micros('life', life), 1) end,
+        case when id is null then '' else headgate.checked_id(id) end, how, ceiling);
+    allowed := res[1] = 1;
+    if allowed then
+        start_at := headgate.instant(case when res[14] > 0 then res[14] else res[10] end);
+        delay := greatest(0, res[14] - res[10]) * interval '1 microsecond';
+    end if;
+    retry_after := case when allowed then '0'::interval
+        when res[11] < 9007199254740991 then greatest(0, res[11] - res[10]) * interval '1 microsecond' end;
+    limit_name := f.name;
+    replayed := res[13] = 2;
+    return next;
+end $$;
+
+-- headgate.acquire holds cost of a concurrency limit until headgate.release, or until
+-- nobody has renewed it for the limit's ttl. lease is its number, for renew and
+-- release; retry_after is until one ends if nobody renews it.
+create or replace function headgate.acquire(rule text, key text, cost numeric default 1)
+returns table (acquired boolean, lease bigint, ttl interval, retry_after interval, limit_name text)
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+declare
+    f record; res bigint[];
+begin
+    select * into f from headgate.held(rule);
+    res := headgate.ask(1, f.name, f.c, key, headgate.credits('cost', cost, f.c, false), 0, '');
+    acquired := res[1] = 1;
+    lease := case when acquired then res[12] end;
+    ttl := (f.c).params[5] * interval '1 microsecond';
+    retry_after := case when acquired then '0'::interval
+        when res[11] < 9007199254740991 then greatest(0, res[11] - res[10]) * interval '1 microsecond' end;
+    limit_name := f.name;
+    return next;
+end $$;
+
+-- headgate.renew lets a lease last for its ttl from now. It returns false if the lease
+-- is lost: others may have it.
+create or replace function headgate.renew(rule text, key text, lease bigint) returns boolean language plpgsql volatile as $$
+declare
+    f record;
+begin
+    select * into f from headgate.held(rule);
+    return (headgate.ask(7, f.name, f.c, key, 1, 0, '', entry => headgate.checked_lease(lease)))[1] = 1;
+end $$;
+
+-- headgate.release ends a lease. It returns false if it was lost or released before.
+create or replace function headgate.release(rule text, key text, lease bigint) returns boolean language plpgsql volatile as $$
+declare
+    f record;
+begin
+    select * into f from headgate.held(rule);
+    return (headgate.ask(3, f.name, f.c, key, 9007199254740991, 0, '', entry => headgate.checked_lease(lease)))[1] > 0;
+end $$;
+
+-- headgate.held is headgate.find for limits whose charges are held.
+create or replace function headgate.held(rule text, out name text, out c headgate.compiled) language plpgsql stable as $$
+declare
+    f record;
+begin
+    select * into f from headgate.find(rule);
+    name := f.name; c := f.c;
+    if c.canonical not like 'concurrency %' then
+        perform headgate.fail(format('limit: %s is taken, not acquired: only concurrency limits are', c.canonical));
+    end if;
+end $$;
+
+create or replace function headgate.checked_lease(lease bigint) returns bigint language plpgsql immutable as $$
+begin
+    if lease is null or lease < 1 then
+        perform headgate.fail('lease: was never acquired');
+    end if;
+    return lease;
+end $$;

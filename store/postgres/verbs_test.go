@@ -1,0 +1,97 @@
+package postgres_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/headgate/headgate"
+)
+
+// TestVerbsFromSQL goes through what people call to be charged once, to settle, to
+// start later and to hold; each row is what a query returns, as text.
+func TestVerbsFromSQL(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	for _, tt := range []struct{ sql, want string }{
+		{`select allowed, remaining, replayed from headgate.take_once('o1', 'fixed-window 10/1d', 'a', 3)`, "t 7 f"},
+		{`select allowed, remaining, replayed from headgate.take_once('o1', 'fixed-window 10/1d', 'a', 3)`, "t 7 t"},
+		{`select headgate.settle('o1', 'fixed-window 10/1d', 'a', 1.5)`, "1.5"},
+		{`select headgate.settle('o1', 'fixed-window 10/1d', 'a', 1.5)`, "0"},
+		{`select headgate.settle('o1', 'fixed-window 10/1d', 'a', 0)`, `22023 id: "o1": it is settled already`},
+		{`select headgate.settle('o2', 'fixed-window 10/1d', 'a', 0)`, `22023 id: "o2": no request of this id is known`},
+		{`select allowed from headgate.take_once('o1', 'fixed-window 10/1d', 'a', 2)`, `22023 id: "o1": the id was used for other charges`},
+		{`select allowed from headgate.take_once('', 'fixed-window 10/1d', 'a')`, "22023 id: is missing"},
+		{`select allowed from headgate.take_once('x', 'fixed-window 10/1d', 'a', life => null)`, "22023 life: is null"},
+		{`select headgate.settle('x', 'fixed-window 10/1d', 'a', -1)`, "22023 actual: is -1; it must be above 0"},
+		{`select allowed, remaining, replayed from headgate.take_once('o3', 'fixed-window 10/1d', 'a', 4)`, "t 4 f"},
+		{`select headgate.settle('o3', 'fixed-window 10/1d', 'a', 6)`, "-2"},
+		{`select headgate.settle('o3', 'fixed-window 10/1d', 'a', 6)`, "0"},
+
+		{`select allowed, delay from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '3 hours')`, "t 00:00:00"},
+		{`select allowed, date_trunc('minute', delay + '1 second') from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '3 hours', 'r1')`, "t 01:00:00"},
+		{`select allowed, delay > '59 minutes' and start_at > now() + interval '59 minutes', replayed from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '3 hours', 'r1')`, "t t t"},
+		{`select allowed from headgate.take_once('r1', 'token-bucket 1/1h burst 1', 'a', 1)`, "22023 id: \"r1\" was reserved, and starts"},
+		{`select allowed, start_at is null, delay is null from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '1 hour')`, "f t t"},
+		{`select allowed, retry_after is null from headgate.reserve('token-bucket 1/1h burst 1', 'a', 2, '30 hours')`, "f t"},
+		{`select allowed from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '-1 hour')`, "22023 wait: -01:00:00 is not from 0 to 3660 days"},
+		{`select allowed from headgate.reserve('concurrency 1 ttl 30s', 'a', 1, '1 hour')`, "22023 limit: concurrency 1 ttl 30s is acquired and released, not taken"},
+
+		{`select acquired, lease > 0, ttl, retry_after from headgate.acquire('concurrency 1 ttl 1h', 'a')`, "t t 01:00:00 00:00:00"},
+		{`select acquired, lease is null, retry_after > '59 minutes' from headgate.acquire('concurrency 1 ttl 1h', 'a')`, "f t t"},
+		{`select headgate.renew('concurrency 1 ttl 1h', 'a', max(number)) from headgate.entries`, "t"},
+		{`select headgate.release('concurrency 1 ttl 1h', 'a', max(number)) from headgate.entries`, "t"},
+		{`select headgate.release('concurrency 1 ttl 1h', 'a', max(number)) from headgate.entries`, "f"},
+		{`select headgate.renew('concurrency 1 ttl 1h', 'a', max(number)) from headgate.entries`, "f"},
+		{`select acquired from headgate.acquire('concurrency 1 ttl 1h', 'a')`, "t"},
+		{`select acquired from headgate.acquire('fixed-window 1/1h', 'a')`, "22023 limit: fixed-window 1/1h is taken, not acquired"},
+		{`select headgate.release('concurrency 1 ttl 1h', 'a', null)`, "22023 lease: was never acquired"},
+	} {
+		var got string
+		err := conn.QueryRow(t.Context(), `select concat_ws(' ', `+columns(tt.sql)).Scan(&got)
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+			got = pg.Code + " " + pg.Message
+		} else if err != nil {
+			t.Errorf("%s: %v", tt.sql, err)
+		}
+		if got != tt.want && !(strings.HasPrefix(tt.want, "22023") && strings.HasPrefix(got, tt.want)) {
+			t.Errorf("%s:\n got %s\nwant %s", tt.sql, got, tt.want)
+		}
+	}
+}
+
+// columns turns "select A from B" into "A) from B".
+func columns(sql string) string {
+	list, from, _ := strings.Cut(strings.TrimPrefix(sql, "select "), " from ")
+	if from != "" {
+		from = " from " + from
+	}
+	return list + ")" + from
+}
+
+// TestIDsAreKnownToBoth lets Go and SQL ask under the same id.
+func TestIDsAreKnownToBoth(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	l := headgate.New(openAt(t, dsn), nil)
+	charge := headgate.Charge{Limit: headgate.MustParse("sliding-log 100/1h"), Key: "käse", Cost: headgate.MustCost("2.5")}
+	order := l.Once("order", time.Hour)
+	if d, err := order.Take(t.Context(), charge); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	var replayed bool
+	if err := conn.QueryRow(t.Context(), `select replayed from headgate.take_once('order', 'sliding-log 100/1h', 'käse', 2.5)`).Scan(&replayed); err != nil || !replayed {
+		t.Errorf("asked from SQL: replayed %v, %v", replayed, err)
+	}
+	var by float64
+	if err := conn.QueryRow(t.Context(), `select headgate.settle('order', 'sliding-log 100/1h', 'käse', 1)`).Scan(&by); err != nil || by != 1.5 {
+		t.Errorf("settled from SQL by %v, %v", by, err)
+	}
+	charge.Cost = headgate.Units(1)
+	if by, err := order.Settle(t.Context(), charge); err != nil || !by[0].IsZero() {
+		t.Errorf("settled again from Go by %v, %v", by, err)
+	}
+}
