@@ -244,7 +244,8 @@ func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) 
 
 // Hold waits for a lease (see [Limiter.Await]), does the action, and releases it.
 // The action's context ends with the cause ErrLeaseLost when the lease is lost, and
-// then Hold's error is that too.
+// then Hold's error is that too. Should the store be away when it is released, it
+// ends after its time to live; that is no error of the action.
 func (l *Limiter) Hold(ctx context.Context, action func(context.Context) error, charges ...Charge) (err error) {
 	lease, err := l.Await(ctx, charges...)
 	if err != nil {
@@ -264,7 +265,9 @@ func (l *Limiter) Hold(ctx context.Context, action func(context.Context) error, 
 		cancel(nil)
 		ctx, end := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
 		defer end()
-		err = errors.Join(err, lease.Release(ctx))
+		if failed := lease.Release(ctx); errors.Is(failed, ErrLeaseLost) {
+			err = errors.Join(err, failed)
+		}
 	}()
 	return action(within)
 }
