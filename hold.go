@@ -14,7 +14,7 @@ var (
 	// ErrLeaseLost: the lease has ended, since it could not be renewed in time or
 	// its key was reset. Others may hold it now.
 	ErrLeaseLost = errors.New("the lease is lost")
-	// ErrReleased: the lease was released before.
+	// ErrReleased: the lease was released, or detached, before.
 	ErrReleased = errors.New("the lease is released already")
 )
 
@@ -26,7 +26,8 @@ type Lease struct {
 	// a lease ends if nobody renews it.
 	Decision Decision
 
-	held asked // the charges that are held
+	l    *Limiter
+	held []Held
 	ttl  time.Duration
 	stop chan struct{} // closed when it is released
 	lost chan struct{} // closed when it is lost
@@ -45,7 +46,7 @@ func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error
 	if err := l.compile(a.ops, law.Take, 1, charges); err != nil {
 		return nil, err
 	}
-	lease := &Lease{held: asked{l: l}, stop: make(chan struct{}), lost: make(chan struct{})}
+	lease := &Lease{l: l, stop: make(chan struct{}), lost: make(chan struct{})}
 	if !held(a.ops) {
 		return nil, invalid("limit", "none of the charges is of a concurrency limit")
 	}
@@ -59,9 +60,7 @@ func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error
 	}
 	for i := range a.ops {
 		if op := &a.ops[i]; op.Params.Held {
-			back := law.Back(op, &a.outs[i], op.Cost)
-			back.Group = uint32(i + 1)
-			lease.held.ops = append(lease.held.ops, back)
+			lease.held = append(lease.held, Held{charges[i].Limit, charges[i].Key, a.outs[i].Entry})
 			if ttl := micros(op.Params.Step); lease.ttl == 0 || ttl < lease.ttl {
 				lease.ttl = ttl
 			}
@@ -106,7 +105,7 @@ func (l *Lease) keep(asked time.Time) {
 			ctx, cancel := context.WithTimeout(context.Background(), l.ttl)
 			go func(answer chan error) {
 				defer cancel()
-				answer <- l.renew(ctx)
+				answer <- l.l.Renew(ctx, l.held...)
 			}(answer)
 		case err := <-answer:
 			answer = nil
@@ -122,24 +121,6 @@ func (l *Lease) keep(asked time.Time) {
 			}
 		}
 	}
-}
-
-// renew makes the lease last for its time to live from now.
-func (l *Lease) renew(ctx context.Context) error {
-	a := asked{l: l.held.l, outs: make([]law.Outcome, len(l.held.ops))}
-	for i := range l.held.ops {
-		op := &l.held.ops[i]
-		a.ops = append(a.ops, law.Op{Verb: law.Renew, Group: op.Group, Cell: op.Cell, Params: op.Params, Entry: op.Entry})
-	}
-	if err := a.apply(ctx); err != nil {
-		return err
-	}
-	for i := range a.outs {
-		if a.outs[i].Granted == 0 {
-			return ErrLeaseLost
-		}
-	}
-	return nil
 }
 
 // end notes why the lease is not held any more, and reports whether it was.
@@ -178,96 +159,18 @@ func (l *Lease) Release(ctx context.Context) error {
 	if lost && errors.Is(l.Err(), ErrReleased) {
 		return ErrReleased
 	}
-	a := asked{l: l.held.l, ops: l.held.ops, outs: make([]law.Outcome, len(l.held.ops))}
-	err := a.apply(ctx)
-	for i := range a.ops {
-		lost = lost || err == nil && a.outs[i].Granted == 0
-		l.held.l.turns.wake(a.ops[i].Cell)
-	}
-	if lost && err == nil {
-		return ErrLeaseLost
-	}
-	return err
-}
-
-// askAgain is after how long who waits for a lease asks again at first, and at
-// most.
-const askAgain, askAtMost = 50 * time.Millisecond, time.Second
-
-// Await acquires charges (see [Limiter.Acquire]), and waits until it can. It asks
-// again at once when a holder of this Limiter releases, else after at most a
-// second; first come, first served, among the callers of this Limiter. If the
-// context ends before, the error is that of the context and a [DeniedError]. A cost
-// that can never be held is a DeniedError at once.
-func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) {
-	first := 0
-	for i, c := range charges {
-		if !c.Limit.IsZero() && c.Limit.r.params.Held {
-			first = i
-			break
-		}
-	}
-	if len(charges) == 0 || charges[first].Limit.IsZero() {
-		_, err := l.Acquire(ctx, charges...) // which says what is wrong
-		return nil, err
-	}
-	var denied *DeniedError
-	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key}, func() error {
-		ops, outs := make([]law.Op, len(charges)), make([]law.Outcome, len(charges))
-		d, err := l.decide(ctx, law.Check, charges, ops, outs)
-		if err == nil && !d.Allowed {
-			if denied = (&DeniedError{d}); d.RetryAfter == Never {
-				return denied
-			}
-		}
-		return err
-	})
-	defer turn.leave()
-	for pause := askAgain; err == nil; pause = min(2*pause, askAtMost) {
-		var lease *Lease
-		if lease, err = l.Acquire(ctx, charges...); err != nil {
-			break
-		}
-		if lease.Decision.Allowed {
-			return lease, nil
-		}
-		if denied = (&DeniedError{lease.Decision}); denied.Decision.RetryAfter == Never {
-			return nil, denied
-		}
-		err = turn.sleep(ctx, min(pause, denied.Decision.RetryAfter))
-	}
-	if denied != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: %w", err, denied)
-	}
-	return nil, err
-}
-
-// Hold waits for a lease (see [Limiter.Await]), does the action, and releases it.
-// The action's context ends with the cause ErrLeaseLost when the lease is lost, and
-// then Hold's error is that too. Should the store be away when it is released, it
-// ends after its time to live; that is no error of the action.
-func (l *Limiter) Hold(ctx context.Context, action func(context.Context) error, charges ...Charge) (err error) {
-	lease, err := l.Await(ctx, charges...)
-	if err != nil {
+	if err := l.l.Release(ctx, l.held...); err != nil || !lost {
 		return err
 	}
-	within, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-lease.Lost():
-			cancel(ErrLeaseLost)
-		case <-done:
-		}
-	}()
-	defer func() { // also when the action panics
-		close(done)
-		cancel(nil)
-		ctx, end := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
-		defer end()
-		if failed := lease.Release(ctx); errors.Is(failed, ErrLeaseLost) {
-			err = errors.Join(err, failed)
-		}
-	}()
-	return action(within)
+	return ErrLeaseLost
+}
+
+// Detach hands the lease over: it is not renewed here any more, and can be renewed
+// and released in any process, with [Limiter.Renew] and [Limiter.Release]. It
+// returns nil if the lease is not held.
+func (l *Lease) Detach() []Held {
+	if !l.Decision.Allowed || !l.end(ErrReleased) {
+		return nil
+	}
+	return l.held
 }

@@ -178,3 +178,49 @@ func TestHold(t *testing.T) {
 		}, ask...)
 	})
 }
+
+// TestDetachedLeases are renewed and released by another process.
+func TestDetachedLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		m := memory.New(nil)
+		here, there := headgate.New(m, nil), headgate.New(m, nil)
+		ask := charges("k", "2 of concurrency 2 ttl 30s", "1 of fixed-window 9/1d")
+		lease, err := here.Acquire(ctx, ask...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := lease.Detach()
+		if len(held) != 1 || lease.Detach() != nil {
+			t.Fatalf("detached %+v", held)
+		}
+		if err := lease.Release(ctx); !errors.Is(err, headgate.ErrReleased) {
+			t.Errorf("released after it was detached: %v", err)
+		}
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			if err := there.Renew(ctx, held...); err != nil {
+				t.Errorf("renew: %v", err)
+			}
+		}
+		if next, err := here.Acquire(ctx, ask...); err != nil || next.Decision.Allowed {
+			t.Errorf("another holds it: %+v, %v", next, err)
+		}
+		if err := there.Release(ctx, held...); err != nil {
+			t.Error(err)
+		}
+		for _, do := range []func(context.Context, ...headgate.Held) error{there.Renew, there.Release} {
+			if err := do(ctx, held...); !errors.Is(err, headgate.ErrLeaseLost) {
+				t.Errorf("after its release: %v", err)
+			}
+			for _, bad := range [][]headgate.Held{nil, {{}}, {{Limit: ask[1].Limit, Key: "k", Number: 1}}, {{Limit: ask[0].Limit, Key: "k"}}, {{Limit: ask[0].Limit, Key: "\x00", Number: 1}}} {
+				if err := do(ctx, bad...); !errors.Is(err, headgate.ErrInvalid) {
+					t.Errorf("%+v: %v", bad, err)
+				}
+			}
+		}
+		if next, err := here.Acquire(ctx, ask...); err != nil || !next.Decision.Allowed || next.Release(ctx) != nil {
+			t.Errorf("all of it is free: %+v, %v", next, err)
+		}
+	})
+}

@@ -82,6 +82,31 @@ type Answers struct {
 	Answers []Answer `json:"answers"`
 }
 
+// Held is one charge that is held, of a concurrency limit.
+type Held struct {
+	Limit  string `json:"limit"`
+	Key    string `json:"key"`
+	Number int64  `json:"number"`
+}
+
+// Acquired answers a Request that acquires: what is held until it is released, or
+// not renewed for so long.
+type Acquired struct {
+	Decision
+	Held  []Held `json:"held,omitempty"`
+	TTLMS int64  `json:"ttl_ms,omitempty"`
+}
+
+// Leases are to be renewed or released.
+type Leases struct {
+	Held []Held `json:"held"`
+}
+
+// Lost answers Leases: whether some of them had ended before.
+type Lost struct {
+	Lost bool `json:"lost"`
+}
+
 // Subject names one key of a limit.
 type Subject struct {
 	Limit string `json:"limit"`

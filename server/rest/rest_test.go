@@ -139,6 +139,31 @@ func TestRequestsWithAnID(t *testing.T) {
 	}
 }
 
+func TestHolding(t *testing.T) {
+	t.Parallel()
+	h, _ := handler(t, "")
+	_, out, _ := ask(h, "POST", "/v1/acquire", `{"limit":"concurrency 1 ttl 30s","key":"k"}`)
+	if out["allowed"] != true || out["ttl_ms"] != 30000.0 {
+		t.Fatalf("%v", out)
+	}
+	held, _ := json.Marshal(map[string]any{"held": out["held"]})
+	for i, step := range []struct {
+		path, body, field string
+		want              any
+	}{
+		{"/v1/acquire", `{"limit":"concurrency 1 ttl 30s","key":"k"}`, "allowed", false},
+		{"/v1/renew", string(held), "lost", false},
+		{"/v1/release", string(held), "lost", false},
+		{"/v1/release", string(held), "lost", true},
+		{"/v1/renew", string(held), "lost", true},
+		{"/v1/acquire", `{"charges":[{"limit":"concurrency 1 ttl 30s","key":"k"},{"limit":"fixed-window 1/1h","key":"k"}]}`, "allowed", true},
+	} {
+		if code, out, _ := ask(h, "POST", step.path, step.body); code != 200 || out[step.field] != step.want {
+			t.Errorf("step %d: status %d, %v", i, code, out)
+		}
+	}
+}
+
 func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 	t.Parallel()
 	h, s := handler(t, "limits:\n  login: token-bucket 5/1m\n")
@@ -169,6 +194,10 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 		{"POST", "/v1/take", `{"limit":"login","key":"k","id":"` + strings.Repeat("x", 256) + `"}`, 400, "id", "256"},
 		{"POST", "/v1/check", `{"limit":"login","key":"k","id":"x"}`, 400, "id", "takes"},
 		{"POST", "/v1/reserve", `{"limit":"login","key":"k","wait":"-1s"}`, 400, "wait", "-1s"},
+		{"POST", "/v1/acquire", `{"limit":"login","key":"k"}`, 400, "limit", "concurrency"},
+		{"POST", "/v1/acquire", `{"limit":"login","key":"k","id":"x"}`, 400, "id", "held"},
+		{"POST", "/v1/renew", `{}`, 400, "held", "none"},
+		{"POST", "/v1/release", `{"held":[{"limit":"login","key":"k","number":1}]}`, 400, "limit", "not acquired"},
 		{"POST", "/v1/settle", `{"limit":"login","key":"k","cost":1}`, 400, "id", "missing"},
 		{"POST", "/v1/settle", `{"limit":"login","key":"k","id":"x"}`, 400, "cost", "0 for nothing"},
 		{"POST", "/v1/settle", `{"limit":"login","key":"k","id":"x","cost":-1}`, 400, "cost", "negative"},
@@ -236,7 +265,7 @@ func TestLimitsHealthAndDescription(t *testing.T) {
 			}
 		}
 	}
-	if len(doc.Paths) != 11 {
-		t.Errorf("%d paths are described, 11 are served", len(doc.Paths))
+	if len(doc.Paths) != 14 {
+		t.Errorf("%d paths are described, 14 are served", len(doc.Paths))
 	}
 }

@@ -1,0 +1,92 @@
+package headgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/law"
+)
+
+// askAgain is after how long who waits for a lease asks again at first, and at
+// most.
+const askAgain, askAtMost = 50 * time.Millisecond, time.Second
+
+// Await acquires charges (see [Limiter.Acquire]), and waits until it can. It asks
+// again at once when a holder of this Limiter releases, else after at most a
+// second; first come, first served, among the callers of this Limiter. If the
+// context ends before, the error is that of the context and a [DeniedError]. A cost
+// that can never be held is a DeniedError at once.
+func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) {
+	first := 0
+	for i, c := range charges {
+		if !c.Limit.IsZero() && c.Limit.r.params.Held {
+			first = i
+			break
+		}
+	}
+	if len(charges) == 0 || charges[first].Limit.IsZero() {
+		_, err := l.Acquire(ctx, charges...) // which says what is wrong
+		return nil, err
+	}
+	var denied *DeniedError
+	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key}, func() error {
+		ops, outs := make([]law.Op, len(charges)), make([]law.Outcome, len(charges))
+		d, err := l.decide(ctx, law.Check, charges, ops, outs)
+		if err == nil && !d.Allowed {
+			if denied = (&DeniedError{d}); d.RetryAfter == Never {
+				return denied
+			}
+		}
+		return err
+	})
+	defer turn.leave()
+	for pause := askAgain; err == nil; pause = min(2*pause, askAtMost) {
+		var lease *Lease
+		if lease, err = l.Acquire(ctx, charges...); err != nil {
+			break
+		}
+		if lease.Decision.Allowed {
+			return lease, nil
+		}
+		if denied = (&DeniedError{lease.Decision}); denied.Decision.RetryAfter == Never {
+			return nil, denied
+		}
+		err = turn.sleep(ctx, min(pause, denied.Decision.RetryAfter))
+	}
+	if denied != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: %w", err, denied)
+	}
+	return nil, err
+}
+
+// Hold waits for a lease (see [Limiter.Await]), does the action, and releases it.
+// The action's context ends with the cause ErrLeaseLost when the lease is lost, and
+// then Hold's error is that too. Should the store be away when it is released, it
+// ends after its time to live; that is no error of the action.
+func (l *Limiter) Hold(ctx context.Context, action func(context.Context) error, charges ...Charge) (err error) {
+	lease, err := l.Await(ctx, charges...)
+	if err != nil {
+		return err
+	}
+	within, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-lease.Lost():
+			cancel(ErrLeaseLost)
+		case <-done:
+		}
+	}()
+	defer func() { // also when the action panics
+		close(done)
+		cancel(nil)
+		ctx, end := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
+		defer end()
+		if failed := lease.Release(ctx); errors.Is(failed, ErrLeaseLost) {
+			err = errors.Join(err, failed)
+		}
+	}()
+	return action(within)
+}

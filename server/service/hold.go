@@ -1,0 +1,68 @@
+package service
+
+import (
+	"context"
+	"errors"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/api"
+)
+
+// Acquire holds charges of concurrency limits. Nothing renews them here: that is the
+// client's.
+func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, error) {
+	switch {
+	case r.Check:
+		return nil, Invalid("check", "stands only in the requests of a batch")
+	case r.ID != "" || r.Life != "":
+		return nil, Invalid("id", "is not for what is held: it ends by itself")
+	}
+	charges, err := s.charges(nil, r)
+	if err != nil {
+		return nil, err
+	}
+	lease, err := s.limiter.Acquire(ctx, charges...)
+	if err != nil {
+		return nil, err
+	}
+	var a answer
+	a.set(&lease.Decision, len(charges) > 1)
+	out := &api.Acquired{Decision: a.Decision}
+	for _, h := range lease.Detach() {
+		if ttl := millis(h.Limit.Algorithm().(headgate.Concurrency).TTL); out.TTLMS == 0 || ttl < out.TTLMS {
+			out.TTLMS = ttl
+		}
+		out.Held = append(out.Held, api.Held{Limit: h.Limit.Name(), Key: h.Key, Number: h.Number})
+	}
+	return out, nil
+}
+
+// Renew prolongs what is held.
+func (s *Service) Renew(ctx context.Context, r *api.Leases) (*api.Lost, error) {
+	return s.leases(ctx, r, s.limiter.Renew)
+}
+
+// Release ends what is held.
+func (s *Service) Release(ctx context.Context, r *api.Leases) (*api.Lost, error) {
+	return s.leases(ctx, r, s.limiter.Release)
+}
+
+func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Context, ...headgate.Held) error) (*api.Lost, error) {
+	if len(r.Held) > MaxBatch {
+		return nil, Invalid("held", "are more than %d", MaxBatch)
+	}
+	held := make([]headgate.Held, len(r.Held))
+	for i, h := range r.Held {
+		limit, err := s.resolve(h.Limit)
+		if err != nil {
+			return nil, err
+		}
+		held[i] = headgate.Held{Limit: limit, Key: h.Key, Number: h.Number}
+	}
+	err := do(ctx, held...)
+	lost := errors.Is(err, headgate.ErrLeaseLost)
+	if err != nil && !lost {
+		return nil, err
+	}
+	return &api.Lost{Lost: lost}, nil
+}
