@@ -1,0 +1,84 @@
+package mysql
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/law"
+)
+
+// admission names what a cell remembers of a request.
+type admission struct {
+	cell law.Cell
+	id   string
+}
+
+// once tells whether an op is one of a request with an ID, or of one that may
+// start late: see admission.tmpl.
+func once(op *law.Op) bool { return op.ID != "" || op.Late }
+
+// What the second row of an op in admission.tmpl answers is an outcome, in the
+// order of law.Numbers, and then what is needed to write the log. All are
+// counted from 1.
+const (
+	granted = 1
+	told    = 10 // the time of the decision
+	how     = 13
+	when    = 14 // it may start
+	now     = 15 // Settle: the number of the entry
+	result  = 16 // what @done is in decide.tmpl
+	cleared = 17
+	carry   = 18
+
+	moreFields = carry - law.Width
+)
+
+// remember writes what became of an op whose second row answered a record of
+// @hg_r: its log, and what is remembered of its ID.
+func (p *plan) remember(b *strings.Builder, r *row, record int) {
+	op := &p.ops[r.op]
+	log := op.Params.Kind == law.Log
+	switch {
+	case op.Verb == law.Settle:
+		b.WriteString("UPDATE headgate_admissions SET settled = " + strconv.FormatInt(op.Cost, 10) + " WHERE " + field(record, result) + " = 1 AND ")
+		entryOf(b, op.Cell)
+		b.WriteString(" AND id = ")
+		literal(b, op.ID)
+		b.WriteByte(';')
+		if log {
+			b.WriteString("SET @hg_g = " + field(record, granted) + ", @hg_now = " + field(record, now) + ";")
+			lower(b, op, "@hg_now")
+		}
+		return
+	case log:
+		b.WriteString("SET @hg_g = " + field(record, granted) + ", @hg_now = " + field(record, now) + ", @hg_done = " + field(record, result) +
+			", @hg_clear = " + field(record, cleared) + ", @hg_carry = " + field(record, carry) + ";")
+		enter(b, op)
+	}
+	if op.ID == "" {
+		return
+	}
+	b.WriteString("REPLACE INTO headgate_admissions (limit_name, cell_key, id, print, cost, outcome, settled, keep_until) SELECT ")
+	literal(b, op.Cell.Limit)
+	b.WriteByte(',')
+	literal(b, op.Cell.Key)
+	b.WriteByte(',')
+	literal(b, op.ID)
+	entry := "0"
+	if log {
+		entry = "LAST_INSERT_ID()" // one that was admitted has an entry
+	}
+	b.WriteString("," + strconv.FormatInt(r.print, 10) + "," + strconv.FormatInt(op.Cost*op.Count, 10) +
+		", CONCAT_WS(' ', REPLACE(" + fields(record, 11) + ", ',', ' '), " + entry + ", 0, " + field(record, when) + "), -1, " +
+		field(record, told) + " + " + strconv.FormatInt(op.TTL, 10) + " FROM DUAL WHERE " + field(record, result) + " = 1;")
+}
+
+// renew lets the entry of an op, whose answer is a record of @hg_r, count on.
+func renew(b *strings.Builder, op *law.Op, answer int) {
+	until := "@hg_now + " + strconv.FormatInt(op.Params.Step, 10)
+	b.WriteString("SET @hg_g = " + field(answer, 1) + ", @hg_now = " + field(answer, 6) +
+		";UPDATE headgate_entries SET expires_at = " + until + ", keep_until = GREATEST(keep_until, " + until + ") WHERE number = " +
+		strconv.FormatInt(op.Entry, 10) + " AND @hg_g = 1 AND ")
+	entryOf(b, op.Cell)
+	b.WriteByte(';')
+}
