@@ -18,45 +18,46 @@ type admission struct {
 func once(op *law.Op) bool { return op.ID != "" || op.Late }
 
 // What the second row of an op in admission.tmpl answers is an outcome, in the
-// order of law.Numbers, and then what is needed to write the log. All are
+// order of law.Numbers, and then what is needed to write the log. Fields are
 // counted from 1.
 const (
-	granted = 1
-	told    = 10 // the time of the decision
-	how     = 13
-	when    = 14 // it may start
-	now     = 15 // Settle: the number of the entry
-	result  = 16 // what @done is in decide.tmpl
-	cleared = 17
-	carry   = 18
+	fGranted = 1
+	fTold    = 10 // the time of the decision
+	fWhen    = 14 // it may start
+	fNow     = 15 // Settle: the number of the entry
+	fDone    = 16
+	fClear   = 17
+	fCarry   = 18
 
-	moreFields = carry - law.Width
+	moreFields = fCarry - law.Width
 )
 
 // remember writes what became of an op whose second row answered a record of
 // @hg_r: its log, and what is remembered of its ID.
 func (p *plan) remember(b *strings.Builder, r *row, record int) {
 	op := &p.ops[r.op]
+	if op.ID == "" { // it only may start late, so it has no log
+		return
+	}
 	log := op.Params.Kind == law.Log
+	field := func(n int) string { return fieldOf("@hg_o", n) }
+	b.WriteString("SET @hg_o = " + recordOf(record) + ";") // taken out once: @hg_r may be long
 	switch {
 	case op.Verb == law.Settle:
-		b.WriteString("UPDATE headgate_admissions SET settled = " + strconv.FormatInt(op.Cost, 10) + " WHERE " + field(record, result) + " = 1 AND ")
+		b.WriteString("UPDATE headgate_admissions SET settled = " + strconv.FormatInt(op.Cost, 10) + " WHERE " + field(fDone) + " = 1 AND ")
 		entryOf(b, op.Cell)
 		b.WriteString(" AND id = ")
 		literal(b, op.ID)
 		b.WriteByte(';')
 		if log {
-			b.WriteString("SET @hg_g = " + field(record, granted) + ", @hg_now = " + field(record, now) + ";")
+			b.WriteString("SET @hg_g = " + field(fGranted) + ", @hg_now = " + field(fNow) + ";")
 			lower(b, op, "@hg_now")
 		}
 		return
 	case log:
-		b.WriteString("SET @hg_g = " + field(record, granted) + ", @hg_now = " + field(record, now) + ", @hg_done = " + field(record, result) +
-			", @hg_clear = " + field(record, cleared) + ", @hg_carry = " + field(record, carry) + ";")
+		b.WriteString("SET @hg_g = " + field(fGranted) + ", @hg_now = " + field(fNow) + ", @hg_done = " + field(fDone) +
+			", @hg_clear = " + field(fClear) + ", @hg_carry = " + field(fCarry) + ";")
 		enter(b, op)
-	}
-	if op.ID == "" {
-		return
 	}
 	b.WriteString("REPLACE INTO headgate_admissions (limit_name, cell_key, id, print, cost, outcome, settled, keep_until) SELECT ")
 	literal(b, op.Cell.Limit)
@@ -69,8 +70,8 @@ func (p *plan) remember(b *strings.Builder, r *row, record int) {
 		entry = "LAST_INSERT_ID()" // one that was admitted has an entry
 	}
 	b.WriteString("," + strconv.FormatInt(r.print, 10) + "," + strconv.FormatInt(op.Cost*op.Count, 10) +
-		", CONCAT_WS(' ', REPLACE(" + fields(record, 11) + ", ',', ' '), " + entry + ", 0, " + field(record, when) + "), -1, " +
-		field(record, told) + " + " + strconv.FormatInt(op.TTL, 10) + " FROM DUAL WHERE " + field(record, result) + " = 1;")
+		", CONCAT_WS(' ', REPLACE(SUBSTRING_INDEX(@hg_o, ',', 11), ',', ' '), " + entry + ", 0, " + field(fWhen) + "), -1, " +
+		field(fTold) + " + " + strconv.FormatInt(op.TTL, 10) + " FROM DUAL WHERE " + field(fDone) + " = 1;")
 }
 
 // renew lets the entry of an op, whose answer is a record of @hg_r, count on.

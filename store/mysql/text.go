@@ -100,8 +100,8 @@ func (p *plan) lock(b *strings.Builder) {
 }
 
 // unmake removes those rows that hold nothing and whose charges are only
-// corrected, since that makes no cell unless it charges more. The join is forced onto the key: to look at the whole
-// table would wait for the locks of others.
+// corrected, since that makes no cell unless it charges more. The join is forced
+// onto the key: to look at the whole table would wait for the locks of others.
 func (p *plan) unmake(b *strings.Builder) {
 	cells := p.onlyCorrected()
 	if len(cells) == 0 {
@@ -411,14 +411,15 @@ func enter(b *strings.Builder, op *law.Op) {
 	b.WriteString(wrote + ";SET @hg_entries = CONCAT(@hg_entries, IF(" + wrote + ", LAST_INSERT_ID(), 0), ',');")
 }
 
-// field is a number of a record of @hg_r, both counted from 1, and fields are all
-// up to it.
-func field(record, n int) string {
-	return "CAST(SUBSTRING_INDEX(" + fields(record, n) + ", ',', -1) AS SIGNED)"
+// field is a number of a record of @hg_r, both counted from 1.
+func field(record, n int) string { return fieldOf(recordOf(record), n) }
+
+func recordOf(record int) string {
+	return "SUBSTRING_INDEX(SUBSTRING_INDEX(@hg_r, ';', " + strconv.Itoa(record) + "), ';', -1)"
 }
 
-func fields(record, n int) string {
-	return "SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(@hg_r, ';', " + strconv.Itoa(record) + "), ';', -1), ',', " + strconv.Itoa(n) + ")"
+func fieldOf(record string, n int) string {
+	return "CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(" + record + ", ',', " + strconv.Itoa(n) + "), ',', -1) AS SIGNED)"
 }
 
 // lower takes what an op has given back, which is in @hg_g, from the entry that it
