@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -48,8 +49,8 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 		if err == nil {
 			err = l.compile(group, verb, uint32(i+1), r.Charges)
 		}
-		if err == nil {
-			err = once{r.ID, r.Life}.name(group)
+		if id := (once{r.ID, r.Life}); err == nil && id != (once{}) {
+			err = id.name(group)
 		}
 		if answers[i].Err = err; err == nil {
 			ops = ops[:start+len(group)]
@@ -66,7 +67,7 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 	start := 0
 	for i, end := range ends {
 		if answers[i].Err == nil {
-			if err := outs[start].Err; err != nil {
+			if err := cmp.Or(outs[start].Err, ahead(outs[start:end])); err != nil {
 				answers[i].Err = err
 			} else {
 				answers[i].Decision = decide(ops[start:end], outs[start:end])

@@ -67,7 +67,12 @@ func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error
 			}
 		}
 	}
-	go lease.keep(asked.Add(lease.ttl))
+	took := time.Since(asked)
+	if took >= lease.ttl {
+		lease.end(ErrLeaseLost)
+		return nil, fmt.Errorf("%w: the store took %s to answer", ErrLeaseLost, took)
+	}
+	go lease.keep(asked)
 	return lease, nil
 }
 
@@ -81,31 +86,40 @@ func held(ops []law.Op) bool {
 	return false
 }
 
-// keep renews the lease until it is released or lost. It lasts until end, by this
-// machine's clock, if it is not renewed.
-func (l *Lease) keep(end time.Time) {
-	next := time.NewTimer(l.ttl / 3)
+// keep renews the lease until it is released or lost. It lasts for its time to live
+// from when the last question was asked that was answered, whatever becomes of those
+// under way.
+func (l *Lease) keep(asked time.Time) {
+	end, next := time.NewTimer(l.ttl-time.Since(asked)), time.NewTimer(l.ttl/3-time.Since(asked))
+	defer end.Stop()
 	defer next.Stop()
+	var answer chan error // of a question under way
 	for {
 		select {
 		case <-l.stop:
 			return
-		case <-next.C:
-		}
-		asked := time.Now() //nolint:forbidigo // see Acquire
-		ctx, cancel := context.WithDeadline(context.Background(), end)
-		err := l.renew(ctx)
-		cancel()
-		now := time.Now() //nolint:forbidigo // see Acquire
-		switch {
-		case err == nil:
-			end = asked.Add(l.ttl)
-			next.Reset(l.ttl/3 - now.Sub(asked))
-		case errors.Is(err, ErrLeaseLost) || !now.Before(end):
+		case <-end.C:
 			l.end(ErrLeaseLost)
 			return
-		default: // the store is away: again, while there is time
-			next.Reset(min(l.ttl/10, end.Sub(now)))
+		case <-next.C:
+			asked, answer = time.Now(), make(chan error, 1) //nolint:forbidigo // this machine's time, see Acquire
+			ctx, cancel := context.WithTimeout(context.Background(), l.ttl)
+			go func(answer chan error) {
+				defer cancel()
+				answer <- l.renew(ctx)
+			}(answer)
+		case err := <-answer:
+			answer = nil
+			switch {
+			case err == nil:
+				end.Reset(l.ttl - time.Since(asked))
+				next.Reset(l.ttl/3 - time.Since(asked))
+			case errors.Is(err, ErrLeaseLost):
+				l.end(err)
+				return
+			default: // the store is away
+				next.Reset(l.ttl / 10)
+			}
 		}
 	}
 }
@@ -160,16 +174,18 @@ func (l *Lease) Release(ctx context.Context) error {
 	if !l.Decision.Allowed {
 		return invalid("lease", "was not acquired")
 	}
-	if !l.end(ErrReleased) && errors.Is(l.Err(), ErrReleased) {
+	lost := !l.end(ErrReleased)
+	if lost && errors.Is(l.Err(), ErrReleased) {
 		return ErrReleased
 	}
 	a := asked{l: l.held.l, ops: l.held.ops, outs: make([]law.Outcome, len(l.held.ops))}
 	err := a.apply(ctx)
 	for i := range a.ops {
-		if err == nil && a.outs[i].Granted == 0 {
-			err = ErrLeaseLost
-		}
+		lost = lost || err == nil && a.outs[i].Granted == 0
 		l.held.l.turns.wake(a.ops[i].Cell)
+	}
+	if lost && err == nil {
+		return ErrLeaseLost
 	}
 	return err
 }
@@ -195,30 +211,35 @@ func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) 
 		_, err := l.Acquire(ctx, charges...) // which says what is wrong
 		return nil, err
 	}
-	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key})
-	if err != nil {
-		return nil, err
-	}
-	defer turn.leave()
 	var denied *DeniedError
-	for pause := askAgain; ; pause = min(2*pause, askAtMost) {
-		lease, err := l.Acquire(ctx, charges...)
-		if err == nil {
-			if lease.Decision.Allowed {
-				return lease, nil
+	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key}, func() error {
+		ops, outs := make([]law.Op, len(charges)), make([]law.Outcome, len(charges))
+		d, err := l.decide(ctx, law.Check, charges, ops, outs)
+		if err == nil && !d.Allowed {
+			if denied = (&DeniedError{d}); d.RetryAfter == Never {
+				return denied
 			}
-			if denied = (&DeniedError{lease.Decision}); denied.Decision.RetryAfter == Never {
-				return nil, denied
-			}
-			err = turn.sleep(ctx, min(pause, denied.Decision.RetryAfter))
 		}
-		switch {
-		case err != nil && denied != nil && ctx.Err() != nil:
-			return nil, fmt.Errorf("%w: %w", err, denied)
-		case err != nil:
-			return nil, err
+		return err
+	})
+	defer turn.leave()
+	for pause := askAgain; err == nil; pause = min(2*pause, askAtMost) {
+		var lease *Lease
+		if lease, err = l.Acquire(ctx, charges...); err != nil {
+			break
 		}
+		if lease.Decision.Allowed {
+			return lease, nil
+		}
+		if denied = (&DeniedError{lease.Decision}); denied.Decision.RetryAfter == Never {
+			return nil, denied
+		}
+		err = turn.sleep(ctx, min(pause, denied.Decision.RetryAfter))
 	}
+	if denied != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: %w", err, denied)
+	}
+	return nil, err
 }
 
 // Hold waits for a lease (see [Limiter.Await]), does the action, and releases it.

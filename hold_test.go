@@ -148,7 +148,7 @@ func TestHold(t *testing.T) {
 				done.Add(1)
 			}()
 		}
-		time.Sleep(3 * time.Minute)
+		time.Sleep(3*time.Minute + time.Second)
 		synctest.Wait()
 		if most.Load() != 2 || done.Load() != 6 {
 			t.Errorf("%d at once, %d done after %v", most.Load(), done.Load(), time.Since(begin))

@@ -68,6 +68,11 @@ func (l *Limiter) ask(ctx context.Context, verb law.Verb, charges []Charge) (Dec
 	sheet := sheets.Get().(*sheet)
 	defer sheet.free()
 	ops, outs := sheet.of(len(charges))
+	return l.decide(ctx, verb, charges, ops, outs)
+}
+
+// decide asks the store about charges, with ops and outcomes to write on.
+func (l *Limiter) decide(ctx context.Context, verb law.Verb, charges []Charge, ops []law.Op, outs []law.Outcome) (Decision, error) {
 	if err := l.compile(ops, verb, 1, charges); err != nil {
 		return Decision{}, err
 	}
@@ -142,7 +147,8 @@ func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Dur
 // Reset forgets all about a key: its level, its block. It reports whether
 // there was anything to forget. A history is kept.
 func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed bool, err error) {
-	_, out, err := l.one(ctx, law.Reset, limit, key, nil)
+	op, out, err := l.one(ctx, law.Reset, limit, key, nil)
+	l.turns.wake(op.Cell)
 	return out.Granted > 0, err
 }
 

@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -36,7 +37,8 @@ type once struct {
 
 // Once names a request of the caller's, such as an order or a job. The store
 // remembers what it has admitted under the id for life, DefaultLife if zero, on
-// each key it was charged to. An id is at most 255 bytes of UTF-8 without NUL.
+// each key it was charged to, and there only; what was reserved, for so long after
+// its start. An id is at most 255 bytes of UTF-8 without NUL.
 //
 // It costs the store a row for each charge, and a request with an id is never
 // answered without asking the store.
@@ -45,9 +47,10 @@ func (l *Limiter) Once(id string, life time.Duration) Once {
 }
 
 // Take is [Limiter.Take]: asked again with the same charges, it returns the first
-// admission, with Decision.Replayed, and charges nothing. What was refused is
-// decided anew. With other charges it returns ErrReused. It may be asked again
-// after any error, also if it is not known whether the store had heard.
+// admission, with Decision.Replayed, and charges nothing. What was refused, or
+// cancelled since, is decided anew. With other charges, or if it was reserved and
+// may not start yet, it returns ErrReused. It may be asked again after any error,
+// also if it is not known whether the store had heard.
 func (o Once) Take(ctx context.Context, charges ...Charge) (Decision, error) {
 	if err := takeable(charges); err != nil {
 		return Decision{}, err
@@ -62,18 +65,32 @@ func (o Once) Take(ctx context.Context, charges ...Charge) (Decision, error) {
 	if err := a.apply(ctx); err != nil {
 		return Decision{}, err
 	}
+	if err := ahead(a.outs); err != nil {
+		return Decision{}, err
+	}
 	return decide(a.ops, a.outs), nil
+}
+
+// ahead says that what was admitted under an id may not start yet, or nil.
+func ahead(outs []law.Outcome) error {
+	for i := range outs {
+		if outs[i].StartAt > outs[i].Clock {
+			return fmt.Errorf("%w: it was reserved, and starts at %s", ErrReused, time.UnixMicro(outs[i].StartAt).UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return nil
 }
 
 // Reserve is [Limiter.Reserve], as Take is [Limiter.Take]: asked again, it has the
 // start that it had.
 func (o Once) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
-	return o.l.reserve(ctx, wait, charges, o.id)
+	return o.l.reserve(ctx, wait, charges, &o.id)
 }
 
 // Settle corrects the costs of charges that were admitted under the id, in this
-// process or another, to those that the charges say here; see
-// [Reservation.Settle]. It need not be all of them. Settled at the same cost again
+// process or another, to those that the charges say here, Units(0) for nothing; see
+// [Reservation.Settle]. It need not be all of them; of a limit that was changed
+// since, nothing is corrected. Settled at the same cost again
 // it changes nothing; at another it returns ErrSettled, and ErrUnknownID if
 // nothing was admitted or its life is over.
 func (o Once) Settle(ctx context.Context, charges ...Charge) (corrected []Cost, err error) {
@@ -95,16 +112,13 @@ func (o Once) Settle(ctx context.Context, charges ...Charge) (corrected []Cost, 
 func (o Once) Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error) {
 	none := make([]Charge, len(charges))
 	for i, c := range charges {
-		none[i] = Charge{Limit: c.Limit, Key: c.Key}
+		none[i] = Charge{Limit: c.Limit, Key: c.Key, Cost: nothing}
 	}
 	return o.Settle(ctx, none...)
 }
 
-// name gives a request its id, if there is one.
+// name gives a request its id.
 func (o once) name(ops []law.Op) error {
-	if o == (once{}) {
-		return nil
-	}
 	life := o.life
 	if life == 0 {
 		life = DefaultLife
@@ -168,6 +182,7 @@ func (a *asked) settle(ctx context.Context) (corrected []Cost, err error) {
 	corrected = make([]Cost, len(a.ops))
 	for i := range a.ops {
 		corrected[i] = changed(&a.ops[i], &a.outs[i])
+		a.l.turns.wake(a.ops[i].Cell)
 	}
 	return corrected, nil
 }

@@ -69,8 +69,12 @@ func TestOnceInABatch(t *testing.T) {
 	l := headgate.New(memory.New(nil), nil)
 	ask := charges("k", "1 of fixed-window 2/1h")
 	answers, err := l.Batch(context.Background(), []headgate.Request{
-		{Charges: ask, ID: "a"}, {Charges: ask, ID: "a"}, {Charges: ask, ID: "b"}, {Charges: ask, ID: "c"},
-		{Charges: charges("k", "2 of fixed-window 2/1h"), ID: "a"}, {Charges: ask, ID: "d", Check: true},
+		{Charges: ask, ID: "a"},
+		{Charges: ask, ID: "a"},
+		{Charges: ask, ID: "b"},
+		{Charges: ask, ID: "c"},
+		{Charges: charges("k", "2 of fixed-window 2/1h"), ID: "a"},
+		{Charges: ask, ID: "d", Check: true},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +122,7 @@ func TestReserveOnce(t *testing.T) {
 		if by, err := elsewhere.Cancel(ctx, ask[1]); err != nil || by[0].String() != "2" {
 			t.Errorf("the other charge: %v, %v", by, err)
 		}
-		if _, err := again.Settle(ctx, headgate.MustCost("2"), headgate.Cost{}); !errors.Is(err, headgate.ErrSettled) {
+		if _, err := again.Settle(ctx, headgate.MustCost("2"), headgate.Units(0)); !errors.Is(err, headgate.ErrSettled) {
 			t.Errorf("settled by its reservation: %v", err)
 		}
 	})
@@ -180,7 +184,7 @@ func TestReservationsOfSeveralLimits(t *testing.T) {
 		if r, err := l.Reserve(ctx, time.Minute, quick...); err != nil || r.Delay() != 3100*time.Millisecond {
 			t.Errorf("starts after %v, %v", r.Delay(), err)
 		}
-		mixed := append(ask, charges("k", "1 of fixed-window 1/1h")...)
+		mixed := append(charges("k", "1 of fixed-window 1/1h"), ask...)
 		r, err := l.Reserve(ctx, time.Minute, mixed...)
 		if err != nil || r.Decision.Allowed {
 			t.Errorf("with a limit that gives no turns: %+v, %v", r.Decision, err)

@@ -1,8 +1,10 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +27,7 @@ type Reservation struct {
 	blocked bool      // not made, since a key is blocked
 
 	mu    sync.Mutex
-	ended bool // settled or cancelled
+	ended []bool // for each charge: it was settled or cancelled, or may have been
 }
 
 // Reserve takes charges now, all or none, for a start at most wait from now. With
@@ -34,10 +36,10 @@ type Reservation struct {
 // and all count from there. If any other limit is among them, they start at once
 // or are not made. A context that ends later does not end the reservation.
 func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
-	return l.reserve(ctx, wait, charges, once{})
+	return l.reserve(ctx, wait, charges, nil)
 }
 
-func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id once) (*Reservation, error) {
+func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id *once) (*Reservation, error) {
 	if wait < 0 {
 		return nil, invalid("wait", "%s is negative", wait)
 	}
@@ -53,8 +55,10 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 			r.ops[i].Late, r.ops[i].Ceiling = true, r.ops[i].Params.Ceiling(wait.Microseconds())
 		}
 	}
-	if err := id.name(r.ops); err != nil {
-		return nil, err
+	if id != nil {
+		if err := id.name(r.ops); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.apply(ctx); err != nil {
 		return nil, err
@@ -64,7 +68,7 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 	var clock, start int64
 	for i := range r.outs {
 		out := &r.outs[i]
-		clock, start = max(clock, out.Clock), max(start, out.Clock, out.StartAt)
+		clock, start = max(clock, out.Clock), max(start, cmp.Or(out.StartAt, out.Clock))
 		r.blocked = r.blocked || out.State.BlockedUntil > max(out.Clock, out.State.At)
 	}
 	if r.Decision.Allowed {
@@ -120,12 +124,14 @@ func (r *Reservation) Cancel(ctx context.Context) (returned []Cost, err error) {
 
 // Settle corrects the costs of all charges, in their order, to what they were in
 // the end, and returns by how much it did: less is given back as by Cancel, more
-// is charged whatever the level, and so may exceed the capacity. Of a window that
-// is over nothing is corrected. Here the zero Cost is none at all.
+// is charged whatever the level, and so may exceed the capacity. Units(0) is nothing
+// at all. Of a window that is over nothing is corrected.
 //
-// It is done once: the next returns ErrSettled, and so does one after an attempt
-// of which it is not known whether it reached the store. A reservation with an id
-// ([Limiter.Once]) can be settled at the same costs again.
+// It is done once: the next returns ErrSettled. After an error it can be tried
+// again, for those charges that the store has not settled; one of which that is not
+// known stays as it is. A reservation with an id ([Limiter.Once]) can be settled at
+// the same costs as often as one likes. If its limit is changed before it is settled
+// without an id, it should not be.
 func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []Cost, err error) {
 	if len(actual) != len(r.ops) {
 		return nil, invalid("actual", "%d costs for %d charges", len(actual), len(r.ops))
@@ -146,20 +152,35 @@ func (r *Reservation) settle(ctx context.Context, actual []int64) (corrected []C
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ops[0].ID != "" { // the store knows whether it was settled
-		a := r.asked.again()
+		a := r.again()
 		for i := range a.ops {
 			op := &r.ops[i]
 			a.ops[i] = settleOp(op, op.ID, actual[i])
+			a.ops[i].Group = uint32(i + 1) // a key that was reset keeps nobody from settling the others
 		}
 		return a.settle(ctx)
 	}
-	if r.ended {
+	if r.ended == nil {
+		r.ended = make([]bool, len(r.ops))
+	}
+	if !slices.Contains(r.ended, false) {
 		return nil, ErrSettled
 	}
+	return r.settleHere(ctx, actual)
+}
+
+// settleHere settles those charges that were not settled before, by what their
+// outcomes said.
+func (r *Reservation) settleHere(ctx context.Context, actual []int64) (corrected []Cost, err error) {
 	a := asked{l: r.l}
 	var index []int
 	for i := range r.ops {
-		if unused := r.ops[i].Cost - actual[i]; unused != 0 {
+		unused := r.ops[i].Cost - actual[i]
+		switch {
+		case r.ended[i]:
+		case unused == 0:
+			r.ended[i] = true
+		default:
 			back := law.Back(&r.ops[i], &r.outs[i], unused)
 			back.Group = uint32(i + 1)
 			a.ops, a.outs, index = append(a.ops, back), append(a.outs, law.Outcome{}), append(index, i)
@@ -170,14 +191,19 @@ func (r *Reservation) settle(ctx context.Context, actual []int64) (corrected []C
 	}
 	corrected = make([]Cost, len(r.ops))
 	if len(a.ops) > 0 {
-		if err := a.apply(ctx); err != nil {
-			r.ended = !nothingDone(err) // to give back twice would let too much pass
-			return nil, err
+		err = a.apply(ctx)
+	}
+	for k, i := range index {
+		// To give back twice would let too much pass.
+		out := &a.outs[k]
+		known := out.Clock > 0
+		if r.ended[i] = known || !nothingDone(cmp.Or(out.Err, err)); known {
+			corrected[i] = changed(&a.ops[k], out)
+			r.l.turns.wake(a.ops[k].Cell)
 		}
 	}
-	r.ended = true
-	for k, i := range index {
-		corrected[i] = changed(&a.ops[k], &a.outs[k])
+	if err != nil {
+		return nil, err
 	}
 	return corrected, nil
 }
@@ -185,7 +211,8 @@ func (r *Reservation) settle(ctx context.Context, actual []int64) (corrected []C
 // nothingDone reports whether an error says that the store has changed nothing.
 func nothingDone(err error) bool {
 	for _, class := range []error{
-		store.ErrInvalid, store.ErrConflict, store.ErrUnavailable, store.ErrReadOnly, store.ErrSetup, store.ErrClosed,
+		store.ErrInvalid, store.ErrConflict, store.ErrUnavailable, store.ErrReadOnly, store.ErrSetup,
+		store.ErrFull, store.ErrClosed,
 	} {
 		if errors.Is(err, class) {
 			return true

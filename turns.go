@@ -21,15 +21,16 @@ type line struct {
 	woken   chan struct{} // what they wait for may be there
 }
 
-// turn is being the first of a line, which ends with leave.
+// turn is being the first of a line, which ends with leave. The zero turn is none.
 type turn struct {
 	t    *turns
 	cell law.Cell
 	line *line
 }
 
-// take waits for a turn.
-func (t *turns) take(ctx context.Context, c law.Cell) (turn, error) {
+// take waits for a turn. Who is not the first looks before standing in line; an
+// error of look is that of take.
+func (t *turns) take(ctx context.Context, c law.Cell, look func() error) (turn, error) {
 	t.mu.Lock()
 	if t.lines == nil {
 		t.lines = map[law.Cell]*line{}
@@ -45,15 +46,26 @@ func (t *turns) take(ctx context.Context, c law.Cell) (turn, error) {
 	select {
 	case l.first <- struct{}{}:
 		return mine, nil
-	case <-ctx.Done():
-		mine.gone()
-		return mine, ctx.Err()
+	default:
 	}
+	err := look()
+	if err == nil {
+		select {
+		case l.first <- struct{}{}:
+			return mine, nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	mine.gone()
+	return turn{}, err
 }
 
 func (m *turn) leave() {
-	<-m.line.first
-	m.gone()
+	if m.line != nil {
+		<-m.line.first
+		m.gone()
+	}
 }
 
 func (m *turn) gone() {

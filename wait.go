@@ -30,7 +30,13 @@ func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 	if queue(charges) {
 		return l.waitForStart(ctx, charges)
 	}
-	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[0].Limit.Name(), Key: charges[0].Key})
+	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[0].Limit.Name(), Key: charges[0].Key}, func() error {
+		d, err := l.Check(ctx, charges...)
+		if err == nil && !d.Allowed {
+			err = late(ctx, &d)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -43,7 +49,7 @@ func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 		if err := late(ctx, &d); err != nil {
 			return err
 		}
-		if err := sleep(ctx, d.RetryAfter); err != nil {
+		if err := turn.sleep(ctx, d.RetryAfter); err != nil {
 			return err
 		}
 	}

@@ -130,7 +130,7 @@ func TestSettle(t *testing.T) {
 			actual, want string
 			remaining    int64
 		}{{less, "1", "2", 2}, {none, "", "1", 3}, {more, "9", "8", -1}} {
-			actual := headgate.Cost{}
+			actual := headgate.Units(0)
 			if step.actual != "" {
 				actual = headgate.MustCost(step.actual)
 			}

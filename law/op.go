@@ -92,7 +92,7 @@ type Op struct {
 
 	// ID names a request, so that it is charged once however often it is asked
 	// (Take), and can be settled. It is known for each cell of the request by
-	// itself, for TTL from the decision that admitted it.
+	// itself, for TTL from the decision that admitted it, or from its start.
 	ID     string
 	TTL    int64  // microseconds: the life of ID, or of a block
 	Reason string // Block: why, for people

@@ -55,7 +55,7 @@ func newRunCommand() *cobra.Command {
 					err = closing
 				}
 			} else {
-				defer closeStore()
+				defer func() { _ = closeStore() }()
 			}
 			if errors.Is(err, headgate.ErrDenied) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %v\n", cmd.CommandPath(), err)

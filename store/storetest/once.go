@@ -122,6 +122,23 @@ func settle(t *testing.T, s store.Store) {
 			}
 		}
 	}
+	// What was cancelled is decided anew; what has cost something is not.
+	for i, out := range apply(t, s, settled(ops[0], 1, T0+sec), settled(ops[1], 1, T0+sec)) {
+		if !out.Replayed {
+			t.Errorf("charge %d: %+v", i+1, out)
+		}
+	}
+	gone := named("gone", take("settled b", "gone", b, 4, T0))
+	apply(t, s, gone...)
+	apply(t, s, settled(gone[0], 0, T0))
+	for range 2 {
+		if out := apply(t, s, settled(gone[0], 0, T0)); out[0].Err != nil || !out[0].Replayed {
+			t.Errorf("cancelled again: %+v", out)
+		}
+	}
+	if out := apply(t, s, gone...); out[0].Granted != 1 || out[0].Replayed || out[0].Used != 4*b.Unit {
+		t.Errorf("asked again after it was cancelled: %+v", out)
+	}
 	more := named("more", take("settled b", "k", b, 9, T0), take("settled l", "k", l, 9, T0))
 	apply(t, s, more...)
 	for i, out := range apply(t, s, settled(more[0], 12, T0), settled(more[1], 12, T0)) {
