@@ -59,7 +59,7 @@ func (p *plan) remember(b *strings.Builder, r *row, record int) {
 			", @hg_clear = " + field(fClear) + ", @hg_carry = " + field(fCarry) + ";")
 		enter(b, op)
 	}
-	b.WriteString("REPLACE INTO headgate_admissions (limit_name, cell_key, id, print, cost, outcome, settled, keep_until) SELECT ")
+	b.WriteString("REPLACE INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until) SELECT ")
 	literal(b, op.Cell.Limit)
 	b.WriteByte(',')
 	literal(b, op.Cell.Key)
@@ -69,9 +69,9 @@ func (p *plan) remember(b *strings.Builder, r *row, record int) {
 	if log {
 		entry = "LAST_INSERT_ID()" // one that was admitted has an entry
 	}
-	b.WriteString("," + strconv.FormatInt(r.print, 10) + "," + strconv.FormatInt(op.Cost*op.Count, 10) +
+	b.WriteString("," + strconv.FormatInt(r.print, 10) + ",'" + op.Params.Rule().String() + "'," + strconv.FormatInt(op.Cost*op.Count, 10) +
 		", CONCAT_WS(' ', REPLACE(SUBSTRING_INDEX(@hg_o, ',', 11), ',', ' '), " + entry + ", 0, " + field(fWhen) + "), -1, " +
-		field(fTold) + " + " + strconv.FormatInt(op.TTL, 10) + " FROM DUAL WHERE " + field(fDone) + " = 1;")
+		"GREATEST(" + field(fTold) + ", " + field(fWhen) + ") + " + strconv.FormatInt(op.TTL, 10) + " FROM DUAL WHERE " + field(fDone) + " = 1;")
 }
 
 // renew lets the entry of an op, whose answer is a record of @hg_r, count on.

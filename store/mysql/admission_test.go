@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
@@ -11,7 +12,26 @@ import (
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/storetest"
 )
+
+// TestAnswersThatGetLostAreAskedForAgainByTheirID: the server has not come to the
+// end of a text when the answer to its first statement gets lost, so what comes
+// next has to wait for it.
+func TestAnswersThatGetLostAreAskedForAgainByTheirID(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
+	s, db := dbtest.Swallow(t, host), plain(t, url)
+	storetest.CutOff(t, openAt(t, url), openAt(t, "mysql://root@"+s.Addr+"/"+name), func(lose bool) {
+		s.Lose(lose)
+		for busy := 1; busy > 0 && !lose; {
+			if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID() AND command <> 'Sleep'").Scan(&busy); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
 
 // in2100 is so far ahead that nothing which was charged then is swept.
 const in2100 = int64(4_102_444_800_000_000)

@@ -40,14 +40,15 @@ const (
 	pRow
 	pLate
 	pPrint
-	pID // the only text
+	pGiven // the drain as it is given, where a rule is compared
+	pID    // the only text
 	params
 )
 
 var paramNames = [params]string{
 	"pass", "pos", "first", "size", "verb", "kind", "anchor", "unit", "capacity", "step", "drain", "block", "heal",
 	"cost", "count", "partial", "ceiling", "ttl", "now", "b0", "b1", "b2", "b3",
-	"made", "was", "returned", "entry", "history", "row", "late", "print", "id",
+	"made", "was", "returned", "entry", "history", "row", "late", "print", "given", "id",
 }
 
 func paramIndex(name string) int { return slices.Index(paramNames[:], name) }
@@ -284,13 +285,16 @@ func (p *plan) numbers(r row) (n [params]int64) {
 		int64(r.pass), int64(r.pos), int64(r.first), int64(r.size), int64(op.Verb), int64(lp.Kind), int64(lp.Anchor),
 		lp.Unit, lp.Capacity, lp.Step, max(lp.Drain, 1), lp.Block, lp.HealAfter(),
 		op.Cost, op.Count, 0, op.Ceiling, op.TTL, op.Now, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
-		op.At, op.Level, op.Returned, op.Entry, lp.History, 0, 0, r.print,
+		op.At, op.Level, op.Returned, op.Entry, lp.History, 0, 0, r.print, 0,
 	}
 	if op.Partial {
 		n[pPartial] = 1
 	}
 	if op.Late {
 		n[pLate] = 1
+	}
+	if op.Verb == law.Settle {
+		n[pGiven] = lp.Drain
 	}
 	return n
 }

@@ -139,7 +139,7 @@ func laws(s shape) *template.Template {
 			return fmt.Sprintf("CAST(SUBSTRING(@m, %d, 17) AS SIGNED)", 1+17*n)
 		},
 		"known": func(n int) string {
-			return fmt.Sprintf("CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(@m, ' ', %d), ' ', -1) AS SIGNED)", n)
+			return fmt.Sprintf("CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(@known, ' ', %d), ' ', -1) AS SIGNED)", n)
 		},
 	})
 	for _, text := range []string{decideText, giveBackText, admissionText} {
@@ -217,7 +217,7 @@ var variables = sync.OnceValue(func() string {
 var (
 	moreVariables = sync.OnceValue(func() string { return newVariables(giveBackText) })
 	nameVariables = sync.OnceValue(func() string {
-		return newVariables(admissionText, "known", "m", "memo")
+		return newVariables(admissionText, "known", "m", "memo", "names")
 	})
 )
 

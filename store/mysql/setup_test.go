@@ -244,7 +244,7 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	for _, statement := range []string{
 		"INSERT INTO headgate_cells (limit_name, cell_key, law, unit, empty_at) SELECT 'many', seq, 3, 1000, 9007199254740991 FROM seq_1_to_5000",
 		"INSERT INTO headgate_entries (limit_name, cell_key, at, expires_at, keep_until, cost, granted) SELECT 'many', seq, 1, 9007199254740991, 9007199254740991, 1, 1 FROM seq_1_to_5000",
-		"INSERT INTO headgate_admissions (limit_name, cell_key, id, print, cost, outcome, settled, keep_until) SELECT 'many', seq MOD 50, seq, 1, 1, '', -1, 9007199254740991 FROM seq_1_to_5000",
+		"INSERT INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until) SELECT 'many', seq MOD 50, seq, 1, '', 1, '', -1, 9007199254740991 FROM seq_1_to_5000",
 		"ANALYZE TABLE headgate_cells, headgate_entries, headgate_admissions",
 	} {
 		if _, err := db.ExecContext(t.Context(), statement); err != nil {
