@@ -32,6 +32,33 @@ const (
 	moreFields = fCarry - law.Width
 )
 
+// fewAdmissions is up to how many are put in one by one: a statement that has to
+// be prepared takes as long as these.
+const fewAdmissions = 4
+
+// gathered tells whether what is remembered of an op can be put in together with
+// that of others: it needs no number of an entry.
+func gathered(op *law.Op) bool {
+	return op.Verb == law.Take && op.ID != "" && op.Params.Kind != law.Log
+}
+
+// gathers tells whether rows have so many of these that it is worth it.
+func (p *plan) gathers(rows []row) bool {
+	n := 0
+	for i := range rows {
+		if rows[i].pass == onceSecond && gathered(&p.ops[rows[i].op]) {
+			n++
+		}
+	}
+	return n > fewAdmissions
+}
+
+// putAdmissions writes what the decisions have put together.
+const putAdmissions = "SET @hg_s = IF(@hg_put = '', 'DO 0', CONCAT('" + intoAdmissions + "VALUES ', SUBSTRING(@hg_put, 2)));" +
+	executeText + "SET @hg_put = CONVERT('' USING latin1);"
+
+const intoAdmissions = "REPLACE INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until) "
+
 // remember writes what became of an op whose second row answered a record of
 // @hg_r: its log, and what is remembered of its ID.
 func (p *plan) remember(b *strings.Builder, r *row, record int) {
@@ -59,7 +86,7 @@ func (p *plan) remember(b *strings.Builder, r *row, record int) {
 			", @hg_clear = " + field(fClear) + ", @hg_carry = " + field(fCarry) + ";")
 		enter(b, op)
 	}
-	b.WriteString("REPLACE INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until) SELECT ")
+	b.WriteString(intoAdmissions + "SELECT ")
 	literal(b, op.Cell.Limit)
 	b.WriteByte(',')
 	literal(b, op.Cell.Key)

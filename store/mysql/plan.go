@@ -40,7 +40,7 @@ const (
 	pRow
 	pLate
 	pPrint
-	pGiven // the drain as it is given, where a rule is compared
+	pGiven // the drain as it is given, for a rule that is remembered
 	pID    // the only text
 	params
 )
@@ -184,6 +184,7 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 	for i := range p.runs {
 		s := &p.runs[i].shape
 		s.Put = s.Log && s.Only() && !p.reads
+		s.Admit = p.gathers(p.runs[i].rows)
 	}
 	slices.SortFunc(p.cells, law.Cell.Compare)
 	p.cells = slices.Compact(p.cells)
@@ -293,7 +294,7 @@ func (p *plan) numbers(r row) (n [params]int64) {
 	if op.Late {
 		n[pLate] = 1
 	}
-	if op.Verb == law.Settle {
+	if op.ID != "" {
 		n[pGiven] = lp.Drain
 	}
 	return n

@@ -29,6 +29,7 @@ type shape struct {
 	Put                                  bool // what goes into the log is put together for one statement
 	Settle, Renew, Once                  bool // kinds of rows too: see admission.tmpl
 	IDs, Late                            bool // some requests have an ID; some may start late
+	Admit                                bool // what is remembered is put together too
 	More                                 bool // charges may be corrected upwards
 	Known                                bool // only within the templates: see Remembered
 }

@@ -341,6 +341,9 @@ func (p *plan) log(b *strings.Builder, r *run) {
 		b.WriteString(putEntries)
 		return
 	}
+	if r.shape.Admit {
+		b.WriteString(putAdmissions) // first: a cell may be reset by what follows
+	}
 	answer := map[int]int{} // of the op: the number of its record in @hg_r
 	record := 0
 	for _, row := range r.rows {
@@ -353,7 +356,9 @@ func (p *plan) log(b *strings.Builder, r *run) {
 		case firstPass, onceFirst, settleFirst:
 			continue
 		case onceSecond, settleSecond:
-			p.remember(b, &row, record)
+			if !r.shape.Admit || !gathered(op) {
+				p.remember(b, &row, record)
+			}
 			continue
 		}
 		switch {
