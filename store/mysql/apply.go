@@ -104,6 +104,12 @@ func (p *plan) decode(records, entries []byte, outs []law.Outcome) error {
 		var put []added // of each row
 		for _, row := range r.rows {
 			op, out := &p.ops[row.op], &outs[row.op]
+			if row.tells() {
+				if row.records() > 0 {
+					*out = d.outcome()
+				}
+				continue
+			}
 			var carried int64
 			if row.pass != secondPass {
 				*out, carried = d.answer()
@@ -124,7 +130,9 @@ func (p *plan) decode(records, entries []byte, outs []law.Outcome) error {
 			if r.rows[i].pass == firstPass {
 				j += r.rows[i].size
 			}
-			p.stale(r.rows[i:j], outs)
+			if !r.rows[i].tells() {
+				p.stale(r.rows[i:j], outs)
+			}
 			i = j
 		}
 		if r.shape.Put {
@@ -133,8 +141,10 @@ func (p *plan) decode(records, entries []byte, outs []law.Outcome) error {
 		}
 		for _, row := range r.rows {
 			op := &p.ops[row.op]
-			if row.pass != firstPass && op.Verb == law.Take && op.Params.Kind == law.Log {
-				outs[row.op].Entry = d.entry()
+			if row.pass != firstPass && row.pass != onceFirst && op.Verb == law.Take && op.Params.Kind == law.Log {
+				if entry := d.entry(); entry > 0 { // else one that is remembered may stand there
+					outs[row.op].Entry = entry
+				}
 			}
 		}
 	}
@@ -244,6 +254,18 @@ func (d *decoder) state() (st law.State, done int64) {
 	st.Kind = law.Kind(d.next())
 	st.Level, st.Prev, st.At, st.Unit, st.EmptyAt, st.BlockedUntil = d.next(), d.next(), d.next(), d.next(), d.next(), d.next()
 	return st, done
+}
+
+// outcome reads what the second row of an op in admission.tmpl answered.
+func (d *decoder) outcome() law.Outcome {
+	var n law.Numbers
+	for i := range n {
+		n[i] = d.next()
+	}
+	for range moreFields {
+		d.next()
+	}
+	return n.Outcome()
 }
 
 func (d *decoder) entry() int64 { return number(&d.entries, &d.err) }

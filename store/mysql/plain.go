@@ -46,7 +46,7 @@ func newPlainPlan(ops []law.Op) *plan {
 	}
 	for i := range ops {
 		op := &ops[i]
-		if op.Verb != law.Take || !op.Params.Plain() || op.Params.Block > 0 || i > 0 && op.Group == ops[i-1].Group || op.Valid() != nil {
+		if op.Verb != law.Take || once(op) || !op.Params.Plain() || op.Params.Block > 0 || i > 0 && op.Group == ops[i-1].Group || op.Valid() != nil {
 			return nil
 		}
 	}

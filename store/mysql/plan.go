@@ -38,35 +38,65 @@ const (
 	pEntry
 	pHistory
 	pRow
-	pID // the only text
+	pLate
+	pPrint
+	pGiven // the drain as it is given, for a rule that is remembered
+	pID    // the only text
 	params
 )
 
 var paramNames = [params]string{
 	"pass", "pos", "first", "size", "verb", "kind", "anchor", "unit", "capacity", "step", "drain", "block", "heal",
 	"cost", "count", "partial", "ceiling", "ttl", "now", "b0", "b1", "b2", "b3",
-	"made", "was", "returned", "entry", "history", "row", "id",
+	"made", "was", "returned", "entry", "history", "row", "late", "print", "given", "id",
 }
 
 func paramIndex(name string) int { return slices.Index(paramNames[:], name) }
 
 // The passes of a row: see "sequence" in decide.tmpl.
 const (
-	single     = 0
-	firstPass  = 1
-	secondPass = 2
-	returnPass = int(law.Return)
-	blockPass  = int(law.Block)
-	resetPass  = int(law.Reset)
+	single       = 0
+	firstPass    = 1
+	secondPass   = 2
+	returnPass   = int(law.Return)
+	settleFirst  = int(law.Settle)
+	blockPass    = int(law.Block)
+	resetPass    = int(law.Reset)
+	renewPass    = int(law.Renew)
+	onceFirst    = 8 // of a request with an ID, or one that may start late
+	onceSecond   = 9
+	settleSecond = 10
 )
 
 // row is an op in a statement; the ops of a group have two.
 type row struct {
 	op    int // in the caller's slice
 	pass  int
-	pos   int // in its group, from 1
-	first int // the first of its group on the same cell
-	size  int // of its group
+	pos   int   // in its group, from 1
+	first int   // the first of its group on the same cell
+	size  int   // of its group
+	print int64 // of its group, where that has an ID
+}
+
+// records is how many records a row answers.
+func (r *row) records() int {
+	switch r.pass {
+	case onceFirst, settleFirst:
+		return 0
+	case secondPass, onceSecond, settleSecond:
+		return 1
+	}
+	return 2
+}
+
+// tells tells whether a row answers an outcome, or nothing, instead of what it is
+// made of.
+func (r *row) tells() bool {
+	switch r.pass {
+	case onceFirst, onceSecond, settleFirst, settleSecond:
+		return true
+	}
+	return false
 }
 
 // run is what one statement decides: rows whose outcomes do not depend on what
@@ -93,7 +123,8 @@ type plan struct {
 // newPlan leaves out the groups that are not valid, and says so in outs.
 func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 	p := &plan{ops: ops, reads: true}
-	touched := map[law.Cell]bool{} // the log of these is written after the run
+	touched := map[law.Cell]bool{} // the log of these is written after the run, or what they remember is forgotten
+	var named map[admission]bool   // these are remembered, or settled, after the run
 	r := run{}
 	end := func() {
 		if len(r.rows) > 0 {
@@ -101,12 +132,14 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 		}
 		r = run{}
 		clear(touched)
+		clear(named)
 	}
 	group := func(i, j int) {
 		rows := p.rows(i, j)
 		full := len(r.rows) > 0 && len(r.rows)+len(rows) > maxRows
 		for k := i; k < j && !full; k++ {
-			full = ops[k].Params.Kind == law.Log && touched[ops[k].Cell]
+			op := &ops[k]
+			full = (op.Params.Kind == law.Log || op.ID != "") && touched[op.Cell] || op.ID != "" && named[admission{op.Cell, op.ID}]
 		}
 		if full {
 			end()
@@ -116,8 +149,14 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 			op := &ops[k]
 			p.cells = append(p.cells, op.Cell)
 			r.shape.add(op)
-			if op.Params.Kind == law.Log && (op.Verb == law.Take || op.Verb == law.Return) || op.Verb == law.Reset {
+			if op.Params.Kind == law.Log && op.Verb != law.Check && op.Verb != law.Block || op.Verb == law.Reset {
 				touched[op.Cell] = true
+			}
+			if op.ID != "" {
+				if named == nil {
+					named = map[admission]bool{}
+				}
+				named[admission{op.Cell, op.ID}] = true
 			}
 			p.reads = p.reads && op.Verb == law.Check
 		}
@@ -135,7 +174,7 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 			}
 			continue
 		}
-		for ; ops[i].Verb == law.Return && i < j-1; i++ {
+		for ; (ops[i].Verb == law.Return || ops[i].Verb == law.Renew) && i < j-1; i++ {
 			group(i, i+1) // of these each stands alone
 		}
 		group(i, j)
@@ -145,23 +184,24 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 	for i := range p.runs {
 		s := &p.runs[i].shape
 		s.Put = s.Log && s.Only() && !p.reads
+		s.Admit = p.gathers(p.runs[i].rows)
 	}
 	slices.SortFunc(p.cells, law.Cell.Compare)
 	p.cells = slices.Compact(p.cells)
 	return p
 }
 
-// returns tells whether something is given back.
-func (p *plan) returns() bool {
-	return slices.ContainsFunc(p.runs, func(r run) bool { return r.shape.Return })
+// has tells whether a run has what f says.
+func (p *plan) has(f func(s *shape) bool) bool {
+	return slices.ContainsFunc(p.runs, func(r run) bool { return f(&r.shape) })
 }
 
-// onlyReturned returns the cells that are given back to, and no more.
-func (p *plan) onlyReturned() []law.Cell {
+// onlyCorrected returns the cells whose charges are corrected, and no more.
+func (p *plan) onlyCorrected() []law.Cell {
 	others := map[law.Cell]bool{}
 	for _, r := range p.runs {
 		for _, row := range r.rows {
-			if op := &p.ops[row.op]; op.Verb != law.Return {
+			if op := &p.ops[row.op]; op.Verb != law.Return && op.Verb != law.Settle && op.Verb != law.Renew {
 				others[op.Cell] = true
 			}
 		}
@@ -172,8 +212,18 @@ func (p *plan) onlyReturned() []law.Cell {
 // add notes what an op needs.
 func (s *shape) add(op *law.Op) {
 	switch op.Verb {
+	case law.Take:
+		s.Once = s.Once || once(op)
+		s.IDs = s.IDs || op.ID != ""
+		s.Late = s.Late || op.Late
 	case law.Return:
 		s.Return = true
+		s.More = s.More || op.Cost < 0
+	case law.Settle:
+		s.Settle, s.IDs, s.More = true, true, true
+	case law.Renew:
+		s.Renew = true
+		return
 	case law.Block:
 		s.Block = true
 		return
@@ -202,20 +252,28 @@ func (p *plan) rows(i, j int) []row {
 		repeated = repeated || first < k
 		rows = append(rows, row{op: i + k, pos: k + 1, first: first + 1, size: len(ops)})
 	}
+	first, second := single, 0
 	switch verb := ops[0].Verb; {
-	case verb == law.Return || verb == law.Block || verb == law.Reset:
-		for k := range rows {
-			rows[k].pass = int(verb)
-		}
+	case verb == law.Return || verb == law.Block || verb == law.Reset || verb == law.Renew:
+		first = int(verb)
+	case verb == law.Settle:
+		first, second = settleFirst, settleSecond
+	case once(&ops[0]):
+		first, second = onceFirst, onceSecond
 	case len(ops) > 1 && (verb == law.Take || repeated):
-		for k := range rows {
-			rows[k].pass = firstPass
-		}
-		for k := range ops {
-			second := rows[k]
-			second.pass = secondPass
-			rows = append(rows, second)
-		}
+		first, second = firstPass, secondPass
+	}
+	var print int64
+	if first == onceFirst && ops[0].ID != "" {
+		print = law.Print(ops)
+	}
+	for k := range rows {
+		rows[k].pass, rows[k].print = first, print
+	}
+	for k := 0; k < len(ops) && second > 0; k++ {
+		again := rows[k]
+		again.pass = second
+		rows = append(rows, again)
 	}
 	return rows
 }
@@ -228,10 +286,16 @@ func (p *plan) numbers(r row) (n [params]int64) {
 		int64(r.pass), int64(r.pos), int64(r.first), int64(r.size), int64(op.Verb), int64(lp.Kind), int64(lp.Anchor),
 		lp.Unit, lp.Capacity, lp.Step, max(lp.Drain, 1), lp.Block, lp.HealAfter(),
 		op.Cost, op.Count, 0, op.Ceiling, op.TTL, op.Now, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
-		op.At, op.Level, op.Returned, op.Entry, lp.History,
+		op.At, op.Level, op.Returned, op.Entry, lp.History, 0, 0, r.print, 0,
 	}
 	if op.Partial {
 		n[pPartial] = 1
+	}
+	if op.Late {
+		n[pLate] = 1
+	}
+	if op.ID != "" {
+		n[pGiven] = lp.Drain
 	}
 	return n
 }

@@ -15,6 +15,8 @@ var (
 	decideText string
 	//go:embed giveback.tmpl
 	giveBackText string
+	//go:embed admission.tmpl
+	admissionText string
 )
 
 // shape says which parts of the laws a statement needs, so that it carries no
@@ -25,10 +27,33 @@ type shape struct {
 	Anchor                               int  // of all buckets, plus one; 0: they may differ
 	Plain                                bool // of plain cells: see plain.go
 	Put                                  bool // what goes into the log is put together for one statement
+	Settle, Renew, Once                  bool // kinds of rows too: see admission.tmpl
+	IDs, Late                            bool // some requests have an ID; some may start late
+	Admit                                bool // what is remembered is put together too
+	More                                 bool // charges may be corrected upwards
+	Known                                bool // only within the templates: see Remembered
 }
 
 // Only tells whether all rows are requests of one charge.
-func (s shape) Only() bool { return s.Single && !s.Groups && !s.Return && !s.Block && !s.Reset }
+func (s shape) Only() bool {
+	return s.Single && !s.Groups && !s.Return && !s.Block && !s.Reset && !s.Settle && !s.Renew && !s.Once
+}
+
+// Remembered is the shape for corrections of charges that are remembered with an
+// ID, so that not the op says what they were.
+func (s shape) Remembered() shape {
+	s.Known = true
+	return s
+}
+
+// Had is what a charge to be corrected has left: a number of the op, or one that
+// is remembered.
+func (s shape) Had(name string) string {
+	if s.Known {
+		return "@had_" + name
+	}
+	return "{" + name + "}"
+}
 
 // piece of a sequence: text, then what is to be put after it.
 type piece struct {
@@ -94,8 +119,9 @@ func cut(text string) sequence {
 	return append(s, piece{text: text[from:], param: -1})
 }
 
-// laws is decide.tmpl with giveback.tmpl. Its functions are a row's way to what
-// depends on its law or anchor, and to the memory of a request's first pass.
+// laws is decide.tmpl with giveback.tmpl and admission.tmpl. Its functions are a
+// row's way to what depends on its law or anchor, to the memory of a request's
+// first pass, and to what is remembered of an ID.
 func laws(s shape) *template.Template {
 	t := template.New("")
 	t.Funcs(template.FuncMap{
@@ -110,8 +136,17 @@ func laws(s shape) *template.Template {
 		"undo": func(n int) string {
 			return fmt.Sprintf("CAST(SUBSTRING(@undo, {pos} * 255 - %d, 17) AS SIGNED)", 254-17*n)
 		},
+		"memo": func(n int) string {
+			return fmt.Sprintf("CAST(SUBSTRING(@m, %d, 17) AS SIGNED)", 1+17*n)
+		},
+		"known": func(n int) string {
+			return fmt.Sprintf("CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(@known, ' ', %d), ' ', -1) AS SIGNED)", n)
+		},
 	})
-	return template.Must(template.Must(t.Parse(decideText)).Parse(giveBackText))
+	for _, text := range []string{decideText, giveBackText, admissionText} {
+		template.Must(t.Parse(text))
+	}
+	return t
 }
 
 // byanchor returns a section as the anchor of each row has it.
@@ -143,7 +178,7 @@ func bylaw(t *template.Template, s shape, section string) (string, error) {
 			continue
 		}
 		var b strings.Builder
-		if err := t.ExecuteTemplate(&b, section+" "+l.name, nil); err != nil {
+		if err := t.ExecuteTemplate(&b, section+" "+l.name, s); err != nil {
 			return "", err
 		}
 		texts, kinds = append(texts, b.String()), append(kinds, l.kind)
@@ -178,17 +213,29 @@ var variables = sync.OnceValue(func() string {
 	return b.String()
 })
 
-// moreVariables are those that only the return rule has.
-var moreVariables = sync.OnceValue(func() string {
+// moreVariables are those that only the return rule has, and nameVariables
+// those that only admission.tmpl has.
+var (
+	moreVariables = sync.OnceValue(func() string { return newVariables(giveBackText) })
+	nameVariables = sync.OnceValue(func() string {
+		return newVariables(admissionText, "known", "m", "memo", "names")
+	})
+)
+
+// newVariables sets the variables of a text that decide.tmpl does not have.
+func newVariables(text string, texts ...string) string {
 	known := names(decideText)
 	var set []string
-	for _, name := range names(giveBackText) {
-		if !slices.Contains(known, name) {
+	for _, name := range names(text) {
+		switch {
+		case slices.Contains(texts, name):
+			set = append(set, "@hg_"+name+"=CAST('' AS BINARY)")
+		case !slices.Contains(known, name):
 			set = append(set, "@hg_"+name+"=0")
 		}
 	}
 	return "SET " + strings.Join(set, ",") + ";"
-})
+}
 
 // names returns the variables of a text, each once.
 func names(text string) (list []string) {

@@ -244,7 +244,8 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	for _, statement := range []string{
 		"INSERT INTO headgate_cells (limit_name, cell_key, law, unit, empty_at) SELECT 'many', seq, 3, 1000, 9007199254740991 FROM seq_1_to_5000",
 		"INSERT INTO headgate_entries (limit_name, cell_key, at, expires_at, keep_until, cost, granted) SELECT 'many', seq, 1, 9007199254740991, 9007199254740991, 1, 1 FROM seq_1_to_5000",
-		"ANALYZE TABLE headgate_cells, headgate_entries",
+		"INSERT INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until) SELECT 'many', seq MOD 50, seq, 1, '', 1, '', -1, 9007199254740991 FROM seq_1_to_5000",
+		"ANALYZE TABLE headgate_cells, headgate_entries, headgate_admissions",
 	} {
 		if _, err := db.ExecContext(t.Context(), statement); err != nil {
 			t.Fatalf("%s: %v", statement, err)
@@ -268,15 +269,30 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	b := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1}
 	var taken []law.Op
 	var admitted []law.Outcome
-	for _, verb := range []law.Verb{law.Take, law.Check, law.Return, law.Block, law.Reset} {
+	named := false
+	for _, verb := range []law.Verb{law.Take, law.Check, law.Return, law.Take, law.Settle, law.Renew, law.Block, law.Reset} {
 		var ops []law.Op
 		for i := range 20 {
 			op := law.Op{Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "many", Key: fmt.Sprint(7 * i)}, Params: p, Cost: 1000, Count: 1 + int64(i%2)*9, TTL: 1000}
 			if i%4 > 1 {
 				op.Cell.Limit, op.Params = "more", b
 			}
-			if verb == law.Return {
+			switch verb {
+			case law.Take:
+				if named {
+					op.ID, op.TTL, op.Count = "id", 60_000_000, 1
+				}
+			case law.Return:
 				op = law.Back(&taken[i], &admitted[i], 500)
+				if named = true; i%3 == 0 {
+					op.Cost = -500
+				}
+			case law.Settle:
+				op.ID, op.Count, op.Cost = "id", 1, 2000
+			case law.Renew:
+				if op.Params, op.Entry = p, admitted[i].Entry; op.Entry == 0 {
+					op.Entry = 1
+				}
 			}
 			ops = append(ops, op)
 		}
@@ -301,7 +317,7 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 		}
 		t.Logf("%s %d", name, n)
 		if n > many/5 {
-			t.Errorf("%s: %d rows were read for five batches of 20: a table was scanned", name, n)
+			t.Errorf("%s: %d rows were read for eight batches of 20: a table was scanned", name, n)
 		}
 	}
 }

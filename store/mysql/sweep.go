@@ -29,8 +29,9 @@ const (
 )
 
 // Sweep implements store.Store: entries that count no more and that nobody
-// asked to keep, then cells that could refuse nobody. It waits for no lock,
-// and each call goes on where the last one stopped.
+// asked to keep, requests that need be remembered no longer, then cells that
+// could refuse nobody. It waits for no lock of a cell, and each call goes on
+// where the last one stopped.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -42,7 +43,7 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, pass := range []func(context.Context, *node, int64, int) (int, bool, error){s.sweepEntries, s.sweepCells} {
+	for _, pass := range []func(context.Context, *node, int64, int) (int, bool, error){s.sweepEntries, s.sweepAdmissions, s.sweepCells} {
 		for end := false; !end && err == nil && removed < max; {
 			var more int
 			more, end, err = pass(ctx, n, now, max-removed)
@@ -54,7 +55,8 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 
 // sweepEntries looks at a page of the oldest entries. end tells that there are
 // no more. An entry that is old enough can no longer begin to count, so it
-// needs no lock to look at it.
+// needs no lock to look at it; a node whose clock is behind may renew it until
+// it is removed.
 func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	at := &s.sweeper
 	rows, err := n.db.QueryContext(ctx, `SELECT e.keep_until, e.number, c.law IS NULL OR e.expires_at <= c.at OR c.empty_at <= ?
@@ -89,18 +91,72 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 	for len(dead) > 0 && err == nil {
 		chunk := dead[:min(len(dead), sweepChunk*5)]
 		dead = dead[len(chunk):]
-		_, err = store.Retry(ctx, s.cfg.RetryFor, func() error {
-			_, err := n.db.ExecContext(ctx, "DELETE FROM headgate_entries WHERE number IN ("+strings.Join(chunk, ",")+")")
-			return err
-		}, again)
-		if err == nil {
-			removed += len(chunk)
-		}
+		var gone int
+		gone, err = s.remove(ctx, n, "DELETE FROM headgate_entries WHERE number IN ("+strings.Join(chunk, ",")+") AND keep_until <= "+strconv.FormatInt(now, 10))
+		removed += gone
 	}
 	if err != nil {
 		return removed, false, classify("sweep entries", err)
 	}
 	return removed, end, nil
+}
+
+// remove sends a statement that removes rows, and says how many.
+func (s *Store) remove(ctx context.Context, n *node, statement string) (removed int, err error) {
+	_, err = store.Retry(ctx, s.cfg.RetryFor, func() error {
+		res, err := n.db.ExecContext(ctx, statement)
+		if err != nil {
+			return err
+		}
+		gone, err := res.RowsAffected()
+		removed = int(gone)
+		return err
+	}, again)
+	return removed, err
+}
+
+// sweepAdmissions removes a chunk of the oldest admissions. No one that is old
+// enough has to stay, so there is no place to go on from; but an ID may be
+// admitted anew until its row is removed.
+func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
+	chunk := min(most, sweepChunk*5)
+	rows, err := n.db.QueryContext(ctx, `SELECT limit_name, cell_key, id FROM headgate_admissions FORCE INDEX (by_age)
+		WHERE keep_until <= ? ORDER BY keep_until LIMIT ?`, now, chunk)
+	if err != nil {
+		return 0, false, classify("sweep admissions", err)
+	}
+	defer rows.Close()
+	seen := 0
+	var b strings.Builder
+	b.WriteString("DELETE a FROM (")
+	for rows.Next() {
+		var a admission
+		if err := rows.Scan(&a.cell.Limit, &a.cell.Key, &a.id); err != nil {
+			return 0, false, classify("sweep admissions", err)
+		}
+		if seen++; seen > 1 {
+			b.WriteString(" UNION ALL ")
+		}
+		b.WriteString("SELECT ")
+		literal(&b, a.cell.Limit)
+		b.WriteString(" AS l,")
+		literal(&b, a.cell.Key)
+		b.WriteString(" AS k,")
+		literal(&b, a.id)
+		b.WriteString(" AS i")
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return 0, false, classify("sweep admissions", err)
+	}
+	if seen == 0 {
+		return 0, true, nil
+	}
+	b.WriteString(") o STRAIGHT_JOIN headgate_admissions a FORCE INDEX (PRIMARY) ON a.limit_name = o.l AND a.cell_key = o.k AND a.id = o.i WHERE a.keep_until <= " +
+		strconv.FormatInt(now, 10))
+	if removed, err = s.remove(ctx, n, b.String()); err != nil {
+		return 0, false, classify("sweep admissions", err)
+	}
+	return removed, seen < chunk || removed == 0, nil
 }
 
 // sweepCells looks at a page of cells and removes those that could refuse

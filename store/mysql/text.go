@@ -30,9 +30,13 @@ func (p *plan) text(own, galera bool) string {
 	var b strings.Builder
 	b.Grow(8192 + 96*len(p.ops))
 	b.WriteString(variables())
-	returns := p.returns()
-	if returns {
+	named := p.has(func(s *shape) bool { return s.Once || s.Settle || s.Renew })
+	corrected := p.has(func(s *shape) bool { return s.Return || s.Settle || s.Renew })
+	if corrected {
 		b.WriteString(moreVariables())
+	}
+	if named {
+		b.WriteString(nameVariables())
 	}
 	if !p.reads {
 		if galera {
@@ -61,7 +65,7 @@ func (p *plan) text(own, galera bool) string {
 			b.WriteString("SET @hg_out = CONCAT(@hg_out, @hg_r), @hg_r = CAST('' AS BINARY);")
 		}
 	}
-	if returns {
+	if corrected {
 		p.unmake(&b)
 	}
 	if !p.reads {
@@ -95,11 +99,11 @@ func (p *plan) lock(b *strings.Builder) {
 	b.WriteString(" ON DUPLICATE KEY UPDATE law = headgate_cells.law;")
 }
 
-// unmake removes those rows that hold nothing and are only given back to, since
-// a return makes no cell. The join is forced onto the key: to look at the whole
-// table would wait for the locks of others.
+// unmake removes those rows that hold nothing and whose charges are only
+// corrected, since that makes no cell unless it charges more. The join is forced
+// onto the key: to look at the whole table would wait for the locks of others.
 func (p *plan) unmake(b *strings.Builder) {
-	cells := p.onlyReturned()
+	cells := p.onlyCorrected()
 	if len(cells) == 0 {
 		return
 	}
@@ -131,7 +135,7 @@ func (p *plan) decide(b *strings.Builder, r *run) {
 		limits = limits || op.Cell.Limit != head.Cell.Limit
 		keys = keys || op.Cell.Key != head.Cell.Key
 		notes = notes || r.shape.Block && op.Reason != head.Reason
-		ids = ids || r.shape.Put && op.ID != head.ID
+		ids = ids || (r.shape.Put || r.shape.IDs) && op.ID != head.ID
 		each = p.numbers(row)
 		for i := range each {
 			varies[i] = varies[i] || each[i] != common[i]
@@ -144,10 +148,11 @@ func (p *plan) decide(b *strings.Builder, r *run) {
 		}
 	}
 	// The cells are there, so none of these rows is inserted. What they bring
-	// along is not known in a query within the laws: that of the return rule.
+	// along is not known in a query within the laws: that of the return rule, and
+	// those for an ID or a lease.
 	var brings map[string]string
 	free := [...]string{"level", "prev", "at", "empty_at", "blocked_until", "unit"}
-	queried := r.shape.Return && r.shape.Log
+	queried := r.shape.Return && r.shape.Log || r.shape.IDs || r.shape.Renew
 	if !p.reads && p.plain == nil && varying <= len(free) && (!notes || !ids) && !queried {
 		brings = map[string]string{"l": "limit_name", "k": "cell_key", "note": "reason", "id": "reason"}
 		for i, name := range paramNames {
@@ -217,7 +222,7 @@ func (p *plan) decide(b *strings.Builder, r *run) {
 			}
 		}
 	}
-	if r.shape.Groups {
+	if r.shape.Groups || r.shape.Once {
 		most := 0
 		for _, row := range r.rows {
 			most = max(most, row.size)
@@ -329,37 +334,50 @@ const save = " level = @hg_level, prev = @hg_prev, at = @hg_at, unit = @hg_unit,
 
 // log writes what a run leaves in the logs of its cells.
 func (p *plan) log(b *strings.Builder, r *run) {
-	if p.reads || !r.shape.Log && !r.shape.Reset {
+	if p.reads || !r.shape.Log && !r.shape.Reset && !r.shape.IDs && !r.shape.Renew {
 		return
 	}
 	if r.shape.Put {
 		b.WriteString(putEntries)
 		return
 	}
+	if r.shape.Admit {
+		b.WriteString(putAdmissions) // first: a cell may be reset by what follows
+	}
 	answer := map[int]int{} // of the op: the number of its record in @hg_r
 	record := 0
 	for _, row := range r.rows {
 		op := &p.ops[row.op]
+		record += row.records()
+		if row.records() == 2 {
+			answer[row.op] = record - 1
+		}
 		switch row.pass {
-		case firstPass:
-			record += 2
-			answer[row.op] = record - 1
+		case firstPass, onceFirst, settleFirst:
 			continue
-		case secondPass:
-			record++
-		default:
-			record += 2
-			answer[row.op] = record - 1
+		case onceSecond, settleSecond:
+			if !r.shape.Admit || !gathered(op) {
+				p.remember(b, &row, record)
+			}
+			continue
 		}
 		switch {
 		case op.Verb == law.Reset:
 			b.WriteString("UPDATE headgate_entries SET expires_at = 0 WHERE ")
 			entryOf(b, op.Cell)
-			b.WriteString(" AND expires_at > 0;")
+			b.WriteString(" AND expires_at > 0;DELETE FROM headgate_admissions WHERE ")
+			entryOf(b, op.Cell)
+			b.WriteByte(';')
 		case op.Verb == law.Take && op.Params.Kind == law.Log:
-			p.enter(b, op, answer[row.op], record)
+			n := answer[row.op]
+			b.WriteString("SET @hg_g = " + field(n, 1) + ", @hg_now = " + field(n, 6) + ", @hg_done = " + field(record, 1) +
+				", @hg_clear = " + field(n, 7) + ", @hg_carry = " + field(n, 8) + ";")
+			enter(b, op)
 		case op.Verb == law.Return && op.Params.Kind == law.Log:
-			lower(b, op, answer[row.op])
+			b.WriteString("SET @hg_g = " + field(answer[row.op], 1) + ";")
+			lower(b, op, strconv.FormatInt(op.Entry, 10))
+		case op.Verb == law.Renew:
+			renew(b, op, answer[row.op])
 		}
 	}
 }
@@ -371,8 +389,8 @@ func entryOf(b *strings.Builder, c law.Cell) {
 	literal(b, c.Key)
 }
 
-// enter writes the log of one op, whose answer and state are records of @hg_r.
-func (p *plan) enter(b *strings.Builder, op *law.Op, answer, state int) {
+// enter writes the log of one op, whose answer is in variables.
+func enter(b *strings.Builder, op *law.Op) {
 	step, keep := strconv.FormatInt(op.Params.Step, 10), strconv.FormatInt(op.Params.History, 10)
 	cell := func() {
 		literal(b, op.Cell.Limit)
@@ -380,8 +398,6 @@ func (p *plan) enter(b *strings.Builder, op *law.Op, answer, state int) {
 		literal(b, op.Cell.Key)
 		b.WriteByte(',')
 	}
-	b.WriteString("SET @hg_g = " + field(answer, 1) + ", @hg_now = " + field(answer, 6) + ", @hg_done = " + field(state, 1) +
-		", @hg_clear = " + field(answer, 7) + ", @hg_carry = " + field(answer, 8) + ";")
 	b.WriteString("UPDATE headgate_entries SET expires_at = 0 WHERE @hg_clear AND @hg_done <> 2 AND ")
 	entryOf(b, op.Cell)
 	b.WriteString(" AND expires_at > 0;")
@@ -401,16 +417,21 @@ func (p *plan) enter(b *strings.Builder, op *law.Op, answer, state int) {
 }
 
 // field is a number of a record of @hg_r, both counted from 1.
-func field(record, n int) string {
-	return "CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(SUBSTRING_INDEX(@hg_r, ';', " + strconv.Itoa(record) +
-		"), ';', -1), ',', " + strconv.Itoa(n) + "), ',', -1) AS SIGNED)"
+func field(record, n int) string { return fieldOf(recordOf(record), n) }
+
+func recordOf(record int) string {
+	return "SUBSTRING_INDEX(SUBSTRING_INDEX(@hg_r, ';', " + strconv.Itoa(record) + "), ';', -1)"
 }
 
-// lower takes what an op, whose answer is a record of @hg_r, has given back from
-// the entry that it was charged in. One with nothing left counts no more.
-func lower(b *strings.Builder, op *law.Op, answer int) {
-	b.WriteString("SET @hg_g = " + field(answer, 1) + ";UPDATE headgate_entries SET expires_at = IF(cost > @hg_g, expires_at, 0), cost = cost - @hg_g WHERE number = " +
-		strconv.FormatInt(op.Entry, 10) + " AND @hg_g > 0 AND ")
+func fieldOf(record string, n int) string {
+	return "CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(" + record + ", ',', " + strconv.Itoa(n) + "), ',', -1) AS SIGNED)"
+}
+
+// lower takes what an op has given back, which is in @hg_g, from the entry that it
+// was charged in. One with nothing left counts no more.
+func lower(b *strings.Builder, op *law.Op, entry string) {
+	b.WriteString("UPDATE headgate_entries SET expires_at = IF(cost > @hg_g, expires_at, 0), cost = cost - @hg_g WHERE number = " +
+		entry + " AND @hg_g <> 0 AND ")
 	entryOf(b, op.Cell)
 	b.WriteByte(';')
 }

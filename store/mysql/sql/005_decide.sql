@@ -58,6 +58,9 @@ begin
             if p_verb = 6 or (p_verb = 1 and @hg_clear and @hg_done <> 2) then
                 update headgate_entries set expires_at = 0 where limit_name = p_limit and cell_key = p_key and expires_at > 0;
             end if;
+            if p_verb = 6 then
+                delete from headgate_admissions where limit_name = p_limit and cell_key = p_key;
+            end if;
             if p_verb = 1 and p_kind = 3 and @hg_done <> 2 then
                 if @hg_carry > 0 then
                     insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
