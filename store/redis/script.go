@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"math"
+	"strconv"
+	"sync"
 
 	"github.com/redis/rueidis"
 
@@ -26,10 +28,20 @@ var (
 	lawsText string
 	//go:embed returns.lua
 	returnsText string
+	//go:embed late.lua
+	lateText string
 	//go:embed apply.lua
 	applyText string
+	//go:embed register.lua
+	registerText string
+	//go:embed once.lua
+	onceText string
+	//go:embed batch.lua
+	batchText string
 	//go:embed giveback.lua
 	giveBackText string
+	//go:embed raise.lua
+	raiseText string
 )
 
 // script is a Lua script and the name that Redis knows it by.
@@ -42,15 +54,61 @@ func newScript(text string) script {
 
 var (
 	sharedText     = cellsText + opsText + lawsText
-	applyScript    = newScript(headText + plainText + sharedText + applyText)
-	returnScript   = newScript(headText + plainText + sharedText + returnsText + applyText)
 	giveBackScript = newScript(headText + sharedText + returnsText + giveBackText)
+	raiseScript    = newScript(headText + sharedText + lateText + registerText + raiseText)
 )
+
+// needs are what the script of a call must know beyond plain charges and their like.
+type needs int
+
+const (
+	needsReturns needs = 1 << iota
+	needsLate
+	needsOnce
+)
+
+func needsOf(op *law.Op) (n needs) {
+	switch op.Verb {
+	case law.Return, law.Renew:
+		return needsReturns
+	case law.Settle:
+		return needsReturns | needsOnce
+	case law.Take:
+		if op.Late {
+			n |= needsLate
+		}
+		if op.ID != "" {
+			n |= needsOnce
+		}
+	}
+	return n
+}
+
+// scripts decide batches, by what those need.
+var scripts = func() (list [8]func() script) {
+	for i := range list {
+		list[i] = sync.OnceValue(func() script {
+			text, n := headText+plainText+sharedText, needs(i)
+			if n&needsReturns != 0 {
+				text += returnsText
+			}
+			if n&needsLate != 0 {
+				text += lateText
+			}
+			text += applyText
+			if n&needsOnce != 0 {
+				text += registerText + onceText
+			}
+			return newScript(text + batchText)
+		})
+	}
+	return list
+}()
 
 // call is one call of a script: keys in one slot, and the ops it answers.
 type call struct {
 	script script
-	keys   []string // of each op its cell, then of those that need it their logs
+	keys   []string // of each op its cell, then what some have of their own
 	args   []string
 	index  []int // of each op, in the caller's slice
 }
@@ -64,17 +122,14 @@ func (c *call) command(b rueidis.Builder, withText bool) rueidis.Completed {
 	return b.Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
 }
 
-// encode returns a call of apply.lua for some of the ops, in their order.
+// encode returns a call of batch.lua for some of the ops, in their order.
 // onTrial asks for one request, to be given back if need be.
 func (s *Store) encode(ops []law.Op, index []int, onTrial bool) *call {
-	script := applyScript
+	var n needs
 	for _, i := range index {
-		if ops[i].Verb == law.Return {
-			script = returnScript
-			break
-		}
+		n |= needsOf(&ops[i])
 	}
-	return s.call(script, nil, ops, index, onTrial)
+	return s.call(scripts[n](), nil, ops, index, onTrial)
 }
 
 // doubles are the arguments of a script but for its texts: what they say is in
@@ -89,7 +144,7 @@ func (d *doubles) add(values ...int64) {
 
 const (
 	headSize = 4 * 8  // of the first doubles of a call
-	askSize  = 24 * 8 // of what an op asks
+	askSize  = 25 * 8 // of what an op asks
 	maxAsked = 8      // places among which the same is looked for
 )
 
@@ -128,7 +183,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, onT
 	what := asked{doubles: make(doubles, headSize, headSize+askSize+48)}
 	var runs doubles
 	var open run
-	group, last := int64(0), true
+	group, last, print := int64(0), true, int64(0)
 	for n, i := range index {
 		op := &ops[i]
 		c.keys[n] = s.cellKey(op.Cell)
@@ -136,15 +191,18 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, onT
 		last = n == len(index)-1 || !together(ops, i, index[n+1])
 		if first {
 			group++
+			if once(op) {
+				print = law.Print(whole(ops, i))
+			}
 		}
 		next := run{asked: what.find(ops, i), ops: 1, group: group}
-		if first && last && !onTrial && op.Verb == law.Take && op.Params.Plain() {
+		if first && last && !onTrial && op.Verb == law.Take && op.ID == "" && !op.Late && op.Params.Plain() {
 			if next.group = 0; n > 0 && open.group == 0 && open.asked == next.asked {
 				open.ops++
 				continue
 			}
 		} else {
-			next.log, next.note = c.own(s, op)
+			next.log, next.note = c.own(s, op, print)
 		}
 		if n > 0 {
 			runs.run(open)
@@ -162,40 +220,65 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, onT
 	return c
 }
 
+// once tells whether an op is one of a request that is charged once.
+func once(op *law.Op) bool { return op.Verb == law.Take && op.ID != "" }
+
+// whole returns the request of op i: of one over several slots, a call has a part.
+func whole(ops []law.Op, i int) []law.Op {
+	from := i
+	for from > 0 && ops[from-1].Group == ops[i].Group {
+		from--
+	}
+	return ops[from:law.GroupEnd(ops, i)]
+}
+
 // own adds what an op alone has, and says where: the log of its cell, if it may
-// be touched, and the note that goes into it or beside a block; 0 for none.
-func (c *call) own(s *Store, op *law.Op) (log, note int64) {
-	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset {
+// be touched, then what is remembered of IDs; and the note that goes into the log
+// or beside a block, then the print. 0 is for none. Ops of giveback.lua have an ID
+// if what is remembered of it is to be forgotten.
+func (c *call) own(s *Store, op *law.Op, print int64) (log, note int64) {
+	named := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Settle || op.Verb == law.Return)
+	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset && !named {
 		return 0, 0
 	}
 	c.keys = append(c.keys, s.logKey(op.Cell))
-	text := op.ID
-	if op.Verb == law.Block {
-		text = op.Reason
+	log = int64(len(c.keys))
+	switch {
+	case named:
+		c.keys = append(c.keys, s.registerKey(op.Cell), s.admissionKey(op.Cell, op.ID))
+	case op.Verb == law.Reset:
+		c.keys = append(c.keys, s.registerKey(op.Cell))
 	}
-	if text != "" {
-		c.args = append(c.args, text)
+	switch {
+	case once(op):
+		c.args = append(c.args, op.ID, strconv.FormatInt(print, 10))
+		note = int64(len(c.args)) - 1
+	case op.Verb == law.Block && op.Reason != "":
+		c.args = append(c.args, op.Reason)
 		note = int64(len(c.args))
 	}
-	return int64(len(c.keys)), note
+	return log, note
 }
 
 func (d *doubles) run(r run) { d.add(r.asked, r.ops, r.group, r.log, r.note) }
 
 // ask writes what an op asks.
 func (d *doubles) ask(op *law.Op) {
-	p, partial := &op.Params, int64(0)
+	p, partial, late := &op.Params, int64(0), int64(0)
 	if op.Partial {
 		partial = 1
 	}
+	if op.Late {
+		late = 1
+	}
 	d.add(p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), op.Cost, op.Count, op.Ceiling, op.Now, int64(p.Anchor), p.Block, partial,
-		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry)
+		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry, late)
 }
 
 // same reports whether two ops ask the same of their cells, but for their ID and
 // Reason.
 func same(a, b *law.Op) bool {
-	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
+	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Late == b.Late && a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
 		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned && a.Entry == b.Entry && a.Bounds == b.Bounds
 }
 
@@ -212,7 +295,7 @@ func together(ops []law.Op, i, j int) bool {
 
 var errAnswer = errors.New("the script answered with something else")
 
-// decode reads the answers of apply.lua.
+// decode reads the answers of batch.lua.
 func (c *call) decode(v string, ops []law.Op, outs []law.Outcome) error {
 	if len(v) < 8 {
 		return errAnswer
@@ -222,13 +305,13 @@ func (c *call) decode(v string, ops []law.Op, outs []law.Outcome) error {
 	for _, i := range c.index {
 		op, out := &ops[i], &outs[i]
 		switch {
-		case len(v) > 13*8 && v[0] == '=':
-			n := func(k int) int64 { return double(v[1+8*k:]) }
-			*out = law.Outcome{
-				Granted: n(0), Used: n(8), Clock: n(9), RetryAt: n(10), Entry: n(11), Stale: n(12) != 0,
-				State: law.State{Kind: law.Kind(n(1)), Level: n(2), Prev: n(3), At: n(4), Unit: n(5), EmptyAt: n(6), BlockedUntil: n(7)},
+		case len(v) > law.Width*8 && v[0] == '=':
+			var n law.Numbers
+			for k := range n {
+				n[k] = double(v[1+8*k:])
 			}
-			v = v[1+13*8:]
+			*out = n.Outcome()
+			v = v[1+law.Width*8:]
 		default:
 			n, rest, ok := numbers(v)
 			if !ok {

@@ -14,6 +14,14 @@ import (
 // trial, and if one refuses, the others give theirs back. This is the one place
 // where another request can see a charge for an instant that is then given
 // back, and where a crash between the two round trips leaves one.
+//
+// Each slot remembers the ID of its part, and forgets it with what is given back.
+// If the same request was asked again meanwhile and has been told of a part, that
+// part stays, charged and remembered, even if both are refused in the end.
+//
+// Of a request to settle, each slot settles its part. If one does not know the ID,
+// or has settled it otherwise, the request fails, but the others have settled
+// theirs; asked again, they stay as they are.
 func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int) error {
 	var slots []uint16
 	bySlot := map[uint16][]int{}
@@ -35,10 +43,28 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 	if err := worst(s.do(ctx, calls)); err != nil {
 		return err
 	}
-	if ops[group[0]].Verb != law.Return { // each of these stands alone
+	if err := wrong(outs, group); err != nil {
+		failAll(outs, group, err)
+	} else if ops[group[0]].Verb != law.Return { // each of these stands alone
 		alike(outs, group)
 	}
 	return nil
+}
+
+// wrong returns what is wrong with the ID of a group, or nil.
+func wrong(outs []law.Outcome, group []int) error {
+	for _, i := range group {
+		if outs[i].Err != nil {
+			return outs[i].Err
+		}
+	}
+	return nil
+}
+
+func failAll(outs []law.Outcome, group []int, err error) {
+	for _, i := range group {
+		outs[i] = law.Outcome{Err: err}
+	}
 }
 
 // worst returns the error that leaves the most in doubt.
@@ -55,6 +81,7 @@ func worst(errs []error) (err error) {
 type part struct {
 	call               *answered
 	was, before, after []string // of each op's cell, at its first op: as it was, had it been refused, as it is
+	admission          []string // of each op: what the trial made its cell remember of the ID
 	admitted           bool
 	err                error
 }
@@ -94,16 +121,26 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 		errs[i] = p.err
 	}
 	failed := worst(errs)
+	var fault error
 	for _, i := range group {
 		stale = stale || outs[i].Stale
 	}
-	if admitted {
+	switch {
+	case admitted && ops[group[0]].Late:
+		if admitted, failed = s.startTogether(ctx, ops, outs, group, parts); admitted {
+			return nil
+		}
+	case admitted:
 		return nil
+	case failed == nil:
+		fault = wrong(outs, group)
 	}
 	var back []*call
 	for _, p := range parts {
 		if p.admitted {
-			back = append(back, s.giveBack(ops, outs, p, stale || failed != nil))
+			if c := s.giveBack(ops, outs, p, stale || failed != nil || fault != nil); c != nil {
+				back = append(back, c)
+			}
 		}
 	}
 	if left := s.giveAllBack(ctx, ops, outs, back); left != nil {
@@ -112,8 +149,15 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 			failed = errLeft
 		}
 	}
-	if failed != nil {
+	switch {
+	case failed != nil:
 		return failed
+	case fault != nil:
+		failAll(outs, group, fault)
+		return nil
+	}
+	for _, i := range group {
+		outs[i].StartAt = 0
 	}
 	alike(outs, group)
 	return nil
@@ -160,7 +204,7 @@ var errLeft = errors.New("a part of the request stays charged")
 
 // read reads the answer of a trial.
 func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
-	if len(list) != 1+len(p.call.index)*3 {
+	if len(list) != 1+len(p.call.index)*4 {
 		return fmt.Errorf("the script answered with %d values", len(list))
 	}
 	v, err := list[0].ToString()
@@ -175,8 +219,8 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 		out := &outs[i]
 		p.admitted = p.admitted && !out.Stale && (out.Granted == ops[i].Count || ops[i].Partial && out.Granted > 0)
 	}
-	for i := 1; i < len(list); i += 3 {
-		for k, to := range []*[]string{&p.was, &p.before, &p.after} {
+	for i := 1; i < len(list); i += 4 {
+		for k, to := range []*[]string{&p.was, &p.before, &p.after, &p.admission} {
 			text, err := list[i+k].ToString()
 			if err != nil {
 				return err
@@ -187,23 +231,33 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 	return nil
 }
 
-// giveBack returns the call of giveback.lua for a part. undone says that nobody
-// has refused the request: it is as if it had not been asked.
+// giveBack returns the call of giveback.lua for a part; nil if the part took
+// nothing, since it was known. undone says that nobody has refused the request: it
+// is as if it had not been asked.
 func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool) *call {
 	before := p.before
 	if undone {
 		before = p.was
 	}
 	var texts []string
-	for i := range before {
-		texts = append(texts, before[i], p.after[i])
-	}
-	backs, all := make([]law.Op, len(p.call.index)), make([]int, len(p.call.index))
+	var backs []law.Op
+	var all, index []int
 	for n, i := range p.call.index {
-		backs[n], all[n] = law.Back(&ops[i], &outs[i], ops[i].Cost*outs[i].Granted), n
+		if outs[i].Replayed {
+			continue
+		}
+		op := law.Back(&ops[i], &outs[i], ops[i].Cost*outs[i].Granted)
+		if p.admission[n] != "" {
+			op.ID = ops[i].ID
+		}
+		texts = append(texts, before[n], p.after[n], p.admission[n])
+		all, index, backs = append(all, len(all)), append(index, i), append(backs, op)
+	}
+	if len(index) == 0 {
+		return nil
 	}
 	c := s.call(giveBackScript, texts, backs, all, false)
-	c.index = p.call.index
+	c.index = index
 	return c
 }
 
