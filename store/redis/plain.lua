@@ -69,7 +69,7 @@ while pos <= #packed do
         elseif partial == 0 and block == 0 and (x == 0 or drained_at(from, x, drain, step) <= empty) then
           -- Neither the refusal nor a change of the limit is to be written down.
           local retry = MAX
-          if need <= ceiling then retry = drained_at(from, x + need - ceiling, drain, step) end
+          if need <= ceiling then retry = drained_at(from, x - (ceiling - need), drain, step) end
           answers[i + 1] = pack(ANSWER, '=', 0, kind, level, 0, at, kind * unit, empty, 0, x, clock, retry, 0, 0, 0)
           done = true
         end
