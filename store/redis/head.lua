@@ -17,7 +17,7 @@
 --
 -- KEYS are for each op the key of its cell; then what some have of their own: the
 -- log of the cell, its register, an admission. The first of ARGV are doubles in a
--- string, see call in script.go: a head, what is asked, and runs of ops who ask the
+-- string, see call in call.go: a head, what is asked, and runs of ops who ask the
 -- same. Of each run these are the place in the string of what it asks, the number
 -- of its ops, and if it is one that must be decided by batch.lua, its request's
 -- number, the place of its log in KEYS, which the others follow, and that of its
