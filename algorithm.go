@@ -25,7 +25,7 @@ type Tail struct {
 	// Block refuses a key for this long once it has been refused. Zero: not.
 	Block time.Duration
 	// Lease lets nodes take tokens up front. Zero: not.
-	Lease Lease
+	Lease Upfront
 }
 
 // entry is an algorithm in the catalogue.

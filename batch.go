@@ -1,7 +1,9 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
+	"time"
 
 	"github.com/headgate/headgate/law"
 )
@@ -10,6 +12,11 @@ import (
 type Request struct {
 	Charges []Charge // admitted all or none
 	Check   bool     // ask without consuming
+
+	// ID and Life make it a request that is charged once: see [Limiter.Once]. A
+	// zero Life is DefaultLife.
+	ID   string
+	Life time.Duration
 }
 
 // Answer is what became of a Request.
@@ -42,6 +49,9 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 		if err == nil {
 			err = l.compile(group, verb, uint32(i+1), r.Charges)
 		}
+		if id := (once{r.ID, r.Life}); err == nil && id != (once{}) {
+			err = id.name(group)
+		}
 		if answers[i].Err = err; err == nil {
 			ops = ops[:start+len(group)]
 			cals = calendars(cals, start, r.Charges)
@@ -57,7 +67,7 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 	start := 0
 	for i, end := range ends {
 		if answers[i].Err == nil {
-			if err := outs[start].Err; err != nil {
+			if err := cmp.Or(outs[start].Err, ahead(outs[start:end])); err != nil {
 				answers[i].Err = err
 			} else {
 				answers[i].Decision = decide(ops[start:end], outs[start:end])

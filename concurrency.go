@@ -6,10 +6,10 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Concurrency admits while fewer than Amount leases are held. A lease whose
-// holder does not renew it ends after TTL, so that a crash frees it. There is
-// no Acquire yet: it can be written down, explained and inspected; Take and
-// Check refuse it.
+// Concurrency admits while the costs of the leases that are held sum up to no
+// more than Amount. They are acquired and released, see [Limiter.Acquire] and
+// [Limiter.Hold]; Take and Wait refuse it. A lease whose holder does not renew it
+// ends after TTL, so that a crash frees it.
 //
 //	concurrency 10 ttl 30s
 type Concurrency struct {
@@ -51,7 +51,7 @@ func (a Concurrency) compile() (law.Params, *calendar, error) {
 	if err != nil {
 		return none, nil, err
 	}
-	p := law.Params{Kind: law.Log, Unit: unit, Capacity: capacity, Step: a.TTL.Microseconds()}
+	p := law.Params{Kind: law.Log, Unit: unit, Capacity: capacity, Step: a.TTL.Microseconds(), Held: true}
 	err = a.tail(&p)
 	return p, nil, err
 }

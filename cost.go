@@ -25,9 +25,18 @@ const (
 
 var pow10 = [...]int64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9}
 
-// Units returns the whole cost n. An n below 1 makes a Cost that every use
-// of it refuses.
-func Units(n int64) Cost { return Cost{coef: n}.said() }
+// Units returns the whole cost n. Units(0) is nothing at all: what something may
+// have cost in the end, see [Reservation.Settle]; every other use refuses it. An n
+// below 0 makes a Cost that every use of it refuses.
+func Units(n int64) Cost {
+	if n == 0 {
+		return nothing
+	}
+	return Cost{coef: n}.said()
+}
+
+// nothing is a cost of zero that was said, apart from the zero Cost.
+var nothing = Cost{exp: 1}
 
 // said keeps a zero or negative number apart from the zero Cost.
 func (c Cost) said() Cost {
@@ -104,7 +113,7 @@ func (c Cost) String() string {
 		return "invalid"
 	}
 	s := big.NewInt(c.coef).String()
-	if c.exp == 0 {
+	if c.exp == 0 || c == nothing {
 		return s
 	}
 	if n := int(c.exp) + 1 - len(s); n > 0 {
@@ -130,7 +139,7 @@ func (c Cost) credits(unit int64) (int64, error) {
 	if c.IsZero() {
 		return unit, nil
 	}
-	if c.coef < 0 {
+	if c.coef <= 0 {
 		return 0, invalid("cost", "must be above 0")
 	}
 	den := uint64(pow10[c.exp])
@@ -147,6 +156,14 @@ func (c Cost) credits(unit int64) (int64, error) {
 		return 0, invalid("cost", "%s is too large", c)
 	}
 	return int64(q), nil
+}
+
+// actual is credits for what something has cost in the end, which may be nothing.
+func (c Cost) actual(unit int64) (int64, error) {
+	if c == nothing {
+		return 0, nil
+	}
+	return c.credits(unit)
 }
 
 // smallest returns the smallest decimal cost that a unit can express.

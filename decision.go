@@ -36,6 +36,7 @@ type Charge struct {
 // share left, of a refused one the charge that has to wait longest.
 type Decision struct {
 	Allowed    bool
+	Replayed   bool          // it was made before, under the same id; see [Limiter.Once]
 	Limit      string        // name of the limit that the figures are about
 	Key        string        // of the charge
 	Remaining  int64         // whole units of cost that could pass now, rounded down
@@ -80,9 +81,10 @@ func (f figures) tighter(g figures) bool {
 // decide derives the decision about a request from its ops and their
 // outcomes.
 func decide(ops []law.Op, outs []law.Outcome) Decision {
-	allowed := true
+	allowed, replayed := true, true
 	var about figures
 	for i := range ops {
+		replayed = replayed && outs[i].Replayed
 		f := figures{&ops[i], &outs[i], outs[i].Granted == ops[i].Count || ops[i].Partial && outs[i].Granted > 0}
 		switch {
 		case about.op == nil,
@@ -98,7 +100,7 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 		Granted: allowed, Via: out.Via, Used: out.Used, Clock: out.Clock, RetryAt: out.RetryAt,
 		EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil), Blocked: about.blocked(),
 	}
-	d := Decision{Limit: about.op.Cell.Limit, Key: about.op.Cell.Key, Entry: out.Entry}
+	d := Decision{Replayed: replayed, Limit: about.op.Cell.Limit, Key: about.op.Cell.Key, Entry: out.Entry}
 	d.derive(&about.op.Params, about.capacity(), &b)
 	return d
 }

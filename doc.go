@@ -9,14 +9,18 @@
 //	d, err := limiter.Allow(ctx, login, "alice")
 //	if err == nil && d.Allowed { ... }
 //
-// Verbs: Allow and Take consume, Check asks without consuming, FillUp pours
-// in as much as fits, Wait sleeps until it may start and Reserve says when that
-// is, Block refuses a key for a while, Reset forgets it, Inspect and List look. A refusal is a Decision, never an error, and charges
-// nothing. Several charges in one Take are admitted all or none.
+// Verbs: Allow and Take consume, Check asks without consuming, FillUp pours in as
+// much as fits. Wait sleeps until it may start, Reserve says when that is, and
+// Settle corrects what it has cost. Acquire and Hold hold charges of a concurrency
+// limit until they are released. Once makes a request that is charged once. Block
+// refuses a key for a while, Reset forgets it, Inspect and List look.
 //
-// The promise: over any closed interval of the store's own decision times, on
-// any key, from any number of processes, no more passes than [Limit.Bound]
-// states.
+// A refusal is a Decision, never an error, and charges nothing. Several charges of
+// one request are admitted all or none.
+//
+// The promise: over any closed interval of the store's own decision times, or of
+// the starts of what was reserved, on any key, from any number of processes, no
+// more passes than [Limit.Bound] states.
 //
 // This package imports the standard library only. A program compiles just the
 // driver below store/ that it imports.

@@ -189,3 +189,62 @@ func ExampleLimited() {
 	// sent <nil>
 	//  limit fixed-window 1/1h refuses "mail": try again in 1h0m0s
 }
+
+func ExampleLimiter_Once() {
+	limiter, _ := at()
+	ctx := context.Background()
+	limit := headgate.MustParse("token-bucket 1000/h burst 1000")
+	order := limiter.Once("order 4711", time.Hour)
+	for range 2 { // the second time since no answer came, say
+		d, err := order.Take(ctx, headgate.Charge{Limit: limit, Key: "acme", Cost: headgate.Units(300)})
+		fmt.Println(d.Allowed, d.Remaining, d.Replayed, err)
+	}
+	// Any process that knows the id can say what it has cost in the end.
+	returned, err := order.Settle(ctx, headgate.Charge{Limit: limit, Key: "acme", Cost: headgate.MustCost("120.5")})
+	fmt.Println(returned, err)
+	// Output:
+	// true 700 false <nil>
+	// true 700 true <nil>
+	// [179.5] <nil>
+}
+
+func ExampleReservation_Settle() {
+	limiter, _ := at()
+	ctx := context.Background()
+	requests := headgate.Charge{Limit: headgate.MustParse("token-bucket 10/s burst 10"), Key: "model"}
+	tokens := headgate.Charge{Limit: headgate.MustParse("token-bucket 1000/s burst 4000"), Key: "model", Cost: headgate.Units(2500)}
+	r, err := limiter.Reserve(ctx, time.Minute, requests, tokens)
+	if err != nil || r.Sleep(ctx) != nil {
+		return
+	}
+	corrected, err := r.Settle(ctx, headgate.Units(1), headgate.Units(1800))
+	fmt.Println(corrected, err)
+	// Output: [0 700] <nil>
+}
+
+func ExampleLimiter_Acquire() {
+	limiter, _ := at()
+	ctx := context.Background()
+	jobs := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "reports"}
+	lease, err := limiter.Acquire(ctx, jobs)
+	fmt.Println(lease.Decision.Allowed, err)
+	other, err := limiter.Acquire(ctx, jobs)
+	fmt.Println(other.Decision.Allowed, err)
+	fmt.Println(lease.Release(ctx))
+	// Output:
+	// true <nil>
+	// false <nil>
+	// <nil>
+}
+
+func ExampleLimiter_Hold() {
+	limiter, _ := at()
+	err := limiter.Hold(context.Background(), func(ctx context.Context) error {
+		fmt.Println("alone") // until ctx ends: then others may be here too
+		return nil
+	}, headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "backup"})
+	fmt.Println(err)
+	// Output:
+	// alone
+	// <nil>
+}

@@ -11,8 +11,9 @@ import (
 )
 
 // Limiter decides about charges by asking a store. It is safe for concurrent
-// use, starts no goroutine and holds no state of its own but who waits: any number of
-// limiters, in any number of processes, share the limits of one store.
+// use, starts a goroutine for each lease that it holds and no other, and holds no
+// state of its own but who waits: any number of limiters, in any number of
+// processes, share the limits of one store.
 type Limiter struct {
 	store  store.Store
 	direct store.OneTaker // store, if it is one
@@ -68,6 +69,11 @@ func (l *Limiter) ask(ctx context.Context, verb law.Verb, charges []Charge) (Dec
 	sheet := sheets.Get().(*sheet)
 	defer sheet.free()
 	ops, outs := sheet.of(len(charges))
+	return l.decide(ctx, verb, charges, ops, outs)
+}
+
+// decide asks the store about charges, with ops and outcomes to write on.
+func (l *Limiter) decide(ctx context.Context, verb law.Verb, charges []Charge, ops []law.Op, outs []law.Outcome) (Decision, error) {
 	if err := l.compile(ops, verb, 1, charges); err != nil {
 		return Decision{}, err
 	}
@@ -142,7 +148,8 @@ func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Dur
 // Reset forgets all about a key: its level, its block. It reports whether
 // there was anything to forget. A history is kept.
 func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed bool, err error) {
-	_, out, err := l.one(ctx, law.Reset, limit, key, nil)
+	op, out, err := l.one(ctx, law.Reset, limit, key, nil)
+	l.turns.wake(op.Cell)
 	return out.Granted > 0, err
 }
 
@@ -175,6 +182,14 @@ func takeable(charges []Charge) error {
 
 // compile turns the charges of one request into ops.
 func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []Charge) error {
+	if err := l.compileWith(ops, verb, group, charges, Cost.credits); err != nil {
+		return err
+	}
+	return law.ValidGroup(ops)
+}
+
+// compileWith is compile with another meaning of the costs, and not yet valid.
+func (l *Limiter) compileWith(ops []law.Op, verb law.Verb, group uint32, charges []Charge, credits func(Cost, int64) (int64, error)) error {
 	if len(charges) == 0 {
 		return invalid("charges", "there is none")
 	}
@@ -183,7 +198,7 @@ func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []C
 			return invalid("limit", "is missing")
 		}
 		r := c.Limit.r
-		cost, err := c.Cost.credits(r.params.Unit)
+		cost, err := credits(c.Cost, r.params.Unit)
 		if err != nil {
 			return err
 		}
@@ -199,13 +214,16 @@ func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []C
 			ops[i].Bounds = r.calendar.bounds(l.clock())
 		}
 	}
-	return law.ValidGroup(ops)
+	return nil
 }
 
 // calendars notes at index i and up which calendars the charges follow. It
 // stays nil as long as none does, as mostly.
 func calendars(list []*calendar, i int, charges []Charge) []*calendar {
 	for k, c := range charges {
+		if c.Limit.IsZero() {
+			continue // which is found out later
+		}
 		if cal := c.Limit.r.calendar; cal != nil {
 			list = slices.Grow(list, i+len(charges)-len(list))[:i+len(charges)]
 			list[i+k] = cal
@@ -223,12 +241,12 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 	}
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
-		for try := 0; outs[i].Stale; try++ {
+		for try := 0; slices.ContainsFunc(outs[i:j], isStale); try++ {
 			if try == 3 { // the store's clock is not one
 				return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup, ops[i].Cell.Limit)
 			}
 			for k := i; k < j; k++ {
-				if k < len(cals) && cals[k] != nil {
+				if k < len(cals) && cals[k] != nil && outs[k].Stale {
 					ops[k].Bounds = cals[k].bounds(outs[k].Clock)
 				}
 			}
@@ -242,3 +260,5 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 	}
 	return nil
 }
+
+func isStale(out law.Outcome) bool { return out.Stale }

@@ -47,7 +47,7 @@ type notation struct {
 	calendar  CalendarUnit
 	periodAt  int
 	block     time.Duration
-	lease     Lease
+	lease     Upfront
 
 	options map[string]field // not yet used, by the option's word; "zone" for a time zone
 	places  map[string]int   // where the value of each option stands

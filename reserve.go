@@ -1,16 +1,16 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
-
-// ErrSettled: the reservation was settled or cancelled before. Nothing changed.
-var ErrSettled = errors.New("the reservation is settled")
 
 // Reservation is leave to start at a time that may lie ahead. It is charged from
 // the moment it is made, whether its holder ever starts or not: the work may have
@@ -22,65 +22,72 @@ type Reservation struct {
 	// StartAt is when the holder may start, by the store's clock.
 	StartAt time.Time
 
-	l     *Limiter
-	cal   *calendar
-	op    law.Op
-	out   law.Outcome
-	start time.Time // by this machine's clock, from when the answer came
+	asked
+	start   time.Time // by this machine's clock, from when the answer came
+	blocked bool      // not made, since a key is blocked
 
 	mu    sync.Mutex
-	ended bool // settled or cancelled
+	ended []bool // for each charge: it was settled or cancelled, or may have been
 }
 
-// Reserve takes a charge now for a start at most wait from now. With
+// Reserve takes charges now, all or none, for a start at most wait from now. With
 // token-bucket, leaky-bucket and gcra each reservation has its own start, first
-// come first served, whoever asks; under the other limits it starts at once or
-// is not made. (So it is too for costs close to the capacity where tokens come
-// in coarse steps, as [Limit.Explain] tells.) A context that ends later does not
-// end the reservation.
-func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, c Charge) (*Reservation, error) {
+// come first served, whoever asks; of several limits it is the latest of theirs,
+// and all count from there. If any other limit is among them, they start at once
+// or are not made. A context that ends later does not end the reservation.
+func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
+	return l.reserve(ctx, wait, charges, nil)
+}
+
+func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id *once) (*Reservation, error) {
 	if wait < 0 {
 		return nil, invalid("wait", "%s is negative", wait)
 	}
-	charges := []Charge{c}
 	if err := takeable(charges); err != nil {
 		return nil, err
 	}
-	if c.Limit.IsZero() {
-		return nil, invalid("limit", "is missing")
-	}
-	r := &Reservation{l: l, cal: c.Limit.r.calendar}
-	ops, outs := make([]law.Op, 1), make([]law.Outcome, 1)
-	if err := l.compile(ops, law.Take, 1, charges); err != nil {
+	r := &Reservation{asked: l.asked(charges)}
+	if err := l.compile(r.ops, law.Take, 1, charges); err != nil {
 		return nil, err
 	}
-	if wait > 0 && c.queues() {
-		ops[0].Late, ops[0].Ceiling = true, ops[0].Params.Ceiling(wait.Microseconds())
+	if wait > 0 && queue(charges) {
+		for i := range r.ops {
+			r.ops[i].Late, r.ops[i].Ceiling = true, r.ops[i].Params.Ceiling(wait.Microseconds())
+		}
 	}
-	if err := l.apply(ctx, ops, outs, calendars(nil, 0, charges)); err != nil {
-		return nil, err
+	if id != nil {
+		if err := id.name(r.ops); err != nil {
+			return nil, err
+		}
 	}
-	if err := outs[0].Err; err != nil {
+	if err := r.apply(ctx); err != nil {
 		return nil, err
 	}
 	r.start = time.Now() //nolint:forbidigo // the delay counts from the receipt of the answer
-	r.op, r.out = ops[0], outs[0]
-	r.Decision = decide(ops, outs)
+	r.Decision = decide(r.ops, r.outs)
+	var clock, start int64
+	for i := range r.outs {
+		out := &r.outs[i]
+		clock, start = max(clock, out.Clock), max(start, cmp.Or(out.StartAt, out.Clock))
+		r.blocked = r.blocked || out.State.BlockedUntil > max(out.Clock, out.State.At)
+	}
 	if r.Decision.Allowed {
-		at := max(r.out.StartAt, r.out.Clock)
-		r.StartAt = time.UnixMicro(at).UTC()
-		r.start = r.start.Add(micros(at - r.out.Clock))
+		r.StartAt = time.UnixMicro(start).UTC()
+		r.start = r.start.Add(micros(start - clock))
 	}
 	return r, nil
 }
 
-// queues reports whether a reservation of the charge can start later.
-func (c Charge) queues() bool {
-	switch c.Limit.Algorithm().(type) {
-	case TokenBucket, LeakyBucket, GCRA:
-		return true
+// queue reports whether a reservation of the charges can start later.
+func queue(charges []Charge) bool {
+	for _, c := range charges {
+		switch c.Limit.Algorithm().(type) {
+		case TokenBucket, LeakyBucket, GCRA:
+		default:
+			return false
+		}
 	}
-	return false
+	return true
 }
 
 // Delay is how long it still is until the start: 0 once it may begin, Never if
@@ -93,8 +100,12 @@ func (r *Reservation) Delay() time.Duration {
 }
 
 // Sleep waits for the start. If the context ends before it, the reservation is
-// cancelled, and the context's error returned.
+// cancelled, and the context's error returned. Of one that was not made it returns
+// a [DeniedError].
 func (r *Reservation) Sleep(ctx context.Context) error {
+	if !r.Decision.Allowed {
+		return &DeniedError{r.Decision}
+	}
 	if err := sleep(ctx, r.Delay()); err != nil {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
 		defer cancel()
@@ -108,64 +119,108 @@ func (r *Reservation) Sleep(ctx context.Context) error {
 // holder is gone.
 const cancelWithin = 5 * time.Second
 
-// Cancel gives back what was not used, and returns how much that was: as much
-// as the return rule allows, which may be little while others stand in line
-// behind it. A second one returns ErrSettled.
-func (r *Reservation) Cancel(ctx context.Context) (Cost, error) {
-	return r.settle(ctx, 0)
+// Cancel gives back what was not used, and returns how much that was of each
+// charge: as much as the return rule allows, which may be little while others
+// stand in line behind it. One that was settled returns ErrSettled.
+func (r *Reservation) Cancel(ctx context.Context) (returned []Cost, err error) {
+	return r.settle(ctx, make([]int64, len(r.ops)))
 }
 
-// Settle corrects the cost to what it was in the end, and returns by how much:
-// less is given back as by Cancel, more is charged whatever the level, and so
-// may exceed the capacity. Of a window that is over nothing is given back. Here
-// the zero Cost is none at all. A second one returns ErrSettled.
-func (r *Reservation) Settle(ctx context.Context, actual Cost) (corrected Cost, err error) {
-	if actual.IsZero() {
-		return r.settle(ctx, 0)
+// Settle corrects the costs of all charges, in their order, to what they were in
+// the end, and returns by how much it did: less is given back as by Cancel, more
+// is charged whatever the level, and so may exceed the capacity. Units(0) is nothing
+// at all. Of a window that is over nothing is corrected.
+//
+// It is done once: the next returns ErrSettled. After an error it can be tried
+// again, for those charges that the store has not settled; one of which that is not
+// known stays as it is. A reservation with an id ([Limiter.Once]) can be settled at
+// the same costs as often as one likes. If its limit is changed before it is settled
+// without an id, it should not be.
+func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []Cost, err error) {
+	if len(actual) != len(r.ops) {
+		return nil, invalid("actual", "%d costs for %d charges", len(actual), len(r.ops))
 	}
-	credits, err := actual.credits(r.op.Params.Unit)
-	if err != nil {
-		return Cost{}, err
+	credits := make([]int64, len(actual))
+	for i, c := range actual {
+		if credits[i], err = c.actual(r.ops[i].Params.Unit); err != nil {
+			return nil, err
+		}
 	}
 	return r.settle(ctx, credits)
 }
 
-func (r *Reservation) settle(ctx context.Context, actual int64) (corrected Cost, err error) {
+func (r *Reservation) settle(ctx context.Context, actual []int64) (corrected []Cost, err error) {
 	if !r.Decision.Allowed {
-		return Cost{}, invalid("reservation", "was not made")
+		return nil, invalid("reservation", "was not made")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended {
-		return Cost{}, ErrSettled
-	}
-	op := r.op
-	switch {
-	case actual == r.op.Cost:
-		r.ended = true
-		return Cost{}, nil
-	case actual < r.op.Cost:
-		op = law.Back(&r.op, &r.out, r.op.Cost-actual)
-	default:
-		op.Cost, op.Ceiling = actual-r.op.Cost, law.Max
-		if op.Params.Kind == law.Window {
-			op.Ceiling = maxWindowCeiling
+	if r.ops[0].ID != "" { // the store knows whether it was settled
+		a := r.again()
+		for i := range a.ops {
+			op := &r.ops[i]
+			a.ops[i] = settleOp(op, op.ID, actual[i])
+			a.ops[i].Group = uint32(i + 1) // a key that was reset keeps nobody from settling the others
 		}
+		return a.settle(ctx)
 	}
-	ops, outs := []law.Op{op}, make([]law.Outcome, 1)
-	if err := r.l.apply(ctx, ops, outs, []*calendar{r.cal}); err != nil {
-		return Cost{}, err
+	if r.ended == nil {
+		r.ended = make([]bool, len(r.ops))
 	}
-	if err := outs[0].Err; err != nil {
-		return Cost{}, err
+	if !slices.Contains(r.ended, false) {
+		return nil, ErrSettled
 	}
-	r.ended = true
-	credits := outs[0].Granted
-	if op.Verb == law.Take {
-		credits *= op.Cost
-	}
-	return costOf(credits, op.Params.Unit, false), nil
+	return r.settleHere(ctx, actual)
 }
 
-// maxWindowCeiling is the largest level of the window law.
-const maxWindowCeiling = 1<<32 - 1
+// settleHere settles those charges that were not settled before, by what their
+// outcomes said.
+func (r *Reservation) settleHere(ctx context.Context, actual []int64) (corrected []Cost, err error) {
+	a := asked{l: r.l}
+	var index []int
+	for i := range r.ops {
+		unused := r.ops[i].Cost - actual[i]
+		switch {
+		case r.ended[i]:
+		case unused == 0:
+			r.ended[i] = true
+		default:
+			back := law.Back(&r.ops[i], &r.outs[i], unused)
+			back.Group = uint32(i + 1)
+			a.ops, a.outs, index = append(a.ops, back), append(a.outs, law.Outcome{}), append(index, i)
+			if i < len(r.cals) {
+				a.cals = append(a.cals, r.cals[i])
+			}
+		}
+	}
+	corrected = make([]Cost, len(r.ops))
+	if len(a.ops) > 0 {
+		err = a.apply(ctx)
+	}
+	for k, i := range index {
+		// To give back twice would let too much pass.
+		out := &a.outs[k]
+		known := out.Clock > 0
+		if r.ended[i] = known || !nothingDone(cmp.Or(out.Err, err)); known {
+			corrected[i] = changed(&a.ops[k], out)
+			r.l.turns.wake(a.ops[k].Cell)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return corrected, nil
+}
+
+// nothingDone reports whether an error says that the store has changed nothing.
+func nothingDone(err error) bool {
+	for _, class := range []error{
+		store.ErrInvalid, store.ErrConflict, store.ErrUnavailable, store.ErrReadOnly, store.ErrSetup,
+		store.ErrFull, store.ErrClosed,
+	} {
+		if errors.Is(err, class) {
+			return true
+		}
+	}
+	return false
+}

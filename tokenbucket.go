@@ -75,7 +75,7 @@ func (r rated) compile(burst string) (law.Params, *calendar, error) {
 
 func (r rated) bound(notation string) Bound {
 	b := Bound{notation: notation, base: orAmount(r.Burst, r.Amount), amount: r.Amount, period: r.Period, smooth: true}
-	if r.Lease != (Lease{}) {
+	if r.Lease != (Upfront{}) {
 		b.lease = r.Lease.life()
 	}
 	return b

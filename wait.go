@@ -3,7 +3,6 @@ package headgate
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -17,23 +16,31 @@ const maxWait = 365 * 24 * time.Hour
 // is after the context's deadline, and with a DeniedError if it is never. If the
 // context ends while it sleeps, it gives back what it took.
 //
-// One charge of a token-bucket, leaky-bucket or gcra limit is reserved (see
-// [Limiter.Reserve]), and sleeps until its own start: first come, first served, among all who share the
-// store, and without asking again. For other limits, and for several charges,
-// Wait sleeps for the retry-after and asks again, first come, first served among
-// the callers of this Limiter.
+// Charges of token-bucket, leaky-bucket and gcra limits are reserved (see
+// [Limiter.Reserve]), and sleep until their own start: first come, first served,
+// among all who share the store, and without asking again. If another limit is
+// among them, Wait sleeps for the retry-after and asks again, first come, first
+// served among the callers of this Limiter.
+//
+// A block refuses those who ask while it lasts; who has a start already keeps it.
 func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 	if len(charges) == 0 {
 		return invalid("charges", "there is none")
 	}
-	if len(charges) == 1 && charges[0].queues() {
-		return l.waitForStart(ctx, charges[0])
+	if queue(charges) {
+		return l.waitForStart(ctx, charges)
 	}
-	leave, err := l.turns.take(ctx, law.Cell{Limit: charges[0].Limit.Name(), Key: charges[0].Key})
+	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[0].Limit.Name(), Key: charges[0].Key}, func() error {
+		d, err := l.Check(ctx, charges...)
+		if err == nil && !d.Allowed {
+			err = late(ctx, &d)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer turn.leave()
 	for {
 		d, err := l.Take(ctx, charges...)
 		if err != nil || d.Allowed {
@@ -42,25 +49,25 @@ func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 		if err := late(ctx, &d); err != nil {
 			return err
 		}
-		if err := sleep(ctx, d.RetryAfter); err != nil {
+		if err := turn.sleep(ctx, d.RetryAfter); err != nil {
 			return err
 		}
 	}
 }
 
-func (l *Limiter) waitForStart(ctx context.Context, c Charge) error {
+func (l *Limiter) waitForStart(ctx context.Context, charges []Charge) error {
 	for {
 		wait := maxWait
 		if end, ok := ctx.Deadline(); ok {
 			wait = max(0, min(wait, time.Until(end)))
 		}
-		r, err := l.Reserve(ctx, wait, c)
+		r, err := l.Reserve(ctx, wait, charges...)
 		switch {
 		case err != nil:
 			return err
 		case r.Decision.Allowed:
 			return r.Sleep(ctx)
-		case r.out.State.BlockedUntil <= max(r.out.Clock, r.out.State.At) && r.Decision.RetryAfter != Never:
+		case !r.blocked && r.Decision.RetryAfter != Never:
 			return fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{r.Decision})
 		}
 		// A block comes before any start, and ends.
@@ -96,46 +103,5 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// turns are the lines of those who wait for the same cell: only the first of a
-// line asks the store.
-type turns struct {
-	mu    sync.Mutex
-	lines map[law.Cell]*line // guarded by mu
-}
-
-type line struct {
-	waiting int           // guarded by turns.mu
-	turn    chan struct{} // holds one; those who wait to send stand in order
-}
-
-// take waits for a turn, which ends with leave.
-func (t *turns) take(ctx context.Context, c law.Cell) (leave func(), err error) {
-	t.mu.Lock()
-	if t.lines == nil {
-		t.lines = map[law.Cell]*line{}
-	}
-	l := t.lines[c]
-	if l == nil {
-		l = &line{turn: make(chan struct{}, 1)}
-		t.lines[c] = l
-	}
-	l.waiting++
-	t.mu.Unlock()
-	gone := func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if l.waiting--; l.waiting == 0 {
-			delete(t.lines, c)
-		}
-	}
-	select {
-	case l.turn <- struct{}{}:
-		return func() { <-l.turn; gone() }, nil
-	case <-ctx.Done():
-		gone()
-		return nil, ctx.Err()
 	}
 }

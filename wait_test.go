@@ -79,7 +79,7 @@ func reservations(t *testing.T, burst int, turns []turn) {
 		time.Sleep(time.Until(begin.Add(tenth(step.at))))
 		if step.cancel > 0 {
 			back, err := made[step.cancel-1].Cancel(ctx)
-			if err != nil || back.String() != step.back {
+			if err != nil || back[0].String() != step.back {
 				t.Errorf("turn %d: got %s back (%v), want %s", i+1, back, err, step.back)
 			}
 			made = append(made, nil)
@@ -130,12 +130,12 @@ func TestSettle(t *testing.T) {
 			actual, want string
 			remaining    int64
 		}{{less, "1", "2", 2}, {none, "", "1", 3}, {more, "9", "8", -1}} {
-			actual := headgate.Cost{}
+			actual := headgate.Units(0)
 			if step.actual != "" {
 				actual = headgate.MustCost(step.actual)
 			}
 			got, err := step.r.Settle(context.Background(), actual)
-			if err != nil || got.String() != step.want || remaining() != step.remaining {
+			if err != nil || got[0].String() != step.want || remaining() != step.remaining {
 				t.Errorf("%s: settled for %q: by %s (%v), %d remain; want by %s, %d", notation, step.actual, got, err, remaining(), step.want, step.remaining)
 			}
 			if _, err := step.r.Settle(context.Background(), actual); !errors.Is(err, headgate.ErrSettled) {

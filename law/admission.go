@@ -1,6 +1,9 @@
 package law
 
-import "errors"
+import (
+	"errors"
+	"strconv"
+)
 
 // What can be wrong with the ID of an op: the fault of one request, of which
 // nothing was done then.
@@ -22,6 +25,7 @@ const MaxID = 255
 type Admission struct {
 	ID        string
 	Print     int64   // of all charges of the request, see Print
+	Rule      Rule    // of the limit at that time
 	Cost      int64   // credits charged to this cell
 	Outcome   Outcome // of the charge
 	Settled   int64   // credits that it cost in the end; Unsettled before that is known
@@ -31,6 +35,16 @@ type Admission struct {
 // Unsettled is the Settled of an admission that was not settled.
 const Unsettled = -1
 
+// Rule are the parameters that say what becomes of a charge: kind, anchor, unit,
+// capacity, step and drain. By others than those it was made under it cannot be
+// corrected: what has drained at the old rate would seem not to have.
+type Rule [6]int64
+
+// Rule returns the rule of a limit.
+func (p *Params) Rule() Rule {
+	return Rule{int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, p.Drain}
+}
+
 // Register is what is remembered in one cell.
 type Register interface {
 	// Admission returns the admission of an ID, also one that should be
@@ -39,23 +53,34 @@ type Register interface {
 }
 
 // Print returns a number that differs for requests with different charges, as
-// good as always: their cells and credits, in any order. (FNV-1a, summed.)
+// good as always: their cells and costs, in any order and whatever credits a unit
+// of cost has. (FNV-1a, summed.)
 func Print(ops []Op) int64 {
-	const offset, prime = 14695981039346656037, 1099511628211
 	var sum uint64
 	for i := range ops {
-		h := uint64(offset)
-		for _, text := range [...]string{ops[i].Cell.Limit, "\x00", ops[i].Cell.Key} {
-			for k := range len(text) {
-				h = (h ^ uint64(text[k])) * prime
-			}
-		}
-		for credits := uint64(ops[i].Cost * ops[i].Count); credits > 0; credits >>= 8 {
-			h = (h ^ 0x100 ^ credits&0xff) * prime
-		}
-		sum += h
+		op := &ops[i]
+		h := fnv1a(14695981039346656037, op.Cell.Limit, "\x00", op.Cell.Key, "\x00")
+		credits, unit := op.Cost*op.Count, op.Params.Unit
+		d := gcd(credits, unit)
+		sum += fnv1a(h, strconv.FormatInt(credits/d, 10), "/", strconv.FormatInt(unit/d, 10))
 	}
 	return int64(sum & Max)
+}
+
+func fnv1a(h uint64, texts ...string) uint64 {
+	for _, text := range texts {
+		for i := range len(text) {
+			h = (h ^ uint64(text[i])) * 1099511628211
+		}
+	}
+	return h
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // known returns what the cell remembers of an ID within the batch.
@@ -73,27 +98,35 @@ func (r *Record) known(id string, clock int64) (a Admission, ok bool) {
 }
 
 // applyOnce applies the ops of a request with an ID: those that were admitted
-// before are answered with what was said then, the others are decided, all or
-// none. Both can be if a store that spreads a request over several servers was
-// cut off between two of them, or a cell was reset.
+// before are answered with what was said then, at the present time; the others are
+// decided, all or none. Both can be if a store that spreads a request over several
+// servers was cut off between two of them, or a cell was reset, or one charge
+// cancelled. A request that is Late needs a start in common, so then all are
+// decided.
 func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
 	print := Print(ops)
 	var rest []int
 	for i := range ops {
 		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
 		switch {
-		case !ok:
+		case !ok, a.Settled == 0: // what was cancelled is not admitted any more
 			rest = append(rest, i)
-		case a.Print != print || a.Cost != ops[i].Count*ops[i].Cost:
+		case a.Print != print:
 			failAll(outs, ErrReused)
 			return
 		default:
 			outs[i] = a.Outcome
-			outs[i].Replayed = true
+			outs[i].Clock, outs[i].Replayed = ops[i].clock(clock), true
 		}
 	}
 	if len(rest) == 0 {
 		return
+	}
+	if ops[0].Late && len(rest) < len(ops) {
+		rest = rest[:0]
+		for i := range ops {
+			rest = append(rest, i)
+		}
 	}
 	newOps, newOuts, newRecords := make([]Op, len(rest)), make([]Outcome, len(rest)), make([]*Record, len(rest))
 	for k, i := range rest {
@@ -105,15 +138,16 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 		if admitted {
 			r, op := records[i], &ops[i]
 			r.Admit = append(r.Admit, Admission{
-				ID: op.ID, Print: print, Cost: op.Count * op.Cost, Outcome: outs[i],
-				Settled: Unsettled, KeepUntil: op.clock(clock) + op.TTL,
+				ID: op.ID, Print: print, Rule: op.Params.Rule(), Cost: op.Count * op.Cost, Outcome: outs[i],
+				Settled: Unsettled, KeepUntil: max(op.clock(clock), outs[i].StartAt) + op.TTL,
 			})
 		}
 	}
 }
 
 // applySettle makes the ops' costs those of the admissions of their ID, all or
-// none of them. Which were settled at the same cost before stay as they are.
+// none of them. Which were settled at the same cost before stay as they are; of a
+// limit that was changed since nothing is corrected.
 func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 	known := make([]Admission, len(ops))
 	for i := range ops {
@@ -145,6 +179,10 @@ func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 		}
 		a.Settled = op.Cost
 		r.Admit = append(r.Admit, a)
+		if a.Rule != op.Params.Rule() {
+			outs[i] = Outcome{State: r.State, Clock: op.clock(clock)}
+			continue
+		}
 		op.Cost, op.Count = a.Cost-op.Cost, 1
 		op.of(&a.Outcome)
 		outs[i] = r.correct(&op, op.clock(clock))

@@ -54,9 +54,26 @@ func (out *Outcome) Numbers() Numbers {
 }
 
 // String returns the numbers with spaces between them.
-func (n Numbers) String() string {
+func (n Numbers) String() string { return join(n[:]) }
+
+// ParseNumbers parses what String returns.
+func ParseNumbers(s string) (n Numbers, err error) {
+	err = split(s, n[:])
+	return n, err
+}
+
+// String returns the rule with spaces between its numbers.
+func (r Rule) String() string { return join(r[:]) }
+
+// ParseRule parses what String returns.
+func ParseRule(s string) (r Rule, err error) {
+	err = split(s, r[:])
+	return r, err
+}
+
+func join(numbers []int64) string {
 	b := make([]byte, 0, 128)
-	for i, v := range n {
+	for i, v := range numbers {
 		if i > 0 {
 			b = append(b, ' ')
 		}
@@ -65,16 +82,15 @@ func (n Numbers) String() string {
 	return string(b)
 }
 
-// ParseNumbers parses what String returns.
-func ParseNumbers(s string) (n Numbers, err error) {
+func split(s string, numbers []int64) (err error) {
 	fields := strings.Fields(s)
-	if len(fields) != Width {
-		return n, fmt.Errorf("an outcome of %d numbers, want %d: %q", len(fields), Width, s)
+	if len(fields) != len(numbers) {
+		return fmt.Errorf("%d numbers, want %d: %q", len(fields), len(numbers), s)
 	}
 	for i, f := range fields {
-		if n[i], err = strconv.ParseInt(f, 10, 64); err != nil {
-			return n, fmt.Errorf("an outcome: %w", err)
+		if numbers[i], err = strconv.ParseInt(f, 10, 64); err != nil {
+			return err
 		}
 	}
-	return n, nil
+	return nil
 }

@@ -92,7 +92,7 @@ type Op struct {
 
 	// ID names a request, so that it is charged once however often it is asked
 	// (Take), and can be settled. It is known for each cell of the request by
-	// itself, for TTL from the decision that admitted it.
+	// itself, for TTL from the decision that admitted it, or from its start.
 	ID     string
 	TTL    int64  // microseconds: the life of ID, or of a block
 	Reason string // Block: why, for people
@@ -156,7 +156,7 @@ type Outcome struct {
 	Entry    int64 // number of the entry in the log, where one was written; else 0
 	Via      Via   // how the outcome was reached
 	Stale    bool  // the decision time lies outside Bounds; nothing was done
-	Replayed bool  // ID was admitted, or settled so, before; this is what was said then
+	Replayed bool  // ID was admitted, or settled so, before: all but Clock is what was said then
 	Err      error // this group failed and nothing of it was done
 }
 

@@ -21,8 +21,8 @@ import (
 // Apply is one round trip and one transaction, and holds no lock while the
 // network or the caller is waited for.
 //
-// Sweep removes up to max cells and log entries that can no longer matter to
-// any decision, and returns how many it removed. It runs off the hot path, and
+// Sweep removes up to max cells, log entries and admissions that can no longer
+// matter to any decision, and returns how many it removed. It runs off the hot path, and
 // may look at a part of them and go on from there the next time.
 //
 // Close releases what the store opened itself. Later calls return ErrClosed.

@@ -78,7 +78,7 @@ func newCheckCommand() *cobra.Command {
 
 func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 	var a asking
-	var cost string
+	var cost, id string
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:     verb + " LIMIT KEY",
@@ -88,10 +88,13 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait != 0 {
+				if id != "" {
+					return fmt.Errorf("%w: id: does not go with --wait", headgate.ErrInvalid)
+				}
 				return a.takeWithin(cmd, args[0], args[1], cost, wait)
 			}
 			return a.ask(cmd.Context(), func(s answerer) error {
-				d, err := s.Take(cmd.Context(), &api.Request{Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(cost)}}, check)
+				d, err := s.Take(cmd.Context(), &api.Request{Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(cost)}, ID: id}, check)
 				if err != nil {
 					return err
 				}
@@ -111,6 +114,7 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 	cmd.Flags().StringVar(&cost, "cost", "1", "what it costs, a decimal")
 	if !check {
 		cmd.Flags().DurationVar(&wait, "wait", 0, "for how long to wait for a turn at most, such as 30s; only with a store")
+		cmd.Flags().StringVar(&id, "id", "", "charge once, however often it is asked under this id within an hour")
 	}
 	return cmd
 }
@@ -125,7 +129,7 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait ti
 		return err
 	}
 	begin := time.Now()
-	err = waitFor(cmd.Context(), w, wait, true)
+	err = w.wait(cmd.Context(), wait, true)
 	if closing := closeStore(); err == nil {
 		err = closing
 	}
@@ -154,7 +158,11 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait ti
 func sentence(d *api.Decision) string {
 	switch {
 	case d.Allowed:
-		return fmt.Sprintf("allowed  %s  remaining %d, full again in %s", d.Limit, d.Remaining, ms(d.ResetAfterMS))
+		again := ""
+		if d.Replayed {
+			again = ", as before"
+		}
+		return fmt.Sprintf("allowed  %s  remaining %d, full again in %s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS), again)
 	case d.RetryAfterMS == nil:
 		return fmt.Sprintf("refused  %s  never: the cost exceeds what can pass at once", d.Limit)
 	}

@@ -32,9 +32,13 @@ func newRunCommand() *cobra.Command {
 		Short: "Wait for a turn, then run a command",
 		Long: "Wait for a turn, then run a command. All who name the same limit and key of the same\n" +
 			"store share it, on however many hosts. Signals go to the command, and its exit code is\n" +
-			"this one's; 75 says that it was not started, since its turn comes after --wait.\n\n" + notations(),
+			"this one's; 75 says that it was not started, since its turn comes after --wait.\n\n" +
+			"With a concurrency limit the turn lasts until the command has ended, or this host is gone\n" +
+			"for the limit's ttl. Should the store be away for longer than that, others may have the\n" +
+			"turn: then the command gets SIGTERM.\n\n" + notations(),
 		Example: "  headgate run --limit 'token-bucket 5/s' --key deploy -- ./deploy.sh web\n" +
-			"  headgate run --limit 'fixed-window 1/1h' --key report --wait 0s --store postgres://db/app -- ./report",
+			"  headgate run --limit 'fixed-window 1/1h' --key report --wait 0s --store postgres://db/app -- ./report\n" +
+			"  headgate run --limit 'concurrency 1 ttl 30s' --key backup --store postgres://db/app -- ./backup",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			program, err := exec.LookPath(args[0])
@@ -45,9 +49,13 @@ func newRunCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = waitFor(cmd.Context(), charge, wait, cmd.Flags().Changed("wait"))
-			if closing := closeStore(); err == nil {
-				err = closing
+			turn, err := charge.start(cmd.Context(), wait, cmd.Flags().Changed("wait"))
+			if turn == nil { // nothing is held: the store is needed no more
+				if closing := closeStore(); err == nil {
+					err = closing
+				}
+			} else {
+				defer func() { _ = closeStore() }()
 			}
 			if errors.Is(err, headgate.ErrDenied) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %v\n", cmd.CommandPath(), err)
@@ -56,7 +64,16 @@ func newRunCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runProgram(cmd, program, args)
+			if turn == nil {
+				return runProgram(cmd, program, args, nil)
+			}
+			err = runProgram(cmd, program, args, turn.Lost())
+			within, cancel := context.WithTimeout(context.Background(), askWithin)
+			defer cancel()
+			if failed := turn.Release(within); failed != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: release: %v\n", cmd.CommandPath(), failed)
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -72,64 +89,8 @@ func newRunCommand() *cobra.Command {
 	return cmd
 }
 
-// waiter is a charge that can be waited for.
-type waiter struct {
-	limiter *headgate.Limiter
-	charge  headgate.Charge
-}
-
-// chargeOf opens the store, and makes a charge of what the command line says.
-func chargeOf(ctx context.Context, path, url, limit, key, cost string) (w waiter, closeStore func() error, err error) {
-	c, err := loadConfig(path)
-	if err != nil {
-		return w, nil, err
-	}
-	if w.charge.Limit, err = c.Resolve(limit); err != nil {
-		return w, nil, err
-	}
-	w.charge.Key = key
-	if w.charge.Cost, err = headgate.ParseCost(cost); err != nil {
-		return w, nil, err
-	}
-	s, err := openStore(ctx, config.Settle(url, "HEADGATE_STORE", c.Store, config.DefaultStore), storeOptions{})
-	if err != nil {
-		return w, nil, err
-	}
-	w.limiter = headgate.New(s, nil)
-	return w, s.Close, nil
-}
-
-// waitFor waits for the start of a charge, for so long at most if bounded.
-func waitFor(ctx context.Context, w waiter, wait time.Duration, bounded bool) error {
-	if bounded {
-		if wait < 0 {
-			return fmt.Errorf("%w: wait: %s is negative", headgate.ErrInvalid, wait)
-		}
-		// The time that the store takes to answer is not part of the wait.
-		asking, cancel := context.WithTimeout(ctx, askWithin)
-		defer cancel()
-		r, err := w.limiter.Reserve(asking, wait, w.charge)
-		if err != nil {
-			return err
-		}
-		if r.Decision.Allowed {
-			return r.Sleep(ctx)
-		}
-		if retry := r.Decision.RetryAfter; retry == headgate.Never || retry > wait {
-			return &headgate.DeniedError{Decision: r.Decision}
-		}
-		var end context.CancelFunc
-		ctx, end = context.WithTimeout(ctx, wait)
-		defer end()
-	}
-	return w.limiter.Wait(ctx, w.charge)
-}
-
-// askWithin is how long a store may take to answer.
-const askWithin = 10 * time.Second
-
-// runProgram runs a command to its end.
-func runProgram(cmd *cobra.Command, program string, args []string) error {
+// runProgram runs a command to its end, and asks it to end when lost is closed.
+func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan struct{}) error {
 	c := exec.Command(program, args[1:]...) //nolint:noctx // signals go to it; it ends by itself
 	c.Args[0] = args[0]
 	c.Stdin, c.Stdout, c.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
@@ -145,6 +106,10 @@ func runProgram(cmd *cobra.Command, program string, args []string) error {
 			select {
 			case s := <-signals:
 				_ = c.Process.Signal(s)
+			case <-lost:
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v: asking the command to end\n", cmd.CommandPath(), headgate.ErrLeaseLost)
+				_ = c.Process.Signal(syscall.SIGTERM)
+				lost = nil
 			case <-ended:
 				return
 			}

@@ -17,6 +17,38 @@ type Request struct {
 	Charge
 	Charges []Charge `json:"charges,omitempty"`
 	Check   bool     `json:"check,omitempty"` // in a batch only: ask without consuming
+
+	// ID makes it a request that is charged once, however often it is asked, and
+	// can be settled; Life, such as 10m, is for how long (absent: an hour).
+	ID   string `json:"id,omitempty"`
+	Life string `json:"life,omitempty"`
+}
+
+// Reserve asks for charges that may start later than now.
+type Reserve struct {
+	Request
+	Wait string `json:"wait,omitempty"` // how much later at most, such as 30s; absent: now or not at all
+}
+
+// Reserved answers a Reserve.
+type Reserved struct {
+	Decision
+	StartAt *int64 `json:"start_at"` // microseconds since the epoch, by the store's clock; null if it was not made
+	DelayMS *int64 `json:"delay_ms"` // rounded up, from this answer on; null if it was not made
+}
+
+// Settle corrects the costs of charges that were admitted under an id: those of
+// its own charges are what it has cost in the end, 0 for nothing.
+type Settle struct {
+	Charge
+	Charges []Charge `json:"charges,omitempty"`
+	ID      string   `json:"id"`
+}
+
+// Settled answers a Settle: by how much the cost of each charge was corrected, up
+// or down.
+type Settled struct {
+	Corrected []json.Number `json:"corrected"`
 }
 
 // Batch asks many requests in one go, as if one after another.
@@ -35,7 +67,8 @@ type Decision struct {
 	ResetAfterMS int64  `json:"reset_after_ms"` // rounded up
 	At           int64  `json:"at"`             // the store's decision time, microseconds since the epoch
 	Entry        int64  `json:"entry,omitempty"`
-	Via          string `json:"via,omitempty"` // lease, local or fallback; absent: the store decided
+	Via          string `json:"via,omitempty"`      // lease, local or fallback; absent: the store decided
+	Replayed     bool   `json:"replayed,omitempty"` // it was admitted before, under the same id
 }
 
 // Answer is what became of one request of a batch: a decision or a problem.

@@ -24,6 +24,12 @@ func (r *Request) AppendJSON(b []byte) []byte {
 	if r.Check {
 		b = append(b, `,"check":true`...)
 	}
+	if r.ID != "" {
+		b = appendText(append(b, `,"id":`...), r.ID)
+	}
+	if r.Life != "" {
+		b = appendText(append(b, `,"life":`...), r.Life)
+	}
 	return append(b, '}')
 }
 
@@ -74,6 +80,9 @@ func (d *Decision) append(b []byte) []byte {
 	}
 	if d.Via != "" {
 		b = appendText(append(b, `,"via":`...), d.Via)
+	}
+	if d.Replayed {
+		b = append(b, `,"replayed":true`...)
 	}
 	return append(b, '}')
 }

@@ -141,6 +141,9 @@ func (s *scanner) decision(d *decision) bool {
 		case "via":
 			d.Via, ok = s.repeated()
 			bit = 256
+		case "replayed":
+			d.Replayed, ok = s.flag()
+			bit = 512
 		}
 		if !ok {
 			return 0

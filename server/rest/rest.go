@@ -38,6 +38,8 @@ func New(s *service.Service, log *slog.Logger) http.Handler {
 	handle(mux, d, "POST /v1/take", func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, false) })
 	handle(mux, d, "POST /v1/check", func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, true) })
 	mux.HandleFunc("POST /v1/batch", func(w http.ResponseWriter, r *http.Request) { d.batch(w, r, s) })
+	handle(mux, d, "POST /v1/reserve", func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })
+	handle(mux, d, "POST /v1/settle", func(ctx context.Context, r *api.Settle) (any, error) { return s.Settle(ctx, r) })
 	handle(mux, d, "POST /v1/inspect", func(ctx context.Context, r *api.Subject) (any, error) { return s.Inspect(ctx, r) })
 	handle(mux, d, "POST /v1/reset", func(ctx context.Context, r *api.Subject) (any, error) { return s.Reset(ctx, r) })
 	handle(mux, d, "POST /v1/block", func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })

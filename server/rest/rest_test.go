@@ -104,6 +104,41 @@ func equal(a, b []any) bool {
 	return string(x) == string(y)
 }
 
+func TestRequestsWithAnID(t *testing.T) {
+	t.Parallel()
+	h, _ := handler(t, "")
+	for i, step := range []struct {
+		path, body string
+		status     int
+		want       map[string]any
+	}{
+		{"/v1/reserve", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":5,"id":"a"}`, 200, map[string]any{"allowed": true, "replayed": nil, "delay_ms": 0.0}},
+		{"/v1/reserve", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":5,"id":"a"}`, 200, map[string]any{"allowed": true, "replayed": true}},
+		{"/v1/reserve", `{"limit":"token-bucket 1/1h burst 5","key":"k","wait":"1m"}`, 200, map[string]any{"allowed": false, "start_at": nil, "delay_ms": nil}},
+		{"/v1/take", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":4,"id":"a","life":"2h"}`, 409, map[string]any{"field": "id"}},
+		{"/v1/settle", `{"charges":[{"limit":"token-bucket 1/1h burst 5","key":"k","cost":2}],"id":"a"}`, 200, nil},
+		{"/v1/settle", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":2,"id":"a"}`, 200, nil},
+		{"/v1/settle", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":0,"id":"a"}`, 409, map[string]any{"field": "id"}},
+		{"/v1/take", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":2.9,"id":"b"}`, 200, map[string]any{"allowed": true}},
+		{"/v1/settle", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":0,"id":"b"}`, 200, nil},
+	} {
+		code, out, _ := ask(h, "POST", step.path, step.body)
+		if code != step.status {
+			t.Errorf("step %d: status %d, %v", i, code, out)
+		}
+		for name, want := range step.want {
+			if out[name] != want {
+				t.Errorf("step %d: %s is %v, want %v", i, name, out[name], want)
+			}
+		}
+	}
+	_, out, _ := ask(h, "POST", "/v1/batch", `{"requests":[{"limit":"fixed-window 1/1h","key":"k","id":"c"},{"limit":"fixed-window 1/1h","key":"k","id":"c"}]}`)
+	second := out["answers"].([]any)[1].(map[string]any)
+	if second["allowed"] != true || second["replayed"] != true {
+		t.Errorf("%v", out)
+	}
+}
+
 func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 	t.Parallel()
 	h, s := handler(t, "limits:\n  login: token-bucket 5/1m\n")
@@ -129,6 +164,15 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 		{"POST", "/v1/take", ``, 400, "body", "empty"},
 		{"POST", "/v1/take", `{"limit":"login","key":"k","check":true}`, 400, "check", "batch"},
 		{"POST", "/v1/take", `{"limit":"login","key":"k","charges":[{"limit":"login","key":"k"}]}`, 400, "charges", "beside"},
+		{"POST", "/v1/take", `{"limit":"login","key":"k","life":"1h"}`, 400, "life", "without an id"},
+		{"POST", "/v1/take", `{"limit":"login","key":"k","id":"x","life":"soon"}`, 400, "life", "soon"},
+		{"POST", "/v1/take", `{"limit":"login","key":"k","id":"` + strings.Repeat("x", 256) + `"}`, 400, "id", "256"},
+		{"POST", "/v1/check", `{"limit":"login","key":"k","id":"x"}`, 400, "id", "takes"},
+		{"POST", "/v1/reserve", `{"limit":"login","key":"k","wait":"-1s"}`, 400, "wait", "-1s"},
+		{"POST", "/v1/settle", `{"limit":"login","key":"k","cost":1}`, 400, "id", "missing"},
+		{"POST", "/v1/settle", `{"limit":"login","key":"k","id":"x"}`, 400, "cost", "0 for nothing"},
+		{"POST", "/v1/settle", `{"limit":"login","key":"k","id":"x","cost":-1}`, 400, "cost", "negative"},
+		{"POST", "/v1/settle", `{"limit":"login","key":"k","id":"x","cost":1}`, 404, "id", "known"},
 		{"POST", "/v1/batch", `{"requests":[]}`, 400, "requests", "none"},
 		{"POST", "/v1/batch", ``, 400, "body", "empty"},
 		{"POST", "/v1/batch", `{"requests":[{"limit":"login","kye":"k"}]}`, 400, "body", `"kye"`},
@@ -192,7 +236,7 @@ func TestLimitsHealthAndDescription(t *testing.T) {
 			}
 		}
 	}
-	if len(doc.Paths) != 9 {
-		t.Errorf("%d paths are described, 9 are served", len(doc.Paths))
+	if len(doc.Paths) != 11 {
+		t.Errorf("%d paths are described, 11 are served", len(doc.Paths))
 	}
 }

@@ -26,6 +26,10 @@ func Problem(err error) *api.Problem {
 		return &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: detail, Field: field(err)}
 	case errors.Is(err, headgate.ErrUnsupported):
 		return &api.Problem{Title: "Not supported by this store", Status: http.StatusNotImplemented}
+	case errors.Is(err, headgate.ErrUnknownID):
+		return &api.Problem{Title: "Not found", Status: http.StatusNotFound, Detail: err.Error(), Field: "id"}
+	case errors.Is(err, headgate.ErrReused), errors.Is(err, headgate.ErrSettled):
+		return &api.Problem{Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(), Field: "id"}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &api.Problem{
 			Type: api.OutcomeUnknown, Title: "The store did not answer in time", Status: http.StatusGatewayTimeout,

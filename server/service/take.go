@@ -1,8 +1,9 @@
 package service
 
 import (
+	"cmp"
 	"context"
-	"sync"
+	"encoding/json"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -21,9 +22,18 @@ func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.De
 	if err != nil {
 		return nil, err
 	}
+	id, life, err := identity(r)
+	if err != nil {
+		return nil, err
+	}
 	ask := s.limiter.Take
-	if check {
+	switch {
+	case check && id != "":
+		return nil, Invalid("id", "stands only in a request that takes")
+	case check:
 		ask = s.limiter.Check
+	case id != "":
+		ask = s.limiter.Once(id, life).Take
 	}
 	d, err := ask(ctx, charges...)
 	if err != nil {
@@ -47,14 +57,15 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch) (*api.Answers, error)
 		r := &b.Requests[i]
 		start := len(all)
 		with, err := s.charges(all, r)
-		if err != nil {
+		id, life, wrong := identity(r)
+		if err = cmp.Or(err, wrong); err != nil {
 			answers.Answers[i].Problem = Problem(err)
 			continue
 		}
 		if all = with; len(all) > MaxBatch {
 			return nil, Invalid("requests", "carry more than %d charges", MaxBatch)
 		}
-		requests = append(requests, headgate.Request{Charges: all[start:len(all):len(all)], Check: r.Check})
+		requests = append(requests, headgate.Request{Charges: all[start:len(all):len(all)], Check: r.Check, ID: id, Life: life})
 		index = append(index, i)
 	}
 	got, err := s.limiter.Batch(ctx, requests)
@@ -76,11 +87,16 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch) (*api.Answers, error)
 
 // charges appends what a request asks for to a list.
 func (s *Service) charges(list []headgate.Charge, r *api.Request) ([]headgate.Charge, error) {
+	return s.chargesOf(list, r, costOf)
+}
+
+// chargesOf is charges with another meaning of the costs.
+func (s *Service) chargesOf(list []headgate.Charge, r *api.Request, cost meaning) ([]headgate.Charge, error) {
 	switch {
 	case len(r.Charges) == 0 && r.Limit == "":
 		return nil, Invalid("limit", "is missing")
 	case len(r.Charges) == 0:
-		return s.charge(list, &r.Charge)
+		return s.charge(list, &r.Charge, cost)
 	case r.Charge != api.Charge{}:
 		return nil, Invalid("charges", "stand beside limit, key or cost; say one or the other")
 	case len(r.Charges) > MaxBatch:
@@ -88,60 +104,34 @@ func (s *Service) charges(list []headgate.Charge, r *api.Request) ([]headgate.Ch
 	}
 	var err error
 	for i := range r.Charges {
-		if list, err = s.charge(list, &r.Charges[i]); err != nil {
+		if list, err = s.charge(list, &r.Charges[i], cost); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-func (s *Service) charge(list []headgate.Charge, c *api.Charge) ([]headgate.Charge, error) {
+// meaning is what the cost of a charge says.
+type meaning func(json.Number) (headgate.Cost, error)
+
+// costOf is what a charge costs: 1 if nothing is said.
+func costOf(n json.Number) (headgate.Cost, error) {
+	if n == "" {
+		return headgate.Cost{}, nil
+	}
+	return headgate.ParseCost(n.String())
+}
+
+func (s *Service) charge(list []headgate.Charge, c *api.Charge, cost meaning) ([]headgate.Charge, error) {
 	limit, err := s.resolve(c.Limit)
 	if err != nil {
 		return nil, err
 	}
-	var cost headgate.Cost
-	if c.Cost != "" {
-		if cost, err = headgate.ParseCost(c.Cost.String()); err != nil {
-			return nil, err
-		}
+	units, err := cost(c.Cost)
+	if err != nil {
+		return nil, err
 	}
-	return append(list, headgate.Charge{Limit: limit, Key: c.Key, Cost: cost}), nil
-}
-
-// known are limits that were resolved before: to parse a notation takes longer
-// than to decide.
-type known struct {
-	mu     sync.RWMutex
-	limits map[string]headgate.Limit // guarded by mu
-}
-
-// maxKnown is how many are remembered before it starts anew, and maxLine how
-// long they may be.
-const (
-	maxKnown = 1000
-	maxLine  = 256
-)
-
-// resolve is config.Resolve with a memory.
-func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
-	s.known.mu.RLock()
-	l, ok := s.known.limits[nameOrNotation]
-	s.known.mu.RUnlock()
-	if ok {
-		return l, nil
-	}
-	l, err := s.config.Resolve(nameOrNotation)
-	if err != nil || len(nameOrNotation) > maxLine {
-		return l, err
-	}
-	s.known.mu.Lock()
-	if len(s.known.limits) >= maxKnown || s.known.limits == nil {
-		s.known.limits = map[string]headgate.Limit{}
-	}
-	s.known.limits[nameOrNotation] = l
-	s.known.mu.Unlock()
-	return l, nil
+	return append(list, headgate.Charge{Limit: limit, Key: c.Key, Cost: units}), nil
 }
 
 // answer is a decision on the wire, with room for what it points to.
@@ -154,7 +144,7 @@ type answer struct {
 func (a *answer) set(d *headgate.Decision, several bool) {
 	a.Decision = api.Decision{
 		Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining,
-		ResetAfterMS: millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.Entry,
+		ResetAfterMS: millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.Entry, Replayed: d.Replayed,
 	}
 	if several {
 		a.Key = d.Key

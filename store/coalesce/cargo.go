@@ -42,16 +42,16 @@ func (c *cargo) Clear() {
 
 // shareable reports whether callers of an op may share it: it is one plain
 // question, whose answers differ in nothing but their order. An attempt that
-// goes into a history, or has an ID, is one of its own.
+// goes into a history, is held, starts later or has an ID is one of its own.
 func shareable(ops []law.Op) bool {
 	op := &ops[0]
 	return len(ops) == 1 && (op.Verb == law.Take || op.Verb == law.Check) && op.Count == 1 && !op.Partial &&
-		op.ID == "" && op.Params.History == 0
+		!op.Late && op.ID == "" && op.Params.History == 0 && !op.Params.Held
 }
 
 // same reports whether two shareable ops ask the same.
 func same(a, b *law.Op) bool {
-	return a.Verb == b.Verb && a.Cost == b.Cost && a.Now == b.Now && a.Ceiling == b.Ceiling && a.ID == b.ID &&
+	return a.Verb == b.Verb && a.Cost == b.Cost && a.Now == b.Now && a.Ceiling == b.Ceiling &&
 		a.Params == b.Params && a.Bounds == b.Bounds
 }
 
@@ -93,8 +93,8 @@ func (c *cargo) leave(t ticket) {
 		}
 	}
 	for i := t.first; i < t.first+t.n; i++ {
-		if c.ops[i].Verb == law.Take {
-			c.ops[i].Verb = law.Check
+		if op := &c.ops[i]; op.Verb == law.Take {
+			op.Verb, op.Late, op.ID = law.Check, false, ""
 		}
 	}
 }
@@ -142,7 +142,8 @@ func (c *cargo) giveBack(t ticket, back []law.Op) []law.Op {
 	for i := 0; i < t.n; {
 		ops := c.ops[t.first : t.first+t.n]
 		j := law.GroupEnd(ops, i)
-		granted := ops[i].Verb == law.Take
+		// One with an ID is asked again under it, and must have been charged then.
+		granted := ops[i].Verb == law.Take && ops[i].ID == ""
 		for k := i; k < j; k++ {
 			full := ops[k].Count
 			if t.rank >= 0 {

@@ -71,7 +71,7 @@ func (c *Config) orDefault(inner store.Store) Config {
 //
 // A caller whose context ends before its batch has left was not there. One that
 // leaves later is charged, and what it was granted is given back by the return
-// rule.
+// rule; but not if it has an ID, under which the answer can be had again.
 type Store struct {
 	inner store.Store
 	cfg   Config

@@ -5,8 +5,9 @@
 // repeated from memory. That never admits more; after a reset or a return on
 // another node it may refuse for up to that second too long.
 //
-// Limits that keep a history want every attempt in the store, so theirs are
-// never repeated; nor are ops with an ID, a ceiling or a test time.
+// Limits that keep a history want every attempt in the store, and what is held
+// may be released before its time, so theirs are never repeated; nor are ops with
+// an ID, a ceiling or a test time.
 package deny
 
 import (

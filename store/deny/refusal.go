@@ -14,7 +14,8 @@ const mostCharges = 16
 // repeatable reports whether a refusal of the op may be repeated, and be
 // remembered.
 func repeatable(op *law.Op) bool {
-	return op.Verb == law.Take && !op.Partial && op.ID == "" && op.Ceiling == 0 && op.Now == 0 && op.Params.History == 0
+	return op.Verb == law.Take && !op.Partial && !op.Late && op.ID == "" && op.Ceiling == 0 && op.Now == 0 &&
+		op.Params.History == 0 && !op.Params.Held
 }
 
 // repeat refuses those groups of which a charge is known not to pass, and

@@ -101,7 +101,7 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 func leasable(op *law.Op) bool {
 	p := &op.Params
 	return op.Verb == law.Take && p.Lease > 0 && p.LeaseLife > 0 && p.Kind == law.Bucket && p.Block == 0 &&
-		op.Count == 1 && op.Cost > 0 && op.Cost <= p.Lease && !op.Partial && op.ID == "" && op.Ceiling == 0 && op.Now == 0
+		op.Count == 1 && op.Cost > 0 && op.Cost <= p.Lease && !op.Partial && !op.Late && op.ID == "" && op.Ceiling == 0 && op.Now == 0
 }
 
 // Apply implements store.Store.

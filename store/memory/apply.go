@@ -71,12 +71,14 @@ type work struct {
 	hash  hash
 	table int
 	first int // index of the first op on the same cell
-	rec   law.Record
-	log   *entries
-	known *register
-	there bool   // the cell is in the table
-	rich  *rich  // its object, locked, or nil
-	word  uint64 // of the object
+
+	creates bool // an op on the cell may make it, if it is not there
+	rec     law.Record
+	log     *entries
+	known   *register
+	there   bool   // the cell is in the table
+	rich    *rich  // its object, locked, or nil
+	word    uint64 // of the object
 }
 
 // applyGroup applies a group by package law. The tables of a group are locked
@@ -117,11 +119,23 @@ func (sc *scratch) plan(s *Store, ops []law.Op) {
 				break
 			}
 		}
+		sc.work[w.first].creates = sc.work[w.first].creates || creates(&ops[i])
 		sc.records[i] = &sc.work[w.first].rec
 		sc.tables = append(sc.tables, w.table)
 	}
 	slices.Sort(sc.tables)
 	sc.tables = slices.Compact(sc.tables)
+}
+
+// creates reports whether an op may make a cell that is not there.
+func creates(op *law.Op) bool {
+	switch op.Verb {
+	case law.Take, law.Settle, law.Block:
+		return true
+	case law.Return:
+		return op.Cost < 0
+	}
+	return false
 }
 
 // applyLocked applies a group with its tables locked. If there is no room for
@@ -162,7 +176,7 @@ func (s *Store) reserveAll(sc *scratch, room *int64, now int64) bool {
 	for {
 		var missing int64
 		for i := range sc.work {
-			if w := &sc.work[i]; w.first == i && s.tables[w.table].Load().find(w.hash) < 0 {
+			if w := &sc.work[i]; w.first == i && w.creates && s.tables[w.table].Load().find(w.hash) < 0 {
 				missing++
 			}
 		}
@@ -255,8 +269,7 @@ func (w *work) settleLog() {
 	}
 	for i := range r.Admit {
 		r.Number(&r.Admit[i].Outcome)
-		w.known.admit(r.Admit[i])
-		w.known.prune(r.Admit[i].Outcome.Clock)
+		w.known.admit(r.Admit[i], r.Admit[i].Outcome.Clock)
 	}
 }
 

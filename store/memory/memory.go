@@ -28,7 +28,7 @@ type Config struct {
 	// Clock is the store's. Nil: this machine's, which is read once a
 	// millisecond for many decisions while there are many.
 	Clock   store.Clock
-	MaxKeys int // cells held at most; 0: DefaultMaxKeys, below 0: no bound
+	MaxKeys int // cells held at most, whatever log entries and ids each of them keeps; 0: DefaultMaxKeys, below 0: no bound
 
 	// Names keeps the names of limits and keys, so that they can be listed. A
 	// key that is named can be looked at without. It costs what the names

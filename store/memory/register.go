@@ -5,9 +5,13 @@ import "github.com/headgate/headgate/law"
 // register is what a cell remembers of requests with an ID.
 type register struct {
 	known map[string]law.Admission
-	ids   []string // in the order in which they came: most are forgotten in it
-	last  int64    // no admission is kept for longer
+	last  int64 // no admission is kept for longer
+	full  int   // at how many to look for those that are over
 }
+
+// longer is how much longer than promised an admission is kept, in microseconds:
+// a clock that steps back a little finds it again.
+const longer = 60_000_000
 
 // Admission implements law.Register.
 func (r *register) Admission(id string) (a law.Admission, ok bool) {
@@ -24,44 +28,28 @@ func (r *register) len() int {
 	return len(r.known)
 }
 
-// admit remembers an admission.
-func (r *register) admit(a law.Admission) {
+// admit remembers an admission. Whenever there are twice as many as counted the
+// last time, it forgets those that are over: so that a register whose cell is in
+// use does not grow for ever, and each admission costs the same.
+func (r *register) admit(a law.Admission, now int64) {
 	if r.known == nil {
 		r.known = map[string]law.Admission{}
 	}
-	if _, there := r.known[a.ID]; !there {
-		r.ids = append(r.ids, a.ID)
-	}
 	r.known[a.ID] = a
 	r.last = max(r.last, a.KeepUntil)
-}
-
-// longer is how much longer than promised an admission is kept, in microseconds:
-// a clock that steps back a little finds it again.
-const longer = 60_000_000
-
-// prune forgets what is over, of the oldest: so that a register whose cell is in
-// use does not grow for ever.
-func (r *register) prune(now int64) {
-	n := 0
-	for n < len(r.ids) && r.known[r.ids[n]].KeepUntil <= now-longer {
-		delete(r.known, r.ids[n])
-		n++
+	if len(r.known) >= max(r.full, 64) {
+		r.compact(now-longer, len(r.known))
+		r.full = 2 * len(r.known)
 	}
-	r.ids = r.ids[n:]
 }
 
 // compact forgets at most so many admissions that are over, and returns how many.
 func (r *register) compact(now int64, most int) (n int) {
-	left := r.ids[:0]
-	for _, id := range r.ids {
+	for id := range r.known {
 		if n < most && r.known[id].KeepUntil <= now {
 			delete(r.known, id)
 			n++
-		} else {
-			left = append(left, id)
 		}
 	}
-	r.ids = left
 	return n
 }

@@ -8,11 +8,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// The widths of what headgate.apply takes and returns for an op.
-const (
-	opWidth      = 25
-	outcomeWidth = 13
-)
+// opWidth is how many numbers headgate.apply takes for an op.
+const opWidth = 25
 
 // modes of a cell in headgate.apply, the strongest wins.
 const (
@@ -28,6 +25,7 @@ type batch struct {
 	ops          []int64
 	notes        []string // nil: none has any
 	index        []int    // of each op, in the caller's slice
+	once         bool     // some have an ID, or settle: it is for headgate.apply_once
 }
 
 // Apply implements store.Store.
@@ -42,18 +40,20 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if len(b.index) == 0 {
 		return nil
 	}
+	statement, args := `select headgate.apply($1, $2, $3, $4, $5)`, []any{b.limits, b.keys, b.modes, b.ops, b.notes}
+	if b.once {
+		statement, args = `select headgate.apply_once($1, $2, $3, $4, $5, $6, $7)`, append(args, b.prints(ops), b.parts(ops))
+	}
 	var res []int64
-	err := s.retry(ctx, func() error {
-		return s.db.QueryRow(ctx, `select headgate.apply($1, $2, $3, $4, $5)`, b.limits, b.keys, b.modes, b.ops, b.notes).Scan(&res)
-	})
+	err := s.retry(ctx, func() error { return s.db.QueryRow(ctx, statement, args...).Scan(&res) })
 	if err != nil {
 		return classify(fmt.Sprintf("apply %d ops", len(b.index)), err)
 	}
-	if len(res) != len(b.index)*outcomeWidth {
-		return fmt.Errorf("postgres: apply %d ops: headgate.apply answered with %d numbers", len(b.index), len(res))
+	if len(res) != len(b.index)*law.Width {
+		return fmt.Errorf("postgres: apply %d ops: the server answered with %d numbers", len(b.index), len(res))
 	}
 	for k, i := range b.index {
-		outs[i] = decode(res[k*outcomeWidth:])
+		outs[i] = decode(res, k)
 	}
 	return nil
 }
@@ -87,21 +87,17 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 			group++ // of one number, but with an invalid group between: two groups
 		}
 		cell, _ := slices.BinarySearchFunc(cells, op.Cell, law.Cell.Compare)
-		mode := create
-		switch op.Verb {
-		case law.Check:
-			mode = read
-		case law.Return, law.Reset:
-			mode = lock
-		}
-		b.modes[cell] = max(b.modes[cell], mode)
-		p, partial := &op.Params, int64(0)
-		if op.Partial {
-			partial = 1
+		b.modes[cell] = max(b.modes[cell], mode(op))
+		p, how := &op.Params, int64(0)
+		switch {
+		case op.Partial:
+			how = 1
+		case op.Late:
+			how = 2
 		}
 		b.ops = append(b.ops, int64(op.Verb), group, int64(cell+1),
 			int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.Block, p.History,
-			op.Cost, op.Count, partial, op.Ceiling, op.TTL, op.Now,
+			op.Cost, op.Count, how, op.Ceiling, op.TTL, op.Now,
 			op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
 			op.At, op.Level, op.Returned, op.Entry)
 		note := op.ID
@@ -114,17 +110,28 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 		if b.notes != nil {
 			b.notes[k] = note
 		}
+		b.once = b.once || named(op)
 	}
 	return b
 }
 
-func decode(n []int64) law.Outcome {
-	return law.Outcome{
-		Granted: n[0],
-		State: law.State{
-			Kind: law.Kind(n[1]), Level: n[2], Prev: n[3], At: n[4],
-			Unit: n[5], EmptyAt: n[6], BlockedUntil: n[7],
-		},
-		Used: n[8], Clock: n[9], RetryAt: n[10], Entry: n[11], Stale: n[12] != 0,
+// mode returns what an op needs of its cell.
+func mode(op *law.Op) int16 {
+	switch op.Verb {
+	case law.Check:
+		return read
+	case law.Renew, law.Reset:
+		return lock
+	case law.Return:
+		if op.Cost > 0 {
+			return lock
+		}
 	}
+	return create
+}
+
+// decode returns the outcome of op k of those that were sent.
+func decode(res []int64, k int) law.Outcome {
+	n := law.Numbers(res[k*law.Width : (k+1)*law.Width])
+	return n.Outcome()
 }

@@ -70,6 +70,7 @@ var sharding = []struct{ postgres, yugabyte string }{
 	{"    number     bigint generated always as identity primary key,\n", "    number     bigint generated always as identity,\n"},
 	{"    granted    boolean not null\n);", "    granted    boolean not null,\n    primary key (number hash)\n);"},
 	{"on headgate.entries (limit_name, key, expires_at) include", "on headgate.entries ((limit_name, key) hash, expires_at asc) include"},
+	{"    primary key (limit_name, key, id)\n", "    primary key ((limit_name, key) hash, id)\n"},
 }
 
 // SchemaYugabyte returns the whole schema as YugabyteDB wants it, for a release

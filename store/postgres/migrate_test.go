@@ -67,7 +67,7 @@ func TestSchemaForYugabyte(t *testing.T) {
 			t.Errorf("the schema says %s", word)
 		}
 	}
-	for _, clause := range []string{"primary key ((limit_name, key) hash)", "primary key (number hash)", "((limit_name, key) hash, expires_at asc)"} {
+	for _, clause := range []string{"primary key ((limit_name, key) hash)", "primary key ((limit_name, key) hash, id)", "primary key (number hash)", "((limit_name, key) hash, expires_at asc)"} {
 		if strings.Count(text, clause) != 1 {
 			t.Errorf("the schema does not say once %s", clause)
 		}

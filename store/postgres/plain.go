@@ -21,7 +21,7 @@ type plainBatch struct {
 func plain(op *law.Op) bool {
 	p := &op.Params
 	return op.Verb == law.Take && p.Kind == law.Bucket && p.Anchor != law.Calendar && op.Count == 1 && !op.Partial &&
-		op.Ceiling == 0 && op.ID == ""
+		op.Ceiling == 0 && !op.Late && op.ID == ""
 }
 
 // plainly returns the batch as one of plain charges on cells that differ, if it
@@ -72,7 +72,7 @@ func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, out
 	if err != nil {
 		return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
 	}
-	if len(granted)+len(rest) != len(ops) || len(outcomes) != len(rest)*outcomeWidth {
+	if len(granted)+len(rest) != len(ops) || len(outcomes) != len(rest)*law.Width {
 		return fmt.Errorf("postgres: apply %d ops: headgate.take_plain answered about %d and %d with %d numbers", len(ops), len(granted), len(rest), len(outcomes))
 	}
 	for k, n := range granted {
@@ -86,7 +86,7 @@ func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, out
 		}
 	}
 	for k, n := range rest {
-		outs[b.index[n-1]] = decode(outcomes[k*outcomeWidth:])
+		outs[b.index[n-1]] = decode(outcomes, k)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -93,14 +94,16 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 		insert into headgate.cells (limit_name, key, law, unit, empty_at) select 'many', n::text, 3, 1000, 9007199254740991 from generate_series(1, 10000) n;
 		insert into headgate.entries (limit_name, key, at, expires_at, keep_until, cost, granted)
 		select 'many', n::text, 1, 9007199254740991, 9007199254740991, 1, true from generate_series(1, 10000) n;
-		analyze headgate.cells, headgate.entries`); err != nil {
+		insert into headgate.admissions (limit_name, key, id, print, cost, outcome, settled, keep_until)
+		select 'many', n::text, n::text, 1, 1, '{}', -1, 9007199254740991 from generate_series(1, 10000) n;
+		analyze headgate.cells, headgate.entries, headgate.admissions`); err != nil {
 		t.Fatal(err)
 	}
 	scans := func() (n int64) {
 		if _, err := conn.Exec(t.Context(), "select pg_stat_force_next_flush()"); err != nil {
 			t.Log(err) // before version 15 the figures come a moment later, and are watched a moment longer
 		}
-		if err := conn.QueryRow(t.Context(), `select sum(seq_scan)::bigint from pg_stat_user_tables where schemaname = 'headgate' and relname in ('cells', 'entries')`).Scan(&n); err != nil {
+		if err := conn.QueryRow(t.Context(), `select sum(seq_scan)::bigint from pg_stat_user_tables where schemaname = 'headgate' and relname in ('cells', 'entries', 'admissions')`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -108,23 +111,42 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	s := openAt(t, dsn+"?pool_max_conns=1")
 	before := scans()
 	p := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 60_000_000, History: 60_000_000}
-	for _, verb := range []law.Verb{law.Take, law.Take, law.Check, law.Return, law.Block, law.Reset} {
+	batches := 0
+	apply := func(verb law.Verb, id string) {
 		ops := make([]law.Op, 20)
 		for i := range ops {
 			ops[i] = law.Op{
 				Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "many", Key: string(rune('1' + i%9))}, Params: p,
 				Cost: 1000, Count: 1 + int64(i%2)*9, TTL: 1000, Entry: 1 + int64(i%9),
 			}
+			if id != "" {
+				ops[i].ID, ops[i].Count = fmt.Sprint(id, i/2), 1
+			}
 		}
 		outs := make([]law.Outcome, len(ops))
 		if err := s.Apply(t.Context(), ops, outs); err != nil {
 			t.Fatal(err)
 		}
+		for i := range outs {
+			if outs[i].Err != nil && !errors.Is(outs[i].Err, law.ErrUnknownID) {
+				t.Errorf("verb %d: %v", verb, outs[i].Err)
+			}
+		}
+		batches++
+	}
+	apply(law.Take, "")
+	apply(law.Take, "id ")
+	apply(law.Settle, "id ")
+	for _, verb := range []law.Verb{law.Take, law.Check, law.Return, law.Renew, law.Block, law.Reset} {
+		apply(verb, "")
+	}
+	if _, err := s.Sweep(t.Context(), 100); err != nil {
+		t.Error(err)
 	}
 	s.Close()
 	time.Sleep(200 * time.Millisecond) // the session ends
 	if after := scans(); after != before {
-		t.Errorf("%d scans of whole tables for six batches", after-before)
+		t.Errorf("%d scans of whole tables for %d batches and a sweep", after-before, batches)
 	}
 }
 

@@ -43,8 +43,8 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 		{&st.add, `insert into entries (limit_name, key, id, at, expires_at, keep_until, cost, granted) values (?, ?, ?, ?, ?, ?, ?, ?)`},
 		{&st.clear, `update entries set expires_at = 0 where limit_name = ? and key = ? and expires_at > 0`},
 		{&st.renew, `update entries set expires_at = ?1, keep_until = max(keep_until, ?1) where number = ?2`},
-		{&st.known, `select print, cost, outcome, settled, keep_until from admissions where limit_name = ? and key = ? and id = ?`},
-		{&st.admit, `insert or replace into admissions (limit_name, key, id, print, cost, outcome, settled, keep_until) values (?, ?, ?, ?, ?, ?, ?, ?)`},
+		{&st.known, `select print, rule, cost, outcome, settled, keep_until from admissions where limit_name = ? and key = ? and id = ?`},
+		{&st.admit, `insert or replace into admissions (limit_name, key, id, print, rule, cost, outcome, settled, keep_until) values (?, ?, ?, ?, ?, ?, ?, ?, ?)`},
 		{&st.forget, `delete from admissions where limit_name = ? and key = ?`},
 		{&st.sweepAdmissions, `delete from admissions where rowid in (select rowid from admissions where keep_until <= ?1 limit ?2)`},
 		{&st.sweepEntries, `delete from entries where number in (
@@ -220,7 +220,7 @@ func (t *transaction) saveRegister(c *cell) error {
 	for i := range c.Admit {
 		a := &c.Admit[i]
 		c.Number(&a.Outcome)
-		if _, err := t.st.admit.ExecContext(t.ctx, c.id.Limit, c.id.Key, a.ID, a.Print, a.Cost, a.Outcome.Numbers().String(), a.Settled, a.KeepUntil); err != nil {
+		if _, err := t.st.admit.ExecContext(t.ctx, c.id.Limit, c.id.Key, a.ID, a.Print, a.Rule.String(), a.Cost, a.Outcome.Numbers().String(), a.Settled, a.KeepUntil); err != nil {
 			return err
 		}
 	}
@@ -229,14 +229,17 @@ func (t *transaction) saveRegister(c *cell) error {
 
 // Admission implements law.Register.
 func (c *cell) Admission(id string) (a law.Admission, ok bool) {
-	var text string
-	err := c.t.st.known.QueryRowContext(c.t.ctx, c.id.Limit, c.id.Key, id).Scan(&a.Print, &a.Cost, &text, &a.Settled, &a.KeepUntil)
+	var rule, text string
+	err := c.t.st.known.QueryRowContext(c.t.ctx, c.id.Limit, c.id.Key, id).Scan(&a.Print, &rule, &a.Cost, &text, &a.Settled, &a.KeepUntil)
 	if errors.Is(err, sql.ErrNoRows) {
 		return a, false
 	}
 	var n law.Numbers
 	if err == nil {
 		n, err = law.ParseNumbers(text)
+	}
+	if err == nil {
+		a.Rule, err = law.ParseRule(rule)
 	}
 	if err != nil {
 		c.t.fail(err)

@@ -37,7 +37,7 @@ func once(t *testing.T, s store.Store) {
 		again := ask("a", 3, now)
 		for i := range again {
 			want := first[i]
-			want.Replayed = true
+			want.Clock, want.Replayed = now, true
 			if again[i] != want {
 				t.Errorf("asked again after %d us:\n got %+v\nwant %+v", now-T0, again[i], want)
 			}
@@ -121,6 +121,23 @@ func settle(t *testing.T, s store.Store) {
 				t.Errorf("%s: charge %d: %+v", tt.name, i+1, out)
 			}
 		}
+	}
+	// What was cancelled is decided anew; what has cost something is not.
+	for i, out := range apply(t, s, settled(ops[0], 1, T0+sec), settled(ops[1], 1, T0+sec)) {
+		if !out.Replayed {
+			t.Errorf("charge %d: %+v", i+1, out)
+		}
+	}
+	gone := named("gone", take("settled b", "gone", b, 4, T0))
+	apply(t, s, gone...)
+	apply(t, s, settled(gone[0], 0, T0))
+	for range 2 {
+		if out := apply(t, s, settled(gone[0], 0, T0)); out[0].Err != nil || !out[0].Replayed {
+			t.Errorf("cancelled again: %+v", out)
+		}
+	}
+	if out := apply(t, s, gone...); out[0].Granted != 1 || out[0].Replayed || out[0].Used != 4*b.Unit {
+		t.Errorf("asked again after it was cancelled: %+v", out)
 	}
 	more := named("more", take("settled b", "k", b, 9, T0), take("settled l", "k", l, 9, T0))
 	apply(t, s, more...)

@@ -5,8 +5,8 @@
 //		storetest.Run(t, func(tb testing.TB) store.Store { ... }, nil)
 //	}
 //
-// HEADGATE_TEST_HISTORIES sets how many random histories are compared, and
-// HEADGATE_TEST_SEED which: the same on every store.
+// HEADGATE_TEST_HISTORIES and HEADGATE_TEST_RESERVATIONS set how many random
+// histories are compared, and HEADGATE_TEST_SEED which: the same on every store.
 //
 // A bug fixed in one store adds its case here. Times are injected by Op.Now
 // wherever a decision depends on them, so nothing sleeps for a refill.
@@ -28,6 +28,9 @@ type Options struct {
 	// Histories is how many random batches are compared with package law.
 	// Zero: 2000.
 	Histories int
+	// Reservations is how many random histories of reservations are compared with
+	// arithmetic in rationals. Zero: 200.
+	Reservations int
 	// SelfExpiring says that cells vanish by themselves, by the store's own
 	// clock, and that Sweep need not remove any.
 	SelfExpiring bool
@@ -55,6 +58,12 @@ func Run(t *testing.T, open Open, o *Options) {
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES")); err == nil {
 		o.Histories = n
 	}
+	if o.Reservations == 0 {
+		o.Reservations = 200
+	}
+	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_RESERVATIONS")); err == nil {
+		o.Reservations = n
+	}
 	with := func(name string, test func(t *testing.T, s store.Store)) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
@@ -74,6 +83,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("settles a request with an id", settle)
 	with("settles within the window", settleWindow)
 	with("starts all charges of a reservation together", lateStart)
+	with("reserves and settles as arithmetic in rationals says", func(t *testing.T, s store.Store) { reservations(t, s, o) })
 	with("holds, renews and releases leases", leases)
 	with("keeps keys apart byte by byte", keys)
 	with("refuses bad keys alike", badKeys)

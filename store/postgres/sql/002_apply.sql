@@ -15,17 +15,19 @@ returns bigint language sql immutable as $$
         when b0 > t then b0 when b1 > t then b1 when b2 > t then b2 else b3 end
 $$;
 
--- headgate.give_back is giveBack of package law: one op that returns, 25 numbers
--- as headgate.apply has them, on the cell s: its law, level, prev, at, unit,
--- empty_at and blocked_until. It returns the 13 numbers of the outcome, lowers
--- the entry, and leaves the cell, which is locked, to the caller to write.
+-- headgate.give_back is correct of package law: one op that returns, or charges in
+-- addition, 25 numbers as headgate.apply has them, on the cell s: its law, level,
+-- prev, at, unit, empty_at and blocked_until. It returns the 14 numbers of the
+-- outcome, changes the entry, and leaves the cell, which is locked, to the caller
+-- to write.
 create or replace function headgate.give_back(p_limit text, p_key text, op bigint[], s bigint[], clock bigint)
 returns bigint[] language plpgsql volatile as $$
 declare
     c_max constant bigint := 9007199254740991;
     kind bigint := op[4]; anchor bigint := op[5]; capacity bigint := op[7]; step bigint := op[8]; drain bigint := op[9];
-    unused bigint := op[12] * op[13];
+    n bigint := op[12] * op[13];
     made bigint := op[22];
+    fresh boolean := s[1] = 0 and n < 0; -- empty for so long that it was swept
     level bigint := s[2]; prev bigint := s[3]; at_ bigint := s[4]; empty bigint := s[6];
     now bigint := greatest(clock, at_);
     stale boolean := kind = 1 and anchor = 2 and (now < op[18] or now >= op[21]);
@@ -35,7 +37,7 @@ declare
 begin
     if stale then
         clock := now;
-    elsif s[1] <> kind or s[5] <> op[6] then
+    elsif not fresh and (s[1] <> kind or s[5] <> op[6]) then
         null; -- reset, or the limit was changed
     elsif kind = 1 then -- the bucket law
         if anchor = 0 then
@@ -56,26 +58,35 @@ begin
             x := level - drain * steps;
         end if;
 
-        -- undrained: what is left of the level that the charge made
-        returned := greatest(0, prev - op[24]);
+        -- The steps since the charge was made: a window that each of them empties
+        -- is over after the first.
         then_ := greatest(now, made);
         steps := case anchor when 0 then (then_ - made) / step
             when 1 then (greatest(made, then_ - then_ % step) - made + step - 1) / step
             else (greatest(made, case when op[20] <= then_ then op[20] when op[19] <= then_ then op[19] else op[18] end) > made)::int end;
-        rest := greatest(0, op[23] - drain * least((op[23] + drain - 1) / drain, steps));
-        if x > capacity then
-            back := greatest(0, unused - greatest(0, x - rest + returned));
-        else
-            back := least(unused, greatest(0, rest - returned));
-        end if;
-
-        back := least(back, x);
-        if prev > c_max - back then
-            back := 0;
+        if n > 0 then -- undrained: what is left of the level that the charge made
+            returned := greatest(0, prev - op[24]);
+            rest := greatest(0, op[23] - drain * least((op[23] + drain - 1) / drain, steps));
+            if x > capacity then
+                back := greatest(0, least(n, capacity - (drain - 1)) - greatest(0, x - rest + returned));
+            else
+                back := least(n, greatest(0, rest - returned));
+            end if;
+            back := least(back, x);
+            if prev > c_max - back then
+                back := 0;
+            end if;
+            prev := prev + back;
+        elsif steps = 0 or anchor = 0 and drain < capacity then
+            back := greatest(n, x - c_max);
         end if;
         x := x - back;
-        if back > 0 then
-            level := x; prev := prev + back; at_ := t;
+        if back <> 0 then
+            level := x; at_ := t;
+        end if;
+        if back < 0 then
+            t := headgate.after(t, x, anchor, drain, step, op[18], op[19], op[20], op[21]);
+            empty := case when prev > 0 then greatest(t, empty) else t end;
         end if;
     elsif kind = 2 then -- the window law
         w_start := now - now % step;
@@ -91,10 +102,10 @@ begin
         f := step / q;
         x := (w_prev * least(f, (step - (now - w_start) + q - 1) / q) + f - 1) / f + w_level;
         if made - made % step = w_start then
-            back := least(unused, w_level);
+            back := greatest(least(n, w_level), w_level - 4294967295);
         end if;
         x := x - back;
-        if back > 0 then
+        if back <> 0 then
             level := w_level - back; prev := w_prev; at_ := now;
             empty := case when level > 0 then w_start + 2 * step when prev > 0 then w_start + step else 0 end;
         end if;
@@ -107,18 +118,20 @@ begin
                   and e.expires_at > s[4] and e.expires_at <= now;
             end if;
         end if;
-        select least(unused, e.cost, x) into back from headgate.entries e
+        select greatest(least(n, e.cost, x), x - c_max) into back from headgate.entries e
         where e.number = op[25] and e.limit_name = p_limit and e.key = p_key and e.granted and e.expires_at > now;
         back := coalesce(back, 0);
         x := x - back;
-        if back > 0 then
+        if back <> 0 then
             update headgate.entries e
             set cost = e.cost - back, expires_at = case when e.cost > back then e.expires_at else 0 end
             where e.number = op[25];
             level := x; at_ := now;
         end if;
     end if;
-    return array[back, s[1], level, prev, at_, s[5], empty, s[7], x, clock, 0, 0, stale::int];
+    fresh := fresh and back <> 0;
+    return array[back, case when fresh then kind else s[1] end, level, prev, at_, case when fresh then op[6] else s[5] end,
+        empty, s[7], x, clock, 0, 0, stale::int, 0];
 end $$;
 
 -- headgate.apply: a batch of ops, their groups one after another in order, each
@@ -133,12 +146,15 @@ end $$;
 -- p_limits, p_keys  the distinct cells, sorted
 -- p_modes           for each: 0 read it, 1 lock it if it exists, 2 create and lock it
 -- p_ops             25 numbers for each op: verb, group, cell, kind, anchor, unit,
---                   capacity, step, drain, block, history, cost, count, partial,
---                   ceiling, ttl, now, four bounds; time and level, sum returned
---                   and entry of what is given back
+--                   capacity, step, drain, block, history, cost, count, 1 for
+--                   partial and 2 for late, ceiling, ttl, now, four bounds; time and
+--                   level, sum returned and entry of what is given back. One that
+--                   settles comes from headgate.apply_once, which knows what: its
+--                   cost is what is to be given back, its count 0 if that was done
 -- p_notes           for each op the id, or a block's reason; null: none has any
--- returns           13 numbers for each op: granted, law, level, prev, at, unit,
---                   empty_at, blocked_until, used, clock, retry_at, entry, stale
+-- returns           14 numbers for each op: granted, law, level, prev, at, unit,
+--                   empty_at, blocked_until, used, clock, retry_at, entry, 0 for
+--                   done, 1 for stale and 2 for replayed, start_at
 create or replace function headgate.apply(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 returns bigint[] language plpgsql volatile
@@ -162,10 +178,10 @@ declare
     dirty boolean := false; gone boolean := false;
     found int; wanted int; tries int := 0;
     store_clock bigint;
-    res bigint[] := array_fill(0::bigint, array[n * 13]);
+    res bigint[] := array_fill(0::bigint, array[n * 14]);
     -- the group
     i int; j int; k int; o int; r int; c int; verb int;
-    admitted boolean; stale boolean; fits boolean;
+    admitted boolean; stale boolean; fits boolean; late boolean; several boolean;
     undo bigint[]; back bigint[];
     -- the op
     kind bigint; anchor bigint; unit bigint; capacity bigint; step bigint; drain bigint;
@@ -218,19 +234,50 @@ begin
         end loop;
 
         if verb > 2 then -- each on its own
+            stale := false;
+            if verb = 4 then -- but those that settle not if a calendar is stale
+                for k in i .. j loop
+                    o := (k - 1) * 25; c := p_ops[o + 3];
+                    now := greatest(case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end, a_at[c]);
+                    stale := stale or p_ops[o + 4] = 1 and p_ops[o + 5] = 2 and (now < p_ops[o + 18] or now >= p_ops[o + 21]);
+                end loop;
+            end if;
             for k in i .. j loop
-                o := (k - 1) * 25; r := (k - 1) * 13; c := p_ops[o + 3];
+                o := (k - 1) * 25; r := (k - 1) * 14; c := p_ops[o + 3];
                 clock := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
-                if verb = 3 then -- return
+                if stale or verb = 4 and p_ops[o + 13] = 0 then -- settled before
+                    res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
+                    res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
+                    res[r + 10] := case when stale then greatest(clock, a_at[c]) else clock end;
+                    res[r + 13] := case when stale then 1 else 2 end;
+                elsif verb < 5 then -- return, settle
                     back := headgate.give_back(p_limits[c], p_keys[c], p_ops[o + 1 : o + 25], array[
                         a_law[c], a_level[c], a_prev[c], a_at[c], a_unit[c], a_empty[c], a_block[c]], clock);
-                    if back[1] > 0 then
-                        a_level[c] := back[3]; a_prev[c] := back[4]; a_at[c] := back[5]; a_empty[c] := back[7];
+                    if back[1] <> 0 then
+                        a_law[c] := back[2]; a_level[c] := back[3]; a_prev[c] := back[4]; a_at[c] := back[5];
+                        a_unit[c] := back[6]; a_empty[c] := back[7];
                         a_dirty[c] := true; dirty := true;
                     end if;
-                    for g in 1 .. 13 loop
+                    for g in 1 .. 14 loop
                         res[r + g] := back[g];
                     end loop;
+                elsif verb = 7 then -- renew
+                    if a_law[c] = p_ops[o + 4] and a_unit[c] = p_ops[o + 6] then
+                        now := greatest(clock, a_at[c]);
+                        update headgate.entries e
+                        set expires_at = now + p_ops[o + 8], keep_until = greatest(e.keep_until, now + p_ops[o + 8])
+                        where e.number = p_ops[o + 25] and e.limit_name = p_limits[c] and e.key = p_keys[c]
+                          and e.granted and e.expires_at > now;
+                        get diagnostics u = row_count;
+                        if u > 0 then
+                            res[r + 1] := 1;
+                            a_empty[c] := greatest(a_empty[c], now + p_ops[o + 8]);
+                            a_dirty[c] := true; dirty := true;
+                        end if;
+                    end if;
+                    res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
+                    res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
+                    res[r + 10] := clock;
                 elsif verb = 5 then -- block
                     if a_law[c] = 0 then
                         a_law[c] := p_ops[o + 4]; a_unit[c] := p_ops[o + 6];
@@ -252,6 +299,7 @@ begin
                     end if;
                     update headgate.entries e set expires_at = 0
                     where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.expires_at > 0;
+                    delete from headgate.admissions a where a.limit_name = p_limits[c] and a.key = p_keys[c];
                     update headgate.cells e set blocked_until = 0, reason = ''
                     where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.blocked_until <> 0;
                     a_law[c] := 0; a_level[c] := 0; a_prev[c] := 0; a_at[c] := 0; a_unit[c] := 0;
@@ -264,16 +312,21 @@ begin
 
         -- take, check: decide about each op, then settle all.
         admitted := true; stale := false; undo := null;
+        late := p_ops[o + 14] = 2;
+        several := j > i or late;
         for k in i .. j loop
-            o := (k - 1) * 25; r := (k - 1) * 13; c := p_ops[o + 3];
+            o := (k - 1) * 25; r := (k - 1) * 14; c := p_ops[o + 3];
             kind := p_ops[o + 4]; anchor := p_ops[o + 5]; unit := p_ops[o + 6]; capacity := p_ops[o + 7];
             step := p_ops[o + 8]; drain := p_ops[o + 9];
-            cost := p_ops[o + 12]; cnt := p_ops[o + 13]; partial := p_ops[o + 14] <> 0;
+            cost := p_ops[o + 12]; cnt := p_ops[o + 13]; partial := p_ops[o + 14] = 1;
             ceiling := case when p_ops[o + 15] > 0 then p_ops[o + 15] else capacity end;
             clock := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
             if a_group[c] <> i then
                 a_pending[c] := 0;
                 a_nolog[c] := 0;
+            end if;
+            if late and cost * cnt > capacity - a_pending[c] then -- would never start
+                ceiling := 0;
             end if;
 
             -- rebase
@@ -424,7 +477,7 @@ begin
 
             -- What to go back to if the group is refused: the cell as it was,
             -- Base, and what Base asks of the log.
-            if j > i or verb = 2 or stale then
+            if several or verb = 2 or stale then
                 undo := undo || array[k, c, case when a_group[c] <> i then 1 else 0 end,
                     a_law[c], a_level[c], a_prev[c], a_at[c], a_unit[c], a_empty[c], a_block[c],
                     b_law, b_level, b_prev, b_at, b_unit, b_empty, b_block,
@@ -452,18 +505,31 @@ begin
                     a_level[c] := x; a_at[c] := now; a_prev[c] := b_prev;
                     a_empty[c] := greatest(b_empty, now + step);
                 end if;
-            elsif j = i and moved and verb = 1 then
+            elsif moved and verb = 1 and not several then
                 a_law[c] := b_law; a_level[c] := b_level; a_prev[c] := b_prev; a_at[c] := b_at;
                 a_unit[c] := b_unit; a_empty[c] := b_empty; a_block[c] := b_block;
             end if;
-            if j > i then
+            if several then
                 res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
                 res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
             end if;
         end loop;
+        if late and admitted then
+            back := headgate.start_together(p_ops[(i - 1) * 25 + 1 : j * 25], res[(i - 1) * 14 + 1 : j * 14], undo);
+            for k in i .. j loop
+                r := (k - 1) * 14; c := p_ops[(k - 1) * 25 + 3];
+                for g in 1 .. 14 loop
+                    res[r + g] := back[(k - i) * 14 + g];
+                end loop;
+                a_level[c] := res[r + 3]; a_prev[c] := res[r + 4]; a_at[c] := res[r + 5]; a_empty[c] := res[r + 7];
+                if res[r + 1] = 0 then
+                    admitted := false;
+                end if;
+            end loop;
+        end if;
 
         -- settle
-        if stale or verb = 2 or (j > i and not admitted) then -- back to where the group began
+        if stale or verb = 2 or (several and not admitted) then -- back to where the group began
             for g in reverse coalesce(cardinality(undo), 0) / 21 - 1 .. 0 loop
                 o := g * 21; c := undo[o + 2];
                 a_law[c] := undo[o + 4]; a_level[c] := undo[o + 5]; a_prev[c] := undo[o + 6]; a_at[c] := undo[o + 7];
@@ -471,8 +537,8 @@ begin
             end loop;
         end if;
         for k in i .. j loop
-            o := (k - 1) * 25; r := (k - 1) * 13; c := p_ops[o + 3];
-            if j > i and verb = 1 and not stale then
+            o := (k - 1) * 25; r := (k - 1) * 14; c := p_ops[o + 3];
+            if several and verb = 1 and not stale then
                 u := (k - i) * 21;
                 moved := undo[u + 18] = 1; clear := undo[u + 19] = 1;
                 carry := undo[u + 20]; now := undo[u + 21];
@@ -485,13 +551,13 @@ begin
                     end if;
                 end if;
             end if;
-            if j = i or not admitted or verb = 2 or stale then
+            if not several or not admitted or verb = 2 or stale then
                 res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
                 res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
             end if;
             if stale then
                 res[r + 1] := 0; res[r + 9] := 0; res[r + 11] := 0; res[r + 13] := 1;
-                if j > i then
+                if several then
                     now := undo[(k - i) * 21 + 21];
                 end if;
                 res[r + 10] := now;

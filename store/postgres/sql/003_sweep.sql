@@ -1,8 +1,9 @@
 -- headgate.sweep_from removes up to p_max rows that can matter to no decision. It
 -- locks only rows that nobody holds (skip locked) and looks at each again under
 -- its lock. First the entries that nobody asked to keep and that do not count:
--- subtracted already, of a cell that is empty, or of none. Then the cells without
--- entries that could refuse nobody.
+-- subtracted already, of a cell that is empty, or of none. Then the admissions whose
+-- time is over, which an index finds. Then the cells without entries that could
+-- refuse nobody.
 --
 -- It looks at no more than p_rows entries and p_rows cells, from where the last
 -- one stopped, and returns how many it removed and where the next one goes on: 0,
@@ -27,6 +28,14 @@ begin
         for update of e skip locked)
     delete from headgate.entries e using dead where e.number = dead.number;
     get diagnostics removed = row_count;
+
+    with dead as (
+        select a.limit_name, a.key, a.id from headgate.admissions a where a.keep_until <= now
+        order by a.keep_until limit greatest(p_max - removed, 0)
+        for update skip locked)
+    delete from headgate.admissions a using dead where a.limit_name = dead.limit_name and a.key = dead.key and a.id = dead.id;
+    get diagnostics more = row_count;
+    removed := removed + more;
 
     select r.limit_name, r.key into next_limit, next_key from headgate.cells r
     where (r.limit_name, r.key) > (p_limit collate "C", p_key collate "C") order by r.limit_name, r.key offset p_rows limit 1;

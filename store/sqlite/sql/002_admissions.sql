@@ -1,11 +1,12 @@
 -- What a cell remembers of requests with an id that were admitted, so that they
 -- are charged once and can be settled. outcome is what was answered, as 14
--- numbers; settled is what it cost in the end, -1 while that is not known.
+-- numbers; rule the parameters it was made under; settled is what it cost in the end, -1 while that is not known.
 create table admissions (
     limit_name text not null,
     key        text not null,
     id         text not null,
     print      integer not null,
+    rule       text not null,
     cost       integer not null,
     outcome    text not null,
     settled    integer not null,

@@ -9,14 +9,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Lease lets each node take a block of tokens up front and hand them out
+// Upfront lets each node take a block of tokens up front and hand them out
 // without the store. What is not handed out within Life is lost: so the bound
 // is that of the limit, plus what flows in a Life, for any number of nodes. A
 // fixed window's tokens end with it, and add nothing. The zero Lease is none.
 //
 // Only store/lease looks at it; in notation "lease 100", "lease 10%" and, with
 // a life other than a second, "lease 100/250ms".
-type Lease struct {
+type Upfront struct {
 	Amount  Cost          // tokens at most
 	Percent bool          // Amount is per cent of what passes at once
 	Life    time.Duration // zero: a second
@@ -25,38 +25,38 @@ type Lease struct {
 // DefaultLeaseLife is the life of a lease that names none.
 const DefaultLeaseLife = time.Second
 
-func (l Lease) life() time.Duration {
-	if l.Life == 0 {
+func (u Upfront) life() time.Duration {
+	if u.Life == 0 {
 		return DefaultLeaseLife
 	}
-	return l.Life
+	return u.Life
 }
 
 // compile writes the lease into p.
-func (l Lease) compile(p *law.Params) error {
-	if l == (Lease{}) {
+func (u Upfront) compile(p *law.Params) error {
+	if u == (Upfront{}) {
 		return nil
 	}
 	if p.Kind != law.Bucket {
 		return invalid("lease", "only limits that refill have one: token-bucket, leaky-bucket, gcra, interval and fixed-window")
 	}
-	if err := checkAmount("lease", l.Amount); err != nil {
+	if err := checkAmount("lease", u.Amount); err != nil {
 		return err
 	}
-	if err := checkPeriod("lease", l.life()); err != nil {
+	if err := checkPeriod("lease", u.life()); err != nil {
 		return err
 	}
-	share := l.Amount.rat()
-	if l.Percent {
+	share := u.Amount.rat()
+	if u.Percent {
 		share.Mul(share, big.NewRat(p.Capacity, 100))
 		p.Lease = max(1, ratCredits(share, 1))
 	} else {
 		p.Lease = ratCredits(share, p.Unit)
 	}
 	if p.Lease > p.Capacity {
-		return invalid("lease", "%s is more than what passes at once", l.amount())
+		return invalid("lease", "%s is more than what passes at once", u.amount())
 	}
-	p.LeaseLife = l.life().Microseconds()
+	p.LeaseLife = u.life().Microseconds()
 	return nil
 }
 
@@ -69,43 +69,43 @@ func ratCredits(cost *big.Rat, unit int64) int64 {
 	return n.Int64()
 }
 
-func (l Lease) amount() string {
-	if l.Percent {
-		return l.Amount.String() + "%"
+func (u Upfront) amount() string {
+	if u.Percent {
+		return u.Amount.String() + "%"
 	}
-	return l.Amount.String()
+	return u.Amount.String()
 }
 
 // suffix writes the lease at the end of a notation.
-func (l Lease) suffix() string {
+func (u Upfront) suffix() string {
 	switch {
-	case l == (Lease{}):
+	case u == (Upfront{}):
 		return ""
-	case l.life() == DefaultLeaseLife:
-		return " lease " + l.amount()
+	case u.life() == DefaultLeaseLife:
+		return " lease " + u.amount()
 	}
-	return " lease " + l.amount() + "/" + formatPeriod(l.Life)
+	return " lease " + u.amount() + "/" + formatPeriod(u.Life)
 }
 
 // leaseOption takes the option from a notation.
-func (n *notation) leaseOption() (l Lease, err error) {
+func (n *notation) leaseOption() (u Upfront, err error) {
 	f, ok := n.options["lease"]
 	if !ok {
-		return l, nil
+		return u, nil
 	}
 	delete(n.options, "lease")
 	amount, life, timed := strings.Cut(f.text, "/")
-	amount, l.Percent = strings.CutSuffix(amount, "%")
-	if l.Amount, err = parseAmount("lease", amount); err != nil {
-		return l, n.wrap("lease", f.at, err)
+	amount, u.Percent = strings.CutSuffix(amount, "%")
+	if u.Amount, err = parseAmount("lease", amount); err != nil {
+		return u, n.wrap("lease", f.at, err)
 	}
 	if timed {
-		if l.Life, err = parsePeriod("lease", life); err != nil {
-			return l, n.wrap("lease", f.at+len(f.text)-len(life), err)
+		if u.Life, err = parsePeriod("lease", life); err != nil {
+			return u, n.wrap("lease", f.at+len(f.text)-len(life), err)
 		}
-		if l.Life == DefaultLeaseLife {
-			l.Life = 0
+		if u.Life == DefaultLeaseLife {
+			u.Life = 0
 		}
 	}
-	return l, nil
+	return u, nil
 }

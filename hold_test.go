@@ -1,0 +1,180 @@
+package headgate_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// away is a store that can be cut off.
+type away struct {
+	store.Store
+	cut atomic.Bool
+}
+
+func (s *away) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if s.cut.Load() {
+		return store.ErrUnavailable
+	}
+	return s.Store.Apply(ctx, ops, outs)
+}
+
+func TestLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		l := headgate.New(memory.New(nil), nil)
+		ask := charges("k", "1 of concurrency 2 ttl 30s")
+		acquire := func(want bool) *headgate.Lease {
+			t.Helper()
+			lease, err := l.Acquire(ctx, ask...)
+			if err != nil || lease.Decision.Allowed != want {
+				t.Fatalf("%+v, %v", lease, err)
+			}
+			return lease
+		}
+		a, b := acquire(true), acquire(true)
+		refused := acquire(false)
+		time.Sleep(10 * time.Minute) // they are renewed
+		acquire(false)
+		if err := a.Release(ctx); err != nil || !errors.Is(a.Err(), headgate.ErrReleased) {
+			t.Errorf("release: %v, %v", err, a.Err())
+		}
+		if err := a.Release(ctx); !errors.Is(err, headgate.ErrReleased) {
+			t.Errorf("released twice: %v", err)
+		}
+		if err := refused.Release(ctx); !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("released what was refused: %v", err)
+		}
+		c := acquire(true)
+		if _, err := l.Reset(ctx, ask[0].Limit, "k"); err != nil {
+			t.Fatal(err)
+		}
+		for _, lease := range []*headgate.Lease{b, c} {
+			<-lease.Lost()
+			if err := lease.Release(ctx); !errors.Is(err, headgate.ErrLeaseLost) || !errors.Is(lease.Err(), headgate.ErrLeaseLost) {
+				t.Errorf("a lease whose key was reset: %v, %v", err, lease.Err())
+			}
+		}
+	})
+}
+
+func TestLeaseOfAStoreThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		s := &away{Store: memory.New(nil)}
+		l := headgate.New(s, nil)
+		ask := charges("k", "1 of concurrency 1 ttl 30s")
+		lease, err := l.Acquire(ctx, ask...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.cut.Store(true)
+		time.Sleep(25 * time.Second)
+		s.cut.Store(false)
+		time.Sleep(time.Hour)
+		if lease.Err() != nil {
+			t.Errorf("the store was away for less than the time to live: %v", lease.Err())
+		}
+		s.cut.Store(true)
+		begin := time.Now()
+		<-lease.Lost()
+		if d := time.Since(begin); d < 20*time.Second || d > 30*time.Second {
+			t.Errorf("it knows after %v, the lease ended 20 to 30 s after it was cut off", d)
+		}
+		s.cut.Store(false)
+		if next, err := l.Await(ctx, ask...); err != nil || time.Since(begin) > 31*time.Second {
+			t.Errorf("the next one has it after %v: %+v, %v", time.Since(begin), next, err)
+		} else if err := next.Release(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLeaseWithRateLimits combines them in one request, all or none.
+func TestLeaseWithRateLimits(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	l := headgate.New(memory.New(nil), nil)
+	ask := charges("k", "1 of fixed-window 2/1h", "1 of concurrency 1 ttl 30s")
+	first, err := l.Acquire(ctx, ask...)
+	if err != nil || !first.Decision.Allowed {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	if second, err := l.Acquire(ctx, ask...); err != nil || second.Decision.Allowed || second.Decision.Limit != "concurrency 1 ttl 30s" {
+		t.Errorf("%+v, %v", second, err)
+	}
+	if err := first.Release(ctx); err != nil {
+		t.Error(err)
+	}
+	if got := used(t, l, "fixed-window 2/1h", "k"); got != "1" {
+		t.Errorf("%s of the rate limit are used: a refusal or a release changed it", got)
+	}
+	if lease, err := l.Acquire(ctx, charges("k", "2 of concurrency 1 ttl 30s")...); err != nil || lease.Decision.RetryAfter != headgate.Never {
+		t.Errorf("a cost above the amount: %+v, %v", lease, err)
+	}
+	for name, bad := range map[string][]headgate.Charge{"only a rate limit": ask[:1], "no charge": nil, "no limit": {{Key: "k"}}} {
+		if _, err := l.Acquire(ctx, bad...); !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		l := headgate.New(memory.New(nil), nil)
+		ask := charges("k", "1 of concurrency 2 ttl 10s")
+		var inside, most, done atomic.Int64
+		begin := time.Now()
+		for range 6 {
+			go func() {
+				err := l.Hold(ctx, func(context.Context) error {
+					most.Store(max(most.Load(), inside.Add(1)))
+					time.Sleep(time.Minute)
+					inside.Add(-1)
+					return nil
+				}, ask...)
+				if err != nil {
+					t.Error(err)
+				}
+				done.Add(1)
+			}()
+		}
+		time.Sleep(3*time.Minute + time.Second)
+		synctest.Wait()
+		if most.Load() != 2 || done.Load() != 6 {
+			t.Errorf("%d at once, %d done after %v", most.Load(), done.Load(), time.Since(begin))
+		}
+		failed := errors.New("failed")
+		if err := l.Hold(ctx, func(context.Context) error { return failed }, ask...); !errors.Is(err, failed) {
+			t.Errorf("the action's error: %v", err)
+		}
+		err := l.Hold(ctx, func(ctx context.Context) error {
+			if _, err := l.Reset(ctx, ask[0].Limit, "k"); err != nil {
+				t.Error(err)
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, ask...)
+		if !errors.Is(err, headgate.ErrLeaseLost) {
+			t.Errorf("lost while it was held: %v", err)
+		}
+		_ = l.Hold(ctx, func(context.Context) error {
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			err := l.Hold(short, func(context.Context) error { return nil }, charges("k", "2 of concurrency 2 ttl 10s")...)
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, headgate.ErrDenied) {
+				t.Errorf("the deadline came first: %v", err)
+			}
+			return nil
+		}, ask...)
+	})
+}

@@ -1,0 +1,193 @@
+package headgate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/law"
+)
+
+// What can be wrong with an id, for errors.Is. Nothing was done then.
+var (
+	// ErrReused: the id was admitted before, with other charges.
+	ErrReused = law.ErrReused
+	// ErrUnknownID: nothing of this id was admitted, or so long ago that it was
+	// forgotten.
+	ErrUnknownID = law.ErrUnknownID
+	// ErrSettled: it was settled or cancelled before.
+	ErrSettled = law.ErrSettled
+)
+
+// DefaultLife is for how long a store remembers an id unless told otherwise.
+const DefaultLife = time.Hour
+
+// Once makes a request with an id: one that is charged once, however often and by
+// whomever it is asked, and that any process can settle. It is a value that
+// [Limiter.Once] makes, safe for concurrent use.
+type Once struct {
+	l  *Limiter
+	id once
+}
+
+type once struct {
+	id   string
+	life time.Duration
+}
+
+// Once names a request of the caller's, such as an order or a job. The store
+// remembers what it has admitted under the id for life, DefaultLife if zero, on
+// each key it was charged to, and there only; what was reserved, for so long after
+// its start. An id is at most 255 bytes of UTF-8 without NUL.
+//
+// It costs the store a row for each charge, and a request with an id is never
+// answered without asking the store.
+func (l *Limiter) Once(id string, life time.Duration) Once {
+	return Once{l, once{id, life}}
+}
+
+// Take is [Limiter.Take]: asked again with the same charges, it returns the first
+// admission, with Decision.Replayed, and charges nothing. What was refused, or
+// cancelled since, is decided anew. With other charges, or if it was reserved and
+// may not start yet, it returns ErrReused. It may be asked again after any error,
+// also if it is not known whether the store had heard.
+func (o Once) Take(ctx context.Context, charges ...Charge) (Decision, error) {
+	if err := takeable(charges); err != nil {
+		return Decision{}, err
+	}
+	a := o.l.asked(charges)
+	if err := o.l.compile(a.ops, law.Take, 1, charges); err != nil {
+		return Decision{}, err
+	}
+	if err := o.id.name(a.ops); err != nil {
+		return Decision{}, err
+	}
+	if err := a.apply(ctx); err != nil {
+		return Decision{}, err
+	}
+	if err := ahead(a.outs); err != nil {
+		return Decision{}, err
+	}
+	return decide(a.ops, a.outs), nil
+}
+
+// ahead says that what was admitted under an id may not start yet, or nil.
+func ahead(outs []law.Outcome) error {
+	for i := range outs {
+		if outs[i].StartAt > outs[i].Clock {
+			return fmt.Errorf("%w: it was reserved, and starts at %s", ErrReused, time.UnixMicro(outs[i].StartAt).UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return nil
+}
+
+// Reserve is [Limiter.Reserve], as Take is [Limiter.Take]: asked again, it has the
+// start that it had, whatever the wait says now.
+func (o Once) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
+	return o.l.reserve(ctx, wait, charges, &o.id)
+}
+
+// Settle corrects the costs of charges that were admitted under the id, in this
+// process or another, to those that the charges say here, Units(0) for nothing; see
+// [Reservation.Settle]. It need not be all of them; of a limit that was changed
+// since, nothing is corrected. Settled at the same cost again
+// it changes nothing; at another it returns ErrSettled, and ErrUnknownID if
+// nothing was admitted or its life is over.
+func (o Once) Settle(ctx context.Context, charges ...Charge) (corrected []Cost, err error) {
+	a := o.l.asked(charges)
+	if err := o.l.compileWith(a.ops, law.Settle, 1, charges, Cost.actual); err != nil {
+		return nil, err
+	}
+	for i := range a.ops {
+		a.ops[i] = settleOp(&a.ops[i], o.id.id, a.ops[i].Cost)
+	}
+	if err := law.ValidGroup(a.ops); err != nil {
+		return nil, err
+	}
+	return a.settle(ctx)
+}
+
+// Cancel settles charges that were admitted under the id at no cost at all; see
+// [Reservation.Cancel].
+func (o Once) Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error) {
+	none := make([]Charge, len(charges))
+	for i, c := range charges {
+		none[i] = Charge{Limit: c.Limit, Key: c.Key, Cost: nothing}
+	}
+	return o.Settle(ctx, none...)
+}
+
+// name gives a request its id.
+func (o once) name(ops []law.Op) error {
+	life := o.life
+	if life == 0 {
+		life = DefaultLife
+	}
+	if err := checkPeriod("life", life); err != nil {
+		return err
+	}
+	if o.id == "" {
+		return invalid("id", "is empty")
+	}
+	for i := range ops {
+		ops[i].ID, ops[i].TTL = o.id, life.Microseconds()
+	}
+	return law.ValidGroup(ops)
+}
+
+// settleOp returns the op that settles the charge of an op with an id.
+func settleOp(op *law.Op, id string, actual int64) law.Op {
+	return law.Op{
+		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Bounds: op.Bounds,
+		ID: id, Cost: actual, Count: 1,
+	}
+}
+
+// asked is a request on its way to the store and back.
+type asked struct {
+	l    *Limiter
+	ops  []law.Op
+	outs []law.Outcome
+	cals []*calendar
+}
+
+func (l *Limiter) asked(charges []Charge) asked {
+	a := asked{l: l, ops: make([]law.Op, len(charges)), cals: calendars(nil, 0, charges)}
+	return a.again()
+}
+
+// again is a request as large, about the same limits.
+func (a asked) again() asked {
+	return asked{l: a.l, ops: make([]law.Op, len(a.ops)), outs: make([]law.Outcome, len(a.ops)), cals: a.cals}
+}
+
+// apply asks the store. An error of a single op is the request's.
+func (a *asked) apply(ctx context.Context) error {
+	if err := a.l.apply(ctx, a.ops, a.outs, a.cals); err != nil {
+		return err
+	}
+	for i := range a.outs {
+		if err := a.outs[i].Err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle asks the store to settle, and returns by how much it did.
+func (a *asked) settle(ctx context.Context) (corrected []Cost, err error) {
+	if err := a.apply(ctx); err != nil {
+		return nil, err
+	}
+	corrected = make([]Cost, len(a.ops))
+	for i := range a.ops {
+		corrected[i] = changed(&a.ops[i], &a.outs[i])
+		a.l.turns.wake(a.ops[i].Cell)
+	}
+	return corrected, nil
+}
+
+// changed is by how much a cost was corrected, up or down.
+func changed(op *law.Op, out *law.Outcome) Cost {
+	return costOf(max(out.Granted, -out.Granted), op.Params.Unit, false)
+}

@@ -1,0 +1,98 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/api"
+)
+
+// Reserve takes charges for a start that may lie ahead.
+func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, error) {
+	if r.Check {
+		return nil, Invalid("check", "stands only in the requests of a batch")
+	}
+	charges, err := s.charges(nil, &r.Request)
+	if err != nil {
+		return nil, err
+	}
+	id, life, err := identity(&r.Request)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := duration("wait", r.Wait)
+	if err != nil {
+		return nil, err
+	}
+	ask := s.limiter.Reserve
+	if id != "" {
+		ask = s.limiter.Once(id, life).Reserve
+	}
+	made, err := ask(ctx, wait, charges...)
+	if err != nil {
+		return nil, err
+	}
+	var a answer
+	a.set(&made.Decision, len(charges) > 1)
+	out := &api.Reserved{Decision: a.Decision}
+	if made.Decision.Allowed {
+		start, delay := made.StartAt.UnixMicro(), millis(made.Delay())
+		out.StartAt, out.DelayMS = &start, &delay
+	}
+	return out, nil
+}
+
+// Settle corrects the costs of charges that were admitted under an id.
+func (s *Service) Settle(ctx context.Context, r *api.Settle) (*api.Settled, error) {
+	if r.ID == "" {
+		return nil, Invalid("id", "is missing")
+	}
+	charges, err := s.chargesOf(nil, &api.Request{Charge: r.Charge, Charges: r.Charges}, actual)
+	if err != nil {
+		return nil, err
+	}
+	by, err := s.limiter.Once(r.ID, 0).Settle(ctx, charges...)
+	if err != nil {
+		return nil, err
+	}
+	out := &api.Settled{Corrected: make([]json.Number, len(by))}
+	for i, c := range by {
+		out.Corrected[i] = json.Number(c.String())
+	}
+	return out, nil
+}
+
+// actual is what something has cost in the end: 0 is nothing.
+func actual(n json.Number) (headgate.Cost, error) {
+	switch {
+	case n == "":
+		return headgate.Cost{}, Invalid("cost", "is missing: what has it cost in the end? 0 for nothing")
+	case n[0] == '0' && strings.Trim(n.String(), "0.") == "":
+		return headgate.Units(0), nil
+	}
+	return headgate.ParseCost(n.String())
+}
+
+// identity returns the id of a request and its life, if it has one.
+func identity(r *api.Request) (id string, life time.Duration, err error) {
+	if r.ID == "" && r.Life != "" {
+		return "", 0, Invalid("life", "stands without an id")
+	}
+	life, err = duration("life", r.Life)
+	return r.ID, life, err
+}
+
+// duration parses a period; none is zero, and so is 0.
+func duration(field, text string) (time.Duration, error) {
+	if text == "" || text == "0" {
+		return 0, nil
+	}
+	d, err := headgate.ParsePeriod(text)
+	if err != nil {
+		return 0, Invalid(field, "%q is not a period such as 30s", text)
+	}
+	return d, nil
+}

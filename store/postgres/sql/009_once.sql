@@ -1,0 +1,157 @@
+-- Requests with an id: each is charged once however often it is asked, and can be
+-- settled.
+
+-- What a cell remembers of those that were admitted: print of all charges of the
+-- request; cost, credits charged to this cell; outcome, the numbers that
+-- headgate.apply answered; settled, credits that it cost in the end, -1 before that
+-- is known. From keep_until on it is forgotten. Nobody writes here without the
+-- cell's lock but a sweep.
+create table if not exists headgate.admissions (
+    limit_name text collate "C" not null,
+    key        text collate "C" not null,
+    id         text collate "C" not null,
+    print      bigint not null,
+    cost       bigint not null,
+    outcome    bigint[] not null,
+    settled    bigint not null,
+    keep_until bigint not null,
+    primary key (limit_name, key, id)
+);
+create index if not exists admissions_by_time on headgate.admissions (keep_until asc);
+
+-- headgate.apply_once is headgate.apply for a batch of which some ops have an id:
+-- applyOnce and applySettle of package law. It locks all cells, looks up what they
+-- remember, lets headgate.apply decide about the rest, and puts down what was
+-- admitted and settled.
+--
+-- p_prints  for each op the print of its request, if that takes and has an id
+-- p_parts   the last op of each part of the batch, in order. No id is in two requests
+--           of one part, and what resets stands apart: so what is remembered can be
+--           looked up, and put down, for a whole part at once
+-- The others and what is returned are those of headgate.apply; of an outcome the
+-- 13th number may be 2 replayed, 3 id reused, 4 unknown id, 5 settled otherwise too.
+create or replace function headgate.apply_once(
+    p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[], p_prints bigint[], p_parts int[])
+returns bigint[] language plpgsql volatile
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+declare
+    n int := cardinality(p_ops) / 25;
+    store_clock bigint;
+    res bigint[] := array_fill(0::bigint, array[n * 14]);
+    part bigint[]; cells bigint[];
+    -- of each op
+    known boolean[] := array_fill(false, array[n]);
+    fault int[] := array_fill(0, array[n]);
+    actual bigint[] := array_fill(0::bigint, array[n]); -- Settle: the cost
+    -- of the part
+    first int := 1; last int;
+    rest int[]; -- the ops to be decided
+    takes boolean; settles boolean;
+    a record; i int; j int; o int; r int; verb int; wrong int;
+begin
+    perform headgate.apply(p_limits, p_keys, p_modes, '{}', null);
+    store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    for k in 1 .. n loop
+        if p_ops[k * 25 - 8] = 0 then
+            p_ops[k * 25 - 8] := store_clock; -- one clock for all parts
+        end if;
+    end loop;
+
+    foreach last in array p_parts loop
+        for a in
+            select u.k, m.print, m.cost, m.outcome, m.settled
+            from generate_series(first, last) u(k)
+            cross join lateral (select * from headgate.admissions e
+                where e.limit_name = p_limits[p_ops[u.k * 25 - 22]] and e.key = p_keys[p_ops[u.k * 25 - 22]] and e.id = p_notes[u.k]
+                  and e.keep_until > p_ops[u.k * 25 - 8] offset 0) m
+            where p_ops[u.k * 25 - 24] in (1, 4) and p_notes[u.k] <> ''
+        loop
+            o := (a.k - 1) * 25; r := (a.k - 1) * 14;
+            known[a.k] := true;
+            if p_ops[o + 1] = 1 then
+                if a.print <> p_prints[a.k] or a.cost <> p_ops[o + 12] * p_ops[o + 13] then
+                    fault[a.k] := 3;
+                end if;
+                for g in 1 .. 14 loop
+                    res[r + g] := a.outcome[g];
+                end loop;
+                res[r + 13] := 2;
+            elsif a.settled not in (-1, p_ops[o + 12]) then
+                fault[a.k] := 5;
+            else
+                actual[a.k] := p_ops[o + 12];
+                p_ops[o + 12] := a.cost - actual[a.k];
+                p_ops[o + 13] := case when a.settled = -1 then 1 else 0 end;
+                p_ops[o + 22] := a.outcome[5]; p_ops[o + 23] := a.outcome[3];
+                p_ops[o + 24] := a.outcome[4]; p_ops[o + 25] := a.outcome[12];
+            end if;
+        end loop;
+
+        rest := '{}'; takes := false; settles := false;
+        i := first;
+        while i <= last loop
+            verb := p_ops[i * 25 - 24];
+            j := i;
+            while j < last and p_ops[j * 25 + 2] = p_ops[i * 25 - 23] loop
+                j := j + 1;
+            end loop;
+            wrong := 0; -- what is wrong with one is so with all of the request
+            for k in i .. j loop
+                wrong := case when verb = 4 and not known[k] then 4 else fault[k] end;
+                exit when wrong > 0;
+            end loop;
+            for k in i .. j loop
+                if wrong > 0 then
+                    res[k * 14 - 1] := wrong;
+                elsif verb <> 1 or not known[k] then
+                    rest := rest || k;
+                    takes := takes or verb = 1 and p_notes[k] <> '';
+                    settles := settles or verb = 4;
+                end if;
+            end loop;
+            i := j + 1;
+        end loop;
+        first := last + 1;
+        continue when rest = '{}';
+
+        if cardinality(rest) = n then
+            res := headgate.apply(p_limits, p_keys, p_modes, p_ops, p_notes);
+        else
+            cells := array(select distinct p_ops[k * 25 - 22] from unnest(rest) k order by 1);
+            part := headgate.apply(
+                array(select p_limits[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
+                array(select p_keys[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
+                array(select p_modes[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
+                array(select case when w.o = 3 then array_position(cells, w.v) else w.v end
+                    from unnest(rest) with ordinality u(k, i),
+                        unnest(p_ops[u.k * 25 - 24 : u.k * 25]) with ordinality w(v, o) order by u.i, w.o),
+                array(select p_notes[u.k] from unnest(rest) with ordinality u(k, i) order by u.i));
+            for k in 1 .. cardinality(rest) loop
+                r := (rest[k] - 1) * 14;
+                for g in 1 .. 14 loop
+                    res[r + g] := part[(k - 1) * 14 + g];
+                end loop;
+            end loop;
+        end if;
+
+        if takes then
+            insert into headgate.admissions (limit_name, key, id, print, cost, outcome, settled, keep_until)
+            select p_limits[x.c], p_keys[x.c], p_notes[x.k], p_prints[x.k], p_ops[x.k * 25 - 13] * p_ops[x.k * 25 - 12],
+                res[x.k * 14 - 13 : x.k * 14], -1, p_ops[x.k * 25 - 8] + p_ops[x.k * 25 - 9]
+            from (select u.k, p_ops[u.k * 25 - 22] as c,
+                    bool_and(res[u.k * 14 - 13] = p_ops[u.k * 25 - 12]) over (partition by p_ops[u.k * 25 - 23]) as admitted
+                from unnest(rest) u(k) where p_ops[u.k * 25 - 24] = 1 and p_notes[u.k] <> '') x
+            where x.admitted
+            on conflict (limit_name, key, id) do update set print = excluded.print, cost = excluded.cost,
+                outcome = excluded.outcome, settled = excluded.settled, keep_until = excluded.keep_until;
+        end if;
+        if settles then -- but not again, and not if the calendar was stale
+            update headgate.admissions e set settled = actual[u.k]
+            from unnest(rest) u(k)
+            where p_ops[u.k * 25 - 24] = 4 and res[u.k * 14 - 1] = 0
+              and e.limit_name = p_limits[p_ops[u.k * 25 - 22]] and e.key = p_keys[p_ops[u.k * 25 - 22]] and e.id = p_notes[u.k];
+        end if;
+    end loop;
+    return res;
+end $$;

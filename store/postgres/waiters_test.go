@@ -1,0 +1,231 @@
+package postgres_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store/coalesce"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+// waiterEnv has a process of this test be a crowd of waiters over the store of
+// that URL.
+const waiterEnv = "HEADGATE_POSTGRES_TEST_WAITERS"
+
+const (
+	waitLimit = "token-bucket 100/s burst 1"
+	apart     = 10_000 // microseconds between two starts
+)
+
+func TestMain(m *testing.M) {
+	if dsn := os.Getenv(waiterEnv); dsn != "" {
+		if err := waiters(dsn); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// waiters lets so many wait at once as each line of the input says. It prints the
+// start that each was promised, and then when it started.
+func waiters(dsn string) error {
+	ctx := context.Background()
+	pg, err := postgres.Open(ctx, dsn+"?pool_max_conns=1", nil)
+	if err != nil {
+		return err
+	}
+	l := headgate.New(coalesce.New(pg, nil), nil)
+	charge := headgate.Charge{Limit: headgate.MustParse(waitLimit), Key: "k"}
+	if _, err := l.Check(ctx, charge); err != nil { // the connection is there
+		return err
+	}
+	fmt.Println("ready 0")
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		n, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			return err
+		}
+		for range n {
+			all.Go(func() {
+				r, err := l.Reserve(ctx, time.Hour, charge)
+				if err == nil {
+					fmt.Println("promised", r.StartAt.UnixMicro())
+					err = r.Sleep(ctx)
+				}
+				if err == nil {
+					fmt.Println("started", r.StartAt.UnixMicro(), time.Now().UnixMicro())
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				failed = err
+			})
+		}
+	}
+	all.Wait()
+	return failed
+}
+
+// crowd is such a process, and what it has said.
+type crowd struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+
+	ready    chan struct{}
+	read     chan struct{}
+	mu       sync.Mutex
+	promised []int64
+	started  map[int64]int64 // when, by when it might
+}
+
+func newCrowd(t *testing.T, dsn string) *crowd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &crowd{cmd: exec.Command(self), ready: make(chan struct{}), read: make(chan struct{}), started: map[int64]int64{}}
+	c.cmd.Env = append(os.Environ(), waiterEnv+"="+dsn)
+	c.cmd.Stderr = os.Stderr
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.cmd.Process.Kill() })
+	go func() {
+		defer close(c.read)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			f := append(strings.Fields(lines.Text()), "0")
+			at, _ := strconv.ParseInt(f[1], 10, 64)
+			now, _ := strconv.ParseInt(f[2], 10, 64)
+			c.mu.Lock()
+			switch f[0] {
+			case "ready":
+				close(c.ready)
+			case "promised":
+				c.promised = append(c.promised, at)
+			case "started":
+				c.started[at] = now
+			}
+			c.mu.Unlock()
+		}
+	}()
+	return c
+}
+
+// TestWaitersOfManyProcesses lets many wait for one key. A part of the processes
+// is killed while they sleep: what they were promised is lost, and changes
+// nothing for the others.
+func TestWaitersOfManyProcesses(t *testing.T) {
+	processes := 10
+	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_PROCESSES")); err == nil {
+		processes = n
+	}
+	const each = 20
+	dsn := dbtest.Postgres(t)
+	pg, err := postgres.Open(context.Background(), dsn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pg.Close()
+	if _, err := pg.Migrate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	crowds := make([]*crowd, processes)
+	for i := range crowds {
+		crowds[i] = newCrowd(t, dsn)
+	}
+	for _, c := range crowds {
+		<-c.ready
+	}
+	for _, c := range crowds {
+		fmt.Fprintln(c.in, each)
+	}
+	dead := crowds[:processes/5]
+	time.Sleep(time.Second)
+	for _, c := range dead {
+		_ = c.cmd.Process.Kill()
+	}
+	for _, c := range crowds[len(dead):] { // they stand behind those who are gone
+		fmt.Fprintln(c.in, 1)
+		c.in.Close()
+	}
+	var promised, lateness []int64
+	var started, early int
+	type pair struct{ at, now int64 }
+	var order []pair
+	for i, c := range crowds {
+		<-c.read
+		if err := c.cmd.Wait(); err != nil && i >= len(dead) {
+			t.Errorf("process %d: %v", i, err)
+		}
+		promised = append(promised, c.promised...)
+		for at, now := range c.started {
+			order = append(order, pair{at, now})
+			lateness = append(lateness, now-at)
+			if started++; now < at {
+				early++
+			}
+		}
+	}
+	slices.Sort(promised)
+	slices.Sort(lateness)
+	all := processes*each + processes - len(dead)
+	if len(promised) != all {
+		t.Errorf("%d were promised a start, want %d", len(promised), all)
+	}
+	gaps := 0
+	for i := 1; i < len(promised); i++ {
+		switch d := promised[i] - promised[i-1]; {
+		case d < apart:
+			t.Errorf("starts %d and %d are %d us apart", i, i+1, d)
+		case d > apart:
+			gaps++ // nobody had come yet
+		}
+	}
+	slices.SortFunc(order, func(a, b pair) int { return int(a.now - b.now) })
+	disorder := 0
+	for i := 1; i < len(order); i++ {
+		if order[i].at < order[i-1].at {
+			disorder++
+		}
+	}
+	t.Logf("%d processes, %d killed: %d promised, %d started; %d gaps; %d started before their turn, %d out of order; late by %v (median), %v (99 %%), %v",
+		processes, len(dead), len(promised), started, gaps, early, disorder, micros(lateness, 50), micros(lateness, 99), micros(lateness, 100))
+	if most := (processes - len(dead)) * (each + 1); started < most {
+		t.Errorf("%d started, want at least %d of those who live", started, most)
+	}
+	if early > 0 || gaps > len(promised)/20 {
+		t.Errorf("%d started before their turn, %d gaps between starts", early, gaps)
+	}
+}
+
+func micros(sorted []int64, percent int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return time.Duration(sorted[(len(sorted)-1)*percent/100]) * time.Microsecond
+}

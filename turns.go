@@ -1,0 +1,103 @@
+package headgate
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/law"
+)
+
+// turns are the lines of those who wait for the same cell: only the first of a
+// line asks the store. The zero turns are ready.
+type turns struct {
+	mu    sync.Mutex
+	lines map[law.Cell]*line // guarded by mu
+}
+
+type line struct {
+	waiting int           // guarded by turns.mu
+	first   chan struct{} // holds one; those who wait to send stand in order
+	woken   chan struct{} // what they wait for may be there
+}
+
+// turn is being the first of a line, which ends with leave. The zero turn is none.
+type turn struct {
+	t    *turns
+	cell law.Cell
+	line *line
+}
+
+// take waits for a turn. Who is not the first looks before standing in line; an
+// error of look is that of take.
+func (t *turns) take(ctx context.Context, c law.Cell, look func() error) (turn, error) {
+	t.mu.Lock()
+	if t.lines == nil {
+		t.lines = map[law.Cell]*line{}
+	}
+	l := t.lines[c]
+	if l == nil {
+		l = &line{first: make(chan struct{}, 1), woken: make(chan struct{}, 1)}
+		t.lines[c] = l
+	}
+	l.waiting++
+	t.mu.Unlock()
+	mine := turn{t, c, l}
+	select {
+	case l.first <- struct{}{}:
+		return mine, nil
+	default:
+	}
+	err := look()
+	if err == nil {
+		select {
+		case l.first <- struct{}{}:
+			return mine, nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	mine.gone()
+	return turn{}, err
+}
+
+func (m *turn) leave() {
+	if m.line != nil {
+		<-m.line.first
+		m.gone()
+	}
+}
+
+func (m *turn) gone() {
+	m.t.mu.Lock()
+	defer m.t.mu.Unlock()
+	if m.line.waiting--; m.line.waiting == 0 {
+		delete(m.t.lines, m.cell)
+	}
+}
+
+// wake lets the first who waits for a cell ask at once.
+func (t *turns) wake(c law.Cell) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.lines[c]; l != nil {
+		select {
+		case l.woken <- struct{}{}:
+		default: // it has been told
+		}
+	}
+}
+
+// sleep is the function of that name, but for the one who is woken.
+func (m *turn) sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-m.line.woken:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
