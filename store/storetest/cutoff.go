@@ -34,7 +34,8 @@ func CutOff(t *testing.T, direct, through store.Store, lose func(bool)) {
 			t.Errorf("cut off after it was sent: %v, want ErrUnknownOutcome", err)
 		}
 	}
-	one(t, through, take("cut b", "other", b, 1, T0)) // the connection is made
+	// The connection is made, and the statement prepared: what is cut off is its end.
+	apply(t, through, named("warm", take("cut b", "other", b, 1, T0), take("cut l", "other", l, 1, T0))...)
 	cut(ops)
 	inUse(3)
 	for _, out := range apply(t, through, ops...) {

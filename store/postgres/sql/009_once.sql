@@ -2,7 +2,8 @@
 -- settled.
 
 -- What a cell remembers of those that were admitted: print of all charges of the
--- request; cost, credits charged to this cell; outcome, the numbers that
+-- request; rule, kind, anchor, unit, capacity, step and drain of the limit by then;
+-- cost, credits charged to this cell; outcome, the numbers that
 -- headgate.apply answered; settled, credits that it cost in the end, -1 before that
 -- is known. From keep_until on it is forgotten. Nobody writes here without the
 -- cell's lock but a sweep.
@@ -11,6 +12,7 @@ create table if not exists headgate.admissions (
     key        text collate "C" not null,
     id         text collate "C" not null,
     print      bigint not null,
+    rule       bigint[] not null,
     cost       bigint not null,
     outcome    bigint[] not null,
     settled    bigint not null,
@@ -44,6 +46,7 @@ declare
     known boolean[] := array_fill(false, array[n]);
     fault int[] := array_fill(0, array[n]);
     actual bigint[] := array_fill(0::bigint, array[n]); -- Settle: the cost
+    changed boolean[] := known; -- Settle: the limit is not what it was
     -- of the part
     first int := 1; last int;
     rest int[]; -- the ops to be decided
@@ -60,29 +63,30 @@ begin
 
     foreach last in array p_parts loop
         for a in
-            select u.k, m.print, m.cost, m.outcome, m.settled
+            select u.k, m.print, m.rule, m.cost, m.outcome, m.settled
             from generate_series(first, last) u(k)
             cross join lateral (select * from headgate.admissions e
                 where e.limit_name = p_limits[p_ops[u.k * 25 - 22]] and e.key = p_keys[p_ops[u.k * 25 - 22]] and e.id = p_notes[u.k]
                   and e.keep_until > p_ops[u.k * 25 - 8] offset 0) m
-            where p_ops[u.k * 25 - 24] in (1, 4) and p_notes[u.k] <> ''
-        loop
+            where p_notes[u.k] <> '' and (p_ops[u.k * 25 - 24] = 1 and m.settled <> 0 or p_ops[u.k * 25 - 24] = 4)
+        loop -- what was cancelled, settled at 0, is not admitted any more
             o := (a.k - 1) * 25; r := (a.k - 1) * 14;
             known[a.k] := true;
             if p_ops[o + 1] = 1 then
-                if a.print <> p_prints[a.k] or a.cost <> p_ops[o + 12] * p_ops[o + 13] then
+                if a.print <> p_prints[a.k] then
                     fault[a.k] := 3;
                 end if;
                 for g in 1 .. 14 loop
                     res[r + g] := a.outcome[g];
                 end loop;
-                res[r + 13] := 2;
+                res[r + 10] := p_ops[o + 17]; res[r + 13] := 2;
             elsif a.settled not in (-1, p_ops[o + 12]) then
                 fault[a.k] := 5;
             else
                 actual[a.k] := p_ops[o + 12];
                 p_ops[o + 12] := a.cost - actual[a.k];
-                p_ops[o + 13] := case when a.settled = -1 then 1 else 0 end;
+                changed[a.k] := a.settled = -1 and a.rule <> p_ops[o + 4 : o + 9];
+                p_ops[o + 13] := case when a.settled = -1 and not changed[a.k] then 1 else 0 end;
                 p_ops[o + 22] := a.outcome[5]; p_ops[o + 23] := a.outcome[3];
                 p_ops[o + 24] := a.outcome[4]; p_ops[o + 25] := a.outcome[12];
             end if;
@@ -101,6 +105,12 @@ begin
                 wrong := case when verb = 4 and not known[k] then 4 else fault[k] end;
                 exit when wrong > 0;
             end loop;
+            -- A request that is late needs a start in common: all of it, or nothing.
+            if verb = 1 and p_ops[i * 25 - 11] = 2 and false = any (known[i : j]) then
+                for k in i .. j loop
+                    known[k] := false;
+                end loop;
+            end if;
             for k in i .. j loop
                 if wrong > 0 then
                     res[k * 14 - 1] := wrong;
@@ -136,16 +146,21 @@ begin
         end if;
 
         if takes then
-            insert into headgate.admissions (limit_name, key, id, print, cost, outcome, settled, keep_until)
-            select p_limits[x.c], p_keys[x.c], p_notes[x.k], p_prints[x.k], p_ops[x.k * 25 - 13] * p_ops[x.k * 25 - 12],
-                res[x.k * 14 - 13 : x.k * 14], -1, p_ops[x.k * 25 - 8] + p_ops[x.k * 25 - 9]
+            insert into headgate.admissions (limit_name, key, id, print, rule, cost, outcome, settled, keep_until)
+            select p_limits[x.c], p_keys[x.c], p_notes[x.k], p_prints[x.k], p_ops[x.k * 25 - 21 : x.k * 25 - 16], p_ops[x.k * 25 - 13] * p_ops[x.k * 25 - 12],
+                res[x.k * 14 - 13 : x.k * 14], -1, greatest(p_ops[x.k * 25 - 8], res[x.k * 14]) + p_ops[x.k * 25 - 9]
             from (select u.k, p_ops[u.k * 25 - 22] as c,
                     bool_and(res[u.k * 14 - 13] = p_ops[u.k * 25 - 12]) over (partition by p_ops[u.k * 25 - 23]) as admitted
                 from unnest(rest) u(k) where p_ops[u.k * 25 - 24] = 1 and p_notes[u.k] <> '') x
             where x.admitted
-            on conflict (limit_name, key, id) do update set print = excluded.print, cost = excluded.cost,
+            on conflict (limit_name, key, id) do update set print = excluded.print, rule = excluded.rule, cost = excluded.cost,
                 outcome = excluded.outcome, settled = excluded.settled, keep_until = excluded.keep_until;
         end if;
+        foreach j in array rest loop
+            if changed[j] and res[j * 14 - 1] = 2 then -- it is settled, and nothing is corrected
+                res[j * 14 - 1] := 0;
+            end if;
+        end loop;
         if settles then -- but not again, and not if the calendar was stale
             update headgate.admissions e set settled = actual[u.k]
             from unnest(rest) u(k)
