@@ -60,7 +60,8 @@ if not on_trial then return table.concat(answers) end
 
 -- After the answers, for each op what its cell was, what it would be had it been
 -- refused, and what it is: '' for none, and for all but the first op of a cell.
--- Then what the trial made the cell remember of its ID, '' for nothing.
+-- Then what the trial made the cell remember of its ID, and in the place of what:
+-- '' for nothing.
 local list = { table.concat(answers) }
 for _, op in ipairs(rest) do
   local n, c = op.key, cells[op.key]
@@ -74,5 +75,6 @@ for _, op in ipairs(rest) do
   end
   before[n] = nil
   list[#list + 1] = op.admitted and call('GET', KEYS[op.log + 2]) or ''
+  list[#list + 1] = op.admitted and op.forgotten or ''
 end
 return list

@@ -28,14 +28,24 @@ func (c *call) command(b rueidis.Builder, withText bool) rueidis.Completed {
 	return b.Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
 }
 
+// mode is how a call is decided. All but forGood are of one request, or of its part
+// in a slot, which may have to be given back.
+type mode int64
+
+const (
+	forGood mode = iota
+	onTrial
+	anew          // also what is known
+	anewIfTouched // also what is known, if others have taken something after it
+)
+
 // encode returns a call of batch.lua for some of the ops, in their order.
-// onTrial asks for one request, to be given back if need be.
-func (s *Store) encode(ops []law.Op, index []int, onTrial bool) *call {
+func (s *Store) encode(ops []law.Op, index []int, how mode) *call {
 	var n needs
 	for _, i := range index {
 		n |= needsOf(&ops[i])
 	}
-	return s.call(scripts[n](), nil, ops, index, onTrial)
+	return s.call(scripts[n](), nil, ops, index, how)
 }
 
 // doubles are the arguments of a script but for its texts: what they say is in
@@ -83,7 +93,7 @@ func (a *asked) find(ops []law.Op, i int) int64 {
 type run struct{ asked, ops, group, log, note int64 }
 
 // call writes the arguments of a script: the ops, then its own.
-func (s *Store) call(script script, own []string, ops []law.Op, index []int, onTrial bool) *call {
+func (s *Store) call(script script, own []string, ops []law.Op, index []int, how mode) *call {
 	c := &call{script: script, index: index, keys: make([]string, len(index), len(index)+4), args: make([]string, 1, 1+len(own))}
 	c.args = append(c.args, own...)
 	what := asked{doubles: make(doubles, headSize, headSize+askSize+48)}
@@ -102,7 +112,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, onT
 			}
 		}
 		next := run{asked: what.find(ops, i), ops: 1, group: group}
-		if first && last && !onTrial && op.Verb == law.Take && op.ID == "" && !op.Late && op.Params.Plain() {
+		if first && last && how == forGood && op.Verb == law.Take && op.ID == "" && !op.Late && op.Params.Plain() {
 			if next.group = 0; n > 0 && open.group == 0 && open.asked == next.asked {
 				open.ops++
 				continue
@@ -116,12 +126,8 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, onT
 		open = next
 	}
 	runs.run(open)
-	trial := int64(0)
-	if onTrial {
-		trial = 1
-	}
 	head := what.doubles[:0]
-	head.add(slack.Milliseconds(), int64(s.cfg.MaxHistory), trial, int64(len(what.doubles)+1))
+	head.add(slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1))
 	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
 	return c
 }
@@ -140,7 +146,7 @@ func whole(ops []law.Op, i int) []law.Op {
 
 // own adds what an op alone has, and says where: the log of its cell, if it may
 // be touched, then what is remembered of IDs; and the note that goes into the log
-// or beside a block, then the print. 0 is for none. Ops of giveback.lua have an ID
+// or beside a block, then the print and the rule; to settle, the rule. 0 is for none. Ops of giveback.lua have an ID
 // if what is remembered of it is to be forgotten.
 func (c *call) own(s *Store, op *law.Op, print int64) (log, note int64) {
 	named := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Settle || op.Verb == law.Return)
@@ -157,8 +163,11 @@ func (c *call) own(s *Store, op *law.Op, print int64) (log, note int64) {
 	}
 	switch {
 	case once(op):
-		c.args = append(c.args, op.ID, strconv.FormatInt(print, 10))
-		note = int64(len(c.args)) - 1
+		c.args = append(c.args, op.ID, strconv.FormatInt(print, 10), op.Params.Rule().String())
+		note = int64(len(c.args)) - 2
+	case op.Verb == law.Settle:
+		c.args = append(c.args, op.Params.Rule().String())
+		note = int64(len(c.args))
 	case op.Verb == law.Block && op.Reason != "":
 		c.args = append(c.args, op.Reason)
 		note = int64(len(c.args))

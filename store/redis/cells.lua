@@ -1,6 +1,6 @@
 -- Arithmetic, cells and logs.
 
-local on_trial = trial == 1 -- what is done may have to be undone
+local on_trial = trial > 0 -- what is done may have to be undone
 
 local function ceil_div(a, b)
   local q = floor(a / b)

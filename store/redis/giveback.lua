@@ -3,15 +3,16 @@
 -- one that was, as much is taken as the return rule allows (docs/design.md).
 --
 -- The charges are ops of verb Return. ARGV go on with what the cell of each was (''
--- for none), what the trial made of it, and what it made it remember of an ID: see
--- giveBack in trial.go. For a cell of several charges, the first two stand at the
--- first. What is remembered is forgotten; but if others have been told of it
--- meanwhile, or have settled it, it is theirs, and stays with the charge.
+-- for none), what the trial made of it, what it made it remember of an ID, and in
+-- the place of what: see giveBack in trial.go. For a cell of several charges, the
+-- first two stand at the first. What is remembered is forgotten, or becomes what it
+-- was; but if others have been told of it meanwhile, or have settled it, it is
+-- theirs, and stays with the charge.
 -- Returned is the state of each charge's cell.
 
 local texts = {}
 for i, op in ipairs(rest) do
-  texts[op.key] = texts[op.key] or { before = ARGV[3 * i - 1], after = ARGV[3 * i] }
+  texts[op.key] = texts[op.key] or { before = ARGV[4 * i - 2], after = ARGV[4 * i - 1] }
 end
 
 -- withdraw makes the entry of a charge one of a refused attempt, or removes it
@@ -47,12 +48,16 @@ end
 
 local answers = {}
 for i, op in ipairs(rest) do
-  local c, admission = cell(op), ARGV[3 * i + 1]
+  local c, admission, forgotten = cell(op), ARGV[4 * i], ARGV[4 * i + 1]
   c.clock, c.test = op.clock, op.p.now > 0
   if admission == '' then
     undo(op, c, op.p, texts[op.key])
   elseif call('GET', KEYS[op.log + 2]) == admission then
-    call('DEL', KEYS[op.log + 2])
+    if forgotten == '' then
+      call('DEL', KEYS[op.log + 2])
+    else
+      call('SET', KEYS[op.log + 2], forgotten, 'KEEPTTL')
+    end
     undo(op, c, op.p, texts[op.key])
   end
   c = cell(op)

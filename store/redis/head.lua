@@ -21,8 +21,8 @@
 -- same. Of each run these are the place in the string of what it asks, the number
 -- of its ops, and if it is one that must be decided by batch.lua, its request's
 -- number, the place of its log in KEYS, which the others follow, and that of its
--- note in ARGV, which is an ID or why a cell is blocked, and which the request's
--- print follows.
+-- note in ARGV, which is why a cell is blocked, or an ID, which the request's print
+-- and the limit's rule follow; of what is settled, the rule.
 
 local MAX = 9007199254740991
 local call, fmt, unpack, packed = redis.call, string.format, struct.unpack, ARGV[1]

@@ -222,7 +222,7 @@ func TestWhatAnotherWasToldOfIsNotGivenBack(t *testing.T) {
 			s := openTest(t, dbtest.Redis(t), nil)
 			ops, outs := once60("id", takeOne("l", "k", p, testTime)), make([]law.Outcome, 1)
 			take := func() *part {
-				p := &part{call: &answered{s.encode(ops, []int{0}, true), ops, outs}}
+				p := &part{call: &answered{s.encode(ops, []int{0}, onTrial), ops, outs}}
 				list, err := s.send(context.Background(), []*call{p.call.call})[0].ToArray()
 				if err == nil {
 					err = p.read(ops, outs, list)
@@ -277,5 +277,47 @@ func TestARenewedEntryKeepsItsLogAndCell(t *testing.T) {
 	}
 	if list, err := s.Entries(context.Background(), op.Cell, 10); err != nil || len(list) != 1 || list[0].Number != out.Entry || list[0].KeepUntil != renewed.Clock+2_000_000 {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// TestWhatATrialOverwroteIsRememberedAgain: that a request was cancelled, or that a
+// slot knew it, when another slot has refused to decide it anew.
+func TestWhatATrialOverwroteIsRememberedAgain(t *testing.T) {
+	for _, cancelled := range []bool{false, true} {
+		s := openTest(t, dbtest.RedisCluster(t), nil)
+		a, b := apart(t)
+		c := "c"
+		for i := 0; slotOf(law.Cell{Key: c}) == slotOf(law.Cell{Key: a}) || slotOf(law.Cell{Key: c}) == slotOf(law.Cell{Key: b}); i++ {
+			c = fmt.Sprint("c", i)
+		}
+		ops := once60("id", takeOne("l", a, perSecond, testTime), takeOne("l", b, perSecond, testTime), takeOne("l", c, perSecond, testTime))
+		full := takeOne("l", b, perSecond, testTime)
+		full.Count = 9
+		for i := range ops {
+			ops[i].Late, ops[i].Ceiling = true, perSecond.Capacity
+		}
+		apply(t, s, ops...)
+		apply(t, s, full)
+		cancel := settling(ops[0], 0)
+		if cancelled {
+			apply(t, s, cancel, settling(ops[2], 0))
+		} else {
+			reset := ops[2]
+			reset.Verb, reset.ID, reset.Late = law.Reset, "", false
+			apply(t, s, reset)
+		}
+		if outs := apply(t, s, ops...); outs[1].Granted != 0 || outs[1].RetryAt != testTime+1_000_000 {
+			t.Errorf("%+v, want b to refuse", outs)
+		}
+		level := int64(1_000_000)
+		if cancelled {
+			level = 0
+		}
+		if out := apply(t, s, cancel)[0]; out.Replayed != cancelled || out.State.Level != 0 || out.Granted != level {
+			t.Errorf("cancelled %v: %+v", cancelled, out)
+		}
+		if out := outcomes(t, s, settling(ops[2], 0))[0]; out.Replayed != cancelled || cancelled == errors.Is(out.Err, law.ErrUnknownID) {
+			t.Errorf("cancelled %v: %+v", cancelled, out)
+		}
 	}
 }

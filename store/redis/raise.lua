@@ -1,6 +1,6 @@
--- Makes what a Late request took on trial in this slot count from the start of the
--- last of its charges, which lies in another slot: what late.lua does where all are
--- in one. See start.go.
+-- Makes what a Late request took in this slot, on trial or before, count from the
+-- start of the last of its charges, which lies in another slot: what late.lua does
+-- where all are in one. See start.go.
 --
 -- The charges are its ops, as they were asked. ARGV go on with the start, and with
 -- what the trial made of each cell, and made it remember of an ID: see startTogether.
@@ -31,7 +31,9 @@ for i, op in ipairs(rest) do
         local v = numbers(a)
         a.outcome = fmt(NUMBERS, v[1], c.kind, c.level, c.prev, c.at, c.unit, c.empty, c.block, d.used, v[10], v[11], v[12], v[13], start)
         local mine = call('GET', KEYS[op.log + 2]) == r.admission
-        put(op, a)
+        local keep = max(tonumber(a.keep), start + p.ttl)
+        a.keep = fmt(int, keep)
+        put(op, a, life(keep, op.clock, p.now > 0))
         if mine then r.admission = call('GET', KEYS[op.log + 2]) end
       end
     end

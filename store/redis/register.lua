@@ -16,8 +16,8 @@ local function known(op)
   local v = call('GET', KEYS[op.log + 2])
   if not v then return nil end
   local a = {}
-  a.register, a.print, a.cost, a.settled, a.keep, a.shared, a.outcome =
-    string.match(v, '^(%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d) (.*)$')
+  a.register, a.print, a.cost, a.settled, a.keep, a.shared, a.rule, a.outcome =
+    string.match(v, '^(%d+) (%d+) (%d+) (%-?%d+) (%d+) (%d) ([^|]*)|(.*)$')
   if a.register ~= call('GET', KEYS[op.log + 1]) or a.keep + 0 <= op.clock then return nil end
   a.cost, a.settled = a.cost + 0, a.settled + 0
   return a
@@ -30,8 +30,15 @@ local function numbers(a)
   return n
 end
 
--- put writes an admission, for so many ms; nil: for as long as was promised before.
+-- put writes an admission, for so many ms, and its register for at least as many;
+-- nil: for as long as was promised before.
 local function put(op, a, ms)
-  local v = fmt('%s %s %.0f %.0f %s %s ', a.register, a.print, a.cost, a.settled, a.keep, a.shared) .. a.outcome
-  if ms then call('SET', KEYS[op.log + 2], v, 'PX', ms) else call('SET', KEYS[op.log + 2], v, 'KEEPTTL') end
+  local register, admission = KEYS[op.log + 1], KEYS[op.log + 2]
+  local v = fmt('%s %s %.0f %.0f %s %s %s|', a.register, a.print, a.cost, a.settled, a.keep, a.shared, a.rule) .. a.outcome
+  if not ms then
+    call('SET', admission, v, 'KEEPTTL')
+    return
+  end
+  call('SET', admission, v, 'PX', ms)
+  if call('PTTL', register) < tonumber(ms) then call('PEXPIRE', register, ms) end
 end

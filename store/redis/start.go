@@ -10,21 +10,54 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
+// starts returns the last start of a group's charges; whether one of them still lies
+// ahead; and whether some charges were known, and some not.
+func starts(outs []law.Outcome, group []int) (start int64, waits, known, unknown bool) {
+	for _, i := range group {
+		start = max(start, outs[i].StartAt)
+		waits = waits || outs[i].StartAt > outs[i].Clock
+		known = known || outs[i].Replayed
+		unknown = unknown || !outs[i].Replayed
+	}
+	return start, waits, known, unknown
+}
+
+// askAnew asks slots anew that know a Late request, as if they did not, where others
+// do not know it: those charges have counted from a start that is not the request's
+// any more, and may have drained since.
+//
+// Where all know it, but not yet its start in common (this was cut off, or is under
+// way at another who asks), a slot is asked anew only if others have come after it.
+func (s *Store) askAnew(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, parts []*part) {
+	askThose := func(how mode, which func(out *law.Outcome) bool) {
+		var list []*part
+		for _, p := range parts {
+			if which(&outs[p.call.index[0]]) {
+				p.call.call, p.admitted = s.encode(ops, p.call.index, how), false
+				list = append(list, p)
+			}
+		}
+		s.ask(ctx, ops, outs, list)
+	}
+	all := func() bool { return !slices.ContainsFunc(parts, func(p *part) bool { return !p.admitted }) }
+	if start, waits, _, unknown := starts(outs, group); all() && waits && !unknown {
+		askThose(anewIfTouched, func(out *law.Outcome) bool { return out.StartAt < start })
+	}
+	if _, _, known, unknown := starts(outs, group); all() && known && unknown {
+		askThose(anew, func(out *law.Outcome) bool { return out.Replayed })
+	}
+}
+
 // startTogether makes the charges of a Late request that several slots took on
 // trial start when the last of them may. Slots where they could start earlier are
 // asked once more, to let them count from there; what others took there meanwhile
 // does not make it later. It reports false, or an error, if that cannot be done:
 // then the request must be given back.
 //
-// Where all can start at once, nobody is asked again: the clocks of servers differ,
-// and each charge counts from the time of its own, as always.
+// Where all can start at once, or have started before, nobody is asked again: the
+// clocks of servers differ, and each charge counts from the time of its own, as always.
 func (s *Store) startTogether(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, parts []*part) (fits bool, err error) {
-	var start int64
-	waits := false
-	for _, i := range group {
-		start = max(start, outs[i].StartAt)
-		waits = waits || outs[i].StartAt > outs[i].Clock
-	}
+	start, waits, _, _ := starts(outs, group)
 	var early []*part
 	var calls []*call
 	for _, p := range parts {
@@ -38,7 +71,7 @@ func (s *Store) startTogether(ctx context.Context, ops []law.Op, outs []law.Outc
 		}
 		if len(index) > 0 {
 			early = append(early, p)
-			calls = append(calls, s.call(raiseScript, own, ops, index, false))
+			calls = append(calls, s.call(raiseScript, own, ops, index, forGood))
 		}
 	}
 	fits = true

@@ -11,14 +11,15 @@ import (
 )
 
 // TestReservationsOverSlotsAreThoseOfPackageLaw reserves on random limits of two
-// slots, with an ID or without, and asks again.
+// slots, with an ID or without, and asks again, at times after one of them was
+// reset or its charge cancelled.
 func TestReservationsOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.RedisCluster(t), nil)
 	a, b := apart(t)
 	seed := rand.Uint64()
 	g := rand.New(rand.NewPCG(seed, 0))
 	records := map[law.Cell]*law.Record{}
-	now, rounds, admitted, apartAt := testTime, 2000, 0, 0
+	now, rounds, admitted, apartAt, anew := testTime, 2000, 0, 0, 0
 	if testing.Short() {
 		rounds = 200
 	}
@@ -61,6 +62,27 @@ func TestReservationsOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 			}
 			outs = apply(t, s, ops...)
 		}
+		if ops[0].ID != "" && want[0].StartAt > 0 && g.IntN(2) == 0 {
+			k := g.IntN(2)
+			lost := settling(ops[k], 0)
+			if g.IntN(2) == 0 {
+				lost.Verb = law.Reset
+			}
+			law.Apply([]law.Op{lost}, make([]law.Outcome, 1), now, own[k:k+1])
+			apply(t, s, lost)
+			now += g.Int64N(500_000)
+			ops[0].Now, ops[1].Now = now, now
+			law.Apply(ops, want, now, own[:])
+			if want[0].StartAt > 0 {
+				anew++
+			}
+			// Of a refused one, a slot that knows it says what was said then.
+			for i, out := range apply(t, s, ops...) {
+				if out != want[i] && (want[0].StartAt > 0 || !out.Replayed && out.Granted != want[i].Granted) {
+					t.Fatalf("round %d of seed %d, charge %d of %+v, anew:\n got %+v\nwant %+v", n, seed, i, ops, out, want[i])
+				}
+			}
+		}
 		for i := range ops { // what is stored is what was said
 			check := ops[i]
 			check.Verb, check.Late, check.ID = law.Check, false, ""
@@ -69,8 +91,8 @@ func TestReservationsOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 			}
 		}
 	}
-	if admitted < rounds/5 || admitted > rounds*4/5 || apartAt < rounds/10 {
-		t.Errorf("%d of %d were admitted, of %d one could have started earlier: the limits drawn say little", admitted, rounds, apartAt)
+	if admitted < rounds/5 || admitted > rounds*9/10 || apartAt < rounds/10 || anew < rounds/20 {
+		t.Errorf("%d of %d were admitted, %d anew, of %d one could have started earlier: the limits drawn say little", admitted, rounds, anew, apartAt)
 	}
 }
 
@@ -161,7 +183,7 @@ func TestWhatOthersTookBeforeAStartWasCommonStays(t *testing.T) {
 	for when := range 3 {
 		ops, outs := once60("id", takeOne("l", fmt.Sprint(when), perSecond, testTime)), make([]law.Outcome, 1)
 		ops[0].Late, ops[0].Ceiling = true, perSecond.Capacity
-		p := &part{call: &answered{s.encode(ops, []int{0}, true), ops, outs}}
+		p := &part{call: &answered{s.encode(ops, []int{0}, onTrial), ops, outs}}
 		list, err := s.send(context.Background(), []*call{p.call.call})[0].ToArray()
 		if err == nil {
 			err = p.read(ops, outs, list)
@@ -193,6 +215,45 @@ func TestWhatOthersTookBeforeAStartWasCommonStays(t *testing.T) {
 		// What others took stays; so does the time until the start that is no more.
 		if level := both[0].State.Level; level != []int64{0, 5_000_000, 6_000_000}[when] {
 			t.Errorf("%d: level %d", when, level)
+		}
+	}
+}
+
+// TestAStartThatWasCutOffIsFoundLater leaves a reservation as a store does that is cut
+// off before its start is common, and asks again: where others have come after it, it
+// is charged anew.
+func TestAStartThatWasCutOffIsFoundLater(t *testing.T) {
+	for _, touched := range []bool{false, true} {
+		s := openTest(t, dbtest.RedisCluster(t), nil)
+		a, b := apart(t)
+		full := takeOne("l", b, perSecond, testTime)
+		full.Count = 10
+		apply(t, s, full)
+		ops, outs := once60("id", takeOne("l", a, perSecond, testTime), takeOne("l", b, perSecond, testTime)), make([]law.Outcome, 2)
+		for i := range ops {
+			ops[i].Count, ops[i].Late, ops[i].Ceiling = 6, true, 3*perSecond.Capacity
+		}
+		s.ask(context.Background(), ops, outs, []*part{
+			{call: &answered{s.encode(ops, []int{0}, onTrial), ops, outs}},
+			{call: &answered{s.encode(ops, []int{1}, onTrial), ops, outs}},
+		})
+		if outs[0].StartAt != testTime || outs[1].StartAt != testTime+6_000_000 {
+			t.Fatalf("%+v", outs)
+		}
+		start := testTime + 6_000_000
+		if touched { // and waits until 6 s as well
+			other := ops[0]
+			other.ID, other.TTL, other.Count = "", 0, 10
+			if out := apply(t, s, other)[0]; out.StartAt != start {
+				t.Fatalf("%+v", out)
+			}
+			start = testTime + 12_000_000
+		}
+		for n := range 2 {
+			outs = apply(t, s, ops...)
+			if outs[0].Replayed == (touched && n == 0) || outs[0].StartAt != start || outs[1].StartAt != start {
+				t.Errorf("touched %v: %+v, want a start at %d", touched, outs, start)
+			}
 		}
 	}
 }

@@ -17,7 +17,9 @@ import (
 //
 // Each slot remembers the ID of its part, and forgets it with what is given back.
 // If the same request was asked again meanwhile and has been told of a part, that
-// part stays, charged and remembered, even if both are refused in the end.
+// part stays, charged and remembered, even if both are refused in the end. A Late
+// request that some slots know and others do not is decided anew in all: see
+// askAnew.
 //
 // Of a request to settle, each slot settles its part. If one does not know the ID,
 // or has settled it otherwise, the request fails, but the others have settled
@@ -32,12 +34,15 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 		}
 		bySlot[slot] = append(bySlot[slot], i)
 	}
-	onTrial := len(slots) > 1 && ops[group[0]].Verb == law.Take
+	how := forGood
+	if len(slots) > 1 && ops[group[0]].Verb == law.Take {
+		how = onTrial
+	}
 	calls := make([]*answered, len(slots))
 	for n, slot := range slots {
-		calls[n] = &answered{s.encode(ops, bySlot[slot], onTrial), ops, outs}
+		calls[n] = &answered{s.encode(ops, bySlot[slot], how), ops, outs}
 	}
-	if onTrial {
+	if how == onTrial {
 		return s.decide(ctx, ops, outs, group, calls)
 	}
 	if err := worst(s.do(ctx, calls)); err != nil {
@@ -82,6 +87,7 @@ type part struct {
 	call               *answered
 	was, before, after []string // of each op's cell, at its first op: as it was, had it been refused, as it is
 	admission          []string // of each op: what the trial made its cell remember of the ID
+	forgotten          []string // of each op: in the place of what
 	admitted           bool
 	err                error
 }
@@ -89,32 +95,14 @@ type part struct {
 // decide takes a request on trial, and gives it back unless all slots admit it.
 func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, calls []*answered) error {
 	parts := make([]*part, len(calls))
-	admitted, stale := true, false
 	for i, c := range calls {
 		parts[i] = &part{call: c}
 	}
-	open := parts
-	_, _ = store.Retry(ctx, s.cfg.RetryFor, func() error {
-		plain := make([]*call, len(open))
-		for i, p := range open {
-			plain[i] = p.call.call
-		}
-		var left []*part
-		for i, res := range s.send(ctx, plain) {
-			p := open[i]
-			list, err := res.ToArray()
-			if err == nil {
-				err = p.read(ops, outs, list)
-			}
-			if p.err = err; err != nil && again(err) {
-				left = append(left, p)
-			}
-		}
-		if open = left; len(open) > 0 {
-			return open[0].err
-		}
-		return nil
-	}, again)
+	s.ask(ctx, ops, outs, parts)
+	if ops[group[0]].Late {
+		s.askAnew(ctx, ops, outs, group, parts)
+	}
+	admitted, stale := true, false
 	errs := make([]error, len(parts))
 	for i, p := range parts {
 		admitted = admitted && p.admitted
@@ -163,6 +151,32 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 	return nil
 }
 
+// ask takes parts of a request on trial, and says in each what became of it.
+func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, parts []*part) {
+	open := parts
+	_, _ = store.Retry(ctx, s.cfg.RetryFor, func() error {
+		plain := make([]*call, len(open))
+		for i, p := range open {
+			plain[i] = p.call.call
+		}
+		var left []*part
+		for i, res := range s.send(ctx, plain) {
+			p := open[i]
+			list, err := res.ToArray()
+			if err == nil {
+				err = p.read(ops, outs, list)
+			}
+			if p.err = err; err != nil && again(err) {
+				left = append(left, p)
+			}
+		}
+		if open = left; len(open) > 0 {
+			return open[0].err
+		}
+		return nil
+	}, again)
+}
+
 // giveAllBack makes calls of giveback.lua, and returns an error if a charge may
 // be left. The caller of the request may be gone: that does not stop it.
 func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcome, calls []*call) (left error) {
@@ -204,7 +218,7 @@ var errLeft = errors.New("a part of the request stays charged")
 
 // read reads the answer of a trial.
 func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
-	if len(list) != 1+len(p.call.index)*4 {
+	if len(list) != 1+len(p.call.index)*5 {
 		return fmt.Errorf("the script answered with %d values", len(list))
 	}
 	v, err := list[0].ToString()
@@ -215,12 +229,14 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 		return err
 	}
 	p.admitted = true
+	p.was, p.before, p.after, p.admission, p.forgotten = nil, nil, nil, nil, nil
 	for _, i := range p.call.index {
 		out := &outs[i]
-		p.admitted = p.admitted && !out.Stale && (out.Granted == ops[i].Count || ops[i].Partial && out.Granted > 0)
+		// What is known may have been asked as so many units of another cost.
+		p.admitted = p.admitted && !out.Stale && (out.Replayed || out.Granted == ops[i].Count || ops[i].Partial && out.Granted > 0)
 	}
-	for i := 1; i < len(list); i += 4 {
-		for k, to := range []*[]string{&p.was, &p.before, &p.after, &p.admission} {
+	for i := 1; i < len(list); i += 5 {
+		for k, to := range []*[]string{&p.was, &p.before, &p.after, &p.admission, &p.forgotten} {
 			text, err := list[i+k].ToString()
 			if err != nil {
 				return err
@@ -250,13 +266,13 @@ func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool)
 		if p.admission[n] != "" {
 			op.ID = ops[i].ID
 		}
-		texts = append(texts, before[n], p.after[n], p.admission[n])
+		texts = append(texts, before[n], p.after[n], p.admission[n], p.forgotten[n])
 		all, index, backs = append(all, len(all)), append(index, i), append(backs, op)
 	}
 	if len(index) == 0 {
 		return nil
 	}
-	c := s.call(giveBackScript, texts, backs, all, false)
+	c := s.call(giveBackScript, texts, backs, all, forGood)
 	c.index = index
 	return c
 }
