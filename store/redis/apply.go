@@ -79,7 +79,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trial
 		return nil, nil
 	}
 	if !s.cluster && len(valid) <= maxOps {
-		return []*answered{{s.encode(ops, valid, false), ops, outs}}, nil
+		return []*answered{{s.encode(ops, valid, forGood), ops, outs}}, nil
 	}
 	// What hangs together by cells and requests goes together, in its order.
 	component := law.Components(ops)
@@ -106,7 +106,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trial
 		indexes[b] = append(indexes[b], group...)
 	}
 	for _, n := range order {
-		calls = append(calls, &answered{s.encode(ops, indexes[n], false), ops, outs})
+		calls = append(calls, &answered{s.encode(ops, indexes[n], forGood), ops, outs})
 	}
 	for _, t := range byComponent {
 		trials = append(trials, t)

@@ -1,5 +1,5 @@
--- What decides, and batches of ops. An answer is a '=' and the 13 numbers that
--- decode in script.go reads.
+-- What decides: requests that take or check, and each op of its cell. An answer is
+-- a '=' and the numbers of law.Numbers.
 
 local function rebase(s, p, clock)
   local b = {
@@ -51,13 +51,14 @@ end
 -- granted, the state with the charge.
 local function decide(s, c, p, clock, pending, nolog)
   local b = rebase(s, p, clock)
-  local d = { base = b, state = b, granted = 0, used = 0, retry = 0, stale = false }
+  local d = { base = b, state = b, granted = 0, used = 0, retry = 0, start = 0, stale = false }
   if is_stale(p, b.now) then
     d.stale = true
     return d
   end
   local u = use(b, c, p, nolog)
   local ceiling = p.ceiling > 0 and p.ceiling or p.capacity
+  if p.late and p.count * p.cost > p.capacity - pending then ceiling = 0 end -- would never start
   local blocked = b.block > b.now
   local k = 0
   if u.x <= ceiling and not blocked then
@@ -88,11 +89,14 @@ local function decide(s, c, p, clock, pending, nolog)
   return d
 end
 
--- Batches -----------------------------------------------------------------------
+-- Requests ----------------------------------------------------------------------
 
-local function answer(op, granted, s, used, retry_at, entry, stale)
+local NONE = { kind = 0, level = 0, prev = 0, at = 0, unit = 0, empty = 0, block = 0 }
+local STALE = 1 -- see law.Numbers
+
+local function answer(op, granted, s, used, retry_at, entry, start, how, clock)
   answers[op.at + 1] = pack(ANSWER, '=', granted, s.kind, s.level, s.prev, s.at, s.unit, s.empty, s.block, used,
-    stale or op.clock, retry_at, entry or 0, stale and 1 or 0)
+    clock or op.clock, retry_at, entry or 0, how or 0, start or 0)
 end
 
 -- settle does what became of a request to one of its cells.
@@ -120,21 +124,21 @@ local function settle(op, c, d, admitted, first)
   if c.block ~= blocked then c.reason = '' end
   if p.kind == 3 and (admitted or p.history > 0) then
     if admitted then
-      entry = add(c, b.now, b.now + p.step, b.now + max(p.step, p.history), d.granted * p.cost, 1, op.note)
+      entry = add(c, b.now, b.now + p.step, b.now + max(p.step, p.history), d.granted * p.cost, 1, ARGV[op.note] or '')
     else
-      entry = add(c, b.now, 0, b.now + p.history, p.count * p.cost, 0, op.note)
+      entry = add(c, b.now, 0, b.now + p.history, p.count * p.cost, 0, ARGV[op.note] or '')
     end
   end
-  answer(op, d.granted, c, d.used, d.retry, entry)
+  answer(op, d.granted, c, d.used, d.retry, entry, d.start)
 end
 
 -- remember notes what each cell of a request on trial was, and what it would be
 -- had it been refused: what giveback.lua goes back to when another slot cannot
 -- decide the request, or refuses it.
 local before, was = {}, {}
-local function remember(i, j, ds)
+local function remember(ops, i, j, ds)
   for k = i, j do
-    local op, b = rest[k], ds[k].base
+    local op, b = ops[k], ds[k].base
     local n, c = op.key, cell(op)
     local r = before[n]
     if not r then
@@ -155,17 +159,18 @@ local function single(op, p)
   c.clock, c.test = op.clock, p.now > 0
   local d = decide(c, c, p, op.clock, 0, false)
   if d.stale then
-    answer(op, 0, c, 0, 0, 0, d.base.now)
+    answer(op, 0, c, 0, 0, 0, 0, STALE, d.base.now)
   else
     settle(op, c, d, d.granted == p.count or (p.partial and d.granted > 0), true)
   end
 end
 
--- group decides the ops from i to j, all or nothing.
-local function group(i, j)
+-- group decides the ops from i to j, all or nothing, and tells whether they were
+-- admitted.
+local function group(ops, i, j)
   local admitted, stale, ds, tents = true, false, {}, {}
   for k = i, j do
-    local op = rest[k]
+    local op = ops[k]
     local p, c, t = op.p, cell(op), tents[op.key]
     if not t then
       t = state(c)
@@ -184,84 +189,25 @@ local function group(i, j)
     end
     ds[k] = d
   end
-  if on_trial and admitted and not stale then remember(i, j, ds) end
+  admitted = admitted and not stale
+  if admitted and ops[i].p.late then admitted = late(ops, i, j, ds) end
+  if on_trial and admitted then remember(ops, i, j, ds) end
   local seen = {}
   for k = i, j do
-    local op = rest[k]
+    local op = ops[k]
     if stale then
-      answer(op, 0, cell(op), 0, 0, 0, ds[k].base.now)
+      answer(op, 0, cell(op), 0, 0, 0, 0, STALE, ds[k].base.now)
     else
       settle(op, cell(op), ds[k], admitted, not seen[op.key])
     end
     seen[op.key] = true
   end
+  return admitted
 end
 
--- back needs returns.lua: a call without returns has none.
+-- back needs returns.lua: a call without corrections has none.
 local function back(op, c, p)
-  local d = give_back(c, p)
-  if d.granted > 0 and d.member then lower(c, d.member, d.expires, d.granted, p.history) end
-  answer(op, d.granted, c, d.used, 0, 0, d.stale and d.clock)
+  local d = correct(c, p)
+  if d.granted ~= 0 and d.member then lower(c, d.member, d.expires, d.granted, p.history) end
+  answer(op, d.granted, c, d.used, 0, 0, 0, d.stale and STALE, d.clock)
 end
-
-local function block(op, c, p)
-  c.dirty = true
-  if c.kind == 0 then c.kind, c.unit = p.kind, p.unit end
-  c.block, c.reason = 0, ''
-  if p.ttl > 0 then
-    c.block = max(c.clock, c.at) + p.ttl
-    c.reason = op.note
-  end
-  answer(op, p.count, c, 0, c.block)
-end
-
-local NONE = { kind = 0, level = 0, prev = 0, at = 0, unit = 0, empty = 0, block = 0 }
-
-local function reset(op, c, p)
-  answer(op, c.kind ~= 0 and 1 or 0, NONE, 0, 0)
-  if c.kind ~= 0 then c.dirty = true end
-  clear(c, p.history)
-  copy(c, NONE)
-  c.reason = ''
-end
-
-local i = 1
-while i <= #rest do
-  local j = i
-  while rest[j + 1] and rest[j + 1].group == rest[i].group do j = j + 1 end
-  local p = rest[i].p
-  local verb = p.verb
-  if verb == 1 or verb == 2 then
-    if i == j and not on_trial then single(rest[i], p) else group(i, j) end
-  else -- each op stands alone
-    for k = i, j do
-      local op = rest[k]
-      local c = cell(op)
-      p = op.p
-      c.clock, c.test = op.clock, p.now > 0
-      if verb == 3 then back(op, c, p) elseif verb == 5 then block(op, c, p) else reset(op, c, p) end
-    end
-  end
-  i = j + 1
-end
-for _, c in pairs(cells) do
-  if c.dirty then save(c) end
-end
-if not on_trial then return table.concat(answers) end
-
--- After the answers, for each op what its cell was, what it would be had it been
--- refused, and what it is: '' for none, and for all but the first op of a cell.
-local list = { table.concat(answers) }
-for _, op in ipairs(rest) do
-  local n, c = op.key, cells[op.key]
-  for _, state in ipairs({ was[n] or NONE, before[n] or NONE, c or NONE }) do
-    local v = ''
-    if state.kind > 0 and before[n] then
-      state.seq = c.seq
-      v = text(state)
-    end
-    list[#list + 1] = v
-  end
-  before[n] = nil
-end
-return list

@@ -1,6 +1,6 @@
 -- Arithmetic, cells and logs.
 
-local on_trial = trial == 1 -- what is done may have to be undone
+local on_trial = trial > 0 -- what is done may have to be undone
 
 local function ceil_div(a, b)
   local q = floor(a / b)
@@ -39,11 +39,11 @@ local cells = {}
 local function cell(op)
   local c = cells[op.key]
   if c then
-    c.log = c.log or op.log
+    c.log = c.log or KEYS[op.log]
     return c
   end
   c = {
-    key = op.key, log = op.log, kind = 0, level = 0, prev = 0, at = 0, unit = 0, empty = 0, block = 0,
+    key = op.key, log = KEYS[op.log], kind = 0, level = 0, prev = 0, at = 0, unit = 0, empty = 0, block = 0,
     seq = 0, reason = '', clock = 0, test = false, dirty = false,
   }
   local v = call('GET', c.key)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 // hammer asks for a key from several goroutines until stop, and counts the
@@ -145,68 +144,48 @@ func TestAClusterGoesOnAfterAPrimaryIsLost(t *testing.T) {
 	}
 }
 
-// swallower is a proxy that forwards what clients send, and loses the answers
-// while it is told to.
-type swallower struct {
-	lose atomic.Bool
+// swallowed opens a server, and again through a proxy that loses answers while it is
+// told to.
+func swallowed(t *testing.T) (direct, through *Store, lose func(bool)) {
+	t.Helper()
+	url := dbtest.Redis(t)
+	host, rest, _ := strings.Cut(strings.TrimPrefix(url, "redis://"), "/")
+	p := dbtest.Swallow(t, host)
+	direct, through = openTest(t, url, nil), openTest(t, "redis://"+p.Addr+"/"+rest, nil)
+	return direct, through, func(lose bool) {
+		// The client has several connections, and takes any: all of them are made, so
+		// that what gets lost is an answer, and not a greeting.
+		for n := 0; lose && n < 64; n++ {
+			check := takeOne("warm", "k", perSecond, 0)
+			check.Verb = law.Check
+			apply(t, through, check)
+		}
+		p.Lose(lose)
+	}
 }
 
-func (p *swallower) serve(t *testing.T, target string) (addr string) {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", target)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			go func() {
-				_, _ = io.Copy(server, client)
-				server.Close()
-			}()
-			go func() {
-				defer client.Close()
-				buf := make([]byte, 1<<16)
-				for {
-					n, err := server.Read(buf)
-					if err != nil || p.lose.Load() {
-						return // with the answer in hand
-					}
-					if _, err := client.Write(buf[:n]); err != nil {
-						return
-					}
-				}
-			}()
-		}
-	}()
-	return l.Addr().String()
+func TestAnswersThatGetLostAreAskedForAgainByTheirID(t *testing.T) {
+	direct, through, lose := swallowed(t)
+	// The scripts are there: what gets lost is not that one is not known.
+	ops := once60("warm", takeOne("b", "k", perSecond, testTime), takeOne("l", "k", logged, testTime))
+	apply(t, direct, ops...)
+	apply(t, direct, settling(ops[0], 0), settling(ops[1], 0))
+	storetest.CutOff(t, direct, through, lose)
 }
 
 func TestAChargeWhoseAnswerGotLostIsNotSentAgain(t *testing.T) {
-	direct := dbtest.Redis(t)
-	host, rest, _ := strings.Cut(strings.TrimPrefix(direct, "redis://"), "/")
-	p := &swallower{}
-	s, through := openTest(t, direct, nil), openTest(t, "redis://"+p.serve(t, host)+"/"+rest, nil)
+	s, through, lose := swallowed(t)
 	op := takeOne("l", "k", hourly, 0)
 	for range 3 {
 		apply(t, through, op)
 	}
-	p.lose.Store(true)
+	lose(true)
 	outs := make([]law.Outcome, 1)
 	err := through.Apply(context.Background(), []law.Op{op}, outs)
 	if !errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("%v, want ErrUnknownOutcome", err)
 	}
-	p.lose.Store(false)
+	lose(false)
 	if out := apply(t, s, op)[0]; out.Used != 5000 {
 		t.Errorf("used %d after five charges of 1000 of which one answer got lost", out.Used)
 	}

@@ -3,13 +3,16 @@
 -- one that was, as much is taken as the return rule allows (docs/design.md).
 --
 -- The charges are ops of verb Return. ARGV go on with what the cell of each was (''
--- for none) and what the trial made of it: see giveBack in trial.go. For a cell of
--- several charges, that stands at the first.
+-- for none), what the trial made of it, what it made it remember of an ID, and in
+-- the place of what: see giveBack in trial.go. For a cell of several charges, the
+-- first two stand at the first. What is remembered is forgotten, or becomes what it
+-- was; but if others have been told of it meanwhile, or have settled it, it is
+-- theirs, and stays with the charge.
 -- Returned is the state of each charge's cell.
 
 local texts = {}
 for i, op in ipairs(rest) do
-  texts[op.key] = texts[op.key] or { before = ARGV[2 * i], after = ARGV[2 * i + 1] }
+  texts[op.key] = texts[op.key] or { before = ARGV[4 * i - 2], after = ARGV[4 * i - 1] }
 end
 
 -- withdraw makes the entry of a charge one of a refused attempt, or removes it
@@ -23,10 +26,7 @@ local function withdraw(c, member, expires, history)
   end
 end
 
-local answers = {}
-for i, op in ipairs(rest) do
-  local t, c, p = texts[op.key], cell(op), op.p
-  c.clock, c.test = op.clock, p.now > 0
+local function undo(op, c, p, t)
   local member, expires
   if p.kind == 3 then member, expires = entry(c, p.entry, 0) end
   if t.untouched == nil then t.untouched = call('GET', c.key) == t.after end
@@ -37,14 +37,30 @@ for i, op in ipairs(rest) do
     else
       call('SET', c.key, t.before, 'KEEPTTL')
       cells[op.key] = nil
-      c = cell(op)
     end
     expires = 0
-  elseif give_back(c, p).granted > 0 then
+  elseif correct(c, p).granted > 0 then
     save(c)
     expires = 0
   end
   if member then withdraw(c, member, expires, p.history) end
+end
+
+local answers = {}
+for i, op in ipairs(rest) do
+  local c, admission, forgotten = cell(op), ARGV[4 * i], ARGV[4 * i + 1]
+  c.clock, c.test = op.clock, op.p.now > 0
+  if admission == '' then
+    undo(op, c, op.p, texts[op.key])
+  elseif call('GET', KEYS[op.log + 2]) == admission then
+    if forgotten == '' then
+      call('DEL', KEYS[op.log + 2])
+    else
+      call('SET', KEYS[op.log + 2], forgotten, 'KEEPTTL')
+    end
+    undo(op, c, op.p, texts[op.key])
+  end
+  c = cell(op)
   local o = (i - 1) * 7
   answers[o + 1], answers[o + 2], answers[o + 3], answers[o + 4] = c.kind, c.level, c.prev, c.at
   answers[o + 5], answers[o + 6], answers[o + 7] = c.unit, c.empty, c.block

@@ -11,22 +11,25 @@
 --
 -- This file is what all scripts begin with. After it come plain.lua, which answers
 -- most calls on its own: nothing below it is built for those, and each function
--- costs 0.1 us; cells.lua, ops.lua, laws.lua, in scripts that give something back
--- returns.lua, and apply.lua. giveback.lua has no plain.lua.
+-- costs 0.1 us; cells.lua, ops.lua, laws.lua, apply.lua and batch.lua. Before
+-- apply.lua stand returns.lua and late.lua, after it register.lua and once.lua, in
+-- scripts of calls that need them. giveback.lua and raise.lua have no plain.lua.
 --
--- KEYS are for each op the key of its cell; then those of logs. The first of ARGV
--- are doubles in a string, see call in script.go: a head, what is asked, and runs
--- of ops who ask the same. Of each run these are the place in the string of what
--- it asks, the number of its ops, and if it is one that must be decided by
--- apply.lua, its request's number, the place of its log in KEYS, and that of its
--- note in ARGV.
+-- KEYS are for each op the key of its cell; then what some have of their own: the
+-- log of the cell, its register, an admission. The first of ARGV are doubles in a
+-- string, see call in call.go: a head, what is asked, and runs of ops who ask the
+-- same. Of each run these are the place in the string of what it asks, the number
+-- of its ops, and if it is one that must be decided by batch.lua, its request's
+-- number, the place of its log in KEYS, which the others follow, and that of its
+-- note in ARGV, which is why a cell is blocked, or an ID, which the request's print
+-- and the limit's rule follow; of what is settled, the rule.
 
 local MAX = 9007199254740991
 local call, fmt, unpack, packed = redis.call, string.format, struct.unpack, ARGV[1]
 local floor, max, min = math.floor, math.max, math.min
 local slack, most_entries, trial, runs = unpack('<dddd', packed)
 local RUN = '<ddddd'
-local rest -- ops for apply.lua and giveback.lua; nil: none
+local rest -- ops for batch.lua, giveback.lua and raise.lua; nil: none
 
 -- Where a long has 32 bits, %d is not for times. %.0f takes twice as long.
 local int = fmt('%d', MAX) == '9007199254740991' and '%d' or '%.0f'

@@ -17,18 +17,26 @@ var (
 )
 
 const (
-	cells = "c:"
-	logs  = "l:"
-	open  = "{k:"
-	shut  = "}:"
+	cells      = "c:"
+	logs       = "l:"
+	registers  = "r:"
+	admissions = "a:"
+	open       = "{k:"
+	shut       = "}:"
 )
 
-func (s *Store) cellKey(c law.Cell) string {
-	return s.cfg.Prefix + cells + open + escape.Replace(c.Key) + shut + c.Limit
+func (s *Store) cellKey(c law.Cell) string     { return s.key(cells, c) }
+func (s *Store) logKey(c law.Cell) string      { return s.key(logs, c) }
+func (s *Store) registerKey(c law.Cell) string { return s.key(registers, c) }
+
+func (s *Store) key(kind string, c law.Cell) string {
+	return s.cfg.Prefix + kind + open + escape.Replace(c.Key) + shut + c.Limit
 }
 
-func (s *Store) logKey(c law.Cell) string {
-	return s.cfg.Prefix + logs + open + escape.Replace(c.Key) + shut + c.Limit
+// admissionKey is that of an ID in a cell. Limits and IDs may have any character,
+// so the length says where one ends.
+func (s *Store) admissionKey(c law.Cell, id string) string {
+	return s.cfg.Prefix + admissions + open + escape.Replace(c.Key) + shut + strconv.Itoa(len(c.Limit)) + ":" + c.Limit + ":" + id
 }
 
 // cellOf is the inverse of cellKey.

@@ -83,7 +83,7 @@ end
 local function charge(u, p, s, now)
   if p.kind == 1 then
     local empty = after(p, u.t, u.x)
-    if s.prev > 0 then empty = max(empty, s.empty) end -- see give_back
+    if s.prev > 0 then empty = max(empty, s.empty) end -- see correct
     s.level, s.at, s.empty = u.x, u.t, empty
   elseif p.kind == 2 then
     s.prev, s.level, s.at = u.prev, u.level, now

@@ -1,13 +1,13 @@
--- The ops that apply.lua or giveback.lua decides, from rest. What is asked holds a
+-- The ops that are left to decide, from rest. What is asked holds a
 -- limit, p, and what an op says of it; ops who ask the same share it.
 
 local params = {}
 local function read(asked)
   local p = { verb = 0, kind = 0, history = 0, ttl = 0, [0] = 0, 0, 0, 0 }
   p.unit, p.capacity, p.step, p.drain, p.heal, p.cost, p.count, p.ceiling, p.now, p.anchor, p.block, p.partial,
-    p.verb, p.kind, p.history, p.ttl, p[0], p[1], p[2], p[3], p.made, p.level, p.returned, p.entry =
-    unpack('<dddddddddddddddddddddddd', packed, asked)
-  p.partial = p.partial == 1
+    p.verb, p.kind, p.history, p.ttl, p[0], p[1], p[2], p[3], p.made, p.level, p.returned, p.entry, p.late =
+    unpack('<ddddddddddddddddddddddddd', packed, asked)
+  p.partial, p.late = p.partial == 1, p.late == 1
   params[asked] = p
   return p
 end
@@ -23,6 +23,6 @@ if not rest then -- without plain.lua, all are
 end
 for _, op in ipairs(rest) do
   op.p = params[op.asked] or read(op.asked)
-  op.key, op.log, op.note = KEYS[op.at], KEYS[op.log], ARGV[op.note] or ''
+  op.key = KEYS[op.at]
   op.clock = op.p.now > 0 and op.p.now or store_clock
 end

@@ -4,16 +4,16 @@
 -- rest, and so does all that comes after it on its cell.
 --
 -- answers are, after the clock, for each op the text of its cell, if all was
--- granted: nobody else has changed that since. Else they are a '=' and the 13
--- numbers that decode in script.go reads. Returned is all of it in one string.
+-- granted: nobody else has changed that since. Else they are a '=' and the numbers
+-- of law.Numbers. Returned is all of it in one string.
 
-local ANSWER = '<c1ddddddddddddd'
+local ANSWER = '<c1dddddddddddddd'
 local keys, match, pack = KEYS, string.match, struct.pack
 local answers = { pack('<d', store_clock) }
-local late = {} -- cells of which an op is in rest
+local waits = {} -- cells of which an op is in rest
 
 local function later(at, key, asked, group, log, note)
-  late[key] = true
+  waits[key] = true
   rest = rest or {}
   rest[#rest + 1] = { at = at, key = key, asked = asked, group = group, log = log, note = note, p = false, clock = 0 }
 end
@@ -36,11 +36,11 @@ while pos <= #packed do
     local text = '1 ' .. int .. ' 0 ' .. int .. ' ' .. name .. ' ' .. int .. ' 0 0 '
     for i = first, last do
       local key, done, kind, level, at, empty = keys[i], false, 0, 0, 0, 0
-      local v = not late[key] and call('GET', key)
+      local v = not waits[key] and call('GET', key)
       if v then
         kind, level, at, empty = 1, match(v, pattern)
       end
-      if level and not late[key] and at - clock <= heal then
+      if level and not waits[key] and at - clock <= heal then
         level, at, empty = level + 0, at + 0, empty + 0
         local now, t, x = max(clock, at)
         if anchor == 0 then
@@ -69,8 +69,8 @@ while pos <= #packed do
         elseif partial == 0 and block == 0 and (x == 0 or drained_at(from, x, drain, step) <= empty) then
           -- Neither the refusal nor a change of the limit is to be written down.
           local retry = MAX
-          if need <= ceiling then retry = drained_at(from, x + need - ceiling, drain, step) end
-          answers[i + 1] = pack(ANSWER, '=', 0, kind, level, 0, at, kind * unit, empty, 0, x, clock, retry, 0, 0)
+          if need <= ceiling then retry = drained_at(from, x - (ceiling - need), drain, step) end
+          answers[i + 1] = pack(ANSWER, '=', 0, kind, level, 0, at, kind * unit, empty, 0, x, clock, retry, 0, 0, 0)
           done = true
         end
       end

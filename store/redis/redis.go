@@ -235,8 +235,8 @@ func (s *Store) warn(ctx context.Context) {
 	}
 }
 
-// Sweep implements store.Store. Cells and logs expire by themselves, so it
-// removes nothing; it tells the log when a server has evicted keys since it
+// Sweep implements store.Store. Cells, logs and admissions expire by themselves,
+// so it removes nothing; it tells the log when a server has evicted keys since it
 // last looked.
 func (s *Store) Sweep(ctx context.Context, _ int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {

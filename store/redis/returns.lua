@@ -1,11 +1,12 @@
--- The return rule: law/giveback.go line by line, and what it does to logs. It is
--- in the scripts of calls that give something back, since each function that a
--- script has costs every call of it 0.1 us.
+-- Corrections of charges: law/giveback.go and law/renew.go line by line, and what
+-- they do to logs. It is in the scripts of calls that correct something, since each
+-- function that a script has costs every call of it 0.1 us.
 
 -- entry returns the member of a number that counts after a time, and when it
--- expires. Where the times do not ascend with the numbers (the clock stepped
--- back, the window was changed), it may stand anywhere: then it is looked for
--- among the next 10,000 to expire, so that nobody waits longer for it than 10 ms.
+-- expires. Where the times do not ascend with the numbers (an entry was renewed,
+-- the clock stepped back, the window was changed), it may stand anywhere: then it
+-- is looked for among the next 10,000 to expire, so that nobody waits longer for it
+-- than 10 ms.
 local function entry(c, number, after)
   local first = call('ZCOUNT', c.log, '-inf', fmt('%.0f', after))
   local last = call('ZCARD', c.log) - 1
@@ -30,11 +31,11 @@ end
 -- since a log that is empty for an instant forgets when it is to expire.
 local function rewrite(c, old, new, expires)
   if new then call('ZADD', c.log, fmt('%.0f', expires), new) end
-  call('ZREM', c.log, old)
+  if new ~= old then call('ZREM', c.log, old) end
 end
 
--- lower takes from an entry what was given back. One with nothing left counts no
--- more, and goes where no history is asked for.
+-- lower takes from an entry what was given back; less than 0: adds to it. One with
+-- nothing left counts no more, and goes where no history is asked for.
 local function lower(c, member, expires, credits, history)
   local number, at, keep, cost, granted = string.match(member, ENTRY)
   local left, new = cost - credits, nil
@@ -49,41 +50,73 @@ local function undrained(p, s, x, now)
   local unused = p.cost * p.count
   local left = drained(p, p.level, p.made, max(now, p.made))
   local returned = max(0, s.prev - p.returned)
-  if x > p.capacity then return max(0, unused - max(0, x - left + returned)) end
+  if x > p.capacity then
+    return max(0, min(unused, p.capacity - (p.drain - 1)) - max(0, x - left + returned))
+  end
   return min(unused, max(0, left - returned))
 end
 
--- give_back takes from a cell what what an op of verb Return asks may give back: granted.
--- Of a log, member is the entry it was charged in, which the caller lowers, and
--- expires when that counts no more.
-local function give_back(c, p)
+-- over tells whether a charge was made in a window that has ended: of a bucket that
+-- each step empties.
+local function over(p, now)
+  if p.anchor == 0 and p.drain < p.capacity then return false end
+  return drained(p, 1, p.made, max(now, p.made)) == 0
+end
+
+-- correct takes from a cell what an op of verb Return may give back: granted; or
+-- charges more, then that is less than 0. Of a log, member is the entry it was
+-- charged in, which the caller lowers, and expires when that counts no more.
+local function correct(c, p)
   local now = max(c.clock, c.at)
   if is_stale(p, now) then return { granted = 0, used = 0, clock = now, stale = true } end
   local d = { granted = 0, used = 0, clock = c.clock }
-  if c.kind ~= p.kind or c.unit ~= p.unit then return d end -- reset, or the limit was changed
+  local n = p.cost * p.count
   local s = copy({ now = now, clear = false, carry = 0 }, c)
+  if s.kind == 0 and n < 0 then s.kind, s.unit = p.kind, p.unit end
+  if s.kind ~= p.kind or s.unit ~= p.unit then return d end -- reset, or the limit was changed
   local u = use(s, c, p, false)
+  s.empty = c.empty -- a correction is not the time to look whether the limit was changed
   if p.kind == 1 then
-    d.granted = min(undrained(p, c, u.x, now), u.x)
-    if s.prev > MAX - d.granted then d.granted = 0 end
-    s.prev = s.prev + d.granted
+    if n > 0 then
+      d.granted = min(undrained(p, c, u.x, now), u.x)
+      if s.prev > MAX - d.granted then d.granted = 0 end
+      s.prev = s.prev + d.granted
+    elseif not over(p, now) then
+      d.granted = max(n, u.x - MAX)
+    end
   elseif p.kind == 2 then
     if p.made - p.made % p.step == u.start then
-      d.granted = min(p.cost * p.count, u.level)
+      d.granted = max(min(n, u.level), u.level - 4294967295)
       u.level = u.level - d.granted
     end
-  else
+  elseif p.entry > 0 then
     d.member, d.expires = entry(c, p.entry, now)
-    if d.member then d.granted = min(p.cost * p.count, cost_of(d.member), u.x) end
+    if d.member then d.granted = max(min(n, cost_of(d.member), u.x), u.x - MAX) end
   end
   u.x = u.x - d.granted
   d.used = u.x
   if d.granted == 0 then return d end
-  local empty = c.empty
   charge(u, p, s, now)
-  if p.kind ~= 2 then s.empty = empty end
+  if p.kind == 3 or p.kind == 1 and d.granted > 0 then s.empty = c.empty end
   copy(c, s)
   c.dirty = true
   return d
 end
 
+-- renew lets an entry count for another step from now, and returns 1; 0 if it
+-- counts no more.
+local function renew(c, p)
+  local now = max(c.clock, c.at)
+  if c.kind ~= p.kind or c.unit ~= p.unit then return 0 end -- reset, or the limit was changed
+  local member = entry(c, p.entry, now)
+  if not member then return 0 end
+  local to = now + p.step
+  local number, at, keep, cost, granted = string.match(member, ENTRY)
+  keep = max(keep + 0, to)
+  local new = string.gsub(member, ENTRY, fmt('%s %s %.0f %s %s', number, at, keep, cost, granted))
+  rewrite(c, member, new, to)
+  local ms = life(keep, now, c.test)
+  if call('PTTL', c.log) < tonumber(ms) then call('PEXPIRE', c.log, ms) end
+  c.empty, c.dirty = max(c.empty, to), true
+  return 1
+end

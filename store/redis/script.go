@@ -3,12 +3,8 @@ package redis
 import (
 	"crypto/sha1" //nolint:gosec // the name that Redis knows a script by
 	_ "embed"
-	"encoding/binary"
 	"encoding/hex"
-	"errors"
-	"math"
-
-	"github.com/redis/rueidis"
+	"sync"
 
 	"github.com/headgate/headgate/law"
 )
@@ -26,10 +22,20 @@ var (
 	lawsText string
 	//go:embed returns.lua
 	returnsText string
+	//go:embed late.lua
+	lateText string
 	//go:embed apply.lua
 	applyText string
+	//go:embed register.lua
+	registerText string
+	//go:embed once.lua
+	onceText string
+	//go:embed batch.lua
+	batchText string
 	//go:embed giveback.lua
 	giveBackText string
+	//go:embed raise.lua
+	raiseText string
 )
 
 // script is a Lua script and the name that Redis knows it by.
@@ -42,219 +48,53 @@ func newScript(text string) script {
 
 var (
 	sharedText     = cellsText + opsText + lawsText
-	applyScript    = newScript(headText + plainText + sharedText + applyText)
-	returnScript   = newScript(headText + plainText + sharedText + returnsText + applyText)
 	giveBackScript = newScript(headText + sharedText + returnsText + giveBackText)
+	raiseScript    = newScript(headText + sharedText + lateText + registerText + raiseText)
 )
 
-// call is one call of a script: keys in one slot, and the ops it answers.
-type call struct {
-	script script
-	keys   []string // of each op its cell, then of those that need it their logs
-	args   []string
-	index  []int // of each op, in the caller's slice
-}
-
-// command returns the call by the script's name, or with its text when the
-// server does not know it.
-func (c *call) command(b rueidis.Builder, withText bool) rueidis.Completed {
-	if withText {
-		return b.Eval().Script(c.script.text).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
-	}
-	return b.Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
-}
-
-// encode returns a call of apply.lua for some of the ops, in their order.
-// onTrial asks for one request, to be given back if need be.
-func (s *Store) encode(ops []law.Op, index []int, onTrial bool) *call {
-	script := applyScript
-	for _, i := range index {
-		if ops[i].Verb == law.Return {
-			script = returnScript
-			break
-		}
-	}
-	return s.call(script, nil, ops, index, onTrial)
-}
-
-// doubles are the arguments of a script but for its texts: what they say is in
-// head.lua.
-type doubles []byte
-
-func (d *doubles) add(values ...int64) {
-	for _, v := range values {
-		*d = binary.LittleEndian.AppendUint64(*d, math.Float64bits(float64(v)))
-	}
-}
+// needs are what the script of a call must know beyond plain charges and their like.
+type needs int
 
 const (
-	headSize = 4 * 8  // of the first doubles of a call
-	askSize  = 24 * 8 // of what an op asks
-	maxAsked = 8      // places among which the same is looked for
+	needsReturns needs = 1 << iota
+	needsLate
+	needsOnce
 )
 
-// asked is what the ops of a call ask, each thing once as a rule.
-type asked struct {
-	doubles
-	from  [maxAsked]int // ops that were the first to ask the last few things
-	many  int           // things
-	place int           // of what was asked last, among them
-}
-
-// find returns where that is which an op asks, from 1, as Lua counts.
-func (a *asked) find(ops []law.Op, i int) int64 {
-	if a.many == 0 || !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
-		a.place = max(0, a.many-maxAsked)
-		for a.place < a.many && !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
-			a.place++
+func needsOf(op *law.Op) (n needs) {
+	switch op.Verb {
+	case law.Return, law.Renew:
+		return needsReturns
+	case law.Settle:
+		return needsReturns | needsOnce
+	case law.Take:
+		if op.Late {
+			n |= needsLate
 		}
-		if a.place == a.many {
-			a.from[a.place%maxAsked] = i
-			a.many++
-			a.ask(&ops[i])
+		if op.ID != "" {
+			n |= needsOnce
 		}
 	}
-	return int64(headSize + a.place*askSize + 1)
+	return n
 }
 
-// run are ops that stand next to each other in a call: plain charges who ask
-// the same, with group 0, or one op of any other kind.
-type run struct{ asked, ops, group, log, note int64 }
-
-// call writes the arguments of a script: the ops, then its own.
-func (s *Store) call(script script, own []string, ops []law.Op, index []int, onTrial bool) *call {
-	c := &call{script: script, index: index, keys: make([]string, len(index), len(index)+4), args: make([]string, 1, 1+len(own))}
-	c.args = append(c.args, own...)
-	what := asked{doubles: make(doubles, headSize, headSize+askSize+48)}
-	var runs doubles
-	var open run
-	group, last := int64(0), true
-	for n, i := range index {
-		op := &ops[i]
-		c.keys[n] = s.cellKey(op.Cell)
-		first := last // of its request
-		last = n == len(index)-1 || !together(ops, i, index[n+1])
-		if first {
-			group++
-		}
-		next := run{asked: what.find(ops, i), ops: 1, group: group}
-		if first && last && !onTrial && op.Verb == law.Take && op.Params.Plain() {
-			if next.group = 0; n > 0 && open.group == 0 && open.asked == next.asked {
-				open.ops++
-				continue
+// scripts decide batches, by what those need.
+var scripts = func() (list [8]func() script) {
+	for i := range list {
+		list[i] = sync.OnceValue(func() script {
+			text, n := headText+plainText+sharedText, needs(i)
+			if n&needsReturns != 0 {
+				text += returnsText
 			}
-		} else {
-			next.log, next.note = c.own(s, op)
-		}
-		if n > 0 {
-			runs.run(open)
-		}
-		open = next
-	}
-	runs.run(open)
-	trial := int64(0)
-	if onTrial {
-		trial = 1
-	}
-	head := what.doubles[:0]
-	head.add(slack.Milliseconds(), int64(s.cfg.MaxHistory), trial, int64(len(what.doubles)+1))
-	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
-	return c
-}
-
-// own adds what an op alone has, and says where: the log of its cell, if it may
-// be touched, and the note that goes into it or beside a block; 0 for none.
-func (c *call) own(s *Store, op *law.Op) (log, note int64) {
-	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset {
-		return 0, 0
-	}
-	c.keys = append(c.keys, s.logKey(op.Cell))
-	text := op.ID
-	if op.Verb == law.Block {
-		text = op.Reason
-	}
-	if text != "" {
-		c.args = append(c.args, text)
-		note = int64(len(c.args))
-	}
-	return int64(len(c.keys)), note
-}
-
-func (d *doubles) run(r run) { d.add(r.asked, r.ops, r.group, r.log, r.note) }
-
-// ask writes what an op asks.
-func (d *doubles) ask(op *law.Op) {
-	p, partial := &op.Params, int64(0)
-	if op.Partial {
-		partial = 1
-	}
-	d.add(p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), op.Cost, op.Count, op.Ceiling, op.Now, int64(p.Anchor), p.Block, partial,
-		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry)
-}
-
-// same reports whether two ops ask the same of their cells, but for their ID and
-// Reason.
-func same(a, b *law.Op) bool {
-	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
-		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned && a.Entry == b.Entry && a.Bounds == b.Bounds
-}
-
-// together tells whether op i and a later one, j, are of one request, of which
-// others may stand between them.
-func together(ops []law.Op, i, j int) bool {
-	for ; i < j; i++ {
-		if ops[i].Group != ops[i+1].Group {
-			return false
-		}
-	}
-	return true
-}
-
-var errAnswer = errors.New("the script answered with something else")
-
-// decode reads the answers of apply.lua.
-func (c *call) decode(v string, ops []law.Op, outs []law.Outcome) error {
-	if len(v) < 8 {
-		return errAnswer
-	}
-	clock := double(v)
-	v = v[8:]
-	for _, i := range c.index {
-		op, out := &ops[i], &outs[i]
-		switch {
-		case len(v) > 13*8 && v[0] == '=':
-			n := func(k int) int64 { return double(v[1+8*k:]) }
-			*out = law.Outcome{
-				Granted: n(0), Used: n(8), Clock: n(9), RetryAt: n(10), Entry: n(11), Stale: n(12) != 0,
-				State: law.State{Kind: law.Kind(n(1)), Level: n(2), Prev: n(3), At: n(4), Unit: n(5), EmptyAt: n(6), BlockedUntil: n(7)},
+			if n&needsLate != 0 {
+				text += lateText
 			}
-			v = v[1+13*8:]
-		default:
-			n, rest, ok := numbers(v)
-			if !ok {
-				return errAnswer
+			text += applyText
+			if n&needsOnce != 0 {
+				text += registerText + onceText
 			}
-			*out = law.Outcome{Granted: op.Count, State: decodeState(n[:]), Used: n[1], Clock: op.Now}
-			if op.Now == 0 {
-				out.Clock = clock
-			}
-			v = rest
-		}
+			return newScript(text + batchText)
+		})
 	}
-	if v != "" {
-		return errAnswer
-	}
-	return nil
-}
-
-// double reads the first of some doubles.
-func double(v string) int64 {
-	_ = v[7]
-	bits := uint64(v[0]) | uint64(v[1])<<8 | uint64(v[2])<<16 | uint64(v[3])<<24 |
-		uint64(v[4])<<32 | uint64(v[5])<<40 | uint64(v[6])<<48 | uint64(v[7])<<56
-	return int64(math.Float64frombits(bits))
-}
-
-func decodeState(n []int64) law.State {
-	return law.State{Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], EmptyAt: n[5], BlockedUntil: n[6]}
-}
+	return list
+}()

@@ -144,14 +144,32 @@ func (l *entries) follow(r *law.Record, number int64) {
 	if r.Clear {
 		l.list = nil
 	}
+	at := func(number int64) *law.Entry {
+		return &l.list[slices.IndexFunc(l.list, func(e law.Entry) bool { return e.Number == number })]
+	}
+	for _, n := range r.Renew {
+		at(n.Number).ExpiresAt = n.To
+	}
 	for _, low := range r.Lower {
-		l.list[slices.IndexFunc(l.list, func(e law.Entry) bool { return e.Number == low.Number })].Cost -= low.Credits
+		at(low.Number).Cost -= low.Credits
 	}
 	if n := len(r.Add); n > 0 {
 		r.Add[n-1].Number = number
 	}
 	l.list = append(l.list, r.Add...)
-	r.Clear, r.Lower, r.Add = false, nil, nil
+	for _, a := range r.Admit {
+		r.Number(&a.Outcome)
+		r.Register.(register)[a.ID] = a
+	}
+	r.Clear, r.Renew, r.Lower, r.Add, r.Admit = false, nil, nil, nil, nil
+}
+
+// register is the plainest of registers.
+type register map[string]law.Admission
+
+func (r register) Admission(id string) (law.Admission, bool) {
+	a, ok := r[id]
+	return a, ok
 }
 
 // TestLimitsOfAnySizeAreDecidedAsByPackageLaw draws parameters and costs from
@@ -186,6 +204,9 @@ func TestLimitsOfAnySizeAreDecidedAsByPackageLaw(t *testing.T) {
 			op.Cost, op.Count, op.Partial = value(g, p.Capacity), value(g, 5), g.IntN(2) == 0
 			now = min(max(now+g.Int64N(int64(1)<<(1+g.IntN(50)))-g.Int64N(int64(1)<<(1+g.IntN(40))), 1), 1<<51)
 			op.Now = now
+			if op.Late = p.Kind == law.Bucket && p.Anchor == law.Own && !op.Partial && g.IntN(2) == 0; op.Late {
+				op.Ceiling = p.Ceiling(value(g, 1<<50))
+			}
 			if op.Valid() == nil {
 				break
 			}
@@ -205,91 +226,5 @@ func TestLimitsOfAnySizeAreDecidedAsByPackageLaw(t *testing.T) {
 	}
 	if granted < rounds/10 || granted > rounds*9/10 {
 		t.Errorf("%d of %d were admitted: the limits drawn say little", granted, rounds)
-	}
-}
-
-// TestReturnsOfAnySizeAreThoseOfPackageLaw draws limits from the whole range
-// that is valid, and gives back parts of what they admitted, also above the
-// capacity.
-func TestReturnsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
-	s := openTest(t, dbtest.Redis(t), nil)
-	seed := rand.Uint64()
-	g := rand.New(rand.NewPCG(seed, 0))
-	cells := 1500
-	if testing.Short() {
-		cells = 150
-	}
-	returns, given, all := 0, 0, 0
-	for n := range cells {
-		p := drawLimit(g)
-		record, now := &law.Record{Log: &entries{}}, testTime
-		var admitted []law.Op
-		var outs []law.Outcome
-		for range 10 {
-			now += g.Int64N(1+p.Step*g.Int64N(3)/2) - g.Int64N(2)
-			op := law.Op{
-				Verb: law.Take, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(n)}, Params: p,
-				Cost: value(g, p.Capacity), Count: 1, Now: now,
-			}
-			if g.IntN(3) == 0 {
-				op.Ceiling = min(2*p.Capacity, law.Max)
-				if p.Kind == law.Window {
-					op.Ceiling = min(op.Ceiling, 1<<32-1)
-				}
-			}
-			if len(admitted) > 0 && g.IntN(2) == 0 {
-				k := g.IntN(len(admitted))
-				op = law.Back(&admitted[k], &outs[k], value(g, admitted[k].Cost))
-				op.Now = now
-			}
-			if op.Valid() != nil {
-				continue
-			}
-			want := make([]law.Outcome, 1)
-			before := record.State
-			law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
-			got := apply(t, s, op)[0]
-			record.Log.(*entries).follow(record, got.Entry)
-			if want[0].Entry = got.Entry; got != want[0] {
-				t.Fatalf("cell %d of seed %d: %+v on %+v:\n got %+v\nwant %+v", n, seed, op, before, got, want[0])
-			}
-			switch {
-			case op.Verb == law.Return:
-				returns++
-				if got.Granted > 0 {
-					given++
-				}
-				if got.Granted == op.Cost {
-					all++
-				}
-			case got.Granted > 0:
-				admitted, outs = append(admitted, op), append(outs, got)
-			}
-		}
-	}
-	t.Logf("%d returns: %d gave something back, %d all", returns, given, all)
-	if given < returns/10 || given > returns*9/10 || all == given {
-		t.Error("the limits drawn say little")
-	}
-}
-
-// drawLimit returns a valid limit of any size, of which several steps fit into
-// the time of a test.
-func drawLimit(g *rand.Rand) law.Params {
-	for {
-		p := law.Params{
-			Kind: law.Kind(1 + g.IntN(3)), Anchor: law.Anchor(g.IntN(2)), Unit: value(g, law.Max), Capacity: value(g, law.Max),
-			Step: value(g, 1<<46),
-		}
-		if p.Kind == law.Window {
-			p.Capacity = value(g, 1<<32-1)
-		}
-		p.Drain = max(p.Capacity/value(g, 100), 1)
-		if g.IntN(4) == 0 {
-			p.History = value(g, 1<<40)
-		}
-		if p.Valid() == nil {
-			return p
-		}
 	}
 }

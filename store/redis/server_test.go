@@ -127,7 +127,7 @@ func TestAHistoryIsBounded(t *testing.T) {
 	var ops []law.Op
 	for i := range 400 {
 		op := takeOne("l", "k", p, testTime+int64(i)*1000)
-		op.Group, op.ID = uint32(i), fmt.Sprint(i)
+		op.Group, op.ID, op.TTL = uint32(i), fmt.Sprint(i), 1000
 		ops = append(ops, op)
 	}
 	apply(t, s, ops...)
@@ -174,7 +174,17 @@ func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
 			t.Errorf("a return: %+v", got)
 		}
 	}
-	reset := takeOne("log", "k", logged, 0)
+	named := takeOne("log", "named", logged, 0)
+	named.ID, named.TTL = "id", 60_000_000
+	out = apply(t, s, named)[0]
+	settle, renew := named, named
+	settle.Verb, settle.Cost = law.Settle, named.Cost/2
+	renew.Verb, renew.Entry = law.Renew, out.Entry
+	settle.Group, renew.Group = 2, 3
+	if got := apply(t, s, settle, named, renew); got[0].Granted != named.Cost/2 || !got[1].Replayed || got[2].Granted != 1 {
+		t.Errorf("settled, asked again and renewed: %+v", got)
+	}
+	reset := takeOne("log", "named", logged, 0)
 	reset.Verb = law.Reset
 	apply(t, s, reset)
 	if _, err := s.Entries(context.Background(), law.Cell{Limit: "log", Key: "k"}, 10); err != nil {

@@ -53,8 +53,12 @@ func refusedBy(t *testing.T, s *Store, p law.Params, now int64) []law.Op {
 	full.Count = 10
 	apply(t, s, full)
 	op := takeOne("l", a, p, now)
-	op.Count, op.ID = 3, "request"
-	return []law.Op{op, full}
+	op.Count = 3
+	ops := []law.Op{op, full}
+	for i := range ops {
+		ops[i].ID, ops[i].TTL = "request", 60_000_000
+	}
+	return ops
 }
 
 func TestARequestOverSlotsIsAdmittedAsAWhole(t *testing.T) {
@@ -144,7 +148,7 @@ func TestWhatOthersTookMeanwhileStays(t *testing.T) {
 			op := takeOne("l", "k", tt.p, now)
 			op.Count = 3
 			ops, outs := []law.Op{op}, make([]law.Outcome, 1)
-			p := &part{call: &answered{s.encode(ops, []int{0}, true), ops, outs}}
+			p := &part{call: &answered{s.encode(ops, []int{0}, onTrial), ops, outs}}
 			list, err := s.send(context.Background(), []*call{p.call.call})[0].ToArray()
 			if err == nil {
 				err = p.read(ops, outs, list)
@@ -224,7 +228,7 @@ func TestALoweredEntryKeepsItsNumber(t *testing.T) {
 			many := make([]law.Op, 200)
 			for i := range many {
 				many[i] = takeOne(fmt.Sprint(now, p), "k", p, now)
-				many[i].Group, many[i].ID = uint32(i), fmt.Sprintf("%%1 of %d", i)
+				many[i].Group, many[i].ID, many[i].TTL = uint32(i), fmt.Sprintf("%%1 of %d", i), 1000
 			}
 			outs := apply(t, s, many...)
 			was, err := s.Entries(context.Background(), many[0].Cell, 1000)
@@ -275,7 +279,7 @@ func TestACheckOverSlotsWritesNothing(t *testing.T) {
 	s := openTest(t, dbtest.RedisCluster(t), nil)
 	ops := refusedBy(t, s, perSecond, testTime)
 	for i := range ops {
-		ops[i].Verb = law.Check
+		ops[i].Verb, ops[i].ID = law.Check, ""
 	}
 	if outs := apply(t, s, ops...); outs[0].Granted != 3 || outs[1].Granted != 0 || outs[0].State.Kind != 0 {
 		t.Errorf("%+v", outs)

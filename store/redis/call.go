@@ -1,0 +1,258 @@
+package redis
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"strconv"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/law"
+)
+
+// call is one call of a script: keys in one slot, and the ops it answers.
+type call struct {
+	script script
+	keys   []string // of each op its cell, then what some have of their own
+	args   []string
+	index  []int // of each op, in the caller's slice
+}
+
+// command returns the call by the script's name, or with its text when the
+// server does not know it.
+func (c *call) command(b rueidis.Builder, withText bool) rueidis.Completed {
+	if withText {
+		return b.Eval().Script(c.script.text).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
+	}
+	return b.Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
+}
+
+// mode is how a call is decided. All but forGood are of one request, or of its part
+// in a slot, which may have to be given back.
+type mode int64
+
+const (
+	forGood mode = iota
+	onTrial
+	anew          // also what is known
+	anewIfTouched // also what is known, if others have taken something after it
+)
+
+// encode returns a call of batch.lua for some of the ops, in their order.
+func (s *Store) encode(ops []law.Op, index []int, how mode) *call {
+	var n needs
+	for _, i := range index {
+		n |= needsOf(&ops[i])
+	}
+	return s.call(scripts[n](), nil, ops, index, how)
+}
+
+// doubles are the arguments of a script but for its texts: what they say is in
+// head.lua.
+type doubles []byte
+
+func (d *doubles) add(values ...int64) {
+	for _, v := range values {
+		*d = binary.LittleEndian.AppendUint64(*d, math.Float64bits(float64(v)))
+	}
+}
+
+const (
+	headSize = 4 * 8  // of the first doubles of a call
+	askSize  = 25 * 8 // of what an op asks
+	maxAsked = 8      // places among which the same is looked for
+)
+
+// asked is what the ops of a call ask, each thing once as a rule.
+type asked struct {
+	doubles
+	from  [maxAsked]int // ops that were the first to ask the last few things
+	many  int           // things
+	place int           // of what was asked last, among them
+}
+
+// find returns where that is which an op asks, from 1, as Lua counts.
+func (a *asked) find(ops []law.Op, i int) int64 {
+	if a.many == 0 || !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
+		a.place = max(0, a.many-maxAsked)
+		for a.place < a.many && !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
+			a.place++
+		}
+		if a.place == a.many {
+			a.from[a.place%maxAsked] = i
+			a.many++
+			a.ask(&ops[i])
+		}
+	}
+	return int64(headSize + a.place*askSize + 1)
+}
+
+// run are ops that stand next to each other in a call: plain charges who ask
+// the same, with group 0, or one op of any other kind.
+type run struct{ asked, ops, group, log, note int64 }
+
+// call writes the arguments of a script: the ops, then its own.
+func (s *Store) call(script script, own []string, ops []law.Op, index []int, how mode) *call {
+	c := &call{script: script, index: index, keys: make([]string, len(index), len(index)+4), args: make([]string, 1, 1+len(own))}
+	c.args = append(c.args, own...)
+	what := asked{doubles: make(doubles, headSize, headSize+askSize+48)}
+	var runs doubles
+	var open run
+	group, last, print := int64(0), true, int64(0)
+	for n, i := range index {
+		op := &ops[i]
+		c.keys[n] = s.cellKey(op.Cell)
+		first := last // of its request
+		last = n == len(index)-1 || !together(ops, i, index[n+1])
+		if first {
+			group++
+			if once(op) {
+				print = law.Print(whole(ops, i))
+			}
+		}
+		next := run{asked: what.find(ops, i), ops: 1, group: group}
+		if first && last && how == forGood && op.Verb == law.Take && op.ID == "" && !op.Late && op.Params.Plain() {
+			if next.group = 0; n > 0 && open.group == 0 && open.asked == next.asked {
+				open.ops++
+				continue
+			}
+		} else {
+			next.log, next.note = c.own(s, op, print)
+		}
+		if n > 0 {
+			runs.run(open)
+		}
+		open = next
+	}
+	runs.run(open)
+	head := what.doubles[:0]
+	head.add(slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1))
+	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
+	return c
+}
+
+// once tells whether an op is one of a request that is charged once.
+func once(op *law.Op) bool { return op.Verb == law.Take && op.ID != "" }
+
+// whole returns the request of op i: of one over several slots, a call has a part.
+func whole(ops []law.Op, i int) []law.Op {
+	from := i
+	for from > 0 && ops[from-1].Group == ops[i].Group {
+		from--
+	}
+	return ops[from:law.GroupEnd(ops, i)]
+}
+
+// own adds what an op alone has, and says where: the log of its cell, if it may
+// be touched, then what is remembered of IDs; and the note that goes into the log
+// or beside a block, then the print and the rule; to settle, the rule. 0 is for none. Ops of giveback.lua have an ID
+// if what is remembered of it is to be forgotten.
+func (c *call) own(s *Store, op *law.Op, print int64) (log, note int64) {
+	named := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Settle || op.Verb == law.Return)
+	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset && !named {
+		return 0, 0
+	}
+	c.keys = append(c.keys, s.logKey(op.Cell))
+	log = int64(len(c.keys))
+	switch {
+	case named:
+		c.keys = append(c.keys, s.registerKey(op.Cell), s.admissionKey(op.Cell, op.ID))
+	case op.Verb == law.Reset:
+		c.keys = append(c.keys, s.registerKey(op.Cell))
+	}
+	switch {
+	case once(op):
+		c.args = append(c.args, op.ID, strconv.FormatInt(print, 10), op.Params.Rule().String())
+		note = int64(len(c.args)) - 2
+	case op.Verb == law.Settle:
+		c.args = append(c.args, op.Params.Rule().String())
+		note = int64(len(c.args))
+	case op.Verb == law.Block && op.Reason != "":
+		c.args = append(c.args, op.Reason)
+		note = int64(len(c.args))
+	}
+	return log, note
+}
+
+func (d *doubles) run(r run) { d.add(r.asked, r.ops, r.group, r.log, r.note) }
+
+// ask writes what an op asks.
+func (d *doubles) ask(op *law.Op) {
+	p, partial, late := &op.Params, int64(0), int64(0)
+	if op.Partial {
+		partial = 1
+	}
+	if op.Late {
+		late = 1
+	}
+	d.add(p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), op.Cost, op.Count, op.Ceiling, op.Now, int64(p.Anchor), p.Block, partial,
+		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry, late)
+}
+
+// same reports whether two ops ask the same of their cells, but for their ID and
+// Reason.
+func same(a, b *law.Op) bool {
+	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Late == b.Late && a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
+		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned && a.Entry == b.Entry && a.Bounds == b.Bounds
+}
+
+// together tells whether op i and a later one, j, are of one request, of which
+// others may stand between them.
+func together(ops []law.Op, i, j int) bool {
+	for ; i < j; i++ {
+		if ops[i].Group != ops[i+1].Group {
+			return false
+		}
+	}
+	return true
+}
+
+var errAnswer = errors.New("the script answered with something else")
+
+// decode reads the answers of batch.lua.
+func (c *call) decode(v string, ops []law.Op, outs []law.Outcome) error {
+	if len(v) < 8 {
+		return errAnswer
+	}
+	clock := double(v)
+	v = v[8:]
+	for _, i := range c.index {
+		op, out := &ops[i], &outs[i]
+		switch {
+		case len(v) > law.Width*8 && v[0] == '=':
+			var n law.Numbers
+			for k := range n {
+				n[k] = double(v[1+8*k:])
+			}
+			*out = n.Outcome()
+			v = v[1+law.Width*8:]
+		default:
+			n, rest, ok := numbers(v)
+			if !ok {
+				return errAnswer
+			}
+			*out = law.Outcome{Granted: op.Count, State: decodeState(n[:]), Used: n[1], Clock: op.Now}
+			if op.Now == 0 {
+				out.Clock = clock
+			}
+			v = rest
+		}
+	}
+	if v != "" {
+		return errAnswer
+	}
+	return nil
+}
+
+// double reads the first of some doubles.
+func double(v string) int64 {
+	_ = v[7]
+	bits := uint64(v[0]) | uint64(v[1])<<8 | uint64(v[2])<<16 | uint64(v[3])<<24 |
+		uint64(v[4])<<32 | uint64(v[5])<<40 | uint64(v[6])<<48 | uint64(v[7])<<56
+	return int64(math.Float64frombits(bits))
+}
+
+func decodeState(n []int64) law.State {
+	return law.State{Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], EmptyAt: n[5], BlockedUntil: n[6]}
+}

@@ -1,0 +1,111 @@
+-- Requests with an ID: what law/admission.go does with them, line by line.
+
+local REPLAYED, REUSED, UNKNOWN, SETTLED = 2, 3, 4, 5 -- see law.Numbers
+local ANEW, ANEW_IF_TOUCHED = 2, 3 -- see mode in call.go
+
+-- admit remembers an op that was admitted, with its answer.
+local function admit(op, print)
+  local register = KEYS[op.log + 1]
+  local keep = max(op.clock, (select(15, unpack(ANSWER, answers[op.at + 1])))) + op.p.ttl
+  local ms = life(keep, op.clock, op.p.now > 0)
+  local number = call('GET', register)
+  if not number then
+    number = fmt(int, store_clock) -- those that bore one before have expired with it
+    call('SET', register, number, 'PX', ms)
+  end
+  put(op, {
+    register = number, print = print, rule = ARGV[op.note + 2], cost = op.p.count * op.p.cost, settled = -1,
+    keep = fmt(int, keep), shared = 0, outcome = fmt(NUMBERS, select(2, unpack(ANSWER, answers[op.at + 1]))),
+  }, ms)
+end
+
+local function fail_all(i, j, how)
+  for k = i, j do answer(rest[k], 0, NONE, 0, 0, 0, 0, how, 0) end
+end
+
+-- touched tells whether what a known op took is no more as it was left: others have
+-- taken something after it, or it was settled.
+local function touched(op, a)
+  local c, n = cell(op), numbers(a)
+  for k, name in ipairs({ 'kind', 'level', 'prev', 'at', 'unit', 'empty', 'block' }) do
+    if c[name] ~= n[k + 1] then return true end
+  end
+  return a.settled >= 0
+end
+
+-- apply_once decides the ops from i to j but for those that are known; all of them
+-- where they start late and one is not known, or another slot wants it so.
+local function apply_once(i, j)
+  local new, print = {}, ARGV[rest[i].note + 1]
+  for k = i, j do
+    local op = rest[k]
+    local a = known(op)
+    if not a or a.settled == 0 then -- what was cancelled is not admitted any more
+      new[#new + 1] = op
+    elseif a.print ~= print then
+      fail_all(i, j, REUSED)
+      return
+    elseif trial == ANEW or trial == ANEW_IF_TOUCHED and touched(op, a) then
+      new[#new + 1] = op
+    else
+      local n = numbers(a)
+      answers[op.at + 1] = pack(ANSWER, '=', n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], op.clock, n[11], n[12], REPLAYED, n[14])
+      if on_trial and a.shared == '0' then -- it is not for another to give back any more
+        a.shared = '1'
+        put(op, a)
+      end
+    end
+  end
+  if rest[i].p.late and #new > 0 and #new <= j - i then
+    new = {}
+    for k = i, j do new[#new + 1] = rest[k] end
+  end
+  if #new > 0 and group(new, 1, #new) then
+    for _, op in ipairs(new) do
+      op.forgotten = on_trial and call('GET', KEYS[op.log + 2])
+      admit(op, print)
+      op.admitted = true
+    end
+  end
+end
+
+-- apply_settle makes the costs of the ops from i to j those of the admissions of
+-- their ID, all or none of them. Of a limit that was changed since nothing is
+-- corrected.
+local function apply_settle(i, j)
+  local as = {}
+  for k = i, j do
+    local a = known(rest[k])
+    if not a or a.settled >= 0 and a.settled ~= rest[k].p.cost then
+      fail_all(i, j, a and SETTLED or UNKNOWN)
+      return
+    end
+    as[k] = a
+  end
+  local stale = false
+  for k = i, j do
+    local op, c = rest[k], cell(rest[k])
+    c.clock, c.test = op.clock, op.p.now > 0
+    stale = stale or is_stale(op.p, max(c.clock, c.at))
+  end
+  for k = i, j do
+    local op, a = rest[k], as[k]
+    local c, p = cell(op), op.p
+    if stale then
+      answer(op, 0, c, 0, 0, 0, 0, STALE, max(c.clock, c.at))
+    elseif a.settled >= 0 then
+      answer(op, 0, c, 0, 0, 0, 0, REPLAYED)
+    else
+      local n = numbers(a)
+      a.settled = p.cost
+      put(op, a)
+      if a.rule ~= ARGV[op.note] then
+        answer(op, 0, c, 0, 0)
+      else
+        back(op, c, setmetatable({
+          cost = a.cost - p.cost, count = 1, level = n[3], returned = n[4], made = n[5], entry = n[12],
+        }, { __index = p }))
+      end
+    end
+  end
+end

@@ -1,0 +1,135 @@
+package redis
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+)
+
+// TestCorrectionsOfAnySizeAreThoseOfPackageLaw draws limits from the whole range
+// that is valid, gives back parts of what they admitted, also above the capacity,
+// charges more, settles and renews.
+func TestCorrectionsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
+	s := openTest(t, dbtest.Redis(t), nil)
+	seed := rand.Uint64()
+	g := rand.New(rand.NewPCG(seed, 0))
+	cells := 2500
+	if testing.Short() {
+		cells = 250
+	}
+	returns, given, all, more := 0, 0, 0, 0
+	for n := range cells {
+		p := drawLimit(g)
+		record, now := &law.Record{Log: &entries{}, Register: register{}}, testTime
+		var admitted []law.Op
+		var outs []law.Outcome
+		for k := range 12 {
+			now += g.Int64N(1+p.Step*g.Int64N(3)/2) - g.Int64N(2)
+			op := law.Op{
+				Verb: law.Take, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(n)}, Params: p,
+				Cost: value(g, p.Capacity), Count: 1, Now: now,
+			}
+			if g.IntN(3) == 0 {
+				op.Ceiling = min(2*p.Capacity, law.Max)
+				if p.Kind == law.Window {
+					op.Ceiling = min(op.Ceiling, 1<<32-1)
+				}
+			}
+			if g.IntN(2) == 0 {
+				op.ID, op.TTL = fmt.Sprint(k), value(g, 1<<52)
+			}
+			if len(admitted) > 0 && g.IntN(2) == 0 {
+				op = correction(g, admitted, outs)
+				op.Now = now
+			}
+			if op.Valid() != nil {
+				continue
+			}
+			want := make([]law.Outcome, 1)
+			before := record.State
+			law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
+			got := outcomes(t, s, op)[0]
+			record.Log.(*entries).follow(record, got.Entry)
+			if want[0].Entry = got.Entry; got != want[0] {
+				t.Fatalf("cell %d of seed %d: %+v on %+v:\n got %+v\nwant %+v", n, seed, op, before, got, want[0])
+			}
+			switch {
+			case op.Verb == law.Return || op.Verb == law.Settle && got.Err == nil:
+				returns++
+				switch {
+				case got.Granted < 0:
+					more++
+				case got.Granted > 0:
+					given++
+					if got.Granted == op.Cost {
+						all++
+					}
+				}
+			case op.Verb == law.Take && got.Granted > 0:
+				admitted, outs = append(admitted, op), append(outs, got)
+			}
+		}
+	}
+	t.Logf("%d corrections: %d gave something back, %d all, %d charged more", returns, given, all, more)
+	if given < returns/10 || given > returns*9/10 || more < returns/10 || all == given {
+		t.Error("the limits drawn say little")
+	}
+}
+
+// correction draws one of some charges.
+func correction(g *rand.Rand, admitted []law.Op, outs []law.Outcome) law.Op {
+	k := g.IntN(len(admitted))
+	op := law.Back(&admitted[k], &outs[k], value(g, admitted[k].Cost))
+	switch g.IntN(6) {
+	case 0, 1:
+		op.Cost = -value(g, law.Max)
+	case 2, 3:
+		if admitted[k].ID != "" {
+			op = settling(admitted[k], value(g, law.Max)-1)
+			op.Ceiling = 0
+		}
+	case 4:
+		if outs[k].Entry > 0 {
+			op.Verb, op.Cost = law.Renew, 1
+		}
+	}
+	return op
+}
+
+// drawLimit returns a valid limit of any size, of which several steps fit into
+// the time of a test.
+func drawLimit(g *rand.Rand) law.Params {
+	for {
+		p := law.Params{
+			Kind: law.Kind(1 + g.IntN(3)), Anchor: law.Anchor(g.IntN(2)), Unit: value(g, law.Max), Capacity: value(g, law.Max),
+			Step: value(g, 1<<46),
+		}
+		if p.Kind == law.Window {
+			p.Capacity = value(g, 1<<32-1)
+		}
+		p.Drain = max(p.Capacity/value(g, 100), 1)
+		if g.IntN(4) == 0 {
+			p.History = value(g, 1<<40)
+		}
+		if p.Valid() == nil {
+			return p
+		}
+	}
+}
+
+// TestARefusalOfAFullLevelIsExact: level and cost together are beyond 2^53.
+func TestARefusalOfAFullLevelIsExact(t *testing.T) {
+	s := openTest(t, dbtest.Redis(t), nil)
+	p := law.Params{Kind: law.Bucket, Unit: law.Max, Capacity: law.Max - 1, Step: 1000, Drain: law.Max - 1}
+	op := takeOne("l", "k", p, testTime)
+	op.Cost = 1
+	out := apply(t, s, op)[0]
+	apply(t, s, law.Back(&op, &out, -law.Max))
+	op.Cost = p.Capacity
+	if out := apply(t, s, op)[0]; out.State.Level != law.Max || out.RetryAt != testTime+2*p.Step {
+		t.Errorf("%+v, want %d", out, testTime+2*p.Step)
+	}
+}
