@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -172,6 +173,68 @@ func TestExtremesOfCorrections(t *testing.T) {
 			}
 		}
 		p.ask(t, ops, entries)
+	}
+}
+
+// TestRequestsKnownInPart: one of the charges was cancelled, or its cell reset;
+// among so many requests that what is remembered is put in together, and before
+// what forgets it.
+func TestRequestsKnownInPart(t *testing.T) {
+	t.Parallel()
+	p := pair{s: open(t), m: memory.New(nil)}
+	slow := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1000, Drain: 1}
+	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 90_000, Step: 60_000_000}
+	for _, late := range []bool{false, true} {
+		var takes, cancels, resets, settles []law.Op
+		for group := range uint32(8) {
+			for k := range 3 {
+				op := law.Op{
+					Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(late, group, k)}, Params: slow,
+					Cost: 1000, Count: 3, ID: "id", TTL: 60_000_000, Now: in2100 + int64(group), Late: late, Ceiling: 90_000,
+				}
+				if !late && group%2 == 0 {
+					op.Params = window
+				}
+				takes = append(takes, op)
+				op.Verb, op.Cost, op.Count, op.Group = law.Settle, 1000*int64(k), 1, uint32(len(takes))
+				if settles = append(settles, op); k == 0 {
+					cancels = append(cancels, op)
+				} else if k == 1 {
+					op.Verb = law.Reset
+					resets = append(resets, op)
+				}
+			}
+		}
+		for i := range resets {
+			resets[i] = law.Op{Verb: law.Reset, Group: uint32(i), Cell: resets[i].Cell, Params: resets[i].Params, Now: resets[i].Now}
+		}
+		for _, between := range [][]law.Op{nil, cancels[:4], resets[2:6], cancels, resets} {
+			p.ask(t, slices.Concat(takes, between), nil)
+			p.ask(t, takes, nil)
+		}
+		p.ask(t, slices.Concat(resets, takes), nil)
+		finer := slices.Clone(takes) // the same cost: known, so no cell is rescaled
+		for i := range finer {
+			op := &finer[i]
+			op.Cost, op.Ceiling, op.Params.Unit, op.Params.Capacity = 2*op.Cost, 2*op.Ceiling, 2*op.Params.Unit, 2*op.Params.Capacity
+		}
+		p.ask(t, finer, nil)
+		for i := range settles { // some by another rule
+			rule := &settles[i].Params
+			switch i % 5 {
+			case 1:
+				rule.Step++
+			case 2:
+				rule.Drain++ // of a window that means nothing, but differs
+			}
+		}
+		p.ask(t, settles, nil)
+		p.ask(t, settles, nil)
+		p.ask(t, takes, nil)
+		for i := range takes { // forgotten, unless it starts so much later
+			takes[i].Now += takes[i].TTL
+		}
+		p.ask(t, takes, nil)
 	}
 }
 
