@@ -212,6 +212,13 @@ func TestRequestsKnownInPart(t *testing.T) {
 			p.ask(t, slices.Concat(takes, between), nil)
 			p.ask(t, takes, nil)
 		}
+		p.ask(t, slices.Concat(resets, takes), nil)
+		finer := slices.Clone(takes) // the same cost: known, so no cell is rescaled
+		for i := range finer {
+			op := &finer[i]
+			op.Cost, op.Ceiling, op.Params.Unit, op.Params.Capacity = 2*op.Cost, 2*op.Ceiling, 2*op.Params.Unit, 2*op.Params.Capacity
+		}
+		p.ask(t, finer, nil)
 		for i := range settles { // some by another rule
 			rule := &settles[i].Params
 			switch i % 5 {
