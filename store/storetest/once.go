@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 
@@ -151,7 +152,47 @@ func settle(t *testing.T, s store.Store) {
 	}
 }
 
-// window settles a charge of a fixed window, and after its end.
+// settleChanged settles what was charged under another rule: nothing is corrected.
+func settleChanged(t *testing.T, s store.Store) {
+	p := bucket(1, 10)
+	for i, change := range []func(p *law.Params){
+		func(p *law.Params) { p.Drain = 2 },
+		func(p *law.Params) { p.Capacity *= 2 },
+		func(p *law.Params) { p.Unit *= 2; p.Capacity *= 2 },
+		func(p *law.Params) { p.Anchor, p.Step, p.Drain = law.Epoch, 10*sec, law.Max },
+	} {
+		op := named("a", take(fmt.Sprint("changed ", i), "k", p, 4, T0))[0]
+		one(t, s, op)
+		change(&op.Params)
+		out := one(t, s, settled(op, 1, T0))
+		again := one(t, s, settled(op, 1, T0))
+		if out.Granted != 0 || out.Replayed || again.Granted != 0 || !again.Replayed || again.State.Level != 4*p.Unit {
+			t.Errorf("change %d: settled %+v, again %+v", i, out, again)
+		}
+	}
+}
+
+// lifeFromStart remembers what was reserved for its life from its start on.
+func lifeFromStart(t *testing.T, s store.Store) {
+	p := bucket(1, 1)
+	one(t, s, take("life", "k", p, 1, T0))
+	reserve := func(now int64) law.Outcome {
+		op := named("a", take("life", "k", p, 1, now))[0]
+		op.Late, op.Ceiling, op.TTL = true, p.Ceiling(100*sec), sec/2
+		return one(t, s, op)
+	}
+	first := reserve(T0)
+	for _, now := range []int64{T0 + sec/4, T0 + sec, T0 + sec + sec/2 - 1} {
+		if out := reserve(now); !out.Replayed || out.StartAt != first.StartAt {
+			t.Errorf("asked again after %d us: %+v, want %+v", now-T0, out, first)
+		}
+	}
+	if out := reserve(T0 + sec + sec/2); out.Replayed {
+		t.Errorf("asked again after its life: %+v", out)
+	}
+}
+
+// settleWindow settles a charge of a fixed window, and after its end.
 func settleWindow(t *testing.T, s store.Store) {
 	p := law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 10 * sec, Drain: law.Max}
 	for _, tt := range []struct {

@@ -82,6 +82,8 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("charges one of many with the same id", onceAtATime)
 	with("settles a request with an id", settle)
 	with("settles within the window", settleWindow)
+	with("settles nothing by another rule", settleChanged)
+	with("remembers a reservation from its start on", lifeFromStart)
 	with("starts all charges of a reservation together", lateStart)
 	with("reserves and settles as arithmetic in rationals says", func(t *testing.T, s store.Store) { reservations(t, s, o) })
 	with("holds, renews and releases leases", leases)
