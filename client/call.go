@@ -20,7 +20,7 @@ import (
 const maxAnswer = 64 << 20
 
 // Call asks one path of the server and nobody else's questions with it: for
-// what has no method of its own, such as /v1/inspect, /v1/reset and /v1/block.
+// what has no method of its own, such as /v1/reserve, /v1/settle and /v1/inspect.
 // in and out are of package api; without an in, nothing is sent along.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
 	if c.closed.Load() {
