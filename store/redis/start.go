@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -48,25 +49,86 @@ func (s *Store) askAnew(ctx context.Context, ops []law.Op, outs []law.Outcome, g
 	}
 }
 
+// mostRounds is how often the start of a request is put off because others came in
+// between, before it gives way. Each time it is put off further, from firstMargin on
+// twice as far, to find a place at the end of lines that grow meanwhile.
+const (
+	mostRounds  = 10
+	firstMargin = 1000 // microseconds
+)
+
+var errCrowded = errors.New("others came before a start in common of several slots, again and again")
+
 // startTogether makes the charges of a Late request that several slots took on
 // trial start when the last of them may. Slots where they could start earlier are
-// asked once more, to let them count from there; what others took there meanwhile
-// does not make it later. It reports false, or an error, if that cannot be done:
-// then the request must be given back.
+// asked once more, to let them count from there. Where others have come meanwhile,
+// the request stands behind them, which may make its start later, and then all
+// slots are asked again. It reports false, or an error, if that cannot be done: then
+// the request must be given back.
 //
 // Where all can start at once, or have started before, nobody is asked again: the
 // clocks of servers differ, and each charge counts from the time of its own, as always.
 func (s *Store) startTogether(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, parts []*part) (fits bool, err error) {
 	start, waits, _, _ := starts(outs, group)
+	if !waits {
+		return true, nil
+	}
+	counts := make(map[int]int64, len(group)) // from when each op counts
+	seen := make(map[int]string, len(group))  // its cell, as the last script left it
+	for _, p := range parts {
+		for n, i := range p.call.index {
+			counts[i], seen[i] = outs[i].StartAt, p.after[n]
+		}
+	}
+	for round := range mostRounds {
+		later, err := s.raise(ctx, ops, outs, parts, start, counts, seen)
+		switch {
+		case err != nil:
+			return false, err
+		case slices.ContainsFunc(group, func(i int) bool { return outs[i].Granted == 0 }):
+			for _, i := range group {
+				if outs[i].Granted == 0 {
+					outs[i].RetryAt = start
+				}
+			}
+			return false, nil
+		case later == start:
+			for _, i := range group {
+				outs[i].StartAt = start
+			}
+			return true, nil
+		}
+		start = max(later, min(later+firstMargin<<round, latest(ops, outs, group)))
+	}
+	return false, errCrowded
+}
+
+// latest is how late a request may start at most, for what its charges say of their
+// patience.
+func latest(ops []law.Op, outs []law.Outcome, group []int) int64 {
+	most := int64(law.Max)
+	for _, i := range group {
+		p := &ops[i].Params
+		steps := max(0, ops[i].Ceiling-p.Capacity) / p.Drain
+		if steps < (law.Max-outs[i].Clock)/p.Step {
+			most = min(most, outs[i].Clock+steps*p.Step)
+		}
+	}
+	return most
+}
+
+// raise asks all slots whose charges do not count from the start yet to let them. It
+// returns the latest start that one of them says, the same if all agree.
+func (s *Store) raise(ctx context.Context, ops []law.Op, outs []law.Outcome, parts []*part, start int64, counts map[int]int64, seen map[int]string) (later int64, err error) {
 	var early []*part
 	var calls []*call
 	for _, p := range parts {
 		var index []int
 		own := []string{strconv.FormatInt(start, 10)}
 		for n, i := range p.call.index {
-			if waits && outs[i].StartAt < start {
+			if counts[i] < start {
 				index = append(index, i)
-				own = append(own, p.after[n], p.admission[n])
+				own = append(own, p.after[n], seen[i], p.admission[n])
 			}
 		}
 		if len(index) > 0 {
@@ -74,7 +136,7 @@ func (s *Store) startTogether(ctx context.Context, ops []law.Op, outs []law.Outc
 			calls = append(calls, s.call(raiseScript, own, ops, index, forGood))
 		}
 	}
-	fits = true
+	later = start
 	var lost error
 	_, err = store.Retry(ctx, s.cfg.RetryFor, func() (err error) {
 		var openParts []*part
@@ -82,9 +144,9 @@ func (s *Store) startTogether(ctx context.Context, ops []law.Op, outs []law.Outc
 		for n, res := range s.send(ctx, calls) {
 			list, e := res.AsStrSlice()
 			if e == nil {
-				var all bool
-				all, e = early[n].raised(outs, calls[n], list)
-				fits = fits && all
+				var at int64
+				at, e = early[n].raised(outs, calls[n], list, start, counts, seen)
+				later = max(later, at)
 			}
 			switch {
 			case e != nil && again(e):
@@ -97,45 +159,43 @@ func (s *Store) startTogether(ctx context.Context, ops []law.Op, outs []law.Outc
 		early, calls = openParts, openCalls
 		return err
 	}, again)
-	if err = worst([]error{err, lost}); err != nil {
-		return false, err
-	}
-	for _, i := range group {
-		if fits {
-			outs[i].StartAt = start
-		} else if outs[i].Granted == 0 {
-			outs[i].RetryAt = start
-		}
-	}
-	return fits, nil
+	return later, worst([]error{err, lost})
 }
 
-// raised reads the answer of raise.lua about ops of a part, and reports whether all
-// could be written down.
-func (p *part) raised(outs []law.Outcome, c *call, list []string) (fits bool, err error) {
-	if len(list) != 4*len(c.index) {
-		return false, fmt.Errorf("the script answered with %d values", len(list))
+// raised reads the answer of raise.lua about ops of a part, and returns the latest
+// start that it says.
+func (p *part) raised(outs []law.Outcome, c *call, list []string, start int64, counts map[int]int64, seen map[int]string) (later int64, err error) {
+	if len(list) != 5*len(c.index) {
+		return 0, fmt.Errorf("the script answered with %d values", len(list))
 	}
-	fits = true
 	for k, i := range c.index {
-		text, used := list[4*k], list[4*k+1]
+		text, used := list[5*k], list[5*k+1]
+		at, err := strconv.ParseInt(list[5*k+2], 10, 64)
+		if err != nil {
+			return 0, err
+		}
 		n := slices.Index(p.call.index, i)
-		p.after[n], p.admission[n] = list[4*k+2], list[4*k+3]
-		if text == "" { // it was reset meanwhile: nothing is there to be raised
-			continue
-		}
+		p.after[n], p.admission[n] = list[5*k+3], list[5*k+4]
 		out := &outs[i]
-		if used == "" {
-			out.Granted, fits = 0, false
+		switch {
+		case text == "": // it was reset meanwhile: nothing is there to be raised
+			counts[i] = start
+			continue
+		case used == "":
+			out.Granted = 0
+			continue
+		case at > start: // it stands behind others, and nothing was changed
+			later = max(later, at)
 			continue
 		}
+		counts[i], seen[i] = start, text
 		var ok bool
 		if out.Used, err = strconv.ParseInt(used, 10, 64); err != nil {
-			return false, err
+			return 0, err
 		}
 		if out.State, _, ok = parseCell(text); !ok {
-			return false, errAnswer
+			return 0, errAnswer
 		}
 	}
-	return fits, nil
+	return later, nil
 }

@@ -1,13 +1,18 @@
 package redis
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // TestReservationsOverSlotsAreThoseOfPackageLaw reserves on random limits of two
@@ -216,6 +221,106 @@ func TestWhatOthersTookBeforeAStartWasCommonStays(t *testing.T) {
 		if level := both[0].State.Level; level != []int64{0, 5_000_000, 6_000_000}[when] {
 			t.Errorf("%d: level %d", when, level)
 		}
+	}
+}
+
+// TestARequestStandsBehindThoseWhoCameBeforeItsStartWasCommon lets another get a
+// start between a trial and the common start: as if the request began at once.
+func TestARequestStandsBehindThoseWhoCameBeforeItsStartWasCommon(t *testing.T) {
+	s := openTest(t, dbtest.Redis(t), nil)
+	for _, tt := range []struct {
+		ceiling int64 // in seconds of waiting
+		start   int64 // in seconds; 0: refused
+	}{{30, 20}, {10, 0}} {
+		key := fmt.Sprint(tt.ceiling)
+		late := func() law.Op {
+			op := takeOne("l", key, perSecond, testTime)
+			op.Cost, op.Late, op.Ceiling = perSecond.Capacity, true, perSecond.Ceiling(tt.ceiling*1_000_000)
+			return op
+		}
+		ops, outs := []law.Op{late()}, make([]law.Outcome, 1)
+		p := &part{call: &answered{s.encode(ops, []int{0}, onTrial), ops, outs}}
+		list, err := s.send(context.Background(), []*call{p.call.call})[0].ToArray()
+		if err == nil {
+			err = p.read(ops, outs, list)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := apply(t, s, late())[0]
+		// Another slot starts 10 s later: when the other does, too.
+		both := []law.Outcome{outs[0], {Granted: 1, StartAt: testTime + 10_000_000, Clock: testTime}}
+		fits, err := s.startTogether(context.Background(), append(ops, late()), both, []int{0, 1}, []*part{p})
+		if err != nil || fits != (tt.start > 0) || other.StartAt != testTime+10_000_000 {
+			t.Fatalf("%v, %v; the other starts after %d us", fits, err, other.StartAt-testTime)
+		}
+		if after := both[0].StartAt - testTime - tt.start*1_000_000; fits && (after < 0 || after > firstMargin) {
+			t.Errorf("it starts %d us after %d s", after, tt.start)
+		}
+	}
+}
+
+// TestStartsOverSlotsKeepTheBound lets many reserve on one key or the other, and on
+// both, at once.
+func TestStartsOverSlotsKeepTheBound(t *testing.T) {
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	a, b := apart(t)
+	const rate, burst = 500, 5
+	p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: rate}
+	type begun struct{ start, cost int64 }
+	var mu sync.Mutex
+	starts := map[string][]begun{}
+	conflicts, both := 0, 0
+	var wg sync.WaitGroup
+	for n := range 12 {
+		wg.Go(func() {
+			g := rand.New(rand.NewPCG(1, uint64(n)))
+			for range 40 {
+				keys := [][]string{{a}, {b}, {a, b}, {b, a}}[g.IntN(4)]
+				var ops []law.Op
+				for _, key := range keys {
+					op := takeOne("busy", key, p, 0)
+					op.Cost, op.Late, op.Ceiling = (1+g.Int64N(burst))*p.Unit, true, p.Ceiling(30_000_000)
+					ops = append(ops, op)
+				}
+				outs := make([]law.Outcome, len(ops))
+				err := s.Apply(context.Background(), ops, outs)
+				mu.Lock()
+				switch {
+				case errors.Is(err, store.ErrConflict) || errors.Is(outs[0].Err, store.ErrConflict):
+					conflicts++
+				case err != nil || outs[0].Err != nil:
+					t.Error(err, outs[0].Err)
+				case outs[0].StartAt > 0:
+					for i, key := range keys {
+						starts[key] = append(starts[key], begun{outs[i].StartAt, ops[i].Cost})
+					}
+					if len(keys) == 2 {
+						both++
+						if outs[0].StartAt != outs[1].StartAt && max(outs[0].StartAt, outs[1].StartAt) > max(outs[0].Clock, outs[1].Clock) {
+							t.Errorf("two starts of one request: %+v", outs)
+						}
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for key, list := range starts {
+		slices.SortFunc(list, func(x, y begun) int { return cmp.Compare(x.start, y.start) })
+		for i := range list {
+			var sum int64
+			for _, x := range list[i:] {
+				if sum += x.cost; sum > p.Capacity+rate*(x.start-list[i].start) {
+					t.Fatalf("key %s: %d credits start within %d us", key, sum, x.start-list[i].start)
+				}
+			}
+		}
+	}
+	t.Logf("%d and %d start, %d of them on both; %d gave way", len(starts[a]), len(starts[b]), both, conflicts)
+	if both < 100 {
+		t.Error("too few start on both")
 	}
 }
 
