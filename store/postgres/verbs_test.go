@@ -26,7 +26,7 @@ func TestVerbsFromSQL(t *testing.T) {
 		{`select allowed from headgate.take_once('o1', 'fixed-window 10/1d', 'a', 2)`, `22023 id: "o1": the id was used for other charges`},
 		{`select allowed from headgate.take_once('', 'fixed-window 10/1d', 'a')`, "22023 id: is missing"},
 		{`select allowed from headgate.take_once('x', 'fixed-window 10/1d', 'a', life => null)`, "22023 life: is null"},
-		{`select headgate.settle('x', 'fixed-window 10/1d', 'a', -1)`, "22023 actual: is -1; it must be above 0"},
+		{`select headgate.settle('x', 'fixed-window 10/1d', 'a', -1)`, "22023 actual: is -1; it must not be below 0"},
 		{`select allowed, remaining, replayed from headgate.take_once('o3', 'fixed-window 10/1d', 'a', 4)`, "t 4 f"},
 		{`select headgate.settle('o3', 'fixed-window 10/1d', 'a', 6)`, "-2"},
 		{`select headgate.settle('o3', 'fixed-window 10/1d', 'a', 6)`, "0"},

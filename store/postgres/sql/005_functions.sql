@@ -122,7 +122,7 @@ begin
     elsif cost = 'NaN' or cost::text like '%Infinity' then
         perform headgate.fail(format('%s: "%s" is not a decimal number such as 3 or 0.5', field, cost));
     elsif cost < 0 or cost = 0 and not zero then
-        perform headgate.fail(format('%s: is %s; it must be above 0', field, cost));
+        perform headgate.fail(format('%s: is %s; it must %s', field, cost, case when zero then 'not be below 0' else 'be above 0' end));
     end if;
     credits := trim_scale(cost * unit);
     if scale(credits) > 0 then
