@@ -84,6 +84,13 @@ func expand(text string) string {
 		return strings.ReplaceAll(b.String(), ", @hg_", ",\n                @hg_")
 	}
 	cell := func(name string) string { return "headgate_cells." + name }
+	// The rows of a request that is asked twice differ in their pass.
+	twice := func(p int) string {
+		if p == pPass {
+			return "o.pass"
+		}
+		return param(p)
+	}
 	take := shape{Bucket: true, Window: true, Log: true, Single: true}
 	ask := take
 	ask.Block, ask.Reset = true, true
@@ -93,10 +100,16 @@ func expand(text string) string {
 		"{{heal}}", healAfter,
 		"{{log}}", ownLog,
 		"{{figures}}", figures,
+		"{{retry after}}", retryAfter,
 		"{{variables}}", variables(),
+		"{{more variables}}", moreVariables()+"\n            "+nameVariables(),
 		"{{clock}}", readClock,
 		"{{save}}", strings.TrimSpace(save),
 		"{{laws}}", laws(ask, cell, param),
+		"{{once}}", laws(shape{Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true}, cell, twice),
+		"{{settle}}", laws(shape{Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true}, cell, twice),
+		"{{lease}}", laws(shape{Log: true, Return: true, Renew: true}, cell, param),
+		"{{outcome}}", outcome(),
 		"{{look}}", laws(take, func(name string) string {
 			switch name {
 			case "limit_name":
@@ -107,4 +120,20 @@ func expand(text string) string {
 			return "COALESCE(c." + name + ", 0)"
 		}, param),
 	).Replace(text)
+}
+
+// outcome takes the outcome out of @hg_r, which a charge that is remembered has
+// there alone, and puts it where headgate_ask leaves one.
+func outcome() string {
+	var b strings.Builder
+	for i, name := range []string{"g", "", "", "", "at", "", "empty", "block", "x", "clk", "retry", "", "how", "when"} {
+		if name == "" {
+			continue
+		}
+		if i > 0 {
+			b.WriteString(",\n        ")
+		}
+		b.WriteString("@hg_" + name + " = " + fieldOf("@hg_r", i+1))
+	}
+	return "set " + b.String()
 }
