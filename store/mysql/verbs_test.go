@@ -90,6 +90,8 @@ func TestVerbsByCall(t *testing.T) {
 		{"headgate_release('jobs', 'a', NULL)", "lease: was never acquired"},
 		{"headgate_renew('jobs', 'a', 0)", "lease: was never acquired"},
 		{"headgate_acquire('jobs', NULL, 1)", "key: is null"},
+		{"headgate_take('jobs', 'a', 1)", "limit: jobs is acquired and released, not taken"},
+		{"headgate_check(' concurrency\t1 ttl 1h', 'a', 1)", "limit: concurrency 1 ttl 1h is acquired and released, not taken"},
 
 		{"headgate_take_once('o1', 'fixed-window 10/1d', 'a', 3, 3600)", "allowed=1 remaining=7 retry_after=0.000000 replayed=0"},
 		{"headgate_take_once('o1', 'fixed-window 10/1d', 'a', 3, 3600)", "allowed=1 remaining=7 retry_after=0.000000 replayed=1"},

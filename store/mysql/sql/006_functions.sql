@@ -48,6 +48,7 @@ begin
     declare law, anchor, i int default 0;
     declare unit, capacity, step, drain, block, history, b0, b1, b2, b3 bigint default 0;
     declare credits decimal(65, 30);
+    declare word varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
     if cost is null then
         call headgate_fail('cost: is null');
     elseif cost <= 0 then
@@ -64,11 +65,14 @@ begin
     call headgate_find(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     set credits = cost * unit;
     if verb in (1, 2) then
+        if law = 3 then
+            call headgate_algorithm(rule, word);
+        end if;
         if credits <> floor(credits) then
             call headgate_fail(concat('cost: is finer than the smallest step of this limit, 1/', unit));
         elseif credits > 9007199254740991 then
             call headgate_fail('cost: is too large');
-        elseif name like 'concurrency %' then
+        elseif word = 'concurrency' then
             call headgate_fail(concat('limit: ', name, ' is acquired and released, not taken'));
         end if;
     end if;
