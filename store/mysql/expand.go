@@ -2,29 +2,114 @@ package mysql
 
 import "strings"
 
+// What procedures have in common: after how long a cell heals, when the next attempt
+// could pass, the columns of headgate_take, and the entries that a charge leaves.
+const (
+	healAfter = `greatest(2000000, case p_kind when 2 then 2 * p_step when 3 then p_step
+        else least(9007199254740991, (p_capacity div p_drain + (p_capacity mod p_drain > 0)) * cast(p_step as decimal(38))) end)`
+
+	retryAfter = `case when @hg_g then 0 when @hg_retry < 9007199254740991 then cast(cast(greatest(0, @hg_retry - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)) end`
+
+	figures = `select @hg_g as allowed,
+        if(@hg_block > greatest(@hg_clk, @hg_at), 0, greatest(0, @hg_capacity - @hg_x) div @hg_c) as remaining,
+        ` + retryAfter + ` as retry_after,
+        cast(cast(greatest(0, greatest(@hg_empty, @hg_block) - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)) as reset_after,
+        @hg_name as limit_name,
+        cast('1970-01-01' + interval @hg_clk microsecond as datetime(6)) as at`
+
+	ownLog = `if p_verb = 1 and p_kind = 3 and @hg_done <> 2 then
+                if @hg_carry > 0 then
+                    insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
+                    values (p_limit, p_key, 'carried over', @hg_now, @hg_now + p_step, @hg_now + greatest(p_step, p_history), @hg_carry, 1);
+                end if;
+                if @hg_done or p_history > 0 then
+                    insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
+                    values (p_limit, p_key, p_note, @hg_now, if(@hg_done, @hg_now + p_step, 0),
+                        @hg_now + greatest(p_history, if(@hg_done, p_step, 0)), p_cost, @hg_done);
+                    set @hg_entry = last_insert_id();
+                end if;
+            end if;`
+)
+
+// beginOwn begins a transaction, unless there is one of the caller's, which is
+// repeated until it does not conflict, and locks the cell; commitOwn ends it.
+var beginOwn = `begin -- a savepoint does not stay where there is no transaction
+        declare continue handler for 1305 set inside = 0;
+        savepoint headgate_inside;
+        release savepoint headgate_inside;
+    end;
+    while again do
+        set again = 0, tries = tries + 1;
+        begin
+            declare exit handler for 1213, 1020 begin
+                if inside or tries > 20 then
+                    if not inside then rollback; end if;
+                    resignal;
+                end if;
+                rollback;
+                set again = 1;
+            end;
+            declare exit handler for sqlexception begin
+                if not inside then rollback; end if;
+                resignal;
+            end;
+            ` + variables() + `
+            if not inside then
+                set transaction isolation level read committed;
+                start transaction;
+            end if;
+            insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key) on duplicate key update law = headgate_cells.law;
+            set @hg_clock = ` + readClock + `;`
+
+const commitOwn = `if not inside then
+                commit;
+            end if;
+        end;
+    end while;`
+
 // expand puts into the text of a migration what the procedures share with the
-// Go driver: the laws over one cell, the variables, the clock.
+// Go driver, and with each other: the laws over one cell, the variables, the clock.
 func expand(text string) string {
-	laws := func(s shape, column func(string) string) string {
+	param := func(p int) string { return "p_" + paramNames[p] }
+	laws := func(s shape, column func(string) string, param func(p int) string) string {
 		var b strings.Builder
 		wrap := s.Only()
 		if wrap {
 			b.WriteString("GREATEST(0, ")
 		}
-		sequenceOf(s).render(&b, column, func(p int) string { return "p_" + paramNames[p] })
+		sequenceOf(s).render(&b, column, param)
 		if wrap {
 			b.WriteByte(')')
 		}
 		return strings.ReplaceAll(b.String(), ", @hg_", ",\n                @hg_")
 	}
+	cell := func(name string) string { return "headgate_cells." + name }
+	// The rows of a request that is asked twice differ in their pass.
+	twice := func(p int) string {
+		if p == pPass {
+			return "o.pass"
+		}
+		return param(p)
+	}
 	take := shape{Bucket: true, Window: true, Log: true, Single: true}
 	ask := take
 	ask.Block, ask.Reset = true, true
 	return strings.NewReplacer(
+		"{{begin}}", beginOwn,
+		"{{commit}}", commitOwn,
+		"{{heal}}", healAfter,
+		"{{log}}", ownLog,
+		"{{figures}}", figures,
+		"{{retry after}}", retryAfter,
 		"{{variables}}", variables(),
+		"{{more variables}}", moreVariables()+"\n            "+nameVariables(),
 		"{{clock}}", readClock,
 		"{{save}}", strings.TrimSpace(save),
-		"{{laws}}", laws(ask, func(name string) string { return "headgate_cells." + name }),
+		"{{laws}}", laws(ask, cell, param),
+		"{{once}}", laws(shape{Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true}, cell, twice),
+		"{{settle}}", laws(shape{Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true}, cell, twice),
+		"{{lease}}", laws(shape{Log: true, Return: true, Renew: true}, cell, param),
+		"{{outcome}}", outcome(),
 		"{{look}}", laws(take, func(name string) string {
 			switch name {
 			case "limit_name":
@@ -33,6 +118,22 @@ func expand(text string) string {
 				return "p_key"
 			}
 			return "COALESCE(c." + name + ", 0)"
-		}),
+		}, param),
 	).Replace(text)
+}
+
+// outcome takes the outcome out of @hg_r, which a charge that is remembered has
+// there alone, and puts it where headgate_ask leaves one.
+func outcome() string {
+	var b strings.Builder
+	for i, name := range []string{"g", "", "", "", "at", "", "empty", "block", "x", "clk", "retry", "", "how", "when"} {
+		if name == "" {
+			continue
+		}
+		if i > 0 {
+			b.WriteString(",\n        ")
+		}
+		b.WriteString("@hg_" + name + " = " + fieldOf("@hg_r", i+1))
+	}
+	return "set " + b.String()
 }

@@ -20,36 +20,9 @@ begin
     declare p_ceiling, p_now, p_heal bigint default 0;
     set p_pass = if(p_verb in (5, 6), p_verb, 0);
     set p_drain = greatest(p_drain, 1);
-    set p_heal = greatest(2000000, case p_kind when 2 then 2 * p_step when 3 then p_step
-        else least(9007199254740991, (p_capacity div p_drain + (p_capacity mod p_drain > 0)) * cast(p_step as decimal(38))) end);
+    set p_heal = {{heal}};
 
-    begin -- a savepoint does not stay where there is no transaction
-        declare continue handler for 1305 set inside = 0;
-        savepoint headgate_inside;
-        release savepoint headgate_inside;
-    end;
-    while again do
-        set again = 0, tries = tries + 1;
-        begin
-            declare exit handler for 1213, 1020 begin
-                if inside or tries > 20 then
-                    if not inside then rollback; end if;
-                    resignal;
-                end if;
-                rollback;
-                set again = 1;
-            end;
-            declare exit handler for sqlexception begin
-                if not inside then rollback; end if;
-                resignal;
-            end;
-            {{variables}}
-            if not inside then
-                set transaction isolation level read committed;
-                start transaction;
-            end if;
-            insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key) on duplicate key update law = headgate_cells.law;
-            set @hg_clock = {{clock}};
+    {{begin}}
             insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key)
             on duplicate key update law = if({{laws}} < 0, 0, @hg_law), {{save}}
                 reason = if(p_verb = 5, if(p_ttl > 0, p_note, ''), if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason)),
@@ -61,22 +34,7 @@ begin
             if p_verb = 6 then
                 delete from headgate_admissions where limit_name = p_limit and cell_key = p_key;
             end if;
-            if p_verb = 1 and p_kind = 3 and @hg_done <> 2 then
-                if @hg_carry > 0 then
-                    insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
-                    values (p_limit, p_key, 'carried over', @hg_now, @hg_now + p_step, @hg_now + greatest(p_step, p_history), @hg_carry, 1);
-                end if;
-                if @hg_done or p_history > 0 then
-                    insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
-                    values (p_limit, p_key, p_note, @hg_now, if(@hg_done, @hg_now + p_step, 0),
-                        @hg_now + greatest(p_history, if(@hg_done, p_step, 0)), p_cost, @hg_done);
-                    set @hg_entry = last_insert_id();
-                end if;
-            end if;
-            if not inside then
-                commit;
-            end if;
-        end;
-    end while;
+            {{log}}
+            {{commit}}
 end
 //

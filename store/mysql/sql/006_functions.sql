@@ -48,6 +48,7 @@ begin
     declare law, anchor, i int default 0;
     declare unit, capacity, step, drain, block, history, b0, b1, b2, b3 bigint default 0;
     declare credits decimal(65, 30);
+    declare word varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
     if cost is null then
         call headgate_fail('cost: is null');
     elseif cost <= 0 then
@@ -64,11 +65,14 @@ begin
     call headgate_find(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     set credits = cost * unit;
     if verb in (1, 2) then
+        if law = 3 then
+            call headgate_algorithm(rule, word);
+        end if;
         if credits <> floor(credits) then
             call headgate_fail(concat('cost: is finer than the smallest step of this limit, 1/', unit));
         elseif credits > 9007199254740991 then
             call headgate_fail('cost: is too large');
-        elseif name like 'concurrency %' then
+        elseif word = 'concurrency' then
             call headgate_fail(concat('limit: ', name, ' is acquired and released, not taken'));
         end if;
     end if;
@@ -101,8 +105,7 @@ begin
     declare p_count int default 1;
     declare p_ceiling, p_now, p_heal bigint default 0;
     set p_partial = 0, p_drain = greatest(p_drain, 1);
-    set p_heal = greatest(2000000, case p_kind when 2 then 2 * p_step when 3 then p_step
-        else least(9007199254740991, (p_capacity div p_drain + (p_capacity mod p_drain > 0)) * cast(p_step as decimal(38))) end);
+    set p_heal = {{heal}};
     {{variables}}
     set @hg_clock = {{clock}};
     select length({{look}}) into ignored from (select 1 as n) o
@@ -114,12 +117,7 @@ drop procedure if exists headgate_answer
 //
 create procedure headgate_answer() no sql sql security invoker
 begin
-    select @hg_g as allowed,
-        if(@hg_block > greatest(@hg_clk, @hg_at), 0, greatest(0, @hg_capacity - @hg_x) div @hg_c) as remaining,
-        case when @hg_g then 0 when @hg_retry < 9007199254740991 then cast(cast(greatest(0, @hg_retry - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)) end as retry_after,
-        cast(cast(greatest(0, greatest(@hg_empty, @hg_block) - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)) as reset_after,
-        @hg_name as limit_name,
-        cast('1970-01-01' + interval @hg_clk microsecond as datetime(6)) as at;
+    {{figures}};
 end
 //
 

@@ -1,0 +1,326 @@
+-- What people call to be charged once, to settle, to start later, and to hold.
+
+-- headgate_print is Print of package law, of a request of one charge.
+drop procedure if exists headgate_print
+//
+create procedure headgate_print(p_limit varbinary(255), p_key varbinary(512), p_cost bigint, p_unit bigint, out print bigint)
+    deterministic contains sql sql security invoker
+begin
+    declare g decimal(65, 0);
+    declare charge varbinary(2048);
+    call headgate_gcd(p_cost, p_unit, g);
+    set charge = concat(length(p_limit), ':', p_limit, length(p_key), ':', p_key, p_cost div g, '/', p_unit div g);
+    set print = conv(left(sha2(charge, 256), 13), 16, 10);
+end
+//
+
+-- headgate_once is headgate_ask for a charge with an id, or one that may start
+-- late. It leaves two variables more: how, 2 for one that was admitted before, above
+-- that a fault; and when it may start, if late.
+drop procedure if exists headgate_once
+//
+create procedure headgate_once(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
+    p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint, p_ttl bigint,
+    p_note varbinary(255), p_late int, p_ceiling bigint, p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint)
+modifies sql data sql security invoker
+begin
+    declare inside, again, p_verb, p_pos, p_first, p_size, p_count int default 1;
+    declare tries, p_partial int default 0;
+    declare p_now, p_heal, p_given, p_print bigint default 0;
+    declare p_id varbinary(255) default p_note;
+    set p_given = p_drain, p_drain = greatest(p_drain, 1);
+    set p_heal = {{heal}};
+    call headgate_print(p_limit, p_key, p_cost, p_unit, p_print);
+
+    {{begin}}
+            {{more variables}}
+            set @hg_undo = cast(repeat('0', 255) as binary);
+            insert into headgate_cells (limit_name, cell_key)
+            select p_limit, p_key from (select 8 as pass union all select 9) o
+            on duplicate key update law = if({{once}} < 0, 0, @hg_law), {{save}}
+                reason = if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason), blocked_until = @hg_block;
+            set @hg_entry = 0;
+            if @hg_clear and @hg_done <> 2 then
+                update headgate_entries set expires_at = 0 where limit_name = p_limit and cell_key = p_key and expires_at > 0;
+            end if;
+            {{log}}
+            if p_id <> '' and @hg_done = 1 then
+                replace into headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until)
+                values (p_limit, p_key, p_id, p_print, concat_ws(' ', p_kind, p_anchor, p_unit, p_capacity, p_step, p_given), p_cost,
+                    concat_ws(' ', replace(substring_index(@hg_r, ',', 11), ',', ' '), @hg_entry, 0, @hg_when), -1,
+                    greatest(@hg_told, @hg_when) + p_ttl);
+            end if;
+            {{commit}}
+    {{outcome}};
+    set @hg_stale = @hg_how = 1, @hg_now = @hg_clk;
+end
+//
+
+-- headgate_correct makes p_cost the cost of the charge of an id; in @hg_g it leaves
+-- how many credits were given back.
+drop procedure if exists headgate_correct
+//
+create procedure headgate_correct(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
+    p_capacity bigint, p_step bigint, p_drain bigint, p_cost bigint, p_id varbinary(255), p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint)
+modifies sql data sql security invoker
+begin
+    declare inside, again, p_pos int default 1;
+    declare tries int default 0;
+    declare p_now, p_given bigint default 0;
+    set p_given = p_drain, p_drain = greatest(p_drain, 1);
+
+    {{begin}}
+            {{more variables}}
+            insert into headgate_cells (limit_name, cell_key)
+            select p_limit, p_key from (select 4 as pass union all select 10) o
+            on duplicate key update law = if({{settle}} < 0, 0, @hg_law), {{save}}
+                reason = if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason), blocked_until = @hg_block;
+            if @hg_done = 1 then
+                update headgate_admissions set settled = p_cost where limit_name = p_limit and cell_key = p_key and id = p_id;
+            end if;
+            if p_kind = 3 and @hg_g <> 0 then
+                update headgate_entries set expires_at = if(cost > @hg_g, expires_at, 0), cost = cost - @hg_g
+                where number = @hg_had_entry and limit_name = p_limit and cell_key = p_key;
+            end if;
+            delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0; -- a correction makes none
+            {{commit}}
+    {{outcome}};
+    set @hg_stale = @hg_how = 1, @hg_now = @hg_clk;
+end
+//
+
+-- headgate_lease renews a lease, verb 7, or ends it, verb 3; @hg_g is 0 if it was lost.
+drop procedure if exists headgate_lease
+//
+create procedure headgate_lease(p_pass int, p_limit varbinary(255), p_key varbinary(512), p_unit bigint, p_step bigint, p_entry bigint)
+modifies sql data sql security invoker
+begin
+    declare inside, again, p_count int default 1;
+    declare tries int default 0;
+    declare p_kind int default 3;
+    declare p_now bigint default 0;
+    declare p_cost bigint default 9007199254740991; -- all that is left of it
+
+    {{begin}}
+            {{more variables}}
+            insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key)
+            on duplicate key update law = if({{lease}} < 0, 0, @hg_law), {{save}}
+                reason = if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason), blocked_until = @hg_block;
+            if @hg_g > 0 and p_pass = 3 then
+                update headgate_entries set expires_at = if(cost > @hg_g, expires_at, 0), cost = cost - @hg_g
+                where number = p_entry and limit_name = p_limit and cell_key = p_key;
+            elseif @hg_g > 0 then
+                update headgate_entries set expires_at = @hg_now + p_step, keep_until = greatest(keep_until, @hg_now + p_step)
+                where number = p_entry and limit_name = p_limit and cell_key = p_key;
+            end if;
+            delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
+            {{commit}}
+end
+//
+
+-- headgate_algorithm returns the first word of a limit by its name or notation.
+drop procedure if exists headgate_algorithm
+//
+create procedure headgate_algorithm(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, out word varchar(255) character set utf8mb4 collate utf8mb4_bin)
+reads sql data sql security invoker
+begin
+    declare text varchar(2048) character set utf8mb4 collate utf8mb4_bin default rule;
+    select l.rule into text from headgate_limits l where l.name = rule;
+    set word = substring_index(trim(replace(text, char(9 using utf8mb4), ' ')), ' ', 1);
+end
+//
+
+-- headgate_verb is headgate_op for what has an id, may start late or is held, with
+-- the verbs of package law. held says that the limit has to be one whose charges
+-- are; life, wait and lease are 0 where there is none.
+drop procedure if exists headgate_verb
+//
+create procedure headgate_verb(verb int, held int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
+    cost decimal(65, 30), id varchar(1024) character set utf8mb4 collate utf8mb4_bin, life bigint, wait bigint, lease bigint)
+modifies sql data sql security invoker
+begin
+    declare name varchar(255) character set utf8mb4;
+    declare word varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare calendar varchar(8) character set utf8mb4;
+    declare zone varchar(64) character set utf8mb4;
+    declare field varchar(8) character set utf8mb4 default if(verb = 4, 'actual', 'cost');
+    declare law, anchor, late, i int default 0;
+    declare unit, capacity, step, drain, block, history, ceiling, b0, b1, b2, b3 bigint default 0;
+    declare credits decimal(65, 30);
+    if id = '' then
+        call headgate_fail('id: is missing');
+    elseif length(id) > 255 then
+        call headgate_fail(concat('id: is ', length(id), ' bytes long, at most 255 are allowed'));
+    elseif locate(char(0 using utf8mb4), id) > 0 then
+        call headgate_fail('id: contains a NUL byte');
+    elseif cost is null then
+        call headgate_fail(concat(field, ': is null'));
+    elseif cost < 0 or cost = 0 and verb <> 4 then
+        call headgate_fail(concat(field, ': is ', trim(trailing '.' from trim(trailing '0' from cast(cost as char))), '; it must ', if(verb = 4, 'not be below 0', 'be above 0')));
+    elseif cost > 9007199254740991 then
+        call headgate_fail(concat(field, ': is too large'));
+    elseif `key` is null then
+        call headgate_fail('key: is null');
+    elseif length(`key`) > 512 then
+        call headgate_fail(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
+    elseif locate(char(0 using utf8mb4), `key`) > 0 then
+        call headgate_fail('key: contains a NUL byte');
+    elseif lease is null or held and verb <> 1 and lease < 1 then
+        call headgate_fail('lease: was never acquired');
+    end if;
+    call headgate_find(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    call headgate_algorithm(rule, word);
+    set credits = cost * unit;
+    if held and word <> 'concurrency' then
+        call headgate_fail(concat('limit: ', name, ' is taken, not acquired: only concurrency limits are'));
+    elseif verb = 1 and not held and word = 'concurrency' then
+        call headgate_fail(concat('limit: ', name, ' is acquired and released, not taken'));
+    elseif credits <> floor(credits) then
+        call headgate_fail(concat(field, ': is finer than the smallest step of this limit, 1/', unit));
+    elseif credits > 9007199254740991 then
+        call headgate_fail(concat(field, ': is too large'));
+    end if;
+    if wait > 0 and word in ('token-bucket', 'leaky-bucket', 'gcra') then
+        set late = 1, ceiling = if(wait div step > (9007199254740991 - capacity) div drain, 9007199254740991, capacity + wait div step * drain);
+    end if;
+    set @hg_clk = {{clock}}, @hg_stale = 1, @hg_how = 0, @hg_when = 0;
+    while @hg_stale and i < 4 do
+        if calendar is not null then
+            call headgate_bounds(calendar, zone, if(i = 0, @hg_clk, @hg_now), b0, b1, b2, b3);
+        end if;
+        case
+            when verb in (3, 7) then
+                call headgate_lease(verb, name, `key`, unit, step, lease);
+            when verb = 4 then
+                call headgate_correct(name, `key`, law, anchor, unit, capacity, step, drain, credits, id, b0, b1, b2, b3);
+            when id is null and not late then
+                call headgate_ask(1, name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, 0, '', b0, b1, b2, b3);
+            else
+                call headgate_once(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, life, coalesce(id, ''), late, ceiling, b0, b1, b2, b3);
+        end case;
+        set i = i + 1;
+    end while;
+    if @hg_how > 2 then
+        call headgate_fail(concat('id: "', left(id, 40), '": ', case @hg_how when 3 then 'the id was used for other charges'
+            when 4 then 'no request of this id is known' else 'it is settled already' end));
+    end if;
+    set @hg_name = name, @hg_c = unit, @hg_capacity = capacity, @hg_step = step;
+end
+//
+
+-- headgate_life returns how long an id is remembered, in microseconds: an hour where
+-- nothing is said, since a procedure has no defaults.
+drop procedure if exists headgate_life
+//
+create procedure headgate_life(seconds decimal(65, 30), out life bigint)
+    deterministic contains sql sql security invoker
+begin
+    if seconds is null or seconds = 0 then
+        set seconds = 3600;
+    elseif seconds < 0.000001 or seconds > 3660 * 86400 then
+        call headgate_fail('life_seconds: must be from a microsecond to 3660 days');
+    end if;
+    set life = floor(seconds * 1000000);
+end
+//
+
+-- headgate_take_once is headgate_take for a request with an id: asked again with the
+-- same charge within its life, it returns the first admission, replayed 1, and
+-- charges nothing. What was refused or cancelled is decided anew; with another
+-- charge it is an error. A life of 0 or null is an hour.
+drop procedure if exists headgate_take_once
+//
+create procedure headgate_take_once(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
+    `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30), life_seconds decimal(65, 30))
+modifies sql data sql security invoker
+begin
+    declare life bigint;
+    call headgate_life(life_seconds, life);
+    call headgate_verb(1, 0, rule, `key`, cost, coalesce(id, ''), life, 0, 0);
+    if @hg_when > @hg_clk then
+        call headgate_fail(concat('id: "', left(id, 40), '" was reserved, and starts at ', cast('1970-01-01' + interval @hg_when microsecond as datetime(6)), ' UTC'));
+    end if;
+    {{figures}},
+        @hg_how = 2 as replayed;
+end
+//
+
+-- headgate_settle makes actual the cost of a charge that was admitted under an id; 0
+-- is nothing at all. One row: corrected, what is given back is above 0, what is
+-- charged in addition below. Settled at the same cost again, it is 0; at another it
+-- is an error, and so is an id that is not known.
+drop procedure if exists headgate_settle
+//
+create procedure headgate_settle(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
+    `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, actual decimal(65, 30))
+modifies sql data sql security invoker
+begin
+    call headgate_verb(4, 0, rule, `key`, actual, coalesce(id, ''), 0, 0, 0);
+    select cast(cast(@hg_g as decimal(26, 9)) / @hg_c as decimal(26, 9)) as corrected;
+end
+//
+
+-- headgate_reserve takes cost now for a start at most wait_seconds from now: with
+-- token-bucket, leaky-bucket and gcra each reservation has a start of its own, first
+-- come first served; under other limits it starts at once or is not made. Sleep for
+-- delay seconds, then begin. With an id it can be asked again and settled; null is
+-- none. One row: allowed, start_at, UTC, delay, retry_after, limit_name, replayed.
+drop procedure if exists headgate_reserve
+//
+create procedure headgate_reserve(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
+    cost decimal(65, 30), wait_seconds decimal(65, 30), id varchar(1024) character set utf8mb4 collate utf8mb4_bin, life_seconds decimal(65, 30))
+modifies sql data sql security invoker
+begin
+    declare life bigint default 0;
+    if wait_seconds is null or wait_seconds < 0 or wait_seconds > 3660 * 86400 then
+        call headgate_fail('wait_seconds: must be from 0 to 3660 days');
+    elseif id is not null then
+        call headgate_life(life_seconds, life);
+    end if;
+    call headgate_verb(1, 0, rule, `key`, cost, id, life, floor(wait_seconds * 1000000), 0);
+    select @hg_g as allowed,
+        if(@hg_g, cast('1970-01-01' + interval if(@hg_when > 0, @hg_when, @hg_clk) microsecond as datetime(6)), null) as start_at,
+        if(@hg_g, cast(cast(greatest(0, @hg_when - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)), null) as delay,
+        {{retry after}} as retry_after,
+        @hg_name as limit_name, @hg_how = 2 as replayed;
+end
+//
+
+-- headgate_acquire holds cost of a concurrency limit until headgate_release, or until
+-- nobody has renewed it for the limit's ttl, in seconds. One row: acquired; lease, its
+-- number, for renew and release; ttl; retry_after, until one ends if nobody renews it;
+-- limit_name.
+drop procedure if exists headgate_acquire
+//
+create procedure headgate_acquire(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
+modifies sql data sql security invoker
+begin
+    call headgate_verb(1, 1, rule, `key`, cost, null, 0, 0, 0);
+    select @hg_g as acquired, if(@hg_g, @hg_entry, null) as lease, cast(cast(@hg_step as decimal(26, 6)) / 1000000 as decimal(20, 6)) as ttl,
+        {{retry after}} as retry_after,
+        @hg_name as limit_name;
+end
+//
+
+-- headgate_renew lets a lease last for its ttl from now. One row: done, 0 if the lease
+-- is lost: others may have it.
+drop procedure if exists headgate_renew
+//
+create procedure headgate_renew(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lease bigint)
+modifies sql data sql security invoker
+begin
+    call headgate_verb(7, 1, rule, `key`, 1, null, 0, 0, lease);
+    select @hg_g > 0 as done;
+end
+//
+
+-- headgate_release ends a lease. One row: done, 0 if it was lost or released before.
+drop procedure if exists headgate_release
+//
+create procedure headgate_release(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lease bigint)
+modifies sql data sql security invoker
+begin
+    call headgate_verb(3, 1, rule, `key`, 1, null, 0, 0, lease);
+    select @hg_g > 0 as done;
+end
+//

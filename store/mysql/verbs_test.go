@@ -1,0 +1,411 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// answer returns the row that a call answers, as text with blanks between; or of an
+// error that people are to read its message.
+func answer(tb testing.TB, db interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}, text string,
+) string {
+	tb.Helper()
+	rows, err := db.QueryContext(tb.Context(), text)
+	if my, ok := errors.AsType[*driver.MySQLError](err); ok && my.Number == 1644 && string(my.SQLState[:]) == "45000" {
+		return my.Message
+	} else if err != nil {
+		tb.Fatalf("%s: %v", text, err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil || !rows.Next() {
+		tb.Fatalf("%s: no row, %v", text, err)
+	}
+	fields, list := make([]sql.NullString, len(columns)), make([]any, len(columns))
+	for i := range fields {
+		list[i] = &fields[i]
+	}
+	if err := rows.Scan(list...); err != nil {
+		tb.Fatal(err)
+	}
+	if err := rows.Err(); err != nil {
+		tb.Fatal(err)
+	}
+	var words []string
+	for i, name := range columns {
+		switch f := fields[i]; {
+		case name == "at" || name == "start_at" && f.Valid || name == "reset_after": // another one each time
+		case name == "limit_name" || name == "lease" && f.Valid:
+		case !f.Valid:
+			words = append(words, name+"=null")
+		default:
+			words = append(words, name+"="+f.String)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// TestVerbsByCall goes through what people call to be charged once, to settle, to
+// start later and to hold. LEASE is the number of the last entry; want may end where
+// the time since the call before shows.
+func TestVerbsByCall(t *testing.T) {
+	t.Parallel()
+	db, s := client(t)
+	if err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "jobs", Notation: "concurrency 1 ttl 1h"}, {Name: "mail", Notation: "token-bucket 1/1h burst 1"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ call, want string }{
+		{"headgate_acquire('concurrency 1 ttl 1h', 'a', 1)", "acquired=1 ttl=3600.000000 retry_after=0.000000"},
+		{"headgate_acquire('concurrency 1 ttl 1h', 'a', 1)", "acquired=0 lease=null ttl=3600.000000 retry_after=35"},
+		{"headgate_renew('concurrency 1 ttl 1h', 'a', LEASE)", "done=1"},
+		{"headgate_renew('concurrency 1 ttl 1h', 'b', LEASE)", "done=0"},
+		{"headgate_release('concurrency 1 ttl 1h', 'b', LEASE)", "done=0"},
+		{"headgate_release('concurrency 1 ttl 1h', 'a', LEASE)", "done=1"},
+		{"headgate_release('concurrency 1 ttl 1h', 'a', LEASE)", "done=0"},
+		{"headgate_renew('concurrency 1 ttl 1h', 'a', LEASE)", "done=0"},
+		{"headgate_acquire('concurrency 1 ttl 1h', 'a', 1)", "acquired=1 "},
+		{"headgate_acquire('concurrency 1 ttl 1h', 'a', 2)", "acquired=0 lease=null ttl=3600.000000 retry_after=null"},
+		{"headgate_acquire('jobs', 'a', 1)", "acquired=1 "},
+		{"headgate_acquire('fixed-window 1/1h', 'a', 1)", "limit: fixed-window 1/1h is taken, not acquired"},
+		{"headgate_acquire('mail', 'a', 1)", "limit: mail is taken, not acquired"},
+		{"headgate_renew('sliding-log 1/1h', 'a', 1)", "limit: sliding-log 1/1h is taken, not acquired"},
+		{"headgate_release('mail', 'a', 1)", "limit: mail is taken, not acquired"},
+		{"headgate_release('jobs', 'a', NULL)", "lease: was never acquired"},
+		{"headgate_renew('jobs', 'a', 0)", "lease: was never acquired"},
+		{"headgate_acquire('jobs', NULL, 1)", "key: is null"},
+		{"headgate_take('jobs', 'a', 1)", "limit: jobs is acquired and released, not taken"},
+		{"headgate_check(' concurrency\t1 ttl 1h', 'a', 1)", "limit: concurrency 1 ttl 1h is acquired and released, not taken"},
+
+		{"headgate_take_once('o1', 'fixed-window 10/1d', 'a', 3, 3600)", "allowed=1 remaining=7 retry_after=0.000000 replayed=0"},
+		{"headgate_take_once('o1', 'fixed-window 10/1d', 'a', 3, 3600)", "allowed=1 remaining=7 retry_after=0.000000 replayed=1"},
+		{"headgate_settle('o1', 'fixed-window 10/1d', 'a', 1.5)", "corrected=1.500000000"},
+		{"headgate_settle('o1', 'fixed-window 10/1d', 'a', 1.5)", "corrected=0.000000000"},
+		{"headgate_settle('o1', 'fixed-window 10/1d', 'a', 0)", `id: "o1": it is settled already`},
+		{"headgate_settle('o2', 'fixed-window 10/1d', 'a', 0)", `id: "o2": no request of this id is known`},
+		{"headgate_settle('o1', 'fixed-window 10/1d', 'b', 0)", `id: "o1": no request of this id is known`},
+		{"headgate_take_once('o1', 'fixed-window 10/1d', 'a', 2, 3600)", `id: "o1": the id was used for other charges`},
+		{"headgate_take_once('O1', 'fixed-window 10/1d', 'a', 9, 3600)", "allowed=0 remaining=8 "},
+		{"headgate_take_once('', 'fixed-window 10/1d', 'a', 1, 3600)", "id: is missing"},
+		{"headgate_take_once(NULL, 'fixed-window 10/1d', 'a', 1, 3600)", "id: is missing"},
+		{"headgate_take_once(REPEAT('x', 256), 'fixed-window 10/1d', 'a', 1, 3600)", "id: is 256 bytes long"},
+		{"headgate_take_once('a\x00b', 'fixed-window 10/1d', 'a', 1, 3600)", "id: contains a NUL byte"},
+		{"headgate_take_once('x', 'fixed-window 10/1d', 'a', 1, -1)", "life_seconds: must be from"},
+		{"headgate_take_once('x', 'fixed-window 10/1d', 'a', 1, 0.0000001)", "life_seconds: must be from"},
+		{"headgate_take_once('x', 'concurrency 1 ttl 30s', 'a', 1, 0)", "limit: concurrency 1 ttl 30s is acquired and released, not taken"},
+		{"headgate_take_once('x', 'jobs', 'a', 1, 0)", "limit: jobs is acquired and released, not taken"},
+		{"headgate_settle('x', 'fixed-window 10/1d', 'a', -1)", "actual: is -1; it must not be below 0"},
+		{"headgate_settle('x', 'fixed-window 10/1d', 'a', NULL)", "actual: is null"},
+		{"headgate_take_once('o3', 'fixed-window 10/1d', 'a', 4, 3600)", "allowed=1 remaining=4 retry_after=0.000000 replayed=0"},
+		{"headgate_settle('o3', 'fixed-window 10/1d', 'a', 6)", "corrected=-2.000000000"},
+		{"headgate_settle('o3', 'fixed-window 10/1d', 'a', 6)", "corrected=0.000000000"},
+		{"headgate_take_once('o4', 'sliding-log 10/1d', 'a', 4, NULL)", "allowed=1 remaining=6 retry_after=0.000000 replayed=0"},
+		{"headgate_settle('o4', 'sliding-log 10/1d', 'a', 12)", "corrected=-8.000000000"},
+		{"headgate_take_once('o5', 'sliding-log 10/1d', 'a', 1, 0)", "allowed=0 remaining=0 "},
+		{"headgate_take_once('o6', 'sliding-window 10/1d', 'a', 4, 1)", "allowed=1 remaining=6 retry_after=0.000000 replayed=0"},
+		{"headgate_settle('o6', 'sliding-window 10/1d', 'a', 0)", "corrected=4.000000000"},
+		{"headgate_take_once('o6', 'sliding-window 10/1d', 'a', 4, 1)", "allowed=1 remaining=6 retry_after=0.000000 replayed=0"}, // it was cancelled
+		{"headgate_take_once('o7', 'fixed-window 10/day Europe/Berlin', 'a', 4, 0)", "allowed=1 remaining=6 retry_after=0.000000 replayed=0"},
+		{"headgate_settle('o7', 'fixed-window 10/day Europe/Berlin', 'a', 1)", "corrected=3.000000000"},
+		{"headgate_take_once('o8', 'token-bucket 10/1d block 1h', 'a', 11, 0)", "allowed=0 remaining=10 retry_after=null replayed=0"},
+
+		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 10800, NULL, NULL)", "allowed=1 delay=0.000000 retry_after=0.000000 replayed=0"},
+		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 10800, 'r1', NULL)", "allowed=1 delay=359"},
+		{"headgate_take_once('r1', 'token-bucket 1/1h burst 1', 'a', 1, 0)", `id: "r1" was reserved, and starts at 2`},
+		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 3600, NULL, NULL)", "allowed=0 start_at=null delay=null retry_after=35"},
+		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 2, 108000, NULL, NULL)", "allowed=0 start_at=null delay=null retry_after=null replayed=0"},
+		{"headgate_settle('r1', 'token-bucket 1/1h burst 1', 'a', 0)", "corrected=1.000000000"},
+		{"headgate_reserve('mail', 'a', 1, 0, NULL, NULL)", "allowed=1 delay=0.000000 retry_after=0.000000 replayed=0"},
+		{"headgate_reserve('mail', 'a', 1, 0, 'm', NULL)", "allowed=0 start_at=null delay=null retry_after=35"},
+		{"headgate_reserve('mail', 'a', 1, 7200, 'm', 60)", "allowed=1 delay=35"},
+		{"headgate_reserve('fixed-window 1/1d', 'a', 1, 7200, 'f', 60)", "allowed=1 delay=0.000000 retry_after=0.000000 replayed=0"},
+		{"headgate_reserve('fixed-window 1/1d', 'a', 1, 7200, 'f', 60)", "allowed=1 delay=0.000000 retry_after=0.000000 replayed=1"},
+		{"headgate_reserve('token-bucket 1/1h', 'a', 1, -1, NULL, NULL)", "wait_seconds: must be from 0 to 3660 days"},
+		{"headgate_reserve('token-bucket 1/1h', 'a', 1, NULL, NULL, NULL)", "wait_seconds: must be from 0 to 3660 days"},
+		{"headgate_reserve('token-bucket 1/1h', 'a', 0, 1, NULL, NULL)", "cost: is 0; it must be above 0"},
+		{"headgate_reserve('jobs', 'a', 1, 3600, NULL, NULL)", "limit: jobs is acquired and released, not taken"},
+	} {
+		last := sql.NullString{}
+		if err := db.QueryRowContext(t.Context(), "SELECT MAX(number) FROM headgate_entries").Scan(&last); err != nil {
+			t.Fatal(err)
+		}
+		got := answer(t, db, "CALL "+strings.ReplaceAll(tt.call, "LEASE", last.String))
+		if !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s:\n got %s\nwant %s", tt.call, got, tt.want)
+		}
+	}
+	var empty int
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells WHERE cell_key = 'b'").Scan(&empty); err != nil || empty != 0 {
+		t.Errorf("%d cells were made where there was nothing to correct, %v", empty, err)
+	}
+}
+
+// TestIDsAreKnownToBoth lets Go and SQL ask under the same id.
+func TestIDsAreKnownToBoth(t *testing.T) {
+	t.Parallel()
+	db, s := client(t)
+	l := headgate.New(s, nil)
+	for _, rule := range []string{"sliding-log 100/1h", "token-bucket 100/7h", "sliding-window 100/1h", "fixed-window 100/month Asia/Tokyo"} {
+		charge := headgate.Charge{Limit: headgate.MustParse(rule), Key: "käse", Cost: headgate.MustCost("2.5")}
+		order := l.Once("Bestellung №1", time.Hour)
+		d, err := order.Take(t.Context(), charge)
+		if err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		if got := answer(t, db, "CALL headgate_take_once('Bestellung №1', '"+rule+"', 'käse', 2.5, 60)"); got != "allowed=1 remaining=97 retry_after=0.000000 replayed=1" {
+			t.Errorf("%s: asked from SQL: %s", rule, got)
+		}
+		if got := answer(t, db, "CALL headgate_settle('Bestellung №1', '"+rule+"', 'käse', 1)"); got != "corrected=1.500000000" {
+			t.Errorf("%s: settled from SQL: %s", rule, got)
+		}
+		charge.Cost = headgate.Units(1)
+		if by, err := order.Settle(t.Context(), charge); err != nil || !by[0].IsZero() {
+			t.Errorf("%s: settled again from Go by %v, %v", rule, by, err)
+		}
+
+		if got := answer(t, db, "CALL headgate_take_once('back', '"+rule+"', 'käse', 3, 60)"); got != "allowed=1 remaining=96 retry_after=0.000000 replayed=0" {
+			t.Errorf("%s: asked from SQL first: %s", rule, got)
+		}
+		charge.Cost = headgate.Units(3)
+		if d, err := l.Once("back", 0).Take(t.Context(), charge); err != nil || !d.Replayed || d.Remaining != 96 {
+			t.Errorf("%s: then from Go: %+v, %v", rule, d, err)
+		}
+		charge.Cost = headgate.Units(4)
+		if by, err := l.Once("back", 0).Settle(t.Context(), charge); err != nil || by[0] != headgate.Units(1) {
+			t.Errorf("%s: settled from Go by %v, %v", rule, by, err)
+		}
+	}
+	limit := headgate.MustParse("gcra 1/1h burst 1")
+	charge := headgate.Charge{Limit: limit, Key: "k"}
+	if _, err := l.Take(t.Context(), charge); err != nil {
+		t.Fatal(err)
+	}
+	if got := answer(t, db, "CALL headgate_reserve('gcra 1/1h burst 1', 'k', 1, 7200, 'r', 60)"); !strings.HasPrefix(got, "allowed=1 delay=35") {
+		t.Errorf("reserved from SQL: %s", got)
+	}
+	r, err := l.Once("r", 0).Reserve(t.Context(), time.Minute, charge)
+	if err != nil || !r.Decision.Replayed || r.Delay() < 59*time.Minute {
+		t.Errorf("then from Go: %+v, %v", r, err)
+	}
+}
+
+// TestVerbsArePartOfTheCallersTransaction: nothing is left of a call in a
+// transaction that is rolled back, and none ends it.
+func TestVerbsArePartOfTheCallersTransaction(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	count := func(db interface {
+		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	},
+	) (n int) {
+		t.Helper()
+		if err := db.QueryRowContext(t.Context(), `SELECT (SELECT COUNT(*) FROM headgate_cells) + (SELECT COUNT(*) FROM headgate_entries)
+			+ (SELECT COUNT(*) FROM headgate_admissions) + (SELECT COUNT(*) FROM headgate_zones)`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	answer(t, tx, "SELECT COUNT(*) FROM headgate_admissions")
+	answer(t, db, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)") // the view of tx is older
+	if got := answer(t, tx, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)"); !strings.HasSuffix(got, "replayed=1") {
+		t.Errorf("what was admitted since the transaction began: %s", got)
+	}
+	if got := answer(t, tx, "CALL headgate_settle('old', 'sliding-log 5/1h', 'j', 0.5)"); got != "corrected=0.500000000" {
+		t.Errorf("settled: %s", got)
+	}
+	if _, err := tx.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, rate, `window`) VALUES (2, 1, 60)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"headgate_take_once('id', 'sliding-log 5/1h', 'k', 1, 0)", "headgate_settle('id', 'sliding-log 5/1h', 'k', 3)",
+		"headgate_reserve('gcra 1/1h', 'k', 1, 60, 'r', 0)", "headgate_settle('none', 'gcra 1/1h', 'k', 1)",
+		"headgate_acquire('concurrency 1 ttl 1h', 'k', 1)", "headgate_renew('concurrency 1 ttl 1h', 'k', 1)", "headgate_release('concurrency 1 ttl 1h', 'k', 1)",
+	} {
+		answer(t, tx, "CALL "+text)
+	}
+	if n := count(tx); n != 11 {
+		t.Errorf("%d rows before the end, want a zone, 4 cells, 3 entries, 3 admissions", n)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(db); n != 3 {
+		t.Errorf("%d rows outlived the caller's rollback, want those of before", n)
+	}
+}
+
+// TestOneOfManyCallsWithAnIDCharges asks at once under a few ids, each of which must
+// be charged once.
+func TestOneOfManyCallsWithAnIDCharges(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	var fresh atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 32 {
+		wg.Go(func() {
+			id := string(rune('a' + i%4))
+			got := answer(t, db, "CALL headgate_take_once('"+id+"', 'sliding-log 100/1h', 'k', 2, 0)")
+			if !strings.HasPrefix(got, "allowed=1 ") {
+				t.Errorf("%s: %s", id, got)
+			}
+			if strings.HasSuffix(got, "replayed=0") {
+				fresh.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if fresh.Load() != 4 {
+		t.Errorf("%d calls were not replayed, want 4", fresh.Load())
+	}
+	if got := answer(t, db, "CALL headgate_check('sliding-log 100/1h', 'k', 1)"); !strings.HasPrefix(got, "allowed=1 remaining=91 ") {
+		t.Errorf("then: %s; want 8 used, and the one asked for", got)
+	}
+}
+
+// TestVerbsByCallDecideAsTheLawsDo calls what the procedures for people call, and
+// asks memory the same at the time at which the server decided.
+func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	m := memory.New(nil)
+	laws := []law.Params{
+		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1000, Drain: 100},
+		{Kind: law.Bucket, Unit: 1000, Capacity: 9000, Step: 200_000, Drain: 3000, Block: 3000},
+		{Kind: law.Bucket, Unit: 1, Capacity: 1 << 52, Step: 7, Drain: 1 << 50},
+		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 50_000, Drain: 5000},
+		{Kind: law.Window, Unit: 1000, Capacity: 7000, Step: 300_000},
+		{Kind: law.Log, Unit: 1000, Capacity: 7000, Step: 300_000, History: 400_000},
+		{Kind: law.Log, Unit: 1000, Capacity: 7000, Step: 60_000_000, Held: true},
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	mine := map[int64]int64{} // the number of an entry here to that in memory
+	var entries []int64
+	corrected := map[law.Kind]int{}
+	for round := range 2500 {
+		n := rng.IntN(len(laws))
+		p := laws[n]
+		if rng.IntN(40) == 0 {
+			p.Unit = 100 // the limit was changed
+		}
+		op := law.Op{
+			Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("limit ", n), Key: fmt.Sprint("schlüssel ", rng.IntN(2))}, Params: p,
+			Cost: 1 + rng.Int64N(p.Capacity/2), Count: 1,
+		}
+		if rng.IntN(3) > 0 {
+			op.Cost = 1000 * (1 + rng.Int64N(3))
+		}
+		name := func() {
+			id := rng.Int64N(6)
+			if op.ID, op.TTL = fmt.Sprint("№ ", id), 1+rng.Int64N(400_000); rng.IntN(12) > 0 {
+				op.Cost = 1000 * (1 + id%3) // as the others of the name
+			}
+		}
+		var entry int64
+		var text string
+		var args []any
+		switch kind := rng.IntN(4); {
+		case p.Held && kind > 1 && len(entries) > 0:
+			entry = entries[rng.IntN(len(entries))]
+			op.Verb, op.Entry = law.Renew, mine[entry]
+			if kind == 3 {
+				op.Verb, op.Cost = law.Return, law.Max
+			}
+			text, args = "headgate_lease(?,?,?,?,?,?)", []any{op.Verb, op.Cell.Limit, op.Cell.Key, p.Unit, p.Step, entry}
+		case kind == 0:
+			name()
+			op.Verb, op.Cost, op.TTL = law.Settle, rng.Int64N(4000), 0
+			text = "headgate_correct(?,?,?,?,?,?,?,?,?,?,0,0,0,0)"
+			args = []any{op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, op.Cost, op.ID}
+		default:
+			late := 0
+			if n < 3 && rng.IntN(2) == 0 {
+				late, op.Late, op.Ceiling = 1, true, p.Ceiling(rng.Int64N(400_000))
+			}
+			if late == 0 || rng.IntN(3) > 0 {
+				name()
+			}
+			text = "headgate_once(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,0,0,0)"
+			args = []any{
+				op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block, p.History,
+				op.Cost, op.TTL, op.ID, late, op.Ceiling,
+			}
+		}
+		if _, err := conn.ExecContext(t.Context(), "CALL "+text, args...); err != nil {
+			t.Fatalf("%s %v: %v", text, args, err)
+		}
+		var g, x, clock, retry, how, when, entered, level, prev, at, empty, block int64
+		if err := conn.QueryRowContext(t.Context(), "SELECT @hg_g, @hg_x, @hg_clk, @hg_retry, @hg_how, @hg_when, COALESCE(@hg_entry, 0)").
+			Scan(&g, &x, &clock, &retry, &how, &when, &entered); err != nil {
+			t.Fatal(err)
+		}
+		err := conn.QueryRowContext(t.Context(), "SELECT level, prev, at, empty_at, blocked_until FROM headgate_cells WHERE limit_name = ? AND cell_key = ?", op.Cell.Limit, op.Cell.Key).
+			Scan(&level, &prev, &at, &empty, &block)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			t.Fatal(err)
+		}
+		op.Now = clock
+		out := make([]law.Outcome, 1)
+		if err := m.Apply(t.Context(), []law.Op{op}, out); err != nil {
+			t.Fatal(err)
+		}
+		w := out[0]
+		says := [...]error{3: law.ErrReused, 4: law.ErrUnknownID, 5: law.ErrSettled}
+		if w.Err != nil || how > 2 && op.Verb != law.Renew && op.Verb != law.Return {
+			if how < 3 || !errors.Is(w.Err, says[how]) {
+				t.Fatalf("round %d %+v: fault %d, want %v", round, op, how, w.Err)
+			}
+			continue
+		}
+		if g != w.Granted || x != w.Used && op.Verb != law.Renew || retry != w.RetryAt || op.Verb <= law.Settle && op.Verb != law.Return && (when != w.StartAt || (how == 2) != w.Replayed) {
+			t.Fatalf("round %d %+v:\n got granted %d used %d retry %d how %d start %d\nwant %+v", round, op, g, x, retry, how, when, w)
+		}
+		if s := w.State; !w.Replayed && (level != s.Level || prev != s.Prev || at != s.At || empty != s.EmptyAt || block != s.BlockedUntil) {
+			t.Fatalf("round %d %+v:\n got level %d prev %d at %d empty %d block %d\nwant %+v", round, op, level, prev, at, empty, block, s)
+		}
+		if op.Verb == law.Settle && g != 0 {
+			corrected[p.Kind]++
+		}
+		if p.Held && w.Entry > 0 && !w.Replayed && w.Granted > 0 {
+			if mine[entered] != 0 {
+				t.Fatalf("round %d: entry %d again", round, entered)
+			}
+			mine[entered] = w.Entry
+			if entries = append(entries, entered); len(entries) > 8 {
+				entries = entries[1:]
+			}
+		}
+	}
+	for kind := law.Bucket; kind <= law.Log; kind++ {
+		if corrected[kind] == 0 {
+			t.Errorf("law %d: no charge was corrected", kind)
+		}
+	}
+}
