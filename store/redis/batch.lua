@@ -28,7 +28,9 @@ while i <= #rest do
   while rest[j + 1] and rest[j + 1].group == rest[i].group do j = j + 1 end
   local p = rest[i].p
   local verb = p.verb
-  if verb == 1 and rest[i].note > 0 then -- it has an ID
+  if trial == RAISE then
+    stand(i, j)
+  elseif verb == 1 and rest[i].note > 0 then -- it has an ID
     apply_once(i, j)
   elseif verb <= 2 then
     if i == j and not on_trial and not p.late then single(rest[i], p) else group(rest, i, j) end
@@ -60,21 +62,21 @@ if not on_trial then return table.concat(answers) end
 
 -- After the answers, for each op what its cell was, what it would be had it been
 -- refused, and what it is: '' for none, and for all but the first op of a cell.
--- Then what the trial made the cell remember of its ID, and in the place of what:
--- '' for nothing.
+-- Then what the cell remembers of its ID, and in the place of what: '' for nothing.
 local list = { table.concat(answers) }
 for _, op in ipairs(rest) do
   local n, c = op.key, cells[op.key]
+  local changed = before[n] or kept[n]
   for _, state in ipairs({ was[n] or NONE, before[n] or NONE, c or NONE }) do
     local v = ''
-    if state.kind > 0 and before[n] then
+    if state.kind > 0 and changed then
       state.seq = c.seq
       v = text(state)
     end
     list[#list + 1] = v
   end
-  before[n] = nil
-  list[#list + 1] = op.admitted and call('GET', KEYS[op.log + 2]) or ''
-  list[#list + 1] = op.admitted and op.forgotten or ''
+  before[n], kept[n] = nil, nil
+  list[#list + 1] = op.remembered and call('GET', KEYS[op.log + 2]) or ''
+  list[#list + 1] = op.forgotten or ''
 end
 return list

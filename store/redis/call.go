@@ -35,17 +35,21 @@ type mode int64
 const (
 	forGood mode = iota
 	onTrial
-	anew          // also what is known
-	anewIfTouched // also what is known, if others have taken something after it
+	anew  // also what is known
+	later // what was taken before is to start later: see raise.lua
 )
 
-// encode returns a call of batch.lua for some of the ops, in their order.
-func (s *Store) encode(ops []law.Op, index []int, how mode) *call {
+// encode returns a call of batch.lua for some of the ops, in their order, and with
+// texts of its own.
+func (s *Store) encode(ops []law.Op, index []int, how mode, own ...string) *call {
 	var n needs
+	if how == later {
+		n = needsRaise | needsReturns | needsOnce
+	}
 	for _, i := range index {
 		n |= needsOf(&ops[i])
 	}
-	return s.call(scripts[n](), nil, ops, index, how)
+	return s.call(scripts[n](), own, ops, index, how)
 }
 
 // doubles are the arguments of a script but for its texts: what they say is in

@@ -83,9 +83,6 @@ func class(err error) error {
 	case errors.As(err, &operation) && operation.Op == "dial", errors.As(err, &unknownHost), errors.Is(err, rueidis.ErrNoSlot):
 		return store.ErrUnavailable
 	}
-	if errors.Is(err, errCrowded) {
-		return store.ErrConflict
-	}
 	// The script was sent, and no answer came back.
 	return store.ErrUnknownOutcome
 }

@@ -4,7 +4,7 @@
 --
 -- The charges are ops of verb Return. ARGV go on with what the cell of each was (''
 -- for none), what the trial made of it, what it made it remember of an ID, and in
--- the place of what: see giveBack in trial.go. For a cell of several charges, the
+-- the place of what: see giveBack in giveback.go. For a cell of several charges, the
 -- first two stand at the first. What is remembered is forgotten, or becomes what it
 -- was; but if others have been told of it meanwhile, or have settled it, it is
 -- theirs, and stays with the charge.

@@ -12,8 +12,8 @@
 -- This file is what all scripts begin with. After it come plain.lua, which answers
 -- most calls on its own: nothing below it is built for those, and each function
 -- costs 0.1 us; cells.lua, ops.lua, laws.lua, apply.lua and batch.lua. Before
--- apply.lua stand returns.lua and late.lua, after it register.lua and once.lua, in
--- scripts of calls that need them. giveback.lua and raise.lua have no plain.lua.
+-- apply.lua stand returns.lua and late.lua, after it register.lua, once.lua and
+-- raise.lua, in scripts of calls that need them. giveback.lua has no plain.lua.
 --
 -- KEYS are for each op the key of its cell; then what some have of their own: the
 -- log of the cell, its register, an admission. The first of ARGV are doubles in a
@@ -29,7 +29,7 @@ local call, fmt, unpack, packed = redis.call, string.format, struct.unpack, ARGV
 local floor, max, min = math.floor, math.max, math.min
 local slack, most_entries, trial, runs = unpack('<dddd', packed)
 local RUN = '<ddddd'
-local rest -- ops for batch.lua, giveback.lua and raise.lua; nil: none
+local rest -- ops for batch.lua and giveback.lua; nil: none
 
 -- Where a long has 32 bits, %d is not for times. %.0f takes twice as long.
 local int = fmt('%d', MAX) == '9007199254740991' and '%d' or '%.0f'

@@ -14,10 +14,12 @@ local function raise(d, p, start, own, pending)
   return true
 end
 
--- late settles when the ops from i to j may start, all of which their cells admit.
--- It tells whether they can; if not, what is in ds is what a refusal says.
-local function late(ops, i, j, ds)
-  local own, start, pending, fits = {}, 0, {}, true
+-- late settles when the ops from i to j may start, all of which their cells admit:
+-- not before a start, if there is one. It tells whether they can; if not, what is in
+-- ds is what a refusal says.
+local function late(ops, i, j, ds, start)
+  local own, pending, fits = {}, {}, true
+  start = start or 0
   for k = i, j do
     local d, p = ds[k], ops[k].p
     own[k] = d.base.now

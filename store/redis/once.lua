@@ -1,10 +1,14 @@
 -- Requests with an ID: what law/admission.go does with them, line by line.
 
 local REPLAYED, REUSED, UNKNOWN, SETTLED = 2, 3, 4, 5 -- see law.Numbers
-local ANEW, ANEW_IF_TOUCHED = 2, 3 -- see mode in call.go
 
--- admit remembers an op that was admitted, with its answer.
-local function admit(op, print)
+-- replay answers an op with the numbers that it was answered with before.
+local function replay(op, n)
+  answers[op.at + 1] = pack(ANSWER, '=', n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], op.clock, n[11], n[12], REPLAYED, n[14])
+end
+
+-- admit remembers an op that was admitted, with its answer; shared if it was before.
+local function admit(op, print, shared)
   local register = KEYS[op.log + 1]
   local keep = max(op.clock, (select(15, unpack(ANSWER, answers[op.at + 1])))) + op.p.ttl
   local ms = life(keep, op.clock, op.p.now > 0)
@@ -15,22 +19,12 @@ local function admit(op, print)
   end
   put(op, {
     register = number, print = print, rule = ARGV[op.note + 2], cost = op.p.count * op.p.cost, settled = -1,
-    keep = fmt(int, keep), shared = 0, outcome = fmt(NUMBERS, select(2, unpack(ANSWER, answers[op.at + 1]))),
+    keep = fmt(int, keep), shared = shared or 0, outcome = fmt(NUMBERS, select(2, unpack(ANSWER, answers[op.at + 1]))),
   }, ms)
 end
 
 local function fail_all(i, j, how)
   for k = i, j do answer(rest[k], 0, NONE, 0, 0, 0, 0, how, 0) end
-end
-
--- touched tells whether what a known op took is no more as it was left: others have
--- taken something after it, or it was settled.
-local function touched(op, a)
-  local c, n = cell(op), numbers(a)
-  for k, name in ipairs({ 'kind', 'level', 'prev', 'at', 'unit', 'empty', 'block' }) do
-    if c[name] ~= n[k + 1] then return true end
-  end
-  return a.settled >= 0
 end
 
 -- apply_once decides the ops from i to j but for those that are known; all of them
@@ -45,11 +39,11 @@ local function apply_once(i, j)
     elseif a.print ~= print then
       fail_all(i, j, REUSED)
       return
-    elseif trial == ANEW or trial == ANEW_IF_TOUCHED and touched(op, a) then
+    elseif trial == ANEW then
       new[#new + 1] = op
     else
-      local n = numbers(a)
-      answers[op.at + 1] = pack(ANSWER, '=', n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], op.clock, n[11], n[12], REPLAYED, n[14])
+      replay(op, numbers(a))
+      op.remembered = true
       if on_trial and a.shared == '0' then -- it is not for another to give back any more
         a.shared = '1'
         put(op, a)
@@ -64,7 +58,7 @@ local function apply_once(i, j)
     for _, op in ipairs(new) do
       op.forgotten = on_trial and call('GET', KEYS[op.log + 2])
       admit(op, print)
-      op.admitted = true
+      op.remembered = true
     end
   end
 end

@@ -11,7 +11,7 @@
 local NUMBERS = string.rep(int .. ' ', 13) .. int
 
 -- known returns what the cell remembers of the ID of an op; nil if nothing.
--- shared: another request has been told of it, see claim.
+-- shared: another request has been told of it, see once.lua.
 local function known(op)
   local v = call('GET', KEYS[op.log + 2])
   if not v then return nil end

@@ -49,7 +49,6 @@ func newScript(text string) script {
 var (
 	sharedText     = cellsText + opsText + lawsText
 	giveBackScript = newScript(headText + sharedText + returnsText + giveBackText)
-	raiseScript    = newScript(headText + sharedText + lateText + registerText + raiseText)
 )
 
 // needs are what the script of a call must know beyond plain charges and their like.
@@ -59,6 +58,7 @@ const (
 	needsReturns needs = 1 << iota
 	needsLate
 	needsOnce
+	needsRaise
 )
 
 func needsOf(op *law.Op) (n needs) {
@@ -79,7 +79,7 @@ func needsOf(op *law.Op) (n needs) {
 }
 
 // scripts decide batches, by what those need.
-var scripts = func() (list [8]func() script) {
+var scripts = func() (list [16]func() script) {
 	for i := range list {
 		list[i] = sync.OnceValue(func() script {
 			text, n := headText+plainText+sharedText, needs(i)
@@ -92,6 +92,9 @@ var scripts = func() (list [8]func() script) {
 			text += applyText
 			if n&needsOnce != 0 {
 				text += registerText + onceText
+			}
+			if n&needsRaise != 0 {
+				text += raiseText
 			}
 			return newScript(text + batchText)
 		})

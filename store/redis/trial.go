@@ -84,12 +84,17 @@ func worst(errs []error) (err error) {
 
 // part is a call on trial, with what it did.
 type part struct {
-	call               *answered
+	call     *answered
+	admitted bool
+	err      error
+	texts
+}
+
+// texts are of each op of a part.
+type texts struct {
 	was, before, after []string // of each op's cell, at its first op: as it was, had it been refused, as it is
-	admission          []string // of each op: what the trial made its cell remember of the ID
+	admission          []string // of each op: what its cell remembers of the ID
 	forgotten          []string // of each op: in the place of what
-	admitted           bool
-	err                error
 }
 
 // decide takes a request on trial, and gives it back unless all slots admit it.
@@ -98,7 +103,7 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 	for i, c := range calls {
 		parts[i] = &part{call: c}
 	}
-	s.ask(ctx, ops, outs, parts)
+	s.ask(ctx, parts, func(p *part, list []message) error { return p.read(ops, outs, list) })
 	if ops[group[0]].Late {
 		s.askAnew(ctx, ops, outs, group, parts)
 	}
@@ -110,12 +115,13 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 	}
 	failed := worst(errs)
 	var fault error
+	var refused map[int]law.Outcome // of raising
 	for _, i := range group {
 		stale = stale || outs[i].Stale
 	}
 	switch {
 	case admitted && ops[group[0]].Late:
-		if admitted, failed = s.startTogether(ctx, ops, outs, group, parts); admitted {
+		if refused, failed = s.startTogether(ctx, ops, outs, group, parts); refused == nil && failed == nil {
 			return nil
 		}
 	case admitted:
@@ -147,12 +153,16 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 	for _, i := range group {
 		outs[i].StartAt = 0
 	}
+	for i, out := range refused {
+		outs[i].Granted, outs[i].Used, outs[i].RetryAt = out.Granted, out.Used, out.RetryAt
+	}
 	alike(outs, group)
 	return nil
 }
 
-// ask takes parts of a request on trial, and says in each what became of it.
-func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, parts []*part) {
+// ask makes the calls of parts, of which read reads the answers, and says in each
+// what went wrong.
+func (s *Store) ask(ctx context.Context, parts []*part, read func(p *part, list []message) error) {
 	open := parts
 	_, _ = store.Retry(ctx, s.cfg.RetryFor, func() error {
 		plain := make([]*call, len(open))
@@ -164,7 +174,7 @@ func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, parts
 			p := open[i]
 			list, err := res.ToArray()
 			if err == nil {
-				err = p.read(ops, outs, list)
+				err = read(p, list)
 			}
 			if p.err = err; err != nil && again(err) {
 				left = append(left, p)
@@ -177,104 +187,41 @@ func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, parts
 	}, again)
 }
 
-// giveAllBack makes calls of giveback.lua, and returns an error if a charge may
-// be left. The caller of the request may be gone: that does not stop it.
-func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcome, calls []*call) (left error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RetryFor)
-	defer cancel()
-	var lost error
-	_, _ = store.Retry(ctx, s.cfg.RetryFor, func() (err error) {
-		var open []*call
-		left = lost
-		for i, res := range s.send(ctx, calls) {
-			numbers, e := res.AsIntSlice()
-			if e == nil && len(numbers) != 7*len(calls[i].index) {
-				e = fmt.Errorf("the script answered with %d numbers", len(numbers))
-			}
-			switch {
-			case e != nil && again(e):
-				err, left = e, e
-				open = append(open, calls[i])
-				continue
-			case e != nil:
-				lost, left = e, e
-				continue
-			}
-			for n, op := range calls[i].index {
-				outs[op].State = decodeState(numbers[7*n:])
-				if ops[op].Params.History == 0 {
-					outs[op].Entry = 0
-				}
-			}
-		}
-		calls = open
-		return err
-	}, again)
-	return left
-}
-
-// errLeft has no class of its own, and so is an unknown outcome.
-var errLeft = errors.New("a part of the request stays charged")
-
 // read reads the answer of a trial.
 func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
-	if len(list) != 1+len(p.call.index)*5 {
-		return fmt.Errorf("the script answered with %d values", len(list))
-	}
-	v, err := list[0].ToString()
-	if err == nil {
-		err = p.call.decode(v, ops, outs)
-	}
+	texts, err := p.call.texts(ops, outs, list)
 	if err != nil {
 		return err
 	}
+	p.texts = texts
 	p.admitted = true
-	p.was, p.before, p.after, p.admission, p.forgotten = nil, nil, nil, nil, nil
 	for _, i := range p.call.index {
 		out := &outs[i]
 		// What is known may have been asked as so many units of another cost.
 		p.admitted = p.admitted && !out.Stale && (out.Replayed || out.Granted == ops[i].Count || ops[i].Partial && out.Granted > 0)
 	}
-	for i := 1; i < len(list); i += 5 {
-		for k, to := range []*[]string{&p.was, &p.before, &p.after, &p.admission, &p.forgotten} {
-			text, err := list[i+k].ToString()
-			if err != nil {
-				return err
+	return nil
+}
+
+// texts reads the answer of a call on trial: after the outcomes, what it did.
+func (c *call) texts(ops []law.Op, outs []law.Outcome, list []message) (t texts, err error) {
+	if len(list) != 1+len(c.index)*5 {
+		return t, fmt.Errorf("the script answered with %d values", len(list))
+	}
+	v, err := list[0].ToString()
+	if err == nil {
+		err = c.decode(v, ops, outs)
+	}
+	for i := 1; i < len(list) && err == nil; i += 5 {
+		for k, to := range []*[]string{&t.was, &t.before, &t.after, &t.admission, &t.forgotten} {
+			var text string
+			if text, err = list[i+k].ToString(); err != nil {
+				break
 			}
 			*to = append(*to, text)
 		}
 	}
-	return nil
-}
-
-// giveBack returns the call of giveback.lua for a part; nil if the part took
-// nothing, since it was known. undone says that nobody has refused the request: it
-// is as if it had not been asked.
-func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool) *call {
-	before := p.before
-	if undone {
-		before = p.was
-	}
-	var texts []string
-	var backs []law.Op
-	var all, index []int
-	for n, i := range p.call.index {
-		if outs[i].Replayed {
-			continue
-		}
-		op := law.Back(&ops[i], &outs[i], ops[i].Cost*outs[i].Granted)
-		if p.admission[n] != "" {
-			op.ID = ops[i].ID
-		}
-		texts = append(texts, before[n], p.after[n], p.admission[n], p.forgotten[n])
-		all, index, backs = append(all, len(all)), append(index, i), append(backs, op)
-	}
-	if len(index) == 0 {
-		return nil
-	}
-	c := s.call(giveBackScript, texts, backs, all, forGood)
-	c.index = index
-	return c
+	return t, err
 }
 
 // alike makes a group stale of which one charge is.

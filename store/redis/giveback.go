@@ -1,0 +1,79 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// giveBack returns the call of giveback.lua for a part; nil if the part took
+// nothing, since it was known. undone says that nobody has refused the request: it
+// is as if it had not been asked.
+func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool) *call {
+	before := p.before
+	if undone {
+		before = p.was
+	}
+	var own []string
+	var backs []law.Op
+	var all, index []int
+	for n, i := range p.call.index {
+		if outs[i].Replayed {
+			continue
+		}
+		op := law.Back(&ops[i], &outs[i], ops[i].Cost*outs[i].Granted)
+		if p.admission[n] != "" {
+			op.ID = ops[i].ID
+		}
+		own = append(own, before[n], p.after[n], p.admission[n], p.forgotten[n])
+		all, index, backs = append(all, len(all)), append(index, i), append(backs, op)
+	}
+	if len(index) == 0 {
+		return nil
+	}
+	c := s.call(giveBackScript, own, backs, all, forGood)
+	c.index = index
+	return c
+}
+
+// giveAllBack makes calls of giveback.lua, and returns an error if a charge may
+// be left. The caller of the request may be gone: that does not stop it.
+func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcome, calls []*call) (left error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RetryFor)
+	defer cancel()
+	var lost error
+	_, _ = store.Retry(ctx, s.cfg.RetryFor, func() (err error) {
+		var open []*call
+		left = lost
+		for i, res := range s.send(ctx, calls) {
+			numbers, e := res.AsIntSlice()
+			if e == nil && len(numbers) != 7*len(calls[i].index) {
+				e = fmt.Errorf("the script answered with %d numbers", len(numbers))
+			}
+			switch {
+			case e != nil && again(e):
+				err, left = e, e
+				open = append(open, calls[i])
+				continue
+			case e != nil:
+				lost, left = e, e
+				continue
+			}
+			for n, op := range calls[i].index {
+				outs[op].State = decodeState(numbers[7*n:])
+				if ops[op].Params.History == 0 {
+					outs[op].Entry = 0
+				}
+			}
+		}
+		calls = open
+		return err
+	}, again)
+	return left
+}
+
+// errLeft has no class of its own, and so is an unknown outcome.
+var errLeft = errors.New("a part of the request stays charged")
