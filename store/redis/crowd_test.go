@@ -204,7 +204,7 @@ func crowdOf(t *testing.T, url string, seed uint64, counts *counted) {
 			for i, out := range outs {
 				at := out.StartAt
 				if !late {
-					at = out.Clock
+					at = out.State.At // of one that is replayed, the clock is of now
 				}
 				starts[ops[i].Cell] = append(starts[ops[i].Cell], start{at, ops[i].Cost})
 			}
