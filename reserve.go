@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/pause"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -106,7 +107,7 @@ func (r *Reservation) Sleep(ctx context.Context) error {
 	if !r.Decision.Allowed {
 		return &DeniedError{r.Decision}
 	}
-	if err := sleep(ctx, r.Delay()); err != nil {
+	if err := pause.Sleep(ctx, r.Delay()); err != nil {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
 		defer cancel()
 		_, _ = r.Cancel(within) // else it stays charged

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/pause"
 	"github.com/headgate/headgate/law"
 )
 
@@ -88,16 +89,7 @@ func (t *turns) wake(c law.Cell) {
 	}
 }
 
-// sleep is the function of that name, but for the one who is woken.
+// sleep sleeps until it is woken, at most.
 func (m *turn) sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-m.line.woken:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return pause.SleepOr(ctx, d, m.line.woken)
 }

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headgate/headgate/internal/pause"
 	"github.com/headgate/headgate/law"
 )
-
-// maxWait is how long a Wait without a deadline may have to sleep: a year.
-const maxWait = 365 * 24 * time.Hour
 
 // Wait takes the charges, all or none, and returns when they may start. It
 // returns at once with an error that is ErrDeadline and a [DeniedError] if that
@@ -57,11 +55,7 @@ func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 
 func (l *Limiter) waitForStart(ctx context.Context, charges []Charge) error {
 	for {
-		wait := maxWait
-		if end, ok := ctx.Deadline(); ok {
-			wait = max(0, min(wait, time.Until(end)))
-		}
-		r, err := l.Reserve(ctx, wait, charges...)
+		r, err := l.Reserve(ctx, pause.Patience(ctx), charges...)
 		switch {
 		case err != nil:
 			return err
@@ -74,7 +68,7 @@ func (l *Limiter) waitForStart(ctx context.Context, charges []Charge) error {
 		if err := late(ctx, &r.Decision); err != nil {
 			return err
 		}
-		if err := sleep(ctx, r.Decision.RetryAfter); err != nil {
+		if err := pause.Sleep(ctx, r.Decision.RetryAfter); err != nil {
 			return err
 		}
 	}
@@ -89,19 +83,4 @@ func late(ctx context.Context, d *Decision) error {
 		return fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{*d})
 	}
 	return nil
-}
-
-// sleep sleeps, or returns the context's error if that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	if err := ctx.Err(); err != nil || d <= 0 {
-		return err
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/pause"
 )
 
 // DefaultMaxRetryAfter is for how long an answer holds back a key at most unless
@@ -146,7 +147,7 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		out = again
 		// The block does the same, unless the store could not be told, or somebody
 		// lifted it.
-		if err := sleep(ctx, time.Until(end)); err != nil {
+		if err := pause.Sleep(ctx, time.Until(end)); err != nil {
 			closeBody(out)
 			return nil, err
 		}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,19 +18,18 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/store/sqlite"
 )
-
-// childEnv has a process of this test be a replica: number, store and server.
-const childEnv = "HEADGATE_HTTPLIMIT_TEST"
 
 // replicaLimit lets those of whom all wait stand in line for more than a second.
 const replicaLimit = "token-bucket 20/s burst 1"
 
-// child sends one request for "one" on its input, says so, and sends as many as
-// it may for "many", until its input ends.
+// child is a replica, if its task says so: number, store and server. It sends one
+// request for "one" on its input, says so, and sends as many as it may for "many",
+// until its input ends.
 func child() bool {
-	job := strings.Fields(os.Getenv(childEnv))
+	job := strings.Fields(dbtest.Task())
 	if len(job) != 3 {
 		return false
 	}
@@ -171,32 +169,15 @@ func check(t *testing.T, name string, got []arrived, refused time.Time, telling,
 // replicas starts three processes, which end when what they are told does.
 func replicas(t *testing.T, store, server string) (say []io.WriteCloser, hear []*bufio.Reader) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := range 3 {
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %s", childEnv, i, store, server))
-		cmd.Stderr = os.Stderr
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		c := dbtest.StartChild(t, fmt.Sprint(i, " ", store, " ", server))
 		t.Cleanup(func() {
-			in.Close()
-			if err := cmd.Wait(); err != nil {
+			c.In.Close()
+			if err := c.Wait(); err != nil {
 				t.Errorf("replica %d: %v", i, err)
 			}
 		})
-		say, hear = append(say, in), append(hear, bufio.NewReader(out))
+		say, hear = append(say, c.In), append(hear, bufio.NewReader(c.Out))
 	}
 	return say, hear
 }

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/pause"
 )
-
-// maxWait is the longest wait without a deadline: a year.
-const maxWait = 365 * 24 * time.Hour
 
 // admit returns nil when a request may be sent.
 func (t *RoundTripper) admit(ctx context.Context, c headgate.Charge) error {
@@ -50,7 +47,7 @@ func wrap(err error) error {
 // drained. To look costs those who slept two more questions to the store.
 func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
 	for {
-		r, err := t.limiter.Reserve(ctx, patience(ctx), c)
+		r, err := t.limiter.Reserve(ctx, pause.Patience(ctx), c)
 		if err != nil {
 			return err
 		}
@@ -87,31 +84,8 @@ func (t *RoundTripper) refused(ctx context.Context, c headgate.Charge, d headgat
 	if err != nil {
 		return err
 	}
-	if !start.Allowed && start.RetryAfter > patience(ctx) {
+	if !start.Allowed && start.RetryAfter > pause.Patience(ctx) {
 		return fmt.Errorf("%w: %w", headgate.ErrDeadline, &headgate.DeniedError{Decision: start})
 	}
-	return sleep(ctx, min(d.RetryAfter, start.RetryAfter))
-}
-
-// patience is how far off a start may be.
-func patience(ctx context.Context) time.Duration {
-	if end, ok := ctx.Deadline(); ok {
-		return max(0, min(maxWait, time.Until(end)))
-	}
-	return maxWait
-}
-
-// sleep sleeps, or returns the context's error if that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	if err := ctx.Err(); err != nil || d <= 0 {
-		return err
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return pause.Sleep(ctx, min(d.RetryAfter, start.RetryAfter))
 }

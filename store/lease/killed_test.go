@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,14 +18,11 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// childEnv has a process of this test be a node over the store of that URL.
-const childEnv = "HEADGATE_LEASE_TEST_STORE"
-
 const killedLimit = "token-bucket 500/s burst 100 lease 20%/400ms"
 
 // child hammers one key, and prints the time at which each charge passed.
 func child() bool {
-	dsn := os.Getenv(childEnv)
+	dsn := dbtest.Task()
 	if dsn == "" {
 		return false
 	}
@@ -65,29 +61,16 @@ func TestKilledNodesTakeNothingWithThemButWhatTheyHeld(t *testing.T) {
 	if _, err := pg.Migrate(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var mu sync.Mutex
 	var passed []int64
 	vias := map[string]int{}
 	var readers sync.WaitGroup
-	var nodes []*exec.Cmd
+	var nodes []*dbtest.Child
 	for range 4 {
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), childEnv+"="+dsn)
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		nodes = append(nodes, cmd)
+		node := dbtest.StartChild(t, dsn)
+		nodes = append(nodes, node)
 		readers.Go(func() {
-			for lines := bufio.NewScanner(out); lines.Scan(); {
+			for lines := bufio.NewScanner(node.Out); lines.Scan(); {
 				at, via, ok := strings.Cut(lines.Text(), " ")
 				n, err := strconv.ParseInt(at, 10, 64)
 				if !ok || err != nil {
@@ -107,7 +90,7 @@ func TestKilledNodesTakeNothingWithThemButWhatTheyHeld(t *testing.T) {
 			killed = time.Now().UnixMicro()
 			time.Sleep(1500 * time.Millisecond)
 		}
-		_ = n.Process.Kill()
+		n.Kill()
 	}
 	readers.Wait()
 	for _, n := range nodes {

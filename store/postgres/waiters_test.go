@@ -4,9 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,17 +18,13 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// waiterEnv has a process of this test be a crowd of waiters over the store of
-// that URL.
-const waiterEnv = "HEADGATE_POSTGRES_TEST_WAITERS"
-
 const (
 	waitLimit = "token-bucket 100/s burst 1"
 	apart     = 10_000 // microseconds between two starts
 )
 
 func TestMain(m *testing.M) {
-	if dsn := os.Getenv(waiterEnv); dsn != "" {
+	if dsn := dbtest.Task(); dsn != "" {
 		if err := waiters(dsn); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -85,9 +79,7 @@ func waiters(dsn string) error {
 
 // crowd is such a process, and what it has said.
 type crowd struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-
+	*dbtest.Child
 	ready    chan struct{}
 	read     chan struct{}
 	mu       sync.Mutex
@@ -97,27 +89,10 @@ type crowd struct {
 
 func newCrowd(t *testing.T, dsn string) *crowd {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &crowd{cmd: exec.Command(self), ready: make(chan struct{}), read: make(chan struct{}), started: map[int64]int64{}}
-	c.cmd.Env = append(os.Environ(), waiterEnv+"="+dsn)
-	c.cmd.Stderr = os.Stderr
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.cmd.Process.Kill() })
+	c := &crowd{Child: dbtest.StartChild(t, dsn), ready: make(chan struct{}), read: make(chan struct{}), started: map[int64]int64{}}
 	go func() {
 		defer close(c.read)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
+		for lines := bufio.NewScanner(c.Out); lines.Scan(); {
 			f := append(strings.Fields(lines.Text()), "0")
 			at, _ := strconv.ParseInt(f[1], 10, 64)
 			now, _ := strconv.ParseInt(f[2], 10, 64)
@@ -162,16 +137,16 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 		<-c.ready
 	}
 	for _, c := range crowds {
-		fmt.Fprintln(c.in, each)
+		fmt.Fprintln(c.In, each)
 	}
 	dead := crowds[:processes/5]
 	time.Sleep(300 * time.Millisecond)
 	for _, c := range dead {
-		_ = c.cmd.Process.Kill()
+		c.Kill()
 	}
 	for _, c := range crowds[len(dead):] { // they stand behind those who are gone
-		fmt.Fprintln(c.in, 1)
-		c.in.Close()
+		fmt.Fprintln(c.In, 1)
+		c.In.Close()
 	}
 	var promised, lateness []int64
 	var started, early int
@@ -179,7 +154,7 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 	var order []pair
 	for i, c := range crowds {
 		<-c.read
-		if err := c.cmd.Wait(); err != nil && i >= len(dead) {
+		if err := c.Wait(); err != nil && i >= len(dead) {
 			t.Errorf("process %d: %v", i, err)
 		}
 		promised = append(promised, c.promised...)

@@ -6,24 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/sqlite"
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// childEnv makes this test binary charge a file until it is killed.
-const childEnv = "HEADGATE_TEST_SQLITE_CHILD"
-
 func TestMain(m *testing.M) {
-	if url := os.Getenv(childEnv); url != "" {
+	if url := dbtest.Task(); url != "" {
 		charge(url)
 		return
 	}
@@ -81,25 +78,15 @@ func TestStateSurvivesKill9(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "state.db")
 	acknowledged := 0
 	for range 3 {
-		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), childEnv+"="+url)
-		out, err := child.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		child := dbtest.StartChild(t, url)
 		buf := make([]byte, 2)
 		for range 200 {
-			if n, err := out.Read(buf); err != nil || n == 0 {
+			if n, err := child.Out.Read(buf); err != nil || n == 0 {
 				t.Fatalf("the child ended: %v", err)
 			}
 			acknowledged++
 		}
-		if err := child.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		child.Kill()
 		_ = child.Wait()
 	}
 	out, err := one(open(t, url), law.Check)

@@ -133,6 +133,13 @@ begin
     return credits;
 end $$;
 
+-- headgate.retry_after is that of a Decision, from what headgate.ask returned; null for
+-- never.
+create or replace function headgate.retry_after(res bigint[]) returns interval language sql immutable as $$
+    select case when res[1] = 1 then '0'::interval
+        when res[11] < 9007199254740991 then greatest(0, res[11] - res[10]) * interval '1 microsecond' end
+$$;
+
 -- headgate.figures are those of a Decision, derived as in Go from what
 -- headgate.ask returned.
 create or replace function headgate.figures(res bigint[], name text, c headgate.compiled,
@@ -141,8 +148,7 @@ create or replace function headgate.figures(res bigint[], name text, c headgate.
 begin
     allowed := res[1] = 1;
     remaining := case when res[8] > greatest(res[10], res[5]) then 0 else greatest(0, c.params[4] - res[9]) / c.params[3] end;
-    retry_after := case when allowed then '0'::interval
-        when res[11] < 9007199254740991 then greatest(0, res[11] - res[10]) * interval '1 microsecond' end;
+    retry_after := headgate.retry_after(res);
     reset_after := greatest(0, greatest(res[7], res[8]) - res[10]) * interval '1 microsecond';
     limit_name := name;
     at := headgate.instant(res[10]);

@@ -85,8 +85,7 @@ begin
         start_at := headgate.instant(case when res[14] > 0 then res[14] else res[10] end);
         delay := greatest(0, res[14] - res[10]) * interval '1 microsecond';
     end if;
-    retry_after := case when allowed then '0'::interval
-        when res[11] < 9007199254740991 then greatest(0, res[11] - res[10]) * interval '1 microsecond' end;
+    retry_after := headgate.retry_after(res);
     limit_name := f.name;
     replayed := res[13] = 2;
     return next;
@@ -106,8 +105,7 @@ begin
     acquired := res[1] = 1;
     lease := case when acquired then res[12] end;
     ttl := (f.c).params[5] * interval '1 microsecond';
-    retry_after := case when acquired then '0'::interval
-        when res[11] < 9007199254740991 then greatest(0, res[11] - res[10]) * interval '1 microsecond' end;
+    retry_after := headgate.retry_after(res);
     limit_name := f.name;
     return next;
 end $$;
