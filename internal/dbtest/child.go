@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -46,7 +47,7 @@ func startChild(task string) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Child{cmd: exec.Command(self)}
+	c := &Child{cmd: exec.CommandContext(context.Background(), self)}
 	c.cmd.Env = append(os.Environ(), taskEnv+"="+task)
 	c.cmd.Stderr = os.Stderr
 	if c.In, err = c.cmd.StdinPipe(); err != nil {
