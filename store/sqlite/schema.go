@@ -73,6 +73,12 @@ func (s *Store) migrate(ctx context.Context) (version int, err error) {
 	return version, tx.Commit()
 }
 
+// busy tells whether another has the file, and nothing was done.
+func busy(err error) bool {
+	var se *sqlite3.Error
+	return errors.As(err, &se) && se.Code()&0xff == codes.SQLITE_BUSY
+}
+
 // classify wraps an error with what was being done and its class.
 func classify(doing string, err error) error {
 	var se *sqlite3.Error

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
@@ -100,6 +101,9 @@ func parseURL(raw string) (path, synchronous string, err error) {
 	return path, synchronous, nil
 }
 
+// busyTimeout is for how long to wait for those who write to the file.
+const busyTimeout = 10 * time.Second
+
 func (s *Store) open(ctx context.Context, path, synchronous string) error {
 	dsn := "file::memory:"
 	if path != ":memory:" {
@@ -113,13 +117,19 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 	}
 	// A deferred transaction that turns into a writer fails at once when
 	// another has written meanwhile; an immediate one waits for its turn.
-	pragmas := "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(" + synchronous + ")"
+	waits := fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds())
+	pragmas := "?_txlock=immediate&" + waits + "&_pragma=journal_mode(wal)&_pragma=synchronous(" + synchronous + ")"
 	var err error
 	if s.write, err = sql.Open("sqlite", dsn+pragmas); err != nil {
 		return err
 	}
 	s.write.SetMaxOpenConns(1)
-	if _, err := s.migrate(ctx); err != nil {
+	// Nobody can turn a new file to WAL while another has it open, and SQLite does not
+	// wait for that by itself.
+	if _, err := store.Retry(ctx, busyTimeout, func() error {
+		_, err := s.migrate(ctx)
+		return err
+	}, busy); err != nil {
 		return err
 	}
 	if s.conn, err = s.write.Conn(ctx); err != nil {
@@ -127,7 +137,7 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 	}
 	s.read = nil
 	if path != ":memory:" {
-		if s.read, err = sql.Open("sqlite", dsn+"?_pragma=busy_timeout(10000)&_pragma=query_only(1)"); err != nil {
+		if s.read, err = sql.Open("sqlite", dsn+"?"+waits+"&_pragma=query_only(1)"); err != nil {
 			return err
 		}
 		s.read.SetMaxOpenConns(4)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -95,6 +96,24 @@ func TestStateSurvivesKill9(t *testing.T) {
 	}
 	if charged := out.State.Level / 1000; charged < int64(acknowledged) {
 		t.Errorf("%d admissions were acknowledged, %d are left after kill -9", acknowledged, charged)
+	}
+}
+
+func TestManyOpenANewFileAtOnce(t *testing.T) {
+	for range 20 {
+		url := "sqlite:" + filepath.Join(t.TempDir(), "state.db")
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() {
+				s, err := sqlite.Open(context.Background(), url, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				s.Close()
+			})
+		}
+		all.Wait()
 	}
 }
 
