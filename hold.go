@@ -4,173 +4,89 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate/law"
 )
 
-var (
-	// ErrLeaseLost: the lease has ended, since it could not be renewed in time or
-	// its key was reset. Others may hold it now.
-	ErrLeaseLost = errors.New("the lease is lost")
-	// ErrReleased: the lease was released, or detached, before.
-	ErrReleased = errors.New("the lease is released already")
-)
+// askAgain is after how long who waits for a lease asks again at first, and at
+// most.
+const askAgain, askAtMost = 50 * time.Millisecond, time.Second
 
-// Lease is leave to go on until it is released. It is renewed in the background
-// for as long, three times within its time to live, and so has one goroutine. It
-// is safe for concurrent use.
-type Lease struct {
-	// Decision tells whether it was acquired; of one that was not, after how long
-	// a lease ends if nobody renews it.
-	Decision Decision
-
-	l    *Limiter
-	held []Held
-	ttl  time.Duration
-	stop chan struct{} // closed when it is released
-	lost chan struct{} // closed when it is lost
-
-	mu  sync.Mutex
-	err error // why it is not held any more
-}
-
-// Acquire takes charges, all or none, of which at least one is of a concurrency
-// limit: that one is held until it is released, or the holder is gone for the
-// limit's time to live. The others are taken as by [Limiter.Take], and stay taken.
-// The context is that of the question, not of the lease. It does not wait; Await
-// and Hold do.
-func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error) {
-	a := l.asked(charges)
-	if err := l.compile(a.ops, law.Take, 1, charges); err != nil {
+// Await acquires charges (see [Limiter.Acquire]), and waits until it can. It asks
+// again at once when a holder of this Limiter releases, else after at most a
+// second; first come, first served, among the callers of this Limiter. If the
+// context ends before, the error is that of the context and a [DeniedError]. A cost
+// that can never be held is a DeniedError at once.
+func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) {
+	first := 0
+	for i, c := range charges {
+		if !c.Limit.IsZero() && c.Limit.r.params.Held {
+			first = i
+			break
+		}
+	}
+	if len(charges) == 0 || charges[first].Limit.IsZero() {
+		_, err := l.Acquire(ctx, charges...) // which says what is wrong
 		return nil, err
 	}
-	lease := &Lease{l: l, stop: make(chan struct{}), lost: make(chan struct{})}
-	if !held(a.ops) {
-		return nil, invalid("limit", "none of the charges is of a concurrency limit")
-	}
-	asked := time.Now() //nolint:forbidigo // how long the lease lasts counts from before the question
-	if err := a.apply(ctx); err != nil {
-		return nil, err
-	}
-	lease.Decision = decide(a.ops, a.outs)
-	if !lease.Decision.Allowed {
-		return lease, nil
-	}
-	for i := range a.ops {
-		if op := &a.ops[i]; op.Params.Held {
-			lease.held = append(lease.held, Held{charges[i].Limit, charges[i].Key, a.outs[i].Entry})
-			if ttl := micros(op.Params.Step); lease.ttl == 0 || ttl < lease.ttl {
-				lease.ttl = ttl
+	var denied *DeniedError
+	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key}, func() error {
+		ops, outs := make([]law.Op, len(charges)), make([]law.Outcome, len(charges))
+		d, err := l.decide(ctx, law.Check, charges, ops, outs)
+		if err == nil && !d.Allowed {
+			if denied = (&DeniedError{d}); d.RetryAfter == Never {
+				return denied
 			}
 		}
-	}
-	took := time.Since(asked)
-	if took >= lease.ttl {
-		lease.end(ErrLeaseLost)
-		return nil, fmt.Errorf("%w: the store took %s to answer", ErrLeaseLost, took)
-	}
-	go lease.keep(asked)
-	return lease, nil
-}
-
-// held reports whether something of a request is held.
-func held(ops []law.Op) bool {
-	for i := range ops {
-		if ops[i].Params.Held {
-			return true
+		return err
+	})
+	defer turn.leave()
+	for pause := askAgain; err == nil; pause = min(2*pause, askAtMost) {
+		var lease *Lease
+		if lease, err = l.Acquire(ctx, charges...); err != nil {
+			break
 		}
-	}
-	return false
-}
-
-// keep renews the lease until it is released or lost. It lasts for its time to live
-// from when the last question was asked that was answered, whatever becomes of those
-// under way.
-func (l *Lease) keep(asked time.Time) {
-	end, next := time.NewTimer(l.ttl-time.Since(asked)), time.NewTimer(l.ttl/3-time.Since(asked))
-	defer end.Stop()
-	defer next.Stop()
-	var answer chan error // of a question under way
-	for {
-		select {
-		case <-l.stop:
-			return
-		case <-end.C:
-			l.end(ErrLeaseLost)
-			return
-		case <-next.C:
-			asked, answer = time.Now(), make(chan error, 1) //nolint:forbidigo // this machine's time, see Acquire
-			ctx, cancel := context.WithTimeout(context.Background(), l.ttl)
-			go func(answer chan error) {
-				defer cancel()
-				answer <- l.l.Renew(ctx, l.held...)
-			}(answer)
-		case err := <-answer:
-			answer = nil
-			switch {
-			case err == nil:
-				end.Reset(l.ttl - time.Since(asked))
-				next.Reset(l.ttl/3 - time.Since(asked))
-			case errors.Is(err, ErrLeaseLost):
-				l.end(err)
-				return
-			default: // the store is away
-				next.Reset(l.ttl / 10)
-			}
+		if lease.Decision.Allowed {
+			return lease, nil
 		}
+		if denied = (&DeniedError{lease.Decision}); denied.Decision.RetryAfter == Never {
+			return nil, denied
+		}
+		err = turn.sleep(ctx, min(pause, denied.Decision.RetryAfter))
 	}
+	if denied != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: %w", err, denied)
+	}
+	return nil, err
 }
 
-// end notes why the lease is not held any more, and reports whether it was.
-func (l *Lease) end(why error) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err != nil {
-		return false
-	}
-	if l.err = why; errors.Is(why, ErrLeaseLost) {
-		close(l.lost)
-	} else {
-		close(l.stop)
-	}
-	return true
-}
-
-// Lost is closed when the lease is lost: what it protected must stop.
-func (l *Lease) Lost() <-chan struct{} { return l.lost }
-
-// Err is nil while the lease is held, then ErrReleased or ErrLeaseLost.
-func (l *Lease) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
-}
-
-// Release lets others have what was held. It returns ErrLeaseLost if that could
-// have happened before, and ErrReleased the second time. If the store cannot be
-// asked, the lease ends after its time to live.
-func (l *Lease) Release(ctx context.Context) error {
-	if !l.Decision.Allowed {
-		return invalid("lease", "was not acquired")
-	}
-	lost := !l.end(ErrReleased)
-	if lost && errors.Is(l.Err(), ErrReleased) {
-		return ErrReleased
-	}
-	if err := l.l.Release(ctx, l.held...); err != nil || !lost {
+// Hold waits for a lease (see [Limiter.Await]), does the action, and releases it.
+// The action's context ends with the cause ErrLeaseLost when the lease is lost, and
+// then Hold's error is that too. Should the store be away when it is released, it
+// ends after its time to live; that is no error of the action.
+func (l *Limiter) Hold(ctx context.Context, action func(context.Context) error, charges ...Charge) (err error) {
+	lease, err := l.Await(ctx, charges...)
+	if err != nil {
 		return err
 	}
-	return ErrLeaseLost
-}
-
-// Detach hands the lease over: it is not renewed here any more, and can be renewed
-// and released in any process, with [Limiter.Renew] and [Limiter.Release]. It
-// returns nil if the lease is not held.
-func (l *Lease) Detach() []Held {
-	if !l.Decision.Allowed || !l.end(ErrReleased) {
-		return nil
-	}
-	return l.held
+	within, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-lease.Lost():
+			cancel(ErrLeaseLost)
+		case <-done:
+		}
+	}()
+	defer func() { // also when the action panics
+		close(done)
+		cancel(nil)
+		ctx, end := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
+		defer end()
+		if failed := lease.Release(ctx); errors.Is(failed, ErrLeaseLost) {
+			err = errors.Join(err, failed)
+		}
+	}()
+	return action(within)
 }

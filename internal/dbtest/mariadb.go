@@ -51,6 +51,12 @@ func MariaDBAt(tb testing.TB, servers ...string) []string {
 	if err := execMariaDB(servers[0], "create database "+name); err != nil {
 		tb.Fatalf("dbtest: create database %s: %v", name, err)
 	}
+	for _, s := range servers[1:] {
+		// A node hears of it before it has it: to read waits for what it has heard of.
+		if err := execMariaDB(s, "set wsrep_sync_wait = 15; select 1; use "+name); err != nil {
+			tb.Fatalf("dbtest: database %s: %v", name, err)
+		}
+	}
 	tb.Cleanup(func() {
 		// A session left in a transaction would hold it up for a day.
 		_ = execMariaDB(servers[0], "set lock_wait_timeout = 5; drop database "+name)

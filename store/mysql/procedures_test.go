@@ -21,13 +21,14 @@ func client(tb testing.TB) (*sql.DB, *mysql.Store) {
 	tb.Helper()
 	url := dbtest.MariaDB(tb)
 	s := openAt(tb, url)
-	return plain(tb, url), s
+	return plain(tb, url, "time_zone=%27Asia%2FTokyo%27"), s
 }
 
-func plain(tb testing.TB, url string) *sql.DB {
+// plain is a connection such as other programs have.
+func plain(tb testing.TB, url string, options ...string) *sql.DB {
 	tb.Helper()
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name+"?parseTime=true&time_zone=%27Asia%2FTokyo%27")
+	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name+"?"+strings.Join(append(options, "parseTime=true"), "&"))
 	if err != nil {
 		tb.Fatal(err)
 	}

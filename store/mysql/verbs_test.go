@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
@@ -28,6 +30,9 @@ func answer(tb testing.TB, db interface {
 ) string {
 	tb.Helper()
 	rows, err := db.QueryContext(tb.Context(), text)
+	for conflict(err) {
+		rows, err = db.QueryContext(tb.Context(), text)
+	}
 	if my, ok := errors.AsType[*driver.MySQLError](err); ok && my.Number == 1644 && string(my.SQLState[:]) == "45000" {
 		return my.Message
 	} else if err != nil {
@@ -60,6 +65,12 @@ func answer(tb testing.TB, db interface {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// conflict tells whether a call lost against one on another node, and did nothing.
+func conflict(err error) bool {
+	my, ok := errors.AsType[*driver.MySQLError](err)
+	return ok && my.Number == 1213
 }
 
 // TestVerbsByCall goes through what people call to be charged once, to settle, to
@@ -128,6 +139,9 @@ func TestVerbsByCall(t *testing.T) {
 		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 10800, NULL, NULL)", "allowed=1 delay=0.000000 retry_after=0.000000 replayed=0"},
 		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 10800, 'r1', NULL)", "allowed=1 delay=359"},
 		{"headgate_take_once('r1', 'token-bucket 1/1h burst 1', 'a', 1, 0)", `id: "r1" was reserved, and starts at 2`},
+		{"headgate_take('token-bucket 1/s burst 1 block 15m', 'w', 1)", "allowed=1 "},
+		{"headgate_reserve('token-bucket 1/s burst 1 block 15m', 'w', 1, 0.001, NULL, NULL)", "allowed=0 start_at=null delay=null retry_after=0."},
+		{"headgate_reserve('token-bucket 1/s burst 1 block 15m', 'w', 1, 0, NULL, NULL)", "allowed=0 start_at=null delay=null retry_after=900."},
 		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 3600, NULL, NULL)", "allowed=0 start_at=null delay=null retry_after=35"},
 		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 2, 108000, NULL, NULL)", "allowed=0 start_at=null delay=null retry_after=null replayed=0"},
 		{"headgate_settle('r1', 'token-bucket 1/1h burst 1', 'a', 0)", "corrected=1.000000000"},
@@ -175,7 +189,7 @@ func TestIDsAreKnownToBoth(t *testing.T) {
 			t.Errorf("%s: settled from SQL: %s", rule, got)
 		}
 		charge.Cost = headgate.Units(1)
-		if by, err := order.Settle(t.Context(), charge); err != nil || !by[0].IsZero() {
+		if by, err := order.Settle(t.Context(), charge); err != nil || by[0] != headgate.Units(0) {
 			t.Errorf("%s: settled again from Go by %v, %v", rule, by, err)
 		}
 
@@ -260,12 +274,69 @@ func TestVerbsArePartOfTheCallersTransaction(t *testing.T) {
 func TestOneOfManyCallsWithAnIDCharges(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
+	oneOfManyCharges(t, db)
+}
+
+// TestGaleraVerbsByCall asks on two nodes at once: under a few ids, for starts one
+// second apart, and for three leases.
+func TestGaleraVerbsByCall(t *testing.T) {
+	urls := dbtest.Galera(t)
+	openAt(t, urls[0])
+	const causal = "wsrep_sync_wait=15"
+	nodes := []*sql.DB{plain(t, urls[0], causal), plain(t, urls[1], causal)}
+	oneOfManyCharges(t, nodes...)
+
+	var mu sync.Mutex
+	var starts []time.Time
+	acquired := 0
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			var allowed, replayed int
+			var start time.Time
+			var limit string
+			var delay, retry any
+			reserve := func() error {
+				return nodes[i%2].QueryRowContext(t.Context(), "CALL headgate_reserve('token-bucket 1/s burst 1', 'r', 1, 60, null, null)").
+					Scan(&allowed, &start, &delay, &retry, &limit, &replayed)
+			}
+			err := reserve()
+			for conflict(err) {
+				err = reserve()
+			}
+			if err != nil || allowed != 1 {
+				t.Errorf("allowed %d, %v", allowed, err)
+			}
+			got := answer(t, nodes[i%2], "CALL headgate_acquire('concurrency 3 ttl 60s', 'c', 1)")
+			mu.Lock()
+			defer mu.Unlock()
+			starts = append(starts, start)
+			if strings.HasPrefix(got, "acquired=1 ") {
+				acquired++
+			}
+		})
+	}
+	wg.Wait()
+	if acquired != 3 {
+		t.Errorf("%d acquired one of three", acquired)
+	}
+	slices.SortFunc(starts, time.Time.Compare)
+	for i := 1; i < len(starts); i++ {
+		if d := starts[i].Sub(starts[i-1]); d < time.Second || i > 1 && d > 1100*time.Millisecond {
+			t.Errorf("starts %d and %d are %v apart", i-1, i, d)
+		}
+	}
+}
+
+func oneOfManyCharges(t *testing.T, dbs ...*sql.DB) {
+	t.Helper()
+	db := dbs[0]
 	var fresh atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 32 {
 		wg.Go(func() {
 			id := string(rune('a' + i%4))
-			got := answer(t, db, "CALL headgate_take_once('"+id+"', 'sliding-log 100/1h', 'k', 2, 0)")
+			got := answer(t, dbs[i%len(dbs)], "CALL headgate_take_once('"+id+"', 'sliding-log 100/1h', 'k', 2, 0)")
 			if !strings.HasPrefix(got, "allowed=1 ") {
 				t.Errorf("%s: %s", id, got)
 			}
