@@ -115,7 +115,7 @@ func TestReplicasHoldBackTogether(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	}))
-	defer srv.Close()
+	t.Cleanup(srv.Close) // after the replicas have ended
 	url := "sqlite:" + filepath.Join(t.TempDir(), "state.db") + "?synchronous=normal"
 	say, hear := replicas(t, url, srv.URL)
 
