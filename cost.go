@@ -125,7 +125,7 @@ func (c Cost) String() string {
 // Float64 returns the nearest float, for pictures; decisions never use it.
 func (c Cost) Float64() float64 { return float64(c.coef) / math.Pow10(int(c.exp)) }
 
-// IsZero reports whether c is the zero Cost.
+// IsZero reports whether c is the zero Cost, which was not said: Units(0) is not.
 func (c Cost) IsZero() bool { return c == Cost{} }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -160,8 +160,11 @@ func (c Cost) credits(unit int64) (int64, error) {
 
 // actual is credits for what something has cost in the end, which may be nothing.
 func (c Cost) actual(unit int64) (int64, error) {
-	if c == nothing {
+	switch {
+	case c == nothing:
 		return 0, nil
+	case c.coef < 0:
+		return 0, invalid("cost", "must not be below 0")
 	}
 	return c.credits(unit)
 }

@@ -8,12 +8,13 @@ import (
 // ErrDenied is what every [DeniedError] is, for errors.Is.
 var ErrDenied = errors.New("denied")
 
-// ErrDeadline: the charges could start only after the context's deadline.
-// Nothing was charged.
+// ErrDeadline: the charges could start only after the context's deadline. Nothing
+// was charged.
 var ErrDeadline = errors.New("the deadline comes before the start")
 
 // DeniedError is a refusal, for those verbs that have no other way to tell it:
-// [Limiter.Wait], [Limited], [TokenRequester] and [Pace].
+// [Limiter.Wait], [Limiter.Await] and [Limiter.Hold], [Reservation.Sleep], [Limited],
+// [TokenRequester] and [Pace], and package httplimit.
 type DeniedError struct {
 	Decision Decision
 }

@@ -17,7 +17,8 @@ const askAgain, askAtMost = 50 * time.Millisecond, time.Second
 // again at once when a holder of this Limiter releases, else after at most a
 // second; first come, first served, among the callers of this Limiter. If the
 // context ends before, the error is that of the context and a [DeniedError]. A cost
-// that can never be held is a DeniedError at once.
+// that can never be held is a DeniedError at once. To wait does not block a key whose
+// limit blocks who is refused.
 func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) {
 	first := 0
 	for i, c := range charges {
@@ -44,7 +45,7 @@ func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) 
 	defer turn.leave()
 	for pause := askAgain; err == nil; pause = min(2*pause, askAtMost) {
 		var lease *Lease
-		if lease, err = l.Acquire(ctx, charges...); err != nil {
+		if lease, err = l.acquire(ctx, charges, true); err != nil {
 			break
 		}
 		if lease.Decision.Allowed {

@@ -19,8 +19,8 @@ var (
 )
 
 // Lease is leave to go on until it is released. It is renewed in the background
-// for as long, three times within its time to live, and so has one goroutine. It
-// is safe for concurrent use.
+// for as long, three times within its time to live: it has a goroutine, and another
+// while the store is asked. It is safe for concurrent use.
 type Lease struct {
 	// Decision tells whether it was acquired; of one that was not, after how long
 	// a lease ends if nobody renews it.
@@ -34,6 +34,10 @@ type Lease struct {
 
 	mu  sync.Mutex
 	err error // why it is not held any more
+
+	releasing sync.Mutex
+	asked     bool // to release it
+	released  bool // the store said so, or it was handed over
 }
 
 // Acquire takes charges, all or none, of which at least one is of a concurrency
@@ -42,9 +46,16 @@ type Lease struct {
 // The context is that of the question, not of the lease. It does not wait; Await
 // and Hold do.
 func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error) {
+	return l.acquire(ctx, charges, false)
+}
+
+func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (*Lease, error) {
 	a := l.asked(charges)
 	if err := l.compile(a.ops, law.Take, 1, charges); err != nil {
 		return nil, err
+	}
+	if waits {
+		patient(a.ops)
 	}
 	lease := &Lease{l: l, stop: make(chan struct{}), lost: make(chan struct{})}
 	if !held(a.ops) {
@@ -150,27 +161,39 @@ func (l *Lease) Err() error {
 
 // Release lets others have what was held. It returns ErrLeaseLost if that could
 // have happened before, and ErrReleased the second time. If the store cannot be
-// asked, the lease ends after its time to live.
+// asked, it can be tried again; else the lease ends after its time to live.
 func (l *Lease) Release(ctx context.Context) error {
 	if !l.Decision.Allowed {
 		return invalid("lease", "was not acquired")
 	}
-	lost := !l.end(ErrReleased)
-	if lost && errors.Is(l.Err(), ErrReleased) {
-		return ErrReleased
+	l.releasing.Lock()
+	defer l.releasing.Unlock()
+	if l.released {
+		return l.Err()
 	}
-	if err := l.l.Release(ctx, l.held...); err != nil || !lost {
-		return err
+	l.end(ErrReleased)
+	err := l.l.Release(ctx, l.held...)
+	gone := errors.Is(err, ErrLeaseLost)
+	before := l.asked
+	l.asked, l.released = true, err == nil || gone
+	switch lost := errors.Is(l.Err(), ErrLeaseLost); {
+	case lost && !gone:
+		return errors.Join(ErrLeaseLost, err)
+	case gone && !lost && before: // by the question before, or since
+		return nil
 	}
-	return ErrLeaseLost
+	return err
 }
 
 // Detach hands the lease over: it is not renewed here any more, and can be renewed
 // and released in any process, with [Limiter.Renew] and [Limiter.Release]. It
 // returns nil if the lease is not held.
 func (l *Lease) Detach() []Held {
+	l.releasing.Lock()
+	defer l.releasing.Unlock()
 	if !l.Decision.Allowed || !l.end(ErrReleased) {
 		return nil
 	}
+	l.released = true
 	return l.held
 }

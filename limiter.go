@@ -11,7 +11,7 @@ import (
 )
 
 // Limiter decides about charges by asking a store. It is safe for concurrent
-// use, starts a goroutine for each lease that it holds and no other, and holds no
+// use, starts goroutines for the leases that it holds and no other, and holds no
 // state of its own but who waits: any number of limiters, in any number of
 // processes, share the limits of one store.
 type Limiter struct {

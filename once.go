@@ -82,7 +82,9 @@ func ahead(outs []law.Outcome) error {
 }
 
 // Reserve is [Limiter.Reserve], as Take is [Limiter.Take]: asked again, it has the
-// start that it had, whatever the wait says now.
+// start that it had, whatever the wait says now. If one of several charges that wait
+// for a common start was cancelled since, or its key reset, all are decided anew, for
+// another start: then those that were not are charged a second time.
 func (o Once) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
 	return o.l.reserve(ctx, wait, charges, &o.id)
 }
@@ -90,9 +92,9 @@ func (o Once) Reserve(ctx context.Context, wait time.Duration, charges ...Charge
 // Settle corrects the costs of charges that were admitted under the id, in this
 // process or another, to those that the charges say here, Units(0) for nothing; see
 // [Reservation.Settle]. It need not be all of them; of a limit that was changed
-// since, nothing is corrected. Settled at the same cost again
-// it changes nothing; at another it returns ErrSettled, and ErrUnknownID if
-// nothing was admitted or its life is over.
+// since, nothing is corrected. Settled at the same cost again it changes nothing; at
+// another it returns ErrSettled, and ErrUnknownID if nothing was admitted or its life
+// is over.
 func (o Once) Settle(ctx context.Context, charges ...Charge) (corrected []Cost, err error) {
 	a := o.l.asked(charges)
 	if err := o.l.compileWith(a.ops, law.Settle, 1, charges, Cost.actual); err != nil {
@@ -189,5 +191,8 @@ func (a *asked) settle(ctx context.Context) (corrected []Cost, err error) {
 
 // changed is by how much a cost was corrected, up or down.
 func changed(op *law.Op, out *law.Outcome) Cost {
+	if out.Granted == 0 {
+		return nothing
+	}
 	return costOf(max(out.Granted, -out.Granted), op.Params.Unit, false)
 }

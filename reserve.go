@@ -35,7 +35,8 @@ type Reservation struct {
 // token-bucket, leaky-bucket and gcra each reservation has its own start, first
 // come first served, whoever asks; of several limits it is the latest of theirs,
 // and all count from there. If any other limit is among them, they start at once
-// or are not made. A context that ends later does not end the reservation.
+// or are not made. A context that ends later does not end the reservation. One that
+// is ready to wait does not block a key whose limit blocks who is refused.
 func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
 	return l.reserve(ctx, wait, charges, nil)
 }
@@ -55,6 +56,7 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 		for i := range r.ops {
 			r.ops[i].Late, r.ops[i].Ceiling = true, r.ops[i].Params.Ceiling(wait.Microseconds())
 		}
+		patient(r.ops)
 	}
 	if id != nil {
 		if err := id.name(r.ops); err != nil {
@@ -77,6 +79,14 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 		r.start = r.start.Add(micros(start - clock))
 	}
 	return r, nil
+}
+
+// patient makes ops those of a caller who waits: the block of a limit is for those
+// who try without waiting.
+func patient(ops []law.Op) {
+	for i := range ops {
+		ops[i].Params.Block = 0
+	}
 }
 
 // queue reports whether a reservation of the charges can start later.
@@ -130,7 +140,8 @@ func (r *Reservation) Cancel(ctx context.Context) (returned []Cost, err error) {
 // Settle corrects the costs of all charges, in their order, to what they were in
 // the end, and returns by how much it did: less is given back as by Cancel, more
 // is charged whatever the level, and so may exceed the capacity. Units(0) is nothing
-// at all. Of a window that is over nothing is corrected.
+// at all: as an actual cost, and corrected by nothing, as for a window that is over.
+// The zero Cost is refused.
 //
 // It is done once: the next returns ErrSettled. After an error it can be tried
 // again, for those charges that the store has not settled; one of which that is not
@@ -143,6 +154,9 @@ func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []C
 	}
 	credits := make([]int64, len(actual))
 	for i, c := range actual {
+		if c.IsZero() {
+			return nil, invalid("actual", "is missing; Units(0) is nothing at all")
+		}
 		if credits[i], err = c.actual(r.ops[i].Params.Unit); err != nil {
 			return nil, err
 		}
@@ -177,6 +191,9 @@ func (r *Reservation) settle(ctx context.Context, actual []int64) (corrected []C
 // settleHere settles those charges that were not settled before, by what their
 // outcomes said.
 func (r *Reservation) settleHere(ctx context.Context, actual []int64) (corrected []Cost, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err // it can still be settled
+	}
 	a := asked{l: r.l}
 	var index []int
 	for i := range r.ops {
@@ -194,7 +211,7 @@ func (r *Reservation) settleHere(ctx context.Context, actual []int64) (corrected
 			}
 		}
 	}
-	corrected = make([]Cost, len(r.ops))
+	corrected = slices.Repeat([]Cost{nothing}, len(r.ops))
 	if len(a.ops) > 0 {
 		err = a.apply(ctx)
 	}

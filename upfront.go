@@ -12,7 +12,7 @@ import (
 // Upfront lets each node take a block of tokens up front and hand them out
 // without the store. What is not handed out within Life is lost: so the bound
 // is that of the limit, plus what flows in a Life, for any number of nodes. A
-// fixed window's tokens end with it, and add nothing. The zero Lease is none.
+// fixed window's tokens end with it, and add nothing. The zero Upfront is none.
 //
 // Only store/lease looks at it; in notation "lease 100", "lease 10%" and, with
 // a life other than a second, "lease 100/250ms".
@@ -22,7 +22,7 @@ type Upfront struct {
 	Life    time.Duration // zero: a second
 }
 
-// DefaultLeaseLife is the life of a lease that names none.
+// DefaultLeaseLife is the life of an Upfront that names none.
 const DefaultLeaseLife = time.Second
 
 func (u Upfront) life() time.Duration {

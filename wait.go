@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,15 +13,19 @@ import (
 // Wait takes the charges, all or none, and returns when they may start. It
 // returns at once with an error that is ErrDeadline and a [DeniedError] if that
 // is after the context's deadline, and with a DeniedError if it is never. If the
-// context ends while it sleeps, it gives back what it took.
+// context ends while it sleeps, it gives back what it took, as far as
+// [Reservation.Cancel] can, for which it may need five seconds more. Without a
+// deadline, a start may be a year off.
 //
 // Charges of token-bucket, leaky-bucket and gcra limits are reserved (see
 // [Limiter.Reserve]), and sleep until their own start: first come, first served,
 // among all who share the store, and without asking again. If another limit is
 // among them, Wait sleeps for the retry-after and asks again, first come, first
-// served among the callers of this Limiter.
+// served among the callers of this Limiter, but for those who come while it asks. Who
+// stands in line there may learn only at the deadline that it comes too early.
 //
-// A block refuses those who ask while it lasts; who has a start already keeps it.
+// A block refuses those who ask while it lasts; who has a start already keeps it. To
+// wait does not block a key whose limit blocks who is refused.
 func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 	if len(charges) == 0 {
 		return invalid("charges", "there is none")
@@ -28,23 +33,39 @@ func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 	if queue(charges) {
 		return l.waitForStart(ctx, charges)
 	}
+	if err := takeable(charges); err != nil {
+		return err
+	}
+	var denied error // of the last look
 	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[0].Limit.Name(), Key: charges[0].Key}, func() error {
 		d, err := l.Check(ctx, charges...)
 		if err == nil && !d.Allowed {
-			err = late(ctx, &d)
+			denied = &DeniedError{d}
+			err = tooLate(ctx, &d)
 		}
 		return err
 	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", ErrDeadline, errors.Join(denied, err))
+	}
 	if err != nil {
 		return err
 	}
 	defer turn.leave()
+	a := l.asked(charges)
 	for {
-		d, err := l.Take(ctx, charges...)
-		if err != nil || d.Allowed {
+		if err := l.compile(a.ops, law.Take, 1, charges); err != nil {
 			return err
 		}
-		if err := late(ctx, &d); err != nil {
+		patient(a.ops)
+		if err := a.apply(ctx); err != nil {
+			return err
+		}
+		d := decide(a.ops, a.outs)
+		if d.Allowed {
+			return nil
+		}
+		if err := tooLate(ctx, &d); err != nil {
 			return err
 		}
 		if err := turn.sleep(ctx, d.RetryAfter); err != nil {
@@ -65,7 +86,7 @@ func (l *Limiter) waitForStart(ctx context.Context, charges []Charge) error {
 			return fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{r.Decision})
 		}
 		// A block comes before any start, and ends.
-		if err := late(ctx, &r.Decision); err != nil {
+		if err := tooLate(ctx, &r.Decision); err != nil {
 			return err
 		}
 		if err := pause.Sleep(ctx, r.Decision.RetryAfter); err != nil {
@@ -74,8 +95,8 @@ func (l *Limiter) waitForStart(ctx context.Context, charges []Charge) error {
 	}
 }
 
-// late says that a refusal cannot be waited for.
-func late(ctx context.Context, d *Decision) error {
+// tooLate says that a refusal cannot be waited for.
+func tooLate(ctx context.Context, d *Decision) error {
 	if d.RetryAfter == Never {
 		return &DeniedError{*d}
 	}

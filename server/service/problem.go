@@ -35,7 +35,7 @@ func Problem(err error) *api.Problem {
 			Type: api.OutcomeUnknown, Title: "The store did not answer in time", Status: http.StatusGatewayTimeout,
 			Detail: "It is not known whether anything was charged.",
 		}
-	case errors.Is(err, store.ErrUnknownOutcome):
+	case errors.Is(err, store.ErrUnknownOutcome), errors.Is(err, headgate.ErrLeaseLost): // it took longer than the lease lasts
 		return &api.Problem{
 			Type: api.OutcomeUnknown, Title: "The store did not answer", Status: http.StatusServiceUnavailable,
 			Detail: "It is not known whether anything was charged.",

@@ -37,6 +37,10 @@ func TestVerbsFromSQL(t *testing.T) {
 		{`select allowed from headgate.take_once('r1', 'token-bucket 1/1h burst 1', 'a', 1)`, "22023 id: \"r1\" was reserved, and starts"},
 		{`select allowed, start_at is null, delay is null from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '1 hour')`, "f t t"},
 		{`select allowed, retry_after is null from headgate.reserve('token-bucket 1/1h burst 1', 'a', 2, '30 hours')`, "f t"},
+		{`select allowed from headgate.take('token-bucket 10/s burst 1 block 15m', 'w', 1)`, "t"},
+		{`select allowed from headgate.reserve('token-bucket 10/s burst 1 block 15m', 'w', 1, '1 ms')`, "f"},
+		{`select retry_after < '1 second' from headgate.check('token-bucket 10/s burst 1 block 15m', 'w', 1)`, "t"},
+		{`select retry_after from headgate.reserve('token-bucket 10/s burst 1 block 15m', 'w', 1, '0')`, "00:15:00"},
 		{`select allowed from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '-1 hour')`, "22023 wait: -01:00:00 is not from 0 to 3660 days"},
 		{`select allowed from headgate.reserve('concurrency 1 ttl 30s', 'a', 1, '1 hour')`, "22023 limit: concurrency 1 ttl 30s is acquired and released, not taken"},
 
@@ -91,7 +95,7 @@ func TestIDsAreKnownToBoth(t *testing.T) {
 		t.Errorf("settled from SQL by %v, %v", by, err)
 	}
 	charge.Cost = headgate.Units(1)
-	if by, err := order.Settle(t.Context(), charge); err != nil || !by[0].IsZero() {
+	if by, err := order.Settle(t.Context(), charge); err != nil || by[0] != headgate.Units(0) {
 		t.Errorf("settled again from Go by %v, %v", by, err)
 	}
 }

@@ -1,0 +1,176 @@
+package headgate_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// TestToWaitDoesNotBlock is for limits that block who is refused.
+func TestToWaitDoesNotBlock(t *testing.T) {
+	for _, tt := range []struct{ limit, wait string }{
+		{"token-bucket 1/s burst 1 block 15m", "Wait"},
+		{"fixed-window 1/1s block 15m", "Wait"},
+		{"token-bucket 1/s burst 1 block 15m", "Reserve"},
+		{"concurrency 1 ttl 10s block 15m", "Await"},
+	} {
+		t.Run(tt.wait+" "+tt.limit, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := headgate.New(memory.New(nil), nil)
+				charge := charges("k", "1 of "+tt.limit)[0]
+				ask := func(within time.Duration) error {
+					ctx, cancel := context.WithTimeout(context.Background(), within)
+					defer cancel()
+					switch tt.wait {
+					case "Wait":
+						return l.Wait(ctx, charge)
+					case "Reserve":
+						r, err := l.Reserve(ctx, within, charge)
+						if err == nil && !r.Decision.Allowed {
+							err = &headgate.DeniedError{Decision: r.Decision}
+						}
+						return err
+					}
+					lease, err := l.Await(ctx, charge)
+					if err == nil {
+						time.AfterFunc(time.Second, func() { _ = lease.Release(context.Background()) })
+					}
+					return err
+				}
+				if err := ask(3 * time.Second); err != nil {
+					t.Fatal(err)
+				}
+				if err := ask(300 * time.Millisecond); !errors.Is(err, headgate.ErrDenied) {
+					t.Errorf("less patient than needed: %v", err)
+				}
+				if err := ask(3 * time.Second); err != nil {
+					t.Errorf("then: %v", err)
+				}
+				if s, err := l.Inspect(context.Background(), charge.Limit, "k"); err != nil || !s.BlockedUntil.IsZero() {
+					t.Errorf("%+v, %v", s, err)
+				}
+				time.Sleep(2 * time.Second)
+			})
+		})
+	}
+}
+
+// TestTheDeadlineOfThoseInLine: those behind others learn of it, in the words of
+// those in front, even if only when it comes.
+func TestTheDeadlineOfThoseInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := headgate.New(memory.New(nil), nil)
+		charge := charges("k", "1 of interval 1/1s")[0]
+		ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
+		defer cancel()
+		if err := l.Wait(ctx, charge); err != nil {
+			t.Fatal(err)
+		}
+		errs := make(chan error, 4)
+		for range cap(errs) {
+			go func() { errs <- l.Wait(ctx, charge) }()
+		}
+		passed := 0
+		for range cap(errs) {
+			if err := <-errs; err == nil {
+				passed++
+			} else if !errors.Is(err, headgate.ErrDeadline) {
+				t.Errorf("%v", err)
+			}
+		}
+		if passed != 1 {
+			t.Errorf("%d passed, want one", passed)
+		}
+		five := charges("big", "1 of sliding-log 5/1s")[0]
+		five.Cost = headgate.Units(3)
+		ctx, cancel = context.WithTimeout(context.Background(), 700*time.Millisecond)
+		defer cancel()
+		if err := l.Wait(ctx, five); err != nil {
+			t.Fatal(err)
+		}
+		go func() { errs <- l.Wait(context.Background(), five) }()
+		synctest.Wait()
+		one := five
+		one.Cost = headgate.Cost{}
+		if err := l.Wait(ctx, one); !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("behind another: %v", err)
+		}
+		<-errs
+	})
+}
+
+// TestReleaseCanBeTriedAgain after the store was away.
+func TestReleaseCanBeTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		s := &away{Store: memory.New(nil)}
+		l := headgate.New(s, nil)
+		ask := charges("k", "1 of concurrency 1 ttl 1h")
+		lease, err := l.Acquire(ctx, ask...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.cut.Store(true)
+		if err := lease.Release(ctx); err == nil || errors.Is(err, headgate.ErrLeaseLost) {
+			t.Errorf("the store is away: %v", err)
+		}
+		if held := lease.Detach(); held != nil {
+			t.Errorf("detached while it is released: %v", held)
+		}
+		s.cut.Store(false)
+		if err := lease.Release(ctx); err != nil {
+			t.Errorf("tried again: %v", err)
+		}
+		if err := lease.Release(ctx); !errors.Is(err, headgate.ErrReleased) {
+			t.Errorf("released twice: %v", err)
+		}
+		next, err := l.Acquire(ctx, ask...)
+		if err != nil || !next.Decision.Allowed {
+			t.Errorf("%+v, %v", next, err)
+		}
+		_ = next.Release(ctx)
+	})
+}
+
+// TestHoldOfAStoreThatStaysAway tells that the lease was lost, also when the store
+// cannot be told of its end.
+func TestHoldOfAStoreThatStaysAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &away{Store: memory.New(nil)}
+		l := headgate.New(s, nil)
+		err := l.Hold(context.Background(), func(ctx context.Context) error {
+			s.cut.Store(true)
+			<-ctx.Done()
+			return nil
+		}, charges("k", "1 of concurrency 1 ttl 30s")...)
+		if !errors.Is(err, headgate.ErrLeaseLost) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestAnEndedContextSettlesNothing, and leaves the right to.
+func TestAnEndedContextSettlesNothing(t *testing.T) {
+	l := headgate.New(memory.New(nil), nil)
+	charge := charges("k", "1 of sliding-log 5/1h")[0]
+	r, err := l.Reserve(context.Background(), 0, charge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := r.Cancel(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if _, err := r.Settle(context.Background(), headgate.Cost{}); !errors.Is(err, headgate.ErrInvalid) {
+		t.Errorf("settled at a cost that was not said: %v", err)
+	}
+	if by, err := r.Cancel(context.Background()); err != nil || by[0] != headgate.Units(1) {
+		t.Errorf("%v, %v", by, err)
+	}
+}
