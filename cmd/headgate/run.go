@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"os/exec"
-	"os/signal"
-	"syscall"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,8 +20,14 @@ type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// exitNotStarted is EX_TEMPFAIL of sysexits.h: try again later.
-const exitNotStarted = 75
+// What run exits with where the command was not started, as env and timeout do; but
+// for 75, which is EX_TEMPFAIL of sysexits.h: try again later.
+const (
+	exitNoTurn      = 75
+	exitNotStarted  = 125
+	exitNotRunnable = 126
+	exitNotFound    = 127
+)
 
 func newRunCommand() *cobra.Command {
 	var path, url, limit, key, cost string
@@ -32,18 +37,28 @@ func newRunCommand() *cobra.Command {
 		Short: "Wait for a turn, then run a command",
 		Long: "Wait for a turn, then run a command. All who name the same limit and key of the same\n" +
 			"store share it, on however many hosts. Signals go to the command, and its exit code is\n" +
-			"this one's; 75 says that it was not started, since its turn comes after --wait.\n\n" +
+			"this one's. Some say that it was not started: 75, its turn comes after --wait; 125, it can\n" +
+			"have none, as an error tells; 126 and 127, there is no such program.\n\n" +
 			"With a concurrency limit the turn lasts until the command has ended, or this host is gone\n" +
 			"for the limit's ttl. Should the store be away for longer than that, others may have the\n" +
-			"turn: then the command gets SIGTERM.\n\n" + notations(),
+			"turn: then the command gets SIGTERM; so it does if this process is killed, on Linux.\n\n" + notations(),
 		Example: "  headgate run --limit 'token-bucket 5/s' --key deploy -- ./deploy.sh web\n" +
 			"  headgate run --limit 'fixed-window 1/1h' --key report --wait 0s --store postgres://db/app -- ./report\n" +
 			"  headgate run --limit 'concurrency 1 ttl 30s' --key backup --store postgres://db/app -- ./backup",
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			defer func() {
+				var code exitCode
+				if err != nil && !errors.As(err, &code) {
+					err = notStarted(cmd, exitNotStarted, err)
+				}
+			}()
 			program, err := exec.LookPath(args[0])
-			if err != nil {
-				return err // before anything is taken
+			switch { // before anything is taken
+			case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+				return notStarted(cmd, exitNotFound, err)
+			case err != nil:
+				return notStarted(cmd, exitNotRunnable, err)
 			}
 			charge, closeStore, err := chargeOf(cmd.Context(), path, url, limit, key, cost)
 			if err != nil {
@@ -57,9 +72,8 @@ func newRunCommand() *cobra.Command {
 			} else {
 				defer func() { _ = closeStore() }()
 			}
-			if errors.Is(err, headgate.ErrDenied) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %v\n", cmd.CommandPath(), err)
-				return exitCode(exitNotStarted)
+			if denied, ok := errors.AsType[*headgate.DeniedError](err); ok && denied.Decision.RetryAfter != headgate.Never {
+				return notStarted(cmd, exitNoTurn, err)
 			}
 			if err != nil {
 				return err
@@ -89,39 +103,9 @@ func newRunCommand() *cobra.Command {
 	return cmd
 }
 
-// runProgram runs a command to its end, and asks it to end when lost is closed.
-func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan struct{}) error {
-	c := exec.Command(program, args[1:]...) //nolint:noctx // signals go to it; it ends by itself
-	c.Args[0] = args[0]
-	c.Stdin, c.Stdout, c.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
-	defer signal.Stop(signals)
-	if err := c.Start(); err != nil {
-		return err
-	}
-	ended := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case s := <-signals:
-				_ = c.Process.Signal(s)
-			case <-lost:
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v: asking the command to end\n", cmd.CommandPath(), headgate.ErrLeaseLost)
-				_ = c.Process.Signal(syscall.SIGTERM)
-				lost = nil
-			case <-ended:
-				return
-			}
-		}
-	}()
-	err := c.Wait()
-	close(ended)
-	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-		if status, ok := failed.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			return exitCode(128 + int(status.Signal())) // as shells say it
-		}
-		return exitCode(failed.ExitCode())
-	}
-	return err
+// notStarted says why, and with which code to exit.
+func notStarted(cmd *cobra.Command, code exitCode, err error) error {
+	message := strings.Replace(err.Error(), headgate.ErrInvalid.Error()+": ", "", 1)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %s\n", cmd.CommandPath(), message)
+	return code
 }

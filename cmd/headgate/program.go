@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/headgate/headgate"
+)
+
+// runProgram runs a command to its end, and asks it to end when lost is closed; nil:
+// it holds nothing.
+func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan struct{}) error {
+	c := exec.Command(program, args[1:]...) //nolint:noctx // signals go to it; it ends by itself
+	c.Args[0] = args[0]
+	c.Stdin, c.Stdout, c.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if lost != nil {
+		runtime.LockOSThread() // with which the command ends
+		defer runtime.UnlockOSThread()
+		c.SysProcAttr = endsWithThread()
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, heeded(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)...)
+	defer signal.Stop(signals)
+	if err := cmd.Context().Err(); err != nil {
+		return err // a signal came before
+	}
+	if err := c.Start(); err != nil {
+		return notStarted(cmd, exitNotRunnable, err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				if !hasItself(s) {
+					_ = c.Process.Signal(s)
+				}
+			case <-lost:
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v: asking the command to end\n", cmd.CommandPath(), headgate.ErrLeaseLost)
+				_ = c.Process.Signal(syscall.SIGTERM)
+				lost = nil
+			case <-ended:
+				return
+			}
+		}
+	}()
+	err := c.Wait()
+	close(ended)
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		if status, ok := failed.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			return exitCode(128 + int(status.Signal())) // as shells say it
+		}
+		return exitCode(failed.ExitCode())
+	}
+	return err
+}
+
+// hasItself reports whether the command has got a signal too: a terminal sends what
+// its keys mean to all in the foreground. Many programs take a second one for
+// impatience.
+func hasItself(s os.Signal) bool {
+	if s != os.Interrupt && s != syscall.SIGQUIT && s != syscall.SIGHUP {
+		return false
+	}
+	tty, err := os.Open("/dev/tty")
+	if err != nil {
+		return false // there is no terminal
+	}
+	defer tty.Close()
+	foreground, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && foreground == unix.Getpgrp()
+}
