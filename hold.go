@@ -22,7 +22,7 @@ const askAgain, askAtMost = 50 * time.Millisecond, time.Second
 func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) {
 	first := 0
 	for i, c := range charges {
-		if !c.Limit.IsZero() && c.Limit.r.params.Held {
+		if c.Limit.Held() {
 			first = i
 			break
 		}

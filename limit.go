@@ -48,9 +48,23 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 	if err := p.Valid(); err != nil {
 		return Limit{}, fmt.Errorf("%s: %w", r.notation, err)
 	}
-	_, acquired := a.(Concurrency)
-	r.plain = cal == nil && !acquired
+	r.plain = cal == nil && !p.Held
 	return Limit{r}, nil
+}
+
+// Held reports whether its charges are held until they are released, by
+// [Limiter.Acquire], and not taken: those of concurrency.
+func (l Limit) Held() bool { return !l.IsZero() && l.r.params.Held }
+
+// Turns reports whether those who wait for it have a start of their own, first come
+// first served among all who share the store, by [Limiter.Reserve]: token-bucket,
+// leaky-bucket and gcra.
+func (l Limit) Turns() bool {
+	switch l.Algorithm().(type) {
+	case TokenBucket, LeakyBucket, GCRA:
+		return true
+	}
+	return false
 }
 
 // Parse parses a one-line notation, for example

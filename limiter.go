@@ -173,8 +173,8 @@ func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key strin
 // takeable refuses charges that are not taken but acquired.
 func takeable(charges []Charge) error {
 	for _, c := range charges {
-		if a, ok := c.Limit.Algorithm().(Concurrency); ok {
-			return invalid("limit", "%s is acquired and released, not taken", a)
+		if c.Limit.Held() {
+			return invalid("limit", "%s is acquired and released, not taken", c.Limit.Algorithm())
 		}
 	}
 	return nil

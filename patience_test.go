@@ -17,6 +17,7 @@ func TestToWaitDoesNotBlock(t *testing.T) {
 		{"token-bucket 1/s burst 1 block 15m", "Wait"},
 		{"fixed-window 1/1s block 15m", "Wait"},
 		{"token-bucket 1/s burst 1 block 15m", "Reserve"},
+		{"gcra 1/s burst 1 block 15m", "Reserve"},
 		{"concurrency 1 ttl 10s block 15m", "Await"},
 	} {
 		t.Run(tt.wait+" "+tt.limit, func(t *testing.T) {

@@ -56,6 +56,8 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 		for i := range r.ops {
 			r.ops[i].Late, r.ops[i].Ceiling = true, r.ops[i].Params.Ceiling(wait.Microseconds())
 		}
+	}
+	if wait > 0 {
 		patient(r.ops)
 	}
 	if id != nil {
@@ -91,14 +93,7 @@ func patient(ops []law.Op) {
 
 // queue reports whether a reservation of the charges can start later.
 func queue(charges []Charge) bool {
-	for _, c := range charges {
-		switch c.Limit.Algorithm().(type) {
-		case TokenBucket, LeakyBucket, GCRA:
-		default:
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(charges, func(c Charge) bool { return !c.Limit.Turns() })
 }
 
 // Delay is how long it still is until the start: 0 once it may begin, Never if

@@ -14,6 +14,9 @@ import (
 // is that of the limit, plus what flows in a Life, for any number of nodes. A
 // fixed window's tokens end with it, and add nothing. The zero Upfront is none.
 //
+// What is taken up front is called a lease in notation, and by store/lease; it has
+// nothing to do with a [Lease], which is of a concurrency limit.
+//
 // Only store/lease looks at it; in notation "lease 100", "lease 10%" and, with
 // a life other than a second, "lease 100/250ms".
 type Upfront struct {

@@ -78,13 +78,12 @@ func New(l *headgate.Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper,
 	if c.MaxRetryAfter == 0 {
 		c.MaxRetryAfter = DefaultMaxRetryAfter
 	}
-	_, acquired := limit.Algorithm().(headgate.Concurrency)
 	switch {
 	case l == nil:
 		return nil, errors.New("httplimit: the limiter is missing")
 	case limit.IsZero():
 		return nil, invalid("limit", "is missing")
-	case acquired:
+	case limit.Held():
 		return nil, invalid("limit", "%s is acquired and released, not taken", limit)
 	case c.MaxWait < 0:
 		return nil, invalid("MaxWait", "%s is negative", c.MaxWait)

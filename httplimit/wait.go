@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/pause"
@@ -21,16 +22,7 @@ func (t *RoundTripper) admit(ctx context.Context, c headgate.Charge) error {
 		}
 		return wrap(err)
 	}
-	if t.cfg.MaxWait != headgate.Never {
-		within, cancel := context.WithTimeout(ctx, t.cfg.MaxWait)
-		defer cancel()
-		ctx = within
-	}
-	switch t.limit.Algorithm().(type) {
-	case headgate.TokenBucket, headgate.LeakyBucket, headgate.GCRA:
-		return wrap(t.await(ctx, c))
-	}
-	return wrap(t.limiter.Wait(ctx, c)) // whose last question sees a block
+	return wrap(t.await(ctx, c))
 }
 
 func wrap(err error) error {
@@ -40,25 +32,49 @@ func wrap(err error) error {
 	return fmt.Errorf("httplimit: %w", err)
 }
 
-// await is Limiter.Wait for charges with a start of their own, but for this:
-// a block that is set while it sleeps for its start holds it back. It then
-// stands in line again, lest all who had a start during the block begin at its
-// end together; its first charge is for a time in which nobody sends, and has
-// drained. To look costs those who slept two more questions to the store.
+// await is Limiter.Wait, but that MaxWait counts from the first answer, since how long
+// the store takes is no waiting; and that of those with a start of their own, a block
+// that is set while one sleeps for it holds it back. It then stands in line again,
+// lest all who had a start during the block begin at its end together; its first
+// charge is for a time in which nobody sends, and has drained. To look costs those
+// who slept two more questions to the store.
 func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
+	var end time.Time
+	patience := func() time.Duration {
+		switch wait := pause.Patience(ctx); {
+		case t.cfg.MaxWait == headgate.Never:
+			return wait
+		case end.IsZero():
+			return min(wait, t.cfg.MaxWait)
+		default:
+			return max(0, min(wait, time.Until(end)))
+		}
+	}
 	for {
-		r, err := t.limiter.Reserve(ctx, pause.Patience(ctx), c)
+		r, err := t.limiter.Reserve(ctx, patience(), c)
 		if err != nil {
 			return err
 		}
-		if !r.Decision.Allowed {
-			if err := t.refused(ctx, c, r.Decision); err != nil {
+		if end.IsZero() {
+			end = time.Now().Add(min(t.cfg.MaxWait, pause.Longest)) //nolint:forbidigo // a pause, not a decision
+		}
+		switch {
+		case r.Decision.Allowed && r.Delay() == 0:
+			return nil
+		case r.Decision.RetryAfter == headgate.Never:
+			return &headgate.DeniedError{Decision: r.Decision}
+		case !r.Decision.Allowed && !t.limit.Turns():
+			if r.Decision.RetryAfter > patience() {
+				return fmt.Errorf("%w: %w", headgate.ErrDeadline, &headgate.DeniedError{Decision: r.Decision})
+			}
+			within, cancel := context.WithTimeout(ctx, patience())
+			defer cancel()
+			return t.limiter.Wait(within, c) // whose last question sees a block
+		case !r.Decision.Allowed:
+			if err := t.refused(ctx, c, r.Decision, patience()); err != nil {
 				return err
 			}
 			continue
-		}
-		if r.Delay() == 0 {
-			return nil
 		}
 		if err := r.Sleep(ctx); err != nil {
 			return err
@@ -75,16 +91,13 @@ func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
 
 // refused sleeps until a reservation that was not made can be asked for again,
 // if its start can come in time.
-func (t *RoundTripper) refused(ctx context.Context, c headgate.Charge, d headgate.Decision) error {
-	if d.RetryAfter == headgate.Never {
-		return &headgate.DeniedError{Decision: d}
-	}
+func (t *RoundTripper) refused(ctx context.Context, c headgate.Charge, d headgate.Decision, patience time.Duration) error {
 	// d says when a reservation can be made, this one when its start would be.
 	start, err := t.limiter.Check(ctx, c)
 	if err != nil {
 		return err
 	}
-	if !start.Allowed && start.RetryAfter > pause.Patience(ctx) {
+	if !start.Allowed && start.RetryAfter > patience {
 		return fmt.Errorf("%w: %w", headgate.ErrDeadline, &headgate.DeniedError{Decision: start})
 	}
 	return pause.Sleep(ctx, min(d.RetryAfter, start.RetryAfter))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -120,4 +121,44 @@ func TestADeadlineBeforeTheTimeToComeBackReturnsTheAnswer(t *testing.T) {
 			t.Errorf("got %v (%v) after %v, want the second 429 after 2s", resp, err, time.Since(begin))
 		}
 	})
+}
+
+// late is a store that takes its time to answer.
+type late struct{ *memory.Store }
+
+func (s late) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	time.Sleep(100 * time.Millisecond)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.Store.Apply(ctx, ops, outs)
+}
+
+// TestHowLongAStoreTakesIsNoWait: MaxWait counts from its first answer.
+func TestHowLongAStoreTakesIsNoWait(t *testing.T) {
+	for _, notation := range []string{"token-bucket 2/s burst 1", "fixed-window 1/500ms"} {
+		synctest.Test(t, func(t *testing.T) {
+			l, limit := headgate.New(late{memory.New(nil)}, nil), headgate.MustParse(notation)
+			send := func(maxWait time.Duration) error {
+				rt, err := httplimit.New(l, limit, &httplimit.Config{MaxWait: maxWait, Next: sender(func(*http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+				})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://example.com", nil)
+				_, err = rt.RoundTrip(req) //nolint:bodyclose // it has no connection
+				return err
+			}
+			if err := send(50 * time.Millisecond); err != nil {
+				t.Errorf("%s: it had to wait for nothing but the store: %v", notation, err)
+			}
+			if err := send(50 * time.Millisecond); !errors.Is(err, headgate.ErrDeadline) {
+				t.Errorf("%s: %v", notation, err)
+			}
+			if err := send(time.Second); err != nil {
+				t.Errorf("%s: %v", notation, err)
+			}
+		})
+	}
 }

@@ -114,10 +114,10 @@ func Run(ctx context.Context, limit headgate.Limit, key string, logs []string, c
 }
 
 func checkArguments(limit headgate.Limit, key string, logs []string, c *Config) error {
-	switch _, held := limit.Algorithm().(headgate.Concurrency); {
+	switch {
 	case limit.IsZero():
 		return fmt.Errorf("replay: %w: limit: is missing", headgate.ErrInvalid)
-	case held:
+	case limit.Held():
 		return fmt.Errorf("replay: %w: limit: %s counts what is held at the same time; a log does not say when requests end", headgate.ErrInvalid, limit)
 	case key == "":
 		return fmt.Errorf("replay: %w: key: is missing; say ip, user, path, method, status or a JSON path", headgate.ErrInvalid)

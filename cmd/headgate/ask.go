@@ -122,7 +122,7 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 // takeWithin is take with --wait.
 func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait time.Duration) error {
 	if a.server != "" || a.store == "" && config.Settle("", "HEADGATE_SERVER", "", "") != "" {
-		return fmt.Errorf("%w: wait: a server does not let wait; name a store", headgate.ErrInvalid)
+		return fmt.Errorf("%w: wait: take does not wait at a server; name a store", headgate.ErrInvalid)
 	}
 	w, closeStore, err := chargeOf(cmd.Context(), a.config, a.store, limit, key, cost)
 	if err != nil {
@@ -137,16 +137,28 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait ti
 	if err != nil && !refused {
 		return err
 	}
+	waited := time.Since(begin)
 	switch {
-	case a.json && refused:
-		err = printJSON(cmd.OutOrStdout(), map[string]any{"allowed": false, "limit": denied.Decision.Limit, "waited_ms": 0})
 	case a.json:
-		err = printJSON(cmd.OutOrStdout(), map[string]any{"allowed": true, "limit": w.charge.Limit.Name(), "waited_ms": time.Since(begin).Milliseconds()})
+		said := struct {
+			Allowed      bool   `json:"allowed"`
+			Limit        string `json:"limit"`
+			RetryAfterMS *int64 `json:"retry_after_ms"` // as of take; from now on
+			WaitedMS     int64  `json:"waited_ms"`
+		}{Allowed: !refused, Limit: w.charge.Limit.Name(), RetryAfterMS: new(int64), WaitedMS: waited.Milliseconds()}
+		if refused {
+			said.Limit, said.RetryAfterMS = denied.Decision.Limit, nil // never
+			if d := denied.Decision.RetryAfter; d != headgate.Never {
+				ms := service.Millis(d)
+				said.RetryAfterMS = &ms
+			}
+		}
+		err = printJSON(cmd.OutOrStdout(), said)
 	case refused:
 		fmt.Fprintf(cmd.OutOrStdout(), "refused  %s  %s\n", denied.Decision.Limit, denied)
 		err = nil
 	default:
-		fmt.Fprintf(cmd.OutOrStdout(), "allowed  %s  after %s\n", w.charge.Limit.Name(), time.Since(begin).Round(time.Millisecond))
+		fmt.Fprintf(cmd.OutOrStdout(), "allowed  %s  after %s\n", w.charge.Limit.Name(), waited.Round(time.Millisecond))
 	}
 	if err == nil && refused {
 		err = errRefused

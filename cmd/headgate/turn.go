@@ -40,7 +40,7 @@ func chargeOf(ctx context.Context, path, url, limit, key, cost string) (w waiter
 // start waits for a turn, for so long at most if bounded. A turn that is held
 // until it is released is returned.
 func (w waiter) start(ctx context.Context, wait time.Duration, bounded bool) (*headgate.Lease, error) {
-	if _, ok := w.charge.Limit.Algorithm().(headgate.Concurrency); ok {
+	if w.charge.Limit.Held() {
 		return w.acquire(ctx, wait, bounded)
 	}
 	return nil, w.wait(ctx, wait, bounded)

@@ -29,7 +29,7 @@ func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, e
 	a.set(&lease.Decision, len(charges) > 1)
 	out := &api.Acquired{Decision: a.Decision}
 	for _, h := range lease.Detach() {
-		if ttl := millis(h.Limit.Algorithm().(headgate.Concurrency).TTL); out.TTLMS == 0 || ttl < out.TTLMS {
+		if ttl := Millis(h.Limit.Algorithm().(headgate.Concurrency).TTL); out.TTLMS == 0 || ttl < out.TTLMS {
 			out.TTLMS = ttl
 		}
 		out.Held = append(out.Held, api.Held{Limit: h.Limit.Name(), Key: h.Key, Number: h.Number})

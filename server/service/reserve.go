@@ -39,7 +39,7 @@ func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, e
 	a.set(&made.Decision, len(charges) > 1)
 	out := &api.Reserved{Decision: a.Decision}
 	if made.Decision.Allowed {
-		start, delay := made.StartAt.UnixMicro(), millis(made.Delay())
+		start, delay := made.StartAt.UnixMicro(), Millis(made.Delay())
 		out.StartAt, out.DelayMS = &start, &delay
 	}
 	return out, nil
@@ -68,6 +68,8 @@ func (s *Service) Settle(ctx context.Context, r *api.Settle) (*api.Settled, erro
 // actual is what something has cost in the end: 0 is nothing.
 func actual(n json.Number) (headgate.Cost, error) {
 	switch {
+	case strings.HasPrefix(n.String(), "-"):
+		return headgate.Cost{}, Invalid("cost", "%q is negative; it must be 0 or above", n)
 	case n == "":
 		return headgate.Cost{}, Invalid("cost", "is missing: what has it cost in the end? 0 for nothing")
 	case n[0] == '0' && strings.Trim(n.String(), "0.") == "":

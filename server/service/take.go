@@ -144,7 +144,7 @@ type answer struct {
 func (a *answer) set(d *headgate.Decision, several bool) {
 	a.Decision = api.Decision{
 		Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining,
-		ResetAfterMS: millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.Entry, Replayed: d.Replayed,
+		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.Entry, Replayed: d.Replayed,
 	}
 	if several {
 		a.Key = d.Key
@@ -153,13 +153,13 @@ func (a *answer) set(d *headgate.Decision, several bool) {
 		a.Via = d.Via.String()
 	}
 	if d.RetryAfter != headgate.Never {
-		a.retry = millis(d.RetryAfter)
+		a.retry = Millis(d.RetryAfter)
 		a.RetryAfterMS = &a.retry
 	}
 }
 
-// millis rounds up.
-func millis(d time.Duration) int64 {
+// Millis returns milliseconds, rounded up.
+func Millis(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	if d%time.Millisecond > 0 {
 		ms++

@@ -41,6 +41,8 @@ func TestVerbsFromSQL(t *testing.T) {
 		{`select allowed from headgate.reserve('token-bucket 10/s burst 1 block 15m', 'w', 1, '1 ms')`, "f"},
 		{`select retry_after < '1 second' from headgate.check('token-bucket 10/s burst 1 block 15m', 'w', 1)`, "t"},
 		{`select retry_after from headgate.reserve('token-bucket 10/s burst 1 block 15m', 'w', 1, '0')`, "00:15:00"},
+		{`select allowed from headgate.take('fixed-window 1/1d block 15d', 'w', 1)`, "t"},
+		{`select allowed, retry_after <= '1 day' from headgate.reserve('fixed-window 1/1d block 15d', 'w', 1, '1 ms')`, "f t"},
 		{`select allowed from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '-1 hour')`, "22023 wait: -01:00:00 is not from 0 to 3660 days"},
 		{`select allowed from headgate.reserve('concurrency 1 ttl 30s', 'a', 1, '1 hour')`, "22023 limit: concurrency 1 ttl 30s is acquired and released, not taken"},
 

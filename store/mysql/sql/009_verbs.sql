@@ -180,9 +180,11 @@ begin
     elseif credits > 9007199254740991 then
         call headgate_fail(concat(field, ': is too large'));
     end if;
+    if wait > 0 then -- who waits is not blocked for it
+        set block = 0;
+    end if;
     if wait > 0 and word in ('token-bucket', 'leaky-bucket', 'gcra') then
-        set late = 1, block = 0, -- who waits is not blocked for it
-            ceiling = if(wait div step > (9007199254740991 - capacity) div drain, 9007199254740991, capacity + wait div step * drain);
+        set late = 1, ceiling = if(wait div step > (9007199254740991 - capacity) div drain, 9007199254740991, capacity + wait div step * drain);
     end if;
     set @hg_clk = {{clock}}, @hg_stale = 1, @hg_how = 0, @hg_when = 0;
     while @hg_stale and i < 4 do

@@ -94,8 +94,7 @@ begin
         if c.calendar is not null then
             b := headgate.bounds(c.calendar, c.zone, now);
         end if;
-        op := array[verb, 1, 1]::bigint[] || c.params[1:5] || greatest(c.params[6], 1)
-            || case when how = 2 then 0 else c.params[7] end || c.params[8] -- who waits is not blocked for it
+        op := array[verb, 1, 1]::bigint[] || c.params[1:5] || greatest(c.params[6], 1) || c.params[7:8]
             || array[credits, 1, how, ceiling, ttl, 0] || b || array[0, 0, 0, entry];
         if note <> '' and verb in (1, 4) then
             res := headgate.apply_once(array[name], array[key], array[mode], op, array[note],

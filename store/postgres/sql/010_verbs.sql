@@ -69,15 +69,20 @@ declare
     us bigint := headgate.micros('wait', wait);
     capacity bigint; step bigint; drain bigint;
     how int := 0; ceiling bigint := 0;
+    c headgate.compiled;
 begin
     select * into f from headgate.find(rule);
     perform headgate.takeable(f.c);
+    c := f.c;
+    if us > 0 then -- who waits is not blocked for it
+        c := row(c.canonical, c.params[1:6] || 0::bigint || c.params[8], c.calendar, c.zone);
+    end if;
     if us > 0 and (f.c).canonical ~ '^(token-bucket|leaky-bucket|gcra) ' then
         capacity := (f.c).params[4]; step := (f.c).params[5]; drain := (f.c).params[6];
         how := 2;
         ceiling := case when us / step > (9007199254740991 - capacity) / drain then 9007199254740991 else capacity + us / step * drain end;
     end if;
-    res := headgate.ask(1, f.name, f.c, key, headgate.credits('cost', cost, f.c, false),
+    res := headgate.ask(1, f.name, c, key, headgate.credits('cost', cost, c, false),
         case when id is null then 0 else greatest(headgate.micros('life', life), 1) end,
         case when id is null then '' else headgate.checked_id(id) end, how, ceiling);
     allowed := res[1] = 1;
