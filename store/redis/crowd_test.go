@@ -84,139 +84,211 @@ func (c *crowd) run(g *rand.Rand, callers int, do func(who *caller, g *rand.Rand
 }
 
 // TestACrowdKeepsTheBound lets many reserve, take and cancel at once, on cells of
-// two slots and of several limits, with an ID or without, be cut off and ask again.
+// three slots and of several limits, with an ID or without, be cut off and ask again;
+// in every other crowd all have an ID, and cells are reset.
 func TestACrowdKeepsTheBound(t *testing.T) {
 	url := dbtest.RedisCluster(t)
-	rounds := 5
+	rounds := 6
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_CROWDS")); err == nil {
 		rounds = n
 	} else if testing.Short() {
-		rounds = 1
+		rounds = 2
 	}
-	var counts counted
-	for range rounds {
-		seed := rand.Uint64()
-		if s := os.Getenv("HEADGATE_TEST_SEED"); s != "" {
-			seed, _ = strconv.ParseUint(s, 10, 64)
-		}
-		crowdOf(t, url, seed, &counts)
+	var all counts
+	for n := range rounds {
+		c := newTown(t, url, rand.Uint64(), n%2 == 1)
+		c.run(c.g, 6, c.live)
+		c.judge()
+		all.add(&c.counts)
 	}
-	t.Logf("%+v", counts)
-	if counts.together < 20*rounds || counts.again < 5*rounds || counts.refused < 20*rounds {
+	t.Logf("%+v", all)
+	if all.together < 20*rounds || all.again < 5*rounds || all.refused < 20*rounds || all.resets < rounds {
 		t.Error("the requests drawn say little")
 	}
 }
 
-// start is one that a request was told of.
+type counts struct{ requests, several, together, cut, again, refused, cancelled, resets int }
+
+func (c *counts) add(o *counts) {
+	c.requests, c.several, c.together, c.cut = c.requests+o.requests, c.several+o.several, c.together+o.together, c.cut+o.cut
+	c.again, c.refused, c.cancelled, c.resets = c.again+o.again, c.refused+o.refused, c.cancelled+o.cancelled, c.resets+o.resets
+}
+
+// start is one that a request was told of, of a cell since it was reset so often.
 type start struct{ at, credits int64 }
 
-type counted struct{ requests, several, together, cut, again, refused, cancelled int }
+type since struct {
+	cell   law.Cell
+	resets int
+}
 
-func crowdOf(t *testing.T, url string, seed uint64, counts *counted) {
+// town is a crowd with the cells that it lives on, one caller at a time.
+type town struct {
+	crowd
+	counts
+	t      *testing.T
+	s      *Store
+	g      *rand.Rand
+	seed   uint64
+	reset  bool // cells are, at times
+	cells  []law.Cell
+	limits map[law.Cell]law.Params
+	resets map[law.Cell]int
+	starts map[since][]start
+}
+
+func newTown(t *testing.T, url string, seed uint64, reset bool) *town {
 	t.Helper()
 	s := openTest(t, url, nil)
-	apply(t, s, takeOne("warm", "up", perSecond, 0)) // it knows the servers now
-	c := &crowd{s.client, make(chan *caller)}
-	s.client = c
-	a, b := apart(t)
-	const rate, burst = 500, 5
-	p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: rate}
-	var cells []law.Cell
-	for i, key := range []string{a, a, b, b} {
-		cells = append(cells, law.Cell{Limit: fmt.Sprint(seed, i%2), Key: key})
+	warmUp(t, s)
+	c := &town{
+		crowd: crowd{s.client, make(chan *caller)}, t: t, s: s, g: rand.New(rand.NewPCG(seed, 1)), seed: seed, reset: reset,
+		limits: map[law.Cell]law.Params{}, resets: map[law.Cell]int{}, starts: map[since][]start{},
 	}
-	starts := map[law.Cell][]start{}
-	c.run(rand.New(rand.NewPCG(seed, 1)), 6, func(who *caller, g *rand.Rand) {
-		ctx := context.WithValue(context.Background(), callerKey{}, who)
-		for n := range 80 {
-			ops := make([]law.Op, 0, 4)
-			late, patience := g.IntN(5) > 0, g.Int64N(2)*g.Int64N(400_000)
-			id := ""
-			if g.IntN(2) == 0 {
-				id = fmt.Sprint(g.Uint64())
-			}
-			for len(ops) == 0 {
-				for _, i := range g.Perm(len(cells)) {
-					for range g.IntN(3) * g.IntN(2) {
-						op := law.Op{Verb: law.Take, Group: uint32(n), Cell: cells[i], Params: p, Cost: 1 + g.Int64N(2*p.Unit), Count: 1}
-						if late {
-							op.Late, op.Ceiling = true, p.Ceiling(patience)
-						}
-						if ops = append(ops, op); id != "" {
-							once60(id, ops...)
-							break
-						}
-					}
-				}
-			}
-			slots := map[uint16]bool{}
-			for i := range ops {
-				slots[slotOf(ops[i].Cell)] = true
-			}
-			counts.requests++
-			if len(slots) > 1 {
-				counts.several++
-			}
-			var outs []law.Outcome
-			for range 4 {
-				if who.left = -1; g.IntN(4) == 0 {
-					who.left = g.IntN(5)
-				}
-				outs = make([]law.Outcome, len(ops))
-				if s.Apply(ctx, ops, outs) == nil && outs[0].Err == nil {
-					break
-				}
-				counts.cut++
-				if outs = nil; id == "" {
-					break // nobody will ever know
-				}
-				counts.again++
-			}
-			who.left = -1
-			if outs == nil {
-				continue
-			}
-			first, last, clock, refused := int64(law.Max), int64(0), int64(0), false
-			for i, out := range outs {
-				first, last, clock = min(first, out.StartAt), max(last, out.StartAt), max(clock, out.Clock)
-				refused = refused || out.Granted != ops[i].Count
-			}
-			switch {
-			case refused:
-				counts.refused++
-				continue
-			case late && first != last && last > clock:
-				t.Errorf("seed %d: two starts of one request: %+v", seed, outs)
-			case late && last > clock && len(slots) > 1:
-				counts.together++
-			}
-			if id != "" && last > clock && g.IntN(4) == 0 {
-				counts.cancelled++
-				for i := range ops {
-					ops[i] = settling(ops[i], 0)
-					ops[i].Late, ops[i].Ceiling = false, 0
-				}
-				if err := s.Apply(ctx, ops, outs); err != nil || outs[0].Err != nil {
-					t.Errorf("seed %d: to cancel: %v, %v", seed, err, outs[0].Err)
-				}
-				continue
-			}
-			for i, out := range outs {
-				at := out.StartAt
-				if !late {
-					at = out.State.At // of one that is replayed, the clock is of now
-				}
-				starts[ops[i].Cell] = append(starts[ops[i].Cell], start{at, ops[i].Cost})
+	s.client = &c.crowd
+	for i, key := range keysApart(3) {
+		for k, p := range []law.Params{
+			{Kind: law.Bucket, Unit: 1_000_000, Capacity: 5_000_000, Step: 1, Drain: 500},
+			{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1000, Drain: 500},
+			{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 1000, Drain: 7},
+		} {
+			if (i+k)%3 > 0 {
+				cell := law.Cell{Limit: fmt.Sprint(seed, k), Key: key}
+				c.cells = append(c.cells, cell)
+				c.limits[cell] = p
 			}
 		}
-	})
-	for cell, list := range starts {
+	}
+	return c
+}
+
+// draw draws a request.
+func (c *town) draw(g *rand.Rand) (ops []law.Op) {
+	late, patience := g.IntN(5) > 0, g.Int64N(2)*g.Int64N(400_000)
+	id := ""
+	if c.reset || g.IntN(2) == 0 {
+		id = fmt.Sprint(g.Uint64())
+	}
+	for len(ops) == 0 {
+		for _, i := range g.Perm(len(c.cells)) {
+			for range g.IntN(3) * g.IntN(2) {
+				p := c.limits[c.cells[i]]
+				op := law.Op{Verb: law.Take, Cell: c.cells[i], Params: p, Cost: 1 + g.Int64N(2*p.Unit), Count: 1}
+				if g.IntN(10) == 0 {
+					op.Cost = p.Capacity - g.Int64N(2)
+				}
+				if late {
+					op.Late, op.Ceiling = true, p.Ceiling(patience)
+				}
+				if ops = append(ops, op); id != "" {
+					once60(id, ops...)
+					break // it charges each cell once
+				}
+			}
+		}
+	}
+	return ops
+}
+
+// ask asks, and again with an ID when it was cut off; nil if it was in the end.
+func (c *town) ask(ctx context.Context, who *caller, g *rand.Rand, ops []law.Op) []law.Outcome {
+	defer func() { who.left = -1 }()
+	for range 4 {
+		if who.left = -1; g.IntN(4) == 0 {
+			who.left = g.IntN(7)
+		}
+		outs := make([]law.Outcome, len(ops))
+		if err := c.s.Apply(ctx, ops, outs); err == nil && outs[0].Err == nil {
+			return outs
+		}
+		c.cut++
+		if ops[0].ID == "" {
+			return nil // nobody will ever know
+		}
+		c.again++
+	}
+	return nil
+}
+
+// live is what one caller does.
+func (c *town) live(who *caller, g *rand.Rand) {
+	ctx := context.WithValue(context.Background(), callerKey{}, who)
+	surely := func(ops ...law.Op) {
+		outs := make([]law.Outcome, len(ops))
+		if err := c.s.Apply(ctx, ops, outs); err != nil || outs[0].Err != nil && !c.reset {
+			c.t.Errorf("seed %d: %+v: %v, %v", c.seed, ops, err, outs[0].Err)
+		}
+	}
+	for range 80 {
+		if c.reset && g.IntN(20) == 0 {
+			cell := c.cells[g.IntN(len(c.cells))]
+			surely(law.Op{Verb: law.Reset, Cell: cell, Params: c.limits[cell], Cost: 1, Count: 1})
+			c.resets[cell]++
+			c.counts.resets++
+			continue
+		}
+		ops := c.draw(g)
+		slots, asked := map[uint16]bool{}, make([]since, len(ops))
+		for i := range ops {
+			slots[slotOf(ops[i].Cell)] = true
+			asked[i] = since{ops[i].Cell, c.resets[ops[i].Cell]}
+		}
+		c.requests++
+		if len(slots) > 1 {
+			c.several++
+		}
+		outs := c.ask(ctx, who, g, ops)
+		if outs == nil {
+			continue
+		}
+		first, last, clock, refused := int64(law.Max), int64(0), int64(0), false
+		for i, out := range outs {
+			first, last, clock = min(first, out.StartAt), max(last, out.StartAt), max(clock, out.Clock)
+			refused = refused || out.Granted != ops[i].Count
+		}
+		switch {
+		case refused:
+			c.refused++
+			continue
+		case first != last && last > clock:
+			c.t.Errorf("seed %d: two starts of one request: %+v", c.seed, outs)
+		case last > clock && len(slots) > 1:
+			c.together++
+		}
+		if ops[0].ID != "" && last > clock && g.IntN(4) == 0 {
+			c.cancelled++
+			for i := range ops {
+				ops[i] = settling(ops[i], 0)
+				ops[i].Late, ops[i].Ceiling = false, 0
+			}
+			surely(ops...)
+			continue
+		}
+		for i, out := range outs {
+			at := out.StartAt
+			if !ops[i].Late {
+				if at = max(out.Clock, out.State.At); out.Replayed {
+					continue // when it was charged cannot be told
+				}
+			}
+			if c.resets[ops[i].Cell] == asked[i].resets {
+				c.starts[asked[i]] = append(c.starts[asked[i]], start{at, ops[i].Cost})
+			}
+		}
+	}
+}
+
+// judge looks whether more starts within any time than may.
+func (c *town) judge() {
+	for where, list := range c.starts {
+		p := c.limits[where.cell]
 		slices.SortFunc(list, func(x, y start) int { return cmp.Compare(x.at, y.at) })
 		for i := range list {
 			var sum int64
 			for _, x := range list[i:] {
-				if sum += x.credits; sum > p.Capacity+rate*(x.at-list[i].at) {
-					t.Fatalf("seed %d, %v: %d credits start within %d us", seed, cell, sum, x.at-list[i].at)
+				d := x.at - list[i].at
+				if sum += x.credits; sum > p.Capacity+(d+p.Step-1)/p.Step*p.Drain {
+					c.t.Fatalf("seed %d, %v: %d credits start within %d us", c.seed, where, sum, d)
 				}
 			}
 		}

@@ -7,7 +7,8 @@
 -- the place of what: see giveBack in giveback.go. For a cell of several charges, the
 -- first two stand at the first. What is remembered is forgotten, or becomes what it
 -- was; but if others have been told of it meanwhile, or have settled it, it is
--- theirs, and stays with the charge.
+-- theirs, and stays with the charge. If the cell was reset, nothing is left to be given
+-- back.
 -- Returned is the state of each charge's cell.
 
 local texts = {}
@@ -52,7 +53,7 @@ for i, op in ipairs(rest) do
   c.clock, c.test = op.clock, op.p.now > 0
   if admission == '' then
     undo(op, c, op.p, texts[op.key])
-  elseif call('GET', KEYS[op.log + 2]) == admission then
+  elseif call('GET', KEYS[op.log + 2]) == admission and call('GET', KEYS[op.log + 1]) == string.match(admission, '^%d+') then
     if forgotten == '' then
       call('DEL', KEYS[op.log + 2])
     else

@@ -23,7 +23,7 @@ local function late(ops, i, j, ds, start)
   for k = i, j do
     local d, p = ds[k], ops[k].p
     own[k] = d.base.now
-    local above = d.used - p.capacity
+    local above = d.placed and 0 or d.used - p.capacity -- see raise.lua
     if above > 0 then own[k] = max(own[k], after(p, d.state.at, above)) end
     start = max(start, own[k])
   end

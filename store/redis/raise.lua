@@ -47,13 +47,14 @@ local function by_cell(i, j, start)
 end
 
 -- raised is what becomes of an op whose cell is as it was left: it has its place in
--- it, so only the start counts, even if that is over by now.
+-- it, so only the start counts, even if that is over by now. Its level says no more
+-- when it could start alone, once it was raised to a step's end.
 local function raised(op, c, v)
   local b = rebase(c, op.p, op.clock)
   local u = use(b, c, op.p, false)
   b.now = 0
   v.done = v.done + op.p.count * op.p.cost
-  return { base = b, state = { at = u.t }, granted = op.p.count, used = max(0, u.x - v.all + v.done), retry = 0, start = 0 }
+  return { base = b, state = { at = u.t }, granted = op.p.count, used = max(0, u.x - v.all + v.done), retry = 0, start = 0, placed = true }
 end
 
 -- anew decides an op behind those who have come, or after a reset.
@@ -116,7 +117,8 @@ local function stand(i, j)
       seen[op.key] = true
     end
     if op.note > 0 then
-      op.forgotten = call('GET', KEYS[op.log + 2])
+      -- What was given back above is not to be remembered if this is.
+      op.forgotten = (v.kept or op.holds.lost) and call('GET', KEYS[op.log + 2])
       admit(op, ARGV[op.note + 1], v.kept and op.holds.shared)
       op.remembered = true
     end

@@ -49,9 +49,17 @@ const (
 //
 // Where all can start at once, or could when they were charged, nobody is asked
 // again: the clocks of servers differ, and each charge counts from the time of its
-// own, as always.
+// own, as always. But if one was charged so long before another that the request had
+// been asked twice, it has not begun, and they have to.
 func (s *Store) startTogether(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, parts []*part) (refused map[int]law.Outcome, err error) {
-	if !slices.ContainsFunc(parts, func(p *part) bool { return p.waits(outs) }) {
+	waits, oldest, newest := false, int64(0), int64(law.Max)
+	for _, p := range parts {
+		out := outs[p.call.index[0]]
+		waits = waits || p.waits(out)
+		age := out.Clock - out.StartAt // by one server's clock
+		oldest, newest = max(oldest, age), min(newest, age)
+	}
+	if !waits && oldest-newest <= mostApart {
 		return nil, nil
 	}
 	last := latest(ops, outs, group)
@@ -82,17 +90,19 @@ func (s *Store) startTogether(ctx context.Context, ops []law.Op, outs []law.Outc
 	}
 }
 
-// waits tells whether a part had to wait when it was charged. A part starts at one
-// time, as it is decided at once.
-func (p *part) waits(outs []law.Outcome) bool {
-	out := outs[p.call.index[0]]
+// mostApart is how long one round trip may reach one server before another.
+const mostApart = 100_000 // microseconds
+
+// waits tells whether a part had to wait when it was charged, or was raised, perhaps
+// when that time was over. A part starts at one time, as it is decided at once.
+func (p *part) waits(out law.Outcome) bool {
 	if out.Replayed { // then its clock is of now
 		_, numbers, _ := strings.Cut(p.admission[0], "|") // see register.lua
 		if n, err := law.ParseNumbers(numbers); err == nil {
 			out = n.Outcome()
 		}
 	}
-	return out.StartAt > out.Clock
+	return out.StartAt != out.Clock
 }
 
 // latest is how late a request may start at most, for what its charges say of their
@@ -173,12 +183,22 @@ func (p *part) stands(outs, said []law.Outcome, t *texts) {
 		outs[i].Replayed = kept && known
 		switch {
 		case !kept:
-			p.was[n], p.before[n], p.admission[n], p.forgotten[n] = t.was[n], t.before[n], t.admission[n], t.forgotten[n]
+			p.was[n], p.before[n], p.admission[n] = t.was[n], t.before[n], t.admission[n]
+			if t.forgotten[n] != "" {
+				p.forgotten[n] = t.forgotten[n]
+			}
 		case t.forgotten[n] == p.admission[n]: // nobody else was told of it
 			p.admission[n] = t.admission[n]
 		}
-		if t.after[n] != "" {
-			p.after[n] = t.after[n]
+		if t.after[n] != "" && (!kept || sameBlock(t.after[n], p.after[n])) {
+			p.after[n] = t.after[n] // else what was before has no block
 		}
 	}
+}
+
+// sameBlock tells whether two texts of a cell say the same of a block.
+func sameBlock(a, b string) bool {
+	one, why, _ := parseCell(a)
+	other, whyOther, _ := parseCell(b)
+	return one.BlockedUntil == other.BlockedUntil && why == whyOther
 }

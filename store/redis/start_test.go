@@ -151,3 +151,109 @@ func TestReservationsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
 		t.Error("the limits drawn say little")
 	}
 }
+
+// TestReservationsOfManyCellsAreThoseOfPackageLaw draws limits that refill in steps,
+// several of a slot, and charges some twice. But for what can be returned to those
+// who came before: of a cell that was raised twice it is less.
+func TestReservationsOfManyCellsAreThoseOfPackageLaw(t *testing.T) {
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	keys := keysApart(3)
+	seed := rand.Uint64()
+	rounds := 1500
+	if testing.Short() {
+		rounds = 150
+	}
+	g := rand.New(rand.NewPCG(seed, 0))
+	now, admitted, waits, twice := testTime, 0, 0, 0
+	records := map[law.Cell]*law.Record{}
+	var limits [3]law.Params
+	for n := range rounds {
+		if n%50 == 0 {
+			for i := range limits {
+				switch g.IntN(4) {
+				case 0:
+					limits[i] = law.Params{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 1000, Drain: 7}
+				case 1:
+					limits[i] = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 700, Drain: 900}
+				case 2:
+					limits[i] = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 2000, Step: 1, Drain: 1}
+				default:
+					for limits[i] = drawLimit(g); limits[i].Kind != law.Bucket || limits[i].Anchor != law.Own; {
+						limits[i] = drawLimit(g)
+					}
+				}
+				limits[i].Block = 0
+			}
+		}
+		now += g.Int64N(2000)
+		if g.IntN(10) == 0 {
+			now += g.Int64N(20000)
+		}
+		id := g.IntN(2) == 0
+		wait := g.Int64N(30_000)
+		var ops []law.Op
+		var own []*law.Record
+		seen := map[law.Cell]bool{}
+		for range 2 + g.IntN(5) {
+			i := g.IntN(3)
+			p := limits[i]
+			op := takeOne(fmt.Sprint(n/50, i), keys[g.IntN(3)], p, now)
+			if seen[op.Cell] {
+				if id {
+					continue
+				}
+				twice++
+			}
+			seen[op.Cell] = true
+			op.Cost, op.Late, op.Ceiling = value(g, p.Capacity), true, p.Ceiling(wait)
+			if records[op.Cell] == nil {
+				records[op.Cell] = &law.Record{}
+			}
+			ops, own = append(ops, op), append(own, records[op.Cell])
+		}
+		if id {
+			once60(fmt.Sprint(n), ops...)
+		}
+		want := make([]law.Outcome, len(ops))
+		law.Apply(ops, want, now, own)
+		if want[0].StartAt > 0 {
+			admitted++
+			if want[0].StartAt > now {
+				waits++
+			}
+		}
+		outs := outcomes(t, s, ops...)
+		for i := range outs {
+			got := outs[i]
+			if got.State.Prev > want[i].State.Prev {
+				got.State.Prev = want[i].State.Prev
+			}
+			if got.State.EmptyAt > want[i].State.EmptyAt {
+				got.State.EmptyAt = want[i].State.EmptyAt
+			}
+			if want[0].StartAt > 0 && got != want[i] {
+				t.Fatalf("round %d of seed %d, charge %d of %+v\n got %+v\nwant %+v", n, seed, i, ops, got, want[i])
+			}
+			if want[0].StartAt == 0 && got.StartAt != 0 {
+				t.Fatalf("round %d of seed %d: not refused: %+v", n, seed, outs)
+			}
+		}
+		for i := range ops {
+			check := ops[i]
+			check.Verb, check.Late, check.ID = law.Check, false, ""
+			out := apply(t, s, check)[0]
+			if out.State.Prev > own[i].State.Prev {
+				own[i].State.Prev = out.State.Prev
+			}
+			if out.State.EmptyAt > own[i].State.EmptyAt {
+				own[i].State.EmptyAt = out.State.EmptyAt
+			}
+			if out.State != own[i].State {
+				t.Fatalf("round %d of seed %d, charge %d of %+v stored\n got %+v\nwant %+v", n, seed, i, ops, out.State, own[i].State)
+			}
+		}
+	}
+	if waits < rounds/10 || admitted-waits < rounds/20 || rounds-admitted < rounds/20 || twice < rounds/20 {
+		t.Errorf("of %d %d were admitted, %d for later, %d charged a key twice: the limits drawn say little", rounds, admitted, waits, twice)
+	}
+}
