@@ -12,7 +12,8 @@ import (
 
 // Wait takes the charges, all or none, and returns when they may start. It
 // returns at once with an error that is ErrDeadline and a [DeniedError] if that
-// is after the context's deadline, and with a DeniedError if it is never. If the
+// is after the context's deadline, and with a DeniedError if it is never: its
+// RetryAfter is after how long the same patience would do, if nobody else comes. If the
 // context ends while it sleeps, it gives back what it took, as far as
 // [Reservation.Cancel] can, for which it may need five seconds more. Without a
 // deadline, a start may be a year off.
