@@ -20,6 +20,28 @@ const askAgain, askAtMost = 50 * time.Millisecond, time.Second
 // that can never be held is a DeniedError at once. To wait does not block a key whose
 // limit blocks who is refused.
 func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) {
+	return l.await(ctx, patience{most: Never}, charges)
+}
+
+// AwaitAtMost is [Limiter.Await] for one who waits for so long at most, from the
+// store's first answer on. When that is over, the error is ErrDeadline and a
+// [DeniedError]. With a wait of 0 it is [Limiter.Acquire], and a refusal is a
+// DeniedError.
+func (l *Limiter) AwaitAtMost(ctx context.Context, wait time.Duration, charges ...Charge) (*Lease, error) {
+	if wait < 0 {
+		return nil, invalid("wait", "%s is negative", wait)
+	}
+	if wait == 0 {
+		lease, err := l.Acquire(ctx, charges...)
+		if err == nil && !lease.Decision.Allowed {
+			return nil, &DeniedError{lease.Decision}
+		}
+		return lease, err
+	}
+	return l.await(ctx, patience{most: wait}, charges)
+}
+
+func (l *Limiter) await(ctx context.Context, p patience, charges []Charge) (*Lease, error) {
 	first := 0
 	for i, c := range charges {
 		if c.Limit.Held() {
@@ -32,15 +54,16 @@ func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) 
 		return nil, err
 	}
 	var denied *DeniedError
-	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key}, func() error {
+	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key}, func() (time.Duration, error) {
 		ops, outs := make([]law.Op, len(charges)), make([]law.Outcome, len(charges))
 		d, err := l.decide(ctx, law.Check, charges, ops, outs)
+		p.answered()
 		if err == nil && !d.Allowed {
 			if denied = (&DeniedError{d}); d.RetryAfter == Never {
-				return denied
+				return 0, denied
 			}
 		}
-		return err
+		return p.left(ctx), err
 	})
 	defer turn.leave()
 	for pause := askAgain; err == nil; pause = min(2*pause, askAtMost) {
@@ -48,16 +71,24 @@ func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) 
 		if lease, err = l.acquire(ctx, charges, true); err != nil {
 			break
 		}
+		p.answered()
 		if lease.Decision.Allowed {
 			return lease, nil
 		}
 		if denied = (&DeniedError{lease.Decision}); denied.Decision.RetryAfter == Never {
 			return nil, denied
 		}
-		err = turn.sleep(ctx, min(pause, denied.Decision.RetryAfter))
+		if !p.end.IsZero() && !time.Now().Before(p.end) { //nolint:forbidigo // a pause, not a decision
+			return nil, fmt.Errorf("%w: %w", ErrDeadline, denied)
+		}
+		pauses := min(pause, denied.Decision.RetryAfter)
+		if p.most != Never {
+			pauses = min(pauses, p.left(ctx))
+		}
+		err = turn.sleep(ctx, pauses)
 	}
-	if denied != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: %w", err, denied)
+	if denied != nil && !errors.Is(err, ErrDenied) && (ctx.Err() != nil || errors.Is(err, ErrDeadline)) {
+		err = fmt.Errorf("%w: %w", err, denied)
 	}
 	return nil, err
 }

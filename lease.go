@@ -36,7 +36,7 @@ type Lease struct {
 	err error // why it is not held any more
 
 	releasing sync.Mutex
-	asked     bool // to release it
+	asked     bool // the store may have been, to release it
 	released  bool // the store said so, or it was handed over
 }
 
@@ -55,7 +55,7 @@ func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (*L
 		return nil, err
 	}
 	if waits {
-		patient(a.ops)
+		unblocking(a.ops)
 	}
 	lease := &Lease{l: l, stop: make(chan struct{}), lost: make(chan struct{})}
 	if !held(a.ops) {
@@ -160,11 +160,15 @@ func (l *Lease) Err() error {
 }
 
 // Release lets others have what was held. It returns ErrLeaseLost if that could
-// have happened before, and ErrReleased the second time. If the store cannot be
-// asked, it can be tried again; else the lease ends after its time to live.
+// have happened before, and the second time what [Lease.Err] says. If the store cannot
+// be asked, it can be tried again, one at a time; else the lease ends after its time
+// to live.
 func (l *Lease) Release(ctx context.Context) error {
 	if !l.Decision.Allowed {
 		return invalid("lease", "was not acquired")
+	}
+	if err := ctx.Err(); err != nil {
+		return err // it is still held
 	}
 	l.releasing.Lock()
 	defer l.releasing.Unlock()
@@ -175,7 +179,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	err := l.l.Release(ctx, l.held...)
 	gone := errors.Is(err, ErrLeaseLost)
 	before := l.asked
-	l.asked, l.released = true, err == nil || gone
+	l.asked, l.released = l.asked || err != nil && !nothingDone(err), err == nil || gone
 	switch lost := errors.Is(l.Err(), ErrLeaseLost); {
 	case lost && !gone:
 		return errors.Join(ErrLeaseLost, err)

@@ -1,6 +1,7 @@
 package headgate_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -18,11 +19,12 @@ import (
 type away struct {
 	store.Store
 	cut atomic.Bool
+	why error // nil: ErrUnavailable
 }
 
 func (s *away) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if s.cut.Load() {
-		return store.ErrUnavailable
+		return cmp.Or(s.why, store.ErrUnavailable)
 	}
 	return s.Store.Apply(ctx, ops, outs)
 }

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/lease"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -98,7 +101,7 @@ func TestTheDeadlineOfThoseInLine(t *testing.T) {
 		synctest.Wait()
 		one := five
 		one.Cost = headgate.Cost{}
-		if err := l.Wait(ctx, one); !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, context.DeadlineExceeded) {
+		if err := l.Wait(ctx, one); !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) {
 			t.Errorf("behind another: %v", err)
 		}
 		<-errs
@@ -173,5 +176,98 @@ func TestAnEndedContextSettlesNothing(t *testing.T) {
 	}
 	if by, err := r.Cancel(context.Background()); err != nil || by[0] != headgate.Units(1) {
 		t.Errorf("%v, %v", by, err)
+	}
+}
+
+// late is a store that takes its time to answer.
+type late struct {
+	store.Store
+	takes time.Duration
+}
+
+func (s *late) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	time.Sleep(s.takes)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.Store.Apply(ctx, ops, outs)
+}
+
+// TestWaitAtMost counts from the first answer, and knows when it is no use to wait.
+func TestWaitAtMost(t *testing.T) {
+	for _, limit := range []string{"token-bucket 2/s burst 1", "fixed-window 1/500ms", "sliding-log 1/500ms block 15m", "concurrency 1 ttl 500ms"} {
+		t.Run(limit, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := context.Background()
+				l := headgate.New(&late{memory.New(nil), 100 * time.Millisecond}, nil)
+				charge := charges("k", "1 of "+limit)[0]
+				wait := func(most time.Duration) error {
+					if !charge.Limit.Held() {
+						return l.WaitAtMost(ctx, most, charge)
+					}
+					lease, err := l.AwaitAtMost(ctx, most, charge)
+					if err == nil {
+						lease.Detach() // nobody renews it
+					}
+					return err
+				}
+				if err := wait(10 * time.Millisecond); err != nil {
+					t.Errorf("it had to wait for nothing but the store: %v", err)
+				}
+				begin := time.Now()
+				if err := wait(10 * time.Millisecond); !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) {
+					t.Errorf("for less than it takes: %v", err)
+				}
+				if d := time.Since(begin); d > 400*time.Millisecond {
+					t.Errorf("it said so after %v", d)
+				}
+				if err := wait(450 * time.Millisecond); err != nil {
+					t.Errorf("for as long as it takes: %v", err)
+				}
+				if charge.Limit.Algorithm().String() == limit { // without a block
+					if err := wait(0); !errors.Is(err, headgate.ErrDenied) || errors.Is(err, headgate.ErrDeadline) {
+						t.Errorf("for nothing: %v", err)
+					}
+				}
+				if err := l.WaitAtMost(ctx, -1, charge); !errors.Is(err, headgate.ErrInvalid) {
+					t.Errorf("%v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestAStoreThatTimesOutIsNoDeadline: its error is told as it is.
+func TestAStoreThatTimesOutIsNoDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &away{Store: memory.New(nil), why: context.DeadlineExceeded}
+		l := headgate.New(s, nil)
+		charge := charges("k", "1 of fixed-window 1/1h")[0]
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		if err := l.Wait(ctx, charge); err != nil {
+			t.Fatal(err)
+		}
+		first := make(chan error)
+		go func() { first <- l.Wait(ctx, charge) }()
+		synctest.Wait()
+		s.cut.Store(true)
+		if err := l.Wait(ctx, charge); errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		cancel()
+		<-first
+	})
+}
+
+// TestWhoWaitsTakesNothingUpFront of a limit with a block.
+func TestWhoWaitsTakesNothingUpFront(t *testing.T) {
+	shared := memory.New(nil)
+	a, b := headgate.New(lease.New(shared, nil), nil), headgate.New(lease.New(shared, nil), nil)
+	charge := charges("k", "1 of fixed-window 10/1h lease 5 block 15m")[0]
+	for i := range 10 {
+		if err := []*headgate.Limiter{a, b}[i%2].Wait(context.Background(), charge); err != nil {
+			t.Errorf("the %d. of ten: %v", i+1, err)
+		}
 	}
 }

@@ -58,7 +58,7 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 		}
 	}
 	if wait > 0 {
-		patient(r.ops)
+		unblocking(r.ops)
 	}
 	if id != nil {
 		if err := id.name(r.ops); err != nil {
@@ -81,14 +81,6 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 		r.start = r.start.Add(micros(start - clock))
 	}
 	return r, nil
-}
-
-// patient makes ops those of a caller who waits: the block of a limit is for those
-// who try without waiting.
-func patient(ops []law.Op) {
-	for i := range ops {
-		ops[i].Params.Block = 0
-	}
 }
 
 // queue reports whether a reservation of the charges can start later.

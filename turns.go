@@ -2,6 +2,8 @@ package headgate
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -29,9 +31,10 @@ type turn struct {
 	line *line
 }
 
-// take waits for a turn. Who is not the first looks before standing in line; an
-// error of look is that of take.
-func (t *turns) take(ctx context.Context, c law.Cell, look func() error) (turn, error) {
+// take waits for a turn. Who is not the first looks before standing in line, and for
+// how long at most; an error of look is that of take, ErrDeadline if the turn does not
+// come in time.
+func (t *turns) take(ctx context.Context, c law.Cell, look func() (time.Duration, error)) (turn, error) {
 	t.mu.Lock()
 	if t.lines == nil {
 		t.lines = map[law.Cell]*line{}
@@ -49,13 +52,19 @@ func (t *turns) take(ctx context.Context, c law.Cell, look func() error) (turn, 
 		return mine, nil
 	default:
 	}
-	err := look()
+	patience, err := look()
 	if err == nil {
+		end := time.NewTimer(patience)
+		defer end.Stop()
 		select {
 		case l.first <- struct{}{}:
 			return mine, nil
+		case <-end.C:
+			err = ErrDeadline
 		case <-ctx.Done():
-			err = ctx.Err()
+			if err = ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("%w: %w", ErrDeadline, err)
+			}
 		}
 	}
 	mine.gone()

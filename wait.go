@@ -28,28 +28,50 @@ import (
 // A block refuses those who ask while it lasts; who has a start already keeps it. To
 // wait does not block a key whose limit blocks who is refused.
 func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
+	return l.wait(ctx, patience{most: Never}, charges)
+}
+
+// WaitAtMost is [Limiter.Wait] for one who waits for so long at most, as well as until
+// the context's deadline: from the store's first answer on, since how long that takes
+// is no waiting. With a wait of 0 it is [Limiter.Take], and a refusal is a
+// [DeniedError].
+func (l *Limiter) WaitAtMost(ctx context.Context, wait time.Duration, charges ...Charge) error {
+	if wait < 0 {
+		return invalid("wait", "%s is negative", wait)
+	}
+	if wait == 0 {
+		d, err := l.Take(ctx, charges...)
+		if err == nil && !d.Allowed {
+			err = &DeniedError{d}
+		}
+		return err
+	}
+	return l.wait(ctx, patience{most: wait}, charges)
+}
+
+func (l *Limiter) wait(ctx context.Context, p patience, charges []Charge) error {
 	if len(charges) == 0 {
 		return invalid("charges", "there is none")
-	}
-	if queue(charges) {
-		return l.waitForStart(ctx, charges)
 	}
 	if err := takeable(charges); err != nil {
 		return err
 	}
-	var denied error // of the last look
-	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[0].Limit.Name(), Key: charges[0].Key}, func() error {
-		d, err := l.Check(ctx, charges...)
-		if err == nil && !d.Allowed {
-			denied = &DeniedError{d}
-			err = tooLate(ctx, &d)
-		}
-		return err
-	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: %w", ErrDeadline, errors.Join(denied, err))
+	if queue(charges) {
+		return l.waitForStart(ctx, p, charges)
 	}
+	var last Decision // of the last look
+	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[0].Limit.Name(), Key: charges[0].Key}, func() (time.Duration, error) {
+		d, err := l.Check(ctx, charges...)
+		p.answered()
+		if last = d; err == nil && !d.Allowed {
+			err = p.tooLate(ctx, &d)
+		}
+		return p.left(ctx), err
+	})
 	if err != nil {
+		if errors.Is(err, ErrDeadline) && !errors.Is(err, ErrDenied) { // it came while it stood in line
+			err = errors.Join(err, &DeniedError{last})
+		}
 		return err
 	}
 	defer turn.leave()
@@ -58,15 +80,16 @@ func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 		if err := l.compile(a.ops, law.Take, 1, charges); err != nil {
 			return err
 		}
-		patient(a.ops)
+		unblocking(a.ops)
 		if err := a.apply(ctx); err != nil {
 			return err
 		}
+		p.answered()
 		d := decide(a.ops, a.outs)
 		if d.Allowed {
 			return nil
 		}
-		if err := tooLate(ctx, &d); err != nil {
+		if err := p.tooLate(ctx, &d); err != nil {
 			return err
 		}
 		if err := turn.sleep(ctx, d.RetryAfter); err != nil {
@@ -75,34 +98,25 @@ func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 	}
 }
 
-func (l *Limiter) waitForStart(ctx context.Context, charges []Charge) error {
+func (l *Limiter) waitForStart(ctx context.Context, p patience, charges []Charge) error {
 	for {
-		r, err := l.Reserve(ctx, pause.Patience(ctx), charges...)
-		switch {
-		case err != nil:
+		r, err := l.Reserve(ctx, p.left(ctx), charges...)
+		if err != nil {
 			return err
+		}
+		p.answered()
+		switch {
 		case r.Decision.Allowed:
 			return r.Sleep(ctx)
 		case !r.blocked && r.Decision.RetryAfter != Never:
 			return fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{r.Decision})
 		}
 		// A block comes before any start, and ends.
-		if err := tooLate(ctx, &r.Decision); err != nil {
+		if err := p.tooLate(ctx, &r.Decision); err != nil {
 			return err
 		}
 		if err := pause.Sleep(ctx, r.Decision.RetryAfter); err != nil {
 			return err
 		}
 	}
-}
-
-// tooLate says that a refusal cannot be waited for.
-func tooLate(ctx context.Context, d *Decision) error {
-	if d.RetryAfter == Never {
-		return &DeniedError{*d}
-	}
-	if end, ok := ctx.Deadline(); ok && time.Until(end) < d.RetryAfter {
-		return fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{*d})
-	}
-	return nil
 }

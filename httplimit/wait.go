@@ -22,6 +22,9 @@ func (t *RoundTripper) admit(ctx context.Context, c headgate.Charge) error {
 		}
 		return wrap(err)
 	}
+	if !t.limit.Turns() {
+		return wrap(t.limiter.WaitAtMost(ctx, t.cfg.MaxWait, c)) // whose last question sees a block
+	}
 	return wrap(t.await(ctx, c))
 }
 
@@ -32,12 +35,11 @@ func wrap(err error) error {
 	return fmt.Errorf("httplimit: %w", err)
 }
 
-// await is Limiter.Wait, but that MaxWait counts from the first answer, since how long
-// the store takes is no waiting; and that of those with a start of their own, a block
-// that is set while one sleeps for it holds it back. It then stands in line again,
-// lest all who had a start during the block begin at its end together; its first
-// charge is for a time in which nobody sends, and has drained. To look costs those
-// who slept two more questions to the store.
+// await is Limiter.WaitAtMost for charges with a start of their own, but for this: a
+// block that is set while it sleeps for its start holds it back. It then stands in
+// line again, lest all who had a start during the block begin at its end together;
+// its first charge is for a time in which nobody sends, and has drained. To look costs
+// those who slept two more questions to the store.
 func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
 	var end time.Time
 	patience := func() time.Duration {
@@ -47,7 +49,7 @@ func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
 		case end.IsZero():
 			return min(wait, t.cfg.MaxWait)
 		default:
-			return max(0, min(wait, time.Until(end)))
+			return max(1, min(wait, time.Until(end))) // 0 is for those who do not wait at all
 		}
 	}
 	for {
@@ -63,13 +65,6 @@ func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
 			return nil
 		case r.Decision.RetryAfter == headgate.Never:
 			return &headgate.DeniedError{Decision: r.Decision}
-		case !r.Decision.Allowed && !t.limit.Turns():
-			if r.Decision.RetryAfter > patience() {
-				return fmt.Errorf("%w: %w", headgate.ErrDeadline, &headgate.DeniedError{Decision: r.Decision})
-			}
-			within, cancel := context.WithTimeout(ctx, patience())
-			defer cancel()
-			return t.limiter.Wait(within, c) // whose last question sees a block
 		case !r.Decision.Allowed:
 			if err := t.refused(ctx, c, r.Decision, patience()); err != nil {
 				return err

@@ -129,7 +129,7 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait ti
 		return err
 	}
 	begin := time.Now()
-	err = w.wait(cmd.Context(), wait, true)
+	err = w.limiter.WaitAtMost(cmd.Context(), wait, w.charge)
 	if closing := closeStore(); err == nil {
 		err = closing
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 	_ "time/tzdata" // calendars work where the system has no time zones
 
 	"github.com/spf13/cobra"
@@ -35,11 +36,17 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), heeded(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
+	if code == 128+int(syscall.SIGINT) {
+		// A shell that runs a script ends with it only if this dies of the signal.
+		signal.Reset(os.Interrupt)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+		time.Sleep(time.Second) // until it is delivered
+	}
 	os.Exit(code)
 }
 
 // heeded leaves out signals that whoever started this wants to be ignored, as nohup
-// does, which to notify of would undo.
+// does, which to notify of would undo: as far as Go knows of them, HUP and INT.
 func heeded(signals ...os.Signal) []os.Signal {
 	return slices.DeleteFunc(signals, signal.Ignored)
 }
@@ -61,9 +68,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if code, ok := errors.AsType[exitCode](err); ok {
 		return int(code)
 	}
-	message := strings.Replace(err.Error(), headgate.ErrInvalid.Error()+": ", "", 1)
-	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), message)
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), message(err))
 	return exitError
+}
+
+// message is what people are told of an error.
+func message(err error) string {
+	return strings.Replace(err.Error(), headgate.ErrInvalid.Error()+": ", "", 1)
 }
 
 func newRootCommand() *cobra.Command {

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -29,8 +31,8 @@ func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan s
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, heeded(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)...)
 	defer signal.Stop(signals)
-	if err := cmd.Context().Err(); err != nil {
-		return err // a signal came before
+	if s := interrupted(cmd.Context()); s != 0 {
+		return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s before it began", s))
 	}
 	if err := c.Start(); err != nil {
 		return notStarted(cmd, exitNotRunnable, err)
@@ -63,11 +65,24 @@ func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan s
 	return err
 }
 
+// interrupted returns the signal that ended a context of main, 0 if none has.
+func interrupted(ctx context.Context) syscall.Signal {
+	if ctx.Err() == nil {
+		return 0
+	}
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		if cause := context.Cause(ctx); cause != nil && strings.HasPrefix(cause.Error(), s.String()) {
+			return s
+		}
+	}
+	return syscall.SIGTERM
+}
+
 // hasItself reports whether the command has got a signal too: a terminal sends what
 // its keys mean to all in the foreground. Many programs take a second one for
 // impatience.
 func hasItself(s os.Signal) bool {
-	if s != os.Interrupt && s != syscall.SIGQUIT && s != syscall.SIGHUP {
+	if s != os.Interrupt && s != syscall.SIGQUIT {
 		return false
 	}
 	tty, err := os.Open("/dev/tty")

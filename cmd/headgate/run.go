@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,11 +36,13 @@ func newRunCommand() *cobra.Command {
 		Short: "Wait for a turn, then run a command",
 		Long: "Wait for a turn, then run a command. All who name the same limit and key of the same\n" +
 			"store share it, on however many hosts. Signals go to the command, and its exit code is\n" +
-			"this one's. Some say that it was not started: 75, its turn comes after --wait; 125, it can\n" +
-			"have none, as an error tells; 126 and 127, there is no such program.\n\n" +
+			"this one's. Some say that it was not started: 75, its turn comes after --wait; 2 or 125,\n" +
+			"it can have none, as an error tells; 126 and 127, there is no such program; 128 and more,\n" +
+			"a signal came before. On a terminal, the command gets what Ctrl-C sends from there.\n\n" +
 			"With a concurrency limit the turn lasts until the command has ended, or this host is gone\n" +
 			"for the limit's ttl. Should the store be away for longer than that, others may have the\n" +
-			"turn: then the command gets SIGTERM; so it does if this process is killed, on Linux.\n\n" + notations(),
+			"turn: then the command gets SIGTERM; so it does if this process is killed, on Linux. What\n" +
+			"the command has started itself gets nothing, unless it passes that on.\n\n" + notations(),
 		Example: "  headgate run --limit 'token-bucket 5/s' --key deploy -- ./deploy.sh web\n" +
 			"  headgate run --limit 'fixed-window 1/1h' --key report --wait 0s --store postgres://db/app -- ./report\n" +
 			"  headgate run --limit 'concurrency 1 ttl 30s' --key backup --store postgres://db/app -- ./backup",
@@ -54,7 +55,7 @@ func newRunCommand() *cobra.Command {
 				}
 			}()
 			program, err := exec.LookPath(args[0])
-			switch { // before anything is taken
+			switch { // before anything is taken, as far as can be known
 			case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 				return notStarted(cmd, exitNotFound, err)
 			case err != nil:
@@ -71,6 +72,9 @@ func newRunCommand() *cobra.Command {
 				}
 			} else {
 				defer func() { _ = closeStore() }()
+			}
+			if s := interrupted(cmd.Context()); s != 0 && err != nil {
+				return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s while it waited", s))
 			}
 			if denied, ok := errors.AsType[*headgate.DeniedError](err); ok && denied.Decision.RetryAfter != headgate.Never {
 				return notStarted(cmd, exitNoTurn, err)
@@ -105,7 +109,6 @@ func newRunCommand() *cobra.Command {
 
 // notStarted says why, and with which code to exit.
 func notStarted(cmd *cobra.Command, code exitCode, err error) error {
-	message := strings.Replace(err.Error(), headgate.ErrInvalid.Error()+": ", "", 1)
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %s\n", cmd.CommandPath(), message)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %s\n", cmd.CommandPath(), message(err))
 	return code
 }
