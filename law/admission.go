@@ -96,10 +96,10 @@ func (r *Record) known(id string, clock int64) (a Admission, ok bool) {
 // before are answered with what was said then, at the present time; the others are
 // decided, all or none. Both can be if a store that spreads a request over several
 // servers was cut off between two of them, or a cell was reset, or one charge
-// cancelled. A request that is Late needs a start in common, so then all are
-// decided.
+// cancelled. A request that is Late, or was, needs a start in common, so then all
+// are decided.
 func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
-	print := Print(ops)
+	print, starts := Print(ops), ops[0].Late
 	var rest []int
 	for i := range ops {
 		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
@@ -110,14 +110,14 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 			failAll(outs, ErrReused)
 			return
 		default:
-			outs[i] = a.Outcome
+			outs[i], starts = a.Outcome, starts || a.Outcome.StartAt > 0
 			outs[i].Clock, outs[i].Replayed = ops[i].clock(clock), true
 		}
 	}
 	if len(rest) == 0 {
 		return
 	}
-	if ops[0].Late && len(rest) < len(ops) {
+	if starts && len(rest) < len(ops) {
 		rest = rest[:0]
 		for i := range ops {
 			rest = append(rest, i)

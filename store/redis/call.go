@@ -42,6 +42,12 @@ const (
 // encode returns a call of batch.lua for some of the ops, in their order, and with
 // texts of its own.
 func (s *Store) encode(ops []law.Op, index []int, how mode, own ...string) *call {
+	return s.encodeFor(0, ops, index, how, own...)
+}
+
+// encodeFor is encode for a part of an asking, which is a number of its own: what is
+// charged remembers it.
+func (s *Store) encodeFor(asking int64, ops []law.Op, index []int, how mode, own ...string) *call {
 	var n needs
 	if how == later {
 		n = needsRaise | needsReturns | needsOnce
@@ -49,7 +55,7 @@ func (s *Store) encode(ops []law.Op, index []int, how mode, own ...string) *call
 	for _, i := range index {
 		n |= needsOf(&ops[i])
 	}
-	return s.call(scripts[n](), own, ops, index, how)
+	return s.call(scripts[n](), own, ops, index, how, asking)
 }
 
 // doubles are the arguments of a script but for its texts: what they say is in
@@ -63,7 +69,7 @@ func (d *doubles) add(values ...int64) {
 }
 
 const (
-	headSize = 4 * 8  // of the first doubles of a call
+	headSize = 5 * 8  // of the first doubles of a call
 	askSize  = 25 * 8 // of what an op asks
 	maxAsked = 8      // places among which the same is looked for
 )
@@ -97,7 +103,7 @@ func (a *asked) find(ops []law.Op, i int) int64 {
 type run struct{ asked, ops, group, log, note int64 }
 
 // call writes the arguments of a script: the ops, then its own.
-func (s *Store) call(script script, own []string, ops []law.Op, index []int, how mode) *call {
+func (s *Store) call(script script, own []string, ops []law.Op, index []int, how mode, asking int64) *call {
 	c := &call{script: script, index: index, keys: make([]string, len(index), len(index)+4), args: make([]string, 1, 1+len(own))}
 	c.args = append(c.args, own...)
 	what := asked{doubles: make(doubles, headSize, headSize+askSize+48)}
@@ -131,7 +137,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 	}
 	runs.run(open)
 	head := what.doubles[:0]
-	head.add(slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1))
+	head.add(slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1), asking)
 	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
 	return c
 }

@@ -21,10 +21,13 @@ func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool)
 	var backs []law.Op
 	var all, index []int
 	for n, i := range p.call.index {
-		if outs[i].Replayed {
+		if p.known[n] {
 			continue
 		}
 		op := law.Back(&ops[i], &outs[i], ops[i].Cost*outs[i].Granted)
+		if undone {
+			op.Params.History = 0 // nothing was refused
+		}
 		if p.admission[n] != "" {
 			op.ID = ops[i].ID
 		}
@@ -34,7 +37,7 @@ func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool)
 	if len(index) == 0 {
 		return nil
 	}
-	c := s.call(giveBackScript, own, backs, all, forGood)
+	c := s.call(giveBackScript, own, backs, all, forGood, 0)
 	c.index = index
 	return c
 }

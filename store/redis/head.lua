@@ -27,7 +27,7 @@
 local MAX = 9007199254740991
 local call, fmt, unpack, packed = redis.call, string.format, struct.unpack, ARGV[1]
 local floor, max, min = math.floor, math.max, math.min
-local slack, most_entries, trial, runs = unpack('<dddd', packed)
+local slack, most_entries, trial, runs, asking = unpack('<ddddd', packed)
 local RUN = '<ddddd'
 local rest -- ops for batch.lua and giveback.lua; nil: none
 

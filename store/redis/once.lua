@@ -19,7 +19,7 @@ local function admit(op, print, shared)
   end
   put(op, {
     register = number, print = print, rule = ARGV[op.note + 2], cost = op.p.count * op.p.cost, settled = -1,
-    keep = fmt(int, keep), shared = shared or 0, outcome = fmt(NUMBERS, select(2, unpack(ANSWER, answers[op.at + 1]))),
+    keep = fmt(int, keep), shared = shared or 0, outcome = fmt(NUMBERS, select(2, unpack(ANSWER, answers[op.at + 1]))) .. fmt(' ' .. int, asking),
   }, ms)
 end
 
@@ -30,10 +30,11 @@ end
 -- apply_once decides the ops from i to j but for those that are known; all of them
 -- where they start late and one is not known, or another slot wants it so.
 local function apply_once(i, j)
-  local new, print = {}, ARGV[rest[i].note + 1]
+  local new, print, starts = {}, ARGV[rest[i].note + 1], rest[i].p.late
   for k = i, j do
     local op = rest[k]
     local a = known(op)
+    if a and a.settled ~= 0 then starts = starts or numbers(a)[14] > 0 end
     if not a or a.settled == 0 then -- what was cancelled is not admitted any more
       new[#new + 1] = op
     elseif a.print ~= print then
@@ -50,7 +51,7 @@ local function apply_once(i, j)
       end
     end
   end
-  if rest[i].p.late and #new > 0 and #new <= j - i then
+  if starts and #new > 0 and #new <= j - i then
     new = {}
     for k = i, j do new[#new + 1] = rest[k] end
   end

@@ -18,7 +18,8 @@ local function holding(op, c)
     h.lost = not a or a.settled >= 0 or a.rule ~= ARGV[op.note + 2]
     if not h.lost then
       local n = numbers(a)
-      h.numbers, h.shared, h.start, h.level, h.at, h.prev = n, a.shared, n[14], n[3], n[5], n[4]
+      h.numbers, h.start, h.level, h.at, h.prev = n, n[14], n[3], n[5], n[4]
+      h.shared = (a.shared == '1' or n[15] ~= asking) and 1 or 0 -- or another asking's charge
     end
   end
   h.lost = h.lost or c.kind ~= p.kind or c.unit ~= p.unit
@@ -119,7 +120,7 @@ local function stand(i, j)
     if op.note > 0 then
       -- What was given back above is not to be remembered if this is.
       op.forgotten = (v.kept or op.holds.lost) and call('GET', KEYS[op.log + 2])
-      admit(op, ARGV[op.note + 1], v.kept and op.holds.shared)
+      admit(op, ARGV[op.note + 1], op.holds.shared)
       op.remembered = true
     end
   end

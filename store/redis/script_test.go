@@ -55,7 +55,7 @@ func TestArithmeticIsExactUpTo2To53(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	g := rand.New(rand.NewPCG(1, 2))
 	const n = 4000
-	args := []string{string(make([]byte, 4*8))} // an empty head
+	args := []string{string(make([]byte, headSize))} // an empty head
 	type row struct{ a, b, c, most int64 }
 	var rows []row
 	for range n {

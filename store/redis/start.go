@@ -27,7 +27,7 @@ func (s *Store) askAnew(ctx context.Context, ops []law.Op, outs []law.Outcome, g
 		return
 	}
 	for _, p := range list {
-		p.call.call, p.admitted = s.encode(ops, p.call.index, anew), false
+		p.call.call, p.admitted = s.encodeFor(p.asking, ops, p.call.index, anew), false
 	}
 	s.ask(ctx, list, func(p *part, list []message) error { return p.read(ops, outs, list) })
 }
@@ -49,17 +49,18 @@ const (
 //
 // Where all can start at once, or could when they were charged, nobody is asked
 // again: the clocks of servers differ, and each charge counts from the time of its
-// own, as always. But if one was charged so long before another that the request had
-// been asked twice, it has not begun, and they have to.
+// own, as always. But if they were charged in two askings, the request has not begun
+// in the first, and they have to start together.
 func (s *Store) startTogether(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, parts []*part) (refused map[int]law.Outcome, err error) {
-	waits, oldest, newest := false, int64(0), int64(law.Max)
-	for _, p := range parts {
-		out := outs[p.call.index[0]]
-		waits = waits || p.waits(out)
-		age := out.Clock - out.StartAt // by one server's clock
-		oldest, newest = max(oldest, age), min(newest, age)
+	waits, apart, first := false, false, int64(0)
+	for n, p := range parts {
+		wait, by := p.charged(outs[p.call.index[0]])
+		if n == 0 {
+			first = by
+		}
+		waits, apart = waits || wait, apart || by != first
 	}
-	if !waits && oldest-newest <= mostApart {
+	if !waits && !apart {
 		return nil, nil
 	}
 	last := latest(ops, outs, group)
@@ -90,19 +91,19 @@ func (s *Store) startTogether(ctx context.Context, ops []law.Op, outs []law.Outc
 	}
 }
 
-// mostApart is how long one round trip may reach one server before another.
-const mostApart = 100_000 // microseconds
-
-// waits tells whether a part had to wait when it was charged, or was raised, perhaps
-// when that time was over. A part starts at one time, as it is decided at once.
-func (p *part) waits(out law.Outcome) bool {
-	if out.Replayed { // then its clock is of now
+// charged tells whether a part had to wait when it was charged, or was raised, perhaps
+// when that time was over; and in which asking. A part starts at one time, as it is
+// decided at once.
+func (p *part) charged(out law.Outcome) (waits bool, by int64) {
+	if by = p.asking; out.Replayed { // then its clock is of now
 		_, numbers, _ := strings.Cut(p.admission[0], "|") // see register.lua
-		if n, err := law.ParseNumbers(numbers); err == nil {
+		end := strings.LastIndexByte(numbers, ' ')
+		by, _ = strconv.ParseInt(numbers[end+1:], 10, 64)
+		if n, err := law.ParseNumbers(numbers[:max(end, 0)]); err == nil {
 			out = n.Outcome()
 		}
 	}
-	return out.StartAt != out.Clock
+	return out.StartAt != out.Clock, by
 }
 
 // latest is how late a request may start at most, for what its charges say of their
@@ -138,8 +139,9 @@ func (s *Store) raise(ctx context.Context, ops []law.Op, outs []law.Outcome, par
 		for _, i := range p.call.index {
 			left := law.Back(&ops[i], &outs[i], 1)
 			asked[i].Level, asked[i].At, asked[i].Returned = left.Level, left.At, left.Returned
+			asked[i].Late = true
 		}
-		p.call.call = s.encode(asked, p.call.index, later, strconv.FormatInt(start, 10))
+		p.call.call = s.encodeFor(p.asking, asked, p.call.index, later, strconv.FormatInt(start, 10))
 	}
 	said := make([]law.Outcome, len(ops))
 	last = start
@@ -181,6 +183,7 @@ func (p *part) stands(outs, said []law.Outcome, t *texts) {
 		kept, known := said[i].Replayed, outs[i].Replayed
 		outs[i] = said[i]
 		outs[i].Replayed = kept && known
+		p.known[n] = p.known[n] || shared(t.admission[n])
 		switch {
 		case !kept:
 			p.was[n], p.before[n], p.admission[n] = t.was[n], t.before[n], t.admission[n]
@@ -194,6 +197,12 @@ func (p *part) stands(outs, said []law.Outcome, t *texts) {
 			p.after[n] = t.after[n] // else what was before has no block
 		}
 	}
+}
+
+// shared tells whether another asking has been told of an admission: see register.lua.
+func shared(admission string) bool {
+	fields := strings.SplitN(admission, " ", 7)
+	return len(fields) == 7 && fields[5] == "1"
 }
 
 // sameBlock tells whether two texts of a cell say the same of a block.

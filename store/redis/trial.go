@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -38,12 +40,13 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 	if len(slots) > 1 && ops[group[0]].Verb == law.Take {
 		how = onTrial
 	}
+	asking := 1 + rand.Int64N(law.Max)
 	calls := make([]*answered, len(slots))
 	for n, slot := range slots {
-		calls[n] = &answered{s.encode(ops, bySlot[slot], how), ops, outs}
+		calls[n] = &answered{s.encodeFor(asking, ops, bySlot[slot], how), ops, outs}
 	}
 	if how == onTrial {
-		return s.decide(ctx, ops, outs, group, calls)
+		return s.decide(ctx, ops, outs, group, calls, asking)
 	}
 	if err := worst(s.do(ctx, calls)); err != nil {
 		return err
@@ -54,6 +57,12 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 		alike(outs, group)
 	}
 	return nil
+}
+
+// starts tells whether the charges of a request need a start in common: it is Late, or
+// was when it was asked before.
+func starts(ops []law.Op, outs []law.Outcome, group []int) bool {
+	return ops[group[0]].Late || slices.ContainsFunc(group, func(i int) bool { return outs[i].Replayed && outs[i].StartAt > 0 })
 }
 
 // wrong returns what is wrong with the ID of a group, or nil.
@@ -85,8 +94,10 @@ func worst(errs []error) (err error) {
 // part is a call on trial, with what it did.
 type part struct {
 	call     *answered
+	asking   int64 // what it charges remembers it: an ID may be asked more than once
 	admitted bool
 	err      error
+	known    []bool // of each op: what was charged by another asking is not given back
 	texts
 }
 
@@ -98,13 +109,13 @@ type texts struct {
 }
 
 // decide takes a request on trial, and gives it back unless all slots admit it.
-func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, calls []*answered) error {
+func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, calls []*answered, asking int64) error {
 	parts := make([]*part, len(calls))
 	for i, c := range calls {
-		parts[i] = &part{call: c}
+		parts[i] = &part{call: c, asking: asking}
 	}
 	s.ask(ctx, parts, func(p *part, list []message) error { return p.read(ops, outs, list) })
-	if ops[group[0]].Late {
+	if starts(ops, outs, group) {
 		s.askAnew(ctx, ops, outs, group, parts)
 	}
 	admitted, stale := true, false
@@ -120,7 +131,7 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 		stale = stale || outs[i].Stale
 	}
 	switch {
-	case admitted && ops[group[0]].Late:
+	case admitted && starts(ops, outs, group):
 		if refused, failed = s.startTogether(ctx, ops, outs, group, parts); refused == nil && failed == nil {
 			return nil
 		}
@@ -194,9 +205,10 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 		return err
 	}
 	p.texts = texts
-	p.admitted = true
+	p.admitted, p.known = true, nil
 	for _, i := range p.call.index {
 		out := &outs[i]
+		p.known = append(p.known, out.Replayed)
 		// What is known may have been asked as so many units of another cost.
 		p.admitted = p.admitted && !out.Stale && (out.Replayed || out.Granted == ops[i].Count || ops[i].Partial && out.Granted > 0)
 	}

@@ -121,9 +121,15 @@ func (g *generator) asks(verb law.Verb, size int) (ops []law.Op) {
 	return ops
 }
 
-// again repeats a request with an ID; once in a while with another cost.
+// again repeats a request with an ID; once in a while with another cost, or by one
+// who does not wait any more.
 func (g *generator) again() []law.Op {
 	ops := slices.Clone(g.named[g.IntN(len(g.named))])
+	if g.IntN(3) == 0 {
+		for i := range ops {
+			ops[i].Late, ops[i].Ceiling = false, 0
+		}
+	}
 	if g.IntN(6) == 0 {
 		ops[0].Cost++
 	}

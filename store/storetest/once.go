@@ -243,6 +243,41 @@ func lateStart(t *testing.T, s store.Store) {
 	}
 }
 
+// noPatience asks again for what was to start together later, without waiting, when
+// one of its keys knows nothing of it any more: all of it is decided anew.
+func noPatience(t *testing.T, s store.Store) {
+	full, room := bucket(1, 10), bucket(1, 11)
+	one(t, s, take("full", "n", full, 10, T0))
+	ops := func(late bool, now int64) []law.Op {
+		ops := named("no patience", take("full", "n", full, 6, now), take("room", "n", room, 11, now))
+		for i := range ops {
+			if late {
+				ops[i].Late, ops[i].Ceiling = true, ops[i].Params.Ceiling(20*sec)
+			}
+		}
+		return ops
+	}
+	for i, out := range apply(t, s, ops(true, T0)...) {
+		if out.StartAt != T0+6*sec {
+			t.Fatalf("charge %d: %+v", i+1, out)
+		}
+	}
+	reset := take("room", "n", room, 1, T0)
+	reset.Verb = law.Reset
+	one(t, s, reset)
+	if outs := apply(t, s, ops(false, T0+sec)...); outs[0].Granted != 0 || outs[0].StartAt+outs[1].StartAt != 0 {
+		t.Errorf("one key starts in 5 s, one now: %+v", outs)
+	}
+	if out := one(t, s, take("room", "n", room, 11, T0+sec)); out.Granted != 1 {
+		t.Errorf("a refused request was charged: %+v", out)
+	}
+	for i, out := range apply(t, s, ops(false, T0+60*sec)...) {
+		if out.Granted != 1 || out.Replayed || out.StartAt != 0 || out.State.Level != []int64{6, 11}[i]*1_000_000 {
+			t.Errorf("when there is room, charge %d: %+v", i+1, out)
+		}
+	}
+}
+
 // leases acquires, renews and releases.
 func leases(t *testing.T, s store.Store) {
 	p := slidingLog(2, 10*sec)

@@ -85,6 +85,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("settles nothing by another rule", settleChanged)
 	with("remembers a reservation from its start on", lifeFromStart)
 	with("starts all charges of a reservation together", lateStart)
+	with("decides a reservation anew for one who does not wait", noPatience)
 	with("reserves and settles as arithmetic in rationals says", func(t *testing.T, s store.Store) { reservations(t, s, o) })
 	with("holds, renews and releases leases", leases)
 	with("keeps keys apart byte by byte", keys)

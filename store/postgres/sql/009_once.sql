@@ -50,7 +50,7 @@ declare
     -- of the part
     first int := 1; last int;
     rest int[]; -- the ops to be decided
-    takes boolean; settles boolean;
+    takes boolean; settles boolean; late boolean;
     a record; i int; j int; o int; r int; verb int; wrong int;
 begin
     perform headgate.apply(p_limits, p_keys, p_modes, '{}', null);
@@ -105,8 +105,12 @@ begin
                 wrong := case when verb = 4 and not known[k] then 4 else fault[k] end;
                 exit when wrong > 0;
             end loop;
-            -- A request that is late needs a start in common: all of it, or nothing.
-            if verb = 1 and p_ops[i * 25 - 11] = 2 and false = any (known[i : j]) then
+            -- A request that is late, or was, needs a start in common: all of it, or nothing.
+            late := p_ops[i * 25 - 11] = 2;
+            for k in i .. j loop
+                late := late or known[k] and res[k * 14] > 0;
+            end loop;
+            if verb = 1 and late and false = any (known[i : j]) then
                 for k in i .. j loop
                     known[k] := false;
                 end loop;
