@@ -181,7 +181,7 @@ declare
     res bigint[] := array_fill(0::bigint, array[n * 14]);
     -- the group
     i int; j int; k int; o int; r int; c int; verb int;
-    admitted boolean; stale boolean; fits boolean; late boolean; several boolean;
+    admitted boolean; stale boolean; outside boolean; fits boolean; late boolean; several boolean;
     undo bigint[]; back bigint[];
     -- the op
     kind bigint; anchor bigint; unit bigint; capacity bigint; step bigint; drain bigint;
@@ -332,7 +332,7 @@ begin
             -- rebase
             b_law := a_law[c]; b_level := a_level[c]; b_prev := a_prev[c]; b_at := a_at[c];
             b_unit := a_unit[c]; b_empty := a_empty[c]; b_block := a_block[c];
-            moved := false; clear := false; carry := 0; nolog := a_nolog[c] <> 0;
+            moved := false; clear := false; carry := 0; nolog := a_nolog[c] <> 0; outside := false;
             if b_law = 0 then
                 b_law := kind; b_unit := unit;
             end if;
@@ -379,10 +379,9 @@ begin
                     t := greatest(b_at, now - now % step);
                     steps := (t - b_at + step - 1) / step;
                 else
-                    if now < p_ops[o + 18] or now >= p_ops[o + 21] then
-                        stale := true;
-                    end if;
-                    t := greatest(b_at, case when stale then now when p_ops[o + 20] <= now then p_ops[o + 20]
+                    outside := now < p_ops[o + 18] or now >= p_ops[o + 21];
+                    stale := stale or outside;
+                    t := greatest(b_at, case when outside then now when p_ops[o + 20] <= now then p_ops[o + 20]
                         when p_ops[o + 19] <= now then p_ops[o + 19] else p_ops[o + 18] end);
                     steps := case when t > b_at then 1 else 0 end;
                 end if;
@@ -469,7 +468,7 @@ begin
                 end if;
                 retry := greatest(retry, b_block);
             end if;
-            fits := granted = cnt or (partial and granted > 0);
+            fits := not outside and (granted = cnt or (partial and granted > 0));
             if not fits then
                 admitted := false;
             end if;
