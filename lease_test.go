@@ -129,58 +129,6 @@ func TestLeaseWithRateLimits(t *testing.T) {
 	}
 }
 
-func TestHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := context.Background()
-		l := headgate.New(memory.New(nil), nil)
-		ask := charges("k", "1 of concurrency 2 ttl 10s")
-		var inside, most, done atomic.Int64
-		begin := time.Now()
-		for range 6 {
-			go func() {
-				err := l.Hold(ctx, func(context.Context) error {
-					most.Store(max(most.Load(), inside.Add(1)))
-					time.Sleep(time.Minute)
-					inside.Add(-1)
-					return nil
-				}, ask...)
-				if err != nil {
-					t.Error(err)
-				}
-				done.Add(1)
-			}()
-		}
-		time.Sleep(3*time.Minute + time.Second)
-		synctest.Wait()
-		if most.Load() != 2 || done.Load() != 6 {
-			t.Errorf("%d at once, %d done after %v", most.Load(), done.Load(), time.Since(begin))
-		}
-		failed := errors.New("failed")
-		if err := l.Hold(ctx, func(context.Context) error { return failed }, ask...); !errors.Is(err, failed) {
-			t.Errorf("the action's error: %v", err)
-		}
-		err := l.Hold(ctx, func(ctx context.Context) error {
-			if _, err := l.Reset(ctx, ask[0].Limit, "k"); err != nil {
-				t.Error(err)
-			}
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}, ask...)
-		if !errors.Is(err, headgate.ErrLeaseLost) {
-			t.Errorf("lost while it was held: %v", err)
-		}
-		_ = l.Hold(ctx, func(context.Context) error {
-			short, cancel := context.WithTimeout(ctx, time.Second)
-			defer cancel()
-			err := l.Hold(short, func(context.Context) error { return nil }, charges("k", "2 of concurrency 2 ttl 10s")...)
-			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, headgate.ErrDenied) {
-				t.Errorf("the deadline came first: %v", err)
-			}
-			return nil
-		}, ask...)
-	})
-}
-
 // TestDetachedLeases are renewed and released by another process.
 func TestDetachedLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -223,6 +171,68 @@ func TestDetachedLeases(t *testing.T) {
 		}
 		if next, err := here.Acquire(ctx, ask...); err != nil || !next.Decision.Allowed || next.Release(ctx) != nil {
 			t.Errorf("all of it is free: %+v, %v", next, err)
+		}
+	})
+}
+
+// TestReleaseCanBeTriedAgain after the store was away.
+func TestReleaseCanBeTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		s := &away{Store: memory.New(nil)}
+		l := headgate.New(s, nil)
+		ask := charges("k", "1 of concurrency 1 ttl 1h")
+		lease, err := l.Acquire(ctx, ask...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.cut.Store(true)
+		if err := lease.Release(ctx); err == nil || errors.Is(err, headgate.ErrLeaseLost) {
+			t.Errorf("the store is away: %v", err)
+		}
+		if held := lease.Detach(); held != nil {
+			t.Errorf("detached while it is released: %v", held)
+		}
+		s.cut.Store(false)
+		if err := lease.Release(ctx); err != nil {
+			t.Errorf("tried again: %v", err)
+		}
+		if err := lease.Release(ctx); !errors.Is(err, headgate.ErrReleased) {
+			t.Errorf("released twice: %v", err)
+		}
+		next, err := l.Acquire(ctx, ask...)
+		if err != nil || !next.Decision.Allowed {
+			t.Errorf("%+v, %v", next, err)
+		}
+		_ = next.Release(ctx)
+	})
+}
+
+// TestAReleaseThatWasNotAskedHidesNothing: the lease was lost, and nobody noticed.
+func TestAReleaseThatWasNotAskedHidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		s := &away{Store: memory.New(nil)}
+		l := headgate.New(s, nil)
+		ask := charges("k", "1 of concurrency 1 ttl 1h")
+		lease, err := l.Acquire(context.Background(), ask...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Reset(context.Background(), ask[0].Limit, "k"); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Release(ctx); !errors.Is(err, context.Canceled) || lease.Err() != nil {
+			t.Errorf("under an ended context: %v, %v", err, lease.Err())
+		}
+		s.cut.Store(true)
+		if err := lease.Release(context.Background()); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("the store is away: %v", err)
+		}
+		s.cut.Store(false)
+		if err := lease.Release(context.Background()); !errors.Is(err, headgate.ErrLeaseLost) {
+			t.Errorf("%v, want the lease lost", err)
 		}
 	})
 }
