@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headgate/headgate/internal/pause"
 	"github.com/headgate/headgate/law"
 )
 
@@ -20,7 +21,7 @@ const askAgain, askAtMost = 50 * time.Millisecond, time.Second
 // that can never be held is a DeniedError at once. To wait does not block a key whose
 // limit blocks who is refused.
 func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) {
-	return l.await(ctx, patience{most: Never}, charges)
+	return l.await(ctx, pause.Patience{Most: Never}, charges)
 }
 
 // AwaitAtMost is [Limiter.Await] for one who waits for so long at most, from the
@@ -38,10 +39,10 @@ func (l *Limiter) AwaitAtMost(ctx context.Context, wait time.Duration, charges .
 		}
 		return lease, err
 	}
-	return l.await(ctx, patience{most: wait}, charges)
+	return l.await(ctx, pause.Patience{Most: wait}, charges)
 }
 
-func (l *Limiter) await(ctx context.Context, p patience, charges []Charge) (*Lease, error) {
+func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge) (*Lease, error) {
 	first := 0
 	for i, c := range charges {
 		if c.Limit.Held() {
@@ -57,35 +58,32 @@ func (l *Limiter) await(ctx context.Context, p patience, charges []Charge) (*Lea
 	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key}, func() (time.Duration, error) {
 		ops, outs := make([]law.Op, len(charges)), make([]law.Outcome, len(charges))
 		d, err := l.decide(ctx, law.Check, charges, ops, outs)
-		p.answered()
+		p.Answered()
 		if err == nil && !d.Allowed {
 			if denied = (&DeniedError{d}); d.RetryAfter == Never {
 				return 0, denied
 			}
 		}
-		return p.left(ctx), err
+		return p.Left(ctx), err
 	})
 	defer turn.leave()
-	for pause := askAgain; err == nil; pause = min(2*pause, askAtMost) {
+	for again := askAgain; err == nil; again = min(2*again, askAtMost) {
 		var lease *Lease
 		if lease, err = l.acquire(ctx, charges, true); err != nil {
 			break
 		}
-		p.answered()
+		p.Answered()
 		if lease.Decision.Allowed {
 			return lease, nil
 		}
 		if denied = (&DeniedError{lease.Decision}); denied.Decision.RetryAfter == Never {
 			return nil, denied
 		}
-		if !p.end.IsZero() && !time.Now().Before(p.end) { //nolint:forbidigo // a pause, not a decision
+		if p.Over() {
 			return nil, fmt.Errorf("%w: %w", ErrDeadline, denied)
 		}
-		pauses := min(pause, denied.Decision.RetryAfter)
-		if p.most != Never {
-			pauses = min(pauses, p.left(ctx))
-		}
-		err = turn.sleep(ctx, pauses)
+		// Not until the context's deadline: who asks then may not hear the answer.
+		err = turn.sleep(ctx, min(again, denied.Decision.RetryAfter, p.Left(context.WithoutCancel(ctx))))
 	}
 	if denied != nil && !errors.Is(err, ErrDenied) && (ctx.Err() != nil || errors.Is(err, ErrDeadline)) {
 		err = fmt.Errorf("%w: %w", err, denied)

@@ -28,7 +28,7 @@ import (
 // A block refuses those who ask while it lasts; who has a start already keeps it. To
 // wait does not block a key whose limit blocks who is refused.
 func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
-	return l.wait(ctx, patience{most: Never}, charges)
+	return l.wait(ctx, pause.Patience{Most: Never}, charges)
 }
 
 // WaitAtMost is [Limiter.Wait] for one who waits for so long at most, as well as until
@@ -46,10 +46,10 @@ func (l *Limiter) WaitAtMost(ctx context.Context, wait time.Duration, charges ..
 		}
 		return err
 	}
-	return l.wait(ctx, patience{most: wait}, charges)
+	return l.wait(ctx, pause.Patience{Most: wait}, charges)
 }
 
-func (l *Limiter) wait(ctx context.Context, p patience, charges []Charge) error {
+func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) error {
 	if len(charges) == 0 {
 		return invalid("charges", "there is none")
 	}
@@ -62,11 +62,11 @@ func (l *Limiter) wait(ctx context.Context, p patience, charges []Charge) error 
 	var last Decision // of the last look
 	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[0].Limit.Name(), Key: charges[0].Key}, func() (time.Duration, error) {
 		d, err := l.Check(ctx, charges...)
-		p.answered()
+		p.Answered()
 		if last = d; err == nil && !d.Allowed {
-			err = p.tooLate(ctx, &d)
+			err = tooLate(ctx, &p, &d)
 		}
-		return p.left(ctx), err
+		return p.Left(ctx), err
 	})
 	if err != nil {
 		if errors.Is(err, ErrDeadline) && !errors.Is(err, ErrDenied) { // it came while it stood in line
@@ -84,12 +84,12 @@ func (l *Limiter) wait(ctx context.Context, p patience, charges []Charge) error 
 		if err := a.apply(ctx); err != nil {
 			return err
 		}
-		p.answered()
+		p.Answered()
 		d := decide(a.ops, a.outs)
 		if d.Allowed {
 			return nil
 		}
-		if err := p.tooLate(ctx, &d); err != nil {
+		if err := tooLate(ctx, &p, &d); err != nil {
 			return err
 		}
 		if err := turn.sleep(ctx, d.RetryAfter); err != nil {
@@ -98,13 +98,13 @@ func (l *Limiter) wait(ctx context.Context, p patience, charges []Charge) error 
 	}
 }
 
-func (l *Limiter) waitForStart(ctx context.Context, p patience, charges []Charge) error {
+func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []Charge) error {
 	for {
-		r, err := l.Reserve(ctx, p.left(ctx), charges...)
+		r, err := l.Reserve(ctx, p.Left(ctx), charges...)
 		if err != nil {
 			return err
 		}
-		p.answered()
+		p.Answered()
 		switch {
 		case r.Decision.Allowed:
 			return r.Sleep(ctx)
@@ -112,11 +112,33 @@ func (l *Limiter) waitForStart(ctx context.Context, p patience, charges []Charge
 			return fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{r.Decision})
 		}
 		// A block comes before any start, and ends.
-		if err := p.tooLate(ctx, &r.Decision); err != nil {
+		if err := tooLate(ctx, &p, &r.Decision); err != nil {
 			return err
 		}
 		if err := pause.Sleep(ctx, r.Decision.RetryAfter); err != nil {
 			return err
+		}
+	}
+}
+
+// tooLate says that a refusal cannot be waited for.
+func tooLate(ctx context.Context, p *pause.Patience, d *Decision) error {
+	switch {
+	case d.RetryAfter == Never:
+		return &DeniedError{*d}
+	case p.Left(ctx) < d.RetryAfter:
+		return fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{*d})
+	}
+	return nil
+}
+
+// unblocking makes ops those of a caller who waits: the block of a limit is for those
+// who try without waiting. Limits with a block have no tokens up front, which only
+// they could give out.
+func unblocking(ops []law.Op) {
+	for i := range ops {
+		if p := &ops[i].Params; p.Block > 0 {
+			p.Block, p.Lease, p.LeaseLife = 0, 0, 0
 		}
 	}
 }

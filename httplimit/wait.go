@@ -41,32 +41,20 @@ func wrap(err error) error {
 // its first charge is for a time in which nobody sends, and has drained. To look costs
 // those who slept two more questions to the store.
 func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
-	var end time.Time
-	patience := func() time.Duration {
-		switch wait := pause.Patience(ctx); {
-		case t.cfg.MaxWait == headgate.Never:
-			return wait
-		case end.IsZero():
-			return min(wait, t.cfg.MaxWait)
-		default:
-			return max(1, min(wait, time.Until(end))) // 0 is for those who do not wait at all
-		}
-	}
+	patience := pause.Patience{Most: t.cfg.MaxWait}
 	for {
-		r, err := t.limiter.Reserve(ctx, patience(), c)
+		r, err := t.limiter.Reserve(ctx, patience.Left(ctx), c)
 		if err != nil {
 			return err
 		}
-		if end.IsZero() {
-			end = time.Now().Add(min(t.cfg.MaxWait, pause.Longest)) //nolint:forbidigo // a pause, not a decision
-		}
+		patience.Answered()
 		switch {
 		case r.Decision.Allowed && r.Delay() == 0:
 			return nil
 		case r.Decision.RetryAfter == headgate.Never:
 			return &headgate.DeniedError{Decision: r.Decision}
 		case !r.Decision.Allowed:
-			if err := t.refused(ctx, c, r.Decision, patience()); err != nil {
+			if err := t.refused(ctx, c, r.Decision, patience.Left(ctx)); err != nil {
 				return err
 			}
 			continue

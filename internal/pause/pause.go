@@ -9,12 +9,36 @@ import (
 // Longest is how long a wait without a deadline may be: a year.
 const Longest = 365 * 24 * time.Hour
 
-// Patience is how long a context leaves for waiting, from 0 to Longest.
-func Patience(ctx context.Context) time.Duration {
-	if end, ok := ctx.Deadline(); ok {
-		return max(0, min(Longest, time.Until(end)))
+// Patience is how long somebody waits: until the context's deadline, and for Most from
+// the first answer of the store on, since how long that takes is no waiting. It is not
+// safe for concurrent use.
+type Patience struct {
+	Most time.Duration // above 0; Longest or more: as long as the context lasts
+
+	end time.Time // of Most; zero before the first answer
+}
+
+// Answered is to be called after each answer.
+func (p *Patience) Answered() {
+	if p.end.IsZero() {
+		p.end = time.Now().Add(min(p.Most, Longest)) //nolint:forbidigo // a pause, not a decision
 	}
-	return Longest
+}
+
+// Over reports whether there was an answer, and Most has passed since the first.
+func (p *Patience) Over() bool { return !p.end.IsZero() && time.Until(p.end) <= 0 }
+
+// Left is how much is left of it, at most Longest and always more than 0, which is for
+// those who do not wait at all.
+func (p *Patience) Left(ctx context.Context) time.Duration {
+	left := min(p.Most, Longest)
+	if !p.end.IsZero() {
+		left = time.Until(p.end)
+	}
+	if end, ok := ctx.Deadline(); ok {
+		left = min(left, time.Until(end))
+	}
+	return max(left, 1)
 }
 
 // Sleep sleeps, or returns the context's error if that ends first.

@@ -43,6 +43,16 @@ func hooked(s *Store, lost func(n, k int) bool) *Store {
 	return s
 }
 
+// inSlots returns the URL of a cluster, a store over it that has asked before, and
+// keys in so many slots.
+func inSlots(t *testing.T, n int) (url string, s *Store, keys []string) {
+	t.Helper()
+	url = dbtest.RedisCluster(t)
+	s = openTest(t, url, nil)
+	warmUp(t, s)
+	return url, s, keysApart(n)
+}
+
 // try asks, whatever comes of it.
 func try(s *Store, ops []law.Op) []law.Outcome {
 	outs := make([]law.Outcome, len(ops))
@@ -68,10 +78,7 @@ func warmUp(t *testing.T, s *Store) {
 // first is raised, the second refuses, since others came there.
 func TestABlockBetweenTheRoundTripsStays(t *testing.T) {
 	for _, id := range []string{"", "id"} {
-		url := dbtest.RedisCluster(t)
-		s := openTest(t, url, nil)
-		warmUp(t, s)
-		k := keysApart(3)
+		url, s, k := inSlots(t, 3)
 		apply(t, s, reserving("l", k[2], 10, 0))
 		ops := []law.Op{reserving("l", k[0], 6, 11), reserving("l", k[1], 6, 11), reserving("l", k[2], 6, 11)}
 		if id != "" {
@@ -97,10 +104,7 @@ func TestABlockBetweenTheRoundTripsStays(t *testing.T) {
 // TestARefusedRequestThatStoodAnewIsForgotten: others come to the first of three
 // slots, and so many to the second that it refuses.
 func TestARefusedRequestThatStoodAnewIsForgotten(t *testing.T) {
-	url := dbtest.RedisCluster(t)
-	s := openTest(t, url, nil)
-	warmUp(t, s)
-	k := keysApart(3)
+	url, s, k := inSlots(t, 3)
 	apply(t, s, reserving("l", k[2], 10, 0))
 	ops := once60("id", reserving("l", k[0], 6, 11), reserving("l", k[1], 6, 11), reserving("l", k[2], 6, 11))
 	outs := apply(t, interrupted(openTest(t, url, nil), func() {
@@ -123,10 +127,7 @@ func TestARefusedRequestThatStoodAnewIsForgotten(t *testing.T) {
 // TestAStartThatIsOverIsCommonToo: the second slot is raised when the start is over,
 // and the first is cut off; others come to it before and after.
 func TestAStartThatIsOverIsCommonToo(t *testing.T) {
-	url := dbtest.RedisCluster(t)
-	s := openTest(t, url, nil)
-	warmUp(t, s)
-	k := keysApart(2)
+	url, s, k := inSlots(t, 2)
 	now := func(ops ...law.Op) []law.Op {
 		for i := range ops {
 			ops[i].Now = 0
@@ -167,10 +168,7 @@ func TestAStartThatIsOverIsCommonToo(t *testing.T) {
 // after it is theirs. (Without an id nothing tells that it was: see docs/stores.md.)
 func TestAResetBetweenTheRoundTrips(t *testing.T) {
 	for _, refused := range []bool{false, true} {
-		url := dbtest.RedisCluster(t)
-		s := openTest(t, url, nil)
-		warmUp(t, s)
-		k := keysApart(2)
+		url, s, k := inSlots(t, 2)
 		apply(t, s, reserving("l", k[1], 10, 0))
 		last := reserving("l", k[1], 1, 60)
 		last.Cost = 1000 // 1 ms later
@@ -198,16 +196,7 @@ func TestAResetBetweenTheRoundTrips(t *testing.T) {
 // the second the other, but is cut off before the first is asked anew. The third is
 // told of both.
 func TestSlotsThatWereChargedApartStartTogether(t *testing.T) {
-	url := dbtest.RedisCluster(t)
-	s := openTest(t, url, nil)
-	warmUp(t, s)
-	k := keysApart(2)
-	at := func(sec float64, ops ...law.Op) []law.Op {
-		for i := range ops {
-			ops[i].Now = testTime + int64(sec*1e6)
-		}
-		return ops
-	}
+	url, s, k := inSlots(t, 2)
 	ops := once60("id", reserving("l", k[0], 6, 60), reserving("l", k[1], 6, 60))
 	try(hooked(openTest(t, url, nil), func(n, c int) bool { return c == 1 || n > 1 }), at(0, ops...))
 	apply(t, s, at(20, reserving("l", k[0], 10, 0))...) // others
@@ -224,10 +213,7 @@ func TestSlotsThatWereChargedApartStartTogether(t *testing.T) {
 // TestWhatWasGivenBackIsNotTold: a refusal may not put an admission back of a charge
 // that was given back when the request stood anew.
 func TestWhatWasGivenBackIsNotTold(t *testing.T) {
-	url := dbtest.RedisCluster(t)
-	s := openTest(t, url, nil)
-	warmUp(t, s)
-	k := keysApart(3)
+	url, s, k := inSlots(t, 3)
 	apply(t, s, reserving("l", k[2], 10, 0))
 	ops := once60("id", reserving("l", k[0], 6, 20), reserving("l", k[1], 6, 20), reserving("l", k[2], 6, 20))
 	// A is raised to 6, B is not: cut off.

@@ -20,10 +20,7 @@ func now(key string, cost, wait int64) law.Op {
 // asked again, while the second server is slow (or was when it was asked first).
 func TestASlowServerChargesNobodyAgain(t *testing.T) {
 	for _, slowFirst := range []bool{false, true} {
-		url := dbtest.RedisCluster(t)
-		s := openTest(t, url, nil)
-		warmUp(t, s)
-		k := keysApart(2)
+		url, s, k := inSlots(t, 2)
 		slow := func() *Store {
 			return hooked(openTest(t, url, nil), func(n, c int) bool {
 				if n == 1 && c == 1 {
@@ -51,10 +48,7 @@ func TestASlowServerChargesNobodyAgain(t *testing.T) {
 // TestAReplayFreesNothing: the same with others on both keys, of which one refuses
 // what stands anew: what was charged to the other is gone.
 func TestAReplayFreesNothing(t *testing.T) {
-	url := dbtest.RedisCluster(t)
-	s := openTest(t, url, nil)
-	warmUp(t, s)
-	k := keysApart(2)
+	url, s, k := inSlots(t, 2)
 	ops := once60("id", now(k[1], 6_000_000, 1_000_000), now(k[0], 6_000_000, 1_000_000))
 	slow := hooked(openTest(t, url, nil), func(n, c int) bool {
 		if n == 1 && c == 1 {
@@ -91,16 +85,7 @@ func TestAReplayFreesNothing(t *testing.T) {
 // again by one who does not want to wait (Once.Reserve with 0, Once.Take).
 func TestAskedAgainWithoutPatience(t *testing.T) {
 	for _, both := range []bool{true, false} {
-		url := dbtest.RedisCluster(t)
-		s := openTest(t, url, nil)
-		warmUp(t, s)
-		k := keysApart(2)
-		at := func(sec float64, ops ...law.Op) []law.Op {
-			for i := range ops {
-				ops[i].Now = testTime + int64(sec*1e6)
-			}
-			return ops
-		}
+		url, s, k := inSlots(t, 2)
 		if both {
 			apply(t, s, reserving("l", k[1], 10, 0))
 		}
@@ -126,10 +111,7 @@ func TestAskedAgainWithoutPatience(t *testing.T) {
 // TestTheRefusalOfOneLeavesTheOther: the second is asked while the first is between its round
 // trips, goes on when the first has its start, and is refused by one slot.
 func TestTheRefusalOfOneLeavesTheOther(t *testing.T) {
-	url := dbtest.RedisCluster(t)
-	s := openTest(t, url, nil)
-	warmUp(t, s)
-	k := keysApart(3)
+	url, s, k := inSlots(t, 3)
 	apply(t, s, reserving("l", k[2], 10, 0))
 	ops := func() []law.Op {
 		return once60("id", reserving("l", k[0], 6, 20), reserving("l", k[1], 6, 20), reserving("l", k[2], 6, 20))

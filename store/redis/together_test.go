@@ -64,6 +64,14 @@ func reserving(limit, key string, units, seconds int64) law.Op {
 	return op
 }
 
+// at gives ops a time, in seconds.
+func at(sec float64, ops ...law.Op) []law.Op {
+	for i := range ops {
+		ops[i].Now = testTime + int64(sec*1e6)
+	}
+	return ops
+}
+
 // level returns how much a cell holds, in units.
 func level(t *testing.T, s *Store, op law.Op) float64 {
 	t.Helper()
