@@ -84,7 +84,7 @@ type Op struct {
 	Cell   Cell
 	Params Params
 
-	Cost    int64 // credits per count, 1 or more; Settle: 0 or more
+	Cost    int64 // credits per count, 1 or more; Settle: 0 or more, or Cancelled
 	Count   int64 // how many of Cost, 1 or more
 	Partial bool  // grant as many of Count as fit; only in a group of its own
 	Ceiling int64 // credits up to which to admit; 0: Params.Capacity
@@ -117,7 +117,8 @@ type State struct {
 	Prev         int64 // Bucket: sum ever returned. Window: credits of the window before
 	At           int64 // the time Level holds for
 	Unit         int64 // credits per unit of cost when Level was written
-	EmptyAt      int64 // from here on the cell is as good as fresh
+	Step         int64 // Params.Step when Level was written
+	EmptyAt      int64 // from here on Level and Prev count as 0
 	BlockedUntil int64 // everything is refused before this time
 }
 

@@ -233,14 +233,14 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if q.After != (law.Cell{}) {
 		also("(limit_name, key) > (?, ?)", q.After.Limit, q.After.Key)
 	}
-	rows, err := s.db.Query(ctx, `select limit_name, key, law, level, prev, at, unit, empty_at, blocked_until, reason
+	rows, err := s.db.Query(ctx, `select limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
 		from headgate.cells where law <> 0 and $1::bigint is not null`+where.String()+` order by limit_name, key limit $2`, args...)
 	if err != nil {
 		return nil, 0, classify("list cells", err)
 	}
 	cells, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c store.Cell, err error) {
 		err = row.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
-			&c.State.Unit, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason)
+			&c.State.Unit, &c.State.Step, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason)
 		return c, err
 	})
 	if err != nil {

@@ -10,7 +10,8 @@ create table if not exists headgate.schema_version (
 
 -- One row for each limit and key. Times are microseconds since the epoch, of
 -- this server's clock; level and prev are credits, unit of them to one unit of
--- cost. law 0 is a cell that no charge has touched.
+-- cost, step the microseconds of a step of the limit that charged it last. From
+-- empty_at on, level and prev count as 0. law 0 is a cell that no charge has touched.
 create table if not exists headgate.cells (
     limit_name    text collate "C" not null,
     key           text collate "C" not null,
@@ -19,6 +20,7 @@ create table if not exists headgate.cells (
     prev          bigint not null default 0,
     at            bigint not null default 0,
     unit          bigint not null default 0,
+    step          bigint not null default 0,
     empty_at      bigint not null default 0,
     blocked_until bigint not null default 0,
     reason        text not null default '',

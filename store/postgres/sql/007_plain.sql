@@ -54,15 +54,15 @@ declare
 begin
     with done as (
         update headgate.cells c
-        set level = headgate.drained(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
-            at = headgate.drained_at(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step),
-            empty_at = headgate.drained_by(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step, u.cost)
+        set level = headgate.drained(case when greatest(u.now, c.at) >= c.empty_at then 0 else c.level end, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
+            at = headgate.drained_at(case when greatest(u.now, c.at) >= c.empty_at then 0 else c.level end, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step),
+            empty_at = headgate.drained_by(case when greatest(u.now, c.at) >= c.empty_at then 0 else c.level end, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step, u.cost)
         from (select x.*, case when x.test > 0 then x.test else store_clock end as now
             from unnest(p_limits, p_keys, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now)
                 with ordinality x(l, k, anchor, unit, capacity, step, drain, cost, test, i)) u
-        where c.limit_name = u.l and c.key = u.k and c.law = 1 and c.unit = u.unit and c.prev = 0
+        where c.limit_name = u.l and c.key = u.k and c.law = 1 and c.unit = u.unit and c.step = u.step and c.prev = 0
           and c.blocked_until <= greatest(u.now, c.at) and c.at - u.now <= 2000000
-          and headgate.drained(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
+          and headgate.drained(case when greatest(u.now, c.at) >= c.empty_at then 0 else c.level end, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
         returning u.i, case when u.test > 0 then u.test else greatest(u.now, c.at) end as clock,
             c.level, c.prev, c.at, c.empty_at, c.blocked_until)
     select array_agg(i::int), array_agg(clock), array_agg(level), array_agg(prev), array_agg(at), array_agg(empty_at), array_agg(blocked_until)
