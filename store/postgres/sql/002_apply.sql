@@ -480,7 +480,7 @@ begin
                         where s.freed >= x - (ceiling - need);
                     end if;
                 end if;
-                if granted = 0 and retry <> c_max and x > ceiling - need then
+                if granted = 0 and need <= ceiling - a_pending[c] and x > ceiling - need then
                     retry := least(retry, b_empty); -- a limit that was changed keeps no cell longer
                 end if;
                 if p_ops[o + 10] > 0 and verb = 1 and b_block <= now and retry <> c_max then
