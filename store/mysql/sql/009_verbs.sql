@@ -34,7 +34,7 @@ begin
 
     {{begin}}
             {{more variables}}
-            set @hg_undo = cast(repeat('0', 255) as binary);
+            set @hg_undo = cast(repeat('0', 289) as binary);
             insert into headgate_cells (limit_name, cell_key)
             select p_limit, p_key from (select 8 as pass union all select 9) o
             on duplicate key update law = if({{once}} < 0, 0, @hg_law), {{save}}
@@ -47,7 +47,7 @@ begin
             if p_id <> '' and @hg_done = 1 then
                 replace into headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until)
                 values (p_limit, p_key, p_id, p_print, concat_ws(' ', p_kind, p_anchor, p_unit, p_capacity, p_step, p_given), p_cost,
-                    concat_ws(' ', replace(substring_index(@hg_r, ',', 11), ',', ' '), @hg_entry, 0, @hg_when), -1,
+                    concat_ws(' ', replace(substring_index(@hg_r, ',', 11), ',', ' '), @hg_entry, 0, @hg_when, @hg_step), -1,
                     greatest(@hg_told, @hg_when) + p_ttl);
             end if;
             {{commit}}
