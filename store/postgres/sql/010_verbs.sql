@@ -44,7 +44,7 @@ begin
 end $$;
 
 -- headgate.settle makes actual the cost of a charge that was admitted under an id;
--- 0 is nothing at all. It returns by how much the charge was corrected: what is
+-- 0 is nothing at all, and final. It returns by how much the charge was corrected: what is
 -- given back is above 0, what is charged in addition below. Settled at the same cost
 -- again, it returns 0; at another it is an error, and so is an id that is not known.
 create or replace function headgate.settle(id text, rule text, key text, actual numeric) returns numeric
@@ -54,6 +54,19 @@ declare
 begin
     select * into f from headgate.find(rule);
     res := headgate.ask(4, f.name, f.c, key, headgate.credits('actual', actual, f.c, true), 0, headgate.checked_id(id));
+    return trim_scale(round(res[1]::numeric / (f.c).params[3], 9));
+end $$;
+
+-- headgate.cancel takes back a charge that was admitted under an id, and returns how
+-- much of it. Unlike one that was settled at 0, its id can be admitted again, also by
+-- an attempt that is still under way. Cancelled again it returns 0.
+create or replace function headgate.cancel(id text, rule text, key text) returns numeric
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+declare
+    f record; res bigint[];
+begin
+    select * into f from headgate.find(rule);
+    res := headgate.ask(4, f.name, f.c, key, -2, 0, headgate.checked_id(id));
     return trim_scale(round(res[1]::numeric / (f.c).params[3], 9));
 end $$;
 
