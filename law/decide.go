@@ -93,6 +93,18 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Decision {
 	return d
 }
 
+// DecidedAt returns the time that an op of verb Take or Check was decided for, in
+// microseconds: the store's clock, but never before the cell's own time, which is
+// ahead of it where the clock was set back a little. Delays are counted from
+// Outcome.Clock, which says how long it takes until a time is reached; what passed
+// in some interval is counted by this.
+func (op *Op) DecidedAt(out *Outcome) int64 {
+	if out.State.At <= out.Clock || out.State.At-out.Clock > op.Params.HealAfter() { // a Check leaves a cell that is to be healed as it is
+		return out.Clock
+	}
+	return out.State.At
+}
+
 // usage is what a law finds in a cell at the time of a decision.
 type usage struct {
 	x   int64 // credits in use

@@ -150,7 +150,7 @@ type Outcome struct {
 	Granted int64
 	State   State // as it stands after the op
 	Used    int64 // credits in use at the decision, the grant included
-	Clock   int64 // the store's decision time
+	Clock   int64 // the store's clock at the decision; see [Op.DecidedAt]
 	RetryAt int64 // when the rest of Count could pass if nobody else came; 0: all was granted
 
 	StartAt  int64 // when a Late request that was admitted may start: at its decision or later; else 0
