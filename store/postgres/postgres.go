@@ -255,7 +255,7 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 		return nil, err
 	}
 	rows, err := s.db.Query(ctx, `select number, id, at, expires_at, keep_until, cost, granted from headgate.entries
-		where limit_name = $1 and key = $2 order by number desc limit $3`, cell.Limit, cell.Key, n)
+		where limit_name = $1 and key = $2 order by number + 0 desc limit $3`, cell.Limit, cell.Key, n)
 	if err != nil {
 		return nil, classify("list entries", err)
 	}

@@ -198,10 +198,16 @@ declare
 begin
     -- Create what is missing. Nothing is locked yet, so waiting for another
     -- session's insert cannot close a circle.
+    --
+    -- The planner must look up each row by the primary key, also if the table was
+    -- empty when it made the plan: then it prefers to read the whole index for each
+    -- batch. So a subquery or a lateral one with a lock or an offset, which it does
+    -- not turn into a join, reads cells; an update or a delete, which must join,
+    -- says any (array[..]) instead of =, by which it can do nothing else.
     loop
         insert into headgate.cells (limit_name, key)
         select u.l, u.k from unnest(p_limits, p_keys, p_modes) u(l, k, m)
-        where u.m = 2 and not exists (select from headgate.cells e where e.limit_name = u.l and e.key = u.k)
+        where u.m = 2 and (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null
         order by u.l collate "C", u.k collate "C"
         on conflict do nothing;
 
@@ -593,11 +599,11 @@ begin
             blocked_until = u.block, reason = case when e.blocked_until = u.block then e.reason else '' end
         from unnest(p_limits, p_keys, a_law, a_level, a_prev, a_at, a_unit, a_empty, a_block, a_dirty)
             u(l, k, law, level, prev, at, unit, empty, block, dirty)
-        where u.dirty and e.limit_name = u.l and e.key = u.k;
+        where u.dirty and e.limit_name = any (array[u.l]) and e.key = u.k;
     end if;
     if gone then
         delete from headgate.cells e using unnest(p_limits, p_keys, a_law, a_gone) u(l, k, law, gone)
-        where u.gone and u.law = 0 and e.limit_name = u.l and e.key = u.k;
+        where u.gone and u.law = 0 and e.limit_name = any (array[u.l]) and e.key = u.k;
     end if;
     return res;
 end $$;

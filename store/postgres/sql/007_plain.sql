@@ -32,9 +32,12 @@ $$;
 -- neither blocked nor ahead of the clock, and has room, are granted by one update; the rest is decided by
 -- headgate.apply, in the same call.
 --
--- The rows are locked in the order of p_limits, p_keys, which the caller sorts.
--- The clock is read before: a row that another session held meanwhile is charged
--- as of a time that is too early, never too late, and no earlier than its own.
+-- One statement locks the rows, in the order of p_limits, p_keys, which the caller
+-- sorts, and the next one updates them by their place in the table (ctid), which
+-- cannot change while they are locked. So neither has a plan that depends on how
+-- large the planner takes the table for. They must be two: one statement that joins
+-- by ctid misses the rows that another session has just updated. The clock is read
+-- between them.
 --
 -- p_now        test times; 0: the server's clock
 -- returns      which were granted, and for each of them clock, level, prev, at,
@@ -50,17 +53,24 @@ set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_h
 as $$
 #variable_conflict use_column
 declare
-    store_clock bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    tids tid[];
+    store_clock bigint;
 begin
+    select array_agg(r.ctid order by u.i) into tids
+    from unnest(p_limits, p_keys) with ordinality u(l, k, i)
+    left join lateral (select e.ctid from headgate.cells e
+        where e.limit_name = u.l and e.key = u.k for no key update) r on true;
+    store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+
     with done as (
         update headgate.cells c
         set level = headgate.drained(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
             at = headgate.drained_at(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step),
             empty_at = headgate.drained_by(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step, u.cost)
         from (select x.*, case when x.test > 0 then x.test else store_clock end as now
-            from unnest(p_limits, p_keys, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now)
-                with ordinality x(l, k, anchor, unit, capacity, step, drain, cost, test, i)) u
-        where c.limit_name = u.l and c.key = u.k and c.law = 1 and c.unit = u.unit and c.prev = 0
+            from unnest(tids, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now)
+                with ordinality x(row, anchor, unit, capacity, step, drain, cost, test, i)) u
+        where c.ctid = u.row and c.law = 1 and c.unit = u.unit and c.prev = 0
           and c.blocked_until <= greatest(u.now, c.at) and c.at - u.now <= 2000000
           and headgate.drained(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
         returning u.i, case when u.test > 0 then u.test else greatest(u.now, c.at) end as clock,
