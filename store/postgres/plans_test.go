@@ -183,6 +183,27 @@ func emptied(t *testing.T, dsn, before string) {
 	hot(t, w, s, 1)
 	run(fill(1, 3000))
 	hot(t, w, s, 1000)
+	crowded(t, w, s, conn)
+}
+
+// crowded gives back and renews of a key that has many entries.
+func crowded(t *testing.T, w *watched, s *postgres.Store, conn *pgx.Conn) {
+	t.Helper()
+	var last int64
+	if err := conn.QueryRow(t.Context(), `with made as (insert into headgate.entries (limit_name, key, at, expires_at, keep_until, cost, granted)
+		select 'many', '2000', 1, 9007199254740991, 9007199254740991, 1000, true from generate_series(1, 500) returning number)
+		select max(number) from made`).Scan(&last); err != nil {
+		t.Fatal(err)
+	}
+	op := law.Op{
+		Cell: law.Cell{Limit: "many", Key: "2000"}, Cost: 1000, Count: 1, Entry: last,
+		Params: law.Params{Kind: law.Log, Unit: 1000, Capacity: 1_000_000, Step: 60_000_000},
+	}
+	for _, verb := range []law.Verb{law.Renew, law.Return} {
+		op.Verb = verb
+		one(t, s, op)
+		w.check(t, fmt.Sprintf("verb %d of an entry among many", verb), 60)
+	}
 }
 
 // hot does once what is done all the time, on 20 keys from a number on.

@@ -119,7 +119,7 @@ begin
             end if;
         end if;
         select greatest(least(n, e.cost, x), x - c_max) into back from headgate.entries e
-        where e.number = op[25] and e.limit_name = p_limit and e.key = p_key and e.granted and e.expires_at > now;
+        where e.number = op[25] and e.limit_name || '' = p_limit and e.key || '' = p_key and e.granted and e.expires_at + 0 > now; -- by number only
         back := coalesce(back, 0);
         x := x - back;
         if back <> 0 then
@@ -272,8 +272,8 @@ begin
                         now := greatest(clock, a_at[c]);
                         update headgate.entries e
                         set expires_at = now + p_ops[o + 8], keep_until = greatest(e.keep_until, now + p_ops[o + 8])
-                        where e.number = p_ops[o + 25] and e.limit_name = p_limits[c] and e.key = p_keys[c]
-                          and e.granted and e.expires_at > now;
+                        where e.number = p_ops[o + 25] and e.limit_name || '' = p_limits[c] and e.key || '' = p_keys[c]
+                          and e.granted and e.expires_at + 0 > now; -- by number only
                         get diagnostics u = row_count;
                         if u > 0 then
                             res[r + 1] := 1;
