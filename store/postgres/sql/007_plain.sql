@@ -56,10 +56,8 @@ declare
     tids tid[];
     store_clock bigint;
 begin
-    select array_agg(r.ctid order by u.i) into tids
-    from unnest(p_limits, p_keys) with ordinality u(l, k, i)
-    left join lateral (select e.ctid from headgate.cells e
-        where e.limit_name = u.l and e.key = u.k for no key update) r on true;
+    tids := array(select (select e.ctid from headgate.cells e where e.limit_name = u.l and e.key = u.k for no key update)
+        from unnest(p_limits, p_keys) u(l, k));
     store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
 
     with done as (
