@@ -94,7 +94,7 @@ func schemaVersion(ctx context.Context, db querier) (version int, err error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, classify("read the schema's version", err)
+		return 0, classifyRead("read the schema's version", err)
 	}
 	return version, nil
 }

@@ -136,7 +136,7 @@ func TestEveryHotStatementReachesItsRowsByTheirKey(t *testing.T) {
 		for name, before := range map[string]string{
 			"never analysed": "select 1",
 			"analysed empty": "analyze headgate.cells, headgate.entries, headgate.admissions",
-			"emptied": fill(1, 3000) + `delete from headgate.cells; delete from headgate.entries; delete from headgate.admissions`,
+			"emptied":        fill(1, 3000) + `delete from headgate.cells; delete from headgate.entries; delete from headgate.admissions`,
 		} {
 			t.Run(name, func(t *testing.T) { emptied(t, dbtest.PostgresAt(t, dsn), before) })
 		}
