@@ -63,14 +63,19 @@ func Schema() string {
 }
 
 // sharding is what YugabyteDB wants otherwise: rows spread by a hash of what
-// they are looked up by, so that no range of them is hot, and none of the
-// settings of PostgreSQL's heap.
+// they are looked up by, so that no range of them is hot, none of the settings of
+// PostgreSQL's heap, and no ctid.
 var sharding = []struct{ postgres, yugabyte string }{
 	{"    primary key (limit_name, key)\n) with (fillfactor = 66, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);", "    primary key ((limit_name, key) hash)\n);"},
 	{"    number     bigint generated always as identity primary key,\n", "    number     bigint generated always as identity,\n"},
 	{"    granted    boolean not null\n);", "    granted    boolean not null,\n    primary key (number hash)\n);"},
 	{"on headgate.entries (limit_name, key, expires_at) include", "on headgate.entries ((limit_name, key) hash, expires_at asc) include"},
 	{"    primary key (limit_name, key, id)\n", "    primary key ((limit_name, key) hash, id)\n"},
+	{"    tids tid[];\n", ""},
+	{"tids := array(select (select e.ctid from", "perform array(select (select e.key from"},
+	{"unnest(tids, p_anchor", "unnest(p_limits, p_keys, p_anchor"},
+	{"x(row, anchor", "x(l, k, anchor"},
+	{"where c.ctid = u.row and", "where c.limit_name = any (array[u.l]) and c.key = u.k and"},
 }
 
 // SchemaYugabyte returns the whole schema as YugabyteDB wants it, for a release

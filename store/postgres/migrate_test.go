@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
 )
@@ -62,7 +63,7 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 func TestSchemaForYugabyte(t *testing.T) {
 	t.Parallel()
 	text := postgres.SchemaYugabyte()
-	for _, word := range []string{"fillfactor", "autovacuum", "advisory", "lock table"} {
+	for _, word := range []string{"fillfactor", "autovacuum", "advisory", "lock table", "e.ctid", "c.ctid", "tids"} {
 		if strings.Contains(text, word) {
 			t.Errorf("the schema says %s", word)
 		}
@@ -82,6 +83,11 @@ func TestSchemaForYugabyte(t *testing.T) {
 		d, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("sliding-log 1/1h"), "k")
 		if err != nil || d.Allowed != allowed {
 			t.Errorf("%+v, %v", d, err)
+		}
+		ops, outs := []law.Op{request("", 0), request("", 0)}, make([]law.Outcome, 2) // for headgate.take_plain
+		ops[1].Group, ops[1].Cell.Key = 2, "other"
+		if err := s.Apply(t.Context(), ops, outs); err != nil || outs[0].Granted != 1 || outs[1].Granted != 1 {
+			t.Errorf("plain charges: %+v, %v", outs, err)
 		}
 	}
 }
