@@ -255,4 +255,8 @@ func hot(t *testing.T, w *watched, s *postgres.Store, from int) {
 		}
 		w.check(t, "sweep", most)
 	}
+	if _, err := w.Exec(t.Context(), `select * from headgate.attempts('many', $1, 5)`, fmt.Sprint(from)); err != nil {
+		t.Fatal(err)
+	}
+	w.check(t, "attempts", most)
 }
