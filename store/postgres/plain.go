@@ -65,15 +65,15 @@ func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, out
 	var granted, rest []int32
 	var clock, level, prev, at, empty, blocked, outcomes []int64
 	err := s.retry(ctx, func() error {
-		return s.db.QueryRow(ctx, `select * from headgate.take_plain($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-			b.limits, b.keys, b.anchor, b.unit, b.capacity, b.step, b.drain, b.block, b.cost, b.now).
-			Scan(&granted, &clock, &level, &prev, &at, &empty, &blocked, &rest, &outcomes)
+		return s.call(ctx, `select * from headgate.take_plain($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+			[]any{b.limits, b.keys, b.anchor, b.unit, b.capacity, b.step, b.drain, b.block, b.cost, b.now},
+			&granted, &clock, &level, &prev, &at, &empty, &blocked, &rest, &outcomes)
 	})
-	if err != nil {
-		return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
+	if err == nil && !sound(len(ops), granted, rest, outcomes, clock, level, prev, at, empty, blocked) {
+		err = &unreadable{fmt.Errorf("headgate.take_plain answered about %d and %d with %d numbers", len(granted), len(rest), len(outcomes))}
 	}
-	if len(granted)+len(rest) != len(ops) || len(outcomes) != len(rest)*law.Width {
-		return fmt.Errorf("postgres: apply %d ops: headgate.take_plain answered about %d and %d with %d numbers", len(ops), len(granted), len(rest), len(outcomes))
+	if err != nil {
+		return s.failed(len(ops), err)
 	}
 	for k, n := range granted {
 		i := b.index[n-1]
@@ -81,7 +81,7 @@ func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, out
 			Granted: 1, Used: level[k], Clock: clock[k],
 			State: law.State{
 				Kind: law.Bucket, Level: level[k], Prev: prev[k], At: at[k],
-				Unit: ops[i].Params.Unit, EmptyAt: empty[k], BlockedUntil: blocked[k],
+				Unit: ops[i].Params.Unit, Step: ops[i].Params.Step, EmptyAt: empty[k], BlockedUntil: blocked[k],
 			},
 		}
 	}
@@ -89,4 +89,27 @@ func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, out
 		outs[b.index[n-1]] = decode(outcomes, k)
 	}
 	return nil
+}
+
+// sound reports whether an answer is about each of n ops, once, and has all numbers
+// of each.
+func sound(n int, granted, rest []int32, outcomes []int64, columns ...[]int64) bool {
+	if len(granted)+len(rest) != n || len(outcomes) != len(rest)*law.Width {
+		return false
+	}
+	for _, column := range columns {
+		if len(column) != len(granted) {
+			return false
+		}
+	}
+	seen := make([]bool, n)
+	for _, list := range [][]int32{granted, rest} {
+		for _, i := range list {
+			if i < 1 || int(i) > n || seen[i-1] {
+				return false
+			}
+			seen[i-1] = true
+		}
+	}
+	return true
 }

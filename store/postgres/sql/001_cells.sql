@@ -50,3 +50,20 @@ create table if not exists headgate.limits (
     description text not null default '',
     updated_at  timestamptz not null default now()
 );
+
+-- Use cases with a rate for a moving window, for check_velocity.
+create table if not exists headgate.zones (
+    id             int primary key,
+    description    text not null default '',
+    rate           int not null check (rate > 0),
+    window_seconds bigint not null check (window_seconds > 0 and window_seconds <= 316224000),
+    history_days   int not null default 30 check (history_days >= 0 and history_days <= 3660)
+);
+
+-- Buckets that are filled to capacity once per refill_seconds, for request_token.
+create table if not exists headgate.buckets (
+    id             text collate "C" primary key check (char_length(id) <= 255),
+    capacity       int not null check (capacity >= 0),
+    refill_seconds numeric(16, 6) not null check (refill_seconds > 0 and refill_seconds <= 316224000),
+    created_at     timestamptz not null default now()
+);

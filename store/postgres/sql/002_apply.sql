@@ -127,7 +127,7 @@ begin
             end if;
         end if;
         select greatest(least(n, e.cost, x), x - c_max) into back from headgate.entries e
-        where e.number = op[25] and e.limit_name = p_limit and e.key = p_key and e.granted and e.expires_at > now;
+        where e.number = op[25] and e.limit_name || '' = p_limit and e.key || '' = p_key and e.granted and e.expires_at + 0 > now; -- by number only
         back := coalesce(back, 0);
         x := x - back;
         if back <> 0 then
@@ -207,10 +207,16 @@ declare
 begin
     -- Create what is missing. Nothing is locked yet, so waiting for another
     -- session's insert cannot close a circle.
+    --
+    -- The planner must look up each row by the primary key, also if the table was
+    -- empty when it made the plan: then it prefers to read the whole index for each
+    -- batch. So a subquery or a lateral one with a lock or an offset, which it does
+    -- not turn into a join, reads cells; an update or a delete, which must join,
+    -- says any (array[..]) instead of =, by which it can do nothing else.
     loop
         insert into headgate.cells (limit_name, key)
         select u.l, u.k from unnest(p_limits, p_keys, p_modes) u(l, k, m)
-        where u.m = 2 and not exists (select from headgate.cells e where e.limit_name = u.l and e.key = u.k)
+        where u.m = 2 and (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null
         order by u.l collate "C", u.k collate "C"
         on conflict do nothing;
 
@@ -275,8 +281,8 @@ begin
                         now := greatest(clock, a_at[c]);
                         update headgate.entries e
                         set expires_at = now + p_ops[o + 8], keep_until = greatest(e.keep_until, now + p_ops[o + 8])
-                        where e.number = p_ops[o + 25] and e.limit_name = p_limits[c] and e.key = p_keys[c]
-                          and e.granted and e.expires_at > now;
+                        where e.number = p_ops[o + 25] and e.limit_name || '' = p_limits[c] and e.key || '' = p_keys[c]
+                          and e.granted and e.expires_at + 0 > now; -- by number only
                         get diagnostics u = row_count;
                         if u > 0 then
                             res[r + 1] := 1;
@@ -614,11 +620,11 @@ begin
             blocked_until = u.block, reason = case when e.blocked_until = u.block then e.reason else '' end
         from unnest(p_limits, p_keys, a_law, a_level, a_prev, a_at, a_unit, a_step, a_empty, a_block, a_dirty)
             u(l, k, law, level, prev, at, unit, step, empty, block, dirty)
-        where u.dirty and e.limit_name = u.l and e.key = u.k;
+        where u.dirty and e.limit_name = any (array[u.l]) and e.key = u.k;
     end if;
     if gone then
         delete from headgate.cells e using unnest(p_limits, p_keys, a_law, a_gone) u(l, k, law, gone)
-        where u.gone and u.law = 0 and e.limit_name = u.l and e.key = u.k;
+        where u.gone and u.law = 0 and e.limit_name = any (array[u.l]) and e.key = u.k;
     end if;
     return res;
 end $$;

@@ -67,7 +67,7 @@ begin
             from generate_series(first, last) u(k)
             cross join lateral (select * from headgate.admissions e
                 where e.limit_name = p_limits[p_ops[u.k * 25 - 22]] and e.key = p_keys[p_ops[u.k * 25 - 22]] and e.id = p_notes[u.k]
-                  and e.keep_until > p_ops[u.k * 25 - 8] offset 0) m
+                  and e.keep_until - p_ops[u.k * 25 - 8] > 0 offset 0) m -- not by the index on keep_until
             where p_notes[u.k] <> '' and (p_ops[u.k * 25 - 24] = 1 and m.settled <> -2 or p_ops[u.k * 25 - 24] = 4)
         loop -- what was cancelled is not admitted any more
             o := (a.k - 1) * 25; r := (a.k - 1) * 15;
@@ -169,7 +169,7 @@ begin
             update headgate.admissions e set settled = actual[u.k]
             from unnest(rest) u(k)
             where p_ops[u.k * 25 - 24] = 4 and res[u.k * 15 - 2] = 0
-              and e.limit_name = p_limits[p_ops[u.k * 25 - 22]] and e.key = p_keys[p_ops[u.k * 25 - 22]] and e.id = p_notes[u.k];
+              and e.limit_name = any (array[p_limits[p_ops[u.k * 25 - 22]]]) and e.key = p_keys[p_ops[u.k * 25 - 22]] and e.id = p_notes[u.k];
         end if;
     end loop;
     return res;
