@@ -26,8 +26,8 @@ func TestContendedBatchesStayOnTheFastPath(t *testing.T) {
 	dsn := dbtest.Postgres(t)
 	openAt(t, dsn)
 	setup := connect(t, dsn)
-	if _, err := setup.Exec(t.Context(), `insert into headgate.cells (limit_name, key, law, unit)
-		select 'l', 'k' || n, 1, 1000 from generate_series(100, 99 + $1::int) n`, keys); err != nil {
+	if _, err := setup.Exec(t.Context(), `insert into headgate.cells (limit_name, key, law, unit, step)
+		select 'l', 'k' || n, 1, 1000, 3600000000 from generate_series(100, 99 + $1::int) n`, keys); err != nil {
 		t.Fatal(err)
 	}
 	var asked, room, fast atomic.Int64
