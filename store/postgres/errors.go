@@ -69,7 +69,7 @@ func class(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		c := sqlstate(pg)
-		if before && c != store.ErrSetup { //nolint:errorlint // one of ours, not wrapped
+		if before && !errors.Is(c, store.ErrSetup) {
 			return store.ErrUnavailable
 		}
 		return c
@@ -115,7 +115,7 @@ func classify(doing string, err error) error { return wrap(doing, class(err), er
 // classifyRead is classify for what only reads: nothing can have been done.
 func classifyRead(doing string, err error) error {
 	c := class(err)
-	if c == store.ErrUnknownOutcome { //nolint:errorlint // one of ours, not wrapped
+	if errors.Is(c, store.ErrUnknownOutcome) {
 		c = store.ErrUnavailable
 	}
 	return wrap(doing, c, err)

@@ -25,8 +25,7 @@ func plain(op *law.Op) bool {
 }
 
 // plainly returns the batch as one of plain charges on cells that differ, if it
-// is one, and is large enough to be worth it: one charge alone is decided as
-// fast by headgate.apply.
+// is one. One charge alone goes to headgate.apply.
 func plainly(ops []law.Op) (b plainBatch, ok bool) {
 	if len(ops) < 2 {
 		return b, false
@@ -89,27 +88,4 @@ func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, out
 		outs[b.index[n-1]] = decode(outcomes, k)
 	}
 	return nil
-}
-
-// sound reports whether an answer is about each of n ops, once, and has all numbers
-// of each.
-func sound(n int, granted, rest []int32, outcomes []int64, columns ...[]int64) bool {
-	if len(granted)+len(rest) != n || len(outcomes) != len(rest)*law.Width {
-		return false
-	}
-	for _, column := range columns {
-		if len(column) != len(granted) {
-			return false
-		}
-	}
-	seen := make([]bool, n)
-	for _, list := range [][]int32{granted, rest} {
-		for _, i := range list {
-			if i < 1 || int(i) > n || seen[i-1] {
-				return false
-			}
-			seen[i-1] = true
-		}
-	}
-	return true
 }
