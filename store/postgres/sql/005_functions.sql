@@ -140,6 +140,16 @@ create or replace function headgate.retry_after(res bigint[]) returns interval l
         when res[11] < 9007199254740991 then greatest(0, res[11] - res[10]) * interval '1 microsecond' end
 $$;
 
+-- headgate.decided_at is DecidedAt of package law: the server's clock, or the cell's own
+-- time where that is ahead by less than a cell that is to be healed.
+create or replace function headgate.decided_at(res bigint[], c headgate.compiled) returns bigint language sql immutable as $$
+    select case when res[5] <= res[10] or res[5] - res[10] > greatest(2000000, case c.params[1]
+            when 2 then 2 * c.params[5]
+            when 3 then c.params[5]
+            else headgate.add_steps(0, (c.params[4] - 1) / greatest(c.params[6], 1) + 1, c.params[5]) end)
+        then res[10] else res[5] end
+$$;
+
 -- headgate.figures are those of a Decision, derived as in Go from what
 -- headgate.ask returned.
 create or replace function headgate.figures(res bigint[], name text, c headgate.compiled,
@@ -151,7 +161,7 @@ begin
     retry_after := headgate.retry_after(res);
     reset_after := greatest(0, greatest(res[7], res[8]) - res[10]) * interval '1 microsecond';
     limit_name := name;
-    at := headgate.instant(res[10]);
+    at := headgate.instant(headgate.decided_at(res, c));
 end $$;
 
 -- headgate.takeable refuses limits whose charges are held.

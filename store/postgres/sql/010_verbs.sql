@@ -60,14 +60,14 @@ end $$;
 -- headgate.cancel takes back a charge that was admitted under an id, and returns how
 -- much of it. Unlike one that was settled at 0, its id can be admitted again, also by
 -- an attempt that is still under way. Cancelled again it returns 0.
-create or replace function headgate.cancel(id text, rule text, key text) returns numeric
+create or replace function headgate.cancel(id text, rule text, key text, out returned numeric)
 language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
 declare
     f record; res bigint[];
 begin
     select * into f from headgate.find(rule);
     res := headgate.ask(4, f.name, f.c, key, -2, 0, headgate.checked_id(id));
-    return trim_scale(round(res[1]::numeric / (f.c).params[3], 9));
+    returned := trim_scale(round(res[1]::numeric / (f.c).params[3], 9));
 end $$;
 
 -- headgate.reserve takes cost now for a start at most wait from now: with
