@@ -78,7 +78,7 @@ func (st *statements) close() {
 // Apply implements store.Store: one immediate transaction. Cells are read,
 // package law decides, and what changed is written.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return s.transact(ctx, "apply", func(ctx context.Context) error {
+	err := s.transact(ctx, "apply", func(ctx context.Context) error {
 		t := transaction{ctx: ctx, st: &s.stmts, cells: make(map[law.Cell]*cell, len(ops))}
 		records := make([]*law.Record, len(ops))
 		for i := range ops {
@@ -106,6 +106,10 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		}
 		return nil
 	})
+	if err != nil {
+		clear(outs) // they were decided, but what they say was not saved
+	}
+	return err
 }
 
 // transact runs do in an immediate transaction. Once begun it is not cut
