@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // opWidth is how many numbers headgate.apply takes for an op.
@@ -50,7 +51,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return classify(fmt.Sprintf("apply %d ops", len(b.index)), err)
 	}
 	if len(res) != len(b.index)*law.Width {
-		return fmt.Errorf("postgres: apply %d ops: the server answered with %d numbers", len(b.index), len(res))
+		return fmt.Errorf("postgres: apply %d ops: %w: the server answered with %d numbers", len(b.index), store.ErrUnknownOutcome, len(res))
 	}
 	for k, i := range b.index {
 		outs[i] = decode(res, k)

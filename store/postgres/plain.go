@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // plainBatch is a batch of plain charges in the form that headgate.take_plain
@@ -73,7 +74,7 @@ func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, out
 		return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
 	}
 	if len(granted)+len(rest) != len(ops) || len(outcomes) != len(rest)*law.Width {
-		return fmt.Errorf("postgres: apply %d ops: headgate.take_plain answered about %d and %d with %d numbers", len(ops), len(granted), len(rest), len(outcomes))
+		return fmt.Errorf("postgres: apply %d ops: %w: headgate.take_plain answered about %d and %d with %d numbers", len(ops), store.ErrUnknownOutcome, len(granted), len(rest), len(outcomes))
 	}
 	for k, n := range granted {
 		i := b.index[n-1]

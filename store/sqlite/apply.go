@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -126,12 +127,18 @@ func (s *Store) transact(ctx context.Context, doing string, do func(context.Cont
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := s.file.check(); err != nil {
+		return classify(doing, err)
+	}
 	ctx = context.WithoutCancel(ctx)
 	if _, err := s.stmts.begin.ExecContext(ctx); err != nil {
 		return classify(doing, err)
 	}
 	if err = do(ctx); err == nil {
-		_, err = s.stmts.commit.ExecContext(ctx)
+		if _, err = s.stmts.commit.ExecContext(ctx); ioFailed(err) {
+			// What reached the disk is not known, only what this process sees of it.
+			err = fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
+		}
 	}
 	if err != nil {
 		_, undo := s.stmts.rollback.ExecContext(ctx)
