@@ -116,6 +116,9 @@ func TestNoWindowsOfTheCalendarPassMoreThanTheirBound(t *testing.T) {
 				t.Fatal(err)
 			}
 			for unit, length := range map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour, "month": 31 * 24 * time.Hour} {
+				if unit == "month" && rand.IntN(4) > 0 && zone != "Europe/Berlin" {
+					continue // they take most of the time
+				}
 				limit := headgate.MustParse("fixed-window 7/" + unit + " " + zone)
 				bound, amount := limit.Bound(), headgate.Units(7)
 				closest := 0.0
@@ -146,34 +149,45 @@ func TestNoWindowsOfTheCalendarPassMoreThanTheirBound(t *testing.T) {
 	}
 }
 
-// changes returns some instants, and when the offset of a zone changes: always, if
-// not by an hour, else at random.
+// changes returns some instants, and some when the offset of a zone changes: of those
+// by an hour few, of the others most.
 func changes(loc *time.Location) []time.Time {
 	list := []time.Time{time.Date(2026, 2, 27, 12, 0, 0, 0, loc), time.Date(2027, 6, 1, 0, 0, 0, 0, loc)}
+	var usual, odd []time.Time
 	for at := time.Date(1971, 1, 1, 0, 0, 0, 0, loc); ; {
 		_, next := at.ZoneBounds()
 		if !next.IsZero() && !next.After(at) { // so it is at the end of leap years
 			next = at.Add(24 * time.Hour)
 		}
 		if next.IsZero() || next.Year() > 2045 {
-			return list
+			break
 		}
 		_, before := next.Add(-time.Second).Zone()
-		if _, after := next.Zone(); after != before && after-before != 3600 && before-after != 3600 || rand.IntN(8) == 0 {
-			list = append(list, next)
+		switch _, after := next.Zone(); after - before {
+		case 0:
+		case 3600, -3600:
+			usual = append(usual, next)
+		default:
+			odd = append(odd, next)
 		}
 		at = next
 	}
+	for most, from := range map[int][]time.Time{3: usual, 8: odd} {
+		rand.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] })
+		list = append(list, from[:min(most, len(from))]...)
+	}
+	return list
 }
 
 // windowsAround returns the ends of some windows around an instant.
 func windowsAround(t *testing.T, limit headgate.Limit, length time.Duration, at time.Time) (ends []time.Time) {
 	t.Helper()
+	at = at.Truncate(time.Minute) // some time zone files have a change in 2038 that is none
 	for from := at.Add(-3 * length); from.Before(at.Add(3 * length)); {
-		// The window ends where more than its amount passes.
+		// The window ends at the full minute at which more than its amount passes.
 		low, high := from, from.Add(5*length/2)
-		for high.Sub(low) > time.Microsecond {
-			mid := low.Add((high.Sub(low) / 2).Truncate(time.Microsecond))
+		for high.Sub(low) > time.Minute {
+			mid := low.Add((high.Sub(low) / 2).Truncate(time.Minute))
 			n, err := limit.Within(from, mid, headgate.Units(7))
 			if err != nil {
 				t.Fatal(err)
