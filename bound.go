@@ -2,57 +2,60 @@ package headgate
 
 import (
 	"math/big"
-	"strconv"
+	"strings"
 	"time"
+
+	"github.com/headgate/headgate/law"
 )
 
 // Bound is the most that a limit lets pass: the number that Headgate
 // promises, in words with String and as arithmetic with In.
 type Bound struct {
 	notation string
-	base     Cost          // passes at once
-	amount   Cost          // and so much more per period
-	period   time.Duration // of the limit
-	word     string        // of the period, where it has a name of its own
+	period   time.Duration // that String speaks of
+	word     string        // for period, where it has a name of its own
+	lease    time.Duration // for which a node may hold back what it has taken up front
 
-	smooth bool // what passes grows evenly, else in steps
-	log    bool // an exact window: open at one end
-	less   Cost // a sliding window is this much below two windows: one step of a cost
-	held   bool // counts what is held, not what passes
-
-	lease time.Duration // for which a node may hold back what it has taken up front
+	params   law.Params
+	calendar *calendar // nil unless windows are the calendar's
 }
 
 // In returns the most that can pass within a closed interval of length d: one
-// that contains both its first and its last microsecond.
-func (b Bound) In(d time.Duration) Cost {
-	if d < 0 {
-		return Cost{}
+// that contains both its first and its last microsecond. It is exact, to the
+// credit in which the limit counts.
+//
+// Of windows of the calendar it is the most from 1970 on, by the time zones that
+// this machine knows. A change of a zone's offset can make a window shorter than
+// its name says.
+func (b Bound) In(d time.Duration) Amount {
+	p := &b.params
+	if d < 0 || p.Unit == 0 {
+		return Amount{}
 	}
-	base, amount := b.base.rat(), b.amount.rat()
-	if b.held {
-		return b.base
-	}
-	periods := new(big.Rat)
-	micros := big.NewRat((d + b.lease).Microseconds(), b.period.Microseconds())
+	micros := d.Microseconds()
+	most, more, times := big.NewInt(p.Capacity), p.Capacity, int64(0)
 	switch {
-	case b.smooth:
-		periods = micros
-	case b.log:
-		periods.SetInt(new(big.Int).Quo(micros.Num(), micros.Denom()))
+	case p.Held:
+	case p.Kind == law.Log: // open at one end
+		times = micros / p.Step
+	case b.calendar != nil:
+		times = b.calendar.most(micros) - 1
 	default:
-		periods.SetInt(ceilRat(micros))
+		if p.Kind == law.Bucket {
+			more = min(p.Drain, p.Capacity)
+		}
+		// Steps come at some moment, which may be just after the first microsecond.
+		micros += b.lease.Microseconds()
+		times = micros / p.Step
+		if micros%p.Step > 0 {
+			times++
+		}
 	}
-	most := base.Add(base, amount.Mul(amount, periods))
-	if d > 0 {
-		most.Sub(most, b.less.rat())
+	most.Add(most, new(big.Int).Mul(big.NewInt(more), big.NewInt(times)))
+	if p.Kind == law.Window && micros > 0 {
+		most.Sub(most, big.NewInt(1)) // the older window still counts a credit
 	}
-	// Rounded down to a thousandth: less than that of a cost cannot pass.
-	n := new(big.Int).Quo(new(big.Int).Mul(most.Num(), big.NewInt(1000)), most.Denom())
-	if !n.IsInt64() {
-		return Cost{coef: law53}
-	}
-	return Cost{coef: n.Int64(), exp: 3}.normal()
+	return amountOf(most, p.Unit)
 }
 
 // String states the bound in one sentence.
@@ -61,18 +64,56 @@ func (b Bound) String() string {
 	if word == "" {
 		word = wordPeriod(b.period)
 	}
+	p := &b.params
 	switch {
-	case b.held:
-		return b.notation + " lets at most " + b.base.String() + " be held at the same time; one that is not renewed ends after " + formatPeriod(b.period)
-	case b.log:
-		return b.notation + " lets at most " + b.amount.String() + " pass in any " + word + " (what passed counts until it is exactly that old)"
+	case p.Held:
+		return b.notation + " lets at most " + b.In(0).String() + " be held at the same time; one that is not renewed ends after " + formatPeriod(b.period)
+	case p.Kind == law.Log:
+		return b.notation + " lets at most " + b.In(0).String() + " pass in any " + word + " (what passed counts until it is exactly that old)"
 	}
 	most := b.In(b.period)
 	s := b.notation + " lets at most " + most.String() + " pass in some " + word
-	if whole := most.coef / pow10[most.exp]; !b.less.IsZero() && b.amount.exp == 0 {
-		s += ", " + strconv.FormatInt(whole, 10) + " of a cost of 1"
+	if p.Kind == law.Window && p.Unit > 0 && p.Capacity%p.Unit == 0 {
+		s += ", " + new(big.Int).Quo(most.Rat().Num(), most.Rat().Denom()).String() + " of a cost of 1"
 	}
 	return s
+}
+
+// Amount is a sum of costs. It is exact, and may be larger than a [Cost] can be. The
+// zero Amount is nothing.
+type Amount struct{ r *big.Rat }
+
+func amountOf(credits *big.Int, unit int64) Amount {
+	return Amount{new(big.Rat).SetFrac(credits, big.NewInt(unit))}
+}
+
+// Rat returns the exact value.
+func (a Amount) Rat() *big.Rat {
+	if a.r == nil {
+		return new(big.Rat)
+	}
+	return new(big.Rat).Set(a.r)
+}
+
+// Float64 returns the nearest float, for pictures.
+func (a Amount) Float64() float64 {
+	f, _ := a.Rat().Float64()
+	return f
+}
+
+// String returns the shortest decimal. One with more than nine digits after the
+// point, as a third has, is rounded up.
+func (a Amount) String() string {
+	r := a.Rat()
+	digits := ceilRat(r.Mul(r, big.NewRat(pow10[maxExp], 1))).String()
+	if n := maxExp + 1 - len(digits); n > 0 {
+		digits = strings.Repeat("0", n) + digits
+	}
+	whole, fraction := digits[:len(digits)-maxExp], strings.TrimRight(digits[len(digits)-maxExp:], "0")
+	if fraction == "" {
+		return whole
+	}
+	return whole + "." + fraction
 }
 
 func ceilRat(r *big.Rat) *big.Int {

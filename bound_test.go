@@ -1,6 +1,7 @@
 package headgate_test
 
 import (
+	"fmt"
 	"math/big"
 	"math/rand/v2"
 	"testing"
@@ -78,7 +79,7 @@ func TestNothingPassesBeyondTheBound(t *testing.T) {
 	}
 }
 
-func rational(c headgate.Cost) *big.Rat {
+func rational(c fmt.Stringer) *big.Rat {
 	r, _ := new(big.Rat).SetString(c.String())
 	return r
 }

@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -35,17 +36,21 @@ func (u CalendarUnit) longest() time.Duration {
 	}
 }
 
-// shortest returns the length that a window of the unit rarely falls below.
-func (u CalendarUnit) shortest() time.Duration {
+// length returns how long a window of the unit is where the zone's offset does not
+// change; of a month, the shortest there is.
+func (u CalendarUnit) length() time.Duration {
+	const day = 24 * time.Hour
 	switch u {
-	case Minute, Hour:
-		return map[CalendarUnit]time.Duration{Minute: time.Minute, Hour: time.Hour}[u]
+	case Minute:
+		return time.Minute
+	case Hour:
+		return time.Hour
 	case Day:
-		return 23 * time.Hour
+		return day
 	case Week:
-		return 167 * time.Hour
+		return 7 * day
 	default:
-		return 28*24*time.Hour - time.Hour
+		return 28 * day
 	}
 }
 
@@ -54,6 +59,10 @@ type calendar struct {
 	unit CalendarUnit
 	zone *time.Location
 	last atomic.Pointer[[4]int64] // the boundaries computed last
+
+	looked sync.Once // at the zone, for what follows: see transitions.go
+	shifts []shift   // of days, weeks and hours
+	starts []int64   // of months, in microseconds
 }
 
 func newCalendar(unit CalendarUnit, zone string) (*calendar, error) {

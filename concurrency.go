@@ -57,5 +57,5 @@ func (a Concurrency) compile() (law.Params, *calendar, error) {
 }
 
 func (a Concurrency) bound() Bound {
-	return Bound{notation: a.String(), base: a.Amount, held: true, period: a.TTL}
+	return Bound{period: a.TTL}
 }

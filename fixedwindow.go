@@ -105,9 +105,8 @@ func (a FixedWindow) compile() (law.Params, *calendar, error) {
 }
 
 func (a FixedWindow) bound() Bound {
-	b := Bound{notation: a.String(), base: a.Amount, amount: a.Amount, period: a.Period}
 	if a.Calendar != "" {
-		b.period, b.word = a.Calendar.shortest(), string(a.Calendar)
+		return Bound{period: a.Calendar.length(), word: string(a.Calendar)}
 	}
-	return b
+	return Bound{period: a.Period}
 }

@@ -32,4 +32,4 @@ var gcraEntry = entry{
 func (a GCRA) String() string { return rated(a).notation("gcra", "burst") }
 
 func (a GCRA) compile() (law.Params, *calendar, error) { return rated(a).compile("burst") }
-func (a GCRA) bound() Bound                            { return rated(a).bound(a.String()) }
+func (a GCRA) bound() Bound                            { return rated(a).bound() }

@@ -56,8 +56,4 @@ func (a Interval) compile() (law.Params, *calendar, error) {
 	return law.Params{}, nil, invalid("amount", "%s with a burst of %s is too large", a.Amount, burst)
 }
 
-func (a Interval) bound() Bound {
-	b := rated(a).bound(a.String())
-	b.smooth = false
-	return b
-}
+func (a Interval) bound() Bound { return rated(a).bound() }

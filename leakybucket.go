@@ -34,4 +34,4 @@ func (a LeakyBucket) rated() rated { return rated{a.Amount, a.Period, a.Capacity
 func (a LeakyBucket) String() string { return a.rated().notation("leaky-bucket", "capacity") }
 
 func (a LeakyBucket) compile() (law.Params, *calendar, error) { return a.rated().compile("capacity") }
-func (a LeakyBucket) bound() Bound                            { return a.rated().bound(a.String()) }
+func (a LeakyBucket) bound() Bound                            { return a.rated().bound() }

@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"fmt"
+	"math/big"
 	"strings"
 	"time"
 
@@ -154,7 +155,9 @@ func (l Limit) Bound() Bound {
 	if l.r == nil {
 		return Bound{}
 	}
-	return l.r.algorithm.bound()
+	b := l.r.algorithm.bound()
+	b.notation, b.params, b.calendar = l.r.notation, l.r.params, l.r.calendar
+	return b
 }
 
 // Explain describes the limit for people, in a few lines.
@@ -178,7 +181,7 @@ func (l Limit) Explain() string {
 		}
 	}
 	line("bound", "%s", l.Bound())
-	line("at once", "%s; a larger cost is refused with retry-after never", costOf(p.Capacity, p.Unit, false))
+	line("at once", "%s; a larger cost is refused with retry-after never", amountOf(big.NewInt(p.Capacity), p.Unit))
 	line("smallest", "a cost of %s", smallest(p.Unit))
 	if p.Kind == law.Bucket && p.Anchor == law.Own && p.Step > 1 && p.Drain < law.Max {
 		line("steps", "tokens come in steps of %d us", p.Step)

@@ -236,8 +236,12 @@ func calendars(list []*calendar, i int, charges []Charge) []*calendar {
 // boundaries did not contain the store's time: cals says which calendars the
 // ops follow, as far as it reaches.
 func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, cals []*calendar) error {
-	if err := l.store.Apply(ctx, ops, outs); err != nil || cals == nil {
+	if err := l.store.Apply(ctx, ops, outs); err != nil {
+		store.Void(outs)
 		return err
+	}
+	if cals == nil {
+		return nil
 	}
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)

@@ -62,5 +62,5 @@ func (a SlidingLog) compile() (law.Params, *calendar, error) {
 }
 
 func (a SlidingLog) bound() Bound {
-	return Bound{notation: a.String(), base: a.Amount, amount: a.Amount, period: a.Period, log: true}
+	return Bound{period: a.Period}
 }

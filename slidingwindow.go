@@ -49,6 +49,5 @@ func (a SlidingWindow) compile() (law.Params, *calendar, error) {
 }
 
 func (a SlidingWindow) bound() Bound {
-	p, _, _ := a.compile()
-	return Bound{notation: a.String(), base: a.Amount, amount: a.Amount, period: a.Period, less: smallest(p.Unit)}
+	return Bound{period: a.Period}
 }

@@ -31,7 +31,7 @@ var tokenBucketEntry = entry{
 func (a TokenBucket) String() string { return rated(a).notation("token-bucket", "burst") }
 
 func (a TokenBucket) compile() (law.Params, *calendar, error) { return rated(a).compile("burst") }
-func (a TokenBucket) bound() Bound                            { return rated(a).bound(a.String()) }
+func (a TokenBucket) bound() Bound                            { return rated(a).bound() }
 
 // rated is what TokenBucket, LeakyBucket and GCRA have in common: they make
 // the same decisions in three vocabularies.
@@ -73,8 +73,8 @@ func (r rated) compile(burst string) (law.Params, *calendar, error) {
 	return p, nil, err
 }
 
-func (r rated) bound(notation string) Bound {
-	b := Bound{notation: notation, base: orAmount(r.Burst, r.Amount), amount: r.Amount, period: r.Period, smooth: true}
+func (r rated) bound() Bound {
+	b := Bound{period: r.Period}
 	if r.Lease != (Upfront{}) {
 		b.lease = r.Lease.life()
 	}

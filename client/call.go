@@ -143,21 +143,20 @@ func (c *Client) refused(res *http.Response, text []byte) error {
 
 // failure is the error of a problem.
 func failure(p *api.Problem) error {
-	class := store.ErrUnavailable
+	class := store.ErrSetup
 	switch {
 	case p.Type == api.OutcomeUnknown:
 		class = store.ErrUnknownOutcome
+	case p.Type == api.Unavailable:
+		class = store.ErrUnavailable
 	case p.Type == api.Busy:
 		class = store.ErrBusy
 	case p.Status == http.StatusBadRequest, p.Status == http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("%w: %w", headgate.ErrInvalid, p)
 	case p.Status == http.StatusNotImplemented:
 		class = headgate.ErrUnsupported
-	case p.Status == http.StatusServiceUnavailable:
 	case p.Status >= http.StatusInternalServerError:
-		class = store.ErrUnknownOutcome
-	default:
-		class = store.ErrSetup
+		class = store.ErrUnknownOutcome // nothing says that it was not charged
 	}
 	return &problem{class, p}
 }

@@ -98,7 +98,8 @@ func TestAnswersThatAreNone(t *testing.T) {
 		{400, `{"title":"Bad request","status":400,"detail":"body: bad"}`, headgate.ErrInvalid, "body: bad"},
 		{413, `{"title":"Request too large","status":413}`, headgate.ErrInvalid, ""},
 		{501, `{"title":"Not supported","status":501}`, headgate.ErrUnsupported, "Not supported"},
-		{503, `{"title":"Away","status":503,"detail":"Nothing was charged."}`, store.ErrUnavailable, "Away: Nothing"},
+		{503, `{"type":"urn:headgate:unavailable","title":"Away","status":503,"detail":"Nothing was charged."}`, store.ErrUnavailable, "Away: Nothing"},
+		{503, `{"title":"Away","status":503}`, store.ErrUnknownOutcome, "Away"}, // of somebody on the way
 		{503, `{"type":"urn:headgate:busy","title":"Busy","status":503}`, store.ErrBusy, "Busy"},
 		{503, `{"type":"urn:headgate:outcome-unknown","title":"Away","status":503}`, store.ErrUnknownOutcome, "Away"},
 		{504, `{"title":"Late","status":504}`, store.ErrUnknownOutcome, "Late"},

@@ -22,8 +22,9 @@ var (
 	ErrBusy = fmt.Errorf("%w: too many callers are waiting", ErrUnavailable)
 	// ErrReadOnly: this node of the store takes no writes.
 	ErrReadOnly = errors.New("store is read-only")
-	// ErrUnknownOutcome: the connection broke after the ops were sent. They
-	// may have been charged; asking again may charge twice.
+	// ErrUnknownOutcome: the ops were sent, and no answer came back or none that
+	// can be read. They may have been charged; asking again may charge twice.
+	// Of all classes it is the only one under which something may have been.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 	// ErrSetup: schema, rights or credentials are not as they must be.
 	ErrSetup = errors.New("store is not set up")
@@ -35,3 +36,19 @@ var (
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")
 )
+
+// classes are all of them. The first that fits is what an error means: a doubt
+// outweighs everything else, and ErrBusy is ErrUnavailable too.
+var classes = []error{
+	ErrUnknownOutcome, ErrInvalid, ErrConflict, ErrBusy, ErrFull, ErrReadOnly, ErrSchemaNewer, ErrSetup, ErrClosed, ErrUnavailable,
+}
+
+// Class returns the class of an error, or nil if it has none.
+func Class(err error) error {
+	for _, c := range classes {
+		if errors.Is(err, c) {
+			return c
+		}
+	}
+	return nil
+}

@@ -14,6 +14,29 @@ func Asks(ops []law.Op) bool {
 	return true
 }
 
+// Void clears the outcomes that mean nothing after an Apply that failed: all
+// that have no Err. A driver that fills in outcomes before its commit calls it
+// when the commit fails. A wrapper calls it because it cannot know whether the
+// store behind it does.
+func Void(outs []law.Outcome) {
+	for i := range outs {
+		if outs[i].Err == nil {
+			outs[i] = law.Outcome{}
+		}
+	}
+}
+
+// Join puts the answers about a part of a batch where they belong. index says
+// where the ops of the part stand in the batch. An error of the store is the
+// error of the groups of that part only.
+func Join(outs, answers []law.Outcome, index []int, err error) {
+	for k, i := range index {
+		if outs[i] = answers[k]; err != nil && outs[i].Err == nil {
+			outs[i] = law.Outcome{Err: err}
+		}
+	}
+}
+
 // Rest returns the ops of a batch that are not in skip, which ascends and
 // names whole groups, and where they stood: for wrappers that answer a part of
 // a batch themselves. Groups are numbered anew, since two of one number may

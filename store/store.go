@@ -16,10 +16,15 @@ import (
 //
 // Apply applies a batch as if its groups were applied one after another, in
 // order: adjacent ops with the same Group all or none. outs has the length of
-// ops. A group that fails alone says so in Outcome.Err; an error of Apply
-// itself means that nothing is known about any group that has no outcome. One
-// Apply is one round trip and one transaction, and holds no lock while the
-// network or the caller is waited for.
+// ops. A group that fails alone says so in Outcome.Err. One Apply is one round
+// trip and one transaction, and holds no lock while the network or the caller is
+// waited for.
+//
+// An error of Apply itself is the error of every group whose outcome has no Err of
+// its own. None of them is known to be decided, whatever else stands in outs: no
+// caller may take it for a decision, see [Void]. So a store that has decided some
+// groups and failed to decide others, as one with several nodes can, returns nil
+// and gives the others their error in Outcome.Err.
 //
 // Sweep removes up to max cells, log entries and admissions that can no longer
 // matter to any decision, and returns how many it removed. It runs off the hot path, and

@@ -63,7 +63,7 @@ func serve(ctx context.Context, stderr io.Writer, c *config.Config, url, addr st
 	s = inFront(s)
 	defer s.Close()
 	service := newService(s, c)
-	if err := service.Healthy(ctx); err != nil {
+	if err := service.Reachable(ctx); err != nil {
 		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
@@ -86,7 +86,7 @@ func serve(ctx context.Context, stderr io.Writer, c *config.Config, url, addr st
 	swept := make(chan struct{})
 	go func() {
 		defer close(swept)
-		sweep(sweeping, s, log)
+		sweep(sweeping, s, service.Healthy, log)
 	}()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -124,16 +124,20 @@ func welcome(w io.Writer, addr, url string, c *config.Config) {
 }
 
 // sweep removes dead rows in the background, a batch at a time, at moments
-// that differ between servers.
-func sweep(ctx context.Context, s store.Store, log *slog.Logger) {
+// that differ between servers. It also tells the log when the store cannot write,
+// which nobody may notice who asks for little.
+func sweep(ctx context.Context, s store.Store, healthy func(context.Context) error, log *slog.Logger) {
 	for {
 		pause := sweepEvery/2 + rand.N(sweepEvery)
 		removed, err := s.Sweep(ctx, sweepMax)
+		if err == nil && removed < sweepMax {
+			err = healthy(ctx)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			log.Warn("sweep", "error", err)
+			log.Warn("the store is not well", "error", err)
 		case removed == sweepMax: // there is more
 			pause = 100 * time.Millisecond
 		}

@@ -171,6 +171,7 @@ type Limits struct {
 // The types of problems that a program may want to tell from others of the
 // same status.
 const (
+	Unavailable    = "urn:headgate:unavailable"     // the store cannot be asked; nothing was charged
 	Busy           = "urn:headgate:busy"            // too many wait; nothing was charged
 	OutcomeUnknown = "urn:headgate:outcome-unknown" // it may have been charged
 )

@@ -30,23 +30,36 @@ func Problem(err error) *api.Problem {
 		return &api.Problem{Title: "Not found", Status: http.StatusNotFound, Detail: err.Error(), Field: "id"}
 	case errors.Is(err, headgate.ErrReused), errors.Is(err, headgate.ErrSettled):
 		return &api.Problem{Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(), Field: "id"}
-	case errors.Is(err, context.DeadlineExceeded):
-		return &api.Problem{
-			Type: api.OutcomeUnknown, Title: "The store did not answer in time", Status: http.StatusGatewayTimeout,
-			Detail: "It is not known whether anything was charged.",
-		}
-	case errors.Is(err, store.ErrUnknownOutcome), errors.Is(err, headgate.ErrLeaseLost): // it took longer than the lease lasts
-		return &api.Problem{
-			Type: api.OutcomeUnknown, Title: "The store did not answer", Status: http.StatusServiceUnavailable,
-			Detail: "It is not known whether anything was charged.",
-		}
-	case errors.Is(err, store.ErrBusy):
-		return &api.Problem{
-			Type: api.Busy, Title: "Too many are waiting for the store", Status: http.StatusServiceUnavailable,
-			Detail: "Nothing was charged.",
-		}
 	}
-	return &api.Problem{Title: "The store is not available", Status: http.StatusServiceUnavailable, Detail: "Nothing was charged."}
+	if class := store.Class(err); nothingCharged(class) {
+		p := &api.Problem{Type: api.Unavailable, Title: "The store is not available", Status: http.StatusServiceUnavailable, Detail: "Nothing was charged."}
+		switch class {
+		case store.ErrBusy:
+			p.Type, p.Title = api.Busy, "Too many are waiting for the store"
+		case store.ErrFull:
+			p.Title = "The store is full"
+		}
+		return p
+	}
+	p := &api.Problem{
+		Type: api.OutcomeUnknown, Title: "The store did not answer", Status: http.StatusServiceUnavailable,
+		Detail: "It is not known whether anything was charged.",
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		p.Title, p.Status = "The store did not answer in time", http.StatusGatewayTimeout
+	}
+	return p
+}
+
+// nothingCharged tells whether a class of failure says that nothing was charged.
+// An error without a class says nothing, and neither does one of several that
+// includes a doubt: see [store.Class].
+func nothingCharged(class error) bool {
+	switch class {
+	case store.ErrConflict, store.ErrUnavailable, store.ErrBusy, store.ErrReadOnly, store.ErrSetup, store.ErrSchemaNewer, store.ErrFull, store.ErrClosed:
+		return true
+	}
+	return false
 }
 
 // field returns what an ErrInvalid is about.

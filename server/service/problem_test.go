@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -16,6 +17,8 @@ import (
 
 func TestProblemsTellWhetherAnythingWasCharged(t *testing.T) {
 	t.Parallel()
+	const nothing, unknown = "Nothing was charged.", "It is not known whether anything was charged."
+	both := func(errs ...error) error { return fmt.Errorf("%w, %w", errs[0], errs[1]) }
 	for _, tt := range []struct {
 		err    error
 		status int
@@ -24,16 +27,31 @@ func TestProblemsTellWhetherAnythingWasCharged(t *testing.T) {
 	}{
 		{service.Invalid("key", "is bad"), 400, "", "key: is bad"},
 		{headgate.ErrUnsupported, 501, "", ""},
-		{store.ErrUnavailable, 503, "", "Nothing was charged"},
-		{store.ErrBusy, 503, api.Busy, "Nothing was charged"},
-		{store.ErrUnknownOutcome, 503, api.OutcomeUnknown, "not known"},
-		{context.DeadlineExceeded, 504, api.OutcomeUnknown, "not known"},
+		{headgate.ErrUnknownID, 404, "", "no request of this id"},
+		{headgate.ErrReused, 409, "", "used for other charges"},
+		{headgate.ErrSettled, 409, "", "settled"},
+		{store.ErrConflict, 503, api.Unavailable, nothing},
+		{store.ErrUnavailable, 503, api.Unavailable, nothing},
+		{store.ErrBusy, 503, api.Busy, nothing},
+		{store.ErrReadOnly, 503, api.Unavailable, nothing},
+		{store.ErrSetup, 503, api.Unavailable, nothing},
+		{store.ErrSchemaNewer, 503, api.Unavailable, nothing},
+		{store.ErrFull, 503, api.Unavailable, nothing},
+		{store.ErrClosed, 503, api.Unavailable, nothing},
+		{store.ErrUnknownOutcome, 503, api.OutcomeUnknown, unknown},
+		{headgate.ErrLeaseLost, 503, api.OutcomeUnknown, unknown},
+		{context.DeadlineExceeded, 504, api.OutcomeUnknown, unknown},
+		{context.Canceled, 503, api.OutcomeUnknown, unknown},
+		{errors.New("nobody has thought of this"), 503, api.OutcomeUnknown, unknown},
+		{both(store.ErrUnknownOutcome, context.DeadlineExceeded), 504, api.OutcomeUnknown, unknown},
+		{both(store.ErrUnavailable, context.DeadlineExceeded), 503, api.Unavailable, nothing},
+		{both(store.ErrUnavailable, store.ErrUnknownOutcome), 503, api.OutcomeUnknown, unknown},
 	} {
 		p := service.Problem(fmt.Errorf("%w: secret", tt.err))
 		if p.Status != tt.status || p.Type != tt.kind || !strings.Contains(p.Detail, tt.says) {
 			t.Errorf("%v: %+v", tt.err, p)
 		}
-		if tt.status != 400 && strings.Contains(p.Detail, "secret") {
+		if tt.status >= 500 && strings.Contains(p.Detail, "secret") {
 			t.Errorf("%v: what is wrong here is told: %s", tt.err, p.Detail)
 		}
 	}

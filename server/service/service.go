@@ -3,6 +3,7 @@ package service
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -102,12 +103,24 @@ func (s *Service) Limits() *api.Limits {
 	return list
 }
 
-// probe is a limit that nothing is ever taken from.
-var probe = headgate.MustParse("token-bucket 1/s")
+// probe is a limit whose keys are as good as fresh again after a microsecond, so
+// that they are soon swept away, and that refuses nobody.
+var probe = headgate.MustParse("token-bucket 1000000000/s burst 1000")
 
-// Healthy asks the store for something harmless.
-func (s *Service) Healthy(ctx context.Context) error {
+// Reachable asks the store for something harmless, and writes nothing.
+func (s *Service) Reachable(ctx context.Context) error {
 	_, err := s.limiter.Check(ctx, headgate.Charge{Limit: probe, Key: "healthz"})
+	return err
+}
+
+// Healthy lets the store write a new key: a store that still reads, or changes what
+// it has, may have no room for more. A refusal would be no proof, since it may be
+// repeated without the store.
+func (s *Service) Healthy(ctx context.Context) error {
+	d, err := s.limiter.Take(ctx, headgate.Charge{Limit: probe, Key: "healthz " + rand.Text()})
+	if err == nil && (!d.Allowed || d.Via != headgate.ViaStore) {
+		err = fmt.Errorf("%w: the store did not write what it was asked to", store.ErrUnavailable)
+	}
 	return err
 }
 

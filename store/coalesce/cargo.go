@@ -109,9 +109,11 @@ func (c *cargo) takeOff() {
 	}
 }
 
-// known reports whether the store has said what became of a caller's ops.
-func (c *cargo) known(t ticket) bool {
-	return !slices.ContainsFunc(c.outs[t.first:t.first+t.n], func(o law.Outcome) bool { return o.Clock == 0 && o.Err == nil })
+// failed reports whether each of a caller's ops has an error of its own. Of a
+// store that failed, only that stands: an outcome without an Err is no decision,
+// whatever is in it.
+func (c *cargo) failed(t ticket) bool {
+	return !slices.ContainsFunc(c.outs[t.first:t.first+t.n], func(o law.Outcome) bool { return o.Err == nil })
 }
 
 // answer copies the outcomes of a caller. Of a shared op, grants go to those

@@ -106,7 +106,11 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return nil
 	}
 	if 2*len(ops) >= s.cfg.MaxOps {
-		return s.inner.Apply(ctx, ops, outs)
+		if err := s.inner.Apply(ctx, ops, outs); err != nil {
+			store.Void(outs)
+			return err
+		}
+		return nil
 	}
 	f, t, err := s.board(ops)
 	if err != nil {
@@ -122,8 +126,10 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if !landed {
 		return ctx.Err()
 	}
-	if err = f.Err(); err == nil || f.Cargo.known(t) {
-		err = nil
+	if err = f.Err(); err != nil && f.Cargo.failed(t) {
+		err = nil // its own errors say more
+	}
+	if err == nil {
 		f.Cargo.answer(t, outs)
 	}
 	f.Leave()
@@ -155,13 +161,15 @@ func (s *Store) fly(c *cargo) error {
 	return s.inner.Apply(ctx, c.ops, c.outs)
 }
 
-// land gives back what those were granted who left after take-off.
-func (s *Store) land(c *cargo, _ error) {
+// land gives back what those were granted who left after take-off. Where the
+// store failed nobody knows of a grant.
+func (s *Store) land(c *cargo, err error) {
+	if err != nil {
+		return
+	}
 	var back []law.Op
 	for _, t := range c.left {
-		if c.known(t) {
-			back = c.giveBack(t, back)
-		}
+		back = c.giveBack(t, back)
 	}
 	if len(back) == 0 {
 		return

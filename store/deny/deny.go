@@ -155,16 +155,19 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if skip := s.repeat(ops, outs); skip == nil {
 		err := s.inner.Apply(ctx, ops, outs)
 		s.learn(ops, outs, seen, err)
+		if err != nil {
+			store.Void(outs)
+		}
 		return err
-	} else if len(skip) == len(ops) {
-		return nil
-	} else {
-		return s.applyRest(ctx, ops, outs, skip, seen)
+	} else if len(skip) < len(ops) {
+		s.applyRest(ctx, ops, outs, skip, seen)
 	}
+	return nil
 }
 
-// applyRest asks about the ops that are not in skip.
-func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome, skip []int, seen []uint32) error {
+// applyRest asks about the ops that are not in skip. The others have their
+// outcomes, so an error is that of the rest only.
+func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome, skip []int, seen []uint32) {
 	rest, index := store.Rest(ops, skip)
 	answers, restSeen := make([]law.Outcome, len(rest)), make([]uint32, len(rest))
 	for k, i := range index {
@@ -172,10 +175,7 @@ func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome,
 	}
 	err := s.inner.Apply(ctx, rest, answers)
 	s.learn(rest, answers, restSeen, err)
-	for k, i := range index {
-		outs[i] = answers[k]
-	}
-	return err
+	store.Join(outs, answers, index, err)
 }
 
 // Sweep implements store.Store.

@@ -137,11 +137,8 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return nil
 	}
 	answers := make([]law.Outcome, len(rest))
-	err := s.ask(ctx, rest, answers)
-	for k, i := range index {
-		outs[i] = answers[k]
-	}
-	return err
+	store.Join(outs, answers, index, s.ask(ctx, rest, answers))
+	return nil // what was handed out is charged: those callers must hear of it
 }
 
 // ask asks the store, and drops the leases of cells that are reset or blocked.
@@ -153,7 +150,11 @@ func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome) error
 			}
 		}
 	}()
-	return s.inner.Apply(ctx, ops, outs)
+	err := s.inner.Apply(ctx, ops, outs)
+	if err != nil {
+		store.Void(outs)
+	}
+	return err
 }
 
 func (s *Store) drop(c law.Cell) {

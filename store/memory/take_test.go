@@ -35,9 +35,9 @@ func apply(tb testing.TB, s store.Store, op law.Op) law.Outcome {
 	return outs[0]
 }
 
-func briefOf(out *law.Outcome) store.Brief {
+func briefOf(out *law.Outcome, at int64) store.Brief {
 	return store.Brief{
-		Granted: out.Granted == 1, Used: out.Used, Clock: out.Clock, RetryAt: out.RetryAt,
+		Granted: out.Granted == 1, Used: out.Used, Clock: out.Clock, At: at, RetryAt: out.RetryAt,
 		EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil),
 	}
 }
@@ -98,6 +98,7 @@ func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 				op.Verb = law.Check
 			}
 			want := apply(t, stores[0], op)
+			decidedAt := op.DecidedAt(&want)
 			if op.Verb != law.Take || want.Err != nil {
 				apply(t, stores[1], op)
 				apply(t, stores[2], op)
@@ -121,8 +122,8 @@ func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 					if out != want {
 						t.Fatalf("seed %d, step %d: %+v: not decided, then %+v, want %+v", seed, step, op, out, want)
 					}
-				} else if got != briefOf(&want) {
-					t.Fatalf("seed %d, step %d: way %d, %+v:\n got %+v\nwant %+v", seed, step, i, op, got, want)
+				} else if brief := briefOf(&want, decidedAt); got != brief {
+					t.Fatalf("seed %d, step %d: way %d, %+v:\n got %+v\nwant %+v", seed, step, i, op, got, brief)
 				}
 			}
 			if rng.IntN(40) == 0 {
@@ -182,7 +183,7 @@ type ask func() store.Brief
 func ways(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []ask {
 	slow := func() store.Brief {
 		out := apply(t, s, law.Op{Verb: law.Take, Cell: cell, Params: *p, Cost: p.Unit, Count: 1})
-		return briefOf(&out)
+		return briefOf(&out, op.DecidedAt(&out))
 	}
 	h := s.Bind(cell, p)
 	either := func(b store.Brief, ok bool) store.Brief {

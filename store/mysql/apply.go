@@ -43,6 +43,7 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 		err = p.decode(records, entries, outs)
 	}
 	if err != nil {
+		store.Void(outs)
 		return fmt.Errorf("mysql: apply %d ops: %w", len(ops), err)
 	}
 	return nil
@@ -154,11 +155,13 @@ func (p *plan) decode(records, entries []byte, outs []law.Outcome) error {
 	return nil
 }
 
+// errNoSense is the error of an answer that cannot be read. It comes after the
+// commit.
 func errNoSense(records []byte, err error) error {
 	if err == nil {
 		err = errors.New("it is longer than what was asked")
 	}
-	return fmt.Errorf("%w: the server's answer makes no sense: %q: %w", store.ErrSetup, records, err)
+	return fmt.Errorf("%w: the server's answer makes no sense: %q: %w", store.ErrUnknownOutcome, records, err)
 }
 
 // added says what a row has put into the log: what was carried over, and its

@@ -137,15 +137,12 @@ func (s *Store) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op, []l
 			err := apply(some, answers, n)
 			mu.Lock()
 			defer mu.Unlock()
-			for k, i := range part {
-				if err != nil {
-					answers[k] = law.Outcome{Err: err}
-				}
-				outs[i] = answers[k]
-			}
+			store.Join(outs, answers, part, err)
 			if err != nil {
-				first = err
 				failed++
+				if first == nil || errors.Is(err, store.ErrUnknownOutcome) {
+					first = err // of several, the one that leaves the most in doubt
+				}
 			}
 		})
 	}

@@ -106,16 +106,22 @@ type row struct {
 	remaining    int64
 	retry, reset *time.Duration
 	limit        string
+	at           time.Time
 }
 
 func ask(t *testing.T, conn *pgx.Conn, sql string, args ...any) (r row) {
 	t.Helper()
-	var at time.Time
-	if err := conn.QueryRow(t.Context(), sql, args...).Scan(&r.allowed, &r.remaining, &r.retry, &r.reset, &r.limit, &at); err != nil {
-		t.Fatalf("%s: %v", sql, err)
+	r = figures(t, conn, sql, args...)
+	if time.Since(r.at).Abs() > time.Minute {
+		t.Errorf("%s: decided at %s", sql, r.at)
 	}
-	if time.Since(at).Abs() > time.Minute {
-		t.Errorf("%s: decided at %s", sql, at)
+	return r
+}
+
+func figures(t *testing.T, conn *pgx.Conn, sql string, args ...any) (r row) {
+	t.Helper()
+	if err := conn.QueryRow(t.Context(), sql, args...).Scan(&r.allowed, &r.remaining, &r.retry, &r.reset, &r.limit, &r.at); err != nil {
+		t.Fatalf("%s: %v", sql, err)
 	}
 	return r
 }
@@ -335,13 +341,13 @@ func TestTheTimeFromSQLIsThatDecidedFor(t *testing.T) {
 		{`check('token-bucket 5/1h', 'b', 1)`, 3 * time.Hour, false},
 		{`take('token-bucket 5/1h', 'b', 1)`, 3 * time.Hour, false},
 	} {
-		ask(t, conn, `select * from headgate.`+strings.Replace(tt.call, "check", "take", 1))
+		figures(t, conn, `select * from headgate.`+strings.Replace(tt.call, "check", "take", 1))
 		var at time.Time
 		if err := conn.QueryRow(t.Context(), `update headgate.cells set at = (extract(epoch from clock_timestamp()) * 1000000)::bigint + $1
 			where key = $2 returning headgate.instant(at)`, tt.ahead.Microseconds(), strings.Split(tt.call, "'")[3]).Scan(&at); err != nil {
 			t.Fatal(err)
 		}
-		if got := ask(t, conn, `select * from headgate.`+tt.call).at; got.Before(at) == tt.follows {
+		if got := figures(t, conn, `select * from headgate.`+tt.call).at; got.Before(at) == tt.follows {
 			t.Errorf("%s, the cell %s ahead: at %s, the cell's time is %s", tt.call, tt.ahead, got, at)
 		}
 	}

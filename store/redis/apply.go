@@ -20,23 +20,20 @@ const maxOps = 128
 // Apply implements store.Store. Ops are handed to the server in calls of a
 // script: all of a batch that is in one slot in one call, all calls at once.
 // Groups whose call failed have the error in their outcomes; only when every
-// call failed is it returned.
+// call failed is an error returned, the one that leaves the most in doubt.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	calls, trials := s.plan(ops, outs)
-	var first error
-	failed := 0
+	var failures []error
 	for i, err := range s.do(ctx, calls) {
 		if err == nil {
 			continue
 		}
-		first = classify(fmt.Sprintf("apply %d ops", len(calls[i].index)), err)
-		failed++
-		for _, op := range calls[i].index {
-			outs[op] = law.Outcome{Err: first}
-		}
+		err = classify(fmt.Sprintf("apply %d ops", len(calls[i].index)), err)
+		failures = append(failures, err)
+		failAll(outs, calls[i].index, err)
 	}
 	units := len(calls)
 	for _, groups := range trials {
@@ -46,17 +43,15 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 			if err == nil {
 				continue
 			}
-			first = classify("apply a request", err)
-			failed++
-			for _, i := range group {
-				outs[i] = law.Outcome{Err: first}
-			}
+			err = classify("apply a request", err)
+			failures = append(failures, err)
+			failAll(outs, group, err)
 		}
 	}
-	if failed > 0 && failed == units {
-		return first
+	if len(failures) < units {
+		return nil
 	}
-	return nil
+	return worst(failures)
 }
 
 // plan cuts a batch into calls. Invalid groups are left out, and outs says so.

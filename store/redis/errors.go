@@ -15,7 +15,9 @@ import (
 )
 
 // codes are the errors of servers by their first word. Each means that nothing
-// was done: a script that wrote something is not refused any more.
+// was done: a script that wrote something is not refused any more. Of an error
+// that is neither here nor among the phrases nobody knows that: a script that
+// fails has done what it did before.
 var codes = map[string]error{
 	"TRYAGAIN":    store.ErrConflict, // the slot is being moved
 	"CLUSTERDOWN": store.ErrUnavailable,
@@ -51,11 +53,15 @@ var phrases = []struct {
 	{"SCRIPT KILL", store.ErrUnavailable}, // only a script that has written nothing can be killed
 	{"invalid password", store.ErrSetup},
 	{"unknown command", store.ErrSetup},
+	{"max number of clients", store.ErrUnavailable},
 	{"DB index", store.ErrSetup},
 }
 
-// class returns which of the store's errors err is; nil if none.
+// class returns which of the store's errors err is.
 func class(err error) error {
+	if c := store.Class(err); c != nil {
+		return c
+	}
 	if re, ok := rueidis.IsRedisErr(err); ok {
 		text := re.Error()
 		code, _, _ := strings.Cut(text, " ")
@@ -67,7 +73,7 @@ func class(err error) error {
 				return p.class
 			}
 		}
-		return nil
+		return store.ErrUnknownOutcome
 	}
 	var (
 		operation   *net.OpError
@@ -83,17 +89,14 @@ func class(err error) error {
 	case errors.As(err, &operation) && operation.Op == "dial", errors.As(err, &unknownHost), errors.Is(err, rueidis.ErrNoSlot):
 		return store.ErrUnavailable
 	}
-	// The script was sent, and no answer came back.
+	// The script was sent, and no answer came back, or none that can be read.
 	return store.ErrUnknownOutcome
 }
 
 // classify wraps an error with what was being done and its class.
 func classify(doing string, err error) error {
 	c := class(err)
-	switch {
-	case c == nil:
-		return fmt.Errorf("redis: %s: %w", doing, err)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("redis: %s: %w: %w", doing, c, err)
 	}
 	text := err.Error()

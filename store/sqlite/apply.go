@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -78,7 +79,7 @@ func (st *statements) close() {
 // Apply implements store.Store: one immediate transaction. Cells are read,
 // package law decides, and what changed is written.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return s.transact(ctx, "apply", func(ctx context.Context) error {
+	err := s.transact(ctx, "apply", func(ctx context.Context) error {
 		t := transaction{ctx: ctx, st: &s.stmts, cells: make(map[law.Cell]*cell, len(ops))}
 		records := make([]*law.Record, len(ops))
 		for i := range ops {
@@ -106,6 +107,10 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		}
 		return nil
 	})
+	if err != nil {
+		clear(outs) // they were decided, but what they say was not saved
+	}
+	return err
 }
 
 // transact runs do in an immediate transaction. Once begun it is not cut
@@ -122,12 +127,18 @@ func (s *Store) transact(ctx context.Context, doing string, do func(context.Cont
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := s.file.check(); err != nil {
+		return classify(doing, err)
+	}
 	ctx = context.WithoutCancel(ctx)
 	if _, err := s.stmts.begin.ExecContext(ctx); err != nil {
 		return classify(doing, err)
 	}
 	if err = do(ctx); err == nil {
-		_, err = s.stmts.commit.ExecContext(ctx)
+		if _, err = s.stmts.commit.ExecContext(ctx); ioFailed(err) {
+			// What reached the disk is not known, only what this process sees of it.
+			err = fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
+		}
 	}
 	if err != nil {
 		_, undo := s.stmts.rollback.ExecContext(ctx)

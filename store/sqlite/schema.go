@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"embed"
 	"errors"
 	"fmt"
@@ -79,22 +81,38 @@ func busy(err error) bool {
 	return errors.As(err, &se) && se.Code()&0xff == codes.SQLITE_BUSY
 }
 
-// classify wraps an error with what was being done and its class.
-func classify(doing string, err error) error {
+// ioFailed tells whether the operating system failed to read, write or flush.
+func ioFailed(err error) bool {
 	var se *sqlite3.Error
-	if !errors.As(err, &se) {
+	return errors.As(err, &se) && se.Code()&0xff == codes.SQLITE_IOERR
+}
+
+// classify wraps an error with what was being done and its class, if it does not
+// say that itself.
+func classify(doing string, err error) error {
+	if store.Class(err) != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("sqlite: %s: %w", doing, err)
 	}
-	var class error
+	return fmt.Errorf("sqlite: %s: %w: %w", doing, class(err), err)
+}
+
+// class returns which of the store's errors err is. Nothing was done: what had
+// begun was rolled back.
+func class(err error) error {
+	var se *sqlite3.Error
+	if !errors.As(err, &se) {
+		if errors.Is(err, sql.ErrConnDone) || errors.Is(err, driver.ErrBadConn) {
+			return store.ErrUnavailable
+		}
+		return store.ErrSetup // a row that this binary cannot read
+	}
 	switch se.Code() & 0xff {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
-		class = store.ErrConflict
+		return store.ErrConflict
 	case codes.SQLITE_READONLY:
-		class = store.ErrReadOnly
+		return store.ErrReadOnly
 	case codes.SQLITE_CANTOPEN, codes.SQLITE_NOTADB, codes.SQLITE_PERM, codes.SQLITE_AUTH, codes.SQLITE_ERROR, codes.SQLITE_CORRUPT:
-		class = store.ErrSetup
-	default:
-		class = store.ErrUnavailable // disk full, I/O error
+		return store.ErrSetup
 	}
-	return fmt.Errorf("sqlite: %s: %w: %w", doing, class, err)
+	return store.ErrUnavailable // disk full, I/O error
 }

@@ -7,6 +7,9 @@
 // answered. With ?synchronous=normal a crash of the process loses nothing
 // either, but a loss of power may forget what was admitted since the log was
 // last flushed, so that as much may be admitted again.
+//
+// A file that is deleted or replaced while it is open is noticed: from then on
+// every call fails with store.ErrUnavailable, until the file is back.
 package sqlite
 
 import (
@@ -44,6 +47,7 @@ type Config struct {
 type Store struct {
 	clock store.Clock
 	read  *sql.DB
+	file  file // none in memory
 
 	mu     sync.Mutex // one writer; guards what follows
 	write  *sql.DB
@@ -142,7 +146,10 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 		}
 		s.read.SetMaxOpenConns(4)
 	}
-	return s.stmts.prepare(ctx, s.conn)
+	if err := s.stmts.prepare(ctx, s.conn); err != nil || path == ":memory:" {
+		return err
+	}
+	return s.file.opened(path)
 }
 
 // Parallel implements store.Parallel: there is one writer.
@@ -183,6 +190,9 @@ func (s *Store) reader(ctx context.Context) (queryer, func(), error) {
 		return s.conn, s.mu.Unlock, nil
 	}
 	s.mu.Unlock()
+	if err := s.file.check(); err != nil { // a new connection would open, or make, another file
+		return nil, nil, classify("read", err)
+	}
 	return s.read, func() {}, nil
 }
 

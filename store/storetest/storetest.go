@@ -97,6 +97,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("lets an invalid group fail alone", invalidGroup)
 	with("sweeps what cannot matter, and nothing else", func(t *testing.T, s store.Store) { sweep(t, s, o.SelfExpiring) })
 	with("sweeps under load without changing a decision", sweepUnderLoad)
+	with("admits nobody when it fails", failing)
 	with("does nothing for a cancelled context", cancelled)
 	with("refuses to work once closed", closed)
 	with("shows its cells and its log", inspect)

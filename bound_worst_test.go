@@ -1,0 +1,255 @@
+package headgate_test
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// TestBoundsThatWereTooLow takes what passed above bounds that were rounded down,
+// that ended at 2^53, and that took every day for one of 23 hours or more.
+func TestBoundsThatWereTooLow(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		after string // since zero
+		cost  string
+	}
+	for _, tt := range []struct {
+		notation, zero string
+		steps          []step
+		passed         string // all of it
+	}{
+		{"token-bucket 1/s burst 1", "2027-01-15T08:00:00Z", []step{{"0s", "1"}, {"1500us", "0.0015"}}, "1.0015"},
+		{"sliding-log 0.0005/1s", "2027-01-15T08:00:00Z", []step{{"0s", "0.0005"}}, "0.0005"},
+		{"token-bucket 0.000000001/s burst 0.000000001", "2027-01-15T08:00:00Z", []step{{"0s", "0.000000001"}}, "0.000000001"},
+		{"fixed-window 5000000000000000/1h", "2027-01-15T07:59:59.999999Z", []step{{"0s", "5000000000000000"}, {"1us", "5000000000000000"}}, "10000000000000000"},
+		{"fixed-window 9007199254740991/1h", "2027-01-15T07:59:59.999999Z", []step{{"0s", "9007199254740991"}, {"1us", "9007199254740991"}}, "18014398509481982"},
+		{"interval 9007199254740991/1h", "2027-01-15T08:00:00Z", []step{{"0s", "9007199254740991"}, {"1h", "9007199254740991"}}, "18014398509481982"},
+		{"fixed-window 100/day Antarctica/Troll", "2027-03-27T23:59:59.999999Z", []step{{"0s", "100"}, {"1us", "100"}, {"22h0m0.000001s", "100"}}, "300"},
+		{"fixed-window 100/week Antarctica/Troll", "2027-03-21T23:59:59.999999Z", []step{{"0s", "100"}, {"1us", "100"}, {"166h0m0.000001s", "100"}}, "300"},
+		{"fixed-window 100/hour America/Caracas", "2016-05-01T06:29:59.999999Z", []step{{"0s", "100"}, {"1us", "100"}, {"30m0.000001s", "100"}}, "300"},
+		{"fixed-window 100/hour Asia/Pyongyang", "2018-05-04T14:29:59.999999Z", []step{{"0s", "100"}, {"1us", "100"}, {"30m0.000001s", "100"}}, "300"},
+	} {
+		t.Run(tt.notation, func(t *testing.T) {
+			t.Parallel()
+			c := newClock(tt.zero)
+			l, limit, zero := newLimiter(c), headgate.MustParse(tt.notation), c.now
+			passed, last := new(big.Rat), time.Duration(0)
+			for _, s := range tt.steps {
+				last, _ = time.ParseDuration(s.after)
+				c.now = zero + last.Microseconds()
+				d, err := l.Take(t.Context(), headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(s.cost)})
+				if err != nil || !d.Allowed {
+					t.Fatalf("%s after %s: %+v, %v", s.cost, s.after, d, err)
+				}
+				passed.Add(passed, rational(headgate.MustCost(s.cost)))
+			}
+			most := limit.Bound().In(last)
+			if want, _ := new(big.Rat).SetString(tt.passed); passed.Cmp(want) != 0 || passed.Cmp(most.Rat()) > 0 || passed.Cmp(rational(most)) > 0 {
+				t.Errorf("%s passed in %s, the bound is %s", passed.RatString(), last, most)
+			}
+		})
+	}
+}
+
+// TestBoundsOfTinyAndHugeAmounts: what is said is never below what passes.
+func TestBoundsOfTinyAndHugeAmounts(t *testing.T) {
+	t.Parallel()
+	for notation, want := range map[string]string{
+		"token-bucket 0.000000001/s burst 0.000000001":     "0.000000002 pass in some second",
+		"fixed-window 5000000000000000/1h":                 "10000000000000000 pass in some hour",
+		"interval 9007199254740991/1h":                     "18014398509481982 pass in some hour",
+		"token-bucket 1/3s burst 1":                        "2 pass in some 3 seconds",
+		"fixed-window 100/day":                             "200 pass in some day",
+		"fixed-window 100/day Antarctica/Troll":            "300 pass in some day",
+		"fixed-window 100/week UTC":                        "200 pass in some week",
+		"fixed-window 100/hour Europe/Berlin":              "200 pass in some hour",
+		"fixed-window 100/hour Australia/Lord_Howe":        "200 pass in some hour",
+		"fixed-window 100/month Antarctica/Troll":          "200 pass in some month",
+		"sliding-window 0.000001/1m":                       "0.000001 pass in some minute",
+		"fixed-window 9007199254740991/month Europe/Paris": "18014398509481982 pass in some month",
+	} {
+		limit := headgate.MustParse(notation)
+		if got := limit.Bound().String(); got != fmt.Sprintf("%s lets at most %s", limit, want) {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	third := headgate.MustParse("token-bucket 1/3s burst 1").Bound().In(time.Second)
+	if third.Rat().Cmp(big.NewRat(4, 3)) > 0 || third.String() < "1.333333333" {
+		t.Errorf("4/3 is said to be %s, %s", third.Rat(), third)
+	}
+	if got := headgate.MustParse("token-bucket 9007199254740991/us burst 1").Bound().In(1 << 62).Float64(); got < 4e15 {
+		t.Errorf("in 146 years %g pass", got)
+	}
+	if got := (headgate.Limit{}).Bound().In(time.Hour).String(); got != "0" {
+		t.Errorf("no limit lets %s pass", got)
+	}
+}
+
+// zones have large, odd and frequent changes of their offsets, or none.
+var zones = []string{
+	"UTC", "Europe/Berlin", "Europe/Dublin", "Europe/Lisbon", "Europe/Moscow", "Europe/Volgograd", "Europe/Istanbul", "Africa/Cairo", "Africa/Casablanca",
+	"Africa/El_Aaiun", "Africa/Juba", "Africa/Sao_Tome", "America/New_York", "America/Caracas", "America/Nuuk", "America/Scoresbysund", "America/Sao_Paulo",
+	"America/St_Johns", "America/Havana", "America/Asuncion", "America/Metlakatla", "America/Danmarkshavn", "America/Argentina/San_Luis", "Antarctica/Troll",
+	"Antarctica/Casey", "Antarctica/Vostok", "Antarctica/Macquarie", "Asia/Pyongyang", "Asia/Kathmandu", "Asia/Colombo", "Asia/Dhaka", "Asia/Gaza",
+	"Asia/Tehran", "Asia/Kabul", "Asia/Beirut", "Asia/Amman", "Asia/Anadyr", "Asia/Kamchatka", "Asia/Chita", "Asia/Singapore", "Australia/Lord_Howe",
+	"Australia/Eucla", "Australia/Darwin", "Pacific/Apia", "Pacific/Fakaofo", "Pacific/Kwajalein", "Pacific/Kiritimati", "Pacific/Enderbury", "Pacific/Chatham",
+	"Pacific/Norfolk", "Pacific/Easter", "Pacific/Bougainville", "Pacific/Fiji", "Pacific/Tongatapu",
+}
+
+// TestNoWindowsOfTheCalendarPassMoreThanTheirBound takes the whole amount in each
+// window around every change of a zone's offset, from the last microsecond of one to
+// the first of another: so many windows fit into no shorter interval.
+func TestNoWindowsOfTheCalendarPassMoreThanTheirBound(t *testing.T) {
+	t.Parallel()
+	for _, zone := range zones {
+		t.Run(zone, func(t *testing.T) {
+			t.Parallel()
+			loc, err := time.LoadLocation(zone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for unit, length := range map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour, "month": 31 * 24 * time.Hour} {
+				if unit == "month" && rand.IntN(4) > 0 && zone != "Europe/Berlin" {
+					continue // they take most of the time
+				}
+				limit := headgate.MustParse("fixed-window 7/" + unit + " " + zone)
+				bound, amount := limit.Bound(), headgate.Units(7)
+				closest := 0.0
+				for _, at := range changes(loc) {
+					ends := windowsAround(t, limit, length, at)
+					for i := range ends {
+						for j := i; j < len(ends); j++ {
+							first := ends[i].Add(-time.Microsecond)
+							n, err := limit.Within(first, ends[j], amount)
+							if err != nil || n != int64(j-i+2) {
+								t.Fatalf("%s, from %s to %s: %d windows, %v; want %d", limit, first, ends[j], n, err, j-i+2)
+							}
+							most := bound.In(ends[j].Sub(first))
+							if most.Rat().Cmp(big.NewRat(7*n, 1)) < 0 {
+								t.Fatalf("%s: %d pass from %s to %s, the bound is %s", limit, 7*n, first, ends[j], most)
+							}
+							closest = max(closest, float64(7*n)/most.Float64())
+						}
+					}
+				}
+				// Where a whole day was skipped, it counts as a window of no length.
+				skipped := zone == "Pacific/Enderbury" || zone == "Pacific/Kwajalein" || zone == "Pacific/Fakaofo" || zone == "Pacific/Apia"
+				if closest < 0.99 && !skipped {
+					t.Errorf("%s: the bound is loose: at most %.2f of it passed", limit, closest)
+				}
+			}
+		})
+	}
+}
+
+// changes returns some instants, and some when the offset of a zone changes: of those
+// by an hour few, of the others most.
+func changes(loc *time.Location) []time.Time {
+	list := []time.Time{time.Date(2026, 2, 27, 12, 0, 0, 0, loc), time.Date(2027, 6, 1, 0, 0, 0, 0, loc)}
+	var usual, odd []time.Time
+	for at := time.Date(1971, 1, 1, 0, 0, 0, 0, loc); ; {
+		_, next := at.ZoneBounds()
+		if !next.IsZero() && !next.After(at) { // so it is at the end of leap years
+			next = at.Add(24 * time.Hour)
+		}
+		if next.IsZero() || next.Year() > 2045 {
+			break
+		}
+		_, before := next.Add(-time.Second).Zone()
+		switch _, after := next.Zone(); after - before {
+		case 0:
+		case 3600, -3600:
+			usual = append(usual, next)
+		default:
+			odd = append(odd, next)
+		}
+		at = next
+	}
+	for most, from := range map[int][]time.Time{3: usual, 8: odd} {
+		rand.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] })
+		list = append(list, from[:min(most, len(from))]...)
+	}
+	return list
+}
+
+// windowsAround returns the ends of some windows around an instant.
+func windowsAround(t *testing.T, limit headgate.Limit, length time.Duration, at time.Time) (ends []time.Time) {
+	t.Helper()
+	at = at.Truncate(time.Minute) // some time zone files have a change in 2038 that is none
+	for from := at.Add(-3 * length); from.Before(at.Add(3 * length)); {
+		// The window ends at the full minute at which more than its amount passes.
+		low, high := from, from.Add(5*length/2)
+		for high.Sub(low) > time.Minute {
+			mid := low.Add((high.Sub(low) / 2).Truncate(time.Minute))
+			n, err := limit.Within(from, mid, headgate.Units(7))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n > 1 {
+				high = mid
+			} else {
+				low = mid
+			}
+		}
+		from = high
+		ends = append(ends, from)
+	}
+	return ends
+}
+
+// TestNoRatePassesMoreThanItsBound takes random costs, and fills up, at random rates:
+// tiny and huge, and such as come in coarse steps.
+func TestNoRatePassesMoreThanItsBound(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	amounts := []string{"1", "3", "0.0005", "0.000001", "7.5", "150001", "999999999", "0.000000003", "12345.678"}
+	periods := []string{"s", "1m", "1d", "30d", "7ms", "3us"}
+	kinds := []string{"token-bucket %s/%s burst %s", "interval %s/%s burst %s", "fixed-window %s/%s", "fixed-window %s/%s from-first", "sliding-window %s/%s", "sliding-log %s/%s"}
+	played := 0
+	for range 1500 {
+		args := []any{amounts[rng.IntN(len(amounts))], periods[rng.IntN(len(periods))], amounts[rng.IntN(len(amounts))]}
+		kind := kinds[rng.IntN(len(kinds))]
+		if kind != kinds[0] && kind != kinds[1] {
+			args = args[:2]
+		}
+		limit, err := headgate.Parse(fmt.Sprintf(kind, args...))
+		if err != nil {
+			continue // it says that it does not fit
+		}
+		played++
+		p, now := limit.Params(), int64(1_772_366_459_000_000)+rng.Int64N(1e9)
+		m := memory.New(&memory.Config{Clock: func() int64 { return now }})
+		op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Params: p, Cost: 1, Count: p.Capacity, Partial: true}
+		var times []int64
+		sums := []*big.Int{new(big.Int)} // credits that passed before each, and in all
+		for range 25 {
+			outs := make([]law.Outcome, 1)
+			if err := m.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Err != nil {
+				t.Fatalf("seed %d: %s: %v, %v", seed, limit, err, outs[0].Err)
+			}
+			times = append(times, now)
+			sums = append(sums, new(big.Int).Add(sums[len(sums)-1], big.NewInt(outs[0].Granted)))
+			now += []int64{0, 1, p.Step - 1, p.Step, p.Step + 1, rng.Int64N(2*p.Step) + 1, rng.Int64N(1e7)}[rng.IntN(7)]
+		}
+		for i := range times {
+			for j := i; j < len(times); j++ {
+				passed := new(big.Rat).SetFrac(new(big.Int).Sub(sums[j+1], sums[i]), big.NewInt(p.Unit))
+				d := time.Duration(times[j]-times[i]) * time.Microsecond
+				if most := limit.Bound().In(d); passed.Cmp(most.Rat()) > 0 {
+					t.Fatalf("seed %d: %s: %s passed in %s, the bound is %s", seed, limit, passed.RatString(), d, most)
+				}
+			}
+		}
+	}
+	if played < 500 {
+		t.Errorf("only %d limits fit", played)
+	}
+}

@@ -1,0 +1,67 @@
+package sqlite
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/headgate/headgate/store"
+)
+
+// file knows the files that a store has open from others of the same names. One
+// that was deleted or replaced still works for those who have it open, but whoever
+// opens the path from then on has another: there would be two truths.
+type file struct {
+	parts []part
+}
+
+// part is the database or its write-ahead log.
+type part struct {
+	path string
+	was  os.FileInfo
+}
+
+// opened notes which files are open now.
+func (f *file) opened(path string) error {
+	path, err := filepath.Abs(path) // the working directory may change
+	if err != nil {
+		return err
+	}
+	if err := f.add(path); err != nil {
+		return err
+	}
+	// SQLite keeps the log beside the file itself, wherever links point.
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return err
+	}
+	if err := f.add(path + "-wal"); err != nil && !os.IsNotExist(err) { // not all file systems can have one
+		return err
+	}
+	return nil
+}
+
+func (f *file) add(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	_ = os.SameFile(info, info) // Windows finds out which file it is when it is first asked
+	f.parts = append(f.parts, part{path, info})
+	return nil
+}
+
+// check returns an error if one of the files is not there any more, or another is
+// in its place. It takes about a microsecond for each, the commit it comes before
+// much more.
+func (f *file) check() error {
+	for _, p := range f.parts {
+		now, err := os.Stat(p.path)
+		if err != nil {
+			return fmt.Errorf("%w: it is open here, but cannot be found any more; put it back, or restart: %w", store.ErrUnavailable, err)
+		}
+		if !os.SameFile(p.was, now) {
+			return fmt.Errorf("%w: %s was replaced while it was open here; restart", store.ErrUnavailable, p.path)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/coalesce"
+	"github.com/headgate/headgate/store/deny"
+	"github.com/headgate/headgate/store/lease"
+)
+
+// fault is when an Apply fails.
+type fault int32
+
+const (
+	none fault = iota
+	before
+	during
+	after
+)
+
+func (f fault) String() string { return [...]string{"none", "before", "during", "after"}[f] }
+
+var errFault = fmt.Errorf("%w: the fault of a test", store.ErrUnknownOutcome)
+
+// faulty is a store that fails when it is told to: before anything is done, in the
+// middle, with grants in half the outcomes that nobody was charged for, or after
+// its commit, with all the outcomes.
+type faulty struct {
+	store.Store
+	fails atomic.Int32 // a fault
+}
+
+func (f *faulty) Unwrap() store.Store { return f.Store }
+
+func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	switch fault(f.fails.Load()) {
+	case before:
+		return errFault
+	case during:
+		for i := range ops[:(len(ops)+1)/2] {
+			granted := law.State{Kind: ops[i].Params.Kind, Level: ops[i].Cost, At: T0, Unit: ops[i].Params.Unit, EmptyAt: T0 + 1}
+			outs[i] = law.Outcome{Granted: ops[i].Count, State: granted, Used: ops[i].Cost, Clock: T0, Entry: 1}
+		}
+		return errFault
+	case after:
+		if err := f.Store.Apply(ctx, ops, outs); err != nil {
+			return err
+		}
+		return errFault
+	}
+	return f.Store.Apply(ctx, ops, outs)
+}
+
+// stack is what headgate serve puts in front of a store.
+func stack(s store.Store) store.Store {
+	return deny.New(lease.New(coalesce.New(s, nil), nil), nil)
+}
+
+// failing lets a store fail in each way, by itself and behind each wrapper and all
+// of them: a failed batch admits nobody, and what comes after it sees the truth.
+func failing(t *testing.T, s store.Store) {
+	f := &faulty{Store: s}
+	for name, through := range map[string]store.Store{
+		"coalesce":  coalesce.New(f, nil),
+		"lease":     lease.New(f, nil),
+		"deny":      deny.New(f, nil),
+		"all three": stack(f),
+	} {
+		for _, fails := range []fault{before, during, after} {
+			t.Run(fmt.Sprint(name, " over a store that fails ", fails), func(t *testing.T) {
+				failingAlone(t, f, through, fails, name)
+				failingCrowd(t, f, through, fails, name)
+				failingPart(t, f, through, fails, name)
+			})
+		}
+	}
+}
+
+// failed asks a store that fails, and checks that the error is all that it says.
+func failed(t *testing.T, s store.Store, ops ...law.Op) {
+	t.Helper()
+	outs := make([]law.Outcome, len(ops))
+	err := s.Apply(context.Background(), ops, outs)
+	if err != nil && !errors.Is(err, errFault) {
+		t.Errorf("apply: %v, want the fault of the store", err)
+	}
+	for i := range outs {
+		if out := outs[i]; out.Granted != 0 || out.Clock != 0 || out.State != (law.State{}) {
+			t.Errorf("op %d of a batch that failed: %+v", i, out)
+		}
+		if err == nil && !errors.Is(outs[i].Err, errFault) {
+			t.Errorf("op %d: neither an outcome nor the fault of the store: %v", i, outs[i].Err)
+		}
+	}
+}
+
+// charged is how many units of a bucket are in use.
+func charged(t *testing.T, s store.Store, op law.Op) int64 {
+	t.Helper()
+	op.Verb, op.Cost, op.Count, op.ID = law.Check, 1, 1, ""
+	out := one(t, s, op)
+	return (out.Used - out.Granted) / op.Params.Unit
+}
+
+// failingAlone asks alone: one charge, several groups, and with an id.
+func failingAlone(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
+	p := bucket(1, 5)
+	p.Lease, p.LeaseLife = 2*p.Unit, sec
+	key := fmt.Sprint(name, fails)
+	first := take("fault lease", key, p, 1, 0)
+	ops := []law.Op{take("fault", key, bucket(1, 5), 2, T0), take("fault other", key, bucket(1, 5), 2, T0), take("fault third", key, bucket(1, 5), 2, T0)}
+	ops[2].Group = 2
+	withID := named("fault "+key, take("fault id", key, bucket(1, 5), 2, T0))
+	f.fails.Store(int32(fails))
+	failed(t, through, first)
+	failed(t, through, ops...)
+	failed(t, through, withID...)
+	f.fails.Store(int32(none))
+	want := int64(0)
+	if fails == after {
+		want = 2
+	}
+	for _, op := range append(ops, withID...) {
+		if got := charged(t, through, op); got != want {
+			t.Errorf("%s: %d units are charged, want %d", op.Cell.Limit, got, want)
+		}
+	}
+	if out := one(t, through, withID[0]); out.Granted != 1 || out.Replayed != (fails == after) {
+		t.Errorf("asked again with its id: %+v", out)
+	}
+	if out := one(t, through, ops[0]); out.Granted != 1 || out.Used != (want+2)*p.Unit {
+		t.Errorf("asked again: %+v, with %d units charged before", out, want)
+	}
+}
+
+// failingCrowd asks at once, so that callers share batches. No more than the
+// capacity pass in all.
+func failingCrowd(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
+	const callers, capacity = 50, 5
+	op := take("fault crowd", fmt.Sprint(name, fails), bucket(1, capacity), 1, T0)
+	leased := op
+	leased.Cell.Limit, leased.Now = "fault crowd lease", 0
+	leased.Params = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: 3600 * sec, Drain: 1, Lease: 1000, LeaseLife: sec}
+	leased.Cost = leased.Params.Unit
+	for _, op := range []law.Op{op, leased} {
+		var admitted, failures atomic.Int64
+		ask := func(int) bool {
+			outs := make([]law.Outcome, 1)
+			err := through.Apply(context.Background(), []law.Op{op}, outs)
+			if err == nil {
+				err = outs[0].Err
+			}
+			if err != nil {
+				failures.Add(1)
+			} else {
+				admitted.Add(outs[0].Granted)
+			}
+			return false
+		}
+		f.fails.Store(int32(fails))
+		crowd(callers, ask)
+		if admitted.Load() != 0 || failures.Load() != callers {
+			t.Errorf("%s: of %d callers of a store that fails %d were admitted and %d got an error", op.Cell.Limit, callers, admitted.Load(), failures.Load())
+		}
+		f.fails.Store(int32(none))
+		crowd(callers, ask)
+		if got := admitted.Load(); got > capacity || fails != after && got != capacity {
+			t.Errorf("%s: %d were admitted after the failure, of a capacity of %d", op.Cell.Limit, got, capacity)
+		}
+	}
+}
+
+// failingPart asks about a cell that is known to be full and one that is not, in one
+// batch: a wrapper may answer for the first by itself, and the second fails.
+func failingPart(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
+	hourly := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 3600 * sec, Drain: 1000}
+	key := fmt.Sprint(name, fails)
+	full, open := take("fault full", key, hourly, 1, 0), take("fault open", key, hourly, 1, 0)
+	open.Group = 2
+	one(t, through, full)
+	one(t, through, full)
+	f.fails.Store(int32(fails))
+	outs := make([]law.Outcome, 2)
+	err := through.Apply(context.Background(), []law.Op{full, open}, outs)
+	f.fails.Store(int32(none))
+	if outs[0].Granted != 0 || outs[1].Granted != 0 {
+		t.Errorf("admitted by a store that failed: %+v", outs)
+	}
+	if !errors.Is(errors.Join(err, outs[1].Err), errFault) {
+		t.Errorf("%v, %+v: the fault of the store is told to nobody", err, outs[1])
+	}
+}
