@@ -182,7 +182,8 @@ type ask func() store.Brief
 // ways are all the ways to take a unit of a cell.
 func ways(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []ask {
 	slow := func() store.Brief {
-		out := apply(t, s, law.Op{Verb: law.Take, Cell: cell, Params: *p, Cost: p.Unit, Count: 1})
+		op := law.Op{Verb: law.Take, Cell: cell, Params: *p, Cost: p.Unit, Count: 1}
+		out := apply(t, s, op)
 		return briefOf(&out, op.DecidedAt(&out))
 	}
 	h := s.Bind(cell, p)
