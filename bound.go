@@ -73,6 +73,9 @@ func (b Bound) String() string {
 	}
 	most := b.In(b.period)
 	s := b.notation + " lets at most " + most.String() + " pass in some " + word
+	if b.calendar != nil && b.calendar.unit == Month { // whose February others reach across
+		s += " of 28 days, " + b.In(31*24*time.Hour).String() + " in some 31 days"
+	}
 	if p.Kind == law.Window && p.Unit > 0 && p.Capacity%p.Unit == 0 {
 		s += ", " + new(big.Int).Quo(most.Rat().Num(), most.Rat().Denom()).String() + " of a cost of 1"
 	}

@@ -19,7 +19,7 @@ func TestBoundsSayWhatTheDocsPromise(t *testing.T) {
 		"gcra 10/s burst 5":                       "gcra 10/s burst 5 lets at most 15 pass in some second",
 		"fixed-window 1000/1h":                    "fixed-window 1000/1h lets at most 2000 pass in some hour",
 		"fixed-window 1000/1h from-first":         "fixed-window 1000/1h from-first lets at most 2000 pass in some hour",
-		"fixed-window 100000/month Europe/Berlin": "fixed-window 100000/month Europe/Berlin lets at most 200000 pass in some month",
+		"fixed-window 100000/month Europe/Berlin": "fixed-window 100000/month Europe/Berlin lets at most 200000 pass in some month of 28 days, 300000 in some 31 days",
 		"interval 100/10s burst 300":              "interval 100/10s burst 300 lets at most 400 pass in some 10 seconds",
 		"sliding-window 1000/30d":                 "sliding-window 1000/30d lets at most 1999.999 pass in some 30 days, 1999 of a cost of 1",
 		"sliding-log 1000/30d":                    "sliding-log 1000/30d lets at most 1000 pass in any 30 days (what passed counts until it is exactly that old)",

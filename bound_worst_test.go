@@ -71,9 +71,9 @@ func TestBoundsOfTinyAndHugeAmounts(t *testing.T) {
 		"fixed-window 100/week UTC":                        "200 pass in some week",
 		"fixed-window 100/hour Europe/Berlin":              "200 pass in some hour",
 		"fixed-window 100/hour Australia/Lord_Howe":        "200 pass in some hour",
-		"fixed-window 100/month Antarctica/Troll":          "200 pass in some month",
+		"fixed-window 100/month Antarctica/Troll":          "200 pass in some month of 28 days, 300 in some 31 days",
 		"sliding-window 0.000001/1m":                       "0.000001 pass in some minute",
-		"fixed-window 9007199254740991/month Europe/Paris": "18014398509481982 pass in some month",
+		"fixed-window 9007199254740991/month Europe/Paris": "18014398509481982 pass in some month of 28 days, 27021597764222973 in some 31 days",
 	} {
 		limit := headgate.MustParse(notation)
 		if got := limit.Bound().String(); got != fmt.Sprintf("%s lets at most %s", limit, want) {
