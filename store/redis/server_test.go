@@ -262,7 +262,7 @@ func TestAFullServerAdmitsNothing(t *testing.T) {
 func TestAReplicaIsReadOnly(t *testing.T) {
 	primary := own(t)
 	_, port, _ := strings.Cut(strings.TrimPrefix(primary.DSN, "redis://"), ":")
-	replica := own(t, "--replicaof", "127.0.0.1 "+strings.TrimSuffix(port, "/0"), "--repl-diskless-sync-delay", "0")
+	replica := own(t, "--replicaof", "127.0.0.1", strings.TrimSuffix(port, "/0"), "--repl-diskless-sync-delay", "0")
 	s := openTest(t, replica.DSN, &Config{RetryFor: 50 * time.Millisecond})
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		outs := make([]law.Outcome, 1)
