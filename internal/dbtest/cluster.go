@@ -37,7 +37,7 @@ func RedisCluster(tb testing.TB) string {
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
-	say(tb, "redis://"+c.addrs[0], " Cluster", redisVersion)
+	say(tb, redisKind, "redis://"+c.addrs[0], " Cluster", redisVersion)
 	return withPrefix(c.URL())
 }
 

@@ -22,11 +22,13 @@ const (
 	postgresKind kind = iota
 	mysqlKind
 	redisKind
+	anyKind // none of those that can be chosen
 )
 
 // engine is a server that can be tested with.
 type engine struct {
 	kind     kind
+	is       string // how its version begins
 	major    int    // of PostgreSQL; 0 for one that comes from
 	suite    string // of Debian, whose newest is taken, with
 	packages []string
@@ -37,30 +39,30 @@ type engine struct {
 const GroupReplication = "group-replication"
 
 var engines = map[string]engine{
-	"postgres-13": {kind: postgresKind, major: 13},
-	"postgres-14": {kind: postgresKind, major: 14},
-	"postgres-15": {kind: postgresKind, major: 15},
-	"postgres-16": {kind: postgresKind, major: 16},
-	"postgres-17": {kind: postgresKind, major: 17},
-	"postgres-18": {kind: postgresKind, major: 18},
+	"postgres-13": {kind: postgresKind, is: "PostgreSQL 13.", major: 13},
+	"postgres-14": {kind: postgresKind, is: "PostgreSQL 14.", major: 14},
+	"postgres-15": {kind: postgresKind, is: "PostgreSQL 15.", major: 15},
+	"postgres-16": {kind: postgresKind, is: "PostgreSQL 16.", major: 16},
+	"postgres-17": {kind: postgresKind, is: "PostgreSQL 17.", major: 17},
+	"postgres-18": {kind: postgresKind, is: "PostgreSQL 18.", major: 18},
 	"mariadb-11.8": {
-		kind: mysqlKind, suite: "trixie", packages: []string{"mariadb-server-core"},
+		kind: mysqlKind, is: "MariaDB 11.8.", suite: "trixie", packages: []string{"mariadb-server-core"},
 		programs: map[string]string{"mariadbd": "usr/sbin/mariadbd"},
 	},
 	"mysql":          mysqlEngine,
 	GroupReplication: mysqlEngine,
-	"valkey":         redisEngine("valkey-server", "valkey-tools", "usr/bin/valkey-"),
-	"redis-8":        redisEngine("redis-server", "redis-tools", "usr/bin/redis-"),
+	"valkey":         redisEngine("Valkey ", "valkey-server", "valkey-tools", "usr/bin/valkey-"),
+	"redis-8":        redisEngine("Redis 8.", "redis-server", "redis-tools", "usr/bin/redis-"),
 }
 
 var mysqlEngine = engine{
-	kind: mysqlKind, suite: "sid", packages: []string{"mysql-server-core"},
+	kind: mysqlKind, is: "MySQL ", suite: "sid", packages: []string{"mysql-server-core"},
 	programs: map[string]string{"mysqld": "usr/sbin/mysqld", "mysql_tzinfo_to_sql": "usr/bin/mysql_tzinfo_to_sql"},
 }
 
-func redisEngine(server, tools, prefix string) engine {
+func redisEngine(is, server, tools, prefix string) engine {
 	return engine{
-		kind: redisKind, suite: "sid", packages: []string{server, tools},
+		kind: redisKind, is: is, suite: "sid", packages: []string{server, tools},
 		programs: map[string]string{"redis-server": prefix + "server", "redis-cli": prefix + "cli"},
 	}
 }
@@ -116,8 +118,10 @@ func NeedDSN(tb testing.TB, env string) string {
 
 var said sync.Map
 
-// say tells the test log once what the tests run against.
-func say(tb testing.TB, server, more string, version func(string) (string, error)) {
+// say tells the test log once what the tests run against: of which version the
+// server is, which has to be the engine to test with if that is of its kind, and
+// more.
+func say(tb testing.TB, k kind, server, more string, version func(string) (string, error)) {
 	tb.Helper()
 	if _, again := said.LoadOrStore(server+more, true); again {
 		return
@@ -125,6 +129,9 @@ func say(tb testing.TB, server, more string, version func(string) (string, error
 	v, err := version(server)
 	if err != nil {
 		tb.Fatalf("dbtest: which version: %v", err)
+	}
+	if e, mine, err := chosen(k); err != nil || mine && !strings.HasPrefix(v, e.is) {
+		tb.Fatalf("dbtest: %s=%s, but the server is %s: %v", Engine, os.Getenv(Engine), v, err)
 	}
 	tb.Logf("engine: %s%s", v, more)
 }

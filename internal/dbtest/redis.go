@@ -34,7 +34,7 @@ func Redis(tb testing.TB) string {
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
-	say(tb, s.DSN, "", redisVersion)
+	say(tb, redisKind, s.DSN, "", redisVersion)
 	return withPrefix(s.DSN)
 }
 
