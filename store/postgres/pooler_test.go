@@ -25,7 +25,7 @@ import (
 func TestConformanceBehindAPooler(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) store.Store {
 		return openAt(tb, dbtest.PgBouncer(tb, dbtest.Postgres(tb))+"?pooler=transaction")
-	}, &storetest.Options{Histories: 500})
+	}, nil)
 }
 
 // TestConformanceOfRelatives runs the suite on a server of somebody's who has
