@@ -4,7 +4,8 @@
 // throwaway one is started from installed binaries, on loopback, as an
 // unprivileged user; else the distribution's package is installed, where that
 // is allowed; else the caller is told what is missing, and fails. Nothing is
-// ever skipped in silence.
+// ever skipped in silence. [Engine] chooses another server of the same kind, which
+// is fetched and not installed.
 package dbtest
 
 import (

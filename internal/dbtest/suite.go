@@ -82,7 +82,11 @@ func fetchTree(suite string, packages []string) (*tree, error) {
 		t.packages = strings.Fields(string(have))
 		return t, nil
 	}
-	a, err := newApt(cache, suite)
+	mirror, err := debianMirror("/etc/apt")
+	if err != nil {
+		return nil, err
+	}
+	a, err := newApt(filepath.Join(cache, "apt-"+suite), mirror, suite)
 	if err != nil {
 		return nil, err
 	}
@@ -117,12 +121,8 @@ type apt struct {
 	options []string
 }
 
-func newApt(cache, suite string) (*apt, error) {
-	mirror, err := debianMirror("/etc/apt")
-	if err != nil {
-		return nil, err
-	}
-	a := &apt{dir: filepath.Join(cache, "apt-"+suite)}
+func newApt(dir, mirror, suite string) (*apt, error) {
+	a := &apt{dir: dir}
 	for _, dir := range []string{"lists/partial", "cache/archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(a.dir, dir), 0o755); err != nil {
 			return nil, err
