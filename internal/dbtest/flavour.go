@@ -41,7 +41,7 @@ func newFlavour() (*flavour, error) {
 var mariadbOptions = []string{"--innodb-log-file-size=64M", "--log-warnings=1"}
 
 func mariadbZones() (string, error) {
-	return program("mariadb-tzinfo-to-sql", MySQLDSN, "mariadb-server", "tzdata")
+	return program("mariadb-tzinfo-to-sql", MySQLDSN, "mariadb-server")
 }
 
 // installedMariaDB returns the distribution's own.

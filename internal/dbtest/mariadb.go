@@ -178,13 +178,26 @@ func (v *flavour) start(ctx context.Context, args ...string) (*Server, error) {
 	})}, nil
 }
 
+// MariaDBClient returns the path of the mariadb client.
+func MariaDBClient() (string, error) { return program("mariadb", "", "mariadb-client") }
+
 // loadZones loads the time zones of this machine into a server.
 func (v *flavour) loadZones(dsn string) error {
 	path, err := v.zones()
 	if err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(context.Background(), path, "/usr/share/zoneinfo").Output()
+	zones, err := orInstall(func() string {
+		const dir = "/usr/share/zoneinfo"
+		if _, err := os.Stat(filepath.Join(dir, "Europe")); err != nil {
+			return ""
+		}
+		return dir
+	}, "the time zones", MySQLDSN, "tzdata")
+	if err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(context.Background(), path, zones).Output()
 	if err != nil {
 		return fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}

@@ -49,8 +49,12 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	url := dbtest.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
 	addr, port, _ := strings.Cut(host, ":")
+	path, err := dbtest.MariaDBClient()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
-		client := osexec.CommandContext(t.Context(), "mariadb", "--no-defaults", "-uroot", "-h"+addr, "-P"+port, name)
+		client := osexec.CommandContext(t.Context(), path, "--no-defaults", "-uroot", "-h"+addr, "-P"+port, name)
 		client.Stdin = strings.NewReader(mysql.Schema())
 		if out, err := client.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
