@@ -200,14 +200,10 @@ func TestInTxChargesWithTheCallersWork(t *testing.T) {
 	}
 }
 
-// TestHotStatementsUseAnIndex counts the rows that the server reads for a
-// batch among many cells and entries: as many as are asked for, never a table.
-func TestHotStatementsUseAnIndex(t *testing.T) {
-	t.Parallel()
-	url := dbtest.MariaDB(t)
-	openAt(t, url)
-	db := pool(t, url)
-	const many = 5000
+// fill puts many cells, entries and admissions into the tables, and has the server
+// count them.
+func fill(tb testing.TB, db *sql.DB, many int) {
+	tb.Helper()
 	rows := func(row func(n int) string) string {
 		list := make([]string, many)
 		for n := range list {
@@ -228,10 +224,21 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 			}),
 		"ANALYZE TABLE headgate_cells, headgate_entries, headgate_admissions",
 	} {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
+		if _, err := db.ExecContext(tb.Context(), statement); err != nil {
+			tb.Fatalf("%s: %v", statement, err)
 		}
 	}
+}
+
+// TestHotStatementsUseAnIndex counts the rows that the server reads for a
+// batch among many cells and entries: as many as are asked for, never a table.
+func TestHotStatementsUseAnIndex(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	openAt(t, url)
+	db := pool(t, url)
+	const many = 5000
+	fill(t, db, many)
 	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
