@@ -65,7 +65,10 @@ var suites = []suite{
 	{name: "valkey", packages: []string{redisPackage}, conformance: conformance},
 }
 
-func main() {
+func main() { os.Exit(runAll()) }
+
+// runAll returns what to exit with.
+func runAll() int {
 	histories := flag.Int("histories", 0, "how many random histories to run, and nothing else")
 	few := flag.Int("few", 200, "how many of them on a cluster")
 	flag.Parse()
@@ -74,7 +77,7 @@ func main() {
 	chosen, err := choose(flag.Args(), *histories > 0)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
+		return 2
 	}
 	begin := time.Now()
 	var results []result
@@ -94,11 +97,12 @@ func main() {
 		fmt.Printf("   %s, %v\n", r.verdict(), r.took.Round(time.Second))
 		results = append(results, r)
 	}
-	print(os.Stdout, results)
+	table(os.Stdout, results)
 	fmt.Printf("%v in all\n", time.Since(begin).Round(time.Second))
 	if len(results) < len(chosen) || slices.ContainsFunc(results, func(r result) bool { return r.err != nil }) {
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 // choose returns the suites of some names, or all that there are for the purpose.
@@ -126,8 +130,8 @@ func choose(names []string, histories bool) ([]suite, error) {
 	return list, nil
 }
 
-// print prints the table.
-func print(w io.Writer, results []result) {
+// table prints the results.
+func table(w io.Writer, results []result) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nengine\tversion\thistories\ttests\ttime\tresult")
 	for _, r := range results {

@@ -50,11 +50,10 @@ func run(ctx context.Context, s *suite, histories int, only bool) (r result) {
 	defer func() { r.took = time.Since(begin) }()
 	args := []string{"test", "-json", "-count=1", "-timeout=60m"}
 	packages := s.packages
-	switch {
-	case only:
+	if only {
 		packages = packages[:1]
 		args = append(args, "-run="+s.conformance)
-	default:
+	} else {
 		args = append(args, "-run="+s.run, "-skip="+s.skip)
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
