@@ -26,19 +26,24 @@ func class(err error) error {
 	var my *driver1.MySQLError
 	if errors.As(err, &my) {
 		switch my.Number {
+		case 1180:
+			if strings.HasPrefix(my.Message, "Got error 149 ") { // Group Replication: rolled back
+				return store.ErrConflict
+			}
+			return store.ErrUnknownOutcome // failed while committing
 		case 1305:
 			if strings.HasPrefix(my.Message, "SAVEPOINT") {
 				return store.ErrConflict // see plan.text
 			}
 			return store.ErrSetup
-		case 1213, 1205, 1020, 3572, // deadlock, lock wait, record changed, nowait
+		case 1213, 1205, 1020, 3572, 3101, // deadlock, lock wait, record changed, nowait, overtaken by another node of a group
 			9007, 8002, 8022, 8028: // TiDB: write conflict, and errors of a transaction that may be repeated
 			return store.ErrConflict
 		case 1290, 1792, 1836: // read-only server, transaction, mode
 			return store.ErrReadOnly
 		case 1047, 1040, 1203, 1226, 1461: // node without quorum; too many connections, or prepared statements
 			return store.ErrUnavailable
-		case 1053, 1180, 1317, 1927, 3024, 1969, 3169: // shutting down; failed while committing; the statement was killed, or ran out of time
+		case 1053, 1317, 1927, 3024, 1969, 3169: // shutting down; the statement was killed, or ran out of time
 			return store.ErrUnknownOutcome
 		case 1406, 1366, 1264, 1690, 1153:
 			return store.ErrInvalid

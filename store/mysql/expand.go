@@ -8,7 +8,7 @@ const (
 	healAfter = `greatest(2000000, case p_kind when 2 then 2 * p_step when 3 then p_step
         else least(9007199254740991, (p_capacity div p_drain + (p_capacity mod p_drain > 0)) * cast(p_step as decimal(38))) end)`
 
-	retryAfter = `case when @hg_g then 0 when @hg_retry < 9007199254740991 then cast(cast(greatest(0, @hg_retry - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)) end`
+	retryAfter = `cast(case when @hg_g then 0 when @hg_retry < 9007199254740991 then cast(greatest(0, @hg_retry - @hg_clk) as decimal(26, 6)) / 1000000 end as decimal(20, 6))`
 
 	figures = `select @hg_g as allowed,
         if(@hg_block > greatest(@hg_clk, @hg_at), 0, greatest(0, @hg_capacity - @hg_x) div @hg_c) as remaining,

@@ -111,6 +111,13 @@ func newCrowd(t *testing.T, dsn string) *crowd {
 	return c
 }
 
+// promises returns how many starts the process was promised so far.
+func (c *crowd) promises() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.promised)
+}
+
 // TestWaitersOfManyProcesses lets many wait for one key. A part of the processes
 // is killed while they sleep: what they were promised is lost, and changes
 // nothing for the others.
@@ -142,6 +149,9 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 	dead := crowds[:processes/5]
 	time.Sleep(300 * time.Millisecond)
 	for _, c := range dead {
+		for deadline := time.Now().Add(10 * time.Second); c.promises() < each && time.Now().Before(deadline); {
+			time.Sleep(10 * time.Millisecond) // a machine with much to do
+		}
 		c.Kill()
 	}
 	for _, c := range crowds[len(dead):] { // they stand behind those who are gone
