@@ -172,6 +172,57 @@ func TestOneOfManyFirstCallersGetsAToken(t *testing.T) {
 	}
 }
 
+// TestABucketThatIsBlockedAtItsFirstUseAnswersOnce makes the cell of a bucket while
+// its first token is asked for, between the look and the write. MariaDB does not
+// bear an error of a statement that returns rows, so there is to be none.
+func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	const before = "set tries = 100;"
+	_, text, _ := strings.Cut(mysql.Schema(), "create procedure request_token(")
+	text, _, _ = strings.Cut(text, "\n//\n")
+	if strings.Count(text, before) != 1 {
+		t.Fatalf("the procedure does not say %q once", before)
+	}
+	for _, statement := range []string{
+		"DROP PROCEDURE request_token",
+		"CREATE PROCEDURE request_token(" + strings.Replace(text, before, before+" DO SLEEP(0.5);", 1),
+		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 3, 3600)",
+	} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	first := make(chan error)
+	go func() {
+		result, err := conn.ExecContext(context.Background(), "CALL request_token('b')")
+		if err == nil {
+			var rows int64
+			if rows, err = result.RowsAffected(); rows != 0 {
+				err = errors.New("a token was given that another may have blocked")
+			}
+		}
+		first <- err
+	}()
+	time.Sleep(200 * time.Millisecond)
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_cells (limit_name, cell_key, law, unit) VALUES ('request_token', 'b', 1, 1000)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"granted=1 remaining=2 ", "granted=1 remaining=1 ", "granted=1 remaining=0 ", "granted=0 remaining=0 "} {
+		if got := answer(t, conn, "CALL request_token('b')"); !strings.HasPrefix(got, want) {
+			t.Errorf("call %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
 // TestOtherPeoplesProceduresSurviveMigrate: twice by Migrate, and by the printed
 // schema, also under a client that goes on after errors.
 func TestOtherPeoplesProceduresSurviveMigrate(t *testing.T) {

@@ -8,7 +8,7 @@ const (
 	healAfter = `greatest(2000000, case p_kind when 2 then 2 * p_step when 3 then p_step
         else least(9007199254740991, (p_capacity div p_drain + (p_capacity mod p_drain > 0)) * cast(p_step as decimal(38))) end)`
 
-	retryAfter = `case when @hg_g then 0 when @hg_retry < 9007199254740991 then cast(cast(greatest(0, @hg_retry - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)) end`
+	retryAfter = `cast(case when @hg_g then 0 when @hg_retry < 9007199254740991 then cast(greatest(0, @hg_retry - @hg_clk) as decimal(26, 6)) / 1000000 end as decimal(20, 6))`
 
 	figures = `select @hg_g as allowed,
         if(@hg_block > greatest(@hg_clk, @hg_at), 0, greatest(0, @hg_capacity - @hg_x) div @hg_c) as remaining,
@@ -18,14 +18,17 @@ const (
         cast('1970-01-01' + interval @hg_clk microsecond as datetime(6)) as at`
 
 	token = `@hg_g as granted, greatest(0, p_capacity - @hg_x) div 1000 as remaining,
-                            ` + retryAfter + ` as retry_after,
-                            cast('1970-01-01' + interval @hg_clk microsecond as datetime(6)) as at`
+                    ` + retryAfter + ` as retry_after,
+                    cast('1970-01-01' + interval @hg_clk microsecond as datetime(6)) as at`
 
 	// strictTransaction is what a transaction is told in which error 1020 would undo
 	// all of it.
 	strictTransaction = "transaction: innodb_snapshot_isolation is on and the isolation level of the session is not READ COMMITTED: " +
 		"a conflict would undo all of the transaction. SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED before it, " +
 		"or SET SESSION innodb_snapshot_isolation = OFF"
+
+	refuseStrict = "BEGIN NOT ATOMIC IF @@innodb_snapshot_isolation AND @@tx_isolation IN ('REPEATABLE-READ', 'SERIALIZABLE') THEN " +
+		"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '" + strictTransaction + "'; END IF; END;"
 
 	ownLog = `if p_verb = 1 and p_kind = 3 and @hg_done <> 2 then
                 if @hg_carry > 0 then

@@ -154,9 +154,13 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	case errors.Is(err, store.ErrSchemaNewer):
 		return nil, err
 	case err != nil:
+		var my *driver1.MySQLError
+		if errors.As(err, &my) && known(my) == nil {
+			return nil, fmt.Errorf("mysql: migrate: %w: %w", store.ErrSetup, err) // nothing is charged by it
+		}
 		return nil, classify("migrate", err)
 	}
-	if err := s.lookForGalera(ctx, conn); err != nil {
+	if err := s.look(ctx, conn); err != nil {
 		return report, err
 	}
 	s.checked.Store(true)

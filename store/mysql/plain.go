@@ -104,7 +104,6 @@ const localClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6))"
 
 // decidePlain writes the statements that decide a plain batch.
 func (p *plan) decidePlain(b *strings.Builder) {
-	b.WriteString("DO @hg_local := " + localClock + ";")
 	n := 0
 	for i := range p.plain {
 		p.plainRun(b, &p.plain[i], n)

@@ -58,45 +58,38 @@ create procedure request_token(p_id varchar(1024) character set utf8mb4 collate 
 modifies sql data sql security invoker comment 'made by headgate'
 begin
     declare inside, again, p_verb, p_kind, p_count int default 1;
-    declare tries, taken, ignored, p_anchor, p_partial int default 0;
+    declare tries, ignored, p_anchor, p_partial int default 0;
     declare p_drain bigint default 9007199254740991;
     declare p_unit, p_cost bigint default 1000;
     declare p_capacity, p_step, p_block, p_history, p_ceiling, p_now, p_heal, p_b0, p_b1, p_b2, p_b3 bigint default 0;
     declare p_limit varbinary(255) default 'request_token';
     declare p_key varbinary(1024) default p_id;
     declare continue handler for not found begin end;
-    set p_capacity = (select b.capacity * 1000 from headgate_buckets b where b.id = p_id);
-    set p_step = (select b.refill_seconds * 1000000 from headgate_buckets b where b.id = p_id);
-    if p_capacity is null then
-        call headgate_fail(concat('bucket: "', coalesce(left(p_id, 60), 'null'), '" is not in headgate_buckets'));
-    end if;
-    set p_heal = {{heal}};
 
     {{open}}
             -- The lock of the bucket is there at the first use of a key too, which has no row of its own to lock.
-            set ignored = (select b.capacity from headgate_buckets b where b.id = p_id for update);
-            repeat
-                set taken = 0;
-                begin
-                    declare continue handler for 1062 set taken = 1; -- another has made the cell just now: it is read again
-                    {{variables}}
-                    set @hg_new = (select c.law from headgate_cells c where c.limit_name = p_limit and c.cell_key = p_key for update) is null;
-                    set @hg_clock = {{clock}};
-                    set ignored = (select length({{look}}) from (select 1 as n) o
-                        left join headgate_cells c on c.limit_name = p_limit and c.cell_key = p_key for update);
-                    set tries = 100;
-                    if @hg_new then
-                        insert into headgate_cells (limit_name, cell_key, law, {{saved columns}})
-                        values (p_limit, p_key, @hg_law, {{saved values}})
-                        /*M! returning {{token}} */;
-                    else
-                        insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key)
-                        on duplicate key update law = @hg_law, {{save}}
-                            reason = if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason), blocked_until = @hg_block
-                        /*M! returning {{token}} */;
-                    end if;
-                end;
-            until not taken end repeat;
+            set p_capacity = (select b.capacity * 1000 from headgate_buckets b where b.id = p_id for update);
+            set p_step = (select b.refill_seconds * 1000000 from headgate_buckets b where b.id = p_id for update);
+            if p_capacity is null then
+                call headgate_fail(concat('bucket: "', coalesce(left(p_id, 60), 'null'), '" is not in headgate_buckets'));
+            end if;
+            set p_heal = {{heal}};
+            set @hg_new = (select c.law from headgate_cells c where c.limit_name = p_limit and c.cell_key = p_key for update) is null;
+            set @hg_clock = {{clock}};
+            set ignored = (select length({{look}}) from (select 1 as n) o
+                left join headgate_cells c on c.limit_name = p_limit and c.cell_key = p_key for update);
+            set tries = 100;
+            if @hg_new then
+                insert into headgate_cells (limit_name, cell_key, law, {{saved columns}})
+                values (p_limit, p_key, @hg_law, {{saved values}})
+                on duplicate key update law = if((@hg_g := 0) = 0, headgate_cells.law, 0) -- a block has just made it: refused, to ask again
+                /*M! returning {{token}} */;
+            else
+                insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key)
+                on duplicate key update law = @hg_law, {{save}}
+                    reason = if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason), blocked_until = @hg_block
+                /*M! returning {{token}} */;
+            end if;
             {{commit}}
     /*!80000 select {{token}}; */
     select 1 into ignored from dual where @hg_g = 1;
