@@ -304,11 +304,7 @@ func begin(t *testing.T, db *sql.DB) *sql.Tx {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if snapshots(t, db) == "ON" {
-		if _, err := conn.ExecContext(t.Context(), "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	allow(t, conn)
 	tx, err := conn.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -317,8 +313,19 @@ func begin(t *testing.T, db *sql.DB) *sql.Tx {
 	return tx
 }
 
+// allow makes a session READ COMMITTED where its transactions could not charge else.
+func allow(t *testing.T, conn *sql.Conn) {
+	t.Helper()
+	if snapshots(t, conn) == "ON" {
+		run(t, conn, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+	}
+}
+
 // snapshots returns what innodb_snapshot_isolation is; "" where there is none.
-func snapshots(t *testing.T, db *sql.DB) string {
+func snapshots(t *testing.T, db interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+},
+) string {
 	t.Helper()
 	var name, value string
 	if err := db.QueryRowContext(t.Context(), "SHOW VARIABLES LIKE 'innodb_snapshot_isolation'").Scan(&name, &value); err != nil && !errors.Is(err, sql.ErrNoRows) {

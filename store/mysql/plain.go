@@ -41,7 +41,7 @@ const rowColumn = "unit"
 
 // newPlainPlan returns a plan for a plain batch; nil if it is not one.
 func newPlainPlan(ops []law.Op) *plan {
-	if len(ops) > maxRows {
+	if len(ops) == 0 || len(ops) > maxRows {
 		return nil
 	}
 	for i := range ops {

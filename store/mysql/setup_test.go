@@ -255,6 +255,7 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	if _, err := conn.ExecContext(t.Context(), "FLUSH STATUS"); err != nil {
 		t.Fatal(err)
 	}
+	allow(t, conn)
 	tx, err := conn.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
