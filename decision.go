@@ -42,7 +42,7 @@ type Decision struct {
 	Remaining  int64         // whole units of cost that could pass now, rounded down
 	RetryAfter time.Duration // until this cost can pass if nobody else comes; 0 if allowed, or Never
 	ResetAfter time.Duration // until the key is as good as new
-	At         time.Time     // the store's decision time, to the microsecond
+	At         time.Time     // the time decided for by the store, to the microsecond; after a small step of its clock backwards a little ahead of it
 	Via        Via
 	Entry      int64 // transaction number in the log, for limits that keep one; else 0
 }
@@ -97,7 +97,7 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 	}
 	out := about.out
 	b := store.Brief{
-		Granted: allowed, Via: out.Via, Used: out.Used, Clock: out.Clock, RetryAt: out.RetryAt,
+		Granted: allowed, Via: out.Via, Used: out.Used, Clock: out.Clock, At: about.op.DecidedAt(out), RetryAt: out.RetryAt,
 		EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil), Blocked: about.blocked(),
 	}
 	d := Decision{Replayed: replayed, Limit: about.op.Cell.Limit, Key: about.op.Cell.Key, Entry: out.Entry}
@@ -114,7 +114,7 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 func (d *Decision) derive(p *law.Params, capacity int64, b *store.Brief) {
 	d.Allowed = b.Granted
 	d.ResetAfter = micros(b.EmptyAt - b.Clock)
-	d.At = time.UnixMicro(b.Clock).UTC()
+	d.At = time.UnixMicro(b.At).UTC()
 	d.Via = b.Via
 	if room := capacity - b.Used; room > 0 && !b.Blocked {
 		d.Remaining = room / p.Unit

@@ -47,8 +47,8 @@ func (l *Limiter) Once(id string, life time.Duration) Once {
 }
 
 // Take is [Limiter.Take]: asked again with the same charges, it returns the first
-// admission, with Decision.Replayed, and charges nothing. What was refused, or
-// cancelled since, is decided anew. With other charges, or if it was reserved and
+// admission, with Decision.Replayed, and charges nothing. So it does after the request
+// was settled, at whatever cost. What was refused, or cancelled since, is decided anew. With other charges, or if it was reserved and
 // may not start yet, it returns ErrReused. It may be asked again after any error,
 // also if it is not known whether the store had heard.
 func (o Once) Take(ctx context.Context, charges ...Charge) (Decision, error) {
@@ -96,27 +96,33 @@ func (o Once) Reserve(ctx context.Context, wait time.Duration, charges ...Charge
 // another it returns ErrSettled, and ErrUnknownID if nothing was admitted or its life
 // is over.
 func (o Once) Settle(ctx context.Context, charges ...Charge) (corrected []Cost, err error) {
-	a := o.l.asked(charges)
-	if err := o.l.compileWith(a.ops, law.Settle, 1, charges, Cost.actual); err != nil {
-		return nil, err
-	}
-	for i := range a.ops {
-		a.ops[i] = settleOp(&a.ops[i], o.id.id, a.ops[i].Cost)
-	}
-	if err := law.ValidGroup(a.ops); err != nil {
-		return nil, err
-	}
-	return a.settle(ctx)
+	return o.settle(ctx, charges, func(op *law.Op) int64 { return op.Cost })
 }
 
-// Cancel settles charges that were admitted under the id at no cost at all; see
-// [Reservation.Cancel].
+// Cancel takes back charges that were admitted under the id, whatever costs are said
+// here; see [Reservation.Cancel]. Unlike Settle at no cost it lets the id be admitted
+// again: an attempt to take that is still under way then charges, also if it was made
+// before. It is for requests that nobody tries again; others are settled.
 func (o Once) Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error) {
 	none := make([]Charge, len(charges))
 	for i, c := range charges {
 		none[i] = Charge{Limit: c.Limit, Key: c.Key, Cost: nothing}
 	}
-	return o.Settle(ctx, none...)
+	return o.settle(ctx, none, func(*law.Op) int64 { return law.Cancelled })
+}
+
+func (o Once) settle(ctx context.Context, charges []Charge, actual func(*law.Op) int64) ([]Cost, error) {
+	a := o.l.asked(charges)
+	if err := o.l.compileWith(a.ops, law.Settle, 1, charges, Cost.actual); err != nil {
+		return nil, err
+	}
+	for i := range a.ops {
+		a.ops[i] = settleOp(&a.ops[i], o.id.id, actual(&a.ops[i]))
+	}
+	if err := law.ValidGroup(a.ops); err != nil {
+		return nil, err
+	}
+	return a.settle(ctx)
 }
 
 // name gives a request its id.

@@ -119,9 +119,10 @@ const cancelWithin = 5 * time.Second
 
 // Cancel gives back what was not used, and returns how much that was of each
 // charge: as much as the return rule allows, which may be little while others
-// stand in line behind it. One that was settled returns ErrSettled.
+// stand in line behind it. One that was settled returns ErrSettled. Of one with an id
+// the id may be admitted again, see [Once.Cancel].
 func (r *Reservation) Cancel(ctx context.Context) (returned []Cost, err error) {
-	return r.settle(ctx, make([]int64, len(r.ops)))
+	return r.settle(ctx, slices.Repeat([]int64{law.Cancelled}, len(r.ops)))
 }
 
 // Settle corrects the costs of all charges, in their order, to what they were in
@@ -184,7 +185,7 @@ func (r *Reservation) settleHere(ctx context.Context, actual []int64) (corrected
 	a := asked{l: r.l}
 	var index []int
 	for i := range r.ops {
-		unused := r.ops[i].Cost - actual[i]
+		unused := r.ops[i].Cost - max(actual[i], 0) // law.Cancelled costs nothing
 		switch {
 		case r.ended[i]:
 		case unused == 0:

@@ -30,12 +30,18 @@ type Admission struct {
 	Rule      Rule    // of the limit at that time
 	Cost      int64   // credits charged to this cell
 	Outcome   Outcome // of the charge
-	Settled   int64   // credits that it cost in the end; Unsettled before that is known
+	Settled   int64   // credits that it cost in the end; Unsettled before that is known, or Cancelled
 	KeepUntil int64   // it is forgotten from here on
 }
 
-// Unsettled is the Settled of an admission that was not settled.
-const Unsettled = -1
+// Unsettled is the Settled of an admission that was not settled. Cancelled is that of
+// one that was taken back, and the Cost of an op of verb Settle that does so: it costs
+// nothing, and its ID may be admitted again. One that was settled at no cost is
+// answered as it was admitted.
+const (
+	Unsettled = -1
+	Cancelled = -2
+)
 
 // Rule are the parameters that say what becomes of a charge: kind, anchor, unit,
 // capacity, step and drain. By others than those it was made under it cannot be
@@ -104,7 +110,7 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 	for i := range ops {
 		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
 		switch {
-		case !ok, a.Settled == 0: // what was cancelled is not admitted any more
+		case !ok, a.Settled == Cancelled:
 			rest = append(rest, i)
 		case a.Print != print:
 			failAll(outs, ErrReused)
@@ -178,7 +184,7 @@ func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 			outs[i] = Outcome{State: r.State, Clock: op.clock(clock)}
 			continue
 		}
-		op.Cost, op.Count = a.Cost-op.Cost, 1
+		op.Cost, op.Count = a.Cost-max(op.Cost, 0), 1
 		op.of(&a.Outcome)
 		outs[i] = r.correct(&op, op.clock(clock))
 	}

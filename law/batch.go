@@ -156,7 +156,7 @@ func (r *Record) settle(op *Op, out *Outcome, d *Decision, admitted, first bool)
 		}
 		if d.Carry > 0 {
 			r.Add = append(r.Add, Entry{
-				ID: Carried, At: d.Now, ExpiresAt: d.Now + op.Params.Step,
+				ID: Carried, At: d.Now, ExpiresAt: d.Base.EmptyAt,
 				KeepUntil: d.Now + max(op.Params.Step, op.Params.History), Cost: d.Carry, Granted: true,
 			})
 		}
@@ -168,7 +168,7 @@ func (r *Record) settle(op *Op, out *Outcome, d *Decision, admitted, first bool)
 	case d.Moved && first:
 		r.State = d.Base
 	case d.Moved:
-		r.State.Kind, r.State.Unit = d.Base.Kind, d.Base.Unit
+		r.State.Kind, r.State.Unit, r.State.Step = d.Base.Kind, d.Base.Unit, d.Base.Step
 		r.State.BlockedUntil = d.Base.BlockedUntil
 	}
 	if r.State.BlockedUntil != blocked {
@@ -189,7 +189,7 @@ func (r *Record) settle(op *Op, out *Outcome, d *Decision, admitted, first bool)
 func (r *Record) block(op *Op, clock int64) Outcome {
 	r.Dirty = true
 	if r.State.Kind == 0 {
-		r.State.Kind, r.State.Unit = op.Params.Kind, op.Params.Unit
+		r.State.Kind, r.State.Unit, r.State.Step = op.Params.Kind, op.Params.Unit, op.Params.Step
 	}
 	r.State.BlockedUntil, r.Reason = 0, ""
 	if op.TTL > 0 {

@@ -6,17 +6,27 @@ import "math/bits"
 // names for the same thing: tokens = (Capacity - level) / Unit, theoretical
 // arrival time = at + level / drain rate.
 
-// bucket returns the credits x in use at now, and the time t that x holds
-// for: the last step not after now.
-func bucket(s *State, op *Op, now int64) (x, t int64) {
+// bucket returns the credits x in use at now of a level as of a time at, and
+// the time t that x holds for: the last step not after now.
+func bucket(level, at int64, op *Op, now int64) (x, t int64) {
 	p := &op.Params
 	if p.Anchor != Calendar {
-		return p.drained(s.Level, s.At, now)
+		return p.drained(level, at, now)
 	}
 	// The windows of a calendar empty in one step, so their unequal lengths
 	// do not matter here.
-	t = max(s.At, op.lastBound(now))
-	return p.drain(s.Level, min(t-s.At, 1)), t
+	t = max(at, op.lastBound(now))
+	return p.drain(level, min(t-at, 1)), t
+}
+
+// inUse is bucket for a cell that counts. The windows of a calendar may have been
+// others when it was charged: there all of it counts until it is empty.
+func (s *State) inUse(op *Op, now int64) (x, t int64) {
+	x, t = bucket(s.Level, s.At, op, now)
+	if op.Params.Anchor == Calendar {
+		x = s.Level
+	}
+	return x, t
 }
 
 // drained is bucket for the anchors that need no boundaries.

@@ -33,7 +33,7 @@ type Decision struct {
 // have already put into s; log is the cell's ledger, read for the log law
 // only.
 func Decide(s State, op *Op, clock, pending int64, log Ledger) Decision {
-	d := rebase(s, op, clock, log)
+	d := rebase(s, op, clock)
 	if op.stale(d.Now) {
 		return Decision{Base: s, Now: d.Now, Outcome: Outcome{State: s, Clock: d.Now, Stale: true}}
 	}
@@ -74,6 +74,9 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Decision {
 			out.RetryAt = d.Now
 		default:
 			out.RetryAt = u.retry(op, need, ceiling, d.Now, log)
+			if k == 0 {
+				out.RetryAt = min(out.RetryAt, d.Base.EmptyAt) // see rebase
+			}
 		}
 		if p.Block > 0 && op.Verb == Take && !blocked && out.RetryAt != Never {
 			d.Base.BlockedUntil = d.Now + p.Block
@@ -90,6 +93,18 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Decision {
 	return d
 }
 
+// DecidedAt returns the time that an op of verb Take or Check was decided for, in
+// microseconds: the store's clock, but never before the cell's own time, which is
+// ahead of it where the clock was set back a little. Delays are counted from
+// Outcome.Clock, which says how long it takes until a time is reached; what passed
+// in some interval is counted by this.
+func (op *Op) DecidedAt(out *Outcome) int64 {
+	if out.State.At <= out.Clock || out.State.At-out.Clock > op.Params.HealAfter() { // a Check leaves a cell that is to be healed as it is
+		return out.Clock
+	}
+	return out.State.At
+}
+
 // usage is what a law finds in a cell at the time of a decision.
 type usage struct {
 	x   int64 // credits in use
@@ -97,30 +112,19 @@ type usage struct {
 	win slid  // Window
 }
 
-// use brings the cell forward to the time of the decision. A cell that
-// empties later than was written, because its limit was changed, is marked so
-// that it is not swept too early.
+// use brings the cell forward to the time of the decision.
 func (d *Decision) use(op *Op, log Ledger) (u usage) {
-	var empty int64
 	switch p := &op.Params; p.Kind {
 	case Bucket:
-		u.x, u.t = bucket(&d.Base, op, d.Now)
-		if u.x > 0 {
-			empty = op.after(u.t, u.x)
-		}
+		u.x, u.t = d.Base.inUse(op, d.Now)
 	case Window:
 		u.win = window(&d.Base, p, d.Now)
 		u.x = u.win.carry + u.win.level
-		empty = u.win.emptyAt(p)
 	case Log:
 		u.x = d.Carry
 		if !d.Clear {
 			u.x = logged(&d.Base, d.Now, log)
 		}
-	}
-	if empty > d.Base.EmptyAt {
-		d.Base.EmptyAt = empty
-		d.Moved = true
 	}
 	return u
 }
@@ -143,7 +147,9 @@ func (u *usage) retry(op *Op, need, ceiling, now int64, log Ledger) int64 {
 
 // charge writes the usage, the grant included, into the state.
 func (u *usage) charge(op *Op, s *State, now int64) {
-	switch p := &op.Params; p.Kind {
+	p := &op.Params
+	s.Step = p.Step
+	switch p.Kind {
 	case Bucket:
 		empty := op.after(u.t, u.x)
 		if s.Prev > 0 { // not before the ends of all that were charged: see giveBack
@@ -161,50 +167,90 @@ func (u *usage) charge(op *Op, s *State, now int64) {
 
 // rebase returns the cell as the op's limit sees it: fresh, healed after a
 // step of the clock, converted after a change of the limit.
-func rebase(s State, op *Op, clock int64, log Ledger) Decision {
+func rebase(s State, op *Op, clock int64) Decision {
 	p := &op.Params
 	d := Decision{Base: s}
 	b := &d.Base
 	if b.Kind == 0 {
-		b.Kind, b.Unit = p.Kind, p.Unit
+		b.Kind, b.Unit, b.Step = p.Kind, p.Unit, p.Step
 	}
-	converted := b.Kind != p.Kind || b.Unit != p.Unit
-
 	// Only At heals, never the level: healing the level as well would let
 	// two nodes whose clocks differ mint without end.
 	healed := b.At-clock > p.HealAfter()
 	if healed {
-		b.At, b.EmptyAt = clock, 0 // EmptyAt is recomputed by use
+		b.At = clock
 	}
 	d.Now = max(clock, b.At)
-
-	if converted {
-		level := b.Level
-		if b.Kind != p.Kind || p.Kind == Log { // the tokens used are carried over
-			if b.Kind == Window {
-				level += b.Prev
-			}
-			if d.Now >= s.EmptyAt {
-				level = 0
-			}
-			b.Prev, b.At, b.EmptyAt = 0, d.Now, 0
-		}
-		most := int64(Max)
-		if p.Kind == Window {
-			most = maxWindow - 1
-		}
-		b.Level = rescale(level, b.Unit, p.Unit, most)
-		b.Prev = rescale(b.Prev, b.Unit, p.Unit, most)
-		b.Kind, b.Unit = p.Kind, p.Unit
+	if !healed && d.Now >= b.EmptyAt {
+		b.Level, b.Prev = 0, 0
 	}
+	converted := b.convert(p, d.Now)
 	d.Moved = healed || converted
-	if p.Kind == Log && d.Moved {
-		// What the entries said no longer fits the level: one entry takes
-		// their place, and counts for a whole window from now.
-		d.Clear, d.Carry = true, b.Level
-		b.EmptyAt = d.Now + p.Step
+	if d.Moved {
+		// What was used counts no longer than it would have without the
+		// change. So a key that is asked for by two definitions in turn, each
+		// of which converts the cell, becomes empty all the same.
+		if empty := op.emptyAt(b, d.Now); healed || b.Level > 0 && empty < b.EmptyAt {
+			b.EmptyAt = empty
+		}
+		if p.Kind == Log {
+			// What the entries said no longer fits the level: one entry takes
+			// their place.
+			d.Clear, d.Carry = true, b.Level
+		}
 	}
 	return d
+}
+
+// convert makes a cell that was charged under another definition of the limit one
+// of p, and reports whether it was. What was used counts as used at the latest time
+// at which it can have been.
+func (s *State) convert(p *Params, now int64) bool {
+	other := s.Kind != p.Kind
+	switch {
+	case other || p.Kind == Log && s.Unit != p.Unit:
+		if s.Kind == Window {
+			s.Level += s.Prev
+		}
+		s.Prev, s.At = 0, now
+	case p.Kind == Bucket && s.Step != p.Step:
+		// At is the start of the step in which the last charge was made.
+		s.At = min(now, addSteps(s.At, 1, s.Step))
+		other = true
+	case s.Unit == p.Unit:
+		return false
+	}
+	most := int64(Max)
+	if p.Kind == Window {
+		most = maxWindow - 1
+	}
+	s.Level = rescale(s.Level, s.Unit, p.Unit, most)
+	s.Prev = rescale(s.Prev, s.Unit, p.Unit, most)
+	if p.Kind == Bucket && other {
+		// Nothing that was charged before can be returned: what has drained of
+		// it since is not known by p.
+		s.Prev = min(s.Prev+s.Level, Max)
+	}
+	s.Kind, s.Unit, s.Step = p.Kind, p.Unit, p.Step
+	return true
+}
+
+// emptyAt returns when a cell of the op's limit, as of now, is empty if it is not
+// charged again.
+func (op *Op) emptyAt(s *State, now int64) int64 {
+	p := &op.Params
+	switch {
+	case s.Level == 0 && (s.Prev == 0 || p.Kind == Bucket):
+		return 0
+	case p.Kind == Window:
+		w := slid{prev: s.Prev, level: s.Level, start: now - now%p.Step}
+		return w.emptyAt(p)
+	case p.Kind == Log:
+		return now + p.Step
+	case p.Anchor == Calendar:
+		return op.nextBound(now)
+	}
+	return p.after(s.At, s.Level)
 }
 
 // rescale converts credits of one unit into credits of another, rounded up

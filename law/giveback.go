@@ -43,15 +43,18 @@ func (r *Record) correct(op *Op, clock int64) Outcome {
 	}
 	n := op.Cost * op.Count
 	if s.Kind == 0 && n < 0 { // empty for so long that it was swept
-		s.Kind, s.Unit = op.Params.Kind, op.Params.Unit
+		s.Kind, s.Unit, s.Step = op.Params.Kind, op.Params.Unit, op.Params.Step
 	}
-	if s.Kind != op.Params.Kind || s.Unit != op.Params.Unit {
+	if !s.of(&op.Params) {
 		return out // reset, or the limit was changed
+	}
+	if now >= s.EmptyAt {
+		s.Level, s.Prev = 0, 0
 	}
 	var u usage
 	switch s.Kind {
 	case Bucket:
-		u.x, u.t = bucket(&s, op, now)
+		u.x, u.t = s.inUse(op, now)
 		switch {
 		case n > 0:
 			// A cell that could not keep the sum any more would forget who has
@@ -95,13 +98,18 @@ func (r *Record) correct(op *Op, clock int64) Outcome {
 	return out
 }
 
+// of reports whether a cell was charged last by the definition p of its limit.
+func (s *State) of(p *Params) bool {
+	return s.Kind == p.Kind && s.Unit == p.Unit && (p.Kind != Bucket || s.Step == p.Step)
+}
+
 // over reports whether a charge was made in a window that has ended: of a bucket
 // that each step empties.
 func (op *Op) over(now int64) bool {
 	if op.Params.Anchor == Own && op.Params.Drain < op.Params.Capacity {
 		return false
 	}
-	x, _ := bucket(&State{Level: 1, At: op.At}, op, max(now, op.At))
+	x, _ := bucket(1, op.At, op, max(now, op.At))
 	return x == 0
 }
 
@@ -111,7 +119,7 @@ func (op *Op) over(now int64) bool {
 // already: then it is what those who came after it leave of it.
 func (op *Op) undrained(s *State, x, now int64) int64 {
 	unused := op.Cost * op.Count
-	left, _ := bucket(&State{Level: op.Level, At: op.At}, op, max(now, op.At))
+	left, _ := bucket(op.Level, op.At, op, max(now, op.At))
 	returned := max(0, s.Prev-op.Returned)
 	if p := &op.Params; x > p.Capacity {
 		// A start is put off to the end of a step. Of a charge that needs nearly the

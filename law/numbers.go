@@ -8,7 +8,7 @@ import (
 
 // Width is how many numbers stores that decide in their own language answer
 // for an op.
-const Width = 14
+const Width = 15
 
 // The answers of Numbers[12].
 const (
@@ -23,7 +23,7 @@ const (
 // Numbers are an outcome as stores that decide in their own language pass it on,
 // and remember it with an admission: granted; law, level, prev, at, unit,
 // empty_at and blocked_until of the state; used, clock, retry_at, entry, how it
-// went, and start_at.
+// went, start_at, and step of the state.
 type Numbers [Width]int64
 
 // Outcome returns the outcome that the numbers are.
@@ -38,8 +38,10 @@ func (n *Numbers) Outcome() Outcome {
 	}
 	return Outcome{
 		Granted: n[0],
-		State:   State{Kind: Kind(n[1]), Level: n[2], Prev: n[3], At: n[4], Unit: n[5], EmptyAt: n[6], BlockedUntil: n[7]},
-		Used:    n[8], Clock: n[9], RetryAt: n[10], Entry: n[11],
+		State: State{
+			Kind: Kind(n[1]), Level: n[2], Prev: n[3], At: n[4], Unit: n[5], Step: n[14], EmptyAt: n[6], BlockedUntil: n[7],
+		},
+		Used: n[8], Clock: n[9], RetryAt: n[10], Entry: n[11],
 		Stale: n[12] == stale, Replayed: n[12] == replayed, StartAt: n[13],
 	}
 }
@@ -49,7 +51,7 @@ func (out *Outcome) Numbers() Numbers {
 	s := &out.State
 	return Numbers{
 		out.Granted, int64(s.Kind), s.Level, s.Prev, s.At, s.Unit, s.EmptyAt, s.BlockedUntil,
-		out.Used, out.Clock, out.RetryAt, out.Entry, done, out.StartAt,
+		out.Used, out.Clock, out.RetryAt, out.Entry, done, out.StartAt, s.Step,
 	}
 }
 

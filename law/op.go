@@ -84,7 +84,7 @@ type Op struct {
 	Cell   Cell
 	Params Params
 
-	Cost    int64 // credits per count, 1 or more; Settle: 0 or more
+	Cost    int64 // credits per count, 1 or more; Settle: 0 or more, or Cancelled
 	Count   int64 // how many of Cost, 1 or more
 	Partial bool  // grant as many of Count as fit; only in a group of its own
 	Ceiling int64 // credits up to which to admit; 0: Params.Capacity
@@ -117,7 +117,8 @@ type State struct {
 	Prev         int64 // Bucket: sum ever returned. Window: credits of the window before
 	At           int64 // the time Level holds for
 	Unit         int64 // credits per unit of cost when Level was written
-	EmptyAt      int64 // from here on the cell is as good as fresh
+	Step         int64 // Params.Step when Level was written
+	EmptyAt      int64 // from here on Level and Prev count as 0
 	BlockedUntil int64 // everything is refused before this time
 }
 
@@ -149,7 +150,7 @@ type Outcome struct {
 	Granted int64
 	State   State // as it stands after the op
 	Used    int64 // credits in use at the decision, the grant included
-	Clock   int64 // the store's decision time
+	Clock   int64 // the store's clock at the decision; see [Op.DecidedAt]
 	RetryAt int64 // when the rest of Count could pass if nobody else came; 0: all was granted
 
 	StartAt  int64 // when a Late request that was admitted may start: at its decision or later; else 0

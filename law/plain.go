@@ -15,7 +15,7 @@ func (p *Params) Plain() bool { return p.Kind == Bucket && p.Anchor != Calendar 
 
 // PlainState is the state of a plain cell with credits in use, as of at.
 func (p *Params) PlainState(level, at int64) State {
-	return State{Kind: Bucket, Level: level, At: at, Unit: p.Unit, EmptyAt: p.after(at, level)}
+	return State{Kind: Bucket, Level: level, At: at, Unit: p.Unit, Step: p.Step, EmptyAt: p.after(at, level)}
 }
 
 // PlainEmptyAt is the EmptyAt of PlainState.

@@ -13,7 +13,7 @@ func (r *Record) renew(op *Op, clock int64) Outcome {
 	s := &r.State
 	now := max(clock, s.At)
 	out := Outcome{Clock: clock}
-	if s.Kind == op.Params.Kind && s.Unit == op.Params.Unit { // else reset, or the limit was changed
+	if s.of(&op.Params) { // else reset, or the limit was changed
 		if credits, expires := r.ledger().Entry(op.Entry); expires > now {
 			out.Granted = 1
 			r.Renew = append(r.Renew, Renewed{Number: op.Entry, Credits: credits, From: expires, To: now + op.Params.Step})

@@ -96,7 +96,7 @@ func (op *Op) Valid() error {
 	case Return:
 		return op.validReturn()
 	case Settle:
-		if op.Cost < 0 || op.Cost > Max || op.Count != 1 {
+		if op.Cost < 0 && op.Cost != Cancelled || op.Cost > Max || op.Count != 1 {
 			return fmt.Errorf("%w: cost: %d times %d credits is out of range", ErrInvalid, op.Count, op.Cost)
 		}
 		return op.validID()

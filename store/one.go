@@ -12,7 +12,8 @@ type Brief struct {
 	Granted bool
 	Via     law.Via
 	Used    int64 // credits in use at the decision, the grant included
-	Clock   int64 // the store's decision time
+	Clock   int64 // the store's clock, from which delays are counted
+	At      int64 // the time decided for, see law.Op.DecidedAt
 	RetryAt int64 // when it could pass if nobody else came; 0: it was granted
 	EmptyAt int64 // from here on the cell is as good as fresh, and not blocked
 	Blocked bool  // the cell is blocked

@@ -38,7 +38,8 @@ type Reserved struct {
 }
 
 // Settle corrects the costs of charges that were admitted under an id: those of
-// its own charges are what it has cost in the end, 0 for nothing.
+// its own charges are what it has cost in the end, 0 for nothing. Or it cancels them:
+// then they have no costs.
 type Settle struct {
 	Charge
 	Charges []Charge `json:"charges,omitempty"`

@@ -40,6 +40,7 @@ func New(s *service.Service, log *slog.Logger) http.Handler {
 	mux.HandleFunc("POST /v1/batch", func(w http.ResponseWriter, r *http.Request) { d.batch(w, r, s) })
 	handle(mux, d, "POST /v1/reserve", func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })
 	handle(mux, d, "POST /v1/settle", func(ctx context.Context, r *api.Settle) (any, error) { return s.Settle(ctx, r) })
+	handle(mux, d, "POST /v1/cancel", func(ctx context.Context, r *api.Settle) (any, error) { return s.Cancel(ctx, r) })
 	handle(mux, d, "POST /v1/acquire", func(ctx context.Context, r *api.Request) (any, error) { return s.Acquire(ctx, r) })
 	handle(mux, d, "POST /v1/renew", func(ctx context.Context, r *api.Leases) (any, error) { return s.Renew(ctx, r) })
 	handle(mux, d, "POST /v1/release", func(ctx context.Context, r *api.Leases) (any, error) { return s.Release(ctx, r) })

@@ -121,6 +121,11 @@ func TestRequestsWithAnID(t *testing.T) {
 		{"/v1/settle", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":0,"id":"a"}`, 409, map[string]any{"field": "id"}},
 		{"/v1/take", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":2.9,"id":"b"}`, 200, map[string]any{"allowed": true}},
 		{"/v1/settle", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":0,"id":"b"}`, 200, nil},
+		{"/v1/take", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":2.9,"id":"b"}`, 200, map[string]any{"allowed": true, "replayed": true}},
+		{"/v1/cancel", `{"limit":"token-bucket 1/1h burst 5","key":"k","id":"b"}`, 409, map[string]any{"field": "id"}},
+		{"/v1/take", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":2.9,"id":"c"}`, 200, map[string]any{"allowed": true}},
+		{"/v1/cancel", `{"charges":[{"limit":"token-bucket 1/1h burst 5","key":"k"}],"id":"c"}`, 200, nil},
+		{"/v1/take", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":2.9,"id":"c"}`, 200, map[string]any{"allowed": true, "replayed": nil}},
 	} {
 		code, out, _ := ask(h, "POST", step.path, step.body)
 		if code != step.status {
@@ -202,6 +207,9 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 		{"POST", "/v1/settle", `{"limit":"login","key":"k","id":"x"}`, 400, "cost", "0 for nothing"},
 		{"POST", "/v1/settle", `{"limit":"login","key":"k","id":"x","cost":-1}`, 400, "cost", "negative"},
 		{"POST", "/v1/settle", `{"limit":"login","key":"k","id":"x","cost":1}`, 404, "id", "known"},
+		{"POST", "/v1/cancel", `{"limit":"login","key":"k","id":"x","cost":1}`, 400, "cost", "settle"},
+		{"POST", "/v1/cancel", `{"limit":"login","key":"k","id":"x"}`, 404, "id", "known"},
+		{"POST", "/v1/cancel", `{"limit":"login","key":"k"}`, 400, "id", "missing"},
 		{"POST", "/v1/batch", `{"requests":[]}`, 400, "requests", "none"},
 		{"POST", "/v1/batch", ``, 400, "body", "empty"},
 		{"POST", "/v1/batch", `{"requests":[{"limit":"login","kye":"k"}]}`, 400, "body", `"kye"`},
@@ -265,7 +273,7 @@ func TestLimitsHealthAndDescription(t *testing.T) {
 			}
 		}
 	}
-	if len(doc.Paths) != 14 {
-		t.Errorf("%d paths are described, 14 are served", len(doc.Paths))
+	if len(doc.Paths) != 15 {
+		t.Errorf("%d paths are described, 15 are served", len(doc.Paths))
 	}
 }

@@ -47,14 +47,25 @@ func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, e
 
 // Settle corrects the costs of charges that were admitted under an id.
 func (s *Service) Settle(ctx context.Context, r *api.Settle) (*api.Settled, error) {
+	return s.correct(ctx, r, actual, headgate.Once.Settle)
+}
+
+// Cancel takes back charges that were admitted under an id.
+func (s *Service) Cancel(ctx context.Context, r *api.Settle) (*api.Settled, error) {
+	return s.correct(ctx, r, uncosted, headgate.Once.Cancel)
+}
+
+func (s *Service) correct(ctx context.Context, r *api.Settle, cost meaning,
+	verb func(headgate.Once, context.Context, ...headgate.Charge) ([]headgate.Cost, error),
+) (*api.Settled, error) {
 	if r.ID == "" {
 		return nil, Invalid("id", "is missing")
 	}
-	charges, err := s.chargesOf(nil, &api.Request{Charge: r.Charge, Charges: r.Charges}, actual)
+	charges, err := s.chargesOf(nil, &api.Request{Charge: r.Charge, Charges: r.Charges}, cost)
 	if err != nil {
 		return nil, err
 	}
-	by, err := s.limiter.Once(r.ID, 0).Settle(ctx, charges...)
+	by, err := verb(s.limiter.Once(r.ID, 0), ctx, charges...)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +87,14 @@ func actual(n json.Number) (headgate.Cost, error) {
 		return headgate.Units(0), nil
 	}
 	return headgate.ParseCost(n.String())
+}
+
+// uncosted refuses a cost: what is cancelled costs nothing.
+func uncosted(n json.Number) (headgate.Cost, error) {
+	if n != "" {
+		return headgate.Cost{}, Invalid("cost", "is not for a charge that is cancelled; to correct it, settle it")
+	}
+	return headgate.Units(0), nil
 }
 
 // identity returns the id of a request and its life, if it has one.

@@ -105,7 +105,7 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 			s.count(r)
 			st := &r.out.State
 			return store.Brief{
-				Via: law.ViaLocal, Used: r.out.Used, Clock: r.out.Clock + gone, RetryAt: r.out.RetryAt,
+				Via: law.ViaLocal, Used: r.out.Used, Clock: r.out.Clock + gone, At: max(r.out.Clock+gone, st.At), RetryAt: r.out.RetryAt,
 				EmptyAt: max(st.EmptyAt, st.BlockedUntil), Blocked: st.BlockedUntil > r.out.Clock+gone,
 			}, true
 		}

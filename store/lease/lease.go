@@ -82,7 +82,7 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 			if out, ok := h.hand(p, cost, s.now()); ok {
 				s.handed.Add(1)
 				return store.Brief{
-					Granted: true, Via: law.ViaLease, Used: out.Used, Clock: out.Clock,
+					Granted: true, Via: law.ViaLease, Used: out.Used, Clock: out.Clock, At: max(out.Clock, out.State.At),
 					EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil),
 				}, true
 			}

@@ -115,7 +115,7 @@ func (s *Store) charge(b *store.Brief, f *pair, id uint64, p *law.Params, cost i
 			if p.Block > 0 {
 				return 0, 0, unusual // it may block the cell
 			}
-			setBrief(b, false, used, clock, retryAt, emptyAt)
+			setBrief(b, false, used, clock, max(clock, at), retryAt, emptyAt)
 			return level, at, decided
 		}
 		if !f.word.CompareAndSwap(word, word|lockBit) {
@@ -134,17 +134,18 @@ func (s *Store) charge(b *store.Brief, f *pair, id uint64, p *law.Params, cost i
 			f.at.Store(then)
 		}
 		f.word.Store(wordOf(used, id))
-		setBrief(b, true, used, clock, 0, emptyAt)
+		setBrief(b, true, used, clock, max(clock, then), 0, emptyAt)
 		return used, then, decided
 	}
 }
 
 // setBrief sets the fields one by one: a struct that is copied just after it
 // was written in other pieces makes the processor wait.
-func setBrief(b *store.Brief, granted bool, used, clock, retryAt, emptyAt int64) {
+func setBrief(b *store.Brief, granted bool, used, clock, at, retryAt, emptyAt int64) {
 	b.Granted = granted
 	b.Used = used
 	b.Clock = clock
+	b.At = at
 	b.RetryAt = retryAt
 	b.EmptyAt = emptyAt
 }
@@ -211,7 +212,7 @@ func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, 
 	clock, p := s.clock(), &op.Params
 	granted, level, at, retryAt, emptyAt := law.TakePlain(p, 0, 0, op.Cost, clock)
 	if !granted { // it can never pass: no block, nothing to keep
-		setBrief(b, false, level, clock, retryAt, 0)
+		setBrief(b, false, level, clock, clock, retryAt, 0)
 		return 0, 0, nil, decided
 	}
 	if !s.reserve() && !s.evict(s.tables[ti].Load(), clock) {
@@ -227,7 +228,7 @@ func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, 
 		s.room(ti, 1, false).insert(h, &op.Cell, wordOf(level, id), at, nil)
 	}
 	s.diesAt(ti, emptyAt)
-	setBrief(b, true, level, clock, 0, emptyAt)
+	setBrief(b, true, level, clock, clock, 0, emptyAt)
 	return level, at, r, decided
 }
 

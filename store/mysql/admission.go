@@ -24,12 +24,14 @@ const (
 	fGranted = 1
 	fTold    = 10 // the time of the decision
 	fWhen    = 14 // it may start
-	fNow     = 15 // Settle: the number of the entry
-	fDone    = 16
-	fClear   = 17
-	fCarry   = 18
+	fStep    = 15
+	fNow     = 16 // Settle: the number of the entry
+	fDone    = 17
+	fClear   = 18
+	fCarry   = 19
+	fEnds    = 20 // when what is carried over expires
 
-	moreFields = fCarry - law.Width
+	moreFields = fEnds - law.Width
 )
 
 // fewAdmissions is up to how many are put in one by one: a statement that has to
@@ -83,7 +85,7 @@ func (p *plan) remember(b *strings.Builder, r *row, record int) {
 		return
 	case log:
 		b.WriteString("SET @hg_g = " + field(fGranted) + ", @hg_now = " + field(fNow) + ", @hg_done = " + field(fDone) +
-			", @hg_clear = " + field(fClear) + ", @hg_carry = " + field(fCarry) + ";")
+			", @hg_clear = " + field(fClear) + ", @hg_carry = " + field(fCarry) + ", @hg_ends = " + field(fEnds) + ";")
 		enter(b, op)
 	}
 	b.WriteString(intoAdmissions + "SELECT ")
@@ -97,7 +99,7 @@ func (p *plan) remember(b *strings.Builder, r *row, record int) {
 		entry = "LAST_INSERT_ID()" // one that was admitted has an entry
 	}
 	b.WriteString("," + strconv.FormatInt(r.print, 10) + ",'" + op.Params.Rule().String() + "'," + strconv.FormatInt(op.Cost*op.Count, 10) +
-		", CONCAT_WS(' ', REPLACE(SUBSTRING_INDEX(@hg_o, ',', 11), ',', ' '), " + entry + ", 0, " + field(fWhen) + "), -1, " +
+		", CONCAT_WS(' ', REPLACE(SUBSTRING_INDEX(@hg_o, ',', 11), ',', ' '), " + entry + ", 0, " + field(fWhen) + ", " + field(fStep) + "), -1, " +
 		"GREATEST(" + field(fTold) + ", " + field(fWhen) + ") + " + strconv.FormatInt(op.TTL, 10) + " FROM DUAL WHERE " + field(fDone) + " = 1;")
 }
 

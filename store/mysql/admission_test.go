@@ -198,6 +198,7 @@ func TestRequestsKnownInPart(t *testing.T) {
 				takes = append(takes, op)
 				op.Verb, op.Cost, op.Count, op.Group = law.Settle, 1000*int64(k), 1, uint32(len(takes))
 				if settles = append(settles, op); k == 0 {
+					op.Cost = law.Cancelled
 					cancels = append(cancels, op)
 				} else if k == 1 {
 					op.Verb = law.Reset

@@ -253,6 +253,7 @@ func (d *decoder) answer() (out law.Outcome, carried int64) {
 	out.Entry = d.next()
 	d.next() // whether the log was cleared
 	carried = d.next()
+	d.next() // when that expires
 	return out, carried
 }
 
@@ -266,7 +267,7 @@ const (
 func (d *decoder) state() (st law.State, done int64) {
 	done = d.next()
 	st.Kind = law.Kind(d.next())
-	st.Level, st.Prev, st.At, st.Unit, st.EmptyAt, st.BlockedUntil = d.next(), d.next(), d.next(), d.next(), d.next(), d.next()
+	st.Level, st.Prev, st.At, st.Unit, st.EmptyAt, st.BlockedUntil, st.Step = d.next(), d.next(), d.next(), d.next(), d.next(), d.next(), d.next()
 	return st, done
 }
 

@@ -33,7 +33,7 @@ const (
 	ownLog = `if p_verb = 1 and p_kind = 3 and @hg_done <> 2 then
                 if @hg_carry > 0 then
                     insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
-                    values (p_limit, p_key, 'carried over', @hg_now, @hg_now + p_step, @hg_now + greatest(p_step, p_history), @hg_carry, 1);
+                    values (p_limit, p_key, 'carried over', @hg_now, @hg_ends, @hg_now + greatest(p_step, p_history), @hg_carry, 1);
                 end if;
                 if @hg_done or p_history > 0 then
                     insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)

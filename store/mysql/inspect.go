@@ -42,7 +42,7 @@ func listCells(ctx context.Context, db querier, q store.Query, now int64) (cells
 	if q.After != (law.Cell{}) {
 		also(afterCell, []byte(q.After.Limit), []byte(q.After.Limit), []byte(q.After.Key))
 	}
-	rows, err := db.QueryContext(ctx, `SELECT limit_name, cell_key, law, level, prev, at, unit, empty_at, blocked_until, reason
+	rows, err := db.QueryContext(ctx, `SELECT limit_name, cell_key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
 		FROM headgate_cells WHERE law <> 0`+where+` ORDER BY limit_name, cell_key LIMIT ?`, append(args, most)...)
 	if err != nil {
 		return nil, classify("list cells", err)
@@ -51,7 +51,7 @@ func listCells(ctx context.Context, db querier, q store.Query, now int64) (cells
 	for rows.Next() {
 		var c store.Cell
 		if err := rows.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
-			&c.State.Unit, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason); err != nil {
+			&c.State.Unit, &c.State.Step, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason); err != nil {
 			return nil, classify("list cells", err)
 		}
 		cells = append(cells, c)

@@ -206,7 +206,7 @@ func (p *plan) decodePlain(records, plain []byte, outs []law.Outcome) error {
 		next = n + 1
 		i := r.rows[n].op
 		op := &p.ops[i]
-		st.Kind, st.Unit = op.Params.Kind, op.Params.Unit
+		st.Kind, st.Unit, st.Step = op.Params.Kind, op.Params.Unit, op.Params.Step
 		record = law.Record{State: st}
 		law.Apply(p.ops[i:i+1], outs[i:i+1], clock, list)
 	}

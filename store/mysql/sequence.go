@@ -134,7 +134,7 @@ func laws(s shape) *template.Template {
 			return strings.Join(values, ", ")
 		},
 		"undo": func(n int) string {
-			return fmt.Sprintf("CAST(SUBSTRING(@undo, {pos} * 255 - %d, 17) AS SIGNED)", 254-17*n)
+			return fmt.Sprintf("CAST(SUBSTRING(@undo, {pos} * 289 - %d, 17) AS SIGNED)", 288-17*n)
 		},
 		"memo": func(n int) string {
 			return fmt.Sprintf("CAST(SUBSTRING(@m, %d, 17) AS SIGNED)", 1+17*n)

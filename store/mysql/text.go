@@ -237,7 +237,7 @@ func (p *plan) decide(b *strings.Builder, r *run) {
 		for _, row := range r.rows {
 			most = max(most, row.size)
 		}
-		b.WriteString("SET @hg_undo = CAST(REPEAT('0', 255 * " + strconv.Itoa(most) + ") AS BINARY);")
+		b.WriteString("SET @hg_undo = CAST(REPEAT('0', 289 * " + strconv.Itoa(most) + ") AS BINARY);")
 	}
 	seq := sequenceOf(r.shape)
 	assign := func(column func(string) string) {
@@ -340,7 +340,7 @@ func (p *plan) values(b *strings.Builder, r *run, brings map[string]string, vari
 
 // save are the columns after law, which has done the work, and before the
 // reason of a block, which goes when the block changes.
-const save = " level = @hg_level, prev = @hg_prev, at = @hg_at, unit = @hg_unit, empty_at = @hg_empty, "
+const save = " level = @hg_level, prev = @hg_prev, at = @hg_at, unit = @hg_unit, step = @hg_step, empty_at = @hg_empty, "
 
 // log writes what a run leaves in the logs of its cells.
 func (p *plan) log(b *strings.Builder, r *run) {
@@ -381,7 +381,7 @@ func (p *plan) log(b *strings.Builder, r *run) {
 		case op.Verb == law.Take && op.Params.Kind == law.Log:
 			n := answer[row.op]
 			b.WriteString("SET @hg_g = " + field(n, 1) + ", @hg_now = " + field(n, 6) + ", @hg_done = " + field(record, 1) +
-				", @hg_clear = " + field(n, 7) + ", @hg_carry = " + field(n, 8) + ";")
+				", @hg_clear = " + field(n, 7) + ", @hg_carry = " + field(n, 8) + ", @hg_ends = " + field(n, 9) + ";")
 			enter(b, op)
 		case op.Verb == law.Return && op.Params.Kind == law.Log:
 			b.WriteString("SET @hg_g = " + field(answer[row.op], 1) + ";")
@@ -413,7 +413,7 @@ func enter(b *strings.Builder, op *law.Op) {
 	b.WriteString(" AND expires_at > 0;")
 	b.WriteString(insertEntry)
 	cell()
-	b.WriteString("'" + law.Carried + "', @hg_now, @hg_now + " + step + ", @hg_now + GREATEST(" + step + "," + keep + "), @hg_carry, 1 FROM DUAL WHERE @hg_carry > 0 AND @hg_done <> 2;")
+	b.WriteString("'" + law.Carried + "', @hg_now, @hg_ends, @hg_now + GREATEST(" + step + "," + keep + "), @hg_carry, 1 FROM DUAL WHERE @hg_carry > 0 AND @hg_done <> 2;")
 	b.WriteString(insertEntry)
 	cell()
 	literal(b, op.ID)

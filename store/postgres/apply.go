@@ -45,12 +45,12 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		statement, args = `select headgate.apply_once($1, $2, $3, $4, $5, $6, $7)`, append(args, b.prints(ops), b.parts(ops))
 	}
 	var res []int64
-	err := s.retry(ctx, func() error { return s.db.QueryRow(ctx, statement, args...).Scan(&res) })
-	if err != nil {
-		return classify(fmt.Sprintf("apply %d ops", len(b.index)), err)
+	err := s.retry(ctx, func() error { return s.call(ctx, statement, args, &res) })
+	if err == nil && len(res) != len(b.index)*law.Width {
+		err = &unreadable{fmt.Errorf("the server answered with %d numbers", len(res))}
 	}
-	if len(res) != len(b.index)*law.Width {
-		return fmt.Errorf("postgres: apply %d ops: the server answered with %d numbers", len(b.index), len(res))
+	if err != nil {
+		return s.failed(len(b.index), err)
 	}
 	for k, i := range b.index {
 		outs[i] = decode(res, k)

@@ -12,65 +12,141 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// class returns which of the store's errors err is; nil if none.
+// Every statement is a transaction of its own. An ERROR or FATAL that PostgreSQL
+// reports has rolled it back: nothing was done. Three kinds of failure can come
+// after the commit was written, and leave it unknown: those of codesUnknown, a PANIC,
+// whose cause recovery may find committed, and a connection that breaks.
+
+// codes are the classes of single SQLSTATEs.
+var codes = map[string]error{
+	"40003": store.ErrUnknownOutcome, // statement completion unknown
+	"57P01": store.ErrUnknownOutcome, // admin shutdown: also of a session that has committed
+	"57P02": store.ErrUnknownOutcome, // crash shutdown
+
+	"25006": store.ErrReadOnly,
+	"25P03": store.ErrUnavailable, // idle in transaction for too long, of the caller's
+	"25P04": store.ErrUnavailable, // transaction timeout
+	"40002": store.ErrSetup,       // a constraint of somebody's
+	"55006": store.ErrConflict,    // object in use
+	"55P03": store.ErrConflict,    // lock not available, lock_timeout
+}
+
+// codeClasses are the classes of the other SQLSTATEs, by their first two
+// characters: those of the manual's appendix A. What is not here is ErrSetup: the
+// server is not as it must be, by its schema, a trigger or an extension.
+var codeClasses = map[string]error{
+	"08": store.ErrUnknownOutcome, // connection exceptions, a pooler's among them
+	"22": store.ErrInvalid,        // data exceptions
+	"25": store.ErrInvalid,        // the caller's transaction has failed before
+	"40": store.ErrConflict,       // transaction rollbacks
+	"53": store.ErrUnavailable,    // out of disk, memory or connections
+	"54": store.ErrInvalid,        // program limits
+	"57": store.ErrUnavailable,    // cancelled, timed out, starting up, idle for too long
+	"58": store.ErrUnavailable,    // input and output
+	"XX": store.ErrUnavailable,    // internal errors, corrupted data
+}
+
+// notSent marks an error from before a statement was sent.
+type notSent struct{ error }
+
+func (e *notSent) Unwrap() error { return e.error }
+
+// unreadable marks an error over a statement that was carried out.
+type unreadable struct{ error }
+
+func (e *unreadable) Unwrap() error { return e.error }
+
+// class returns which of the store's errors err is.
 func class(err error) error {
-	var pg *pgconn.PgError
-	switch {
-	case errors.As(err, &pg):
-		switch pg.Code {
-		case "40001", "40P01", "55P03":
-			return store.ErrConflict
-		case "25006":
-			return store.ErrReadOnly
-		case "57P03", "53300": // starting up or shutting down; too many connections
-			return store.ErrUnavailable
-		case "40003", "57P01", "57P02":
-			return store.ErrUnknownOutcome
-		case "22021", "22001", "22003", "22023", "54000":
-			return store.ErrInvalid
+	for _, c := range []error{store.ErrUnknownOutcome, store.ErrInvalid, store.ErrConflict, store.ErrReadOnly, store.ErrSetup, store.ErrUnavailable} {
+		if errors.Is(err, c) {
+			return c // it was classified before
 		}
-		switch {
-		case strings.Contains(pg.Message, "Restart read"), strings.Contains(pg.Message, "kAborted"),
-			strings.Contains(pg.Message, "aborted by a conflict"), strings.Contains(pg.Message, "All transparent retries exhausted"):
-			return store.ErrConflict // YugabyteDB, whose codes have varied
-		}
-		switch pg.Code[:2] {
-		case "42", "3F", "28", "3D", "0A": // no such object, no right to it, no such database
-			return store.ErrSetup
-		case "08":
-			return store.ErrUnknownOutcome
-		}
-		return nil
-	case pgconn.SafeToRetry(err):
-		return store.ErrUnavailable
 	}
+	var unsent *notSent
 	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) {
+	before := errors.As(err, &unsent) || errors.As(err, &connect) || pgconn.SafeToRetry(err)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		c := sqlstate(pg)
+		if before && !errors.Is(c, store.ErrSetup) {
+			return store.ErrUnavailable
+		}
+		return c
+	}
+	if before {
 		return store.ErrUnavailable
 	}
-	// The statement was sent, and no answer came back.
+	// The statement was sent, and no answer came back or none that can be read.
 	return store.ErrUnknownOutcome
+}
+
+// sqlstate returns the class of an error that a server has reported.
+func sqlstate(pg *pgconn.PgError) error {
+	says := func(texts ...string) bool {
+		for _, text := range texts {
+			if strings.Contains(pg.Message, text) {
+				return true
+			}
+		}
+		return false
+	}
+	switch c := codes[pg.Code]; {
+	case pg.SeverityUnlocalized == "PANIC" || len(pg.Code) != 5:
+		return store.ErrUnknownOutcome
+	case c != nil:
+		return c
+	// YugabyteDB, whose codes have varied, and whose commit can time out.
+	case says("Restart read", "kAborted", "aborted by a conflict", "All transparent retries exhausted"):
+		return store.ErrConflict
+	case pg.Code[:2] == "XX" && says("Timed out", "timed out", "Network error", "Service unavailable"):
+		return store.ErrUnknownOutcome
+	}
+	if c := codeClasses[pg.Code[:2]]; c != nil {
+		return c
+	}
+	return store.ErrSetup
 }
 
 // classify wraps an error with what was being done and its class. The text
 // never holds a password.
-func classify(doing string, err error) error {
+func classify(doing string, err error) error { return wrap(doing, class(err), err) }
+
+// classifyRead is classify for what only reads: nothing can have been done.
+func classifyRead(doing string, err error) error {
 	c := class(err)
-	text := hidePassword(err.Error())
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && c != nil {
-		text = pg.Message
-		if pg.Code == "42P01" || pg.Code == "3F000" || pg.Code == "42883" {
-			text += ": run headgate migrate"
-		}
+	if errors.Is(c, store.ErrUnknownOutcome) {
+		c = store.ErrUnavailable
 	}
+	return wrap(doing, c, err)
+}
+
+// failed is classify for the ops of a batch. Inside a transaction of the caller's
+// nothing is committed yet: what broke it has rolled it back. Only an answer that
+// cannot be read leaves something in it.
+func (s *Store) failed(ops int, err error) error {
+	doing := fmt.Sprintf("apply %d ops", ops)
+	var answer *unreadable
+	if s.pool == nil && !errors.As(err, &answer) {
+		return classifyRead(doing, err)
+	}
+	return classify(doing, err)
+}
+
+func wrap(doing string, c, err error) error {
+	var pg *pgconn.PgError
 	switch {
-	case c == nil:
-		return fmt.Errorf("postgres: %s: %w", doing, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return fmt.Errorf("postgres: %s: %w: %w", doing, c, err)
+	case errors.As(err, &pg):
+		text := fmt.Sprintf("%s (SQLSTATE %s)", hidePassword(pg.Message), pg.Code)
+		switch pg.Code {
+		case "42P01", "3F000", "42883":
+			text += ": run headgate migrate"
+		}
+		return fmt.Errorf("postgres: %s: %w: %s", doing, c, text)
 	}
-	return fmt.Errorf("postgres: %s: %w: %s", doing, c, text)
+	return fmt.Errorf("postgres: %s: %w: %s", doing, c, hidePassword(err.Error()))
 }
 
 var password = regexp.MustCompile(`(://[^:@/\s]*:|password=)[^@/\s]*`)

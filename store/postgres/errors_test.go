@@ -1,14 +1,18 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
@@ -32,6 +36,20 @@ func TestErrorClasses(t *testing.T) {
 		{"28P01", "password authentication failed", store.ErrSetup},
 		{"42501", "permission denied for schema headgate", store.ErrSetup},
 		{"42P01", "relation does not exist", store.ErrSetup},
+		{"57014", "canceling statement due to statement timeout", store.ErrUnavailable},
+		{"53100", "could not extend file: No space left on device", store.ErrUnavailable},
+		{"53200", "out of memory", store.ErrUnavailable},
+		{"58030", "could not read block 0", store.ErrUnavailable},
+		{"57P05", "terminating connection due to idle-session timeout", store.ErrUnavailable},
+		{"25P04", "terminating connection due to transaction timeout", store.ErrUnavailable},
+		{"25P02", "current transaction is aborted", store.ErrInvalid},
+		{"55P03", "canceling statement due to lock timeout", store.ErrConflict},
+		{"57P02", "terminating connection because of crash of another server process", store.ErrUnknownOutcome},
+		{"08P01", "server conn crashed?", store.ErrUnknownOutcome},
+		{"XX000", "unexpected data beyond EOF", store.ErrUnavailable},
+		{"XX000", "Timed out waiting for the transaction to commit", store.ErrUnknownOutcome},
+		{"P0001", "a trigger of somebody's", store.ErrSetup},
+		{"", "a server that names no SQLSTATE", store.ErrUnknownOutcome},
 	} {
 		err := classify("ask", fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: tt.code, Message: tt.message}))
 		if !errors.Is(err, tt.is) {
@@ -43,6 +61,87 @@ func TestErrorClasses(t *testing.T) {
 	}
 	if err := classify("connect", errors.New("cannot parse postgres://u:secret@h/d password=secret")); strings.Contains(err.Error(), "secret") {
 		t.Errorf("a password is shown: %v", err)
+	}
+}
+
+// TestEverySQLSTATEHasAClass goes through the classes of appendix A of PostgreSQL's
+// manual. What the server reports as an ERROR was rolled back; a PANIC may come
+// from after the commit.
+func TestEverySQLSTATEHasAClass(t *testing.T) {
+	known := []error{store.ErrInvalid, store.ErrConflict, store.ErrUnavailable, store.ErrUnknownOutcome, store.ErrReadOnly, store.ErrSetup}
+	classesOf := func(err error) (n int) {
+		for _, c := range known {
+			if errors.Is(err, c) {
+				n++
+			}
+		}
+		return n
+	}
+	for _, first := range strings.Fields("00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX 99") {
+		for _, last := range []string{"000", "001", "P01"} {
+			pg := &pgconn.PgError{Code: first + last, SeverityUnlocalized: "ERROR"}
+			err := classify("ask", pg)
+			unknown := first == "08" || pg.Code == "57P01"
+			if n := classesOf(err); n != 1 || errors.Is(err, store.ErrUnknownOutcome) != unknown {
+				t.Errorf("%s has %d classes: %v", pg.Code, n, err)
+			}
+			pg.SeverityUnlocalized = "PANIC"
+			if err := classify("ask", pg); !errors.Is(err, store.ErrUnknownOutcome) || classesOf(err) != 1 {
+				t.Errorf("a PANIC %s: %v", pg.Code, err)
+			}
+		}
+	}
+}
+
+func TestErrorsFromBeforeAndAfterTheStatement(t *testing.T) {
+	in, alone := &Store{}, &Store{pool: &pgxpool.Pool{}}
+	for _, tt := range []struct {
+		name      string
+		err       error
+		alone, in error
+	}{
+		{"no connection is free", &notSent{context.DeadlineExceeded}, store.ErrUnavailable, store.ErrUnavailable},
+		{"the pool has met a shutdown", &notSent{&pgconn.PgError{Code: "57P01"}}, store.ErrUnavailable, store.ErrUnavailable},
+		{"the password is wrong", &notSent{&pgconn.PgError{Code: "28P01"}}, store.ErrSetup, store.ErrSetup},
+		{"the connection broke", io.ErrUnexpectedEOF, store.ErrUnknownOutcome, store.ErrUnavailable},
+		{"the deadline passed", context.DeadlineExceeded, store.ErrUnknownOutcome, store.ErrUnavailable},
+		{"the answer has a NULL", readable(pgx.ScanArgError{Err: errors.New("cannot scan NULL")}), store.ErrUnknownOutcome, store.ErrUnknownOutcome},
+		{"the answer has no row", readable(pgx.ErrNoRows), store.ErrUnknownOutcome, store.ErrUnknownOutcome},
+		{"the answer is short", &unreadable{errors.New("13 numbers")}, store.ErrUnknownOutcome, store.ErrUnknownOutcome},
+		{"the session was terminated", &pgconn.PgError{Code: "57P01"}, store.ErrUnknownOutcome, store.ErrUnavailable},
+	} {
+		if err := alone.failed(1, tt.err); !errors.Is(err, tt.alone) {
+			t.Errorf("%s: %v, want %v", tt.name, err, tt.alone)
+		}
+		if err := in.failed(1, tt.err); !errors.Is(err, tt.in) {
+			t.Errorf("%s, in the caller's transaction: %v, want %v", tt.name, err, tt.in)
+		}
+	}
+	if err := classifyRead("read", io.ErrUnexpectedEOF); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
+		t.Errorf("a read that broke: %v", err)
+	}
+}
+
+func TestAnswersThatMakeNoSenseAreNotSound(t *testing.T) {
+	two, one := []int64{1, 2}, []int64{1}
+	for _, tt := range []struct {
+		granted, rest []int32
+		outcomes      int
+		columns       [][]int64
+		ok            bool
+	}{
+		{[]int32{1, 2}, nil, 0, [][]int64{two, two}, true},
+		{[]int32{2}, []int32{1}, law.Width, [][]int64{one}, true},
+		{[]int32{1}, nil, 0, [][]int64{one}, false},
+		{[]int32{1, 3}, nil, 0, [][]int64{two}, false},
+		{[]int32{1, 0}, nil, 0, [][]int64{two}, false},
+		{[]int32{1}, []int32{1}, law.Width, [][]int64{one}, false},
+		{[]int32{1}, []int32{2}, law.Width - 1, [][]int64{one}, false},
+		{[]int32{1, 2}, nil, 0, [][]int64{two, one}, false},
+	} {
+		if got := sound(2, tt.granted, tt.rest, make([]int64, tt.outcomes), tt.columns...); got != tt.ok {
+			t.Errorf("%v, %v, %d, %v: %v", tt.granted, tt.rest, tt.outcomes, tt.columns, got)
+		}
 	}
 }
 

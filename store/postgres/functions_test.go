@@ -314,3 +314,35 @@ func TestTheArticlesFunctionsKeepTheirPromises(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestTheTimeFromSQLIsThatDecidedFor moves the time of a cell ahead of the clock, as
+// after a step of the clock backwards: take and check report the cell's time while it
+// stands, and the clock once the cell is to be healed.
+func TestTheTimeFromSQLIsThatDecidedFor(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	for _, tt := range []struct {
+		call    string
+		ahead   time.Duration
+		follows bool // the cell's time
+	}{
+		{`take('sliding-log 5/2s', 'a', 1)`, 1500 * time.Millisecond, true},
+		{`check('sliding-log 5/2s', 'a', 1)`, 1500 * time.Millisecond, true},
+		{`take('token-bucket 5/1h', 'b', 1)`, 10 * time.Minute, true},
+		{`check('token-bucket 5/1h', 'b', 1)`, 10 * time.Minute, true},
+		{`check('sliding-log 5/2s', 'a', 1)`, time.Minute, false},
+		{`take('sliding-log 5/2s', 'a', 1)`, time.Minute, false},
+		{`check('token-bucket 5/1h', 'b', 1)`, 3 * time.Hour, false},
+		{`take('token-bucket 5/1h', 'b', 1)`, 3 * time.Hour, false},
+	} {
+		ask(t, conn, `select * from headgate.`+strings.Replace(tt.call, "check", "take", 1))
+		var at time.Time
+		if err := conn.QueryRow(t.Context(), `update headgate.cells set at = (extract(epoch from clock_timestamp()) * 1000000)::bigint + $1
+			where key = $2 returning headgate.instant(at)`, tt.ahead.Microseconds(), strings.Split(tt.call, "'")[3]).Scan(&at); err != nil {
+			t.Fatal(err)
+		}
+		if got := ask(t, conn, `select * from headgate.`+tt.call).at; got.Before(at) == tt.follows {
+			t.Errorf("%s, the cell %s ahead: at %s, the cell's time is %s", tt.call, tt.ahead, got, at)
+		}
+	}
+}

@@ -63,14 +63,19 @@ func Schema() string {
 }
 
 // sharding is what YugabyteDB wants otherwise: rows spread by a hash of what
-// they are looked up by, so that no range of them is hot, and none of the
-// settings of PostgreSQL's heap.
+// they are looked up by, so that no range of them is hot, none of the settings of
+// PostgreSQL's heap, and no ctid.
 var sharding = []struct{ postgres, yugabyte string }{
 	{"    primary key (limit_name, key)\n) with (fillfactor = 66, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);", "    primary key ((limit_name, key) hash)\n);"},
 	{"    number     bigint generated always as identity primary key,\n", "    number     bigint generated always as identity,\n"},
 	{"    granted    boolean not null\n);", "    granted    boolean not null,\n    primary key (number hash)\n);"},
 	{"on headgate.entries (limit_name, key, expires_at) include", "on headgate.entries ((limit_name, key) hash, expires_at asc) include"},
 	{"    primary key (limit_name, key, id)\n", "    primary key ((limit_name, key) hash, id)\n"},
+	{"    tids tid[];\n", ""},
+	{"tids := array(select (select e.ctid from", "perform array(select (select e.key from"},
+	{"unnest(tids, p_anchor", "unnest(p_limits, p_keys, p_anchor"},
+	{"x(row, anchor", "x(l, k, anchor"},
+	{"where c.ctid = u.row and", "where c.limit_name = any (array[u.l]) and c.key = u.k and"},
 }
 
 // SchemaYugabyte returns the whole schema as YugabyteDB wants it, for a release
@@ -94,7 +99,7 @@ func schemaVersion(ctx context.Context, db querier) (version int, err error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, classify("read the schema's version", err)
+		return 0, classifyRead("read the schema's version", err)
 	}
 	return version, nil
 }
@@ -173,36 +178,26 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx, report *[]string) error 
 	return nil
 }
 
-// ours marks the functions in schema public that were made here.
-const ours = "made by headgate"
-
-// articles makes the functions named after the articles, unless somebody
-// else's stand in their place.
+// articles makes the functions named after the articles, unless something of
+// somebody else's has one of their names: the file looks at that itself.
 func (s *Store) articles(ctx context.Context, tx pgx.Tx, m migration, have int, report *[]string) error {
 	if s.cfg.SkipArticles {
 		*report = append(*report, "left schema public alone, as asked")
 		return nil
 	}
-	rows, err := tx.Query(ctx, `select p.proname::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-		where n.nspname = 'public' and p.proname in ('rate_limiting_request', 'rate_limiting_token_bucket_request', 'check_velocity')
-		  and coalesce(obj_description(p.oid, 'pg_proc'), '') not like $1 || '%' order by 1`, ours)
-	if err != nil {
-		return err
-	}
-	foreign, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return err
-	}
-	if len(foreign) > 0 {
-		*report = append(*report, fmt.Sprintf("did not make the articles' functions: public.%s exists and is not ours; "+
-			"rename or drop it and migrate again, or say --skip-articles", strings.Join(foreign, ", public.")))
-		return nil
-	}
-	if m.number > have {
-		*report = append(*report, "applied "+m.name)
-	}
 	if _, err := tx.Exec(ctx, m.sql); err != nil {
 		return fmt.Errorf("%s: %w", m.name, err)
+	}
+	var foreign *string
+	if err := tx.QueryRow(ctx, `select headgate.foreign_articles()`).Scan(&foreign); err != nil {
+		return err
+	}
+	switch {
+	case foreign != nil:
+		*report = append(*report, fmt.Sprintf("did not make the articles' functions: %s exists and is not ours; "+
+			"rename or drop it and migrate again, or say --skip-articles", *foreign))
+	case m.number > have:
+		*report = append(*report, "applied "+m.name)
 	}
 	return nil
 }

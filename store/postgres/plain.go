@@ -25,8 +25,7 @@ func plain(op *law.Op) bool {
 }
 
 // plainly returns the batch as one of plain charges on cells that differ, if it
-// is one, and is large enough to be worth it: one charge alone is decided as
-// fast by headgate.apply.
+// is one. One charge alone goes to headgate.apply.
 func plainly(ops []law.Op) (b plainBatch, ok bool) {
 	if len(ops) < 2 {
 		return b, false
@@ -65,15 +64,15 @@ func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, out
 	var granted, rest []int32
 	var clock, level, prev, at, empty, blocked, outcomes []int64
 	err := s.retry(ctx, func() error {
-		return s.db.QueryRow(ctx, `select * from headgate.take_plain($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-			b.limits, b.keys, b.anchor, b.unit, b.capacity, b.step, b.drain, b.block, b.cost, b.now).
-			Scan(&granted, &clock, &level, &prev, &at, &empty, &blocked, &rest, &outcomes)
+		return s.call(ctx, `select * from headgate.take_plain($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+			[]any{b.limits, b.keys, b.anchor, b.unit, b.capacity, b.step, b.drain, b.block, b.cost, b.now},
+			&granted, &clock, &level, &prev, &at, &empty, &blocked, &rest, &outcomes)
 	})
-	if err != nil {
-		return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
+	if err == nil && !sound(len(ops), granted, rest, outcomes, clock, level, prev, at, empty, blocked) {
+		err = &unreadable{fmt.Errorf("headgate.take_plain answered about %d and %d with %d numbers", len(granted), len(rest), len(outcomes))}
 	}
-	if len(granted)+len(rest) != len(ops) || len(outcomes) != len(rest)*law.Width {
-		return fmt.Errorf("postgres: apply %d ops: headgate.take_plain answered about %d and %d with %d numbers", len(ops), len(granted), len(rest), len(outcomes))
+	if err != nil {
+		return s.failed(len(ops), err)
 	}
 	for k, n := range granted {
 		i := b.index[n-1]
@@ -81,7 +80,7 @@ func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, out
 			Granted: 1, Used: level[k], Clock: clock[k],
 			State: law.State{
 				Kind: law.Bucket, Level: level[k], Prev: prev[k], At: at[k],
-				Unit: ops[i].Params.Unit, EmptyAt: empty[k], BlockedUntil: blocked[k],
+				Unit: ops[i].Params.Unit, Step: ops[i].Params.Step, EmptyAt: empty[k], BlockedUntil: blocked[k],
 			},
 		}
 	}

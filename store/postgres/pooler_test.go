@@ -166,13 +166,13 @@ func TestPlainChargesCallNoFunction(t *testing.T) {
 	if from < 0 || to < from {
 		t.Fatal("the statement is not found")
 	}
-	statement := strings.NewReplacer("p_limits", "$1::text[]", "p_keys", "$2::text[]", "p_anchor", "$3::bigint[]", "p_unit", "$4::bigint[]",
-		"p_capacity", "$5::bigint[]", "p_step", "$6::bigint[]", "p_drain", "$7::bigint[]", "p_cost", "$8::bigint[]", "p_now", "$9::bigint[]",
-		"store_clock", "$10::bigint").Replace(body[from:to] + " from done")
+	statement := strings.NewReplacer("tids", "$1::tid[]", "p_anchor", "$2::bigint[]", "p_unit", "$3::bigint[]",
+		"p_capacity", "$4::bigint[]", "p_step", "$5::bigint[]", "p_drain", "$6::bigint[]", "p_cost", "$7::bigint[]", "p_now", "$8::bigint[]",
+		"store_clock", "$9::bigint").Replace(body[from:to] + " from done")
 	if _, err := conn.Exec(t.Context(), "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; prepare plain as "+statement); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := conn.Query(t.Context(), "explain (verbose) execute plain('{}','{}','{}','{}','{}','{}','{}','{}','{}',1)")
+	rows, err := conn.Query(t.Context(), "explain (verbose) execute plain('{}','{}','{}','{}','{}','{}','{}','{}',1)")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestPlainChargesCallNoFunction(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(plan, "\n")
-	if strings.Contains(text, "drained") || !strings.Contains(text, "Index Scan using cells_pkey") {
+	if strings.Contains(text, "drained") || !strings.Contains(text, "Tid Scan on headgate.cells") {
 		t.Error(text)
 	}
 }

@@ -80,16 +80,17 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	if pooler || cfg != nil && cfg.Pooler {
 		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
+	pc.ConnConfig.OnNotice = OnNotice
 	if pc.ConnConfig.ConnectTimeout == 0 {
 		pc.ConnConfig.ConnectTimeout = 5 * time.Second
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
-		return nil, classify("connect", err)
+		return nil, classifyRead("connect", err)
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, classify("connect", err)
+		return nil, classifyRead("connect", err)
 	}
 	s := New(pool, cfg)
 	s.own = true
@@ -123,7 +124,8 @@ func cutPooler(raw string) (rest string, pooler bool, err error) {
 // Retries implements store.Retrier.
 func (s *Store) Retries() int64 { return s.repeats.Load() }
 
-// New returns a store over the caller's pool, which Close leaves open.
+// New returns a store over the caller's pool, which Close leaves open. The pool
+// should have OnNotice.
 func New(pool *pgxpool.Pool, cfg *Config) *Store {
 	s := &Store{db: pool, pool: pool, sweeper: &sweeper{}}
 	if cfg != nil {
@@ -137,8 +139,9 @@ func New(pool *pgxpool.Pool, cfg *Config) *Store {
 
 // InTx returns a store that charges inside the caller's transaction: the
 // charge commits or rolls back with it. Its cells stay locked until then, and
-// conflicts are the caller's to retry, with the transaction. The store is as
-// safe for concurrent use as tx is: not at all.
+// conflicts are the caller's to retry, with the transaction; so is what the server
+// says of the commit (see OnNotice). The store is as safe for concurrent use as tx
+// is: not at all.
 func (s *Store) InTx(tx pgx.Tx) *Store {
 	in := &Store{db: tx, cfg: s.cfg, sweeper: &sweeper{}}
 	in.checked.Store(s.checked.Load())
@@ -187,7 +190,7 @@ func (s *Store) ready(ctx context.Context) error {
 func checkServer(ctx context.Context, db querier) error {
 	var number, version string
 	if err := db.QueryRow(ctx, "select current_setting('server_version_num'), version()").Scan(&number, &version); err != nil {
-		return classify("read the server's version", err)
+		return classifyRead("read the server's version", err)
 	}
 	return checkVersion(number, version)
 }
@@ -210,7 +213,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	}
 	most := q.Most()
 	if err := s.db.QueryRow(ctx, `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`).Scan(&clock); err != nil {
-		return nil, 0, classify("read the clock", err)
+		return nil, 0, classifyRead("read the clock", err)
 	}
 	var where strings.Builder
 	args := []any{clock, most}
@@ -233,18 +236,18 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if q.After != (law.Cell{}) {
 		also("(limit_name, key) > (?, ?)", q.After.Limit, q.After.Key)
 	}
-	rows, err := s.db.Query(ctx, `select limit_name, key, law, level, prev, at, unit, empty_at, blocked_until, reason
+	rows, err := s.db.Query(ctx, `select limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
 		from headgate.cells where law <> 0 and $1::bigint is not null`+where.String()+` order by limit_name, key limit $2`, args...)
 	if err != nil {
-		return nil, 0, classify("list cells", err)
+		return nil, 0, classifyRead("list cells", err)
 	}
 	cells, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c store.Cell, err error) {
 		err = row.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
-			&c.State.Unit, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason)
+			&c.State.Unit, &c.State.Step, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason)
 		return c, err
 	})
 	if err != nil {
-		return nil, 0, classify("list cells", err)
+		return nil, 0, classifyRead("list cells", err)
 	}
 	return cells, clock, nil
 }
@@ -255,16 +258,16 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 		return nil, err
 	}
 	rows, err := s.db.Query(ctx, `select number, id, at, expires_at, keep_until, cost, granted from headgate.entries
-		where limit_name = $1 and key = $2 order by number desc limit $3`, cell.Limit, cell.Key, n)
+		where limit_name = $1 and key = $2 order by number + 0 desc limit $3`, cell.Limit, cell.Key, n)
 	if err != nil {
-		return nil, classify("list entries", err)
+		return nil, classifyRead("list entries", err)
 	}
 	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e law.Entry, err error) {
 		err = row.Scan(&e.Number, &e.ID, &e.At, &e.ExpiresAt, &e.KeepUntil, &e.Cost, &e.Granted)
 		return e, err
 	})
 	if err != nil {
-		return nil, classify("list entries", err)
+		return nil, classifyRead("list entries", err)
 	}
 	return entries, nil
 }

@@ -9,15 +9,20 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestConformanceOnOtherVersions runs a shorter suite on every version of
-// PostgreSQL that can be had here.
-func TestConformanceOnOtherVersions(t *testing.T) {
+// everyVersion runs a test on every version of PostgreSQL that can be had here.
+func everyVersion(t *testing.T, test func(t *testing.T, dsn string)) {
 	versions := dbtest.PostgresVersions()
 	t.Logf("versions that can be had: %v", versions)
 	for _, major := range versions {
-		t.Run(fmt.Sprint(major), func(t *testing.T) {
-			storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.PostgresVersion(tb, major)) },
-				&storetest.Options{Histories: 200})
-		})
+		t.Run(fmt.Sprint(major), func(t *testing.T) { test(t, dbtest.PostgresVersion(t, major)) })
 	}
+}
+
+// TestConformanceOnOtherVersions runs a shorter suite on every version of
+// PostgreSQL that can be had here.
+func TestConformanceOnOtherVersions(t *testing.T) {
+	everyVersion(t, func(t *testing.T, dsn string) {
+		storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.PostgresAt(tb, dsn)) },
+			&storetest.Options{Histories: 200})
+	})
 }

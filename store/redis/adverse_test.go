@@ -225,7 +225,7 @@ func TestWhatWasGivenBackIsNotTold(t *testing.T) {
 	if outs := try(openTest(t, url, nil), ops); outs[2].Granted != 0 {
 		t.Fatal("not refused")
 	}
-	apply(t, s, settling(b[0], 0)) // the line in B is gone
+	apply(t, s, settling(b[0], law.Cancelled)) // the line in B is gone
 	more := apply(t, s, reserving("l", k[0], 6, 60))
 	outs := try(openTest(t, url, nil), ops)
 	if outs[0].Granted == 6 && outs[0].StartAt == outs[1].StartAt && outs[1].StartAt == outs[2].StartAt {

@@ -1,32 +1,50 @@
 -- What decides: requests that take or check, and each op of its cell. An answer is
 -- a '=' and the numbers of law.Numbers.
 
+local function convert(b, p)
+  local other = b.kind ~= p.kind
+  if other or p.kind == 3 and b.unit ~= p.unit then
+    if b.kind == 2 then b.level = b.level + b.prev end
+    b.prev, b.at = 0, b.now
+  elseif p.kind == 1 and b.step ~= p.step then
+    b.at, other = min(b.now, add_steps(b.at, 1, b.step)), true
+  elseif b.unit == p.unit then
+    return false
+  end
+  local most = p.kind == 2 and 4294967295 or MAX
+  b.level = rescale(b.level, b.unit, p.unit, most)
+  b.prev = rescale(b.prev, b.unit, p.unit, most)
+  if p.kind == 1 and other then b.prev = min(b.prev + b.level, MAX) end
+  b.kind, b.unit, b.step = p.kind, p.unit, p.step
+  return true
+end
+
+-- emptied is emptyAt of package law.
+local function emptied(b, p)
+  if b.level == 0 and (b.prev == 0 or p.kind == 1) then return 0 end
+  if p.kind == 2 then
+    return empty_at({ start = b.now - b.now % p.step, level = b.level, prev = b.prev }, p.step)
+  elseif p.kind == 3 then
+    return b.now + p.step
+  end
+  return after(p, p.anchor == 2 and b.now or b.at, b.level)
+end
+
 local function rebase(s, p, clock)
   local b = {
-    kind = s.kind, level = s.level, prev = s.prev, at = s.at, unit = s.unit, empty = s.empty, block = s.block,
+    kind = s.kind, level = s.level, prev = s.prev, at = s.at, unit = s.unit, step = s.step, empty = s.empty, block = s.block,
     now = clock, moved = false, clear = false, carry = 0,
   }
-  if b.kind == 0 then b.kind, b.unit = p.kind, p.unit end
-  local converted = b.kind ~= p.kind or b.unit ~= p.unit
+  if b.kind == 0 then b.kind, b.unit, b.step = p.kind, p.unit, p.step end
   local healed = b.at - clock > p.heal
-  if healed then b.at, b.empty = clock, 0 end
+  if healed then b.at = clock end
   b.now = max(clock, b.at)
-  if converted then
-    local level = b.level
-    if b.kind ~= p.kind or p.kind == 3 then
-      if b.kind == 2 then level = level + b.prev end
-      if b.now >= s.empty then level = 0 end
-      b.prev, b.at, b.empty = 0, b.now, 0
-    end
-    local most = p.kind == 2 and 4294967295 or MAX
-    b.level = rescale(level, b.unit, p.unit, most)
-    b.prev = rescale(b.prev, b.unit, p.unit, most)
-    b.kind, b.unit = p.kind, p.unit
-  end
-  b.moved = healed or converted
-  if p.kind == 3 and b.moved then
-    b.clear, b.carry = true, b.level
-    b.empty = b.now + p.step
+  if not healed and b.now >= b.empty then b.level, b.prev = 0, 0 end
+  b.moved = convert(b, p) or healed
+  if b.moved then
+    local empty = emptied(b, p)
+    if healed or b.level > 0 and empty < b.empty then b.empty = empty end
+    if p.kind == 3 then b.clear, b.carry = true, b.level end
   end
   return b
 end
@@ -76,6 +94,7 @@ local function decide(s, c, p, clock, pending, nolog)
       d.retry = b.now
     else
       d.retry = retry(u, b, c, p, need, ceiling, nolog)
+      if k == 0 then d.retry = min(d.retry, b.empty) end -- see rebase of package law
     end
     if p.block > 0 and p.verb == 1 and not blocked and d.retry ~= MAX then
       b.block, b.moved = b.now + p.block, true
@@ -91,12 +110,12 @@ end
 
 -- Requests ----------------------------------------------------------------------
 
-local NONE = { kind = 0, level = 0, prev = 0, at = 0, unit = 0, empty = 0, block = 0 }
+local NONE = { kind = 0, level = 0, prev = 0, at = 0, unit = 0, step = 0, empty = 0, block = 0 }
 local STALE = 1 -- see law.Numbers
 
 local function answer(op, granted, s, used, retry_at, entry, start, how, clock)
   answers[op.at + 1] = pack(ANSWER, '=', granted, s.kind, s.level, s.prev, s.at, s.unit, s.empty, s.block, used,
-    clock or op.clock, retry_at, entry or 0, how or 0, start or 0)
+    clock or op.clock, retry_at, entry or 0, how or 0, start or 0, s.step)
 end
 
 -- settle does what became of a request to one of its cells.
@@ -111,7 +130,7 @@ local function settle(op, c, d, admitted, first)
     c.dirty = true
     if b.clear then clear(c, p.history) end
     if b.carry > 0 then
-      add(c, b.now, b.now + p.step, b.now + max(p.step, p.history), b.carry, 1, 'carried over')
+      add(c, b.now, b.empty, b.now + max(p.step, p.history), b.carry, 1, 'carried over')
     end
   end
   if admitted then
@@ -119,7 +138,7 @@ local function settle(op, c, d, admitted, first)
   elseif b.moved and first then
     copy(c, b)
   elseif b.moved then
-    c.kind, c.unit, c.block = b.kind, b.unit, b.block
+    c.kind, c.unit, c.step, c.block = b.kind, b.unit, b.step, b.block
   end
   if c.block ~= blocked then c.reason = '' end
   if p.kind == 3 and (admitted or p.history > 0) then
@@ -147,7 +166,7 @@ local function remember(ops, i, j, ds)
       was[n] = copy({ seq = c.seq, reason = c.reason }, c)
       if b.moved then copy(r, b) end
     elseif b.moved then
-      r.kind, r.unit, r.block = b.kind, b.unit, b.block
+      r.kind, r.unit, r.step, r.block = b.kind, b.unit, b.step, b.block
     end
     if r.block ~= c.block then r.reason = '' end
   end

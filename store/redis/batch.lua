@@ -3,7 +3,7 @@
 
 local function block(op, c, p)
   c.dirty = true
-  if c.kind == 0 then c.kind, c.unit = p.kind, p.unit end
+  if c.kind == 0 then c.kind, c.unit, c.step = p.kind, p.unit, p.step end
   c.block, c.reason = 0, ''
   if p.ttl > 0 then
     c.block = max(c.clock, c.at) + p.ttl

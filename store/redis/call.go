@@ -264,5 +264,5 @@ func double(v string) int64 {
 }
 
 func decodeState(n []int64) law.State {
-	return law.State{Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], EmptyAt: n[5], BlockedUntil: n[6]}
+	return law.State{Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], Step: n[5], EmptyAt: n[6], BlockedUntil: n[7]}
 }

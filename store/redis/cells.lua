@@ -44,27 +44,29 @@ local function cell(op)
     return c
   end
   c = {
-    key = op.key, log = KEYS[op.log], kind = 0, level = 0, prev = 0, at = 0, unit = 0, empty = 0, block = 0,
+    key = op.key, log = KEYS[op.log], kind = 0, level = 0, prev = 0, at = 0, unit = 0, step = 0, empty = 0, block = 0,
     seq = 0, reason = '', clock = 0, test = false, dirty = false,
   }
   local v = call('GET', c.key)
   if v then
-    local kind, level, prev, at, unit, empty, block, seq, reason =
-      string.match(v, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-    c.kind, c.level, c.prev, c.at, c.unit, c.empty = kind + 0, level + 0, prev + 0, at + 0, unit + 0, empty + 0
-    c.block, c.seq, c.reason = block + 0, seq + 0, reason
+    local kind, level, prev, at, unit, step, empty, block, seq, reason =
+      string.match(v, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+    c.kind, c.level, c.prev, c.at, c.unit, c.step = kind + 0, level + 0, prev + 0, at + 0, unit + 0, step + 0
+    c.empty, c.block, c.seq, c.reason = empty + 0, block + 0, seq + 0, reason
   end
   cells[op.key] = c
   return c
 end
 
 local function state(s)
-  return { kind = s.kind, level = s.level, prev = s.prev, at = s.at, unit = s.unit, empty = s.empty, block = s.block }
+  return {
+    kind = s.kind, level = s.level, prev = s.prev, at = s.at, unit = s.unit, step = s.step, empty = s.empty, block = s.block,
+  }
 end
 
 local function copy(to, from)
   to.kind, to.level, to.prev, to.at = from.kind, from.level, from.prev, from.at
-  to.unit, to.empty, to.block = from.unit, from.empty, from.block
+  to.unit, to.step, to.empty, to.block = from.unit, from.step, from.empty, from.block
   return to
 end
 
@@ -77,9 +79,9 @@ local function life(until_, now, test)
   return fmt(int, ms)
 end
 
-local TEXT = string.rep(int .. ' ', 8)
+local TEXT = string.rep(int .. ' ', 9)
 local function text(c)
-  return fmt(TEXT, c.kind, c.level, c.prev, c.at, c.unit, c.empty, c.block, c.seq) .. c.reason
+  return fmt(TEXT, c.kind, c.level, c.prev, c.at, c.unit, c.step, c.empty, c.block, c.seq) .. c.reason
 end
 
 local function save(c)

@@ -258,7 +258,7 @@ func (c *town) live(who *caller, g *rand.Rand) {
 		if ops[0].ID != "" && last > clock && g.IntN(4) == 0 {
 			c.cancelled++
 			for i := range ops {
-				ops[i] = settling(ops[i], 0)
+				ops[i] = settling(ops[i], law.Cancelled)
 				ops[i].Late, ops[i].Ceiling = false, 0
 			}
 			surely(ops...)

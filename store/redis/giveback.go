@@ -53,7 +53,7 @@ func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcom
 		left = lost
 		for i, res := range s.send(ctx, calls) {
 			numbers, e := res.AsIntSlice()
-			if e == nil && len(numbers) != 7*len(calls[i].index) {
+			if e == nil && len(numbers) != 8*len(calls[i].index) {
 				e = fmt.Errorf("the script answered with %d numbers", len(numbers))
 			}
 			switch {
@@ -66,7 +66,7 @@ func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcom
 				continue
 			}
 			for n, op := range calls[i].index {
-				outs[op].State = decodeState(numbers[7*n:])
+				outs[op].State = decodeState(numbers[8*n:])
 				if ops[op].Params.History == 0 {
 					outs[op].Entry = 0
 				}

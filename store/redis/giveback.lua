@@ -33,7 +33,7 @@ local function undo(op, c, p, t)
   if t.untouched == nil then t.untouched = call('GET', c.key) == t.after end
   if t.untouched then
     if t.before == '' then
-      copy(c, { kind = 0, level = 0, prev = 0, at = 0, unit = 0, empty = 0, block = 0 })
+      copy(c, { kind = 0, level = 0, prev = 0, at = 0, unit = 0, step = 0, empty = 0, block = 0 })
       call('DEL', c.key)
     else
       call('SET', c.key, t.before, 'KEEPTTL')
@@ -62,8 +62,8 @@ for i, op in ipairs(rest) do
     undo(op, c, op.p, texts[op.key])
   end
   c = cell(op)
-  local o = (i - 1) * 7
+  local o = (i - 1) * 8
   answers[o + 1], answers[o + 2], answers[o + 3], answers[o + 4] = c.kind, c.level, c.prev, c.at
-  answers[o + 5], answers[o + 6], answers[o + 7] = c.unit, c.empty, c.block
+  answers[o + 5], answers[o + 6], answers[o + 7], answers[o + 8] = c.unit, c.step, c.empty, c.block
 end
 return answers

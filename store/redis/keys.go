@@ -55,11 +55,11 @@ func parseCell(v string) (st law.State, reason string, ok bool) {
 	if !ok {
 		return st, "", false
 	}
-	return decodeState(n[:7]), reason, true
+	return decodeState(n[:8]), reason, true
 }
 
 // numbers reads those that the text of a cell begins with.
-func numbers(v string) (n [8]int64, rest string, ok bool) {
+func numbers(v string) (n [9]int64, rest string, ok bool) {
 	at := 0
 	for k := range n {
 		first, sum := at, int64(0)

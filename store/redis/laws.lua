@@ -17,6 +17,13 @@ local function is_stale(p, now)
   return p.kind == 1 and p.anchor == 2 and (now < p[0] or now >= p[3])
 end
 
+-- grain is the width of the share by which the window before counts.
+local function grain(w)
+  local q = ceil_div(w, 1048576)
+  if w % q ~= 0 and w % 1000000 == 0 then q = w / 1000000 end
+  return q
+end
+
 -- empty_at returns when neither window counts any more; 0 if neither does now.
 local function empty_at(u, w)
   if u.level > 0 then return u.start + 2 * w end
@@ -47,10 +54,10 @@ end
 -- use returns what a law finds in a cell, brought forward to b.now. nolog: what
 -- is in the log counts no more.
 local function use(b, c, p, nolog)
-  local u, empty, now = { x = 0, t = 0, start = 0, prev = 0, level = 0, q = 0, f = 0 }, 0, b.now
+  local u, now = { x = 0, t = 0, start = 0, prev = 0, level = 0, q = 0, f = 0 }, b.now
   if p.kind == 1 then
     u.x, u.t = drained(p, b.level, b.at, now)
-    if u.x > 0 then empty = after(p, u.t, u.x) end
+    if p.anchor == 2 then u.x = b.level end -- all of it counts until it is empty
   elseif p.kind == 2 then
     local w = p.step
     u.start = now - now % w
@@ -61,10 +68,9 @@ local function use(b, c, p, nolog)
     elseif began == u.start - w then
       u.prev = b.level
     end
-    u.q = ceil_div(w, 1048576)
+    u.q = grain(w)
     u.f = floor(w / u.q)
     u.x = ceil_div(u.prev * min(u.f, ceil_div(w - (now - u.start), u.q)), u.f) + u.level
-    empty = empty_at(u, w)
   else
     u.x = b.carry
     if not b.clear then
@@ -75,12 +81,12 @@ local function use(b, c, p, nolog)
       end
     end
   end
-  if empty > b.empty then b.empty, b.moved = empty, true end
   return u
 end
 
 -- charge writes the usage into a state.
 local function charge(u, p, s, now)
+  s.step = p.step
   if p.kind == 1 then
     local empty = after(p, u.t, u.x)
     if s.prev > 0 then empty = max(empty, s.empty) end -- see correct

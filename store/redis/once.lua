@@ -1,10 +1,11 @@
 -- Requests with an ID: what law/admission.go does with them, line by line.
 
 local REPLAYED, REUSED, UNKNOWN, SETTLED = 2, 3, 4, 5 -- see law.Numbers
+local UNSETTLED, CANCELLED = -1, -2
 
 -- replay answers an op with the numbers that it was answered with before.
 local function replay(op, n)
-  answers[op.at + 1] = pack(ANSWER, '=', n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], op.clock, n[11], n[12], REPLAYED, n[14])
+  answers[op.at + 1] = pack(ANSWER, '=', n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], op.clock, n[11], n[12], REPLAYED, n[14], n[15])
 end
 
 -- admit remembers an op that was admitted, with its answer; shared if it was before.
@@ -18,7 +19,7 @@ local function admit(op, print, shared)
     call('SET', register, number, 'PX', ms)
   end
   put(op, {
-    register = number, print = print, rule = ARGV[op.note + 2], cost = op.p.count * op.p.cost, settled = -1,
+    register = number, print = print, rule = ARGV[op.note + 2], cost = op.p.count * op.p.cost, settled = UNSETTLED,
     keep = fmt(int, keep), shared = shared or 0, outcome = fmt(NUMBERS, select(2, unpack(ANSWER, answers[op.at + 1]))) .. fmt(' ' .. int, asking),
   }, ms)
 end
@@ -34,8 +35,8 @@ local function apply_once(i, j)
   for k = i, j do
     local op = rest[k]
     local a = known(op)
-    if a and a.settled ~= 0 then starts = starts or numbers(a)[14] > 0 end
-    if not a or a.settled == 0 then -- what was cancelled is not admitted any more
+    if a and a.settled ~= CANCELLED then starts = starts or numbers(a)[14] > 0 end
+    if not a or a.settled == CANCELLED then
       new[#new + 1] = op
     elseif a.print ~= print then
       fail_all(i, j, REUSED)
@@ -71,7 +72,7 @@ local function apply_settle(i, j)
   local as = {}
   for k = i, j do
     local a = known(rest[k])
-    if not a or a.settled >= 0 and a.settled ~= rest[k].p.cost then
+    if not a or a.settled ~= UNSETTLED and a.settled ~= rest[k].p.cost then
       fail_all(i, j, a and SETTLED or UNKNOWN)
       return
     end
@@ -88,7 +89,7 @@ local function apply_settle(i, j)
     local c, p = cell(op), op.p
     if stale then
       answer(op, 0, c, 0, 0, 0, 0, STALE, max(c.clock, c.at))
-    elseif a.settled >= 0 then
+    elseif a.settled ~= UNSETTLED then
       answer(op, 0, c, 0, 0, 0, 0, REPLAYED)
     else
       local n = numbers(a)
@@ -98,7 +99,7 @@ local function apply_settle(i, j)
         answer(op, 0, c, 0, 0)
       else
         back(op, c, setmetatable({
-          cost = a.cost - p.cost, count = 1, level = n[3], returned = n[4], made = n[5], entry = n[12],
+          cost = a.cost - max(p.cost, 0), count = 1, level = n[3], returned = n[4], made = n[5], entry = n[12],
         }, { __index = p }))
       end
     end

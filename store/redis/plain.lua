@@ -1,5 +1,5 @@
 -- Plain charges: requests of one Take by the bucket law, without boundaries, of
--- a cell that has the limit's unit, is not blocked and remembers no returns. They
+-- a cell that has the limit's unit and step, is not blocked and remembers no returns. They
 -- are decided in place, in the order of the batch. What is not plain goes into
 -- rest, and so does all that comes after it on its cell.
 --
@@ -7,7 +7,7 @@
 -- granted: nobody else has changed that since. Else they are a '=' and the numbers
 -- of law.Numbers. Returned is all of it in one string.
 
-local ANSWER = '<c1dddddddddddddd'
+local ANSWER = '<c1ddddddddddddddd'
 local keys, match, pack = KEYS, string.match, struct.pack
 local answers = { pack('<d', store_clock) }
 local waits = {} -- cells of which an op is in rest
@@ -31,7 +31,7 @@ while pos <= #packed do
     if ceiling == 0 then ceiling = capacity end
     local need, life, lives = cost * count, 0, {}
     if clock == 0 then clock = store_clock else life = 3600000 end -- see life in cells.lua
-    local name = fmt(int, unit)
+    local name = fmt(int, unit) .. ' ' .. fmt(int, step)
     local pattern = '^1 (%d+) 0 (%d+) ' .. name .. ' (%d+) 0 0 $'
     local text = '1 ' .. int .. ' 0 ' .. int .. ' ' .. name .. ' ' .. int .. ' 0 0 '
     for i = first, last do
@@ -43,15 +43,16 @@ while pos <= #packed do
       if level and not waits[key] and at - clock <= heal then
         level, at, empty = level + 0, at + 0, empty + 0
         local now, t, x = max(clock, at)
+        local used = now < empty and level or 0
         if anchor == 0 then
           t = now - (now - at) % step
-          x = level - (t - at) / step * drain
+          x = used - (t - at) / step * drain
           if x <= 0 then x, t = 0, now end
         else
           t = max(at, now - now % step)
           local steps = floor((t - at) / step)
           if (t - at) % step > 0 then steps = steps + 1 end
-          x = max(0, level - steps * drain)
+          x = max(0, used - steps * drain)
         end
         local from = anchor == 0 and t or t - t % step
         if x <= ceiling - need then
@@ -66,11 +67,10 @@ while pos <= #packed do
           end
           call('SET', key, v, 'PX', ms)
           answers[i + 1], done = v, true
-        elseif partial == 0 and block == 0 and (x == 0 or drained_at(from, x, drain, step) <= empty) then
-          -- Neither the refusal nor a change of the limit is to be written down.
+        elseif partial == 0 and block == 0 then -- the refusal is not to be written down
           local retry = MAX
-          if need <= ceiling then retry = drained_at(from, x - (ceiling - need), drain, step) end
-          answers[i + 1] = pack(ANSWER, '=', 0, kind, level, 0, at, kind * unit, empty, 0, x, clock, retry, 0, 0, 0)
+          if need <= ceiling then retry = min(drained_at(from, x - (ceiling - need), drain, step), empty) end
+          answers[i + 1] = pack(ANSWER, '=', 0, kind, level, 0, at, kind * unit, empty, 0, x, clock, retry, 0, 0, 0, kind * step)
           done = true
         end
       end

@@ -15,14 +15,14 @@ local function holding(op, c)
   local p, h = op.p, { start = 0, level = op.p.level, at = op.p.made, prev = op.p.returned, lost = false }
   if op.note > 0 then
     local a = known(op)
-    h.lost = not a or a.settled >= 0 or a.rule ~= ARGV[op.note + 2]
+    h.lost = not a or a.settled ~= -1 or a.rule ~= ARGV[op.note + 2]
     if not h.lost then
       local n = numbers(a)
       h.numbers, h.start, h.level, h.at, h.prev = n, n[14], n[3], n[5], n[4]
-      h.shared = (a.shared == '1' or n[15] ~= asking) and 1 or 0 -- or another asking's charge
+      h.shared = (a.shared == '1' or n[16] ~= asking) and 1 or 0 -- or another asking's charge
     end
   end
-  h.lost = h.lost or c.kind ~= p.kind or c.unit ~= p.unit
+  h.lost = h.lost or not is_of(c, p)
   return h
 end
 

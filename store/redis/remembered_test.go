@@ -28,7 +28,7 @@ func TestWhatALimitWasChangedSinceIsNotCorrected(t *testing.T) {
 			was := once60("id", takeOne(fmt.Sprint(p), fmt.Sprint(n), p, testTime))[0]
 			now := was
 			change(&now.Params)
-			for k, op := range []law.Op{was, settling(now, p.Unit/2), settling(now, p.Unit/2), settling(was, p.Unit/2), settling(was, 0), was} {
+			for k, op := range []law.Op{was, settling(now, p.Unit/2), settling(now, p.Unit/2), settling(was, p.Unit/2), settling(was, 0), settling(was, law.Cancelled), was} {
 				want := make([]law.Outcome, 1)
 				law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
 				got := outcomes(t, s, op)[0]
@@ -87,9 +87,9 @@ func TestWhatATrialOverwroteIsRememberedAgain(t *testing.T) {
 		}
 		apply(t, s, ops...)
 		apply(t, s, full)
-		cancel := settling(ops[0], 0)
+		cancel := settling(ops[0], law.Cancelled)
 		if cancelled {
-			apply(t, s, cancel, settling(ops[2], 0))
+			apply(t, s, cancel, settling(ops[2], law.Cancelled))
 		} else {
 			reset := ops[2]
 			reset.Verb, reset.ID, reset.Late = law.Reset, "", false
@@ -105,7 +105,7 @@ func TestWhatATrialOverwroteIsRememberedAgain(t *testing.T) {
 		if out := apply(t, s, cancel)[0]; out.Replayed != cancelled || out.State.Level != 0 || out.Granted != level {
 			t.Errorf("cancelled %v: %+v", cancelled, out)
 		}
-		if out := outcomes(t, s, settling(ops[2], 0))[0]; out.Replayed != cancelled || cancelled == errors.Is(out.Err, law.ErrUnknownID) {
+		if out := outcomes(t, s, settling(ops[2], law.Cancelled))[0]; out.Replayed != cancelled || cancelled == errors.Is(out.Err, law.ErrUnknownID) {
 			t.Errorf("cancelled %v: %+v", cancelled, out)
 		}
 	}

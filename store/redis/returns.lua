@@ -63,6 +63,11 @@ local function over(p, now)
   return drained(p, 1, p.made, max(now, p.made)) == 0
 end
 
+-- is_of tells whether a cell was charged last by a definition of its limit.
+local function is_of(s, p)
+  return s.kind == p.kind and s.unit == p.unit and (p.kind ~= 1 or s.step == p.step)
+end
+
 -- correct takes from a cell what an op of verb Return may give back: granted; or
 -- charges more, then that is less than 0. Of a log, member is the entry it was
 -- charged in, which the caller lowers, and expires when that counts no more.
@@ -72,13 +77,13 @@ local function correct(c, p)
   local d = { granted = 0, used = 0, clock = c.clock }
   local n = p.cost * p.count
   local s = copy({ now = now, clear = false, carry = 0 }, c)
-  if s.kind == 0 and n < 0 then s.kind, s.unit = p.kind, p.unit end
-  if s.kind ~= p.kind or s.unit ~= p.unit then return d end -- reset, or the limit was changed
+  if s.kind == 0 and n < 0 then s.kind, s.unit, s.step = p.kind, p.unit, p.step end
+  if not is_of(s, p) then return d end -- reset, or the limit was changed
+  if now >= s.empty then s.level, s.prev = 0, 0 end
   local u = use(s, c, p, false)
-  s.empty = c.empty -- a correction is not the time to look whether the limit was changed
   if p.kind == 1 then
     if n > 0 then
-      d.granted = min(undrained(p, c, u.x, now), u.x)
+      d.granted = min(undrained(p, s, u.x, now), u.x)
       if s.prev > MAX - d.granted then d.granted = 0 end
       s.prev = s.prev + d.granted
     elseif not over(p, now) then
@@ -107,7 +112,7 @@ end
 -- counts no more.
 local function renew(c, p)
   local now = max(c.clock, c.at)
-  if c.kind ~= p.kind or c.unit ~= p.unit then return 0 end -- reset, or the limit was changed
+  if not is_of(c, p) then return 0 end -- reset, or the limit was changed
   local member = entry(c, p.entry, now)
   if not member then return 0 end
   local to = now + p.step

@@ -63,7 +63,7 @@ func TestReservationsOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 		}
 		if ops[0].ID != "" && want[0].StartAt > 0 && g.IntN(2) == 0 {
 			k := g.IntN(2)
-			lost := settling(ops[k], 0)
+			lost := settling(ops[k], law.Cancelled)
 			if g.IntN(2) == 0 {
 				lost.Verb = law.Reset
 			}

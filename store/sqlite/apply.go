@@ -26,11 +26,11 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 		stmt **sql.Stmt
 		text string
 	}{
-		{&st.load, `select law, level, prev, at, unit, empty_at, blocked_until, reason from cells where limit_name = ? and key = ?`},
-		{&st.save, `insert into cells (limit_name, key, law, level, prev, at, unit, empty_at, blocked_until, reason)
-			values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		{&st.load, `select law, level, prev, at, unit, step, empty_at, blocked_until, reason from cells where limit_name = ? and key = ?`},
+		{&st.save, `insert into cells (limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason)
+			values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			on conflict (limit_name, key) do update set law = excluded.law, level = excluded.level, prev = excluded.prev,
-			at = excluded.at, unit = excluded.unit, empty_at = excluded.empty_at,
+			at = excluded.at, unit = excluded.unit, step = excluded.step, empty_at = excluded.empty_at,
 			blocked_until = excluded.blocked_until, reason = excluded.reason`},
 		{&st.remove, `delete from cells where limit_name = ? and key = ?`},
 		{&st.sum, `select coalesce(sum(cost), 0) from entries
@@ -160,7 +160,7 @@ func (t *transaction) load(id law.Cell) (*law.Record, error) {
 	c.Log, c.Register = c, c
 	st := &c.State
 	err := t.st.load.QueryRowContext(t.ctx, id.Limit, id.Key).Scan(&st.Kind, &st.Level, &st.Prev, &st.At,
-		&st.Unit, &st.EmptyAt, &st.BlockedUntil, &c.Reason)
+		&st.Unit, &st.Step, &st.EmptyAt, &st.BlockedUntil, &c.Reason)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (t *transaction) save(c *cell) error {
 		return err
 	case st.Kind != 0 && c.Dirty:
 		_, err := t.st.save.ExecContext(t.ctx, c.id.Limit, c.id.Key, st.Kind, st.Level, st.Prev, st.At,
-			st.Unit, st.EmptyAt, st.BlockedUntil, c.Reason)
+			st.Unit, st.Step, st.EmptyAt, st.BlockedUntil, c.Reason)
 		return err
 	}
 	return nil

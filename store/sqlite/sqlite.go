@@ -216,7 +216,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if q.After != (law.Cell{}) {
 		also("(limit_name, key) > (?, ?)", q.After.Limit, q.After.Key)
 	}
-	rows, err := db.QueryContext(ctx, `select limit_name, key, law, level, prev, at, unit, empty_at, blocked_until, reason
+	rows, err := db.QueryContext(ctx, `select limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
 		from cells where true`+where+` order by limit_name, key limit ?`, append(args, most)...)
 	if err != nil {
 		return nil, 0, classify("list cells", err)
@@ -225,7 +225,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	for rows.Next() {
 		var c store.Cell
 		if err := rows.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
-			&c.State.Unit, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason); err != nil {
+			&c.State.Unit, &c.State.Step, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason); err != nil {
 			return nil, 0, classify("list cells", err)
 		}
 		cells = append(cells, c)

@@ -143,7 +143,7 @@ func (g *generator) settle() []law.Op {
 	ops = ops[:1+g.IntN(len(ops))]
 	for i := range ops {
 		op := &ops[i]
-		cost := []int64{0, op.Cost * op.Count, g.Int64N(2*op.Cost*op.Count + 1)}[g.IntN(3)]
+		cost := []int64{0, law.Cancelled, op.Cost * op.Count, g.Int64N(2*op.Cost*op.Count + 1)}[g.IntN(4)]
 		*op = law.Op{Verb: law.Settle, Cell: op.Cell, Params: op.Params, ID: op.ID, Cost: cost, Count: 1}
 	}
 	return ops
@@ -221,7 +221,10 @@ func (g *generator) setTime(op *law.Op) {
 	op.Now = g.now
 	b := op.Now - op.Now%20000
 	op.Bounds = [4]int64{b - 20000, b, b + 20000, b + 40000}
-	if g.IntN(20) == 0 { // a node that believes in another month
+	switch g.IntN(20) {
+	case 0: // a node that believes in another month
 		op.Bounds = [4]int64{b - 60000, b - 50000, b - 40000, b - 30000}
+	case 1: // or in another time zone
+		op.Bounds = [4]int64{b - 25000, b - 5000, b + 21000, b + 40000}
 	}
 }

@@ -27,6 +27,13 @@ func settled(op law.Op, n, now int64) law.Op {
 	}
 }
 
+// cancelling returns an op that cancels a charge.
+func cancelling(op law.Op, now int64) law.Op {
+	op = settled(op, 0, now)
+	op.Cost = law.Cancelled
+	return op
+}
+
 // once asks the same request again, as a caller does who did not hear the answer.
 func once(t *testing.T, s store.Store) {
 	b, l := bucket(1, 5), slidingLog(5, 100*sec)
@@ -129,13 +136,30 @@ func settle(t *testing.T, s store.Store) {
 			t.Errorf("charge %d: %+v", i+1, out)
 		}
 	}
+	free := named("free", take("settled b", "free", b, 4, T0))
+	apply(t, s, free...)
+	if out := apply(t, s, settled(free[0], 0, T0)); out[0].Granted != 4*b.Unit {
+		t.Errorf("settled at 0: %+v", out)
+	}
+	if out := apply(t, s, free...); out[0].Granted != 1 || !out[0].Replayed || out[0].Err != nil {
+		t.Errorf("asked again after it was settled at 0: %+v", out)
+	}
+	if out := apply(t, s, cancelling(free[0], T0)); !errors.Is(out[0].Err, law.ErrSettled) {
+		t.Errorf("cancelled after it was settled at 0: %+v", out)
+	}
+	if out := one(t, s, take("settled b", "free", b, 10, T0)); out.Granted != 1 {
+		t.Errorf("settled at 0, the key is not free: %+v", out)
+	}
 	gone := named("gone", take("settled b", "gone", b, 4, T0))
 	apply(t, s, gone...)
-	apply(t, s, settled(gone[0], 0, T0))
+	apply(t, s, cancelling(gone[0], T0))
 	for range 2 {
-		if out := apply(t, s, settled(gone[0], 0, T0)); out[0].Err != nil || !out[0].Replayed {
+		if out := apply(t, s, cancelling(gone[0], T0)); out[0].Err != nil || !out[0].Replayed {
 			t.Errorf("cancelled again: %+v", out)
 		}
+	}
+	if out := apply(t, s, settled(gone[0], 0, T0)); !errors.Is(out[0].Err, law.ErrSettled) {
+		t.Errorf("settled after it was cancelled: %+v", out)
 	}
 	if out := apply(t, s, gone...); out[0].Granted != 1 || out[0].Replayed || out[0].Used != 4*b.Unit {
 		t.Errorf("asked again after it was cancelled: %+v", out)

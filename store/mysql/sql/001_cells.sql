@@ -9,7 +9,9 @@ create table if not exists headgate_schema_version (
 //
 
 -- One row for each limit and key. level and prev are credits, unit of them to
--- one unit of cost. law 0 is a cell that no charge has touched.
+-- one unit of cost, step the microseconds of a step of the limit that charged it
+-- last. From empty_at on, level and prev count as 0. law 0 is a cell that no charge
+-- has touched.
 create table if not exists headgate_cells (
     limit_name    varbinary(255) not null,
     cell_key      varbinary(512) not null,
@@ -18,6 +20,7 @@ create table if not exists headgate_cells (
     prev          bigint not null default 0,
     at            bigint not null default 0,
     unit          bigint not null default 0,
+    step          bigint not null default 0,
     empty_at      bigint not null default 0,
     blocked_until bigint not null default 0,
     reason        varbinary(512) not null default '',

@@ -34,7 +34,7 @@ begin
 
     {{begin}}
             {{more variables}}
-            set @hg_undo = cast(repeat('0', 255) as binary);
+            set @hg_undo = cast(repeat('0', 289) as binary);
             insert into headgate_cells (limit_name, cell_key)
             select p_limit, p_key from (select 8 as pass union all select 9) o
             on duplicate key update law = if({{once}} < 0, 0, @hg_law), {{save}}
@@ -47,7 +47,7 @@ begin
             if p_id <> '' and @hg_done = 1 then
                 replace into headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until)
                 values (p_limit, p_key, p_id, p_print, concat_ws(' ', p_kind, p_anchor, p_unit, p_capacity, p_step, p_given), p_cost,
-                    concat_ws(' ', replace(substring_index(@hg_r, ',', 11), ',', ' '), @hg_entry, 0, @hg_when), -1,
+                    concat_ws(' ', replace(substring_index(@hg_r, ',', 11), ',', ' '), @hg_entry, 0, @hg_when, @hg_step), -1,
                     greatest(@hg_told, @hg_when) + p_ttl);
             end if;
             {{commit}}
@@ -56,7 +56,8 @@ begin
 end
 //
 
--- headgate_correct makes p_cost the cost of the charge of an id; in @hg_g it leaves
+-- headgate_correct makes p_cost the cost of the charge of an id, or cancels it if that
+-- is -2; in @hg_g it leaves
 -- how many credits were given back.
 drop procedure if exists headgate_correct
 //
@@ -131,7 +132,7 @@ end
 //
 
 -- headgate_verb is headgate_op for what has an id, may start late or is held, with
--- the verbs of package law. held says that the limit has to be one whose charges
+-- the verbs of package law, and 8 to cancel. held says that the limit has to be one whose charges
 -- are; life, wait and lease are 0 where there is none.
 drop procedure if exists headgate_verb
 //
@@ -155,7 +156,7 @@ begin
         call headgate_fail('id: contains a NUL byte');
     elseif cost is null then
         call headgate_fail(concat(field, ': is null'));
-    elseif cost < 0 or cost = 0 and verb <> 4 then
+    elseif cost < 0 or cost = 0 and verb not in (4, 8) then
         call headgate_fail(concat(field, ': is ', trim(trailing '.' from trim(trailing '0' from cast(cost as char))), '; it must ', if(verb = 4, 'not be below 0', 'be above 0')));
     elseif cost > 9007199254740991 then
         call headgate_fail(concat(field, ': is too large'));
@@ -194,8 +195,8 @@ begin
         case
             when verb in (3, 7) then
                 call headgate_lease(verb, name, `key`, unit, step, lease);
-            when verb = 4 then
-                call headgate_correct(name, `key`, law, anchor, unit, capacity, step, drain, credits, id, b0, b1, b2, b3);
+            when verb in (4, 8) then
+                call headgate_correct(name, `key`, law, anchor, unit, capacity, step, drain, if(verb = 8, -2, credits), id, b0, b1, b2, b3);
             when id is null and not late then
                 call headgate_ask(1, name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, 0, '', b0, b1, b2, b3);
             else
@@ -249,7 +250,7 @@ end
 //
 
 -- headgate_settle makes actual the cost of a charge that was admitted under an id; 0
--- is nothing at all. One row: corrected, what is given back is above 0, what is
+-- is nothing at all, and final. One row: corrected, what is given back is above 0, what is
 -- charged in addition below. Settled at the same cost again, it is 0; at another it
 -- is an error, and so is an id that is not known.
 drop procedure if exists headgate_settle
@@ -260,6 +261,20 @@ modifies sql data sql security invoker
 begin
     call headgate_verb(4, 0, rule, `key`, actual, coalesce(id, ''), 0, 0, 0);
     select cast(cast(@hg_g as decimal(26, 9)) / @hg_c as decimal(26, 9)) as corrected;
+end
+//
+
+-- headgate_cancel takes back a charge that was admitted under an id. Unlike one that
+-- was settled at 0, its id can be admitted again, also by an attempt that is still
+-- under way. One row: returned, how much of it; cancelled again, it is 0.
+drop procedure if exists headgate_cancel
+//
+create procedure headgate_cancel(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
+    `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
+modifies sql data sql security invoker
+begin
+    call headgate_verb(8, 0, rule, `key`, 0, coalesce(id, ''), 0, 0, 0);
+    select cast(cast(@hg_g as decimal(26, 9)) / @hg_c as decimal(26, 9)) as returned;
 end
 //
 

@@ -10,7 +10,8 @@ create table if not exists headgate.schema_version (
 
 -- One row for each limit and key. Times are microseconds since the epoch, of
 -- this server's clock; level and prev are credits, unit of them to one unit of
--- cost. law 0 is a cell that no charge has touched.
+-- cost, step the microseconds of a step of the limit that charged it last. From
+-- empty_at on, level and prev count as 0. law 0 is a cell that no charge has touched.
 create table if not exists headgate.cells (
     limit_name    text collate "C" not null,
     key           text collate "C" not null,
@@ -19,6 +20,7 @@ create table if not exists headgate.cells (
     prev          bigint not null default 0,
     at            bigint not null default 0,
     unit          bigint not null default 0,
+    step          bigint not null default 0,
     empty_at      bigint not null default 0,
     blocked_until bigint not null default 0,
     reason        text not null default '',
@@ -47,4 +49,21 @@ create table if not exists headgate.limits (
     rule        text not null,
     description text not null default '',
     updated_at  timestamptz not null default now()
+);
+
+-- Use cases with a rate for a moving window, for check_velocity.
+create table if not exists headgate.zones (
+    id             int primary key,
+    description    text not null default '',
+    rate           int not null check (rate > 0),
+    window_seconds bigint not null check (window_seconds > 0 and window_seconds <= 316224000),
+    history_days   int not null default 30 check (history_days >= 0 and history_days <= 3660)
+);
+
+-- Buckets that are filled to capacity once per refill_seconds, for request_token.
+create table if not exists headgate.buckets (
+    id             text collate "C" primary key check (char_length(id) <= 255),
+    capacity       int not null check (capacity >= 0),
+    refill_seconds numeric(16, 6) not null check (refill_seconds > 0 and refill_seconds <= 316224000),
+    created_at     timestamptz not null default now()
 );

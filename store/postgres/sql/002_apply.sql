@@ -1,5 +1,5 @@
--- headgate.add_steps and headgate.after are the functions of these names in
--- package law.
+-- headgate.add_steps, headgate.after and headgate.grain are the functions of these
+-- names in package law.
 create or replace function headgate.add_steps(t bigint, steps bigint, step bigint) returns bigint
 language sql immutable as $$
     select case when t >= 9007199254740991 or steps > (9007199254740991 - t) / step
@@ -15,9 +15,14 @@ returns bigint language sql immutable as $$
         when b0 > t then b0 when b1 > t then b1 when b2 > t then b2 else b3 end
 $$;
 
+create or replace function headgate.grain(step bigint) returns bigint language sql immutable as $$
+    select case when step % ((step + 1048575) / 1048576) <> 0 and step % 1000000 = 0
+        then step / 1000000 else (step + 1048575) / 1048576 end
+$$;
+
 -- headgate.give_back is correct of package law: one op that returns, or charges in
 -- addition, 25 numbers as headgate.apply has them, on the cell s: its law, level,
--- prev, at, unit, empty_at and blocked_until. It returns the 14 numbers of the
+-- prev, at, unit, empty_at, blocked_until and step. It returns the 15 numbers of the
 -- outcome, changes the entry, and leaves the cell, which is locked, to the caller
 -- to write.
 create or replace function headgate.give_back(p_limit text, p_key text, op bigint[], s bigint[], clock bigint)
@@ -35,9 +40,12 @@ declare
     returned bigint; rest bigint; then_ bigint;
     w_prev bigint; w_level bigint; w_start bigint; q bigint; f bigint;
 begin
+    if now >= empty then
+        level := 0; prev := 0;
+    end if;
     if stale then
         clock := now;
-    elsif not fresh and (s[1] <> kind or s[5] <> op[6]) then
+    elsif not fresh and (s[1] <> kind or s[5] <> op[6] or kind = 1 and s[8] <> op[8]) then
         null; -- reset, or the limit was changed
     elsif kind = 1 then -- the bucket law
         if anchor = 0 then
@@ -48,7 +56,7 @@ begin
             steps := (t - at_ + step - 1) / step;
         else
             t := greatest(at_, case when op[20] <= now then op[20] when op[19] <= now then op[19] else op[18] end);
-            steps := case when t > at_ then 1 else 0 end;
+            steps := 0;
         end if;
         if steps >= (level + drain - 1) / drain then
             if anchor = 0 then
@@ -98,7 +106,7 @@ begin
         else
             w_prev := 0; w_level := 0;
         end if;
-        q := (step + 1048575) / 1048576;
+        q := headgate.grain(step);
         f := step / q;
         x := (w_prev * least(f, (step - (now - w_start) + q - 1) / q) + f - 1) / f + w_level;
         if made - made % step = w_start then
@@ -119,7 +127,7 @@ begin
             end if;
         end if;
         select greatest(least(n, e.cost, x), x - c_max) into back from headgate.entries e
-        where e.number = op[25] and e.limit_name = p_limit and e.key = p_key and e.granted and e.expires_at > now;
+        where e.number = op[25] and e.limit_name || '' = p_limit and e.key || '' = p_key and e.granted and e.expires_at + 0 > now; -- by number only
         back := coalesce(back, 0);
         x := x - back;
         if back <> 0 then
@@ -129,9 +137,10 @@ begin
             level := x; at_ := now;
         end if;
     end if;
-    fresh := fresh and back <> 0;
-    return array[back, case when fresh then kind else s[1] end, level, prev, at_, case when fresh then op[6] else s[5] end,
-        empty, s[7], x, clock, 0, 0, stale::int, 0];
+    if back = 0 then
+        return array[0, s[1], s[2], s[3], s[4], s[5], s[6], s[7], x, clock, 0, 0, stale::int, 0, s[8]];
+    end if;
+    return array[back, kind, level, prev, at_, op[6], empty, s[7], x, clock, 0, 0, 0, 0, step];
 end $$;
 
 -- headgate.apply: a batch of ops, their groups one after another in order, each
@@ -152,9 +161,9 @@ end $$;
 --                   settles comes from headgate.apply_once, which knows what: its
 --                   cost is what is to be given back, its count 0 if that was done
 -- p_notes           for each op the id, or a block's reason; null: none has any
--- returns           14 numbers for each op: granted, law, level, prev, at, unit,
+-- returns           15 numbers for each op: granted, law, level, prev, at, unit,
 --                   empty_at, blocked_until, used, clock, retry_at, entry, 0 for
---                   done, 1 for stale and 2 for replayed, start_at
+--                   done, 1 for stale and 2 for replayed, start_at, step
 create or replace function headgate.apply(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 returns bigint[] language plpgsql volatile
@@ -169,7 +178,7 @@ declare
     cells int := cardinality(p_limits);
     -- the cells
     a_law bigint[]; a_level bigint[]; a_prev bigint[]; a_at bigint[];
-    a_unit bigint[]; a_empty bigint[]; a_block bigint[];
+    a_unit bigint[]; a_empty bigint[]; a_block bigint[]; a_step bigint[];
     a_dirty boolean[] := array_fill(false, array[cells]);
     a_gone boolean[] := a_dirty;
     a_group int[] := array_fill(0, array[cells]);
@@ -178,7 +187,7 @@ declare
     dirty boolean := false; gone boolean := false;
     found int; wanted int; tries int := 0;
     store_clock bigint;
-    res bigint[] := array_fill(0::bigint, array[n * 14]);
+    res bigint[] := array_fill(0::bigint, array[n * 15]);
     -- the group
     i int; j int; k int; o int; r int; c int; verb int;
     admitted boolean; stale boolean; outside boolean; fits boolean; late boolean; several boolean;
@@ -187,8 +196,8 @@ declare
     kind bigint; anchor bigint; unit bigint; capacity bigint; step bigint; drain bigint;
     cost bigint; cnt bigint; partial boolean; ceiling bigint; clock bigint; now bigint;
     -- the decision: Base, and what goes with it
-    b_law bigint; b_level bigint; b_prev bigint; b_at bigint; b_unit bigint; b_empty bigint; b_block bigint;
-    moved boolean; clear boolean; carry bigint; nolog boolean; converted boolean;
+    b_law bigint; b_level bigint; b_prev bigint; b_at bigint; b_unit bigint; b_empty bigint; b_block bigint; b_step bigint;
+    moved boolean; clear boolean; carry bigint; nolog boolean; converted boolean; other boolean;
     level bigint; most bigint;
     -- use
     x bigint; t bigint; steps bigint; empty bigint;
@@ -198,19 +207,25 @@ declare
 begin
     -- Create what is missing. Nothing is locked yet, so waiting for another
     -- session's insert cannot close a circle.
+    --
+    -- The planner must look up each row by the primary key, also if the table was
+    -- empty when it made the plan: then it prefers to read the whole index for each
+    -- batch. So a subquery or a lateral one with a lock or an offset, which it does
+    -- not turn into a join, reads cells; an update or a delete, which must join,
+    -- says any (array[..]) instead of =, by which it can do nothing else.
     loop
         insert into headgate.cells (limit_name, key)
         select u.l, u.k from unnest(p_limits, p_keys, p_modes) u(l, k, m)
-        where u.m = 2 and not exists (select from headgate.cells e where e.limit_name = u.l and e.key = u.k)
+        where u.m = 2 and (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null
         order by u.l collate "C", u.k collate "C"
         on conflict do nothing;
 
         select array_agg(coalesce(y.law, z.law, 0)::bigint), array_agg(coalesce(y.level, z.level, 0)),
                array_agg(coalesce(y.prev, z.prev, 0)), array_agg(coalesce(y.at, z.at, 0)),
                array_agg(coalesce(y.unit, z.unit, 0)), array_agg(coalesce(y.empty_at, z.empty_at, 0)),
-               array_agg(coalesce(y.blocked_until, z.blocked_until, 0)),
+               array_agg(coalesce(y.blocked_until, z.blocked_until, 0)), array_agg(coalesce(y.step, z.step, 0)),
                count(y.law) filter (where u.m = 2), count(*) filter (where u.m = 2)
-        into a_law, a_level, a_prev, a_at, a_unit, a_empty, a_block, found, wanted
+        into a_law, a_level, a_prev, a_at, a_unit, a_empty, a_block, a_step, found, wanted
         from unnest(p_limits, p_keys, p_modes) u(l, k, m)
         left join lateral (select * from headgate.cells e
             where u.m > 0 and e.limit_name = u.l and e.key = u.k for update) y on true
@@ -243,22 +258,22 @@ begin
                 end loop;
             end if;
             for k in i .. j loop
-                o := (k - 1) * 25; r := (k - 1) * 14; c := p_ops[o + 3];
+                o := (k - 1) * 25; r := (k - 1) * 15; c := p_ops[o + 3];
                 clock := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
                 if stale or verb = 4 and p_ops[o + 13] = 0 then -- settled before
                     res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
-                    res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
+                    res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c]; res[r + 15] := a_step[c];
                     res[r + 10] := case when stale then greatest(clock, a_at[c]) else clock end;
                     res[r + 13] := case when stale then 1 else 2 end;
                 elsif verb < 5 then -- return, settle
                     back := headgate.give_back(p_limits[c], p_keys[c], p_ops[o + 1 : o + 25], array[
-                        a_law[c], a_level[c], a_prev[c], a_at[c], a_unit[c], a_empty[c], a_block[c]], clock);
+                        a_law[c], a_level[c], a_prev[c], a_at[c], a_unit[c], a_empty[c], a_block[c], a_step[c]], clock);
                     if back[1] <> 0 then
                         a_law[c] := back[2]; a_level[c] := back[3]; a_prev[c] := back[4]; a_at[c] := back[5];
-                        a_unit[c] := back[6]; a_empty[c] := back[7];
+                        a_unit[c] := back[6]; a_empty[c] := back[7]; a_step[c] := back[15];
                         a_dirty[c] := true; dirty := true;
                     end if;
-                    for g in 1 .. 14 loop
+                    for g in 1 .. 15 loop
                         res[r + g] := back[g];
                     end loop;
                 elsif verb = 7 then -- renew
@@ -266,8 +281,8 @@ begin
                         now := greatest(clock, a_at[c]);
                         update headgate.entries e
                         set expires_at = now + p_ops[o + 8], keep_until = greatest(e.keep_until, now + p_ops[o + 8])
-                        where e.number = p_ops[o + 25] and e.limit_name = p_limits[c] and e.key = p_keys[c]
-                          and e.granted and e.expires_at > now;
+                        where e.number = p_ops[o + 25] and e.limit_name || '' = p_limits[c] and e.key || '' = p_keys[c]
+                          and e.granted and e.expires_at + 0 > now; -- by number only
                         get diagnostics u = row_count;
                         if u > 0 then
                             res[r + 1] := 1;
@@ -276,11 +291,11 @@ begin
                         end if;
                     end if;
                     res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
-                    res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
+                    res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c]; res[r + 15] := a_step[c];
                     res[r + 10] := clock;
                 elsif verb = 5 then -- block
                     if a_law[c] = 0 then
-                        a_law[c] := p_ops[o + 4]; a_unit[c] := p_ops[o + 6];
+                        a_law[c] := p_ops[o + 4]; a_unit[c] := p_ops[o + 6]; a_step[c] := p_ops[o + 8];
                     end if;
                     a_block[c] := case when p_ops[o + 16] > 0 then greatest(clock, a_at[c]) + p_ops[o + 16] else 0 end;
                     a_dirty[c] := true; dirty := true;
@@ -289,7 +304,7 @@ begin
                     where e.limit_name = p_limits[c] and e.key = p_keys[c];
                     res[r + 1] := p_ops[o + 13];
                     res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
-                    res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
+                    res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c]; res[r + 15] := a_step[c];
                     res[r + 10] := clock; res[r + 11] := a_block[c];
                 else -- reset
                     res[r + 10] := clock;
@@ -303,7 +318,7 @@ begin
                     update headgate.cells e set blocked_until = 0, reason = ''
                     where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.blocked_until <> 0;
                     a_law[c] := 0; a_level[c] := 0; a_prev[c] := 0; a_at[c] := 0; a_unit[c] := 0;
-                    a_empty[c] := 0; a_block[c] := 0;
+                    a_empty[c] := 0; a_block[c] := 0; a_step[c] := 0;
                 end if;
             end loop;
             i := j + 1;
@@ -315,7 +330,7 @@ begin
         late := p_ops[o + 14] = 2;
         several := j > i or late;
         for k in i .. j loop
-            o := (k - 1) * 25; r := (k - 1) * 14; c := p_ops[o + 3];
+            o := (k - 1) * 25; r := (k - 1) * 15; c := p_ops[o + 3];
             kind := p_ops[o + 4]; anchor := p_ops[o + 5]; unit := p_ops[o + 6]; capacity := p_ops[o + 7];
             step := p_ops[o + 8]; drain := p_ops[o + 9];
             cost := p_ops[o + 12]; cnt := p_ops[o + 13]; partial := p_ops[o + 14] = 1;
@@ -331,46 +346,60 @@ begin
 
             -- rebase
             b_law := a_law[c]; b_level := a_level[c]; b_prev := a_prev[c]; b_at := a_at[c];
-            b_unit := a_unit[c]; b_empty := a_empty[c]; b_block := a_block[c];
+            b_unit := a_unit[c]; b_empty := a_empty[c]; b_block := a_block[c]; b_step := a_step[c];
             moved := false; clear := false; carry := 0; nolog := a_nolog[c] <> 0; outside := false;
             if b_law = 0 then
-                b_law := kind; b_unit := unit;
+                b_law := kind; b_unit := unit; b_step := step;
             end if;
-            converted := b_law <> kind or b_unit <> unit;
+            converted := b_law <> kind or b_unit <> unit or kind = 1 and b_step <> step;
             if b_at - clock > 0 then
                 t := case kind
                     when 1 then headgate.add_steps(0, (capacity + drain - 1) / drain, step)
                     when 2 then headgate.add_steps(0, 2, step)
                     else step end;
                 if b_at - clock > greatest(t, c_slack) then
-                    b_at := clock; b_empty := 0; moved := true;
+                    b_at := clock; moved := true; -- healed
                 end if;
             end if;
             now := greatest(clock, b_at);
+            if not moved and now >= b_empty then
+                b_level := 0; b_prev := 0;
+            end if;
             if converted then
-                moved := true;
-                level := b_level;
-                if b_law <> kind or kind = 3 then
+                other := b_law <> kind;
+                if other or kind = 3 then
                     if b_law = 2 then
-                        level := level + b_prev;
+                        b_level := b_level + b_prev;
                     end if;
-                    if now >= a_empty[c] then
-                        level := 0;
-                    end if;
-                    b_prev := 0; b_at := now; b_empty := 0;
+                    b_prev := 0; b_at := now;
+                elsif kind = 1 and b_step <> step then
+                    b_at := least(now, headgate.add_steps(b_at, 1, b_step));
+                    other := true;
                 end if;
                 most := case when kind = 2 then 4294967295 else c_max end;
-                b_level := least(div(level::numeric * unit + b_unit - 1, b_unit), most);
+                b_level := least(div(b_level::numeric * unit + b_unit - 1, b_unit), most);
                 b_prev := least(div(b_prev::numeric * unit + b_unit - 1, b_unit), most);
-                b_law := kind; b_unit := unit;
+                if kind = 1 and other then
+                    b_prev := least(b_prev + b_level, c_max);
+                end if;
+                b_law := kind; b_unit := unit; b_step := step;
             end if;
-            if kind = 3 and moved then
-                clear := true; carry := b_level; nolog := true;
-                b_empty := now + step;
+            if moved or converted then
+                empty := case when b_level = 0 and (b_prev = 0 or kind = 1) then 0
+                    when kind = 2 then now - now % step + case when b_level > 0 then 2 * step else step end
+                    when kind = 3 then now + step
+                    else headgate.after(case when anchor = 2 then now else b_at end, b_level, anchor, drain, step,
+                        p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]) end;
+                if moved or b_level > 0 and empty < b_empty then
+                    b_empty := empty;
+                end if;
+                moved := true;
+                if kind = 3 then
+                    clear := true; carry := b_level; nolog := true;
+                end if;
             end if;
 
             -- use
-            empty := 0;
             if kind = 1 then -- the bucket law
                 if anchor = 0 then
                     steps := (now - b_at) / step;
@@ -383,7 +412,7 @@ begin
                     stale := stale or outside;
                     t := greatest(b_at, case when outside then now when p_ops[o + 20] <= now then p_ops[o + 20]
                         when p_ops[o + 19] <= now then p_ops[o + 19] else p_ops[o + 18] end);
-                    steps := case when t > b_at then 1 else 0 end;
+                    steps := 0; -- all of it counts until empty_at
                 end if;
                 if steps >= (b_level + drain - 1) / drain then
                     x := 0;
@@ -392,7 +421,6 @@ begin
                     end if;
                 else
                     x := b_level - drain * steps;
-                    empty := headgate.after(t, x, anchor, drain, step, p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]);
                 end if;
             elsif kind = 2 then -- the window law
                 w_start := now - now % step;
@@ -404,10 +432,9 @@ begin
                 else
                     w_prev := 0; w_level := 0;
                 end if;
-                q := (step + 1048575) / 1048576;
+                q := headgate.grain(step);
                 f := step / q;
                 x := (w_prev * least(f, (step - (now - w_start) + q - 1) / q) + f - 1) / f + w_level;
-                empty := case when w_level > 0 then w_start + 2 * step when w_prev > 0 then w_start + step else 0 end;
             else -- the log law
                 x := carry;
                 if not clear then
@@ -421,9 +448,6 @@ begin
                         end if;
                     end if;
                 end if;
-            end if;
-            if empty > b_empty then
-                b_empty := empty; moved := true;
             end if;
 
             -- Decide
@@ -462,6 +486,9 @@ begin
                         where s.freed >= x - (ceiling - need);
                     end if;
                 end if;
+                if granted = 0 and need <= ceiling - a_pending[c] and x > ceiling - need then
+                    retry := least(retry, b_empty); -- a limit that was changed keeps no cell longer
+                end if;
                 if p_ops[o + 10] > 0 and verb = 1 and b_block <= now and retry <> c_max then
                     b_block := now + p_ops[o + 10];
                     moved := true;
@@ -478,8 +505,8 @@ begin
             -- Base, and what Base asks of the log.
             if several or verb = 2 or stale then
                 undo := undo || array[k, c, case when a_group[c] <> i then 1 else 0 end,
-                    a_law[c], a_level[c], a_prev[c], a_at[c], a_unit[c], a_empty[c], a_block[c],
-                    b_law, b_level, b_prev, b_at, b_unit, b_empty, b_block,
+                    a_law[c], a_level[c], a_prev[c], a_at[c], a_unit[c], a_empty[c], a_block[c], a_step[c],
+                    b_law, b_level, b_prev, b_at, b_unit, b_empty, b_block, b_step,
                     moved::int, clear::int, carry, now];
             end if;
             a_group[c] := i;
@@ -489,7 +516,7 @@ begin
 
             if fits then
                 a_pending[c] := a_pending[c] + granted * cost;
-                a_law[c] := b_law; a_unit[c] := b_unit; a_block[c] := b_block; a_empty[c] := b_empty;
+                a_law[c] := b_law; a_unit[c] := b_unit; a_block[c] := b_block; a_empty[c] := b_empty; a_step[c] := step;
                 if kind = 1 then
                     a_level[c] := x; a_at[c] := t; a_prev[c] := b_prev;
                     a_empty[c] := headgate.after(t, x, anchor, drain, step, p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]);
@@ -506,19 +533,19 @@ begin
                 end if;
             elsif moved and verb = 1 and not several then
                 a_law[c] := b_law; a_level[c] := b_level; a_prev[c] := b_prev; a_at[c] := b_at;
-                a_unit[c] := b_unit; a_empty[c] := b_empty; a_block[c] := b_block;
+                a_unit[c] := b_unit; a_empty[c] := b_empty; a_block[c] := b_block; a_step[c] := b_step;
             end if;
             if several then
                 res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
-                res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
+                res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c]; res[r + 15] := a_step[c];
             end if;
         end loop;
         if late and admitted then
-            back := headgate.start_together(p_ops[(i - 1) * 25 + 1 : j * 25], res[(i - 1) * 14 + 1 : j * 14], undo);
+            back := headgate.start_together(p_ops[(i - 1) * 25 + 1 : j * 25], res[(i - 1) * 15 + 1 : j * 15], undo);
             for k in i .. j loop
-                r := (k - 1) * 14; c := p_ops[(k - 1) * 25 + 3];
-                for g in 1 .. 14 loop
-                    res[r + g] := back[(k - i) * 14 + g];
+                r := (k - 1) * 15; c := p_ops[(k - 1) * 25 + 3];
+                for g in 1 .. 15 loop
+                    res[r + g] := back[(k - i) * 15 + g];
                 end loop;
                 a_level[c] := res[r + 3]; a_prev[c] := res[r + 4]; a_at[c] := res[r + 5]; a_empty[c] := res[r + 7];
                 if res[r + 1] = 0 then
@@ -529,35 +556,35 @@ begin
 
         -- settle
         if stale or verb = 2 or (several and not admitted) then -- back to where the group began
-            for g in reverse coalesce(cardinality(undo), 0) / 21 - 1 .. 0 loop
-                o := g * 21; c := undo[o + 2];
+            for g in reverse coalesce(cardinality(undo), 0) / 23 - 1 .. 0 loop
+                o := g * 23; c := undo[o + 2];
                 a_law[c] := undo[o + 4]; a_level[c] := undo[o + 5]; a_prev[c] := undo[o + 6]; a_at[c] := undo[o + 7];
-                a_unit[c] := undo[o + 8]; a_empty[c] := undo[o + 9]; a_block[c] := undo[o + 10];
+                a_unit[c] := undo[o + 8]; a_empty[c] := undo[o + 9]; a_block[c] := undo[o + 10]; a_step[c] := undo[o + 11];
             end loop;
         end if;
         for k in i .. j loop
-            o := (k - 1) * 25; r := (k - 1) * 14; c := p_ops[o + 3];
+            o := (k - 1) * 25; r := (k - 1) * 15; c := p_ops[o + 3];
             if several and verb = 1 and not stale then
-                u := (k - i) * 21;
-                moved := undo[u + 18] = 1; clear := undo[u + 19] = 1;
-                carry := undo[u + 20]; now := undo[u + 21];
+                u := (k - i) * 23;
+                moved := undo[u + 20] = 1; clear := undo[u + 21] = 1;
+                carry := undo[u + 22]; now := undo[u + 23]; b_empty := undo[u + 17];
                 if moved and not admitted then
                     -- The Base of a second op on a cell holds the charge of
                     -- the first: only its block is kept.
-                    a_law[c] := undo[u + 11]; a_unit[c] := undo[u + 15]; a_block[c] := undo[u + 17];
+                    a_law[c] := undo[u + 12]; a_unit[c] := undo[u + 16]; a_block[c] := undo[u + 18]; a_step[c] := undo[u + 19];
                     if undo[u + 3] = 1 then
-                        a_level[c] := undo[u + 12]; a_prev[c] := undo[u + 13]; a_at[c] := undo[u + 14]; a_empty[c] := undo[u + 16];
+                        a_level[c] := undo[u + 13]; a_prev[c] := undo[u + 14]; a_at[c] := undo[u + 15]; a_empty[c] := undo[u + 17];
                     end if;
                 end if;
             end if;
             if not several or not admitted or verb = 2 or stale then
                 res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
-                res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c];
+                res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c]; res[r + 15] := a_step[c];
             end if;
             if stale then
                 res[r + 1] := 0; res[r + 9] := 0; res[r + 11] := 0; res[r + 13] := 1;
                 if several then
-                    now := undo[(k - i) * 21 + 21];
+                    now := undo[(k - i) * 23 + 23];
                 end if;
                 res[r + 10] := now;
                 continue;
@@ -571,7 +598,7 @@ begin
                 end if;
                 if carry > 0 then
                     insert into headgate.entries (limit_name, key, id, at, expires_at, keep_until, cost, granted)
-                    values (p_limits[c], p_keys[c], 'carried over', now, now + p_ops[o + 8], now + greatest(p_ops[o + 8], p_ops[o + 11]), carry, true);
+                    values (p_limits[c], p_keys[c], 'carried over', now, b_empty, now + greatest(p_ops[o + 8], p_ops[o + 11]), carry, true);
                 end if;
             end if;
             if p_ops[o + 4] = 3 and (admitted or p_ops[o + 11] > 0) then
@@ -589,15 +616,15 @@ begin
 
     if dirty then
         update headgate.cells e
-        set law = u.law, level = u.level, prev = u.prev, at = u.at, unit = u.unit, empty_at = u.empty,
+        set law = u.law, level = u.level, prev = u.prev, at = u.at, unit = u.unit, step = u.step, empty_at = u.empty,
             blocked_until = u.block, reason = case when e.blocked_until = u.block then e.reason else '' end
-        from unnest(p_limits, p_keys, a_law, a_level, a_prev, a_at, a_unit, a_empty, a_block, a_dirty)
-            u(l, k, law, level, prev, at, unit, empty, block, dirty)
-        where u.dirty and e.limit_name = u.l and e.key = u.k;
+        from unnest(p_limits, p_keys, a_law, a_level, a_prev, a_at, a_unit, a_step, a_empty, a_block, a_dirty)
+            u(l, k, law, level, prev, at, unit, step, empty, block, dirty)
+        where u.dirty and e.limit_name = any (array[u.l]) and e.key = u.k;
     end if;
     if gone then
         delete from headgate.cells e using unnest(p_limits, p_keys, a_law, a_gone) u(l, k, law, gone)
-        where u.gone and u.law = 0 and e.limit_name = u.l and e.key = u.k;
+        where u.gone and u.law = 0 and e.limit_name = any (array[u.l]) and e.key = u.k;
     end if;
     return res;
 end $$;

@@ -17,37 +17,44 @@ as $$
 declare
     now bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
     more int;
+    last_limit text; last_key text;
 begin
     select r.number into next_number from headgate.entries r where r.number > p_number order by r.number offset p_rows limit 1;
     with dead as (
         select e.number from headgate.entries e
-        left join headgate.cells c on c.limit_name = e.limit_name and c.key = e.key
+        left join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key -- see headgate.apply
         where e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)
           and e.keep_until <= now and (c.key is null or e.expires_at <= c.at or c.empty_at <= now)
         limit p_max
         for update of e skip locked)
-    delete from headgate.entries e using dead where e.number = dead.number;
+    delete from headgate.entries e using dead where e.number = any (array[dead.number]);
     get diagnostics removed = row_count;
 
     with dead as (
         select a.limit_name, a.key, a.id from headgate.admissions a where a.keep_until <= now
         order by a.keep_until limit greatest(p_max - removed, 0)
         for update skip locked)
-    delete from headgate.admissions a using dead where a.limit_name = dead.limit_name and a.key = dead.key and a.id = dead.id;
+    delete from headgate.admissions a using dead
+    where a.limit_name = any (array[dead.limit_name]) and a.key = dead.key and a.id = dead.id;
     get diagnostics more = row_count;
     removed := removed + more;
 
     select r.limit_name, r.key into next_limit, next_key from headgate.cells r
     where (r.limit_name, r.key) > (p_limit collate "C", p_key collate "C") order by r.limit_name, r.key offset p_rows limit 1;
+    last_limit := next_limit; last_key := next_key;
+    if next_limit is null then
+        select r.limit_name, r.key into last_limit, last_key from headgate.cells r
+        where (r.limit_name, r.key) > (p_limit collate "C", p_key collate "C") order by r.limit_name desc, r.key desc limit 1;
+    end if;
     with dead as (
         select c.limit_name, c.key from headgate.cells c
         where (c.limit_name, c.key) > (p_limit collate "C", p_key collate "C")
-          and (next_limit is null or (c.limit_name, c.key) <= (next_limit collate "C", next_key collate "C"))
+          and (c.limit_name, c.key) <= (last_limit collate "C", last_key collate "C")
           and c.empty_at <= now and c.blocked_until <= now
-          and not exists (select from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key)
+          and (select true from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key limit 1) is null
         limit greatest(p_max - removed, 0)
         for update skip locked)
-    delete from headgate.cells c using dead where c.limit_name = dead.limit_name and c.key = dead.key;
+    delete from headgate.cells c using dead where c.limit_name = any (array[dead.limit_name]) and c.key = dead.key;
     get diagnostics more = row_count;
     removed := removed + more;
     next_number := coalesce(next_number, 0); next_limit := coalesce(next_limit, ''); next_key := coalesce(next_key, '');

@@ -140,6 +140,16 @@ create or replace function headgate.retry_after(res bigint[]) returns interval l
         when res[11] < 9007199254740991 then greatest(0, res[11] - res[10]) * interval '1 microsecond' end
 $$;
 
+-- headgate.decided_at is DecidedAt of package law: the server's clock, or the cell's own
+-- time where that is ahead by less than a cell that is to be healed.
+create or replace function headgate.decided_at(res bigint[], c headgate.compiled) returns bigint language sql immutable as $$
+    select case when res[5] <= res[10] or res[5] - res[10] > greatest(2000000, case c.params[1]
+            when 2 then 2 * c.params[5]
+            when 3 then c.params[5]
+            else headgate.add_steps(0, (c.params[4] - 1) / greatest(c.params[6], 1) + 1, c.params[5]) end)
+        then res[10] else res[5] end
+$$;
+
 -- headgate.figures are those of a Decision, derived as in Go from what
 -- headgate.ask returned.
 create or replace function headgate.figures(res bigint[], name text, c headgate.compiled,
@@ -151,7 +161,7 @@ begin
     retry_after := headgate.retry_after(res);
     reset_after := greatest(0, greatest(res[7], res[8]) - res[10]) * interval '1 microsecond';
     limit_name := name;
-    at := headgate.instant(res[10]);
+    at := headgate.instant(headgate.decided_at(res, c));
 end $$;
 
 -- headgate.takeable refuses limits whose charges are held.
@@ -201,8 +211,8 @@ end $$;
 
 -- headgate.block refuses everything of a key for a while; a zero interval lifts
 -- that. It returns until when, null if not blocked.
-create or replace function headgate.block(rule text, key text, for_interval interval, reason text default '')
-returns timestamptz language plpgsql volatile as $$
+create or replace function headgate.block(rule text, key text, for_interval interval, reason text default '', out blocked_until timestamptz)
+language plpgsql volatile as $$
 declare
     f record; us numeric; res bigint[];
 begin
@@ -217,17 +227,17 @@ begin
     end if;
     select * into f from headgate.find(rule);
     res := headgate.ask(5, f.name, f.c, key, 1, us::bigint, coalesce(reason, ''));
-    return case when res[8] > 0 then headgate.instant(res[8]) end;
+    blocked_until := case when res[8] > 0 then headgate.instant(res[8]) end;
 end $$;
 
 -- headgate.reset forgets a key: its level and its block. It returns whether
 -- there was anything to forget. A history is kept.
-create or replace function headgate.reset(rule text, key text) returns boolean language plpgsql volatile as $$
+create or replace function headgate.reset(rule text, key text, out existed boolean) language plpgsql volatile as $$
 declare
     f record;
 begin
     select * into f from headgate.find(rule);
-    return (headgate.ask(6, f.name, f.c, key, 1, 0, ''))[1] = 1;
+    existed := (headgate.ask(6, f.name, f.c, key, 1, 0, ''))[1] = 1;
 end $$;
 
 -- Cells as people read them. used is as of updated_at; it drains since.
@@ -244,5 +254,21 @@ from headgate.cells c where c.law <> 0;
 -- given back of one is no longer in its cost: 0 if all of it was.
 create or replace view headgate.history as
 select e.number, e.limit_name, e.key, headgate.instant(e.at) as at, e.granted as allowed,
-    round(e.cost::numeric / nullif(coalesce(c.unit, 1000), 0), 6) as cost, nullif(e.id, '') as id
+    round(e.cost::numeric / coalesce(nullif(c.unit, 0), 1000), 6) as cost, nullif(e.id, '') as id
 from headgate.entries e left join headgate.cells c on c.limit_name = e.limit_name and c.key = e.key;
+
+-- headgate.attempts shows the last attempts of a key, newest first.
+create or replace function headgate.attempts(p_limit text, p_key text, p_most int default 100)
+returns table (number bigint, at timestamptz, allowed boolean, cost numeric, id text)
+language plpgsql stable set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off as $$
+begin
+    return query
+    select e.number, headgate.instant(e.at), e.granted, round(e.cost::numeric / coalesce(nullif((select c.unit from headgate.cells c
+        where c.limit_name = p_limit and c.key = p_key), 0), 1000), 6), nullif(e.id, '')
+    from headgate.entries e where e.limit_name = p_limit and e.key = p_key order by e.number + 0 desc limit p_most; -- by the index on cells
+end $$;
+
+-- headgate.blocked_per_hour counts refused attempts for each limit and hour.
+create or replace view headgate.blocked_per_hour as
+select e.limit_name, headgate.instant(e.at / 3600000000 * 3600000000) as hour, count(*) as blocked, count(distinct e.key) as keys
+from headgate.entries e where not e.granted group by e.limit_name, e.at / 3600000000;

@@ -1,16 +1,25 @@
 -- The functions of the articles, by their own names, but exact: fractions are
 -- kept, a refusal costs nothing, the first use is as safe as the hundredth, at
--- any isolation level. They are made in schema public only where no function of
--- somebody else's has these names.
+-- any isolation level. They are made in schema public only where nothing of
+-- somebody else's has one of these names, whatever its kind and arguments.
 
--- Use cases with a rate for a moving window, for check_velocity.
-create table if not exists headgate.zones (
-    id             int primary key,
-    description    text not null default '',
-    rate           int not null check (rate > 0),
-    window_seconds bigint not null check (window_seconds > 0 and window_seconds <= 316224000),
-    history        interval not null default '30 days' check (history >= '0' and history <= '3660 days')
-);
+-- headgate.foreign_articles returns what has, or null. What is ours says so in its
+-- comment.
+create or replace function headgate.foreign_articles() returns text language sql stable as $$
+    select string_agg(distinct 'public.' || p.proname::text, ', ' order by 'public.' || p.proname::text)
+    from pg_catalog.pg_proc p
+    where p.pronamespace = to_regnamespace('public')
+      and p.proname in ('rate_limiting_request', 'rate_limiting_token_bucket_request', 'check_velocity', 'request_token')
+      and coalesce(obj_description(p.oid, 'pg_proc'), '') not like 'made by headgate%'
+$$;
+
+-- One statement, so that a client which goes on after a warning replaces none.
+do $guard$ begin
+if headgate.foreign_articles() is not null then
+    raise warning 'headgate did not make the functions of the articles: % exists and is not ours', headgate.foreign_articles();
+    return;
+end if;
+execute $articles$
 
 -- rate_limiting_request takes one token: refill_per_sec of them come each
 -- second, the bucket holds window_seconds' worth. It returns what is left, or
@@ -57,8 +66,34 @@ begin
         perform headgate.fail('bucket_key: is null');
     end if;
     c.params := array[3, 0, 1000, z.rate::bigint * 1000, z.window_seconds * 1000000, 0, 0,
-        greatest(1, extract(epoch from z.history) * 1000000)::bigint];
+        greatest(1, z.history_days * 86400000000)];
     res := headgate.ask(1, 'zone.' || z.id, c, bucket_key, 1000, 0, '');
     return query select 1 - res[1]::int, res[12], z.id, bucket_key, z.rate, z.window_seconds;
 end $$;
 comment on function public.check_velocity(int, text) is 'made by headgate';
+
+-- request_token takes a token from a bucket of headgate.buckets, which is full again
+-- at the first request after its refill_seconds. One row if there is one: remaining,
+-- and at, the time of the decision; no row if there is none. So the number of rows,
+-- which a client may take for the number of rows affected, is that of the tokens.
+create or replace function public.request_token(id text) returns table (remaining bigint, at timestamptz)
+language plpgsql volatile rows 1 set plan_cache_mode = 'force_generic_plan' as $$
+declare
+    b headgate.buckets; c headgate.compiled; res bigint[];
+begin
+    select * into b from headgate.buckets s where s.id = request_token.id;
+    if not found then
+        perform headgate.fail(format('bucket: %s is not in headgate.buckets', coalesce('"' || left(id, 60) || '"', 'null')));
+    end if;
+    c.params := array[1, 0, 1000, b.capacity::bigint * 1000, b.refill_seconds * 1000000, 9007199254740991, 0, 0]::bigint[];
+    res := headgate.ask(1, 'request_token', c, id, 1000, 0, '');
+    if res[1] = 1 then
+        remaining := greatest(0, c.params[4] - res[9]) / 1000;
+        at := headgate.instant(res[10]);
+        return next;
+    end if;
+end $$;
+comment on function public.request_token(text) is 'made by headgate';
+
+$articles$;
+end $guard$;

@@ -3,38 +3,41 @@
 -- they hold for. headgate.drained_by is after, of a level that the capacity
 -- bounds: so that nothing can pass 2^53. They are short enough to be made part of
 -- the statement that calls them, which a test looks at.
-create or replace function headgate.drained(level bigint, at bigint, now bigint, anchor bigint, drain bigint, step bigint)
+create or replace function headgate.drained(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
 returns bigint language sql immutable as $$
-    select greatest(0, level - drain * least((level + drain - 1) / drain,
-        case when anchor = 1 then (greatest(at, now - now % step) - at + step - 1) / step else (now - at) / step end))
+    select case when now >= empty_at then 0 else greatest(0, level - drain * least((level + drain - 1) / drain,
+        case when anchor = 1 then (greatest(at, now - now % step) - at + step - 1) / step else (now - at) / step end)) end
 $$;
 
-create or replace function headgate.drained_at(level bigint, at bigint, now bigint, anchor bigint, drain bigint, step bigint)
+create or replace function headgate.drained_at(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
 returns bigint language sql immutable as $$
     select case when anchor = 1 then greatest(at, now - now % step)
-        when (now - at) / step >= (level + drain - 1) / drain then now
+        when now >= empty_at or (now - at) / step >= (level + drain - 1) / drain then now
         else at + (now - at) / step * step end
 $$;
 
-create or replace function headgate.drained_by(level bigint, at bigint, now bigint, anchor bigint, drain bigint, step bigint, cost bigint)
+create or replace function headgate.drained_by(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint, cost bigint)
 returns bigint language sql immutable as $$
-    select step * ((greatest(0, level - drain * least((level + drain - 1) / drain,
-            case when anchor = 1 then (greatest(at, now - now % step) - at + step - 1) / step else (now - at) / step end))
+    select step * ((case when now >= empty_at then 0 else greatest(0, level - drain * least((level + drain - 1) / drain,
+            case when anchor = 1 then (greatest(at, now - now % step) - at + step - 1) / step else (now - at) / step end)) end
             + cost + drain - 1) / drain)
         + case when anchor = 1 then greatest(at - at % step, now - now % step)
-            when (now - at) / step >= (level + drain - 1) / drain then now
+            when now >= empty_at or (now - at) / step >= (level + drain - 1) / drain then now
             else at + (now - at) / step * step end
 $$;
 
 -- headgate.take_plain: a batch of requests of one plain charge each, on cells
 -- that differ: most batches of callers who have been merged. Those whose cell is
--- there, is of the bucket law in the same unit, has had nothing returned, is
+-- there, is of the bucket law in the same unit and step, has had nothing returned, is
 -- neither blocked nor ahead of the clock, and has room, are granted by one update; the rest is decided by
 -- headgate.apply, in the same call.
 --
--- The rows are locked in the order of p_limits, p_keys, which the caller sorts.
--- The clock is read before: a row that another session held meanwhile is charged
--- as of a time that is too early, never too late, and no earlier than its own.
+-- One statement locks the rows, in the order of p_limits, p_keys, which the caller
+-- sorts, and the next one updates them by their place in the table (ctid), which
+-- cannot change while they are locked. So neither has a plan that depends on how
+-- large the planner takes the table for. They must be two: one statement that joins
+-- by ctid misses the rows that another session has just updated. The clock is read
+-- between them.
 --
 -- p_now        test times; 0: the server's clock
 -- returns      which were granted, and for each of them clock, level, prev, at,
@@ -50,19 +53,24 @@ set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_h
 as $$
 #variable_conflict use_column
 declare
-    store_clock bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    tids tid[];
+    store_clock bigint;
 begin
+    tids := array(select (select e.ctid from headgate.cells e where e.limit_name = u.l and e.key = u.k for no key update)
+        from unnest(p_limits, p_keys) u(l, k));
+    store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+
     with done as (
         update headgate.cells c
-        set level = headgate.drained(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
-            at = headgate.drained_at(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step),
-            empty_at = headgate.drained_by(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step, u.cost)
+        set level = headgate.drained(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
+            at = headgate.drained_at(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step),
+            empty_at = headgate.drained_by(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step, u.cost)
         from (select x.*, case when x.test > 0 then x.test else store_clock end as now
-            from unnest(p_limits, p_keys, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now)
-                with ordinality x(l, k, anchor, unit, capacity, step, drain, cost, test, i)) u
-        where c.limit_name = u.l and c.key = u.k and c.law = 1 and c.unit = u.unit and c.prev = 0
+            from unnest(tids, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now)
+                with ordinality x(row, anchor, unit, capacity, step, drain, cost, test, i)) u
+        where c.ctid = u.row and c.law = 1 and c.unit = u.unit and c.step = u.step and c.prev = 0
           and c.blocked_until <= greatest(u.now, c.at) and c.at - u.now <= 2000000
-          and headgate.drained(c.level, c.at, greatest(u.now, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
+          and headgate.drained(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
         returning u.i, case when u.test > 0 then u.test else greatest(u.now, c.at) end as clock,
             c.level, c.prev, c.at, c.empty_at, c.blocked_until)
     select array_agg(i::int), array_agg(clock), array_agg(level), array_agg(prev), array_agg(at), array_agg(empty_at), array_agg(blocked_until)

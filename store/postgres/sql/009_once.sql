@@ -5,7 +5,7 @@
 -- request; rule, kind, anchor, unit, capacity, step and drain of the limit by then;
 -- cost, credits charged to this cell; outcome, the numbers that
 -- headgate.apply answered; settled, credits that it cost in the end, -1 before that
--- is known. From keep_until on it is forgotten. Nobody writes here without the
+-- is known, -2 if it was cancelled. From keep_until on it is forgotten. Nobody writes here without the
 -- cell's lock but a sweep.
 create table if not exists headgate.admissions (
     limit_name text collate "C" not null,
@@ -40,7 +40,7 @@ as $$
 declare
     n int := cardinality(p_ops) / 25;
     store_clock bigint;
-    res bigint[] := array_fill(0::bigint, array[n * 14]);
+    res bigint[] := array_fill(0::bigint, array[n * 15]);
     part bigint[]; cells bigint[];
     -- of each op
     known boolean[] := array_fill(false, array[n]);
@@ -67,16 +67,16 @@ begin
             from generate_series(first, last) u(k)
             cross join lateral (select * from headgate.admissions e
                 where e.limit_name = p_limits[p_ops[u.k * 25 - 22]] and e.key = p_keys[p_ops[u.k * 25 - 22]] and e.id = p_notes[u.k]
-                  and e.keep_until > p_ops[u.k * 25 - 8] offset 0) m
-            where p_notes[u.k] <> '' and (p_ops[u.k * 25 - 24] = 1 and m.settled <> 0 or p_ops[u.k * 25 - 24] = 4)
-        loop -- what was cancelled, settled at 0, is not admitted any more
-            o := (a.k - 1) * 25; r := (a.k - 1) * 14;
+                  and e.keep_until - p_ops[u.k * 25 - 8] > 0 offset 0) m -- not by the index on keep_until
+            where p_notes[u.k] <> '' and (p_ops[u.k * 25 - 24] = 1 and m.settled <> -2 or p_ops[u.k * 25 - 24] = 4)
+        loop -- what was cancelled is not admitted any more
+            o := (a.k - 1) * 25; r := (a.k - 1) * 15;
             known[a.k] := true;
             if p_ops[o + 1] = 1 then
                 if a.print <> p_prints[a.k] then
                     fault[a.k] := 3;
                 end if;
-                for g in 1 .. 14 loop
+                for g in 1 .. 15 loop
                     res[r + g] := a.outcome[g];
                 end loop;
                 res[r + 10] := p_ops[o + 17]; res[r + 13] := 2;
@@ -84,7 +84,7 @@ begin
                 fault[a.k] := 5;
             else
                 actual[a.k] := p_ops[o + 12];
-                p_ops[o + 12] := a.cost - actual[a.k];
+                p_ops[o + 12] := a.cost - greatest(actual[a.k], 0);
                 changed[a.k] := a.settled = -1 and a.rule <> p_ops[o + 4 : o + 9];
                 p_ops[o + 13] := case when a.settled = -1 and not changed[a.k] then 1 else 0 end;
                 p_ops[o + 22] := a.outcome[5]; p_ops[o + 23] := a.outcome[3];
@@ -108,7 +108,7 @@ begin
             -- A request that is late, or was, needs a start in common: all of it, or nothing.
             late := p_ops[i * 25 - 11] = 2;
             for k in i .. j loop
-                late := late or known[k] and res[k * 14] > 0;
+                late := late or known[k] and res[k * 15 - 1] > 0;
             end loop;
             if verb = 1 and late and false = any (known[i : j]) then
                 for k in i .. j loop
@@ -117,7 +117,7 @@ begin
             end if;
             for k in i .. j loop
                 if wrong > 0 then
-                    res[k * 14 - 1] := wrong;
+                    res[k * 15 - 2] := wrong;
                 elsif verb <> 1 or not known[k] then
                     rest := rest || k;
                     takes := takes or verb = 1 and p_notes[k] <> '';
@@ -142,9 +142,9 @@ begin
                         unnest(p_ops[u.k * 25 - 24 : u.k * 25]) with ordinality w(v, o) order by u.i, w.o),
                 array(select p_notes[u.k] from unnest(rest) with ordinality u(k, i) order by u.i));
             for k in 1 .. cardinality(rest) loop
-                r := (rest[k] - 1) * 14;
-                for g in 1 .. 14 loop
-                    res[r + g] := part[(k - 1) * 14 + g];
+                r := (rest[k] - 1) * 15;
+                for g in 1 .. 15 loop
+                    res[r + g] := part[(k - 1) * 15 + g];
                 end loop;
             end loop;
         end if;
@@ -152,24 +152,24 @@ begin
         if takes then
             insert into headgate.admissions (limit_name, key, id, print, rule, cost, outcome, settled, keep_until)
             select p_limits[x.c], p_keys[x.c], p_notes[x.k], p_prints[x.k], p_ops[x.k * 25 - 21 : x.k * 25 - 16], p_ops[x.k * 25 - 13] * p_ops[x.k * 25 - 12],
-                res[x.k * 14 - 13 : x.k * 14], -1, greatest(p_ops[x.k * 25 - 8], res[x.k * 14]) + p_ops[x.k * 25 - 9]
+                res[x.k * 15 - 14 : x.k * 15], -1, greatest(p_ops[x.k * 25 - 8], res[x.k * 15 - 1]) + p_ops[x.k * 25 - 9]
             from (select u.k, p_ops[u.k * 25 - 22] as c,
-                    bool_and(res[u.k * 14 - 13] = p_ops[u.k * 25 - 12]) over (partition by p_ops[u.k * 25 - 23]) as admitted
+                    bool_and(res[u.k * 15 - 14] = p_ops[u.k * 25 - 12]) over (partition by p_ops[u.k * 25 - 23]) as admitted
                 from unnest(rest) u(k) where p_ops[u.k * 25 - 24] = 1 and p_notes[u.k] <> '') x
             where x.admitted
             on conflict (limit_name, key, id) do update set print = excluded.print, rule = excluded.rule, cost = excluded.cost,
                 outcome = excluded.outcome, settled = excluded.settled, keep_until = excluded.keep_until;
         end if;
         foreach j in array rest loop
-            if changed[j] and res[j * 14 - 1] = 2 then -- it is settled, and nothing is corrected
-                res[j * 14 - 1] := 0;
+            if changed[j] and res[j * 15 - 2] = 2 then -- it is settled, and nothing is corrected
+                res[j * 15 - 2] := 0;
             end if;
         end loop;
         if settles then -- but not again, and not if the calendar was stale
             update headgate.admissions e set settled = actual[u.k]
             from unnest(rest) u(k)
-            where p_ops[u.k * 25 - 24] = 4 and res[u.k * 14 - 1] = 0
-              and e.limit_name = p_limits[p_ops[u.k * 25 - 22]] and e.key = p_keys[p_ops[u.k * 25 - 22]] and e.id = p_notes[u.k];
+            where p_ops[u.k * 25 - 24] = 4 and res[u.k * 15 - 2] = 0
+              and e.limit_name = any (array[p_limits[p_ops[u.k * 25 - 22]]]) and e.key = p_keys[p_ops[u.k * 25 - 22]] and e.id = p_notes[u.k];
         end if;
     end loop;
     return res;

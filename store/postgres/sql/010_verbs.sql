@@ -44,17 +44,30 @@ begin
 end $$;
 
 -- headgate.settle makes actual the cost of a charge that was admitted under an id;
--- 0 is nothing at all. It returns by how much the charge was corrected: what is
+-- 0 is nothing at all, and final. It returns by how much the charge was corrected: what is
 -- given back is above 0, what is charged in addition below. Settled at the same cost
 -- again, it returns 0; at another it is an error, and so is an id that is not known.
-create or replace function headgate.settle(id text, rule text, key text, actual numeric) returns numeric
+create or replace function headgate.settle(id text, rule text, key text, actual numeric, out corrected numeric)
 language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
 declare
     f record; res bigint[];
 begin
     select * into f from headgate.find(rule);
     res := headgate.ask(4, f.name, f.c, key, headgate.credits('actual', actual, f.c, true), 0, headgate.checked_id(id));
-    return trim_scale(round(res[1]::numeric / (f.c).params[3], 9));
+    corrected := trim_scale(round(res[1]::numeric / (f.c).params[3], 9));
+end $$;
+
+-- headgate.cancel takes back a charge that was admitted under an id, and returns how
+-- much of it. Unlike one that was settled at 0, its id can be admitted again, also by
+-- an attempt that is still under way. Cancelled again it returns 0.
+create or replace function headgate.cancel(id text, rule text, key text, out returned numeric)
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+declare
+    f record; res bigint[];
+begin
+    select * into f from headgate.find(rule);
+    res := headgate.ask(4, f.name, f.c, key, -2, 0, headgate.checked_id(id));
+    returned := trim_scale(round(res[1]::numeric / (f.c).params[3], 9));
 end $$;
 
 -- headgate.reserve takes cost now for a start at most wait from now: with
@@ -117,21 +130,21 @@ end $$;
 
 -- headgate.renew lets a lease last for its ttl from now. It returns false if the lease
 -- is lost: others may have it.
-create or replace function headgate.renew(rule text, key text, lease bigint) returns boolean language plpgsql volatile as $$
+create or replace function headgate.renew(rule text, key text, lease bigint, out done boolean) language plpgsql volatile as $$
 declare
     f record;
 begin
     select * into f from headgate.held(rule);
-    return (headgate.ask(7, f.name, f.c, key, 1, 0, '', entry => headgate.checked_lease(lease)))[1] = 1;
+    done := (headgate.ask(7, f.name, f.c, key, 1, 0, '', entry => headgate.checked_lease(lease)))[1] = 1;
 end $$;
 
 -- headgate.release ends a lease. It returns false if it was lost or released before.
-create or replace function headgate.release(rule text, key text, lease bigint) returns boolean language plpgsql volatile as $$
+create or replace function headgate.release(rule text, key text, lease bigint, out done boolean) language plpgsql volatile as $$
 declare
     f record;
 begin
     select * into f from headgate.held(rule);
-    return (headgate.ask(3, f.name, f.c, key, 9007199254740991, 0, '', entry => headgate.checked_lease(lease)))[1] > 0;
+    done := (headgate.ask(3, f.name, f.c, key, 9007199254740991, 0, '', entry => headgate.checked_lease(lease)))[1] > 0;
 end $$;
 
 -- headgate.held is headgate.find for limits whose charges are held.

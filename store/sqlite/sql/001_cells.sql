@@ -7,6 +7,7 @@ create table cells (
     prev          integer not null,
     at            integer not null,
     unit          integer not null,
+    step          integer not null,
     empty_at      integer not null,
     blocked_until integer not null,
     reason        text not null default '',

@@ -1,6 +1,7 @@
 -- What a cell remembers of requests with an id that were admitted, so that they
--- are charged once and can be settled. outcome is what was answered, as 14
--- numbers; rule the parameters it was made under; settled is what it cost in the end, -1 while that is not known.
+-- are charged once and can be settled. outcome is what was answered, as 15
+-- numbers; rule the parameters it was made under; settled is what it cost in the end, -1
+-- while that is not known, -2 if it was cancelled.
 create table admissions (
     limit_name text not null,
     key        text not null,

@@ -1,0 +1,115 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+// TestAnswersThatCannotBeReadAreUnknownOutcomes lets the server answer nonsense
+// after it has charged.
+func TestAnswersThatCannotBeReadAreUnknownOutcomes(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	openAt(t, dsn)
+	conn := connect(t, dsn)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s := postgres.New(pool, nil)
+	ask := func(s *postgres.Store, n int, id string) error {
+		ops, outs := make([]law.Op, n), make([]law.Outcome, n)
+		for i := range ops {
+			ops[i] = request(id, 1000)
+			ops[i].Cell.Key, ops[i].Group = string(rune('a'+i)), uint32(i)
+		}
+		err := s.Apply(context.Background(), ops, outs)
+		for i := range outs {
+			if err != nil && outs[i] != (law.Outcome{}) {
+				t.Errorf("an outcome of what failed: %+v", outs[i])
+			}
+		}
+		return err
+	}
+	if err := ask(s, 1, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, answer := range []string{"'{1,2,3}'", "'{}'", "null", "array[null::bigint]"} {
+		if _, err := conn.Exec(t.Context(), `
+			create or replace function headgate.apply(p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
+			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$;
+			create or replace function headgate.apply_once(p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[], p_prints bigint[], p_parts int[])
+			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$`); err != nil {
+			t.Fatal(err)
+		}
+		for name, err := range map[string]error{"one": ask(s, 1, ""), "plain": ask(s, 2, ""), "by id": ask(s, 1, "id")} {
+			if !errors.Is(err, store.ErrUnknownOutcome) {
+				t.Errorf("%s, answered with %s: %v", name, answer, err)
+			}
+		}
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ask(s.InTx(tx), 1, ""); !errors.Is(err, store.ErrUnknownOutcome) {
+			t.Errorf("in the caller's transaction, answered with %s: %v", answer, err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCancelledStatementsHaveDoneNothing holds a row until the server gives up:
+// the error says that nothing was done, and the statement is not repeated.
+func TestCancelledStatementsHaveDoneNothing(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	s := openAt(t, dsn)
+	one(t, s, request("", 0))
+	limited := openAt(t, dsn+"?statement_timeout=200")
+	other := connect(t, dsn)
+	hold, err := other.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hold.Exec(t.Context(), "select from headgate.cells for update"); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.New(t.Context(), dsn+"?statement_timeout=200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]*postgres.Store{"alone": limited, "in the caller's transaction": limited.InTx(tx)} {
+		err := s.Apply(t.Context(), []law.Op{request("", 0)}, make([]law.Outcome, 1))
+		if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) || s.Retries() != 0 {
+			t.Errorf("%s: %v after %d retries", name, err, s.Retries())
+		}
+	}
+	if err := s.InTx(tx).Apply(t.Context(), []law.Op{request("", 0)}, make([]law.Outcome, 1)); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("in a transaction that has failed: %v", err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := hold.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if out := one(t, s, request("", 0)); out.Used != 2000 {
+		t.Errorf("%d are used, want 2000", out.Used)
+	}
+}

@@ -1,0 +1,163 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver of database/sql
+
+	"github.com/headgate/headgate/internal/dbtest"
+)
+
+// tokens is the SQLTokenRequester of article 003, for PostgreSQL: it goes by the
+// number of rows that the server says are affected.
+type tokens struct {
+	db     *sql.DB
+	bucket string
+}
+
+var errNoToken = errors.New("no token available")
+
+func (r *tokens) RequestToken(ctx context.Context) error {
+	result, err := r.db.ExecContext(ctx, "select * from request_token($1)", r.bucket)
+	if err != nil {
+		return err
+	}
+	if rows, err := result.RowsAffected(); err != nil || rows <= 0 {
+		return errors.Join(errNoToken, err)
+	}
+	return nil
+}
+
+// TestTheTokenRequesterOfArticle003 lets four callers ask for three seconds.
+func TestTheTokenRequesterOfArticle003(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	openAt(t, dsn)
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	const capacity = 11 // each 0.8 s: full at 0, 0.8, 1.6 and 2.4 s or a little later
+	if _, err := db.ExecContext(t.Context(), `insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 11, 0.8), ('none', 0, 1)`); err != nil {
+		t.Fatal(err)
+	}
+	var given, refused atomic.Int64
+	begin := time.Now()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for r := (&tokens{db, "payments"}); time.Since(begin) < 3*time.Second; {
+				switch err := r.RequestToken(context.Background()); {
+				case err == nil:
+					given.Add(1)
+				case errors.Is(err, errNoToken):
+					refused.Add(1)
+				default:
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	most := capacity * (int64(time.Since(begin)/(800*time.Millisecond)) + 1)
+	t.Logf("%d tokens were given, at most %d; %d were refused", given.Load(), most, refused.Load())
+	if n := given.Load(); n > most || n < most-capacity || n%capacity != 0 || refused.Load() == 0 {
+		t.Errorf("%d tokens were given, want %d", n, most)
+	}
+	if err := (&tokens{db, "none"}).RequestToken(t.Context()); !errors.Is(err, errNoToken) {
+		t.Errorf("of an empty bucket: %v", err)
+	}
+	for _, r := range []*tokens{{db, "unknown"}, {db, strings.Repeat("x", 600)}} {
+		var pg *pgconn.PgError
+		if err := r.RequestToken(t.Context()); !errors.As(err, &pg) || pg.Code != "22023" || !strings.Contains(pg.Message, "bucket") {
+			t.Errorf("of a bucket that is not there: %v", err)
+		}
+	}
+}
+
+func TestRequestTokenSaysWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	if _, err := conn.Exec(t.Context(), `insert into headgate.buckets (id, capacity, refill_seconds) values ('b', 3, 3600)`); err != nil {
+		t.Fatal(err)
+	}
+	for want := int64(2); want >= -1; want-- {
+		var left int64
+		var at time.Time
+		err := conn.QueryRow(t.Context(), `select remaining, at from request_token('b')`).Scan(&left, &at)
+		if want < 0 {
+			if !errors.Is(err, pgx.ErrNoRows) {
+				t.Errorf("of an empty bucket: %d, %v", left, err)
+			}
+		} else if err != nil || left != want || time.Since(at).Abs() > time.Minute {
+			t.Errorf("%d are left at %v, %v; want %d", left, at, err, want)
+		}
+	}
+}
+
+// TestTablesAndColumnsAreThoseOfMySQL names the columns that both families have.
+func TestTablesAndColumnsAreThoseOfMySQL(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	for from, want := range map[string]string{
+		"headgate.zones":                                       "id description rate window_seconds history_days",
+		"headgate.buckets":                                     "id capacity refill_seconds created_at",
+		"headgate.limits":                                      "name rule description updated_at compiled",
+		"headgate.levels":                                      "limit_name key used updated_at empty_at blocked_until reason",
+		"headgate.history":                                     "number limit_name key at allowed cost id",
+		"headgate.blocked_per_hour":                            "limit_name hour blocked keys",
+		"headgate.take('fixed-window 9/1d', 'k')":              "allowed remaining retry_after reset_after limit_name at",
+		"headgate.check('fixed-window 9/1d', 'k')":             "allowed remaining retry_after reset_after limit_name at",
+		"headgate.block('fixed-window 9/1d', 'k', '1 s')":      "blocked_until",
+		"headgate.reset('fixed-window 9/1d', 'k')":             "existed",
+		"headgate.attempts('fixed-window 9/1d', 'k', 5)":       "number at allowed cost id",
+		"headgate.take_once('1', 'fixed-window 9/1d', 'o')":    "allowed remaining retry_after reset_after limit_name at replayed",
+		"headgate.reserve('fixed-window 9/1d', 'k', 1, '1 s')": "allowed start_at delay retry_after limit_name replayed",
+		"headgate.acquire('concurrency 1 ttl 1h', 'k')":        "acquired lease ttl retry_after limit_name",
+		"headgate.settle('1', 'fixed-window 9/1d', 'k', 1)":    "corrected",
+		"headgate.renew('concurrency 1 ttl 1h', 'k', 1)":       "done",
+		"headgate.release('concurrency 1 ttl 1h', 'k', 1)":     "done",
+	} {
+		described, err := conn.Prepare(t.Context(), "", "select * from "+from)
+		if err != nil {
+			t.Fatalf("%s: %v", from, err)
+		}
+		var got []string
+		for _, f := range described.Fields {
+			got = append(got, f.Name)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s has %v, want %s", from, got, want)
+		}
+	}
+}
+
+func TestBlockedPerHourCountsRefusals(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	for _, key := range []string{"a", "a", "b", "a", "b"} {
+		if _, err := conn.Exec(t.Context(), `select headgate.take('sliding-log 1/1h history 1d', $1)`, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var blocked, keys int
+	if err := conn.QueryRow(t.Context(), `select sum(blocked), max(keys) from headgate.blocked_per_hour where hour > now() - interval '2 hours' and limit_name like 'sliding-log 1/1h%'`).Scan(&blocked, &keys); err != nil || blocked != 3 || keys < 1 || keys > 2 {
+		t.Errorf("%d blocked of %d keys, %v", blocked, keys, err)
+	}
+	var attempts, refused int
+	var cost float64
+	if err := conn.QueryRow(t.Context(), `select count(*), count(*) filter (where not allowed), sum(cost) from headgate.attempts((select limit_name from headgate.history limit 1), 'a', 2)`).Scan(&attempts, &refused, &cost); err != nil || attempts != 2 || refused != 2 || cost != 2 {
+		t.Errorf("the last attempts: %d, %d refused, cost %v, %v", attempts, refused, cost, err)
+	}
+}

@@ -1,0 +1,87 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate/law"
+)
+
+// unconfirmed is where OnNotice leaves its message for the call under way, in
+// what pgconn keeps for a connection.
+const unconfirmed = "headgate: commit was not confirmed"
+
+// OnNotice takes notice of a commit that the server reports as done although it gave
+// up waiting for its synchronous standby (somebody cancelled the wait): after a
+// failover what it has charged may be gone, so the call that made it answers with
+// store.ErrUnknownOutcome. Open sets it. A pool given to New must have it too, or
+// such a commit counts as done:
+//
+//	config.ConnConfig.OnNotice = postgres.OnNotice
+func OnNotice(conn *pgconn.PgConn, n *pgconn.Notice) {
+	// The text is in the server's language; the name of its source file is not.
+	if n.File == "syncrep.c" || strings.Contains(n.Message, "synchronous replication") {
+		conn.CustomData()[unconfirmed] = n.Message
+	}
+}
+
+// call sends one statement that charges, and reads its one row.
+func (s *Store) call(ctx context.Context, statement string, args []any, to ...any) error {
+	if s.pool == nil { // the caller commits, and sees what the server says of that
+		return readable(s.db.QueryRow(ctx, statement, args...).Scan(to...))
+	}
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return &notSent{err}
+	}
+	defer conn.Release()
+	return confirmed(ctx, conn, statement, args, to)
+}
+
+func confirmed(ctx context.Context, conn *pgxpool.Conn, statement string, args, to []any) error {
+	said := conn.Conn().PgConn().CustomData()
+	delete(said, unconfirmed)
+	err := readable(conn.QueryRow(ctx, statement, args...).Scan(to...))
+	if notice, ok := said[unconfirmed]; ok && err == nil {
+		return &unreadable{fmt.Errorf("the commit was not confirmed by the standby: %v", notice)}
+	}
+	return err
+}
+
+// readable marks the errors over an answer that came and cannot be read.
+func readable(err error) error {
+	var scan pgx.ScanArgError
+	if errors.As(err, &scan) || errors.Is(err, pgx.ErrNoRows) {
+		return &unreadable{err}
+	}
+	return err
+}
+
+// sound reports whether an answer is about each of n ops, once, and has all numbers
+// of each.
+func sound(n int, granted, rest []int32, outcomes []int64, columns ...[]int64) bool {
+	if len(granted)+len(rest) != n || len(outcomes) != len(rest)*law.Width {
+		return false
+	}
+	for _, column := range columns {
+		if len(column) != len(granted) {
+			return false
+		}
+	}
+	seen := make([]bool, n)
+	for _, list := range [][]int32{granted, rest} {
+		for _, i := range list {
+			if i < 1 || int(i) > n || seen[i-1] {
+				return false
+			}
+			seen[i-1] = true
+		}
+	}
+	return true
+}

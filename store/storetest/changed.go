@@ -1,0 +1,246 @@
+package storetest
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// Limits of 100 units, by the notation that makes them.
+const (
+	minute = 60 * sec
+	hour   = 60 * minute
+	day    = 24 * hour
+)
+
+func perEpoch(window int64) law.Params {
+	return law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 100_000, Step: window, Drain: law.Max}
+}
+
+func fromFirst(window int64) law.Params {
+	p := perEpoch(window)
+	p.Anchor = law.Own
+	return p
+}
+
+func everyStep(step int64) law.Params {
+	return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 100_000, Step: step, Drain: 100_000}
+}
+
+// smooth refills 100 units in a period, a credit at a time.
+func smooth(period int64) law.Params {
+	return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 100_000, Step: period / 100_000, Drain: 1}
+}
+
+// byDay is a limit for each day of a zone that is so far ahead of UTC; at returns
+// the boundaries of its ops.
+func byDay() law.Params {
+	return law.Params{Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 100_000, Step: 26 * hour, Drain: law.Max}
+}
+
+func daysAround(now, ahead int64) [4]int64 {
+	b := now - (now+ahead)%day
+	return [4]int64{b - day, b, b + day, b + 2*day}
+}
+
+// changed changes limits some seconds after all of them was used: what was used
+// still counts.
+func changed(t *testing.T, s store.Store) {
+	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 100_000, Step: hour}
+	log := slidingLog(100, hour)
+	const eight = T0 - T0%day + 8*hour
+	for name, tt := range map[string]struct {
+		from, to law.Params
+		ahead    int64 // of the zone that the limit is changed to
+	}{
+		"fixed-window 1h to 1m":                         {from: perEpoch(hour), to: perEpoch(minute)},
+		"fixed-window 1m to 1h":                         {from: perEpoch(minute), to: perEpoch(hour)},
+		"fixed-window 1h to token-bucket":               {from: perEpoch(hour), to: smooth(hour)},
+		"from-first 1h to 1m":                           {from: fromFirst(hour), to: fromFirst(minute)},
+		"from-first 1h to token-bucket":                 {from: fromFirst(hour), to: smooth(hour)},
+		"interval 1h to token-bucket":                   {from: everyStep(hour), to: smooth(hour)},
+		"interval 1h to interval 1m":                    {from: everyStep(hour), to: everyStep(minute)},
+		"fixed-window day to token-bucket 1d":           {from: byDay(), to: smooth(day)},
+		"fixed-window day to a day of another zone":     {from: byDay(), to: byDay(), ahead: 15*hour + 10*minute},
+		"fixed-window day to fixed-window 1m":           {from: byDay(), to: perEpoch(minute)},
+		"token-bucket 1d to 1h":                         {from: smooth(day), to: smooth(hour)},
+		"fixed-window 1h to sliding-log":                {from: perEpoch(hour), to: log},
+		"fixed-window 1h to sliding-window":             {from: perEpoch(hour), to: window},
+		"sliding-log to fixed-window 1m":                {from: log, to: perEpoch(minute)},
+		"sliding-log to token-bucket":                   {from: log, to: smooth(hour)},
+		"sliding-window to token-bucket":                {from: window, to: smooth(hour)},
+		"sliding-window to sliding-log":                 {from: window, to: log},
+		"sliding-log of 100 to the same in finer units": {from: log, to: finer(log)},
+		"token-bucket to the same in finer units":       {from: smooth(hour), to: finer(smooth(hour))},
+	} {
+		ask := func(p law.Params, units, now, ahead int64) law.Outcome {
+			op := take("changed", name, p, units, now)
+			op.Bounds = daysAround(now, ahead)
+			return one(t, s, op)
+		}
+		ask(tt.from, 1, eight, 0)
+		if out := ask(tt.from, 99, eight+59*minute+55*sec, 0); out.Granted != 1 && tt.from.Step > minute {
+			t.Errorf("%s: %+v, want 99 more before the change", name, out)
+		}
+		passed, retry := int64(0), int64(0)
+		for range 100 {
+			out := ask(tt.to, 1, eight+59*minute+57*sec, tt.ahead)
+			passed += out.Granted
+			retry = out.RetryAt
+		}
+		if passed > 1 { // what drains in two seconds
+			t.Errorf("%s: %d more pass two seconds after all was used", name, passed)
+		}
+		if out := ask(tt.to, 1, retry, tt.ahead); out.Granted != 1 {
+			t.Errorf("%s: not even one passes at the time that was told, %d s later: %+v", name, (retry-eight)/sec-3597, out)
+		}
+	}
+}
+
+func finer(p law.Params) law.Params {
+	p.Unit, p.Capacity = 2*p.Unit, 2*p.Capacity
+	if p.Kind == law.Bucket {
+		p.Drain *= 2
+	}
+	return p
+}
+
+// disagree asks in turn by two definitions of one limit, as two processes do during
+// a rolling deployment: no key starves, and no more passes than both bounds together
+// allow.
+func disagree(t *testing.T, s store.Store) {
+	ten := func(p law.Params) law.Params {
+		p.Capacity /= 10
+		if p.Kind == law.Bucket && p.Drain > 1 && p.Drain < law.Max {
+			p.Drain /= 10
+		}
+		return p
+	}
+	bucket := smooth(10 * sec) // 10 a second
+	bucket.Capacity = 10_000
+	log, window := slidingLog(10, sec), ten(law.Params{Kind: law.Window, Unit: 1000, Capacity: 100_000, Step: sec})
+	fixed, slow := ten(perEpoch(sec)), smooth(hour)
+	otherLog := finer(log)
+	otherLog.Capacity++
+	for name, pair := range map[string][2]law.Params{
+		"token-bucket, sliding-log":     {bucket, log},
+		"token-bucket, sliding-window":  {bucket, window},
+		"token-bucket, fixed-window":    {bucket, fixed},
+		"sliding-log, sliding-window":   {log, window},
+		"sliding-log in other units":    {log, otherLog},
+		"sliding-window, fixed-window":  {window, fixed},
+		"token-bucket in other units":   {bucket, finer(bucket)},
+		"token-bucket, fast and slow":   {bucket, slow},
+		"interval, token-bucket":        {ten(everyStep(sec)), bucket},
+		"fixed-window, of 1 s and 10 s": {fixed, ten(perEpoch(10 * sec))},
+	} {
+		for _, every := range []int64{500_000, 20_000} {
+			const length = 40 * sec
+			passed, atOnce := int64(0), int64(12)
+			if every < 100_000 {
+				atOnce = 1
+			}
+			for at, turn := every, 0; at <= length; at, turn = at+every, turn+1 {
+				for range atOnce {
+					op := take("disagree", fmt.Sprint(name, every), pair[turn%2], 1, T0+at)
+					passed += one(t, s, op).Granted
+				}
+			}
+			most := int64(0)
+			for _, p := range pair {
+				most += passes(p, length)
+			}
+			// Each definition alone lets at least 100 pass, but for the slow one.
+			if passed > most || passed < 40 {
+				t.Errorf("%s, each %d ms: %d pass in 40 s, want 40 to %d", name, every/1000, passed, most)
+			}
+		}
+	}
+}
+
+// passes returns how many units a limit lets pass at most in some interval.
+func passes(p law.Params, length int64) int64 {
+	switch {
+	case p.Kind == law.Log:
+		return p.Capacity / p.Unit * (length/p.Step + 1)
+	case p.Kind == law.Window || p.Drain >= p.Capacity:
+		return p.Capacity / p.Unit * (length/p.Step + 2)
+	}
+	return (p.Capacity + p.Drain*(length/p.Step+1)) / p.Unit
+}
+
+// steppingBack sets the clock back by less than 2 s, again and again: counted by the times
+// that were reported, no interval has more than the bound.
+func steppingBack(t *testing.T, s store.Store) {
+	rng := rand.New(rand.NewPCG(1, uint64(T0)))
+	for name, p := range map[string]law.Params{
+		"token-bucket": bucket(10, 5), "sliding-log": slidingLog(5, 2*sec), "fixed-window": perEpoch(2 * sec),
+	} {
+		type charge struct{ at, units int64 }
+		var passed []charge
+		now, latest := T0, T0
+		for range 60 {
+			if now += rng.Int64N(600_000); rng.IntN(4) == 0 {
+				now = max(now-rng.Int64N(1_900_000), latest-1_900_000) // by 2 s in all it would be healed
+			}
+			latest = max(latest, now)
+			op := take("stepping back", name, p, 1+rng.Int64N(3), now)
+			out := one(t, s, op)
+			check := op
+			check.Verb = law.Check
+			if again := one(t, s, check); check.DecidedAt(&again) < op.DecidedAt(&out) {
+				t.Errorf("%s: a check is decided for %d, before %d", name, check.DecidedAt(&again), op.DecidedAt(&out))
+			}
+			if out.Granted == 1 {
+				passed = append(passed, charge{op.DecidedAt(&out), op.Cost / p.Unit})
+			}
+		}
+		for _, first := range passed {
+			for _, last := range passed {
+				sum := int64(0)
+				for _, c := range passed {
+					if c.at >= first.at && c.at <= last.at {
+						sum += c.units
+					}
+				}
+				length := last.at - first.at
+				most := big.NewRat(p.Capacity, p.Unit)
+				switch {
+				case length < 0:
+					continue
+				case p.Kind == law.Bucket && p.Drain < p.Capacity:
+					most.Add(most, big.NewRat(p.Drain*length, p.Step*p.Unit))
+				default:
+					most.Mul(most, big.NewRat(length/p.Step+1, 1))
+					if p.Anchor == law.Epoch {
+						most.SetInt64(p.Capacity / p.Unit * (last.at/p.Step - first.at/p.Step + 1))
+					}
+				}
+				if most.Cmp(big.NewRat(sum, 1)) < 0 {
+					t.Fatalf("%s: %d units pass within %d us, at most %s may", name, sum, length, most.FloatString(3))
+				}
+			}
+		}
+	}
+}
+
+// roundTimes asks a sliding window at the times at which people look: half way
+// through the next window, half of the last one counts.
+func roundTimes(t *testing.T, s store.Store) {
+	for _, step := range []int64{sec, minute, hour, day, 30 * day} {
+		p := law.Params{Kind: law.Window, Unit: 1000, Capacity: 20_000, Step: step}
+		start := T0 - T0%(30*day)
+		key := fmt.Sprint(step)
+		one(t, s, take("round times", key, p, 20, start))
+		if out := one(t, s, take("round times", key, p, 10, start+step+step/2)); out.Granted != 1 {
+			t.Errorf("a window of %d s: 10 of 20 do not pass half way through the next: %+v", step/sec, out)
+		}
+		if out := one(t, s, take("round times", key, p, 5, start+step+step*3/4)); out.Granted != 1 {
+			t.Errorf("a window of %d s: 5 more do not pass at three quarters: %+v", step/sec, out)
+		}
+	}
+}
