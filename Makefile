@@ -10,8 +10,16 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 .PHONY: test
-test: ## run all tests, against real servers, with the race detector
+test: ## run all tests, against one real server of each kind, with the race detector
 	$(GO) test -race -timeout 15m ./...
+
+.PHONY: engines
+engines: ## run the tests of the stores on all other servers; ENGINES="mysql valkey" for some
+	$(GO) run ./internal/dbtest/engines $(ENGINES)
+
+.PHONY: histories
+histories: ## compare HISTORIES (20000) random histories with the laws on every server, FEW (2000) on clusters
+	$(GO) run ./internal/dbtest/engines -histories $(or $(HISTORIES),20000) -few $(or $(FEW),2000) $(ENGINES)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (default 20s)

@@ -13,7 +13,7 @@ import (
 )
 
 // Cluster is a Redis Cluster of three primaries, each with a replica, at
-// addresses 127.0.0.11 to 16. Its node timeout is 2 s.
+// 127.0.0.1. Its node timeout is 2 s.
 type Cluster struct {
 	nodes []*process
 	addrs []string
@@ -37,6 +37,7 @@ func RedisCluster(tb testing.TB) string {
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
+	say(tb, redisKind, "redis://"+c.addrs[0], " Cluster", redisVersion)
 	return withPrefix(c.URL())
 }
 
@@ -58,14 +59,12 @@ func StartRedisCluster(ctx context.Context) (*Cluster, error) {
 		return nil, fmt.Errorf("start a Redis Cluster: %w", err)
 	}
 	for i := range 6 {
-		// A node joins others from the address that it binds its own
-		// connections to: without bind-source-addr they would see 127.0.0.1.
-		host := fmt.Sprintf("127.0.0.%d", 11+i)
+		const host = "127.0.0.1"
 		port, err := freePort(host, busDistance)
 		if err != nil {
 			return fail(err)
 		}
-		p, err := launchRedis(ctx, f, host, port, "--cluster-enabled", "yes", "--bind-source-addr", host, "--cluster-announce-ip", host,
+		p, err := launchRedis(ctx, f, host, port, "--cluster-enabled", "yes",
 			"--cluster-node-timeout", strconv.Itoa(int(nodeTimeout.Milliseconds())), "--cluster-config-file", fmt.Sprintf("nodes%d.conf", i),
 			"--dbfilename", fmt.Sprintf("dump%d.rdb", i), "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
 		if err != nil {
@@ -74,7 +73,7 @@ func StartRedisCluster(ctx context.Context) (*Cluster, error) {
 		c.nodes = append(c.nodes, p)
 		c.addrs = append(c.addrs, net.JoinHostPort(host, strconv.Itoa(port)))
 	}
-	cli, err := program("redis-cli", "", "redis-server")
+	cli, err := RedisProgram("redis-cli")
 	if err != nil {
 		return fail(err)
 	}

@@ -2,6 +2,7 @@ package dbtest
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -103,3 +104,43 @@ func TestGaleraNodeIsKilledAndRejoins(t *testing.T) {
 }
 
 func databaseOf(dsn string) string { return dsn[strings.LastIndex(dsn, "/")+1:] }
+
+func TestGroupReplicationNodeIsKilledAndRejoins(t *testing.T) {
+	for _, single := range []bool{false, true} {
+		begin := time.Now()
+		g := StartMySQLGroup(t, single)
+		t.Logf("%s after %v", g.Servers(), time.Since(begin).Round(time.Millisecond))
+		urls := MariaDBAt(t, g.Servers()...)
+		name := databaseOf(urls[0])
+		if err := execMariaDB(urls[0], "create table "+name+".t (n int primary key)"); err != nil {
+			t.Fatal(err)
+		}
+		if err := execMariaDB(urls[1], "insert into "+name+".t values (2)"); (err == nil) == single {
+			t.Errorf("single-primary %v: a write at the second node: %v", single, err)
+		}
+		g.Kill(2)
+		begin = time.Now()
+		for n := 10; ; n++ {
+			if err := execMariaDB(urls[0], fmt.Sprintf("insert into "+name+".t values (%d)", n)); err == nil {
+				break
+			} else if time.Since(begin) > 15*time.Second {
+				t.Fatal(err)
+			}
+		}
+		t.Logf("written without node 2 after %v", time.Since(begin).Round(time.Millisecond))
+		begin = time.Now()
+		if err := g.Restart(context.Background(), 2); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("node 2 is back after %v", time.Since(begin).Round(time.Millisecond))
+		if n, err := MariaDBCount(urls[2], "select '', count(*) from "+name+".t where n >= 10"); err != nil || n != 1 {
+			t.Errorf("%d rows, %v; want what was written while it was away", n, err)
+		}
+		g.Stop()
+		for _, s := range g.Servers() {
+			if listens(hostOf(t, s)) {
+				t.Errorf("%s still listens", s)
+			}
+		}
+	}
+}

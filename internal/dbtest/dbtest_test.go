@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -216,13 +215,14 @@ func TestPoolerHasFourConnections(t *testing.T) {
 	}
 }
 
+// TestOtherVersionsOfPostgres starts one that may have to be fetched: that of the
+// engine, else the distribution's.
 func TestOtherVersionsOfPostgres(t *testing.T) {
 	versions := PostgresVersions()
-	t.Logf("can be had: %v", versions)
-	if len(versions) == 0 || !slices.IsSorted(versions) {
-		t.Fatalf("versions %v", versions)
+	if len(versions) == 0 {
+		t.Fatal("none")
 	}
-	for _, major := range slices.Compact([]int{versions[0], versions[len(versions)-1]}) {
+	for _, major := range versions {
 		begin := time.Now()
 		dsn := PostgresVersion(t, major)
 		t.Logf("%d: %s after %v", major, dsn, time.Since(begin).Round(time.Millisecond))

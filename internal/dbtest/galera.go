@@ -18,6 +18,7 @@ import (
 // 127.0.0.21 to 23. A node that is away is noticed after 2 s. Nodes are
 // numbered from 0; Kill and Restart of one node are not for concurrent use.
 type GaleraCluster struct {
+	flavour *flavour
 	folder  *folder
 	library string
 	nodes   [3]galeraNode
@@ -43,6 +44,7 @@ func Galera(tb testing.TB) []string {
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
+	say(tb, anyKind, g.Servers()[0], " Galera", mariadbVersion)
 	return MariaDBAt(tb, g.Servers()...)
 }
 
@@ -56,11 +58,15 @@ func StartGalera(ctx context.Context) (*GaleraCluster, error) {
 	if _, err := program("rsync", "", "rsync"); err != nil {
 		return nil, err
 	}
-	f, err := mariadbFolder(ctx)
+	v, err := installedMariaDB() // whose version the library is of
 	if err != nil {
 		return nil, err
 	}
-	g := &GaleraCluster{folder: f, library: library}
+	f, err := v.folder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g := &GaleraCluster{flavour: v, folder: f, library: library}
 	g.stop = stopper(func() {
 		for _, n := range g.nodes {
 			if n.process != nil {
@@ -147,7 +153,7 @@ func (g *GaleraCluster) start(ctx context.Context, i int, first bool) error {
 		args = append(args, "--wsrep-new-cluster")
 	}
 	const synced = 4
-	p, err := launchMariaDB(ctx, g.folder, fmt.Sprintf("data%d", i), n.host, n.port, func() error {
+	p, err := g.flavour.launch(ctx, g.folder, fmt.Sprintf("data%d", i), n.host, n.port, func() error {
 		state, err := MariaDBCount(g.Servers()[i], "show global status like 'wsrep_local_state'")
 		if err == nil && state != synced {
 			err = fmt.Errorf("it has not caught up: wsrep_local_state is %d", state)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,13 +22,22 @@ import (
 const MySQLDSN = "HEADGATE_TEST_MYSQL_DSN"
 
 var sharedMariaDB = sync.OnceValues(func() (*Server, error) {
-	s, err := StartMariaDB(context.Background())
-	if err == nil && os.Getenv(MySQLDSN) == "" {
-		if err = loadZones(s.DSN); err != nil {
-			s.Stop()
-		}
+	if os.Getenv(MySQLDSN) != "" {
+		return StartMariaDB(context.Background())
 	}
-	return s, err
+	v, err := newFlavour()
+	if err != nil {
+		return nil, err
+	}
+	s, err := v.start(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	if err := v.loadZones(s.DSN); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
 })
 
 // MariaDB returns the URL of a new, empty database. The server is shared by
@@ -40,7 +48,24 @@ func MariaDB(tb testing.TB) string {
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
+	say(tb, mysqlKind, s.DSN, "", mariadbVersion)
 	return MariaDBAt(tb, s.DSN)[0]
+}
+
+// mariadbVersion returns what the server of a URL is.
+func mariadbVersion(server string) (version string, err error) {
+	db, err := openMariaDB(server)
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	if err := db.QueryRowContext(context.Background(), "select version()").Scan(&version); err != nil {
+		return "", err
+	}
+	if number, _, found := strings.Cut(version, "-MariaDB"); found {
+		return "MariaDB " + number, nil
+	}
+	return "MySQL " + version, nil
 }
 
 // MariaDBAt returns the URLs of a new, empty database on a server, or on the
@@ -52,9 +77,14 @@ func MariaDBAt(tb testing.TB, servers ...string) []string {
 		tb.Fatalf("dbtest: create database %s: %v", name, err)
 	}
 	for _, s := range servers[1:] {
-		// A node hears of it before it has it: to read waits for what it has heard of.
-		if err := execMariaDB(s, "set wsrep_sync_wait = 15; select 1; use "+name); err != nil {
-			tb.Fatalf("dbtest: database %s: %v", name, err)
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) { // until it has come there
+			err := execMariaDB(s, "use "+name)
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				tb.Fatalf("dbtest: database %s: %v", name, err)
+			}
 		}
 	}
 	tb.Cleanup(func() {
@@ -116,7 +146,16 @@ func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
 	if dsn := os.Getenv(MySQLDSN); dsn != "" && len(args) == 0 {
 		return &Server{DSN: dsn}, nil
 	}
-	f, err := mariadbFolder(ctx)
+	v, err := newFlavour()
+	if err != nil {
+		return nil, err
+	}
+	return v.start(ctx, args...)
+}
+
+// start starts a server of its own files.
+func (v *flavour) start(ctx context.Context, args ...string) (*Server, error) {
+	f, err := v.folder(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +168,7 @@ func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
 		return fail(err)
 	}
 	dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)
-	p, err := launchMariaDB(ctx, f, "data", "127.0.0.1", port, func() error { return execMariaDB(dsn, "do 1") }, args...)
+	p, err := v.launch(ctx, f, "data", "127.0.0.1", port, func() error { return execMariaDB(dsn, "do 1") }, args...)
 	if err != nil {
 		return fail(err)
 	}
@@ -139,59 +178,31 @@ func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
 	})}, nil
 }
 
-// mariadbFolder makes a folder with the files of an empty server in data.
-func mariadbFolder(ctx context.Context) (*folder, error) {
-	install, err := program("mariadb-install-db", MySQLDSN, "mariadb-server")
-	if err != nil {
-		return nil, err
-	}
-	f, err := newFolder("mariadb", "mysql")
-	if err != nil {
-		return nil, err
-	}
-	if err := f.run(ctx, install, "--no-defaults", "--datadir="+filepath.Join(f.path, "data"),
-		"--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=64M"); err != nil {
-		f.remove()
-		return nil, err
-	}
-	return f, nil
-}
-
-// launchMariaDB starts a server over files in a folder.
-func launchMariaDB(ctx context.Context, f *folder, data, host string, port int, ping func() error, args ...string) (*process, error) {
-	server, err := program("mariadbd", MySQLDSN, "mariadb-server")
-	if err != nil {
-		return nil, err
-	}
-	data = filepath.Join(f.path, data)
-	return f.launch(ctx, f.command(context.WithoutCancel(ctx), server, append([]string{
-		"--no-defaults", "--datadir=" + data, "--bind-address=" + host, "--port=" + strconv.Itoa(port),
-		"--socket=" + data + ".sock", "--pid-file=" + data + ".pid", "--tmpdir=" + f.path,
-		"--skip-name-resolve", "--max-connections=400", "--innodb-buffer-pool-size=256M", "--innodb-log-file-size=64M",
-		"--innodb-flush-log-at-trx-commit=1", "--character-set-server=utf8mb4", "--log-warnings=1",
-	}, args...)...), time.Minute, ping)
-}
+// MariaDBClient returns the path of the mariadb client.
+func MariaDBClient() (string, error) { return program("mariadb", "", "mariadb-client") }
 
 // loadZones loads the time zones of this machine into a server.
-func loadZones(dsn string) error {
-	path, err := program("mariadb-tzinfo-to-sql", MySQLDSN, "mariadb-server", "tzdata")
+func (v *flavour) loadZones(dsn string) error {
+	path, err := v.zones()
 	if err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(context.Background(), path, "/usr/share/zoneinfo").Output()
-	if err != nil {
-		return fmt.Errorf("mariadb-tzinfo-to-sql: %w", err)
-	}
-	client, err := program("mariadb", MySQLDSN, "mariadb-client")
+	zones, err := orInstall(func() string {
+		const dir = "/usr/share/zoneinfo"
+		if _, err := os.Stat(filepath.Join(dir, "Europe")); err != nil {
+			return ""
+		}
+		return dir
+	}, "the time zones", MySQLDSN, "tzdata")
 	if err != nil {
 		return err
 	}
-	host := strings.TrimSuffix(strings.TrimPrefix(dsn, "mysql://root@"), "/")
-	addr, port, _ := strings.Cut(host, ":")
-	load := exec.CommandContext(context.Background(), client, "--no-defaults", "-uroot", "-h"+addr, "-P"+port, "mysql")
-	load.Stdin = strings.NewReader(string(out))
-	if out, err := load.CombinedOutput(); err != nil {
-		return fmt.Errorf("load time zones: %w\n%s", err, tail(string(out), 5))
+	out, err := exec.CommandContext(context.Background(), path, zones).Output()
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	if err := execMariaDB(dsn, "use mysql; "+string(out)); err != nil {
+		return fmt.Errorf("load time zones: %w", err)
 	}
 	return nil
 }

@@ -4,7 +4,8 @@
 // throwaway one is started from installed binaries, on loopback, as an
 // unprivileged user; else the distribution's package is installed, where that
 // is allowed; else the caller is told what is missing, and fails. Nothing is
-// ever skipped in silence.
+// ever skipped in silence. [Engine] chooses another server of the same kind, which
+// is fetched and not installed.
 package dbtest
 
 import (
@@ -15,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -49,7 +51,19 @@ func Postgres(tb testing.TB) string {
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
+	say(tb, postgresKind, s.DSN, "", postgresVersion)
 	return PostgresAt(tb, s.DSN)
+}
+
+// postgresVersion returns what the server of a DSN is.
+func postgresVersion(dsn string) (string, error) {
+	conn, err := pgx.Connect(context.Background(), dsn)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(context.Background())
+	number, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), " ")
+	return "PostgreSQL " + number, nil
 }
 
 // PostgresAt returns the DSN of a new, empty database on the server of a DSN.
@@ -98,7 +112,16 @@ func StartPostgres(ctx context.Context) (*Server, error) {
 	if dsn := os.Getenv(PostgresDSN); dsn != "" {
 		return &Server{DSN: dsn}, nil
 	}
-	bin, err := orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
+	e, mine, err := chosen(postgresKind)
+	if err != nil {
+		return nil, err
+	}
+	var bin string
+	if mine {
+		bin, err = postgresOf(e.major)
+	} else {
+		bin, err = orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -114,9 +137,6 @@ func startPostgres(ctx context.Context, bin string) (*Server, error) {
 	fail := func(err error) (*Server, error) {
 		f.remove()
 		return nil, err
-	}
-	if bin, err = f.reachable(ctx, bin); err != nil {
-		return fail(err)
 	}
 	data := filepath.Join(f.path, "data")
 	if err := f.run(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8", "--no-sync"); err != nil {

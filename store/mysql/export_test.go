@@ -9,6 +9,7 @@ var (
 	Classify     = func(err error) error { return classify("ask", err) }
 	Undone       = func(err error) error { return classify("ask", &undone{err}) }
 	CheckVersion = checkVersion
+	CheckServer  = checkServer
 	IsPlain      = func(ops []law.Op) bool { return newPlainPlan(ops) != nil }
 )
 

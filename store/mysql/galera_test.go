@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +15,10 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
 )
+
+// few is how many random histories a cluster decides: each takes ten times as long
+// as on a server.
+const few = 200
 
 // twoWriters hands each batch to the next of two stores, over different nodes
 // of one cluster.
@@ -42,7 +45,7 @@ func TestGaleraConformance(t *testing.T) {
 		urls := dbtest.Galera(tb)
 		first := openAt(tb, urls[0]+"?wsrep_sync_wait=15")
 		return &twoWriters{Store: first, other: openAt(tb, urls[1]+"?wsrep_sync_wait=15")}
-	}, &storetest.Options{Histories: 500})
+	}, &storetest.Options{Histories: few})
 }
 
 // oneURL joins the URLs of nodes.
@@ -66,57 +69,12 @@ func TestGaleraNodeKilledUnderLoad(t *testing.T) {
 	openAt(t, url)
 	const callers, rate, burst = 8, 200, 20
 	p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: rate}
-	var mu sync.Mutex
-	var admitted, unknown, unavailable int64
-	var first, last, gap int64
-	var lastAnswer time.Time
-	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
-	defer cancel()
-	var wg sync.WaitGroup
-	for range callers {
-		wg.Go(func() {
-			s, err := mysql.Open(context.Background(), url, nil) // a process of its own
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer s.Close()
-			for ctx.Err() == nil {
-				outs := make([]law.Outcome, 1)
-				op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "galera", Key: "hot"}, Params: p, Cost: p.Unit, Count: 1}
-				ask, stop := context.WithTimeout(context.Background(), 5*time.Second)
-				err := s.Apply(ask, []law.Op{op}, outs)
-				stop()
-				mu.Lock()
-				switch {
-				case err == nil:
-					admitted += outs[0].Granted
-					if first == 0 || outs[0].Clock < first {
-						first = outs[0].Clock
-					}
-					last = max(last, outs[0].Clock)
-					if now := time.Now(); !lastAnswer.IsZero() {
-						gap = max(gap, int64(now.Sub(lastAnswer)))
-						lastAnswer = now
-					} else {
-						lastAnswer = now
-					}
-				case errors.Is(err, store.ErrUnknownOutcome):
-					unknown++
-				case errors.Is(err, store.ErrUnavailable):
-					unavailable++
-				default:
-					t.Errorf("apply: %v", err)
-				}
-				mu.Unlock()
-				time.Sleep(5 * time.Millisecond)
-			}
-		})
-	}
+	load := press(t, callers, law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "galera", Key: "hot"}, Params: p, Cost: p.Unit, Count: 1}, url)
 	time.Sleep(3 * time.Second)
 	killed := preferred(t, g, url)
 	g.Kill(killed)
-	wg.Wait()
+	time.Sleep(9 * time.Second)
+	load.end()
 	// Who comes now finds the nodes that are left.
 	late, err := mysql.Open(t.Context(), url, nil)
 	if err != nil {
@@ -129,18 +87,18 @@ func TestGaleraNodeKilledUnderLoad(t *testing.T) {
 	if report, err := late.Migrate(t.Context()); err != nil || !strings.Contains(report[0], "nothing to do") {
 		t.Errorf("with a node away: %q, %v", report, err)
 	}
-	elapsed := last - first
+	elapsed := load.last - load.first
+	most := burst + elapsed*rate/1_000_000 // the nodes of the test share one clock
 	t.Logf("node %d killed: admitted %d of at most %d in %v, longest time without an answer %v, %d outcomes unknown, %d unavailable",
-		killed+1, admitted, burst+elapsed*rate/1_000_000, time.Duration(elapsed)*time.Microsecond, time.Duration(gap), unknown, unavailable)
-	// The nodes of the test share one clock.
-	if most := burst + elapsed*rate/1_000_000; admitted > most {
-		t.Errorf("admitted %d, at most %d", admitted, most)
+		killed+1, load.admitted, most, time.Duration(elapsed)*time.Microsecond, load.gap, load.unknown, load.unavailable)
+	if load.admitted > most {
+		t.Errorf("admitted %d, at most %d", load.admitted, most)
 	}
-	if time.Duration(gap) > 8*time.Second {
-		t.Errorf("no decision for %v", time.Duration(gap))
+	if load.gap > 8*time.Second {
+		t.Errorf("no decision for %v", load.gap)
 	}
-	if admitted < rate*int64(3) {
-		t.Errorf("admitted only %d", admitted)
+	if load.admitted < rate*int64(3) {
+		t.Errorf("admitted only %d", load.admitted)
 	}
 }
 

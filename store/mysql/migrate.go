@@ -123,18 +123,24 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if s.tx != nil {
 		return nil, fmt.Errorf("mysql: migrate: %w: not inside a transaction of the caller", store.ErrInvalid)
 	}
-	var conn *sql.Conn
 	err = s.anywhere(func(db querier) error {
-		if err := checkServer(ctx, db); err != nil {
-			return err
-		}
-		if conn, err = db.(*sql.DB).Conn(ctx); err != nil {
-			return classify("migrate", &notSent{err})
-		}
-		return nil
+		report, err = s.migrateAt(ctx, db.(*sql.DB))
+		return err
 	})
-	if err != nil {
+	if err == nil {
+		s.checked.Store(true)
+	}
+	return report, err
+}
+
+// migrateAt migrates by way of one node.
+func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err error) {
+	if err := checkServer(ctx, db); err != nil {
 		return nil, err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, classify("migrate", &notSent{err})
 	}
 	defer conn.Close()
 	// Two that migrate at once would see each other's procedures come and go.
@@ -160,11 +166,7 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 		}
 		return nil, classify("migrate", err)
 	}
-	if err := s.look(ctx, conn); err != nil {
-		return report, err
-	}
-	s.checked.Store(true)
-	return report, nil
+	return report, s.look(ctx, conn)
 }
 
 // mode is the sql_mode that the procedures keep: what does not fit an argument

@@ -228,8 +228,13 @@ func checkServer(ctx context.Context, db querier) error {
 	if err := errors.Join(checkVersion(version), checkModes(mode)); err != nil {
 		return err
 	}
-	if _, err := db.ExecContext(ctx, "DO 0; DO 0"); err != nil {
+	_, err := db.ExecContext(ctx, "SELECT 0; SELECT 0")
+	var my *driver1.MySQLError
+	switch {
+	case errors.As(err, &my) && my.Number == 1064: // each of the two by itself is known everywhere
 		return fmt.Errorf("mysql: %w: the connections do not take several statements at once: open them with multiStatements=true (%w)", store.ErrSetup, err)
+	case err != nil:
+		return classify("send several statements at once", err)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package mysql_test
 
 import (
 	"context"
-	"os"
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
@@ -36,7 +35,6 @@ func TestConformance(t *testing.T) {
 
 // TestConformanceOfTiDB runs the suite on a TiDB of somebody's who has one.
 func TestConformanceOfTiDB(t *testing.T) {
-	if dsn := os.Getenv("HEADGATE_TEST_TIDB_DSN"); dsn != "" {
-		storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.MariaDBAt(tb, dsn)[0]) }, &storetest.Options{Histories: 500})
-	}
+	dsn := dbtest.NeedDSN(t, "HEADGATE_TEST_TIDB_DSN")
+	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.MariaDBAt(tb, dsn)[0]) }, &storetest.Options{Histories: 500})
 }

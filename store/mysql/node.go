@@ -50,7 +50,7 @@ func (s *Store) after(n *node) *node {
 }
 
 // anywhere does what may be done on any node, and on the next one where a node
-// cannot be reached: reading and administration.
+// cannot be reached, or may not write: reading and administration.
 func (s *Store) anywhere(do func(querier) error) error {
 	if s.tx != nil {
 		return do(s.tx)
@@ -58,7 +58,7 @@ func (s *Store) anywhere(do func(querier) error) error {
 	var err error
 	for i := range s.nodes {
 		n := s.pick(i)
-		if err = do(n.db); err == nil || !errors.Is(err, store.ErrUnavailable) {
+		if err = do(n.db); err == nil || !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrReadOnly) {
 			return err
 		}
 		n.leave()

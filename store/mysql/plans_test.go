@@ -90,7 +90,7 @@ func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
 	url := dbtest.MariaDB(t)
 	s := openAt(t, url)
 	db := plain(t, url)
-	fill(t, db)
+	fill(t, db, 3000)
 	for _, table := range []string{"headgate_cells", "headgate_entries", "headgate_admissions"} {
 		run(t, db, "DELETE FROM "+table)
 		run(t, db, "ANALYZE TABLE "+table)
@@ -204,16 +204,4 @@ func access(t *testing.T, conn *sql.Conn, statement, what string) (looked int) {
 		t.Fatal(err)
 	}
 	return looked
-}
-
-// fill puts rows into the tables.
-func fill(t *testing.T, db *sql.DB) {
-	t.Helper()
-	var cells, entries []string
-	for i := range 3000 {
-		cells = append(cells, fmt.Sprintf("('many','%d',3,1000,9007199254740991)", i))
-		entries = append(entries, fmt.Sprintf("('many','%d',1,9007199254740991,9007199254740991,1,1)", i))
-	}
-	run(t, db, "INSERT INTO headgate_cells (limit_name, cell_key, law, unit, empty_at) VALUES "+strings.Join(cells, ","))
-	run(t, db, "INSERT INTO headgate_entries (limit_name, cell_key, at, expires_at, keep_until, cost, granted) VALUES "+strings.Join(entries, ","))
 }

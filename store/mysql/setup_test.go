@@ -49,8 +49,12 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	url := dbtest.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
 	addr, port, _ := strings.Cut(host, ":")
+	path, err := dbtest.MariaDBClient()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
-		client := osexec.CommandContext(t.Context(), "mariadb", "--no-defaults", "-uroot", "-h"+addr, "-P"+port, name)
+		client := osexec.CommandContext(t.Context(), path, "--no-defaults", "-uroot", "-h"+addr, "-P"+port, name)
 		client.Stdin = strings.NewReader(mysql.Schema())
 		if out, err := client.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -135,43 +139,6 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 	}
 }
 
-func TestReadOnlyServersSaySo(t *testing.T) {
-	t.Parallel()
-	server, err := dbtest.StartMariaDB(t.Context(), "--log-bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Stop()
-	url := dbtest.MariaDBAt(t, server.DSN)[0]
-	openAt(t, url)
-	admin := plain2(t, url)
-	for _, statement := range []string{"CREATE USER app", "GRANT ALL ON *.* TO app", "REVOKE SUPER, READ_ONLY ADMIN ON *.* FROM app", "SET GLOBAL read_only = ON"} {
-		if _, err := admin.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
-	}
-	s, err := mysql.Open(t.Context(), strings.Replace(url, "root@", "app@", 1), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if d, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(err, store.ErrReadOnly) || d.Allowed {
-		t.Errorf("got %+v, %v", d, err)
-	}
-}
-
-// plain2 is plain for a server without time zone tables.
-func plain2(tb testing.TB, url string) *sql.DB {
-	tb.Helper()
-	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { db.Close() })
-	return db
-}
-
 func TestNewNeedsSeveralStatementsAtOnce(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
@@ -229,6 +196,36 @@ func TestInTxChargesWithTheCallersWork(t *testing.T) {
 	}
 }
 
+// fill puts many cells, entries and admissions into the tables, and has the server
+// count them.
+func fill(tb testing.TB, db *sql.DB, many int) {
+	tb.Helper()
+	rows := func(row func(n int) string) string {
+		list := make([]string, many)
+		for n := range list {
+			list[n] = row(n)
+		}
+		return " VALUES " + strings.Join(list, ", ")
+	}
+	for _, statement := range []string{
+		"INSERT INTO headgate_cells (limit_name, cell_key, law, unit, empty_at)" +
+			rows(func(n int) string { return fmt.Sprintf("('many', '%d', 3, 1000, 9007199254740991)", n) }),
+		"INSERT INTO headgate_entries (limit_name, cell_key, at, expires_at, keep_until, cost, granted)" +
+			rows(func(n int) string {
+				return fmt.Sprintf("('many', '%d', 1, 9007199254740991, 9007199254740991, 1, 1)", n)
+			}),
+		"INSERT INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until)" +
+			rows(func(n int) string {
+				return fmt.Sprintf("('many', '%d', '%d', 1, '', 1, '', -1, 9007199254740991)", n%50, n)
+			}),
+		"ANALYZE TABLE headgate_cells, headgate_entries, headgate_admissions",
+	} {
+		if _, err := db.ExecContext(tb.Context(), statement); err != nil {
+			tb.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
 // TestHotStatementsUseAnIndex counts the rows that the server reads for a
 // batch among many cells and entries: as many as are asked for, never a table.
 func TestHotStatementsUseAnIndex(t *testing.T) {
@@ -237,16 +234,7 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	openAt(t, url)
 	db := pool(t, url)
 	const many = 5000
-	for _, statement := range []string{
-		"INSERT INTO headgate_cells (limit_name, cell_key, law, unit, empty_at) SELECT 'many', seq, 3, 1000, 9007199254740991 FROM seq_1_to_5000",
-		"INSERT INTO headgate_entries (limit_name, cell_key, at, expires_at, keep_until, cost, granted) SELECT 'many', seq, 1, 9007199254740991, 9007199254740991, 1, 1 FROM seq_1_to_5000",
-		"INSERT INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until) SELECT 'many', seq MOD 50, seq, 1, '', 1, '', -1, 9007199254740991 FROM seq_1_to_5000",
-		"ANALYZE TABLE headgate_cells, headgate_entries, headgate_admissions",
-	} {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
-	}
+	fill(t, db, many)
 	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -330,6 +318,8 @@ func TestErrorClasses(t *testing.T) {
 		{1205, "Lock wait timeout", store.ErrConflict},
 		{1020, "Record has changed", store.ErrConflict},
 		{9007, "Write conflict", store.ErrConflict},
+		{3101, "Plugin instructed the server to rollback the current transaction.", store.ErrConflict},
+		{1180, "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT", store.ErrConflict},
 		{1305, "SAVEPOINT headgate does not exist", store.ErrConflict},
 		{1305, "PROCEDURE headgate_take does not exist", store.ErrSetup},
 		{1290, "--read-only", store.ErrReadOnly},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,18 +25,15 @@ import (
 func TestConformanceBehindAPooler(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) store.Store {
 		return openAt(tb, dbtest.PgBouncer(tb, dbtest.Postgres(tb))+"?pooler=transaction")
-	}, &storetest.Options{Histories: 500})
+	}, nil)
 }
 
 // TestConformanceOfRelatives runs the suite on a server of somebody's who has
 // one: a YugabyteDB, a CockroachDB.
 func TestConformanceOfRelatives(t *testing.T) {
 	for _, env := range []string{"HEADGATE_TEST_YUGABYTE_DSN", "HEADGATE_TEST_COCKROACH_DSN"} {
-		dsn := os.Getenv(env)
-		if dsn == "" {
-			continue
-		}
 		t.Run(strings.ToLower(strings.Split(env, "_")[2]), func(t *testing.T) {
+			dsn := dbtest.NeedDSN(t, env)
 			storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.PostgresAt(tb, dsn)) }, &storetest.Options{Histories: 500})
 		})
 	}

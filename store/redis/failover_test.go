@@ -195,13 +195,10 @@ func TestAChargeWhoseAnswerGotLostIsNotSentAgain(t *testing.T) {
 }
 
 func TestADeadlineInFlightIsAnUnknownOutcome(t *testing.T) {
-	server := own(t, "--enable-debug-command", "yes")
+	server := own(t)
 	s, other := openTest(t, server.DSN, nil), openTest(t, server.DSN, nil)
 	apply(t, s, takeOne("l", "k", hourly, 0))
-	go func() {
-		_ = other.client.Do(context.Background(), other.client.B().Arbitrary("DEBUG", "SLEEP", "0.5").Build()).Error()
-	}()
-	time.Sleep(100 * time.Millisecond)
+	admin(t, other, "CLIENT", "PAUSE", "500")
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	err := s.Apply(ctx, []law.Op{takeOne("l", "k", hourly, 0)}, make([]law.Outcome, 1))

@@ -217,7 +217,8 @@ func checkVersion(version string) error {
 // warn looks for settings under which a server may forget a cell that could
 // still refuse somebody.
 func (s *Store) warn(ctx context.Context) {
-	settings, err := s.client.Do(ctx, s.client.B().ConfigGet().Parameter("maxmemory").Parameter("maxmemory-policy").Build()).AsStrMap()
+	// A pattern, since Redis 6.2 takes one parameter only.
+	settings, err := s.client.Do(ctx, s.client.B().ConfigGet().Parameter("maxmemory*").Build()).AsStrMap()
 	if err != nil {
 		s.log.Debug("cannot see how the server uses its memory", "error", err)
 		return

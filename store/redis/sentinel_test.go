@@ -30,7 +30,11 @@ func sentinel(t *testing.T, primaryPort string) (addr string) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "redis-server", file, "--sentinel")
+	server, err := dbtest.RedisProgram("redis-server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), server, file, "--sentinel")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -48,7 +52,7 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 		return port
 	}
 	primary := own(t, "--repl-diskless-sync-delay", "0")
-	own(t, "--replicaof", "127.0.0.1 "+portOf(primary))
+	own(t, "--replicaof", "127.0.0.1", portOf(primary))
 	addr := sentinel(t, portOf(primary))
 	var s *Store
 	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(200 * time.Millisecond) {

@@ -245,10 +245,40 @@ func TestAServerThatMayForgetIsNamed(t *testing.T) {
 	}
 }
 
+// as62 is a client of a server that answers as Redis 6.2 does.
+type as62 struct{ rueidis.Client }
+
+func (c as62) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if words := cmd.Commands(); words[0] == "CONFIG" && len(words) != 3 {
+		cmd = c.B().Arbitrary("CONFIG", "GET").Build() // "ERR wrong number of arguments"
+	}
+	return c.Client.Do(ctx, cmd)
+}
+
+func TestRedis62IsAskedWhatItMayForget(t *testing.T) {
+	server := own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
+	var said bytes.Buffer
+	s, err := New(as62{openTest(t, server.DSN, nil).client}, &Config{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, takeOne("l", "k", hourly, 0))
+	if !strings.Contains(said.String(), "level=WARN") {
+		t.Errorf("no warning about allkeys-lru: %q", said.String())
+	}
+}
+
 func TestAFullServerAdmitsNothing(t *testing.T) {
 	s := openTest(t, own(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction").DSN, nil)
-	for i := range 40 {
-		_ = s.client.Do(context.Background(), s.client.B().Set().Key(fmt.Sprint("filler", i)).Value(strings.Repeat("x", 100_000)).Build()).Error()
+	// Smaller and smaller: a server may count the value on its way as well.
+	for _, size := range []int{100_000, 1000, 10} {
+		var err error
+		for i := 0; err == nil; i++ {
+			if i == 100_000 {
+				t.Fatal("the server does not get full")
+			}
+			err = s.client.Do(context.Background(), s.client.B().Set().Key(fmt.Sprint(size, "filler", i)).Value(strings.Repeat("x", size)).Build()).Error()
+		}
 	}
 	logged := law.Params{Kind: law.Log, Unit: 1000, Capacity: 2000, Step: 1_000_000}
 	for _, p := range []law.Params{hourly, logged} {
@@ -262,7 +292,7 @@ func TestAFullServerAdmitsNothing(t *testing.T) {
 func TestAReplicaIsReadOnly(t *testing.T) {
 	primary := own(t)
 	_, port, _ := strings.Cut(strings.TrimPrefix(primary.DSN, "redis://"), ":")
-	replica := own(t, "--replicaof", "127.0.0.1 "+strings.TrimSuffix(port, "/0"), "--repl-diskless-sync-delay", "0")
+	replica := own(t, "--replicaof", "127.0.0.1", strings.TrimSuffix(port, "/0"), "--repl-diskless-sync-delay", "0")
 	s := openTest(t, replica.DSN, &Config{RetryFor: 50 * time.Millisecond})
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		outs := make([]law.Outcome, 1)

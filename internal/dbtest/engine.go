@@ -1,0 +1,137 @@
+package dbtest
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Engine is the environment variable that names the server to test with, in place
+// of the distribution's own of its kind. `make engines` sets it to one after the
+// other. Tests of other kinds of servers do not notice.
+const Engine = "HEADGATE_TEST_ENGINE"
+
+// kind is a protocol, with the server that speaks it unless another is named.
+type kind int
+
+const (
+	postgresKind kind = iota
+	mysqlKind
+	redisKind
+	anyKind // none of those that can be chosen
+)
+
+// engine is a server that can be tested with.
+type engine struct {
+	kind     kind
+	is       string // how its version begins
+	major    int    // of PostgreSQL; 0 for one that comes from
+	suite    string // of Debian, whose newest is taken, with
+	packages []string
+	programs map[string]string // paths below the tree, by the names that the harness knows
+}
+
+// GroupReplication is the engine that is a cluster of MySQL's.
+const GroupReplication = "group-replication"
+
+var engines = map[string]engine{
+	"postgres-13": {kind: postgresKind, is: "PostgreSQL 13.", major: 13},
+	"postgres-14": {kind: postgresKind, is: "PostgreSQL 14.", major: 14},
+	"postgres-15": {kind: postgresKind, is: "PostgreSQL 15.", major: 15},
+	"postgres-16": {kind: postgresKind, is: "PostgreSQL 16.", major: 16},
+	"postgres-17": {kind: postgresKind, is: "PostgreSQL 17.", major: 17},
+	"postgres-18": {kind: postgresKind, is: "PostgreSQL 18.", major: 18},
+	"mariadb-11.8": {
+		kind: mysqlKind, is: "MariaDB 11.8.", suite: "trixie", packages: []string{"mariadb-server-core"},
+		programs: map[string]string{"mariadbd": "usr/sbin/mariadbd"},
+	},
+	"mysql":          mysqlEngine,
+	GroupReplication: mysqlEngine,
+	"valkey":         redisEngine("Valkey ", "valkey-server", "valkey-tools", "usr/bin/valkey-"),
+	"redis-8":        redisEngine("Redis 8.", "redis-server", "redis-tools", "usr/bin/redis-"),
+}
+
+var mysqlEngine = engine{
+	kind: mysqlKind, is: "MySQL ", suite: "sid", packages: []string{"mysql-server-core"},
+	programs: map[string]string{"mysqld": "usr/sbin/mysqld", "mysql_tzinfo_to_sql": "usr/bin/mysql_tzinfo_to_sql"},
+}
+
+func redisEngine(is, server, tools, prefix string) engine {
+	return engine{
+		kind: redisKind, is: is, suite: "sid", packages: []string{server, tools},
+		programs: map[string]string{"redis-server": prefix + "server", "redis-cli": prefix + "cli"},
+	}
+}
+
+// chosen returns the engine that the environment names, if it is of a kind.
+func chosen(k kind) (engine, bool, error) {
+	name := os.Getenv(Engine)
+	if name == "" {
+		return engine{}, false, nil
+	}
+	e, known := engines[name]
+	if !known {
+		return engine{}, false, fmt.Errorf("%s: no engine %q is known, only %s", Engine, name, strings.Join(slices.Sorted(maps.Keys(engines)), ", "))
+	}
+	return e, e.kind == k, nil
+}
+
+var trees sync.Map // of a function for each first package
+
+// tree returns the engine's programs.
+func (e *engine) tree() (*tree, error) {
+	get, _ := trees.LoadOrStore(e.suite+e.packages[0], sync.OnceValues(func() (*tree, error) { return unpackSuite(e.suite, e.packages...) }))
+	return get.(func() (*tree, error))()
+}
+
+// program returns a program of the engine.
+func (e *engine) program(name string) (string, error) {
+	t, err := e.tree()
+	if err != nil {
+		return "", err
+	}
+	return t.program(name, e.programs[name])
+}
+
+// NeedEngine skips a test of an engine that is not the one to test with.
+func NeedEngine(tb testing.TB, name string) {
+	tb.Helper()
+	if os.Getenv(Engine) != name {
+		tb.Skipf("a test of %s, which is not the engine to test with: make engines runs it, or %s=%s", name, Engine, name)
+	}
+}
+
+// NeedDSN returns the server that an environment variable names, and skips a test
+// that has none.
+func NeedDSN(tb testing.TB, env string) string {
+	tb.Helper()
+	dsn := os.Getenv(env)
+	if dsn == "" {
+		tb.Skipf("no server: %s names none", env)
+	}
+	return dsn
+}
+
+var said sync.Map
+
+// say tells the test log once what the tests run against: of which version the
+// server is, which has to be the engine to test with if that is of its kind, and
+// more.
+func say(tb testing.TB, k kind, server, more string, version func(string) (string, error)) {
+	tb.Helper()
+	if _, again := said.LoadOrStore(server+more, true); again {
+		return
+	}
+	v, err := version(server)
+	if err != nil {
+		tb.Fatalf("dbtest: which version: %v", err)
+	}
+	if e, mine, err := chosen(k); err != nil || mine && !strings.HasPrefix(v, e.is) {
+		tb.Fatalf("dbtest: %s=%s, but the server is %s: %v", Engine, os.Getenv(Engine), v, err)
+	}
+	tb.Logf("engine: %s%s", v, more)
+}

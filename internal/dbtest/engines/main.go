@@ -1,0 +1,147 @@
+// Engines runs the tests of the stores on one server after the other, and prints
+// which versions these were and how long it took.
+//
+//	go run ./internal/dbtest/engines [engine ...]
+//	go run ./internal/dbtest/engines -histories 20000 -few 2000 [engine ...]
+//
+// Without -histories it runs all tests on the servers that `make test` does not
+// use; with it the random histories alone, on all.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// suite is the tests to run on an engine.
+type suite struct {
+	name   string
+	usual  bool // part of `make test`
+	few    bool // a cluster, which takes ten times as long for a history
+	memory bool // it has no server
+
+	packages    []string
+	run, skip   string // all of them on a server that is not usual
+	conformance string // the random histories
+}
+
+const (
+	redisPackage    = "./store/redis"
+	mysqlPackage    = "./store/mysql"
+	postgresPackage = "./store/postgres"
+	conformance     = "^TestConformance$"
+	clusters        = "Galera|GroupReplication"
+)
+
+var suites = []suite{
+	{name: "memory", usual: true, memory: true, packages: []string{"./store/memory"}, conformance: conformance},
+	{name: "sqlite", usual: true, memory: true, packages: []string{"./store/sqlite"}, conformance: conformance},
+	{name: "postgres", usual: true, packages: []string{postgresPackage}, conformance: conformance},
+	{name: "pgbouncer", usual: true, packages: []string{postgresPackage}, conformance: "^TestConformanceBehindAPooler$"},
+	{name: "postgres-13", packages: []string{postgresPackage}, conformance: conformance},
+	{name: "postgres-14", packages: []string{postgresPackage}, conformance: conformance},
+	{name: "postgres-16", packages: []string{postgresPackage}, conformance: conformance},
+	{name: "postgres-17", packages: []string{postgresPackage}, conformance: conformance},
+	{name: "postgres-18", packages: []string{postgresPackage}, conformance: conformance},
+	{name: "mariadb", usual: true, packages: []string{mysqlPackage}, conformance: conformance},
+	{name: "galera", usual: true, few: true, packages: []string{mysqlPackage}, conformance: "^TestGaleraConformance$"},
+	{name: "mariadb-11.8", packages: []string{mysqlPackage}, skip: clusters, conformance: conformance},
+	{name: "mysql", packages: []string{mysqlPackage}, skip: clusters, conformance: conformance},
+	{
+		name: "group-replication", few: true, packages: []string{mysqlPackage, "./internal/dbtest"},
+		run: "GroupReplication", conformance: "^TestGroupReplicationConformance$",
+	},
+	{name: "redis", usual: true, packages: []string{redisPackage}, conformance: conformance},
+	{name: "redis-8", packages: []string{redisPackage}, conformance: conformance},
+	{name: "valkey", packages: []string{redisPackage}, conformance: conformance},
+}
+
+func main() { os.Exit(runAll()) }
+
+// runAll returns what to exit with.
+func runAll() int {
+	histories := flag.Int("histories", 0, "how many random histories to run, and nothing else")
+	few := flag.Int("few", 200, "how many of them on a cluster")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	chosen, err := choose(flag.Args(), *histories > 0)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	begin := time.Now()
+	var results []result
+	for _, s := range chosen {
+		if ctx.Err() != nil {
+			break
+		}
+		n := 2000
+		if *histories > 0 {
+			n = *histories
+		}
+		if s.few {
+			n = *few
+		}
+		fmt.Printf("== %s\n", s.name)
+		r := run(ctx, &s, n, *histories > 0)
+		fmt.Printf("   %s, %v\n", r.verdict(), r.took.Round(time.Second))
+		results = append(results, r)
+	}
+	table(os.Stdout, results)
+	fmt.Printf("%v in all\n", time.Since(begin).Round(time.Second))
+	if len(results) < len(chosen) || slices.ContainsFunc(results, func(r result) bool { return r.err != nil }) {
+		return 1
+	}
+	return 0
+}
+
+// choose returns the suites of some names, or all that there are for the purpose.
+func choose(names []string, histories bool) ([]suite, error) {
+	var list []suite
+	for _, name := range names {
+		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
+		if i < 0 {
+			var known []string
+			for _, s := range suites {
+				known = append(known, s.name)
+			}
+			return nil, fmt.Errorf("no engine %q is known, only %s", name, strings.Join(known, ", "))
+		}
+		list = append(list, suites[i])
+	}
+	if len(names) > 0 {
+		return list, nil
+	}
+	for _, s := range suites {
+		if histories || !s.usual {
+			list = append(list, s)
+		}
+	}
+	return list, nil
+}
+
+// table prints the results.
+func table(w io.Writer, results []result) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\nengine\tversion\thistories\ttests\ttime\tresult")
+	for _, r := range results {
+		version := strings.Join(r.versions, ", ")
+		if r.suite.memory {
+			version = "-"
+		}
+		fmt.Fprintln(t, strings.Join([]string{
+			r.suite.name, version, strconv.Itoa(r.histories), strconv.Itoa(r.passed), r.took.Round(time.Second).String(), r.verdict(),
+		}, "\t"))
+	}
+	_ = t.Flush()
+}

@@ -1,0 +1,286 @@
+package dbtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// tree is a folder with the programs of packages of another Debian suite, and
+// all that these need. Nothing is installed.
+type tree struct {
+	root     string
+	packages []string // name and version of each
+}
+
+// checkedFor is how long a tree is taken for the newest that the suite has.
+const checkedFor = 12 * time.Hour
+
+// cacheFolder returns the folder for what is fetched once. It is the user's own:
+// in a folder that others write to, they could plant a server. Servers do not run
+// as root, so they could not read what is kept in root's home.
+func cacheFolder() (string, error) {
+	dir := "/var/cache"
+	if os.Getuid() != 0 {
+		var err error
+		if dir, err = os.UserCacheDir(); err != nil {
+			return "", err
+		}
+	}
+	dir = filepath.Join(dir, "headgate-dbtest")
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// lockFolder waits until no other process works on a folder of the cache.
+func lockFolder(dir string) (unlock func(), err error) {
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return func() { lock.Close() }, nil
+}
+
+// unpackSuite returns a tree with packages of a suite, the newest that there are.
+// They are fetched with apt, which checks their signatures, from the mirror that
+// this machine's own sources name.
+func unpackSuite(suite string, packages ...string) (*tree, error) {
+	t, err := fetchTree(suite, packages)
+	if err != nil {
+		return nil, fmt.Errorf("get %s of Debian %s: %w", strings.Join(packages, ", "), suite, err)
+	}
+	return t, nil
+}
+
+func fetchTree(suite string, packages []string) (*tree, error) {
+	cache, err := cacheFolder()
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := lockFolder(cache)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	t := &tree{root: filepath.Join(cache, suite+"-"+strings.Join(packages, "-"))}
+	note := filepath.Join(t.root, "headgate-packages")
+	have, _ := os.ReadFile(note)
+	if info, err := os.Stat(note); err == nil && time.Since(info.ModTime()) < checkedFor {
+		t.packages = strings.Fields(string(have))
+		return t, nil
+	}
+	mirror, err := debianMirror("/etc/apt")
+	if err != nil {
+		return nil, err
+	}
+	a, err := newApt(filepath.Join(cache, "apt-"+suite), mirror, suite)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if t.packages, err = a.newest(ctx, packages); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	list := strings.Join(t.packages, "\n")
+	if string(have) == list {
+		return t, os.Chtimes(note, now, now)
+	}
+	work := t.root + ".new"
+	if err := errors.Join(os.RemoveAll(work), os.MkdirAll(work, 0o755)); err != nil {
+		return nil, err
+	}
+	if err := a.unpack(ctx, packages, work); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(work, filepath.Base(note)), []byte(list), 0o644); err != nil {
+		return nil, err
+	}
+	// A server that runs has its files open, and loads no more of them.
+	return t, errors.Join(os.RemoveAll(t.root), os.Rename(work, t.root))
+}
+
+// apt calls apt-get with lists, a cache and a state of its own. In that state no
+// package is installed, so it names all that a package needs.
+type apt struct {
+	dir     string
+	options []string
+}
+
+func newApt(dir, mirror, suite string) (*apt, error) {
+	a := &apt{dir: dir}
+	for _, dir := range []string{"lists/partial", "cache/archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(a.dir, dir), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	source := fmt.Sprintf("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n", mirror, suite)
+	for name, text := range map[string]string{"sources.list": source, "status": ""} {
+		if err := os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	for name, value := range map[string]string{
+		"Dir::Etc::sourcelist": filepath.Join(a.dir, "sources.list"), "Dir::Etc::sourceparts": "/dev/null",
+		"Dir::State::lists": filepath.Join(a.dir, "lists"), "Dir::State::status": filepath.Join(a.dir, "status"),
+		"Dir::Cache": filepath.Join(a.dir, "cache"), "Dir::Cache::archives": filepath.Join(a.dir, "cache", "archives"),
+		"APT::Sandbox::User": "root", "APT::Install-Recommends": "false", "Debug::NoLocking": "1",
+		"APT::Update::Error-Mode": "any", // else an update that reached nobody succeeds
+	} {
+		a.options = append(a.options, "-o", name+"="+value)
+	}
+	return a, nil
+}
+
+// get runs apt-get.
+func (a *apt) get(ctx context.Context, args ...string) (string, error) {
+	path, err := exec.LookPath("apt-get")
+	if err != nil {
+		return "", fmt.Errorf("packages of another suite are fetched with apt-get: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, path, slices.Concat([]string{"-q"}, a.options, args)...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive")
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("apt-get: %w\n%s", err, tail(said.String(), 10))
+	}
+	return string(out), nil
+}
+
+// newest returns the packages that apt would install, asked for what the suite
+// has now.
+func (a *apt) newest(ctx context.Context, packages []string) ([]string, error) {
+	if _, err := a.get(ctx, "update"); err != nil {
+		return nil, err
+	}
+	out, err := a.get(ctx, slices.Concat([]string{"install", "-y", "--print-uris"}, packages)...)
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for line := range strings.Lines(out) { // 'URI' file size hash
+		if words := strings.Fields(line); len(words) == 4 && strings.HasSuffix(words[1], ".deb") {
+			list = append(list, packageOf(words[1]))
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("apt-get names no packages:\n%s", tail(out, 10))
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// packageOf returns name=version of a file such as redis-server_5%3a8.0.6-1_amd64.deb.
+func packageOf(file string) string {
+	parts := strings.SplitN(file, "_", 3)
+	if len(parts) < 2 {
+		return file
+	}
+	version, err := url.PathUnescape(parts[1])
+	if err != nil {
+		version = parts[1]
+	}
+	return parts[0] + "=" + version
+}
+
+// unpack fetches packages, with all that they need, and unpacks them into a folder.
+func (a *apt) unpack(ctx context.Context, packages []string, dir string) error {
+	archives := filepath.Join(a.dir, "cache", "archives")
+	defer os.RemoveAll(archives)
+	if _, err := a.get(ctx, slices.Concat([]string{"install", "-y", "--download-only"}, packages)...); err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(archives, "*.deb"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		const script = `set -e; umask 022; dpkg-deb --fsys-tarfile "$0" | tar -x -C "$1" --keep-directory-symlink --no-same-owner`
+		if out, err := exec.CommandContext(ctx, "sh", "-c", script, file, dir).CombinedOutput(); err != nil {
+			return fmt.Errorf("unpack %s: %w\n%s", filepath.Base(file), err, tail(string(out), 10))
+		}
+	}
+	return nil
+}
+
+// debianMirror returns the mirror that the sources of apt name in a folder.
+func debianMirror(dir string) (string, error) {
+	uri := regexp.MustCompile(`https?://\S+/debian/?(\s|$)`)
+	for _, pattern := range []string{"sources.list", "sources.list.d/*.sources", "sources.list.d/*.list"} {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return "", err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return "", err
+			}
+			for line := range strings.Lines(string(text)) {
+				if found := uri.FindString(line); found != "" && !strings.HasPrefix(strings.TrimSpace(line), "#") {
+					return strings.TrimSpace(found), nil
+				}
+			}
+		}
+	}
+	return "", fmt.Errorf("the sources in %s name no mirror of Debian", dir)
+}
+
+// libraries returns where the tree has its libraries, and its loader.
+func (t *tree) libraries() (dir, loader string, err error) {
+	arch := map[string][2]string{
+		"amd64": {"x86_64-linux-gnu", "ld-linux-x86-64.so.2"},
+		"arm64": {"aarch64-linux-gnu", "ld-linux-aarch64.so.1"},
+	}[runtime.GOARCH]
+	if arch[0] == "" || runtime.GOOS != "linux" {
+		return "", "", fmt.Errorf("no way is known to run programs of another Debian suite on %s/%s", runtime.GOOS, runtime.GOARCH)
+	}
+	dir = filepath.Join(t.root, "usr/lib", arch[0])
+	return dir, filepath.Join(dir, arch[1]), nil
+}
+
+// program returns a program of the tree, by its path there: a script that has the
+// tree's own loader run it, since this machine's may be too old for it. name is
+// the script's, under which others may know the program.
+func (t *tree) program(name, path string) (string, error) {
+	dir, loader, err := t.libraries()
+	if err != nil {
+		return "", err
+	}
+	if path = filepath.Join(t.root, path); !executable(path) {
+		return "", fmt.Errorf("%s is not there", path)
+	}
+	script := filepath.Join(t.programs(), name)
+	text := fmt.Sprintf("#!/bin/sh\nexec '%s' --library-path '%s' '%s' \"$@\"\n", loader, dir, path)
+	if have, err := os.ReadFile(script); err == nil && string(have) == text {
+		return script, nil
+	}
+	// Written aside: one that is open for writing cannot be run.
+	if err := os.MkdirAll(t.programs(), 0o755); err != nil {
+		return "", err
+	}
+	next := fmt.Sprintf("%s.%d", script, os.Getpid())
+	if err := os.WriteFile(next, []byte(text), 0o755); err != nil {
+		return "", err
+	}
+	return script, os.Rename(next, script)
+}
+
+// programs returns the folder of the scripts.
+func (t *tree) programs() string { return filepath.Join(t.root, "headgate-programs") }

@@ -1,0 +1,57 @@
+package dbtest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestTheMirrorIsThatOfTheMachine(t *testing.T) {
+	for name, tt := range map[string]struct {
+		file, text, want string
+	}{
+		"a list":    {"sources.list", "deb http://mirror.example/debian bookworm main\n", "http://mirror.example/debian"},
+		"options":   {"sources.list", "deb [signed-by=/k.gpg] https://mirror.example/debian/ bookworm main\n", "https://mirror.example/debian/"},
+		"fields":    {"sources.list.d/debian.sources", "Types: deb\n# http://old.example/debian\nURIs: http://mirror.example/debian\nSuites: bookworm\n", "http://mirror.example/debian"},
+		"a comment": {"sources.list", "# deb http://mirror.example/debian bookworm main\n", ""},
+		"others":    {"sources.list.d/x.list", "deb http://mirror.example/debian-security bookworm-security main\ndeb http://other.example/apt x main\n", ""},
+	} {
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(dir, "sources.list.d"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, tt.file), []byte(tt.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := debianMirror(dir); got != tt.want || (err == nil) != (tt.want != "") {
+			t.Errorf("%s: got %q, %v; want %q", name, got, err, tt.want)
+		}
+	}
+}
+
+func TestPackagesAreNamedWithTheirVersions(t *testing.T) {
+	for file, want := range map[string]string{
+		"redis-server_5%3a8.0.6-1_amd64.deb": "redis-server=5:8.0.6-1",
+		"libc6_2.42-5_amd64.deb":             "libc6=2.42-5",
+	} {
+		if got := packageOf(file); got != want {
+			t.Errorf("%s: got %s, want %s", file, got, want)
+		}
+	}
+}
+
+// TestASuiteThatCannotBeReachedIsAnError: apt-get itself takes an update that
+// reached nobody for a success.
+func TestASuiteThatCannotBeReachedIsAnError(t *testing.T) {
+	t.Parallel()
+	a, err := newApt(t.TempDir(), "http://127.0.0.1:1/debian", "sid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.get(context.Background(), "update"); err == nil {
+		t.Error("no error")
+	} else {
+		t.Log(err)
+	}
+}

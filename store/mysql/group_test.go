@@ -1,0 +1,133 @@
+package mysql_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// TestGroupReplicationConformance writes on two nodes of a multi-primary group at
+// once, and on the one primary of the other kind. A transaction waits for what other
+// nodes have committed before it, since the suite compares refusals bit by bit.
+func TestGroupReplicationConformance(t *testing.T) {
+	const inStep = "?group_replication_consistency=%27BEFORE%27"
+	t.Run("multi-primary", func(t *testing.T) {
+		g := dbtest.StartMySQLGroup(t, false)
+		storetest.Run(t, func(tb testing.TB) store.Store {
+			urls := dbtest.MariaDBAt(tb, g.Servers()...)
+			first := openAt(tb, urls[0]+inStep)
+			return &twoWriters{Store: first, other: openAt(tb, urls[1]+inStep)}
+		}, &storetest.Options{Histories: few})
+	})
+	t.Run("single-primary", func(t *testing.T) {
+		g := dbtest.StartMySQLGroup(t, true)
+		storetest.Run(t, func(tb testing.TB) store.Store {
+			return openAt(tb, oneURL(dbtest.MariaDBAt(tb, g.Servers()...)))
+		}, &storetest.Options{Histories: few})
+	})
+}
+
+// TestGroupReplicationTakesOneHotKeyOnAllNodes has three processes, as it were,
+// that each know one node.
+func TestGroupReplicationTakesOneHotKeyOnAllNodes(t *testing.T) {
+	g := dbtest.StartMySQLGroup(t, false)
+	urls := dbtest.MariaDBAt(t, g.Servers()...)
+	openAt(t, oneURL(urls))
+	limit := headgate.MustParse("token-bucket 1000/1h")
+	var allowed atomic.Int64
+	var retries atomic.Int64
+	var wg sync.WaitGroup
+	for _, url := range urls {
+		wg.Go(func() {
+			s, err := mysql.Open(context.Background(), url, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			l := headgate.New(s, nil)
+			for range 40 {
+				d, err := l.Allow(context.Background(), limit, "hot")
+				if err != nil {
+					t.Error(err)
+				}
+				if d.Allowed {
+					allowed.Add(1)
+				}
+			}
+			retries.Add(s.Retries())
+		})
+	}
+	wg.Wait()
+	t.Logf("%d of 120 allowed, %d repeated", allowed.Load(), retries.Load())
+	if allowed.Load() != 120 {
+		t.Errorf("%d of 120 allowed", allowed.Load())
+	}
+}
+
+// TestGroupReplicationNodeIsKilled kills the node that writes a hot key: what was
+// charged is what was allowed, and at most what is unknown beside it.
+func TestGroupReplicationNodeIsKilled(t *testing.T) {
+	for name, single := range map[string]bool{"multi-primary": false, "single-primary": true} {
+		t.Run(name, func(t *testing.T) {
+			g := dbtest.StartMySQLGroup(t, single)
+			urls := dbtest.MariaDBAt(t, g.Servers()...)
+			killed := 0
+			url := oneURL([]string{urls[1], urls[2], urls[0]}) // the primary is named last
+			openAt(t, url)
+			p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 100_000_000, Step: 1_000_000, Drain: 1} // a thousandth of a request in a second
+			op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "group", Key: "hot"}, Params: p, Cost: p.Unit, Count: 1}
+			load := press(t, 4, op, url)
+			time.Sleep(3 * time.Second)
+			if !single {
+				killed = writer(t, g)
+			}
+			g.Kill(killed)
+			before := load.passed()
+			for deadline := time.Now().Add(45 * time.Second); load.passed() < before+200; time.Sleep(100 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("%d were admitted before the node was killed, %d after it", before, load.passed()-before)
+				}
+			}
+			load.end()
+			s := openAt(t, url)
+			op.Verb = law.Check
+			outs := make([]law.Outcome, 1)
+			if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil {
+				t.Fatal(err)
+			}
+			charged := (outs[0].State.Level + p.Unit - 1) / p.Unit
+			t.Logf("node %d killed: %d allowed, %d unknown, %d unavailable, charged %d; longest time without an answer %v",
+				killed+1, load.admitted, load.unknown, load.unavailable, charged, load.gap.Round(time.Millisecond))
+			if charged < load.admitted || charged > load.admitted+load.unknown {
+				t.Errorf("charged %d for %d allowed and %d unknown", charged, load.admitted, load.unknown)
+			}
+		})
+	}
+}
+
+// writer returns the node that clients have asked most. What a node takes over from
+// others counts as commits of its own.
+func writer(t *testing.T, g *dbtest.MySQLGroup) int {
+	t.Helper()
+	best, most := 0, -1
+	for i, server := range g.Servers() {
+		n, err := dbtest.MariaDBCount(server, "SHOW GLOBAL STATUS LIKE 'Questions'")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > most {
+			best, most = i, n
+		}
+	}
+	return best
+}
