@@ -75,10 +75,7 @@ func (s *Store) ask(ctx context.Context, n *node, text string) (records, entries
 	}
 	// A connection with half a transaction must not go back to the pool.
 	var ended sql.NullInt64
-	undo := conn.QueryRowContext(context.WithoutCancel(ctx), "SELECT @hg_end").Scan(&ended)
-	if undo == nil {
-		_, undo = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK; SET autocommit = 1")
-	}
+	undo := conn.QueryRowContext(context.WithoutCancel(ctx), "SELECT @hg_end; ROLLBACK; SET autocommit = 1").Scan(&ended)
 	switch {
 	case undo != nil:
 		_ = conn.Raw(func(any) error { return errBadConn })
