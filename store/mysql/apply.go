@@ -29,7 +29,7 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 		return nil
 	}
 	var records, entries []byte
-	text := p.text(s.tx == nil, s.galera.Load())
+	text := p.text(s.tx == nil, s.galera.Load(), s.snapshots.Load())
 	err := s.retry(ctx, n, func(n *node) (err error) {
 		records, entries, err = s.ask(ctx, n, text)
 		return err
@@ -37,26 +37,39 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 	if err != nil {
 		return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
 	}
-	if p.plain != nil {
-		err = p.decodePlain(records, entries, outs)
-	} else {
-		err = p.decode(records, entries, outs)
-	}
-	if err != nil {
-		store.Void(outs)
+	if err := p.hear(records, entries, outs); err != nil {
 		return fmt.Errorf("mysql: apply %d ops: %w", len(ops), err)
 	}
 	return nil
 }
 
+// hear turns the server's answer into outcomes. It came after the commit, so one
+// that cannot be read leaves the outcome unknown, unless nothing was to be charged.
+func (p *plan) hear(records, entries []byte, outs []law.Outcome) (err error) {
+	if p.plain != nil {
+		err = p.decodePlain(records, entries, outs)
+	} else {
+		err = p.decode(records, entries, outs)
+	}
+	if err == nil {
+		return nil
+	}
+	store.Void(outs)
+	if p.reads {
+		return fmt.Errorf("%w: %w", store.ErrSetup, err)
+	}
+	return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
+}
+
 // ask sends a text and returns what its last statement selects. When a
 // statement fails the rest is not executed, and the transaction that the text
-// began is rolled back.
+// began is rolled back; what its COMMIT did before is not known.
 func (s *Store) ask(ctx context.Context, n *node, text string) (records, entries []byte, err error) {
 	if s.tx != nil {
 		if records, entries, err = last(s.tx.QueryContext(ctx, text)); err != nil {
 			// Half a batch must not be committed with what is the caller's.
 			_, _ = s.tx.ExecContext(context.WithoutCancel(ctx), "ROLLBACK TO SAVEPOINT headgate")
+			err = &undone{err} // of that transaction nothing is committed yet
 		}
 		return records, entries, err
 	}
@@ -69,8 +82,13 @@ func (s *Store) ask(ctx context.Context, n *node, text string) (records, entries
 		return records, entries, conn.Close()
 	}
 	// A connection with half a transaction must not go back to the pool.
-	if _, undo := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK; SET autocommit = 1"); undo != nil {
+	var ended sql.NullInt64
+	undo := conn.QueryRowContext(context.WithoutCancel(ctx), "SELECT @hg_end; ROLLBACK; SET autocommit = 1").Scan(&ended)
+	switch {
+	case undo != nil:
 		_ = conn.Raw(func(any) error { return errBadConn })
+	case ended.Int64 == 0:
+		err = &undone{err}
 	}
 	conn.Close()
 	return nil, nil, err
@@ -161,7 +179,7 @@ func errNoSense(records []byte, err error) error {
 	if err == nil {
 		err = errors.New("it is longer than what was asked")
 	}
-	return fmt.Errorf("%w: the server's answer makes no sense: %q: %w", store.ErrUnknownOutcome, records, err)
+	return fmt.Errorf("the server's answer makes no sense: %q: %w", records, err)
 }
 
 // added says what a row has put into the log: what was carried over, and its

@@ -21,36 +21,61 @@ type notSent struct{ err error }
 func (e *notSent) Error() string { return e.err.Error() }
 func (e *notSent) Unwrap() error { return e.err }
 
-// class returns which of the store's errors err is; nil if none.
-func class(err error) error {
-	var my *driver1.MySQLError
-	if errors.As(err, &my) {
-		switch my.Number {
-		case 1180:
-			if strings.HasPrefix(my.Message, "Got error 149 ") { // Group Replication: rolled back
-				return store.ErrConflict
-			}
-			return store.ErrUnknownOutcome // failed while committing
-		case 1305:
-			if strings.HasPrefix(my.Message, "SAVEPOINT") {
-				return store.ErrConflict // see plan.text
-			}
-			return store.ErrSetup
-		case 1213, 1205, 1020, 3572, 3101, // deadlock, lock wait, record changed, nowait, overtaken by another node of a group
-			9007, 8002, 8022, 8028: // TiDB: write conflict, and errors of a transaction that may be repeated
-			return store.ErrConflict
-		case 1290, 1792, 1836: // read-only server, transaction, mode
-			return store.ErrReadOnly
-		case 1047, 1040, 1203, 1226, 1461: // node without quorum; too many connections, or prepared statements
-			return store.ErrUnavailable
-		case 1053, 1317, 1927, 3024, 1969, 3169: // shutting down; the statement was killed, or ran out of time
-			return store.ErrUnknownOutcome
-		case 1406, 1366, 1264, 1690, 1153:
-			return store.ErrInvalid
-		case 1044, 1045, 1049, 1142, 1143, 1146, 1227, 1370, 1419, 1054, 1064, 1665, 1698, 4151:
-			return store.ErrSetup
+// undone marks an error of the server after which nothing of the batch is left:
+// its COMMIT had not begun, and the rest was rolled back.
+type undone struct{ err error }
+
+func (e *undone) Error() string { return e.err.Error() }
+func (e *undone) Unwrap() error { return e.err }
+
+// numbers are the classes of errors of the server that mean the same wherever they
+// come from. COMMIT too gives those of the first two, and has rolled back then.
+var numbers = func() map[uint16]error {
+	m := make(map[uint16]error)
+	for class, list := range map[error][]uint16{
+		// Deadlock, lock wait, record changed, nowait; Group Replication: rolled back by
+		// the plugin; TiDB: write conflict, and errors of a transaction that may be repeated.
+		store.ErrConflict: {1213, 1205, 1020, 3572, 3101, 9007, 8002, 8022, 8028},
+		// Read-only server, transaction, mode.
+		store.ErrReadOnly: {1290, 1792, 1836},
+		// A node without quorum; too many connections, or prepared statements; a host that is blocked.
+		store.ErrUnavailable: {1047, 1040, 1129, 1203, 1226, 1461},
+		store.ErrInvalid:     {1406, 1366, 1264, 1690, 1153, 1644},
+		store.ErrSetup:       {1044, 1045, 1049, 1054, 1064, 1130, 1142, 1143, 1146, 1227, 1305, 1370, 1419, 1665, 1698, 4151},
+	} {
+		for _, n := range list {
+			m[n] = class
 		}
-		return nil
+	}
+	return m
+}()
+
+// known returns the class of an error by its number and text; nil for an error of
+// the server that has none by these alone.
+func known(my *driver1.MySQLError) error {
+	switch {
+	case my.Number == 1305 && strings.HasPrefix(my.Message, "SAVEPOINT"):
+		return store.ErrConflict // see plan.text
+	case my.Number == 1180 && strings.HasPrefix(my.Message, "Got error 149 "):
+		return store.ErrConflict // Group Replication: a deadlock during COMMIT, rolled back
+	}
+	return numbers[my.Number]
+}
+
+// class returns which of the store's errors err is. An error of the server that is
+// not listed, such as that a disk is full or that the statement was killed, says
+// nothing of its own about what was done: it is ErrUnavailable if that is known to
+// be nothing, else ErrUnknownOutcome.
+func class(err error) error {
+	var nothing *undone
+	if my, ok := errors.AsType[*driver1.MySQLError](err); ok {
+		if c := known(my); c != nil {
+			return c
+		}
+		if errors.As(err, &nothing) {
+			return store.ErrUnavailable
+		}
+		return store.ErrUnknownOutcome
 	}
 	var refused *notSent
 	if errors.As(err, &refused) || errors.Is(err, driver.ErrBadConn) {
@@ -82,10 +107,7 @@ func classify(doing string, err error) error {
 			text += ": migrate as a user with the right, or set log_bin_trust_function_creators"
 		}
 	}
-	switch {
-	case c == nil:
-		return fmt.Errorf("mysql: %s: %w", doing, err)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("mysql: %s: %w: %w", doing, c, err)
 	}
 	return fmt.Errorf("mysql: %s: %w: %s", doing, c, text)

@@ -17,6 +17,19 @@ const (
         @hg_name as limit_name,
         cast('1970-01-01' + interval @hg_clk microsecond as datetime(6)) as at`
 
+	token = `@hg_g as granted, greatest(0, p_capacity - @hg_x) div 1000 as remaining,
+                    ` + retryAfter + ` as retry_after,
+                    cast('1970-01-01' + interval @hg_clk microsecond as datetime(6)) as at`
+
+	// strictTransaction is what a transaction is told in which error 1020 would undo
+	// all of it.
+	strictTransaction = "transaction: innodb_snapshot_isolation is on and the isolation level of the session is not READ COMMITTED: " +
+		"a conflict would undo all of the transaction. SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED before it, " +
+		"or SET SESSION innodb_snapshot_isolation = OFF"
+
+	refuseStrict = "BEGIN NOT ATOMIC IF @@innodb_snapshot_isolation AND @@tx_isolation IN ('REPEATABLE-READ', 'SERIALIZABLE') THEN " +
+		"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '" + strictTransaction + "'; END IF; END;"
+
 	ownLog = `if p_verb = 1 and p_kind = 3 and @hg_done <> 2 then
                 if @hg_carry > 0 then
                     insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
@@ -31,13 +44,11 @@ const (
             end if;`
 )
 
-// beginOwn begins a transaction, unless there is one of the caller's, which is
-// repeated until it does not conflict, and locks the cell; commitOwn ends it.
-var beginOwn = `begin -- a savepoint does not stay where there is no transaction
-        declare continue handler for 1305 set inside = 0;
-        savepoint headgate_inside;
-        release savepoint headgate_inside;
-    end;
+// openOwn begins a transaction, unless there is one of the caller's, which is
+// repeated until it does not conflict; commitOwn ends it. beginOwn also locks
+// the cell.
+var (
+	openOwn = `call headgate_inside(inside);
     while again do
         set again = 0, tries = tries + 1;
         begin
@@ -57,9 +68,12 @@ var beginOwn = `begin -- a savepoint does not stay where there is no transaction
             if not inside then
                 set transaction isolation level read committed;
                 start transaction;
-            end if;
+            end if;`
+
+	beginOwn = openOwn + `
             insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key) on duplicate key update law = headgate_cells.law;
             set @hg_clock = ` + readClock + `;`
+)
 
 const commitOwn = `if not inside then
                 commit;
@@ -95,6 +109,7 @@ func expand(text string) string {
 	ask := take
 	ask.Block, ask.Reset = true, true
 	return strings.NewReplacer(
+		"{{open}}", openOwn,
 		"{{begin}}", beginOwn,
 		"{{commit}}", commitOwn,
 		"{{heal}}", healAfter,
@@ -105,6 +120,12 @@ func expand(text string) string {
 		"{{more variables}}", moreVariables()+"\n            "+nameVariables(),
 		"{{clock}}", readClock,
 		"{{save}}", strings.TrimSpace(save),
+		"{{saved columns}}", savedColumns,
+		"{{saved values}}", savedValues,
+		"{{strict}}", strictTransaction,
+		"{{foreign articles}}", foreignArticles,
+		"{{left alone}}", "'"+leftAlone[0]+"', foreigners, '"+leftAlone[1]+"'",
+		"{{token}}", token,
 		"{{laws}}", laws(ask, cell, param),
 		"{{once}}", laws(shape{Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true}, cell, twice),
 		"{{settle}}", laws(shape{Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true}, cell, twice),
@@ -121,6 +142,16 @@ func expand(text string) string {
 		}, param),
 	).Replace(text)
 }
+
+// savedColumns are the columns of save, savedValues their values.
+var savedColumns, savedValues = func() (columns, values string) {
+	var names, vars []string
+	for _, assignment := range strings.Split(strings.TrimSuffix(strings.TrimSpace(save), ","), ",") {
+		name, value, _ := strings.Cut(assignment, "=")
+		names, vars = append(names, strings.TrimSpace(name)), append(vars, strings.TrimSpace(value))
+	}
+	return strings.Join(names, ", "), strings.Join(vars, ", ")
+}()
 
 // outcome takes the outcome out of @hg_r, which a charge that is remembered has
 // there alone, and puts it where headgate_ask leaves one.

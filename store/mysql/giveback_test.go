@@ -79,11 +79,7 @@ func TestInTxGivesBackWhatWasChargedSinceItBegan(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	s, db := openAt(t, url), pool(t, url)
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
+	tx := begin(t, db)
 	var n int
 	if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells").Scan(&n); err != nil {
 		t.Fatal(err)

@@ -63,23 +63,36 @@ func latestVersion() int { return migrations()[len(migrations())-1].number }
 
 // tables tells whether the Go driver needs the migration; the others make
 // procedures for people, and their tables.
-func (m *migration) tables() bool { return m.number == 1 || strings.Contains(m.name, "admissions") }
+func (m migration) tables() bool { return m.number == 1 || strings.Contains(m.name, "admissions") }
 
-func (m *migration) articles() bool { return strings.Contains(m.name, "articles") }
+func (m migration) articles() bool { return strings.Contains(m.name, "articles") }
+
+// ours begins the comment of the procedures that are named after the articles and
+// were made here. foreignArticles selects those of other people, and leftAlone is
+// what is said of them, before and after their names.
+const (
+	ours            = "made by headgate"
+	foreignArticles = "routine_schema = database() and routine_type = 'PROCEDURE' and lower(routine_name) in ('check_velocity', 'request_token') and routine_comment not like '" + ours + "%'"
+)
+
+var leftAlone = [...]string{"did not make the articles'' procedures: ", " exists and is not ours; rename or drop it and migrate again, or say --skip-articles"}
 
 // Schema returns the whole schema as a script for the mysql client, for people
 // with a migration tool of their own.
 func Schema() string {
 	var b strings.Builder
 	b.WriteString("set @hg_mode = @@sql_mode;\n" + strings.ToLower(mode[:4]) + mode[4:] + ";\ndelimiter //\n\n")
-	for _, m := range migrations() {
+	list := slices.Clone(migrations())
+	i := slices.IndexFunc(list, migration.articles)
+	articles := list[i]
+	for _, m := range append(slices.Delete(list, i, i+1), articles) { // the script ends there if others have their names
 		fmt.Fprintf(&b, "-- %s\n\n", m.name)
 		for _, s := range m.statements {
 			b.WriteString(s + terminator + "\n")
 		}
 		fmt.Fprintf(&b, "insert ignore into headgate_schema_version (version) values (%d)%s\n", m.number, terminator)
 	}
-	b.WriteString("delimiter ;\nset sql_mode = @hg_mode;\n")
+	b.WriteString("delimiter ;\nset session transaction read write;\nset sql_mode = @hg_mode;\n")
 	return b.String()
 }
 
@@ -147,20 +160,61 @@ func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err
 	case errors.Is(err, store.ErrSchemaNewer):
 		return nil, err
 	case err != nil:
+		var my *driver1.MySQLError
+		if errors.As(err, &my) && known(my) == nil {
+			return nil, fmt.Errorf("mysql: migrate: %w: %w", store.ErrSetup, err) // nothing is charged by it
+		}
 		return nil, classify("migrate", err)
 	}
-	return report, s.lookForGalera(ctx, conn)
+	return report, s.look(ctx, conn)
 }
 
 // mode is the sql_mode that the procedures keep: what does not fit an argument
 // is an error, not cut to size.
 const mode = "SET sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
 
+// articles makes the procedures named after the articles, unless somebody else's
+// stand in their place. It looks each time, since those may be gone by now.
+func (s *Store) articles(ctx context.Context, conn *sql.Conn, m migration, have int, report *[]string) error {
+	if s.cfg.SkipArticles {
+		*report = append(*report, "left out "+m.name+", as asked")
+		return nil
+	}
+	var foreign sql.NullString
+	var made int
+	if err := conn.QueryRowContext(ctx, `SELECT GROUP_CONCAT(IF(`+foreignArticles+`, routine_name, NULL) ORDER BY routine_name SEPARATOR ', '),
+		COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_type = 'PROCEDURE'
+		AND LOWER(routine_name) IN ('check_velocity', 'request_token')`).Scan(&foreign, &made); err != nil {
+		return err
+	}
+	switch {
+	case foreign.Valid:
+		*report = append(*report, strings.ReplaceAll(leftAlone[0]+foreign.String+leftAlone[1], "''", "'"))
+		return nil
+	case m.number <= have && made == 2:
+		return nil
+	}
+	return m.apply(ctx, conn, report)
+}
+
+// apply executes the migration.
+func (m migration) apply(ctx context.Context, conn *sql.Conn, report *[]string) error {
+	for _, statement := range m.statements {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	*report = append(*report, "applied "+m.name)
+	return nil
+}
+
 func (s *Store) migrate(ctx context.Context, conn *sql.Conn, report *[]string) error {
 	if _, err := conn.ExecContext(ctx, "SET @hg_mode = @@sql_mode; "+mode); err != nil {
 		return err
 	}
-	defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), "SET sql_mode = @hg_mode") }()
+	defer func() {
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SET SESSION TRANSACTION READ WRITE; SET sql_mode = @hg_mode")
+	}()
 	have, err := schemaVersion(ctx, conn)
 	if err != nil {
 		return err
@@ -172,22 +226,20 @@ func (s *Store) migrate(ctx context.Context, conn *sql.Conn, report *[]string) e
 	if err := conn.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
 		return err
 	}
+	tidb := strings.Contains(version, "TiDB")
 	for _, m := range migrations() {
-		if m.number <= have {
-			continue
-		}
 		switch {
-		case !m.tables() && strings.Contains(version, "TiDB"):
+		case m.articles() && !tidb:
+			err = s.articles(ctx, conn, m, have, report)
+		case m.number <= have:
+			continue
+		case !m.tables() && tidb:
 			*report = append(*report, "left out "+m.name+": this server has no stored procedures")
-		case m.articles() && s.cfg.SkipArticles:
-			*report = append(*report, "left out "+m.name+", as asked")
 		default:
-			for _, statement := range m.statements {
-				if _, err := conn.ExecContext(ctx, statement); err != nil {
-					return fmt.Errorf("%s: %w", m.name, err)
-				}
-			}
-			*report = append(*report, "applied "+m.name)
+			err = m.apply(ctx, conn, report)
+		}
+		if err != nil {
+			return err
 		}
 		if _, err := conn.ExecContext(ctx, "INSERT IGNORE INTO headgate_schema_version (version) VALUES (?)", m.number); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -50,8 +51,10 @@ type Store struct {
 	closed  atomic.Bool
 	checked atomic.Bool // server and schema are such as this binary needs
 	galera  atomic.Bool // the server is a node of a cluster
-	repeats atomic.Int64
-	sweeper sweeper
+	// snapshots: it knows innodb_snapshot_isolation, as MariaDB from 10.6.18 on
+	snapshots atomic.Bool
+	repeats   atomic.Int64
+	sweeper   sweeper
 }
 
 // Open connects to a mysql:// or mariadb:// URL and checks that a server
@@ -117,6 +120,7 @@ func (s *Store) InTx(tx *sql.Tx) *Store {
 	in := &Store{nodes: s.nodes[:1], tx: tx, cfg: s.cfg}
 	in.checked.Store(s.checked.Load())
 	in.galera.Store(s.galera.Load())
+	in.snapshots.Store(s.snapshots.Load())
 	return in
 }
 
@@ -169,7 +173,7 @@ func (s *Store) ready(ctx context.Context) error {
 		case version < latest:
 			return fmt.Errorf("mysql: %w: the schema has version %d, this binary needs %d: run headgate migrate", store.ErrSetup, version, latest)
 		}
-		return s.lookForGalera(ctx, db)
+		return s.look(ctx, db)
 	})
 	if err == nil {
 		s.checked.Store(true)
@@ -177,24 +181,51 @@ func (s *Store) ready(ctx context.Context) error {
 	return err
 }
 
-// lookForGalera finds out whether the server is a node of a cluster.
-func (s *Store) lookForGalera(ctx context.Context, db querier) error {
-	var name, value string
-	err := db.QueryRowContext(ctx, "SHOW VARIABLES LIKE 'wsrep_on'").Scan(&name, &value)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return classify("look for a cluster", err)
+// look finds out whether the server is a node of a cluster, and whether it knows
+// innodb_snapshot_isolation.
+func (s *Store) look(ctx context.Context, db querier) error {
+	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'innodb_snapshot_isolation')")
+	if err != nil {
+		return classify("read the server's variables", err)
 	}
-	s.galera.Store(value == "ON")
+	defer rows.Close()
+	values := make(map[string]string)
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return classify("read the server's variables", err)
+		}
+		values[name] = value
+	}
+	if err := rows.Err(); err != nil {
+		return classify("read the server's variables", err)
+	}
+	s.galera.Store(values["wsrep_on"] == "ON")
+	s.snapshots.Store(values["innodb_snapshot_isolation"] != "")
+	return nil
+}
+
+// modes are those that give the text of a batch another meaning: it would charge,
+// and its answer could not be read.
+var modes = []string{"ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"}
+
+// checkModes says whether the sql_mode of the connections will do.
+func checkModes(mode string) error {
+	for name := range strings.SplitSeq(mode, ",") {
+		if slices.Contains(modes, name) {
+			return fmt.Errorf("mysql: %w: sql_mode has %s, under which the statements of a batch mean something else: connect without it", store.ErrSetup, name)
+		}
+	}
 	return nil
 }
 
 // checkServer says why the server, or the way to it, cannot be used.
 func checkServer(ctx context.Context, db querier) error {
-	var version string
-	if err := db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+	var version, mode string
+	if err := db.QueryRowContext(ctx, "SELECT VERSION(), @@sql_mode").Scan(&version, &mode); err != nil {
 		return classify("read the server's version", err)
 	}
-	if err := checkVersion(version); err != nil {
+	if err := errors.Join(checkVersion(version), checkModes(mode)); err != nil {
 		return err
 	}
 	_, err := db.ExecContext(ctx, "SELECT 0; SELECT 0")

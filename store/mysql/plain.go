@@ -41,7 +41,7 @@ const rowColumn = "unit"
 
 // newPlainPlan returns a plan for a plain batch; nil if it is not one.
 func newPlainPlan(ops []law.Op) *plan {
-	if len(ops) > maxRows {
+	if len(ops) == 0 || len(ops) > maxRows {
 		return nil
 	}
 	for i := range ops {
@@ -104,7 +104,6 @@ const localClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6))"
 
 // decidePlain writes the statements that decide a plain batch.
 func (p *plan) decidePlain(b *strings.Builder) {
-	b.WriteString("DO @hg_local := " + localClock + ";")
 	n := 0
 	for i := range p.plain {
 		p.plainRun(b, &p.plain[i], n)

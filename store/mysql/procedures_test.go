@@ -133,7 +133,7 @@ func TestBadCallsAreRefusedAndChargeNothing(t *testing.T) {
 func TestCheckVelocity(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, description, rate, `window`) VALUES (1, 'logins', 5, 3600)"); err != nil {
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, description, rate, window_seconds) VALUES (1, 'logins', 5, 3600)"); err != nil {
 		t.Fatal(err)
 	}
 	var passed, last atomic.Int64
@@ -168,11 +168,8 @@ func TestCheckVelocity(t *testing.T) {
 	}
 
 	// Inside the caller's transaction it rolls back with it, and commits nothing.
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, rate, `window`) VALUES (2, 1, 60)"); err != nil {
+	tx := begin(t, db)
+	if _, err := tx.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (2, 1, 60)"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tx.ExecContext(t.Context(), "CALL check_velocity(2, 'k')"); err != nil {
@@ -189,7 +186,7 @@ func TestCheckVelocity(t *testing.T) {
 func TestRequestToken(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_buckets (id, capacity, period) VALUES ('b', 3, 0.5), ('none', 0, 1)"); err != nil {
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 3, 0.5), ('none', 0, 1)"); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(id string) (granted, remaining int64, retry sql.NullFloat64, at time.Time) {

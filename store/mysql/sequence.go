@@ -209,7 +209,8 @@ var variables = sync.OnceValue(func() string {
 		}
 		b.WriteString("@hg_" + name + "=CAST('' AS BINARY)")
 	}
-	b.WriteString(",@hg_plain=CONVERT(';' USING latin1),@hg_put=CONVERT('' USING latin1),@hg_wipe=CONVERT('' USING latin1);") // the character set of numbers
+	b.WriteString(",@hg_plain=CONVERT(';' USING latin1),@hg_put=CONVERT('' USING latin1),@hg_wipe=CONVERT('' USING latin1)") // the character set of numbers
+	b.WriteString(",@hg_end=0;")                                                                                             // whether COMMIT has begun
 	return b.String()
 })
 

@@ -172,19 +172,15 @@ func TestInTxChargesWithTheCallersWork(t *testing.T) {
 	s := mysql.New(db, nil)
 	limit := headgate.MustParse("token-bucket 1/1h burst 2")
 	for _, commit := range []bool{false, true} {
-		tx, err := db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := begin(t, db)
 		if d, err := headgate.New(s.InTx(tx), nil).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
 		}
+		end := tx.Rollback
 		if commit {
-			err = tx.Commit()
-		} else {
-			err = tx.Rollback()
+			end = tx.Commit
 		}
-		if err != nil {
+		if err := end(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -247,6 +243,7 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	if _, err := conn.ExecContext(t.Context(), "FLUSH STATUS"); err != nil {
 		t.Fatal(err)
 	}
+	allow(t, conn)
 	tx, err := conn.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

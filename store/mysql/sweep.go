@@ -230,6 +230,8 @@ func (s *Store) removeCells(ctx context.Context, n *node, now int64, cells []law
 	if err != nil {
 		return 0, classify("sweep cells", err)
 	}
-	removed, err = strconv.Atoi(string(count))
-	return removed, err
+	if removed, err = strconv.Atoi(string(count)); err != nil {
+		return 0, classify("sweep cells", err)
+	}
+	return removed, nil
 }

@@ -26,9 +26,15 @@ const readClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 //
 // Keys are written as hexadecimal literals: there is nothing to escape, under
 // no sql_mode and in no character set.
-func (p *plan) text(own, galera bool) string {
+//
+// Where snapshots says that the server has innodb_snapshot_isolation, a transaction
+// of the caller's that it would undo (error 1020) is refused first of all.
+func (p *plan) text(own, galera, snapshots bool) string {
 	var b strings.Builder
 	b.Grow(8192 + 96*len(p.ops))
+	if snapshots && !own && !p.reads {
+		b.WriteString(refuseStrict)
+	}
 	b.WriteString(variables())
 	named := p.has(func(s *shape) bool { return s.Once || s.Settle || s.Renew })
 	corrected := p.has(func(s *shape) bool { return s.Return || s.Settle || s.Renew })
@@ -53,7 +59,11 @@ func (p *plan) text(own, galera bool) string {
 			p.lock(&b)
 		}
 	}
-	b.WriteString("DO @hg_clock := " + readClock + ";")
+	b.WriteString("DO @hg_clock := " + readClock)
+	if p.plain != nil { // by one statement, since the decisions are timed by the difference
+		b.WriteString(", @hg_local := " + localClock)
+	}
+	b.WriteByte(';')
 	answer := "@hg_out, @hg_entries"
 	if p.plain != nil {
 		answer = "@hg_r, @hg_plain"
@@ -71,7 +81,7 @@ func (p *plan) text(own, galera bool) string {
 	if !p.reads {
 		b.WriteString("RELEASE SAVEPOINT headgate;")
 		if own {
-			b.WriteString("COMMIT;")
+			b.WriteString("SET @hg_end = 1;COMMIT;")
 		}
 		if own && galera {
 			b.WriteString("SET autocommit = 1;")

@@ -240,11 +240,7 @@ func TestVerbsArePartOfTheCallersTransaction(t *testing.T) {
 		}
 		return n
 	}
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
+	tx := begin(t, db)
 	answer(t, tx, "SELECT COUNT(*) FROM headgate_admissions")
 	answer(t, db, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)") // the view of tx is older
 	if got := answer(t, tx, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)"); !strings.HasSuffix(got, "replayed=1") {
@@ -253,7 +249,7 @@ func TestVerbsArePartOfTheCallersTransaction(t *testing.T) {
 	if got := answer(t, tx, "CALL headgate_settle('old', 'sliding-log 5/1h', 'j', 0.5)"); got != "corrected=0.500000000" {
 		t.Errorf("settled: %s", got)
 	}
-	if _, err := tx.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, rate, `window`) VALUES (2, 1, 60)"); err != nil {
+	if _, err := tx.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (2, 1, 60)"); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{

@@ -15,21 +15,21 @@ create table if not exists headgate_limits (
 
 -- Use cases with a rate for a moving window, for check_velocity.
 create table if not exists headgate_zones (
-    id           int not null primary key,
-    description  text character set utf8mb4 not null default (''),
-    rate         int not null,
-    `window`     bigint not null comment 'seconds',
-    history_days int not null default 30,
-    check (rate > 0), check (`window` > 0 and `window` <= 316224000), check (history_days >= 0 and history_days <= 3660)
+    id             int not null primary key,
+    description    text character set utf8mb4 not null default (''),
+    rate           int not null,
+    window_seconds bigint not null,
+    history_days   int not null default 30,
+    check (rate > 0), check (window_seconds > 0 and window_seconds <= 316224000), check (history_days >= 0 and history_days <= 3660)
 ) engine = InnoDB
 //
 
--- Buckets that are filled to capacity once per period, for request_token.
+-- Buckets that are filled to capacity once per refill_seconds, for request_token.
 create table if not exists headgate_buckets (
-    id         varchar(255) character set utf8mb4 collate utf8mb4_bin not null primary key,
-    capacity   int unsigned not null,
-    period     decimal(16, 6) not null comment 'seconds',
-    created_at timestamp not null default current_timestamp,
-    check (period > 0 and period <= 316224000)
+    id             varchar(255) character set utf8mb4 collate utf8mb4_bin not null primary key,
+    capacity       int unsigned not null,
+    refill_seconds decimal(16, 6) not null,
+    created_at     timestamp not null default current_timestamp,
+    check (refill_seconds > 0 and refill_seconds <= 316224000)
 ) engine = InnoDB
 //

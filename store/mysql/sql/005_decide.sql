@@ -1,3 +1,34 @@
+-- headgate_inside tells whether there is a transaction of the caller's. MariaDB
+-- with innodb_snapshot_isolation ends such a transaction, and undoes all of it,
+-- when a cell was charged by another since its snapshot (error 1020), unless it is
+-- READ COMMITTED. So it is refused before anything is done. The level of one
+-- transaction cannot be read, only that of the session.
+drop procedure if exists headgate_inside
+//
+create procedure headgate_inside(out inside int)
+modifies sql data sql security invoker
+begin
+    set inside = 1;
+    begin -- a savepoint does not stay where there is no transaction
+        declare continue handler for 1305 set inside = 0;
+        savepoint headgate_inside;
+        release savepoint headgate_inside;
+    end;
+    /*M! if inside then
+        set @hg_strict = 0;
+        begin
+            declare exit handler for 1193 begin end; -- the server has no such variable
+            prepare headgate_strict from 'set @hg_strict = @@innodb_snapshot_isolation and @@tx_isolation in (''REPEATABLE-READ'', ''SERIALIZABLE'')';
+            execute headgate_strict;
+            deallocate prepare headgate_strict;
+        end;
+        if @hg_strict then
+            call headgate_fail('{{strict}}');
+        end if;
+    end if; */
+end
+//
+
 -- headgate_ask applies one op and leaves its outcome in the variables @hg_...:
 -- g granted, x used, clk the time of the decision, retry, stale, entry, and the
 -- cell: law, level, prev, at, unit, empty, block. It is what the Go driver sends,

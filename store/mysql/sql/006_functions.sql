@@ -12,6 +12,7 @@ modifies sql data sql security invoker
 begin
     declare text, compiled varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare canonical varchar(255) character set utf8mb4;
+    declare inside int;
     if rule is null then
         call headgate_fail('limit: is null');
     elseif rule regexp '^[a-z][a-z0-9_.-]*$' and char_length(rule) <= 64 then
@@ -23,6 +24,7 @@ begin
             call headgate_fail(concat('unknown limit: "', rule, '" is not in headgate_limits'));
         elseif compiled is null or compiled <> text then
             call headgate_compile(text, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+            call headgate_inside(inside); -- refuses what headgate_ask would refuse, before the first write
             update headgate_limits l set l.rule_compiled = l.rule, l.law = law, l.anchor = anchor, l.unit = unit, l.capacity = capacity,
                 l.step = step, l.drain = drain, l.block = block, l.history = history, l.calendar = calendar, l.zone = zone, l.updated_at = l.updated_at
             where l.name = rule and l.rule = text;

@@ -1,0 +1,207 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store/mysql"
+)
+
+// connection is one connection of a pool.
+func connection(t *testing.T, db *sql.DB) *sql.Conn {
+	t.Helper()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func run(t *testing.T, db interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}, statement string,
+) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatalf("%.300s: %v", statement, err)
+	}
+}
+
+// TestThePlainPathReportsTheTimeOfItsDecision sends the statements of a batch one by
+// one, with time between them, as on a server that is stopped for a while. What is
+// reported lies between the times before and after the statement that decides.
+func TestThePlainPathReportsTheTimeOfItsDecision(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	s := openAt(t, url)
+	db := plain(t, url)
+	ops := []law.Op{{
+		Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Cost: 1000, Count: 1,
+		Params: law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 2000, Step: 50_000, Drain: 2000},
+	}}
+	if !mysql.IsPlain(ops) {
+		t.Fatal("the batch is not plain")
+	}
+	if err := s.Apply(t.Context(), ops, make([]law.Outcome, 1)); err != nil {
+		t.Fatal(err)
+	}
+	clock := func() (now int64) {
+		if err := db.QueryRowContext(t.Context(), "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))").Scan(&now); err != nil {
+			t.Fatal(err)
+		}
+		return now
+	}
+	conn := connection(t, db)
+	var before, after int64
+	statements := mysql.Statements(ops)
+	for _, statement := range statements[:len(statements)-1] {
+		decides := strings.HasPrefix(statement, "INSERT INTO headgate_cells")
+		if time.Sleep(30 * time.Millisecond); decides {
+			before = clock()
+		}
+		if run(t, conn, statement); decides {
+			after = clock()
+		}
+	}
+	var records, decided string
+	if err := conn.QueryRowContext(t.Context(), statements[len(statements)-1]).Scan(&records, &decided); err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Split(decided, ",") // the number of the row, and the time
+	at, err := strconv.ParseInt(fields[min(1, len(fields)-1)], 10, 64)
+	if err != nil || before == 0 || at < before || at > after {
+		t.Errorf("%q reports %d, %v; it was decided between %d and %d: %d µs early", decided, at, err, before, after, before-at)
+	}
+}
+
+// TestHotStatementsUseAKeyOfAnEmptiedTable explains the statements of batches of all
+// kinds where the statistics say that the tables are empty: each reaches its rows by
+// a key, since the table may be full by the time the statistics are renewed.
+func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	s := openAt(t, url)
+	db := plain(t, url)
+	fill(t, db, 3000)
+	for _, table := range []string{"headgate_cells", "headgate_entries", "headgate_admissions"} {
+		run(t, db, "DELETE FROM "+table)
+		run(t, db, "ANALYZE TABLE "+table)
+	}
+	logs := law.Params{Kind: law.Log, Unit: 1000, Capacity: 50_000, Step: 60_000_000, History: 60_000_000}
+	bucket := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 50_000, Step: 1, Drain: 1}
+	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 50_000, Step: 60_000_000}
+	looked := 0
+	for _, verb := range []law.Verb{law.Take, law.Check, law.Return, law.Settle, law.Renew, law.Block, law.Reset} {
+		for _, p := range []law.Params{bucket, window, logs} {
+			for _, n := range []int{1, 2, 20} {
+				for _, id := range []string{"", "id"} {
+					if verb == law.Renew && p != logs || id == "" && verb == law.Settle || id != "" && verb != law.Settle && verb != law.Take {
+						continue
+					}
+					var ops []law.Op
+					for i := range n {
+						op := law.Op{
+							Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "l" + strconv.Itoa(i%2), Key: fmt.Sprint(7 * i)},
+							Params: p, Cost: 1000, Count: 1, TTL: 60_000_000, ID: id, Entry: 1, At: 1, Level: 1,
+						}
+						if verb == law.Take && id == "" {
+							op.TTL, op.Entry = 0, 0
+						}
+						ops = append(ops, op)
+					}
+					looked += explain(t, connection(t, db), mysql.Statements(ops), fmt.Sprint(verb, " ", p.Kind, " ", n, " ", id))
+				}
+			}
+		}
+	}
+	if looked < 200 {
+		t.Errorf("%d accesses were looked at; that is not all", looked)
+	}
+	if err := s.Apply(t.Context(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// explain executes the statements of a batch in a transaction, asks for the plan of
+// each before that, and rolls all of it back. It returns how many accesses to our
+// tables it has seen.
+func explain(t *testing.T, conn *sql.Conn, statements []string, what string) (looked int) {
+	t.Helper()
+	defer conn.Close()
+	defer func() { run(t, conn, "ROLLBACK") }()
+	for _, statement := range statements {
+		if statement == "COMMIT" {
+			return looked
+		}
+		word, _, _ := strings.Cut(statement, " ")
+		switch word {
+		case "INSERT", "REPLACE", "UPDATE", "DELETE", "SELECT":
+			if strings.Contains(statement, "headgate_") {
+				looked += access(t, conn, statement, what)
+			}
+		case "EXECUTE": // what is in @hg_s
+			var prepared string
+			if err := conn.QueryRowContext(t.Context(), "SELECT @hg_s").Scan(&prepared); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(prepared, "DO 0") {
+				looked += access(t, conn, prepared, what)
+			}
+		}
+		if rows, err := conn.QueryContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %.300s: %v", what, statement, err)
+		} else if err := rows.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return looked
+}
+
+// access looks at the plan of a statement.
+func access(t *testing.T, conn *sql.Conn, statement, what string) (looked int) {
+	t.Helper()
+	// Else a condition on these may hide the access.
+	run(t, conn, "SET @hg_clear = 1, @hg_done = 1, @hg_g = 1, @hg_carry = 1")
+	rows, err := conn.QueryContext(t.Context(), "EXPLAIN FORMAT=TRADITIONAL "+statement)
+	if err != nil {
+		t.Fatalf("%s: EXPLAIN %.300s: %v", what, statement, err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		fields, list := make([]sql.NullString, len(columns)), make([]any, len(columns))
+		for i := range fields {
+			list[i] = &fields[i]
+		}
+		if err := rows.Scan(list...); err != nil {
+			t.Fatal(err)
+		}
+		plan := map[string]sql.NullString{}
+		for i, name := range columns {
+			plan[name] = fields[i]
+		}
+		switch table := plan["table"].String; {
+		case plan["select_type"].String == "INSERT", plan["select_type"].String == "REPLACE": // the row's own key
+		case table == "c" || table == "e" || table == "a" || strings.HasPrefix(table, "headgate_"):
+			looked++
+			if kind := plan["type"].String; !plan["key"].Valid || kind == "ALL" || kind == "index" {
+				t.Errorf("%s: %s is read by %q with key %q in %.400s", what, table, kind, plan["key"].String, statement)
+			}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return looked
+}
