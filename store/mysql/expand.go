@@ -15,11 +15,11 @@ const (
         ` + retryAfter + ` as retry_after,
         cast(cast(greatest(0, greatest(@hg_empty, @hg_block) - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)) as reset_after,
         @hg_name as limit_name,
-        cast('1970-01-01' + interval @hg_clk microsecond as datetime(6)) as at`
+        cast('1970-01-01' + interval @hg_now microsecond as datetime(6)) as at`
 
 	token = `@hg_g as granted, greatest(0, p_capacity - @hg_x) div 1000 as remaining,
                     ` + retryAfter + ` as retry_after,
-                    cast('1970-01-01' + interval @hg_clk microsecond as datetime(6)) as at`
+                    cast('1970-01-01' + interval @hg_now microsecond as datetime(6)) as at`
 
 	// strictTransaction is what a transaction is told in which error 1020 would undo
 	// all of it.

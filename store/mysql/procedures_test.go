@@ -218,3 +218,37 @@ func TestRequestToken(t *testing.T) {
 		t.Errorf("a bucket of capacity 0: granted %d, retry after %v", granted, retry)
 	}
 }
+
+// TestTheTimeByCallIsThatDecidedFor moves the time of a cell ahead of the clock, as
+// after a step of the clock backwards: take and check report the cell's time while it
+// stands, and the clock once the cell is to be healed.
+func TestTheTimeByCallIsThatDecidedFor(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	for _, tt := range []struct {
+		procedure, rule, key string
+		ahead                time.Duration
+		follows              bool // the cell's time
+	}{
+		{"headgate_take", "sliding-log 5/2s", "a", 1500 * time.Millisecond, true},
+		{"headgate_check", "sliding-log 5/2s", "a", 1500 * time.Millisecond, true},
+		{"headgate_take", "token-bucket 5/1h", "b", 10 * time.Minute, true},
+		{"headgate_check", "token-bucket 5/1h", "b", 10 * time.Minute, true},
+		{"headgate_check", "sliding-log 5/2s", "a", time.Minute, false},
+		{"headgate_take", "sliding-log 5/2s", "a", time.Minute, false},
+		{"headgate_check", "token-bucket 5/1h", "b", 3 * time.Hour, false},
+		{"headgate_take", "token-bucket 5/1h", "b", 3 * time.Hour, false},
+	} {
+		if _, err := call(t, db, "headgate_take", tt.rule, tt.key, "1"); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(tt.ahead)
+		if _, err := db.ExecContext(t.Context(), "UPDATE headgate_cells SET at = ? WHERE cell_key = ?", at.UnixMicro(), tt.key); err != nil {
+			t.Fatal(err)
+		}
+		got, err := call(t, db, tt.procedure, tt.rule, tt.key, "1")
+		if err != nil || got.at.Before(at.Truncate(time.Microsecond)) == tt.follows {
+			t.Errorf("%s %s, the cell %s ahead: at %s, the cell's time is %s (%v)", tt.procedure, tt.rule, tt.ahead, got.at, at, err)
+		}
+	}
+}

@@ -52,7 +52,7 @@ begin
             end if;
             {{commit}}
     {{outcome}};
-    set @hg_stale = @hg_how = 1, @hg_now = @hg_clk;
+    set @hg_stale = @hg_how = 1, @hg_now = greatest(@hg_clk, @hg_at);
 end
 //
 
@@ -86,7 +86,7 @@ begin
             delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0; -- a correction makes none
             {{commit}}
     {{outcome}};
-    set @hg_stale = @hg_how = 1, @hg_now = @hg_clk;
+    set @hg_stale = @hg_how = 1, @hg_now = greatest(@hg_clk, @hg_at);
 end
 //
 
