@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 var (
@@ -179,7 +180,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	err := l.l.Release(ctx, l.held...)
 	gone := errors.Is(err, ErrLeaseLost)
 	before := l.asked
-	l.asked, l.released = l.asked || err != nil && !nothingDone(err), err == nil || gone
+	l.asked, l.released = l.asked || err != nil && !store.NothingDone(err), err == nil || gone
 	switch lost := errors.Is(l.Err(), ErrLeaseLost); {
 	case lost && !gone:
 		return errors.Join(ErrLeaseLost, err)

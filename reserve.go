@@ -3,7 +3,6 @@ package headgate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -207,7 +206,7 @@ func (r *Reservation) settleHere(ctx context.Context, actual []int64) (corrected
 		// To give back twice would let too much pass.
 		out := &a.outs[k]
 		known := out.Clock > 0
-		if r.ended[i] = known || !nothingDone(cmp.Or(out.Err, err)); known {
+		if r.ended[i] = known || !store.NothingDone(cmp.Or(out.Err, err)); known {
 			corrected[i] = changed(&a.ops[k], out)
 			r.l.turns.wake(a.ops[k].Cell)
 		}
@@ -216,17 +215,4 @@ func (r *Reservation) settleHere(ctx context.Context, actual []int64) (corrected
 		return nil, err
 	}
 	return corrected, nil
-}
-
-// nothingDone reports whether an error says that the store has changed nothing.
-func nothingDone(err error) bool {
-	for _, class := range []error{
-		store.ErrInvalid, store.ErrConflict, store.ErrUnavailable, store.ErrReadOnly, store.ErrSetup,
-		store.ErrFull, store.ErrClosed,
-	} {
-		if errors.Is(err, class) {
-			return true
-		}
-	}
-	return false
 }

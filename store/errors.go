@@ -15,8 +15,8 @@ var (
 	// ErrConflict: other transactions were in the way until the deadline.
 	// Nothing was done; asking again is safe.
 	ErrConflict = errors.New("conflict with other transactions")
-	// ErrUnavailable: the store could not be reached. Nothing was sent, and
-	// asking again is safe.
+	// ErrUnavailable: the store could not be reached, or it could not do what was
+	// asked, for lack of disk or memory, say. Nothing was done; asking again is safe.
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrBusy: too many callers wait for the store. It is ErrUnavailable too.
 	ErrBusy = fmt.Errorf("%w: too many callers are waiting", ErrUnavailable)
@@ -41,6 +41,13 @@ var (
 // outweighs everything else, and ErrBusy is ErrUnavailable too.
 var classes = []error{
 	ErrUnknownOutcome, ErrInvalid, ErrConflict, ErrBusy, ErrFull, ErrReadOnly, ErrSchemaNewer, ErrSetup, ErrClosed, ErrUnavailable,
+}
+
+// NothingDone reports whether an error says that nothing was done: it has a class,
+// and that is not ErrUnknownOutcome.
+func NothingDone(err error) bool {
+	class := Class(err)
+	return class != nil && !errors.Is(class, ErrUnknownOutcome)
 }
 
 // Class returns the class of an error, or nil if it has none.

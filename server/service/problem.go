@@ -31,12 +31,12 @@ func Problem(err error) *api.Problem {
 	case errors.Is(err, headgate.ErrReused), errors.Is(err, headgate.ErrSettled):
 		return &api.Problem{Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(), Field: "id"}
 	}
-	if class := store.Class(err); nothingCharged(class) {
+	if store.NothingDone(err) {
 		p := &api.Problem{Type: api.Unavailable, Title: "The store is not available", Status: http.StatusServiceUnavailable, Detail: "Nothing was charged."}
-		switch class {
-		case store.ErrBusy:
+		switch {
+		case errors.Is(err, store.ErrBusy):
 			p.Type, p.Title = api.Busy, "Too many are waiting for the store"
-		case store.ErrFull:
+		case errors.Is(err, store.ErrFull):
 			p.Title = "The store is full"
 		}
 		return p
@@ -49,17 +49,6 @@ func Problem(err error) *api.Problem {
 		p.Title, p.Status = "The store did not answer in time", http.StatusGatewayTimeout
 	}
 	return p
-}
-
-// nothingCharged tells whether a class of failure says that nothing was charged.
-// An error without a class says nothing, and neither does one of several that
-// includes a doubt: see [store.Class].
-func nothingCharged(class error) bool {
-	switch class {
-	case store.ErrConflict, store.ErrUnavailable, store.ErrBusy, store.ErrReadOnly, store.ErrSetup, store.ErrSchemaNewer, store.ErrFull, store.ErrClosed:
-		return true
-	}
-	return false
 }
 
 // field returns what an ErrInvalid is about.
