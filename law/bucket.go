@@ -19,14 +19,23 @@ func bucket(level, at int64, op *Op, now int64) (x, t int64) {
 	return p.drain(level, min(t-at, 1)), t
 }
 
-// inUse is bucket for a cell that counts. The windows of a calendar may have been
-// others when it was charged: there all of it counts until it is empty.
+// inUse is bucket for a cell before it is empty. In a window all of it counts until
+// then, also if the windows were others when it was charged.
 func (s *State) inUse(op *Op, now int64) (x, t int64) {
+	p := &op.Params
 	x, t = bucket(s.Level, s.At, op, now)
-	if op.Params.Anchor == Calendar {
+	if p.window() && s.Level > 0 {
 		x = s.Level
+		if p.Anchor == Own {
+			t = s.At + div(now-s.At, p.Step)*p.Step
+		}
 	}
 	return x, t
+}
+
+// window reports whether a bucket forgets all at once: each step empties it.
+func (p *Params) window() bool {
+	return p.Kind == Bucket && (p.Anchor == Calendar || p.Drain == Max)
 }
 
 // drained is bucket for the anchors that need no boundaries.

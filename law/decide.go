@@ -24,6 +24,7 @@ type Decision struct {
 	Moved bool
 
 	Now   int64 // the time used: the clock, but never before the cell's own
+	Over  int64 // if not 0: credits in use under another definition, which this one must not forget; all is refused
 	Clear bool  // first: entries already in the log count no more
 	Carry int64 // then, if not 0: credits to be entered into the log in their place
 }
@@ -41,7 +42,10 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Decision {
 	if d.Clear {
 		log = noLog{}
 	}
-	u := d.use(op, log)
+	u := usage{x: d.Over}
+	if d.Over == 0 {
+		u = d.use(op, log)
+	}
 
 	ceiling := p.Capacity
 	if op.Ceiling > 0 {
@@ -52,7 +56,7 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Decision {
 	}
 	blocked := d.Base.BlockedUntil > d.Now
 	var k int64
-	if u.x <= ceiling && !blocked {
+	if u.x <= ceiling && !blocked && d.Over == 0 {
 		k = min(op.Count, (ceiling-u.x)/op.Cost)
 		if k < op.Count && !op.Partial {
 			k = 0
@@ -70,12 +74,18 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Decision {
 		switch {
 		case need > ceiling-pending:
 			out.RetryAt = Never
+		case d.Over > 0:
+			out.RetryAt = d.Base.EmptyAt
 		case u.x <= ceiling-need: // only a block is in the way
 			out.RetryAt = d.Now
 		default:
-			out.RetryAt = u.retry(op, need, ceiling, d.Now, log)
-			if k == 0 {
-				out.RetryAt = min(out.RetryAt, d.Base.EmptyAt) // see rebase
+			out.RetryAt = u.retry(op, need, ceiling, &d, log)
+			switch empty := d.Base.EmptyAt; { // see rebase
+			case k > 0:
+			case p.window():
+				out.RetryAt = empty
+			default:
+				out.RetryAt = min(out.RetryAt, empty)
 			}
 		}
 		if p.Block > 0 && op.Verb == Take && !blocked && out.RetryAt != Never {
@@ -131,7 +141,7 @@ func (d *Decision) use(op *Op, log Ledger) (u usage) {
 
 // retry returns the time at which need credits fit below ceiling if nobody
 // else comes. They do not fit now, and need <= ceiling.
-func (u *usage) retry(op *Op, need, ceiling, now int64, log Ledger) int64 {
+func (u *usage) retry(op *Op, need, ceiling int64, d *Decision, log Ledger) int64 {
 	over := u.x - (ceiling - need)
 	switch op.Params.Kind {
 	case Bucket:
@@ -140,8 +150,8 @@ func (u *usage) retry(op *Op, need, ceiling, now int64, log Ledger) int64 {
 		return u.win.retry(&op.Params, need, ceiling)
 	default:
 		// What was granted just now, or carried over, is not in the ledger
-		// yet; it expires last.
-		return min(log.Freed(now, over), now+op.Params.Step)
+		// yet; it expires last, unless the limit had a longer step before.
+		return min(log.Freed(d.Now, over), max(d.Now+op.Params.Step, d.Base.EmptyAt))
 	}
 }
 
@@ -184,13 +194,19 @@ func rebase(s State, op *Op, clock int64) Decision {
 	if !healed && d.Now >= b.EmptyAt {
 		b.Level, b.Prev = 0, 0
 	}
-	converted := b.convert(p, d.Now)
+	var converted bool
+	if converted, d.Over = b.convert(p, d.Now); d.Over > 0 {
+		if empty := addSteps(d.Now, ceilDiv(d.Over, p.perStep()), p.Step); healed || d.Over < Max && empty < b.EmptyAt {
+			b.EmptyAt, d.Moved = empty, true
+		}
+		return d
+	}
 	d.Moved = healed || converted
 	if d.Moved {
 		// What was used counts no longer than it would have without the
 		// change. So a key that is asked for by two definitions in turn, each
 		// of which converts the cell, becomes empty all the same.
-		if empty := op.emptyAt(b, d.Now); healed || b.Level > 0 && empty < b.EmptyAt {
+		if empty := op.emptyAt(b, d.Now); healed || empty < b.EmptyAt && (b.Level > 0 || b.Prev == 0) {
 			b.EmptyAt = empty
 		}
 		if p.Kind == Log {
@@ -205,34 +221,51 @@ func rebase(s State, op *Op, clock int64) Decision {
 // convert makes a cell that was charged under another definition of the limit one
 // of p, and reports whether it was. What was used counts as used at the latest time
 // at which it can have been.
-func (s *State) convert(p *Params, now int64) bool {
-	other := s.Kind != p.Kind
+//
+// A cell in which more is in use than p could ever forget in one step, or count,
+// stays as it is: over tells how much that is, in credits of p.
+func (s *State) convert(p *Params, now int64) (converted bool, over int64) {
+	other := p.Kind == Bucket && s.Step != p.Step
+	fold := s.Kind != p.Kind || p.Kind == Log && s.Unit != p.Unit || p.Kind == Window && s.Step != p.Step
+	if !other && !fold && s.Unit == p.Unit {
+		return false, 0
+	}
+	level := s.Level
+	if fold && s.Kind == Window {
+		level += s.Prev
+	}
+	level = rescale(level, s.Unit, p.Unit, Max)
+	if level >= Max || level > p.Capacity && p.perStep() == p.Capacity {
+		return false, level
+	}
 	switch {
-	case other || p.Kind == Log && s.Unit != p.Unit:
-		if s.Kind == Window {
-			s.Level += s.Prev
-		}
+	case fold:
+		other = s.Kind != p.Kind
 		s.Prev, s.At = 0, now
-	case p.Kind == Bucket && s.Step != p.Step:
+	case other:
 		// At is the start of the step in which the last charge was made.
 		s.At = min(now, addSteps(s.At, 1, s.Step))
-		other = true
-	case s.Unit == p.Unit:
-		return false
 	}
 	most := int64(Max)
 	if p.Kind == Window {
 		most = maxWindow - 1
 	}
-	s.Level = rescale(s.Level, s.Unit, p.Unit, most)
-	s.Prev = rescale(s.Prev, s.Unit, p.Unit, most)
+	s.Level, s.Prev = level, rescale(s.Prev, s.Unit, p.Unit, most)
 	if p.Kind == Bucket && other {
 		// Nothing that was charged before can be returned: what has drained of
 		// it since is not known by p.
 		s.Prev = min(s.Prev+s.Level, Max)
 	}
 	s.Kind, s.Unit, s.Step = p.Kind, p.Unit, p.Step
-	return true
+	return true, 0
+}
+
+// perStep is how many credits a cell of the limit forgets in a step at most.
+func (p *Params) perStep() int64 {
+	if p.Kind == Bucket {
+		return min(p.Drain, p.Capacity)
+	}
+	return p.Capacity
 }
 
 // emptyAt returns when a cell of the op's limit, as of now, is empty if it is not

@@ -100,7 +100,7 @@ func (r *Record) correct(op *Op, clock int64) Outcome {
 
 // of reports whether a cell was charged last by the definition p of its limit.
 func (s *State) of(p *Params) bool {
-	return s.Kind == p.Kind && s.Unit == p.Unit && (p.Kind != Bucket || s.Step == p.Step)
+	return s.Kind == p.Kind && s.Unit == p.Unit && (p.Kind == Log || s.Step == p.Step)
 }
 
 // over reports whether a charge was made in a window that has ended: of a bucket

@@ -56,6 +56,7 @@ func changed(t *testing.T, s store.Store) {
 	for name, tt := range map[string]struct {
 		from, to law.Params
 		ahead    int64 // of the zone that the limit is changed to
+		begin    int64 // later than at a full hour
 	}{
 		"fixed-window 1h to 1m":                         {from: perEpoch(hour), to: perEpoch(minute)},
 		"fixed-window 1m to 1h":                         {from: perEpoch(minute), to: perEpoch(hour)},
@@ -68,6 +69,13 @@ func changed(t *testing.T, s store.Store) {
 		"fixed-window day to a day of another zone":     {from: byDay(), to: byDay(), ahead: 15*hour + 10*minute},
 		"fixed-window day to fixed-window 1m":           {from: byDay(), to: perEpoch(minute)},
 		"token-bucket 1d to 1h":                         {from: smooth(day), to: smooth(hour)},
+		"from-first 1h to fixed-window 1h":              {from: fromFirst(hour), to: perEpoch(hour), begin: 30 * minute},
+		"interval 1h to fixed-window 1h":                {from: everyStep(hour), to: perEpoch(hour), begin: 30 * minute},
+		"sliding-window 1m to 1h":                       {from: inSteps(window, minute), to: window},
+		"sliding-window 1h to 1m":                       {from: window, to: inSteps(window, minute)},
+		"sliding-log 1h to 1m":                          {from: log, to: inSteps(log, minute)},
+		"fixed-window 1h to a tenth of it":              {from: perEpoch(hour), to: tenth(perEpoch(minute))},
+		"token-bucket to a tenth of it in a log":        {from: smooth(hour), to: tenth(inSteps(log, minute))},
 		"fixed-window 1h to sliding-log":                {from: perEpoch(hour), to: log},
 		"fixed-window 1h to sliding-window":             {from: perEpoch(hour), to: window},
 		"sliding-log to fixed-window 1m":                {from: log, to: perEpoch(minute)},
@@ -82,6 +90,7 @@ func changed(t *testing.T, s store.Store) {
 			op.Bounds = daysAround(now, ahead)
 			return one(t, s, op)
 		}
+		eight := eight + tt.begin
 		ask(tt.from, 1, eight, 0)
 		if out := ask(tt.from, 99, eight+59*minute+55*sec, 0); out.Granted != 1 && tt.from.Step > minute {
 			t.Errorf("%s: %+v, want 99 more before the change", name, out)
@@ -101,6 +110,19 @@ func changed(t *testing.T, s store.Store) {
 	}
 }
 
+func inSteps(p law.Params, step int64) law.Params {
+	p.Step = step
+	return p
+}
+
+func tenth(p law.Params) law.Params {
+	p.Capacity /= 10
+	if p.Kind == law.Bucket && p.Drain > 1 && p.Drain < law.Max {
+		p.Drain /= 10
+	}
+	return p
+}
+
 func finer(p law.Params) law.Params {
 	p.Unit, p.Capacity = 2*p.Unit, 2*p.Capacity
 	if p.Kind == law.Bucket {
@@ -113,41 +135,55 @@ func finer(p law.Params) law.Params {
 // a rolling deployment: no key starves, and no more passes than both bounds together
 // allow.
 func disagree(t *testing.T, s store.Store) {
-	ten := func(p law.Params) law.Params {
-		p.Capacity /= 10
-		if p.Kind == law.Bucket && p.Drain > 1 && p.Drain < law.Max {
-			p.Drain /= 10
-		}
-		return p
-	}
 	bucket := smooth(10 * sec) // 10 a second
 	bucket.Capacity = 10_000
-	log, window := slidingLog(10, sec), ten(law.Params{Kind: law.Window, Unit: 1000, Capacity: 100_000, Step: sec})
-	fixed, slow := ten(perEpoch(sec)), smooth(hour)
+	log, window := slidingLog(10, sec), tenth(law.Params{Kind: law.Window, Unit: 1000, Capacity: 100_000, Step: sec})
+	fixed, slow := tenth(perEpoch(sec)), smooth(hour)
 	otherLog := finer(log)
 	otherLog.Capacity++
+	large := perEpoch(hour)
+	large.Capacity *= 10 // ten times what the others let pass in all of a test
+	huge := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1e10, Step: 360, Drain: 1000} // more than a window can count
+	wide := law.Params{Kind: law.Window, Unit: 1000, Capacity: 4e9, Step: minute}
 	for name, pair := range map[string][2]law.Params{
-		"token-bucket, sliding-log":     {bucket, log},
-		"token-bucket, sliding-window":  {bucket, window},
-		"token-bucket, fixed-window":    {bucket, fixed},
-		"sliding-log, sliding-window":   {log, window},
-		"sliding-log in other units":    {log, otherLog},
-		"sliding-window, fixed-window":  {window, fixed},
-		"token-bucket in other units":   {bucket, finer(bucket)},
-		"token-bucket, fast and slow":   {bucket, slow},
-		"interval, token-bucket":        {ten(everyStep(sec)), bucket},
-		"fixed-window, of 1 s and 10 s": {fixed, ten(perEpoch(10 * sec))},
+		"token-bucket, sliding-log":      {bucket, log},
+		"token-bucket, sliding-window":   {bucket, window},
+		"token-bucket, fixed-window":     {bucket, fixed},
+		"sliding-log, sliding-window":    {log, window},
+		"sliding-log in other units":     {log, otherLog},
+		"sliding-window, fixed-window":   {window, fixed},
+		"token-bucket in other units":    {bucket, finer(bucket)},
+		"token-bucket, fast and slow":    {bucket, slow},
+		"interval, token-bucket":         {tenth(everyStep(sec)), bucket},
+		"fixed-window, of 1 s and 10 s":  {fixed, tenth(perEpoch(10 * sec))},
+		"fixed-window, small and large":  {fixed, large},
+		"sliding-log, and a large one":   {log, large},
+		"sliding-window, a large one":    {window, large},
+		"from-first, and a large one":    {tenth(fromFirst(sec)), large},
+		"token-bucket, and a large one":  {bucket, large},
+		"sliding-window, and a huge one": {wide, huge},
 	} {
 		for _, every := range []int64{500_000, 20_000} {
 			const length = 40 * sec
-			passed, atOnce := int64(0), int64(12)
-			if every < 100_000 {
-				atOnce = 1
-			}
+			passed, key := int64(0), fmt.Sprint(name, every)
+			var ops []law.Op
 			for at, turn := every, 0; at <= length; at, turn = at+every, turn+1 {
-				for range atOnce {
-					op := take("disagree", fmt.Sprint(name, every), pair[turn%2], 1, T0+at)
-					passed += one(t, s, op).Granted
+				p := pair[turn%2]
+				// First all of it, in half of the cases, then one by one.
+				if every > 100_000 {
+					ops = append(ops, take("disagree", key, p, p.Capacity/p.Unit, T0+at))
+				}
+				for range min(12, every/20_000) {
+					ops = append(ops, take("disagree", key, p, 1, T0+at))
+				}
+				if len(ops) > 200 || at+every > length {
+					for i := range ops {
+						ops[i].Group = uint32(i + 1)
+					}
+					for i, out := range apply(t, s, ops...) {
+						passed += out.Granted * ops[i].Cost / ops[i].Params.Unit
+					}
+					ops = ops[:0]
 				}
 			}
 			most := int64(0)

@@ -45,7 +45,7 @@ begin
     end if;
     if stale then
         clock := now;
-    elsif not fresh and (s[1] <> kind or s[5] <> op[6] or kind = 1 and s[8] <> op[8]) then
+    elsif not fresh and (s[1] <> kind or s[5] <> op[6] or kind < 3 and s[8] <> op[8]) then
         null; -- reset, or the limit was changed
     elsif kind = 1 then -- the bucket law
         if anchor = 0 then
@@ -58,7 +58,9 @@ begin
             t := greatest(at_, case when op[20] <= now then op[20] when op[19] <= now then op[19] else op[18] end);
             steps := 0;
         end if;
-        if steps >= (level + drain - 1) / drain then
+        if level > 0 and (anchor = 2 or drain = c_max) then
+            x := level;
+        elsif steps >= (level + drain - 1) / drain then
             if anchor = 0 then
                 t := now;
             end if;
@@ -197,8 +199,8 @@ declare
     cost bigint; cnt bigint; partial boolean; ceiling bigint; clock bigint; now bigint;
     -- the decision: Base, and what goes with it
     b_law bigint; b_level bigint; b_prev bigint; b_at bigint; b_unit bigint; b_empty bigint; b_block bigint; b_step bigint;
-    moved boolean; clear boolean; carry bigint; nolog boolean; converted boolean; other boolean;
-    level bigint; most bigint;
+    moved boolean; clear boolean; carry bigint; nolog boolean; converted boolean; other boolean; fold boolean;
+    scaled numeric; over bigint; most bigint;
     -- use
     x bigint; t bigint; steps bigint; empty bigint;
     w_prev bigint; w_level bigint; w_start bigint; q bigint; f bigint;
@@ -351,7 +353,8 @@ begin
             if b_law = 0 then
                 b_law := kind; b_unit := unit; b_step := step;
             end if;
-            converted := b_law <> kind or b_unit <> unit or kind = 1 and b_step <> step;
+            converted := b_law <> kind or b_unit <> unit or kind < 3 and b_step <> step;
+            over := 0;
             if b_at - clock > 0 then
                 t := case kind
                     when 1 then headgate.add_steps(0, (capacity + drain - 1) / drain, step)
@@ -367,30 +370,39 @@ begin
             end if;
             if converted then
                 other := b_law <> kind;
-                if other or kind = 3 then
-                    if b_law = 2 then
-                        b_level := b_level + b_prev;
+                fold := other or kind = 3 or kind = 2 and b_step <> step;
+                scaled := div((b_level + case when fold and b_law = 2 then b_prev else 0 end)::numeric * unit + b_unit - 1, b_unit);
+                most := case when kind = 1 then least(drain, capacity) else capacity end; -- perStep
+                if scaled >= c_max or scaled > capacity and most = capacity then
+                    over := least(scaled, c_max);
+                    empty := headgate.add_steps(now, (over + most - 1) / most, step);
+                    if moved or over < c_max and empty < b_empty then
+                        b_empty := empty; moved := true;
                     end if;
+                end if;
+            end if;
+            if converted and over = 0 then
+                if fold then
                     b_prev := 0; b_at := now;
                 elsif kind = 1 and b_step <> step then
                     b_at := least(now, headgate.add_steps(b_at, 1, b_step));
                     other := true;
                 end if;
                 most := case when kind = 2 then 4294967295 else c_max end;
-                b_level := least(div(b_level::numeric * unit + b_unit - 1, b_unit), most);
+                b_level := scaled;
                 b_prev := least(div(b_prev::numeric * unit + b_unit - 1, b_unit), most);
                 if kind = 1 and other then
                     b_prev := least(b_prev + b_level, c_max);
                 end if;
                 b_law := kind; b_unit := unit; b_step := step;
             end if;
-            if moved or converted then
+            if over = 0 and (moved or converted) then
                 empty := case when b_level = 0 and (b_prev = 0 or kind = 1) then 0
                     when kind = 2 then now - now % step + case when b_level > 0 then 2 * step else step end
                     when kind = 3 then now + step
                     else headgate.after(case when anchor = 2 then now else b_at end, b_level, anchor, drain, step,
                         p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]) end;
-                if moved or b_level > 0 and empty < b_empty then
+                if moved or empty < b_empty and (b_level > 0 or b_prev = 0) then
                     b_empty := empty;
                 end if;
                 moved := true;
@@ -400,7 +412,13 @@ begin
             end if;
 
             -- use
-            if kind = 1 then -- the bucket law
+            if kind = 1 and anchor = 2 then
+                outside := now < p_ops[o + 18] or now >= p_ops[o + 21];
+                stale := stale or outside;
+            end if;
+            if over > 0 then
+                x := over; t := now;
+            elsif kind = 1 then -- the bucket law
                 if anchor = 0 then
                     steps := (now - b_at) / step;
                     t := b_at + steps * step;
@@ -408,13 +426,13 @@ begin
                     t := greatest(b_at, now - now % step);
                     steps := (t - b_at + step - 1) / step;
                 else
-                    outside := now < p_ops[o + 18] or now >= p_ops[o + 21];
-                    stale := stale or outside;
                     t := greatest(b_at, case when outside then now when p_ops[o + 20] <= now then p_ops[o + 20]
                         when p_ops[o + 19] <= now then p_ops[o + 19] else p_ops[o + 18] end);
-                    steps := 0; -- all of it counts until empty_at
+                    steps := 0;
                 end if;
-                if steps >= (b_level + drain - 1) / drain then
+                if b_level > 0 and (anchor = 2 or drain = c_max) then
+                    x := b_level; -- of a window, all of it until empty_at
+                elsif steps >= (b_level + drain - 1) / drain then
                     x := 0;
                     if anchor = 0 then
                         t := now;
@@ -452,7 +470,7 @@ begin
 
             -- Decide
             granted := 0;
-            if x <= ceiling and b_block <= now then
+            if x <= ceiling and b_block <= now and over = 0 then
                 granted := least(cnt, (ceiling - x) / cost);
                 if granted < cnt and not partial then
                     granted := 0;
@@ -464,6 +482,8 @@ begin
                 need := case when partial then cost else cnt * cost end;
                 if need > ceiling - a_pending[c] then
                     retry := c_max;
+                elsif over > 0 then
+                    retry := b_empty;
                 elsif x <= ceiling - need then
                     retry := now;
                 elsif kind = 1 then
@@ -477,7 +497,7 @@ begin
                     room := ceiling - level_ - need;
                     retry := case when prev_ = 0 or room >= prev_ then at_ else at_ + step - q * (room * f / prev_) end;
                 else
-                    retry := now + step;
+                    retry := greatest(now + step, b_empty);
                     if not nolog then
                         select least(retry, min(s.expires_at)) into retry from (
                             select e.expires_at, sum(e.cost) over (order by e.expires_at, e.number) as freed
@@ -486,8 +506,9 @@ begin
                         where s.freed >= x - (ceiling - need);
                     end if;
                 end if;
-                if granted = 0 and need <= ceiling - a_pending[c] and x > ceiling - need then
-                    retry := least(retry, b_empty); -- a limit that was changed keeps no cell longer
+                if granted = 0 and over = 0 and need <= ceiling - a_pending[c] and x > ceiling - need then
+                    -- A limit that was changed keeps no cell longer.
+                    retry := case when kind = 1 and (anchor = 2 or drain = c_max) then b_empty else least(retry, b_empty) end;
                 end if;
                 if p_ops[o + 10] > 0 and verb = 1 and b_block <= now and retry <> c_max then
                     b_block := now + p_ops[o + 10];
