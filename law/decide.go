@@ -195,8 +195,10 @@ func rebase(s State, op *Op, clock int64) Decision {
 		b.Level, b.Prev = 0, 0
 	}
 	var converted bool
-	if converted, d.Over = b.convert(p, d.Now); d.Over > 0 {
-		if empty := addSteps(d.Now, ceilDiv(d.Over, p.perStep()), p.Step); healed || d.Over < Max && empty < b.EmptyAt {
+	if converted, d.Over = b.convert(p, d.Now, healed); d.Over > 0 {
+		// Entries of a log count until they expire, so it cannot be empty before.
+		empty := addSteps(d.Now, ceilDiv(d.Over, p.perStep()), p.Step)
+		if d.Over < Max && b.Kind != Log && empty < b.EmptyAt {
 			b.EmptyAt, d.Moved = empty, true
 		}
 		return d
@@ -223,8 +225,8 @@ func rebase(s State, op *Op, clock int64) Decision {
 // at which it can have been.
 //
 // A cell in which more is in use than p could ever forget in one step, or count,
-// stays as it is: over tells how much that is, in credits of p.
-func (s *State) convert(p *Params, now int64) (converted bool, over int64) {
+// stays as it is, unless it is healed: over tells how much that is, in credits of p.
+func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over int64) {
 	other := p.Kind == Bucket && s.Step != p.Step
 	fold := s.Kind != p.Kind || p.Kind == Log && s.Unit != p.Unit || p.Kind == Window && s.Step != p.Step
 	if !other && !fold && s.Unit == p.Unit {
@@ -235,7 +237,7 @@ func (s *State) convert(p *Params, now int64) (converted bool, over int64) {
 		level += s.Prev
 	}
 	level = rescale(level, s.Unit, p.Unit, Max)
-	if level >= Max || level > p.Capacity && p.perStep() == p.Capacity {
+	if !healed && (level >= Max || level > p.Capacity && p.perStep() == p.Capacity) {
 		return false, level
 	}
 	switch {
@@ -250,7 +252,7 @@ func (s *State) convert(p *Params, now int64) (converted bool, over int64) {
 	if p.Kind == Window {
 		most = maxWindow - 1
 	}
-	s.Level, s.Prev = level, rescale(s.Prev, s.Unit, p.Unit, most)
+	s.Level, s.Prev = min(level, most), rescale(s.Prev, s.Unit, p.Unit, most)
 	if p.Kind == Bucket && other {
 		// Nothing that was charged before can be returned: what has drained of
 		// it since is not known by p.

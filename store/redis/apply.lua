@@ -1,25 +1,34 @@
 -- What decides: requests that take or check, and each op of its cell. An answer is
 -- a '=' and the numbers of law.Numbers.
 
-local function convert(b, p)
-  local other = b.kind ~= p.kind
-  if other or p.kind == 3 and b.unit ~= p.unit then
-    if b.kind == 2 then b.level = b.level + b.prev end
-    b.prev, b.at = 0, b.now
-  elseif p.kind == 1 and b.step ~= p.step then
-    b.at, other = min(b.now, add_steps(b.at, 1, b.step)), true
-  elseif b.unit == p.unit then
-    return false
-  end
-  local most = p.kind == 2 and 4294967295 or MAX
-  b.level = rescale(b.level, b.unit, p.unit, most)
-  b.prev = rescale(b.prev, b.unit, p.unit, most)
-  if p.kind == 1 and other then b.prev = min(b.prev + b.level, MAX) end
-  b.kind, b.unit, b.step = p.kind, p.unit, p.step
-  return true
+-- per_step is perStep of package law, and emptied emptyAt.
+local function per_step(p)
+  return p.kind == 1 and min(p.drain, p.capacity) or p.capacity
 end
 
--- emptied is emptyAt of package law.
+-- convert returns whether it has converted a cell, or how much is in use that it
+-- must not.
+local function convert(b, p, healed)
+  local other = p.kind == 1 and b.step ~= p.step
+  local fold = b.kind ~= p.kind or p.kind == 3 and b.unit ~= p.unit or p.kind == 2 and b.step ~= p.step
+  if not other and not fold and b.unit == p.unit then return false, 0 end
+  local level = b.level
+  if fold and b.kind == 2 then level = level + b.prev end
+  level = rescale(level, b.unit, p.unit, MAX)
+  if not healed and (level >= MAX or level > p.capacity and per_step(p) == p.capacity) then return false, level end
+  if fold then
+    other = b.kind ~= p.kind
+    b.prev, b.at = 0, b.now
+  elseif other then
+    b.at = min(b.now, add_steps(b.at, 1, b.step))
+  end
+  local most = p.kind == 2 and 4294967295 or MAX
+  b.level, b.prev = min(level, most), rescale(b.prev, b.unit, p.unit, most)
+  if p.kind == 1 and other then b.prev = min(b.prev + b.level, MAX) end
+  b.kind, b.unit, b.step = p.kind, p.unit, p.step
+  return true, 0
+end
+
 local function emptied(b, p)
   if b.level == 0 and (b.prev == 0 or p.kind == 1) then return 0 end
   if p.kind == 2 then
@@ -33,17 +42,24 @@ end
 local function rebase(s, p, clock)
   local b = {
     kind = s.kind, level = s.level, prev = s.prev, at = s.at, unit = s.unit, step = s.step, empty = s.empty, block = s.block,
-    now = clock, moved = false, clear = false, carry = 0,
+    now = clock, moved = false, over = 0, clear = false, carry = 0,
   }
   if b.kind == 0 then b.kind, b.unit, b.step = p.kind, p.unit, p.step end
   local healed = b.at - clock > p.heal
   if healed then b.at = clock end
   b.now = max(clock, b.at)
   if not healed and b.now >= b.empty then b.level, b.prev = 0, 0 end
-  b.moved = convert(b, p) or healed
+  local converted
+  converted, b.over = convert(b, p, healed)
+  if b.over > 0 then
+    local empty = add_steps(b.now, ceil_div(b.over, per_step(p)), p.step)
+    if b.over < MAX and b.kind ~= 3 and empty < b.empty then b.empty, b.moved = empty, true end
+    return b
+  end
+  b.moved = converted or healed
   if b.moved then
     local empty = emptied(b, p)
-    if healed or b.level > 0 and empty < b.empty then b.empty = empty end
+    if healed or empty < b.empty and (b.level > 0 or b.prev == 0) then b.empty = empty end
     if p.kind == 3 then b.clear, b.carry = true, b.level end
   end
   return b
@@ -60,7 +76,7 @@ local function retry(u, b, c, p, need, ceiling, nolog)
     if prev == 0 or room >= prev then return at end
     return at + p.step - u.q * floor(room * u.f / prev)
   end
-  local best = b.now + p.step
+  local best = max(b.now + p.step, b.empty)
   if not nolog and not b.clear then best = min(best, freed(c, b.now, over)) end
   return best
 end
@@ -74,12 +90,12 @@ local function decide(s, c, p, clock, pending, nolog)
     d.stale = true
     return d
   end
-  local u = use(b, c, p, nolog)
+  local u = b.over > 0 and { x = b.over, level = 0 } or use(b, c, p, nolog)
   local ceiling = p.ceiling > 0 and p.ceiling or p.capacity
   if p.late and p.count * p.cost > p.capacity - pending then ceiling = 0 end -- would never start
   local blocked = b.block > b.now
   local k = 0
-  if u.x <= ceiling and not blocked then
+  if u.x <= ceiling and not blocked and b.over == 0 then
     k = min(p.count, floor((ceiling - u.x) / p.cost))
     if k < p.count and not p.partial then k = 0 end
   end
@@ -90,11 +106,13 @@ local function decide(s, c, p, clock, pending, nolog)
     local need = p.partial and p.cost or p.count * p.cost
     if need > ceiling - pending then
       d.retry = MAX
+    elseif b.over > 0 then
+      d.retry = b.empty
     elseif u.x <= ceiling - need then
       d.retry = b.now
     else
       d.retry = retry(u, b, c, p, need, ceiling, nolog)
-      if k == 0 then d.retry = min(d.retry, b.empty) end -- see rebase of package law
+      if k == 0 then d.retry = is_window(p) and b.empty or min(d.retry, b.empty) end -- see rebase of package law
     end
     if p.block > 0 and p.verb == 1 and not blocked and d.retry ~= MAX then
       b.block, b.moved = b.now + p.block, true

@@ -89,7 +89,7 @@ local function save(c)
     call('DEL', c.key)
   else
     local ms = life(max(c.empty, c.block), c.clock, c.test)
-    if c.kind == 3 then -- the numbers of its log go on from seq
+    if c.kind == 3 and c.log then -- the numbers of its log go on from seq
       ms = fmt(int, max(tonumber(ms), call('PTTL', c.log)))
     end
     call('SET', c.key, text(c), 'PX', ms)

@@ -46,13 +46,13 @@ while pos <= #packed do
         local used = now < empty and level or 0
         if anchor == 0 then
           t = now - (now - at) % step
-          x = used - (t - at) / step * drain
+          x = drain == MAX and used or used - (t - at) / step * drain
           if x <= 0 then x, t = 0, now end
         else
           t = max(at, now - now % step)
           local steps = floor((t - at) / step)
           if (t - at) % step > 0 then steps = steps + 1 end
-          x = max(0, used - steps * drain)
+          x = drain == MAX and used or max(0, used - steps * drain)
         end
         local from = anchor == 0 and t or t - t % step
         if x <= ceiling - need then
@@ -69,7 +69,9 @@ while pos <= #packed do
           answers[i + 1], done = v, true
         elseif partial == 0 and block == 0 then -- the refusal is not to be written down
           local retry = MAX
-          if need <= ceiling then retry = min(drained_at(from, x - (ceiling - need), drain, step), empty) end
+          if need <= ceiling then
+            retry = drain == MAX and empty or min(drained_at(from, x - (ceiling - need), drain, step), empty)
+          end
           answers[i + 1] = pack(ANSWER, '=', 0, kind, level, 0, at, kind * unit, empty, 0, x, clock, retry, 0, 0, 0, kind * step)
           done = true
         end

@@ -65,7 +65,7 @@ end
 
 -- is_of tells whether a cell was charged last by a definition of its limit.
 local function is_of(s, p)
-  return s.kind == p.kind and s.unit == p.unit and (p.kind ~= 1 or s.step == p.step)
+  return s.kind == p.kind and s.unit == p.unit and (p.kind == 3 or s.step == p.step)
 end
 
 -- correct takes from a cell what an op of verb Return may give back: granted; or

@@ -373,10 +373,10 @@ begin
                 fold := other or kind = 3 or kind = 2 and b_step <> step;
                 scaled := div((b_level + case when fold and b_law = 2 then b_prev else 0 end)::numeric * unit + b_unit - 1, b_unit);
                 most := case when kind = 1 then least(drain, capacity) else capacity end; -- perStep
-                if scaled >= c_max or scaled > capacity and most = capacity then
+                if not moved and (scaled >= c_max or scaled > capacity and most = capacity) then
                     over := least(scaled, c_max);
                     empty := headgate.add_steps(now, (over + most - 1) / most, step);
-                    if moved or over < c_max and empty < b_empty then
+                    if over < c_max and b_law <> 3 and empty < b_empty then
                         b_empty := empty; moved := true;
                     end if;
                 end if;
@@ -389,7 +389,7 @@ begin
                     other := true;
                 end if;
                 most := case when kind = 2 then 4294967295 else c_max end;
-                b_level := scaled;
+                b_level := least(scaled, most);
                 b_prev := least(div(b_prev::numeric * unit + b_unit - 1, b_unit), most);
                 if kind = 1 and other then
                     b_prev := least(b_prev + b_level, c_max);
