@@ -57,6 +57,7 @@ func TestRedisClusterLosesAPrimary(t *testing.T) {
 }
 
 func TestGaleraNodeIsKilledAndRejoins(t *testing.T) {
+	NeedEngine(t, GaleraEngine)
 	begin := time.Now()
 	g, err := StartGalera(context.Background())
 	if err != nil {

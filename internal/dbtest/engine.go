@@ -35,8 +35,13 @@ type engine struct {
 	programs map[string]string // paths below the tree, by the names that the harness knows
 }
 
-// GroupReplication is the engine that is a cluster of MySQL's.
-const GroupReplication = "group-replication"
+// What takes longer than the tests of one server may: clusters, of MySQL's and of
+// MariaDB's, and the suite behind a pooler.
+const (
+	GroupReplication = "group-replication"
+	GaleraEngine     = "galera"
+	PgBouncerEngine  = "pgbouncer"
+)
 
 var engines = map[string]engine{
 	"postgres-13": {kind: postgresKind, is: "PostgreSQL 13.", major: 13},
@@ -51,6 +56,8 @@ var engines = map[string]engine{
 	},
 	"mysql":          mysqlEngine,
 	GroupReplication: mysqlEngine,
+	GaleraEngine:     {kind: anyKind},
+	PgBouncerEngine:  {kind: anyKind},
 	"valkey":         redisEngine("Valkey ", "valkey-server", "valkey-tools", "usr/bin/valkey-"),
 	"redis-8":        redisEngine("Redis 8.", "redis-server", "redis-tools", "usr/bin/redis-"),
 }

@@ -37,9 +37,11 @@ type galeraNode struct {
 var sharedGalera = sync.OnceValues(func() (*GaleraCluster, error) { return StartGalera(context.Background()) })
 
 // Galera returns the URLs of a new, empty database on each node of a cluster.
-// The cluster is shared by the tests of the process, and ends with it.
+// The cluster is shared by the tests of the process, and ends with it. The test is
+// skipped unless [GaleraEngine] is the engine to test with.
 func Galera(tb testing.TB) []string {
 	tb.Helper()
+	NeedEngine(tb, GaleraEngine)
 	g, err := sharedGalera()
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)

@@ -60,6 +60,7 @@ func oneURL(urls []string) string {
 // TestGaleraNodeKilledUnderLoad kills the preferred writer of a hot key under
 // load: decisions go on, and no more is admitted than the bound.
 func TestGaleraNodeKilledUnderLoad(t *testing.T) {
+	dbtest.NeedEngine(t, dbtest.GaleraEngine)
 	g, err := dbtest.StartGalera(context.Background())
 	if err != nil {
 		t.Fatal(err)

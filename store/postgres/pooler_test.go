@@ -23,6 +23,7 @@ import (
 // TestConformanceBehindAPooler runs the suite through pgbouncer in transaction
 // mode, where each statement may go to another session.
 func TestConformanceBehindAPooler(t *testing.T) {
+	dbtest.NeedEngine(t, dbtest.PgBouncerEngine)
 	storetest.Run(t, func(tb testing.TB) store.Store {
 		return openAt(tb, dbtest.PgBouncer(tb, dbtest.Postgres(tb))+"?pooler=transaction")
 	}, nil)

@@ -142,7 +142,7 @@ func disagree(t *testing.T, s store.Store) {
 	otherLog := finer(log)
 	otherLog.Capacity++
 	large := perEpoch(hour)
-	large.Capacity *= 10 // ten times what the others let pass in all of a test
+	large.Capacity *= 10                                                                     // ten times what the others let pass in all of a test
 	huge := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1e10, Step: 360, Drain: 1000} // more than a window can count
 	wide := law.Params{Kind: law.Window, Unit: 1000, Capacity: 4e9, Step: minute}
 	for name, pair := range map[string][2]law.Params{

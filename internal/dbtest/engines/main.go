@@ -40,20 +40,21 @@ const (
 	postgresPackage = "./store/postgres"
 	conformance     = "^TestConformance$"
 	clusters        = "Galera|GroupReplication"
+	behindAPooler   = "^TestConformanceBehindAPooler$"
 )
 
 var suites = []suite{
 	{name: "memory", usual: true, memory: true, packages: []string{"./store/memory"}, conformance: conformance},
 	{name: "sqlite", usual: true, memory: true, packages: []string{"./store/sqlite"}, conformance: conformance},
 	{name: "postgres", usual: true, packages: []string{postgresPackage}, conformance: conformance},
-	{name: "pgbouncer", usual: true, packages: []string{postgresPackage}, conformance: "^TestConformanceBehindAPooler$"},
+	{name: "pgbouncer", packages: []string{postgresPackage}, run: behindAPooler, conformance: behindAPooler},
 	{name: "postgres-13", packages: []string{postgresPackage}, conformance: conformance},
 	{name: "postgres-14", packages: []string{postgresPackage}, conformance: conformance},
 	{name: "postgres-16", packages: []string{postgresPackage}, conformance: conformance},
 	{name: "postgres-17", packages: []string{postgresPackage}, conformance: conformance},
 	{name: "postgres-18", packages: []string{postgresPackage}, conformance: conformance},
 	{name: "mariadb", usual: true, packages: []string{mysqlPackage}, conformance: conformance},
-	{name: "galera", usual: true, few: true, packages: []string{mysqlPackage}, conformance: "^TestGaleraConformance$"},
+	{name: "galera", few: true, packages: []string{mysqlPackage, "./internal/dbtest"}, run: "Galera", conformance: "^TestGaleraConformance$"},
 	{name: "mariadb-11.8", packages: []string{mysqlPackage}, skip: clusters, conformance: conformance},
 	{name: "mysql", packages: []string{mysqlPackage}, skip: clusters, conformance: conformance},
 	{
