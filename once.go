@@ -48,7 +48,8 @@ func (l *Limiter) Once(id string, life time.Duration) Once {
 
 // Take is [Limiter.Take]: asked again with the same charges, it returns the first
 // admission, with Decision.Replayed, and charges nothing. So it does after the request
-// was settled, at whatever cost. What was refused, or cancelled since, is decided anew. With other charges, or if it was reserved and
+// was settled, at whatever cost. What was refused, or cancelled since, is decided
+// again. With other charges, or if it was reserved and
 // may not start yet, it returns ErrReused. It may be asked again after any error,
 // also if it is not known whether the store had heard.
 func (o Once) Take(ctx context.Context, charges ...Charge) (Decision, error) {

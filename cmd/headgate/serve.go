@@ -124,8 +124,8 @@ func welcome(w io.Writer, addr, url string, c *config.Config) {
 }
 
 // sweep removes dead rows in the background, a batch at a time, at moments
-// that differ between servers. It also tells the log when the store cannot write,
-// which nobody may notice who asks for little.
+// that differ between servers. It also lets the store write, and logs a
+// failure, so that one is noticed while no request comes in.
 func sweep(ctx context.Context, s store.Store, healthy func(context.Context) error, log *slog.Logger) {
 	for {
 		pause := sweepEvery/2 + rand.N(sweepEvery)

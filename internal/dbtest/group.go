@@ -84,7 +84,7 @@ func (g *MySQLGroup) begin(ctx context.Context) error {
 				return err
 			}
 		}
-		// auto.cnf has the identity of a server, which is made anew where there is none.
+		// auto.cnf has the identity of a server, which the server makes where there is none.
 		const script = `cp -a "$0" "$1" && rm -f "$1/auto.cnf"`
 		if out, err := exec.CommandContext(ctx, "sh", "-c", script, empty, fmt.Sprint(empty, i)).CombinedOutput(); err != nil {
 			return fmt.Errorf("copy: %w\n%s", err, out)
