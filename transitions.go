@@ -61,8 +61,8 @@ func (c *calendar) mostMonths(micros int64) int64 {
 	return int64(most) + 1
 }
 
-// look finds out how the zone changes: some hundred changes, or 3,400 months. Only
-// those who ask for a bound pay for it.
+// look finds out how the zone changes: some hundred changes, or 3,400 months. It
+// runs when a bound is first asked for, not when a limit is made.
 func (c *calendar) look() {
 	if c.unit == Month {
 		for i := firstYear * 12; i < (lastYear+1)*12; i++ {

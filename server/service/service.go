@@ -103,8 +103,8 @@ func (s *Service) Limits() *api.Limits {
 	return list
 }
 
-// probe is a limit whose keys are as good as fresh again after a microsecond, so
-// that they are soon swept away, and that refuses nobody.
+// probe is a limit that admits every probe. Its keys are empty again after a
+// microsecond, so the sweeper soon removes them.
 var probe = headgate.MustParse("token-bucket 1000000000/s burst 1000")
 
 // Reachable asks the store for something harmless, and writes nothing.

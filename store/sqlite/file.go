@@ -8,9 +8,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// file knows the files that a store has open from others of the same names. One
-// that was deleted or replaced still works for those who have it open, but whoever
-// opens the path from then on has another: there would be two truths.
+// file tells the files that a store has open from others of the same names. A file
+// that was deleted or replaced still works for the processes that have it open. A
+// process that opens the path later gets another file, and the limits are counted
+// twice.
 type file struct {
 	parts []part
 }
