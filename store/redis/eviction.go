@@ -102,9 +102,9 @@ func (s *Store) compare(address string, now eviction) {
 		s.watch.seen = map[string]eviction{}
 	}
 	s.watch.seen[address] = now
-	switch {
-	case now.policy == was.policy:
-	case now.policy == "":
+	switch now.policy {
+	case was.policy:
+	case "":
 		s.log.Info("this Redis no longer evicts cells", "server", address)
 	default:
 		s.log.Warn("this Redis may evict cells when its memory is full, and then admits as if they had never been used; set maxmemory-policy noeviction",

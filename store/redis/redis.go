@@ -81,7 +81,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	}
 	client, err := rueidis.NewClient(*options)
 	if err != nil {
-		return nil, asking("connect", err)
+		return nil, connecting(ctx, options, err)
 	}
 	s, err := New(client, &c)
 	if err != nil {
