@@ -31,6 +31,16 @@ const maxDrain = 1 << 52
 // byte.
 func ValidKey(key string) error { return validText("key", key, MaxKey) }
 
+// ValidText says why no cell can have this limit and key, or nil: a limit's name is
+// at most 255 bytes of valid UTF-8 without NUL, a key at most 512. Either may be
+// empty, as in what pages through a list.
+func (c Cell) ValidText() error {
+	if err := validText("limit", c.Limit, MaxName); err != nil {
+		return err
+	}
+	return validText("key", c.Key, MaxKey)
+}
+
 func validText(what, s string, most int) error {
 	switch {
 	case len(s) > most:
@@ -73,10 +83,7 @@ func (op *Op) Valid() error {
 	if op.Cell.Limit == "" {
 		return fmt.Errorf("%w: limit: has no name", ErrInvalid)
 	}
-	if err := validText("limit", op.Cell.Limit, MaxName); err != nil {
-		return err
-	}
-	if err := ValidKey(op.Cell.Key); err != nil {
+	if err := op.Cell.ValidText(); err != nil {
 		return err
 	}
 	if err := op.Params.Valid(); err != nil {
