@@ -62,6 +62,11 @@ func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
 		}
 		options.Del("pool_max_conns")
 	}
+	secure, err := takeTLS(options)
+	if err != nil {
+		return nil, 0, err
+	}
+	query = options.Encode()
 	for _, host := range strings.Split(authority, ",") {
 		if host == "" {
 			host = "127.0.0.1"
@@ -79,6 +84,7 @@ func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
 		if c.Timeout == 0 {
 			c.Timeout = 5 * time.Second
 		}
+		secure(c)
 		list = append(list, c)
 	}
 	return list, conns, nil
