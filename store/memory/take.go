@@ -172,7 +172,7 @@ func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params
 		return 0, 0, nil, unusual
 	}
 	op := law.Op{Verb: law.Take, Cell: *cell, Params: *p, Cost: cost, Count: 1}
-	if op.Valid() != nil {
+	if law.IsShared(*cell) || op.Valid() != nil {
 		return 0, 0, nil, unusual
 	}
 	ti := s.tableOf(h)

@@ -211,6 +211,9 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if err := s.ready(ctx); err != nil {
 		return nil, 0, err
 	}
+	if err := q.Valid(); err != nil {
+		return nil, 0, err
+	}
 	most := q.Most()
 	if err := s.db.QueryRow(ctx, `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`).Scan(&clock); err != nil {
 		return nil, 0, classifyRead("read the clock", err)
@@ -255,6 +258,9 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 // Entries implements store.Inspector.
 func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error) {
 	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	if err := store.ValidEntries(cell, n); err != nil {
 		return nil, err
 	}
 	rows, err := s.db.Query(ctx, `select number, id, at, expires_at, keep_until, cost, granted from headgate.entries

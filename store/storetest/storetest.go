@@ -111,6 +111,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("does nothing for a cancelled context", cancelled)
 	with("refuses to work once closed", closed)
 	with("shows its cells and its log", inspect)
+	with("refuses bad queries alike", badQueries)
 }
 
 // newSeed returns the seed of a random test.
