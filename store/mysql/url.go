@@ -3,7 +3,6 @@ package mysql
 import (
 	"fmt"
 	"net"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -28,49 +27,39 @@ func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
 	bad := func(format string, args ...any) ([]*driver1.Config, int, error) {
 		return nil, 0, fmt.Errorf("%w: URL: "+format, append([]any{store.ErrInvalid}, args...)...)
 	}
-	scheme, rest, ok := strings.Cut(raw, "://")
-	if !ok || scheme != "mysql" && scheme != "mariadb" {
-		return bad("it does not begin with mysql:// or mariadb://")
-	}
-	rest, query, _ := strings.Cut(rest, "?")
-	authority, database, _ := strings.Cut(rest, "/")
-	user, password := "", ""
-	if i := strings.LastIndex(authority, "@"); i >= 0 {
-		name, secret, _ := strings.Cut(authority[:i], ":")
-		var err1, err2 error
-		user, err1 = url.PathUnescape(name)
-		password, err2 = url.PathUnescape(secret)
-		if err1 != nil || err2 != nil {
-			return bad("user or password have a %% that is not followed by two hexadecimal digits")
-		}
-		authority = authority[i+1:]
-	}
-	if database, err = url.PathUnescape(database); err != nil || strings.Contains(database, "/") {
-		return bad("the database's name is not one")
-	}
-	if database == "" {
-		database = DefaultDatabase
-	}
-	options, err := url.ParseQuery(query)
-	if err != nil {
-		return bad("%v", err)
-	}
-	conns = DefaultConns
-	if most := options.Get("pool_max_conns"); most != "" {
-		if conns, err = strconv.Atoi(most); err != nil || conns < 1 {
-			return bad("pool_max_conns is %q; it must be a number above 0", most)
-		}
-		options.Del("pool_max_conns")
-	}
-	secure, err := takeTLS(options)
+	u, err := store.ParseURL(raw)
 	if err != nil {
 		return nil, 0, err
 	}
-	query = options.Encode()
-	for _, host := range strings.Split(authority, ",") {
-		if host == "" {
-			host = "127.0.0.1"
+	if u.Scheme != "mysql" && u.Scheme != "mariadb" {
+		return bad("it does not begin with mysql:// or mariadb://")
+	}
+	if strings.Contains(u.Path, "/") {
+		return bad("the database's name is not one")
+	}
+	if u.Path == "" {
+		u.Path = DefaultDatabase
+	}
+	for _, name := range []string{"user", "password", "passwd", "pass", "pwd"} {
+		if u.Options.Has(name) { // which would be sent as a variable, and shown in the server's error
+			return bad("user and password are no options; they stand before the host")
 		}
+	}
+	conns = DefaultConns
+	if most := u.Options.Get("pool_max_conns"); most != "" {
+		if conns, err = strconv.Atoi(most); err != nil || conns < 1 {
+			return bad("pool_max_conns is %q; it must be a number above 0", most)
+		}
+	}
+	secure, err := takeTLS(u.Options)
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(u.Hosts) == 0 {
+		u.Hosts = []string{"127.0.0.1"}
+	}
+	query := u.Options.Encode()
+	for _, host := range u.Hosts {
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			host = net.JoinHostPort(strings.Trim(host, "[]"), "3306")
 		}
@@ -78,7 +67,8 @@ func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
 		if err != nil {
 			return bad("%v", err)
 		}
-		c.User, c.Passwd, c.DBName = user, password, database
+		delete(c.Params, "pool_max_conns") // which the server knows nothing of
+		c.User, c.Passwd, c.DBName = u.User, u.Password, u.Path
 		c.MultiStatements, c.InterpolateParams, c.ClientFoundRows = true, true, false
 		c.Logger = &driver1.NopLogger{} // what goes wrong is in the errors
 		if c.Timeout == 0 {

@@ -190,7 +190,9 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 	}{
 		{"postgres://nobody:secret@127.0.0.1:1/x", store.ErrUnavailable},
 		{fmt.Sprintf("postgres://headgate:secret@127.0.0.1:%d/no_such_database", cfg.Port), store.ErrSetup},
-		{"postgres://u:secret@[::1", store.ErrSetup},
+		{"postgres://u:secret@[::1", store.ErrInvalid},
+		{"postgres://u:x@secret@127.0.0.1:1/x", store.ErrUnavailable},
+		{"postgres://127.0.0.1/x?password=a&secret", store.ErrInvalid},
 	} {
 		_, err := postgres.Open(t.Context(), tt.url, nil)
 		if !errors.Is(err, tt.is) || strings.Contains(fmt.Sprint(err), "secret") {

@@ -10,7 +10,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -69,13 +68,13 @@ type querier interface {
 // Open connects to a postgres:// or postgresql:// URL and checks that the
 // server answers. It does not migrate. Close closes the connections.
 func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
-	dsn, pooler, err := cutPooler(rawURL)
+	dsn, pooler, err := parseURL(rawURL)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	pc, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: %w: %s", store.ErrSetup, hidePassword(err.Error()))
+		return nil, fmt.Errorf("postgres: %w: URL: %s", store.ErrInvalid, parseProblem(err))
 	}
 	if pooler || cfg != nil && cfg.Pooler {
 		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
@@ -95,30 +94,6 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	s := New(pool, cfg)
 	s.own = true
 	return s, nil
-}
-
-// cutPooler takes the option pooler, which is ours, out of a URL.
-func cutPooler(raw string) (rest string, pooler bool, err error) {
-	before, query, ok := strings.Cut(raw, "?")
-	if !ok {
-		return raw, false, nil
-	}
-	options, err := url.ParseQuery(query)
-	if err != nil {
-		return "", false, fmt.Errorf("postgres: %w: URL: %w", store.ErrInvalid, err)
-	}
-	switch mode := options.Get("pooler"); mode {
-	case "":
-		return raw, false, nil
-	case "transaction":
-	case "session":
-		options.Del("pooler")
-		return before + "?" + options.Encode(), false, nil
-	default:
-		return "", false, fmt.Errorf("postgres: %w: URL: pooler is %q; it is transaction or session", store.ErrInvalid, mode)
-	}
-	options.Del("pooler")
-	return before + "?" + options.Encode(), true, nil
 }
 
 // Retries implements store.Retrier.

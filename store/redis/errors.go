@@ -94,7 +94,7 @@ func classify(doing string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("redis: %s: %w: %w", doing, c, err)
 	}
-	text := err.Error()
+	text, _, _ := strings.Cut(err.Error(), ", with args beginning with") // a password may be among them
 	if noPermission(err) {
 		text += "; docs/stores.md lists the rights that are needed"
 	}

@@ -53,7 +53,7 @@ func TestURLs(t *testing.T) {
 		"redis://h?master=":              "master",
 		"rediss://h?cert=x":              "cert",
 		"redis://secret@h?prefix={x}":    "prefix",
-		"redis://u:secret@h:x/?bad=%zz":  "%zz",
+		"redis://u:secret@h/?bad=%zz":    "option",
 		"redis://u:secret@h:port:1/":     "host",
 		"redis://u:secret@h:99999/":      "host",
 		"redis://u:secret@h,,g/?prefix=": "host",

@@ -79,18 +79,18 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 func parseURL(raw string) (path, synchronous string, err error) {
 	rest, ok := strings.CutPrefix(raw, "sqlite:")
 	if !ok {
-		return "", "", fmt.Errorf("%w: URL %q has another scheme than sqlite", store.ErrInvalid, raw)
+		return "", "", fmt.Errorf("%w: URL: it does not begin with sqlite:", store.ErrInvalid)
 	}
 	path, query, _ := strings.Cut(rest, "?")
 	if after, ok := strings.CutPrefix(path, "//"); ok {
 		path = after
 	}
 	if path, err = url.PathUnescape(path); err != nil || path == "" {
-		return "", "", fmt.Errorf("%w: URL %q names no file", store.ErrInvalid, raw)
+		return "", "", fmt.Errorf("%w: URL %q names no file", store.ErrInvalid, store.RedactURL(raw))
 	}
 	options, err := url.ParseQuery(query)
 	if err != nil {
-		return "", "", fmt.Errorf("%w: URL %q: %w", store.ErrInvalid, raw, err)
+		return "", "", fmt.Errorf("%w: URL %q: its options have a %% that two hexadecimal digits do not follow, or a semicolon", store.ErrInvalid, store.RedactURL(raw))
 	}
 	synchronous = "full"
 	for name, values := range options {
