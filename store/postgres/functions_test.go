@@ -222,7 +222,7 @@ func TestBadArgumentsFromSQLAreClearErrorsAndChargeNothing(t *testing.T) {
 		{`headgate.sweep(null)`, "p_max: is null"},
 		{`headgate.attempts('token-bucket 5/s', 'k', -1)`, "p_most: is -1"},
 		{`headgate.attempts('token-bucket 5/s', 'k', null)`, "p_most: is null"},
-		{`check_velocity(7, 'k')`, "zone"},
+		{`check_velocity(7, 'k')`, "zone: 7 is not in headgate.zones; insert its id, rate and window_seconds"},
 		{`check_velocity(null, 'k')`, "zone"},
 		{`rate_limiting_request(null)`, "rate_id"},
 		{`rate_limiting_request('k', 0)`, "refill_per_sec"},

@@ -219,7 +219,7 @@ func calls(t *testing.T) []string {
 		`select public.rate_limiting_token_bucket_request('a')`,
 		`select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(7, 'a')`,
 		`select * from public.request_token('payments')`, `select * from public.request_token('payments')`, `select * from public.request_token('payments')`, `select * from public.request_token('x')`,
-		`select headgate.sweep(1)`, `select headgate.sweep(1000)`, `delete from headgate.limits`,
+		`select headgate.articles_obstacle()`, `select headgate.sweep(1)`, `select headgate.sweep(1000)`, `delete from headgate.limits`,
 	)
 }
 

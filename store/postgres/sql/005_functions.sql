@@ -243,17 +243,6 @@ begin
     existed := (headgate.ask(6, f.name, f.c, key, 1, 0, ''))[1] = 1;
 end $$;
 
--- Cells as people read them. used is as of updated_at; it drains since.
-create or replace view headgate.levels as
-select c.limit_name, c.key,
-    round((c.level + case when c.law = 2 then c.prev else 0 end)::numeric / c.unit, 6) as used,
-    'epoch'::timestamptz + c.at * interval '1 microsecond' as updated_at,
-    'epoch'::timestamptz + c.empty_at * interval '1 microsecond' as empty_at,
-    case when c.blocked_until > extract(epoch from clock_timestamp()) * 1000000
-        then 'epoch'::timestamptz + c.blocked_until * interval '1 microsecond' end as blocked_until,
-    nullif(c.reason, '') as reason
-from headgate.cells c where c.law <> 0;
-
 -- Attempts, allowed or refused, of the limits that keep a history. What was
 -- given back of one is no longer in its cost: 0 if all of it was.
 create or replace view headgate.history as

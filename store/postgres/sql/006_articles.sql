@@ -68,7 +68,7 @@ declare
 begin
     select * into z from headgate.zones where id = zone;
     if not found then
-        perform headgate.fail(format('zone: %s is not in headgate.zones', coalesce(zone::text, 'null')));
+        perform headgate.fail(format('zone: %s is not in headgate.zones; insert its id, rate and window_seconds', coalesce(zone::text, 'null')));
     elsif bucket_key is null then
         perform headgate.fail('bucket_key: is null');
     end if;
@@ -90,7 +90,7 @@ declare
 begin
     select * into b from headgate.buckets s where s.id = request_token.id;
     if not found then
-        perform headgate.fail(format('bucket: %s is not in headgate.buckets', coalesce('"' || left(id, 60) || '"', 'null')));
+        perform headgate.fail(format('bucket: %s is not in headgate.buckets; insert its id, capacity and refill_seconds', coalesce('"' || left(id, 60) || '"', 'null')));
     end if;
     c.params := array[1, 0, 1000, b.capacity::bigint * 1000, b.refill_seconds * 1000000, 9007199254740991, 0, 0]::bigint[];
     res := headgate.ask(1, 'request_token', c, id, 1000, 0, '');
