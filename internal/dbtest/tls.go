@@ -53,6 +53,7 @@ func (t *TLS) options(f *folder, data string) (list []string, err error) {
 	if err := os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(hba), 0o600); err != nil {
 		return nil, err
 	}
+	list = []string{"-c", "password_encryption=scram-sha-256"} // PostgreSQL 13 has md5
 	for name, file := range map[string]string{"ssl_cert_file": t.Cert, "ssl_key_file": t.Key, "ssl_ca_file": t.Clients} {
 		if file == "" {
 			continue
@@ -106,13 +107,13 @@ func MariaDBTLS(tb testing.TB, t TLS) string {
 	}
 	tb.Cleanup(s.Stop)
 	who, needs := fmt.Sprintf("'%s'@'%%'", TLSUser), ""
-	switch {
-	case t.Clients != "":
+	if t.Clients != "" {
 		needs = " require x509"
-	case t.Only:
-		needs = " require ssl"
 	}
 	statements := fmt.Sprintf("create database headgate; create user %s identified by '%s'%s; grant all on headgate.* to %s", who, TLSPassword, needs, who)
+	if t.Only {
+		statements += "; set global require_secure_transport = on"
+	}
 	if err := execMariaDB(s.DSN, statements); err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}

@@ -47,11 +47,13 @@ func (f Files) Config(prefix string) (*tls.Config, error) {
 func Failed(err error) bool {
 	var (
 		certificate *tls.CertificateVerificationError
+		authority   x509.UnknownAuthorityError // of who verifies by himself, as pgx does for verify-ca
+		invalid     x509.CertificateInvalidError
 		notTLS      tls.RecordHeaderError
 		operation   *net.OpError
 	)
 	switch {
-	case errors.As(err, &certificate), errors.As(err, &notTLS):
+	case errors.As(err, &certificate), errors.As(err, &authority), errors.As(err, &invalid), errors.As(err, &notTLS):
 		return true
 	case errors.As(err, &operation): // an alert that was received or sent
 		return operation.Op == "remote error" || operation.Op == "local error"

@@ -79,11 +79,11 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 		s.nodes = append(s.nodes, &node{db: db, name: c.Addr})
 	}
 	var failed error
-	for _, n := range s.nodes {
+	for i, n := range s.nodes {
 		if err := n.db.PingContext(ctx); err == nil {
 			return s, nil
 		} else if failed == nil {
-			failed = classify("connect to "+n.name, &notSent{err})
+			failed = classify("connect to "+n.name, &notSent{alertOf(configs[i], err)})
 		}
 	}
 	s.Close()
