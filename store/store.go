@@ -50,8 +50,12 @@ type Migrator interface {
 // SQL.
 type LimitWriter interface {
 	// WriteLimits inserts or replaces limits by name. Those it does not name
-	// stay as they are.
-	WriteLimits(ctx context.Context, limits []NamedLimit) error
+	// stay as they are. It reads each as a call from SQL would, and returns one
+	// line, which begins with the limit's name, about each that cannot be used from
+	// there: for lack of time zones in the server, say. A store may refuse to keep
+	// such a limit; what it had under that name stays then. Callers from Go and
+	// over the network are not concerned.
+	WriteLimits(ctx context.Context, limits []NamedLimit) (warnings []string, err error)
 }
 
 // NamedLimit is a limit as a file or table knows it.

@@ -272,12 +272,12 @@ func clock(ctx context.Context, db querier) (now int64, err error) {
 }
 
 // WriteLimits implements store.LimitWriter.
-func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) error {
+func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (warnings []string, err error) {
 	if err := s.ready(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if len(limits) == 0 {
-		return nil
+		return nil, nil
 	}
 	var b strings.Builder
 	b.WriteString("INSERT INTO headgate_limits (name, rule, description) VALUES ")
@@ -287,7 +287,7 @@ func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) erro
 		args = append(args, l.Name, l.Notation, l.Description)
 	}
 	b.WriteString(" ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description)")
-	return s.anywhere(func(db querier) error {
+	return nil, s.anywhere(func(db querier) error {
 		if _, err := db.ExecContext(ctx, b.String(), args...); err != nil {
 			return classify("write limits", err)
 		}

@@ -51,14 +51,15 @@ func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
 			return bad("pool_max_conns is %q; it must be a number above 0", most)
 		}
 	}
+	u.Options.Del("pool_max_conns") // which the server knows nothing of
 	secure, err := takeTLS(u.Options)
 	if err != nil {
 		return nil, 0, err
 	}
+	query := u.Options.Encode()
 	if len(u.Hosts) == 0 {
 		u.Hosts = []string{"127.0.0.1"}
 	}
-	query := u.Options.Encode()
 	for _, host := range u.Hosts {
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			host = net.JoinHostPort(strings.Trim(host, "[]"), "3306")
@@ -67,7 +68,6 @@ func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
 		if err != nil {
 			return bad("%v", err)
 		}
-		delete(c.Params, "pool_max_conns") // which the server knows nothing of
 		c.User, c.Passwd, c.DBName = u.User, u.Password, u.Path
 		c.MultiStatements, c.InterpolateParams, c.ClientFoundRows = true, true, false
 		c.Logger = &driver1.NopLogger{} // what goes wrong is in the errors

@@ -69,6 +69,12 @@ func Apply(ctx context.Context, ops []law.Op, outs []law.Outcome, apply Applier,
 	if err := apply(ctx, ops, outs); err != nil {
 		return err
 	}
+	Redirect(ctx, ops, outs, apply, counts)
+	return nil
+}
+
+// Redirect is what Apply does after the first question.
+func Redirect(ctx context.Context, ops []law.Op, outs []law.Outcome, apply Applier, counts *Counts) {
 	var index []int // of the ops to ask again
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
@@ -80,11 +86,10 @@ func Apply(ctx context.Context, ops []law.Op, outs []law.Outcome, apply Applier,
 		i = j
 	}
 	if index == nil {
-		return nil
+		return
 	}
 	r := redirection{ops: ops, outs: outs, index: index, counts: counts}
 	r.run(ctx, apply)
-	return nil
 }
 
 // undecided reports whether nothing was done about a group because of a full limit.
