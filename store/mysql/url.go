@@ -1,9 +1,13 @@
 package mysql
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,13 +24,22 @@ const (
 	DefaultConns    = 16
 )
 
+// target is what a URL names.
+type target struct {
+	configs   []*driver1.Config // one for each host
+	conns     int               // that each may have at once
+	collation string            // of the connections; empty: the server's default
+}
+
+// fixed are options that have nothing to do with what a user may want.
+var fixed = []string{"interpolateParams", "multiStatements", "clientFoundRows"}
+
 // parseURL takes mysql://user:password@host:port,host:port/database?option=value
-// apart: one driver configuration for each host, and how many connections each
-// may have. Options are those of go-sql-driver/mysql, and pool_max_conns; those
-// that the text of a batch depends on are ours.
-func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
-	bad := func(format string, args ...any) ([]*driver1.Config, int, error) {
-		return nil, 0, fmt.Errorf("%w: URL: "+format, append([]any{store.ErrInvalid}, args...)...)
+// apart. Options are those of go-sql-driver/mysql, and pool_max_conns; those that
+// the text of a batch depends on are ours.
+func parseURL(raw string) (*target, error) {
+	bad := func(format string, args ...any) (*target, error) {
+		return nil, fmt.Errorf("%w: URL: "+format, append([]any{store.ErrInvalid}, args...)...)
 	}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok || scheme != "mysql" && scheme != "mariadb" {
@@ -45,41 +58,68 @@ func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
 		}
 		authority = authority[i+1:]
 	}
-	if database, err = url.PathUnescape(database); err != nil || strings.Contains(database, "/") {
+	database, err := url.PathUnescape(database)
+	if err != nil || strings.Contains(database, "/") {
 		return bad("the database's name is not one")
 	}
-	if database == "" {
-		database = DefaultDatabase
-	}
-	options, err := url.ParseQuery(query)
+	t := &target{conns: DefaultConns}
+	options, err := t.options(query)
 	if err != nil {
-		return bad("%v", err)
+		return bad("%w", err)
 	}
-	conns = DefaultConns
-	if most := options.Get("pool_max_conns"); most != "" {
-		if conns, err = strconv.Atoi(most); err != nil || conns < 1 {
-			return bad("pool_max_conns is %q; it must be a number above 0", most)
-		}
-		options.Del("pool_max_conns")
-	}
-	for _, host := range strings.Split(authority, ",") {
+	for host := range strings.SplitSeq(authority, ",") {
 		if host == "" {
 			host = "127.0.0.1"
 		}
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			host = net.JoinHostPort(strings.Trim(host, "[]"), "3306")
 		}
-		c, err := driver1.ParseDSN("tcp(" + host + ")/?" + query)
+		c, err := driver1.ParseDSN("tcp(" + host + ")/?" + options)
 		if err != nil {
 			return bad("%v", err)
 		}
-		c.User, c.Passwd, c.DBName = user, password, database
-		c.MultiStatements, c.InterpolateParams, c.ClientFoundRows = true, true, false
+		c.User, c.Passwd, c.DBName = user, password, cmp.Or(database, DefaultDatabase)
+		c.MultiStatements, c.InterpolateParams, c.ClientFoundRows = true, false, false
 		c.Logger = &driver1.NopLogger{} // what goes wrong is in the errors
 		if c.Timeout == 0 {
 			c.Timeout = 5 * time.Second
 		}
-		list = append(list, c)
+		t.configs = append(t.configs, c)
 	}
-	return list, conns, nil
+	return t, nil
 }
+
+// options takes from a query what is not the driver's, and returns the rest. The
+// character set is not to be chosen: see session.go.
+func (t *target) options(query string) (rest string, err error) {
+	var others []string
+	for pair := range strings.SplitSeq(query, "&") {
+		escaped, raw, _ := strings.Cut(pair, "=")
+		name, err1 := url.QueryUnescape(escaped)
+		value, err2 := url.QueryUnescape(raw)
+		if err := errors.Join(err1, err2); err != nil {
+			return "", err
+		}
+		switch lower := strings.ToLower(name); {
+		case pair == "" || slices.Contains(fixed, name):
+		case name == "pool_max_conns":
+			if t.conns, err = strconv.Atoi(value); err != nil || t.conns < 1 {
+				return "", fmt.Errorf("pool_max_conns is %q; it must be a number above 0", value)
+			}
+		case lower == "charset" || strings.Contains(lower, "character_set_"):
+			if value != charset {
+				return "", fmt.Errorf("%s is %q; connections are always %s: leave it out", name, value, charset)
+			}
+		case strings.Contains(lower, "collation"):
+			if !collations.MatchString(value) {
+				return "", fmt.Errorf("%s is %q; connections are always %s: leave it out, or name a collation that begins with %[3]s_", name, value, charset)
+			}
+			t.collation = value
+		default:
+			others = append(others, pair)
+		}
+	}
+	return strings.Join(others, "&"), nil
+}
+
+var collations = regexp.MustCompile(`^` + charset + `_[a-z0-9_]+$`)
