@@ -19,12 +19,17 @@ import (
 type Service struct {
 	limiter *headgate.Limiter
 	config  *config.Config
+	named   []headgate.Limit // of the config
 	known   known
 }
 
 // New returns a service.
 func New(l *headgate.Limiter, c *config.Config) *Service {
-	return &Service{limiter: l, config: c}
+	s := &Service{limiter: l, config: c}
+	for _, limit := range c.Limits {
+		s.named = append(s.named, limit.Limit)
+	}
+	return s
 }
 
 // Inspect tells about one key.
@@ -83,7 +88,7 @@ func (s *Service) Cells(ctx context.Context, limit string, blocked bool, after s
 		}
 		q.Limit = l.Name()
 	}
-	list, err := s.limiter.List(ctx, q)
+	list, err := s.limiter.List(ctx, q, s.named...)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func attack(t *testing.T, s *mysql.Store, db *sql.DB) {
 		if entries, err := s.Entries(t.Context(), law.Cell{Limit: b, Key: b}, 9); err == nil && len(entries) > 0 {
 			t.Errorf("%q shows entries", b)
 		}
-		_ = s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "a", Notation: "token-bucket 1/s", Description: b}, {Name: "b", Notation: b}})
+		_, _ = s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "a", Notation: "token-bucket 1/s", Description: b}, {Name: "b", Notation: b}})
 	}
 	var n int
 	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM loot").Scan(&n); err != nil || n != 0 {
@@ -293,7 +293,7 @@ func TestSchemasInOtherCharacterSets(t *testing.T) {
 // see the same keys.
 func callEverything(t *testing.T, url string, s *mysql.Store) {
 	t.Helper()
-	if err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "login", Notation: "sliding-log 5/1h history 30d", Description: "für alle 🚦"}}); err != nil {
+	if _, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "login", Notation: "sliding-log 5/1h history 30d", Description: "für alle 🚦"}}); err != nil {
 		t.Fatal(err)
 	}
 	for n, set := range []string{"utf8mb4", "latin1", "gbk", "utf8mb3"} {

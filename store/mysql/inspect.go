@@ -14,6 +14,9 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, n
 	if err := s.ready(ctx); err != nil {
 		return nil, 0, err
 	}
+	if err := q.Valid(); err != nil {
+		return nil, 0, err
+	}
 	err = s.anywhere(func(db querier) error {
 		cells = nil
 		if now, err = clock(ctx, db); err != nil {
@@ -71,6 +74,9 @@ func afterCell(c law.Cell) string {
 // Entries implements store.Inspector.
 func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
 	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	if err := store.ValidEntries(cell, n); err != nil {
 		return nil, err
 	}
 	err = s.anywhere(func(db querier) error {

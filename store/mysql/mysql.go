@@ -77,7 +77,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 		s.nodes = append(s.nodes, &node{db: db, name: c.Addr})
 	}
 	var failed error
-	for _, n := range s.nodes {
+	for i, n := range s.nodes {
 		err := n.db.PingContext(ctx)
 		switch {
 		case err == nil:
@@ -85,7 +85,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 		case failed == nil && errors.Is(err, store.ErrSetup):
 			failed = classify("connect", err) // it names the node
 		case failed == nil:
-			failed = classify("connect to "+n.name, &notSent{err})
+			failed = classify("connect to "+n.name, &notSent{alertOf(t.configs[i], err)})
 		}
 	}
 	s.Close()
@@ -196,12 +196,12 @@ func clock(ctx context.Context, db querier) (now int64, err error) {
 }
 
 // WriteLimits implements store.LimitWriter.
-func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) error {
+func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (warnings []string, err error) {
 	if err := s.ready(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if len(limits) == 0 {
-		return nil
+		return nil, nil
 	}
 	var b strings.Builder
 	b.WriteString("INSERT INTO headgate_limits (name, rule, description) VALUES ")
@@ -209,7 +209,7 @@ func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) erro
 		b.WriteString([]string{"(", ", ("}[min(i, 1)] + quotedText(l.Name) + ", " + quotedText(l.Notation) + ", " + quotedText(l.Description) + ")")
 	}
 	b.WriteString(" ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description)")
-	return s.anywhere(func(db querier) error {
+	return nil, s.anywhere(func(db querier) error {
 		if _, err := db.ExecContext(ctx, b.String()); err != nil {
 			return classify("write limits", err)
 		}

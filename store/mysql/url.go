@@ -1,13 +1,10 @@
 package mysql
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,9 +28,6 @@ type target struct {
 	collation string            // of the connections; empty: the server's default
 }
 
-// fixed are options that have nothing to do with what a user may want.
-var fixed = []string{"interpolateParams", "multiStatements", "clientFoundRows"}
-
 // parseURL takes mysql://user:password@host:port,host:port/database?option=value
 // apart. Options are those of go-sql-driver/mysql, and pool_max_conns; those that
 // the text of a batch depends on are ours.
@@ -41,85 +35,81 @@ func parseURL(raw string) (*target, error) {
 	bad := func(format string, args ...any) (*target, error) {
 		return nil, fmt.Errorf("%w: URL: "+format, append([]any{store.ErrInvalid}, args...)...)
 	}
-	scheme, rest, ok := strings.Cut(raw, "://")
-	if !ok || scheme != "mysql" && scheme != "mariadb" {
+	u, err := store.ParseURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme != "mysql" && u.Scheme != "mariadb" {
 		return bad("it does not begin with mysql:// or mariadb://")
 	}
-	rest, query, _ := strings.Cut(rest, "?")
-	authority, database, _ := strings.Cut(rest, "/")
-	user, password := "", ""
-	if i := strings.LastIndex(authority, "@"); i >= 0 {
-		name, secret, _ := strings.Cut(authority[:i], ":")
-		var err1, err2 error
-		user, err1 = url.PathUnescape(name)
-		password, err2 = url.PathUnescape(secret)
-		if err1 != nil || err2 != nil {
-			return bad("user or password have a %% that is not followed by two hexadecimal digits")
-		}
-		authority = authority[i+1:]
-	}
-	database, err := url.PathUnescape(database)
-	if err != nil || strings.Contains(database, "/") {
+	if strings.Contains(u.Path, "/") {
 		return bad("the database's name is not one")
 	}
+	if u.Path == "" {
+		u.Path = DefaultDatabase
+	}
+	for _, name := range []string{"user", "password", "passwd", "pass", "pwd"} {
+		if u.Options.Has(name) { // which would be sent as a variable, and shown in the server's error
+			return bad("user and password are no options; they stand before the host")
+		}
+	}
 	t := &target{conns: DefaultConns}
-	options, err := t.options(query)
-	if err != nil {
+	if err := t.take(u.Options); err != nil {
 		return bad("%w", err)
 	}
-	for host := range strings.SplitSeq(authority, ",") {
-		if host == "" {
-			host = "127.0.0.1"
-		}
+	secure, err := takeTLS(u.Options)
+	if err != nil {
+		return nil, err
+	}
+	query := u.Options.Encode()
+	if len(u.Hosts) == 0 {
+		u.Hosts = []string{"127.0.0.1"}
+	}
+	for _, host := range u.Hosts {
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			host = net.JoinHostPort(strings.Trim(host, "[]"), "3306")
 		}
-		c, err := driver1.ParseDSN("tcp(" + host + ")/?" + options)
+		c, err := driver1.ParseDSN("tcp(" + host + ")/?" + query)
 		if err != nil {
 			return bad("%v", err)
 		}
-		c.User, c.Passwd, c.DBName = user, password, cmp.Or(database, DefaultDatabase)
+		c.User, c.Passwd, c.DBName = u.User, u.Password, u.Path
 		c.MultiStatements, c.InterpolateParams, c.ClientFoundRows = true, false, false
 		c.Logger = &driver1.NopLogger{} // what goes wrong is in the errors
 		if c.Timeout == 0 {
 			c.Timeout = 5 * time.Second
 		}
+		secure(c)
 		t.configs = append(t.configs, c)
 	}
 	return t, nil
 }
 
-// options takes from a query what is not the driver's, and returns the rest. The
-// character set is not to be chosen: see session.go.
-func (t *target) options(query string) (rest string, err error) {
-	var others []string
-	for pair := range strings.SplitSeq(query, "&") {
-		escaped, raw, _ := strings.Cut(pair, "=")
-		name, err1 := url.QueryUnescape(escaped)
-		value, err2 := url.QueryUnescape(raw)
-		if err := errors.Join(err1, err2); err != nil {
-			return "", err
-		}
-		switch lower := strings.ToLower(name); {
-		case pair == "" || slices.Contains(fixed, name):
+// take takes the options that are not the driver's. The character set is not to be
+// chosen: see session.go.
+func (t *target) take(options url.Values) (err error) {
+	for name, values := range options {
+		value, lower := values[len(values)-1], strings.ToLower(name)
+		switch {
 		case name == "pool_max_conns":
 			if t.conns, err = strconv.Atoi(value); err != nil || t.conns < 1 {
-				return "", fmt.Errorf("pool_max_conns is %q; it must be a number above 0", value)
+				return fmt.Errorf("pool_max_conns is %q; it must be a number above 0", value)
 			}
 		case lower == "charset" || strings.Contains(lower, "character_set_"):
 			if value != charset {
-				return "", fmt.Errorf("%s is %q; connections are always %s: leave it out", name, value, charset)
+				return fmt.Errorf("%s is %q; connections are always %s: leave it out", name, value, charset)
 			}
 		case strings.Contains(lower, "collation"):
 			if !collations.MatchString(value) {
-				return "", fmt.Errorf("%s is %q; connections are always %s: leave it out, or name a collation that begins with %[3]s_", name, value, charset)
+				return fmt.Errorf("%s is %q; connections are always %s: leave it out, or name a collation that begins with %[3]s_", name, value, charset)
 			}
 			t.collation = value
 		default:
-			others = append(others, pair)
+			continue
 		}
+		delete(options, name)
 	}
-	return strings.Join(others, "&"), nil
+	return nil
 }
 
 var collations = regexp.MustCompile(`^` + charset + `_[a-z0-9_]+$`)

@@ -19,6 +19,9 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 	if err := s.ready(ctx); err != nil {
 		return nil, 0, err
 	}
+	if err := q.Valid(); err != nil {
+		return nil, 0, err
+	}
 	now, err := s.client.Do(ctx, s.client.B().Time().Build()).AsIntSlice()
 	if err == nil && len(now) != 2 {
 		err = errors.New("the server does not say what time it is")
@@ -107,6 +110,9 @@ func (s *Store) read(ctx context.Context, list []store.Cell, keys []string, want
 // Entries implements store.Inspector. Numbers ascend within a cell.
 func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
 	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	if err := store.ValidEntries(cell, n); err != nil {
 		return nil, err
 	}
 	members, err := s.client.Do(ctx, s.client.B().Zrange().Key(s.logKey(cell)).Min("0").Max("-1").Withscores().Build()).AsZScores()

@@ -58,9 +58,8 @@ type Store struct {
 	closed  atomic.Bool
 	checked atomic.Bool
 	check   sync.Mutex
-	evicts  bool // the server may evict cells
-	evicted atomic.Int64
 	repeats atomic.Int64
+	watch   watch
 }
 
 // Open connects to a redis:// or rediss:// URL and checks that the server
@@ -82,7 +81,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	}
 	client, err := rueidis.NewClient(*options)
 	if err != nil {
-		return nil, asking("connect", err)
+		return nil, connecting(ctx, options, err)
 	}
 	s, err := New(client, &c)
 	if err != nil {
@@ -180,7 +179,9 @@ func (s *Store) ready(ctx context.Context) error {
 		return err
 	}
 	s.cluster = s.client.Mode() == rueidis.ClientModeCluster || info["redis_mode"] == "cluster"
-	s.warn(ctx)
+	if err := s.look(ctx); err != nil {
+		return err
+	}
 	s.checked.Store(true)
 	return nil
 }
@@ -192,11 +193,7 @@ func (s *Store) info(ctx context.Context, section string) (map[string]string, er
 		return nil, asking("ask the server about itself", err)
 	}
 	fields := map[string]string{}
-	for line := range strings.SplitSeq(text, "\r\n") {
-		if name, value, ok := strings.Cut(line, ":"); ok {
-			fields[name] = value
-		}
-	}
+	readInfo(fields, text)
 	return fields, nil
 }
 
@@ -212,50 +209,4 @@ func checkVersion(version string) error {
 		return fmt.Errorf("redis: %w: the server has version %s; 6.2 or later is needed", store.ErrSetup, version)
 	}
 	return nil
-}
-
-// warn looks for settings under which a server may forget a cell that could
-// still refuse somebody.
-func (s *Store) warn(ctx context.Context) {
-	// A pattern, since Redis 6.2 takes one parameter only.
-	settings, err := s.client.Do(ctx, s.client.B().ConfigGet().Parameter("maxmemory*").Build()).AsStrMap()
-	if err != nil {
-		s.log.Debug("cannot see how the server uses its memory", "error", err)
-		return
-	}
-	policy, memory := settings["maxmemory-policy"], settings["maxmemory"]
-	if memory == "0" || memory == "" || policy == "noeviction" {
-		return
-	}
-	s.evicts = true
-	s.log.Warn("this Redis may evict cells when its memory is full, and then admits as if they had never been used; set maxmemory-policy noeviction",
-		"maxmemory", memory, "maxmemory-policy", policy)
-	if stats, err := s.info(ctx, "stats"); err == nil {
-		n, _ := strconv.ParseInt(stats["evicted_keys"], 10, 64)
-		s.evicted.Store(n)
-	}
-}
-
-// Sweep implements store.Store. Cells, logs and admissions expire by themselves,
-// so it removes nothing; it tells the log when a server has evicted keys since it
-// last looked.
-func (s *Store) Sweep(ctx context.Context, _ int) (removed int, err error) {
-	if err := s.ready(ctx); err != nil {
-		return 0, err
-	}
-	if !s.evicts {
-		return 0, nil
-	}
-	stats, err := s.info(ctx, "stats")
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(stats["evicted_keys"], 10, 64)
-	if err != nil {
-		return 0, errors.New("redis: the server does not say how many keys it has evicted")
-	}
-	if was := s.evicted.Swap(n); n > was {
-		s.log.Error("Redis has evicted keys: limits of theirs may have been forgotten", "evicted", n-was)
-	}
-	return 0, nil
 }

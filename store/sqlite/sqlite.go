@@ -79,18 +79,18 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 func parseURL(raw string) (path, synchronous string, err error) {
 	rest, ok := strings.CutPrefix(raw, "sqlite:")
 	if !ok {
-		return "", "", fmt.Errorf("%w: URL %q has another scheme than sqlite", store.ErrInvalid, raw)
+		return "", "", fmt.Errorf("%w: URL: it does not begin with sqlite:", store.ErrInvalid)
 	}
 	path, query, _ := strings.Cut(rest, "?")
 	if after, ok := strings.CutPrefix(path, "//"); ok {
 		path = after
 	}
 	if path, err = url.PathUnescape(path); err != nil || path == "" {
-		return "", "", fmt.Errorf("%w: URL %q names no file", store.ErrInvalid, raw)
+		return "", "", fmt.Errorf("%w: URL %q names no file", store.ErrInvalid, store.RedactURL(raw))
 	}
 	options, err := url.ParseQuery(query)
 	if err != nil {
-		return "", "", fmt.Errorf("%w: URL %q: %w", store.ErrInvalid, raw, err)
+		return "", "", fmt.Errorf("%w: URL %q: its options have a %% that two hexadecimal digits do not follow, or a semicolon", store.ErrInvalid, store.RedactURL(raw))
 	}
 	synchronous = "full"
 	for name, values := range options {
@@ -202,6 +202,9 @@ type queryer interface {
 
 // Cells implements store.Inspector.
 func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, clock int64, err error) {
+	if err := q.Valid(); err != nil {
+		return nil, 0, err
+	}
 	db, done, err := s.reader(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -248,6 +251,9 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 
 // Entries implements store.Inspector.
 func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
+	if err := store.ValidEntries(cell, n); err != nil {
+		return nil, err
+	}
 	db, done, err := s.reader(ctx)
 	if err != nil {
 		return nil, err
