@@ -127,6 +127,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("holds, renews and releases leases", leases)
 	through("keeps keys apart byte by byte", keys)
 	through("refuses bad keys alike", badKeys)
+	with("takes keys, ids and reasons for what they are", texts)
 	with("lets an invalid group fail alone", invalidGroup)
 	with("sweeps what cannot matter, and nothing else", func(t *testing.T, s store.Store) { sweep(t, s, o.SelfExpiring) })
 	with("sweeps under load without changing a decision", sweepUnderLoad)
