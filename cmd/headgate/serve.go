@@ -14,7 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/lograte"
 	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/store"
 )
@@ -70,16 +72,10 @@ func serve(ctx context.Context, stderr io.Writer, c *config.Config, url, addr st
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
 	}
-	log := slog.New(slog.NewTextHandler(stderr, nil))
-	server := &http.Server{
-		Handler:           rest.New(service, log),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       15 * time.Second,
-		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
+	lines := lograte.New(slog.NewTextHandler(stderr, nil))
+	defer lines.Close()
+	log := slog.New(lines)
+	server := edge.NewServer(rest.New(service, log, nil), log, nil)
 	welcome(stderr, listener.Addr().String(), url, c)
 
 	sweeping, stopSweeping := context.WithCancel(ctx)
