@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/headgate/headgate/replay"
+	"github.com/headgate/headgate/server/config"
 )
 
 // replayOptions are the flags of `headgate replay`.
@@ -22,7 +23,6 @@ type replayOptions struct {
 	limit    string
 	key      string
 	format   string
-	config   string
 	html     string
 	json     bool
 	top      int
@@ -61,7 +61,7 @@ an sshd log, every line about a failed password or an invalid user counts.`,
 	f.StringVar(&o.limit, "limit", "", "the `limit`: a name from the config file or a one-line notation")
 	f.StringVar(&o.key, "key", "", "the `field` to limit by: ip, user, path, method, status, or a JSON path")
 	f.StringVar(&o.format, "format", "", "the `format` of the logs: combined, common, json or sshd (default: found out)")
-	f.StringVar(&o.config, "config", "", "the config `file` to look up a limit's name in")
+	addSettings(cmd, config.File)
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	f.StringVar(&o.html, "html", "", "also write a page with pictures to this `file`")
 	f.IntVar(&o.top, "top", replay.DefaultTop, "`how many` of the keys refused most to name")
@@ -79,7 +79,7 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 	case o.top < 0:
 		return fmt.Errorf("--top: %d is negative", o.top)
 	}
-	limit, err := resolveLimit(o.config, o.limit)
+	limit, err := resolveLimit(cmd, o.limit)
 	if err != nil {
 		return err
 	}

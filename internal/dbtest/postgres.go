@@ -147,17 +147,17 @@ func startPostgres(ctx context.Context, bin string) (*Server, error) {
 		return fail(err)
 	}
 	dsn := fmt.Sprintf("postgres://headgate:@127.0.0.1:%d/postgres", port)
-	cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), "-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", f.path,
-		"-c", "max_connections=300", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB")
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children
-	p, err := f.launch(ctx, cmd, 30*time.Second, func() error { return execPostgres(ctx, dsn, "select 1") })
+	s := &Server{DSN: dsn, polite: syscall.SIGINT, rude: syscall.SIGQUIT}
+	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
+		cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), "-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", f.path,
+			"-c", "max_connections=300", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB")
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children
+		return f.launch(ctx, cmd, 30*time.Second, func() error { return execPostgres(ctx, dsn, "select 1") })
+	})
 	if err != nil {
 		return fail(err)
 	}
-	return &Server{DSN: dsn, stop: stopper(func() {
-		p.end(syscall.SIGINT)
-		f.remove()
-	})}, nil
+	return s, nil
 }
 
 // postgresFolders returns the folders of installed servers by major version.

@@ -46,6 +46,18 @@ func (s Setting) Usage() string {
 	return s.Help + " (" + s.Variable() + "; default " + s.Default + ")"
 }
 
+// Row is its row in the table of the documentation.
+func (s Setting) Row() string {
+	file, preset := "`"+s.Name+"`", "`"+s.Default+"`"
+	if s.NotFile {
+		file = ""
+	}
+	if !strings.ContainsAny(s.Default, ":0123456789") {
+		preset = s.Default
+	}
+	return fmt.Sprintf("| `--%s` | `%s` | %s | %s | %s |", s.Flag(), s.Variable(), file, preset, strings.ReplaceAll(s.Help, "`", ""))
+}
+
 // Flags looks up a flag: its value, and whether it was given.
 type Flags func(name string) (value string, given bool)
 
@@ -53,6 +65,14 @@ type Flags func(name string) (value string, given bool)
 type Said struct {
 	Value string // the default where nothing was said
 	By    string // the flag, the variable or the file; empty: nobody said anything
+}
+
+// of names the place where it was said.
+func (s Said) of(setting Setting) string {
+	if strings.HasPrefix(s.By, "--") || s.By == setting.Variable() {
+		return s.By
+	}
+	return s.By + ": " + setting.Name
 }
 
 // Get returns what is said of a setting. A flag or variable that is given and empty is
@@ -83,7 +103,7 @@ func (c *Config) Duration(s Setting, flags Flags) (d time.Duration, given bool, 
 		return 0, false, err
 	}
 	if d, err = time.ParseDuration(said.Value); err != nil || d < 0 {
-		return 0, true, fmt.Errorf("%w: %s: %s: %q is not a length of time such as 30s", headgate.ErrInvalid, said.By, s.Name, said.Value)
+		return 0, true, fmt.Errorf("%w: %s: %q is not a length of time such as 30s", headgate.ErrInvalid, said.of(s), said.Value)
 	}
 	return d, true, nil
 }
@@ -95,7 +115,7 @@ func (c *Config) Count(s Setting, flags Flags) (n int64, given bool, err error) 
 		return 0, false, err
 	}
 	if n, err = strconv.ParseInt(said.Value, 10, 64); err != nil || n < 0 {
-		return 0, true, fmt.Errorf("%w: %s: %s: %q is not a number from 0 on", headgate.ErrInvalid, said.By, s.Name, said.Value)
+		return 0, true, fmt.Errorf("%w: %s: %q is not a number from 0 on", headgate.ErrInvalid, said.of(s), said.Value)
 	}
 	return n, true, nil
 }

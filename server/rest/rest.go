@@ -49,20 +49,31 @@ func New(s *service.Service, log *slog.Logger) http.Handler {
 	handle(mux, d, "POST /v1/block", func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })
 	mux.HandleFunc("GET /v1/limits", func(w http.ResponseWriter, _ *http.Request) { d.answer(w, http.StatusOK, s.Limits()) })
 	mux.HandleFunc("GET /v1/cells", func(w http.ResponseWriter, r *http.Request) { d.cells(w, r, s) })
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
-		defer cancel()
-		if err := s.Healthy(ctx); err != nil {
-			d.fail(w, r, err)
-			return
-		}
-		d.answer(w, http.StatusOK, map[string]string{"status": "ok"})
-	})
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { d.answer(w, http.StatusOK, well) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { d.ready(w, r, s) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { d.ready(w, r, s) })
 	mux.HandleFunc("GET /openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/yaml")
 		_, _ = w.Write(openapi)
 	})
 	return problems(mux)
+}
+
+// well is what a health check answers when all is well.
+var well = map[string]string{"status": "ok"}
+
+// readyWithin is how long the store may take to prove that it can write.
+const readyWithin = 2 * time.Second
+
+// ready tells whether the store can decide and write.
+func (d *door) ready(w http.ResponseWriter, r *http.Request, s *service.Service) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
+	defer cancel()
+	if err := s.Healthy(ctx); err != nil {
+		d.fail(w, r, err)
+		return
+	}
+	d.answer(w, http.StatusOK, well)
 }
 
 // handle serves a path that takes a T.

@@ -38,8 +38,6 @@ type Config struct {
 	// Within is for how long to try, from New on. Zero: one attempt. NoLimit: until
 	// it succeeds.
 	Within time.Duration
-	// Attempted, if not nil, is told of each attempt that failed.
-	Attempted func(err error)
 }
 
 // An attempt takes AttemptWithin at most. Between two of them is a pause of up to
@@ -111,9 +109,6 @@ func (s *Store) run(ctx context.Context) {
 			s.err = store.ErrClosed
 			return
 		}
-		if s.cfg.Attempted != nil {
-			s.cfg.Attempted(err)
-		}
 		s.current.Store(&target{Store: away{err}})
 		pause := longest/2 + rand.N(longest/2)
 		if s.cfg.Within >= 0 {
@@ -125,6 +120,8 @@ func (s *Store) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+			s.err = store.ErrClosed
+			return
 		case <-time.After(pause):
 		}
 	}
