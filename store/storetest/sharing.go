@@ -80,6 +80,29 @@ func endsInTime(t *testing.T, s store.Store, op law.Op, end int64) {
 	}
 }
 
+// idsOutlive lets all that was charged under an id drain before the limit is full.
+func idsOutlive(t *testing.T, s store.Store) {
+	const hour = 3_600_000_000
+	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 1000, Drain: 3000} // empty in a millisecond
+	known := take("ids", "known", p, 1, 0)
+	known.ID, known.TTL = "an id", hour
+	first := one(t, s, known)
+	check := take("ids", "another", p, 1, 0)
+	check.Verb = law.Check
+	eventually(t, s, "the clock stands still", func() bool { return one(t, s, check).Clock > first.State.EmptyAt })
+	long := p
+	long.Step = hour
+	for i := range fullKeys {
+		one(t, s, take("ids", fmt.Sprint("own ", i), long, 1, 0))
+	}
+	eventually(t, s, "the limit is full, and does not share", func() bool {
+		return one(t, s, take("ids", "new", long, 1, 0)).Shared
+	})
+	if out := one(t, s, known); !out.Replayed || out.Granted != 1 {
+		t.Errorf("asked again: %+v", out)
+	}
+}
+
 // limitsOwnMaximum gives a limit a maximum of its own, below and above the store's.
 func limitsOwnMaximum(t *testing.T, s store.Store) {
 	for _, most := range []int64{fullKeys / 2, fullKeys * 2} {
