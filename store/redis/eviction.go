@@ -27,12 +27,16 @@ type eviction struct {
 
 // Sweep implements store.Store. Cells, logs and admissions expire by themselves,
 // so it removes nothing. It asks each primary whether it may evict keys and whether
-// it has, and logs what has changed since it was last asked.
+// it has, and logs what has changed since it was last asked. And it counts the keys of
+// limits that have a maximum.
 func (s *Store) Sweep(ctx context.Context, _ int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
-	return 0, s.look(ctx)
+	if err := s.look(ctx); err != nil || s.cluster {
+		return 0, err
+	}
+	return 0, s.count(ctx, false)
 }
 
 // look asks the primaries about evictions. One that cannot be asked is passed over as

@@ -24,10 +24,11 @@ import (
 )
 
 var (
-	_ store.Store     = (*Store)(nil)
-	_ store.Inspector = (*Store)(nil)
-	_ store.Retrier   = (*Store)(nil)
-	_ store.Parallel  = (*Store)(nil)
+	_ store.Store      = (*Store)(nil)
+	_ store.Inspector  = (*Store)(nil)
+	_ store.KeyCounter = (*Store)(nil)
+	_ store.Retrier    = (*Store)(nil)
+	_ store.Parallel   = (*Store)(nil)
 )
 
 type message = rueidis.RedisMessage
@@ -44,6 +45,13 @@ type Config struct {
 	// it, the oldest that count no more go before their time, those that were
 	// refused first. Zero: 10,000.
 	MaxHistory int
+	// MaxKeys is how many keys a limit may have, unless it says so itself. New keys
+	// of a limit that has as many share one cell, until nothing in that counts any
+	// more and there is room. The number is kept in the store and counts for all
+	// processes. Zero: as the store has it, which is without a bound until somebody sets
+	// one. Below 0: without a bound. On a Cluster it must not be above 0, since the keys
+	// of a limit are in many slots, and no bound counts there.
+	MaxKeys int
 	// Logger gets warnings about the server. Nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -60,6 +68,10 @@ type Store struct {
 	check   sync.Mutex
 	repeats atomic.Int64
 	watch   watch
+	counter counter
+	slack   time.Duration   // see slack
+	life    context.Context // ends with Close
+	end     context.CancelFunc
 }
 
 // Open connects to a redis:// or rediss:// URL and checks that the server
@@ -100,7 +112,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 // client must have been made with DisableRetry, so that no charge is sent
 // twice.
 func New(client rueidis.Client, cfg *Config) (*Store, error) {
-	s := &Store{client: client}
+	s := &Store{client: client, slack: slack}
 	if cfg != nil {
 		s.cfg = *cfg
 	}
@@ -119,8 +131,16 @@ func New(client rueidis.Client, cfg *Config) (*Store, error) {
 	if s.log = s.cfg.Logger; s.log == nil {
 		s.log = slog.Default()
 	}
+	if s.cfg.MaxKeys > 0 && client != nil && client.Mode() == rueidis.ClientModeCluster {
+		return nil, errNotOnCluster
+	}
+	s.counter.turn = make(chan struct{}, 1)
+	s.life, s.end = context.WithCancel(context.Background())
 	return s, nil
 }
+
+var errNotOnCluster = fmt.Errorf("redis: %w: a Cluster cannot bound how many keys a limit has, since they are in many slots: "+
+	"bound its memory by maxmemory, with maxmemory-policy noeviction", store.ErrInvalid)
 
 func validPrefix(prefix string) error {
 	if strings.ContainsAny(prefix, "{}") {
@@ -145,7 +165,11 @@ func (s *Store) Parallel() int {
 
 // Close implements store.Store.
 func (s *Store) Close() error {
-	if !s.closed.Swap(true) && s.own {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.end()
+	if s.own {
 		s.client.Close()
 	}
 	return nil
@@ -179,10 +203,21 @@ func (s *Store) ready(ctx context.Context) error {
 		return err
 	}
 	s.cluster = s.client.Mode() == rueidis.ClientModeCluster || info["redis_mode"] == "cluster"
+	if s.cluster && s.cfg.MaxKeys > 0 {
+		return errNotOnCluster
+	}
 	if err := s.look(ctx); err != nil {
 		return err
 	}
+	if !s.cluster {
+		if err := s.declare(ctx); err != nil {
+			return err
+		}
+	}
 	s.checked.Store(true)
+	if s.cfg.MaxKeys > 0 {
+		s.countSoon(false)
+	}
 	return nil
 }
 
