@@ -50,6 +50,9 @@ func (l *Limiter) each(ctx context.Context, held []Held, set func(*law.Op)) erro
 			Cost: 1, Count: 1, Entry: h.Number,
 		}
 		set(&a.ops[i])
+		if err := law.ValidKey(h.Key); err != nil {
+			return err
+		}
 		if err := a.ops[i].Valid(); err != nil {
 			return err
 		}

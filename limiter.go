@@ -165,12 +165,16 @@ func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed b
 	return out.Granted > 0, err
 }
 
-// one applies a single op that charges nothing.
+// one applies a single op that charges nothing, for operators: its key may be that of
+// a cell that keys share, as List shows it.
 func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (law.Op, law.Outcome, error) {
 	var ops [1]law.Op
 	var outs [1]law.Outcome
 	charges := []Charge{{Limit: limit, Key: key}}
-	if err := l.compile(ops[:], verb, 1, charges); err != nil {
+	if err := l.compileWith(ops[:], verb, 1, charges, Cost.credits); err != nil {
+		return ops[0], outs[0], err
+	}
+	if err := law.ValidGroup(ops[:]); err != nil {
 		return ops[0], outs[0], err
 	}
 	if set != nil {
@@ -196,6 +200,11 @@ func takeable(charges []Charge) error {
 func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []Charge) error {
 	if err := l.compileWith(ops, verb, group, charges, Cost.credits); err != nil {
 		return err
+	}
+	for i := range ops {
+		if law.IsShared(ops[i].Cell) {
+			return law.ValidKey(ops[i].Cell.Key) // which is not
+		}
 	}
 	return law.ValidGroup(ops)
 }

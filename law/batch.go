@@ -9,8 +9,8 @@ type Record struct {
 	Log      Ledger   // nil unless the op's law is Log
 	Register Register // nil unless an op has an ID
 
-	Dirty  bool        // State or Reason changed and must be written
-	Gone   bool        // the cell was reset; if State is fresh again, it must be removed
+	Dirty  bool        // State or Reason changed and must be written; of a shared cell also a fresh State
+	Gone   bool        // the cell was reset; if State is fresh again, it must be removed. Never of a shared cell
 	Clear  bool        // entries that were in the log before the batch count no more
 	Renew  []Renewed   // entries that count for longer
 	Lower  []Lowered   // entries whose credits changed; one that has none left counts no more
@@ -93,7 +93,7 @@ func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 		case Block:
 			outs[i] = r.block(op, op.clock(clock))
 		case Reset:
-			outs[i] = r.reset(op.clock(clock))
+			outs[i] = r.reset(op, op.clock(clock))
 		case Renew:
 			outs[i] = r.renew(op, op.clock(clock))
 		}
@@ -199,12 +199,13 @@ func (r *Record) block(op *Op, clock int64) Outcome {
 	return Outcome{Granted: op.Count, State: r.State, Clock: clock, RetryAt: r.State.BlockedUntil}
 }
 
-// reset forgets a cell. Granted tells whether there was one.
-func (r *Record) reset(clock int64) Outcome {
+// reset forgets a cell. Granted tells whether there was one. A shared cell is fresh
+// again, but stays: it is there for as long as its period lasts.
+func (r *Record) reset(op *Op, clock int64) Outcome {
 	out := Outcome{Clock: clock}
 	if r.State.Kind != 0 {
 		out.Granted = 1
-		r.Gone, r.Dirty = true, true
+		r.Gone, r.Dirty = !IsShared(op.Cell), true
 	}
 	r.clear()
 	r.Forget, r.Admit = true, nil

@@ -18,6 +18,7 @@ const (
 	reused
 	unknownID
 	settled
+	full // Numbers[11] is Outcome.Full, Numbers[9] the clock
 )
 
 // Numbers are an outcome as stores that decide in their own language pass it on,
@@ -35,6 +36,8 @@ func (n *Numbers) Outcome() Outcome {
 		return Outcome{Err: ErrUnknownID}
 	case settled:
 		return Outcome{Err: ErrSettled}
+	case full:
+		return Outcome{Full: n[11], Clock: n[9]}
 	}
 	return Outcome{
 		Granted: n[0],

@@ -46,6 +46,8 @@ type Params struct {
 	Lease     int64 // credits a node may take up front; 0: none. Drivers ignore it
 	LeaseLife int64 // microseconds until what a node took up front is lost. Drivers ignore it
 	Held      bool  // Log only: entries are released by those who hold them. Drivers ignore it
+
+	MaxKeys int64 // how many keys the limit may have in a store; 0: the store's setting. The laws ignore it
 }
 
 // Verb says what is asked of a cell.
@@ -127,15 +129,14 @@ type Via uint8
 
 // The ways. Drivers know the first only.
 const (
-	ViaStore    Via = iota // the store decided
-	ViaLease               // out of credits taken up front
-	ViaLocal               // a refusal repeated without the store
-	ViaFallback            // the store was away; the limit's policy decided
+	ViaStore Via = iota // the store decided
+	ViaLease            // out of credits taken up front
+	ViaLocal            // a refusal repeated without the store
 )
 
-// String returns store, lease, local or fallback.
+// String returns store, lease or local.
 func (v Via) String() string {
-	return [...]string{"store", "lease", "local", "fallback"}[min(v, ViaFallback)]
+	return [...]string{"store", "lease", "local"}[min(v, ViaLocal)]
 }
 
 // Outcome is a store's raw answer to an op. What people see (remaining,
@@ -158,7 +159,16 @@ type Outcome struct {
 	Via      Via   // how the outcome was reached
 	Stale    bool  // the decision time lies outside Bounds; nothing was done
 	Replayed bool  // ID was admitted, or settled so, before: all but Clock is what was said then
+	Shared   bool  // the limit is full: the key has no cell of its own, and the one that such keys share decided
 	Err      error // this group failed and nothing of it was done
+
+	// Full passes between the parts of a driver only; callers of a store see 0.
+	// Above 0 it says that nothing was done, since the cell is not there, and keys
+	// without one share the cell of this generation. [Ended] says that the op named
+	// a shared cell whose period is over: the key is to be asked for again. As with
+	// Stale, one such op means that nothing of its group was done; the others of
+	// the group are Stale.
+	Full int64
 }
 
 // Carried is the ID of an entry that stands for what was used before the

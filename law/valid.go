@@ -27,9 +27,39 @@ const maxWindow = 1 << 32
 const maxDrain = 1 << 52
 
 // ValidKey says why key cannot be used, or nil: a key is at most 512 bytes of
-// valid UTF-8 without NUL. The empty key is a key. Keys are compared byte by
-// byte.
-func ValidKey(key string) error { return validText("key", key, MaxKey) }
+// valid UTF-8 without NUL, and does not begin as those of shared cells do. The
+// empty key is a key. Keys are compared byte by byte.
+//
+// It is for the places where keys come in. [Op.Valid] accepts the keys of shared
+// cells too, since stores put them in the place of others.
+func ValidKey(key string) error {
+	if err := validText("key", key, MaxKey); err != nil {
+		return err
+	}
+	return reserved(key)
+}
+
+// Valid says why c cannot be the cell of an op, or nil. Every store asks that
+// before it looks for the cell.
+func (c Cell) Valid() error {
+	if c.Limit == "" {
+		return fmt.Errorf("%w: limit: has no name", ErrInvalid)
+	}
+	if err := c.ValidText(); err != nil || IsShared(c) {
+		return err
+	}
+	return reserved(c.Key)
+}
+
+// ValidText says why no cell can have this limit and key, or nil: a limit's name is
+// at most 255 bytes of valid UTF-8 without NUL, a key at most 512. Either may be
+// empty, as in what pages through a list.
+func (c Cell) ValidText() error {
+	if err := validText("limit", c.Limit, MaxName); err != nil {
+		return err
+	}
+	return validText("key", c.Key, MaxKey)
+}
 
 func validText(what, s string, most int) error {
 	switch {
@@ -60,6 +90,8 @@ func (p *Params) Valid() error {
 		return fmt.Errorf("%w: a full cell would take more than 142 years to drain", ErrInvalid)
 	case p.Block < 0 || p.Block > maxDrain || p.History < 0 || p.History > maxDrain:
 		return fmt.Errorf("%w: block and history must be from 0 to 142 years", ErrInvalid)
+	case p.MaxKeys < 0 || p.MaxKeys > Max:
+		return fmt.Errorf("%w: the number of keys must be from 0 to 2^53-1", ErrInvalid)
 	}
 	return nil
 }
@@ -70,13 +102,7 @@ func (op *Op) Valid() error {
 	if op.Verb < Take || op.Verb > Renew {
 		return fmt.Errorf("%w: verb %d is not known here", ErrInvalid, op.Verb)
 	}
-	if op.Cell.Limit == "" {
-		return fmt.Errorf("%w: limit: has no name", ErrInvalid)
-	}
-	if err := validText("limit", op.Cell.Limit, MaxName); err != nil {
-		return err
-	}
-	if err := ValidKey(op.Cell.Key); err != nil {
+	if err := op.Cell.Valid(); err != nil {
 		return err
 	}
 	if err := op.Params.Valid(); err != nil {

@@ -76,8 +76,12 @@ func newMigrateCommand() *cobra.Command {
 			for i, l := range c.Limits {
 				limits[i] = store.NamedLimit{Name: l.Name(), Notation: l.String(), Description: l.Description}
 			}
-			if err := w.WriteLimits(cmd.Context(), limits); err != nil {
+			warnings, err := w.WriteLimits(cmd.Context(), limits)
+			if err != nil {
 				return err
+			}
+			for _, line := range warnings {
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning: calls from SQL cannot use limit "+line)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "wrote %d limits of %s\n", len(limits), c.File)
 			return nil

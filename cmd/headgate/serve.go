@@ -13,7 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/lograte"
 	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/pending"
@@ -132,7 +134,9 @@ const firstTry = 500 * time.Millisecond
 
 // serve serves until ctx is done, then finishes what is under way.
 func serve(ctx context.Context, stderr io.Writer, o serving) error {
-	log := slog.New(slog.NewTextHandler(stderr, nil))
+	lines := lograte.New(slog.NewTextHandler(stderr, nil))
+	defer lines.Close()
+	log := slog.New(lines)
 	state := &condition{log: log, store: store.RedactURL(o.store)}
 	s, opened, err := o.start(ctx, state)
 	if err != nil {
@@ -144,15 +148,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return fmt.Errorf("http: %w", err)
 	}
 	service := newService(s, o.config)
-	server := &http.Server{
-		Handler:           rest.New(service, log),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       15 * time.Second,
-		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
+	server := edge.NewServer(rest.New(service, log, nil), log, nil)
 	select {
 	case <-opened:
 		if err := o.givenUp(s); err != nil {
@@ -177,15 +173,16 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 }
 
 // until waits for the end of a server, and ends it.
-func (o *serving) until(ctx context.Context, server *http.Server, s store.Store, opened <-chan struct{}, served <-chan error, log *slog.Logger) error {
+func (o *serving) until(ctx context.Context, server *edge.Server, s store.Store, opened <-chan struct{}, served <-chan error, log *slog.Logger) error {
 	for {
 		select {
 		case err := <-served:
 			return err
 		case <-opened:
 			if err := o.givenUp(s); err != nil {
-				server.Close()
-				<-served
+				now, cancel := context.WithCancel(ctx)
+				cancel()
+				_ = server.Shutdown(now)
 				return err
 			}
 			opened = nil

@@ -25,7 +25,7 @@ func PostgresWithStandby(tb testing.TB) (dsn string, stopStandby func()) {
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
-	primary, err := startPostgres(ctx, bin)
+	primary, err := startPostgres(ctx, bin, nil)
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}

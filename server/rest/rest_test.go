@@ -28,7 +28,7 @@ func handler(t *testing.T, yamlText string) (http.Handler, *memory.Store) {
 		}
 	}
 	s := memory.New(&memory.Config{Names: true})
-	return rest.New(service.New(headgate.New(s, nil), c), slog.New(slog.DiscardHandler)), s
+	return rest.New(service.New(headgate.New(s, nil), c), slog.New(slog.DiscardHandler), nil), s
 }
 
 func ask(h http.Handler, method, path, body string) (int, map[string]any, http.Header) {

@@ -2,16 +2,31 @@ package memory
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/overflow"
 )
 
 // Apply implements store.Store. Each group is atomic; the groups of a batch
-// are applied in order, others may come between them.
+// are applied in order, others may come between them. Those with keys that share a
+// cell come last.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if err := s.apply(ctx, ops, outs); err != nil {
+		return err
+	}
+	for i := range outs {
+		if outs[i].Full != 0 {
+			overflow.Redirect(ctx, ops, outs, s.apply, &s.answered)
+			break
+		}
+	}
+	return nil
+}
+
+// apply is Apply but for keys that share a cell: their outcomes say Full.
+func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
@@ -63,7 +78,8 @@ func (s *Store) applyPlain(op *law.Op, out *law.Outcome) bool {
 type scratch struct {
 	work    []work
 	records []*law.Record
-	tables  []int // ascending, each once
+	tables  []int    // ascending, each once
+	spare   []*limit // for which room is reserved, for a cell each
 }
 
 // work is one op of a group, and the cell, if it is the first on that cell.
@@ -72,13 +88,15 @@ type work struct {
 	table int
 	first int // index of the first op on the same cell
 
-	creates bool // an op on the cell may make it, if it is not there
-	rec     law.Record
-	log     *entries
-	known   *register
-	there   bool   // the cell is in the table
-	rich    *rich  // its object, locked, or nil
-	word    uint64 // of the object
+	creates  bool   // an op on the cell may make it, if it is not there
+	there    bool   // the cell is in the table
+	limit    *limit // of the cell; nil of a shared one that is not there
+	reserved bool   // there is room for the cell, which is not there
+	rec      law.Record
+	log      *entries
+	known    *register
+	rich     *rich  // its object, locked, or nil
+	word     uint64 // of the object
 }
 
 // applyGroup applies a group by package law. The tables of a group are locked
@@ -92,16 +110,39 @@ func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 	sc := s.scratch.Get().(*scratch)
 	defer s.scratch.Put(sc)
 	sc.plan(s, ops)
-	var room int64 // reserved for the cells that are not there
-	for !s.applyLocked(sc, ops, outs, &room) {
-		if !s.makeRoom(s.clock()) {
-			fail(outs, fmt.Errorf("%w: %d keys are held and each could still refuse a request", store.ErrFull, s.count.Load()))
+	for {
+		i, ok := s.applyLocked(sc, ops, outs)
+		if ok {
+			if !s.over(sc, outs) {
+				break
+			}
+			continue // there may be room for cells of their own
+		}
+		l := sc.work[i].limit
+		if s.makeRoom(l, s.mostOf(&ops[i].Params), s.clock()) {
+			sc.spare = append(sc.spare, l)
+		} else if err := s.share(l); err != nil {
+			fail(outs, err)
 			break
 		}
-		room++
 	}
-	s.count.Add(-room) // what was not used
+	for _, l := range sc.spare {
+		s.release(l)
+	}
 	clear(sc.work)
+	clear(sc.spare)
+	sc.spare = sc.spare[:0]
+}
+
+// over ends the periods of sharing that were in the way of a group, and reports
+// whether one of them was over.
+func (s *Store) over(sc *scratch, outs []law.Outcome) (ended bool) {
+	for i := range outs {
+		if outs[i].Full > 0 && s.end(sc.work[sc.work[i].first].limit, s.clock()) {
+			ended = true
+		}
+	}
+	return ended
 }
 
 // plan finds out which tables a group needs, and which ops share a cell.
@@ -130,7 +171,7 @@ func (sc *scratch) plan(s *Store, ops []law.Op) {
 // creates reports whether an op may make a cell that is not there.
 func creates(op *law.Op) bool {
 	switch op.Verb {
-	case law.Take, law.Settle, law.Block:
+	case law.Take, law.Block:
 		return true
 	case law.Return:
 		return op.Cost < 0
@@ -138,16 +179,22 @@ func creates(op *law.Op) bool {
 	return false
 }
 
-// applyLocked applies a group with its tables locked. If there is no room for
-// its new cells it does nothing, and reports that.
-func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome, room *int64) bool {
+// applyLocked applies a group with its tables locked, or says that it is full. If
+// there is no room for one of its new cells it does nothing, and returns which.
+func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lacking int, ok bool) {
 	for _, i := range sc.tables {
 		s.lock(i)
 		defer s.unlockAt(i)
 	}
 	now := s.clock()
-	if !s.reserveAll(sc, room, now) {
-		return false
+	for again := true; again; {
+		s.find(sc, ops)
+		if s.redirected(sc, ops, outs, now) {
+			return 0, true
+		}
+		if lacking, again = s.reserveAll(sc, ops, now); lacking >= 0 {
+			return lacking, false
+		}
 	}
 	for i := range sc.work {
 		if w := &sc.work[i]; w.first == i {
@@ -165,44 +212,79 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome, room 
 	}
 	for i := range sc.work {
 		if w := &sc.work[i]; w.first == i {
-			*room -= int64(s.settle(w, &ops[i]))
-		}
-	}
-	return true
-}
-
-// reserveAll reserves room for those cells of a group that are not there.
-func (s *Store) reserveAll(sc *scratch, room *int64, now int64) bool {
-	for {
-		var missing int64
-		for i := range sc.work {
-			if w := &sc.work[i]; w.first == i && w.creates && s.tables[w.table].Load().find(w.hash) < 0 {
-				missing++
+			if added := s.settle(w, &ops[i]); w.reserved && !added {
+				s.release(w.limit)
 			}
 		}
-		if *room >= missing {
-			return true
-		}
-		// A dead cell that makes place may be one of the group's: count again.
-		if !s.reserve() && !slices.ContainsFunc(sc.tables, func(i int) bool { return s.evict(s.tables[i].Load(), now) }) {
-			return false
-		}
-		*room++
 	}
+	return 0, true
+}
+
+// find finds out which cells of a group are there, and the limits of those that are
+// not.
+func (s *Store) find(sc *scratch, ops []law.Op) {
+	for i := range sc.work {
+		if w := &sc.work[i]; w.first == i {
+			w.limit, w.reserved = nil, false
+			w.there = s.tables[w.table].Load().find(w.hash) >= 0
+			if !w.there && !law.IsShared(ops[i].Cell) {
+				w.limit = s.limitOf(ops[i].Cell.Limit)
+			}
+		}
+	}
+}
+
+// reserveAll reserves room for the cells of a group that it may make, or returns the
+// index of one for which there is none; else -1. It may have to be asked again, after
+// it has removed dead cells from the tables of the group: they may be the group's.
+func (s *Store) reserveAll(sc *scratch, ops []law.Op, now int64) (lacking int, again bool) {
+	for i := range sc.work {
+		w := &sc.work[i]
+		if w.first != i || !w.creates || w.there {
+			continue
+		}
+		most := s.mostOf(&ops[i].Params)
+		if w.reserved = sc.takeSpare(w.limit) || s.reserve(w.limit, most); w.reserved {
+			continue
+		}
+		for k := range i {
+			if sc.work[k].reserved {
+				sc.spare = append(sc.spare, sc.work[k].limit)
+			}
+		}
+		for _, ti := range sc.tables {
+			if s.roomIn(s.tables[ti].Load(), w.limit, most, now) {
+				sc.spare = append(sc.spare, w.limit)
+				return -1, true
+			}
+		}
+		return i, false
+	}
+	return -1, false
+}
+
+// takeSpare takes room for a cell of a limit that is reserved already.
+func (sc *scratch) takeSpare(l *limit) bool {
+	i := slices.Index(sc.spare, l)
+	if i >= 0 {
+		sc.spare = slices.Delete(sc.spare, i, i+1)
+	}
+	return i >= 0
 }
 
 // load fills the record of a cell.
 func (s *Store) load(w *work, op *law.Op) {
 	t := s.tables[w.table].Load()
-	if i := t.find(w.hash); i >= 0 {
-		w.there = true
+	if w.there {
+		i := t.find(w.hash)
 		sl := &t.slots[i]
 		word := sl.settled()
 		if id := idOf(word); id != idRich {
-			w.rec.State = s.params.of(id).PlainState(levelOf(word), sl.at.Load())
+			d := s.params.of(id)
+			w.limit, w.rec.State = d.limit, d.params.PlainState(levelOf(word), sl.at.Load())
 		} else {
 			w.rich = t.richAt(i)
-			w.word = w.rich.lock()
+			w.word, w.limit = w.rich.lock(), w.rich.limit
 			w.rec.State, w.rec.Reason = w.rich.load(w.word), w.rich.reason
 			w.log, w.known = w.rich.log, w.rich.known
 		}
@@ -216,25 +298,27 @@ func (s *Store) load(w *work, op *law.Op) {
 	w.rec.Register = w.known
 }
 
-// settle does what the law left to the store for a cell, and returns by how
-// many cells more the store holds.
-func (s *Store) settle(w *work, op *law.Op) (added int) {
+// settle does what the law left to the store for a cell, and reports whether it made
+// the cell.
+func (s *Store) settle(w *work, op *law.Op) (added bool) {
 	r := &w.rec
 	if !r.Dirty && !r.Gone && !r.Clear && !r.Forget && len(r.Renew)+len(r.Lower)+len(r.Add)+len(r.Admit) == 0 {
 		if w.rich != nil {
 			w.rich.word.Store(w.word)
 		}
-		return 0
+		return false
 	}
 	w.settleLog()
+	shared := w.rich != nil && w.rich.shared
 	kept := w.log != nil && len(w.log.list) > 0 || w.known.len() > 0
-	if r.State.Kind == 0 && !kept {
-		return s.forget(w)
+	if r.State.Kind == 0 && !kept && !shared {
+		s.forget(w)
+		return false
 	}
 	st, p := &r.State, &op.Params
-	simple := p.Plain() && !kept && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
+	simple := !shared && p.Plain() && !kept && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
 	if simple && (w.rich == nil || !w.rich.pinned) {
-		if id := s.params.id(p); id != 0 {
+		if id := s.params.id(w.limit, p); id != 0 {
 			return s.keepPlain(w, op, id)
 		}
 	}
@@ -274,20 +358,19 @@ func (w *work) settleLog() {
 }
 
 // forget removes a cell. The room it took is the store's again.
-func (s *Store) forget(w *work) (added int) {
+func (s *Store) forget(w *work) {
 	if w.rich != nil {
 		w.rich.word.Store(wordOf(0, idGone))
 	}
 	if w.there {
 		t := s.tables[w.table].Load()
 		t.remove(t.find(w.hash))
-		s.count.Add(-1)
+		s.release(w.limit)
 	}
-	return 0
 }
 
 // keepPlain writes a cell as two numbers.
-func (s *Store) keepPlain(w *work, op *law.Op, id uint64) (added int) {
+func (s *Store) keepPlain(w *work, op *law.Op, id uint64) (added bool) {
 	st := &w.rec.State
 	word := wordOf(st.Level, id)
 	if w.there {
@@ -301,19 +384,19 @@ func (s *Store) keepPlain(w *work, op *law.Op, id uint64) (added int) {
 		}
 	} else {
 		s.room(w.table, 1, false).insert(w.hash, &op.Cell, word, st.At, nil)
-		added = 1
+		added = true
 	}
 	s.diesAt(w.table, st.EmptyAt)
 	return added
 }
 
 // keepRich writes a cell as an object.
-func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added int) {
+func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added bool) {
 	r, st := w.rich, &w.rec.State
 	// Who reads a plain object without a lock relies on its parameters, and on
 	// a time that never runs backwards.
 	if r == nil || simple && (*r.params != op.Params || st.At < r.at.Load()) {
-		r = s.newRich(&op.Params)
+		r = s.newRich(w.limit, &op.Params)
 		if w.rich != nil {
 			r.pinned = w.rich.pinned
 		}
@@ -336,7 +419,7 @@ func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added int) {
 			t.slots[i].set(wordOf(0, idRich), 0)
 		} else {
 			s.room(w.table, 1, true).insert(w.hash, &op.Cell, wordOf(0, idRich), 0, r)
-			added = 1
+			added = true
 		}
 	}
 	r.set(word, at)
@@ -346,6 +429,8 @@ func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added int) {
 	if r.log != nil || r.known != nil {
 		s.tables[w.table].Load().logs = true
 	}
-	s.diesAt(w.table, dead)
+	if !r.shared {
+		s.diesAt(w.table, dead)
+	}
 	return added
 }

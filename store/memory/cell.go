@@ -95,11 +95,13 @@ type rich struct {
 
 	// The rest is guarded by the lock bit.
 	pinned bool // somebody holds a handle on it
+	shared bool // it is the shared cell of its limit; never changed
 	state  law.State
 	reason string
 	log    *entries  // nil until the log law is used
 	known  *register // nil until a request has an ID
-	_      [32]byte  // to 192 bytes: the allocator puts those at multiples of 64
+	limit  *limit    // whose cell it is; never changed
+	_      [16]byte  // to 192 bytes: the allocator puts those at multiples of 64
 }
 
 // load returns the state of a cell whose lock bit is held; word is what lock

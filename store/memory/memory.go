@@ -4,32 +4,42 @@ package memory
 import (
 	"context"
 	"hash/maphash"
-	"maps"
 	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 
-	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/overflow"
 )
 
 var (
-	_ store.Store     = (*Store)(nil)
-	_ store.Inspector = (*Store)(nil)
-	_ store.Binder    = (*Store)(nil)
-	_ store.Local     = (*Store)(nil)
+	_ store.Store      = (*Store)(nil)
+	_ store.Inspector  = (*Store)(nil)
+	_ store.Binder     = (*Store)(nil)
+	_ store.Local      = (*Store)(nil)
+	_ store.KeyCounter = (*Store)(nil)
 )
 
-// DefaultMaxKeys is how many cells a store holds unless told otherwise.
-const DefaultMaxKeys = 1_000_000
+// How many cells a store holds unless told otherwise: of each limit, and of all
+// limits together. So one limit that is flooded leaves room for the others.
+const (
+	DefaultMaxKeys  = 1_000_000
+	DefaultMaxTotal = 2_000_000
+)
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
 	// Clock is the store's. Nil: this machine's, which is read once a
 	// millisecond for many decisions while there are many.
-	Clock   store.Clock
-	MaxKeys int // cells held at most, whatever log entries and ids each of them keeps; 0: DefaultMaxKeys, below 0: no bound
+	Clock store.Clock
+
+	// MaxKeys is how many keys each limit may have, unless its law.Params say. What a
+	// key keeps in log entries and ids is not bounded. 0: DefaultMaxKeys, below 0: no
+	// bound.
+	MaxKeys int
+	// MaxTotal is how many keys all limits may have together. 0: DefaultMaxTotal, or
+	// twice MaxKeys if that is more or has no bound; below 0: no bound.
+	MaxTotal int
 
 	// Names keeps the names of limits and keys, so that they can be listed. A
 	// key that is named can be looked at without. It costs what the names
@@ -41,18 +51,21 @@ type Config struct {
 // for concurrent use. While it decides many times a millisecond, one goroutine
 // reads the clock for it, and ends by itself.
 //
-// It holds a bounded number of cells. When it is full, a new key takes the
-// place of one that could refuse nobody; if there is none, its request fails
-// with store.ErrFull, and nothing of it is admitted.
+// It holds a bounded number of cells. When a limit has as many as it may, a new key
+// takes the place of one that could refuse nobody. If there is none, new keys share
+// one cell: all of them together pass no more than one key may. A request with an
+// id, and a block, then fail with store.ErrFull, and nothing of them is done. Sharing
+// ends when nothing in that cell counts any more and there is room.
 type Store struct {
 	clock  store.Clock
 	coarse *store.CoarseClock // nil: clock is the caller's
 	names  bool
-	most   int64 // cells
+	each   int64 // cells of a limit at most
+	most   int64 // of all together
 	seeds  [4]maphash.Seed
-	shift  uint                    // of a hash, to the index of its table
-	tables []atomic.Pointer[table] // nil until used
-	limits [64]atomic.Pointer[limitName]
+	shift  uint                      // of a hash, to the index of its table
+	tables []atomic.Pointer[table]   // nil until used
+	limits [64]atomic.Pointer[limit] // some of those in byName, by name
 	params intern
 	closed atomic.Bool
 
@@ -64,6 +77,15 @@ type Store struct {
 	evictor sync.Mutex   // guards evictAt
 	evictAt int          // the table in which room was found last
 	scratch sync.Pool    // of *scratch
+
+	known  sync.Mutex        // guards byName and retireAt; no other lock is taken under it
+	byName map[string]*limit // those that have cells, and some more
+	retire int               // at how many to look for those that have none
+
+	turn       sync.Mutex // held to begin and to end periods of sharing; a table may be locked under it
+	generation int64      // of the last period
+	sharing    map[*limit]struct{}
+	answered   overflow.Counts
 }
 
 // perTable is how many cells a table holds when the store is full: so few that
@@ -78,7 +100,8 @@ func New(cfg *Config) *Store {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	s := &Store{clock: cfg.Clock, names: cfg.Names, most: int64(cfg.MaxKeys)}
+	s := &Store{clock: cfg.Clock, names: cfg.Names, byName: map[string]*limit{}, sharing: map[*limit]struct{}{}}
+	s.each, s.most = bounds(cfg)
 	if s.clock == nil {
 		s.clock, s.coarse = store.SystemClock, &store.CoarseClock{}
 	}
@@ -86,13 +109,10 @@ func New(cfg *Config) *Store {
 		s.seeds[i] = maphash.MakeSeed()
 	}
 	tables := int64(64)
-	switch {
-	case s.most == 0:
-		s.most = DefaultMaxKeys
-	case s.most < 0:
-		s.most, tables = math.MaxInt64, tablesUnbound
+	if s.most == unbounded {
+		tables = tablesUnbound
 	}
-	for s.most < math.MaxInt64 && tables*perTable < s.most {
+	for s.most < unbounded && tables*perTable < s.most {
 		tables *= 2
 	}
 	s.shift = 64
@@ -103,6 +123,26 @@ func New(cfg *Config) *Store {
 	s.params.known.Store(&interned{})
 	s.scratch.New = func() any { return &scratch{} }
 	return s
+}
+
+// unbounded is a number of cells that no store has.
+const unbounded = math.MaxInt64
+
+// bounds returns how many cells each limit, and all together, may have.
+func bounds(cfg *Config) (each, total int64) {
+	switch each = int64(cfg.MaxKeys); {
+	case each == 0:
+		each = DefaultMaxKeys
+	case each < 0:
+		each = unbounded
+	}
+	switch total = int64(cfg.MaxTotal); {
+	case total < 0, total == 0 && each > unbounded/2:
+		total = unbounded
+	case total == 0:
+		total = max(DefaultMaxTotal, 2*each)
+	}
+	return each, total
 }
 
 func (s *Store) ready(ctx context.Context) error {
@@ -119,83 +159,4 @@ func (s *Store) Local() {}
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	return nil
-}
-
-// hash is what a cell is known by: 127 seeded bits, so that no two cells of a
-// store are ever taken for one another, and nobody can make them. lo is odd,
-// and so never 0, which marks a free slot.
-type hash struct{ hi, lo uint64 }
-
-// limitName is the part of a hash that comes from the limit.
-type limitName struct {
-	name string
-	hash hash
-}
-
-func (s *Store) hash(c *law.Cell) hash {
-	l := s.limit(c.Limit)
-	return hash{
-		maphash.String(s.seeds[0], c.Key) ^ l.hi,
-		maphash.String(s.seeds[1], c.Key) ^ l.lo | 1,
-	}
-}
-
-// limit returns the hash of a limit's name. Limits are few, and asked for by
-// the same string most of the time, which is compared without being read.
-func (s *Store) limit(name string) hash {
-	if name == "" {
-		return hash{}
-	}
-	at := &s.limits[(len(name)*7+int(name[len(name)-1]))%len(s.limits)]
-	known := at.Load()
-	if known != nil && known.name == name {
-		return known.hash
-	}
-	h := hash{maphash.String(s.seeds[2], name), maphash.String(s.seeds[3], name)}
-	if known == nil && len(name) <= law.MaxName {
-		at.CompareAndSwap(nil, &limitName{strings.Clone(name), h})
-	}
-	return h
-}
-
-// maxParams is how many different parameters plain cells can have in a table.
-// Cells of others have an object each.
-const maxParams = idMask - 1
-
-// intern numbers parameters, from 1. They are valid, and of plain cells.
-type intern struct {
-	mu    sync.Mutex // serializes writers
-	known atomic.Pointer[interned]
-}
-
-type interned struct {
-	ids  map[law.Params]uint64
-	list [idMask + 1]*law.Params // by id; nil for those that are no numbers
-}
-
-// of returns the parameters with a number that was given out.
-func (n *intern) of(id uint64) *law.Params { return n.known.Load().list[id] }
-
-// id returns the number of p, or 0 if there is none left.
-func (n *intern) id(p *law.Params) uint64 {
-	known := n.known.Load()
-	if id := known.ids[*p]; id != 0 || len(known.ids) == maxParams {
-		return id
-	}
-	return n.add(*p)
-}
-
-func (n *intern) add(p law.Params) uint64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	known := n.known.Load()
-	if id := known.ids[p]; id != 0 || len(known.ids) == maxParams {
-		return id
-	}
-	next := &interned{ids: make(map[law.Params]uint64, len(known.ids)+1), list: known.list}
-	maps.Copy(next.ids, known.ids)
-	id := uint64(len(next.ids) + 1)
-	next.ids[p], next.list[id] = id, &p
-	n.known.Store(next)
-	return id
 }

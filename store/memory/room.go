@@ -7,18 +7,39 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// reserve makes room for one more cell, if there is some. It is given back by
-// counting down.
-func (s *Store) reserve() bool {
+// reserve makes room for one more cell of a limit, if there is some. It is given back
+// by release. A limit that is retired has none.
+func (s *Store) reserve(l *limit, most int64) bool {
+	if l.max.Load() != most {
+		l.max.Store(most)
+	}
+	if !add(&l.count, most) {
+		return false
+	}
+	if !add(&s.count, s.most) {
+		l.count.Add(-1)
+		return false
+	}
+	return true
+}
+
+// add counts one up, if that is no more than most.
+func add(count *atomic.Int64, most int64) bool {
 	for {
-		n := s.count.Load()
-		if n >= s.most {
+		n := count.Load()
+		if n < 0 || n >= most {
 			return false
 		}
-		if s.count.CompareAndSwap(n, n+1) {
+		if count.CompareAndSwap(n, n+1) {
 			return true
 		}
 	}
+}
+
+// release gives back the room of a cell.
+func (s *Store) release(l *limit) {
+	l.count.Add(-1)
+	s.count.Add(-1)
 }
 
 // diesAt notes that a cell of table i, which is locked, can be forgotten from
@@ -37,18 +58,24 @@ func lower(v *atomic.Int64, to int64) {
 	}
 }
 
-// bury removes the cell at slot i of a locked table if it is dead, and returns
-// when it will be. The room it took is the caller's.
+// bury removes the cell at slot i of a locked table if it is dead, and gives its room
+// back. It returns when the cell will be dead. A shared cell goes only with its
+// period.
 func (s *Store) bury(t *table, i int, now int64) (dead int64, gone bool) {
 	sl := &t.slots[i]
 	word := sl.settled()
 	if id := idOf(word); id != idRich {
-		if dead = s.params.of(id).PlainEmptyAt(levelOf(word), sl.at.Load()); dead <= now {
+		d := s.params.of(id)
+		if dead = d.params.PlainEmptyAt(levelOf(word), sl.at.Load()); dead <= now {
 			t.remove(i)
+			s.release(d.limit)
 		}
 		return dead, dead <= now
 	}
 	r := t.richAt(i)
+	if r.shared {
+		return law.Never, false
+	}
 	word = r.lock()
 	if dead = r.deadAt(word); dead > now {
 		r.word.Store(word)
@@ -56,6 +83,7 @@ func (s *Store) bury(t *table, i int, now int64) (dead int64, gone bool) {
 	}
 	r.word.Store(wordOf(0, idGone))
 	t.remove(i)
+	s.release(r.limit)
 	return dead, true
 }
 
@@ -83,13 +111,25 @@ func (s *Store) evict(t *table, now int64) bool {
 	return false
 }
 
-// makeRoom reserves room for a cell, in place of a dead one wherever that may
-// be. The caller holds no table. It fails only if no cell is dead, and then
-// costs nothing until one may be.
-func (s *Store) makeRoom(now int64) bool {
+// roomIn reserves room for a cell of a limit, in place of dead ones of a locked table
+// if need be.
+func (s *Store) roomIn(t *table, l *limit, most, now int64) bool {
+	for !s.reserve(l, most) {
+		if !s.evict(t, now) {
+			return false
+		}
+	}
+	return true
+}
+
+// makeRoom reserves room for a cell of a limit, in place of dead ones wherever they
+// may be. The caller holds no table. It fails only if no cell of the limit is dead, or
+// none of any limit while all together are as many as may be. Then it costs next to
+// nothing until some cell dies.
+func (s *Store) makeRoom(l *limit, most, now int64) bool {
 	s.evictor.Lock()
 	defer s.evictor.Unlock()
-	if s.reserve() {
+	if s.reserve(l, most) {
 		return true
 	}
 	if s.soonest.Load() > now {
@@ -101,7 +141,7 @@ func (s *Store) makeRoom(now int64) bool {
 		if t := s.tables[s.evictAt].Load(); t != nil {
 			if t.soonest.Load() <= now {
 				t = s.lock(s.evictAt)
-				found := s.evict(t, now)
+				found := s.roomIn(t, l, most, now)
 				s.unlockAt(s.evictAt)
 				if found {
 					s.soonest.Store(0)
@@ -113,11 +153,12 @@ func (s *Store) makeRoom(now int64) bool {
 		s.evictAt = (s.evictAt + 1) % len(s.tables)
 	}
 	lower(&s.soonest, soonest)
-	return s.reserve()
+	return s.reserve(l, most)
 }
 
 // Sweep implements store.Store: it goes on where it stopped, and holds one
-// table at a time, of some hundred cells.
+// table at a time, of some hundred cells. Then it ends the periods of sharing that are
+// over.
 func (s *Store) Sweep(ctx context.Context, most int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -140,6 +181,7 @@ func (s *Store) Sweep(ctx context.Context, most int) (removed int, err error) {
 			s.swept.Store(int64(i) + 1)
 		}
 	}
+	s.endAll(now)
 	return removed, ctx.Err()
 }
 
@@ -166,7 +208,6 @@ func (s *Store) sweep(t *table, now int64, most int) (removed int) {
 		}
 		dead, gone := s.bury(t, i, now)
 		if gone {
-			s.count.Add(-1)
 			removed++
 			continue // another cell may stand there now
 		}

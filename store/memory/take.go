@@ -55,15 +55,17 @@ func (s *Store) take(b *store.Brief, h hash, p *law.Params, cost int64, exact bo
 			continue
 		}
 		f, id := &t.slots[i].pair, idOf(t.slots[i].word.Load())
-		q := s.params.of(id)
+		var q *law.Params
 		if id == idRich {
 			r := t.richAt(i)
 			if t.version.Load() != version {
 				continue
 			}
 			f, id, q = &r.pair, idPlain, r.params
+		} else if d := s.params.of(id); d != nil { // else the slot was freed just now
+			q = &d.params
 		}
-		if q == nil || *q != *p { // nil: the slot was freed just now
+		if q == nil || *q != *p {
 			return 0, 0, unusual
 		}
 		if level, then, res = s.charge(b, f, id, q, cost, exact, t, version); res != changed {
@@ -172,7 +174,7 @@ func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params
 		return 0, 0, nil, unusual
 	}
 	op := law.Op{Verb: law.Take, Cell: *cell, Params: *p, Cost: cost, Count: 1}
-	if op.Valid() != nil {
+	if law.IsShared(*cell) || op.Valid() != nil {
 		return 0, 0, nil, unusual
 	}
 	ti := s.tableOf(h)
@@ -183,17 +185,19 @@ func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params
 		return s.takeFirst(b, h, &op, pin)
 	}
 	f, id := &t.slots[i].pair, idOf(t.slots[i].settled())
-	q := s.params.of(id)
+	var q *law.Params
 	if id == idRich {
 		r = t.richAt(i)
 		f, id, q = &r.pair, idPlain, r.params
+	} else {
+		q = &s.params.of(id).params
 	}
 	if *q != *p {
 		return 0, 0, nil, unusual
 	}
 	if pin {
 		if r == nil {
-			r = s.enrich(ti, h, q)
+			r = s.enrich(ti, h, s.params.of(id))
 			f, id = &r.pair, idPlain
 		}
 		word := r.lock()
@@ -206,21 +210,26 @@ func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params
 	return level, at, r, decided
 }
 
-// takeFirst is takeLocked for a cell that is not there.
+// takeFirst is takeLocked for a cell that is not there. If its limit shares, or there
+// is no room, it is for Apply.
 func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, at int64, r *rich, res result) {
 	ti := s.tableOf(h)
 	clock, p := s.clock(), &op.Params
+	l := s.limitOf(op.Cell.Limit)
+	if l.sharing.Load() != 0 {
+		return 0, 0, nil, unusual
+	}
 	granted, level, at, retryAt, emptyAt := law.TakePlain(p, 0, 0, op.Cost, clock)
 	if !granted { // it can never pass: no block, nothing to keep
 		setBrief(b, false, level, clock, clock, retryAt, 0)
 		return 0, 0, nil, decided
 	}
-	if !s.reserve() && !s.evict(s.tables[ti].Load(), clock) {
+	if !s.roomIn(s.tables[ti].Load(), l, s.mostOf(p), clock) {
 		return 0, 0, nil, unusual
 	}
-	id := s.params.id(p)
+	id := s.params.id(l, p)
 	if pin || id == 0 {
-		r = s.newRich(p)
+		r = s.newRich(l, p)
 		r.pinned = pin
 		r.set(wordOf(level, idPlain), at)
 		s.room(ti, 1, true).insert(h, &op.Cell, wordOf(0, idRich), 0, r)
@@ -233,22 +242,22 @@ func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, 
 }
 
 // newRich returns a rich cell for a limit.
-func (s *Store) newRich(p *law.Params) *rich {
+func (s *Store) newRich(l *limit, p *law.Params) *rich {
 	if p.Plain() {
-		if id := s.params.id(p); id != 0 {
-			return &rich{params: s.params.of(id)}
+		if id := s.params.id(l, p); id != 0 {
+			return &rich{params: &s.params.of(id).params, limit: l}
 		}
 	}
 	own := *p
-	return &rich{params: &own}
+	return &rich{params: &own, limit: l}
 }
 
 // enrich makes an object of a compact cell in the locked table ti.
-func (s *Store) enrich(ti int, h hash, p *law.Params) *rich {
+func (s *Store) enrich(ti int, h hash, d *definition) *rich {
 	t := s.room(ti, 0, true)
 	i := t.find(h)
 	sl := &t.slots[i]
-	r := &rich{params: p}
+	r := &rich{params: &d.params, limit: d.limit}
 	r.set(wordOf(levelOf(sl.lock()), idPlain), sl.at.Load())
 	t.rich[i].Store(r)
 	sl.set(wordOf(0, idRich), 0)

@@ -54,7 +54,7 @@ func call(tb testing.TB, db *sql.DB, procedure, rule, key, cost string) (t taken
 func TestTakeByCall(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
-	if err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "login", Notation: "sliding-log 2/1h history 30d", Description: "logins"}}); err != nil {
+	if _, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "login", Notation: "sliding-log 2/1h history 30d", Description: "logins"}}); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []taken{{allowed: 1, remaining: 1}, {allowed: 1}, {allowed: 0}} {

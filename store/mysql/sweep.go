@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,11 +60,11 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 // it is removed.
 func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	at := &s.sweeper
-	rows, err := n.db.QueryContext(ctx, `SELECT e.keep_until, e.number, c.law IS NULL OR e.expires_at <= c.at OR c.empty_at <= ?
+	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT e.keep_until, e.number, c.law IS NULL OR e.expires_at <= c.at OR c.empty_at <= %[1]d
 		FROM (SELECT keep_until, number, limit_name, cell_key, expires_at FROM headgate_entries FORCE INDEX (by_age)
-			WHERE keep_until <= ? AND (keep_until > ? OR keep_until = ? AND number > ?) ORDER BY keep_until, number LIMIT ?) e
+			WHERE keep_until <= %[1]d AND (keep_until > %[2]d OR keep_until = %[2]d AND number > %[3]d) ORDER BY keep_until, number LIMIT %[4]d) e
 		LEFT JOIN headgate_cells c ON c.limit_name = e.limit_name AND c.cell_key = e.cell_key ORDER BY e.keep_until, e.number`,
-		now, now, at.until, at.until, at.number, sweepPage)
+		now, at.until, at.number, sweepPage))
 	if err != nil {
 		return 0, false, classify("sweep entries", err)
 	}
@@ -120,8 +121,8 @@ func (s *Store) remove(ctx context.Context, n *node, statement string) (removed 
 // admitted anew until its row is removed.
 func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	chunk := min(most, sweepChunk*5)
-	rows, err := n.db.QueryContext(ctx, `SELECT limit_name, cell_key, id FROM headgate_admissions FORCE INDEX (by_age)
-		WHERE keep_until <= ? ORDER BY keep_until LIMIT ?`, now, chunk)
+	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT limit_name, cell_key, id FROM headgate_admissions FORCE INDEX (by_age)
+		WHERE keep_until <= %d ORDER BY keep_until LIMIT %d`, now, chunk))
 	if err != nil {
 		return 0, false, classify("sweep admissions", err)
 	}
@@ -163,10 +164,10 @@ func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most in
 // nobody and have no entries.
 func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	at := &s.sweeper
-	rows, err := n.db.QueryContext(ctx, `SELECT c.limit_name, c.cell_key, c.empty_at <= ? AND c.blocked_until <= ? AND NOT EXISTS
+	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT c.limit_name, c.cell_key, c.empty_at <= %[1]d AND c.blocked_until <= %[1]d AND NOT EXISTS
 			(SELECT 1 FROM headgate_entries e WHERE e.limit_name = c.limit_name AND e.cell_key = c.cell_key)
-		FROM headgate_cells c WHERE `+afterCell+` ORDER BY c.limit_name, c.cell_key LIMIT ?`,
-		now, now, []byte(at.cell.Limit), []byte(at.cell.Limit), []byte(at.cell.Key), sweepPage)
+		FROM headgate_cells c WHERE %[2]s ORDER BY c.limit_name, c.cell_key LIMIT %[3]d`,
+		now, afterCell(at.cell), sweepPage))
 	if err != nil {
 		return 0, false, classify("sweep cells", err)
 	}

@@ -164,7 +164,7 @@ func (s *Store) ready(ctx context.Context) error {
 // checkServer says why the server cannot be used, or nil.
 func checkServer(ctx context.Context, db querier) error {
 	var number, version string
-	if err := db.QueryRow(ctx, "select current_setting('server_version_num'), version()").Scan(&number, &version); err != nil {
+	if err := db.QueryRow(ctx, "select pg_catalog.current_setting('server_version_num'), pg_catalog.version()").Scan(&number, &version); err != nil {
 		return classifyRead("read the server's version", err)
 	}
 	return checkVersion(number, version)
@@ -186,8 +186,11 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if err := s.ready(ctx); err != nil {
 		return nil, 0, err
 	}
+	if err := q.Valid(); err != nil {
+		return nil, 0, err
+	}
 	most := q.Most()
-	if err := s.db.QueryRow(ctx, `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`).Scan(&clock); err != nil {
+	if err := s.db.QueryRow(ctx, `select (extract(epoch from pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint`).Scan(&clock); err != nil {
 		return nil, 0, classifyRead("read the clock", err)
 	}
 	var where strings.Builder
@@ -200,19 +203,19 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 		where.WriteString(" and " + condition)
 	}
 	if q.Limit != "" {
-		also("limit_name = ?", q.Limit)
+		also("limit_name OPERATOR(pg_catalog.=) ?", q.Limit)
 	}
 	if q.HasKey {
-		also("key = ?", q.Key)
+		also("key OPERATOR(pg_catalog.=) ?", q.Key)
 	}
 	if q.Blocked {
-		where.WriteString(" and blocked_until > $1")
+		where.WriteString(" and blocked_until OPERATOR(pg_catalog.>) $1")
 	}
 	if q.After != (law.Cell{}) {
-		also("(limit_name, key) > (?, ?)", q.After.Limit, q.After.Key)
+		also("(limit_name, key) OPERATOR(pg_catalog.>) (?, ?)", q.After.Limit, q.After.Key)
 	}
 	rows, err := s.db.Query(ctx, `select limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
-		from headgate.cells where law <> 0 and $1::bigint is not null`+where.String()+` order by limit_name, key limit $2`, args...)
+		from headgate.cells where law OPERATOR(pg_catalog.<>) 0 and $1::bigint is not null`+where.String()+` order by limit_name, key limit $2`, args...)
 	if err != nil {
 		return nil, 0, classifyRead("list cells", err)
 	}
@@ -232,8 +235,12 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
+	if err := store.ValidEntries(cell, n); err != nil {
+		return nil, err
+	}
 	rows, err := s.db.Query(ctx, `select number, id, at, expires_at, keep_until, cost, granted from headgate.entries
-		where limit_name = $1 and key = $2 order by number + 0 desc limit $3`, cell.Limit, cell.Key, n)
+		where limit_name OPERATOR(pg_catalog.=) $1 and key OPERATOR(pg_catalog.=) $2
+		order by number OPERATOR(pg_catalog.+) 0 desc limit $3`, cell.Limit, cell.Key, n)
 	if err != nil {
 		return nil, classifyRead("list entries", err)
 	}
@@ -247,21 +254,21 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 	return entries, nil
 }
 
-// WriteLimits implements store.LimitWriter.
-func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) error {
+// WriteLimits implements store.LimitWriter. A limit that the server cannot read is not
+// written.
+func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (warnings []string, err error) {
 	if err := s.ready(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	names, rules, descriptions := make([]string, len(limits)), make([]string, len(limits)), make([]string, len(limits))
 	for i, l := range limits {
 		names[i], rules[i], descriptions[i] = l.Name, l.Notation, l.Description
 	}
-	_, err := s.db.Exec(ctx, `insert into headgate.limits (name, rule, description)
-		select * from unnest($1::text[], $2::text[], $3::text[])
-		on conflict (name) do update set rule = excluded.rule, description = excluded.description, updated_at = now()
-		where (limits.rule, limits.description) is distinct from (excluded.rule, excluded.description)`, names, rules, descriptions)
+	err = s.retry(ctx, func() error {
+		return s.db.QueryRow(ctx, `select headgate.write_limits($1, $2, $3)`, names, rules, descriptions).Scan(&warnings)
+	})
 	if err != nil {
-		return classify("write limits", err)
+		return nil, classify("write limits", err)
 	}
-	return nil
+	return warnings, nil
 }

@@ -52,10 +52,17 @@ func (s *Store) encodeFor(asking int64, ops []law.Op, index []int, how mode, own
 	if how == later {
 		n = needsRaise | needsReturns | needsOnce
 	}
+	if !s.cluster {
+		n |= needsRoom
+	}
 	for _, i := range index {
 		n |= needsOf(&ops[i])
 	}
-	return s.call(scripts[n](), own, ops, index, how, asking)
+	c := s.call(scripts[n](), own, ops, index, how, asking)
+	if !s.cluster {
+		c.keys = append(c.keys, s.roomKey())
+	}
+	return c
 }
 
 // doubles are the arguments of a script but for its texts: what they say is in
@@ -70,7 +77,7 @@ func (d *doubles) add(values ...int64) {
 
 const (
 	headSize = 5 * 8  // of the first doubles of a call
-	askSize  = 25 * 8 // of what an op asks
+	askSize  = 26 * 8 // of what an op asks
 	maxAsked = 8      // places among which the same is looked for
 )
 
@@ -99,7 +106,8 @@ func (a *asked) find(ops []law.Op, i int) int64 {
 }
 
 // run are ops that stand next to each other in a call: plain charges who ask
-// the same, with group 0, or one op of any other kind.
+// the same, with group 0, of keys or of cells that keys share; or one op of any other
+// kind.
 type run struct{ asked, ops, group, log, note int64 }
 
 // call writes the arguments of a script: the ops, then its own.
@@ -123,7 +131,11 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 		}
 		next := run{asked: what.find(ops, i), ops: 1, group: group}
 		if first && last && how == forGood && op.Verb == law.Take && op.ID == "" && !op.Late && op.Params.Plain() {
-			if next.group = 0; n > 0 && open.group == 0 && open.asked == next.asked {
+			next.group = 0
+			if law.IsShared(op.Cell) {
+				next.log = 1
+			}
+			if n > 0 && open.group == 0 && open.asked == next.asked && open.log == next.log {
 				open.ops++
 				continue
 			}
@@ -197,7 +209,7 @@ func (d *doubles) ask(op *law.Op) {
 		late = 1
 	}
 	d.add(p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), op.Cost, op.Count, op.Ceiling, op.Now, int64(p.Anchor), p.Block, partial,
-		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry, late)
+		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry, late, p.MaxKeys)
 }
 
 // same reports whether two ops ask the same of their cells, but for their ID and

@@ -1,11 +1,9 @@
 package redis
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"strings"
 	"sync"
@@ -213,58 +211,6 @@ func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
 	_, err := Open(context.Background(), strings.Replace(dsn, "word", "wr0ng", 1), nil)
 	if !errors.Is(err, store.ErrSetup) || strings.Contains(fmt.Sprint(err), "wr0ng") {
 		t.Errorf("wrong password: %v, want ErrSetup without the password", err)
-	}
-}
-
-func TestAServerThatMayForgetIsNamed(t *testing.T) {
-	var said bytes.Buffer
-	logger := slog.New(slog.NewTextHandler(&said, nil))
-	s := openTest(t, own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru").DSN, &Config{Logger: logger})
-	if !strings.Contains(said.String(), "level=WARN") {
-		t.Errorf("no warning about allkeys-lru: %q", said.String())
-	}
-	said.Reset()
-	sweep := func() string {
-		said.Reset()
-		if _, err := s.Sweep(context.Background(), 10); err != nil {
-			t.Fatal(err)
-		}
-		return said.String()
-	}
-	if text := sweep(); text != "" {
-		t.Errorf("nothing was evicted, but: %q", text)
-	}
-	for i := range 40 {
-		admin(t, s, "SET", fmt.Sprint("filler", i), strings.Repeat("x", 100_000))
-	}
-	if text := sweep(); strings.Count(text, "level=ERROR") != 1 {
-		t.Errorf("keys were evicted: %q, want one error", text)
-	}
-	if text := sweep(); text != "" {
-		t.Errorf("nothing was evicted since, but: %q", text)
-	}
-}
-
-// as62 is a client of a server that answers as Redis 6.2 does.
-type as62 struct{ rueidis.Client }
-
-func (c as62) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
-	if words := cmd.Commands(); words[0] == "CONFIG" && len(words) != 3 {
-		cmd = c.B().Arbitrary("CONFIG", "GET").Build() // "ERR wrong number of arguments"
-	}
-	return c.Client.Do(ctx, cmd)
-}
-
-func TestRedis62IsAskedWhatItMayForget(t *testing.T) {
-	server := own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
-	var said bytes.Buffer
-	s, err := New(as62{openTest(t, server.DSN, nil).client}, &Config{Logger: slog.New(slog.NewTextHandler(&said, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	apply(t, s, takeOne("l", "k", hourly, 0))
-	if !strings.Contains(said.String(), "level=WARN") {
-		t.Errorf("no warning about allkeys-lru: %q", said.String())
 	}
 }
 

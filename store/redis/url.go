@@ -1,17 +1,15 @@
 package redis
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/headgate/headgate/internal/tlsconf"
 	"github.com/headgate/headgate/store"
 )
 
@@ -41,7 +39,7 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 		}
 	}
 	port := "6379"
-	var ca, cert, key string
+	var files tlsconf.Files
 	var insecure bool
 	secure := u.Scheme == "rediss"
 	for name, values := range u.Options {
@@ -65,11 +63,11 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 				insecure = yes
 			}
 		case "ca":
-			ca = value
+			files.CA = value
 		case "cert":
-			cert = value
+			files.Cert = value
 		case "key":
-			key = value
+			files.Key = value
 		default:
 			return bad("option %q is not known; known are prefix, master, tls, ca, cert, key and insecure", name)
 		}
@@ -98,38 +96,16 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 		o.Sentinel.TopologyRefreshInterval = 5 * time.Second
 	}
 	if secure {
-		if (cert == "") != (key == "") {
+		if (files.Cert == "") != (files.Key == "") {
 			return bad("cert and key need each other")
 		}
-		if o.TLSConfig, err = tlsConfig(ca, cert, key); err != nil {
-			return nil, "", err
+		if o.TLSConfig, err = files.Config(""); err != nil {
+			return nil, "", fmt.Errorf("%w: URL: %w", store.ErrSetup, err)
 		}
 		o.TLSConfig.InsecureSkipVerify = insecure
 		o.Sentinel.TLSConfig = o.TLSConfig
-	} else if ca+cert+key != "" || insecure {
+	} else if files != (tlsconf.Files{}) || insecure {
 		return bad("ca, cert, key and insecure are for rediss://")
 	}
 	return o, prefix, nil
-}
-
-func tlsConfig(ca, cert, key string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("%w: URL: ca: %w", store.ErrSetup, err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%w: URL: ca: %s holds no certificate", store.ErrSetup, ca)
-		}
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("%w: URL: cert, key: %w", store.ErrSetup, err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }

@@ -83,7 +83,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		t := transaction{ctx: ctx, st: &s.stmts, cells: make(map[law.Cell]*cell, len(ops))}
 		records := make([]*law.Record, len(ops))
 		for i := range ops {
-			if err := law.ValidKey(ops[i].Cell.Key); err != nil {
+			if err := ops[i].Cell.Valid(); err != nil {
 				records[i] = &law.Record{} // its group is not valid and is not applied
 				continue
 			}

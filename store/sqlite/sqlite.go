@@ -209,6 +209,9 @@ type queryer interface {
 
 // Cells implements store.Inspector.
 func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, clock int64, err error) {
+	if err := q.Valid(); err != nil {
+		return nil, 0, err
+	}
 	db, done, err := s.reader(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -255,6 +258,9 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 
 // Entries implements store.Inspector.
 func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
+	if err := store.ValidEntries(cell, n); err != nil {
+		return nil, err
+	}
 	db, done, err := s.reader(ctx)
 	if err != nil {
 		return nil, err

@@ -215,6 +215,6 @@ end
 -- headgate_blocked_per_hour counts refused attempts for each limit and hour, UTC.
 create or replace view headgate_blocked_per_hour as
 select convert(limit_name using utf8mb4) as limit_name,
-    cast('1970-01-01' + interval (at div 3600000000) hour as datetime) as hour, count(*) as blocked, count(distinct cell_key) as `keys`
-from headgate_entries where granted = 0 group by limit_name, at div 3600000000
+    cast('1970-01-01' + interval hours hour as datetime) as hour, count(*) as blocked, count(distinct cell_key) as `keys`
+from (select limit_name, cell_key, at div 3600000000 as hours from headgate_entries where granted = 0) e group by limit_name, hours
 //

@@ -1,7 +1,13 @@
 -- The tables. Nothing that a decision changes is indexed, so that updates stay
 -- within their page (HOT); the free third of each page is for them.
 
-create schema if not exists headgate;
+-- "create schema if not exists" asks for the right to create schemas even where the
+-- administrator has made this one.
+do $$ begin
+    if pg_catalog.to_regnamespace('headgate') is null then
+        create schema headgate;
+    end if;
+end $$;
 
 create table if not exists headgate.schema_version (
     version    int primary key,

@@ -172,6 +172,7 @@ returns bigint[] language plpgsql volatile
 -- One plan for all calls, by the primary key however small the table was when
 -- it was made: planning each call anew would cost more than the call.
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     c_max   constant bigint := 9007199254740991;

@@ -13,6 +13,7 @@ create or replace function headgate.sweep_from(
     out removed int, out next_number bigint, out next_limit text, out next_key text)
 language plpgsql volatile
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     now bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
@@ -61,6 +62,19 @@ begin
 end $$;
 
 -- headgate.sweep is that for people: it looks at all rows.
-create or replace function headgate.sweep(p_max int) returns int language sql volatile as $$
-    select removed from headgate.sweep_from(p_max, 2147483647, 0, '', '')
-$$;
+create or replace function headgate.sweep(p_max int) returns int language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
+begin
+    perform headgate.checked_count('p_max', p_max);
+    return (headgate.sweep_from(p_max, 2147483647, 0, '', '')).removed;
+end $$;
+
+-- headgate.checked_count refuses what is no number of rows.
+create or replace function headgate.checked_count(field text, n int) returns void language plpgsql immutable as $$
+begin
+    if n is null then
+        perform headgate.fail(field || ': is null');
+    elsif n < 0 then
+        perform headgate.fail(format('%s: is %s; it must not be below 0', field, n));
+    end if;
+end $$;

@@ -5,6 +5,8 @@
 -- what you want when the charge is to commit or roll back with your work, and
 -- not what you want in a long one.
 
+-- headgate.instant is a time of ours. Views say the same without it: a function that
+-- is made part of a view would find its operators by the search_path of the reader.
 create or replace function headgate.instant(us bigint) returns timestamptz language sql immutable as $$
     select 'epoch'::timestamptz + us * interval '1 microsecond'
 $$;
@@ -190,7 +192,7 @@ end $$;
 -- limit's name; at, the time of the decision.
 create or replace function headgate.take(rule text, key text, cost numeric default 1)
 returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
@@ -201,7 +203,7 @@ end $$;
 -- headgate.check answers what take would, and takes nothing.
 create or replace function headgate.check(rule text, key text, cost numeric default 1)
 returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
@@ -212,7 +214,7 @@ end $$;
 -- headgate.block refuses everything of a key for a while; a zero interval lifts
 -- that. It returns until when, null if not blocked.
 create or replace function headgate.block(rule text, key text, for_interval interval, reason text default '', out blocked_until timestamptz)
-language plpgsql volatile as $$
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
     f record; us numeric; res bigint[];
 begin
@@ -232,7 +234,8 @@ end $$;
 
 -- headgate.reset forgets a key: its level and its block. It returns whether
 -- there was anything to forget. A history is kept.
-create or replace function headgate.reset(rule text, key text, out existed boolean) language plpgsql volatile as $$
+create or replace function headgate.reset(rule text, key text, out existed boolean) language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
@@ -240,28 +243,20 @@ begin
     existed := (headgate.ask(6, f.name, f.c, key, 1, 0, ''))[1] = 1;
 end $$;
 
--- Cells as people read them. used is as of updated_at; it drains since.
-create or replace view headgate.levels as
-select c.limit_name, c.key,
-    round((c.level + case when c.law = 2 then c.prev else 0 end)::numeric / c.unit, 6) as used,
-    headgate.instant(c.at) as updated_at,
-    headgate.instant(c.empty_at) as empty_at,
-    case when c.blocked_until > extract(epoch from clock_timestamp()) * 1000000 then headgate.instant(c.blocked_until) end as blocked_until,
-    nullif(c.reason, '') as reason
-from headgate.cells c where c.law <> 0;
-
 -- Attempts, allowed or refused, of the limits that keep a history. What was
 -- given back of one is no longer in its cost: 0 if all of it was.
 create or replace view headgate.history as
-select e.number, e.limit_name, e.key, headgate.instant(e.at) as at, e.granted as allowed,
+select e.number, e.limit_name, e.key, 'epoch'::timestamptz + e.at * interval '1 microsecond' as at, e.granted as allowed,
     round(e.cost::numeric / coalesce(nullif(c.unit, 0), 1000), 6) as cost, nullif(e.id, '') as id
 from headgate.entries e left join headgate.cells c on c.limit_name = e.limit_name and c.key = e.key;
 
 -- headgate.attempts shows the last attempts of a key, newest first.
 create or replace function headgate.attempts(p_limit text, p_key text, p_most int default 100)
 returns table (number bigint, at timestamptz, allowed boolean, cost numeric, id text)
-language plpgsql stable set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off as $$
+language plpgsql stable set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off
+set search_path = pg_catalog, pg_temp as $$
 begin
+    perform headgate.checked_count('p_most', p_most);
     return query
     select e.number, headgate.instant(e.at), e.granted, round(e.cost::numeric / coalesce(nullif((select c.unit from headgate.cells c
         where c.limit_name = p_limit and c.key = p_key), 0), 1000), 6), nullif(e.id, '')
@@ -270,5 +265,5 @@ end $$;
 
 -- headgate.blocked_per_hour counts refused attempts for each limit and hour.
 create or replace view headgate.blocked_per_hour as
-select e.limit_name, headgate.instant(e.at / 3600000000 * 3600000000) as hour, count(*) as blocked, count(distinct e.key) as keys
+select e.limit_name, 'epoch'::timestamptz + e.at / 3600000000 * interval '1 hour' as hour, count(*) as blocked, count(distinct e.key) as keys
 from headgate.entries e where not e.granted group by e.limit_name, e.at / 3600000000;

@@ -50,6 +50,7 @@ create or replace function headgate.take_plain(
     out empty_at bigint[], out blocked_until bigint[], out rest int[], out outcomes bigint[])
 language plpgsql volatile
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
