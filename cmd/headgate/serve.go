@@ -180,9 +180,8 @@ func (o *serving) until(ctx context.Context, server *edge.Server, s store.Store,
 			return err
 		case <-opened:
 			if err := o.givenUp(s); err != nil {
-				now, cancel := context.WithCancel(ctx)
-				cancel()
-				_ = server.Shutdown(now)
+				server.Close()
+				<-served
 				return err
 			}
 			opened = nil

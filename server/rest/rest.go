@@ -87,9 +87,9 @@ func (d *door) routes() []route {
 		{"GET /v1/limits", d.with(d.limits)},
 		{"GET /v1/cells", d.with(d.cells)},
 		// These are answered however much there is to do.
-		{"GET /livez", d.livez},
-		{"GET /readyz", d.readyz},
-		{"GET /healthz", d.readyz},
+		{"GET /livez", d.live},
+		{"GET /readyz", d.ready},
+		{"GET /healthz", d.ready},
 		{"GET /openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/yaml")
 			_, _ = w.Write(openapi)
@@ -165,15 +165,18 @@ func (d *door) limits(w http.ResponseWriter, _ *http.Request, s *share) error {
 // well is what a health check answers when all is well.
 var well = map[string]string{"status": "ok"}
 
-// livez tells that the process answers.
-func (d *door) livez(w http.ResponseWriter, r *http.Request) {
+// live tells that the process answers.
+func (d *door) live(w http.ResponseWriter, r *http.Request) {
 	if err := d.answer(w, well); err != nil {
 		d.fail(w, r, err)
 	}
 }
 
-// readyz tells whether the store can decide and write, which it has readyWithin for.
-func (d *door) readyz(w http.ResponseWriter, r *http.Request) {
+// readyWithin is how long the store may take to prove that it can write.
+const readyWithin = 2 * time.Second
+
+// ready tells whether the store can decide and write.
+func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 	defer cancel()
 	err := d.service.Healthy(ctx)
@@ -184,8 +187,6 @@ func (d *door) readyz(w http.ResponseWriter, r *http.Request) {
 		d.fail(w, r, err)
 	}
 }
-
-const readyWithin = 2 * time.Second
 
 // answer writes an answer. It fails before anything is written, or not at all.
 func (d *door) answer(w http.ResponseWriter, v any) error {
