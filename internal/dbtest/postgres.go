@@ -112,6 +112,12 @@ func StartPostgres(ctx context.Context) (*Server, error) {
 	if dsn := os.Getenv(PostgresDSN); dsn != "" {
 		return &Server{DSN: dsn}, nil
 	}
+	return NewPostgres(ctx)
+}
+
+// NewPostgres is StartPostgres for tests that let the server crash: it is never one of
+// the environment.
+func NewPostgres(ctx context.Context) (*Server, error) {
 	bin, err := postgresPrograms()
 	if err != nil {
 		return nil, err
