@@ -11,7 +11,6 @@ local FULL, ENDED = 6, -1 -- see law.Numbers and law.Ended
 local limits = {}
 
 local function limit_of(key)
-  if there == nil then there = call('EXISTS', ROOM) == 1 end
   local name = string.match(key, '}:(.*)')
   local l = limits[name]
   if not l then
@@ -24,17 +23,18 @@ end
 
 -- full returns what stands in the way of an op: the generation of the cell that keys
 -- without one share, ENDED where the op is on a shared cell that is none any more, or
--- 0. A shared cell may expire while its generation lasts.
+-- 0. A shared cell may expire while its generation lasts. most of an op is its limit's
+-- own maximum, 0 if there is none, less than 0 on a shared cell.
 local function full(op)
   if cell(op).kind ~= 0 then return 0 end
   if there == nil then there = call('EXISTS', ROOM) == 1 end
-  local at = is_shared(op.key)
-  if not there and op.p.most == 0 then return at and ENDED or 0 end
+  local most = op.p.most
+  if not there and most <= 0 then return most end
   local l = limit_of(op.key)
-  if at then
-    return tonumber(string.match(op.key, '^%d+', at + #SHARED)) == l.generation and 0 or ENDED
+  if most < 0 then
+    return tonumber(string.match(op.key, '{k:headgate:shared:(%d+)}')) == l.generation and 0 or ENDED
   end
-  l.most = op.p.most
+  l.most = most
   return l.generation
 end
 
@@ -61,7 +61,7 @@ end
 created = function()
   if next(limits) == nil then return end
   for key, c in pairs(cells) do
-    if c.new and c.dirty and c.kind ~= 0 and not is_shared(key) then
+    if c.new and c.dirty and c.kind ~= 0 and c.shared == 0 then
       local l = limit_of(key)
       l.new = l.new + 1
     end
