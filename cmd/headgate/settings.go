@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/config"
@@ -16,7 +17,11 @@ import (
 // addSettings gives a command the flags of settings.
 func addSettings(cmd *cobra.Command, settings ...config.Setting) {
 	for _, s := range settings {
-		cmd.Flags().String(s.Flag(), "", s.Usage())
+		if s.List {
+			cmd.Flags().StringArray(s.Flag(), nil, s.Usage())
+		} else {
+			cmd.Flags().String(s.Flag(), "", s.Usage())
+		}
 	}
 }
 
@@ -26,6 +31,9 @@ func flags(cmd *cobra.Command) config.Flags {
 		f := cmd.Flags().Lookup(name)
 		if f == nil || !f.Changed {
 			return "", false
+		}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			return strings.Join(list.GetSlice(), ","), true
 		}
 		return f.Value.String(), true
 	}
