@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/config"
@@ -32,7 +31,7 @@ func flags(cmd *cobra.Command) config.Flags {
 		if f == nil || !f.Changed {
 			return "", false
 		}
-		if list, ok := f.Value.(pflag.SliceValue); ok {
+		if list, ok := f.Value.(interface{ GetSlice() []string }); ok {
 			return strings.Join(list.GetSlice(), ","), true
 		}
 		return f.Value.String(), true
