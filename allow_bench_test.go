@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -40,5 +41,23 @@ func BenchmarkAllow(b *testing.B) {
 				})
 			}
 		}
+	}
+}
+
+// BenchmarkTake is the way of a request of two charges. A store that is not local has
+// a deadline, which costs what "elsewhere" takes longer.
+func BenchmarkTake(b *testing.B) {
+	user, org := headgate.MustParse("token-bucket 1000000000/h"), headgate.MustParse("gcra 1000000000/h")
+	for name, s := range map[string]store.Store{
+		"local":     memory.New(nil),
+		"elsewhere": struct{ store.Store }{memory.New(nil)},
+	} {
+		b.Run(name, func(b *testing.B) {
+			l := headgate.New(s, nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = l.Take(b.Context(), headgate.Charge{Limit: user, Key: "alice"}, headgate.Charge{Limit: org, Key: "acme"})
+			}
+		})
 	}
 }

@@ -18,10 +18,9 @@ type Via = law.Via
 
 // The ways.
 const (
-	ViaStore    = law.ViaStore    // the store decided
-	ViaLease    = law.ViaLease    // out of tokens taken up front
-	ViaLocal    = law.ViaLocal    // a refusal repeated without the store
-	ViaFallback = law.ViaFallback // the store was away; the limit's policy decided
+	ViaStore = law.ViaStore // the store decided
+	ViaLease = law.ViaLease // out of tokens taken up front
+	ViaLocal = law.ViaLocal // a refusal repeated without the store
 )
 
 // Charge is one thing to be admitted: a cost, by a limit, for a key.

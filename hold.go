@@ -54,10 +54,11 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 		_, err := l.Acquire(ctx, charges...) // which says what is wrong
 		return nil, err
 	}
+	asking := patient{ctx}
 	var denied *DeniedError
 	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key}, func() (time.Duration, error) {
 		ops, outs := make([]law.Op, len(charges)), make([]law.Outcome, len(charges))
-		d, err := l.decide(ctx, law.Check, charges, ops, outs)
+		d, err := l.decide(asking, law.Check, charges, ops, outs)
 		p.Answered()
 		if err == nil && !d.Allowed {
 			if denied = (&DeniedError{d}); d.RetryAfter == Never {
@@ -69,7 +70,7 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 	defer turn.leave()
 	for again := askAgain; err == nil; again = min(2*again, askAtMost) {
 		var lease *Lease
-		if lease, err = l.acquire(ctx, charges, true); err != nil {
+		if lease, err = l.acquire(asking, charges, true); err != nil {
 			break
 		}
 		p.Answered()

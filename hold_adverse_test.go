@@ -39,7 +39,7 @@ func TestLeaseOfASlowAnswer(t *testing.T) {
 		s := &slow{Store: m}
 		ask := charges("k", "1 of concurrency 1 ttl 30s")
 		s.for_.Store(int64(29 * time.Second))
-		a, err := headgate.New(s, nil).Acquire(ctx, ask...)
+		a, err := headgate.New(s, &headgate.Config{Timeout: -1}).Acquire(ctx, ask...)
 		if err != nil || !a.Decision.Allowed {
 			t.Fatal(a, err)
 		}
@@ -111,7 +111,7 @@ func TestLostIsToldWhileARenewalHangs(t *testing.T) {
 		m := memory.New(nil)
 		s := &stuck{Store: m, until: make(chan struct{})}
 		ask := charges("k", "1 of concurrency 1 ttl 30s")
-		a, err := headgate.New(s, nil).Acquire(ctx, ask...)
+		a, err := headgate.New(s, &headgate.Config{Timeout: -1}).Acquire(ctx, ask...)
 		if err != nil {
 			t.Fatal(err)
 		}

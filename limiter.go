@@ -19,6 +19,8 @@ type Limiter struct {
 	direct store.OneTaker // store, if it is one
 	clock  store.Clock
 	turns  turns // of those who wait
+
+	timeout time.Duration // of a question to the store; 0: none
 }
 
 // Config adjusts a Limiter. A nil Config, and every zero field, is fine.
@@ -27,11 +29,21 @@ type Config struct {
 	// a wrong guess costs one more question to the store, nothing else. Nil:
 	// this machine's.
 	Clock store.Clock
+	// Timeout is how long a call that decides at once waits for the store, where
+	// the context has no earlier deadline. After it, the error says what is known:
+	// that nothing was charged, or store.ErrUnknownOutcome, for example where a
+	// transaction of somebody else's holds the cell. Wait, Await and Hold, their
+	// kin, and what is built on them wait for as long as their context lasts, for
+	// the store too. Zero: DefaultTimeout. Below 0: none.
+	//
+	// The RetryFor of the drivers is for questions without a deadline: of those who
+	// wait, and of programs that call a Store themselves.
+	Timeout time.Duration
 }
 
 // New returns a limiter over a store. The store stays the caller's to close.
 func New(s store.Store, cfg *Config) *Limiter {
-	l := &Limiter{store: s, clock: store.SystemClock}
+	l := &Limiter{store: s, clock: store.SystemClock, timeout: cfg.timeout(s)}
 	l.direct, _ = s.(store.OneTaker)
 	if cfg != nil && cfg.Clock != nil {
 		l.clock = cfg.Clock
@@ -142,7 +154,7 @@ func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Dur
 	if d > 0 {
 		cell.Reason = reason
 	}
-	return newStatus(cell, limit, out.Clock), nil
+	return newStatus(cell, limit, &op, cell.State.InUse(&op, out.Clock), out.Clock), nil
 }
 
 // Reset forgets all about a key: its level, its block. It reports whether
@@ -244,7 +256,9 @@ func calendars(list []*calendar, i int, charges []Charge) []*calendar {
 // apply asks the store, and asks again about those requests whose calendar
 // boundaries did not contain the store's time: cals says which calendars the
 // ops follow, as far as it reaches.
-func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, cals []*calendar) error {
+func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, cals []*calendar) (err error) {
+	ctx, b := l.bound(ctx)
+	defer b.end(&err)
 	if err := l.store.Apply(ctx, ops, outs); err != nil {
 		store.Void(outs)
 		return err

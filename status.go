@@ -3,6 +3,7 @@ package headgate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -16,13 +17,13 @@ type Status struct {
 	Key    string
 	Exists bool // false: never used, or long forgotten; as good as new
 
-	Used      Cost  // in use, rounded up to a millionth
+	Used      Cost  // in use now, rounded up to a millionth
 	Capacity  Cost  // the most that can be in use; zero if the limit's parameters are not known here
 	Remaining int64 // whole units of cost that could pass now; -1 if Capacity is not known
 
 	At           time.Time // the store's time that this holds for
 	UpdatedAt    time.Time // of the last change; zero if none
-	EmptyAt      time.Time // from then on the key is as good as new
+	EmptyAt      time.Time // from then on nothing is in use, if nobody charges the key; in the past: nothing is
 	BlockedUntil time.Time // zero: not blocked
 	Reason       string    // of the block, where one was given
 
@@ -42,17 +43,18 @@ const HistoryShown = 20
 
 // Inspect tells all about one key of a limit. It changes nothing and takes no
 // lock. ErrUnsupported if the store cannot be looked into.
-func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (Status, error) {
+func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Status, err error) {
 	inspector, err := l.inspector()
 	if err != nil {
 		return Status{}, err
 	}
+	ctx, b := l.bound(ctx)
+	defer b.end(&err)
 	// A check of the smallest cost brings the level forward to the present.
 	op, out, err := l.one(ctx, law.Check, limit, key, func(op *law.Op) { op.Cost = 1 })
 	if err != nil {
 		return Status{}, err
 	}
-	out.Used -= out.Granted * op.Cost
 	cells, _, err := inspector.Cells(ctx, store.Query{Limit: op.Cell.Limit, Key: key, HasKey: true, Max: 1})
 	if err != nil {
 		return Status{}, err
@@ -61,10 +63,7 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (Status,
 	if len(cells) == 1 {
 		cell.Reason = cells[0].Reason
 	}
-	s := newStatus(cell, limit, out.Clock)
-	f := figures{&op, &out, true}
-	s.Used = costOf(out.Used, op.Params.Unit, true)
-	s.Remaining = f.room() / op.Params.Unit
+	s = newStatus(cell, limit, &op, before(&op, &out), out.Clock)
 	if op.Params.Kind == law.Log {
 		entries, err := inspector.Entries(ctx, op.Cell, HistoryShown)
 		if err != nil {
@@ -77,23 +76,102 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (Status,
 	return s, nil
 }
 
-// List returns the cells of the store that q selects, as they were last
-// written: levels are not brought forward to the present. ErrUnsupported if
-// the store cannot be looked into.
-func (l *Limiter) List(ctx context.Context, q store.Query) ([]Status, error) {
+// before returns what was in use before a check.
+func before(op *law.Op, out *law.Outcome) int64 { return out.Used - out.Granted*op.Cost }
+
+// List returns the cells of the store that q selects, with what is in use now. Limits
+// with a name are known by limits; others by their notation. Of a limit that is not
+// known there is no Capacity, and Used is at most the drain of one step too high, more
+// only where something was given back. It changes nothing and takes no lock.
+// ErrUnsupported if the store cannot be looked into.
+func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (list []Status, err error) {
 	inspector, err := l.inspector()
 	if err != nil {
 		return nil, err
 	}
+	ctx, b := l.bound(ctx)
+	defer b.end(&err)
 	cells, clock, err := inspector.Cells(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]Status, len(cells))
+	known := naming(limits)
+	ops, used := make([]law.Op, len(cells)), make([]int64, len(cells))
+	var logs []int // those of which the entries say what is in use
 	for i, c := range cells {
-		list[i] = newStatus(c, Limit{}, clock)
+		ops[i] = checkOf(c, known.find(c.Limit), uint32(i+1), clock)
+		if used[i] = c.State.InUse(&ops[i], clock); used[i] > 0 && c.State.Kind == law.Log && ops[i].Params.Kind == law.Log {
+			logs = append(logs, i)
+		}
+	}
+	if err := l.checkLogs(ctx, ops, used, logs); err != nil {
+		return nil, err
+	}
+	list = make([]Status, len(cells))
+	for i, c := range cells {
+		list[i] = newStatus(c, known.find(c.Limit), &ops[i], used[i], clock)
 	}
 	return list, nil
+}
+
+// checkOf returns the check of the smallest cost of a cell at the time clock. The
+// limit may be zero.
+func checkOf(c store.Cell, limit Limit, group uint32, clock int64) law.Op {
+	op := law.Op{Verb: law.Check, Group: group, Cell: c.Cell, Params: c.State.Params(), Cost: 1, Count: 1}
+	if !limit.IsZero() {
+		op.Params = limit.r.params
+		if limit.r.calendar != nil {
+			op.Bounds = limit.r.calendar.bounds(clock)
+		}
+	}
+	return op
+}
+
+// checksAtOnce is how many checks are sent to the store in one batch.
+const checksAtOnce = 1000
+
+// checkLogs asks the store what is in use of cells with a log.
+func (l *Limiter) checkLogs(ctx context.Context, all []law.Op, used []int64, logs []int) error {
+	for part := range slices.Chunk(logs, checksAtOnce) {
+		ops, outs := make([]law.Op, len(part)), make([]law.Outcome, len(part))
+		for k, i := range part {
+			ops[k] = all[i]
+		}
+		if err := l.apply(ctx, ops, outs, nil); err != nil {
+			return err
+		}
+		for k, i := range part {
+			if err := outs[k].Err; err != nil {
+				return err
+			}
+			used[i] = before(&ops[k], &outs[k])
+		}
+	}
+	return nil
+}
+
+// names are the limits that cells can be of.
+type names map[string]Limit
+
+func naming(limits []Limit) names {
+	n := make(names, len(limits)+1)
+	for _, limit := range limits {
+		n[limit.Name()] = limit
+	}
+	return n
+}
+
+// find returns the limit of a name, or of a notation; the zero Limit if it is not
+// known.
+func (n names) find(name string) Limit {
+	limit, ok := n[name]
+	if !ok {
+		if parsed, err := Parse(name); err == nil && parsed.Name() == name {
+			limit = parsed
+		}
+		n[name] = limit
+	}
+	return limit
 }
 
 func (l *Limiter) inspector() (store.Inspector, error) {
@@ -104,22 +182,19 @@ func (l *Limiter) inspector() (store.Inspector, error) {
 	return i, nil
 }
 
-// newStatus describes a cell. limit may be zero.
-func newStatus(c store.Cell, limit Limit, clock int64) Status {
+// newStatus describes a cell of which so many credits are in use at the time clock, by
+// the op that asked. limit may be zero.
+func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status {
 	at := func(us int64) time.Time { return time.UnixMicro(us).UTC() }
 	s := Status{
 		Limit:     c.Limit,
 		Key:       c.Key,
 		Exists:    c.State.Kind != 0,
+		Used:      costOf(used, op.Params.Unit, true),
 		Remaining: -1,
 		At:        at(clock),
 	}
 	if s.Exists {
-		used := c.State.Level
-		if c.State.Kind == law.Window {
-			used += c.State.Prev // what it can count for at most
-		}
-		s.Used = costOf(used, c.State.Unit, true)
 		s.EmptyAt = at(c.State.EmptyAt)
 		if c.State.At > 0 {
 			s.UpdatedAt = at(c.State.At)
@@ -129,8 +204,9 @@ func newStatus(c store.Cell, limit Limit, clock int64) Status {
 		s.BlockedUntil, s.Reason = at(c.State.BlockedUntil), c.Reason
 	}
 	if !limit.IsZero() {
-		p := limit.Params()
-		s.Capacity = costOf(p.Capacity, p.Unit, false)
+		f := figures{op: op, out: &law.Outcome{Used: used, State: c.State, Clock: clock}}
+		s.Capacity = costOf(f.capacity(), op.Params.Unit, false)
+		s.Remaining = f.room() / op.Params.Unit
 	}
 	return s
 }

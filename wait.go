@@ -59,9 +59,10 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 	if queue(charges) {
 		return l.waitForStart(ctx, p, charges)
 	}
+	asking := patient{ctx}
 	var last Decision // of the last look
 	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[0].Limit.Name(), Key: charges[0].Key}, func() (time.Duration, error) {
-		d, err := l.Check(ctx, charges...)
+		d, err := l.Check(asking, charges...)
 		p.Answered()
 		if last = d; err == nil && !d.Allowed {
 			err = tooLate(ctx, &p, &d)
@@ -81,7 +82,7 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 			return err
 		}
 		unblocking(a.ops)
-		if err := a.apply(ctx); err != nil {
+		if err := a.apply(asking); err != nil {
 			return err
 		}
 		p.Answered()
@@ -100,7 +101,7 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 
 func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []Charge) error {
 	for {
-		r, err := l.Reserve(ctx, p.Left(ctx), charges...)
+		r, err := l.Reserve(patient{ctx}, p.Left(ctx), charges...)
 		if err != nil {
 			return err
 		}

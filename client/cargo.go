@@ -118,7 +118,7 @@ func decision(w *api.Decision, charges []Charge) headgate.Decision {
 	if w.RetryAfterMS != nil {
 		d.RetryAfter = millis(*w.RetryAfterMS)
 	}
-	for _, via := range []headgate.Via{headgate.ViaLease, headgate.ViaLocal, headgate.ViaFallback} {
+	for _, via := range []headgate.Via{headgate.ViaLease, headgate.ViaLocal} {
 		if w.Via != "" && w.Via == via.String() {
 			d.Via = via
 		}

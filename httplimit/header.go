@@ -42,7 +42,7 @@ func holdOf(status int, h http.Header, arrived time.Time) (hold time.Duration, f
 	if hold > 0 || cached(h) {
 		return hold, field
 	}
-	longer(exhausted(strings.Join(h["Ratelimit"], ",")), "RateLimit")
+	longer(exhausted(h["Ratelimit"]), "RateLimit")
 	if hold > 0 {
 		return hold, field
 	}

@@ -45,13 +45,20 @@ func (c Cell) Valid() error {
 	if c.Limit == "" {
 		return fmt.Errorf("%w: limit: has no name", ErrInvalid)
 	}
+	if err := c.ValidText(); err != nil || IsShared(c) {
+		return err
+	}
+	return reserved(c.Key)
+}
+
+// ValidText says why no cell can have this limit and key, or nil: a limit's name is
+// at most 255 bytes of valid UTF-8 without NUL, a key at most 512. Either may be
+// empty, as in what pages through a list.
+func (c Cell) ValidText() error {
 	if err := validText("limit", c.Limit, MaxName); err != nil {
 		return err
 	}
-	if IsShared(c) {
-		return nil
-	}
-	return ValidKey(c.Key)
+	return validText("key", c.Key, MaxKey)
 }
 
 func validText(what, s string, most int) error {

@@ -3,17 +3,19 @@ package replay
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 )
 
-// access reads the combined and the common format:
+// access reads the combined, the common and the vhost_combined format:
 //
 //	HOST IDENT USER [DAY/MON/YEAR:H:M:S ZONE] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "AGENT"
 //
-// A last quote that is missing, because the line was cut, does no harm.
+// The last of them begins with the name of a virtual host and a port. A last quote
+// that is missing, because the line was cut, does no harm.
 type access struct {
-	combined bool
-	field    accessField
-	dates    dateCache
+	format Format
+	field  accessField
+	dates  dateCache
 }
 
 type accessField uint8
@@ -35,11 +37,13 @@ func newAccess(f Format, field string) (*access, error) {
 	if !ok {
 		return nil, badField(f, field, "ip, user, path, method and status")
 	}
-	return &access{combined: f == Combined, field: n}, nil
+	return &access{format: f, field: n}, nil
 }
 
 var (
 	errHost    = errors.New("does not begin with a host, an identity and a user")
+	errServer  = errors.New("begins with the name of a virtual host: the format is vhost_combined")
+	errClient  = errors.New("does not begin with the name of a virtual host and a client")
 	errTime    = errors.New("has no time such as [17/May/2015:10:05:03 +0000] in its place")
 	errRequest = errors.New("has no request in quotes after its time")
 	errStatus  = errors.New("has no status of three digits after its request")
@@ -56,6 +60,17 @@ func (a *access) read(line []byte) (record, error) {
 	host, rest := line[:i], line[i+1:]
 	if i = bytes.IndexByte(rest, ' '); i <= 0 {
 		return none, errHost
+	}
+	if virtual := isVirtualHost(host, rest[:i]); virtual != (a.format == VHost) {
+		if virtual {
+			return none, errServer
+		}
+		return none, errClient
+	} else if virtual {
+		host, rest = rest[:i], rest[i+1:]
+		if i = bytes.IndexByte(rest, ' '); i <= 0 {
+			return none, errHost
+		}
 	}
 	rest = rest[i+1:]
 	if i = bytes.Index(rest, []byte(" [")); i <= 0 { // a user may contain spaces
@@ -89,7 +104,7 @@ func (a *access) read(line []byte) (record, error) {
 	if n == 0 || n < len(rest) && rest[n] != ' ' {
 		return none, errSize
 	}
-	if a.combined && !refererAndAgent(rest[n:]) {
+	if a.format == Combined && !refererAndAgent(rest[n:]) {
 		return none, errReferer
 	}
 	rec := record{at: at, count: 1}
@@ -106,6 +121,31 @@ func (a *access) read(line []byte) (record, error) {
 		_, rec.key = splitRequest(request)
 	}
 	return rec, nil
+}
+
+// isVirtualHost reports whether a line's first word is the name of a virtual host,
+// given the second one: then that is the client. Else it is the identity that
+// identd told, which is "-" nearly everywhere.
+func isVirtualHost(first, second []byte) bool {
+	if bytes.Equal(second, dash) {
+		return false
+	}
+	if _, err := netip.ParseAddr(string(second)); err == nil {
+		return true
+	}
+	if _, err := netip.ParseAddr(string(first)); err == nil {
+		return false // of IPv6, which may end like a port
+	}
+	i := bytes.LastIndexByte(first, ':')
+	if i <= 0 || i == len(first)-1 {
+		return false
+	}
+	for _, c := range first[i+1:] {
+		if !isDigit(c) {
+			return false
+		}
+	}
+	return true
 }
 
 // refererAndAgent reports whether what follows the bytes is ` "..." "...`.
@@ -140,7 +180,7 @@ func quoted(b []byte) int {
 
 var dash = []byte("-")
 
-// splitRequest returns the method and the path, without its query, of
+// splitRequest returns the method and the path, without query and fragment, of
 // `GET /a?b HTTP/1.1`. What is no such thing, for example the bytes of a TLS
 // greeting, has the method "-" and is its own path.
 func splitRequest(r []byte) (method, path []byte) {
@@ -155,6 +195,8 @@ func splitRequest(r []byte) (method, path []byte) {
 	return method, withoutQuery(path)
 }
 
+// withoutQuery cuts off a fragment too, which some clients send: servers that take
+// it at all serve the same page.
 func withoutQuery(path []byte) []byte {
 	if i := bytes.IndexAny(path, "?#"); i > 0 {
 		return path[:i]

@@ -61,7 +61,7 @@ func (a *auth) read(line []byte) (record, error) {
 	}
 	tag, msg, ok := bytes.Cut(rest[i+1:], []byte(": "))
 	if !ok || !bytes.HasPrefix(tag, []byte("sshd")) {
-		return record{}, nil
+		return record{foreign: true}, nil
 	}
 	count := 1
 	if inner, n, ok := repeated(msg); ok {

@@ -19,6 +19,10 @@ const (
 	Combined Format = "combined"
 	// Common is the access log without them; what follows is not looked at.
 	Common Format = "common"
+	// VHost is Combined after the name and the port of a virtual host, as Debian's
+	// Apache writes it: "example.com:80 192.0.2.1 - - [...". The port may be missing.
+	// What follows the bytes is not looked at.
+	VHost Format = "vhost_combined"
 	// JSON is one object on each line. Its time is the first of ts, time,
 	// timestamp and @timestamp: RFC 3339, or since the epoch in seconds,
 	// milliseconds or finer. FIELD is a path such as request.ip or
@@ -34,13 +38,14 @@ const (
 )
 
 // Formats lists the formats in the order in which they are tried.
-var Formats = []Format{Combined, Common, JSON, SSHD}
+var Formats = []Format{Combined, Common, VHost, JSON, SSHD}
 
 // record is what a line says.
 type record struct {
-	at    int64  // microseconds
-	key   []byte // good until the line is
-	count int    // how many requests it stands for; 0: none, skip it
+	at      int64  // microseconds
+	key     []byte // good until the line is
+	count   int    // how many requests it stands for; 0: none, skip it
+	foreign bool   // it is another program's: that says nothing for the format
 }
 
 // reader reads the lines of one log, in order. An error says why a line
@@ -58,18 +63,22 @@ type readerConfig struct {
 // newReader returns a reader, or says why this format has no such field.
 func newReader(f Format, field string, cfg readerConfig) (reader, error) {
 	switch f {
-	case Combined, Common:
+	case Combined, Common, VHost:
 		return newAccess(f, field)
 	case JSON:
 		return newObjects(field), nil
 	case SSHD:
 		return newAuth(field, cfg)
 	}
+	return nil, fmt.Errorf("%w: format: %q is not one of %s", headgate.ErrInvalid, string(f), formatNames())
+}
+
+func formatNames() string {
 	names := make([]string, len(Formats))
 	for i, f := range Formats {
 		names[i] = string(f)
 	}
-	return nil, fmt.Errorf("%w: format: %q is not one of %s", headgate.ErrInvalid, string(f), strings.Join(names, ", "))
+	return strings.Join(names, ", ")
 }
 
 // badField is the error about a field that a format does not have.
@@ -77,12 +86,34 @@ func badField(f Format, field, has string) error {
 	return fmt.Errorf("%w: key: a %s log has no field %q, but %s", headgate.ErrInvalid, f, field, has)
 }
 
+// share counts the lines of a log that are of a format.
+type share struct {
+	good, bad int64
+	first     *BadLine // the first that is not
+}
+
+// add counts one line by what its reader said.
+func (s *share) add(rec record, err error) {
+	switch {
+	case errors.Is(err, errNoField), errors.Is(err, errNotPlain), errors.Is(err, errNotText):
+		s.good++ // the line is as it should be; the field is another matter
+	case err != nil:
+		s.bad++
+	case !rec.foreign:
+		s.good++
+	}
+}
+
+// recognised reports whether the log is of the format. A few broken lines are in
+// many a log.
+func (s share) recognised() bool { return s.good > 0 && s.good >= s.bad }
+
 // detect finds out the format from the first lines: the one that reads most
-// of them, the earlier in Formats where several do.
-func detect(head []byte, field string) (Format, error) {
+// of them, the earlier in Formats where several do. It must read at least half.
+func detect(head []byte) (Format, error) {
 	var (
 		best     Format
-		most     int
+		most     int64
 		sample   []byte
 		tooSmall = true
 	)
@@ -92,12 +123,9 @@ func detect(head []byte, field string) (Format, error) {
 		if err != nil {
 			return "", err
 		}
-		good := 0
-		rest := head
-		for n := 0; len(rest) > 0 && n < 50; n++ {
-			var line []byte
-			line, rest, _ = bytes.Cut(rest, []byte{'\n'})
-			line = bytes.TrimSuffix(line, []byte{'\r'})
+		var of share
+		for line := range bytes.Lines(head) {
+			line = bytes.TrimRight(line, "\r\n")
 			if len(line) == 0 {
 				continue
 			}
@@ -105,19 +133,17 @@ func detect(head []byte, field string) (Format, error) {
 			if sample == nil {
 				sample = line
 			}
-			if _, err := rd.read(line); err == nil || errors.Is(err, errNoField) {
-				good++
-			}
+			of.add(rd.read(line))
 		}
-		if good > most {
-			best, most = f, good
+		if of.recognised() && of.good > most {
+			best, most = f, of.good
 		}
 	}
 	switch {
 	case tooSmall:
 		return "", ErrEmpty
 	case best == "":
-		return "", fmt.Errorf("%w: its first lines are in none of the formats combined, common, json, sshd; line 1 is %s", ErrUnreadable, quote(clip(sample)))
+		return "", fmt.Errorf("%w: the first lines are none of %s; line 1 is %s", ErrFormat, formatNames(), quote(clip(sample)))
 	}
 	return best, nil
 }

@@ -84,3 +84,8 @@ func FuzzTimes(f *testing.F) {
 		new(dateCache).access(b)
 	})
 }
+
+func FuzzVHost(f *testing.F) {
+	f.Add([]byte(`example.com:80 192.0.2.1 - Ann [17/May/2015:10:05:03 +0000] "GET /a#b HTTP/1.1" 200 5 "-" "-"`))
+	fuzzReader(f, "testdata/combined.log", VHost, "ip", "path")
+}

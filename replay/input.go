@@ -21,6 +21,7 @@ type input struct {
 	events *sorter
 	keys   []string          // by number
 	number map[string]uint32 // of a key
+	good   int64             // lines that were of their log's format
 	done   int64             // bytes read of earlier logs
 	total  int64             // bytes of all logs, or -1
 }
@@ -82,7 +83,7 @@ func (in *input) readLog(ctx context.Context, name string) error {
 	}
 	format := in.cfg.Format
 	if format == "" {
-		if format, err = detect(lines.peek(), in.field); err != nil {
+		if format, err = detect(lines.peek()); err != nil {
 			if errors.Is(err, ErrEmpty) {
 				return nil // an error only if all of them are
 			}
@@ -94,9 +95,15 @@ func (in *input) readLog(ctx context.Context, name string) error {
 		return err
 	}
 	in.report.Logs = append(in.report.Logs, Log{Name: logName(name), Format: format})
-	if err := in.readLines(ctx, name, lines, rd); err != nil {
+	of, err := in.readLines(ctx, name, lines, rd)
+	if err != nil {
 		return err
 	}
+	if in.cfg.Format == "" && !of.recognised() {
+		return fmt.Errorf("%w: it begins as %s, but of %s only %s could be read so; to read it all the same, name the format; the first of the others: %s",
+			ErrFormat, format, plural(of.good+of.bad, "line"), comma(of.good), of.first)
+	}
+	in.good += of.good
 	in.done += lines.bytesRead()
 	if n, ok := rd.(interface{ notes() []string }); ok {
 		for _, note := range n.notes() {
@@ -106,8 +113,8 @@ func (in *input) readLog(ctx context.Context, name string) error {
 	return nil
 }
 
-// readLines reads a log to its end.
-func (in *input) readLines(ctx context.Context, name string, lines *lines, rd reader) error {
+// readLines reads a log to its end, and says how many lines were of its format.
+func (in *input) readLines(ctx context.Context, name string, lines *lines, rd reader) (of share, err error) {
 	r := &in.report
 	var newest int64 // of this log
 	for n := int64(1); ; n++ {
@@ -115,14 +122,14 @@ func (in *input) readLines(ctx context.Context, name string, lines *lines, rd re
 		if n&0xfff == 0 || err != nil {
 			in.cfg.Progress(Reading, in.done+lines.bytesRead(), in.total)
 			if ctx.Err() != nil {
-				return ctx.Err()
+				return of, ctx.Err()
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return nil
+			return of, nil
 		}
 		if err != nil && !errors.Is(err, errLong) {
-			return fmt.Errorf("line %d: %w", n, err)
+			return of, fmt.Errorf("line %d: %w", n, err)
 		}
 		r.Lines++
 		if len(line) == 0 && err == nil {
@@ -132,6 +139,7 @@ func (in *input) readLines(ctx context.Context, name string, lines *lines, rd re
 		var rec record
 		if err == nil {
 			rec, err = rd.read(line)
+			of.add(rec, err)
 		}
 		var key uint32
 		if err == nil && rec.count > 0 {
@@ -139,8 +147,12 @@ func (in *input) readLines(ctx context.Context, name string, lines *lines, rd re
 		}
 		if err != nil {
 			r.Unparsed++
+			bad := &BadLine{Log: logName(name), Line: n, Text: clip(line), Reason: err.Error()}
 			if r.FirstUnparsed == nil {
-				r.FirstUnparsed = &BadLine{Log: logName(name), Line: n, Text: clip(line), Reason: err.Error()}
+				r.FirstUnparsed = bad
+			}
+			if of.first == nil && of.bad > 0 {
+				of.first = bad
 			}
 			continue
 		}
@@ -155,7 +167,7 @@ func (in *input) readLines(ctx context.Context, name string, lines *lines, rd re
 			}
 			r.Requests++
 			if err := in.events.add(rec.at, key); err != nil {
-				return err
+				return of, err
 			}
 		}
 		newest = max(newest, rec.at)

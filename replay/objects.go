@@ -1,11 +1,14 @@
 package replay
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // objects reads one JSON object on each line.
@@ -42,6 +45,7 @@ var (
 	errNoTime   = errors.New("has no time: none of ts, time, timestamp and @timestamp is there")
 	errBadTime  = errors.New("its time is neither RFC 3339 nor a number since the epoch")
 	errNotPlain = errors.New("the field is an object or an array")
+	errNotText  = errors.New("the field is not valid UTF-8")
 )
 
 func (o *objects) read(line []byte) (record, error) {
@@ -63,6 +67,9 @@ func (o *objects) read(line []byte) (record, error) {
 		}
 		if v[0] == '{' || v[0] == '[' {
 			return record{}, errNotPlain
+		}
+		if lonely(v) {
+			return record{}, errNotText
 		}
 		key := text(v)
 		if o.query {
@@ -197,6 +204,39 @@ func text(v []byte) []byte {
 		}
 	}
 	return v[1 : len(v)-1]
+}
+
+// lonely reports whether a value of valid JSON is no text: bytes that are not UTF-8,
+// or half a surrogate pair such as \ud800. Package json would replace either, and so
+// take two keys for one.
+func lonely(v []byte) bool {
+	if !utf8.Valid(v) {
+		return true
+	}
+	for {
+		i := bytes.IndexByte(v, '\\')
+		if i < 0 {
+			return false
+		}
+		n := 2
+		if v[i+1] == 'u' {
+			n = 6
+			if first := hexRune(v[i+2:]); utf16.IsSurrogate(first) {
+				rest, ok := bytes.CutPrefix(v[i+6:], []byte(`\u`))
+				if !ok || utf16.DecodeRune(first, hexRune(rest)) == utf8.RuneError {
+					return true
+				}
+				n = 12
+			}
+		}
+		v = v[i+n:]
+	}
+}
+
+// hexRune reads the four digits of an escape.
+func hexRune(b []byte) rune {
+	n, _ := strconv.ParseUint(string(b[:4]), 16, 16) // valid JSON has four
+	return rune(n)
 }
 
 func skipSpace(b []byte) []byte {

@@ -116,6 +116,66 @@ func TestAccessLines(t *testing.T) {
 	}
 }
 
+func TestVirtualHosts(t *testing.T) {
+	t.Parallel()
+	const rest = ` - Ann Lee [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "-"`
+	for _, c := range []struct {
+		line    string
+		client  string // of a line with a virtual host
+		another error  // what the vhost_combined reader says to others
+	}{
+		{"example.com:80 192.0.2.1" + rest, "192.0.2.1", nil},
+		{"example.com:443 2001:db8::1" + rest, "2001:db8::1", nil},
+		{"192.0.2.9:80 client.example.com" + rest, "client.example.com", nil},
+		{"[2001:db8::9]:80 192.0.2.1" + rest, "192.0.2.1", nil},
+		{"example.com 192.0.2.1" + rest, "192.0.2.1", nil}, // nginx: $host $remote_addr
+		{"::1" + rest, "", errClient},
+		{"192.0.2.1" + rest, "", errClient},
+		{"192.0.2.1:5678" + rest, "", errClient},
+		{"client.example.com ident Ann" + rest[4:], "", errClient},
+		{"::1 ident Ann" + rest[4:], "", errClient},
+		{"example.com:80 192.0.2.1 -", "", errHost},
+	} {
+		got := map[Format]error{}
+		for _, f := range []Format{Combined, Common, VHost} {
+			a, err := newAccess(f, "ip")
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec, err := a.read([]byte(c.line))
+			if got[f] = err; f == VHost && string(rec.key) != c.client {
+				t.Errorf("%s: got client %q", c.line, rec.key)
+			}
+		}
+		if !errors.Is(got[VHost], c.another) {
+			t.Errorf("%s: got %v, want %v", c.line, got[VHost], c.another)
+		}
+		if c.another == nil && (!errors.Is(got[Combined], errServer) || !errors.Is(got[Common], errServer)) {
+			t.Errorf("%s: is taken for one without a virtual host: %v", c.line, got)
+		}
+		if errors.Is(c.another, errClient) && (got[Combined] != nil || got[Common] != nil) {
+			t.Errorf("%s: got %v", c.line, got)
+		}
+	}
+	if got, err := detect([]byte("example.com:80 192.0.2.1" + rest + "\n")); got != VHost || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestKeysThatAreNoText: two of them must not become one key.
+func TestKeysThatAreNoText(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]error{
+		"a\xffb": errNotText, "\\n\xff": errNotText, `\ud800`: errNotText, `\udc00`: errNotText, `\ud800\n`: errNotText, `\ud800\u0041`: errNotText,
+		`\ud800\ud800`: errNotText, `x\\ud800`: nil, `\ud83d\ude00`: nil, `\ufffd`: nil, "\ufffd\\n": nil, "\\u00e9": nil, "\u00e9": nil,
+	} {
+		_, err := newObjects("ip").read([]byte(`{"ts":1,"ip":"` + key + `"}`))
+		if !errors.Is(err, want) {
+			t.Errorf("%q: got %v, want %v", key, err, want)
+		}
+	}
+}
+
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	read := func(field string) []string {
@@ -256,15 +316,18 @@ func TestFieldsAndFormats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := detect(data, "ip"); got != want || err != nil {
+		if want == JSON { // of its lines, most are broken on purpose
+			data = bytes.Repeat(data[:bytes.IndexByte(data, '\n')+1], 4)
+		}
+		if got, err := detect(data); got != want || err != nil {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}
 	common := []byte(`1.1.1.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`)
-	if got, err := detect(common, "ip"); got != Common || err != nil {
+	if got, err := detect(common); got != Common || err != nil {
 		t.Errorf("common: got %q, %v", got, err)
 	}
-	if _, err := detect([]byte("a\nb\n"), "ip"); !errors.Is(err, ErrUnreadable) {
+	if _, err := detect([]byte("a\nb\n")); !errors.Is(err, ErrFormat) {
 		t.Errorf("got %v", err)
 	}
 }

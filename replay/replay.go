@@ -17,9 +17,10 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Errors, for errors.Is. Both are the caller's fault.
+// Errors, for errors.Is. All are the caller's fault.
 var (
 	ErrEmpty      = errors.New("the log is empty")
+	ErrFormat     = errors.New("format not recognised")
 	ErrUnreadable = errors.New("no line could be read")
 )
 
@@ -63,7 +64,8 @@ const (
 // the path of any value. The log "-" is standard input; gzip is recognised.
 //
 // Lines that cannot be read are counted in the report, not errors. It is an
-// error if no line can be read, if a log is missing or breaks off, or if ctx
+// error if no line can be read, or if less than half of the lines of a log are of
+// the format that was found out for it; if a log is missing or breaks off, or if ctx
 // is done.
 func Run(ctx context.Context, limit headgate.Limit, key string, logs []string, cfg *Config) (*Report, error) {
 	var c Config
@@ -98,6 +100,9 @@ func Run(ctx context.Context, limit headgate.Limit, key string, logs []string, c
 	}
 	if r.Requests == 0 && r.Unparsed > 0 {
 		return nil, fmt.Errorf("replay: %w of %s; the first: %s", ErrUnreadable, plural(r.Unparsed, "line"), r.FirstUnparsed)
+	}
+	if in.good == 0 {
+		return nil, fmt.Errorf("replay: %w: none of %s is of the format %s", ErrUnreadable, plural(r.Lines, "line"), c.Format)
 	}
 	if err := in.events.finish(); err != nil {
 		return nil, err

@@ -127,8 +127,14 @@ func TestErrors(t *testing.T) {
 		"empty, format":     {logs: []string{write(t, "e.log", nil)}, cfg: replay.Config{Format: replay.SSHD}, is: replay.ErrEmpty},
 		"empty gzip":        {logs: []string{write(t, "e.gz", pack(t, ""))}, is: replay.ErrEmpty},
 		"other format":      {logs: []string{good}, cfg: replay.Config{Format: replay.JSON}, is: replay.ErrUnreadable, want: "is not JSON"},
-		"no format at all":  {logs: []string{write(t, "x.log", []byte("a\nb\n"))}, is: replay.ErrUnreadable, want: `"a"`},
-		"unknown format":    {logs: []string{good}, cfg: replay.Config{Format: "xml"}, is: headgate.ErrInvalid, want: "combined, common, json, sshd"},
+		"no format at all":  {logs: []string{write(t, "x.log", []byte("a\nb\n"))}, is: replay.ErrFormat, want: `"a"`},
+		"load balancer":     {logs: []string{write(t, "alb.log", []byte(alb))}, is: replay.ErrFormat, want: "combined, common, vhost_combined, json, sshd"},
+		"proxy":             {logs: []string{write(t, "haproxy.log", []byte(haproxy))}, is: replay.ErrFormat, want: "haproxy[1]"},
+		"proxy, as sshd":    {logs: []string{write(t, "haproxy.log", []byte(haproxy))}, cfg: replay.Config{Format: replay.SSHD}, is: replay.ErrUnreadable, want: "none of 1 line is of the format sshd"},
+		"one of two":        {logs: []string{good, write(t, "alb.log", []byte(alb))}, is: replay.ErrFormat, want: "alb.log"},
+		"mostly not":        {logs: []string{write(t, "x.log", []byte(line(1, "a")+"b\nc\n"))}, is: replay.ErrFormat},
+		"mostly not, later": {logs: []string{write(t, "x.log", []byte(strings.Repeat(line(1, "a"), 2000)+strings.Repeat("b\n", 2001)))}, is: replay.ErrFormat, want: `begins as combined, but of 4,001 lines only 2,000`},
+		"unknown format":    {logs: []string{good}, cfg: replay.Config{Format: "xml"}, is: headgate.ErrInvalid, want: "combined, common, vhost_combined, json, sshd"},
 		"unknown field":     {logs: []string{good}, key: "request.ip", is: headgate.ErrInvalid, want: "ip, user, path, method and status"},
 		"no field":          {logs: []string{good}, key: "-", is: headgate.ErrInvalid},
 		"no log":            {is: headgate.ErrInvalid, want: "log: none"},
@@ -159,6 +165,39 @@ func TestErrors(t *testing.T) {
 	}
 	if _, err := replay.Run(t.Context(), headgate.Limit{}, "ip", []string{good}, nil); !errors.Is(err, headgate.ErrInvalid) {
 		t.Errorf("zero limit: got %v", err)
+	}
+}
+
+// Lines of AWS's load balancer and of HAProxy, which begin as those of syslog do.
+const (
+	alb     = `2026-05-01T00:00:00.123456Z app/my-lb/1 1.2.3.4:2817 10.0.0.1:80 0.000 0.001 0.000 200 200 34 366 "GET http://www.example.com:80/ HTTP/1.1" "curl/7.46.0" - -` + "\n"
+	haproxy = `Nov 22 02:00:00 lb haproxy[1]: 1.2.3.4:33317 [22/Nov/2026:02:00:00.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 "GET /index.html HTTP/1.1"` + "\n"
+)
+
+// TestHalfOfALogIsEnough: lines that cannot be read are counted as long as most can,
+// or where the format is named; those of other programs say nothing for a syslog.
+func TestHalfOfALogIsEnough(t *testing.T) {
+	t.Parallel()
+	const failed = "Mar 27 14:54:57 h sshd[1]: Failed password for root from 1.2.3.4 port 5 ssh2\n"
+	const cron = "Mar 27 14:54:58 h CRON[2]: session opened\n"
+	for name, c := range map[string]struct {
+		log                         string
+		format                      replay.Format
+		requests, unparsed, skipped int64
+	}{
+		"half":                        {log: line(1, "a") + "b\n", requests: 1, unparsed: 1},
+		"less, the format is named":   {log: line(1, "a") + "b\nc\n", format: replay.Combined, requests: 1, unparsed: 2},
+		"one line of sshd among many": {log: strings.Repeat(cron, 200) + failed, requests: 1, skipped: 200},
+		"users are rarely logged in":  {log: `{"ts":1,"user":"ann"}` + strings.Repeat("\n"+`{"ts":2}`, 10), requests: 1, unparsed: 10},
+	} {
+		key := "ip"
+		if strings.HasPrefix(c.log, "{") {
+			key = "user"
+		}
+		r, err := replay.Run(t.Context(), bucket, key, []string{write(t, "x.log", []byte(c.log))}, &replay.Config{Format: c.format})
+		if err != nil || r.Requests != c.requests || r.Unparsed != c.unparsed || r.Skipped != c.skipped {
+			t.Errorf("%s: got %+v, %v", name, r, err)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -49,8 +50,12 @@ type Migrator interface {
 // SQL.
 type LimitWriter interface {
 	// WriteLimits inserts or replaces limits by name. Those it does not name
-	// stay as they are.
-	WriteLimits(ctx context.Context, limits []NamedLimit) error
+	// stay as they are. It reads each as a call from SQL would, and returns one
+	// line, which begins with the limit's name, about each that cannot be used from
+	// there: for lack of time zones in the server, say. A store may refuse to keep
+	// such a limit; what it had under that name stays then. Callers from Go and
+	// over the network are not concerned.
+	WriteLimits(ctx context.Context, limits []NamedLimit) (warnings []string, err error)
 }
 
 // NamedLimit is a limit as a file or table knows it.
@@ -66,7 +71,8 @@ type Inspector interface {
 	// Cells returns the cells that q selects, ordered by limit and key, byte
 	// by byte, and the store's clock in microseconds.
 	Cells(ctx context.Context, q Query) (cells []Cell, clock int64, err error)
-	// Entries returns the newest n entries in the log of a cell, newest first.
+	// Entries returns the newest n entries in the log of a cell, newest first; none
+	// if n is 0.
 	Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error)
 }
 
@@ -93,6 +99,28 @@ func (q *Query) Most() int {
 		return DefaultMax
 	}
 	return q.Max
+}
+
+// Valid says why q selects nothing that can exist, or nil. Every Inspector asks it
+// first, so that all refuse alike; what it refuses is an ErrInvalid that names the
+// field.
+func (q *Query) Valid() error {
+	if err := (law.Cell{Limit: q.Limit, Key: q.Key}).ValidText(); err != nil {
+		return err
+	}
+	if err := q.After.ValidText(); err != nil {
+		return fmt.Errorf("after: %w", err)
+	}
+	return nil
+}
+
+// ValidEntries says why Entries cannot return n entries of a cell, or nil. Every
+// Inspector asks it first, as it asks [Query.Valid].
+func ValidEntries(cell law.Cell, n int) error {
+	if n < 0 {
+		return fmt.Errorf("%w: n: is %d; it must not be below 0", ErrInvalid, n)
+	}
+	return cell.ValidText()
 }
 
 // DefaultMax is the page size of a Query that names none.

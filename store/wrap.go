@@ -25,3 +25,9 @@ func As[T any](s Store) (t T, ok bool) {
 type Parallel interface {
 	Parallel() int
 }
+
+// Local is a Store that answers out of the memory of this process: it never waits,
+// so its callers need no deadline.
+type Local interface {
+	Local()
+}

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/term"
 
 	"github.com/headgate/headgate/replay"
+	"github.com/headgate/headgate/server/config"
 )
 
 // replayOptions are the flags of `headgate replay`.
 type replayOptions struct {
-	limit    string
-	key      string
+	limits   []string // one: more are refused until they can be compared
+	keys     []string // one
 	format   string
-	config   string
 	html     string
 	json     bool
 	top      int
@@ -40,12 +40,14 @@ func newReplayCommand() *cobra.Command {
 logs, and say how many would have been admitted and refused, whose, and when.
 
 LIMIT is a name from the config file or a one-line notation. FIELD is ip, user,
-path (without its query), method or status, or in JSON logs the path of a value
-such as request.headers.Host.0. LOG is a file, which may be packed with gzip,
-or - for standard input. Logs need not be in order.
+path (without query and fragment), method or status, or in JSON logs the path of
+a value such as request.headers.Host.0. LOG is a file, which may be packed with
+gzip, or - for standard input. Logs need not be in order.
 
-Without --format the format is found out from the first lines of each log. In
-an sshd log, every line about a failed password or an invalid user counts.`,
+Without --format the format is found out from the first lines of each log; a log
+that is less than half of that format is refused. In an sshd log, every line about
+a failed password or an invalid user counts. What a client sent in place of a
+request has the method - and is its own path.`,
 		Example: `  headgate replay --limit 'token-bucket 10/1m burst 5' --key ip access.log
   headgate replay --limit 'sliding-log 5/1m' --key ip --html replay.html access.log*
   zcat auth.log.*.gz | headgate replay --limit 'fixed-window 5/1h' --key user --format sshd -`,
@@ -58,10 +60,10 @@ an sshd log, every line about a failed password or an invalid user counts.`,
 		RunE: o.run,
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.limit, "limit", "", "the `limit`: a name from the config file or a one-line notation")
-	f.StringVar(&o.key, "key", "", "the `field` to limit by: ip, user, path, method, status, or a JSON path")
-	f.StringVar(&o.format, "format", "", "the `format` of the logs: combined, common, json or sshd (default: found out)")
-	f.StringVar(&o.config, "config", "", "the config `file` to look up a limit's name in")
+	f.StringArrayVar(&o.limits, "limit", nil, "the `limit`: a name from the config file or a one-line notation")
+	f.StringArrayVar(&o.keys, "key", nil, "the `field` to limit by: ip, user, path, method, status, or a JSON path")
+	f.StringVar(&o.format, "format", "", "the `format` of the logs: combined, common, vhost_combined, json or sshd (default: found out)")
+	addSettings(cmd, config.File)
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	f.StringVar(&o.html, "html", "", "also write a page with pictures to this `file`")
 	f.IntVar(&o.top, "top", replay.DefaultTop, "`how many` of the keys refused most to name")
@@ -71,15 +73,18 @@ an sshd log, every line about a failed password or an invalid user counts.`,
 }
 
 func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
-	switch {
-	case o.limit == "":
-		return errors.New("--limit: is missing: a name from the config file, or a notation such as 'token-bucket 10/1m burst 5'")
-	case o.key == "":
-		return errors.New("--key: is missing: ip, user, path, method, status, or a JSON path")
-	case o.top < 0:
+	notation, err := single("limit", o.limits, "a name from the config file, or a notation such as 'token-bucket 10/1m burst 5'")
+	if err != nil {
+		return err
+	}
+	key, err := single("key", o.keys, "ip, user, path, method, status, or a JSON path")
+	if err != nil {
+		return err
+	}
+	if o.top < 0 {
 		return fmt.Errorf("--top: %d is negative", o.top)
 	}
-	limit, err := resolveLimit(o.config, o.limit)
+	limit, err := resolveLimit(cmd, notation)
 	if err != nil {
 		return err
 	}
@@ -93,7 +98,7 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 		top = -1 // none, as asked
 	}
 	bar := newReplayBar(cmd.ErrOrStderr())
-	report, err := replay.Run(cmd.Context(), limit, o.key, logs, &replay.Config{
+	report, err := replay.Run(cmd.Context(), limit, key, logs, &replay.Config{
 		Format:   replay.Format(strings.ToLower(o.format)),
 		Top:      top,
 		Year:     o.year,
@@ -126,6 +131,18 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 		_, err = fmt.Fprintf(out, "\npage       %s\n", o.html)
 	}
 	return err
+}
+
+// single returns the value of a flag that has to be given once. Of two, the last
+// would win unnoticed.
+func single(flag string, values []string, like string) (string, error) {
+	switch {
+	case len(values) == 0 || values[0] == "":
+		return "", fmt.Errorf("--%s: is missing: %s", flag, like)
+	case len(values) > 1:
+		return "", fmt.Errorf("--%s: is given %d times; replay takes one: run it once for each, and compare", flag, len(values))
+	}
+	return values[0], nil
 }
 
 // writableBeside finds out before the work whether the page can be written.

@@ -53,25 +53,31 @@ func TestReplayCommandErrors(t *testing.T) {
 	t.Parallel()
 	const limit = "token-bucket 1/1m"
 	for want, args := range map[string][]string{
-		"--limit":        {"--key", "ip", "-"},
-		"--key":          {"--limit", limit, "-"},
-		"log:":           {"--limit", limit, "--key", "ip"},
-		"directory":      {"--limit", limit, "--key", "ip", t.TempDir()},
-		"no such file":   {"--limit", limit, "--key", "ip", "/does/not/exist"},
-		"format":         {"--limit", limit, "--key", "ip", "--format", "xml", "-"},
-		"--top":          {"--limit", limit, "--key", "ip", "--top", "-1", "-"},
-		"--html":         {"--limit", limit, "--key", "ip", "--html", "/does/not/exist/x.html", "-"},
-		"amount":         {"--limit", "token-bucket 0/1m", "--key", "ip", "-"},
-		"unknown flag":   {"--limit", limit, "--key", "ip", "--jsn", "-"},
-		"no field":       {"--limit", limit, "--key", "host", "--format", "combined", "-"},
-		"is not JSON":    {"--limit", limit, "--key", "ip", "--format", "json", "-"},
-		"log does not":   {"--limit", "concurrency 10 ttl 30s", "--key", "ip", "-"},
-		"is a directory": {"--limit", limit, "--key", "ip", "--html", t.TempDir(), "-"},
+		"--limit":                   {"--key", "ip", "-"},
+		"--key":                     {"--limit", limit, "-"},
+		"log:":                      {"--limit", limit, "--key", "ip"},
+		"directory":                 {"--limit", limit, "--key", "ip", t.TempDir()},
+		"no such file":              {"--limit", limit, "--key", "ip", "/does/not/exist"},
+		"format":                    {"--limit", limit, "--key", "ip", "--format", "xml", "-"},
+		"--top":                     {"--limit", limit, "--key", "ip", "--top", "-1", "-"},
+		"--html":                    {"--limit", limit, "--key", "ip", "--html", "/does/not/exist/x.html", "-"},
+		"amount":                    {"--limit", "token-bucket 0/1m", "--key", "ip", "-"},
+		"unknown flag":              {"--limit", limit, "--key", "ip", "--jsn", "-"},
+		"no field":                  {"--limit", limit, "--key", "host", "--format", "combined", "-"},
+		"is not JSON":               {"--limit", limit, "--key", "ip", "--format", "json", "-"},
+		"log does not":              {"--limit", "concurrency 10 ttl 30s", "--key", "ip", "-"},
+		"--limit: is given 2 times": {"--limit", limit, "--limit", limit, "--key", "ip", "-"},
+		"--key: is given 2 times":   {"--limit", limit, "--key", "ip", "--key", "path", "-"},
+		"is a directory":            {"--limit", limit, "--key", "ip", "--html", t.TempDir(), "-"},
 	} {
 		code, out, errs := runReplay(t, replayLog, args...)
 		if code != 2 || out != "" || !strings.Contains(errs, want) {
 			t.Errorf("%q: code %d, %q, %q; want %q", args, code, out, errs, want)
 		}
+	}
+	const alb = `2026-05-01T00:00:00.1Z app/lb/1 1.2.3.4:2817 10.0.0.1:80 0.0 0.0 0.0 200 200 34 366 "GET http://example.com:80/ HTTP/1.1" "curl" - -`
+	if code, out, errs := runReplay(t, alb, "--limit", limit, "--key", "ip", "-"); code != 2 || out != "" || !strings.Contains(errs, "format not recognised") {
+		t.Errorf("load balancer: code %d, %s, %s", code, out, errs)
 	}
 	if code, _, errs := runReplay(t, "", "--limit", limit, "--key", "ip", "-"); code != 2 || !strings.Contains(errs, "empty") {
 		t.Errorf("empty: code %d, %s", code, errs)

@@ -14,6 +14,7 @@ import (
 type flavour struct {
 	server  string   // the program
 	options []string // beside those that all flavours know
+	plain   string   // the option of a server without TLS
 	zones   func() (string, error)
 	// prepare makes the files of an empty server, whose root needs no password.
 	prepare func(ctx context.Context, f *folder, data string) error
@@ -40,6 +41,8 @@ func newFlavour() (*flavour, error) {
 
 var mariadbOptions = []string{"--innodb-log-file-size=64M", "--log-warnings=1"}
 
+const mariadbPlain = "--skip-ssl"
+
 func mariadbZones() (string, error) {
 	return program("mariadb-tzinfo-to-sql", MySQLDSN, "mariadb-server")
 }
@@ -54,7 +57,7 @@ func installedMariaDB() (*flavour, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &flavour{server: server, options: mariadbOptions, zones: mariadbZones, prepare: func(ctx context.Context, f *folder, data string) error {
+	return &flavour{server: server, options: mariadbOptions, plain: mariadbPlain, zones: mariadbZones, prepare: func(ctx context.Context, f *folder, data string) error {
 		return f.run(ctx, install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=64M")
 	}}, nil
 }
@@ -95,7 +98,7 @@ func mariadbOf(e *engine, t *tree) (*flavour, error) {
 		}
 		return nil
 	}
-	return &flavour{server: server, options: append(places, mariadbOptions...), zones: mariadbZones, prepare: prepare}, nil
+	return &flavour{server: server, options: append(places, mariadbOptions...), plain: mariadbPlain, zones: mariadbZones, prepare: prepare}, nil
 }
 
 // mysqlOf returns the MySQL of a tree.
@@ -119,7 +122,7 @@ func mysqlOf(e *engine, t *tree) (*flavour, error) {
 		return f.run(ctx, server, append([]string{"--no-defaults", "--initialize-insecure", "--skip-log-bin", "--init-file=" + accounts, "--datadir=" + data}, options...)...)
 	}
 	zones := func() (string, error) { return e.program("mysql_tzinfo_to_sql") }
-	return &flavour{server: server, options: options, zones: zones, prepare: prepare}, nil
+	return &flavour{server: server, options: options, plain: "--tls-version=", zones: zones, prepare: prepare}, nil
 }
 
 // folder makes a folder with the files of an empty server in data.

@@ -112,24 +112,34 @@ func StartPostgres(ctx context.Context) (*Server, error) {
 	if dsn := os.Getenv(PostgresDSN); dsn != "" {
 		return &Server{DSN: dsn}, nil
 	}
-	e, mine, err := chosen(postgresKind)
-	if err != nil {
-		return nil, err
-	}
-	var bin string
-	if mine {
-		bin, err = postgresOf(e.major)
-	} else {
-		bin, err = orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
-	}
-	if err != nil {
-		return nil, err
-	}
-	return startPostgres(ctx, bin)
+	return NewPostgres(ctx)
 }
 
-// startPostgres starts a server from a folder of binaries.
-func startPostgres(ctx context.Context, bin string) (*Server, error) {
+// NewPostgres is StartPostgres for tests that let the server crash: it is never one of
+// the environment.
+func NewPostgres(ctx context.Context) (*Server, error) {
+	bin, err := postgresPrograms()
+	if err != nil {
+		return nil, err
+	}
+	return startPostgres(ctx, bin, nil)
+}
+
+// postgresPrograms returns the folder of the programs to test with.
+func postgresPrograms() (string, error) {
+	e, mine, err := chosen(postgresKind)
+	switch {
+	case err != nil:
+		return "", err
+	case mine:
+		return postgresOf(e.major)
+	}
+	return orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
+}
+
+// startPostgres starts a server from a folder of binaries. t is nil for one that
+// lets everyone in.
+func startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
 	f, err := newFolder("postgres", "postgres")
 	if err != nil {
 		return nil, err
@@ -146,18 +156,37 @@ func startPostgres(ctx context.Context, bin string) (*Server, error) {
 	if err != nil {
 		return fail(err)
 	}
+	options := []string{
+		"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", f.path,
+		"-c", "max_connections=300", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
+	}
 	dsn := fmt.Sprintf("postgres://headgate:@127.0.0.1:%d/postgres", port)
-	cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), "-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", f.path,
-		"-c", "max_connections=300", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB")
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children
-	p, err := f.launch(ctx, cmd, 30*time.Second, func() error { return execPostgres(ctx, dsn, "select 1") })
+	admin := dsn
+	if t != nil {
+		more, err := t.options(f, data)
+		if err != nil {
+			return fail(err)
+		}
+		options = append(options, more...)
+		admin = fmt.Sprintf("host=%s port=%d user=headgate database=postgres", f.path, port)
+		dsn = fmt.Sprintf("postgres://%s:%s@127.0.0.1:%d/postgres", TLSUser, TLSPassword, port)
+	}
+	s := &Server{DSN: dsn, polite: syscall.SIGINT, rude: syscall.SIGQUIT}
+	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
+		cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), options...)
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children
+		return f.launch(ctx, cmd, 30*time.Second, func() error { return execPostgres(ctx, admin, "select 1") })
+	})
 	if err != nil {
 		return fail(err)
 	}
-	return &Server{DSN: dsn, stop: stopper(func() {
-		p.end(syscall.SIGINT)
-		f.remove()
-	})}, nil
+	if t != nil {
+		if err := execPostgres(ctx, admin, "alter role "+TLSUser+" password '"+TLSPassword+"'"); err != nil {
+			s.Stop()
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // postgresFolders returns the folders of installed servers by major version.

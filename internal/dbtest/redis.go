@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,6 +71,11 @@ func StartRedis(ctx context.Context, args ...string) (*Server, error) {
 	if dsn := os.Getenv(RedisDSN); dsn != "" && len(args) == 0 {
 		return &Server{DSN: dsn}, nil
 	}
+	return startRedis(ctx, false, args...)
+}
+
+// startRedis starts a server that speaks TLS alone, or does not.
+func startRedis(ctx context.Context, secure bool, args ...string) (*Server, error) {
 	f, err := newFolder("redis", "redis")
 	if err != nil {
 		return nil, err
@@ -82,14 +88,15 @@ func StartRedis(ctx context.Context, args ...string) (*Server, error) {
 	if err != nil {
 		return fail(err)
 	}
-	p, err := launchRedis(ctx, f, "127.0.0.1", port, args...)
+	if secure {
+		args = append([]string{"--port", "0", "--tls-port", strconv.Itoa(port)}, args...)
+	}
+	s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM, rude: syscall.SIGKILL}
+	err = s.run(ctx, f, func(ctx context.Context) (*process, error) { return launchRedis(ctx, f, "127.0.0.1", port, args...) })
 	if err != nil {
 		return fail(err)
 	}
-	return &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), stop: stopper(func() {
-		p.end(syscall.SIGTERM)
-		f.remove()
-	})}, nil
+	return s, nil
 }
 
 // RedisProgram returns the path of redis-server or redis-cli, those of the engine
@@ -111,12 +118,12 @@ func launchRedis(ctx context.Context, f *folder, host string, port int, args ...
 	if err != nil {
 		return nil, err
 	}
+	socket := filepath.Join(f.path, strconv.Itoa(port)+".sock") // without TLS
 	cmd := f.command(context.WithoutCancel(ctx), server, append([]string{
-		"--port", strconv.Itoa(port), "--bind", host, "--dir", f.path, "--save", "", "--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
+		"--port", strconv.Itoa(port), "--bind", host, "--unixsocket", socket, "--dir", f.path, "--save", "", "--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
 	}, args...)...)
-	addr := net.JoinHostPort(host, strconv.Itoa(port))
 	return f.launch(ctx, cmd, 10*time.Second, func() error {
-		answer, err := askRedis(addr, "PING")
+		answer, err := askRedis(socket, "PING")
 		if err == nil && !strings.HasPrefix(answer, "PONG") && !strings.HasPrefix(answer, "NOAUTH") {
 			err = errors.New(answer)
 		}
@@ -124,10 +131,14 @@ func launchRedis(ctx context.Context, f *folder, host string, port int, args ...
 	})
 }
 
-// askRedis asks a server one thing and returns the first line, or the bulk
-// string, of its answer.
+// askRedis asks a server, at an address or at the path of a socket, one thing and
+// returns the first line, or the bulk string, of its answer.
 func askRedis(addr string, words ...string) (string, error) {
-	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", addr)
+	network := "tcp"
+	if filepath.IsAbs(addr) {
+		network = "unix"
+	}
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), network, addr)
 	if err != nil {
 		return "", err
 	}

@@ -65,7 +65,7 @@ func PostgresVersion(tb testing.TB, major int) string {
 	if s == nil {
 		bin, err := postgresOf(major)
 		if err == nil {
-			s, err = startPostgres(context.Background(), bin)
+			s, err = startPostgres(context.Background(), bin, nil)
 		}
 		if err != nil {
 			tb.Fatalf("dbtest: PostgreSQL %d: %v", major, err)

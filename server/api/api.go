@@ -8,6 +8,7 @@ import "encoding/json"
 type Charge struct {
 	Limit string      `json:"limit"`          // a name, or a one-line notation where the server accepts it
 	Key   string      `json:"key"`            // at most 512 bytes
+	NoKey bool        `json:"-"`              // ReadJSON found no key, which is not the same as an empty one
 	Cost  json.Number `json:"cost,omitempty"` // an exact decimal; absent: 1
 }
 
@@ -68,7 +69,7 @@ type Decision struct {
 	ResetAfterMS int64  `json:"reset_after_ms"` // rounded up
 	At           int64  `json:"at"`             // the store's decision time, microseconds since the epoch
 	Entry        int64  `json:"entry,omitempty"`
-	Via          string `json:"via,omitempty"`      // lease, local or fallback; absent: the store decided
+	Via          string `json:"via,omitempty"`      // lease or local; absent: the store decided
 	Replayed     bool   `json:"replayed,omitempty"` // it was admitted before, under the same id
 }
 
@@ -87,6 +88,7 @@ type Answers struct {
 type Held struct {
 	Limit  string `json:"limit"`
 	Key    string `json:"key"`
+	NoKey  bool   `json:"-"` // ReadJSON found no key
 	Number int64  `json:"number"`
 }
 
@@ -112,6 +114,7 @@ type Lost struct {
 type Subject struct {
 	Limit string `json:"limit"`
 	Key   string `json:"key"`
+	NoKey bool   `json:"-"` // ReadJSON found no key
 }
 
 // Block asks to refuse a key for a while.

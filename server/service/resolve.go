@@ -20,6 +20,18 @@ const (
 	maxLine  = 256
 )
 
+// cell returns the limit of a cell that a request names. Without a key, all who forget
+// theirs would share one; an empty key is one that somebody chose.
+func (s *Service) cell(nameOrNotation string, noKey bool) (headgate.Limit, error) {
+	switch {
+	case nameOrNotation == "":
+		return headgate.Limit{}, Invalid("limit", "is missing")
+	case noKey:
+		return headgate.Limit{}, Invalid("key", "is missing; it may be empty, but it must be there")
+	}
+	return s.resolve(nameOrNotation)
+}
+
 // resolve is config.Resolve with a memory.
 func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
 	s.known.mu.RLock()

@@ -19,17 +19,22 @@ import (
 type Service struct {
 	limiter *headgate.Limiter
 	config  *config.Config
+	named   []headgate.Limit // of the config
 	known   known
 }
 
 // New returns a service.
 func New(l *headgate.Limiter, c *config.Config) *Service {
-	return &Service{limiter: l, config: c}
+	s := &Service{limiter: l, config: c}
+	for _, limit := range c.Limits {
+		s.named = append(s.named, limit.Limit)
+	}
+	return s
 }
 
 // Inspect tells about one key.
 func (s *Service) Inspect(ctx context.Context, r *api.Subject) (*api.Status, error) {
-	limit, err := s.resolve(r.Limit)
+	limit, err := s.cell(r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +47,7 @@ func (s *Service) Inspect(ctx context.Context, r *api.Subject) (*api.Status, err
 
 // Reset forgets one key.
 func (s *Service) Reset(ctx context.Context, r *api.Subject) (*api.Reset, error) {
-	limit, err := s.resolve(r.Limit)
+	limit, err := s.cell(r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +60,7 @@ func (s *Service) Reset(ctx context.Context, r *api.Subject) (*api.Reset, error)
 
 // Block refuses one key for a while, or lifts that.
 func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) {
-	limit, err := s.resolve(r.Limit)
+	limit, err := s.cell(r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +88,7 @@ func (s *Service) Cells(ctx context.Context, limit string, blocked bool, after s
 		}
 		q.Limit = l.Name()
 	}
-	list, err := s.limiter.List(ctx, q)
+	list, err := s.limiter.List(ctx, q, s.named...)
 	if err != nil {
 		return nil, err
 	}

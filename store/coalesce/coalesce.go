@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,8 +70,8 @@ func (c *Config) orDefault(inner store.Store) Config {
 // goroutines run only while callers wait, or while it gives back what was
 // granted to those who had left.
 //
-// A caller whose context ends before its batch has left was not there. One that
-// leaves later is charged, and what it was granted is given back by the return
+// A caller whose context ends before its batch has left was not there, and gets
+// store.ErrUnavailable. One that leaves later gets store.ErrUnknownOutcome: it is charged, and what it was granted is given back by the return
 // rule; but not if it has an ID, under which the answer can be had again.
 type Store struct {
 	inner store.Store
@@ -116,15 +117,16 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if err != nil {
 		return err
 	}
+	sent := false
 	landed := f.Wait(ctx, func(c *cargo, tookOff bool) {
-		if tookOff {
+		if sent = tookOff; tookOff {
 			c.left = append(c.left, t)
 		} else {
 			c.leave(t)
 		}
 	})
 	if !landed {
-		return ctx.Err()
+		return leftEarly(ctx, ops, sent)
 	}
 	if err = f.Err(); err != nil && f.Cargo.failed(t) {
 		err = nil // its own errors say more
@@ -134,6 +136,15 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	}
 	f.Leave()
 	return err
+}
+
+// leftEarly is the error of a caller whose context ended before the answer came.
+func leftEarly(ctx context.Context, ops []law.Op, sent bool) error {
+	charges := slices.ContainsFunc(ops, func(op law.Op) bool { return op.Verb != law.Check })
+	if sent && charges {
+		return fmt.Errorf("coalesce: %w: %w", store.ErrUnknownOutcome, ctx.Err())
+	}
+	return fmt.Errorf("coalesce: %w: %w", store.ErrUnavailable, ctx.Err())
 }
 
 func (s *Store) board(ops []law.Op) (*flight.Flight[*cargo], ticket, error) {

@@ -16,6 +16,9 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if err := s.ready(ctx); err != nil {
 		return nil, 0, err
 	}
+	if err := q.Valid(); err != nil {
+		return nil, 0, err
+	}
 	clock = s.clock()
 	if q.Limit != "" && q.HasKey {
 		return s.one(&q, clock), clock, nil
@@ -94,6 +97,9 @@ func selects(q *store.Query, id law.Cell, st *law.State, clock int64) bool {
 // Entries implements store.Inspector.
 func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error) {
 	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	if err := store.ValidEntries(cell, n); err != nil {
 		return nil, err
 	}
 	h := s.hash(&cell)

@@ -16,6 +16,7 @@ var (
 	_ store.Store      = (*Store)(nil)
 	_ store.Inspector  = (*Store)(nil)
 	_ store.Binder     = (*Store)(nil)
+	_ store.Local      = (*Store)(nil)
 	_ store.KeyCounter = (*Store)(nil)
 )
 
@@ -150,6 +151,9 @@ func (s *Store) ready(ctx context.Context) error {
 	}
 	return ctx.Err()
 }
+
+// Local implements store.Local.
+func (s *Store) Local() {}
 
 // Close implements store.Store. What was kept is forgotten.
 func (s *Store) Close() error {

@@ -41,7 +41,7 @@ var numbers = func() map[uint16]error {
 		// A node without quorum; too many connections, or prepared statements; a host that is blocked.
 		store.ErrUnavailable: {1047, 1040, 1129, 1203, 1226, 1461},
 		store.ErrInvalid:     {1406, 1366, 1264, 1690, 1153, 1644},
-		store.ErrSetup:       {1044, 1045, 1049, 1054, 1064, 1130, 1142, 1143, 1146, 1227, 1305, 1370, 1419, 1665, 1698, 4151},
+		store.ErrSetup:       {1044, 1045, 1049, 1054, 1064, 1130, 1142, 1143, 1146, 1227, 1305, 1370, 1419, 1665, 1698, 3159, 4151},
 	} {
 		for _, n := range list {
 			m[n] = class
@@ -68,16 +68,22 @@ func known(my *driver1.MySQLError) error {
 // be nothing, else ErrUnknownOutcome.
 func class(err error) error {
 	var nothing *undone
+	var refused *notSent
+	if errors.Is(err, store.ErrSetup) {
+		return store.ErrSetup // a session that will not do
+	}
 	if my, ok := errors.AsType[*driver1.MySQLError](err); ok {
 		if c := known(my); c != nil {
 			return c
 		}
-		if errors.As(err, &nothing) {
+		if errors.As(err, &nothing) || errors.As(err, &refused) {
 			return store.ErrUnavailable
 		}
 		return store.ErrUnknownOutcome
 	}
-	var refused *notSent
+	if tlsFailed(err) {
+		return store.ErrSetup
+	}
 	if errors.As(err, &refused) || errors.Is(err, driver.ErrBadConn) {
 		return store.ErrUnavailable
 	}
@@ -92,6 +98,9 @@ func class(err error) error {
 // classify wraps an error with what was being done and its class.
 func classify(doing string, err error) error {
 	c := class(err)
+	if errors.Is(err, c) {
+		return fmt.Errorf("mysql: %s: %w", doing, err)
+	}
 	text := err.Error()
 	var my *driver1.MySQLError
 	if errors.As(err, &my) {

@@ -91,10 +91,11 @@ func (s *Store) retry(ctx context.Context, n *node, do func(*node) error) error 
 	return err
 }
 
-// elsewhere tells whether another node, or another connection, may answer.
+// elsewhere tells whether another node, or another connection, may answer. A node
+// whose certificate is not accepted is as good as away.
 func elsewhere(err error) bool {
 	c := class(err)
-	return errors.Is(c, store.ErrUnavailable) || errors.Is(c, store.ErrReadOnly)
+	return tlsFailed(err) || errors.Is(c, store.ErrUnavailable) || errors.Is(c, store.ErrReadOnly)
 }
 
 // route hands a batch to the nodes that its keys prefer. In a Galera cluster

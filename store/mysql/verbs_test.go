@@ -79,7 +79,7 @@ func conflict(err error) bool {
 func TestVerbsByCall(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
-	if err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "jobs", Notation: "concurrency 1 ttl 1h"}, {Name: "mail", Notation: "token-bucket 1/1h burst 1"}}); err != nil {
+	if _, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "jobs", Notation: "concurrency 1 ttl 1h"}, {Name: "mail", Notation: "token-bucket 1/1h burst 1"}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ call, want string }{

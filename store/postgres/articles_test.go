@@ -80,7 +80,7 @@ func TestTheTokenRequesterOfArticle003(t *testing.T) {
 	}
 	for _, r := range []*tokens{{db, "unknown"}, {db, strings.Repeat("x", 600)}} {
 		var pg *pgconn.PgError
-		if err := r.RequestToken(t.Context()); !errors.As(err, &pg) || pg.Code != "22023" || !strings.Contains(pg.Message, "bucket") {
+		if err := r.RequestToken(t.Context()); !errors.As(err, &pg) || pg.Code != "22023" || !strings.Contains(pg.Message, "is not in headgate.buckets; insert its id, capacity and refill_seconds") {
 			t.Errorf("of a bucket that is not there: %v", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/headgate/headgate/internal/tlsconf"
 	"github.com/headgate/headgate/store"
 )
 
@@ -74,7 +75,10 @@ func class(err error) error {
 		}
 		return c
 	}
-	if before {
+	switch {
+	case tlsconf.Failed(err), connect != nil && strings.Contains(err.Error(), "server refused TLS connection"):
+		return store.ErrSetup
+	case before:
 		return store.ErrUnavailable
 	}
 	// The statement was sent, and no answer came back or none that can be read.

@@ -130,7 +130,7 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
 	s := openAt(t, dsn)
-	if err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "login", Notation: "sliding-log 2/1m history 1d block 1h", Description: "tries"}}); err != nil {
+	if _, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "login", Notation: "sliding-log 2/1m history 1d block 1h", Description: "tries"}}); err != nil {
 		t.Fatal(err)
 	}
 	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1m', 'a', 2.5)`); !r.allowed || r.remaining != 2 || *r.retry != 0 || r.limit != "token-bucket 5/1m burst 5" {
@@ -175,6 +175,31 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 	}
 }
 
+// TestLimitsThatSQLCannotReadAreNamed writes a limit in a zone that the server does not
+// know: the others are written, and what had the name stays.
+func TestLimitsThatSQLCannotReadAreNamed(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	s := openAt(t, dsn)
+	for _, tt := range []struct{ rule, warning, want string }{
+		{"fixed-window 3/day Europe/Berlin", "", "fixed-window 3/day Europe/Berlin 6"},
+		{"fixed-window 4/day Atlantis/Capital", `export: zone: "Atlantis/Capital" is not a known time zone such as Europe/Berlin`, "fixed-window 3/day Europe/Berlin 6"},
+		{"fixed-window 4/day", "", "fixed-window 4/day 6"},
+	} {
+		warnings, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "export", Notation: tt.rule}, {Name: "login", Notation: "sliding-log 5/1m", Description: "logins"}})
+		if err != nil || strings.Join(warnings, "; ") != tt.warning {
+			t.Errorf("%s: %q, %v; want %q", tt.rule, warnings, err, tt.warning)
+		}
+		var got string
+		if err := conn.QueryRow(t.Context(), `select e.rule || ' ' || length(l.description) from headgate.limits e, headgate.limits l where e.name = 'export' and l.name = 'login'`).Scan(&got); err != nil || got != tt.want {
+			t.Errorf("%s: there is %q, %v; want %q", tt.rule, got, err, tt.want)
+		}
+	}
+	if warnings, err := s.WriteLimits(t.Context(), nil); err != nil || len(warnings) > 0 {
+		t.Errorf("no limits: %q, %v", warnings, err)
+	}
+}
+
 func TestBadArgumentsFromSQLAreClearErrorsAndChargeNothing(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -193,7 +218,11 @@ func TestBadArgumentsFromSQLAreClearErrorsAndChargeNothing(t *testing.T) {
 		{`headgate.take('concurrency 5 ttl 1s', 'k')`, "limit"},
 		{`headgate.block('token-bucket 5/s', 'k', null)`, "for_interval"},
 		{`headgate.block('token-bucket 5/s', 'k', '-1 s')`, "for_interval"},
-		{`check_velocity(7, 'k')`, "zone"},
+		{`headgate.sweep(-1)`, "p_max: is -1"},
+		{`headgate.sweep(null)`, "p_max: is null"},
+		{`headgate.attempts('token-bucket 5/s', 'k', -1)`, "p_most: is -1"},
+		{`headgate.attempts('token-bucket 5/s', 'k', null)`, "p_most: is null"},
+		{`check_velocity(7, 'k')`, "zone: 7 is not in headgate.zones; insert its id, rate and window_seconds"},
 		{`check_velocity(null, 'k')`, "zone"},
 		{`rate_limiting_request(null)`, "rate_id"},
 		{`rate_limiting_request('k', 0)`, "refill_per_sec"},

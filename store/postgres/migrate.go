@@ -54,13 +54,36 @@ var migrations = sync.OnceValue(func() []migration {
 // their own.
 func Schema() string {
 	var b strings.Builder
+	b.WriteString(schemaHead)
 	for _, m := range migrations() {
 		fmt.Fprintf(&b, "-- %s\n\n%s\n", m.name, m.sql)
 	}
 	last := migrations()[len(migrations())-1].number
 	fmt.Fprintf(&b, "insert into headgate.schema_version (version) select generate_series(1, %d) on conflict do nothing;\n", last)
+	b.WriteString(schemaTail)
 	return b.String()
 }
+
+// safePath is the search_path under which the schema is made, and the one of its
+// functions: nothing that others have made is found.
+const safePath = "pg_catalog, pg_temp"
+
+// The printed schema sets the search_path and gives the reader's own back.
+const (
+	schemaHead = `-- Nothing that others have made, in schema public above all, may be taken for an
+-- operator, a function or a type of this text.
+do $$ begin
+    perform pg_catalog.set_config('headgate.search_path', pg_catalog.current_setting('search_path'), false);
+end $$;
+set search_path = ` + safePath + `;
+
+`
+	schemaTail = `
+do $$ begin
+    perform pg_catalog.set_config('search_path', pg_catalog.current_setting('headgate.search_path'), false);
+end $$;
+`
+)
 
 // sharding is what YugabyteDB wants otherwise: rows spread by a hash of what
 // they are looked up by, so that no range of them is hot, none of the settings of
@@ -93,7 +116,7 @@ func SchemaYugabyte() string {
 
 // schemaVersion returns the highest migration that was applied, 0 if none was.
 func schemaVersion(ctx context.Context, db querier) (version int, err error) {
-	err = db.QueryRow(ctx, `select coalesce(max(version), 0) from headgate.schema_version`).Scan(&version)
+	err = db.QueryRow(ctx, `select coalesce(pg_catalog.max(version), 0) from headgate.schema_version`).Scan(&version)
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") {
 		return 0, nil
@@ -131,7 +154,6 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	case err != nil:
 		return nil, classify("migrate", err)
 	}
-	s.checked.Store(true)
 	return report, nil
 }
 
@@ -140,7 +162,8 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx, report *[]string) error 
 	latest := all[len(all)-1].number
 	// Two sessions that create one schema collide even with "if not exists";
 	// that is a conflict, and retried.
-	if _, err := tx.Exec(ctx, `create schema if not exists headgate;
+	if _, err := tx.Exec(ctx, `set local search_path = `+safePath+`;
+		do $$ begin if to_regnamespace('headgate') is null then create schema headgate; end if; end $$;
 		create table if not exists headgate.schema_version (version int primary key, applied_at timestamptz not null default now());
 		insert into headgate.schema_version (version) values (0) on conflict do nothing;
 		select from headgate.schema_version where version = 0 for update`); err != nil {
@@ -188,14 +211,14 @@ func (s *Store) articles(ctx context.Context, tx pgx.Tx, m migration, have int, 
 	if _, err := tx.Exec(ctx, m.sql); err != nil {
 		return fmt.Errorf("%s: %w", m.name, err)
 	}
-	var foreign *string
-	if err := tx.QueryRow(ctx, `select headgate.foreign_articles()`).Scan(&foreign); err != nil {
+	var obstacle *string
+	if err := tx.QueryRow(ctx, `select headgate.articles_obstacle()`).Scan(&obstacle); err != nil {
 		return err
 	}
 	switch {
-	case foreign != nil:
-		*report = append(*report, fmt.Sprintf("did not make the articles' functions: %s exists and is not ours; "+
-			"rename or drop it and migrate again, or say --skip-articles", *foreign))
+	case obstacle != nil:
+		*report = append(*report, fmt.Sprintf("did not make the articles' functions: %s; "+
+			"change that and migrate again, or say --skip-articles", *obstacle))
 	case m.number > have:
 		*report = append(*report, "applied "+m.name)
 	}

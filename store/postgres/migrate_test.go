@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -138,6 +139,93 @@ func TestRoutinesOfOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
+// ordinary makes a role that may connect, and returns its name and how it connects to
+// a database. The role goes with the test.
+func ordinary(t *testing.T, conn *pgx.Conn) (role, url string) {
+	t.Helper()
+	role = "headgate_" + strings.ToLower(rand.Text())
+	if _, err := conn.Exec(t.Context(), "create role "+role+" login"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := conn.Exec(context.Background(), "drop owned by "+role+" cascade; drop role "+role); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := conn.Config()
+	return role, fmt.Sprintf("postgres://%s:@%s:%d/%s", role, cfg.Host, cfg.Port, cfg.Database)
+}
+
+// TestAFunctionOfAnotherOwnerIsNotOurs has somebody make a function of the articles
+// that says it is ours: replaced, it would still be theirs to change.
+func TestAFunctionOfAnotherOwnerIsNotOurs(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	conn := connect(t, dsn)
+	role, url := ordinary(t, conn)
+	if _, err := conn.Exec(t.Context(), "grant create on schema public to "+role); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := connect(t, url).Exec(t.Context(), `create function public.request_token(id text) returns table (remaining bigint, at timestamptz) language sql as 'select 1::bigint, now()';
+		comment on function public.request_token(text) is 'made by headgate'`); err != nil {
+		t.Fatal(err)
+	}
+	s, err := postgres.Open(t.Context(), dsn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	report, err := s.Migrate(t.Context())
+	if err != nil || !strings.Contains(strings.Join(report, "\n"), "public.request_token exists and is not ours") {
+		t.Errorf("%q, %v", report, err)
+	}
+	var n int
+	if err := conn.QueryRow(t.Context(), `select count(*) from pg_proc where pronamespace = 'public'::regnamespace`).Scan(&n); err != nil || n != 1 {
+		t.Errorf("%d functions are in schema public, %v; want theirs alone", n, err)
+	}
+}
+
+// TestMigrateNeedsNoRightsButInItsSchema has the administrator make the schema for a
+// role that may make none itself, and nothing in schema public.
+func TestMigrateNeedsNoRightsButInItsSchema(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"migrate", "psql"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			dsn := dbtest.Postgres(t)
+			conn := connect(t, dsn)
+			app, url := ordinary(t, conn)
+			if _, err := conn.Exec(t.Context(), "revoke create on schema public from public; create schema headgate authorization "+app); err != nil {
+				t.Fatal(err)
+			}
+			const said = "may not create functions in schema public"
+			if way == "psql" {
+				if out := dbtest.Psql(t, url, postgres.Schema()); strings.Contains(out, "ERROR") || !strings.Contains(out, app+" "+said) {
+					t.Error(out)
+				}
+			}
+			s, err := postgres.Open(t.Context(), url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			for range 2 {
+				report, err := s.Migrate(t.Context())
+				if err != nil || !strings.Contains(strings.Join(report, "\n"), app+" "+said) {
+					t.Errorf("%q, %v", report, err)
+				}
+			}
+			d, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/1h"), "k")
+			if err != nil || !d.Allowed {
+				t.Errorf("%+v, %v", d, err)
+			}
+			if _, err := connect(t, url).Exec(t.Context(), `select * from headgate.take('token-bucket 1/1h', 'k')`); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestSchemaPublicIsLeftAloneWhereAsked(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
@@ -190,7 +278,9 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 	}{
 		{"postgres://nobody:secret@127.0.0.1:1/x", store.ErrUnavailable},
 		{fmt.Sprintf("postgres://headgate:secret@127.0.0.1:%d/no_such_database", cfg.Port), store.ErrSetup},
-		{"postgres://u:secret@[::1", store.ErrSetup},
+		{"postgres://u:secret@[::1", store.ErrInvalid},
+		{"postgres://u:x@secret@127.0.0.1:1/x", store.ErrUnavailable},
+		{"postgres://127.0.0.1/x?password=a&secret", store.ErrInvalid},
 	} {
 		_, err := postgres.Open(t.Context(), tt.url, nil)
 		if !errors.Is(err, tt.is) || strings.Contains(fmt.Sprint(err), "secret") {

@@ -10,7 +10,7 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"net/url"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -30,6 +30,7 @@ var (
 	_ store.Retrier     = (*Store)(nil)
 	_ store.Migrator    = (*Store)(nil)
 	_ store.LimitWriter = (*Store)(nil)
+	_ store.KeyCounter  = (*Store)(nil)
 )
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
@@ -45,6 +46,14 @@ type Config struct {
 	// session. In a URL: ?pooler=transaction. A pool given to New must have been
 	// made so, with pgx.QueryExecModeCacheDescribe.
 	Pooler bool
+	// MaxKeys is how many keys a limit may have, unless it says so itself. New keys
+	// of a limit that has as many share one cell, until nothing in that counts any
+	// more and there is room. The number is kept in the store and counts for all
+	// processes, and for calls from SQL. Zero: as the store has it, which is without
+	// a bound until somebody sets one. Below 0: without a bound.
+	MaxKeys int
+	// Logger gets warnings about limits that are full. Nil: slog.Default().
+	Logger *slog.Logger
 }
 
 // Store keeps cells in PostgreSQL. It is safe for concurrent use.
@@ -57,6 +66,10 @@ type Store struct {
 	checked atomic.Bool // the schema has the version of this binary
 	repeats atomic.Int64
 	sweeper *sweeper
+	counter *counter
+	log     *slog.Logger
+	life    context.Context // ends with Close
+	end     context.CancelFunc
 }
 
 // querier is a pool or a transaction.
@@ -69,13 +82,13 @@ type querier interface {
 // Open connects to a postgres:// or postgresql:// URL and checks that the
 // server answers. It does not migrate. Close closes the connections.
 func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
-	dsn, pooler, err := cutPooler(rawURL)
+	dsn, pooler, err := parseURL(rawURL)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	pc, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: %w: %s", store.ErrSetup, hidePassword(err.Error()))
+		return nil, fmt.Errorf("postgres: %w: URL: %s", store.ErrInvalid, parseProblem(err))
 	}
 	if pooler || cfg != nil && cfg.Pooler {
 		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
@@ -97,40 +110,20 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	return s, nil
 }
 
-// cutPooler takes the option pooler, which is ours, out of a URL.
-func cutPooler(raw string) (rest string, pooler bool, err error) {
-	before, query, ok := strings.Cut(raw, "?")
-	if !ok {
-		return raw, false, nil
-	}
-	options, err := url.ParseQuery(query)
-	if err != nil {
-		return "", false, fmt.Errorf("postgres: %w: URL: %w", store.ErrInvalid, err)
-	}
-	switch mode := options.Get("pooler"); mode {
-	case "":
-		return raw, false, nil
-	case "transaction":
-	case "session":
-		options.Del("pooler")
-		return before + "?" + options.Encode(), false, nil
-	default:
-		return "", false, fmt.Errorf("postgres: %w: URL: pooler is %q; it is transaction or session", store.ErrInvalid, mode)
-	}
-	options.Del("pooler")
-	return before + "?" + options.Encode(), true, nil
-}
-
 // Retries implements store.Retrier.
 func (s *Store) Retries() int64 { return s.repeats.Load() }
 
 // New returns a store over the caller's pool, which Close leaves open. The pool
 // should have OnNotice.
 func New(pool *pgxpool.Pool, cfg *Config) *Store {
-	s := &Store{db: pool, pool: pool, sweeper: &sweeper{}}
+	s := &Store{db: pool, pool: pool, sweeper: &sweeper{}, counter: newCounter()}
 	if cfg != nil {
 		s.cfg = *cfg
 	}
+	if s.log = s.cfg.Logger; s.log == nil {
+		s.log = slog.Default()
+	}
+	s.life, s.end = context.WithCancel(context.Background())
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
 	}
@@ -143,15 +136,18 @@ func New(pool *pgxpool.Pool, cfg *Config) *Store {
 // says of the commit (see OnNotice). The store is as safe for concurrent use as tx
 // is: not at all.
 func (s *Store) InTx(tx pgx.Tx) *Store {
-	in := &Store{db: tx, cfg: s.cfg, sweeper: &sweeper{}}
+	in := &Store{db: tx, cfg: s.cfg, sweeper: &sweeper{}, counter: s.counter, log: s.log, life: s.life, end: func() {}}
 	in.checked.Store(s.checked.Load())
 	return in
 }
 
 // Close implements store.Store.
 func (s *Store) Close() error {
-	if !s.closed.Swap(true) && s.own {
-		s.pool.Close()
+	if !s.closed.Swap(true) {
+		s.end()
+		if s.own {
+			s.pool.Close()
+		}
 	}
 	return nil
 }
@@ -182,6 +178,9 @@ func (s *Store) ready(ctx context.Context) error {
 	case version < latest:
 		return fmt.Errorf("postgres: %w: schema headgate has version %d, this binary needs %d: run headgate migrate", store.ErrSetup, version, latest)
 	}
+	if err := s.declare(ctx); err != nil {
+		return err
+	}
 	s.checked.Store(true)
 	return nil
 }
@@ -189,7 +188,7 @@ func (s *Store) ready(ctx context.Context) error {
 // checkServer says why the server cannot be used, or nil.
 func checkServer(ctx context.Context, db querier) error {
 	var number, version string
-	if err := db.QueryRow(ctx, "select current_setting('server_version_num'), version()").Scan(&number, &version); err != nil {
+	if err := db.QueryRow(ctx, "select pg_catalog.current_setting('server_version_num'), pg_catalog.version()").Scan(&number, &version); err != nil {
 		return classifyRead("read the server's version", err)
 	}
 	return checkVersion(number, version)
@@ -211,8 +210,11 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if err := s.ready(ctx); err != nil {
 		return nil, 0, err
 	}
+	if err := q.Valid(); err != nil {
+		return nil, 0, err
+	}
 	most := q.Most()
-	if err := s.db.QueryRow(ctx, `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`).Scan(&clock); err != nil {
+	if err := s.db.QueryRow(ctx, `select (extract(epoch from pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint`).Scan(&clock); err != nil {
 		return nil, 0, classifyRead("read the clock", err)
 	}
 	var where strings.Builder
@@ -225,19 +227,19 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 		where.WriteString(" and " + condition)
 	}
 	if q.Limit != "" {
-		also("limit_name = ?", q.Limit)
+		also("limit_name OPERATOR(pg_catalog.=) ?", q.Limit)
 	}
 	if q.HasKey {
-		also("key = ?", q.Key)
+		also("key OPERATOR(pg_catalog.=) ?", q.Key)
 	}
 	if q.Blocked {
-		where.WriteString(" and blocked_until > $1")
+		where.WriteString(" and blocked_until OPERATOR(pg_catalog.>) $1")
 	}
 	if q.After != (law.Cell{}) {
-		also("(limit_name, key) > (?, ?)", q.After.Limit, q.After.Key)
+		also("(limit_name, key) OPERATOR(pg_catalog.>) (?, ?)", q.After.Limit, q.After.Key)
 	}
 	rows, err := s.db.Query(ctx, `select limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
-		from headgate.cells where law <> 0 and $1::bigint is not null`+where.String()+` order by limit_name, key limit $2`, args...)
+		from headgate.cells where law OPERATOR(pg_catalog.<>) 0 and $1::bigint is not null`+where.String()+` order by limit_name, key limit $2`, args...)
 	if err != nil {
 		return nil, 0, classifyRead("list cells", err)
 	}
@@ -257,8 +259,12 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
+	if err := store.ValidEntries(cell, n); err != nil {
+		return nil, err
+	}
 	rows, err := s.db.Query(ctx, `select number, id, at, expires_at, keep_until, cost, granted from headgate.entries
-		where limit_name = $1 and key = $2 order by number + 0 desc limit $3`, cell.Limit, cell.Key, n)
+		where limit_name OPERATOR(pg_catalog.=) $1 and key OPERATOR(pg_catalog.=) $2
+		order by number OPERATOR(pg_catalog.+) 0 desc limit $3`, cell.Limit, cell.Key, n)
 	if err != nil {
 		return nil, classifyRead("list entries", err)
 	}
@@ -272,21 +278,21 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 	return entries, nil
 }
 
-// WriteLimits implements store.LimitWriter.
-func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) error {
+// WriteLimits implements store.LimitWriter. A limit that the server cannot read is not
+// written.
+func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (warnings []string, err error) {
 	if err := s.ready(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	names, rules, descriptions := make([]string, len(limits)), make([]string, len(limits)), make([]string, len(limits))
 	for i, l := range limits {
 		names[i], rules[i], descriptions[i] = l.Name, l.Notation, l.Description
 	}
-	_, err := s.db.Exec(ctx, `insert into headgate.limits (name, rule, description)
-		select * from unnest($1::text[], $2::text[], $3::text[])
-		on conflict (name) do update set rule = excluded.rule, description = excluded.description, updated_at = now()
-		where (limits.rule, limits.description) is distinct from (excluded.rule, excluded.description)`, names, rules, descriptions)
+	err = s.retry(ctx, func() error {
+		return s.db.QueryRow(ctx, `select headgate.write_limits($1, $2, $3)`, names, rules, descriptions).Scan(&warnings)
+	})
 	if err != nil {
-		return classify("write limits", err)
+		return nil, classify("write limits", err)
 	}
-	return nil
+	return warnings, nil
 }

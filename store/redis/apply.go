@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/overflow"
 )
 
 // maxOps is about how many ops a call has at most on a server without a
@@ -25,6 +26,16 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
+	if s.cluster {
+		return s.apply(ctx, ops, outs)
+	}
+	err := overflow.Apply(ctx, ops, outs, s.apply, &s.counter.shared)
+	s.saw(ops, outs)
+	return err
+}
+
+// apply is Apply but for limits that are full.
+func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	calls, trials := s.plan(ops, outs)
 	var failures []error
 	for i, err := range s.do(ctx, calls) {

@@ -52,10 +52,17 @@ func (s *Store) encodeFor(asking int64, ops []law.Op, index []int, how mode, own
 	if how == later {
 		n = needsRaise | needsReturns | needsOnce
 	}
+	if !s.cluster {
+		n |= needsRoom
+	}
 	for _, i := range index {
 		n |= needsOf(&ops[i])
 	}
-	return s.call(scripts[n](), own, ops, index, how, asking)
+	c := s.call(scripts[n](), own, ops, index, how, asking)
+	if !s.cluster {
+		c.keys = append(c.keys, s.roomKey())
+	}
+	return c
 }
 
 // doubles are the arguments of a script but for its texts: what they say is in
@@ -70,7 +77,7 @@ func (d *doubles) add(values ...int64) {
 
 const (
 	headSize = 5 * 8  // of the first doubles of a call
-	askSize  = 25 * 8 // of what an op asks
+	askSize  = 26 * 8 // of what an op asks
 	maxAsked = 8      // places among which the same is looked for
 )
 
@@ -137,7 +144,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 	}
 	runs.run(open)
 	head := what.doubles[:0]
-	head.add(slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1), asking)
+	head.add(s.slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1), asking)
 	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
 	return c
 }
@@ -189,7 +196,10 @@ func (d *doubles) run(r run) { d.add(r.asked, r.ops, r.group, r.log, r.note) }
 
 // ask writes what an op asks.
 func (d *doubles) ask(op *law.Op) {
-	p, partial, late := &op.Params, int64(0), int64(0)
+	p, partial, late, most := &op.Params, int64(0), int64(0), op.Params.MaxKeys
+	if law.IsShared(op.Cell) {
+		most = -1
+	}
 	if op.Partial {
 		partial = 1
 	}
@@ -197,14 +207,14 @@ func (d *doubles) ask(op *law.Op) {
 		late = 1
 	}
 	d.add(p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), op.Cost, op.Count, op.Ceiling, op.Now, int64(p.Anchor), p.Block, partial,
-		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry, late)
+		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry, late, most)
 }
 
 // same reports whether two ops ask the same of their cells, but for their ID and
-// Reason.
+// Reason: and whether these are cells of keys, or such that keys share.
 func same(a, b *law.Op) bool {
 	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Late == b.Late && a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
-		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned && a.Entry == b.Entry && a.Bounds == b.Bounds
+		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned && a.Entry == b.Entry && a.Bounds == b.Bounds && law.IsShared(a.Cell) == law.IsShared(b.Cell)
 }
 
 // together tells whether op i and a later one, j, are of one request, of which

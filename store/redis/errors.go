@@ -2,8 +2,6 @@ package redis
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headgate/headgate/internal/tlsconf"
 	"github.com/headgate/headgate/store"
 )
 
@@ -78,13 +77,9 @@ func class(err error) error {
 	var (
 		operation   *net.OpError
 		unknownHost *net.DNSError
-		certificate *tls.CertificateVerificationError
-		notTLS      tls.RecordHeaderError
-		alert       tls.AlertError
-		authority   x509.UnknownAuthorityError
 	)
 	switch {
-	case errors.As(err, &certificate), errors.As(err, &notTLS), errors.As(err, &alert), errors.As(err, &authority):
+	case tlsconf.Failed(err):
 		return store.ErrSetup
 	case errors.As(err, &operation) && operation.Op == "dial", errors.As(err, &unknownHost), errors.Is(err, rueidis.ErrNoSlot):
 		return store.ErrUnavailable
@@ -99,7 +94,7 @@ func classify(doing string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("redis: %s: %w: %w", doing, c, err)
 	}
-	text := err.Error()
+	text, _, _ := strings.Cut(err.Error(), ", with args beginning with") // a password may be among them
 	if noPermission(err) {
 		text += "; docs/stores.md lists the rights that are needed"
 	}

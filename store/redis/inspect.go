@@ -19,6 +19,9 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 	if err := s.ready(ctx); err != nil {
 		return nil, 0, err
 	}
+	if err := q.Valid(); err != nil {
+		return nil, 0, err
+	}
 	now, err := s.client.Do(ctx, s.client.B().Time().Build()).AsIntSlice()
 	if err == nil && len(now) != 2 {
 		err = errors.New("the server does not say what time it is")
@@ -47,33 +50,43 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 
 var glob = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
-// scan reads the cells of all primaries. One that cannot be asked is an error:
-// a list with a third of the cells missing would look like a whole one.
+// scan reads the cells of all primaries.
 func (s *Store) scan(ctx context.Context, want func(law.Cell) bool) (list []store.Cell, err error) {
+	err = s.pages(ctx, func(keys []string) error {
+		list, err = s.read(ctx, list, keys, want)
+		return err
+	})
+	return list, err
+}
+
+// pages hands over the keys of the cells of all primaries, some at a time. One that
+// cannot be asked is an error: a list with a third of the cells missing would look like
+// a whole one.
+func (s *Store) pages(ctx context.Context, page func(keys []string) error) error {
 	for _, node := range s.client.Nodes() {
 		if s.cluster {
 			role, err := node.Do(ctx, node.B().Role().Build()).ToArray()
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if name, err := role[0].ToString(); err != nil || name != "master" {
 				continue
 			}
 		}
 		for cursor := uint64(0); ; {
-			page, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(glob.Replace(s.cfg.Prefix+cells)+"*").Count(1000).Build()).AsScanEntry()
+			entry, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(glob.Replace(s.cfg.Prefix+cells)+"*").Count(1000).Build()).AsScanEntry()
 			if err != nil {
-				return nil, err
+				return err
 			}
-			if list, err = s.read(ctx, list, page.Elements, want); err != nil {
-				return nil, err
+			if err := page(entry.Elements); err != nil {
+				return err
 			}
-			if cursor = page.Cursor; cursor == 0 {
+			if cursor = entry.Cursor; cursor == 0 {
 				break
 			}
 		}
 	}
-	return list, nil
+	return nil
 }
 
 // read reads the wanted cells of some keys.
@@ -107,6 +120,9 @@ func (s *Store) read(ctx context.Context, list []store.Cell, keys []string, want
 // Entries implements store.Inspector. Numbers ascend within a cell.
 func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
 	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	if err := store.ValidEntries(cell, n); err != nil {
 		return nil, err
 	}
 	members, err := s.client.Do(ctx, s.client.B().Zrange().Key(s.logKey(cell)).Min("0").Max("-1").Withscores().Build()).AsZScores()

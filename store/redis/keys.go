@@ -21,6 +21,7 @@ const (
 	logs       = "l:"
 	registers  = "r:"
 	admissions = "a:"
+	room       = "room" // of all limits: see room.lua
 	open       = "{k:"
 	shut       = "}:"
 )
@@ -28,6 +29,8 @@ const (
 func (s *Store) cellKey(c law.Cell) string     { return s.key(cells, c) }
 func (s *Store) logKey(c law.Cell) string      { return s.key(logs, c) }
 func (s *Store) registerKey(c law.Cell) string { return s.key(registers, c) }
+
+func (s *Store) roomKey() string { return s.cfg.Prefix + room }
 
 func (s *Store) key(kind string, c law.Cell) string {
 	return s.cfg.Prefix + kind + open + escape.Replace(c.Key) + shut + c.Limit

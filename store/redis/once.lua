@@ -56,6 +56,7 @@ local function apply_once(i, j)
     new = {}
     for k = i, j do new[#new + 1] = rest[k] end
   end
+  if among_full and among_full(i, j, new, 1, #new) then return end
   if #new > 0 and group(new, 1, #new) then
     for _, op in ipairs(new) do
       op.forgotten = on_trial and call('GET', KEYS[op.log + 2])
@@ -67,7 +68,8 @@ end
 
 -- apply_settle makes the costs of the ops from i to j those of the admissions of
 -- their ID, all or none of them. Of a limit that was changed since nothing is
--- corrected.
+-- corrected. A cell may be gone while an ID is known; where keys share one, none is
+-- made for what a request has cost more.
 local function apply_settle(i, j)
   local as = {}
   for k = i, j do
@@ -78,12 +80,14 @@ local function apply_settle(i, j)
     end
     as[k] = a
   end
-  local stale = false
+  local stale, more = false, {} -- more: ops that charge more than was charged
   for k = i, j do
     local op, c = rest[k], cell(rest[k])
     c.clock, c.test = op.clock, op.p.now > 0
     stale = stale or is_stale(op.p, max(c.clock, c.at))
+    if as[k].settled == UNSETTLED and as[k].rule == ARGV[op.note] and op.p.cost > as[k].cost then more[#more + 1] = op end
   end
+  if among_full and not stale and among_full(i, j, more, 1, #more) then return end
   for k = i, j do
     local op, a = rest[k], as[k]
     local c, p = cell(op), op.p

@@ -1,7 +1,8 @@
 -- Plain charges: requests of one Take by the bucket law, without boundaries, of
 -- a cell that has the limit's unit and step, is not blocked and remembers no returns. They
 -- are decided in place, in the order of the batch. What is not plain goes into
--- rest, and so does all that comes after it on its cell.
+-- rest, and so does all that comes after it on its cell. So does what has no cell, where
+-- its limit may be full, or it is on a cell that keys share.
 --
 -- answers are, after the clock, for each op the text of its cell, if all was
 -- granted: nobody else has changed that since. Else they are a '=' and the numbers
@@ -11,6 +12,7 @@ local ANSWER = '<c1ddddddddddddddd'
 local keys, match, pack = KEYS, string.match, struct.pack
 local answers = { pack('<d', store_clock) }
 local waits = {} -- cells of which an op is in rest
+local there -- whether ROOM is there: see room.lua; nil: it is not known yet
 
 local function later(at, key, asked, group, log, note)
   waits[key] = true
@@ -29,7 +31,7 @@ while pos <= #packed do
   else
     local unit, capacity, step, drain, heal, cost, count, ceiling, clock, anchor, block, partial = unpack('<dddddddddddd', packed, asked)
     if ceiling == 0 then ceiling = capacity end
-    local need, life, lives = cost * count, 0, {}
+    local need, life, lives, most = cost * count, 0, {}, nil
     if clock == 0 then clock = store_clock else life = 3600000 end -- see life in cells.lua
     local name = fmt(int, unit) .. ' ' .. fmt(int, step)
     local pattern = '^1 (%d+) 0 (%d+) ' .. name .. ' (%d+) 0 0 $'
@@ -39,6 +41,10 @@ while pos <= #packed do
       local v = not waits[key] and call('GET', key)
       if v then
         kind, level, at, empty = 1, match(v, pattern)
+      elseif ROOM then
+        if there == nil then there = call('EXISTS', ROOM) == 1 end
+        most = most or unpack('<d', packed, asked + 200) -- see room.lua
+        if there or most ~= 0 then level = nil end
       end
       if level and not waits[key] and at - clock <= heal then
         level, at, empty = level + 0, at + 0, empty + 0

@@ -24,10 +24,11 @@ import (
 )
 
 var (
-	_ store.Store     = (*Store)(nil)
-	_ store.Inspector = (*Store)(nil)
-	_ store.Retrier   = (*Store)(nil)
-	_ store.Parallel  = (*Store)(nil)
+	_ store.Store      = (*Store)(nil)
+	_ store.Inspector  = (*Store)(nil)
+	_ store.KeyCounter = (*Store)(nil)
+	_ store.Retrier    = (*Store)(nil)
+	_ store.Parallel   = (*Store)(nil)
 )
 
 type message = rueidis.RedisMessage
@@ -44,6 +45,13 @@ type Config struct {
 	// it, the oldest that count no more go before their time, those that were
 	// refused first. Zero: 10,000.
 	MaxHistory int
+	// MaxKeys is how many keys a limit may have, unless it says so itself. New keys
+	// of a limit that has as many share one cell, until a Sweep finds that nothing in
+	// that counts any more and there is room. The number is kept in the store, and
+	// holds for all processes. Zero: what the store has, and that is no bound until
+	// somebody sets one. Below 0: no bound, from now on. A Cluster has none, and
+	// refuses a number above 0: the keys of a limit are in many slots.
+	MaxKeys int
 	// Logger gets warnings about the server. Nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -58,9 +66,12 @@ type Store struct {
 	closed  atomic.Bool
 	checked atomic.Bool
 	check   sync.Mutex
-	evicts  bool // the server may evict cells
-	evicted atomic.Int64
 	repeats atomic.Int64
+	watch   watch
+	counter counter
+	slack   time.Duration   // see slack
+	life    context.Context // ends with Close
+	end     context.CancelFunc
 }
 
 // Open connects to a redis:// or rediss:// URL and checks that the server
@@ -82,7 +93,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	}
 	client, err := rueidis.NewClient(*options)
 	if err != nil {
-		return nil, asking("connect", err)
+		return nil, connecting(ctx, options, err)
 	}
 	s, err := New(client, &c)
 	if err != nil {
@@ -101,7 +112,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 // client must have been made with DisableRetry, so that no charge is sent
 // twice.
 func New(client rueidis.Client, cfg *Config) (*Store, error) {
-	s := &Store{client: client}
+	s := &Store{client: client, slack: slack}
 	if cfg != nil {
 		s.cfg = *cfg
 	}
@@ -120,8 +131,16 @@ func New(client rueidis.Client, cfg *Config) (*Store, error) {
 	if s.log = s.cfg.Logger; s.log == nil {
 		s.log = slog.Default()
 	}
+	if s.cfg.MaxKeys > 0 && client != nil && client.Mode() == rueidis.ClientModeCluster {
+		return nil, errNotOnCluster
+	}
+	s.counter.turn = make(chan struct{}, 1)
+	s.life, s.end = context.WithCancel(context.Background())
 	return s, nil
 }
+
+var errNotOnCluster = fmt.Errorf("redis: %w: a Cluster cannot bound how many keys a limit has, since they are in many slots: "+
+	"bound its memory by maxmemory, with maxmemory-policy noeviction", store.ErrInvalid)
 
 func validPrefix(prefix string) error {
 	if strings.ContainsAny(prefix, "{}") {
@@ -146,7 +165,11 @@ func (s *Store) Parallel() int {
 
 // Close implements store.Store.
 func (s *Store) Close() error {
-	if !s.closed.Swap(true) && s.own {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.end()
+	if s.own {
 		s.client.Close()
 	}
 	return nil
@@ -180,8 +203,21 @@ func (s *Store) ready(ctx context.Context) error {
 		return err
 	}
 	s.cluster = s.client.Mode() == rueidis.ClientModeCluster || info["redis_mode"] == "cluster"
-	s.warn(ctx)
+	if s.cluster && s.cfg.MaxKeys > 0 {
+		return errNotOnCluster
+	}
+	if err := s.look(ctx); err != nil {
+		return err
+	}
+	if !s.cluster {
+		if err := s.declare(ctx); err != nil {
+			return err
+		}
+	}
 	s.checked.Store(true)
+	if s.cfg.MaxKeys > 0 {
+		s.countSoon(false)
+	}
 	return nil
 }
 
@@ -192,11 +228,7 @@ func (s *Store) info(ctx context.Context, section string) (map[string]string, er
 		return nil, asking("ask the server about itself", err)
 	}
 	fields := map[string]string{}
-	for line := range strings.SplitSeq(text, "\r\n") {
-		if name, value, ok := strings.Cut(line, ":"); ok {
-			fields[name] = value
-		}
-	}
+	readInfo(fields, text)
 	return fields, nil
 }
 
@@ -212,50 +244,4 @@ func checkVersion(version string) error {
 		return fmt.Errorf("redis: %w: the server has version %s; 6.2 or later is needed", store.ErrSetup, version)
 	}
 	return nil
-}
-
-// warn looks for settings under which a server may forget a cell that could
-// still refuse somebody.
-func (s *Store) warn(ctx context.Context) {
-	// A pattern, since Redis 6.2 takes one parameter only.
-	settings, err := s.client.Do(ctx, s.client.B().ConfigGet().Parameter("maxmemory*").Build()).AsStrMap()
-	if err != nil {
-		s.log.Debug("cannot see how the server uses its memory", "error", err)
-		return
-	}
-	policy, memory := settings["maxmemory-policy"], settings["maxmemory"]
-	if memory == "0" || memory == "" || policy == "noeviction" {
-		return
-	}
-	s.evicts = true
-	s.log.Warn("this Redis may evict cells when its memory is full, and then admits as if they had never been used; set maxmemory-policy noeviction",
-		"maxmemory", memory, "maxmemory-policy", policy)
-	if stats, err := s.info(ctx, "stats"); err == nil {
-		n, _ := strconv.ParseInt(stats["evicted_keys"], 10, 64)
-		s.evicted.Store(n)
-	}
-}
-
-// Sweep implements store.Store. Cells, logs and admissions expire by themselves,
-// so it removes nothing; it tells the log when a server has evicted keys since it
-// last looked.
-func (s *Store) Sweep(ctx context.Context, _ int) (removed int, err error) {
-	if err := s.ready(ctx); err != nil {
-		return 0, err
-	}
-	if !s.evicts {
-		return 0, nil
-	}
-	stats, err := s.info(ctx, "stats")
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(stats["evicted_keys"], 10, 64)
-	if err != nil {
-		return 0, errors.New("redis: the server does not say how many keys it has evicted")
-	}
-	if was := s.evicted.Swap(n); n > was {
-		s.log.Error("Redis has evicted keys: limits of theirs may have been forgotten", "evicted", n-was)
-	}
-	return 0, nil
 }

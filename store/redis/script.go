@@ -36,6 +36,12 @@ var (
 	giveBackText string
 	//go:embed raise.lua
 	raiseText string
+	//go:embed room.lua
+	roomText string
+	//go:embed begin.lua
+	beginText string
+	//go:embed count.lua
+	countText string
 )
 
 // script is a Lua script and the name that Redis knows it by.
@@ -49,6 +55,7 @@ func newScript(text string) script {
 var (
 	sharedText     = cellsText + opsText + lawsText
 	giveBackScript = newScript(headText + sharedText + returnsText + giveBackText)
+	countScript    = newScript(headText + beginText + countText)
 )
 
 // needs are what the script of a call must know beyond plain charges and their like.
@@ -59,6 +66,7 @@ const (
 	needsLate
 	needsOnce
 	needsRaise
+	needsRoom
 )
 
 func needsOf(op *law.Op) (n needs) {
@@ -79,10 +87,14 @@ func needsOf(op *law.Op) (n needs) {
 }
 
 // scripts decide batches, by what those need.
-var scripts = func() (list [16]func() script) {
+var scripts = func() (list [32]func() script) {
 	for i := range list {
 		list[i] = sync.OnceValue(func() script {
-			text, n := headText+plainText+sharedText, needs(i)
+			n, room := needs(i), "local ROOM\n"
+			if n&needsRoom != 0 {
+				room = "local ROOM = KEYS[#KEYS]\n"
+			}
+			text := headText + room + plainText + sharedText
 			if n&needsReturns != 0 {
 				text += returnsText
 			}
@@ -90,6 +102,9 @@ var scripts = func() (list [16]func() script) {
 				text += lateText
 			}
 			text += applyText
+			if n&needsRoom != 0 {
+				text += beginText + roomText
+			}
 			if n&needsOnce != 0 {
 				text += registerText + onceText
 			}

@@ -1,18 +1,15 @@
 package redis
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/headgate/headgate/internal/tlsconf"
 	"github.com/headgate/headgate/store"
 )
 
@@ -22,42 +19,30 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 	bad := func(format string, args ...any) (*rueidis.ClientOption, string, error) {
 		return nil, "", fmt.Errorf("%w: URL: "+format, append([]any{store.ErrInvalid}, args...)...)
 	}
-	scheme, rest, ok := strings.Cut(raw, "://")
-	if !ok || scheme != "redis" && scheme != "rediss" {
+	u, err := store.ParseURL(raw)
+	if err != nil {
+		return nil, "", err
+	}
+	if u.Scheme != "redis" && u.Scheme != "rediss" {
 		return bad("it does not begin with redis:// or rediss://")
 	}
-	rest, query, _ := strings.Cut(rest, "?")
-	authority, db, _ := strings.Cut(rest, "/")
 	o = &rueidis.ClientOption{
 		// A charge whose reply got lost must not be sent again.
 		DisableRetry: true, DisableCache: true, ClientName: "headgate",
+		Username: u.User, Password: u.Password,
 		Dialer:           net.Dialer{Timeout: 2 * time.Second, KeepAlive: time.Second},
 		ConnWriteTimeout: 3 * time.Second,
 	}
-	if i := strings.LastIndex(authority, "@"); i >= 0 {
-		name, secret, _ := strings.Cut(authority[:i], ":")
-		var err1, err2 error
-		o.Username, err1 = url.PathUnescape(name)
-		o.Password, err2 = url.PathUnescape(secret)
-		if err1 != nil || err2 != nil {
-			return bad("user or password have a %% that is not followed by two hexadecimal digits")
-		}
-		authority = authority[i+1:]
-	}
-	if db != "" {
-		if o.SelectDB, err = strconv.Atoi(db); err != nil || o.SelectDB < 0 {
+	if u.Path != "" {
+		if o.SelectDB, err = strconv.Atoi(u.Path); err != nil || o.SelectDB < 0 {
 			return bad("the database is not a number")
 		}
 	}
-	options, err := url.ParseQuery(query)
-	if err != nil {
-		return bad("%v", err)
-	}
 	port := "6379"
-	var ca, cert, key string
+	var files tlsconf.Files
 	var insecure bool
-	secure := scheme == "rediss"
-	for name, values := range options {
+	secure := u.Scheme == "rediss"
+	for name, values := range u.Options {
 		value := values[len(values)-1]
 		switch name {
 		case "prefix":
@@ -78,31 +63,31 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 				insecure = yes
 			}
 		case "ca":
-			ca = value
+			files.CA = value
 		case "cert":
-			cert = value
+			files.Cert = value
 		case "key":
-			key = value
+			files.Key = value
 		default:
 			return bad("option %q is not known; known are prefix, master, tls, ca, cert, key and insecure", name)
 		}
 	}
-	if authority == "" {
-		authority = "127.0.0.1"
+	if len(u.Hosts) == 0 {
+		u.Hosts = []string{"127.0.0.1"}
 	}
-	for host := range strings.SplitSeq(authority, ",") {
-		u, err := url.Parse("//" + host)
-		if err != nil || u.Hostname() == "" || u.Host != host || strings.Contains(u.Hostname(), ":") && host[0] != '[' {
+	for _, host := range u.Hosts {
+		at, err := url.Parse("//" + host)
+		if err != nil {
 			return bad("host %q is not a name or address with a port", host)
 		}
-		p := u.Port()
+		p := at.Port()
 		if p == "" {
 			p = port
 		}
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
 			return bad("host %q: the port is not a number from 1 to 65535", host)
 		}
-		o.InitAddress = append(o.InitAddress, net.JoinHostPort(u.Hostname(), p))
+		o.InitAddress = append(o.InitAddress, net.JoinHostPort(at.Hostname(), p))
 	}
 	if o.Sentinel.MasterSet != "" {
 		o.Sentinel.Dialer, o.Sentinel.ClientName = o.Dialer, o.ClientName
@@ -111,38 +96,16 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 		o.Sentinel.TopologyRefreshInterval = 5 * time.Second
 	}
 	if secure {
-		if (cert == "") != (key == "") {
+		if (files.Cert == "") != (files.Key == "") {
 			return bad("cert and key need each other")
 		}
-		if o.TLSConfig, err = tlsConfig(ca, cert, key); err != nil {
-			return nil, "", err
+		if o.TLSConfig, err = files.Config(""); err != nil {
+			return nil, "", fmt.Errorf("%w: URL: %w", store.ErrSetup, err)
 		}
 		o.TLSConfig.InsecureSkipVerify = insecure
 		o.Sentinel.TLSConfig = o.TLSConfig
-	} else if ca+cert+key != "" || insecure {
+	} else if files != (tlsconf.Files{}) || insecure {
 		return bad("ca, cert, key and insecure are for rediss://")
 	}
 	return o, prefix, nil
-}
-
-func tlsConfig(ca, cert, key string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("%w: URL: ca: %w", store.ErrSetup, err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%w: URL: ca: %s holds no certificate", store.ErrSetup, ca)
-		}
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("%w: URL: cert, key: %w", store.ErrSetup, err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }

@@ -2,22 +2,11 @@ package redis
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 
@@ -64,7 +53,7 @@ func TestURLs(t *testing.T) {
 		"redis://h?master=":              "master",
 		"rediss://h?cert=x":              "cert",
 		"redis://secret@h?prefix={x}":    "prefix",
-		"redis://u:secret@h:x/?bad=%zz":  "%zz",
+		"redis://u:secret@h/?bad=%zz":    "option",
 		"redis://u:secret@h:port:1/":     "host",
 		"redis://u:secret@h:99999/":      "host",
 		"redis://u:secret@h,,g/?prefix=": "host",
@@ -103,76 +92,6 @@ func TestKeys(t *testing.T) {
 	}
 	if _, err := New(nil, &Config{Prefix: "{x}"}); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a prefix with braces: %v, want ErrInvalid", err)
-	}
-}
-
-// certificate writes a certificate for 127.0.0.1 that signs itself.
-func certificate(t *testing.T) (cert, key string) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "headgate-tls") // not TempDir: the server is another user
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "EC PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cert, key
-}
-
-func TestTLS(t *testing.T) {
-	cert, key := certificate(t)
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	plain := own(t, "--tls-port", fmt.Sprint(port), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert)
-	host := fmt.Sprintf("127.0.0.1:%d", port)
-	for _, tt := range []struct {
-		url  string
-		want error // besides ErrUnavailable
-	}{
-		{"rediss://" + host + "?ca=" + cert + "&cert=" + cert + "&key=" + key, nil},
-		{"rediss://" + host + "?insecure=true&cert=" + cert + "&key=" + key, nil},
-		{"rediss://" + host + "?ca=" + cert, store.ErrSetup},                                                // the server wants to know who we are
-		{"rediss://" + host + "?cert=" + cert + "&key=" + key, store.ErrSetup},                              // nobody vouches for the server
-		{strings.Replace(plain.DSN, "redis://", "rediss://", 1) + "?insecure=true", store.ErrSetup},         // it does not speak TLS there
-		{"rediss://" + host + "?ca=" + key, store.ErrSetup},                                                 // no certificate
-		{"rediss://" + host + "?ca=" + cert + ".missing", store.ErrSetup},                                   // no file
-		{"rediss://" + host + "?ca=" + cert + "&cert=" + cert + "&key=" + key + ".missing", store.ErrSetup}, // no file
-	} {
-		s, err := Open(context.Background(), tt.url, nil)
-		if err == nil {
-			apply(t, s, takeOne("tls", "k", hourly, 0))
-			s.Close()
-		}
-		if !errors.Is(err, tt.want) && !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("%s: %v, want %v", tt.url, err, tt.want)
-		}
 	}
 }
 

@@ -161,8 +161,8 @@ func (s *Store) transact(ctx context.Context, doing string, do func(context.Cont
 	if s.closed {
 		return store.ErrClosed
 	}
-	if err := ctx.Err(); err != nil {
-		return err
+	if err := ctx.Err(); err != nil { // it ended while others wrote
+		return fmt.Errorf("sqlite: %s: %w: %w", doing, store.ErrUnavailable, err)
 	}
 	if err := s.file.check(); err != nil {
 		return classify(doing, err)

@@ -8,6 +8,10 @@
 // either, but a loss of power may forget what was admitted since the log was
 // last flushed, so that as much may be admitted again.
 //
+// A new file can be read by its owner alone, whatever the umask, and so can the files
+// that SQLite puts beside it: keys are often names or addresses of people. A file that
+// is there keeps its mode.
+//
 // A file that is deleted or replaced while it is open is noticed: from then on
 // every call fails with store.ErrUnavailable, until the file is back.
 package sqlite
@@ -104,18 +108,18 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 func parseURL(raw string) (path, synchronous string, err error) {
 	rest, ok := strings.CutPrefix(raw, "sqlite:")
 	if !ok {
-		return "", "", fmt.Errorf("%w: URL %q has another scheme than sqlite", store.ErrInvalid, raw)
+		return "", "", fmt.Errorf("%w: URL: it does not begin with sqlite:", store.ErrInvalid)
 	}
 	path, query, _ := strings.Cut(rest, "?")
 	if after, ok := strings.CutPrefix(path, "//"); ok {
 		path = after
 	}
 	if path, err = url.PathUnescape(path); err != nil || path == "" {
-		return "", "", fmt.Errorf("%w: URL %q names no file", store.ErrInvalid, raw)
+		return "", "", fmt.Errorf("%w: URL %q names no file", store.ErrInvalid, store.RedactURL(raw))
 	}
 	options, err := url.ParseQuery(query)
 	if err != nil {
-		return "", "", fmt.Errorf("%w: URL %q: %w", store.ErrInvalid, raw, err)
+		return "", "", fmt.Errorf("%w: URL %q: its options have a %% that two hexadecimal digits do not follow, or a semicolon", store.ErrInvalid, store.RedactURL(raw))
 	}
 	synchronous = "full"
 	for name, values := range options {
@@ -140,6 +144,9 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 			return fmt.Errorf("%w: is a directory", store.ErrSetup)
 		}
 		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			return fmt.Errorf("%w: %w", store.ErrSetup, err)
+		}
+		if err := makePrivate(path); err != nil {
 			return fmt.Errorf("%w: %w", store.ErrSetup, err)
 		}
 		dsn = "file:" + (&url.URL{Path: path}).EscapedPath()
@@ -227,6 +234,9 @@ type queryer interface {
 
 // Cells implements store.Inspector.
 func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, clock int64, err error) {
+	if err := q.Valid(); err != nil {
+		return nil, 0, err
+	}
 	db, done, err := s.reader(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -273,6 +283,9 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 
 // Entries implements store.Inspector.
 func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
+	if err := store.ValidEntries(cell, n); err != nil {
+		return nil, err
+	}
 	db, done, err := s.reader(ctx)
 	if err != nil {
 		return nil, err

@@ -176,7 +176,7 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 		{"sqlite:", "no file", store.ErrInvalid},
 		{"sqlite:x.db?sync=off", `"sync"`, store.ErrInvalid},
 		{"sqlite:x.db?synchronous=off", `"off"`, store.ErrInvalid},
-		{"mysql:x", "scheme", store.ErrInvalid},
+		{"mysql:x", "begin with sqlite:", store.ErrInvalid},
 	} {
 		_, err := sqlite.Open(context.Background(), tt.url, nil)
 		if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.names) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/law"
@@ -96,5 +97,47 @@ func inspect(t *testing.T, s store.Store) {
 	}
 	if e := entries[0]; e.Granted || e.At != now+4 || e.Cost != 1000 || e.Number <= entries[1].Number || !entries[1].Granted {
 		t.Errorf("entries: %+v; want the refused attempt first", entries)
+	}
+}
+
+// badQueries asks for cells and entries that cannot exist: no driver passes them on.
+func badQueries(t *testing.T, s store.Store) {
+	i, ok := store.As[store.Inspector](s)
+	if !ok {
+		return
+	}
+	one(t, s, take("query", "k", slidingLog(1, 1_000_000), 1, T0))
+	for _, text := range []string{"\x00", "a\x00", "\xff", "\xbf\x27", "\xed\xa0\x80", strings.Repeat("k", law.MaxKey+1)} {
+		for field, q := range map[string]store.Query{
+			"limit: ":        {Limit: text},
+			"key: ":          {Limit: "query", Key: text, HasKey: true},
+			"after: ":        {After: law.Cell{Key: text}},
+			"after: invalid": {After: law.Cell{Limit: text, Key: "k"}},
+		} {
+			if cells, _, err := i.Cells(context.Background(), q); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), field) {
+				t.Errorf("%+q: got %v, %v; want an ErrInvalid about %s", text, cells, err, field)
+			}
+		}
+		for _, cell := range []law.Cell{{Limit: text, Key: "k"}, {Limit: "query", Key: text}} {
+			if entries, err := i.Entries(context.Background(), cell, 1); !errors.Is(err, store.ErrInvalid) {
+				t.Errorf("the entries of %+q: got %v, %v; want an ErrInvalid", cell, entries, err)
+			}
+		}
+	}
+	if entries, err := i.Entries(context.Background(), law.Cell{Limit: "query", Key: "k"}, -1); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("-1 entries: got %v, %v; want an ErrInvalid", entries, err)
+	}
+	if entries, err := i.Entries(context.Background(), law.Cell{Limit: "query", Key: "k"}, 0); err != nil || len(entries) != 0 {
+		t.Errorf("no entries: got %v, %v", entries, err)
+	}
+	for _, text := range []string{"'", "' or 1=1 -- ", `\`, `\'`, "%", "縗' or 1=1 -- ", "¿\\'", "x\x01", "\u2028"} { // good, if unusual
+		for _, q := range []store.Query{{Limit: text}, {Limit: "query", Key: text, HasKey: true}} {
+			if cells, _, err := i.Cells(context.Background(), q); err != nil || len(cells) != 0 {
+				t.Errorf("%+q: got %v, %v; want nothing", text, cells, err)
+			}
+		}
+		if cells, _, err := i.Cells(context.Background(), store.Query{Limit: "query", After: law.Cell{Limit: "query", Key: text}}); err != nil || len(cells) > 1 {
+			t.Errorf("after %+q: got %v, %v", text, cells, err)
+		}
 	}
 }

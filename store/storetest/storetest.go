@@ -53,8 +53,8 @@ type Options struct {
 // Open returns a store, to be closed by the suite. It is empty unless said otherwise.
 type Open func(tb testing.TB) store.Store
 
-// Run runs the suite.
-func Run(t *testing.T, open Open, o *Options) {
+// withDefaults returns the options with their defaults and what the environment says.
+func (o *Options) withDefaults() *Options {
 	if o == nil {
 		o = &Options{}
 	}
@@ -72,13 +72,38 @@ func Run(t *testing.T, open Open, o *Options) {
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_RESERVATIONS")); err == nil {
 		o.Reservations = n
 	}
-	with := func(name string, test func(t *testing.T, s store.Store)) {
+	return o
+}
+
+// run is a test on a store of its own.
+type run func(name string, test func(t *testing.T, s store.Store))
+
+func onItsOwn(t *testing.T, open Open) run {
+	return func(name string, test func(t *testing.T, s store.Store)) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
 			t.Cleanup(func() { s.Close() })
 			test(t, s)
 		})
 	}
+}
+
+// RunHistories runs the random histories alone: they go through every verb under
+// every law.
+func RunHistories(t *testing.T, open Open, o *Options) {
+	histories(onItsOwn(t, open), o.withDefaults())
+}
+
+func histories(with run, o *Options) {
+	with("decides as package law does, bit by bit", func(t *testing.T, s store.Store) { model(t, s, o) })
+	with("decides a batch as its groups one by one", func(t *testing.T, s store.Store) { batches(t, s, o) })
+	with("reserves and settles as arithmetic in rationals says", func(t *testing.T, s store.Store) { reservations(t, s, o) })
+}
+
+// Run runs the suite.
+func Run(t *testing.T, open Open, o *Options) {
+	o = o.withDefaults()
+	with := onItsOwn(t, open)
 	// A promise to callers holds for the store alone, and through what headgate
 	// serve puts in front of it.
 	through := func(name string, test func(t *testing.T, s store.Store)) {
@@ -90,8 +115,7 @@ func Run(t *testing.T, open Open, o *Options) {
 		})
 	}
 	through("decides as the golden tables say", golden)
-	with("decides as package law does, bit by bit", func(t *testing.T, s store.Store) { model(t, s, o) })
-	with("decides a batch as its groups one by one", func(t *testing.T, s store.Store) { batches(t, s, o) })
+	histories(with, o)
 	through("admits exactly the capacity to concurrent callers of a new key", newKey)
 	through("admits no more than the rate to concurrent callers of an old key", oldKey)
 	with("admits groups all or none, without deadlock", func(t *testing.T, s store.Store) { groups(t, s, o.GroupsOnTrial) })
@@ -104,7 +128,6 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("remembers a reservation from its start on", lifeFromStart)
 	with("starts all charges of a reservation together", lateStart)
 	with("decides a reservation anew for one who does not wait", noPatience)
-	with("reserves and settles as arithmetic in rationals says", func(t *testing.T, s store.Store) { reservations(t, s, o) })
 	through("forgets nothing when a limit is changed", changed)
 	through("starves no key that two processes disagree about", disagree)
 	through("reports times that keep the bound when the clock steps back", steppingBack)
@@ -112,6 +135,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("holds, renews and releases leases", leases)
 	through("keeps keys apart byte by byte", keys)
 	through("refuses bad keys alike", badKeys)
+	with("takes keys, ids and reasons for what they are", texts)
 	with("lets an invalid group fail alone", invalidGroup)
 	with("sweeps what cannot matter, and nothing else", func(t *testing.T, s store.Store) { sweep(t, s, o.SelfExpiring) })
 	with("sweeps under load without changing a decision", sweepUnderLoad)
@@ -122,6 +146,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("does nothing for a cancelled context", cancelled)
 	with("refuses to work once closed", closed)
 	with("shows its cells and its log", inspect)
+	with("refuses bad queries alike", badQueries)
 }
 
 // newSeed returns the seed of a random test.

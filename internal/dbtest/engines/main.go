@@ -41,13 +41,14 @@ const (
 	conformance     = "^TestConformance$"
 	clusters        = "Galera|GroupReplication"
 	behindAPooler   = "^TestConformanceBehindAPooler$"
+	hostile         = "^TestNothingOfOthersIsCalled$"
 )
 
 var suites = []suite{
 	{name: "memory", usual: true, memory: true, packages: []string{"./store/memory"}, conformance: conformance},
 	{name: "sqlite", usual: true, memory: true, packages: []string{"./store/sqlite"}, conformance: conformance},
 	{name: "postgres", usual: true, packages: []string{postgresPackage}, conformance: conformance},
-	{name: "pgbouncer", packages: []string{postgresPackage}, run: behindAPooler, conformance: behindAPooler},
+	{name: "pgbouncer", packages: []string{postgresPackage}, run: behindAPooler + "|" + hostile, conformance: behindAPooler},
 	{name: "postgres-13", packages: []string{postgresPackage}, conformance: conformance},
 	{name: "postgres-14", packages: []string{postgresPackage}, conformance: conformance},
 	{name: "postgres-16", packages: []string{postgresPackage}, conformance: conformance},
@@ -58,7 +59,7 @@ var suites = []suite{
 	{name: "mariadb-11.8", packages: []string{mysqlPackage}, skip: clusters, conformance: conformance},
 	{name: "mysql", packages: []string{mysqlPackage}, skip: clusters, conformance: conformance},
 	{
-		name: "group-replication", few: true, packages: []string{mysqlPackage, "./internal/dbtest"},
+		name: "group-replication", few: true, packages: []string{mysqlPackage, "./internal/dbtest", "./internal/doctest"},
 		run: "GroupReplication", conformance: "^TestGroupReplicationConformance$",
 	},
 	{name: "redis", usual: true, packages: []string{redisPackage}, conformance: conformance},

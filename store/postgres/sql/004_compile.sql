@@ -277,7 +277,7 @@ end $$;
 -- Limits are compiled when they are written, so that a bad one is refused there.
 alter table headgate.limits add column if not exists compiled headgate.compiled;
 
-create or replace function headgate.compile_limit() returns trigger language plpgsql as $$
+create or replace function headgate.compile_limit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if new.name !~ '^[a-z][a-z0-9_.-]{0,63}$' then
         perform headgate.fail(format('name: "%s": a limit''s name is a small letter and up to 63 more small letters, digits or any of _ . -', new.name));
@@ -289,3 +289,22 @@ end $$;
 drop trigger if exists compile_limit on headgate.limits;
 create trigger compile_limit before insert or update of name, rule on headgate.limits
     for each row execute function headgate.compile_limit();
+
+-- headgate.write_limits inserts or replaces limits, and returns one line about each that
+-- cannot be read, which is not written.
+create or replace function headgate.write_limits(p_names text[], p_rules text[], p_descriptions text[]) returns text[]
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+    warnings text[] := '{}';
+begin
+    for i in 1 .. coalesce(cardinality(p_names), 0) loop
+        begin
+            insert into headgate.limits (name, rule, description) values (p_names[i], p_rules[i], p_descriptions[i])
+            on conflict (name) do update set rule = excluded.rule, description = excluded.description, updated_at = now()
+            where (limits.rule, limits.description) is distinct from (excluded.rule, excluded.description);
+        exception when sqlstate '22023' then
+            warnings := warnings || format('%s: %s', p_names[i], sqlerrm);
+        end;
+    end loop;
+    return warnings;
+end $$;

@@ -5,6 +5,8 @@
 -- what you want when the charge is to commit or roll back with your work, and
 -- not what you want in a long one.
 
+-- headgate.instant is a time of ours. Views say the same without it: a function that
+-- is made part of a view would find its operators by the search_path of the reader.
 create or replace function headgate.instant(us bigint) returns timestamptz language sql immutable as $$
     select 'epoch'::timestamptz + us * interval '1 microsecond'
 $$;
@@ -72,40 +74,61 @@ create or replace function headgate.print(name text, key text, credits bigint, u
 $$;
 
 -- headgate.ask applies one op, and again with boundaries around the server's
--- time if those guessed before the lock were a window off. It returns what
--- headgate.apply returns. note is the id of an op that takes or settles; how is 2
--- for one that may start later; entry what is renewed or returned.
+-- time if those guessed before the lock were a window off, or to the cell that the
+-- limit's new keys share. It returns what headgate.apply returns. note is the id of an op
+-- that takes or settles; how is 2 for one that may start later; entry what is renewed or
+-- returned.
 create or replace function headgate.ask(verb int, name text, c headgate.compiled, key text, credits bigint, ttl bigint, note text,
     how int default 0, ceiling bigint default 0, entry bigint default 0)
 returns bigint[] language plpgsql volatile as $$
 declare
+    reserved constant text := 'headgate:shared:';
     now bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
     b bigint[] := '{0,0,0,0}';
-    op bigint[]; mode smallint;
+    op bigint[]; mode smallint; stale int := 0;
+    cell text := key;
     res bigint[];
 begin
     if key is null then
         perform headgate.fail('key: is null');
     elsif octet_length(key) > 512 then
         perform headgate.fail(format('key: is %s bytes long, at most 512 are allowed', octet_length(key)));
+    elsif left(key, 16) = reserved then
+        perform headgate.fail(format('key: begins with "%s", which is kept for cells that keys share', reserved));
     end if;
-    mode := case verb when 2 then 0 when 3 then 1 when 6 then 1 when 7 then 1 else 2 end;
-    for i in 1 .. 4 loop
+    for i in 1 .. 20 loop
+        mode := case when cell <> key then case verb when 2 then 4 else 5 end
+            when verb = 2 then 0 when verb in (3, 4, 6, 7) then 1 else 2 end;
         if c.calendar is not null then
             b := headgate.bounds(c.calendar, c.zone, now);
         end if;
         op := array[verb, 1, 1]::bigint[] || c.params[1:5] || greatest(c.params[6], 1) || c.params[7:8]
             || array[credits, 1, how, ceiling, ttl, 0] || b || array[0, 0, 0, entry];
         if note <> '' and verb in (1, 4) then
-            res := headgate.apply_once(array[name], array[key], array[mode], op, array[note],
+            res := headgate.apply_once(array[name], array[cell], array[mode], op, array[note],
                 array[headgate.print(name, key, credits, c.params[3])], array[1]);
         else
-            res := headgate.apply(array[name], array[key], array[mode], op, case when note <> '' then array[note] end);
+            res := headgate.apply(array[name], array[cell], array[mode], op, case when note <> '' then array[note] end);
         end if;
-        exit when res[13] <> 1;
-        now := res[10];
+        case res[13]
+            when 1 then
+                stale := stale + 1;
+                now := res[10];
+                exit when stale = 4;
+            when 6 then
+                if verb = 5 and ttl = 0 then -- no block to lift
+                    return res;
+                elsif verb = 5 or note <> '' then
+                    raise exception 'limit: "%" has as many keys as it may, and this one is not among them; % needs a key of its own', name,
+                        case verb when 5 then 'a block' else 'a request with an id' end using errcode = '53400';
+                end if;
+                cell := case when res[12] > 0 then reserved || res[12] else key end;
+            else exit;
+        end case;
     end loop;
-    if res[13] > 2 then
+    if res[13] = 6 then
+        raise exception 'limit: "%" begins and ends to share a cell all the time', name using errcode = '40001';
+    elsif res[13] > 2 then
         perform headgate.fail(format('id: "%s": %s', note, case res[13] when 3 then 'the id was used for other charges'
             when 4 then 'no request of this id is known' else 'it is settled already' end));
     end if;
@@ -190,7 +213,7 @@ end $$;
 -- limit's name; at, the time of the decision.
 create or replace function headgate.take(rule text, key text, cost numeric default 1)
 returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
@@ -201,7 +224,7 @@ end $$;
 -- headgate.check answers what take would, and takes nothing.
 create or replace function headgate.check(rule text, key text, cost numeric default 1)
 returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
@@ -212,7 +235,7 @@ end $$;
 -- headgate.block refuses everything of a key for a while; a zero interval lifts
 -- that. It returns until when, null if not blocked.
 create or replace function headgate.block(rule text, key text, for_interval interval, reason text default '', out blocked_until timestamptz)
-language plpgsql volatile as $$
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
     f record; us numeric; res bigint[];
 begin
@@ -232,7 +255,8 @@ end $$;
 
 -- headgate.reset forgets a key: its level and its block. It returns whether
 -- there was anything to forget. A history is kept.
-create or replace function headgate.reset(rule text, key text, out existed boolean) language plpgsql volatile as $$
+create or replace function headgate.reset(rule text, key text, out existed boolean) language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
@@ -240,28 +264,20 @@ begin
     existed := (headgate.ask(6, f.name, f.c, key, 1, 0, ''))[1] = 1;
 end $$;
 
--- Cells as people read them. used is as of updated_at; it drains since.
-create or replace view headgate.levels as
-select c.limit_name, c.key,
-    round((c.level + case when c.law = 2 then c.prev else 0 end)::numeric / c.unit, 6) as used,
-    headgate.instant(c.at) as updated_at,
-    headgate.instant(c.empty_at) as empty_at,
-    case when c.blocked_until > extract(epoch from clock_timestamp()) * 1000000 then headgate.instant(c.blocked_until) end as blocked_until,
-    nullif(c.reason, '') as reason
-from headgate.cells c where c.law <> 0;
-
 -- Attempts, allowed or refused, of the limits that keep a history. What was
 -- given back of one is no longer in its cost: 0 if all of it was.
 create or replace view headgate.history as
-select e.number, e.limit_name, e.key, headgate.instant(e.at) as at, e.granted as allowed,
+select e.number, e.limit_name, e.key, 'epoch'::timestamptz + e.at * interval '1 microsecond' as at, e.granted as allowed,
     round(e.cost::numeric / coalesce(nullif(c.unit, 0), 1000), 6) as cost, nullif(e.id, '') as id
 from headgate.entries e left join headgate.cells c on c.limit_name = e.limit_name and c.key = e.key;
 
 -- headgate.attempts shows the last attempts of a key, newest first.
 create or replace function headgate.attempts(p_limit text, p_key text, p_most int default 100)
 returns table (number bigint, at timestamptz, allowed boolean, cost numeric, id text)
-language plpgsql stable set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off as $$
+language plpgsql stable set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off
+set search_path = pg_catalog, pg_temp as $$
 begin
+    perform headgate.checked_count('p_most', p_most);
     return query
     select e.number, headgate.instant(e.at), e.granted, round(e.cost::numeric / coalesce(nullif((select c.unit from headgate.cells c
         where c.limit_name = p_limit and c.key = p_key), 0), 1000), 6), nullif(e.id, '')
@@ -270,5 +286,5 @@ end $$;
 
 -- headgate.blocked_per_hour counts refused attempts for each limit and hour.
 create or replace view headgate.blocked_per_hour as
-select e.limit_name, headgate.instant(e.at / 3600000000 * 3600000000) as hour, count(*) as blocked, count(distinct e.key) as keys
+select e.limit_name, 'epoch'::timestamptz + e.at / 3600000000 * interval '1 hour' as hour, count(*) as blocked, count(distinct e.key) as keys
 from headgate.entries e where not e.granted group by e.limit_name, e.at / 3600000000;

@@ -3,20 +3,27 @@
 -- any isolation level. They are made in schema public only where nothing of
 -- somebody else's has one of these names, whatever its kind and arguments.
 
--- headgate.foreign_articles returns what has, or null. What is ours says so in its
--- comment.
-create or replace function headgate.foreign_articles() returns text language sql stable as $$
-    select string_agg(distinct 'public.' || p.proname::text, ', ' order by 'public.' || p.proname::text)
-    from pg_catalog.pg_proc p
-    where p.pronamespace = to_regnamespace('public')
-      and p.proname in ('rate_limiting_request', 'rate_limiting_token_bucket_request', 'check_velocity', 'request_token')
-      and coalesce(obj_description(p.oid, 'pg_proc'), '') not like 'made by headgate%'
+-- headgate.articles_obstacle says why they cannot be made, or null. What is ours says
+-- so in its comment and has our owner: another one could change it later.
+create or replace function headgate.articles_obstacle() returns text language sql stable
+set search_path = pg_catalog, pg_temp as $$
+    select case
+        when to_regnamespace('public') is null then 'there is no schema public'
+        when not has_schema_privilege('public', 'create') then format('role %s may not create functions in schema public', current_user)
+        else (
+            select string_agg(distinct 'public.' || p.proname::text, ', ' order by 'public.' || p.proname::text) || ' exists and is not ours'
+            from pg_proc p
+            where p.pronamespace = to_regnamespace('public')
+              and p.proname in ('rate_limiting_request', 'rate_limiting_token_bucket_request', 'check_velocity', 'request_token')
+              and (coalesce(obj_description(p.oid, 'pg_proc'), '') not like 'made by headgate%'
+                or p.proowner <> (select o.proowner from pg_proc o where o.oid = 'headgate.articles_obstacle()'::regprocedure)))
+        end
 $$;
 
 -- One statement, so that a client which goes on after a warning replaces none.
 do $guard$ begin
-if headgate.foreign_articles() is not null then
-    raise warning 'headgate did not make the functions of the articles: % exists and is not ours', headgate.foreign_articles();
+if headgate.articles_obstacle() is not null then
+    raise warning 'headgate did not make the functions of the articles: %', headgate.articles_obstacle();
     return;
 end if;
 execute $articles$
@@ -25,7 +32,7 @@ execute $articles$
 -- second, the bucket holds window_seconds' worth. It returns what is left, or
 -- -1 when refused.
 create or replace function public.rate_limiting_request(rate_id text, refill_per_sec int default 2, window_seconds int default 60)
-returns int language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+returns int language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 declare
     res bigint[]; rate bigint[]; c headgate.compiled;
 begin
@@ -47,21 +54,21 @@ end $$;
 comment on function public.rate_limiting_request(text, int, int) is 'made by headgate';
 
 create or replace function public.rate_limiting_token_bucket_request(rate_id text, refill_per_sec int default 2, window_seconds int default 60)
-returns int language sql volatile as $$ select public.rate_limiting_request(rate_id, refill_per_sec, window_seconds) $$;
+returns int language sql volatile set search_path = pg_catalog, pg_temp as $$ select public.rate_limiting_request(rate_id, refill_per_sec, window_seconds) $$;
 comment on function public.rate_limiting_token_bucket_request(text, int, int) is 'made by headgate';
 
 -- check_velocity asks whether a key of a zone may pass, and records the
 -- attempt, allowed or blocked, under its transaction id.
 create or replace function public.check_velocity(zone int, bucket_key text)
 returns table (blocked int, transaction_id bigint, zone_id int, key text, rate int, "window" bigint)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     z headgate.zones; c headgate.compiled; res bigint[];
 begin
     select * into z from headgate.zones where id = zone;
     if not found then
-        perform headgate.fail(format('zone: %s is not in headgate.zones', coalesce(zone::text, 'null')));
+        perform headgate.fail(format('zone: %s is not in headgate.zones; insert its id, rate and window_seconds', coalesce(zone::text, 'null')));
     elsif bucket_key is null then
         perform headgate.fail('bucket_key: is null');
     end if;
@@ -77,13 +84,13 @@ comment on function public.check_velocity(int, text) is 'made by headgate';
 -- and at, the time of the decision; no row if there is none. So the number of rows,
 -- which a client may take for the number of rows affected, is that of the tokens.
 create or replace function public.request_token(id text) returns table (remaining bigint, at timestamptz)
-language plpgsql volatile rows 1 set plan_cache_mode = 'force_generic_plan' as $$
+language plpgsql volatile rows 1 set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 declare
     b headgate.buckets; c headgate.compiled; res bigint[];
 begin
     select * into b from headgate.buckets s where s.id = request_token.id;
     if not found then
-        perform headgate.fail(format('bucket: %s is not in headgate.buckets', coalesce('"' || left(id, 60) || '"', 'null')));
+        perform headgate.fail(format('bucket: %s is not in headgate.buckets; insert its id, capacity and refill_seconds', coalesce('"' || left(id, 60) || '"', 'null')));
     end if;
     c.params := array[1, 0, 1000, b.capacity::bigint * 1000, b.refill_seconds * 1000000, 9007199254740991, 0, 0]::bigint[];
     res := headgate.ask(1, 'request_token', c, id, 1000, 0, '');

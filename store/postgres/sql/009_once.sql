@@ -36,6 +36,7 @@ create or replace function headgate.apply_once(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[], p_prints bigint[], p_parts int[])
 returns bigint[] language plpgsql volatile
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set search_path = pg_catalog, pg_temp
 as $$
 declare
     n int := cardinality(p_ops) / 25;

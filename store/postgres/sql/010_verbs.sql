@@ -30,7 +30,7 @@ end $$;
 -- an error.
 create or replace function headgate.take_once(id text, rule text, key text, cost numeric default 1, life interval default '1 hour')
 returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz, replayed boolean)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 declare
     f record; res bigint[];
 begin
@@ -48,7 +48,7 @@ end $$;
 -- given back is above 0, what is charged in addition below. Settled at the same cost
 -- again, it returns 0; at another it is an error, and so is an id that is not known.
 create or replace function headgate.settle(id text, rule text, key text, actual numeric, out corrected numeric)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 declare
     f record; res bigint[];
 begin
@@ -61,7 +61,7 @@ end $$;
 -- much of it. Unlike one that was settled at 0, its id can be admitted again, also by
 -- an attempt that is still under way. Cancelled again it returns 0.
 create or replace function headgate.cancel(id text, rule text, key text, out returned numeric)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 declare
     f record; res bigint[];
 begin
@@ -76,7 +76,7 @@ end $$;
 -- delay, then begin. With an id it can be asked again and settled.
 create or replace function headgate.reserve(rule text, key text, cost numeric, wait interval, id text default null, life interval default '1 hour')
 returns table (allowed boolean, start_at timestamptz, delay interval, retry_after interval, limit_name text, replayed boolean)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 declare
     f record; res bigint[];
     us bigint := headgate.micros('wait', wait);
@@ -114,7 +114,7 @@ end $$;
 -- release; retry_after is until one ends if nobody renews it.
 create or replace function headgate.acquire(rule text, key text, cost numeric default 1)
 returns table (acquired boolean, lease bigint, ttl interval, retry_after interval, limit_name text)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' as $$
+language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 declare
     f record; res bigint[];
 begin
@@ -130,7 +130,8 @@ end $$;
 
 -- headgate.renew lets a lease last for its ttl from now. It returns false if the lease
 -- is lost: others may have it.
-create or replace function headgate.renew(rule text, key text, lease bigint, out done boolean) language plpgsql volatile as $$
+create or replace function headgate.renew(rule text, key text, lease bigint, out done boolean) language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
@@ -139,7 +140,8 @@ begin
 end $$;
 
 -- headgate.release ends a lease. It returns false if it was lost or released before.
-create or replace function headgate.release(rule text, key text, lease bigint, out done boolean) language plpgsql volatile as $$
+create or replace function headgate.release(rule text, key text, lease bigint, out done boolean) language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin

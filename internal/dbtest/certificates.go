@@ -1,0 +1,108 @@
+package dbtest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Authority signs certificates for a test. Its files can be read by every user of
+// this machine, since servers run as other users, and are removed with the test.
+type Authority struct {
+	File string // its own certificate
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	last int64 // serial number
+}
+
+// Certificate says what an Authority is to sign.
+type Certificate struct {
+	Name    string   // the common name: of a client, the user
+	Hosts   []string // names and IP addresses of a server
+	Expired bool     // since an hour ago
+}
+
+// Pair names the files of a certificate and its private key.
+type Pair struct{ Cert, Key string }
+
+// NewAuthority makes an authority.
+func NewAuthority(tb testing.TB) *Authority {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "headgate-tls-") // TempDir would be for this user alone
+	if err == nil {
+		tb.Cleanup(func() { os.RemoveAll(dir) })
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+	a := &Authority{dir: dir}
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "headgate test authority " + filepath.Base(dir)}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	var pair Pair
+	pair, a.cert, a.key = a.sign(tb, "authority", template)
+	a.File = pair.Cert
+	return a
+}
+
+// Issue makes a certificate, for servers and clients alike, and writes its files.
+func (a *Authority) Issue(tb testing.TB, c Certificate) Pair {
+	tb.Helper()
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: c.Name}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if c.Expired {
+		template.NotAfter = time.Now().Add(-time.Hour)
+	}
+	for _, host := range c.Hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	pair, _, _ := a.sign(tb, "issued", template)
+	return pair
+}
+
+// sign makes a key and a certificate of it. The first certificate signs itself.
+func (a *Authority) sign(tb testing.TB, name string, template *x509.Certificate) (Pair, *x509.Certificate, *ecdsa.PrivateKey) {
+	tb.Helper()
+	check := func(err error) {
+		if err != nil {
+			tb.Fatalf("dbtest: make a certificate: %v", err)
+		}
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	check(err)
+	a.last++
+	template.SerialNumber = big.NewInt(a.last)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	check(err)
+	cert, err := x509.ParseCertificate(der)
+	check(err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	check(err)
+	file := filepath.Join(a.dir, name+template.SerialNumber.String())
+	pair := Pair{Cert: file + ".pem", Key: file + ".key"}
+	check(os.WriteFile(pair.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
+	check(os.WriteFile(pair.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o644))
+	return pair, cert, key
+}

@@ -1,0 +1,142 @@
+package dbtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TLS says how a server speaks TLS. The zero TLS is a server that does not.
+type TLS struct {
+	Pair           // of the server
+	Clients string // the certificate of the authority that clients need a certificate of; empty: they need none
+	Only    bool   // connections without TLS are refused
+}
+
+// TLSUser is the user of the servers started here, TLSPassword the password, which
+// no text that is printed may contain.
+const (
+	TLSUser     = "headgate"
+	TLSPassword = "s3cret-word"
+)
+
+// PostgresTLS returns the URL of a database on a server that ends with the test. Its
+// host is 127.0.0.1, its user TLSUser.
+func PostgresTLS(tb testing.TB, t TLS) string {
+	tb.Helper()
+	bin, err := postgresPrograms()
+	if err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+	s, err := startPostgres(context.Background(), bin, &t)
+	if err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+	tb.Cleanup(s.Stop)
+	return s.DSN
+}
+
+// options returns those of a PostgreSQL whose files are in a folder, and writes who
+// may connect into its data.
+func (t *TLS) options(f *folder, data string) (list []string, err error) {
+	kind, more := "host", ""
+	if t.Only {
+		kind = "hostssl"
+	}
+	if t.Clients != "" {
+		kind, more = "hostssl", " clientcert=verify-full"
+	}
+	hba := "local all all trust\n" + kind + " all all 127.0.0.1/32 scram-sha-256" + more + "\n"
+	if err := os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(hba), 0o600); err != nil {
+		return nil, err
+	}
+	list = []string{"-c", "password_encryption=scram-sha-256"} // PostgreSQL 13 has md5
+	for name, file := range map[string]string{"ssl_cert_file": t.Cert, "ssl_key_file": t.Key, "ssl_ca_file": t.Clients} {
+		if file == "" {
+			continue
+		}
+		mine, err := f.adopt(file) // PostgreSQL takes no key that others can read
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, "-c", name+"="+mine)
+	}
+	if t.Cert != "" {
+		list = append(list, "-c", "ssl=on")
+	}
+	return list, nil
+}
+
+// adopt copies a file into the folder, for its owner alone.
+func (f *folder) adopt(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	mine := filepath.Join(f.path, filepath.Base(file))
+	if err := os.WriteFile(mine, text, 0o600); err != nil {
+		return "", err
+	}
+	if f.owner != nil {
+		err = os.Chown(mine, int(f.owner.Uid), int(f.owner.Gid))
+	}
+	return mine, err
+}
+
+// MariaDBTLS returns the URL of a database on a server that ends with the test. Its
+// host is 127.0.0.1, its user TLSUser.
+func MariaDBTLS(tb testing.TB, t TLS) string {
+	tb.Helper()
+	v, err := newFlavour()
+	if err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+	options := []string{"--ssl-cert=" + t.Cert, "--ssl-key=" + t.Key}
+	if t.Cert == "" {
+		options = []string{v.plain}
+	}
+	if t.Clients != "" {
+		options = append(options, "--ssl-ca="+t.Clients)
+	}
+	s, err := v.start(context.Background(), options...)
+	if err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+	tb.Cleanup(s.Stop)
+	who, needs := fmt.Sprintf("'%s'@'%%'", TLSUser), ""
+	if t.Clients != "" {
+		needs = " require x509"
+	}
+	statements := fmt.Sprintf("create database headgate; create user %s identified by '%s'%s; grant all on headgate.* to %s", who, TLSPassword, needs, who)
+	if t.Only {
+		statements += "; set global require_secure_transport = on"
+	}
+	if err := execMariaDB(s.DSN, statements); err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+	return strings.Replace(s.DSN, "root@", TLSUser+":"+TLSPassword+"@", 1) + "headgate"
+}
+
+// RedisTLS returns the rediss:// URL of a server that ends with the test. Its host is
+// 127.0.0.1. A server speaks TLS alone, or does not speak it.
+func RedisTLS(tb testing.TB, t TLS) string {
+	tb.Helper()
+	options := []string{"--requirepass", TLSPassword}
+	if t.Cert != "" {
+		options = append(options, "--tls-cert-file", t.Cert, "--tls-key-file", t.Key, "--tls-auth-clients")
+		if t.Clients != "" {
+			options = append(options, "yes", "--tls-ca-cert-file", t.Clients)
+		} else {
+			options = append(options, "no", "--tls-ca-cert-file", t.Cert)
+		}
+	}
+	s, err := startRedis(context.Background(), t.Cert != "", options...)
+	if err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+	tb.Cleanup(s.Stop)
+	return strings.Replace(s.DSN, "redis://", "rediss://default:"+TLSPassword+"@", 1)
+}

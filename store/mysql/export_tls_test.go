@@ -1,0 +1,10 @@
+package mysql
+
+import "context"
+
+// Cipher returns the cipher of the store's connections; empty for none.
+func (s *Store) Cipher() (cipher string, err error) {
+	var name string
+	err = s.nodes[0].db.QueryRowContext(context.Background(), "SHOW SESSION STATUS LIKE 'Ssl_cipher'").Scan(&name, &cipher)
+	return cipher, err
+}

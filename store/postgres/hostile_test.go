@@ -1,0 +1,297 @@
+package postgres_test
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+//go:embed testdata/hostile.sql
+var hostileSQL string
+
+// traps is a database whose schema public is full of operators, functions, types and
+// casts that nobody may call.
+type traps struct {
+	*pgx.Conn // with a search_path that does not lead there
+	dsn       string
+}
+
+// setTraps returns such a database. In others' sessions the search_path is path, if
+// that is not empty.
+func setTraps(t *testing.T, path string) *traps {
+	t.Helper()
+	dsn := dbtest.Postgres(t)
+	conn := connect(t, dsn)
+	var names []string
+	for _, call := range regexp.MustCompile(`\b[a-z_0-9]+\(`).FindAllString(postgres.Schema(), -1) {
+		names = append(names, strings.TrimSuffix(call, "("))
+	}
+	slices.Sort(names)
+	sql := strings.NewReplacer("EVIL", "public", "NAMES", "{"+strings.Join(slices.Compact(names), ",")+"}").Replace(hostileSQL)
+	name := conn.Config().Database
+	sql += "; alter database " + name + " set track_functions = 'all'"
+	if path != "" {
+		sql += "; alter database " + name + " set search_path = " + path
+	}
+	if _, err := conn.Exec(t.Context(), sql); err != nil {
+		t.Fatal(err)
+	}
+	return &traps{conn, dsn}
+}
+
+// called fails the test if something was called since the last time.
+func (x *traps) called(t *testing.T, doing string) {
+	t.Helper()
+	var n int64
+	if err := x.QueryRow(t.Context(), `select case when is_called then last_value else 0 end from seen.calls`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	if n > 0 {
+		t.Errorf("%s: something hostile was called %d times", doing, n)
+		if _, err := x.Exec(t.Context(), `select setval('seen.calls', 1, false)`); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// open returns a store without cells.
+func (x *traps) open(tb testing.TB, url string) *postgres.Store {
+	tb.Helper()
+	s := openAt(tb, url)
+	if _, err := x.Exec(context.Background(), `truncate headgate.cells, headgate.entries, headgate.admissions, headgate.limits`); err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// inTx is a store each of whose calls is made in a transaction of the caller's.
+type inTx struct {
+	pool *pgxpool.Pool
+	s    *postgres.Store
+}
+
+func (x *inTx) do(ctx context.Context, call func(s *postgres.Store) error) error {
+	return pgx.BeginFunc(ctx, x.pool, func(tx pgx.Tx) error { return call(x.s.InTx(tx)) })
+}
+
+func (x *inTx) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	return x.do(ctx, func(s *postgres.Store) error { return s.Apply(ctx, ops, outs) })
+}
+
+func (x *inTx) Sweep(ctx context.Context, most int) (removed int, err error) {
+	err = x.do(ctx, func(s *postgres.Store) error { removed, err = s.Sweep(ctx, most); return err })
+	return removed, err
+}
+
+func (x *inTx) Close() error { x.pool.Close(); return nil }
+
+// hostileFirst is a search_path that comes to what is hostile before anything else.
+const hostileFirst = "public, pg_catalog"
+
+// TestNothingOfOthersIsCalled calls everything that there is to call where somebody
+// hostile may create objects in schema public, by every kind of connection.
+func TestNothingOfOthersIsCalled(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{"the usual path": "", "a path that comes to them first": hostileFirst} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := setTraps(t, path)
+			openAt(t, x.dsn).Close() // they were there before the first migration
+			x.called(t, "the first migration")
+			pooled := dbtest.PgBouncer(t, x.dsn)
+			for kind, open := range map[string]storetest.Open{
+				"pool":      func(tb testing.TB) store.Store { return x.open(tb, x.dsn) },
+				"pgbouncer": func(tb testing.TB) store.Store { return x.open(tb, pooled+"?pooler=transaction") },
+				"InTx": func(tb testing.TB) store.Store {
+					pool, err := pgxpool.New(context.Background(), x.dsn)
+					if err != nil {
+						tb.Fatal(err)
+					}
+					return &inTx{pool, x.open(tb, x.dsn)}
+				},
+			} {
+				storetest.RunHistories(t, open, &storetest.Options{Histories: 60, Reservations: 20})
+				x.called(t, "histories by "+kind)
+			}
+			for kind, url := range map[string]string{"pool": x.dsn, "pgbouncer": pooled + "?pooler=transaction"} {
+				x.drive(t, x.open(t, url))
+				x.called(t, "the driver by "+kind)
+			}
+			x.people(t, pooled)
+			x.everyFunction(t)
+		})
+	}
+}
+
+// drive has the driver send what random histories lack: batches of plain charges, and
+// what is not a batch.
+func (x *traps) drive(t *testing.T, s *postgres.Store) {
+	t.Helper()
+	for _, anchor := range []law.Anchor{law.Own, law.Epoch, law.Own} {
+		ops, outs := make([]law.Op, 3), make([]law.Outcome, 3)
+		for i := range ops {
+			ops[i] = request("", 0)
+			ops[i].Group, ops[i].Cell.Key, ops[i].Params.Anchor = uint32(i), fmt.Sprint(i), anchor
+		}
+		if err := s.Apply(t.Context(), ops, outs); err != nil {
+			t.Errorf("plain charges: %v", err)
+		}
+	}
+	p := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 1, History: 1}
+	for _, key := range []string{"a", "b"} {
+		one(t, s, law.Op{Verb: law.Take, Cell: law.Cell{Limit: "listed", Key: key}, Params: p, Cost: 1000, Count: 1})
+	}
+	for _, q := range []store.Query{{}, {Limit: "listed"}, {Limit: "listed", Key: "a", HasKey: true}, {Blocked: true}, {After: law.Cell{Limit: "listed", Key: "a"}, Max: 5}} {
+		if _, _, err := s.Cells(t.Context(), q); err != nil {
+			t.Errorf("cells: %v", err)
+		}
+	}
+	if entries, err := s.Entries(t.Context(), law.Cell{Limit: "listed", Key: "a"}, 5); err != nil || len(entries) != 1 {
+		t.Errorf("entries: %v, %v", entries, err)
+	}
+	for _, rule := range []string{"fixed-window 3/day Europe/Berlin", "fixed-window 3/day Europe/Berlin", "sliding-log 5/1m history 1h block 15m"} {
+		limits := []store.NamedLimit{{Name: "written", Notation: rule, Description: "d"}, {Name: "odd", Notation: "fixed-window 3/day Nowhere/Else"}}
+		if warnings, err := s.WriteLimits(t.Context(), limits); err != nil || len(warnings) != 1 {
+			t.Errorf("write limits: %q, %v", warnings, err)
+		}
+	}
+	for range 4 {
+		if _, err := s.Sweep(t.Context(), 1); err != nil {
+			t.Errorf("sweep: %v", err)
+		}
+	}
+	if _, err := s.Migrate(t.Context()); err != nil {
+		t.Errorf("migrate again: %v", err)
+	}
+}
+
+// calls is a script of all that people call, the errors among it.
+func calls(t *testing.T) []string {
+	t.Helper()
+	golden, err := os.ReadFile("../../testdata/notations.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := []string{
+		`insert into headgate.limits (name, rule) values ('login', 'sliding-log 2/1m history 1d block 1h'), ('export', 'fixed-window 3/day Europe/Berlin')`,
+		`insert into headgate.limits (name, rule) values ('Bad name', 'sliding-log 2/1m')`,
+		`update headgate.limits set rule = 'sliding-log 3/1m history 1d block 1h'`,
+		`insert into headgate.zones (id, rate, window_seconds) values (1, 2, 60) on conflict do nothing`,
+		`insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 2, 1) on conflict do nothing`,
+		`select * from headgate.levels`, `select * from headgate.history`, `select * from headgate.blocked_per_hour`,
+	}
+	for _, rule := range []string{
+		"login", "export", "unknown", "fixed-window 2/hour Australia/Lord_Howe", "fixed-window 2/week America/Havana", "fixed-window 2/month",
+		"fixed-window 2/1m from-first", "interval 2/10s burst 3", "sliding-window 2/1m", "concurrency 2 ttl 30s", "token-bucket 1/s burst 1 block 1h", "",
+	} {
+		for _, call := range []string{
+			"take('%s', 'a')", "take('%s', 'a', 2.5)", "take('%s', null)", "take('%s', 'a', -1)", "take('%s', 'a', 'NaN')", "check('%s', 'a', 3)",
+			"take_once('i', '%s', 'a')", "take_once('i', '%s', 'a')", "take_once('i', '%s', 'a', 2)", "settle('i', '%s', 'a', 0.5)", "cancel('i', '%s', 'a')",
+			"take_once('j', '%s', 'b')", "cancel('j', '%s', 'b')", "reserve('%s', 'a', 1, '1 hour')", "reserve('%s', 'a', 1, '1 hour', 'r')", "reserve('%s', 'a', 1, '-1 s')",
+			"acquire('%s', 'a')", "renew('%s', 'a', 1)", "release('%s', 'a', 1)", "renew('%s', 'a', null)", "attempts('%s', 'a', 5)", "attempts('%s', 'a')",
+			"block('%s', 'a', '1 hour', 'abuse')", "take('%s', 'a')", "block('%s', 'a', '0')", "reset('%s', 'a')",
+		} {
+			list = append(list, "select * from headgate."+fmt.Sprintf(call, rule))
+		}
+	}
+	for line := range strings.Lines(string(golden)) {
+		rule, _, _ := strings.Cut(line, "\t")
+		list = append(list, "select * from headgate.check('"+strings.ReplaceAll(rule, "'", "''")+"', 'a')")
+	}
+	return append(list,
+		`select * from headgate.levels`, `select * from headgate.history`, `select * from headgate.blocked_per_hour`,
+		`select public.rate_limiting_request('a')`, `select public.rate_limiting_request('a', 1, 1)`, `select public.rate_limiting_request('a', 0)`,
+		`select public.rate_limiting_token_bucket_request('a')`,
+		`select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(7, 'a')`,
+		`select * from public.request_token('payments')`, `select * from public.request_token('payments')`, `select * from public.request_token('payments')`, `select * from public.request_token('x')`,
+		`select headgate.articles_obstacle()`, `select headgate.sweep(1)`, `select headgate.sweep(1000)`, `delete from headgate.limits`,
+	)
+}
+
+// people calls what people do, by psql and by a session, a transaction and a pooler.
+func (x *traps) people(t *testing.T, pooled string) {
+	t.Helper()
+	list := calls(t)
+	if out := dbtest.Psql(t, x.dsn, strings.Join(list, ";\n")+";\n"); strings.Contains(out, "hostile") || strings.Count(out, "\n") < len(list)/2 {
+		t.Errorf("psql: %s", out)
+	}
+	x.called(t, "psql")
+	for kind, url := range map[string]string{"session": x.dsn, "transaction": x.dsn, "pgbouncer": pooled} {
+		config, err := pgx.ParseConfig(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind == "pgbouncer" {
+			config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		}
+		conn, err := pgx.ConnectConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sql := range list {
+			if kind == "transaction" {
+				err = pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { _, err := tx.Exec(t.Context(), sql); return err })
+			} else {
+				_, err = conn.Exec(t.Context(), sql)
+			}
+			if err != nil && strings.Contains(err.Error(), "HG666") {
+				t.Errorf("%s: %s: %v", kind, sql, err)
+			}
+		}
+		x.called(t, kind)
+		if err := errors.Join(conn.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// everyFunction fails the test unless all functions were called, but for those that
+// are made part of the statements that call them.
+func (x *traps) everyFunction(t *testing.T) {
+	t.Helper()
+	rows, err := x.Query(t.Context(), `select format('%s.%s', n.nspname, p.proname) from pg_proc p join pg_namespace n on n.oid = p.pronamespace join pg_language l on l.oid = p.prolang
+		where (n.nspname = 'headgate' or obj_description(p.oid, 'pg_proc') = 'made by headgate') and (l.lanname = 'plpgsql' or p.proconfig is not null)
+		and p.proname <> 'fail' -- it never returns, so it is not counted
+		and not exists (select from pg_stat_user_functions f where f.funcid = p.oid and f.calls > 0)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	missed, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(missed) > 0 {
+		t.Errorf("not called: %v, %v", missed, err)
+	}
+}
+
+// TestThePrintedSchemaCallsNothingOfOthers has psql read the schema as it is printed.
+func TestThePrintedSchemaCallsNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	x := setTraps(t, hostileFirst)
+	yugabyte := strings.NewReplacer("((limit_name, key) hash", "(limit_name, key", "(number hash)", "(number)").Replace(postgres.SchemaYugabyte())
+	for name, text := range map[string]string{"postgres": postgres.Schema(), "yugabytedb": yugabyte} {
+		for range 2 {
+			out := dbtest.Psql(t, x.dsn, text+"\nselect pg_catalog.current_setting('search_path');")
+			if strings.Contains(out, "ERROR") || !strings.Contains(out, hostileFirst) {
+				t.Errorf("%s: %s", name, out)
+			}
+			x.called(t, name)
+		}
+		if _, err := x.Exec(t.Context(), `drop schema headgate cascade; drop function public.rate_limiting_token_bucket_request, public.rate_limiting_request, public.check_velocity, public.request_token`); err != nil {
+			t.Error(err)
+		}
+	}
+}

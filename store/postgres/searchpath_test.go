@@ -1,0 +1,83 @@
+package postgres_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// entries are the functions that people, the driver and the server call: each sets the
+// search_path, for itself and for the inner ones that it calls.
+const entries = `apply apply_once take_plain sweep_from articles_obstacle compile_limit write_limits
+	take check block reset attempts take_once settle cancel reserve acquire renew release sweep used_at
+	set_max_keys set_own_max_keys maxima count_keys close_room begin_sharing end_sharing fullness
+	public.check_velocity public.rate_limiting_request public.rate_limiting_token_bucket_request public.request_token`
+
+// inner are those that only others of ours call. They set nothing: it would cost
+// each call of an entry, and what is to be made part of a statement could not be.
+const inner = `add_steps after grain give_back fail parse_amount parse_period format_period compile_rate compile
+	instant starts_at bounds find print ask credits retry_after decided_at figures takeable decide
+	micros checked_id checked_lease checked_count held drained drained_at drained_by drain_of start_together
+	make_room all_aware shared_is_empty count_all`
+
+// TestEveryFunctionIsAnEntryOrInner lists the functions of the schema and those of the
+// articles: a new one has to be put on one of the two lists.
+func TestEveryFunctionIsAnEntryOrInner(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	rows, err := conn.Query(t.Context(), `select case when n.nspname = 'headgate' then '' else n.nspname || '.' end || p.proname, coalesce(p.proconfig, '{}'), p.prosecdef
+		from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+		where n.nspname = 'headgate' or obj_description(p.oid, 'pg_proc') like 'made by headgate%'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var name string
+	var config []string
+	var definer bool
+	seen := map[string]bool{}
+	if _, err := pgx.ForEachRow(rows, []any{&name, &config, &definer}, func() error {
+		isEntry, isInner := slices.Contains(strings.Fields(entries), name), slices.Contains(strings.Fields(inner), name)
+		i := slices.IndexFunc(config, func(s string) bool { return strings.HasPrefix(s, "search_path=") })
+		switch {
+		case isEntry == isInner:
+			t.Errorf("%s is on both lists or on none", name)
+		case isEntry && (i < 0 || config[i] != "search_path=pg_catalog, pg_temp"):
+			t.Errorf("%s is an entry, and sets %v", name, config)
+		case isInner && len(config) > 0:
+			t.Errorf("%s is an inner function, and sets %v", name, config)
+		case definer:
+			t.Errorf("%s is SECURITY DEFINER", name)
+		case seen[name]:
+			t.Errorf("%s is there twice: calls with untyped parameters would not be unique", name)
+		}
+		seen[name] = true
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range strings.Fields(entries + " " + inner) {
+		if !seen[name] {
+			t.Errorf("%s is on a list, and not there", name)
+		}
+	}
+}
+
+// TestViewsCallNoInnerFunction looks at the views: an inner function in one would find
+// its operators by the search_path of the reader.
+func TestViewsCallNoInnerFunction(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	rows, err := conn.Query(t.Context(), `select c.relname || ' calls ' || p.proname from pg_class c join pg_rewrite r on r.ev_class = c.oid
+		join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid and d.refclassid = 'pg_proc'::regclass
+		join pg_proc p on p.oid = d.refobjid
+		where c.relnamespace = 'headgate'::regnamespace and p.pronamespace <> 'pg_catalog'::regnamespace
+		and not coalesce(p.proconfig, '{}') @> '{"search_path=pg_catalog, pg_temp"}'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(found) > 0 {
+		t.Errorf("%v, %v", found, err)
+	}
+}

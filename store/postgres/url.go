@@ -1,0 +1,58 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/headgate/headgate/store"
+)
+
+// parseURL checks a URL, and returns it as pgx reads it: without the option pooler,
+// which is ours, and with an @ in a password escaped.
+func parseURL(raw string) (dsn string, pooler bool, err error) {
+	u, err := store.ParseURL(raw)
+	if err != nil {
+		return "", false, err
+	}
+	if u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return "", false, fmt.Errorf("%w: URL: it does not begin with postgres:// or postgresql://", store.ErrInvalid)
+	}
+	switch mode := u.Options.Get("pooler"); mode {
+	case "", "session":
+	case "transaction":
+		pooler = true
+	default:
+		return "", false, fmt.Errorf("%w: URL: pooler is %q; it is transaction or session", store.ErrInvalid, mode)
+	}
+	dsn, query, _ := strings.Cut(raw, "?")
+	if before, hosts, ok := cutLast(dsn, "@"); ok {
+		dsn = strings.ReplaceAll(before, "@", "%40") + "@" + hosts
+	}
+	mark := "?"
+	for option := range strings.SplitSeq(query, "&") {
+		if option != "" && !strings.HasPrefix(option, "pooler=") {
+			dsn += mark + option
+			mark = "&"
+		}
+	}
+	return dsn, pooler, nil
+}
+
+// cutLast is strings.Cut at the last sep.
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// parseProblem is what pgx says of a URL that it cannot parse, without the URL, and
+// without what it quotes of one.
+func parseProblem(err error) string {
+	_, problem, _ := cutLast(err.Error(), "`: ")
+	if static, _, ok := strings.Cut(problem, " ("); ok && strings.HasPrefix(problem, "failed to parse") {
+		return static
+	}
+	return problem
+}

@@ -1,0 +1,142 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/rueidis"
+)
+
+// watch remembers what the primaries said when they were last asked whether they
+// evict keys.
+type watch struct {
+	sync.Mutex
+	seen map[string]eviction // by address
+	told bool                // that a server does not say it
+}
+
+// eviction is what a server does when its memory is full, and has done.
+type eviction struct {
+	policy string // by which it may evict a cell; empty: it evicts none
+	memory string // maxmemory, in bytes
+	keys   int64  // that it has evicted since it was started
+}
+
+// Sweep implements store.Store. Cells, logs and admissions expire by themselves,
+// so it removes nothing. It asks each primary whether it may evict keys and whether
+// it has, and logs what has changed since it was last asked. And it counts the keys of
+// limits that have a maximum.
+func (s *Store) Sweep(ctx context.Context, _ int) (removed int, err error) {
+	if err := s.ready(ctx); err != nil {
+		return 0, err
+	}
+	if err := s.look(ctx); err != nil || s.cluster {
+		return 0, err
+	}
+	return 0, s.count(ctx, false)
+}
+
+// look asks the primaries about evictions. One that cannot be asked is passed over as
+// long as another answers: the requests that need it fail with errors of their own.
+func (s *Store) look(ctx context.Context) error {
+	var failed error
+	answered := false
+	for address, node := range s.client.Nodes() {
+		now, primary, err := evictionOf(ctx, node)
+		switch {
+		case err == nil:
+			answered = true
+			if primary {
+				s.compare(address, now)
+			}
+		case noPermission(err), errors.Is(err, errUntold):
+			answered = true
+			s.untold(address, err)
+		default:
+			failed = err
+		}
+	}
+	if answered {
+		return nil
+	}
+	return failed
+}
+
+var errUntold = errors.New("its answer does not say it")
+
+// evictionOf asks a server about evictions, and whether it is a primary.
+func evictionOf(ctx context.Context, node rueidis.Client) (e eviction, primary bool, err error) {
+	fields := map[string]string{}
+	var commands []rueidis.Completed
+	for _, section := range []string{"replication", "memory", "stats"} { // Redis 6.2 takes one at a time
+		commands = append(commands, node.B().Info().Section(section).Build())
+	}
+	for _, res := range node.DoMulti(ctx, commands...) {
+		text, err := res.ToString()
+		if err != nil {
+			return e, false, asking("ask the server whether it evicts keys", err)
+		}
+		readInfo(fields, text)
+	}
+	if fields["role"] != "master" {
+		return e, false, nil
+	}
+	e.policy, e.memory = fields["maxmemory_policy"], fields["maxmemory"]
+	if e.keys, err = strconv.ParseInt(fields["evicted_keys"], 10, 64); err != nil || e.policy == "" || e.memory == "" {
+		return e, true, errUntold
+	}
+	if e.memory == "0" || e.policy == "noeviction" {
+		e.policy = ""
+	}
+	return e, true, nil
+}
+
+// compare logs what has changed at a server.
+func (s *Store) compare(address string, now eviction) {
+	s.watch.Lock()
+	defer s.watch.Unlock()
+	was, known := s.watch.seen[address]
+	if !known {
+		was.keys = now.keys
+	}
+	if s.watch.seen == nil {
+		s.watch.seen = map[string]eviction{}
+	}
+	s.watch.seen[address] = now
+	switch now.policy {
+	case was.policy:
+	case "":
+		s.log.Info("this Redis no longer evicts cells", "server", address)
+	default:
+		s.log.Warn("this Redis may evict cells when its memory is full, and then admits as if they had never been used; set maxmemory-policy noeviction",
+			"server", address, "maxmemory", now.memory, "maxmemory-policy", now.policy)
+	}
+	if now.keys < was.keys {
+		was.keys = 0 // it was restarted
+	}
+	if n := now.keys - was.keys; n > 0 {
+		s.log.Error("Redis has evicted keys: cells among them are lost, and their limits may admit too much", "server", address, "evicted", n)
+	}
+}
+
+// untold logs once that a server does not say whether it evicts keys.
+func (s *Store) untold(address string, err error) {
+	s.watch.Lock()
+	defer s.watch.Unlock()
+	if !s.watch.told {
+		s.log.Debug("cannot see whether the server evicts keys", "server", address, "error", err)
+	}
+	s.watch.told = true
+}
+
+// readInfo adds the fields of an answer of INFO.
+func readInfo(fields map[string]string, text string) {
+	for line := range strings.SplitSeq(text, "\r\n") {
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			fields[name] = value
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/internal/dbtest"
+)
+
+// listened is a store with what it logs.
+type listened struct {
+	*Store
+	t    *testing.T
+	text bytes.Buffer
+}
+
+func (l *listened) config() *Config {
+	return &Config{Logger: slog.New(slog.NewTextHandler(&l.text, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+}
+
+func listen(t *testing.T, url string) *listened {
+	t.Helper()
+	l := &listened{t: t}
+	l.Store = openTest(t, url, l.config())
+	return l
+}
+
+// said returns what was logged since it was last asked.
+func (l *listened) said() string {
+	defer l.text.Reset()
+	return l.text.String()
+}
+
+// sweep returns what a sweep logs.
+func (l *listened) sweep() string {
+	l.t.Helper()
+	l.text.Reset()
+	if _, err := l.Sweep(context.Background(), 10); err != nil {
+		l.t.Fatal(err)
+	}
+	return l.said()
+}
+
+// expect sweeps, and wants a line for each of the levels, and no others.
+func (l *listened) expect(when string, levels ...string) {
+	l.t.Helper()
+	text := l.sweep()
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if text == "" {
+		lines = nil
+	}
+	ok := len(lines) == len(levels)
+	for i := range lines {
+		ok = ok && strings.Contains(lines[i], "level="+levels[i])
+	}
+	if !ok {
+		l.t.Errorf("%s: a sweep logs %q, want %q", when, lines, levels)
+	}
+}
+
+func (l *listened) fill() {
+	l.t.Helper()
+	for i := range 60 {
+		admin(l.t, l.Store, "SET", fmt.Sprint("filler", i), strings.Repeat("x", 100_000), "PX", "600000")
+	}
+}
+
+func TestAServerThatMayForgetIsNamed(t *testing.T) {
+	l := listen(t, own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru").DSN)
+	if text := l.said(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "maxmemory-policy=allkeys-lru") {
+		t.Errorf("logged at the start: %q; want one warning that names allkeys-lru", text)
+	}
+	l.expect("nothing has changed")
+	l.fill()
+	l.expect("keys were evicted", "ERROR")
+	l.expect("nothing was evicted since")
+}
+
+// TestAChangedEvictionPolicyIsNoticed: CONFIG SET at a server that is in use.
+func TestAChangedEvictionPolicyIsNoticed(t *testing.T) {
+	l := listen(t, own(t).DSN)
+	if text := l.said(); text != "" {
+		t.Errorf("logged at the start: %q; want nothing", text)
+	}
+	l.expect("as at the start")
+	admin(t, l.Store, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	l.expect("no memory is set") // then nothing is evicted
+	admin(t, l.Store, "CONFIG", "SET", "maxmemory", "4mb")
+	l.expect("may evict", "WARN")
+	l.expect("still")
+	l.fill()
+	l.expect("evicts", "ERROR")
+	admin(t, l.Store, "CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
+	l.expect("another policy", "WARN")
+	admin(t, l.Store, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	l.expect("safe again", "INFO")
+	l.expect("still safe")
+
+	// Between two sweeps, the policy is another one and back.
+	admin(t, l.Store, "CONFIG", "SET", "maxmemory-policy", "allkeys-random")
+	l.fill()
+	admin(t, l.Store, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	l.expect("keys were evicted meanwhile", "ERROR")
+
+	// A server that counts from 0 again.
+	admin(t, l.Store, "CONFIG", "RESETSTAT")
+	l.expect("nothing was evicted since")
+	admin(t, l.Store, "CONFIG", "SET", "maxmemory-policy", "allkeys-random")
+	l.fill()
+	l.expect("evicts again", "WARN", "ERROR")
+}
+
+// TestEachPrimaryOfAClusterIsAskedWhatItMayForget: the nodes of a cluster may have
+// different policies. Replicas evict nothing by themselves.
+func TestEachPrimaryOfAClusterIsAskedWhatItMayForget(t *testing.T) {
+	cluster, err := dbtest.StartRedisCluster(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Stop)
+	l := listen(t, cluster.URL())
+	l.expect("as at the start")
+	primaries := 0
+	for address, node := range l.client.Nodes() {
+		set := func(policy string) {
+			t.Helper()
+			for _, words := range [][]string{{"maxmemory", "100mb"}, {"maxmemory-policy", policy}} {
+				if err := node.Do(context.Background(), node.B().ConfigSet().ParameterValue().ParameterValue(words[0], words[1]).Build()).Error(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		role, err := node.Do(context.Background(), node.B().Role().Build()).ToArray()
+		if err != nil {
+			t.Fatal(err)
+		}
+		set("allkeys-lru")
+		if name, _ := role[0].ToString(); name != "master" {
+			l.expect("a replica may evict")
+			continue
+		}
+		primaries++
+		if text := l.sweep(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, address) {
+			t.Errorf("%s may evict, and a sweep logs %q; want one warning that names it", address, text)
+		}
+		set("noeviction")
+		l.expect("safe again", "INFO")
+	}
+	if primaries != 3 {
+		t.Errorf("%d primaries, want 3", primaries)
+	}
+}
+
+func TestAMissingRightToInfoIsLoggedOnce(t *testing.T) {
+	server := own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
+	root := openTest(t, server.DSN, &Config{Logger: slog.New(slog.DiscardHandler)})
+	list, _ := rights(t)
+	l := listen(t, limitedUser(t, root, server.DSN, list...))
+	if text := l.said(); strings.Count(text, "cannot see whether the server evicts keys") != 1 || strings.Contains(text, "level=WARN") {
+		t.Errorf("logged at the start: %q; want one line about it, at debug", text)
+	}
+	l.expect("without the right to INFO")
+	admin(t, root, "ACL", "SETUSER", "few", "+info")
+	l.expect("with the right", "WARN")
+}
+
+// as62 is a client of a server that answers as Redis 6.2 does.
+type as62 struct{ rueidis.Client }
+
+func (c as62) as62(cmd rueidis.Completed) rueidis.Completed {
+	if words := cmd.Commands(); words[0] == "INFO" && len(words) != 2 {
+		return c.B().Arbitrary("CONFIG", "GET").Build() // "ERR wrong number of arguments"
+	}
+	return cmd
+}
+
+func (c as62) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	return c.Client.Do(ctx, c.as62(cmd))
+}
+
+func (c as62) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
+	for i := range multi {
+		multi[i] = c.as62(multi[i])
+	}
+	return c.Client.DoMulti(ctx, multi...)
+}
+
+func (c as62) Nodes() map[string]rueidis.Client { return map[string]rueidis.Client{"as62": c} }
+
+func TestRedis62IsAskedWhatItMayForget(t *testing.T) {
+	server := own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
+	l := &listened{t: t}
+	s, err := New(as62{openTest(t, server.DSN, nil).client}, l.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, takeOne("l", "k", hourly, 0))
+	if text := l.said(); !strings.Contains(text, "level=WARN") {
+		t.Errorf("no warning about allkeys-lru: %q", text)
+	}
+}

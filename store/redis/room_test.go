@@ -1,0 +1,387 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// bounded returns a store whose limits may have so many keys, and a second one on the same
+// server that has no opinion on that.
+func bounded(t *testing.T, most int) (s, other *Store) {
+	t.Helper()
+	url := dbtest.Redis(t)
+	return openTest(t, url, &Config{MaxKeys: most}), openTest(t, url, nil)
+}
+
+func sweep(tb testing.TB, s *Store) {
+	tb.Helper()
+	if _, err := s.Sweep(context.Background(), 10); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// fill takes one of each of n keys, and returns how many were answered by a cell of
+// their own.
+func fill(tb testing.TB, s *Store, limit, prefix string, n int, p law.Params) (own int) {
+	tb.Helper()
+	for from := 0; from < n; from += 1000 {
+		var ops []law.Op
+		for i := from; i < min(n, from+1000); i++ {
+			op := takeOne(limit, fmt.Sprint(prefix, i), p, 0)
+			op.Group = uint32(i)
+			ops = append(ops, op)
+		}
+		for _, out := range apply(tb, s, ops...) {
+			if !out.Shared {
+				own++
+			}
+		}
+	}
+	return own
+}
+
+func roomOf(tb testing.TB, s *Store, limit string) store.Room {
+	tb.Helper()
+	list, err := s.Fullness(context.Background())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	i := slices.IndexFunc(list, func(r store.Room) bool { return r.Limit == limit })
+	if i < 0 {
+		return store.Room{}
+	}
+	return list[i]
+}
+
+var quick = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 20_000, Drain: 1000} // 3 in 60 ms
+
+func TestNewKeysOfAFullLimitShareACell(t *testing.T) {
+	s, other := bounded(t, 20)
+	fill(t, s, "l", "own", 20, hourly)
+	sweep(t, s)
+	room := roomOf(t, other, "l")
+	if !room.Sharing || room.Keys != 20 || room.Max != 20 || room.Generation == 0 || room.Since == 0 || room.CountedAt == 0 {
+		t.Fatalf("%+v; want one that is full and shares", room)
+	}
+	for i := range 12 {
+		out := apply(t, other, takeOne("l", fmt.Sprint("new", i), hourly, 0))[0]
+		if !out.Shared || (out.Granted == 1) != (i < 10) || out.Full != 0 {
+			t.Errorf("new key %d: %+v; want ten admitted, in common", i, out)
+		}
+	}
+	if out := apply(t, other, takeOne("l", "own3", hourly, 0))[0]; out.Shared || out.Used != 2000 {
+		t.Errorf("a key with a cell: %+v; want it charged there", out)
+	}
+	if out := apply(t, other, takeOne("another", "new", hourly, 0))[0]; out.Shared {
+		t.Errorf("another limit: %+v; want a cell of its own", out)
+	}
+	if got := roomOf(t, other, "l").Shared; got != 12 {
+		t.Errorf("%d answers of the shared cell, want 12", got)
+	}
+	list, _, err := s.Cells(context.Background(), store.Query{Limit: "l"})
+	if err != nil || len(list) != 21 {
+		t.Errorf("%d cells, %v; want 20 and the shared one", len(list), err)
+	}
+}
+
+func TestSharingEndsWhenTheSharedCellIsEmpty(t *testing.T) {
+	s, other := bounded(t, 10)
+	fill(t, s, "l", "own", 10, quick)
+	sweep(t, other)
+	if !roomOf(t, s, "l").Sharing {
+		t.Fatal("the limit does not share")
+	}
+	slow := quick
+	slow.Drain, slow.Step = 1000, 500_000 // the last unit stays for half a second
+	if out := apply(t, s, takeOne("l", "new", slow, 0))[0]; !out.Shared {
+		t.Fatalf("%+v", out)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for roomOf(t, s, "l").Keys > 0 { // the others expire two seconds after they are empty
+		sweep(t, s)
+		if time.Now().After(deadline) {
+			t.Fatal("the keys do not go")
+		}
+		if out := apply(t, s, takeOne("l", "new", slow, 0))[0]; !out.Shared {
+			t.Fatalf("%+v: it has no room yet, and the shared cell is in use", out)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	sweep(t, s)
+	if !roomOf(t, s, "l").Sharing {
+		t.Fatal("sharing ended while the shared cell was in use")
+	}
+	generation := roomOf(t, s, "l").Generation
+	for roomOf(t, s, "l").Sharing {
+		time.Sleep(50 * time.Millisecond)
+		sweep(t, s)
+		if time.Now().After(deadline) {
+			t.Fatal("sharing does not end")
+		}
+	}
+	if out := apply(t, other, takeOne("l", "new", slow, 0))[0]; out.Shared || out.Used != 1000 {
+		t.Errorf("%+v; want a cell of its own", out)
+	}
+	// What comes late for the shared cell of that period finds it gone.
+	op := takeOne("l", law.SharedCell("l", generation).Key, slow, 0)
+	outs := make([]law.Outcome, 1)
+	if err := s.apply(context.Background(), []law.Op{op}, outs); err != nil || outs[0].Full != law.Ended {
+		t.Errorf("%+v, %v; want Ended", outs[0], err)
+	}
+	fill(t, s, "l", "again", 10, hourly)
+	sweep(t, s)
+	if room := roomOf(t, s, "l"); !room.Sharing || room.Generation <= generation {
+		t.Errorf("%+v; want a later generation than %d", room, generation)
+	}
+}
+
+// TestABlockOfTheSharedCellKeepsIt: sharing does not end while it is blocked.
+func TestABlockOfTheSharedCellKeepsIt(t *testing.T) {
+	s, _ := bounded(t, 1)
+	fill(t, s, "l", "own", 1, quick)
+	sweep(t, s)
+	block := takeOne("l", law.SharedCell("l", roomOf(t, s, "l").Generation).Key, quick, 0)
+	block.Verb, block.TTL = law.Block, 3_500_000
+	apply(t, s, block)
+	begin := time.Now()
+	for roomOf(t, s, "l").Sharing {
+		if time.Since(begin) > 10*time.Second {
+			t.Fatal("sharing does not end")
+		}
+		time.Sleep(50 * time.Millisecond)
+		sweep(t, s)
+	}
+	if took := time.Since(begin); took < 3400*time.Millisecond {
+		t.Errorf("sharing ended after %v, before the block did", took)
+	}
+}
+
+func TestWhatAsksForACellOfItsOwnFindsTheLimitFull(t *testing.T) {
+	s, _ := bounded(t, 2)
+	id := func(key, id string) law.Op {
+		op := takeOne("l", key, hourly, 0)
+		op.ID, op.TTL = id, 60_000_000
+		return op
+	}
+	apply(t, s, id("own", "first"), func() law.Op { op := takeOne("l", "other", hourly, 0); op.Group = 2; return op }())
+	sweep(t, s)
+	outs := make([]law.Outcome, 2)
+	second := id("new", "second")
+	second.Group = 2
+	if err := s.Apply(context.Background(), []law.Op{id("own", "first"), second}, outs); err != nil || !outs[0].Replayed || !errors.Is(outs[1].Err, store.ErrFull) {
+		t.Errorf("%+v, %v; want the first as before, and ErrFull", outs, err)
+	}
+	// A group of a key that has a cell and one that has none: nothing of it is done.
+	both := []law.Op{id("own", "third"), id("new", "third")}
+	if err := s.Apply(context.Background(), both, outs); err != nil || !errors.Is(outs[0].Err, store.ErrFull) || !errors.Is(outs[1].Err, store.ErrFull) {
+		t.Errorf("%+v, %v; want ErrFull", outs, err)
+	}
+	check := takeOne("l", "own", hourly, 0)
+	check.Verb = law.Check
+	if out := apply(t, s, check)[0]; out.Used != 2000 {
+		t.Errorf("%+v; want the first charge alone", out)
+	}
+}
+
+// TestACostThatIsCorrectedUpwardsMakesNoCell: an id is known for longer than its cell
+// is there.
+func TestACostThatIsCorrectedUpwardsMakesNoCell(t *testing.T) {
+	s, _ := bounded(t, 2)
+	op := takeOne("l", "k", quick, 0)
+	op.ID, op.TTL = "id", 60_000_000
+	apply(t, s, op)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if n, _ := admin(t, s, "EXISTS", s.cellKey(op.Cell)).AsInt64(); n == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the cell does not expire")
+		}
+	}
+	fill(t, s, "l", "own", 2, hourly)
+	sweep(t, s)
+	settle := op
+	settle.Verb = law.Settle
+	for _, tt := range []struct {
+		cost int64
+		want error
+	}{{3000, store.ErrFull}, {500, nil}, {500, nil}} {
+		settle.Cost = tt.cost
+		outs := make([]law.Outcome, 1)
+		if err := s.Apply(context.Background(), []law.Op{settle}, outs); err != nil || !errors.Is(outs[0].Err, tt.want) {
+			t.Errorf("settled for %d: %+v, %v; want %v", tt.cost, outs[0], err, tt.want)
+		}
+	}
+	if n, _ := admin(t, s, "EXISTS", s.cellKey(op.Cell)).AsInt64(); n != 0 {
+		t.Error("the key has a cell")
+	}
+}
+
+// TestEntriesOfKeysAndSharedCellsHaveOtherNumbers: what is given back or renewed
+// later never meets an entry of somebody else.
+func TestEntriesOfKeysAndSharedCellsHaveOtherNumbers(t *testing.T) {
+	s, _ := bounded(t, 1)
+	logged := law.Params{Kind: law.Log, Unit: 1000, Capacity: 100_000, Step: 3_600_000_000}
+	for i := range 5 {
+		if out := apply(t, s, takeOne("l", "own", logged, 0))[0]; out.Entry%2 != 0 || out.Entry == 0 {
+			t.Errorf("entry %d of a key: %d, want an even number", i, out.Entry)
+		}
+	}
+	sweep(t, s)
+	last := int64(0)
+	for i := range 5 {
+		op := takeOne("l", fmt.Sprint("new", i), logged, 0)
+		out := apply(t, s, op)[0]
+		if !out.Shared || out.Entry%2 != 1 || out.Entry <= last {
+			t.Errorf("entry %d of the shared cell: %d after %d, want a larger odd number", i, out.Entry, last)
+		}
+		last = out.Entry
+		if back := apply(t, s, law.Back(&op, &out, 400))[0]; !back.Shared || back.Granted != 400 {
+			t.Errorf("given back: %+v", back)
+		}
+		renew := op
+		renew.Verb, renew.Entry = law.Renew, out.Entry
+		if got := apply(t, s, renew)[0]; !got.Shared || got.Granted != 1 {
+			t.Errorf("renewed: %+v", got)
+		}
+	}
+}
+
+// TestALimitsOwnMaximumHolds in place of the store's, and where the store has none.
+func TestALimitsOwnMaximumHolds(t *testing.T) {
+	for _, most := range []int{0, 3, 100} {
+		s, _ := bounded(t, most)
+		p := hourly
+		p.MaxKeys = 10
+		fill(t, s, "l", "own", 9, p)
+		sweep(t, s)
+		if room := roomOf(t, s, "l"); room.Sharing || room.Max != 10 || room.Keys != 9 {
+			t.Errorf("store's maximum %d: %+v; want 9 of 10", most, room)
+		}
+		fill(t, s, "l", "own", 10, p)
+		sweep(t, s)
+		if room := roomOf(t, s, "l"); !room.Sharing {
+			t.Errorf("store's maximum %d: %+v; want it full", most, room)
+		}
+	}
+}
+
+func TestTheMaximumIsTheStores(t *testing.T) {
+	url := dbtest.Redis(t)
+	a := &listened{t: t}
+	config := a.config()
+	config.MaxKeys = 10
+	a.Store = openTest(t, url, config)
+	b := &listened{t: t}
+	config = b.config()
+	config.MaxKeys = 20
+	b.Store = openTest(t, url, config)
+	if text := b.said(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "before=10 now=20") {
+		t.Errorf("the second process: %q; want one warning", text)
+	}
+	a.expect("another process has set another maximum", "WARN")
+	a.expect("still")
+	fill(t, a.Store, "l", "own", 15, hourly)
+	sweep(t, a.Store)
+	if room := roomOf(t, a.Store, "l"); room.Sharing || room.Max != 20 {
+		t.Errorf("%+v; want the later maximum", room)
+	}
+	fill(t, a.Store, "l", "own", 20, hourly)
+	sweep(t, a.Store)
+	if !roomOf(t, b.Store, "l").Sharing {
+		t.Error("the limit does not share")
+	}
+	// Without a maximum sharing goes on while the shared cell is in use, and then all
+	// that is kept of it goes.
+	apply(t, a.Store, takeOne("l", "new", quick, 0))
+	openTest(t, url, &Config{MaxKeys: -1})
+	if out := apply(t, a.Store, takeOne("l", "newer", quick, 0))[0]; !out.Shared {
+		t.Errorf("%+v; want the shared cell", out)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		sweep(t, a.Store)
+		if n, _ := admin(t, a.Store, "EXISTS", a.roomKey()).AsInt64(); n == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("what is kept of sharing does not go")
+		}
+	}
+	if out := apply(t, a.Store, takeOne("l", "newer", quick, 0))[0]; out.Shared {
+		t.Errorf("%+v; want a cell of its own", out)
+	}
+}
+
+func TestAClusterRefusesAMaximum(t *testing.T) {
+	if _, err := Open(context.Background(), dbtest.RedisCluster(t), &Config{MaxKeys: 10}); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "noeviction") {
+		t.Errorf("%v; want ErrInvalid that says what to do", err)
+	}
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	p := hourly
+	p.MaxKeys = 1
+	if own := fill(t, s, "l", "k", 10, p); own != 10 {
+		t.Errorf("%d keys with cells of their own, want all", own)
+	}
+	if list, err := s.Fullness(context.Background()); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v; want nothing", list, err)
+	}
+}
+
+// TestAFloodOfNewKeysIsBounded: the limit is full, and many more keys come at once.
+// Nobody sweeps.
+func TestAFloodOfNewKeysIsBounded(t *testing.T) {
+	const most, batch = 20_000, 1000
+	s, other := bounded(t, most)
+	own := fill(t, s, "l", "own", most, hourly)
+	if own != most {
+		t.Errorf("%d of the first keys have cells of their own, want all", own)
+	}
+	own += fill(t, other, "l", "new", 3*most, hourly)
+	if own > most+most/4+batch {
+		t.Errorf("%d keys got cells of their own, want little more than %d", own, most)
+	}
+	list, _, err := s.Cells(context.Background(), store.Query{Limit: "l", Max: 10 * most})
+	if err != nil || len(list) != own+1 {
+		t.Errorf("%d cells, %v; want %d and the shared one", len(list), err, own)
+	}
+	for i := range 100 {
+		if out := apply(t, other, takeOne("l", fmt.Sprint("own", i), hourly, 0))[0]; out.Shared || out.Used != 2000 {
+			t.Fatalf("a key with a cell: %+v", out)
+		}
+	}
+	t.Logf("%d keys got cells of their own, at most %d may have", own, most)
+}
+
+// TestABoundHoldsWithoutCounts: where nobody can count keys, the server lets a limit
+// share that may have a quarter more than it may.
+func TestABoundHoldsWithoutCounts(t *testing.T) {
+	server := own(t)
+	root := openTest(t, server.DSN, nil)
+	list, _ := rights(t) // without +scan
+	s := openTest(t, limitedUser(t, root, server.DSN, list...), &Config{MaxKeys: 400})
+	got := 0
+	for i := range 2000 {
+		if out := apply(t, s, takeOne("l", fmt.Sprint(i), hourly, 0))[0]; !out.Shared {
+			got++
+		}
+	}
+	if got != 500 {
+		t.Errorf("%d keys got cells of their own, want 500", got)
+	}
+	if _, err := s.Sweep(context.Background(), 10); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("a sweep that cannot count: %v, want ErrSetup", err)
+	}
+	sweep(t, root)
+	if room := roomOf(t, root, "l"); !room.Sharing || room.Keys != 500 || room.Since == 0 || room.Generation != room.Since {
+		t.Errorf("%+v", room)
+	}
+}
