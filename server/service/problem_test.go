@@ -36,7 +36,7 @@ func TestProblemsTellWhetherAnythingWasCharged(t *testing.T) {
 		{store.ErrReadOnly, 503, api.Unavailable, nothing},
 		{store.ErrSetup, 503, api.Unavailable, nothing},
 		{store.ErrSchemaNewer, 503, api.Unavailable, nothing},
-		{store.ErrFull, 503, api.Unavailable, nothing},
+		{store.ErrFull, 503, api.Full, nothing},
 		{store.ErrClosed, 503, api.Unavailable, nothing},
 		{store.ErrUnknownOutcome, 503, api.OutcomeUnknown, unknown},
 		{headgate.ErrLeaseLost, 503, api.OutcomeUnknown, unknown},
