@@ -185,7 +185,7 @@ func (s *Store) Fullness(ctx context.Context) ([]store.Room, error) {
 	slices.SortFunc(rooms, func(a, b store.Room) int { return cmp.Compare(a.Limit, b.Limit) })
 	for i := range rooms {
 		if rooms[i].Shared = s.answered.Of(rooms[i].Limit); rooms[i].Limit == "" {
-			rooms[i].Shared = s.answered.All()
+			rooms[i].Shared = s.answered.Sum()
 		}
 	}
 	return rooms, nil
