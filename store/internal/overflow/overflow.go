@@ -29,21 +29,11 @@ func (c *Counts) Of(limit string) int64 {
 	return c.n[limit]
 }
 
-// All returns the counts by limit.
+// All returns all counts.
 func (c *Counts) All() map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.n)
-}
-
-// Sum returns the sum of all counts.
-func (c *Counts) Sum() (sum int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, n := range c.n {
-		sum += n
-	}
-	return sum
 }
 
 func (c *Counts) add(limit string) {
