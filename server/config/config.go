@@ -70,13 +70,20 @@ func (c *Config) notations() bool {
 	return c.File == ""
 }
 
+// namesShown is how many names an error lists: whoever asks for a name that is not
+// there, many times a second, should not have thousands of them put together.
+const namesShown = 20
+
 func (c *Config) unknown(name string) error {
 	if c.File == "" {
 		return fmt.Errorf("%w: limit: %q; names come from a config file, without one write a notation such as token-bucket 100/s", headgate.ErrUnknownLimit, name)
 	}
-	names := make([]string, len(c.Limits))
-	for i, l := range c.Limits {
-		names[i] = l.Name()
+	names := make([]string, min(len(c.Limits), namesShown))
+	for i := range names {
+		names[i] = c.Limits[i].Name()
+	}
+	if more := len(c.Limits) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return fmt.Errorf("%w: limit: %q; %s has %s", headgate.ErrUnknownLimit, name, c.File, strings.Join(names, ", "))
 }

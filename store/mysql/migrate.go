@@ -257,5 +257,10 @@ func (s *Store) migrate(ctx context.Context, conn *sql.Conn, report *[]string) e
 	if len(*report) == 0 {
 		*report = append(*report, fmt.Sprintf("the schema is at version %d, nothing to do", latestVersion()))
 	}
-	return nil
+	if tidb {
+		return nil
+	}
+	lines, err := unreadable(ctx, conn)
+	*report = append(*report, lines...)
+	return err
 }

@@ -13,7 +13,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -193,26 +192,4 @@ func clock(ctx context.Context, db querier) (now int64, err error) {
 		return 0, classify("read the clock", err)
 	}
 	return now, nil
-}
-
-// WriteLimits implements store.LimitWriter.
-func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (warnings []string, err error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	if len(limits) == 0 {
-		return nil, nil
-	}
-	var b strings.Builder
-	b.WriteString("INSERT INTO headgate_limits (name, rule, description) VALUES ")
-	for i, l := range limits {
-		b.WriteString([]string{"(", ", ("}[min(i, 1)] + quotedText(l.Name) + ", " + quotedText(l.Notation) + ", " + quotedText(l.Description) + ")")
-	}
-	b.WriteString(" ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description)")
-	return nil, s.anywhere(func(db querier) error {
-		if _, err := db.ExecContext(ctx, b.String()); err != nil {
-			return classify("write limits", err)
-		}
-		return nil
-	})
 }

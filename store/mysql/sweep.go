@@ -102,6 +102,15 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 	return removed, end, nil
 }
 
+// dead is the condition under which a cell can be removed: it could refuse nobody, has
+// no entries, and nothing is remembered of it. Its row is looked at under its lock.
+func dead(cell, now string) string {
+	of := func(table string) string {
+		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell + ".limit_name AND r.cell_key = " + cell + ".cell_key"
+	}
+	return cell + ".empty_at <= " + now + " AND " + cell + ".blocked_until <= " + now + of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")"
+}
+
 // remove sends a statement that removes rows, and says how many.
 func (s *Store) remove(ctx context.Context, n *node, statement string) (removed int, err error) {
 	_, err = store.Retry(ctx, s.cfg.RetryFor, func() error {
@@ -160,14 +169,11 @@ func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most in
 	return removed, seen < chunk || removed == 0, nil
 }
 
-// sweepCells looks at a page of cells and removes those that could refuse
-// nobody and have no entries.
+// sweepCells looks at a page of cells and removes those that are dead.
 func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	at := &s.sweeper
-	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT c.limit_name, c.cell_key, c.empty_at <= %[1]d AND c.blocked_until <= %[1]d AND NOT EXISTS
-			(SELECT 1 FROM headgate_entries e WHERE e.limit_name = c.limit_name AND e.cell_key = c.cell_key)
-		FROM headgate_cells c WHERE %[2]s ORDER BY c.limit_name, c.cell_key LIMIT %[3]d`,
-		now, afterCell(at.cell), sweepPage))
+	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT c.limit_name, c.cell_key, %s FROM headgate_cells c WHERE %s ORDER BY c.limit_name, c.cell_key LIMIT %d`,
+		dead("c", strconv.FormatInt(now, 10)), afterCell(at.cell), sweepPage))
 	if err != nil {
 		return 0, false, classify("sweep cells", err)
 	}
@@ -217,12 +223,12 @@ func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (r
 // of them: if one is locked by another the error is ErrConflict.
 func (s *Store) removeCells(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
 	var b strings.Builder
-	over := " AND empty_at <= " + strconv.FormatInt(now, 10) + " AND blocked_until <= " + strconv.FormatInt(now, 10)
+	over := " AND " + dead("headgate_cells", strconv.FormatInt(now, 10))
 	b.WriteString("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SET @hg_n = 0;")
 	for _, c := range cells {
 		b.WriteString("SELECT 1 FROM headgate_cells WHERE ")
 		entryOf(&b, c)
-		b.WriteString(over + " FOR UPDATE NOWAIT; DELETE FROM headgate_cells WHERE ")
+		b.WriteString(" FOR UPDATE NOWAIT; DELETE FROM headgate_cells WHERE ")
 		entryOf(&b, c)
 		b.WriteString(over + "; SET @hg_n = @hg_n + ROW_COUNT();")
 	}

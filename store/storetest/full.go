@@ -26,6 +26,7 @@ func full(t *testing.T, o *Options) {
 		{"the keys of a group that share a cell add up", false, groupsShare},
 		{"a check of a key that shares agrees with a take", false, checksShare},
 		{"ids and blocks need a cell of their own", false, idsOfTheFull},
+		{"an id is known though its limit is full and nothing of it counts", false, idsOutlive},
 		{"what shares can be given back and renewed", true, returnsShare},
 		{"a shared cell keeps a log and is blocked", false, historyOfTheFull},
 		{"a reset keeps a shared cell", true, resetOfTheShared},
@@ -44,6 +45,9 @@ func full(t *testing.T, o *Options) {
 				tt.test(t, s)
 			})
 		}
+	}
+	if o.FullAt != nil {
+		t.Run("no key passes more than its limit whatever comes between", func(t *testing.T) { stepped(t, o) })
 	}
 	for name, wrap := range map[string]func(store.Store) store.Store{"": nil, ", through the whole stack": stack} {
 		t.Run("no key passes more than its limit while keys come and go"+name, func(t *testing.T) {
