@@ -183,10 +183,13 @@ func (s *Store) Fullness(ctx context.Context) ([]store.Room, error) {
 	})
 	rooms = append(rooms[:min(len(rooms), maxRooms)], store.Room{Keys: s.count.Load(), Max: bounded(s.most)})
 	slices.SortFunc(rooms, func(a, b store.Room) int { return cmp.Compare(a.Limit, b.Limit) })
+	answered := s.answered.All()
 	for i := range rooms {
-		if rooms[i].Shared = s.answered.Of(rooms[i].Limit); rooms[i].Limit == "" {
-			rooms[i].Shared = s.answered.All()
-		}
+		rooms[i].Shared = answered[rooms[i].Limit]
+	}
+	rooms[0].Shared = 0
+	for _, n := range answered {
+		rooms[0].Shared += n
 	}
 	return rooms, nil
 }

@@ -8,6 +8,7 @@ package overflow
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/headgate/headgate/law"
@@ -28,14 +29,11 @@ func (c *Counts) Of(limit string) int64 {
 	return c.n[limit]
 }
 
-// All returns the sum of all counts.
-func (c *Counts) All() (sum int64) {
+// All returns all counts.
+func (c *Counts) All() map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, n := range c.n {
-		sum += n
-	}
-	return sum
+	return maps.Clone(c.n)
 }
 
 func (c *Counts) add(limit string) {
