@@ -91,7 +91,7 @@ func (o *serving) open(ctx context.Context) (store.Store, error) {
 		return nil, err
 	}
 	s = inFront(s)
-	if err := newService(s, o.config).Reachable(ctx); err != nil {
+	if err := newServerService(s, o.config).Reachable(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
 	}
-	service := newService(s, o.config)
+	service := newServerService(s, o.config)
 	server := edge.NewServer(rest.New(service, log, &o.rest), log, &o.edge)
 	select {
 	case <-opened:
@@ -186,8 +186,8 @@ func (o *serving) until(ctx context.Context, server *edge.Server, s store.Store,
 			return err
 		case <-opened:
 			if err := o.givenUp(s); err != nil {
-				server.Close()
-				<-served
+				_ = server.Close()
+				<-served //nolint:errcheck // it was closed here
 				return err
 			}
 			opened = nil
