@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,8 @@ func newServeCommand() *cobra.Command {
 			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	addSettings(cmd, config.File, config.Store, config.HTTP, config.WaitStore)
+	addSettings(cmd, config.File, config.Store, config.HTTP, config.WaitStore, config.Host,
+		config.MaxConnections, config.MaxRequests, config.MaxBuffered)
 	return cmd
 }
 
@@ -55,27 +57,31 @@ type serving struct {
 	store  string // URL
 	addr   string
 	wait   time.Duration // for the store, at the start; pending.NoLimit
+	edge   edge.Config
+	rest   rest.Config
 }
 
 // servingOf reads the settings of a server.
 func servingOf(cmd *cobra.Command) (o serving, err error) {
-	if o.config, err = config.Load(flags(cmd)); err != nil {
+	given := flags(cmd)
+	if o.config, err = config.Load(given); err != nil {
 		return o, err
 	}
-	url, err := o.config.Get(config.Store, flags(cmd))
-	if err != nil {
-		return o, err
-	}
-	addr, err := o.config.Get(config.HTTP, flags(cmd))
-	if err != nil {
-		return o, err
-	}
-	wait, limited, err := o.config.Duration(config.WaitStore, flags(cmd))
+	c := o.config
+	url, err1 := c.Get(config.Store, given)
+	addr, err2 := c.Get(config.HTTP, given)
+	wait, limited, err3 := c.Duration(config.WaitStore, given)
 	if !limited {
 		wait = pending.NoLimit
 	}
+	hosts, err4 := c.Names(config.Host, given)
+	connections, err5 := c.Count(config.MaxConnections, given)
+	requests, err6 := c.Count(config.MaxRequests, given)
+	buffered, err7 := c.Size(config.MaxBuffered, given)
 	o.store, o.addr, o.wait = url.Value, addr.Value, wait
-	return o, err
+	o.edge = edge.Config{MaxConnections: int(connections), Hosts: hosts}
+	o.rest = rest.Config{MaxRequests: int(requests), MaxBuffered: buffered}
+	return o, cmp.Or(err1, err2, err3, err4, err5, err6, err7)
 }
 
 // open opens the store and asks it something, with what stands in front of it.
@@ -148,7 +154,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return fmt.Errorf("http: %w", err)
 	}
 	service := newService(s, o.config)
-	server := edge.NewServer(rest.New(service, log, nil), log, nil)
+	server := edge.NewServer(rest.New(service, log, &o.rest), log, &o.edge)
 	select {
 	case <-opened:
 		if err := o.givenUp(s); err != nil {

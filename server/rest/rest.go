@@ -41,9 +41,11 @@ type Config struct {
 
 // door serves requests.
 type door struct {
-	service *service.Service
-	log     *slog.Logger
-	load    load
+	service  *service.Service
+	log      *slog.Logger
+	load     load
+	patience time.Duration // with a client that reads its answer: so long,
+	rate     int           // and a second more for each so many bytes
 }
 
 // route is a pattern of http.ServeMux, and what it serves.
@@ -55,13 +57,21 @@ type route struct {
 // New returns the handler of all paths. What goes wrong here is logged, a line for
 // each failed request: see package lograte for a log that stands that.
 func New(s *service.Service, log *slog.Logger, c *Config) http.Handler {
-	d := &door{service: s, log: log, load: load{maxRequests: 4096, maxBytes: 128 << 20}}
+	return newDoor(s, log, c).handler()
+}
+
+func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
+	d := &door{service: s, log: log, load: load{maxRequests: 4096, maxBytes: 128 << 20}, patience: 5 * time.Second, rate: 256 << 10}
 	if c != nil && c.MaxRequests > 0 {
 		d.load.maxRequests = int64(c.MaxRequests)
 	}
 	if c != nil && c.MaxBuffered > 0 {
 		d.load.maxBytes = c.MaxBuffered
 	}
+	return d
+}
+
+func (d *door) handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range d.routes() {
 		mux.HandleFunc(r.pattern, r.handler)
@@ -200,17 +210,11 @@ func (d *door) answer(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// A client has so long to read its answer, and a second more for each so many bytes.
-const (
-	readWithin = 5 * time.Second
-	readRate   = 256 << 10
-)
-
 // write writes an answer.
 func (d *door) write(w http.ResponseWriter, text []byte) {
 	if len(text) > freeBytes {
-		// Only a server's connection has a deadline.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readWithin + time.Duration(len(text)/readRate)*time.Second))
+		// A client that does not read holds what the request took. Only a connection has a deadline.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d.patience + time.Duration(len(text)/d.rate)*time.Second))
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
