@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -19,128 +18,195 @@ import (
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/store"
-)
-
-// The sweeper removes up to sweepMax dead rows, and pauses.
-const (
-	sweepEvery = 10 * time.Second
-	sweepMax   = 5000
+	"github.com/headgate/headgate/store/pending"
 )
 
 // stopWithin is how long requests under way may take when the server stops.
 const stopWithin = 15 * time.Second
 
 func newServeCommand() *cobra.Command {
-	var path, url, addr string
 	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "Serve limits over HTTP",
+		Use:        "serve",
+		Short:      "Serve limits over HTTP",
+		SuggestFor: []string{"server", "start", "listen"},
 		Long: "Serve limits over HTTP. Without a config file requests say their limit in one line;\n" +
-			"with one they name its limits, and lines only if it says allow_notations: true.",
+			"with one they name its limits, and lines only if it says allow_notations: true.\n\n" +
+			"A database server may come later than this one: until it does, and while it is away,\n" +
+			"requests are answered with status 503, and so is GET /readyz. GET /livez answers 200 as\n" +
+			"long as this process does. What waiting cannot cure (a wrong URL, a schema that is newer\n" +
+			"than this binary, a file that cannot be opened) ends it at once with exit code 2.",
 		Example: "  headgate serve\n  headgate serve --config headgate.yaml --store postgres://headgate@db/app --http :8080",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := config.Load(path)
+			o, err := servingOf(cmd)
 			if err != nil {
 				return err
 			}
-			url := config.Settle(url, "HEADGATE_STORE", c.Store, config.DefaultStore)
-			addr := config.Settle(addr, "HEADGATE_HTTP", c.HTTP, config.DefaultHTTP)
-			return serve(cmd.Context(), cmd.ErrOrStderr(), c, url, addr)
+			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&path, "config", "", "config file (HEADGATE_CONFIG)")
-	f.StringVar(&url, "store", "", "URL of the store (HEADGATE_STORE; default "+config.DefaultStore+")")
-	f.StringVar(&addr, "http", "", "address to listen on (HEADGATE_HTTP; default "+config.DefaultHTTP+")")
+	addSettings(cmd, config.File, config.Store, config.HTTP, config.WaitStore)
 	return cmd
 }
 
-// serve serves until ctx is done, then finishes what is under way.
-func serve(ctx context.Context, stderr io.Writer, c *config.Config, url, addr string) error {
-	s, err := openStore(ctx, url, storeOptions{})
+// serving is what is served, and where.
+type serving struct {
+	config *config.Config
+	store  string // URL
+	addr   string
+	wait   time.Duration // for the store, at the start; pending.NoLimit
+}
+
+// servingOf reads the settings of a server.
+func servingOf(cmd *cobra.Command) (o serving, err error) {
+	if o.config, err = config.Load(flags(cmd)); err != nil {
+		return o, err
+	}
+	url, err := o.config.Get(config.Store, flags(cmd))
 	if err != nil {
-		return err
+		return o, err
+	}
+	addr, err := o.config.Get(config.HTTP, flags(cmd))
+	if err != nil {
+		return o, err
+	}
+	wait, limited, err := o.config.Duration(config.WaitStore, flags(cmd))
+	if !limited {
+		wait = pending.NoLimit
+	}
+	o.store, o.addr, o.wait = url.Value, addr.Value, wait
+	return o, err
+}
+
+// open opens the store and asks it something, with what stands in front of it.
+func (o *serving) open(ctx context.Context) (store.Store, error) {
+	s, err := openStore(ctx, o.store, storeOptions{})
+	if err != nil {
+		return nil, err
 	}
 	s = inFront(s)
-	defer s.Close()
-	service := newService(s, c)
-	if err := service.Reachable(ctx); err != nil {
+	if err := newService(s, o.config).Reachable(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// start returns the store, and what is closed when it is open or was given up. A
+// server is waited for in the background; what lives in this process or in a file is
+// there or is not.
+func (o *serving) start(ctx context.Context, state *condition) (s store.Store, opened <-chan struct{}, err error) {
+	kind, err := kindOf(o.store)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !kind.server {
+		done := make(chan struct{})
+		close(done)
+		s, err = o.open(ctx)
+		return s, done, err
+	}
+	open := func(ctx context.Context) (store.Store, error) {
+		s, err := o.open(ctx)
+		state.is(err)
+		return s, err
+	}
+	p := pending.New(pending.Config{Open: open, Within: o.wait})
+	return p, p.Done(), nil
+}
+
+// givenUp says why the store was given up, or nil.
+func (o *serving) givenUp(s store.Store) error {
+	p, ok := s.(*pending.Store)
+	if !ok {
+		return nil
+	}
+	err := p.Err()
+	if err == nil || pending.Final(err) {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return fmt.Errorf("http: %w", err)
-	}
+	return fmt.Errorf("the store was not available within %s: %w", o.wait, err)
+}
+
+// firstTry is how long the first answer waits for the store at most, so that a server
+// whose store is there answers no request with 503.
+const firstTry = 500 * time.Millisecond
+
+// serve serves until ctx is done, then finishes what is under way.
+func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	lines := lograte.New(slog.NewTextHandler(stderr, nil))
 	defer lines.Close()
 	log := slog.New(lines)
+	state := &condition{log: log, store: store.RedactURL(o.store)}
+	s, opened, err := o.start(ctx, state)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.addr)
+	if err != nil {
+		return fmt.Errorf("http: %w", err)
+	}
+	service := newService(s, o.config)
 	server := edge.NewServer(rest.New(service, log, nil), log, nil)
-	welcome(stderr, listener.Addr().String(), url, c)
+	select {
+	case <-opened:
+		if err := o.givenUp(s); err != nil {
+			listener.Close()
+			return err
+		}
+	case <-ctx.Done():
+	case <-time.After(firstTry):
+	}
+	welcome(stderr, listener.Addr().String(), o)
 
-	sweeping, stopSweeping := context.WithCancel(ctx)
-	swept := make(chan struct{})
+	watching, stopWatching := context.WithCancel(ctx)
+	watched := make(chan struct{})
 	go func() {
-		defer close(swept)
-		sweep(sweeping, s, service.Healthy, log)
+		defer close(watched)
+		watch(watching, s, opened, service.Healthy, state)
 	}()
+	defer func() { stopWatching(); <-watched }()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
+	return o.until(ctx, server, s, opened, served, log)
+}
 
-	select {
-	case err = <-served:
-	case <-ctx.Done():
-		log.Info("stopping")
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
-		defer cancel()
-		err = server.Shutdown(within)
-		if serving := <-served; err == nil {
-			err = serving
+// until waits for the end of a server, and ends it.
+func (o *serving) until(ctx context.Context, server *edge.Server, s store.Store, opened <-chan struct{}, served <-chan error, log *slog.Logger) error {
+	for {
+		select {
+		case err := <-served:
+			return err
+		case <-opened:
+			if err := o.givenUp(s); err != nil {
+				server.Close()
+				<-served
+				return err
+			}
+			opened = nil
+		case <-ctx.Done():
+			log.Info("stopping")
+			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+			defer cancel()
+			err := server.Shutdown(within)
+			if serving := <-served; err == nil && !errors.Is(serving, http.ErrServerClosed) {
+				err = serving
+			}
+			return err
 		}
 	}
-	stopSweeping()
-	<-swept
-	if errors.Is(err, http.ErrServerClosed) {
-		err = nil
-	}
-	return err
 }
 
 // welcome tells where the server is and what to try.
-func welcome(w io.Writer, addr, url string, c *config.Config) {
+func welcome(w io.Writer, addr string, o serving) {
 	limit := "token-bucket 5/1m"
-	if len(c.Limits) > 0 {
-		limit = c.Limits[0].Name()
+	if limits := o.config.Limits; len(limits) > 0 {
+		limit = limits[0].Name()
 	}
-	fmt.Fprintf(w, "headgate listens on http://%s and keeps its state in %s\n\n", addr, shown(url))
+	fmt.Fprintf(w, "headgate listens on http://%s and keeps its state in %s\n\n", addr, store.RedactURL(o.store))
 	fmt.Fprintf(w, "  curl -d '{\"limit\":\"%s\",\"key\":\"alice\"}' http://%s/v1/take\n\n", limit, addr)
 	if host, _, _ := net.SplitHostPort(addr); !strings.HasPrefix(host, "127.") && host != "::1" {
 		fmt.Fprintln(w, "anyone who reaches this address can take, reset and block: let only those who may")
-	}
-}
-
-// sweep removes dead rows in the background, a batch at a time, at moments
-// that differ between servers. It also lets the store write, and logs a
-// failure, so that one is noticed while no request comes in.
-func sweep(ctx context.Context, s store.Store, healthy func(context.Context) error, log *slog.Logger) {
-	for {
-		pause := sweepEvery/2 + rand.N(sweepEvery)
-		removed, err := s.Sweep(ctx, sweepMax)
-		if err == nil && removed < sweepMax {
-			err = healthy(ctx)
-		}
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			log.Warn("the store is not well", "error", err)
-		case removed == sweepMax: // there is more
-			pause = 100 * time.Millisecond
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
 	}
 }

@@ -122,21 +122,19 @@ func (s *state) later(class string, r slog.Record, count int64, inner slog.Handl
 	return true
 }
 
-// tick ends a second of a class.
+// tick ends a second of a class. It writes under the lock, so that Close returns after it.
 func (s *state) tick(class string, t *trouble) {
 	s.mu.Lock()
-	was := *t
-	t.count = 0
+	defer s.mu.Unlock()
 	switch {
-	case s.closed:
-		was.count = 0 // Close has written it
-	case was.count == 0:
+	case s.closed: // Close has written it
+	case t.count == 0:
 		delete(s.classes, class)
 	default:
+		t.write()
+		t.count = 0
 		t.timer.Reset(every)
 	}
-	s.mu.Unlock()
-	was.write()
 }
 
 // write passes the last record on, if there is one.
@@ -164,12 +162,10 @@ func counted(r slog.Record, count int64) slog.Record {
 // Close passes on what was kept. Later records are passed on one by one.
 func (h *Handler) Close() {
 	h.state.mu.Lock()
-	h.state.closed = true
-	classes := h.state.classes
-	h.state.classes = nil
-	h.state.mu.Unlock()
-	for _, t := range classes {
+	defer h.state.mu.Unlock()
+	for _, t := range h.state.classes {
 		t.timer.Stop()
 		t.write()
 	}
+	h.state.closed, h.state.classes = true, nil
 }

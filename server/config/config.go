@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // The defaults.
@@ -25,10 +26,10 @@ const (
 // Config is what a file says. The zero Config is an empty file.
 type Config struct {
 	File           string // it was read from; empty: none
-	Store          string // URL; empty: DefaultStore
-	HTTP           string // address to listen on; empty: DefaultHTTP
 	AllowNotations *bool  // accept notations in requests; nil: only without a file
 	Limits         []Limit
+
+	said map[string]string // of settings, by name
 }
 
 // Limit is a named limit of the file.
@@ -87,29 +88,20 @@ func (c *Config) unknown(name string) error {
 	return fmt.Errorf("%w: limit: %q; %s has %s", headgate.ErrUnknownLimit, name, c.File, strings.Join(names, ", "))
 }
 
-// Settle returns the first that is said: the flag, the variable, the file's
-// value, the default.
-func Settle(flag, variable, file, fallback string) string {
-	for _, v := range []string{flag, os.Getenv(variable), file} {
-		if v != "" {
-			return v
-		}
+// Load reads the file that flags or the variable name, if they name one.
+func Load(flags Flags) (*Config, error) {
+	file, err := (&Config{}).Get(File, flags)
+	if err != nil {
+		return nil, err
 	}
-	return fallback
-}
-
-// Load reads a file. An empty path is the variable HEADGATE_CONFIG, and if
-// that is empty too, no file.
-func Load(path string) (*Config, error) {
-	path = Settle(path, "HEADGATE_CONFIG", "", "")
-	if path == "" {
+	if file.By == "" {
 		return &Config{}, nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(file.Value)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	return Parse(path, text)
+	return Parse(file.Value, text)
 }
 
 // Parse reads the text of a file. Errors name the file, line and column.
@@ -134,13 +126,16 @@ func Parse(path string, text []byte) (*Config, error) {
 	if root.Tag == "!!null" {
 		return c, nil
 	}
-	err := c.fields(root, "config", map[string]func(*yaml.Node) error{
-		"store":           c.text("store", &c.Store),
-		"http":            c.text("http", &c.HTTP),
+	known := map[string]func(*yaml.Node) error{
 		"allow_notations": c.flag("allow_notations"),
 		"limits":          c.limits,
-	})
-	if err != nil {
+	}
+	for _, s := range Settings {
+		if !s.NotFile {
+			known[s.Name] = c.setting(s.Name)
+		}
+	}
+	if err := c.fields(root, "config", known); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -166,7 +161,7 @@ func (c *Config) fields(n *yaml.Node, what string, known map[string]func(*yaml.N
 				names = append(names, name)
 			}
 			slices.Sort(names)
-			return fail(c.File, key, key.Value, "is not a field of "+what+"; known are "+strings.Join(names, ", "))
+			return fail(c.File, key, fieldName(key.Value), "is not a field of "+what+"; known are "+strings.Join(names, ", "))
 		}
 		if value.Kind == yaml.AliasNode {
 			value = value.Alias
@@ -178,12 +173,38 @@ func (c *Config) fields(n *yaml.Node, what string, known map[string]func(*yaml.N
 	return nil
 }
 
+// fieldName shows a field that is not known. It may be a URL with a password that
+// lost its field.
+func fieldName(name string) string {
+	if strings.ContainsAny(name, ":@/=") {
+		return store.RedactURL(name)
+	}
+	return name
+}
+
 func (c *Config) text(name string, to *string) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 			return fail(c.File, n, name, "must be text")
 		}
 		*to = n.Value
+		return nil
+	}
+}
+
+func (c *Config) setting(name string) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		var value string
+		if err := c.text(name, &value)(n); err != nil {
+			return err
+		}
+		if value == "" {
+			return fail(c.File, n, name, "is empty; leave it out for the default")
+		}
+		if c.said == nil {
+			c.said = map[string]string{}
+		}
+		c.said[name] = value
 		return nil
 	}
 }

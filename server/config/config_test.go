@@ -2,8 +2,10 @@ package config_test
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/config"
@@ -14,6 +16,7 @@ func TestAFileIsReadWhole(t *testing.T) {
 	c, err := config.Parse("c.yaml", []byte(`
 store: postgres://localhost/app
 http: ":9000"
+wait_store: 30s
 allow_notations: true
 limits:
   login: sliding-log 5/1m block 15m
@@ -24,8 +27,13 @@ limits:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Store != "postgres://localhost/app" || c.HTTP != ":9000" || !*c.AllowNotations || len(c.Limits) != 2 {
+	if !*c.AllowNotations || len(c.Limits) != 2 {
 		t.Errorf("%+v", c)
+	}
+	for s, want := range map[config.Setting]string{config.Store: "postgres://localhost/app", config.HTTP: ":9000", config.WaitStore: "30s"} {
+		if said, err := c.Get(s, none); err != nil || said != (config.Said{Value: want, By: "c.yaml"}) {
+			t.Errorf("%s: %+v, %v", s.Name, said, err)
+		}
 	}
 	if l := c.Limits[1]; l.Name() != "export" || l.String() != "fixed-window 3/day Europe/Berlin" || l.Description != "reports" {
 		t.Errorf("%+v", l)
@@ -49,6 +57,9 @@ func TestMistakesAreShownAtTheirPlace(t *testing.T) {
 		{"limits:\n  login: [1]", "2:10", "one line"},
 		{"limits: 5", "1:9", "mapping"},
 		{"store: [a]", "1:8", "must be text"},
+		{"store: ''", "1:8", "store: is empty"},
+		{"postgres://u:S3cret@h/db: x", "1:1", "postgres://h/db: is not a field of config"},
+		{"S3c@ret: x", "1:1", "...: is not a field of config"},
 		{"allow_notations: maybe", "1:18", "true or false"},
 		{"store: x\n\tlimits: y", "2:2", ""},
 		{"limits:\n  a: 'x\n", "2:3", ""},
@@ -62,18 +73,72 @@ func TestMistakesAreShownAtTheirPlace(t *testing.T) {
 	}
 }
 
+// none is a command line without flags, and given one with a single flag.
+func none(string) (string, bool) { return "", false }
+
+func given(name, value string) config.Flags {
+	return func(n string) (string, bool) { return value, n == name }
+}
+
 func TestTheNearestWordWins(t *testing.T) {
-	t.Setenv("HEADGATE_TEST_WORD", "variable")
-	for _, tt := range []struct{ flag, file, want string }{{"flag", "file", "flag"}, {"", "file", "variable"}} {
-		if got := config.Settle(tt.flag, "HEADGATE_TEST_WORD", tt.file, "default"); got != tt.want {
-			t.Errorf("got %s, want %s", got, tt.want)
+	c, err := config.Parse("c.yaml", []byte("wait_store: 3s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := &config.Config{}
+	for _, tt := range []struct {
+		c        *config.Config
+		flags    config.Flags
+		variable string
+		want     time.Duration
+		said     bool
+	}{
+		{c, given("wait-store", "1s"), "2s", time.Second, true},
+		{c, none, "2s", 2 * time.Second, true},
+		{c, none, "", 3 * time.Second, true},
+		{empty, none, "", 0, false},
+		{empty, given("wait-store", "0"), "", 0, true},
+	} {
+		if tt.variable != "" {
+			t.Setenv("HEADGATE_WAIT_STORE", tt.variable)
+		} else {
+			os.Unsetenv("HEADGATE_WAIT_STORE")
+		}
+		if got, said, err := tt.c.Duration(config.WaitStore, tt.flags); err != nil || got != tt.want || said != tt.said {
+			t.Errorf("got %s, %v, %v; want %s", got, said, err, tt.want)
 		}
 	}
-	t.Setenv("HEADGATE_TEST_WORD", "")
-	if got := config.Settle("", "HEADGATE_TEST_WORD", "file", "default"); got != "file" {
-		t.Errorf("got %s, want file", got)
+}
+
+// TestEmptyIsNotTheDefault: mostly it is a variable that should have been set.
+func TestEmptyIsNotTheDefault(t *testing.T) {
+	c := &config.Config{}
+	for _, s := range config.Settings {
+		if _, err := c.Get(s, given(s.Flag(), "")); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--"+s.Flag()+": is empty") {
+			t.Errorf("--%s='': %v", s.Flag(), err)
+		}
+		t.Setenv(s.Variable(), "")
+		if _, err := c.Get(s, none); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), s.Variable()+": is empty") {
+			t.Errorf("%s='': %v", s.Variable(), err)
+		}
 	}
-	if got := config.Settle("", "HEADGATE_TEST_WORD", "", "default"); got != "default" {
-		t.Errorf("got %s, want default", got)
+	for _, wrong := range []string{"soon", "-1s", "5"} {
+		if _, _, err := c.Duration(config.WaitStore, given("wait-store", wrong)); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--wait-store: ") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
+// TestTheSettingsAreDocumented compares the table in docs/operating.md.
+func TestTheSettingsAreDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range config.Settings {
+		if row := s.Row(); !strings.Contains(string(text), row) {
+			t.Errorf("docs/operating.md lacks the row\n%s", row)
+		}
 	}
 }

@@ -70,6 +70,9 @@ func (s *Server) Serve(l net.Listener) error {
 // ends.
 func (s *Server) Shutdown(ctx context.Context) error { return s.http.Shutdown(ctx) }
 
+// Close closes the listeners and all connections at once.
+func (s *Server) Close() error { return s.http.Close() }
+
 // onLoopback is the key of a context for whether the listener has a loopback address.
 type onLoopback struct{}
 

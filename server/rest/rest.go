@@ -97,7 +97,9 @@ func (d *door) routes() []route {
 		{"GET /v1/limits", d.with(d.limits)},
 		{"GET /v1/cells", d.with(d.cells)},
 		// These are answered however much there is to do.
-		{"GET /healthz", d.healthz},
+		{"GET /livez", d.live},
+		{"GET /readyz", d.ready},
+		{"GET /healthz", d.ready},
 		{"GET /openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/yaml")
 			_, _ = w.Write(openapi)
@@ -170,12 +172,26 @@ func (d *door) limits(w http.ResponseWriter, _ *http.Request, s *share) error {
 	return d.answer(w, list)
 }
 
-func (d *door) healthz(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+// well is what a health check answers when all is well.
+var well = map[string]string{"status": "ok"}
+
+// live tells that the process answers.
+func (d *door) live(w http.ResponseWriter, r *http.Request) {
+	if err := d.answer(w, well); err != nil {
+		d.fail(w, r, err)
+	}
+}
+
+// readyWithin is how long the store may take to prove that it can write.
+const readyWithin = 2 * time.Second
+
+// ready tells whether the store can decide and write.
+func (d *door) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 	defer cancel()
 	err := d.service.Healthy(ctx)
 	if err == nil {
-		err = d.answer(w, map[string]string{"status": "ok"})
+		err = d.answer(w, well)
 	}
 	if err != nil {
 		d.fail(w, r, err)

@@ -278,8 +278,10 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 	if code, out, _ := ask(h, "POST", "/v1/take", `{"limit":"login","key":"k"}`); code != 503 {
 		t.Errorf("store away: %d, %v", code, out)
 	}
-	if code, _, _ := ask(h, "GET", "/healthz", ""); code != 503 {
-		t.Errorf("healthz with the store away: %d", code)
+	for path, want := range map[string]int{"/healthz": 503, "/readyz": 503, "/livez": 200} {
+		if code, _, _ := ask(h, "GET", path, ""); code != want {
+			t.Errorf("%s with the store away: %d, want %d", path, code, want)
+		}
 	}
 }
 
@@ -292,8 +294,10 @@ func TestLimitsHealthAndDescription(t *testing.T) {
 		l["bound"] != "token-bucket 10/s burst 10 lets at most 20 pass in some second" {
 		t.Errorf("limits: %v", l)
 	}
-	if code, _, _ := ask(h, "GET", "/healthz", ""); code != 200 {
-		t.Errorf("healthz: %d", code)
+	for _, path := range []string{"/healthz", "/readyz", "/livez"} {
+		if code, _, _ := ask(h, "GET", path, ""); code != 200 {
+			t.Errorf("%s: %d", path, code)
+		}
 	}
 	// Every path that is served is described, and the other way round.
 	w := httptest.NewRecorder()

@@ -29,7 +29,7 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 		return nil
 	}
 	var records, entries []byte
-	text := p.text(s.tx == nil, s.galera.Load(), s.snapshots.Load())
+	text := p.text(site{own: s.tx == nil, foreign: !s.own, galera: s.galera.Load(), snapshots: s.snapshots.Load()})
 	err := s.retry(ctx, n, func(n *node) (err error) {
 		records, entries, err = s.ask(ctx, n, text)
 		return err
@@ -69,7 +69,7 @@ func (s *Store) ask(ctx context.Context, n *node, text string) (records, entries
 		if records, entries, err = last(s.tx.QueryContext(ctx, text)); err != nil {
 			// Half a batch must not be committed with what is the caller's.
 			_, _ = s.tx.ExecContext(context.WithoutCancel(ctx), "ROLLBACK TO SAVEPOINT headgate")
-			err = &undone{err} // of that transaction nothing is committed yet
+			err = &undone{because(ctx, s.tx, err)} // of that transaction nothing is committed yet
 		}
 		return records, entries, err
 	}
@@ -88,7 +88,7 @@ func (s *Store) ask(ctx context.Context, n *node, text string) (records, entries
 	case undo != nil:
 		_ = conn.Raw(func(any) error { return errBadConn })
 	case ended.Int64 == 0:
-		err = &undone{err}
+		err = &undone{because(ctx, conn, err)}
 	}
 	conn.Close()
 	return nil, nil, err

@@ -69,6 +69,9 @@ func known(my *driver1.MySQLError) error {
 func class(err error) error {
 	var nothing *undone
 	var refused *notSent
+	if errors.Is(err, store.ErrSetup) {
+		return store.ErrSetup // a session that will not do
+	}
 	if my, ok := errors.AsType[*driver1.MySQLError](err); ok {
 		if c := known(my); c != nil {
 			return c
@@ -95,6 +98,9 @@ func class(err error) error {
 // classify wraps an error with what was being done and its class.
 func classify(doing string, err error) error {
 	c := class(err)
+	if errors.Is(err, c) {
+		return fmt.Errorf("mysql: %s: %w", doing, err)
+	}
 	text := err.Error()
 	var my *driver1.MySQLError
 	if errors.As(err, &my) {

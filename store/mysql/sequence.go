@@ -198,7 +198,7 @@ func bylaw(t *template.Template, s shape, section string) (string, error) {
 var variables = sync.OnceValue(func() string {
 	var b strings.Builder
 	b.WriteString("SET ")
-	for _, name := range names(decideText) {
+	for _, name := range variablesOf(decideText) {
 		if name != "r" && name != "undo" && name != "pend" && name != "nolog" && name != "plain" && name != "put" && name != "wipe" {
 			b.WriteString("@hg_" + name + "=0,")
 		}
@@ -225,9 +225,9 @@ var (
 
 // newVariables sets the variables of a text that decide.tmpl does not have.
 func newVariables(text string, texts ...string) string {
-	known := names(decideText)
+	known := variablesOf(decideText)
 	var set []string
-	for _, name := range names(text) {
+	for _, name := range variablesOf(text) {
 		switch {
 		case slices.Contains(texts, name):
 			set = append(set, "@hg_"+name+"=CAST('' AS BINARY)")
@@ -238,8 +238,8 @@ func newVariables(text string, texts ...string) string {
 	return "SET " + strings.Join(set, ",") + ";"
 }
 
-// names returns the variables of a text, each once.
-func names(text string) (list []string) {
+// variablesOf returns the variables of a text, each once.
+func variablesOf(text string) (list []string) {
 	for _, name := range regexp.MustCompile(`@\w+`).FindAllString(text, -1) {
 		if name = name[1:]; !slices.Contains(list, name) {
 			list = append(list, name)

@@ -12,9 +12,16 @@ import (
 // daylight saving, as SYSDATE and NOW do.
 const readClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
-// text returns the batch as one text of many statements. begin and commit
-// enclose it in a transaction of its own; without them it is part of the
-// caller's.
+// site is where a batch is carried out.
+type site struct {
+	own       bool // a transaction of its own is begun and ended
+	foreign   bool // the connection is of the caller's
+	galera    bool // the server is a node of a cluster
+	snapshots bool // it has innodb_snapshot_isolation
+}
+
+// text returns the batch as one text of many statements, in a transaction of its
+// own or as part of the caller's.
 //
 // A Galera node whose transaction lost against another node's rolls it back,
 // and may then repeat the statement under way by itself, outside of any
@@ -24,18 +31,21 @@ const readClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 // transaction end unseen, its savepoint is gone, and to release that is an
 // error, which stops the text before anything is committed.
 //
-// Keys are written as hexadecimal literals: there is nothing to escape, under
-// no sql_mode and in no character set.
+// Keys are written as hexadecimal literals: see session.go.
 //
-// Where snapshots says that the server has innodb_snapshot_isolation, a transaction
-// of the caller's that it would undo (error 1020) is refused first of all.
-func (p *plan) text(own, galera, snapshots bool) string {
+// On a server that has innodb_snapshot_isolation, a transaction of the caller's that
+// it would undo (error 1020) is refused first of all.
+func (p *plan) text(at site) string {
+	own, galera := at.own, at.galera
 	var b strings.Builder
 	b.Grow(8192 + 96*len(p.ops))
-	if snapshots && !own && !p.reads {
+	if at.snapshots && !own && !p.reads {
 		b.WriteString(refuseStrict)
 	}
-	b.WriteString(variables())
+	b.WriteString(variables()) // of them @hg_end tells, after an error, that the COMMIT had not begun
+	if at.foreign {
+		b.WriteString(guard)
+	}
 	named := p.has(func(s *shape) bool { return s.Once || s.Settle || s.Renew })
 	corrected := p.has(func(s *shape) bool { return s.Return || s.Settle || s.Renew })
 	if corrected {
@@ -458,14 +468,3 @@ const putEntries = "SET @hg_s = IF(@hg_wipe = '', 'DO 0', CONCAT('UPDATE headgat
 const executeText = "PREPARE headgate FROM @hg_s;EXECUTE headgate;DEALLOCATE PREPARE headgate;"
 
 const insertEntry = "INSERT INTO headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted) SELECT "
-
-// literal writes a string as a hexadecimal literal.
-func literal(b *strings.Builder, s string) {
-	const digits = "0123456789abcdef"
-	b.WriteString("x'")
-	for i := range len(s) {
-		b.WriteByte(digits[s[i]>>4])
-		b.WriteByte(digits[s[i]&15])
-	}
-	b.WriteByte('\'')
-}

@@ -149,7 +149,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 	}
 	runs.run(open)
 	head := what.doubles[:0]
-	head.add(slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1), asking)
+	head.add(s.slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1), asking)
 	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
 	return c
 }

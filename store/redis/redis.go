@@ -69,6 +69,7 @@ type Store struct {
 	repeats atomic.Int64
 	watch   watch
 	counter counter
+	slack   time.Duration   // see slack
 	life    context.Context // ends with Close
 	end     context.CancelFunc
 }
@@ -111,7 +112,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 // client must have been made with DisableRetry, so that no charge is sent
 // twice.
 func New(client rueidis.Client, cfg *Config) (*Store, error) {
-	s := &Store{client: client}
+	s := &Store{client: client, slack: slack}
 	if cfg != nil {
 		s.cfg = *cfg
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/overflow"
 )
 
 // statements are prepared once, on the one connection that writes.
@@ -18,6 +19,8 @@ type statements struct {
 	known, admit, forget               *sql.Stmt
 	sweepEntries, sweepCells, chunkEnd *sql.Stmt
 	sweepAdmissions                    *sql.Stmt
+	setting, set, room, countKeys      *sql.Stmt
+	saveRoom, turn, endPeriod, sharing *sql.Stmt
 	begin, commit, rollback            *sql.Stmt
 	all                                []*sql.Stmt
 }
@@ -54,8 +57,18 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 		{&st.chunkEnd, `select limit_name, key from cells where (limit_name, key) > (?1, ?2) order by limit_name, key limit 1 offset ?3`},
 		{&st.sweepCells, `delete from cells where (limit_name, key) in (
 			select c.limit_name, c.key from cells c where (c.limit_name, c.key) > (?1, ?2) and (c.limit_name, c.key) <= (?3, ?4)
-			and c.empty_at <= ?5 and c.blocked_until <= ?5
-			and not exists (select 1 from entries e where e.limit_name = c.limit_name and e.key = c.key) limit ?6)`},
+			and c.empty_at <= ?5 and c.blocked_until <= ?5 and substr(c.key, 1, 16) <> 'headgate:shared:'
+			and not exists (select 1 from entries e where e.limit_name = c.limit_name and e.key = c.key)
+			and not exists (select 1 from admissions a where a.limit_name = c.limit_name and a.key = c.key) limit ?6)`},
+		{&st.setting, `select coalesce((select value from settings where name = 'max_keys'), 0), exists (select 1 from rooms)`},
+		{&st.set, `insert or replace into settings (name, value) values ('max_keys', ?)`},
+		{&st.room, `select keys, max_keys, generation, since from rooms where limit_name = ?`},
+		{&st.countKeys, `select count(*) from cells where limit_name = ? and substr(key, 1, 16) <> 'headgate:shared:'`},
+		{&st.saveRoom, `insert into rooms (limit_name, keys, max_keys, generation, since) values (?, ?, ?, 0, 0)
+			on conflict (limit_name) do update set max_keys = excluded.max_keys`},
+		{&st.turn, `update rooms set generation = ?2, since = ?3 where limit_name = ?1`},
+		{&st.endPeriod, `delete from cells where limit_name = ? and key = ? and empty_at <= ?3 and blocked_until <= ?3`},
+		{&st.sharing, `select limit_name, keys, max_keys, generation, since from rooms where since > 0`},
 		{&st.begin, `begin immediate`},
 		{&st.commit, `commit`},
 		{&st.rollback, `rollback`},
@@ -76,11 +89,16 @@ func (st *statements) close() {
 	}
 }
 
-// Apply implements store.Store: one immediate transaction. Cells are read,
-// package law decides, and what changed is written.
+// Apply implements store.Store: one immediate transaction, and another for keys that
+// share a cell. Cells are read, package law decides, and what changed is written.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	return overflow.Apply(ctx, ops, outs, s.apply, &s.answered)
+}
+
+// apply is Apply but for keys that share a cell: their outcomes say Full.
+func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	err := s.transact(ctx, "apply", func(ctx context.Context) error {
-		t := transaction{ctx: ctx, st: &s.stmts, cells: make(map[law.Cell]*cell, len(ops))}
+		t := transaction{ctx: ctx, st: &s.stmts, cells: make(map[law.Cell]*cell, len(ops)), rooms: map[string]*room{}}
 		records := make([]*law.Record, len(ops))
 		for i := range ops {
 			if err := ops[i].Cell.Valid(); err != nil {
@@ -93,9 +111,8 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 			}
 			records[i] = r
 		}
-		law.Apply(ops, outs, s.clock(), records) // the clock is read under the lock
-		if t.err != nil {
-			return t.err
+		if err := t.decide(ops, outs, s.clock(), records); err != nil { // the clock is read under the lock
+			return err
 		}
 		for _, c := range t.order {
 			if err := t.save(c); err != nil {
@@ -111,6 +128,26 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		clear(outs) // they were decided, but what they say was not saved
 	}
 	return err
+}
+
+// decide applies those groups that are not full by package law.
+func (t *transaction) decide(ops []law.Op, outs []law.Outcome, clock int64, records []*law.Record) error {
+	skip, err := t.full(ops, outs, clock)
+	if err != nil {
+		return err
+	}
+	if skip == nil {
+		law.Apply(ops, outs, clock, records)
+		return t.err
+	}
+	rest, index := store.Rest(ops, skip)
+	its, answers := make([]*law.Record, len(rest)), make([]law.Outcome, len(rest))
+	for k, i := range index {
+		its[k] = records[i]
+	}
+	law.Apply(rest, answers, clock, its)
+	store.Join(outs, answers, index, nil)
+	return t.err
 }
 
 // transact runs do in an immediate transaction. Once begun it is not cut
@@ -154,13 +191,17 @@ type transaction struct {
 	cells map[law.Cell]*cell
 	order []*cell
 	err   error // the first that a ledger met
+
+	most  int64            // keys that a limit may have, by the file; 0: any number
+	rooms map[string]*room // by limit; nil of those that nobody counts
 }
 
 // cell is a record with its place, and the ledger over its entries.
 type cell struct {
 	law.Record
-	id law.Cell
-	t  *transaction
+	id    law.Cell
+	there bool // it was in the file before
+	t     *transaction
 }
 
 func (t *transaction) load(id law.Cell) (*law.Record, error) {
@@ -175,6 +216,7 @@ func (t *transaction) load(id law.Cell) (*law.Record, error) {
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, err
 	}
+	c.there = err == nil
 	t.cells[id] = c
 	t.order = append(t.order, c)
 	return &c.Record, nil
@@ -214,7 +256,7 @@ func (t *transaction) save(c *cell) error {
 	case st.Kind == 0 && c.Gone:
 		_, err := t.st.remove.ExecContext(t.ctx, c.id.Limit, c.id.Key)
 		return err
-	case st.Kind != 0 && c.Dirty:
+	case st.Kind != 0 && c.Dirty, c.Dirty && law.IsShared(c.id):
 		_, err := t.st.save.ExecContext(t.ctx, c.id.Limit, c.id.Key, st.Kind, st.Level, st.Prev, st.At,
 			st.Unit, st.Step, st.EmptyAt, st.BlockedUntil, c.Reason)
 		return err
@@ -341,6 +383,9 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 			}
 			return remove(ctx, s.stmts.sweepCells, from.Limit, from.Key, to.Limit, to.Key, s.clock(), max-removed)
 		})
+	}
+	if err == nil {
+		err = s.endAll(ctx)
 	}
 	return removed, err
 }

@@ -8,6 +8,10 @@
 // either, but a loss of power may forget what was admitted since the log was
 // last flushed, so that as much may be admitted again.
 //
+// A new file can be read by its owner alone, whatever the umask, and so can the files
+// that SQLite puts beside it: keys are often names or addresses of people. A file that
+// is there keeps its mode.
+//
 // A file that is deleted or replaced while it is open is noticed: from then on
 // every call fails with store.ErrUnavailable, until the file is back.
 package sqlite
@@ -17,6 +21,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -28,26 +33,40 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/overflow"
 )
 
 var (
-	_ store.Store     = (*Store)(nil)
-	_ store.Parallel  = (*Store)(nil)
-	_ store.Inspector = (*Store)(nil)
-	_ store.Migrator  = (*Store)(nil)
+	_ store.Store      = (*Store)(nil)
+	_ store.Parallel   = (*Store)(nil)
+	_ store.Inspector  = (*Store)(nil)
+	_ store.Migrator   = (*Store)(nil)
+	_ store.KeyCounter = (*Store)(nil)
 )
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
 	Clock store.Clock // nil: this machine's
+
+	// MaxKeys is how many keys each limit may have, unless its law.Params say. It is kept
+	// in the file, for all processes that use it. 0: what the file says, any number if it
+	// says nothing; below 0: any number from now on. New keys of a limit that is full
+	// share one cell; requests with an id, and blocks, then fail with store.ErrFull. Keys
+	// that count no more make room when they are swept.
+	MaxKeys int
+	// Logger gets a warning where MaxKeys replaces another number. Nil: slog.Default().
+	Logger *slog.Logger
 }
 
 // Store keeps cells in a file. It is safe for concurrent use and starts no
 // goroutine.
 type Store struct {
 	clock store.Clock
+	log   *slog.Logger
 	read  *sql.DB
 	file  file // none in memory
+
+	answered overflow.Counts
 
 	mu     sync.Mutex // one writer; guards what follows
 	write  *sql.DB
@@ -64,11 +83,21 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
-	s := &Store{clock: store.SystemClock}
-	if cfg != nil && cfg.Clock != nil {
-		s.clock = cfg.Clock
+	if cfg == nil {
+		cfg = &Config{}
 	}
-	if err := s.open(ctx, path, synchronous); err != nil {
+	s := &Store{clock: cfg.Clock, log: cfg.Logger}
+	if s.clock == nil {
+		s.clock = store.SystemClock
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	err = s.open(ctx, path, synchronous)
+	if err == nil {
+		err = s.settle(ctx, cfg.MaxKeys)
+	}
+	if err != nil {
 		s.Close()
 		return nil, classify("open "+path, err)
 	}
@@ -115,6 +144,9 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 			return fmt.Errorf("%w: is a directory", store.ErrSetup)
 		}
 		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			return fmt.Errorf("%w: %w", store.ErrSetup, err)
+		}
+		if err := makePrivate(path); err != nil {
 			return fmt.Errorf("%w: %w", store.ErrSetup, err)
 		}
 		dsn = "file:" + (&url.URL{Path: path}).EscapedPath()

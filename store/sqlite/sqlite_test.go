@@ -43,12 +43,28 @@ func TestConformance(t *testing.T) {
 		t.Run("a file"+options, func(t *testing.T) {
 			storetest.Run(t, func(tb testing.TB) store.Store {
 				return open(tb, "sqlite:"+filepath.Join(tb.TempDir(), "state.db")+options)
-			}, &storetest.Options{Histories: 3000})
+			}, &storetest.Options{Histories: 3000, Full: full})
 		})
 	}
 	t.Run("in memory", func(t *testing.T) {
 		storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, "sqlite::memory:") }, nil)
 	})
+}
+
+// full makes a file for the tests of full limits. Only the first store says how many
+// keys there may be.
+func full(tb testing.TB, maxKeys int) storetest.Open {
+	url := "sqlite:" + filepath.Join(tb.TempDir(), "state.db")
+	first := &sqlite.Config{MaxKeys: maxKeys}
+	return func(tb testing.TB) store.Store {
+		s, err := sqlite.Open(context.Background(), url, first)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { s.Close() })
+		first = nil
+		return s
+	}
 }
 
 var budget = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1_000_000_000, Step: 3_600_000_000, Drain: 1000}
@@ -158,7 +174,7 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 		{"sqlite:", "no file", store.ErrInvalid},
 		{"sqlite:x.db?sync=off", `"sync"`, store.ErrInvalid},
 		{"sqlite:x.db?synchronous=off", `"off"`, store.ErrInvalid},
-		{"mysql:x", "scheme", store.ErrInvalid},
+		{"mysql:x", "begin with sqlite:", store.ErrInvalid},
 	} {
 		_, err := sqlite.Open(context.Background(), tt.url, nil)
 		if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.names) {

@@ -40,9 +40,15 @@ type Options struct {
 	// Histories then have one key; and a level may be above what was admitted,
 	// by what was refused.
 	GroupsOnTrial bool
+	// Full makes an empty database in which each limit may have so many keys, and
+	// returns what opens stores over it, to be closed by the suite: each is as one of
+	// another process, if the kind of store can be shared by processes. A store that
+	// does not count its keys exactly counts them in each Sweep. Nil: the store bounds
+	// no keys.
+	Full func(tb testing.TB, maxKeys int) Open
 }
 
-// Open returns an empty store, to be closed by the suite.
+// Open returns a store, to be closed by the suite. It is empty unless said otherwise.
 type Open func(tb testing.TB) store.Store
 
 // withDefaults returns the options with their defaults and what the environment says.
@@ -127,9 +133,13 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("holds, renews and releases leases", leases)
 	through("keeps keys apart byte by byte", keys)
 	through("refuses bad keys alike", badKeys)
+	with("takes keys, ids and reasons for what they are", texts)
 	with("lets an invalid group fail alone", invalidGroup)
 	with("sweeps what cannot matter, and nothing else", func(t *testing.T, s store.Store) { sweep(t, s, o.SelfExpiring) })
 	with("sweeps under load without changing a decision", sweepUnderLoad)
+	if o.Full != nil {
+		t.Run("full", func(t *testing.T) { full(t, o) })
+	}
 	with("admits nobody when it fails", failing)
 	with("does nothing for a cancelled context", cancelled)
 	with("refuses to work once closed", closed)

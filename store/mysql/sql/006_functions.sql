@@ -178,17 +178,6 @@ begin
 end
 //
 
--- Cells as people read them. used is as of updated_at; it drains since.
-create or replace view headgate_levels as
-select convert(limit_name using utf8mb4) as limit_name, convert(cell_key using utf8mb4) as `key`,
-    cast((level + if(law = 2, prev, 0)) / unit as decimal(30, 6)) as used,
-    cast('1970-01-01' + interval at microsecond as datetime(6)) as updated_at,
-    cast('1970-01-01' + interval empty_at microsecond as datetime(6)) as empty_at,
-    if('1970-01-01' + interval blocked_until microsecond > utc_timestamp(6), cast('1970-01-01' + interval blocked_until microsecond as datetime(6)), null) as blocked_until,
-    nullif(convert(reason using utf8mb4), '') as reason
-from headgate_cells where law <> 0
-//
-
 -- Attempts, allowed or refused, of the limits that keep a history.
 create or replace view headgate_history as
 select e.number, convert(e.limit_name using utf8mb4) as limit_name, convert(e.cell_key using utf8mb4) as `key`,
@@ -215,6 +204,6 @@ end
 -- headgate_blocked_per_hour counts refused attempts for each limit and hour, UTC.
 create or replace view headgate_blocked_per_hour as
 select convert(limit_name using utf8mb4) as limit_name,
-    cast('1970-01-01' + interval (at div 3600000000) hour as datetime) as hour, count(*) as blocked, count(distinct cell_key) as `keys`
-from headgate_entries where granted = 0 group by limit_name, at div 3600000000
+    cast('1970-01-01' + interval hours hour as datetime) as hour, count(*) as blocked, count(distinct cell_key) as `keys`
+from (select limit_name, cell_key, at div 3600000000 as hours from headgate_entries where granted = 0) e group by limit_name, hours
 //

@@ -31,7 +31,7 @@ begin
     declare v_window, v_history bigint;
     select z.rate, z.window_seconds, greatest(1, z.history_days * 86400000000) into v_rate, v_window, v_history from headgate_zones z where z.id = p_zone_id;
     if v_rate is null then
-        call headgate_fail(concat('zone: ', coalesce(p_zone_id, 'null'), ' is not in headgate_zones'));
+        call headgate_fail(concat('zone: ', coalesce(p_zone_id, 'null'), ' is not in headgate_zones; insert its id, rate and window_seconds'));
     elseif p_bucket_key is null then
         call headgate_fail('bucket_key: is null');
     elseif length(p_bucket_key) > 512 then
@@ -71,7 +71,7 @@ begin
             set p_capacity = (select b.capacity * 1000 from headgate_buckets b where b.id = p_id for update);
             set p_step = (select b.refill_seconds * 1000000 from headgate_buckets b where b.id = p_id for update);
             if p_capacity is null then
-                call headgate_fail(concat('bucket: "', coalesce(left(p_id, 60), 'null'), '" is not in headgate_buckets'));
+                call headgate_fail(concat('bucket: ', coalesce(concat('"', left(p_id, 40), '"'), 'null'), ' is not in headgate_buckets; insert its id, capacity and refill_seconds'));
             end if;
             set p_heal = {{heal}};
             set @hg_new = (select c.law from headgate_cells c where c.limit_name = p_limit and c.cell_key = p_key for update) is null;

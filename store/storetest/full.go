@@ -1,0 +1,382 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// fullKeys is how many keys each limit may have in the tests of full limits.
+const fullKeys = 8
+
+// full tests what happens to the keys that a limit has no room for. It works by the
+// store's own clock, and lets stores that do not count exactly count by Sweep.
+func full(t *testing.T, o *Options) {
+	for _, tt := range []struct {
+		name  string
+		alone bool // it asks for more than wrappers promise
+		test  func(t *testing.T, s store.Store)
+	}{
+		{"new keys of a full limit share a cell", false, sharesOneCell},
+		{"the keys of a group that share a cell add up", false, groupsShare},
+		{"a check of a key that shares agrees with a take", false, checksShare},
+		{"ids and blocks need a cell of their own", false, idsOfTheFull},
+		{"an id is known though its limit is full and nothing of it counts", false, idsOutlive},
+		{"what shares can be given back and renewed", true, returnsShare},
+		{"a shared cell keeps a log and is blocked", false, historyOfTheFull},
+		{"a reset keeps a shared cell", true, resetOfTheShared},
+		{"sharing ends when the shared cell is empty", true, sharingEnds},
+		{"a limit may say how many keys it has", true, limitsOwnMaximum},
+		{"tells how full its limits are", true, fullness},
+	} {
+		through := map[string]func(store.Store) store.Store{"": func(s store.Store) store.Store { return s }}
+		if !tt.alone {
+			through[", through the whole stack"] = stack
+		}
+		for name, wrap := range through {
+			t.Run(tt.name+name, func(t *testing.T) {
+				s := wrap(o.Full(t, fullKeys)(t))
+				t.Cleanup(func() { s.Close() })
+				tt.test(t, s)
+			})
+		}
+	}
+	for name, wrap := range map[string]func(store.Store) store.Store{"": nil, ", through the whole stack": stack} {
+		t.Run("no key passes more than its limit while keys come and go"+name, func(t *testing.T) {
+			open := o.Full(t, fullKeys)
+			crowded(t, func() store.Store {
+				s := open(t)
+				if wrap != nil {
+					s = wrap(s)
+				}
+				t.Cleanup(func() { s.Close() })
+				return s
+			})
+		})
+	}
+}
+
+// slow are limits of three units that nobody gets back within a test.
+func slow() map[string]law.Params {
+	const hour, aeon = 3_600_000_000, 86_400_000_000_000 // a window of 1000 days ends in 2027, then in 2030
+	return map[string]law.Params{
+		"bucket":         {Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: hour, Drain: 1000},
+		"fixed window":   {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 3000, Step: aeon, Drain: law.Max},
+		"sliding window": {Kind: law.Window, Unit: 1000, Capacity: 3000, Step: hour},
+		"log":            slidingLog(3, hour),
+	}
+}
+
+// fillLimit gives a limit as many keys as it may have, each with one unit used, and
+// waits until it shares.
+func fillLimit(t *testing.T, s store.Store, limit string, p law.Params) {
+	t.Helper()
+	most := fullKeys
+	if p.MaxKeys > 0 {
+		most = int(p.MaxKeys)
+	}
+	for i := range most {
+		if out := one(t, s, take(limit, fmt.Sprint("own ", i), p, 1, 0)); out.Granted != 1 || out.Shared {
+			t.Fatalf("key %d of %d: %+v", i+1, most, out)
+		}
+	}
+	check := take(limit, "waits until it shares", p, 1, 0)
+	check.Verb = law.Check
+	eventually(t, s, "the limit is full, and does not share", func() bool {
+		// A store that counts exactly shares when a key comes, for which there is no room.
+		if _, exact := counted(t, s, limit); exact {
+			return true
+		}
+		return one(t, s, check).Shared
+	})
+}
+
+// counted returns how full a store says a limit is, and whether it always counts.
+func counted(t *testing.T, s store.Store, limit string) (room store.Room, exact bool) {
+	t.Helper()
+	c, ok := store.As[store.KeyCounter](s)
+	if !ok {
+		t.Fatal("the store does not tell how full its limits are")
+	}
+	rooms, err := c.Fullness(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rooms {
+		if r.Limit == limit {
+			return r, r.CountedAt == 0
+		}
+	}
+	return store.Room{}, false
+}
+
+// eventually lets the store sweep until something holds.
+func eventually(t *testing.T, s store.Store, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := s.Sweep(context.Background(), 1000); err != nil {
+			t.Fatalf("sweep: %v", err)
+		}
+		if holds() {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(what)
+		}
+	}
+}
+
+func sharesOneCell(t *testing.T, s store.Store) {
+	for limit, p := range slow() {
+		fillLimit(t, s, limit, p)
+		for i := range 6 {
+			out := one(t, s, take(limit, fmt.Sprint("new ", i), p, 1, 0))
+			if want := int64(1); i >= 3 {
+				want = 0 // three of them have passed
+				if out.RetryAt <= out.Clock {
+					t.Errorf("%s: key %d is refused, and can pass at once: %+v", limit, i, out)
+				}
+				if out.Granted != want || !out.Shared {
+					t.Errorf("%s: new key %d: %+v", limit, i, out)
+				}
+			} else if out.Granted != want || !out.Shared || out.Used != int64(i+1)*p.Unit {
+				t.Errorf("%s: new key %d: %+v", limit, i, out)
+			}
+		}
+		for i := range fullKeys { // they have two units left
+			for n := range 3 {
+				out := one(t, s, take(limit, fmt.Sprint("own ", i), p, 1, 0))
+				if want := int64(min(1, 2-n)); out.Granted != want || out.Shared {
+					t.Errorf("%s: key %d, take %d: %+v", limit, i, n, out)
+				}
+			}
+		}
+		bounded(t, s, limit)
+	}
+	// Others are not concerned.
+	if out := one(t, s, take("another limit", "new", slow()["bucket"], 1, 0)); out.Granted != 1 || out.Shared {
+		t.Errorf("another limit: %+v", out)
+	}
+}
+
+// bounded checks that a limit has no more cells than it may, and the shared one.
+func bounded(t *testing.T, s store.Store, limit string) {
+	t.Helper()
+	i, ok := store.As[store.Inspector](s)
+	if !ok {
+		return
+	}
+	cells, _, err := i.Cells(context.Background(), store.Query{Limit: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := 0
+	for _, c := range cells {
+		if law.IsShared(c.Cell) {
+			shared++
+		}
+	}
+	if own := len(cells) - shared; own > fullKeys || shared != 1 {
+		t.Errorf("%s: %d cells of keys, at most %d may be, and %d shared ones", limit, own, fullKeys, shared)
+	}
+}
+
+func groupsShare(t *testing.T, s store.Store) {
+	p := slow()["bucket"]
+	fillLimit(t, s, "group", p)
+	group := func(keys ...string) []law.Outcome {
+		var ops []law.Op
+		for _, k := range keys {
+			limit := "group"
+			if k == "elsewhere" {
+				limit = "another"
+			}
+			ops = append(ops, take(limit, k, p, 1, 0))
+		}
+		return apply(t, s, ops...)
+	}
+	for i, out := range group("own 0", "new 1", "new 2", "elsewhere") {
+		if out.Err != nil || out.Granted != 1 || out.Shared != (i == 1 || i == 2) {
+			t.Errorf("op %d: %+v", i, out)
+		}
+	}
+	// One unit is left to those who share: a group that takes two changes nothing.
+	refused := 0
+	for _, out := range group("own 1", "new 3", "elsewhere", "new 4") {
+		if out.Err != nil {
+			t.Error(out.Err)
+		}
+		if out.Granted == 0 {
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Error("two passed where there was room for one")
+	}
+	for key, want := range map[string]int64{"own 0": 2, "own 1": 1, "new 5": 2, "elsewhere": 1} {
+		op := take("group", key, p, 1, 0)
+		if op.Verb = law.Check; key == "elsewhere" {
+			op.Cell.Limit = "another"
+		}
+		if out := one(t, s, op); out.Used != (want+1)*p.Unit {
+			t.Errorf("%s: %d units are used, want %d", key, out.Used/p.Unit-1, want)
+		}
+	}
+	// Several groups of one batch, of which some share, and one has a key twice.
+	ops := []law.Op{
+		take("group", "new 6", p, 1, 0), take("another", "elsewhere", p, 1, 0), take("group", "new 7", p, 1, 0),
+		take("group", "own 2", p, 1, 0), take("group", "own 2", p, 1, 0),
+	}
+	for i, g := range []uint32{1, 2, 3, 4, 4} {
+		ops[i].Group = g
+	}
+	for i, out := range apply(t, s, ops...) {
+		if want := int64(1); out.Err != nil || out.Granted != want && i != 2 || i == 2 && out.Granted != 0 || out.Shared != (i == 0 || i == 2) {
+			t.Errorf("op %d of a batch: %+v", i, out)
+		}
+	}
+}
+
+func checksShare(t *testing.T, s store.Store) {
+	for limit, p := range slow() {
+		fillLimit(t, s, limit, p)
+		one(t, s, take(limit, "first", p, 1, 0)) // so that it shares
+		for i := range 4 {
+			op := take(limit, fmt.Sprint("new ", i), p, 1, 0)
+			op.Verb = law.Check
+			check := one(t, s, op)
+			op.Verb = law.Take
+			out := one(t, s, op)
+			if check.Granted != out.Granted || check.Used != out.Used || !check.Shared || !out.Shared {
+				t.Errorf("%s: checked %+v, took %+v", limit, check, out)
+			}
+		}
+	}
+}
+
+func idsOfTheFull(t *testing.T, s store.Store) {
+	const hour = 3_600_000_000
+	for limit, p := range slow() {
+		known := take(limit, "own 0", p, 1, 0)
+		known.ID, known.TTL = "known", hour
+		fillLimit(t, s, limit, p)
+		if out := one(t, s, known); out.Granted != 1 || out.Shared {
+			t.Errorf("%s: a key with a cell: %+v", limit, out)
+		}
+		first := one(t, s, take(limit, "first", p, 1, 0))
+		if out := one(t, s, known); !out.Replayed {
+			t.Errorf("%s: asked again: %+v", limit, out)
+		}
+		asked, settled, blocked, open, reset := known, known, known, known, known
+		for _, op := range []*law.Op{&asked, &settled, &blocked, &open, &reset} {
+			op.Cell.Key = "new"
+		}
+		settled.Verb, settled.TTL = law.Settle, 0
+		blocked.Verb, blocked.ID = law.Block, ""
+		open.Verb, open.ID, open.TTL = law.Block, "", 0
+		reset.Verb, reset.ID = law.Reset, ""
+		for name, tt := range map[string]struct {
+			op   law.Op
+			want error
+		}{
+			"take with an id": {asked, store.ErrFull}, "settle": {settled, law.ErrUnknownID}, "block": {blocked, store.ErrFull},
+			"no block": {open, nil}, "reset": {reset, nil},
+		} {
+			out := apply(t, s, tt.op)[0]
+			if !errors.Is(out.Err, tt.want) || tt.want != nil && out.Granted != 0 || tt.op.Verb == law.Reset && out.Granted != 0 {
+				t.Errorf("%s: %s: %+v, want %v", limit, name, out, tt.want)
+			}
+		}
+		if out := one(t, s, take(limit, "last", p, 1, 0)); !out.Shared || out.Used != first.Used+p.Unit {
+			t.Errorf("%s: what failed was charged: %+v", limit, out)
+		}
+	}
+}
+
+func returnsShare(t *testing.T, s store.Store) {
+	for limit, p := range slow() {
+		fillLimit(t, s, limit, p)
+		op := take(limit, "new", p, 2, 0)
+		out := one(t, s, op)
+		if back := one(t, s, law.Back(&op, &out, p.Unit)); back.Granted != p.Unit || !back.Shared {
+			t.Errorf("%s: given back %+v", limit, back)
+		}
+		if more := one(t, s, law.Back(&op, &out, -p.Unit)); more.Granted != -p.Unit || !more.Shared || more.Used != 2*p.Unit {
+			t.Errorf("%s: charged in addition %+v", limit, more)
+		}
+		if p.Kind == law.Log {
+			renew := law.Op{Verb: law.Renew, Group: 1, Cell: op.Cell, Params: p, Entry: out.Entry}
+			if got := one(t, s, renew); got.Granted != 1 || !got.Shared {
+				t.Errorf("%s: renewed %+v", limit, got)
+			}
+		}
+		part := take(limit, "newer", p, 1, 0)
+		part.Count, part.Partial = 5, true
+		if got := one(t, s, part); got.Granted != 1 || !got.Shared {
+			t.Errorf("%s: in part: %+v", limit, got)
+		}
+	}
+	p := slow()["bucket"]
+	late := take("bucket", "later", p, 2, 0)
+	late.Late, late.Ceiling = true, p.Ceiling(10*p.Step)
+	out := one(t, s, late)
+	if out.Granted != 1 || !out.Shared || out.StartAt <= out.Clock {
+		t.Fatalf("a reservation: %+v", out)
+	}
+	if back := one(t, s, law.Back(&late, &out, 2*p.Unit)); back.Granted != 2*p.Unit || !back.Shared {
+		t.Errorf("cancelled: %+v", back)
+	}
+}
+
+func historyOfTheFull(t *testing.T, s store.Store) {
+	p := slow()["log"]
+	p.History = 2 * p.Step
+	fillLimit(t, s, "history", p)
+	for i := range 5 {
+		out := one(t, s, take("history", fmt.Sprint("new ", i), p, 1, 0))
+		if want := int64(min(1, max(0, 3-i))); out.Granted != want || out.Entry == 0 || !out.Shared {
+			t.Errorf("attempt %d: %+v", i, out)
+		}
+	}
+	p = slow()["bucket"]
+	p.Block = 3_600_000_000
+	fillLimit(t, s, "blocks", p)
+	one(t, s, take("blocks", "new", p, 3, 0))
+	one(t, s, take("blocks", "newer", p, 1, 0)) // is refused, and blocks
+	out := one(t, s, take("blocks", "newest", p, 1, 0))
+	if out.Granted != 0 || out.State.BlockedUntil <= out.Clock || !out.Shared {
+		t.Errorf("a blocked cell: %+v", out)
+	}
+	if out := one(t, s, take("blocks", "own 1", p, 1, 0)); out.Granted != 1 {
+		t.Errorf("the block of the others: %+v", out)
+	}
+}
+
+// sharedCell returns the shared cell of a limit.
+func sharedCell(t *testing.T, s store.Store, limit string) law.Cell {
+	t.Helper()
+	room, _ := counted(t, s, limit)
+	if !room.Sharing || room.Generation < 1 {
+		t.Fatalf("%s does not share: %+v", limit, room)
+	}
+	return law.SharedCell(limit, room.Generation)
+}
+
+func resetOfTheShared(t *testing.T, s store.Store) {
+	for limit, p := range slow() {
+		fillLimit(t, s, limit, p)
+		one(t, s, take(limit, "new", p, 3, 0))
+		reset := law.Op{Verb: law.Reset, Group: 1, Cell: sharedCell(t, s, limit), Params: p}
+		if out := one(t, s, reset); out.Granted != 1 {
+			t.Errorf("%s: reset: %+v", limit, out)
+		}
+		if out := one(t, s, take(limit, "newer", p, 2, 0)); out.Granted != 1 || !out.Shared || out.Used != 2*p.Unit {
+			t.Errorf("%s: after a reset: %+v", limit, out)
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// sharingEnds makes room in a full limit while its shared cell counts, or is empty and
+// blocked: new keys share until that is over.
+func sharingEnds(t *testing.T, s store.Store) {
+	for name, p := range map[string]law.Params{
+		"bucket":         {Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 700_000, Drain: 3000},
+		"sliding window": {Kind: law.Window, Unit: 1000, Capacity: 3000, Step: 400_000},
+		"log":            slidingLog(3, 700_000),
+		"block":          {Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 1000, Drain: 3000}, // empty in a millisecond
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Own keys live until the limit shares, however long that takes to be noticed.
+			long := p
+			long.Step = 3_600_000_000
+			fillLimit(t, s, name, long)
+			out := one(t, s, take(name, "new", p, 3, 0))
+			if !out.Shared {
+				t.Fatalf("the limit is full, and does not share: %+v", out)
+			}
+			generation := sharedCell(t, s, name)
+			if name == "block" {
+				op := take(name, generation.Key, p, 1, 0)
+				op.Verb, op.TTL = law.Block, 900_000
+				out = one(t, s, op)
+			}
+			end := max(out.State.EmptyAt, out.State.BlockedUntil)
+			var resets []law.Op
+			for i := range fullKeys {
+				op := take(name, fmt.Sprint("own ", i), long, 1, 0)
+				op.Verb, op.Group = law.Reset, uint32(i)
+				resets = append(resets, op)
+			}
+			apply(t, s, resets...)
+			endsInTime(t, s, take(name, "new", p, 1, 0), end)
+			if out := one(t, s, take(name, "new", p, 3, 0)); out.Granted != 1 || out.Shared {
+				t.Errorf("a cell of its own: %+v", out)
+			}
+			// Who comes late with the cell of a period that is over charges nothing.
+			if out := apply(t, s, take(name, generation.Key, p, 1, 0))[0]; out.Err == nil || out.Granted != 0 {
+				t.Errorf("a shared cell that is over: %+v", out)
+			}
+		})
+	}
+}
+
+// endsInTime asks for a key without a cell until it does not share any more, which must
+// not be before a time.
+func endsInTime(t *testing.T, s store.Store, op law.Op, end int64) {
+	t.Helper()
+	op.Verb = law.Check
+	early := 0
+	eventually(t, s, "it shares a cell in which nothing counts", func() bool {
+		out := one(t, s, op)
+		if out.Clock < end {
+			if early++; !out.Shared {
+				t.Fatalf("sharing ended %d us before its cell was empty: %+v", end-out.Clock, out)
+			}
+		}
+		return !out.Shared
+	})
+	if early == 0 {
+		t.Error("this machine is too slow to show anything")
+	}
+}
+
+// idsOutlive lets all that was charged under an id drain before the limit is full.
+func idsOutlive(t *testing.T, s store.Store) {
+	const hour = 3_600_000_000
+	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 1000, Drain: 3000} // empty in a millisecond
+	known := take("ids", "known", p, 1, 0)
+	known.ID, known.TTL = "an id", hour
+	first := one(t, s, known)
+	check := take("ids", "another", p, 1, 0)
+	check.Verb = law.Check
+	eventually(t, s, "the clock stands still", func() bool { return one(t, s, check).Clock > first.State.EmptyAt })
+	long := p
+	long.Step = hour
+	for i := range fullKeys {
+		one(t, s, take("ids", fmt.Sprint("own ", i), long, 1, 0))
+	}
+	eventually(t, s, "the limit is full, and does not share", func() bool {
+		return one(t, s, take("ids", "new", long, 1, 0)).Shared
+	})
+	if out := one(t, s, known); !out.Replayed || out.Granted != 1 {
+		t.Errorf("asked again: %+v", out)
+	}
+}
+
+// limitsOwnMaximum gives a limit a maximum of its own, below and above the store's.
+func limitsOwnMaximum(t *testing.T, s store.Store) {
+	for _, most := range []int64{fullKeys / 2, fullKeys * 2} {
+		limit, p := fmt.Sprint("at most ", most), slow()["bucket"]
+		p.MaxKeys = most
+		fillLimit(t, s, limit, p)
+		if out := one(t, s, take(limit, "new", p, 1, 0)); !out.Shared || out.Granted != 1 {
+			t.Errorf("%s: %+v", limit, out)
+		}
+		if room, _ := counted(t, s, limit); room.Max != most || room.Keys != most {
+			t.Errorf("%s: %+v", limit, room)
+		}
+	}
+}
+
+func fullness(t *testing.T, s store.Store) {
+	p := slow()["bucket"]
+	one(t, s, take("nearly empty", "k", p, 1, 0))
+	fillLimit(t, s, "full", p)
+	for i := range 5 {
+		one(t, s, take("full", fmt.Sprint("new ", i), p, 1, 0))
+	}
+	room, _ := counted(t, s, "full")
+	if !room.Full() || room.Fill() != 1 || room.Keys != fullKeys || room.Max != fullKeys || !room.Sharing || room.Since < 1 || room.Shared < 5 {
+		t.Errorf("a full limit: %+v", room)
+	}
+	if room, _ := counted(t, s, "nearly empty"); room.Full() || room.Sharing || room.Keys > 1 {
+		t.Errorf("one that is nearly empty: %+v", room)
+	}
+	if i, ok := store.As[store.Inspector](s); ok {
+		cells, _, err := i.Cells(context.Background(), store.Query{Limit: "full"})
+		if err != nil || !slices.ContainsFunc(cells, func(c store.Cell) bool { return law.IsShared(c.Cell) && c.State.Level == p.Capacity }) {
+			t.Errorf("the shared cell is not listed: %v, %v", cells, err)
+		}
+	}
+}
+
+// payment is what a key was charged at some time, less what was given back at once.
+type payment struct{ at, credits int64 }
+
+// crowded lets callers of two stores over the same cells charge many more keys than a
+// limit may have, in waves, so that sharing begins and ends between them. Meanwhile
+// both stores sweep, and keys that nobody counts are reset, so that there is room all
+// the time. Whatever cell a key was charged in, what it passed must have fitted into one
+// of its own.
+func crowded(t *testing.T, open func() store.Store) {
+	stores := []store.Store{open(), open()}
+	limits := map[string]law.Params{
+		"bucket":       {Kind: law.Bucket, Unit: 1_000_000, Capacity: 3_000_000, Step: 1, Drain: 15}, // 200 ms when full
+		"quick bucket": {Kind: law.Bucket, Unit: 1_000_000, Capacity: 3_000_000, Step: 1, Drain: 75}, // 40 ms
+		"log":          slidingLog(3, 150_000),
+		"quick log":    slidingLog(3, 30_000),
+	}
+	sweeping, stop := context.WithCancel(context.Background())
+	var sweepers sync.WaitGroup
+	for _, s := range stores {
+		sweepers.Go(func() {
+			for sweeping.Err() == nil {
+				if _, err := s.Sweep(sweeping, 1000); err != nil && sweeping.Err() == nil {
+					t.Errorf("sweep: %v", err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	var mu sync.Mutex
+	passed := map[law.Cell][]payment{}
+	var shared, own atomic.Int64
+	for range 8 {
+		var wg sync.WaitGroup
+		end := time.Now().Add(80 * time.Millisecond)
+		for caller := range 8 {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					c, out := charge(t, stores[caller%2], limits)
+					for i := range c {
+						if out[i].Shared {
+							shared.Add(1)
+						} else {
+							own.Add(1)
+						}
+						mu.Lock()
+						passed[c[i].Cell] = append(passed[c[i].Cell], payment{c[i].DecidedAt(&out[i]), c[i].Cost*c[i].Count - c[i].Returned})
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+	}
+	stop()
+	sweepers.Wait()
+	for cell, list := range passed {
+		fits(t, cell, limits[cell.Limit], list)
+	}
+	if shared.Load() == 0 || own.Load() <= fullKeys*2 {
+		t.Errorf("%d charges passed in shared cells, %d in others: the test shows little", shared.Load(), own.Load())
+	}
+}
+
+// charge makes a request of one or two charges, and returns those that passed. Their
+// Returned says how much was given back.
+func charge(t *testing.T, s store.Store, limits map[string]law.Params) (ops []law.Op, outs []law.Outcome) {
+	for limit, p := range limits {
+		key := rand.IntN(3) // some are asked for again and again
+		if rand.IntN(2) == 0 {
+			key = rand.IntN(4 * fullKeys)
+		}
+		ops = append(ops, take(limit, fmt.Sprint(key), p, 1+rand.Int64N(2), 0))
+	}
+	ops = ops[:1+rand.IntN(2)]
+	outs = make([]law.Outcome, len(ops))
+	if rand.IntN(4) == 0 {
+		for i := range ops {
+			ops[i].Cell.Key = fmt.Sprint("uncounted ", rand.IntN(fullKeys))
+			if rand.IntN(2) == 0 {
+				ops[i].Verb = law.Reset
+			}
+			ops[i].Verb = ops[0].Verb
+		}
+		if err := s.Apply(context.Background(), ops, outs); err != nil {
+			t.Errorf("apply: %v", err)
+		}
+		return nil, nil
+	}
+	if err := s.Apply(context.Background(), ops, outs); err != nil {
+		t.Errorf("apply: %v", err)
+		return nil, nil
+	}
+	for i := range outs {
+		if outs[i].Err != nil && !errors.Is(outs[i].Err, store.ErrConflict) {
+			t.Errorf("apply: %v", outs[i].Err)
+		}
+		if outs[i].Granted == 0 || outs[i].Err != nil {
+			return nil, nil
+		}
+	}
+	if rand.IntN(4) == 0 {
+		back := []law.Op{law.Back(&ops[0], &outs[0], ops[0].Cost)}
+		got := make([]law.Outcome, 1)
+		if err := s.Apply(context.Background(), back, got); err == nil && got[0].Err == nil {
+			ops[0].Returned = got[0].Granted
+		}
+	}
+	return ops, outs
+}
+
+// fits checks that what a key passed is no more than its limit lets pass.
+func fits(t *testing.T, cell law.Cell, p law.Params, list []payment) {
+	t.Helper()
+	slices.SortFunc(list, func(a, b payment) int { return cmp.Compare(a.at, b.at) })
+	var level, at int64
+	for i, c := range list {
+		if p.Kind == law.Bucket {
+			level = max(0, level-(c.at-at)*p.Drain) + c.credits
+			at = c.at
+		} else {
+			level = 0
+			for _, before := range list[:i+1] {
+				if before.at > c.at-p.Step {
+					level += before.credits
+				}
+			}
+		}
+		if level > p.Capacity {
+			t.Errorf("%v: %d credits passed at once, at most %d may; charge %d of %v", cell, level, p.Capacity, i, list)
+			return
+		}
+	}
+}
