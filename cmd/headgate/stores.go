@@ -68,7 +68,7 @@ func openPostgres(ctx context.Context, url string, o storeOptions) (store.Store,
 }
 
 func openMySQL(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return mysql.Open(ctx, url, &mysql.Config{SkipArticles: o.skipArticles})
+	return mysql.Open(ctx, url, &mysql.Config{SkipArticles: o.skipArticles, MaxKeys: o.maxKeys, Logger: o.log})
 }
 
 func openRedis(ctx context.Context, url string, o storeOptions) (store.Store, error) {
