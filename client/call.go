@@ -138,7 +138,7 @@ func (c *Client) refused(res *http.Response, text []byte) error {
 	if res.StatusCode >= http.StatusInternalServerError {
 		class = store.ErrUnknownOutcome // something on the way has given up
 	}
-	return fmt.Errorf("server: %w: %s answers %s; is it a headgate server?", class, c.base, res.Status)
+	return fmt.Errorf("server: %w: %s answers %s; is it a headgate server?", class, store.RedactURL(c.base), res.Status)
 }
 
 // failure is the error of a problem.

@@ -101,7 +101,7 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(
 		newServeCommand(), newTakeCommand(), newCheckCommand(), newInspectCommand(), newResetCommand(),
 		newBlockCommand(), newListCommand(), newExplainCommand(), newReplayCommand(), newBenchCommand(), newRunCommand(),
-		newMigrateCommand(), newSchemaCommand(),
+		newMigrateCommand(), newSchemaCommand(), newLicensesCommand(),
 	)
 	return root
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,8 @@ func newServeCommand() *cobra.Command {
 			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	addSettings(cmd, config.File, config.Store, config.HTTP, config.WaitStore)
+	addSettings(cmd, config.File, config.Store, config.HTTP, config.WaitStore, config.Host,
+		config.MaxConnections, config.MaxRequests, config.MaxBuffered)
 	return cmd
 }
 
@@ -55,27 +57,31 @@ type serving struct {
 	store  string // URL
 	addr   string
 	wait   time.Duration // for the store, at the start; pending.NoLimit
+	edge   edge.Config
+	rest   rest.Config
 }
 
 // servingOf reads the settings of a server.
 func servingOf(cmd *cobra.Command) (o serving, err error) {
-	if o.config, err = config.Load(flags(cmd)); err != nil {
+	given := flags(cmd)
+	if o.config, err = config.Load(given); err != nil {
 		return o, err
 	}
-	url, err := o.config.Get(config.Store, flags(cmd))
-	if err != nil {
-		return o, err
-	}
-	addr, err := o.config.Get(config.HTTP, flags(cmd))
-	if err != nil {
-		return o, err
-	}
-	wait, limited, err := o.config.Duration(config.WaitStore, flags(cmd))
+	c := o.config
+	url, err1 := c.Get(config.Store, given)
+	addr, err2 := c.Get(config.HTTP, given)
+	wait, limited, err3 := c.Duration(config.WaitStore, given)
 	if !limited {
 		wait = pending.NoLimit
 	}
+	hosts, err4 := c.Names(config.Host, given)
+	connections, err5 := c.Count(config.MaxConnections, given)
+	requests, err6 := c.Count(config.MaxRequests, given)
+	buffered, err7 := c.Size(config.MaxBuffered, given)
 	o.store, o.addr, o.wait = url.Value, addr.Value, wait
-	return o, err
+	o.edge = edge.Config{MaxConnections: int(connections), Hosts: hosts}
+	o.rest = rest.Config{MaxRequests: int(requests), MaxBuffered: buffered}
+	return o, cmp.Or(err1, err2, err3, err4, err5, err6, err7)
 }
 
 // open opens the store and asks it something, with what stands in front of it.
@@ -85,7 +91,7 @@ func (o *serving) open(ctx context.Context) (store.Store, error) {
 		return nil, err
 	}
 	s = inFront(s)
-	if err := newService(s, o.config).Reachable(ctx); err != nil {
+	if err := newServerService(s, o.config).Reachable(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -147,8 +153,8 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
 	}
-	service := newService(s, o.config)
-	server := edge.NewServer(rest.New(service, log, nil), log, nil)
+	service := newServerService(s, o.config)
+	server := edge.NewServer(rest.New(service, log, &o.rest), log, &o.edge)
 	select {
 	case <-opened:
 		if err := o.givenUp(s); err != nil {
@@ -180,8 +186,8 @@ func (o *serving) until(ctx context.Context, server *edge.Server, s store.Store,
 			return err
 		case <-opened:
 			if err := o.givenUp(s); err != nil {
-				server.Close()
-				<-served
+				_ = server.Close()
+				<-served //nolint:errcheck // it was closed here
 				return err
 			}
 			opened = nil

@@ -217,3 +217,34 @@ func TestTheCommandAsksAServer(t *testing.T) {
 		t.Errorf("a notation: exit %d, %q", code, out.String())
 	}
 }
+
+// TestTheSettingsReachTheServer asks by a name, and with more than may be held.
+func TestTheSettingsReachTheServer(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--host", "gate.example", "--host", "other.example", "--max-buffered", "8KiB", "--max-requests", "2")
+	ask := func(host, body string) int {
+		req, err := http.NewRequest(http.MethodPost, s.url+"/v1/batch", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		return res.StatusCode
+	}
+	const one = `{"limit":"token-bucket 5/1m","key":"k"}`
+	few, many := `{"requests":[`+one+`]}`, `{"requests":[`+one+strings.Repeat(","+one, 5000)+`]}`
+	for _, tt := range []struct {
+		host, body string
+		want       int
+	}{
+		{"gate.example", few, 200}, {"other.example:80", few, 200}, {"localhost", few, 200}, {"evil.example", few, 421}, {"localhost", many, 503},
+	} {
+		if got := ask(tt.host, tt.body); got != tt.want {
+			t.Errorf("%s, %d bytes: status %d, want %d", tt.host, len(tt.body), got, tt.want)
+		}
+	}
+}

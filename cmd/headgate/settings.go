@@ -16,7 +16,11 @@ import (
 // addSettings gives a command the flags of settings.
 func addSettings(cmd *cobra.Command, settings ...config.Setting) {
 	for _, s := range settings {
-		cmd.Flags().String(s.Flag(), "", s.Usage())
+		if s.List {
+			cmd.Flags().StringArray(s.Flag(), nil, s.Usage())
+		} else {
+			cmd.Flags().String(s.Flag(), "", s.Usage())
+		}
 	}
 }
 
@@ -26,6 +30,9 @@ func flags(cmd *cobra.Command) config.Flags {
 		f := cmd.Flags().Lookup(name)
 		if f == nil || !f.Changed {
 			return "", false
+		}
+		if list, ok := f.Value.(interface{ GetSlice() []string }); ok {
+			return strings.Join(list.GetSlice(), ","), true
 		}
 		return f.Value.String(), true
 	}

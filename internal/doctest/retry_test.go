@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -95,8 +97,8 @@ func (l *language) run(t *testing.T, dir, dsn, rule string, callers, calls int, 
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	args := append(l.drive[1:len(l.drive):len(l.drive)], dsn, rule, fmt.Sprint(callers), fmt.Sprint(calls), what)
-	cmd := exec.CommandContext(ctx, l.drive[0], args...)
+	args := slices.Concat(l.drive, []string{dsn, rule, strconv.Itoa(callers), strconv.Itoa(calls), what})
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

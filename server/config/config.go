@@ -132,7 +132,7 @@ func Parse(path string, text []byte) (*Config, error) {
 	}
 	for _, s := range Settings {
 		if !s.NotFile {
-			known[s.Name] = c.setting(s.Name)
+			known[s.Name] = c.setting(s)
 		}
 	}
 	if err := c.fields(root, "config", known); err != nil {
@@ -192,19 +192,26 @@ func (c *Config) text(name string, to *string) func(*yaml.Node) error {
 	}
 }
 
-func (c *Config) setting(name string) func(*yaml.Node) error {
+// setting reads what the file says of a setting.
+func (c *Config) setting(s Setting) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
-		var value string
-		if err := c.text(name, &value)(n); err != nil {
-			return err
+		items := []*yaml.Node{n}
+		if s.List && n.Kind == yaml.SequenceNode {
+			items = n.Content
 		}
-		if value == "" {
-			return fail(c.File, n, name, "is empty; leave it out for the default")
+		values := make([]string, len(items))
+		for i, item := range items {
+			if err := c.text(s.Name, &values[i])(item); err != nil {
+				return err
+			}
+			if values[i] == "" {
+				return fail(c.File, item, s.Name, "is empty; leave it out for the default")
+			}
 		}
 		if c.said == nil {
 			c.said = map[string]string{}
 		}
-		c.said[name] = value
+		c.said[s.Name] = strings.Join(values, ",")
 		return nil
 	}
 }

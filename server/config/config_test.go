@@ -2,7 +2,9 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,8 @@ func TestAFileIsReadWhole(t *testing.T) {
 store: postgres://localhost/app
 http: ":9000"
 wait_store: 30s
+host: [a, b]
+max_requests: 10
 allow_notations: true
 limits:
   login: sliding-log 5/1m block 15m
@@ -30,7 +34,7 @@ limits:
 	if !*c.AllowNotations || len(c.Limits) != 2 {
 		t.Errorf("%+v", c)
 	}
-	for s, want := range map[config.Setting]string{config.Store: "postgres://localhost/app", config.HTTP: ":9000", config.WaitStore: "30s"} {
+	for s, want := range map[config.Setting]string{config.Store: "postgres://localhost/app", config.HTTP: ":9000", config.WaitStore: "30s", config.Host: "a,b", config.MaxRequests: "10"} {
 		if said, err := c.Get(s, none); err != nil || said != (config.Said{Value: want, By: "c.yaml"}) {
 			t.Errorf("%s: %+v, %v", s.Name, said, err)
 		}
@@ -121,6 +125,34 @@ func TestEmptyIsNotTheDefault(t *testing.T) {
 		if _, err := c.Get(s, none); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), s.Variable()+": is empty") {
 			t.Errorf("%s='': %v", s.Variable(), err)
 		}
+	}
+	for _, tt := range []struct {
+		setting      config.Setting
+		read         func(config.Setting, config.Flags) (int64, error)
+		value, wrong string
+		want         int64
+	}{
+		{config.MaxConnections, c.Count, "17", "", 17},
+		{config.MaxConnections, c.Count, "0", "not a number above 0", 0},
+		{config.MaxConnections, c.Count, "many", "not a number above 0", 0},
+		{config.MaxBuffered, c.Size, "17", "", 17},
+		{config.MaxBuffered, c.Size, "64MiB", "", 64 << 20},
+		{config.MaxBuffered, c.Size, "2 GiB", "", 2 << 30},
+		{config.MaxBuffered, c.Size, "64MB", "not a size", 0},
+		{config.MaxBuffered, c.Size, "99999999999999999GiB", "not a size", 0},
+		{config.MaxBuffered, c.Size, "-1KiB", "not a size", 0},
+	} {
+		os.Unsetenv(tt.setting.Variable())
+		n, err := tt.read(tt.setting, given(tt.setting.Flag(), tt.value))
+		if n != tt.want || (err == nil) != (tt.wrong == "") || err != nil && !strings.Contains(err.Error(), "--"+tt.setting.Flag()+": ") || !strings.Contains(fmt.Sprint(err), tt.wrong) {
+			t.Errorf("%s %s: %d, %v; want %d, %q", tt.setting.Name, tt.value, n, err, tt.want, tt.wrong)
+		}
+	}
+	if names, err := c.Names(config.Host, given("host", "a, b.example")); err != nil || !slices.Equal(names, []string{"a", "b.example"}) {
+		t.Errorf("%q, %v", names, err)
+	}
+	if _, err := c.Names(config.Host, given("host", "a,,b")); !errors.Is(err, headgate.ErrInvalid) {
+		t.Error(err)
 	}
 	for _, wrong := range []string{"soon", "-1s", "5"} {
 		if _, _, err := c.Duration(config.WaitStore, given("wait-store", wrong)); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--wait-store: ") {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ type Setting struct {
 	Help    string // one line; what the value is stands in backquotes
 	Default string // for help texts; empty: there is none
 	NotFile bool   // it is not in the file
+	List    bool   // several values, with commas between them; a flag may be repeated, the file may have a list
 }
 
 // The settings.
@@ -27,10 +29,15 @@ var (
 	Store     = Setting{Name: "store", Help: "`URL` of the store; one with a password belongs in the variable, since all users of the machine can see flags", Default: DefaultStore}
 	HTTP      = Setting{Name: "http", Help: "`address` to listen on", Default: DefaultHTTP}
 	WaitStore = Setting{Name: "wait_store", Help: "for how `long` to wait at the start for a store that is away, such as 30s; 0 tries once", Default: "no limit"}
+	Host      = Setting{Name: "host", Help: "`name` by which a server on a loopback address may be asked, beside localhost and IP addresses; if there is one, other names are refused on other addresses too", List: true}
+
+	MaxConnections = Setting{Name: "max_connections", Help: "`number` of connections that may be open; for one more, the one is closed that has not asked for longest", Default: "10000, or fewer where few files may be open"}
+	MaxRequests    = Setting{Name: "max_requests", Help: "`number` of requests that may be decided at a time; more are answered with 503", Default: "4096"}
+	MaxBuffered    = Setting{Name: "max_buffered", Help: "`size` of what requests in flight may hold together, but for small ones, such as 64MiB; more are answered with 503", Default: "128MiB"}
 )
 
 // Settings are all of them, in the order of the documentation.
-var Settings = []Setting{Store, HTTP, WaitStore, File, Server}
+var Settings = []Setting{Store, HTTP, WaitStore, Host, MaxConnections, MaxRequests, MaxBuffered, File, Server}
 
 // Flag is its name on the command line, without the dashes.
 func (s Setting) Flag() string { return strings.ReplaceAll(s.Name, "_", "-") }
@@ -52,7 +59,7 @@ func (s Setting) Row() string {
 	if s.NotFile {
 		file = ""
 	}
-	if !strings.ContainsAny(s.Default, ":0123456789") {
+	if s.Default == "" || strings.Contains(s.Default, " ") { // it is said in words
 		preset = s.Default
 	}
 	return fmt.Sprintf("| `--%s` | `%s` | %s | %s | %s |", s.Flag(), s.Variable(), file, preset, strings.ReplaceAll(s.Help, "`", ""))
@@ -108,14 +115,54 @@ func (c *Config) Duration(s Setting, flags Flags) (d time.Duration, given bool, 
 	return d, true, nil
 }
 
-// Count returns a whole number from 0 on, and whether anything was said of it.
-func (c *Config) Count(s Setting, flags Flags) (n int64, given bool, err error) {
+// Count returns a whole number above 0; 0 where nothing was said.
+func (c *Config) Count(s Setting, flags Flags) (int64, error) {
+	return c.number(s, flags, "a number above 0", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
+}
+
+// sizes are the units of a Size.
+var sizes = map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+// Size returns a number of bytes above 0; 0 where nothing was said.
+func (c *Config) Size(s Setting, flags Flags) (int64, error) {
+	return c.number(s, flags, "a size above 0, such as 64MiB", func(text string) (int64, error) {
+		unit := int64(1)
+		for name, bytes := range sizes {
+			if number, ok := strings.CutSuffix(text, name); ok {
+				text, unit = strings.TrimSpace(number), bytes
+			}
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if n > math.MaxInt64/unit {
+			return 0, strconv.ErrRange
+		}
+		return n * unit, err
+	})
+}
+
+func (c *Config) number(s Setting, flags Flags, what string, parse func(string) (int64, error)) (int64, error) {
 	said, err := c.Get(s, flags)
 	if err != nil || said.By == "" {
-		return 0, false, err
+		return 0, err
 	}
-	if n, err = strconv.ParseInt(said.Value, 10, 64); err != nil || n < 0 {
-		return 0, true, fmt.Errorf("%w: %s: %q is not a number from 0 on", headgate.ErrInvalid, said.of(s), said.Value)
+	n, err := parse(said.Value)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%w: %s: %q is not %s", headgate.ErrInvalid, said.of(s), said.Value, what)
 	}
-	return n, true, nil
+	return n, nil
+}
+
+// Names returns the values of a list; nil where nothing was said.
+func (c *Config) Names(s Setting, flags Flags) ([]string, error) {
+	said, err := c.Get(s, flags)
+	if err != nil || said.By == "" {
+		return nil, err
+	}
+	names := strings.Split(said.Value, ",")
+	for i, name := range names {
+		if names[i] = strings.TrimSpace(name); names[i] == "" {
+			return nil, fmt.Errorf("%w: %s: one of the names is empty", headgate.ErrInvalid, said.of(s))
+		}
+	}
+	return names, nil
 }

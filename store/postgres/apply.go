@@ -1,11 +1,13 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store/internal/overflow"
 )
 
 // opWidth is how many numbers headgate.apply takes for an op.
@@ -16,6 +18,8 @@ const (
 	read int16 = iota
 	lock
 	create
+	sharedRead int16 = 4 // of a cell that keys share, which no op makes
+	sharedLock int16 = 5
 )
 
 // batch is the valid part of a batch, in the form that headgate.apply takes.
@@ -30,6 +34,23 @@ type batch struct {
 
 // Apply implements store.Store.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	apply, failed := s.apply, error(nil)
+	if s.pool == nil {
+		// What fails inside a transaction of the caller's undoes all of it.
+		apply = func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+			failed = s.apply(ctx, ops, outs)
+			return failed
+		}
+	}
+	if err := cmp.Or(overflow.Apply(ctx, ops, outs, apply, &s.counter.shared), failed); err != nil {
+		return err
+	}
+	s.saw(ops, outs)
+	return nil
+}
+
+// apply is Apply but for keys that share a cell: their outcomes say Full.
+func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
@@ -117,10 +138,17 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 
 // mode returns what an op needs of its cell.
 func mode(op *law.Op) int16 {
+	shared := law.IsShared(op.Cell)
+	switch {
+	case shared && op.Verb == law.Check:
+		return sharedRead
+	case shared:
+		return sharedLock
+	}
 	switch op.Verb {
 	case law.Check:
 		return read
-	case law.Renew, law.Reset:
+	case law.Renew, law.Reset, law.Settle:
 		return lock
 	case law.Return:
 		if op.Cost > 0 {

@@ -154,7 +154,6 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	case err != nil:
 		return nil, classify("migrate", err)
 	}
-	s.checked.Store(true)
 	return report, nil
 }
 

@@ -24,9 +24,7 @@ import (
 // mode, where each statement may go to another session.
 func TestConformanceBehindAPooler(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.PgBouncerEngine)
-	storetest.Run(t, func(tb testing.TB) store.Store {
-		return openAt(tb, dbtest.PgBouncer(tb, dbtest.Postgres(tb))+"?pooler=transaction")
-	}, nil)
+	conformance(t, storetest.Options{}, func(tb testing.TB) string { return dbtest.PgBouncer(tb, dbtest.Postgres(tb)) }, "?pooler=transaction")
 }
 
 // TestConformanceOfRelatives runs the suite on a server of somebody's who has
@@ -35,7 +33,7 @@ func TestConformanceOfRelatives(t *testing.T) {
 	for _, env := range []string{"HEADGATE_TEST_YUGABYTE_DSN", "HEADGATE_TEST_COCKROACH_DSN"} {
 		t.Run(strings.ToLower(strings.Split(env, "_")[2]), func(t *testing.T) {
 			dsn := dbtest.NeedDSN(t, env)
-			storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.PostgresAt(tb, dsn)) }, &storetest.Options{Histories: 500})
+			conformance(t, storetest.Options{Histories: 500}, func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }, "")
 		})
 	}
 }

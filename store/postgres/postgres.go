@@ -10,6 +10,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -29,6 +30,7 @@ var (
 	_ store.Retrier     = (*Store)(nil)
 	_ store.Migrator    = (*Store)(nil)
 	_ store.LimitWriter = (*Store)(nil)
+	_ store.KeyCounter  = (*Store)(nil)
 )
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
@@ -44,6 +46,14 @@ type Config struct {
 	// session. In a URL: ?pooler=transaction. A pool given to New must have been
 	// made so, with pgx.QueryExecModeCacheDescribe.
 	Pooler bool
+	// MaxKeys is how many keys a limit may have, unless it says so itself. New keys
+	// of a limit that has as many share one cell, until nothing in that counts any
+	// more and there is room. The number is kept in the store and counts for all
+	// processes, and for calls from SQL. Zero: as the store has it, which is without
+	// a bound until somebody sets one. Below 0: without a bound.
+	MaxKeys int
+	// Logger gets warnings about limits that are full. Nil: slog.Default().
+	Logger *slog.Logger
 }
 
 // Store keeps cells in PostgreSQL. It is safe for concurrent use.
@@ -56,6 +66,10 @@ type Store struct {
 	checked atomic.Bool // the schema has the version of this binary
 	repeats atomic.Int64
 	sweeper *sweeper
+	counter *counter
+	log     *slog.Logger
+	life    context.Context // ends with Close
+	end     context.CancelFunc
 }
 
 // querier is a pool or a transaction.
@@ -102,10 +116,14 @@ func (s *Store) Retries() int64 { return s.repeats.Load() }
 // New returns a store over the caller's pool, which Close leaves open. The pool
 // should have OnNotice.
 func New(pool *pgxpool.Pool, cfg *Config) *Store {
-	s := &Store{db: pool, pool: pool, sweeper: &sweeper{}}
+	s := &Store{db: pool, pool: pool, sweeper: &sweeper{}, counter: newCounter()}
 	if cfg != nil {
 		s.cfg = *cfg
 	}
+	if s.log = s.cfg.Logger; s.log == nil {
+		s.log = slog.Default()
+	}
+	s.life, s.end = context.WithCancel(context.Background())
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
 	}
@@ -118,15 +136,18 @@ func New(pool *pgxpool.Pool, cfg *Config) *Store {
 // says of the commit (see OnNotice). The store is as safe for concurrent use as tx
 // is: not at all.
 func (s *Store) InTx(tx pgx.Tx) *Store {
-	in := &Store{db: tx, cfg: s.cfg, sweeper: &sweeper{}}
+	in := &Store{db: tx, cfg: s.cfg, sweeper: &sweeper{}, counter: s.counter, log: s.log, life: s.life, end: func() {}}
 	in.checked.Store(s.checked.Load())
 	return in
 }
 
 // Close implements store.Store.
 func (s *Store) Close() error {
-	if !s.closed.Swap(true) && s.own {
-		s.pool.Close()
+	if !s.closed.Swap(true) {
+		s.end()
+		if s.own {
+			s.pool.Close()
+		}
 	}
 	return nil
 }
@@ -156,6 +177,9 @@ func (s *Store) ready(ctx context.Context) error {
 		return newer(version, latest)
 	case version < latest:
 		return fmt.Errorf("postgres: %w: schema headgate has version %d, this binary needs %d: run headgate migrate", store.ErrSetup, version, latest)
+	}
+	if err := s.declare(ctx); err != nil {
+		return err
 	}
 	s.checked.Store(true)
 	return nil

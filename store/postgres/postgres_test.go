@@ -29,13 +29,20 @@ func openAt(tb testing.TB, dsn string) *postgres.Store {
 	return s
 }
 
+// conformance runs the suite on databases that database makes, each with a part of a
+// URL that follows.
+func conformance(t *testing.T, o storetest.Options, database func(tb testing.TB) string, options string) {
+	o.Full = func(tb testing.TB, maxKeys int) storetest.Open {
+		dsn := database(tb)
+		openAt(tb, dsn+options).Close()
+		return func(tb testing.TB) store.Store { return openWith(tb, dsn+options, maxKeys) }
+	}
+	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, database(tb)+options) }, &o)
+}
+
 func TestConformance(t *testing.T) {
-	t.Run("read committed", func(t *testing.T) {
-		storetest.Run(t, func(tb testing.TB) store.Store { return open(tb) }, nil)
-	})
+	t.Run("read committed", func(t *testing.T) { conformance(t, storetest.Options{}, dbtest.Postgres, "") })
 	t.Run("serializable", func(t *testing.T) {
-		storetest.Run(t, func(tb testing.TB) store.Store {
-			return openAt(tb, dbtest.Postgres(tb)+"?default_transaction_isolation=serializable")
-		}, &storetest.Options{Histories: 300})
+		conformance(t, storetest.Options{Histories: 300}, dbtest.Postgres, "?default_transaction_isolation=serializable")
 	})
 }

@@ -19,7 +19,8 @@ type sweeper struct {
 }
 
 // Sweep implements store.Store. It never waits for a lock, looks at a bounded
-// part of the tables, and goes on from there the next time.
+// part of the tables, and goes on from there the next time. Then it counts the keys of
+// limits that have a maximum.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -30,11 +31,12 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	w := s.sweeper
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var bounded bool
 	err = s.retry(ctx, func() error {
 		var number int64
 		var limit, key string
 		err := s.db.QueryRow(ctx, `select * from headgate.sweep_from($1, $2, $3, $4, $5)`, max, sweepRows*max, w.number, w.limit, w.key).
-			Scan(&removed, &number, &limit, &key)
+			Scan(&removed, &number, &limit, &key, &bounded)
 		if err == nil && removed < max { // else what was looked at may hold more
 			w.number, w.limit, w.key = number, limit, key
 		}
@@ -42,6 +44,11 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	})
 	if err != nil {
 		return 0, classify("sweep", err)
+	}
+	if limits, _ := s.counter.unwritten(); s.pool != nil && (bounded || len(limits) > 0) {
+		if err := s.count(ctx); err != nil {
+			return removed, err
+		}
 	}
 	return removed, nil
 }

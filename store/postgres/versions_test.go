@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/storetest"
 )
 
@@ -22,7 +21,6 @@ func everyVersion(t *testing.T, test func(t *testing.T, dsn string)) {
 // PostgreSQL that can be had here.
 func TestConformanceOnOtherVersions(t *testing.T) {
 	everyVersion(t, func(t *testing.T, dsn string) {
-		storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.PostgresAt(tb, dsn)) },
-			&storetest.Options{Histories: 200})
+		conformance(t, storetest.Options{Histories: 200}, func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }, "")
 	})
 }

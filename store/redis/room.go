@@ -26,7 +26,7 @@ type limitRoom struct {
 	own        int64 // its own maximum; 0: that of all
 	made       int64 // cells that were made so far, from any time on
 	keys       int64 // at the last count
-	before     int64 // made when that began
+	before     int64 // made when half of that was over
 	at         int64 // when that ended
 	generation int64 // of the cell that keys share; 0: none do
 	last       int64 // generation, or of the last one before
@@ -35,8 +35,7 @@ type limitRoom struct {
 // most returns how many keys a limit may have; 0: any number.
 func (r *rooms) most(l *limitRoom) int64 { return cmp.Or(l.own, r.max) }
 
-// atMost returns more keys than a limit has, or as many: those at the last count, and
-// all that have come since.
+// atMost returns how many keys a limit has if none has gone since the last count.
 func (l *limitRoom) atMost() int64 { return l.keys + l.made - l.before }
 
 // readRooms reads the hash. One that is not there says nothing of any limit.

@@ -46,6 +46,8 @@ type Options struct {
 	// does not count its keys exactly counts them in each Sweep. Nil: the store bounds
 	// no keys.
 	Full func(tb testing.TB, maxKeys int) Open
+	// FullAt is as Full, for stores that go by a clock of the test. Nil: there are none.
+	FullAt func(tb testing.TB, maxKeys int, clock store.Clock) Open
 }
 
 // Open returns a store, to be closed by the suite. It is empty unless said otherwise.

@@ -155,7 +155,8 @@ end $$;
 -- that keeps a log. A refusal writes no cell, except as law says.
 --
 -- p_limits, p_keys  the distinct cells, sorted
--- p_modes           for each: 0 read it, 1 lock it if it exists, 2 create and lock it
+-- p_modes           for each: 0 read it, 1 lock it if it exists, 2 create and lock it;
+--                   of a cell that keys share: 4 read it, 5 lock it
 -- p_ops             25 numbers for each op: verb, group, cell, kind, anchor, unit,
 --                   capacity, step, drain, block, history, cost, count, 1 for
 --                   partial and 2 for late, ceiling, ttl, now, four bounds; time and
@@ -165,7 +166,11 @@ end $$;
 -- p_notes           for each op the id, or a block's reason; null: none has any
 -- returns           15 numbers for each op: granted, law, level, prev, at, unit,
 --                   empty_at, blocked_until, used, clock, retry_at, entry, 0 for
---                   done, 1 for stale and 2 for replayed, start_at, step
+--                   done, 1 for stale, 2 for replayed and 6 for full, start_at, step.
+--                   An op is full if its cell is missing and its limit is sharing:
+--                   entry is the generation of the cell to ask instead. It is -1 of a
+--                   shared cell that is gone. The group has done nothing then, its
+--                   other ops are stale
 create or replace function headgate.apply(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 returns bigint[] language plpgsql volatile
@@ -188,12 +193,13 @@ declare
     a_nolog int[] := a_group;
     a_pending bigint[] := array_fill(0::bigint, array[cells]);
     dirty boolean := false; gone boolean := false;
-    found int; wanted int; tries int := 0;
+    a_full bigint[]; -- generations, 0 of cells that are there; null: all are
+    found int; wanted int; tries int := 0; missing int[]; bounded boolean;
     store_clock bigint;
     res bigint[] := array_fill(0::bigint, array[n * 15]);
     -- the group
     i int; j int; k int; o int; r int; c int; verb int;
-    admitted boolean; stale boolean; outside boolean; fits boolean; late boolean; several boolean;
+    full_ boolean; admitted boolean; stale boolean; outside boolean; fits boolean; late boolean; several boolean;
     undo bigint[]; back bigint[];
     -- the op
     kind bigint; anchor bigint; unit bigint; capacity bigint; step bigint; drain bigint;
@@ -217,24 +223,37 @@ begin
     -- not turn into a join, reads cells; an update or a delete, which must join,
     -- says any (array[..]) instead of =, by which it can do nothing else.
     loop
-        insert into headgate.cells (limit_name, key)
-        select u.l, u.k from unnest(p_limits, p_keys, p_modes) u(l, k, m)
-        where u.m = 2 and (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null
-        order by u.l collate "C", u.k collate "C"
-        on conflict do nothing;
+        select array_agg(u.i::int), bool_or((select true from headgate.settings)) into missing, bounded
+        from unnest(p_limits, p_keys, p_modes) with ordinality u(l, k, m, i)
+        where u.m <> 8 and (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null;
+        if bounded then
+            back := headgate.make_room(p_limits, p_keys, p_modes, missing);
+            foreach k in array missing loop
+                if back[k] <> 0 then
+                    a_full := coalesce(a_full, array_fill(0::bigint, array[cells]));
+                    a_full[k] := back[k];
+                    p_modes[k] := 8; -- leave it
+                end if;
+            end loop;
+        elsif missing is not null then
+            insert into headgate.cells (limit_name, key)
+            select p_limits[u.i], p_keys[u.i] from unnest(missing) u(i) where p_modes[u.i] = 2
+            order by p_limits[u.i] collate "C", p_keys[u.i] collate "C"
+            on conflict do nothing;
+        end if;
 
         select array_agg(coalesce(y.law, z.law, 0)::bigint), array_agg(coalesce(y.level, z.level, 0)),
                array_agg(coalesce(y.prev, z.prev, 0)), array_agg(coalesce(y.at, z.at, 0)),
                array_agg(coalesce(y.unit, z.unit, 0)), array_agg(coalesce(y.empty_at, z.empty_at, 0)),
                array_agg(coalesce(y.blocked_until, z.blocked_until, 0)), array_agg(coalesce(y.step, z.step, 0)),
-               count(y.law) filter (where u.m = 2), count(*) filter (where u.m = 2)
+               count(y.law) filter (where u.m in (2, 5)), count(*) filter (where u.m in (2, 5))
         into a_law, a_level, a_prev, a_at, a_unit, a_empty, a_block, a_step, found, wanted
         from unnest(p_limits, p_keys, p_modes) u(l, k, m)
         left join lateral (select * from headgate.cells e
-            where u.m > 0 and e.limit_name = u.l and e.key = u.k for update) y on true
+            where u.m in (1, 2, 5) and e.limit_name = u.l and e.key = u.k for update) y on true
         left join lateral (select * from headgate.cells e
-            where u.m = 0 and e.limit_name = u.l and e.key = u.k offset 0) z on true; -- offset 0 keeps the order
-        exit when found = wanted; -- else a sweep came between
+            where u.m in (0, 4) and e.limit_name = u.l and e.key = u.k offset 0) z on true; -- offset 0 keeps the order
+        exit when found = wanted; -- else a sweep came between, or the end of sharing
         tries := tries + 1;
         if tries > 100 then
             raise exception 'headgate: cells vanish while they are locked' using errcode = '40001';
@@ -251,6 +270,23 @@ begin
             j := j + 1;
         end loop;
 
+        if a_full is not null and verb not in (4, 6) then
+            full_ := false;
+            for k in i .. j loop
+                full_ := full_ or a_full[p_ops[k * 25 - 22]] <> 0;
+            end loop;
+            if full_ then
+                for k in i .. j loop
+                    o := (k - 1) * 25; r := (k - 1) * 15;
+                    res[r + 10] := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
+                    res[r + 12] := a_full[p_ops[o + 3]];
+                    res[r + 13] := case when res[r + 12] <> 0 then 6 else 1 end;
+                end loop;
+                i := j + 1;
+                continue;
+            end if;
+        end if;
+
         if verb > 2 then -- each on its own
             stale := false;
             if verb = 4 then -- but those that settle not if a calendar is stale
@@ -263,7 +299,7 @@ begin
             for k in i .. j loop
                 o := (k - 1) * 25; r := (k - 1) * 15; c := p_ops[o + 3];
                 clock := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
-                if stale or verb = 4 and p_ops[o + 13] = 0 then -- settled before
+                if stale or verb = 4 and (p_ops[o + 13] = 0 or a_full[c] <> 0) then -- settled before
                     res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
                     res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c]; res[r + 15] := a_step[c];
                     res[r + 10] := case when stale then greatest(clock, a_at[c]) else clock end;
@@ -313,7 +349,11 @@ begin
                     res[r + 10] := clock;
                     if a_law[c] <> 0 then
                         res[r + 1] := 1;
-                        a_gone[c] := true; gone := true;
+                        if p_modes[c] < 4 then
+                            a_gone[c] := true; gone := true;
+                        else -- it stays for as long as keys share it
+                            a_dirty[c] := true; dirty := true;
+                        end if;
                     end if;
                     update headgate.entries e set expires_at = 0
                     where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.expires_at > 0;

@@ -3,14 +3,15 @@
 -- its lock. First the entries that nobody asked to keep and that do not count:
 -- subtracted already, of a cell that is empty, or of none. Then the admissions whose
 -- time is over, which an index finds. Then the cells without entries that could
--- refuse nobody.
+-- refuse nobody and remember no id: the id's request asked again could find the limit
+-- full. A shared cell ends with its period.
 --
 -- It looks at no more than p_rows entries and p_rows cells, from where the last
 -- one stopped, and returns how many it removed and where the next one goes on: 0,
--- or empty texts, after the last row.
+-- or empty texts, after the last row. bounded tells that limits have a maximum of keys.
 create or replace function headgate.sweep_from(
     p_max int, p_rows int, p_number bigint, p_limit text, p_key text,
-    out removed int, out next_number bigint, out next_limit text, out next_key text)
+    out removed int, out next_number bigint, out next_limit text, out next_key text, out bounded boolean)
 language plpgsql volatile
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set search_path = pg_catalog, pg_temp
@@ -51,22 +52,31 @@ begin
         select c.limit_name, c.key from headgate.cells c
         where (c.limit_name, c.key) > (p_limit collate "C", p_key collate "C")
           and (c.limit_name, c.key) <= (last_limit collate "C", last_key collate "C")
-          and c.empty_at <= now and c.blocked_until <= now
+          and c.empty_at <= now and c.blocked_until <= now and left(c.key, 16) <> 'headgate:shared:'
           and (select true from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key limit 1) is null
+          and (select true from headgate.admissions a where a.limit_name = c.limit_name and a.key = c.key limit 1) is null
         limit greatest(p_max - removed, 0)
         for update skip locked)
     delete from headgate.cells c using dead where c.limit_name = any (array[dead.limit_name]) and c.key = dead.key;
     get diagnostics more = row_count;
     removed := removed + more;
+    bounded := (select true from headgate.settings) is not null;
     next_number := coalesce(next_number, 0); next_limit := coalesce(next_limit, ''); next_key := coalesce(next_key, '');
 end $$;
 
--- headgate.sweep is that for people: it looks at all rows.
+-- headgate.sweep is that for people: it looks at all rows, and counts the keys of limits
+-- that have a maximum.
 create or replace function headgate.sweep(p_max int) returns int language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
+declare
+    removed int; bounded boolean;
 begin
     perform headgate.checked_count('p_max', p_max);
-    return (headgate.sweep_from(p_max, 2147483647, 0, '', '')).removed;
+    select s.removed, s.bounded into removed, bounded from headgate.sweep_from(p_max, 2147483647, 0, '', '') s;
+    if bounded then
+        perform headgate.count_all();
+    end if;
+    return removed;
 end $$;
 
 -- headgate.checked_count refuses what is no number of rows.

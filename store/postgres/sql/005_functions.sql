@@ -74,40 +74,61 @@ create or replace function headgate.print(name text, key text, credits bigint, u
 $$;
 
 -- headgate.ask applies one op, and again with boundaries around the server's
--- time if those guessed before the lock were a window off. It returns what
--- headgate.apply returns. note is the id of an op that takes or settles; how is 2
--- for one that may start later; entry what is renewed or returned.
+-- time if those guessed before the lock were a window off, or to the cell that the
+-- limit's new keys share. It returns what headgate.apply returns. note is the id of an op
+-- that takes or settles; how is 2 for one that may start later; entry what is renewed or
+-- returned.
 create or replace function headgate.ask(verb int, name text, c headgate.compiled, key text, credits bigint, ttl bigint, note text,
     how int default 0, ceiling bigint default 0, entry bigint default 0)
 returns bigint[] language plpgsql volatile as $$
 declare
+    reserved constant text := 'headgate:shared:';
     now bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
     b bigint[] := '{0,0,0,0}';
-    op bigint[]; mode smallint;
+    op bigint[]; mode smallint; stale int := 0;
+    cell text := key;
     res bigint[];
 begin
     if key is null then
         perform headgate.fail('key: is null');
     elsif octet_length(key) > 512 then
         perform headgate.fail(format('key: is %s bytes long, at most 512 are allowed', octet_length(key)));
+    elsif left(key, 16) = reserved then
+        perform headgate.fail(format('key: begins with "%s", which is kept for cells that keys share', reserved));
     end if;
-    mode := case verb when 2 then 0 when 3 then 1 when 6 then 1 when 7 then 1 else 2 end;
-    for i in 1 .. 4 loop
+    for i in 1 .. 20 loop
+        mode := case when cell <> key then case verb when 2 then 4 else 5 end
+            when verb = 2 then 0 when verb in (3, 4, 6, 7) then 1 else 2 end;
         if c.calendar is not null then
             b := headgate.bounds(c.calendar, c.zone, now);
         end if;
         op := array[verb, 1, 1]::bigint[] || c.params[1:5] || greatest(c.params[6], 1) || c.params[7:8]
             || array[credits, 1, how, ceiling, ttl, 0] || b || array[0, 0, 0, entry];
         if note <> '' and verb in (1, 4) then
-            res := headgate.apply_once(array[name], array[key], array[mode], op, array[note],
+            res := headgate.apply_once(array[name], array[cell], array[mode], op, array[note],
                 array[headgate.print(name, key, credits, c.params[3])], array[1]);
         else
-            res := headgate.apply(array[name], array[key], array[mode], op, case when note <> '' then array[note] end);
+            res := headgate.apply(array[name], array[cell], array[mode], op, case when note <> '' then array[note] end);
         end if;
-        exit when res[13] <> 1;
-        now := res[10];
+        case res[13]
+            when 1 then
+                stale := stale + 1;
+                now := res[10];
+                exit when stale = 4;
+            when 6 then
+                if verb = 5 and ttl = 0 then -- no block to lift
+                    return res;
+                elsif verb = 5 or note <> '' then
+                    raise exception 'limit: "%" has as many keys as it may, and this one is not among them; % needs a key of its own', name,
+                        case verb when 5 then 'a block' else 'a request with an id' end using errcode = '53400';
+                end if;
+                cell := case when res[12] > 0 then reserved || res[12] else key end;
+            else exit;
+        end case;
     end loop;
-    if res[13] > 2 then
+    if res[13] = 6 then
+        raise exception 'limit: "%" begins and ends to share a cell all the time', name using errcode = '40001';
+    elsif res[13] > 2 then
         perform headgate.fail(format('id: "%s": %s', note, case res[13] when 3 then 'the id was used for other charges'
             when 4 then 'no request of this id is known' else 'it is settled already' end));
     end if;

@@ -57,25 +57,29 @@ declare
     tids tid[];
     store_clock bigint;
 begin
-    tids := array(select (select e.ctid from headgate.cells e where e.limit_name = u.l and e.key = u.k for no key update)
-        from unnest(p_limits, p_keys) u(l, k));
-    store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    if (select true from headgate.settings) is null or not exists (select from unnest(p_limits, p_keys) u(l, k)
+        where (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null)
+    then -- else a room is to be locked, and that comes before the cells
+        tids := array(select (select e.ctid from headgate.cells e where e.limit_name = u.l and e.key = u.k for no key update)
+            from unnest(p_limits, p_keys) u(l, k));
+        store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
 
-    with done as (
-        update headgate.cells c
-        set level = headgate.drained(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
-            at = headgate.drained_at(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step),
-            empty_at = headgate.drained_by(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step, u.cost)
-        from (select x.*, case when x.test > 0 then x.test else store_clock end as now
-            from unnest(tids, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now)
-                with ordinality x(row, anchor, unit, capacity, step, drain, cost, test, i)) u
-        where c.ctid = u.row and c.law = 1 and c.unit = u.unit and c.step = u.step and c.prev = 0
-          and c.blocked_until <= greatest(u.now, c.at) and c.at - u.now <= 2000000
-          and headgate.drained(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
-        returning u.i, case when u.test > 0 then u.test else greatest(u.now, c.at) end as clock,
-            c.level, c.prev, c.at, c.empty_at, c.blocked_until)
-    select array_agg(i::int), array_agg(clock), array_agg(level), array_agg(prev), array_agg(at), array_agg(empty_at), array_agg(blocked_until)
-    into granted, clock, level, prev, at, empty_at, blocked_until from done;
+        with done as (
+            update headgate.cells c
+            set level = headgate.drained(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
+                at = headgate.drained_at(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step),
+                empty_at = headgate.drained_by(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step, u.cost)
+            from (select x.*, case when x.test > 0 then x.test else store_clock end as now
+                from unnest(tids, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now)
+                    with ordinality x(row, anchor, unit, capacity, step, drain, cost, test, i)) u
+            where c.ctid = u.row and c.law = 1 and c.unit = u.unit and c.step = u.step and c.prev = 0
+              and c.blocked_until <= greatest(u.now, c.at) and c.at - u.now <= 2000000
+              and headgate.drained(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
+            returning u.i, case when u.test > 0 then u.test else greatest(u.now, c.at) end as clock,
+                c.level, c.prev, c.at, c.empty_at, c.blocked_until)
+        select array_agg(i::int), array_agg(clock), array_agg(level), array_agg(prev), array_agg(at), array_agg(empty_at), array_agg(blocked_until)
+        into granted, clock, level, prev, at, empty_at, blocked_until from done;
+    end if;
 
     if coalesce(cardinality(granted), 0) < cardinality(p_keys) then
         rest := array(select i from generate_series(1, cardinality(p_keys)) i except select unnest(granted) order by 1);

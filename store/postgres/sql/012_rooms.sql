@@ -1,0 +1,264 @@
+-- Limits that have as many keys as they may.
+--
+-- While a limit is sharing, a key without a cell is charged to the one that the limit's
+-- new keys share. That is exact for each key because it is covered by one cell at a
+-- time: its own cell goes only when nothing in it counts, none is made while the limit
+-- shares, and the period of sharing ends when nothing in the shared cell counts. So
+-- whether the limit shares must not change while a cell is being made: who makes one
+-- locks the limit's room (for key share, so many can) before it, and who begins or
+-- ends a period locks it for update, which waits for all of those.
+--
+-- Those who make cells come without a gap when a limit is flooded, and the lock for
+-- update would wait for ever. So whoever wants it says so first (closing), and from then on
+-- others ask for a lock that stands in line with it. That lasts for a second or so.
+--
+-- Rooms are locked before cells, in order of the limits. Who begins or ends a period
+-- waits for a room no longer than deadlocks take to be found.
+
+-- headgate.make_room looks after cells that are missing while a limit has a maximum: it
+-- makes those that may be made, and returns for each cell 0, or what headgate.apply
+-- answers about it: the generation that its limit shares, -1 for a shared cell.
+--
+-- p_limits, p_keys, p_modes  as headgate.apply has them
+-- p_missing                  which of them were missing
+create or replace function headgate.make_room(p_limits text[], p_keys text[], p_modes smallint[], p_missing int[])
+returns bigint[] language plpgsql volatile as $$
+declare
+    now constant bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    answer bigint[] := array_fill(0::bigint, array[cardinality(p_limits)]);
+    names text[] := array(select distinct p_limits[u.i] collate "C" from unnest(p_missing) u(i) where p_modes[u.i] = 2 order by 1);
+    sharing text[] := '{}';
+    name text; since bigint; i int; generation bigint;
+begin
+    foreach name in array names loop
+        loop
+            if (select r.closing from headgate.rooms r where r.limit_name = name) > now then
+                select r.since into since from headgate.rooms r where r.limit_name = name for no key update;
+            else
+                select r.since into since from headgate.rooms r where r.limit_name = name for key share;
+            end if;
+            exit when found;
+            insert into headgate.rooms (limit_name) values (name) on conflict do nothing;
+        end loop;
+        if since > 0 then
+            sharing := sharing || name;
+        end if;
+    end loop;
+
+    -- Now none of these limits begins or ends to share; what was missing may be there.
+    insert into headgate.cells (limit_name, key)
+    select p_limits[u.i], p_keys[u.i] from unnest(p_missing) u(i) where p_modes[u.i] = 2 and p_limits[u.i] <> all (sharing)
+    order by p_limits[u.i] collate "C", p_keys[u.i] collate "C"
+    on conflict do nothing;
+    for i, generation in
+        select u.i, case when p_modes[u.i] >= 4 then -1
+            else (select r.generation from headgate.rooms r where r.limit_name = p_limits[u.i] and r.since > 0) end
+        from unnest(p_missing) u(i)
+        where (p_modes[u.i] <> 2 or p_limits[u.i] = any (sharing))
+          and (select true from headgate.cells e where e.limit_name = p_limits[u.i] and e.key = p_keys[u.i]) is null
+    loop
+        answer[i] := coalesce(generation, 0);
+    end loop;
+    return answer;
+end $$;
+
+-- headgate.set_max_keys sets how many keys each limit may have that says nothing of its
+-- own: below 0 for any number. It returns what was set before, null for nothing.
+create or replace function headgate.set_max_keys(p_max bigint) returns bigint
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+    was bigint;
+begin
+    if p_max is null or p_max = 0 then
+        perform headgate.fail(format('p_max: is %s; it must be above 0, or below 0 for any number of keys', coalesce(p_max::text, 'null')));
+    end if;
+    select s.max_keys into was from headgate.settings s for update;
+    if p_max > 0 then
+        insert into headgate.settings (max_keys) values (p_max)
+        on conflict (only_one) do update set max_keys = excluded.max_keys where settings.max_keys <> excluded.max_keys;
+    elsif was > 0 then -- the row goes at a count, when no limit is sharing any more
+        update headgate.settings set max_keys = 0;
+    end if;
+    return was;
+end $$;
+
+-- headgate.set_own_max_keys does that for single limits.
+create or replace function headgate.set_own_max_keys(p_limits text[], p_max bigint[]) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+    loop
+        perform from headgate.settings s for key share;
+        exit when found;
+        insert into headgate.settings (max_keys) values (0) on conflict do nothing;
+    end loop;
+    insert into headgate.rooms (limit_name, max_keys)
+    select u.l, u.m from unnest(p_limits, p_max) u(l, m) order by u.l collate "C"
+    on conflict (limit_name) do update set max_keys = excluded.max_keys where rooms.max_keys <> excluded.max_keys;
+end $$;
+
+-- headgate.maxima returns what headgate.set_max_keys has set, 0 for any number, and the
+-- smallest maximum that a limit has; null if there is none.
+create or replace function headgate.maxima(out max_keys bigint, out smallest bigint)
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+    select s.max_keys into maxima.max_keys from headgate.settings s;
+    smallest := least(nullif(maxima.max_keys, 0), (select min(r.max_keys) from headgate.rooms r where r.max_keys > 0));
+end $$;
+
+-- headgate.all_aware reports whether every transaction that is open has begun since the
+-- settings were written, or has ended: one that has not seen them makes cells without
+-- asking.
+create or replace function headgate.all_aware() returns boolean language plpgsql volatile as $$
+declare
+    setting headgate.settings; open_ text[];
+begin
+    if (select s.unaware from headgate.settings s) = '{}' then
+        return true;
+    end if;
+    select * into setting from headgate.settings for update;
+    if not found or setting.written_at = transaction_timestamp() then -- it was this one
+        return false;
+    end if;
+    open_ := array(select distinct l.virtualtransaction from pg_locks l
+        where l.granted and (l.pid is null -- it was prepared
+            or l.pid <> pg_backend_pid() and l.pid in (select a.pid from pg_stat_activity a join pg_database d on d.oid = a.datid where d.datname = current_database())));
+    if setting.unaware is not null then
+        open_ := array(select u from unnest(setting.unaware) u where u = any (open_));
+    end if;
+    update headgate.settings set unaware = open_ where unaware is distinct from open_;
+    return open_ = '{}';
+end $$;
+
+-- headgate.count_keys counts the keys of each limit that has a maximum, but not those of
+-- which the last count took long and was made not long ago. action is 1 for a limit
+-- that is to begin to share, -1 for one that may end it, else 0. It returns no row
+-- if there is no maximum.
+create or replace function headgate.count_keys(out limit_name text, out keys bigint, out max_keys bigint, out action int)
+returns setof record language plpgsql volatile
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    aware boolean; most bigint; r record; begun bigint; n bigint;
+    cheap constant bigint := 50000;
+begin
+    select s.max_keys into most from headgate.settings s;
+    if not found then
+        return;
+    end if;
+    aware := headgate.all_aware();
+    for r in
+        select o.limit_name, o.generation, o.since, coalesce(nullif(o.max_keys, 0), most) as most, k.keys, k.counted_at, k.took
+        from headgate.rooms o left join headgate.key_counts k on k.limit_name = o.limit_name order by o.limit_name
+    loop
+        begun := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+        continue when r.most = 0 and r.since = 0
+            or r.took > cheap and begun - r.counted_at < r.took * case when r.keys < r.most / 2 then 20 else 5 end;
+        n := (select count(*) from (select from headgate.cells c where c.limit_name = r.limit_name limit coalesce(nullif(r.most, 0), 0) + 1) x)
+            - case when r.since > 0 then 1 else 0 end;
+        if n = 0 and r.generation = 0 then -- names of limits may come from outside
+            delete from headgate.rooms o where o.limit_name = r.limit_name and o.limit_name in (
+                select l.limit_name from headgate.rooms l where l.limit_name = r.limit_name and l.generation = 0 for update skip locked);
+        end if;
+        insert into headgate.key_counts (limit_name, keys, counted_at, took)
+        values (r.limit_name, n, begun, (extract(epoch from clock_timestamp()) * 1000000)::bigint - begun)
+        on conflict (limit_name) do update set keys = excluded.keys, counted_at = excluded.counted_at, took = excluded.took;
+        limit_name := r.limit_name; keys := n; max_keys := r.most;
+        action := case when r.since = 0 and aware and n >= r.most then 1
+            when r.since > 0 and (r.most = 0 or n < r.most - r.most / 20) and headgate.shared_is_empty(r.limit_name, r.generation) then -1
+            else 0 end;
+        return next;
+    end loop;
+    delete from headgate.key_counts k where k.keys = 0 and (select true from headgate.rooms o where o.limit_name = k.limit_name) is null;
+    perform from headgate.settings s where s.max_keys = 0 for update;
+    if found then -- locked, so no limit begins to share
+        delete from headgate.settings s where s.max_keys = 0
+            and not exists (select from headgate.rooms o where o.since > 0 or o.max_keys > 0);
+    end if;
+end $$;
+
+-- headgate.shared_is_empty reports whether nothing in a shared cell counts any more.
+create or replace function headgate.shared_is_empty(p_limit text, p_generation bigint) returns boolean language plpgsql volatile as $$
+declare
+    now constant bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+begin
+    return (select c.empty_at <= now and c.blocked_until <= now and c.at <= now from headgate.cells c
+        where c.limit_name = p_limit and c.key = 'headgate:shared:' || p_generation) is not false;
+end $$;
+
+-- headgate.close_room lets those who make cells of a limit stand in line for a while.
+-- It has to be committed before headgate.begin_sharing or headgate.end_sharing.
+create or replace function headgate.close_room(p_limit text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+    update headgate.rooms set closing = (extract(epoch from clock_timestamp()) * 1000000)::bigint + 1500000 where limit_name = p_limit;
+end $$;
+
+-- headgate.begin_sharing lets new keys of a limit share a cell, which it makes. It fails
+-- with 55P03 if transactions that make cells of the limit do not end soon.
+create or replace function headgate.begin_sharing(p_limit text) returns boolean
+language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
+declare
+    r headgate.rooms; most bigint;
+begin
+    select s.max_keys into most from headgate.settings s where s.unaware = '{}' for key share;
+    select * into r from headgate.rooms o where o.limit_name = p_limit for update;
+    if r.since is distinct from 0 or most is null or coalesce(nullif(r.max_keys, 0), most) = 0 then
+        return false; -- another one was first
+    end if;
+    update headgate.rooms o
+    set generation = o.generation + 1, since = (extract(epoch from clock_timestamp()) * 1000000)::bigint, closing = 0
+    where o.limit_name = p_limit;
+    insert into headgate.cells (limit_name, key) values (p_limit, 'headgate:shared:' || r.generation + 1);
+    return true;
+end $$;
+
+-- headgate.end_sharing ends it, if nothing in the shared cell counts any more. It is the
+-- caller who has counted that there is room.
+create or replace function headgate.end_sharing(p_limit text) returns boolean
+language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
+declare
+    r headgate.rooms; own text;
+begin
+    select * into r from headgate.rooms o where o.limit_name = p_limit for update;
+    own := 'headgate:shared:' || r.generation;
+    perform from headgate.cells c where c.limit_name = p_limit and c.key = own for update skip locked;
+    if not found and exists (select from headgate.cells c where c.limit_name = p_limit and c.key = own) -- somebody holds it
+        or coalesce(r.since, 0) = 0 or not headgate.shared_is_empty(p_limit, r.generation) then
+        return false;
+    end if;
+    delete from headgate.cells c where c.limit_name = p_limit and c.key = own;
+    update headgate.rooms o set since = 0, closing = 0 where o.limit_name = p_limit;
+    return true;
+end $$;
+
+-- headgate.count_all is what a sweep by hand does about full limits.
+create or replace function headgate.count_all() returns void language plpgsql volatile as $$
+declare
+    r record;
+begin
+    for r in select * from headgate.count_keys() k where k.action <> 0 loop
+        if r.action = 1 then
+            perform headgate.begin_sharing(r.limit_name);
+        else
+            perform headgate.end_sharing(r.limit_name);
+        end if;
+    end loop;
+exception when lock_not_available then
+    null; -- the next sweep tries again
+end $$;
+
+-- headgate.fullness shows how full the limits are that have a maximum: what was counted
+-- last. Those with less than a hundredth of their keys are left out.
+create or replace function headgate.fullness()
+returns table (limit_name text, keys bigint, counted_at timestamptz, max_keys bigint, sharing boolean, generation bigint, sharing_since timestamptz)
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+    return query
+    select r.limit_name, coalesce(k.keys, 0), headgate.instant(coalesce(k.counted_at, r.since)), coalesce(nullif(r.max_keys, 0), s.max_keys),
+        r.since > 0, r.generation, case when r.since > 0 then headgate.instant(r.since) end
+    from headgate.settings s, headgate.rooms r left join headgate.key_counts k on k.limit_name = r.limit_name
+    where r.since > 0 or k.keys > 0 and k.keys >= coalesce(nullif(r.max_keys, 0), s.max_keys) / 100
+    order by r.limit_name;
+end $$;
