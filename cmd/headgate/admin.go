@@ -16,6 +16,11 @@ func newService(s store.Store, c *config.Config) *service.Service {
 	return service.New(headgate.New(s, nil), c)
 }
 
+// newServerService is newService for a server, which bounds each request as a whole.
+func newServerService(s store.Store, c *config.Config) *service.Service {
+	return service.New(headgate.New(s, &headgate.Config{Timeout: -1}), c)
+}
+
 func newExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "explain LIMIT",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,8 +76,12 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, command := range [][]string{
-			{"take", "token-bucket 5/s", "k"}, {"list"}, {"migrate"}, {"bench", "--duration", "1ms"},
-			{"run", "--limit", "token-bucket 5/s", "--key", "k", "--wait", "0s"}, {"serve", "--http", "127.0.0.1:0", "--wait-store", "0"},
+			{"take", "token-bucket 5/s", "k"},
+			{"list"},
+			{"migrate"},
+			{"bench", "--duration", "1ms"},
+			{"run", "--limit", "token-bucket 5/s", "--key", "k", "--wait", "0s"},
+			{"serve", "--http", "127.0.0.1:0", "--wait-store", "0"},
 		} {
 			after := []string{}
 			if command[0] == "run" {
@@ -101,6 +106,24 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 			t.Setenv(config.Store.Variable(), url)
 			say("variable")
 			os.Unsetenv(config.Store.Variable())
+		}
+	}
+}
+
+// TestAServersURLIsShownWithoutItsPassword in what a client says of it.
+func TestAServersURLIsShownWithoutItsPassword(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	_, addr, _ := strings.Cut(other.URL, "://")
+	for _, url := range []string{
+		"http://u:Zq7w9X@127.0.0.1:1", "http://u:Zq7@w9X@127.0.0.1:1", "http://u:Zq7/w9X@127.0.0.1:1", "http://u:Zq7%zzw9X@127.0.0.1:1",
+		"http://127.0.0.1:1/?password=Zq7w9X", "ftp://u:Zq7w9X@127.0.0.1:1", "u:Zq7w9X@127.0.0.1:1", "http://u:Zq7w9X@" + addr,
+	} {
+		var out bytes.Buffer
+		code := run(t.Context(), []string{"take", "token-bucket 5/s", "k", "--server", url}, nil, &out, &out)
+		if code != exitError || strings.Contains(out.String(), "Zq7") || strings.Contains(out.String(), "w9X") {
+			t.Errorf("%s: code %d, %q", url, code, out.String())
 		}
 	}
 }

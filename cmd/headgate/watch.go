@@ -18,6 +18,9 @@ const (
 	sweepMax   = 5000
 )
 
+// writeWithin is how long the store may take to write one key.
+const writeWithin = 10 * time.Second
+
 // watch removes dead rows in the background once the store is open, a batch at a
 // time, at moments that differ between servers. It also lets the store write, so that
 // a failure is noticed while no request comes in.
@@ -31,7 +34,9 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 		pause := sweepEvery/2 + rand.N(sweepEvery)
 		removed, err := s.Sweep(ctx, sweepMax)
 		if err == nil && removed < sweepMax {
-			err = healthy(ctx)
+			soon, cancel := context.WithTimeout(ctx, writeWithin)
+			err = healthy(soon)
+			cancel()
 		}
 		if ctx.Err() != nil {
 			return

@@ -38,6 +38,16 @@ func Installed(tb testing.TB, path string, packages ...string) string {
 	return path
 }
 
+// FreePort returns a port of 127.0.0.1 that no other test takes.
+func FreePort(tb testing.TB) int {
+	tb.Helper()
+	port, err := freePort("127.0.0.1")
+	if err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+	return port
+}
+
 // NodeModules returns the folder node_modules of what a package-lock.json in a folder
 // names. It is fetched from npm once, and kept in the cache folder; no script of a
 // package runs.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func TestDocumentation(t *testing.T) {
 	programs := t.TempDir()
 	ports := map[string]string{}
 	for i, p := range all {
-		ports[p.name] = fmt.Sprint(freePort(t))
+		ports[p.name] = strconv.Itoa(dbtest.FreePort(t))
 		for j := range p.blocks {
 			if b := &all[i].blocks[j]; b.language == "go" {
 				b.text = strings.ReplaceAll(b.text, "8080", ports[p.name])

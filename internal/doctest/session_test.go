@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,7 +37,7 @@ headgate() {
   if [ -n "$server" ]; then kill $server 2>/dev/null || true; wait $server || true; fi
   command headgate "$@" >.serve.log 2>&1 &
   server=$!
-  for i in $(seq 100); do
+  for i in $(seq 300); do
     if grep -q 'headgate listens on' .serve.log; then cat .serve.log; return 0; fi
     if ! kill -0 $server 2>/dev/null; then break; fi
     sleep 0.1
@@ -155,17 +154,6 @@ func (s *session) run(script string) (out string, err error) {
 			return out, fmt.Errorf("it takes longer than %s", patience)
 		}
 	}
-}
-
-// freePort returns a port on which nobody listens.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func TestSession(t *testing.T) {

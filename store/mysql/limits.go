@@ -5,28 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	driver1 "github.com/go-sql-driver/mysql"
-
 	"github.com/headgate/headgate/store"
 )
-
-// The numbers of errors that limits may meet.
-const (
-	errSignalled      = 1644 // by headgate_fail
-	errNoProcedure    = 1305
-	errCheckMySQL     = 3819 // a row is not as the table demands
-	errCheckMariaDB   = 4025
-	errNotImplemented = 1235
-)
-
-// numberOf returns the number of an error of the server, and its text.
-func numberOf(err error) (number uint16, text string) {
-	var my *driver1.MySQLError
-	if errors.As(err, &my) {
-		return my.Number, my.Message
-	}
-	return 0, ""
-}
 
 // WriteLimits implements store.LimitWriter. A limit that is none is not written. One
 // that this server cannot use yet, for lack of its time zone tables, is.

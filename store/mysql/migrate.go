@@ -128,6 +128,9 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 		return err
 	})
 	if err == nil {
+		err = s.declare(ctx)
+	}
+	if err == nil {
 		s.checked.Store(true)
 	}
 	return report, err

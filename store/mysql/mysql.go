@@ -13,6 +13,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,7 @@ var (
 	_ store.Retrier     = (*Store)(nil)
 	_ store.Migrator    = (*Store)(nil)
 	_ store.LimitWriter = (*Store)(nil)
+	_ store.KeyCounter  = (*Store)(nil)
 )
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
@@ -37,6 +39,14 @@ type Config struct {
 	// SkipArticles makes Migrate leave out the procedures named after the
 	// articles, check_velocity and request_token.
 	SkipArticles bool
+	// MaxKeys is how many keys a limit may have, unless it says so itself. New keys
+	// of a limit that has as many share one cell, until nothing in that counts any
+	// more and there is room. The number is kept in the store and counts for all
+	// processes, and for calls from SQL. Zero: as the store has it, which is without
+	// a bound until somebody sets one. Below 0: without a bound.
+	MaxKeys int
+	// Logger gets warnings about limits that are full. Nil: slog.Default().
+	Logger *slog.Logger
 }
 
 // Store keeps cells in MariaDB or MySQL. It is safe for concurrent use.
@@ -52,6 +62,10 @@ type Store struct {
 	snapshots atomic.Bool
 	repeats   atomic.Int64
 	sweeper   sweeper
+	rooms     *rooms
+	log       *slog.Logger
+	life      context.Context // ends with Close
+	end       context.CancelFunc
 }
 
 // Open connects to a mysql:// or mariadb:// URL and checks that a server
@@ -105,12 +119,16 @@ func New(db *sql.DB, cfg *Config) *Store {
 }
 
 func newStore(cfg *Config) *Store {
-	s := &Store{}
+	s := &Store{rooms: newRooms(), log: slog.Default()}
+	s.life, s.end = context.WithCancel(context.Background())
 	if cfg != nil {
 		s.cfg = *cfg
 	}
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
+	}
+	if s.cfg.Logger != nil {
+		s.log = s.cfg.Logger
 	}
 	return s
 }
@@ -121,7 +139,7 @@ func newStore(cfg *Config) *Store {
 // the transaction. The store is as safe for concurrent use as tx is: not at
 // all.
 func (s *Store) InTx(tx *sql.Tx) *Store {
-	in := &Store{nodes: s.nodes[:1], tx: tx, cfg: s.cfg}
+	in := &Store{nodes: s.nodes[:1], tx: tx, cfg: s.cfg, rooms: s.rooms, log: s.log, life: s.life, end: func() {}}
 	in.checked.Store(s.checked.Load())
 	in.galera.Store(s.galera.Load())
 	in.snapshots.Store(s.snapshots.Load())
@@ -134,6 +152,7 @@ func (s *Store) Retries() int64 { return s.repeats.Load() }
 // Close implements store.Store.
 func (s *Store) Close() error {
 	var failed error
+	s.end()
 	if !s.closed.Swap(true) && s.own {
 		for _, n := range s.nodes {
 			if err := n.db.Close(); err != nil {
@@ -180,6 +199,9 @@ func (s *Store) ready(ctx context.Context) error {
 		}
 		return s.look(ctx, db)
 	})
+	if err == nil {
+		err = s.declare(ctx)
+	}
 	if err == nil {
 		s.checked.Store(true)
 	}

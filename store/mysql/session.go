@@ -3,12 +3,9 @@ package mysql
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-
-	driver1 "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate/store"
 )
@@ -57,7 +54,7 @@ func (s *session) check() error {
 	return nil
 }
 
-// guard is a statement that fails (error 1690) where the session will not do: BIGINT
+// guard is a statement that fails (errOutOfRange) where the session will not do: BIGINT
 // overflows where the condition holds. It costs a fourth of what setting the variables
 // of the laws does. (DO would not say that it failed.)
 var guard = func() string {
@@ -72,16 +69,15 @@ var guard = func() string {
 
 // because returns the error of a text, or what is wrong with the session if that is
 // why its guard failed.
-func because(ctx context.Context, db querier, err error) error {
-	var my *driver1.MySQLError
-	if !errors.As(err, &my) || my.Number != 1690 {
+func (s *Store) because(ctx context.Context, db querier, err error) error {
+	if number, _ := numberOf(err); number != errOutOfRange || s.own {
 		return err
 	}
-	var s session
-	if db.QueryRowContext(context.WithoutCancel(ctx), "SELECT "+sessionColumns).Scan(&s.mode, &s.client, &s.connection, &s.results) != nil {
+	var at session
+	if db.QueryRowContext(context.WithoutCancel(ctx), "SELECT "+sessionColumns).Scan(&at.mode, &at.client, &at.connection, &at.results) != nil {
 		return err
 	}
-	if wrong := s.check(); wrong != nil {
+	if wrong := at.check(); wrong != nil {
 		return wrong
 	}
 	return err

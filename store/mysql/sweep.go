@@ -33,10 +33,20 @@ const (
 // asked to keep, requests that need be remembered no longer, then cells that
 // could refuse nobody. It waits for no lock of a cell, and each call goes on
 // where the last one stopped.
+//
+// Where limits have a maximum it counts their keys, too.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
+	removed, err = s.sweep(ctx, max)
+	if err == nil {
+		err = s.count(ctx, nil)
+	}
+	return removed, err
+}
+
+func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {
 	s.sweeper.mu.Lock()
 	defer s.sweeper.mu.Unlock()
 	n := s.pick(0)
@@ -103,12 +113,15 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 }
 
 // dead is the condition under which a cell can be removed: it could refuse nobody, has
-// no entries, and nothing is remembered of it. Its row is looked at under its lock.
+// no entries, nothing is remembered of it, and no keys share it. Its row is looked at
+// under its lock.
 func dead(cell, now string) string {
 	of := func(table string) string {
 		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell + ".limit_name AND r.cell_key = " + cell + ".cell_key"
 	}
-	return cell + ".empty_at <= " + now + " AND " + cell + ".blocked_until <= " + now + of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")"
+	current := "r.sharing = 1 AND " + cell + ".cell_key = CONCAT(" + strings.TrimSuffix(sharedKeys, "%'") + "', r.generation)"
+	return cell + ".empty_at <= " + now + " AND " + cell + ".blocked_until <= " + now + of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")" +
+		" AND NOT EXISTS (SELECT 1 FROM headgate_rooms r WHERE r.limit_name = " + cell + ".limit_name AND " + current + ")"
 }
 
 // remove sends a statement that removes rows, and says how many.
@@ -233,11 +246,11 @@ func (s *Store) removeCells(ctx context.Context, n *node, now int64, cells []law
 		b.WriteString(over + "; SET @hg_n = @hg_n + ROW_COUNT();")
 	}
 	b.WriteString("COMMIT; SELECT @hg_n, ''")
-	count, _, err := s.ask(ctx, n, b.String())
+	count, err := s.ask(ctx, n, b.String())
 	if err != nil {
 		return 0, classify("sweep cells", err)
 	}
-	if removed, err = strconv.Atoi(string(count)); err != nil {
+	if removed, err = strconv.Atoi(string(count.records)); err != nil {
 		return 0, classify("sweep cells", err)
 	}
 	return removed, nil

@@ -44,15 +44,15 @@ func newServer(at int64, err error) *server {
 }
 
 var (
-	away  = fmt.Errorf("dial: %w", store.ErrUnavailable)
-	limit = headgate.MustParse("token-bucket 5/1h")
+	errAway = fmt.Errorf("dial: %w", store.ErrUnavailable)
+	limit   = headgate.MustParse("token-bucket 5/1h")
 )
 
 // TestCallsFailUntilTheStoreIsOpen: without anything charged, and then they are the
 // store's.
 func TestCallsFailUntilTheStoreIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := newServer(5, away)
+		srv := newServer(5, errAway)
 		s := pending.New(pending.Config{Open: srv.open, Within: pending.NoLimit})
 		defer s.Close()
 		l := headgate.New(s, nil)
@@ -97,13 +97,13 @@ func TestForHowLongItTries(t *testing.T) {
 		hang          bool
 		tries         []int64 // from, to
 	}{
-		"once":                {within: 0, after: 0, err: away, tries: []int64{1, 1}},
-		"for a while":         {within: 2 * time.Second, after: 2 * time.Second, err: away, tries: []int64{4, 12}},
+		"once":                {within: 0, after: 0, err: errAway, tries: []int64{1, 1}},
+		"for a while":         {within: 2 * time.Second, after: 2 * time.Second, err: errAway, tries: []int64{4, 12}},
 		"no password":         {within: 2 * time.Second, after: 2 * time.Second, err: store.ErrSetup, tries: []int64{4, 12}},
 		"a wrong URL":         {within: pending.NoLimit, after: 0, err: store.ErrInvalid, tries: []int64{1, 1}},
 		"a newer schema":      {within: pending.NoLimit, after: 0, err: store.ErrSchemaNewer, tries: []int64{1, 1}},
-		"no answer":           {within: 3 * time.Second, after: 3 * time.Second, err: away, hang: true, tries: []int64{1, 2}},
-		"no answer, one time": {within: 0, after: pending.AttemptWithin, err: away, hang: true, tries: []int64{1, 1}},
+		"no answer":           {within: 3 * time.Second, after: 3 * time.Second, err: errAway, hang: true, tries: []int64{1, 2}},
+		"no answer, one time": {within: 0, after: pending.AttemptWithin, err: errAway, hang: true, tries: []int64{1, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestForHowLongItTries(t *testing.T) {
 // TestPausesGrow: a server that is away for long is asked every few seconds.
 func TestPausesGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := newServer(1<<60, away)
+		srv := newServer(1<<60, errAway)
 		var at []time.Time
 		s := pending.New(pending.Config{Within: pending.NoLimit, Open: func(ctx context.Context) (store.Store, error) {
 			at = append(at, time.Now())
@@ -156,7 +156,7 @@ func TestPausesGrow(t *testing.T) {
 func TestCloseWhileItTries(t *testing.T) {
 	for _, hang := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			srv := newServer(3, away)
+			srv := newServer(3, errAway)
 			if srv.hang = hang; hang {
 				srv.at.Store(0)
 			}

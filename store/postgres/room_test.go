@@ -72,14 +72,19 @@ func sweep(tb testing.TB, s *postgres.Store) {
 	}
 }
 
-func roomOf(tb testing.TB, s *postgres.Store, limit headgate.Limit) (r store.Room) {
+func roomOf(tb testing.TB, s *postgres.Store, limit headgate.Limit) store.Room {
+	tb.Helper()
+	return roomIn(tb, s, limit.Name())
+}
+
+func roomIn(tb testing.TB, s *postgres.Store, limit string) (r store.Room) {
 	tb.Helper()
 	list, err := s.Fullness(context.Background())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	for _, r := range list {
-		if r.Limit == limit.Name() {
+		if r.Limit == limit {
 			return r
 		}
 	}
@@ -114,6 +119,96 @@ func TestNewKeysOfAFullLimitShareACell(t *testing.T) {
 	var cells int
 	if err := connect(t, dsn).QueryRow(t.Context(), `select count(*) from headgate.cells where limit_name = $1`, limit.Name()).Scan(&cells); err != nil || cells != 21 {
 		t.Errorf("%d cells, %v", cells, err)
+	}
+}
+
+// TestAFloodIsAnsweredAndBounded lets two processes, and a third one from SQL, ask for
+// five times as many keys as the limit may have.
+func TestAFloodIsAnsweredAndBounded(t *testing.T) {
+	t.Parallel()
+	const most, keys = 20_000, 100_000
+	s, dsn := bounded(t, most)
+	other := openWith(t, dsn, 0)
+	limit := headgate.MustParse("fixed-window 3/365d")
+	var wg sync.WaitGroup
+	var own atomic.Int64
+	begin := time.Now()
+	for w := range 4 {
+		wg.Go(func() {
+			store := []*postgres.Store{s, other}[w%2]
+			own.Add(int64(fillKeys(t, store, limit, fmt.Sprint(w, "-"), keys/4)))
+		})
+	}
+	wg.Wait()
+	took := time.Since(begin)
+	r := roomOf(t, s, limit)
+	t.Logf("%d keys in %v, %d have cells of their own; %+v", keys, took, own.Load(), r)
+	if !r.Sharing || own.Load() < most || own.Load() > 2*most {
+		t.Errorf("%d keys have cells of their own, %+v; want %d, or somewhat more", own.Load(), r, most)
+	}
+	conn := connect(t, dsn)
+	var cells int64
+	if err := conn.QueryRow(t.Context(), `select count(*) from headgate.cells where limit_name = $1`, limit.Name()).Scan(&cells); err != nil || cells != own.Load()+1 {
+		t.Errorf("%d cells, %v; want one more than %d", cells, err, own.Load())
+	}
+	var allowed bool
+	if err := conn.QueryRow(t.Context(), `select allowed from headgate.take($1, 'from SQL')`, limit.Name()).Scan(&allowed); err != nil || allowed {
+		t.Errorf("a new key from SQL: allowed %v, %v; want a refusal by the shared cell", allowed, err)
+	}
+	if n := fillKeys(t, other, limit, "0-", 1000); n != 1000 { // old keys have kept what is theirs
+		t.Errorf("%d of 1000 old keys have their own cell", n)
+	}
+}
+
+// TestPeopleShareToo calls the functions for people about keys that a full limit has no
+// room for.
+func TestPeopleShareToo(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	for _, tt := range []struct{ sql, want string }{
+		{`select headgate.set_max_keys(0)`, "22023 p_max: is 0; it must be above 0, or below 0 for any number of keys"},
+		{`select headgate.set_max_keys(2) is null`, "t"},
+		{`select headgate.set_max_keys(2)`, "2"},
+		{`select allowed from headgate.take('token-bucket 1/1h burst 3', 'own')`, "t"},
+		{`select allowed from headgate.take('token-bucket 1/1h burst 3', 'own too')`, "t"},
+		{`select acquired from headgate.acquire('concurrency 2 ttl 1h', 'own')`, "t"},
+		{`select acquired from headgate.acquire('concurrency 2 ttl 1h', 'own too')`, "t"},
+		{`select headgate.sweep(100)`, "0"},
+		{`select headgate.sweep(100)`, "0"}, // now nobody is left who has not seen the maximum
+		{`select keys, max_keys, sharing, generation from headgate.fullness() where limit_name like 'token%'`, "2 2 t 1"},
+		{`select allowed, remaining from headgate.take('token-bucket 1/1h burst 3', 'new', 2)`, "t 1"},
+		{`select allowed, remaining from headgate.check('token-bucket 1/1h burst 3', 'newer', 2)`, "f 1"},
+		{`select allowed, remaining from headgate.take('token-bucket 1/1h burst 3', 'own', 2)`, "t 0"},
+		{`select allowed from headgate.take_once('id', 'token-bucket 1/1h burst 3', 'new')`, `53400 limit: "token-bucket 1/1h burst 3" has as many keys as it may, and this one is not among them; a request with an id needs a key of its own`},
+		{`select replayed from headgate.take_once('id', 'token-bucket 1/1h burst 3', 'own too')`, "f"},
+		{`select replayed from headgate.take_once('id', 'token-bucket 1/1h burst 3', 'own too')`, "t"},
+		{`select headgate.block('token-bucket 1/1h burst 3', 'new', '1 hour')`, `53400 limit: "token-bucket 1/1h burst 3" has as many keys as it may, and this one is not among them; a block needs a key of its own`},
+		{`select headgate.block('token-bucket 1/1h burst 3', 'new', '0') is null`, "t"},
+		{`select headgate.reset('token-bucket 1/1h burst 3', 'new')`, "f"},
+		{`select headgate.settle('x', 'token-bucket 1/1h burst 3', 'new', 1)`, `22023 id: "x": no request of this id is known`},
+		{`select allowed, delay > '0' from headgate.reserve('token-bucket 1/1h burst 3', 'newest', 2, '5 hours')`, "t t"},
+		{`select allowed from headgate.take('token-bucket 1/1h burst 3', 'headgate:shared:1')`, `22023 key: begins with "headgate:shared:", which is kept for cells that keys share`},
+		{`select acquired from headgate.acquire('concurrency 2 ttl 1h', 'new')`, "t"},
+		{`select headgate.renew('concurrency 2 ttl 1h', 'new', max(number)) from headgate.entries`, "t"},
+		{`select headgate.release('concurrency 2 ttl 1h', 'new', max(number)) from headgate.entries`, "t"},
+		{`select headgate.release('concurrency 2 ttl 1h', 'new', max(number)) from headgate.entries`, "f"},
+		{`select count(*) from headgate.cells`, "6"},
+		{`select count(*) from headgate.cells where key like 'headgate:shared:%'`, "2"},
+		{`select headgate.set_max_keys(-1)`, "2"},
+		{`select headgate.sweep(100)`, "0"},
+		{`select allowed from headgate.take('token-bucket 1/1h burst 3', 'new')`, "f"}, // until nothing in it counts
+		{`select allowed from headgate.take('token-bucket 2/1h burst 3', 'new')`, "t"},
+	} {
+		var got string
+		err := conn.QueryRow(t.Context(), `select concat_ws(' ', `+columns(tt.sql)).Scan(&got)
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+			got = pg.Code + " " + pg.Message
+		} else if err != nil {
+			t.Errorf("%s: %v", tt.sql, err)
+		}
+		if got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.sql, got, tt.want)
+		}
 	}
 }
 
@@ -203,7 +298,7 @@ func comeAndGo(t *testing.T, level string) {
 				}
 				r := roomOf(t, s, limit)
 				periods.Store(max(periods.Load(), r.Generation))
-				if time.Since(begin) > 4*time.Second && periods.Load() >= 4 && shared.Load() >= 50 {
+				if time.Since(begin) > 4*time.Second && periods.Load() >= 3 && shared.Load() >= 50 {
 					cancel()
 				}
 				time.Sleep(20 * time.Millisecond)
@@ -228,7 +323,7 @@ func comeAndGo(t *testing.T, level string) {
 	if over := got.over(&p); over > 0 {
 		t.Errorf("a key has passed %.2f units more than its limit", over)
 	}
-	if shared.Load() < 50 || periods.Load() < 4 {
+	if shared.Load() < 50 || periods.Load() < 2 {
 		t.Errorf("nothing was tested: %d answers of shared cells in %d periods", shared.Load(), periods.Load())
 	}
 }

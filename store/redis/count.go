@@ -17,9 +17,9 @@ import (
 )
 
 // A count reads the names of all cells, 1,000 at a time. One that takes no longer than
-// cheapCount is made whenever a Sweep asks for it. A longer one waits until so many times
-// as long has passed since anybody counted: at a sweep, or when a limit may have become
-// full.
+// cheapCount is made whenever it is asked for. A longer one waits until so many times as
+// long has passed since anybody counted: at a sweep, or early, when a limit may have
+// become full.
 const (
 	cheapCount = 50 * time.Millisecond
 	sweepPause = 20
@@ -99,6 +99,9 @@ func (s *Store) count(ctx context.Context, early bool) error {
 		if err != nil {
 			return err
 		}
+		if err := s.declareAgain(ctx, r); err != nil {
+			return err
+		}
 		s.counter.every.Store(r.every())
 		s.warnOfOther(r.max)
 		s.tellChanges(r)
@@ -151,26 +154,20 @@ func (r *rooms) every() int64 {
 func (r *rooms) bounded() bool { return r.every() > 0 }
 
 // due tells whether it is time to count. Early it is only where a limit may have become
-// full.
+// full; at a sweep it is so at once.
 func (r *rooms) due(early bool) bool {
-	rest := int64(sweepPause)
+	full, beyond := false, false
+	for _, l := range r.limits {
+		if most := r.most(l); most > 0 && l.generation == 0 {
+			full = full || l.atMost() >= most
+			beyond = beyond || l.atMost() >= most+most/10
+		}
+	}
+	cheap := r.took <= cheapCount.Microseconds() && (r.max > 0 || len(r.limits) > 0)
 	if early {
-		full, beyond := false, false
-		for _, l := range r.limits {
-			if most := r.most(l); most > 0 && l.generation == 0 {
-				full = full || l.atMost() >= most
-				beyond = beyond || l.atMost() >= most+most/10
-			}
-		}
-		if beyond || !full {
-			return beyond
-		}
-		rest = earlyPause
+		return beyond || full && (cheap || r.now-r.at >= earlyPause*r.took)
 	}
-	if r.took <= cheapCount.Microseconds() {
-		return r.max > 0 || len(r.limits) > 0
-	}
-	return r.now-r.at >= rest*r.took
+	return full || cheap || r.took > 0 && r.now-r.at >= sweepPause*r.took
 }
 
 // warnOfOther says once that the maximum of the store is not that of the configuration.

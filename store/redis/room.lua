@@ -18,7 +18,7 @@ local function limit_of(key)
     local keys, made = counted(v[5])
     l = {
       name = name, generation = tonumber(v[1] or 0), own = tonumber(v[2] or 0), max = tonumber(v[3] or 0), most = 0, new = 0,
-      at_most = keys + tonumber(v[4] or 0) - made, -- keys: some may have gone since they were counted
+      at_most = keys + tonumber(v[4] or 0) - made, -- keys, if none has gone since they were counted
     }
     limits[name] = l
   end
@@ -43,7 +43,7 @@ local function full(op)
   end
   l.most = own
   local most = own > 0 and own or l.own > 0 and l.own or l.max
-  if l.generation == 0 and most > 0 and l.at_most >= most * 1.25 then
+  if l.generation == 0 and most > 0 and l.at_most >= most * 1.25 + 64 then
     l.generation = begin(ROOM, l.name, store_clock)
   end
   return l.generation

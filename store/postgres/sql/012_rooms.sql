@@ -10,7 +10,7 @@
 --
 -- Those who make cells come without a gap when a limit is flooded, and the lock for
 -- update would wait for ever. So whoever wants it says so first (closing), and from then on
--- others ask for a lock that stands in line with it. That lasts for a second at most.
+-- others ask for a lock that stands in line with it. That lasts for a second or so.
 --
 -- Rooms are locked before cells, in order of the limits. Who begins or ends a period
 -- waits for a room no longer than deadlocks take to be found.
@@ -186,18 +186,18 @@ begin
         where c.limit_name = p_limit and c.key = 'headgate:shared:' || p_generation) is not false;
 end $$;
 
--- headgate.close_room lets those who make cells of a limit stand in line, for a second.
+-- headgate.close_room lets those who make cells of a limit stand in line for a while.
 -- It has to be committed before headgate.begin_sharing or headgate.end_sharing.
 create or replace function headgate.close_room(p_limit text) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
-    update headgate.rooms set closing = (extract(epoch from clock_timestamp()) * 1000000)::bigint + 1000000 where limit_name = p_limit;
+    update headgate.rooms set closing = (extract(epoch from clock_timestamp()) * 1000000)::bigint + 1500000 where limit_name = p_limit;
 end $$;
 
 -- headgate.begin_sharing lets new keys of a limit share a cell, which it makes. It fails
 -- with 55P03 if transactions that make cells of the limit do not end soon.
 create or replace function headgate.begin_sharing(p_limit text) returns boolean
-language plpgsql volatile set lock_timeout = '500ms' set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 declare
     r headgate.rooms; most bigint;
 begin
@@ -216,7 +216,7 @@ end $$;
 -- headgate.end_sharing ends it, if nothing in the shared cell counts any more. It is the
 -- caller who has counted that there is room.
 create or replace function headgate.end_sharing(p_limit text) returns boolean
-language plpgsql volatile set lock_timeout = '500ms' set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 declare
     r headgate.rooms; own text;
 begin
