@@ -153,6 +153,8 @@ func failure(p *api.Problem) error {
 		class = store.ErrBusy
 	case p.Status == http.StatusBadRequest, p.Status == http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("%w: %w", headgate.ErrInvalid, p)
+	case p.Status == http.StatusRequestTimeout: // the question did not arrive as a whole
+		class = store.ErrUnavailable
 	case p.Status == http.StatusNotImplemented:
 		class = headgate.ErrUnsupported
 	case p.Status >= http.StatusInternalServerError:

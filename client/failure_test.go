@@ -97,6 +97,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		{200, `{"answers":[{"problem":{"title":"Bad request","status":400,"detail":"key: long","field":"key"}}]}`, headgate.ErrInvalid, "key: long"},
 		{400, `{"title":"Bad request","status":400,"detail":"body: bad"}`, headgate.ErrInvalid, "body: bad"},
 		{413, `{"title":"Request too large","status":413}`, headgate.ErrInvalid, ""},
+		{408, `{"title":"Request timeout","status":408}`, store.ErrUnavailable, "Request timeout"},
 		{501, `{"title":"Not supported","status":501}`, headgate.ErrUnsupported, "Not supported"},
 		{503, `{"type":"urn:headgate:unavailable","title":"Away","status":503,"detail":"Nothing was charged."}`, store.ErrUnavailable, "Away: Nothing"},
 		{503, `{"title":"Away","status":503}`, store.ErrUnknownOutcome, "Away"}, // of somebody on the way

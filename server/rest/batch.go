@@ -25,7 +25,11 @@ func (d *door) batch(w http.ResponseWriter, r *http.Request, s *share) error {
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
 	failed := failures{}
-	got, err := d.service.Batch(ctx, b, failed.add)
+	got, err := d.service.Batch(ctx, b, func(err error) {
+		if !gone(r, err) {
+			failed.add(err)
+		}
+	})
 	if err != nil {
 		return err
 	}

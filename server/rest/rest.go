@@ -235,11 +235,17 @@ func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
 		p = &api.Problem{Title: "Request too large", Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("at most %d bytes are read", large.Limit)}
 	case errors.Is(err, errSlow):
 		p = &api.Problem{Title: "Request timeout", Status: http.StatusRequestTimeout, Detail: err.Error() + " nothing was charged"}
-	case errors.Is(err, context.Canceled) && r.Context().Err() != nil: // it is the client's doing
+	case gone(r, err):
 	case p.Status >= 500:
 		d.logFailure(r, err, 1)
 	}
 	edge.WriteProblem(w, p)
+}
+
+// gone reports whether a request failed because its client has closed the connection,
+// or its side of it.
+func gone(r *http.Request, err error) bool {
+	return errors.Is(err, context.Canceled) && r.Context().Err() != nil
 }
 
 // logFailure logs that so many requests have failed for a reason that is not the
