@@ -42,6 +42,10 @@ tidy: ## check that go.mod and go.sum are complete
 	$(GO) mod tidy -diff
 	cd bench && $(GO) mod tidy -diff
 
+.PHONY: licenses
+licenses: ## write cmd/headgate/licenses.txt anew, after a change of go.mod
+	UPDATE_LICENSES=1 $(GO) test ./cmd/headgate -run TestLicenses
+
 .PHONY: bench
 bench: ## compare with rivals and the articles; BENCH="-only postgres -rounds 3" for a part
 	cd bench && $(GO) run . $(BENCH)

@@ -330,12 +330,12 @@ func TestStartOfWhatHasStarted(t *testing.T) {
 	})
 }
 
-// A full store answers a Settle of what it has forgotten with ErrFull, although
-// nothing is to be written; a reservation is ended by that.
+// A full store may have forgotten a charge that was reserved, since it has drained.
+// Cancelling it then writes nothing, and so needs no room.
 func TestCancelWhenTheStoreIsFull(t *testing.T) {
 	ctx := context.Background()
 	now := int64(1_700_000_000_000_000)
-	m := memory.New(&memory.Config{MaxKeys: 2, Clock: func() int64 { return now }})
+	m := memory.New(&memory.Config{MaxTotal: 2, Clock: func() int64 { return now }})
 	l := headgate.New(m, nil)
 	r, err := l.Reserve(ctx, 0, charges("k", "1 of token-bucket 1/1s burst 1", "1 of fixed-window 9/1d")...)
 	if err != nil || !r.Decision.Allowed {

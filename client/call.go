@@ -138,7 +138,7 @@ func (c *Client) refused(res *http.Response, text []byte) error {
 	if res.StatusCode >= http.StatusInternalServerError {
 		class = store.ErrUnknownOutcome // something on the way has given up
 	}
-	return fmt.Errorf("server: %w: %s answers %s; is it a headgate server?", class, c.base, res.Status)
+	return fmt.Errorf("server: %w: %s answers %s; is it a headgate server?", class, store.RedactURL(c.base), res.Status)
 }
 
 // failure is the error of a problem.
@@ -151,8 +151,12 @@ func failure(p *api.Problem) error {
 		class = store.ErrUnavailable
 	case p.Type == api.Busy:
 		class = store.ErrBusy
+	case p.Type == api.Full:
+		class = store.ErrFull
 	case p.Status == http.StatusBadRequest, p.Status == http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("%w: %w", headgate.ErrInvalid, p)
+	case p.Status == http.StatusRequestTimeout: // the question did not arrive as a whole
+		class = store.ErrUnavailable
 	case p.Status == http.StatusNotImplemented:
 		class = headgate.ErrUnsupported
 	case p.Status >= http.StatusInternalServerError:

@@ -110,7 +110,7 @@ func charge(c *Charge) api.Charge {
 func decision(w *api.Decision, charges []Charge) headgate.Decision {
 	d := headgate.Decision{
 		Allowed: w.Allowed, Limit: w.Limit, Key: w.Key, Remaining: w.Remaining, RetryAfter: headgate.Never,
-		ResetAfter: millis(w.ResetAfterMS), At: time.UnixMicro(w.At).UTC(), Entry: w.Entry,
+		ResetAfter: millis(w.ResetAfterMS), At: time.UnixMicro(w.At).UTC(), Entry: w.Entry, Shared: w.Shared,
 	}
 	if len(charges) == 1 {
 		d.Key = charges[0].Key
@@ -118,7 +118,7 @@ func decision(w *api.Decision, charges []Charge) headgate.Decision {
 	if w.RetryAfterMS != nil {
 		d.RetryAfter = millis(*w.RetryAfterMS)
 	}
-	for _, via := range []headgate.Via{headgate.ViaLease, headgate.ViaLocal, headgate.ViaFallback} {
+	for _, via := range []headgate.Via{headgate.ViaLease, headgate.ViaLocal} {
 		if w.Via != "" && w.Via == via.String() {
 			d.Via = via
 		}

@@ -42,7 +42,7 @@ func handler(tb testing.TB) http.Handler {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return rest.New(service.New(headgate.New(memory.New(nil), nil), c), slog.New(slog.DiscardHandler))
+	return rest.New(service.New(headgate.New(memory.New(nil), nil), c), slog.New(slog.DiscardHandler), nil)
 }
 
 // ask returns a client of a server with a handler.

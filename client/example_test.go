@@ -23,7 +23,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	server := httptest.NewServer(rest.New(service.New(headgate.New(memory.New(nil), nil), c), slog.Default()))
+	server := httptest.NewServer(rest.New(service.New(headgate.New(memory.New(nil), nil), c), slog.Default(), nil))
 	defer server.Close()
 
 	// One client for the whole program.

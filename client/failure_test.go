@@ -97,10 +97,12 @@ func TestAnswersThatAreNone(t *testing.T) {
 		{200, `{"answers":[{"problem":{"title":"Bad request","status":400,"detail":"key: long","field":"key"}}]}`, headgate.ErrInvalid, "key: long"},
 		{400, `{"title":"Bad request","status":400,"detail":"body: bad"}`, headgate.ErrInvalid, "body: bad"},
 		{413, `{"title":"Request too large","status":413}`, headgate.ErrInvalid, ""},
+		{408, `{"title":"Request timeout","status":408}`, store.ErrUnavailable, "Request timeout"},
 		{501, `{"title":"Not supported","status":501}`, headgate.ErrUnsupported, "Not supported"},
 		{503, `{"type":"urn:headgate:unavailable","title":"Away","status":503,"detail":"Nothing was charged."}`, store.ErrUnavailable, "Away: Nothing"},
 		{503, `{"title":"Away","status":503}`, store.ErrUnknownOutcome, "Away"}, // of somebody on the way
 		{503, `{"type":"urn:headgate:busy","title":"Busy","status":503}`, store.ErrBusy, "Busy"},
+		{503, `{"type":"urn:headgate:full","title":"Full","status":503}`, store.ErrFull, "Full"},
 		{503, `{"type":"urn:headgate:outcome-unknown","title":"Away","status":503}`, store.ErrUnknownOutcome, "Away"},
 		{504, `{"title":"Late","status":504}`, store.ErrUnknownOutcome, "Late"},
 		{404, `{"title":"Not Found","status":404,"detail":"GET /openapi.yaml"}`, store.ErrSetup, "openapi"},

@@ -1,7 +1,6 @@
 package httplimit_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -37,8 +36,7 @@ func quota(rnd *rand.Rand) (text string, hold time.Duration) {
 	if left == "0" && !inner {
 		switch reset {
 		case "5", "7", "60":
-			_, _ = fmt.Sscan(reset, &hold)
-			hold *= time.Second
+			hold, _ = time.ParseDuration(reset + "s")
 		case "999999999999999":
 			hold = 3660 * 24 * time.Hour
 		}

@@ -129,15 +129,14 @@ type Via uint8
 
 // The ways. Drivers know the first only.
 const (
-	ViaStore    Via = iota // the store decided
-	ViaLease               // out of credits taken up front
-	ViaLocal               // a refusal repeated without the store
-	ViaFallback            // the store was away; the limit's policy decided
+	ViaStore Via = iota // the store decided
+	ViaLease            // out of credits taken up front
+	ViaLocal            // a refusal repeated without the store
 )
 
-// String returns store, lease, local or fallback.
+// String returns store, lease or local.
 func (v Via) String() string {
-	return [...]string{"store", "lease", "local", "fallback"}[min(v, ViaFallback)]
+	return [...]string{"store", "lease", "local"}[min(v, ViaLocal)]
 }
 
 // Outcome is a store's raw answer to an op. What people see (remaining,

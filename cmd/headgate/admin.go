@@ -16,8 +16,12 @@ func newService(s store.Store, c *config.Config) *service.Service {
 	return service.New(headgate.New(s, nil), c)
 }
 
+// newServerService is newService for a server, which bounds each request as a whole.
+func newServerService(s store.Store, c *config.Config) *service.Service {
+	return service.New(headgate.New(s, &headgate.Config{Timeout: -1}), c)
+}
+
 func newExplainCommand() *cobra.Command {
-	var path string
 	cmd := &cobra.Command{
 		Use:     "explain LIMIT",
 		Short:   "Say what a limit means, and the most that it lets pass",
@@ -25,7 +29,7 @@ func newExplainCommand() *cobra.Command {
 		Example: "  headgate explain 'token-bucket 10/s burst 10'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := resolveLimit(path, args[0])
+			l, err := resolveLimit(cmd, args[0])
 			if err != nil {
 				return err
 			}
@@ -33,30 +37,34 @@ func newExplainCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&path, "config", "", "config file (HEADGATE_CONFIG)")
+	addSettings(cmd, config.File)
 	return cmd
 }
 
 func newMigrateCommand() *cobra.Command {
-	var path, url string
 	var o storeOptions
 	cmd := &cobra.Command{
-		Use:   "migrate --store URL",
-		Short: "Bring a store's schema up to date, and write the config file's limits into it",
-		Args:  cobra.NoArgs,
+		Use:        "migrate --store URL",
+		Short:      "Bring a store's schema up to date, and write the config file's limits into it",
+		SuggestFor: []string{"upgrade", "install", "init"},
+		Args:       cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := loadConfig(path)
+			c, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
-			s, err := openStore(cmd.Context(), config.Settle(url, "HEADGATE_STORE", c.Store, config.DefaultStore), o)
+			p, err := placeOf(cmd, c)
+			if err != nil {
+				return err
+			}
+			s, err := p.open(cmd, o)
 			if err != nil {
 				return err
 			}
 			defer s.Close()
 			m, ok := store.As[store.Migrator](s)
 			if !ok {
-				return fmt.Errorf("%w: store: %s has no schema", headgate.ErrInvalid, url)
+				return fmt.Errorf("%w: store: %s has no schema", headgate.ErrInvalid, store.RedactURL(p.url))
 			}
 			report, err := m.Migrate(cmd.Context())
 			if err != nil {
@@ -84,10 +92,8 @@ func newMigrateCommand() *cobra.Command {
 			return nil
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&url, "store", "", "URL of the store (HEADGATE_STORE)")
-	f.StringVar(&path, "config", "", "config file with limits to write (HEADGATE_CONFIG)")
-	f.BoolVar(&o.skipArticles, "skip-articles", false, "make no functions outside the schema headgate")
+	addSettings(cmd, config.Store, config.File)
+	cmd.Flags().BoolVar(&o.skipArticles, "skip-articles", false, "make no functions outside the schema headgate")
 	return cmd
 }
 

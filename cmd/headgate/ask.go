@@ -17,17 +17,11 @@ import (
 )
 
 // asking are the flags of the commands that ask a store or a server.
-type asking struct {
-	config, store, server string
-	json                  bool
-}
+type asking struct{ json bool }
 
 func (a *asking) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&a.config, "config", "", "config file (HEADGATE_CONFIG)")
-	f.StringVar(&a.store, "store", "", "URL of the store (HEADGATE_STORE; default "+config.DefaultStore+")")
-	f.StringVar(&a.server, "server", "", "URL of a server to ask instead (HEADGATE_SERVER)")
-	f.BoolVar(&a.json, "json", false, "print JSON")
+	addSettings(cmd, config.File, config.Store, config.Server)
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
 }
 
@@ -41,20 +35,34 @@ type answerer interface {
 	List(ctx context.Context, limit string, blocked bool) ([]api.Status, error)
 }
 
+// serverOf returns the URL of the server to ask; empty: none. A store that a flag names
+// goes before a server that the environment names.
+func serverOf(cmd *cobra.Command) (string, error) {
+	if _, given := flags(cmd)(config.Store.Flag()); given {
+		return "", nil
+	}
+	said, err := new(config.Config).Get(config.Server, flags(cmd))
+	return said.Value, err
+}
+
 // ask finds out who answers, and lets do ask it.
-func (a *asking) ask(ctx context.Context, do func(answerer) error) error {
-	server := a.server
-	if a.store == "" {
-		server = config.Settle(a.server, "HEADGATE_SERVER", "", "")
-	}
-	if server != "" {
-		return do(newClient(server))
-	}
-	c, err := loadConfig(a.config)
+func ask(cmd *cobra.Command, do func(answerer) error) error {
+	url, err := serverOf(cmd)
 	if err != nil {
 		return err
 	}
-	s, err := openStore(ctx, config.Settle(a.store, "HEADGATE_STORE", c.Store, config.DefaultStore), storeOptions{})
+	if url != "" {
+		return do(newClient(url))
+	}
+	c, err := loadConfig(cmd)
+	if err != nil {
+		return err
+	}
+	p, err := placeOf(cmd, c)
+	if err != nil {
+		return err
+	}
+	s, err := p.open(cmd, storeOptions{})
 	if err != nil {
 		return err
 	}
@@ -93,7 +101,7 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 				}
 				return a.takeWithin(cmd, args[0], args[1], cost, wait)
 			}
-			return a.ask(cmd.Context(), func(s answerer) error {
+			return ask(cmd, func(s answerer) error {
 				d, err := s.Take(cmd.Context(), &api.Request{Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(cost)}, ID: id}, check)
 				if err != nil {
 					return err
@@ -121,10 +129,14 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 
 // takeWithin is take with --wait.
 func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait time.Duration) error {
-	if a.server != "" || a.store == "" && config.Settle("", "HEADGATE_SERVER", "", "") != "" {
+	url, err := serverOf(cmd)
+	if err != nil {
+		return err
+	}
+	if url != "" {
 		return fmt.Errorf("%w: wait: take does not wait at a server; name a store", headgate.ErrInvalid)
 	}
-	w, closeStore, err := chargeOf(cmd.Context(), a.config, a.store, limit, key, cost)
+	w, closeStore, err := chargeOf(cmd, limit, key, cost)
 	if err != nil {
 		return err
 	}
@@ -174,11 +186,19 @@ func sentence(d *api.Decision) string {
 		if d.Replayed {
 			again = ", as before"
 		}
-		return fmt.Sprintf("allowed  %s  remaining %d, full again in %s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS), again)
+		return fmt.Sprintf("allowed  %s  remaining %d, full again in %s%s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS), again, inCommon(d))
 	case d.RetryAfterMS == nil:
 		return fmt.Sprintf("refused  %s  never: the cost exceeds what can pass at once", d.Limit)
 	}
-	return fmt.Sprintf("refused  %s  retry in %s, remaining %d", d.Limit, ms(*d.RetryAfterMS), d.Remaining)
+	return fmt.Sprintf("refused  %s  retry in %s, remaining %d%s", d.Limit, ms(*d.RetryAfterMS), d.Remaining, inCommon(d))
+}
+
+// inCommon says that the figures are those of several keys.
+func inCommon(d *api.Decision) string {
+	if d.Shared {
+		return ", shared with other new keys since the limit is full"
+	}
+	return ""
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -186,11 +206,12 @@ func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 func newInspectCommand() *cobra.Command {
 	var a asking
 	cmd := &cobra.Command{
-		Use:   "inspect LIMIT KEY",
-		Short: "Show all about one key of a limit",
-		Args:  cobra.ExactArgs(2),
+		Use:        "inspect LIMIT KEY",
+		Short:      "Show all about one key of a limit",
+		SuggestFor: []string{"history", "show", "get", "status", "why"},
+		Args:       cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd.Context(), func(s answerer) error {
+			return ask(cmd, func(s answerer) error {
 				st, err := s.Inspect(cmd.Context(), &api.Subject{Limit: args[0], Key: args[1]})
 				if err != nil {
 					return err
@@ -209,11 +230,12 @@ func newInspectCommand() *cobra.Command {
 func newResetCommand() *cobra.Command {
 	var a asking
 	cmd := &cobra.Command{
-		Use:   "reset LIMIT KEY",
-		Short: "Forget one key of a limit: its level and its block",
-		Args:  cobra.ExactArgs(2),
+		Use:        "reset LIMIT KEY",
+		Short:      "Forget one key of a limit: its level and its block",
+		SuggestFor: []string{"forget", "clear", "delete", "unblock"},
+		Args:       cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd.Context(), func(s answerer) error {
+			return ask(cmd, func(s answerer) error {
 				r, err := s.Reset(cmd.Context(), &api.Subject{Limit: args[0], Key: args[1]})
 				switch {
 				case err != nil:
@@ -237,12 +259,13 @@ func newBlockCommand() *cobra.Command {
 	var a asking
 	var period, reason string
 	cmd := &cobra.Command{
-		Use:     "block LIMIT KEY --for PERIOD",
-		Short:   "Refuse everything of one key for a while; --for 0 lifts the block",
-		Example: "  headgate block login mallory --for 15m --reason 'password guessing'",
-		Args:    cobra.ExactArgs(2),
+		Use:        "block LIMIT KEY --for PERIOD",
+		Short:      "Refuse everything of one key for a while; --for 0 lifts the block",
+		SuggestFor: []string{"ban", "deny"},
+		Example:    "  headgate block login mallory --for 15m --reason 'password guessing'",
+		Args:       cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd.Context(), func(s answerer) error {
+			return ask(cmd, func(s answerer) error {
 				st, err := s.Block(cmd.Context(), &api.Block{Subject: api.Subject{Limit: args[0], Key: args[1]}, For: period, Reason: reason})
 				switch {
 				case err != nil:
@@ -250,7 +273,7 @@ func newBlockCommand() *cobra.Command {
 				case a.json:
 					return printJSON(cmd.OutOrStdout(), st)
 				case st.BlockedUntil == nil:
-					fmt.Fprintf(cmd.OutOrStdout(), "not blocked  %s  %s\n", st.Limit, st.Key)
+					return printLifted(cmd, s, st)
 				default:
 					fmt.Fprintf(cmd.OutOrStdout(), "blocked until %s  %s  %s\n", instant(*st.BlockedUntil), st.Limit, st.Key)
 				}
@@ -265,19 +288,31 @@ func newBlockCommand() *cobra.Command {
 	return cmd
 }
 
+// printLifted says that a key is not blocked, and whether it is refused all the same.
+func printLifted(cmd *cobra.Command, s answerer, st *api.Status) error {
+	fmt.Fprintf(cmd.OutOrStdout(), "not blocked  %s  %s\n", st.Limit, st.Key)
+	now, err := s.Inspect(cmd.Context(), &api.Subject{Limit: st.Limit, Key: st.Key})
+	if err != nil || now.Remaining == nil || *now.Remaining > 0 {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "but %s of %s are used: it is refused until some of that is free; reset forgets it\n", now.Used, now.Capacity)
+	return nil
+}
+
 func newListCommand() *cobra.Command {
 	var a asking
 	var blocked bool
 	cmd := &cobra.Command{
-		Use:   "list [LIMIT]",
-		Short: "List the keys in use, of one limit or of all",
-		Args:  cobra.MaximumNArgs(1),
+		Use:        "list [LIMIT]",
+		Short:      "List the keys of one limit or of all, with what is in use now",
+		SuggestFor: []string{"ls", "keys", "cells", "levels", "top"},
+		Args:       cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			limit := ""
 			if len(args) == 1 {
 				limit = args[0]
 			}
-			return a.ask(cmd.Context(), func(s answerer) error {
+			return ask(cmd, func(s answerer) error {
 				list, err := s.List(cmd.Context(), limit, blocked)
 				if err != nil {
 					return err

@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/load"
 	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/store"
 )
 
 // The most that is held in memory for: 36 KiB a client, 80 bytes a key.
@@ -32,7 +33,7 @@ const (
 
 // benchOptions are the flags of `headgate bench`.
 type benchOptions struct {
-	config, store, limit, prefix, cost string
+	limit, prefix, cost string
 
 	keys, clients    int
 	duration, warmup time.Duration
@@ -67,9 +68,8 @@ the report.`,
 		Args: cobra.NoArgs,
 		RunE: o.run,
 	}
+	addSettings(cmd, config.File, config.Store)
 	f := cmd.Flags()
-	f.StringVar(&o.config, "config", "", "config `file` (HEADGATE_CONFIG)")
-	f.StringVar(&o.store, "store", "", "`URL` of the store (HEADGATE_STORE; default "+config.DefaultStore+")")
 	f.StringVar(&o.limit, "limit", "token-bucket 100/s burst 100", "the `limit`: a name from the config file or a one-line notation")
 	f.StringVar(&o.prefix, "key-prefix", "bench/", "how the keys start; a random word follows")
 	f.StringVar(&o.cost, "cost", "1", "what each question costs, a decimal")
@@ -104,7 +104,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := loadConfig(o.config)
+	c, err := loadConfig(cmd)
 	if err != nil {
 		return err
 	}
@@ -113,8 +113,11 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	url := config.Settle(o.store, "HEADGATE_STORE", c.Store, config.DefaultStore)
-	s, err := openStore(ctx, url, storeOptions{})
+	p, err := placeOf(cmd, c)
+	if err != nil {
+		return err
+	}
+	s, err := p.open(cmd, storeOptions{})
 	if err != nil {
 		return err
 	}
@@ -132,7 +135,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	if o.json {
 		err = r.printJSON(cmd.OutOrStdout(), cmd.ErrOrStderr())
 	} else {
-		err = r.print(cmd.OutOrStdout(), limit, shown(url))
+		err = r.print(cmd.OutOrStdout(), limit, store.RedactURL(p.url))
 	}
 	switch {
 	case err != nil:

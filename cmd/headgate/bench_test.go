@@ -142,7 +142,7 @@ func TestBenchCommandErrors(t *testing.T) {
 		"amount (at character 14): is 0":                                  {"--limit", "token-bucket 0/s"},
 		`unknown limit: limit: "nope"`:                                    {"--limit", "nope"},
 		"key: 5":                                                          {"--key-prefix", strings.Repeat("k", 500)},
-		`store: "mongo:x" has no scheme`:                                  {"--store", "mongo:x"},
+		`the scheme "mongo" is not known`:                                 {"--store", "mongo:x"},
 		`unknown command "x"`:                                             {"x"},
 		"config: open missing.yaml":                                       {"--config", "missing.yaml"},
 		"unknown flag: --jsn":                                             {"--jsn"},

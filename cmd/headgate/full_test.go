@@ -63,7 +63,7 @@ func TestAFullFileAdmitsNobody(t *testing.T) {
 	stderr, in := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- serve(ctx, in, &config.Config{}, "sqlite:"+path, "127.0.0.1:0")
+		ended <- serve(ctx, in, serving{config: &config.Config{}, store: "sqlite:" + path, addr: "127.0.0.1:0"})
 		in.Close()
 	}()
 	r := bufio.NewReader(stderr)

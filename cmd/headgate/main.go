@@ -3,14 +3,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -85,17 +88,42 @@ func newRootCommand() *cobra.Command {
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          knownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd == root { // the flag may be right, and the command before it wrong
+			return cmp.Or(knownCommand(cmd, cmd.Flags().Args()), err)
+		}
+		return err
+	})
 	root.SetVersionTemplate("headgate {{.Version}}\n")
 	root.AddCommand(
 		newServeCommand(), newTakeCommand(), newCheckCommand(), newInspectCommand(), newResetCommand(),
 		newBlockCommand(), newListCommand(), newExplainCommand(), newReplayCommand(), newBenchCommand(), newRunCommand(),
-		newMigrateCommand(), newSchemaCommand(),
+		newMigrateCommand(), newSchemaCommand(), newLicensesCommand(),
 	)
 	return root
 }
+
+// knownCommand says that the first argument is no command, and which it may mean.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	// An argument of another form may be anything, a URL with a password too.
+	name, meant := "", ""
+	if commandForm.MatchString(args[0]) {
+		name = " " + strconv.Quote(args[0])
+		cmd.SuggestionsMinimumDistance = 2
+		if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
+			meant = "; did you mean " + strings.Join(names, " or ") + "?"
+		}
+	}
+	return fmt.Errorf("unknown command%s%s (headgate --help lists them)", name, meant)
+}
+
+var commandForm = regexp.MustCompile(`^[a-zA-Z_-]{1,24}$`)
 
 // notations describes LIMIT for help texts.
 func notations() string {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,9 +25,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
-			for _, name := range []string{"HEADGATE_STORE", "HEADGATE_HTTP", "HEADGATE_CONFIG", "HEADGATE_SERVER"} {
-				env.Setenv(name, "")
-			}
+			env.Vars = slices.DeleteFunc(env.Vars, func(v string) bool { return strings.HasPrefix(v, "HEADGATE_") })
 			dsn, drop, err := s.Database(context.Background())
 			if err != nil {
 				return err

@@ -28,7 +28,10 @@ func printStatus(w io.Writer, s *api.Status) error {
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	line("limit", "%s", s.Limit)
 	line("key", "%s", key(s.Key))
-	if !s.Exists {
+	if s.Shared {
+		line("shared", "the limit is full; this is of the cell that its new keys share")
+	}
+	if !s.Exists && !s.Shared {
 		line("used", "0 of %s; never used, or long ago", s.Capacity)
 		return t.Flush()
 	}
@@ -37,7 +40,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 		line("remaining", "%d", *s.Remaining)
 	}
 	if s.EmptyAt != nil && *s.EmptyAt > s.At {
-		line("as new", "%s, in %s", instant(*s.EmptyAt), time.Duration(*s.EmptyAt-s.At)*time.Microsecond)
+		line("empty at", "%s, in %s", instant(*s.EmptyAt), time.Duration(*s.EmptyAt-s.At)*time.Microsecond)
 	}
 	if s.BlockedUntil != nil {
 		line("blocked", "until %s, %s more", instant(*s.BlockedUntil), time.Duration(*s.BlockedUntil-s.At)*time.Microsecond)
@@ -53,15 +56,23 @@ func printStatus(w io.Writer, s *api.Status) error {
 
 func printList(w io.Writer, list []api.Status) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "LIMIT\tKEY\tUSED\tAS NEW AT\tBLOCKED UNTIL\tREASON")
+	fmt.Fprintln(t, "LIMIT\tKEY\tUSED\tEMPTY AT\tBLOCKED UNTIL\tREASON")
 	for _, s := range list {
 		at := func(us *int64) string {
-			if us == nil || *us == 0 {
+			if us == nil || *us <= s.At { // it is over
 				return "-"
 			}
 			return instant(*us)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Limit, key(s.Key), s.Used, at(s.EmptyAt), at(s.BlockedUntil), s.Reason)
+		used := s.Used.String()
+		if s.Capacity != "" {
+			used += " of " + s.Capacity.String()
+		}
+		who := key(s.Key)
+		if s.Shared {
+			who += " (new keys)"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Limit, who, used, at(s.EmptyAt), at(s.BlockedUntil), s.Reason)
 	}
 	return t.Flush()
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/headgate/headgate/replay"
+	"github.com/headgate/headgate/server/config"
 )
 
 // replayOptions are the flags of `headgate replay`.
@@ -22,7 +23,6 @@ type replayOptions struct {
 	limits   []string // one: more are refused until they can be compared
 	keys     []string // one
 	format   string
-	config   string
 	html     string
 	json     bool
 	top      int
@@ -63,7 +63,7 @@ request has the method - and is its own path.`,
 	f.StringArrayVar(&o.limits, "limit", nil, "the `limit`: a name from the config file or a one-line notation")
 	f.StringArrayVar(&o.keys, "key", nil, "the `field` to limit by: ip, user, path, method, status, or a JSON path")
 	f.StringVar(&o.format, "format", "", "the `format` of the logs: combined, common, vhost_combined, json or sshd (default: found out)")
-	f.StringVar(&o.config, "config", "", "the config `file` to look up a limit's name in")
+	addSettings(cmd, config.File)
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	f.StringVar(&o.html, "html", "", "also write a page with pictures to this `file`")
 	f.IntVar(&o.top, "top", replay.DefaultTop, "`how many` of the keys refused most to name")
@@ -84,7 +84,7 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 	if o.top < 0 {
 		return fmt.Errorf("--top: %d is negative", o.top)
 	}
-	limit, err := resolveLimit(o.config, notation)
+	limit, err := resolveLimit(cmd, notation)
 	if err != nil {
 		return err
 	}

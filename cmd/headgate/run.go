@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,13 +30,15 @@ const (
 )
 
 func newRunCommand() *cobra.Command {
-	var path, url, limit, key, cost string
+	var limit, key, cost string
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "run --limit LIMIT --key KEY -- COMMAND [ARGUMENT...]",
 		Short: "Wait for a turn, then run a command",
-		Long: "Wait for a turn, then run a command. All who name the same limit and key of the same\n" +
-			"store share it, on however many hosts. Signals go to the command, and its exit code is\n" +
+		Long: "Wait for a turn, then run a command. Those who name the same limit and key of the same\n" +
+			"store share it: of a database server, on all hosts that reach it; of a file, on this\n" +
+			"host. Without --store the file is headgate.db in the present folder, which only commands\n" +
+			"that run in this folder share. Signals go to the command, and its exit code is\n" +
 			"this one's. Some say that it was not started: 75, its turn comes after --wait; 2 or 125,\n" +
 			"it can have none, as an error tells; 126 and 127, there is no such program; 128 and more,\n" +
 			"a signal came before. On a terminal, the command gets what Ctrl-C sends from there.\n\n" +
@@ -61,10 +64,11 @@ func newRunCommand() *cobra.Command {
 			case err != nil:
 				return notStarted(cmd, exitNotRunnable, err)
 			}
-			charge, closeStore, err := chargeOf(cmd.Context(), path, url, limit, key, cost)
+			charge, closeStore, err := chargeOf(cmd, limit, key, cost)
 			if err != nil {
 				return err
 			}
+			shared(cmd, charge.place)
 			turn, err := charge.start(cmd.Context(), wait, cmd.Flags().Changed("wait"))
 			if turn == nil { // nothing is held: the store is needed no more
 				if closing := closeStore(); err == nil {
@@ -94,9 +98,8 @@ func newRunCommand() *cobra.Command {
 			return err
 		},
 	}
+	addSettings(cmd, config.File, config.Store)
 	f := cmd.Flags()
-	f.StringVar(&path, "config", "", "config file (HEADGATE_CONFIG)")
-	f.StringVar(&url, "store", "", "URL of the store (HEADGATE_STORE; default "+config.DefaultStore+")")
 	f.StringVar(&limit, "limit", "", "the limit")
 	f.StringVar(&key, "key", "", "who shares a turn")
 	f.StringVar(&cost, "cost", "1", "what it costs, a decimal")
@@ -105,6 +108,17 @@ func newRunCommand() *cobra.Command {
 	_ = cmd.MarkFlagRequired("limit")
 	_ = cmd.MarkFlagRequired("key")
 	return cmd
+}
+
+// shared says who shares a turn, where it is fewer than one may think.
+func shared(cmd *cobra.Command, p place) {
+	scheme, _, _ := strings.Cut(p.url, ":")
+	switch {
+	case scheme == "memory":
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody shares this turn: the store is the memory of this process; --store or HEADGATE_STORE names one that others reach\n", cmd.CommandPath())
+	case !p.said:
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: only processes in this folder share this turn: the store is %s; --store or HEADGATE_STORE names one for all hosts\n", cmd.CommandPath(), p.file())
+	}
 }
 
 // notStarted says why, and with which code to exit.

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -14,137 +14,214 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/lograte"
 	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/store"
-)
-
-// The sweeper removes up to sweepMax dead rows, and pauses.
-const (
-	sweepEvery = 10 * time.Second
-	sweepMax   = 5000
+	"github.com/headgate/headgate/store/pending"
 )
 
 // stopWithin is how long requests under way may take when the server stops.
 const stopWithin = 15 * time.Second
 
 func newServeCommand() *cobra.Command {
-	var path, url, addr string
 	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "Serve limits over HTTP",
+		Use:        "serve",
+		Short:      "Serve limits over HTTP",
+		SuggestFor: []string{"server", "start", "listen"},
 		Long: "Serve limits over HTTP. Without a config file requests say their limit in one line;\n" +
-			"with one they name its limits, and lines only if it says allow_notations: true.",
+			"with one they name its limits, and lines only if it says allow_notations: true.\n\n" +
+			"A database server may come later than this one: until it does, and while it is away,\n" +
+			"requests are answered with status 503, and so is GET /readyz. GET /livez answers 200 as\n" +
+			"long as this process does. What waiting cannot cure (a wrong URL, a schema that is newer\n" +
+			"than this binary, a file that cannot be opened) ends it at once with exit code 2.",
 		Example: "  headgate serve\n  headgate serve --config headgate.yaml --store postgres://headgate@db/app --http :8080",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := config.Load(path)
+			o, err := servingOf(cmd)
 			if err != nil {
 				return err
 			}
-			url := config.Settle(url, "HEADGATE_STORE", c.Store, config.DefaultStore)
-			addr := config.Settle(addr, "HEADGATE_HTTP", c.HTTP, config.DefaultHTTP)
-			return serve(cmd.Context(), cmd.ErrOrStderr(), c, url, addr)
+			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&path, "config", "", "config file (HEADGATE_CONFIG)")
-	f.StringVar(&url, "store", "", "URL of the store (HEADGATE_STORE; default "+config.DefaultStore+")")
-	f.StringVar(&addr, "http", "", "address to listen on (HEADGATE_HTTP; default "+config.DefaultHTTP+")")
+	addSettings(cmd, config.File, config.Store, config.HTTP, config.WaitStore, config.MaxKeys,
+		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
+		config.MaxConnections, config.MaxRequests, config.MaxBuffered)
 	return cmd
 }
 
+// serving is what is served, and where.
+type serving struct {
+	config  *config.Config
+	store   string // URL
+	addr    string
+	wait    time.Duration // for the store, at the start; pending.NoLimit
+	options storeOptions
+	edge    edge.Config
+	rest    rest.Config
+}
+
+// servingOf reads the settings of a server.
+func servingOf(cmd *cobra.Command) (o serving, err error) {
+	given := flags(cmd)
+	c, err := config.Load(given)
+	if err != nil {
+		return o, err
+	}
+	count := func(s config.Setting, read func(config.Setting, config.Flags) (int64, error)) int {
+		n, wrong := read(s, given)
+		err = cmp.Or(err, wrong)
+		return int(n)
+	}
+	o = serving{config: c, wait: pending.NoLimit}
+	url, err := c.Get(config.Store, given)
+	addr, wrong := c.Get(config.HTTP, given)
+	err = cmp.Or(err, wrong)
+	wait, limited, wrong := c.Duration(config.WaitStore, given)
+	if err = cmp.Or(err, wrong); limited {
+		o.wait = wait
+	}
+	o.store, o.addr = url.Value, addr.Value
+	o.options.maxKeys = count(config.MaxKeys, c.CountOrNone)
+	o.edge.MaxConnections = count(config.MaxConnections, c.Count)
+	o.rest.MaxRequests = count(config.MaxRequests, c.Count)
+	o.rest.MaxBuffered = int64(count(config.MaxBuffered, c.Size))
+	o.edge.Hosts, wrong = c.Names(config.Host, given)
+	return o, cmp.Or(err, wrong, c.BoundNotations(given))
+}
+
+// open opens the store and asks it something, with what stands in front of it.
+func (o *serving) open(ctx context.Context) (store.Store, error) {
+	s, err := openStore(ctx, o.store, o.options)
+	if err != nil {
+		return nil, err
+	}
+	s = inFront(s)
+	if err := newServerService(s, o.config).Reachable(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// start returns the store, and what is closed when it is open or was given up. A
+// server is waited for in the background; what lives in this process or in a file is
+// there or is not.
+func (o *serving) start(ctx context.Context, state *condition) (s store.Store, opened <-chan struct{}, err error) {
+	kind, err := kindOf(o.store)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !kind.server {
+		done := make(chan struct{})
+		close(done)
+		s, err = o.open(ctx)
+		return s, done, err
+	}
+	open := func(ctx context.Context) (store.Store, error) {
+		s, err := o.open(ctx)
+		state.is(err)
+		return s, err
+	}
+	p := pending.New(pending.Config{Open: open, Within: o.wait})
+	return p, p.Done(), nil
+}
+
+// givenUp says why the store was given up, or nil.
+func (o *serving) givenUp(s store.Store) error {
+	p, ok := s.(*pending.Store)
+	if !ok {
+		return nil
+	}
+	err := p.Err()
+	if err == nil || pending.Final(err) {
+		return err
+	}
+	return fmt.Errorf("the store was not available within %s: %w", o.wait, err)
+}
+
+// firstTry is how long the first answer waits for the store at most, so that a server
+// whose store is there answers no request with 503.
+const firstTry = 500 * time.Millisecond
+
 // serve serves until ctx is done, then finishes what is under way.
-func serve(ctx context.Context, stderr io.Writer, c *config.Config, url, addr string) error {
-	s, err := openStore(ctx, url, storeOptions{})
+func serve(ctx context.Context, stderr io.Writer, o serving) error {
+	lines := lograte.New(slog.NewTextHandler(stderr, nil))
+	defer lines.Close()
+	log := slog.New(lines)
+	o.options.log = log
+	state := &condition{log: log, store: store.RedactURL(o.store)}
+	s, opened, err := o.start(ctx, state)
 	if err != nil {
 		return err
 	}
-	s = inFront(s)
 	defer s.Close()
-	service := newService(s, c)
-	if err := service.Reachable(ctx); err != nil {
-		return err
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.addr)
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
 	}
-	log := slog.New(slog.NewTextHandler(stderr, nil))
-	server := &http.Server{
-		Handler:           rest.New(service, log),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       15 * time.Second,
-		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	service := newServerService(s, o.config)
+	server := edge.NewServer(rest.New(service, log, &o.rest), log, &o.edge)
+	select {
+	case <-opened:
+		if err := o.givenUp(s); err != nil {
+			listener.Close()
+			return err
+		}
+	case <-ctx.Done():
+	case <-time.After(firstTry):
 	}
-	welcome(stderr, listener.Addr().String(), url, c)
+	welcome(stderr, listener.Addr().String(), o)
 
-	sweeping, stopSweeping := context.WithCancel(ctx)
-	swept := make(chan struct{})
+	watching, stopWatching := context.WithCancel(ctx)
+	watched := make(chan struct{})
 	go func() {
-		defer close(swept)
-		sweep(sweeping, s, service.Healthy, log)
+		defer close(watched)
+		watch(watching, s, opened, service.Healthy, state)
 	}()
+	defer func() { stopWatching(); <-watched }()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
+	return o.until(ctx, server, s, opened, served, log)
+}
 
-	select {
-	case err = <-served:
-	case <-ctx.Done():
-		log.Info("stopping")
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
-		defer cancel()
-		err = server.Shutdown(within)
-		if serving := <-served; err == nil {
-			err = serving
+// until waits for the end of a server, and ends it.
+func (o *serving) until(ctx context.Context, server *edge.Server, s store.Store, opened <-chan struct{}, served <-chan error, log *slog.Logger) error {
+	for {
+		select {
+		case err := <-served:
+			return err
+		case <-opened:
+			if err := o.givenUp(s); err != nil {
+				_ = server.Close()
+				<-served //nolint:errcheck // it was closed here
+				return err
+			}
+			opened = nil
+		case <-ctx.Done():
+			log.Info("stopping")
+			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+			defer cancel()
+			err := server.Shutdown(within)
+			if serving := <-served; err == nil && !errors.Is(serving, http.ErrServerClosed) {
+				err = serving
+			}
+			return err
 		}
 	}
-	stopSweeping()
-	<-swept
-	if errors.Is(err, http.ErrServerClosed) {
-		err = nil
-	}
-	return err
 }
 
 // welcome tells where the server is and what to try.
-func welcome(w io.Writer, addr, url string, c *config.Config) {
+func welcome(w io.Writer, addr string, o serving) {
 	limit := "token-bucket 5/1m"
-	if len(c.Limits) > 0 {
-		limit = c.Limits[0].Name()
+	if limits := o.config.Limits; len(limits) > 0 {
+		limit = limits[0].Name()
 	}
-	fmt.Fprintf(w, "headgate listens on http://%s and keeps its state in %s\n\n", addr, shown(url))
+	fmt.Fprintf(w, "headgate listens on http://%s and keeps its state in %s\n\n", addr, store.RedactURL(o.store))
 	fmt.Fprintf(w, "  curl -d '{\"limit\":\"%s\",\"key\":\"alice\"}' http://%s/v1/take\n\n", limit, addr)
 	if host, _, _ := net.SplitHostPort(addr); !strings.HasPrefix(host, "127.") && host != "::1" {
 		fmt.Fprintln(w, "anyone who reaches this address can take, reset and block: let only those who may")
-	}
-}
-
-// sweep removes dead rows in the background, a batch at a time, at moments
-// that differ between servers. It also lets the store write, and logs a
-// failure, so that one is noticed while no request comes in.
-func sweep(ctx context.Context, s store.Store, healthy func(context.Context) error, log *slog.Logger) {
-	for {
-		pause := sweepEvery/2 + rand.N(sweepEvery)
-		removed, err := s.Sweep(ctx, sweepMax)
-		if err == nil && removed < sweepMax {
-			err = healthy(ctx)
-		}
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			log.Warn("the store is not well", "error", err)
-		case removed == sweepMax: // there is more
-			pause = 100 * time.Millisecond
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
 	}
 }

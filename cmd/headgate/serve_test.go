@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -24,9 +23,28 @@ import (
 
 // server is a headgate process.
 type server struct {
-	cmd *exec.Cmd
-	url string
-	out *bytes.Buffer
+	cmd  *exec.Cmd
+	url  string
+	out  output
+	over chan struct{} // closed when it has said all
+}
+
+// output is what a process has said so far.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // start builds the command once and serves in a folder.
@@ -36,27 +54,48 @@ func start(t *testing.T, dir string, args ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(bin, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
-	cmd.Dir = dir
-	stderr, err := cmd.StderrPipe()
+	s := &server{over: make(chan struct{})}
+	s.cmd = exec.Command(bin, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
+	s.cmd.Dir = dir
+	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	s := &server{cmd: cmd, out: new(bytes.Buffer)}
-	r := bufio.NewReader(stderr)
-	line, err := r.ReadString('\n')
-	if err != nil {
-		t.Fatalf("the server says %q: %v", line, err)
-	}
-	_, rest, _ := strings.Cut(line, "http://")
-	addr, _, _ := strings.Cut(rest, " ")
-	s.url = "http://" + addr
-	go func() { _, _ = io.Copy(s.out, r) }()
+	t.Cleanup(func() { _ = s.cmd.Process.Kill(); _ = s.cmd.Wait() })
+	go func() { defer close(s.over); _, _ = io.Copy(&s.out, stderr) }()
+	s.until(t, 10*time.Second, "that it listens", func() bool {
+		_, rest, found := strings.Cut(s.out.String(), "listens on ")
+		s.url, _, _ = strings.Cut(rest, " ")
+		return found && strings.Contains(rest, " ")
+	})
 	return s
+}
+
+// until waits until something is so.
+func (s *server) until(t *testing.T, within time.Duration, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !so(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			said := s.out.String()
+			t.Fatalf("not within %s: %s; the server says %q", within, what, said[max(0, len(said)-2000):])
+		}
+	}
+}
+
+// stop ends the server by SIGTERM, and returns all that it has said.
+func (s *server) stop(t *testing.T) string {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-s.over
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v; it said %q", err, s.out.String())
+	}
+	return s.out.String()
 }
 
 var build = sync.OnceValues(func() (string, error) {
@@ -140,13 +179,7 @@ func TestServeAdmitsExactlyAndKeepsItsStateThroughKill9(t *testing.T) {
 		t.Errorf("after kill -9: %+v, %v; want 20 left", d, err)
 	}
 
-	// SIGTERM: what is under way is finished, exit 0.
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cmd.Wait(); err != nil {
-		t.Errorf("after SIGTERM: %v\n%s", err, s.out)
-	}
+	s.stop(t) // what is under way is finished, exit 0
 }
 
 func TestTheCommandAsksAServer(t *testing.T) {
@@ -182,5 +215,70 @@ func TestTheCommandAsksAServer(t *testing.T) {
 	code := run(t.Context(), []string{"take", "token-bucket 5/s", "alice", "--server", s.url}, nil, &out, &out)
 	if code != exitError || !strings.Contains(out.String(), "notations are not accepted") {
 		t.Errorf("a notation: exit %d, %q", code, out.String())
+	}
+}
+
+// TestTheSettingsReachTheServer asks by a name, and with more than may be held.
+func TestTheSettingsReachTheServer(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--host", "gate.example", "--host", "other.example", "--max-buffered", "8KiB", "--max-requests", "2")
+	ask := func(host, body string) int {
+		req, err := http.NewRequest(http.MethodPost, s.url+"/v1/batch", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		return res.StatusCode
+	}
+	const one = `{"limit":"token-bucket 5/1m","key":"k"}`
+	few, many := `{"requests":[`+one+`]}`, `{"requests":[`+one+strings.Repeat(","+one, 5000)+`]}`
+	for _, tt := range []struct {
+		host, body string
+		want       int
+	}{
+		{"gate.example", few, 200}, {"other.example:80", few, 200}, {"localhost", few, 200}, {"evil.example", few, 421}, {"localhost", many, 503},
+	} {
+		if got := ask(tt.host, tt.body); got != tt.want {
+			t.Errorf("%s, %d bytes: status %d, want %d", tt.host, len(tt.body), got, tt.want)
+		}
+	}
+}
+
+// TestAFullLimitStillAnswers: with --max-keys, new keys share a cell, and keys that have
+// one of their own keep it.
+func TestAFullLimitStillAnswers(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"memory:", "sqlite:headgate.db"} {
+		s := start(t, t.TempDir(), "--store", url, "--max-keys", "3")
+		ask := func(key string) (allowed bool) {
+			d, status, err := s.take(http.DefaultClient, `{"limit":"fixed-window 2/31d","key":"`+key+`"}`)
+			if err != nil || status != http.StatusOK {
+				t.Fatalf("%s: status %d, %v", url, status, err)
+			}
+			return d.Allowed
+		}
+		for _, key := range []string{"a", "b", "c"} {
+			if !ask(key) {
+				t.Errorf("%s: the first of %s is refused", url, key)
+			}
+		}
+		admitted := 0
+		for i := range 50 {
+			if ask(fmt.Sprint("new", i)) {
+				admitted++
+			}
+		}
+		if admitted != 2 {
+			t.Errorf("%s: %d of 50 new keys pass, which share a limit of 2", url, admitted)
+		}
+		if !ask("a") || ask("a") {
+			t.Errorf("%s: a key with a cell of its own has lost it", url)
+		}
+		s.stop(t)
 	}
 }

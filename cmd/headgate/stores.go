@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sort"
 	"strings"
 
@@ -18,20 +19,22 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
+// storeKind says how to open the stores of a scheme.
+type storeKind struct {
+	open   func(ctx context.Context, url string, o storeOptions) (store.Store, error)
+	server bool // it is a server, which may be away
+}
+
 // stores is the table from URL scheme to store.
-var stores = map[string]func(ctx context.Context, url string, o storeOptions) (store.Store, error){
-	"memory": func(context.Context, string, storeOptions) (store.Store, error) {
-		return memory.New(&memory.Config{Names: true}), nil
-	},
-	"sqlite": func(ctx context.Context, url string, _ storeOptions) (store.Store, error) {
-		return sqlite.Open(ctx, url, nil)
-	},
-	"postgres":   openPostgres,
-	"postgresql": openPostgres,
-	"mysql":      openMySQL,
-	"mariadb":    openMySQL,
-	"redis":      openRedis,
-	"rediss":     openRedis,
+var stores = map[string]storeKind{
+	"memory":     {open: openMemory},
+	"sqlite":     {open: openSQLite},
+	"postgres":   {open: openPostgres, server: true},
+	"postgresql": {open: openPostgres, server: true},
+	"mysql":      {open: openMySQL, server: true},
+	"mariadb":    {open: openMySQL, server: true},
+	"redis":      {open: openRedis, server: true},
+	"rediss":     {open: openRedis, server: true},
 }
 
 // schemas is the table of what `headgate schema` prints.
@@ -45,28 +48,54 @@ var schemas = map[string]func() string{
 // storeOptions are what the command line says about a store beside its URL.
 type storeOptions struct {
 	skipArticles bool
+	maxKeys      int          // of each limit; 0: what the store was told before, below 0: no bound
+	log          *slog.Logger // of what a store has to say; nil: the default
+}
+
+func openMemory(_ context.Context, url string, o storeOptions) (store.Store, error) {
+	if url != "memory:" {
+		return nil, fmt.Errorf("%w: store: memory: has no path and no options", headgate.ErrInvalid)
+	}
+	return memory.New(&memory.Config{Names: true, MaxKeys: o.maxKeys}), nil
+}
+
+func openSQLite(ctx context.Context, url string, o storeOptions) (store.Store, error) {
+	return sqlite.Open(ctx, url, &sqlite.Config{MaxKeys: o.maxKeys, Logger: o.log})
 }
 
 func openPostgres(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return postgres.Open(ctx, url, &postgres.Config{SkipArticles: o.skipArticles})
+	return postgres.Open(ctx, url, &postgres.Config{SkipArticles: o.skipArticles, MaxKeys: o.maxKeys, Logger: o.log})
 }
 
 func openMySQL(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return mysql.Open(ctx, url, &mysql.Config{SkipArticles: o.skipArticles})
+	return mysql.Open(ctx, url, &mysql.Config{SkipArticles: o.skipArticles, MaxKeys: o.maxKeys, Logger: o.log})
 }
 
-func openRedis(ctx context.Context, url string, _ storeOptions) (store.Store, error) {
-	return redis.Open(ctx, url, nil)
+func openRedis(ctx context.Context, url string, o storeOptions) (store.Store, error) {
+	return redis.Open(ctx, url, &redis.Config{MaxKeys: o.maxKeys, Logger: o.log})
+}
+
+// kindOf returns the store of a URL. The error shows no more than its scheme.
+func kindOf(url string) (storeKind, error) {
+	scheme, _, ok := strings.Cut(url, ":")
+	kind, known := stores[scheme]
+	if ok && known {
+		return kind, nil
+	}
+	problem := "the URL has no scheme"
+	if scheme, _, ok := strings.Cut(store.RedactURL(url), ":"); ok {
+		problem = fmt.Sprintf("the scheme %q is not known", scheme)
+	}
+	return kind, fmt.Errorf("%w: store: %s; known are %s", headgate.ErrInvalid, problem, strings.Join(names(stores), ", "))
 }
 
 // openStore opens the store of a URL.
 func openStore(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	scheme, _, ok := strings.Cut(url, ":")
-	open, known := stores[scheme]
-	if !ok || !known {
-		return nil, fmt.Errorf("%w: store: %q has no scheme that is known: %s", headgate.ErrInvalid, shown(url), strings.Join(names(stores), ", "))
+	kind, err := kindOf(url)
+	if err != nil {
+		return nil, err
 	}
-	return open(ctx, url, o)
+	return kind.open(ctx, url, o)
 }
 
 // inFront puts in front of a store what many callers at a time want there:
@@ -77,20 +106,6 @@ func inFront(s store.Store) store.Store {
 		return s
 	}
 	return deny.New(lease.New(coalesce.New(s, nil), nil), nil)
-}
-
-// shown is a URL without its password.
-func shown(url string) string {
-	before, after, ok := strings.Cut(url, "@")
-	if !ok {
-		return url
-	}
-	if i := strings.Index(before, "://"); i >= 0 {
-		if user, _, ok := strings.Cut(before[i+3:], ":"); ok {
-			before = before[:i+3] + user + ":xxxxx"
-		}
-	}
-	return before + "@" + after
 }
 
 func names[V any](m map[string]V) []string {

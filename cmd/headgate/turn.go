@@ -4,19 +4,21 @@ import (
 	"context"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/config"
 )
 
 // waiter is a charge that can be waited for.
 type waiter struct {
 	limiter *headgate.Limiter
 	charge  headgate.Charge
+	place   place
 }
 
 // chargeOf opens the store, and makes a charge of what the command line says.
-func chargeOf(ctx context.Context, path, url, limit, key, cost string) (w waiter, closeStore func() error, err error) {
-	c, err := loadConfig(path)
+func chargeOf(cmd *cobra.Command, limit, key, cost string) (w waiter, closeStore func() error, err error) {
+	c, err := loadConfig(cmd)
 	if err != nil {
 		return w, nil, err
 	}
@@ -27,11 +29,15 @@ func chargeOf(ctx context.Context, path, url, limit, key, cost string) (w waiter
 	if w.charge.Cost, err = headgate.ParseCost(cost); err != nil {
 		return w, nil, err
 	}
-	s, err := openStore(ctx, config.Settle(url, "HEADGATE_STORE", c.Store, config.DefaultStore), storeOptions{})
+	p, err := placeOf(cmd, c)
 	if err != nil {
 		return w, nil, err
 	}
-	w.limiter = headgate.New(s, nil)
+	s, err := p.open(cmd, storeOptions{})
+	if err != nil {
+		return w, nil, err
+	}
+	w.limiter, w.place = headgate.New(s, nil), p
 	return w, s.Close, nil
 }
 

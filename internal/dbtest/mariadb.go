@@ -168,14 +168,14 @@ func (v *flavour) start(ctx context.Context, args ...string) (*Server, error) {
 		return fail(err)
 	}
 	dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)
-	p, err := v.launch(ctx, f, "data", "127.0.0.1", port, func() error { return execMariaDB(dsn, "do 1") }, args...)
+	s := &Server{DSN: dsn, polite: syscall.SIGTERM, rude: syscall.SIGKILL}
+	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
+		return v.launch(ctx, f, "data", "127.0.0.1", port, func() error { return execMariaDB(dsn, "do 1") }, args...)
+	})
 	if err != nil {
 		return fail(err)
 	}
-	return &Server{DSN: dsn, stop: stopper(func() {
-		p.end(syscall.SIGTERM)
-		f.remove()
-	})}, nil
+	return s, nil
 }
 
 // MariaDBClient returns the path of the mariadb client.

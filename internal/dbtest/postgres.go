@@ -112,6 +112,12 @@ func StartPostgres(ctx context.Context) (*Server, error) {
 	if dsn := os.Getenv(PostgresDSN); dsn != "" {
 		return &Server{DSN: dsn}, nil
 	}
+	return NewPostgres(ctx)
+}
+
+// NewPostgres is StartPostgres for tests that let the server crash: it is never one of
+// the environment.
+func NewPostgres(ctx context.Context) (*Server, error) {
 	bin, err := postgresPrograms()
 	if err != nil {
 		return nil, err
@@ -165,16 +171,15 @@ func startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
 		admin = fmt.Sprintf("host=%s port=%d user=headgate database=postgres", f.path, port)
 		dsn = fmt.Sprintf("postgres://%s:%s@127.0.0.1:%d/postgres", TLSUser, TLSPassword, port)
 	}
-	cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), options...)
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children
-	p, err := f.launch(ctx, cmd, 30*time.Second, func() error { return execPostgres(ctx, admin, "select 1") })
+	s := &Server{DSN: dsn, polite: syscall.SIGINT, rude: syscall.SIGQUIT}
+	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
+		cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), options...)
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children
+		return f.launch(ctx, cmd, 30*time.Second, func() error { return execPostgres(ctx, admin, "select 1") })
+	})
 	if err != nil {
 		return fail(err)
 	}
-	s := &Server{DSN: dsn, stop: stopper(func() {
-		p.end(syscall.SIGINT)
-		f.remove()
-	})}
 	if t != nil {
 		if err := execPostgres(ctx, admin, "alter role "+TLSUser+" password '"+TLSPassword+"'"); err != nil {
 			s.Stop()

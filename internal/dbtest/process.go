@@ -19,6 +19,45 @@ import (
 type Server struct {
 	DSN  string // of a database or keyspace that is there from the start
 	stop func()
+
+	launch       func(context.Context) (*process, error)
+	polite, rude syscall.Signal // those that end it, and that let it crash
+
+	mu sync.Mutex
+	p  *process // guarded by mu
+}
+
+// run starts a server that has a folder, for the first time.
+func (s *Server) run(ctx context.Context, f *folder, launch func(context.Context) (*process, error)) (err error) {
+	if s.p, err = launch(ctx); err != nil {
+		return err
+	}
+	s.launch = launch
+	s.stop = stopper(func() {
+		s.end(s.polite)
+		f.remove()
+	})
+	return nil
+}
+
+func (s *Server) end(sig syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.p.end(sig)
+}
+
+// Crash ends a server that was started here at once, as a crash does. Its files stay.
+func (s *Server) Crash() { s.end(s.rude) }
+
+// Restart starts a server that has crashed, at the same address.
+func (s *Server) Restart(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := s.launch(ctx)
+	if err == nil {
+		s.p = p
+	}
+	return err
 }
 
 // Stop ends a server that was started here and removes its files. A server

@@ -91,14 +91,12 @@ func startRedis(ctx context.Context, secure bool, args ...string) (*Server, erro
 	if secure {
 		args = append([]string{"--port", "0", "--tls-port", strconv.Itoa(port)}, args...)
 	}
-	p, err := launchRedis(ctx, f, "127.0.0.1", port, args...)
+	s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM, rude: syscall.SIGKILL}
+	err = s.run(ctx, f, func(ctx context.Context) (*process, error) { return launchRedis(ctx, f, "127.0.0.1", port, args...) })
 	if err != nil {
 		return fail(err)
 	}
-	return &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), stop: stopper(func() {
-		p.end(syscall.SIGTERM)
-		f.remove()
-	})}, nil
+	return s, nil
 }
 
 // RedisProgram returns the path of redis-server or redis-cli, those of the engine

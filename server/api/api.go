@@ -8,6 +8,7 @@ import "encoding/json"
 type Charge struct {
 	Limit string      `json:"limit"`          // a name, or a one-line notation where the server accepts it
 	Key   string      `json:"key"`            // at most 512 bytes
+	NoKey bool        `json:"-"`              // ReadJSON found no key, which is not the same as an empty one
 	Cost  json.Number `json:"cost,omitempty"` // an exact decimal; absent: 1
 }
 
@@ -68,8 +69,9 @@ type Decision struct {
 	ResetAfterMS int64  `json:"reset_after_ms"` // rounded up
 	At           int64  `json:"at"`             // the store's decision time, microseconds since the epoch
 	Entry        int64  `json:"entry,omitempty"`
-	Via          string `json:"via,omitempty"`      // lease, local or fallback; absent: the store decided
+	Via          string `json:"via,omitempty"`      // lease or local; absent: the store decided
 	Replayed     bool   `json:"replayed,omitempty"` // it was admitted before, under the same id
+	Shared       bool   `json:"shared,omitempty"`   // a limit is full: a new key of it was charged in a cell that such keys share
 }
 
 // Answer is what became of one request of a batch: a decision or a problem.
@@ -87,6 +89,7 @@ type Answers struct {
 type Held struct {
 	Limit  string `json:"limit"`
 	Key    string `json:"key"`
+	NoKey  bool   `json:"-"` // ReadJSON found no key
 	Number int64  `json:"number"`
 }
 
@@ -112,6 +115,7 @@ type Lost struct {
 type Subject struct {
 	Limit string `json:"limit"`
 	Key   string `json:"key"`
+	NoKey bool   `json:"-"` // ReadJSON found no key
 }
 
 // Block asks to refuse a key for a while.
@@ -132,6 +136,7 @@ type Status struct {
 	Limit        string      `json:"limit"`
 	Key          string      `json:"key"`
 	Exists       bool        `json:"exists"`
+	Shared       bool        `json:"shared,omitempty"` // what is said is of the cell that new keys of a full limit share
 	Used         json.Number `json:"used"`
 	Capacity     json.Number `json:"capacity,omitempty"`
 	Remaining    *int64      `json:"remaining,omitempty"`
@@ -168,11 +173,29 @@ type Limits struct {
 	Limits []Limit `json:"limits"`
 }
 
+// Health answers a health check of a server that is well.
+type Health struct {
+	Status string `json:"status"`           // ok
+	Limits []Room `json:"limits,omitempty"` // that are full, or nearly: the fullest first
+}
+
+// Room is how full a limit is.
+type Room struct {
+	Limit     string `json:"limit,omitempty"` // absent: all limits of the store together
+	Keys      int64  `json:"keys"`
+	Max       int64  `json:"max"`
+	CountedAt int64  `json:"counted_at,omitempty"` // microseconds since the epoch; absent: they are always counted
+	Sharing   bool   `json:"sharing"`              // new keys share one cell
+	Since     int64  `json:"since,omitempty"`      // when that began, microseconds since the epoch
+	Shared    int64  `json:"shared,omitempty"`     // questions that such cells have answered to this server
+}
+
 // The types of problems that a program may want to tell from others of the
 // same status.
 const (
 	Unavailable    = "urn:headgate:unavailable"     // the store cannot be asked; nothing was charged
 	Busy           = "urn:headgate:busy"            // too many wait; nothing was charged
+	Full           = "urn:headgate:full"            // there is no room for the key; nothing was charged
 	OutcomeUnknown = "urn:headgate:outcome-unknown" // it may have been charged
 )
 

@@ -1,12 +1,84 @@
 package api
 
-import "unicode/utf8"
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
 
-// scanner reads JSON. Its methods report false for what they do not know.
+// A ReadError says what is wrong with the JSON of a request.
+type ReadError struct {
+	Field  string // the member that is wrong; "body" for the text as a whole
+	Detail string // what is wrong with it, and at which byte, counted from 1
+}
+
+// Error implements error.
+func (e *ReadError) Error() string { return e.Field + ": " + e.Detail }
+
+// scanner reads JSON (RFC 8259), and what I-JSON (RFC 7493) asks for in addition:
+// text is valid Unicode, and an object has each member once. Its methods report
+// false for what is wrong, and keep the first reason. A null is read as a member
+// that is absent.
 type scanner struct {
 	data []byte
 	at   int
 	last [2]string // what repeated read
+	err  *ReadError
+}
+
+// wrong keeps the reason for which something cannot be read. The object around it
+// names the member.
+//
+//go:noinline
+func (s *scanner) wrong(at int, format string, args ...any) bool {
+	if s.err == nil {
+		s.err = &ReadError{Detail: fmt.Sprintf(format, args...) + fmt.Sprintf(" (at byte %d)", at+1)}
+	}
+	return false
+}
+
+// noJSON is wrong about the text as a whole.
+//
+//go:noinline
+func (s *scanner) noJSON(want string) bool {
+	rest := string(bytes.TrimRight(s.data[s.at:], " \t\r\n"))
+	switch _, size := utf8.DecodeRuneInString(rest); {
+	case s.err != nil:
+	case begins(rest, "true"), begins(rest, "false"), begins(rest, "null"): // or nothing is left
+		s.err = &ReadError{"body", fmt.Sprintf("ends in the middle (after byte %d)", len(s.data))}
+	default:
+		s.err = &ReadError{"body", fmt.Sprintf("is not JSON (at byte %d): found %s, want %s", s.at+1, strconv.QuoteToASCII(rest[:size]), want)}
+	}
+	return false
+}
+
+// begins reports whether text is a word, or the beginning of it.
+func begins(text, word string) bool { return len(text) <= len(word) && word[:len(text)] == text }
+
+// mismatch is wrong about a value that is of another kind.
+//
+//go:noinline
+func (s *scanner) mismatch(want string) bool {
+	kind := ""
+	switch c := s.peek(); {
+	case c == '"':
+		kind = "text"
+	case c == '{':
+		kind = "an object"
+	case c == '[':
+		kind = "an array"
+	case c == '-' || c-'0' <= 9:
+		kind = "a number"
+	case bytes.HasPrefix(s.data[s.at:], []byte("null")):
+		kind = "null"
+	case bytes.HasPrefix(s.data[s.at:], []byte("true")), bytes.HasPrefix(s.data[s.at:], []byte("false")):
+		kind = "true or false"
+	}
+	if kind != "" {
+		return s.wrong(s.at, "must be %s, not %s", want, kind)
+	}
+	return s.noJSON(want)
 }
 
 // peek returns the next byte that is not white space, or 0.
@@ -31,64 +103,92 @@ func (s *scanner) skip(c byte) bool {
 }
 
 // end reports whether nothing follows.
-func (s *scanner) end() bool { return s.peek() == 0 && s.at == len(s.data) }
-
-// object reads an object with at least one member. member reads the value of
-// one, and returns a bit that no other member has, or 0.
-func (s *scanner) object(member func(name []byte) (bit uint)) bool {
-	if !s.skip('{') {
-		return false
+func (s *scanner) end() bool {
+	if s.peek() == 0 && s.at == len(s.data) {
+		return true
 	}
-	for seen := uint(0); ; {
-		name, ok := s.text()
-		if !ok || !s.skip(':') {
-			return false
+	if s.err == nil {
+		s.err = &ReadError{"body", fmt.Sprintf("something follows the JSON value (at byte %d)", s.at+1)}
+	}
+	return false
+}
+
+// object reads an object. member reads the value of one, and returns a bit that no
+// other member has; or 0 if the member is not known, or its value is wrong.
+func (s *scanner) object(member func(name []byte) (bit uint)) (seen uint, ok bool) {
+	if !s.skip('{') {
+		return 0, s.mismatch("an object")
+	}
+	if s.skip('}') {
+		return 0, true
+	}
+	for {
+		start := s.at
+		if !s.skip('"') {
+			return 0, s.noJSON("the name of a member")
+		}
+		name, ok := s.quoted()
+		if !ok {
+			return 0, s.named("body")
+		}
+		if !s.skip(':') {
+			return 0, s.noJSON(`":"`)
 		}
 		bit := member(name)
-		if bit == 0 || seen&bit != 0 {
-			return false
+		switch {
+		case bit == 0 && s.err == nil:
+			s.unknown(start, name)
+			return 0, false
+		case bit == 0:
+			return 0, s.named(string(name))
+		case seen&bit != 0:
+			s.wrong(start, "stands twice in one object")
+			return 0, s.named(string(name))
 		}
 		seen |= bit
 		if !s.skip(',') {
-			return s.skip('}')
+			if !s.skip('}') {
+				return 0, s.noJSON(`"," or "}"`)
+			}
+			return seen, true
 		}
 	}
 }
 
-// array reads an array with at least one element.
+// named names the member that is wrong, unless something within it was named.
+func (s *scanner) named(name string) bool {
+	if s.err.Field == "" {
+		s.err.Field = name
+	}
+	return false
+}
+
+// unknown is wrong about a name.
+func (s *scanner) unknown(at int, name []byte) {
+	hint := ""
+	if !bytes.Equal(bytes.ToLower(name), name) {
+		hint = "; names are in lower case"
+	}
+	s.wrong(at, "has an unknown field %+.40q%s", name, hint)
+	s.named("body")
+}
+
+// array reads an array.
 func (s *scanner) array(element func() bool) bool {
 	if !s.skip('[') {
-		return false
+		return s.null() || s.mismatch("an array")
+	}
+	if s.skip(']') {
+		return true
 	}
 	for {
 		if !element() {
 			return false
 		}
 		if !s.skip(',') {
-			return s.skip(']')
+			return s.skip(']') || s.noJSON(`"," or "]"`)
 		}
 	}
-}
-
-// text reads a string without escapes.
-func (s *scanner) text() ([]byte, bool) {
-	if !s.skip('"') {
-		return nil, false
-	}
-	ascii := true
-	for i := s.at; i < len(s.data); i++ {
-		switch c := s.data[i]; {
-		case c == '"':
-			text := s.data[s.at:i]
-			s.at = i + 1
-			return text, ascii || utf8.Valid(text)
-		case c < ' ' || c == '\\':
-			return nil, false
-		case c >= utf8.RuneSelf:
-			ascii = false
-		}
-	}
-	return nil, false
 }
 
 // repeated reads a string that is likely to have come shortly before.
@@ -104,7 +204,7 @@ func (s *scanner) repeated() (string, bool) {
 	return s.last[0], ok
 }
 
-// number reads a decimal.
+// number reads a number. A null is nil.
 func (s *scanner) number() ([]byte, bool) {
 	s.peek()
 	start := s.at
@@ -112,12 +212,32 @@ func (s *scanner) number() ([]byte, bool) {
 		s.at++
 	}
 	whole := s.digits()
-	ok := whole == 1 || whole > 1 && s.data[s.at-whole] != '0'
+	if whole == 0 {
+		if s.at > start {
+			return nil, s.noJSON("a digit")
+		}
+		return nil, s.null() || s.mismatch("a number")
+	}
+	if whole > 1 && s.data[s.at-whole] == '0' {
+		s.at += 1 - whole
+		return nil, s.noJSON("a number without leading zeros")
+	}
 	if s.at < len(s.data) && s.data[s.at] == '.' {
 		s.at++
-		ok = s.digits() > 0 && ok
+		if s.digits() == 0 {
+			return nil, s.noJSON("a digit")
+		}
 	}
-	return s.data[start:s.at], ok
+	if s.at < len(s.data) && s.data[s.at]|0x20 == 'e' {
+		s.at++
+		if s.at < len(s.data) && (s.data[s.at] == '+' || s.data[s.at] == '-') {
+			s.at++
+		}
+		if s.digits() == 0 {
+			return nil, s.noJSON("a digit")
+		}
+	}
+	return s.data[start:s.at], true
 }
 
 // digits skips digits and returns how many there were.
@@ -129,17 +249,23 @@ func (s *scanner) digits() int {
 	return s.at - start
 }
 
-// integer reads a whole number that is not negative.
+// integer reads a whole number that is not negative. A null is 0.
 func (s *scanner) integer() (int64, bool) {
 	s.peek()
 	start := s.at
-	n := s.digits()
-	if n == 0 || n > 18 || n > 1 && s.data[start] == '0' {
-		return 0, false
-	}
 	var v int64
-	for _, c := range s.data[start:s.at] {
-		v = v*10 + int64(c-'0')
+	for s.at < len(s.data) && s.data[s.at]-'0' <= 9 {
+		v = v*10 + int64(s.data[s.at]-'0')
+		s.at++
+	}
+	n := s.at - start
+	if fraction := s.at < len(s.data) && (s.data[s.at] == '.' || s.data[s.at]|0x20 == 'e'); n == 0 || n > 18 || n > 1 && s.data[start] == '0' || fraction {
+		s.at = start
+		text, ok := s.number()
+		if !ok || text == nil {
+			return 0, ok
+		}
+		return 0, s.wrong(start, "must be a whole number of at most 18 digits, and not negative")
 	}
 	return v, true
 }
@@ -148,8 +274,10 @@ func (s *scanner) flag() (value, ok bool) {
 	if s.word("true") {
 		return true, true
 	}
-	return false, s.word("false")
+	return false, s.word("false") || s.null() || s.mismatch("true or false")
 }
+
+func (s *scanner) null() bool { return s.word("null") }
 
 func (s *scanner) word(w string) bool {
 	s.peek()

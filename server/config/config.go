@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // The defaults.
@@ -25,10 +26,11 @@ const (
 // Config is what a file says. The zero Config is an empty file.
 type Config struct {
 	File           string // it was read from; empty: none
-	Store          string // URL; empty: DefaultStore
-	HTTP           string // address to listen on; empty: DefaultHTTP
 	AllowNotations *bool  // accept notations in requests; nil: only without a file
 	Limits         []Limit
+	Notations      Notations // bounds of notations; those of the file and the flags after BoundNotations
+
+	said map[string]string // of settings, by name
 }
 
 // Limit is a named limit of the file.
@@ -59,7 +61,11 @@ func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 		return headgate.Limit{}, fmt.Errorf("%w: limit: %q is not a name in %s, and notations are not accepted (allow_notations)",
 			headgate.ErrInvalid, nameOrNotation, c.File)
 	}
-	return headgate.Parse(nameOrNotation)
+	l, err := headgate.Parse(nameOrNotation)
+	if err != nil {
+		return l, err
+	}
+	return c.Notations.bound(l)
 }
 
 func (c *Config) notations() bool {
@@ -69,40 +75,38 @@ func (c *Config) notations() bool {
 	return c.File == ""
 }
 
+// namesShown is how many names an error lists: whoever asks for a name that is not
+// there, many times a second, should not have thousands of them put together.
+const namesShown = 20
+
 func (c *Config) unknown(name string) error {
 	if c.File == "" {
 		return fmt.Errorf("%w: limit: %q; names come from a config file, without one write a notation such as token-bucket 100/s", headgate.ErrUnknownLimit, name)
 	}
-	names := make([]string, len(c.Limits))
-	for i, l := range c.Limits {
-		names[i] = l.Name()
+	names := make([]string, min(len(c.Limits), namesShown))
+	for i := range names {
+		names[i] = c.Limits[i].Name()
+	}
+	if more := len(c.Limits) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return fmt.Errorf("%w: limit: %q; %s has %s", headgate.ErrUnknownLimit, name, c.File, strings.Join(names, ", "))
 }
 
-// Settle returns the first that is said: the flag, the variable, the file's
-// value, the default.
-func Settle(flag, variable, file, fallback string) string {
-	for _, v := range []string{flag, os.Getenv(variable), file} {
-		if v != "" {
-			return v
-		}
+// Load reads the file that flags or the variable name, if they name one.
+func Load(flags Flags) (*Config, error) {
+	file, err := (&Config{}).Get(File, flags)
+	if err != nil {
+		return nil, err
 	}
-	return fallback
-}
-
-// Load reads a file. An empty path is the variable HEADGATE_CONFIG, and if
-// that is empty too, no file.
-func Load(path string) (*Config, error) {
-	path = Settle(path, "HEADGATE_CONFIG", "", "")
-	if path == "" {
+	if file.By == "" {
 		return &Config{}, nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(file.Value)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	return Parse(path, text)
+	return Parse(file.Value, text)
 }
 
 // Parse reads the text of a file. Errors name the file, line and column.
@@ -127,13 +131,16 @@ func Parse(path string, text []byte) (*Config, error) {
 	if root.Tag == "!!null" {
 		return c, nil
 	}
-	err := c.fields(root, "config", map[string]func(*yaml.Node) error{
-		"store":           c.text("store", &c.Store),
-		"http":            c.text("http", &c.HTTP),
+	known := map[string]func(*yaml.Node) error{
 		"allow_notations": c.flag("allow_notations"),
 		"limits":          c.limits,
-	})
-	if err != nil {
+	}
+	for _, s := range Settings {
+		if !s.NotFile {
+			known[s.Name] = c.setting(s)
+		}
+	}
+	if err := c.fields(root, "config", known); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -159,7 +166,7 @@ func (c *Config) fields(n *yaml.Node, what string, known map[string]func(*yaml.N
 				names = append(names, name)
 			}
 			slices.Sort(names)
-			return fail(c.File, key, key.Value, "is not a field of "+what+"; known are "+strings.Join(names, ", "))
+			return fail(c.File, key, fieldName(key.Value), "is not a field of "+what+"; known are "+strings.Join(names, ", "))
 		}
 		if value.Kind == yaml.AliasNode {
 			value = value.Alias
@@ -171,12 +178,45 @@ func (c *Config) fields(n *yaml.Node, what string, known map[string]func(*yaml.N
 	return nil
 }
 
+// fieldName shows a field that is not known. It may be a URL with a password that
+// lost its field.
+func fieldName(name string) string {
+	if strings.ContainsAny(name, ":@/=") {
+		return store.RedactURL(name)
+	}
+	return name
+}
+
 func (c *Config) text(name string, to *string) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 			return fail(c.File, n, name, "must be text")
 		}
 		*to = n.Value
+		return nil
+	}
+}
+
+// setting reads what the file says of a setting.
+func (c *Config) setting(s Setting) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		items := []*yaml.Node{n}
+		if s.List && n.Kind == yaml.SequenceNode {
+			items = n.Content
+		}
+		values := make([]string, len(items))
+		for i, item := range items {
+			if err := c.text(s.Name, &values[i])(item); err != nil {
+				return err
+			}
+			if values[i] == "" {
+				return fail(c.File, item, s.Name, "is empty; leave it out for the default")
+			}
+		}
+		if c.said == nil {
+			c.said = map[string]string{}
+		}
+		c.said[s.Name] = strings.Join(values, ",")
 		return nil
 	}
 }
@@ -212,18 +252,19 @@ func (c *Config) limits(n *yaml.Node) error {
 			value = value.Alias
 		}
 		l := Limit{}
-		at, notation := value, value.Value
+		at, notation, keys := value, value.Value, int64(0)
 		if value.Kind == yaml.MappingNode {
 			notation = ""
 			err := c.fields(value, "limits."+name, map[string]func(*yaml.Node) error{
 				"limit":       func(n *yaml.Node) error { at = n; return c.text("limits."+name+".limit", &notation)(n) },
 				"description": c.text("limits."+name+".description", &l.Description),
+				"max_keys":    c.count("limits."+name+".max_keys", &keys),
 			})
 			if err != nil {
 				return err
 			}
 		} else if value.Kind != yaml.ScalarNode {
-			return fail(c.File, value, "limits."+name, "must be one line, or a mapping with limit and description")
+			return fail(c.File, value, "limits."+name, "must be one line, or a mapping with limit, description and max_keys")
 		}
 		var err error
 		if l.Limit, err = headgate.ParseNamed(name, notation); err != nil {
@@ -234,9 +275,22 @@ func (c *Config) limits(n *yaml.Node) error {
 			}
 			return fail(c.File, &place, "limits."+name, tell(err))
 		}
+		if l.Limit, err = l.WithMaxKeys(keys); err != nil {
+			return fail(c.File, value, "limits."+name, tell(err))
+		}
 		c.Limits = append(c.Limits, l)
 	}
 	return nil
+}
+
+// count reads a whole number above 0.
+func (c *Config) count(name string, to *int64) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		if err := n.Decode(to); err != nil || n.Tag != "!!int" || *to < 1 {
+			return fail(c.File, n, name, "must be a number above 0")
+		}
+		return nil
+	}
 }
 
 // tell returns the message of an ErrInvalid without its class.

@@ -2,8 +2,12 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/config"
@@ -14,6 +18,9 @@ func TestAFileIsReadWhole(t *testing.T) {
 	c, err := config.Parse("c.yaml", []byte(`
 store: postgres://localhost/app
 http: ":9000"
+wait_store: 30s
+host: [a, b]
+max_requests: 10
 allow_notations: true
 limits:
   login: sliding-log 5/1m block 15m
@@ -24,8 +31,13 @@ limits:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Store != "postgres://localhost/app" || c.HTTP != ":9000" || !*c.AllowNotations || len(c.Limits) != 2 {
+	if !*c.AllowNotations || len(c.Limits) != 2 {
 		t.Errorf("%+v", c)
+	}
+	for s, want := range map[config.Setting]string{config.Store: "postgres://localhost/app", config.HTTP: ":9000", config.WaitStore: "30s", config.Host: "a,b", config.MaxRequests: "10"} {
+		if said, err := c.Get(s, none); err != nil || said != (config.Said{Value: want, By: "c.yaml"}) {
+			t.Errorf("%s: %+v, %v", s.Name, said, err)
+		}
 	}
 	if l := c.Limits[1]; l.Name() != "export" || l.String() != "fixed-window 3/day Europe/Berlin" || l.Description != "reports" {
 		t.Errorf("%+v", l)
@@ -49,6 +61,9 @@ func TestMistakesAreShownAtTheirPlace(t *testing.T) {
 		{"limits:\n  login: [1]", "2:10", "one line"},
 		{"limits: 5", "1:9", "mapping"},
 		{"store: [a]", "1:8", "must be text"},
+		{"store: ''", "1:8", "store: is empty"},
+		{"postgres://u:S3cret@h/db: x", "1:1", "postgres://h/db: is not a field of config"},
+		{"S3c@ret: x", "1:1", "...: is not a field of config"},
 		{"allow_notations: maybe", "1:18", "true or false"},
 		{"store: x\n\tlimits: y", "2:2", ""},
 		{"limits:\n  a: 'x\n", "2:3", ""},
@@ -62,18 +77,153 @@ func TestMistakesAreShownAtTheirPlace(t *testing.T) {
 	}
 }
 
+// none is a command line without flags, and given one with a single flag.
+func none(string) (string, bool) { return "", false }
+
+func given(name, value string) config.Flags {
+	return func(n string) (string, bool) { return value, n == name }
+}
+
 func TestTheNearestWordWins(t *testing.T) {
-	t.Setenv("HEADGATE_TEST_WORD", "variable")
-	for _, tt := range []struct{ flag, file, want string }{{"flag", "file", "flag"}, {"", "file", "variable"}} {
-		if got := config.Settle(tt.flag, "HEADGATE_TEST_WORD", tt.file, "default"); got != tt.want {
-			t.Errorf("got %s, want %s", got, tt.want)
+	c, err := config.Parse("c.yaml", []byte("wait_store: 3s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := &config.Config{}
+	for _, tt := range []struct {
+		c        *config.Config
+		flags    config.Flags
+		variable string
+		want     time.Duration
+		said     bool
+	}{
+		{c, given("wait-store", "1s"), "2s", time.Second, true},
+		{c, none, "2s", 2 * time.Second, true},
+		{c, none, "", 3 * time.Second, true},
+		{empty, none, "", 0, false},
+		{empty, given("wait-store", "0"), "", 0, true},
+	} {
+		if tt.variable != "" {
+			t.Setenv("HEADGATE_WAIT_STORE", tt.variable)
+		} else {
+			os.Unsetenv("HEADGATE_WAIT_STORE")
+		}
+		if got, said, err := tt.c.Duration(config.WaitStore, tt.flags); err != nil || got != tt.want || said != tt.said {
+			t.Errorf("got %s, %v, %v; want %s", got, said, err, tt.want)
 		}
 	}
-	t.Setenv("HEADGATE_TEST_WORD", "")
-	if got := config.Settle("", "HEADGATE_TEST_WORD", "file", "default"); got != "file" {
-		t.Errorf("got %s, want file", got)
+}
+
+// TestEmptyIsNotTheDefault: mostly it is a variable that should have been set.
+func TestEmptyIsNotTheDefault(t *testing.T) {
+	c := &config.Config{}
+	for _, s := range config.Settings {
+		if _, err := c.Get(s, given(s.Flag(), "")); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--"+s.Flag()+": is empty") {
+			t.Errorf("--%s='': %v", s.Flag(), err)
+		}
+		t.Setenv(s.Variable(), "")
+		if _, err := c.Get(s, none); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), s.Variable()+": is empty") {
+			t.Errorf("%s='': %v", s.Variable(), err)
+		}
 	}
-	if got := config.Settle("", "HEADGATE_TEST_WORD", "", "default"); got != "default" {
-		t.Errorf("got %s, want default", got)
+	for _, tt := range []struct {
+		setting      config.Setting
+		read         func(config.Setting, config.Flags) (int64, error)
+		value, wrong string
+		want         int64
+	}{
+		{config.MaxConnections, c.Count, "17", "", 17},
+		{config.MaxConnections, c.Count, "0", "not a number above 0", 0},
+		{config.MaxConnections, c.Count, "many", "not a number above 0", 0},
+		{config.MaxKeys, c.CountOrNone, "17", "", 17},
+		{config.MaxKeys, c.CountOrNone, "none", "", config.None},
+		{config.MaxKeys, c.CountOrNone, "0", "not a number above 0, or none", 0},
+		{config.MaxBuffered, c.Size, "17", "", 17},
+		{config.MaxBuffered, c.Size, "64MiB", "", 64 << 20},
+		{config.MaxBuffered, c.Size, "2 GiB", "", 2 << 30},
+		{config.MaxBuffered, c.Size, "64MB", "not a size", 0},
+		{config.MaxBuffered, c.Size, "99999999999999999GiB", "not a size", 0},
+		{config.MaxBuffered, c.Size, "-1KiB", "not a size", 0},
+	} {
+		os.Unsetenv(tt.setting.Variable())
+		n, err := tt.read(tt.setting, given(tt.setting.Flag(), tt.value))
+		if n != tt.want || (err == nil) != (tt.wrong == "") || err != nil && !strings.Contains(err.Error(), "--"+tt.setting.Flag()+": ") || !strings.Contains(fmt.Sprint(err), tt.wrong) {
+			t.Errorf("%s %s: %d, %v; want %d, %q", tt.setting.Name, tt.value, n, err, tt.want, tt.wrong)
+		}
+	}
+	if names, err := c.Names(config.Host, given("host", "a, b.example")); err != nil || !slices.Equal(names, []string{"a", "b.example"}) {
+		t.Errorf("%q, %v", names, err)
+	}
+	if _, err := c.Names(config.Host, given("host", "a,,b")); !errors.Is(err, headgate.ErrInvalid) {
+		t.Error(err)
+	}
+	for _, wrong := range []string{"soon", "-1s", "5"} {
+		if _, _, err := c.Duration(config.WaitStore, given("wait-store", wrong)); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--wait-store: ") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
+// TestTheSettingsAreDocumented compares the table in docs/operating.md.
+func TestTheSettingsAreDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range config.Settings {
+		if row := s.Row(); !strings.Contains(string(text), row) {
+			t.Errorf("docs/operating.md lacks the row\n%s", row)
+		}
+	}
+}
+
+func TestNotationsAreBounded(t *testing.T) {
+	c := &config.Config{}
+	if err := c.BoundNotations(none); err != nil || c.Notations != config.DefaultNotations {
+		t.Fatalf("%+v, %v", c.Notations, err)
+	}
+	for notation, ok := range map[string]bool{
+		"token-bucket 5/1m": true, "token-bucket 1/1d burst 32": true, "token-bucket 1/1d burst 33": false,
+		"fixed-window 5/32d": true, "fixed-window 5/33d": false, "fixed-window 5/month": true, "fixed-window 1/3660d": false,
+		"sliding-window 5/31d": true, "sliding-window 5/33d": false, "sliding-log 5/1m history 32d": true, "sliding-log 5/1m history 33d": false,
+		"fixed-window 5/1m block 32d": true, "fixed-window 5/1m block 33d": false, "concurrency 5 ttl 33d": false,
+		"leaky-bucket 1/1d capacity 33": false, "interval 1/1d burst 33": false,
+	} {
+		l, err := c.Resolve(notation)
+		switch {
+		case (err == nil) != ok:
+			t.Errorf("%s: %v", notation, err)
+		case ok && l.Params().MaxKeys != 100_000:
+			t.Errorf("%s may have %d keys", notation, l.Params().MaxKeys)
+		case !ok && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "notation_max_period") || !strings.Contains(err.Error(), "limit: ")):
+			t.Errorf("%s: %v", notation, err)
+		}
+	}
+	// Limits of the file, and of those who have the machine, are not.
+	c, err := config.Parse("c.yaml", []byte("allow_notations: true\nnotation_max_period: 1h\nnotation_max_keys: 7\nmax_notations: 3\nlimits:\n  long: fixed-window 5/365d\n  few: {limit: token-bucket 5/1m, max_keys: 12}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Resolve("fixed-window 5/365d"); err != nil {
+		t.Error(err)
+	}
+	if err := c.BoundNotations(given("max-keys", "5")); err != nil || c.Notations != (config.Notations{MaxPeriod: time.Hour, MaxKeys: 5, Max: 3}) {
+		t.Errorf("%+v, %v", c.Notations, err)
+	}
+	for name, keys := range map[string]int64{"long": 0, "few": 12, "token-bucket 5/1m": 5} {
+		if l, err := c.Resolve(name); err != nil || l.Params().MaxKeys != keys {
+			t.Errorf("%s: %d, %v", name, l.Params().MaxKeys, err)
+		}
+	}
+	for setting, value := range map[string]string{"notation-max-period": "soon", "notation-max-keys": "0", "max-notations": "many"} {
+		if err := c.BoundNotations(given(setting, value)); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--"+setting) {
+			t.Errorf("%s: %v", setting, err)
+		}
+	}
+	for _, wrong := range []string{"0", "-1", "1.5", "x", "[1]"} {
+		if _, err := config.Parse("c.yaml", []byte("limits:\n  few: {limit: token-bucket 5/1m, max_keys: "+wrong+"}\n")); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "c.yaml:2:") {
+			t.Errorf("max_keys: %s: %v", wrong, err)
+		}
 	}
 }

@@ -1,68 +1,62 @@
 package rest
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"net/http"
-	"strconv"
 	"sync"
 
 	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
 )
 
-// buffers hold requests and answers of batches.
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+// answers are buffers for answers of batches.
+var answers = sync.Pool{New: func() any { return new([]byte) }}
 
 // maxKept is how large a buffer may be that is used again.
-const maxKept = 1 << 20
-
-func free(b *bytes.Buffer) {
-	if b.Cap() <= maxKept {
-		b.Reset()
-		buffers.Put(b)
-	}
-}
+const maxKept = 256 << 10
 
 // batch serves batches. They carry most decisions where there are many, so
-// what is usual goes a faster way.
-func (d *door) batch(w http.ResponseWriter, r *http.Request, s *service.Service) {
-	in := buffers.Get().(*bytes.Buffer)
-	defer free(in)
-	if r.ContentLength > 0 && r.ContentLength < maxKept {
-		in.Grow(int(r.ContentLength) + bytes.MinRead)
-	}
-	if _, err := in.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
-		if large := (*http.MaxBytesError)(nil); !errors.As(err, &large) {
-			err = service.Invalid("body", "%v", err)
-		}
-		d.fail(w, r, err)
-		return
-	}
+// their answers go a faster way.
+func (d *door) batch(w http.ResponseWriter, r *http.Request, s *share) error {
 	b := new(api.Batch)
-	if !b.ScanJSON(in.Bytes()) {
-		*b = api.Batch{}
-		if err := decode(bytes.NewReader(in.Bytes()), b); err != nil {
-			d.fail(w, r, err)
-			return
-		}
+	if err := take(w, r, maxList, s, b.ReadJSON); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
-	answers, err := s.Batch(ctx, b)
+	failed := failures{}
+	got, err := d.service.Batch(ctx, b, func(err error) {
+		if !gone(r, err) {
+			failed.add(err)
+		}
+	})
 	if err != nil {
-		d.fail(w, r, err)
-		return
+		return err
 	}
-	out := buffers.Get().(*bytes.Buffer)
-	defer free(out)
-	out.Grow(128 * len(answers.Answers))
-	out.Write(append(answers.AppendJSON(out.AvailableBuffer()), '\n'))
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Content-Length", strconv.Itoa(out.Len()))
-	if _, err := w.Write(out.Bytes()); err != nil {
-		d.log.Debug("write answer", "error", err)
+	for _, f := range failed {
+		d.logFailure(r, f.err, f.count)
 	}
+	buf := answers.Get().(*[]byte)
+	*buf = append(got.AppendJSON((*buf)[:0]), '\n')
+	d.write(w, *buf)
+	if cap(*buf) <= maxKept {
+		answers.Put(buf)
+	}
+	return nil
+}
+
+// failures counts errors by their class, and keeps one of each.
+type failures map[error]*failure
+
+type failure struct {
+	err   error
+	count int
+}
+
+func (f failures) add(err error) {
+	class := store.Class(err)
+	if f[class] == nil {
+		f[class] = &failure{err: err}
+	}
+	f[class].count++
 }

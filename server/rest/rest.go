@@ -1,29 +1,25 @@
-// Package rest is the HTTP door: JSON in, JSON out, problems as RFC 9457 has
-// them.
+// Package rest is the interface by HTTP: JSON in, JSON out, problems as RFC 9457 has
+// them. What a request may send and what all requests in flight may hold is bounded,
+// see [Config]. Who may ask at all is not decided here, see package edge.
 package rest
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
 )
-
-// maxBody is the most that a request may send, in bytes.
-const maxBody = 4 << 20
 
 // deadline is how long the store may take.
 const deadline = 10 * time.Second
@@ -31,157 +27,244 @@ const deadline = 10 * time.Second
 //go:embed openapi.yaml
 var openapi []byte
 
-// New returns the handler of all paths. Errors of the store are logged.
-func New(s *service.Service, log *slog.Logger) http.Handler {
+// Config bounds what requests in flight take together. A nil Config, and every zero
+// field, is fine.
+type Config struct {
+	// MaxRequests is how many requests may be decided at a time, counted from when
+	// their bodies have arrived. Further ones are answered 503 at once. Zero: 4,096.
+	MaxRequests int
+	// MaxBuffered is how many bytes the requests in flight may hold together, in their
+	// bodies and while they are decided, the first 4 KiB and 8 charges of each not
+	// counted. Those that need more are answered 503 at once. Zero: 128 MiB.
+	MaxBuffered int64
+}
+
+// door serves requests.
+type door struct {
+	service  *service.Service
+	log      *slog.Logger
+	load     load
+	patience time.Duration // with a client that reads its answer: so long,
+	rate     int           // and a second more for each so many bytes
+}
+
+// route is a pattern of http.ServeMux, and what it serves.
+type route struct {
+	pattern string
+	handler http.HandlerFunc
+}
+
+// New returns the handler of all paths. What goes wrong here is logged, a line for
+// each failed request: see package lograte for a log that stands that.
+func New(s *service.Service, log *slog.Logger, c *Config) http.Handler {
+	return newDoor(s, log, c).handler()
+}
+
+func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
+	d := &door{service: s, log: log, load: load{maxRequests: 4096, maxBytes: 128 << 20}, patience: 5 * time.Second, rate: 256 << 10}
+	if c != nil && c.MaxRequests > 0 {
+		d.load.maxRequests = int64(c.MaxRequests)
+	}
+	if c != nil && c.MaxBuffered > 0 {
+		d.load.maxBytes = c.MaxBuffered
+	}
+	return d
+}
+
+func (d *door) handler() http.Handler {
 	mux := http.NewServeMux()
-	d := &door{log}
-	handle(mux, d, "POST /v1/take", func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, false) })
-	handle(mux, d, "POST /v1/check", func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, true) })
-	mux.HandleFunc("POST /v1/batch", func(w http.ResponseWriter, r *http.Request) { d.batch(w, r, s) })
-	handle(mux, d, "POST /v1/reserve", func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })
-	handle(mux, d, "POST /v1/settle", func(ctx context.Context, r *api.Settle) (any, error) { return s.Settle(ctx, r) })
-	handle(mux, d, "POST /v1/cancel", func(ctx context.Context, r *api.Settle) (any, error) { return s.Cancel(ctx, r) })
-	handle(mux, d, "POST /v1/acquire", func(ctx context.Context, r *api.Request) (any, error) { return s.Acquire(ctx, r) })
-	handle(mux, d, "POST /v1/renew", func(ctx context.Context, r *api.Leases) (any, error) { return s.Renew(ctx, r) })
-	handle(mux, d, "POST /v1/release", func(ctx context.Context, r *api.Leases) (any, error) { return s.Release(ctx, r) })
-	handle(mux, d, "POST /v1/inspect", func(ctx context.Context, r *api.Subject) (any, error) { return s.Inspect(ctx, r) })
-	handle(mux, d, "POST /v1/reset", func(ctx context.Context, r *api.Subject) (any, error) { return s.Reset(ctx, r) })
-	handle(mux, d, "POST /v1/block", func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })
-	mux.HandleFunc("GET /v1/limits", func(w http.ResponseWriter, _ *http.Request) { d.answer(w, http.StatusOK, s.Limits()) })
-	mux.HandleFunc("GET /v1/cells", func(w http.ResponseWriter, r *http.Request) { d.cells(w, r, s) })
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
-		defer cancel()
-		if err := s.Healthy(ctx); err != nil {
-			d.fail(w, r, err)
-			return
-		}
-		d.answer(w, http.StatusOK, map[string]string{"status": "ok"})
-	})
-	mux.HandleFunc("GET /openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/yaml")
-		_, _ = w.Write(openapi)
-	})
+	for _, r := range d.routes() {
+		mux.HandleFunc(r.pattern, r.handler)
+	}
 	return problems(mux)
 }
 
-// handle serves a path that takes a T.
-func handle[T any](mux *http.ServeMux, d *door, pattern string, do func(context.Context, *T) (any, error)) {
-	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		in := new(T)
-		if err := decode(http.MaxBytesReader(w, r.Body, maxBody), in); err != nil {
+func (d *door) routes() []route {
+	s := d.service
+	return []route{
+		{"POST /v1/take", post(d, maxList, func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, false) })},
+		{"POST /v1/check", post(d, maxList, func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, true) })},
+		{"POST /v1/batch", d.with(d.batch)},
+		{"POST /v1/reserve", post(d, maxList, func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })},
+		{"POST /v1/settle", post(d, maxList, func(ctx context.Context, r *api.Settle) (any, error) { return s.Settle(ctx, r) })},
+		{"POST /v1/cancel", post(d, maxList, func(ctx context.Context, r *api.Settle) (any, error) { return s.Cancel(ctx, r) })},
+		{"POST /v1/acquire", post(d, maxList, func(ctx context.Context, r *api.Request) (any, error) { return s.Acquire(ctx, r) })},
+		{"POST /v1/renew", post(d, maxList, func(ctx context.Context, r *api.Leases) (any, error) { return s.Renew(ctx, r) })},
+		{"POST /v1/release", post(d, maxList, func(ctx context.Context, r *api.Leases) (any, error) { return s.Release(ctx, r) })},
+		{"POST /v1/inspect", post(d, maxBody, func(ctx context.Context, r *api.Subject) (any, error) { return s.Inspect(ctx, r) })},
+		{"POST /v1/reset", post(d, maxBody, func(ctx context.Context, r *api.Subject) (any, error) { return s.Reset(ctx, r) })},
+		{"POST /v1/block", post(d, maxBody, func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })},
+		{"GET /v1/limits", d.with(d.limits)},
+		{"GET /v1/cells", d.with(d.cells)},
+		// These are answered however much there is to do.
+		{"GET /livez", d.live},
+		{"GET /readyz", d.ready},
+		{"GET /healthz", d.ready},
+		{"GET /openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/yaml")
+			_, _ = w.Write(openapi)
+		}},
+	}
+}
+
+// with serves what takes a share of the load, and fails with an error.
+func (d *door) with(do func(w http.ResponseWriter, r *http.Request, s *share) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s := share{of: &d.load}
+		defer s.release()
+		if err := do(w, r, &s); err != nil {
 			d.fail(w, r, err)
-			return
+		}
+	}
+}
+
+// reader is a *T that reads itself.
+type reader[T any] interface {
+	*T
+	ReadJSON(data []byte) error
+}
+
+// post serves what takes a T in at most limit bytes.
+func post[T any, R reader[T]](d *door, limit int64, do func(context.Context, R) (any, error)) http.HandlerFunc {
+	return d.with(func(w http.ResponseWriter, r *http.Request, s *share) error {
+		in := R(new(T))
+		if err := take(w, r, limit, s, in.ReadJSON); err != nil {
+			return err
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), deadline)
 		defer cancel()
 		out, err := do(ctx, in)
 		if err != nil {
-			d.fail(w, r, err)
-			return
+			return err
 		}
-		d.answer(w, http.StatusOK, out)
+		return d.answer(w, out)
 	})
 }
 
-type door struct{ log *slog.Logger }
+// take reads a body, and counts the request among those that are being decided. What
+// it holds until the end is what it takes to decide it.
+func take(w http.ResponseWriter, r *http.Request, limit int64, s *share, read func([]byte) error) error {
+	var b body
+	defer b.free()
+	if err := b.read(w, r, limit, s); err != nil {
+		return err
+	}
+	text := s.bytes
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if err := s.holdFor(b.text); err != nil {
+		return err
+	}
+	defer func() { _ = s.hold(-text) }() // which cannot fail
+	return invalid(read(b.text))
+}
 
-func (d *door) answer(w http.ResponseWriter, code int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(code)
-	if err := json.NewEncoder(w).Encode(v); err != nil {
+// limits answers with the named limits.
+func (d *door) limits(w http.ResponseWriter, _ *http.Request, s *share) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	list := d.service.Limits()
+	if err := s.hold(int64(perObject * len(list.Limits))); err != nil {
+		return err
+	}
+	return d.answer(w, list)
+}
+
+// ok is the status of a server that is well.
+const ok = "ok"
+
+// live tells that the process answers.
+func (d *door) live(w http.ResponseWriter, r *http.Request) {
+	if err := d.answer(w, &api.Health{Status: ok}); err != nil {
+		d.fail(w, r, err)
+	}
+}
+
+// readyWithin is how long the store may take to prove that it can write.
+const readyWithin = 2 * time.Second
+
+// ready tells whether the store can decide and write, and which limits are full or
+// nearly: that is no reason to ask elsewhere.
+func (d *door) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
+	defer cancel()
+	health := &api.Health{Status: ok}
+	err := d.service.Healthy(ctx)
+	if err == nil {
+		health.Limits, err = d.service.Fullness(ctx)
+	}
+	if err == nil {
+		err = d.answer(w, health)
+	}
+	if err != nil {
+		d.fail(w, r, err)
+	}
+}
+
+// answer writes an answer. It fails before anything is written, or not at all.
+func (d *door) answer(w http.ResponseWriter, v any) error {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	d.write(w, text.Bytes())
+	return nil
+}
+
+// write writes an answer.
+func (d *door) write(w http.ResponseWriter, text []byte) {
+	if len(text) > freeBytes {
+		// A client that does not read holds what the request took. Only a connection has a deadline.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d.patience + time.Duration(len(text)/d.rate)*time.Second))
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	if _, err := w.Write(text); err != nil {
 		d.log.Debug("write answer", "error", err)
 	}
 }
 
+// fail answers with a problem, also a client that seems to be gone: one that has only
+// closed its side would take an empty answer for an admission.
 func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var large *http.MaxBytesError
 	p := service.Problem(err)
 	switch {
 	case errors.As(err, &large):
 		p = &api.Problem{Title: "Request too large", Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("at most %d bytes are read", large.Limit)}
-	case errors.Is(err, context.Canceled):
-		return // nobody is there to read it
+	case errors.Is(err, errSlow):
+		p = &api.Problem{Title: "Request timeout", Status: http.StatusRequestTimeout, Detail: err.Error() + " nothing was charged"}
+	case gone(r, err):
 	case p.Status >= 500:
-		d.log.Error("request failed", "path", r.URL.Path, "error", err)
+		d.logFailure(r, err, 1)
 	}
-	problem(w, p)
+	edge.WriteProblem(w, p)
 }
 
-func problem(w http.ResponseWriter, p *api.Problem) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Cache-Control", "no-store")
-	if p.Status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "1")
-	}
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the client may be gone
+// gone reports whether a request failed because its client has closed the connection,
+// or its side of it.
+func gone(r *http.Request, err error) bool {
+	return errors.Is(err, context.Canceled) && r.Context().Err() != nil
 }
 
-// decode reads one JSON value and nothing else. Unknown fields are errors
-// that name them.
-func decode(r io.Reader, v any) error {
-	dec := json.NewDecoder(r)
-	dec.DisallowUnknownFields()
-	err := dec.Decode(v)
-	if err == nil {
-		if _, end := dec.Token(); !errors.Is(end, io.EOF) {
-			return service.Invalid("body", "something follows the JSON value")
-		}
-		return nil
+// logFailure logs that so many requests have failed for a reason that is not the
+// client's.
+func (d *door) logFailure(r *http.Request, err error, count int) {
+	class := store.Class(err)
+	if class == nil && errors.Is(err, context.DeadlineExceeded) {
+		class = context.DeadlineExceeded
 	}
-	var large *http.MaxBytesError
-	var kind *json.UnmarshalTypeError
-	var syntax *json.SyntaxError
-	switch {
-	case errors.As(err, &large):
-		return err
-	case errors.Is(err, io.EOF):
-		return service.Invalid("body", "is empty; send JSON such as {\"limit\":\"token-bucket 5/1m\",\"key\":\"alice\"}")
-	case errors.As(err, &kind):
-		field := kind.Field[strings.LastIndexByte(kind.Field, '.')+1:]
-		return service.Invalid(cmp.Or(field, "body"), "must not be a %s", kind.Value)
-	case errors.As(err, &syntax):
-		return service.Invalid("body", "is not JSON (at byte %d): %v", syntax.Offset, err)
-	case strings.Contains(err.Error(), "unknown field"):
-		return service.Invalid("body", "has an %s", strings.TrimPrefix(err.Error(), "json: "))
-	case strings.Contains(err.Error(), "invalid number literal"):
-		return service.Invalid("cost", "%s", strings.TrimPrefix(err.Error(), "json: "))
+	text := "other"
+	if class != nil {
+		text = class.Error()
 	}
-	return service.Invalid("body", "%v", err)
-}
-
-func (d *door) cells(w http.ResponseWriter, r *http.Request, s *service.Service) {
-	query := r.URL.Query()
-	q := store.Query{After: law.Cell{Limit: query.Get("after_limit"), Key: query.Get("after_key")}}
-	blocked := false
-	for name, values := range query {
-		var err error
-		switch name {
-		case "limit", "after_limit", "after_key":
-		case "blocked":
-			blocked, err = strconv.ParseBool(values[0])
-		case "max":
-			if q.Max, err = strconv.Atoi(values[0]); err == nil && (q.Max < 1 || q.Max > 10000) {
-				err = errors.New("out of range")
-			}
-		default:
-			err = errors.New("unknown")
-		}
-		if err != nil {
-			d.fail(w, r, service.Invalid(name, "%q: known are limit, blocked (true, false), max (1 to 10000), after_limit, after_key", values[0]))
-			return
-		}
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), deadline)
-	defer cancel()
-	cells, err := s.Cells(ctx, query.Get("limit"), blocked, q)
-	if err != nil {
-		d.fail(w, r, err)
-		return
-	}
-	d.answer(w, http.StatusOK, cells)
+	d.log.Error("request failed", "class", text, "count", count, "path", r.URL.Path, "error", err)
 }
 
 // problems turns the mux's own plain 404 and 405 into problem details.
@@ -193,10 +276,12 @@ func problems(mux *http.ServeMux) http.Handler {
 		}
 		rec := &statusOnly{header: http.Header{}, code: http.StatusNotFound}
 		mux.ServeHTTP(rec, r)
-		if allow := rec.header.Get("Allow"); allow != "" {
-			w.Header().Set("Allow", allow)
+		for _, name := range []string{"Allow", "Location"} {
+			if value := rec.header.Get(name); value != "" {
+				w.Header().Set(name, value)
+			}
 		}
-		problem(w, &api.Problem{Title: http.StatusText(rec.code), Status: rec.code, Detail: r.Method + " " + r.URL.Path + "; GET /openapi.yaml describes what there is"})
+		edge.WriteProblem(w, &api.Problem{Title: http.StatusText(rec.code), Status: rec.code, Detail: r.Method + " " + r.URL.Path + "; GET /openapi.yaml describes what there is"})
 	})
 }
 

@@ -53,7 +53,7 @@ func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Con
 	}
 	held := make([]headgate.Held, len(r.Held))
 	for i, h := range r.Held {
-		limit, err := s.resolve(h.Limit)
+		limit, err := s.cell(h.Limit, h.NoKey)
 		if err != nil {
 			return nil, err
 		}

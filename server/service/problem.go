@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
@@ -23,7 +24,7 @@ func Problem(err error) *api.Problem {
 	switch {
 	case errors.Is(err, headgate.ErrInvalid):
 		detail := strings.TrimPrefix(err.Error(), headgate.ErrInvalid.Error()+": ")
-		return &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: detail, Field: field(err)}
+		return &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: cut(detail, maxDetail), Field: field(err)}
 	case errors.Is(err, headgate.ErrUnsupported):
 		return &api.Problem{Title: "Not supported by this store", Status: http.StatusNotImplemented}
 	case errors.Is(err, headgate.ErrUnknownID):
@@ -37,7 +38,8 @@ func Problem(err error) *api.Problem {
 		case errors.Is(err, store.ErrBusy):
 			p.Type, p.Title = api.Busy, "Too many are waiting for the store"
 		case errors.Is(err, store.ErrFull):
-			p.Title = "The store is full"
+			p.Type, p.Title = api.Full, "There is no room for this key"
+			p.Detail = "Nothing was charged. The limit has as many keys as it may, or the store is full. Ask without an id, wait until other keys count no more, or let the operator raise the maximum."
 		}
 		return p
 	}
@@ -45,10 +47,39 @@ func Problem(err error) *api.Problem {
 		Type: api.OutcomeUnknown, Title: "The store did not answer", Status: http.StatusServiceUnavailable,
 		Detail: "It is not known whether anything was charged.",
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
 		p.Title, p.Status = "The store did not answer in time", http.StatusGatewayTimeout
+	case errors.Is(err, context.Canceled):
+		p.Title = "The client closed the connection before the answer"
 	}
 	return p
+}
+
+// The texts of problems are cut to so many bytes: they may repeat what was sent, or
+// name all limits that there are. Those of a batch are shorter, since there may be
+// thousands of them.
+const (
+	maxDetail = 1000
+	maxBrief  = 200
+)
+
+// brief is the Problem of an error in a batch.
+func brief(err error) *api.Problem {
+	p := Problem(err)
+	p.Detail = cut(p.Detail, maxBrief)
+	return p
+}
+
+// cut shortens a text to at most n bytes and a mark.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + "..."
 }
 
 // field returns what an ErrInvalid is about.

@@ -34,7 +34,7 @@ func New(l *headgate.Limiter, c *config.Config) *Service {
 
 // Inspect tells about one key.
 func (s *Service) Inspect(ctx context.Context, r *api.Subject) (*api.Status, error) {
-	limit, err := s.resolve(r.Limit)
+	limit, err := s.cell(r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *Service) Inspect(ctx context.Context, r *api.Subject) (*api.Status, err
 
 // Reset forgets one key.
 func (s *Service) Reset(ctx context.Context, r *api.Subject) (*api.Reset, error) {
-	limit, err := s.resolve(r.Limit)
+	limit, err := s.cell(r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (s *Service) Reset(ctx context.Context, r *api.Subject) (*api.Reset, error)
 
 // Block refuses one key for a while, or lifts that.
 func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) {
-	limit, err := s.resolve(r.Limit)
+	limit, err := s.cell(r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (s *Service) Healthy(ctx context.Context) error {
 
 func status(s headgate.Status) *api.Status {
 	out := &api.Status{
-		Limit: s.Limit, Key: s.Key, Exists: s.Exists,
+		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Shared: s.Shared,
 		Used: json.Number(s.Used.String()), At: s.At.UnixMicro(), Reason: s.Reason,
 		EmptyAt: instant(s.EmptyAt), BlockedUntil: instant(s.BlockedUntil),
 	}

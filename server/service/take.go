@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"net/http"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -11,7 +12,7 @@ import (
 )
 
 // MaxBatch is how many charges one request or batch may carry.
-const MaxBatch = 10_000
+const MaxBatch = api.MaxCharges
 
 // Take takes the charges of a request, or asks about them with check.
 func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error) {
@@ -44,10 +45,14 @@ func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.De
 	return &a.Decision, nil
 }
 
-// Batch answers many requests; those that are wrong fail alone.
-func (s *Service) Batch(ctx context.Context, b *api.Batch) (*api.Answers, error) {
-	if len(b.Requests) == 0 {
+// Batch answers many requests; those that are wrong fail alone. failed is told of
+// each that failed for a reason that is not the client's.
+func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (*api.Answers, error) {
+	switch n := len(b.Requests); {
+	case n == 0:
 		return nil, Invalid("requests", "there is none")
+	case n > MaxBatch: // wrong ones count too
+		return nil, Invalid("requests", "are more than %d", MaxBatch)
 	}
 	answers := &api.Answers{Answers: make([]api.Answer, len(b.Requests))}
 	requests := make([]headgate.Request, 0, len(b.Requests))
@@ -59,7 +64,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch) (*api.Answers, error)
 		with, err := s.charges(all, r)
 		id, life, wrong := identity(r)
 		if err = cmp.Or(err, wrong); err != nil {
-			answers.Answers[i].Problem = Problem(err)
+			answers.Answers[i].Problem = brief(err)
 			continue
 		}
 		if all = with; len(all) > MaxBatch {
@@ -75,8 +80,10 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch) (*api.Answers, error)
 	decisions := make([]answer, len(got))
 	for k := range got {
 		a := &answers.Answers[index[k]]
-		if got[k].Err != nil {
-			a.Problem = Problem(got[k].Err)
+		if err := got[k].Err; err != nil {
+			if a.Problem = brief(err); a.Problem.Status >= http.StatusInternalServerError {
+				failed(err)
+			}
 			continue
 		}
 		decisions[k].set(&got[k].Decision, len(requests[k].Charges) > 1)
@@ -97,7 +104,7 @@ func (s *Service) chargesOf(list []headgate.Charge, r *api.Request, cost meaning
 		return nil, Invalid("limit", "is missing")
 	case len(r.Charges) == 0:
 		return s.charge(list, &r.Charge, cost)
-	case r.Charge != api.Charge{}:
+	case r.Charge != api.Charge{NoKey: r.NoKey}:
 		return nil, Invalid("charges", "stand beside limit, key or cost; say one or the other")
 	case len(r.Charges) > MaxBatch:
 		return nil, Invalid("charges", "are more than %d", MaxBatch)
@@ -123,7 +130,7 @@ func costOf(n json.Number) (headgate.Cost, error) {
 }
 
 func (s *Service) charge(list []headgate.Charge, c *api.Charge, cost meaning) ([]headgate.Charge, error) {
-	limit, err := s.resolve(c.Limit)
+	limit, err := s.cell(c.Limit, c.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +151,7 @@ type answer struct {
 func (a *answer) set(d *headgate.Decision, several bool) {
 	a.Decision = api.Decision{
 		Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining,
-		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.Entry, Replayed: d.Replayed,
+		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.Entry, Replayed: d.Replayed, Shared: d.Shared,
 	}
 	if several {
 		a.Key = d.Key

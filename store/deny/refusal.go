@@ -83,7 +83,7 @@ func (s *Store) known(op *law.Op, out *law.Outcome) bool {
 			return false
 		}
 		*out = d.Outcome
-		out.State = r.out.State
+		out.State, out.Shared = r.out.State, r.out.Shared
 	}
 	out.Clock, out.Via = r.out.Clock+gone, law.ViaLocal
 	s.count(r)
@@ -111,7 +111,7 @@ func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, err error
 		for k := i; k < j; k++ {
 			switch op := &ops[k]; op.Verb {
 			case law.Take:
-				if err != nil || j-i > mostCharges || repeated(ops[i:j], k-i) {
+				if err != nil || j-i > mostCharges || repeated(ops[i:j], outs[i:j], k-i) {
 					continue
 				}
 				if out := outs[k]; refused(op, &out) || last(op, &out) {
@@ -146,11 +146,12 @@ func last(op *law.Op, out *law.Outcome) bool {
 	return refused(op, out)
 }
 
-// repeated reports whether a request names a cell more than once: then what
-// was refused is their sum.
-func repeated(ops []law.Op, k int) bool {
+// repeated reports whether several charges of a request are to one cell, by its name
+// or because they share it: then what was refused is their sum.
+func repeated(ops []law.Op, outs []law.Outcome, k int) bool {
 	for i := range ops {
-		if i != k && ops[i].Cell == ops[k].Cell {
+		c, d := ops[i].Cell, ops[k].Cell
+		if i != k && c.Limit == d.Limit && (c.Key == d.Key || outs[i].Shared && outs[k].Shared) {
 			return true
 		}
 	}

@@ -57,6 +57,16 @@ func (h *purse) hand(p *law.Params, cost, now int64) (out law.Outcome, ok bool) 
 	return h.pay(cost, now)
 }
 
+// handBrief is hand for a caller who cannot be told that the key shares a cell.
+func (h *purse) handBrief(p *law.Params, cost, now int64) (out law.Outcome, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.params != *p || h.out.Shared {
+		return out, false
+	}
+	return h.pay(cost, now)
+}
+
 func (h *purse) pay(cost, now int64) (out law.Outcome, ok bool) {
 	if h.dead || cost <= 0 || h.total < cost {
 		return out, false
@@ -122,7 +132,7 @@ func (h *purse) ask(op *law.Op, now int64) (out law.Outcome, wait *fetch, count 
 func (h *purse) size(now int64) int64 {
 	p := &h.params
 	size := min(h.wanted, p.Lease)
-	if h.out.Clock == 0 { // the first
+	if h.out.Clock == 0 || h.out.Shared { // the first, or what others would have to do without
 		return size
 	}
 	since := max(1, now-h.sent)

@@ -17,13 +17,15 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(testing.TB) store.Store { return memory.New(&memory.Config{Names: true}) }, &storetest.Options{Histories: 20000, Full: full})
+	storetest.Run(t, func(testing.TB) store.Store { return memory.New(&memory.Config{Names: true}) }, &storetest.Options{Histories: 20000, Full: full, FullAt: fullAt})
 }
 
 // full makes stores for the tests of full limits. What is in this process cannot be
 // shared by others: the stores of one test are one.
-func full(_ testing.TB, maxKeys int) storetest.Open {
-	s := memory.New(&memory.Config{MaxKeys: maxKeys, Names: true})
+func full(tb testing.TB, maxKeys int) storetest.Open { return fullAt(tb, maxKeys, nil) }
+
+func fullAt(_ testing.TB, maxKeys int, clock store.Clock) storetest.Open {
+	s := memory.New(&memory.Config{MaxKeys: maxKeys, Clock: clock, Names: true})
 	return func(testing.TB) store.Store { return s }
 }
 

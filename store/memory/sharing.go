@@ -167,12 +167,15 @@ func (s *Store) Fullness(ctx context.Context) ([]store.Room, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	s.known.Lock()
-	rooms := make([]store.Room, 0, len(s.byName))
+	var rooms []store.Room
 	for _, l := range s.byName {
-		rooms = append(rooms, store.Room{
+		r := store.Room{
 			Limit: l.name, Keys: l.count.Load(), Max: bounded(l.max.Load()),
 			Sharing: l.sharing.Load() != 0, Generation: l.last, Since: l.since,
-		})
+		}
+		if r.Keys > 0 || r.Sharing {
+			rooms = append(rooms, r)
+		}
 	}
 	s.known.Unlock()
 	slices.SortFunc(rooms, func(a, b store.Room) int {
@@ -180,8 +183,13 @@ func (s *Store) Fullness(ctx context.Context) ([]store.Room, error) {
 	})
 	rooms = append(rooms[:min(len(rooms), maxRooms)], store.Room{Keys: s.count.Load(), Max: bounded(s.most)})
 	slices.SortFunc(rooms, func(a, b store.Room) int { return cmp.Compare(a.Limit, b.Limit) })
+	answered := s.answered.All()
 	for i := range rooms {
-		rooms[i].Shared = s.answered.Of(rooms[i].Limit)
+		rooms[i].Shared = answered[rooms[i].Limit]
+	}
+	rooms[0].Shared = 0
+	for _, n := range answered {
+		rooms[0].Shared += n
 	}
 	return rooms, nil
 }

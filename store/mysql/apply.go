@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/overflow"
 )
 
 // Apply implements store.Store.
@@ -15,6 +16,23 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
+	apply := s.applyRouted
+	var later error
+	if s.tx != nil { // what the second question does to the transaction is of all groups
+		apply = func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+			later = s.applyRouted(ctx, ops, outs)
+			return later
+		}
+	}
+	if err := overflow.Apply(ctx, ops, outs, apply, &s.rooms.shared); err != nil {
+		return err
+	}
+	s.saw(ops, outs)
+	return later
+}
+
+// applyRouted is Apply, but for full limits.
+func (s *Store) applyRouted(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	return s.route(ops, outs, func(ops []law.Op, outs []law.Outcome, n *node) error {
 		return s.apply(ctx, n, ops, outs)
 	})
@@ -28,19 +46,39 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 	if len(p.runs) == 0 {
 		return nil
 	}
-	var records, entries []byte
-	text := p.text(s.tx == nil, s.galera.Load(), s.snapshots.Load())
-	err := s.retry(ctx, n, func(n *node) (err error) {
-		records, entries, err = s.ask(ctx, n, text)
-		return err
-	})
+	at := site{own: s.tx == nil, foreign: !s.own, galera: s.galera.Load(), snapshots: s.snapshots.Load(), full: s.rooms.full.Load() || p.mayBeFull()}
+	heard, err := s.send(ctx, n, p.text(at))
+	if !at.full && mentionsFull(err) { // a limit has begun to share
+		s.rooms.full.Store(true)
+		at.full = true
+		heard, err = s.send(ctx, n, p.text(at))
+	}
 	if err != nil {
 		return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
 	}
-	if err := p.hear(records, entries, outs); err != nil {
+	if heard.sharing.Valid {
+		s.rooms.full.Store(heard.sharing.Bool)
+	}
+	if err := p.hear(heard.records, heard.entries, outs); err != nil {
 		return fmt.Errorf("mysql: apply %d ops: %w", len(ops), err)
 	}
 	return nil
+}
+
+// send asks a node, and others where it cannot be reached.
+func (s *Store) send(ctx context.Context, n *node, text string) (heard answer, err error) {
+	err = s.retry(ctx, n, func(n *node) (err error) {
+		heard, err = s.ask(ctx, n, text)
+		return err
+	})
+	return heard, err
+}
+
+// mentionsFull reports whether a text failed that knows of no full limit, as it does
+// where one shares: see rooms.tmpl.
+func mentionsFull(err error) bool {
+	number, _ := numberOf(err)
+	return number == errOutOfRange
 }
 
 // hear turns the server's answer into outcomes. It came after the commit, so one
@@ -61,25 +99,31 @@ func (p *plan) hear(records, entries []byte, outs []law.Outcome) (err error) {
 	return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
 }
 
+// answer is what the last statement of a text selects.
+type answer struct {
+	records, entries []byte
+	sharing          sql.NullBool // some limit shares; not valid where that was not asked
+}
+
 // ask sends a text and returns what its last statement selects. When a
 // statement fails the rest is not executed, and the transaction that the text
 // began is rolled back; what its COMMIT did before is not known.
-func (s *Store) ask(ctx context.Context, n *node, text string) (records, entries []byte, err error) {
+func (s *Store) ask(ctx context.Context, n *node, text string) (heard answer, err error) {
 	if s.tx != nil {
-		if records, entries, err = last(s.tx.QueryContext(ctx, text)); err != nil {
+		if heard, err = last(s.tx.QueryContext(ctx, text)); err != nil {
 			// Half a batch must not be committed with what is the caller's.
 			_, _ = s.tx.ExecContext(context.WithoutCancel(ctx), "ROLLBACK TO SAVEPOINT headgate")
-			err = &undone{err} // of that transaction nothing is committed yet
+			err = &undone{s.because(ctx, s.tx, err)} // of that transaction nothing is committed yet
 		}
-		return records, entries, err
+		return heard, err
 	}
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return nil, nil, &notSent{err}
+		return answer{}, &notSent{err}
 	}
-	records, entries, err = last(conn.QueryContext(ctx, text))
+	heard, err = last(conn.QueryContext(ctx, text))
 	if err == nil {
-		return records, entries, conn.Close()
+		return heard, conn.Close()
 	}
 	// A connection with half a transaction must not go back to the pool.
 	var ended sql.NullInt64
@@ -88,30 +132,31 @@ func (s *Store) ask(ctx context.Context, n *node, text string) (records, entries
 	case undo != nil:
 		_ = conn.Raw(func(any) error { return errBadConn })
 	case ended.Int64 == 0:
-		err = &undone{err}
+		err = &undone{s.because(ctx, conn, err)}
 	}
 	conn.Close()
-	return nil, nil, err
+	return answer{}, err
 }
 
 // last reads all results of a text and returns those of its last statement.
-func last(rows *sql.Rows, err error) (records, entries []byte, _ error) {
+func last(rows *sql.Rows, err error) (heard answer, _ error) {
 	if err != nil {
-		return nil, nil, err
+		return answer{}, err
 	}
 	defer rows.Close()
 	for {
 		columns, err := rows.Columns()
 		if err != nil {
-			return nil, nil, err
+			return answer{}, err
 		}
-		for rows.Next() && len(columns) == 2 { // a list of checks is a result of one
-			if err := rows.Scan(&records, &entries); err != nil {
-				return nil, nil, err
+		to := []any{&heard.records, &heard.entries, &heard.sharing}
+		for rows.Next() && len(columns) > 1 { // a list of checks is a result of one
+			if err := rows.Scan(to[:len(columns)]...); err != nil {
+				return answer{}, err
 			}
 		}
 		if !rows.NextResultSet() {
-			return records, entries, rows.Err()
+			return heard, rows.Err()
 		}
 	}
 }
@@ -204,7 +249,7 @@ func (p *plan) number(r *run, put []added, next, step int64, outs []law.Outcome)
 	}
 }
 
-// stale makes a group stale of which one op is. The clock of a stale op is
+// stale makes a group stale of which one op is, or Full. The clock of a stale op is
 // the time it was decided for.
 func (p *plan) stale(rows []row, outs []law.Outcome) {
 	stale := false
@@ -214,7 +259,7 @@ func (p *plan) stale(rows []row, outs []law.Outcome) {
 	for _, row := range rows {
 		out := &outs[row.op]
 		if stale && row.pass != firstPass {
-			*out = law.Outcome{State: out.State, Clock: out.Entry, Stale: true}
+			*out = law.Outcome{State: out.State, Clock: out.Entry, Full: out.Full, Stale: out.Full == 0}
 		}
 		if row.pass != firstPass {
 			out.Entry = 0
@@ -256,8 +301,11 @@ func (d *decoder) next() int64 { return number(&d.records, &d.err) }
 // it is known whether the group is stale.
 func (d *decoder) answer() (out law.Outcome, carried int64) {
 	out.Granted, out.Used, out.Clock, out.RetryAt = d.next(), d.next(), d.next(), d.next()
-	out.Stale = d.next() != 0
-	out.Entry = d.next()
+	stale := d.next()
+	out.Stale = stale != 0
+	if out.Entry = d.next(); stale == 2 {
+		out.Full, out.Entry = out.Entry, out.Clock
+	}
 	d.next() // whether the log was cleared
 	carried = d.next()
 	d.next() // when that expires

@@ -28,6 +28,25 @@ type undone struct{ err error }
 func (e *undone) Error() string { return e.err.Error() }
 func (e *undone) Unwrap() error { return e.err }
 
+// The numbers of some errors.
+const (
+	errNotImplemented = 1235
+	errNoProcedure    = 1305
+	errSignalled      = 1644 // by headgate_fail
+	errOutOfRange     = 1690 // BIGINT value: see guard, and rooms.tmpl
+	errCheckMySQL     = 3819 // a row is not as the table demands
+	errCheckMariaDB   = 4025
+)
+
+// numberOf returns the number of an error of the server, and its text.
+func numberOf(err error) (number uint16, text string) {
+	var my *driver1.MySQLError
+	if errors.As(err, &my) {
+		return my.Number, my.Message
+	}
+	return 0, ""
+}
+
 // numbers are the classes of errors of the server that mean the same wherever they
 // come from. COMMIT too gives those of the first two, and has rolled back then.
 var numbers = func() map[uint16]error {
@@ -69,6 +88,9 @@ func known(my *driver1.MySQLError) error {
 func class(err error) error {
 	var nothing *undone
 	var refused *notSent
+	if errors.Is(err, store.ErrSetup) {
+		return store.ErrSetup // a session that will not do
+	}
 	if my, ok := errors.AsType[*driver1.MySQLError](err); ok {
 		if c := known(my); c != nil {
 			return c
@@ -95,6 +117,9 @@ func class(err error) error {
 // classify wraps an error with what was being done and its class.
 func classify(doing string, err error) error {
 	c := class(err)
+	if errors.Is(err, c) {
+		return fmt.Errorf("mysql: %s: %w", doing, err)
+	}
 	text := err.Error()
 	var my *driver1.MySQLError
 	if errors.As(err, &my) {

@@ -23,9 +23,7 @@ const (
 
 	// strictTransaction is what a transaction is told in which error 1020 would undo
 	// all of it.
-	strictTransaction = "transaction: innodb_snapshot_isolation is on and the isolation level of the session is not READ COMMITTED: " +
-		"a conflict would undo all of the transaction. SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED before it, " +
-		"or SET SESSION innodb_snapshot_isolation = OFF"
+	strictTransaction = "transaction: SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED first, or innodb_snapshot_isolation may undo all of it"
 
 	refuseStrict = "BEGIN NOT ATOMIC IF @@innodb_snapshot_isolation AND @@tx_isolation IN ('REPEATABLE-READ', 'SERIALIZABLE') THEN " +
 		"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '" + strictTransaction + "'; END IF; END;"
@@ -46,14 +44,17 @@ const (
 
 // openOwn begins a transaction, unless there is one of the caller's, which is
 // repeated until it does not conflict; commitOwn ends it. beginOwn also locks
-// the cell.
+// the cell. The errors are known's that mean a conflict, but for a wait that was too
+// long: the caller has waited for most of a minute then.
 var (
 	openOwn = `call headgate_inside(inside);
     while again do
         set again = 0, tries = tries + 1;
         begin
-            declare exit handler for 1213, 1020 begin
-                if inside or tries > 20 then
+            declare exit handler for 1213, 1020, 3101, 1180 begin
+                declare problem text character set utf8mb4;
+                get diagnostics condition 1 problem = message_text;
+                if inside or tries > 20 or problem like 'Got error % during COMMIT' and problem not like 'Got error 149 %' then
                     if not inside then rollback; end if;
                     resignal;
                 end if;
@@ -64,7 +65,7 @@ var (
                 if not inside then rollback; end if;
                 resignal;
             end;
-            ` + variables() + `
+            ` + variables() + roomVariables + `
             if not inside then
                 set transaction isolation level read committed;
                 start transaction;
@@ -74,6 +75,13 @@ var (
             insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key) on duplicate key update law = headgate_cells.law;
             set @hg_clock = ` + readClock + `;`
 )
+
+// redirect sends an op whose cell is missing, since its limit is full, to the cell that
+// the limit's keys share, or one whose shared cell is gone back to its own; in a
+// transaction of its own, so that nobody waits for this one.
+const redirect = `delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
+                set again = 1, p_generation = greatest(0, @hg_full),
+                    p_key = if(@hg_full > 0, concat('headgate:shared:', @hg_full), own_key);`
 
 const commitOwn = `if not inside then
                 commit;
@@ -105,7 +113,7 @@ func expand(text string) string {
 		}
 		return param(p)
 	}
-	take := shape{Bucket: true, Window: true, Log: true, Single: true}
+	take := shape{Bucket: true, Window: true, Log: true, Single: true, Rooms: true}
 	ask := take
 	ask.Block, ask.Reset = true, true
 	return strings.NewReplacer(
@@ -116,7 +124,10 @@ func expand(text string) string {
 		"{{log}}", ownLog,
 		"{{figures}}", figures,
 		"{{retry after}}", retryAfter,
-		"{{variables}}", variables(),
+		"{{variables}}", variables()+roomVariables,
+		"{{redirect}}", redirect,
+		"{{reserved}}", "left(`key`, 16) = 'headgate:shared:'",
+		"{{is reserved}}", `begins with "headgate:shared:", which is kept for cells that keys share`,
 		"{{more variables}}", moreVariables()+"\n            "+nameVariables(),
 		"{{clock}}", readClock,
 		"{{save}}", strings.TrimSpace(save),
@@ -126,10 +137,12 @@ func expand(text string) string {
 		"{{foreign articles}}", foreignArticles,
 		"{{left alone}}", "'"+leftAlone[0]+"', foreigners, '"+leftAlone[1]+"'",
 		"{{token}}", token,
+		"{{dead c}}", dead("c", "now"),
+		"{{dead headgate_cells}}", dead("headgate_cells", "now"),
 		"{{laws}}", laws(ask, cell, param),
-		"{{once}}", laws(shape{Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true}, cell, twice),
+		"{{once}}", laws(shape{Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true, Rooms: true}, cell, twice),
 		"{{settle}}", laws(shape{Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true}, cell, twice),
-		"{{lease}}", laws(shape{Log: true, Return: true, Renew: true}, cell, param),
+		"{{lease}}", laws(shape{Log: true, Return: true, Renew: true, Rooms: true}, cell, param),
 		"{{outcome}}", outcome(),
 		"{{look}}", laws(take, func(name string) string {
 			switch name {

@@ -19,7 +19,7 @@ func Statements(ops []law.Op) (list []string) {
 	if p == nil {
 		p = newPlan(ops, make([]law.Outcome, len(ops)))
 	}
-	text := p.text(true, false, false)
+	text := p.text(site{own: true})
 	quoted, from := false, 0
 	for i := range len(text) {
 		switch {

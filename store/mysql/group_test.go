@@ -2,10 +2,15 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
+	stderrors "errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
@@ -130,4 +135,76 @@ func writer(t *testing.T, g *dbtest.MySQLGroup) int {
 		}
 	}
 	return best
+}
+
+// passedBy returns the first number that a call answers with.
+func passedBy(db *sql.DB, call string) (passed int, err error) {
+	rows, err := db.QueryContext(context.Background(), call)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return 0, err
+	}
+	values := []any{&passed, new(any), new(any), new(any), new(any), new(any), new(any)}
+	if rows.Next() {
+		err = rows.Scan(values[:len(columns)]...)
+	}
+	for err == nil && (rows.Next() || rows.NextResultSet()) {
+		continue
+	}
+	if err == nil {
+		err = rows.Err()
+	}
+	return passed, err
+}
+
+// TestGroupReplicationCalls has sessions on all nodes call for one key: what
+// conflicts is repeated within the call, and what is admitted is exact. request_token
+// has answered before its COMMIT, so there the caller sees the conflict.
+func TestGroupReplicationCalls(t *testing.T) {
+	g := dbtest.StartMySQLGroup(t, false)
+	urls := dbtest.MariaDBAt(t, g.Servers()...)
+	openAt(t, oneURL(urls))
+	if _, err := plain(t, urls[0]).ExecContext(t.Context(), "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 70, 3600)"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	for _, call := range []string{"CALL headgate_take('fixed-window 70/1d', 'hot', 1)", "CALL headgate_take_once(UUID(), 'fixed-window 70/1d', 'once', 1, 60)", "CALL request_token('b')"} {
+		var mu sync.Mutex
+		errors := map[uint16]int{}
+		admitted := 0
+		var wg sync.WaitGroup
+		for _, url := range urls {
+			db := plain(t, url)
+			for range 2 {
+				wg.Go(func() {
+					for range 40 {
+						passed, err := passedBy(db, call)
+						mu.Lock()
+						var my *driver.MySQLError
+						switch {
+						case stderrors.As(err, &my):
+							errors[my.Number]++
+						case err != nil:
+							t.Error(err)
+						default:
+							admitted += passed
+						}
+						mu.Unlock()
+					}
+				})
+			}
+		}
+		wg.Wait()
+		t.Logf("%s: %d admitted, errors %v", call, admitted, errors)
+		if admitted != 70 {
+			t.Errorf("%s: %d were admitted, want 70", call, admitted)
+		}
+		if len(errors) > 0 && !strings.Contains(call, "request_token") {
+			t.Errorf("%s: errors %v", call, errors)
+		}
+	}
 }

@@ -2,6 +2,8 @@ package mysql
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -27,26 +29,23 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, n
 }
 
 func listCells(ctx context.Context, db querier, q store.Query, now int64) (cells []store.Cell, err error) {
-	most := q.Most()
-	where, args := "", []any{}
-	also := func(condition string, values ...any) {
-		where += " AND " + condition
-		args = append(args, values...)
-	}
+	var b strings.Builder
+	b.WriteString(`SELECT limit_name, cell_key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
+		FROM headgate_cells WHERE law <> 0`)
 	if q.Limit != "" {
-		also("limit_name = ?", []byte(q.Limit))
+		b.WriteString(" AND limit_name = " + quoted(q.Limit))
 	}
 	if q.HasKey {
-		also("cell_key = ?", []byte(q.Key))
+		b.WriteString(" AND cell_key = " + quoted(q.Key))
 	}
 	if q.Blocked {
-		also("blocked_until > ?", now)
+		fmt.Fprintf(&b, " AND blocked_until > %d", now)
 	}
 	if q.After != (law.Cell{}) {
-		also(afterCell, []byte(q.After.Limit), []byte(q.After.Limit), []byte(q.After.Key))
+		b.WriteString(" AND " + afterCell(q.After))
 	}
-	rows, err := db.QueryContext(ctx, `SELECT limit_name, cell_key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
-		FROM headgate_cells WHERE law <> 0`+where+` ORDER BY limit_name, cell_key LIMIT ?`, append(args, most)...)
+	fmt.Fprintf(&b, " ORDER BY limit_name, cell_key LIMIT %d", q.Most())
+	rows, err := db.QueryContext(ctx, b.String())
 	if err != nil {
 		return nil, classify("list cells", err)
 	}
@@ -65,9 +64,12 @@ func listCells(ctx context.Context, db querier, q store.Query, now int64) (cells
 	return cells, nil
 }
 
-// afterCell is (limit_name, cell_key) > (?, ?) in a form for which MariaDB
-// uses the primary key; the limit stands in it twice.
-const afterCell = "(limit_name > ? OR limit_name = ? AND cell_key > ?)"
+// afterCell is (limit_name, cell_key) > the names of a cell, in a form for which
+// MariaDB uses the primary key.
+func afterCell(c law.Cell) string {
+	limit := quoted(c.Limit)
+	return "(limit_name > " + limit + " OR limit_name = " + limit + " AND cell_key > " + quoted(c.Key) + ")"
+}
 
 // Entries implements store.Inspector.
 func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
@@ -85,8 +87,11 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []la
 }
 
 func listEntries(ctx context.Context, db querier, cell law.Cell, n int) (entries []law.Entry, err error) {
-	rows, err := db.QueryContext(ctx, `SELECT number, id, at, expires_at, keep_until, cost, granted FROM headgate_entries
-		WHERE limit_name = ? AND cell_key = ? ORDER BY number DESC LIMIT ?`, []byte(cell.Limit), []byte(cell.Key), n)
+	var b strings.Builder
+	b.WriteString("SELECT number, id, at, expires_at, keep_until, cost, granted FROM headgate_entries WHERE ")
+	entryOf(&b, cell)
+	fmt.Fprintf(&b, " ORDER BY number DESC LIMIT %d", max(n, 0))
+	rows, err := db.QueryContext(ctx, b.String())
 	if err != nil {
 		return nil, classify("list entries", err)
 	}

@@ -81,7 +81,7 @@ var leftAlone = [...]string{"did not make the articles'' procedures: ", " exists
 // with a migration tool of their own.
 func Schema() string {
 	var b strings.Builder
-	b.WriteString("set @hg_mode = @@sql_mode;\n" + strings.ToLower(mode[:4]) + mode[4:] + ";\ndelimiter //\n\n")
+	b.WriteString(setSession + "delimiter //\n\n")
 	list := slices.Clone(migrations())
 	i := slices.IndexFunc(list, migration.articles)
 	articles := list[i]
@@ -92,7 +92,7 @@ func Schema() string {
 		}
 		fmt.Fprintf(&b, "insert ignore into headgate_schema_version (version) values (%d)%s\n", m.number, terminator)
 	}
-	b.WriteString("delimiter ;\nset session transaction read write;\nset sql_mode = @hg_mode;\n")
+	b.WriteString("delimiter ;\n" + resetSession)
 	return b.String()
 }
 
@@ -128,6 +128,9 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 		return err
 	})
 	if err == nil {
+		err = s.declare(ctx)
+	}
+	if err == nil {
 		s.checked.Store(true)
 	}
 	return report, err
@@ -135,14 +138,14 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 
 // migrateAt migrates by way of one node.
 func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err error) {
-	if err := checkServer(ctx, db); err != nil {
-		return nil, err
-	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, classify("migrate", &notSent{err})
 	}
 	defer conn.Close()
+	if err := checkServer(ctx, conn); err != nil {
+		return nil, err
+	}
 	// Two that migrate at once would see each other's procedures come and go.
 	// The lock is a courtesy: where a server has no such locks, the one that
 	// stumbles tries again.
@@ -169,9 +172,20 @@ func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err
 	return report, s.look(ctx, conn)
 }
 
-// mode is the sql_mode that the procedures keep: what does not fit an argument
-// is an error, not cut to size.
-const mode = "SET sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
+// The procedures and views keep the sql_mode, the character set and the collation
+// under which they are made, whatever the session of those who use them has. By mode
+// what does not fit an argument is an error, not cut to size; by names the bytes of
+// text decide what equals what. setSession sets a session to them, and resetSession
+// to what it was.
+const (
+	mode  = "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
+	names = charset + " collate " + charset + "_bin"
+
+	setSession = "set @hg_mode = @@sql_mode, @hg_client = @@character_set_client, @hg_results = @@character_set_results, @hg_collation = @@collation_connection;\n" +
+		"set " + mode + ";\nset names " + names + ";\n"
+	resetSession = "set session transaction read write;\n" +
+		"set sql_mode = @hg_mode, character_set_client = @hg_client, character_set_results = @hg_results, collation_connection = @hg_collation;\n"
+)
 
 // articles makes the procedures named after the articles, unless somebody else's
 // stand in their place. It looks each time, since those may be gone by now.
@@ -209,12 +223,10 @@ func (m migration) apply(ctx context.Context, conn *sql.Conn, report *[]string) 
 }
 
 func (s *Store) migrate(ctx context.Context, conn *sql.Conn, report *[]string) error {
-	if _, err := conn.ExecContext(ctx, "SET @hg_mode = @@sql_mode; "+mode); err != nil {
+	if _, err := conn.ExecContext(ctx, setSession); err != nil {
 		return err
 	}
-	defer func() {
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SET SESSION TRANSACTION READ WRITE; SET sql_mode = @hg_mode")
-	}()
+	defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), resetSession) }()
 	have, err := schemaVersion(ctx, conn)
 	if err != nil {
 		return err
@@ -241,12 +253,17 @@ func (s *Store) migrate(ctx context.Context, conn *sql.Conn, report *[]string) e
 		if err != nil {
 			return err
 		}
-		if _, err := conn.ExecContext(ctx, "INSERT IGNORE INTO headgate_schema_version (version) VALUES (?)", m.number); err != nil {
+		if _, err := conn.ExecContext(ctx, fmt.Sprintf("INSERT IGNORE INTO headgate_schema_version (version) VALUES (%d)", m.number)); err != nil {
 			return err
 		}
 	}
 	if len(*report) == 0 {
 		*report = append(*report, fmt.Sprintf("the schema is at version %d, nothing to do", latestVersion()))
 	}
-	return nil
+	if tidb {
+		return nil
+	}
+	lines, err := unreadable(ctx, conn)
+	*report = append(*report, lines...)
+	return err
 }

@@ -13,9 +13,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +28,7 @@ var (
 	_ store.Retrier     = (*Store)(nil)
 	_ store.Migrator    = (*Store)(nil)
 	_ store.LimitWriter = (*Store)(nil)
+	_ store.KeyCounter  = (*Store)(nil)
 )
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
@@ -40,6 +39,14 @@ type Config struct {
 	// SkipArticles makes Migrate leave out the procedures named after the
 	// articles, check_velocity and request_token.
 	SkipArticles bool
+	// MaxKeys is how many keys a limit may have, unless it says so itself. New keys
+	// of a limit that has as many share one cell, until nothing in that counts any
+	// more and there is room. The number is kept in the store and counts for all
+	// processes, and for calls from SQL. Zero: as the store has it, which is without
+	// a bound until somebody sets one. Below 0: without a bound.
+	MaxKeys int
+	// Logger gets warnings about limits that are full. Nil: slog.Default().
+	Logger *slog.Logger
 }
 
 // Store keeps cells in MariaDB or MySQL. It is safe for concurrent use.
@@ -55,35 +62,43 @@ type Store struct {
 	snapshots atomic.Bool
 	repeats   atomic.Int64
 	sweeper   sweeper
+	rooms     *rooms
+	log       *slog.Logger
+	life      context.Context // ends with Close
+	end       context.CancelFunc
 }
 
 // Open connects to a mysql:// or mariadb:// URL and checks that a server
 // answers. Several hosts are the nodes of a Galera cluster; see docs/stores.md
 // for the options. It does not migrate. Close closes the connections.
 func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
-	configs, conns, err := parseURL(url)
+	t, err := parseURL(url)
 	if err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
 	}
 	s := newStore(cfg)
 	s.own = true
-	for _, c := range configs {
-		connector, err := driver1.NewConnector(c)
+	for _, c := range t.configs {
+		inner, err := driver1.NewConnector(c)
 		if err != nil {
 			return nil, fmt.Errorf("mysql: %w: %w", store.ErrSetup, err)
 		}
-		db := sql.OpenDB(connector)
-		db.SetMaxOpenConns(conns)
-		db.SetMaxIdleConns(conns)
+		db := sql.OpenDB(&connector{Connector: inner, name: c.Addr, collation: t.collation})
+		db.SetMaxOpenConns(t.conns)
+		db.SetMaxIdleConns(t.conns)
 		db.SetConnMaxIdleTime(5 * time.Minute)
 		s.nodes = append(s.nodes, &node{db: db, name: c.Addr})
 	}
 	var failed error
 	for i, n := range s.nodes {
-		if err := n.db.PingContext(ctx); err == nil {
+		err := n.db.PingContext(ctx)
+		switch {
+		case err == nil:
 			return s, nil
-		} else if failed == nil {
-			failed = classify("connect to "+n.name, &notSent{alertOf(configs[i], err)})
+		case failed == nil && errors.Is(err, store.ErrSetup):
+			failed = classify("connect", err) // it names the node
+		case failed == nil:
+			failed = classify("connect to "+n.name, &notSent{alertOf(t.configs[i], err)})
 		}
 	}
 	s.Close()
@@ -92,8 +107,11 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 
 // New returns a store over the caller's pool, which Close leaves open. The
 // pool's connections must be made with multiStatements=true, since a batch is
-// one text of several statements; what is the caller's is never written into
-// it but as a hexadecimal literal.
+// one text of several statements, and with the character set utf8mb4, which is
+// the driver's default. Under another one, and under the sql_modes that
+// docs/stores.md names, every call fails with ErrSetup, and nothing is charged.
+// What is the caller's is never written into a text but as a hexadecimal literal,
+// so interpolateParams makes no difference.
 func New(db *sql.DB, cfg *Config) *Store {
 	s := newStore(cfg)
 	s.nodes = []*node{{db: db}}
@@ -101,12 +119,16 @@ func New(db *sql.DB, cfg *Config) *Store {
 }
 
 func newStore(cfg *Config) *Store {
-	s := &Store{}
+	s := &Store{rooms: newRooms(), log: slog.Default()}
+	s.life, s.end = context.WithCancel(context.Background())
 	if cfg != nil {
 		s.cfg = *cfg
 	}
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
+	}
+	if s.cfg.Logger != nil {
+		s.log = s.cfg.Logger
 	}
 	return s
 }
@@ -117,7 +139,7 @@ func newStore(cfg *Config) *Store {
 // the transaction. The store is as safe for concurrent use as tx is: not at
 // all.
 func (s *Store) InTx(tx *sql.Tx) *Store {
-	in := &Store{nodes: s.nodes[:1], tx: tx, cfg: s.cfg}
+	in := &Store{nodes: s.nodes[:1], tx: tx, cfg: s.cfg, rooms: s.rooms, log: s.log, life: s.life, end: func() {}}
 	in.checked.Store(s.checked.Load())
 	in.galera.Store(s.galera.Load())
 	in.snapshots.Store(s.snapshots.Load())
@@ -130,6 +152,7 @@ func (s *Store) Retries() int64 { return s.repeats.Load() }
 // Close implements store.Store.
 func (s *Store) Close() error {
 	var failed error
+	s.end()
 	if !s.closed.Swap(true) && s.own {
 		for _, n := range s.nodes {
 			if err := n.db.Close(); err != nil {
@@ -140,7 +163,8 @@ func (s *Store) Close() error {
 	return failed
 }
 
-// querier is a pool or a transaction.
+// querier is a pool, a connection or a transaction. No statement has arguments: see
+// session.go.
 type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -176,91 +200,12 @@ func (s *Store) ready(ctx context.Context) error {
 		return s.look(ctx, db)
 	})
 	if err == nil {
+		err = s.declare(ctx)
+	}
+	if err == nil {
 		s.checked.Store(true)
 	}
 	return err
-}
-
-// look finds out whether the server is a node of a cluster, and whether it knows
-// innodb_snapshot_isolation.
-func (s *Store) look(ctx context.Context, db querier) error {
-	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'innodb_snapshot_isolation')")
-	if err != nil {
-		return classify("read the server's variables", err)
-	}
-	defer rows.Close()
-	values := make(map[string]string)
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return classify("read the server's variables", err)
-		}
-		values[name] = value
-	}
-	if err := rows.Err(); err != nil {
-		return classify("read the server's variables", err)
-	}
-	s.galera.Store(values["wsrep_on"] == "ON")
-	s.snapshots.Store(values["innodb_snapshot_isolation"] != "")
-	return nil
-}
-
-// modes are those that give the text of a batch another meaning: it would charge,
-// and its answer could not be read.
-var modes = []string{"ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"}
-
-// checkModes says whether the sql_mode of the connections will do.
-func checkModes(mode string) error {
-	for name := range strings.SplitSeq(mode, ",") {
-		if slices.Contains(modes, name) {
-			return fmt.Errorf("mysql: %w: sql_mode has %s, under which the statements of a batch mean something else: connect without it", store.ErrSetup, name)
-		}
-	}
-	return nil
-}
-
-// checkServer says why the server, or the way to it, cannot be used.
-func checkServer(ctx context.Context, db querier) error {
-	var version, mode string
-	if err := db.QueryRowContext(ctx, "SELECT VERSION(), @@sql_mode").Scan(&version, &mode); err != nil {
-		return classify("read the server's version", err)
-	}
-	if err := errors.Join(checkVersion(version), checkModes(mode)); err != nil {
-		return err
-	}
-	_, err := db.ExecContext(ctx, "SELECT 0; SELECT 0")
-	var my *driver1.MySQLError
-	switch {
-	case errors.As(err, &my) && my.Number == 1064: // each of the two by itself is known everywhere
-		return fmt.Errorf("mysql: %w: the connections do not take several statements at once: open them with multiStatements=true (%w)", store.ErrSetup, err)
-	case err != nil:
-		return classify("send several statements at once", err)
-	}
-	return nil
-}
-
-// checkVersion says whether a server of this version will do.
-func checkVersion(version string) error {
-	number := func(s string) (n int) {
-		parts := strings.SplitN(s, ".", 3)
-		if len(parts) < 2 {
-			return 0
-		}
-		major, _ := strconv.Atoi(parts[0])
-		minor, _ := strconv.Atoi(parts[1])
-		return major*100 + minor
-	}
-	text, least, name := strings.TrimPrefix(version, "5.5.5-"), 800, "MySQL 8.0"
-	switch {
-	case strings.Contains(version, "TiDB"):
-		return nil // it names a MySQL version that it is compatible with
-	case strings.Contains(version, "MariaDB"):
-		least, name = 1006, "MariaDB 10.6"
-	}
-	if number(text) < least {
-		return fmt.Errorf("mysql: %w: the server has version %s; %s or later is needed", store.ErrSetup, version, name)
-	}
-	return nil
 }
 
 // clock reads the server's clock.
@@ -269,28 +214,4 @@ func clock(ctx context.Context, db querier) (now int64, err error) {
 		return 0, classify("read the clock", err)
 	}
 	return now, nil
-}
-
-// WriteLimits implements store.LimitWriter.
-func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (warnings []string, err error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	if len(limits) == 0 {
-		return nil, nil
-	}
-	var b strings.Builder
-	b.WriteString("INSERT INTO headgate_limits (name, rule, description) VALUES ")
-	args := make([]any, 0, 3*len(limits))
-	for i, l := range limits {
-		b.WriteString([]string{"(?, ?, ?)", ", (?, ?, ?)"}[min(i, 1)])
-		args = append(args, l.Name, l.Notation, l.Description)
-	}
-	b.WriteString(" ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description)")
-	return nil, s.anywhere(func(db querier) error {
-		if _, err := db.ExecContext(ctx, b.String(), args...); err != nil {
-			return classify("write limits", err)
-		}
-		return nil
-	})
 }

@@ -30,7 +30,25 @@ func openAt(tb testing.TB, url string) *mysql.Store {
 }
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb) }, nil)
+	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb) }, &storetest.Options{Full: bounded})
+}
+
+// bounded returns stores over one database, whose limits may have so many keys.
+func bounded(tb testing.TB, maxKeys int) storetest.Open {
+	url := dbtest.MariaDB(tb)
+	openAt(tb, url).Close()
+	return func(tb testing.TB) store.Store { return openWith(tb, url, maxKeys) }
+}
+
+// openWith opens a migrated store.
+func openWith(tb testing.TB, url string, maxKeys int) *mysql.Store {
+	tb.Helper()
+	s, err := mysql.Open(context.Background(), url, &mysql.Config{MaxKeys: maxKeys})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { s.Close() })
+	return s
 }
 
 // TestConformanceOfTiDB runs the suite on a TiDB of somebody's who has one.

@@ -41,14 +41,15 @@ const (
 	pLate
 	pPrint
 	pGiven // the drain as it is given, for a rule that is remembered
-	pID    // the only text
+	pGeneration
+	pID // the only text
 	params
 )
 
 var paramNames = [params]string{
 	"pass", "pos", "first", "size", "verb", "kind", "anchor", "unit", "capacity", "step", "drain", "block", "heal",
 	"cost", "count", "partial", "ceiling", "ttl", "now", "b0", "b1", "b2", "b3",
-	"made", "was", "returned", "entry", "history", "row", "late", "print", "given", "id",
+	"made", "was", "returned", "entry", "history", "row", "late", "print", "given", "generation", "id",
 }
 
 func paramIndex(name string) int { return slices.Index(paramNames[:], name) }
@@ -118,6 +119,7 @@ type plan struct {
 	cells []law.Cell // the distinct cells, in the order in which they are locked
 	reads bool       // nothing is written
 	plain []plainRun // if it is a plain batch; runs is then one run of all ops
+	rooms bool       // it is decided for each cell whether its limit is full
 }
 
 // newPlan leaves out the groups that are not valid, and says so in outs.
@@ -194,6 +196,14 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 // has tells whether a run has what f says.
 func (p *plan) has(f func(s *shape) bool) bool {
 	return slices.ContainsFunc(p.runs, func(r run) bool { return f(&r.shape) })
+}
+
+// mayBeFull reports whether it is to be decided for each cell whether its limit is full,
+// also where none is known to be: shared cells are named, or there are rows that do not
+// begin as a charge does, where that is noticed.
+func (p *plan) mayBeFull() bool {
+	return p.has(func(s *shape) bool { return s.Return || s.Block || s.Renew }) ||
+		slices.ContainsFunc(p.ops, func(op law.Op) bool { return law.IsShared(op.Cell) })
 }
 
 // onlyCorrected returns the cells whose charges are corrected, and no more.
@@ -286,7 +296,7 @@ func (p *plan) numbers(r row) (n [params]int64) {
 		int64(r.pass), int64(r.pos), int64(r.first), int64(r.size), int64(op.Verb), int64(lp.Kind), int64(lp.Anchor),
 		lp.Unit, lp.Capacity, lp.Step, max(lp.Drain, 1), lp.Block, lp.HealAfter(),
 		op.Cost, op.Count, 0, op.Ceiling, op.TTL, op.Now, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
-		op.At, op.Level, op.Returned, op.Entry, lp.History, 0, 0, r.print, 0,
+		op.At, op.Level, op.Returned, op.Entry, lp.History, 0, 0, r.print, 0, 0,
 	}
 	if op.Partial {
 		n[pPartial] = 1
@@ -297,5 +307,6 @@ func (p *plan) numbers(r row) (n [params]int64) {
 	if op.ID != "" {
 		n[pGiven] = lp.Drain
 	}
+	n[pGeneration] = law.Generation(op.Cell)
 	return n
 }

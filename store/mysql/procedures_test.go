@@ -115,9 +115,12 @@ func TestBadCallsAreRefusedAndChargeNothing(t *testing.T) {
 		{"CALL headgate_take('token-bucket 1/s', 'k', 'abc')", "Incorrect decimal value"},
 		{"CALL headgate_take('fixed-window 1/day Mars/Olympus', 'k', 1)", `zone: "Mars/Olympus" is not a known`},
 		{"CALL headgate_block('token-bucket 1/s', 'k', -1, '')", "seconds: must be"},
-		{"CALL check_velocity(99, 'k')", "zone: 99 is not in headgate_zones"},
+		{"CALL check_velocity(99, 'k')", "zone: 99 is not in headgate_zones; insert its id, rate and window_seconds"},
 		{"CALL check_velocity(NULL, 'k')", "zone: null is not in headgate_zones"},
-		{"CALL request_token('nosuch')", `bucket: "nosuch" is not in headgate_buckets`},
+		{"CALL request_token('nosuch')", `bucket: "nosuch" is not in headgate_buckets; insert its id, capacity and refill_seconds`},
+		{"CALL request_token(REPEAT('x', 500))", strings.Repeat("x", 40) + `" is not in headgate_buckets; insert its id, capacity and refill_seconds`},
+		{"CALL request_token(NULL)", `bucket: null is not in headgate_buckets`},
+		{"CALL headgate_take(CONCAT('token-bucket 1/', REPEAT('x', 200)), 'k', 1)", `xxx..." is not a length of time such as 30s, 15m or 30d`},
 	} {
 		_, err := db.ExecContext(t.Context(), tt.call)
 		if err == nil || !strings.Contains(err.Error(), tt.says) {
@@ -250,5 +253,63 @@ func TestTheTimeByCallIsThatDecidedFor(t *testing.T) {
 		if err != nil || got.at.Before(at.Truncate(time.Microsecond)) == tt.follows {
 			t.Errorf("%s %s, the cell %s ahead: at %s, the cell's time is %s (%v)", tt.procedure, tt.rule, tt.ahead, got.at, at, err)
 		}
+	}
+}
+
+// TestSweepByCall removes what is dead, and neither more than asked for nor a cell that
+// is in use.
+func TestSweepByCall(t *testing.T) {
+	t.Parallel()
+	db, s := client(t)
+	sweep := func(db *sql.DB, most string) (removed int, err error) {
+		err = db.QueryRowContext(t.Context(), "CALL headgate_sweep("+most+")").Scan(&removed)
+		return removed, err
+	}
+	for most, says := range map[string]string{"-1": "p_max: is -1; it must not be below 0", "NULL": "p_max: is null"} {
+		if _, err := sweep(db, most); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", most, err, says)
+		}
+	}
+	fill := []string{
+		"CALL headgate_take('token-bucket 1000/s', 'short', 1)", "CALL headgate_take('token-bucket 1000/s', 'locked', 1)", "CALL headgate_take('token-bucket 1/1h', 'long', 1)",
+		"CALL headgate_take('sliding-log 5/1ms', 'logged', 1)", "CALL headgate_take('sliding-log 5/1ms history 1h', 'kept', 1)",
+		"CALL headgate_take_once('remembered', 'token-bucket 1000/s', 'remembered', 1, 3600)", "CALL headgate_take_once('forgotten', 'token-bucket 1000/s', 'forgotten', 1, 0.000001)",
+	}
+	for _, statement := range fill {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(20 * time.Millisecond)
+	tx := begin(t, db)
+	if _, err := tx.ExecContext(t.Context(), "CALL headgate_take('token-bucket 1000/s', 'locked', 1)"); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := sweep(db, "2"); err != nil || n != 2 {
+		t.Errorf("at most 2: %d, %v", n, err)
+	}
+	if n, err := sweep(db, "1000"); err != nil || n != 3 { // an entry, an admission; short, logged, forgotten
+		t.Errorf("the rest: %d, %v", n, err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	left := func() (keys string) {
+		if err := db.QueryRowContext(t.Context(), "SELECT GROUP_CONCAT(`key` ORDER BY `key`) FROM headgate_levels").Scan(&keys); err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	if got := left(); got != "kept,locked,long,remembered" {
+		t.Errorf("left are %s", got)
+	}
+	if n, err := s.Sweep(t.Context(), 1000); err != nil || n != 1 {
+		t.Errorf("by the store: %d, %v; want the one that was locked", n, err)
+	}
+	if got := left(); got != "kept,long,remembered" {
+		t.Errorf("left are %s", got)
+	}
+	if got, err := call(t, db, "headgate_take", "token-bucket 1000/s", "remembered", "1"); err != nil || got.allowed != 1 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

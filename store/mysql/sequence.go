@@ -17,6 +17,8 @@ var (
 	giveBackText string
 	//go:embed admission.tmpl
 	admissionText string
+	//go:embed rooms.tmpl
+	roomsText string
 )
 
 // shape says which parts of the laws a statement needs, so that it carries no
@@ -31,6 +33,7 @@ type shape struct {
 	IDs, Late                            bool // some requests have an ID; some may start late
 	Admit                                bool // what is remembered is put together too
 	More                                 bool // charges may be corrected upwards
+	Rooms                                bool // it is decided for each cell whether its limit is full: see rooms.tmpl
 	Known                                bool // only within the templates: see Remembered
 }
 
@@ -119,14 +122,25 @@ func cut(text string) sequence {
 	return append(s, piece{text: text[from:], param: -1})
 }
 
-// laws is decide.tmpl with giveback.tmpl and admission.tmpl. Its functions are a
-// row's way to what depends on its law or anchor, to the memory of a request's
+// laws is decide.tmpl with giveback.tmpl, admission.tmpl and rooms.tmpl. Its functions
+// are a row's way to what depends on its law or anchor, to the memory of a request's
 // first pass, and to what is remembered of an ID.
 func laws(s shape) *template.Template {
 	t := template.New("")
 	t.Funcs(template.FuncMap{
 		"bylaw":    func(s shape, section string) (string, error) { return bylaw(t, s, section) },
 		"byanchor": func(section string) (string, error) { return byanchor(t, s, section) },
+		// section is a section of one row, or what says that its op is Full.
+		"section": func(name string, s shape) (string, error) {
+			var b strings.Builder
+			if err := t.ExecuteTemplate(&b, name, s); err != nil || !s.Rooms {
+				return b.String(), err
+			}
+			text := b.String()
+			b.Reset()
+			err := t.ExecuteTemplate(&b, "unless full", text)
+			return b.String(), err
+		},
 		"pad": func(values ...string) string {
 			for i, v := range values {
 				values[i] = "LPAD(" + v + ", 17, '0')"
@@ -143,7 +157,7 @@ func laws(s shape) *template.Template {
 			return fmt.Sprintf("CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(@known, ' ', %d), ' ', -1) AS SIGNED)", n)
 		},
 	})
-	for _, text := range []string{decideText, giveBackText, admissionText} {
+	for _, text := range []string{decideText, giveBackText, admissionText, roomsText} {
 		template.Must(t.Parse(text))
 	}
 	return t
@@ -198,7 +212,7 @@ func bylaw(t *template.Template, s shape, section string) (string, error) {
 var variables = sync.OnceValue(func() string {
 	var b strings.Builder
 	b.WriteString("SET ")
-	for _, name := range names(decideText) {
+	for _, name := range variablesOf(decideText) {
 		if name != "r" && name != "undo" && name != "pend" && name != "nolog" && name != "plain" && name != "put" && name != "wipe" {
 			b.WriteString("@hg_" + name + "=0,")
 		}
@@ -214,9 +228,10 @@ var variables = sync.OnceValue(func() string {
 	return b.String()
 })
 
-// moreVariables are those that only the return rule has, and nameVariables
-// those that only admission.tmpl has.
+// moreVariables are those that only the return rule has, nameVariables those that
+// only admission.tmpl has, and roomVariables those of rooms.tmpl.
 var (
+	roomVariables = "SET @hg_full=0;"
 	moreVariables = sync.OnceValue(func() string { return newVariables(giveBackText) })
 	nameVariables = sync.OnceValue(func() string {
 		return newVariables(admissionText, "known", "m", "memo", "names")
@@ -225,9 +240,9 @@ var (
 
 // newVariables sets the variables of a text that decide.tmpl does not have.
 func newVariables(text string, texts ...string) string {
-	known := names(decideText)
+	known := variablesOf(decideText)
 	var set []string
-	for _, name := range names(text) {
+	for _, name := range variablesOf(text) {
 		switch {
 		case slices.Contains(texts, name):
 			set = append(set, "@hg_"+name+"=CAST('' AS BINARY)")
@@ -238,8 +253,8 @@ func newVariables(text string, texts ...string) string {
 	return "SET " + strings.Join(set, ",") + ";"
 }
 
-// names returns the variables of a text, each once.
-func names(text string) (list []string) {
+// variablesOf returns the variables of a text, each once.
+func variablesOf(text string) (list []string) {
 	for _, name := range regexp.MustCompile(`@\w+`).FindAllString(text, -1) {
 		if name = name[1:]; !slices.Contains(list, name) {
 			list = append(list, name)

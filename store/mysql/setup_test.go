@@ -53,13 +53,14 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		client := osexec.CommandContext(t.Context(), path, "--no-defaults", "-uroot", "-h"+addr, "-P"+port, name)
+	for _, set := range []string{"gbk", "latin1"} {
+		client := osexec.CommandContext(t.Context(), path, "--no-defaults", "--default-character-set="+set, "-uroot", "-h"+addr, "-P"+port, name)
 		client.Stdin = strings.NewReader(mysql.Schema())
 		if out, err := client.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
+	madeAlike(t, url)
 	s := openAt(t, url)
 	report, err := s.Migrate(t.Context())
 	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
@@ -67,6 +68,33 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	}
 	if got, err := call(t, plain(t, url), "headgate_take", "token-bucket 1/s", "k", "1"); err != nil || got.allowed != 1 {
 		t.Errorf("headgate_take: %+v, %v", got, err)
+	}
+}
+
+// madeAlike checks that what routines and views keep of the session in which they
+// were made is not what that happened to be.
+func madeAlike(t *testing.T, url string) {
+	t.Helper()
+	rows, err := plain(t, url).QueryContext(t.Context(), `SELECT DISTINCT CONCAT_WS(' ', character_set_client, collation_connection, sql_mode) FROM information_schema.routines
+		WHERE routine_schema = DATABASE() UNION SELECT DISTINCT CONCAT_WS(' ', character_set_client, collation_connection, 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION')
+		FROM information_schema.views WHERE table_schema = DATABASE()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var made []string
+	for rows.Next() {
+		var how string
+		if err := rows.Scan(&how); err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, how)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if want := "utf8mb4 utf8mb4_bin STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"; len(made) != 1 || made[0] != want {
+		t.Errorf("made under %q, want %s", made, want)
 	}
 }
 
@@ -151,10 +179,10 @@ func TestNewNeedsSeveralStatementsAtOnce(t *testing.T) {
 }
 
 // pool returns a caller's own pool.
-func pool(tb testing.TB, url string) *sql.DB {
+func pool(tb testing.TB, url string, options ...string) *sql.DB {
 	tb.Helper()
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name+"?multiStatements=true")
+	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name+"?"+strings.Join(append(options, "multiStatements=true"), "&"))
 	if err != nil {
 		tb.Fatal(err)
 	}

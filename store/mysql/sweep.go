@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,10 +33,20 @@ const (
 // asked to keep, requests that need be remembered no longer, then cells that
 // could refuse nobody. It waits for no lock of a cell, and each call goes on
 // where the last one stopped.
+//
+// Where limits have a maximum it counts their keys, too.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
+	removed, err = s.sweep(ctx, max)
+	if err == nil {
+		err = s.count(ctx, nil)
+	}
+	return removed, err
+}
+
+func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {
 	s.sweeper.mu.Lock()
 	defer s.sweeper.mu.Unlock()
 	n := s.pick(0)
@@ -59,11 +70,11 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 // it is removed.
 func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	at := &s.sweeper
-	rows, err := n.db.QueryContext(ctx, `SELECT e.keep_until, e.number, c.law IS NULL OR e.expires_at <= c.at OR c.empty_at <= ?
+	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT e.keep_until, e.number, c.law IS NULL OR e.expires_at <= c.at OR c.empty_at <= %[1]d
 		FROM (SELECT keep_until, number, limit_name, cell_key, expires_at FROM headgate_entries FORCE INDEX (by_age)
-			WHERE keep_until <= ? AND (keep_until > ? OR keep_until = ? AND number > ?) ORDER BY keep_until, number LIMIT ?) e
+			WHERE keep_until <= %[1]d AND (keep_until > %[2]d OR keep_until = %[2]d AND number > %[3]d) ORDER BY keep_until, number LIMIT %[4]d) e
 		LEFT JOIN headgate_cells c ON c.limit_name = e.limit_name AND c.cell_key = e.cell_key ORDER BY e.keep_until, e.number`,
-		now, now, at.until, at.until, at.number, sweepPage)
+		now, at.until, at.number, sweepPage))
 	if err != nil {
 		return 0, false, classify("sweep entries", err)
 	}
@@ -101,6 +112,18 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 	return removed, end, nil
 }
 
+// dead is the condition under which a cell can be removed: it could refuse nobody, has
+// no entries, nothing is remembered of it, and no keys share it. Its row is looked at
+// under its lock.
+func dead(cell, now string) string {
+	of := func(table string) string {
+		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell + ".limit_name AND r.cell_key = " + cell + ".cell_key"
+	}
+	current := "r.sharing = 1 AND " + cell + ".cell_key = CONCAT(" + strings.TrimSuffix(sharedKeys, "%'") + "', r.generation)"
+	return cell + ".empty_at <= " + now + " AND " + cell + ".blocked_until <= " + now + of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")" +
+		" AND NOT EXISTS (SELECT 1 FROM headgate_rooms r WHERE r.limit_name = " + cell + ".limit_name AND " + current + ")"
+}
+
 // remove sends a statement that removes rows, and says how many.
 func (s *Store) remove(ctx context.Context, n *node, statement string) (removed int, err error) {
 	_, err = store.Retry(ctx, s.cfg.RetryFor, func() error {
@@ -120,8 +143,8 @@ func (s *Store) remove(ctx context.Context, n *node, statement string) (removed 
 // admitted anew until its row is removed.
 func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	chunk := min(most, sweepChunk*5)
-	rows, err := n.db.QueryContext(ctx, `SELECT limit_name, cell_key, id FROM headgate_admissions FORCE INDEX (by_age)
-		WHERE keep_until <= ? ORDER BY keep_until LIMIT ?`, now, chunk)
+	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT limit_name, cell_key, id FROM headgate_admissions FORCE INDEX (by_age)
+		WHERE keep_until <= %d ORDER BY keep_until LIMIT %d`, now, chunk))
 	if err != nil {
 		return 0, false, classify("sweep admissions", err)
 	}
@@ -159,14 +182,11 @@ func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most in
 	return removed, seen < chunk || removed == 0, nil
 }
 
-// sweepCells looks at a page of cells and removes those that could refuse
-// nobody and have no entries.
+// sweepCells looks at a page of cells and removes those that are dead.
 func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	at := &s.sweeper
-	rows, err := n.db.QueryContext(ctx, `SELECT c.limit_name, c.cell_key, c.empty_at <= ? AND c.blocked_until <= ? AND NOT EXISTS
-			(SELECT 1 FROM headgate_entries e WHERE e.limit_name = c.limit_name AND e.cell_key = c.cell_key)
-		FROM headgate_cells c WHERE `+afterCell+` ORDER BY c.limit_name, c.cell_key LIMIT ?`,
-		now, now, []byte(at.cell.Limit), []byte(at.cell.Limit), []byte(at.cell.Key), sweepPage)
+	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT c.limit_name, c.cell_key, %s FROM headgate_cells c WHERE %s ORDER BY c.limit_name, c.cell_key LIMIT %d`,
+		dead("c", strconv.FormatInt(now, 10)), afterCell(at.cell), sweepPage))
 	if err != nil {
 		return 0, false, classify("sweep cells", err)
 	}
@@ -216,21 +236,21 @@ func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (r
 // of them: if one is locked by another the error is ErrConflict.
 func (s *Store) removeCells(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
 	var b strings.Builder
-	over := " AND empty_at <= " + strconv.FormatInt(now, 10) + " AND blocked_until <= " + strconv.FormatInt(now, 10)
+	over := " AND " + dead("headgate_cells", strconv.FormatInt(now, 10))
 	b.WriteString("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SET @hg_n = 0;")
 	for _, c := range cells {
 		b.WriteString("SELECT 1 FROM headgate_cells WHERE ")
 		entryOf(&b, c)
-		b.WriteString(over + " FOR UPDATE NOWAIT; DELETE FROM headgate_cells WHERE ")
+		b.WriteString(" FOR UPDATE NOWAIT; DELETE FROM headgate_cells WHERE ")
 		entryOf(&b, c)
 		b.WriteString(over + "; SET @hg_n = @hg_n + ROW_COUNT();")
 	}
 	b.WriteString("COMMIT; SELECT @hg_n, ''")
-	count, _, err := s.ask(ctx, n, b.String())
+	count, err := s.ask(ctx, n, b.String())
 	if err != nil {
 		return 0, classify("sweep cells", err)
 	}
-	if removed, err = strconv.Atoi(string(count)); err != nil {
+	if removed, err = strconv.Atoi(string(count.records)); err != nil {
 		return 0, classify("sweep cells", err)
 	}
 	return removed, nil

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,9 +13,17 @@ import (
 // daylight saving, as SYSDATE and NOW do.
 const readClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
-// text returns the batch as one text of many statements. begin and commit
-// enclose it in a transaction of its own; without them it is part of the
-// caller's.
+// site is where a batch is carried out.
+type site struct {
+	own       bool // a transaction of its own is begun and ended
+	foreign   bool // the connection is of the caller's
+	galera    bool // the server is a node of a cluster
+	snapshots bool // it has innodb_snapshot_isolation
+	full      bool // some limit may be: see room.go
+}
+
+// text returns the batch as one text of many statements, in a transaction of its
+// own or as part of the caller's.
 //
 // A Galera node whose transaction lost against another node's rolls it back,
 // and may then repeat the statement under way by itself, outside of any
@@ -24,18 +33,24 @@ const readClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 // transaction end unseen, its savepoint is gone, and to release that is an
 // error, which stops the text before anything is committed.
 //
-// Keys are written as hexadecimal literals: there is nothing to escape, under
-// no sql_mode and in no character set.
+// Keys are written as hexadecimal literals: see session.go.
 //
-// Where snapshots says that the server has innodb_snapshot_isolation, a transaction
-// of the caller's that it would undo (error 1020) is refused first of all.
-func (p *plan) text(own, galera, snapshots bool) string {
+// On a server that has innodb_snapshot_isolation, a transaction of the caller's that
+// it would undo (error 1020) is refused first of all.
+func (p *plan) text(at site) string {
+	own, galera := at.own, at.galera
 	var b strings.Builder
 	b.Grow(8192 + 96*len(p.ops))
-	if snapshots && !own && !p.reads {
+	if at.snapshots && !own && !p.reads {
 		b.WriteString(refuseStrict)
 	}
-	b.WriteString(variables())
+	b.WriteString(variables()) // of them @hg_end tells, after an error, that the COMMIT had not begun
+	if at.foreign {
+		b.WriteString(guard)
+	}
+	if p.rooms = at.full; p.rooms {
+		b.WriteString(roomVariables)
+	}
 	named := p.has(func(s *shape) bool { return s.Once || s.Settle || s.Renew })
 	corrected := p.has(func(s *shape) bool { return s.Return || s.Settle || s.Renew })
 	if corrected {
@@ -78,6 +93,9 @@ func (p *plan) text(own, galera, snapshots bool) string {
 	if corrected {
 		p.unmake(&b)
 	}
+	if p.rooms && !p.reads {
+		p.forget(&b)
+	}
 	if !p.reads {
 		b.WriteString("RELEASE SAVEPOINT headgate;")
 		if own {
@@ -88,7 +106,43 @@ func (p *plan) text(own, galera, snapshots bool) string {
 		}
 	}
 	b.WriteString("SELECT " + answer)
+	if p.rooms {
+		b.WriteString(", EXISTS(" + anySharing + ")")
+	}
 	return b.String()
+}
+
+// anySharing selects something if a limit shares a cell.
+const anySharing = "SELECT 1 FROM headgate_rooms WHERE sharing = 1"
+
+// forget removes the rows of cells that were missing and are not to be made, since
+// their limit shares, and those of shared cells whose period is over.
+func (p *plan) forget(b *strings.Builder) {
+	cells := p.cells
+	if p.plain != nil {
+		for _, row := range p.runs[0].rows {
+			cells = append(cells, p.ops[row.op].Cell)
+		}
+	}
+	var d strings.Builder
+	d.WriteString("DELETE c FROM (")
+	for i, c := range cells {
+		if i > 0 {
+			d.WriteString(" UNION ALL ")
+		}
+		d.WriteString("SELECT ")
+		literal(&d, c.Limit)
+		d.WriteString(" AS l,")
+		literal(&d, c.Key)
+		d.WriteString(" AS k," + strconv.FormatInt(law.Generation(c), 10) + " AS g")
+	}
+	d.WriteString(") o STRAIGHT_JOIN headgate_cells c FORCE INDEX (PRIMARY) ON c.limit_name = o.l AND c.cell_key = o.k LEFT JOIN headgate_rooms r ON r.limit_name = o.l " +
+		"WHERE c.law = 0 AND IF(o.g = 0, COALESCE(r.sharing, 0) = 1, r.sharing IS NULL OR r.sharing = 0 OR r.generation <> o.g)")
+	if p.plain == nil {
+		b.WriteString(d.String() + ";")
+		return
+	}
+	b.WriteString("SET @hg_s = IF(@hg_count = " + strconv.Itoa(len(p.ops)) + ", 'DO 0', '" + strings.ReplaceAll(d.String(), "'", "''") + "');" + executeText)
 }
 
 // lock locks the cells in order, and makes those that are missing. A row that
@@ -113,7 +167,7 @@ func (p *plan) lock(b *strings.Builder) {
 // corrected, since that makes no cell unless it charges more. The join is forced
 // onto the key: to look at the whole table would wait for the locks of others.
 func (p *plan) unmake(b *strings.Builder) {
-	cells := p.onlyCorrected()
+	cells := slices.DeleteFunc(p.onlyCorrected(), law.IsShared)
 	if len(cells) == 0 {
 		return
 	}
@@ -239,7 +293,9 @@ func (p *plan) decide(b *strings.Builder, r *run) {
 		}
 		b.WriteString("SET @hg_undo = CAST(REPEAT('0', 289 * " + strconv.Itoa(most) + ") AS BINARY);")
 	}
-	seq := sequenceOf(r.shape)
+	laws := r.shape
+	laws.Rooms = p.rooms
+	seq := sequenceOf(laws)
 	assign := func(column func(string) string) {
 		if r.shape.Only() {
 			b.WriteString("GREATEST(0, ")
@@ -458,14 +514,3 @@ const putEntries = "SET @hg_s = IF(@hg_wipe = '', 'DO 0', CONCAT('UPDATE headgat
 const executeText = "PREPARE headgate FROM @hg_s;EXECUTE headgate;DEALLOCATE PREPARE headgate;"
 
 const insertEntry = "INSERT INTO headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted) SELECT "
-
-// literal writes a string as a hexadecimal literal.
-func literal(b *strings.Builder, s string) {
-	const digits = "0123456789abcdef"
-	b.WriteString("x'")
-	for i := range len(s) {
-		b.WriteByte(digits[s[i]>>4])
-		b.WriteByte(digits[s[i]&15])
-	}
-	b.WriteByte('\'')
-}

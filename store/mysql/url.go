@@ -3,6 +3,8 @@ package mysql
 import (
 	"fmt"
 	"net"
+	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -19,17 +21,23 @@ const (
 	DefaultConns    = 16
 )
 
+// target is what a URL names.
+type target struct {
+	configs   []*driver1.Config // one for each host
+	conns     int               // that each may have at once
+	collation string            // of the connections; empty: the server's default
+}
+
 // parseURL takes mysql://user:password@host:port,host:port/database?option=value
-// apart: one driver configuration for each host, and how many connections each
-// may have. Options are those of go-sql-driver/mysql, and pool_max_conns; those
-// that the text of a batch depends on are ours.
-func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
-	bad := func(format string, args ...any) ([]*driver1.Config, int, error) {
-		return nil, 0, fmt.Errorf("%w: URL: "+format, append([]any{store.ErrInvalid}, args...)...)
+// apart. Options are those of go-sql-driver/mysql, and pool_max_conns; those that
+// the text of a batch depends on are ours.
+func parseURL(raw string) (*target, error) {
+	bad := func(format string, args ...any) (*target, error) {
+		return nil, fmt.Errorf("%w: URL: "+format, append([]any{store.ErrInvalid}, args...)...)
 	}
 	u, err := store.ParseURL(raw)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if u.Scheme != "mysql" && u.Scheme != "mariadb" {
 		return bad("it does not begin with mysql:// or mariadb://")
@@ -45,16 +53,13 @@ func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
 			return bad("user and password are no options; they stand before the host")
 		}
 	}
-	conns = DefaultConns
-	if most := u.Options.Get("pool_max_conns"); most != "" {
-		if conns, err = strconv.Atoi(most); err != nil || conns < 1 {
-			return bad("pool_max_conns is %q; it must be a number above 0", most)
-		}
+	t := &target{conns: DefaultConns}
+	if err := t.take(u.Options); err != nil {
+		return bad("%w", err)
 	}
-	u.Options.Del("pool_max_conns") // which the server knows nothing of
 	secure, err := takeTLS(u.Options)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	query := u.Options.Encode()
 	if len(u.Hosts) == 0 {
@@ -69,13 +74,42 @@ func parseURL(raw string) (list []*driver1.Config, conns int, err error) {
 			return bad("%v", err)
 		}
 		c.User, c.Passwd, c.DBName = u.User, u.Password, u.Path
-		c.MultiStatements, c.InterpolateParams, c.ClientFoundRows = true, true, false
+		c.MultiStatements, c.InterpolateParams, c.ClientFoundRows = true, false, false
 		c.Logger = &driver1.NopLogger{} // what goes wrong is in the errors
 		if c.Timeout == 0 {
 			c.Timeout = 5 * time.Second
 		}
 		secure(c)
-		list = append(list, c)
+		t.configs = append(t.configs, c)
 	}
-	return list, conns, nil
+	return t, nil
 }
+
+// take takes the options that are not the driver's. The character set is not to be
+// chosen: see session.go.
+func (t *target) take(options url.Values) (err error) {
+	for name, values := range options {
+		value, lower := values[len(values)-1], strings.ToLower(name)
+		switch {
+		case name == "pool_max_conns":
+			if t.conns, err = strconv.Atoi(value); err != nil || t.conns < 1 {
+				return fmt.Errorf("pool_max_conns is %q; it must be a number above 0", value)
+			}
+		case lower == "charset" || strings.Contains(lower, "character_set_"):
+			if value != charset {
+				return fmt.Errorf("%s is %q; connections are always %s: leave it out", name, value, charset)
+			}
+		case strings.Contains(lower, "collation"):
+			if !collations.MatchString(value) {
+				return fmt.Errorf("%s is %q; connections are always %s: leave it out, or name a collation that begins with %[3]s_", name, value, charset)
+			}
+			t.collation = value
+		default:
+			continue
+		}
+		delete(options, name)
+	}
+	return nil
+}
+
+var collations = regexp.MustCompile(`^` + charset + `_[a-z0-9_]+$`)

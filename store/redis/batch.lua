@@ -32,7 +32,7 @@ while i <= #rest do
     stand(i, j)
   elseif verb == 1 and rest[i].note > 0 then -- it has an ID
     apply_once(i, j)
-  elseif among_full and verb ~= 4 and verb ~= 6 and among_full(i, j, rest, i, j) then
+  elseif among_full and verb ~= 4 and verb ~= 6 and (i < j or cell(rest[i]).kind == 0) and among_full(i, j, rest, i, j) then
     -- nothing is done
   elseif verb <= 2 then
     if i == j and not on_trial and not p.late then single(rest[i], p) else group(rest, i, j) end

@@ -106,8 +106,7 @@ func (a *asked) find(ops []law.Op, i int) int64 {
 }
 
 // run are ops that stand next to each other in a call: plain charges who ask
-// the same, with group 0, of keys or of cells that keys share; or one op of any other
-// kind.
+// the same, with group 0, or one op of any other kind.
 type run struct{ asked, ops, group, log, note int64 }
 
 // call writes the arguments of a script: the ops, then its own.
@@ -131,11 +130,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 		}
 		next := run{asked: what.find(ops, i), ops: 1, group: group}
 		if first && last && how == forGood && op.Verb == law.Take && op.ID == "" && !op.Late && op.Params.Plain() {
-			next.group = 0
-			if law.IsShared(op.Cell) {
-				next.log = 1
-			}
-			if n > 0 && open.group == 0 && open.asked == next.asked && open.log == next.log {
+			if next.group = 0; n > 0 && open.group == 0 && open.asked == next.asked {
 				open.ops++
 				continue
 			}
@@ -149,7 +144,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 	}
 	runs.run(open)
 	head := what.doubles[:0]
-	head.add(slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1), asking)
+	head.add(s.slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1), asking)
 	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
 	return c
 }
@@ -201,7 +196,10 @@ func (d *doubles) run(r run) { d.add(r.asked, r.ops, r.group, r.log, r.note) }
 
 // ask writes what an op asks.
 func (d *doubles) ask(op *law.Op) {
-	p, partial, late := &op.Params, int64(0), int64(0)
+	p, partial, late, most := &op.Params, int64(0), int64(0), op.Params.MaxKeys
+	if law.IsShared(op.Cell) {
+		most = -1
+	}
 	if op.Partial {
 		partial = 1
 	}
@@ -209,14 +207,14 @@ func (d *doubles) ask(op *law.Op) {
 		late = 1
 	}
 	d.add(p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), op.Cost, op.Count, op.Ceiling, op.Now, int64(p.Anchor), p.Block, partial,
-		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry, late, p.MaxKeys)
+		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry, late, most)
 }
 
 // same reports whether two ops ask the same of their cells, but for their ID and
-// Reason.
+// Reason: and whether these are cells of keys, or such that keys share.
 func same(a, b *law.Op) bool {
 	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Late == b.Late && a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
-		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned && a.Entry == b.Entry && a.Bounds == b.Bounds
+		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned && a.Entry == b.Entry && a.Bounds == b.Bounds && law.IsShared(a.Cell) == law.IsShared(b.Cell)
 }
 
 // together tells whether op i and a later one, j, are of one request, of which

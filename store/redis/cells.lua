@@ -48,6 +48,7 @@ local function cell(op)
   c = {
     key = op.key, log = KEYS[op.log], kind = 0, level = 0, prev = 0, at = 0, unit = 0, step = 0, empty = 0, block = 0,
     seq = 0, reason = '', clock = 0, test = false, dirty = false, new = false,
+    shared = op.p.most < 0 and 1 or 0, -- 1: keys share it
   }
   local v = call('GET', c.key)
   c.new = not v
@@ -158,16 +159,11 @@ local function prune(c, now)
   end
 end
 
--- SHARED is in the keys of cells that keys share: see law/shared.go. No prefix has a
--- brace.
-local SHARED = '{k:headgate:shared:'
-local function is_shared(key) return string.find(key, SHARED, 1, true) end
-
 -- add returns the number of a new entry: an odd one in cells that keys share, an even
 -- one in others, so that an op for a key never finds an entry of its in the other one.
 local function add(c, at, expires, keep, cost, granted, id)
   local n = max(store_clock, c.seq + 1)
-  n = n + (n + (is_shared(c.key) and 1 or 0)) % 2
+  n = n + (n + c.shared) % 2
   c.seq = n
   local member = fmt('%016.0f %.0f %.0f %.0f %d ', n, at, keep, cost, granted) .. id
   call('ZADD', c.log, fmt('%.0f', expires), member)

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -10,31 +9,40 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/internal/pause"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/overflow"
 )
 
 // A count reads the names of all cells, 1,000 at a time. One that takes no longer than
-// cheapCount is made whenever a Sweep asks for it. A longer one waits until so many times
-// as long has passed since anybody counted: at a sweep, or when a limit may have become
-// full.
+// cheapCount is made whenever it is asked for. A longer one waits until so many times as
+// long has passed since anybody counted: at a sweep, or early, when a limit may have
+// become full.
 const (
 	cheapCount = 50 * time.Millisecond
 	sweepPause = 20
 	earlyPause = 5
 	mostCounts = 4 // in a row, while more keys come than are counted
+
+	// Between questions in the background, so many times as long as one took passes, but
+	// no more than this.
+	askingPause  = 9
+	longestPause = 500 * time.Millisecond
 )
 
 // counter counts the keys of limits that have a maximum. The server itself knows how
 // many cells were made, so it tells when a limit cannot be full, without a count.
 type counter struct {
 	shared overflow.Counts
-	every  atomic.Int64  // how many charges of seeming new cells let the server be asked; 0: no limit has a maximum
+	every  atomic.Int64  // after how many charges of such cells the server is asked; 0: no limit has a maximum
 	seen   atomic.Int64  // of those, since it was asked
 	asking atomic.Bool   // the server, in the background
 	turn   chan struct{} // holds one while somebody counts
-	warned atomic.Int64  // of this maximum, which is not that of the configuration
+	// What was logged, for who holds turn.
+	warned  int64 // of this maximum, which is not that of the configuration
+	sharing map[string]bool
 }
 
 // often returns every for a maximum: a fiftieth of it.
@@ -69,8 +77,10 @@ func (s *Store) countSoon(early bool) {
 		defer s.counter.asking.Store(false)
 		ctx, cancel := context.WithTimeout(s.life, time.Minute)
 		defer cancel()
+		begin := time.Now() //nolint:forbidigo // a pause, not a decision
+		defer func() { _ = pause.Sleep(s.life, min(askingPause*time.Since(begin), longestPause)) }()
 		if err := s.count(ctx, early); err != nil && ctx.Err() == nil {
-			s.log.Debug("the keys of limits could not be counted", "error", err) // the next sweep says it louder
+			s.log.Debug("the keys of limits could not be counted", "error", err) // a sweep returns it
 		}
 	}()
 }
@@ -89,8 +99,12 @@ func (s *Store) count(ctx context.Context, early bool) error {
 		if err != nil {
 			return err
 		}
+		if err := s.declareAgain(ctx, r); err != nil {
+			return err
+		}
 		s.counter.every.Store(r.every())
 		s.warnOfOther(r.max)
+		s.tellChanges(r)
 		if !r.due(early) {
 			return nil
 		}
@@ -139,45 +153,64 @@ func (r *rooms) every() int64 {
 // bounded tells whether a limit has a maximum. Without one there is nothing to count.
 func (r *rooms) bounded() bool { return r.every() > 0 }
 
-// due tells whether it is time to count.
+// due tells whether it is time to count. Early it is only where a limit may have become
+// full; at a sweep it is so at once.
 func (r *rooms) due(early bool) bool {
-	pause := int64(sweepPause)
+	full, beyond := false, false
+	for _, l := range r.limits {
+		if most := r.most(l); most > 0 && l.generation == 0 {
+			full = full || l.atMost() >= most
+			beyond = beyond || l.atMost() >= most+most/10
+		}
+	}
+	cheap := r.took <= cheapCount.Microseconds() && (r.max > 0 || len(r.limits) > 0)
 	if early {
-		pause = earlyPause
-		full, beyond := false, false
-		for _, l := range r.limits {
-			if most := r.most(l); most > 0 && l.generation == 0 {
-				full = full || l.atMost() >= most
-				beyond = beyond || l.atMost() >= most+most/10
-			}
-		}
-		if beyond || !full {
-			return full
-		}
+		return beyond || full && (cheap || r.now-r.at >= earlyPause*r.took)
 	}
-	if r.took <= cheapCount.Microseconds() {
-		return r.max > 0 || len(r.limits) > 0
-	}
-	return r.now-r.at >= pause*r.took
+	return full || cheap || r.took > 0 && r.now-r.at >= sweepPause*r.took
 }
 
 // warnOfOther says once that the maximum of the store is not that of the configuration.
+// Whoever holds turn calls it.
 func (s *Store) warnOfOther(most int64) {
 	mine := max(0, int64(s.cfg.MaxKeys))
-	if s.cfg.MaxKeys == 0 || most == mine {
-		s.counter.warned.Store(mine)
+	if s.cfg.MaxKeys == 0 {
 		return
 	}
-	if s.counter.warned.Swap(most) != most {
+	if most != mine && most != s.counter.warned {
 		s.log.Warn("another process has set how many keys a limit may have, for all", "here", mine, "now", most)
 	}
+	s.counter.warned = most
 }
+
+// tellChanges logs which limits have begun or ended to share a cell since it last looked.
+// Whoever holds turn calls it.
+func (s *Store) tellChanges(r *rooms) {
+	was := s.counter.sharing
+	s.counter.sharing = map[string]bool{}
+	for name, l := range r.limits {
+		if l.generation == 0 {
+			continue
+		}
+		s.counter.sharing[name] = true
+		if !was[name] {
+			s.log.Warn("a limit has as many keys as it may: new ones share one cell", "limit", name, "keys", l.keys, "max", r.most(l))
+		}
+		delete(was, name)
+	}
+	for name := range was {
+		s.log.Info("a limit has room for new keys again", "limit", name)
+	}
+}
+
+// noHead is in the place of the doubles that head.lua reads.
+var noHead = string(make([]byte, headSize))
 
 // perCall is how many limits a call of count.lua is about: it takes less than 2 ms.
 const perCall = 200
 
 // takeDown writes down what was counted, of limits that are not far from full or were
-// written down before, and says which of them begin or end to share a cell.
+// written down before, and lets them begin or end to share a cell.
 func (s *Store) takeDown(ctx context.Context, r *rooms, keys map[string]int64) error {
 	for name, n := range keys {
 		if r.limits[name] == nil && r.max > 0 && n >= r.max/100 {
@@ -186,7 +219,7 @@ func (s *Store) takeDown(ctx context.Context, r *rooms, keys map[string]int64) e
 	}
 	for names := range slices.Chunk(append(slices.Sorted(maps.Keys(r.limits)), ""), perCall) {
 		names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
-		c := &call{script: countScript, keys: []string{s.roomKey()}, args: []string{strconv.FormatInt(r.now, 10)}}
+		c := &call{script: countScript, keys: []string{s.roomKey()}, args: []string{noHead, strconv.FormatInt(r.now, 10)}}
 		for _, name := range names {
 			l, shared := r.limits[name], s.roomKey()
 			if l.generation > 0 {
@@ -195,21 +228,8 @@ func (s *Store) takeDown(ctx context.Context, r *rooms, keys map[string]int64) e
 			c.keys = append(c.keys, shared)
 			c.args = append(c.args, name, strconv.FormatInt(keys[name], 10), strconv.FormatInt(l.made, 10), strconv.FormatInt(l.generation, 10))
 		}
-		list, err := s.send(ctx, []*call{c})[0].ToArray()
-		if err != nil {
+		if err := s.send(ctx, []*call{c})[0].Error(); err != nil && !rueidis.IsRedisNil(err) {
 			return asking("write down how many keys limits have", err)
-		}
-		for _, m := range list {
-			pair, err := m.AsIntSlice()
-			if err != nil || len(pair) != 2 || pair[0] < 1 || pair[0] > int64(len(names)) {
-				return fmt.Errorf("redis: %w: count keys: %w", store.ErrUnavailable, errAnswer)
-			}
-			name := names[pair[0]-1]
-			if pair[1] > 0 {
-				s.log.Warn("a limit has as many keys as it may: new ones share one cell", "limit", name, "keys", keys[name], "max", r.most(r.limits[name]))
-			} else {
-				s.log.Info("a limit has room for new keys again", "limit", name, "keys", keys[name])
-			}
 		}
 	}
 	return nil

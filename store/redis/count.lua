@@ -1,18 +1,16 @@
 -- Takes down how many keys limits have, and lets them begin or end to share a cell.
+-- Before it stand head.lua, of which it uses little, and begin.lua.
 --
 -- KEYS: the hash that room.lua describes; then for each limit the cell that its keys
--- share, or again the hash where none does. ARGV: when the count began, in microseconds;
--- then for each limit its name, its keys, what n: was when the count began, and the
--- generation of its shared cell, 0 for none. Field k: becomes the keys, that n:, the
--- time and the generation that was the last to begin; took how long the count took.
---
--- Returned are, of each limit that begins or ends to share, its number and the
--- generation, less than 0 if it ended.
+-- share, or again the hash where none does. ARGV, after what head.lua reads: when the
+-- count began, in microseconds; then for each limit its name, its keys, what n: was when
+-- the count began, and the generation of its shared cell, 0 for none. Field k: becomes
+-- the keys, what n: was half-way through the count, the time and the generation that was
+-- the last to begin; took how long the count took, and the time. Of the cells that were
+-- made during a count, it has seen about half.
 
-local call, fmt = redis.call, string.format
-local room, time = KEYS[1], call('TIME')
-local now = time[1] * 1000000 + time[2]
-local max, switched = tonumber(call('HGET', room, 'max') or 0), {}
+local room, now = KEYS[1], store_clock
+local setting = tonumber(call('HGET', room, 'max') or 0)
 
 -- dead tells whether nothing in a cell counts any more.
 local function dead(key)
@@ -22,36 +20,25 @@ local function dead(key)
   return now >= tonumber(at) and now >= tonumber(empty) and now >= tonumber(block)
 end
 
--- begin returns a generation that no limit has had: the present time.
-local function begin(name)
-  local generation = math.max(now, tonumber(call('HGET', room, 'last') or 0) + 1)
-  call('HSET', room, 'last', fmt('%.0f', generation), 'g:' .. name, fmt('%.0f', generation))
-  return generation
-end
-
 for i = 2, #KEYS do
-  local at = 4 * i - 6
-  local name, keys, made, asked = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], tonumber(ARGV[at + 3])
+  local at = 4 * i - 5
+  local name, keys, before, asked = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local v = call('HMGET', room, 'g:' .. name, 'x:' .. name, 'n:' .. name, 'k:' .. name)
-  local generation, most = tonumber(v[1] or 0), tonumber(v[2] or max)
-  local last = string.match(v[4] or '', '(%d+)$') or '0'
+  local generation, most, made = tonumber(v[1] or 0), tonumber(v[2] or setting), tonumber(v[3] or 0)
+  local _, _, last = counted(v[4])
   if generation == 0 and most > 0 and keys >= most then
-    generation = begin(name)
-    switched[#switched + 1] = { i - 1, generation }
+    generation = begin(room, name, now)
   elseif generation > 0 and generation == asked and (most == 0 or keys < most * 0.95) and dead(KEYS[i]) then
     call('HDEL', room, 'g:' .. name)
     call('DEL', KEYS[i])
-    switched[#switched + 1] = { i - 1, -generation }
-    last, generation = fmt('%.0f', generation), 0
+    last, generation = generation, 0
   end
-  if generation > 0 then last = fmt('%.0f', generation) end
-  if generation == 0 and (most == 0 or keys < most / 100 and made == (v[3] or '0')) then -- not worth a note
+  if generation == 0 and (most == 0 or keys < most / 100 and made == before) then -- not worth a note
     call('HDEL', room, 'n:' .. name, 'k:' .. name)
     if most == 0 or keys == 0 then call('HDEL', room, 'x:' .. name) end
   else
-    call('HSET', room, 'k:' .. name, fmt('%.0f %s %.0f %s', keys, made, now, last))
+    call('HSET', room, 'k:' .. name, fmt('%.0f %.0f %.0f %.0f', keys, floor((before + made) / 2), now, max(last, generation)))
   end
 end
-call('HSET', room, 'took', fmt('%.0f %.0f', now - tonumber(ARGV[1]), now))
-if max == 0 and call('HLEN', room) <= 2 then call('DEL', room) end -- took and last
-return switched
+call('HSET', room, 'took', fmt('%.0f %.0f', now - tonumber(ARGV[2]), now))
+if setting == 0 and call('HLEN', room) <= 2 then call('DEL', room) end -- took and last

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -161,8 +160,8 @@ func TestEachPrimaryOfAClusterIsAskedWhatItMayForget(t *testing.T) {
 func TestAMissingRightToInfoIsLoggedOnce(t *testing.T) {
 	server := own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
 	root := openTest(t, server.DSN, &Config{Logger: slog.New(slog.DiscardHandler)})
-	admin(t, root, append([]string{"ACL", "SETUSER", "few", "on", ">word", "~headgate:*", "-@all"}, strings.Fields(rights)...)...)
-	l := listen(t, strings.Replace(server.DSN, "redis://", "redis://few:"+url.QueryEscape("word")+"@", 1))
+	list, _ := rights(t)
+	l := listen(t, limitedUser(t, root, server.DSN, list...))
 	if text := l.said(); strings.Count(text, "cannot see whether the server evicts keys") != 1 || strings.Contains(text, "level=WARN") {
 		t.Errorf("logged at the start: %q; want one line about it, at debug", text)
 	}

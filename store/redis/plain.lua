@@ -2,7 +2,7 @@
 -- a cell that has the limit's unit and step, is not blocked and remembers no returns. They
 -- are decided in place, in the order of the batch. What is not plain goes into
 -- rest, and so does all that comes after it on its cell. So does what has no cell, where
--- its limit may be full, or it is on a cell that keys share: then its log is 1.
+-- its limit may be full, or it is on a cell that keys share.
 --
 -- answers are, after the clock, for each op the text of its cell, if all was
 -- granted: nobody else has changed that since. Else they are a '=' and the numbers
@@ -43,8 +43,8 @@ while pos <= #packed do
         kind, level, at, empty = 1, match(v, pattern)
       elseif ROOM then
         if there == nil then there = call('EXISTS', ROOM) == 1 end
-        most = most or unpack('<d', packed, asked + 200) -- the limit's own maximum
-        if there or most > 0 or log > 0 then level = nil end
+        most = most or unpack('<d', packed, asked + 200) -- see room.lua
+        if there or most ~= 0 then level = nil end
       end
       if level and not waits[key] and at - clock <= heal then
         level, at, empty = level + 0, at + 0, empty + 0

@@ -46,11 +46,11 @@ type Config struct {
 	// refused first. Zero: 10,000.
 	MaxHistory int
 	// MaxKeys is how many keys a limit may have, unless it says so itself. New keys
-	// of a limit that has as many share one cell, until nothing in that counts any
-	// more and there is room. The number is kept in the store and counts for all
-	// processes. Zero: as the store has it, which is without a bound until somebody sets
-	// one. Below 0: without a bound. On a Cluster it must not be above 0, since the keys
-	// of a limit are in many slots, and no bound counts there.
+	// of a limit that has as many share one cell, until a Sweep finds that nothing in
+	// that counts any more and there is room. The number is kept in the store, and
+	// holds for all processes. Zero: what the store has, and that is no bound until
+	// somebody sets one. Below 0: no bound, from now on. A Cluster has none, and
+	// refuses a number above 0: the keys of a limit are in many slots.
 	MaxKeys int
 	// Logger gets warnings about the server. Nil: slog.Default().
 	Logger *slog.Logger
@@ -69,6 +69,7 @@ type Store struct {
 	repeats atomic.Int64
 	watch   watch
 	counter counter
+	slack   time.Duration   // see slack
 	life    context.Context // ends with Close
 	end     context.CancelFunc
 }
@@ -111,7 +112,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 // client must have been made with DisableRetry, so that no charge is sent
 // twice.
 func New(client rueidis.Client, cfg *Config) (*Store, error) {
-	s := &Store{client: client}
+	s := &Store{client: client, slack: slack}
 	if cfg != nil {
 		s.cfg = *cfg
 	}

@@ -321,6 +321,32 @@ func TestTheMaximumIsTheStores(t *testing.T) {
 	}
 }
 
+// TestAMaximumIsBackAfterAFlush, unless somebody wanted none.
+func TestAMaximumIsBackAfterAFlush(t *testing.T) {
+	server := own(t)
+	s := openTest(t, server.DSN, &Config{MaxKeys: 10})
+	admin(t, s, "FLUSHALL")
+	sweep(t, s)
+	fill(t, s, "l", "own", 10, hourly)
+	sweep(t, s)
+	if room := roomOf(t, s, "l"); !room.Sharing || room.Max != 10 {
+		t.Errorf("%+v; want it full", room)
+	}
+	openTest(t, server.DSN, &Config{MaxKeys: -1})
+	for range 3 {
+		sweep(t, s)
+	}
+	if n, _ := admin(t, s, "EXISTS", s.roomKey()).AsInt64(); n != 0 {
+		t.Error("a maximum that was taken away is back")
+	}
+	openTest(t, server.DSN, &Config{MaxKeys: 20})
+	fill(t, s, "l", "own", 10, hourly)
+	sweep(t, s)
+	if room := roomOf(t, s, "l"); room.Sharing || room.Max != 20 || room.Keys != 10 {
+		t.Errorf("%+v; want 10 keys of 20", room)
+	}
+}
+
 func TestAClusterRefusesAMaximum(t *testing.T) {
 	if _, err := Open(context.Background(), dbtest.RedisCluster(t), &Config{MaxKeys: 10}); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "noeviction") {
 		t.Errorf("%v; want ErrInvalid that says what to do", err)
@@ -336,16 +362,52 @@ func TestAClusterRefusesAMaximum(t *testing.T) {
 	}
 }
 
-// TestAFloodOfNewKeysIsBounded: nobody sweeps.
+// TestAFloodOfNewKeysIsBounded: the limit is full, and many more keys come at once.
+// Nobody sweeps.
 func TestAFloodOfNewKeysIsBounded(t *testing.T) {
-	const most = 2000
+	const most = 20_000
 	s, other := bounded(t, most)
-	own := 0
-	for i := range 40 {
-		own += fill(t, []*Store{s, other}[i%2], "l", fmt.Sprint(i, "/"), 1000, hourly)
+	own := fill(t, s, "l", "own", most, hourly)
+	if own != most {
+		t.Errorf("%d of the first keys have cells of their own, want all", own)
 	}
-	if own < most || own > 3*most {
-		t.Errorf("%d of 40,000 keys got cells of their own, want hardly more than %d", own, most)
+	own += fill(t, other, "l", "new", 3*most, hourly)
+	if own > most*3/2 {
+		t.Errorf("%d keys got cells of their own, want little more than %d", own, most)
 	}
-	t.Logf("%d of 40,000 keys got cells of their own", own)
+	list, _, err := s.Cells(context.Background(), store.Query{Limit: "l", Max: 10 * most})
+	if err != nil || len(list) != own+1 {
+		t.Errorf("%d cells, %v; want %d and the shared one", len(list), err, own)
+	}
+	for i := range 100 {
+		if out := apply(t, other, takeOne("l", fmt.Sprint("own", i), hourly, 0))[0]; out.Shared || out.Used != 2000 {
+			t.Fatalf("a key with a cell: %+v", out)
+		}
+	}
+	t.Logf("%d keys got cells of their own, at most %d may have", own, most)
+}
+
+// TestABoundHoldsWithoutCounts: where nobody can count keys, the server lets a limit
+// share that may have a quarter more than it may, and a few.
+func TestABoundHoldsWithoutCounts(t *testing.T) {
+	server := own(t)
+	root := openTest(t, server.DSN, nil)
+	list, _ := rights(t) // without +scan
+	s := openTest(t, limitedUser(t, root, server.DSN, list...), &Config{MaxKeys: 400})
+	got := 0
+	for i := range 2000 {
+		if out := apply(t, s, takeOne("l", fmt.Sprint(i), hourly, 0))[0]; !out.Shared {
+			got++
+		}
+	}
+	if got != 564 {
+		t.Errorf("%d keys got cells of their own, want 564", got)
+	}
+	if _, err := s.Sweep(context.Background(), 10); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("a sweep that cannot count: %v, want ErrSetup", err)
+	}
+	sweep(t, root)
+	if room := roomOf(t, root, "l"); !room.Sharing || room.Keys != 564 || room.Since == 0 || room.Generation != room.Since {
+		t.Errorf("%+v", room)
+	}
 }

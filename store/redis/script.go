@@ -38,6 +38,8 @@ var (
 	raiseText string
 	//go:embed room.lua
 	roomText string
+	//go:embed begin.lua
+	beginText string
 	//go:embed count.lua
 	countText string
 )
@@ -53,7 +55,7 @@ func newScript(text string) script {
 var (
 	sharedText     = cellsText + opsText + lawsText
 	giveBackScript = newScript(headText + sharedText + returnsText + giveBackText)
-	countScript    = newScript(countText)
+	countScript    = newScript(headText + beginText + countText)
 )
 
 // needs are what the script of a call must know beyond plain charges and their like.
@@ -101,7 +103,7 @@ var scripts = func() (list [32]func() script) {
 			}
 			text += applyText
 			if n&needsRoom != 0 {
-				text += roomText
+				text += beginText + roomText
 			}
 			if n&needsOnce != 0 {
 				text += registerText + onceText

@@ -57,7 +57,7 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 	var s *Store
 	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		var err error
-		if s, err = Open(context.Background(), "redis://"+addr+"/?master=main", nil); err == nil {
+		if s, err = Open(context.Background(), "redis://"+addr+"/?master=main", &Config{MaxKeys: 5}); err == nil {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -74,6 +74,12 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 			t.Fatalf("no replica: %v, %v", info, err)
 		}
 	}
+	fill(t, s, "full", "own", 5, hourly)
+	sweep(t, s)
+	full := roomOf(t, s, "full")
+	if !full.Sharing {
+		t.Errorf("a limit of 5 keys: %+v, want it full", full)
+	}
 	time.Sleep(11 * time.Second) // Sentinel asks a primary for its replicas every ten
 	h := startHammer(s, takeOne("l", "k", perSecond, 0))
 	time.Sleep(500 * time.Millisecond)
@@ -81,5 +87,8 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 	h.end(t)
 	if h.gap > 7*time.Second || h.gap < 500*time.Millisecond {
 		t.Errorf("no answer for %v", h.gap)
+	}
+	if out := apply(t, s, takeOne("full", "new", hourly, 0))[0]; !out.Shared || roomOf(t, s, "full").Generation != full.Generation {
+		t.Errorf("the next primary: %+v, want the same shared cell", out)
 	}
 }

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,6 +50,22 @@ func (f *file) add(path string) error {
 	_ = os.SameFile(info, info) // Windows finds out which file it is when it is first asked
 	f.parts = append(f.parts, part{path, info})
 	return nil
+}
+
+// private is the mode of a new file. SQLite gives it to its log and its index too.
+const private = 0o600
+
+// makePrivate makes an empty file, which is an empty database, if there is none: SQLite
+// would make one that others can read.
+func makePrivate(path string) error {
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		return nil // SQLite says what is wrong with it, if something is
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, private)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(private), f.Close()) // the umask may have taken away more
 }
 
 // check returns an error if one of the files is not there any more, or another is

@@ -8,6 +8,10 @@
 // either, but a loss of power may forget what was admitted since the log was
 // last flushed, so that as much may be admitted again.
 //
+// A new file can be read by its owner alone, whatever the umask, and so can the files
+// that SQLite puts beside it: keys are often names or addresses of people. A file that
+// is there keeps its mode.
+//
 // A file that is deleted or replaced while it is open is noticed: from then on
 // every call fails with store.ErrUnavailable, until the file is back.
 package sqlite
@@ -104,7 +108,7 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 func parseURL(raw string) (path, synchronous string, err error) {
 	rest, ok := strings.CutPrefix(raw, "sqlite:")
 	if !ok {
-		return "", "", fmt.Errorf("%w: URL: it does not begin with sqlite:", store.ErrInvalid)
+		return "", "", fmt.Errorf("%w: URL: it has another scheme than sqlite", store.ErrInvalid)
 	}
 	path, query, _ := strings.Cut(rest, "?")
 	if after, ok := strings.CutPrefix(path, "//"); ok {
@@ -140,6 +144,9 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 			return fmt.Errorf("%w: is a directory", store.ErrSetup)
 		}
 		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			return fmt.Errorf("%w: %w", store.ErrSetup, err)
+		}
+		if err := makePrivate(path); err != nil {
 			return fmt.Errorf("%w: %w", store.ErrSetup, err)
 		}
 		dsn = "file:" + (&url.URL{Path: path}).EscapedPath()

@@ -43,7 +43,7 @@ func TestConformance(t *testing.T) {
 		t.Run("a file"+options, func(t *testing.T) {
 			storetest.Run(t, func(tb testing.TB) store.Store {
 				return open(tb, "sqlite:"+filepath.Join(tb.TempDir(), "state.db")+options)
-			}, &storetest.Options{Histories: 3000, Full: full})
+			}, &storetest.Options{Histories: 3000, Full: full, FullAt: fullAt})
 		})
 	}
 	t.Run("in memory", func(t *testing.T) {
@@ -53,16 +53,18 @@ func TestConformance(t *testing.T) {
 
 // full makes a file for the tests of full limits. Only the first store says how many
 // keys there may be.
-func full(tb testing.TB, maxKeys int) storetest.Open {
+func full(tb testing.TB, maxKeys int) storetest.Open { return fullAt(tb, maxKeys, nil) }
+
+func fullAt(tb testing.TB, maxKeys int, clock store.Clock) storetest.Open {
 	url := "sqlite:" + filepath.Join(tb.TempDir(), "state.db")
-	first := &sqlite.Config{MaxKeys: maxKeys}
+	first := &sqlite.Config{MaxKeys: maxKeys, Clock: clock}
 	return func(tb testing.TB) store.Store {
 		s, err := sqlite.Open(context.Background(), url, first)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		tb.Cleanup(func() { s.Close() })
-		first = nil
+		first = &sqlite.Config{Clock: clock}
 		return s
 	}
 }
@@ -174,7 +176,7 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 		{"sqlite:", "no file", store.ErrInvalid},
 		{"sqlite:x.db?sync=off", `"sync"`, store.ErrInvalid},
 		{"sqlite:x.db?synchronous=off", `"off"`, store.ErrInvalid},
-		{"mysql:x", "scheme", store.ErrInvalid},
+		{"mysql:x", "begin with sqlite:", store.ErrInvalid},
 	} {
 		_, err := sqlite.Open(context.Background(), tt.url, nil)
 		if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.names) {

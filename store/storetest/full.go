@@ -46,6 +46,9 @@ func full(t *testing.T, o *Options) {
 			})
 		}
 	}
+	if o.FullAt != nil {
+		t.Run("no key passes more than its limit whatever comes between", func(t *testing.T) { stepped(t, o) })
+	}
 	for name, wrap := range map[string]func(store.Store) store.Store{"": nil, ", through the whole stack": stack} {
 		t.Run("no key passes more than its limit while keys come and go"+name, func(t *testing.T) {
 			open := o.Full(t, fullKeys)

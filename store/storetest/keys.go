@@ -1,20 +1,34 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
-// keys that some database or other takes for one another.
+// distinct are keys that some database or other takes for one another, or that mean
+// something in a language on the way to it.
 var distinct = []string{
 	"", " ", "a", "A", "a ", " a", "a\t", "á", "a\u0301", "ß", "ss", "🚦", "🚥", "'", "''", `"`, `\`, `\\`, "%", "_",
 	"{a}", "{}", "a:b", "a,b", "$1", "?", "--", ";", "null", "NULL", "0", "00", "\u200b", "\x01", "\n",
 	strings.Repeat("k", law.MaxKey), strings.Repeat("k", law.MaxKey-1) + "K", strings.Repeat("é", law.MaxKey/2),
+	`a' or '1'='1`, `x\' or 1=1 -- `, `"; drop table headgate_cells; --`, "縗' or 1=1 -- ", "¿' or 1=1;--", `¿\'`, "%27 ?",
+	"@hg_out", "*/ x /*", "`x`", "\u2028", "a,b;c", ";1,2,3;", "|", strings.Repeat("\U0001F600", 100), "ſ", "\u212a", "k", "é", "e\u0301",
+	"\x7f", "x'41'", "0x41", "{tag}", "a\r\n",
+}
+
+// RunKeys runs what the suite has about keys, on an empty store: for stores whose
+// servers or connections have settings that matter to text.
+func RunKeys(t *testing.T, s store.Store) {
+	keys(t, s)
+	badKeys(t, s)
+	texts(t, s)
 }
 
 func keys(t *testing.T, s store.Store) {
@@ -48,6 +62,68 @@ func keys(t *testing.T, s store.Store) {
 	// The limit and the key are not one string.
 	if one(t, s, take("a:b", "c", bucket(1, 1), 1, T0)).Granted != 1 || one(t, s, take("a", "b:c", bucket(1, 1), 1, T0)).Granted != 1 {
 		t.Error(`("a:b", "c") was taken for ("a", "b:c")`)
+	}
+}
+
+// texts asks everything of keys that are also the ID and the reason.
+func texts(t *testing.T, s store.Store) {
+	inspector, inspects := store.As[store.Inspector](s)
+	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 2000, Step: 3_600_000_000}
+	logged := slidingLog(2, 3_600_000_000)
+	for _, p := range []law.Params{bucket(1, 2), window, logged} {
+		limit := fmt.Sprint("texts ", p.Kind)
+		for _, k := range distinct {
+			id := k + "."
+			for len(id) > law.MaxName {
+				_, size := utf8.DecodeRuneInString(id)
+				id = id[size:]
+			}
+			op := func(verb law.Verb, change func(*law.Op)) law.Outcome {
+				o := take(limit, k, p, 1, T0)
+				o.Verb = verb
+				if change != nil {
+					change(&o)
+				}
+				return one(t, s, o)
+			}
+			named := func(o *law.Op) { o.ID, o.TTL = id, 3_600_000_000 }
+			if first, again := op(law.Take, named), op(law.Take, named); first.Granted != 1 || !again.Replayed || again.Granted != 1 {
+				t.Errorf("%s: %q with its id: %+v, then %+v", limit, k, first, again)
+			}
+			if got := op(law.Check, nil); got.Granted != 1 || got.Used != 2*p.Unit {
+				t.Errorf("%s: %q: check %+v", limit, k, got)
+			}
+			op(law.Block, func(o *law.Op) { o.TTL, o.Reason = 3_600_000_000, k })
+			if got := op(law.Take, nil); got.Granted != 0 {
+				t.Errorf("%s: %q passes its block", limit, k)
+			}
+			if inspects {
+				shown(t, inspector, law.Cell{Limit: limit, Key: k}, k, id)
+			}
+			if got := op(law.Settle, func(o *law.Op) { o.ID, o.Cost = id, 0 }); got.Granted != p.Unit {
+				t.Errorf("%s: %q: settled %+v", limit, k, got)
+			}
+			if got := op(law.Reset, nil); got.Granted != 1 {
+				t.Errorf("%s: %q: reset %+v", limit, k, got)
+			}
+		}
+	}
+}
+
+// shown looks for a cell, the reason of its block, and the ID in its log.
+func shown(t *testing.T, i store.Inspector, cell law.Cell, reason, id string) {
+	t.Helper()
+	ctx := context.Background()
+	cells, _, err := i.Cells(ctx, store.Query{Limit: cell.Limit, Key: cell.Key, HasKey: true})
+	if err != nil || len(cells) != 1 || cells[0].Cell != cell || cells[0].Reason != reason {
+		t.Errorf("%q: cells %+v, %v", cell, cells, err)
+	}
+	if _, _, err := i.Cells(ctx, store.Query{After: cell, Max: 1}); err != nil {
+		t.Errorf("%q: cells after it: %v", cell, err)
+	}
+	entries, err := i.Entries(ctx, cell, 9)
+	if err != nil || len(entries) > 1 || len(entries) == 1 && entries[0].ID != id {
+		t.Errorf("%q: entries %+v, %v", cell, entries, err)
 	}
 }
 

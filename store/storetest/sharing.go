@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -253,28 +252,4 @@ func charge(t *testing.T, s store.Store, limits map[string]law.Params) (ops []la
 		}
 	}
 	return ops, outs
-}
-
-// fits checks that what a key passed is no more than its limit lets pass.
-func fits(t *testing.T, cell law.Cell, p law.Params, list []payment) {
-	t.Helper()
-	slices.SortFunc(list, func(a, b payment) int { return cmp.Compare(a.at, b.at) })
-	var level, at int64
-	for i, c := range list {
-		if p.Kind == law.Bucket {
-			level = max(0, level-(c.at-at)*p.Drain) + c.credits
-			at = c.at
-		} else {
-			level = 0
-			for _, before := range list[:i+1] {
-				if before.at > c.at-p.Step {
-					level += before.credits
-				}
-			}
-		}
-		if level > p.Capacity {
-			t.Errorf("%v: %d credits passed at once, at most %d may; charge %d of %v", cell, level, p.Capacity, i, list)
-			return
-		}
-	}
 }

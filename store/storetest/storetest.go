@@ -46,6 +46,8 @@ type Options struct {
 	// does not count its keys exactly counts them in each Sweep. Nil: the store bounds
 	// no keys.
 	Full func(tb testing.TB, maxKeys int) Open
+	// FullAt is as Full, for stores that go by a clock of the test. Nil: there are none.
+	FullAt func(tb testing.TB, maxKeys int, clock store.Clock) Open
 }
 
 // Open returns a store, to be closed by the suite. It is empty unless said otherwise.
@@ -133,6 +135,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("holds, renews and releases leases", leases)
 	through("keeps keys apart byte by byte", keys)
 	through("refuses bad keys alike", badKeys)
+	with("takes keys, ids and reasons for what they are", texts)
 	with("lets an invalid group fail alone", invalidGroup)
 	with("sweeps what cannot matter, and nothing else", func(t *testing.T, s store.Store) { sweep(t, s, o.SelfExpiring) })
 	with("sweeps under load without changing a decision", sweepUnderLoad)

@@ -59,7 +59,7 @@ var suites = []suite{
 	{name: "mariadb-11.8", packages: []string{mysqlPackage}, skip: clusters, conformance: conformance},
 	{name: "mysql", packages: []string{mysqlPackage}, skip: clusters, conformance: conformance},
 	{
-		name: "group-replication", few: true, packages: []string{mysqlPackage, "./internal/dbtest"},
+		name: "group-replication", few: true, packages: []string{mysqlPackage, "./internal/dbtest", "./internal/doctest"},
 		run: "GroupReplication", conformance: "^TestGroupReplicationConformance$",
 	},
 	{name: "redis", usual: true, packages: []string{redisPackage}, conformance: conformance},

@@ -16,8 +16,7 @@ import (
 )
 
 // Counts are how many ops shared cells have answered, by limit. The zero Counts
-// is ready for use, by any number of goroutines. It grows with the limits that have
-// ever been full.
+// is ready for use, by any number of goroutines.
 type Counts struct {
 	mu sync.Mutex
 	n  map[string]int64 // guarded by mu
@@ -46,8 +45,15 @@ func (c *Counts) add(limit string) {
 	if c.n == nil {
 		c.n = map[string]int64{}
 	}
+	if _, known := c.n[limit]; !known && len(c.n) >= maxCounts {
+		limit = "" // somebody invents limits
+	}
 	c.n[limit]++
 }
+
+// maxCounts is how many limits are counted each by itself. All others are counted
+// together, as the limit without a name.
+const maxCounts = 10_000
 
 // rounds is how often a request is sent to another cell before it fails. A limit
 // begins or ends to share at most once in some seconds, so twice is rare.

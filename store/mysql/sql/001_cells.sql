@@ -45,3 +45,26 @@ create table if not exists headgate_entries (
     key by_age (keep_until)
 ) engine = InnoDB
 //
+
+-- Limits that have had as many keys as they may. While one is sharing, keys without a
+-- cell share one of its own, whose key ends with the generation: the number of the
+-- period of sharing. since is when it began.
+create table if not exists headgate_rooms (
+    limit_name varbinary(255) not null primary key,
+    generation bigint not null default 0,
+    sharing    tinyint not null default 0,
+    since      bigint not null default 0
+) engine = InnoDB
+//
+
+-- How many keys limits have, as they were counted last, and may have: those that say
+-- nothing of their own, with max_keys 0, as many as the row of the empty name says; 0
+-- there is any number. Its took is how long the last count took, in microseconds.
+create table if not exists headgate_key_counts (
+    limit_name varbinary(255) not null primary key,
+    max_keys   bigint not null default 0,
+    key_count  bigint not null default 0,
+    counted_at bigint not null default 0,
+    took       bigint not null default 0
+) engine = InnoDB
+//

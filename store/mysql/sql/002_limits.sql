@@ -1,7 +1,7 @@
 -- Limits by name, for callers from SQL. `headgate migrate --config` writes them;
 -- a row may be edited by hand too. The columns after rule_compiled are what the
--- rule means, filled in when it is first used: a rule that is not one is an
--- error then.
+-- rule means, filled in when it is first used: only then is it an error if a rule
+-- cannot be read. What does not look like one is refused at once.
 create table if not exists headgate_limits (
     name          varchar(64) character set utf8mb4 collate utf8mb4_bin not null primary key,
     rule          varchar(255) character set utf8mb4 collate utf8mb4_bin not null,
@@ -9,7 +9,9 @@ create table if not exists headgate_limits (
     updated_at    timestamp not null default current_timestamp on update current_timestamp,
     rule_compiled varchar(255) character set utf8mb4 collate utf8mb4_bin,
     law int, anchor int, unit bigint, capacity bigint, step bigint, drain bigint, block bigint, history bigint,
-    calendar varchar(8) character set utf8mb4, zone varchar(64) character set utf8mb4
+    calendar varchar(8) character set utf8mb4, zone varchar(64) character set utf8mb4,
+    constraint headgate_rule_is_a_limit check (rule regexp concat('^[[:blank:]]*(token-bucket|leaky-bucket|gcra|interval|fixed-window|sliding-window|sliding-log|concurrency)',
+        '[[:blank:]]+[0-9]+([.][0-9]+)?(/[0-9a-z]+)?([[:blank:]]+[A-Za-z0-9][A-Za-z0-9./_+%-]*)*[[:blank:]]*$'))
 ) engine = InnoDB
 //
 

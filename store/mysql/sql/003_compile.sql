@@ -8,14 +8,20 @@
 -- connection's collation decides what equals what.
 
 -- headgate_fail raises the error that every bad argument gets. A message holds
--- 128 characters; MySQL refuses a longer one instead of cutting it.
+-- 128 characters; MySQL refuses a longer one instead of cutting it. What is quoted in
+-- it, from somebody's argument, is shortened first.
 drop procedure if exists headgate_fail
 //
 create procedure headgate_fail(in message varchar(2048) character set utf8mb4)
     deterministic contains sql sql security invoker
 begin
     declare short varchar(128) character set utf8mb4;
+    declare excess, opening, closing int;
     set message = coalesce(message, 'an argument is null');
+    set excess = char_length(message) - 128, opening = locate('"', message), closing = char_length(message) + 1 - locate('"', reverse(message));
+    if excess > 0 and closing - opening > 41 then
+        set message = concat(left(message, opening + greatest(37, closing - opening - excess - 4)), '...', substring(message, closing));
+    end if;
     set short = if(char_length(message) > 128, concat(left(message, 125), '...'), message);
     signal sqlstate '45000' set message_text = short, mysql_errno = 1644;
 end

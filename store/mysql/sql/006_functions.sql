@@ -63,6 +63,8 @@ begin
         call headgate_fail(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
     elseif locate(char(0 using utf8mb4), `key`) > 0 then
         call headgate_fail('key: contains a NUL byte');
+    elseif {{reserved}} then
+        call headgate_fail('key: {{is reserved}}');
     end if;
     call headgate_find(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     set credits = cost * unit;
@@ -104,14 +106,21 @@ create procedure headgate_look(p_limit varbinary(255), p_key varbinary(512), p_k
 reads sql data sql security invoker
 begin
     declare p_verb, p_partial, ignored int default 2;
-    declare p_count int default 1;
-    declare p_ceiling, p_now, p_heal bigint default 0;
+    declare p_count, again int default 1;
+    declare p_ceiling, p_now, p_heal, p_generation bigint default 0;
+    declare own_key varbinary(512) default p_key;
     set p_partial = 0, p_drain = greatest(p_drain, 1);
     set p_heal = {{heal}};
-    {{variables}}
-    set @hg_clock = {{clock}};
-    select length({{look}}) into ignored from (select 1 as n) o
-    left join headgate_cells c on c.limit_name = p_limit and c.cell_key = p_key;
+    while again do
+        set again = 0;
+        {{variables}}
+        set @hg_clock = {{clock}};
+        select length({{look}}) into ignored from (select 1 as n) o
+        left join headgate_cells c on c.limit_name = p_limit and c.cell_key = p_key;
+        if @hg_full <> 0 then
+            set again = 1, p_generation = greatest(0, @hg_full), p_key = if(@hg_full > 0, concat('headgate:shared:', @hg_full), own_key);
+        end if;
+    end while;
 end
 //
 
@@ -178,17 +187,6 @@ begin
 end
 //
 
--- Cells as people read them. used is as of updated_at; it drains since.
-create or replace view headgate_levels as
-select convert(limit_name using utf8mb4) as limit_name, convert(cell_key using utf8mb4) as `key`,
-    cast((level + if(law = 2, prev, 0)) / unit as decimal(30, 6)) as used,
-    cast('1970-01-01' + interval at microsecond as datetime(6)) as updated_at,
-    cast('1970-01-01' + interval empty_at microsecond as datetime(6)) as empty_at,
-    if('1970-01-01' + interval blocked_until microsecond > utc_timestamp(6), cast('1970-01-01' + interval blocked_until microsecond as datetime(6)), null) as blocked_until,
-    nullif(convert(reason using utf8mb4), '') as reason
-from headgate_cells where law <> 0
-//
-
 -- Attempts, allowed or refused, of the limits that keep a history.
 create or replace view headgate_history as
 select e.number, convert(e.limit_name using utf8mb4) as limit_name, convert(e.cell_key using utf8mb4) as `key`,
@@ -215,6 +213,6 @@ end
 -- headgate_blocked_per_hour counts refused attempts for each limit and hour, UTC.
 create or replace view headgate_blocked_per_hour as
 select convert(limit_name using utf8mb4) as limit_name,
-    cast('1970-01-01' + interval (at div 3600000000) hour as datetime) as hour, count(*) as blocked, count(distinct cell_key) as `keys`
-from headgate_entries where granted = 0 group by limit_name, at div 3600000000
+    cast('1970-01-01' + interval hours hour as datetime) as hour, count(*) as blocked, count(distinct cell_key) as `keys`
+from (select limit_name, cell_key, at div 3600000000 as hours from headgate_entries where granted = 0) e group by limit_name, hours
 //

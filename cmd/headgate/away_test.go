@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/server/api"
+)
+
+// get asks one path.
+func (s *server) get(t *testing.T, path string) (status int, p api.Problem, head http.Header) {
+	t.Helper()
+	res, err := http.Get(s.url + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = json.Unmarshal(text, &p)
+	return res.StatusCode, p, res.Header
+}
+
+// ready waits until /readyz has a status.
+func (s *server) ready(t *testing.T, want int) {
+	t.Helper()
+	s.until(t, 30*time.Second, "status of /readyz "+http.StatusText(want), func() bool {
+		status, _, _ := s.get(t, "/readyz")
+		return status == want
+	})
+}
+
+// lines are the log lines about whether the store is available.
+func (s *server) lines() (away, back int) {
+	text := s.out.String()
+	return strings.Count(text, `msg="the store is not available"`), strings.Count(text, `msg="the store is available"`)
+}
+
+// away are the database servers that can be away. With options they are never those of
+// the environment.
+var away = map[string]func(context.Context) (*dbtest.Server, error){
+	"PostgreSQL": dbtest.NewPostgres,
+	"MariaDB": func(ctx context.Context) (*dbtest.Server, error) {
+		return dbtest.StartMariaDB(ctx, "--max-connections=100")
+	},
+	"Redis": func(ctx context.Context) (*dbtest.Server, error) { return dbtest.StartRedis(ctx, "--timeout", "0") },
+}
+
+// database starts a server that may crash, and makes a database in it.
+func database(t *testing.T, start func(context.Context) (*dbtest.Server, error)) (db *dbtest.Server, url string) {
+	t.Helper()
+	db, err := start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Stop)
+	switch url = db.DSN; {
+	case strings.HasPrefix(url, "mysql"):
+		url = dbtest.MariaDBAt(t, db.DSN)[0]
+	case strings.HasPrefix(url, "postgres"):
+		url = dbtest.PostgresAt(t, db.DSN)
+	}
+	return db, url
+}
+
+func migrate(t *testing.T, url string) {
+	t.Helper()
+	var out bytes.Buffer
+	if strings.HasPrefix(url, "redis") {
+		return
+	}
+	if code := run(t.Context(), []string{"migrate", "--store", url}, nil, &out, &out); code != exitOK {
+		t.Fatal(out.String())
+	}
+}
+
+// TestAServerStartsBeforeItsStore, which comes later, crashes, and comes back.
+func TestAServerStartsBeforeItsStore(t *testing.T) {
+	t.Parallel()
+	const body = `{"limit":"fixed-window 1000/365d","key":"k"}`
+	for name, begin := range away {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, url := database(t, begin)
+			migrate(t, url)
+			db.Crash()
+			s := start(t, t.TempDir(), "--store", url)
+			if status, _, _ := s.get(t, "/livez"); status != http.StatusOK {
+				t.Errorf("/livez without a store: %d", status)
+			}
+			for _, path := range []string{"/readyz", "/healthz", "/v1/cells"} {
+				status, p, head := s.get(t, path)
+				if status != http.StatusServiceUnavailable || p.Type != api.Unavailable || head.Get("Retry-After") == "" {
+					t.Errorf("%s without a store: %d, %+v, Retry-After %q", path, status, p, head.Get("Retry-After"))
+				}
+			}
+			if d, status, err := s.take(http.DefaultClient, body); err != nil || status != http.StatusServiceUnavailable || d.Allowed {
+				t.Errorf("a take without a store: %d, %+v, %v", status, d, err)
+			}
+			if err := db.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.ready(t, http.StatusOK)
+			if d, _, err := s.take(http.DefaultClient, body); err != nil || !d.Allowed || d.Remaining != 999 {
+				t.Errorf("the first take: %+v, %v", d, err)
+			}
+			before, _ := s.lines() // starting, it may have given several reasons
+			db.Crash()
+			s.ready(t, http.StatusServiceUnavailable)
+			if status, _, _ := s.get(t, "/livez"); status != http.StatusOK {
+				t.Errorf("/livez after a crash of the store: %d", status)
+			}
+			s.until(t, time.Minute, "a line about the crash", func() bool { away, _ := s.lines(); return away > before })
+			if err := db.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.ready(t, http.StatusOK)
+			s.until(t, time.Minute, "a line about the return", func() bool { _, back := s.lines(); return back == 2 })
+			if d, status, err := s.take(http.DefaultClient, body); err != nil || status != http.StatusOK || !d.Allowed {
+				t.Errorf("a take after the return: %d, %+v, %v", status, d, err)
+			}
+			// Several causes may follow each other while a server stops or starts.
+			if away, _ := s.lines(); away > 8 {
+				t.Errorf("%d lines about two times that it was away: %s", away, s.out.String())
+			}
+			s.stop(t)
+		})
+	}
+}
+
+// TestAServerWaitsForItsSchema: what can be put right at the store is waited for.
+func TestAServerWaitsForItsSchema(t *testing.T) {
+	t.Parallel()
+	url := dbtest.Postgres(t)
+	s := start(t, t.TempDir(), "--store", url)
+	s.ready(t, http.StatusServiceUnavailable)
+	s.until(t, 10*time.Second, "what is missing", func() bool { return strings.Contains(s.out.String(), "run headgate migrate") })
+	time.Sleep(2 * time.Second)
+	if away, _ := s.lines(); away != 1 {
+		t.Errorf("%d lines: %s", away, s.out.String())
+	}
+	migrate(t, url)
+	s.ready(t, http.StatusOK)
+	s.stop(t)
+}
+
+// TestTheWaitEnds by its limit with status 2, and by SIGTERM with 0, at once.
+func TestTheWaitEnds(t *testing.T) {
+	t.Parallel()
+	db, url := database(t, away["PostgreSQL"])
+	db.Crash()
+	begin := time.Now()
+	s := start(t, t.TempDir(), "--store", url, "--wait-store", "2s")
+	if status, _, _ := s.get(t, "/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("while it waits: %d", status)
+	}
+	<-s.over
+	_ = s.cmd.Wait()
+	if took := time.Since(begin); took < 2*time.Second || took > 6*time.Second || s.cmd.ProcessState.ExitCode() != exitError {
+		t.Errorf("it ended after %s with status %d", took, s.cmd.ProcessState.ExitCode())
+	}
+	if said := s.out.String(); !strings.Contains(said, "headgate serve: the store was not available within 2s: postgres: connect: store unavailable") {
+		t.Errorf("it said %q", said)
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		s = start(t, t.TempDir(), "--store", url)
+		s.ready(t, http.StatusServiceUnavailable)
+		begin = time.Now()
+		if err := s.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		<-s.over
+		if err := s.cmd.Wait(); err != nil || time.Since(begin) > 2*time.Second {
+			t.Errorf("%s: %v after %s", sig, err, time.Since(begin))
+		}
+	}
+}
+
+// TestASchemaThatIsNewerIsNotWaitedFor: waiting cures it as little as a wrong URL.
+func TestASchemaThatIsNewerIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	url := dbtest.Postgres(t)
+	migrate(t, url)
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), "insert into headgate.schema_version (version) values (999)"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out output
+	begin := time.Now()
+	if code := run(ctx, []string{"serve", "--http", "127.0.0.1:0", "--store", url}, nil, &out, &out); code != exitError || time.Since(begin) > 20*time.Second {
+		t.Errorf("code %d after %s", code, time.Since(begin))
+	}
+	if said := out.String(); !strings.Contains(said, "headgate serve: postgres: schema is newer than this binary") {
+		t.Errorf("it said %q", said)
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// module is a module that is linked into the binary, as go list has it.
+type module struct {
+	Path, Version, Dir string
+	Main               bool
+}
+
+// linked returns the modules of which packages are linked on some system.
+func linked(t *testing.T) []module {
+	t.Helper()
+	var list []module
+	for _, system := range []string{"linux", "darwin", "freebsd"} {
+		cmd := exec.Command("go", "list", "-deps", "-json=Module", ".")
+		cmd.Env = append(os.Environ(), "GOOS="+system, "GOPROXY=off")
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list for %s: %v", system, err)
+		}
+		for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+			var p struct{ Module *module }
+			if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if p.Module != nil && !slices.Contains(list, *p.Module) {
+				list = append(list, *p.Module)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b module) int {
+		if a.Main != b.Main { // it comes first
+			return map[bool]int{true: -1, false: 1}[a.Main]
+		}
+		return cmp.Compare(a.Path, b.Path)
+	})
+	return list
+}
+
+// kinds are the licences that may be linked, by a phrase of each.
+var kinds = []struct{ name, phrase string }{
+	{"MPL-2.0", "Mozilla Public License Version 2.0"},
+	{"Apache-2.0", "Apache License Version 2.0"},
+	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy"},
+	{"BSD", "Redistribution and use in source and binary forms, with or without modification, are permitted"},
+}
+
+var (
+	legal  = regexp.MustCompile(`(?i)^(licen[cs]e|notice|copying|patents)`)
+	spaces = regexp.MustCompile(`[\s,]+`)
+)
+
+// texts returns what a module says of its licence, and which one it is.
+func texts(t *testing.T, name, dir string) (kind, all string) {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.IsDir() || !legal.MatchString(f.Name()) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += "--- " + f.Name() + "\n\n" + strings.TrimSpace(strings.ReplaceAll(string(text), "\r\n", "\n")) + "\n\n"
+		for _, k := range kinds {
+			plain := spaces.ReplaceAllString(string(text), " ")
+			if kind == "" && strings.Contains(plain, spaces.ReplaceAllString(k.phrase, " ")) {
+				kind = k.name
+			}
+		}
+	}
+	if kind == "" {
+		t.Errorf("%s: its licence is none of those that may be linked (%s)", name, dir)
+	}
+	return kind, all
+}
+
+// source says where the source of a module is, which the MPL demands.
+func source(m module) string {
+	return "https://pkg.go.dev/" + m.Path + "@" + m.Version
+}
+
+// licenseFile is what licenses.txt has to be.
+func licenseFile(t *testing.T) string {
+	t.Helper()
+	var index, body strings.Builder
+	add := func(name, dir, from string) {
+		kind, all := texts(t, name, dir)
+		fmt.Fprintf(&index, "%-10s  %s\n", kind, name)
+		fmt.Fprintf(&body, "%s\n%s (%s)\nSource: %s\n\n%s", strings.Repeat("=", 80), name, kind, from, all)
+	}
+	for _, m := range linked(t) {
+		if m.Main {
+			add("headgate", m.Dir, "https://"+m.Path)
+			add("the Go standard library", runtime.GOROOT(), "https://go.dev/dl/") //nolint:staticcheck // that of the go command which runs the test
+			continue
+		}
+		add(m.Path+" "+m.Version, m.Dir, source(m))
+	}
+	return "Headgate contains these modules, under these licences. Each text follows, with the\n" +
+		"place where its source can be had.\n\n" + index.String() + "\n" + body.String()
+}
+
+// TestLicenses: each module that is linked is in the file that is shipped with the
+// binary, with its licence, which is one of those that may be.
+func TestLicenses(t *testing.T) {
+	want := licenseFile(t)
+	if os.Getenv("UPDATE_LICENSES") != "" {
+		if err := os.WriteFile("licenses.txt", []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if licenses != want {
+		for _, m := range linked(t) {
+			if name := m.Path + " " + m.Version; !m.Main && !strings.Contains(licenses, "\n"+name+" (") {
+				t.Errorf("licenses.txt lacks %s", name)
+			}
+		}
+		t.Error("licenses.txt is not what is linked: run make licenses")
+	}
+}

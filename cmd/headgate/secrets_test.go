@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/server/config"
+)
+
+// secretURLs hold a password, Zq7..w9X, in every place in which people write one.
+// Nothing answers at any of them.
+var secretURLs = []string{
+	"postgres://u:Zq7w9X@127.0.0.1:1/db",
+	"postgres://127.0.0.1:1/db?user=u&password=Zq7w9X",
+	"postgres://127.0.0.1:1/db?user=u&password=Zq7@w9X",
+	"postgres://127.0.0.1:1/db?password=Zq7&w9X",
+	"postgres://127.0.0.1:1/db?password=Zq7%zzw9X",
+	"postgres://127.0.0.1:1/db?sslmode=nope&password=Zq7@w9X",
+	"postgres://127.0.0.1:1/db?sslmode=nope&password=Zq7w9X",
+	"postgres:///db?host=/nonexistent&user=u&password=Zq7w9X",
+	"postgres://u:Zq7w9X@%2Fnonexistent/db",
+	"postgres://u:Zq7@w9X@127.0.0.1:1/db",
+	"postgres://u:Zq7/w9X@127.0.0.1:1/db",
+	"postgres://u:Zq7?w9X@127.0.0.1:1/db",
+	"postgres://u:Zq7#w9X@127.0.0.1:1/db",
+	"postgres://u:Zq7%zzw9X@127.0.0.1:1/db",
+	"postgres://u:Zq7%40w9X@127.0.0.1:1/db",
+	"postgres://u:Zq7w9X",
+	"postgres:u:Zq7w9X@h/db",
+	"postgrse://127.0.0.1:1/db?password=Zq7w9X",
+	"host=127.0.0.1 port=1 user=u password=Zq7w9X",
+	"host=127.0.0.1:1 user=u password=Zq7w9X",
+	"root:Zq7w9X@tcp(127.0.0.1:3306)/app",
+	"mysql://root:Zq7w9X@tcp(127.0.0.1:1)/app",
+	"mysql://root:Zq7@w9X@127.0.0.1:1/app",
+	"mysql://root:Zq7/w9X@127.0.0.1:1/app",
+	"mysql://root:Zq7?w9X@127.0.0.1:1/app",
+	"mysql://root:Zq7%zzw9X@127.0.0.1:1/app",
+	"mysql://root:Zq7w9X",
+	"mysql://127.0.0.1:1/app?password=Zq7w9X",
+	"mysql://127.0.0.1:1/app?password=Zq7%zzw9X",
+	"redsi://:Zq7@w9X@127.0.0.1:1/0",
+	"redis://:Zq7@w9X@127.0.0.1:1/0",
+	"redis://:Zq7/w9X@127.0.0.1:1/0",
+	"redis://:Zq7?w9X@127.0.0.1:1/0",
+	"redis://:Zq7#w9X@127.0.0.1:1/0",
+	"redis://:Zq7%zzw9X@127.0.0.1:1/0",
+	"redis://:Zq7w9X",
+	"redis://127.0.0.1:1/0?password=Zq7w9X",
+	"redis://127.0.0.1:1/0?password=Zq7&w9X",
+	"rediss://:Zq7w9X@127.0.0.1:1/0?ca=none",
+	"memory:Zq7w9X",
+	"sqlite:no/such/folder/h.db?key=Zq7w9X",
+	"Zq7w9X",
+	":Zq7w9X@127.0.0.1:1",
+}
+
+// TestPasswordsAreNotPrinted gives each URL to each command, as a flag, by the variable
+// and in a file.
+func TestPasswordsAreNotPrinted(t *testing.T) {
+	dir := t.TempDir()
+	for _, url := range secretURLs {
+		file := filepath.Join(dir, "headgate.yaml")
+		if err := os.WriteFile(file, fmt.Appendf(nil, "store: %q\n", url), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		broken := filepath.Join(dir, "broken.yaml")
+		if err := os.WriteFile(broken, fmt.Appendf(nil, "%s: x\n", url), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range [][]string{
+			{"take", "token-bucket 5/s", "k"},
+			{"list"},
+			{"migrate"},
+			{"bench", "--duration", "1ms"},
+			{"run", "--limit", "token-bucket 5/s", "--key", "k", "--wait", "0s"},
+			{"serve", "--http", "127.0.0.1:0", "--wait-store", "0"},
+		} {
+			after := []string{}
+			if command[0] == "run" {
+				after = []string{"--", "true"}
+			}
+			say := func(how string, more ...string) {
+				var out bytes.Buffer
+				args := append(append(append([]string{}, command...), more...), after...)
+				code := run(t.Context(), args, nil, &out, &out)
+				if code == exitOK || code == exitRefused || out.Len() == 0 {
+					t.Errorf("%s %s by %s: code %d, %q; want an error", command[0], url, how, code, out.String())
+				}
+				if strings.Contains(out.String(), "Zq7") || strings.Contains(out.String(), "w9X") {
+					t.Errorf("%s %s by %s prints the password: %q", command[0], url, how, out.String())
+				}
+			}
+			say("flag", "--store", url)
+			say("file", "--config", file)
+			if strings.ContainsAny(url, ":@/=") { // else it is a word as any other
+				say("broken file", "--config", broken)
+			}
+			t.Setenv(config.Store.Variable(), url)
+			say("variable")
+			os.Unsetenv(config.Store.Variable())
+		}
+	}
+}
+
+// TestAServersURLIsShownWithoutItsPassword in what a client says of it.
+func TestAServersURLIsShownWithoutItsPassword(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	_, addr, _ := strings.Cut(other.URL, "://")
+	for _, url := range []string{
+		"http://u:Zq7w9X@127.0.0.1:1", "http://u:Zq7@w9X@127.0.0.1:1", "http://u:Zq7/w9X@127.0.0.1:1", "http://u:Zq7%zzw9X@127.0.0.1:1",
+		"http://127.0.0.1:1/?password=Zq7w9X", "ftp://u:Zq7w9X@127.0.0.1:1", "u:Zq7w9X@127.0.0.1:1", "http://u:Zq7w9X@" + addr,
+	} {
+		var out bytes.Buffer
+		code := run(t.Context(), []string{"take", "token-bucket 5/s", "k", "--server", url}, nil, &out, &out)
+		if code != exitError || strings.Contains(out.String(), "Zq7") || strings.Contains(out.String(), "w9X") {
+			t.Errorf("%s: code %d, %q", url, code, out.String())
+		}
+	}
+}
+
+// TestAServerPrintsNoPassword starts real ones whose databases accept any password.
+func TestAServerPrintsNoPassword(t *testing.T) {
+	with := func(url, user string) string {
+		_, rest, _ := strings.Cut(url, "://")
+		if i := strings.LastIndex(rest, "@"); i >= 0 {
+			rest = rest[i+1:]
+		}
+		scheme, _, _ := strings.Cut(url, "://")
+		return scheme + "://" + user + ":Zq7@w9X@" + rest
+	}
+	postgres := dbtest.Postgres(t)
+	if code := run(t.Context(), []string{"migrate", "--store", postgres}, nil, new(bytes.Buffer), os.Stderr); code != exitOK {
+		t.Fatal(code)
+	}
+	_, place, _ := strings.Cut(postgres, "@")
+	byOption := "postgres://" + place + "?user=headgate&password=Zq7w9X"
+	for url, shows := range map[string]string{
+		with(postgres, "headgate"):       "state in postgres://" + place + "\n",
+		byOption:                         "state in postgres://" + place + "\n",
+		with(dbtest.Redis(t), "default"): "state in redis://127.0.0.1:",
+	} {
+		s := start(t, t.TempDir(), "--store", url)
+		if _, status, err := s.take(http.DefaultClient, `{"limit":"token-bucket 5/s","key":"k"}`); err != nil || status != 200 {
+			t.Errorf("%s: %d, %v", url, status, err)
+		}
+		said := s.stop(t)
+		if strings.Contains(said, "Zq7") || strings.Contains(said, "w9X") || !strings.Contains(said, shows) {
+			t.Errorf("%s: the server said %q; want %q and no password", url, said, shows)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/store"
+)
+
+// addSettings gives a command the flags of settings.
+func addSettings(cmd *cobra.Command, settings ...config.Setting) {
+	for _, s := range settings {
+		if s.List {
+			cmd.Flags().StringArray(s.Flag(), nil, s.Usage())
+		} else {
+			cmd.Flags().String(s.Flag(), "", s.Usage())
+		}
+	}
+}
+
+// flags looks up the flags of a command.
+func flags(cmd *cobra.Command) config.Flags {
+	return func(name string) (value string, given bool) {
+		f := cmd.Flags().Lookup(name)
+		if f == nil || !f.Changed {
+			return "", false
+		}
+		if list, ok := f.Value.(interface{ GetSlice() []string }); ok {
+			return strings.Join(list.GetSlice(), ","), true
+		}
+		return f.Value.String(), true
+	}
+}
+
+// loadConfig reads the file for the command line, where notations are always
+// accepted.
+func loadConfig(cmd *cobra.Command) (*config.Config, error) {
+	c, err := config.Load(flags(cmd))
+	if err != nil {
+		return nil, err
+	}
+	yes := true
+	c.AllowNotations = &yes
+	return c, nil
+}
+
+// resolveLimit returns the limit that a person at the command line means: a
+// name of the config file, or a notation, with or without a file.
+func resolveLimit(cmd *cobra.Command, nameOrNotation string) (headgate.Limit, error) {
+	c, err := loadConfig(cmd)
+	if err != nil {
+		return headgate.Limit{}, err
+	}
+	return c.Resolve(nameOrNotation)
+}
+
+// place is where a command keeps its state.
+type place struct {
+	url  string
+	said bool // by somebody: it is not the default
+}
+
+func placeOf(cmd *cobra.Command, c *config.Config) (place, error) {
+	said, err := c.Get(config.Store, flags(cmd))
+	return place{said.Value, said.By != ""}, err
+}
+
+// open opens the store. That the default is a new file is said, once: in another
+// folder the same command has another file, and so other limits. Run says it each time.
+func (p place) open(cmd *cobra.Command, o storeOptions) (store.Store, error) {
+	fresh := !p.said && !exists(p.file()) && cmd.Name() != "run"
+	s, err := openStore(cmd.Context(), p.url, o)
+	if err == nil && fresh {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: made a new store, %s, for this folder; --store or HEADGATE_STORE names another\n", cmd.CommandPath(), p.file())
+	}
+	return s, err
+}
+
+// file is the file of the default store.
+func (p place) file() string {
+	path := strings.TrimPrefix(p.url, "sqlite:")
+	if whole, err := filepath.Abs(path); err == nil {
+		return whole
+	}
+	return path
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

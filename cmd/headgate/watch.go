@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/headgate/headgate/store"
+)
+
+// The sweeper removes up to sweepMax dead rows, and pauses.
+const (
+	sweepEvery = 10 * time.Second
+	sweepMax   = 5000
+)
+
+// writeWithin is how long the store may take to write one key.
+const writeWithin = 10 * time.Second
+
+// watch removes dead rows in the background once the store is open, a batch at a
+// time, at moments that differ between servers. It also lets the store write, so that
+// a failure is noticed while no request comes in.
+func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy func(context.Context) error, state *condition) {
+	select {
+	case <-opened:
+	case <-ctx.Done():
+		return
+	}
+	for {
+		pause := sweepEvery/2 + rand.N(sweepEvery)
+		removed, err := s.Sweep(ctx, sweepMax)
+		if err == nil && removed < sweepMax {
+			soon, cancel := context.WithTimeout(ctx, writeWithin)
+			err = healthy(soon)
+			cancel()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		state.is(err)
+		switch {
+		case err != nil: // its return is to be noticed soon
+			pause /= 5
+		case removed == sweepMax: // there is more
+			pause = 100 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// condition is how the store is, for the log: one line for each change. The zero
+// condition, with a log, is well. It is safe for concurrent use.
+type condition struct {
+	log   *slog.Logger
+	store string // as people may see it
+
+	mu    sync.Mutex
+	wrong string    // what is wrong, without numbers; empty: nothing
+	since time.Time // something is
+}
+
+// is notes how the store is; nil: well.
+func (c *condition) is(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch wrong := unnumbered(err); {
+	case wrong == c.wrong:
+	case err == nil:
+		c.log.Info("the store is available", "store", c.store, "after", time.Since(c.since).Round(time.Millisecond))
+		c.wrong = ""
+	default:
+		if c.wrong == "" {
+			c.since = time.Now()
+		}
+		c.log.Warn("the store is not available", "store", c.store, "error", err)
+		c.wrong = wrong
+	}
+}
+
+// unnumbered is the text of an error without numbers, such as a port or a delay, which
+// differ each time.
+func unnumbered(err error) string {
+	if err == nil {
+		return ""
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, err.Error())
+}

@@ -1,0 +1,364 @@
+package doctest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/server/config"
+)
+
+// unrunnable are the blocks that nothing runs, by page and first line, and why.
+var unrunnable = map[string]map[string]string{
+	"README.md":              {"make test": "runs this test"},
+	"docs/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
+	"docs/design.md":         {".                 package headgate: limits and algorithms as values, Charge, Decision, Limiter": "a list of folders: TestTheHouse compares it"},
+}
+
+// shapes are outputs in which every number differs from run to run.
+var shapes = map[string][]string{
+	"docs/operating.md": {"store      redis://localhost/0"}, // how fast this machine is
+}
+
+// given are the files that a reader has already, by page.
+var given = map[string]map[string]string{
+	"README.md":               {"deploy.sh": script("deployed"), "backup.sh": script("backed-up"), "access.log": "../../replay/testdata/apache.log.gz"},
+	"docs/getting-started.md": {"backup.sh": script("backed-up"), "access.log": "../../replay/testdata/apache.log.gz", "auth.log": "../../replay/testdata/sshd.log"},
+}
+
+func script(does string) string { return "#!/bin/sh\necho >>" + does + "\n" }
+
+// left are the files that a page leaves behind: what it says that it starts has run.
+var left = map[string][]string{
+	"README.md":               {"deployed", "backed-up", "headgate.db"},
+	"docs/getting-started.md": {"backed-up", "guessing.html"},
+}
+
+// TestDocumentation runs all pages, each from its first block to its last.
+func TestDocumentation(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	programs := t.TempDir()
+	ports := map[string]string{}
+	for i, p := range all {
+		ports[p.name] = strconv.Itoa(dbtest.FreePort(t))
+		for j := range p.blocks {
+			if b := &all[i].blocks[j]; b.language == "go" {
+				b.text = strings.ReplaceAll(b.text, "8080", ports[p.name])
+			}
+		}
+	}
+	buildHeadgate(t, programs)
+	compiled := buildSnippets(t, all, programs)
+	links(t, programs)
+	for _, p := range all {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun(t, &p, ports[p.name], programs, compiled)
+			for i := range p.blocks {
+				if b := &p.blocks[i]; !r.block(t, b) {
+					t.Fatalf("%s:%d: the page does not run any further", p.name, b.line)
+				}
+			}
+			r.finish(t)
+		})
+	}
+	for _, listed := range []map[string]map[string]string{unrunnable, given} {
+		for name := range listed {
+			if !slices.ContainsFunc(all, func(p page) bool { return p.name == name }) {
+				t.Errorf("a list names the page %s, which is not there", name)
+			}
+		}
+	}
+}
+
+// links are the programs of the distribution that pages use by these names.
+func links(t *testing.T, programs string) {
+	t.Helper()
+	link(t, programs, "curl", dbtest.Program(t, "curl", "curl"))
+	link(t, programs, "jq", dbtest.Program(t, "jq", "jq"))
+	link(t, programs, "psql", dbtest.Program(t, "psql", "postgresql-client"))
+	client, err := dbtest.MariaDBClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link(t, programs, "mysql", client)
+	runtimes(t)
+	link(t, programs, "python3", "/usr/bin/python3")
+}
+
+// runtimes are those of the languages, which are installed if need be.
+func runtimes(t *testing.T) {
+	t.Helper()
+	// Python from the distribution, which has the packages.
+	dbtest.Program(t, "/usr/bin/python3", "python3")
+	dbtest.Installed(t, "/usr/lib/python3/dist-packages/psycopg", "python3-psycopg")
+	dbtest.Installed(t, "/usr/lib/python3/dist-packages/pymysql", "python3-pymysql")
+	dbtest.Program(t, "javac", "default-jdk-headless")
+	dbtest.Installed(t, "/usr/share/java/postgresql.jar", "libpostgresql-jdbc-java")
+	dbtest.Installed(t, "/usr/share/java/mariadb-java-client.jar", "libmariadb-java")
+	dbtest.Program(t, "node", "nodejs")
+}
+
+// run is a page that is being run.
+type run struct {
+	page     *page
+	session  *session
+	compiled *snippets
+	replace  [][2]string // what a page says, and what it is here
+	postgres string
+	mysql    *url.URL
+	output   *string // of the last block, until it was compared
+	passed   map[string]bool
+	files    map[string]int // written by the page, by the line of their block
+}
+
+// newRun prepares a folder, and the servers that a page names.
+func newRun(t *testing.T, p *page, port, programs string, compiled *snippets) *run {
+	t.Helper()
+	r := &run{page: p, compiled: compiled, passed: map[string]bool{}, files: map[string]int{}}
+	says := func(what string) bool {
+		return slices.ContainsFunc(p.blocks, func(b block) bool { return strings.Contains(b.text, what) })
+	}
+	sql := func(option string) bool {
+		return slices.ContainsFunc(p.blocks, func(b block) bool { return b.language == "sql" && b.option == option })
+	}
+	if says("postgres://localhost/app") || sql("") {
+		r.postgres = dbtest.Postgres(t)
+		r.replace = append(r.replace, [2]string{"postgres://localhost/app", r.postgres}, [2]string{"jdbc:postgresql://localhost/app", jdbc(t, "postgresql", r.postgres)},
+			[2]string{"postgres://app@localhost/app", as(t, "app", r.postgres)})
+		if says("create role app login") {
+			t.Cleanup(func() { drop(t, r.postgres, "app") })
+		}
+	}
+	if says("mysql://root@localhost/app") || sql("mysql") {
+		dsn := dbtest.MariaDB(t)
+		u, err := url.Parse(dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.mysql = u
+		name := strings.TrimPrefix(u.Path, "/")
+		r.replace = append(r.replace, [2]string{"mysql://root@localhost/app", dsn}, [2]string{"jdbc:mariadb://localhost/app?user=root", jdbc(t, "mariadb", dsn)},
+			[2]string{`host="localhost", user="root", database="app"`, fmt.Sprintf(`host=%q, port=%s, user="root", database=%q`, u.Hostname(), u.Port(), name)},
+			[2]string{"app.*", name + ".*"})
+	}
+	if says("redis://localhost/0") {
+		r.replace = append(r.replace, [2]string{"redis://localhost/0", dbtest.Redis(t)})
+	}
+	r.replace = append(r.replace, [2]string{"8080", port})
+	r.session = newSession(t, programs, "HEADGATE_HTTP=127.0.0.1:"+port)
+	for name, text := range given[p.name] {
+		if strings.HasPrefix(text, "../") {
+			text = read(t, text)
+		}
+		write(t, filepath.Join(r.session.dir, name), text)
+	}
+	if slices.ContainsFunc(p.blocks, func(b block) bool { return b.language == "js" }) {
+		link(t, r.session.dir, "node_modules", dbtest.NodeModules(t, "testdata/node"))
+	}
+	return r
+}
+
+// as returns a DSN with another user.
+func as(t *testing.T, user, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.User(user)
+	return u.String()
+}
+
+// drop removes a role, which all databases of the server share.
+func drop(t *testing.T, dsn, role string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, dsn)
+	if err == nil {
+		defer conn.Close(ctx)
+		_, err = conn.Exec(ctx, "drop owned by "+role+" cascade; drop role "+role)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// jdbc returns what Java calls a database.
+func jdbc(t *testing.T, kind, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("jdbc:%s://%s%s?user=%s", kind, u.Host, u.Path, u.User.Username())
+}
+
+func (r *run) here(text string) string {
+	for _, p := range r.replace {
+		text = strings.ReplaceAll(text, p[0], p[1])
+	}
+	return text
+}
+
+func (r *run) there(text string) string {
+	for _, p := range r.replace {
+		text = strings.ReplaceAll(text, p[1], p[0])
+	}
+	return text
+}
+
+// block runs one block, and reports whether those after it can run.
+func (r *run) block(t *testing.T, b *block) bool {
+	t.Helper()
+	at := fmt.Sprintf("%s:%d", r.page.name, b.line)
+	if _, listed := unrunnable[r.page.name][b.first()]; listed {
+		r.passed[b.first()] = true
+		return true
+	}
+	var script string
+	switch {
+	case b.language == "text" || b.language == "json":
+		if r.output == nil {
+			t.Errorf("%s: is the output of nothing", at)
+			return true
+		}
+		if err := agree(b.text, r.there(*r.output), slices.Contains(shapes[r.page.name], b.first())); err != nil {
+			t.Errorf("%s: %v", at, err)
+		}
+		r.output = nil
+		return true
+	case b.file() != "":
+		write(t, filepath.Join(r.session.dir, b.file()), r.here(b.text))
+		r.files[b.file()] = b.line
+		if b.language == "yaml" {
+			if _, err := config.Parse(b.file(), []byte(b.text)); err != nil {
+				t.Errorf("%s: %v", at, err)
+			}
+		}
+		return true
+	case b.language == "sh":
+		script = r.here(b.text)
+		maps.DeleteFunc(r.files, func(name string, _ int) bool { return strings.Contains(script, name) })
+	case b.language == "sql":
+		script = r.client(t, b)
+	case b.language == "go":
+		name := at
+		if script = r.compiled.runs[name]; script == "" {
+			return true // declarations, which are compiled
+		}
+	default:
+		t.Errorf("%s: nothing treats a block of %q that names no file", at, b.language)
+		return true
+	}
+	out, err := r.session.run(script)
+	if err != nil {
+		t.Errorf("%s: %v:\n%s\n%s", at, err, b.text, out)
+		return false
+	}
+	r.output = &out
+	return true
+}
+
+// client returns the command that runs a block of SQL.
+func (r *run) client(t *testing.T, b *block) string {
+	t.Helper()
+	file := fmt.Sprintf(".block-%d.sql", b.line)
+	write(t, filepath.Join(r.session.dir, file), r.here(b.text))
+	if b.option != "mysql" {
+		return fmt.Sprintf("psql -X -q -v ON_ERROR_STOP=1 -f %s '%s'", file, r.postgres)
+	}
+	return fmt.Sprintf("mysql --no-defaults --table -h %s -P %s -u %s %s <%s", r.mysql.Hostname(), r.mysql.Port(), r.mysql.User.Username(),
+		strings.TrimPrefix(r.mysql.Path, "/"), file)
+}
+
+// finish finds what a page promised and did not do, and what lists name in vain.
+func (r *run) finish(t *testing.T) {
+	t.Helper()
+	for name, line := range r.files {
+		t.Errorf("%s:%d: no command uses %s", r.page.name, line, name)
+	}
+	for first := range unrunnable[r.page.name] {
+		if !r.passed[first] {
+			t.Errorf("%s: no block begins with %q any more", r.page.name, first)
+		}
+	}
+	for _, name := range left[r.page.name] {
+		if _, err := os.Stat(filepath.Join(r.session.dir, name)); err != nil {
+			t.Errorf("%s: %v", r.page.name, err)
+		}
+	}
+}
+
+// TestLinks follows the links between pages.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "grep", "-rnoE", `\]\([^)]+\)`, "--include=*.md", filepath.Join(root, "README.md"), filepath.Join(root, "docs")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		file, rest, _ := strings.Cut(line, ":")
+		_, target, _ := strings.Cut(strings.TrimSuffix(strings.TrimSpace(rest), ")"), "](")
+		path, anchor, _ := strings.Cut(target, "#")
+		if strings.Contains(target, "://") {
+			continue
+		}
+		if path == "" {
+			path = filepath.Base(file)
+		}
+		path = filepath.Join(filepath.Dir(file), path)
+		text, err := os.ReadFile(path)
+		if info, stat := os.Stat(path); stat == nil && info.IsDir() {
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		if anchor != "" && !slices.Contains(anchors(string(text)), anchor) {
+			t.Errorf("%s: %s has no heading #%s", file, path, anchor)
+		}
+	}
+}
+
+// anchors returns the fragments by which the headings of a page can be reached.
+func anchors(text string) (list []string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		if heading, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+			id := strings.Map(func(c rune) rune {
+				switch {
+				case c == ' ':
+					return '-'
+				case strings.ContainsRune(",.?:;!'`()/\"&+*=", c):
+					return -1
+				}
+				return c
+			}, strings.ToLower(heading))
+			list = append(list, id)
+		}
+	}
+	return list
+}

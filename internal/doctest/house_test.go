@@ -1,0 +1,57 @@
+package doctest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestTheHouse compares the list of folders in docs/design.md with the folders: each
+// that it names is there, and each package is in one that it names.
+func TestTheHouse(t *testing.T) {
+	t.Parallel()
+	var named []string
+	for _, p := range pages(t) {
+		if p.name != "docs/design.md" {
+			continue
+		}
+		parent := ""
+		for line := range strings.SplitSeq(strings.TrimSpace(p.blocks[0].text), "\n") {
+			inner := strings.HasPrefix(line, " ")
+			for word := range strings.FieldsSeq(line) {
+				if word != "." && !strings.HasSuffix(word, "/") {
+					break
+				}
+				if name := strings.TrimSuffix(word, "/"); inner {
+					named = append(named, filepath.Join(parent, name))
+				} else {
+					parent = name
+					named = append(named, name)
+				}
+			}
+		}
+	}
+	for _, name := range named {
+		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+			t.Errorf("docs/design.md names %s: %v", name, err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "./...")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir := range strings.Lines(string(out)) {
+		rel, err := filepath.Rel(absolute(root), strings.TrimSpace(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(named, func(name string) bool { return name == rel || strings.HasPrefix(rel, name+"/") }) {
+			t.Errorf("docs/design.md does not name %s", rel)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package doctest
+
+import (
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+)
+
+// lossy starts a proxy in front of a server that cuts a connection with one of every
+// so many answers in its hand, chosen at random: then the statement was done, and its
+// caller does not know. It returns the proxy's address.
+func lossy(t *testing.T, target string, every int) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(4711, 1))
+	lose := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.IntN(every) == 0
+	}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go func() {
+				_, _ = io.Copy(server, client)
+				server.Close()
+			}()
+			go func() {
+				defer client.Close()
+				defer server.Close()
+				buf := make([]byte, 1<<16)
+				for {
+					n, err := server.Read(buf)
+					if err != nil || lose() {
+						return
+					}
+					if _, err := client.Write(buf[:n]); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}

@@ -1,0 +1,173 @@
+package doctest
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMain lets more tests run at a time than there are processors: they wait for
+// other programs most of the time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// patience is how long one block may take.
+const patience = 60 * time.Second
+
+// prelude is what a session does differently from the shell of a reader: a server
+// goes on in the background, in place of one that was started before, and go run is
+// the command that was built already.
+const prelude = `set -eo pipefail
+server=
+headgate() {
+  if [ "$1" != serve ]; then command headgate "$@"; return; fi
+  if [ -n "$server" ]; then kill $server 2>/dev/null || true; wait $server || true; fi
+  command headgate "$@" >.serve.log 2>&1 &
+  server=$!
+  for i in $(seq 300); do
+    if grep -q 'headgate listens on' .serve.log; then cat .serve.log; return 0; fi
+    if ! kill -0 $server 2>/dev/null; then break; fi
+    sleep 0.1
+  done
+  cat .serve.log; return 1
+}
+go() {
+  if [ "$1 $2" != 'run ./cmd/headgate' ]; then command go "$@"; return; fi
+  shift 2; headgate "$@"
+}
+`
+
+// session is a shell in a folder of its own, which keeps its variables from one
+// block to the next.
+type session struct {
+	dir   string
+	to    io.Writer
+	lines chan string // what it prints
+	n     int
+	dead  bool
+}
+
+// newSession starts a shell whose PATH begins with a folder of programs.
+func newSession(t *testing.T, programs string, env ...string) *session {
+	t.Helper()
+	s := &session{dir: t.TempDir(), lines: make(chan string, 1000)}
+	cmd := exec.CommandContext(t.Context(), "bash", "--noprofile", "--norc")
+	cmd.Dir = s.dir
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "HEADGATE_") && !strings.HasPrefix(v, "PG") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+s.dir, "LC_ALL=C.UTF-8", "TZ=UTC", "PAGER=cat", "PSQLRC=/dev/null",
+		"CURL_HOME="+s.dir, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(cmd.Env, env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with its servers
+	to, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, into, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr, s.to = into, into, to
+	// An answer that is an error fails the block.
+	write(t, filepath.Join(s.dir, ".curlrc"), "silent\nshow-error\nfail-with-body\n")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	into.Close()
+	go func() {
+		defer close(s.lines)
+		for r := bufio.NewReader(from); ; {
+			line, err := r.ReadString('\n')
+			if line != "" {
+				s.lines <- line
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+		from.Close()
+	})
+	if out, err := s.run(prelude); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return s
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a script in the session and returns what it prints. After a command that
+// fails the session is over.
+func (s *session) run(script string) (out string, err error) {
+	if s.dead {
+		return "", fmt.Errorf("the session is over: a block before has failed")
+	}
+	s.n++
+	name := fmt.Sprintf(".block-%d.sh", s.n)
+	end := fmt.Sprintf("end of %s", name)
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(script), 0o600); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(s.to, "source ./%s </dev/null; echo; echo '%s'\n", name, end); err != nil {
+		s.dead = true
+		return "", err
+	}
+	late := time.After(patience)
+	for {
+		select {
+		case line, ok := <-s.lines:
+			switch {
+			case !ok:
+				s.dead = true
+				return out, fmt.Errorf("a command has failed")
+			case line == end+"\n":
+				return strings.TrimSuffix(out, "\n"), nil
+			}
+			out += line
+		case <-late:
+			s.dead = true
+			return out, fmt.Errorf("it takes longer than %s", patience)
+		}
+	}
+}
+
+func TestSession(t *testing.T) {
+	t.Parallel()
+	s := newSession(t, t.TempDir())
+	for _, c := range []struct{ script, want string }{{"export A=1\necho x", "x\n"}, {"echo -n $A", "1"}, {"echo y >&2; false || true", "y\n"}} {
+		if got, err := s.run(c.script); got != c.want || err != nil {
+			t.Errorf("%s: got %q, %v", c.script, got, err)
+		}
+	}
+	if got, err := s.run("echo a\nfalse\necho b"); got != "a\n" || err == nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := s.run("true"); err == nil {
+		t.Error("the session goes on after a failure")
+	}
+}

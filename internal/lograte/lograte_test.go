@@ -1,0 +1,114 @@
+package lograte_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/lograte"
+)
+
+// short returns a logger whose lines have no time.
+func short() (*slog.Logger, *bytes.Buffer, *lograte.Handler) {
+	out := new(bytes.Buffer)
+	h := lograte.New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	return slog.New(h), out, h
+}
+
+func lines(out *bytes.Buffer) []string {
+	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+}
+
+func TestAFloodIsALineASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, out, h := short()
+		for i := range 5000 { // in 5 s
+			log.Error("request failed", "class", "store unavailable", "n", i)
+			time.Sleep(time.Millisecond)
+		}
+		log.Info("stopping")
+		h.Close()
+		got := lines(out)
+		sum := 0
+		for _, line := range got {
+			n := 1
+			if i := strings.Index(line, "count="); i >= 0 {
+				if _, err := fmt.Sscanf(line[i:], "count=%d", &n); err != nil {
+					t.Fatal(line, err)
+				}
+			}
+			sum += n
+		}
+		if len(got) > 8 || len(got) < 6 || got[0] != `level=ERROR msg="request failed" class="store unavailable" n=0` {
+			t.Errorf("%d lines: %q", len(got), got)
+		}
+		if strings.Count(out.String(), "stopping") != 1 || sum != 5001 {
+			t.Errorf("the lines stand for %d of 5001 records: %q", sum, got)
+		}
+	})
+}
+
+func TestClassesAreToldApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, out, h := short()
+		defer h.Close()
+		for range 3 {
+			log.Error("request failed", "class", "a")
+			log.Error("request failed", "class", "b", "count", 10)
+			log.With("class", "c").Error("request failed")
+			log.Warn("request failed", "class", "a")
+			log.Warn("http: TLS handshake error from 10.1.2.3:4567: EOF")
+			log.Warn("http: TLS handshake error from 10.1.2.4:4568: EOF")
+			log.Info("each of these", "class", "a")
+		}
+		if got := lines(out); len(got) != 5+3 {
+			t.Errorf("at once: %q", got)
+		}
+		out.Reset()
+		time.Sleep(1100 * time.Millisecond)
+		want := []string{"class=a count=2", "class=b count=20", "class=c count=2", "WARN msg=\"request failed\" class=a count=2", "EOF\" count=5"}
+		for _, w := range want {
+			if !strings.Contains(out.String(), w+"\n") {
+				t.Errorf("after a second: %s is missing in\n%s", w, out)
+			}
+		}
+		// What was quiet for a second is told at once again.
+		out.Reset()
+		time.Sleep(2 * time.Second)
+		log.Error("request failed", "class", "a")
+		if got := out.String(); got != "level=ERROR msg=\"request failed\" class=a\n" {
+			t.Errorf("after a quiet second: %s", got)
+		}
+	})
+}
+
+func TestTheNumberOfClassesIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, out, h := short()
+		for i := range 10_000 {
+			log.Error("request failed", "class", fmt.Sprint("class ", i))
+		}
+		if got := lines(out); len(got) > 102 {
+			t.Errorf("%d lines", len(got))
+		}
+		h.Close()
+		if got := lines(out); !strings.HasSuffix(got[len(got)-1], "count=9899") {
+			t.Errorf("the last line of %d is %s", len(got), got[len(got)-1])
+		}
+		out.Reset()
+		log.Error("after the end", "class", "a")
+		log.Error("after the end", "class", "a")
+		if got := lines(out); len(got) != 2 {
+			t.Errorf("after Close: %q", got)
+		}
+	})
+}

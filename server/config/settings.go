@@ -1,0 +1,187 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Setting is a value that a flag, a variable or the file can say: --wait-store,
+// HEADGATE_WAIT_STORE and wait_store are the same one. The first that says something
+// counts, in this order, then the default.
+type Setting struct {
+	Name    string // in the file
+	Help    string // one line; what the value is stands in backquotes
+	Default string // for help texts; empty: there is none
+	NotFile bool   // it is not in the file
+	List    bool   // several values, with commas between them; a flag may be repeated, the file may have a list
+}
+
+// The settings.
+var (
+	File      = Setting{Name: "config", Help: "config `file`", NotFile: true}
+	Server    = Setting{Name: "server", Help: "`URL` of a server to ask instead of a store", NotFile: true}
+	Store     = Setting{Name: "store", Help: "`URL` of the store; one with a password belongs in the variable, since all users of the machine can see flags", Default: DefaultStore}
+	HTTP      = Setting{Name: "http", Help: "`address` to listen on", Default: DefaultHTTP}
+	WaitStore = Setting{Name: "wait_store", Help: "for how `long` to wait at the start for a store that is away, such as 30s; 0 tries once", Default: "no limit"}
+	Host      = Setting{Name: "host", Help: "`name` by which a server on a loopback address may be asked, beside localhost and IP addresses; if there is one, other names are refused on other addresses too", List: true}
+
+	MaxKeys           = Setting{Name: "max_keys", Help: "`number` of keys that each limit may have, or none; new keys of a limit that has as many share one cell", Default: "1000000 in memory, elsewhere what the store was told before"}
+	NotationMaxPeriod = Setting{Name: "notation_max_period", Help: "longest `time` for which a charge by a notation in a request may count or block, such as 7d", Default: "32d"}
+	NotationMaxKeys   = Setting{Name: "notation_max_keys", Help: "`number` of keys that each notation in requests may have", Default: "100000"}
+	MaxNotations      = Setting{Name: "max_notations", Help: "`number` of different notations that requests may use at a time", Default: "1000"}
+
+	MaxConnections = Setting{Name: "max_connections", Help: "`number` of connections that may be open; for one more, the one is closed that has not asked for longest", Default: "10000, or fewer where few files may be open"}
+	MaxRequests    = Setting{Name: "max_requests", Help: "`number` of requests that may be decided at a time; more are answered with 503", Default: "4096"}
+	MaxBuffered    = Setting{Name: "max_buffered", Help: "`size` of what requests in flight may hold together, but for small ones, such as 64MiB; more are answered with 503", Default: "128MiB"}
+)
+
+// Settings are all of them, in the order of the documentation.
+var Settings = []Setting{
+	Store, HTTP, WaitStore, MaxKeys, NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, MaxConnections, MaxRequests, MaxBuffered,
+	File, Server,
+}
+
+// Flag is its name on the command line, without the dashes.
+func (s Setting) Flag() string { return strings.ReplaceAll(s.Name, "_", "-") }
+
+// Variable is its name in the environment.
+func (s Setting) Variable() string { return "HEADGATE_" + strings.ToUpper(s.Name) }
+
+// Usage is the help text of its flag.
+func (s Setting) Usage() string {
+	if s.Default == "" {
+		return s.Help + " (" + s.Variable() + ")"
+	}
+	return s.Help + " (" + s.Variable() + "; default " + s.Default + ")"
+}
+
+// Row is its row in the table of the documentation.
+func (s Setting) Row() string {
+	file, preset := "`"+s.Name+"`", "`"+s.Default+"`"
+	if s.NotFile {
+		file = ""
+	}
+	if s.Default == "" || strings.Contains(s.Default, " ") { // it is said in words
+		preset = s.Default
+	}
+	return fmt.Sprintf("| `--%s` | `%s` | %s | %s | %s |", s.Flag(), s.Variable(), file, preset, strings.ReplaceAll(s.Help, "`", ""))
+}
+
+// Flags looks up a flag: its value, and whether it was given.
+type Flags func(name string) (value string, given bool)
+
+// Said is what was said of a setting.
+type Said struct {
+	Value string // the default where nothing was said
+	By    string // the flag, the variable or the file; empty: nobody said anything
+}
+
+// of names the place where it was said.
+func (s Said) of(setting Setting) string {
+	if strings.HasPrefix(s.By, "--") || s.By == setting.Variable() {
+		return s.By
+	}
+	return s.By + ": " + setting.Name
+}
+
+// Get returns what is said of a setting. A flag or variable that is given and empty is
+// an error and not the default: mostly it is a variable that should have been set.
+func (c *Config) Get(s Setting, flags Flags) (Said, error) {
+	said := Said{Value: s.Default}
+	if value, ok := flags(s.Flag()); ok {
+		said = Said{value, "--" + s.Flag()}
+	} else if value, ok := os.LookupEnv(s.Variable()); ok {
+		said = Said{value, s.Variable()}
+	} else if value, ok := c.said[s.Name]; ok {
+		said = Said{value, c.File}
+	}
+	if said.By != "" && said.Value == "" {
+		what := "leave it out"
+		if s.Default != "" {
+			what += " for the default, " + s.Default
+		}
+		return said, fmt.Errorf("%w: %s: is empty; %s", headgate.ErrInvalid, said.By, what)
+	}
+	return said, nil
+}
+
+// Duration returns a length of time, and whether anything was said of it.
+func (c *Config) Duration(s Setting, flags Flags) (d time.Duration, given bool, err error) {
+	said, err := c.Get(s, flags)
+	if err != nil || said.By == "" {
+		return 0, false, err
+	}
+	if d, err = time.ParseDuration(said.Value); err != nil || d < 0 {
+		return 0, true, fmt.Errorf("%w: %s: %q is not a length of time such as 30s", headgate.ErrInvalid, said.of(s), said.Value)
+	}
+	return d, true, nil
+}
+
+// Count returns a whole number above 0; 0 where nothing was said.
+func (c *Config) Count(s Setting, flags Flags) (int64, error) {
+	return c.number(s, flags, "a number above 0", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
+}
+
+// None as a CountOrNone is no bound.
+const None = -1
+
+// CountOrNone returns a whole number above 0, or None; 0 where nothing was said.
+func (c *Config) CountOrNone(s Setting, flags Flags) (int64, error) {
+	if said, err := c.Get(s, flags); err == nil && said.By != "" && said.Value == "none" {
+		return None, nil
+	}
+	return c.number(s, flags, "a number above 0, or none", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
+}
+
+// sizes are the units of a Size.
+var sizes = map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+// Size returns a number of bytes above 0; 0 where nothing was said.
+func (c *Config) Size(s Setting, flags Flags) (int64, error) {
+	return c.number(s, flags, "a size above 0, such as 64MiB", func(text string) (int64, error) {
+		unit := int64(1)
+		for name, bytes := range sizes {
+			if number, ok := strings.CutSuffix(text, name); ok {
+				text, unit = strings.TrimSpace(number), bytes
+			}
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if n > math.MaxInt64/unit {
+			return 0, strconv.ErrRange
+		}
+		return n * unit, err
+	})
+}
+
+func (c *Config) number(s Setting, flags Flags, what string, parse func(string) (int64, error)) (int64, error) {
+	said, err := c.Get(s, flags)
+	if err != nil || said.By == "" {
+		return 0, err
+	}
+	n, err := parse(said.Value)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%w: %s: %q is not %s", headgate.ErrInvalid, said.of(s), said.Value, what)
+	}
+	return n, nil
+}
+
+// Names returns the values of a list; nil where nothing was said.
+func (c *Config) Names(s Setting, flags Flags) ([]string, error) {
+	said, err := c.Get(s, flags)
+	if err != nil || said.By == "" {
+		return nil, err
+	}
+	names := strings.Split(said.Value, ",")
+	for i, name := range names {
+		if names[i] = strings.TrimSpace(name); names[i] == "" {
+			return nil, fmt.Errorf("%w: %s: one of the names is empty", headgate.ErrInvalid, said.of(s))
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,120 @@
+package edge
+
+import (
+	"container/list"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// connections are the open connections of a server.
+type connections struct {
+	max int
+	log *slog.Logger
+
+	mu    sync.Mutex
+	freed *sync.Cond                 // on mu: a connection has ended, or waits for a request; or a listener was closed
+	open  map[net.Conn]*list.Element // guarded by mu; nil: it has a request under way
+	quiet list.List                  // of net.Conn, guarded by mu: without a request, the longest first
+}
+
+func newConnections(most int, log *slog.Logger) *connections {
+	c := &connections{max: most, log: log, open: map[net.Conn]*list.Element{}}
+	c.freed = sync.NewCond(&c.mu)
+	return c
+}
+
+// listener accepts connections as long as there may be more.
+type listener struct {
+	net.Listener
+	*connections
+	closed bool // guarded by mu
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.full() {
+			l.log.Warn("as many connections as may be", "class", "connections", "max", l.max)
+		}
+		if l.admit(conn) {
+			return conn, nil
+		}
+		_ = conn.Close() // the listener is closed, as Accept will say
+	}
+}
+
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.freed.Broadcast()
+	l.mu.Unlock()
+	return l.Listener.Close()
+}
+
+// full reports whether there may be no more connections.
+func (c *connections) full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open) >= c.max
+}
+
+// admit counts a connection once there is room for it, and reports false if there will be
+// none any more. To make room it closes the connection that has not asked for longest:
+// idle ones cost whoever opens them nothing, and would keep all others out.
+func (l *listener) admit(conn net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !l.closed && len(l.open) >= l.max {
+		longest := l.quiet.Front()
+		if longest == nil {
+			l.freed.Wait()
+			continue
+		}
+		idle := longest.Value.(net.Conn)
+		l.forget(idle)
+		_ = idle.Close()
+	}
+	if !l.closed {
+		l.open[conn] = l.quiet.PushBack(conn)
+	}
+	return !l.closed
+}
+
+// changed follows the states of connections, as http.Server tells them.
+func (c *connections) changed(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, ok := c.open[conn]
+	if !ok {
+		return // it was closed to make room
+	}
+	switch state {
+	case http.StateNew: // quiet, since it was admitted
+	case http.StateActive:
+		if at != nil {
+			c.quiet.Remove(at)
+		}
+		c.open[conn] = nil
+	case http.StateIdle:
+		c.open[conn] = c.quiet.PushBack(conn)
+		c.freed.Broadcast()
+	case http.StateHijacked, http.StateClosed:
+		c.forget(conn)
+		c.freed.Broadcast()
+	}
+}
+
+// forget stops counting a connection. The caller holds mu.
+func (c *connections) forget(conn net.Conn) {
+	if at := c.open[conn]; at != nil {
+		c.quiet.Remove(at)
+	}
+	delete(c.open, conn)
+}

@@ -1,0 +1,157 @@
+package edge_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/server/edge"
+)
+
+// conn is a connection of a client.
+type conn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func dial(t *testing.T, addr string) conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	return conn{c, bufio.NewReader(c)}
+}
+
+// ask sends a request and returns the status of the answer, or 0 if the connection was
+// closed.
+func (c conn) ask(path string) int {
+	if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		return 0
+	}
+	res, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		return 0
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
+	return res.StatusCode
+}
+
+// ended reports whether the server has closed the connection, within a while.
+func (c conn) ended(within time.Duration) bool {
+	_ = c.SetReadDeadline(time.Now().Add(within))
+	_, err := c.r.Peek(1)
+	var timeout net.Error
+	return !errors.As(err, &timeout) || !timeout.Timeout()
+}
+
+func TestTheLongestIdleConnectionMakesRoom(t *testing.T) {
+	t.Parallel()
+	addr, _ := serve(t, "127.0.0.1:0", hello, &edge.Config{MaxConnections: 3})
+	a, b, c := dial(t, addr), dial(t, addr), dial(t, addr)
+	for i, one := range []conn{a, b, c, a} { // so b is the longest without a request
+		if got := one.ask("/"); got != 200 {
+			t.Fatalf("request %d: %d", i, got)
+		}
+	}
+	d := dial(t, addr)
+	if got := d.ask("/"); got != 200 {
+		t.Errorf("the fourth connection: %d", got)
+	}
+	if !b.ended(5 * time.Second) {
+		t.Error("the longest idle connection is open")
+	}
+	for i, one := range []conn{a, c, d} {
+		if got := one.ask("/"); got != 200 {
+			t.Errorf("connection %d of those that may stay: %d", i, got)
+		}
+	}
+}
+
+// TestConnectionsThatSayNothingKeepNobodyOut opens many that send no request at all.
+func TestConnectionsThatSayNothingKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	addr, _ := serve(t, "127.0.0.1:0", hello, &edge.Config{MaxConnections: 10})
+	for range 50 {
+		_, _ = io.WriteString(dial(t, addr), "GET / HT")
+	}
+	start := time.Now()
+	if got := dial(t, addr).ask("/"); got != 200 {
+		t.Errorf("status %d", got)
+	}
+	if took := time.Since(start); took > 3*time.Second { // the time for a header is 5 s
+		t.Errorf("it was answered after %v", took)
+	}
+}
+
+func TestAConnectionWaitsWhileAllAreAtWork(t *testing.T) {
+	t.Parallel()
+	release, began := make(chan struct{}), make(chan struct{}, 10)
+	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			began <- struct{}{}
+			<-release
+		}
+	})
+	addr, s := serve(t, "127.0.0.1:0", h, &edge.Config{MaxConnections: 2})
+	answers := make(chan int, 10)
+	for range 2 {
+		one := dial(t, addr)
+		go func() { answers <- one.ask("/slow") }()
+		<-began
+	}
+	third := dial(t, addr)
+	go func() { answers <- third.ask("/") }()
+	select {
+	case got := <-answers:
+		t.Fatalf("answered with %d while two requests were under way of two", got)
+	case <-time.After(200 * time.Millisecond):
+	}
+	release <- struct{}{}
+	for range 2 { // the slow one, and the one that waited
+		if got := <-answers; got != 200 {
+			t.Errorf("status %d", got)
+		}
+	}
+
+	// One that waits does not keep a server from stopping.
+	d := dial(t, addr)
+	go func() { answers <- d.ask("/slow") }() // it takes the place of an idle one
+	<-began
+	dial(t, addr) // and this one waits
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.Shutdown(t.Context()) }()
+	time.Sleep(100 * time.Millisecond)
+	close(release)
+	select {
+	case err := <-stopped:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the server does not stop")
+	}
+}
+
+func TestShutdownWaitsForRequestsAsLongAsItMay(t *testing.T) {
+	t.Parallel()
+	began, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	addr, s := serve(t, "127.0.0.1:0", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(began); <-release }), nil)
+	c := dial(t, addr)
+	go c.ask("/")
+	<-began
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,105 @@
+package edge
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/headgate/headgate/server/api"
+)
+
+// pages keeps the pages of other origins away from a handler.
+type pages struct {
+	inner  http.Handler
+	log    *slog.Logger
+	hosts  map[string]bool
+	origin *http.CrossOriginProtection
+}
+
+func newPages(h http.Handler, log *slog.Logger, hosts []string) *pages {
+	p := &pages{inner: h, log: log, hosts: map[string]bool{}, origin: http.NewCrossOriginProtection()}
+	for _, name := range hosts {
+		p.hosts[hostName(name)] = true
+	}
+	return p
+}
+
+// ServeHTTP implements http.Handler.
+func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")                                     // no answer is a script
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")                           // nor an image, for others
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'") // nor in a frame
+	h.Set("Referrer-Policy", "no-referrer")
+	if !p.known(r) {
+		p.log.Warn("request refused", "class", "host", "host", r.Host)
+		WriteProblem(w, &api.Problem{
+			Title: "Host not known here", Status: http.StatusMisdirectedRequest,
+			Detail: fmt.Sprintf("Nothing was charged. This server is asked as localhost or by its IP address; to let it be asked as %.100q, start it with --host and that name.", hostName(r.Host)),
+		})
+		return
+	}
+	if err := p.foreign(r); err != nil {
+		p.log.Warn("request refused", "class", "cross-origin", "error", err, "origin", r.Header.Get("Origin"), "path", r.URL.Path)
+		WriteProblem(w, &api.Problem{
+			Title: "Cross-origin request", Status: http.StatusForbidden,
+			Detail: "Nothing was charged. The headers Origin or Sec-Fetch-Site say that a web page of another origin asks. A proxy that asks on its own account must not pass on the end user's headers.",
+		})
+		return
+	}
+	p.inner.ServeHTTP(w, r)
+}
+
+// known reports whether the request names this server in a way that no page of
+// another server can bring about. Such a page can let its own name resolve to a loopback
+// address, and the browser takes the answers for its own then; it cannot do so with an
+// address or with localhost. A browser always sends a name.
+func (p *pages) known(r *http.Request) bool {
+	if loopback, _ := r.Context().Value(onLoopback{}).(bool); !loopback && len(p.hosts) == 0 {
+		return true
+	}
+	name := hostName(r.Host)
+	if _, err := netip.ParseAddr(name); err == nil {
+		return true
+	}
+	return name == "" || name == "localhost" || p.hosts[name]
+}
+
+// hostName returns the name or address of a Host header: without a port, in lower
+// case, without the dot that a full name may end with, an IPv6 address without brackets.
+func hostName(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	} else if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		host = host[1 : len(host)-1]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+var errForeign = errors.New("a page of another origin reads")
+
+// foreign returns an error if a page of another origin asks. That a page must not
+// change anything is what http.CrossOriginProtection sees to; here it must not let its user's
+// browser read either, unless the user goes to see the answer.
+func (p *pages) foreign(r *http.Request) error {
+	if err := p.origin.Check(r); err != nil {
+		return err
+	}
+	site := r.Header.Get("Sec-Fetch-Site")
+	if site == "" && r.Header.Get("Origin") == "" {
+		return nil // no browser, or one that asks for its user
+	}
+	if r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
+		return nil
+	}
+	changing := r.WithContext(r.Context())
+	changing.Method = http.MethodPost
+	if p.origin.Check(changing) != nil {
+		return errForeign
+	}
+	return nil
+}

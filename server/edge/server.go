@@ -1,0 +1,93 @@
+// Package edge is what stands between the network and the handlers of an HTTP server.
+// It bounds connections and how long they may take, and keeps web pages out: a page in
+// a browser may ask any address that its user's machine reaches, a loopback address
+// too.
+package edge
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate/server/api"
+)
+
+// Config adjusts a Server. A nil Config, and every zero field, is fine.
+type Config struct {
+	// MaxConnections is how many connections may be open. For one more, the one is
+	// closed that has not asked for longest; if all have a request under way, it waits until one
+	// has ended. Zero: 10,000, or three quarters of the files that the
+	// process may open, if these are fewer.
+	MaxConnections int
+	// Hosts are names by which a server on a loopback address may be asked, beside
+	// localhost and IP addresses. If there are some, all other names are refused on
+	// other addresses too.
+	Hosts []string
+}
+
+// Server serves a handler over HTTP/1.1. Create one with [NewServer].
+type Server struct {
+	http        http.Server
+	connections *connections
+}
+
+// NewServer returns a server of h. What it refuses and what goes wrong with a
+// connection is logged, which can be many lines a second.
+func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
+	if c == nil {
+		c = &Config{}
+	}
+	most := c.MaxConnections
+	if most <= 0 {
+		most = min(10_000, openFiles()/4*3)
+	}
+	open := newConnections(most, log)
+	return &Server{connections: open, http: http.Server{
+		Handler:           newPages(h, log, c.Hosts),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       15 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		BaseContext: func(l net.Listener) context.Context {
+			return context.WithValue(context.Background(), onLoopback{}, isLoopback(l.Addr()))
+		},
+		ConnState: open.changed,
+	}}
+}
+
+// Serve answers what comes to a listener, until Shutdown. It returns
+// http.ErrServerClosed then.
+func (s *Server) Serve(l net.Listener) error {
+	return s.http.Serve(&listener{Listener: l, connections: s.connections})
+}
+
+// Shutdown stops accepting connections and waits for the requests under way, until ctx
+// ends.
+func (s *Server) Shutdown(ctx context.Context) error { return s.http.Shutdown(ctx) }
+
+// Close closes the listeners and all connections at once.
+func (s *Server) Close() error { return s.http.Close() }
+
+// onLoopback is the key of a context for whether the listener has a loopback address.
+type onLoopback struct{}
+
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// WriteProblem answers with a problem.
+func WriteProblem(w http.ResponseWriter, p *api.Problem) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	if p.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the client may be gone
+}

@@ -1,0 +1,86 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
+)
+
+// perCell is about what a cell holds on its way from the store into the answer, where
+// its key and the reason of its block are long.
+const perCell = 4 << 10
+
+// maxCells is how many keys a page may have.
+const maxCells = 10_000
+
+// cells lists keys.
+func (d *door) cells(w http.ResponseWriter, r *http.Request, s *share) error {
+	limit, q, err := cellsQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.enter(), s.hold(int64(perCell*q.Most()))); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	defer cancel()
+	cells, err := d.service.Cells(ctx, limit, q.Blocked, q)
+	if err != nil {
+		return err
+	}
+	return d.answer(w, cells)
+}
+
+// cellsQuery reads the parameters of a list.
+func cellsQuery(raw string) (limit string, q store.Query, err error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return "", q, service.Invalid("query", "%v", err)
+	}
+	for name, list := range values {
+		value := list[0]
+		var err error
+		switch name {
+		case "limit":
+			limit, err = value, valid(name, law.Cell{Limit: value})
+		case "after_limit":
+			q.After.Limit, err = value, valid(name, law.Cell{Limit: value})
+		case "after_key":
+			q.After.Key, err = value, valid(name, law.Cell{Key: value})
+		case "blocked":
+			if q.Blocked, err = strconv.ParseBool(value); err != nil {
+				err = service.Invalid(name, "%+.40q is not true or false", value)
+			}
+		case "max":
+			if q.Max, err = strconv.Atoi(value); err != nil || q.Max < 1 || q.Max > maxCells {
+				err = service.Invalid(name, "%+.40q is not a number from 1 to %d", value, maxCells)
+			}
+		default:
+			err = service.Invalid("query", "has an unknown parameter %+.40q; known are limit, blocked, max, after_limit, after_key", name)
+		}
+		if len(list) > 1 {
+			err = service.Invalid(name, "stands %d times in the query", len(list))
+		}
+		if err != nil {
+			return "", q, err
+		}
+	}
+	return limit, q, nil
+}
+
+// valid says what is wrong with a parameter that names a limit or a key.
+func valid(name string, c law.Cell) error {
+	err := c.ValidText()
+	if err == nil {
+		return nil
+	}
+	_, detail, _ := strings.Cut(strings.TrimPrefix(err.Error(), law.ErrInvalid.Error()+": "), ": ")
+	return service.Invalid(name, "%s", detail)
+}

@@ -1,0 +1,75 @@
+package rest
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// TestAClientThatDoesNotReadHoldsNothingForLong asks for long answers and reads none.
+func TestAClientThatDoesNotReadHoldsNothingForLong(t *testing.T) {
+	t.Parallel()
+	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}), slog.New(slog.DiscardHandler), nil)
+	d.patience, d.rate = 300*time.Millisecond, 1<<30
+	server := httptest.NewServer(d.handler())
+	defer server.Close()
+	defer server.CloseClientConnections()
+	body := `{"requests":[` + strings.Repeat(`{"limit":"x","key":"k"},`, 9999) + `{"limit":"x","key":"k"}]}` // 2.8 MB
+	for range 5 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+		fmt.Fprintf(conn, "POST /v1/batch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	}
+	most := int64(0)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		held := d.load.bytes.Load() + d.load.requests.Load()
+		most = max(most, held)
+		if most > 0 && held == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes in %d requests are held", d.load.bytes.Load(), d.load.requests.Load())
+		}
+	}
+	if most < perObject*9000 {
+		t.Errorf("at most %d bytes were held", most)
+	}
+}
+
+// TestSharesAreGivenBack asks for all kinds of things, good and bad.
+func TestSharesAreGivenBack(t *testing.T) {
+	t.Parallel()
+	d := newDoor(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}), slog.New(slog.DiscardHandler), &Config{MaxBuffered: 1 << 20, MaxRequests: 1})
+	h := d.handler()
+	good := `{"limit":"token-bucket 5/1m","key":"k"`
+	for _, body := range []string{
+		good + "}", good, good + strings.Repeat(" ", 5000) + "}", good + strings.Repeat(" ", 300<<10) + "}", good + strings.Repeat(" ", 900<<10) + "}", good + strings.Repeat(" ", 5<<20) + "}",
+		`{"requests":[` + strings.Repeat(good+"},", 300) + good + `}]}`, `{"requests":[` + strings.Repeat(good+"},", 1000) + good + `}]}`, `{"requests":[` + strings.Repeat("{},", 20_000) + "{}]}",
+	} {
+		for _, path := range []string{"/v1/take", "/v1/batch", "/v1/inspect", "/v1/cells", "/v1/cells?max=10000", "/v1/limits"} {
+			method := "POST"
+			if path[4] == 'c' || path[4] == 'l' {
+				method = "GET"
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(method, path, io.MultiReader(strings.NewReader(body))))
+			if bytes, requests := d.load.bytes.Load(), d.load.requests.Load(); bytes != 0 || requests != 0 {
+				t.Fatalf("%s %.40s (%d bytes): status %d, and %d bytes in %d requests are held", path, body, len(body), w.Code, bytes, requests)
+			}
+		}
+	}
+}

@@ -1,0 +1,336 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	driver1 "github.com/go-sql-driver/mysql"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// taker is a Limiter, or one with an id.
+type taker interface {
+	Take(context.Context, ...headgate.Charge) (headgate.Decision, error)
+}
+
+// charsetServer returns a server that gives all connections a character set of its
+// own, whatever they ask for in their handshake.
+func charsetServer(tb testing.TB, set string, more ...string) string {
+	tb.Helper()
+	s, err := dbtest.StartMariaDB(context.Background(), append(more, "--loose-skip-character-set-client-handshake", "--character-set-server="+set)...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Stop)
+	return s.DSN
+}
+
+// breakouts end a quoted string where a backslash is part of a character, or is
+// none at all.
+var breakouts = []string{
+	"\xbf');insert into loot select current_user();-- ", "\xbf' or 1=1-- ", "\xbf\\';insert into loot select current_user();-- ",
+	"';insert into loot select current_user();-- ", "\\';insert into loot select current_user();-- ", "\x00", "\xff", "\xbf\\'",
+	"縗';insert into loot select current_user();-- ", "¿';insert into loot select current_user();-- ", "?", "$1", "@hg_out",
+}
+
+// attack lists cells, entries and limits by names that are no names.
+func attack(t *testing.T, s *mysql.Store, db *sql.DB) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), "CREATE TABLE IF NOT EXISTS loot (who TEXT)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range breakouts {
+		for _, q := range []store.Query{
+			{Limit: b}, {Key: b, HasKey: true}, {After: law.Cell{Limit: b, Key: "k"}}, {After: law.Cell{Limit: "a", Key: b}, Max: 3},
+		} {
+			if cells, _, err := s.Cells(t.Context(), q); err == nil && (q.Limit != "" || q.HasKey) && len(cells) > 0 {
+				t.Errorf("%+v shows %d cells", q, len(cells))
+			}
+		}
+		if entries, err := s.Entries(t.Context(), law.Cell{Limit: b, Key: b}, 9); err == nil && len(entries) > 0 {
+			t.Errorf("%q shows entries", b)
+		}
+		_, _ = s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "a", Notation: "token-bucket 1/s", Description: b}, {Name: "b", Notation: b}})
+	}
+	var n int
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM loot").Scan(&n); err != nil || n != 0 {
+		t.Fatalf("%d rows of loot, %v", n, err)
+	}
+}
+
+// TestEveryConnectionIsUTF8 opens stores by URL at servers that think otherwise. Keys,
+// ids and reasons are exact, and nothing breaks out of a quote.
+func TestEveryConnectionIsUTF8(t *testing.T) {
+	t.Parallel()
+	for _, set := range []string{"gbk", "latin1", "utf8mb3", "utf8mb4"} {
+		t.Run(set, func(t *testing.T) {
+			t.Parallel()
+			server := charsetServer(t, set)
+			options := []string{""}
+			if set == "utf8mb4" {
+				options = []string{
+					"?charset=utf8mb4&collation=utf8mb4_bin", "?collation=utf8mb4_unicode_ci&interpolateParams=true&multiStatements=false&clientFoundRows=true",
+					"?sql_mode=%27NO_BACKSLASH_ESCAPES%27", "?sql_mode=%27ANSI_QUOTES,PIPES_AS_CONCAT%27&pool_max_conns=3",
+				}
+			}
+			for _, o := range options {
+				url := dbtest.MariaDBAt(t, server)[0]
+				s := openAt(t, url+o)
+				attack(t, s, plain(t, url))
+				storetest.RunKeys(t, s)
+			}
+		})
+	}
+}
+
+func TestACharacterSetOfTheURLIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, option := range []string{
+		"charset=gbk", "charset=latin1", "charset=utf8", "charset=utf8mb3", "charset=utf8mb4,gbk", "CHARSET=gbk", "charset=", "collation=gbk_chinese_ci",
+		"collation=utf8mb4_bin%3b", "collation=utf8_general_ci", "character_set_client=gbk", "Character_Set_Results=latin1", "%40%40character_set_client=gbk",
+		"c%68arset=gbk", "collation_connection=gbk_chinese_ci",
+	} {
+		_, err := mysql.Open(t.Context(), "mysql://u:secret@127.0.0.1:1/x?"+option, nil)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "utf8mb4") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", option, err)
+		}
+	}
+}
+
+// TestACallersPoolIsUTF8: it is checked at its first use, and each batch on one of its
+// connections, since only the caller knows what is done with those.
+func TestACallersPoolIsUTF8(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	openAt(t, url)
+	l := func(db *sql.DB) *headgate.Limiter { return headgate.New(mysql.New(db, nil), nil) }
+	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 5"), Key: "k"}
+	for _, set := range []string{"gbk", "latin1", "utf8mb3"} {
+		db := pool(t, url, "charset="+set, "interpolateParams=true")
+		_, err := l(db).Take(t.Context(), charge)
+		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "character_set_client is "+set) {
+			t.Errorf("%s: %v", set, err)
+		}
+		s := mysql.New(db, nil)
+		if _, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) {
+			t.Errorf("%s: migrate: %v", set, err)
+		}
+		attack(t, s, plain(t, url))
+	}
+
+	db := pool(t, url, "interpolateParams=true")
+	db.SetMaxOpenConns(1)
+	mine := l(db)
+	if _, err := mine.Take(t.Context(), charge); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []string{"SET NAMES gbk", "SET NAMES latin1", "SET character_set_results = latin1", "SET character_set_client = latin1"} {
+		if _, err := db.ExecContext(t.Context(), change); err != nil {
+			t.Fatal(err)
+		}
+		for name, l := range map[string]taker{"plain": mine, "with an id": mine.Once("id", 1e9)} {
+			if _, err := l.Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "character_set_") {
+				t.Errorf("%s, %s: %v", change, name, err)
+			}
+		}
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := mysql.New(db, nil).InTx(tx)
+		if _, err := headgate.New(s, nil).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) {
+			t.Errorf("%s, in a transaction: %v", change, err)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.ExecContext(t.Context(), "SET NAMES utf8mb4"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := db.ExecContext(t.Context(), "SET character_set_results = NULL"); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := mine.Take(t.Context(), charge); err != nil || d.Remaining != 3 {
+		t.Errorf("then: %+v, %v; want the second charge", d, err)
+	}
+	s := mysql.New(db, nil)
+	attack(t, s, plain(t, url))
+	storetest.RunKeys(t, s)
+}
+
+// TestASQLModeOfTheServerIsRefused: one that gives the text another meaning.
+func TestASQLModeOfTheServerIsRefused(t *testing.T) {
+	t.Parallel()
+	server, err := dbtest.StartMariaDB(t.Context(), "--sql-mode=ORACLE")
+	if err != nil {
+		t.Skipf("this server has no such mode: %v", err)
+	}
+	t.Cleanup(server.Stop)
+	url := dbtest.MariaDBAt(t, server.DSN)[0]
+	if _, err := mysql.Open(t.Context(), url, nil); !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "sql_mode has ORACLE") {
+		t.Errorf("open: %v", err)
+	}
+	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 5"), Key: "k"}
+	if _, err := headgate.New(mysql.New(pool(t, url), nil), nil).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("new: %v", err)
+	}
+	s := openAt(t, url+"?sql_mode=%27ANSI%27")
+	if _, err := headgate.New(s, nil).Take(t.Context(), charge); err != nil {
+		t.Errorf("another mode in the URL: %v", err)
+	}
+	// What people call has a mode of its own.
+	if got, err := call(t, plain(t, url), "headgate_take", "token-bucket 1/1h burst 5", "k", "1"); err != nil || got.allowed != 1 || got.remaining != 3 {
+		t.Errorf("headgate_take: %+v, %v", got, err)
+	}
+}
+
+// recorder is a connector whose connections remember the statements that had
+// arguments.
+type recorder struct {
+	driver.Connector
+	mu   sync.Mutex
+	seen []string
+}
+
+type recorded struct {
+	driver.Conn
+	r *recorder
+}
+
+func (r *recorder) Connect(ctx context.Context) (driver.Conn, error) {
+	c, err := r.Connector.Connect(ctx)
+	return &recorded{c, r}, err
+}
+
+func (c *recorded) note(query string, args []driver.NamedValue) {
+	if len(args) > 0 {
+		c.r.mu.Lock()
+		c.r.seen = append(c.r.seen, query)
+		c.r.mu.Unlock()
+	}
+}
+
+func (c *recorded) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.note(query, args)
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+}
+
+func (c *recorded) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c.note(query, args)
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+// TestNoStatementHasArguments, which a driver might quote by backslashes.
+func TestNoStatementHasArguments(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
+	cfg, err := driver1.ParseDSN("root@tcp(" + host + ")/" + name + "?multiStatements=true&interpolateParams=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := driver1.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{Connector: inner}
+	db := sql.OpenDB(r)
+	t.Cleanup(func() { db.Close() })
+	s := mysql.New(db, nil)
+	if _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	attack(t, s, plain(t, url))
+	storetest.RunKeys(t, s)
+	if _, err := plain(t, url).ExecContext(t.Context(), "UPDATE headgate_cells SET empty_at = 1, blocked_until = 1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plain(t, url).ExecContext(t.Context(), "UPDATE headgate_entries SET keep_until = 1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Sweep(t.Context(), 1_000_000); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.seen) > 0 {
+		t.Errorf("%d statements with arguments: %q", len(r.seen), r.seen)
+	}
+}
+
+// TestSchemasInOtherCharacterSets makes the schema in databases of other character
+// sets, and calls it from connections of other ones.
+func TestSchemasInOtherCharacterSets(t *testing.T) {
+	t.Parallel()
+	for _, set := range []string{"gbk", "latin1", "utf8mb3", "ucs2"} {
+		t.Run(set, func(t *testing.T) {
+			t.Parallel()
+			url := dbtest.MariaDB(t)
+			name := url[strings.LastIndex(url, "/")+1:]
+			if _, err := plain(t, url).ExecContext(t.Context(), "ALTER DATABASE "+name+" CHARACTER SET "+set); err != nil {
+				t.Fatal(err)
+			}
+			s := openAt(t, url)
+			madeAlike(t, url)
+			storetest.RunKeys(t, s)
+			callEverything(t, url, s)
+		})
+	}
+}
+
+// callEverything calls the procedures by connections of several character sets. All
+// see the same keys.
+func callEverything(t *testing.T, url string, s *mysql.Store) {
+	t.Helper()
+	if _, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "login", Notation: "sliding-log 5/1h history 30d", Description: "für alle 🚦"}}); err != nil {
+		t.Fatal(err)
+	}
+	for n, set := range []string{"utf8mb4", "latin1", "gbk", "utf8mb3"} {
+		db := plain(t, url, "charset="+set, "time_zone=%27Asia%2FTokyo%27")
+		// The key is é in the character set of the connection, by its bytes.
+		key := "CONVERT(_utf8mb4 x'c3a9' USING " + set + ")"
+		for _, rule := range []string{"login", "token-bucket 5/1h", "sliding-window 5/1h", "fixed-window 5/month Europe/Berlin"} {
+			var allowed, remaining int64
+			var x any
+			if err := db.QueryRowContext(t.Context(), fmt.Sprintf("CALL headgate_take('%s', %s, 1)", rule, key)).Scan(&allowed, &remaining, &x, &x, &x, &x); err != nil || allowed != 1 || remaining != int64(4-n) {
+				t.Errorf("%s, %s: allowed %d, remaining %d, %v; want all to be one key", set, rule, allowed, remaining, err)
+			}
+		}
+		for _, statement := range []string{
+			"CALL headgate_take_once(CONCAT('a id', " + key + "), 'token-bucket 9/1h', " + key + ", 1, 3600)",
+			"CALL headgate_settle(CONCAT('a id', " + key + "), 'token-bucket 9/1h', " + key + ", 0.5)",
+			"CALL headgate_reserve('token-bucket 2/s', " + key + ", 1, 60, NULL, NULL)",
+			"CALL headgate_acquire('concurrency 9 ttl 30s', " + key + ", 1)",
+			"CALL headgate_block('login', CONCAT(" + key + ", '!'), 60, " + key + ")",
+			"CALL headgate_attempts('login', " + key + ", 5)",
+			"SELECT * FROM headgate_levels WHERE `key` = " + key,
+			"SELECT * FROM headgate_history WHERE `key` = " + key,
+			"SELECT * FROM headgate_blocked_per_hour",
+			"CALL headgate_reset('token-bucket 2/s', " + key + ")",
+		} {
+			if _, err := db.ExecContext(t.Context(), statement); err != nil {
+				t.Errorf("%s: %s: %v", set, statement, err)
+			}
+		}
+		var rows, exact int
+		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*), SUM(HEX(`key`) = 'C3A9') FROM headgate_levels WHERE limit_name = 'login' AND `key` = "+key).Scan(&rows, &exact); err != nil || rows != 1 || exact != 1 {
+			t.Errorf("%s: headgate_levels shows %d rows, %d with the key, %v", set, rows, exact, err)
+		}
+	}
+	for _, key := range []string{"a", "A", "a ", "é", "e\u0301", "ſ", "s", "\u212a", "K", "k", "🚦", "🚥"} { // no collation takes two for one
+		if got, err := call(t, plain(t, url), "headgate_take", "fixed-window 1/1d", key, "1"); err != nil || got.allowed != 1 {
+			t.Errorf("%q was taken for another: %+v, %v", key, got, err)
+		}
+	}
+}

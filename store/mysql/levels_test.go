@@ -1,0 +1,143 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// level returns what headgate_levels shows of a cell where the clock of the session
+// shows a time.
+func level(t *testing.T, conn *sql.Conn, cell law.Cell, now int64) (used string) {
+	t.Helper()
+	text := fmt.Sprintf("SET SESSION timestamp = %d.%06d", now/1_000_000, now%1_000_000)
+	if _, err := conn.ExecContext(t.Context(), text); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.QueryRowContext(t.Context(), "SELECT used FROM headgate_levels WHERE limit_name = ? AND `key` = ?", cell.Limit, cell.Key).Scan(&used); err != nil {
+		t.Fatal(err)
+	}
+	return used
+}
+
+// one applies one op.
+func one(t *testing.T, s store.Store, op law.Op) law.Outcome {
+	t.Helper()
+	outs := make([]law.Outcome, 1)
+	if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Err != nil {
+		t.Fatal(err, outs[0].Err)
+	}
+	return outs[0]
+}
+
+// millionths writes credits in units, rounded up.
+func millionths(credits, unit int64) string {
+	whole, rest := credits/unit, credits%unit
+	n := (rest*1_000_000 + unit - 1) / unit
+	return fmt.Sprintf("%d.%06d", whole+n/1_000_000, n%1_000_000)
+}
+
+// TestLevelsAreAsOfNow charges limits of every kind and reads what is in use at random
+// times since: as a check tells it, for limits by name and by notation.
+func TestLevelsAreAsOfNow(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	s := openAt(t, url)
+	conn := session(t, url)
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	t0 := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro() // a TIMESTAMP ends in 2038
+	for i, rule := range []string{
+		"token-bucket 100/s burst 200", "token-bucket 1/1h burst 3", "token-bucket 3/1m burst 7", "token-bucket 150001/1d burst 10", "gcra 10/s burst 5",
+		"leaky-bucket 1.5/s capacity 3", "interval 100/10s burst 350", "interval 2/1m burst 3", "interval 0.5/150ms burst 9", "fixed-window 100/1m", "fixed-window 100/1m from-first",
+		"fixed-window 9/minute", "fixed-window 9/day Europe/Berlin", "fixed-window 9/month", "sliding-window 100/1m", "sliding-window 3/1h", "sliding-log 5/1m", "concurrency 5 ttl 30s",
+	} {
+		limit := headgate.MustParse(rule)
+		name := fmt.Sprint("limit-", i)
+		if warnings, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: name, Notation: limit.String()}}); err != nil || len(warnings) > 0 {
+			t.Fatal(warnings, err)
+		}
+		p := limit.Params()
+		for range 12 {
+			cell := law.Cell{Limit: []string{name, limit.String()}[rng.IntN(2)], Key: fmt.Sprint(rng.Uint32())}
+			op := law.Op{Verb: law.Take, Cell: cell, Params: p, Count: 1, Now: t0 + rng.Int64N(p.Step)}
+			if p.Anchor == law.Calendar {
+				op.Bounds = [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step}
+			}
+			for range 1 + rng.IntN(4) {
+				op.Cost = 1 + rng.Int64N(p.Capacity/2)
+				one(t, s, op)
+				op.Now += rng.Int64N(p.Step)
+			}
+			for range 6 {
+				op.Verb, op.Cost = law.Check, 1
+				out := one(t, s, op)
+				if got, want := level(t, conn, cell, op.Now), millionths(out.Used-out.Granted, p.Unit); got != want {
+					t.Errorf("seed %d: %s: %s in use at %d, a check says %s", seed, rule, got, op.Now, want)
+				}
+				op.Now += rng.Int64N(p.Step)
+			}
+		}
+	}
+}
+
+// TestLevelsOfUnknownLimitsAreNeverTooLow has limits that a file knows and SQL does not.
+func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	s := openAt(t, url)
+	conn := session(t, url)
+	t0 := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro()
+	for _, rule := range []string{"token-bucket 100/s burst 200", "interval 100/10s burst 350", "interval 2/1m burst 3", "fixed-window 100/1m", "fixed-window 9/day Europe/Berlin"} {
+		p := headgate.MustParse(rule).Params()
+		for _, limit := range []string{"in-a-file", "interval 7/3s burst 9", "interval", "token-bucket x/y", "token-bucket 1/0s", "gcra 5/", "gcra 99999999999999999999999999999999999/1us"} {
+			op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit, Key: rule}, Params: p, Cost: p.Capacity / 2, Count: 1, Now: t0, Bounds: [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step}}
+			most := one(t, s, op).Used
+			for range 10 {
+				op.Verb, op.Cost = law.Check, 1
+				out := one(t, s, op)
+				var got, least, before float64
+				fmt.Sscan(level(t, conn, op.Cell, op.Now), &got)
+				fmt.Sscan(millionths(out.Used-out.Granted, p.Unit), &least)
+				if fmt.Sscan(millionths(most, p.Unit), &before); got < least || got > before {
+					t.Errorf("%s as %q: %v in use after %v, of %v; a check says %v", rule, limit, got, time.Duration(op.Now-t0)*1000, before, least)
+				}
+				if op.Now += p.Step / 3; p.Step == 10_000 {
+					op.Now += 300_000
+				}
+			}
+		}
+	}
+}
+
+// TestTheViewShowsLevelsAsOfNow waits for a bucket to drain.
+func TestTheViewShowsLevelsAsOfNow(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	used := func() (n float64) {
+		t.Helper()
+		if err := db.QueryRowContext(t.Context(), "SELECT used FROM headgate_levels WHERE `key` = 'a'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if _, err := call(t, db, "headgate_take", "token-bucket 10/s burst 10", "a", "10"); err != nil {
+		t.Fatal(err)
+	}
+	first := used()
+	time.Sleep(300 * time.Millisecond)
+	if second := used(); second > first-2.9 || first > 10 {
+		t.Errorf("%v are in use, and %v 300 ms later", first, second)
+	}
+	time.Sleep(800 * time.Millisecond)
+	if last := used(); last != 0 {
+		t.Errorf("%v are in use after a second", last)
+	}
+}

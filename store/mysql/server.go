@@ -1,0 +1,85 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	driver1 "github.com/go-sql-driver/mysql"
+
+	"github.com/headgate/headgate/store"
+)
+
+// look finds out whether the server is a node of a cluster, and whether it knows
+// innodb_snapshot_isolation.
+func (s *Store) look(ctx context.Context, db querier) error {
+	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'innodb_snapshot_isolation')")
+	if err != nil {
+		return classify("read the server's variables", err)
+	}
+	defer rows.Close()
+	values := make(map[string]string)
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return classify("read the server's variables", err)
+		}
+		values[name] = value
+	}
+	if err := rows.Err(); err != nil {
+		return classify("read the server's variables", err)
+	}
+	s.galera.Store(values["wsrep_on"] == "ON")
+	s.snapshots.Store(values["innodb_snapshot_isolation"] != "")
+	return nil
+}
+
+// checkServer says why the server, or the way to it, cannot be used.
+func checkServer(ctx context.Context, db querier) error {
+	var version string
+	var s session
+	if err := db.QueryRowContext(ctx, "SELECT VERSION(), "+sessionColumns).Scan(&version, &s.mode, &s.client, &s.connection, &s.results); err != nil {
+		return classify("read the server's version", err)
+	}
+	if err := checkVersion(version); err != nil {
+		return err
+	}
+	if err := s.check(); err != nil {
+		return fmt.Errorf("mysql: %w", err)
+	}
+	_, err := db.ExecContext(ctx, "SELECT 0; SELECT 0")
+	var my *driver1.MySQLError
+	switch {
+	case errors.As(err, &my) && my.Number == 1064: // each of the two by itself is known everywhere
+		return fmt.Errorf("mysql: %w: the connections do not take several statements at once: open them with multiStatements=true (%w)", store.ErrSetup, err)
+	case err != nil:
+		return classify("send several statements at once", err)
+	}
+	return nil
+}
+
+// checkVersion says whether a server of this version will do.
+func checkVersion(version string) error {
+	number := func(s string) (n int) {
+		parts := strings.SplitN(s, ".", 3)
+		if len(parts) < 2 {
+			return 0
+		}
+		major, _ := strconv.Atoi(parts[0])
+		minor, _ := strconv.Atoi(parts[1])
+		return major*100 + minor
+	}
+	text, least, name := strings.TrimPrefix(version, "5.5.5-"), 800, "MySQL 8.0"
+	switch {
+	case strings.Contains(version, "TiDB"):
+		return nil // it names a MySQL version that it is compatible with
+	case strings.Contains(version, "MariaDB"):
+		least, name = 1006, "MariaDB 10.6"
+	}
+	if number(text) < least {
+		return fmt.Errorf("mysql: %w: the server has version %s; %s or later is needed", store.ErrSetup, version, name)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package mysql
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/store"
+)
+
+// No value is ever quoted here: what is the caller's is written as a hexadecimal
+// literal, and a statement has no arguments. So nothing can be injected, whatever
+// the session's character set and sql_mode are, and whatever options the pool has.
+//
+// That a batch means what it should is another thing. A number that becomes text has
+// the character set of the connection, and so has the answer the one of the results:
+// under gbk the laws fail with an illegal mix of collations, under utf16 nobody could
+// read the answer after the COMMIT. And some sql_modes give the text another meaning.
+// So all connections have to be utf8mb4 and without those modes. The connections that
+// Open makes are set to it and checked once, when they are made: nobody else can change
+// them. A pool of the caller's is checked at its first use, and each batch on one of
+// its connections fails before it has done anything where the session is another: see
+// guard.
+
+// charset is the character set that every connection has.
+const charset = "utf8mb4"
+
+// modes are those that give the text of a batch another meaning: it would charge,
+// and its answer could not be read.
+var modes = []string{"ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"}
+
+// session is what the text of a batch depends on.
+type session struct{ mode, client, connection, results string }
+
+// sessionColumns reads a session. Results may be NULL, which converts nothing.
+const sessionColumns = "@@sql_mode, @@character_set_client, @@character_set_connection, COALESCE(@@character_set_results, '" + charset + "')"
+
+// check says why a session will not do, or nil.
+func (s *session) check() error {
+	for name := range strings.SplitSeq(s.mode, ",") {
+		if slices.Contains(modes, name) {
+			return fmt.Errorf("%w: sql_mode has %s, under which the statements of a batch mean something else: connect without it", store.ErrSetup, name)
+		}
+	}
+	for _, v := range []struct{ name, value string }{
+		{"character_set_client", s.client}, {"character_set_connection", s.connection}, {"character_set_results", s.results},
+	} {
+		if v.value != charset {
+			return fmt.Errorf("%w: %s is %s: connect with charset=%s", store.ErrSetup, v.name, v.value, charset)
+		}
+	}
+	return nil
+}
+
+// guard is a statement that fails (errOutOfRange) where the session will not do: BIGINT
+// overflows where the condition holds. It costs a fourth of what setting the variables
+// of the laws does. (DO would not say that it failed.)
+var guard = func() string {
+	var b strings.Builder
+	b.WriteString("SET @hg_s = 9223372036854775807 + (")
+	for _, mode := range modes {
+		b.WriteString("@@sql_mode LIKE '%" + mode + "%' OR ")
+	}
+	b.WriteString("@@character_set_client <> '" + charset + "' OR @@character_set_connection <> '" + charset + "' OR @@character_set_results <> '" + charset + "');")
+	return b.String()
+}()
+
+// because returns the error of a text, or what is wrong with the session if that is
+// why its guard failed.
+func (s *Store) because(ctx context.Context, db querier, err error) error {
+	if number, _ := numberOf(err); number != errOutOfRange || s.own {
+		return err
+	}
+	var at session
+	if db.QueryRowContext(context.WithoutCancel(ctx), "SELECT "+sessionColumns).Scan(&at.mode, &at.client, &at.connection, &at.results) != nil {
+		return err
+	}
+	if wrong := at.check(); wrong != nil {
+		return wrong
+	}
+	return err
+}
+
+// connector makes connections for Open. It sets their character set after all else
+// that a URL may set, since a server may be told to ignore what a client asks for in
+// its handshake, and checks what became of it: in one round trip for each connection.
+type connector struct {
+	driver.Connector
+	name      string // of the server
+	collation string // of utf8mb4; empty: the server's default
+}
+
+// Connect implements driver.Connector.
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.prepare(ctx, conn); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (c *connector) prepare(ctx context.Context, conn driver.Conn) error {
+	text := "SET NAMES " + charset
+	if c.collation != "" {
+		text += " COLLATE " + c.collation
+	}
+	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, text+"; SELECT "+sessionColumns, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	values := make([]driver.Value, 4)
+	for len(rows.Columns()) == 0 { // the answer to SET
+		if err := rows.(driver.RowsNextResultSet).NextResultSet(); err != nil {
+			return err
+		}
+	}
+	if err := rows.Next(values); err != nil {
+		return err
+	}
+	s := session{textOf(values[0]), textOf(values[1]), textOf(values[2]), textOf(values[3])}
+	if err := s.check(); err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	return nil
+}
+
+func textOf(v driver.Value) string {
+	b, _ := v.([]byte)
+	return string(b)
+}

@@ -1,0 +1,96 @@
+-- headgate_sweep removes up to p_max rows that can matter to no decision, for those who
+-- run no headgate process: entries that count no more and that nobody asked to keep,
+-- then what is remembered of requests, once its time is over, then cells that could
+-- refuse nobody. It waits for no lock of a cell. One row: removed.
+drop procedure if exists headgate_sweep
+//
+create procedure headgate_sweep(p_max int)
+modifies sql data sql security invoker
+begin
+    declare inside, pending, found int;
+    declare removed, ended int default 0;
+    declare now, n bigint;
+    declare l varbinary(255);
+    declare k varbinary(512);
+    declare i varbinary(255);
+    declare entries cursor for
+        select e.number from (select number, limit_name, cell_key, expires_at, keep_until from headgate_entries force index (by_age)
+            where keep_until <= now order by keep_until, number) e
+        left join headgate_cells c on c.limit_name = e.limit_name and c.cell_key = e.cell_key
+        where c.law is null or e.expires_at <= c.at or c.empty_at <= now limit p_max;
+    declare admissions cursor for
+        select limit_name, cell_key, id from headgate_admissions where keep_until <= now order by keep_until limit p_max;
+    declare cells cursor for
+        select c.limit_name, c.cell_key from headgate_cells c where {{dead c}} order by c.limit_name, c.cell_key limit p_max;
+    declare continue handler for not found set ended = 1;
+    declare exit handler for sqlexception begin
+        if not inside then rollback; end if;
+        resignal;
+    end;
+    if p_max is null then
+        call headgate_fail('p_max: is null');
+    elseif p_max < 0 then
+        call headgate_fail(concat('p_max: is ', p_max, '; it must not be below 0'));
+    end if;
+    call headgate_inside(inside);
+    set now = {{clock}}, pending = 0;
+
+    open entries;
+    repeat
+        fetch entries into n;
+        if not ended then
+            call headgate_sweep_begin(inside, pending);
+            delete from headgate_entries where number = n and keep_until <= now;
+            set removed = removed + row_count();
+        end if;
+    until ended or removed >= p_max end repeat;
+    close entries;
+
+    set ended = 0;
+    open admissions;
+    repeat
+        fetch admissions into l, k, i;
+        if not ended and removed < p_max then
+            call headgate_sweep_begin(inside, pending);
+            delete from headgate_admissions where limit_name = l and cell_key = k and id = i and keep_until <= now;
+            set removed = removed + row_count();
+        end if;
+    until ended or removed >= p_max end repeat;
+    close admissions;
+
+    set ended = 0;
+    open cells;
+    repeat
+        fetch cells into l, k;
+        if not ended and removed < p_max then
+            call headgate_sweep_begin(inside, pending);
+            set found = null;
+            select c.law into found from headgate_cells c where c.limit_name = l and c.cell_key = k for update skip locked;
+            set ended = 0;
+            delete from headgate_cells where found is not null and limit_name = l and cell_key = k and {{dead headgate_cells}};
+            set removed = removed + row_count();
+        end if;
+    until ended or removed >= p_max end repeat;
+    close cells;
+    if not inside then
+        commit;
+    end if;
+    select removed;
+end
+//
+
+-- headgate_sweep_begin ends a transaction of some rows and begins another, so that nobody
+-- waits long for them; inside one of the caller's it does nothing.
+drop procedure if exists headgate_sweep_begin
+//
+create procedure headgate_sweep_begin(inside int, inout pending int)
+modifies sql data sql security invoker
+begin
+    if not inside and pending mod 100 = 0 then
+        commit;
+        set transaction isolation level read committed;
+        start transaction;
+    end if;
+    set pending = pending + 1;
+end
+//

@@ -1,0 +1,234 @@
+// Package pending is a store that may not be there yet: it is opened in the
+// background, again and again until that succeeds. So a server can start before its
+// database, and say so to its callers.
+//
+// Until the store is open, every call fails with store.ErrUnavailable: nothing was
+// done. From then on the calls are those of the store, which sees by itself to its
+// server's going away and coming back.
+package pending
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.OneTaker  = (*Store)(nil)
+	_ store.Unwrapper = (*Store)(nil)
+	_ store.Inspector = away{}
+
+	_ store.KeyCounter = away{}
+)
+
+// NoLimit as a Config's Within is to try for ever.
+const NoLimit = time.Duration(-1)
+
+// Config says how to open a store.
+type Config struct {
+	// Open opens the store. It is called again after it failed. Its context ends
+	// after AttemptWithin; an Open that goes on is not waited for.
+	Open func(ctx context.Context) (store.Store, error)
+	// Within is for how long to try, from New on. Zero: one attempt. NoLimit: until
+	// it succeeds.
+	Within time.Duration
+}
+
+// An attempt takes AttemptWithin at most. Between two of them is a pause of up to
+// firstPause, then twice as much each time up to longestPause.
+const (
+	AttemptWithin = 10 * time.Second
+	firstPause    = 100 * time.Millisecond
+	longestPause  = 5 * time.Second
+)
+
+// Final reports whether waiting cannot cure why a store does not open: the URL or its
+// options are wrong, or a newer binary has migrated it. Everything else can be put
+// right at the store, a missing schema, user or right too.
+func Final(err error) bool {
+	return errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrSchemaNewer)
+}
+
+// Store is a store that is opened in the background. It is safe for concurrent use.
+type Store struct {
+	cfg     Config
+	current atomic.Pointer[target]
+	done    chan struct{}
+	err     error // why it was given up; written before done is closed
+	cancel  context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool // guarded by mu
+}
+
+// target is where calls go: to a store, or to nobody.
+type target struct {
+	store.Store
+	one store.OneTaker // nil: it is none
+}
+
+// New begins to open a store. Close ends that, and closes the store once it is open.
+func New(cfg Config) *Store {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Store{cfg: cfg, done: make(chan struct{}), cancel: cancel}
+	s.current.Store(&target{Store: away{errors.New("it is being opened")}})
+	go s.run(ctx)
+	return s
+}
+
+// Done is closed when the store is open, or given up; Err tells which.
+func (s *Store) Done() <-chan struct{} { return s.done }
+
+// Err returns why the store was given up, or nil.
+func (s *Store) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// run tries until the store is open, or there is no point in it any more.
+func (s *Store) run(ctx context.Context) {
+	defer close(s.done)
+	end := time.Now().Add(s.cfg.Within) //nolint:forbidigo // a pause, not a decision
+	for longest := firstPause; ; longest = min(2*longest, longestPause) {
+		opened, err := s.attempt(ctx, end)
+		switch {
+		case err == nil:
+			s.err = s.publish(opened)
+			return
+		case ctx.Err() != nil:
+			s.err = store.ErrClosed
+			return
+		}
+		s.current.Store(&target{Store: away{err}})
+		pause := longest/2 + rand.N(longest/2)
+		if s.cfg.Within >= 0 {
+			pause = min(pause, time.Until(end))
+		}
+		if Final(err) || pause <= 0 {
+			s.err = err
+			return
+		}
+		select {
+		case <-ctx.Done():
+			s.err = store.ErrClosed
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// attempt opens the store, or gives the attempt up: not all drivers heed the context.
+func (s *Store) attempt(ctx context.Context, end time.Time) (store.Store, error) {
+	within := AttemptWithin
+	if s.cfg.Within > 0 {
+		within = max(min(within, time.Until(end)), firstPause)
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	type result struct {
+		opened store.Store
+		err    error
+	}
+	results := make(chan result, 1)
+	go func() {
+		opened, err := s.cfg.Open(ctx)
+		results <- result{opened, err}
+	}()
+	select {
+	case r := <-results:
+		return r.opened, r.err
+	case <-ctx.Done():
+		go func() { // it is not waited for, but nothing of it is left behind
+			if r := <-results; r.err == nil {
+				r.opened.Close()
+			}
+		}()
+		return nil, fmt.Errorf("%w: it did not answer within %s", store.ErrUnavailable, within.Round(time.Millisecond))
+	}
+}
+
+// publish lets calls go to the store.
+func (s *Store) publish(opened store.Store) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		opened.Close()
+		return store.ErrClosed
+	}
+	t := &target{Store: opened}
+	t.one, _ = opened.(store.OneTaker)
+	s.current.Store(t)
+	return nil
+}
+
+// Unwrap implements store.Unwrapper. Until the store is open there is one that can
+// do everything, and fails.
+func (s *Store) Unwrap() store.Store { return s.current.Load().Store }
+
+// Apply implements store.Store.
+func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	return s.current.Load().Apply(ctx, ops, outs)
+}
+
+// TakeOne implements store.OneTaker.
+func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
+	if t := s.current.Load(); t.one != nil {
+		return t.one.TakeOne(ctx, cell, p, cost)
+	}
+	return b, false
+}
+
+// Sweep implements store.Store.
+func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
+	return s.current.Load().Sweep(ctx, max)
+}
+
+// Close implements store.Store. It does not wait for an attempt under way.
+func (s *Store) Close() error {
+	s.cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	t := s.current.Load()
+	if _, ok := t.Store.(away); ok {
+		s.current.Store(&target{Store: away{store.ErrClosed}})
+	}
+	return t.Close()
+}
+
+// away is a store that is not open, and why.
+type away struct{ why error }
+
+func (a away) err() error {
+	if errors.Is(a.why, store.ErrClosed) {
+		return a.why
+	}
+	return fmt.Errorf("%w: it is not open yet: %v", store.ErrUnavailable, a.why) //nolint:errorlint // the class is that of the calls
+}
+
+func (a away) Apply(context.Context, []law.Op, []law.Outcome) error { return a.err() }
+func (a away) Sweep(context.Context, int) (int, error)              { return 0, a.err() }
+func (a away) Close() error                                         { return nil }
+
+func (a away) Cells(context.Context, store.Query) ([]store.Cell, int64, error) {
+	return nil, 0, a.err()
+}
+
+func (a away) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, a.err() }
+
+func (a away) Fullness(context.Context) ([]store.Room, error) { return nil, a.err() }
