@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/server/api"
 )
@@ -183,5 +185,30 @@ func TestTheWaitEnds(t *testing.T) {
 		if err := s.cmd.Wait(); err != nil || time.Since(begin) > 2*time.Second {
 			t.Errorf("%s: %v after %s", sig, err, time.Since(begin))
 		}
+	}
+}
+
+// TestASchemaThatIsNewerIsNotWaitedFor: waiting cures it as little as a wrong URL.
+func TestASchemaThatIsNewerIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	url := dbtest.Postgres(t)
+	migrate(t, url)
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), "insert into headgate.schema_version (version) values (999)"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out output
+	begin := time.Now()
+	if code := run(ctx, []string{"serve", "--http", "127.0.0.1:0", "--store", url}, nil, &out, &out); code != exitError || time.Since(begin) > 20*time.Second {
+		t.Errorf("code %d after %s", code, time.Since(begin))
+	}
+	if said := out.String(); !strings.Contains(said, "headgate serve: postgres: schema is newer than this binary") {
+		t.Errorf("it said %q", said)
 	}
 }

@@ -46,47 +46,55 @@ func newServeCommand() *cobra.Command {
 			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	addSettings(cmd, config.File, config.Store, config.HTTP, config.WaitStore, config.Host,
+	addSettings(cmd, config.File, config.Store, config.HTTP, config.WaitStore, config.MaxKeys,
+		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
 		config.MaxConnections, config.MaxRequests, config.MaxBuffered)
 	return cmd
 }
 
 // serving is what is served, and where.
 type serving struct {
-	config *config.Config
-	store  string // URL
-	addr   string
-	wait   time.Duration // for the store, at the start; pending.NoLimit
-	edge   edge.Config
-	rest   rest.Config
+	config  *config.Config
+	store   string // URL
+	addr    string
+	wait    time.Duration // for the store, at the start; pending.NoLimit
+	options storeOptions
+	edge    edge.Config
+	rest    rest.Config
 }
 
 // servingOf reads the settings of a server.
 func servingOf(cmd *cobra.Command) (o serving, err error) {
 	given := flags(cmd)
-	if o.config, err = config.Load(given); err != nil {
+	c, err := config.Load(given)
+	if err != nil {
 		return o, err
 	}
-	c := o.config
-	url, err1 := c.Get(config.Store, given)
-	addr, err2 := c.Get(config.HTTP, given)
-	wait, limited, err3 := c.Duration(config.WaitStore, given)
-	if !limited {
-		wait = pending.NoLimit
+	count := func(s config.Setting, read func(config.Setting, config.Flags) (int64, error)) int {
+		n, wrong := read(s, given)
+		err = cmp.Or(err, wrong)
+		return int(n)
 	}
-	hosts, err4 := c.Names(config.Host, given)
-	connections, err5 := c.Count(config.MaxConnections, given)
-	requests, err6 := c.Count(config.MaxRequests, given)
-	buffered, err7 := c.Size(config.MaxBuffered, given)
-	o.store, o.addr, o.wait = url.Value, addr.Value, wait
-	o.edge = edge.Config{MaxConnections: int(connections), Hosts: hosts}
-	o.rest = rest.Config{MaxRequests: int(requests), MaxBuffered: buffered}
-	return o, cmp.Or(err1, err2, err3, err4, err5, err6, err7)
+	o = serving{config: c, wait: pending.NoLimit}
+	url, err := c.Get(config.Store, given)
+	addr, wrong := c.Get(config.HTTP, given)
+	err = cmp.Or(err, wrong)
+	wait, limited, wrong := c.Duration(config.WaitStore, given)
+	if err = cmp.Or(err, wrong); limited {
+		o.wait = wait
+	}
+	o.store, o.addr = url.Value, addr.Value
+	o.options.maxKeys = count(config.MaxKeys, c.CountOrNone)
+	o.edge.MaxConnections = count(config.MaxConnections, c.Count)
+	o.rest.MaxRequests = count(config.MaxRequests, c.Count)
+	o.rest.MaxBuffered = int64(count(config.MaxBuffered, c.Size))
+	o.edge.Hosts, wrong = c.Names(config.Host, given)
+	return o, cmp.Or(err, wrong, c.BoundNotations(given))
 }
 
 // open opens the store and asks it something, with what stands in front of it.
 func (o *serving) open(ctx context.Context) (store.Store, error) {
-	s, err := openStore(ctx, o.store, storeOptions{})
+	s, err := openStore(ctx, o.store, o.options)
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +151,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	lines := lograte.New(slog.NewTextHandler(stderr, nil))
 	defer lines.Close()
 	log := slog.New(lines)
+	o.options.log = log
 	state := &condition{log: log, store: store.RedactURL(o.store)}
 	s, opened, err := o.start(ctx, state)
 	if err != nil {

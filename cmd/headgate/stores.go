@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sort"
 	"strings"
 
@@ -47,29 +48,31 @@ var schemas = map[string]func() string{
 // storeOptions are what the command line says about a store beside its URL.
 type storeOptions struct {
 	skipArticles bool
+	maxKeys      int          // of each limit; 0: what the store was told before, below 0: no bound
+	log          *slog.Logger // of what a store has to say; nil: the default
 }
 
-func openMemory(_ context.Context, url string, _ storeOptions) (store.Store, error) {
+func openMemory(_ context.Context, url string, o storeOptions) (store.Store, error) {
 	if url != "memory:" {
 		return nil, fmt.Errorf("%w: store: memory: has no path and no options", headgate.ErrInvalid)
 	}
-	return memory.New(&memory.Config{Names: true}), nil
+	return memory.New(&memory.Config{Names: true, MaxKeys: o.maxKeys}), nil
 }
 
-func openSQLite(ctx context.Context, url string, _ storeOptions) (store.Store, error) {
-	return sqlite.Open(ctx, url, nil)
+func openSQLite(ctx context.Context, url string, o storeOptions) (store.Store, error) {
+	return sqlite.Open(ctx, url, &sqlite.Config{MaxKeys: o.maxKeys, Logger: o.log})
 }
 
 func openPostgres(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return postgres.Open(ctx, url, &postgres.Config{SkipArticles: o.skipArticles})
+	return postgres.Open(ctx, url, &postgres.Config{SkipArticles: o.skipArticles, MaxKeys: o.maxKeys, Logger: o.log})
 }
 
 func openMySQL(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return mysql.Open(ctx, url, &mysql.Config{SkipArticles: o.skipArticles})
+	return mysql.Open(ctx, url, &mysql.Config{SkipArticles: o.skipArticles, MaxKeys: o.maxKeys, Logger: o.log})
 }
 
-func openRedis(ctx context.Context, url string, _ storeOptions) (store.Store, error) {
-	return redis.Open(ctx, url, nil)
+func openRedis(ctx context.Context, url string, o storeOptions) (store.Store, error) {
+	return redis.Open(ctx, url, &redis.Config{MaxKeys: o.maxKeys, Logger: o.log})
 }
 
 // kindOf returns the store of a URL. The error shows no more than its scheme.

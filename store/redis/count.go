@@ -99,6 +99,9 @@ func (s *Store) count(ctx context.Context, early bool) error {
 		if err != nil {
 			return err
 		}
+		if err := s.declareAgain(ctx, r); err != nil {
+			return err
+		}
 		s.counter.every.Store(r.every())
 		s.warnOfOther(r.max)
 		s.tellChanges(r)

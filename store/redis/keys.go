@@ -21,7 +21,8 @@ const (
 	logs       = "l:"
 	registers  = "r:"
 	admissions = "a:"
-	room       = "room" // of all limits: see room.lua
+	room       = "room"      // of all limits: see room.lua
+	unbounded  = "unbounded" // is there where somebody has taken the maximum of limits away
 	open       = "{k:"
 	shut       = "}:"
 )

@@ -9,16 +9,19 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headgate/headgate/store"
 )
 
 // rooms is what is known of how many keys limits have: the hash of room.lua. All times
 // are the server's, in microseconds.
 type rooms struct {
-	max      int64 // of limits that have none of their own; 0: none
-	limits   map[string]*limitRoom
-	now      int64 // when it was read
-	took, at int64 // how long the last count took, and when it ended
+	max       int64 // of limits that have none of their own; 0: none
+	unbounded bool  // since somebody wants none
+	limits    map[string]*limitRoom
+	now       int64 // when it was read
+	took, at  int64 // how long the last count took, and when it ended
 }
 
 // limitRoom is how many keys a limit has.
@@ -40,7 +43,8 @@ func (l *limitRoom) atMost() int64 { return l.keys + l.made - l.before }
 
 // readRooms reads the hash. One that is not there says nothing of any limit.
 func (s *Store) readRooms(ctx context.Context) (*rooms, error) {
-	answers := s.client.DoMulti(ctx, s.client.B().Hgetall().Key(s.roomKey()).Build(), s.client.B().Time().Build())
+	answers := s.client.DoMulti(ctx, s.client.B().Hgetall().Key(s.roomKey()).Build(), s.client.B().Time().Build(),
+		s.client.B().Exists().Key(s.cfg.Prefix+unbounded).Build())
 	fields, err := answers[0].AsStrMap()
 	if err != nil {
 		return nil, asking("read how many keys limits have", err)
@@ -49,7 +53,11 @@ func (s *Store) readRooms(ctx context.Context) (*rooms, error) {
 	if err != nil || len(clock) != 2 {
 		return nil, asking("read the clock", cmp.Or(err, errAnswer))
 	}
-	r := &rooms{now: clock[0]*1_000_000 + clock[1], limits: map[string]*limitRoom{}}
+	none, err := answers[2].AsBool()
+	if err != nil {
+		return nil, asking("read how many keys limits may have", err)
+	}
+	r := &rooms{now: clock[0]*1_000_000 + clock[1], unbounded: none, limits: map[string]*limitRoom{}}
 	for field, value := range fields {
 		if err := r.read(field, value); err != nil {
 			return nil, fmt.Errorf("redis: %w: %s: field %q is %q: %w", store.ErrSetup, s.roomKey(), field, value, err)
@@ -89,25 +97,38 @@ func (r *rooms) read(field, value string) error {
 	return nil
 }
 
-// declare writes the maximum of the configuration into the store, so that it counts for
-// all processes.
+// declare writes the maximum of the configuration into the store, so that it holds for
+// all processes, or that there is none.
 func (s *Store) declare(ctx context.Context) error {
-	key, most := s.roomKey(), max(0, int64(s.cfg.MaxKeys))
 	if s.cfg.MaxKeys == 0 {
 		return nil
 	}
-	write := s.client.B().Hdel().Key(key).Field("max").Build()
+	key, none, most, b := s.roomKey(), s.cfg.Prefix+unbounded, max(0, int64(s.cfg.MaxKeys)), s.client.B
+	commands := []rueidis.Completed{b().Hget().Key(key).Field("max").Build()}
 	if most > 0 {
-		write = s.client.B().Hset().Key(key).FieldValue().FieldValue("max", strconv.FormatInt(most, 10)).Build()
+		commands = append(commands, b().Del().Key(none).Build(), b().Hset().Key(key).FieldValue().FieldValue("max", strconv.FormatInt(most, 10)).Build())
+	} else {
+		commands = append(commands, b().Set().Key(none).Value("1").Build(), b().Hdel().Key(key).Field("max").Build())
 	}
-	answers := s.client.DoMulti(ctx, s.client.B().Hget().Key(key).Field("max").Build(), write)
-	if err := answers[1].Error(); err != nil {
-		return asking("set how many keys a limit may have", err)
+	answers := s.client.DoMulti(ctx, commands...)
+	for _, res := range answers[1:] {
+		if err := res.Error(); err != nil {
+			return asking("set how many keys a limit may have", err)
+		}
 	}
 	if was, err := answers[0].AsInt64(); err == nil && was != most {
 		s.log.Warn("the number of keys that a limit may have was changed, for all processes", "before", was, "now", most)
 	}
 	return nil
+}
+
+// declareAgain does that for a server that has lost its data.
+func (s *Store) declareAgain(ctx context.Context, r *rooms) error {
+	if s.cfg.MaxKeys <= 0 || r.max > 0 || r.unbounded {
+		return nil
+	}
+	r.max = int64(s.cfg.MaxKeys)
+	return s.declare(ctx)
 }
 
 // Fullness implements store.KeyCounter. Limits that have less than a hundredth of

@@ -321,6 +321,32 @@ func TestTheMaximumIsTheStores(t *testing.T) {
 	}
 }
 
+// TestAMaximumIsBackAfterAFlush, unless somebody wanted none.
+func TestAMaximumIsBackAfterAFlush(t *testing.T) {
+	server := own(t)
+	s := openTest(t, server.DSN, &Config{MaxKeys: 10})
+	admin(t, s, "FLUSHALL")
+	sweep(t, s)
+	fill(t, s, "l", "own", 10, hourly)
+	sweep(t, s)
+	if room := roomOf(t, s, "l"); !room.Sharing || room.Max != 10 {
+		t.Errorf("%+v; want it full", room)
+	}
+	openTest(t, server.DSN, &Config{MaxKeys: -1})
+	for range 3 {
+		sweep(t, s)
+	}
+	if n, _ := admin(t, s, "EXISTS", s.roomKey()).AsInt64(); n != 0 {
+		t.Error("a maximum that was taken away is back")
+	}
+	openTest(t, server.DSN, &Config{MaxKeys: 20})
+	fill(t, s, "l", "own", 10, hourly)
+	sweep(t, s)
+	if room := roomOf(t, s, "l"); room.Sharing || room.Max != 20 || room.Keys != 10 {
+		t.Errorf("%+v; want 10 keys of 20", room)
+	}
+}
+
 func TestAClusterRefusesAMaximum(t *testing.T) {
 	if _, err := Open(context.Background(), dbtest.RedisCluster(t), &Config{MaxKeys: 10}); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "noeviction") {
 		t.Errorf("%v; want ErrInvalid that says what to do", err)
