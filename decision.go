@@ -36,6 +36,7 @@ type Charge struct {
 type Decision struct {
 	Allowed    bool
 	Replayed   bool          // it was made before, under the same id; see [Limiter.Once]
+	Shared     bool          // a limit is full, and a charge to a new key of it went to the cell that such keys share; see [Limiter.Fullness]
 	Limit      string        // name of the limit that the figures are about
 	Key        string        // of the charge
 	Remaining  int64         // whole units of cost that could pass now, rounded down
@@ -80,10 +81,10 @@ func (f figures) tighter(g figures) bool {
 // decide derives the decision about a request from its ops and their
 // outcomes.
 func decide(ops []law.Op, outs []law.Outcome) Decision {
-	allowed, replayed := true, true
+	allowed, replayed, shared := true, true, false
 	var about figures
 	for i := range ops {
-		replayed = replayed && outs[i].Replayed
+		replayed, shared = replayed && outs[i].Replayed, shared || outs[i].Shared
 		f := figures{&ops[i], &outs[i], outs[i].Granted == ops[i].Count || ops[i].Partial && outs[i].Granted > 0}
 		switch {
 		case about.op == nil,
@@ -99,7 +100,7 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 		Granted: allowed, Via: out.Via, Used: out.Used, Clock: out.Clock, At: about.op.DecidedAt(out), RetryAt: out.RetryAt,
 		EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil), Blocked: about.blocked(),
 	}
-	d := Decision{Replayed: replayed, Limit: about.op.Cell.Limit, Key: about.op.Cell.Key, Entry: out.Entry}
+	d := Decision{Replayed: replayed, Shared: shared, Limit: about.op.Cell.Limit, Key: about.op.Cell.Key, Entry: out.Entry}
 	d.derive(&about.op.Params, about.capacity(), &b)
 	return d
 }

@@ -95,6 +95,21 @@ func MustParse(notation string) Limit {
 	return l
 }
 
+// WithMaxKeys returns the limit with a maximum of its own for how many keys it may have
+// in a store; 0: the store's. New keys of a limit that has as many share one cell, see
+// [Limiter.Fullness].
+func (l Limit) WithMaxKeys(n int64) (Limit, error) {
+	if l.r == nil {
+		return l, invalid("limit", "is missing")
+	}
+	r := *l.r
+	r.params.MaxKeys = n
+	if err := r.params.Valid(); err != nil {
+		return Limit{}, invalid("max_keys", "%d is not a number of keys", n)
+	}
+	return Limit{&r}, nil
+}
+
 // maxName is the length of a limit's name.
 const maxName = 64
 

@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,6 +17,9 @@ type Status struct {
 	Limit  string // its name
 	Key    string
 	Exists bool // false: never used, or long forgotten; as good as new
+	// Shared: what is said is of the cell that new keys of a full limit share. Either the
+	// key is one of these, and does not exist, or it is the key of that cell itself.
+	Shared bool
 
 	Used      Cost  // in use now, rounded up to a millionth
 	Capacity  Cost  // the most that can be in use; zero if the limit's parameters are not known here
@@ -64,6 +68,9 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 		cell.Reason = cells[0].Reason
 	}
 	s = newStatus(cell, limit, &op, before(&op, &out), out.Clock)
+	if out.Shared {
+		s.Exists, s.Shared = false, true
+	}
 	if op.Params.Kind == law.Log {
 		entries, err := inspector.Entries(ctx, op.Cell, HistoryShown)
 		if err != nil {
@@ -141,10 +148,14 @@ func (l *Limiter) checkLogs(ctx context.Context, all []law.Op, used []int64, log
 			return err
 		}
 		for k, i := range part {
-			if err := outs[k].Err; err != nil {
+			switch err := outs[k].Err; {
+			case err == nil:
+				used[i] = before(&ops[k], &outs[k])
+			case law.IsShared(ops[k].Cell) && errors.Is(err, ErrInvalid): // it is shared no more
+				used[i] = 0
+			default:
 				return err
 			}
-			used[i] = before(&ops[k], &outs[k])
 		}
 	}
 	return nil
@@ -190,6 +201,7 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 		Limit:     c.Limit,
 		Key:       c.Key,
 		Exists:    c.State.Kind != 0,
+		Shared:    law.IsShared(c.Cell),
 		Used:      costOf(used, op.Params.Unit, true),
 		Remaining: -1,
 		At:        at(clock),
@@ -209,4 +221,18 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 		s.Remaining = f.room() / op.Params.Unit
 	}
 	return s
+}
+
+// Fullness returns how full the limits of the store are. When a limit has as many keys
+// as the store gives it, its new keys share one cell: they are decided exactly, but
+// together, until that cell is empty and there is room. ErrUnsupported if the store
+// counts no keys.
+func (l *Limiter) Fullness(ctx context.Context) (rooms []store.Room, err error) {
+	c, ok := store.As[store.KeyCounter](l.store)
+	if !ok {
+		return nil, fmt.Errorf("count keys: %w", ErrUnsupported)
+	}
+	ctx, b := l.bound(ctx)
+	defer b.end(&err)
+	return c.Fullness(ctx)
 }

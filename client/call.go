@@ -151,6 +151,8 @@ func failure(p *api.Problem) error {
 		class = store.ErrUnavailable
 	case p.Type == api.Busy:
 		class = store.ErrBusy
+	case p.Type == api.Full:
+		class = store.ErrFull
 	case p.Status == http.StatusBadRequest, p.Status == http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("%w: %w", headgate.ErrInvalid, p)
 	case p.Status == http.StatusRequestTimeout: // the question did not arrive as a whole

@@ -110,7 +110,7 @@ func charge(c *Charge) api.Charge {
 func decision(w *api.Decision, charges []Charge) headgate.Decision {
 	d := headgate.Decision{
 		Allowed: w.Allowed, Limit: w.Limit, Key: w.Key, Remaining: w.Remaining, RetryAfter: headgate.Never,
-		ResetAfter: millis(w.ResetAfterMS), At: time.UnixMicro(w.At).UTC(), Entry: w.Entry,
+		ResetAfter: millis(w.ResetAfterMS), At: time.UnixMicro(w.At).UTC(), Entry: w.Entry, Shared: w.Shared,
 	}
 	if len(charges) == 1 {
 		d.Key = charges[0].Key

@@ -102,6 +102,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		{503, `{"type":"urn:headgate:unavailable","title":"Away","status":503,"detail":"Nothing was charged."}`, store.ErrUnavailable, "Away: Nothing"},
 		{503, `{"title":"Away","status":503}`, store.ErrUnknownOutcome, "Away"}, // of somebody on the way
 		{503, `{"type":"urn:headgate:busy","title":"Busy","status":503}`, store.ErrBusy, "Busy"},
+		{503, `{"type":"urn:headgate:full","title":"Full","status":503}`, store.ErrFull, "Full"},
 		{503, `{"type":"urn:headgate:outcome-unknown","title":"Away","status":503}`, store.ErrUnknownOutcome, "Away"},
 		{504, `{"title":"Late","status":504}`, store.ErrUnknownOutcome, "Late"},
 		{404, `{"title":"Not Found","status":404,"detail":"GET /openapi.yaml"}`, store.ErrSetup, "openapi"},

@@ -186,11 +186,19 @@ func sentence(d *api.Decision) string {
 		if d.Replayed {
 			again = ", as before"
 		}
-		return fmt.Sprintf("allowed  %s  remaining %d, full again in %s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS), again)
+		return fmt.Sprintf("allowed  %s  remaining %d, full again in %s%s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS), again, inCommon(d))
 	case d.RetryAfterMS == nil:
 		return fmt.Sprintf("refused  %s  never: the cost exceeds what can pass at once", d.Limit)
 	}
-	return fmt.Sprintf("refused  %s  retry in %s, remaining %d", d.Limit, ms(*d.RetryAfterMS), d.Remaining)
+	return fmt.Sprintf("refused  %s  retry in %s, remaining %d%s", d.Limit, ms(*d.RetryAfterMS), d.Remaining, inCommon(d))
+}
+
+// inCommon says that the figures are those of several keys.
+func inCommon(d *api.Decision) string {
+	if d.Shared {
+		return ", shared with other new keys since the limit is full"
+	}
+	return ""
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -28,7 +28,10 @@ func printStatus(w io.Writer, s *api.Status) error {
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	line("limit", "%s", s.Limit)
 	line("key", "%s", key(s.Key))
-	if !s.Exists {
+	if s.Shared {
+		line("shared", "the limit is full; this is of the cell that its new keys share")
+	}
+	if !s.Exists && !s.Shared {
 		line("used", "0 of %s; never used, or long ago", s.Capacity)
 		return t.Flush()
 	}
@@ -65,7 +68,11 @@ func printList(w io.Writer, list []api.Status) error {
 		if s.Capacity != "" {
 			used += " of " + s.Capacity.String()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Limit, key(s.Key), used, at(s.EmptyAt), at(s.BlockedUntil), s.Reason)
+		who := key(s.Key)
+		if s.Shared {
+			who += " (new keys)"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Limit, who, used, at(s.EmptyAt), at(s.BlockedUntil), s.Reason)
 	}
 	return t.Flush()
 }

@@ -46,7 +46,8 @@ func newServeCommand() *cobra.Command {
 			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	addSettings(cmd, config.File, config.Store, config.HTTP, config.WaitStore, config.MaxKeys, config.Host,
+	addSettings(cmd, config.File, config.Store, config.HTTP, config.WaitStore, config.MaxKeys,
+		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
 		config.MaxConnections, config.MaxRequests, config.MaxBuffered)
 	return cmd
 }
@@ -88,7 +89,7 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 	o.rest.MaxRequests = count(config.MaxRequests, c.Count)
 	o.rest.MaxBuffered = int64(count(config.MaxBuffered, c.Size))
 	o.edge.Hosts, wrong = c.Names(config.Host, given)
-	return o, cmp.Or(err, wrong)
+	return o, cmp.Or(err, wrong, c.BoundNotations(given))
 }
 
 // open opens the store and asks it something, with what stands in front of it.

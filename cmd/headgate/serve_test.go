@@ -256,7 +256,7 @@ func TestAFullLimitStillAnswers(t *testing.T) {
 	for _, url := range []string{"memory:", "sqlite:headgate.db"} {
 		s := start(t, t.TempDir(), "--store", url, "--max-keys", "3")
 		ask := func(key string) (allowed bool) {
-			d, status, err := s.take(http.DefaultClient, `{"limit":"fixed-window 2/365d","key":"`+key+`"}`)
+			d, status, err := s.take(http.DefaultClient, `{"limit":"fixed-window 2/31d","key":"`+key+`"}`)
 			if err != nil || status != http.StatusOK {
 				t.Fatalf("%s: status %d, %v", url, status, err)
 			}

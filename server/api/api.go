@@ -71,6 +71,7 @@ type Decision struct {
 	Entry        int64  `json:"entry,omitempty"`
 	Via          string `json:"via,omitempty"`      // lease or local; absent: the store decided
 	Replayed     bool   `json:"replayed,omitempty"` // it was admitted before, under the same id
+	Shared       bool   `json:"shared,omitempty"`   // a limit is full: a new key of it was charged in a cell that such keys share
 }
 
 // Answer is what became of one request of a batch: a decision or a problem.
@@ -135,6 +136,7 @@ type Status struct {
 	Limit        string      `json:"limit"`
 	Key          string      `json:"key"`
 	Exists       bool        `json:"exists"`
+	Shared       bool        `json:"shared,omitempty"` // what is said is of the cell that new keys of a full limit share
 	Used         json.Number `json:"used"`
 	Capacity     json.Number `json:"capacity,omitempty"`
 	Remaining    *int64      `json:"remaining,omitempty"`
@@ -171,11 +173,29 @@ type Limits struct {
 	Limits []Limit `json:"limits"`
 }
 
+// Health answers a health check of a server that is well.
+type Health struct {
+	Status string `json:"status"`           // ok
+	Limits []Room `json:"limits,omitempty"` // that are full, or nearly: the fullest first
+}
+
+// Room is how full a limit is.
+type Room struct {
+	Limit     string `json:"limit,omitempty"` // absent: all limits of the store together
+	Keys      int64  `json:"keys"`
+	Max       int64  `json:"max"`
+	CountedAt int64  `json:"counted_at,omitempty"` // microseconds since the epoch; absent: they are always counted
+	Sharing   bool   `json:"sharing"`              // new keys share one cell
+	Since     int64  `json:"since,omitempty"`      // when that began, microseconds since the epoch
+	Shared    int64  `json:"shared,omitempty"`     // questions that such cells have answered to this server
+}
+
 // The types of problems that a program may want to tell from others of the
 // same status.
 const (
 	Unavailable    = "urn:headgate:unavailable"     // the store cannot be asked; nothing was charged
 	Busy           = "urn:headgate:busy"            // too many wait; nothing was charged
+	Full           = "urn:headgate:full"            // there is no room for the key; nothing was charged
 	OutcomeUnknown = "urn:headgate:outcome-unknown" // it may have been charged
 )
 

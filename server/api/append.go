@@ -84,6 +84,9 @@ func (d *Decision) append(b []byte) []byte {
 	if d.Replayed {
 		b = append(b, `,"replayed":true`...)
 	}
+	if d.Shared {
+		b = append(b, `,"shared":true`...)
+	}
 	return append(b, '}')
 }
 

@@ -309,6 +309,9 @@ func (s *scanner) decision(d *decision) bool {
 		case "replayed":
 			d.Replayed, ok = s.flag()
 			bit = 512
+		case "shared":
+			d.Shared, ok = s.flag()
+			bit = 1024
 		}
 		if !ok {
 			return 0

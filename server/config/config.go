@@ -28,6 +28,7 @@ type Config struct {
 	File           string // it was read from; empty: none
 	AllowNotations *bool  // accept notations in requests; nil: only without a file
 	Limits         []Limit
+	Notations      Notations // bounds of notations; those of the file and the flags after BoundNotations
 
 	said map[string]string // of settings, by name
 }
@@ -60,7 +61,11 @@ func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 		return headgate.Limit{}, fmt.Errorf("%w: limit: %q is not a name in %s, and notations are not accepted (allow_notations)",
 			headgate.ErrInvalid, nameOrNotation, c.File)
 	}
-	return headgate.Parse(nameOrNotation)
+	l, err := headgate.Parse(nameOrNotation)
+	if err != nil {
+		return l, err
+	}
+	return c.Notations.bound(l)
 }
 
 func (c *Config) notations() bool {
@@ -247,18 +252,19 @@ func (c *Config) limits(n *yaml.Node) error {
 			value = value.Alias
 		}
 		l := Limit{}
-		at, notation := value, value.Value
+		at, notation, keys := value, value.Value, int64(0)
 		if value.Kind == yaml.MappingNode {
 			notation = ""
 			err := c.fields(value, "limits."+name, map[string]func(*yaml.Node) error{
 				"limit":       func(n *yaml.Node) error { at = n; return c.text("limits."+name+".limit", &notation)(n) },
 				"description": c.text("limits."+name+".description", &l.Description),
+				"max_keys":    c.count("limits."+name+".max_keys", &keys),
 			})
 			if err != nil {
 				return err
 			}
 		} else if value.Kind != yaml.ScalarNode {
-			return fail(c.File, value, "limits."+name, "must be one line, or a mapping with limit and description")
+			return fail(c.File, value, "limits."+name, "must be one line, or a mapping with limit, description and max_keys")
 		}
 		var err error
 		if l.Limit, err = headgate.ParseNamed(name, notation); err != nil {
@@ -269,9 +275,22 @@ func (c *Config) limits(n *yaml.Node) error {
 			}
 			return fail(c.File, &place, "limits."+name, tell(err))
 		}
+		if l.Limit, err = l.WithMaxKeys(keys); err != nil {
+			return fail(c.File, value, "limits."+name, tell(err))
+		}
 		c.Limits = append(c.Limits, l)
 	}
 	return nil
+}
+
+// count reads a whole number above 0.
+func (c *Config) count(name string, to *int64) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		if err := n.Decode(to); err != nil || n.Tag != "!!int" || *to < 1 {
+			return fail(c.File, n, name, "must be a number above 0")
+		}
+		return nil
+	}
 }
 
 // tell returns the message of an ErrInvalid without its class.

@@ -177,3 +177,53 @@ func TestTheSettingsAreDocumented(t *testing.T) {
 		}
 	}
 }
+
+func TestNotationsAreBounded(t *testing.T) {
+	c := &config.Config{}
+	if err := c.BoundNotations(none); err != nil || c.Notations != config.DefaultNotations {
+		t.Fatalf("%+v, %v", c.Notations, err)
+	}
+	for notation, ok := range map[string]bool{
+		"token-bucket 5/1m": true, "token-bucket 1/1d burst 32": true, "token-bucket 1/1d burst 33": false,
+		"fixed-window 5/32d": true, "fixed-window 5/33d": false, "fixed-window 5/month": true, "fixed-window 1/3660d": false,
+		"sliding-window 5/31d": true, "sliding-window 5/33d": false, "sliding-log 5/1m history 32d": true, "sliding-log 5/1m history 33d": false,
+		"fixed-window 5/1m block 32d": true, "fixed-window 5/1m block 33d": false, "concurrency 5 ttl 33d": false,
+		"leaky-bucket 1/1d capacity 33": false, "interval 1/1d burst 33": false,
+	} {
+		l, err := c.Resolve(notation)
+		switch {
+		case (err == nil) != ok:
+			t.Errorf("%s: %v", notation, err)
+		case ok && l.Params().MaxKeys != 100_000:
+			t.Errorf("%s may have %d keys", notation, l.Params().MaxKeys)
+		case !ok && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "notation_max_period") || !strings.Contains(err.Error(), "limit: ")):
+			t.Errorf("%s: %v", notation, err)
+		}
+	}
+	// Limits of the file, and of those who have the machine, are not.
+	c, err := config.Parse("c.yaml", []byte("allow_notations: true\nnotation_max_period: 1h\nnotation_max_keys: 7\nmax_notations: 3\nlimits:\n  long: fixed-window 5/365d\n  few: {limit: token-bucket 5/1m, max_keys: 12}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Resolve("fixed-window 5/365d"); err != nil {
+		t.Error(err)
+	}
+	if err := c.BoundNotations(given("max-keys", "5")); err != nil || c.Notations != (config.Notations{MaxPeriod: time.Hour, MaxKeys: 5, Max: 3}) {
+		t.Errorf("%+v, %v", c.Notations, err)
+	}
+	for name, keys := range map[string]int64{"long": 0, "few": 12, "token-bucket 5/1m": 5} {
+		if l, err := c.Resolve(name); err != nil || l.Params().MaxKeys != keys {
+			t.Errorf("%s: %d, %v", name, l.Params().MaxKeys, err)
+		}
+	}
+	for setting, value := range map[string]string{"notation-max-period": "soon", "notation-max-keys": "0", "max-notations": "many"} {
+		if err := c.BoundNotations(given(setting, value)); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--"+setting) {
+			t.Errorf("%s: %v", setting, err)
+		}
+	}
+	for _, wrong := range []string{"0", "-1", "1.5", "x", "[1]"} {
+		if _, err := config.Parse("c.yaml", []byte("limits:\n  few: {limit: token-bucket 5/1m, max_keys: "+wrong+"}\n")); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "c.yaml:2:") {
+			t.Errorf("max_keys: %s: %v", wrong, err)
+		}
+	}
+}

@@ -31,14 +31,21 @@ var (
 	WaitStore = Setting{Name: "wait_store", Help: "for how `long` to wait at the start for a store that is away, such as 30s; 0 tries once", Default: "no limit"}
 	Host      = Setting{Name: "host", Help: "`name` by which a server on a loopback address may be asked, beside localhost and IP addresses; if there is one, other names are refused on other addresses too", List: true}
 
-	MaxKeys        = Setting{Name: "max_keys", Help: "`number` of keys that each limit may have, or none; new keys of a limit that has as many share one cell", Default: "1000000 in memory, elsewhere what the store was told before"}
+	MaxKeys           = Setting{Name: "max_keys", Help: "`number` of keys that each limit may have, or none; new keys of a limit that has as many share one cell", Default: "1000000 in memory, elsewhere what the store was told before"}
+	NotationMaxPeriod = Setting{Name: "notation_max_period", Help: "longest `time` for which a charge by a notation in a request may count or block, such as 7d", Default: "32d"}
+	NotationMaxKeys   = Setting{Name: "notation_max_keys", Help: "`number` of keys that each notation in requests may have", Default: "100000"}
+	MaxNotations      = Setting{Name: "max_notations", Help: "`number` of different notations that requests may use at a time", Default: "1000"}
+
 	MaxConnections = Setting{Name: "max_connections", Help: "`number` of connections that may be open; for one more, the one is closed that has not asked for longest", Default: "10000, or fewer where few files may be open"}
 	MaxRequests    = Setting{Name: "max_requests", Help: "`number` of requests that may be decided at a time; more are answered with 503", Default: "4096"}
 	MaxBuffered    = Setting{Name: "max_buffered", Help: "`size` of what requests in flight may hold together, but for small ones, such as 64MiB; more are answered with 503", Default: "128MiB"}
 )
 
 // Settings are all of them, in the order of the documentation.
-var Settings = []Setting{Store, HTTP, WaitStore, MaxKeys, Host, MaxConnections, MaxRequests, MaxBuffered, File, Server}
+var Settings = []Setting{
+	Store, HTTP, WaitStore, MaxKeys, NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, MaxConnections, MaxRequests, MaxBuffered,
+	File, Server,
+}
 
 // Flag is its name on the command line, without the dashes.
 func (s Setting) Flag() string { return strings.ReplaceAll(s.Name, "_", "-") }

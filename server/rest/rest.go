@@ -172,12 +172,12 @@ func (d *door) limits(w http.ResponseWriter, _ *http.Request, s *share) error {
 	return d.answer(w, list)
 }
 
-// well is what a health check answers when all is well.
-var well = map[string]string{"status": "ok"}
+// ok is the status of a server that is well.
+const ok = "ok"
 
 // live tells that the process answers.
 func (d *door) live(w http.ResponseWriter, r *http.Request) {
-	if err := d.answer(w, well); err != nil {
+	if err := d.answer(w, &api.Health{Status: ok}); err != nil {
 		d.fail(w, r, err)
 	}
 }
@@ -185,13 +185,18 @@ func (d *door) live(w http.ResponseWriter, r *http.Request) {
 // readyWithin is how long the store may take to prove that it can write.
 const readyWithin = 2 * time.Second
 
-// ready tells whether the store can decide and write.
+// ready tells whether the store can decide and write, and which limits are full or
+// nearly: that is no reason to ask elsewhere.
 func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 	defer cancel()
+	health := &api.Health{Status: ok}
 	err := d.service.Healthy(ctx)
 	if err == nil {
-		err = d.answer(w, well)
+		health.Limits, err = d.service.Fullness(ctx)
+	}
+	if err == nil {
+		err = d.answer(w, health)
 	}
 	if err != nil {
 		d.fail(w, r, err)

@@ -38,7 +38,8 @@ func Problem(err error) *api.Problem {
 		case errors.Is(err, store.ErrBusy):
 			p.Type, p.Title = api.Busy, "Too many are waiting for the store"
 		case errors.Is(err, store.ErrFull):
-			p.Title = "The store is full"
+			p.Type, p.Title = api.Full, "There is no room for this key"
+			p.Detail = "Nothing was charged. The limit has as many keys as it may, or the store is full. Ask without an id, wait until other keys count no more, or let the operator raise the maximum."
 		}
 		return p
 	}

@@ -2,15 +2,32 @@ package service
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/store"
 )
 
 // known are limits that were resolved before: to parse a notation takes longer
 // than to decide.
 type known struct {
-	mu     sync.RWMutex
-	limits map[string]headgate.Limit // guarded by mu
+	mu        sync.RWMutex
+	limits    map[string]resolved  // by what requests say; guarded by mu
+	notations map[string]*notation // by their canonical form; guarded by mu
+	searched  int64                // when those were looked for that are in use no more; guarded by mu
+}
+
+type resolved struct {
+	limit headgate.Limit
+	used  *notation // nil of a limit of the configuration
+}
+
+// notation is one that requests use. It is in use until nothing that was charged by it
+// can count any more.
+type notation struct {
+	longest int64        // microseconds
+	used    atomic.Int64 // when it was asked for last, by this machine's clock
 }
 
 // maxKnown is how many are remembered before it starts anew, and maxLine how
@@ -19,6 +36,21 @@ const (
 	maxKnown = 1000
 	maxLine  = 256
 )
+
+// leastUse is how long a notation is in use at least, in microseconds.
+const leastUse = 60_000_000
+
+// touch notes that it was asked for, once in a second at most.
+func (n *notation) touch() {
+	if n == nil {
+		return
+	}
+	if now := store.SystemClock(); now-n.used.Load() > 1_000_000 {
+		n.used.Store(now)
+	}
+}
+
+func (n *notation) over(now int64) bool { return now-n.used.Load() > n.longest+leastUse }
 
 // cell returns the limit of a cell that a request names. Without a key, all who forget
 // theirs would share one; an empty key is one that somebody chose.
@@ -35,20 +67,70 @@ func (s *Service) cell(nameOrNotation string, noKey bool) (headgate.Limit, error
 // resolve is config.Resolve with a memory.
 func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
 	s.known.mu.RLock()
-	l, ok := s.known.limits[nameOrNotation]
+	r, ok := s.known.limits[nameOrNotation]
 	s.known.mu.RUnlock()
 	if ok {
-		return l, nil
+		r.used.touch()
+		return r.limit, nil
 	}
 	l, err := s.config.Resolve(nameOrNotation)
-	if err != nil || len(nameOrNotation) > maxLine {
+	if err != nil {
 		return l, err
 	}
 	s.known.mu.Lock()
-	if len(s.known.limits) >= maxKnown || s.known.limits == nil {
-		s.known.limits = map[string]headgate.Limit{}
+	defer s.known.mu.Unlock()
+	r = resolved{limit: l}
+	if !l.Named() {
+		if r.used, err = s.known.use(l, s.config.Notations.Max, store.SystemClock()); err != nil {
+			return headgate.Limit{}, err
+		}
 	}
-	s.known.limits[nameOrNotation] = l
-	s.known.mu.Unlock()
+	if len(nameOrNotation) > maxLine {
+		return l, nil
+	}
+	if len(s.known.limits) >= maxKnown || s.known.limits == nil {
+		s.known.limits = map[string]resolved{}
+	}
+	s.known.limits[nameOrNotation] = r
 	return l, nil
+}
+
+// use notes that a notation is in use, unless as many are as may be; 0 is any number.
+// The caller holds mu.
+func (k *known) use(l headgate.Limit, most int, now int64) (*notation, error) {
+	if most == 0 {
+		return nil, nil
+	}
+	n := k.notations[l.Name()]
+	if n == nil {
+		if len(k.notations) >= most && now-k.searched > 1_000_000 {
+			k.forget(now)
+		}
+		if len(k.notations) >= most {
+			return nil, Invalid("limit", "%d different notations are in use, as many as may be at a time (%s)", most, config.MaxNotations.Name)
+		}
+		if k.notations == nil {
+			k.notations = map[string]*notation{}
+		}
+		p := l.Params()
+		n = &notation{longest: max(config.Longest(l).Microseconds(), p.HealAfter())} // which is two windows of a sliding one
+		k.notations[l.Name()] = n
+	}
+	n.used.Store(now)
+	return n, nil
+}
+
+// forget forgets the notations that are in use no more.
+func (k *known) forget(now int64) {
+	k.searched = now
+	for name, n := range k.notations {
+		if n.over(now) {
+			delete(k.notations, name)
+		}
+	}
+	for text, r := range k.limits {
+		if r.used != nil && r.used.over(now) {
+			delete(k.limits, text)
+		}
+	}
 }

@@ -131,7 +131,7 @@ func (s *Service) Healthy(ctx context.Context) error {
 
 func status(s headgate.Status) *api.Status {
 	out := &api.Status{
-		Limit: s.Limit, Key: s.Key, Exists: s.Exists,
+		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Shared: s.Shared,
 		Used: json.Number(s.Used.String()), At: s.At.UnixMicro(), Reason: s.Reason,
 		EmptyAt: instant(s.EmptyAt), BlockedUntil: instant(s.BlockedUntil),
 	}

@@ -151,7 +151,7 @@ type answer struct {
 func (a *answer) set(d *headgate.Decision, several bool) {
 	a.Decision = api.Decision{
 		Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining,
-		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.Entry, Replayed: d.Replayed,
+		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.Entry, Replayed: d.Replayed, Shared: d.Shared,
 	}
 	if several {
 		a.Key = d.Key

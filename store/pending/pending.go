@@ -25,6 +25,8 @@ var (
 	_ store.OneTaker  = (*Store)(nil)
 	_ store.Unwrapper = (*Store)(nil)
 	_ store.Inspector = away{}
+
+	_ store.KeyCounter = away{}
 )
 
 // NoLimit as a Config's Within is to try for ever.
@@ -228,3 +230,5 @@ func (a away) Cells(context.Context, store.Query) ([]store.Cell, int64, error) {
 }
 
 func (a away) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, a.err() }
+
+func (a away) Fullness(context.Context) ([]store.Room, error) { return nil, a.err() }

@@ -1,0 +1,85 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+)
+
+// Notations bound the notations in requests, of people who may be anybody. A field
+// that is zero bounds nothing.
+type Notations struct {
+	MaxPeriod time.Duration // for which a charge may count or block, or an attempt be remembered
+	MaxKeys   int64         // of each
+	Max       int           // different ones at a time
+}
+
+// DefaultNotations are the bounds of a server that is told of no others. The longest
+// window of a calendar, a month, is a little longer than 31 days where clocks are
+// changed.
+var DefaultNotations = Notations{MaxPeriod: 32 * 24 * time.Hour, MaxKeys: 100_000, Max: 1000}
+
+// BoundNotations sets c.Notations to what flags, variables or the file say, or else to
+// the defaults.
+func (c *Config) BoundNotations(flags Flags) error {
+	c.Notations = DefaultNotations
+	period, err1 := c.Period(NotationMaxPeriod, flags)
+	keys, err2 := c.Count(NotationMaxKeys, flags)
+	most, err3 := c.Count(MaxNotations, flags)
+	each, err4 := c.CountOrNone(MaxKeys, flags) // of all limits
+	c.Notations.MaxPeriod = cmp.Or(period, c.Notations.MaxPeriod)
+	c.Notations.MaxKeys = cmp.Or(keys, c.Notations.MaxKeys)
+	if each > 0 {
+		c.Notations.MaxKeys = min(c.Notations.MaxKeys, each)
+	}
+	c.Notations.Max = cmp.Or(int(most), c.Notations.Max)
+	return cmp.Or(err1, err2, err3, err4)
+}
+
+// Period returns a length of time as limits write it, such as 30d; 0 where nothing was
+// said.
+func (c *Config) Period(s Setting, flags Flags) (time.Duration, error) {
+	said, err := c.Get(s, flags)
+	if err != nil || said.By == "" {
+		return 0, err
+	}
+	d, err := headgate.ParsePeriod(said.Value)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %s: %q is not a length of time such as 30s, 15m or 30d", headgate.ErrInvalid, said.of(s), said.Value)
+	}
+	return d, nil
+}
+
+// bound returns the limit of a notation with the bounds, or says what is too long.
+func (n *Notations) bound(l headgate.Limit) (headgate.Limit, error) {
+	if d := Longest(l); n.MaxPeriod > 0 && d > n.MaxPeriod {
+		return l, fmt.Errorf("%w: limit: what %q admits, refuses or remembers may count for %s; a notation in a request may have %s at most (%s)",
+			headgate.ErrInvalid, l, days(d), days(n.MaxPeriod), NotationMaxPeriod.Name)
+	}
+	if n.MaxKeys == 0 {
+		return l, nil
+	}
+	return l.WithMaxKeys(n.MaxKeys)
+}
+
+// Longest returns the longest period that a limit's notation says or means: that of its
+// windows, the time in which a full key is empty, its block and its history.
+func Longest(l headgate.Limit) time.Duration {
+	p := l.Params()
+	us := max(p.Step, p.Block, p.History)
+	if p.Kind == law.Bucket {
+		us = max(us, p.HealAfter())
+	}
+	return time.Duration(min(us, int64(1<<63-1)/1000)) * time.Microsecond
+}
+
+// days writes a length of time for people who think in days.
+func days(d time.Duration) string {
+	if day := 24 * time.Hour; d >= 2*day {
+		return fmt.Sprintf("%d days", (d+day-1)/day)
+	}
+	return d.String()
+}

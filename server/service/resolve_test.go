@@ -1,0 +1,115 @@
+package service_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// TestNotationsAreNotKeptForEver asks with more limits than are remembered.
+func TestNotationsAreNotKeptForEver(t *testing.T) {
+	t.Parallel()
+	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{})
+	for round := range 2 {
+		for i := range 2500 {
+			r := &api.Request{Charge: api.Charge{Limit: fmt.Sprintf("token-bucket %d/1h burst 1", i+1), Key: "k"}}
+			d, err := s.Take(t.Context(), r, false)
+			if err != nil || d.Limit != r.Limit || round == 0 && !d.Allowed {
+				t.Fatalf("%s: %+v, %v", r.Limit, d, err)
+			}
+		}
+	}
+}
+
+// TestSoManyNotationsAreInUseAtATime asks with one more than may be, until those before
+// it count no more.
+func TestSoManyNotationsAreInUseAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}})
+		take := func(limit string) error {
+			_, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}}, false)
+			return err
+		}
+		full := func(limit string) {
+			t.Helper()
+			err := take(limit)
+			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "max_notations") || service.Problem(err).Field != "limit" {
+				t.Errorf("%s: %v", limit, err)
+			}
+		}
+		for _, limit := range []string{"token-bucket 5/1h", "token-bucket 5/1h burst 5", "sliding-window 5/1h", "fixed-window 5/1m"} {
+			if err := take(limit); err != nil { // the second is the first, written out
+				t.Errorf("%s: %v", limit, err)
+			}
+		}
+		full("token-bucket 6/1h")
+		time.Sleep(100 * time.Second) // and the minute is over, but not the least time of use
+		if err := take("token-bucket 5/1h"); err != nil {
+			t.Error(err)
+		}
+		full("token-bucket 6/1h")
+		time.Sleep(30 * time.Second)
+		if err := take("token-bucket 6/1h"); err != nil {
+			t.Error(err)
+		}
+		full("token-bucket 7/1h")
+		time.Sleep(time.Hour) // a sliding window counts for two
+		if err := take("token-bucket 6/1h"); err != nil {
+			t.Error(err)
+		}
+		full("token-bucket 7/1h")
+		time.Sleep(2 * time.Minute)
+		if err := take("token-bucket 7/1h"); err != nil {
+			t.Error(err)
+		}
+		full("token-bucket 8/1h")
+	})
+}
+
+// TestTheFullestLimitsAreTold fills limits of which each may have ten keys.
+func TestTheFullestLimitsAreTold(t *testing.T) {
+	t.Parallel()
+	s := service.New(headgate.New(memory.New(&memory.Config{MaxKeys: 10, MaxTotal: 10_000}), nil), &config.Config{})
+	fill := func(limit string, keys int) {
+		for k := range keys {
+			if _, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: fmt.Sprint(k)}}, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill("fixed-window 5/1h", 7)
+	fill("fixed-window 5/2h", 9)
+	fill("fixed-window 5/3h", 8)
+	fill("fixed-window 5/4h", 13)
+	rooms, err := s.Fullness(t.Context())
+	if err != nil || len(rooms) != 3 {
+		t.Fatalf("%+v, %v", rooms, err)
+	}
+	for i, want := range []api.Room{
+		{Limit: "fixed-window 5/4h", Keys: 10, Max: 10, Sharing: true, Shared: 3},
+		{Limit: "fixed-window 5/2h", Keys: 9, Max: 10},
+		{Limit: "fixed-window 5/3h", Keys: 8, Max: 10},
+	} {
+		if rooms[i].Since != 0 != want.Sharing {
+			t.Errorf("%+v", rooms[i])
+		}
+		if rooms[i].Since = 0; rooms[i] != want {
+			t.Errorf("%+v, want %+v", rooms[i], want)
+		}
+	}
+	for i := range 30 {
+		fill(fmt.Sprintf("fixed-window 5/%dm", i+1), 10)
+	}
+	if rooms, err := s.Fullness(t.Context()); err != nil || len(rooms) != 20 || !rooms[0].Sharing {
+		t.Errorf("%d, %+v, %v", len(rooms), rooms, err)
+	}
+}
