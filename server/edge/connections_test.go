@@ -40,6 +40,7 @@ func (c conn) ask(path string) int {
 	if err != nil {
 		return 0
 	}
+	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, res.Body)
 	return res.StatusCode
 }

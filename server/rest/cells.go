@@ -45,7 +45,8 @@ func cellsQuery(raw string) (limit string, q store.Query, err error) {
 		return "", q, service.Invalid("query", "%v", err)
 	}
 	for name, list := range values {
-		value, err := list[0], error(nil)
+		value := list[0]
+		var err error
 		switch name {
 		case "limit":
 			limit, err = value, valid(name, law.Cell{Limit: value})

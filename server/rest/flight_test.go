@@ -259,7 +259,7 @@ func TestBodiesAreBoundedByPath(t *testing.T) {
 		for n, want := range map[int]bool{most: true, most + 1: false} {
 			text := strings.TrimSuffix(body, "}") + strings.Repeat(" ", n-len(body)) + "}"
 			for _, announced := range []int64{int64(n), -1} {
-				r := httptest.NewRequest("POST", path, io.MultiReader(strings.NewReader(text)))
+				r := httptest.NewRequest(http.MethodPost, path, io.MultiReader(strings.NewReader(text)))
 				r.ContentLength = announced
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, r)
@@ -297,7 +297,7 @@ func TestTheAnswerOfABatchIsBounded(t *testing.T) {
 		}
 		body := `{"requests":[` + strings.Repeat(one+",", n) + one + `]}`
 		w := httptest.NewRecorder()
-		named.ServeHTTP(w, httptest.NewRequest("POST", "/v1/batch", strings.NewReader(body)))
+		named.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/batch", strings.NewReader(body)))
 		t.Logf("%s: %d requests, %d bytes, are answered with %d", name, n+1, len(body), w.Body.Len())
 		if w.Code != http.StatusOK || w.Body.Len() > most || !json.Valid(w.Body.Bytes()) {
 			t.Errorf("%s: status %d, %d bytes, %.300s", name, w.Code, w.Body.Len(), w.Body)
@@ -312,15 +312,13 @@ func TestOtherMethodsWorkAsTheyDo(t *testing.T) {
 	server := httptest.NewServer(h)
 	defer server.Close()
 	for _, path := range []string{"/v1/cells", "/v1/limits", "/healthz", "/openapi.yaml"} {
-		res, err := http.Head(server.URL + path)
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Errorf("HEAD %s: %+v, %v", path, res, err)
+		if res := head(t, server.URL+path); res != http.StatusOK {
+			t.Errorf("HEAD %s: status %d", path, res)
 		}
 	}
 	for path, want := range map[string]int{"/v1/take": 405, "/nothing": 404} {
-		res, err := http.Head(server.URL + path)
-		if err != nil || res.StatusCode != want {
-			t.Errorf("HEAD %s: %+v, %v", path, res, err)
+		if res := head(t, server.URL+path); res != want {
+			t.Errorf("HEAD %s: status %d, want %d", path, res, want)
 		}
 	}
 	c := conn(t, strings.TrimPrefix(server.URL, "http://"))
@@ -332,8 +330,13 @@ func TestOtherMethodsWorkAsTheyDo(t *testing.T) {
 	}
 	_, _ = r.ReadString('\n')
 	_, _ = io.WriteString(c, body)
-	if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode != http.StatusOK {
-		t.Errorf("%+v, %v", res, err)
+	res, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		t.Errorf("status %d", res.StatusCode)
 	}
 	// What is too long is not asked for.
 	c = conn(t, strings.TrimPrefix(server.URL, "http://"))
@@ -341,6 +344,16 @@ func TestOtherMethodsWorkAsTheyDo(t *testing.T) {
 	if status, _, _ := answer(t, c); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("status %d", status)
 	}
+}
+
+func head(t *testing.T, url string) int {
+	t.Helper()
+	res, err := http.Head(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return res.StatusCode
 }
 
 // TestFailuresWithinABatchAreLogged has one line for each class, with a count.

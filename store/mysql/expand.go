@@ -65,7 +65,7 @@ var (
                 if not inside then rollback; end if;
                 resignal;
             end;
-            ` + variables() + `
+            ` + variables() + roomVariables + `
             if not inside then
                 set transaction isolation level read committed;
                 start transaction;
@@ -75,6 +75,13 @@ var (
             insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key) on duplicate key update law = headgate_cells.law;
             set @hg_clock = ` + readClock + `;`
 )
+
+// redirect sends an op whose cell is missing, since its limit is full, to the cell that
+// the limit's keys share, or one whose shared cell is gone back to its own; in a
+// transaction of its own, so that nobody waits for this one.
+const redirect = `delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
+                set again = 1, p_generation = greatest(0, @hg_full),
+                    p_key = if(@hg_full > 0, concat('headgate:shared:', @hg_full), own_key);`
 
 const commitOwn = `if not inside then
                 commit;
@@ -106,7 +113,7 @@ func expand(text string) string {
 		}
 		return param(p)
 	}
-	take := shape{Bucket: true, Window: true, Log: true, Single: true}
+	take := shape{Bucket: true, Window: true, Log: true, Single: true, Rooms: true}
 	ask := take
 	ask.Block, ask.Reset = true, true
 	return strings.NewReplacer(
@@ -117,7 +124,10 @@ func expand(text string) string {
 		"{{log}}", ownLog,
 		"{{figures}}", figures,
 		"{{retry after}}", retryAfter,
-		"{{variables}}", variables(),
+		"{{variables}}", variables()+roomVariables,
+		"{{redirect}}", redirect,
+		"{{reserved}}", "left(`key`, 16) = 'headgate:shared:'",
+		"{{is reserved}}", `begins with "headgate:shared:", which is kept for cells that keys share`,
 		"{{more variables}}", moreVariables()+"\n            "+nameVariables(),
 		"{{clock}}", readClock,
 		"{{save}}", strings.TrimSpace(save),
@@ -130,9 +140,9 @@ func expand(text string) string {
 		"{{dead c}}", dead("c", "now"),
 		"{{dead headgate_cells}}", dead("headgate_cells", "now"),
 		"{{laws}}", laws(ask, cell, param),
-		"{{once}}", laws(shape{Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true}, cell, twice),
+		"{{once}}", laws(shape{Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true, Rooms: true}, cell, twice),
 		"{{settle}}", laws(shape{Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true}, cell, twice),
-		"{{lease}}", laws(shape{Log: true, Return: true, Renew: true}, cell, param),
+		"{{lease}}", laws(shape{Log: true, Return: true, Renew: true, Rooms: true}, cell, param),
 		"{{outcome}}", outcome(),
 		"{{look}}", laws(take, func(name string) string {
 			switch name {

@@ -2,13 +2,15 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	stderrors "errors"
-	driver "github.com/go-sql-driver/mysql"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
@@ -135,6 +137,30 @@ func writer(t *testing.T, g *dbtest.MySQLGroup) int {
 	return best
 }
 
+// passedBy returns the first number that a call answers with.
+func passedBy(db *sql.DB, call string) (passed int, err error) {
+	rows, err := db.QueryContext(context.Background(), call)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return 0, err
+	}
+	values := []any{&passed, new(any), new(any), new(any), new(any), new(any), new(any)}
+	if rows.Next() {
+		err = rows.Scan(values[:len(columns)]...)
+	}
+	for err == nil && (rows.Next() || rows.NextResultSet()) {
+		continue
+	}
+	if err == nil {
+		err = rows.Err()
+	}
+	return passed, err
+}
+
 // TestGroupReplicationCalls has sessions on all nodes call for one key: what
 // conflicts is repeated within the call, and what is admitted is exact. request_token
 // has answered before its COMMIT, so there the caller sees the conflict.
@@ -156,29 +182,15 @@ func TestGroupReplicationCalls(t *testing.T) {
 			for range 2 {
 				wg.Go(func() {
 					for range 40 {
-						rows, err := db.QueryContext(context.Background(), call)
-						passed := 0
-						if err == nil {
-							values := []any{&passed, new(any), new(any), new(any), new(any), new(any), new(any)}
-							columns, _ := rows.Columns()
-							if rows.Next() {
-								err = rows.Scan(values[:len(columns)]...)
-							}
-							for err == nil && (rows.Next() || rows.NextResultSet()) {
-								continue
-							}
-							if err == nil {
-								err = rows.Err()
-							}
-							rows.Close()
-						}
+						passed, err := passedBy(db, call)
 						mu.Lock()
 						var my *driver.MySQLError
-						if stderrors.As(err, &my) {
+						switch {
+						case stderrors.As(err, &my):
 							errors[my.Number]++
-						} else if err != nil {
+						case err != nil:
 							t.Error(err)
-						} else {
+						default:
 							admitted += passed
 						}
 						mu.Unlock()

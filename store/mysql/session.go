@@ -99,7 +99,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	if err := c.prepare(ctx, conn); err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, err
 	}
 	return conn, nil
@@ -114,7 +114,7 @@ func (c *connector) prepare(ctx context.Context, conn driver.Conn) error {
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	values := make([]driver.Value, 4)
 	for len(rows.Columns()) == 0 { // the answer to SET
 		if err := rows.(driver.RowsNextResultSet).NextResultSet(); err != nil {

@@ -90,6 +90,9 @@ func madeAlike(t *testing.T, url string) {
 		}
 		made = append(made, how)
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 	if want := "utf8mb4 utf8mb4_bin STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"; len(made) != 1 || made[0] != want {
 		t.Errorf("made under %q, want %s", made, want)
 	}

@@ -29,6 +29,17 @@ begin
 end
 //
 
+-- headgate_full raises the error that what needs a cell of its own gets where its limit
+-- has no room for one.
+drop procedure if exists headgate_full
+//
+create procedure headgate_full(p_limit varbinary(255), what varchar(32) character set utf8mb4)
+    deterministic contains sql sql security invoker
+begin
+    call headgate_fail(concat('limit: "', convert(p_limit using utf8mb4), '" has as many keys as it may, and this one is not among them; ', what, ' needs a key of its own'));
+end
+//
+
 -- headgate_ask applies one op and leaves its outcome in the variables @hg_...:
 -- g granted, x used, clk the time of the decision, retry, stale, entry, and the
 -- cell: law, level, prev, at, unit, empty, block. It is what the Go driver sends,
@@ -48,7 +59,8 @@ begin
     declare tries int default 0;
     declare p_pass, p_pos, p_first, p_size, p_partial int default 0;
     declare p_count int default 1;
-    declare p_ceiling, p_now, p_heal bigint default 0;
+    declare p_ceiling, p_now, p_heal, p_generation bigint default 0;
+    declare own_key varbinary(512) default p_key;
     set p_pass = if(p_verb in (5, 6), p_verb, 0);
     set p_drain = greatest(p_drain, 1);
     set p_heal = {{heal}};
@@ -59,6 +71,14 @@ begin
                 reason = if(p_verb = 5, if(p_ttl > 0, p_note, ''), if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason)),
                 blocked_until = @hg_block;
             set @hg_entry = 0;
+            if @hg_full <> 0 and p_verb = 5 then -- there is no block to lift
+                delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
+                if p_ttl > 0 then
+                    call headgate_full(p_limit, 'a block');
+                end if;
+            elseif @hg_full <> 0 then
+                {{redirect}}
+            end if;
             if p_verb = 6 or (p_verb = 1 and @hg_clear and @hg_done <> 2) then
                 update headgate_entries set expires_at = 0 where limit_name = p_limit and cell_key = p_key and expires_at > 0;
             end if;

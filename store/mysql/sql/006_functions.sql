@@ -63,6 +63,8 @@ begin
         call headgate_fail(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
     elseif locate(char(0 using utf8mb4), `key`) > 0 then
         call headgate_fail('key: contains a NUL byte');
+    elseif {{reserved}} then
+        call headgate_fail('key: {{is reserved}}');
     end if;
     call headgate_find(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     set credits = cost * unit;
@@ -104,14 +106,21 @@ create procedure headgate_look(p_limit varbinary(255), p_key varbinary(512), p_k
 reads sql data sql security invoker
 begin
     declare p_verb, p_partial, ignored int default 2;
-    declare p_count int default 1;
-    declare p_ceiling, p_now, p_heal bigint default 0;
+    declare p_count, again int default 1;
+    declare p_ceiling, p_now, p_heal, p_generation bigint default 0;
+    declare own_key varbinary(512) default p_key;
     set p_partial = 0, p_drain = greatest(p_drain, 1);
     set p_heal = {{heal}};
-    {{variables}}
-    set @hg_clock = {{clock}};
-    select length({{look}}) into ignored from (select 1 as n) o
-    left join headgate_cells c on c.limit_name = p_limit and c.cell_key = p_key;
+    while again do
+        set again = 0;
+        {{variables}}
+        set @hg_clock = {{clock}};
+        select length({{look}}) into ignored from (select 1 as n) o
+        left join headgate_cells c on c.limit_name = p_limit and c.cell_key = p_key;
+        if @hg_full <> 0 then
+            set again = 1, p_generation = greatest(0, @hg_full), p_key = if(@hg_full > 0, concat('headgate:shared:', @hg_full), own_key);
+        end if;
+    end while;
 end
 //
 

@@ -38,6 +38,8 @@ begin
         call headgate_fail(concat('bucket_key: is ', length(p_bucket_key), ' bytes long, at most 512 are allowed'));
     elseif locate(char(0 using utf8mb4), p_bucket_key) > 0 then
         call headgate_fail('bucket_key: contains a NUL byte');
+    elseif left(p_bucket_key, 16) = 'headgate:shared:' then
+        call headgate_fail('bucket_key: {{is reserved}}');
     end if;
     call headgate_ask(1, concat('zone.', p_zone_id), p_bucket_key, 3, 0, 1000, v_rate * 1000, v_window * 1000000, 0, 0, v_history, 1000, 0, '', 0, 0, 0, 0);
     select 1 - @hg_g as blocked, @hg_entry as transaction_id, p_zone_id as zone_id, p_bucket_key as `key`, v_rate as rate, v_window as `window`;
@@ -61,8 +63,8 @@ begin
     declare tries, ignored, p_anchor, p_partial int default 0;
     declare p_drain bigint default 9007199254740991;
     declare p_unit, p_cost bigint default 1000;
-    declare p_capacity, p_step, p_block, p_history, p_ceiling, p_now, p_heal, p_b0, p_b1, p_b2, p_b3 bigint default 0;
-    declare p_limit varbinary(255) default 'request_token';
+    declare p_capacity, p_step, p_block, p_history, p_ceiling, p_now, p_heal, p_generation, p_b0, p_b1, p_b2, p_b3 bigint default 0;
+    declare p_limit varbinary(255) default 'request_token'; -- it is never full: its keys are in headgate_buckets
     declare p_key varbinary(1024) default p_id;
     declare continue handler for not found begin end;
 

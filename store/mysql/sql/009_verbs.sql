@@ -26,7 +26,8 @@ modifies sql data sql security invoker
 begin
     declare inside, again, p_verb, p_pos, p_first, p_size, p_count int default 1;
     declare tries, p_partial int default 0;
-    declare p_now, p_heal, p_given, p_print bigint default 0;
+    declare p_now, p_heal, p_given, p_print, p_generation bigint default 0;
+    declare own_key varbinary(512) default p_key;
     declare p_id varbinary(255) default p_note;
     set p_given = p_drain, p_drain = greatest(p_drain, 1);
     set p_heal = {{heal}};
@@ -40,6 +41,12 @@ begin
             on duplicate key update law = if({{once}} < 0, 0, @hg_law), {{save}}
                 reason = if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason), blocked_until = @hg_block;
             set @hg_entry = 0;
+            if @hg_full <> 0 and p_id <> '' then
+                delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
+                call headgate_full(p_limit, 'a request with an id');
+            elseif @hg_full <> 0 then
+                {{redirect}}
+            end if;
             if @hg_clear and @hg_done <> 2 then
                 update headgate_entries set expires_at = 0 where limit_name = p_limit and cell_key = p_key and expires_at > 0;
             end if;
@@ -99,7 +106,8 @@ begin
     declare inside, again, p_count int default 1;
     declare tries int default 0;
     declare p_kind int default 3;
-    declare p_now bigint default 0;
+    declare p_now, p_generation bigint default 0;
+    declare own_key varbinary(512) default p_key;
     declare p_cost bigint default 9007199254740991; -- all that is left of it
 
     {{begin}}
@@ -107,14 +115,16 @@ begin
             insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key)
             on duplicate key update law = if({{lease}} < 0, 0, @hg_law), {{save}}
                 reason = if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason), blocked_until = @hg_block;
-            if @hg_g > 0 and p_pass = 3 then
+            if @hg_full <> 0 then
+                {{redirect}}
+            elseif @hg_g > 0 and p_pass = 3 then
                 update headgate_entries set expires_at = if(cost > @hg_g, expires_at, 0), cost = cost - @hg_g
                 where number = p_entry and limit_name = p_limit and cell_key = p_key;
             elseif @hg_g > 0 then
                 update headgate_entries set expires_at = @hg_now + p_step, keep_until = greatest(keep_until, @hg_now + p_step)
                 where number = p_entry and limit_name = p_limit and cell_key = p_key;
             end if;
-            delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
+            delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0 and p_generation = 0;
             {{commit}}
 end
 //
@@ -166,6 +176,8 @@ begin
         call headgate_fail(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
     elseif locate(char(0 using utf8mb4), `key`) > 0 then
         call headgate_fail('key: contains a NUL byte');
+    elseif {{reserved}} then
+        call headgate_fail('key: {{is reserved}}');
     elseif lease is null or held and verb <> 1 and lease < 1 then
         call headgate_fail('lease: was never acquired');
     end if;
