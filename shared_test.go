@@ -52,8 +52,12 @@ func TestDecisionsTellOfAFullLimit(t *testing.T) {
 	l := headgate.New(memory.New(&memory.Config{Clock: c.read, Names: true, MaxKeys: 2}), nil)
 	limit, other := headgate.MustParse("token-bucket 1/1m burst 2"), headgate.MustParse("token-bucket 9/1m burst 9")
 	for i, want := range []headgate.Decision{
-		{Key: "a", Allowed: true, Remaining: 1}, {Key: "b", Allowed: true, Remaining: 1}, {Key: "c", Allowed: true, Remaining: 1, Shared: true},
-		{Key: "d", Allowed: true, Shared: true}, {Key: "e", Shared: true}, {Key: "a", Allowed: true},
+		{Key: "a", Allowed: true, Remaining: 1},
+		{Key: "b", Allowed: true, Remaining: 1},
+		{Key: "c", Allowed: true, Remaining: 1, Shared: true},
+		{Key: "d", Allowed: true, Shared: true},
+		{Key: "e", Shared: true},
+		{Key: "a", Allowed: true},
 	} {
 		d := allow(t, l, limit, want.Key)
 		if d.Allowed != want.Allowed || d.Shared != want.Shared || d.Remaining != want.Remaining || d.Key != want.Key {

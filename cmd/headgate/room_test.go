@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -27,11 +28,14 @@ func health(t *testing.T, s *server) (h api.Health) {
 	return h
 }
 
+var sharedKey = regexp.MustCompile(`headgate:shared:[0-9]+`)
+
 // TestTheCommandLineTellsOfFullLimits fills a limit of a server that has no config file.
 func TestTheCommandLineTellsOfFullLimits(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"memory:", "sqlite:headgate.db"} {
 		s := start(t, t.TempDir(), "--store", url, "--max-keys", "3")
+		shared := "" // the key of the shared cell, as list shows it
 		for _, tt := range []struct {
 			args string
 			code int
@@ -44,23 +48,29 @@ func TestTheCommandLineTellsOfFullLimits(t *testing.T) {
 			{"take LIMIT e", exitRefused, "shared with other new keys since the limit is full"},
 			{"inspect LIMIT e", exitOK, "shared     the limit is full; this is of the cell that its new keys share"},
 			{"inspect LIMIT a", exitOK, "key        a\nused       0.99"},
-			{"list", exitOK, "headgate:shared:1 (new keys)"},
-			{"inspect LIMIT headgate:shared:1", exitOK, "remaining  0"},
-			{"take LIMIT headgate:shared:1", exitError, "kept for cells that keys share"},
+			{"list", exitOK, " (new keys)"},
+			{"inspect LIMIT SHARED", exitOK, "remaining  0"},
+			{"take LIMIT SHARED", exitError, "kept for cells that keys share"},
 			{"take LIMIT e --id x", exitError, "There is no room for this key"},
-			{"reset LIMIT headgate:shared:1", exitOK, "reset"},
+			{"reset LIMIT SHARED", exitOK, "reset"},
 			{"take LIMIT f", exitOK, "shared with"}, // a refusal of e is repeated for a second
 		} {
 			args := strings.Fields(tt.args)
 			for i := range args {
-				if args[i] == "LIMIT" {
+				switch args[i] {
+				case "LIMIT":
 					args[i] = "token-bucket 1/1h"
+				case "SHARED":
+					args[i] = shared
 				}
 			}
 			var out bytes.Buffer
 			code := run(t.Context(), append(args, "--server", s.url), nil, &out, &out)
 			if code != tt.code || !strings.Contains(out.String(), tt.says) {
 				t.Errorf("%s: %s: exit %d, %q; want %d and %q", url, tt.args, code, out.String(), tt.code, tt.says)
+			}
+			if key := sharedKey.FindString(out.String()); key != "" {
+				shared = key
 			}
 		}
 		if h := health(t, s); len(h.Limits) != 1 || h.Limits[0].Limit != "token-bucket 1/1h burst 1" || !h.Limits[0].Sharing || h.Limits[0].Max != 3 {

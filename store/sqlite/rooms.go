@@ -162,9 +162,10 @@ func (t *transaction) room(limit string, most int64) (*room, error) {
 	return r, nil
 }
 
-// share begins a period of sharing.
+// share begins a period of sharing. Its number is the time, so that none comes twice,
+// although a room is forgotten while its limit has no keys.
 func (t *transaction) share(limit string, r *room, clock int64) error {
-	r.generation, r.since = r.generation+1, max(clock, 1)
+	r.generation, r.since = max(clock, r.generation+1), max(clock, 1)
 	if _, err := t.st.turn.ExecContext(t.ctx, limit, r.generation, r.since); err != nil {
 		return err
 	}
@@ -192,7 +193,8 @@ func (t *transaction) end(limit string, r *room, clock int64) (bool, error) {
 	return err == nil, err
 }
 
-// endAll ends the periods of sharing that are over.
+// endAll ends the periods of sharing that are over, and forgets the rooms of limits
+// without keys.
 func (s *Store) endAll(ctx context.Context) error {
 	return s.transact(ctx, "sweep", func(ctx context.Context) error {
 		t := transaction{ctx: ctx, st: &s.stmts}
@@ -218,7 +220,8 @@ func (s *Store) endAll(ctx context.Context) error {
 				return err
 			}
 		}
-		return nil
+		_, err = s.stmts.emptyRooms.ExecContext(ctx)
+		return err
 	})
 }
 

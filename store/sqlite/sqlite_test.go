@@ -1,10 +1,12 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -202,5 +204,72 @@ func TestASweepReachesAllCellsInChunks(t *testing.T) {
 		if n, err := s.Sweep(context.Background(), 3000); err != nil || n != want {
 			t.Errorf("swept %d, %v; want %d", n, err, want)
 		}
+	}
+}
+
+// TestRoomsAreForgottenWithTheLastKey invents limits as well as keys.
+func TestRoomsAreForgottenWithTheLastKey(t *testing.T) {
+	now := int64(1_790_000_000_000_000)
+	s, err := sqlite.Open(t.Context(), "sqlite::memory:", &sqlite.Config{MaxKeys: 2, Clock: func() int64 { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 1000, Drain: 1000}
+	shared := map[law.Cell]bool{}
+	for round := range 3 {
+		for i := range 60 {
+			op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("limit ", i/3), Key: fmt.Sprint(i % 3)}, Params: p, Cost: 1000, Count: 1}
+			outs := make([]law.Outcome, 1)
+			if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 || outs[0].Shared != (i%3 == 2) {
+				t.Fatalf("round %d, key %d: %+v, %v", round, i, outs[0], err)
+			}
+		}
+		rooms, err := s.Fullness(t.Context())
+		if err != nil || len(rooms) != 20 {
+			t.Fatalf("%+v, %v", rooms, err)
+		}
+		for _, r := range rooms {
+			if c := law.SharedCell(r.Limit, r.Generation); !r.Full() || shared[c] {
+				t.Errorf("round %d: %+v", round, r)
+			} else {
+				shared[c] = true
+			}
+		}
+		now += 10_000
+		if _, err := s.Sweep(t.Context(), 1000); err != nil {
+			t.Fatal(err)
+		}
+		if rooms, err := s.Fullness(t.Context()); err != nil || len(rooms) != 0 {
+			t.Errorf("round %d: nothing counts any more, and yet: %+v, %v", round, rooms, err)
+		}
+	}
+}
+
+// TestTheMaximumIsKeptInTheFile lets three processes say different things of it.
+func TestTheMaximumIsKeptInTheFile(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "state.db")
+	var log bytes.Buffer
+	for i, tt := range []struct {
+		says  int
+		keys  int // of which the last shares, if it is not 0
+		warns bool
+	}{{0, 0, false}, {3, 4, false}, {0, 4, false}, {5, 6, true}, {5, 6, false}, {-1, 0, true}, {0, 0, false}} {
+		log.Reset()
+		s, err := sqlite.Open(t.Context(), url, &sqlite.Config{MaxKeys: tt.says, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range max(tt.keys, 8) {
+			op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("limit ", i), Key: fmt.Sprint(k)}, Params: budget, Cost: 1000, Count: 1}
+			outs := make([]law.Outcome, 1)
+			if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Shared != (tt.keys > 0 && k >= tt.keys-1) {
+				t.Errorf("process %d, key %d: %+v, %v", i, k, outs[0], err)
+			}
+		}
+		if warned := strings.Contains(log.String(), "another maximum"); warned != tt.warns {
+			t.Errorf("process %d: %q", i, log.String())
+		}
+		s.Close()
 	}
 }
