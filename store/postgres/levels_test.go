@@ -3,20 +3,36 @@ package postgres_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
+// levelsAt returns the view headgate.levels as of the time in $1, in microseconds.
+func levelsAt(t *testing.T, conn *pgx.Conn) (view string) {
+	t.Helper()
+	if err := conn.QueryRow(t.Context(), `select pg_get_viewdef('headgate.levels')`).Scan(&view); err != nil {
+		t.Fatal(err)
+	}
+	at := strings.Replace(view, "clock_timestamp()", "('epoch'::timestamptz + $1::bigint * interval '1 microsecond')", 1)
+	if at == view || strings.Contains(at, "clock_timestamp()") {
+		t.Fatalf("the view does not read the clock once: %s", view)
+	}
+	return strings.TrimSuffix(at, ";")
+}
+
 // TestLevelsAreAsOfNow charges limits of every kind and reads what is in use at random
 // times since: as a check tells it, for limits by name and by notation.
 func TestLevelsAreAsOfNow(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
-	s := openAt(t, dsn)
+	s, levels := openAt(t, dsn), levelsAt(t, conn)
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	const t0 = int64(4_102_444_800_000_000)
@@ -47,8 +63,7 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 				out := one(t, s, op)
 				want := float64((out.Used-out.Granted)*1_000_000+p.Unit-1) / 1
 				var got float64
-				if err := conn.QueryRow(t.Context(), `select headgate.used_at(c.limit_name, c.key, c.law, c.level, c.prev, c.at, c.unit, c.step, c.empty_at, $3)
-					from headgate.cells c where c.limit_name = $1 and c.key = $2`, cell.Limit, cell.Key, op.Now).Scan(&got); err != nil {
+				if err := conn.QueryRow(t.Context(), `select used from (`+levels+`) v where limit_name = $2 and key = $3`, op.Now, cell.Limit, cell.Key).Scan(&got); err != nil {
 					t.Fatal(err)
 				}
 				if want = float64(int64(want)/p.Unit) / 1_000_000; got != want {
@@ -64,7 +79,7 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
-	s := openAt(t, dsn)
+	s, levels := openAt(t, dsn), levelsAt(t, conn)
 	const t0 = int64(4_102_444_800_000_000)
 	for _, rule := range []string{"token-bucket 100/s burst 200", "interval 100/10s burst 350", "interval 2/1m burst 3", "fixed-window 100/1m", "fixed-window 9/day Europe/Berlin"} {
 		p := headgate.MustParse(rule).Params()
@@ -75,8 +90,7 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 			out := one(t, s, op)
 			want := float64(out.Used-out.Granted) / float64(p.Unit)
 			var got, before float64
-			if err := conn.QueryRow(t.Context(), `select headgate.used_at(c.limit_name, c.key, c.law, c.level, c.prev, c.at, c.unit, c.step, c.empty_at, $2), c.level::float8 / c.unit
-				from headgate.cells c where c.key = $1`, rule, op.Now).Scan(&got, &before); err != nil || got < want-1e-6 || got > before {
+			if err := conn.QueryRow(t.Context(), `select used, (select c.level::float8 / c.unit from headgate.cells c where c.key = v.key) from (`+levels+`) v where key = $2`, op.Now, rule).Scan(&got, &before); err != nil || got < want-1e-6 || got > before {
 				t.Errorf("%s: %v in use after %v, of %v, %v; a check says %v", rule, got, time.Duration(op.Now-t0)*1000, before, err, want)
 			}
 			op.Now += p.Step / 3
@@ -109,5 +123,32 @@ func TestTheViewShowsLevelsAsOfNow(t *testing.T) {
 	time.Sleep(800 * time.Millisecond)
 	if last := used(); last != 0 {
 		t.Errorf("%v are in use after a second", last)
+	}
+}
+
+// TestReadersNeedNoMoreThanTheViews reads as a role that may read the views and no
+// table.
+func TestReadersNeedNoMoreThanTheViews(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	reader, url := ordinary(t, conn)
+	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('refilled', 'interval 100/10s burst 300'), ('logged', 'sliding-log 5/1m history 1d')`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), `select headgate.take(r, 'a', 3) from unnest(array['refilled', 'logged', 'interval 100/10s burst 350', 'token-bucket 5/1m', 'sliding-window 5/1m']) r`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "grant usage on schema headgate to "+reader+"; grant select on headgate.levels, headgate.history, headgate.blocked_per_hour to "+reader); err != nil {
+		t.Fatal(err)
+	}
+	as := connect(t, url)
+	for view, want := range map[string]int{"levels": 5, "history": 1, "blocked_per_hour": 0} {
+		var n, rows int
+		if err := as.QueryRow(t.Context(), "select count(*), coalesce(sum(length(v::text)), 0) from headgate."+view+" v").Scan(&n, &rows); err != nil || n != want {
+			t.Errorf("%s: %d rows, %v", view, n, err)
+		}
+	}
+	if _, err := as.Exec(t.Context(), "select from headgate.cells"); err == nil {
+		t.Error("the role may read tables: nothing was tested")
 	}
 }

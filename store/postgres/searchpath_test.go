@@ -19,7 +19,7 @@ const entries = `apply apply_once take_plain sweep_from articles_obstacle compil
 // each call of an entry, and what is to be made part of a statement could not be.
 const inner = `add_steps after grain give_back fail parse_amount parse_period format_period compile_rate compile
 	instant starts_at bounds find print ask credits retry_after decided_at figures takeable decide
-	micros checked_id checked_lease checked_count held drained drained_at drained_by drain_of start_together
+	micros checked_id checked_lease checked_count held drained drained_at drained_by start_together
 	make_room all_aware shared_is_empty count_all`
 
 // TestEveryFunctionIsAnEntryOrInner lists the functions of the schema and those of the
