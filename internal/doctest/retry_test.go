@@ -205,16 +205,20 @@ func (l *language) heldKey(t *testing.T, dir, dsn string) {
 	if _, err := tx.ExecContext(t.Context(), "CALL headgate_take(?, 'a', 1)", rule); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	freed := make(chan struct{})
 	go func() {
 		defer close(freed)
-		for n := 0; n == 0 && t.Context().Err() == nil; time.Sleep(50 * time.Millisecond) {
-			_ = db.QueryRowContext(t.Context(), "select count(*) from information_schema.processlist where db = database() and id <> connection_id() and info is not null").Scan(&n)
+		for n := 0; n == 0 && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+			_ = db.QueryRowContext(ctx, `select count(*) from information_schema.processlist
+				where db = database() and id <> connection_id() and info like '%headgate%' and time_ms > 300`).Scan(&n)
 		}
-		time.Sleep(1300 * time.Millisecond) // a second is what the program waits
+		time.Sleep(time.Second) // which is for how long the program waits
 		_ = tx.Commit()
 	}()
 	d := l.run(t, dir, dsn, rule, 1, 1, "waits")
+	cancel()
 	<-freed
 	if left := l.remaining(t, dsn, rule, "a"); d.Admitted["a"] != 1 || d.Repeated == 0 || len(d.Errors) > 0 || left != 3 {
 		t.Errorf("got %+v, %d left; want one admission, after a wait that took too long", d, left)
