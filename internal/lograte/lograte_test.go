@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,9 +13,33 @@ import (
 	"github.com/headgate/headgate/internal/lograte"
 )
 
+// buffer is what was written, by goroutines of timers too.
+type buffer struct {
+	mu  sync.Mutex
+	out bytes.Buffer // guarded by mu
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out.String()
+}
+
+func (b *buffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.out.Reset()
+}
+
 // short returns a logger whose lines have no time.
-func short() (*slog.Logger, *bytes.Buffer, *lograte.Handler) {
-	out := new(bytes.Buffer)
+func short() (*slog.Logger, *buffer, *lograte.Handler) {
+	out := new(buffer)
 	h := lograte.New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
@@ -24,7 +49,7 @@ func short() (*slog.Logger, *bytes.Buffer, *lograte.Handler) {
 	return slog.New(h), out, h
 }
 
-func lines(out *bytes.Buffer) []string {
+func lines(out *buffer) []string {
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 }
 
@@ -75,6 +100,7 @@ func TestClassesAreToldApart(t *testing.T) {
 		}
 		out.Reset()
 		time.Sleep(1100 * time.Millisecond)
+		synctest.Wait()
 		want := []string{"class=a count=2", "class=b count=20", "class=c count=2", "WARN msg=\"request failed\" class=a count=2", "EOF\" count=5"}
 		for _, w := range want {
 			if !strings.Contains(out.String(), w+"\n") {
@@ -82,8 +108,9 @@ func TestClassesAreToldApart(t *testing.T) {
 			}
 		}
 		// What was quiet for a second is told at once again.
-		out.Reset()
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		out.Reset()
 		log.Error("request failed", "class", "a")
 		if got := out.String(); got != "level=ERROR msg=\"request failed\" class=a\n" {
 			t.Errorf("after a quiet second: %s", got)

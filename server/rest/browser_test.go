@@ -258,16 +258,14 @@ func rebound(t *testing.T, reports chan<- readable, to *target) string {
 		r.SetURL(&url.URL{Scheme: "http", Host: to.addr})
 		r.Out.Host = r.In.Host
 	}}
-	var address string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/page" || r.URL.Path == "/report" {
-			attacking(reports, address).ServeHTTP(w, r)
+			attacking(reports, "http://"+r.Host).ServeHTTP(w, r)
 			return
 		}
 		behind.ServeHTTP(w, r)
 	}))
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
-	address = "http://rebind.test:" + port
-	return address + "/page"
+	return "http://rebind.test:" + port + "/page"
 }
