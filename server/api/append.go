@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 )
@@ -55,8 +56,7 @@ func (a *Answers) AppendJSON(b []byte) []byte {
 			b = d.append(b)
 			continue
 		}
-		text, _ := json.Marshal(&a.Answers[i]) // text and numbers: it cannot fail
-		b = append(b, text...)
+		b = appendAny(b, &a.Answers[i])
 	}
 	return append(b, `]}`...)
 }
@@ -94,11 +94,20 @@ func (d *Decision) append(b []byte) []byte {
 func appendText(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			text, _ := json.Marshal(s)
-			return append(b, text...)
+			return appendAny(b, s)
 		}
 	}
 	b = append(b, '"')
 	b = append(b, s...)
 	return append(b, '"')
+}
+
+// appendAny appends a value as encoding/json writes it, but for the escapes that make it fit for
+// HTML: by them a text could grow to six times its length.
+func appendAny(b []byte, v any) []byte {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // text and numbers: it cannot fail
+	return append(b, bytes.TrimSuffix(text.Bytes(), []byte("\n"))...)
 }

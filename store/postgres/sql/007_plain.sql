@@ -40,12 +40,15 @@ $$;
 -- between them.
 --
 -- p_now        test times; 0: the server's clock
+-- p_bounded    limits have a maximum of keys, as far as the caller knows. Then a batch in
+--              which cells are missing goes to headgate.apply as a whole: what
+--              headgate.make_room locks comes before cells
 -- returns      which were granted, and for each of them clock, level, prev, at,
 --              empty_at, blocked_until; which are left, and what headgate.apply
 --              returns for them
 create or replace function headgate.take_plain(
     p_limits text[], p_keys text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[], p_drain bigint[],
-    p_block bigint[], p_cost bigint[], p_now bigint[],
+    p_block bigint[], p_cost bigint[], p_now bigint[], p_bounded boolean,
     out granted int[], out clock bigint[], out level bigint[], out prev bigint[], out at bigint[],
     out empty_at bigint[], out blocked_until bigint[], out rest int[], out outcomes bigint[])
 language plpgsql volatile
@@ -56,10 +59,13 @@ as $$
 declare
     tids tid[];
     store_clock bigint;
+    making boolean := false; -- cells are to be made while limits have a maximum
 begin
-    if (select true from headgate.settings) is null or not exists (select from unnest(p_limits, p_keys) u(l, k)
-        where (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null)
-    then -- else a room is to be locked, and that comes before the cells
+    if p_bounded then
+        making := exists (select from unnest(p_limits, p_keys) u(l, k)
+            where (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null);
+    end if;
+    if not making then
         tids := array(select (select e.ctid from headgate.cells e where e.limit_name = u.l and e.key = u.k for no key update)
             from unnest(p_limits, p_keys) u(l, k));
         store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
