@@ -25,7 +25,7 @@ for i = 2, #KEYS do
   local name, keys, before, asked = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local v = call('HMGET', room, 'g:' .. name, 'x:' .. name, 'n:' .. name, 'k:' .. name)
   local generation, most, made = tonumber(v[1] or 0), tonumber(v[2] or setting), tonumber(v[3] or 0)
-  local _, _, last = counted(v[4])
+  local last = tonumber(string.match(v[4] or '0', '(%d+)$'))
   if generation == 0 and most > 0 and keys >= most then
     generation = begin(room, name, now)
   elseif generation > 0 and generation == asked and (most == 0 or keys < most * 0.95) and dead(KEYS[i]) then

@@ -13,17 +13,18 @@
 -- most calls on its own: nothing below it is built for those, and each function
 -- costs 0.1 us; cells.lua, ops.lua, laws.lua, apply.lua and batch.lua. Before
 -- apply.lua stand returns.lua and late.lua, after it register.lua, once.lua and
--- raise.lua, in scripts of calls that need them, and room.lua, in all but those for a
--- Cluster. giveback.lua has no plain.lua.
+-- raise.lua, in scripts of calls that need them. limits.lua stands before plain.lua, and
+-- begin.lua and room.lua after apply.lua, in all scripts but those for a Cluster.
+-- giveback.lua has no plain.lua.
 --
 -- KEYS are for each op the key of its cell; then what some have of their own: the
--- log of the cell, its register, an admission; and the one that room.lua is about. The first of ARGV are doubles in a
--- string, see call in call.go: a head, what is asked, and runs of ops who ask the
--- same. Of each run these are the place in the string of what it asks, the number
--- of its ops, and if it is one that must be decided by batch.lua, its request's
--- number, the place of its log in KEYS, which the others follow, and that of its
--- note in ARGV, which is why a cell is blocked, or an ID, which the request's print
--- and the limit's rule follow; of what is settled, the rule.
+-- log of the cell, its register, an admission; and the one that limits.lua is about.
+-- The first of ARGV are doubles in a string, see call in call.go: a head, what is
+-- asked, and runs of ops who ask the same. Of each run these are the place in the
+-- string of what it asks, the number of its ops, and if it is one that must be decided
+-- by batch.lua, its request's number, the place of its log in KEYS, which the others
+-- follow, and that of its note in ARGV, which is why a cell is blocked, or an ID, which
+-- the request's print and the limit's rule follow; of what is settled, the rule.
 
 local MAX = 9007199254740991
 local call, fmt, unpack, packed = redis.call, string.format, struct.unpack, ARGV[1]

@@ -2,7 +2,7 @@
 -- a cell that has the limit's unit and step, is not blocked and remembers no returns. They
 -- are decided in place, in the order of the batch. What is not plain goes into
 -- rest, and so does all that comes after it on its cell. So does what has no cell, where
--- its limit may be full, or it is on a cell that keys share.
+-- its limit is full or has a maximum of its own, or it is on a cell that keys share.
 --
 -- answers are, after the clock, for each op the text of its cell, if all was
 -- granted: nobody else has changed that since. Else they are a '=' and the numbers
@@ -12,7 +12,6 @@ local ANSWER = '<c1ddddddddddddddd'
 local keys, match, pack = KEYS, string.match, struct.pack
 local answers = { pack('<d', store_clock) }
 local waits = {} -- cells of which an op is in rest
-local there -- whether ROOM is there: see room.lua; nil: it is not known yet
 
 local function later(at, key, asked, group, log, note)
   waits[key] = true
@@ -37,14 +36,15 @@ while pos <= #packed do
     local pattern = '^1 (%d+) 0 (%d+) ' .. name .. ' (%d+) 0 0 $'
     local text = '1 ' .. int .. ' 0 ' .. int .. ' ' .. name .. ' ' .. int .. ' 0 0 '
     for i = first, last do
-      local key, done, kind, level, at, empty = keys[i], false, 0, 0, 0, 0
+      local key, done, kind, level, at, empty, limit = keys[i], false, 0, 0, 0, 0
       local v = not waits[key] and call('GET', key)
       if v then
         kind, level, at, empty = 1, match(v, pattern)
       elseif ROOM then
         if there == nil then there = call('EXISTS', ROOM) == 1 end
         most = most or unpack('<d', packed, asked + 200) -- see room.lua
-        if there or most ~= 0 then level = nil end
+        limit = there and most == 0 and limit_of(key)
+        if most ~= 0 or limit and (limit.generation > 0 or limit.own > 0 or limit.at_most >= limit.enough) then level = nil end
       end
       if level and not waits[key] and at - clock <= heal then
         level, at, empty = level + 0, at + 0, empty + 0
@@ -72,6 +72,7 @@ while pos <= #packed do
             lives[seconds] = ms
           end
           call('SET', key, v, 'PX', ms)
+          if limit then limit.made = limit.made + 1 end
           answers[i + 1], done = v, true
         elseif partial == 0 and block == 0 then -- the refusal is not to be written down
           local retry = MAX
@@ -86,5 +87,8 @@ while pos <= #packed do
     end
   end
 end
-if not rest then return table.concat(answers) end
+if not rest then
+  if limits then note_made() end
+  return table.concat(answers)
+end
 

@@ -1,29 +1,7 @@
--- Limits that have as many keys as they may: see law/shared.go and room.go. It is in
--- no script for a Cluster, where ROOM would lie in another slot, and is nil.
---
--- ROOM is a hash, which is there only while keys are counted or shared. Its fields:
--- max, the maximum of limits that have none of their own; and of a limit, after
--- these letters its name: g: the generation of the cell that its keys share, if they
--- do; x: its own maximum; n: how many cells were made since it was first counted; k: see
--- count.lua. last is the generation that was the last to begin, took is about counts.
+-- Limits that have as many keys as they may: see limits.lua, which is in the same
+-- scripts.
 
 local FULL, ENDED = 6, -1 -- see law.Numbers and law.Ended
-local limits = {}
-
-local function limit_of(key)
-  local name = string.match(key, '}:(.*)')
-  local l = limits[name]
-  if not l then
-    local v = there and call('HMGET', ROOM, 'g:' .. name, 'x:' .. name, 'max', 'n:' .. name, 'k:' .. name) or {}
-    local keys, made = counted(v[5])
-    l = {
-      name = name, generation = tonumber(v[1] or 0), own = tonumber(v[2] or 0), max = tonumber(v[3] or 0), most = 0, new = 0,
-      at_most = keys + tonumber(v[4] or 0) - made, -- keys, if none has gone since they were counted
-    }
-    limits[name] = l
-  end
-  return l
-end
 
 -- full returns what stands in the way of an op: the generation of the cell that keys
 -- without one share, ENDED where the op is on a shared cell that is none any more, or
@@ -42,8 +20,7 @@ local function full(op)
     return tonumber(string.match(op.key, '{k:headgate:shared:(%d+)}')) == l.generation and 0 or ENDED
   end
   l.most = own
-  local most = own > 0 and own or l.own > 0 and l.own or l.max
-  if l.generation == 0 and most > 0 and l.at_most >= most * 1.25 + 64 then
+  if l.generation == 0 and l.at_most >= (own > 0 and own * 1.25 + 64 or l.enough) then
     l.generation = begin(ROOM, l.name, store_clock)
   end
   return l.generation
@@ -70,18 +47,12 @@ end
 
 -- created counts the cells that were made.
 created = function()
-  if next(limits) == nil then return end
+  if not limits then return end
   for key, c in pairs(cells) do
     if c.new and c.dirty and c.kind ~= 0 and c.shared == 0 then
       local l = limit_of(key)
-      l.new = l.new + 1
+      l.made = l.made + 1
     end
   end
-  for name, l in pairs(limits) do
-    if l.new > 0 and l.max + l.most > 0 then
-      call('HINCRBY', ROOM, 'n:' .. name, l.new)
-      if l.most ~= l.own and l.most > 0 then call('HSET', ROOM, 'x:' .. name, fmt(int, l.most)) end
-    end
-    if l.new > 0 and l.most == 0 and l.own > 0 then call('HDEL', ROOM, 'x:' .. name) end
-  end
+  note_made()
 end

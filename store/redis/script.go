@@ -38,6 +38,8 @@ var (
 	raiseText string
 	//go:embed room.lua
 	roomText string
+	//go:embed limits.lua
+	limitsText string
 	//go:embed begin.lua
 	beginText string
 	//go:embed count.lua
@@ -90,11 +92,11 @@ func needsOf(op *law.Op) (n needs) {
 var scripts = func() (list [32]func() script) {
 	for i := range list {
 		list[i] = sync.OnceValue(func() script {
-			n, room := needs(i), "local ROOM\n"
+			n, limits := needs(i), "local ROOM, there, limits, limit_of, note_made\n"
 			if n&needsRoom != 0 {
-				room = "local ROOM = KEYS[#KEYS]\n"
+				limits = limitsText
 			}
-			text := headText + room + plainText + sharedText
+			text := headText + limits + plainText + sharedText
 			if n&needsReturns != 0 {
 				text += returnsText
 			}
