@@ -1,7 +1,9 @@
 package rest_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -15,9 +17,12 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -346,5 +351,26 @@ func TestCellsShowWhatIsInUseNow(t *testing.T) {
 	want := map[string][3]any{"fast": {0.0, 1000.0, 1000.0}, "slow": {true, 5.0, 3.0}, "fixed-window 1000/1s from-first": {2.0, 1000.0, 998.0}}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// silent answers nobody until the context ends, when nobody knows what it has done.
+type silent struct{ *memory.Store }
+
+func (silent) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
+	<-ctx.Done()
+	return fmt.Errorf("silent: %w: %w", store.ErrUnknownOutcome, ctx.Err())
+}
+
+// TestAStoreThatDoesNotAnswerIsNotReady: a probe is nobody's charge, so there is nothing
+// that is not known.
+func TestAStoreThatDoesNotAnswerIsNotReady(t *testing.T) {
+	t.Parallel()
+	s := headgate.New(struct{ store.Store }{silent{memory.New(nil)}}, &headgate.Config{Timeout: -1})
+	h := rest.New(service.New(s, &config.Config{}), slog.New(slog.DiscardHandler), nil)
+	begin := time.Now()
+	code, out, head := ask(h, "GET", "/readyz", "")
+	if took := time.Since(begin); code != 503 || out["type"] != api.Unavailable || head.Get("Retry-After") == "" || took > 5*time.Second {
+		t.Errorf("status %d, %v after %s", code, out, took)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -123,8 +124,12 @@ func (s *Service) Reachable(ctx context.Context) error {
 // repeated without the store.
 func (s *Service) Healthy(ctx context.Context) error {
 	d, err := s.limiter.Take(ctx, headgate.Charge{Limit: probe, Key: "healthz " + rand.Text()})
-	if err == nil && (!d.Allowed || d.Via != headgate.ViaStore) {
-		err = fmt.Errorf("%w: the store did not write what it was asked to", store.ErrUnavailable)
+	switch {
+	case err == nil && (!d.Allowed || d.Via != headgate.ViaStore):
+		return fmt.Errorf("%w: the store did not write what it was asked to", store.ErrUnavailable)
+	case err != nil && !store.NothingDone(err) && !errors.Is(err, context.Canceled):
+		// Whether the probe was charged is no matter.
+		return fmt.Errorf("%w: %v", store.ErrUnavailable, err) //nolint:errorlint // its class is left out
 	}
 	return err
 }

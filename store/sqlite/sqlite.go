@@ -108,7 +108,7 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 func parseURL(raw string) (path, synchronous string, err error) {
 	rest, ok := strings.CutPrefix(raw, "sqlite:")
 	if !ok {
-		return "", "", fmt.Errorf("%w: URL: it has another scheme than sqlite", store.ErrInvalid)
+		return "", "", fmt.Errorf("%w: URL: it does not begin with sqlite: as sqlite:headgate.db does", store.ErrInvalid)
 	}
 	path, query, _ := strings.Cut(rest, "?")
 	if after, ok := strings.CutPrefix(path, "//"); ok {
