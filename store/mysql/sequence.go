@@ -34,6 +34,7 @@ type shape struct {
 	Admit                                bool // what is remembered is put together too
 	More                                 bool // charges may be corrected upwards
 	Rooms                                bool // it is decided for each cell whether its limit is full: see rooms.tmpl
+	Guard                                bool // it fails where a cell is missing while a limit shares
 	Known                                bool // only within the templates: see Remembered
 }
 
