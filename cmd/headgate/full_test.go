@@ -130,7 +130,7 @@ func fullDisk(t *testing.T, s *server, makeRoom func()) {
 	if !sick || health() != http.StatusServiceUnavailable {
 		t.Errorf("health on a full disk: %d, want 503", health())
 	}
-	const limit = "fixed-window 5/365d"
+	const limit = "fixed-window 5/30d"
 	key := strings.Repeat("one", 150)
 	admitted, refused, away := 0, 0, 0
 	for range 300 {

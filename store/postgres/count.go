@@ -77,7 +77,7 @@ func (c *counter) note(op *law.Op) bool {
 		return false
 	}
 	if len(c.own) == 0 || len(c.own) >= mostOwn || time.Since(c.since) >= ownFor {
-		c.own, c.since = map[string]ownMax{}, time.Now()
+		c.own, c.since = map[string]ownMax{}, time.Now() //nolint:forbidigo // a pause, not a decision
 	}
 	c.own[op.Cell.Limit] = ownMax{most: op.Params.MaxKeys}
 	if every := c.every.Load(); every == 0 || often(op.Params.MaxKeys) < every {
