@@ -43,7 +43,7 @@ tidy: ## check that go.mod and go.sum are complete
 	cd bench && $(GO) mod tidy -diff
 
 .PHONY: licenses
-licenses: ## write cmd/headgate/licenses.txt anew, after a change of go.mod
+licenses: ## rewrite cmd/headgate/licenses.txt after a change of go.mod
 	UPDATE_LICENSES=1 $(GO) test ./cmd/headgate -run TestLicenses
 
 .PHONY: bench
