@@ -122,10 +122,10 @@ func (p *plan) text(at site) string {
 
 // guardRooms fails where a row was made while a limit shares. There is nothing to read
 // where none was, and no row that it would change: the sum is out of range.
-const guardRooms = "UPDATE headgate_rooms SET since = 9223372036854775807 + sharing WHERE @hg_made > 0 AND sharing = 1;"
+const guardRooms = "UPDATE headgate_rooms FORCE INDEX (by_sharing) SET since = 9223372036854775807 + sharing WHERE @hg_made > 0 AND sharing = 1;"
 
 // anySharing selects something if a limit shares a cell.
-const anySharing = "SELECT 1 FROM headgate_rooms WHERE sharing = 1"
+const anySharing = "SELECT 1 FROM headgate_rooms FORCE INDEX (by_sharing) WHERE sharing = 1"
 
 // forget removes the rows of cells that were missing and are not to be made, since
 // their limit shares, and those of shared cells whose period is over.

@@ -53,7 +53,8 @@ create table if not exists headgate_rooms (
     limit_name varbinary(255) not null primary key,
     generation bigint not null default 0,
     sharing    tinyint not null default 0,
-    since      bigint not null default 0
+    since      bigint not null default 0,
+    key by_sharing (sharing)
 ) engine = InnoDB
 //
 
