@@ -124,12 +124,11 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 		return nil, fmt.Errorf("mysql: migrate: %w: not inside a transaction of the caller", store.ErrInvalid)
 	}
 	err = s.anywhere(func(db querier) error {
-		report, err = s.migrateAt(ctx, db.(*sql.DB))
-		return err
+		if report, err = s.migrateAt(ctx, db.(*sql.DB)); err != nil {
+			return err
+		}
+		return s.declareAt(ctx, db) // another node may not have the tables yet
 	})
-	if err == nil {
-		err = s.declare(ctx)
-	}
 	if err == nil {
 		s.checked.Store(true)
 	}
