@@ -249,10 +249,13 @@ func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
 	const sessions, refill = 8, 100
 	var admitted, asked atomic.Int64
 	var wg sync.WaitGroup
+	conns := make([]*pgx.Conn, sessions)
+	for i := range conns {
+		conns[i] = connect(t, dsn)
+	}
 	begin := time.Now()
 	end := begin.Add(3 * time.Second)
-	for range sessions {
-		conn := connect(t, dsn)
+	for _, conn := range conns {
 		wg.Go(func() {
 			for time.Now().Before(end) {
 				var remaining int

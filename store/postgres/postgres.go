@@ -88,7 +88,7 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	}
 	pc, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: %w: URL: %s", store.ErrInvalid, parseProblem(err))
+		return nil, badURL(err)
 	}
 	if pooler || cfg != nil && cfg.Pooler {
 		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe

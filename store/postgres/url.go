@@ -47,6 +47,16 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
+// badURL says why pgx cannot use a URL. A certificate or key that it names and that
+// cannot be used can be put right beside the URL.
+func badURL(err error) error {
+	class, problem := store.ErrInvalid, parseProblem(err)
+	if strings.HasPrefix(problem, "failed to configure TLS") {
+		class = store.ErrSetup
+	}
+	return fmt.Errorf("postgres: %w: URL: %s", class, problem)
+}
+
 // parseProblem is what pgx says of a URL that it cannot parse, without the URL, and
 // without what it quotes of one.
 func parseProblem(err error) string {
