@@ -66,7 +66,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestACertificateThatIsReplaced: connections that stand go on. New ones fail, and
+// TestACertificateThatIsReplaced by one of another authority: new connections fail, and
 // that says that nothing was charged.
 func TestACertificateThatIsReplaced(t *testing.T) {
 	ours, other := dbtest.NewAuthority(t), dbtest.NewAuthority(t)
@@ -78,7 +78,6 @@ func TestACertificateThatIsReplaced(t *testing.T) {
 
 	next := other.Issue(t, host)
 	admin(t, root, "CONFIG", "SET", "tls-cert-file", next.Cert, "tls-key-file", next.Key)
-	apply(t, s, takeOne("tls", "k", hourly, 0))
 	admin(t, root, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	outs := make([]law.Outcome, 1)
 	var err error
