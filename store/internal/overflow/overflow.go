@@ -55,9 +55,10 @@ func (c *Counts) add(limit string) {
 // together, as the limit without a name.
 const maxCounts = 10_000
 
-// rounds is how often a request is sent to another cell before it fails. A limit
-// begins or ends to share at most once in some seconds, so twice is rare.
-const rounds = 8
+// rounds is how often a request is sent to another cell before it fails. Twice is rare,
+// but a store that counts exactly may begin and end to share with each key that comes
+// and goes, on a loaded machine between any two questions.
+const rounds = 100
 
 // Applier is what Apply of a driver does but for full limits: its outcomes may say
 // Full.
