@@ -36,8 +36,8 @@ type Config struct {
 	// kin, and what is built on them wait for as long as their context lasts, for
 	// the store too. Zero: DefaultTimeout. Below 0: none.
 	//
-	// The RetryFor of the drivers is for questions without a deadline: of those who
-	// wait, and of programs that call a Store themselves.
+	// The RetryFor of the drivers is for questions without a deadline: of calls
+	// that wait, and of programs that call a Store themselves.
 	Timeout time.Duration
 }
 
