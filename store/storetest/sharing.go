@@ -51,7 +51,7 @@ func sharingEnds(t *testing.T, s store.Store) {
 			if out := one(t, s, take(name, "new", p, 3, 0)); out.Granted != 1 || out.Shared {
 				t.Errorf("a cell of its own: %+v", out)
 			}
-			// Who comes late with the cell of a period that is over charges nothing.
+			// A late charge of the cell of a period that is over takes nothing.
 			if out := apply(t, s, take(name, generation.Key, p, 1, 0))[0]; out.Err == nil || out.Granted != 0 {
 				t.Errorf("a shared cell that is over: %+v", out)
 			}

@@ -3,17 +3,18 @@
 -- While a limit is sharing, a key without a cell is charged to the one that the limit's
 -- new keys share. That is exact for each key because it is covered by one cell at a
 -- time: its own cell goes only when nothing in it counts, none is made while the limit
--- shares, and the period of sharing ends when nothing in the shared cell counts. So
--- whether the limit shares must not change while a cell is being made: who makes one
--- locks the limit's room (for key share, so many can) before it, and who begins or
--- ends a period locks it for update, which waits for all of those.
+-- shares, and the period of sharing ends when nothing in the shared cell counts.
 --
--- Those who make cells come without a gap when a limit is flooded, and the lock for
--- update would wait for ever. So whoever wants it says so first (closing), and from then on
--- others ask for a lock that stands in line with it. That lasts for a second or so.
+-- So whether the limit shares must not change while a cell is being made. A transaction
+-- locks the limit's room for key share before it makes a cell; many can at once. One
+-- that begins or ends a period locks the room for update, which waits for all of them.
 --
--- Rooms are locked before cells, in order of the limits. Who begins or ends a period
--- waits for a room no longer than deadlocks take to be found.
+-- When a limit is flooded, cells are made without a gap, and the lock for update would
+-- wait for ever. So closing is set first, and for a second or so transactions that make
+-- cells take a lock that queues behind the one for update.
+--
+-- Rooms are locked before cells, in order of the limits. The lock for update waits no
+-- longer than deadlocks take to be found.
 
 -- headgate.make_room looks after cells that are missing while a limit has a maximum: it
 -- makes those that may be made, and returns for each cell 0, or what headgate.apply
@@ -186,7 +187,7 @@ begin
         where c.limit_name = p_limit and c.key = 'headgate:shared:' || p_generation) is not false;
 end $$;
 
--- headgate.close_room lets those who make cells of a limit stand in line for a while.
+-- headgate.close_room makes transactions that make cells of a limit queue for a while.
 -- It has to be committed before headgate.begin_sharing or headgate.end_sharing.
 create or replace function headgate.close_room(p_limit text) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
@@ -213,8 +214,8 @@ begin
     return true;
 end $$;
 
--- headgate.end_sharing ends it, if nothing in the shared cell counts any more. It is the
--- caller who has counted that there is room.
+-- headgate.end_sharing ends it, if nothing in the shared cell counts any more. That there
+-- is room has been counted by the caller.
 create or replace function headgate.end_sharing(p_limit text) returns boolean
 language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 declare
