@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -212,28 +211,6 @@ func TestPoolerHasFourConnections(t *testing.T) {
 	defer cancel()
 	if _, err := fifth.Exec(ctx, "select 1"); err == nil {
 		t.Error("a fifth did not have to wait")
-	}
-}
-
-// TestOtherVersionsOfPostgres starts one that may have to be fetched: that of the
-// engine, else the distribution's.
-func TestOtherVersionsOfPostgres(t *testing.T) {
-	versions := PostgresVersions()
-	if len(versions) == 0 {
-		t.Fatal("none")
-	}
-	for _, major := range versions {
-		begin := time.Now()
-		dsn := PostgresVersion(t, major)
-		t.Logf("%d: %s after %v", major, dsn, time.Since(begin).Round(time.Millisecond))
-		conn, err := pgx.Connect(context.Background(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close(context.Background())
-		if got := conn.PgConn().ParameterStatus("server_version"); !strings.HasPrefix(got, strconv.Itoa(major)+".") {
-			t.Errorf("version %s, want %d", got, major)
-		}
 	}
 }
 

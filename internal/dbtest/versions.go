@@ -6,14 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"sync"
-	"testing"
 	"time"
 )
 
@@ -36,43 +32,6 @@ func packageName() string {
 		return ""
 	}
 	return "@embedded-postgres/linux-" + arch
-}
-
-// PostgresVersions returns the major versions of PostgreSQL to test with: that of
-// the engine if one is named, else the newest that the distribution has, which is
-// installed if need be.
-var PostgresVersions = sync.OnceValue(func() []int {
-	if e, mine, err := chosen(postgresKind); err == nil && mine {
-		return []int{e.major}
-	}
-	_, _ = orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
-	return slices.Sorted(maps.Keys(postgresFolders()))
-})
-
-var otherPostgres = struct {
-	sync.Mutex
-	servers map[int]*Server
-}{servers: map[int]*Server{}}
-
-// PostgresVersion returns the DSN of a new, empty database on a server of a
-// major version. The server is shared by the tests of the process, and ends
-// with it; HEADGATE_TEST_POSTGRES_DSN does not replace it.
-func PostgresVersion(tb testing.TB, major int) string {
-	tb.Helper()
-	otherPostgres.Lock()
-	defer otherPostgres.Unlock()
-	s := otherPostgres.servers[major]
-	if s == nil {
-		bin, err := postgresOf(major)
-		if err == nil {
-			s, err = startPostgres(context.Background(), bin, nil)
-		}
-		if err != nil {
-			tb.Fatalf("dbtest: PostgreSQL %d: %v", major, err)
-		}
-		otherPostgres.servers[major] = s
-	}
-	return PostgresAt(tb, s.DSN)
 }
 
 // packagedFolder returns where the package of a version is kept.

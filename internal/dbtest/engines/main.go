@@ -42,6 +42,7 @@ const (
 	clusters        = "Galera|GroupReplication"
 	behindAPooler   = "^TestConformanceBehindAPooler$"
 	hostile         = "^TestNothingOfOthersIsCalled$"
+	between         = conformance + "|" + hostile // all other tests run on the oldest and the newest version
 )
 
 var suites = []suite{
@@ -50,9 +51,9 @@ var suites = []suite{
 	{name: "postgres", usual: true, packages: []string{postgresPackage}, conformance: conformance},
 	{name: "pgbouncer", packages: []string{postgresPackage}, run: behindAPooler + "|" + hostile, conformance: behindAPooler},
 	{name: "postgres-13", packages: []string{postgresPackage}, conformance: conformance},
-	{name: "postgres-14", packages: []string{postgresPackage}, conformance: conformance},
-	{name: "postgres-16", packages: []string{postgresPackage}, conformance: conformance},
-	{name: "postgres-17", packages: []string{postgresPackage}, conformance: conformance},
+	{name: "postgres-14", run: between, packages: []string{postgresPackage}, conformance: conformance},
+	{name: "postgres-16", run: between, packages: []string{postgresPackage}, conformance: conformance},
+	{name: "postgres-17", run: between, packages: []string{postgresPackage}, conformance: conformance},
 	{name: "postgres-18", packages: []string{postgresPackage}, conformance: conformance},
 	{name: "mariadb", usual: true, packages: []string{mysqlPackage}, conformance: conformance},
 	{name: "galera", few: true, packages: []string{mysqlPackage, "./internal/dbtest"}, run: "Galera", conformance: "^TestGaleraConformance$"},
