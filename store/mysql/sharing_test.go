@@ -206,6 +206,9 @@ func (c *traffic) inTx(s *mysql.Store) {
 	if _, err := db.ExecContext(context.Background(), "DO 1"); err != nil {
 		db = pool(c.t, c.url, "tx_isolation=%27"+c.level+"%27") // MariaDB before 11.1
 	}
+	if c.level != "READ-COMMITTED" && snapshots(c.t, db) == "ON" { // these would be refused
+		db = pool(c.t, c.url, "transaction_isolation=%27"+c.level+"%27", "innodb_snapshot_isolation=OFF")
+	}
 	p := c.limit.Params()
 	for c.ctx.Err() == nil {
 		tx, err := db.BeginTx(context.Background(), nil)

@@ -264,7 +264,7 @@ func (s *Store) declare(ctx context.Context) error {
 			s.log.Warn("the number of keys that a limit may have was changed, for all processes", "before", *was, "now", mine)
 		}
 	}
-	if err := readMaxima(ctx, s.db, &most, &smallest); err != nil {
+	if err := s.retry(ctx, func() error { return readMaxima(ctx, s.db, &most, &smallest) }); err != nil {
 		return classifyRead("read how many keys a limit may have", err)
 	}
 	if s.heed(most, smallest); smallest != nil {
@@ -279,12 +279,8 @@ func (s *Store) Fullness(ctx context.Context) ([]store.Room, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	rows, err := s.db.Query(ctx, "select limit_name, keys, counted_at, max_keys, sharing, generation, sharing_since from headgate.fullness()")
-	if err != nil {
-		return nil, classifyRead("read how full limits are", err)
-	}
 	shared := s.counter.shared.All()
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r store.Room, err error) {
+	return list(ctx, s, "read how full limits are", func(row pgx.CollectableRow) (r store.Room, err error) {
 		var counted, since *time.Time
 		err = row.Scan(&r.Limit, &r.Keys, &counted, &r.Max, &r.Sharing, &r.Generation, &since)
 		if counted != nil {
@@ -295,9 +291,5 @@ func (s *Store) Fullness(ctx context.Context) ([]store.Room, error) {
 		}
 		r.Shared = shared[r.Limit]
 		return r, err
-	})
-	if err != nil {
-		return nil, classifyRead("read how full limits are", err)
-	}
-	return list, nil
+	}, "select limit_name, keys, counted_at, max_keys, sharing, generation, sharing_since from headgate.fullness()")
 }

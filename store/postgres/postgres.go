@@ -238,20 +238,13 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if q.After != (law.Cell{}) {
 		also("(limit_name, key) OPERATOR(pg_catalog.>) (?, ?)", q.After.Limit, q.After.Key)
 	}
-	rows, err := s.db.Query(ctx, `select limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
-		from headgate.cells where law OPERATOR(pg_catalog.<>) 0 and $1::bigint is not null`+where.String()+` order by limit_name, key limit $2`, args...)
-	if err != nil {
-		return nil, 0, classifyRead("list cells", err)
-	}
-	cells, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c store.Cell, err error) {
+	cells, err = list(ctx, s, "list cells", func(row pgx.CollectableRow) (c store.Cell, err error) {
 		err = row.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
 			&c.State.Unit, &c.State.Step, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason)
 		return c, err
-	})
-	if err != nil {
-		return nil, 0, classifyRead("list cells", err)
-	}
-	return cells, clock, nil
+	}, `select limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
+		from headgate.cells where law OPERATOR(pg_catalog.<>) 0 and $1::bigint is not null`+where.String()+` order by limit_name, key limit $2`, args...)
+	return cells, clock, err
 }
 
 // Entries implements store.Inspector.
@@ -262,20 +255,28 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 	if err := store.ValidEntries(cell, n); err != nil {
 		return nil, err
 	}
-	rows, err := s.db.Query(ctx, `select number, id, at, expires_at, keep_until, cost, granted from headgate.entries
-		where limit_name OPERATOR(pg_catalog.=) $1 and key OPERATOR(pg_catalog.=) $2
-		order by number OPERATOR(pg_catalog.+) 0 desc limit $3`, cell.Limit, cell.Key, n)
-	if err != nil {
-		return nil, classifyRead("list entries", err)
-	}
-	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e law.Entry, err error) {
+	return list(ctx, s, "list entries", func(row pgx.CollectableRow) (e law.Entry, err error) {
 		err = row.Scan(&e.Number, &e.ID, &e.At, &e.ExpiresAt, &e.KeepUntil, &e.Cost, &e.Granted)
 		return e, err
+	}, `select number, id, at, expires_at, keep_until, cost, granted from headgate.entries
+		where limit_name OPERATOR(pg_catalog.=) $1 and key OPERATOR(pg_catalog.=) $2
+		order by number OPERATOR(pg_catalog.+) 0 desc limit $3`, cell.Limit, cell.Key, n)
+}
+
+// list reads rows. At a stricter level reading can conflict with other transactions too,
+// and is repeated.
+func list[T any](ctx context.Context, s *Store, doing string, scan pgx.RowToFunc[T], query string, args ...any) (all []T, err error) {
+	err = s.retry(ctx, func() error {
+		rows, err := s.db.Query(ctx, query, args...)
+		if err == nil {
+			all, err = pgx.CollectRows(rows, scan)
+		}
+		return err
 	})
 	if err != nil {
-		return nil, classifyRead("list entries", err)
+		return nil, classifyRead(doing, err)
 	}
-	return entries, nil
+	return all, nil
 }
 
 // WriteLimits implements store.LimitWriter. A limit that the server cannot read is not
