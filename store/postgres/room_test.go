@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -212,199 +210,175 @@ func TestPeopleShareToo(t *testing.T) {
 	}
 }
 
-// admissions are the times at which each key was admitted.
-type admissions struct {
-	mu sync.Mutex
-	at map[string][]int64
-}
+// onlyOne is a limit of which a key passes one in the time of a test.
+var onlyOne = headgate.MustParse("fixed-window 1/365d")
 
-func (a *admissions) add(key string, at int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.at[key] = append(a.at[key], at)
-}
-
-// over returns how many units some key has passed beyond a token bucket, at most.
-func (a *admissions) over(p *law.Params) (worst float64) {
-	for _, times := range a.at {
-		slices.Sort(times)
-		level, last := 0.0, int64(0)
-		for _, at := range times {
-			level = max(0, level-float64(at-last)*float64(p.Drain)/float64(p.Step)) + float64(p.Unit)
-			last = at
-			worst = max(worst, level-float64(p.Capacity+p.Drain))
-		}
+// takeIn takes one of a key, and returns whether it passed.
+func takeIn(tb testing.TB, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}, key string,
+) (allowed bool) {
+	tb.Helper()
+	if err := db.QueryRow(context.Background(), `select allowed from headgate.take($1, $2)`, onlyOne.Name(), key).Scan(&allowed); err != nil {
+		tb.Error(err)
 	}
-	return worst / float64(p.Unit)
+	return allowed
 }
 
-// TestNoKeyPassesMoreThanItsLimitWhileSharingComesAndGoes lets batches, calls from SQL
-// and transactions of callers take from more keys than the limit may have, while two
-// processes count all the time and the maximum is changed, removed and set again.
-func TestNoKeyPassesMoreThanItsLimitWhileSharingComesAndGoes(t *testing.T) {
+// TestALimitDoesNotBeginToShareBesideAnOpenTransaction that has made a cell: others do
+// not see the cell, and its key would pass a second time by the one that keys share. Nor
+// beside one that does not see that there is a maximum, and makes cells without asking.
+func TestALimitDoesNotBeginToShareBesideAnOpenTransaction(t *testing.T) {
 	t.Parallel()
-	for _, level := range []string{"read%20committed", "repeatable%20read", "serializable"} {
-		t.Run(level, func(t *testing.T) {
+	for name, tt := range map[string]struct {
+		begin  string
+		before bool // the maximum is set: it is seen
+		makes  bool // a cell at once
+	}{
+		"that has made a cell":                 {"begin", true, true},
+		"that has made one before the maximum": {"begin", false, true},
+		"that has a snapshot from before":      {"begin isolation level repeatable read", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			comeAndGo(t, level)
+			dsn := dbtest.Postgres(t)
+			s := openAt(t, dsn)
+			open, other := connect(t, dsn), connect(t, dsn)
+			run := func(conn *pgx.Conn, sql string) {
+				t.Helper()
+				if _, err := conn.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.before { // with a key that makes the room, else others would wait for it
+				run(other, "select headgate.set_max_keys(2)")
+				takeIn(t, other, "first")
+			}
+			run(open, tt.begin)
+			run(open, "select")
+			if tt.makes && !takeIn(t, open, "k") {
+				t.Error("the first of a key was refused")
+			}
+			if !tt.before {
+				run(other, "select headgate.set_max_keys(2)")
+			}
+			fillKeys(t, s, onlyOne, "own", 2)
+			for range 3 {
+				sweep(t, s)
+				if r := roomOf(t, s, onlyOne); r.Sharing {
+					t.Fatalf("it shares: %+v", r)
+				}
+			}
+			if !tt.makes && !takeIn(t, open, "k") {
+				t.Error("the first of a key was refused")
+			}
+			run(open, "commit")
+			eventually(t, s, func() bool { return roomOf(t, s, onlyOne).Sharing })
+			if takeIn(t, other, "k") {
+				t.Error("the second of a key has passed")
+			}
 		})
 	}
 }
 
-func comeAndGo(t *testing.T, level string) {
-	const most, keys = 10, 120
-	_, dsn := bounded(t, most)
-	url := dsn + "?default_transaction_isolation=" + level
-	limit := headgate.MustParse("token-bucket 10/s burst 2")
-	p := limit.Params()
-	got := &admissions{at: map[string][]int64{}}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // until enough was seen
-	defer cancel()
-	begin := time.Now()
-	stores := []*postgres.Store{openWith(t, url, most), openWith(t, url, 0)}
-	var wg sync.WaitGroup
-	var shared, periods atomic.Int64
-	key := func() string { // with pauses, in which a shared cell becomes empty
-		if time.Since(begin)%(1500*time.Millisecond) > time.Second {
-			time.Sleep(500 * time.Millisecond)
-		}
-		return fmt.Sprint("k", rand.IntN(keys))
-	}
-	for w := range 4 {
-		wg.Go(func() { // batches, single ones and groups among them
-			for ctx.Err() == nil {
-				ops := make([]law.Op, 1+rand.IntN(6))
-				for i := range ops {
-					ops[i] = law.Op{Verb: law.Take, Group: uint32(i / (1 + w%2)), Cell: law.Cell{Limit: limit.Name(), Key: key()}, Params: p, Cost: p.Unit, Count: 1}
-				}
-				outs := make([]law.Outcome, len(ops))
-				if err := stores[w%2].Apply(context.Background(), ops, outs); err != nil {
-					t.Errorf("apply: %v", err)
-					return
-				}
-				got.heard(t, ops, outs, &shared)
-			}
-		})
-	}
-	for range 2 {
-		wg.Go(func() { callFromSQL(ctx, t, url, limit, key, got) })
-	}
-	wg.Go(func() { chargeInTx(ctx, t, url, stores[0], limit, key, got) })
-	for _, s := range stores {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := s.Sweep(context.Background(), 100); err != nil && !errors.Is(err, store.ErrConflict) {
-					t.Errorf("sweep: %v", err)
-				}
-				r := roomOf(t, s, limit)
-				periods.Store(max(periods.Load(), r.Generation))
-				if time.Since(begin) > 4*time.Second && periods.Load() >= 3 && shared.Load() >= 50 {
-					cancel()
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
-		})
-	}
-	wg.Go(func() {
-		conn := connect(t, dsn)
-		for ctx.Err() == nil {
-			time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond)
-			if _, err := conn.Exec(context.Background(), `select headgate.set_max_keys($1)`, []int{5, 10, 20, 10, -1}[rand.IntN(5)]); err != nil {
-				t.Errorf("set: %v", err)
-			}
-		}
-	})
-	wg.Wait()
-	admitted := 0
-	for _, times := range got.at {
-		admitted += len(times)
-	}
-	t.Logf("%d admitted, %d answers of shared cells, %d periods of sharing", admitted, shared.Load(), periods.Load())
-	if over := got.over(&p); over > 0 {
-		t.Errorf("a key has passed %.2f units more than its limit", over)
-	}
-	if shared.Load() < 50 || periods.Load() < 2 {
-		t.Errorf("nothing was tested: %d answers of shared cells in %d periods", shared.Load(), periods.Load())
-	}
-}
-
-// heard notes what a batch has admitted.
-func (a *admissions) heard(t *testing.T, ops []law.Op, outs []law.Outcome, shared *atomic.Int64) {
-	for i := 0; i < len(ops); {
-		j, admitted := law.GroupEnd(ops, i), true
-		for k := i; k < j; k++ {
-			if outs[k].Err != nil {
-				t.Errorf("take: %v", outs[k].Err)
-			}
-			admitted = admitted && outs[k].Granted == 1 && outs[k].Err == nil
-			if outs[k].Shared {
-				shared.Add(1)
-			}
-		}
-		for ; i < j; i++ {
-			if admitted {
-				a.add(ops[i].Cell.Key, ops[i].DecidedAt(&outs[i]))
-			}
-		}
-	}
-}
-
-// conflict reports whether a statement is to be repeated.
-func conflict(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
-}
-
-func callFromSQL(ctx context.Context, t *testing.T, url string, limit headgate.Limit, key func() string, got *admissions) {
-	conn, err := pgx.Connect(context.Background(), url)
+// TestACellThatIsMadeMeanwhileIsTheKeysOwn lets a limit begin to share, and a key get a
+// cell, between the look of a take for its cell and its look whether the limit shares.
+func TestACellThatIsMadeMeanwhileIsTheKeysOwn(t *testing.T) {
+	t.Parallel()
+	s, dsn := bounded(t, 2)
+	fillKeys(t, s, onlyOne, "own", 1)
+	sweep(t, s)
+	sweep(t, s) // now every transaction that is open has seen the maximum
+	conn := connect(t, dsn)
+	tx, err := conn.Begin(t.Context())
 	if err != nil {
-		t.Error(err)
-		return
+		t.Fatal(err)
 	}
-	defer conn.Close(context.Background())
-	for ctx.Err() == nil {
-		k := key()
-		var allowed bool
-		var at time.Time
-		err := conn.QueryRow(context.Background(), `select allowed, at from headgate.take($1, $2)`, limit.Name(), k).Scan(&allowed, &at)
-		switch {
-		case conflict(err):
-		case err != nil:
-			t.Errorf("headgate.take: %v", err)
-			return
-		case allowed:
-			got.add(k, at.UnixMicro())
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), `select from headgate.rooms where limit_name = $1 for update`, onlyOne.Name()); err != nil {
+		t.Fatal(err)
+	}
+	passed, taker := make(chan bool), connect(t, dsn)
+	go func() { passed <- takeIn(t, taker, "k") }()
+	waitsForLock(t, connect(t, dsn))
+	for _, sql := range []string{
+		`insert into headgate.cells select (jsonb_populate_record(c, '{"key": "k"}')).* from headgate.cells c where limit_name = $1 and key = 'own0'`,
+		`select headgate.begin_sharing($1)`,
+	} {
+		if tag, err := tx.Exec(t.Context(), sql, onlyOne.Name()); err != nil || tag.RowsAffected() != 1 {
+			t.Fatal(tag, err)
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if <-passed {
+		t.Error("the key has passed by the shared cell, and has one of its own")
+	}
+	if !roomOf(t, s, onlyOne).Sharing {
+		t.Errorf("it does not share: nothing was tested: %+v", roomOf(t, s, onlyOne))
+	}
+}
+
+// TestSharingDoesNotEndBesideAnOpenTransaction that has charged the shared cell: others
+// see it as it was before.
+func TestSharingDoesNotEndBesideAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"commit", "rollback"} {
+		s, dsn := bounded(t, 2)
+		open, other := connect(t, dsn), connect(t, dsn)
+		fillKeys(t, s, onlyOne, "own", 2)
+		eventually(t, s, func() bool { return roomOf(t, s, onlyOne).Sharing })
+		if _, err := open.Exec(t.Context(), "begin"); err != nil {
+			t.Fatal(err)
+		}
+		if !takeIn(t, open, "k") {
+			t.Error("the first of a key was refused")
+		}
+		if _, err := other.Exec(t.Context(), `select headgate.reset($1, 'own0'), headgate.reset($1, 'own1')`, onlyOne.Name()); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			sweep(t, s)
+			if r := roomOf(t, s, onlyOne); !r.Sharing {
+				t.Fatalf("it does not share any more: %+v", r)
+			}
+		}
+		if _, err := open.Exec(t.Context(), end); err != nil {
+			t.Fatal(err)
+		}
+		if end == "rollback" {
+			eventually(t, s, func() bool { return !roomOf(t, s, onlyOne).Sharing })
+		}
+		sweep(t, s)
+		if got := takeIn(t, other, "k"); got != (end == "rollback") {
+			t.Errorf("after %s: the key passes: %v", end, got)
 		}
 	}
 }
 
-func chargeInTx(ctx context.Context, t *testing.T, url string, s *postgres.Store, limit headgate.Limit, key func() string, got *admissions) {
-	conn, err := pgx.Connect(context.Background(), url)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer conn.Close(context.Background())
-	p := limit.Params()
-	for ctx.Err() == nil {
-		op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit.Name(), Key: key()}, Params: p, Cost: p.Unit, Count: 1}
-		outs := make([]law.Outcome, 1)
-		err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(context.Background(), "select 1"); err != nil { // at a stricter level the snapshot is of now
-				return err
-			}
-			time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
-			err := s.InTx(tx).Apply(context.Background(), []law.Op{op}, outs)
-			time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
-			return err
-		})
-		switch {
-		case errors.Is(err, store.ErrConflict) || conflict(err):
-		case err != nil:
-			t.Errorf("in a transaction: %v", err)
-			return
-		case outs[0].Err == nil && outs[0].Granted == 1:
-			got.add(op.Cell.Key, op.DecidedAt(&outs[0]))
+// eventually sweeps until something holds.
+func eventually(t *testing.T, s *postgres.Store, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); sweep(t, s) {
+		if time.Now().After(end) {
+			t.Fatalf("still after 20 s: %+v", roomOf(t, s, onlyOne))
 		}
 	}
+}
+
+// waitsForLock waits until a session of the database waits for a lock.
+func waitsForLock(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		var n int
+		err := conn.QueryRow(t.Context(), `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			return
+		}
+	}
+	t.Fatal("no session waits for a lock")
 }
