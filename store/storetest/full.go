@@ -151,6 +151,11 @@ func sharesOneCell(t *testing.T, s store.Store) {
 				t.Errorf("%s: new key %d: %+v", limit, i, out)
 			}
 		}
+		for i := range 6 { // whoever answers them now, it is said that they share
+			if out := one(t, s, take(limit, fmt.Sprint("new ", i), p, 1, 0)); out.Granted != 0 || !out.Shared {
+				t.Errorf("%s: new key %d, asked again: %+v", limit, i, out)
+			}
+		}
 		for i := range fullKeys { // they have two units left
 			for n := range 3 {
 				out := one(t, s, take(limit, fmt.Sprint("own ", i), p, 1, 0))
