@@ -28,6 +28,7 @@ func full(t *testing.T, o *Options) {
 		{"ids and blocks need a cell of their own", false, idsOfTheFull},
 		{"an id is known though its limit is full and nothing of it counts", false, idsOutlive},
 		{"what shares can be given back and renewed", true, returnsShare},
+		{"who was reset gives nothing back to those who share", true, returnsAfterReset},
 		{"a shared cell keeps a log and is blocked", false, historyOfTheFull},
 		{"a reset keeps a shared cell", true, resetOfTheShared},
 		{"sharing ends when the shared cell is empty", true, sharingEnds},
@@ -338,6 +339,22 @@ func returnsShare(t *testing.T, s store.Store) {
 	}
 	if back := one(t, s, law.Back(&late, &out, 2*p.Unit)); back.Granted != 2*p.Unit || !back.Shared {
 		t.Errorf("cancelled: %+v", back)
+	}
+}
+
+// returnsAfterReset gives back what was charged to a cell that was reset since: none of
+// it is in the cell that the key shares now.
+func returnsAfterReset(t *testing.T, s store.Store) {
+	for limit, p := range slow() {
+		fillLimit(t, s, limit, p)
+		op := take(limit, "own 0", p, 2, 0)
+		out := one(t, s, op)
+		one(t, s, take(limit, "new", p, 3, 0)) // all that those who share may
+		one(t, s, law.Op{Verb: law.Reset, Group: 1, Cell: op.Cell, Params: p})
+		back := one(t, s, law.Back(&op, &out, 2*p.Unit))
+		if again := one(t, s, take(limit, "new", p, 1, 0)); back.Granted != 0 || again.Granted != 0 || !again.Shared {
+			t.Errorf("%s: given back %+v, and then one who shares took %+v", limit, back, again)
+		}
 	}
 }
 
