@@ -141,6 +141,7 @@ set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     aware boolean; most bigint; r record; begun bigint; n bigint;
+    unused text[] := '{}';
     cheap constant bigint := 50000;
 begin
     select s.max_keys into most from headgate.settings s;
@@ -158,8 +159,7 @@ begin
         n := (select count(*) from (select from headgate.cells c where c.limit_name = r.limit_name limit coalesce(nullif(r.most, 0), 0) + 1) x)
             - case when r.since > 0 then 1 else 0 end;
         if n = 0 and r.generation = 0 then -- names of limits may come from outside
-            delete from headgate.rooms o where o.limit_name = r.limit_name and o.limit_name in (
-                select l.limit_name from headgate.rooms l where l.limit_name = r.limit_name and l.generation = 0 for update skip locked);
+            unused := unused || r.limit_name;
         end if;
         insert into headgate.key_counts (limit_name, keys, counted_at, took)
         values (r.limit_name, n, begun, (extract(epoch from clock_timestamp()) * 1000000)::bigint - begun)
@@ -170,6 +170,11 @@ begin
             else 0 end;
         return next;
     end loop;
+    -- Last of all, since from here on their new keys wait for the end of this transaction.
+    delete from headgate.rooms o where o.limit_name = any (array(
+        select l.limit_name from headgate.rooms l where l.limit_name = any (unused) and l.generation = 0
+          and (select true from headgate.cells c where c.limit_name = l.limit_name limit 1) is null
+        for update skip locked));
     delete from headgate.key_counts k where k.keys = 0 and (select true from headgate.rooms o where o.limit_name = k.limit_name) is null;
     perform from headgate.settings s where s.max_keys = 0 for update;
     if found then -- locked, so no limit begins to share
