@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -47,6 +48,14 @@ func full(t *testing.T, o *Options) {
 			})
 		}
 	}
+	t.Run("who knows of no full limit makes no cell while one shares", func(t *testing.T) {
+		open := o.Full(t, fullKeys)
+		unaware(t, func() store.Store {
+			s := open(t)
+			t.Cleanup(func() { s.Close() })
+			return s
+		})
+	})
 	if o.FullAt != nil {
 		t.Run("no key passes more than its limit whatever comes between", func(t *testing.T) { stepped(t, o) })
 	}
@@ -192,6 +201,53 @@ func bounded(t *testing.T, s store.Store, limit string) {
 	}
 	if own := len(cells) - shared; own > fullKeys || shared != 1 {
 		t.Errorf("%s: %d cells of keys, at most %d may be, and %d shared ones", limit, own, fullKeys, shared)
+	}
+}
+
+// unaware asks, in every way that may make a cell, by stores that were opened before the
+// limit shared, have not counted since, and have asked nothing else.
+func unaware(t *testing.T, open func() store.Store) {
+	first := open()
+	for limit, p := range slow() {
+		own, plain := take(limit, "own 0", p, 1, 0), take(limit, "new", p, 1, 0)
+		blocking, late, more, check, block := plain, plain, plain, plain, plain
+		blocking.Params.Block = 1000
+		more.Verb, more.Cost = law.Return, -p.Unit
+		more.Level, more.At = p.Unit, 1
+		check.Verb = law.Check
+		block.Verb, block.TTL = law.Block, 1000
+		asked := map[string][]law.Op{
+			"take": {plain}, "take, may block": {blocking}, "charge more": {more}, "check": {check}, "block": {block},
+			"group": {own, plain}, "batch": {own, plain}, "two in a group": {plain, plain},
+		}
+		if p.Kind == law.Bucket && p.Anchor == law.Own {
+			late.Late, late.Ceiling = true, p.Ceiling(10*p.Step)
+			asked["reserve"] = []law.Op{late}
+		}
+		if p.Kind == law.Log {
+			delete(asked, "charge more") // of an entry that is there
+		}
+		stores := map[string]store.Store{}
+		for name := range asked {
+			stores[name] = open()
+			apply(t, stores[name], check) // so that it has set up all that it needs
+		}
+		fillLimit(t, first, limit, p)
+		one(t, first, plain)
+		for name, ops := range asked {
+			if name == "batch" {
+				ops = slices.Clone(ops)
+				ops[1].Group++
+			}
+			outs := apply(t, stores[name], ops...)
+			if out := outs[len(outs)-1]; !out.Shared && !errors.Is(out.Err, store.ErrFull) {
+				t.Errorf("%s: %s: %+v; want an answer of the shared cell", limit, name, out)
+			}
+			if stores[name] != first {
+				stores[name].Close()
+			}
+		}
+		bounded(t, first, limit)
 	}
 }
 
