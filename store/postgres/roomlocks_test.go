@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
@@ -215,5 +216,84 @@ func TestALimitSharesOnlyWhenAllKeysAreSeen(t *testing.T) {
 				t.Errorf("a transaction that was begun before that: %+v, %v", out, err)
 			}
 		})
+	}
+}
+
+// TestNoLimitSharesBeforeAllKnowOfTheMaximum sets a maximum while transactions are open
+// that were begun without one: they make keys without a lock of the room.
+func TestNoLimitSharesBeforeAllKnowOfTheMaximum(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	before := openAt(t, dsn)
+	limit := headgate.MustParse("fixed-window 10/1h")
+	made := inOpenTx(t, before, dsn, limit, "made")
+	old := begun(t, dsn, pgx.RepeatableRead)
+	if _, err := old.Exec(t.Context(), "select count(*) from headgate.settings"); err != nil {
+		t.Fatal(err)
+	}
+	s := openWith(t, dsn, 1)
+	fillKeys(t, s, limit, "own", 1)
+	for _, tx := range []pgx.Tx{made, old} {
+		for range 3 {
+			sweep(t, s)
+		}
+		if roomOf(t, s, limit).Sharing {
+			t.Error("the limit shares while a transaction is open that knows of no maximum")
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); !roomOf(t, s, limit).Sharing; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) { // others than these two may be open, of the server itself
+			t.Fatal("the limit does not share")
+		}
+		sweep(t, s)
+	}
+}
+
+// TestAPeriodDoesNotEndWhileItsCellCounts asks for the end of a period, as one does who has
+// counted some time ago, while its cell counts, and while a transaction is about to charge
+// it.
+func TestAPeriodDoesNotEndWhileItsCellCounts(t *testing.T) {
+	t.Parallel()
+	s, dsn := bounded(t, 1)
+	conn := connect(t, dsn)
+	ended := func(limit headgate.Limit) (ended bool) {
+		t.Helper()
+		if err := conn.QueryRow(t.Context(), "select headgate.end_sharing($1)", limit.Name()).Scan(&ended); err != nil {
+			t.Fatal(err)
+		}
+		return ended
+	}
+	slow, quick := headgate.MustParse("fixed-window 10/1h"), headgate.MustParse("token-bucket 1000/s burst 10")
+	for _, limit := range []headgate.Limit{slow, quick} {
+		if _, err := conn.Exec(t.Context(), "insert into headgate.cells (limit_name, key, empty_at) values ($1, 'own', 9e15::bigint)", limit.Name()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Exec(t.Context(), "insert into headgate.rooms (limit_name) values ($1)", limit.Name()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep(t, s)
+	if fillKeys(t, s, slow, "new", 1) != 0 || fillKeys(t, s, quick, "new", 1) != 0 {
+		t.Fatal("the limits do not share")
+	}
+	if ended(slow) {
+		t.Error("it ended while its cell counted")
+	}
+	tx := begun(t, dsn, pgx.ReadCommitted)
+	if _, err := tx.Exec(t.Context(), "select from headgate.cells where limit_name = $1 and key = 'headgate:shared:1' for update", quick.Name()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if ended(quick) {
+		t.Error("it ended while a transaction held its cell")
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !ended(quick) {
+		t.Error("it does not end")
 	}
 }
