@@ -79,6 +79,11 @@ func TestAKeyThatFoundNoRoomKeepsItsLimitFromSharing(t *testing.T) {
 	limit := headgate.MustParse("fixed-window 10/1h")
 	first := inOpenTx(t, s, dsn, limit, "first")
 	second := inOpenTx(t, s, dsn, limit, "second")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := connect(t, dsn).Exec(ctx, "select headgate.set_max_keys(2), headgate.set_max_keys(1)"); err != nil {
+		t.Errorf("the maximum cannot be set meanwhile: %v", err)
+	}
 	for _, tx := range []pgx.Tx{first, second} {
 		if roomOf(t, s, limit).Sharing {
 			t.Error("the limit shares while a transaction that has made a key is open")

@@ -133,7 +133,7 @@ begin
     if p_max is null or p_max = 0 then
         perform headgate.fail(format('p_max: is %s; it must be above 0, or below 0 for any number of keys', coalesce(p_max::text, 'null')));
     end if;
-    select s.max_keys into was from headgate.settings s for update;
+    select s.max_keys into was from headgate.settings s for no key update;
     if p_max > 0 then
         insert into headgate.settings (max_keys) values (p_max)
         on conflict (only_one) do update set max_keys = excluded.max_keys where settings.max_keys <> excluded.max_keys;
@@ -176,7 +176,7 @@ begin
     if (select s.unaware from headgate.settings s) = '{}' then
         return true;
     end if;
-    select * into setting from headgate.settings for update;
+    select * into setting from headgate.settings for no key update;
     if not found or setting.written_at = transaction_timestamp() then -- it was this one
         return false;
     end if;
@@ -236,7 +236,7 @@ begin
           and (select true from headgate.cells c where c.limit_name = l.limit_name limit 1) is null
         for update skip locked));
     delete from headgate.key_counts k where k.keys = 0 and (select true from headgate.rooms o where o.limit_name = k.limit_name) is null;
-    perform from headgate.settings s where s.max_keys = 0 for update;
+    perform from headgate.settings s where s.max_keys = 0 for update skip locked;
     if found then -- locked, so no limit begins to share
         delete from headgate.settings s where s.max_keys = 0
             and not exists (select from headgate.rooms o where o.since > 0 or o.max_keys > 0);
