@@ -158,7 +158,8 @@ func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Dur
 }
 
 // Reset forgets all about a key: its level, its block. It reports whether
-// there was anything to forget. A history is kept.
+// there was anything to forget. A history is kept. The key may be that of a shared
+// cell, as List shows it: then all who share are forgiven.
 func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed bool, err error) {
 	op, out, err := l.one(ctx, law.Reset, limit, key, nil)
 	l.turns.wake(op.Cell)
