@@ -213,15 +213,15 @@ func (s *Store) heed(most, smallest *int64) {
 // turnTo lets one limit begin or end to share. It gives up without an error where
 // transactions that make cells of the limit stay open: the next count tries again.
 func (s *Store) turnTo(ctx context.Context, f *full) error {
-	if err := s.atReadCommitted(ctx, "select headgate.close_room($1)", f.limit); err != nil {
-		return err
-	}
 	statement := "select headgate.end_sharing($1)"
 	if f.begin {
 		statement = "select headgate.begin_sharing($1)"
 	}
 	var done bool
-	err := s.readCommitted(ctx, func(tx pgx.Tx) error { return tx.QueryRow(ctx, statement, f.limit).Scan(&done) })
+	err := s.atReadCommitted(ctx, "select headgate.close_room($1)", f.limit)
+	if err == nil {
+		err = s.readCommitted(ctx, func(tx pgx.Tx) error { return tx.QueryRow(ctx, statement, f.limit).Scan(&done) })
+	}
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(err, &pg) && pg.Code == "55P03":

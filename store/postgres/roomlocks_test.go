@@ -114,6 +114,27 @@ func TestAKeyMadeWhileItsRoomClosesBlocksNoOther(t *testing.T) {
 	}
 }
 
+// TestASweepWaitsForNoTransaction leaves a transaction open that has stood in line for the
+// room of a limit, which is to begin to share.
+func TestASweepWaitsForNoTransaction(t *testing.T) {
+	t.Parallel()
+	s, dsn := bounded(t, 2)
+	limit := headgate.MustParse("fixed-window 10/1h")
+	fillKeys(t, s, limit, "own", 1)
+	sweep(t, s)
+	if _, err := connect(t, dsn).Exec(t.Context(), "select headgate.close_room($1)", limit.Name()); err != nil {
+		t.Fatal(err)
+	}
+	inOpenTx(t, s, dsn, limit, "held")
+	fillKeys(t, s, limit, "own", 2)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	begin := time.Now()
+	if _, err := s.Sweep(ctx, 100); err != nil || time.Since(begin) > 5*time.Second {
+		t.Errorf("a sweep took %v: %v", time.Since(begin), err)
+	}
+}
+
 // TestACountThatForgetsALimitBlocksNoKey lets a count that has found a limit without keys
 // wait for another count.
 func TestACountThatForgetsALimitBlocksNoKey(t *testing.T) {

@@ -253,9 +253,10 @@ begin
 end $$;
 
 -- headgate.close_room makes transactions that make cells of a limit queue for a while.
--- It has to be committed before headgate.begin_sharing or headgate.end_sharing.
+-- It has to be committed before headgate.begin_sharing or headgate.end_sharing. It fails with
+-- 55P03 as these do.
 create or replace function headgate.close_room(p_limit text) returns void
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 begin
     update headgate.rooms set closing = (extract(epoch from clock_timestamp()) * 1000000)::bigint + 1500000 where limit_name = p_limit;
 end $$;
