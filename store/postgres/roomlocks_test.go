@@ -135,6 +135,35 @@ func TestASweepWaitsForNoTransaction(t *testing.T) {
 	}
 }
 
+// TestASweepWaitsForNoRoom leaves a transaction open that has made the room of a limit with
+// a maximum of its own, which the sweep is to write there.
+func TestASweepWaitsForNoRoom(t *testing.T) {
+	t.Parallel()
+	s, dsn := bounded(t, 100)
+	sweep(t, s)
+	limit, err := headgate.MustParse("fixed-window 10/1h").WithMaxKeys(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx := inOpenTx(t, s, dsn, limit, "first")
+	for range 2 {
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if _, err := s.Sweep(ctx, 100); err != nil || time.Since(begin) > 5*time.Second {
+			t.Errorf("a sweep took %v: %v", time.Since(begin), err)
+		}
+		cancel()
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fillKeys(t, s, limit, "own", 2)
+	sweep(t, s)
+	if r := roomOf(t, s, limit); !r.Sharing || r.Max != 2 {
+		t.Errorf("when it is over: %+v", r)
+	}
+}
+
 // TestACountThatForgetsALimitBlocksNoKey lets a count that has found a limit without keys
 // wait for another count.
 func TestACountThatForgetsALimitBlocksNoKey(t *testing.T) {

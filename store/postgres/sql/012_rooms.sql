@@ -143,9 +143,10 @@ begin
     return was;
 end $$;
 
--- headgate.set_own_max_keys does that for single limits.
+-- headgate.set_own_max_keys does that for single limits. It fails with 55P03 if a
+-- transaction that has made the room of one of them, or stood in line for it, stays open.
 create or replace function headgate.set_own_max_keys(p_limits text[], p_max bigint[]) returns void
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 begin
     loop
         perform from headgate.settings s for key share;
