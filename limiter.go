@@ -134,7 +134,8 @@ func (l *Limiter) FillUp(ctx context.Context, c Charge) (Filled, error) {
 
 // Block refuses every charge of a limit for a key until d from now, whatever
 // its level, and says why. A d of zero lifts the block, also one that a limit
-// has set by itself. It replaces an earlier block.
+// has set by itself. It replaces an earlier block. The key may be that of a shared
+// cell, as List shows it: then all who share are blocked.
 func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Duration, reason string) (Status, error) {
 	if d < 0 {
 		return Status{}, invalid("for", "%s is negative; 0 lifts a block", d)
@@ -158,7 +159,8 @@ func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Dur
 }
 
 // Reset forgets all about a key: its level, its block. It reports whether
-// there was anything to forget. A history is kept.
+// there was anything to forget. A history is kept. The key may be that of a shared
+// cell, as List shows it: then all who share are forgiven.
 func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed bool, err error) {
 	op, out, err := l.one(ctx, law.Reset, limit, key, nil)
 	l.turns.wake(op.Cell)

@@ -13,7 +13,7 @@ package law
 func Back(op *Op, out *Outcome, credits int64) Op {
 	back := Op{
 		Verb: Return, Group: op.Group, Cell: op.Cell, Params: op.Params, Bounds: op.Bounds, Now: op.Now,
-		Cost: credits, Count: 1,
+		Cost: credits, Count: 1, Shared: out.Shared,
 	}
 	back.of(out)
 	return back

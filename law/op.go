@@ -105,6 +105,9 @@ type Op struct {
 	// (Log; Renew too).
 	Level, At, Returned, Entry int64
 
+	// Return (Bucket, Window): the charge was to a shared cell. What was not, is in none.
+	Shared bool
+
 	// Bounds are four ascending window boundaries around the present, for
 	// Anchor Calendar. A time outside them makes the outcome Stale.
 	Bounds [4]int64

@@ -141,7 +141,7 @@ func last(op *law.Op, out *law.Outcome) bool {
 		return false
 	}
 	next := law.Decide(out.State, op, out.Clock, 0, nil).Outcome
-	next.State = out.State
+	next.State, next.Shared = out.State, out.Shared
 	*out = next
 	return refused(op, out)
 }

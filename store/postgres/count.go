@@ -140,10 +140,15 @@ func (s *Store) count(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if limits, most := s.counter.unwritten(); len(limits) > 0 {
-		if err := s.atReadCommitted(ctx, "select headgate.set_own_max_keys($1, $2)", limits, most); err != nil {
+		err := s.atReadCommitted(ctx, "select headgate.set_own_max_keys($1, $2)", limits, most)
+		switch {
+		case err == nil:
+			s.counter.wrote(limits, most)
+		case inTheWay(err): // the next count tries again
+			s.log.Debug("transactions that have made keys are in the way of what limits say they may have")
+		default:
 			return classify("set how many keys limits may have", err)
 		}
-		s.counter.wrote(limits, most)
 	}
 	list, err := s.countKeys(ctx)
 	if err != nil {
@@ -213,18 +218,17 @@ func (s *Store) heed(most, smallest *int64) {
 // turnTo lets one limit begin or end to share. It gives up without an error where
 // transactions that make cells of the limit stay open: the next count tries again.
 func (s *Store) turnTo(ctx context.Context, f *full) error {
-	if err := s.atReadCommitted(ctx, "select headgate.close_room($1)", f.limit); err != nil {
-		return err
-	}
 	statement := "select headgate.end_sharing($1)"
 	if f.begin {
 		statement = "select headgate.begin_sharing($1)"
 	}
 	var done bool
-	err := s.readCommitted(ctx, func(tx pgx.Tx) error { return tx.QueryRow(ctx, statement, f.limit).Scan(&done) })
-	var pg *pgconn.PgError
+	err := s.atReadCommitted(ctx, "select headgate.close_room($1)", f.limit)
+	if err == nil {
+		err = s.readCommitted(ctx, func(tx pgx.Tx) error { return tx.QueryRow(ctx, statement, f.limit).Scan(&done) })
+	}
 	switch {
-	case errors.As(err, &pg) && pg.Code == "55P03":
+	case inTheWay(err):
 		s.log.Debug("transactions that have made keys are in the way of a count", "limit", f.limit)
 		return nil
 	case err != nil:
@@ -235,6 +239,12 @@ func (s *Store) turnTo(ctx context.Context, f *full) error {
 		s.log.Info("a limit has room for new keys again", "limit", f.limit, "keys", f.keys)
 	}
 	return nil
+}
+
+// inTheWay reports whether an error says that a transaction holds what is to be locked.
+func inTheWay(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "55P03"
 }
 
 // readCommitted runs a transaction at this level, whatever that of the sessions is: at

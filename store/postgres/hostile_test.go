@@ -257,6 +257,8 @@ func calls(t *testing.T) []string {
 		`select * from headgate.take('token-bucket 10/s burst 1', 'new')`, `select * from headgate.take_once('n', 'token-bucket 10/s burst 1', 'new')`,
 		`select * from headgate.block('token-bucket 10/s burst 1', 'new', '1 hour')`, `select * from headgate.block('token-bucket 10/s burst 1', 'new', '0')`,
 		`select * from headgate.check('token-bucket 10/s burst 1', 'headgate:shared:1')`, `select * from headgate.fullness()`,
+		`delete from headgate.cells where pg_catalog.starts_with(key, 'headgate:shared:')`, `select headgate.take('token-bucket 10/s burst 1', 'newer')`,
+		`select headgate.close_room('token-bucket 10/s burst 1')`, `select headgate.take('token-bucket 10/s burst 1', 'newest')`,
 		`select headgate.reset('token-bucket 10/s burst 1', n::pg_catalog.text) from pg_catalog.generate_series(1, 9) n`, `select pg_catalog.pg_sleep(0.15)`, `select headgate.sweep(1000)`,
 		`select headgate.set_max_keys(-1)`, `delete from headgate.rooms`, `delete from headgate.settings`, `select headgate.sweep(1000)`, `select headgate.set_max_keys(-1)`,
 		`select headgate.articles_obstacle()`, `select headgate.sweep(1)`, `select headgate.sweep(1000)`, `delete from headgate.limits`,

@@ -8,11 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// entries are the functions that people, the driver and the server call: each sets the
-// search_path, for itself and for the inner ones that it calls.
+// entries are the functions that people, the driver and the server call, and those that set
+// something else: each sets the search_path, for itself and for the inner ones that it calls.
 const entries = `apply apply_once take_plain sweep_from articles_obstacle compile_limit write_limits
 	take check block reset attempts take_once settle cancel reserve acquire renew release sweep used_at
 	set_max_keys set_own_max_keys maxima count_keys close_room begin_sharing end_sharing fullness
+	lock_room add_room
 	public.check_velocity public.rate_limiting_request public.rate_limiting_token_bucket_request public.request_token`
 
 // inner are those that only others of ours call. They set nothing: it would cost
@@ -20,7 +21,7 @@ const entries = `apply apply_once take_plain sweep_from articles_obstacle compil
 const inner = `add_steps after grain give_back fail parse_amount parse_period format_period compile_rate compile
 	instant starts_at bounds find print ask credits retry_after decided_at figures takeable decide
 	micros checked_id checked_lease checked_count held drained drained_at drained_by start_together
-	make_room all_aware shared_is_empty count_all`
+	make_room all_aware shared_is_empty count_all is_shared stand_in_line open_room`
 
 // TestEveryFunctionIsAnEntryOrInner lists the functions of the schema and those of the
 // articles: a new one has to be put on one of the two lists.

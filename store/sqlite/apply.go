@@ -21,7 +21,7 @@ type statements struct {
 	sweepAdmissions                    *sql.Stmt
 	setting, set, room, countKeys      *sql.Stmt
 	saveRoom, turn, endPeriod, sharing *sql.Stmt
-	emptyRooms                         *sql.Stmt
+	emptyRooms, there                  *sql.Stmt
 	begin, commit, rollback            *sql.Stmt
 	all                                []*sql.Stmt
 }
@@ -69,6 +69,7 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 			on conflict (limit_name) do update set max_keys = excluded.max_keys`},
 		{&st.turn, `update rooms set generation = ?2, since = ?3 where limit_name = ?1`},
 		{&st.endPeriod, `delete from cells where limit_name = ? and key = ? and empty_at <= ?3 and blocked_until <= ?3`},
+		{&st.there, `select exists (select 1 from cells where limit_name = ? and key = ?)`},
 		{&st.emptyRooms, `delete from rooms where keys = 0 and since = 0`},
 		{&st.sharing, `select limit_name, keys, max_keys, generation, since from rooms where since > 0`},
 		{&st.begin, `begin immediate`},

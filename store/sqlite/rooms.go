@@ -58,7 +58,7 @@ func (t *transaction) fullGroup(ops []law.Op, outs []law.Outcome, clock int64, m
 		switch {
 		case outs[i].Full != 0:
 			found = true
-		case makes(op):
+		case makes(op) && !law.IsShared(op.Cell):
 			made[op.Cell] = true
 			mine = append(mine, op.Cell)
 		}
@@ -112,10 +112,13 @@ func (t *transaction) tracks(ops []law.Op) (bool, error) {
 // cell that it may make.
 func (t *transaction) fullFor(op *law.Op, clock int64) (int64, error) {
 	limit := op.Cell.Limit
+	r, err := t.room(limit, cmp.Or(op.Params.MaxKeys, t.most))
 	if law.IsShared(op.Cell) {
+		if err != nil || r != nil && r.since > 0 && r.generation == law.Generation(op.Cell) {
+			return 0, err // somebody has deleted it: it is empty
+		}
 		return law.Ended, nil
 	}
-	r, err := t.room(limit, cmp.Or(op.Params.MaxKeys, t.most))
 	if r == nil || err != nil {
 		return 0, err
 	}
@@ -185,8 +188,13 @@ func (t *transaction) end(limit string, r *room, clock int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if n, err := res.RowsAffected(); n == 0 || err != nil {
+	if n, err := res.RowsAffected(); err != nil {
 		return false, err
+	} else if n == 0 { // it counts still, unless somebody has deleted it
+		var there bool
+		if err := t.st.there.QueryRowContext(t.ctx, c.Limit, c.Key).Scan(&there); err != nil || there {
+			return false, err
+		}
 	}
 	r.since = 0
 	_, err = t.st.turn.ExecContext(t.ctx, limit, r.generation, 0)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ func full(t *testing.T, o *Options) {
 		{"ids and blocks need a cell of their own", false, idsOfTheFull},
 		{"an id is known though its limit is full and nothing of it counts", false, idsOutlive},
 		{"what shares can be given back and renewed", true, returnsShare},
+		{"who was reset gives nothing back to those who share", true, returnsAfterReset},
 		{"a shared cell keeps a log and is blocked", false, historyOfTheFull},
 		{"a reset keeps a shared cell", true, resetOfTheShared},
 		{"sharing ends when the shared cell is empty", true, sharingEnds},
@@ -46,6 +48,14 @@ func full(t *testing.T, o *Options) {
 			})
 		}
 	}
+	t.Run("who knows of no full limit makes no cell while one shares", func(t *testing.T) {
+		open := o.Full(t, fullKeys)
+		unaware(t, func() store.Store {
+			s := open(t)
+			t.Cleanup(func() { s.Close() })
+			return s
+		})
+	})
 	if o.FullAt != nil {
 		t.Run("no key passes more than its limit whatever comes between", func(t *testing.T) { stepped(t, o) })
 	}
@@ -151,6 +161,11 @@ func sharesOneCell(t *testing.T, s store.Store) {
 				t.Errorf("%s: new key %d: %+v", limit, i, out)
 			}
 		}
+		for i := range 6 { // whoever answers them now, it is said that they share
+			if out := one(t, s, take(limit, fmt.Sprint("new ", i), p, 1, 0)); out.Granted != 0 || !out.Shared {
+				t.Errorf("%s: new key %d, asked again: %+v", limit, i, out)
+			}
+		}
 		for i := range fullKeys { // they have two units left
 			for n := range 3 {
 				out := one(t, s, take(limit, fmt.Sprint("own ", i), p, 1, 0))
@@ -186,6 +201,53 @@ func bounded(t *testing.T, s store.Store, limit string) {
 	}
 	if own := len(cells) - shared; own > fullKeys || shared != 1 {
 		t.Errorf("%s: %d cells of keys, at most %d may be, and %d shared ones", limit, own, fullKeys, shared)
+	}
+}
+
+// unaware asks, in every way that may make a cell, by stores that were opened before the
+// limit shared, have not counted since, and have asked nothing else.
+func unaware(t *testing.T, open func() store.Store) {
+	first := open()
+	for limit, p := range slow() {
+		own, plain := take(limit, "own 0", p, 1, 0), take(limit, "new", p, 1, 0)
+		blocking, late, more, check, block := plain, plain, plain, plain, plain
+		blocking.Params.Block = 1000
+		more.Verb, more.Cost = law.Return, -p.Unit
+		more.Level, more.At = p.Unit, 1
+		check.Verb = law.Check
+		block.Verb, block.TTL = law.Block, 1000
+		asked := map[string][]law.Op{
+			"take": {plain}, "take, may block": {blocking}, "charge more": {more}, "check": {check}, "block": {block},
+			"group": {own, plain}, "batch": {own, plain}, "two in a group": {plain, plain},
+		}
+		if p.Kind == law.Bucket && p.Anchor == law.Own {
+			late.Late, late.Ceiling = true, p.Ceiling(10*p.Step)
+			asked["reserve"] = []law.Op{late}
+		}
+		if p.Kind == law.Log {
+			delete(asked, "charge more") // of an entry that is there
+		}
+		stores := map[string]store.Store{}
+		for name := range asked {
+			stores[name] = open()
+			apply(t, stores[name], check) // so that it has set up all that it needs
+		}
+		fillLimit(t, first, limit, p)
+		one(t, first, plain)
+		for name, ops := range asked {
+			if name == "batch" {
+				ops = slices.Clone(ops)
+				ops[1].Group++
+			}
+			outs := apply(t, stores[name], ops...)
+			if out := outs[len(outs)-1]; !out.Shared && !errors.Is(out.Err, store.ErrFull) {
+				t.Errorf("%s: %s: %+v; want an answer of the shared cell", limit, name, out)
+			}
+			if stores[name] != first {
+				stores[name].Close()
+			}
+		}
+		bounded(t, first, limit)
 	}
 }
 
@@ -333,6 +395,22 @@ func returnsShare(t *testing.T, s store.Store) {
 	}
 	if back := one(t, s, law.Back(&late, &out, 2*p.Unit)); back.Granted != 2*p.Unit || !back.Shared {
 		t.Errorf("cancelled: %+v", back)
+	}
+}
+
+// returnsAfterReset gives back what was charged to a cell that was reset since: none of
+// it is in the cell that the key shares now.
+func returnsAfterReset(t *testing.T, s store.Store) {
+	for limit, p := range slow() {
+		fillLimit(t, s, limit, p)
+		op := take(limit, "own 0", p, 2, 0)
+		out := one(t, s, op)
+		one(t, s, take(limit, "new", p, 3, 0)) // all that those who share may
+		one(t, s, law.Op{Verb: law.Reset, Group: 1, Cell: op.Cell, Params: p})
+		back := one(t, s, law.Back(&op, &out, 2*p.Unit))
+		if again := one(t, s, take(limit, "new", p, 1, 0)); back.Granted != 0 || again.Granted != 0 || !again.Shared {
+			t.Errorf("%s: given back %+v, and then one who shares took %+v", limit, back, again)
+		}
 	}
 }
 

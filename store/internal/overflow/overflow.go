@@ -144,6 +144,9 @@ func (r *redirection) run(ctx context.Context, apply Applier) {
 			asked[k].Group = group
 			if c, ok := r.sent[i]; ok {
 				asked[k].Cell = c
+				if op := &asked[k]; op.Verb == law.Return && op.Cost > 0 && op.Params.Kind != law.Log && !op.Shared {
+					op.Level, op.At = 0, 0 // of a cell that is gone: nothing of it is here. An entry of a log would not be found
+				}
 			}
 		}
 		store.Join(r.outs, answers, r.index, apply(ctx, asked, answers))

@@ -34,25 +34,30 @@ begin
     foreach name in array names loop
         loop
             if (select r.closing from headgate.rooms r where r.limit_name = name) > now then
-                select r.since into since from headgate.rooms r where r.limit_name = name for no key update;
-            else
-                select r.since into since from headgate.rooms r where r.limit_name = name for key share;
+                perform headgate.stand_in_line(name);
             end if;
-            exit when found;
-            insert into headgate.rooms (limit_name) values (name) on conflict do nothing;
+            select r.since into since from headgate.rooms r where r.limit_name = name for key share;
+            exit when found or not headgate.open_room(name);
         end loop;
         if since > 0 then
             sharing := sharing || name;
         end if;
     end loop;
 
+    -- A shared cell is missing when its period is over, or somebody has deleted it.
+    if 5 = any (p_modes) then
+        perform from unnest(p_missing) u(i) where p_modes[u.i] = 5
+            and (select true from headgate.rooms r where r.limit_name = p_limits[u.i] and r.since > 0 for key share);
+    end if;
+
     -- Now none of these limits begins or ends to share; what was missing may be there.
     insert into headgate.cells (limit_name, key)
-    select p_limits[u.i], p_keys[u.i] from unnest(p_missing) u(i) where p_modes[u.i] = 2 and p_limits[u.i] <> all (sharing)
+    select p_limits[u.i], p_keys[u.i] from unnest(p_missing) u(i)
+    where p_modes[u.i] = 2 and p_limits[u.i] <> all (sharing) or p_modes[u.i] = 5 and headgate.is_shared(p_limits[u.i], p_keys[u.i])
     order by p_limits[u.i] collate "C", p_keys[u.i] collate "C"
     on conflict do nothing;
     for i, generation in
-        select u.i, case when p_modes[u.i] >= 4 then -1
+        select u.i, case when p_modes[u.i] >= 4 then case when headgate.is_shared(p_limits[u.i], p_keys[u.i]) then 0 else -1 end
             else (select r.generation from headgate.rooms r where r.limit_name = p_limits[u.i] and r.since > 0) end
         from unnest(p_missing) u(i)
         where (p_modes[u.i] <> 2 or p_limits[u.i] = any (sharing))
@@ -61,6 +66,61 @@ begin
         answer[i] := coalesce(generation, 0);
     end loop;
     return answer;
+end $$;
+
+-- headgate.is_shared reports whether a key is that of the cell that a limit's new keys share.
+create or replace function headgate.is_shared(p_limit text, p_key text) returns boolean language plpgsql volatile as $$
+begin
+    return (select r.since > 0 and p_key = 'headgate:shared:' || r.generation from headgate.rooms r where r.limit_name = p_limit) is true;
+end $$;
+
+-- headgate.stand_in_line waits behind who is about to begin or end a period, but no longer
+-- than that one waits: the transaction that is first in line may be one that stays open.
+create or replace function headgate.stand_in_line(p_limit text) returns void language plpgsql volatile as $$
+begin
+    if current_setting('lock_timeout') <> '0' then -- the caller has said how long to wait
+        perform from headgate.rooms r where r.limit_name = p_limit for no key update;
+        return;
+    end if;
+    begin
+        perform headgate.lock_room(p_limit);
+    exception when lock_not_available then
+        null;
+    end;
+end $$;
+
+create or replace function headgate.lock_room(p_limit text) returns void
+language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
+begin
+    perform from headgate.rooms r where r.limit_name = p_limit for no key update;
+end $$;
+
+-- headgate.open_room makes the room of a limit, and returns true if it is there now. It is
+-- not if a transaction that has made it stays open: nobody can see it before that ends.
+-- Then it has locked the settings, and as long as it holds that lock no limit begins to
+-- share.
+create or replace function headgate.open_room(p_limit text) returns boolean language plpgsql volatile as $$
+begin
+    if current_setting('lock_timeout') <> '0' then -- the caller has said how long to wait
+        insert into headgate.rooms (limit_name) values (p_limit) on conflict do nothing;
+        return true;
+    end if;
+    for i in 1 .. 2 loop
+        begin
+            perform headgate.add_room(p_limit);
+            return true;
+        exception when lock_not_available then
+            null;
+        end;
+        perform from headgate.settings s for key share; -- and once more: it may have been there by then
+    end loop;
+    return false;
+end $$;
+
+create or replace function headgate.add_room(p_limit text) returns void
+language plpgsql volatile set lock_timeout = '50ms' set search_path = pg_catalog, pg_temp as $$
+begin
+    insert into headgate.rooms (limit_name) values (p_limit) on conflict do nothing;
 end $$;
 
 -- headgate.set_max_keys sets how many keys each limit may have that says nothing of its
@@ -73,7 +133,7 @@ begin
     if p_max is null or p_max = 0 then
         perform headgate.fail(format('p_max: is %s; it must be above 0, or below 0 for any number of keys', coalesce(p_max::text, 'null')));
     end if;
-    select s.max_keys into was from headgate.settings s for update;
+    select s.max_keys into was from headgate.settings s for no key update;
     if p_max > 0 then
         insert into headgate.settings (max_keys) values (p_max)
         on conflict (only_one) do update set max_keys = excluded.max_keys where settings.max_keys <> excluded.max_keys;
@@ -83,9 +143,10 @@ begin
     return was;
 end $$;
 
--- headgate.set_own_max_keys does that for single limits.
+-- headgate.set_own_max_keys does that for single limits. It fails with 55P03 if a
+-- transaction that has made the room of one of them, or stood in line for it, stays open.
 create or replace function headgate.set_own_max_keys(p_limits text[], p_max bigint[]) returns void
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 begin
     loop
         perform from headgate.settings s for key share;
@@ -116,7 +177,7 @@ begin
     if (select s.unaware from headgate.settings s) = '{}' then
         return true;
     end if;
-    select * into setting from headgate.settings for update;
+    select * into setting from headgate.settings for no key update;
     if not found or setting.written_at = transaction_timestamp() then -- it was this one
         return false;
     end if;
@@ -141,6 +202,7 @@ set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     aware boolean; most bigint; r record; begun bigint; n bigint;
+    unused text[] := '{}';
     cheap constant bigint := 50000;
 begin
     select s.max_keys into most from headgate.settings s;
@@ -155,11 +217,10 @@ begin
         begun := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
         continue when r.most = 0 and r.since = 0
             or r.took > cheap and begun - r.counted_at < r.took * case when r.keys < r.most / 2 then 20 else 5 end;
-        n := (select count(*) from (select from headgate.cells c where c.limit_name = r.limit_name limit coalesce(nullif(r.most, 0), 0) + 1) x)
-            - case when r.since > 0 then 1 else 0 end;
+        n := greatest(0, (select count(*) from (select from headgate.cells c where c.limit_name = r.limit_name limit coalesce(nullif(r.most, 0), 0) + 1) x)
+            - case when r.since > 0 then 1 else 0 end);
         if n = 0 and r.generation = 0 then -- names of limits may come from outside
-            delete from headgate.rooms o where o.limit_name = r.limit_name and o.limit_name in (
-                select l.limit_name from headgate.rooms l where l.limit_name = r.limit_name and l.generation = 0 for update skip locked);
+            unused := unused || r.limit_name;
         end if;
         insert into headgate.key_counts (limit_name, keys, counted_at, took)
         values (r.limit_name, n, begun, (extract(epoch from clock_timestamp()) * 1000000)::bigint - begun)
@@ -170,8 +231,13 @@ begin
             else 0 end;
         return next;
     end loop;
+    -- Last of all, since from here on their new keys wait for the end of this transaction.
+    delete from headgate.rooms o where o.limit_name = any (array(
+        select l.limit_name from headgate.rooms l where l.limit_name = any (unused) and l.generation = 0
+          and (select true from headgate.cells c where c.limit_name = l.limit_name limit 1) is null
+        for update skip locked));
     delete from headgate.key_counts k where k.keys = 0 and (select true from headgate.rooms o where o.limit_name = k.limit_name) is null;
-    perform from headgate.settings s where s.max_keys = 0 for update;
+    perform from headgate.settings s where s.max_keys = 0 for update skip locked;
     if found then -- locked, so no limit begins to share
         delete from headgate.settings s where s.max_keys = 0
             and not exists (select from headgate.rooms o where o.since > 0 or o.max_keys > 0);
@@ -188,9 +254,10 @@ begin
 end $$;
 
 -- headgate.close_room makes transactions that make cells of a limit queue for a while.
--- It has to be committed before headgate.begin_sharing or headgate.end_sharing.
+-- It has to be committed before headgate.begin_sharing or headgate.end_sharing. It fails with
+-- 55P03 as these do.
 create or replace function headgate.close_room(p_limit text) returns void
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 begin
     update headgate.rooms set closing = (extract(epoch from clock_timestamp()) * 1000000)::bigint + 1500000 where limit_name = p_limit;
 end $$;
@@ -202,7 +269,7 @@ language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalo
 declare
     r headgate.rooms; most bigint;
 begin
-    select s.max_keys into most from headgate.settings s where s.unaware = '{}' for key share;
+    select s.max_keys into most from headgate.settings s where s.unaware = '{}' for update; -- see headgate.open_room
     select * into r from headgate.rooms o where o.limit_name = p_limit for update;
     if r.since is distinct from 0 or most is null or coalesce(nullif(r.max_keys, 0), most) = 0 then
         return false; -- another one was first
