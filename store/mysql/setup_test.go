@@ -159,6 +159,11 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 		{"mysql://u:secret%zz@127.0.0.1/x", store.ErrInvalid},
 		{"mysql://u:secret@127.0.0.1/x?pool_max_conns=0", store.ErrInvalid},
 		{"postgres://u:secret@127.0.0.1/x", store.ErrInvalid},
+		{url + "?Password=secret", store.ErrInvalid},
+		{url + "?PASSWD=secret%40", store.ErrInvalid},
+		{url + "?db_password=secret%40", store.ErrInvalid},
+		{url + "?User=root&ssl-password=%27secret", store.ErrInvalid},
+		{url + "?passphrase=secret%40", store.ErrInvalid},
 	} {
 		_, err := mysql.Open(t.Context(), tt.url, nil)
 		if !errors.Is(err, tt.is) || strings.Contains(fmt.Sprint(err), "secret") {
