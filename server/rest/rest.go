@@ -281,7 +281,7 @@ func problems(mux *http.ServeMux) http.Handler {
 				w.Header().Set(name, value)
 			}
 		}
-		edge.WriteProblem(w, &api.Problem{Title: http.StatusText(rec.code), Status: rec.code, Detail: r.Method + " " + r.URL.Path + "; GET /openapi.yaml describes what there is"})
+		edge.WriteProblem(w, &api.Problem{Title: http.StatusText(rec.code), Status: rec.code, Detail: fmt.Sprintf("%.20s %.200s; GET /openapi.yaml describes what there is", r.Method, r.URL.Path)})
 	})
 }
 
