@@ -78,11 +78,11 @@ func TestLinesAboutPagesAreShort(t *testing.T) {
 	}), nil)), nil)
 	go func() { _ = s.Serve(l) }()
 	defer s.Close()
-	long := strings.Repeat("\xff", 30_000)
+	long := strings.Repeat("\xff", 15_000)
 	for _, head := range []string{
-		"POST / HTTP/1.1\r\nHost: " + strings.Repeat("a", 60_000) + "\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: " + strings.Repeat("a", 15_000) + "\r\n\r\n",
 		"POST / HTTP/1.1\r\nHost: localhost\r\nOrigin: http://" + long + "\r\n\r\n",
-		"POST /" + strings.Repeat("%01", 20_000) + " HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: " + long[:100] + "\r\n\r\n",
+		"POST /" + strings.Repeat("%01", 5_000) + " HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: " + long[:100] + "\r\n\r\n",
 	} {
 		c := dial(t, l.Addr().String())
 		if _, err := io.WriteString(c, head); err != nil {
