@@ -137,6 +137,7 @@ func post[T any, R reader[T]](d *door, limit int64, do func(context.Context, R) 
 		if err != nil {
 			return err
 		}
+		s.leave()
 		return d.answer(w, out)
 	})
 }
@@ -169,6 +170,7 @@ func (d *door) limits(w http.ResponseWriter, _ *http.Request, s *share) error {
 	if err := s.hold(int64(perObject * len(list.Limits))); err != nil {
 		return err
 	}
+	s.leave()
 	return d.answer(w, list)
 }
 
