@@ -150,7 +150,7 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *share, read fu
 	if err := b.read(w, r, limit, s); err != nil {
 		return err
 	}
-	text := s.bytes
+	text := max(0, s.bytes-int64(len(b.text))) // what was read out of it lives on
 	if err := s.enter(); err != nil {
 		return err
 	}
