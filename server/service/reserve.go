@@ -84,7 +84,7 @@ func (s *Service) correct(ctx context.Context, r *api.Settle, cost meaning,
 func actual(n json.Number) (headgate.Cost, error) {
 	switch {
 	case strings.HasPrefix(n.String(), "-"):
-		return headgate.Cost{}, Invalid("cost", "%q is negative; it must be 0 or above", n)
+		return headgate.Cost{}, Invalid("cost", "%.100q is negative; it must be 0 or above", n)
 	case n == "":
 		return headgate.Cost{}, Invalid("cost", "is missing: what has it cost in the end? 0 for nothing")
 	case n[0] == '0' && strings.Trim(n.String(), "0.") == "":
@@ -119,7 +119,7 @@ func duration(field, text string) (time.Duration, error) {
 	}
 	d, err := headgate.ParsePeriod(text)
 	if err != nil {
-		return 0, Invalid(field, "%q is not a period such as 30s", text)
+		return 0, Invalid(field, "%.100q is not a period such as 30s", text)
 	}
 	return d, nil
 }
