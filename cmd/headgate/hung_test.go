@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -114,3 +115,35 @@ func TestAServerStopsAlthoughItsStoreIsSilent(t *testing.T) {
 
 // deadline is that of a request.
 const deadline = 10 * time.Second
+
+// TestASignalWhileAStoreIsOpenedIsToldFromAFault by the exit code of run.
+func TestASignalWhileAStoreIsOpenedIsToldFromAFault(t *testing.T) {
+	t.Parallel()
+	bin, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, scheme := range []string{"postgres", "mysql", "redis"} {
+		cmd := exec.Command(bin, "run", "--limit", "token-bucket 5/s", "--key", "k", "--store", scheme+"://"+l.Addr().String()+"/0", "--", "true")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		c, err := l.Accept() // so it has begun
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != 128+int(syscall.SIGTERM) {
+			t.Errorf("%s: code %d", scheme, code)
+		}
+	}
+}

@@ -65,6 +65,9 @@ func newRunCommand() *cobra.Command {
 				return notStarted(cmd, exitNotRunnable, err)
 			}
 			charge, closeStore, err := chargeOf(cmd, limit, key, cost)
+			if s := interrupted(cmd.Context()); s != 0 && err != nil {
+				return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s while the store was opened", s))
+			}
 			if err != nil {
 				return err
 			}
