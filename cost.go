@@ -65,18 +65,18 @@ func parseAmount(field, s string) (Cost, error) {
 	whole, frac, point := strings.Cut(s, ".")
 	if whole == "" || point && frac == "" || !digits(whole) || !digits(frac) {
 		if strings.HasPrefix(s, "-") {
-			return Cost{}, invalid(field, "%q is negative; it must be above 0", s)
+			return Cost{}, invalid(field, "%.100q is negative; it must be above 0", s)
 		}
-		return Cost{}, invalid(field, "%q is not a decimal number such as 3 or 0.5", s)
+		return Cost{}, invalid(field, "%.100q is not a decimal number such as 3 or 0.5", s)
 	}
 	frac = strings.TrimRight(frac, "0")
 	if len(frac) > maxExp {
-		return Cost{}, invalid(field, "%q has more than %d digits after the point", s, maxExp)
+		return Cost{}, invalid(field, "%.100q has more than %d digits after the point", s, maxExp)
 	}
 	var n int64
 	for _, d := range whole + frac {
 		if n > maxCoef/10 {
-			return Cost{}, invalid(field, "%q is too large", s)
+			return Cost{}, invalid(field, "%.100q is too large", s)
 		}
 		n = n*10 + int64(d-'0')
 	}
@@ -84,7 +84,7 @@ func parseAmount(field, s string) (Cost, error) {
 	case n == 0:
 		return Cost{}, invalid(field, "is 0; it must be above 0")
 	case n > maxCoef:
-		return Cost{}, invalid(field, "%q is too large", s)
+		return Cost{}, invalid(field, "%.100q is too large", s)
 	}
 	return Cost{coef: n, exp: uint8(len(frac))}.normal(), nil
 }

@@ -31,7 +31,7 @@ func ParsePeriod(s string) (time.Duration, error) { return parsePeriod("period",
 
 func parsePeriod(field, s string) (time.Duration, error) {
 	bad := func(why string) (time.Duration, error) {
-		return 0, invalid(field, "%q %s", s, why)
+		return 0, invalid(field, "%.100q %s", s, why)
 	}
 	if s == "" {
 		return bad("is empty")

@@ -243,9 +243,9 @@ func newResetCommand() *cobra.Command {
 				case a.json:
 					return printJSON(cmd.OutOrStdout(), r)
 				case r.Existed:
-					fmt.Fprintf(cmd.OutOrStdout(), "reset  %s  %s\n", args[0], args[1])
+					fmt.Fprintf(cmd.OutOrStdout(), "reset  %s  %s\n", args[0], key(args[1]))
 				default:
-					fmt.Fprintf(cmd.OutOrStdout(), "nothing to reset  %s  %s\n", args[0], args[1])
+					fmt.Fprintf(cmd.OutOrStdout(), "nothing to reset  %s  %s\n", args[0], key(args[1]))
 				}
 				return nil
 			})
@@ -275,7 +275,7 @@ func newBlockCommand() *cobra.Command {
 				case st.BlockedUntil == nil:
 					return printLifted(cmd, s, st)
 				default:
-					fmt.Fprintf(cmd.OutOrStdout(), "blocked until %s  %s  %s\n", instant(*st.BlockedUntil), st.Limit, st.Key)
+					fmt.Fprintf(cmd.OutOrStdout(), "blocked until %s  %s  %s\n", instant(*st.BlockedUntil), st.Limit, key(st.Key))
 				}
 				return nil
 			})
@@ -290,7 +290,7 @@ func newBlockCommand() *cobra.Command {
 
 // printLifted says that a key is not blocked, and whether it is refused all the same.
 func printLifted(cmd *cobra.Command, s answerer, st *api.Status) error {
-	fmt.Fprintf(cmd.OutOrStdout(), "not blocked  %s  %s\n", st.Limit, st.Key)
+	fmt.Fprintf(cmd.OutOrStdout(), "not blocked  %s  %s\n", st.Limit, key(st.Key))
 	now, err := s.Inspect(cmd.Context(), &api.Subject{Limit: st.Limit, Key: st.Key})
 	if err != nil || now.Remaining == nil || *now.Remaining > 0 {
 		return err

@@ -71,8 +71,28 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if code, ok := errors.AsType[exitCode](err); ok {
 		return int(code)
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), message(err))
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), hidden(message(err), args))
 	return exitError
+}
+
+// secretive is the form of what may hold a password: a URL, or what a driver reads.
+var secretive = regexp.MustCompile(`(?i)://|:[^/]*@|passw|pwd`)
+
+// hidden takes arguments that may hold a password out of a message. Cobra repeats what
+// it has no use for, such as the URL of migrate URL or of -store=URL.
+func hidden(text string, args []string) string {
+	for _, arg := range args {
+		_, value, _ := strings.Cut(arg, "=")
+		for _, said := range []string{arg, value} {
+			if !secretive.MatchString(said) {
+				continue
+			}
+			quoted := strconv.Quote(said)
+			text = strings.ReplaceAll(text, quoted[1:len(quoted)-1], "...")
+			text = strings.ReplaceAll(text, said, "...")
+		}
+	}
+	return text
 }
 
 // message is what people are told of an error.

@@ -72,7 +72,11 @@ func printList(w io.Writer, list []api.Status) error {
 		if s.Shared {
 			who += " (new keys)"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Limit, who, used, at(s.EmptyAt), at(s.BlockedUntil), s.Reason)
+		why := s.Reason
+		if why != "" {
+			why = key(why)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Limit, who, used, at(s.EmptyAt), at(s.BlockedUntil), why)
 	}
 	return t.Flush()
 }

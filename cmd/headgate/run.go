@@ -65,6 +65,9 @@ func newRunCommand() *cobra.Command {
 				return notStarted(cmd, exitNotRunnable, err)
 			}
 			charge, closeStore, err := chargeOf(cmd, limit, key, cost)
+			if s := interrupted(cmd.Context()); s != 0 && err != nil {
+				return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s while the store was opened", s))
+			}
 			if err != nil {
 				return err
 			}
@@ -123,6 +126,6 @@ func shared(cmd *cobra.Command, p place) {
 
 // notStarted says why, and with which code to exit.
 func notStarted(cmd *cobra.Command, code exitCode, err error) error {
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %s\n", cmd.CommandPath(), message(err))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %s\n", cmd.CommandPath(), hidden(message(err), cmd.Flags().Args()))
 	return code
 }

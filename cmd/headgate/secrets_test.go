@@ -110,6 +110,29 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 	}
 }
 
+// TestAURLInTheWrongPlaceIsNotPrinted: what the command line has no use for is not
+// repeated where it may be a password.
+func TestAURLInTheWrongPlaceIsNotPrinted(t *testing.T) {
+	t.Parallel()
+	for _, url := range secretURLs {
+		if !strings.ContainsAny(url, ":@/=") || strings.HasPrefix(url, "memory:") || strings.HasPrefix(url, "sqlite:") {
+			continue // it is a word as any other, or there is no place for a password
+		}
+		for _, args := range [][]string{
+			{url}, {"--store", url}, {"-store", url}, {"-store=" + url}, {"migrate", url}, {"migrate", "-store=" + url}, {"serve", url},
+			{"serve", "-store=" + url}, {"schema", url}, {"list", url, "--store", "memory:"}, {"list", "k", url}, {"bench", url},
+			{"take", url, "k", "--store", "memory:"}, {"take", "token-bucket 5/s", "k", url}, {"explain", url}, {"run", url}, {"run", "--limit", "token-bucket 5/s", "--key", "k", "--store", "memory:", url}, {"licenses", url},
+			{"replay", "--limit=" + url, "--key", "ip", "-"}, {"take", "token-bucket 5/s", "k", "--wait=" + url},
+		} {
+			var out bytes.Buffer
+			code := run(t.Context(), args, strings.NewReader(""), &out, &out)
+			if code == exitOK || strings.Contains(out.String(), "Zq7") || strings.Contains(out.String(), "w9X") {
+				t.Errorf("%q: code %d, %q", args, code, out.String())
+			}
+		}
+	}
+}
+
 // TestAServersURLIsShownWithoutItsPassword in what a client says of it.
 func TestAServersURLIsShownWithoutItsPassword(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,10 @@ import (
 // stopWithin is how long requests under way may take when the server stops.
 const stopWithin = 15 * time.Second
 
+// closeWithin is how long the store may take after that to be closed: to give leases back,
+// and to end connections, which those to a server that is silent do not do soon.
+const closeWithin = 3 * time.Second
+
 func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "serve",
@@ -157,7 +161,8 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	end := func() { s.Close() }
+	defer func() { soon(end, log) }()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.addr)
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
@@ -181,10 +186,21 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		defer close(watched)
 		watch(watching, s, opened, service.Healthy, state)
 	}()
-	defer func() { stopWatching(); <-watched }()
+	end = func() { stopWatching(); <-watched; s.Close() }
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	return o.until(ctx, server, s, opened, served, log)
+}
+
+// soon does what ends a server, and waits for that as long as it may take.
+func soon(end func(), log *slog.Logger) {
+	ended := make(chan struct{})
+	go func() { defer close(ended); end() }()
+	select {
+	case <-ended:
+	case <-time.After(closeWithin):
+		log.Warn("the store does not answer, its connections are cut off")
+	}
 }
 
 // until waits for the end of a server, and ends it.

@@ -218,6 +218,25 @@ func TestTheCommandAsksAServer(t *testing.T) {
 	}
 }
 
+// TestAListShowsNothingButText of what somebody may have written: a reason of a block
+// comes by HTTP and from SQL too.
+func TestAListShowsNothingButText(t *testing.T) {
+	t.Parallel()
+	store := "sqlite:" + filepath.Join(t.TempDir(), "h.db")
+	for _, args := range [][]string{
+		{"block", "token-bucket 5/1h", "mallory\x1b[2J", "--for", "1h", "--reason", "x\x1b]0;owned\a\nfake line"},
+		{"list"}, {"list", "--blocked"}, {"inspect", "token-bucket 5/1h", "mallory\x1b[2J"}, {"reset", "token-bucket 5/1h", "mallory\x1b[2J"},
+	} {
+		var out bytes.Buffer
+		if code := run(t.Context(), append(args, "--store", store), nil, &out, &out); code != exitOK {
+			t.Fatalf("%q: code %d, %q", args, code, out.String())
+		}
+		if said := out.String(); strings.ContainsAny(said, "\x1b\a") || strings.Contains(said, "\nfake") {
+			t.Errorf("%q: %q", args, said)
+		}
+	}
+}
+
 // TestTheSettingsReachTheServer asks by a name, and with more than may be held.
 func TestTheSettingsReachTheServer(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
@@ -30,16 +31,23 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 	case <-ctx.Done():
 		return
 	}
+	sweeping := &condition{log: state.log, store: state.store, ill: "dead keys cannot be removed, the store decides and writes", well: "dead keys are removed again"}
 	for {
 		pause := sweepEvery/2 + rand.N(sweepEvery)
 		removed, err := s.Sweep(ctx, sweepMax)
-		if err == nil && removed < sweepMax {
+		if removed < sweepMax {
 			soon, cancel := context.WithTimeout(ctx, writeWithin)
-			err = healthy(soon)
+			unwell := healthy(soon)
 			cancel()
-		}
-		if ctx.Err() != nil {
-			return
+			if ctx.Err() != nil {
+				return
+			}
+			if unwell == nil {
+				sweeping.is(err) // perhaps a right is missing
+				err = nil
+			} else if err == nil {
+				err = unwell
+			}
 		}
 		state.is(err)
 		switch {
@@ -59,8 +67,9 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 // condition is how the store is, for the log: one line for each change. The zero
 // condition, with a log, is well. It is safe for concurrent use.
 type condition struct {
-	log   *slog.Logger
-	store string // as people may see it
+	log       *slog.Logger
+	store     string // as people may see it
+	ill, well string // the messages; empty: that it is not available, and is again
 
 	mu    sync.Mutex
 	wrong string    // what is wrong, without numbers; empty: nothing
@@ -74,13 +83,13 @@ func (c *condition) is(err error) {
 	switch wrong := unnumbered(err); {
 	case wrong == c.wrong:
 	case err == nil:
-		c.log.Info("the store is available", "store", c.store, "after", time.Since(c.since).Round(time.Millisecond))
+		c.log.Info(cmp.Or(c.well, "the store is available"), "store", c.store, "after", time.Since(c.since).Round(time.Millisecond))
 		c.wrong = ""
 	default:
 		if c.wrong == "" {
 			c.since = time.Now()
 		}
-		c.log.Warn("the store is not available", "store", c.store, "error", err)
+		c.log.Warn(cmp.Or(c.ill, "the store is not available"), "store", c.store, "error", err)
 		c.wrong = wrong
 	}
 }

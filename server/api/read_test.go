@@ -364,6 +364,48 @@ func TestWhatIsTooMuchIsRefusedBeforeItTakesMemory(t *testing.T) {
 	}
 }
 
+// TestALongTextIsRefusedBeforeItTakesMemory reads 4 MiB of one text or number: copies of
+// it, quoted in messages, took a hundred times as much.
+func TestALongTextIsRefusedBeforeItTakesMemory(t *testing.T) {
+	const size, most = 4 << 20, 64 << 10
+	long := func(s string) string { return strings.Repeat(s, size/len(s)) }
+	for _, tt := range []struct{ before, each, after, field, says string }{
+		{`{"limit":"`, `<`, `","key":"k"}`, "limit", "longer"},
+		{`{"limit":"`, `\u0001`, `","key":"k"}`, "limit", "longer"},
+		{`{"limit":"`, "\u00e9", `","key":"k"}`, "limit", "longer"},
+		{`{"key":"`, `\"`, `"}`, "key", "longer"},
+		{`{"id":"`, `x`, `"}`, "id", "longer"},
+		{`{"life":"`, "\x7f", `"}`, "life", "longer"},
+		{`{"charges":[{"limit":"`, `x`, `"}]}`, "limit", "longer"},
+		{`{"cost":`, `9`, `}`, "cost", "longer"},
+		{`{"cost":0.`, `0`, `1}`, "cost", "longer"},
+		{`{"cost":1e`, `9`, `}`, "cost", "longer"},
+		{`{"cost":"`, `9`, `"}`, "cost", "longer"},
+		{`{"`, `x`, `":1}`, "body", "longer"},
+		{`{"key"`, `x`, ``, "body", "not JSON"},
+		{`{"key":"k"}`, `x`, ``, "body", "follows"},
+		{`{"key":"k" `, ` `, ``, "body", "ends in the middle"},
+	} {
+		text := []byte(tt.before + long(tt.each) + tt.after)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := new(api.Request).ReadJSON(text)
+		runtime.ReadMemStats(&after)
+		var re *api.ReadError
+		if !errors.As(err, &re) || re.Field != tt.field || !strings.Contains(re.Detail, tt.says) || len(re.Detail) > 200 {
+			t.Errorf("%s: %.300s", tt.before, fmt.Sprint(err))
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > most {
+			t.Errorf("%s%.6s: reading it took %d bytes, want at most %d", tt.before, tt.each, used, most)
+		}
+	}
+	for _, text := range []string{`{"key":"` + strings.Repeat("k", 4096) + `"}`, `{"key":"` + strings.Repeat(`\u0001`, 4096) + `"}`, `{"cost":0.` + strings.Repeat("0", 4094) + `}`} {
+		if err := new(api.Request).ReadJSON([]byte(text)); err != nil {
+			t.Errorf("%.20s: %v", text, err)
+		}
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	for _, tt := range texts {
 		f.Add([]byte(tt.text))

@@ -42,13 +42,14 @@ func (s *scanner) wrong(at int, format string, args ...any) bool {
 //
 //go:noinline
 func (s *scanner) noJSON(want string) bool {
-	rest := string(bytes.TrimRight(s.data[s.at:], " \t\r\n"))
-	switch _, size := utf8.DecodeRuneInString(rest); {
+	rest := bytes.TrimRight(s.data[s.at:], " \t\r\n")
+	rest = rest[:min(len(rest), 2*len("false"))] // of a few megabytes
+	switch _, size := utf8.DecodeRune(rest); {
 	case s.err != nil:
-	case begins(rest, "true"), begins(rest, "false"), begins(rest, "null"): // or nothing is left
+	case begins(string(rest), "true"), begins(string(rest), "false"), begins(string(rest), "null"): // or nothing is left
 		s.err = &ReadError{"body", fmt.Sprintf("ends in the middle (after byte %d)", len(s.data))}
 	default:
-		s.err = &ReadError{"body", fmt.Sprintf("is not JSON (at byte %d): found %s, want %s", s.at+1, strconv.QuoteToASCII(rest[:size]), want)}
+		s.err = &ReadError{"body", fmt.Sprintf("is not JSON (at byte %d): found %s, want %s", s.at+1, strconv.QuoteToASCII(string(rest[:size])), want)}
 	}
 	return false
 }
@@ -236,6 +237,9 @@ func (s *scanner) number() ([]byte, bool) {
 		if s.digits() == 0 {
 			return nil, s.noJSON("a digit")
 		}
+	}
+	if s.at-start > maxText {
+		return nil, s.tooLong(start)
 	}
 	return s.data[start:s.at], true
 }

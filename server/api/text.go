@@ -7,6 +7,17 @@ import (
 	"unicode/utf8"
 )
 
+// maxText is how long a text or a number may be, in bytes: more than any that is right,
+// and so little that to say what is wrong with it takes little memory.
+const maxText = 4 << 10
+
+// tooLong is wrong about a text or a number that began at a byte.
+//
+//go:noinline
+func (s *scanner) tooLong(at int) bool {
+	return s.wrong(at, "is longer than %d bytes", maxText)
+}
+
 // plain says which bytes of a string stand for themselves, in ASCII.
 var plain = func() (plain [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
@@ -31,6 +42,9 @@ func (s *scanner) quoted() ([]byte, bool) {
 		case plain[c]:
 		case c == '"':
 			text := s.data[s.at:i]
+			if len(text) > maxText {
+				return nil, s.tooLong(s.at)
+			}
 			if !ascii && !utf8.Valid(text) {
 				return nil, s.notUTF8(i)
 			}
@@ -64,8 +78,12 @@ func (s *scanner) notUTF8(end int) bool {
 // escaped reads the rest of a string that has escapes.
 func (s *scanner) escaped() ([]byte, bool) {
 	text := make([]byte, 0, 64)
+	first := s.at
 	for s.at < len(s.data) {
 		start := s.at
+		if len(text) > maxText {
+			return nil, s.tooLong(first)
+		}
 		switch c := s.data[s.at]; {
 		case c == '"':
 			s.at++

@@ -58,7 +58,7 @@ func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 		return headgate.Limit{}, c.unknown(nameOrNotation)
 	}
 	if !c.notations() {
-		return headgate.Limit{}, fmt.Errorf("%w: limit: %q is not a name in %s, and notations are not accepted (allow_notations)",
+		return headgate.Limit{}, fmt.Errorf("%w: limit: %.100q is not a name in %s, and notations are not accepted (allow_notations)",
 			headgate.ErrInvalid, nameOrNotation, c.File)
 	}
 	l, err := headgate.Parse(nameOrNotation)
@@ -81,7 +81,7 @@ const namesShown = 20
 
 func (c *Config) unknown(name string) error {
 	if c.File == "" {
-		return fmt.Errorf("%w: limit: %q; names come from a config file, without one write a notation such as token-bucket 100/s", headgate.ErrUnknownLimit, name)
+		return fmt.Errorf("%w: limit: %.100q; names come from a config file, without one write a notation such as token-bucket 100/s", headgate.ErrUnknownLimit, name)
 	}
 	names := make([]string, min(len(c.Limits), namesShown))
 	for i := range names {
@@ -90,7 +90,7 @@ func (c *Config) unknown(name string) error {
 	if more := len(c.Limits) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Errorf("%w: limit: %q; %s has %s", headgate.ErrUnknownLimit, name, c.File, strings.Join(names, ", "))
+	return fmt.Errorf("%w: limit: %.100q; %s has %s", headgate.ErrUnknownLimit, name, c.File, strings.Join(names, ", "))
 }
 
 // Load reads the file that flags or the variable name, if they name one.

@@ -42,8 +42,10 @@ func (l *listener) Accept() (net.Conn, error) {
 		if l.full() {
 			l.log.Warn("as many connections as may be", "class", "connections", "max", l.max)
 		}
-		if l.admit(conn) {
-			return conn, nil
+		h := &heading{Conn: conn}
+		h.begin()
+		if l.admit(h) {
+			return h, nil
 		}
 		_ = conn.Close() // the listener is closed, as Accept will say
 	}
@@ -94,6 +96,13 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	at, ok := c.open[conn]
 	if !ok {
 		return // it was closed to make room
+	}
+	if h, ok := conn.(*heading); ok {
+		if state == http.StateIdle {
+			h.begin()
+		} else {
+			h.within.Store(state == http.StateNew)
+		}
 	}
 	switch state {
 	case http.StateNew: // quiet, since it was admitted

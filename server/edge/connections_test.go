@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +79,59 @@ func TestTheLongestIdleConnectionMakesRoom(t *testing.T) {
 }
 
 // TestConnectionsThatSayNothingKeepNobodyOut opens many that send no request at all.
+// TestHeadersAreBounded by their bytes and by their lines, of which each takes much
+// memory; and whatever is bounded, the next request on a connection is counted anew.
+func TestHeadersAreBounded(t *testing.T) {
+	t.Parallel()
+	addr, _ := serve(t, "127.0.0.1:0", hello, nil)
+	c := dial(t, addr)
+	for i, tt := range []struct {
+		header, body string
+		want         int
+	}{
+		{strings.Repeat("a:\r\n", 97), "", 200}, // with the first line and Host, and the blank one
+		{strings.Repeat("a:\n", 97), "", 200},
+		{"", strings.Repeat("\n", 3000), 200}, // a body may have as many as it likes
+		{"x: " + strings.Repeat("x", 16_000) + "\r\n", "", 200},
+		{"", strings.Repeat("\r\n", 100_000), 200},
+		{strings.Repeat("a:\r\n", 97), "", 200},
+	} {
+		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%s\r\n%s", len(tt.body), strings.TrimPrefix(tt.header, "a:\r\n"), tt.body)
+		res, err := http.ReadResponse(c.r, nil)
+		if err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		if res.Body.Close(); res.StatusCode != tt.want {
+			t.Errorf("request %d: status %d, want %d", i, res.StatusCode, tt.want)
+		}
+	}
+	for _, header := range []string{
+		strings.Repeat("a:\r\n", 101), strings.Repeat("a:\n", 101), strings.Repeat("a:\r\n", 3000), "x: " + strings.Repeat("x", 30_000) + "\r\n",
+		strings.Repeat(" \r\n", 101), "\r\n\r\n" + strings.Repeat("a:\r\n", 3000),
+	} {
+		for _, end := range []string{"", "\r\n"} { // a header that is not over is not waited for
+			for _, first := range []string{"", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
+				c := dial(t, addr)
+				if first != "" {
+					if status := c.ask("/"); status != 200 {
+						t.Fatal(status)
+					}
+				}
+				began := time.Now()
+				_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n"+header+end)
+				res, err := http.ReadResponse(c.r, nil)
+				if err == nil {
+					res.Body.Close()
+				}
+				if took := time.Since(began); err == nil && res.StatusCode == 200 && !strings.HasPrefix(header, "\r\n") || took > 3*time.Second {
+					t.Errorf("%d bytes of header that begin with %.8q and end with %q: %v, %v after %v", len(header), header, end, res, err, took)
+				}
+			}
+		}
+	}
+}
+
 func TestConnectionsThatSayNothingKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	addr, _ := serve(t, "127.0.0.1:0", hello, &edge.Config{MaxConnections: 10})

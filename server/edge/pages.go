@@ -36,7 +36,7 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'") // nor in a frame
 	h.Set("Referrer-Policy", "no-referrer")
 	if !p.known(r) {
-		p.log.Warn("request refused", "class", "host", "host", r.Host)
+		p.log.Warn("request refused", "class", "host", "host", short(r.Host))
 		WriteProblem(w, &api.Problem{
 			Title: "Host not known here", Status: http.StatusMisdirectedRequest,
 			Detail: fmt.Sprintf("Nothing was charged. This server is asked as localhost or by its IP address; to let it be asked as %.100q, start it with --host and that name.", hostName(r.Host)),
@@ -44,7 +44,7 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := p.foreign(r); err != nil {
-		p.log.Warn("request refused", "class", "cross-origin", "error", err, "origin", r.Header.Get("Origin"), "path", r.URL.Path)
+		p.log.Warn("request refused", "class", "cross-origin", "error", err, "origin", short(r.Header.Get("Origin")), "path", short(r.URL.Path))
 		WriteProblem(w, &api.Problem{
 			Title: "Cross-origin request", Status: http.StatusForbidden,
 			Detail: "Nothing was charged. The headers Origin or Sec-Fetch-Site say that a web page of another origin asks. A proxy that asks on its own account must not pass on the end user's headers.",
@@ -52,6 +52,17 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.inner.ServeHTTP(w, r)
+}
+
+// shown is how many bytes of what a client sends stand in a line of the log.
+const shown = 200
+
+// short cuts what a client has sent: it may be as long as a header, each second.
+func short(text string) string {
+	if len(text) <= shown {
+		return text
+	}
+	return text[:shown] + "..."
 }
 
 // known reports whether the request names this server in a way that no page of

@@ -1,12 +1,14 @@
 package edge_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/headgate/headgate/server/edge"
@@ -59,6 +61,51 @@ func request(t *testing.T, method, addr, host string, headers ...string) (status
 	}
 	return res.StatusCode, string(body), res.Header
 }
+
+// TestLinesAboutPagesAreShort: what a client sends may be as long as a header.
+func TestLinesAboutPagesAreShort(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var out bytes.Buffer
+	s := edge.NewServer(hello, slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return out.Write(p)
+	}), nil)), nil)
+	go func() { _ = s.Serve(l) }()
+	defer s.Close()
+	long := strings.Repeat("\xff", 15_000)
+	for _, head := range []string{
+		"POST / HTTP/1.1\r\nHost: " + strings.Repeat("a", 15_000) + "\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: localhost\r\nOrigin: http://" + long + "\r\n\r\n",
+		"POST /" + strings.Repeat("%01", 5_000) + " HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: " + long[:100] + "\r\n\r\n",
+	} {
+		c := dial(t, l.Addr().String())
+		if _, err := io.WriteString(c, head); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(c.r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		mu.Lock()
+		if out.Len() == 0 || out.Len() > 3000 {
+			t.Errorf("%.20q: status %d, %d bytes are logged: %.300s", head, res.StatusCode, out.Len(), out.String())
+		}
+		out.Reset()
+		mu.Unlock()
+	}
+}
+
+// writer is an io.Writer.
+type writer func(p []byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 func TestOnALoopbackAddressTheHostMustBeKnown(t *testing.T) {
 	t.Parallel()

@@ -51,7 +51,7 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 		ReadTimeout:       15 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
+		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		BaseContext: func(l net.Listener) context.Context {
 			return context.WithValue(context.Background(), onLoopback{}, isLoopback(l.Addr()))

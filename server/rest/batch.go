@@ -38,6 +38,7 @@ func (d *door) batch(w http.ResponseWriter, r *http.Request, s *share) error {
 	}
 	buf := answers.Get().(*[]byte)
 	*buf = append(got.AppendJSON((*buf)[:0]), '\n')
+	s.leave()
 	d.write(w, *buf)
 	if cap(*buf) <= maxKept {
 		answers.Put(buf)

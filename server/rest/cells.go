@@ -35,6 +35,7 @@ func (d *door) cells(w http.ResponseWriter, r *http.Request, s *share) error {
 	if err != nil {
 		return err
 	}
+	s.leave()
 	return d.answer(w, cells)
 }
 

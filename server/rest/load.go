@@ -44,6 +44,14 @@ func (s *share) enter() error {
 	return nil
 }
 
+// leave counts it no more: it is decided, and its client may take its time to read.
+func (s *share) leave() {
+	if s.entered {
+		s.of.requests.Add(-1)
+		s.entered = false
+	}
+}
+
 // hold counts n more bytes, or fewer if n is negative.
 func (s *share) hold(n int64) error {
 	if s.of.bytes.Add(n) > s.of.maxBytes && n > 0 {
@@ -64,8 +72,5 @@ func (s *share) holdFor(body []byte) error {
 func (s *share) release() {
 	s.of.bytes.Add(-s.bytes)
 	s.bytes = 0
-	if s.entered {
-		s.of.requests.Add(-1)
-		s.entered = false
-	}
+	s.leave()
 }

@@ -137,6 +137,7 @@ func post[T any, R reader[T]](d *door, limit int64, do func(context.Context, R) 
 		if err != nil {
 			return err
 		}
+		s.leave()
 		return d.answer(w, out)
 	})
 }
@@ -149,7 +150,7 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *share, read fu
 	if err := b.read(w, r, limit, s); err != nil {
 		return err
 	}
-	text := s.bytes
+	text := max(0, s.bytes-int64(len(b.text))) // what was read out of it lives on
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -169,6 +170,7 @@ func (d *door) limits(w http.ResponseWriter, _ *http.Request, s *share) error {
 	if err := s.hold(int64(perObject * len(list.Limits))); err != nil {
 		return err
 	}
+	s.leave()
 	return d.answer(w, list)
 }
 
@@ -281,7 +283,7 @@ func problems(mux *http.ServeMux) http.Handler {
 				w.Header().Set(name, value)
 			}
 		}
-		edge.WriteProblem(w, &api.Problem{Title: http.StatusText(rec.code), Status: rec.code, Detail: r.Method + " " + r.URL.Path + "; GET /openapi.yaml describes what there is"})
+		edge.WriteProblem(w, &api.Problem{Title: http.StatusText(rec.code), Status: rec.code, Detail: fmt.Sprintf("%.20s %.200s; GET /openapi.yaml describes what there is", r.Method, r.URL.Path)})
 	})
 }
 

@@ -292,6 +292,28 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 	}
 }
 
+// TestProblemsRepeatLittle of what was asked for: nobody counts what they hold while a
+// client does not read them.
+func TestProblemsRepeatLittle(t *testing.T) {
+	t.Parallel()
+	h, _ := handler(t, "")
+	for _, tt := range []struct{ method, path string }{
+		{"GET", "/" + strings.Repeat("<", 60_000)},
+		{"GET", "/" + strings.Repeat("%01", 20_000)},
+		{strings.Repeat("A", 60_000), "/v1/take"},
+		{"GET", "/v1/cells?" + strings.Repeat("<", 60_000) + "=1"},
+		{"GET", "/v1/cells?max=" + strings.Repeat("<", 60_000)},
+		{"GET", "/v1/cells?limit=" + strings.Repeat("<", 60_000)},
+		{"GET", "/v1/cells?after_key=" + strings.Repeat("%zz", 20_000)},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, nil))
+		if w.Code < 400 || w.Body.Len() > 8<<10 {
+			t.Errorf("%.10s %.40s: status %d, %d bytes", tt.method, tt.path, w.Code, w.Body.Len())
+		}
+	}
+}
+
 func TestLimitsHealthAndDescription(t *testing.T) {
 	t.Parallel()
 	h, _ := handler(t, "limits:\n  login: {limit: token-bucket 10/s, description: tries}\n")

@@ -50,6 +50,38 @@ func TestAClientThatDoesNotReadHoldsNothingForLong(t *testing.T) {
 	}
 }
 
+// TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided: its answers are just longer than
+// what net/http buffers.
+func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
+	t.Parallel()
+	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}), slog.New(slog.DiscardHandler), &Config{MaxRequests: 1})
+	server := httptest.NewServer(d.handler())
+	defer server.Close()
+	defer server.CloseClientConnections()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	one := `{"limit":"token-bucket 5/1m burst 5","key":"k"}`
+	body := `{"requests":[` + strings.Repeat(one+",", 29) + one + `]}`
+	request := fmt.Sprintf("POST /v1/batch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	for stalled := false; !stalled; { // until the server reads no more, since it cannot write
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, err := io.WriteString(conn, strings.Repeat(request, 100))
+		stalled = err != nil
+	}
+	if n := d.load.requests.Load(); n != 0 {
+		t.Errorf("%d requests are being decided", n)
+	}
+	w := httptest.NewRecorder()
+	d.handler().ServeHTTP(w, httptest.NewRequest("POST", "/v1/take", strings.NewReader(one)))
+	if w.Code != 200 {
+		t.Errorf("another caller: %d, %s", w.Code, w.Body)
+	}
+}
+
 // TestSharesAreGivenBack asks for all kinds of things, good and bad.
 func TestSharesAreGivenBack(t *testing.T) {
 	t.Parallel()

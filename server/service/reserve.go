@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -19,11 +20,14 @@ func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, e
 	if err != nil {
 		return nil, err
 	}
-	id, life, err := identity(&r.Request)
+	id, life, err := s.identity(&r.Request, charges)
 	if err != nil {
 		return nil, err
 	}
 	wait, err := duration("wait", r.Wait)
+	if err == nil {
+		err = s.besideAll("wait", wait, charges)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +84,7 @@ func (s *Service) correct(ctx context.Context, r *api.Settle, cost meaning,
 func actual(n json.Number) (headgate.Cost, error) {
 	switch {
 	case strings.HasPrefix(n.String(), "-"):
-		return headgate.Cost{}, Invalid("cost", "%q is negative; it must be 0 or above", n)
+		return headgate.Cost{}, Invalid("cost", "%.100q is negative; it must be 0 or above", n)
 	case n == "":
 		return headgate.Cost{}, Invalid("cost", "is missing: what has it cost in the end? 0 for nothing")
 	case n[0] == '0' && strings.Trim(n.String(), "0.") == "":
@@ -97,12 +101,14 @@ func uncosted(n json.Number) (headgate.Cost, error) {
 	return headgate.Units(0), nil
 }
 
-// identity returns the id of a request and its life, if it has one.
-func identity(r *api.Request) (id string, life time.Duration, err error) {
+// identity returns the id of a request for charges and its life, if it has one.
+func (s *Service) identity(r *api.Request, charges []headgate.Charge) (id string, life time.Duration, err error) {
 	if r.ID == "" && r.Life != "" {
 		return "", 0, Invalid("life", "stands without an id")
 	}
-	life, err = duration("life", r.Life)
+	if life, err = duration("life", r.Life); err == nil && r.ID != "" {
+		err = s.besideAll("life", cmp.Or(life, headgate.DefaultLife), charges)
+	}
 	return r.ID, life, err
 }
 
@@ -113,7 +119,7 @@ func duration(field, text string) (time.Duration, error) {
 	}
 	d, err := headgate.ParsePeriod(text)
 	if err != nil {
-		return 0, Invalid(field, "%q is not a period such as 30s", text)
+		return 0, Invalid(field, "%.100q is not a period such as 30s", text)
 	}
 	return d, nil
 }

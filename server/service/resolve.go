@@ -3,6 +3,7 @@ package service
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/config"
@@ -28,6 +29,7 @@ type resolved struct {
 type notation struct {
 	longest int64        // microseconds
 	used    atomic.Int64 // when it was asked for last, by this machine's clock
+	until   atomic.Int64 // something that was said beside it, such as a block, counts until then
 }
 
 // maxKnown is how many are remembered before it starts anew, and maxLine how
@@ -50,7 +52,40 @@ func (n *notation) touch() {
 	}
 }
 
-func (n *notation) over(now int64) bool { return now-n.used.Load() > n.longest+leastUse }
+func (n *notation) over(now int64) bool {
+	return now-n.used.Load() > n.longest+leastUse && now > n.until.Load()+n.longest
+}
+
+// beside checks a length of time that a request says beside a notation, for which it is to
+// count: as long as a notation itself may say. The notation is in use until then.
+func (s *Service) beside(field string, d time.Duration, l headgate.Limit) error {
+	if l.Named() || d <= 0 {
+		return nil
+	}
+	if most := s.config.Notations.MaxPeriod; most > 0 && d > most {
+		return Invalid(field, "is longer than a notation in a request may count, %s (%s)", most, config.NotationMaxPeriod.Name)
+	}
+	s.known.mu.RLock()
+	n := s.known.notations[l.Name()]
+	s.known.mu.RUnlock()
+	if n == nil {
+		return nil
+	}
+	until := store.SystemClock() + d.Microseconds()
+	for at := n.until.Load(); at < until && !n.until.CompareAndSwap(at, until); at = n.until.Load() {
+	}
+	return nil
+}
+
+// besideAll is beside for the life of an id, and for other lengths of time, of charges.
+func (s *Service) besideAll(field string, d time.Duration, charges []headgate.Charge) error {
+	for i := range charges {
+		if err := s.beside(field, d, charges[i].Limit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // cell returns the limit of a cell that a request names. Without a key, all who forget
 // theirs would share one; an empty key is one that somebody chose.

@@ -75,6 +75,52 @@ func TestSoManyNotationsAreInUseAtATime(t *testing.T) {
 	})
 }
 
+// TestWhatIsSaidBesideANotationIsBoundedAsIt is: blocks, ids and waits for ten years would
+// outlast the longest period of a notation, and the notation's being in use.
+func TestWhatIsSaidBesideANotationIsBoundedAsItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &config.Config{Notations: config.Notations{Max: 1, MaxPeriod: 32 * 24 * time.Hour}}
+		const first, second = "token-bucket 1000/s burst 5", "token-bucket 1001/s burst 5"
+		for name, say := range map[string]func(s *service.Service, limit, period string) error{
+			"for": func(s *service.Service, limit, period string) error {
+				_, err := s.Block(t.Context(), &api.Block{Subject: api.Subject{Limit: limit, Key: "k"}, For: period})
+				return err
+			},
+			"life": func(s *service.Service, limit, period string) error {
+				_, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}, ID: "i", Life: period}, false)
+				return err
+			},
+			"life of a batch": func(s *service.Service, limit, period string) error {
+				got, err := s.Batch(t.Context(), &api.Batch{Requests: []api.Request{{Charge: api.Charge{Limit: limit, Key: "k"}, ID: "i", Life: period}}}, func(error) {})
+				if err == nil && got.Answers[0].Problem != nil {
+					err = fmt.Errorf("%w: %w", headgate.ErrInvalid, got.Answers[0].Problem)
+				}
+				return err
+			},
+			"wait": func(s *service.Service, limit, period string) error {
+				_, err := s.Reserve(t.Context(), &api.Reserve{Request: api.Request{Charge: api.Charge{Limit: limit, Key: "k"}}, Wait: period})
+				return err
+			},
+		} {
+			s := service.New(headgate.New(memory.New(nil), nil), c)
+			if err := say(s, first, "3650d"); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "notation_max_period") {
+				t.Errorf("%s of ten years: %v", name, err)
+			}
+			if err := say(s, first, "30d"); err != nil {
+				t.Errorf("%s of thirty days: %v", name, err)
+			}
+			time.Sleep(29 * 24 * time.Hour)
+			if err := say(s, second, "1s"); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "max_notations") {
+				t.Errorf("%s: a second notation while the first counts: %v", name, err)
+			}
+			time.Sleep(2 * 24 * time.Hour)
+			if err := say(s, second, "1s"); err != nil {
+				t.Errorf("%s: a second notation after that: %v", name, err)
+			}
+		}
+	})
+}
+
 // TestTheFullestLimitsAreTold fills limits of which each may have ten keys.
 func TestTheFullestLimitsAreTold(t *testing.T) {
 	t.Parallel()

@@ -71,6 +71,9 @@ func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) 
 			return nil, fmt.Errorf("for: %w", err)
 		}
 	}
+	if err := s.beside("for", d, limit); err != nil {
+		return nil, err
+	}
 	st, err := s.limiter.Block(ctx, limit, r.Key, d, r.Reason)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -23,7 +22,7 @@ func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.De
 	if err != nil {
 		return nil, err
 	}
-	id, life, err := identity(r)
+	id, life, err := s.identity(r, charges)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +61,12 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 		r := &b.Requests[i]
 		start := len(all)
 		with, err := s.charges(all, r)
-		id, life, wrong := identity(r)
-		if err = cmp.Or(err, wrong); err != nil {
+		var id string
+		var life time.Duration
+		if err == nil {
+			id, life, err = s.identity(r, with[start:])
+		}
+		if err != nil {
 			answers.Answers[i].Problem = brief(err)
 			continue
 		}

@@ -83,7 +83,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 		if err != nil {
 			return nil, fmt.Errorf("mysql: %w: %w", store.ErrSetup, err)
 		}
-		db := sql.OpenDB(&connector{Connector: inner, name: c.Addr, collation: t.collation})
+		db := sql.OpenDB(&connector{Connector: inner, name: c.Addr, collation: t.collation, within: c.Timeout})
 		db.SetMaxOpenConns(t.conns)
 		db.SetMaxIdleConns(t.conns)
 		db.SetConnMaxIdleTime(5 * time.Minute)

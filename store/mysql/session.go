@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/store"
 )
@@ -90,10 +91,14 @@ type connector struct {
 	driver.Connector
 	name      string // of the server
 	collation string // of utf8mb4; empty: the server's default
+	within    time.Duration
 }
 
-// Connect implements driver.Connector.
+// Connect implements driver.Connector. It bounds what comes after the dial too: the
+// client waits for ever for a server that accepts a connection and says nothing.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.within)
+	defer cancel()
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err

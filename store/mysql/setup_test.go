@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	osexec "os/exec"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	driver "github.com/go-sql-driver/mysql"
 
@@ -159,11 +161,34 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 		{"mysql://u:secret%zz@127.0.0.1/x", store.ErrInvalid},
 		{"mysql://u:secret@127.0.0.1/x?pool_max_conns=0", store.ErrInvalid},
 		{"postgres://u:secret@127.0.0.1/x", store.ErrInvalid},
+		{url + "?Password=secret", store.ErrInvalid},
+		{url + "?PASSWD=secret%40", store.ErrInvalid},
+		{url + "?db_password=secret%40", store.ErrInvalid},
+		{url + "?User=root&ssl-password=%27secret", store.ErrInvalid},
+		{url + "?passphrase=secret%40", store.ErrInvalid},
 	} {
 		_, err := mysql.Open(t.Context(), tt.url, nil)
 		if !errors.Is(err, tt.is) || strings.Contains(fmt.Sprint(err), "secret") {
 			t.Errorf("%s: got %v, want %v and no password", tt.url, err, tt.is)
 		}
+	}
+}
+
+// TestAServerThatSaysNothing accepts connections, as one does that hangs, or a proxy whose
+// server is away.
+func TestAServerThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	begin := time.Now()
+	_, err = mysql.Open(ctx, "mysql://u@"+l.Addr().String()+"/db?timeout=500ms", nil)
+	if took := time.Since(begin); !errors.Is(err, store.ErrUnavailable) || took > 10*time.Second {
+		t.Errorf("%v after %s", err, took)
 	}
 }
 

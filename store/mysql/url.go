@@ -48,8 +48,8 @@ func parseURL(raw string) (*target, error) {
 	if u.Path == "" {
 		u.Path = DefaultDatabase
 	}
-	for _, name := range []string{"user", "password", "passwd", "pass", "pwd"} {
-		if u.Options.Has(name) { // which would be sent as a variable, and shown in the server's error
+	for name := range u.Options { // what is not known would be sent as a variable, and shown in the server's error
+		if credentials.MatchString(name) {
 			return bad("user and password are no options; they stand before the host")
 		}
 	}
@@ -84,6 +84,10 @@ func parseURL(raw string) (*target, error) {
 	}
 	return t, nil
 }
+
+// credentials are the names of options that are mistaken for users and passwords.
+// The driver's own, such as allowCleartextPasswords, say what may be sent.
+var credentials = regexp.MustCompile(`(?i)^(user(name)?|(|.*[^a-z])pass(w|wd|word|phrase)?|(|.*[^a-z])pwd)$`)
 
 // take takes the options that are not the driver's. The character set is not to be
 // chosen: see session.go.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -36,6 +37,12 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 	if u.Path != "" {
 		if o.SelectDB, err = strconv.Atoi(u.Path); err != nil || o.SelectDB < 0 {
 			return bad("the database is not a number")
+		}
+	}
+	for name := range u.Options { // of which half a password may be another, and its name be shown
+		switch strings.ToLower(name) {
+		case "user", "username", "password", "pass", "pwd", "auth":
+			return bad("user and password are no options; they stand before the host")
 		}
 	}
 	port := "6379"

@@ -54,6 +54,8 @@ func TestURLs(t *testing.T) {
 		"rediss://h?cert=x":              "cert",
 		"redis://secret@h?prefix={x}":    "prefix",
 		"redis://u:secret@h/?bad=%zz":    "option",
+		"redis://h/?password=x&secret=":  "before the host",
+		"redis://h/?Pwd=secret&secret=1": "before the host",
 		"redis://u:secret@h:port:1/":     "host",
 		"redis://u:secret@h:99999/":      "host",
 		"redis://u:secret@h,,g/?prefix=": "host",
