@@ -77,19 +77,20 @@ func TestAMaximumAndACountInOneTransaction(t *testing.T) {
 // each time one of them has made a cell.
 func TestALimitBeginsToShareInAFlood(t *testing.T) {
 	t.Parallel()
-	s, dsn := bounded(t, 10)
-	fillKeys(t, s, onlyOne, "own", 10)
+	s, dsn := bounded(t, 50)
+	fillKeys(t, s, onlyOne, "own", 1)
 	sweep(t, s)
+	sweep(t, s) // now every transaction that is open has seen the maximum
 	flood, stop := context.WithCancel(t.Context())
 	defer stop()
 	var wg sync.WaitGroup
-	for w := range 8 {
+	for w := range 16 {
 		conn := connect(t, dsn)
 		wg.Go(func() {
 			for i := 0; flood.Err() == nil; i++ {
 				err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
 					takeIn(t, tx, fmt.Sprint(w, "-", i))
-					time.Sleep(time.Duration(50+rand.IntN(100)) * time.Millisecond)
+					time.Sleep(time.Duration(100+rand.IntN(200)) * time.Millisecond)
 					return nil
 				})
 				if err != nil {
@@ -98,7 +99,11 @@ func TestALimitBeginsToShareInAFlood(t *testing.T) {
 			}
 		})
 	}
+	begin := time.Now()
 	eventually(t, s, func() bool { return roomOf(t, s, onlyOne).Sharing })
+	if took := time.Since(begin); took > 40*time.Second {
+		t.Errorf("it began to share after %v", took)
+	}
 	stop()
 	wg.Wait()
 }
