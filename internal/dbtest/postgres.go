@@ -160,6 +160,9 @@ func startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
 		"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", f.path,
 		"-c", "max_connections=300", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
 	}
+	if testing.Testing() { // a test ends servers, never the machine, and what the kernel has is not lost then
+		options = append(options, "-c", "fsync=off")
+	}
 	dsn := fmt.Sprintf("postgres://headgate:@127.0.0.1:%d/postgres", port)
 	admin := dsn
 	if t != nil {

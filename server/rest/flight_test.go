@@ -111,7 +111,7 @@ func TestAHalfClosedConnectionGetsAProblem(t *testing.T) {
 		}
 		c := conn(t, addr)
 		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
-		if !unasked[path] {
+		if !unasked[path] && path != "/readyz" { // which shares the probe of /healthz
 			<-s.asked
 		}
 		if err := c.CloseWrite(); err != nil {
@@ -122,6 +122,10 @@ func TestAHalfClosedConnectionGetsAProblem(t *testing.T) {
 		case unasked[path]:
 			if status != http.StatusOK {
 				t.Errorf("%s: status %d", pattern, status)
+			}
+		case path == "/healthz" || path == "/readyz":
+			if status != http.StatusServiceUnavailable || p.Type != api.Unavailable {
+				t.Errorf("%s: status %d, %+v", pattern, status, p)
 			}
 		case status != http.StatusServiceUnavailable || p.Type != api.OutcomeUnknown || !strings.Contains(p.Detail, "not known"):
 			t.Errorf("%s: status %d, %+v", pattern, status, p)
@@ -178,6 +182,10 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 		case path == "/openapi.yaml", path == "/livez":
 			if status != http.StatusOK {
 				t.Errorf("%s: status %d", pattern, status)
+			}
+		case path == "/healthz" || path == "/readyz":
+			if status != http.StatusServiceUnavailable || p.Type != api.Unavailable {
+				t.Errorf("%s: status %d, %+v", pattern, status, p)
 			}
 		case status != http.StatusServiceUnavailable || p.Type != api.Busy || !strings.Contains(p.Detail, "Nothing was charged") || header.Get("Retry-After") != "1":
 			t.Errorf("%s: status %d, %+v, %v", pattern, status, p, header)

@@ -28,7 +28,7 @@ func (s *Service) Fullness(ctx context.Context) ([]api.Room, error) {
 	}
 	var list []api.Room
 	for _, r := range rooms {
-		if r.Fill() >= nearlyFull && r.Limit != probe.Name() {
+		if r.Fill() >= nearlyFull && r.Limit != probed.Name() {
 			list = append(list, api.Room{
 				Limit: r.Limit, Keys: r.Keys, Max: r.Max, CountedAt: r.CountedAt, Sharing: r.Sharing, Since: r.Since, Shared: r.Shared,
 			})

@@ -3,9 +3,7 @@ package service
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -22,6 +20,7 @@ type Service struct {
 	config  *config.Config
 	named   []headgate.Limit // of the config
 	known   known
+	probe   probe
 }
 
 // New returns a service.
@@ -110,31 +109,6 @@ func (s *Service) Limits() *api.Limits {
 		list.Limits[i] = api.Limit{Name: l.Name(), Limit: l.String(), Description: l.Description, Bound: l.Bound().String()}
 	}
 	return list
-}
-
-// probe is a limit that admits every probe. Its keys are empty again after a
-// microsecond, so the sweeper soon removes them.
-var probe = headgate.MustParse("token-bucket 1000000000/s burst 1000")
-
-// Reachable asks the store for something harmless, and writes nothing.
-func (s *Service) Reachable(ctx context.Context) error {
-	_, err := s.limiter.Check(ctx, headgate.Charge{Limit: probe, Key: "healthz"})
-	return err
-}
-
-// Healthy lets the store write a new key: a store that still reads, or changes what
-// it has, may have no room for more. A refusal would be no proof, since it may be
-// repeated without the store.
-func (s *Service) Healthy(ctx context.Context) error {
-	d, err := s.limiter.Take(ctx, headgate.Charge{Limit: probe, Key: "healthz " + rand.Text()})
-	switch {
-	case err == nil && (!d.Allowed || d.Via != headgate.ViaStore):
-		return fmt.Errorf("%w: the store did not write what it was asked to", store.ErrUnavailable)
-	case err != nil && !store.NothingDone(err) && !errors.Is(err, context.Canceled):
-		// Whether the probe was charged is no matter.
-		return fmt.Errorf("%w: %v", store.ErrUnavailable, err) //nolint:errorlint // its class is left out
-	}
-	return err
 }
 
 func status(s headgate.Status) *api.Status {

@@ -3,10 +3,13 @@ package mysql
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	driver1 "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate/store"
 )
@@ -94,12 +97,19 @@ type connector struct {
 	within    time.Duration
 }
 
+// wrongVariable are what the server says of the options of a URL, which become variables of
+// the session: not known, of a wrong type, with a value that cannot be, only readable.
+var wrongVariable = []uint16{1193, 1231, 1232, 1238}
+
 // Connect implements driver.Connector. It bounds what comes after the dial too: the
 // client waits for ever for a server that accepts a connection and says nothing.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.within)
 	defer cancel()
 	conn, err := c.Connector.Connect(ctx)
+	if my, ok := errors.AsType[*driver1.MySQLError](err); ok && slices.Contains(wrongVariable, my.Number) {
+		return nil, fmt.Errorf("%s: %w: an option of the URL: %s", c.name, store.ErrSetup, my.Message)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -166,6 +166,10 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 		{url + "?db_password=secret%40", store.ErrInvalid},
 		{url + "?User=root&ssl-password=%27secret", store.ErrInvalid},
 		{url + "?passphrase=secret%40", store.ErrInvalid},
+		{url + "?pool_max_con=8", store.ErrSetup}, // to wait for the server would not help
+		{url + "?sql_mode=none", store.ErrSetup},
+		{url + "?version=1", store.ErrSetup},
+		{url + "?lock_wait_timeout=soon", store.ErrSetup},
 	} {
 		_, err := mysql.Open(t.Context(), tt.url, nil)
 		if !errors.Is(err, tt.is) || strings.Contains(fmt.Sprint(err), "secret") {

@@ -28,6 +28,12 @@ func bounded(t *testing.T, most int) (s, other *Store) {
 func sweep(tb testing.TB, s *Store) {
 	tb.Helper()
 	ctx := context.Background()
+	if s.cluster { // counts nothing
+		if _, err := s.Sweep(ctx, 10); err != nil {
+			tb.Fatal(err)
+		}
+		return
+	}
 	begin := int64(0)
 	for {
 		r, err := s.readRooms(ctx)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -25,6 +24,7 @@ type result struct {
 	passed    int      // tests, without those within others
 	failed    []string
 	took      time.Duration
+	said      string // by what failed or was skipped
 	err       error
 }
 
@@ -58,7 +58,8 @@ func run(ctx context.Context, s *suite, histories int, only bool) (r result) {
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
-	cmd.Stderr = os.Stderr
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	cmd.Env = append(os.Environ(), "HEADGATE_TEST_HISTORIES="+strconv.Itoa(histories))
 	if !s.usual {
 		cmd.Env = append(cmd.Env, dbtest.Engine+"="+s.name)
@@ -77,12 +78,13 @@ func run(ctx context.Context, s *suite, histories int, only bool) (r result) {
 	for lines.Scan() {
 		var e event
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			fmt.Println(lines.Text())
+			r.said += lines.Text() + "\n"
 			continue
 		}
 		r.note(&e, said)
 	}
 	r.err = errors.Join(lines.Err(), cmd.Wait())
+	r.said += stderr.String()
 	if r.err == nil && (r.passed == 0 || len(r.versions) == 0 && !s.memory) {
 		r.err = errors.New("nothing was tested on it")
 	}
@@ -105,7 +107,7 @@ func (r *result) note(e *event, said map[string]string) {
 			r.passed++
 		}
 	case "fail", "skip":
-		fmt.Print(said[name])
+		r.said += said[name]
 		if e.Action == "fail" && e.Test != "" && !strings.Contains(e.Test, "/") {
 			r.failed = append(r.failed, e.Test)
 		}

@@ -1,0 +1,85 @@
+package service
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+)
+
+// probed is a limit that admits every probe. Its keys are empty again after a
+// microsecond, so the sweeper soon removes them.
+var probed = headgate.MustParse("token-bucket 1000000000/s burst 1000")
+
+const (
+	// probeFresh is for how long a probe that succeeded answers later questions, so that
+	// these cannot fill the store.
+	probeFresh = 100 * time.Millisecond
+	// probeWithin bounds a probe that nobody waits for any more.
+	probeWithin = 10 * time.Second
+)
+
+// probe is the last probe of the store, or the one under way. Callers share it.
+type probe struct {
+	mu       sync.Mutex
+	underWay chan struct{} // closed when it ends
+	ended    time.Time
+	err      error
+}
+
+// Reachable asks the store for something harmless, and writes nothing.
+func (s *Service) Reachable(ctx context.Context) error {
+	_, err := s.limiter.Check(ctx, headgate.Charge{Limit: probed, Key: "healthz"})
+	return err
+}
+
+// Healthy lets the store write a new key: a store that still reads, or changes what
+// it has, may have no room for more. Callers at the same time share one probe, and a
+// success answers for a tenth of a second. If ctx ends first, the error has its cause.
+func (s *Service) Healthy(ctx context.Context) error {
+	p := &s.probe
+	p.mu.Lock()
+	if p.underWay == nil && p.err == nil && time.Since(p.ended) < probeFresh {
+		p.mu.Unlock()
+		return nil
+	}
+	if p.underWay == nil {
+		p.underWay = make(chan struct{})
+		go s.writeProbe(context.WithoutCancel(ctx), p.underWay)
+	}
+	underWay := p.underWay
+	p.mu.Unlock()
+	select {
+	case <-underWay:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// writeProbe lets the store write. A refusal would be no proof, since it may be repeated
+// without the store.
+func (s *Service) writeProbe(ctx context.Context, done chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	defer cancel()
+	d, err := s.limiter.Take(ctx, headgate.Charge{Limit: probed, Key: "healthz " + rand.Text()})
+	switch {
+	case err == nil && (!d.Allowed || d.Via != headgate.ViaStore):
+		err = fmt.Errorf("%w: the store did not write what it was asked to", store.ErrUnavailable)
+	case err != nil && !store.NothingDone(err) && !errors.Is(err, context.Canceled):
+		// Whether the probe was charged is no matter.
+		err = fmt.Errorf("%w: %v", store.ErrUnavailable, err) //nolint:errorlint // its class is left out
+	}
+	p := &s.probe
+	p.mu.Lock()
+	p.underWay, p.err, p.ended = nil, err, time.Now()
+	p.mu.Unlock()
+	close(done)
+}
