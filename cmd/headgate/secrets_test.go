@@ -119,10 +119,26 @@ func TestAURLInTheWrongPlaceIsNotPrinted(t *testing.T) {
 			continue // it is a word as any other, or there is no place for a password
 		}
 		for _, args := range [][]string{
-			{url}, {"--store", url}, {"-store", url}, {"-store=" + url}, {"migrate", url}, {"migrate", "-store=" + url}, {"serve", url},
-			{"serve", "-store=" + url}, {"schema", url}, {"list", url, "--store", "memory:"}, {"list", "k", url}, {"bench", url},
-			{"take", url, "k", "--store", "memory:"}, {"take", "token-bucket 5/s", "k", url}, {"explain", url}, {"run", url}, {"run", "--limit", "token-bucket 5/s", "--key", "k", "--store", "memory:", url}, {"licenses", url},
-			{"replay", "--limit=" + url, "--key", "ip", "-"}, {"take", "token-bucket 5/s", "k", "--wait=" + url},
+			{url},
+			{"--store", url},
+			{"-store", url},
+			{"-store=" + url},
+			{"migrate", url},
+			{"migrate", "-store=" + url},
+			{"serve", url},
+			{"serve", "-store=" + url},
+			{"schema", url},
+			{"list", url, "--store", "memory:"},
+			{"list", "k", url},
+			{"bench", url},
+			{"take", url, "k", "--store", "memory:"},
+			{"take", "token-bucket 5/s", "k", url},
+			{"explain", url},
+			{"run", url},
+			{"run", "--limit", "token-bucket 5/s", "--key", "k", "--store", "memory:", url},
+			{"licenses", url},
+			{"replay", "--limit=" + url, "--key", "ip", "-"},
+			{"take", "token-bucket 5/s", "k", "--wait=" + url},
 		} {
 			var out bytes.Buffer
 			code := run(t.Context(), args, strings.NewReader(""), &out, &out)

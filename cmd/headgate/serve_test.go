@@ -225,7 +225,10 @@ func TestAListShowsNothingButText(t *testing.T) {
 	store := "sqlite:" + filepath.Join(t.TempDir(), "h.db")
 	for _, args := range [][]string{
 		{"block", "token-bucket 5/1h", "mallory\x1b[2J", "--for", "1h", "--reason", "x\x1b]0;owned\a\nfake line"},
-		{"list"}, {"list", "--blocked"}, {"inspect", "token-bucket 5/1h", "mallory\x1b[2J"}, {"reset", "token-bucket 5/1h", "mallory\x1b[2J"},
+		{"list"},
+		{"list", "--blocked"},
+		{"inspect", "token-bucket 5/1h", "mallory\x1b[2J"},
+		{"reset", "token-bucket 5/1h", "mallory\x1b[2J"},
 	} {
 		var out bytes.Buffer
 		if code := run(t.Context(), append(args, "--store", store), nil, &out, &out); code != exitOK {

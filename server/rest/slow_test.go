@@ -76,7 +76,7 @@ func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 		t.Errorf("%d requests are being decided", n)
 	}
 	w := httptest.NewRecorder()
-	d.handler().ServeHTTP(w, httptest.NewRequest("POST", "/v1/take", strings.NewReader(one)))
+	d.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(one)))
 	if w.Code != 200 {
 		t.Errorf("another caller: %d, %s", w.Code, w.Body)
 	}
