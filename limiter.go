@@ -260,7 +260,7 @@ func calendars(list []*calendar, i int, charges []Charge) []*calendar {
 // ops follow, as far as it reaches.
 func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, cals []*calendar) (err error) {
 	ctx, b := l.bound(ctx)
-	defer b.end(&err)
+	defer b.end(&err, store.ErrUnknownOutcome)
 	if err := l.store.Apply(ctx, ops, outs); err != nil {
 		store.Void(outs)
 		return err

@@ -53,7 +53,7 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 		return Status{}, err
 	}
 	ctx, b := l.bound(ctx)
-	defer b.end(&err)
+	defer b.end(&err, store.ErrUnavailable)
 	// A check of the smallest cost brings the level forward to the present.
 	op, out, err := l.one(ctx, law.Check, limit, key, func(op *law.Op) { op.Cost = 1 })
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (lis
 		return nil, err
 	}
 	ctx, b := l.bound(ctx)
-	defer b.end(&err)
+	defer b.end(&err, store.ErrUnavailable)
 	cells, clock, err := inspector.Cells(ctx, q)
 	if err != nil {
 		return nil, err
@@ -233,6 +233,6 @@ func (l *Limiter) Fullness(ctx context.Context) (rooms []store.Room, err error) 
 		return nil, fmt.Errorf("count keys: %w", ErrUnsupported)
 	}
 	ctx, b := l.bound(ctx)
-	defer b.end(&err)
+	defer b.end(&err, store.ErrUnavailable)
 	return c.Fullness(ctx)
 }

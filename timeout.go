@@ -53,8 +53,8 @@ func (l *Limiter) bound(ctx context.Context) (context.Context, bound) {
 }
 
 // end ends the deadline, and says of an error that came by it which setting that is.
-// A context error alone does not tell whether the store was asked.
-func (b *bound) end(err *error) {
+// A context error alone does not tell whether the store was asked: its class is otherwise.
+func (b *bound) end(err *error, otherwise error) {
 	if b.cancel == nil {
 		return
 	}
@@ -63,7 +63,7 @@ func (b *bound) end(err *error) {
 		return
 	}
 	if store.Class(*err) == nil {
-		*err = fmt.Errorf("%w: %w", store.ErrUnknownOutcome, *err)
+		*err = fmt.Errorf("%w: %w", otherwise, *err)
 	}
 	*err = fmt.Errorf("%w (no answer within %s, the Timeout of headgate.Config)", *err, b.timeout)
 }
