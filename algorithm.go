@@ -76,7 +76,7 @@ func (t Tail) suffix() string {
 // checkAmount says what is wrong with an amount given as a Go value.
 func checkAmount(field string, c Cost) error {
 	if c.coef <= 0 {
-		return invalid(field, "must be above 0")
+		return Invalid(field, "must be above 0")
 	}
 	return nil
 }

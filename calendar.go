@@ -69,14 +69,14 @@ func newCalendar(unit CalendarUnit, zone string) (*calendar, error) {
 	switch unit {
 	case Minute, Hour, Day, Week, Month:
 	default:
-		return nil, invalid("period", "%q is no unit of the calendar: minute, hour, day, week, month", string(unit))
+		return nil, Invalid("period", "%q is no unit of the calendar: minute, hour, day, week, month", string(unit))
 	}
 	if zone == "" {
 		zone = "UTC"
 	}
 	loc, err := time.LoadLocation(zone)
 	if err != nil || zone == "Local" {
-		return nil, invalid("zone", "%q is not a known time zone such as Europe/Berlin", zone)
+		return nil, Invalid("zone", "%q is not a known time zone such as Europe/Berlin", zone)
 	}
 	return &calendar{unit: unit, zone: loc}, nil
 }

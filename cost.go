@@ -65,26 +65,26 @@ func parseAmount(field, s string) (Cost, error) {
 	whole, frac, point := strings.Cut(s, ".")
 	if whole == "" || point && frac == "" || !digits(whole) || !digits(frac) {
 		if strings.HasPrefix(s, "-") {
-			return Cost{}, invalid(field, "%.100q is negative; it must be above 0", s)
+			return Cost{}, Invalid(field, "%.100q is negative; it must be above 0", s)
 		}
-		return Cost{}, invalid(field, "%.100q is not a decimal number such as 3 or 0.5", s)
+		return Cost{}, Invalid(field, "%.100q is not a decimal number such as 3 or 0.5", s)
 	}
 	frac = strings.TrimRight(frac, "0")
 	if len(frac) > maxExp {
-		return Cost{}, invalid(field, "%.100q has more than %d digits after the point", s, maxExp)
+		return Cost{}, Invalid(field, "%.100q has more than %d digits after the point", s, maxExp)
 	}
 	var n int64
 	for _, d := range whole + frac {
 		if n > maxCoef/10 {
-			return Cost{}, invalid(field, "%.100q is too large", s)
+			return Cost{}, Invalid(field, "%.100q is too large", s)
 		}
 		n = n*10 + int64(d-'0')
 	}
 	switch {
 	case n == 0:
-		return Cost{}, invalid(field, "is 0; it must be above 0")
+		return Cost{}, Invalid(field, "is 0; it must be above 0")
 	case n > maxCoef:
-		return Cost{}, invalid(field, "%.100q is too large", s)
+		return Cost{}, Invalid(field, "%.100q is too large", s)
 	}
 	return Cost{coef: n, exp: uint8(len(frac))}.normal(), nil
 }
@@ -128,9 +128,6 @@ func (c Cost) Float64() float64 { return float64(c.coef) / math.Pow10(int(c.exp)
 // IsZero reports whether c is the zero Cost, which was not said: Units(0) is not.
 func (c Cost) IsZero() bool { return c == Cost{} }
 
-// MarshalText implements encoding.TextMarshaler.
-func (c Cost) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
-
 // rat returns the exact value.
 func (c Cost) rat() *big.Rat { return big.NewRat(c.coef, pow10[c.exp]) }
 
@@ -140,20 +137,20 @@ func (c Cost) credits(unit int64) (int64, error) {
 		return unit, nil
 	}
 	if c.coef <= 0 {
-		return 0, invalid("cost", "must be above 0")
+		return 0, Invalid("cost", "must be above 0")
 	}
 	den := uint64(pow10[c.exp])
 	hi, lo := bits.Mul64(uint64(c.coef), uint64(unit))
 	_, r := bits.Div64(hi%den, lo, den)
 	if r != 0 {
-		return 0, invalid("cost", "%s is finer than %s, the smallest step of this limit", c, smallest(unit))
+		return 0, Invalid("cost", "%s is finer than %s, the smallest step of this limit", c, smallest(unit))
 	}
 	if hi >= den {
-		return 0, invalid("cost", "%s is too large", c)
+		return 0, Invalid("cost", "%s is too large", c)
 	}
 	q, _ := bits.Div64(hi, lo, den)
 	if q > law53 {
-		return 0, invalid("cost", "%s is too large", c)
+		return 0, Invalid("cost", "%s is too large", c)
 	}
 	return int64(q), nil
 }
@@ -164,7 +161,7 @@ func (c Cost) actual(unit int64) (int64, error) {
 	case c == nothing:
 		return 0, nil
 	case c.coef < 0:
-		return 0, invalid("cost", "must not be below 0")
+		return 0, Invalid("cost", "must not be below 0")
 	}
 	return c.credits(unit)
 }

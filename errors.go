@@ -2,7 +2,6 @@ package headgate
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/headgate/headgate/law"
 )
@@ -14,12 +13,14 @@ var (
 	// Nothing was asked of the store and nothing was charged.
 	ErrInvalid = law.ErrInvalid
 	// ErrUnknownLimit: no limit of that name is known. It is an ErrInvalid.
-	ErrUnknownLimit = fmt.Errorf("%w: unknown limit", law.ErrInvalid)
+	ErrUnknownLimit error = &InvalidError{Field: "limit", Problem: "is not known"}
 	// ErrUnsupported: the store cannot do this, for example list its cells.
 	ErrUnsupported = errors.New("not supported by this store")
 )
 
-// invalid returns an ErrInvalid about a field.
-func invalid(field, format string, args ...any) error {
-	return fmt.Errorf("%w: %s: %s", ErrInvalid, field, fmt.Sprintf(format, args...))
-}
+// InvalidError says which field of a request is wrong, and why. It is an [ErrInvalid];
+// errors.As finds it in most errors that are.
+type InvalidError = law.InvalidError
+
+// Invalid returns an [*InvalidError].
+func Invalid(field, format string, args ...any) error { return law.Invalid(field, format, args...) }

@@ -78,7 +78,7 @@ func (a FixedWindow) compile() (law.Params, *calendar, error) {
 	switch {
 	case a.Calendar != "":
 		if a.Period != 0 || a.FromFirst {
-			return none, nil, invalid("period", "a calendar's windows have no other period and do not start at the first request")
+			return none, nil, Invalid("period", "a calendar's windows have no other period and do not start at the first request")
 		}
 		cal, err = newCalendar(a.Calendar, a.Zone)
 		if err != nil {
@@ -93,7 +93,7 @@ func (a FixedWindow) compile() (law.Params, *calendar, error) {
 			return none, nil, err
 		}
 		if a.Zone != "" {
-			return none, nil, invalid("zone", "only a calendar's windows have a time zone")
+			return none, nil, Invalid("zone", "only a calendar's windows have a time zone")
 		}
 		p.Anchor, p.Step = law.Epoch, a.Period.Microseconds()
 		if a.FromFirst {

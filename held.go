@@ -33,17 +33,17 @@ func (l *Limiter) Release(ctx context.Context, held ...Held) error {
 // each applies an op to each of what is held, by itself.
 func (l *Limiter) each(ctx context.Context, held []Held, set func(*law.Op)) error {
 	if len(held) == 0 {
-		return invalid("held", "there is none")
+		return Invalid("held", "there is none")
 	}
 	a := asked{l: l, ops: make([]law.Op, len(held)), outs: make([]law.Outcome, len(held))}
 	for i, h := range held {
 		switch {
 		case h.Limit.IsZero():
-			return invalid("limit", "is missing")
+			return Invalid("limit", "is missing")
 		case !h.Limit.r.params.Held:
-			return invalid("limit", "%s is taken, not acquired", h.Limit.Algorithm())
+			return Invalid("limit", "%s is taken, not acquired", h.Limit.Algorithm())
 		case h.Number < 1:
-			return invalid("number", "%d was never acquired", h.Number)
+			return Invalid("number", "%d was never acquired", h.Number)
 		}
 		a.ops[i] = law.Op{
 			Group: uint32(i + 1), Cell: law.Cell{Limit: h.Limit.Name(), Key: h.Key}, Params: h.Limit.r.params,

@@ -30,7 +30,7 @@ func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) 
 // DeniedError.
 func (l *Limiter) AwaitAtMost(ctx context.Context, wait time.Duration, charges ...Charge) (*Lease, error) {
 	if wait < 0 {
-		return nil, invalid("wait", "%s is negative", wait)
+		return nil, Invalid("wait", "%s is negative", wait)
 	}
 	if wait == 0 {
 		lease, err := l.Acquire(ctx, charges...)

@@ -53,7 +53,7 @@ func (a Interval) compile() (law.Params, *calendar, error) {
 			return p, nil, err
 		}
 	}
-	return law.Params{}, nil, invalid("amount", "%s with a burst of %s is too large", a.Amount, burst)
+	return law.Params{}, nil, Invalid("amount", "%s with a burst of %s is too large", a.Amount, burst)
 }
 
 func (a Interval) bound() Bound { return rated(a).bound() }

@@ -60,7 +60,7 @@ func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (*L
 	}
 	lease := &Lease{l: l, stop: make(chan struct{}), lost: make(chan struct{})}
 	if !held(a.ops) {
-		return nil, invalid("limit", "none of the charges is of a concurrency limit")
+		return nil, Invalid("limit", "none of the charges is of a concurrency limit")
 	}
 	asked := time.Now() //nolint:forbidigo // how long the lease lasts counts from before the question
 	if err := a.apply(ctx); err != nil {
@@ -166,7 +166,7 @@ func (l *Lease) Err() error {
 // to live.
 func (l *Lease) Release(ctx context.Context) error {
 	if !l.Decision.Allowed {
-		return invalid("lease", "was not acquired")
+		return Invalid("lease", "was not acquired")
 	}
 	if err := ctx.Err(); err != nil {
 		return err // it is still held

@@ -32,7 +32,7 @@ type rule struct {
 // are ErrInvalid and name the field.
 func NewLimit(name string, a Algorithm) (Limit, error) {
 	if a == nil {
-		return Limit{}, invalid("limit", "has no algorithm")
+		return Limit{}, Invalid("limit", "has no algorithm")
 	}
 	p, cal, err := a.compile()
 	if err != nil {
@@ -100,12 +100,12 @@ func MustParse(notation string) Limit {
 // [Limiter.Fullness].
 func (l Limit) WithMaxKeys(n int64) (Limit, error) {
 	if l.r == nil {
-		return l, invalid("limit", "is missing")
+		return l, Invalid("limit", "is missing")
 	}
 	r := *l.r
 	r.params.MaxKeys = n
 	if err := r.params.Valid(); err != nil {
-		return Limit{}, invalid("max_keys", "%d is not a number of keys", n)
+		return Limit{}, Invalid("max_keys", "%d is not a number of keys", n)
 	}
 	return Limit{&r}, nil
 }
@@ -122,7 +122,7 @@ func ValidName(name string) error {
 		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-')
 	}
 	if !ok {
-		return invalid("name", "%q: a limit's name is a small letter and up to 63 more small letters, digits or any of _ . -", name)
+		return Invalid("name", "%q: a limit's name is a small letter and up to 63 more small letters, digits or any of _ . -", name)
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func (l *Limiter) FillUp(ctx context.Context, c Charge) (Filled, error) {
 // cell, as List shows it: then all who share are blocked.
 func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Duration, reason string) (Status, error) {
 	if d < 0 {
-		return Status{}, invalid("for", "%s is negative; 0 lifts a block", d)
+		return Status{}, Invalid("for", "%s is negative; 0 lifts a block", d)
 	}
 	if d > 0 {
 		if err := checkPeriod("for", d); err != nil {
@@ -192,7 +192,7 @@ func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key strin
 func takeable(charges []Charge) error {
 	for _, c := range charges {
 		if c.Limit.Held() {
-			return invalid("limit", "%s is acquired and released, not taken", c.Limit.Algorithm())
+			return Invalid("limit", "%s is acquired and released, not taken", c.Limit.Algorithm())
 		}
 	}
 	return nil
@@ -214,11 +214,11 @@ func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []C
 // compileWith is compile with another meaning of the costs, and not yet valid.
 func (l *Limiter) compileWith(ops []law.Op, verb law.Verb, group uint32, charges []Charge, credits func(Cost, int64) (int64, error)) error {
 	if len(charges) == 0 {
-		return invalid("charges", "there is none")
+		return Invalid("charges", "there is none")
 	}
 	for i, c := range charges {
 		if c.Limit.IsZero() {
-			return invalid("limit", "is missing")
+			return Invalid("limit", "is missing")
 		}
 		r := c.Limit.r
 		cost, err := credits(c.Cost, r.params.Unit)

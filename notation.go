@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,8 +26,10 @@ func (e *ParseError) Error() string {
 	return fmt.Sprintf("limit %q: %s (at character %d): %s", e.Notation, e.Field, mark, e.Problem)
 }
 
-// Unwrap makes the error an ErrInvalid.
-func (e *ParseError) Unwrap() error { return ErrInvalid }
+// Unwrap returns an [*InvalidError] about the limit.
+func (e *ParseError) Unwrap() error {
+	return &InvalidError{Field: "limit", Problem: e.Field + ": " + e.Problem}
+}
 
 // notation is a one-line limit taken apart, before it is known what the
 // algorithm makes of it. The grammar is the same for all of them:
@@ -243,8 +246,10 @@ func (n *notation) fail(field string, at int, problem string) error {
 	return &ParseError{Notation: n.text, Offset: min(at, len(n.text)), Field: field, Problem: problem}
 }
 
-// wrap turns an ErrInvalid about a field into a ParseError at its place.
+// wrap turns an InvalidError into a ParseError at its place.
 func (n *notation) wrap(field string, at int, err error) error {
-	problem := strings.TrimPrefix(err.Error(), ErrInvalid.Error()+": ")
-	return n.fail(field, at, strings.TrimPrefix(problem, field+": "))
+	if wrong, ok := errors.AsType[*InvalidError](err); ok {
+		return n.fail(field, at, wrong.Problem)
+	}
+	return n.fail(field, at, err.Error())
 }

@@ -136,7 +136,7 @@ func (o once) name(ops []law.Op) error {
 		return err
 	}
 	if o.id == "" {
-		return invalid("id", "is empty")
+		return Invalid("id", "is empty")
 	}
 	for i := range ops {
 		ops[i].ID, ops[i].TTL = o.id, life.Microseconds()

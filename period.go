@@ -31,7 +31,7 @@ func ParsePeriod(s string) (time.Duration, error) { return parsePeriod("period",
 
 func parsePeriod(field, s string) (time.Duration, error) {
 	bad := func(why string) (time.Duration, error) {
-		return 0, invalid(field, "%.100q %s", s, why)
+		return 0, Invalid(field, "%.100q %s", s, why)
 	}
 	if s == "" {
 		return bad("is empty")
@@ -115,11 +115,11 @@ func wordPeriod(d time.Duration) string {
 func checkPeriod(field string, d time.Duration) error {
 	switch {
 	case d <= 0:
-		return invalid(field, "must be above 0")
+		return Invalid(field, "must be above 0")
 	case d%time.Microsecond != 0:
-		return invalid(field, "%s is finer than a microsecond", d)
+		return Invalid(field, "%s is finer than a microsecond", d)
 	case d > maxPeriod:
-		return invalid(field, "%s is longer than 3660d", strings.TrimSuffix(d.String(), "0m0s"))
+		return Invalid(field, "%s is longer than 3660d", strings.TrimSuffix(d.String(), "0m0s"))
 	}
 	return nil
 }

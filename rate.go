@@ -35,7 +35,7 @@ func compileRate(amount Cost, period time.Duration, burst Cost) (law.Params, err
 			}
 		}
 	}
-	return law.Params{}, invalid("amount", "%s per %s with a burst of %s does not fit exactly into 53 bits, "+
+	return law.Params{}, Invalid("amount", "%s per %s with a burst of %s does not fit exactly into 53 bits, "+
 		"or a full bucket takes more than 142 years to empty", amount, formatPeriod(period), burst)
 }
 
@@ -68,7 +68,7 @@ func compileCount(field string, amount Cost, most int64) (unit, capacity int64, 
 			return unit, capacity, nil
 		}
 	}
-	return 0, 0, invalid(field, "%s is too large", amount)
+	return 0, 0, Invalid(field, "%s is too large", amount)
 }
 
 // orAmount returns the burst, or its default: the amount, at least 1.

@@ -42,7 +42,7 @@ func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Ch
 
 func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id *once) (*Reservation, error) {
 	if wait < 0 {
-		return nil, invalid("wait", "%s is negative", wait)
+		return nil, Invalid("wait", "%s is negative", wait)
 	}
 	if err := takeable(charges); err != nil {
 		return nil, err
@@ -137,12 +137,12 @@ func (r *Reservation) Cancel(ctx context.Context) (returned []Cost, err error) {
 // without an id, it should not be.
 func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []Cost, err error) {
 	if len(actual) != len(r.ops) {
-		return nil, invalid("actual", "%d costs for %d charges", len(actual), len(r.ops))
+		return nil, Invalid("actual", "%d costs for %d charges", len(actual), len(r.ops))
 	}
 	credits := make([]int64, len(actual))
 	for i, c := range actual {
 		if c.IsZero() {
-			return nil, invalid("actual", "is missing; Units(0) is nothing at all")
+			return nil, Invalid("actual", "is missing; Units(0) is nothing at all")
 		}
 		if credits[i], err = c.actual(r.ops[i].Params.Unit); err != nil {
 			return nil, err
@@ -153,7 +153,7 @@ func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []C
 
 func (r *Reservation) settle(ctx context.Context, actual []int64) (corrected []Cost, err error) {
 	if !r.Decision.Allowed {
-		return nil, invalid("reservation", "was not made")
+		return nil, Invalid("reservation", "was not made")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -41,7 +41,7 @@ func (u Upfront) compile(p *law.Params) error {
 		return nil
 	}
 	if p.Kind != law.Bucket {
-		return invalid("lease", "only limits that refill have one: token-bucket, leaky-bucket, gcra, interval and fixed-window")
+		return Invalid("lease", "only limits that refill have one: token-bucket, leaky-bucket, gcra, interval and fixed-window")
 	}
 	if err := checkAmount("lease", u.Amount); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (u Upfront) compile(p *law.Params) error {
 		p.Lease = ratCredits(share, p.Unit)
 	}
 	if p.Lease > p.Capacity {
-		return invalid("lease", "%s is more than what passes at once", u.amount())
+		return Invalid("lease", "%s is more than what passes at once", u.amount())
 	}
 	p.LeaseLife = u.life().Microseconds()
 	return nil

@@ -37,7 +37,7 @@ func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 // [DeniedError].
 func (l *Limiter) WaitAtMost(ctx context.Context, wait time.Duration, charges ...Charge) error {
 	if wait < 0 {
-		return invalid("wait", "%s is negative", wait)
+		return Invalid("wait", "%s is negative", wait)
 	}
 	if wait == 0 {
 		d, err := l.Take(ctx, charges...)
@@ -51,7 +51,7 @@ func (l *Limiter) WaitAtMost(ctx context.Context, wait time.Duration, charges ..
 
 func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) error {
 	if len(charges) == 0 {
-		return invalid("charges", "there is none")
+		return Invalid("charges", "there is none")
 	}
 	if err := takeable(charges); err != nil {
 		return err

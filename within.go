@@ -18,7 +18,7 @@ import (
 // ErrInvalid, about the cost.
 func (l Limit) Within(first, last time.Time, cost Cost) (int64, error) {
 	if l.r == nil {
-		return 0, invalid("limit", "is missing")
+		return 0, Invalid("limit", "is missing")
 	}
 	p := &l.r.params
 	c, err := cost.credits(p.Unit)

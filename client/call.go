@@ -30,7 +30,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 	if in != nil {
 		var err error
 		if body, err = json.Marshal(in); err != nil {
-			return fmt.Errorf("%w: body: %w", headgate.ErrInvalid, err)
+			return headgate.Invalid("body", "%v", err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
@@ -100,7 +100,7 @@ func (c *Client) roundTrip(ctx context.Context, method, path string, body []byte
 	})
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("%w: server: %w", headgate.ErrInvalid, err)
+		return nil, headgate.Invalid("server", "%v", err)
 	}
 	if len(body) > 0 {
 		req.Header.Set("Content-Type", "application/json")

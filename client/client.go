@@ -99,7 +99,7 @@ func New(baseURL string, cfg *Config) (*Client, error) {
 	}
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("%w: server: %q is not a URL such as http://127.0.0.1:8080", headgate.ErrInvalid, store.RedactURL(baseURL))
+		return nil, headgate.Invalid("server", "%q is not a URL such as http://127.0.0.1:8080", store.RedactURL(baseURL))
 	}
 	c := &Client{base: strings.TrimSuffix(baseURL, "/"), cfg: cfg.orDefault()}
 	if c.http = c.cfg.HTTPClient; c.http == nil {
@@ -207,14 +207,14 @@ const maxShare = 64 << 10
 // the trouble of others in the batch.
 func weigh(charges []Charge) (size int, err error) {
 	if len(charges) == 0 {
-		return 0, fmt.Errorf("%w: charges: there is none", headgate.ErrInvalid)
+		return 0, headgate.Invalid("charges", "there is none")
 	}
 	for i := range charges {
 		if err := law.ValidKey(charges[i].Key); err != nil {
 			return 0, err
 		}
 		if cost := charges[i].Cost; !cost.IsZero() && cost.Float64() <= 0 {
-			return 0, fmt.Errorf("%w: cost: must be above 0", headgate.ErrInvalid)
+			return 0, headgate.Invalid("cost", "must be above 0")
 		}
 		size += len(charges[i].Limit) + len(charges[i].Key)
 	}

@@ -98,7 +98,7 @@ func New(l *headgate.Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper,
 }
 
 func invalid(field, format string, args ...any) error {
-	return fmt.Errorf("httplimit: %w: %s: %s", headgate.ErrInvalid, field, fmt.Sprintf(format, args...))
+	return fmt.Errorf("httplimit: %w", headgate.Invalid(field, format, args...))
 }
 
 // HostKey is the host that a request goes to, in lower case, with its port if

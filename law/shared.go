@@ -1,7 +1,6 @@
 package law
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -48,7 +47,7 @@ func IsShared(c Cell) bool { return Generation(c) > 0 }
 // reserved says why nobody can have this key, or nil.
 func reserved(key string) error {
 	if strings.HasPrefix(key, sharedPrefix) {
-		return fmt.Errorf("%w: key: begins with %q, which is kept for cells that keys share", ErrInvalid, sharedPrefix)
+		return Invalid("key", "begins with %q, which is kept for cells that keys share", sharedPrefix)
 	}
 	return nil
 }

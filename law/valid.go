@@ -1,15 +1,9 @@
 package law
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"unicode/utf8"
 )
-
-// ErrInvalid is wrapped by every error that says an op is not well formed.
-// It is the caller's fault: no store was asked, nothing was charged.
-var ErrInvalid = errors.New("invalid request")
 
 // MaxKey is the length in bytes that a key may have, MaxName that of a
 // limit's name or canonical notation.
@@ -43,7 +37,7 @@ func ValidKey(key string) error {
 // before it looks for the cell.
 func (c Cell) Valid() error {
 	if c.Limit == "" {
-		return fmt.Errorf("%w: limit: has no name", ErrInvalid)
+		return Invalid("limit", "has no name")
 	}
 	if err := c.ValidText(); err != nil || IsShared(c) {
 		return err
@@ -64,11 +58,11 @@ func (c Cell) ValidText() error {
 func validText(what, s string, most int) error {
 	switch {
 	case len(s) > most:
-		return fmt.Errorf("%w: %s: %d bytes long, at most %d are allowed", ErrInvalid, what, len(s), most)
+		return Invalid(what, "%d bytes long, at most %d are allowed", len(s), most)
 	case strings.IndexByte(s, 0) >= 0:
-		return fmt.Errorf("%w: %s: contains a NUL byte", ErrInvalid, what)
+		return Invalid(what, "contains a NUL byte")
 	case !utf8.ValidString(s):
-		return fmt.Errorf("%w: %s: is not valid UTF-8", ErrInvalid, what)
+		return Invalid(what, "is not valid UTF-8")
 	}
 	return nil
 }
@@ -77,21 +71,21 @@ func validText(what, s string, most int) error {
 func (p *Params) Valid() error {
 	switch {
 	case p.Kind < Bucket || p.Kind > Log:
-		return fmt.Errorf("%w: law %d does not exist", ErrInvalid, p.Kind)
+		return Invalid("limit", "law %d does not exist", p.Kind)
 	case p.Anchor > Calendar:
-		return fmt.Errorf("%w: anchor %d does not exist", ErrInvalid, p.Anchor)
+		return Invalid("limit", "anchor %d does not exist", p.Anchor)
 	case !within(p.Unit) || !within(p.Capacity) || !within(p.Step):
-		return fmt.Errorf("%w: unit, capacity and step must be from 1 to 2^53-1", ErrInvalid)
+		return Invalid("limit", "unit, capacity and step must be from 1 to 2^53-1")
 	case p.Kind == Bucket && !within(p.Drain):
-		return fmt.Errorf("%w: drain must be from 1 to 2^53-1", ErrInvalid)
+		return Invalid("limit", "drain must be from 1 to 2^53-1")
 	case p.Kind == Window && p.Capacity >= maxWindow:
-		return fmt.Errorf("%w: capacity of a sliding window must be below 2^32 credits", ErrInvalid)
+		return Invalid("limit", "capacity of a sliding window must be below 2^32 credits")
 	case p.drainTime() > maxDrain:
-		return fmt.Errorf("%w: a full cell would take more than 142 years to drain", ErrInvalid)
+		return Invalid("limit", "a full cell would take more than 142 years to drain")
 	case p.Block < 0 || p.Block > maxDrain || p.History < 0 || p.History > maxDrain:
-		return fmt.Errorf("%w: block and history must be from 0 to 142 years", ErrInvalid)
+		return Invalid("limit", "block and history must be from 0 to 142 years")
 	case p.MaxKeys < 0 || p.MaxKeys > Max:
-		return fmt.Errorf("%w: the number of keys must be from 0 to 2^53-1", ErrInvalid)
+		return Invalid("max_keys", "the number of keys must be from 0 to 2^53-1")
 	}
 	return nil
 }
@@ -100,7 +94,7 @@ func (p *Params) Valid() error {
 // it does anything, so that all refuse alike.
 func (op *Op) Valid() error {
 	if op.Verb < Take || op.Verb > Renew {
-		return fmt.Errorf("%w: verb %d is not known here", ErrInvalid, op.Verb)
+		return Invalid("verb", "verb %d is not known here", op.Verb)
 	}
 	if err := op.Cell.Valid(); err != nil {
 		return err
@@ -110,11 +104,11 @@ func (op *Op) Valid() error {
 	}
 	if op.Params.Anchor == Calendar && op.Params.Kind == Bucket {
 		if b := op.Bounds; b[0] < 0 || b[0] > b[1] || b[1] > b[2] || b[2] > b[3] || b[3] > Max {
-			return fmt.Errorf("%w: window boundaries %v do not ascend", ErrInvalid, b)
+			return Invalid("bounds", "window boundaries %v do not ascend", b)
 		}
 	}
 	if op.Now < 0 || op.Now > maxDrain {
-		return fmt.Errorf("%w: time %d is out of range", ErrInvalid, op.Now)
+		return Invalid("time", "time %d is out of range", op.Now)
 	}
 	switch op.Verb {
 	case Take, Check:
@@ -123,17 +117,17 @@ func (op *Op) Valid() error {
 		return op.validReturn()
 	case Settle:
 		if op.Cost < 0 && op.Cost != Cancelled || op.Cost > Max || op.Count != 1 {
-			return fmt.Errorf("%w: cost: %d times %d credits is out of range", ErrInvalid, op.Count, op.Cost)
+			return Invalid("cost", "%d times %d credits is out of range", op.Count, op.Cost)
 		}
 		return op.validID()
 	case Block:
 		if op.TTL < 0 || op.TTL > maxDrain {
-			return fmt.Errorf("%w: block: must last from 0 to 142 years", ErrInvalid)
+			return Invalid("block", "must last from 0 to 142 years")
 		}
 		return validText("reason", op.Reason, MaxKey)
 	case Renew:
 		if op.Params.Kind != Log || op.Entry < 1 {
-			return fmt.Errorf("%w: what is renewed was never acquired", ErrInvalid)
+			return Invalid("number", "what is renewed was never acquired")
 		}
 	}
 	return nil
@@ -142,29 +136,29 @@ func (op *Op) Valid() error {
 func (op *Op) validAsked() error {
 	p := &op.Params
 	if !within(op.Cost) || !within(op.Count) || op.Count > Max/op.Cost {
-		return fmt.Errorf("%w: cost: %d times %d credits is out of range", ErrInvalid, op.Count, op.Cost)
+		return Invalid("cost", "%d times %d credits is out of range", op.Count, op.Cost)
 	}
 	if op.Ceiling < 0 || op.Ceiling > Max || p.Kind == Window && op.Ceiling >= maxWindow {
-		return fmt.Errorf("%w: ceiling %d is out of range", ErrInvalid, op.Ceiling)
+		return Invalid("ceiling", "ceiling %d is out of range", op.Ceiling)
 	}
 	if op.Late && (op.Verb != Take || p.Kind != Bucket || p.Anchor != Own || op.Partial) {
-		return fmt.Errorf("%w: this charge cannot start later than at its decision", ErrInvalid)
+		return Invalid("charges", "this charge cannot start later than at its decision")
 	}
 	if op.ID == "" {
 		return nil
 	}
 	if op.Verb != Take || op.Partial {
-		return fmt.Errorf("%w: id: only a request that takes all or nothing has one", ErrInvalid)
+		return Invalid("id", "only a request that takes all or nothing has one")
 	}
 	if op.TTL < 1 || op.TTL > maxDrain {
-		return fmt.Errorf("%w: id: must be remembered for 1 us to 142 years", ErrInvalid)
+		return Invalid("id", "must be remembered for 1 us to 142 years")
 	}
 	return op.validID()
 }
 
 func (op *Op) validID() error {
 	if op.ID == "" {
-		return fmt.Errorf("%w: id: is missing", ErrInvalid)
+		return Invalid("id", "is missing")
 	}
 	return validText("id", op.ID, MaxID)
 }
@@ -172,10 +166,10 @@ func (op *Op) validID() error {
 func (op *Op) validReturn() error {
 	credits := max(op.Cost, -op.Cost)
 	if !within(credits) || !within(op.Count) || op.Count > Max/credits {
-		return fmt.Errorf("%w: cost: %d times %d credits is out of range", ErrInvalid, op.Count, op.Cost)
+		return Invalid("cost", "%d times %d credits is out of range", op.Count, op.Cost)
 	}
 	if op.Level < 0 || op.Level > Max || op.At < 0 || op.At > Max || op.Returned < 0 || op.Returned > Max || op.Entry < 0 {
-		return fmt.Errorf("%w: what is given back was never charged", ErrInvalid)
+		return Invalid("charges", "what is given back was never charged")
 	}
 	return nil
 }
@@ -187,16 +181,16 @@ func ValidGroup(ops []Op) error {
 			return err
 		}
 		if ops[i].Verb != ops[0].Verb {
-			return fmt.Errorf("%w: a request has one verb for all its charges", ErrInvalid)
+			return Invalid("charges", "a request has one verb for all its charges")
 		}
 		if ops[i].Partial && len(ops) > 1 {
-			return fmt.Errorf("%w: a charge granted in part cannot be one of several", ErrInvalid)
+			return Invalid("charges", "a charge granted in part cannot be one of several")
 		}
 		if ops[i].Late != ops[0].Late {
-			return fmt.Errorf("%w: either all charges of a request can start later, or none", ErrInvalid)
+			return Invalid("charges", "either all charges of a request can start later, or none")
 		}
 		if ops[i].Verb == Take && ops[i].ID != ops[0].ID {
-			return fmt.Errorf("%w: id: a request has one for all its charges", ErrInvalid)
+			return Invalid("id", "a request has one for all its charges")
 		}
 	}
 	if err := oneMeaning(ops); err != nil {
@@ -214,7 +208,7 @@ func oneCharge(ops []Op) error {
 	seen := make(map[Cell]bool, len(ops))
 	for i := range ops {
 		if c := ops[i].Cell; seen[c] {
-			return fmt.Errorf("%w: id: a request that has one charges each key of a limit once, this one charges %q of %q twice", ErrInvalid, c.Key, c.Limit)
+			return Invalid("id", "a request that has one charges each key of a limit once, this one charges %q of %q twice", c.Key, c.Limit)
 		}
 		seen[ops[i].Cell] = true
 	}
@@ -236,7 +230,7 @@ func oneMeaning(ops []Op) error {
 		if !seen {
 			first[ops[i].Cell.Limit] = i
 		} else if ops[j].Params != ops[i].Params {
-			return fmt.Errorf("%w: limit %q stands in one request with two meanings", ErrInvalid, ops[i].Cell.Limit)
+			return Invalid("limit", "limit %q stands in one request with two meanings", ops[i].Cell.Limit)
 		}
 	}
 	return nil

@@ -70,7 +70,7 @@ func newReader(f Format, field string, cfg readerConfig) (reader, error) {
 	case SSHD:
 		return newAuth(field, cfg)
 	}
-	return nil, fmt.Errorf("%w: format: %q is not one of %s", headgate.ErrInvalid, string(f), formatNames())
+	return nil, headgate.Invalid("format", "%q is not one of %s", string(f), formatNames())
 }
 
 func formatNames() string {
@@ -83,7 +83,7 @@ func formatNames() string {
 
 // badField is the error about a field that a format does not have.
 func badField(f Format, field, has string) error {
-	return fmt.Errorf("%w: key: a %s log has no field %q, but %s", headgate.ErrInvalid, f, field, has)
+	return headgate.Invalid("key", "a %s log has no field %q, but %s", f, field, has)
 }
 
 // share counts the lines of a log that are of a format.

@@ -121,15 +121,15 @@ func Run(ctx context.Context, limit headgate.Limit, key string, logs []string, c
 func checkArguments(limit headgate.Limit, key string, logs []string, c *Config) error {
 	switch {
 	case limit.IsZero():
-		return fmt.Errorf("replay: %w: limit: is missing", headgate.ErrInvalid)
+		return headgate.Invalid("limit", "is missing")
 	case limit.Held():
-		return fmt.Errorf("replay: %w: limit: %s counts what is held at the same time; a log does not say when requests end", headgate.ErrInvalid, limit)
+		return headgate.Invalid("limit", "%s counts what is held at the same time; a log does not say when requests end", limit)
 	case key == "":
-		return fmt.Errorf("replay: %w: key: is missing; say ip, user, path, method, status or a JSON path", headgate.ErrInvalid)
+		return headgate.Invalid("key", "is missing; say ip, user, path, method, status or a JSON path")
 	case len(logs) == 0:
-		return fmt.Errorf("replay: %w: log: none is named; - is standard input", headgate.ErrInvalid)
+		return headgate.Invalid("log", "none is named; - is standard input")
 	case c.Year < 0 || c.Year > 0 && (c.Year < 1971 || c.Year > 2100):
-		return fmt.Errorf("replay: %w: year: %d is not from 1971 to 2100", headgate.ErrInvalid, c.Year)
+		return headgate.Invalid("year", "%d is not from 1971 to 2100", c.Year)
 	}
 	if c.Format != "" {
 		if _, err := newReader(c.Format, key, readerConfig{}); err != nil {
@@ -140,7 +140,7 @@ func checkArguments(limit headgate.Limit, key string, logs []string, c *Config) 
 	for _, name := range logs {
 		if name == "-" {
 			if stdin {
-				return fmt.Errorf("replay: %w: log: standard input is named twice", headgate.ErrInvalid)
+				return headgate.Invalid("log", "standard input is named twice")
 			}
 			stdin = true
 			continue

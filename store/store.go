@@ -118,7 +118,7 @@ func (q *Query) Valid() error {
 // Inspector asks it first, as it asks [Query.Valid].
 func ValidEntries(cell law.Cell, n int) error {
 	if n < 0 {
-		return fmt.Errorf("%w: n: is %d; it must not be below 0", ErrInvalid, n)
+		return law.Invalid("n", "is %d; it must not be below 0", n)
 	}
 	return cell.ValidText()
 }

@@ -1,10 +1,11 @@
 package store
 
 import (
-	"fmt"
 	"net/url"
 	"regexp"
 	"strings"
+
+	"github.com/headgate/headgate/law"
 )
 
 // URL is the URL of a store that is a server, taken apart:
@@ -90,7 +91,7 @@ func parseOptions(query string) (url.Values, error) {
 	return options, nil
 }
 
-func badURL(problem string) error { return fmt.Errorf("%w: URL: %s", ErrInvalid, problem) }
+func badURL(problem string) error { return law.Invalid("URL", "%s", problem) }
 
 func badEscape(where string) error {
 	return badURL(where + " with a % that two hexadecimal digits do not follow, or with a semicolon; write them as %25 and %3B")

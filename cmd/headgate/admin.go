@@ -64,7 +64,7 @@ func newMigrateCommand() *cobra.Command {
 			defer s.Close()
 			m, ok := store.As[store.Migrator](s)
 			if !ok {
-				return fmt.Errorf("%w: store: %s has no schema", headgate.ErrInvalid, store.RedactURL(p.url))
+				return headgate.Invalid("store", "%s has no schema", store.RedactURL(p.url))
 			}
 			report, err := m.Migrate(cmd.Context())
 			if err != nil {

@@ -97,7 +97,7 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait != 0 {
 				if id != "" {
-					return fmt.Errorf("%w: id: does not go with --wait", headgate.ErrInvalid)
+					return headgate.Invalid("id", "does not go with --wait")
 				}
 				return a.takeWithin(cmd, args[0], args[1], cost, wait)
 			}
@@ -134,7 +134,7 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait ti
 		return err
 	}
 	if url != "" {
-		return fmt.Errorf("%w: wait: take does not wait at a server; name a store", headgate.ErrInvalid)
+		return headgate.Invalid("wait", "take does not wait at a server; name a store")
 	}
 	w, closeStore, err := chargeOf(cmd, limit, key, cost)
 	if err != nil {

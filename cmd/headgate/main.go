@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if code, ok := errors.AsType[exitCode](err); ok {
 		return int(code)
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), hidden(message(err), args))
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), hidden(err.Error(), args))
 	return exitError
 }
 
@@ -93,11 +93,6 @@ func hidden(text string, args []string) string {
 		}
 	}
 	return text
-}
-
-// message is what people are told of an error.
-func message(err error) string {
-	return strings.Replace(err.Error(), headgate.ErrInvalid.Error()+": ", "", 1)
 }
 
 func newRootCommand() *cobra.Command {

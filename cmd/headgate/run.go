@@ -126,6 +126,6 @@ func shared(cmd *cobra.Command, p place) {
 
 // notStarted says why, and with which code to exit.
 func notStarted(cmd *cobra.Command, code exitCode, err error) error {
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %s\n", cmd.CommandPath(), hidden(message(err), cmd.Flags().Args()))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %s\n", cmd.CommandPath(), hidden(err.Error(), cmd.Flags().Args()))
 	return code
 }

@@ -54,7 +54,7 @@ type storeOptions struct {
 
 func openMemory(_ context.Context, url string, o storeOptions) (store.Store, error) {
 	if url != "memory:" {
-		return nil, fmt.Errorf("%w: store: memory: has no path and no options", headgate.ErrInvalid)
+		return nil, headgate.Invalid("store", "memory: has no path and no options")
 	}
 	return memory.New(&memory.Config{Names: true, MaxKeys: o.maxKeys}), nil
 }
@@ -86,7 +86,7 @@ func kindOf(url string) (storeKind, error) {
 	if scheme, _, ok := strings.Cut(store.RedactURL(url), ":"); ok {
 		problem = fmt.Sprintf("the scheme %q is not known", scheme)
 	}
-	return kind, fmt.Errorf("%w: store: %s; known are %s", headgate.ErrInvalid, problem, strings.Join(names(stores), ", "))
+	return kind, headgate.Invalid("store", "%s; known are %s", problem, strings.Join(names(stores), ", "))
 }
 
 // openStore opens the store of a URL.

@@ -58,8 +58,8 @@ func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 		return headgate.Limit{}, c.unknown(nameOrNotation)
 	}
 	if !c.notations() {
-		return headgate.Limit{}, fmt.Errorf("%w: limit: %.100q is not a name in %s, and notations are not accepted (allow_notations)",
-			headgate.ErrInvalid, nameOrNotation, c.File)
+		return headgate.Limit{}, headgate.Invalid("limit", "%.100q is not a name in %s, and notations are not accepted (allow_notations)",
+			nameOrNotation, c.File)
 	}
 	l, err := headgate.Parse(nameOrNotation)
 	if err != nil {
@@ -81,7 +81,7 @@ const namesShown = 20
 
 func (c *Config) unknown(name string) error {
 	if c.File == "" {
-		return fmt.Errorf("%w: limit: %.100q; names come from a config file, without one write a notation such as token-bucket 100/s", headgate.ErrUnknownLimit, name)
+		return fmt.Errorf("%w: %.100q; names come from a config file, without one write a notation such as token-bucket 100/s", headgate.ErrUnknownLimit, name)
 	}
 	names := make([]string, min(len(c.Limits), namesShown))
 	for i := range names {
@@ -90,7 +90,7 @@ func (c *Config) unknown(name string) error {
 	if more := len(c.Limits) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Errorf("%w: limit: %.100q; %s has %s", headgate.ErrUnknownLimit, name, c.File, strings.Join(names, ", "))
+	return fmt.Errorf("%w: %.100q; %s has %s", headgate.ErrUnknownLimit, name, c.File, strings.Join(names, ", "))
 }
 
 // Load reads the file that flags or the variable name, if they name one.
@@ -246,7 +246,7 @@ func (c *Config) limits(n *yaml.Node) error {
 			return fail(c.File, key, "limits."+name, "is said twice")
 		}
 		if err := headgate.ValidName(name); err != nil {
-			return fail(c.File, key, "limits", tell(err))
+			return fail(c.File, key, "limits", err.Error())
 		}
 		if value.Kind == yaml.AliasNode {
 			value = value.Alias
@@ -273,10 +273,10 @@ func (c *Config) limits(n *yaml.Node) error {
 			if errors.As(err, &pe) && at.Style == 0 { // plain text: the column can be told
 				place.Column += pe.Offset
 			}
-			return fail(c.File, &place, "limits."+name, tell(err))
+			return fail(c.File, &place, "limits."+name, err.Error())
 		}
 		if l.Limit, err = l.WithMaxKeys(keys); err != nil {
-			return fail(c.File, value, "limits."+name, tell(err))
+			return fail(c.File, value, "limits."+name, err.Error())
 		}
 		c.Limits = append(c.Limits, l)
 	}
@@ -293,14 +293,9 @@ func (c *Config) count(name string, to *int64) func(*yaml.Node) error {
 	}
 }
 
-// tell returns the message of an ErrInvalid without its class.
-func tell(err error) string {
-	return strings.TrimPrefix(err.Error(), headgate.ErrInvalid.Error()+": ")
-}
-
 // fail is an error at a place of the file.
 func fail(path string, n *yaml.Node, field, problem string) error {
-	return fmt.Errorf("%w: %s:%d:%d: %s: %s", headgate.ErrInvalid, path, n.Line, n.Column, field, problem)
+	return headgate.Invalid(fmt.Sprintf("%s:%d:%d", path, n.Line, n.Column), "%s: %s", field, problem)
 }
 
 // syntaxError adds the column, which the YAML library does not tell: that of
@@ -316,5 +311,5 @@ func syntaxError(path string, text []byte, err error) error {
 		l := lines[line-1]
 		column += len(l) - len(strings.TrimLeft(l, " \t"))
 	}
-	return fmt.Errorf("%w: %s:%d:%d: %s", headgate.ErrInvalid, path, line, column, message)
+	return headgate.Invalid(fmt.Sprintf("%s:%d:%d", path, line, column), "%s", message)
 }

@@ -48,7 +48,7 @@ func (c *Config) Period(s Setting, flags Flags) (time.Duration, error) {
 	}
 	d, err := headgate.ParsePeriod(said.Value)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %s: %q is not a length of time such as 30s, 15m or 30d", headgate.ErrInvalid, said.of(s), said.Value)
+		return 0, headgate.Invalid(said.of(s), "%q is not a length of time such as 30s, 15m or 30d", said.Value)
 	}
 	return d, nil
 }
@@ -56,8 +56,8 @@ func (c *Config) Period(s Setting, flags Flags) (time.Duration, error) {
 // bound returns the limit of a notation with the bounds, or says what is too long.
 func (n *Notations) bound(l headgate.Limit) (headgate.Limit, error) {
 	if d := Longest(l); n.MaxPeriod > 0 && d > n.MaxPeriod {
-		return l, fmt.Errorf("%w: limit: what %q admits, refuses or remembers may count for %s; a notation in a request may have %s at most (%s)",
-			headgate.ErrInvalid, l, days(d), days(n.MaxPeriod), NotationMaxPeriod.Name)
+		return l, headgate.Invalid("limit", "what %q admits, refuses or remembers may count for %s; a notation in a request may have %s at most (%s)",
+			l, days(d), days(n.MaxPeriod), NotationMaxPeriod.Name)
 	}
 	if n.MaxKeys == 0 {
 		return l, nil

@@ -106,7 +106,7 @@ func (c *Config) Get(s Setting, flags Flags) (Said, error) {
 		if s.Default != "" {
 			what += " for the default, " + s.Default
 		}
-		return said, fmt.Errorf("%w: %s: is empty; %s", headgate.ErrInvalid, said.By, what)
+		return said, headgate.Invalid(said.By, "is empty; %s", what)
 	}
 	return said, nil
 }
@@ -118,7 +118,7 @@ func (c *Config) Duration(s Setting, flags Flags) (d time.Duration, given bool, 
 		return 0, false, err
 	}
 	if d, err = time.ParseDuration(said.Value); err != nil || d < 0 {
-		return 0, true, fmt.Errorf("%w: %s: %q is not a length of time such as 30s", headgate.ErrInvalid, said.of(s), said.Value)
+		return 0, true, headgate.Invalid(said.of(s), "%q is not a length of time such as 30s", said.Value)
 	}
 	return d, true, nil
 }
@@ -166,7 +166,7 @@ func (c *Config) number(s Setting, flags Flags, what string, parse func(string) 
 	}
 	n, err := parse(said.Value)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%w: %s: %q is not %s", headgate.ErrInvalid, said.of(s), said.Value, what)
+		return 0, headgate.Invalid(said.of(s), "%q is not %s", said.Value, what)
 	}
 	return n, nil
 }
@@ -180,7 +180,7 @@ func (c *Config) Names(s Setting, flags Flags) ([]string, error) {
 	names := strings.Split(said.Value, ",")
 	for i, name := range names {
 		if names[i] = strings.TrimSpace(name); names[i] == "" {
-			return nil, fmt.Errorf("%w: %s: one of the names is empty", headgate.ErrInvalid, said.of(s))
+			return nil, headgate.Invalid(said.of(s), "one of the names is empty")
 		}
 	}
 	return names, nil

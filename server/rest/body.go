@@ -8,8 +8,8 @@ import (
 	"os"
 	"sync"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/service"
 )
 
 // The most that a request may send, in bytes.
@@ -111,11 +111,11 @@ func unread(r *http.Request, after int, err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("%w after byte %d", errSlow, after)
 	case errors.Is(err, io.ErrUnexpectedEOF) && r.ContentLength > 0:
-		return service.Invalid("body", "ends after byte %d of %d that were announced", after, r.ContentLength)
+		return headgate.Invalid("body", "ends after byte %d of %d that were announced", after, r.ContentLength)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return service.Invalid("body", "ends in the middle (after byte %d)", after)
+		return headgate.Invalid("body", "ends in the middle (after byte %d)", after)
 	}
-	return service.Invalid("body", "%v", err)
+	return headgate.Invalid("body", "%v", err)
 }
 
 // errSlow: the body did not come in time.
@@ -125,7 +125,7 @@ var errSlow = errors.New("the rest of the body did not arrive in time,")
 func invalid(err error) error {
 	var wrong *api.ReadError
 	if errors.As(err, &wrong) {
-		return service.Invalid(wrong.Field, "%s", wrong.Detail)
+		return headgate.Invalid(wrong.Field, "%s", wrong.Detail)
 	}
 	return err
 }

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
 )
 
@@ -43,7 +43,7 @@ func (d *door) cells(w http.ResponseWriter, r *http.Request, s *share) error {
 func cellsQuery(raw string) (limit string, q store.Query, err error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return "", q, service.Invalid("query", "%v", err)
+		return "", q, headgate.Invalid("query", "%v", err)
 	}
 	for name, list := range values {
 		value := list[0]
@@ -57,17 +57,17 @@ func cellsQuery(raw string) (limit string, q store.Query, err error) {
 			q.After.Key, err = value, valid(name, law.Cell{Key: value})
 		case "blocked":
 			if q.Blocked, err = strconv.ParseBool(value); err != nil {
-				err = service.Invalid(name, "%+.40q is not true or false", value)
+				err = headgate.Invalid(name, "%+.40q is not true or false", value)
 			}
 		case "max":
 			if q.Max, err = strconv.Atoi(value); err != nil || q.Max < 1 || q.Max > maxCells {
-				err = service.Invalid(name, "%+.40q is not a number from 1 to %d", value, maxCells)
+				err = headgate.Invalid(name, "%+.40q is not a number from 1 to %d", value, maxCells)
 			}
 		default:
-			err = service.Invalid("query", "has an unknown parameter %+.40q; known are limit, blocked, max, after_limit, after_key", name)
+			err = headgate.Invalid("query", "has an unknown parameter %+.40q; known are limit, blocked, max, after_limit, after_key", name)
 		}
 		if len(list) > 1 {
-			err = service.Invalid(name, "stands %d times in the query", len(list))
+			err = headgate.Invalid(name, "stands %d times in the query", len(list))
 		}
 		if err != nil {
 			return "", q, err
@@ -83,5 +83,5 @@ func valid(name string, c law.Cell) error {
 		return nil
 	}
 	_, detail, _ := strings.Cut(strings.TrimPrefix(err.Error(), law.ErrInvalid.Error()+": "), ": ")
-	return service.Invalid(name, "%s", detail)
+	return headgate.Invalid(name, "%s", detail)
 }

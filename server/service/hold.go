@@ -13,9 +13,9 @@ import (
 func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, error) {
 	switch {
 	case r.Check:
-		return nil, Invalid("check", "stands only in the requests of a batch")
+		return nil, headgate.Invalid("check", "stands only in the requests of a batch")
 	case r.ID != "" || r.Life != "":
-		return nil, Invalid("id", "is not for what is held: it ends by itself")
+		return nil, headgate.Invalid("id", "is not for what is held: it ends by itself")
 	}
 	charges, err := s.charges(nil, r)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Service) Release(ctx context.Context, r *api.Leases) (*api.Lost, error)
 
 func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Context, ...headgate.Held) error) (*api.Lost, error) {
 	if len(r.Held) > MaxBatch {
-		return nil, Invalid("held", "are more than %d", MaxBatch)
+		return nil, headgate.Invalid("held", "are more than %d", MaxBatch)
 	}
 	held := make([]headgate.Held, len(r.Held))
 	for i, h := range r.Held {

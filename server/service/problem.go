@@ -3,9 +3,7 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/headgate/headgate"
@@ -13,18 +11,16 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Invalid returns a headgate.ErrInvalid about a field of a request.
-func Invalid(field, format string, args ...any) error {
-	return fmt.Errorf("%w: %s: %s", headgate.ErrInvalid, field, fmt.Sprintf(format, args...))
-}
-
 // Problem describes an error to a client. Only what the client did wrong is
 // told in full; what is wrong here is for the log.
 func Problem(err error) *api.Problem {
 	switch {
 	case errors.Is(err, headgate.ErrInvalid):
-		detail := strings.TrimPrefix(err.Error(), headgate.ErrInvalid.Error()+": ")
-		return &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: cut(detail, maxDetail), Field: field(err)}
+		p := &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: cut(err.Error(), maxDetail)}
+		if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
+			p.Field = wrong.Field
+		}
+		return p
 	case errors.Is(err, headgate.ErrUnsupported):
 		return &api.Problem{Title: "Not supported by this store", Status: http.StatusNotImplemented}
 	case errors.Is(err, headgate.ErrUnknownID):
@@ -80,19 +76,4 @@ func cut(text string, n int) string {
 		n--
 	}
 	return text[:n] + "..."
-}
-
-// field returns what an ErrInvalid is about.
-func field(err error) string {
-	var pe *headgate.ParseError
-	if errors.As(err, &pe) {
-		return "limit"
-	}
-	text := strings.TrimPrefix(err.Error(), headgate.ErrInvalid.Error()+": ")
-	text = strings.TrimPrefix(text, "unknown limit: ")
-	name, _, ok := strings.Cut(text, ": ")
-	if !ok || strings.ContainsAny(name, " \"") {
-		return ""
-	}
-	return name
 }

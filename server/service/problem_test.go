@@ -23,7 +23,7 @@ func TestProblemsTellWhetherAnythingWasCharged(t *testing.T) {
 		kind   string
 		says   string
 	}{
-		{service.Invalid("key", "is bad"), 400, "", "key: is bad"},
+		{headgate.Invalid("key", "is bad"), 400, "", "key: is bad"},
 		{headgate.ErrUnsupported, 501, "", ""},
 		{headgate.ErrUnknownID, 404, "", "no request of this id"},
 		{headgate.ErrReused, 409, "", "used for other charges"},

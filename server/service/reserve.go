@@ -14,7 +14,7 @@ import (
 // Reserve takes charges for a start that may lie ahead.
 func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, error) {
 	if r.Check {
-		return nil, Invalid("check", "stands only in the requests of a batch")
+		return nil, headgate.Invalid("check", "stands only in the requests of a batch")
 	}
 	charges, err := s.charges(nil, &r.Request)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Service) correct(ctx context.Context, r *api.Settle, cost meaning,
 	verb func(headgate.Once, context.Context, ...headgate.Charge) ([]headgate.Cost, error),
 ) (*api.Settled, error) {
 	if r.ID == "" {
-		return nil, Invalid("id", "is missing")
+		return nil, headgate.Invalid("id", "is missing")
 	}
 	charges, err := s.chargesOf(nil, &api.Request{Charge: r.Charge, Charges: r.Charges}, cost)
 	if err != nil {
@@ -84,9 +84,9 @@ func (s *Service) correct(ctx context.Context, r *api.Settle, cost meaning,
 func actual(n json.Number) (headgate.Cost, error) {
 	switch {
 	case strings.HasPrefix(n.String(), "-"):
-		return headgate.Cost{}, Invalid("cost", "%.100q is negative; it must be 0 or above", n)
+		return headgate.Cost{}, headgate.Invalid("cost", "%.100q is negative; it must be 0 or above", n)
 	case n == "":
-		return headgate.Cost{}, Invalid("cost", "is missing: what has it cost in the end? 0 for nothing")
+		return headgate.Cost{}, headgate.Invalid("cost", "is missing: what has it cost in the end? 0 for nothing")
 	case n[0] == '0' && strings.Trim(n.String(), "0.") == "":
 		return headgate.Units(0), nil
 	}
@@ -96,7 +96,7 @@ func actual(n json.Number) (headgate.Cost, error) {
 // uncosted refuses a cost: what is cancelled costs nothing.
 func uncosted(n json.Number) (headgate.Cost, error) {
 	if n != "" {
-		return headgate.Cost{}, Invalid("cost", "is not for a charge that is cancelled; to correct it, settle it")
+		return headgate.Cost{}, headgate.Invalid("cost", "is not for a charge that is cancelled; to correct it, settle it")
 	}
 	return headgate.Units(0), nil
 }
@@ -104,7 +104,7 @@ func uncosted(n json.Number) (headgate.Cost, error) {
 // identity returns the id of a request for charges and its life, if it has one.
 func (s *Service) identity(r *api.Request, charges []headgate.Charge) (id string, life time.Duration, err error) {
 	if r.ID == "" && r.Life != "" {
-		return "", 0, Invalid("life", "stands without an id")
+		return "", 0, headgate.Invalid("life", "stands without an id")
 	}
 	if life, err = duration("life", r.Life); err == nil && r.ID != "" {
 		err = s.besideAll("life", cmp.Or(life, headgate.DefaultLife), charges)
@@ -119,7 +119,7 @@ func duration(field, text string) (time.Duration, error) {
 	}
 	d, err := headgate.ParsePeriod(text)
 	if err != nil {
-		return 0, Invalid(field, "%.100q is not a period such as 30s", text)
+		return 0, headgate.Invalid(field, "%.100q is not a period such as 30s", text)
 	}
 	return d, nil
 }

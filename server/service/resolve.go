@@ -63,7 +63,7 @@ func (s *Service) beside(field string, d time.Duration, l headgate.Limit) error 
 		return nil
 	}
 	if most := s.config.Notations.MaxPeriod; most > 0 && d > most {
-		return Invalid(field, "is longer than a notation in a request may count, %s (%s)", most, config.NotationMaxPeriod.Name)
+		return headgate.Invalid(field, "is longer than a notation in a request may count, %s (%s)", most, config.NotationMaxPeriod.Name)
 	}
 	s.known.mu.RLock()
 	n := s.known.notations[l.Name()]
@@ -92,9 +92,9 @@ func (s *Service) besideAll(field string, d time.Duration, charges []headgate.Ch
 func (s *Service) cell(nameOrNotation string, noKey bool) (headgate.Limit, error) {
 	switch {
 	case nameOrNotation == "":
-		return headgate.Limit{}, Invalid("limit", "is missing")
+		return headgate.Limit{}, headgate.Invalid("limit", "is missing")
 	case noKey:
-		return headgate.Limit{}, Invalid("key", "is missing; it may be empty, but it must be there")
+		return headgate.Limit{}, headgate.Invalid("key", "is missing; it may be empty, but it must be there")
 	}
 	return s.resolve(nameOrNotation)
 }
@@ -142,7 +142,7 @@ func (k *known) use(l headgate.Limit, most int, now int64) (*notation, error) {
 			k.forget(now)
 		}
 		if len(k.notations) >= most {
-			return nil, Invalid("limit", "%d different notations are in use, as many as may be at a time (%s)", most, config.MaxNotations.Name)
+			return nil, headgate.Invalid("limit", "%d different notations are in use, as many as may be at a time (%s)", most, config.MaxNotations.Name)
 		}
 		if k.notations == nil {
 			k.notations = map[string]*notation{}

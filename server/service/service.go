@@ -4,7 +4,6 @@ package service
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -67,7 +66,7 @@ func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) 
 	d := time.Duration(0)
 	if r.For != "0" {
 		if d, err = headgate.ParsePeriod(r.For); err != nil {
-			return nil, fmt.Errorf("for: %w", err)
+			return nil, headgate.Invalid("for", "%.100q is not a period such as 15m", r.For)
 		}
 	}
 	if err := s.beside("for", d, limit); err != nil {

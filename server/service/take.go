@@ -16,7 +16,7 @@ const MaxBatch = api.MaxCharges
 // Take takes the charges of a request, or asks about them with check.
 func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error) {
 	if r.Check {
-		return nil, Invalid("check", "stands only in the requests of a batch; ask /v1/check")
+		return nil, headgate.Invalid("check", "stands only in the requests of a batch; ask /v1/check")
 	}
 	charges, err := s.charges(nil, r)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.De
 	ask := s.limiter.Take
 	switch {
 	case check && id != "":
-		return nil, Invalid("id", "stands only in a request that takes")
+		return nil, headgate.Invalid("id", "stands only in a request that takes")
 	case check:
 		ask = s.limiter.Check
 	case id != "":
@@ -49,9 +49,9 @@ func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.De
 func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (*api.Answers, error) {
 	switch n := len(b.Requests); {
 	case n == 0:
-		return nil, Invalid("requests", "there is none")
+		return nil, headgate.Invalid("requests", "there is none")
 	case n > MaxBatch: // wrong ones count too
-		return nil, Invalid("requests", "are more than %d", MaxBatch)
+		return nil, headgate.Invalid("requests", "are more than %d", MaxBatch)
 	}
 	answers := &api.Answers{Answers: make([]api.Answer, len(b.Requests))}
 	requests := make([]headgate.Request, 0, len(b.Requests))
@@ -71,7 +71,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 			continue
 		}
 		if all = with; len(all) > MaxBatch {
-			return nil, Invalid("requests", "carry more than %d charges", MaxBatch)
+			return nil, headgate.Invalid("requests", "carry more than %d charges", MaxBatch)
 		}
 		requests = append(requests, headgate.Request{Charges: all[start:len(all):len(all)], Check: r.Check, ID: id, Life: life})
 		index = append(index, i)
@@ -104,13 +104,13 @@ func (s *Service) charges(list []headgate.Charge, r *api.Request) ([]headgate.Ch
 func (s *Service) chargesOf(list []headgate.Charge, r *api.Request, cost meaning) ([]headgate.Charge, error) {
 	switch {
 	case len(r.Charges) == 0 && r.Limit == "":
-		return nil, Invalid("limit", "is missing")
+		return nil, headgate.Invalid("limit", "is missing")
 	case len(r.Charges) == 0:
 		return s.charge(list, &r.Charge, cost)
 	case r.Charge != api.Charge{NoKey: r.NoKey}:
-		return nil, Invalid("charges", "stand beside limit, key or cost; say one or the other")
+		return nil, headgate.Invalid("charges", "stand beside limit, key or cost; say one or the other")
 	case len(r.Charges) > MaxBatch:
-		return nil, Invalid("charges", "are more than %d", MaxBatch)
+		return nil, headgate.Invalid("charges", "are more than %d", MaxBatch)
 	}
 	var err error
 	for i := range r.Charges {

@@ -10,6 +10,7 @@ import (
 	driver1 "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate/internal/tlsconf"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
@@ -31,13 +32,13 @@ func takeTLS(options url.Values) (set func(*driver1.Config), err error) {
 	case "skip-verify":
 		skip = true
 	default:
-		return nil, fmt.Errorf("%w: URL: tls=%s does without certificates, and so has no use for ssl-ca, ssl-cert and ssl-key", store.ErrInvalid, mode)
+		return nil, law.Invalid("URL", "tls=%s does without certificates, and so has no use for ssl-ca, ssl-cert and ssl-key", mode)
 	}
 	switch {
 	case skip && files.CA != "":
-		return nil, fmt.Errorf("%w: URL: tls=skip-verify asks no authority, and so has no use for ssl-ca", store.ErrInvalid)
+		return nil, law.Invalid("URL", "tls=skip-verify asks no authority, and so has no use for ssl-ca")
 	case (files.Cert == "") != (files.Key == ""):
-		return nil, fmt.Errorf("%w: URL: ssl-cert and ssl-key need each other", store.ErrInvalid)
+		return nil, law.Invalid("URL", "ssl-cert and ssl-key need each other")
 	}
 	c, err := files.Config("ssl-")
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
@@ -15,14 +16,14 @@ func parseURL(raw string) (dsn string, pooler bool, err error) {
 		return "", false, err
 	}
 	if u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		return "", false, fmt.Errorf("%w: URL: it does not begin with postgres:// or postgresql://", store.ErrInvalid)
+		return "", false, law.Invalid("URL", "it does not begin with postgres:// or postgresql://")
 	}
 	switch mode := u.Options.Get("pooler"); mode {
 	case "", "session":
 	case "transaction":
 		pooler = true
 	default:
-		return "", false, fmt.Errorf("%w: URL: pooler is %q; it is transaction or session", store.ErrInvalid, mode)
+		return "", false, law.Invalid("URL", "pooler is %q; it is transaction or session", mode)
 	}
 	dsn, query, _ := strings.Cut(raw, "?")
 	if before, hosts, ok := cutLast(dsn, "@"); ok {

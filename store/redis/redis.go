@@ -20,6 +20,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
@@ -144,7 +145,7 @@ var errNotOnCluster = fmt.Errorf("redis: %w: a Cluster cannot bound how many key
 
 func validPrefix(prefix string) error {
 	if strings.ContainsAny(prefix, "{}") {
-		return fmt.Errorf("redis: %w: prefix: %q has a brace: it would put all keys into one slot", store.ErrInvalid, prefix)
+		return fmt.Errorf("redis: %w", law.Invalid("prefix", "%q has a brace: it would put all keys into one slot", prefix))
 	}
 	return nil
 }

@@ -108,27 +108,27 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 func parseURL(raw string) (path, synchronous string, err error) {
 	rest, ok := strings.CutPrefix(raw, "sqlite:")
 	if !ok {
-		return "", "", fmt.Errorf("%w: URL: it does not begin with sqlite: as sqlite:headgate.db does", store.ErrInvalid)
+		return "", "", law.Invalid("URL", "it does not begin with sqlite: as sqlite:headgate.db does")
 	}
 	path, query, _ := strings.Cut(rest, "?")
 	if after, ok := strings.CutPrefix(path, "//"); ok {
 		path = after
 	}
 	if path, err = url.PathUnescape(path); err != nil || path == "" {
-		return "", "", fmt.Errorf("%w: URL %q names no file", store.ErrInvalid, store.RedactURL(raw))
+		return "", "", law.Invalid("URL", "%q names no file", store.RedactURL(raw))
 	}
 	options, err := url.ParseQuery(query)
 	if err != nil {
-		return "", "", fmt.Errorf("%w: URL %q: its options have a %% that two hexadecimal digits do not follow, or a semicolon", store.ErrInvalid, store.RedactURL(raw))
+		return "", "", law.Invalid("URL", "%q: its options have a %% that two hexadecimal digits do not follow, or a semicolon", store.RedactURL(raw))
 	}
 	synchronous = "full"
 	for name, values := range options {
 		if name != "synchronous" {
-			return "", "", fmt.Errorf("%w: URL option %q is not known; known is synchronous", store.ErrInvalid, name)
+			return "", "", law.Invalid("URL", "option %q is not known; known is synchronous", name)
 		}
 		synchronous = strings.ToLower(values[len(values)-1])
 		if synchronous != "full" && synchronous != "normal" {
-			return "", "", fmt.Errorf("%w: URL option synchronous is %q; it is full or normal", store.ErrInvalid, values[0])
+			return "", "", law.Invalid("URL", "option synchronous is %q; it is full or normal", values[0])
 		}
 	}
 	return path, synchronous, nil

@@ -192,7 +192,7 @@ func (r *redirection) choose(i, j int) bool {
 		switch {
 		case full == 0:
 		case law.IsShared(op.Cell):
-			r.failGroup(i, j, fmt.Errorf("%w: key: %q is not shared any more", store.ErrInvalid, op.Cell.Key))
+			r.failGroup(i, j, law.Invalid("key", "%q is not shared any more", op.Cell.Key))
 			return false
 		case full == law.Ended:
 			delete(r.sent, k)

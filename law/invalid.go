@@ -1,0 +1,27 @@
+package law
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrInvalid is the class of every error that says a request is not well formed, for
+// errors.Is. It is the caller's fault: no store was asked, nothing was charged.
+var ErrInvalid = errors.New("invalid request")
+
+// InvalidError says what is wrong with a request. It is an ErrInvalid.
+type InvalidError struct {
+	Field   string // what is wrong, as callers know it: cost, key, limit
+	Problem string // what is wrong with it
+}
+
+// Invalid returns an [*InvalidError].
+func Invalid(field, format string, args ...any) error {
+	return &InvalidError{field, fmt.Sprintf(format, args...)}
+}
+
+// Error returns the field and the problem, without the class.
+func (e *InvalidError) Error() string { return e.Field + ": " + e.Problem }
+
+// Is makes the error an ErrInvalid.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
