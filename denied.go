@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -9,8 +10,16 @@ import (
 var ErrDenied = errors.New("denied")
 
 // ErrDeadline: the charges could start only after the context's deadline. Nothing
-// was charged.
-var ErrDeadline = errors.New("the deadline comes before the start")
+// was charged. It is also [context.DeadlineExceeded], as the error of a context that
+// has ended is.
+var ErrDeadline error = deadlineError{}
+
+type deadlineError struct{}
+
+func (deadlineError) Error() string { return "the deadline comes before the start" }
+
+// Is makes the error a context.DeadlineExceeded.
+func (deadlineError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // DeniedError is a refusal, for those verbs that have no other way to tell it:
 // [Limiter.Wait], [Limiter.Await] and [Limiter.Hold], [Reservation.Sleep], [Limited],

@@ -22,6 +22,6 @@
 // the starts of what was reserved, on any key, from any number of processes, no
 // more passes than [Limit.Bound] states.
 //
-// This package imports the standard library only. A program compiles just the
-// driver below store/ that it imports.
+// This package imports the standard library and packages of this module, nothing of
+// others. A program compiles just the driver below store/ that it imports.
 package headgate

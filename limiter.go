@@ -41,7 +41,8 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// New returns a limiter over a store. The store stays the caller's to close.
+// New returns a limiter over a store. The store stays the caller's to close. Without
+// one, and of the zero Limiter, each call is ErrInvalid.
 func New(s store.Store, cfg *Config) *Limiter {
 	l := &Limiter{store: s, clock: store.SystemClock, timeout: cfg.timeout(s)}
 	l.direct, _ = s.(store.OneTaker)
@@ -50,6 +51,8 @@ func New(s store.Store, cfg *Config) *Limiter {
 	}
 	return l
 }
+
+var errNoStore = Invalid("limiter", "has no store; make it with headgate.New")
 
 // Allow takes one unit of a limit for a key.
 func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (d Decision, err error) {
@@ -259,6 +262,9 @@ func calendars(list []*calendar, i int, charges []Charge) []*calendar {
 // boundaries did not contain the store's time: cals says which calendars the
 // ops follow, as far as it reaches.
 func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, cals []*calendar) (err error) {
+	if l.store == nil {
+		return errNoStore
+	}
 	ctx, b := l.bound(ctx)
 	defer b.end(&err, store.ErrUnknownOutcome)
 	if err := l.store.Apply(ctx, ops, outs); err != nil {

@@ -101,7 +101,7 @@ func TestTheDeadlineOfThoseInLine(t *testing.T) {
 		synctest.Wait()
 		one := five
 		one.Cost = headgate.Cost{}
-		if err := l.Wait(ctx, one); !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) {
+		if err := l.Wait(ctx, one); !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, headgate.ErrDenied) {
 			t.Errorf("behind another: %v", err)
 		}
 		<-errs

@@ -186,6 +186,9 @@ func (n names) find(name string) Limit {
 }
 
 func (l *Limiter) inspector() (store.Inspector, error) {
+	if l.store == nil {
+		return nil, errNoStore
+	}
 	i, ok := store.As[store.Inspector](l.store)
 	if !ok {
 		return nil, fmt.Errorf("list cells: %w", ErrUnsupported)
@@ -228,6 +231,9 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 // together, until that cell is empty and there is room. ErrUnsupported if the store
 // counts no keys.
 func (l *Limiter) Fullness(ctx context.Context) (rooms []store.Room, err error) {
+	if l.store == nil {
+		return nil, errNoStore
+	}
 	c, ok := store.As[store.KeyCounter](l.store)
 	if !ok {
 		return nil, fmt.Errorf("count keys: %w", ErrUnsupported)

@@ -195,3 +195,14 @@ func TestALockedCellIsNotWaitedForLonger(t *testing.T) {
 		}
 	}
 }
+
+// TestALimiterWithoutAStoreSaysSo and admits nothing.
+func TestALimiterWithoutAStoreSaysSo(t *testing.T) {
+	for made, l := range map[string]*headgate.Limiter{"New(nil, nil)": headgate.New(nil, nil), "the zero Limiter": new(headgate.Limiter)} {
+		for name, call := range verbs(l) {
+			if err := call(t.Context()); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "limiter: has no store") {
+				t.Errorf("%s of %s: %v", name, made, err)
+			}
+		}
+	}
+}

@@ -1,8 +1,8 @@
 // Package store is the seam between the limiter and the databases: an
 // interface of three methods, its optional companions and its errors.
 //
-// Drivers live in the packages below (memory, sqlite, postgres); each passes
-// the suite in storetest. Wrappers are Stores around a Store.
+// Drivers live in the packages below (memory, sqlite, postgres, mysql, redis); each
+// passes the suite in storetest. Wrappers are Stores around a Store.
 package store
 
 import (
