@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/headgate/headgate/replay"
+	"github.com/headgate/headgate/internal/replay"
 	"github.com/headgate/headgate/server/config"
 )
 

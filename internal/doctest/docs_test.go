@@ -34,8 +34,8 @@ var shapes = map[string][]string{
 
 // given are the files that a reader has already, by page.
 var given = map[string]map[string]string{
-	"README.md":               {"deploy.sh": script("deployed"), "backup.sh": script("backed-up"), "access.log": "../../replay/testdata/apache.log.gz"},
-	"docs/getting-started.md": {"backup.sh": script("backed-up"), "access.log": "../../replay/testdata/apache.log.gz", "auth.log": "../../replay/testdata/sshd.log"},
+	"README.md":               {"deploy.sh": script("deployed"), "backup.sh": script("backed-up"), "access.log": "../replay/testdata/apache.log.gz"},
+	"docs/getting-started.md": {"backup.sh": script("backed-up"), "access.log": "../replay/testdata/apache.log.gz", "auth.log": "../replay/testdata/sshd.log"},
 }
 
 func script(does string) string { return "#!/bin/sh\necho >>" + does + "\n" }

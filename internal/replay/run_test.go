@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/replay"
+	"github.com/headgate/headgate/internal/replay"
 )
 
 var bucket = headgate.MustParse("token-bucket 1/1m burst 1")

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/replay"
+	"github.com/headgate/headgate/internal/replay"
 )
 
 // hit is a request as the independent computation sees it.

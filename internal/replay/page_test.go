@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/replay"
+	"github.com/headgate/headgate/internal/replay"
 )
 
 func page(t *testing.T, notation, field, log string) string {
