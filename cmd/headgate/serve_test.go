@@ -47,6 +47,14 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
+// take returns what it has said since it was last taken.
+func (o *output) take() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	defer o.text.Reset()
+	return o.text.String()
+}
+
 // start builds the command once and serves in a folder.
 func start(t *testing.T, dir string, args ...string) *server {
 	t.Helper()

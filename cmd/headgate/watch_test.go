@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,40 +17,55 @@ import (
 // unswept is a store that cannot be swept, for want of a right.
 type unswept struct {
 	store.Store
-	err error
+	fault fault
 }
 
-func (s *unswept) Sweep(context.Context, int) (int, error) { return 0, s.err }
+func (s *unswept) Sweep(context.Context, int) (int, error) { return 0, s.fault.get() }
+
+// fault is an error that a test changes.
+type fault struct{ atomic.Pointer[error] }
+
+func (f *fault) get() error {
+	if err := f.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (f *fault) set(text string) {
+	err := errors.New(text)
+	f.Store(&err)
+}
 
 // TestAStoreThatCannotBeSweptIsNotSaidToBeAway: it decides and writes.
 func TestAStoreThatCannotBeSweptIsNotSaidToBeAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		var out bytes.Buffer
+		var out output
 		opened := make(chan struct{})
 		close(opened)
-		s := &unswept{memory.New(nil), errors.New("no right to sweep")}
-		var away error
+		s := &unswept{Store: memory.New(nil)}
+		s.fault.set("no right to sweep")
+		var away fault
 		state := &condition{log: slog.New(slog.NewTextHandler(&out, nil))}
-		go watch(ctx, s, opened, func(context.Context) error { return away }, state)
+		go watch(ctx, s, opened, func(context.Context) error { return away.get() }, state)
 		said := func() string {
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			defer out.Reset()
-			return out.String()
+			return out.take()
 		}
 		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "cannot be removed") || !strings.Contains(got, "no right") {
 			t.Errorf("it cannot be swept: %s", got)
 		}
-		away = errors.New("gone")
+		away.set("gone")
 		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store is not available") {
 			t.Errorf("it is away: %s", got)
 		}
-		away = nil
+		away.Store(nil)
 		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store is available") {
 			t.Errorf("it is back: %s", got)
 		}
-		s.err = nil
+		s.fault.Store(nil)
 		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "removed again") {
 			t.Errorf("it is swept again: %s", got)
 		}

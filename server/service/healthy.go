@@ -5,10 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
@@ -69,7 +71,9 @@ func (s *Service) Healthy(ctx context.Context) error {
 func (s *Service) writeProbe(ctx context.Context, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
-	d, err := s.limiter.Take(ctx, headgate.Charge{Limit: probed, Key: "healthz " + rand.Text()})
+	// As long a key as there may be: where it finds room, others do.
+	key := "healthz " + rand.Text()
+	d, err := s.limiter.Take(ctx, headgate.Charge{Limit: probed, Key: key + strings.Repeat("-", law.MaxKey-len(key))})
 	switch {
 	case err == nil && (!d.Allowed || d.Via != headgate.ViaStore):
 		err = fmt.Errorf("%w: the store did not write what it was asked to", store.ErrUnavailable)
