@@ -13,7 +13,7 @@ var (
 	// Nothing was asked of the store and nothing was charged.
 	ErrInvalid = law.ErrInvalid
 	// ErrUnknownLimit: no limit of that name is known. It is an ErrInvalid.
-	ErrUnknownLimit error = &InvalidError{Field: "limit", Problem: "is not known"}
+	ErrUnknownLimit error = &InvalidError{Field: "limit", Problem: "unknown"}
 	// ErrUnsupported: the store cannot do this, for example list its cells.
 	ErrUnsupported = errors.New("not supported by this store")
 )

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync/atomic"
 
 	"github.com/headgate/headgate"
@@ -154,7 +155,7 @@ func failure(p *api.Problem) error {
 	case p.Type == api.Full:
 		class = store.ErrFull
 	case p.Status == http.StatusBadRequest, p.Status == http.StatusRequestEntityTooLarge:
-		return fmt.Errorf("%w: %w", headgate.ErrInvalid, p)
+		return &problem{&headgate.InvalidError{Field: p.Field, Problem: strings.TrimPrefix(p.Detail, p.Field+": ")}, p}
 	case p.Status == http.StatusRequestTimeout: // the question did not arrive as a whole
 		class = store.ErrUnavailable
 	case p.Status == http.StatusNotImplemented:
@@ -173,6 +174,9 @@ type problem struct {
 
 // Error implements error.
 func (e *problem) Error() string {
+	if wrong, ok := errors.AsType[*headgate.InvalidError](e.class); ok {
+		return wrong.Error()
+	}
 	text := "server: " + e.problem.Title
 	if e.problem.Detail != "" {
 		text += ": " + e.problem.Detail

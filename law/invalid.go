@@ -11,7 +11,7 @@ var ErrInvalid = errors.New("invalid request")
 
 // InvalidError says what is wrong with a request. It is an ErrInvalid.
 type InvalidError struct {
-	Field   string // what is wrong, as callers know it: cost, key, limit
+	Field   string // what is wrong, as callers know it: cost, key, limit; "" is not known
 	Problem string // what is wrong with it
 }
 
@@ -21,7 +21,12 @@ func Invalid(field, format string, args ...any) error {
 }
 
 // Error returns the field and the problem, without the class.
-func (e *InvalidError) Error() string { return e.Field + ": " + e.Problem }
+func (e *InvalidError) Error() string {
+	if e.Field == "" {
+		return e.Problem
+	}
+	return e.Field + ": " + e.Problem
+}
 
 // Is makes the error an ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }

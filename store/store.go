@@ -7,7 +7,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -109,7 +108,7 @@ func (q *Query) Valid() error {
 		return err
 	}
 	if err := q.After.ValidText(); err != nil {
-		return fmt.Errorf("after: %w", err)
+		return law.Invalid("after", "%v", err)
 	}
 	return nil
 }

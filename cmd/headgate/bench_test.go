@@ -140,7 +140,7 @@ func TestBenchCommandErrors(t *testing.T) {
 		"--cost: 6 is more than fixed-window 5/1s ever lets pass at once": {"--cost", "6", "--limit", "fixed-window 5/1s"},
 		"acquired and released, not taken":                                {"--limit", "concurrency 10 ttl 30s"},
 		"amount (at character 14): is 0":                                  {"--limit", "token-bucket 0/s"},
-		`unknown limit: limit: "nope"`:                                    {"--limit", "nope"},
+		`limit: unknown: "nope"`:                                          {"--limit", "nope"},
 		"key: 5":                                                          {"--key-prefix", strings.Repeat("k", 500)},
 		`the scheme "mongo" is not known`:                                 {"--store", "mongo:x"},
 		`unknown command "x"`:                                             {"x"},

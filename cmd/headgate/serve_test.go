@@ -209,7 +209,7 @@ func TestTheCommandAsksAServer(t *testing.T) {
 		{"block login alice --for 1h", exitOK, "blocked until"},
 		{"list --blocked", exitOK, "alice"},
 		{"reset login alice", exitOK, "reset"},
-		{"take nope alice", exitError, `unknown limit: limit: "nope"`},
+		{"take nope alice", exitError, `limit: unknown: "nope"`},
 		{"take login alice --cost 0", exitError, "cost: is 0"},
 	} {
 		var out bytes.Buffer

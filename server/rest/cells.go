@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
@@ -82,6 +81,8 @@ func valid(name string, c law.Cell) error {
 	if err == nil {
 		return nil
 	}
-	_, detail, _ := strings.Cut(strings.TrimPrefix(err.Error(), law.ErrInvalid.Error()+": "), ": ")
-	return headgate.Invalid(name, "%s", detail)
+	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
+		return headgate.Invalid(name, "%s", wrong.Problem)
+	}
+	return err
 }

@@ -4,6 +4,7 @@ package service
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -66,7 +67,10 @@ func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) 
 	d := time.Duration(0)
 	if r.For != "0" {
 		if d, err = headgate.ParsePeriod(r.For); err != nil {
-			return nil, headgate.Invalid("for", "%.100q is not a period such as 15m", r.For)
+			if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
+				err = headgate.Invalid("for", "%s", wrong.Problem)
+			}
+			return nil, err
 		}
 	}
 	if err := s.beside("for", d, limit); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	driver1 "github.com/go-sql-driver/mysql"
 
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
@@ -33,7 +34,7 @@ type target struct {
 // the text of a batch depends on are ours.
 func parseURL(raw string) (*target, error) {
 	bad := func(format string, args ...any) (*target, error) {
-		return nil, fmt.Errorf("%w: URL: "+format, append([]any{store.ErrInvalid}, args...)...)
+		return nil, law.Invalid("URL", format, args...)
 	}
 	u, err := store.ParseURL(raw)
 	if err != nil {
@@ -55,7 +56,7 @@ func parseURL(raw string) (*target, error) {
 	}
 	t := &target{conns: DefaultConns}
 	if err := t.take(u.Options); err != nil {
-		return bad("%w", err)
+		return bad("%v", err)
 	}
 	secure, err := takeTLS(u.Options)
 	if err != nil {

@@ -51,11 +51,11 @@ func cutLast(s, sep string) (before, after string, found bool) {
 // badURL says why pgx cannot use a URL. A certificate or key that it names and that
 // cannot be used can be put right beside the URL.
 func badURL(err error) error {
-	class, problem := store.ErrInvalid, parseProblem(err)
+	problem := parseProblem(err)
 	if strings.HasPrefix(problem, "failed to configure TLS") {
-		class = store.ErrSetup
+		return fmt.Errorf("postgres: %w: URL: %s", store.ErrSetup, problem)
 	}
-	return fmt.Errorf("postgres: %w: URL: %s", class, problem)
+	return fmt.Errorf("postgres: %w", law.Invalid("URL", "%s", problem))
 }
 
 // parseProblem is what pgx says of a URL that it cannot parse, without the URL, and

@@ -140,8 +140,8 @@ func New(client rueidis.Client, cfg *Config) (*Store, error) {
 	return s, nil
 }
 
-var errNotOnCluster = fmt.Errorf("redis: %w: a Cluster cannot bound how many keys a limit has, since they are in many slots: "+
-	"bound its memory by maxmemory, with maxmemory-policy noeviction", store.ErrInvalid)
+var errNotOnCluster = fmt.Errorf("redis: %w", law.Invalid("MaxKeys", "a Cluster cannot bound how many keys a limit has, since they are in many slots: "+
+	"bound its memory by maxmemory, with maxmemory-policy noeviction"))
 
 func validPrefix(prefix string) error {
 	if strings.ContainsAny(prefix, "{}") {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/internal/tlsconf"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
@@ -18,7 +19,7 @@ import (
 // apart, or rediss:// for TLS.
 func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 	bad := func(format string, args ...any) (*rueidis.ClientOption, string, error) {
-		return nil, "", fmt.Errorf("%w: URL: "+format, append([]any{store.ErrInvalid}, args...)...)
+		return nil, "", law.Invalid("URL", format, args...)
 	}
 	u, err := store.ParseURL(raw)
 	if err != nil {

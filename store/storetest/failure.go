@@ -109,13 +109,15 @@ func badQueries(t *testing.T, s store.Store) {
 	one(t, s, take("query", "k", slidingLog(1, 1_000_000), 1, T0))
 	for _, text := range []string{"\x00", "a\x00", "\xff", "\xbf\x27", "\xed\xa0\x80", strings.Repeat("k", law.MaxKey+1)} {
 		for field, q := range map[string]store.Query{
-			"limit: ":        {Limit: text},
-			"key: ":          {Limit: "query", Key: text, HasKey: true},
-			"after: ":        {After: law.Cell{Key: text}},
-			"after: invalid": {After: law.Cell{Limit: text, Key: "k"}},
+			"limit":        {Limit: text},
+			"key":          {Limit: "query", Key: text, HasKey: true},
+			"after: key":   {After: law.Cell{Key: text}},
+			"after: limit": {After: law.Cell{Limit: text, Key: "k"}},
 		} {
-			if cells, _, err := i.Cells(context.Background(), q); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), field) {
-				t.Errorf("%+q: got %v, %v; want an ErrInvalid about %s", text, cells, err, field)
+			name, _, _ := strings.Cut(field, ":")
+			cells, _, err := i.Cells(context.Background(), q)
+			if wrong, ok := errors.AsType[*law.InvalidError](err); !ok || wrong.Field != name || !strings.Contains(err.Error(), field+": ") {
+				t.Errorf("%+q: got %v, %v; want an InvalidError about %s", text, cells, err, field)
 			}
 		}
 		for _, cell := range []law.Cell{{Limit: text, Key: "k"}, {Limit: "query", Key: text}} {
