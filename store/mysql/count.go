@@ -72,7 +72,8 @@ func (s *Store) count(ctx context.Context, limits []string) error {
 	if limits == nil && len(own) == 0 && took > cheapCount && now-all[""].at < sweepPause*all[""].took {
 		return nil
 	}
-	if err := s.tally(ctx, n, all, limits); err != nil {
+	_, err = store.Retry(ctx, s.cfg.RetryFor, func() error { return s.tally(ctx, n, all, limits) }, again)
+	if err != nil {
 		return classify("count keys", err)
 	}
 	s.rooms.counted(limits)
@@ -118,7 +119,8 @@ func (s *Store) tally(ctx context.Context, n *node, all map[string]*room, limits
 		took = all[""].took
 	}
 	fmt.Fprintf(&b, "INSERT INTO headgate_key_counts (limit_name, max_keys, key_count, counted_at, took) VALUES ('', %d, 0, %s, %d)", most, readClock, took)
-	for name, r := range all {
+	for _, name := range slices.Sorted(maps.Keys(all)) { // counts of other processes lock in this order too
+		r := all[name]
 		if name == "" || !r.counted(limits, name) {
 			continue
 		}

@@ -150,7 +150,8 @@ func (s *Store) count(ctx context.Context) error {
 			return classify("set how many keys limits may have", err)
 		}
 	}
-	list, err := s.countKeys(ctx)
+	var list []full
+	err := s.retry(ctx, func() (err error) { list, err = s.countKeys(ctx); return err })
 	if err != nil {
 		return classify("count keys", err)
 	}

@@ -74,8 +74,8 @@ begin
     return (select r.since > 0 and p_key = 'headgate:shared:' || r.generation from headgate.rooms r where r.limit_name = p_limit) is true;
 end $$;
 
--- headgate.stand_in_line waits behind who is about to begin or end a period, but no longer
--- than that one waits: the transaction that is first in line may be one that stays open.
+-- headgate.stand_in_line waits behind a transaction that is about to begin or end a period,
+-- but no longer than that one waits itself: the first in line may be one that stays open.
 create or replace function headgate.stand_in_line(p_limit text) returns void language plpgsql volatile as $$
 begin
     if current_setting('lock_timeout') <> '0' then -- the caller has said how long to wait
@@ -254,8 +254,8 @@ begin
 end $$;
 
 -- headgate.close_room makes transactions that make cells of a limit queue for a while.
--- It has to be committed before headgate.begin_sharing or headgate.end_sharing. It fails with
--- 55P03 as these do.
+-- It has to be committed before headgate.begin_sharing or headgate.end_sharing. As these do,
+-- it fails with 55P03 if a lock is not to be had soon.
 create or replace function headgate.close_room(p_limit text) returns void
 language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 begin
