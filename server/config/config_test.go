@@ -200,7 +200,7 @@ func TestNotationsAreBounded(t *testing.T) {
 			t.Errorf("%s: %v", notation, err)
 		}
 	}
-	// Limits of the file, and of those who have the machine, are not.
+	// Limits of the file, and on the command line, are not bounded.
 	c, err := config.Parse("c.yaml", []byte("allow_notations: true\nnotation_max_period: 1h\nnotation_max_keys: 7\nmax_notations: 3\nlimits:\n  long: fixed-window 5/365d\n  few: {limit: token-bucket 5/1m, max_keys: 12}\n"))
 	if err != nil {
 		t.Fatal(err)

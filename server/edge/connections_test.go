@@ -78,9 +78,8 @@ func TestTheLongestIdleConnectionMakesRoom(t *testing.T) {
 	}
 }
 
-// TestConnectionsThatSayNothingKeepNobodyOut opens many that send no request at all.
 // TestHeadersAreBounded by their bytes and by their lines, of which each takes much
-// memory; and whatever is bounded, the next request on a connection is counted anew.
+// memory. The count starts again with the next request on a connection.
 func TestHeadersAreBounded(t *testing.T) {
 	t.Parallel()
 	addr, _ := serve(t, "127.0.0.1:0", hello, nil)
@@ -132,6 +131,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
+// TestConnectionsThatSayNothingKeepNobodyOut opens many that send no request at all.
 func TestConnectionsThatSayNothingKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	addr, _ := serve(t, "127.0.0.1:0", hello, &edge.Config{MaxConnections: 10})

@@ -200,7 +200,7 @@ func TestACountThatForgetsALimitBlocksNoKey(t *testing.T) {
 	}
 }
 
-// TestASharedCellThatSomebodyDeletes: it is the only way in SQL to forgive those who share.
+// TestASharedCellThatSomebodyDeletes deletes the shared cell, the only way in SQL to clear it.
 func TestASharedCellThatSomebodyDeletes(t *testing.T) {
 	t.Parallel()
 	s, dsn := bounded(t, 5)
