@@ -46,7 +46,7 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 	if len(p.runs) == 0 {
 		return nil
 	}
-	at := site{own: s.tx == nil, foreign: !s.own, galera: s.galera.Load(), snapshots: s.snapshots.Load(), full: s.rooms.full.Load() || p.mayBeFull()}
+	at := site{own: s.tx == nil, foreign: !s.own, galera: s.galera.Load(), group: s.group.Load(), snapshots: s.snapshots.Load(), full: s.rooms.full.Load() || p.mayBeFull()}
 	heard, err := s.send(ctx, n, p.text(at))
 	if !at.full && mentionsFull(err) { // a limit has begun to share
 		s.rooms.full.Store(true)
@@ -111,9 +111,14 @@ type answer struct {
 func (s *Store) ask(ctx context.Context, n *node, text string) (heard answer, err error) {
 	if s.tx != nil {
 		if heard, err = last(s.tx.QueryContext(ctx, text)); err != nil {
-			// Half a batch must not be committed with what is the caller's.
-			_, _ = s.tx.ExecContext(context.WithoutCancel(ctx), "ROLLBACK TO SAVEPOINT headgate")
 			err = &undone{s.because(ctx, s.tx, err)} // of that transaction nothing is committed yet
+			// Half a batch must not be committed with what is the caller's.
+			switch undo := context.WithoutCancel(ctx); {
+			case !s.group.Load():
+				_, _ = s.tx.ExecContext(undo, "ROLLBACK TO SAVEPOINT headgate")
+			case !mentionsFull(err): // nothing was charged before that error
+				_, _ = s.tx.ExecContext(undo, "KILL CONNECTION_ID()")
+			}
 		}
 		return heard, err
 	}

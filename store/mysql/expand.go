@@ -59,6 +59,7 @@ var (
                     resignal;
                 end if;
                 rollback;
+                do sleep(rand() * tries / 500); -- several callers that conflict at once would meet again
                 set again = 1;
             end;
             declare exit handler for sqlexception begin
@@ -67,7 +68,7 @@ var (
             end;
             ` + variables() + roomVariables + `
             if not inside then
-                set transaction isolation level read committed;
+                set transaction isolation level read committed; -- also at the second attempt
                 start transaction;
             end if;`
 

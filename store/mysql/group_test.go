@@ -20,6 +20,18 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
+// inStep waits until all nodes have the schema, and what was written before it was
+// asked for.
+func inStep(t *testing.T, urls []string) {
+	t.Helper()
+	for _, url := range urls {
+		db := pool(t, url, "group_replication_consistency=%27BEFORE%27")
+		if _, err := db.ExecContext(t.Context(), "SELECT COUNT(*) FROM headgate_schema_version"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestGroupReplicationConformance writes on two nodes of a multi-primary group at
 // once, and on the one primary of the other kind. A transaction waits for what other
 // nodes have committed before it, since the suite compares refusals bit by bit.
@@ -89,6 +101,7 @@ func TestGroupReplicationNodeIsKilled(t *testing.T) {
 			killed := 0
 			url := oneURL([]string{urls[1], urls[2], urls[0]}) // the primary is named last
 			openAt(t, url)
+			inStep(t, urls)
 			p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 100_000_000, Step: 1_000_000, Drain: 1} // a thousandth of a request in a second
 			op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "group", Key: "hot"}, Params: p, Cost: p.Unit, Count: 1}
 			load := press(t, 4, op, url)
@@ -171,7 +184,7 @@ func TestGroupReplicationCalls(t *testing.T) {
 	if _, err := plain(t, urls[0]).ExecContext(t.Context(), "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 70, 3600)"); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second)
+	inStep(t, urls)
 	for _, call := range []string{"CALL headgate_take('fixed-window 70/1d', 'hot', 1)", "CALL headgate_take_once(UUID(), 'fixed-window 70/1d', 'once', 1, 60)", "CALL request_token('b')"} {
 		var mu sync.Mutex
 		errors := map[uint16]int{}
@@ -205,6 +218,126 @@ func TestGroupReplicationCalls(t *testing.T) {
 		}
 		if len(errors) > 0 && !strings.Contains(call, "request_token") {
 			t.Errorf("%s: errors %v", call, errors)
+		}
+	}
+}
+
+// TestATransactionThatTheGroupUndidDoesNotGoOn has a transaction that was rolled back in
+// favour of another node's, between two statements of its own. MySQL tells the next that
+// reads or writes (1213), unless a SAVEPOINT is between: then the COMMIT would charge "b"
+// here, and "a" as it was before the other charge on all other nodes.
+func TestATransactionThatTheGroupUndidDoesNotGoOn(t *testing.T) {
+	g := dbtest.StartMySQLGroup(t, false)
+	urls := dbtest.MariaDBAt(t, g.Servers()...)
+	db := pool(t, urls[0])
+	there := openAt(t, oneURL(urls[1:2]))
+	do := func(db *sql.DB, statement string) {
+		t.Helper()
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(db, "CREATE TABLE orders (id int primary key, state int); INSERT INTO orders VALUES (1, 0)")
+	inStep(t, urls)
+	limit := headgate.MustParse("token-bucket 9/30d")
+	take := func(ctx context.Context, s store.Store, keys ...string) error {
+		charges := make([]headgate.Charge, len(keys))
+		for i, key := range keys {
+			charges[i] = headgate.Charge{Limit: limit, Key: key}
+		}
+		_, err := headgate.New(s, nil).Take(ctx, charges...)
+		return err
+	}
+	here := mysql.New(db, nil)
+	if err := take(t.Context(), here, "c"); err != nil {
+		t.Fatal(err)
+	}
+	ways := map[string]func(ctx context.Context, tx *sql.Tx, key string) error{
+		"InTx": func(ctx context.Context, tx *sql.Tx, key string) error {
+			return take(ctx, here.InTx(tx), key)
+		},
+		"headgate_take": func(ctx context.Context, tx *sql.Tx, key string) error {
+			_, err := tx.ExecContext(ctx, "CALL headgate_take('"+limit.String()+"', '"+key+"', 1)")
+			return err
+		},
+		"headgate_take_once": func(ctx context.Context, tx *sql.Tx, key string) error {
+			_, err := tx.ExecContext(ctx, "CALL headgate_take_once('id', '"+limit.String()+"', '"+key+"', 1, 60)")
+			return err
+		},
+	}
+	for name, charge := range ways {
+		for what, begin := range map[string]func(tx *sql.Tx) error{
+			"a charge": func(tx *sql.Tx) error { return charge(t.Context(), tx, "a") },
+			"an update": func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(t.Context(), "UPDATE orders SET state = state + 1 WHERE id = 1")
+				return err
+			},
+		} {
+			t.Run(name+" after "+what, func(t *testing.T) {
+				if _, err := headgate.New(there, nil).Reset(t.Context(), limit, "a"); err != nil {
+					t.Fatal(err)
+				}
+				tx, err := db.BeginTx(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer tx.Rollback()
+				if err := begin(tx); err != nil {
+					t.Fatal(err)
+				}
+				do(pool(t, urls[1]), "UPDATE orders SET state = state - 1")
+				if err := take(t.Context(), there, "a", "b"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(500 * time.Millisecond) // until that has come to this node
+				err = charge(t.Context(), tx, "b")
+				var my *driver.MySQLError
+				if !stderrors.Is(err, store.ErrConflict) && (!stderrors.As(err, &my) || my.Number != 1213) {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestHalfABatchIsNotCommittedInAGroup: a charge that has to wait for too long is an
+// error, and the transaction that it was part of charges nothing.
+func TestHalfABatchIsNotCommittedInAGroup(t *testing.T) {
+	g := dbtest.StartMySQLGroup(t, false)
+	url := dbtest.MariaDBAt(t, g.Servers()...)[0]
+	s := openAt(t, url)
+	db := pool(t, url)
+	charges := []headgate.Charge{{Limit: headgate.MustParse("token-bucket 9/30d"), Key: "free"}, {Limit: headgate.MustParse("fixed-window 9/30d"), Key: "held"}}
+	holder, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Rollback()
+	if _, err := headgate.New(mysql.New(db, nil).InTx(holder), nil).Take(t.Context(), charges[1]); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(t.Context(), "SET innodb_lock_wait_timeout = 1"); err != nil {
+		t.Fatal(err)
+	}
+	in := headgate.New(mysql.New(db, nil).InTx(tx), nil)
+	if _, err := in.Take(t.Context(), charges[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Take(t.Context(), charges...); !stderrors.Is(err, store.ErrConflict) {
+		t.Errorf("got %v", err)
+	}
+	if tx.Commit() == nil {
+		t.Error("the transaction was committed")
+	}
+	holder.Rollback()
+	for _, c := range charges {
+		if d, err := headgate.New(s, nil).Check(t.Context(), c); err != nil || d.Remaining != 8 {
+			t.Errorf("%s: %+v, %v", c.Key, d, err)
 		}
 	}
 }

@@ -58,6 +58,7 @@ type Store struct {
 	closed  atomic.Bool
 	checked atomic.Bool // server and schema are such as this binary needs
 	galera  atomic.Bool // the server is a node of a cluster
+	group   atomic.Bool // the server is a member of a Group Replication
 	// snapshots: it knows innodb_snapshot_isolation, as MariaDB from 10.6.18 on
 	snapshots atomic.Bool
 	repeats   atomic.Int64
@@ -138,10 +139,14 @@ func newStore(cfg *Config) *Store {
 // cells stay locked until then, and conflicts are the caller's to retry, with
 // the transaction. The store is as safe for concurrent use as tx is: not at
 // all.
+//
+// On a member of a Group Replication an error ends the connection, and with it the
+// transaction: part of a batch could not be undone alone there.
 func (s *Store) InTx(tx *sql.Tx) *Store {
 	in := &Store{nodes: s.nodes[:1], tx: tx, cfg: s.cfg, rooms: s.rooms, log: s.log, life: s.life, end: func() {}}
 	in.checked.Store(s.checked.Load())
 	in.galera.Store(s.galera.Load())
+	in.group.Store(s.group.Load())
 	in.snapshots.Store(s.snapshots.Load())
 	return in
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// look finds out whether the server is a node of a cluster, and whether it knows
-// innodb_snapshot_isolation.
+// look finds out whether the server is a node of a cluster, or a member of a group, and
+// whether it knows innodb_snapshot_isolation.
 func (s *Store) look(ctx context.Context, db querier) error {
-	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'innodb_snapshot_isolation')")
+	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_group_name', 'innodb_snapshot_isolation')")
 	if err != nil {
 		return classify("read the server's variables", err)
 	}
@@ -32,6 +32,7 @@ func (s *Store) look(ctx context.Context, db querier) error {
 		return classify("read the server's variables", err)
 	}
 	s.galera.Store(values["wsrep_on"] == "ON")
+	s.group.Store(values["group_replication_group_name"] != "")
 	s.snapshots.Store(values["innodb_snapshot_isolation"] != "")
 	return nil
 }

@@ -1,6 +1,11 @@
--- headgate_inside tells whether there is a transaction of the caller's. MariaDB
--- with innodb_snapshot_isolation ends such a transaction, and undoes all of it,
--- when a cell was charged by another since its snapshot (error 1020), unless it is
+-- headgate_inside tells whether there is a transaction of the caller's, or may be at any
+-- moment, without autocommit. Outside one, the next has the level READ COMMITTED. To
+-- ask by a SAVEPOINT would not do: on MySQL, where Group Replication has rolled a
+-- transaction back, SAVEPOINT begins another one without an error, and the COMMIT
+-- sends the statements of both to the other servers.
+--
+-- MariaDB with innodb_snapshot_isolation ends a caller's transaction, and undoes all of
+-- it, when a cell was charged by another since its snapshot (error 1020), unless it is
 -- READ COMMITTED. So it is refused before anything is done. The level of one
 -- transaction cannot be read, only that of the session.
 drop procedure if exists headgate_inside
@@ -8,12 +13,13 @@ drop procedure if exists headgate_inside
 create procedure headgate_inside(out inside int)
 modifies sql data sql security invoker
 begin
-    set inside = 1;
-    begin -- a savepoint does not stay where there is no transaction
-        declare continue handler for 1305 set inside = 0;
-        savepoint headgate_inside;
-        release savepoint headgate_inside;
-    end;
+    set inside = not @@autocommit;
+    if not inside then
+        begin
+            declare continue handler for 1568 set inside = 1; -- within a transaction, its level cannot be set
+            set transaction isolation level read committed;
+        end;
+    end if;
     /*M! if inside then
         set @hg_strict = 0;
         begin
