@@ -54,7 +54,7 @@ var (
             declare exit handler for 1213, 1020, 3101, 1180 begin
                 declare problem text character set utf8mb4;
                 get diagnostics condition 1 problem = message_text;
-                if inside or tries > 20 or problem like 'Got error % during COMMIT' and problem not like 'Got error 149 %' then
+                if inside or tries > 50 or problem like 'Got error % during COMMIT' and problem not like 'Got error 149 %' then
                     if not inside then rollback; end if;
                     resignal;
                 end if;

@@ -45,9 +45,9 @@ func TestAnswersThatCannotBeReadAreUnknownOutcomes(t *testing.T) {
 	}
 	for _, answer := range []string{"'{1,2,3}'", "'{}'", "null", "array[null::bigint]"} {
 		if _, err := conn.Exec(t.Context(), `
-			create or replace function headgate.apply(p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
+			create or replace function headgate.apply_1(p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$;
-			create or replace function headgate.apply_once(p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[], p_prints bigint[], p_parts int[])
+			create or replace function headgate.apply_once_1(p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[], p_prints bigint[], p_parts int[])
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$`); err != nil {
 			t.Fatal(err)
 		}

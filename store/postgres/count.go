@@ -140,7 +140,7 @@ func (s *Store) count(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if limits, most := s.counter.unwritten(); len(limits) > 0 {
-		err := s.atReadCommitted(ctx, "select headgate.set_own_max_keys($1, $2)", limits, most)
+		err := s.atReadCommitted(ctx, s.def.statement("select headgate.set_own_max_keys_N($1, $2)"), limits, most)
 		switch {
 		case err == nil:
 			s.counter.wrote(limits, most)
@@ -168,7 +168,7 @@ func (s *Store) countKeys(ctx context.Context) (list []full, err error) {
 	var most, smallest *int64
 	err = s.readCommitted(ctx, func(tx pgx.Tx) error {
 		list = nil
-		rows, err := tx.Query(ctx, "select limit_name, keys, max_keys, action from headgate.count_keys()")
+		rows, err := tx.Query(ctx, s.def.statement("select limit_name, keys, max_keys, action from headgate.count_keys_N()"))
 		if err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func (s *Store) countKeys(ctx context.Context) (list []full, err error) {
 		if err != nil {
 			return err
 		}
-		return readMaxima(ctx, tx, &most, &smallest)
+		return s.readMaxima(ctx, tx, &most, &smallest)
 	})
 	if err == nil {
 		s.heed(most, smallest)
@@ -193,8 +193,8 @@ func (s *Store) countKeys(ctx context.Context) (list []full, err error) {
 
 // readMaxima reads how many keys limits may have: those that say nothing of their own,
 // and the one that may have the fewest. They are nil if no limit has a maximum.
-func readMaxima(ctx context.Context, db querier, most, smallest **int64) error {
-	return db.QueryRow(ctx, "select max_keys, smallest from headgate.maxima()").Scan(most, smallest)
+func (s *Store) readMaxima(ctx context.Context, db querier, most, smallest **int64) error {
+	return db.QueryRow(ctx, s.def.statement("select max_keys, smallest from headgate.maxima_N()")).Scan(most, smallest)
 }
 
 // heed counts as often as the maxima ask for, and says once that the one for all limits
@@ -219,12 +219,12 @@ func (s *Store) heed(most, smallest *int64) {
 // turnTo lets one limit begin or end to share. It gives up without an error where
 // transactions that make cells of the limit stay open: the next count tries again.
 func (s *Store) turnTo(ctx context.Context, f *full) error {
-	statement := "select headgate.end_sharing($1)"
+	statement := s.def.statement("select headgate.end_sharing_N($1)")
 	if f.begin {
-		statement = "select headgate.begin_sharing($1)"
+		statement = s.def.statement("select headgate.begin_sharing_N($1)")
 	}
 	var done bool
-	err := s.atReadCommitted(ctx, "select headgate.close_room($1)", f.limit)
+	err := s.atReadCommitted(ctx, s.def.statement("select headgate.close_room_N($1)"), f.limit)
 	if err == nil {
 		err = s.readCommitted(ctx, func(tx pgx.Tx) error { return tx.QueryRow(ctx, statement, f.limit).Scan(&done) })
 	}
@@ -265,7 +265,7 @@ func (s *Store) declare(ctx context.Context) error {
 	if s.cfg.MaxKeys != 0 && s.pool != nil {
 		err := s.retry(ctx, func() error {
 			return s.readCommitted(ctx, func(tx pgx.Tx) error {
-				return tx.QueryRow(ctx, "select headgate.set_max_keys($1)", s.cfg.MaxKeys).Scan(&was)
+				return tx.QueryRow(ctx, s.def.statement("select headgate.set_max_keys_N($1)"), s.cfg.MaxKeys).Scan(&was)
 			})
 		})
 		if err != nil {
@@ -275,7 +275,7 @@ func (s *Store) declare(ctx context.Context) error {
 			s.log.Warn("the number of keys that a limit may have was changed, for all processes", "before", *was, "now", mine)
 		}
 	}
-	if err := s.retry(ctx, func() error { return readMaxima(ctx, s.db, &most, &smallest) }); err != nil {
+	if err := s.retry(ctx, func() error { return s.readMaxima(ctx, s.db, &most, &smallest) }); err != nil {
 		return classifyRead("read how many keys a limit may have", err)
 	}
 	if s.heed(most, smallest); smallest != nil {
@@ -302,5 +302,5 @@ func (s *Store) Fullness(ctx context.Context) ([]store.Room, error) {
 		}
 		r.Shared = shared[r.Limit]
 		return r, err
-	}, "select limit_name, keys, counted_at, max_keys, sharing, generation, sharing_since from headgate.fullness()")
+	}, s.def.statement("select limit_name, keys, counted_at, max_keys, sharing, generation, sharing_since from headgate.fullness_N()"))
 }

@@ -130,6 +130,9 @@ func classifyRead(doing string, err error) error {
 // cannot be read leaves something in it.
 func (s *Store) failed(ops int, err error) error {
 	doing := fmt.Sprintf("apply %d ops", ops)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42883" { // a binary of another layout may have migrated
+		s.checked.Store(false)
+	}
 	var answer *unreadable
 	if s.pool == nil && !errors.As(err, &answer) {
 		return classifyRead(doing, err)

@@ -2,13 +2,11 @@ package postgres
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,124 +14,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-//go:embed sql/*.sql
-var files embed.FS
-
-// migration is one numbered file. It can be applied any number of times.
-type migration struct {
-	number   int
-	name     string
-	sql      string
-	articles bool // makes functions in schema public
-}
-
-// migrations returns the files in order.
-var migrations = sync.OnceValue(func() []migration {
-	entries, err := files.ReadDir("sql")
-	if err != nil {
-		panic(err) // they are embedded
-	}
-	var list []migration
-	for _, e := range entries {
-		text, err := files.ReadFile("sql/" + e.Name())
-		if err != nil {
-			panic(err)
-		}
-		prefix, _, _ := strings.Cut(e.Name(), "_")
-		number, err := strconv.Atoi(prefix)
-		if err != nil {
-			panic("sql/" + e.Name() + " has no number")
-		}
-		list = append(list, migration{number, e.Name(), string(text), strings.Contains(e.Name(), "articles")})
-	}
-	slices.SortFunc(list, func(a, b migration) int { return a.number - b.number })
-	return list
-})
-
-// Schema returns the whole schema as SQL, for people with a migration tool of
-// their own.
-func Schema() string {
-	var b strings.Builder
-	b.WriteString(schemaHead)
-	for _, m := range migrations() {
-		fmt.Fprintf(&b, "-- %s\n\n%s\n", m.name, m.sql)
-	}
-	last := migrations()[len(migrations())-1].number
-	fmt.Fprintf(&b, "insert into headgate.schema_version (version) select generate_series(1, %d) on conflict do nothing;\n", last)
-	b.WriteString(schemaTail)
-	return b.String()
-}
-
-// safePath is the search_path under which the schema is made, and the one of its
-// functions: nothing that others have made is found.
-const safePath = "pg_catalog, pg_temp"
-
-// The printed schema sets the search_path and gives the reader's own back.
-const (
-	schemaHead = `-- Nothing that others have made, in schema public above all, may be taken for an
--- operator, a function or a type of this text.
-do $$ begin
-    perform pg_catalog.set_config('headgate.search_path', pg_catalog.current_setting('search_path'), false);
-end $$;
-set search_path = ` + safePath + `;
-
-`
-	schemaTail = `
-do $$ begin
-    perform pg_catalog.set_config('search_path', pg_catalog.current_setting('headgate.search_path'), false);
-end $$;
-`
-)
-
-// sharding is what YugabyteDB wants otherwise: rows spread by a hash of what
-// they are looked up by, so that no range of them is hot, none of the settings of
-// PostgreSQL's heap, and no ctid.
-var sharding = []struct{ postgres, yugabyte string }{
-	{"    primary key (limit_name, key)\n) with (fillfactor = 66, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);", "    primary key ((limit_name, key) hash)\n);"},
-	{"    number     bigint generated always as identity primary key,\n", "    number     bigint generated always as identity,\n"},
-	{"    granted    boolean not null\n);", "    granted    boolean not null,\n    primary key (number hash)\n);"},
-	{"on headgate.entries (limit_name, key, expires_at) include", "on headgate.entries ((limit_name, key) hash, expires_at asc) include"},
-	{"    primary key (limit_name, key, id)\n", "    primary key ((limit_name, key) hash, id)\n"},
-	{"    tids tid[];\n", ""},
-	{"tids := array(select (select e.ctid from", "perform array(select (select e.key from"},
-	{"unnest(tids, p_anchor", "unnest(p_limits, p_keys, p_anchor"},
-	{"x(row, anchor", "x(l, k, anchor"},
-	{"where c.ctid = u.row and", "where c.limit_name = any (array[u.l]) and c.key = u.k and"},
-}
-
-// SchemaYugabyte returns the whole schema as YugabyteDB wants it, for a release
-// that is compatible with PostgreSQL 15.
-func SchemaYugabyte() string {
-	text := Schema()
-	for _, s := range sharding {
-		if strings.Count(text, s.postgres) != 1 {
-			panic("sharding: the schema does not say once: " + s.postgres) // both are ours
-		}
-		text = strings.Replace(text, s.postgres, s.yugabyte, 1)
-	}
-	return text
-}
-
-// schemaVersion returns the highest migration that was applied, 0 if none was.
-func schemaVersion(ctx context.Context, db querier) (version int, err error) {
-	err = db.QueryRow(ctx, `select coalesce(pg_catalog.max(version), 0) from headgate.schema_version`).Scan(&version)
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, classifyRead("read the schema's version", err)
-	}
-	return version, nil
-}
-
-func newer(version, latest int) error {
-	return fmt.Errorf("postgres: %w: schema headgate has version %d, this binary knows %d", store.ErrSchemaNewer, version, latest)
-}
-
 // Migrate implements store.Migrator: one transaction, under a lock on the row
 // of version 0, so that any number of processes may do it at once. Not every
 // relative of PostgreSQL locks tables.
+//
+// It makes the tables that are missing, and installs the functions of this binary if
+// they are newer than those in the database, or others of the same revision. Where the
+// functions in the database are newer it changes nothing.
 func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if s.closed.Load() {
 		return nil, store.ErrClosed
@@ -141,12 +28,20 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if s.pool == nil {
 		return nil, fmt.Errorf("postgres: migrate: %w: not inside a transaction of the caller", store.ErrInvalid)
 	}
-	if err := checkServer(ctx, s.db); err != nil {
+	version, err := checkServer(ctx, s.db)
+	if err != nil {
 		return nil, err
+	}
+	d := s.def
+	if isYugabyte(version) && d == current() {
+		d = yugabyte()
 	}
 	err = s.retry(ctx, func() error {
 		report = nil
-		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return s.migrate(ctx, tx, &report) })
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			m := &migrator{d, tx, s.cfg.SkipArticles, &report}
+			return m.migrate(ctx)
+		})
 	})
 	switch {
 	case errors.Is(err, store.ErrSchemaNewer):
@@ -157,70 +52,211 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	return report, nil
 }
 
-func (s *Store) migrate(ctx context.Context, tx pgx.Tx, report *[]string) error {
-	all := migrations()
-	latest := all[len(all)-1].number
+// migrator makes a definition in a database.
+type migrator struct {
+	*definition
+	tx           pgx.Tx
+	skipArticles bool
+	report       *[]string
+}
+
+func (m *migrator) say(format string, args ...any) {
+	*m.report = append(*m.report, fmt.Sprintf(format, args...))
+}
+
+func (m *migrator) migrate(ctx context.Context) error {
 	// Two sessions that create one schema collide even with "if not exists";
 	// that is a conflict, and retried.
-	if _, err := tx.Exec(ctx, `set local search_path = `+safePath+`;
+	if _, err := m.tx.Exec(ctx, `set local search_path = `+safePath+`;
 		do $$ begin if to_regnamespace('headgate') is null then create schema headgate; end if; end $$;
 		create table if not exists headgate.schema_version (version int primary key, applied_at timestamptz not null default now());
 		insert into headgate.schema_version (version) values (0) on conflict do nothing;
 		select from headgate.schema_version where version = 0 for update`); err != nil {
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && (pg.Code == "23505" || pg.Code == "42P06" || pg.Code == "42P07") {
-			return &pgconn.PgError{Code: "40001", Message: pg.Message}
-		}
+		return collided(err)
+	}
+	var installed bool
+	if err := m.tx.QueryRow(ctx, `select to_regclass('headgate.installed') is not null`).Scan(&installed); err != nil {
 		return err
 	}
-	have, err := schemaVersion(ctx, tx)
-	if err != nil {
-		return err
-	}
-	if have > latest {
-		return newer(have, latest)
-	}
-	for _, m := range all {
-		if m.articles {
-			if err := s.articles(ctx, tx, m, have, report); err != nil {
-				return err
-			}
-		} else if m.number > have {
-			if _, err := tx.Exec(ctx, m.sql); err != nil {
-				return fmt.Errorf("%s: %w", m.name, err)
-			}
-			*report = append(*report, "applied "+m.name)
-		}
-		if _, err := tx.Exec(ctx, `insert into headgate.schema_version (version) values ($1) on conflict do nothing`, m.number); err != nil {
+	var have installation
+	if installed {
+		var err error
+		if have, err = readInstalled(ctx, m.tx); err != nil {
 			return err
 		}
 	}
-	if len(*report) == 0 {
-		*report = append(*report, fmt.Sprintf("schema headgate is at version %d, nothing to do", latest))
+	switch {
+	case have.state > m.state:
+		return have.newer(m.definition)
+	case have.revision > m.revision:
+		m.say("the functions in schema headgate have revision %d, those of this binary %d: nothing to do", have.revision, m.revision)
+		return nil
+	}
+	if err := m.makeTables(ctx, have.tables); err != nil {
+		return err
+	}
+	if err := m.installFunctions(ctx, &have); err != nil {
+		return err
+	}
+	if err := m.makeArticles(ctx, have.revision < m.revision); err != nil {
+		return err
+	}
+	if len(*m.report) == 0 {
+		m.say("schema headgate has all %d tables' migrations and the functions of revision %d, nothing to do", len(m.tables), m.revision)
 	}
 	return nil
 }
 
-// articles makes the functions named after the articles, unless something of
-// somebody else's has one of their names: the file looks at that itself.
-func (s *Store) articles(ctx context.Context, tx pgx.Tx, m migration, have int, report *[]string) error {
-	if s.cfg.SkipArticles {
-		*report = append(*report, "left schema public alone, as asked")
+// collided makes a conflict, which is retried, of an error over something that another
+// session has made meanwhile.
+func collided(err error) error {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && slices.Contains([]string{"23505", "42P06", "42P07"}, pg.Code) {
+		return &pgconn.PgError{Code: "40001", Message: pg.Message}
+	}
+	return err
+}
+
+// makeTables applies the migrations after the first have.
+func (m *migrator) makeTables(ctx context.Context, have int) error {
+	for i, t := range m.tables {
+		if i < have {
+			continue
+		}
+		if _, err := m.tx.Exec(ctx, t.sql); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		if _, err := m.tx.Exec(ctx, `insert into headgate.schema_version (version) values ($1) on conflict do nothing`, i+1); err != nil {
+			return err
+		}
+		m.say("applied %s", t.name)
+	}
+	return nil
+}
+
+// installFunctions installs the functions, unless those in the database are just these.
+func (m *migrator) installFunctions(ctx context.Context, have *installation) error {
+	var digest *string
+	if err := m.tx.QueryRow(ctx, `select `+digestOf+` from headgate.installed i`).Scan(&digest); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	repaired := have.revision == m.revision
+	if repaired && have.fingerprint == m.fingerprint() && digest != nil && *digest == have.digest {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, m.sql); err != nil {
-		return fmt.Errorf("%s: %w", m.name, err)
+	before, err := m.routines(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range append(slices.Clone(m.functions), m.adapter) {
+		if err := m.install(ctx, t); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+	}
+	after, err := m.routines(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range have.names {
+		if before[name] == "" || after[name] != before[name] || m.keeps(name, have.state) {
+			continue // it is gone, or was installed now, or processes of the layout before call it
+		}
+		if _, err := m.tx.Exec(ctx, `drop function if exists `+name); err != nil {
+			return fmt.Errorf("drop %s, which this revision does not have: %w", name, err)
+		}
+	}
+	if _, err := m.tx.Exec(ctx, recordInstalled, m.state, m.layout, m.revision, m.fingerprint(), m.names()); err != nil {
+		return err
+	}
+	if repaired {
+		m.say("repaired the functions of revision %d: they were others", m.revision)
+	} else {
+		m.say("installed the functions of revision %d", m.revision)
+	}
+	return nil
+}
+
+// keeps reports whether a function that this binary does not have is of the layout
+// before, which is there for binaries that are not replaced yet, unless the rows mean
+// something else to them.
+func (m *migrator) keeps(name string, state int) bool {
+	bare, _, _ := strings.Cut(name, "(")
+	return state == m.state && strings.HasSuffix(bare, fmt.Sprintf("_%d", m.layout-1))
+}
+
+// routines returns the functions in schema headgate, with what changes when one is
+// replaced.
+func (m *migrator) routines(ctx context.Context) (map[string]string, error) {
+	rows, err := m.tx.Query(ctx, `select p.oid::regprocedure::text, p.xmin::text || p.ctid::text from pg_proc p
+		where p.pronamespace = 'headgate'::regnamespace and p.prokind = 'f'`)
+	if err != nil {
+		return nil, err
+	}
+	list := make(map[string]string)
+	var name, at string
+	_, err = pgx.ForEachRow(rows, []any{&name, &at}, func() error {
+		list[name] = at
+		return nil
+	})
+	return list, err
+}
+
+// install executes a text. Where a function has other columns or names of arguments
+// than the one that it is to replace, or a view others, the text's functions and views
+// with plain names are dropped first: "create or replace" cannot do that.
+func (m *migrator) install(ctx context.Context, t text) error {
+	run := func() error {
+		return pgx.BeginFunc(ctx, m.tx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, t.sql)
+			return err
+		})
+	}
+	err := run()
+	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "42P13" && pg.Code != "42P16" {
+		return err
+	}
+	for _, found := range replaceable.FindAllStringSubmatch(t.sql, -1) {
+		if _, err := m.tx.Exec(ctx, `select pg_catalog.set_config('headgate.dropped', $1, true)`, found[1]); err != nil {
+			return err
+		}
+		if _, err := m.tx.Exec(ctx, dropPlain); err != nil {
+			return err
+		}
+	}
+	return run()
+}
+
+// replaceable finds what a text makes under a plain name.
+var replaceable = regexp.MustCompile(`(?m)^create or replace (?:function|view) headgate\.(\w*[a-z])\b`)
+
+// dropPlain drops the view, or all functions, of a name.
+const dropPlain = `do $$ declare it record; name text := current_setting('headgate.dropped'); begin
+	for it in select p.oid::regprocedure::text as signature from pg_proc p where p.pronamespace = 'headgate'::regnamespace and p.proname = name loop
+		execute 'drop function ' || it.signature;
+	end loop;
+	if to_regclass(format('headgate.%I', name)) is not null then
+		execute format('drop view headgate.%I', name);
+	end if;
+end $$`
+
+// makeArticles makes the functions named after the articles, unless something of
+// somebody else's has one of their names: the file looks at that itself, each time.
+func (m *migrator) makeArticles(ctx context.Context, newer bool) error {
+	if m.skipArticles {
+		m.say("left schema public alone, as asked")
+		return nil
+	}
+	if _, err := m.tx.Exec(ctx, m.articles.sql); err != nil {
+		return fmt.Errorf("%s: %w", m.articles.name, err)
 	}
 	var obstacle *string
-	if err := tx.QueryRow(ctx, `select headgate.articles_obstacle()`).Scan(&obstacle); err != nil {
+	if err := m.tx.QueryRow(ctx, m.numbered(`select headgate.articles_obstacle_N()`)).Scan(&obstacle); err != nil {
 		return err
 	}
 	switch {
 	case obstacle != nil:
-		*report = append(*report, fmt.Sprintf("did not make the articles' functions: %s; "+
-			"change that and migrate again, or say --skip-articles", *obstacle))
-	case m.number > have:
-		*report = append(*report, "applied "+m.name)
+		m.say("did not make the articles' functions: %s; change that and migrate again, or say --skip-articles", *obstacle)
+	case newer:
+		m.say("installed %s", m.articles.name)
 	}
 	return nil
 }

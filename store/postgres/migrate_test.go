@@ -258,7 +258,7 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 		t.Errorf("no schema: %v", err)
 	}
 	openAt(t, dsn)
-	if _, err := connect(t, dsn).Exec(t.Context(), `insert into headgate.schema_version (version) values (999)`); err != nil {
+	if _, err := connect(t, dsn).Exec(t.Context(), `update headgate.installed set state = 999`); err != nil {
 		t.Fatal(err)
 	}
 	_, err = headgate.New(s, nil).Allow(t.Context(), limit, "k")

@@ -64,7 +64,7 @@ func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, out
 	var granted, rest []int32
 	var clock, level, prev, at, empty, blocked, outcomes []int64
 	err := s.retry(ctx, func() error {
-		return s.call(ctx, `select * from headgate.take_plain($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+		return s.call(ctx, s.def.statement(`select * from headgate.take_plain_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`),
 			[]any{b.limits, b.keys, b.anchor, b.unit, b.capacity, b.step, b.drain, b.block, b.cost, b.now, s.counter.every.Load() > 0},
 			&granted, &clock, &level, &prev, &at, &empty, &blocked, &rest, &outcomes)
 	})

@@ -58,6 +58,7 @@ type Config struct {
 
 // Store keeps cells in PostgreSQL. It is safe for concurrent use.
 type Store struct {
+	def     *definition
 	db      querier
 	pool    *pgxpool.Pool // nil inside a caller's transaction
 	own     bool          // pool was opened here
@@ -116,7 +117,7 @@ func (s *Store) Retries() int64 { return s.repeats.Load() }
 // New returns a store over the caller's pool, which Close leaves open. The pool
 // should have OnNotice.
 func New(pool *pgxpool.Pool, cfg *Config) *Store {
-	s := &Store{db: pool, pool: pool, sweeper: &sweeper{}, counter: newCounter()}
+	s := &Store{def: current(), db: pool, pool: pool, sweeper: &sweeper{}, counter: newCounter()}
 	if cfg != nil {
 		s.cfg = *cfg
 	}
@@ -136,7 +137,7 @@ func New(pool *pgxpool.Pool, cfg *Config) *Store {
 // says of the commit (see OnNotice). The store is as safe for concurrent use as tx
 // is: not at all.
 func (s *Store) InTx(tx pgx.Tx) *Store {
-	in := &Store{db: tx, cfg: s.cfg, sweeper: &sweeper{}, counter: s.counter, log: s.log, life: s.life, end: func() {}}
+	in := &Store{def: s.def, db: tx, cfg: s.cfg, sweeper: &sweeper{}, counter: s.counter, log: s.log, life: s.life, end: func() {}}
 	in.checked.Store(s.checked.Load())
 	return in
 }
@@ -152,8 +153,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// ready says why the store cannot be used, or nil. It looks at the version of
-// the schema once.
+// ready says why the store cannot be used, or nil. It looks at what is installed
+// once, and again after an error that says that something is missing.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return store.ErrClosed
@@ -164,19 +165,18 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.checked.Load() {
 		return nil
 	}
-	if err := checkServer(ctx, s.db); err != nil {
+	if _, err := checkServer(ctx, s.db); err != nil {
 		return err
 	}
-	version, err := schemaVersion(ctx, s.db)
+	have, err := readInstalled(ctx, s.db)
 	if err != nil {
 		return err
 	}
-	latest := migrations()[len(migrations())-1].number
-	switch {
-	case version > latest:
-		return newer(version, latest)
-	case version < latest:
-		return fmt.Errorf("postgres: %w: schema headgate has version %d, this binary needs %d: run headgate migrate", store.ErrSetup, version, latest)
+	if err := have.check(s.def); err != nil {
+		return err
+	}
+	if have.revision < s.def.revision {
+		s.log.Warn("the functions in schema headgate are older than this binary: run headgate migrate", "revision", have.revision, "binary", s.def.revision)
 	}
 	if err := s.declare(ctx); err != nil {
 		return err
@@ -185,20 +185,20 @@ func (s *Store) ready(ctx context.Context) error {
 	return nil
 }
 
-// checkServer says why the server cannot be used, or nil.
-func checkServer(ctx context.Context, db querier) error {
-	var number, version string
+// checkServer returns the server's version, and says why it cannot be used.
+func checkServer(ctx context.Context, db querier) (version string, err error) {
+	var number string
 	if err := db.QueryRow(ctx, "select pg_catalog.current_setting('server_version_num'), pg_catalog.version()").Scan(&number, &version); err != nil {
-		return classifyRead("read the server's version", err)
+		return "", classifyRead("read the server's version", err)
 	}
-	return checkVersion(number, version)
+	return version, checkVersion(number, version)
 }
 
 // checkVersion says whether a server of this version will do. What speaks
 // PostgreSQL's protocol names a PostgreSQL that it is compatible with, which
 // says little about it.
 func checkVersion(number, version string) error {
-	relative := strings.Contains(version, "-YB-") || strings.Contains(version, "CockroachDB")
+	relative := isYugabyte(version) || strings.Contains(version, "CockroachDB")
 	if n, err := strconv.Atoi(number); err == nil && !relative && n < 130000 {
 		return fmt.Errorf("postgres: %w: the server has version %d; 13 or later is needed", store.ErrSetup, n/10000)
 	}
@@ -290,7 +290,7 @@ func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (war
 		names[i], rules[i], descriptions[i] = l.Name, l.Notation, l.Description
 	}
 	err = s.retry(ctx, func() error {
-		return s.db.QueryRow(ctx, `select headgate.write_limits($1, $2, $3)`, names, rules, descriptions).Scan(&warnings)
+		return s.db.QueryRow(ctx, s.def.statement(`select headgate.write_limits_N($1, $2, $3)`), names, rules, descriptions).Scan(&warnings)
 	})
 	if err != nil {
 		return nil, classify("write limits", err)

@@ -43,7 +43,7 @@ func TestAMaximumAndACountInOneTransaction(t *testing.T) {
 		sql  string
 	}{
 		{setter, "begin"},
-		{setter, "select headgate.set_max_keys(2)"},
+		{setter, "select headgate.set_max_keys_1(2)"},
 		{setter, "select headgate.sweep(10)"},
 		{setter, "select headgate.sweep(10)"},
 		{old, "begin isolation level repeatable read"},
@@ -130,7 +130,7 @@ func TestACellThatIsMadeMeanwhileIsTheKeysOwn(t *testing.T) {
 	waitsForLock(t, connect(t, dsn))
 	for _, sql := range []string{
 		`insert into headgate.cells select (jsonb_populate_record(c, '{"key": "k"}')).* from headgate.cells c where limit_name = $1 and key = 'own0'`,
-		`select headgate.begin_sharing($1)`,
+		`select headgate.begin_sharing_1($1)`,
 	} {
 		if tag, err := tx.Exec(t.Context(), sql, onlyOne.Name()); err != nil || tag.RowsAffected() != 1 {
 			t.Fatal(tag, err)

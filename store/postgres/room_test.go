@@ -163,16 +163,16 @@ func TestPeopleShareToo(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
 	for _, tt := range []struct{ sql, want string }{
-		{`select headgate.set_max_keys(0)`, "22023 p_max: is 0; it must be above 0, or below 0 for any number of keys"},
-		{`select headgate.set_max_keys(2) is null`, "t"},
-		{`select headgate.set_max_keys(2)`, "2"},
+		{`select headgate.set_max_keys_1(0)`, "22023 p_max: is 0; it must be above 0, or below 0 for any number of keys"},
+		{`select headgate.set_max_keys_1(2) is null`, "t"},
+		{`select headgate.set_max_keys_1(2)`, "2"},
 		{`select allowed from headgate.take('token-bucket 1/1h burst 3', 'own')`, "t"},
 		{`select allowed from headgate.take('token-bucket 1/1h burst 3', 'own too')`, "t"},
 		{`select acquired from headgate.acquire('concurrency 2 ttl 1h', 'own')`, "t"},
 		{`select acquired from headgate.acquire('concurrency 2 ttl 1h', 'own too')`, "t"},
 		{`select headgate.sweep(100)`, "0"},
 		{`select headgate.sweep(100)`, "0"}, // now nobody is left who has not seen the maximum
-		{`select keys, max_keys, sharing, generation from headgate.fullness() where limit_name like 'token%'`, "2 2 t 1"},
+		{`select keys, max_keys, sharing, generation from headgate.fullness_1() where limit_name like 'token%'`, "2 2 t 1"},
 		{`select allowed, remaining from headgate.take('token-bucket 1/1h burst 3', 'new', 2)`, "t 1"},
 		{`select allowed, remaining from headgate.check('token-bucket 1/1h burst 3', 'newer', 2)`, "f 1"},
 		{`select allowed, remaining from headgate.take('token-bucket 1/1h burst 3', 'own', 2)`, "t 0"},
@@ -191,7 +191,7 @@ func TestPeopleShareToo(t *testing.T) {
 		{`select headgate.release('concurrency 2 ttl 1h', 'new', max(number)) from headgate.entries`, "f"},
 		{`select count(*) from headgate.cells`, "6"},
 		{`select count(*) from headgate.cells where key like 'headgate:shared:%'`, "2"},
-		{`select headgate.set_max_keys(-1)`, "2"},
+		{`select headgate.set_max_keys_1(-1)`, "2"},
 		{`select headgate.sweep(100)`, "0"},
 		{`select allowed from headgate.take('token-bucket 1/1h burst 3', 'new')`, "f"}, // until nothing in it counts
 		{`select allowed from headgate.take('token-bucket 2/1h burst 3', 'new')`, "t"},

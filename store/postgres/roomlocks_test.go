@@ -81,7 +81,7 @@ func TestAKeyThatFoundNoRoomKeepsItsLimitFromSharing(t *testing.T) {
 	second := inOpenTx(t, s, dsn, limit, "second")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if _, err := connect(t, dsn).Exec(ctx, "select headgate.set_max_keys(2), headgate.set_max_keys(1)"); err != nil {
+	if _, err := connect(t, dsn).Exec(ctx, "select headgate.set_max_keys_1(2), headgate.set_max_keys_1(1)"); err != nil {
 		t.Errorf("the maximum cannot be set meanwhile: %v", err)
 	}
 	for _, tx := range []pgx.Tx{first, second} {
@@ -105,7 +105,7 @@ func TestAKeyMadeWhileItsRoomClosesBlocksNoOther(t *testing.T) {
 	s, dsn := bounded(t, 1000)
 	limit := headgate.MustParse("fixed-window 10/1h")
 	timed(t, s, limit, "first", time.Minute)
-	if _, err := connect(t, dsn).Exec(t.Context(), "select headgate.close_room($1)", limit.Name()); err != nil {
+	if _, err := connect(t, dsn).Exec(t.Context(), "select headgate.close_room_1($1)", limit.Name()); err != nil {
 		t.Fatal(err)
 	}
 	inOpenTx(t, s, dsn, limit, "second")
@@ -122,7 +122,7 @@ func TestASweepWaitsForNoTransaction(t *testing.T) {
 	limit := headgate.MustParse("fixed-window 10/1h")
 	fillKeys(t, s, limit, "own", 1)
 	sweep(t, s)
-	if _, err := connect(t, dsn).Exec(t.Context(), "select headgate.close_room($1)", limit.Name()); err != nil {
+	if _, err := connect(t, dsn).Exec(t.Context(), "select headgate.close_room_1($1)", limit.Name()); err != nil {
 		t.Fatal(err)
 	}
 	inOpenTx(t, s, dsn, limit, "held")
@@ -316,7 +316,7 @@ func TestAPeriodDoesNotEndWhileItsCellCounts(t *testing.T) {
 	conn := connect(t, dsn)
 	ended := func(limit headgate.Limit) (ended bool) {
 		t.Helper()
-		if err := conn.QueryRow(t.Context(), "select headgate.end_sharing($1)", limit.Name()).Scan(&ended); err != nil {
+		if err := conn.QueryRow(t.Context(), "select headgate.end_sharing_1($1)", limit.Name()).Scan(&ended); err != nil {
 			t.Fatal(err)
 		}
 		return ended

@@ -117,7 +117,7 @@ func comeAndGo(t *testing.T, level string) {
 		conn := connect(t, dsn)
 		for ctx.Err() == nil {
 			time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond)
-			if _, err := conn.Exec(context.Background(), `select headgate.set_max_keys($1)`, []int{5, 10, 20, 10, -1}[rand.IntN(5)]); err != nil {
+			if _, err := conn.Exec(context.Background(), `select headgate.set_max_keys_1($1)`, []int{5, 10, 20, 10, -1}[rand.IntN(5)]); err != nil {
 				t.Errorf("set: %v", err)
 			}
 		}

@@ -1,66 +1,59 @@
--- The native copy of the notation: headgate.compile does what headgate.Parse
+-- The native copy of the notation: headgate.compile_N does what headgate.Parse
 -- does in Go, and is tested against the same golden file. Nothing here locks
 -- or writes.
 
-do $$ begin
-    if to_regtype('headgate.compiled') is null then
-        -- params: law, anchor, unit, capacity, step, drain, block, history
-        create type headgate.compiled as (canonical text, params bigint[], calendar text, zone text);
-    end if;
-end $$;
-
--- headgate.fail raises the error that every bad argument gets.
-create or replace function headgate.fail(message text) returns void language plpgsql as $$
+-- headgate.fail_N raises the error that every bad argument gets.
+create or replace function headgate.fail_N(message text) returns void language plpgsql as $$
 begin
     raise exception '%', message using errcode = '22023';
 end $$;
 
--- headgate.parse_amount reads a positive decimal with up to nine digits after
+-- headgate.parse_amount_N reads a positive decimal with up to nine digits after
 -- the point.
-create or replace function headgate.parse_amount(field text, s text) returns numeric language plpgsql immutable as $$
+create or replace function headgate.parse_amount_N(field text, s text) returns numeric language plpgsql immutable as $$
 declare
     v numeric;
 begin
     if s !~ '^[0-9]+([.][0-9]+)?$' then
-        perform headgate.fail(format('%s: "%s" is not a decimal number such as 3 or 0.5', field, s));
+        perform headgate.fail_N(format('%s: "%s" is not a decimal number such as 3 or 0.5', field, s));
     end if;
     v := trim_scale(s::numeric);
     if v = 0 then
-        perform headgate.fail(format('%s: is 0; it must be above 0', field));
+        perform headgate.fail_N(format('%s: is 0; it must be above 0', field));
     elsif scale(v) > 9 then
-        perform headgate.fail(format('%s: "%s" has more than 9 digits after the point', field, s));
+        perform headgate.fail_N(format('%s: "%s" has more than 9 digits after the point', field, s));
     elsif v * 10::numeric ^ scale(v) > 9007199254740991 then
-        perform headgate.fail(format('%s: "%s" is too large', field, s));
+        perform headgate.fail_N(format('%s: "%s" is too large', field, s));
     end if;
     return v;
 end $$;
 
--- headgate.parse_period reads a length of time such as s, 30s or 1h30m, and
+-- headgate.parse_period_N reads a length of time such as s, 30s or 1h30m, and
 -- returns microseconds.
-create or replace function headgate.parse_period(field text, s text) returns bigint language plpgsql immutable as $$
+create or replace function headgate.parse_period_N(field text, s text) returns bigint language plpgsql immutable as $$
 declare
     m text[]; total numeric := 0; unit numeric;
 begin
     if s !~ '^([a-z]+|([0-9]+[a-z]+)+)$' then
-        perform headgate.fail(format('%s: "%s" is not a length of time such as 30s, 15m or 30d', field, s));
+        perform headgate.fail_N(format('%s: "%s" is not a length of time such as 30s, 15m or 30d', field, s));
     end if;
     for m in select regexp_matches(s, '([0-9]*)([a-z]+)', 'g') loop
         unit := case m[2] when 'us' then 1 when 'ms' then 1000 when 's' then 1000000
             when 'm' then 60000000 when 'h' then 3600000000 when 'd' then 86400000000 end;
         if unit is null then
-            perform headgate.fail(format('%s: "%s" is not a length of time such as 30s, 15m or 30d', field, s));
+            perform headgate.fail_N(format('%s: "%s" is not a length of time such as 30s, 15m or 30d', field, s));
         end if;
         total := total + case m[1] when '' then 1 else m[1]::numeric end * unit;
     end loop;
     if total = 0 then
-        perform headgate.fail(format('%s: "%s" is 0; it must be above 0', field, s));
+        perform headgate.fail_N(format('%s: "%s" is 0; it must be above 0', field, s));
     elsif total > 3660 * 86400000000 then
-        perform headgate.fail(format('%s: "%s" is longer than 3660d', field, s));
+        perform headgate.fail_N(format('%s: "%s" is longer than 3660d', field, s));
     end if;
     return total;
 end $$;
 
-create or replace function headgate.format_period(us bigint) returns text language sql immutable as $$
+create or replace function headgate.format_period_N(us bigint) returns text language sql immutable as $$
     select case
         when us % 86400000000 = 0 then us / 86400000000 || 'd'
         when us % 3600000000 = 0 then us / 3600000000 || 'h'
@@ -70,9 +63,9 @@ create or replace function headgate.format_period(us bigint) returns text langua
         else us || 'us' end
 $$;
 
--- headgate.compile_rate returns unit, capacity, step and drain of amount per
+-- headgate.compile_rate_N returns unit, capacity, step and drain of amount per
 -- period with a burst, exactly: compileRate in Go.
-create or replace function headgate.compile_rate(amount numeric, period bigint, burst numeric)
+create or replace function headgate.compile_rate_N(amount numeric, period bigint, burst numeric)
 returns bigint[] language plpgsql immutable as $$
 declare
     c_max constant numeric := 9007199254740991;
@@ -95,12 +88,12 @@ begin
         end loop;
         g := g * 10;
     end loop;
-    perform headgate.fail(format('amount: %s per %s with a burst of %s does not fit exactly into 53 bits, '
-        'or a full bucket takes more than 142 years to empty', amount, headgate.format_period(period), burst));
+    perform headgate.fail_N(format('amount: %s per %s with a burst of %s does not fit exactly into 53 bits, '
+        'or a full bucket takes more than 142 years to empty', amount, headgate.format_period_N(period), burst));
 end $$;
 
--- headgate.compile reads a one-line limit.
-create or replace function headgate.compile(rule text) returns headgate.compiled language plpgsql stable as $$
+-- headgate.compile_N reads a one-line limit.
+create or replace function headgate.compile_N(rule text) returns headgate.compiled language plpgsql stable as $$
 #variable_conflict use_variable
 declare
     c_max constant numeric := 9007199254740991;
@@ -111,9 +104,9 @@ declare
     unit numeric; grain numeric; rate bigint[]; params bigint[]; canonical text; most numeric; drain numeric;
 begin
     if rule is null then
-        perform headgate.fail('limit: is null');
+        perform headgate.fail_N('limit: is null');
     elsif octet_length(rule) > 255 then
-        perform headgate.fail(format('limit: is %s bytes long, at most 255 are allowed', octet_length(rule)));
+        perform headgate.fail_N(format('limit: is %s bytes long, at most 255 are allowed', octet_length(rule)));
     end if;
     words := regexp_split_to_array(btrim(rule, E' \t'), E'[ \t]+');
     algorithm := words[1];
@@ -122,26 +115,26 @@ begin
         when 'leaky-bucket' then '{capacity,block,lease}' when 'fixed-window' then '{from-first,zone,block,lease}'
         when 'sliding-window' then '{block}' when 'sliding-log' then '{history,block}' when 'concurrency' then '{ttl,block}' end;
     if allowed is null then
-        perform headgate.fail(format('algorithm: "%s" is not known; known are token-bucket, leaky-bucket, gcra, '
+        perform headgate.fail_N(format('algorithm: "%s" is not known; known are token-bucket, leaky-bucket, gcra, '
             'fixed-window, interval, sliding-window, sliding-log, concurrency', algorithm));
     elsif words[2] is null then
-        perform headgate.fail(format('amount: is missing in "%s"', rule));
+        perform headgate.fail_N(format('amount: is missing in "%s"', rule));
     end if;
     slash := position('/' in words[2]);
-    amount := headgate.parse_amount('amount', case when slash > 0 then left(words[2], slash - 1) else words[2] end);
+    amount := headgate.parse_amount_N('amount', case when slash > 0 then left(words[2], slash - 1) else words[2] end);
     if slash > 0 then
         w := substr(words[2], slash + 1);
         if w in ('minute', 'hour', 'day', 'week', 'month') then
             if algorithm <> 'fixed-window' then
-                perform headgate.fail(format('period: "%s" is a calendar''s, which only fixed-window follows', w));
+                perform headgate.fail_N(format('period: "%s" is a calendar''s, which only fixed-window follows', w));
             end if;
             calendar := w;
         else
-            period := headgate.parse_period('period', w);
+            period := headgate.parse_period_N('period', w);
         end if;
     end if;
     if (slash > 0) = (algorithm = 'concurrency') then
-        perform headgate.fail(format('period: %s in "%s"', case when slash > 0 then 'concurrency has none' else 'is missing' end, rule));
+        perform headgate.fail_N(format('period: %s in "%s"', case when slash > 0 then 'concurrency has none' else 'is missing' end, rule));
     end if;
 
     i := 3;
@@ -150,37 +143,37 @@ begin
         if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'lease') then
             i := i + 1;
             if words[i] is null then
-                perform headgate.fail(format('%s: needs a value', w));
+                perform headgate.fail_N(format('%s: needs a value', w));
             end if;
         elsif w = 'from-first' then
             from_first := true;
         elsif w = 'wait' then
-            perform headgate.fail(format('%s: is reserved and does nothing yet', w));
+            perform headgate.fail_N(format('%s: is reserved and does nothing yet', w));
         elsif position('/' in w) > 0 or w = 'UTC' or (calendar is not null and w ~ '^[A-Z]') then
             zone := w;
             w := 'zone';
         else
-            perform headgate.fail(format('option: "%s" is not known', w));
+            perform headgate.fail_N(format('option: "%s" is not known', w));
         end if;
         if w = any (seen) then
-            perform headgate.fail(format('%s: is said twice', w));
+            perform headgate.fail_N(format('%s: is said twice', w));
         elsif w <> all (allowed) then
-            perform headgate.fail(format('%s: does not apply to %s', w, algorithm));
+            perform headgate.fail_N(format('%s: does not apply to %s', w, algorithm));
         end if;
         seen := seen || w;
         case w
-            when 'burst' then burst := headgate.parse_amount(w, words[i]);
-            when 'capacity' then burst := headgate.parse_amount(w, words[i]);
-            when 'history' then history := headgate.parse_period(w, words[i]);
-            when 'block' then block := headgate.parse_period(w, words[i]);
-            when 'ttl' then ttl := headgate.parse_period(w, words[i]);
+            when 'burst' then burst := headgate.parse_amount_N(w, words[i]);
+            when 'capacity' then burst := headgate.parse_amount_N(w, words[i]);
+            when 'history' then history := headgate.parse_period_N(w, words[i]);
+            when 'block' then block := headgate.parse_period_N(w, words[i]);
+            when 'ttl' then ttl := headgate.parse_period_N(w, words[i]);
             when 'lease' then
                 -- What nodes take up front is theirs to know; here it is part of the name.
                 share := split_part(words[i], '/', 1);
                 percent := right(share, 1) = '%';
-                lease := headgate.parse_amount(w, case when percent then left(share, -1) else share end);
+                lease := headgate.parse_amount_N(w, case when percent then left(share, -1) else share end);
                 if position('/' in words[i]) > 0 then
-                    life := headgate.parse_period(w, substr(words[i], position('/' in words[i]) + 1));
+                    life := headgate.parse_period_N(w, substr(words[i], position('/' in words[i]) + 1));
                 end if;
             else null;
         end case;
@@ -189,10 +182,10 @@ begin
 
     burst := coalesce(burst, greatest(amount, 1));
     if algorithm in ('token-bucket', 'leaky-bucket', 'gcra') then
-        rate := headgate.compile_rate(amount, period, burst);
+        rate := headgate.compile_rate_N(amount, period, burst);
         params := array[1, 0, rate[1], rate[2], rate[3], rate[4]];
         canonical := format('%s %s/%s %s %s', algorithm, amount,
-            case when period = 1000000 then 's' else headgate.format_period(period) end,
+            case when period = 1000000 then 's' else headgate.format_period_N(period) end,
             case algorithm when 'leaky-bucket' then 'capacity' else 'burst' end, burst);
     elsif algorithm = 'interval' then
         foreach grain in array array[1000, 100, 10, 1]::numeric[] loop
@@ -205,7 +198,7 @@ begin
                 exit;
             end if;
         end loop;
-        canonical := format('interval %s/%s burst %s', amount, case when period = 1000000 then 's' else headgate.format_period(period) end, burst);
+        canonical := format('interval %s/%s burst %s', amount, case when period = 1000000 then 's' else headgate.format_period_N(period) end, burst);
     else
         most := case algorithm when 'sliding-window' then 4294967295 else c_max end;
         foreach grain in array array[1000, 100, 10, 1]::numeric[] loop
@@ -219,20 +212,20 @@ begin
         end loop;
         if algorithm = 'concurrency' then
             if ttl is null then
-                perform headgate.fail('ttl: is missing: write concurrency AMOUNT ttl PERIOD');
+                perform headgate.fail_N('ttl: is missing: write concurrency AMOUNT ttl PERIOD');
             end if;
-            canonical := format('concurrency %s ttl %s', amount, headgate.format_period(ttl));
+            canonical := format('concurrency %s ttl %s', amount, headgate.format_period_N(ttl));
         elsif algorithm = 'fixed-window' then
             if zone is not null and calendar is null then
-                perform headgate.fail('zone: only a calendar''s windows (minute, hour, day, week, month) have a time zone');
+                perform headgate.fail_N('zone: only a calendar''s windows (minute, hour, day, week, month) have a time zone');
             elsif from_first and calendar is not null then
-                perform headgate.fail('from-first: a calendar''s windows start by the calendar');
+                perform headgate.fail_N('from-first: a calendar''s windows start by the calendar');
             end if;
-            canonical := format('fixed-window %s/%s', amount, coalesce(calendar, headgate.format_period(period)))
+            canonical := format('fixed-window %s/%s', amount, coalesce(calendar, headgate.format_period_N(period)))
                 || case when from_first then ' from-first' else '' end
                 || case when zone <> 'UTC' then ' ' || zone else '' end;
             if zone is null or zone = 'UTC' then
-                canonical := format('fixed-window %s/%s', amount, coalesce(calendar, headgate.format_period(period)))
+                canonical := format('fixed-window %s/%s', amount, coalesce(calendar, headgate.format_period_N(period)))
                     || case when from_first then ' from-first' else '' end;
             end if;
             if params is not null then
@@ -245,54 +238,56 @@ begin
                 begin
                     perform now() at time zone zone;
                 exception when others then
-                    perform headgate.fail(format('zone: "%s" is not a known time zone such as Europe/Berlin', zone));
+                    perform headgate.fail_N(format('zone: "%s" is not a known time zone such as Europe/Berlin', zone));
                 end;
                 if calendar = 'minute' then -- no zone cuts a minute
                     calendar := null; zone := null;
                 end if;
             end if;
         else
-            canonical := format('%s %s/%s', algorithm, amount, headgate.format_period(period));
+            canonical := format('%s %s/%s', algorithm, amount, headgate.format_period_N(period));
             if history is not null then
-                canonical := canonical || ' history ' || headgate.format_period(history);
+                canonical := canonical || ' history ' || headgate.format_period_N(history);
             end if;
         end if;
     end if;
     if params is null then
-        perform headgate.fail(format('amount: %s is too large', amount));
+        perform headgate.fail_N(format('amount: %s is too large', amount));
     end if;
     if block is not null then
-        canonical := canonical || ' block ' || headgate.format_period(block);
+        canonical := canonical || ' block ' || headgate.format_period_N(block);
     end if;
     if lease is not null then
         if (case when percent then div(lease * params[4], 100) else div(lease * params[3], 1) end) > params[4] then
-            perform headgate.fail(format('lease: %s is more than what passes at once', lease || case when percent then '%' else '' end));
+            perform headgate.fail_N(format('lease: %s is more than what passes at once', lease || case when percent then '%' else '' end));
         end if;
         canonical := canonical || ' lease ' || lease || case when percent then '%' else '' end
-            || case when life <> 1000000 then '/' || headgate.format_period(life) else '' end;
+            || case when life <> 1000000 then '/' || headgate.format_period_N(life) else '' end;
     end if;
     return (canonical, params || coalesce(block, 0) || coalesce(history, 0), calendar, zone)::headgate.compiled;
 end $$;
 
 -- Limits are compiled when they are written, so that a bad one is refused there.
-alter table headgate.limits add column if not exists compiled headgate.compiled;
-
 create or replace function headgate.compile_limit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if new.name !~ '^[a-z][a-z0-9_.-]{0,63}$' then
-        perform headgate.fail(format('name: "%s": a limit''s name is a small letter and up to 63 more small letters, digits or any of _ . -', new.name));
+        perform headgate.fail_N(format('name: "%s": a limit''s name is a small letter and up to 63 more small letters, digits or any of _ . -', new.name));
     end if;
-    new.compiled := headgate.compile(new.rule);
+    new.compiled := headgate.compile_N(new.rule);
     return new;
 end $$;
 
-drop trigger if exists compile_limit on headgate.limits;
-create trigger compile_limit before insert or update of name, rule on headgate.limits
-    for each row execute function headgate.compile_limit();
+-- The trigger stays where there is one: to make it again would wait for all who read limits.
+do $$ begin
+    if not exists (select from pg_trigger where tgrelid = 'headgate.limits'::regclass and tgname = 'compile_limit') then
+        create trigger compile_limit before insert or update of name, rule on headgate.limits
+            for each row execute function headgate.compile_limit();
+    end if;
+end $$;
 
--- headgate.write_limits inserts or replaces limits, and returns one line about each that
+-- headgate.write_limits_N inserts or replaces limits, and returns one line about each that
 -- cannot be read, which is not written.
-create or replace function headgate.write_limits(p_names text[], p_rules text[], p_descriptions text[]) returns text[]
+create or replace function headgate.write_limits_N(p_names text[], p_rules text[], p_descriptions text[]) returns text[]
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
     warnings text[] := '{}';

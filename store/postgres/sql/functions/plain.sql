@@ -1,22 +1,22 @@
--- headgate.drained and headgate.drained_at are bucket of package law, for the
+-- headgate.drained_N and headgate.drained_at_N are bucket of package law, for the
 -- anchors that need no boundaries: the credits in use at now, and the time that
--- they hold for. headgate.drained_by is after, of a level that the capacity
+-- they hold for. headgate.drained_by_N is after, of a level that the capacity
 -- bounds: so that nothing can pass 2^53. They are short enough to be made part of
 -- the statement that calls them, which a test looks at.
-create or replace function headgate.drained(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
+create or replace function headgate.drained_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
 returns bigint language sql immutable as $$
     select case when now >= empty_at then 0 when drain = 9007199254740991 then level else greatest(0, level - drain * least((level + drain - 1) / drain,
         case when anchor = 1 then (greatest(at, now - now % step) - at + step - 1) / step else (now - at) / step end)) end
 $$;
 
-create or replace function headgate.drained_at(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
+create or replace function headgate.drained_at_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
 returns bigint language sql immutable as $$
     select case when anchor = 1 then greatest(at, now - now % step)
         when now >= empty_at or level = 0 or drain < 9007199254740991 and (now - at) / step >= (level + drain - 1) / drain then now
         else at + (now - at) / step * step end
 $$;
 
-create or replace function headgate.drained_by(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint, cost bigint)
+create or replace function headgate.drained_by_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint, cost bigint)
 returns bigint language sql immutable as $$
     select step * ((case when now >= empty_at then 0 when drain = 9007199254740991 then level else greatest(0, level - drain * least((level + drain - 1) / drain,
             case when anchor = 1 then (greatest(at, now - now % step) - at + step - 1) / step else (now - at) / step end)) end
@@ -26,11 +26,11 @@ returns bigint language sql immutable as $$
             else at + (now - at) / step * step end
 $$;
 
--- headgate.take_plain: a batch of requests of one plain charge each, on cells
+-- headgate.take_plain_N: a batch of requests of one plain charge each, on cells
 -- that differ: most batches of callers who have been merged. Those whose cell is
 -- there, is of the bucket law in the same unit and step, has had nothing returned, is
 -- neither blocked nor ahead of the clock, and has room, are granted by one update; the rest is decided by
--- headgate.apply, in the same call.
+-- headgate.apply_N, in the same call.
 --
 -- One statement locks the rows, in the order of p_limits, p_keys, which the caller
 -- sorts, and the next one updates them by their place in the table (ctid), which
@@ -41,12 +41,12 @@ $$;
 --
 -- p_now        test times; 0: the server's clock
 -- p_bounded    limits have a maximum of keys, as far as the caller knows. Then a batch in
---              which cells are missing goes to headgate.apply as a whole: what
---              headgate.make_room locks comes before cells
+--              which cells are missing goes to headgate.apply_N as a whole: what
+--              headgate.make_room_N locks comes before cells
 -- returns      which were granted, and for each of them clock, level, prev, at,
---              empty_at, blocked_until; which are left, and what headgate.apply
+--              empty_at, blocked_until; which are left, and what headgate.apply_N
 --              returns for them
-create or replace function headgate.take_plain(
+create or replace function headgate.take_plain_N(
     p_limits text[], p_keys text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[], p_drain bigint[],
     p_block bigint[], p_cost bigint[], p_now bigint[], p_bounded boolean,
     out granted int[], out clock bigint[], out level bigint[], out prev bigint[], out at bigint[],
@@ -72,15 +72,15 @@ begin
 
         with done as (
             update headgate.cells c
-            set level = headgate.drained(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
-                at = headgate.drained_at(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step),
-                empty_at = headgate.drained_by(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step, u.cost)
+            set level = headgate.drained_N(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
+                at = headgate.drained_at_N(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step),
+                empty_at = headgate.drained_by_N(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step, u.cost)
             from (select x.*, case when x.test > 0 then x.test else store_clock end as now
                 from unnest(tids, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now)
                     with ordinality x(row, anchor, unit, capacity, step, drain, cost, test, i)) u
             where c.ctid = u.row and c.law = 1 and c.unit = u.unit and c.step = u.step and c.prev = 0
               and c.blocked_until <= greatest(u.now, c.at) and c.at - u.now <= 2000000
-              and headgate.drained(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
+              and headgate.drained_N(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
             returning u.i, case when u.test > 0 then u.test else greatest(u.now, c.at) end as clock,
                 c.level, c.prev, c.at, c.empty_at, c.blocked_until)
         select array_agg(i::int), array_agg(clock), array_agg(level), array_agg(prev), array_agg(at), array_agg(empty_at), array_agg(blocked_until)
@@ -89,7 +89,7 @@ begin
 
     if coalesce(cardinality(granted), 0) < cardinality(p_keys) then
         rest := array(select i from generate_series(1, cardinality(p_keys)) i except select unnest(granted) order by 1);
-        outcomes := headgate.apply(
+        outcomes := headgate.apply_N(
             array(select p_limits[i] from unnest(rest) with ordinality r(i, n) order by n),
             array(select p_keys[i] from unnest(rest) with ordinality r(i, n) order by n),
             array_fill(2::smallint, array[cardinality(rest)]),

@@ -1,25 +1,25 @@
 -- What people call to be charged once, to settle, to start later, and to hold.
 
--- headgate.micros is an interval in microseconds, from 0 to 3660 days.
-create or replace function headgate.micros(field text, d interval) returns bigint language plpgsql immutable as $$
+-- headgate.micros_N is an interval in microseconds, from 0 to 3660 days.
+create or replace function headgate.micros_N(field text, d interval) returns bigint language plpgsql immutable as $$
 declare
     us numeric := extract(epoch from d)::numeric * 1000000;
 begin
     if d is null then
-        perform headgate.fail(field || ': is null');
+        perform headgate.fail_N(field || ': is null');
     elsif us < 0 or us > 3660 * 86400000000 then
-        perform headgate.fail(format('%s: %s is not from 0 to 3660 days', field, d));
+        perform headgate.fail_N(format('%s: %s is not from 0 to 3660 days', field, d));
     end if;
     return us;
 end $$;
 
--- headgate.checked_id refuses ids that none can have.
-create or replace function headgate.checked_id(id text) returns text language plpgsql immutable as $$
+-- headgate.checked_id_N refuses ids that none can have.
+create or replace function headgate.checked_id_N(id text) returns text language plpgsql immutable as $$
 begin
     if coalesce(id, '') = '' then
-        perform headgate.fail('id: is missing');
+        perform headgate.fail_N('id: is missing');
     elsif octet_length(id) > 255 then
-        perform headgate.fail(format('id: is %s bytes long, at most 255 are allowed', octet_length(id)));
+        perform headgate.fail_N(format('id: is %s bytes long, at most 255 are allowed', octet_length(id)));
     end if;
     return id;
 end $$;
@@ -34,13 +34,13 @@ language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_
 declare
     f record; res bigint[];
 begin
-    select * into f from headgate.find(rule);
-    perform headgate.takeable(f.c);
-    res := headgate.ask(1, f.name, f.c, key, headgate.credits('cost', cost, f.c, false), greatest(headgate.micros('life', life), 1), headgate.checked_id(id));
+    select * into f from headgate.find_N(rule);
+    perform headgate.takeable_N(f.c);
+    res := headgate.ask_N(1, f.name, f.c, key, headgate.credits_N('cost', cost, f.c, false), greatest(headgate.micros_N('life', life), 1), headgate.checked_id_N(id));
     if res[14] > res[10] then
-        perform headgate.fail(format('id: "%s" was reserved, and starts at %s', id, headgate.instant(res[14])));
+        perform headgate.fail_N(format('id: "%s" was reserved, and starts at %s', id, headgate.instant_N(res[14])));
     end if;
-    return query select g.*, res[13] = 2 from headgate.figures(res, f.name, f.c) g;
+    return query select g.*, res[13] = 2 from headgate.figures_N(res, f.name, f.c) g;
 end $$;
 
 -- headgate.settle makes actual the cost of a charge that was admitted under an id;
@@ -52,8 +52,8 @@ language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_
 declare
     f record; res bigint[];
 begin
-    select * into f from headgate.find(rule);
-    res := headgate.ask(4, f.name, f.c, key, headgate.credits('actual', actual, f.c, true), 0, headgate.checked_id(id));
+    select * into f from headgate.find_N(rule);
+    res := headgate.ask_N(4, f.name, f.c, key, headgate.credits_N('actual', actual, f.c, true), 0, headgate.checked_id_N(id));
     corrected := trim_scale(round(res[1]::numeric / (f.c).params[3], 9));
 end $$;
 
@@ -65,8 +65,8 @@ language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_
 declare
     f record; res bigint[];
 begin
-    select * into f from headgate.find(rule);
-    res := headgate.ask(4, f.name, f.c, key, -2, 0, headgate.checked_id(id));
+    select * into f from headgate.find_N(rule);
+    res := headgate.ask_N(4, f.name, f.c, key, -2, 0, headgate.checked_id_N(id));
     returned := trim_scale(round(res[1]::numeric / (f.c).params[3], 9));
 end $$;
 
@@ -79,13 +79,13 @@ returns table (allowed boolean, start_at timestamptz, delay interval, retry_afte
 language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
 declare
     f record; res bigint[];
-    us bigint := headgate.micros('wait', wait);
+    us bigint := headgate.micros_N('wait', wait);
     capacity bigint; step bigint; drain bigint;
     how int := 0; ceiling bigint := 0;
     c headgate.compiled;
 begin
-    select * into f from headgate.find(rule);
-    perform headgate.takeable(f.c);
+    select * into f from headgate.find_N(rule);
+    perform headgate.takeable_N(f.c);
     c := f.c;
     if us > 0 then -- who waits is not blocked for it
         c := row(c.canonical, c.params[1:6] || 0::bigint || c.params[8], c.calendar, c.zone);
@@ -95,15 +95,15 @@ begin
         how := 2;
         ceiling := case when us / step > (9007199254740991 - capacity) / drain then 9007199254740991 else capacity + us / step * drain end;
     end if;
-    res := headgate.ask(1, f.name, c, key, headgate.credits('cost', cost, c, false),
-        case when id is null then 0 else greatest(headgate.micros('life', life), 1) end,
-        case when id is null then '' else headgate.checked_id(id) end, how, ceiling);
+    res := headgate.ask_N(1, f.name, c, key, headgate.credits_N('cost', cost, c, false),
+        case when id is null then 0 else greatest(headgate.micros_N('life', life), 1) end,
+        case when id is null then '' else headgate.checked_id_N(id) end, how, ceiling);
     allowed := res[1] = 1;
     if allowed then
-        start_at := headgate.instant(case when res[14] > 0 then res[14] else res[10] end);
+        start_at := headgate.instant_N(case when res[14] > 0 then res[14] else res[10] end);
         delay := greatest(0, res[14] - res[10]) * interval '1 microsecond';
     end if;
-    retry_after := headgate.retry_after(res);
+    retry_after := headgate.retry_after_N(res);
     limit_name := f.name;
     replayed := res[13] = 2;
     return next;
@@ -118,12 +118,12 @@ language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_
 declare
     f record; res bigint[];
 begin
-    select * into f from headgate.held(rule);
-    res := headgate.ask(1, f.name, f.c, key, headgate.credits('cost', cost, f.c, false), 0, '');
+    select * into f from headgate.held_N(rule);
+    res := headgate.ask_N(1, f.name, f.c, key, headgate.credits_N('cost', cost, f.c, false), 0, '');
     acquired := res[1] = 1;
     lease := case when acquired then res[12] end;
     ttl := (f.c).params[5] * interval '1 microsecond';
-    retry_after := headgate.retry_after(res);
+    retry_after := headgate.retry_after_N(res);
     limit_name := f.name;
     return next;
 end $$;
@@ -135,8 +135,8 @@ set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
-    select * into f from headgate.held(rule);
-    done := (headgate.ask(7, f.name, f.c, key, 1, 0, '', entry => headgate.checked_lease(lease)))[1] = 1;
+    select * into f from headgate.held_N(rule);
+    done := (headgate.ask_N(7, f.name, f.c, key, 1, 0, '', entry => headgate.checked_lease_N(lease)))[1] = 1;
 end $$;
 
 -- headgate.release ends a lease. It returns false if it was lost or released before.
@@ -145,26 +145,26 @@ set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
-    select * into f from headgate.held(rule);
-    done := (headgate.ask(3, f.name, f.c, key, 9007199254740991, 0, '', entry => headgate.checked_lease(lease)))[1] > 0;
+    select * into f from headgate.held_N(rule);
+    done := (headgate.ask_N(3, f.name, f.c, key, 9007199254740991, 0, '', entry => headgate.checked_lease_N(lease)))[1] > 0;
 end $$;
 
--- headgate.held is headgate.find for limits whose charges are held.
-create or replace function headgate.held(rule text, out name text, out c headgate.compiled) language plpgsql stable as $$
+-- headgate.held_N is headgate.find_N for limits whose charges are held.
+create or replace function headgate.held_N(rule text, out name text, out c headgate.compiled) language plpgsql stable as $$
 declare
     f record;
 begin
-    select * into f from headgate.find(rule);
+    select * into f from headgate.find_N(rule);
     name := f.name; c := f.c;
     if c.canonical not like 'concurrency %' then
-        perform headgate.fail(format('limit: %s is taken, not acquired: only concurrency limits are', c.canonical));
+        perform headgate.fail_N(format('limit: %s is taken, not acquired: only concurrency limits are', c.canonical));
     end if;
 end $$;
 
-create or replace function headgate.checked_lease(lease bigint) returns bigint language plpgsql immutable as $$
+create or replace function headgate.checked_lease_N(lease bigint) returns bigint language plpgsql immutable as $$
 begin
     if lease is null or lease < 1 then
-        perform headgate.fail('lease: was never acquired');
+        perform headgate.fail_N('lease: was never acquired');
     end if;
     return lease;
 end $$;

@@ -16,13 +16,13 @@
 -- Rooms are locked before cells, in order of the limits. The lock for update waits no
 -- longer than deadlocks take to be found.
 
--- headgate.make_room looks after cells that are missing while a limit has a maximum: it
--- makes those that may be made, and returns for each cell 0, or what headgate.apply
+-- headgate.make_room_N looks after cells that are missing while a limit has a maximum: it
+-- makes those that may be made, and returns for each cell 0, or what headgate.apply_N
 -- answers about it: the generation that its limit shares, -1 for a shared cell.
 --
--- p_limits, p_keys, p_modes  as headgate.apply has them
+-- p_limits, p_keys, p_modes  as headgate.apply_N has them
 -- p_missing                  which of them were missing
-create or replace function headgate.make_room(p_limits text[], p_keys text[], p_modes smallint[], p_missing int[])
+create or replace function headgate.make_room_N(p_limits text[], p_keys text[], p_modes smallint[], p_missing int[])
 returns bigint[] language plpgsql volatile as $$
 declare
     now constant bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
@@ -34,10 +34,10 @@ begin
     foreach name in array names loop
         loop
             if (select r.closing from headgate.rooms r where r.limit_name = name) > now then
-                perform headgate.stand_in_line(name);
+                perform headgate.stand_in_line_N(name);
             end if;
             select r.since into since from headgate.rooms r where r.limit_name = name for key share;
-            exit when found or not headgate.open_room(name);
+            exit when found or not headgate.open_room_N(name);
         end loop;
         if since > 0 then
             sharing := sharing || name;
@@ -53,11 +53,11 @@ begin
     -- Now none of these limits begins or ends to share; what was missing may be there.
     insert into headgate.cells (limit_name, key)
     select p_limits[u.i], p_keys[u.i] from unnest(p_missing) u(i)
-    where p_modes[u.i] = 2 and p_limits[u.i] <> all (sharing) or p_modes[u.i] = 5 and headgate.is_shared(p_limits[u.i], p_keys[u.i])
+    where p_modes[u.i] = 2 and p_limits[u.i] <> all (sharing) or p_modes[u.i] = 5 and headgate.is_shared_N(p_limits[u.i], p_keys[u.i])
     order by p_limits[u.i] collate "C", p_keys[u.i] collate "C"
     on conflict do nothing;
     for i, generation in
-        select u.i, case when p_modes[u.i] >= 4 then case when headgate.is_shared(p_limits[u.i], p_keys[u.i]) then 0 else -1 end
+        select u.i, case when p_modes[u.i] >= 4 then case when headgate.is_shared_N(p_limits[u.i], p_keys[u.i]) then 0 else -1 end
             else (select r.generation from headgate.rooms r where r.limit_name = p_limits[u.i] and r.since > 0) end
         from unnest(p_missing) u(i)
         where (p_modes[u.i] <> 2 or p_limits[u.i] = any (sharing))
@@ -68,38 +68,38 @@ begin
     return answer;
 end $$;
 
--- headgate.is_shared reports whether a key is that of the cell that a limit's new keys share.
-create or replace function headgate.is_shared(p_limit text, p_key text) returns boolean language plpgsql volatile as $$
+-- headgate.is_shared_N reports whether a key is that of the cell that a limit's new keys share.
+create or replace function headgate.is_shared_N(p_limit text, p_key text) returns boolean language plpgsql volatile as $$
 begin
     return (select r.since > 0 and p_key = 'headgate:shared:' || r.generation from headgate.rooms r where r.limit_name = p_limit) is true;
 end $$;
 
--- headgate.stand_in_line waits behind a transaction that is about to begin or end a period,
+-- headgate.stand_in_line_N waits behind a transaction that is about to begin or end a period,
 -- but no longer than that one waits itself: the first in line may be one that stays open.
-create or replace function headgate.stand_in_line(p_limit text) returns void language plpgsql volatile as $$
+create or replace function headgate.stand_in_line_N(p_limit text) returns void language plpgsql volatile as $$
 begin
     if current_setting('lock_timeout') <> '0' then -- the caller has said how long to wait
         perform from headgate.rooms r where r.limit_name = p_limit for no key update;
         return;
     end if;
     begin
-        perform headgate.lock_room(p_limit);
+        perform headgate.lock_room_N(p_limit);
     exception when lock_not_available then
         null;
     end;
 end $$;
 
-create or replace function headgate.lock_room(p_limit text) returns void
+create or replace function headgate.lock_room_N(p_limit text) returns void
 language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 begin
     perform from headgate.rooms r where r.limit_name = p_limit for no key update;
 end $$;
 
--- headgate.open_room makes the room of a limit, and returns true if it is there now. It is
+-- headgate.open_room_N makes the room of a limit, and returns true if it is there now. It is
 -- not if a transaction that has made it stays open: nobody can see it before that ends.
 -- Then it has locked the settings, and as long as it holds that lock no limit begins to
 -- share.
-create or replace function headgate.open_room(p_limit text) returns boolean language plpgsql volatile as $$
+create or replace function headgate.open_room_N(p_limit text) returns boolean language plpgsql volatile as $$
 begin
     if current_setting('lock_timeout') <> '0' then -- the caller has said how long to wait
         insert into headgate.rooms (limit_name) values (p_limit) on conflict do nothing;
@@ -107,7 +107,7 @@ begin
     end if;
     for i in 1 .. 2 loop
         begin
-            perform headgate.add_room(p_limit);
+            perform headgate.add_room_N(p_limit);
             return true;
         exception when lock_not_available then
             null;
@@ -117,21 +117,21 @@ begin
     return false;
 end $$;
 
-create or replace function headgate.add_room(p_limit text) returns void
+create or replace function headgate.add_room_N(p_limit text) returns void
 language plpgsql volatile set lock_timeout = '50ms' set search_path = pg_catalog, pg_temp as $$
 begin
     insert into headgate.rooms (limit_name) values (p_limit) on conflict do nothing;
 end $$;
 
--- headgate.set_max_keys sets how many keys each limit may have that says nothing of its
+-- headgate.set_max_keys_N sets how many keys each limit may have that says nothing of its
 -- own: below 0 for any number. It returns what was set before, null for nothing.
-create or replace function headgate.set_max_keys(p_max bigint) returns bigint
+create or replace function headgate.set_max_keys_N(p_max bigint) returns bigint
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
     was bigint;
 begin
     if p_max is null or p_max = 0 then
-        perform headgate.fail(format('p_max: is %s; it must be above 0, or below 0 for any number of keys', coalesce(p_max::text, 'null')));
+        perform headgate.fail_N(format('p_max: is %s; it must be above 0, or below 0 for any number of keys', coalesce(p_max::text, 'null')));
     end if;
     select s.max_keys into was from headgate.settings s for no key update;
     if p_max > 0 then
@@ -143,9 +143,9 @@ begin
     return was;
 end $$;
 
--- headgate.set_own_max_keys does that for single limits. It fails with 55P03 if a
+-- headgate.set_own_max_keys_N does that for single limits. It fails with 55P03 if a
 -- transaction that has made the room of one of them, or stood in line for it, stays open.
-create or replace function headgate.set_own_max_keys(p_limits text[], p_max bigint[]) returns void
+create or replace function headgate.set_own_max_keys_N(p_limits text[], p_max bigint[]) returns void
 language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 begin
     loop
@@ -158,19 +158,19 @@ begin
     on conflict (limit_name) do update set max_keys = excluded.max_keys where rooms.max_keys <> excluded.max_keys;
 end $$;
 
--- headgate.maxima returns what headgate.set_max_keys has set, 0 for any number, and the
+-- headgate.maxima_N returns what headgate.set_max_keys_N has set, 0 for any number, and the
 -- smallest maximum that a limit has; null if there is none.
-create or replace function headgate.maxima(out max_keys bigint, out smallest bigint)
+create or replace function headgate.maxima_N(out max_keys bigint, out smallest bigint)
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
-    select s.max_keys into maxima.max_keys from headgate.settings s;
-    smallest := least(nullif(maxima.max_keys, 0), (select min(r.max_keys) from headgate.rooms r where r.max_keys > 0));
+    select s.max_keys into maxima_N.max_keys from headgate.settings s;
+    smallest := least(nullif(maxima_N.max_keys, 0), (select min(r.max_keys) from headgate.rooms r where r.max_keys > 0));
 end $$;
 
--- headgate.all_aware reports whether every transaction that is open has begun since the
+-- headgate.all_aware_N reports whether every transaction that is open has begun since the
 -- settings were written, or has ended: one that has not seen them makes cells without
 -- asking.
-create or replace function headgate.all_aware() returns boolean language plpgsql volatile as $$
+create or replace function headgate.all_aware_N() returns boolean language plpgsql volatile as $$
 declare
     setting headgate.settings; open_ text[];
 begin
@@ -191,11 +191,11 @@ begin
     return open_ = '{}';
 end $$;
 
--- headgate.count_keys counts the keys of each limit that has a maximum, but not those of
+-- headgate.count_keys_N counts the keys of each limit that has a maximum, but not those of
 -- which the last count took long and was made not long ago. action is 1 for a limit
 -- that is to begin to share, -1 for one that may end it, else 0. It returns no row
 -- if there is no maximum.
-create or replace function headgate.count_keys(out limit_name text, out keys bigint, out max_keys bigint, out action int)
+create or replace function headgate.count_keys_N(out limit_name text, out keys bigint, out max_keys bigint, out action int)
 returns setof record language plpgsql volatile
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set search_path = pg_catalog, pg_temp as $$
@@ -209,7 +209,7 @@ begin
     if not found then
         return;
     end if;
-    aware := headgate.all_aware();
+    aware := headgate.all_aware_N();
     for r in
         select o.limit_name, o.generation, o.since, coalesce(nullif(o.max_keys, 0), most) as most, k.keys, k.counted_at, k.took
         from headgate.rooms o left join headgate.key_counts k on k.limit_name = o.limit_name order by o.limit_name
@@ -227,7 +227,7 @@ begin
         on conflict (limit_name) do update set keys = excluded.keys, counted_at = excluded.counted_at, took = excluded.took;
         limit_name := r.limit_name; keys := n; max_keys := r.most;
         action := case when r.since = 0 and aware and n >= r.most then 1
-            when r.since > 0 and (r.most = 0 or n < r.most - r.most / 20) and headgate.shared_is_empty(r.limit_name, r.generation) then -1
+            when r.since > 0 and (r.most = 0 or n < r.most - r.most / 20) and headgate.shared_is_empty_N(r.limit_name, r.generation) then -1
             else 0 end;
         return next;
     end loop;
@@ -244,8 +244,8 @@ begin
     end if;
 end $$;
 
--- headgate.shared_is_empty reports whether nothing in a shared cell counts any more.
-create or replace function headgate.shared_is_empty(p_limit text, p_generation bigint) returns boolean language plpgsql volatile as $$
+-- headgate.shared_is_empty_N reports whether nothing in a shared cell counts any more.
+create or replace function headgate.shared_is_empty_N(p_limit text, p_generation bigint) returns boolean language plpgsql volatile as $$
 declare
     now constant bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
 begin
@@ -253,23 +253,23 @@ begin
         where c.limit_name = p_limit and c.key = 'headgate:shared:' || p_generation) is not false;
 end $$;
 
--- headgate.close_room makes transactions that make cells of a limit queue for a while.
--- It has to be committed before headgate.begin_sharing or headgate.end_sharing. As these do,
+-- headgate.close_room_N makes transactions that make cells of a limit queue for a while.
+-- It has to be committed before headgate.begin_sharing_N or headgate.end_sharing_N. As these do,
 -- it fails with 55P03 if a lock is not to be had soon.
-create or replace function headgate.close_room(p_limit text) returns void
+create or replace function headgate.close_room_N(p_limit text) returns void
 language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 begin
     update headgate.rooms set closing = (extract(epoch from clock_timestamp()) * 1000000)::bigint + 1500000 where limit_name = p_limit;
 end $$;
 
--- headgate.begin_sharing lets new keys of a limit share a cell, which it makes. It fails
+-- headgate.begin_sharing_N lets new keys of a limit share a cell, which it makes. It fails
 -- with 55P03 if transactions that make cells of the limit do not end soon.
-create or replace function headgate.begin_sharing(p_limit text) returns boolean
+create or replace function headgate.begin_sharing_N(p_limit text) returns boolean
 language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 declare
     r headgate.rooms; most bigint;
 begin
-    select s.max_keys into most from headgate.settings s where s.unaware = '{}' for update; -- see headgate.open_room
+    select s.max_keys into most from headgate.settings s where s.unaware = '{}' for update; -- see headgate.open_room_N
     select * into r from headgate.rooms o where o.limit_name = p_limit for update;
     if r.since is distinct from 0 or most is null or coalesce(nullif(r.max_keys, 0), most) = 0 then
         return false; -- another one was first
@@ -281,9 +281,9 @@ begin
     return true;
 end $$;
 
--- headgate.end_sharing ends it, if nothing in the shared cell counts any more. That there
+-- headgate.end_sharing_N ends it, if nothing in the shared cell counts any more. That there
 -- is room has been counted by the caller.
-create or replace function headgate.end_sharing(p_limit text) returns boolean
+create or replace function headgate.end_sharing_N(p_limit text) returns boolean
 language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalog, pg_temp as $$
 declare
     r headgate.rooms; own text;
@@ -292,7 +292,7 @@ begin
     own := 'headgate:shared:' || r.generation;
     perform from headgate.cells c where c.limit_name = p_limit and c.key = own for update skip locked;
     if not found and exists (select from headgate.cells c where c.limit_name = p_limit and c.key = own) -- somebody holds it
-        or coalesce(r.since, 0) = 0 or not headgate.shared_is_empty(p_limit, r.generation) then
+        or coalesce(r.since, 0) = 0 or not headgate.shared_is_empty_N(p_limit, r.generation) then
         return false;
     end if;
     delete from headgate.cells c where c.limit_name = p_limit and c.key = own;
@@ -300,32 +300,32 @@ begin
     return true;
 end $$;
 
--- headgate.count_all is what a sweep by hand does about full limits.
-create or replace function headgate.count_all() returns void language plpgsql volatile as $$
+-- headgate.count_all_N is what a sweep by hand does about full limits.
+create or replace function headgate.count_all_N() returns void language plpgsql volatile as $$
 declare
     r record;
 begin
-    for r in select * from headgate.count_keys() k where k.action <> 0 loop
+    for r in select * from headgate.count_keys_N() k where k.action <> 0 loop
         if r.action = 1 then
-            perform headgate.begin_sharing(r.limit_name);
+            perform headgate.begin_sharing_N(r.limit_name);
         else
-            perform headgate.end_sharing(r.limit_name);
+            perform headgate.end_sharing_N(r.limit_name);
         end if;
     end loop;
 exception when lock_not_available then
     null; -- the next sweep tries again
 end $$;
 
--- headgate.fullness shows how full the limits are that have a maximum: what was counted
+-- headgate.fullness_N shows how full the limits are that have a maximum: what was counted
 -- last. Those with less than a hundredth of their keys are left out.
-create or replace function headgate.fullness()
+create or replace function headgate.fullness_N()
 returns table (limit_name text, keys bigint, counted_at timestamptz, max_keys bigint, sharing boolean, generation bigint, sharing_since timestamptz)
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
     return query
-    select r.limit_name, coalesce(k.keys, 0), headgate.instant(coalesce(k.counted_at, r.since)), coalesce(nullif(r.max_keys, 0), s.max_keys),
-        r.since > 0, r.generation, case when r.since > 0 then headgate.instant(r.since) end
+    select r.limit_name, coalesce(k.keys, 0), headgate.instant_N(coalesce(k.counted_at, r.since)), coalesce(nullif(r.max_keys, 0), s.max_keys),
+        r.since > 0, r.generation, case when r.since > 0 then headgate.instant_N(r.since) end
     from headgate.settings s, headgate.rooms r left join headgate.key_counts k on k.limit_name = r.limit_name
     where r.since > 0 or k.keys > 0 and k.keys >= coalesce(nullif(r.max_keys, 0), s.max_keys) / 100
     order by r.limit_name;

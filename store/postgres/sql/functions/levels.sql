@@ -1,4 +1,4 @@
--- headgate.used_at is what is in use of a cell at a time, rounded up to a millionth: use
+-- headgate.used_at_N is what is in use of a cell at a time, rounded up to a millionth: use
 -- of package law, of a limit that has not been changed. What drains per step is not in
 -- the cell. It follows from the time at which the cell will be empty, mostly; else the
 -- limit says it; of one that is not known here the slowest drain is taken that fits.
@@ -8,7 +8,7 @@
 -- p_expired  the credits of its entries that have expired since the cell was written
 --
 -- It reads no table, since views let their readers see more than functions do.
-create or replace function headgate.used_at(p_limit text, law smallint, level bigint, prev bigint, at bigint, unit bigint, step bigint, empty_at bigint,
+create or replace function headgate.used_at_N(p_limit text, law smallint, level bigint, prev bigint, at bigint, unit bigint, step bigint, empty_at bigint,
     p_now bigint, p_params bigint[], p_expired numeric)
 returns numeric language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -25,7 +25,7 @@ begin
             if prev > 0 or drain < (level - 1) / (steps - 1) then -- others fit too
                 if p_params is null then
                     begin
-                        p_params := (headgate.compile(p_limit)).params;
+                        p_params := (headgate.compile_N(p_limit)).params;
                     exception when sqlstate '22023' then null; -- a name, of a limit in a file
                     end;
                 end if;
@@ -34,11 +34,11 @@ begin
                 end if;
             end if;
             if anchor is distinct from 2 then
-                x := headgate.drained(level, at, empty_at, now, anchor, drain, step);
+                x := headgate.drained_N(level, at, empty_at, now, anchor, drain, step);
             end if;
         end if;
     elsif law = 2 then
-        q := headgate.grain(step);
+        q := headgate.grain_N(step);
         f := step / q;
         x := case
             when at - at % step = now - now % step then (prev * least(f, (step - now % step + q - 1) / q) + f - 1) / f + level
@@ -53,7 +53,7 @@ end $$;
 -- Cells as people read them, as of now.
 create or replace view headgate.levels as
 select c.limit_name, c.key,
-    round(headgate.used_at(c.limit_name, c.law, c.level, c.prev, c.at, c.unit, c.step, c.empty_at, n.now,
+    round(headgate.used_at_N(c.limit_name, c.law, c.level, c.prev, c.at, c.unit, c.step, c.empty_at, n.now,
         (select (l.compiled).params from headgate.limits l where l.name = c.limit_name),
         case when c.law = 3 then (select sum(e.cost) from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key
             and e.granted and e.expires_at > c.at and e.expires_at <= n.now) end), 6) as used,

@@ -14,6 +14,21 @@ create table if not exists headgate.schema_version (
     applied_at timestamptz not null default now()
 );
 
+-- What is installed: one row, or none before there are functions. state is what the rows
+-- of all tables mean, layout the number in the names of the functions that programs
+-- call, revision that of the texts of all functions, fingerprint one of these texts,
+-- and digest one of the functions named, as the server has them.
+create table if not exists headgate.installed (
+    only_one     boolean primary key default true check (only_one),
+    state        int not null,
+    layout       int not null,
+    revision     int not null,
+    fingerprint  text not null,
+    digest       text not null,
+    names        text[] not null,
+    installed_at timestamptz not null default now()
+);
+
 -- One row for each limit and key. Times are microseconds since the epoch, of
 -- this server's clock; level and prev are credits, unit of them to one unit of
 -- cost, step the microseconds of a step of the limit that charged it last. From
@@ -48,13 +63,21 @@ create table if not exists headgate.entries (
 );
 create index if not exists entries_by_cell on headgate.entries (limit_name, key, expires_at) include (cost, granted);
 
+do $$ begin
+    if to_regtype('headgate.compiled') is null then
+        -- A limit, read: params: law, anchor, unit, capacity, step, drain, block, history
+        create type headgate.compiled as (canonical text, params bigint[], calendar text, zone text);
+    end if;
+end $$;
+
 -- Limits by name, for callers from SQL. `headgate migrate --config` writes
 -- them; a row may be edited by hand too, the notation is checked.
 create table if not exists headgate.limits (
     name        text collate "C" primary key,
     rule        text not null,
     description text not null default '',
-    updated_at  timestamptz not null default now()
+    updated_at  timestamptz not null default now(),
+    compiled    headgate.compiled
 );
 
 -- How many keys a limit may have: one row, for all processes, or none while no limit has
@@ -69,7 +92,7 @@ create table if not exists headgate.settings (
 
 -- The limits that have got cells while there was a maximum. A limit is sharing since a
 -- time, 0 if it is not: its new keys have no cells of their own then, but share one,
--- the key of which has the generation in it; see headgate.make_room. max_keys is the limit's own
+-- the key of which has the generation in it; see headgate.make_room_N. max_keys is the limit's own
 -- maximum, 0 if it is that of the settings.
 create table if not exists headgate.rooms (
     limit_name text collate "C" primary key,
@@ -103,3 +126,23 @@ create table if not exists headgate.buckets (
     refill_seconds numeric(16, 6) not null check (refill_seconds > 0 and refill_seconds <= 316224000),
     created_at     timestamptz not null default now()
 );
+
+-- What a cell remembers of those that were admitted: print of all charges of the
+-- request; rule, kind, anchor, unit, capacity, step and drain of the limit by then;
+-- cost, credits charged to this cell; outcome, the numbers that
+-- headgate.apply_N answered; settled, credits that it cost in the end, -1 before that
+-- is known, -2 if it was cancelled. From keep_until on it is forgotten. Nobody writes here without the
+-- cell's lock but a sweep.
+create table if not exists headgate.admissions (
+    limit_name text collate "C" not null,
+    key        text collate "C" not null,
+    id         text collate "C" not null,
+    print      bigint not null,
+    rule       bigint[] not null,
+    cost       bigint not null,
+    outcome    bigint[] not null,
+    settled    bigint not null,
+    keep_until bigint not null,
+    primary key (limit_name, key, id)
+);
+create index if not exists admissions_by_time on headgate.admissions (keep_until asc);

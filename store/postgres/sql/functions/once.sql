@@ -1,38 +1,18 @@
 -- Requests with an id: each is charged once however often it is asked, and can be
 -- settled.
 
--- What a cell remembers of those that were admitted: print of all charges of the
--- request; rule, kind, anchor, unit, capacity, step and drain of the limit by then;
--- cost, credits charged to this cell; outcome, the numbers that
--- headgate.apply answered; settled, credits that it cost in the end, -1 before that
--- is known, -2 if it was cancelled. From keep_until on it is forgotten. Nobody writes here without the
--- cell's lock but a sweep.
-create table if not exists headgate.admissions (
-    limit_name text collate "C" not null,
-    key        text collate "C" not null,
-    id         text collate "C" not null,
-    print      bigint not null,
-    rule       bigint[] not null,
-    cost       bigint not null,
-    outcome    bigint[] not null,
-    settled    bigint not null,
-    keep_until bigint not null,
-    primary key (limit_name, key, id)
-);
-create index if not exists admissions_by_time on headgate.admissions (keep_until asc);
-
--- headgate.apply_once is headgate.apply for a batch of which some ops have an id:
+-- headgate.apply_once_N is headgate.apply_N for a batch of which some ops have an id:
 -- applyOnce and applySettle of package law. It locks all cells, looks up what they
--- remember, lets headgate.apply decide about the rest, and puts down what was
+-- remember, lets headgate.apply_N decide about the rest, and puts down what was
 -- admitted and settled.
 --
 -- p_prints  for each op the print of its request, if that takes and has an id
 -- p_parts   the last op of each part of the batch, in order. No id is in two requests
 --           of one part, and what resets stands apart: so what is remembered can be
 --           looked up, and put down, for a whole part at once
--- The others and what is returned are those of headgate.apply; of an outcome the
+-- The others and what is returned are those of headgate.apply_N; of an outcome the
 -- 13th number may be 2 replayed, 3 id reused, 4 unknown id, 5 settled otherwise too.
-create or replace function headgate.apply_once(
+create or replace function headgate.apply_once_N(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[], p_prints bigint[], p_parts int[])
 returns bigint[] language plpgsql volatile
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -54,7 +34,7 @@ declare
     takes boolean; settles boolean; late boolean;
     a record; i int; j int; o int; r int; verb int; wrong int;
 begin
-    perform headgate.apply(p_limits, p_keys, p_modes, '{}', null);
+    perform headgate.apply_N(p_limits, p_keys, p_modes, '{}', null);
     store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
     for k in 1 .. n loop
         if p_ops[k * 25 - 8] = 0 then
@@ -131,10 +111,10 @@ begin
         continue when rest = '{}';
 
         if cardinality(rest) = n then
-            res := headgate.apply(p_limits, p_keys, p_modes, p_ops, p_notes);
+            res := headgate.apply_N(p_limits, p_keys, p_modes, p_ops, p_notes);
         else
             cells := array(select distinct p_ops[k * 25 - 22] from unnest(rest) k order by 1);
-            part := headgate.apply(
+            part := headgate.apply_N(
                 array(select p_limits[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
                 array(select p_keys[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
                 array(select p_modes[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),

@@ -3,9 +3,9 @@
 -- any isolation level. They are made in schema public only where nothing of
 -- somebody else's has one of these names, whatever its kind and arguments.
 
--- headgate.articles_obstacle says why they cannot be made, or null. What is ours says
+-- headgate.articles_obstacle_N says why they cannot be made, or null. What is ours says
 -- so in its comment and has our owner: another one could change it later.
-create or replace function headgate.articles_obstacle() returns text language sql stable
+create or replace function headgate.articles_obstacle_N() returns text language sql stable
 set search_path = pg_catalog, pg_temp as $$
     select case
         when to_regnamespace('public') is null then 'there is no schema public'
@@ -16,14 +16,14 @@ set search_path = pg_catalog, pg_temp as $$
             where p.pronamespace = to_regnamespace('public')
               and p.proname in ('rate_limiting_request', 'rate_limiting_token_bucket_request', 'check_velocity', 'request_token')
               and (coalesce(obj_description(p.oid, 'pg_proc'), '') not like 'made by headgate%'
-                or p.proowner <> (select o.proowner from pg_proc o where o.oid = 'headgate.articles_obstacle()'::regprocedure)))
+                or p.proowner <> (select o.proowner from pg_proc o where o.oid = 'headgate.articles_obstacle_N()'::regprocedure)))
         end
 $$;
 
 -- One statement, so that a client which goes on after a warning replaces none.
 do $guard$ begin
-if headgate.articles_obstacle() is not null then
-    raise warning 'headgate did not make the functions of the articles: %', headgate.articles_obstacle();
+if headgate.articles_obstacle_N() is not null then
+    raise warning 'headgate did not make the functions of the articles: %', headgate.articles_obstacle_N();
     return;
 end if;
 execute $articles$
@@ -37,15 +37,15 @@ declare
     res bigint[]; rate bigint[]; c headgate.compiled;
 begin
     if refill_per_sec is null or refill_per_sec <= 0 then
-        perform headgate.fail(format('refill_per_sec: is %s; it must be above 0', coalesce(refill_per_sec::text, 'null')));
+        perform headgate.fail_N(format('refill_per_sec: is %s; it must be above 0', coalesce(refill_per_sec::text, 'null')));
     elsif window_seconds is null or window_seconds <= 0 then
-        perform headgate.fail(format('window_seconds: is %s; it must be above 0', coalesce(window_seconds::text, 'null')));
+        perform headgate.fail_N(format('window_seconds: is %s; it must be above 0', coalesce(window_seconds::text, 'null')));
     elsif rate_id is null then
-        perform headgate.fail('rate_id: is null');
+        perform headgate.fail_N('rate_id: is null');
     end if;
-    rate := headgate.compile_rate(refill_per_sec, 1000000, refill_per_sec::numeric * window_seconds);
+    rate := headgate.compile_rate_N(refill_per_sec, 1000000, refill_per_sec::numeric * window_seconds);
     c.params := array[1, 0]::bigint[] || rate || array[0, 0]::bigint[];
-    res := headgate.ask(1, 'rate_limiting_request', c, rate_id, rate[1], 0, '');
+    res := headgate.ask_N(1, 'rate_limiting_request', c, rate_id, rate[1], 0, '');
     if res[1] = 0 then
         return -1;
     end if;
@@ -68,13 +68,13 @@ declare
 begin
     select * into z from headgate.zones where id = zone;
     if not found then
-        perform headgate.fail(format('zone: %s is not in headgate.zones; insert its id, rate and window_seconds', coalesce(zone::text, 'null')));
+        perform headgate.fail_N(format('zone: %s is not in headgate.zones; insert its id, rate and window_seconds', coalesce(zone::text, 'null')));
     elsif bucket_key is null then
-        perform headgate.fail('bucket_key: is null');
+        perform headgate.fail_N('bucket_key: is null');
     end if;
     c.params := array[3, 0, 1000, z.rate::bigint * 1000, z.window_seconds * 1000000, 0, 0,
         greatest(1, z.history_days * 86400000000)];
-    res := headgate.ask(1, 'zone.' || z.id, c, bucket_key, 1000, 0, '');
+    res := headgate.ask_N(1, 'zone.' || z.id, c, bucket_key, 1000, 0, '');
     return query select 1 - res[1]::int, res[12], z.id, bucket_key, z.rate, z.window_seconds;
 end $$;
 comment on function public.check_velocity(int, text) is 'made by headgate';
@@ -90,13 +90,13 @@ declare
 begin
     select * into b from headgate.buckets s where s.id = request_token.id;
     if not found then
-        perform headgate.fail(format('bucket: %s is not in headgate.buckets; insert its id, capacity and refill_seconds', coalesce('"' || left(id, 60) || '"', 'null')));
+        perform headgate.fail_N(format('bucket: %s is not in headgate.buckets; insert its id, capacity and refill_seconds', coalesce('"' || left(id, 60) || '"', 'null')));
     end if;
     c.params := array[1, 0, 1000, b.capacity::bigint * 1000, b.refill_seconds * 1000000, 9007199254740991, 0, 0]::bigint[];
-    res := headgate.ask(1, 'request_token', c, id, 1000, 0, '');
+    res := headgate.ask_N(1, 'request_token', c, id, 1000, 0, '');
     if res[1] = 1 then
         remaining := greatest(0, c.params[4] - res[9]) / 1000;
-        at := headgate.instant(res[10]);
+        at := headgate.instant_N(res[10]);
         return next;
     end if;
 end $$;

@@ -1,12 +1,12 @@
--- headgate.start_together is late of package law, for a request that every cell of
+-- headgate.start_together_N is late of package law, for a request that every cell of
 -- it admits: when it may start, and to what the levels are raised for all of it to
 -- count from then.
 --
--- p_ops, p_res  the numbers of its ops and of their outcomes, as headgate.apply has them
--- p_undo        23 numbers for each op, as headgate.apply keeps them to go back: 12 to
+-- p_ops, p_res  the numbers of its ops and of their outcomes, as headgate.apply_N has them
+-- p_undo        23 numbers for each op, as headgate.apply_N keeps them to go back: 12 to
 --               19 are Base, the last is the time of the decision
 -- returns       the outcomes; the request is refused if granted is 0 in one of them
-create or replace function headgate.start_together(p_ops bigint[], p_res bigint[], p_undo bigint[])
+create or replace function headgate.start_together_N(p_ops bigint[], p_res bigint[], p_undo bigint[])
 returns bigint[] language plpgsql immutable as $$
 declare
     c_max constant bigint := 9007199254740991;
@@ -22,7 +22,7 @@ begin
         o := (k - 1) * 25; r := (k - 1) * 15;
         own[k] := p_undo[k * 23];
         if p_res[r + 9] > p_ops[o + 7] then
-            own[k] := greatest(own[k], headgate.after(p_res[r + 5], p_res[r + 9] - p_ops[o + 7], 0, p_ops[o + 9], p_ops[o + 8], 0, 0, 0, 0));
+            own[k] := greatest(own[k], headgate.after_N(p_res[r + 5], p_res[r + 9] - p_ops[o + 7], 0, p_ops[o + 9], p_ops[o + 8], 0, 0, 0, 0));
         end if;
         start := greatest(start, own[k]);
     end loop;
@@ -47,7 +47,7 @@ begin
             -- may not fall below that: nothing of it can be returned.
             prev := least(prev + p_res[r + 9], c_max);
         end if;
-        empty := headgate.after(p_res[r + 5], x, 0, drain, step, 0, 0, 0, 0);
+        empty := headgate.after_N(p_res[r + 5], x, 0, drain, step, 0, 0, 0, 0);
         if prev > 0 then
             empty := greatest(empty, p_undo[u + 17]);
         end if;

@@ -1,31 +1,31 @@
--- headgate.add_steps, headgate.after and headgate.grain are the functions of these
+-- headgate.add_steps_N, headgate.after_N and headgate.grain_N are the functions of these
 -- names in package law.
-create or replace function headgate.add_steps(t bigint, steps bigint, step bigint) returns bigint
+create or replace function headgate.add_steps_N(t bigint, steps bigint, step bigint) returns bigint
 language sql immutable as $$
     select case when t >= 9007199254740991 or steps > (9007199254740991 - t) / step
         then 9007199254740991 else t + steps * step end
 $$;
 
-create or replace function headgate.after(
+create or replace function headgate.after_N(
     t bigint, credits bigint, anchor bigint, drain bigint, step bigint, b0 bigint, b1 bigint, b2 bigint, b3 bigint)
 returns bigint language sql immutable as $$
     select case
-        when anchor < 2 then headgate.add_steps(case when anchor = 1 then t - t % step else t end,
+        when anchor < 2 then headgate.add_steps_N(case when anchor = 1 then t - t % step else t end,
             (credits + drain - 1) / drain, step)
         when b0 > t then b0 when b1 > t then b1 when b2 > t then b2 else b3 end
 $$;
 
-create or replace function headgate.grain(step bigint) returns bigint language sql immutable as $$
+create or replace function headgate.grain_N(step bigint) returns bigint language sql immutable as $$
     select case when step % ((step + 1048575) / 1048576) <> 0 and step % 1000000 = 0
         then step / 1000000 else (step + 1048575) / 1048576 end
 $$;
 
--- headgate.give_back is correct of package law: one op that returns, or charges in
--- addition, 25 numbers as headgate.apply has them, on the cell s: its law, level,
+-- headgate.give_back_N is correct of package law: one op that returns, or charges in
+-- addition, 25 numbers as headgate.apply_N has them, on the cell s: its law, level,
 -- prev, at, unit, empty_at, blocked_until and step. It returns the 15 numbers of the
 -- outcome, changes the entry, and leaves the cell, which is locked, to the caller
 -- to write.
-create or replace function headgate.give_back(p_limit text, p_key text, op bigint[], s bigint[], clock bigint)
+create or replace function headgate.give_back_N(p_limit text, p_key text, op bigint[], s bigint[], clock bigint)
 returns bigint[] language plpgsql volatile as $$
 declare
     c_max constant bigint := 9007199254740991;
@@ -95,7 +95,7 @@ begin
             level := x; at_ := t;
         end if;
         if back < 0 then
-            t := headgate.after(t, x, anchor, drain, step, op[18], op[19], op[20], op[21]);
+            t := headgate.after_N(t, x, anchor, drain, step, op[18], op[19], op[20], op[21]);
             empty := case when prev > 0 then greatest(t, empty) else t end;
         end if;
     elsif kind = 2 then -- the window law
@@ -108,7 +108,7 @@ begin
         else
             w_prev := 0; w_level := 0;
         end if;
-        q := headgate.grain(step);
+        q := headgate.grain_N(step);
         f := step / q;
         x := (w_prev * least(f, (step - (now - w_start) + q - 1) / q) + f - 1) / f + w_level;
         if made - made % step = w_start then
@@ -145,7 +145,7 @@ begin
     return array[back, kind, level, prev, at_, op[6], empty, s[7], x, clock, 0, 0, 0, 0, step];
 end $$;
 
--- headgate.apply: a batch of ops, their groups one after another in order, each
+-- headgate.apply_N: a batch of ops, their groups one after another in order, each
 -- all or nothing. It is package law line by line, with the same names; change
 -- both or neither.
 --
@@ -161,7 +161,7 @@ end $$;
 --                   capacity, step, drain, block, history, cost, count, 1 for
 --                   partial and 2 for late, ceiling, ttl, now, four bounds; time and
 --                   level, sum returned and entry of what is given back. One that
---                   settles comes from headgate.apply_once, which knows what: its
+--                   settles comes from headgate.apply_once_N, which knows what: its
 --                   cost is what is to be given back, its count 0 if that was done
 -- p_notes           for each op the id, or a block's reason; null: none has any
 -- returns           15 numbers for each op: granted, law, level, prev, at, unit,
@@ -171,7 +171,7 @@ end $$;
 --                   entry is the generation of the cell to ask instead. It is -1 of a
 --                   shared cell that is gone. The group has done nothing then, its
 --                   other ops are stale
-create or replace function headgate.apply(
+create or replace function headgate.apply_N(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 returns bigint[] language plpgsql volatile
 -- One plan for all calls, by the primary key however small the table was when
@@ -227,7 +227,7 @@ begin
         from unnest(p_limits, p_keys, p_modes) with ordinality u(l, k, m, i)
         where u.m <> 8 and (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null;
         if bounded then
-            back := headgate.make_room(p_limits, p_keys, p_modes, missing);
+            back := headgate.make_room_N(p_limits, p_keys, p_modes, missing);
             foreach k in array missing loop
                 if back[k] <> 0 then
                     a_full := coalesce(a_full, array_fill(0::bigint, array[cells]));
@@ -305,7 +305,7 @@ begin
                     res[r + 10] := case when stale then greatest(clock, a_at[c]) else clock end;
                     res[r + 13] := case when stale then 1 else 2 end;
                 elsif verb < 5 then -- return, settle
-                    back := headgate.give_back(p_limits[c], p_keys[c], p_ops[o + 1 : o + 25], array[
+                    back := headgate.give_back_N(p_limits[c], p_keys[c], p_ops[o + 1 : o + 25], array[
                         a_law[c], a_level[c], a_prev[c], a_at[c], a_unit[c], a_empty[c], a_block[c], a_step[c]], clock);
                     if back[1] <> 0 then
                         a_law[c] := back[2]; a_level[c] := back[3]; a_prev[c] := back[4]; a_at[c] := back[5];
@@ -398,8 +398,8 @@ begin
             over := 0;
             if b_at - clock > 0 then
                 t := case kind
-                    when 1 then headgate.add_steps(0, (capacity + drain - 1) / drain, step)
-                    when 2 then headgate.add_steps(0, 2, step)
+                    when 1 then headgate.add_steps_N(0, (capacity + drain - 1) / drain, step)
+                    when 2 then headgate.add_steps_N(0, 2, step)
                     else step end;
                 if b_at - clock > greatest(t, c_slack) then
                     b_at := clock; moved := true; -- healed
@@ -416,7 +416,7 @@ begin
                 most := case when kind = 1 then least(drain, capacity) else capacity end; -- perStep
                 if not moved and (scaled >= c_max or scaled > capacity and most = capacity) then
                     over := least(scaled, c_max);
-                    empty := headgate.add_steps(now, (over + most - 1) / most, step);
+                    empty := headgate.add_steps_N(now, (over + most - 1) / most, step);
                     if over < c_max and b_law <> 3 and empty < b_empty then
                         b_empty := empty; moved := true;
                     end if;
@@ -426,7 +426,7 @@ begin
                 if fold then
                     b_prev := 0; b_at := now;
                 elsif kind = 1 and b_step <> step then
-                    b_at := least(now, headgate.add_steps(b_at, 1, b_step));
+                    b_at := least(now, headgate.add_steps_N(b_at, 1, b_step));
                     other := true;
                 end if;
                 most := case when kind = 2 then 4294967295 else c_max end;
@@ -441,7 +441,7 @@ begin
                 empty := case when b_level = 0 and (b_prev = 0 or kind = 1) then 0
                     when kind = 2 then now - now % step + case when b_level > 0 then 2 * step else step end
                     when kind = 3 then now + step
-                    else headgate.after(case when anchor = 2 then now else b_at end, b_level, anchor, drain, step,
+                    else headgate.after_N(case when anchor = 2 then now else b_at end, b_level, anchor, drain, step,
                         p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]) end;
                 if moved or empty < b_empty and (b_level > 0 or b_prev = 0) then
                     b_empty := empty;
@@ -491,7 +491,7 @@ begin
                 else
                     w_prev := 0; w_level := 0;
                 end if;
-                q := headgate.grain(step);
+                q := headgate.grain_N(step);
                 f := step / q;
                 x := (w_prev * least(f, (step - (now - w_start) + q - 1) / q) + f - 1) / f + w_level;
             else -- the log law
@@ -528,7 +528,7 @@ begin
                 elsif x <= ceiling - need then
                     retry := now;
                 elsif kind = 1 then
-                    retry := headgate.after(t, x - (ceiling - need), anchor, drain, step,
+                    retry := headgate.after_N(t, x - (ceiling - need), anchor, drain, step,
                         p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]);
                 elsif kind = 2 then
                     at_ := w_start; prev_ := w_prev; level_ := w_level + granted * cost;
@@ -581,7 +581,7 @@ begin
                 a_law[c] := b_law; a_unit[c] := b_unit; a_block[c] := b_block; a_empty[c] := b_empty; a_step[c] := step;
                 if kind = 1 then
                     a_level[c] := x; a_at[c] := t; a_prev[c] := b_prev;
-                    a_empty[c] := headgate.after(t, x, anchor, drain, step, p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]);
+                    a_empty[c] := headgate.after_N(t, x, anchor, drain, step, p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]);
                     if b_prev > 0 then
                         a_empty[c] := greatest(a_empty[c], b_empty);
                     end if;
@@ -603,7 +603,7 @@ begin
             end if;
         end loop;
         if late and admitted then
-            back := headgate.start_together(p_ops[(i - 1) * 25 + 1 : j * 25], res[(i - 1) * 15 + 1 : j * 15], undo);
+            back := headgate.start_together_N(p_ops[(i - 1) * 25 + 1 : j * 25], res[(i - 1) * 15 + 1 : j * 15], undo);
             for k in i .. j loop
                 r := (k - 1) * 15; c := p_ops[(k - 1) * 25 + 3];
                 for g in 1 .. 15 loop

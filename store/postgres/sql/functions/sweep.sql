@@ -1,4 +1,4 @@
--- headgate.sweep_from removes up to p_max rows that can matter to no decision. It
+-- headgate.sweep_from_N removes up to p_max rows that can matter to no decision. It
 -- locks only rows that nobody holds (skip locked) and looks at each again under
 -- its lock. First the entries that nobody asked to keep and that do not count:
 -- subtracted already, of a cell that is empty, or of none. Then the admissions whose
@@ -9,7 +9,7 @@
 -- It looks at no more than p_rows entries and p_rows cells, from where the last
 -- one stopped, and returns how many it removed and where the next one goes on: 0,
 -- or empty texts, after the last row. bounded tells that limits have a maximum of keys.
-create or replace function headgate.sweep_from(
+create or replace function headgate.sweep_from_N(
     p_max int, p_rows int, p_number bigint, p_limit text, p_key text,
     out removed int, out next_number bigint, out next_limit text, out next_key text, out bounded boolean)
 language plpgsql volatile
@@ -24,7 +24,7 @@ begin
     select r.number into next_number from headgate.entries r where r.number > p_number order by r.number offset p_rows limit 1;
     with dead as (
         select e.number from headgate.entries e
-        left join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key -- see headgate.apply
+        left join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key -- see headgate.apply_N
         where e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)
           and e.keep_until <= now and (c.key is null or e.expires_at <= c.at or c.empty_at <= now)
         limit p_max
@@ -71,20 +71,20 @@ set search_path = pg_catalog, pg_temp as $$
 declare
     removed int; bounded boolean;
 begin
-    perform headgate.checked_count('p_max', p_max);
-    select s.removed, s.bounded into removed, bounded from headgate.sweep_from(p_max, 2147483647, 0, '', '') s;
+    perform headgate.checked_count_N('p_max', p_max);
+    select s.removed, s.bounded into removed, bounded from headgate.sweep_from_N(p_max, 2147483647, 0, '', '') s;
     if bounded then
-        perform headgate.count_all();
+        perform headgate.count_all_N();
     end if;
     return removed;
 end $$;
 
--- headgate.checked_count refuses what is no number of rows.
-create or replace function headgate.checked_count(field text, n int) returns void language plpgsql immutable as $$
+-- headgate.checked_count_N refuses what is no number of rows.
+create or replace function headgate.checked_count_N(field text, n int) returns void language plpgsql immutable as $$
 begin
     if n is null then
-        perform headgate.fail(field || ': is null');
+        perform headgate.fail_N(field || ': is null');
     elsif n < 0 then
-        perform headgate.fail(format('%s: is %s; it must not be below 0', field, n));
+        perform headgate.fail_N(format('%s: is %s; it must not be below 0', field, n));
     end if;
 end $$;

@@ -1,20 +1,20 @@
 -- What people call: take, check, block, reset, and views to read. Each function
--- is one call of headgate.apply; it locks and writes what that says.
+-- is one call of headgate.apply_N; it locks and writes what that says.
 --
 -- Inside a transaction of yours, the cell stays locked until it ends: that is
 -- what you want when the charge is to commit or roll back with your work, and
 -- not what you want in a long one.
 
--- headgate.instant is a time of ours. Views say the same without it: a function that
+-- headgate.instant_N is a time of ours. Views say the same without it: a function that
 -- is made part of a view would find its operators by the search_path of the reader.
-create or replace function headgate.instant(us bigint) returns timestamptz language sql immutable as $$
+create or replace function headgate.instant_N(us bigint) returns timestamptz language sql immutable as $$
     select 'epoch'::timestamptz + us * interval '1 microsecond'
 $$;
 
--- headgate.starts_at is the first instant at which the clocks of a zone show a
+-- headgate.starts_at_N is the first instant at which the clocks of a zone show a
 -- local time or a later one: where no change of the zone's offset is near, a
 -- subtraction, else the minutes around are tried in turn.
-create or replace function headgate.starts_at(local timestamp, zone text) returns timestamptz language plpgsql stable as $$
+create or replace function headgate.starts_at_N(local timestamp, zone text) returns timestamptz language plpgsql stable as $$
 declare
     guess timestamptz := local at time zone zone;
     near constant interval := '26 hours';
@@ -25,11 +25,11 @@ begin
     return coalesce((select min(u) from generate_series(guess - near, guess + near, '1 minute') u where u at time zone zone >= local), guess);
 end $$;
 
--- headgate.bounds returns four ascending window boundaries with now, in
+-- headgate.bounds_N returns four ascending window boundaries with now, in
 -- microseconds, between the second and the third.
-create or replace function headgate.bounds(calendar text, zone text, now bigint) returns bigint[] language plpgsql stable as $$
+create or replace function headgate.bounds_N(calendar text, zone text, now bigint) returns bigint[] language plpgsql stable as $$
 declare
-    t timestamptz := headgate.instant(now);
+    t timestamptz := headgate.instant_N(now);
     step interval; p timestamp; list timestamptz[];
 begin
     if calendar = 'hour' then
@@ -41,44 +41,44 @@ begin
     else
         step := case calendar when 'day' then '1 day' when 'week' then '7 days' else '1 month' end;
         p := date_trunc(calendar, t at time zone zone) + step;
-        while headgate.starts_at(p, zone) > t loop
+        while headgate.starts_at_N(p, zone) > t loop
             p := p - step;
         end loop;
-        list := array[headgate.starts_at(p - step, zone), headgate.starts_at(p, zone),
-            headgate.starts_at(p + step, zone), headgate.starts_at(p + 2 * step, zone)];
+        list := array[headgate.starts_at_N(p - step, zone), headgate.starts_at_N(p, zone),
+            headgate.starts_at_N(p + step, zone), headgate.starts_at_N(p + 2 * step, zone)];
     end if;
     return array(select (extract(epoch from u) * 1000000)::bigint from unnest(list) u);
 end $$;
 
--- headgate.find returns a limit by its name or notation.
-create or replace function headgate.find(rule text, out name text, out c headgate.compiled) language plpgsql stable as $$
+-- headgate.find_N returns a limit by its name or notation.
+create or replace function headgate.find_N(rule text, out name text, out c headgate.compiled) language plpgsql stable as $$
 begin
     if rule is null then
-        perform headgate.fail('limit: is null');
+        perform headgate.fail_N('limit: is null');
     elsif rule ~ '^[a-z][a-z0-9_.-]{0,63}$' then
         name := rule;
-        select (l.compiled).* into c from headgate.limits l where l.name = find.rule;
+        select (l.compiled).* into c from headgate.limits l where l.name = find_N.rule;
         if not found then
-            perform headgate.fail(format('unknown limit: "%s" is not in headgate.limits', rule));
+            perform headgate.fail_N(format('unknown limit: "%s" is not in headgate.limits', rule));
         end if;
     else
-        c := headgate.compile(rule);
+        c := headgate.compile_N(rule);
         name := c.canonical;
     end if;
 end $$;
 
--- headgate.print is Print of package law, of a request of one charge.
-create or replace function headgate.print(name text, key text, credits bigint, unit bigint) returns bigint language sql immutable as $$
+-- headgate.print_N is Print of package law, of a request of one charge.
+create or replace function headgate.print_N(name text, key text, credits bigint, unit bigint) returns bigint language sql immutable as $$
     select ('x' || left(encode(sha256(convert_to(octet_length(name) || ':' || name || octet_length(key) || ':' || key
         || credits / gcd(credits, unit) || '/' || unit / gcd(credits, unit), 'UTF8')), 'hex'), 13))::bit(52)::bigint
 $$;
 
--- headgate.ask applies one op, and again with boundaries around the server's
+-- headgate.ask_N applies one op, and again with boundaries around the server's
 -- time if those guessed before the lock were a window off, or to the cell that the
--- limit's new keys share. It returns what headgate.apply returns. note is the id of an op
+-- limit's new keys share. It returns what headgate.apply_N returns. note is the id of an op
 -- that takes or settles; how is 2 for one that may start later; entry what is renewed or
 -- returned.
-create or replace function headgate.ask(verb int, name text, c headgate.compiled, key text, credits bigint, ttl bigint, note text,
+create or replace function headgate.ask_N(verb int, name text, c headgate.compiled, key text, credits bigint, ttl bigint, note text,
     how int default 0, ceiling bigint default 0, entry bigint default 0)
 returns bigint[] language plpgsql volatile as $$
 declare
@@ -90,25 +90,25 @@ declare
     res bigint[];
 begin
     if key is null then
-        perform headgate.fail('key: is null');
+        perform headgate.fail_N('key: is null');
     elsif octet_length(key) > 512 then
-        perform headgate.fail(format('key: is %s bytes long, at most 512 are allowed', octet_length(key)));
+        perform headgate.fail_N(format('key: is %s bytes long, at most 512 are allowed', octet_length(key)));
     elsif left(key, 16) = reserved then
-        perform headgate.fail(format('key: begins with "%s", which is kept for cells that keys share', reserved));
+        perform headgate.fail_N(format('key: begins with "%s", which is kept for cells that keys share', reserved));
     end if;
     for i in 1 .. 20 loop
         mode := case when cell <> key then case verb when 2 then 4 else 5 end
             when verb = 2 then 0 when verb in (3, 4, 6, 7) then 1 else 2 end;
         if c.calendar is not null then
-            b := headgate.bounds(c.calendar, c.zone, now);
+            b := headgate.bounds_N(c.calendar, c.zone, now);
         end if;
         op := array[verb, 1, 1]::bigint[] || c.params[1:5] || greatest(c.params[6], 1) || c.params[7:8]
             || array[credits, 1, how, ceiling, ttl, 0] || b || array[0, 0, 0, entry];
         if note <> '' and verb in (1, 4) then
-            res := headgate.apply_once(array[name], array[cell], array[mode], op, array[note],
-                array[headgate.print(name, key, credits, c.params[3])], array[1]);
+            res := headgate.apply_once_N(array[name], array[cell], array[mode], op, array[note],
+                array[headgate.print_N(name, key, credits, c.params[3])], array[1]);
         else
-            res := headgate.apply(array[name], array[cell], array[mode], op, case when note <> '' then array[note] end);
+            res := headgate.apply_N(array[name], array[cell], array[mode], op, case when note <> '' then array[note] end);
         end if;
         case res[13]
             when 1 then
@@ -129,82 +129,82 @@ begin
     if res[13] = 6 then
         raise exception 'limit: "%" begins and ends to share a cell all the time', name using errcode = '40001';
     elsif res[13] > 2 then
-        perform headgate.fail(format('id: "%s": %s', note, case res[13] when 3 then 'the id was used for other charges'
+        perform headgate.fail_N(format('id: "%s": %s', note, case res[13] when 3 then 'the id was used for other charges'
             when 4 then 'no request of this id is known' else 'it is settled already' end));
     end if;
     return res;
 end $$;
 
--- headgate.credits is a cost in credits. zero says that it may be none.
-create or replace function headgate.credits(field text, cost numeric, c headgate.compiled, zero boolean) returns bigint language plpgsql immutable as $$
+-- headgate.credits_N is a cost in credits. zero says that it may be none.
+create or replace function headgate.credits_N(field text, cost numeric, c headgate.compiled, zero boolean) returns bigint language plpgsql immutable as $$
 declare
     unit bigint := c.params[3]; credits numeric;
 begin
     if cost is null then
-        perform headgate.fail(field || ': is null');
+        perform headgate.fail_N(field || ': is null');
     elsif cost = 'NaN' or cost::text like '%Infinity' then
-        perform headgate.fail(format('%s: "%s" is not a decimal number such as 3 or 0.5', field, cost));
+        perform headgate.fail_N(format('%s: "%s" is not a decimal number such as 3 or 0.5', field, cost));
     elsif cost < 0 or cost = 0 and not zero then
-        perform headgate.fail(format('%s: is %s; it must %s', field, cost, case when zero then 'not be below 0' else 'be above 0' end));
+        perform headgate.fail_N(format('%s: is %s; it must %s', field, cost, case when zero then 'not be below 0' else 'be above 0' end));
     end if;
     credits := trim_scale(cost * unit);
     if scale(credits) > 0 then
-        perform headgate.fail(format('%s: %s is finer than the smallest step of this limit, 1/%s', field, cost, unit));
+        perform headgate.fail_N(format('%s: %s is finer than the smallest step of this limit, 1/%s', field, cost, unit));
     elsif credits > 9007199254740991 then
-        perform headgate.fail(format('%s: %s is too large', field, cost));
+        perform headgate.fail_N(format('%s: %s is too large', field, cost));
     end if;
     return credits;
 end $$;
 
--- headgate.retry_after is that of a Decision, from what headgate.ask returned; null for
+-- headgate.retry_after_N is that of a Decision, from what headgate.ask_N returned; null for
 -- never.
-create or replace function headgate.retry_after(res bigint[]) returns interval language sql immutable as $$
+create or replace function headgate.retry_after_N(res bigint[]) returns interval language sql immutable as $$
     select case when res[1] = 1 then '0'::interval
         when res[11] < 9007199254740991 then greatest(0, res[11] - res[10]) * interval '1 microsecond' end
 $$;
 
--- headgate.decided_at is DecidedAt of package law: the server's clock, or the cell's own
+-- headgate.decided_at_N is DecidedAt of package law: the server's clock, or the cell's own
 -- time where that is ahead by less than a cell that is to be healed.
-create or replace function headgate.decided_at(res bigint[], c headgate.compiled) returns bigint language sql immutable as $$
+create or replace function headgate.decided_at_N(res bigint[], c headgate.compiled) returns bigint language sql immutable as $$
     select case when res[5] <= res[10] or res[5] - res[10] > greatest(2000000, case c.params[1]
             when 2 then 2 * c.params[5]
             when 3 then c.params[5]
-            else headgate.add_steps(0, (c.params[4] - 1) / greatest(c.params[6], 1) + 1, c.params[5]) end)
+            else headgate.add_steps_N(0, (c.params[4] - 1) / greatest(c.params[6], 1) + 1, c.params[5]) end)
         then res[10] else res[5] end
 $$;
 
--- headgate.figures are those of a Decision, derived as in Go from what
--- headgate.ask returned.
-create or replace function headgate.figures(res bigint[], name text, c headgate.compiled,
+-- headgate.figures_N are those of a Decision, derived as in Go from what
+-- headgate.ask_N returned.
+create or replace function headgate.figures_N(res bigint[], name text, c headgate.compiled,
     out allowed boolean, out remaining bigint, out retry_after interval, out reset_after interval,
     out limit_name text, out at timestamptz) language plpgsql immutable as $$
 begin
     allowed := res[1] = 1;
     remaining := case when res[8] > greatest(res[10], res[5]) then 0 else greatest(0, c.params[4] - res[9]) / c.params[3] end;
-    retry_after := headgate.retry_after(res);
+    retry_after := headgate.retry_after_N(res);
     reset_after := greatest(0, greatest(res[7], res[8]) - res[10]) * interval '1 microsecond';
     limit_name := name;
-    at := headgate.instant(headgate.decided_at(res, c));
+    at := headgate.instant_N(headgate.decided_at_N(res, c));
 end $$;
 
--- headgate.takeable refuses limits whose charges are held.
-create or replace function headgate.takeable(c headgate.compiled) returns void language plpgsql immutable as $$
+-- headgate.takeable_N refuses limits whose charges are held.
+create or replace function headgate.takeable_N(c headgate.compiled) returns void language plpgsql immutable as $$
 begin
     if c.canonical like 'concurrency %' then
-        perform headgate.fail(format('limit: %s is acquired and released, not taken', c.canonical));
+        perform headgate.fail_N(format('limit: %s is acquired and released, not taken', c.canonical));
     end if;
 end $$;
 
--- headgate.decide is take and check.
-create or replace function headgate.decide(verb int, name text, c headgate.compiled, key text, cost numeric,
+-- headgate.decide_N is take and check.
+create or replace function headgate.decide_N(verb int, name text, c headgate.compiled, key text, cost numeric,
     out allowed boolean, out remaining bigint, out retry_after interval, out reset_after interval,
     out limit_name text, out at timestamptz) language plpgsql volatile as $$
 declare
-    credits bigint := headgate.credits('cost', cost, c, false);
+    credits bigint := headgate.credits_N('cost', cost, c, false);
 begin
-    perform headgate.takeable(c);
+    perform headgate.takeable_N(c);
     select f.* into allowed, remaining, retry_after, reset_after, limit_name, at
-    from headgate.figures(headgate.ask(verb, name, c, key, credits, 0, ''), name, c) f;
+    from headgate.figures_N(headgate.ask_N(verb, name, c, key, credits, 0, ''), name, c) f;
 end $$;
 
 -- headgate.take takes cost from a limit for a key. One row: allowed; remaining,
@@ -217,8 +217,8 @@ language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_
 declare
     f record;
 begin
-    select * into f from headgate.find(rule);
-    return query select * from headgate.decide(1, f.name, f.c, key, cost);
+    select * into f from headgate.find_N(rule);
+    return query select * from headgate.decide_N(1, f.name, f.c, key, cost);
 end $$;
 
 -- headgate.check answers what take would, and takes nothing.
@@ -228,8 +228,8 @@ language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_
 declare
     f record;
 begin
-    select * into f from headgate.find(rule);
-    return query select * from headgate.decide(2, f.name, f.c, key, cost);
+    select * into f from headgate.find_N(rule);
+    return query select * from headgate.decide_N(2, f.name, f.c, key, cost);
 end $$;
 
 -- headgate.block refuses everything of a key for a while; a zero interval lifts
@@ -240,17 +240,17 @@ declare
     f record; us numeric; res bigint[];
 begin
     if for_interval is null then
-        perform headgate.fail('for_interval: is null');
+        perform headgate.fail_N('for_interval: is null');
     end if;
     us := extract(epoch from for_interval)::numeric * 1000000;
     if us < 0 or us > 3660 * 86400000000 then
-        perform headgate.fail(format('for_interval: %s is not from 0 to 3660 days', for_interval));
+        perform headgate.fail_N(format('for_interval: %s is not from 0 to 3660 days', for_interval));
     elsif octet_length(coalesce(reason, '')) > 512 then
-        perform headgate.fail('reason: is longer than 512 bytes');
+        perform headgate.fail_N('reason: is longer than 512 bytes');
     end if;
-    select * into f from headgate.find(rule);
-    res := headgate.ask(5, f.name, f.c, key, 1, us::bigint, coalesce(reason, ''));
-    blocked_until := case when res[8] > 0 then headgate.instant(res[8]) end;
+    select * into f from headgate.find_N(rule);
+    res := headgate.ask_N(5, f.name, f.c, key, 1, us::bigint, coalesce(reason, ''));
+    blocked_until := case when res[8] > 0 then headgate.instant_N(res[8]) end;
 end $$;
 
 -- headgate.reset forgets a key: its level and its block. It returns whether
@@ -260,8 +260,8 @@ set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
-    select * into f from headgate.find(rule);
-    existed := (headgate.ask(6, f.name, f.c, key, 1, 0, ''))[1] = 1;
+    select * into f from headgate.find_N(rule);
+    existed := (headgate.ask_N(6, f.name, f.c, key, 1, 0, ''))[1] = 1;
 end $$;
 
 -- Attempts, allowed or refused, of the limits that keep a history. What was
@@ -277,9 +277,9 @@ returns table (number bigint, at timestamptz, allowed boolean, cost numeric, id 
 language plpgsql stable set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off
 set search_path = pg_catalog, pg_temp as $$
 begin
-    perform headgate.checked_count('p_most', p_most);
+    perform headgate.checked_count_N('p_most', p_most);
     return query
-    select e.number, headgate.instant(e.at), e.granted, round(e.cost::numeric / coalesce(nullif((select c.unit from headgate.cells c
+    select e.number, headgate.instant_N(e.at), e.granted, round(e.cost::numeric / coalesce(nullif((select c.unit from headgate.cells c
         where c.limit_name = p_limit and c.key = p_key), 0), 1000), 6), nullif(e.id, '')
     from headgate.entries e where e.limit_name = p_limit and e.key = p_key order by e.number + 0 desc limit p_most; -- by the index on cells
 end $$;

@@ -1,0 +1,68 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/headgate/headgate/store"
+)
+
+// installation is what a database has: all zero without the schema.
+type installation struct {
+	state, layout, revision int
+	tables                  int // migrations applied
+	fingerprint, digest     string
+	names                   []string // of the functions in schema headgate, with their arguments
+}
+
+func readInstalled(ctx context.Context, db querier) (i installation, err error) {
+	err = db.QueryRow(ctx, `select i.state, i.layout, i.revision, i.fingerprint, i.digest, i.names,
+		(select coalesce(pg_catalog.max(v.version), 0) from headgate.schema_version v) from headgate.installed i`).
+		Scan(&i.state, &i.layout, &i.revision, &i.fingerprint, &i.digest, &i.names, &i.tables)
+	pg, _ := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case pg != nil && (pg.Code == "42P01" || pg.Code == "3F000"), errors.Is(err, pgx.ErrNoRows):
+		return installation{}, nil
+	case err != nil:
+		return i, classifyRead("read what is installed", err)
+	}
+	return i, nil
+}
+
+// digestOf is the md5 of the installed functions of the row i of headgate.installed, as
+// the server has them now.
+const digestOf = `(select md5(string_agg(pg_get_functiondef(p.oid), '' order by p.oid::regprocedure::text)) from pg_proc p
+	where p.pronamespace = 'headgate'::regnamespace and p.oid::regprocedure::text = any(i.names))`
+
+// recordInstalled takes state, layout, revision, fingerprint, and the bare names of the
+// functions.
+const recordInstalled = `insert into headgate.installed (state, layout, revision, fingerprint, names, digest)
+	select $1, $2, $3, $4, array_agg(p.oid::regprocedure::text),
+		md5(string_agg(pg_get_functiondef(p.oid), '' order by p.oid::regprocedure::text))
+	from pg_proc p where p.pronamespace = 'headgate'::regnamespace and p.proname = any($5::text[])
+	on conflict (only_one) do update set state = excluded.state, layout = excluded.layout, revision = excluded.revision,
+		fingerprint = excluded.fingerprint, names = excluded.names, digest = excluded.digest, installed_at = now()`
+
+// check says why a binary of this definition cannot use the database, or nil.
+func (i *installation) check(d *definition) error {
+	switch {
+	case i.state > d.state || i.layout > d.layout+1:
+		return i.newer(d)
+	case i.state == d.state && i.layout >= d.layout && i.tables >= len(d.tables):
+		return nil
+	case i.layout == 0:
+		return fmt.Errorf("postgres: %w: there is no schema headgate: run headgate migrate", store.ErrSetup)
+	}
+	return fmt.Errorf("postgres: %w: schema headgate has %d tables' migrations and functions of layout %d; this binary needs %d and %d: run headgate migrate",
+		store.ErrSetup, i.tables, i.layout, len(d.tables), d.layout)
+}
+
+// newer is the error of a binary that is too old.
+func (i *installation) newer(d *definition) error {
+	return fmt.Errorf("postgres: %w: schema headgate has state %d and functions of layout %d, this binary knows %d and %d",
+		store.ErrSchemaNewer, i.state, i.layout, d.state, d.layout)
+}

@@ -1,0 +1,202 @@
+package postgres
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Tables are made by migrations, each of which is applied once. Functions belong to
+// the binary: it installs all of them whenever their texts have changed.
+//
+// The functions that the driver calls, and those that they call, have the number of
+// their layout in their names, _N in the texts. A layout is what the numbers of their
+// arguments and results mean. So binaries of two layouts work beside each other, on
+// functions of their own. Functions for people have plain names.
+
+//go:embed sql/tables/*.sql sql/functions/*.sql
+var files embed.FS
+
+// These three numbers are raised by hand. TestRevisionIsRaised sees to the revision.
+const (
+	state    = 1 // what the rows of the tables mean
+	layout   = 1
+	revision = 1 // of the texts of the functions
+)
+
+// functionFiles are the files of sql/functions, in the order in which they can be
+// executed: a function in SQL needs those that it calls. The articles come last, since
+// they may not be wanted.
+var functionFiles = []string{"apply", "sweep", "compile", "take", "plain", "late", "once", "verbs", "levels", "rooms"}
+
+// text is one file.
+type text struct{ name, sql string }
+
+// definition is what a binary makes in a database.
+type definition struct {
+	state, layout, revision int
+	tables                  []text // number 1 is the first
+	functions               []text
+	articles                text // functions in schema public
+	adapter                 text // the functions of the layout before, which call those of this; no text: there is none
+}
+
+// numbered replaces the _N of names by the number of the layout.
+func (d *definition) numbered(sql string) string {
+	return layoutNumber.ReplaceAllLiteralString(sql, "_"+strconv.Itoa(d.layout))
+}
+
+// statement is numbered for a statement that calls one function.
+func (d *definition) statement(sql string) string {
+	return strings.Replace(sql, "_N(", "_"+strconv.Itoa(d.layout)+"(", 1)
+}
+
+var layoutNumber = regexp.MustCompile(`_N\b`)
+
+// current is the definition of this binary, for PostgreSQL.
+var current = sync.OnceValue(func() *definition {
+	d := &definition{state: state, layout: layout, revision: revision}
+	read := func(path string) text {
+		sql, err := files.ReadFile("sql/" + path)
+		if err != nil {
+			panic(err) // they are embedded
+		}
+		return text{path, d.numbered(string(sql))}
+	}
+	entries, err := files.ReadDir("sql/tables")
+	if err != nil {
+		panic(err)
+	}
+	for i, e := range entries {
+		if !strings.HasPrefix(e.Name(), fmt.Sprintf("%03d_", i+1)) {
+			panic("sql/tables: " + e.Name() + " is not number " + strconv.Itoa(i+1))
+		}
+		d.tables = append(d.tables, read("tables/"+e.Name()))
+	}
+	for _, name := range functionFiles {
+		d.functions = append(d.functions, read("functions/"+name+".sql"))
+	}
+	d.articles = read("functions/articles.sql")
+	return d
+})
+
+// yugabyte is the definition of this binary, for YugabyteDB.
+var yugabyte = sync.OnceValue(func() *definition {
+	d := *current()
+	d.tables, d.functions = slices.Clone(d.tables), slices.Clone(d.functions)
+	for _, s := range sharding {
+		found := 0
+		for _, list := range [][]text{d.tables, d.functions} {
+			for i := range list {
+				found += strings.Count(list[i].sql, s.postgres)
+				list[i].sql = strings.ReplaceAll(list[i].sql, s.postgres, s.yugabyte)
+			}
+		}
+		if found != 1 {
+			panic("sharding: the schema does not say once: " + s.postgres) // both are ours
+		}
+	}
+	return &d
+})
+
+// sharding is what YugabyteDB wants otherwise: rows spread by a hash of what
+// they are looked up by, so that no range of them is hot, none of the settings of
+// PostgreSQL's heap, and no ctid.
+var sharding = []struct{ postgres, yugabyte string }{
+	{"    primary key (limit_name, key)\n) with (fillfactor = 66, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);", "    primary key ((limit_name, key) hash)\n);"},
+	{"    number     bigint generated always as identity primary key,\n", "    number     bigint generated always as identity,\n"},
+	{"    granted    boolean not null\n);", "    granted    boolean not null,\n    primary key (number hash)\n);"},
+	{"on headgate.entries (limit_name, key, expires_at) include", "on headgate.entries ((limit_name, key) hash, expires_at asc) include"},
+	{"    primary key (limit_name, key, id)\n", "    primary key ((limit_name, key) hash, id)\n"},
+	{"    tids tid[];\n", ""},
+	{"tids := array(select (select e.ctid from", "perform array(select (select e.key from"},
+	{"unnest(tids, p_anchor", "unnest(p_limits, p_keys, p_anchor"},
+	{"x(row, anchor", "x(l, k, anchor"},
+	{"where c.ctid = u.row and", "where c.limit_name = any (array[u.l]) and c.key = u.k and"},
+}
+
+// isYugabyte reports whether a server of this version is YugabyteDB.
+func isYugabyte(version string) bool { return strings.Contains(version, "-YB-") }
+
+// fingerprint is one of the texts of all functions.
+func (d *definition) fingerprint() string {
+	h := sha256.New()
+	for _, t := range append(slices.Clone(d.functions), d.articles, d.adapter) {
+		h.Write([]byte(t.sql))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// functionName finds the functions in schema headgate that a text makes.
+var functionName = regexp.MustCompile(`(?m)^create or replace function headgate\.(\w+)\(`)
+
+// names returns the names of the functions in schema headgate, as an array of SQL.
+func (d *definition) names() string {
+	var list []string
+	for _, t := range append(slices.Clone(d.functions), d.adapter) {
+		for _, m := range functionName.FindAllStringSubmatch(t.sql, -1) {
+			list = append(list, m[1])
+		}
+	}
+	return "{" + strings.Join(list, ",") + "}"
+}
+
+// Schema returns the whole schema as SQL, for people with a migration tool of
+// their own.
+func Schema() string { return current().script() }
+
+// SchemaYugabyte returns the whole schema as YugabyteDB wants it, for a release
+// that is compatible with PostgreSQL 15.
+func SchemaYugabyte() string { return yugabyte().script() }
+
+func (d *definition) script() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, schemaHead, d.revision, d.revision)
+	for _, t := range slices.Concat(d.tables, d.functions, []text{d.articles, d.adapter}) {
+		if t.sql != "" {
+			fmt.Fprintf(&b, "-- %s\n\n%s\n", t.name, t.sql)
+		}
+	}
+	fmt.Fprintf(&b, "insert into headgate.schema_version (version) select generate_series(1, %d) on conflict do nothing;\n", len(d.tables))
+	fmt.Fprintf(&b, strings.NewReplacer("$1", "%d", "$2", "%d", "$3", "%d", "$4", "'%s'", "$5", "'%s'").Replace(recordInstalled)+";\n",
+		d.state, d.layout, d.revision, d.fingerprint(), d.names())
+	b.WriteString(schemaTail)
+	return b.String()
+}
+
+// safePath is the search_path under which the schema is made, and the one of its
+// functions: nothing that others have made is found.
+const safePath = "pg_catalog, pg_temp"
+
+// The printed schema sets the search_path and gives the reader's own back. It replaces
+// no functions that are newer.
+const (
+	schemaHead = `-- Execute this in one transaction: psql --single-transaction -v ON_ERROR_STOP=1.
+do $$ begin
+    if pg_catalog.to_regclass('headgate.installed') is not null then
+        if (select i.revision OPERATOR(pg_catalog.>) %d from headgate.installed i) then
+            raise exception 'the functions in schema headgate are newer than revision %d, which this text has';
+        end if;
+    end if;
+end $$;
+
+-- Nothing that others have made, in schema public above all, may be taken for an
+-- operator, a function or a type of this text.
+do $$ begin
+    perform pg_catalog.set_config('headgate.search_path', pg_catalog.current_setting('search_path'), false);
+end $$;
+set search_path = ` + safePath + `;
+
+`
+	schemaTail = `
+do $$ begin
+    perform pg_catalog.set_config('search_path', pg_catalog.current_setting('headgate.search_path'), false);
+end $$;
+`
+)

@@ -1,0 +1,293 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+// TestRevisionIsRaised: a binary with other functions has a higher revision, or it would
+// not install them where the former are. After a change raise revision in schema.go, and
+// write both numbers down: UPDATE_REVISION=1 go test -run TestRevisionIsRaised.
+func TestRevisionIsRaised(t *testing.T) {
+	const path = "testdata/revision"
+	now := fmt.Sprintf("%d %s\n", postgres.Revision, postgres.Fingerprint)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var revision int
+	var fingerprint string
+	if _, err := fmt.Sscan(string(b), &revision, &fingerprint); err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case string(b) == now:
+	case postgres.Revision <= revision:
+		t.Errorf("the functions have changed since revision %d: raise revision in schema.go", revision)
+	case os.Getenv("UPDATE_REVISION") == "":
+		t.Errorf("%s has revision %d: write the new one with UPDATE_REVISION=1", path, revision)
+	default:
+		if err := os.WriteFile(path, []byte(now), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// functions returns the md5 of each function in the schemas headgate and public.
+func functions(t *testing.T, dsn string) map[string]string {
+	t.Helper()
+	rows, err := connect(t, dsn).Query(t.Context(), `select p.oid::regprocedure::text, md5(pg_get_functiondef(p.oid)) from pg_proc p
+		where p.pronamespace in ('headgate'::regnamespace, 'public'::regnamespace)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := make(map[string]string)
+	var name, sum string
+	if _, err := pgx.ForEachRow(rows, []any{&name, &sum}, func() error { list[name] = sum; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// sameFunctions compares the functions of two databases. Functions of the layout before
+// may be left over for processes that still call them.
+func sameFunctions(t *testing.T, got, want map[string]string) {
+	t.Helper()
+	maps.DeleteFunc(got, func(name, _ string) bool {
+		bare, _, _ := strings.Cut(name, "(")
+		_, wanted := want[name]
+		return !wanted && strings.HasSuffix(bare, "_1")
+	})
+	for name, sum := range want {
+		if got[name] != sum {
+			t.Errorf("%s is %q, on a fresh database %q", name, got[name], sum)
+		}
+		delete(got, name)
+	}
+	if len(got) > 0 {
+		t.Errorf("a fresh database does not have %v", got)
+	}
+}
+
+// bare opens a store and does not migrate.
+func bare(t *testing.T, dsn string) *postgres.Store {
+	t.Helper()
+	s, err := postgres.Open(t.Context(), dsn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// adapter makes functions of the first layout that call those of the second, for what
+// the driver calls.
+func adapter(t *testing.T, dsn string) string {
+	t.Helper()
+	var text string
+	err := connect(t, dsn).QueryRow(t.Context(), `select string_agg(format(
+			'create or replace function headgate.%I(%s) returns %s language sql volatile set search_path = pg_catalog, pg_temp as ''select * from headgate.%I(%s)'';',
+			p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), replace(p.proname, '_1', '_2'),
+			(select string_agg('$' || n, ', ') from generate_series(1, p.pronargs) n)), E'\n')
+		from pg_proc p where p.pronamespace = 'headgate'::regnamespace and p.proname = any('{apply_1,apply_once_1,take_plain_1,sweep_from_1,
+			write_limits_1,set_own_max_keys_1,count_keys_1,maxima_1,end_sharing_1,begin_sharing_1,close_room_1,set_max_keys_1,fullness_1}')`).Scan(&text)
+	if err != nil || strings.Count(text, "create") != 13 {
+		t.Fatalf("%s, %v", text, err)
+	}
+	return text
+}
+
+// TestBinariesOfTwoLayoutsWorkSideBySide has callers of an older binary, and of SQL, ask
+// while a newer one migrates, begins to work, and while either is started again. Nobody
+// sees an error, what is admitted is exact, and a request that is repeated at the other
+// binary is charged once.
+func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	old := openAt(t, dsn)
+	text := adapter(t, dsn)
+	const most = 3000
+	limit := headgate.MustParse(fmt.Sprintf("fixed-window %d/30d", most))
+	charge := headgate.Charge{Limit: limit, Key: "k"}
+
+	if _, err := headgate.New(postgres.Newer(bare(t, dsn), text), nil).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "run headgate migrate") {
+		t.Fatalf("a newer binary, before it has migrated: %v", err)
+	}
+
+	var admitted atomic.Int64
+	end := make(chan struct{})
+	var wg sync.WaitGroup
+	ask := func(take func() (bool, error)) {
+		wg.Go(func() {
+			for {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				switch allowed, err := take(); {
+				case err != nil:
+					t.Error(err)
+					return
+				case allowed:
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	callers := func(s *postgres.Store) {
+		l := headgate.New(s, nil)
+		ask(func() (bool, error) { d, err := l.Take(t.Context(), charge); return d.Allowed, err })
+		ask(func() (bool, error) { // in one batch with another key: headgate.apply
+			d, err := l.Take(t.Context(), charge, headgate.Charge{Limit: limit, Key: "other " + fmt.Sprint(time.Now().UnixNano())})
+			return d.Allowed, err
+		})
+	}
+	callers(old)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	ask(func() (allowed bool, err error) {
+		err = pool.QueryRow(t.Context(), `select allowed from headgate.take($1, 'k')`, limit.String()).Scan(&allowed)
+		return allowed, err
+	})
+
+	time.Sleep(100 * time.Millisecond)
+	newer := postgres.Newer(bare(t, dsn), text)
+	report, err := newer.Migrate(t.Context())
+	if err != nil || !strings.Contains(strings.Join(report, "\n"), "installed the functions of revision 2") {
+		t.Fatalf("%q, %v", report, err)
+	}
+	callers(newer)
+	report, err = old.Migrate(t.Context())
+	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
+		t.Errorf("the older binary migrates after the newer: %q, %v", report, err)
+	}
+	callers(bare(t, dsn)) // started again
+	callers(postgres.Newer(bare(t, dsn), text))
+
+	for i := range 20 {
+		id := fmt.Sprint("id ", i)
+		for j, s := range []*postgres.Store{old, newer, old} {
+			d, err := headgate.New(s, nil).Once(id, time.Hour).Take(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
+			if err != nil || !d.Allowed || d.Replayed != (j > 0) {
+				t.Errorf("%s, %d: %+v, %v", id, j, d, err)
+			}
+		}
+	}
+	d, err := headgate.New(old, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
+	if err != nil || d.Remaining != most-20-1 {
+		t.Errorf("%+v, %v; want 20 charged", d, err)
+	}
+
+	for deadline := time.Now().Add(time.Minute); admitted.Load() < most && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond)
+	close(end)
+	wg.Wait()
+	if n := admitted.Load(); n != most {
+		t.Errorf("%d were admitted of %d", n, most)
+	}
+
+	fresh := dbtest.Postgres(t)
+	if _, err := postgres.Newer(bare(t, fresh), text).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sameFunctions(t, functions(t, dsn), functions(t, fresh))
+}
+
+// TestABinaryOfAnotherStateIsRefused has a binary migrate to which the rows mean
+// something else: the older one charges nothing from then on, running or started again.
+func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	old := openAt(t, dsn)
+	limit := headgate.MustParse("fixed-window 9/30d")
+	if _, err := headgate.New(old, nil).Allow(t.Context(), limit, "k"); err != nil {
+		t.Fatal(err)
+	}
+	later := postgres.Later(bare(t, dsn))
+	if _, err := headgate.New(later, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("before it has migrated: %v", err)
+	}
+	if _, err := later.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := headgate.New(old, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("a running older binary: %v", err)
+	}
+	for _, s := range []*postgres.Store{old, bare(t, dsn)} {
+		if _, err := headgate.New(s, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) {
+			t.Errorf("an older binary: %v", err)
+		}
+		if _, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
+			t.Errorf("an older binary migrates: %v", err)
+		}
+	}
+	d, err := headgate.New(later, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
+	if err != nil || d.Remaining != 7 {
+		t.Errorf("%+v, %v; want one charge", d, err)
+	}
+}
+
+// TestFunctionsAreRepaired has functions changed by hand, and by a developer who did not
+// raise the revision.
+func TestFunctionsAreRepaired(t *testing.T) {
+	t.Parallel()
+	fresh := dbtest.Postgres(t)
+	openAt(t, fresh)
+	want := functions(t, fresh)
+	for name, spoil := range map[string]func(t *testing.T, dsn string){
+		"replaced": func(t *testing.T, dsn string) {
+			execute(t, dsn, `create or replace function headgate.retry_after_1(res bigint[]) returns interval language sql as 'select interval ''1 s'''`)
+		},
+		"dropped": func(t *testing.T, dsn string) { execute(t, dsn, `drop function headgate.release`) },
+		"edited": func(t *testing.T, dsn string) {
+			report, err := postgres.Edited(bare(t, dsn)).Migrate(t.Context())
+			if err != nil || !strings.Contains(strings.Join(report, "\n"), "repaired") {
+				t.Errorf("%q, %v", report, err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := dbtest.Postgres(t)
+			openAt(t, dsn)
+			spoil(t, dsn)
+			report, err := bare(t, dsn).Migrate(t.Context())
+			if err != nil || len(report) != 1 || !strings.Contains(report[0], "repaired the functions of revision") {
+				t.Errorf("%q, %v", report, err)
+			}
+			sameFunctions(t, functions(t, dsn), want)
+			report, err = bare(t, dsn).Migrate(t.Context())
+			if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
+				t.Errorf("again: %q, %v", report, err)
+			}
+		})
+	}
+}
+
+func execute(t *testing.T, dsn, statement string) {
+	t.Helper()
+	if _, err := connect(t, dsn).Exec(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
