@@ -47,12 +47,12 @@ func execute(tb testing.TB, conn *sql.Conn, text string, args ...any) {
 // procedures makes the procedures of two files, and those alone.
 func procedures(tb testing.TB, conn *sql.Conn) {
 	tb.Helper()
-	for _, name := range []string{"sql/003_compile.sql", "sql/004_calendar.sql"} {
+	for _, name := range []string{"sql/procedures/compile.sql", "sql/procedures/calendar.sql"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			tb.Fatal(err)
 		}
-		for _, statement := range strings.Split(string(text), "\n//\n") {
+		for _, statement := range strings.Split(strings.ReplaceAll(string(text), "_N", "_1"), "\n//\n") {
 			if statement = strings.TrimSpace(statement); statement != "" {
 				execute(tb, conn, statement)
 			}
@@ -64,7 +64,7 @@ func procedures(tb testing.TB, conn *sql.Conn) {
 // writes them.
 func compile(conn *sql.Conn, rule any) (canonical, params string, calendar, zone sql.NullString, err error) {
 	ctx := context.Background()
-	if _, err = conn.ExecContext(ctx, `call headgate_compile(?, @canonical, @law, @anchor, @unit, @capacity, @step, @drain, @block, @history, @calendar, @zone)`, rule); err != nil {
+	if _, err = conn.ExecContext(ctx, `call headgate_compile_1(?, @canonical, @law, @anchor, @unit, @capacity, @step, @drain, @block, @history, @calendar, @zone)`, rule); err != nil {
 		return "", "", calendar, zone, err
 	}
 	err = conn.QueryRowContext(ctx, `select @canonical, concat_ws(' ', @law, @anchor, @unit, @capacity, @step, @drain, @block, @history), @calendar, @zone`).
@@ -265,7 +265,7 @@ func (w *witness) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) e
 }
 
 func bounds(conn *sql.Conn, unit, zone any, now int64) (b [4]int64, err error) {
-	if _, err = conn.ExecContext(context.Background(), `call headgate_bounds(?, ?, ?, @b0, @b1, @b2, @b3)`, unit, zone, now); err == nil {
+	if _, err = conn.ExecContext(context.Background(), `call headgate_bounds_1(?, ?, ?, @b0, @b1, @b2, @b3)`, unit, zone, now); err == nil {
 		err = conn.QueryRowContext(context.Background(), `select @b0, @b1, @b2, @b3`).Scan(&b[0], &b[1], &b[2], &b[3])
 	}
 	return b, err

@@ -47,7 +47,7 @@ const (
 // the cell. The errors are known's that mean a conflict, but for a wait that was too
 // long: the caller has waited for most of a minute then.
 var (
-	openOwn = `call headgate_inside(inside);
+	openOwn = `call headgate_inside_N(inside);
     while again do
         set again = 0, tries = tries + 1;
         begin

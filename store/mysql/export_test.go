@@ -1,6 +1,9 @@
 package mysql
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/headgate/headgate/law"
 )
 
@@ -31,4 +34,37 @@ func Statements(ops []law.Op) (list []string) {
 		}
 	}
 	return append(list, text[from:])
+}
+
+// Revision and Fingerprint are those of this binary's procedures.
+var (
+	Revision    = revision
+	Fingerprint = current().fingerprint()
+)
+
+// Newer returns a store as a binary of a later revision has it: headgate_take has one more
+// column.
+func Newer(s *Store) *Store {
+	d := *current()
+	d.revision++
+	next := strings.NewReplacer(fmt.Sprintf("_%d(", revision), fmt.Sprintf("_%d(", d.revision), fmt.Sprintf("_%d\n", revision), fmt.Sprintf("_%d\n", d.revision))
+	renumber := func(list []statement) (renumbered []statement) {
+		for _, s := range list {
+			s.text = strings.TrimSuffix(next.Replace(s.text+"\n"), "\n")
+			if strings.Contains(s.text, "create procedure headgate_take(") {
+				s.text = strings.Replace(s.text, "begin\n", "begin\n    set @hg_newer = 1;\n", 1)
+			}
+			renumbered = append(renumbered, s)
+		}
+		return renumbered
+	}
+	d.inner, d.plain, d.articles = renumber(d.inner), renumber(d.plain), renumber(d.articles)
+	s.def = &d
+	return s
+}
+
+// Later returns a store as a binary has it to which the rows mean something else.
+func Later(s *Store) *Store {
+	Newer(s).def.state++
+	return s
 }

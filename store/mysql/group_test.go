@@ -59,6 +59,7 @@ func TestGroupReplicationTakesOneHotKeyOnAllNodes(t *testing.T) {
 	g := dbtest.StartMySQLGroup(t, false)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
 	openAt(t, oneURL(urls))
+	inStep(t, urls)
 	limit := headgate.MustParse("token-bucket 1000/1h")
 	var allowed atomic.Int64
 	var retries atomic.Int64

@@ -25,9 +25,9 @@ func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (war
 			if err != nil && !refused {
 				return classify("write limits", err)
 			}
-			problem, err := read(ctx, db, "headgate_find", l.Name)
+			problem, err := read(ctx, db, s.def.numbered("headgate_find_N"), l.Name)
 			if refused {
-				problem, err = read(ctx, db, "headgate_compile", l.Notation)
+				problem, err = read(ctx, db, s.def.numbered("headgate_compile_N"), l.Notation)
 			}
 			switch {
 			case err != nil:
@@ -46,8 +46,8 @@ func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (war
 	return warnings, nil
 }
 
-// read has a procedure read a limit, and returns what is wrong with it: headgate_find
-// one in the table, where it keeps what it means, headgate_compile a notation. A server
+// read has a procedure read a limit, and returns what is wrong with it: headgate_find_N
+// one in the table, where it keeps what it means, headgate_compile_N a notation. A server
 // without procedures has no calls that could fail.
 func read(ctx context.Context, db querier, procedure, limit string) (problem string, err error) {
 	_, err = db.ExecContext(ctx, "CALL "+procedure+"("+quotedText(limit)+
@@ -63,7 +63,7 @@ func read(ctx context.Context, db querier, procedure, limit string) (problem str
 
 // unreadable returns a line about each limit in the table that nobody has been able to
 // call so far and that the server cannot read.
-func unreadable(ctx context.Context, db querier) (lines []string, err error) {
+func unreadable(ctx context.Context, db querier, d *definition) (lines []string, err error) {
 	rows, err := db.QueryContext(ctx, "SELECT name FROM headgate_limits WHERE rule_compiled IS NULL OR rule_compiled <> rule ORDER BY name")
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func unreadable(ctx context.Context, db querier) (lines []string, err error) {
 		return nil, err
 	}
 	for _, name := range names {
-		problem, err := read(ctx, db, "headgate_find", name)
+		problem, err := read(ctx, db, d.numbered("headgate_find_N"), name)
 		if err != nil {
 			return nil, err
 		}

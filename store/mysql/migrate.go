@@ -2,14 +2,13 @@ package mysql
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
-	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	driver1 "github.com/go-sql-driver/mysql"
@@ -17,105 +16,54 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-//go:embed sql/*.sql
-var files embed.FS
-
-// migration is one numbered file. It can be applied any number of times.
-type migration struct {
-	number     int
-	name       string
-	statements []string
+// installation is what a database has: all zero without the schema.
+type installation struct {
+	state, revision     int
+	tables              int // migrations applied
+	fingerprint, digest string
+	names               []string // of the procedures that every database has
 }
 
-// terminator ends a statement of a migration, on a line of its own.
-const terminator = "\n//\n"
-
-// migrations returns the files in order.
-var migrations = sync.OnceValue(func() []migration {
-	entries, err := files.ReadDir("sql")
-	if err != nil {
-		panic(err) // they are embedded
-	}
-	var list []migration
-	for _, e := range entries {
-		text, err := files.ReadFile("sql/" + e.Name())
-		if err != nil {
-			panic(err)
-		}
-		prefix, _, _ := strings.Cut(e.Name(), "_")
-		number, err := strconv.Atoi(prefix)
-		if err != nil {
-			panic("sql/" + e.Name() + " has no number")
-		}
-		m := migration{number: number, name: e.Name()}
-		for _, s := range strings.Split(expand(string(text)), terminator) {
-			if s = strings.TrimSpace(s); s != "" {
-				m.statements = append(m.statements, s)
-			}
-		}
-		list = append(list, m)
-	}
-	slices.SortFunc(list, func(a, b migration) int { return a.number - b.number })
-	return list
-})
-
-func latestVersion() int { return migrations()[len(migrations())-1].number }
-
-// tables tells whether the Go driver needs the migration; the others make
-// procedures for people, and their tables.
-func (m migration) tables() bool { return m.number == 1 || strings.Contains(m.name, "admissions") }
-
-func (m migration) articles() bool { return strings.Contains(m.name, "articles") }
-
-// ours begins the comment of the procedures that are named after the articles and
-// were made here. foreignArticles selects those of other people, and leftAlone is
-// what is said of them, before and after their names.
-const (
-	ours            = "made by headgate"
-	foreignArticles = "routine_schema = database() and routine_type = 'PROCEDURE' and lower(routine_name) in ('check_velocity', 'request_token') and routine_comment not like '" + ours + "%'"
-)
-
-var leftAlone = [...]string{"did not make the articles'' procedures: ", " exists and is not ours; rename or drop it and migrate again, or say --skip-articles"}
-
-// Schema returns the whole schema as a script for the mysql client, for people
-// with a migration tool of their own.
-func Schema() string {
-	var b strings.Builder
-	b.WriteString(setSession + "delimiter //\n\n")
-	list := slices.Clone(migrations())
-	i := slices.IndexFunc(list, migration.articles)
-	articles := list[i]
-	for _, m := range append(slices.Delete(list, i, i+1), articles) { // the script ends there if others have their names
-		fmt.Fprintf(&b, "-- %s\n\n", m.name)
-		for _, s := range m.statements {
-			b.WriteString(s + terminator + "\n")
-		}
-		fmt.Fprintf(&b, "insert ignore into headgate_schema_version (version) values (%d)%s\n", m.number, terminator)
-	}
-	b.WriteString("delimiter ;\n" + resetSession)
-	return b.String()
-}
-
-// schemaVersion returns the highest migration that was applied, 0 if none was.
-func schemaVersion(ctx context.Context, db querier) (version int, err error) {
-	err = db.QueryRowContext(ctx, "SELECT COALESCE(MAX(version), 0) FROM headgate_schema_version").Scan(&version)
+func readInstalled(ctx context.Context, db querier) (i installation, err error) {
+	var names string
+	err = db.QueryRowContext(ctx, `SELECT i.state, i.revision, i.fingerprint, i.digest, i.names,
+		(SELECT COALESCE(MAX(version), 0) FROM headgate_schema_version) FROM headgate_installed i`).
+		Scan(&i.state, &i.revision, &i.fingerprint, &i.digest, &names, &i.tables)
 	var my *driver1.MySQLError
-	if errors.As(err, &my) && my.Number == 1146 {
-		return 0, nil
+	switch {
+	case errors.As(err, &my) && my.Number == 1146, errors.Is(err, sql.ErrNoRows):
+		return installation{}, nil
+	case err != nil:
+		return i, classify("read what is installed", err)
 	}
-	if err != nil {
-		return 0, classify("read the schema's version", err)
-	}
-	return version, nil
+	i.names = strings.Split(names, ",")
+	return i, nil
 }
 
-func newer(version, latest int) error {
-	return fmt.Errorf("mysql: %w: the schema has version %d, this binary knows %d", store.ErrSchemaNewer, version, latest)
+// check says why a binary of this definition cannot use the database, or nil.
+func (i *installation) check(d *definition) error {
+	switch {
+	case i.state > d.state:
+		return i.newer(d)
+	case i.state == d.state && i.tables >= len(d.tables):
+		return nil
+	case i.state == 0:
+		return fmt.Errorf("mysql: %w: the schema is not there: run headgate migrate", store.ErrSetup)
+	}
+	return fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, this binary needs %d and %d: run headgate migrate",
+		store.ErrSetup, i.state, i.tables, d.state, len(d.tables))
 }
 
-// Migrate implements store.Migrator. It makes tables and procedures in the
-// database of the URL. A user without the right to make procedures gets an
-// error that says so; TiDB, which has none, gets the tables.
+// newer is the error of a binary that is too old.
+func (i *installation) newer(d *definition) error {
+	return fmt.Errorf("mysql: %w: the schema has state %d, this binary knows %d", store.ErrSchemaNewer, i.state, d.state)
+}
+
+// Migrate implements store.Migrator. It makes the tables that are missing in the
+// database of the URL, and installs the procedures of this binary if they are newer
+// than those in the database, or others of the same revision. Where those in the
+// database are newer it changes nothing. A user without the right to make procedures
+// gets an error that says so; TiDB, which has none, gets the tables.
 func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if s.closed.Load() {
 		return nil, store.ErrClosed
@@ -152,11 +100,13 @@ func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err
 		defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK('headgate migrate')") }()
 	}
 	_, err = store.Retry(ctx, time.Minute, func() error {
-		report = nil
-		return s.migrate(ctx, conn, &report)
+		m := &migrator{s.def, conn, s.cfg.SkipArticles, nil, false}
+		err := m.migrate(ctx)
+		report = m.report
+		return err
 	}, func(err error) bool {
 		var my *driver1.MySQLError
-		return errors.As(err, &my) && (my.Number == 1304 || my.Number == 1359 || my.Number == 1213)
+		return errors.As(err, &my) && slices.Contains([]uint16{1304, 1359, 1213, 1205}, my.Number)
 	})
 	switch {
 	case errors.Is(err, store.ErrSchemaNewer):
@@ -171,98 +121,203 @@ func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err
 	return report, s.look(ctx, conn)
 }
 
-// The procedures and views keep the sql_mode, the character set and the collation
-// under which they are made, whatever the session of those who use them has. By mode
-// what does not fit an argument is an error, not cut to size; by names the bytes of
-// text decide what equals what. setSession sets a session to them, and resetSession
-// to what it was.
-const (
-	mode  = "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
-	names = charset + " collate " + charset + "_bin"
+// migrator makes a definition in a database.
+type migrator struct {
+	*definition
+	conn         *sql.Conn
+	skipArticles bool
+	report       []string
+	mariadb      bool
+}
 
-	setSession = "set @hg_mode = @@sql_mode, @hg_client = @@character_set_client, @hg_results = @@character_set_results, @hg_collation = @@collation_connection;\n" +
-		"set " + mode + ";\nset names " + names + ";\n"
-	resetSession = "set session transaction read write;\n" +
-		"set sql_mode = @hg_mode, character_set_client = @hg_client, character_set_results = @hg_results, collation_connection = @hg_collation;\n"
-)
+func (m *migrator) say(format string, args ...any) {
+	m.report = append(m.report, fmt.Sprintf(format, args...))
+}
 
-// articles makes the procedures named after the articles, unless somebody else's
+func (m *migrator) migrate(ctx context.Context) error {
+	// A procedure is replaced when no transaction that has called it is open. New calls
+	// wait behind that, so it is given up after 3 s, and repeated.
+	if _, err := m.conn.ExecContext(ctx, "SET @hg_wait = @@lock_wait_timeout, lock_wait_timeout = 3;"+setSession); err != nil {
+		return err
+	}
+	defer func() {
+		_, _ = m.conn.ExecContext(context.WithoutCancel(ctx), resetSession+"SET lock_wait_timeout = @hg_wait")
+	}()
+	have, err := readInstalled(ctx, m.conn)
+	if err != nil {
+		return err
+	}
+	var version string
+	if err := m.conn.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+		return err
+	}
+	m.mariadb = strings.Contains(version, "MariaDB")
+	tidb := strings.Contains(version, "TiDB")
+	switch {
+	case have.state > m.state:
+		return have.newer(m.definition)
+	case have.revision > m.revision:
+		m.say("the procedures have revision %d, those of this binary %d: nothing to do", have.revision, m.revision)
+		return nil
+	}
+	if err := m.makeTables(ctx, have.tables); err != nil {
+		return err
+	}
+	if tidb {
+		return m.withoutProcedures(ctx, &have)
+	}
+	if err := m.installProcedures(ctx, &have); err != nil {
+		return err
+	}
+	if err := m.makeArticles(ctx, have.fingerprint != m.fingerprint()); err != nil {
+		return err
+	}
+	if len(m.report) == 0 {
+		m.say("the schema has all %d tables' migrations and the procedures of revision %d, nothing to do", len(m.tables), m.revision)
+	}
+	lines, err := unreadable(ctx, m.conn, m.definition)
+	m.report = append(m.report, lines...)
+	return err
+}
+
+// withoutProcedures writes down what is installed on a server that has none.
+func (m *migrator) withoutProcedures(ctx context.Context, have *installation) error {
+	m.say("left out the procedures: this server has none")
+	if have.revision == m.revision {
+		return nil
+	}
+	_, err := m.conn.ExecContext(ctx, m.record(""))
+	return err
+}
+
+// makeTables applies the migrations after the first have.
+func (m *migrator) makeTables(ctx context.Context, have int) error {
+	for i, t := range m.tables {
+		if i < have {
+			continue
+		}
+		for _, text := range t.statements {
+			if _, err := m.conn.ExecContext(ctx, text); err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+		}
+		if _, err := m.conn.ExecContext(ctx, fmt.Sprintf("INSERT IGNORE INTO headgate_schema_version (version) VALUES (%d)", i+1)); err != nil {
+			return err
+		}
+		m.say("applied %s", t.name)
+	}
+	return nil
+}
+
+// installProcedures installs the procedures and views, unless those in the database are
+// just these: first the procedures that others call, whose names nobody knows yet, then
+// those for people.
+func (m *migrator) installProcedures(ctx context.Context, have *installation) error {
+	digest, err := m.digest(ctx)
+	if err != nil {
+		return err
+	}
+	repaired := have.revision == m.revision && have.digest != "" // by the printed schema there is no digest
+	if have.revision == m.revision && have.fingerprint == m.fingerprint() && (have.digest == digest || have.digest == "") {
+		if have.digest == "" {
+			_, err = m.conn.ExecContext(ctx, m.record(digest))
+		}
+		return err
+	}
+	if err := m.execute(ctx, m.inner); err != nil {
+		return err
+	}
+	if err := m.execute(ctx, m.plain); err != nil {
+		return err
+	}
+	if digest, err = m.digest(ctx); err != nil {
+		return err
+	}
+	if _, err := m.conn.ExecContext(ctx, m.record(digest)); err != nil {
+		return err
+	}
+	for _, name := range have.names {
+		if !slices.Contains(m.names(), name) { // no call is under way that knows the name
+			if _, err := m.conn.ExecContext(ctx, "DROP PROCEDURE IF EXISTS "+name); err != nil {
+				return fmt.Errorf("drop %s, which this revision does not have: %w", name, err)
+			}
+		}
+	}
+	if repaired {
+		m.say("repaired the procedures of revision %d: they were others", m.revision)
+	} else {
+		m.say("installed the procedures of revision %d", m.revision)
+	}
+	return nil
+}
+
+// execute makes procedures and views. MariaDB replaces a procedure in one step; on MySQL
+// it is missing for a moment.
+func (m *migrator) execute(ctx context.Context, list []statement) error {
+	for _, s := range list {
+		text := s.text
+		if m.mariadb {
+			if dropped.MatchString(text) {
+				continue
+			}
+			text = created.ReplaceAllString(text, "create or replace procedure ")
+		}
+		if _, err := m.conn.ExecContext(ctx, text); err != nil {
+			return fmt.Errorf("%s: %w", s.file, err)
+		}
+	}
+	return nil
+}
+
+// digest is one of the procedures of this definition as the server has them now; the same
+// for all states of procedures that this user may not read.
+func (m *migrator) digest(ctx context.Context) (string, error) {
+	rows, err := m.conn.QueryContext(ctx, `SELECT r.routine_name, COALESCE(MD5(CONCAT(r.routine_definition, r.sql_mode, r.security_type, r.sql_data_access)), ''),
+		COALESCE((SELECT MD5(GROUP_CONCAT(p.parameter_mode, ' ', p.parameter_name, ' ', p.dtd_identifier ORDER BY p.ordinal_position)) FROM information_schema.parameters p
+			WHERE p.specific_schema = DATABASE() AND p.specific_name = r.routine_name), '')
+		FROM information_schema.routines r WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE' ORDER BY r.routine_name`)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	h := sha256.New()
+	ours := m.names()
+	for rows.Next() {
+		var name, definition, parameters string
+		if err := rows.Scan(&name, &definition, &parameters); err != nil {
+			return "", err
+		}
+		if slices.Contains(ours, name) {
+			fmt.Fprintln(h, name, definition, parameters)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), rows.Err()
+}
+
+// makeArticles makes the procedures named after the articles, unless somebody else's
 // stand in their place. It looks each time, since those may be gone by now.
-func (s *Store) articles(ctx context.Context, conn *sql.Conn, m migration, have int, report *[]string) error {
-	if s.cfg.SkipArticles {
-		*report = append(*report, "left out "+m.name+", as asked")
+func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
+	if m.skipArticles {
+		m.say("left out the articles' procedures, as asked")
 		return nil
 	}
 	var foreign sql.NullString
-	var made int
-	if err := conn.QueryRowContext(ctx, `SELECT GROUP_CONCAT(IF(`+foreignArticles+`, routine_name, NULL) ORDER BY routine_name SEPARATOR ', '),
+	var count int
+	if err := m.conn.QueryRowContext(ctx, `SELECT GROUP_CONCAT(IF(`+foreignArticles+`, routine_name, NULL) ORDER BY routine_name SEPARATOR ', '),
 		COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_type = 'PROCEDURE'
-		AND LOWER(routine_name) IN ('check_velocity', 'request_token')`).Scan(&foreign, &made); err != nil {
+		AND LOWER(routine_name) IN ('check_velocity', 'request_token')`).Scan(&foreign, &count); err != nil {
 		return err
 	}
 	switch {
 	case foreign.Valid:
-		*report = append(*report, strings.ReplaceAll(leftAlone[0]+foreign.String+leftAlone[1], "''", "'"))
+		m.say("%s", strings.ReplaceAll(leftAlone[0]+foreign.String+leftAlone[1], "''", "'"))
 		return nil
-	case m.number <= have && made == 2:
+	case !changed && count == 2:
 		return nil
 	}
-	return m.apply(ctx, conn, report)
-}
-
-// apply executes the migration.
-func (m migration) apply(ctx context.Context, conn *sql.Conn, report *[]string) error {
-	for _, statement := range m.statements {
-		if _, err := conn.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
-		}
+	if err := m.execute(ctx, m.articles); err != nil {
+		return err
 	}
-	*report = append(*report, "applied "+m.name)
+	m.say("installed the articles' procedures")
 	return nil
-}
-
-func (s *Store) migrate(ctx context.Context, conn *sql.Conn, report *[]string) error {
-	if _, err := conn.ExecContext(ctx, setSession); err != nil {
-		return err
-	}
-	defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), resetSession) }()
-	have, err := schemaVersion(ctx, conn)
-	if err != nil {
-		return err
-	}
-	if have > latestVersion() {
-		return newer(have, latestVersion())
-	}
-	var version string
-	if err := conn.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
-		return err
-	}
-	tidb := strings.Contains(version, "TiDB")
-	for _, m := range migrations() {
-		switch {
-		case m.articles() && !tidb:
-			err = s.articles(ctx, conn, m, have, report)
-		case m.number <= have:
-			continue
-		case !m.tables() && tidb:
-			*report = append(*report, "left out "+m.name+": this server has no stored procedures")
-		default:
-			err = m.apply(ctx, conn, report)
-		}
-		if err != nil {
-			return err
-		}
-		if _, err := conn.ExecContext(ctx, fmt.Sprintf("INSERT IGNORE INTO headgate_schema_version (version) VALUES (%d)", m.number)); err != nil {
-			return err
-		}
-	}
-	if len(*report) == 0 {
-		*report = append(*report, fmt.Sprintf("the schema is at version %d, nothing to do", latestVersion()))
-	}
-	if tidb {
-		return nil
-	}
-	lines, err := unreadable(ctx, conn)
-	*report = append(*report, lines...)
-	return err
 }

@@ -51,6 +51,7 @@ type Config struct {
 
 // Store keeps cells in MariaDB or MySQL. It is safe for concurrent use.
 type Store struct {
+	def     *definition
 	nodes   []*node
 	tx      *sql.Tx // of the caller; nil outside one
 	own     bool    // the pools were opened here
@@ -120,7 +121,7 @@ func New(db *sql.DB, cfg *Config) *Store {
 }
 
 func newStore(cfg *Config) *Store {
-	s := &Store{rooms: newRooms(), log: slog.Default()}
+	s := &Store{def: current(), rooms: newRooms(), log: slog.Default()}
 	s.life, s.end = context.WithCancel(context.Background())
 	if cfg != nil {
 		s.cfg = *cfg
@@ -143,7 +144,7 @@ func newStore(cfg *Config) *Store {
 // On a member of a Group Replication an error ends the connection, and with it the
 // transaction: part of a batch could not be undone alone there.
 func (s *Store) InTx(tx *sql.Tx) *Store {
-	in := &Store{nodes: s.nodes[:1], tx: tx, cfg: s.cfg, rooms: s.rooms, log: s.log, life: s.life, end: func() {}}
+	in := &Store{def: s.def, nodes: s.nodes[:1], tx: tx, cfg: s.cfg, rooms: s.rooms, log: s.log, life: s.life, end: func() {}}
 	in.checked.Store(s.checked.Load())
 	in.galera.Store(s.galera.Load())
 	in.group.Store(s.group.Load())
@@ -192,15 +193,15 @@ func (s *Store) ready(ctx context.Context) error {
 		if err := checkServer(ctx, db); err != nil {
 			return err
 		}
-		version, err := schemaVersion(ctx, db)
+		have, err := readInstalled(ctx, db)
 		if err != nil {
 			return err
 		}
-		switch latest := latestVersion(); {
-		case version > latest:
-			return newer(version, latest)
-		case version < latest:
-			return fmt.Errorf("mysql: %w: the schema has version %d, this binary needs %d: run headgate migrate", store.ErrSetup, version, latest)
+		if err := have.check(s.def); err != nil {
+			return err
+		}
+		if have.revision < s.def.revision {
+			s.log.Warn("the procedures in the database are older than this binary: run headgate migrate", "revision", have.revision, "binary", s.def.revision)
 		}
 		return s.look(ctx, db)
 	})

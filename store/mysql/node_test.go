@@ -77,11 +77,11 @@ func TestMigrateGoesOnPastAReadOnlyNode(t *testing.T) {
 	}
 	defer s.Close()
 	report, err := s.Migrate(t.Context())
-	if err != nil || len(report) == 0 || !strings.HasPrefix(report[0], "applied 001") {
+	if err != nil || len(report) == 0 || !strings.HasPrefix(report[0], "applied tables/001") {
 		t.Errorf("%q, %v", report, err)
 	}
 	makeReadOnly(t, urls[1])
-	if _, err := plain2(t, urls[1]).ExecContext(t.Context(), "DELETE FROM headgate_schema_version"); err != nil {
+	if _, err := plain2(t, urls[1]).ExecContext(t.Context(), "DELETE FROM headgate_installed"); err != nil {
 		t.Fatal(err)
 	}
 	if report, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrReadOnly) {

@@ -137,13 +137,13 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 	if d, err := headgate.New(ordinary, nil).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
 		t.Errorf("a user who may only read and write rows: %+v, %v", d, err)
 	}
-	if _, err := admin.ExecContext(t.Context(), "DELETE FROM headgate_schema_version"); err != nil {
+	if _, err := admin.ExecContext(t.Context(), "DELETE FROM headgate_installed"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ordinary.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("migrate without the right to create: %v", err)
 	}
-	if _, err := admin.ExecContext(t.Context(), "INSERT INTO headgate_schema_version (version) VALUES (999)"); err != nil {
+	if _, err := admin.ExecContext(t.Context(), "REPLACE INTO headgate_installed (only_one, state, revision, fingerprint, digest, names) VALUES (1, 999, 999, '', '', '')"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := headgate.New(s, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) || !strings.Contains(err.Error(), "999") {

@@ -458,11 +458,11 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 			if kind == 3 {
 				op.Verb, op.Cost = law.Return, law.Max
 			}
-			text, args = "headgate_lease(?,?,?,?,?,?)", []any{op.Verb, op.Cell.Limit, op.Cell.Key, p.Unit, p.Step, entry}
+			text, args = "headgate_lease_1(?,?,?,?,?,?)", []any{op.Verb, op.Cell.Limit, op.Cell.Key, p.Unit, p.Step, entry}
 		case kind == 0:
 			name()
 			op.Verb, op.Cost, op.TTL = law.Settle, rng.Int64N(4000), 0
-			text = "headgate_correct(?,?,?,?,?,?,?,?,?,?,0,0,0,0)"
+			text = "headgate_correct_1(?,?,?,?,?,?,?,?,?,?,0,0,0,0)"
 			args = []any{op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, op.Cost, op.ID}
 		default:
 			late := 0
@@ -472,7 +472,7 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 			if late == 0 || rng.IntN(3) > 0 {
 				name()
 			}
-			text = "headgate_once(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,0,0,0)"
+			text = "headgate_once_1(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,0,0,0)"
 			args = []any{
 				op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block, p.History,
 				op.Cost, op.TTL, op.ID, late, op.Ceiling,

@@ -12,7 +12,7 @@ begin
         where {{foreign articles}});
     if foreigners is not null then
         set session transaction read only; -- so that even a client that goes on after an error drops none
-        call headgate_fail(concat({{left alone}}));
+        call headgate_fail_N(concat({{left alone}}));
     end if;
 end
 //
@@ -31,17 +31,17 @@ begin
     declare v_window, v_history bigint;
     select z.rate, z.window_seconds, greatest(1, z.history_days * 86400000000) into v_rate, v_window, v_history from headgate_zones z where z.id = p_zone_id;
     if v_rate is null then
-        call headgate_fail(concat('zone: ', coalesce(p_zone_id, 'null'), ' is not in headgate_zones; insert its id, rate and window_seconds'));
+        call headgate_fail_N(concat('zone: ', coalesce(p_zone_id, 'null'), ' is not in headgate_zones; insert its id, rate and window_seconds'));
     elseif p_bucket_key is null then
-        call headgate_fail('bucket_key: is null');
+        call headgate_fail_N('bucket_key: is null');
     elseif length(p_bucket_key) > 512 then
-        call headgate_fail(concat('bucket_key: is ', length(p_bucket_key), ' bytes long, at most 512 are allowed'));
+        call headgate_fail_N(concat('bucket_key: is ', length(p_bucket_key), ' bytes long, at most 512 are allowed'));
     elseif locate(char(0 using utf8mb4), p_bucket_key) > 0 then
-        call headgate_fail('bucket_key: contains a NUL byte');
+        call headgate_fail_N('bucket_key: contains a NUL byte');
     elseif left(p_bucket_key, 16) = 'headgate:shared:' then
-        call headgate_fail('bucket_key: {{is reserved}}');
+        call headgate_fail_N('bucket_key: {{is reserved}}');
     end if;
-    call headgate_ask(1, concat('zone.', p_zone_id), p_bucket_key, 3, 0, 1000, v_rate * 1000, v_window * 1000000, 0, 0, v_history, 1000, 0, '', 0, 0, 0, 0);
+    call headgate_ask_N(1, concat('zone.', p_zone_id), p_bucket_key, 3, 0, 1000, v_rate * 1000, v_window * 1000000, 0, 0, v_history, 1000, 0, '', 0, 0, 0, 0);
     select 1 - @hg_g as blocked, @hg_entry as transaction_id, p_zone_id as zone_id, p_bucket_key as `key`, v_rate as rate, v_window as `window`;
 end
 //
@@ -73,7 +73,7 @@ begin
             set p_capacity = (select b.capacity * 1000 from headgate_buckets b where b.id = p_id for update);
             set p_step = (select b.refill_seconds * 1000000 from headgate_buckets b where b.id = p_id for update);
             if p_capacity is null then
-                call headgate_fail(concat('bucket: ', coalesce(concat('"', left(p_id, 40), '"'), 'null'), ' is not in headgate_buckets; insert its id, capacity and refill_seconds'));
+                call headgate_fail_N(concat('bucket: ', coalesce(concat('"', left(p_id, 40), '"'), 'null'), ' is not in headgate_buckets; insert its id, capacity and refill_seconds'));
             end if;
             set p_heal = {{heal}};
             set @hg_new = (select c.law from headgate_cells c where c.limit_name = p_limit and c.cell_key = p_key for update) is null;

@@ -1,4 +1,4 @@
--- headgate_inside tells whether there is a transaction of the caller's, or may be at any
+-- headgate_inside_N tells whether there is a transaction of the caller's, or may be at any
 -- moment, without autocommit. Outside one, the next has the level READ COMMITTED. To
 -- ask by a SAVEPOINT would not do: on MySQL, where Group Replication has rolled a
 -- transaction back, SAVEPOINT begins another one without an error, and the COMMIT
@@ -8,9 +8,9 @@
 -- it, when a cell was charged by another since its snapshot (error 1020), unless it is
 -- READ COMMITTED. So it is refused before anything is done. The level of one
 -- transaction cannot be read, only that of the session.
-drop procedure if exists headgate_inside
+drop procedure if exists headgate_inside_N
 //
-create procedure headgate_inside(out inside int)
+create procedure headgate_inside_N(out inside int)
 modifies sql data sql security invoker
 begin
     set inside = not @@autocommit;
@@ -29,24 +29,24 @@ begin
             deallocate prepare headgate_strict;
         end;
         if @hg_strict then
-            call headgate_fail('{{strict}}');
+            call headgate_fail_N('{{strict}}');
         end if;
     end if; */
 end
 //
 
--- headgate_full raises the error that what needs a cell of its own gets where its limit
+-- headgate_full_N raises the error that what needs a cell of its own gets where its limit
 -- has no room for one.
-drop procedure if exists headgate_full
+drop procedure if exists headgate_full_N
 //
-create procedure headgate_full(p_limit varbinary(255), what varchar(32) character set utf8mb4)
+create procedure headgate_full_N(p_limit varbinary(255), what varchar(32) character set utf8mb4)
     deterministic contains sql sql security invoker
 begin
-    call headgate_fail(concat('limit: "', convert(p_limit using utf8mb4), '" has as many keys as it may, and this one is not among them; ', what, ' needs a key of its own'));
+    call headgate_fail_N(concat('limit: "', convert(p_limit using utf8mb4), '" has as many keys as it may, and this one is not among them; ', what, ' needs a key of its own'));
 end
 //
 
--- headgate_ask applies one op and leaves its outcome in the variables @hg_...:
+-- headgate_ask_N applies one op and leaves its outcome in the variables @hg_...:
 -- g granted, x used, clk the time of the decision, retry, stale, entry, and the
 -- cell: law, level, prev, at, unit, empty, block. It is what the Go driver sends,
 -- with the same laws in it, as a procedure.
@@ -54,9 +54,9 @@ end
 -- Outside a transaction it makes one of its own, repeated when it conflicts with
 -- another; inside one of the caller's it charges as part of that, and the cell
 -- stays locked until it ends. It never commits what is the caller's.
-drop procedure if exists headgate_ask
+drop procedure if exists headgate_ask_N
 //
-create procedure headgate_ask(p_verb int, p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
+create procedure headgate_ask_N(p_verb int, p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
     p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint, p_ttl bigint,
     p_note varbinary(512), p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint)
 modifies sql data sql security invoker
@@ -80,7 +80,7 @@ begin
             if @hg_full <> 0 and p_verb = 5 then -- there is no block to lift
                 delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
                 if p_ttl > 0 then
-                    call headgate_full(p_limit, 'a block');
+                    call headgate_full_N(p_limit, 'a block');
                 end if;
             elseif @hg_full <> 0 then
                 {{redirect}}

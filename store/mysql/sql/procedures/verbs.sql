@@ -1,25 +1,25 @@
 -- What people call to be charged once, to settle, to start later, and to hold.
 
--- headgate_print is Print of package law, of a request of one charge.
-drop procedure if exists headgate_print
+-- headgate_print_N is Print of package law, of a request of one charge.
+drop procedure if exists headgate_print_N
 //
-create procedure headgate_print(p_limit varbinary(255), p_key varbinary(512), p_cost bigint, p_unit bigint, out print bigint)
+create procedure headgate_print_N(p_limit varbinary(255), p_key varbinary(512), p_cost bigint, p_unit bigint, out print bigint)
     deterministic contains sql sql security invoker
 begin
     declare g decimal(65, 0);
     declare charge varbinary(2048);
-    call headgate_gcd(p_cost, p_unit, g);
+    call headgate_gcd_N(p_cost, p_unit, g);
     set charge = concat(length(p_limit), ':', p_limit, length(p_key), ':', p_key, p_cost div g, '/', p_unit div g);
     set print = conv(left(sha2(charge, 256), 13), 16, 10);
 end
 //
 
--- headgate_once is headgate_ask for a charge with an id, or one that may start
+-- headgate_once_N is headgate_ask for a charge with an id, or one that may start
 -- late. It leaves two variables more: how, 2 for one that was admitted before, above
 -- that a fault; and when it may start, if late.
-drop procedure if exists headgate_once
+drop procedure if exists headgate_once_N
 //
-create procedure headgate_once(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
+create procedure headgate_once_N(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
     p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint, p_ttl bigint,
     p_note varbinary(255), p_late int, p_ceiling bigint, p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint)
 modifies sql data sql security invoker
@@ -31,7 +31,7 @@ begin
     declare p_id varbinary(255) default p_note;
     set p_given = p_drain, p_drain = greatest(p_drain, 1);
     set p_heal = {{heal}};
-    call headgate_print(p_limit, p_key, p_cost, p_unit, p_print);
+    call headgate_print_N(p_limit, p_key, p_cost, p_unit, p_print);
 
     {{begin}}
             {{more variables}}
@@ -43,7 +43,7 @@ begin
             set @hg_entry = 0;
             if @hg_full <> 0 and p_id <> '' then
                 delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
-                call headgate_full(p_limit, 'a request with an id');
+                call headgate_full_N(p_limit, 'a request with an id');
             elseif @hg_full <> 0 then
                 {{redirect}}
             end if;
@@ -63,12 +63,12 @@ begin
 end
 //
 
--- headgate_correct makes p_cost the cost of the charge of an id, or cancels it if that
+-- headgate_correct_N makes p_cost the cost of the charge of an id, or cancels it if that
 -- is -2; in @hg_g it leaves
 -- how many credits were given back.
-drop procedure if exists headgate_correct
+drop procedure if exists headgate_correct_N
 //
-create procedure headgate_correct(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
+create procedure headgate_correct_N(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
     p_capacity bigint, p_step bigint, p_drain bigint, p_cost bigint, p_id varbinary(255), p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint)
 modifies sql data sql security invoker
 begin
@@ -97,10 +97,10 @@ begin
 end
 //
 
--- headgate_lease renews a lease, verb 7, or ends it, verb 3; @hg_g is 0 if it was lost.
-drop procedure if exists headgate_lease
+-- headgate_lease_N renews a lease, verb 7, or ends it, verb 3; @hg_g is 0 if it was lost.
+drop procedure if exists headgate_lease_N
 //
-create procedure headgate_lease(p_pass int, p_limit varbinary(255), p_key varbinary(512), p_unit bigint, p_step bigint, p_entry bigint)
+create procedure headgate_lease_N(p_pass int, p_limit varbinary(255), p_key varbinary(512), p_unit bigint, p_step bigint, p_entry bigint)
 modifies sql data sql security invoker
 begin
     declare inside, again, p_count int default 1;
@@ -129,10 +129,10 @@ begin
 end
 //
 
--- headgate_algorithm returns the first word of a limit by its name or notation.
-drop procedure if exists headgate_algorithm
+-- headgate_algorithm_N returns the first word of a limit by its name or notation.
+drop procedure if exists headgate_algorithm_N
 //
-create procedure headgate_algorithm(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, out word varchar(255) character set utf8mb4 collate utf8mb4_bin)
+create procedure headgate_algorithm_N(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, out word varchar(255) character set utf8mb4 collate utf8mb4_bin)
 reads sql data sql security invoker
 begin
     declare text varchar(2048) character set utf8mb4 collate utf8mb4_bin default rule;
@@ -141,12 +141,12 @@ begin
 end
 //
 
--- headgate_verb is headgate_op for what has an id, may start late or is held, with
+-- headgate_verb_N is headgate_op for what has an id, may start late or is held, with
 -- the verbs of package law, and 8 to cancel. held says that the limit has to be one whose charges
 -- are; life, wait and lease are 0 where there is none.
-drop procedure if exists headgate_verb
+drop procedure if exists headgate_verb_N
 //
-create procedure headgate_verb(verb int, held int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
+create procedure headgate_verb_N(verb int, held int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     cost decimal(65, 30), id varchar(1024) character set utf8mb4 collate utf8mb4_bin, life bigint, wait bigint, lease bigint)
 modifies sql data sql security invoker
 begin
@@ -159,39 +159,39 @@ begin
     declare unit, capacity, step, drain, block, history, ceiling, b0, b1, b2, b3 bigint default 0;
     declare credits decimal(65, 30);
     if id = '' then
-        call headgate_fail('id: is missing');
+        call headgate_fail_N('id: is missing');
     elseif length(id) > 255 then
-        call headgate_fail(concat('id: is ', length(id), ' bytes long, at most 255 are allowed'));
+        call headgate_fail_N(concat('id: is ', length(id), ' bytes long, at most 255 are allowed'));
     elseif locate(char(0 using utf8mb4), id) > 0 then
-        call headgate_fail('id: contains a NUL byte');
+        call headgate_fail_N('id: contains a NUL byte');
     elseif cost is null then
-        call headgate_fail(concat(field, ': is null'));
+        call headgate_fail_N(concat(field, ': is null'));
     elseif cost < 0 or cost = 0 and verb not in (4, 8) then
-        call headgate_fail(concat(field, ': is ', trim(trailing '.' from trim(trailing '0' from cast(cost as char))), '; it must ', if(verb = 4, 'not be below 0', 'be above 0')));
+        call headgate_fail_N(concat(field, ': is ', trim(trailing '.' from trim(trailing '0' from cast(cost as char))), '; it must ', if(verb = 4, 'not be below 0', 'be above 0')));
     elseif cost > 9007199254740991 then
-        call headgate_fail(concat(field, ': is too large'));
+        call headgate_fail_N(concat(field, ': is too large'));
     elseif `key` is null then
-        call headgate_fail('key: is null');
+        call headgate_fail_N('key: is null');
     elseif length(`key`) > 512 then
-        call headgate_fail(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
+        call headgate_fail_N(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
     elseif locate(char(0 using utf8mb4), `key`) > 0 then
-        call headgate_fail('key: contains a NUL byte');
+        call headgate_fail_N('key: contains a NUL byte');
     elseif {{reserved}} then
-        call headgate_fail('key: {{is reserved}}');
+        call headgate_fail_N('key: {{is reserved}}');
     elseif lease is null or held and verb <> 1 and lease < 1 then
-        call headgate_fail('lease: was never acquired');
+        call headgate_fail_N('lease: was never acquired');
     end if;
-    call headgate_find(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
-    call headgate_algorithm(rule, word);
+    call headgate_find_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    call headgate_algorithm_N(rule, word);
     set credits = cost * unit;
     if held and word <> 'concurrency' then
-        call headgate_fail(concat('limit: ', name, ' is taken, not acquired: only concurrency limits are'));
+        call headgate_fail_N(concat('limit: ', name, ' is taken, not acquired: only concurrency limits are'));
     elseif verb = 1 and not held and word = 'concurrency' then
-        call headgate_fail(concat('limit: ', name, ' is acquired and released, not taken'));
+        call headgate_fail_N(concat('limit: ', name, ' is acquired and released, not taken'));
     elseif credits <> floor(credits) then
-        call headgate_fail(concat(field, ': is finer than the smallest step of this limit, 1/', unit));
+        call headgate_fail_N(concat(field, ': is finer than the smallest step of this limit, 1/', unit));
     elseif credits > 9007199254740991 then
-        call headgate_fail(concat(field, ': is too large'));
+        call headgate_fail_N(concat(field, ': is too large'));
     end if;
     if wait > 0 then -- who waits is not blocked for it
         set block = 0;
@@ -202,39 +202,39 @@ begin
     set @hg_clk = {{clock}}, @hg_stale = 1, @hg_how = 0, @hg_when = 0;
     while @hg_stale and i < 4 do
         if calendar is not null then
-            call headgate_bounds(calendar, zone, if(i = 0, @hg_clk, @hg_now), b0, b1, b2, b3);
+            call headgate_bounds_N(calendar, zone, if(i = 0, @hg_clk, @hg_now), b0, b1, b2, b3);
         end if;
         case
             when verb in (3, 7) then
-                call headgate_lease(verb, name, `key`, unit, step, lease);
+                call headgate_lease_N(verb, name, `key`, unit, step, lease);
             when verb in (4, 8) then
-                call headgate_correct(name, `key`, law, anchor, unit, capacity, step, drain, if(verb = 8, -2, credits), id, b0, b1, b2, b3);
+                call headgate_correct_N(name, `key`, law, anchor, unit, capacity, step, drain, if(verb = 8, -2, credits), id, b0, b1, b2, b3);
             when id is null and not late then
-                call headgate_ask(1, name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, 0, '', b0, b1, b2, b3);
+                call headgate_ask_N(1, name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, 0, '', b0, b1, b2, b3);
             else
-                call headgate_once(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, life, coalesce(id, ''), late, ceiling, b0, b1, b2, b3);
+                call headgate_once_N(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, life, coalesce(id, ''), late, ceiling, b0, b1, b2, b3);
         end case;
         set i = i + 1;
     end while;
     if @hg_how > 2 then
-        call headgate_fail(concat('id: "', left(id, 40), '": ', case @hg_how when 3 then 'the id was used for other charges'
+        call headgate_fail_N(concat('id: "', left(id, 40), '": ', case @hg_how when 3 then 'the id was used for other charges'
             when 4 then 'no request of this id is known' else 'it is settled already' end));
     end if;
     set @hg_name = name, @hg_c = unit, @hg_capacity = capacity, @hg_step = step;
 end
 //
 
--- headgate_life returns how long an id is remembered, in microseconds: an hour where
+-- headgate_life_N returns how long an id is remembered, in microseconds: an hour where
 -- nothing is said, since a procedure has no defaults.
-drop procedure if exists headgate_life
+drop procedure if exists headgate_life_N
 //
-create procedure headgate_life(seconds decimal(65, 30), out life bigint)
+create procedure headgate_life_N(seconds decimal(65, 30), out life bigint)
     deterministic contains sql sql security invoker
 begin
     if seconds is null or seconds = 0 then
         set seconds = 3600;
     elseif seconds < 0.000001 or seconds > 3660 * 86400 then
-        call headgate_fail('life_seconds: must be from a microsecond to 3660 days');
+        call headgate_fail_N('life_seconds: must be from a microsecond to 3660 days');
     end if;
     set life = floor(seconds * 1000000);
 end
@@ -251,10 +251,10 @@ create procedure headgate_take_once(id varchar(1024) character set utf8mb4 colla
 modifies sql data sql security invoker
 begin
     declare life bigint;
-    call headgate_life(life_seconds, life);
-    call headgate_verb(1, 0, rule, `key`, cost, coalesce(id, ''), life, 0, 0);
+    call headgate_life_N(life_seconds, life);
+    call headgate_verb_N(1, 0, rule, `key`, cost, coalesce(id, ''), life, 0, 0);
     if @hg_when > @hg_clk then
-        call headgate_fail(concat('id: "', left(id, 40), '" was reserved, and starts at ', cast('1970-01-01' + interval @hg_when microsecond as datetime(6)), ' UTC'));
+        call headgate_fail_N(concat('id: "', left(id, 40), '" was reserved, and starts at ', cast('1970-01-01' + interval @hg_when microsecond as datetime(6)), ' UTC'));
     end if;
     {{figures}},
         @hg_how = 2 as replayed;
@@ -271,7 +271,7 @@ create procedure headgate_settle(id varchar(1024) character set utf8mb4 collate 
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, actual decimal(65, 30))
 modifies sql data sql security invoker
 begin
-    call headgate_verb(4, 0, rule, `key`, actual, coalesce(id, ''), 0, 0, 0);
+    call headgate_verb_N(4, 0, rule, `key`, actual, coalesce(id, ''), 0, 0, 0);
     select cast(cast(@hg_g as decimal(26, 9)) / @hg_c as decimal(26, 9)) as corrected;
 end
 //
@@ -285,7 +285,7 @@ create procedure headgate_cancel(id varchar(1024) character set utf8mb4 collate 
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security invoker
 begin
-    call headgate_verb(8, 0, rule, `key`, 0, coalesce(id, ''), 0, 0, 0);
+    call headgate_verb_N(8, 0, rule, `key`, 0, coalesce(id, ''), 0, 0, 0);
     select cast(cast(@hg_g as decimal(26, 9)) / @hg_c as decimal(26, 9)) as returned;
 end
 //
@@ -303,11 +303,11 @@ modifies sql data sql security invoker
 begin
     declare life bigint default 0;
     if wait_seconds is null or wait_seconds < 0 or wait_seconds > 3660 * 86400 then
-        call headgate_fail('wait_seconds: must be from 0 to 3660 days');
+        call headgate_fail_N('wait_seconds: must be from 0 to 3660 days');
     elseif id is not null then
-        call headgate_life(life_seconds, life);
+        call headgate_life_N(life_seconds, life);
     end if;
-    call headgate_verb(1, 0, rule, `key`, cost, id, life, floor(wait_seconds * 1000000), 0);
+    call headgate_verb_N(1, 0, rule, `key`, cost, id, life, floor(wait_seconds * 1000000), 0);
     select @hg_g as allowed,
         if(@hg_g, cast('1970-01-01' + interval if(@hg_when > 0, @hg_when, @hg_clk) microsecond as datetime(6)), null) as start_at,
         if(@hg_g, cast(cast(greatest(0, @hg_when - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)), null) as delay,
@@ -325,7 +325,7 @@ drop procedure if exists headgate_acquire
 create procedure headgate_acquire(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security invoker
 begin
-    call headgate_verb(1, 1, rule, `key`, cost, null, 0, 0, 0);
+    call headgate_verb_N(1, 1, rule, `key`, cost, null, 0, 0, 0);
     select @hg_g as acquired, if(@hg_g, @hg_entry, null) as lease, cast(cast(@hg_step as decimal(26, 6)) / 1000000 as decimal(20, 6)) as ttl,
         {{retry after}} as retry_after,
         @hg_name as limit_name;
@@ -339,7 +339,7 @@ drop procedure if exists headgate_renew
 create procedure headgate_renew(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lease bigint)
 modifies sql data sql security invoker
 begin
-    call headgate_verb(7, 1, rule, `key`, 1, null, 0, 0, lease);
+    call headgate_verb_N(7, 1, rule, `key`, 1, null, 0, 0, lease);
     select @hg_g > 0 as done;
 end
 //
@@ -350,7 +350,7 @@ drop procedure if exists headgate_release
 create procedure headgate_release(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lease bigint)
 modifies sql data sql security invoker
 begin
-    call headgate_verb(3, 1, rule, `key`, 1, null, 0, 0, lease);
+    call headgate_verb_N(3, 1, rule, `key`, 1, null, 0, 0, lease);
     select @hg_g > 0 as done;
 end
 //

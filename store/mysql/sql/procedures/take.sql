@@ -2,10 +2,10 @@
 -- headgate_reset; and views to read. rule is a name in headgate_limits, or a
 -- one-line limit.
 
--- headgate_find returns a limit by its name or notation.
-drop procedure if exists headgate_find
+-- headgate_find_N returns a limit by its name or notation.
+drop procedure if exists headgate_find_N
 //
-create procedure headgate_find(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, out name varchar(255) character set utf8mb4,
+create procedure headgate_find_N(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, out name varchar(255) character set utf8mb4,
     out law int, out anchor int, out unit bigint, out capacity bigint, out step bigint, out drain bigint, out block bigint, out history bigint,
     out calendar varchar(8) character set utf8mb4, out zone varchar(64) character set utf8mb4)
 modifies sql data sql security invoker
@@ -14,33 +14,33 @@ begin
     declare canonical varchar(255) character set utf8mb4;
     declare inside int;
     if rule is null then
-        call headgate_fail('limit: is null');
+        call headgate_fail_N('limit: is null');
     elseif rule regexp '^[a-z][a-z0-9_.-]*$' and char_length(rule) <= 64 then
         set name = rule;
         select l.rule, l.rule_compiled, l.law, l.anchor, l.unit, l.capacity, l.step, l.drain, l.block, l.history, l.calendar, l.zone
         into text, compiled, law, anchor, unit, capacity, step, drain, block, history, calendar, zone
         from headgate_limits l where l.name = rule;
         if text is null then
-            call headgate_fail(concat('unknown limit: "', rule, '" is not in headgate_limits'));
+            call headgate_fail_N(concat('unknown limit: "', rule, '" is not in headgate_limits'));
         elseif compiled is null or compiled <> text then
-            call headgate_compile(text, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
-            call headgate_inside(inside); -- refuses what headgate_ask would refuse, before the first write
+            call headgate_compile_N(text, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+            call headgate_inside_N(inside); -- refuses what headgate_ask would refuse, before the first write
             update headgate_limits l set l.rule_compiled = l.rule, l.law = law, l.anchor = anchor, l.unit = unit, l.capacity = capacity,
                 l.step = step, l.drain = drain, l.block = block, l.history = history, l.calendar = calendar, l.zone = zone, l.updated_at = l.updated_at
             where l.name = rule and l.rule = text;
         end if;
     else
-        call headgate_compile(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+        call headgate_compile_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     end if;
 end
 //
 
--- headgate_op finds the limit, checks the arguments, and asks: again with
+-- headgate_op_N finds the limit, checks the arguments, and asks: again with
 -- boundaries around the server's time if those guessed before the lock were a
 -- window off. Name, unit and capacity stay in @hg_name, @hg_c and @hg_capacity.
-drop procedure if exists headgate_op
+drop procedure if exists headgate_op_N
 //
-create procedure headgate_op(verb int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
+create procedure headgate_op_N(verb int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     cost decimal(65, 30), ttl bigint, note varchar(1024) character set utf8mb4)
 modifies sql data sql security invoker
 begin
@@ -52,43 +52,43 @@ begin
     declare credits decimal(65, 30);
     declare word varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
     if cost is null then
-        call headgate_fail('cost: is null');
+        call headgate_fail_N('cost: is null');
     elseif cost <= 0 then
-        call headgate_fail(concat('cost: is ', trim(trailing '.' from trim(trailing '0' from cast(cost as char))), '; it must be above 0'));
+        call headgate_fail_N(concat('cost: is ', trim(trailing '.' from trim(trailing '0' from cast(cost as char))), '; it must be above 0'));
     elseif cost > 9007199254740991 then
-        call headgate_fail('cost: is too large');
+        call headgate_fail_N('cost: is too large');
     elseif `key` is null then
-        call headgate_fail('key: is null');
+        call headgate_fail_N('key: is null');
     elseif length(`key`) > 512 then
-        call headgate_fail(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
+        call headgate_fail_N(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
     elseif locate(char(0 using utf8mb4), `key`) > 0 then
-        call headgate_fail('key: contains a NUL byte');
+        call headgate_fail_N('key: contains a NUL byte');
     elseif {{reserved}} then
-        call headgate_fail('key: {{is reserved}}');
+        call headgate_fail_N('key: {{is reserved}}');
     end if;
-    call headgate_find(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    call headgate_find_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     set credits = cost * unit;
     if verb in (1, 2) then
         if law = 3 then
-            call headgate_algorithm(rule, word);
+            call headgate_algorithm_N(rule, word);
         end if;
         if credits <> floor(credits) then
-            call headgate_fail(concat('cost: is finer than the smallest step of this limit, 1/', unit));
+            call headgate_fail_N(concat('cost: is finer than the smallest step of this limit, 1/', unit));
         elseif credits > 9007199254740991 then
-            call headgate_fail('cost: is too large');
+            call headgate_fail_N('cost: is too large');
         elseif word = 'concurrency' then
-            call headgate_fail(concat('limit: ', name, ' is acquired and released, not taken'));
+            call headgate_fail_N(concat('limit: ', name, ' is acquired and released, not taken'));
         end if;
     end if;
     set @hg_clk = {{clock}}, @hg_stale = 1;
     while @hg_stale and i < 4 do
         if calendar is not null then
-            call headgate_bounds(calendar, zone, if(i = 0, @hg_clk, @hg_now), b0, b1, b2, b3);
+            call headgate_bounds_N(calendar, zone, if(i = 0, @hg_clk, @hg_now), b0, b1, b2, b3);
         end if;
         if verb = 2 then -- nothing is to be written, so what is made for it is undone
-            call headgate_look(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, b0, b1, b2, b3);
+            call headgate_look_N(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, b0, b1, b2, b3);
         else
-            call headgate_ask(verb, name, `key`, law, anchor, unit, capacity, step, drain, block, history,
+            call headgate_ask_N(verb, name, `key`, law, anchor, unit, capacity, step, drain, block, history,
                 if(verb = 1, credits, 1), ttl, note, b0, b1, b2, b3);
         end if;
         set i = i + 1;
@@ -97,10 +97,10 @@ begin
 end
 //
 
--- headgate_look answers what a take would, without a lock.
-drop procedure if exists headgate_look
+-- headgate_look_N answers what a take would, without a lock.
+drop procedure if exists headgate_look_N
 //
-create procedure headgate_look(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
+create procedure headgate_look_N(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
     p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint,
     p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint)
 reads sql data sql security invoker
@@ -124,9 +124,9 @@ begin
 end
 //
 
-drop procedure if exists headgate_answer
+drop procedure if exists headgate_answer_N
 //
-create procedure headgate_answer() no sql sql security invoker
+create procedure headgate_answer_N() no sql sql security invoker
 begin
     {{figures}};
 end
@@ -141,8 +141,8 @@ drop procedure if exists headgate_take
 create procedure headgate_take(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security invoker
 begin
-    call headgate_op(1, rule, `key`, cost, 0, '');
-    call headgate_answer();
+    call headgate_op_N(1, rule, `key`, cost, 0, '');
+    call headgate_answer_N();
 end
 //
 
@@ -152,8 +152,8 @@ drop procedure if exists headgate_check
 create procedure headgate_check(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security invoker
 begin
-    call headgate_op(2, rule, `key`, cost, 0, '');
-    call headgate_answer();
+    call headgate_op_N(2, rule, `key`, cost, 0, '');
+    call headgate_answer_N();
 end
 //
 
@@ -166,11 +166,11 @@ create procedure headgate_block(rule varchar(2048) character set utf8mb4 collate
 modifies sql data sql security invoker
 begin
     if seconds is null or seconds < 0 or seconds > 3660 * 86400 then
-        call headgate_fail('seconds: must be from 0 to 3660 days');
+        call headgate_fail_N('seconds: must be from 0 to 3660 days');
     elseif length(coalesce(reason, '')) > 512 then
-        call headgate_fail('reason: is longer than 512 bytes');
+        call headgate_fail_N('reason: is longer than 512 bytes');
     end if;
-    call headgate_op(5, rule, `key`, 1, seconds * 1000000, coalesce(reason, ''));
+    call headgate_op_N(5, rule, `key`, 1, seconds * 1000000, coalesce(reason, ''));
     select if(@hg_block > 0, cast('1970-01-01' + interval @hg_block microsecond as datetime(6)), null) as blocked_until;
 end
 //
@@ -182,7 +182,7 @@ drop procedure if exists headgate_reset
 create procedure headgate_reset(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security invoker
 begin
-    call headgate_op(6, rule, `key`, 1, 0, '');
+    call headgate_op_N(6, rule, `key`, 1, 0, '');
     select @hg_g as existed;
 end
 //

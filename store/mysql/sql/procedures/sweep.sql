@@ -28,18 +28,18 @@ begin
         resignal;
     end;
     if p_max is null then
-        call headgate_fail('p_max: is null');
+        call headgate_fail_N('p_max: is null');
     elseif p_max < 0 then
-        call headgate_fail(concat('p_max: is ', p_max, '; it must not be below 0'));
+        call headgate_fail_N(concat('p_max: is ', p_max, '; it must not be below 0'));
     end if;
-    call headgate_inside(inside);
+    call headgate_inside_N(inside);
     set now = {{clock}}, pending = 0;
 
     open entries;
     repeat
         fetch entries into n;
         if not ended then
-            call headgate_sweep_begin(inside, pending);
+            call headgate_sweep_begin_N(inside, pending);
             delete from headgate_entries where number = n and keep_until <= now;
             set removed = removed + row_count();
         end if;
@@ -51,7 +51,7 @@ begin
     repeat
         fetch admissions into l, k, i;
         if not ended and removed < p_max then
-            call headgate_sweep_begin(inside, pending);
+            call headgate_sweep_begin_N(inside, pending);
             delete from headgate_admissions where limit_name = l and cell_key = k and id = i and keep_until <= now;
             set removed = removed + row_count();
         end if;
@@ -63,7 +63,7 @@ begin
     repeat
         fetch cells into l, k;
         if not ended and removed < p_max then
-            call headgate_sweep_begin(inside, pending);
+            call headgate_sweep_begin_N(inside, pending);
             set found = null;
             select c.law into found from headgate_cells c where c.limit_name = l and c.cell_key = k for update skip locked;
             set ended = 0;
@@ -79,11 +79,11 @@ begin
 end
 //
 
--- headgate_sweep_begin ends a transaction of some rows and begins another, so that nobody
+-- headgate_sweep_begin_N ends a transaction of some rows and begins another, so that nobody
 -- waits long for them; inside one of the caller's it does nothing.
-drop procedure if exists headgate_sweep_begin
+drop procedure if exists headgate_sweep_begin_N
 //
-create procedure headgate_sweep_begin(inside int, inout pending int)
+create procedure headgate_sweep_begin_N(inside int, inout pending int)
 modifies sql data sql security invoker
 begin
     if not inside and pending mod 100 = 0 then

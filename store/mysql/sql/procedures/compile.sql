@@ -1,4 +1,4 @@
--- The native copy of the notation: headgate_compile does what Parse does in
+-- The native copy of the notation: headgate_compile_N does what Parse does in
 -- Go, in the same order and with the same refusals, and is tested against the
 -- same golden file. Nothing here locks or writes.
 --
@@ -7,12 +7,12 @@
 -- Text is declared utf8mb4_bin, so that neither the database's nor the
 -- connection's collation decides what equals what.
 
--- headgate_fail raises the error that every bad argument gets. A message holds
+-- headgate_fail_N raises the error that every bad argument gets. A message holds
 -- 128 characters; MySQL refuses a longer one instead of cutting it. What is quoted in
 -- it, from somebody's argument, is shortened first.
-drop procedure if exists headgate_fail
+drop procedure if exists headgate_fail_N
 //
-create procedure headgate_fail(in message varchar(2048) character set utf8mb4)
+create procedure headgate_fail_N(in message varchar(2048) character set utf8mb4)
     deterministic contains sql sql security invoker
 begin
     declare short varchar(128) character set utf8mb4;
@@ -27,12 +27,12 @@ begin
 end
 //
 
--- headgate_parse_amount reads a positive decimal with up to nine digits after
+-- headgate_parse_amount_N reads a positive decimal with up to nine digits after
 -- the point, as coef / 10^places without trailing zeros. Patterns have no
 -- anchors: with them, MariaDB and MySQL would let a line feed pass at the end.
-drop procedure if exists headgate_parse_amount
+drop procedure if exists headgate_parse_amount_N
 //
-create procedure headgate_parse_amount(
+create procedure headgate_parse_amount_N(
     in what varchar(16) character set utf8mb4,
     in s varchar(255) character set utf8mb4 collate utf8mb4_bin,
     out coef bigint, out places int)
@@ -42,28 +42,28 @@ begin
     set whole = substring_index(s, '.', 1);
     set frac = substring(s, char_length(whole) + 2);
     if whole = '' or whole regexp '[^0-9]' or frac regexp '[^0-9]' or frac = '' and locate('.', s) > 0 then
-        call headgate_fail(concat(what, ': "', s, if(left(s, 1) = '-', '" is negative; it must be above 0',
+        call headgate_fail_N(concat(what, ': "', s, if(left(s, 1) = '-', '" is negative; it must be above 0',
             '" is not a decimal number such as 3 or 0.5')));
     end if;
     set frac = trim(trailing '0' from frac);
     set digits = trim(leading '0' from concat(whole, frac));
     if char_length(frac) > 9 then
-        call headgate_fail(concat(what, ': "', s, '" has more than 9 digits after the point'));
+        call headgate_fail_N(concat(what, ': "', s, '" has more than 9 digits after the point'));
     elseif digits = '' then
-        call headgate_fail(concat(what, ': is 0; it must be above 0'));
+        call headgate_fail_N(concat(what, ': is 0; it must be above 0'));
     elseif char_length(digits) > 16 then
-        call headgate_fail(concat(what, ': "', s, '" is too large'));
+        call headgate_fail_N(concat(what, ': "', s, '" is too large'));
     elseif cast(digits as signed) > 9007199254740991 then
-        call headgate_fail(concat(what, ': "', s, '" is too large'));
+        call headgate_fail_N(concat(what, ': "', s, '" is too large'));
     end if;
     set coef = cast(digits as signed), places = char_length(frac);
 end
 //
 
--- headgate_format_amount writes coef / 10^places as the shortest decimal.
-drop procedure if exists headgate_format_amount
+-- headgate_format_amount_N writes coef / 10^places as the shortest decimal.
+drop procedure if exists headgate_format_amount_N
 //
-create procedure headgate_format_amount(in coef bigint, in places int,
+create procedure headgate_format_amount_N(in coef bigint, in places int,
     out s varchar(32) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
 begin
@@ -76,11 +76,11 @@ begin
 end
 //
 
--- headgate_parse_period reads a length of time such as s, 30s or 1h30m, in
+-- headgate_parse_period_N reads a length of time such as s, 30s or 1h30m, in
 -- microseconds.
-drop procedure if exists headgate_parse_period
+drop procedure if exists headgate_parse_period_N
 //
-create procedure headgate_parse_period(
+create procedure headgate_parse_period_N(
     in what varchar(16) character set utf8mb4,
     in s varchar(255) character set utf8mb4 collate utf8mb4_bin,
     out micros bigint)
@@ -91,7 +91,7 @@ begin
     declare size bigint;
     declare total decimal(65, 0) default 0;
     if s = '' then
-        call headgate_fail(concat(what, ': "" is empty'));
+        call headgate_fail_N(concat(what, ': "" is empty'));
     end if;
     set rest = s;
     while rest <> '' do
@@ -116,28 +116,28 @@ begin
         end if;
         set number = trim(leading '0' from number);
         if char_length(number) > 19 or char_length(number) = 19 and number > '9223372036854775807' then
-            call headgate_fail(concat(what, ': "', s, '" is too long'));
+            call headgate_fail_N(concat(what, ': "', s, '" is too long'));
         elseif size is null then
-            call headgate_fail(concat(what, ': "', s, '" is not a length of time such as 30s, 15m or 30d'));
+            call headgate_fail_N(concat(what, ': "', s, '" is not a length of time such as 30s, 15m or 30d'));
         end if;
         if number <> '' then
             set total = total + cast(number as decimal(65, 0)) * size;
         end if;
         if total > 316224000000000 then
-            call headgate_fail(concat(what, ': "', s, '" is longer than 3660d'));
+            call headgate_fail_N(concat(what, ': "', s, '" is longer than 3660d'));
         end if;
     end while;
     if total = 0 then
-        call headgate_fail(concat(what, ': "', s, '" is 0; it must be above 0'));
+        call headgate_fail_N(concat(what, ': "', s, '" is 0; it must be above 0'));
     end if;
     set micros = total;
 end
 //
 
--- headgate_format_period writes a period with the longest unit that divides it.
-drop procedure if exists headgate_format_period
+-- headgate_format_period_N writes a period with the longest unit that divides it.
+drop procedure if exists headgate_format_period_N
 //
-create procedure headgate_format_period(in micros bigint,
+create procedure headgate_format_period_N(in micros bigint,
     out s varchar(32) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
 begin
@@ -151,10 +151,10 @@ begin
 end
 //
 
--- headgate_gcd returns the greatest common divisor.
-drop procedure if exists headgate_gcd
+-- headgate_gcd_N returns the greatest common divisor.
+drop procedure if exists headgate_gcd_N
 //
-create procedure headgate_gcd(in a decimal(65, 0), in b decimal(65, 0), out g decimal(65, 0))
+create procedure headgate_gcd_N(in a decimal(65, 0), in b decimal(65, 0), out g decimal(65, 0))
     deterministic contains sql sql security invoker
 begin
     declare r decimal(65, 0);
@@ -167,13 +167,13 @@ begin
 end
 //
 
--- headgate_compile_rate returns the bucket of amount per period with a burst,
+-- headgate_compile_rate_N returns the bucket of amount per period with a burst,
 -- exactly: compileRate in Go; unit is null if nothing fits. Decimals, because
 -- products pass 2^63; and / where a quotient may, because DIV answers with a
 -- BIGINT or an error. Every / here divides without a rest.
-drop procedure if exists headgate_compile_rate
+drop procedure if exists headgate_compile_rate_N
 //
-create procedure headgate_compile_rate(
+create procedure headgate_compile_rate_N(
     in coef bigint, in places int, in micros bigint, in burst bigint, in burst_places int,
     out unit bigint, out capacity bigint, out step bigint, out drain bigint)
     deterministic contains sql sql security invoker
@@ -188,13 +188,13 @@ begin
     while unit is null and g <= micros do
         set num = coef * g;
         set den = scale * micros;
-        call headgate_gcd(num, den, r);
+        call headgate_gcd_N(num, den, r);
         set num = num / r;
         set den = den / r;
         set grain = 1000;
         while unit is null and grain >= 1 do
             set u = greatest(grain, burst_scale);
-            call headgate_gcd(den, u, r);
+            call headgate_gcd_N(den, u, r);
             set u = den / r * u;
             if u <= c_max then
                 set d = u / den * num;
@@ -213,13 +213,13 @@ begin
 end
 //
 
--- headgate_compile_count returns the credits of amount and burst for limits
+-- headgate_compile_count_N returns the credits of amount and burst for limits
 -- whose arithmetic needs no rate: a unit of a multiple of 1000 where they stay
 -- within most; unit is null if they never do. A burst that drains by the amount
 -- each micros must be gone in 142 years; micros 0: it does not.
-drop procedure if exists headgate_compile_count
+drop procedure if exists headgate_compile_count_N
 //
-create procedure headgate_compile_count(
+create procedure headgate_compile_count_N(
     in coef bigint, in places int, in burst bigint, in burst_places int, in micros bigint, in most bigint,
     out unit bigint, out amount bigint, out capacity bigint)
     deterministic contains sql sql security invoker
@@ -244,30 +244,30 @@ begin
 end
 //
 
--- headgate_check_zone refuses a time zone that the server does not know.
+-- headgate_check_zone_N refuses a time zone that the server does not know.
 -- CONVERT_TZ would take SYSTEM too, which is another one on each server.
-drop procedure if exists headgate_check_zone
+drop procedure if exists headgate_check_zone_N
 //
-create procedure headgate_check_zone(in zone varchar(255) character set utf8mb4 collate utf8mb4_bin)
+create procedure headgate_check_zone_N(in zone varchar(255) character set utf8mb4 collate utf8mb4_bin)
     reads sql data sql security invoker
 begin
     declare moment datetime default '2020-01-01 00:00:00';
     if zone = 'UTC' then
         set moment = null; -- known without tables
     elseif upper(zone) <> 'SYSTEM' and convert_tz(moment, '+00:00', 'UTC') is null and convert_tz(moment, '+00:00', zone) is null then
-        call headgate_fail(concat('time zone: the server does not know ', zone,
+        call headgate_fail_N(concat('time zone: the server does not know ', zone,
             ': load its time zone tables (mariadb-tzinfo-to-sql or mysql_tzinfo_to_sql)'));
     elseif upper(zone) = 'SYSTEM' or char_length(zone) > 64 or convert_tz(moment, '+00:00', zone) is null then
-        call headgate_fail(concat('zone: "', zone, '" is not a known time zone such as Europe/Berlin'));
+        call headgate_fail_N(concat('zone: "', zone, '" is not a known time zone such as Europe/Berlin'));
     end if;
 end
 //
 
--- headgate_compile reads a one-line limit. calendar and zone are null unless
+-- headgate_compile_N reads a one-line limit. calendar and zone are null unless
 -- the windows follow a calendar.
-drop procedure if exists headgate_compile
+drop procedure if exists headgate_compile_N
 //
-create procedure headgate_compile(
+create procedure headgate_compile_N(
     in rule varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     out canonical varchar(255) character set utf8mb4 collate utf8mb4_bin,
     out law int, out anchor int, out unit bigint, out capacity bigint, out step bigint, out drain bigint,
@@ -290,9 +290,9 @@ begin
 
     set law = 1, anchor = 0, drain = 0, block = 0, history = 0, calendar = null, zone = null;
     if rule is null then
-        call headgate_fail('limit: is null');
+        call headgate_fail_N('limit: is null');
     elseif length(rule) > 255 then
-        call headgate_fail(concat('limit: is ', length(rule), ' bytes long, at most 255 are allowed'));
+        call headgate_fail_N(concat('limit: is ', length(rule), ' bytes long, at most 255 are allowed'));
     end if;
 
     -- The words, with one blank between them.
@@ -301,7 +301,7 @@ begin
         set words = replace(words, '  ', ' ');
     end while;
     if words = '' then
-        call headgate_fail('limit: is empty; write for example token-bucket 100/s burst 200');
+        call headgate_fail_N('limit: is empty; write for example token-bucket 100/s burst 200');
     end if;
     set n = 1 + char_length(words) - char_length(replace(words, ' ', ''));
     set kind = substring_index(words, ' ', 1);
@@ -310,10 +310,10 @@ begin
         when 'leaky-bucket' then 'capacity,block,lease' when 'fixed-window' then 'from-first,zone,block,lease'
         when 'sliding-window' then 'block' when 'sliding-log' then 'history,block' when 'concurrency' then 'ttl,block' end;
     if allowed is null then
-        call headgate_fail(concat('algorithm: "', kind, '" is not known; known are token-bucket, leaky-bucket, gcra, ',
+        call headgate_fail_N(concat('algorithm: "', kind, '" is not known; known are token-bucket, leaky-bucket, gcra, ',
             'fixed-window, interval, sliding-window, sliding-log, concurrency'));
     elseif n = 1 then
-        call headgate_fail(concat('amount: is missing: write ', kind,
+        call headgate_fail_N(concat('amount: is missing: write ', kind,
             if(kind = 'concurrency', ' AMOUNT ttl PERIOD', ' AMOUNT/PERIOD')));
     end if;
 
@@ -321,15 +321,15 @@ begin
     set w = substring_index(substring_index(words, ' ', 2), ' ', -1);
     set per = substring(w, char_length(substring_index(w, '/', 1)) + 2);
     set has_period = locate('/', w) > 0;
-    call headgate_parse_amount('amount', substring_index(w, '/', 1), coef, places);
+    call headgate_parse_amount_N('amount', substring_index(w, '/', 1), coef, places);
     if per in ('minute', 'hour', 'day', 'week', 'month') then
         if kind <> 'fixed-window' then
-            call headgate_fail(concat('period: "', per, '" is a calendar''s, which only fixed-window follows; ',
+            call headgate_fail_N(concat('period: "', per, '" is a calendar''s, which only fixed-window follows; ',
                 'write a length of time such as 1m, 1h, 1d or 30d'));
         end if;
         set calendar = per;
     elseif has_period then
-        call headgate_parse_period('period', per, micros);
+        call headgate_parse_period_N('period', per, micros);
     end if;
 
     -- The options, each at most once: first sorted, then read in Go's order,
@@ -341,19 +341,19 @@ begin
         if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'lease') then
             set i = i + 1;
             if i > n then
-                call headgate_fail(concat(w, ': needs a value'));
+                call headgate_fail_N(concat(w, ': needs a value'));
             end if;
             set v = substring_index(substring_index(words, ' ', i), ' ', -1);
         elseif w = 'wait' then
-            call headgate_fail(concat(w, ': is reserved and does nothing yet'));
+            call headgate_fail_N(concat(w, ': is reserved and does nothing yet'));
         elseif locate('/', w) > 0 or w = 'UTC' or calendar is not null and ascii(w) between 65 and 90 then
             set w = 'zone';
         elseif w <> 'from-first' then
-            call headgate_fail(concat('option: "', w, '" is not known; options are burst, capacity, from-first, ',
+            call headgate_fail_N(concat('option: "', w, '" is not known; options are burst, capacity, from-first, ',
                 'history, block, lease, ttl and a calendar''s time zone'));
         end if;
         if find_in_set(w, seen) > 0 then
-            call headgate_fail(concat(w, ': is said twice'));
+            call headgate_fail_N(concat(w, ': is said twice'));
         end if;
         set seen = concat(seen, if(seen = '', '', ','), w);
         case w
@@ -374,41 +374,41 @@ begin
         set i = i + 1;
     end while;
     if o_block is not null then
-        call headgate_parse_period('block', o_block, block);
+        call headgate_parse_period_N('block', o_block, block);
     end if;
     if o_lease is not null and find_in_set('lease', allowed) > 0 then
         set v = substring_index(o_lease, '/', 1);
         set percent = right(v, 1) = '%';
-        call headgate_parse_amount('lease', if(percent, left(v, char_length(v) - 1), v), lease, lease_places);
+        call headgate_parse_amount_N('lease', if(percent, left(v, char_length(v) - 1), v), lease, lease_places);
         if locate('/', o_lease) > 0 then
-            call headgate_parse_period('lease', substring(o_lease, locate('/', o_lease) + 1), life);
+            call headgate_parse_period_N('lease', substring(o_lease, locate('/', o_lease) + 1), life);
         end if;
     end if;
 
     -- What each algorithm makes of them.
     if kind = 'concurrency' and has_period then
-        call headgate_fail('period: concurrency has none: write concurrency AMOUNT ttl PERIOD');
+        call headgate_fail_N('period: concurrency has none: write concurrency AMOUNT ttl PERIOD');
     elseif kind <> 'concurrency' and not has_period then
-        call headgate_fail(concat('period: is missing: write ', kind, ' AMOUNT/PERIOD'));
+        call headgate_fail_N(concat('period: is missing: write ', kind, ' AMOUNT/PERIOD'));
     end if;
     if o_burst is not null then
-        call headgate_parse_amount(if(kind = 'leaky-bucket', 'capacity', 'burst'), o_burst, burst, burst_places);
+        call headgate_parse_amount_N(if(kind = 'leaky-bucket', 'capacity', 'burst'), o_burst, burst, burst_places);
     end if;
     if kind = 'fixed-window' and calendar is null and o_zone is not null then
-        call headgate_fail('zone: only a calendar''s windows (minute, hour, day, week, month) have a time zone');
+        call headgate_fail_N('zone: only a calendar''s windows (minute, hour, day, week, month) have a time zone');
     elseif kind = 'fixed-window' and calendar is not null and from_first then
-        call headgate_fail('from-first: a calendar''s windows start by the calendar');
+        call headgate_fail_N('from-first: a calendar''s windows start by the calendar');
     elseif kind = 'sliding-log' and o_history is not null then
-        call headgate_parse_period('history', o_history, history);
+        call headgate_parse_period_N('history', o_history, history);
     elseif kind = 'concurrency' and o_ttl is not null then
-        call headgate_parse_period('ttl', o_ttl, micros);
+        call headgate_parse_period_N('ttl', o_ttl, micros);
     elseif kind = 'concurrency' then
-        call headgate_fail('ttl: is missing: write concurrency AMOUNT ttl PERIOD');
+        call headgate_fail_N('ttl: is missing: write concurrency AMOUNT ttl PERIOD');
     end if;
     while seen <> '' do
         set w = substring_index(seen, ',', 1);
         if find_in_set(w, allowed) = 0 then
-            call headgate_fail(concat(w, ': does not apply to ', kind));
+            call headgate_fail_N(concat(w, ': does not apply to ', kind));
         end if;
         set seen = substring(seen, char_length(w) + 2);
     end while;
@@ -420,27 +420,27 @@ begin
             set burst = 1, burst_places = 0;
         end if;
     end if;
-    call headgate_format_amount(coef, places, amount_text);
-    call headgate_format_amount(burst, burst_places, burst_text);
+    call headgate_format_amount_N(coef, places, amount_text);
+    call headgate_format_amount_N(burst, burst_places, burst_text);
     if calendar is null then
-        call headgate_format_period(micros, per_text);
+        call headgate_format_period_N(micros, per_text);
     end if;
     set step = micros;
     if kind in ('token-bucket', 'leaky-bucket', 'gcra') then
-        call headgate_compile_rate(coef, places, micros, burst, burst_places, unit, capacity, step, drain);
+        call headgate_compile_rate_N(coef, places, micros, burst, burst_places, unit, capacity, step, drain);
         if unit is null then
-            call headgate_fail(concat('amount: ', amount_text, ' per ', per_text, ' with a burst of ', burst_text,
+            call headgate_fail_N(concat('amount: ', amount_text, ' per ', per_text, ' with a burst of ', burst_text,
                 ' does not fit exactly into 53 bits, or a full bucket takes more than 142 years to empty'));
         end if;
     elseif kind = 'interval' then
-        call headgate_compile_count(coef, places, burst, burst_places, micros, c_max, unit, drain, capacity);
+        call headgate_compile_count_N(coef, places, burst, burst_places, micros, c_max, unit, drain, capacity);
         if unit is null then
-            call headgate_fail(concat('amount: ', amount_text, ' with a burst of ', burst_text, ' is too large'));
+            call headgate_fail_N(concat('amount: ', amount_text, ' with a burst of ', burst_text, ' is too large'));
         end if;
     else
-        call headgate_compile_count(coef, places, 1, 0, 0, if(kind = 'sliding-window', 4294967295, c_max), unit, capacity, drain);
+        call headgate_compile_count_N(coef, places, 1, 0, 0, if(kind = 'sliding-window', 4294967295, c_max), unit, capacity, drain);
         if unit is null then
-            call headgate_fail(concat('amount: ', amount_text, ' is too large'));
+            call headgate_fail_N(concat('amount: ', amount_text, ' is too large'));
         end if;
         set drain = 0;
     end if;
@@ -459,7 +459,7 @@ begin
             if calendar is not null then
                 set zone = 'UTC';
                 if o_zone is not null then
-                    call headgate_check_zone(o_zone);
+                    call headgate_check_zone_N(o_zone);
                     set zone = o_zone;
                 end if;
 
@@ -475,27 +475,27 @@ begin
         when 'sliding-log' then
             set law = 3;
             if o_history is not null then
-                call headgate_format_period(history, per_text);
+                call headgate_format_period_N(history, per_text);
                 set canonical = concat(canonical, ' history ', per_text);
             end if;
         when 'concurrency' then set law = 3;
         else set canonical = concat(canonical, ' burst ', burst_text);
     end case;
     if o_block is not null then
-        call headgate_format_period(block, per_text);
+        call headgate_format_period_N(block, per_text);
         set canonical = concat(canonical, ' block ', per_text);
     end if;
 
     -- What nodes take up front is theirs to know; here it is part of the name.
     if o_lease is not null then
-        call headgate_format_amount(lease, lease_places, lease_text);
+        call headgate_format_amount_N(lease, lease_places, lease_text);
         if cast(lease as decimal(40)) * if(percent, capacity, unit)
             >= cast(concat('1', repeat('0', lease_places)) as decimal(40)) * if(percent, 100, 1) * (capacity + 1) then
-            call headgate_fail(concat('lease: ', lease_text, if(percent, '%', ''), ' is more than what passes at once'));
+            call headgate_fail_N(concat('lease: ', lease_text, if(percent, '%', ''), ' is more than what passes at once'));
         end if;
         set canonical = concat(canonical, ' lease ', lease_text, if(percent, '%', ''));
         if life <> 1000000 then
-            call headgate_format_period(life, per_text);
+            call headgate_format_period_N(life, per_text);
             set canonical = concat(canonical, '/', per_text);
         end if;
     end if;

@@ -3,13 +3,13 @@
 -- read as if it were UTC. CONVERT_TZ is given both zones, so that the session's
 -- time_zone has no say; FROM_UNIXTIME and UNIX_TIMESTAMP would let it.
 
--- headgate_starts_at returns the first instant, in seconds, at which the clocks
+-- headgate_starts_at_N returns the first instant, in seconds, at which the clocks
 -- of a zone show a local time or a later one. Where no change of the zone's
 -- offset is near, that is a subtraction; else the hours around are tried in
 -- turn, and the minutes of those in which the offset changes.
-drop procedure if exists headgate_starts_at
+drop procedure if exists headgate_starts_at_N
 //
-create procedure headgate_starts_at(in shown bigint, in zone varchar(64) character set utf8mb4, out instant bigint)
+create procedure headgate_starts_at_N(in shown bigint, in zone varchar(64) character set utf8mb4, out instant bigint)
     reads sql data sql security invoker
 begin
     declare epoch datetime default '1970-01-01 00:00:00';
@@ -45,12 +45,12 @@ begin
 end
 //
 
--- headgate_full_hour returns the instant next to u, both in seconds, at or
+-- headgate_full_hour_N returns the instant next to u, both in seconds, at or
 -- before it (dir -1) or at or after it (dir 1), at which the clocks of a zone
 -- show a full hour. Offsets are whole minutes.
-drop procedure if exists headgate_full_hour
+drop procedure if exists headgate_full_hour_N
 //
-create procedure headgate_full_hour(in u bigint, in dir int, in zone varchar(64) character set utf8mb4, out instant bigint)
+create procedure headgate_full_hour_N(in u bigint, in dir int, in zone varchar(64) character set utf8mb4, out instant bigint)
     reads sql data sql security invoker
 begin
     declare epoch datetime default '1970-01-01 00:00:00';
@@ -71,11 +71,11 @@ begin
 end
 //
 
--- headgate_bounds returns four ascending window boundaries with now_us between
+-- headgate_bounds_N returns four ascending window boundaries with now_us between
 -- the second and the third, all in microseconds since 1970.
-drop procedure if exists headgate_bounds
+drop procedure if exists headgate_bounds_N
 //
-create procedure headgate_bounds(
+create procedure headgate_bounds_N(
     in calendar varchar(8) character set utf8mb4 collate utf8mb4_bin,
     in zone varchar(64) character set utf8mb4 collate utf8mb4_bin,
     in now_us bigint, out b0 bigint, out b1 bigint, out b2 bigint, out b3 bigint)
@@ -86,26 +86,26 @@ begin
     declare far, shown datetime;
     declare i, k int;
     if calendar is null or calendar not in ('hour', 'day', 'week', 'month') then
-        call headgate_fail(concat('period: "', coalesce(calendar, 'null'), '" is no unit of the calendar: hour, day, week, month'));
+        call headgate_fail_N(concat('period: "', coalesce(calendar, 'null'), '" is no unit of the calendar: hour, day, week, month'));
     elseif zone is null or now_us is null then
-        call headgate_fail('zone and time: neither may be null');
+        call headgate_fail_N('zone and time: neither may be null');
     end if;
     if zone = 'UTC' then
         set zone = '+00:00'; -- needs no tables
     elseif zone <> '+00:00' then
-        call headgate_check_zone(zone);
+        call headgate_check_zone_N(zone);
         -- Outside the range of a TIMESTAMP, CONVERT_TZ returns what it is
         -- given: before 1970, and after 2038 on most servers.
         set far = timestampadd(day, 95, timestampadd(second, now_s, epoch));
         if now_s < 86400 * 65 or convert_tz(far, '+00:00', '+01:00') = far then
-            call headgate_fail(concat('time zone: this server cannot convert times near ', timestampadd(second, now_s, epoch), ' to ', zone));
+            call headgate_fail_N(concat('time zone: this server cannot convert times near ', timestampadd(second, now_s, epoch), ' to ', zone));
         end if;
     end if;
     if calendar = 'hour' then
-        call headgate_full_hour(now_s, -1, zone, b1);
-        call headgate_full_hour(b1 - 1, -1, zone, b0);
-        call headgate_full_hour(now_s + 1, 1, zone, b2);
-        call headgate_full_hour(b2 + 1, 1, zone, b3);
+        call headgate_full_hour_N(now_s, -1, zone, b1);
+        call headgate_full_hour_N(b1 - 1, -1, zone, b0);
+        call headgate_full_hour_N(now_s + 1, 1, zone, b2);
+        call headgate_full_hour_N(b2 + 1, 1, zone, b3);
     else
         -- Start a unit too late and step back until the second is not after
         -- now: a clock put back at 00:01 shows the old day again.
@@ -120,7 +120,7 @@ begin
             set b3 = b2;
             set b2 = b1;
             set b1 = b0;
-            call headgate_starts_at(timestampdiff(second, epoch, case calendar
+            call headgate_starts_at_N(timestampdiff(second, epoch, case calendar
                 when 'day' then timestampadd(day, k, epoch)
                 when 'week' then timestampadd(day, k * 7 - 3, epoch)
                 else timestampadd(month, k, epoch) end), zone, b0);

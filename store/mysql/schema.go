@@ -1,0 +1,192 @@
+package mysql
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Tables are made by migrations, each of which is applied once. Procedures belong to
+// the binary: it installs all of them whenever their texts have changed.
+//
+// The procedures that others call have the number of the revision in their names, _N in
+// the texts, since MySQL cannot replace a procedure in one step: those of a revision are
+// made beside the former, then the procedures for people, which have plain names, are
+// replaced, and the former are dropped.
+
+//go:embed sql/tables/*.sql sql/procedures/*.sql
+var files embed.FS
+
+// These two numbers are raised by hand. TestRevisionIsRaised sees to the revision.
+const (
+	// state is what the rows of the tables mean. A migration that changes it renames a
+	// column of headgate_cells, so that an older process which is still running fails.
+	state    = 1
+	revision = 1 // of the texts of the procedures
+)
+
+// procedureFiles are the files of sql/procedures.
+var procedureFiles = []string{"compile", "calendar", "decide", "take", "verbs", "levels", "sweep"}
+
+// definition is what a binary makes in a database.
+type definition struct {
+	state, revision int
+	tables          []file // number 1 is the first
+	inner           []statement
+	plain           []statement // what people use: procedures and views
+	articles        []statement
+}
+
+type file struct {
+	name       string
+	statements []string
+}
+
+// statement is one of a file.
+type statement struct{ file, text string }
+
+// terminator ends a statement of a file, on a line of its own.
+const terminator = "\n//\n"
+
+var (
+	revisionNumber = regexp.MustCompile(`_N\b`)
+	// made finds the name of the procedure or view that a statement makes or drops.
+	made = regexp.MustCompile(`(?m)^(?:drop procedure if exists|create procedure|create or replace view) (\w+)`)
+	// dropped and created are the first words of a procedure's statements, after comments.
+	dropped = regexp.MustCompile(`(?m)^drop procedure if exists `)
+	created = regexp.MustCompile(`(?m)^create procedure `)
+)
+
+// numbered replaces the _N of names by the number of the revision.
+func (d *definition) numbered(text string) string {
+	return revisionNumber.ReplaceAllLiteralString(text, "_"+strconv.Itoa(d.revision))
+}
+
+func (d *definition) read(path string) file {
+	text, err := files.ReadFile("sql/" + path)
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	f := file{name: path}
+	for _, s := range strings.Split(d.numbered(expand(string(text))), terminator) {
+		if s = strings.TrimSpace(s); s != "" {
+			f.statements = append(f.statements, s)
+		}
+	}
+	return f
+}
+
+// current is the definition of this binary.
+var current = sync.OnceValue(func() *definition {
+	d := &definition{state: state, revision: revision}
+	entries, err := files.ReadDir("sql/tables")
+	if err != nil {
+		panic(err)
+	}
+	for i, e := range entries {
+		if !strings.HasPrefix(e.Name(), fmt.Sprintf("%03d_", i+1)) {
+			panic("sql/tables: " + e.Name() + " is not number " + strconv.Itoa(i+1))
+		}
+		d.tables = append(d.tables, d.read("tables/"+e.Name()))
+	}
+	suffix := d.numbered("_N")
+	for _, name := range procedureFiles {
+		for _, text := range d.read("procedures/" + name + ".sql").statements {
+			s := statement{name + ".sql", text}
+			switch name := made.FindStringSubmatch(text); {
+			case name == nil:
+				panic(s.file + " has a statement that makes nothing: " + text)
+			case strings.HasSuffix(name[1], suffix):
+				d.inner = append(d.inner, s)
+			default:
+				d.plain = append(d.plain, s)
+			}
+		}
+	}
+	for _, text := range d.read("procedures/articles.sql").statements {
+		d.articles = append(d.articles, statement{"articles.sql", text})
+	}
+	return d
+})
+
+// fingerprint is one of the texts of all procedures.
+func (d *definition) fingerprint() string {
+	h := sha256.New()
+	for _, s := range slices.Concat(d.inner, d.plain, d.articles) {
+		h.Write([]byte(s.text))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// names returns the names of the procedures that every database has, in order.
+func (d *definition) names() (list []string) {
+	for _, s := range slices.Concat(d.inner, d.plain) {
+		if created.MatchString(s.text) {
+			list = append(list, made.FindStringSubmatch(s.text)[1])
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// ours begins the comment of the procedures that are named after the articles and
+// were made here. foreignArticles selects those of other people, and leftAlone is
+// what is said of them, before and after their names.
+const (
+	ours            = "made by headgate"
+	foreignArticles = "routine_schema = database() and routine_type = 'PROCEDURE' and lower(routine_name) in ('check_velocity', 'request_token') and routine_comment not like '" + ours + "%'"
+)
+
+var leftAlone = [...]string{"did not make the articles'' procedures: ", " exists and is not ours; rename or drop it and migrate again, or say --skip-articles"}
+
+// Schema returns the whole schema as a script for the mysql client, for people
+// with a migration tool of their own.
+func Schema() string {
+	d := current()
+	var b strings.Builder
+	b.WriteString(setSession + "delimiter //\n\n")
+	write := func(text string) { b.WriteString(text + terminator + "\n") }
+	for i, t := range d.tables {
+		fmt.Fprintf(&b, "-- %s\n\n", t.name)
+		for _, text := range t.statements {
+			write(text)
+		}
+		write(fmt.Sprintf("insert ignore into headgate_schema_version (version) values (%d)", i+1))
+	}
+	for _, s := range slices.Concat(d.inner, d.plain) {
+		write(s.text)
+	}
+	write(d.record(""))
+	for _, s := range d.articles { // the script ends there if others have their names
+		write(s.text)
+	}
+	b.WriteString("delimiter ;\n" + resetSession)
+	return b.String()
+}
+
+// record is the statement that writes down what is installed.
+func (d *definition) record(digest string) string {
+	return fmt.Sprintf("replace into headgate_installed (only_one, state, revision, fingerprint, digest, names) values (1, %d, %d, '%s', '%s', '%s')",
+		d.state, d.revision, d.fingerprint(), digest, strings.Join(d.names(), ","))
+}
+
+// The procedures and views keep the sql_mode, the character set and the collation
+// under which they are made, whatever the session of those who use them has. By mode
+// what does not fit an argument is an error, not cut to size; by names the bytes of
+// text decide what equals what. setSession sets a session to them, and resetSession
+// to what it was.
+const (
+	mode  = "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
+	names = charset + " collate " + charset + "_bin"
+
+	setSession = "set @hg_mode = @@sql_mode, @hg_client = @@character_set_client, @hg_results = @@character_set_results, @hg_collation = @@collation_connection;\n" +
+		"set " + mode + ";\nset names " + names + ";\n"
+	resetSession = "set session transaction read write;\n" +
+		"set sql_mode = @hg_mode, character_set_client = @hg_client, character_set_results = @hg_results, collation_connection = @hg_collation;\n"
+)

@@ -1,0 +1,228 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/mysql"
+)
+
+// TestRevisionIsRaised: a binary with other procedures has a higher revision, or it would
+// not install them where the former are. After a change raise revision in schema.go, and
+// write both numbers down: UPDATE_REVISION=1 go test -run TestRevisionIsRaised.
+func TestRevisionIsRaised(t *testing.T) {
+	const path = "testdata/revision"
+	now := fmt.Sprintf("%d %s\n", mysql.Revision, mysql.Fingerprint)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var revision int
+	var fingerprint string
+	if _, err := fmt.Sscan(string(b), &revision, &fingerprint); err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case string(b) == now:
+	case mysql.Revision <= revision:
+		t.Errorf("the procedures have changed since revision %d: raise revision in schema.go", revision)
+	case os.Getenv("UPDATE_REVISION") == "":
+		t.Errorf("%s has revision %d: write the new one with UPDATE_REVISION=1", path, revision)
+	default:
+		if err := os.WriteFile(path, []byte(now), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// proceduresOf returns the md5 of each procedure of a database.
+func proceduresOf(t *testing.T, url string) map[string]string {
+	t.Helper()
+	rows, err := plain(t, url).QueryContext(t.Context(), `SELECT routine_name, MD5(routine_definition) FROM information_schema.routines
+		WHERE routine_schema = DATABASE() AND routine_type = 'PROCEDURE'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	list := make(map[string]string)
+	for rows.Next() {
+		var name, sum string
+		if err := rows.Scan(&name, &sum); err != nil {
+			t.Fatal(err)
+		}
+		list[name] = sum
+	}
+	return list
+}
+
+// bare opens a store and does not migrate.
+func bare(t *testing.T, url string) *mysql.Store {
+	t.Helper()
+	s, err := mysql.Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// TestBinariesOfTwoRevisionsWorkSideBySide has callers of an older binary, and of SQL, ask
+// while a newer one migrates and begins to work, and while either is started again.
+// Nobody sees an error, what is admitted is exact, and a request that is repeated at the
+// other binary is charged once. MySQL cannot replace a procedure in one step: there a
+// call may find none (1305) while the newer binary migrates.
+func TestBinariesOfTwoRevisionsWorkSideBySide(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	old := openAt(t, url)
+	mariadb := strings.Contains(answer(t, plain(t, url), "SELECT VERSION()"), "MariaDB")
+	const most = 2000
+	limit := headgate.MustParse(fmt.Sprintf("fixed-window %d/30d", most))
+	charge := headgate.Charge{Limit: limit, Key: "k"}
+
+	var admitted atomic.Int64
+	end := make(chan struct{})
+	var wg sync.WaitGroup
+	ask := func(take func() (bool, error)) {
+		wg.Go(func() {
+			for {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				switch allowed, err := take(); {
+				case err != nil && !mariadb && strings.Contains(err.Error(), "1305"):
+				case err != nil:
+					t.Error(err)
+					return
+				case allowed:
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	callers := func(s *mysql.Store) {
+		l := headgate.New(s, nil)
+		ask(func() (bool, error) { d, err := l.Take(context.Background(), charge); return d.Allowed, err })
+	}
+	callers(old)
+	db := plain(t, url)
+	ask(func() (bool, error) {
+		n, err := passedBy(db, "CALL headgate_take('"+limit.String()+"', 'k', 1)")
+		return n == 1, err
+	})
+	time.Sleep(100 * time.Millisecond)
+	newer := mysql.Newer(bare(t, url))
+	report, err := newer.Migrate(t.Context())
+	if err != nil || !strings.Contains(strings.Join(report, "\n"), "installed the procedures of revision 2") {
+		t.Fatalf("%q, %v", report, err)
+	}
+	callers(newer)
+	report, err = old.Migrate(t.Context())
+	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
+		t.Errorf("the older binary migrates after the newer: %q, %v", report, err)
+	}
+	callers(bare(t, url)) // started again
+	callers(mysql.Newer(bare(t, url)))
+
+	for i := range 20 {
+		id := fmt.Sprint("id ", i)
+		for j, s := range []*mysql.Store{old, newer, old} {
+			d, err := headgate.New(s, nil).Once(id, time.Hour).Take(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
+			if err != nil || !d.Allowed || d.Replayed != (j > 0) {
+				t.Errorf("%s, %d: %+v, %v", id, j, d, err)
+			}
+		}
+		_, err := passedBy(db, "CALL headgate_take_once('"+id+"', '"+limit.String()+"', 'once', 1, 3600)")
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	d, err := headgate.New(old, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
+	if err != nil || d.Remaining != most-20-1 {
+		t.Errorf("%+v, %v; want 20 charged", d, err)
+	}
+	for deadline := time.Now().Add(time.Minute); admitted.Load() < most && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond)
+	close(end)
+	wg.Wait()
+	if n := admitted.Load(); n != most {
+		t.Errorf("%d were admitted of %d", n, most)
+	}
+	fresh := dbtest.MariaDB(t)
+	if _, err := mysql.Newer(bare(t, fresh)).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := proceduresOf(t, url), proceduresOf(t, fresh); !maps.Equal(got, want) {
+		t.Errorf("the procedures are\n%v\nand those of a fresh database\n%v", got, want)
+	}
+}
+
+// TestABinaryOfAnotherStateIsRefused has a binary migrate to which the rows mean
+// something else: an older one that starts charges nothing.
+func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	openAt(t, url)
+	limit := headgate.MustParse("fixed-window 9/30d")
+	later := mysql.Later(bare(t, url))
+	if _, err := headgate.New(later, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("before it has migrated: %v", err)
+	}
+	if _, err := later.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	old := bare(t, url)
+	if _, err := headgate.New(old, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) {
+		t.Errorf("an older binary: %v", err)
+	}
+	if _, err := old.Migrate(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
+		t.Errorf("an older binary migrates: %v", err)
+	}
+}
+
+// TestProceduresAreRepaired has procedures changed by hand.
+func TestProceduresAreRepaired(t *testing.T) {
+	t.Parallel()
+	fresh := dbtest.MariaDB(t)
+	openAt(t, fresh)
+	want := proceduresOf(t, fresh)
+	for name, spoil := range map[string][]string{
+		"replaced": {"DROP PROCEDURE headgate_print_1", "CREATE PROCEDURE headgate_print_1() SELECT 1"},
+		"dropped":  {"DROP PROCEDURE headgate_release"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := dbtest.MariaDB(t)
+			openAt(t, url)
+			for _, statement := range spoil {
+				if _, err := plain(t, url).ExecContext(t.Context(), statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, said := range []string{"repaired the procedures of revision", "nothing to do"} {
+				report, err := bare(t, url).Migrate(t.Context())
+				if err != nil || len(report) != 1 || !strings.Contains(report[0], said) {
+					t.Errorf("%q, %v; want %s", report, err, said)
+				}
+			}
+			if got := proceduresOf(t, url); !maps.Equal(got, want) {
+				t.Errorf("the procedures are\n%v\nand those of a fresh database\n%v", got, want)
+			}
+		})
+	}
+}
