@@ -18,8 +18,15 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// migrations returns the embedded files in order; the n-th brings the schema
-// to version n, kept in the file's user_version.
+// state is what the rows mean. Binaries of one state use a file side by side, though some
+// know of fewer migrations.
+const state = 1
+
+// The file's user_version is perState times its state, and the number of migrations that
+// were applied.
+const perState = 1000
+
+// migrations returns the embedded files in order.
 func migrations() []string {
 	entries, err := files.ReadDir("sql")
 	if err != nil {
@@ -39,7 +46,7 @@ func migrations() []string {
 // Schema returns the whole schema as SQL.
 func Schema() string {
 	all := migrations()
-	return strings.Join(all, "\n") + fmt.Sprintf("\npragma user_version = %d;\n", len(all))
+	return strings.Join(all, "\n") + fmt.Sprintf("\npragma user_version = %d;\n", state*perState+len(all))
 }
 
 // Migrate implements store.Migrator. Open has done it already.
@@ -58,17 +65,19 @@ func (s *Store) migrate(ctx context.Context) (version int, err error) {
 		return 0, err
 	}
 	all := migrations()
-	if version > len(all) {
-		return version, fmt.Errorf("%w: the file has version %d, this binary knows %d", store.ErrSchemaNewer, version, len(all))
+	if version/perState > state {
+		return version, fmt.Errorf("%w: the file has state %d, this binary knows %d", store.ErrSchemaNewer, version/perState, state)
 	}
-	if version == len(all) {
+	have := version % perState
+	if have >= len(all) {
 		return version, nil
 	}
-	for ; version < len(all); version++ {
-		if _, err := tx.ExecContext(ctx, all[version]); err != nil {
+	for _, text := range all[have:] {
+		if _, err := tx.ExecContext(ctx, text); err != nil {
 			return version, err
 		}
 	}
+	version = state*perState + len(all)
 	if _, err := tx.ExecContext(ctx, fmt.Sprintf("pragma user_version = %d", version)); err != nil {
 		return version, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -152,6 +153,31 @@ func TestTwoProcessesShareAFile(t *testing.T) {
 	}
 }
 
+// TestAFileWithMoreTablesIsUsed: a newer binary has added a table, and the rows mean the
+// same.
+func TestAFileWithMoreTablesIsUsed(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "newer.db")
+	for range 2 {
+		s, err := sqlite.Open(t.Context(), url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/1h burst 2"), "k")
+		if err != nil || !d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		s.Close()
+		db, err := sql.Open("sqlite", strings.TrimPrefix(url, "sqlite:"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Exec("create table if not exists added (x int); pragma user_version = 1999"); err != nil {
+			t.Fatal(err)
+		}
+		db.Close()
+	}
+}
+
 func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
@@ -163,7 +189,7 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec("pragma user_version = 99"); err != nil {
+	if _, err := db.Exec("pragma user_version = 2001"); err != nil {
 		t.Fatal(err)
 	}
 	db.Close()
@@ -174,7 +200,7 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 		{"sqlite:" + dir, "directory", store.ErrSetup},
 		{"sqlite:" + filepath.Join(dir, "no", "such", "folder.db"), "no such", store.ErrSetup},
 		{"sqlite:" + text, "not a database", store.ErrSetup},
-		{"sqlite:" + newer, "version 99", store.ErrSchemaNewer},
+		{"sqlite:" + newer, "state 2", store.ErrSchemaNewer},
 		{"sqlite:", "no file", store.ErrInvalid},
 		{"sqlite:x.db?sync=off", `"sync"`, store.ErrInvalid},
 		{"sqlite:x.db?synchronous=off", `"off"`, store.ErrInvalid},
