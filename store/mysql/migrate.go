@@ -272,8 +272,8 @@ func (m *migrator) execute(ctx context.Context, list []statement) error {
 // digest is one of the procedures of this definition as the server has them now; the same
 // for all states of procedures that this user may not read.
 func (m *migrator) digest(ctx context.Context) (string, error) {
-	rows, err := m.conn.QueryContext(ctx, `SELECT r.routine_name, COALESCE(MD5(CONCAT(r.routine_definition, r.sql_mode, r.security_type, r.sql_data_access)), ''),
-		COALESCE((SELECT MD5(GROUP_CONCAT(p.parameter_mode, ' ', p.parameter_name, ' ', p.dtd_identifier ORDER BY p.ordinal_position)) FROM information_schema.parameters p
+	rows, err := m.conn.QueryContext(ctx, `SELECT r.routine_name, COALESCE(SHA2(CONCAT(r.routine_definition, r.sql_mode, r.security_type, r.sql_data_access), 256), ''),
+		COALESCE((SELECT SHA2(GROUP_CONCAT(p.parameter_mode, ' ', p.parameter_name, ' ', p.dtd_identifier ORDER BY p.ordinal_position), 256) FROM information_schema.parameters p
 			WHERE p.specific_schema = DATABASE() AND p.specific_name = r.routine_name), '')
 		FROM information_schema.routines r WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE' ORDER BY r.routine_name`)
 	if err != nil {

@@ -46,10 +46,10 @@ func TestRevisionIsRaised(t *testing.T) {
 	}
 }
 
-// proceduresOf returns the md5 of each procedure of a database.
+// proceduresOf returns a checksum of each procedure of a database.
 func proceduresOf(t *testing.T, url string) map[string]string {
 	t.Helper()
-	rows, err := plain(t, url).QueryContext(t.Context(), `SELECT routine_name, MD5(routine_definition) FROM information_schema.routines
+	rows, err := plain(t, url).QueryContext(t.Context(), `SELECT routine_name, SHA2(routine_definition, 256) FROM information_schema.routines
 		WHERE routine_schema = DATABASE() AND routine_type = 'PROCEDURE'`)
 	if err != nil {
 		t.Fatal(err)
