@@ -172,7 +172,7 @@ end
 -- remember notes what each cell of a request on trial was, and what it would be
 -- had it been refused: what giveback.lua goes back to when another slot cannot
 -- decide the request, or refuses it.
-local before, was, kept = {}, {}, {} -- kept: see raise.lua
+local before, was = {}, {}
 local function remember(ops, i, j, ds)
   for k = i, j do
     local op, b = ops[k], ds[k].base

@@ -28,37 +28,25 @@ func (c *call) command(b rueidis.Builder, withText bool) rueidis.Completed {
 	return b.Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
 }
 
-// mode is how a call is decided. All but forGood are of one request, or of its part
-// in a slot, which may have to be given back.
+// mode is how a call is decided. One on trial is the part of a request that lies in
+// one slot, and may have to be given back.
 type mode int64
 
 const (
 	forGood mode = iota
 	onTrial
-	anew  // also what is known
-	later // what was taken before is to start later: see raise.lua
 )
 
-// encode returns a call of batch.lua for some of the ops, in their order, and with
-// texts of its own.
-func (s *Store) encode(ops []law.Op, index []int, how mode, own ...string) *call {
-	return s.encodeFor(0, ops, index, how, own...)
-}
-
-// encodeFor is encode for a part of an asking, which is a number of its own: what is
-// charged remembers it.
-func (s *Store) encodeFor(asking int64, ops []law.Op, index []int, how mode, own ...string) *call {
+// encode returns a call of batch.lua for some of the ops, in their order.
+func (s *Store) encode(ops []law.Op, index []int, how mode) *call {
 	var n needs
-	if how == later {
-		n = needsRaise | needsReturns | needsOnce
-	}
 	if !s.cluster {
 		n |= needsRoom
 	}
 	for _, i := range index {
 		n |= needsOf(&ops[i])
 	}
-	c := s.call(scripts[n](), own, ops, index, how, asking)
+	c := s.call(scripts[n](), nil, ops, index, how)
 	if !s.cluster {
 		c.keys = append(c.keys, s.roomKey())
 	}
@@ -76,7 +64,7 @@ func (d *doubles) add(values ...int64) {
 }
 
 const (
-	headSize = 5 * 8  // of the first doubles of a call
+	headSize = 4 * 8  // of the first doubles of a call
 	askSize  = 26 * 8 // of what an op asks
 	maxAsked = 8      // places among which the same is looked for
 )
@@ -110,7 +98,7 @@ func (a *asked) find(ops []law.Op, i int) int64 {
 type run struct{ asked, ops, group, log, note int64 }
 
 // call writes the arguments of a script: the ops, then its own.
-func (s *Store) call(script script, own []string, ops []law.Op, index []int, how mode, asking int64) *call {
+func (s *Store) call(script script, own []string, ops []law.Op, index []int, how mode) *call {
 	c := &call{script: script, index: index, keys: make([]string, len(index), len(index)+4), args: make([]string, 1, 1+len(own))}
 	c.args = append(c.args, own...)
 	what := asked{doubles: make(doubles, headSize, headSize+askSize+48)}
@@ -144,7 +132,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 	}
 	runs.run(open)
 	head := what.doubles[:0]
-	head.add(s.slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1), asking)
+	head.add(s.slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1))
 	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
 	return c
 }

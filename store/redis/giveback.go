@@ -37,7 +37,7 @@ func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool)
 	if len(index) == 0 {
 		return nil
 	}
-	c := s.call(giveBackScript, own, backs, all, forGood, 0)
+	c := s.call(giveBackScript, own, backs, all, forGood)
 	c.index = index
 	return c
 }

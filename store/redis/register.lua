@@ -8,7 +8,7 @@
 --
 -- Of an op with an ID, KEYS from its log on are log, register and admission.
 
-local NUMBERS = string.rep(int .. ' ', 14) .. int -- after them stands who asked: see startTogether
+local NUMBERS = string.rep(int .. ' ', 14) .. int
 
 -- known returns what the cell remembers of the ID of an op; nil if nothing.
 -- shared: another request has been told of it, see once.lua.
