@@ -63,7 +63,8 @@ if not on_trial then return table.concat(answers) end
 
 -- After the answers, for each op what its cell was, what it would be had it been
 -- refused, and what it is: '' for none, and for all but the first op of a cell.
--- Then what the cell remembers of its ID, and in the place of what: '' for nothing.
+-- Then what the cell remembers of its ID, or without one the number of its register; and
+-- in the place of what: '' for nothing.
 local list = { table.concat(answers) }
 for _, op in ipairs(rest) do
   local n, c = op.key, cells[op.key]
@@ -76,7 +77,7 @@ for _, op in ipairs(rest) do
     list[#list + 1] = v
   end
   before[n] = nil
-  list[#list + 1] = op.remembered and call('GET', KEYS[op.log + 2]) or ''
+  list[#list + 1] = op.remembered and call('GET', KEYS[op.log + 2]) or op.register or ''
   list[#list + 1] = op.forgotten or ''
 end
 return list

@@ -123,7 +123,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 				continue
 			}
 		} else {
-			next.log, next.note = c.own(s, op, print)
+			next.log, next.note = c.own(s, op, print, how)
 		}
 		if n > 0 {
 			runs.run(open)
@@ -151,11 +151,11 @@ func whole(ops []law.Op, i int) []law.Op {
 
 // own adds what an op alone has, and says where: the log of its cell, if it may
 // be touched, then what is remembered of IDs; and the note that goes into the log
-// or beside a block, then the print and the rule; to settle, the rule. 0 is for none. Ops of giveback.lua have an ID
-// if what is remembered of it is to be forgotten.
-func (c *call) own(s *Store, op *law.Op, print int64) (log, note int64) {
+// or beside a block, then the print and the rule; to settle, the rule. 0 is for none. On
+// trial, and when that is given back, each op has a register.
+func (c *call) own(s *Store, op *law.Op, print int64, how mode) (log, note int64) {
 	named := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Settle || op.Verb == law.Return)
-	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset && !named {
+	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset && !named && how == forGood {
 		return 0, 0
 	}
 	c.keys = append(c.keys, s.logKey(op.Cell))
@@ -163,7 +163,7 @@ func (c *call) own(s *Store, op *law.Op, print int64) (log, note int64) {
 	switch {
 	case named:
 		c.keys = append(c.keys, s.registerKey(op.Cell), s.admissionKey(op.Cell, op.ID))
-	case op.Verb == law.Reset:
+	case op.Verb == law.Reset, how == onTrial:
 		c.keys = append(c.keys, s.registerKey(op.Cell))
 	}
 	switch {

@@ -443,9 +443,6 @@ func TestWhatOthersDoBetweenTheRoundTripsStays(t *testing.T) {
 			if act.Verb = verb; verb == law.Block {
 				act.TTL, act.Reason = 3600_000_000, "abuse"
 			}
-			if verb == law.Reset && id == "" {
-				continue // nothing tells that the key was reset: see docs/stores.md
-			}
 			outs := apply(t, interrupted(openTest(t, url, nil), func() {
 				if apply(t, s, act); verb == law.Reset {
 					apply(t, s, other)
