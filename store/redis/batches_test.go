@@ -10,11 +10,6 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// remembered is the register of a cell of package law.
-type remembered map[string]law.Admission
-
-func (r remembered) Admission(id string) (law.Admission, bool) { a, ok := r[id]; return a, ok }
-
 // TestBatchesOverSlotsAreThoseOfPackageLaw hands over several requests at a time, some
 // over several slots: takes, with an ID or asked again, checks, settling, resets and
 // blocks of the same few cells; and late ones in one slot.
@@ -26,7 +21,7 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 	records := map[law.Cell]*law.Record{}
 	get := func(c law.Cell) *law.Record {
 		if records[c] == nil {
-			records[c] = &law.Record{Register: remembered{}}
+			records[c] = &law.Record{Register: register{}}
 		}
 		return records[c]
 	}
@@ -138,10 +133,10 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 		outs := outcomes(t, s, ops...)
 		for _, r := range records {
 			if r.Forget {
-				r.Register = remembered{}
+				r.Register = register{}
 			}
 			for _, a := range r.Admit {
-				r.Register.(remembered)[a.ID] = a
+				r.Register.(register)[a.ID] = a
 			}
 			*r = law.Record{State: r.State, Register: r.Register}
 		}

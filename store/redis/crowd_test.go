@@ -140,7 +140,6 @@ type town struct {
 func newTown(t *testing.T, url string, seed uint64, reset bool) *town {
 	t.Helper()
 	s := openTest(t, url, nil)
-	warmUp(t, s)
 	c := &town{
 		crowd: crowd{s.client, make(chan *caller)}, t: t, s: s, g: rand.New(rand.NewPCG(seed, 1)), seed: seed, reset: reset,
 		limits: map[law.Cell]law.Params{}, resets: map[law.Cell]int{}, starts: map[since][]start{},

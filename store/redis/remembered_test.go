@@ -40,33 +40,6 @@ func TestWhatALimitWasChangedSinceIsNotCorrected(t *testing.T) {
 	}
 }
 
-// TestAnAdmissionLastsFromItsStart, of one charge and of two, of which one has room before.
-func TestAnAdmissionLastsFromItsStart(t *testing.T) {
-	s := openTest(t, dbtest.Redis(t), nil)
-	const ttl, start = 2_000_000, testTime + 5_000_000
-	for limit, keys := range map[string][]string{"one": {"b"}, "two": {"a", "b"}} {
-		full := takeOne(limit, "b", perSecond, testTime)
-		full.Count = 10
-		apply(t, s, full)
-		var ops []law.Op
-		for _, key := range keys {
-			op := takeOne(limit, key, perSecond, testTime)
-			op.ID, op.TTL, op.Count, op.Late, op.Ceiling = "id", ttl, 5, true, 2*perSecond.Capacity
-			ops = append(ops, op)
-		}
-		for _, now := range []int64{testTime, start + ttl - 1, start + ttl} {
-			for i := range ops {
-				ops[i].Now = now
-			}
-			for i, out := range apply(t, s, ops...) {
-				if out.Granted != 5 || out.Replayed != (now == start+ttl-1) || now < start+ttl && out.StartAt != start {
-					t.Errorf("%s, charge %d at %d: %+v", limit, i, now-testTime, out)
-				}
-			}
-		}
-	}
-}
-
 // TestWhatATrialOverwroteIsRememberedAgain: that a request was cancelled in one slot, when
 // another slot has refused to decide it anew.
 func TestWhatATrialOverwroteIsRememberedAgain(t *testing.T) {

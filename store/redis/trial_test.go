@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/rueidis"
@@ -45,31 +46,15 @@ func (c *interposed) DoMulti(ctx context.Context, multi ...rueidis.Completed) []
 	return c.Client.DoMulti(ctx, multi...)
 }
 
-// interrupted returns the store, between whose first and second question to the servers
-// others do something.
+// interrupted returns the store; others do something before it first gives a part back.
 func interrupted(s *Store, others func()) *Store {
-	asked := 0
-	s.client = &interposed{s.client, func([]rueidis.Completed) {
-		if asked++; asked == 2 {
+	others = sync.OnceFunc(others)
+	s.client = &interposed{s.client, func(multi []rueidis.Completed) {
+		if multi[0].Commands()[1] == giveBackScript.sha {
 			others()
 		}
 	}}
 	return s
-}
-
-// warmUp makes the servers know the scripts, so that a DoMulti is a round trip.
-func warmUp(t *testing.T, s *Store) {
-	t.Helper()
-	keys := keysApart(3)
-	for _, id := range []string{"", "warm"} {
-		for n := range keys {
-			ops := []law.Op{takeOne("warm"+id, keys[0], perSecond, testTime), takeOne("warm"+id, keys[n], perSecond, testTime)}
-			if ops = ops[:min(n+1, 2)]; id != "" {
-				once60(fmt.Sprint(id, n), ops...)
-			}
-			apply(t, s, ops...)
-		}
-	}
 }
 
 func TestSlotsAreThoseOfTheServer(t *testing.T) {
@@ -426,7 +411,6 @@ func TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent(t *testing.T) {
 func TestWhatOthersDoBetweenTheRoundTripsStays(t *testing.T) {
 	url := dbtest.RedisCluster(t)
 	s := openTest(t, url, nil)
-	warmUp(t, s)
 	for _, verb := range []law.Verb{law.Block, law.Reset} {
 		for _, id := range []string{"", "id"} {
 			ops := refusedBy(t, s, perSecond, testTime)
