@@ -258,7 +258,7 @@ type losing struct {
 func (c *losing) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.lose.CompareAndSwap(true, false) {
-		c.Conn.Close()
+		c.Close()
 		return 0, io.EOF
 	}
 	return n, err
