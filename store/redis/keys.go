@@ -55,6 +55,9 @@ func (s *Store) tag(c law.Cell) string {
 // another.
 func (s *Store) place(c law.Cell) string {
 	key := escape.Replace(c.Key)
+	if s.cfg.Slot == nil {
+		return key
+	}
 	if tag := s.tag(c); tag != key {
 		return tag + both + key
 	}
