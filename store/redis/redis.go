@@ -125,8 +125,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 
 // New returns a store over the caller's client, which Close leaves open. Any options of
 // the client will do, also without DisableRetry: rueidis repeats only commands that are
-// marked as repeatable, and those that charge are not. A client that is made for replicas
-// gets [store.ErrReadOnly] for each request.
+// marked as repeatable, and those that charge are not.
 func New(client rueidis.Client, cfg *Config) (*Store, error) {
 	if client == nil {
 		return nil, fmt.Errorf("redis: %w", law.Invalid("client", "is missing"))
