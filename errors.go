@@ -1,9 +1,8 @@
 package headgate
 
 import (
-	"errors"
-
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // Errors, for errors.Is. The classes of a store's failures are in package
@@ -15,7 +14,7 @@ var (
 	// ErrUnknownLimit: no limit of that name is known. It is an ErrInvalid.
 	ErrUnknownLimit error = &InvalidError{Field: "limit", Problem: "unknown"}
 	// ErrUnsupported: the store cannot do this, for example list its cells.
-	ErrUnsupported = errors.New("not supported by this store")
+	ErrUnsupported = store.ErrUnsupported
 )
 
 // InvalidError says which field of a request is wrong, and why. It is an [ErrInvalid];

@@ -36,6 +36,10 @@ type Reservation struct {
 // and all count from there. If any other limit is among them, they start at once
 // or are not made. A context that ends later does not end the reservation. One that
 // is ready to wait does not block a key whose limit blocks who is refused.
+//
+// ErrUnsupported, with nothing charged: the keys of charges that can start later lie in
+// several slots of a Redis Cluster. Config.Slot of the driver brings them together, and
+// Wait does without.
 func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
 	return l.reserve(ctx, wait, charges, nil)
 }

@@ -21,9 +21,10 @@ import (
 // Charges of token-bucket, leaky-bucket and gcra limits are reserved (see
 // [Limiter.Reserve]), and sleep until their own start: first come, first served,
 // among all who share the store, and without asking again. If another limit is
-// among them, Wait sleeps for the retry-after and asks again, first come, first
-// served among the callers of this Limiter, but for those who come while it asks. Who
-// stands in line there may learn only at the deadline that it comes too early.
+// among them, or their keys lie in several slots of a Redis Cluster, Wait sleeps for the
+// retry-after and asks again, first come, first served among the callers of this
+// Limiter, but for those who come while it asks. Who stands in line there may learn only
+// at the deadline that it comes too early.
 //
 // A block refuses those who ask while it lasts; who has a start already keeps it. To
 // wait does not block a key whose limit blocks who is refused.
@@ -57,7 +58,11 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 		return err
 	}
 	if queue(charges) {
-		return l.waitForStart(ctx, p, charges)
+		// A store that cannot reserve these charges together says so before it has done
+		// anything. Then they are asked for as those of limits without a queue.
+		if err := l.waitForStart(ctx, p, charges); !errors.Is(err, ErrUnsupported) {
+			return err
+		}
 	}
 	asking := patient{ctx}
 	var last Decision // of the last look

@@ -33,6 +33,9 @@ var (
 	// ErrFull: the store holds as many keys as it may, and each could still
 	// refuse a request. Nothing was admitted.
 	ErrFull = errors.New("store is full")
+	// ErrUnsupported: the store cannot do this, for example reserve for a later start
+	// in several slots of a Redis Cluster. It was not asked, and nothing was done.
+	ErrUnsupported = errors.New("not supported by this store")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")
 )
@@ -40,7 +43,7 @@ var (
 // classes are all of them. The first that fits is what an error means: a doubt
 // outweighs everything else, and ErrBusy is ErrUnavailable too.
 var classes = []error{
-	ErrUnknownOutcome, ErrInvalid, ErrConflict, ErrBusy, ErrFull, ErrReadOnly, ErrSchemaNewer, ErrSetup, ErrClosed, ErrUnavailable,
+	ErrUnknownOutcome, ErrInvalid, ErrUnsupported, ErrConflict, ErrBusy, ErrFull, ErrReadOnly, ErrSchemaNewer, ErrSetup, ErrClosed, ErrUnavailable,
 }
 
 // NothingDone reports whether an error says that nothing was done: it has a class,

@@ -65,14 +65,32 @@ func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return worst(failures)
 }
 
-// plan cuts a batch into calls. Invalid groups are left out, and outs says so.
+// errApart is of a reservation that may start later, of keys in several slots: a start in
+// common cannot be settled by scripts of which each sees one slot.
+var errApart = fmt.Errorf("redis: %w: a reservation that may start later, of keys in several slots of a Redis Cluster; "+
+	"give these keys one hash tag by redis.Config.Slot", store.ErrUnsupported)
+
+// refusal says why nothing may be sent of a request, or nil.
+func (s *Store) refusal(ops []law.Op) error {
+	if err := law.ValidGroup(ops); err != nil || !s.cluster || !ops[0].Late {
+		return err
+	}
+	for i := range ops {
+		if s.slotOf(ops[i].Cell) != s.slotOf(ops[0].Cell) {
+			return errApart
+		}
+	}
+	return nil
+}
+
+// plan cuts a batch into calls. Groups that are refused are left out, and outs says so.
 // trials are the parts of a batch that no single slot can decide: their groups
 // in order, of which some are in several slots.
 func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trials [][][]int) {
 	valid := make([]int, 0, len(ops))
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
-		err := law.ValidGroup(ops[i:j])
+		err := s.refusal(ops[i:j])
 		for ; i < j; i++ {
 			if err != nil {
 				outs[i] = law.Outcome{Err: err}
@@ -129,7 +147,7 @@ func (s *Store) bundles(ops []law.Op, valid, component []int) map[int]int {
 	bundle := make(map[int]int)
 	if s.cluster {
 		for _, i := range valid {
-			here := int(slotOf(ops[i].Cell))
+			here := int(s.slotOf(ops[i].Cell))
 			if was, ok := bundle[component[i]]; ok && was != here {
 				here = several
 			}

@@ -171,8 +171,10 @@ end
 
 -- remember notes what each cell of a request on trial was, and what it would be
 -- had it been refused: what giveback.lua goes back to when another slot cannot
--- decide the request, or refuses it.
-local before, was, kept = {}, {}, {} -- kept: see raise.lua
+-- decide the request, or refuses it. Without an ID it makes the cell a register, if it
+-- has none, so that giveback.lua sees whether the cell was reset in between; if it takes
+-- longer than a minute, nothing is given back.
+local before, was = {}, {}
 local function remember(ops, i, j, ds)
   for k = i, j do
     local op, b = ops[k], ds[k].base
@@ -187,6 +189,11 @@ local function remember(ops, i, j, ds)
       r.kind, r.unit, r.step, r.block = b.kind, b.unit, b.step, b.block
     end
     if r.block ~= c.block then r.reason = '' end
+    if op.note == 0 then
+      local register = KEYS[op.log + 1]
+      op.register = call('GET', register) or fmt(int, store_clock)
+      call('SET', register, op.register, 'PX', max(60000, call('PTTL', register)))
+    end
   end
 end
 

@@ -28,9 +28,7 @@ while i <= #rest do
   while rest[j + 1] and rest[j + 1].group == rest[i].group do j = j + 1 end
   local p = rest[i].p
   local verb = p.verb
-  if trial == RAISE then
-    stand(i, j)
-  elseif verb == 1 and rest[i].note > 0 then -- it has an ID
+  if verb == 1 and rest[i].note > 0 then -- it has an ID
     apply_once(i, j)
   elseif among_full and verb ~= 4 and verb ~= 6 and (i < j or cell(rest[i]).kind == 0) and among_full(i, j, rest, i, j) then
     -- nothing is done
@@ -65,21 +63,21 @@ if not on_trial then return table.concat(answers) end
 
 -- After the answers, for each op what its cell was, what it would be had it been
 -- refused, and what it is: '' for none, and for all but the first op of a cell.
--- Then what the cell remembers of its ID, and in the place of what: '' for nothing.
+-- Then what the cell remembers of its ID, or without one the number of its register; and
+-- in the place of what: '' for nothing.
 local list = { table.concat(answers) }
 for _, op in ipairs(rest) do
   local n, c = op.key, cells[op.key]
-  local changed = before[n] or kept[n]
   for _, state in ipairs({ was[n] or NONE, before[n] or NONE, c or NONE }) do
     local v = ''
-    if state.kind > 0 and changed then
+    if state.kind > 0 and before[n] then
       state.seq = c.seq
       v = text(state)
     end
     list[#list + 1] = v
   end
-  before[n], kept[n] = nil, nil
-  list[#list + 1] = op.remembered and call('GET', KEYS[op.log + 2]) or ''
+  before[n] = nil
+  list[#list + 1] = op.remembered and call('GET', KEYS[op.log + 2]) or op.register or ''
   list[#list + 1] = op.forgotten or ''
 end
 return list

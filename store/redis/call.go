@@ -28,37 +28,25 @@ func (c *call) command(b rueidis.Builder, withText bool) rueidis.Completed {
 	return b.Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
 }
 
-// mode is how a call is decided. All but forGood are of one request, or of its part
-// in a slot, which may have to be given back.
+// mode is how a call is decided. One on trial is the part of a request that lies in
+// one slot, and may have to be given back.
 type mode int64
 
 const (
 	forGood mode = iota
 	onTrial
-	anew  // also what is known
-	later // what was taken before is to start later: see raise.lua
 )
 
-// encode returns a call of batch.lua for some of the ops, in their order, and with
-// texts of its own.
-func (s *Store) encode(ops []law.Op, index []int, how mode, own ...string) *call {
-	return s.encodeFor(0, ops, index, how, own...)
-}
-
-// encodeFor is encode for a part of an asking, which is a number of its own: what is
-// charged remembers it.
-func (s *Store) encodeFor(asking int64, ops []law.Op, index []int, how mode, own ...string) *call {
+// encode returns a call of batch.lua for some of the ops, in their order.
+func (s *Store) encode(ops []law.Op, index []int, how mode) *call {
 	var n needs
-	if how == later {
-		n = needsRaise | needsReturns | needsOnce
-	}
 	if !s.cluster {
 		n |= needsRoom
 	}
 	for _, i := range index {
 		n |= needsOf(&ops[i])
 	}
-	c := s.call(scripts[n](), own, ops, index, how, asking)
+	c := s.call(scripts[n](), nil, ops, index, how)
 	if !s.cluster {
 		c.keys = append(c.keys, s.roomKey())
 	}
@@ -76,7 +64,7 @@ func (d *doubles) add(values ...int64) {
 }
 
 const (
-	headSize = 5 * 8  // of the first doubles of a call
+	headSize = 4 * 8  // of the first doubles of a call
 	askSize  = 26 * 8 // of what an op asks
 	maxAsked = 8      // places among which the same is looked for
 )
@@ -110,7 +98,7 @@ func (a *asked) find(ops []law.Op, i int) int64 {
 type run struct{ asked, ops, group, log, note int64 }
 
 // call writes the arguments of a script: the ops, then its own.
-func (s *Store) call(script script, own []string, ops []law.Op, index []int, how mode, asking int64) *call {
+func (s *Store) call(script script, own []string, ops []law.Op, index []int, how mode) *call {
 	c := &call{script: script, index: index, keys: make([]string, len(index), len(index)+4), args: make([]string, 1, 1+len(own))}
 	c.args = append(c.args, own...)
 	what := asked{doubles: make(doubles, headSize, headSize+askSize+48)}
@@ -135,7 +123,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 				continue
 			}
 		} else {
-			next.log, next.note = c.own(s, op, print)
+			next.log, next.note = c.own(s, op, print, how)
 		}
 		if n > 0 {
 			runs.run(open)
@@ -144,7 +132,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 	}
 	runs.run(open)
 	head := what.doubles[:0]
-	head.add(s.slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1), asking)
+	head.add(s.slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1))
 	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
 	return c
 }
@@ -163,11 +151,11 @@ func whole(ops []law.Op, i int) []law.Op {
 
 // own adds what an op alone has, and says where: the log of its cell, if it may
 // be touched, then what is remembered of IDs; and the note that goes into the log
-// or beside a block, then the print and the rule; to settle, the rule. 0 is for none. Ops of giveback.lua have an ID
-// if what is remembered of it is to be forgotten.
-func (c *call) own(s *Store, op *law.Op, print int64) (log, note int64) {
+// or beside a block, then the print and the rule; to settle, the rule. 0 is for none. On
+// trial, and when that is given back, each op has a register.
+func (c *call) own(s *Store, op *law.Op, print int64, how mode) (log, note int64) {
 	named := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Settle || op.Verb == law.Return)
-	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset && !named {
+	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset && !named && how == forGood {
 		return 0, 0
 	}
 	c.keys = append(c.keys, s.logKey(op.Cell))
@@ -175,7 +163,7 @@ func (c *call) own(s *Store, op *law.Op, print int64) (log, note int64) {
 	switch {
 	case named:
 		c.keys = append(c.keys, s.registerKey(op.Cell), s.admissionKey(op.Cell, op.ID))
-	case op.Verb == law.Reset:
+	case op.Verb == law.Reset, how == onTrial:
 		c.keys = append(c.keys, s.registerKey(op.Cell))
 	}
 	switch {

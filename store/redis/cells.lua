@@ -1,7 +1,6 @@
 -- Arithmetic, cells and logs.
 
-local ANEW, RAISE = 2, 3 -- see mode in call.go
-local on_trial = trial > 0 -- what is done may have to be undone
+local on_trial = trial > 0 -- what is done may have to be undone: see mode in call.go
 
 local function ceil_div(a, b)
   local q = floor(a / b)

@@ -2,13 +2,18 @@ package redis
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
@@ -192,6 +197,71 @@ func TestAChargeWhoseAnswerGotLostIsNotSentAgain(t *testing.T) {
 	if out := apply(t, through, op)[0]; out.Used != 6000 {
 		t.Errorf("used %d, want 6000: the connection is made again", out.Used)
 	}
+}
+
+// TestAClientMayHaveItsRetries: rueidis repeats what is marked as repeatable, and nothing
+// that charges is. An answer gets lost, after it was charged; the next one would not.
+func TestAClientMayHaveItsRetries(t *testing.T) {
+	for name, url := range map[string]string{"single": dbtest.Redis(t), "cluster": dbtest.RedisCluster(t)} {
+		direct := openTest(t, url, nil)
+		options, prefix, err := parseURL(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		options.DisableRetry = false
+		var lose atomic.Bool
+		options.DialCtxFn = func(ctx context.Context, address string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, "tcp", address)
+			return &losing{conn, &lose}, err
+		}
+		client, err := rueidis.NewClient(*options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		s, err := New(client, &Config{Prefix: prefix})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, p := range []law.Params{hourly, logged} {
+			op := takeOne("l", fmt.Sprint(n), p, 0)
+			ops := []law.Op{op, op} // each a call of its own kind
+			ops[1].Group, ops[1].ID, ops[1].TTL = 2, "id", 60_000_000
+			apply(t, s, op)
+			apply(t, s, ops...)
+			check := op
+			check.Verb = law.Check
+			for _, ops := range [][]law.Op{{op}, {op, ops[1]}} {
+				for range 64 { // so that all connections are made
+					apply(t, s, check)
+				}
+				lose.Store(true)
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+				if err := s.Apply(ctx, ops, make([]law.Outcome, len(ops))); !errors.Is(err, store.ErrUnknownOutcome) {
+					t.Errorf("%s: %v, want ErrUnknownOutcome", name, err)
+				}
+				cancel()
+			}
+			if out := apply(t, direct, op)[0]; out.Used != 6*p.Unit {
+				t.Errorf("%s: used %d after six charges of %d of which two answers got lost", name, out.Used, p.Unit)
+			}
+		}
+	}
+}
+
+// losing is a connection that breaks instead of handing over an answer, once.
+type losing struct {
+	net.Conn
+	lose *atomic.Bool
+}
+
+func (c *losing) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.lose.CompareAndSwap(true, false) {
+		c.Close()
+		return 0, io.EOF
+	}
+	return n, err
 }
 
 func TestADeadlineInFlightIsAnUnknownOutcome(t *testing.T) {

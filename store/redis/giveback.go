@@ -28,16 +28,14 @@ func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool)
 		if undone {
 			op.Params.History = 0 // nothing was refused
 		}
-		if p.admission[n] != "" {
-			op.ID = ops[i].ID
-		}
+		op.ID = ops[i].ID
 		own = append(own, before[n], p.after[n], p.admission[n], p.forgotten[n])
 		all, index, backs = append(all, len(all)), append(index, i), append(backs, op)
 	}
 	if len(index) == 0 {
 		return nil
 	}
-	c := s.call(giveBackScript, own, backs, all, forGood, 0)
+	c := s.call(giveBackScript, own, backs, all, onTrial)
 	c.index = index
 	return c
 }

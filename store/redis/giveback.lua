@@ -3,12 +3,12 @@
 -- one that was, as much is taken as the return rule allows (docs/design.md).
 --
 -- The charges are ops of verb Return. ARGV go on with what the cell of each was (''
--- for none), what the trial made of it, what it made it remember of an ID, and in
--- the place of what: see giveBack in giveback.go. For a cell of several charges, the
--- first two stand at the first. What is remembered is forgotten, or becomes what it
--- was; but if others have been told of it meanwhile, or have settled it, it is
--- theirs, and stays with the charge. If the cell was reset, nothing is left to be given
--- back.
+-- for none), what the trial made of it, what it made it remember of an ID, or the number
+-- of its register, and in the place of what: see giveBack in giveback.go. For a cell of
+-- several charges, the first two stand at the first. What is remembered is forgotten, or
+-- becomes what it was; but if others have been told of it meanwhile, or have settled it,
+-- it is theirs, and stays with the charge. If the cell was reset, its register has another
+-- number, and nothing is left to be given back.
 -- Returned is the state of each charge's cell.
 
 local texts = {}
@@ -51,10 +51,12 @@ local answers = {}
 for i, op in ipairs(rest) do
   local c, admission, forgotten = cell(op), ARGV[4 * i], ARGV[4 * i + 1]
   c.clock, c.test = op.clock, op.p.now > 0
-  if admission == '' then
-    undo(op, c, op.p, texts[op.key])
-  elseif call('GET', KEYS[op.log + 2]) == admission and call('GET', KEYS[op.log + 1]) == string.match(admission, '^%d+') then
-    if forgotten == '' then
+  local register, named = string.match(admission, '^(%d+)( ?)')
+  named = named == ' '
+  if call('GET', KEYS[op.log + 1]) == register and (not named or call('GET', KEYS[op.log + 2]) == admission) then
+    if not named then
+      -- nothing is remembered
+    elseif forgotten == '' then
       call('DEL', KEYS[op.log + 2])
     else
       call('SET', KEYS[op.log + 2], forgotten, 'KEEPTTL')

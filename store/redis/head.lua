@@ -12,9 +12,9 @@
 -- This file is what all scripts begin with. After it come plain.lua, which answers
 -- most calls on its own: nothing below it is built for those, and each function
 -- costs 0.1 us; cells.lua, ops.lua, laws.lua, apply.lua and batch.lua. Before
--- apply.lua stand returns.lua and late.lua, after it register.lua, once.lua and
--- raise.lua, in scripts of calls that need them. limits.lua stands before plain.lua, and
--- begin.lua and room.lua after apply.lua, in all scripts but those for a Cluster.
+-- apply.lua stand returns.lua and late.lua, after it register.lua and once.lua, in scripts
+-- of calls that need them. limits.lua stands before plain.lua, and begin.lua and
+-- room.lua after apply.lua, in all scripts but those for a Cluster.
 -- giveback.lua has no plain.lua.
 --
 -- KEYS are for each op the key of its cell; then what some have of their own: the
@@ -29,7 +29,7 @@
 local MAX = 9007199254740991
 local call, fmt, unpack, packed = redis.call, string.format, struct.unpack, ARGV[1]
 local floor, max, min = math.floor, math.max, math.min
-local slack, most_entries, trial, runs, asking = unpack('<ddddd', packed)
+local slack, most_entries, trial, runs = unpack('<dddd', packed)
 local RUN = '<ddddd'
 local rest -- ops for batch.lua and giveback.lua; nil: none
 

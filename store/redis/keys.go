@@ -7,10 +7,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Keys look like headgate:c:{k:alice}:login. What stands between the braces
-// decides the slot of a cluster: the key and nothing else, so that all limits
-// of one key are in one slot; and the user's own braces are written in percent
-// form, so that nobody can choose a slot.
+// Keys look like headgate:c:{k:alice}:login. What stands between the first braces, the
+// hash tag, decides the slot of a cluster: the key and nothing else, so that all limits
+// of one key are in one slot; and the user's own braces are written in percent form, so
+// that nobody can choose a slot.
+//
+// Where Config.Slot names another tag for a key, the tag stands before the key:
+// headgate:c:{k:acme}{k:alice}:login. So the key can be read from the name, by cellOf and
+// in limits.lua and room.lua, and alice is in the slot of the key acme.
 var (
 	escape   = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 	unescape = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
@@ -24,6 +28,7 @@ const (
 	room       = "room"      // of all limits: see room.lua
 	unbounded  = "unbounded" // is there where somebody has taken the maximum of limits away
 	open       = "{k:"
+	both       = "}{k:" // between a tag and a key
 	shut       = "}:"
 )
 
@@ -34,23 +39,51 @@ func (s *Store) registerKey(c law.Cell) string { return s.key(registers, c) }
 func (s *Store) roomKey() string { return s.cfg.Prefix + room }
 
 func (s *Store) key(kind string, c law.Cell) string {
-	return s.cfg.Prefix + kind + open + escape.Replace(c.Key) + shut + c.Limit
+	return s.cfg.Prefix + kind + open + s.place(c) + shut + c.Limit
+}
+
+// tag returns the hash tag of a cell, as it is written in names. Cells that keys share
+// exist on a single server only, and are no keys of the user's.
+func (s *Store) tag(c law.Cell) string {
+	if s.cfg.Slot == nil || law.IsShared(c) {
+		return escape.Replace(c.Key)
+	}
+	return escape.Replace(s.cfg.Slot(c.Key))
+}
+
+// place returns the key of a cell as it is written in names, after its tag if that is
+// another.
+func (s *Store) place(c law.Cell) string {
+	key := escape.Replace(c.Key)
+	if s.cfg.Slot == nil {
+		return key
+	}
+	if tag := s.tag(c); tag != key {
+		return tag + both + key
+	}
+	return key
 }
 
 // admissionKey is that of an ID in a cell. Limits and IDs may have any character,
 // so the length says where one ends.
 func (s *Store) admissionKey(c law.Cell, id string) string {
-	return s.cfg.Prefix + admissions + open + escape.Replace(c.Key) + shut + strconv.Itoa(len(c.Limit)) + ":" + c.Limit + ":" + id
+	return s.cfg.Prefix + admissions + open + s.place(c) + shut + strconv.Itoa(len(c.Limit)) + ":" + c.Limit + ":" + id
 }
 
-// cellOf is the inverse of cellKey.
+// cellOf is the inverse of cellKey. A name with another tag than the key has now is that
+// of no cell.
 func (s *Store) cellOf(key string) (c law.Cell, ok bool) {
 	rest, ok := strings.CutPrefix(key, s.cfg.Prefix+cells+open)
 	if !ok {
 		return c, false
 	}
 	name, limit, ok := strings.Cut(rest, shut)
-	return law.Cell{Limit: limit, Key: unescape.Replace(name)}, ok
+	tag, key, tagged := strings.Cut(name, both)
+	if !tagged {
+		key = tag
+	}
+	c = law.Cell{Limit: limit, Key: unescape.Replace(key)}
+	return c, ok && (s.cfg.Slot == nil && !tagged || s.place(c) == name)
 }
 
 // parseCell reads what cells.lua calls text.
@@ -99,9 +132,9 @@ func parseEntry(member string, score float64) (e law.Entry, ok bool) {
 
 // slotOf returns the slot of a cluster that a cell is in: CRC16 of the hash
 // tag (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
-func slotOf(c law.Cell) uint16 {
+func (s *Store) slotOf(c law.Cell) uint16 {
 	var crc uint16
-	for _, b := range []byte("k:" + escape.Replace(c.Key)) {
+	for _, b := range []byte("k:" + s.tag(c)) {
 		crc ^= uint16(b) << 8
 		for range 8 {
 			if crc&0x8000 != 0 {

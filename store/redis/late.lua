@@ -14,16 +14,14 @@ local function raise(d, p, start, own, pending)
   return true
 end
 
--- late settles when the ops from i to j may start, all of which their cells admit:
--- not before a start, if there is one. It tells whether they can; if not, what is in
--- ds is what a refusal says.
-local function late(ops, i, j, ds, start)
-  local own, pending, fits = {}, {}, true
-  start = start or 0
+-- late settles when the ops from i to j may start, all of which their cells admit.
+-- It tells whether they can; if not, what is in ds is what a refusal says.
+local function late(ops, i, j, ds)
+  local own, pending, fits, start = {}, {}, true, 0
   for k = i, j do
     local d, p = ds[k], ops[k].p
     own[k] = d.base.now
-    local above = d.placed and 0 or d.used - p.capacity -- see raise.lua
+    local above = d.used - p.capacity
     if above > 0 then own[k] = max(own[k], after(p, d.state.at, above)) end
     start = max(start, own[k])
   end

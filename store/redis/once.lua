@@ -8,8 +8,8 @@ local function replay(op, n)
   answers[op.at + 1] = pack(ANSWER, '=', n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], op.clock, n[11], n[12], REPLAYED, n[14], n[15])
 end
 
--- admit remembers an op that was admitted, with its answer; shared if it was before.
-local function admit(op, print, shared)
+-- admit remembers an op that was admitted, with its answer.
+local function admit(op, print)
   local register = KEYS[op.log + 1]
   local keep = max(op.clock, (select(15, unpack(ANSWER, answers[op.at + 1])))) + op.p.ttl
   local ms = life(keep, op.clock, op.p.now > 0)
@@ -20,7 +20,7 @@ local function admit(op, print, shared)
   end
   put(op, {
     register = number, print = print, rule = ARGV[op.note + 2], cost = op.p.count * op.p.cost, settled = UNSETTLED,
-    keep = fmt(int, keep), shared = shared or 0, outcome = fmt(NUMBERS, select(2, unpack(ANSWER, answers[op.at + 1]))) .. fmt(' ' .. int, asking),
+    keep = fmt(int, keep), shared = 0, outcome = fmt(NUMBERS, select(2, unpack(ANSWER, answers[op.at + 1]))),
   }, ms)
 end
 
@@ -29,7 +29,7 @@ local function fail_all(i, j, how)
 end
 
 -- apply_once decides the ops from i to j but for those that are known; all of them
--- where they start late and one is not known, or another slot wants it so.
+-- where they start late and one is not known.
 local function apply_once(i, j)
   local new, print, starts = {}, ARGV[rest[i].note + 1], rest[i].p.late
   for k = i, j do
@@ -41,8 +41,6 @@ local function apply_once(i, j)
     elseif a.print ~= print then
       fail_all(i, j, REUSED)
       return
-    elseif trial == ANEW then
-      new[#new + 1] = op
     else
       replay(op, numbers(a))
       op.remembered = true

@@ -53,6 +53,20 @@ type Config struct {
 	// somebody sets one. Below 0: no bound, from now on. A Cluster has none, and
 	// refuses a number above 0: the keys of a limit are in many slots.
 	MaxKeys int
+	// Slot returns the hash tag of a key: keys with the same tag lie in one slot of a
+	// Cluster, together with the key that is spelled as the tag. A request of several
+	// charges is decided in one slot by one script; over several slots it takes two
+	// round trips, and a reservation that may start later is [store.ErrUnsupported].
+	// So a user's key may have the organisation's key as its tag:
+	//
+	//	Slot: func(key string) string { org, _, _ := strings.Cut(key, "/"); return org }
+	//
+	// All keys of a tag are on one primary. The result must depend on the key alone, and
+	// be the same in all processes that share the store: a key with another tag is
+	// another cell, which begins empty. Slot is called several times for each charge, by
+	// many goroutines, with keys of any text. On a single server the tag changes nothing
+	// but names. Nil: the key itself.
+	Slot func(key string) string
 	// Logger gets warnings about the server. Nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -109,10 +123,13 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	return s, nil
 }
 
-// New returns a store over the caller's client, which Close leaves open. The
-// client must have been made with DisableRetry, so that no charge is sent
-// twice.
+// New returns a store over the caller's client, which Close leaves open. Any options of
+// the client will do, also without DisableRetry: rueidis repeats only commands that are
+// marked as repeatable, and those that charge are not.
 func New(client rueidis.Client, cfg *Config) (*Store, error) {
+	if client == nil {
+		return nil, fmt.Errorf("redis: %w", law.Invalid("client", "is missing"))
+	}
 	s := &Store{client: client, slack: slack}
 	if cfg != nil {
 		s.cfg = *cfg
@@ -132,7 +149,7 @@ func New(client rueidis.Client, cfg *Config) (*Store, error) {
 	if s.log = s.cfg.Logger; s.log == nil {
 		s.log = slog.Default()
 	}
-	if s.cfg.MaxKeys > 0 && client != nil && client.Mode() == rueidis.ClientModeCluster {
+	if s.cfg.MaxKeys > 0 && client.Mode() == rueidis.ClientModeCluster {
 		return nil, errNotOnCluster
 	}
 	s.counter.turn = make(chan struct{}, 1)

@@ -4,11 +4,12 @@
 -- thousands use needs no pruning. A reset has to forget those of its cell, and
 -- cannot name them. So the cell has a register: a number, in a key that lives as
 -- long as any admission of the cell. They bear it, a reset makes it another, and
--- what bears another is forgotten.
+-- what bears another is forgotten. A request on trial reads the number too: see remember
+-- in apply.lua.
 --
 -- Of an op with an ID, KEYS from its log on are log, register and admission.
 
-local NUMBERS = string.rep(int .. ' ', 14) .. int -- after them stands who asked: see startTogether
+local NUMBERS = string.rep(int .. ' ', 14) .. int
 
 -- known returns what the cell remembers of the ID of an op; nil if nothing.
 -- shared: another request has been told of it, see once.lua.

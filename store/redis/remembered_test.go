@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -41,72 +40,22 @@ func TestWhatALimitWasChangedSinceIsNotCorrected(t *testing.T) {
 	}
 }
 
-// TestAnAdmissionLastsFromItsStart, also from one that lies in another slot.
-func TestAnAdmissionLastsFromItsStart(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
-	a, b := apart(t)
-	const ttl, start = 2_000_000, testTime + 5_000_000
-	for limit, keys := range map[string][]string{"one slot": {b}, "two slots": {a, b}} {
-		full := takeOne(limit, b, perSecond, testTime)
-		full.Count = 10
-		apply(t, s, full)
-		var ops []law.Op
-		for _, key := range keys {
-			op := takeOne(limit, key, perSecond, testTime)
-			op.ID, op.TTL, op.Count, op.Late, op.Ceiling = "id", ttl, 5, true, 2*perSecond.Capacity
-			ops = append(ops, op)
-		}
-		for _, now := range []int64{testTime, start + ttl - 1, start + ttl} {
-			for i := range ops {
-				ops[i].Now = now
-			}
-			for i, out := range apply(t, s, ops...) {
-				if out.Granted != 5 || out.Replayed != (now == start+ttl-1) || now < start+ttl && out.StartAt != start {
-					t.Errorf("%s, charge %d at %d: %+v", limit, i, now-testTime, out)
-				}
-			}
-		}
-	}
-}
-
-// TestWhatATrialOverwroteIsRememberedAgain: that a request was cancelled, or that a
-// slot knew it, when another slot has refused to decide it anew.
+// TestWhatATrialOverwroteIsRememberedAgain: that a request was cancelled in one slot, when
+// another slot has refused to decide it anew.
 func TestWhatATrialOverwroteIsRememberedAgain(t *testing.T) {
-	for _, cancelled := range []bool{false, true} {
-		s := openTest(t, dbtest.RedisCluster(t), nil)
-		a, b := apart(t)
-		c := "c"
-		for i := 0; slotOf(law.Cell{Key: c}) == slotOf(law.Cell{Key: a}) || slotOf(law.Cell{Key: c}) == slotOf(law.Cell{Key: b}); i++ {
-			c = fmt.Sprint("c", i)
-		}
-		ops := once60("id", takeOne("l", a, perSecond, testTime), takeOne("l", b, perSecond, testTime), takeOne("l", c, perSecond, testTime))
-		full := takeOne("l", b, perSecond, testTime)
-		full.Count = 9
-		for i := range ops {
-			ops[i].Late, ops[i].Ceiling = true, perSecond.Capacity
-		}
-		apply(t, s, ops...)
-		apply(t, s, full)
-		cancel := settling(ops[0], law.Cancelled)
-		if cancelled {
-			apply(t, s, cancel, settling(ops[2], law.Cancelled))
-		} else {
-			reset := ops[2]
-			reset.Verb, reset.ID, reset.Late = law.Reset, "", false
-			apply(t, s, reset)
-		}
-		if outs := apply(t, s, ops...); outs[1].Granted != 0 || outs[1].RetryAt != testTime+1_000_000 {
-			t.Errorf("%+v, want b to refuse", outs)
-		}
-		level := int64(1_000_000)
-		if cancelled {
-			level = 0
-		}
-		if out := apply(t, s, cancel)[0]; out.Replayed != cancelled || out.State.Level != 0 || out.Granted != level {
-			t.Errorf("cancelled %v: %+v", cancelled, out)
-		}
-		if out := outcomes(t, s, settling(ops[2], law.Cancelled))[0]; out.Replayed != cancelled || cancelled == errors.Is(out.Err, law.ErrUnknownID) {
-			t.Errorf("cancelled %v: %+v", cancelled, out)
-		}
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	k := keysApart(2)
+	ops := once60("id", takeOne("l", k[0], perSecond, testTime), takeOne("l", k[1], perSecond, testTime))
+	apply(t, s, ops...)
+	cancel, reset, full := settling(ops[0], law.Cancelled), takeOne("l", k[1], perSecond, testTime), takeOne("l", k[1], perSecond, testTime)
+	reset.Verb, full.Count = law.Reset, 10
+	apply(t, s, cancel)
+	apply(t, s, reset)
+	apply(t, s, full)
+	if outs := apply(t, s, ops...); outs[0].Replayed || outs[1].Granted != 0 || outs[1].RetryAt != testTime+1_000_000 {
+		t.Errorf("%+v, want the second to refuse", outs)
+	}
+	if out := apply(t, s, cancel)[0]; !out.Replayed || out.State.Level != 0 || out.Granted != 0 {
+		t.Errorf("cancelled again: %+v", out)
 	}
 }

@@ -34,8 +34,6 @@ var (
 	batchText string
 	//go:embed giveback.lua
 	giveBackText string
-	//go:embed raise.lua
-	raiseText string
 	//go:embed room.lua
 	roomText string
 	//go:embed limits.lua
@@ -67,7 +65,6 @@ const (
 	needsReturns needs = 1 << iota
 	needsLate
 	needsOnce
-	needsRaise
 	needsRoom
 )
 
@@ -89,7 +86,7 @@ func needsOf(op *law.Op) (n needs) {
 }
 
 // scripts decide batches, by what those need.
-var scripts = func() (list [32]func() script) {
+var scripts = func() (list [16]func() script) {
 	for i := range list {
 		list[i] = sync.OnceValue(func() script {
 			n, limits := needs(i), "local ROOM, there, limits, limit_of, note_made\n"
@@ -109,9 +106,6 @@ var scripts = func() (list [32]func() script) {
 			}
 			if n&needsOnce != 0 {
 				text += registerText + onceText
-			}
-			if n&needsRaise != 0 {
-				text += raiseText
 			}
 			return newScript(text + batchText)
 		})

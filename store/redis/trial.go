@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -15,13 +13,12 @@ import (
 // slots of a cluster. No script can decide those: each slot takes its part on
 // trial, and if one refuses, the others give theirs back. This is the one place
 // where another request can see a charge for an instant that is then given
-// back, and where a crash between the two round trips leaves one.
+// back, and where a crash between the two round trips leaves one. A Late request
+// never has charges in several slots: see plan.
 //
 // Each slot remembers the ID of its part, and forgets it with what is given back.
 // If the same request was asked again meanwhile and has been told of a part, that
-// part stays, charged and remembered, even if both are refused in the end. A Late
-// request that some slots know and others do not is decided anew in all: see
-// askAnew.
+// part stays, charged and remembered, even if both are refused in the end.
 //
 // Of a request to settle, each slot settles its part. If one does not know the ID,
 // or has settled it otherwise, the request fails, but the others have settled
@@ -30,7 +27,7 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 	var slots []uint16
 	bySlot := map[uint16][]int{}
 	for _, i := range group {
-		slot := slotOf(ops[i].Cell)
+		slot := s.slotOf(ops[i].Cell)
 		if bySlot[slot] == nil {
 			slots = append(slots, slot)
 		}
@@ -40,13 +37,12 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 	if len(slots) > 1 && ops[group[0]].Verb == law.Take {
 		how = onTrial
 	}
-	asking := 1 + rand.Int64N(law.Max)
 	calls := make([]*answered, len(slots))
 	for n, slot := range slots {
-		calls[n] = &answered{s.encodeFor(asking, ops, bySlot[slot], how), ops, outs}
+		calls[n] = &answered{s.encode(ops, bySlot[slot], how), ops, outs}
 	}
 	if how == onTrial {
-		return s.decide(ctx, ops, outs, group, calls, asking)
+		return s.decide(ctx, ops, outs, group, calls)
 	}
 	if err := worst(s.do(ctx, calls)); err != nil {
 		return err
@@ -57,12 +53,6 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 		alike(outs, group)
 	}
 	return nil
-}
-
-// starts tells whether the charges of a request need a start in common: it is Late, or
-// was when it was asked before.
-func starts(ops []law.Op, outs []law.Outcome, group []int) bool {
-	return ops[group[0]].Late || slices.ContainsFunc(group, func(i int) bool { return outs[i].Replayed && outs[i].StartAt > 0 })
 }
 
 // wrong returns what is wrong with the ID of a group, or nil.
@@ -94,51 +84,39 @@ func worst(errs []error) (err error) {
 // part is a call on trial, with what it did.
 type part struct {
 	call     *answered
-	asking   int64 // what it charges remembers it: an ID may be asked more than once
 	admitted bool
 	err      error
-	known    []bool // of each op: what was charged by another asking is not given back
-	texts
-}
+	known    []bool // of each op: it was charged before, and is not given back
 
-// texts are of each op of a part.
-type texts struct {
-	was, before, after []string // of each op's cell, at its first op: as it was, had it been refused, as it is
+	// Of each op's cell, at its first op: as it was, had it been refused, as it is.
+	was, before, after []string
 	admission          []string // of each op: what its cell remembers of the ID
 	forgotten          []string // of each op: in the place of what
 }
 
 // decide takes a request on trial, and gives it back unless all slots admit it.
-func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, calls []*answered, asking int64) error {
+func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, calls []*answered) error {
 	parts := make([]*part, len(calls))
 	for i, c := range calls {
-		parts[i] = &part{call: c, asking: asking}
+		parts[i] = &part{call: c}
 	}
-	s.ask(ctx, parts, func(p *part, list []message) error { return p.read(ops, outs, list) })
-	if starts(ops, outs, group) {
-		s.askAnew(ctx, ops, outs, group, parts)
-	}
+	s.ask(ctx, ops, outs, parts)
 	admitted, stale := true, false
 	errs := make([]error, len(parts))
 	for i, p := range parts {
 		admitted = admitted && p.admitted
 		errs[i] = p.err
 	}
+	if admitted {
+		return nil
+	}
 	failed := worst(errs)
 	var fault error
-	var refused map[int]law.Outcome // of raising
+	if failed == nil {
+		fault = wrong(outs, group)
+	}
 	for _, i := range group {
 		stale = stale || outs[i].Stale
-	}
-	switch {
-	case admitted && starts(ops, outs, group):
-		if refused, failed = s.startTogether(ctx, ops, outs, group, parts); refused == nil && failed == nil {
-			return nil
-		}
-	case admitted:
-		return nil
-	case failed == nil:
-		fault = wrong(outs, group)
 	}
 	var back []*call
 	for _, p := range parts {
@@ -159,21 +137,14 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 		return failed
 	case fault != nil:
 		failAll(outs, group, fault)
-		return nil
+	default:
+		alike(outs, group)
 	}
-	for _, i := range group {
-		outs[i].StartAt = 0
-	}
-	for i, out := range refused {
-		outs[i].Granted, outs[i].Used, outs[i].RetryAt = out.Granted, out.Used, out.RetryAt
-	}
-	alike(outs, group)
 	return nil
 }
 
-// ask makes the calls of parts, of which read reads the answers, and says in each
-// what went wrong.
-func (s *Store) ask(ctx context.Context, parts []*part, read func(p *part, list []message) error) {
+// ask makes the calls of parts, and says in each what went wrong.
+func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, parts []*part) {
 	open := parts
 	_, _ = store.Retry(ctx, s.cfg.RetryFor, func() error {
 		plain := make([]*call, len(open))
@@ -185,7 +156,7 @@ func (s *Store) ask(ctx context.Context, parts []*part, read func(p *part, list 
 			p := open[i]
 			list, err := res.ToArray()
 			if err == nil {
-				err = read(p, list)
+				err = p.read(ops, outs, list)
 			}
 			if p.err = err; err != nil && again(err) {
 				left = append(left, p)
@@ -198,14 +169,28 @@ func (s *Store) ask(ctx context.Context, parts []*part, read func(p *part, list 
 	}, again)
 }
 
-// read reads the answer of a trial.
+// read reads the answer of a trial: after the outcomes, what it did.
 func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
-	texts, err := p.call.texts(ops, outs, list)
+	if len(list) != 1+len(p.call.index)*5 {
+		return fmt.Errorf("the script answered with %d values", len(list))
+	}
+	v, err := list[0].ToString()
+	if err == nil {
+		err = p.call.decode(v, ops, outs)
+	}
 	if err != nil {
 		return err
 	}
-	p.texts = texts
-	p.admitted, p.known = true, nil
+	for i := 1; i < len(list); i += 5 {
+		for k, to := range []*[]string{&p.was, &p.before, &p.after, &p.admission, &p.forgotten} {
+			text, err := list[i+k].ToString()
+			if err != nil {
+				return err
+			}
+			*to = append(*to, text)
+		}
+	}
+	p.admitted = true
 	for _, i := range p.call.index {
 		out := &outs[i]
 		p.known = append(p.known, out.Replayed)
@@ -213,27 +198,6 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 		p.admitted = p.admitted && !out.Stale && (out.Replayed || out.Granted == ops[i].Count || ops[i].Partial && out.Granted > 0)
 	}
 	return nil
-}
-
-// texts reads the answer of a call on trial: after the outcomes, what it did.
-func (c *call) texts(ops []law.Op, outs []law.Outcome, list []message) (t texts, err error) {
-	if len(list) != 1+len(c.index)*5 {
-		return t, fmt.Errorf("the script answered with %d values", len(list))
-	}
-	v, err := list[0].ToString()
-	if err == nil {
-		err = c.decode(v, ops, outs)
-	}
-	for i := 1; i < len(list) && err == nil; i += 5 {
-		for k, to := range []*[]string{&t.was, &t.before, &t.after, &t.admission, &t.forgotten} {
-			var text string
-			if text, err = list[i+k].ToString(); err != nil {
-				break
-			}
-			*to = append(*to, text)
-		}
-	}
-	return t, err
 }
 
 // alike makes a group stale of which one charge is.

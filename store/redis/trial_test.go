@@ -2,26 +2,59 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
+
+	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
-// apart returns two keys in different slots.
-func apart(t *testing.T) (a, b string) {
-	t.Helper()
-	a = "a"
-	for i := range 100 {
-		b = fmt.Sprint("b", i)
-		if slotOf(law.Cell{Key: a}) != slotOf(law.Cell{Key: b}) {
-			return a, b
+// keysApart returns n keys in n slots.
+func keysApart(n int) (keys []string) {
+	seen := map[uint16]bool{}
+	for i := 0; len(keys) < n; i++ {
+		k := fmt.Sprint("k", i)
+		if slot := (&Store{}).slotOf(law.Cell{Key: k}); !seen[slot] {
+			seen[slot] = true
+			keys = append(keys, k)
 		}
 	}
-	t.Fatal("all keys are in one slot")
-	return "", ""
+	return keys
+}
+
+// apart returns two keys in different slots.
+func apart(*testing.T) (a, b string) {
+	keys := keysApart(2)
+	return keys[0], keys[1]
+}
+
+// interposed is a client that does something before it hands over commands.
+type interposed struct {
+	rueidis.Client
+	before func(multi []rueidis.Completed)
+}
+
+func (c *interposed) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
+	c.before(multi)
+	return c.Client.DoMulti(ctx, multi...)
+}
+
+// interrupted returns the store; others do something before it first gives a part back.
+func interrupted(s *Store, others func()) *Store {
+	others = sync.OnceFunc(others)
+	s.client = &interposed{s.client, func(multi []rueidis.Completed) {
+		if multi[0].Commands()[1] == giveBackScript.sha {
+			others()
+		}
+	}}
+	return s
 }
 
 func TestSlotsAreThoseOfTheServer(t *testing.T) {
@@ -29,8 +62,8 @@ func TestSlotsAreThoseOfTheServer(t *testing.T) {
 	for _, key := range []string{"", "a", "{a}", "a}{b", "%", "é", "user:42"} {
 		c := law.Cell{Limit: "l{x}", Key: key}
 		for _, name := range []string{s.cellKey(c), s.logKey(c)} {
-			if slot, err := admin(t, s, "CLUSTER", "KEYSLOT", name).AsInt64(); err != nil || slot != int64(slotOf(c)) {
-				t.Errorf("%s is in slot %d (%v), not in %d", name, slot, err, slotOf(c))
+			if slot, err := admin(t, s, "CLUSTER", "KEYSLOT", name).AsInt64(); err != nil || slot != int64(s.slotOf(c)) {
+				t.Errorf("%s is in slot %d (%v), not in %d", name, slot, err, s.slotOf(c))
 			}
 		}
 	}
@@ -326,6 +359,89 @@ func TestABatchWithRequestsOverSlotsKeepsItsOrder(t *testing.T) {
 	for i, out := range apply(t, s, ops...) {
 		if used[ops[i].Cell.Key] += perSecond.Unit; out.Used != used[ops[i].Cell.Key] || out.Granted != 1 {
 			t.Errorf("op %d: %+v, want %d used", i, out, used[ops[i].Cell.Key])
+		}
+	}
+}
+
+// TestAnUndoneRequestIsNotInTheHistory: one that is stale was not refused.
+func TestAnUndoneRequestIsNotInTheHistory(t *testing.T) {
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	a, b := apart(t)
+	monthly := law.Params{Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000, Drain: law.Max}
+	stale := takeOne("month", b, monthly, testTime)
+	stale.Bounds = [4]int64{1, 2, 3, 4}
+	op := takeOne("l", a, recorded, testTime)
+	outs := apply(t, s, op, stale)
+	left, err := s.Entries(context.Background(), op.Cell, 10)
+	if err != nil || len(left) > 0 || outs[0].Entry != 0 {
+		t.Errorf("a stale request, of which nothing was done, is in the history: %+v, %v", left, err)
+	}
+}
+
+// TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent, with what is wrong and what to do.
+func TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	sent := 0
+	s.client = &interposed{s.client, func([]rueidis.Completed) { sent++ }}
+	a, b := apart(t)
+	ops := []law.Op{takeOne("l", a, perSecond, testTime), takeOne("l", b, perSecond, testTime)}
+	for i := range ops {
+		ops[i].Late, ops[i].Ceiling = true, perSecond.Ceiling(1_000_000)
+	}
+	for _, out := range outcomes(t, s, ops...) {
+		if !errors.Is(out.Err, store.ErrUnsupported) || !strings.Contains(fmt.Sprint(out.Err), "redis.Config.Slot") {
+			t.Errorf("%+v", out)
+		}
+	}
+	if sent > 0 {
+		t.Errorf("it was sent in %d round trips", sent)
+	}
+	s.cfg.Slot = func(string) string { return "both" }
+	for _, out := range outcomes(t, s, ops...) {
+		if out.Err != nil || out.Granted != 1 || out.StartAt != testTime {
+			t.Errorf("with one tag: %+v", out)
+		}
+	}
+	if sent == 0 {
+		t.Error("what is sent is not seen")
+	}
+}
+
+// TestWhatOthersDoBetweenTheRoundTripsStays: a block, and what is charged after a reset.
+func TestWhatOthersDoBetweenTheRoundTripsStays(t *testing.T) {
+	url := dbtest.RedisCluster(t)
+	s := openTest(t, url, nil)
+	for _, verb := range []law.Verb{law.Block, law.Reset} {
+		for _, id := range []string{"", "id"} {
+			ops := refusedBy(t, s, perSecond, testTime)
+			for i := range ops {
+				if ops[i].Cell.Limit = fmt.Sprint(ops[i].Cell.Limit, verb, id); id == "" {
+					ops[i].ID, ops[i].TTL = "", 0
+				}
+			}
+			full := ops[1]
+			full.ID, full.TTL = "", 0
+			apply(t, s, full)
+			other := takeOne(ops[0].Cell.Limit, ops[0].Cell.Key, perSecond, testTime)
+			act := other
+			if act.Verb = verb; verb == law.Block {
+				act.TTL, act.Reason = 3600_000_000, "abuse"
+			}
+			outs := apply(t, interrupted(openTest(t, url, nil), func() {
+				if apply(t, s, act); verb == law.Reset {
+					apply(t, s, other)
+				}
+			}), ops...)
+			check := other
+			check.Verb = law.Check
+			level := int64(0)
+			if verb == law.Reset {
+				level = perSecond.Unit
+			}
+			out := apply(t, s, check)[0]
+			if outs[1].Granted != 0 || out.State.Level != level || (out.State.BlockedUntil > 0) != (verb == law.Block) {
+				t.Errorf("verb %v, id %q: %+v, then %+v", verb, id, outs, out.State)
+			}
 		}
 	}
 }

@@ -78,21 +78,70 @@ func TestNobodyThere(t *testing.T) {
 // TestKeys: the user's braces never decide the slot, and a key can be read
 // back.
 func TestKeys(t *testing.T) {
-	s, err := New(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range []string{"", "a", "{a}", "}{", "%7B", "%257B", "}:", "{k:a}:b", "é%"} {
-		c := law.Cell{Limit: "l:{x}", Key: key}
-		name := s.cellKey(c)
-		if got, ok := s.cellOf(name); !ok || got != c {
-			t.Errorf("%q: %q was read back as %+v", key, name, got)
+	list := []string{"", "a", "{a}", "}{", "%7B", "%257B", "}:", "{k:a}:b", "}{k:", "é%", ":", "acme/alice"}
+	for name, slot := range map[string]func(string) string{
+		"no tags": nil, "one tag": func(string) string { return "}{k:%:" }, "empty": func(string) string { return "" },
+		"its own": func(key string) string { return key },
+		"a part":  func(key string) string { return key[:len(key)/2] },
+	} {
+		s := &Store{cfg: Config{Prefix: "p:", Slot: slot}}
+		for _, key := range list {
+			c := law.Cell{Limit: "l:{x}}{k:y}:z", Key: key}
+			if got, ok := s.cellOf(s.cellKey(c)); !ok || got != c {
+				t.Errorf("%s: %q: %q was read back as %+v", name, key, s.cellKey(c), got)
+			}
+			tag := key
+			if slot != nil {
+				tag = slot(key)
+			}
+			// By the rule of Redis: from the first brace to the next that closes.
+			for _, name := range []string{s.cellKey(c), s.logKey(c), s.registerKey(c), s.admissionKey(c, "}{id}")} {
+				_, rest, _ := strings.Cut(name, "{")
+				if hashed, _, _ := strings.Cut(rest, "}"); hashed != "k:"+escape.Replace(tag) {
+					t.Errorf("%q has the hash tag %q, want that of %q", name, hashed, tag)
+				}
+			}
 		}
-		if strings.Index(name, "}") != strings.Index(name, "}:l:{x}") {
-			t.Errorf("%q: the tag of %q ends too early", key, name)
+	}
+	for _, name := range []string{"p:c:{k:other}{k:alice}:l", "p:c:{k:alice}:l", "p:c:{k:acme}{k:acme}:l", "p:c:{k:acme}{k:alice}"} {
+		s := &Store{cfg: Config{Prefix: "p:", Slot: func(string) string { return "acme" }}}
+		if c, ok := s.cellOf(name); ok {
+			t.Errorf("%q is no name of the store's: %+v", name, c)
 		}
 	}
-	if _, err := New(nil, &Config{Prefix: "{x}"}); !errors.Is(err, store.ErrInvalid) {
+	if got, ok := (&Store{cfg: Config{Prefix: "p:"}}).cellOf("p:c:{k:acme}{k:alice}:l"); ok {
+		t.Errorf("a name with a tag, where there is none: %+v", got)
+	}
+}
+
+// TestNamesStayAsTheyAre: what is in a server now is found by the next release.
+func TestNamesStayAsTheyAre(t *testing.T) {
+	c, shared := law.Cell{Limit: "login", Key: "{alice}"}, law.SharedCell("login", 7)
+	slot := func(key string) string {
+		if law.IsShared(law.Cell{Key: key}) {
+			t.Errorf("asked for the tag of %q", key)
+		}
+		return "acme"
+	}
+	for want, got := range map[string]string{
+		"h:c:{k:%7Balice%7D}:login":          (&Store{cfg: Config{Prefix: "h:"}}).cellKey(c),
+		"h:a:{k:%7Balice%7D}:5:login:1":      (&Store{cfg: Config{Prefix: "h:"}}).admissionKey(c, "1"),
+		"h:r:{k:acme}{k:%7Balice%7D}:login":  (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).registerKey(c),
+		"h:l:{k:acme}:login":                 (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).logKey(law.Cell{Limit: "login", Key: "acme"}),
+		"h:c:{k:headgate:shared:7}:login":    (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).cellKey(shared),
+		"h:a:{k:acme}{k:alice}:5:login:{id}": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).admissionKey(law.Cell{Limit: "login", Key: "alice"}, "{id}"),
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	if _, err := New(nil, nil); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("no client: %v, want ErrInvalid", err)
+	}
+	if _, err := New(&interposed{}, &Config{Prefix: "{x}"}); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a prefix with braces: %v, want ErrInvalid", err)
 	}
 }

@@ -257,13 +257,79 @@ func lateStart(t *testing.T, s store.Store) {
 	if out := reserve(T0, take("quick", "k", quick, 10, 0))[0]; out.StartAt != T0+3*sec+100_000 {
 		t.Errorf("the whole of the quick limit starts after %d us", out.StartAt-T0)
 	}
-	out := reserve(T0, take("slow", "k", slow, 2, 0), take("quick", "new", quick, 1, 0))
+	out := reserve(T0, take("slow", "k", slow, 2, 0), take("new", "k", quick, 1, 0))
 	if out[0].Granted != 0 || out[0].RetryAt != law.Never || out[0].StartAt != 0 || out[1].StartAt != 0 {
 		t.Errorf("a cost above the capacity: %+v", out)
 	}
-	check := take("quick", "new", quick, 10, T0)
+	check := take("new", "k", quick, 10, T0)
 	if out := one(t, s, check); out.Granted != 1 {
 		t.Errorf("a refused reservation was charged: %+v", out)
+	}
+}
+
+// lateApart reserves on several keys, which start together. A store that takes such a
+// request on trial refuses it before anything is charged.
+func lateApart(t *testing.T, s store.Store, onTrial bool) {
+	const keys = 6
+	p := bucket(1, 1)
+	ask := func(id string, late bool) []law.Op {
+		var ops []law.Op
+		for k := range keys {
+			op := take("apart", fmt.Sprint("key ", k), p, 1, T0)
+			if op.Late = late; late {
+				op.Ceiling = p.Ceiling(20 * sec)
+			}
+			ops = append(ops, op)
+		}
+		if id != "" {
+			named(id, ops...)
+		}
+		return ops
+	}
+	if !onTrial {
+		one(t, s, take("apart", "key 0", p, 1, T0))
+		for i, out := range apply(t, s, ask("id", true)...) {
+			if out.Granted != 1 || out.StartAt != T0+sec {
+				t.Errorf("charge %d: %+v, want one start after 1 s", i+1, out)
+			}
+		}
+		return
+	}
+	for _, id := range []string{"", "id"} {
+		ops := ask(id, true)
+		alone := take("apart", "alone", p, 1, T0)
+		alone.Group, alone.Cell.Key = ops[0].Group+1, "alone "+id
+		outs := apply(t, s, append(ops, alone)...)
+		for i, out := range outs[:keys] {
+			if want := (law.Outcome{Err: out.Err}); !errors.Is(out.Err, store.ErrUnsupported) || !store.NothingDone(out.Err) || out != want {
+				t.Errorf("charge %d: %+v, want ErrUnsupported", i+1, out)
+			}
+		}
+		if outs[keys].Granted != 1 {
+			t.Errorf("another request of the batch: %+v", outs[keys])
+		}
+		for i := range ops {
+			check := ops[i]
+			check.Verb, check.ID, check.TTL, check.Late, check.Ceiling = law.Check, "", 0, false, 0
+			if out := one(t, s, check); out.Granted != 1 || out.State != (law.State{}) {
+				t.Errorf("charge %d left %+v", i+1, out.State)
+			}
+			if id == "" {
+				continue
+			}
+			if out := apply(t, s, settled(ops[i], 1, T0)); !errors.Is(out[0].Err, law.ErrUnknownID) {
+				t.Errorf("charge %d is remembered: %+v", i+1, out)
+			}
+		}
+	}
+	// A request that may start later has one key, or does not wait.
+	for i, out := range apply(t, s, ask("id", false)...) {
+		if out.Granted != 1 || out.Replayed {
+			t.Errorf("without waiting, charge %d: %+v", i+1, out)
+		}
+	}
+	if out := one(t, s, ask("", true)[0]); out.Granted != 1 || out.StartAt != T0+sec {
+		t.Errorf("one key: %+v, want a start after 1 s", out)
 	}
 }
 

@@ -38,7 +38,8 @@ type Options struct {
 	// and given back when it is refused, so that its outcome may differ in
 	// detail and a refused one may stay charged where others came between.
 	// Histories then have one key; and a level may be above what was admitted,
-	// by what was refused.
+	// by what was refused. A reservation of such keys that may start later has to
+	// be store.ErrUnsupported, with nothing charged.
 	GroupsOnTrial bool
 	// Full makes an empty database in which each limit may have so many keys, and
 	// returns what opens stores over it, to be closed by the suite: each is as one of
@@ -127,6 +128,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("settles nothing by another rule", settleChanged)
 	with("remembers a reservation from its start on", lifeFromStart)
 	with("starts all charges of a reservation together", lateStart)
+	with("starts all keys of a reservation together, or none", func(t *testing.T, s store.Store) { lateApart(t, s, o.GroupsOnTrial) })
 	with("decides a reservation anew for one who does not wait", noPatience)
 	through("forgets nothing when a limit is changed", changed)
 	through("starves no key that two processes disagree about", disagree)

@@ -1,0 +1,222 @@
+package headgate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/redis"
+)
+
+// slots is a store whose keys lie apart, as in the slots of a Redis Cluster. It notes what
+// was granted.
+type slots struct {
+	store.Store
+	split bool // it refuses as a Cluster does; else the store below does
+
+	mu      sync.Mutex
+	granted []grant
+	refused int // reservations of several keys
+}
+
+type grant struct {
+	cell law.Cell
+	at   int64
+	late bool
+}
+
+func (s *slots) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	apart := func(op law.Op) bool { return op.Late && op.Cell.Key != ops[0].Cell.Key }
+	if s.split && slices.ContainsFunc(ops, apart) {
+		for i := range outs {
+			outs[i] = law.Outcome{Err: fmt.Errorf("slots: %w", store.ErrUnsupported)}
+		}
+	} else if err := s.Store.Apply(ctx, ops, outs); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if errors.Is(outs[0].Err, store.ErrUnsupported) {
+		s.refused++
+	}
+	if slices.ContainsFunc(outs, func(o law.Outcome) bool { return o.Err != nil || o.Granted == 0 }) {
+		return nil
+	}
+	for i := range ops {
+		if ops[i].Verb == law.Take {
+			s.granted = append(s.granted, grant{ops[i].Cell, outs[i].Clock, ops[i].Late})
+		}
+	}
+	return nil
+}
+
+// exact says where more of a key was granted than its limit lets pass.
+func (s *slots) exact(t *testing.T, limits map[string]headgate.Limit) {
+	t.Helper()
+	for _, limit := range limits {
+		p := limit.Params()
+		byKey := map[string][]int64{}
+		for _, g := range s.granted {
+			if g.cell.Limit == limit.Name() {
+				byKey[g.cell.Key] = append(byKey[g.cell.Key], g.at)
+			}
+		}
+		for key, at := range byKey {
+			slices.Sort(at)
+			for i := range at {
+				for k := i; k < len(at); k++ {
+					if sum, d := int64(k-i+1)*p.Unit, at[k]-at[i]; sum > p.Capacity+(d+p.Step-1)/p.Step*p.Drain {
+						t.Fatalf("%s, %s: %d were granted within %d us", limit, key, k-i+1, d)
+					}
+				}
+			}
+		}
+	}
+}
+
+func together(limits map[string]headgate.Limit, user int) []headgate.Charge {
+	return []headgate.Charge{
+		{Limit: limits["org"], Key: "acme"}, {Limit: limits["team"], Key: fmt.Sprint("team ", user%3)}, {Limit: limits["user"], Key: fmt.Sprint("user ", user)},
+	}
+}
+
+// TestWaitOverSlotsAsksAgain: in order among the callers of one Limiter, all or nothing,
+// until the deadline at most.
+func TestWaitOverSlotsAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slots{Store: memory.New(nil), split: true}
+		l := headgate.New(s, nil)
+		limits := map[string]headgate.Limit{
+			"org": headgate.MustParse("token-bucket 10/s burst 1"), "team": headgate.MustParse("gcra 100/s burst 100"),
+			"user": headgate.MustParse("token-bucket 1/s burst 5"),
+		}
+		if _, err := l.Reserve(t.Context(), time.Second, together(limits, 1)...); !errors.Is(err, headgate.ErrUnsupported) {
+			t.Errorf("a reservation that may start later: %v, want ErrUnsupported", err)
+		}
+		if _, err := l.Once("id", 0).Reserve(t.Context(), time.Second, together(limits, 1)...); !errors.Is(err, headgate.ErrUnsupported) {
+			t.Errorf("the same with an id: %v, want ErrUnsupported", err)
+		}
+		if len(s.granted) > 0 {
+			t.Fatalf("%+v were charged", s.granted)
+		}
+		begin := time.Now()
+		var order []int
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for n := range 20 {
+			wg.Go(func() {
+				wait := l.Wait
+				if n%2 == 0 {
+					wait = func(ctx context.Context, c ...headgate.Charge) error { return l.WaitAtMost(ctx, time.Minute, c...) }
+				}
+				if err := wait(t.Context(), together(limits, n%4)...); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, n)
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		if took := time.Since(begin); took < 1900*time.Millisecond || took > 2*time.Second || !slices.IsSorted(order) {
+			t.Errorf("20 at 10/s took %s, in the order %v", took, order)
+		}
+		s.exact(t, limits)
+		if s.refused != 22 || len(s.granted) != 60 || slices.ContainsFunc(s.granted, func(g grant) bool { return g.late }) {
+			t.Errorf("%d reservations were refused, %d charges made; want 22 and 60, none of them late", s.refused, len(s.granted))
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		defer cancel()
+		for name, err := range map[string]error{
+			"WaitAtMost": l.WaitAtMost(t.Context(), 30*time.Millisecond, together(limits, 5)...), "Wait": l.Wait(ctx, together(limits, 5)...),
+		} {
+			if !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) {
+				t.Errorf("%s: %v, want ErrDeadline and ErrDenied", name, err)
+			}
+		}
+		if len(s.granted) != 60 {
+			t.Errorf("one who waited in vain was charged: %+v", s.granted[60:])
+		}
+		// Of one key there is a start, as before.
+		if err := l.Wait(t.Context(), headgate.Charge{Limit: limits["org"], Key: "acme"}); err != nil || !s.granted[60].late {
+			t.Errorf("of one key: %v, %+v", err, s.granted[60:])
+		}
+	})
+}
+
+// TestWaitersOverSlotsOfACluster: callers of two Limiters, all of whom pass, at the rate and
+// no faster; and nobody is charged in a part of the slots.
+func TestWaitersOverSlotsOfACluster(t *testing.T) {
+	const callers, rounds = 12, 3
+	limits := map[string]headgate.Limit{
+		"org": headgate.MustParse("token-bucket 40/s burst 2"), "team": headgate.MustParse("gcra 30/s burst 3"),
+		"user": headgate.MustParse("leaky-bucket 20/s capacity 2"),
+	}
+	url := dbtest.RedisCluster(t)
+	var all slots
+	var stores [2]*slots
+	for i := range stores {
+		s, err := redis.Open(t.Context(), url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		stores[i] = &slots{Store: s}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	var longest [callers]time.Duration
+	begin := time.Now()
+	limiters := [2]*headgate.Limiter{headgate.New(stores[0], nil), headgate.New(stores[1], nil)}
+	for n := range callers {
+		wg.Go(func() {
+			for range rounds {
+				since := time.Now()
+				if err := limiters[n%2].Wait(ctx, together(limits, n)...); err != nil {
+					t.Errorf("caller %d: %v", n, err)
+				}
+				longest[n] = max(longest[n], time.Since(since))
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d passed in %s, the longest wait %s", callers*rounds, time.Since(begin).Round(time.Millisecond), slices.Max(longest[:]).Round(time.Millisecond))
+	for _, s := range stores {
+		all.granted = append(all.granted, s.granted...)
+		all.refused += s.refused
+	}
+	all.exact(t, limits)
+	count := map[law.Cell]int{}
+	for _, g := range all.granted {
+		count[g.cell]++
+	}
+	for n := range callers {
+		if got := count[law.Cell{Limit: limits["user"].Name(), Key: fmt.Sprint("user ", n)}]; got != rounds {
+			t.Errorf("user %d was charged %d times, want %d", n, got, rounds)
+		}
+	}
+	for name, limit := range limits {
+		sum := 0
+		for cell, n := range count {
+			if cell.Limit == limit.Name() {
+				sum += n
+			}
+		}
+		if sum != callers*rounds || all.refused != callers*rounds {
+			t.Errorf("%s was charged %d times, and %d reservations refused; want %d", name, sum, all.refused, callers*rounds)
+		}
+	}
+}
