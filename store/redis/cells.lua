@@ -54,6 +54,7 @@ local function cell(op)
   if v then
     local kind, level, prev, at, unit, step, empty, block, seq, reason =
       string.match(v, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+    if not kind then error('a newer version of headgate wrote ' .. c.key) end
     c.kind, c.level, c.prev, c.at, c.unit, c.step = kind + 0, level + 0, prev + 0, at + 0, unit + 0, step + 0
     c.empty, c.block, c.seq, c.reason = empty + 0, block + 0, seq + 0, reason
   end

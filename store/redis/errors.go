@@ -54,7 +54,12 @@ var phrases = []struct {
 	{"unknown command", store.ErrSetup},
 	{"max number of clients", store.ErrUnavailable},
 	{"DB index", store.ErrSetup},
+	// A cell that does not read as the cells of this version do: what these mean is
+	// another matter to a newer version. Other cells of the batch may have been charged.
+	{"a newer version of headgate wrote", errNewerCell},
 }
+
+var errNewerCell = fmt.Errorf("%w: %w", store.ErrUnknownOutcome, store.ErrSchemaNewer)
 
 // class returns which of the store's errors err is.
 func class(err error) error {
