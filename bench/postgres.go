@@ -69,7 +69,7 @@ func (b *bench) inPostgres(ctx context.Context, o ours) (cells []compare.Cell, d
 	if err != nil {
 		return nil, "", err
 	}
-	o.url, o.close, o.wrap = mine, drop, []gate.Wrap{gate.Coalesced}
+	o.url, o.close, o.wrap = mine, drop, []gate.Wrap{gate.Front}
 	cells = []compare.Cell{o.cell(ctx)}
 	dsn, drop, err = b.postgres(ctx)
 	if err != nil {
@@ -175,7 +175,7 @@ func (b *bench) sweeping(ctx context.Context) ([]compare.Cell, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := gate.Open(ctx, dsn, gate.Coalesced)
+	s, err := gate.Open(ctx, dsn, gate.Front)
 	if err != nil {
 		drop()
 		return nil, err
