@@ -82,6 +82,15 @@ type Retrier interface {
 	Retries() int64
 }
 
+// PartialSweeper is a Store that looks at a part of its rows in one Sweep. So
+// a Sweep that removes little, or nothing, does not say that nothing is left.
+type PartialSweeper interface {
+	// Passes returns how many times the calls of Sweep through this Store have gone
+	// through all rows. A row of which others depend may need a second pass. It is safe
+	// for concurrent use.
+	Passes() int64
+}
+
 // Query selects cells. The zero Query selects the first DefaultMax of all.
 type Query struct {
 	Limit   string // only this limit; empty: all
