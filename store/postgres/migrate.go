@@ -19,6 +19,11 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
+// sweepYugabyte takes the place of the text of headgate.sweep_from on YugabyteDB.
+//
+//go:embed yugabyte/sweep.sql
+var sweepYugabyte string
+
 // migration is one numbered file. It can be applied any number of times.
 type migration struct {
 	number   int
@@ -111,7 +116,12 @@ func SchemaYugabyte() string {
 		}
 		text = strings.Replace(text, s.postgres, s.yugabyte, 1)
 	}
-	return text
+	begin, rest, _ := strings.Cut(text, "-- headgate.sweep_from removes")
+	_, end, found := strings.Cut(rest, "-- headgate.sweep is that for people")
+	if !found {
+		panic("sharding: the schema has no headgate.sweep_from") // it is ours
+	}
+	return begin + sweepYugabyte + "-- headgate.sweep is that for people" + end
 }
 
 // schemaVersion returns the highest migration that was applied, 0 if none was.
