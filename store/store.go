@@ -27,8 +27,9 @@ import (
 // and gives the others their error in Outcome.Err.
 //
 // Sweep removes up to max cells, log entries and admissions that can no longer
-// matter to any decision, and returns how many it removed. It runs off the hot path, and
-// may look at a part of them and go on from there the next time.
+// matter to any decision, and returns how many it removed. It is called again and again in
+// the background, which package front does; each call may look at a part of the rows, and
+// the next one continues there.
 //
 // Close releases what the store opened itself. Later calls return ErrClosed.
 type Store interface {

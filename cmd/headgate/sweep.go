@@ -86,18 +86,15 @@ func (o *sweepOptions) sweep(cmd *cobra.Command, s store.Store) error {
 	ctx := cmd.Context()
 	for {
 		removed, err := sweepAll(ctx, s, o.max)
-		ended := ctx.Err() != nil
 		if err == nil || removed > 0 {
 			fmt.Fprintf(cmd.OutOrStdout(), "removed %d rows\n", removed)
 		}
 		switch {
-		case o.every == 0 && ended && err != nil: // the signal came before the end
+		case o.every == 0 && ctx.Err() != nil && err != nil: // the signal came before the end
 			return fmt.Errorf("interrupted: %w", err)
 		case o.every == 0:
 			return err
-		case ended:
-			return nil
-		case err != nil:
+		case err != nil && ctx.Err() == nil:
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.CommandPath(), err)
 		}
 		select {
