@@ -4,7 +4,9 @@
 // to; a [Charge] is a limit, a key and a [Cost]. A [Limiter] asks a store for
 // a [Decision]:
 //
-//	limiter := headgate.New(memory.New(nil), nil)
+//	s := front.New(pg, nil) // pg is a store: of postgres.Open, for example
+//	defer s.Close()
+//	limiter := headgate.New(s, nil)
 //	login := headgate.MustParse("sliding-log 5/1m block 15m")
 //	d, err := limiter.Allow(ctx, login, "alice")
 //	if err == nil && d.Allowed { ... }
@@ -17,6 +19,10 @@
 //
 // A refusal is a Decision, never an error, and charges nothing. Several charges of
 // one request are admitted all or none.
+//
+// Package store/front puts in front of a store what makes it fast for many callers, and
+// removes its dead keys. A driver alone decides the same, and somebody has to call its
+// Sweep.
 //
 // The promise: over any closed interval of the store's own decision times, or of
 // the starts of what was reserved, on any key, from any number of processes, no

@@ -7,13 +7,31 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/sqlite"
 )
 
 // at returns a limiter over a store whose clock stands still until advanced.
 func at() (*headgate.Limiter, *clock) {
 	c := newClock("2026-03-01T12:00:00Z")
 	return headgate.New(memory.New(&memory.Config{Clock: c.read, Names: true}), nil), c
+}
+
+// A program puts package front in front of its store. Close stops the sweeper and
+// closes the store.
+func ExampleNew() {
+	db, err := sqlite.Open(context.Background(), "sqlite::memory:", nil) // or postgres.Open, mysql.Open, redis.Open
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s := front.New(db, nil)
+	defer s.Close()
+	limiter := headgate.New(s, nil)
+	d, err := limiter.Allow(context.Background(), headgate.MustParse("token-bucket 5/1m"), "alice")
+	fmt.Println(d.Allowed, d.Remaining, err)
+	// Output: true 4 <nil>
 }
 
 func ExampleLimiter_Allow() {

@@ -15,9 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/coalesce"
-	"github.com/headgate/headgate/store/deny"
-	"github.com/headgate/headgate/store/lease"
+	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/postgres"
 )
@@ -183,7 +181,7 @@ func TestALockedCellIsNotWaitedForLonger(t *testing.T) {
 	if _, err := conn.Exec(ctx, "begin; select * from headgate.take('token-bucket 5/1h', 'k')"); err != nil {
 		t.Fatal(err)
 	}
-	stack := deny.New(lease.New(coalesce.New(s, nil), nil), nil)
+	stack := front.New(s, &front.Config{SweepEvery: -1})
 	for name, s := range map[string]store.Store{"the driver": s, "the stack": stack} {
 		l := headgate.New(s, &headgate.Config{Timeout: 300 * time.Millisecond})
 		begin := time.Now()

@@ -51,7 +51,7 @@ func (b *bench) alike(ctx context.Context, url string, spied store.Store, bare f
 		return nil, err
 	}
 	return []compare.Cell{
-		ours{url: url, wrap: []gate.Wrap{gate.Coalesced}, limit: always, keys: b.one, callers: 1, close: end}.cell(ctx),
+		ours{url: url, wrap: []gate.Wrap{gate.Front}, limit: always, keys: b.one, callers: 1, close: end}.cell(ctx),
 		{Side: compare.Ceiling, Name: "the bare statement", Measure: compare.Callers(1, again)},
 	}, nil
 }

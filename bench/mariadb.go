@@ -40,7 +40,7 @@ func (b *bench) inMariaDB(ctx context.Context, o ours) (cells []compare.Cell, ds
 	if err != nil {
 		return nil, "", err
 	}
-	o.url, o.close, o.wrap = mine, drop, []gate.Wrap{gate.Coalesced}
+	o.url, o.close, o.wrap = mine, drop, []gate.Wrap{gate.Front}
 	cells = []compare.Cell{o.cell(ctx)}
 	dsn, drop, err = b.mariadb(ctx)
 	if err != nil {

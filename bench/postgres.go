@@ -53,6 +53,11 @@ func (b *bench) onPostgres() []compare.Comparison {
 			Why:   "a sweep each second looks at 10,000 rows; headgate serve sweeps every ten seconds",
 			Cells: b.sweeping,
 		},
+		{
+			Name: "postgres-front-256", Title: "PostgreSQL, one key, 256 callers of README's program",
+			Goals: []compare.Goal{compare.Times(50)},
+			Cells: b.documented,
+		},
 	}
 }
 
@@ -69,7 +74,7 @@ func (b *bench) inPostgres(ctx context.Context, o ours) (cells []compare.Cell, d
 	if err != nil {
 		return nil, "", err
 	}
-	o.url, o.close, o.wrap = mine, drop, []gate.Wrap{gate.Coalesced}
+	o.url, o.close, o.wrap = mine, drop, []gate.Wrap{gate.Front}
 	cells = []compare.Cell{o.cell(ctx)}
 	dsn, drop, err = b.postgres(ctx)
 	if err != nil {
@@ -148,6 +153,22 @@ func (b *bench) article004(clients ...int) func(context.Context) ([]compare.Cell
 	}
 }
 
+// documented measures a Go program as README.md has it, with its sweeper, against
+// one that gives the driver itself to the limiter.
+func (b *bench) documented(ctx context.Context) ([]compare.Cell, error) {
+	const callers = 256
+	dsn, drop, err := b.postgres(ctx)
+	if err != nil {
+		return nil, err
+	}
+	alone := ours{url: dsn, limit: always, keys: b.one, callers: callers, at: "the driver alone", close: drop}.cell(ctx)
+	alone.Side = compare.Rival
+	return []compare.Cell{
+		alone,
+		ours{url: dsn, wrap: []gate.Wrap{gate.Documented}, limit: always, keys: b.one, callers: callers, at: "store/front"}.cell(ctx),
+	}, nil
+}
+
 // batches measures Limiter.Batch against one call for each request, both
 // without a wrapper.
 func (b *bench) batches(ctx context.Context) ([]compare.Cell, error) {
@@ -175,7 +196,7 @@ func (b *bench) sweeping(ctx context.Context) ([]compare.Cell, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := gate.Open(ctx, dsn, gate.Coalesced)
+	s, err := gate.Open(ctx, dsn, gate.Front)
 	if err != nil {
 		drop()
 		return nil, err

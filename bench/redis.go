@@ -38,7 +38,7 @@ func (b *bench) onOneRedis(keys []string, exact bool) func(context.Context) ([]c
 			_ = client.Close()
 		}
 		cells := []compare.Cell{ours{
-			url: url, wrap: []gate.Wrap{gate.Coalesced},
+			url: url, wrap: []gate.Wrap{gate.Front},
 			limit: always, keys: keys, callers: callers, exact: exact, close: flush,
 		}.cell(ctx)}
 		add := func(name string, make func(rivals.Quota) (rivals.Limiter, error)) {

@@ -28,14 +28,14 @@ func (b *bench) refused() []compare.Comparison {
 	}
 }
 
-// remote opens Headgate on a database of its own. What is asked passes the
-// wrappers in front of the others.
-func (b *bench) remote(ctx context.Context, limit headgate.Limit, front gate.Wrap, behind ...gate.Wrap) (limiter rivals.Limiter, stop func(), err error) {
+// remote opens Headgate on a database of its own. Wrappers that are named stand between
+// the store and the recommended stack.
+func (b *bench) remote(ctx context.Context, limit headgate.Limit, behind ...gate.Wrap) (limiter rivals.Limiter, stop func(), err error) {
 	dsn, drop, err := b.postgres(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := gate.Open(ctx, dsn, append(behind, gate.Coalesced, front)...)
+	s, err := gate.Open(ctx, dsn, append(behind, gate.Front)...)
 	if err != nil {
 		drop()
 		return nil, nil, err
@@ -47,7 +47,7 @@ func (b *bench) remote(ctx context.Context, limit headgate.Limit, front gate.Wra
 }
 
 func (b *bench) refusal(ctx context.Context) ([]compare.Cell, error) {
-	l, stop, err := b.remote(ctx, once, gate.Denied)
+	l, stop, err := b.remote(ctx, once)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func repeated(side compare.Side, name string, l rivals.Limiter, key string, allo
 func (b *bench) hammered(ctx context.Context) ([]compare.Cell, error) {
 	var calls atomic.Int64
 	count := gate.Count(func() { calls.Add(1) })
-	l, stop, err := b.remote(ctx, headgate.MustParse("token-bucket 10/s burst 1"), gate.Denied, count)
+	l, stop, err := b.remote(ctx, headgate.MustParse("token-bucket 10/s burst 1"), count)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (b *bench) leased() []compare.Comparison {
 		Name: "leased-ns", Title: "PostgreSQL, allowed out of a lease", Unit: compare.Nanosecond,
 		Goals: []compare.Goal{compare.Within(3)},
 		Cells: func(ctx context.Context) ([]compare.Cell, error) {
-			l, stop, err := b.remote(ctx, leasing, gate.Leased)
+			l, stop, err := b.remote(ctx, leasing)
 			if err != nil {
 				return nil, err
 			}

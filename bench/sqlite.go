@@ -34,7 +34,7 @@ func (b *bench) sqlite(keys []string, exact bool) func(context.Context) ([]compa
 			return nil, err
 		}
 		cells := []compare.Cell{ours{
-			url: "sqlite:" + filepath.Join(dir, "headgate.db"), wrap: []gate.Wrap{gate.Coalesced},
+			url: "sqlite:" + filepath.Join(dir, "headgate.db"), wrap: []gate.Wrap{gate.Front},
 			limit: always, keys: keys, callers: 512, exact: exact,
 			close: func() { os.RemoveAll(dir) },
 		}.cell(ctx)}

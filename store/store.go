@@ -27,8 +27,9 @@ import (
 // and gives the others their error in Outcome.Err.
 //
 // Sweep removes up to max cells, log entries and admissions that can no longer
-// matter to any decision, and returns how many it removed. It runs off the hot path, and
-// may look at a part of them and go on from there the next time.
+// matter to any decision, and returns how many it removed. It is called again and again in
+// the background, which package front does; each call may look at a part of the rows, and
+// the next one continues there.
 //
 // Close releases what the store opened itself. Later calls return ErrClosed.
 type Store interface {
@@ -80,6 +81,15 @@ type Inspector interface {
 // metrics. Safe for concurrent use.
 type Retrier interface {
 	Retries() int64
+}
+
+// PartialSweeper is a Store that looks at a part of its rows in one Sweep. So
+// a Sweep that removes little, or nothing, does not say that nothing is left.
+type PartialSweeper interface {
+	// Passes returns how many times the calls of Sweep through this Store have gone
+	// through all rows. A row of which others depend may need a second pass. It is safe
+	// for concurrent use.
+	Passes() int64
 }
 
 // Query selects cells. The zero Query selects the first DefaultMax of all.

@@ -5,23 +5,18 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/coalesce"
-	"github.com/headgate/headgate/store/deny"
-	"github.com/headgate/headgate/store/lease"
+	"github.com/headgate/headgate/store/front"
 )
 
 // Wrap puts a store around a store.
 type Wrap func(store.Store) store.Store
 
-// Coalesced lets callers who wait share round trips.
-func Coalesced(s store.Store) store.Store { return coalesce.New(s, nil) }
+// Front is the recommended stack without its sweeper, which would come between the
+// rounds: comparisons sweep where they say so.
+func Front(s store.Store) store.Store { return front.New(s, &front.Config{SweepEvery: -1}) }
 
-// Denied repeats a refusal for as long as it is known to hold.
-func Denied(s store.Store) store.Store { return deny.New(s, nil) }
-
-// Leased takes units up front, where the limit allows it, and hands them out
-// here.
-func Leased(s store.Store) store.Store { return lease.New(s, nil) }
+// Documented is the stack as README.md makes it.
+func Documented(s store.Store) store.Store { return front.New(s, nil) }
 
 var (
 	_ store.Store     = (*counter)(nil)

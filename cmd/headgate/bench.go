@@ -23,6 +23,7 @@ import (
 	"github.com/headgate/headgate/internal/load"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
 )
 
 // The most that is held in memory for: 36 KiB a client, 80 bytes a key.
@@ -121,7 +122,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	s = inFront(s)
+	s = front.New(s, &front.Config{SweepEvery: -1}) // it removes nothing
 	defer s.Close()
 	b, err := newBench(ctx, headgate.New(s, nil), limit, cost, o.prefix+rand.Text()[:12]+"/", o.keys, o.clients)
 	if err != nil {

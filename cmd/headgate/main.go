@@ -116,7 +116,7 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(
 		newServeCommand(), newTakeCommand(), newCheckCommand(), newInspectCommand(), newResetCommand(),
 		newBlockCommand(), newListCommand(), newExplainCommand(), newReplayCommand(), newBenchCommand(), newRunCommand(),
-		newMigrateCommand(), newSchemaCommand(), newLicensesCommand(),
+		newMigrateCommand(), newSchemaCommand(), newSweepCommand(), newLicensesCommand(),
 	)
 	return root
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/pending"
 )
 
@@ -102,7 +103,7 @@ func (o *serving) open(ctx context.Context) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s = inFront(s)
+	s = front.New(s, &front.Config{Logger: slog.New(slog.DiscardHandler)}) // watch tells of the sweeper
 	if err := newServerService(s, o.config).Reachable(ctx); err != nil {
 		s.Close()
 		return nil, err

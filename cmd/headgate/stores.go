@@ -9,9 +9,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/coalesce"
-	"github.com/headgate/headgate/store/deny"
-	"github.com/headgate/headgate/store/lease"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/postgres"
@@ -96,16 +93,6 @@ func openStore(ctx context.Context, url string, o storeOptions) (store.Store, er
 		return nil, err
 	}
 	return kind.open(ctx, url, o)
-}
-
-// inFront puts in front of a store what many callers at a time want there:
-// refusals repeated without asking, leases where limits say so, and batches
-// shared by those who wait. A store in this process has no use for them.
-func inFront(s store.Store) store.Store {
-	if _, ok := s.(*memory.Store); ok {
-		return s
-	}
-	return deny.New(lease.New(coalesce.New(s, nil), nil), nil)
 }
 
 func names[V any](m map[string]V) []string {

@@ -11,20 +11,18 @@ import (
 	"unicode"
 
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
 )
 
-// The sweeper removes up to sweepMax dead rows, and pauses.
-const (
-	sweepEvery = 10 * time.Second
-	sweepMax   = 5000
-)
+// watchEvery is the mean time between two questions whether the store is well.
+const watchEvery = 10 * time.Second
 
 // writeWithin is how long the store may take to write one key.
 const writeWithin = 10 * time.Second
 
-// watch removes dead rows in the background once the store is open, a batch at a
-// time, at moments that differ between servers. It also lets the store write, so that
-// a failure is noticed while no request comes in.
+// watch lets the store write in the background once it is open, at moments that differ
+// between servers, so that a failure is noticed while no request comes in. It also says
+// when the sweeper of the store fails though the store is well.
 func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy func(context.Context) error, state *condition) {
 	select {
 	case <-opened:
@@ -32,29 +30,29 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 		return
 	}
 	sweeping := &condition{log: state.log, store: state.store, ill: "dead keys cannot be removed, the store decides and writes", well: "dead keys are removed again"}
+	var since time.Time // the store is well; zero: it is not
 	for {
-		pause := sweepEvery/2 + rand.N(sweepEvery)
-		removed, err := s.Sweep(ctx, sweepMax)
-		if removed < sweepMax {
-			soon, cancel := context.WithTimeout(ctx, writeWithin)
-			unwell := healthy(soon)
-			cancel()
-			if ctx.Err() != nil {
-				return
-			}
-			if unwell == nil {
-				sweeping.is(err) // perhaps a right is missing
-				err = nil
-			} else if err == nil {
-				err = unwell
-			}
+		pause := watchEvery/2 + rand.N(watchEvery)
+		soon, cancel := context.WithTimeout(ctx, writeWithin)
+		err := healthy(soon)
+		cancel()
+		if ctx.Err() != nil {
+			return
 		}
 		state.is(err)
-		switch {
-		case err != nil: // its return is to be noticed soon
-			pause /= 5
-		case removed == sweepMax: // there is more
-			pause = 100 * time.Millisecond
+		if err != nil {
+			since = time.Time{}
+			pause /= 5 // its return is to be noticed soon
+		} else {
+			if since.IsZero() {
+				since = time.Now()
+			}
+			if f, ok := store.As[*front.Store](s); ok {
+				// A sweep that failed while the store was away says nothing more.
+				if st := f.Stats(); st.LastSweepError == nil || st.LastSweep.After(since) {
+					sweeping.is(st.LastSweepError) // perhaps a right is missing
+				}
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -44,13 +45,15 @@ func TestAStoreThatCannotBeSweptIsNotSaidToBeAway(t *testing.T) {
 		var out output
 		opened := make(chan struct{})
 		close(opened)
-		s := &unswept{Store: memory.New(nil)}
-		s.fault.set("no right to sweep")
+		inner := &unswept{Store: memory.New(nil)}
+		s := front.New(inner, &front.Config{Logger: slog.New(slog.DiscardHandler)})
+		defer s.Close()
+		inner.fault.set("no right to sweep")
 		var away fault
 		state := &condition{log: slog.New(slog.NewTextHandler(&out, nil))}
 		go watch(ctx, s, opened, func(context.Context) error { return away.get() }, state)
 		said := func() string {
-			time.Sleep(time.Minute)
+			time.Sleep(3 * time.Minute) // the sweeper makes longer pauses after errors
 			synctest.Wait()
 			return out.take()
 		}
@@ -65,7 +68,7 @@ func TestAStoreThatCannotBeSweptIsNotSaidToBeAway(t *testing.T) {
 		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store is available") {
 			t.Errorf("it is back: %s", got)
 		}
-		s.fault.Store(nil)
+		inner.fault.Store(nil)
 		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "removed again") {
 			t.Errorf("it is swept again: %s", got)
 		}

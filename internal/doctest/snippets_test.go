@@ -19,7 +19,7 @@ var imported = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os", "sql": "database/sql", "time": "time",
 	"pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"client": module + "/client", "headgate": module, "httplimit": module + "/httplimit",
-	"coalesce": module + "/store/coalesce", "deny": module + "/store/deny", "lease": module + "/store/lease", "memory": module + "/store/memory",
+	"front": module + "/store/front", "memory": module + "/store/memory",
 	"mysql": module + "/store/mysql", "postgres": module + "/store/postgres", "redis": module + "/store/redis", "sqlite": module + "/store/sqlite",
 	"store": module + "/store", "storetest": module + "/store/storetest", "testing": "testing",
 }
@@ -54,6 +54,9 @@ func main() {
 	}
 }
 `
+
+// postgresURL is the variable that has the URL of a page's database, for fragments.
+const postgresURL = "HEADGATE_DOC_POSTGRES"
 
 // snippets are the Go blocks of all pages, as files of packages that are not there.
 type snippets struct {
@@ -154,7 +157,8 @@ func (s *snippets) place(t *testing.T, name string, b *block) error {
 		return nil
 	}
 	const head = "package main\nfunc _() error {\n"
-	file, err := parser.ParseFile(token.NewFileSet(), "", head+b.text+"\n}", 0)
+	text := strings.ReplaceAll(b.text, `"postgres://localhost/app"`, `os.Getenv("`+postgresURL+`")`)
+	file, err := parser.ParseFile(token.NewFileSet(), "", head+text+"\n}", 0)
 	if err != nil {
 		return err
 	}
@@ -167,7 +171,7 @@ func (s *snippets) place(t *testing.T, name string, b *block) error {
 		end = "_ = " + v + "; " + end
 	}
 	s.runs[name] = "snippets " + name
-	s.add(t, id+".go", fmt.Sprintf("package main\n%sfunc init() { fragments[%q] = func() error {\n%s%s\n%s\n} }\n", imports(file), name, at, b.text, end))
+	s.add(t, id+".go", fmt.Sprintf("package main\n%sfunc init() { fragments[%q] = func() error {\n%s%s\n%s\n} }\n", imports(file), name, at, text, end))
 	return nil
 }
 

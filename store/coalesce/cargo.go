@@ -9,13 +9,14 @@ import (
 // cargo is the batch of one flight. Callers who ask the same of a cell, one
 // after another, share an op.
 type cargo struct {
-	most  int // ops at which it is full
-	ops   []law.Op
-	outs  []law.Outcome
-	seats []seat           // of each op
-	last  map[law.Cell]int // the last op on a cell
-	group uint32           // of the last op
-	left  []ticket         // who left after take-off, and whose charges are to be given back
+	most    int // ops at which it is full
+	ops     []law.Op
+	outs    []law.Outcome
+	seats   []seat           // of each op
+	last    map[law.Cell]int // the last op on a cell
+	group   uint32           // of the last op
+	callers int              // who boarded, also those who left
+	left    []ticket         // who left after take-off, and whose charges are to be given back
 }
 
 // seat says who shares an op.
@@ -36,7 +37,7 @@ func (c *cargo) Clear() {
 	clear(c.ops) // they hold strings
 	clear(c.outs)
 	clear(c.seats)
-	c.ops, c.outs, c.seats, c.left, c.group = c.ops[:0], c.outs[:0], c.seats[:0], c.left[:0], 0
+	c.ops, c.outs, c.seats, c.left, c.group, c.callers = c.ops[:0], c.outs[:0], c.seats[:0], c.left[:0], 0, 0
 	clear(c.last)
 }
 
@@ -57,6 +58,7 @@ func same(a, b *law.Op) bool {
 
 // board adds the ops of a caller, which are adjacent groups.
 func (c *cargo) board(ops []law.Op) ticket {
+	c.callers++
 	shared := shareable(ops)
 	if shared {
 		if i, ok := c.last[ops[0].Cell]; ok && c.seats[i].callers > 0 && same(&c.ops[i], &ops[0]) &&

@@ -14,6 +14,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/flight"
@@ -79,6 +80,27 @@ type Store struct {
 	seed  maphash.Seed
 	lines []*flight.Line[*cargo]
 	busy  sync.WaitGroup // lines with flights
+
+	batches, ops, callers atomic.Int64 // that were sent
+}
+
+// Stats are counts since New.
+type Stats struct {
+	Batches int64 // batches that were sent to the store below
+	Ops     int64 // ops in these batches
+	Callers int64 // callers who shared these batches
+}
+
+// Stats returns the counts of now. It is safe for concurrent use. The counts are
+// read one after another, so a batch that leaves meanwhile may be in some only.
+func (s *Store) Stats() Stats {
+	return Stats{Batches: s.batches.Load(), Ops: s.ops.Load(), Callers: s.callers.Load()}
+}
+
+func (s *Store) sent(ops, callers int) {
+	s.batches.Add(1)
+	s.ops.Add(int64(ops))
+	s.callers.Add(int64(callers))
 }
 
 // New returns a store in front of inner, which Close closes too.
@@ -107,6 +129,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return nil
 	}
 	if 2*len(ops) >= s.cfg.MaxOps {
+		s.sent(len(ops), 1)
 		if err := s.inner.Apply(ctx, ops, outs); err != nil {
 			store.Void(outs)
 			return err
@@ -169,6 +192,7 @@ func (s *Store) fly(c *cargo) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Timeout)
 	defer cancel()
 	c.takeOff()
+	s.sent(len(c.ops), c.callers)
 	return s.inner.Apply(ctx, c.ops, c.outs)
 }
 

@@ -99,6 +99,9 @@ func TestThoseWhoWaitShareTheNextBatch(t *testing.T) {
 		if len(g.batches) != 2 || len(g.batches[1]) != 2 || g.batches[1][0].Count != 12 {
 			t.Fatalf("batches %+v, want one op for each key", g.batches)
 		}
+		if got, want := s.Stats(), (coalesce.Stats{Batches: 2, Ops: 3, Callers: 16}); got != want {
+			t.Errorf("Stats: %+v, want %+v", got, want)
+		}
 		n := int64(0)
 		for i, a := range rest {
 			if i < 6 && i%2 == 1 {

@@ -14,9 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/coalesce"
-	"github.com/headgate/headgate/store/deny"
-	"github.com/headgate/headgate/store/lease"
+	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/postgres"
 )
 
@@ -44,7 +42,7 @@ func TestCommitsThatTheStandbyHasNotConfirmedAreUnknown(t *testing.T) {
 	limit := headgate.MustParse("fixed-window 50/30d")
 	stores := map[string]store.Store{
 		"driver": direct, "over the caller's pool": postgres.New(pool, nil), "through pgbouncer": pooled,
-		"behind the wrappers": deny.New(lease.New(coalesce.New(direct, nil), nil), nil),
+		"behind the wrappers": front.New(direct, &front.Config{SweepEvery: -1}),
 	}
 	type question struct {
 		name string

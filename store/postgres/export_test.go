@@ -11,6 +11,13 @@ var (
 	Fingerprint = current().fingerprint()
 )
 
+// ForYugabyte reports whether Migrate makes the tables of YugabyteDB on a server that says
+// this of its version.
+func ForYugabyte(version string) bool {
+	d := current().on(version)
+	return d == yugabyte() && strings.Contains(d.tables[0].sql, "((limit_name, key) hash)")
+}
+
 // Newer returns a store as a binary of a later revision has it: its functions have the
 // next layout, take has one more column, and those of this layout call the new ones.
 // adapter is the text of the latter.

@@ -12,9 +12,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/coalesce"
-	"github.com/headgate/headgate/store/deny"
-	"github.com/headgate/headgate/store/lease"
+	"github.com/headgate/headgate/store/front"
 )
 
 // answers counts what callers were told.
@@ -73,7 +71,7 @@ func TestFailover(t *testing.T) {
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l := headgate.New(deny.New(lease.New(coalesce.New(s, nil), nil), nil), nil)
+	l := headgate.New(front.New(s, &front.Config{SweepEvery: -1}), nil)
 	limit := headgate.MustParse("sliding-log 100000/1h")
 
 	var said answers

@@ -32,10 +32,7 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d := s.def
-	if isYugabyte(version) && d == current() {
-		d = yugabyte()
-	}
+	d := s.def.on(version)
 	err = s.retry(ctx, func() error {
 		report = nil
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {

@@ -93,6 +93,19 @@ func TestSchemaForYugabyte(t *testing.T) {
 	}
 }
 
+// TestMigrateKnowsYugabyte by what the server says of itself.
+func TestMigrateKnowsYugabyte(t *testing.T) {
+	for version, want := range map[string]bool{
+		"PostgreSQL 15.2-YB-2025.1.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang version 17.0.6": true,
+		"PostgreSQL 11.2-YB-2.20.1.0-b0 on x86_64-pc-linux-gnu, compiled by clang version 16.0.6":   true,
+		"PostgreSQL 15.20 (Debian 15.20-0+deb12u1) on x86_64-pc-linux-gnu":                          false,
+	} {
+		if got := postgres.ForYugabyte(version); got != want {
+			t.Errorf("%s: %v", version, got)
+		}
+	}
+}
+
 // TestRoutinesOfOthersAreLeftAlone has something of somebody else's in the place of
 // each of the articles' functions: neither Migrate nor the printed schema replaces it.
 func TestRoutinesOfOthersAreLeftAlone(t *testing.T) {

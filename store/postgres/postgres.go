@@ -31,6 +31,8 @@ var (
 	_ store.Migrator    = (*Store)(nil)
 	_ store.LimitWriter = (*Store)(nil)
 	_ store.KeyCounter  = (*Store)(nil)
+
+	_ store.PartialSweeper = (*Store)(nil)
 )
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.

@@ -20,7 +20,7 @@ import (
 // arguments and results mean. So binaries of two layouts work beside each other, on
 // functions of their own. Functions for people have plain names.
 
-//go:embed sql/tables/*.sql sql/functions/*.sql
+//go:embed sql/tables/*.sql sql/functions/*.sql sql/yugabyte/*.sql
 var files embed.FS
 
 // These three numbers are raised by hand. TestRevisionIsRaised sees to the revision.
@@ -33,7 +33,7 @@ const (
 // functionFiles are the files of sql/functions, in the order in which they can be
 // executed: a function in SQL needs those that it calls. The articles come last, since
 // they may not be wanted.
-var functionFiles = []string{"apply", "sweep", "compile", "take", "plain", "late", "once", "verbs", "levels", "rooms"}
+var functionFiles = []string{"apply", "sweep_from", "sweep", "compile", "take", "plain", "late", "once", "verbs", "levels", "rooms"}
 
 // text is one file.
 type text struct{ name, sql string }
@@ -59,16 +59,17 @@ func (d *definition) statement(sql string) string {
 
 var layoutNumber = regexp.MustCompile(`_N\b`)
 
+func (d *definition) read(path string) text {
+	sql, err := files.ReadFile("sql/" + path)
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	return text{path, d.numbered(string(sql))}
+}
+
 // current is the definition of this binary, for PostgreSQL.
 var current = sync.OnceValue(func() *definition {
 	d := &definition{state: state, layout: layout, revision: revision}
-	read := func(path string) text {
-		sql, err := files.ReadFile("sql/" + path)
-		if err != nil {
-			panic(err) // they are embedded
-		}
-		return text{path, d.numbered(string(sql))}
-	}
 	entries, err := files.ReadDir("sql/tables")
 	if err != nil {
 		panic(err)
@@ -77,12 +78,12 @@ var current = sync.OnceValue(func() *definition {
 		if !strings.HasPrefix(e.Name(), fmt.Sprintf("%03d_", i+1)) {
 			panic("sql/tables: " + e.Name() + " is not number " + strconv.Itoa(i+1))
 		}
-		d.tables = append(d.tables, read("tables/"+e.Name()))
+		d.tables = append(d.tables, d.read("tables/"+e.Name()))
 	}
 	for _, name := range functionFiles {
-		d.functions = append(d.functions, read("functions/"+name+".sql"))
+		d.functions = append(d.functions, d.read("functions/"+name+".sql"))
 	}
-	d.articles = read("functions/articles.sql")
+	d.articles = d.read("functions/articles.sql")
 	return d
 })
 
@@ -90,6 +91,8 @@ var current = sync.OnceValue(func() *definition {
 var yugabyte = sync.OnceValue(func() *definition {
 	d := *current()
 	d.tables, d.functions = slices.Clone(d.tables), slices.Clone(d.functions)
+	// A sweep goes through the rows by the codes of their hashes, since they have no order.
+	d.functions[slices.Index(functionFiles, "sweep_from")] = d.read("yugabyte/sweep_from.sql")
 	for _, s := range sharding {
 		found := 0
 		for _, list := range [][]text{d.tables, d.functions} {
@@ -119,6 +122,14 @@ var sharding = []struct{ postgres, yugabyte string }{
 	{"unnest(tids, p_anchor", "unnest(p_limits, p_keys, p_anchor"},
 	{"x(row, anchor", "x(l, k, anchor"},
 	{"where c.ctid = u.row and", "where c.limit_name = any (array[u.l]) and c.key = u.k and"},
+}
+
+// on returns the definition for a server of this version.
+func (d *definition) on(version string) *definition {
+	if d == current() && isYugabyte(version) {
+		return yugabyte()
+	}
+	return d
 }
 
 // isYugabyte reports whether a server of this version is YugabyteDB.

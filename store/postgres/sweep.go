@@ -16,6 +16,43 @@ type sweeper struct {
 	mu         sync.Mutex
 	number     int64
 	limit, key string
+	pass       pass
+}
+
+// pass is a way through both tables, from where the sweeps stood to there again.
+type pass struct {
+	entries, cells int // how often the end of the table has to come; both 0: it has not begun
+	ended          int64
+}
+
+// note notes a sweep that has begun where w stands and ended at another place: 0 and
+// an empty text, at the end of a table.
+func (p *pass) note(w *sweeper, number int64, limit string) {
+	if p.entries <= 0 && p.cells <= 0 {
+		p.entries, p.cells = 1, 1
+		if w.number != 0 { // it begins in the middle
+			p.entries = 2
+		}
+		if w.limit != "" {
+			p.cells = 2
+		}
+	}
+	if number == 0 {
+		p.entries--
+	}
+	if limit == "" {
+		p.cells--
+	}
+	if p.entries <= 0 && p.cells <= 0 {
+		p.ended++
+	}
+}
+
+// Passes implements store.PartialSweeper.
+func (s *Store) Passes() int64 {
+	s.sweeper.mu.Lock()
+	defer s.sweeper.mu.Unlock()
+	return s.sweeper.pass.ended
 }
 
 // Sweep implements store.Store. It never waits for a lock, looks at a bounded
@@ -38,6 +75,7 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 		err := s.db.QueryRow(ctx, s.def.statement(`select * from headgate.sweep_from_N($1, $2, $3, $4, $5)`), max, sweepRows*max, w.number, w.limit, w.key).
 			Scan(&removed, &number, &limit, &key, &bounded)
 		if err == nil && removed < max { // else what was looked at may hold more
+			w.pass.note(w, number, limit)
 			w.number, w.limit, w.key = number, limit, key
 		}
 		return err

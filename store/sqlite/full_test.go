@@ -14,9 +14,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/coalesce"
-	"github.com/headgate/headgate/store/deny"
-	"github.com/headgate/headgate/store/lease"
+	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/sqlite"
 )
 
@@ -69,7 +67,7 @@ func fill(t *testing.T, s store.Store) error {
 func TestAFullDiskAdmitsNobody(t *testing.T) {
 	for name, front := range map[string]func(*sqlite.Store) store.Store{
 		"driver": func(s *sqlite.Store) store.Store { return s },
-		"stack":  func(s *sqlite.Store) store.Store { return deny.New(lease.New(coalesce.New(s, nil), nil), nil) },
+		"stack":  func(s *sqlite.Store) store.Store { return front.New(s, &front.Config{SweepEvery: -1}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := name + "-full.db"

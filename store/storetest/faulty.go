@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/coalesce"
 	"github.com/headgate/headgate/store/deny"
+	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/lease"
 )
 
@@ -57,10 +58,16 @@ func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 	return f.Store.Apply(ctx, ops, outs)
 }
 
-// stack is what headgate serve puts in front of a store.
+// stack is what headgate serve puts in front of a store, without a sweeper that
+// would come between. It takes every store for one that is not in this process.
 func stack(s store.Store) store.Store {
-	return deny.New(lease.New(coalesce.New(s, nil), nil), nil)
+	return front.New(&distant{s}, &front.Config{SweepEvery: -1})
 }
+
+// distant is a store that shows nothing of how near it is.
+type distant struct{ store.Store }
+
+func (d *distant) Unwrap() store.Store { return d.Store }
 
 // failing lets a store fail in each way, by itself and behind each wrapper and all
 // of them: a failed batch admits nobody, and what comes after it sees the truth.

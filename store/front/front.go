@@ -1,0 +1,203 @@
+// Package front puts the recommended wrappers in front of a store, and removes its
+// dead keys in the background.
+//
+//	pg, err := postgres.Open(ctx, "postgres://localhost/app", nil)
+//	...
+//	s := front.New(pg, nil)
+//	defer s.Close()
+//	limiter := headgate.New(s, nil)
+//
+// A call passes these packages in order:
+//
+//   - deny repeats a refusal that still holds, without a question to the store;
+//   - lease hands out tokens that this process took ahead of demand, for limits that
+//     ask for it;
+//   - coalesce puts callers who wait into one batch.
+//
+// No other order works as well: coalesce has to be next to the store, because the
+// other two ask the store as callers do, and deny has to come first, because a
+// refused call needs nothing of the others.
+//
+// The sweeper is one goroutine. It removes the rows that can no longer affect a
+// decision. Without a sweeper, a database keeps one row for each key that was ever
+// used.
+package front
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/coalesce"
+	"github.com/headgate/headgate/store/deny"
+	"github.com/headgate/headgate/store/lease"
+)
+
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.Binder    = (*Store)(nil)
+	_ store.OneTaker  = (*Store)(nil)
+	_ store.Unwrapper = (*Store)(nil)
+)
+
+// Config adjusts a Store. A nil Config, and every zero field, is fine.
+type Config struct {
+	// NoDeny leaves package deny out. Then every refusal comes from the store, and a
+	// reset or a lifted block of another process takes effect at once instead of
+	// within a second.
+	NoDeny bool
+	// Deny adjusts package deny.
+	Deny *deny.Config
+	// Coalesce adjusts package coalesce.
+	Coalesce *coalesce.Config
+	// SweepEvery is the mean time between two sweeps. Each pause is between half of
+	// it and one and a half times it, so that processes that were started together
+	// sweep at different times. Zero: DefaultSweepEvery. Below 0: there is no sweeper;
+	// use that where another process sweeps the same database. A value below
+	// a millisecond counts as a millisecond.
+	SweepEvery time.Duration
+	// SweepMax is the number of rows that one sweep removes at most. The next sweep
+	// follows soon if there may be more. Zero or below: DefaultSweepMax.
+	SweepMax int
+	// Logger receives one line for each class of errors of the sweeper, and one line
+	// when it works again. Nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// The defaults of a Config.
+const (
+	DefaultSweepEvery = 10 * time.Second
+	DefaultSweepMax   = 5000
+)
+
+// withDefaults returns the settings that apply.
+func (c *Config) withDefaults() Config {
+	var d Config
+	if c != nil {
+		d = *c
+	}
+	switch {
+	case d.SweepEvery == 0:
+		d.SweepEvery = DefaultSweepEvery
+	case d.SweepEvery > 0:
+		d.SweepEvery = min(max(d.SweepEvery, time.Millisecond), 1<<62)
+	}
+	if d.SweepMax <= 0 {
+		d.SweepMax = DefaultSweepMax
+	}
+	return d
+}
+
+// Store is the recommended stack. It is safe for concurrent use. The optional
+// interfaces of the store below (store.Migrator, store.Inspector and others) are found
+// with store.As, as behind every wrapper.
+type Store struct {
+	top    store.Store // the first of the wrappers, or the store itself
+	one    store.OneTaker
+	binder store.Binder
+
+	deny     *deny.Store // nil: left out
+	lease    *lease.Store
+	coalesce *coalesce.Store
+	retrier  store.Retrier
+
+	sweeper sweeper
+	close   sync.Once
+	closed  error // the error of Close
+}
+
+// New returns the wrappers around a store, and starts the sweeper. Close closes the
+// store too.
+//
+// A store that answers out of the memory of this process (store.Local) gets the
+// sweeper and no wrappers, because a wrapper costs more than it can save there.
+// Without a store, each call fails with store.ErrInvalid.
+func New(s store.Store, cfg *Config) *Store {
+	c := cfg.withDefaults()
+	if s == nil {
+		s, c.SweepEvery = none{}, -1
+	}
+	f := &Store{top: s}
+	if _, local := s.(store.Local); !local {
+		f.coalesce = coalesce.New(s, c.Coalesce)
+		f.lease = lease.New(f.coalesce, nil)
+		f.top = f.lease
+		if !c.NoDeny {
+			f.deny = deny.New(f.lease, c.Deny)
+			f.top = f.deny
+		}
+	}
+	f.one, _ = f.top.(store.OneTaker)
+	f.binder, _ = f.top.(store.Binder)
+	f.retrier, _ = store.As[store.Retrier](s)
+	f.sweeper.start(f.Sweep, &c)
+	return f
+}
+
+// Unwrap implements store.Unwrapper. It returns the first of the wrappers.
+func (s *Store) Unwrap() store.Store { return s.top }
+
+// Apply implements store.Store.
+func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	return s.top.Apply(ctx, ops, outs)
+}
+
+// TakeOne implements store.OneTaker.
+func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
+	if s.one == nil {
+		return store.Brief{}, false
+	}
+	return s.one.TakeOne(ctx, cell, p, cost)
+}
+
+// Bind implements store.Binder.
+func (s *Store) Bind(cell law.Cell, p *law.Params) store.Bound {
+	if s.binder != nil {
+		return s.binder.Bind(cell, p)
+	}
+	return &bound{store: s, cell: cell, params: *p}
+}
+
+// bound is the handle on a cell of a store that has no handles of its own.
+type bound struct {
+	store  *Store
+	cell   law.Cell
+	params law.Params
+}
+
+// TakeOne implements store.Bound.
+func (b *bound) TakeOne(cost int64) (store.Brief, bool) {
+	return b.store.TakeOne(context.Background(), b.cell, &b.params, cost)
+}
+
+// Sweep implements store.Store. Stats counts these sweeps too.
+func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
+	removed, err = s.top.Sweep(ctx, max)
+	s.sweeper.count(removed, err)
+	return removed, err
+}
+
+// Close implements store.Store. It stops the sweeper, lets the batches under way come
+// back, returns the tokens that were taken ahead, and closes the store below. It does
+// so once: each call waits for that, and returns the same error.
+func (s *Store) Close() error {
+	s.close.Do(func() {
+		s.sweeper.stop()
+		s.closed = s.top.Close()
+	})
+	return s.closed
+}
+
+// none is what New was given instead of a store.
+type none struct{}
+
+func (none) err() error { return law.Invalid("store", "is nil; front.New was given none") }
+
+func (n none) Apply(context.Context, []law.Op, []law.Outcome) error { return n.err() }
+
+func (n none) Sweep(context.Context, int) (int, error) { return 0, n.err() }
+
+func (none) Close() error { return nil }

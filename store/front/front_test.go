@@ -1,0 +1,218 @@
+package front_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/deny"
+	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+func TestMain(m *testing.M) {
+	// The caches' own goroutines and the coarse clock end by themselves. The database
+	// server is for all tests of the process.
+	const dbtest = "github.com/headgate/headgate/internal/dbtest."
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(dbtest+"(*folder).launch.func1"), goleak.IgnoreAnyFunction(dbtest+"stopper.func1.1"))
+}
+
+// noSweeper is for tests that count what their own sweeps remove.
+var noSweeper = &front.Config{SweepEvery: -1}
+
+func TestConformance(t *testing.T) {
+	inMemory := func() store.Store { return memory.New(&memory.Config{Names: true}) }
+	t.Run("memory", func(t *testing.T) {
+		storetest.Run(t, func(testing.TB) store.Store { return front.New(inMemory(), noSweeper) }, &storetest.Options{Histories: 500})
+	})
+	t.Run("all wrappers over memory", func(t *testing.T) {
+		storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, noSweeper) }, nil)
+	})
+	t.Run("without deny", func(t *testing.T) {
+		cfg := &front.Config{SweepEvery: -1, NoDeny: true}
+		storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, cfg) }, &storetest.Options{Histories: 500})
+	})
+}
+
+func TestConformanceOverPostgres(t *testing.T) {
+	bounded := func(tb testing.TB, maxKeys int) storetest.Open {
+		dsn := dbtest.Postgres(tb)
+		return func(tb testing.TB) store.Store { return front.New(openPostgres(tb, dsn, maxKeys), noSweeper) }
+	}
+	storetest.Run(t, func(tb testing.TB) store.Store { return front.New(openPostgres(tb, dbtest.Postgres(tb), 0), noSweeper) },
+		&storetest.Options{Histories: 100, Reservations: 20, Full: bounded})
+}
+
+func openPostgres(tb testing.TB, dsn string, maxKeys int) *postgres.Store {
+	tb.Helper()
+	s, err := postgres.Open(context.Background(), dsn, &postgres.Config{SkipArticles: true, MaxKeys: maxKeys})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := s.Migrate(context.Background()); err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// remote is a store that does not show that it is in this process. A test lets it fail
+// and counts what it is asked.
+type remote struct {
+	store.Store
+	asked, swept, closed atomic.Int64
+	fault                atomic.Pointer[error]     // of Sweep
+	sweeps               func(ctx context.Context) // if it is set
+	onClose              error
+}
+
+func (r *remote) Unwrap() store.Store { return r.Store }
+
+func (r *remote) Retries() int64 { return 7 }
+
+func (r *remote) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	r.asked.Add(1)
+	return r.Store.Apply(ctx, ops, outs)
+}
+
+func (r *remote) Sweep(ctx context.Context, max int) (int, error) {
+	r.swept.Add(1)
+	if r.sweeps != nil {
+		r.sweeps(ctx)
+	}
+	if err := r.fault.Load(); err != nil && *err != nil {
+		return 0, *err
+	}
+	return r.Store.Sweep(ctx, max)
+}
+
+func (r *remote) Close() error {
+	r.closed.Add(1)
+	return errors.Join(r.onClose, r.Store.Close())
+}
+
+func newRemote() *remote { return &remote{Store: memory.New(nil)} }
+
+func TestOptionalInterfacesAreFoundBehindIt(t *testing.T) {
+	pg := openPostgres(t, dbtest.Postgres(t), 0)
+	s := front.New(pg, noSweeper)
+	defer s.Close()
+	if _, ok := store.As[store.Migrator](s); !ok {
+		t.Error("no Migrator")
+	}
+	if _, ok := store.As[store.Inspector](s); !ok {
+		t.Error("no Inspector")
+	}
+	if _, ok := store.As[store.LimitWriter](s); !ok {
+		t.Error("no LimitWriter")
+	}
+	if _, ok := store.As[store.KeyCounter](s); !ok {
+		t.Error("no KeyCounter")
+	}
+	if _, ok := store.As[store.Retrier](s); !ok {
+		t.Error("no Retrier")
+	}
+	if got, ok := store.As[*postgres.Store](s); !ok || got != pg {
+		t.Error("the driver is not found")
+	}
+	if _, ok := store.As[*deny.Store](s); !ok {
+		t.Error("the wrappers are not found")
+	}
+}
+
+// TestAHandleWorksOverEveryStore has a limiter use handles on a store that has some of
+// its own and on one that has none.
+func TestAHandleWorksOverEveryStore(t *testing.T) {
+	for name, inner := range map[string]store.Store{"handles of its own": memory.New(nil), "none": newRemote()} {
+		s := front.New(inner, noSweeper)
+		h := headgate.New(s, nil).Key(headgate.MustParse("token-bucket 1/1h burst 2"), "k")
+		for i, want := range []bool{true, true, false, false} {
+			if d, err := h.Allow(t.Context()); err != nil || d.Allowed != want {
+				t.Errorf("%s: question %d: %+v, %v", name, i, d, err)
+			}
+		}
+		s.Close()
+	}
+}
+
+func TestCloseClosesOnce(t *testing.T) {
+	r := newRemote()
+	r.onClose = errors.New("of a test")
+	s := front.New(r, &front.Config{SweepEvery: time.Millisecond})
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if err := s.Close(); !errors.Is(err, r.onClose) {
+				t.Errorf("Close: %v", err)
+			}
+			if r.closed.Load() != 1 {
+				t.Error("Close returned before the store was closed")
+			}
+		})
+	}
+	all.Wait()
+	swept := r.swept.Load()
+	time.Sleep(20 * time.Millisecond)
+	if r.closed.Load() != 1 || r.swept.Load() != swept {
+		t.Errorf("closed %d times, swept %d times after that", r.closed.Load(), r.swept.Load()-swept)
+	}
+	op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Params: law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 1, Drain: 1}, Cost: 1, Count: 1}
+	if err := s.Apply(t.Context(), []law.Op{op}, make([]law.Outcome, 1)); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("Apply after Close: %v", err)
+	}
+}
+
+// TestCloseEndsASweepUnderWay: one that heeds its context at once, another one after
+// a second.
+func TestCloseEndsASweepUnderWay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		deaf bool
+		took time.Duration
+	}{"heeds": {false, 0}, "does not heed": {true, time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			r, end := newRemote(), make(chan struct{})
+			r.sweeps = func(ctx context.Context) {
+				if tt.deaf {
+					<-end
+				}
+				<-ctx.Done()
+			}
+			s := front.New(r, nil)
+			time.Sleep(11 * time.Second) // it is sweeping now
+			if r.swept.Load() != 1 {
+				t.Fatalf("%s: %d sweeps were begun", name, r.swept.Load())
+			}
+			begin := time.Now()
+			s.Close()
+			if took := time.Since(begin); took != tt.took || r.closed.Load() != 1 {
+				t.Errorf("%s: Close took %s, and closed the store %d times", name, took, r.closed.Load())
+			}
+			close(end)
+			synctest.Wait()
+		})
+	}
+}
+
+func TestWithoutAStoreEachCallIsInvalid(t *testing.T) {
+	s := front.New(nil, nil)
+	if err := s.Apply(t.Context(), make([]law.Op, 1), make([]law.Outcome, 1)); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("Apply: %v", err)
+	}
+	if _, err := s.Sweep(t.Context(), 1); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("Sweep: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}

@@ -1,0 +1,58 @@
+package front
+
+import "time"
+
+// Stats are counts since New, for metrics. Counts of a wrapper that is left out are 0.
+type Stats struct {
+	// Repeated is the number of refusals that package deny gave without a question to
+	// the store.
+	Repeated int64
+	// Prefetched is the number of charges that were granted out of tokens that this
+	// process had taken ahead.
+	Prefetched int64
+	// Callers is the number of calls that went to the store, Batches the number of
+	// batches that they shared, and Ops the number of ops in these batches. Callers
+	// divided by Batches is what coalescing saves. A call is one Apply: one decision, or
+	// one batch of the caller's own.
+	Callers, Batches, Ops int64
+	// Retries is the number of times that the store below repeated a transaction, if it
+	// is a store.Retrier.
+	Retries int64
+
+	// Sweeps is the number of sweeps that have ended, those of the sweeper and calls of
+	// Sweep. A sweep that its caller, or Close, broke off does not count.
+	Sweeps int64
+	// Swept is the number of rows that the sweeps removed.
+	Swept int64
+	// SweepErrors is the number of sweeps that failed.
+	SweepErrors int64
+	// LastSweep is when the last sweep ended, zero if none has.
+	LastSweep time.Time
+	// LastSweepError is the error of the last sweep, nil if it succeeded.
+	LastSweepError error
+}
+
+// Stats returns the counts of now. It is safe for concurrent use. It reads the counts
+// one after another, so those of a call under way may be in some of them only.
+func (s *Store) Stats() Stats {
+	var st Stats
+	if s.deny != nil {
+		st.Repeated = s.deny.Repeated()
+	}
+	if s.lease != nil {
+		st.Prefetched = s.lease.Handed()
+	}
+	if s.coalesce != nil {
+		c := s.coalesce.Stats()
+		st.Callers, st.Batches, st.Ops = c.Callers, c.Batches, c.Ops
+	}
+	if s.retrier != nil {
+		st.Retries = s.retrier.Retries()
+	}
+	w := &s.sweeper
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	st.Sweeps, st.Swept, st.SweepErrors = w.stats.sweeps, w.stats.removed, w.stats.errors
+	st.LastSweep, st.LastSweepError = w.stats.last, w.stats.err
+	return st
+}

@@ -1,0 +1,157 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/store"
+)
+
+const (
+	// sweepWithin bounds one sweep, so that a server that is silent does not hold the
+	// sweeper for ever.
+	sweepWithin = 30 * time.Second
+	// sweepAgain is the pause after a sweep that removed as much as it may.
+	sweepAgain = 100 * time.Millisecond
+	// longestBackOff is the longest pause after an error, unless SweepEvery is longer.
+	longestBackOff = time.Minute
+	// stopWithin bounds how long Close waits for a sweep that does not heed its context.
+	stopWithin = time.Second
+)
+
+// sweeper sweeps a store in the background.
+type sweeper struct {
+	every  time.Duration
+	most   int
+	log    *slog.Logger
+	sweep  func(ctx context.Context, max int) (removed int, err error)
+	cancel context.CancelFunc
+	done   chan struct{}   // closed when the goroutine has ended; nil: there is none
+	failed map[string]bool // classes of errors since the last success; the goroutine's own
+
+	mu    sync.Mutex
+	stats sweeps // guarded by mu
+}
+
+// sweeps are the counts of a sweeper.
+type sweeps struct {
+	sweeps, removed, errors int64
+	last                    time.Time
+	err                     error // of the last one
+}
+
+// start starts the goroutine, unless there shall be none.
+func (w *sweeper) start(sweep func(context.Context, int) (int, error), c *Config) {
+	w.every, w.most, w.log, w.sweep, w.cancel = c.SweepEvery, c.SweepMax, c.Logger, sweep, func() {}
+	if w.every < 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.cancel, w.done, w.failed = cancel, make(chan struct{}), map[string]bool{}
+	go w.run(ctx)
+}
+
+// stop ends the goroutine. It does not wait long for a sweep that goes on though its
+// context has ended.
+func (w *sweeper) stop() {
+	w.cancel()
+	if w.done == nil {
+		return
+	}
+	timer := time.NewTimer(stopWithin)
+	defer timer.Stop()
+	select {
+	case <-w.done:
+	case <-timer.C:
+	}
+}
+
+// run sweeps until its context ends. The first sweep comes within w.every.
+func (w *sweeper) run(ctx context.Context) {
+	defer close(w.done)
+	timer := time.NewTimer(rand.N(w.every))
+	defer timer.Stop()
+	for failures := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		removed, err := w.once(ctx)
+		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
+			return
+		}
+		w.report(err)
+		if err == nil {
+			failures = 0
+		} else {
+			failures++
+		}
+		timer.Reset(w.pause(removed, failures))
+	}
+}
+
+// once sweeps once.
+func (w *sweeper) once(ctx context.Context) (removed int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+	defer cancel()
+	return w.sweep(ctx, w.most)
+}
+
+// pause returns the time until the next sweep, after so many failures in a row.
+func (w *sweeper) pause(removed, failures int) time.Duration {
+	mean := w.every
+	switch {
+	case failures == 0 && removed >= w.most: // there may be more
+		mean = min(mean, sweepAgain)
+	case failures > 0:
+		longest := max(w.every, longestBackOff)
+		for mean < longest && failures > 0 {
+			mean, failures = 2*mean, failures-1
+		}
+		mean = min(mean, longest)
+	}
+	return mean/2 + rand.N(mean)
+}
+
+// count counts a sweep. One that was broken off does not count.
+func (w *sweeper) count(removed int, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.sweeps++
+	w.stats.removed += int64(removed)
+	w.stats.last, w.stats.err = time.Now(), err //nolint:forbidigo // a label for people
+	if err != nil {
+		w.stats.errors++
+	}
+}
+
+// report logs an error if it is the first of its class since the last success.
+func (w *sweeper) report(err error) {
+	log := w.log
+	if log == nil {
+		log = slog.Default()
+	}
+	if err == nil {
+		if len(w.failed) > 0 {
+			log.Info("headgate: dead keys are removed again")
+			clear(w.failed)
+		}
+		return
+	}
+	class := "other"
+	if c := store.Class(err); c != nil {
+		class = c.Error()
+	}
+	if !w.failed[class] {
+		w.failed[class] = true
+		log.Warn("headgate: dead keys cannot be removed", "class", class, "error", err)
+	}
+}

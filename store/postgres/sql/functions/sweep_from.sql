@@ -1,0 +1,65 @@
+-- headgate.sweep_from_N removes up to p_max rows that can matter to no decision. It
+-- locks only rows that nobody holds (skip locked) and looks at each again under
+-- its lock. First the entries that nobody asked to keep and that do not count:
+-- subtracted already, of a cell that is empty, or of none. Then the admissions whose
+-- time is over, which an index finds. Then the cells without entries that could
+-- refuse nobody and remember no id: the id's request asked again could find the limit
+-- full. A shared cell ends with its period.
+--
+-- It looks at no more than p_rows entries and p_rows cells, from where the last
+-- one stopped, and returns how many it removed and where the next one goes on: 0,
+-- or empty texts, after the last row. bounded tells that limits have a maximum of keys.
+create or replace function headgate.sweep_from_N(
+    p_max int, p_rows int, p_number bigint, p_limit text, p_key text,
+    out removed int, out next_number bigint, out next_limit text, out next_key text, out bounded boolean)
+language plpgsql volatile
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    now bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    more int;
+    last_limit text; last_key text;
+begin
+    select r.number into next_number from headgate.entries r where r.number > p_number order by r.number offset p_rows limit 1;
+    with dead as (
+        select e.number from headgate.entries e
+        left join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key -- see headgate.apply_N
+        where e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)
+          and e.keep_until <= now and (c.key is null or e.expires_at <= c.at or c.empty_at <= now)
+        limit p_max
+        for update of e skip locked)
+    delete from headgate.entries e using dead where e.number = any (array[dead.number]);
+    get diagnostics removed = row_count;
+
+    with dead as (
+        select a.limit_name, a.key, a.id from headgate.admissions a where a.keep_until <= now
+        order by a.keep_until limit greatest(p_max - removed, 0)
+        for update skip locked)
+    delete from headgate.admissions a using dead
+    where a.limit_name = any (array[dead.limit_name]) and a.key = dead.key and a.id = dead.id;
+    get diagnostics more = row_count;
+    removed := removed + more;
+
+    select r.limit_name, r.key into next_limit, next_key from headgate.cells r
+    where (r.limit_name, r.key) > (p_limit collate "C", p_key collate "C") order by r.limit_name, r.key offset p_rows limit 1;
+    last_limit := next_limit; last_key := next_key;
+    if next_limit is null then
+        select r.limit_name, r.key into last_limit, last_key from headgate.cells r
+        where (r.limit_name, r.key) > (p_limit collate "C", p_key collate "C") order by r.limit_name desc, r.key desc limit 1;
+    end if;
+    with dead as (
+        select c.limit_name, c.key from headgate.cells c
+        where (c.limit_name, c.key) > (p_limit collate "C", p_key collate "C")
+          and (c.limit_name, c.key) <= (last_limit collate "C", last_key collate "C")
+          and c.empty_at <= now and c.blocked_until <= now and left(c.key, 16) <> 'headgate:shared:'
+          and (select true from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key limit 1) is null
+          and (select true from headgate.admissions a where a.limit_name = c.limit_name and a.key = c.key limit 1) is null
+        limit greatest(p_max - removed, 0)
+        for update skip locked)
+    delete from headgate.cells c using dead where c.limit_name = any (array[dead.limit_name]) and c.key = dead.key;
+    get diagnostics more = row_count;
+    removed := removed + more;
+    bounded := (select true from headgate.settings) is not null;
+    next_number := coalesce(next_number, 0); next_limit := coalesce(next_limit, ''); next_key := coalesce(next_key, '');
+end $$;

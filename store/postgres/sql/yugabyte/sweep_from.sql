@@ -1,0 +1,82 @@
+-- headgate.sweep_from_N removes up to p_max rows that can matter to no decision. On
+-- YugabyteDB the rows of cells and entries are spread by a hash of their keys, so they
+-- have no order: to go on "after this key" would read and sort a whole table each time. So
+-- a sweep takes a slice of the hash codes, 0 to 65535, of each table. Such a condition
+-- is one about the primary key, and reads the rows of the slice alone. The plans are made
+-- for each call, since only a constant is known to be passed on to the tablets; the
+-- upper end is "<= 65535" and not "< 65536", which fails there (issue 23157).
+--
+-- A slice has at most p_rows rows: one with more is halved, and after one with few rows
+-- the next is twice as wide. p_number is the code where the slice of entries begins, p_limit that
+-- of cells, as a text, and p_key has the two widths. What is returned is where the
+-- next one goes on: 0, or an empty text, after the last code. bounded tells that limits
+-- have a maximum of keys. What is removed is that of headgate.sweep_from_N of PostgreSQL.
+create or replace function headgate.sweep_from_N(
+    p_max int, p_rows int, p_number bigint, p_limit text, p_key text,
+    out removed int, out next_number bigint, out next_limit text, out next_key text, out bounded boolean)
+language plpgsql volatile
+set plan_cache_mode = 'force_custom_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    now bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    whole boolean := p_rows = 2147483647; -- a sweep by hand
+    first int := p_number;
+    width int := case when whole then 65536 else coalesce(nullif(split_part(p_key, ' ', 1), '')::int, 256) end;
+    last int; found int; more int; widths text;
+begin
+    loop
+        last := least(first + width - 1, 65535);
+        exit when whole;
+        select count(*) into found from (
+            select true from headgate.entries e where yb_hash_code(e.number) >= first and yb_hash_code(e.number) <= last limit p_rows) slice;
+        exit when found < p_rows or width = 1;
+        width := width / 2;
+    end loop;
+    with dead as (
+        select e.number from headgate.entries e
+        left join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key -- see headgate.apply
+        where yb_hash_code(e.number) >= first and yb_hash_code(e.number) <= last
+          and e.keep_until <= now and (c.key is null or e.expires_at <= c.at or c.empty_at <= now)
+        limit p_max
+        for update of e skip locked)
+    delete from headgate.entries e using dead where e.number = any (array[dead.number]);
+    get diagnostics removed = row_count;
+    next_number := case when last < 65535 then last + 1 else 0 end;
+    widths := case when found < p_rows / 4 then least(2 * width, 65536) else width end;
+
+    with dead as (
+        select a.limit_name, a.key, a.id from headgate.admissions a where a.keep_until <= now
+        order by a.keep_until limit greatest(p_max - removed, 0)
+        for update skip locked)
+    delete from headgate.admissions a using dead
+    where a.limit_name = any (array[dead.limit_name]) and a.key = dead.key and a.id = dead.id;
+    get diagnostics more = row_count;
+    removed := removed + more;
+
+    first := coalesce(nullif(p_limit, '')::int, 0);
+    width := case when whole then 65536 else coalesce(nullif(split_part(p_key, ' ', 2), '')::int, 256) end;
+    loop
+        last := least(first + width - 1, 65535);
+        exit when whole;
+        select count(*) into found from (
+            select true from headgate.cells c where yb_hash_code(c.limit_name, c.key) >= first and yb_hash_code(c.limit_name, c.key) <= last limit p_rows) slice;
+        exit when found < p_rows or width = 1;
+        width := width / 2;
+    end loop;
+    with dead as (
+        select c.limit_name, c.key from headgate.cells c
+        where yb_hash_code(c.limit_name, c.key) >= first and yb_hash_code(c.limit_name, c.key) <= last
+          and c.empty_at <= now and c.blocked_until <= now and left(c.key, 16) <> 'headgate:shared:'
+          and (select true from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key limit 1) is null
+          and (select true from headgate.admissions a where a.limit_name = c.limit_name and a.key = c.key limit 1) is null
+        limit greatest(p_max - removed, 0)
+        for update skip locked)
+    delete from headgate.cells c using dead where c.limit_name = any (array[dead.limit_name]) and c.key = dead.key;
+    get diagnostics more = row_count;
+    removed := removed + more;
+    next_limit := case when last < 65535 then (last + 1)::text else '' end;
+    next_key := widths || ' ' || case when found < p_rows / 4 then least(2 * width, 65536) else width end;
+    bounded := (select true from headgate.settings) is not null;
+end $$;
+

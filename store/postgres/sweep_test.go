@@ -1,0 +1,102 @@
+package postgres_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+// asYugabyte makes a database with the schema of YugabyteDB. What PostgreSQL does not
+// have is put in its place: a function for hash codes, and indexes on it, as a table has
+// there whose primary key is hashed.
+func asYugabyte(t *testing.T) (dsn string) {
+	t.Helper()
+	dsn = dbtest.Postgres(t)
+	text := strings.NewReplacer("((limit_name, key) hash", "(limit_name, key", "(number hash)", "(number)", "yb_hash_code(", "public.yb_hash_code(").
+		Replace(postgres.SchemaYugabyte())
+	if _, err := connect(t, dsn).Exec(t.Context(), `
+		create function public.yb_hash_code(bigint) returns int language sql immutable as 'select hashint8($1) & 65535';
+		create function public.yb_hash_code(text, text) returns int language sql immutable as 'select hashtext($1 || chr(31) || $2) & 65535';
+		`+text+`
+		create index cells_by_code on headgate.cells (public.yb_hash_code(limit_name, key));
+		create index entries_by_code on headgate.entries (public.yb_hash_code(number));`); err != nil {
+		t.Fatal(err)
+	}
+	return dsn
+}
+
+// TestSweepsOfYugabyteReadSlices fills the tables with 20,000 rows each, of which a hundredth
+// is dead: no sweep reads or sorts a whole table, and two passes remove what is dead.
+func TestSweepsOfYugabyteReadSlices(t *testing.T) {
+	t.Parallel()
+	const rows, most = 20_000, 100
+	dsn := asYugabyte(t)
+	w := watch(t, dsn)
+	s := postgres.New(w.Pool, nil)
+	conn := connect(t, dsn)
+	if _, err := conn.Exec(t.Context(), fill(1, rows)+"analyze headgate.cells; analyze headgate.entries; analyze headgate.admissions"); err != nil {
+		t.Fatal(err)
+	}
+	removed, sweeps, sorted := 0, 0, false
+	for ; s.Passes() < 2; sweeps++ {
+		n, err := s.Sweep(t.Context(), most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if removed += n; n > most {
+			t.Errorf("%d rows were removed, at most %d may be", n, most)
+		}
+		for _, plan := range w.plans {
+			sorted = sorted || strings.Contains(plan, `"Sort"`)
+		}
+		w.check(t, fmt.Sprint("sweep ", sweeps), 4*most) // twice as many are looked at, and a slice may be wider by half
+		if sweeps > 10*rows/most {
+			t.Fatal("it comes to no end")
+		}
+	}
+	if sorted {
+		t.Error("something was sorted")
+	}
+	if removed != 3*rows/100 {
+		t.Errorf("%d rows were removed, want %d", removed, 3*rows/100)
+	}
+	t.Logf("%d sweeps", sweeps)
+	var left string
+	if err := conn.QueryRow(t.Context(), `select (select count(*) from headgate.cells) || ' ' || (select count(*) from headgate.entries) || ' ' || (select count(*) from headgate.admissions)`).
+		Scan(&left); err != nil || left != fmt.Sprintf("%[1]d %[1]d %[1]d", rows-rows/100) {
+		t.Errorf("left are %s, %v", left, err)
+	}
+	// A sweep by hand looks at all of them.
+	if _, err := conn.Exec(t.Context(), fill(rows+1, rows+1000)); err != nil {
+		t.Fatal(err)
+	}
+	var byHand int
+	if err := conn.QueryRow(t.Context(), `select headgate.sweep(1000)`).Scan(&byHand); err != nil || byHand != 30 {
+		t.Errorf("by hand: %d, %v, want 30", byHand, err)
+	}
+}
+
+// TestPassesCountTheWayThroughAllRows: a store that sweeps a part at a time tells when it
+// has come round.
+func TestPassesCountTheWayThroughAllRows(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	s, conn := openAt(t, dsn), connect(t, dsn)
+	if _, err := conn.Exec(t.Context(), fill(1, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	removed, sweeps := 0, 0
+	for ; s.Passes() < 2 && sweeps < 1000; sweeps++ {
+		n, err := s.Sweep(t.Context(), 20) // looks at 40 rows of each table
+		if err != nil {
+			t.Fatal(err)
+		}
+		removed += n
+	}
+	if removed != 30 || sweeps < 50 || sweeps > 120 {
+		t.Errorf("%d rows in %d sweeps, want 30 in 50 or a few more", removed, sweeps)
+	}
+}
