@@ -24,8 +24,8 @@ type Algorithm interface {
 type Tail struct {
 	// Block refuses a key for this long once it has been refused. Zero: not.
 	Block time.Duration
-	// Lease lets nodes take tokens up front. Zero: not.
-	Lease Upfront
+	// Prefetch lets nodes take tokens up front. Zero: not.
+	Prefetch Prefetch
 }
 
 // entry is an algorithm in the catalogue.
@@ -61,7 +61,7 @@ func (t Tail) tail(p *law.Params) error {
 		}
 		p.Block = t.Block.Microseconds()
 	}
-	return t.Lease.compile(p)
+	return t.Prefetch.compile(p)
 }
 
 // suffix writes the options at the end of a notation.
@@ -70,7 +70,7 @@ func (t Tail) suffix() string {
 	if t.Block != 0 {
 		s = " block " + formatPeriod(t.Block)
 	}
-	return s + t.Lease.suffix()
+	return s + t.Prefetch.suffix()
 }
 
 // checkAmount says what is wrong with an amount given as a Go value.

@@ -35,7 +35,7 @@ func (b Bound) In(d time.Duration) Amount {
 	micros := d.Microseconds()
 	most, more, times := big.NewInt(p.Capacity), p.Capacity, int64(0)
 	switch {
-	case p.Held:
+	case p.Leased:
 	case p.Kind == law.Log: // open at one end
 		times = micros / p.Step
 	case b.calendar != nil:
@@ -66,7 +66,7 @@ func (b Bound) String() string {
 	}
 	p := &b.params
 	switch {
-	case p.Held:
+	case p.Leased:
 		return b.notation + " lets at most " + b.In(0).String() + " be held at the same time; one that is not renewed ends after " + formatPeriod(b.period)
 	case p.Kind == law.Log:
 		return b.notation + " lets at most " + b.In(0).String() + " pass in any " + word + " (what passed counts until it is exactly that old)"

@@ -8,7 +8,7 @@ import (
 
 // Concurrency admits while the costs of the leases that are held sum up to no
 // more than Amount. They are acquired and released, see [Limiter.Acquire] and
-// [Limiter.Hold]; Take and Wait refuse it. A lease whose holder does not renew it
+// [Limiter.WithLease]; Take and Wait refuse it. A lease whose holder does not renew it
 // ends after TTL, so that a crash frees it.
 //
 //	concurrency 10 ttl 30s
@@ -51,7 +51,7 @@ func (a Concurrency) compile() (law.Params, *calendar, error) {
 	if err != nil {
 		return none, nil, err
 	}
-	p := law.Params{Kind: law.Log, Unit: unit, Capacity: capacity, Step: a.TTL.Microseconds(), Held: true}
+	p := law.Params{Kind: law.Log, Unit: unit, Capacity: capacity, Step: a.TTL.Microseconds(), Leased: true}
 	err = a.tail(&p)
 	return p, nil, err
 }

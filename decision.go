@@ -18,9 +18,9 @@ type Via = law.Via
 
 // The ways.
 const (
-	ViaStore = law.ViaStore // the store decided
-	ViaLease = law.ViaLease // out of tokens taken up front
-	ViaLocal = law.ViaLocal // a refusal repeated without the store
+	ViaStore    = law.ViaStore    // the store decided
+	ViaPrefetch = law.ViaPrefetch // out of tokens taken up front
+	ViaLocal    = law.ViaLocal    // a refusal repeated without the store
 )
 
 // Charge is one thing to be admitted: a cost, by a limit, for a key.
@@ -34,17 +34,17 @@ type Charge struct {
 // are about one of them: of an admitted request the charge with the smallest
 // share left, of a refused one the charge that has to wait longest.
 type Decision struct {
-	Allowed    bool
-	Replayed   bool          // it was made before, under the same id; see [Limiter.Once]
-	Shared     bool          // a limit is full, and a charge to a new key of it went to the cell that such keys share; see [Limiter.Fullness]
-	Limit      string        // name of the limit that the figures are about
-	Key        string        // of the charge
-	Remaining  int64         // whole units of cost that could pass now, rounded down
-	RetryAfter time.Duration // until this cost can pass if nobody else comes; 0 if allowed, or Never
-	ResetAfter time.Duration // until the key is as good as new
-	At         time.Time     // the time decided for by the store, to the microsecond; after a small step of its clock backwards a little ahead of it
-	Via        Via
-	Entry      int64 // transaction number in the log, for limits that keep one; else 0
+	Allowed     bool
+	Replayed    bool          // it was made before, under the same id; see [Limiter.Once]
+	Shared      bool          // a limit is full, and a charge to a new key of it went to the cell that such keys share; see [Limiter.Fullness]
+	LimitName   string        // name of the limit that the figures are about
+	Key         string        // of the charge
+	Remaining   int64         // whole units of cost that could pass now, rounded down
+	RetryAfter  time.Duration // until this cost can pass if nobody else comes; 0 if allowed, or Never
+	ResetAfter  time.Duration // until the key is as good as new
+	At          time.Time     // the time decided for by the store, to the microsecond; after a small step of its clock backwards a little ahead of it
+	Via         Via
+	EntryNumber int64 // transaction number in the log, for limits that keep one; else 0
 }
 
 // figures are a charge's part of a decision, before it is known which charge
@@ -100,7 +100,7 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 		Granted: allowed, Via: out.Via, Used: out.Used, Clock: out.Clock, At: about.op.DecidedAt(out), RetryAt: out.RetryAt,
 		EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil), Blocked: about.blocked(),
 	}
-	d := Decision{Replayed: replayed, Shared: shared, Limit: about.op.Cell.Limit, Key: about.op.Cell.Key, Entry: out.Entry}
+	d := Decision{Replayed: replayed, Shared: shared, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key, EntryNumber: out.EntryNumber}
 	d.derive(&about.op.Params, about.capacity(), &b)
 	return d
 }

@@ -22,7 +22,7 @@ func (deadlineError) Error() string { return "the deadline comes before the star
 func (deadlineError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // DeniedError is a refusal, for those verbs that have no other way to tell it:
-// [Limiter.Wait], [Limiter.Await] and [Limiter.Hold], [Reservation.Sleep], [Limited],
+// [Limiter.Wait], [Limiter.Await] and [Limiter.WithLease], [Reservation.Sleep], [Limited],
 // [TokenRequester] and [Pace], and package httplimit.
 type DeniedError struct {
 	Decision Decision
@@ -32,9 +32,9 @@ type DeniedError struct {
 func (e *DeniedError) Error() string {
 	d := &e.Decision
 	if d.RetryAfter == Never {
-		return fmt.Sprintf("limit %s refuses %q: the cost is more than can ever pass at once", d.Limit, d.Key)
+		return fmt.Sprintf("limit %s refuses %q: the cost is more than can ever pass at once", d.LimitName, d.Key)
 	}
-	return fmt.Sprintf("limit %s refuses %q: try again in %s", d.Limit, d.Key, d.RetryAfter)
+	return fmt.Sprintf("limit %s refuses %q: try again in %s", d.LimitName, d.Key, d.RetryAfter)
 }
 
 // Is reports whether target is ErrDenied.

@@ -57,7 +57,7 @@ func ExampleLimiter_Take() {
 	d, err := limiter.Take(context.Background(),
 		headgate.Charge{Limit: user, Key: "alice"},
 		headgate.Charge{Limit: org, Key: "acme", Cost: headgate.MustCost("30.75")})
-	fmt.Println(d.Allowed, d.Limit, d.Remaining, err)
+	fmt.Println(d.Allowed, d.LimitName, d.Remaining, err)
 	// Output: true fixed-window 100/month 69 <nil>
 }
 
@@ -255,9 +255,9 @@ func ExampleLimiter_Acquire() {
 	// <nil>
 }
 
-func ExampleLimiter_Hold() {
+func ExampleLimiter_WithLease() {
 	limiter, _ := at()
-	err := limiter.Hold(context.Background(), func(ctx context.Context) error {
+	err := limiter.WithLease(context.Background(), func(ctx context.Context) error {
 		fmt.Println("alone") // until ctx ends: then others may be here too
 		return nil
 	}, headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "backup"})

@@ -28,7 +28,7 @@ type Lease struct {
 	Decision Decision
 
 	l    *Limiter
-	held []Held
+	held []LeaseToken
 	ttl  time.Duration
 	stop chan struct{} // closed when it is released
 	lost chan struct{} // closed when it is lost
@@ -71,8 +71,8 @@ func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (*L
 		return lease, nil
 	}
 	for i := range a.ops {
-		if op := &a.ops[i]; op.Params.Held {
-			lease.held = append(lease.held, Held{charges[i].Limit, charges[i].Key, a.outs[i].Entry})
+		if op := &a.ops[i]; op.Params.Leased {
+			lease.held = append(lease.held, LeaseToken{charges[i].Limit, charges[i].Key, a.outs[i].EntryNumber})
 			if ttl := micros(op.Params.Step); lease.ttl == 0 || ttl < lease.ttl {
 				lease.ttl = ttl
 			}
@@ -90,7 +90,7 @@ func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (*L
 // held reports whether something of a request is held.
 func held(ops []law.Op) bool {
 	for i := range ops {
-		if ops[i].Params.Held {
+		if ops[i].Params.Leased {
 			return true
 		}
 	}
@@ -193,7 +193,7 @@ func (l *Lease) Release(ctx context.Context) error {
 // Detach hands the lease over: it is not renewed here any more, and can be renewed
 // and released in any process, with [Limiter.Renew] and [Limiter.Release]. It
 // returns nil if the lease is not held.
-func (l *Lease) Detach() []Held {
+func (l *Lease) Detach() []LeaseToken {
 	l.releasing.Lock()
 	defer l.releasing.Unlock()
 	if !l.Decision.Allowed || !l.end(ErrReleased) {

@@ -110,7 +110,7 @@ func TestLeaseWithRateLimits(t *testing.T) {
 	if err != nil || !first.Decision.Allowed {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	if second, err := l.Acquire(ctx, ask...); err != nil || second.Decision.Allowed || second.Decision.Limit != "concurrency 1 ttl 30s" {
+	if second, err := l.Acquire(ctx, ask...); err != nil || second.Decision.Allowed || second.Decision.LimitName != "concurrency 1 ttl 30s" {
 		t.Errorf("%+v, %v", second, err)
 	}
 	if err := first.Release(ctx); err != nil {
@@ -159,11 +159,11 @@ func TestDetachedLeases(t *testing.T) {
 		if err := there.Release(ctx, held...); err != nil {
 			t.Error(err)
 		}
-		for _, do := range []func(context.Context, ...headgate.Held) error{there.Renew, there.Release} {
+		for _, do := range []func(context.Context, ...headgate.LeaseToken) error{there.Renew, there.Release} {
 			if err := do(ctx, held...); !errors.Is(err, headgate.ErrLeaseLost) {
 				t.Errorf("after its release: %v", err)
 			}
-			for _, bad := range [][]headgate.Held{nil, {{}}, {{Limit: ask[1].Limit, Key: "k", Number: 1}}, {{Limit: ask[0].Limit, Key: "k"}}, {{Limit: ask[0].Limit, Key: "\x00", Number: 1}}} {
+			for _, bad := range [][]headgate.LeaseToken{nil, {{}}, {{Limit: ask[1].Limit, Key: "k", Number: 1}}, {{Limit: ask[0].Limit, Key: "k"}}, {{Limit: ask[0].Limit, Key: "\x00", Number: 1}}} {
 				if err := do(ctx, bad...); !errors.Is(err, headgate.ErrInvalid) {
 					t.Errorf("%+v: %v", bad, err)
 				}

@@ -49,18 +49,18 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 	if err := p.Valid(); err != nil {
 		return Limit{}, fmt.Errorf("%s: %w", r.notation, err)
 	}
-	r.plain = cal == nil && !p.Held
+	r.plain = cal == nil && !p.Leased
 	return Limit{r}, nil
 }
 
-// Held reports whether its charges are held until they are released, by
+// Concurrency reports whether its charges are held until they are released, by
 // [Limiter.Acquire], and not taken: those of concurrency.
-func (l Limit) Held() bool { return !l.IsZero() && l.r.params.Held }
+func (l Limit) Concurrency() bool { return !l.IsZero() && l.r.params.Leased }
 
-// Turns reports whether those who wait for it have a start of their own, first come
+// Queues reports whether those who wait for it have a start of their own, first come
 // first served among all who share the store, by [Limiter.Reserve]: token-bucket,
 // leaky-bucket and gcra.
-func (l Limit) Turns() bool {
+func (l Limit) Queues() bool {
 	switch l.Algorithm().(type) {
 	case TokenBucket, LeakyBucket, GCRA:
 		return true

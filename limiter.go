@@ -194,7 +194,7 @@ func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key strin
 // takeable refuses charges that are not taken but acquired.
 func takeable(charges []Charge) error {
 	for _, c := range charges {
-		if c.Limit.Held() {
+		if c.Limit.Concurrency() {
 			return Invalid("limit", "%s is acquired and released, not taken", c.Limit.Algorithm())
 		}
 	}
@@ -237,7 +237,7 @@ func (l *Limiter) compileWith(ops []law.Op, verb law.Verb, group uint32, charges
 			Count:  1,
 		}
 		if r.calendar != nil {
-			ops[i].Bounds = r.calendar.bounds(l.clock())
+			ops[i].Window = r.calendar.bounds(l.clock())
 		}
 	}
 	return nil
@@ -282,7 +282,7 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 			}
 			for k := i; k < j; k++ {
 				if k < len(cals) && cals[k] != nil && outs[k].Stale {
-					ops[k].Bounds = cals[k].bounds(outs[k].Clock)
+					ops[k].Window = cals[k].bounds(outs[k].Clock)
 				}
 			}
 			if err := l.store.Apply(ctx, ops[i:j], outs[i:j]); err != nil {

@@ -63,11 +63,11 @@ func TestSeveralChargesAreAdmittedAllOrNone(t *testing.T) {
 		return []headgate.Charge{{Limit: user, Key: "alice", Cost: headgate.Units(n)}, {Limit: org, Key: "acme", Cost: headgate.Units(n)}}
 	}
 	d, err := l.Take(t.Context(), both(4)...)
-	if err != nil || !d.Allowed || d.Limit != org.Name() || d.Remaining != 1 {
+	if err != nil || !d.Allowed || d.LimitName != org.Name() || d.Remaining != 1 {
 		t.Fatalf("got %+v, %v; want an admission about the smaller share", d, err)
 	}
 	d, err = l.Take(t.Context(), both(2)...)
-	if err != nil || d.Allowed || d.Limit != org.Name() || d.RetryAfter != 12*time.Second {
+	if err != nil || d.Allowed || d.LimitName != org.Name() || d.RetryAfter != 12*time.Second {
 		t.Fatalf("got %+v, %v; want a refusal by acme", d, err)
 	}
 	d, err = l.Take(t.Context(), headgate.Charge{Limit: user, Key: "alice", Cost: headgate.Units(6)})

@@ -37,7 +37,7 @@ func (e *ParseError) Unwrap() error {
 //	NAME AMOUNT[/PERIOD] {OPTION}
 //
 // where an option is from-first, a time zone, or one of burst, capacity,
-// history, block, lease, ttl followed by its value, each at most once.
+// history, block, prefetch, ttl followed by its value, each at most once.
 type notation struct {
 	text   string
 	fields []field // the words after the name and the rate that are not yet used
@@ -50,7 +50,7 @@ type notation struct {
 	calendar  CalendarUnit
 	periodAt  int
 	block     time.Duration
-	lease     Upfront
+	prefetch  Prefetch
 
 	options map[string]field // not yet used, by the option's word; "zone" for a time zone
 	places  map[string]int   // where the value of each option stands
@@ -62,11 +62,11 @@ type field struct {
 }
 
 // valued are the options that are followed by a value.
-var valued = []string{"burst", "capacity", "history", "block", "ttl", "lease"}
+var valued = []string{"burst", "capacity", "history", "block", "ttl", "prefetch"}
 
-// leasable are the algorithms that can have a lease. Of others it is an option
+// prefetching are the algorithms that can have a prefetch. Of others it is an option
 // that does not apply.
-var leasable = map[string]bool{"token-bucket": true, "leaky-bucket": true, "gcra": true, "interval": true, "fixed-window": true}
+var prefetching = map[string]bool{"token-bucket": true, "leaky-bucket": true, "gcra": true, "interval": true, "fixed-window": true}
 
 // later are options that the grammar reserves.
 var later = []string{"wait"}
@@ -181,7 +181,7 @@ func (n *notation) parseOptions(words []field) error {
 			name = "zone"
 		default:
 			return n.fail("option", w.at, fmt.Sprintf("%q is not known; options are burst, capacity, from-first, "+
-				"history, block, lease, ttl and a calendar's time zone", w.text))
+				"history, block, prefetch, ttl and a calendar's time zone", w.text))
 		}
 		if _, twice := n.places[name]; twice {
 			return n.fail(name, w.at, "is said twice")
@@ -189,8 +189,8 @@ func (n *notation) parseOptions(words []field) error {
 		n.options[name], n.places[name] = value, value.at
 	}
 	var err error
-	if n.block, err = n.periodOption("block"); err == nil && leasable[n.name] {
-		n.lease, err = n.leaseOption()
+	if n.block, err = n.periodOption("block"); err == nil && prefetching[n.name] {
+		n.prefetch, err = n.prefetchOption()
 	}
 	return err
 }
@@ -240,7 +240,7 @@ func (n *notation) needPeriod() error {
 	return nil
 }
 
-func (n *notation) tail() Tail { return Tail{Block: n.block, Lease: n.lease} }
+func (n *notation) tail() Tail { return Tail{Block: n.block, Prefetch: n.prefetch} }
 
 func (n *notation) fail(field string, at int, problem string) error {
 	return &ParseError{Notation: n.text, Offset: min(at, len(n.text)), Field: field, Problem: problem}

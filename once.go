@@ -147,7 +147,7 @@ func (o once) name(ops []law.Op) error {
 // settleOp returns the op that settles the charge of an op with an id.
 func settleOp(op *law.Op, id string, actual int64) law.Op {
 	return law.Op{
-		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Bounds: op.Bounds,
+		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
 		ID: id, Cost: actual, Count: 1,
 	}
 }

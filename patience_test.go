@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/lease"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/prefetch"
 )
 
 // TestToWaitDoesNotBlock is for limits that block who is refused.
@@ -131,7 +131,7 @@ func TestWaitAtMost(t *testing.T) {
 				l := headgate.New(&late{memory.New(nil), 100 * time.Millisecond}, nil)
 				charge := charges("k", "1 of "+limit)[0]
 				wait := func(most time.Duration) error {
-					if !charge.Limit.Held() {
+					if !charge.Limit.Concurrency() {
 						return l.WaitAtMost(ctx, most, charge)
 					}
 					lease, err := l.AwaitAtMost(ctx, most, charge)
@@ -192,8 +192,8 @@ func TestAStoreThatTimesOutIsNoDeadline(t *testing.T) {
 // TestWhoWaitsTakesNothingUpFront of a limit with a block.
 func TestWhoWaitsTakesNothingUpFront(t *testing.T) {
 	shared := memory.New(nil)
-	a, b := headgate.New(lease.New(shared, nil), nil), headgate.New(lease.New(shared, nil), nil)
-	charge := charges("k", "1 of fixed-window 10/1h lease 5 block 15m")[0]
+	a, b := headgate.New(prefetch.New(shared, nil), nil), headgate.New(prefetch.New(shared, nil), nil)
+	charge := charges("k", "1 of fixed-window 10/1h prefetch 5 block 15m")[0]
 	for i := range 10 {
 		if err := []*headgate.Limiter{a, b}[i%2].Wait(context.Background(), charge); err != nil {
 			t.Errorf("the %d. of ten: %v", i+1, err)

@@ -26,7 +26,7 @@ func (l *Limiter) quick(ctx context.Context, d *Decision, limit Limit, key strin
 	}
 	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: key}, &r.params, credits)
 	if decided {
-		d.Limit, d.Key = r.name, key
+		d.LimitName, d.Key = r.name, key
 		d.derive(&r.params, r.params.Capacity, &b)
 	}
 	return decided
@@ -37,8 +37,8 @@ func (l *Limiter) quick(ctx context.Context, d *Decision, limit Limit, key strin
 // not each time. A handle needs no closing.
 func (l *Limiter) Key(limit Limit, key string) *Handle {
 	h := &Handle{l: l, limit: limit, key: key}
-	if b, ok := l.store.(store.Binder); ok && limit.r != nil && limit.r.plain && law.ValidKey(key) == nil {
-		h.bound = b.Bind(law.Cell{Limit: limit.r.name, Key: key}, &limit.r.params)
+	if b, ok := l.store.(store.Pinner); ok && limit.r != nil && limit.r.plain && law.ValidKey(key) == nil {
+		h.bound = b.Pin(law.Cell{Limit: limit.r.name, Key: key}, &limit.r.params)
 	}
 	return h
 }
@@ -49,7 +49,7 @@ type Handle struct {
 	l     *Limiter
 	limit Limit
 	key   string
-	bound store.Bound // nil: the store has no such thing
+	bound store.Pin // nil: the store has no such thing
 }
 
 // Allow takes one unit.
@@ -78,7 +78,7 @@ func (h *Handle) quick(d *Decision, cost Cost) bool {
 	}
 	b, decided := h.bound.TakeOne(credits)
 	if decided {
-		d.Limit, d.Key = r.name, h.key
+		d.LimitName, d.Key = r.name, h.key
 		d.derive(&r.params, r.params.Capacity, &b)
 	}
 	return decided

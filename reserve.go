@@ -57,7 +57,7 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 	}
 	if wait > 0 && queue(charges) {
 		for i := range r.ops {
-			r.ops[i].Late, r.ops[i].Ceiling = true, r.ops[i].Params.Ceiling(wait.Microseconds())
+			r.ops[i].Deferred, r.ops[i].Ceiling = true, r.ops[i].Params.Ceiling(wait.Microseconds())
 		}
 	}
 	if wait > 0 {
@@ -88,7 +88,7 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 
 // queue reports whether a reservation of the charges can start later.
 func queue(charges []Charge) bool {
-	return !slices.ContainsFunc(charges, func(c Charge) bool { return !c.Limit.Turns() })
+	return !slices.ContainsFunc(charges, func(c Charge) bool { return !c.Limit.Queues() })
 }
 
 // Delay is how long it still is until the start: 0 once it may begin, Never if

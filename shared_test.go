@@ -15,7 +15,7 @@ func TestNobodyAsksForTheKeyOfASharedCell(t *testing.T) {
 	const key = "headgate:shared:1"
 	l, limit := newLimiter(newClock("2026-03-01T12:00:00Z")), headgate.MustParse("token-bucket 1/s burst 3")
 	c := headgate.Charge{Limit: limit, Key: key}
-	held := headgate.Held{Limit: headgate.MustParse("concurrency 3 ttl 1m"), Key: key, Number: 1}
+	held := headgate.LeaseToken{Limit: headgate.MustParse("concurrency 3 ttl 1m"), Key: key, Number: 1}
 	for name, ask := range map[string]func() error{
 		"Allow":   func() error { _, err := l.Allow(t.Context(), limit, key); return err },
 		"Take":    func() error { _, err := l.Take(t.Context(), headgate.Charge{Limit: limit}, c); return err },

@@ -36,7 +36,7 @@ type grant struct {
 }
 
 func (s *slots) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	apart := func(op law.Op) bool { return op.Late && op.Cell.Key != ops[0].Cell.Key }
+	apart := func(op law.Op) bool { return op.Deferred && op.Cell.Key != ops[0].Cell.Key }
 	if s.split && slices.ContainsFunc(ops, apart) {
 		for i := range outs {
 			outs[i] = law.Outcome{Err: fmt.Errorf("slots: %w", store.ErrUnsupported)}
@@ -54,7 +54,7 @@ func (s *slots) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	}
 	for i := range ops {
 		if ops[i].Verb == law.Take {
-			s.granted = append(s.granted, grant{ops[i].Cell, outs[i].Clock, ops[i].Late})
+			s.granted = append(s.granted, grant{ops[i].Cell, outs[i].Clock, ops[i].Deferred})
 		}
 	}
 	return nil

@@ -128,7 +128,7 @@ func checkOf(c store.Cell, limit Limit, group uint32, clock int64) law.Op {
 	if !limit.IsZero() {
 		op.Params = limit.r.params
 		if limit.r.calendar != nil {
-			op.Bounds = limit.r.calendar.bounds(clock)
+			op.Window = limit.r.calendar.bounds(clock)
 		}
 	}
 	return op

@@ -74,7 +74,7 @@ func charge(t *testing.T, l *headgate.Limiter, rng *rand.Rand, limit headgate.Li
 	ctx, c := context.Background(), headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(1 + rng.Int64N(3))}
 	var err error
 	switch n := rng.IntN(4); {
-	case limit.Held():
+	case limit.Concurrency():
 		var lease *headgate.Lease
 		if lease, err = l.Acquire(ctx, c); err == nil {
 			lease.Detach()
@@ -118,7 +118,7 @@ func TestListOfAnUnknownLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(2)}
-		if limit.Held() {
+		if limit.Concurrency() {
 			lease, err := l.Acquire(t.Context(), c)
 			if err != nil {
 				t.Fatal(err)

@@ -43,7 +43,7 @@ func (s silent) Cells(ctx context.Context, _ store.Query) ([]store.Cell, int64, 
 func verbs(l *headgate.Limiter) map[string]func(context.Context) error {
 	bucket, ten := charges("k", "1 of token-bucket 1/s")[0], charges("k", "1 of concurrency 10 ttl 30s")[0]
 	two := charges("k", "1 of token-bucket 1/s", "1 of gcra 1/s")
-	held := headgate.Held{Limit: ten.Limit, Key: "k", Number: 1}
+	held := headgate.LeaseToken{Limit: ten.Limit, Key: "k", Number: 1}
 	once := l.Once("id", 0)
 	return map[string]func(context.Context) error{
 		"Allow":  func(ctx context.Context) error { _, err := l.Allow(ctx, bucket.Limit, "k"); return err },
@@ -129,14 +129,14 @@ func TestWaitingHasTheDeadlineOfItsContext(t *testing.T) {
 			charge := charges("k", "1 of "+limit)[0]
 			for name, wait := range map[string]func(context.Context) error{
 				"wait": func(ctx context.Context) error {
-					if charge.Limit.Held() {
+					if charge.Limit.Concurrency() {
 						_, err := l.Await(ctx, charge)
 						return err
 					}
 					return l.Wait(ctx, charge)
 				},
 				"at most": func(ctx context.Context) error {
-					if charge.Limit.Held() {
+					if charge.Limit.Concurrency() {
 						_, err := l.AwaitAtMost(ctx, time.Hour, charge)
 						return err
 					}

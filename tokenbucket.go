@@ -75,8 +75,8 @@ func (r rated) compile(burst string) (law.Params, *calendar, error) {
 
 func (r rated) bound() Bound {
 	b := Bound{period: r.Period}
-	if r.Lease != (Upfront{}) {
-		b.lease = r.Lease.life()
+	if r.Prefetch != (Prefetch{}) {
+		b.lease = r.Prefetch.life()
 	}
 	return b
 }

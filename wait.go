@@ -144,7 +144,7 @@ func tooLate(ctx context.Context, p *pause.Patience, d *Decision) error {
 func unblocking(ops []law.Op) {
 	for i := range ops {
 		if p := &ops[i].Params; p.Block > 0 {
-			p.Block, p.Lease, p.LeaseLife = 0, 0, 0
+			p.Block, p.Prefetch, p.PrefetchLife = 0, 0, 0
 		}
 	}
 }

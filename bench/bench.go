@@ -63,7 +63,7 @@ var (
 	tight   = headgate.MustParse("token-bucket 1000/s burst 1000")
 	alive   = headgate.MustParse("leaky-bucket 1000000/365d capacity 1000000")
 	lasting = headgate.MustParse("leaky-bucket 1000/365d capacity 100000")
-	leasing = headgate.MustParse("token-bucket 1000000000/h lease 1000000")
+	leasing = headgate.MustParse("token-bucket 1000000000/h prefetch 1000000")
 	login   = headgate.MustParse("sliding-log 5/1m")
 )
 

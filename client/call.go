@@ -61,8 +61,8 @@ func (c *Client) alone(ctx context.Context, check bool, charges []Charge) (headg
 }
 
 // fly sends a batch.
-func (c *Client) fly(g *cargo) error {
-	n := g.takeOff()
+func (c *Client) fly(g *batch) error {
+	n := g.depart()
 	if n == 0 {
 		return nil // all have left
 	}

@@ -2,7 +2,7 @@
 //
 // A call over HTTP costs the same whether it carries one question or hundreds,
 // so callers who wait share calls: while one batch is under way, newcomers
-// board the next one. There is no timer, and a caller who comes alone leaves
+// join the next one. There is no timer, and a caller who comes alone leaves
 // at once. A few connections are kept alive, each with a batch in the air.
 //
 // A refusal is a decision, not an error. Errors are, for errors.Is:
@@ -40,7 +40,7 @@ type Config struct {
 	// smaller batches, and so fewer decisions for the same work. Zero: 2.
 	Connections int
 	// MaxBatch is how many charges a batch has at most, but for those of the
-	// last caller to board. A caller who brings half as many or more goes
+	// last caller to join. A caller who brings half as many or more goes
 	// alone. At most 5,000. Zero: 512.
 	MaxBatch int
 	// MaxWaiting is how many callers may wait for a batch. Who comes then gets
@@ -83,7 +83,7 @@ type Client struct {
 	cfg    Config
 	http   *http.Client
 	own    *http.Transport // nil: the caller's
-	lines  []*flight.Line[*cargo]
+	lines  []*flight.Line[*batch]
 	next   atomic.Uint32 // line
 	closed atomic.Bool
 	busy   sync.WaitGroup // lines with flights
@@ -116,7 +116,7 @@ func New(baseURL string, cfg *Config) (*Client, error) {
 	}
 	room := max(1, c.cfg.MaxWaiting/c.cfg.Connections)
 	for range c.cfg.Connections {
-		c.lines = append(c.lines, flight.NewLine(room, &c.busy, c.newCargo, c.fly, func(*cargo, error) {}))
+		c.lines = append(c.lines, flight.NewLine(room, &c.busy, c.newBatch, c.fly, func(*batch, error) {}))
 	}
 	return c, nil
 }
@@ -176,25 +176,25 @@ func (c *Client) ask(ctx context.Context, check bool, charges []Charge) (headgat
 	if 2*len(charges) >= c.cfg.MaxBatch || size > maxShare {
 		return c.alone(ctx, check, charges)
 	}
-	f, seat, err := c.board(check, charges)
+	f, slot, err := c.join(check, charges)
 	if err != nil {
 		return headgate.Decision{}, err
 	}
-	tookOff := false
-	landed := f.Wait(ctx, func(g *cargo, flying bool) {
-		if tookOff = flying; !flying {
-			g.leave(seat)
+	departed := false
+	landed := f.Wait(ctx, func(g *batch, flying bool) {
+		if departed = flying; !flying {
+			g.leave(slot)
 		}
 	})
 	switch {
-	case !landed && tookOff:
+	case !landed && departed:
 		return headgate.Decision{}, fmt.Errorf("server: %w: %w", store.ErrUnknownOutcome, ctx.Err())
 	case !landed:
 		return headgate.Decision{}, ctx.Err()
 	}
 	var d headgate.Decision
 	if err = f.Err(); err == nil {
-		d, err = f.Cargo.answer(seat, charges)
+		d, err = f.Batch.answer(slot, charges)
 	}
 	f.Leave()
 	return d, err
@@ -221,8 +221,8 @@ func weigh(charges []Charge) (size int, err error) {
 	return size, nil
 }
 
-// board finds a place on the line whose turn it is, or on another.
-func (c *Client) board(check bool, charges []Charge) (*flight.Flight[*cargo], int, error) {
+// join finds a place on the line whose turn it is, or on another.
+func (c *Client) join(check bool, charges []Charge) (*flight.Flight[*batch], int, error) {
 	turn := c.next.Add(1)
 	for i := range uint32(len(c.lines)) {
 		f, err := c.lines[(turn+i)%uint32(len(c.lines))].Board()
@@ -230,9 +230,9 @@ func (c *Client) board(check bool, charges []Charge) (*flight.Flight[*cargo], in
 		case errors.Is(err, flight.ErrClosed):
 			return nil, 0, errClosed
 		case err == nil:
-			seat := f.Cargo.board(check, charges)
+			slot := f.Batch.join(check, charges)
 			f.Boarded()
-			return f, seat, nil
+			return f, slot, nil
 		}
 	}
 	return nil, 0, fmt.Errorf("server: %w: as many as may, %d", store.ErrBusy, c.cfg.MaxWaiting)

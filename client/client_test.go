@@ -77,8 +77,8 @@ func TestManyCallersShareFewCallsAndNoMorePassThanMay(t *testing.T) {
 				switch {
 				case err != nil:
 					t.Error(err)
-				case d.Key != fmt.Sprint(key) || d.Limit != "few":
-					t.Errorf("asked about few %d, answered about %s %s", key, d.Limit, d.Key)
+				case d.Key != fmt.Sprint(key) || d.LimitName != "few":
+					t.Errorf("asked about few %d, answered about %s %s", key, d.LimitName, d.Key)
 				case d.Allowed:
 					allowed[key].Add(1)
 				}
@@ -115,21 +115,21 @@ func TestDecisionsSayWhatTheServerSays(t *testing.T) {
 	}
 	two := headgate.MustCost("2.5")
 	d, err := c.Take(ctx, client.Charge{Limit: "few", Key: "a", Cost: two})
-	check(d, err, headgate.Decision{Allowed: true, Limit: "few", Key: "a", Remaining: 7})
+	check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: "a", Remaining: 7})
 	d, err = c.Check(ctx, client.Charge{Limit: "few", Key: "a", Cost: headgate.Units(8)})
-	check(d, err, headgate.Decision{Limit: "few", Key: "a", Remaining: 7})
+	check(d, err, headgate.Decision{LimitName: "few", Key: "a", Remaining: 7})
 	d, err = c.Take(ctx, client.Charge{Limit: "few", Key: "a", Cost: headgate.Units(11)})
-	check(d, err, headgate.Decision{Limit: "few", Key: "a", Remaining: 7, RetryAfter: headgate.Never})
+	check(d, err, headgate.Decision{LimitName: "few", Key: "a", Remaining: 7, RetryAfter: headgate.Never})
 	d, err = c.Take(ctx, client.Charge{Limit: "api", Key: "b"}, client.Charge{Limit: "few", Key: "a", Cost: two}, client.Charge{Limit: "few", Key: "c"})
-	check(d, err, headgate.Decision{Allowed: true, Limit: "few", Key: "a", Remaining: 5})
+	check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: "a", Remaining: 5})
 	d, err = c.Check(ctx, client.Charge{Limit: "few", Key: "a"}, client.Charge{Limit: "api", Key: "new", Cost: headgate.Units(200)})
-	check(d, err, headgate.Decision{Limit: "api", Key: "new", Remaining: 100, RetryAfter: headgate.Never})
+	check(d, err, headgate.Decision{LimitName: "api", Key: "new", Remaining: 100, RetryAfter: headgate.Never})
 
 	for _, key := range []string{"", "ключ 鍵", "a\"b\\c\n<&>\u2028", strings.Repeat("\x01", 512)} {
 		d, err = c.Take(ctx, client.Charge{Limit: "few", Key: key}, client.Charge{Limit: "api", Key: "b"})
-		check(d, err, headgate.Decision{Allowed: true, Limit: "few", Key: key, Remaining: 9})
+		check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: key, Remaining: 9})
 		d, err = c.Allow(ctx, "few", key)
-		check(d, err, headgate.Decision{Allowed: true, Limit: "few", Key: key, Remaining: 8})
+		check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: key, Remaining: 8})
 	}
 }
 
@@ -186,13 +186,13 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.h.ServeHTTP(w, r)
 }
 
-// boarding is a context that tells when its caller has begun to wait.
-type boarding struct {
+// filling is a context that tells when its caller has begun to wait.
+type filling struct {
 	context.Context
 	waits chan struct{}
 }
 
-func (b *boarding) Done() <-chan struct{} {
+func (b *filling) Done() <-chan struct{} {
 	close(b.waits)
 	return b.Context.Done()
 }
@@ -204,14 +204,14 @@ func TestWhoLeavesBeforeTakeOffIsNotChargedAndLaterHeIs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error)
 	allow := func(ctx context.Context, key string) {
-		b := &boarding{ctx, make(chan struct{})}
+		b := &filling{ctx, make(chan struct{})}
 		go func() {
 			_, err := c.Allow(b, "few", key)
 			errs <- err
 		}()
 		<-b.waits
 	}
-	allow(ctx, "late") // has taken off once it has arrived
+	allow(ctx, "late") // has departed once it has arrived
 	<-g.arrived
 	allow(ctx, "early")
 	allow(t.Context(), "stays")
@@ -230,7 +230,7 @@ func TestWhoLeavesBeforeTakeOffIsNotChargedAndLaterHeIs(t *testing.T) {
 		}
 	}
 	if unknown != 1 {
-		t.Errorf("%d outcomes are unknown, want that of the one who had taken off", unknown)
+		t.Errorf("%d outcomes are unknown, want that of the one who had departed", unknown)
 	}
 	close(g.pass)
 	if err := <-errs; err != nil {
@@ -254,7 +254,7 @@ func TestCloseAnswersThoseWhoWait(t *testing.T) {
 	t.Parallel()
 	g := &gate{handler(t), make(chan string, 9), make(chan struct{})}
 	c := ask(t, g, nil)
-	b := &boarding{t.Context(), make(chan struct{})}
+	b := &filling{t.Context(), make(chan struct{})}
 	errs := make(chan error, 1)
 	go func() {
 		_, err := c.Allow(b, "few", "a")

@@ -55,7 +55,7 @@ func Example() {
 	d, err := limits.Take(ctx,
 		client.Charge{Limit: "login", Key: "bob"},
 		client.Charge{Limit: "mail", Key: "acme", Cost: headgate.MustCost("98.5")})
-	fmt.Println("bob:", d.Allowed, d.Limit, d.Key, d.Remaining, err)
+	fmt.Println("bob:", d.Allowed, d.LimitName, d.Key, d.Remaining, err)
 	// Output:
 	// alice: 5 of 20
 	// bob: true mail acme 1 <nil>

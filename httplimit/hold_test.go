@@ -54,7 +54,7 @@ func TestAnswersAreToldToTheStore(t *testing.T) {
 			t.Errorf("%s: blocked for %v because %q, want %v because %q", tt.name, got, reason, tt.want, tt.reason)
 		}
 		if (len(f.holds) == 1) != (tt.want > 0) || tt.want > 0 && (f.holds[0].For != tt.want || f.holds[0].Err != nil || f.holds[0].Key != "far") {
-			t.Errorf("%s: OnHold was told of %+v", tt.name, f.holds)
+			t.Errorf("%s: OnBackoff was told of %+v", tt.name, f.holds)
 		}
 		_, _, err = f.do(t.Context(), "GET", "")
 		if errors.Is(err, headgate.ErrDenied) != (tt.want > 0) {
@@ -150,13 +150,13 @@ func (d deaf) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error
 
 func TestAnAnswerIsReturnedThoughTheStoreCannotBeTold(t *testing.T) {
 	t.Parallel()
-	var hold httplimit.Hold
+	var hold httplimit.Backoff
 	answered := &body{Reader: strings.NewReader("later")}
 	rt, err := httplimit.New(headgate.New(deaf{memory.New(nil)}, nil), plenty, &httplimit.Config{
 		Next: sender(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: fields("Retry-After: 7"), Body: answered}, nil
 		}),
-		OnHold: func(h httplimit.Hold) { hold = h },
+		OnBackoff: func(h httplimit.Backoff) { hold = h },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -167,6 +167,6 @@ func TestAnAnswerIsReturnedThoughTheStoreCannotBeTold(t *testing.T) {
 		t.Errorf("got %v (%v), closed: %v", resp, err, answered.closed.Load())
 	}
 	if hold.Key != "example.com" || hold.For != 7*time.Second || hold.Status != 429 || !errors.Is(hold.Err, store.ErrUnavailable) {
-		t.Errorf("OnHold was told of %+v", hold)
+		t.Errorf("OnBackoff was told of %+v", hold)
 	}
 }

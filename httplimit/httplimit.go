@@ -42,9 +42,9 @@ type Config struct {
 	// MaxRetryAfter is for how long one answer can hold back a key at most.
 	// Zero: DefaultMaxRetryAfter.
 	MaxRetryAfter time.Duration
-	// OnHold is told of every answer that asks to hold back, after the store was,
+	// OnBackoff is told of every answer that asks to hold back, after the store was,
 	// by the goroutine of the request. Nil: nobody is told.
-	OnHold func(Hold)
+	OnBackoff func(Backoff)
 }
 
 // RoundTripper sends requests when a limit admits them. It is safe for
@@ -83,7 +83,7 @@ func New(l *headgate.Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper,
 		return nil, errors.New("httplimit: the limiter is missing")
 	case limit.IsZero():
 		return nil, invalid("limit", "is missing")
-	case limit.Held():
+	case limit.Concurrency():
 		return nil, invalid("limit", "%s is acquired and released, not taken", limit)
 	case c.MaxWait < 0:
 		return nil, invalid("MaxWait", "%s is negative", c.MaxWait)

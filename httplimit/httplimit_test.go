@@ -40,7 +40,7 @@ type far struct {
 	limiter *headgate.Limiter
 	mu      sync.Mutex
 	bodies  []string // of the requests
-	holds   []httplimit.Hold
+	holds   []httplimit.Backoff
 }
 
 // answer is a status and lines of fields.
@@ -67,7 +67,7 @@ func newFar(t *testing.T, limit headgate.Limit, cfg httplimit.Config, script ...
 	transport := &http.Transport{}
 	cfg.Next = transport
 	cfg.Key = func(*http.Request) string { return "far" }
-	cfg.OnHold = func(h httplimit.Hold) {
+	cfg.OnBackoff = func(h httplimit.Backoff) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.holds = append(f.holds, h)

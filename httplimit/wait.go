@@ -22,7 +22,7 @@ func (t *RoundTripper) admit(ctx context.Context, c headgate.Charge) error {
 		}
 		return wrap(err)
 	}
-	if !t.limit.Turns() {
+	if !t.limit.Queues() {
 		return wrap(t.limiter.WaitAtMost(ctx, t.cfg.MaxWait, c)) // whose last question sees a block
 	}
 	return wrap(t.await(ctx, c))

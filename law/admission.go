@@ -22,12 +22,12 @@ var (
 // MaxID is the length in bytes that an ID may have.
 const MaxID = 255
 
-// Admission is what a cell remembers of a request with an ID that was admitted:
+// Receipt is what a cell remembers of a request with an ID that was admitted:
 // so that it is not charged again when it is asked again, and can be settled.
-type Admission struct {
+type Receipt struct {
 	ID        string
 	Print     int64   // of all charges of the request, see Print
-	Rule      Rule    // of the limit at that time
+	Rule      Terms   // of the limit at that time
 	Cost      int64   // credits charged to this cell
 	Outcome   Outcome // of the charge
 	Settled   int64   // credits that it cost in the end; Unsettled before that is known, or Cancelled
@@ -43,28 +43,28 @@ const (
 	Cancelled = -2
 )
 
-// Rule are the parameters that say what becomes of a charge: kind, anchor, unit,
+// Terms are the parameters that say what becomes of a charge: kind, anchor, unit,
 // capacity, step and drain. By others than those it was made under it cannot be
 // corrected: what has drained at the old rate would seem not to have.
-type Rule [6]int64
+type Terms [6]int64
 
-// Rule returns the rule of a limit.
-func (p *Params) Rule() Rule {
-	return Rule{int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, p.Drain}
+// Terms returns the rule of a limit.
+func (p *Params) Terms() Terms {
+	return Terms{int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, p.Drain}
 }
 
-// Register is what is remembered in one cell.
-type Register interface {
-	// Admission returns the admission of an ID, also one that should be
+// Receipts is what is remembered in one cell.
+type Receipts interface {
+	// Receipt returns the admission of an ID, also one that should be
 	// forgotten; false if there is none.
-	Admission(id string) (Admission, bool)
+	Receipt(id string) (Receipt, bool)
 }
 
-// Print returns a number that differs for requests with different charges, as
+// Fingerprint returns a number that differs for requests with different charges, as
 // good as always: their cells and costs, in any order and whatever credits a unit
 // of cost has. It is a sum of 52 bits of the SHA-256 of each, which SQL can tell
 // too.
-func Print(ops []Op) int64 {
+func Fingerprint(ops []Op) int64 {
 	var sum uint64
 	for i := range ops {
 		op := &ops[i]
@@ -85,16 +85,16 @@ func gcd(a, b int64) int64 {
 }
 
 // known returns what the cell remembers of an ID within the batch.
-func (r *Record) known(id string, clock int64) (a Admission, ok bool) {
+func (r *Record) known(id string, clock int64) (a Receipt, ok bool) {
 	for i := len(r.Admit) - 1; i >= 0; i-- {
 		if r.Admit[i].ID == id {
 			return r.Admit[i], r.Admit[i].KeepUntil > clock
 		}
 	}
-	if r.Forget || r.Register == nil {
+	if r.Forget || r.Receipts == nil {
 		return a, false
 	}
-	a, ok = r.Register.Admission(id)
+	a, ok = r.Receipts.Receipt(id)
 	return a, ok && a.KeepUntil > clock
 }
 
@@ -105,7 +105,7 @@ func (r *Record) known(id string, clock int64) (a Admission, ok bool) {
 // cancelled. A request that is Late, or was, needs a start in common, so then all
 // are decided.
 func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
-	print, starts := Print(ops), ops[0].Late
+	print, starts := Fingerprint(ops), ops[0].Deferred
 	var rest []int
 	for i := range ops {
 		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
@@ -138,8 +138,8 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 		outs[i] = newOuts[k]
 		if admitted {
 			r, op := records[i], &ops[i]
-			r.Admit = append(r.Admit, Admission{
-				ID: op.ID, Print: print, Rule: op.Params.Rule(), Cost: op.Count * op.Cost, Outcome: outs[i],
+			r.Admit = append(r.Admit, Receipt{
+				ID: op.ID, Print: print, Rule: op.Params.Terms(), Cost: op.Count * op.Cost, Outcome: outs[i],
 				Settled: Unsettled, KeepUntil: max(op.clock(clock), outs[i].StartAt) + op.TTL,
 			})
 		}
@@ -150,7 +150,7 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 // none of them. Which were settled at the same cost before stay as they are; of a
 // limit that was changed since nothing is corrected.
 func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
-	known := make([]Admission, len(ops))
+	known := make([]Receipt, len(ops))
 	for i := range ops {
 		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
 		switch {
@@ -180,7 +180,7 @@ func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 		}
 		a.Settled = op.Cost
 		r.Admit = append(r.Admit, a)
-		if a.Rule != op.Params.Rule() {
+		if a.Rule != op.Params.Terms() {
 			outs[i] = Outcome{State: r.State, Clock: op.clock(clock)}
 			continue
 		}

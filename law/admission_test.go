@@ -22,7 +22,7 @@ func TestPrintsTellRequestsApart(t *testing.T) {
 		"two":                 {op("a", "k", 2500, 1000), op("b", "k", 1, 1)},
 		"two of one":          {op("a", "k", 2500, 1000), op("a", "k", 2500, 1000)},
 	} {
-		p := law.Print(ops)
+		p := law.Fingerprint(ops)
 		if p < 0 || p > law.Max {
 			t.Errorf("%s: %d is not a number of the laws", name, p)
 		}
@@ -36,12 +36,12 @@ func TestPrintsTellRequestsApart(t *testing.T) {
 		"in another order":          {one[1], one[0]},
 		"of a limit of other units": {op("a", "k", 5, 2), op("b", "k", 7000, 7000)},
 	} {
-		if law.Print(one) != law.Print(same) {
+		if law.Fingerprint(one) != law.Fingerprint(same) {
 			t.Errorf("%s it has another print", name)
 		}
 	}
 	// Databases hold it, and SQL computes it.
-	if got := law.Print([]law.Op{op("login", "käse", 2500, 1000)}); got != pinned {
+	if got := law.Fingerprint([]law.Op{op("login", "käse", 2500, 1000)}); got != pinned {
 		t.Errorf("the print has changed to %d: what stores remember is not known any more", got)
 	}
 }
@@ -52,21 +52,21 @@ func TestNumbersAreReadBack(t *testing.T) {
 	t.Parallel()
 	out := law.Outcome{
 		Granted: 3, State: law.State{Kind: law.Log, Level: 1, Prev: 2, At: 4, Unit: 5, EmptyAt: 6, BlockedUntil: 7},
-		Used: 8, Clock: 9, Entry: 11, StartAt: law.Max,
+		Used: 8, Clock: 9, EntryNumber: 11, StartAt: law.Max,
 	}
 	n, err := law.ParseNumbers(out.Numbers().String())
 	if err != nil || n.Outcome() != out {
 		t.Errorf("%+v, %v; want %+v", n.Outcome(), err, out)
 	}
-	rule := (&law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 2, Capacity: 3, Step: 4, Drain: 5}).Rule()
-	if got, err := law.ParseRule(rule.String()); err != nil || got != rule {
+	rule := (&law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 2, Capacity: 3, Step: 4, Drain: 5}).Terms()
+	if got, err := law.ParseTerms(rule.String()); err != nil || got != rule {
 		t.Errorf("%v, %v; want %v", got, err, rule)
 	}
 	for _, bad := range []string{"", "1 2 3", "1 2 3 4 5 x", out.Numbers().String() + " 1"} {
 		if _, err := law.ParseNumbers(bad); err == nil {
 			t.Errorf("%q is read as numbers", bad)
 		}
-		if _, err := law.ParseRule(bad); err == nil {
+		if _, err := law.ParseTerms(bad); err == nil {
 			t.Errorf("%q is read as a rule", bad)
 		}
 	}

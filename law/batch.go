@@ -7,16 +7,16 @@ type Record struct {
 	State    State
 	Reason   string   // of the last block
 	Log      Ledger   // nil unless the op's law is Log
-	Register Register // nil unless an op has an ID
+	Receipts Receipts // nil unless an op has an ID
 
-	Dirty  bool        // State or Reason changed and must be written; of a shared cell also a fresh State
-	Gone   bool        // the cell was reset; if State is fresh again, it must be removed. Never of a shared cell
-	Clear  bool        // entries that were in the log before the batch count no more
-	Renew  []Renewed   // entries that count for longer
-	Lower  []Lowered   // entries whose credits changed; one that has none left counts no more
-	Add    []Entry     // to be appended to the log, in order; Number is unset
-	Forget bool        // admissions that were in the register before the batch are forgotten
-	Admit  []Admission // to be put into the register, in order, in the place of those of the same ID
+	Dirty  bool      // State or Reason changed and must be written; of a shared cell also a fresh State
+	Gone   bool      // the cell was reset; if State is fresh again, it must be removed. Never of a shared cell
+	Clear  bool      // entries that were in the log before the batch count no more
+	Renew  []Renewed // entries that count for longer
+	Lower  []Lowered // entries whose credits changed; one that has none left counts no more
+	Add    []Entry   // to be appended to the log, in order; Number is unset
+	Forget bool      // admissions that were in the register before the batch are forgotten
+	Admit  []Receipt // to be put into the register, in order, in the place of those of the same ID
 
 	// What the request under way has done so far.
 	group   int
@@ -36,8 +36,8 @@ type Lowered struct {
 // Number replaces the Entry of an outcome by the number under which the store
 // keeps it, once those of Add are known.
 func (r *Record) Number(out *Outcome) {
-	if out.Entry < 0 {
-		out.Entry = r.Add[-out.Entry-1].Number
+	if out.EntryNumber < 0 {
+		out.EntryNumber = r.Add[-out.EntryNumber-1].Number
 	}
 }
 
@@ -104,7 +104,7 @@ func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 // admitted.
 func applyAsked(ops []Op, outs []Outcome, clock int64, records []*Record, group int) bool {
 	admitted, stale := true, false
-	decisions := make([]Decision, len(ops))
+	decisions := make([]Verdict, len(ops))
 	for i := range ops {
 		op, r := &ops[i], records[i]
 		if r.group != group {
@@ -130,7 +130,7 @@ func applyAsked(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 		}
 		return false
 	}
-	if admitted && ops[0].Late {
+	if admitted && ops[0].Deferred {
 		admitted = late(ops, outs, decisions, records)
 	}
 	for i := range ops {
@@ -144,7 +144,7 @@ func applyAsked(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 // settle does what became of the request to one of its cells. first tells
 // whether op is the request's first on this cell; the Base of a later one
 // contains the charges of those before it, which a refusal must not keep.
-func (r *Record) settle(op *Op, out *Outcome, d *Decision, admitted, first bool) {
+func (r *Record) settle(op *Op, out *Outcome, d *Verdict, admitted, first bool) {
 	if op.Verb == Check {
 		out.State = r.State
 		return
@@ -181,7 +181,7 @@ func (r *Record) settle(op *Op, out *Outcome, d *Decision, admitted, first bool)
 			cost = out.Granted * op.Cost
 		}
 		r.Add = append(r.Add, op.entry(d.Now, cost, admitted))
-		out.Entry = -int64(len(r.Add))
+		out.EntryNumber = -int64(len(r.Add))
 	}
 }
 

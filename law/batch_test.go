@@ -102,11 +102,11 @@ func TestTimesOutsideTheBoundariesAreStale(t *testing.T) {
 	cells := map[string]*cell{}
 	op := on("a", 1)
 	op.Params.Anchor, op.Params.Drain, op.Cell.Limit = law.Calendar, law.Max, "month"
-	op.Bounds = [4]int64{1, 2, 3, 4}
+	op.Window = [4]int64{1, 2, 3, 4}
 	if out := group(cells, on("b", 1), op); !out[0].Stale || !out[1].Stale || out[1].Clock != start || cells["b"].rec.State.Level != 0 {
 		t.Errorf("%+v", out)
 	}
-	op.Bounds = [4]int64{start - 20, start - 10, start + 10, start + 30}
+	op.Window = [4]int64{start - 20, start - 10, start + 10, start + 30}
 	if out := group(cells, on("b", 1), op); out[0].Granted+out[1].Granted != 2 || cells["a"].rec.State.EmptyAt != start+10 {
 		t.Errorf("%+v", out)
 	}
@@ -134,7 +134,7 @@ func FuzzDecide(f *testing.F) {
 		op := law.Op{
 			Verb: law.Take, Cell: law.Cell{Limit: "l"}, Cost: cost, Count: count, Ceiling: ceiling, Partial: count%2 == 0,
 			Params: law.Params{Kind: law.Kind(kind), Anchor: law.Anchor(anchor), Unit: unit, Capacity: capacity, Step: step, Drain: drain},
-			Bounds: [4]int64{clock / 2, clock, clock + 1, clock + 2},
+			Window: [4]int64{clock / 2, clock, clock + 1, clock + 2},
 		}
 		in := func(v, from, to int64) bool { return v >= from && v <= to }
 		if clock > 1<<52 || clock < 0 || op.Valid() != nil || law.ValidGroup([]law.Op{op}) != nil ||

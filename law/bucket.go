@@ -85,27 +85,27 @@ func (p *Params) after(t, credits int64) int64 {
 // lastBound returns the last window boundary not after now.
 func (op *Op) lastBound(now int64) int64 {
 	for i := 2; i > 0; i-- {
-		if op.Bounds[i] <= now {
-			return op.Bounds[i]
+		if op.Window[i] <= now {
+			return op.Window[i]
 		}
 	}
-	return op.Bounds[0]
+	return op.Window[0]
 }
 
 // nextBound returns the first window boundary after t.
 func (op *Op) nextBound(t int64) int64 {
-	for _, b := range op.Bounds {
+	for _, b := range op.Window {
 		if b > t {
 			return b
 		}
 	}
-	return op.Bounds[3]
+	return op.Window[3]
 }
 
 // stale reports whether now lies outside the boundaries of a calendar.
 func (op *Op) stale(now int64) bool {
 	return op.Params.Kind == Bucket && op.Params.Anchor == Calendar &&
-		(now < op.Bounds[0] || now >= op.Bounds[3])
+		(now < op.Window[0] || now >= op.Window[3])
 }
 
 // drainTime is how long a full cell takes to empty, in microseconds,

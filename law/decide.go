@@ -11,9 +11,9 @@ const clockSlack = 2_000_000
 // of the clock before the cell is made to follow it.
 func (p *Params) HealAfter() int64 { return max(p.drainTime(), clockSlack) }
 
-// Decision is one op applied to one cell, before it is known whether the
+// Verdict is one op applied to one cell, before it is known whether the
 // other charges of its request pass.
-type Decision struct {
+type Verdict struct {
 	Outcome Outcome // State is the state with the charge applied
 
 	// Base is the cell without the charge: what stays when the request is
@@ -33,10 +33,10 @@ type Decision struct {
 // store's; pending are the credits that earlier charges of the same request
 // have already put into s; log is the cell's ledger, read for the log law
 // only.
-func Decide(s State, op *Op, clock, pending int64, log Ledger) Decision {
+func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict {
 	d := rebase(s, op, clock)
 	if op.stale(d.Now) {
-		return Decision{Base: s, Now: d.Now, Outcome: Outcome{State: s, Clock: d.Now, Stale: true}}
+		return Verdict{Base: s, Now: d.Now, Outcome: Outcome{State: s, Clock: d.Now, Stale: true}}
 	}
 	p := &op.Params
 	if d.Clear {
@@ -51,7 +51,7 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Decision {
 	if op.Ceiling > 0 {
 		ceiling = op.Ceiling
 	}
-	if op.Late && op.Count*op.Cost > p.Capacity-pending { // would never start
+	if op.Deferred && op.Count*op.Cost > p.Capacity-pending { // would never start
 		ceiling = 0
 	}
 	blocked := d.Base.BlockedUntil > d.Now
@@ -123,7 +123,7 @@ type usage struct {
 }
 
 // use brings the cell forward to the time of the decision.
-func (d *Decision) use(op *Op, log Ledger) (u usage) {
+func (d *Verdict) use(op *Op, log Ledger) (u usage) {
 	switch p := &op.Params; p.Kind {
 	case Bucket:
 		u.x, u.t = d.Base.inUse(op, d.Now)
@@ -141,7 +141,7 @@ func (d *Decision) use(op *Op, log Ledger) (u usage) {
 
 // retry returns the time at which need credits fit below ceiling if nobody
 // else comes. They do not fit now, and need <= ceiling.
-func (u *usage) retry(op *Op, need, ceiling int64, d *Decision, log Ledger) int64 {
+func (u *usage) retry(op *Op, need, ceiling int64, d *Verdict, log Ledger) int64 {
 	over := u.x - (ceiling - need)
 	switch op.Params.Kind {
 	case Bucket:
@@ -177,9 +177,9 @@ func (u *usage) charge(op *Op, s *State, now int64) {
 
 // rebase returns the cell as the op's limit sees it: fresh, healed after a
 // step of the clock, converted after a change of the limit.
-func rebase(s State, op *Op, clock int64) Decision {
+func rebase(s State, op *Op, clock int64) Verdict {
 	p := &op.Params
-	d := Decision{Base: s}
+	d := Verdict{Base: s}
 	b := &d.Base
 	if b.Kind == 0 {
 		b.Kind, b.Unit, b.Step = p.Kind, p.Unit, p.Step

@@ -12,7 +12,7 @@ package law
 // 0, and charged in addition.
 func Back(op *Op, out *Outcome, credits int64) Op {
 	back := Op{
-		Verb: Return, Group: op.Group, Cell: op.Cell, Params: op.Params, Bounds: op.Bounds, Now: op.Now,
+		Verb: Return, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window, Now: op.Now,
 		Cost: credits, Count: 1, Shared: out.Shared,
 	}
 	back.of(out)
@@ -27,7 +27,7 @@ func (op *Op) of(out *Outcome) {
 	case Window:
 		op.At = out.State.At
 	case Log:
-		op.Entry = out.Entry
+		op.EntryNumber = out.EntryNumber
 	}
 }
 
@@ -77,9 +77,9 @@ func (r *Record) correct(op *Op, clock int64) Outcome {
 	case Log:
 		log := r.ledger()
 		u.x = logged(&s, now, log)
-		if cost, expires := log.Entry(op.Entry); expires > now {
+		if cost, expires := log.Entry(op.EntryNumber); expires > now {
 			if out.Granted = max(min(n, cost, u.x), u.x-Max); out.Granted != 0 {
-				r.lower(op.Entry, out.Granted, expires)
+				r.lower(op.EntryNumber, out.Granted, expires)
 			}
 		}
 	}

@@ -205,7 +205,7 @@ func reservations(t *testing.T, limits []law.Params, rng *rand.Rand) (given int6
 		var records []*law.Record
 		for _, i := range rng.Perm(len(limits))[:1+rng.IntN(len(limits))] {
 			op := take(limits[i], 1+rng.Int64N(limits[i].Capacity))
-			op.Late, op.Ceiling = true, limits[i].Ceiling(wait)
+			op.Deferred, op.Ceiling = true, limits[i].Ceiling(wait)
 			op.Cell.Limit, op.Now = fmt.Sprint(i), now
 			r.ops, r.limit, r.kept[i] = append(r.ops, op), append(r.limit, i), op.Cost
 			records = append(records, &cells[i].rec)

@@ -17,12 +17,12 @@ func (p *Params) Ceiling(wait int64) int64 {
 	return p.Capacity + steps*p.Drain
 }
 
-// late settles when a Late request may start that every cell of it admits, and
+// late settles when a deferred request may start that every cell of it admits, and
 // raises the levels of cells that have room before that to what they have to be
 // for all to count from then: as if they had been kept busy until the start. It
 // reports whether the levels can be written down; if not, the outcomes are those
 // of a refusal.
-func late(ops []Op, outs []Outcome, decisions []Decision, records []*Record) bool {
+func late(ops []Op, outs []Outcome, decisions []Verdict, records []*Record) bool {
 	own := make([]int64, len(ops)) // when each could start if it were alone
 	var start int64
 	for i := range ops {
@@ -54,7 +54,7 @@ func late(ops []Op, outs []Outcome, decisions []Decision, records []*Record) boo
 
 // raise makes the level what it has to be for pending credits to count from a
 // start that lies ahead. It reports whether that can be written down.
-func (out *Outcome) raise(op *Op, d *Decision, start, own, pending int64) bool {
+func (out *Outcome) raise(op *Op, d *Verdict, start, own, pending int64) bool {
 	p := &op.Params
 	u := usage{x: out.Used, t: out.State.At}
 	// Rounded up: a cell that would be empty before the start, and begin its

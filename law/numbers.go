@@ -44,7 +44,7 @@ func (n *Numbers) Outcome() Outcome {
 		State: State{
 			Kind: Kind(n[1]), Level: n[2], Prev: n[3], At: n[4], Unit: n[5], Step: n[14], EmptyAt: n[6], BlockedUntil: n[7],
 		},
-		Used: n[8], Clock: n[9], RetryAt: n[10], Entry: n[11],
+		Used: n[8], Clock: n[9], RetryAt: n[10], EntryNumber: n[11],
 		Stale: n[12] == stale, Replayed: n[12] == replayed, StartAt: n[13],
 	}
 }
@@ -54,7 +54,7 @@ func (out *Outcome) Numbers() Numbers {
 	s := &out.State
 	return Numbers{
 		out.Granted, int64(s.Kind), s.Level, s.Prev, s.At, s.Unit, s.EmptyAt, s.BlockedUntil,
-		out.Used, out.Clock, out.RetryAt, out.Entry, done, out.StartAt, s.Step,
+		out.Used, out.Clock, out.RetryAt, out.EntryNumber, done, out.StartAt, s.Step,
 	}
 }
 
@@ -68,10 +68,10 @@ func ParseNumbers(s string) (n Numbers, err error) {
 }
 
 // String returns the rule with spaces between its numbers.
-func (r Rule) String() string { return join(r[:]) }
+func (r Terms) String() string { return join(r[:]) }
 
-// ParseRule parses what String returns.
-func ParseRule(s string) (r Rule, err error) {
+// ParseTerms parses what String returns.
+func ParseTerms(s string) (r Terms, err error) {
 	err = split(s, r[:])
 	return r, err
 }

@@ -43,9 +43,9 @@ type Params struct {
 	Block   int64 // microseconds for which a refusal blocks the cell; 0: not at all
 	History int64 // Log only: microseconds for which attempts are remembered, the refused ones too; 0: only what counts
 
-	Lease     int64 // credits a node may take up front; 0: none. Drivers ignore it
-	LeaseLife int64 // microseconds until what a node took up front is lost. Drivers ignore it
-	Held      bool  // Log only: entries are released by those who hold them. Drivers ignore it
+	Prefetch     int64 // credits a node may take up front; 0: none. Drivers ignore it
+	PrefetchLife int64 // microseconds until what a node took up front is lost. Drivers ignore it
+	Leased       bool  // Log only: entries are released by those who hold them. Drivers ignore it
 
 	MaxKeys int64 // how many keys the limit may have in a store; 0: the store's setting. The laws ignore it
 }
@@ -86,11 +86,11 @@ type Op struct {
 	Cell   Cell
 	Params Params
 
-	Cost    int64 // credits per count, 1 or more; Settle: 0 or more, or Cancelled
-	Count   int64 // how many of Cost, 1 or more
-	Partial bool  // grant as many of Count as fit; only in a group of its own
-	Ceiling int64 // credits up to which to admit; 0: Params.Capacity
-	Late    bool  // Take: it may start later than at its decision, see [Outcome.StartAt]; all of a group or none
+	Cost     int64 // credits per count, 1 or more; Settle: 0 or more, or Cancelled
+	Count    int64 // how many of Cost, 1 or more
+	Partial  bool  // grant as many of Count as fit; only in a group of its own
+	Ceiling  int64 // credits up to which to admit; 0: Params.Capacity
+	Deferred bool  // Take: it may start later than at its decision, see [Outcome.StartAt]; all of a group or none
 
 	// ID names a request, so that it is charged once however often it is asked
 	// (Take), and can be settled. It is known for each cell of the request by
@@ -101,16 +101,16 @@ type Op struct {
 
 	// Return: what the outcome of the charge said, see [Back]. Level and At are
 	// those of the state that it made (Bucket; Window: At alone), Returned is the
-	// sum ever returned to the cell by then (Bucket), Entry its entry in the log
+	// sum ever returned to the cell by then (Bucket), EntryNumber its entry in the log
 	// (Log; Renew too).
-	Level, At, Returned, Entry int64
+	Level, At, Returned, EntryNumber int64
 
 	// Return (Bucket, Window): the charge was to a shared cell. What was not, is in none.
 	Shared bool
 
-	// Bounds are four ascending window boundaries around the present, for
+	// Window are four ascending window boundaries around the present, for
 	// Anchor Calendar. A time outside them makes the outcome Stale.
-	Bounds [4]int64
+	Window [4]int64
 
 	Now int64 // test time, microseconds; 0: the store's own clock
 }
@@ -132,14 +132,14 @@ type Via uint8
 
 // The ways. Drivers know the first only.
 const (
-	ViaStore Via = iota // the store decided
-	ViaLease            // out of credits taken up front
-	ViaLocal            // a refusal repeated without the store
+	ViaStore    Via = iota // the store decided
+	ViaPrefetch            // out of credits taken up front
+	ViaLocal               // a refusal repeated without the store
 )
 
 // String returns store, lease or local.
 func (v Via) String() string {
-	return [...]string{"store", "lease", "local"}[min(v, ViaLocal)]
+	return [...]string{"store", "prefetch", "local"}[min(v, ViaLocal)]
 }
 
 // Outcome is a store's raw answer to an op. What people see (remaining,
@@ -157,13 +157,13 @@ type Outcome struct {
 	Clock   int64 // the store's clock at the decision; see [Op.DecidedAt]
 	RetryAt int64 // when the rest of Count could pass if nobody else came; 0: all was granted
 
-	StartAt  int64 // when a Late request that was admitted may start: at its decision or later; else 0
-	Entry    int64 // number of the entry in the log, where one was written; else 0
-	Via      Via   // how the outcome was reached
-	Stale    bool  // the decision time lies outside Bounds; nothing was done
-	Replayed bool  // ID was admitted, or settled so, before: all but Clock is what was said then
-	Shared   bool  // the limit is full: the key has no cell of its own, and the one that such keys share decided
-	Err      error // this group failed and nothing of it was done
+	StartAt     int64 // when a deferred request that was admitted may start: at its decision or later; else 0
+	EntryNumber int64 // number of the entry in the log, where one was written; else 0
+	Via         Via   // how the outcome was reached
+	Stale       bool  // the decision time lies outside Bounds; nothing was done
+	Replayed    bool  // ID was admitted, or settled so, before: all but Clock is what was said then
+	Shared      bool  // the limit is full: the key has no cell of its own, and the one that such keys share decided
+	Err         error // this group failed and nothing of it was done
 
 	// Full passes between the parts of a driver only; callers of a store see 0.
 	// Above 0 it says that nothing was done, since the cell is not there, and keys

@@ -1,13 +1,13 @@
 package law
 
-// Share returns what one of several sees who share an op of verb Take that was
+// Split returns what one of several sees who share an op of verb Take that was
 // granted in part, as if each had asked alone, one after another: out is the
 // outcome of all, rank 0 the one who came first. What a refusal of a later one
 // did to the cell, such as to block it, all of them see.
-func Share(op *Op, out *Outcome, rank int64) Outcome {
+func Split(op *Op, out *Outcome, rank int64) Outcome {
 	mine := *out
 	if rank >= out.Granted {
-		mine.Granted, mine.Entry = 0, 0
+		mine.Granted, mine.EntryNumber = 0, 0
 		return mine
 	}
 	later := (out.Granted - 1 - rank) * op.Cost // granted to those who came later

@@ -73,8 +73,8 @@ func TestHowManyKeysALimitMayHaveChangesNoDecision(t *testing.T) {
 	t.Parallel()
 	p := five
 	p.MaxKeys = 10
-	if err := p.Valid(); err != nil || p.Rule() != five.Rule() {
-		t.Errorf("%v, rule %v", err, p.Rule())
+	if err := p.Valid(); err != nil || p.Terms() != five.Terms() {
+		t.Errorf("%v, rule %v", err, p.Terms())
 	}
 	for _, n := range []int64{-1, law.Max + 1} {
 		if p.MaxKeys = n; p.Valid() == nil {

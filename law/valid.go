@@ -103,7 +103,7 @@ func (op *Op) Valid() error {
 		return err
 	}
 	if op.Params.Anchor == Calendar && op.Params.Kind == Bucket {
-		if b := op.Bounds; b[0] < 0 || b[0] > b[1] || b[1] > b[2] || b[2] > b[3] || b[3] > Max {
+		if b := op.Window; b[0] < 0 || b[0] > b[1] || b[1] > b[2] || b[2] > b[3] || b[3] > Max {
 			return Invalid("bounds", "window boundaries %v do not ascend", b)
 		}
 	}
@@ -126,7 +126,7 @@ func (op *Op) Valid() error {
 		}
 		return validText("reason", op.Reason, MaxKey)
 	case Renew:
-		if op.Params.Kind != Log || op.Entry < 1 {
+		if op.Params.Kind != Log || op.EntryNumber < 1 {
 			return Invalid("number", "what is renewed was never acquired")
 		}
 	}
@@ -141,7 +141,7 @@ func (op *Op) validAsked() error {
 	if op.Ceiling < 0 || op.Ceiling > Max || p.Kind == Window && op.Ceiling >= maxWindow {
 		return Invalid("ceiling", "ceiling %d is out of range", op.Ceiling)
 	}
-	if op.Late && (op.Verb != Take || p.Kind != Bucket || p.Anchor != Own || op.Partial) {
+	if op.Deferred && (op.Verb != Take || p.Kind != Bucket || p.Anchor != Own || op.Partial) {
 		return Invalid("charges", "this charge cannot start later than at its decision")
 	}
 	if op.ID == "" {
@@ -168,7 +168,7 @@ func (op *Op) validReturn() error {
 	if !within(credits) || !within(op.Count) || op.Count > Max/credits {
 		return Invalid("cost", "%d times %d credits is out of range", op.Count, op.Cost)
 	}
-	if op.Level < 0 || op.Level > Max || op.At < 0 || op.At > Max || op.Returned < 0 || op.Returned > Max || op.Entry < 0 {
+	if op.Level < 0 || op.Level > Max || op.At < 0 || op.At > Max || op.Returned < 0 || op.Returned > Max || op.EntryNumber < 0 {
 		return Invalid("charges", "what is given back was never charged")
 	}
 	return nil
@@ -186,7 +186,7 @@ func ValidGroup(ops []Op) error {
 		if ops[i].Partial && len(ops) > 1 {
 			return Invalid("charges", "a charge granted in part cannot be one of several")
 		}
-		if ops[i].Late != ops[0].Late {
+		if ops[i].Deferred != ops[0].Deferred {
 			return Invalid("charges", "either all charges of a request can start later, or none")
 		}
 		if ops[i].Verb == Take && ops[i].ID != ops[0].ID {

@@ -31,16 +31,16 @@ type OneTaker interface {
 	TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b Brief, decided bool)
 }
 
-// Binder is a OneTaker whose cells can be held, to spare callers who ask for
+// Pinner is a OneTaker whose cells can be held, to spare callers who ask for
 // the same one again and again the way to it.
-type Binder interface {
-	// Bind returns a handle on a cell. The parameters are those of the limit,
+type Pinner interface {
+	// Pin returns a handle on a cell. The parameters are those of the limit,
 	// valid, and kept.
-	Bind(cell law.Cell, p *law.Params) Bound
+	Pin(cell law.Cell, p *law.Params) Pin
 }
 
-// Bound is a handle on one cell, safe for concurrent use.
-type Bound interface {
+// Pin is a handle on one cell, safe for concurrent use.
+type Pin interface {
 	// TakeOne is that of OneTaker.
 	TakeOne(cost int64) (b Brief, decided bool)
 }

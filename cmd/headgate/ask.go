@@ -159,7 +159,7 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait ti
 			WaitedMS     int64  `json:"waited_ms"`
 		}{Allowed: !refused, Limit: w.charge.Limit.Name(), RetryAfterMS: new(int64), WaitedMS: waited.Milliseconds()}
 		if refused {
-			said.Limit, said.RetryAfterMS = denied.Decision.Limit, nil // never
+			said.Limit, said.RetryAfterMS = denied.Decision.LimitName, nil // never
 			if d := denied.Decision.RetryAfter; d != headgate.Never {
 				ms := service.Millis(d)
 				said.RetryAfterMS = &ms
@@ -167,7 +167,7 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait ti
 		}
 		err = printJSON(cmd.OutOrStdout(), said)
 	case refused:
-		fmt.Fprintf(cmd.OutOrStdout(), "refused  %s  %s\n", denied.Decision.Limit, denied)
+		fmt.Fprintf(cmd.OutOrStdout(), "refused  %s  %s\n", denied.Decision.LimitName, denied)
 		err = nil
 	default:
 		fmt.Fprintf(cmd.OutOrStdout(), "allowed  %s  after %s\n", w.charge.Limit.Name(), waited.Round(time.Millisecond))

@@ -47,7 +47,7 @@ func (w waiter) start(ctx context.Context, wait time.Duration, bounded bool) (*h
 	if !bounded {
 		wait = headgate.Never
 	}
-	if w.charge.Limit.Held() {
+	if w.charge.Limit.Concurrency() {
 		return w.limiter.AwaitAtMost(ctx, wait, w.charge)
 	}
 	return nil, w.limiter.WaitAtMost(ctx, wait, w.charge)

@@ -1,8 +1,8 @@
 // Package flight lets callers who wait for the same thing share one call.
 //
-// While one flight is under way, newcomers board the next one; it takes off as
+// While one flight is under way, newcomers join the next one; it departs as
 // soon as the one before has landed. There is no timer: a caller who comes
-// alone leaves at once. Callers board in the order in which they come.
+// alone leaves at once. Callers join in the order in which they come.
 package flight
 
 import (
@@ -19,19 +19,19 @@ var (
 	ErrClosed = errors.New("no flight leaves any more")
 )
 
-// Cargo is what the callers of one flight bring along. Its methods are called
+// Batch is what the callers of one flight bring along. Its methods are called
 // by one goroutine at a time.
-type Cargo interface {
-	// Full reports whether nobody else can board.
+type Batch interface {
+	// Full reports whether nobody else can join.
 	Full() bool
-	// Clear makes the cargo empty, to be used again.
+	// Clear makes the batch empty, to be used again.
 	Clear()
 }
 
-// Line is a queue of flights with cargo C, of which one is in the air at a
+// Line is a queue of flights with batch C, of which one is in the air at a
 // time. It is safe for concurrent use.
-type Line[C Cargo] struct {
-	load func() C        // makes an empty cargo
+type Line[C Batch] struct {
+	load func() C        // makes an empty batch
 	fly  func(C) error   // flies it
 	land func(C, error)  // after its callers were let go: sees to those who had left before
 	room int             // callers who may wait
@@ -39,34 +39,34 @@ type Line[C Cargo] struct {
 	done *sync.WaitGroup // counts lines with flights
 
 	mu      sync.Mutex
-	queue   []*Flight[C] // not yet taken off; the last one is boarding
+	queue   []*Flight[C] // not yet departed; the last one is filling
 	waiting int          // callers in queue
 	flying  bool
 	closed  bool
 }
 
 // Flight is one call for many.
-type Flight[C Cargo] struct {
-	Cargo C // the callers' to read after Wait has returned nil or the flight's error, until Leave
+type Flight[C Batch] struct {
+	Batch C // the callers' to read after Wait has returned nil or the flight's error, until Leave
 
-	line    *Line[C]
-	callers int           // guarded by line.mu
-	tookOff bool          // guarded by line.mu
-	landed  bool          // guarded by line.mu
-	err     error         // set before arrived is closed
-	arrived chan struct{} // closed when it has landed
-	aboard  atomic.Int32  // callers who have not left, and the line itself
+	line     *Line[C]
+	callers  int           // guarded by line.mu
+	departed bool          // guarded by line.mu
+	landed   bool          // guarded by line.mu
+	err      error         // set before arrived is closed
+	arrived  chan struct{} // closed when it has landed
+	aboard   atomic.Int32  // callers who have not left, and the line itself
 }
 
-// NewLine returns a line. load makes empty cargo, fly flies it, and land is
+// NewLine returns a line. load makes empty batch, fly flies it, and land is
 // called after each flight with what became of it, once no caller can leave it
 // any more without having seen its end. done counts the lines that are in use.
-func NewLine[C Cargo](room int, done *sync.WaitGroup, load func() C, fly func(C) error, land func(C, error)) *Line[C] {
+func NewLine[C Batch](room int, done *sync.WaitGroup, load func() C, fly func(C) error, land func(C, error)) *Line[C] {
 	return &Line[C]{load: load, fly: fly, land: land, room: room, done: done}
 }
 
-// Board returns the flight that a caller can board, with the line locked: the
-// caller adds to its Cargo and calls Boarded. With an error nothing is locked.
+// Board returns the flight that a caller can join, with the line locked: the
+// caller adds to its Batch and calls Boarded. With an error nothing is locked.
 func (l *Line[C]) Board() (*Flight[C], error) {
 	l.mu.Lock()
 	switch {
@@ -77,12 +77,12 @@ func (l *Line[C]) Board() (*Flight[C], error) {
 		l.mu.Unlock()
 		return nil, ErrFull
 	}
-	if n := len(l.queue); n > 0 && !l.queue[n-1].Cargo.Full() {
+	if n := len(l.queue); n > 0 && !l.queue[n-1].Batch.Full() {
 		return l.queue[n-1], nil
 	}
 	f, _ := l.free.Get().(*Flight[C])
 	if f == nil {
-		f = &Flight[C]{line: l, Cargo: l.load()}
+		f = &Flight[C]{line: l, Batch: l.load()}
 	}
 	f.arrived = make(chan struct{})
 	f.aboard.Store(1)
@@ -122,28 +122,28 @@ func (l *Line[C]) run() {
 		l.queue[n] = nil
 		l.queue = l.queue[:n]
 		l.waiting -= f.callers
-		f.tookOff = true
+		f.departed = true
 		l.mu.Unlock()
 
-		f.err = l.fly(f.Cargo)
+		f.err = l.fly(f.Batch)
 		l.mu.Lock()
 		f.landed = true
 		l.mu.Unlock()
 		close(f.arrived)
-		l.land(f.Cargo, f.err)
+		l.land(f.Batch, f.err)
 		f.Leave()
 		// Those who have just been let go mostly come again at once. They can
-		// run now and board the next flight, if nobody else wants the processor.
+		// run now and join the next flight, if nobody else wants the processor.
 		runtime.Gosched()
 	}
 }
 
 // Wait waits until the flight has landed. A caller whose context ends before
 // that leaves it: left is called with the line locked, and told whether the
-// flight has taken off. Wait then returns false, and the flight is not to be
-// touched again. If it returns true, the caller reads Err and Cargo, and calls
+// flight has departed. Wait then returns false, and the flight is not to be
+// touched again. If it returns true, the caller reads Err and Batch, and calls
 // Leave.
-func (f *Flight[C]) Wait(ctx context.Context, left func(c C, tookOff bool)) (landed bool) {
+func (f *Flight[C]) Wait(ctx context.Context, left func(c C, departed bool)) (landed bool) {
 	if done := ctx.Done(); done != nil {
 		select {
 		case <-f.arrived:
@@ -151,8 +151,8 @@ func (f *Flight[C]) Wait(ctx context.Context, left func(c C, tookOff bool)) (lan
 		case <-done:
 			f.line.mu.Lock()
 			if !f.landed {
-				left(f.Cargo, f.tookOff)
-				if !f.tookOff {
+				left(f.Batch, f.departed)
+				if !f.departed {
 					f.callers--
 					f.line.waiting--
 				}
@@ -170,7 +170,7 @@ func (f *Flight[C]) Wait(ctx context.Context, left func(c C, tookOff bool)) (lan
 // Err returns the error of a flight that has landed.
 func (f *Flight[C]) Err() error { return f.err }
 
-// Close lets nobody board any more. Those who wait still fly.
+// Close lets nobody join any more. Those who wait still fly.
 func (l *Line[C]) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -182,7 +182,7 @@ func (f *Flight[C]) Leave() {
 	if f.aboard.Add(-1) > 0 {
 		return
 	}
-	f.Cargo.Clear()
-	f.callers, f.tookOff, f.landed, f.err = 0, false, false, nil
+	f.Batch.Clear()
+	f.callers, f.departed, f.landed, f.err = 0, false, false, nil
 	f.line.free.Put(f)
 }

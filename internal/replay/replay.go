@@ -122,7 +122,7 @@ func checkArguments(limit headgate.Limit, key string, logs []string, c *Config) 
 	switch {
 	case limit.IsZero():
 		return headgate.Invalid("limit", "is missing")
-	case limit.Held():
+	case limit.Concurrency():
 		return headgate.Invalid("limit", "%s counts what is held at the same time; a log does not say when requests end", limit)
 	case key == "":
 		return headgate.Invalid("key", "is missing; say ip, user, path, method, status or a JSON path")

@@ -85,8 +85,8 @@ type Answers struct {
 	Answers []Answer `json:"answers"`
 }
 
-// Held is one charge that is held, of a concurrency limit.
-type Held struct {
+// LeaseToken is one charge that is held, of a concurrency limit.
+type LeaseToken struct {
 	Limit  string `json:"limit"`
 	Key    string `json:"key"`
 	NoKey  bool   `json:"-"` // ReadJSON found no key
@@ -97,13 +97,13 @@ type Held struct {
 // not renewed for so long.
 type Acquired struct {
 	Decision
-	Held  []Held `json:"held,omitempty"`
-	TTLMS int64  `json:"ttl_ms,omitempty"`
+	Held  []LeaseToken `json:"held,omitempty"`
+	TTLMS int64        `json:"ttl_ms,omitempty"`
 }
 
 // Leases are to be renewed or released.
 type Leases struct {
-	Held []Held `json:"held"`
+	Held []LeaseToken `json:"held"`
 }
 
 // Lost answers Leases: whether some of them had ended before.

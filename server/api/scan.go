@@ -73,7 +73,7 @@ func (l *Leases) ReadJSON(data []byte) error {
 			if len(l.Held) == MaxCharges {
 				return s.wrong(s.at, "are more than %d", MaxCharges)
 			}
-			l.Held = append(l.Held, Held{NoKey: true})
+			l.Held = append(l.Held, LeaseToken{NoKey: true})
 			return s.held(&l.Held[len(l.Held)-1])
 		}) {
 			return 1
@@ -168,7 +168,7 @@ func (s *scanner) chargeMember(c *Charge, name []byte) (bit uint) {
 	return bit
 }
 
-func (s *scanner) held(h *Held) bool {
+func (s *scanner) held(h *LeaseToken) bool {
 	_, ok := s.object(func(name []byte) (bit uint) {
 		switch string(name) {
 		case "limit":

@@ -32,7 +32,7 @@ func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, e
 		if ttl := Millis(h.Limit.Algorithm().(headgate.Concurrency).TTL); out.TTLMS == 0 || ttl < out.TTLMS {
 			out.TTLMS = ttl
 		}
-		out.Held = append(out.Held, api.Held{Limit: h.Limit.Name(), Key: h.Key, Number: h.Number})
+		out.Held = append(out.Held, api.LeaseToken{Limit: h.Limit.Name(), Key: h.Key, Number: h.Number})
 	}
 	return out, nil
 }
@@ -47,17 +47,17 @@ func (s *Service) Release(ctx context.Context, r *api.Leases) (*api.Lost, error)
 	return s.leases(ctx, r, s.limiter.Release)
 }
 
-func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Context, ...headgate.Held) error) (*api.Lost, error) {
+func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Context, ...headgate.LeaseToken) error) (*api.Lost, error) {
 	if len(r.Held) > MaxBatch {
 		return nil, headgate.Invalid("held", "are more than %d", MaxBatch)
 	}
-	held := make([]headgate.Held, len(r.Held))
+	held := make([]headgate.LeaseToken, len(r.Held))
 	for i, h := range r.Held {
 		limit, err := s.cell(h.Limit, h.NoKey)
 		if err != nil {
 			return nil, err
 		}
-		held[i] = headgate.Held{Limit: limit, Key: h.Key, Number: h.Number}
+		held[i] = headgate.LeaseToken{Limit: limit, Key: h.Key, Number: h.Number}
 	}
 	err := do(ctx, held...)
 	lost := errors.Is(err, headgate.ErrLeaseLost)

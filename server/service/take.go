@@ -153,8 +153,8 @@ type answer struct {
 // set writes a decision about one charge, or about several.
 func (a *answer) set(d *headgate.Decision, several bool) {
 	a.Decision = api.Decision{
-		Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining,
-		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.Entry, Replayed: d.Replayed, Shared: d.Shared,
+		Allowed: d.Allowed, Limit: d.LimitName, Remaining: d.Remaining,
+		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.EntryNumber, Replayed: d.Replayed, Shared: d.Shared,
 	}
 	if several {
 		a.Key = d.Key

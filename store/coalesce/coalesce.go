@@ -33,7 +33,7 @@ type Config struct {
 	// its own. Zero: what the store below asks for (store.Parallel), else 4.
 	Flights int
 	// MaxOps is how many ops a batch has at most, but for those of the last
-	// caller to board. A caller who brings half as many or more goes alone.
+	// caller to join. A caller who brings half as many or more goes alone.
 	// Zero: 512.
 	MaxOps int
 	// MaxWaiting is how many callers may wait for a flight. Who comes then
@@ -78,7 +78,7 @@ type Store struct {
 	inner store.Store
 	cfg   Config
 	seed  maphash.Seed
-	lines []*flight.Line[*cargo]
+	lines []*flight.Line[*batch]
 	busy  sync.WaitGroup // lines with flights
 
 	batches, ops, callers atomic.Int64 // that were sent
@@ -108,13 +108,13 @@ func New(inner store.Store, cfg *Config) *Store {
 	s := &Store{inner: inner, cfg: cfg.orDefault(inner), seed: maphash.MakeSeed()}
 	room := max(1, s.cfg.MaxWaiting/s.cfg.Flights)
 	for range s.cfg.Flights {
-		s.lines = append(s.lines, flight.NewLine(room, &s.busy, s.newCargo, s.fly, s.land))
+		s.lines = append(s.lines, flight.NewLine(room, &s.busy, s.newBatch, s.fly, s.land))
 	}
 	return s
 }
 
-func (s *Store) newCargo() *cargo {
-	return &cargo{most: s.cfg.MaxOps, last: map[law.Cell]int{}}
+func (s *Store) newBatch() *batch {
+	return &batch{most: s.cfg.MaxOps, last: map[law.Cell]int{}}
 }
 
 // Unwrap implements store.Unwrapper.
@@ -136,13 +136,13 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		}
 		return nil
 	}
-	f, t, err := s.board(ops)
+	f, t, err := s.join(ops)
 	if err != nil {
 		return err
 	}
 	sent := false
-	landed := f.Wait(ctx, func(c *cargo, tookOff bool) {
-		if sent = tookOff; tookOff {
+	landed := f.Wait(ctx, func(c *batch, departed bool) {
+		if sent = departed; departed {
 			c.left = append(c.left, t)
 		} else {
 			c.leave(t)
@@ -151,11 +151,11 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if !landed {
 		return leftEarly(ctx, ops, sent)
 	}
-	if err = f.Err(); err != nil && f.Cargo.failed(t) {
+	if err = f.Err(); err != nil && f.Batch.failed(t) {
 		err = nil // its own errors say more
 	}
 	if err == nil {
-		f.Cargo.answer(t, outs)
+		f.Batch.answer(t, outs)
 	}
 	f.Leave()
 	return err
@@ -170,7 +170,7 @@ func leftEarly(ctx context.Context, ops []law.Op, sent bool) error {
 	return fmt.Errorf("coalesce: %w: %w", store.ErrUnavailable, ctx.Err())
 }
 
-func (s *Store) board(ops []law.Op) (*flight.Flight[*cargo], ticket, error) {
+func (s *Store) join(ops []law.Op) (*flight.Flight[*batch], place, error) {
 	line := s.lines[0]
 	if len(s.lines) > 1 {
 		line = s.lines[maphash.Comparable(s.seed, ops[0].Cell)%uint64(len(s.lines))]
@@ -178,27 +178,27 @@ func (s *Store) board(ops []law.Op) (*flight.Flight[*cargo], ticket, error) {
 	f, err := line.Board()
 	switch {
 	case errors.Is(err, flight.ErrClosed):
-		return nil, ticket{}, store.ErrClosed
+		return nil, place{}, store.ErrClosed
 	case err != nil:
-		return nil, ticket{}, fmt.Errorf("coalesce: %w: as many as may, %d", store.ErrBusy, s.cfg.MaxWaiting)
+		return nil, place{}, fmt.Errorf("coalesce: %w: as many as may, %d", store.ErrBusy, s.cfg.MaxWaiting)
 	}
-	t := f.Cargo.board(ops)
+	t := f.Batch.join(ops)
 	f.Boarded()
 	return f, t, nil
 }
 
 // fly asks the store.
-func (s *Store) fly(c *cargo) error {
+func (s *Store) fly(c *batch) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Timeout)
 	defer cancel()
-	c.takeOff()
+	c.depart()
 	s.sent(len(c.ops), c.callers)
 	return s.inner.Apply(ctx, c.ops, c.outs)
 }
 
-// land gives back what those were granted who left after take-off. Where the
+// land gives back what those were granted who left after departure. Where the
 // store failed nobody knows of a grant.
-func (s *Store) land(c *cargo, err error) {
+func (s *Store) land(c *batch, err error) {
 	if err != nil {
 		return
 	}

@@ -149,8 +149,8 @@ func TestUnequalCostsKeepTheirOrder(t *testing.T) {
 }
 
 func TestWhoLeavesIsNotCharged(t *testing.T) {
-	for _, tookOff := range []bool{false, true} {
-		t.Run(fmt.Sprintf("after take-off %v", tookOff), func(t *testing.T) {
+	for _, departed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("after departure %v", departed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGated()
 				s := coalesce.New(g, &coalesce.Config{Flights: 1})
@@ -160,7 +160,7 @@ func TestWhoLeavesIsNotCharged(t *testing.T) {
 				gone := []*asked{ask(leaves, s, take("a", 3)), ask(leaves, s, take("a", 3))}
 				kept := ask(stays, s, take("a", 3))
 				gone = append(gone, ask(leaves, s, take("a", 1), take("c", 2)))
-				if tookOff {
+				if departed {
 					g.open()
 				}
 				leave()
@@ -170,11 +170,11 @@ func TestWhoLeavesIsNotCharged(t *testing.T) {
 						t.Errorf("who left got %v", a.err)
 					}
 				}
-				if !tookOff {
+				if !departed {
 					g.open()
 				}
 				g.open()
-				if tookOff {
+				if departed {
 					g.open() // the returns
 				}
 				if kept.outs[0].Granted != 1 || kept.err != nil {
@@ -244,7 +244,7 @@ func TestAttemptsWithAHistoryAreNotShared(t *testing.T) {
 		a, b := ask(ctx, s, op), ask(ctx, s, op)
 		g.open()
 		g.open()
-		if len(g.batches[1]) != 2 || a.outs[0].Entry == 0 || b.outs[0].Entry <= a.outs[0].Entry {
+		if len(g.batches[1]) != 2 || a.outs[0].EntryNumber == 0 || b.outs[0].EntryNumber <= a.outs[0].EntryNumber {
 			t.Errorf("%+v, %+v", a, b)
 		}
 		s.Close()

@@ -14,8 +14,8 @@ const mostCharges = 16
 // repeatable reports whether a refusal of the op may be repeated, and be
 // remembered.
 func repeatable(op *law.Op) bool {
-	return op.Verb == law.Take && !op.Partial && !op.Late && op.ID == "" && op.Ceiling == 0 && op.Now == 0 &&
-		op.Params.History == 0 && !op.Params.Held
+	return op.Verb == law.Take && !op.Partial && !op.Deferred && op.ID == "" && op.Ceiling == 0 && op.Now == 0 &&
+		op.Params.History == 0 && !op.Params.Leased
 }
 
 // repeat refuses those groups of which a charge is known not to pass, and

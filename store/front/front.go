@@ -33,12 +33,12 @@ import (
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/coalesce"
 	"github.com/headgate/headgate/store/deny"
-	"github.com/headgate/headgate/store/lease"
+	"github.com/headgate/headgate/store/prefetch"
 )
 
 var (
 	_ store.Store     = (*Store)(nil)
-	_ store.Binder    = (*Store)(nil)
+	_ store.Pinner    = (*Store)(nil)
 	_ store.OneTaker  = (*Store)(nil)
 	_ store.Unwrapper = (*Store)(nil)
 )
@@ -97,10 +97,10 @@ func (c *Config) withDefaults() Config {
 type Store struct {
 	top    store.Store // the first of the wrappers, or the store itself
 	one    store.OneTaker
-	binder store.Binder
+	binder store.Pinner
 
 	deny     *deny.Store // nil: left out
-	lease    *lease.Store
+	lease    *prefetch.Store
 	coalesce *coalesce.Store
 	retrier  store.Retrier
 
@@ -123,7 +123,7 @@ func New(s store.Store, cfg *Config) *Store {
 	f := &Store{top: s}
 	if _, local := s.(store.Local); !local {
 		f.coalesce = coalesce.New(s, c.Coalesce)
-		f.lease = lease.New(f.coalesce, nil)
+		f.lease = prefetch.New(f.coalesce, nil)
 		f.top = f.lease
 		if !c.NoDeny {
 			f.deny = deny.New(f.lease, c.Deny)
@@ -131,7 +131,7 @@ func New(s store.Store, cfg *Config) *Store {
 		}
 	}
 	f.one, _ = f.top.(store.OneTaker)
-	f.binder, _ = f.top.(store.Binder)
+	f.binder, _ = f.top.(store.Pinner)
 	f.retrier, _ = store.As[store.Retrier](s)
 	f.sweeper.start(f.Sweep, &c)
 	return f
@@ -153,10 +153,10 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 	return s.one.TakeOne(ctx, cell, p, cost)
 }
 
-// Bind implements store.Binder.
-func (s *Store) Bind(cell law.Cell, p *law.Params) store.Bound {
+// Pin implements store.Pinner.
+func (s *Store) Pin(cell law.Cell, p *law.Params) store.Pin {
 	if s.binder != nil {
-		return s.binder.Bind(cell, p)
+		return s.binder.Pin(cell, p)
 	}
 	return &bound{store: s, cell: cell, params: *p}
 }
@@ -168,7 +168,7 @@ type bound struct {
 	params law.Params
 }
 
-// TakeOne implements store.Bound.
+// TakeOne implements store.Pin.
 func (b *bound) TakeOne(cost int64) (store.Brief, bool) {
 	return b.store.TakeOne(context.Background(), b.cell, &b.params, cost)
 }

@@ -200,7 +200,7 @@ func TestStats(t *testing.T) {
 	if st := s.Stats(); st.Repeated != 4 || st.Callers != 1 || st.Batches != 1 || st.Ops != 1 || st.Retries != 7 {
 		t.Errorf("%+v", st)
 	}
-	allow("token-bucket 1000000/s burst 1000000 lease 10%", 100)
+	allow("token-bucket 1000000/s burst 1000000 prefetch 10%", 100)
 	st := s.Stats()
 	if st.Prefetched < 80 || st.Prefetched+st.Callers != 101 || st.Batches != r.asked.Load() {
 		t.Errorf("%+v after %d batches", st, r.asked.Load())

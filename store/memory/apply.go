@@ -48,7 +48,7 @@ func fail(outs []law.Outcome, err error) {
 // plain reports whether an op is nothing but a charge that TakePlain knows.
 func plain(op *law.Op) bool {
 	return op.Verb == law.Take && op.Cost >= 1 && op.Cost <= law.Max && op.Params.Plain() &&
-		*op == law.Op{Verb: law.Take, Group: op.Group, Cell: op.Cell, Params: op.Params, Cost: op.Cost, Count: 1, Bounds: op.Bounds}
+		*op == law.Op{Verb: law.Take, Group: op.Group, Cell: op.Cell, Params: op.Params, Cost: op.Cost, Count: 1, Window: op.Window}
 }
 
 // applyPlain applies a plain charge, if its cell is plain too, and there is
@@ -183,7 +183,7 @@ func (s *Store) load(w *work, op *law.Op) {
 	if w.log != nil {
 		w.rec.Log = w.log
 	}
-	w.rec.Register = w.known
+	w.rec.Receipts = w.known
 }
 
 // settle does what the law left to the store for a cell, and reports whether it made

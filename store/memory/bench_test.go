@@ -81,8 +81,8 @@ func BenchmarkBound(b *testing.B) {
 		for _, shared := range []bool{true, false} {
 			b.Run(fmt.Sprintf("shared=%v/%s", shared, tt.name), func(b *testing.B) {
 				s := memory.New(nil)
-				bind := func(n uint64) store.Bound {
-					h := s.Bind(law.Cell{Limit: "api", Key: fmt.Sprint(n)}, &tt.p)
+				bind := func(n uint64) store.Pin {
+					h := s.Pin(law.Cell{Limit: "api", Key: fmt.Sprint(n)}, &tt.p)
 					h.TakeOne(tt.p.Unit)
 					return h
 				}

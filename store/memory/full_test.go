@@ -162,15 +162,15 @@ func TestAHandleMakesNoCellWhileItsLimitShares(t *testing.T) {
 	t.Parallel()
 	now := t0
 	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxKeys: 2})
-	before := s.Bind(law.Cell{Limit: "l", Key: "before"}, &slow)
+	before := s.Pin(law.Cell{Limit: "l", Key: "before"}, &slow)
 	for _, key := range []string{"a", "b", "new"} {
 		apply(t, s, takeOp("l", key, slow))
 	}
-	after := s.Bind(law.Cell{Limit: "l", Key: "after"}, &slow)
+	after := s.Pin(law.Cell{Limit: "l", Key: "after"}, &slow)
 	if out := apply(t, s, law.Op{Verb: law.Reset, Cell: law.Cell{Limit: "l", Key: "a"}, Params: slow}); out.Granted != 1 {
 		t.Fatal(out) // now there is room, but the shared cell counts
 	}
-	for name, h := range map[string]store.Bound{"before": before, "after": after} {
+	for name, h := range map[string]store.Pin{"before": before, "after": after} {
 		if b, ok := h.TakeOne(1000); ok {
 			t.Errorf("%s: decided %+v", name, b)
 		}

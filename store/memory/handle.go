@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// handle is a store.Bound. It points to the object of its cell while there is
+// handle is a store.Pin. It points to the object of its cell while there is
 // one. When the cell is forgotten or replaced, its object is marked as gone,
 // and the handle looks for the cell again: so a handle needs no end, and holds
 // nothing but itself.
@@ -19,14 +19,14 @@ type handle struct {
 	at     atomic.Pointer[rich] // of a cell with these params; nil: not known
 }
 
-// Bind implements store.Binder. A cell that is asked for by a handle is an
+// Pin implements store.Pinner. A cell that is asked for by a handle is an
 // object of its own from then on, until it is forgotten, and counts as one
 // key.
-func (s *Store) Bind(cell law.Cell, p *law.Params) store.Bound {
+func (s *Store) Pin(cell law.Cell, p *law.Params) store.Pin {
 	return &handle{store: s, cell: cell, params: *p, hash: s.hash(&cell)}
 }
 
-// TakeOne implements store.Bound.
+// TakeOne implements store.Pin.
 func (h *handle) TakeOne(cost int64) (b store.Brief, ok bool) {
 	s := h.store
 	if cost < 1 || cost > law.Max || s.closed.Load() {

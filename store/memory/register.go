@@ -4,7 +4,7 @@ import "github.com/headgate/headgate/law"
 
 // register is what a cell remembers of requests with an ID.
 type register struct {
-	known map[string]law.Admission
+	known map[string]law.Receipt
 	last  int64 // no admission is kept for longer
 	full  int   // at how many to look for those that are over
 }
@@ -13,8 +13,8 @@ type register struct {
 // a clock that steps back a little finds it again.
 const longer = 60_000_000
 
-// Admission implements law.Register.
-func (r *register) Admission(id string) (a law.Admission, ok bool) {
+// Receipt implements law.Receipts.
+func (r *register) Receipt(id string) (a law.Receipt, ok bool) {
 	if r != nil {
 		a, ok = r.known[id]
 	}
@@ -31,9 +31,9 @@ func (r *register) len() int {
 // admit remembers an admission. Whenever there are twice as many as counted the
 // last time, it forgets those that are over: so that a register whose cell is in
 // use does not grow for ever, and each admission costs the same.
-func (r *register) admit(a law.Admission, now int64) {
+func (r *register) admit(a law.Receipt, now int64) {
 	if r.known == nil {
-		r.known = map[string]law.Admission{}
+		r.known = map[string]law.Receipt{}
 	}
 	r.known[a.ID] = a
 	r.last = max(r.last, a.KeepUntil)

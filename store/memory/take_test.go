@@ -63,13 +63,13 @@ func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 		for i := range stores {
 			stores[i] = memory.New(&memory.Config{Clock: clock, MaxTotal: most, Names: rng.IntN(2) == 0})
 		}
-		handles := map[law.Cell]map[law.Params]store.Bound{}
-		bind := func(c law.Cell, p law.Params) store.Bound {
+		handles := map[law.Cell]map[law.Params]store.Pin{}
+		bind := func(c law.Cell, p law.Params) store.Pin {
 			if handles[c] == nil {
-				handles[c] = map[law.Params]store.Bound{}
+				handles[c] = map[law.Params]store.Pin{}
 			}
 			if handles[c][p] == nil {
-				handles[c][p] = stores[2].Bind(c, &p)
+				handles[c][p] = stores[2].Pin(c, &p)
 			}
 			return handles[c][p]
 		}
@@ -118,7 +118,7 @@ func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 				}
 				if !ok {
 					out := apply(t, stores[i+1], op)
-					out.Entry, want.Entry = 0, 0
+					out.EntryNumber, want.EntryNumber = 0, 0
 					if back == 0 {
 						out.State = law.State{}
 					}
@@ -160,13 +160,13 @@ func TestTakeOneLeavesToApplyWhatIsNotPlain(t *testing.T) {
 		"bad parameters":  func() (store.Brief, bool) { return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &bad, 1) },
 		"a window":        func() (store.Brief, bool) { return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &some[5], 1) },
 		"a cancelled ctx": func() (store.Brief, bool) { return s.TakeOne(cancelled, law.Cell{Limit: "l", Key: "k"}, &p, 1) },
-		"a bad handle":    func() (store.Brief, bool) { return s.Bind(law.Cell{Limit: "l", Key: "\xff"}, &p).TakeOne(1) },
+		"a bad handle":    func() (store.Brief, bool) { return s.Pin(law.Cell{Limit: "l", Key: "\xff"}, &p).TakeOne(1) },
 	} {
 		if b, ok := one(); ok {
 			t.Errorf("%s: decided %+v", name, b)
 		}
 	}
-	h := s.Bind(law.Cell{Limit: "l", Key: "k"}, &p)
+	h := s.Pin(law.Cell{Limit: "l", Key: "k"}, &p)
 	for range 2 {
 		if _, ok := h.TakeOne(1); ok == done {
 			t.Errorf("closed: %v, decided: %v", done, ok)
@@ -189,7 +189,7 @@ func ways(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []ask {
 		out := apply(t, s, op)
 		return briefOf(&out, op.DecidedAt(&out))
 	}
-	h := s.Bind(cell, p)
+	h := s.Pin(cell, p)
 	either := func(b store.Brief, ok bool) store.Brief {
 		if !ok {
 			return slow()
@@ -200,7 +200,7 @@ func ways(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []ask {
 		slow,
 		func() store.Brief { return either(s.TakeOne(context.Background(), cell, p, p.Unit)) },
 		func() store.Brief { return either(h.TakeOne(p.Unit)) },
-		func() store.Brief { return either(s.Bind(cell, p).TakeOne(p.Unit)) },
+		func() store.Brief { return either(s.Pin(cell, p).TakeOne(p.Unit)) },
 	}
 }
 
@@ -285,7 +285,7 @@ func TestADecisionAllocatesNothing(t *testing.T) {
 	p.Block = 0
 	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }})
 	cell := law.Cell{Limit: "l", Key: "k"}
-	h := s.Bind(law.Cell{Limit: "l", Key: "bound"}, &p)
+	h := s.Pin(law.Cell{Limit: "l", Key: "bound"}, &p)
 	ops := []law.Op{{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "applied"}, Params: p, Cost: 1, Count: 1}}
 	outs := make([]law.Outcome, 1)
 	for name, one := range map[string]func(){

@@ -15,7 +15,7 @@ type admission struct {
 
 // once tells whether an op is one of a request with an ID, or of one that may
 // start late: see admission.tmpl.
-func once(op *law.Op) bool { return op.ID != "" || op.Late }
+func once(op *law.Op) bool { return op.ID != "" || op.Deferred }
 
 // What the second row of an op in admission.tmpl answers is an outcome, in the
 // order of law.Numbers, and then what is needed to write the log. Fields are
@@ -98,7 +98,7 @@ func (p *plan) remember(b *strings.Builder, r *row, record int) {
 	if log {
 		entry = "LAST_INSERT_ID()" // one that was admitted has an entry
 	}
-	b.WriteString("," + strconv.FormatInt(r.print, 10) + ",'" + op.Params.Rule().String() + "'," + strconv.FormatInt(op.Cost*op.Count, 10) +
+	b.WriteString("," + strconv.FormatInt(r.print, 10) + ",'" + op.Params.Terms().String() + "'," + strconv.FormatInt(op.Cost*op.Count, 10) +
 		", CONCAT_WS(' ', REPLACE(SUBSTRING_INDEX(@hg_o, ',', 11), ',', ' '), " + entry + ", 0, " + field(fWhen) + ", " + field(fStep) + "), -1, " +
 		"GREATEST(" + field(fTold) + ", " + field(fWhen) + ") + " + strconv.FormatInt(op.TTL, 10) + " FROM DUAL WHERE " + field(fDone) + " = 1;")
 }
@@ -108,7 +108,7 @@ func renew(b *strings.Builder, op *law.Op, answer int) {
 	until := "@hg_now + " + strconv.FormatInt(op.Params.Step, 10)
 	b.WriteString("SET @hg_g = " + field(answer, 1) + ", @hg_now = " + field(answer, 6) +
 		";UPDATE headgate_entries SET expires_at = " + until + ", keep_until = GREATEST(keep_until, " + until + ") WHERE number = " +
-		strconv.FormatInt(op.Entry, 10) + " AND @hg_g = 1 AND ")
+		strconv.FormatInt(op.EntryNumber, 10) + " AND @hg_g = 1 AND ")
 	entryOf(b, op.Cell)
 	b.WriteByte(';')
 }

@@ -56,15 +56,15 @@ func (p *pair) ask(t *testing.T, ops []law.Op, entries map[int]int64) {
 		t.Fatal(err)
 	}
 	for i, entry := range entries {
-		ops[i].Entry = entry
+		ops[i].EntryNumber = entry
 	}
 	if err := p.s.Apply(t.Context(), ops, got); err != nil {
 		t.Fatalf("%v, of %+v", err, ops)
 	}
 	for i := range ops {
 		g, w := got[i], want[i]
-		same := (g.Entry != 0) == (w.Entry != 0) && (g.Err == nil) == (w.Err == nil) && (w.Err == nil || errors.Is(g.Err, errors.Unwrap(w.Err)) || errors.Is(g.Err, w.Err))
-		g.Entry, w.Entry, g.Err, w.Err = 0, 0, nil, nil
+		same := (g.EntryNumber != 0) == (w.EntryNumber != 0) && (g.Err == nil) == (w.Err == nil) && (w.Err == nil || errors.Is(g.Err, errors.Unwrap(w.Err)) || errors.Is(g.Err, w.Err))
+		g.EntryNumber, w.EntryNumber, g.Err, w.Err = 0, 0, nil, nil
 		if !same || g != w {
 			t.Fatalf("op %d of %d %+v:\n got %+v\nwant %+v", i, len(ops), ops[i], got[i], want[i])
 		}
@@ -140,7 +140,7 @@ func TestExtremesOfCorrections(t *testing.T) {
 				if c.op.ID != "" {
 					op.Verb, op.ID, op.Cost = law.Settle, c.op.ID, max(op.Cost, -op.Cost)
 				}
-				entries[len(ops)] = c.mine.Entry
+				entries[len(ops)] = c.mine.EntryNumber
 				ops = append(ops, op)
 				continue
 			}
@@ -166,7 +166,7 @@ func TestExtremesOfCorrections(t *testing.T) {
 					Verb: law.Take, Group: group, Cell: law.Cell{Limit: fmt.Sprint("limit ", n), Key: fmt.Sprint(key)}, Params: laws[n],
 					Cost: cost, Count: 1, ID: id, TTL: 1 + rng.Int64N(1<<50), Now: now,
 				}
-				if op.Late = isLate; isLate {
+				if op.Deferred = isLate; isLate {
 					op.Ceiling = op.Params.Ceiling(rng.Int64N(1 << (10 + rng.IntN(36))))
 				}
 				ops = append(ops, op)
@@ -190,7 +190,7 @@ func TestRequestsKnownInPart(t *testing.T) {
 			for k := range 3 {
 				op := law.Op{
 					Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(late, group, k)}, Params: slow,
-					Cost: 1000, Count: 3, ID: "id", TTL: 60_000_000, Now: in2100 + int64(group), Late: late, Ceiling: 90_000,
+					Cost: 1000, Count: 3, ID: "id", TTL: 60_000_000, Now: in2100 + int64(group), Deferred: late, Ceiling: 90_000,
 				}
 				if !late && group%2 == 0 {
 					op.Params = window
@@ -316,7 +316,7 @@ func TestOnlyPlainChargesArePlain(t *testing.T) {
 	for name, change := range map[string]func(op *law.Op){
 		"":       func(*law.Op) {},
 		"id":     func(op *law.Op) { op.ID, op.TTL = "id", 1 },
-		"late":   func(op *law.Op) { op.Late = true },
+		"late":   func(op *law.Op) { op.Deferred = true },
 		"check":  func(op *law.Op) { op.Verb = law.Check },
 		"return": func(op *law.Op) { op.Verb = law.Return },
 		"settle": func(op *law.Op) { op.Verb, op.ID = law.Settle, "id" },

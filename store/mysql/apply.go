@@ -212,7 +212,7 @@ func (p *plan) decode(records, entries []byte, outs []law.Outcome) error {
 			op := &p.ops[row.op]
 			if row.pass != firstPass && row.pass != onceFirst && op.Verb == law.Take && op.Params.Kind == law.Log {
 				if entry := d.entry(); entry > 0 { // else one that is remembered may stand there
-					outs[row.op].Entry = entry
+					outs[row.op].EntryNumber = entry
 				}
 			}
 		}
@@ -248,7 +248,7 @@ func (p *plan) number(r *run, put []added, next, step int64, outs []law.Outcome)
 			next += step
 		}
 		if put[i].own {
-			outs[row.op].Entry = next
+			outs[row.op].EntryNumber = next
 			next += step
 		}
 	}
@@ -264,10 +264,10 @@ func (p *plan) stale(rows []row, outs []law.Outcome) {
 	for _, row := range rows {
 		out := &outs[row.op]
 		if stale && row.pass != firstPass {
-			*out = law.Outcome{State: out.State, Clock: out.Entry, Full: out.Full, Stale: out.Full == 0}
+			*out = law.Outcome{State: out.State, Clock: out.EntryNumber, Full: out.Full, Stale: out.Full == 0}
 		}
 		if row.pass != firstPass {
-			out.Entry = 0
+			out.EntryNumber = 0
 		}
 	}
 }
@@ -308,8 +308,8 @@ func (d *decoder) answer() (out law.Outcome, carried int64) {
 	out.Granted, out.Used, out.Clock, out.RetryAt = d.next(), d.next(), d.next(), d.next()
 	stale := d.next()
 	out.Stale = stale != 0
-	if out.Entry = d.next(); stale == 2 {
-		out.Full, out.Entry = out.Entry, out.Clock
+	if out.EntryNumber = d.next(); stale == 2 {
+		out.Full, out.EntryNumber = out.EntryNumber, out.Clock
 	}
 	d.next() // whether the log was cleared
 	carried = d.next()

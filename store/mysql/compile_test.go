@@ -214,12 +214,12 @@ func randomRule(rng *rand.Rand) string {
 		words = append(words, "ttl", period())
 	}
 	for range rng.IntN(4) {
-		switch w := pick("burst", "capacity", "history", "block", "block", "ttl", "zone", "zone", "from-first", "lease", "Burst", "fast"); w {
+		switch w := pick("burst", "capacity", "history", "block", "block", "ttl", "zone", "zone", "from-first", "prefetch", "Burst", "fast"); w {
 		case "burst", "capacity":
 			words = append(words, w, amount())
 		case "history", "block", "ttl":
 			words = append(words, w, period())
-		case "lease":
+		case "prefetch":
 			words = append(words, w, amount()+pick("", "", "%", "%%")+pick("", "", "/"+period()))
 		case "zone":
 			words = append(words, pick("UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Asia/Kolkata", "Mars/Olympus", "Local", "SYSTEM", "utc", "+01:00", "Etc/GMT+5", "a/"+strings.Repeat("b", 80)))
@@ -260,7 +260,7 @@ type witness struct {
 }
 
 func (w *witness) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	w.bounds = ops[0].Bounds
+	w.bounds = ops[0].Window
 	return w.Store.Apply(ctx, ops, outs)
 }
 

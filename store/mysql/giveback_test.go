@@ -50,7 +50,7 @@ func TestAReturnMakesNoCell(t *testing.T) {
 		return n
 	}
 	bucket, log := takeOne("b", "none", hourly), takeOne("l", "none", logged)
-	backs := []law.Op{law.Back(&bucket, &law.Outcome{}, 1), law.Back(&log, &law.Outcome{Entry: 1}, 1)}
+	backs := []law.Op{law.Back(&bucket, &law.Outcome{}, 1), law.Back(&log, &law.Outcome{EntryNumber: 1}, 1)}
 	for _, out := range apply(t, s, backs...) {
 		if out.Granted != 0 || out.Used != 0 || out.Clock == 0 || out.State != (law.State{}) {
 			t.Errorf("to a cell that does not exist: %+v", out)

@@ -69,7 +69,7 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 			cell := law.Cell{Limit: []string{name, limit.String()}[rng.IntN(2)], Key: fmt.Sprint(rng.Uint32())}
 			op := law.Op{Verb: law.Take, Cell: cell, Params: p, Count: 1, Now: t0 + rng.Int64N(p.Step)}
 			if p.Anchor == law.Calendar {
-				op.Bounds = [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step}
+				op.Window = [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step}
 			}
 			for range 1 + rng.IntN(4) {
 				op.Cost = 1 + rng.Int64N(p.Capacity/2)
@@ -98,7 +98,7 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	for _, rule := range []string{"token-bucket 100/s burst 200", "interval 100/10s burst 350", "interval 2/1m burst 3", "fixed-window 100/1m", "fixed-window 9/day Europe/Berlin"} {
 		p := headgate.MustParse(rule).Params()
 		for _, limit := range []string{"in-a-file", "interval 7/3s burst 9", "interval", "token-bucket x/y", "token-bucket 1/0s", "gcra 5/", "gcra 99999999999999999999999999999999999/1us"} {
-			op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit, Key: rule}, Params: p, Cost: p.Capacity / 2, Count: 1, Now: t0, Bounds: [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step}}
+			op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit, Key: rule}, Params: p, Cost: p.Capacity / 2, Count: 1, Now: t0, Window: [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step}}
 			most := one(t, s, op).Used
 			for range 10 {
 				op.Verb, op.Cost = law.Check, 1

@@ -50,7 +50,7 @@ func (p *plan) log(b *strings.Builder, r *run) {
 			enter(b, op)
 		case op.Verb == law.Return && op.Params.Kind == law.Log:
 			b.WriteString("SET @hg_g = " + field(answer[row.op], 1) + ";")
-			lower(b, op, strconv.FormatInt(op.Entry, 10))
+			lower(b, op, strconv.FormatInt(op.EntryNumber, 10))
 		case op.Verb == law.Renew:
 			renew(b, op, answer[row.op])
 		}

@@ -225,7 +225,7 @@ func (s *shape) add(op *law.Op) {
 	case law.Take:
 		s.Once = s.Once || once(op)
 		s.IDs = s.IDs || op.ID != ""
-		s.Late = s.Late || op.Late
+		s.Late = s.Late || op.Deferred
 	case law.Return:
 		s.Return = true
 		s.More = s.More || op.Cost < 0
@@ -275,7 +275,7 @@ func (p *plan) rows(i, j int) []row {
 	}
 	var print int64
 	if first == onceFirst && ops[0].ID != "" {
-		print = law.Print(ops)
+		print = law.Fingerprint(ops)
 	}
 	for k := range rows {
 		rows[k].pass, rows[k].print = first, print
@@ -295,13 +295,13 @@ func (p *plan) numbers(r row) (n [params]int64) {
 	n = [params]int64{
 		int64(r.pass), int64(r.pos), int64(r.first), int64(r.size), int64(op.Verb), int64(lp.Kind), int64(lp.Anchor),
 		lp.Unit, lp.Capacity, lp.Step, max(lp.Drain, 1), lp.Block, lp.HealAfter(),
-		op.Cost, op.Count, 0, op.Ceiling, op.TTL, op.Now, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
-		op.At, op.Level, op.Returned, op.Entry, lp.History, 0, 0, r.print, 0, 0,
+		op.Cost, op.Count, 0, op.Ceiling, op.TTL, op.Now, op.Window[0], op.Window[1], op.Window[2], op.Window[3],
+		op.At, op.Level, op.Returned, op.EntryNumber, lp.History, 0, 0, r.print, 0, 0,
 	}
 	if op.Partial {
 		n[pPartial] = 1
 	}
-	if op.Late {
+	if op.Deferred {
 		n[pLate] = 1
 	}
 	if op.ID != "" {

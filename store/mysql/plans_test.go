@@ -110,10 +110,10 @@ func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
 					for i := range n {
 						op := law.Op{
 							Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "l" + strconv.Itoa(i%2), Key: fmt.Sprint(7 * i)},
-							Params: p, Cost: 1000, Count: 1, TTL: 60_000_000, ID: id, Entry: 1, At: 1, Level: 1,
+							Params: p, Cost: 1000, Count: 1, TTL: 60_000_000, ID: id, EntryNumber: 1, At: 1, Level: 1,
 						}
 						if verb == law.Take && id == "" {
-							op.TTL, op.Entry = 0, 0
+							op.TTL, op.EntryNumber = 0, 0
 						}
 						ops = append(ops, op)
 					}

@@ -332,8 +332,8 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 			case law.Settle:
 				op.ID, op.Count, op.Cost = "id", 1, 2000
 			case law.Renew:
-				if op.Params, op.Entry = p, admitted[i].Entry; op.Entry == 0 {
-					op.Entry = 1
+				if op.Params, op.EntryNumber = p, admitted[i].EntryNumber; op.EntryNumber == 0 {
+					op.EntryNumber = 1
 				}
 			}
 			ops = append(ops, op)

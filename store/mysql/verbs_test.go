@@ -421,7 +421,7 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 50_000, Drain: 5000},
 		{Kind: law.Window, Unit: 1000, Capacity: 7000, Step: 300_000},
 		{Kind: law.Log, Unit: 1000, Capacity: 7000, Step: 300_000, History: 400_000},
-		{Kind: law.Log, Unit: 1000, Capacity: 7000, Step: 60_000_000, Held: true},
+		{Kind: law.Log, Unit: 1000, Capacity: 7000, Step: 60_000_000, Leased: true},
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -452,9 +452,9 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 		var text string
 		var args []any
 		switch kind := rng.IntN(4); {
-		case p.Held && kind > 1 && len(entries) > 0:
+		case p.Leased && kind > 1 && len(entries) > 0:
 			entry = entries[rng.IntN(len(entries))]
-			op.Verb, op.Entry = law.Renew, mine[entry]
+			op.Verb, op.EntryNumber = law.Renew, mine[entry]
 			if kind == 3 {
 				op.Verb, op.Cost = law.Return, law.Max
 			}
@@ -467,7 +467,7 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 		default:
 			late := 0
 			if n < 3 && rng.IntN(2) == 0 {
-				late, op.Late, op.Ceiling = 1, true, p.Ceiling(rng.Int64N(400_000))
+				late, op.Deferred, op.Ceiling = 1, true, p.Ceiling(rng.Int64N(400_000))
 			}
 			if late == 0 || rng.IntN(3) > 0 {
 				name()
@@ -513,11 +513,11 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 		if op.Verb == law.Settle && g != 0 {
 			corrected[p.Kind]++
 		}
-		if p.Held && w.Entry > 0 && !w.Replayed && w.Granted > 0 {
+		if p.Leased && w.EntryNumber > 0 && !w.Replayed && w.Granted > 0 {
 			if mine[entered] != 0 {
 				t.Fatalf("round %d: entry %d again", round, entered)
 			}
-			mine[entered] = w.Entry
+			mine[entered] = w.EntryNumber
 			if entries = append(entries, entered); len(entries) > 8 {
 				entries = entries[1:]
 			}

@@ -113,14 +113,14 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 		switch {
 		case op.Partial:
 			how = 1
-		case op.Late:
+		case op.Deferred:
 			how = 2
 		}
 		b.ops = append(b.ops, int64(op.Verb), group, int64(cell+1),
 			int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.Block, p.History,
 			op.Cost, op.Count, how, op.Ceiling, op.TTL, op.Now,
-			op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3],
-			op.At, op.Level, op.Returned, op.Entry)
+			op.Window[0], op.Window[1], op.Window[2], op.Window[3],
+			op.At, op.Level, op.Returned, op.EntryNumber)
 		note := op.ID
 		if op.Verb == law.Block {
 			note = op.Reason

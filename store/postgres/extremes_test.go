@@ -41,7 +41,7 @@ func TestExtremesAgree(t *testing.T) {
 		got, want := ask(ours, ops), ask(laws, same)
 		for i := range got {
 			g, w := got[i], want[i]
-			g.Entry, w.Entry, g.Err, w.Err = 0, 0, nil, nil
+			g.EntryNumber, w.EntryNumber, g.Err, w.Err = 0, 0, nil, nil
 			if g != w || (got[i].Err == nil) != (want[i].Err == nil) {
 				t.Fatalf("seed %d: op %d of %+v:\n got %+v\nwant %+v", seed, i, ops, got[i], want[i])
 			}
@@ -68,7 +68,7 @@ func TestExtremesAgree(t *testing.T) {
 		}
 		if late = late && !slices.ContainsFunc(ops, func(op law.Op) bool { return op.Ceiling == 0 }); late {
 			for i := range ops {
-				ops[i].Late = true
+				ops[i].Deferred = true
 			}
 		}
 		got, want := agree(ops, ops)

@@ -26,7 +26,7 @@ func (b *batch) prints(ops []law.Op) []int64 {
 			k = end
 			continue
 		}
-		for print := law.Print(ops[b.index[k] : b.index[end-1]+1]); k < end; k++ {
+		for print := law.Fingerprint(ops[b.index[k] : b.index[end-1]+1]); k < end; k++ {
 			prints[k] = print
 		}
 	}

@@ -48,7 +48,7 @@ func TestPlainChargesAreOnlyThose(t *testing.T) {
 		"count":   func(op *law.Op) { op.Count = 2 },
 		"partial": func(op *law.Op) { op.Partial = true },
 		"ceiling": func(op *law.Op) { op.Ceiling = 5 },
-		"late":    func(op *law.Op) { op.Late = true },
+		"late":    func(op *law.Op) { op.Deferred = true },
 		"id":      func(op *law.Op) { op.ID = "1" },
 		"group":   func(op *law.Op) { op.Group = 1 },
 		"cell":    func(op *law.Op) { op.Cell.Key = "a" },

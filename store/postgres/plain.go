@@ -21,7 +21,7 @@ type plainBatch struct {
 func plain(op *law.Op) bool {
 	p := &op.Params
 	return op.Verb == law.Take && p.Kind == law.Bucket && p.Anchor != law.Calendar && op.Count == 1 && !op.Partial &&
-		op.Ceiling == 0 && !op.Late && op.ID == "" && !law.IsShared(op.Cell)
+		op.Ceiling == 0 && !op.Deferred && op.ID == "" && !law.IsShared(op.Cell)
 }
 
 // plainly returns the batch as one of plain charges on cells that differ, if it

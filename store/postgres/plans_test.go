@@ -194,7 +194,7 @@ func crowded(t *testing.T, w *watched, s *postgres.Store, conn *pgx.Conn) {
 		t.Fatal(err)
 	}
 	op := law.Op{
-		Cell: law.Cell{Limit: "many", Key: "2000"}, Cost: 1000, Count: 1, Entry: last,
+		Cell: law.Cell{Limit: "many", Key: "2000"}, Cost: 1000, Count: 1, EntryNumber: last,
 		Params: law.Params{Kind: law.Log, Unit: 1000, Capacity: 1_000_000, Step: 60_000_000},
 	}
 	for _, verb := range []law.Verb{law.Renew, law.Return} {
@@ -240,9 +240,9 @@ func hot(t *testing.T, w *watched, s *postgres.Store, from int) {
 		apply("take by id", 2, law.Op{Verb: law.Take, Params: p, Count: 1, ID: "id"})
 		apply("settle", 2, law.Op{Verb: law.Settle, Params: p, Count: 1, ID: "id"})
 		apply("check", 1, law.Op{Verb: law.Check, Params: p, Count: 1})
-		apply("return", 1, law.Op{Verb: law.Return, Params: p, Count: 1, Entry: int64(from)})
+		apply("return", 1, law.Op{Verb: law.Return, Params: p, Count: 1, EntryNumber: int64(from)})
 		if p.Kind == law.Log {
-			apply("renew", 1, law.Op{Verb: law.Renew, Params: p, Count: 1, Entry: int64(from)})
+			apply("renew", 1, law.Op{Verb: law.Renew, Params: p, Count: 1, EntryNumber: int64(from)})
 		}
 		apply("block", 1, law.Op{Verb: law.Block, Params: p, Count: 1})
 		apply("reset", 1, law.Op{Verb: law.Reset, Params: p, Count: 1})

@@ -112,7 +112,7 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 		for i := range ops {
 			ops[i] = law.Op{
 				Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "many", Key: string(rune('1' + i%9))}, Params: p,
-				Cost: 1000, Count: 1 + int64(i%2)*9, TTL: 1000, Entry: 1 + int64(i%9),
+				Cost: 1000, Count: 1 + int64(i%2)*9, TTL: 1000, EntryNumber: 1 + int64(i%9),
 			}
 			if id != "" {
 				ops[i].ID, ops[i].Count = fmt.Sprint(id, i/2), 1

@@ -30,7 +30,7 @@ func TestReturnMakesNoCellAndKeepsTheHistory(t *testing.T) {
 		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Cost: 1000, Count: 2,
 		Params: law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 60_000_000, History: 60_000_000},
 	}
-	back := law.Back(&take, &law.Outcome{Entry: 1}, 1000)
+	back := law.Back(&take, &law.Outcome{EntryNumber: 1}, 1000)
 	if out := one(t, s, back); out.Granted != 0 || out.State != (law.State{}) {
 		t.Errorf("of nothing: %+v", out)
 	}

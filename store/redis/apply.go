@@ -72,7 +72,7 @@ var errApart = fmt.Errorf("redis: %w: a reservation that may start later, of key
 
 // refusal says why nothing may be sent of a request, or nil.
 func (s *Store) refusal(ops []law.Op) error {
-	if err := law.ValidGroup(ops); err != nil || !s.cluster || !ops[0].Late {
+	if err := law.ValidGroup(ops); err != nil || !s.cluster || !ops[0].Deferred {
 		return err
 	}
 	for i := range ops {

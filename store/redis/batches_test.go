@@ -21,7 +21,7 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 	records := map[law.Cell]*law.Record{}
 	get := func(c law.Cell) *law.Record {
 		if records[c] == nil {
-			records[c] = &law.Record{Register: register{}}
+			records[c] = &law.Record{Receipts: register{}}
 		}
 		return records[c]
 	}
@@ -73,7 +73,7 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 				for i := range group {
 					group[i].Cost = 1 + g.Int64N(3_000_000)
 					if late {
-						group[i].Late, group[i].Ceiling = true, group[i].Params.Ceiling(wait)
+						group[i].Deferred, group[i].Ceiling = true, group[i].Params.Ceiling(wait)
 					}
 				}
 				if g.IntN(2) == 0 {
@@ -89,7 +89,7 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 				late := g.IntN(2) == 0 && together()
 				for i := range group {
 					group[i].Now = now
-					group[i].Late, group[i].Ceiling = late, 0
+					group[i].Deferred, group[i].Ceiling = late, 0
 					if late {
 						group[i].Ceiling = group[i].Params.Ceiling(3_000_000)
 					}
@@ -100,7 +100,7 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 				cost := g.Int64N(2) * g.Int64N(2_000_000)
 				for i := range group {
 					group[i] = settling(group[i], cost)
-					group[i].Now, group[i].Late, group[i].Ceiling = now, false, 0
+					group[i].Now, group[i].Deferred, group[i].Ceiling = now, false, 0
 				}
 				k := g.IntN(len(group)) // over several slots those that know it settle: docs
 				group = group[k : k+1]
@@ -133,12 +133,12 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 		outs := outcomes(t, s, ops...)
 		for _, r := range records {
 			if r.Forget {
-				r.Register = register{}
+				r.Receipts = register{}
 			}
 			for _, a := range r.Admit {
-				r.Register.(register)[a.ID] = a
+				r.Receipts.(register)[a.ID] = a
 			}
-			*r = law.Record{State: r.State, Register: r.Register}
+			*r = law.Record{State: r.State, Receipts: r.Receipts}
 		}
 		for _, index := range groups {
 			ok, okGot := true, true

@@ -113,11 +113,11 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 		if first {
 			group++
 			if once(op) {
-				print = law.Print(whole(ops, i))
+				print = law.Fingerprint(whole(ops, i))
 			}
 		}
 		next := run{asked: what.find(ops, i), ops: 1, group: group}
-		if first && last && how == forGood && op.Verb == law.Take && op.ID == "" && !op.Late && op.Params.Plain() {
+		if first && last && how == forGood && op.Verb == law.Take && op.ID == "" && !op.Deferred && op.Params.Plain() {
 			if next.group = 0; n > 0 && open.group == 0 && open.asked == next.asked {
 				open.ops++
 				continue
@@ -168,10 +168,10 @@ func (c *call) own(s *Store, op *law.Op, print int64, how mode) (log, note int64
 	}
 	switch {
 	case once(op):
-		c.args = append(c.args, op.ID, strconv.FormatInt(print, 10), op.Params.Rule().String())
+		c.args = append(c.args, op.ID, strconv.FormatInt(print, 10), op.Params.Terms().String())
 		note = int64(len(c.args)) - 2
 	case op.Verb == law.Settle:
-		c.args = append(c.args, op.Params.Rule().String())
+		c.args = append(c.args, op.Params.Terms().String())
 		note = int64(len(c.args))
 	case op.Verb == law.Block && op.Reason != "":
 		c.args = append(c.args, op.Reason)
@@ -191,18 +191,18 @@ func (d *doubles) ask(op *law.Op) {
 	if op.Partial {
 		partial = 1
 	}
-	if op.Late {
+	if op.Deferred {
 		late = 1
 	}
 	d.add(p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), op.Cost, op.Count, op.Ceiling, op.Now, int64(p.Anchor), p.Block, partial,
-		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Bounds[0], op.Bounds[1], op.Bounds[2], op.Bounds[3], op.At, op.Level, op.Returned, op.Entry, late, most)
+		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Window[0], op.Window[1], op.Window[2], op.Window[3], op.At, op.Level, op.Returned, op.EntryNumber, late, most)
 }
 
 // same reports whether two ops ask the same of their cells, but for their ID and
 // Reason: and whether these are cells of keys, or such that keys share.
 func same(a, b *law.Op) bool {
-	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Late == b.Late && a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
-		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned && a.Entry == b.Entry && a.Bounds == b.Bounds && law.IsShared(a.Cell) == law.IsShared(b.Cell)
+	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Deferred == b.Deferred && a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
+		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned && a.EntryNumber == b.EntryNumber && a.Window == b.Window && law.IsShared(a.Cell) == law.IsShared(b.Cell)
 }
 
 // together tells whether op i and a later one, j, are of one request, of which

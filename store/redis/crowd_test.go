@@ -181,7 +181,7 @@ func (c *town) draw(g *rand.Rand) (ops []law.Op) {
 					op.Cost = p.Capacity - g.Int64N(2)
 				}
 				if late {
-					op.Late, op.Ceiling = true, p.Ceiling(patience)
+					op.Deferred, op.Ceiling = true, p.Ceiling(patience)
 				}
 				if ops = append(ops, op); id != "" {
 					once60(id, ops...)
@@ -262,14 +262,14 @@ func (c *town) live(who *caller, g *rand.Rand) {
 			c.cancelled++
 			for i := range ops {
 				ops[i] = settling(ops[i], law.Cancelled)
-				ops[i].Late, ops[i].Ceiling = false, 0
+				ops[i].Deferred, ops[i].Ceiling = false, 0
 			}
 			surely(ops...)
 			continue
 		}
 		for i, out := range outs {
 			at := out.StartAt
-			if !ops[i].Late {
+			if !ops[i].Deferred {
 				if at = max(out.Clock, out.State.At); out.Replayed {
 					continue // when it was charged cannot be told
 				}

@@ -66,7 +66,7 @@ func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcom
 			for n, op := range calls[i].index {
 				outs[op].State = decodeState(numbers[8*n:])
 				if ops[op].Params.History == 0 {
-					outs[op].Entry = 0
+					outs[op].EntryNumber = 0
 				}
 			}
 		}

@@ -265,7 +265,7 @@ func TestARenewedEntryKeepsItsLogAndCell(t *testing.T) {
 	out := apply(t, s, op)[0]
 	time.Sleep(time.Second)
 	renew := op
-	renew.Verb, renew.Entry = law.Renew, out.Entry
+	renew.Verb, renew.EntryNumber = law.Renew, out.EntryNumber
 	renewed := apply(t, s, renew)[0]
 	if renewed.Granted != 1 || renewed.State.EmptyAt != renewed.Clock+2_000_000 {
 		t.Errorf("%+v", renewed)
@@ -275,7 +275,7 @@ func TestARenewedEntryKeepsItsLogAndCell(t *testing.T) {
 			t.Errorf("%s lives for %d ms (%v), want 4 s", key, ms, err)
 		}
 	}
-	if list, err := s.Entries(context.Background(), op.Cell, 10); err != nil || len(list) != 1 || list[0].Number != out.Entry || list[0].KeepUntil != renewed.Clock+2_000_000 {
+	if list, err := s.Entries(context.Background(), op.Cell, 10); err != nil || len(list) != 1 || list[0].Number != out.EntryNumber || list[0].KeepUntil != renewed.Clock+2_000_000 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }

@@ -23,7 +23,7 @@ func TestWhatALimitWasChangedSinceIsNotCorrected(t *testing.T) {
 		func(p *law.Params) { p.Drain++ },
 	} {
 		for _, p := range []law.Params{perSecond, logged} {
-			record := &law.Record{Log: &entries{}, Register: register{}}
+			record := &law.Record{Log: &entries{}, Receipts: register{}}
 			was := once60("id", takeOne(fmt.Sprint(p), fmt.Sprint(n), p, testTime))[0]
 			now := was
 			change(&now.Params)
@@ -31,8 +31,8 @@ func TestWhatALimitWasChangedSinceIsNotCorrected(t *testing.T) {
 				want := make([]law.Outcome, 1)
 				law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
 				got := outcomes(t, s, op)[0]
-				record.Log.(*entries).follow(record, got.Entry)
-				if want[0].Entry = got.Entry; got != want[0] {
+				record.Log.(*entries).follow(record, got.EntryNumber)
+				if want[0].EntryNumber = got.EntryNumber; got != want[0] {
 					t.Errorf("change %d, op %d %+v:\n got %+v\nwant %+v", n, k, op, got, want[0])
 				}
 			}

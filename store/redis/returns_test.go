@@ -23,7 +23,7 @@ func TestCorrectionsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
 	returns, given, all, more := 0, 0, 0, 0
 	for n := range cells {
 		p := drawLimit(g)
-		record, now := &law.Record{Log: &entries{}, Register: register{}}, testTime
+		record, now := &law.Record{Log: &entries{}, Receipts: register{}}, testTime
 		var admitted []law.Op
 		var outs []law.Outcome
 		for k := range 12 {
@@ -52,8 +52,8 @@ func TestCorrectionsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
 			before := record.State
 			law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
 			got := outcomes(t, s, op)[0]
-			record.Log.(*entries).follow(record, got.Entry)
-			if want[0].Entry = got.Entry; got != want[0] {
+			record.Log.(*entries).follow(record, got.EntryNumber)
+			if want[0].EntryNumber = got.EntryNumber; got != want[0] {
 				t.Fatalf("cell %d of seed %d: %+v on %+v:\n got %+v\nwant %+v", n, seed, op, before, got, want[0])
 			}
 			switch {
@@ -92,7 +92,7 @@ func correction(g *rand.Rand, admitted []law.Op, outs []law.Outcome) law.Op {
 			op.Ceiling = 0
 		}
 	case 4:
-		if outs[k].Entry > 0 {
+		if outs[k].EntryNumber > 0 {
 			op.Verb, op.Cost = law.Renew, 1
 		}
 	}

@@ -257,8 +257,8 @@ func TestEntriesOfKeysAndSharedCellsHaveOtherNumbers(t *testing.T) {
 	s, _ := bounded(t, 1)
 	logged := law.Params{Kind: law.Log, Unit: 1000, Capacity: 100_000, Step: 3_600_000_000}
 	for i := range 5 {
-		if out := apply(t, s, takeOne("l", "own", logged, 0))[0]; out.Entry%2 != 0 || out.Entry == 0 {
-			t.Errorf("entry %d of a key: %d, want an even number", i, out.Entry)
+		if out := apply(t, s, takeOne("l", "own", logged, 0))[0]; out.EntryNumber%2 != 0 || out.EntryNumber == 0 {
+			t.Errorf("entry %d of a key: %d, want an even number", i, out.EntryNumber)
 		}
 	}
 	sweep(t, s)
@@ -266,15 +266,15 @@ func TestEntriesOfKeysAndSharedCellsHaveOtherNumbers(t *testing.T) {
 	for i := range 5 {
 		op := takeOne("l", fmt.Sprint("new", i), logged, 0)
 		out := apply(t, s, op)[0]
-		if !out.Shared || out.Entry%2 != 1 || out.Entry <= last {
-			t.Errorf("entry %d of the shared cell: %d after %d, want a larger odd number", i, out.Entry, last)
+		if !out.Shared || out.EntryNumber%2 != 1 || out.EntryNumber <= last {
+			t.Errorf("entry %d of the shared cell: %d after %d, want a larger odd number", i, out.EntryNumber, last)
 		}
-		last = out.Entry
+		last = out.EntryNumber
 		if back := apply(t, s, law.Back(&op, &out, 400))[0]; !back.Shared || back.Granted != 400 {
 			t.Errorf("given back: %+v", back)
 		}
 		renew := op
-		renew.Verb, renew.Entry = law.Renew, out.Entry
+		renew.Verb, renew.EntryNumber = law.Renew, out.EntryNumber
 		if got := apply(t, s, renew)[0]; !got.Shared || got.Granted != 1 {
 			t.Errorf("renewed: %+v", got)
 		}

@@ -75,7 +75,7 @@ func needsOf(op *law.Op) (n needs) {
 	case law.Settle:
 		return needsReturns | needsOnce
 	case law.Take:
-		if op.Late {
+		if op.Deferred {
 			n |= needsLate
 		}
 		if op.ID != "" {

@@ -159,15 +159,15 @@ func (l *entries) follow(r *law.Record, number int64) {
 	l.list = append(l.list, r.Add...)
 	for _, a := range r.Admit {
 		r.Number(&a.Outcome)
-		r.Register.(register)[a.ID] = a
+		r.Receipts.(register)[a.ID] = a
 	}
 	r.Clear, r.Renew, r.Lower, r.Add, r.Admit = false, nil, nil, nil, nil
 }
 
 // register is the plainest of registers.
-type register map[string]law.Admission
+type register map[string]law.Receipt
 
-func (r register) Admission(id string) (law.Admission, bool) {
+func (r register) Receipt(id string) (law.Receipt, bool) {
 	a, ok := r[id]
 	return a, ok
 }
@@ -204,7 +204,7 @@ func TestLimitsOfAnySizeAreDecidedAsByPackageLaw(t *testing.T) {
 			op.Cost, op.Count, op.Partial = value(g, p.Capacity), value(g, 5), g.IntN(2) == 0
 			now = min(max(now+g.Int64N(int64(1)<<(1+g.IntN(50)))-g.Int64N(int64(1)<<(1+g.IntN(40))), 1), 1<<51)
 			op.Now = now
-			if op.Late = p.Kind == law.Bucket && p.Anchor == law.Own && !op.Partial && g.IntN(2) == 0; op.Late {
+			if op.Deferred = p.Kind == law.Bucket && p.Anchor == law.Own && !op.Partial && g.IntN(2) == 0; op.Deferred {
 				op.Ceiling = p.Ceiling(value(g, 1<<50))
 			}
 			if op.Valid() == nil {
@@ -215,8 +215,8 @@ func TestLimitsOfAnySizeAreDecidedAsByPackageLaw(t *testing.T) {
 		before := record.State
 		law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
 		got := apply(t, s, op)[0]
-		record.Log.(*entries).follow(record, got.Entry)
-		got.Entry, want[0].Entry = 0, 0
+		record.Log.(*entries).follow(record, got.EntryNumber)
+		got.EntryNumber, want[0].EntryNumber = 0, 0
 		if got.Granted > 0 {
 			granted++
 		}

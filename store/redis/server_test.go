@@ -201,7 +201,7 @@ func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
 	out = apply(t, s, named)[0]
 	settle, renew := named, named
 	settle.Verb, settle.Cost = law.Settle, named.Cost/2
-	renew.Verb, renew.Entry = law.Renew, out.Entry
+	renew.Verb, renew.EntryNumber = law.Renew, out.EntryNumber
 	settle.Group, renew.Group = 2, 3
 	if got := apply(t, s, settle, named, renew); got[0].Granted != named.Cost/2 || !got[1].Replayed || got[2].Granted != 1 {
 		t.Errorf("settled, asked again and renewed: %+v", got)

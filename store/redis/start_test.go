@@ -38,7 +38,7 @@ func TestReservationsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
 			p := limits[k]
 			ops[i] = law.Op{
 				Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint(k), Key: fmt.Sprint(n / 8)}, Params: p, Now: now,
-				Cost: value(g, p.Capacity), Count: 1, Late: true, Ceiling: p.Ceiling(value(g, 1<<51)),
+				Cost: value(g, p.Capacity), Count: 1, Deferred: true, Ceiling: p.Ceiling(value(g, 1<<51)),
 			}
 			own = append(own, records[k])
 		}

@@ -133,7 +133,7 @@ func TestARefusedRequestOverSlotsLeavesTheOthersAsTheyWere(t *testing.T) {
 			left, err := s.Entries(context.Background(), cell, 10)
 			if p.History > 0 {
 				count++
-				if len(left) == 0 || left[0].Granted || left[0].ExpiresAt != 0 || left[0].ID != "request" || outs[0].Entry != left[0].Number {
+				if len(left) == 0 || left[0].Granted || left[0].ExpiresAt != 0 || left[0].ID != "request" || outs[0].EntryNumber != left[0].Number {
 					t.Errorf("used %v: want a refused attempt first, have %+v", used, left)
 				}
 			}
@@ -233,8 +233,8 @@ func TestReturnsOverSlotsStandAlone(t *testing.T) {
 	out := apply(t, s, op)[0]
 	monthly := law.Params{Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000, Drain: law.Max}
 	stale, none := takeOne("month", b, monthly, testTime), takeOne("log", b, logged, testTime)
-	stale.Bounds = [4]int64{1, 2, 3, 4}
-	outs := apply(t, s, law.Back(&op, &out, 2*perSecond.Unit), law.Back(&stale, &law.Outcome{}, 1), law.Back(&none, &law.Outcome{Entry: 1}, 1))
+	stale.Window = [4]int64{1, 2, 3, 4}
+	outs := apply(t, s, law.Back(&op, &out, 2*perSecond.Unit), law.Back(&stale, &law.Outcome{}, 1), law.Back(&none, &law.Outcome{EntryNumber: 1}, 1))
 	if outs[0].Granted != 2*perSecond.Unit || outs[0].Used != perSecond.Unit || outs[0].Stale || outs[0].State.Prev != 2*perSecond.Unit {
 		t.Errorf("in use: %+v", outs[0])
 	}
@@ -327,7 +327,7 @@ func TestAStaleRequestOverSlotsIsStaleAsAWhole(t *testing.T) {
 	a, b := apart(t)
 	monthly := law.Params{Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000, Drain: law.Max}
 	stale := takeOne("month", b, monthly, testTime)
-	stale.Bounds = [4]int64{1, 2, 3, 4}
+	stale.Window = [4]int64{1, 2, 3, 4}
 	outs := apply(t, s, takeOne("l", a, perSecond, testTime), stale)
 	if !outs[0].Stale || !outs[1].Stale || outs[0].State.Level != 0 {
 		t.Errorf("%+v", outs)
@@ -369,11 +369,11 @@ func TestAnUndoneRequestIsNotInTheHistory(t *testing.T) {
 	a, b := apart(t)
 	monthly := law.Params{Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000, Drain: law.Max}
 	stale := takeOne("month", b, monthly, testTime)
-	stale.Bounds = [4]int64{1, 2, 3, 4}
+	stale.Window = [4]int64{1, 2, 3, 4}
 	op := takeOne("l", a, recorded, testTime)
 	outs := apply(t, s, op, stale)
 	left, err := s.Entries(context.Background(), op.Cell, 10)
-	if err != nil || len(left) > 0 || outs[0].Entry != 0 {
+	if err != nil || len(left) > 0 || outs[0].EntryNumber != 0 {
 		t.Errorf("a stale request, of which nothing was done, is in the history: %+v, %v", left, err)
 	}
 }
@@ -386,7 +386,7 @@ func TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	a, b := apart(t)
 	ops := []law.Op{takeOne("l", a, perSecond, testTime), takeOne("l", b, perSecond, testTime)}
 	for i := range ops {
-		ops[i].Late, ops[i].Ceiling = true, perSecond.Ceiling(1_000_000)
+		ops[i].Deferred, ops[i].Ceiling = true, perSecond.Ceiling(1_000_000)
 	}
 	for _, out := range outcomes(t, s, ops...) {
 		if !errors.Is(out.Err, store.ErrUnsupported) || !strings.Contains(fmt.Sprint(out.Err), "redis.Config.Slot") {

@@ -212,7 +212,7 @@ func (t *transaction) load(id law.Cell) (*law.Record, error) {
 		return &c.Record, nil
 	}
 	c := &cell{id: id, t: t}
-	c.Log, c.Register = c, c
+	c.Log, c.Receipts = c, c
 	st := &c.State
 	err := t.st.load.QueryRowContext(t.ctx, id.Limit, id.Key).Scan(&st.Kind, &st.Level, &st.Prev, &st.At,
 		&st.Unit, &st.Step, &st.EmptyAt, &st.BlockedUntil, &c.Reason)
@@ -283,8 +283,8 @@ func (t *transaction) saveRegister(c *cell) error {
 	return nil
 }
 
-// Admission implements law.Register.
-func (c *cell) Admission(id string) (a law.Admission, ok bool) {
+// Receipt implements law.Receipts.
+func (c *cell) Receipt(id string) (a law.Receipt, ok bool) {
 	var rule, text string
 	err := c.t.st.known.QueryRowContext(c.t.ctx, c.id.Limit, c.id.Key, id).Scan(&a.Print, &rule, &a.Cost, &text, &a.Settled, &a.KeepUntil)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -295,7 +295,7 @@ func (c *cell) Admission(id string) (a law.Admission, ok bool) {
 		n, err = law.ParseNumbers(text)
 	}
 	if err == nil {
-		a.Rule, err = law.ParseRule(rule)
+		a.Rule, err = law.ParseTerms(rule)
 	}
 	if err != nil {
 		c.t.fail(err)

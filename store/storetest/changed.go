@@ -87,7 +87,7 @@ func changed(t *testing.T, s store.Store) {
 	} {
 		ask := func(p law.Params, units, now, ahead int64) law.Outcome {
 			op := take("changed", name, p, units, now)
-			op.Bounds = daysAround(now, ahead)
+			op.Window = daysAround(now, ahead)
 			return one(t, s, op)
 		}
 		eight := eight + tt.begin

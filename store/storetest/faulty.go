@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/coalesce"
 	"github.com/headgate/headgate/store/deny"
 	"github.com/headgate/headgate/store/front"
-	"github.com/headgate/headgate/store/lease"
+	"github.com/headgate/headgate/store/prefetch"
 )
 
 // fault is when an Apply fails.
@@ -46,7 +46,7 @@ func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 	case during:
 		for i := range ops[:(len(ops)+1)/2] {
 			granted := law.State{Kind: ops[i].Params.Kind, Level: ops[i].Cost, At: T0, Unit: ops[i].Params.Unit, EmptyAt: T0 + 1}
-			outs[i] = law.Outcome{Granted: ops[i].Count, State: granted, Used: ops[i].Cost, Clock: T0, Entry: 1}
+			outs[i] = law.Outcome{Granted: ops[i].Count, State: granted, Used: ops[i].Cost, Clock: T0, EntryNumber: 1}
 		}
 		return errFault
 	case after:
@@ -75,7 +75,7 @@ func failing(t *testing.T, s store.Store) {
 	f := &faulty{Store: s}
 	for name, through := range map[string]store.Store{
 		"coalesce":  coalesce.New(f, nil),
-		"lease":     lease.New(f, nil),
+		"prefetch":  prefetch.New(f, nil),
 		"deny":      deny.New(f, nil),
 		"all three": stack(f),
 	} {
@@ -118,7 +118,7 @@ func charged(t *testing.T, s store.Store, op law.Op) int64 {
 // failingAlone asks alone: one charge, several groups, and with an id.
 func failingAlone(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
 	p := bucket(1, 5)
-	p.Lease, p.LeaseLife = 2*p.Unit, sec
+	p.Prefetch, p.PrefetchLife = 2*p.Unit, sec
 	key := fmt.Sprint(name, fails)
 	first := take("fault lease", key, p, 1, 0)
 	ops := []law.Op{take("fault", key, bucket(1, 5), 2, T0), take("fault other", key, bucket(1, 5), 2, T0), take("fault third", key, bucket(1, 5), 2, T0)}
@@ -153,7 +153,7 @@ func failingCrowd(t *testing.T, f *faulty, through store.Store, fails fault, nam
 	op := take("fault crowd", fmt.Sprint(name, fails), bucket(1, capacity), 1, T0)
 	leased := op
 	leased.Cell.Limit, leased.Now = "fault crowd lease", 0
-	leased.Params = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: 3600 * sec, Drain: 1, Lease: 1000, LeaseLife: sec}
+	leased.Params = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: 3600 * sec, Drain: 1, Prefetch: 1000, PrefetchLife: sec}
 	leased.Cost = leased.Params.Unit
 	for _, op := range []law.Op{op, leased} {
 		var admitted, failures atomic.Int64

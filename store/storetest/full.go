@@ -221,7 +221,7 @@ func unaware(t *testing.T, open func() store.Store) {
 			"group": {own, plain}, "batch": {own, plain}, "two in a group": {plain, plain},
 		}
 		if p.Kind == law.Bucket && p.Anchor == law.Own {
-			late.Late, late.Ceiling = true, p.Ceiling(10*p.Step)
+			late.Deferred, late.Ceiling = true, p.Ceiling(10*p.Step)
 			asked["reserve"] = []law.Op{late}
 		}
 		if p.Kind == law.Log {
@@ -375,7 +375,7 @@ func returnsShare(t *testing.T, s store.Store) {
 			t.Errorf("%s: charged in addition %+v", limit, more)
 		}
 		if p.Kind == law.Log {
-			renew := law.Op{Verb: law.Renew, Group: 1, Cell: op.Cell, Params: p, Entry: out.Entry}
+			renew := law.Op{Verb: law.Renew, Group: 1, Cell: op.Cell, Params: p, EntryNumber: out.EntryNumber}
 			if got := one(t, s, renew); got.Granted != 1 || !got.Shared {
 				t.Errorf("%s: renewed %+v", limit, got)
 			}
@@ -388,7 +388,7 @@ func returnsShare(t *testing.T, s store.Store) {
 	}
 	p := slow()["bucket"]
 	late := take("bucket", "later", p, 2, 0)
-	late.Late, late.Ceiling = true, p.Ceiling(10*p.Step)
+	late.Deferred, late.Ceiling = true, p.Ceiling(10*p.Step)
 	out := one(t, s, late)
 	if out.Granted != 1 || !out.Shared || out.StartAt <= out.Clock {
 		t.Fatalf("a reservation: %+v", out)
@@ -420,7 +420,7 @@ func historyOfTheFull(t *testing.T, s store.Store) {
 	fillLimit(t, s, "history", p)
 	for i := range 5 {
 		out := one(t, s, take("history", fmt.Sprint("new ", i), p, 1, 0))
-		if want := int64(min(1, max(0, 3-i))); out.Granted != want || out.Entry == 0 || !out.Shared {
+		if want := int64(min(1, max(0, 3-i))); out.Granted != want || out.EntryNumber == 0 || !out.Shared {
 			t.Errorf("attempt %d: %+v", i, out)
 		}
 	}

@@ -104,7 +104,7 @@ func (g *generator) asks(verb law.Verb, size int) (ops []law.Op) {
 			limit, p = string(rune('a'+n)), steady[n]
 		}
 		op := g.op(verb, limit, p, size == 1 && !late)
-		if op.Late = late; late {
+		if op.Deferred = late; late {
 			op.Ceiling = p.Ceiling(wait)
 		}
 		ops = append(ops, op)
@@ -127,7 +127,7 @@ func (g *generator) again() []law.Op {
 	ops := slices.Clone(g.named[g.IntN(len(g.named))])
 	if g.IntN(3) == 0 {
 		for i := range ops {
-			ops[i].Late, ops[i].Ceiling = false, 0
+			ops[i].Deferred, ops[i].Ceiling = false, 0
 		}
 	}
 	if g.IntN(6) == 0 {
@@ -152,7 +152,7 @@ func (g *generator) settle() []law.Op {
 // renew prolongs an entry. Its Entry is the oracle's, as that of back.
 func (g *generator) renew() law.Op {
 	r := &g.charged[g.IntN(len(g.charged))]
-	return law.Op{Verb: law.Renew, Cell: r.op.Cell, Params: r.op.Params, Entry: r.out.Entry}
+	return law.Op{Verb: law.Renew, Cell: r.op.Cell, Params: r.op.Params, EntryNumber: r.out.EntryNumber}
 }
 
 func (g *generator) op(verb law.Verb, limit string, p law.Params, alone bool) law.Op {
@@ -190,7 +190,7 @@ func (g *generator) remember(ops []law.Op, got, want []law.Outcome) {
 			admitted = admitted && !want[k].Stale && want[k].Err == nil && want[k].Granted > 0 && (want[k].Granted == ops[k].Count || ops[k].Partial)
 		}
 		for k := i; k < j && admitted; k++ {
-			g.charged = append(g.charged, receipt{ops[k], want[k], got[k].Entry})
+			g.charged = append(g.charged, receipt{ops[k], want[k], got[k].EntryNumber})
 		}
 		i = j
 	}
@@ -200,7 +200,7 @@ func (g *generator) remember(ops []law.Op, got, want []law.Outcome) {
 // number returns the store's number of an entry.
 func (g *generator) number(entry int64) int64 {
 	for _, r := range g.charged {
-		if r.out.Entry == entry {
+		if r.out.EntryNumber == entry {
 			return r.number
 		}
 	}
@@ -220,11 +220,11 @@ func (g *generator) setTime(op *law.Op) {
 	}
 	op.Now = g.now
 	b := op.Now - op.Now%20000
-	op.Bounds = [4]int64{b - 20000, b, b + 20000, b + 40000}
+	op.Window = [4]int64{b - 20000, b, b + 20000, b + 40000}
 	switch g.IntN(20) {
 	case 0: // a node that believes in another month
-		op.Bounds = [4]int64{b - 60000, b - 50000, b - 40000, b - 30000}
+		op.Window = [4]int64{b - 60000, b - 50000, b - 40000, b - 30000}
 	case 1: // or in another time zone
-		op.Bounds = [4]int64{b - 25000, b - 5000, b + 21000, b + 40000}
+		op.Window = [4]int64{b - 25000, b - 5000, b + 21000, b + 40000}
 	}
 }

@@ -29,7 +29,7 @@ func (o *oracle) apply(ops []law.Op, outs []law.Outcome) {
 		if o.cells[id] == nil {
 			o.logs[id] = &ledger{}
 			o.known[id] = register{}
-			o.cells[id] = &law.Record{Log: o.logs[id], Register: o.known[id]}
+			o.cells[id] = &law.Record{Log: o.logs[id], Receipts: o.known[id]}
 		}
 		records[i] = o.cells[id]
 	}
@@ -75,9 +75,9 @@ func (o *oracle) write(r *law.Record, l *ledger, known register) {
 	r.Dirty, r.Gone, r.Clear, r.Renew, r.Lower, r.Forget, r.Admit = false, false, false, nil, nil, false, nil
 }
 
-type register map[string]law.Admission
+type register map[string]law.Receipt
 
-func (r register) Admission(id string) (law.Admission, bool) {
+func (r register) Receipt(id string) (law.Receipt, bool) {
 	a, ok := r[id]
 	return a, ok
 }
@@ -122,8 +122,8 @@ func model(t *testing.T, s store.Store, opt *Options) {
 		want := make([]law.Outcome, len(ops))
 		o.apply(ops, want)
 		for i := range ops {
-			if ops[i].Entry > 0 {
-				ops[i].Entry = g.number(ops[i].Entry)
+			if ops[i].EntryNumber > 0 {
+				ops[i].EntryNumber = g.number(ops[i].EntryNumber)
 			}
 		}
 		got := apply(t, s, ops...)
@@ -164,11 +164,11 @@ func compare(t *testing.T, ops []law.Op, got, want []law.Outcome) {
 	t.Helper()
 	for i := range ops {
 		g, w := got[i], want[i]
-		same := (g.Entry != 0) == (w.Entry != 0) && (g.Err != nil) == (w.Err != nil)
+		same := (g.EntryNumber != 0) == (w.EntryNumber != 0) && (g.Err != nil) == (w.Err != nil)
 		for _, err := range []error{law.ErrInvalid, law.ErrReused, law.ErrUnknownID, law.ErrSettled} {
 			same = same && errors.Is(g.Err, err) == errors.Is(w.Err, err)
 		}
-		g.Entry, w.Entry, g.Err, w.Err = 0, 0, nil, nil
+		g.EntryNumber, w.EntryNumber, g.Err, w.Err = 0, 0, nil, nil
 		if !same || g != w {
 			t.Errorf("op %d %+v:\n got %+v\nwant %+v", i, ops[i], got[i], want[i])
 		}

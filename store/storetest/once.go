@@ -22,7 +22,7 @@ func named(id string, ops ...law.Op) []law.Op {
 // settled returns an op that settles a charge at n units.
 func settled(op law.Op, n, now int64) law.Op {
 	return law.Op{
-		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Bounds: op.Bounds,
+		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
 		ID: op.ID, Cost: n * op.Params.Unit, Count: 1, Now: now,
 	}
 }
@@ -202,7 +202,7 @@ func lifeFromStart(t *testing.T, s store.Store) {
 	one(t, s, take("life", "k", p, 1, T0))
 	reserve := func(now int64) law.Outcome {
 		op := named("a", take("life", "k", p, 1, now))[0]
-		op.Late, op.Ceiling, op.TTL = true, p.Ceiling(100*sec), sec/2
+		op.Deferred, op.Ceiling, op.TTL = true, p.Ceiling(100*sec), sec/2
 		return one(t, s, op)
 	}
 	first := reserve(T0)
@@ -241,7 +241,7 @@ func lateStart(t *testing.T, s store.Store) {
 	reserve := func(now int64, ops ...law.Op) []law.Outcome {
 		t.Helper()
 		for i := range ops {
-			ops[i].Late, ops[i].Ceiling, ops[i].Now = true, ops[i].Params.Ceiling(20*sec), now
+			ops[i].Deferred, ops[i].Ceiling, ops[i].Now = true, ops[i].Params.Ceiling(20*sec), now
 		}
 		return apply(t, s, ops...)
 	}
@@ -276,7 +276,7 @@ func lateApart(t *testing.T, s store.Store, onTrial bool) {
 		var ops []law.Op
 		for k := range keys {
 			op := take("apart", fmt.Sprint("key ", k), p, 1, T0)
-			if op.Late = late; late {
+			if op.Deferred = late; late {
 				op.Ceiling = p.Ceiling(20 * sec)
 			}
 			ops = append(ops, op)
@@ -310,7 +310,7 @@ func lateApart(t *testing.T, s store.Store, onTrial bool) {
 		}
 		for i := range ops {
 			check := ops[i]
-			check.Verb, check.ID, check.TTL, check.Late, check.Ceiling = law.Check, "", 0, false, 0
+			check.Verb, check.ID, check.TTL, check.Deferred, check.Ceiling = law.Check, "", 0, false, 0
 			if out := one(t, s, check); out.Granted != 1 || out.State != (law.State{}) {
 				t.Errorf("charge %d left %+v", i+1, out.State)
 			}
@@ -342,7 +342,7 @@ func noPatience(t *testing.T, s store.Store) {
 		ops := named("no patience", take("full", "n", full, 6, now), take("room", "n", room, 11, now))
 		for i := range ops {
 			if late {
-				ops[i].Late, ops[i].Ceiling = true, ops[i].Params.Ceiling(20*sec)
+				ops[i].Deferred, ops[i].Ceiling = true, ops[i].Params.Ceiling(20*sec)
 			}
 		}
 		return ops
@@ -371,10 +371,10 @@ func noPatience(t *testing.T, s store.Store) {
 // leases acquires, renews and releases.
 func leases(t *testing.T, s store.Store) {
 	p := slidingLog(2, 10*sec)
-	p.Held = true
+	p.Leased = true
 	acquire := func(now int64) law.Outcome { return one(t, s, take("leases", "k", p, 1, now)) }
 	renew := func(entry, now int64) bool {
-		op := law.Op{Verb: law.Renew, Cell: law.Cell{Limit: "leases", Key: "k"}, Params: p, Entry: entry, Now: now}
+		op := law.Op{Verb: law.Renew, Cell: law.Cell{Limit: "leases", Key: "k"}, Params: p, EntryNumber: entry, Now: now}
 		return one(t, s, op).Granted == 1
 	}
 	release := func(out law.Outcome, now int64) bool {
@@ -385,13 +385,13 @@ func leases(t *testing.T, s store.Store) {
 	if a.Granted+b.Granted != 2 || acquire(T0+2*sec).Granted != 0 {
 		t.Error("want two leases of two")
 	}
-	if !renew(a.Entry, T0+9*sec) || renew(b.Entry, T0+11*sec) {
+	if !renew(a.EntryNumber, T0+9*sec) || renew(b.EntryNumber, T0+11*sec) {
 		t.Error("a lease can be renewed until it ends, and not then")
 	}
 	if c := acquire(T0 + 11*sec); c.Granted != 1 || acquire(T0+12*sec).RetryAt != T0+19*sec {
 		t.Error("a lease that was not renewed can be had again; the other is held on")
 	}
-	if !release(a, T0+13*sec) || release(a, T0+13*sec) || renew(a.Entry, T0+13*sec) {
+	if !release(a, T0+13*sec) || release(a, T0+13*sec) || renew(a.EntryNumber, T0+13*sec) {
 		t.Error("a lease can be released once")
 	}
 	if acquire(T0+13*sec).Granted != 1 || acquire(T0+13*sec).Granted != 0 {

@@ -224,7 +224,7 @@ func (h *history) reserve() {
 		tenths := 1 + h.Int64N(10*p.Capacity/p.Unit+1) // the most is more than ever fits
 		op := law.Op{
 			Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("reserved ", i), Key: h.key}, Params: p,
-			Cost: tenths * p.Unit / 10, Count: 1, Now: h.now, Late: true, Ceiling: p.Ceiling(wait), ID: id,
+			Cost: tenths * p.Unit / 10, Count: 1, Now: h.now, Deferred: true, Ceiling: p.Ceiling(wait), ID: id,
 		}
 		if id != "" {
 			op.TTL = 3600 * sec

@@ -27,7 +27,7 @@ func stepped(t *testing.T, o *Options) {
 		s := o.FullAt(t, keys, now.Load)(t)
 		h := &played{s: s, now: &now, passed: map[law.Cell][]payment{}}
 		h.direct, _ = s.(store.OneTaker)
-		h.binder, _ = s.(store.Binder)
+		h.binder, _ = s.(store.Pinner)
 		n := 1 + round%2*(callers-1)
 		var wg sync.WaitGroup
 		for caller := range n {
@@ -55,7 +55,7 @@ func stepped(t *testing.T, o *Options) {
 type played struct {
 	s      store.Store
 	direct store.OneTaker // s, if it is one
-	binder store.Binder
+	binder store.Pinner
 	now    *atomic.Int64
 
 	mu     sync.Mutex
@@ -115,7 +115,7 @@ func (h *played) quick(t *testing.T, r *rand.Rand, op law.Op) {
 	decided := false
 	switch {
 	case h.binder != nil && r.IntN(2) == 0 && op.Params.Plain():
-		b, decided = h.binder.Bind(op.Cell, &op.Params).TakeOne(op.Cost)
+		b, decided = h.binder.Pin(op.Cell, &op.Params).TakeOne(op.Cost)
 	case h.direct != nil:
 		b, decided = h.direct.TakeOne(context.Background(), op.Cell, &op.Params, op.Cost)
 	}

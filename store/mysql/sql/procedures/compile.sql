@@ -279,13 +279,13 @@ begin
     declare c_max bigint default 9007199254740991;
     declare words, kind, w, v, per, seen, allowed varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
     -- The values of the options as they are written; null: not said.
-    declare o_burst, o_history, o_block, o_ttl, o_lease, o_zone varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare o_burst, o_history, o_block, o_ttl, o_prefetch, o_zone varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare amount_text, burst_text, per_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
     declare i, n, places, burst_places int;
     declare coef, burst, micros bigint;
-    declare lease, life bigint default 1000000;
-    declare lease_places int;
-    declare lease_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
+    declare prefetch, life bigint default 1000000;
+    declare prefetch_places int;
+    declare prefetch_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
     declare has_period, from_first, percent boolean default false;
 
     set law = 1, anchor = 0, drain = 0, block = 0, history = 0, calendar = null, zone = null;
@@ -306,8 +306,8 @@ begin
     set n = 1 + char_length(words) - char_length(replace(words, ' ', ''));
     set kind = substring_index(words, ' ', 1);
     set allowed = case kind
-        when 'token-bucket' then 'burst,block,lease' when 'gcra' then 'burst,block,lease' when 'interval' then 'burst,block,lease'
-        when 'leaky-bucket' then 'capacity,block,lease' when 'fixed-window' then 'from-first,zone,block,lease'
+        when 'token-bucket' then 'burst,block,prefetch' when 'gcra' then 'burst,block,prefetch' when 'interval' then 'burst,block,prefetch'
+        when 'leaky-bucket' then 'capacity,block,prefetch' when 'fixed-window' then 'from-first,zone,block,prefetch'
         when 'sliding-window' then 'block' when 'sliding-log' then 'history,block' when 'concurrency' then 'ttl,block' end;
     if allowed is null then
         call headgate_fail_N(concat('algorithm: "', kind, '" is not known; known are token-bucket, leaky-bucket, gcra, ',
@@ -338,7 +338,7 @@ begin
     while i <= n do
         set w = substring_index(substring_index(words, ' ', i), ' ', -1);
         set v = w;
-        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'lease') then
+        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch') then
             set i = i + 1;
             if i > n then
                 call headgate_fail_N(concat(w, ': needs a value'));
@@ -350,7 +350,7 @@ begin
             set w = 'zone';
         elseif w <> 'from-first' then
             call headgate_fail_N(concat('option: "', w, '" is not known; options are burst, capacity, from-first, ',
-                'history, block, lease, ttl and a calendar''s time zone'));
+                'history, block, prefetch, ttl and a calendar''s time zone'));
         end if;
         if find_in_set(w, seen) > 0 then
             call headgate_fail_N(concat(w, ': is said twice'));
@@ -360,7 +360,7 @@ begin
             when 'history' then set o_history = v;
             when 'block' then set o_block = v;
             when 'ttl' then set o_ttl = v;
-            when 'lease' then set o_lease = v;
+            when 'prefetch' then set o_prefetch = v;
             when 'zone' then set o_zone = v;
             when 'from-first' then set from_first = true;
             else
@@ -376,12 +376,12 @@ begin
     if o_block is not null then
         call headgate_parse_period_N('block', o_block, block);
     end if;
-    if o_lease is not null and find_in_set('lease', allowed) > 0 then
-        set v = substring_index(o_lease, '/', 1);
+    if o_prefetch is not null and find_in_set('prefetch', allowed) > 0 then
+        set v = substring_index(o_prefetch, '/', 1);
         set percent = right(v, 1) = '%';
-        call headgate_parse_amount_N('lease', if(percent, left(v, char_length(v) - 1), v), lease, lease_places);
-        if locate('/', o_lease) > 0 then
-            call headgate_parse_period_N('lease', substring(o_lease, locate('/', o_lease) + 1), life);
+        call headgate_parse_amount_N('prefetch', if(percent, left(v, char_length(v) - 1), v), prefetch, prefetch_places);
+        if locate('/', o_prefetch) > 0 then
+            call headgate_parse_period_N('prefetch', substring(o_prefetch, locate('/', o_prefetch) + 1), life);
         end if;
     end if;
 
@@ -487,13 +487,13 @@ begin
     end if;
 
     -- What nodes take up front is theirs to know; here it is part of the name.
-    if o_lease is not null then
-        call headgate_format_amount_N(lease, lease_places, lease_text);
-        if cast(lease as decimal(40)) * if(percent, capacity, unit)
-            >= cast(concat('1', repeat('0', lease_places)) as decimal(40)) * if(percent, 100, 1) * (capacity + 1) then
-            call headgate_fail_N(concat('lease: ', lease_text, if(percent, '%', ''), ' is more than what passes at once'));
+    if o_prefetch is not null then
+        call headgate_format_amount_N(prefetch, prefetch_places, prefetch_text);
+        if cast(prefetch as decimal(40)) * if(percent, capacity, unit)
+            >= cast(concat('1', repeat('0', prefetch_places)) as decimal(40)) * if(percent, 100, 1) * (capacity + 1) then
+            call headgate_fail_N(concat('prefetch: ', prefetch_text, if(percent, '%', ''), ' is more than what passes at once'));
         end if;
-        set canonical = concat(canonical, ' lease ', lease_text, if(percent, '%', ''));
+        set canonical = concat(canonical, ' prefetch ', prefetch_text, if(percent, '%', ''));
         if life <> 1000000 then
             call headgate_format_period_N(life, per_text);
             set canonical = concat(canonical, '/', per_text);

@@ -99,7 +99,7 @@ declare
     c_max constant numeric := 9007199254740991;
     words text[]; algorithm text; w text; i int; slash int;
     amount numeric; period bigint; calendar text; burst numeric; capacity numeric; zone text; block bigint; history bigint; ttl bigint;
-    lease numeric; share text; percent boolean; life bigint := 1000000;
+    prefetch numeric; share text; percent boolean; life bigint := 1000000;
     from_first boolean := false; seen text[] := '{}'; allowed text[];
     unit numeric; grain numeric; rate bigint[]; params bigint[]; canonical text; most numeric; drain numeric;
 begin
@@ -111,8 +111,8 @@ begin
     words := regexp_split_to_array(btrim(rule, E' \t'), E'[ \t]+');
     algorithm := words[1];
     allowed := case algorithm
-        when 'token-bucket' then '{burst,block,lease}' when 'gcra' then '{burst,block,lease}' when 'interval' then '{burst,block,lease}'
-        when 'leaky-bucket' then '{capacity,block,lease}' when 'fixed-window' then '{from-first,zone,block,lease}'
+        when 'token-bucket' then '{burst,block,prefetch}' when 'gcra' then '{burst,block,prefetch}' when 'interval' then '{burst,block,prefetch}'
+        when 'leaky-bucket' then '{capacity,block,prefetch}' when 'fixed-window' then '{from-first,zone,block,prefetch}'
         when 'sliding-window' then '{block}' when 'sliding-log' then '{history,block}' when 'concurrency' then '{ttl,block}' end;
     if allowed is null then
         perform headgate.fail_N(format('algorithm: "%s" is not known; known are token-bucket, leaky-bucket, gcra, '
@@ -140,7 +140,7 @@ begin
     i := 3;
     while i <= cardinality(words) loop
         w := words[i];
-        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'lease') then
+        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch') then
             i := i + 1;
             if words[i] is null then
                 perform headgate.fail_N(format('%s: needs a value', w));
@@ -167,11 +167,11 @@ begin
             when 'history' then history := headgate.parse_period_N(w, words[i]);
             when 'block' then block := headgate.parse_period_N(w, words[i]);
             when 'ttl' then ttl := headgate.parse_period_N(w, words[i]);
-            when 'lease' then
+            when 'prefetch' then
                 -- What nodes take up front is theirs to know; here it is part of the name.
                 share := split_part(words[i], '/', 1);
                 percent := right(share, 1) = '%';
-                lease := headgate.parse_amount_N(w, case when percent then left(share, -1) else share end);
+                prefetch := headgate.parse_amount_N(w, case when percent then left(share, -1) else share end);
                 if position('/' in words[i]) > 0 then
                     life := headgate.parse_period_N(w, substr(words[i], position('/' in words[i]) + 1));
                 end if;
@@ -257,11 +257,11 @@ begin
     if block is not null then
         canonical := canonical || ' block ' || headgate.format_period_N(block);
     end if;
-    if lease is not null then
-        if (case when percent then div(lease * params[4], 100) else div(lease * params[3], 1) end) > params[4] then
-            perform headgate.fail_N(format('lease: %s is more than what passes at once', lease || case when percent then '%' else '' end));
+    if prefetch is not null then
+        if (case when percent then div(prefetch * params[4], 100) else div(prefetch * params[3], 1) end) > params[4] then
+            perform headgate.fail_N(format('prefetch: %s is more than what passes at once', prefetch || case when percent then '%' else '' end));
         end if;
-        canonical := canonical || ' lease ' || lease || case when percent then '%' else '' end
+        canonical := canonical || ' prefetch ' || prefetch || case when percent then '%' else '' end
             || case when life <> 1000000 then '/' || headgate.format_period_N(life) else '' end;
     end if;
     return (canonical, params || coalesce(block, 0) || coalesce(history, 0), calendar, zone)::headgate.compiled;

@@ -6,38 +6,38 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// cargo is the batch of one flight. Callers who ask the same of a cell, one
+// batch is the batch of one flight. Callers who ask the same of a cell, one
 // after another, share an op.
-type cargo struct {
+type batch struct {
 	most    int // ops at which it is full
 	ops     []law.Op
 	outs    []law.Outcome
-	seats   []seat           // of each op
+	slots   []slot           // of each op
 	last    map[law.Cell]int // the last op on a cell
 	group   uint32           // of the last op
-	callers int              // who boarded, also those who left
-	left    []ticket         // who left after take-off, and whose charges are to be given back
+	callers int              // who joined, also those who left
+	left    []place          // who left after departure, and whose charges are to be given back
 }
 
-// seat says who shares an op.
-type seat struct {
-	callers int   // who boarded, also those who left
-	left    []int // ranks of those who left before take-off
+// slot says who shares an op.
+type slot struct {
+	callers int   // who joined, also those who left
+	left    []int // ranks of those who left before departure
 }
 
-// ticket says where the ops of a caller are in a cargo.
-type ticket struct {
+// place says where the ops of a caller are in a batch.
+type place struct {
 	first, n int
 	rank     int // among the callers who share the op; -1: it is the caller's own
 }
 
-func (c *cargo) Full() bool { return len(c.ops) >= c.most }
+func (c *batch) Full() bool { return len(c.ops) >= c.most }
 
-func (c *cargo) Clear() {
+func (c *batch) Clear() {
 	clear(c.ops) // they hold strings
 	clear(c.outs)
-	clear(c.seats)
-	c.ops, c.outs, c.seats, c.left, c.group, c.callers = c.ops[:0], c.outs[:0], c.seats[:0], c.left[:0], 0, 0
+	clear(c.slots)
+	c.ops, c.outs, c.slots, c.left, c.group, c.callers = c.ops[:0], c.outs[:0], c.slots[:0], c.left[:0], 0, 0
 	clear(c.last)
 }
 
@@ -47,28 +47,28 @@ func (c *cargo) Clear() {
 func shareable(ops []law.Op) bool {
 	op := &ops[0]
 	return len(ops) == 1 && (op.Verb == law.Take || op.Verb == law.Check) && op.Count == 1 && !op.Partial &&
-		!op.Late && op.ID == "" && op.Params.History == 0 && !op.Params.Held
+		!op.Deferred && op.ID == "" && op.Params.History == 0 && !op.Params.Leased
 }
 
 // same reports whether two shareable ops ask the same.
 func same(a, b *law.Op) bool {
 	return a.Verb == b.Verb && a.Cost == b.Cost && a.Now == b.Now && a.Ceiling == b.Ceiling &&
-		a.Params == b.Params && a.Bounds == b.Bounds
+		a.Params == b.Params && a.Window == b.Window
 }
 
-// board adds the ops of a caller, which are adjacent groups.
-func (c *cargo) board(ops []law.Op) ticket {
+// join adds the ops of a caller, which are adjacent groups.
+func (c *batch) join(ops []law.Op) place {
 	c.callers++
 	shared := shareable(ops)
 	if shared {
-		if i, ok := c.last[ops[0].Cell]; ok && c.seats[i].callers > 0 && same(&c.ops[i], &ops[0]) &&
-			int64(c.seats[i].callers) < law.Max/ops[0].Cost { // together they are a charge that the laws can count
-			rank := c.seats[i].callers
-			c.seats[i].callers++
-			return ticket{first: i, n: 1, rank: rank}
+		if i, ok := c.last[ops[0].Cell]; ok && c.slots[i].callers > 0 && same(&c.ops[i], &ops[0]) &&
+			int64(c.slots[i].callers) < law.Max/ops[0].Cost { // together they are a charge that the laws can count
+			rank := c.slots[i].callers
+			c.slots[i].callers++
+			return place{first: i, n: 1, rank: rank}
 		}
 	}
-	t := ticket{first: len(c.ops), n: len(ops), rank: -1}
+	t := place{first: len(c.ops), n: len(ops), rank: -1}
 	for i := range ops {
 		if i == 0 || ops[i].Group != ops[i-1].Group {
 			c.group++
@@ -76,36 +76,36 @@ func (c *cargo) board(ops []law.Op) ticket {
 		c.last[ops[i].Cell] = len(c.ops)
 		c.ops = append(c.ops, ops[i])
 		c.ops[len(c.ops)-1].Group = c.group
-		c.seats = append(c.seats, seat{})
+		c.slots = append(c.slots, slot{})
 	}
 	if shared {
 		t.rank = 0
-		c.seats[t.first].callers = 1
+		c.slots[t.first].callers = 1
 	}
 	return t
 }
 
-// leave takes a caller out before take-off. What only answers is left to
+// leave takes a caller out before departure. What only answers is left to
 // answer nobody; blocks, resets and returns are done all the same.
-func (c *cargo) leave(t ticket) {
+func (c *batch) leave(t place) {
 	if t.rank >= 0 {
-		s := &c.seats[t.first]
+		s := &c.slots[t.first]
 		if s.left = append(s.left, t.rank); len(s.left) < s.callers {
 			return
 		}
 	}
 	for i := t.first; i < t.first+t.n; i++ {
 		if op := &c.ops[i]; op.Verb == law.Take {
-			op.Verb, op.Late, op.ID = law.Check, false, ""
+			op.Verb, op.Deferred, op.ID = law.Check, false, ""
 		}
 	}
 }
 
-// takeOff turns the ops that are shared into counts.
-func (c *cargo) takeOff() {
+// depart turns the ops that are shared into counts.
+func (c *batch) depart() {
 	c.outs = append(c.outs, make([]law.Outcome, len(c.ops))...)
 	for i := range c.ops {
-		if n := c.seats[i].callers - len(c.seats[i].left); n > 1 && c.ops[i].Verb == law.Take {
+		if n := c.slots[i].callers - len(c.slots[i].left); n > 1 && c.ops[i].Verb == law.Take {
 			c.ops[i].Count, c.ops[i].Partial = int64(n), true
 		}
 	}
@@ -114,29 +114,29 @@ func (c *cargo) takeOff() {
 // failed reports whether each of a caller's ops has an error of its own. Of a
 // store that failed, only that stands: an outcome without an Err is no decision,
 // whatever is in it.
-func (c *cargo) failed(t ticket) bool {
+func (c *batch) failed(t place) bool {
 	return !slices.ContainsFunc(c.outs[t.first:t.first+t.n], func(o law.Outcome) bool { return o.Err == nil })
 }
 
 // answer copies the outcomes of a caller. Of a shared op, grants go to those
 // who came first.
-func (c *cargo) answer(t ticket, outs []law.Outcome) {
+func (c *batch) answer(t place, outs []law.Outcome) {
 	copy(outs, c.outs[t.first:t.first+t.n])
 	op := &c.ops[t.first]
 	if t.rank < 0 || !op.Partial {
 		return
 	}
 	rank := int64(t.rank)
-	for _, left := range c.seats[t.first].left {
+	for _, left := range c.slots[t.first].left {
 		if left < t.rank {
 			rank--
 		}
 	}
-	outs[0] = law.Share(op, &c.outs[t.first], rank)
+	outs[0] = law.Split(op, &c.outs[t.first], rank)
 }
 
 // giveBack appends the returns of what a caller who has left was granted.
-func (c *cargo) giveBack(t ticket, back []law.Op) []law.Op {
+func (c *batch) giveBack(t place, back []law.Op) []law.Op {
 	outs := make([]law.Outcome, t.n)
 	c.answer(t, outs)
 	if t.rank >= 0 {

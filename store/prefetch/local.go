@@ -1,4 +1,4 @@
-package lease
+package prefetch
 
 import (
 	"sync"
@@ -6,15 +6,15 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// purse holds what a node has taken up front of one cell. Times are on the
+// localTokens holds what a node has taken up front of one cell. Times are on the
 // clock of Store.now, but for those of outcomes.
-type purse struct {
+type localTokens struct {
 	params law.Params
 
-	mu    sync.Mutex
-	dead  bool  // reset, blocked, changed or given back
-	lots  []lot // with something left, the oldest first
-	total int64 // credits in lots
+	mu     sync.Mutex
+	dead   bool    // reset, blocked, changed or given back
+	grants []grant // with something left, the oldest first
+	total  int64   // credits in grants
 
 	// What the store said last, and when it was asked: what callers see.
 	out  law.Outcome
@@ -25,8 +25,8 @@ type purse struct {
 	used   int64  // credits taken and handed out since the last fetch
 }
 
-// lot is what is left of one lease.
-type lot struct {
+// grant is what is left of one grant of the store.
+type grant struct {
 	op      law.Op // it was taken by
 	out     law.Outcome
 	left    int64
@@ -45,10 +45,10 @@ type fetch struct {
 // refused reports whether what a fetch was told holds for another op too.
 func (f *fetch) refused(op *law.Op) bool { return f.short && op.Cost == f.cost }
 
-func newPurse(p law.Params) *purse { return &purse{params: p} }
+func newLocalTokens(p law.Params) *localTokens { return &localTokens{params: p} }
 
 // hand hands a charge out, if there is enough left.
-func (h *purse) hand(p *law.Params, cost, now int64) (out law.Outcome, ok bool) {
+func (h *localTokens) hand(p *law.Params, cost, now int64) (out law.Outcome, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.params != *p {
@@ -58,7 +58,7 @@ func (h *purse) hand(p *law.Params, cost, now int64) (out law.Outcome, ok bool) 
 }
 
 // handBrief is hand for a caller who cannot be told that the key shares a cell.
-func (h *purse) handBrief(p *law.Params, cost, now int64) (out law.Outcome, ok bool) {
+func (h *localTokens) handBrief(p *law.Params, cost, now int64) (out law.Outcome, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.params != *p || h.out.Shared {
@@ -67,7 +67,7 @@ func (h *purse) handBrief(p *law.Params, cost, now int64) (out law.Outcome, ok b
 	return h.pay(cost, now)
 }
 
-func (h *purse) pay(cost, now int64) (out law.Outcome, ok bool) {
+func (h *localTokens) pay(cost, now int64) (out law.Outcome, ok bool) {
 	if h.dead || cost <= 0 || h.total < cost {
 		return out, false
 	}
@@ -78,7 +78,7 @@ func (h *purse) pay(cost, now int64) (out law.Outcome, ok bool) {
 	h.total -= cost
 	h.used += cost
 	for due := cost; due > 0; {
-		first := &h.lots[0]
+		first := &h.grants[0]
 		paid := min(due, first.left)
 		first.left -= paid
 		if due -= paid; first.left == 0 {
@@ -86,30 +86,30 @@ func (h *purse) pay(cost, now int64) (out law.Outcome, ok bool) {
 		}
 	}
 	out = h.out
-	out.Granted, out.RetryAt, out.Via = 1, 0, law.ViaLease
+	out.Granted, out.RetryAt, out.Via = 1, 0, law.ViaPrefetch
 	out.Used -= h.total
 	out.Clock += now - h.sent
 	return out, true
 }
 
-// expire drops the lots whose life is over.
-func (h *purse) expire(now int64) {
-	for len(h.lots) > 0 && h.lots[0].expires <= now {
-		h.total -= h.lots[0].left
+// expire drops the grants whose life is over.
+func (h *localTokens) expire(now int64) {
+	for len(h.grants) > 0 && h.grants[0].expires <= now {
+		h.total -= h.grants[0].left
 		h.shift()
 	}
 }
 
-// shift drops the first lot, and keeps the place of the others.
-func (h *purse) shift() {
-	n := copy(h.lots, h.lots[1:])
-	h.lots[n] = lot{}
-	h.lots = h.lots[:n]
+// shift drops the first grant, and keeps the place of the others.
+func (h *localTokens) shift() {
+	n := copy(h.grants, h.grants[1:])
+	h.grants[n] = grant{}
+	h.grants = h.grants[:n]
 }
 
 // ask hands a charge out, or says what to wait for, or that the caller is to
-// take so many charges from the store, or that the purse has ended.
-func (h *purse) ask(op *law.Op, now int64) (out law.Outcome, wait *fetch, count int64, ended bool) {
+// take so many charges from the store, or that the localTokens has ended.
+func (h *localTokens) ask(op *law.Op, now int64) (out law.Outcome, wait *fetch, count int64, ended bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.dead {
@@ -128,27 +128,27 @@ func (h *purse) ask(op *law.Op, now int64) (out law.Outcome, wait *fetch, count 
 
 // size is how many credits to take beyond those that are asked for: those whom
 // others wait for, and as many as go in a life at the pace since the last fetch,
-// but at most four times what has gone since then, and never more than the lease.
-func (h *purse) size(now int64) int64 {
+// but at most four times what has gone since then, and never more than the prefetch.
+func (h *localTokens) size(now int64) int64 {
 	p := &h.params
-	size := min(h.wanted, p.Lease)
+	size := min(h.wanted, p.Prefetch)
 	if h.out.Clock == 0 || h.out.Shared { // the first, or what others would have to do without
 		return size
 	}
 	since := max(1, now-h.sent)
-	pace := float64(h.used) * min(growth, float64(p.LeaseLife)/float64(since))
-	if pace >= float64(p.Lease) {
-		return max(0, p.Lease-h.total)
+	pace := float64(h.used) * min(growth, float64(p.PrefetchLife)/float64(since))
+	if pace >= float64(p.Prefetch) {
+		return max(0, p.Prefetch-h.total)
 	}
-	return max(0, min(size+int64(pace), p.Lease-h.total))
+	return max(0, min(size+int64(pace), p.Prefetch-h.total))
 }
 
-// growth bounds by how much a lease is larger than what has gone since the one
+// growth bounds by how much a prefetch is larger than what has gone since the one
 // before: two calls that happen to come together are not a pace.
 const growth = 4
 
 // failed ends a fetch with an error for all who wait; nil lets the next go.
-func (h *purse) failed(err error) {
+func (h *localTokens) failed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.fetch.err = err
@@ -157,7 +157,7 @@ func (h *purse) failed(err error) {
 }
 
 // fetched takes what a fetch has brought, and returns the caller's own part.
-func (h *purse) fetched(op *law.Op, out *law.Outcome, sent int64) (mine law.Outcome) {
+func (h *localTokens) fetched(op *law.Op, out *law.Outcome, sent int64) (mine law.Outcome) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.fetch
@@ -169,19 +169,19 @@ func (h *purse) fetched(op *law.Op, out *law.Outcome, sent int64) (mine law.Outc
 	granted := out.Granted
 	if granted < op.Count {
 		f.short, f.out = true, *out
-		f.out.Granted, f.out.Entry = 0, 0
+		f.out.Granted, f.out.EntryNumber = 0, 0
 	}
 	if granted == 0 {
 		return *out
 	}
-	mine = law.Share(op, out, 0)
+	mine = law.Split(op, out, 0)
 	left := (granted - 1) * op.Cost
 	if h.dead {
 		return mine // what came with it is lost
 	}
 	h.out, h.sent, h.used = *out, sent, op.Cost
 	if left > 0 {
-		h.lots = append(h.lots, lot{op: *op, out: *out, left: left, expires: sent + h.life(out)})
+		h.grants = append(h.grants, grant{op: *op, out: *out, left: left, expires: sent + h.life(out)})
 		h.total += left
 	}
 	return mine
@@ -189,39 +189,39 @@ func (h *purse) fetched(op *law.Op, out *law.Outcome, sent int64) (mine law.Outc
 
 // life is how long what an outcome brought may be handed out. The tokens of a
 // fixed window, which a step empties, end with it.
-func (h *purse) life(out *law.Outcome) int64 {
+func (h *localTokens) life(out *law.Outcome) int64 {
 	p := &h.params
 	if p.Drain >= p.Capacity {
-		return min(p.LeaseLife, out.State.EmptyAt-max(out.Clock, out.State.At))
+		return min(p.PrefetchLife, out.State.EmptyAt-max(out.Clock, out.State.At))
 	}
-	return p.LeaseLife
+	return p.PrefetchLife
 }
 
 // leave takes back the wish of a caller who waits no more.
-func (h *purse) leave(cost int64) {
+func (h *localTokens) leave(cost int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.wanted = max(0, h.wanted-cost)
 }
 
-// end makes the purse hand out nothing any more.
-func (h *purse) end() {
+// end makes the localTokens hand out nothing any more.
+func (h *localTokens) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.dead, h.lots, h.total = true, nil, 0
+	h.dead, h.grants, h.total = true, nil, 0
 }
 
-// giveBack ends the purse and appends the returns of what is left.
-func (h *purse) giveBack(now int64, back []law.Op) []law.Op {
+// giveBack ends the localTokens and appends the returns of what is left.
+func (h *localTokens) giveBack(now int64, back []law.Op) []law.Op {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.expire(now)
-	for i := range h.lots {
-		l := &h.lots[i]
+	for i := range h.grants {
+		l := &h.grants[i]
 		op := law.Back(&l.op, &l.out, l.left)
 		op.Group = uint32(len(back) + 1)
 		back = append(back, op)
 	}
-	h.dead, h.lots, h.total = true, nil, 0
+	h.dead, h.grants, h.total = true, nil, 0
 	return back
 }

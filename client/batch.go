@@ -12,57 +12,57 @@ import (
 // it stays below what a server reads, 4 MiB, also if all is escaped.
 const maxBody = 1 << 20
 
-// cargo is the batch of one flight. Callers write their requests into its body.
-type cargo struct {
+// batch is the batch of one flight. Callers write their requests into its body.
+type batch struct {
 	most    int    // charges at which it is full
 	body    []byte // the requests, a comma after each
 	charges int
-	seats   []seat
-	left    int // seats whose callers are gone
+	slots   []slot
+	left    int // slots whose callers are gone
 	answers api.Answers
 }
 
-// seat says where the request of a caller is.
-type seat struct {
+// slot says where the request of a caller is.
+type slot struct {
 	end  int32 // in the body, after its comma
 	turn int32 // among the requests that were sent; -1: the caller left before
 }
 
 const head = `{"requests":[`
 
-func (c *Client) newCargo() *cargo { return &cargo{most: c.cfg.MaxBatch} }
+func (c *Client) newBatch() *batch { return &batch{most: c.cfg.MaxBatch} }
 
-func (c *cargo) Full() bool { return c.charges >= c.most || len(c.body) >= maxBody }
+func (c *batch) Full() bool { return c.charges >= c.most || len(c.body) >= maxBody }
 
-func (c *cargo) Clear() {
-	c.body, c.seats, c.charges, c.left, c.answers = c.body[:0], c.seats[:0], 0, 0, api.Answers{}
+func (c *batch) Clear() {
+	c.body, c.slots, c.charges, c.left, c.answers = c.body[:0], c.slots[:0], 0, 0, api.Answers{}
 }
 
-// board adds the request of a caller.
-func (c *cargo) board(check bool, charges []Charge) (n int) {
-	if len(c.seats) == 0 {
+// join adds the request of a caller.
+func (c *batch) join(check bool, charges []Charge) (n int) {
+	if len(c.slots) == 0 {
 		c.body = append(c.body[:0], head...)
 	}
 	r := request(charges)
 	r.Check = check
 	c.body = append(r.AppendJSON(c.body), ',')
 	c.charges += len(charges)
-	c.seats = append(c.seats, seat{end: int32(len(c.body))})
-	return len(c.seats) - 1
+	c.slots = append(c.slots, slot{end: int32(len(c.body))})
+	return len(c.slots) - 1
 }
 
-// leave takes a caller out before take-off.
-func (c *cargo) leave(n int) {
-	c.seats[n].turn = -1
+// leave takes a caller out before departure.
+func (c *batch) leave(n int) {
+	c.slots[n].turn = -1
 	c.left++
 }
 
-// takeOff ends the body, without the requests of those who left, and returns
+// depart ends the body, without the requests of those who left, and returns
 // how many requests it has.
-func (c *cargo) takeOff() int {
+func (c *batch) depart() int {
 	turn, start, end := int32(0), len(head), len(head)
-	for i := range c.seats {
-		s := &c.seats[i]
+	for i := range c.slots {
+		s := &c.slots[i]
 		if s.turn >= 0 {
 			s.turn = turn
 			turn++
@@ -78,8 +78,8 @@ func (c *cargo) takeOff() int {
 }
 
 // answer returns what became of the request of a caller.
-func (c *cargo) answer(n int, charges []Charge) (headgate.Decision, error) {
-	a := &c.answers.Answers[c.seats[n].turn]
+func (c *batch) answer(n int, charges []Charge) (headgate.Decision, error) {
+	a := &c.answers.Answers[c.slots[n].turn]
 	if a.Decision == nil {
 		return headgate.Decision{}, failure(a.Problem)
 	}
@@ -109,8 +109,8 @@ func charge(c *Charge) api.Charge {
 // decision returns what the wire says about charges.
 func decision(w *api.Decision, charges []Charge) headgate.Decision {
 	d := headgate.Decision{
-		Allowed: w.Allowed, Limit: w.Limit, Key: w.Key, Remaining: w.Remaining, RetryAfter: headgate.Never,
-		ResetAfter: millis(w.ResetAfterMS), At: time.UnixMicro(w.At).UTC(), Entry: w.Entry, Shared: w.Shared,
+		Allowed: w.Allowed, LimitName: w.Limit, Key: w.Key, Remaining: w.Remaining, RetryAfter: headgate.Never,
+		ResetAfter: millis(w.ResetAfterMS), At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry, Shared: w.Shared,
 	}
 	if len(charges) == 1 {
 		d.Key = charges[0].Key
@@ -118,7 +118,7 @@ func decision(w *api.Decision, charges []Charge) headgate.Decision {
 	if w.RetryAfterMS != nil {
 		d.RetryAfter = millis(*w.RetryAfterMS)
 	}
-	for _, via := range []headgate.Via{headgate.ViaLease, headgate.ViaLocal} {
+	for _, via := range []headgate.Via{headgate.ViaPrefetch, headgate.ViaLocal} {
 		if w.Via != "" && w.Via == via.String() {
 			d.Via = via
 		}

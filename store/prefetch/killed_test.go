@@ -1,4 +1,4 @@
-package lease_test
+package prefetch_test
 
 import (
 	"bufio"
@@ -14,11 +14,11 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/store/lease"
 	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/prefetch"
 )
 
-const killedLimit = "token-bucket 500/s burst 100 lease 20%/400ms"
+const killedLimit = "token-bucket 500/s burst 100 prefetch 20%/400ms"
 
 // child hammers one key, and prints the time at which each charge passed.
 func child() bool {
@@ -32,7 +32,7 @@ func child() bool {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	l, limit := headgate.New(lease.New(pg, nil), nil), headgate.MustParse(killedLimit)
+	l, limit := headgate.New(prefetch.New(pg, nil), nil), headgate.MustParse(killedLimit)
 	out := bufio.NewWriterSize(os.Stdout, 32)
 	for {
 		d, err := l.Allow(ctx, limit, "k")
@@ -112,7 +112,7 @@ func TestKilledNodesTakeNothingWithThemButWhatTheyHeld(t *testing.T) {
 	}
 	elapsed := time.Duration(passed[len(passed)-1]-passed[0]) * time.Microsecond
 	t.Logf("%d passed in %v (%v); the bound is %v; %d after the others were killed", len(passed), elapsed, vias, bound.In(elapsed), after)
-	if vias["lease"] == 0 || after < 300 {
+	if vias["prefetch"] == 0 || after < 300 {
 		t.Errorf("%v; %d passed in a second after the others were killed, want some 500", vias, after)
 	}
 }

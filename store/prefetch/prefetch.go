@@ -1,13 +1,13 @@
-// Package lease lets a node take tokens up front and hand them out without
+// Package prefetch lets a node take tokens up front and hand them out without
 // asking the store for each.
 //
-// Only limits that ask for it have leases, "token-bucket 1000/s lease 10%", and
+// Only limits that ask for it have fetches, "token-bucket 1000/s prefetch 10%", and
 // of them only charges that come alone. Every token is paid for in the store
-// before it is handed out, and at most the lease's life before: so the limit's
+// before it is handed out, and at most the prefetch's life before: so the limit's
 // bound grows by what flows in a life, for any number of nodes, and a node that
 // is killed takes with it only what it held. How much a node takes follows what
-// it has handed out lately, up to the lease.
-package lease
+// it has handed out lately, up to the prefetch.
+package prefetch
 
 import (
 	"context"
@@ -27,12 +27,12 @@ var (
 	_ store.Unwrapper = (*Store)(nil)
 )
 
-// DefaultMaxKeys is how many keys have leases at a time unless told otherwise.
+// DefaultMaxKeys is how many keys have fetches at a time unless told otherwise.
 const DefaultMaxKeys = 100_000
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
-	// MaxKeys is how many keys have leases at a time. What is held of a key
+	// MaxKeys is how many keys have fetches at a time. What is held of a key
 	// that gives way to another is lost. Zero: DefaultMaxKeys.
 	MaxKeys int
 	// Timeout bounds what Close gives back. Zero: 5 s.
@@ -43,7 +43,7 @@ type Config struct {
 type Store struct {
 	inner   store.Store
 	direct  store.OneTaker // inner, if it is one
-	purses  *otter.Cache[law.Cell, *purse]
+	locals  *otter.Cache[law.Cell, *localTokens]
 	timeout time.Duration
 	born    time.Time
 	closed  atomic.Bool
@@ -61,7 +61,7 @@ func New(inner store.Store, cfg *Config) *Store {
 		s.timeout = cfg.Timeout
 	}
 	s.direct, _ = inner.(store.OneTaker)
-	s.purses = otter.Must(&otter.Options[law.Cell, *purse]{MaximumSize: keys})
+	s.locals = otter.Must(&otter.Options[law.Cell, *localTokens]{MaximumSize: keys})
 	return s
 }
 
@@ -72,17 +72,17 @@ func (s *Store) now() int64 { return time.Since(s.born).Microseconds() }
 // Unwrap implements store.Unwrapper.
 func (s *Store) Unwrap() store.Store { return s.inner }
 
-// Handed returns how many charges were granted out of leases: for metrics.
+// Handed returns how many charges were granted out of fetches: for metrics.
 func (s *Store) Handed() int64 { return s.handed.Load() }
 
 // TakeOne implements store.OneTaker.
 func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
-	if p.Lease > 0 {
-		if h, ok := s.purses.GetIfPresent(cell); ok && !s.closed.Load() && ctx.Err() == nil {
+	if p.Prefetch > 0 {
+		if h, ok := s.locals.GetIfPresent(cell); ok && !s.closed.Load() && ctx.Err() == nil {
 			if out, ok := h.handBrief(p, cost, s.now()); ok {
 				s.handed.Add(1)
 				return store.Brief{
-					Granted: true, Via: law.ViaLease, Used: out.Used, Clock: out.Clock, At: max(out.Clock, out.State.At),
+					Granted: true, Via: law.ViaPrefetch, Used: out.Used, Clock: out.Clock, At: max(out.Clock, out.State.At),
 					EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil),
 				}, true
 			}
@@ -95,13 +95,13 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 	return s.direct.TakeOne(ctx, cell, p, cost)
 }
 
-// leasable reports whether an op may be granted out of a lease. One that costs
-// more than a lease holds goes to the store, and so do those of a limit that
-// blocks: a lease that the store cannot fill would be a refusal.
-func leasable(op *law.Op) bool {
+// prefetching reports whether an op may be granted out of a prefetch. One that costs
+// more than a prefetch holds goes to the store, and so do those of a limit that
+// blocks: a prefetch that the store cannot fill would be a refusal.
+func prefetching(op *law.Op) bool {
 	p := &op.Params
-	return op.Verb == law.Take && p.Lease > 0 && p.LeaseLife > 0 && p.Kind == law.Bucket && p.Block == 0 &&
-		op.Count == 1 && op.Cost > 0 && op.Cost <= p.Lease && !op.Partial && !op.Late && op.ID == "" && op.Ceiling == 0 && op.Now == 0
+	return op.Verb == law.Take && p.Prefetch > 0 && p.PrefetchLife > 0 && p.Kind == law.Bucket && p.Block == 0 &&
+		op.Count == 1 && op.Cost > 0 && op.Cost <= p.Prefetch && !op.Partial && !op.Deferred && op.ID == "" && op.Ceiling == 0 && op.Now == 0
 }
 
 // Apply implements store.Store.
@@ -112,14 +112,14 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if s.closed.Load() {
 		return store.ErrClosed
 	}
-	if len(ops) == 1 && leasable(&ops[0]) && ops[0].Valid() == nil {
+	if len(ops) == 1 && prefetching(&ops[0]) && ops[0].Valid() == nil {
 		return s.take(ctx, ops, outs)
 	}
 	var skip []int
 	for i := 0; i < len(ops) && store.Asks(ops); {
 		j := law.GroupEnd(ops, i)
-		if j == i+1 && leasable(&ops[i]) {
-			if h, ok := s.purses.GetIfPresent(ops[i].Cell); ok {
+		if j == i+1 && prefetching(&ops[i]) {
+			if h, ok := s.locals.GetIfPresent(ops[i].Cell); ok {
 				if out, ok := h.hand(&ops[i].Params, ops[i].Cost, s.now()); ok {
 					s.handed.Add(1)
 					outs[i] = out
@@ -141,7 +141,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return nil // what was handed out is charged: those callers must hear of it
 }
 
-// ask asks the store, and drops the leases of cells that are reset or blocked.
+// ask asks the store, and drops the fetches of cells that are reset or blocked.
 func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	defer func() {
 		for i := range ops {
@@ -158,19 +158,19 @@ func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome) error
 }
 
 func (s *Store) drop(c law.Cell) {
-	if h, ok := s.purses.Invalidate(c); ok {
+	if h, ok := s.locals.Invalidate(c); ok {
 		h.end()
 	}
 }
 
-// take takes one charge out of a lease, or takes a new lease with it.
+// take takes one charge out of a prefetch, or takes a new prefetch with it.
 func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	op := &ops[0]
 	for !s.closed.Load() {
-		h, ok := s.purses.GetIfPresent(op.Cell)
+		h, ok := s.locals.GetIfPresent(op.Cell)
 		if !ok {
-			mine := newPurse(op.Params)
-			if h, ok = s.purses.SetIfAbsent(op.Cell, mine); ok {
+			mine := newLocalTokens(op.Params)
+			if h, ok = s.locals.SetIfAbsent(op.Cell, mine); ok {
 				h = mine
 			}
 		}
@@ -214,8 +214,8 @@ func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	return store.ErrClosed
 }
 
-// fetch takes a charge and a new lease, of so many charges together.
-func (s *Store) fetch(ctx context.Context, h *purse, op law.Op, count int64, outs []law.Outcome) error {
+// fetch takes a charge and a new prefetch, of so many charges together.
+func (s *Store) fetch(ctx context.Context, h *localTokens, op law.Op, count int64, outs []law.Outcome) error {
 	sent := s.now()
 	op.Count, op.Partial = count, count > 1
 	ops := []law.Op{op}
@@ -243,10 +243,10 @@ func (s *Store) Close() error {
 		return s.inner.Close()
 	}
 	var back []law.Op
-	for _, h := range s.purses.All() {
+	for _, h := range s.locals.All() {
 		back = h.giveBack(s.now(), back)
 	}
-	s.purses.InvalidateAll()
+	s.locals.InvalidateAll()
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
 	var failed error

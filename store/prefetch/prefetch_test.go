@@ -1,4 +1,4 @@
-package lease_test
+package prefetch_test
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/lease"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/prefetch"
 	"github.com/headgate/headgate/store/storetest"
 )
 
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(testing.TB) store.Store { return lease.New(memory.New(&memory.Config{Names: true}), nil) }, nil)
+	storetest.Run(t, func(testing.TB) store.Store { return prefetch.New(memory.New(&memory.Config{Names: true}), nil) }, nil)
 }
 
 // till is a memory store that several nodes share, and that counts.
@@ -72,8 +72,8 @@ func take(t *testing.T, l *headgate.Limiter, limit headgate.Limit, key string, c
 func TestAFastKeyIsServedFromItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &till{Store: memory.New(nil)}
-		s := lease.New(c, nil)
-		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000/s burst 1000 lease 100")
+		s := prefetch.New(c, nil)
+		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000/s burst 1000 prefetch 100")
 		remaining := int64(1000)
 		vias := map[headgate.Via]int{}
 		for range 500 {
@@ -85,7 +85,7 @@ func TestAFastKeyIsServedFromItsLease(t *testing.T) {
 			}
 			remaining = d.Remaining
 		}
-		if c.asked > 500/50 || vias[headgate.ViaLease] < 490 || s.Handed() != int64(vias[headgate.ViaLease]) {
+		if c.asked > 500/50 || vias[headgate.ViaPrefetch] < 490 || s.Handed() != int64(vias[headgate.ViaPrefetch]) {
 			t.Errorf("the store was asked %d times for 500 charges; %v", c.asked, vias)
 		}
 		asked := c.asked
@@ -101,14 +101,16 @@ func TestAFastKeyIsServedFromItsLease(t *testing.T) {
 }
 
 func TestUnusedTokens(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, s *lease.Store, l *headgate.Limiter, limit headgate.Limit){
-		"end with their life": func(*testing.T, *lease.Store, *headgate.Limiter, headgate.Limit) { time.Sleep(250 * time.Millisecond) },
-		"end with a reset": func(t *testing.T, _ *lease.Store, l *headgate.Limiter, limit headgate.Limit) {
+	for name, end := range map[string]func(t *testing.T, s *prefetch.Store, l *headgate.Limiter, limit headgate.Limit){
+		"end with their life": func(*testing.T, *prefetch.Store, *headgate.Limiter, headgate.Limit) {
+			time.Sleep(250 * time.Millisecond)
+		},
+		"end with a reset": func(t *testing.T, _ *prefetch.Store, l *headgate.Limiter, limit headgate.Limit) {
 			if _, err := l.Reset(context.Background(), limit, "k"); err != nil {
 				t.Error(err)
 			}
 		},
-		"end with a block": func(t *testing.T, _ *lease.Store, l *headgate.Limiter, limit headgate.Limit) {
+		"end with a block": func(t *testing.T, _ *prefetch.Store, l *headgate.Limiter, limit headgate.Limit) {
 			if _, err := l.Block(context.Background(), limit, "k", time.Minute, ""); err != nil {
 				t.Error(err)
 			}
@@ -116,12 +118,12 @@ func TestUnusedTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := lease.New(&till{Store: memory.New(nil)}, nil)
-				l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 10/s burst 1000 lease 100/250ms")
+				s := prefetch.New(&till{Store: memory.New(nil)}, nil)
+				l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 10/s burst 1000 prefetch 100/250ms")
 				for range 20 {
 					take(t, l, limit, "k", "1")
 				}
-				if d := take(t, l, limit, "k", "1"); d.Via != headgate.ViaLease {
+				if d := take(t, l, limit, "k", "1"); d.Via != headgate.ViaPrefetch {
 					t.Fatalf("%+v", d)
 				}
 				end(t, s, l, limit)
@@ -136,8 +138,8 @@ func TestUnusedTokens(t *testing.T) {
 
 func TestTokensOfAWindowEndWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := lease.New(&till{Store: memory.New(nil)}, nil)
-		l, limit := headgate.New(s, nil), headgate.MustParse("fixed-window 100/10s lease 50/1m")
+		s := prefetch.New(&till{Store: memory.New(nil)}, nil)
+		l, limit := headgate.New(s, nil), headgate.MustParse("fixed-window 100/10s prefetch 50/1m")
 		now := time.Now()
 		time.Sleep(now.Truncate(10 * time.Second).Add(19 * time.Second).Sub(now)) // a second before the next
 		for range 60 {
@@ -154,13 +156,13 @@ func TestTokensOfAWindowEndWithIt(t *testing.T) {
 func TestCloseGivesBackWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &till{Store: memory.New(nil)}
-		s := lease.New(c, nil)
-		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 1000 lease 100")
+		s := prefetch.New(c, nil)
+		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 1000 prefetch 100")
 		for range 37 {
 			take(t, l, limit, "k", "1")
 		}
 		if c.taken <= 37*limit.Params().Unit {
-			t.Fatalf("no lease: %d credits", c.taken)
+			t.Fatalf("no prefetch: %d credits", c.taken)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -174,8 +176,8 @@ func TestCloseGivesBackWhatIsHeld(t *testing.T) {
 func TestWhoWaitsSharesAFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &till{Store: memory.New(nil), slow: 10 * time.Millisecond}
-		s := lease.New(c, nil)
-		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 150 lease 50")
+		s := prefetch.New(c, nil)
+		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 150 prefetch 50")
 		var mu sync.Mutex
 		allowed := 0
 		var wg sync.WaitGroup
@@ -212,7 +214,7 @@ func TestNodesKeepTheBound(t *testing.T) {
 
 func nodes(t *testing.T, rng *rand.Rand) {
 	c := &till{Store: memory.New(nil)}
-	limit := headgate.MustParse("token-bucket 200/s burst 40 lease 30/300ms")
+	limit := headgate.MustParse("token-bucket 200/s burst 40 prefetch 30/300ms")
 	type passed struct {
 		at   time.Time
 		cost int64
@@ -222,7 +224,7 @@ func nodes(t *testing.T, rng *rand.Rand) {
 	var total int64
 	var wg sync.WaitGroup
 	for range 4 {
-		s := lease.New(c, nil)
+		s := prefetch.New(c, nil)
 		l := headgate.New(s, nil)
 		node := rand.New(rand.NewPCG(rng.Uint64(), 0))
 		for range 3 {
@@ -275,7 +277,7 @@ func (d *down) Apply(context.Context, []law.Op, []law.Outcome) error {
 func TestWhoWaitsForAFailureFailsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &down{Store: memory.New(nil)}
-		l, limit := headgate.New(lease.New(d, nil), nil), headgate.MustParse("token-bucket 100/s lease 50")
+		l, limit := headgate.New(prefetch.New(d, nil), nil), headgate.MustParse("token-bucket 100/s prefetch 50")
 		begin := time.Now()
 		var wg sync.WaitGroup
 		for range 40 {
@@ -294,7 +296,7 @@ func TestWhoWaitsForAFailureFailsWithIt(t *testing.T) {
 
 func TestALimitThatBlocksHasNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, limit := headgate.New(lease.New(memory.New(nil), nil), nil), headgate.MustParse("token-bucket 10/s burst 10 block 1m lease 5")
+		l, limit := headgate.New(prefetch.New(memory.New(nil), nil), nil), headgate.MustParse("token-bucket 10/s burst 10 block 1m prefetch 5")
 		for i := range 40 {
 			if d := take(t, l, limit, "k", "1"); !d.Allowed || d.Via != headgate.ViaStore {
 				t.Fatalf("charge %d: %+v", i, d)
@@ -308,8 +310,8 @@ func TestALimitThatBlocksHasNoLease(t *testing.T) {
 
 func TestABlockInABatchComesBeforeTheTakeAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := lease.New(memory.New(nil), nil)
-		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 1000 lease 100")
+		s := prefetch.New(memory.New(nil), nil)
+		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 1000 prefetch 100")
 		for range 9 {
 			take(t, l, limit, "k", "1")
 		}
@@ -328,14 +330,14 @@ func TestABlockInABatchComesBeforeTheTakeAfterIt(t *testing.T) {
 func TestAChangedLimitHasALeaseOfItsOwn(t *testing.T) {
 	t.Parallel()
 	var limits []headgate.Limit
-	for _, notation := range []string{"token-bucket 1000000/s burst 1000000 lease 1000", "token-bucket 7/3s burst 21 lease 20"} {
+	for _, notation := range []string{"token-bucket 1000000/s burst 1000000 prefetch 1000", "token-bucket 7/3s burst 21 prefetch 20"} {
 		limit, err := headgate.ParseNamed("n", notation)
 		if err != nil {
 			t.Fatal(err)
 		}
 		limits = append(limits, limit)
 	}
-	s := lease.New(memory.New(nil), nil)
+	s := prefetch.New(memory.New(nil), nil)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		p := limits[i%2].Params()
@@ -346,8 +348,8 @@ func TestAChangedLimitHasALeaseOfItsOwn(t *testing.T) {
 				if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
 					t.Error(err)
 				}
-				if outs[0].Via == law.ViaLease && outs[0].State.Unit != p.Unit {
-					t.Error("paid out of a lease of other parameters")
+				if outs[0].Via == law.ViaPrefetch && outs[0].State.Unit != p.Unit {
+					t.Error("paid out of a prefetch of other parameters")
 				}
 			}
 		})
@@ -356,8 +358,8 @@ func TestAChangedLimitHasALeaseOfItsOwn(t *testing.T) {
 }
 
 func BenchmarkLease(b *testing.B) {
-	s := lease.New(memory.New(nil), nil)
-	l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000000000/s burst 1000000000 lease 1%")
+	s := prefetch.New(memory.New(nil), nil)
+	l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000000000/s burst 1000000000 prefetch 1%")
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		ctx := context.Background()
@@ -370,12 +372,12 @@ func BenchmarkLease(b *testing.B) {
 }
 
 // TestAKeyThatSharesTakesNothingAhead asks for new keys of a full limit at a pace for
-// which keys of their own would have leases.
+// which keys of their own would have fetches.
 func TestAKeyThatSharesTakesNothingAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &till{Store: memory.New(&memory.Config{MaxKeys: 1})}
-		s := lease.New(c, nil)
-		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000/s burst 1000 lease 100")
+		s := prefetch.New(c, nil)
+		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000/s burst 1000 prefetch 100")
 		take(t, l, limit, "the only one", "1000")
 		before := c.taken
 		allowed := int64(0)
@@ -383,13 +385,13 @@ func TestAKeyThatSharesTakesNothingAhead(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			take(t, l, limit, "the only one", "1") // so that it is there
 			for _, key := range []string{"a", "b"} {
-				if d := take(t, l, limit, key, "1"); !d.Allowed || d.Via == headgate.ViaLease {
+				if d := take(t, l, limit, key, "1"); !d.Allowed || d.Via == headgate.ViaPrefetch {
 					t.Fatalf("request %d of %s: %+v", i, key, d)
 				}
 				allowed++
 			}
 		}
-		own := int64(500 + 100) // and its lease
+		own := int64(500 + 100) // and its prefetch
 		if got := (c.taken - before) / limit.Params().Unit; got < allowed || got > allowed+own {
 			t.Errorf("%d units were taken for %d requests that share, and up to %d of another key", got, allowed, own)
 		}

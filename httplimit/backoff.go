@@ -14,8 +14,8 @@ import (
 // tellWithin is how long the store may take to be told of an answer.
 const tellWithin = 5 * time.Second
 
-// Hold is an answer of a server that asks to hold back.
-type Hold struct {
+// Backoff is an answer of a server that asks to hold back.
+type Backoff struct {
 	Key    string
 	Status int           // of the answer
 	Field  string        // that asks for it, as "Retry-After"
@@ -29,7 +29,7 @@ type Hold struct {
 // zero if it does not.
 func (t *RoundTripper) heed(ctx context.Context, key string, resp *http.Response) (end time.Time) {
 	arrived := time.Now() //nolint:forbidigo // the delay counts from the receipt of the answer
-	h := Hold{Key: key, Status: resp.StatusCode}
+	h := Backoff{Key: key, Status: resp.StatusCode}
 	h.For, h.Field = holdOf(resp.StatusCode, resp.Header, arrived)
 	if h.For <= 0 {
 		return time.Time{}
@@ -47,8 +47,8 @@ func (t *RoundTripper) heed(ctx context.Context, key string, resp *http.Response
 	case <-ctx.Done():
 		h.Err = ctx.Err()
 	}
-	if t.cfg.OnHold != nil {
-		t.cfg.OnHold(h)
+	if t.cfg.OnBackoff != nil {
+		t.cfg.OnBackoff(h)
 	}
 	return end
 }

@@ -45,7 +45,7 @@ func (l *Limiter) AwaitAtMost(ctx context.Context, wait time.Duration, charges .
 func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge) (*Lease, error) {
 	first := 0
 	for i, c := range charges {
-		if c.Limit.Held() {
+		if c.Limit.Concurrency() {
 			first = i
 			break
 		}
@@ -92,11 +92,11 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 	return nil, err
 }
 
-// Hold waits for a lease (see [Limiter.Await]), does the action, and releases it.
+// WithLease waits for a lease (see [Limiter.Await]), does the action, and releases it.
 // The action's context ends with the cause ErrLeaseLost when the lease is lost, and
-// then Hold's error is that too. Should the store be away when it is released, it
+// then WithLease's error is that too. Should the store be away when it is released, it
 // ends after its time to live; that is no error of the action.
-func (l *Limiter) Hold(ctx context.Context, action func(context.Context) error, charges ...Charge) (err error) {
+func (l *Limiter) WithLease(ctx context.Context, action func(context.Context) error, charges ...Charge) (err error) {
 	lease, err := l.Await(ctx, charges...)
 	if err != nil {
 		return err
