@@ -190,3 +190,46 @@ func costOf(credits, unit int64, up bool) Cost {
 	}
 	return Cost{coef: credits / unit} // beyond 9e12: whole units
 }
+
+// checkAmount says what is wrong with an amount given as a Go value.
+func checkAmount(field string, c Cost) error {
+	if c.coef <= 0 {
+		return Invalid(field, "must be above 0")
+	}
+	return nil
+}
+
+// MarshalText implements encoding.TextMarshaler, so that a Cost can stand in JSON, a
+// configuration, a flag: the decimal, and nothing for the zero Cost. A cost that every
+// use refuses, such as Units(-1), is ErrInvalid.
+func (c Cost) MarshalText() ([]byte, error) {
+	switch {
+	case c.IsZero():
+		return nil, nil
+	case c.coef < 0:
+		return nil, Invalid("cost", "must not be below 0")
+	}
+	return []byte(c.String()), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler: it reads what MarshalText writes,
+// and else what [ParseCost] does. "0" is Units(0). Errors are ErrInvalid, and leave c as
+// it was.
+func (c *Cost) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "":
+		*c = Cost{}
+		return nil
+	case "0":
+		*c = nothing
+		return nil
+	}
+	parsed, err := ParseCost(string(text))
+	if err == nil {
+		*c = parsed
+	}
+	return err
+}
+
+// Set implements flag.Value, as [Cost.UnmarshalText].
+func (c *Cost) Set(text string) error { return c.UnmarshalText([]byte(text)) }

@@ -30,21 +30,39 @@ type Charge struct {
 	Cost  Cost   // zero: 1
 }
 
-// Decision is the answer to a request of one or more charges. All its figures
-// are about one of them: of an admitted request the charge with the smallest
-// share left, of a refused one the charge that has to wait longest.
+// Decision is the answer to a request of one or more charges. Its figures are about one
+// of them: of an admitted request the charge with the smallest share left, of a refused
+// one the charge that has to wait longest. Each has those of all.
 type Decision struct {
 	Allowed     bool
 	Replayed    bool          // it was made before, under the same id; see [Limiter.Once]
 	Shared      bool          // a limit is full, and a charge to a new key of it went to the cell that such keys share; see [Limiter.Fullness]
 	LimitName   string        // name of the limit that the figures are about
 	Key         string        // of the charge
+	Capacity    int64         // whole units of cost that can pass at once, rounded down
 	Remaining   int64         // whole units of cost that could pass now, rounded down
 	RetryAfter  time.Duration // until this cost can pass if nobody else comes; 0 if allowed, or Never
 	ResetAfter  time.Duration // until the key is as good as new
 	At          time.Time     // the time decided for by the store, to the microsecond; after a small step of its clock backwards a little ahead of it
 	Via         Via
 	EntryNumber int64 // transaction number in the log, for limits that keep one; else 0
+
+	// Each has the figures of every charge that was looked at, in the order of the
+	// charges. A refusal that is repeated without the store looks at one of them. Nil for
+	// a request of one charge, whose figures are the decision's own.
+	Each []Figures
+}
+
+// Figures are those of one charge of a request.
+type Figures struct {
+	Charge     int  // its place among the charges, from 0
+	Allowed    bool // it would have passed alone
+	LimitName  string
+	Key        string
+	Capacity   int64
+	Remaining  int64 // a request that was refused has taken nothing of it
+	RetryAfter time.Duration
+	ResetAfter time.Duration
 }
 
 // figures are a charge's part of a decision, before it is known which charge
@@ -78,6 +96,36 @@ func (f figures) tighter(g figures) bool {
 	return hi1 < hi2 || hi1 == hi2 && lo1 < lo2
 }
 
+// brief is what a store would have said of the charge alone.
+func (f figures) brief(granted bool) store.Brief {
+	return store.Brief{
+		Granted: granted, Via: f.out.Via, Used: f.out.Used, Clock: f.out.Clock, At: f.op.DecidedAt(f.out), RetryAt: f.out.RetryAt,
+		EmptyAt: max(f.out.State.EmptyAt, f.out.State.BlockedUntil), Blocked: f.blocked(),
+	}
+}
+
+// each returns the figures of all charges of a request that were looked at.
+func each(ops []law.Op, outs []law.Outcome, allowed bool) []Figures {
+	list := make([]Figures, 0, len(ops))
+	for i := range ops {
+		op, out := &ops[i], &outs[i]
+		if out.Clock == 0 { // nobody has
+			continue
+		}
+		f := figures{op, out, out.Granted == op.Count}
+		b := f.brief(f.fits)
+		for k := 0; k <= i && !allowed; k++ { // what was granted for as long as all was
+			if ops[k].Cell == op.Cell {
+				b.Used -= outs[k].Granted * ops[k].Cost
+			}
+		}
+		var d Decision
+		d.derive(&op.Params, &b)
+		list = append(list, Figures{i, f.fits, op.Cell.Limit, op.Cell.Key, d.Capacity, d.Remaining, d.RetryAfter, d.ResetAfter})
+	}
+	return list
+}
+
 // decide derives the decision about a request from its ops and their
 // outcomes.
 func decide(ops []law.Op, outs []law.Outcome) Decision {
@@ -95,13 +143,12 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 		}
 		allowed = allowed && f.fits
 	}
-	out := about.out
-	b := store.Brief{
-		Granted: allowed, Via: out.Via, Used: out.Used, Clock: out.Clock, At: about.op.DecidedAt(out), RetryAt: out.RetryAt,
-		EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil), Blocked: about.blocked(),
+	b := about.brief(allowed)
+	d := Decision{Replayed: replayed, Shared: shared, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key, EntryNumber: about.out.EntryNumber}
+	d.derive(&about.op.Params, &b)
+	if len(ops) > 1 {
+		d.Each = each(ops, outs, allowed)
 	}
-	d := Decision{Replayed: replayed, Shared: shared, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key, EntryNumber: out.EntryNumber}
-	d.derive(&about.op.Params, about.capacity(), &b)
 	return d
 }
 
@@ -111,12 +158,13 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 //
 // It writes the fields in place: for decisions in this process, copies of a
 // Decision are a good part of what they take.
-func (d *Decision) derive(p *law.Params, capacity int64, b *store.Brief) {
+func (d *Decision) derive(p *law.Params, b *store.Brief) {
 	d.Allowed = b.Granted
 	d.ResetAfter = micros(b.EmptyAt - b.Clock)
 	d.At = time.UnixMicro(b.At).UTC()
 	d.Via = b.Via
-	if room := capacity - b.Used; room > 0 && !b.Blocked {
+	d.Capacity = p.Capacity / p.Unit
+	if room := p.Capacity - b.Used; room > 0 && !b.Blocked {
 		d.Remaining = room / p.Unit
 	}
 	if !b.Granted {

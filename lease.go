@@ -51,28 +51,28 @@ func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error
 }
 
 func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (*Lease, error) {
-	a := l.asked(charges)
-	if err := l.compile(a.ops, law.Take, 1, charges); err != nil {
+	r := l.request(charges)
+	if err := r.compile(law.Take, charges); err != nil {
 		return nil, err
 	}
 	if waits {
-		unblocking(a.ops)
+		unblocking(r.ops)
 	}
 	lease := &Lease{l: l, stop: make(chan struct{}), lost: make(chan struct{})}
-	if !held(a.ops) {
+	if !held(r.ops) {
 		return nil, Invalid("limit", "none of the charges is of a concurrency limit")
 	}
 	asked := time.Now() //nolint:forbidigo // how long the lease lasts counts from before the question
-	if err := a.apply(ctx); err != nil {
+	if err := r.do(ctx); err != nil {
 		return nil, err
 	}
-	lease.Decision = decide(a.ops, a.outs)
+	lease.Decision = r.decision()
 	if !lease.Decision.Allowed {
 		return lease, nil
 	}
-	for i := range a.ops {
-		if op := &a.ops[i]; op.Params.Leased {
-			lease.held = append(lease.held, LeaseToken{charges[i].Limit, charges[i].Key, a.outs[i].EntryNumber})
+	for i := range r.ops {
+		if op := &r.ops[i]; op.Params.Leased {
+			lease.held = append(lease.held, LeaseToken{charges[i].Limit, charges[i].Key, r.outs[i].EntryNumber})
 			if ttl := micros(op.Params.Step); lease.ttl == 0 || ttl < lease.ttl {
 				lease.ttl = ttl
 			}
@@ -201,4 +201,66 @@ func (l *Lease) Detach() []LeaseToken {
 	}
 	l.released = true
 	return l.held
+}
+
+// LeaseToken is one charge of a lease, as any process needs to know it.
+type LeaseToken struct {
+	Limit  Limit // of concurrency
+	Key    string
+	Number int64 // of the entry in the log; Decision.Entry of the lease, if it has one charge
+}
+
+// Renew lets what is held last for its limit's time to live from now. It returns
+// ErrLeaseLost if some of it is held no more. For leases that were detached:
+// those of this process are renewed by themselves.
+func (l *Limiter) Renew(ctx context.Context, held ...LeaseToken) error {
+	return l.each(ctx, held, func(op *law.Op) { op.Verb = law.Renew })
+}
+
+// Release lets others have what is held. It returns ErrLeaseLost if some of it was
+// held no more. For leases that were detached; see [Lease.Release].
+func (l *Limiter) Release(ctx context.Context, held ...LeaseToken) error {
+	err := l.each(ctx, held, func(op *law.Op) { op.Verb, op.Cost = law.Return, law.Max }) // all that it costs
+	for _, h := range held {
+		l.turns.wake(law.Cell{Limit: h.Limit.Name(), Key: h.Key})
+	}
+	return err
+}
+
+// each applies an op to each of what is held, by itself.
+func (l *Limiter) each(ctx context.Context, held []LeaseToken, set func(*law.Op)) error {
+	if len(held) == 0 {
+		return Invalid("held", "there is none")
+	}
+	a := request{l: l, ops: make([]law.Op, len(held)), outs: make([]law.Outcome, len(held))}
+	for i, h := range held {
+		switch {
+		case h.Limit.IsZero():
+			return Invalid("limit", "is missing")
+		case !h.Limit.r.params.Leased:
+			return Invalid("limit", "%s is taken, not acquired", h.Limit.Algorithm())
+		case h.Number < 1:
+			return Invalid("number", "%d was never acquired", h.Number)
+		}
+		a.ops[i] = law.Op{
+			Group: uint32(i + 1), Cell: law.Cell{Limit: h.Limit.Name(), Key: h.Key}, Params: h.Limit.r.params,
+			Cost: 1, Count: 1, EntryNumber: h.Number,
+		}
+		set(&a.ops[i])
+		if err := law.ValidKey(h.Key); err != nil {
+			return err
+		}
+		if err := a.ops[i].Valid(); err != nil {
+			return err
+		}
+	}
+	if err := a.do(ctx); err != nil {
+		return err
+	}
+	for i := range a.outs {
+		if a.outs[i].Granted == 0 {
+			return ErrLeaseLost
+		}
+	}
+	return nil
 }

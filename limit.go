@@ -3,6 +3,7 @@ package headgate
 import (
 	"fmt"
 	"math/big"
+	"strconv"
 	"strings"
 	"time"
 
@@ -66,33 +67,6 @@ func (l Limit) Queues() bool {
 		return true
 	}
 	return false
-}
-
-// Parse parses a one-line notation, for example
-// "token-bucket 100/s burst 200". The limit has no name. Errors are
-// ErrInvalid; most are a [*ParseError].
-func Parse(notation string) (Limit, error) { return ParseNamed("", notation) }
-
-// ParseNamed parses a one-line notation and gives the limit a name.
-func ParseNamed(name, notation string) (Limit, error) {
-	a, err := parseNotation(notation)
-	if err != nil {
-		return Limit{}, err
-	}
-	l, err := NewLimit(name, a)
-	if err != nil {
-		return Limit{}, fmt.Errorf("limit %q: %w", notation, err)
-	}
-	return l, nil
-}
-
-// MustParse is Parse for constants; it panics where Parse would fail.
-func MustParse(notation string) Limit {
-	l, err := Parse(notation)
-	if err != nil {
-		panic(err)
-	}
-	return l
 }
 
 // WithMaxKeys returns the limit with a maximum of its own for how many keys it may have
@@ -206,3 +180,26 @@ func (l Limit) Explain() string {
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
+
+// MarshalText implements encoding.TextMarshaler, so that a Limit can stand in JSON, a
+// configuration, a flag: its notation; before it "NAME = " if it has a name, and after it
+// "; max_keys N" if it has a maximum of keys of its own. The zero Limit has no text.
+func (l Limit) MarshalText() ([]byte, error) {
+	if l.IsZero() {
+		return nil, nil
+	}
+	text := l.String()
+	if l.Named() {
+		text = l.Name() + nameMark + text
+	}
+	if n := l.r.params.MaxKeys; n > 0 {
+		text += keysMark + strconv.FormatInt(n, 10)
+	}
+	return []byte(text), nil
+}
+
+// What stands in the text of a limit beside its notation.
+const (
+	nameMark = " = "
+	keysMark = "; max_keys "
+)

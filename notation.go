@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/headgate/headgate/law"
 )
 
 // ParseError says what is wrong with a notation and where. It is an
@@ -70,55 +68,6 @@ var prefetching = map[string]bool{"token-bucket": true, "leaky-bucket": true, "g
 
 // later are options that the grammar reserves.
 var later = []string{"wait"}
-
-// parseNotation parses a one-line limit.
-func parseNotation(text string) (Algorithm, error) {
-	n := &notation{text: text, options: map[string]field{}, places: map[string]int{}}
-	if len(text) > law.MaxName {
-		n.text = text[:0]
-		return nil, n.fail("limit", 0, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), law.MaxName))
-	}
-	n.split()
-	if len(n.fields) == 0 {
-		return nil, n.fail("limit", 0, "is empty; write for example token-bucket 100/s burst 200")
-	}
-	n.name = n.fields[0].text
-	i := slices.IndexFunc(catalogue, func(e entry) bool { return e.name == n.name })
-	if i < 0 {
-		return nil, n.fail("algorithm", n.fields[0].at, fmt.Sprintf("%q is not known; known are %s", n.name, algorithmNames()))
-	}
-	if len(n.fields) == 1 {
-		return nil, n.fail("amount", len(text), "is missing: write "+n.name+" "+catalogue[i].syntax)
-	}
-	if err := n.parseRate(n.fields[1]); err != nil {
-		return nil, err
-	}
-	if err := n.parseOptions(n.fields[2:]); err != nil {
-		return nil, err
-	}
-	a, err := catalogue[i].parse(n)
-	if err != nil {
-		return nil, err
-	}
-	first, at := "", len(text)+1
-	for word, f := range n.options {
-		if f.at < at {
-			first, at = word, f.at
-		}
-	}
-	if first != "" {
-		return nil, n.fail(first, at, "does not apply to "+n.name)
-	}
-	return a, nil
-}
-
-func algorithmNames() string {
-	names := make([]string, len(catalogue))
-	for i, e := range catalogue {
-		names[i] = e.name
-	}
-	return strings.Join(names, ", ")
-}
 
 func (n *notation) split() {
 	for at := 0; at < len(n.text); {
@@ -252,4 +201,12 @@ func (n *notation) wrap(field string, at int, err error) error {
 		return n.fail(field, at, wrong.Problem)
 	}
 	return n.fail(field, at, err.Error())
+}
+
+// entry is an algorithm in the catalogue.
+type entry struct {
+	name   string
+	syntax string // what follows the name
+	about  string // one sentence, for explain and docs
+	parse  func(*notation) (Algorithm, error)
 }

@@ -22,7 +22,7 @@ type Reservation struct {
 	// StartAt is when the holder may start, by the store's clock.
 	StartAt time.Time
 
-	asked
+	request
 	start   time.Time // by this machine's clock, from when the answer came
 	blocked bool      // not made, since a key is blocked
 
@@ -51,8 +51,8 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 	if err := takeable(charges); err != nil {
 		return nil, err
 	}
-	r := &Reservation{asked: l.asked(charges)}
-	if err := l.compile(r.ops, law.Take, 1, charges); err != nil {
+	r := &Reservation{request: l.request(charges)}
+	if err := r.compile(law.Take, charges); err != nil {
 		return nil, err
 	}
 	if wait > 0 && queue(charges) {
@@ -68,11 +68,11 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 			return nil, err
 		}
 	}
-	if err := r.apply(ctx); err != nil {
+	if err := r.do(ctx); err != nil {
 		return nil, err
 	}
 	r.start = time.Now() //nolint:forbidigo // the delay counts from the receipt of the answer
-	r.Decision = decide(r.ops, r.outs)
+	r.Decision = r.decision()
 	var clock, start int64
 	for i := range r.outs {
 		out := &r.outs[i]
@@ -185,7 +185,7 @@ func (r *Reservation) settleHere(ctx context.Context, actual []int64) (corrected
 	if err := ctx.Err(); err != nil {
 		return nil, err // it can still be settled
 	}
-	a := asked{l: r.l}
+	a := request{l: r.l}
 	var index []int
 	for i := range r.ops {
 		unused := r.ops[i].Cost - max(actual[i], 0) // law.Cancelled costs nothing
@@ -204,7 +204,7 @@ func (r *Reservation) settleHere(ctx context.Context, actual []int64) (corrected
 	}
 	corrected = slices.Repeat([]Cost{nothing}, len(r.ops))
 	if len(a.ops) > 0 {
-		err = a.apply(ctx)
+		err = a.do(ctx)
 	}
 	for k, i := range index {
 		// To give back twice would let too much pass.

@@ -81,17 +81,17 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 		return err
 	}
 	defer turn.leave()
-	a := l.asked(charges)
+	r := l.request(charges)
 	for {
-		if err := l.compile(a.ops, law.Take, 1, charges); err != nil {
+		if err := r.compile(law.Take, charges); err != nil {
 			return err
 		}
-		unblocking(a.ops)
-		if err := a.apply(asking); err != nil {
+		unblocking(r.ops)
+		if err := r.do(asking); err != nil {
 			return err
 		}
 		p.Answered()
-		d := decide(a.ops, a.outs)
+		d := r.decision()
 		if d.Allowed {
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -109,7 +110,7 @@ func TestDecisionsSayWhatTheServerSays(t *testing.T) {
 		if !want.Allowed && want.RetryAfter == 0 && d.RetryAfter > 0 && d.RetryAfter < time.Hour && d.RetryAfter%time.Millisecond == 0 {
 			d.RetryAfter = 0 // some time
 		}
-		if d != want {
+		if !reflect.DeepEqual(d, want) {
 			t.Errorf("got  %+v\nwant %+v", d, want)
 		}
 	}

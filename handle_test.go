@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 	"time"
 
@@ -36,10 +37,10 @@ func TestTheQuickWayDecidesAlike(t *testing.T) {
 			want, err1 := batch.Take(context.Background(), charge)
 			got, err2 := quick.Take(context.Background(), charge)
 			held, err3 := handle.Take(context.Background(), charge.Cost)
-			if got.EntryNumber = want.EntryNumber; got != want || err1 != nil || err2 != nil {
+			if got.EntryNumber = want.EntryNumber; !reflect.DeepEqual(got, want) || err1 != nil || err2 != nil {
 				t.Fatalf("%s: Take %+v (%v), in a batch %+v (%v)", notation, got, err2, want, err1)
 			}
-			if held.EntryNumber = want.EntryNumber; held != want || err3 != nil {
+			if held.EntryNumber = want.EntryNumber; !reflect.DeepEqual(held, want) || err3 != nil {
 				t.Fatalf("%s: by handle %+v (%v), in a batch %+v", notation, held, err3, want)
 			}
 		}

@@ -11,6 +11,60 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
+// Block refuses every charge of a limit for a key until d from now, whatever
+// its level, and says why. A d of zero lifts the block, also one that a limit
+// has set by itself. It replaces an earlier block. The key may be that of a shared
+// cell, as List shows it: then all who share are blocked.
+func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Duration, reason string) (Status, error) {
+	if d < 0 {
+		return Status{}, Invalid("for", "%s is negative; 0 lifts a block", d)
+	}
+	if d > 0 {
+		if err := checkPeriod("for", d); err != nil {
+			return Status{}, err
+		}
+	}
+	op, out, err := l.one(ctx, law.Block, limit, key, func(op *law.Op) {
+		op.TTL, op.Reason = d.Microseconds(), reason
+	})
+	if err != nil {
+		return Status{}, err
+	}
+	cell := store.Cell{Cell: op.Cell, State: out.State}
+	if d > 0 {
+		cell.Reason = reason
+	}
+	return newStatus(cell, limit, &op, cell.State.InUse(&op, out.Clock), out.Clock), nil
+}
+
+// Reset forgets all about a key: its level, its block. It reports whether
+// there was anything to forget. A history is kept. The key may be that of a shared
+// cell, as List shows it: then all who share are forgiven.
+func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed bool, err error) {
+	op, out, err := l.one(ctx, law.Reset, limit, key, nil)
+	l.turns.wake(op.Cell)
+	return out.Granted > 0, err
+}
+
+// one applies a single op that charges nothing, for operators: its key may be that of
+// a cell that keys share, as List shows it.
+func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (law.Op, law.Outcome, error) {
+	charges := []Charge{{Limit: limit, Key: key}}
+	r := l.request(charges)
+	err := l.compileWith(r.ops, verb, 1, charges, Cost.credits)
+	if err == nil {
+		err = law.ValidGroup(r.ops)
+	}
+	if err != nil {
+		return r.ops[0], r.outs[0], err
+	}
+	if set != nil {
+		set(&r.ops[0])
+	}
+	err = r.do(ctx)
+	return r.ops[0], r.outs[0], err
+}
+
 // Status is what is known about a key of a limit, without asking for
 // anything.
 type Status struct {

@@ -56,20 +56,20 @@ func (o Once) Take(ctx context.Context, charges ...Charge) (Decision, error) {
 	if err := takeable(charges); err != nil {
 		return Decision{}, err
 	}
-	a := o.l.asked(charges)
-	if err := o.l.compile(a.ops, law.Take, 1, charges); err != nil {
+	r := o.l.request(charges)
+	if err := r.compile(law.Take, charges); err != nil {
 		return Decision{}, err
 	}
-	if err := o.id.name(a.ops); err != nil {
+	if err := o.id.name(r.ops); err != nil {
 		return Decision{}, err
 	}
-	if err := a.apply(ctx); err != nil {
+	if err := r.do(ctx); err != nil {
 		return Decision{}, err
 	}
-	if err := ahead(a.outs); err != nil {
+	if err := ahead(r.outs); err != nil {
 		return Decision{}, err
 	}
-	return decide(a.ops, a.outs), nil
+	return r.decision(), nil
 }
 
 // ahead says that what was admitted under an id may not start yet, or nil.
@@ -113,17 +113,17 @@ func (o Once) Cancel(ctx context.Context, charges ...Charge) (returned []Cost, e
 }
 
 func (o Once) settle(ctx context.Context, charges []Charge, actual func(*law.Op) int64) ([]Cost, error) {
-	a := o.l.asked(charges)
-	if err := o.l.compileWith(a.ops, law.Settle, 1, charges, Cost.actual); err != nil {
+	r := o.l.request(charges)
+	if err := o.l.compileWith(r.ops, law.Settle, 1, charges, Cost.actual); err != nil {
 		return nil, err
 	}
-	for i := range a.ops {
-		a.ops[i] = settleOp(&a.ops[i], o.id.id, actual(&a.ops[i]))
+	for i := range r.ops {
+		r.ops[i] = settleOp(&r.ops[i], o.id.id, actual(&r.ops[i]))
 	}
-	if err := law.ValidGroup(a.ops); err != nil {
+	if err := law.ValidGroup(r.ops); err != nil {
 		return nil, err
 	}
-	return a.settle(ctx)
+	return r.settle(ctx)
 }
 
 // name gives a request its id.

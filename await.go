@@ -57,8 +57,7 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 	asking := patient{ctx}
 	var denied *DeniedError
 	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key}, func() (time.Duration, error) {
-		ops, outs := make([]law.Op, len(charges)), make([]law.Outcome, len(charges))
-		d, err := l.decide(asking, law.Check, charges, ops, outs)
+		d, err := l.answer(asking, law.Check, charges)
 		p.Answered()
 		if err == nil && !d.Allowed {
 			if denied = (&DeniedError{d}); d.RetryAfter == Never {

@@ -2,7 +2,6 @@ package headgate
 
 import (
 	"context"
-	"sync"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -27,7 +26,7 @@ func (l *Limiter) quick(ctx context.Context, d *Decision, limit Limit, key strin
 	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: key}, &r.params, credits)
 	if decided {
 		d.LimitName, d.Key = r.name, key
-		d.derive(&r.params, r.params.Capacity, &b)
+		d.derive(&r.params, &b)
 	}
 	return decided
 }
@@ -79,34 +78,7 @@ func (h *Handle) quick(d *Decision, cost Cost) bool {
 	b, decided := h.bound.TakeOne(credits)
 	if decided {
 		d.LimitName, d.Key = r.name, h.key
-		d.derive(&r.params, r.params.Capacity, &b)
+		d.derive(&r.params, &b)
 	}
 	return decided
-}
-
-// sheet is where the ops and outcomes of a request are written.
-type sheet struct {
-	ops  [4]law.Op
-	outs [4]law.Outcome
-	used int
-}
-
-var sheets = sync.Pool{New: func() any { return new(sheet) }}
-
-// of returns n empty ops and outcomes.
-func (s *sheet) of(n int) ([]law.Op, []law.Outcome) {
-	if n > len(s.ops) {
-		return make([]law.Op, n), make([]law.Outcome, n)
-	}
-	s.used = n
-	return s.ops[:n], s.outs[:n]
-}
-
-// free gives the sheet to the next request. Stores keep nothing of a batch
-// once they have answered.
-func (s *sheet) free() {
-	clear(s.ops[:s.used])
-	clear(s.outs[:s.used])
-	s.used = 0
-	sheets.Put(s)
 }

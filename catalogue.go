@@ -1,0 +1,134 @@
+package headgate
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/law"
+)
+
+// catalogue lists the algorithms in the order in which people should meet
+// them. The parser, explain and the docs read it.
+var catalogue = []entry{
+	tokenBucketEntry, leakyBucketEntry, gcraEntry, fixedWindowEntry,
+	intervalEntry, slidingWindowEntry, slidingLogEntry, concurrencyEntry,
+}
+
+// Usage returns the notation of every algorithm, one line each with what it
+// does, for help texts.
+func Usage() [][2]string {
+	lines := make([][2]string, len(catalogue))
+	for i, e := range catalogue {
+		lines[i] = [2]string{e.name + " " + e.syntax, e.about}
+	}
+	return lines
+}
+
+// Parse parses a one-line notation, for example
+// "token-bucket 100/s burst 200". The limit has no name. Errors are
+// ErrInvalid; most are a [*ParseError].
+func Parse(notation string) (Limit, error) { return ParseNamed("", notation) }
+
+// ParseNamed parses a one-line notation and gives the limit a name.
+func ParseNamed(name, notation string) (Limit, error) {
+	a, err := parseNotation(notation)
+	if err != nil {
+		return Limit{}, err
+	}
+	l, err := NewLimit(name, a)
+	if err != nil {
+		return Limit{}, fmt.Errorf("limit %q: %w", notation, err)
+	}
+	return l, nil
+}
+
+// MustParse is Parse for constants; it panics where Parse would fail.
+func MustParse(notation string) Limit {
+	l, err := Parse(notation)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// parseNotation parses a one-line limit.
+func parseNotation(text string) (Algorithm, error) {
+	n := &notation{text: text, options: map[string]field{}, places: map[string]int{}}
+	if len(text) > law.MaxName {
+		n.text = text[:0]
+		return nil, n.fail("limit", 0, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), law.MaxName))
+	}
+	n.split()
+	if len(n.fields) == 0 {
+		return nil, n.fail("limit", 0, "is empty; write for example token-bucket 100/s burst 200")
+	}
+	n.name = n.fields[0].text
+	i := slices.IndexFunc(catalogue, func(e entry) bool { return e.name == n.name })
+	if i < 0 {
+		return nil, n.fail("algorithm", n.fields[0].at, fmt.Sprintf("%q is not known; known are %s", n.name, algorithmNames()))
+	}
+	if len(n.fields) == 1 {
+		return nil, n.fail("amount", len(text), "is missing: write "+n.name+" "+catalogue[i].syntax)
+	}
+	if err := n.parseRate(n.fields[1]); err != nil {
+		return nil, err
+	}
+	if err := n.parseOptions(n.fields[2:]); err != nil {
+		return nil, err
+	}
+	a, err := catalogue[i].parse(n)
+	if err != nil {
+		return nil, err
+	}
+	first, at := "", len(text)+1
+	for word, f := range n.options {
+		if f.at < at {
+			first, at = word, f.at
+		}
+	}
+	if first != "" {
+		return nil, n.fail(first, at, "does not apply to "+n.name)
+	}
+	return a, nil
+}
+
+func algorithmNames() string {
+	names := make([]string, len(catalogue))
+	for i, e := range catalogue {
+		names[i] = e.name
+	}
+	return strings.Join(names, ", ")
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler: it reads what MarshalText writes,
+// and any notation that [Parse] reads. Errors are ErrInvalid, and leave l as it was.
+func (l *Limit) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*l = Limit{}
+		return nil
+	}
+	name, notation, named := strings.Cut(string(text), nameMark)
+	if !named {
+		name, notation = "", name
+	} else if err := ValidName(name); err != nil {
+		return err
+	}
+	notation, keys, bounded := strings.Cut(notation, keysMark)
+	parsed, err := ParseNamed(name, notation)
+	if err == nil && bounded {
+		n, wrong := strconv.ParseInt(keys, 10, 64)
+		if wrong != nil || n < 1 {
+			return Invalid("max_keys", "%.100q is not a number above 0", keys)
+		}
+		parsed, err = parsed.WithMaxKeys(n)
+	}
+	if err == nil {
+		*l = parsed
+	}
+	return err
+}
+
+// Set implements flag.Value, as [Limit.UnmarshalText].
+func (l *Limit) Set(text string) error { return l.UnmarshalText([]byte(text)) }

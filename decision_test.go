@@ -1,0 +1,79 @@
+package headgate_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// TestEachHasTheFiguresOfEveryCharge compares the figures of random requests with what is
+// known of each key by itself, after a request that was admitted and after one that was
+// refused.
+func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
+	c := newClock("2026-11-22T10:00:00Z")
+	l := newLimiter(c)
+	rng := rand.New(rand.NewPCG(1, 2))
+	limits := []headgate.Limit{
+		headgate.MustParse("token-bucket 10/1m"), headgate.MustParse("fixed-window 7/1m"),
+		headgate.MustParse("sliding-log 5/1m"), headgate.MustParse("sliding-window 9/1m"),
+	}
+	refused := 0
+	for range 3000 {
+		c.advance(time.Duration(rng.IntN(5000)) * time.Millisecond)
+		rng.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
+		charges := make([]headgate.Charge, 2+rng.IntN(3))
+		for i := range charges {
+			charges[i] = headgate.Charge{Limit: limits[i], Key: fmt.Sprint("k", rng.IntN(2)), Cost: headgate.Units(int64(1 + rng.IntN(3)))}
+		}
+		var alone []bool
+		for _, charge := range charges {
+			d, err := l.Check(t.Context(), charge)
+			if err != nil {
+				t.Fatal(err)
+			}
+			alone = append(alone, d.Allowed)
+		}
+		d, err := l.Take(t.Context(), charges...)
+		if err != nil || len(d.Each) != len(charges) || d.Allowed == slices.Contains(alone, false) {
+			t.Fatalf("%+v, %v; alone %v", d, err, alone)
+		}
+		if !d.Allowed {
+			refused++
+		}
+		for i, f := range d.Each {
+			s, err := l.Inspect(t.Context(), charges[i].Limit, charges[i].Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := headgate.Figures{
+				Charge: i, Allowed: alone[i], LimitName: charges[i].Limit.Name(), Key: charges[i].Key,
+				Capacity: int64(s.Capacity.Float64()), Remaining: s.Remaining, RetryAfter: f.RetryAfter, ResetAfter: max(0, s.EmptyAt.Sub(s.At)),
+			}
+			if f != want || (f.RetryAfter == 0) != f.Allowed {
+				t.Fatalf("charge %d of %+v: got %+v, want %+v", i, charges, f, want)
+			}
+		}
+		about := slices.IndexFunc(d.Each, func(f headgate.Figures) bool { return f.LimitName == d.LimitName && f.Key == d.Key })
+		if f := d.Each[about]; f.Remaining != d.Remaining || f.Capacity != d.Capacity || f.RetryAfter != d.RetryAfter || f.ResetAfter != d.ResetAfter {
+			t.Fatalf("the decision is about %+v and says %+v", f, d)
+		}
+	}
+	if refused < 300 {
+		t.Errorf("%d of 3000 were refused", refused)
+	}
+}
+
+// TestOneChargeHasTheFiguresOfTheDecision, and no others.
+func TestOneChargeHasTheFiguresOfTheDecision(t *testing.T) {
+	l := newLimiter(newClock("2026-11-22T10:00:00Z"))
+	for i := range 2 {
+		d, err := l.Take(t.Context(), headgate.Charge{Limit: headgate.MustParse("token-bucket 1.5/1h"), Key: "k"})
+		if err != nil || d.Allowed != (i == 0) || d.Each != nil || d.Capacity != 1 {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+}

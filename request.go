@@ -1,0 +1,338 @@
+package headgate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// request is a request on its way to the store and back: it is compiled into ops, done,
+// and read as a decision, as corrections, or op by op.
+type request struct {
+	l    *Limiter
+	ops  []law.Op
+	outs []law.Outcome
+	cals []*calendar
+}
+
+func (l *Limiter) request(charges []Charge) request {
+	return request{l: l, ops: make([]law.Op, len(charges)), outs: make([]law.Outcome, len(charges)), cals: calendars(nil, 0, charges)}
+}
+
+// again is a request as large, about the same limits.
+func (r request) again() request {
+	return request{l: r.l, ops: make([]law.Op, len(r.ops)), outs: make([]law.Outcome, len(r.ops)), cals: r.cals}
+}
+
+// compile makes ops of the charges.
+func (r *request) compile(verb law.Verb, charges []Charge) error {
+	return r.l.compile(r.ops, verb, 1, charges)
+}
+
+// decision is what was decided.
+func (r *request) decision() Decision { return decide(r.ops, r.outs) }
+
+// do asks the store. An error of a single op is the request's.
+func (r *request) do(ctx context.Context) error {
+	if err := r.l.apply(ctx, r.ops, r.outs, r.cals); err != nil {
+		return err
+	}
+	for i := range r.outs {
+		if err := r.outs[i].Err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle asks the store to settle, and returns by how much it did.
+func (r *request) settle(ctx context.Context) (corrected []Cost, err error) {
+	if err := r.do(ctx); err != nil {
+		return nil, err
+	}
+	corrected = make([]Cost, len(r.ops))
+	for i := range r.ops {
+		corrected[i] = changed(&r.ops[i], &r.outs[i])
+		r.l.turns.wake(r.ops[i].Cell)
+	}
+	return corrected, nil
+}
+
+// changed is by how much a cost was corrected, up or down.
+func changed(op *law.Op, out *law.Outcome) Cost {
+	if out.Granted == 0 {
+		return nothing
+	}
+	return costOf(max(out.Granted, -out.Granted), op.Params.Unit, false)
+}
+
+// takeable refuses charges that are not taken but acquired.
+func takeable(charges []Charge) error {
+	for _, c := range charges {
+		if c.Limit.Concurrency() {
+			return Invalid("limit", "%s is acquired and released, not taken", c.Limit.Algorithm())
+		}
+	}
+	return nil
+}
+
+// compile turns the charges of one request into ops.
+func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []Charge) error {
+	if err := l.compileWith(ops, verb, group, charges, Cost.credits); err != nil {
+		return err
+	}
+	for i := range ops {
+		if law.IsShared(ops[i].Cell) {
+			return law.ValidKey(ops[i].Cell.Key) // which is not
+		}
+	}
+	return law.ValidGroup(ops)
+}
+
+// compileWith is compile with another meaning of the costs, and not yet valid.
+func (l *Limiter) compileWith(ops []law.Op, verb law.Verb, group uint32, charges []Charge, credits func(Cost, int64) (int64, error)) error {
+	if len(charges) == 0 {
+		return Invalid("charges", "there is none")
+	}
+	for i, c := range charges {
+		if c.Limit.IsZero() {
+			return Invalid("limit", "is missing")
+		}
+		r := c.Limit.r
+		cost, err := credits(c.Cost, r.params.Unit)
+		if err != nil {
+			return err
+		}
+		ops[i] = law.Op{
+			Verb:   verb,
+			Group:  group,
+			Cell:   law.Cell{Limit: r.name, Key: c.Key},
+			Params: r.params,
+			Cost:   cost,
+			Count:  1,
+		}
+		if r.calendar != nil {
+			ops[i].Window = r.calendar.bounds(l.clock())
+		}
+	}
+	return nil
+}
+
+// calendars notes at index i and up which calendars the charges follow. It
+// stays nil as long as none does, as mostly.
+func calendars(list []*calendar, i int, charges []Charge) []*calendar {
+	for k, c := range charges {
+		if c.Limit.IsZero() {
+			continue // which is found out later
+		}
+		if cal := c.Limit.r.calendar; cal != nil {
+			list = slices.Grow(list, i+len(charges)-len(list))[:i+len(charges)]
+			list[i+k] = cal
+		}
+	}
+	return list
+}
+
+// apply asks the store, and asks again about those requests whose calendar
+// boundaries did not contain the store's time: cals says which calendars the
+// ops follow, as far as it reaches.
+func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, cals []*calendar) (err error) {
+	if l.store == nil {
+		return errNoStore
+	}
+	ctx, b := l.bound(ctx)
+	defer b.end(&err, store.ErrUnknownOutcome)
+	if err := l.store.Apply(ctx, ops, outs); err != nil {
+		store.Void(outs)
+		return err
+	}
+	if cals == nil {
+		return nil
+	}
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		for try := 0; slices.ContainsFunc(outs[i:j], isStale); try++ {
+			if try == 3 { // the store's clock is not one
+				return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup, ops[i].Cell.Limit)
+			}
+			for k := i; k < j; k++ {
+				if k < len(cals) && cals[k] != nil && outs[k].Stale {
+					ops[k].Window = cals[k].bounds(outs[k].Clock)
+				}
+			}
+			if err := l.store.Apply(ctx, ops[i:j], outs[i:j]); err != nil {
+				for k := i; k < j; k++ { // the other requests have their answers
+					outs[k] = law.Outcome{Err: err}
+				}
+			}
+		}
+		i = j
+	}
+	return nil
+}
+
+func isStale(out law.Outcome) bool { return out.Stale }
+
+// sheet is where the ops and outcomes of a request are written.
+type sheet struct {
+	ops  [4]law.Op
+	outs [4]law.Outcome
+	used int
+}
+
+var sheets = sync.Pool{New: func() any { return new(sheet) }}
+
+// request is that of Limiter, written on the sheet.
+func (s *sheet) request(l *Limiter, charges []Charge) request {
+	n := len(charges)
+	if n > len(s.ops) {
+		return l.request(charges)
+	}
+	s.used = n
+	return request{l: l, ops: s.ops[:n], outs: s.outs[:n], cals: calendars(nil, 0, charges)}
+}
+
+// free gives the sheet to the next request. Stores keep nothing of a batch
+// once they have answered.
+func (s *sheet) free() {
+	clear(s.ops[:s.used])
+	clear(s.outs[:s.used])
+	s.used = 0
+	sheets.Put(s)
+}
+
+// DefaultTimeout is how long a Limiter waits for its store unless its Config says
+// otherwise.
+const DefaultTimeout = 5 * time.Second
+
+// timeout returns how long to wait for a store; 0: as long as it takes. A store in
+// this process answers at once, and a deadline would cost more than its answer.
+func (cfg *Config) timeout(s store.Store) time.Duration {
+	_, local := store.As[store.Local](s)
+	switch {
+	case local || cfg != nil && cfg.Timeout < 0:
+		return 0
+	case cfg == nil || cfg.Timeout == 0:
+		return DefaultTimeout
+	}
+	return cfg.Timeout
+}
+
+// patient is the context of one who waits: its deadline alone bounds the questions.
+type patient struct{ context.Context }
+
+// bound is the Limiter's own deadline of one question. The zero bound is none.
+type bound struct {
+	asked   context.Context // the caller's
+	own     context.Context
+	cancel  context.CancelFunc
+	timeout time.Duration
+}
+
+// bound returns the context to ask the store with.
+func (l *Limiter) bound(ctx context.Context) (context.Context, bound) {
+	if p, ok := ctx.(patient); ok {
+		return p.Context, bound{}
+	}
+	if l.timeout == 0 {
+		return ctx, bound{}
+	}
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= l.timeout {
+		return ctx, bound{}
+	}
+	b := bound{asked: ctx, timeout: l.timeout}
+	b.own, b.cancel = context.WithTimeout(ctx, l.timeout)
+	return b.own, b
+}
+
+// end ends the deadline, and says of an error that came by it which setting that is.
+// A context error alone does not tell whether the store was asked: its class is otherwise.
+func (b *bound) end(err *error, otherwise error) {
+	if b.cancel == nil {
+		return
+	}
+	defer b.cancel()
+	if *err == nil || b.own.Err() == nil || b.asked.Err() != nil {
+		return
+	}
+	if store.Class(*err) == nil {
+		*err = fmt.Errorf("%w: %w", otherwise, *err)
+	}
+	*err = fmt.Errorf("%w (no answer within %s, the Timeout of headgate.Config)", *err, b.timeout)
+}
+
+// Request is one of several that are asked together.
+type Request struct {
+	Charges []Charge // admitted all or none
+	Check   bool     // ask without consuming
+
+	// ID and Life make it a request that is charged once: see [Limiter.Once]. A
+	// zero Life is DefaultLife.
+	ID   string
+	Life time.Duration
+}
+
+// Answer is what became of a Request.
+type Answer struct {
+	Decision Decision
+	Err      error // the request failed alone: invalid, or refused by the store
+}
+
+// Batch asks about many requests in one round trip, as if they were asked one
+// after another in order. A request that is invalid fails alone; an error of
+// Batch itself means that nothing is known about any of them.
+func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, error) {
+	answers := make([]Answer, len(requests))
+	charges := 0
+	for i := range requests {
+		charges += len(requests[i].Charges)
+	}
+	ops := make([]law.Op, 0, charges)
+	ends := make([]int, len(requests)) // in ops, of each request
+	var cals []*calendar
+	for i := range requests {
+		r := &requests[i]
+		verb := law.Take
+		if r.Check {
+			verb = law.Check
+		}
+		start := len(ops)
+		group := ops[start : start+len(r.Charges)]
+		err := takeable(r.Charges)
+		if err == nil {
+			err = l.compile(group, verb, uint32(i+1), r.Charges)
+		}
+		if id := (once{r.ID, r.Life}); err == nil && id != (once{}) {
+			err = id.name(group)
+		}
+		if answers[i].Err = err; err == nil {
+			ops = ops[:start+len(group)]
+			cals = calendars(cals, start, r.Charges)
+		}
+		ends[i] = len(ops)
+	}
+	outs := make([]law.Outcome, len(ops))
+	if len(ops) > 0 {
+		if err := l.apply(ctx, ops, outs, cals); err != nil {
+			return nil, err
+		}
+	}
+	start := 0
+	for i, end := range ends {
+		if answers[i].Err == nil {
+			if err := cmp.Or(outs[start].Err, ahead(outs[start:end])); err != nil {
+				answers[i].Err = err
+			} else {
+				answers[i].Decision = decide(ops[start:end], outs[start:end])
+			}
+		}
+		start = end
+	}
+	return answers, nil
+}
