@@ -95,7 +95,7 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 // The action's context ends with the cause ErrLeaseLost when the lease is lost, and
 // then WithLease's error is that too. Should the store be away when it is released, it
 // ends after its time to live; that is no error of the action.
-func (l *Limiter) WithLease(ctx context.Context, action func(context.Context) error, charges ...Charge) (err error) {
+func WithLease(ctx context.Context, l Leaser, action func(context.Context) error, charges ...Charge) (err error) {
 	lease, err := l.Await(ctx, charges...)
 	if err != nil {
 		return err

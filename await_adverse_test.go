@@ -76,7 +76,7 @@ func TestHoldOfALostLeaseSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &deaf{Store: memory.New(nil)}
 		l := headgate.New(s, nil)
-		err := l.WithLease(context.Background(), func(ctx context.Context) error {
+		err := headgate.WithLease(context.Background(), l, func(ctx context.Context) error {
 			s.cut.Store(true)
 			<-ctx.Done()
 			if !errors.Is(context.Cause(ctx), headgate.ErrLeaseLost) {

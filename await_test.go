@@ -21,7 +21,7 @@ func TestHold(t *testing.T) {
 		begin := time.Now()
 		for range 6 {
 			go func() {
-				err := l.WithLease(ctx, func(context.Context) error {
+				err := headgate.WithLease(ctx, l, func(context.Context) error {
 					most.Store(max(most.Load(), inside.Add(1)))
 					time.Sleep(time.Minute)
 					inside.Add(-1)
@@ -39,10 +39,10 @@ func TestHold(t *testing.T) {
 			t.Errorf("%d at once, %d done after %v", most.Load(), done.Load(), time.Since(begin))
 		}
 		failed := errors.New("failed")
-		if err := l.WithLease(ctx, func(context.Context) error { return failed }, ask...); !errors.Is(err, failed) {
+		if err := headgate.WithLease(ctx, l, func(context.Context) error { return failed }, ask...); !errors.Is(err, failed) {
 			t.Errorf("the action's error: %v", err)
 		}
-		err := l.WithLease(ctx, func(ctx context.Context) error {
+		err := headgate.WithLease(ctx, l, func(ctx context.Context) error {
 			if _, err := l.Reset(ctx, ask[0].Limit, "k"); err != nil {
 				t.Error(err)
 			}
@@ -52,10 +52,10 @@ func TestHold(t *testing.T) {
 		if !errors.Is(err, headgate.ErrLeaseLost) {
 			t.Errorf("lost while it was held: %v", err)
 		}
-		_ = l.WithLease(ctx, func(context.Context) error {
+		_ = headgate.WithLease(ctx, l, func(context.Context) error {
 			short, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			err := l.WithLease(short, func(context.Context) error { return nil }, charges("k", "2 of concurrency 2 ttl 10s")...)
+			err := headgate.WithLease(short, l, func(context.Context) error { return nil }, charges("k", "2 of concurrency 2 ttl 10s")...)
 			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, headgate.ErrDenied) {
 				t.Errorf("the deadline came first: %v", err)
 			}
@@ -70,7 +70,7 @@ func TestHoldOfAStoreThatStaysAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &away{Store: memory.New(nil)}
 		l := headgate.New(s, nil)
-		err := l.WithLease(context.Background(), func(ctx context.Context) error {
+		err := headgate.WithLease(context.Background(), l, func(ctx context.Context) error {
 			s.cut.Store(true)
 			<-ctx.Done()
 			return nil

@@ -255,9 +255,9 @@ func ExampleLimiter_Acquire() {
 	// <nil>
 }
 
-func ExampleLimiter_WithLease() {
+func ExampleWithLease() {
 	limiter, _ := at()
-	err := limiter.WithLease(context.Background(), func(ctx context.Context) error {
+	err := headgate.WithLease(context.Background(), limiter, func(ctx context.Context) error {
 		fmt.Println("alone") // until ctx ends: then others may be here too
 		return nil
 	}, headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "backup"})

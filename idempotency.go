@@ -22,10 +22,41 @@ var (
 // DefaultLife is for how long a store remembers an id unless told otherwise.
 const DefaultLife = time.Hour
 
-// Once makes a request with an id: one that is charged once, however often and by
-// whomever it is asked, and that any process can settle. It is a value that
-// [Limiter.Once] makes, safe for concurrent use.
-type Once struct {
+// Once makes requests with an idempotency key: each is charged once, however often and by
+// whichever process it is asked, and any process can settle it. [Limiter.Once] makes one.
+// It is safe for concurrent use.
+type Once interface {
+	// Take is [Limiter.Take]: asked again with the same charges, it returns the first
+	// admission, with Decision.Replayed, and charges nothing. So it does after the request
+	// was settled, at whatever cost. What was refused, or cancelled since, is decided
+	// again. With other charges, or if it was reserved and
+	// may not start yet, it returns ErrReused. It may be asked again after any error,
+	// also if it is not known whether the store had heard.
+	Take(ctx context.Context, charges ...Charge) (Decision, error)
+
+	// Reserve is [Limiter.Reserve], as Take is [Limiter.Take]: asked again, it has the
+	// start that it had, whatever the wait says now. If one of several charges that wait
+	// for a common start was cancelled since, or its key reset, all are decided anew, for
+	// another start: then those that were not are charged a second time.
+	Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error)
+
+	// Settle corrects the costs of charges that were admitted under the id, in this
+	// process or another, to those that the charges say here, Units(0) for nothing; see
+	// [Reservation.Settle]. It need not be all of them; of a limit that was changed
+	// since, nothing is corrected. Settled at the same cost again it changes nothing; at
+	// another it returns ErrSettled, and ErrUnknownID if nothing was admitted or its life
+	// is over.
+	Settle(ctx context.Context, charges ...Charge) (corrected []Cost, err error)
+
+	// Cancel takes back charges that were admitted under the id, whatever costs are said
+	// here; see [Reservation.Cancel]. Unlike Settle at no cost it lets the id be admitted
+	// again: an attempt to take that is still under way then charges, also if it was made
+	// before. It is for requests that nobody tries again; others are settled.
+	Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error)
+}
+
+// identified is the Once of a Limiter.
+type identified struct {
 	l  *Limiter
 	id once
 }
@@ -43,16 +74,11 @@ type once struct {
 // It costs the store a row for each charge, and a request with an id is never
 // answered without asking the store.
 func (l *Limiter) Once(id string, life time.Duration) Once {
-	return Once{l, once{id, life}}
+	return identified{l, once{id, life}}
 }
 
-// Take is [Limiter.Take]: asked again with the same charges, it returns the first
-// admission, with Decision.Replayed, and charges nothing. So it does after the request
-// was settled, at whatever cost. What was refused, or cancelled since, is decided
-// again. With other charges, or if it was reserved and
-// may not start yet, it returns ErrReused. It may be asked again after any error,
-// also if it is not known whether the store had heard.
-func (o Once) Take(ctx context.Context, charges ...Charge) (Decision, error) {
+// Take implements Once.
+func (o identified) Take(ctx context.Context, charges ...Charge) (Decision, error) {
 	if err := takeable(charges); err != nil {
 		return Decision{}, err
 	}
@@ -82,29 +108,18 @@ func ahead(outs []law.Outcome) error {
 	return nil
 }
 
-// Reserve is [Limiter.Reserve], as Take is [Limiter.Take]: asked again, it has the
-// start that it had, whatever the wait says now. If one of several charges that wait
-// for a common start was cancelled since, or its key reset, all are decided anew, for
-// another start: then those that were not are charged a second time.
-func (o Once) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
+// Reserve implements Once.
+func (o identified) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
 	return o.l.reserve(ctx, wait, charges, &o.id)
 }
 
-// Settle corrects the costs of charges that were admitted under the id, in this
-// process or another, to those that the charges say here, Units(0) for nothing; see
-// [Reservation.Settle]. It need not be all of them; of a limit that was changed
-// since, nothing is corrected. Settled at the same cost again it changes nothing; at
-// another it returns ErrSettled, and ErrUnknownID if nothing was admitted or its life
-// is over.
-func (o Once) Settle(ctx context.Context, charges ...Charge) (corrected []Cost, err error) {
+// Settle implements Once.
+func (o identified) Settle(ctx context.Context, charges ...Charge) (corrected []Cost, err error) {
 	return o.settle(ctx, charges, func(op *law.Op) int64 { return op.Cost })
 }
 
-// Cancel takes back charges that were admitted under the id, whatever costs are said
-// here; see [Reservation.Cancel]. Unlike Settle at no cost it lets the id be admitted
-// again: an attempt to take that is still under way then charges, also if it was made
-// before. It is for requests that nobody tries again; others are settled.
-func (o Once) Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error) {
+// Cancel implements Once.
+func (o identified) Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error) {
 	none := make([]Charge, len(charges))
 	for i, c := range charges {
 		none[i] = Charge{Limit: c.Limit, Key: c.Key, Cost: nothing}
@@ -112,7 +127,7 @@ func (o Once) Cancel(ctx context.Context, charges ...Charge) (returned []Cost, e
 	return o.settle(ctx, none, func(*law.Op) int64 { return law.Cancelled })
 }
 
-func (o Once) settle(ctx context.Context, charges []Charge, actual func(*law.Op) int64) ([]Cost, error) {
+func (o identified) settle(ctx context.Context, charges []Charge, actual func(*law.Op) int64) ([]Cost, error) {
 	r := o.l.request(charges)
 	if err := o.l.compileWith(r.ops, law.Settle, 1, charges, Cost.actual); err != nil {
 		return nil, err

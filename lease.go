@@ -27,7 +27,7 @@ type Lease struct {
 	// a lease ends if nobody renews it.
 	Decision Decision
 
-	l    *Limiter
+	by   Leaser
 	held []LeaseToken
 	ttl  time.Duration
 	stop chan struct{} // closed when it is released
@@ -58,7 +58,6 @@ func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (*L
 	if waits {
 		unblocking(r.ops)
 	}
-	lease := &Lease{l: l, stop: make(chan struct{}), lost: make(chan struct{})}
 	if !held(r.ops) {
 		return nil, Invalid("limit", "none of the charges is of a concurrency limit")
 	}
@@ -66,21 +65,30 @@ func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (*L
 	if err := r.do(ctx); err != nil {
 		return nil, err
 	}
-	lease.Decision = r.decision()
-	if !lease.Decision.Allowed {
-		return lease, nil
-	}
+	d := r.decision()
+	var held []LeaseToken
+	var ttl time.Duration
 	for i := range r.ops {
 		if op := &r.ops[i]; op.Params.Leased {
-			lease.held = append(lease.held, LeaseToken{charges[i].Limit, charges[i].Key, r.outs[i].EntryNumber})
-			if ttl := micros(op.Params.Step); lease.ttl == 0 || ttl < lease.ttl {
-				lease.ttl = ttl
+			held = append(held, LeaseToken{charges[i].Limit, charges[i].Key, r.outs[i].EntryNumber})
+			if t := micros(op.Params.Step); ttl == 0 || t < ttl {
+				ttl = t
 			}
 		}
 	}
-	took := time.Since(asked)
-	if took >= lease.ttl {
-		lease.end(ErrLeaseLost)
+	return NewLease(l, d, held, ttl, asked)
+}
+
+// NewLease returns the lease of what by has acquired, as d says, and renews it there in the
+// background; of one that was refused there is nothing to hold. It lasts for ttl from when
+// by was asked: ErrLeaseLost, if that is over. It is for implementations of Leaser.
+func NewLease(by Leaser, d Decision, held []LeaseToken, ttl time.Duration, asked time.Time) (*Lease, error) {
+	lease := &Lease{Decision: d, by: by, stop: make(chan struct{}), lost: make(chan struct{})}
+	if !d.Allowed {
+		return lease, nil
+	}
+	lease.held, lease.ttl = held, ttl
+	if took := time.Since(asked); took >= ttl {
 		return nil, fmt.Errorf("%w: the store took %s to answer", ErrLeaseLost, took)
 	}
 	go lease.keep(asked)
@@ -117,7 +125,7 @@ func (l *Lease) keep(asked time.Time) {
 			ctx, cancel := context.WithTimeout(context.Background(), l.ttl)
 			go func(answer chan error) {
 				defer cancel()
-				answer <- l.l.Renew(ctx, l.held...)
+				answer <- l.by.Renew(ctx, l.held...)
 			}(answer)
 		case err := <-answer:
 			answer = nil
@@ -177,7 +185,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		return l.Err()
 	}
 	l.end(ErrReleased)
-	err := l.l.Release(ctx, l.held...)
+	err := l.by.Release(ctx, l.held...)
 	gone := errors.Is(err, ErrLeaseLost)
 	before := l.asked
 	l.asked, l.released = l.asked || err != nil && !store.NothingDone(err), err == nil || gone
@@ -237,6 +245,8 @@ func (l *Limiter) each(ctx context.Context, held []LeaseToken, set func(*law.Op)
 		switch {
 		case h.Limit.IsZero():
 			return Invalid("limit", "is missing")
+		case h.Limit.r.algorithm == nil:
+			return h.Limit.r.errNameOnly()
 		case !h.Limit.r.params.Leased:
 			return Invalid("limit", "%s is taken, not acquired", h.Limit.Algorithm())
 		case h.Number < 1:

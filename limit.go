@@ -29,6 +29,31 @@ type rule struct {
 	plain     bool      // taken by ops that need no boundaries
 }
 
+// Named returns a limit of which only the name is known here, for those who ask a server
+// that knows the rest (package client). A Limiter refuses it: ErrInvalid. Errors are those
+// of ValidName.
+func Named(name string) (Limit, error) {
+	if err := ValidName(name); err != nil {
+		return Limit{}, err
+	}
+	return Limit{&rule{name: name, named: true, notation: name}}, nil
+}
+
+// MustNamed is Named for names that stand in the program: it panics where that returns an
+// error.
+func MustNamed(name string) Limit {
+	l, err := Named(name)
+	if err != nil {
+		panic("headgate: " + err.Error())
+	}
+	return l
+}
+
+// errNameOnly is the error of a Limiter that is asked by the name alone.
+func (r *rule) errNameOnly() error {
+	return Invalid("limit", "%q is known by its name only; make it with ParseNamed or NewLimit", r.name)
+}
+
 // NewLimit returns a limit of an algorithm's values. name may be empty. Errors
 // are ErrInvalid and name the field.
 func NewLimit(name string, a Algorithm) (Limit, error) {
@@ -123,7 +148,8 @@ func (l Limit) String() string {
 	return l.r.notation
 }
 
-// Algorithm returns the algorithm with its parameters; nil of a zero Limit.
+// Algorithm returns the algorithm with its parameters; nil of a zero Limit, and of one of
+// which only the name is known.
 func (l Limit) Algorithm() Algorithm {
 	if l.r == nil {
 		return nil
@@ -144,6 +170,9 @@ func (l Limit) Bound() Bound {
 	if l.r == nil {
 		return Bound{}
 	}
+	if l.r.algorithm == nil { // a name
+		return Bound{}
+	}
 	b := l.r.algorithm.bound()
 	b.notation, b.params, b.calendar = l.r.notation, l.r.params, l.r.calendar
 	return b
@@ -153,6 +182,9 @@ func (l Limit) Bound() Bound {
 func (l Limit) Explain() string {
 	if l.r == nil {
 		return "no limit"
+	}
+	if l.r.algorithm == nil {
+		return "limit      " + l.r.name
 	}
 	p := l.r.params
 	var b strings.Builder
@@ -189,7 +221,7 @@ func (l Limit) MarshalText() ([]byte, error) {
 		return nil, nil
 	}
 	text := l.String()
-	if l.Named() {
+	if l.Named() && l.r.algorithm != nil {
 		text = l.Name() + nameMark + text
 	}
 	if n := l.r.params.MaxKeys; n > 0 {

@@ -105,6 +105,9 @@ func (l *Limiter) compileWith(ops []law.Op, verb law.Verb, group uint32, charges
 			return Invalid("limit", "is missing")
 		}
 		r := c.Limit.r
+		if r.algorithm == nil {
+			return r.errNameOnly()
+		}
 		cost, err := credits(c.Cost, r.params.Unit)
 		if err != nil {
 			return err

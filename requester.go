@@ -12,19 +12,21 @@ type TokenRequester interface {
 	RequestToken(ctx context.Context) error
 }
 
-// Requester returns a TokenRequester that takes the same charges each time.
-func (l *Limiter) Requester(charges ...Charge) TokenRequester {
-	return requester{l, charges}
-}
-
-type requester struct {
-	l       *Limiter
+// Requester is a TokenRequester that takes the same charges each time. It is safe for
+// concurrent use.
+type Requester struct {
+	by      Taker
 	charges []Charge
 }
 
+var _ TokenRequester = (*Requester)(nil)
+
+// NewRequester returns a Requester that takes the charges from t.
+func NewRequester(t Taker, charges ...Charge) *Requester { return &Requester{t, charges} }
+
 // RequestToken implements TokenRequester.
-func (r requester) RequestToken(ctx context.Context) error {
-	d, err := r.l.Take(ctx, r.charges...)
+func (r *Requester) RequestToken(ctx context.Context) error {
+	d, err := r.by.Take(ctx, r.charges...)
 	if err == nil && !d.Allowed {
 		return &DeniedError{d}
 	}
@@ -34,8 +36,8 @@ func (r requester) RequestToken(ctx context.Context) error {
 // Limited wraps an action so that it is done only when the charges were taken.
 // Otherwise its error is a [DeniedError], or the store's. The action gets the
 // caller's context.
-func Limited[T any](l *Limiter, action func(context.Context) (T, error), charges ...Charge) func(context.Context) (T, error) {
-	r := l.Requester(charges...)
+func Limited[T any](t Taker, action func(context.Context) (T, error), charges ...Charge) func(context.Context) (T, error) {
+	r := NewRequester(t, charges...)
 	return func(ctx context.Context) (result T, err error) {
 		if err := r.RequestToken(ctx); err != nil {
 			return result, err
@@ -54,10 +56,10 @@ func Limited[T any](l *Limiter, action func(context.Context) (T, error), charges
 //		}
 //		job(i)
 //	}
-func Pace(ctx context.Context, l *Limiter, charges ...Charge) iter.Seq2[int, error] {
+func Pace(ctx context.Context, w Waiter, charges ...Charge) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		for i := 0; ; i++ {
-			if err := l.Wait(ctx, charges...); err != nil {
+			if err := w.Wait(ctx, charges...); err != nil {
 				yield(i, err)
 				return
 			}

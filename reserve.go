@@ -22,9 +22,35 @@ type Reservation struct {
 	// StartAt is when the holder may start, by the store's clock.
 	StartAt time.Time
 
-	request
 	start   time.Time // by this machine's clock, from when the answer came
 	blocked bool      // not made, since a key is blocked
+	settler settler
+}
+
+// settler settles the charges of a reservation, or cancels them if actual is nil.
+type settler func(ctx context.Context, actual []Cost) (corrected []Cost, err error)
+
+// NewReservation returns a reservation of n charges that another Reserver than a Limiter
+// has made: for a start after delay, or refused, as d says. settle settles the charges at
+// their actual costs, or cancels them if actual is nil; it is asked only for one that was
+// made, and decides what a second time means.
+func NewReservation(d Decision, startAt time.Time, delay time.Duration, n int,
+	settle func(ctx context.Context, actual []Cost) (corrected []Cost, err error),
+) *Reservation {
+	return &Reservation{
+		Decision: d, StartAt: startAt, start: time.Now().Add(delay), //nolint:forbidigo // the delay counts from the receipt of the answer
+		settler: func(ctx context.Context, actual []Cost) ([]Cost, error) {
+			if actual != nil && len(actual) != n {
+				return nil, Invalid("actual", "%d costs for %d charges", len(actual), n)
+			}
+			return settle(ctx, actual)
+		},
+	}
+}
+
+// reserved is what a Limiter knows of a reservation.
+type reserved struct {
+	request
 
 	mu    sync.Mutex
 	ended []bool // for each charge: it was settled or cancelled, or may have been
@@ -51,31 +77,32 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 	if err := takeable(charges); err != nil {
 		return nil, err
 	}
-	r := &Reservation{request: l.request(charges)}
-	if err := r.compile(law.Take, charges); err != nil {
+	by := &reserved{request: l.request(charges)}
+	if err := by.compile(law.Take, charges); err != nil {
 		return nil, err
 	}
 	if wait > 0 && queue(charges) {
-		for i := range r.ops {
-			r.ops[i].Deferred, r.ops[i].Ceiling = true, r.ops[i].Params.Ceiling(wait.Microseconds())
+		for i := range by.ops {
+			by.ops[i].Deferred, by.ops[i].Ceiling = true, by.ops[i].Params.Ceiling(wait.Microseconds())
 		}
 	}
 	if wait > 0 {
-		unblocking(r.ops)
+		unblocking(by.ops)
 	}
 	if id != nil {
-		if err := id.name(r.ops); err != nil {
+		if err := id.name(by.ops); err != nil {
 			return nil, err
 		}
 	}
-	if err := r.do(ctx); err != nil {
+	if err := by.do(ctx); err != nil {
 		return nil, err
 	}
+	r := &Reservation{settler: by.settle}
 	r.start = time.Now() //nolint:forbidigo // the delay counts from the receipt of the answer
-	r.Decision = r.decision()
+	r.Decision = by.decision()
 	var clock, start int64
-	for i := range r.outs {
-		out := &r.outs[i]
+	for i := range by.outs {
+		out := &by.outs[i]
 		clock, start = max(clock, out.Clock), max(start, cmp.Or(out.StartAt, out.Clock))
 		r.blocked = r.blocked || out.State.BlockedUntil > max(out.Clock, out.State.At)
 	}
@@ -125,8 +152,13 @@ const cancelWithin = 5 * time.Second
 // stand in line behind it. One that was settled returns ErrSettled. Of one with an id
 // the id may be admitted again, see [Once.Cancel].
 func (r *Reservation) Cancel(ctx context.Context) (returned []Cost, err error) {
-	return r.settle(ctx, slices.Repeat([]int64{law.Cancelled}, len(r.ops)))
+	if !r.Decision.Allowed {
+		return nil, errNotMade
+	}
+	return r.settler(ctx, nil)
 }
+
+var errNotMade = Invalid("reservation", "was not made")
 
 // Settle corrects the costs of all charges, in their order, to what they were in
 // the end, and returns by how much it did: less is given back as by Cancel, more
@@ -140,24 +172,32 @@ func (r *Reservation) Cancel(ctx context.Context) (returned []Cost, err error) {
 // the same costs as often as one likes. If its limit is changed before it is settled
 // without an id, it should not be.
 func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []Cost, err error) {
-	if len(actual) != len(r.ops) {
-		return nil, Invalid("actual", "%d costs for %d charges", len(actual), len(r.ops))
-	}
-	credits := make([]int64, len(actual))
-	for i, c := range actual {
+	for _, c := range actual {
 		if c.IsZero() {
 			return nil, Invalid("actual", "is missing; Units(0) is nothing at all")
 		}
-		if credits[i], err = c.actual(r.ops[i].Params.Unit); err != nil {
-			return nil, err
-		}
 	}
-	return r.settle(ctx, credits)
+	switch {
+	case !r.Decision.Allowed:
+		return nil, errNotMade
+	case actual == nil:
+		actual = []Cost{} // nil cancels
+	}
+	return r.settler(ctx, actual)
 }
 
-func (r *Reservation) settle(ctx context.Context, actual []int64) (corrected []Cost, err error) {
-	if !r.Decision.Allowed {
-		return nil, Invalid("reservation", "was not made")
+// settle is the settler of a Limiter.
+func (r *reserved) settle(ctx context.Context, actual []Cost) (corrected []Cost, err error) {
+	credits := slices.Repeat([]int64{law.Cancelled}, len(r.ops))
+	if actual != nil {
+		if len(actual) != len(r.ops) {
+			return nil, Invalid("actual", "%d costs for %d charges", len(actual), len(r.ops))
+		}
+		for i, c := range actual {
+			if credits[i], err = c.actual(r.ops[i].Params.Unit); err != nil {
+				return nil, err
+			}
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,7 +205,7 @@ func (r *Reservation) settle(ctx context.Context, actual []int64) (corrected []C
 		a := r.again()
 		for i := range a.ops {
 			op := &r.ops[i]
-			a.ops[i] = settleOp(op, op.ID, actual[i])
+			a.ops[i] = settleOp(op, op.ID, credits[i])
 			a.ops[i].Group = uint32(i + 1) // a key that was reset keeps nobody from settling the others
 		}
 		return a.settle(ctx)
@@ -176,12 +216,12 @@ func (r *Reservation) settle(ctx context.Context, actual []int64) (corrected []C
 	if !slices.Contains(r.ended, false) {
 		return nil, ErrSettled
 	}
-	return r.settleHere(ctx, actual)
+	return r.settleHere(ctx, credits)
 }
 
 // settleHere settles those charges that were not settled before, by what their
 // outcomes said.
-func (r *Reservation) settleHere(ctx context.Context, actual []int64) (corrected []Cost, err error) {
+func (r *reserved) settleHere(ctx context.Context, actual []int64) (corrected []Cost, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err // it can still be settled
 	}

@@ -72,7 +72,7 @@ func verbs(l *headgate.Limiter) map[string]func(context.Context) error {
 			_, err := l.AwaitAtMost(ctx, 0, ten)
 			return err
 		},
-		"RequestToken": l.Requester(bucket).RequestToken,
+		"RequestToken": headgate.NewRequester(l, bucket).RequestToken,
 	}
 }
 

@@ -108,7 +108,7 @@ func TestLimitedActions(t *testing.T) {
 			t.Errorf("call %d: %q, %v", i, got, err)
 		}
 	}
-	bad := l.Requester(headgate.Charge{Limit: limit, Key: "\x00"})
+	bad := headgate.NewRequester(l, headgate.Charge{Limit: limit, Key: "\x00"})
 	if err := bad.RequestToken(ctx); !errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrDenied) {
 		t.Errorf("a bad key: %v", err)
 	}

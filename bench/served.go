@@ -75,9 +75,9 @@ func ourServer(ctx context.Context, callers int, keys []string) compare.Cell {
 		c.Close()
 		stop()
 	}
-	cell.Measure = compare.Callers(callers, gate.AskServer(c, always.String(), keys))
+	cell.Measure = compare.Callers(callers, gate.AskServer(c, always, keys))
 	if len(keys) == 1 {
-		cell.Exact = compare.Bucket(callers, 1000, 1000, gate.AskServer(c, tight.String(), []string{fresh()}))
+		cell.Exact = compare.Bucket(callers, 1000, 1000, gate.AskServer(c, tight, []string{fresh()}))
 	}
 	return cell
 }

@@ -39,7 +39,7 @@ func (c *batch) Clear() {
 }
 
 // join adds the request of a caller.
-func (c *batch) join(check bool, charges []Charge) (n int) {
+func (c *batch) join(check bool, charges []headgate.Charge) (n int) {
 	if len(c.slots) == 0 {
 		c.body = append(c.body[:0], head...)
 	}
@@ -78,7 +78,7 @@ func (c *batch) depart() int {
 }
 
 // answer returns what became of the request of a caller.
-func (c *batch) answer(n int, charges []Charge) (headgate.Decision, error) {
+func (c *batch) answer(n int, charges []headgate.Charge) (headgate.Decision, error) {
 	a := &c.answers.Answers[c.slots[n].turn]
 	if a.Decision == nil {
 		return headgate.Decision{}, failure(a.Problem)
@@ -87,7 +87,7 @@ func (c *batch) answer(n int, charges []Charge) (headgate.Decision, error) {
 }
 
 // request returns charges for the wire.
-func request(charges []Charge) api.Request {
+func request(charges []headgate.Charge) api.Request {
 	if len(charges) == 1 {
 		return api.Request{Charge: charge(&charges[0])}
 	}
@@ -98,8 +98,8 @@ func request(charges []Charge) api.Request {
 	return r
 }
 
-func charge(c *Charge) api.Charge {
-	w := api.Charge{Limit: c.Limit, Key: c.Key}
+func charge(c *headgate.Charge) api.Charge {
+	w := api.Charge{Limit: c.Limit.Name(), Key: c.Key}
 	if !c.Cost.IsZero() {
 		w.Cost = json.Number(c.Cost.String())
 	}
@@ -107,10 +107,10 @@ func charge(c *Charge) api.Charge {
 }
 
 // decision returns what the wire says about charges.
-func decision(w *api.Decision, charges []Charge) headgate.Decision {
+func decision(w *api.Decision, charges []headgate.Charge) headgate.Decision {
 	d := headgate.Decision{
 		Allowed: w.Allowed, LimitName: w.Limit, Key: w.Key, Remaining: w.Remaining, RetryAfter: headgate.Never,
-		ResetAfter: millis(w.ResetAfterMS), At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry, Shared: w.Shared,
+		ResetAfter: millis(w.ResetAfterMS), At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry, Shared: w.Shared, Replayed: w.Replayed,
 	}
 	if len(charges) == 1 {
 		d.Key = charges[0].Key

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
 )
 
@@ -42,7 +43,7 @@ func BenchmarkThroughServer(b *testing.B) {
 			for range bb.callers {
 				callers.Go(func() {
 					for asked.Add(1) <= int64(b.N) {
-						if _, err := c.Allow(context.Background(), "api", keys[rand.IntN(len(keys))]); err != nil {
+						if _, err := c.Allow(context.Background(), headgate.MustNamed("api"), keys[rand.IntN(len(keys))]); err != nil {
 							b.Error(err)
 							return
 						}

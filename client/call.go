@@ -47,7 +47,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 }
 
 // alone asks without others.
-func (c *Client) alone(ctx context.Context, check bool, charges []Charge) (headgate.Decision, error) {
+func (c *Client) alone(ctx context.Context, check bool, charges []headgate.Charge) (headgate.Decision, error) {
 	path := "/v1/take"
 	if check {
 		path = "/v1/check"
@@ -154,6 +154,12 @@ func failure(p *api.Problem) error {
 		class = store.ErrBusy
 	case p.Type == api.Full:
 		class = store.ErrFull
+	case p.Type == api.IDReused:
+		class = headgate.ErrReused
+	case p.Type == api.IDSettled:
+		class = headgate.ErrSettled
+	case p.Type == api.IDUnknown:
+		class = headgate.ErrUnknownID
 	case p.Status == http.StatusBadRequest, p.Status == http.StatusRequestEntityTooLarge:
 		return &problem{&headgate.InvalidError{Field: p.Field, Problem: strings.TrimPrefix(p.Detail, p.Field+": ")}, p}
 	case p.Status == http.StatusRequestTimeout: // the question did not arrive as a whole

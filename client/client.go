@@ -1,5 +1,9 @@
 // Package client asks a headgate server from many goroutines at once.
 //
+// A Client has the verbs of [headgate.Limiter], with the same charges: a program moves from
+// a store of its own to a server where it makes the one or the other. It can depend on
+// [headgate.Taker], [headgate.Waiter] and the other interfaces beside these.
+//
 // A call over HTTP costs the same whether it carries one question or hundreds,
 // so callers who wait share calls: while one batch is under way, newcomers
 // join the next one. There is no timer, and a caller who comes alone leaves
@@ -124,16 +128,12 @@ func New(baseURL string, cfg *Config) (*Client, error) {
 // bufferSize of a connection: most batches are one write and a few reads.
 const bufferSize = 32 << 10
 
-// Charge is one thing to be admitted: a cost, by a limit, for a key.
-type Charge struct {
-	Limit string        // a name, or a one-line notation where the server accepts these
-	Key   string        // at most 512 bytes of UTF-8 without NUL; may be empty
-	Cost  headgate.Cost // zero: 1
-}
-
 // Allow takes one unit of a limit for a key.
-func (c *Client) Allow(ctx context.Context, limit, key string) (headgate.Decision, error) {
-	charges := [1]Charge{{Limit: limit, Key: key}}
+//
+// The server knows the limit by its name ([headgate.Named] is enough), or by its notation
+// where it accepts these.
+func (c *Client) Allow(ctx context.Context, limit headgate.Limit, key string) (headgate.Decision, error) {
+	charges := [1]headgate.Charge{{Limit: limit, Key: key}}
 	return c.ask(ctx, false, charges[:])
 }
 
@@ -143,12 +143,12 @@ func (c *Client) Allow(ctx context.Context, limit, key string) (headgate.Decisio
 // before the question was sent, nothing is charged, and the error is that of
 // ctx. If it ends later, the error is store.ErrUnknownOutcome too: the question
 // is decided and charged like any other.
-func (c *Client) Take(ctx context.Context, charges ...Charge) (headgate.Decision, error) {
+func (c *Client) Take(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
 	return c.ask(ctx, false, charges)
 }
 
 // Check returns the decision that Take would return now, and takes nothing.
-func (c *Client) Check(ctx context.Context, charges ...Charge) (headgate.Decision, error) {
+func (c *Client) Check(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
 	return c.ask(ctx, true, charges)
 }
 
@@ -165,7 +165,7 @@ func (c *Client) Close() {
 	}
 }
 
-func (c *Client) ask(ctx context.Context, check bool, charges []Charge) (headgate.Decision, error) {
+func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge) (headgate.Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return headgate.Decision{}, err
 	}
@@ -205,24 +205,27 @@ const maxShare = 64 << 10
 
 // weigh says how much a caller brings, and what is wrong with it that would be
 // the trouble of others in the batch.
-func weigh(charges []Charge) (size int, err error) {
+func weigh(charges []headgate.Charge) (size int, err error) {
 	if len(charges) == 0 {
 		return 0, headgate.Invalid("charges", "there is none")
 	}
 	for i := range charges {
+		if charges[i].Limit.IsZero() {
+			return 0, headgate.Invalid("limit", "is missing")
+		}
 		if err := law.ValidKey(charges[i].Key); err != nil {
 			return 0, err
 		}
 		if cost := charges[i].Cost; !cost.IsZero() && cost.Float64() <= 0 {
 			return 0, headgate.Invalid("cost", "must be above 0")
 		}
-		size += len(charges[i].Limit) + len(charges[i].Key)
+		size += len(charges[i].Limit.Name()) + len(charges[i].Key)
 	}
 	return size, nil
 }
 
 // join finds a place on the line whose turn it is, or on another.
-func (c *Client) join(check bool, charges []Charge) (*flight.Flight[*batch], int, error) {
+func (c *Client) join(check bool, charges []headgate.Charge) (*flight.Flight[*batch], int, error) {
 	turn := c.next.Add(1)
 	for i := range uint32(len(c.lines)) {
 		f, err := c.lines[(turn+i)%uint32(len(c.lines))].Board()

@@ -28,8 +28,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const maxShare = 64 << 10 // bytes with which a caller goes alone
-
 const limits = `
 limits:
   api: token-bucket 100/s burst 100
@@ -74,7 +72,7 @@ func TestManyCallersShareFewCallsAndNoMorePassThanMay(t *testing.T) {
 		all.Go(func() {
 			for i := range each {
 				key := (n + i) % keys
-				d, err := c.Allow(t.Context(), "few", fmt.Sprint(key))
+				d, err := c.Allow(t.Context(), headgate.MustNamed("few"), fmt.Sprint(key))
 				switch {
 				case err != nil:
 					t.Error(err)
@@ -115,21 +113,21 @@ func TestDecisionsSayWhatTheServerSays(t *testing.T) {
 		}
 	}
 	two := headgate.MustCost("2.5")
-	d, err := c.Take(ctx, client.Charge{Limit: "few", Key: "a", Cost: two})
+	d, err := c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: two})
 	check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: "a", Remaining: 7})
-	d, err = c.Check(ctx, client.Charge{Limit: "few", Key: "a", Cost: headgate.Units(8)})
+	d, err = c.Check(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.Units(8)})
 	check(d, err, headgate.Decision{LimitName: "few", Key: "a", Remaining: 7})
-	d, err = c.Take(ctx, client.Charge{Limit: "few", Key: "a", Cost: headgate.Units(11)})
+	d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.Units(11)})
 	check(d, err, headgate.Decision{LimitName: "few", Key: "a", Remaining: 7, RetryAfter: headgate.Never})
-	d, err = c.Take(ctx, client.Charge{Limit: "api", Key: "b"}, client.Charge{Limit: "few", Key: "a", Cost: two}, client.Charge{Limit: "few", Key: "c"})
+	d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("api"), Key: "b"}, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: two}, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "c"})
 	check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: "a", Remaining: 5})
-	d, err = c.Check(ctx, client.Charge{Limit: "few", Key: "a"}, client.Charge{Limit: "api", Key: "new", Cost: headgate.Units(200)})
+	d, err = c.Check(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}, headgate.Charge{Limit: headgate.MustNamed("api"), Key: "new", Cost: headgate.Units(200)})
 	check(d, err, headgate.Decision{LimitName: "api", Key: "new", Remaining: 100, RetryAfter: headgate.Never})
 
 	for _, key := range []string{"", "ключ 鍵", "a\"b\\c\n<&>\u2028", strings.Repeat("\x01", 512)} {
-		d, err = c.Take(ctx, client.Charge{Limit: "few", Key: key}, client.Charge{Limit: "api", Key: "b"})
+		d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: key}, headgate.Charge{Limit: headgate.MustNamed("api"), Key: "b"})
 		check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: key, Remaining: 9})
-		d, err = c.Allow(ctx, "few", key)
+		d, err = c.Allow(ctx, headgate.MustNamed("few"), key)
 		check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: key, Remaining: 8})
 	}
 }
@@ -137,24 +135,23 @@ func TestDecisionsSayWhatTheServerSays(t *testing.T) {
 func TestWhoIsWrongFailsAlone(t *testing.T) {
 	t.Parallel()
 	c := ask(t, handler(t), &client.Config{Connections: 1})
-	many := make([]client.Charge, 10_001)
+	many := make([]headgate.Charge, 10_001)
 	for i := range many {
-		many[i] = client.Charge{Limit: "api", Key: fmt.Sprint(i)}
+		many[i] = headgate.Charge{Limit: headgate.MustNamed("api"), Key: fmt.Sprint(i)}
 	}
 	var all sync.WaitGroup
 	for _, tt := range []struct {
-		charges []client.Charge
+		charges []headgate.Charge
 		says    string // empty: it is fine
 	}{
-		{[]client.Charge{{Limit: "few", Key: "a"}}, ""},
-		{[]client.Charge{{Limit: "nope", Key: "a"}}, "few"},
-		{[]client.Charge{{Key: "a"}}, "limit: is missing"},
-		{[]client.Charge{{Limit: "few", Key: "a\x00"}}, "key"},
-		{[]client.Charge{{Limit: "few", Key: "a\xff"}}, "UTF-8"},
-		{[]client.Charge{{Limit: "few", Key: strings.Repeat("k", 513)}}, "513"},
-		{[]client.Charge{{Limit: "few", Key: "a", Cost: headgate.Units(-1)}}, "above 0"},
-		{[]client.Charge{{Limit: "few", Key: "a", Cost: headgate.MustCost("0.000000001")}}, "finer"},
-		{[]client.Charge{{Limit: strings.Repeat("x", maxShare+1), Key: "a"}}, "limit"},
+		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a"}}, ""},
+		{[]headgate.Charge{{Limit: headgate.MustNamed("nope"), Key: "a"}}, "few"},
+		{[]headgate.Charge{{Key: "a"}}, "limit: is missing"},
+		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a\x00"}}, "key"},
+		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a\xff"}}, "UTF-8"},
+		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: strings.Repeat("k", 513)}}, "513"},
+		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.Units(-1)}}, "above 0"},
+		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.MustCost("0.000000001")}}, "finer"},
 		{nil, "none"},
 		{many, "10000"},
 		{many[:600], ""},
@@ -207,7 +204,7 @@ func TestWhoLeavesBeforeTakeOffIsNotChargedAndLaterHeIs(t *testing.T) {
 	allow := func(ctx context.Context, key string) {
 		b := &filling{ctx, make(chan struct{})}
 		go func() {
-			_, err := c.Allow(b, "few", key)
+			_, err := c.Allow(b, headgate.MustNamed("few"), key)
 			errs <- err
 		}()
 		<-b.waits
@@ -216,7 +213,7 @@ func TestWhoLeavesBeforeTakeOffIsNotChargedAndLaterHeIs(t *testing.T) {
 	<-g.arrived
 	allow(ctx, "early")
 	allow(t.Context(), "stays")
-	if _, err := c.Allow(t.Context(), "few", "third"); !errors.Is(err, store.ErrBusy) {
+	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "third"); !errors.Is(err, store.ErrBusy) {
 		t.Errorf("with two waiting: %v, want ErrBusy", err)
 	}
 	cancel()
@@ -242,11 +239,11 @@ func TestWhoLeavesBeforeTakeOffIsNotChargedAndLaterHeIs(t *testing.T) {
 	}
 	// Check says what would remain after it.
 	for key, want := range map[string]int64{"late": 8, "early": 9, "stays": 8, "third": 9} {
-		if d, err := c.Check(t.Context(), client.Charge{Limit: "few", Key: key}); err != nil || d.Remaining != want {
+		if d, err := c.Check(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: key}); err != nil || d.Remaining != want {
 			t.Errorf("%s: %d remain, %v; want %d", key, d.Remaining, err, want)
 		}
 	}
-	if _, err := c.Allow(ctx, "few", "late"); !errors.Is(err, context.Canceled) {
+	if _, err := c.Allow(ctx, headgate.MustNamed("few"), "late"); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
 }
@@ -258,7 +255,7 @@ func TestCloseAnswersThoseWhoWait(t *testing.T) {
 	b := &filling{t.Context(), make(chan struct{})}
 	errs := make(chan error, 1)
 	go func() {
-		_, err := c.Allow(b, "few", "a")
+		_, err := c.Allow(b, headgate.MustNamed("few"), "a")
 		errs <- err
 	}()
 	<-b.waits
@@ -273,7 +270,7 @@ func TestCloseAnswersThoseWhoWait(t *testing.T) {
 	if err := <-errs; err != nil {
 		t.Errorf("who waited: %v", err)
 	}
-	if _, err := c.Allow(t.Context(), "few", "a"); !errors.Is(err, store.ErrClosed) {
+	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("after Close: %v, want ErrClosed", err)
 	}
 	if err := c.Call(t.Context(), http.MethodGet, "/v1/limits", nil, new(any)); !errors.Is(err, store.ErrClosed) {

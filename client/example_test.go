@@ -40,7 +40,7 @@ func Example() {
 	var callers sync.WaitGroup
 	for range 20 {
 		callers.Go(func() {
-			d, err := limits.Allow(ctx, "login", "alice")
+			d, err := limits.Allow(ctx, headgate.MustNamed("login"), "alice")
 			switch {
 			case err != nil:
 				fmt.Println(err)
@@ -53,8 +53,8 @@ func Example() {
 	fmt.Println("alice:", allowed.Load(), "of 20")
 
 	d, err := limits.Take(ctx,
-		client.Charge{Limit: "login", Key: "bob"},
-		client.Charge{Limit: "mail", Key: "acme", Cost: headgate.MustCost("98.5")})
+		headgate.Charge{Limit: headgate.MustNamed("login"), Key: "bob"},
+		headgate.Charge{Limit: headgate.MustNamed("mail"), Key: "acme", Cost: headgate.MustCost("98.5")})
 	fmt.Println("bob:", d.Allowed, d.LimitName, d.Key, d.Remaining, err)
 	// Output:
 	// alice: 5 of 20

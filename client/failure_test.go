@@ -40,11 +40,11 @@ func TestNothingIsSentTwice(t *testing.T) {
 		}
 		conn.Close()
 	}), &client.Config{Connections: 1})
-	if _, err := c.Allow(t.Context(), "few", "a"); err != nil {
+	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); err != nil {
 		t.Fatal(err)
 	}
 	first := connection.Load()
-	_, err := c.Allow(t.Context(), "few", "a")
+	_, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a")
 	if !errors.Is(err, store.ErrUnknownOutcome) || errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("%v, want ErrUnknownOutcome", err)
 	}
@@ -54,7 +54,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 	if got := calls.Load(); got != 2 {
 		t.Errorf("%d calls, want 2", got)
 	}
-	if d, err := c.Check(t.Context(), client.Charge{Limit: "few", Key: "a"}); err != nil || d.Remaining != 7 {
+	if d, err := c.Check(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}); err != nil || d.Remaining != 7 {
 		t.Errorf("%d would remain, %v; want 7: one for each question", d.Remaining, err)
 	}
 }
@@ -72,7 +72,7 @@ func TestARefusedConnectionMeansNothingWasSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Allow(t.Context(), "few", "a"); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
+	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("%v, want ErrUnavailable", err)
 	}
 }
@@ -114,7 +114,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 			w.WriteHeader(tt.status)
 			_, _ = w.Write([]byte(tt.body))
 		}), nil)
-		_, err := c.Allow(t.Context(), "few", "a")
+		_, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a")
 		if !errors.Is(err, tt.want) || tt.want != nil && !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%d %s: %v; want %v saying %q", tt.status, tt.body, err, tt.want, tt.says)
 		}
@@ -135,11 +135,11 @@ func TestATimeoutLeavesTheOutcomeUnknown(t *testing.T) {
 		<-stop
 	}), &client.Config{Timeout: 50 * time.Millisecond})
 	defer close(stop)
-	big := make([]client.Charge, 300) // goes alone
+	big := make([]headgate.Charge, 300) // goes alone
 	for i := range big {
-		big[i] = client.Charge{Limit: "few"}
+		big[i] = headgate.Charge{Limit: headgate.MustNamed("few")}
 	}
-	for _, charges := range [][]client.Charge{big[:1], big} {
+	for _, charges := range [][]headgate.Charge{big[:1], big} {
 		var err error
 		// On a loaded machine there may be no connection in time.
 		for try := 0; try < 50 && !errors.Is(err, store.ErrUnknownOutcome); try++ {

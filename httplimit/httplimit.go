@@ -51,7 +51,7 @@ type Config struct {
 // concurrent use. To tell the store of an answer it starts a goroutine, which the
 // request waits for within its context, and which gives up after 5 s.
 type RoundTripper struct {
-	limiter *headgate.Limiter
+	limiter Limiter
 	limit   headgate.Limit
 	cfg     Config
 	wishes  wishes // of servers, that the store is told of
@@ -59,8 +59,17 @@ type RoundTripper struct {
 
 var _ http.RoundTripper = (*RoundTripper)(nil)
 
+// Limiter is what a RoundTripper needs: a [headgate.Limiter] has it, and so has the client of
+// a server.
+type Limiter interface {
+	headgate.Taker
+	headgate.Waiter
+	headgate.Reserver
+	headgate.Operator
+}
+
 // New returns a RoundTripper that charges requests to a limit.
-func New(l *headgate.Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper, error) {
+func New(l Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper, error) {
 	t := &RoundTripper{limiter: l, limit: limit}
 	if cfg != nil {
 		t.cfg = *cfg

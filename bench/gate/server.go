@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/daemon"
 	"github.com/headgate/headgate/client"
 	"github.com/headgate/headgate/internal/load"
@@ -49,9 +50,9 @@ func Serve(ctx context.Context) (url string, stop func(), err error) {
 }
 
 // AskServer returns a question to a server about one of some keys at random.
-func AskServer(c *client.Client, notation string, keys []string) load.Ask {
+func AskServer(c *client.Client, limit headgate.Limit, keys []string) load.Ask {
 	return func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-		d, err := c.Allow(ctx, notation, keys[rng.IntN(len(keys))])
+		d, err := c.Allow(ctx, limit, keys[rng.IntN(len(keys))])
 		return d.Allowed, err
 	}
 }

@@ -69,7 +69,7 @@ type Decision struct {
 	ResetAfterMS int64  `json:"reset_after_ms"` // rounded up
 	At           int64  `json:"at"`             // the store's decision time, microseconds since the epoch
 	Entry        int64  `json:"entry,omitempty"`
-	Via          string `json:"via,omitempty"`      // lease or local; absent: the store decided
+	Via          string `json:"via,omitempty"`      // prefetch or local; absent: the store decided
 	Replayed     bool   `json:"replayed,omitempty"` // it was admitted before, under the same id
 	Shared       bool   `json:"shared,omitempty"`   // a limit is full: a new key of it was charged in a cell that such keys share
 }
@@ -197,6 +197,9 @@ const (
 	Busy           = "urn:headgate:busy"            // too many wait; nothing was charged
 	Full           = "urn:headgate:full"            // there is no room for the key; nothing was charged
 	OutcomeUnknown = "urn:headgate:outcome-unknown" // it may have been charged
+	IDReused       = "urn:headgate:id-reused"       // the id was admitted with other charges
+	IDSettled      = "urn:headgate:id-settled"      // the id was settled, or cancelled, otherwise
+	IDUnknown      = "urn:headgate:id-unknown"      // nothing was admitted under the id, or its life is over
 )
 
 // Problem is an error, as RFC 9457 has it.

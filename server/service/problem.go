@@ -24,9 +24,11 @@ func Problem(err error) *api.Problem {
 	case errors.Is(err, headgate.ErrUnsupported):
 		return &api.Problem{Title: "Not supported by this store", Status: http.StatusNotImplemented}
 	case errors.Is(err, headgate.ErrUnknownID):
-		return &api.Problem{Title: "Not found", Status: http.StatusNotFound, Detail: err.Error(), Field: "id"}
-	case errors.Is(err, headgate.ErrReused), errors.Is(err, headgate.ErrSettled):
-		return &api.Problem{Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(), Field: "id"}
+		return &api.Problem{Type: api.IDUnknown, Title: "Not found", Status: http.StatusNotFound, Detail: err.Error(), Field: "id"}
+	case errors.Is(err, headgate.ErrReused):
+		return &api.Problem{Type: api.IDReused, Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(), Field: "id"}
+	case errors.Is(err, headgate.ErrSettled):
+		return &api.Problem{Type: api.IDSettled, Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(), Field: "id"}
 	}
 	if store.NothingDone(err) {
 		p := &api.Problem{Type: api.Unavailable, Title: "The store is not available", Status: http.StatusServiceUnavailable, Detail: "Nothing was charged."}

@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/pause"
+	"github.com/headgate/headgate/server/api"
+)
+
+// Acquire is [headgate.Limiter.Acquire]. The lease is renewed from here.
+func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*headgate.Lease, error) {
+	if _, err := weigh(charges); err != nil {
+		return nil, err
+	}
+	in := request(charges)
+	var out api.Acquired
+	asked := time.Now() //nolint:forbidigo // how long the lease lasts counts from before the question
+	if err := c.Call(ctx, http.MethodPost, "/v1/acquire", &in, &out); err != nil {
+		return nil, err
+	}
+	held := make([]headgate.LeaseToken, len(out.Held))
+	for i, h := range out.Held {
+		held[i] = headgate.LeaseToken{Key: h.Key, Number: h.Number}
+		for k := range charges {
+			if charges[k].Limit.Name() == h.Limit {
+				held[i].Limit = charges[k].Limit
+			}
+		}
+	}
+	return headgate.NewLease(c, decision(&out.Decision, charges), held, millis(out.TTLMS), asked)
+}
+
+// The pauses between the attempts of one who waits for a lease.
+const (
+	firstPause = 20 * time.Millisecond
+	mostPause  = time.Second
+)
+
+// Await is [headgate.Limiter.Await]. Callers who wait ask again and again, without an order
+// among them.
+func (c *Client) Await(ctx context.Context, charges ...headgate.Charge) (*headgate.Lease, error) {
+	for again := firstPause; ; again = min(2*again, mostPause) {
+		lease, err := c.Acquire(ctx, charges...)
+		if err != nil || lease.Decision.Allowed {
+			return lease, err
+		}
+		denied := &headgate.DeniedError{Decision: lease.Decision}
+		if lease.Decision.RetryAfter == headgate.Never {
+			return nil, denied
+		}
+		if err := pause.Sleep(ctx, min(again, lease.Decision.RetryAfter)); err != nil {
+			return nil, fmt.Errorf("%w: %w", err, denied)
+		}
+	}
+}
+
+// Renew is [headgate.Limiter.Renew].
+func (c *Client) Renew(ctx context.Context, held ...headgate.LeaseToken) error {
+	return c.leases(ctx, "/v1/renew", held)
+}
+
+// Release is [headgate.Limiter.Release].
+func (c *Client) Release(ctx context.Context, held ...headgate.LeaseToken) error {
+	return c.leases(ctx, "/v1/release", held)
+}
+
+func (c *Client) leases(ctx context.Context, path string, held []headgate.LeaseToken) error {
+	if len(held) == 0 {
+		return headgate.Invalid("held", "there is none")
+	}
+	in := api.Leases{Held: make([]api.LeaseToken, len(held))}
+	for i, h := range held {
+		in.Held[i] = api.LeaseToken{Limit: h.Limit.Name(), Key: h.Key, Number: h.Number}
+	}
+	var out api.Lost
+	if err := c.Call(ctx, http.MethodPost, path, &in, &out); err != nil {
+		return err
+	}
+	if out.Lost {
+		return headgate.ErrLeaseLost
+	}
+	return nil
+}

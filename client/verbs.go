@@ -1,0 +1,209 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/pause"
+	"github.com/headgate/headgate/server/api"
+)
+
+var (
+	_ headgate.Taker    = (*Client)(nil)
+	_ headgate.Waiter   = (*Client)(nil)
+	_ headgate.Reserver = (*Client)(nil)
+	_ headgate.Settler  = (*Client)(nil)
+	_ headgate.Leaser   = (*Client)(nil)
+	_ headgate.Operator = (*Client)(nil)
+)
+
+// ownLife is for how long a server remembers a reservation that has no id of the caller's.
+const ownLife = 24 * time.Hour
+
+// Reserve is [headgate.Limiter.Reserve]. The server knows the reservation by an id that is
+// made here, for a day after its start; later it cannot be settled or cancelled.
+func (c *Client) Reserve(ctx context.Context, wait time.Duration, charges ...headgate.Charge) (*headgate.Reservation, error) {
+	return c.reserve(ctx, wait, charges, rand.Text(), ownLife)
+}
+
+func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []headgate.Charge, id string, life time.Duration) (*headgate.Reservation, error) {
+	if wait < 0 {
+		return nil, headgate.Invalid("wait", "%s is negative", wait)
+	}
+	in, err := named(charges, id, life)
+	if err != nil {
+		return nil, err
+	}
+	ask := api.Reserve{Request: in}
+	if wait > 0 {
+		ask.Wait = period(min(wait, longestWait))
+	}
+	var out api.Reserved
+	if err := c.Call(ctx, http.MethodPost, "/v1/reserve", &ask, &out); err != nil {
+		return nil, err
+	}
+	var start time.Time
+	var delay time.Duration
+	if out.StartAt != nil && out.DelayMS != nil {
+		start, delay = time.UnixMicro(*out.StartAt).UTC(), millis(*out.DelayMS)
+	}
+	return headgate.NewReservation(decision(&out.Decision, charges), start, delay, len(charges),
+		func(ctx context.Context, actual []headgate.Cost) ([]headgate.Cost, error) {
+			if actual == nil {
+				return c.settle(ctx, "/v1/cancel", id, charges, nil)
+			}
+			return c.settle(ctx, "/v1/settle", id, charges, actual)
+		}), nil
+}
+
+// longestWait is the longest period that there is: 3,660 days.
+const longestWait = 3660 * 24 * time.Hour
+
+// period writes a duration for the wire.
+func period(d time.Duration) string {
+	return strconv.FormatInt(max(1, d.Microseconds()), 10) + "us"
+}
+
+// named returns charges with an id for the wire.
+func named(charges []headgate.Charge, id string, life time.Duration) (api.Request, error) {
+	if _, err := weigh(charges); err != nil {
+		return api.Request{}, err
+	}
+	switch {
+	case id == "":
+		return api.Request{}, headgate.Invalid("id", "is empty")
+	case life < 0 || life > longestWait:
+		return api.Request{}, headgate.Invalid("life", "%s is not within 0 and %s", life, longestWait)
+	}
+	in := request(charges)
+	if in.ID = id; life > 0 {
+		in.Life = period(life)
+	}
+	return in, nil
+}
+
+// settle asks to settle charges at their actual costs, or to cancel them.
+func (c *Client) settle(ctx context.Context, path, id string, charges []headgate.Charge, actual []headgate.Cost) ([]headgate.Cost, error) {
+	in := api.Settle{ID: id, Charges: make([]api.Charge, len(charges))}
+	for i := range charges {
+		w := api.Charge{Limit: charges[i].Limit.Name(), Key: charges[i].Key}
+		if actual != nil {
+			w.Cost = json.Number(actual[i].String())
+		}
+		in.Charges[i] = w
+	}
+	var out api.Settled
+	if err := c.Call(ctx, http.MethodPost, path, &in, &out); err != nil {
+		return nil, err
+	}
+	corrected := make([]headgate.Cost, len(out.Corrected))
+	for i, text := range out.Corrected {
+		var err error
+		if corrected[i], err = cost(text); err != nil {
+			return nil, fmt.Errorf("server: answer of %s: %w", path, err)
+		}
+	}
+	return corrected, nil
+}
+
+// Once is [headgate.Limiter.Once].
+func (c *Client) Once(id string, life time.Duration) headgate.Once { return once{c, id, life} }
+
+type once struct {
+	c    *Client
+	id   string
+	life time.Duration
+}
+
+// Take implements headgate.Once.
+func (o once) Take(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
+	in, err := named(charges, o.id, o.life)
+	if err != nil {
+		return headgate.Decision{}, err
+	}
+	var out api.Decision
+	if err := o.c.Call(ctx, http.MethodPost, "/v1/take", &in, &out); err != nil {
+		return headgate.Decision{}, err
+	}
+	return decision(&out, charges), nil
+}
+
+// Reserve implements headgate.Once.
+func (o once) Reserve(ctx context.Context, wait time.Duration, charges ...headgate.Charge) (*headgate.Reservation, error) {
+	return o.c.reserve(ctx, wait, charges, o.id, o.life)
+}
+
+// Settle implements headgate.Once.
+func (o once) Settle(ctx context.Context, charges ...headgate.Charge) ([]headgate.Cost, error) {
+	actual := make([]headgate.Cost, len(charges))
+	for i := range charges {
+		if actual[i] = charges[i].Cost; actual[i].IsZero() {
+			actual[i] = headgate.Units(1)
+		}
+	}
+	return o.c.settle(ctx, "/v1/settle", o.id, charges, actual)
+}
+
+// Cancel implements headgate.Once.
+func (o once) Cancel(ctx context.Context, charges ...headgate.Charge) ([]headgate.Cost, error) {
+	return o.c.settle(ctx, "/v1/cancel", o.id, charges, nil)
+}
+
+// Wait is [headgate.Limiter.Wait]. Where a limit gives no start of its own, callers who
+// wait ask again after the retry-after that they were told, without an order among them.
+func (c *Client) Wait(ctx context.Context, charges ...headgate.Charge) error {
+	return c.wait(ctx, pause.Patience{Most: headgate.Never}, charges)
+}
+
+// WaitAtMost is [headgate.Limiter.WaitAtMost].
+func (c *Client) WaitAtMost(ctx context.Context, wait time.Duration, charges ...headgate.Charge) error {
+	if wait < 0 {
+		return headgate.Invalid("wait", "%s is negative", wait)
+	}
+	if wait == 0 {
+		d, err := c.Take(ctx, charges...)
+		if err == nil && !d.Allowed {
+			err = &headgate.DeniedError{Decision: d}
+		}
+		return err
+	}
+	return c.wait(ctx, pause.Patience{Most: wait}, charges)
+}
+
+func (c *Client) wait(ctx context.Context, p pause.Patience, charges []headgate.Charge) error {
+	ask := func() (*headgate.Reservation, error) { return c.Reserve(ctx, p.Left(ctx), charges...) }
+	for {
+		// A look says when the cost would pass, a refusal when another attempt may be made.
+		look, err := c.Check(ctx, charges...)
+		switch {
+		case err != nil:
+			return err
+		case look.RetryAfter == headgate.Never:
+			return &headgate.DeniedError{Decision: look}
+		case look.RetryAfter > p.Left(ctx):
+			return fmt.Errorf("%w: %w", headgate.ErrDeadline, &headgate.DeniedError{Decision: look})
+		}
+		p.Answered()
+		r, err := ask()
+		if errors.Is(err, headgate.ErrUnsupported) { // no start in common: all at once, or none
+			ask = func() (*headgate.Reservation, error) { return c.Reserve(ctx, 0, charges...) }
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if r.Decision.Allowed {
+			return r.Sleep(ctx)
+		}
+		if err := pause.Sleep(ctx, min(r.Decision.RetryAfter, max(look.RetryAfter, firstPause))); err != nil {
+			return err
+		}
+	}
+}
