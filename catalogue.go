@@ -16,14 +16,19 @@ var catalogue = []entry{
 	intervalEntry, slidingWindowEntry, slidingLogEntry, concurrencyEntry,
 }
 
-// Usage returns the notation of every algorithm, one line each with what it
-// does, for help texts.
-func Usage() [][2]string {
-	lines := make([][2]string, len(catalogue))
+// Help describes an algorithm, for help texts.
+type Help struct {
+	Notation string // with words such as N/PERIOD in the place of values
+	About    string // one sentence
+}
+
+// Algorithms describes every algorithm, in the order in which people should meet them.
+func Algorithms() []Help {
+	list := make([]Help, len(catalogue))
 	for i, e := range catalogue {
-		lines[i] = [2]string{e.name + " " + e.syntax, e.about}
+		list[i] = Help{e.name + " " + e.syntax, e.about}
 	}
-	return lines
+	return list
 }
 
 // Parse parses a one-line notation, for example
@@ -112,7 +117,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	name, notation, named := strings.Cut(string(text), nameMark)
 	if !named {
 		name, notation = "", name
-	} else if err := ValidName(name); err != nil {
+	} else if err := validName(name); err != nil {
 		return err
 	}
 	notation, keys, bounded := strings.Cut(notation, keysMark)

@@ -56,7 +56,7 @@ func (h *Handle) Allow(ctx context.Context) (Decision, error) { return h.Take(ct
 
 // Take takes a cost; the zero Cost is 1. Errors are those of [Limiter.Take].
 func (h *Handle) Take(ctx context.Context, cost Cost) (d Decision, err error) {
-	if ctx.Err() == nil && h.quick(&d, cost) {
+	if h.l.observer == nil && ctx.Err() == nil && h.quick(&d, cost) {
 		return d, nil
 	}
 	return h.l.Take(ctx, Charge{Limit: h.limit, Key: h.key, Cost: cost})

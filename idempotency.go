@@ -79,6 +79,13 @@ func (l *Limiter) Once(id string, life time.Duration) Once {
 
 // Take implements Once.
 func (o identified) Take(ctx context.Context, charges ...Charge) (Decision, error) {
+	if o.l.observer != nil {
+		return o.l.observed(ctx, VerbTake, func() (Decision, error) { return o.take(ctx, charges) })
+	}
+	return o.take(ctx, charges)
+}
+
+func (o identified) take(ctx context.Context, charges []Charge) (Decision, error) {
 	if err := takeable(charges); err != nil {
 		return Decision{}, err
 	}

@@ -96,8 +96,8 @@ type Attempt struct {
 	Allowed bool
 }
 
-// HistoryShown is how many entries of a log Inspect returns.
-const HistoryShown = 20
+// historyShown is how many entries of a log Inspect returns.
+const historyShown = 20
 
 // Inspect tells all about one key of a limit. It changes nothing and takes no
 // lock. ErrUnsupported if the store cannot be looked into.
@@ -126,7 +126,7 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 		s.Exists, s.Shared = false, true
 	}
 	if op.Params.Kind == law.Log {
-		entries, err := inspector.Entries(ctx, op.Cell, HistoryShown)
+		entries, err := inspector.Entries(ctx, op.Cell, historyShown)
 		if err != nil {
 			return Status{}, err
 		}

@@ -50,7 +50,20 @@ func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error
 	return l.acquire(ctx, charges, false)
 }
 
-func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (*Lease, error) {
+func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (lease *Lease, err error) {
+	if l.observer == nil {
+		return l.acquireNow(ctx, charges, waits)
+	}
+	_, err = l.observed(ctx, VerbAcquire, func() (Decision, error) {
+		if lease, err = l.acquireNow(ctx, charges, waits); err != nil {
+			return Decision{}, err
+		}
+		return lease.Decision, nil
+	})
+	return lease, err
+}
+
+func (l *Limiter) acquireNow(ctx context.Context, charges []Charge, waits bool) (*Lease, error) {
 	r := l.request(charges)
 	if err := r.compile(law.Take, charges); err != nil {
 		return nil, err

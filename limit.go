@@ -30,10 +30,11 @@ type rule struct {
 }
 
 // Named returns a limit of which only the name is known here, for those who ask a server
-// that knows the rest (package client). A Limiter refuses it: ErrInvalid. Errors are those
-// of ValidName.
+// that knows the rest (package client). A Limiter refuses it: ErrInvalid. A
+// name is a small letter, then up to 63 small letters, digits, and any of _ . -; another is
+// ErrInvalid.
 func Named(name string) (Limit, error) {
-	if err := ValidName(name); err != nil {
+	if err := validName(name); err != nil {
 		return Limit{}, err
 	}
 	return Limit{&rule{name: name, named: true, notation: name}}, nil
@@ -66,7 +67,7 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 	}
 	r := &rule{name: name, named: name != "", notation: a.String(), algorithm: a, params: p, calendar: cal}
 	if r.named {
-		if err := ValidName(name); err != nil {
+		if err := validName(name); err != nil {
 			return Limit{}, err
 		}
 	} else {
@@ -112,9 +113,9 @@ func (l Limit) WithMaxKeys(n int64) (Limit, error) {
 // maxName is the length of a limit's name.
 const maxName = 64
 
-// ValidName says why a limit cannot have this name, or nil: a small letter,
+// validName says why a limit cannot have this name, or nil: a small letter,
 // then up to 63 small letters, digits, and any of _ . -
-func ValidName(name string) error {
+func validName(name string) error {
 	ok := name != "" && len(name) <= maxName && name[0] >= 'a' && name[0] <= 'z'
 	for i := range len(name) {
 		c := name[i]

@@ -18,7 +18,8 @@ type Limiter struct {
 	clock  store.Clock
 	turns  turns // of those who wait
 
-	timeout time.Duration // of a question to the store; 0: none
+	timeout  time.Duration // of a question to the store; 0: none
+	observer Observer      // nil: none
 }
 
 // Config adjusts a Limiter. A nil Config, and every zero field, is fine.
@@ -37,6 +38,8 @@ type Config struct {
 	// The RetryFor of the drivers is for questions without a deadline: of calls
 	// that wait, and of programs that call a Store themselves.
 	Timeout time.Duration
+	// Observer hears of every decision. Nil: none.
+	Observer Observer
 }
 
 // New returns a limiter over a store. The store stays the caller's to close. Without
@@ -44,8 +47,11 @@ type Config struct {
 func New(s store.Store, cfg *Config) *Limiter {
 	l := &Limiter{store: s, clock: store.SystemClock, timeout: cfg.timeout(s)}
 	l.direct, _ = s.(store.OneTaker)
-	if cfg != nil && cfg.Clock != nil {
-		l.clock = cfg.Clock
+	if cfg != nil {
+		l.observer = cfg.Observer
+		if cfg.Clock != nil {
+			l.clock = cfg.Clock
+		}
 	}
 	return l
 }
@@ -54,6 +60,9 @@ var errNoStore = Invalid("limiter", "has no store; make it with headgate.New")
 
 // Allow takes one unit of a limit for a key.
 func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (d Decision, err error) {
+	if l.observer != nil {
+		return l.Take(ctx, Charge{Limit: limit, Key: key})
+	}
 	if l.quick(ctx, &d, limit, key, Cost{}) {
 		return d, nil
 	}
@@ -64,6 +73,13 @@ func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (d Decisio
 // wrong with the charges, or the store's; with an error, nothing is known to
 // be admitted.
 func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err error) {
+	if l.observer != nil {
+		return l.observed(ctx, VerbTake, func() (Decision, error) { return l.take(ctx, charges) })
+	}
+	return l.take(ctx, charges)
+}
+
+func (l *Limiter) take(ctx context.Context, charges []Charge) (d Decision, err error) {
 	if len(charges) == 1 && l.quick(ctx, &d, charges[0].Limit, charges[0].Key, charges[0].Cost) {
 		return d, nil
 	}
@@ -72,6 +88,9 @@ func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err 
 
 // Check returns the decision that Take would return now, and takes nothing.
 func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
+	if l.observer != nil {
+		return l.observed(ctx, VerbCheck, func() (Decision, error) { return l.ask(ctx, law.Check, charges) })
+	}
 	return l.ask(ctx, law.Check, charges)
 }
 
@@ -106,7 +125,18 @@ type Filled struct {
 
 // FillUp takes as much of a charge as fits, to the brim. Decision.Allowed
 // tells whether anything did.
-func (l *Limiter) FillUp(ctx context.Context, c Charge) (Filled, error) {
+func (l *Limiter) FillUp(ctx context.Context, c Charge) (f Filled, err error) {
+	if l.observer != nil {
+		_, err = l.observed(ctx, VerbFillUp, func() (Decision, error) {
+			f, err = l.fillUp(ctx, c)
+			return f.Decision, err
+		})
+		return f, err
+	}
+	return l.fillUp(ctx, c)
+}
+
+func (l *Limiter) fillUp(ctx context.Context, c Charge) (Filled, error) {
 	charges := []Charge{c}
 	if err := takeable(charges); err != nil {
 		return Filled{}, err

@@ -291,6 +291,26 @@ type Answer struct {
 // after another in order. A request that is invalid fails alone; an error of
 // Batch itself means that nothing is known about any of them.
 func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, error) {
+	if l.observer == nil {
+		return l.batch(ctx, requests)
+	}
+	begin := time.Now() //nolint:forbidigo // how long it takes, not a decision
+	answers, err := l.batch(ctx, requests)
+	took := time.Since(begin)
+	for i := range requests {
+		e := Event{Verb: VerbTake, Err: err, Took: took}
+		if requests[i].Check {
+			e.Verb = VerbCheck
+		}
+		if err == nil {
+			e.Decision, e.Err = answers[i].Decision, answers[i].Err
+		}
+		l.observer.Decided(ctx, e)
+	}
+	return answers, err
+}
+
+func (l *Limiter) batch(ctx context.Context, requests []Request) ([]Answer, error) {
 	answers := make([]Answer, len(requests))
 	charges := 0
 	for i := range requests {

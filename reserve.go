@@ -70,7 +70,20 @@ func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Ch
 	return l.reserve(ctx, wait, charges, nil)
 }
 
-func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id *once) (*Reservation, error) {
+func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id *once) (r *Reservation, err error) {
+	if l.observer == nil {
+		return l.reserveFor(ctx, wait, charges, id)
+	}
+	_, err = l.observed(ctx, VerbReserve, func() (Decision, error) {
+		if r, err = l.reserveFor(ctx, wait, charges, id); err != nil {
+			return Decision{}, err
+		}
+		return r.Decision, nil
+	})
+	return r, err
+}
+
+func (l *Limiter) reserveFor(ctx context.Context, wait time.Duration, charges []Charge, id *once) (*Reservation, error) {
 	if wait < 0 {
 		return nil, Invalid("wait", "%s is negative", wait)
 	}

@@ -144,8 +144,8 @@ var commandForm = regexp.MustCompile(`^[a-zA-Z_-]{1,24}$`)
 func notations() string {
 	var b strings.Builder
 	b.WriteString("LIMIT is a name from the config file, or one line:\n\n")
-	for _, u := range headgate.Usage() {
-		fmt.Fprintf(&b, "  %s\n      %s\n", u[0], u[1])
+	for _, a := range headgate.Algorithms() {
+		fmt.Fprintf(&b, "  %s\n      %s\n", a.Notation, a.About)
 	}
 	b.WriteString("\nPERIOD is a length of time such as s, 30s, 15m, 1h, 30d.")
 	return b.String()

@@ -54,7 +54,7 @@ func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 	if l, ok := c.Find(nameOrNotation); ok {
 		return l, nil
 	}
-	if headgate.ValidName(nameOrNotation) == nil {
+	if _, err := headgate.Named(nameOrNotation); err == nil {
 		return headgate.Limit{}, c.unknown(nameOrNotation)
 	}
 	if !c.notations() {
@@ -245,7 +245,7 @@ func (c *Config) limits(n *yaml.Node) error {
 		if _, twice := c.Find(name); twice {
 			return fail(c.File, key, "limits."+name, "is said twice")
 		}
-		if err := headgate.ValidName(name); err != nil {
+		if _, err := headgate.Named(name); err != nil {
 			return fail(c.File, key, "limits", err.Error())
 		}
 		if value.Kind == yaml.AliasNode {

@@ -42,6 +42,8 @@ type Config struct {
 	// Timeout bounds a batch, which no caller's context does: it goes on when
 	// the caller who came first leaves. Zero: 10 s.
 	Timeout time.Duration
+	// Observer hears of every batch. Nil: none.
+	Observer store.Observer
 }
 
 func (c *Config) orDefault(inner store.Store) Config {
@@ -193,7 +195,13 @@ func (s *Store) fly(c *batch) error {
 	defer cancel()
 	c.depart()
 	s.sent(len(c.ops), c.callers)
-	return s.inner.Apply(ctx, c.ops, c.outs)
+	if s.cfg.Observer == nil {
+		return s.inner.Apply(ctx, c.ops, c.outs)
+	}
+	begin := time.Now() //nolint:forbidigo // how long it takes, not a decision
+	err := s.inner.Apply(ctx, c.ops, c.outs)
+	s.cfg.Observer.Batched(store.Batch{Callers: c.callers, Ops: len(c.ops), Took: time.Since(begin), Err: err})
+	return err
 }
 
 // land gives back what those were granted who left after departure. Where the

@@ -10,7 +10,7 @@
 // A call passes these packages in order:
 //
 //   - deny repeats a refusal that still holds, without a question to the store;
-//   - lease hands out tokens that this process took ahead of demand, for limits that
+//   - prefetch hands out tokens that this process took ahead of demand, for limits that
 //     ask for it;
 //   - coalesce puts callers who wait into one batch.
 //
@@ -62,6 +62,9 @@ type Config struct {
 	// SweepMax is the number of rows that one sweep removes at most. The next sweep
 	// follows soon if there may be more. Zero or below: DefaultSweepMax.
 	SweepMax int
+	// Observer hears of batches and sweeps. Drivers have one of their own, for what they
+	// repeat. Nil: none.
+	Observer store.Observer
 	// Logger receives one line for each class of errors of the sweeper, and one line
 	// when it works again. Nil: slog.Default().
 	Logger *slog.Logger
@@ -91,6 +94,21 @@ func (c *Config) withDefaults() Config {
 	return d
 }
 
+// coalesce returns the settings of package coalesce.
+func (c *Config) coalesce() *coalesce.Config {
+	if c.Observer == nil {
+		return c.Coalesce
+	}
+	var d coalesce.Config
+	if c.Coalesce != nil {
+		d = *c.Coalesce
+	}
+	if d.Observer == nil {
+		d.Observer = c.Observer
+	}
+	return &d
+}
+
 // Store is the recommended stack. It is safe for concurrent use. The optional
 // interfaces of the store below (store.Migrator, store.Inspector and others) are found
 // with store.As, as behind every wrapper.
@@ -100,7 +118,7 @@ type Store struct {
 	binder store.Pinner
 
 	deny     *deny.Store // nil: left out
-	lease    *prefetch.Store
+	prefetch *prefetch.Store
 	coalesce *coalesce.Store
 	retrier  store.Retrier
 
@@ -122,11 +140,11 @@ func New(s store.Store, cfg *Config) *Store {
 	}
 	f := &Store{top: s}
 	if _, local := s.(store.Local); !local {
-		f.coalesce = coalesce.New(s, c.Coalesce)
-		f.lease = prefetch.New(f.coalesce, nil)
-		f.top = f.lease
+		f.coalesce = coalesce.New(s, c.coalesce())
+		f.prefetch = prefetch.New(f.coalesce, nil)
+		f.top = f.prefetch
 		if !c.NoDeny {
-			f.deny = deny.New(f.lease, c.Deny)
+			f.deny = deny.New(f.prefetch, c.Deny)
 			f.top = f.deny
 		}
 	}

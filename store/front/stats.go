@@ -39,8 +39,8 @@ func (s *Store) Stats() Stats {
 	if s.deny != nil {
 		st.Repeated = s.deny.Repeated()
 	}
-	if s.lease != nil {
-		st.Prefetched = s.lease.Handed()
+	if s.prefetch != nil {
+		st.Prefetched = s.prefetch.Handed()
 	}
 	if s.coalesce != nil {
 		c := s.coalesce.Stats()

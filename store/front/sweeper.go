@@ -28,6 +28,7 @@ type sweeper struct {
 	every  time.Duration
 	most   int
 	log    *slog.Logger
+	tell   store.Observer // nil: nobody
 	sweep  func(ctx context.Context, max int) (removed int, err error)
 	cancel context.CancelFunc
 	done   chan struct{}   // closed when the goroutine has ended; nil: there is none
@@ -46,7 +47,7 @@ type sweeps struct {
 
 // start starts the goroutine, unless there shall be none.
 func (w *sweeper) start(sweep func(context.Context, int) (int, error), c *Config) {
-	w.every, w.most, w.log, w.sweep, w.cancel = c.SweepEvery, c.SweepMax, c.Logger, sweep, func() {}
+	w.every, w.most, w.log, w.tell, w.sweep, w.cancel = c.SweepEvery, c.SweepMax, c.Logger, c.Observer, sweep, func() {}
 	if w.every < 0 {
 		return
 	}
@@ -99,7 +100,12 @@ func (w *sweeper) run(ctx context.Context) {
 func (w *sweeper) once(ctx context.Context) (removed int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
 	defer cancel()
-	return w.sweep(ctx, w.most)
+	begin := time.Now() //nolint:forbidigo // how long it takes, not a decision
+	removed, err = w.sweep(ctx, w.most)
+	if w.tell != nil && !errors.Is(err, context.Canceled) {
+		w.tell.Swept(store.Sweep{Removed: removed, Took: time.Since(begin), Err: err})
+	}
+	return removed, err
 }
 
 // pause returns the time until the next sweep, after so many failures in a row.

@@ -169,5 +169,6 @@ func (s *Store) retry(ctx context.Context, do func() error) error {
 	}
 	repeated, err := store.Retry(ctx, s.cfg.RetryFor, do, func(err error) bool { return errors.Is(class(err), store.ErrConflict) })
 	s.repeats.Add(int64(repeated))
+	store.Observe(s.cfg.Observer, repeated, err)
 	return err
 }

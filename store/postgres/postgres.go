@@ -54,6 +54,8 @@ type Config struct {
 	// processes, and for calls from SQL. Zero: as the store has it, which is without
 	// a bound until somebody sets one. Below 0: without a bound.
 	MaxKeys int
+	// Observer hears of transactions that were repeated. Nil: none.
+	Observer store.Observer
 	// Logger gets warnings about limits that are full. Nil: slog.Default().
 	Logger *slog.Logger
 }

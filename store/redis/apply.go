@@ -188,7 +188,7 @@ func (s *Store) do(ctx context.Context, calls []*answered) []error {
 	for i := range calls {
 		open[i] = i
 	}
-	repeated, _ := store.Retry(ctx, s.cfg.RetryFor, func() error {
+	repeated, err := store.Retry(ctx, s.cfg.RetryFor, func() error {
 		plain := make([]*call, len(open))
 		for k, i := range open {
 			plain[k] = calls[i].call
@@ -210,6 +210,7 @@ func (s *Store) do(ctx context.Context, calls []*answered) []error {
 		return nil
 	}, again)
 	s.repeats.Add(int64(repeated))
+	store.Observe(s.cfg.Observer, repeated, err)
 	return errs
 }
 

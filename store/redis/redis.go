@@ -67,6 +67,8 @@ type Config struct {
 	// many goroutines, with keys of any text. On a single server the tag changes nothing
 	// but names. Nil: the key itself.
 	Slot func(key string) string
+	// Observer hears of batches that were asked again. Nil: none.
+	Observer store.Observer
 	// Logger gets warnings about the server. Nil: slog.Default().
 	Logger *slog.Logger
 }

@@ -1,0 +1,41 @@
+package headgate
+
+import (
+	"context"
+	"time"
+)
+
+// Observer hears of every decision of a Limiter, for metrics and logs. Its method is called
+// by many goroutines at once, after the decision, and holds up the caller until it returns.
+// What happens beside the decisions is told to store.Observer.
+type Observer interface {
+	Decided(ctx context.Context, e Event)
+}
+
+// Event is one decision, or an attempt at one.
+type Event struct {
+	Verb     Verb
+	Decision Decision // about refused charges too; zero with an error
+	Err      error
+	Took     time.Duration
+}
+
+// Verb is what a Limiter was asked to do.
+type Verb string
+
+// The verbs. A Wait or Await is told as the attempts that it makes.
+const (
+	VerbTake    Verb = "take"
+	VerbCheck   Verb = "check"
+	VerbFillUp  Verb = "fill-up"
+	VerbReserve Verb = "reserve"
+	VerbAcquire Verb = "acquire"
+)
+
+// observed does what decides and tells the observer, which there is.
+func (l *Limiter) observed(ctx context.Context, verb Verb, do func() (Decision, error)) (Decision, error) {
+	begin := time.Now() //nolint:forbidigo // how long it takes, not a decision
+	d, err := do()
+	l.observer.Decided(ctx, Event{Verb: verb, Decision: d, Err: err, Took: time.Since(begin)})
+	return d, err
+}

@@ -1,0 +1,127 @@
+package headgate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// listener notes what it hears.
+type listener struct {
+	mu      sync.Mutex
+	events  []string
+	batches []store.Batch
+	sweeps  []store.Sweep
+}
+
+func (l *listener) Decided(_ context.Context, e headgate.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, fmt.Sprint(e.Verb, " ", e.Decision.Allowed, " ", errors.Is(e.Err, headgate.ErrInvalid)))
+	if e.Took <= 0 {
+		l.events = append(l.events, "took no time")
+	}
+}
+
+func (l *listener) Batched(b store.Batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batches = append(l.batches, b)
+}
+
+func (l *listener) Retried(store.Retries) {}
+
+func (l *listener) Swept(s store.Sweep) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sweeps = append(l.sweeps, s)
+}
+
+// TestAnObserverHearsOfEveryDecision, also of those that a store in this process makes at
+// once, and of attempts that fail.
+func TestAnObserverHearsOfEveryDecision(t *testing.T) {
+	heard := new(listener)
+	l := headgate.New(memory.New(nil), &headgate.Config{Observer: heard})
+	ctx := t.Context()
+	two := headgate.Charge{Limit: headgate.MustParse("fixed-window 2/1h"), Key: "k"}
+	job := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 1m"), Key: "k"}
+	_, _ = l.Allow(ctx, two.Limit, "k")
+	_, _ = l.Key(two.Limit, "k").Allow(ctx)
+	_, _ = l.Take(ctx, two)
+	_, _ = l.Take(ctx, headgate.Charge{})
+	_, _ = l.Check(ctx, two)
+	_, _ = l.FillUp(ctx, headgate.Charge{Limit: two.Limit, Key: "new", Cost: headgate.Units(5)})
+	_, _ = l.Reserve(ctx, time.Second, two)
+	_, _ = l.Once("id", 0).Take(ctx, headgate.Charge{Limit: two.Limit, Key: "other"})
+	_, _ = l.Batch(ctx, []headgate.Request{{Charges: []headgate.Charge{two}}, {Charges: []headgate.Charge{two}, Check: true}, {}})
+	lease, err := l.Acquire(ctx, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = lease.Release(ctx)
+	want := []string{
+		"take true false", "take true false", "take false false", "take false true", "check false false", "fill-up true false",
+		"reserve false false", "take true false", "take false false", "check false false", "take false true", "acquire true false",
+	}
+	if !slices.Equal(heard.events, want) {
+		t.Errorf("heard %q\nwant  %q", heard.events, want)
+	}
+}
+
+// TestAnObserverHearsOfBatchesAndSweeps of the recommended stack.
+func TestAnObserverHearsOfBatchesAndSweeps(t *testing.T) {
+	heard := new(listener)
+	inner := memory.New(nil)
+	f := front.New(&slowStore{inner}, &front.Config{Observer: heard, SweepEvery: time.Millisecond})
+	l := headgate.New(f, nil)
+	limit := headgate.MustParse("token-bucket 1000/s")
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			if _, err := l.Allow(t.Context(), limit, "k"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		heard.mu.Lock()
+		swept := len(heard.sweeps) > 0
+		heard.mu.Unlock()
+		if swept {
+			break
+		}
+	}
+	f.Close()
+	callers := 0
+	for _, b := range heard.batches {
+		callers += b.Callers
+		if b.Err != nil || b.Took < time.Millisecond || b.Ops < 1 {
+			t.Errorf("%+v", b)
+		}
+	}
+	if callers != 50 || len(heard.batches) >= 50 || len(heard.sweeps) == 0 {
+		t.Errorf("%d callers in %d batches, %d sweeps", callers, len(heard.batches), len(heard.sweeps))
+	}
+}
+
+// slowStore is a store that is not in this process.
+type slowStore struct{ inner store.Store }
+
+func (s *slowStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	time.Sleep(2 * time.Millisecond)
+	return s.inner.Apply(ctx, ops, outs)
+}
+
+func (s *slowStore) Sweep(ctx context.Context, n int) (int, error) { return s.inner.Sweep(ctx, n) }
+func (s *slowStore) Close() error                                  { return s.inner.Close() }
