@@ -242,11 +242,7 @@ func (b *bench) aloneRedis(ctx context.Context) ([]compare.Cell, error) {
 		return nil, err
 	}
 	spy := &redisSpy{Client: client}
-	s, err := hgredis.New(spy, nil)
-	if err != nil {
-		client.Close()
-		return nil, err
-	}
+	s := hgredis.New(spy, nil)
 	return b.alike(ctx, url, s, func() (load.Ask, error) {
 		words := spy.last.Load()
 		if words == nil || len(*words) == 0 {

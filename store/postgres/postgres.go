@@ -169,6 +169,9 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.checked.Load() {
 		return nil
 	}
+	if pool, ok := s.db.(*pgxpool.Pool); ok && pool == nil {
+		return fmt.Errorf("postgres: %w", law.Invalid("pool", "is missing"))
+	}
 	if _, err := checkServer(ctx, s.db); err != nil {
 		return err
 	}

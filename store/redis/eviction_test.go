@@ -196,10 +196,7 @@ func (c as62) Nodes() map[string]rueidis.Client { return map[string]rueidis.Clie
 func TestRedis62IsAskedWhatItMayForget(t *testing.T) {
 	server := own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
 	l := &listened{t: t}
-	s, err := New(as62{openTest(t, server.DSN, nil).client}, l.config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := New(as62{openTest(t, server.DSN, nil).client}, l.config())
 	apply(t, s, takeOne("l", "k", hourly, 0))
 	if text := l.said(); !strings.Contains(text, "level=WARN") {
 		t.Errorf("no warning about allkeys-lru: %q", text)

@@ -219,10 +219,7 @@ func TestAClientMayHaveItsRetries(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(client.Close)
-		s, err := New(client, &Config{Prefix: prefix})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := New(client, &Config{Prefix: prefix})
 		for n, p := range []law.Params{hourly, logged} {
 			op := takeOne("l", fmt.Sprint(n), p, 0)
 			ops := []law.Op{op, op} // each a call of its own kind

@@ -82,6 +82,7 @@ type Store struct {
 	log     *slog.Logger
 	closed  atomic.Bool
 	checked atomic.Bool
+	wrong   error // with what New was given
 	check   sync.Mutex
 	repeats atomic.Int64
 	watch   watch
@@ -112,11 +113,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	if err != nil {
 		return nil, connecting(ctx, options, err)
 	}
-	s, err := New(client, &c)
-	if err != nil {
-		client.Close()
-		return nil, err
-	}
+	s := New(client, &c)
 	s.own = true
 	if err := s.ready(ctx); err != nil {
 		s.Close()
@@ -127,11 +124,9 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 
 // New returns a store over the caller's client, which Close leaves open. Any options of
 // the client will do, also without DisableRetry: rueidis repeats only commands that are
-// marked as repeatable, and those that charge are not.
-func New(client rueidis.Client, cfg *Config) (*Store, error) {
-	if client == nil {
-		return nil, fmt.Errorf("redis: %w", law.Invalid("client", "is missing"))
-	}
+// marked as repeatable, and those that charge are not. Without a client, and with a Config
+// that cannot be, each call is ErrInvalid.
+func New(client rueidis.Client, cfg *Config) *Store {
 	s := &Store{client: client, slack: slack}
 	if cfg != nil {
 		s.cfg = *cfg
@@ -139,8 +134,11 @@ func New(client rueidis.Client, cfg *Config) (*Store, error) {
 	if s.cfg.Prefix == "" {
 		s.cfg.Prefix = "headgate:"
 	}
-	if err := validPrefix(s.cfg.Prefix); err != nil {
-		return nil, err
+	switch s.wrong = validPrefix(s.cfg.Prefix); {
+	case client == nil:
+		s.wrong = fmt.Errorf("redis: %w", law.Invalid("client", "is missing"))
+	case s.cfg.MaxKeys > 0 && client.Mode() == rueidis.ClientModeCluster:
+		s.wrong = errNotOnCluster
 	}
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
@@ -151,12 +149,9 @@ func New(client rueidis.Client, cfg *Config) (*Store, error) {
 	if s.log = s.cfg.Logger; s.log == nil {
 		s.log = slog.Default()
 	}
-	if s.cfg.MaxKeys > 0 && client.Mode() == rueidis.ClientModeCluster {
-		return nil, errNotOnCluster
-	}
 	s.counter.turn = make(chan struct{}, 1)
 	s.life, s.end = context.WithCancel(context.Background())
-	return s, nil
+	return s
 }
 
 var errNotOnCluster = fmt.Errorf("redis: %w", law.Invalid("MaxKeys", "a Cluster cannot bound how many keys a limit has, since they are in many slots: "+
@@ -206,6 +201,9 @@ func (s *Store) ready(ctx context.Context) error {
 	}
 	if s.checked.Load() {
 		return nil
+	}
+	if s.wrong != nil {
+		return s.wrong
 	}
 	s.check.Lock()
 	defer s.check.Unlock()

@@ -138,10 +138,10 @@ func TestNamesStayAsTheyAre(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	if _, err := New(nil, nil); !errors.Is(err, store.ErrInvalid) {
+	if err := New(nil, nil).ready(t.Context()); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("no client: %v, want ErrInvalid", err)
 	}
-	if _, err := New(&interposed{}, &Config{Prefix: "{x}"}); !errors.Is(err, store.ErrInvalid) {
+	if err := New(&interposed{}, &Config{Prefix: "{x}"}).ready(t.Context()); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a prefix with braces: %v, want ErrInvalid", err)
 	}
 }
