@@ -33,7 +33,7 @@ type Verdict struct {
 // store's; pending are the credits that earlier charges of the same request
 // have already put into s; log is the cell's ledger, read for the log law
 // only.
-func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict {
+func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolint:gocyclo // the law from its first line to its last
 	d := rebase(s, op, clock)
 	if op.stale(d.Now) {
 		return Verdict{Base: s, Now: d.Now, Outcome: Outcome{State: s, Clock: d.Now, Stale: true}}

@@ -92,7 +92,7 @@ func (p *Params) Valid() error {
 
 // Valid says what is wrong with the op, or nil. Every store asks it before
 // it does anything, so that all refuse alike.
-func (op *Op) Valid() error {
+func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
 	if op.Verb < Take || op.Verb > Renew {
 		return Invalid("verb", "verb %d is not known here", op.Verb)
 	}

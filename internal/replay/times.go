@@ -49,7 +49,7 @@ func (c *dateCache) access(b []byte) (us int64, ok bool) {
 
 // rfc3339 reads "2015-05-17T10:05:03.25Z" and its relatives: a blank for the
 // T, a comma for the point, a zone without colon, or none, which is UTC.
-func rfc3339(b []byte) (us int64, ok bool) {
+func rfc3339(b []byte) (us int64, ok bool) { //nolint:gocyclo // one check for each part, in their order
 	if len(b) < 19 || b[4] != '-' || b[7] != '-' || b[10] != 'T' && b[10] != 't' && b[10] != ' ' {
 		return 0, false
 	}

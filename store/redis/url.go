@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/url"
@@ -15,18 +16,18 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
+// badURL is the error of a URL.
+func badURL(format string, args ...any) error { return law.Invalid("URL", format, args...) }
+
 // parseURL takes redis://user:password@host:port,host:port/db?option=value
 // apart, or rediss:// for TLS.
 func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
-	bad := func(format string, args ...any) (*rueidis.ClientOption, string, error) {
-		return nil, "", law.Invalid("URL", format, args...)
-	}
 	u, err := store.ParseURL(raw)
 	if err != nil {
 		return nil, "", err
 	}
 	if u.Scheme != "redis" && u.Scheme != "rediss" {
-		return bad("it does not begin with redis:// or rediss://")
+		return nil, "", badURL("it does not begin with redis:// or rediss://")
 	}
 	o = &rueidis.ClientOption{
 		// A charge whose reply got lost must not be sent again.
@@ -37,83 +38,116 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 	}
 	if u.Path != "" {
 		if o.SelectDB, err = strconv.Atoi(u.Path); err != nil || o.SelectDB < 0 {
-			return bad("the database is not a number")
+			return nil, "", badURL("the database is not a number")
 		}
 	}
-	for name := range u.Options { // of which half a password may be another, and its name be shown
-		switch strings.ToLower(name) {
-		case "user", "username", "password", "pass", "pwd", "auth":
-			return bad("user and password are no options; they stand before the host")
-		}
+	x := options{secure: u.Scheme == "rediss"}
+	if err := x.parse(u.Options); err != nil {
+		return nil, "", err
 	}
 	port := "6379"
-	var files tlsconf.Files
-	var insecure bool
-	secure := u.Scheme == "rediss"
-	for name, values := range u.Options {
+	if x.master != "" {
+		port = "26379"
+		o.Sentinel.MasterSet, o.Sentinel.Dialer, o.Sentinel.ClientName = x.master, o.Dialer, o.ClientName
+		// A demoted primary closes no connection, and the message about it may
+		// get lost.
+		o.Sentinel.TopologyRefreshInterval = 5 * time.Second
+	}
+	if o.InitAddress, err = addresses(u.Hosts, port); err != nil {
+		return nil, "", err
+	}
+	if o.TLSConfig, err = x.tls(); err != nil {
+		return nil, "", err
+	}
+	if x.master != "" {
+		o.Sentinel.TLSConfig = o.TLSConfig
+	}
+	return o, x.prefix, nil
+}
+
+// options are those of a URL.
+type options struct {
+	prefix, master   string
+	secure, insecure bool // TLS, and without a look at the server's certificate
+	files            tlsconf.Files
+}
+
+func (x *options) parse(list map[string][]string) (err error) {
+	for name := range list { // of which half a password may be another, and its name be shown
+		switch strings.ToLower(name) {
+		case "user", "username", "password", "pass", "pwd", "auth":
+			return badURL("user and password are no options; they stand before the host")
+		}
+	}
+	flag := func(name, value string) bool {
+		yes, wrong := strconv.ParseBool(value)
+		if wrong != nil {
+			err = badURL("%s is %q, want true or false", name, value)
+		}
+		return yes
+	}
+	for name, values := range list {
 		value := values[len(values)-1]
 		switch name {
 		case "prefix":
-			prefix = value
+			x.prefix = value
 		case "master":
-			if value == "" {
-				return bad("master is empty")
+			if x.master = value; value == "" {
+				return badURL("master is empty")
 			}
-			o.Sentinel.MasterSet, port = value, "26379"
-		case "tls", "insecure":
-			yes, err := strconv.ParseBool(value)
-			switch {
-			case err != nil:
-				return bad("%s is %q, want true or false", name, value)
-			case name == "tls":
-				secure = secure || yes
-			default:
-				insecure = yes
-			}
+		case "tls":
+			x.secure = flag(name, value) || x.secure
+		case "insecure":
+			x.insecure = flag(name, value)
 		case "ca":
-			files.CA = value
+			x.files.CA = value
 		case "cert":
-			files.Cert = value
+			x.files.Cert = value
 		case "key":
-			files.Key = value
+			x.files.Key = value
 		default:
-			return bad("option %q is not known; known are prefix, master, tls, ca, cert, key and insecure", name)
+			return badURL("option %q is not known; known are prefix, master, tls, ca, cert, key and insecure", name)
 		}
 	}
-	if len(u.Hosts) == 0 {
-		u.Hosts = []string{"127.0.0.1"}
+	return err
+}
+
+// addresses returns hosts with their ports.
+func addresses(hosts []string, port string) (list []string, err error) {
+	if len(hosts) == 0 {
+		hosts = []string{"127.0.0.1"}
 	}
-	for _, host := range u.Hosts {
+	for _, host := range hosts {
 		at, err := url.Parse("//" + host)
 		if err != nil {
-			return bad("host %q is not a name or address with a port", host)
+			return nil, badURL("host %q is not a name or address with a port", host)
 		}
 		p := at.Port()
 		if p == "" {
 			p = port
 		}
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			return bad("host %q: the port is not a number from 1 to 65535", host)
+			return nil, badURL("host %q: the port is not a number from 1 to 65535", host)
 		}
-		o.InitAddress = append(o.InitAddress, net.JoinHostPort(at.Hostname(), p))
+		list = append(list, net.JoinHostPort(at.Hostname(), p))
 	}
-	if o.Sentinel.MasterSet != "" {
-		o.Sentinel.Dialer, o.Sentinel.ClientName = o.Dialer, o.ClientName
-		// A demoted primary closes no connection, and the message about it may
-		// get lost.
-		o.Sentinel.TopologyRefreshInterval = 5 * time.Second
+	return list, nil
+}
+
+// tls returns what TLS needs; nil without it.
+func (x *options) tls() (*tls.Config, error) {
+	switch {
+	case !x.secure && (x.files != (tlsconf.Files{}) || x.insecure):
+		return nil, badURL("ca, cert, key and insecure are for rediss://")
+	case !x.secure:
+		return nil, nil
+	case (x.files.Cert == "") != (x.files.Key == ""):
+		return nil, badURL("cert and key need each other")
 	}
-	if secure {
-		if (files.Cert == "") != (files.Key == "") {
-			return bad("cert and key need each other")
-		}
-		if o.TLSConfig, err = files.Config(""); err != nil {
-			return nil, "", fmt.Errorf("%w: URL: %w", store.ErrSetup, err)
-		}
-		o.TLSConfig.InsecureSkipVerify = insecure
-		o.Sentinel.TLSConfig = o.TLSConfig
-	} else if files != (tlsconf.Files{}) || insecure {
-		return bad("ca, cert, key and insecure are for rediss://")
+	c, err := x.files.Config("")
+	if err != nil {
+		return nil, fmt.Errorf("%w: URL: %w", store.ErrSetup, err)
 	}
-	return o, prefix, nil
+	c.InsecureSkipVerify = x.insecure
+	return c, nil
 }
