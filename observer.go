@@ -9,6 +9,7 @@ import (
 // by many goroutines at once, after the decision, and holds up the caller until it returns.
 // What happens beside the decisions is told to store.Observer.
 type Observer interface {
+	// Decided is called after each decision, and after each attempt that failed.
 	Decided(ctx context.Context, e Event)
 }
 

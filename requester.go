@@ -9,6 +9,7 @@ import (
 // [DeniedError] is no, anything else says that it is not known. Code that has to
 // be limited can depend on it and not on where the limit is kept.
 type TokenRequester interface {
+	// RequestToken returns nil if the action may be done, once.
 	RequestToken(ctx context.Context) error
 }
 

@@ -28,6 +28,7 @@ type Brief struct {
 // leaves it to Apply to say what is wrong), allocates nothing and never waits
 // for a network. p is not written to and not kept after the call.
 type OneTaker interface {
+	// TakeOne decides about one charge of a cell, if it can at once.
 	TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b Brief, decided bool)
 }
 

@@ -33,8 +33,11 @@ import (
 //
 // Close releases what the store opened itself. Later calls return ErrClosed.
 type Store interface {
+	// Apply decides about ops and writes their outcomes.
 	Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error
+	// Sweep removes rows that can matter to no decision, at most max of them.
 	Sweep(ctx context.Context, max int) (removed int, err error)
+	// Close ends the use of the store. What it was given stays open.
 	Close() error
 }
 
@@ -80,6 +83,7 @@ type Inspector interface {
 // could not decide for the moment. Retries returns how often it has: for
 // metrics. Safe for concurrent use.
 type Retrier interface {
+	// Retries returns how many attempts were repeated, since the store was opened.
 	Retries() int64
 }
 

@@ -2,6 +2,7 @@ package store
 
 // Unwrapper is a Store in front of another.
 type Unwrapper interface {
+	// Unwrap returns the store below.
 	Unwrap() Store
 }
 
@@ -23,11 +24,13 @@ func As[T any](s Store) (t T, ok bool) {
 
 // Parallel is a Store that works best with so many batches under way at once.
 type Parallel interface {
+	// Parallel returns how many batches may be under way at once.
 	Parallel() int
 }
 
 // Local is a Store that answers out of the memory of this process: it never waits,
 // so its callers need no deadline.
 type Local interface {
+	// Local does nothing.
 	Local()
 }

@@ -1,0 +1,122 @@
+package doctest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestEveryExportedNameHasAComment: types, functions, constants, variables and methods,
+// also those of interfaces, of all packages that others can import, and the packages
+// themselves.
+func TestEveryExportedNameHasAComment(t *testing.T) {
+	t.Parallel()
+	names := 0
+	check := func(at token.Position, name string, comments ...*ast.CommentGroup) {
+		names++
+		for _, c := range comments {
+			if c.Text() != "" {
+				return
+			}
+		}
+		t.Errorf("%s:%d: %s has no comment", at.Filename, at.Line, name)
+	}
+	packages := map[string]bool{} // whether it has a comment
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			switch name := d.Name(); {
+			case name == "internal", name == "testdata", name == "bench", name == "bin", name == "node_modules",
+				strings.HasPrefix(name, ".") && name != "." && name != "..":
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		dir := filepath.Dir(path)
+		packages[dir] = packages[dir] || f.Doc.Text() != ""
+		if f.Name.Name == "main" {
+			return nil
+		}
+		for _, decl := range f.Decls {
+			switch decl := decl.(type) {
+			case *ast.FuncDecl:
+				if decl.Name.IsExported() && exported(decl.Recv) {
+					check(fset.Position(decl.Pos()), decl.Name.Name, decl.Doc)
+				}
+			case *ast.GenDecl:
+				for _, spec := range decl.Specs {
+					specify(fset, decl, spec, check)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, commented := range packages {
+		if !commented {
+			t.Errorf("the package in %s has no comment", dir)
+		}
+	}
+	t.Logf("%d names in %d packages", names, len(packages))
+}
+
+// exported reports whether a receiver is of an exported type, or there is none.
+func exported(recv *ast.FieldList) bool {
+	if recv == nil {
+		return true
+	}
+	t := recv.List[0].Type
+	for {
+		switch x := t.(type) {
+		case *ast.StarExpr:
+			t = x.X
+		case *ast.IndexExpr:
+			t = x.X
+		case *ast.Ident:
+			return x.IsExported()
+		default:
+			return false
+		}
+	}
+}
+
+// specify checks the names of one type, or of one line of constants or variables. A
+// comment of a group counts for its lines.
+func specify(fset *token.FileSet, decl *ast.GenDecl, spec ast.Spec, check func(token.Position, string, ...*ast.CommentGroup)) {
+	switch spec := spec.(type) {
+	case *ast.TypeSpec:
+		if !spec.Name.IsExported() {
+			return
+		}
+		check(fset.Position(spec.Pos()), spec.Name.Name, decl.Doc, spec.Doc)
+		if i, ok := spec.Type.(*ast.InterfaceType); ok {
+			for _, m := range i.Methods.List {
+				if len(m.Names) > 0 && m.Names[0].IsExported() {
+					check(fset.Position(m.Pos()), spec.Name.Name+"."+m.Names[0].Name, m.Doc, m.Comment)
+				}
+			}
+		}
+	case *ast.ValueSpec:
+		for _, name := range spec.Names {
+			if name.IsExported() {
+				check(fset.Position(name.Pos()), name.Name, decl.Doc, spec.Doc, spec.Comment)
+			}
+		}
+	}
+}
