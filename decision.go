@@ -120,7 +120,7 @@ func each(ops []law.Op, outs []law.Outcome, allowed bool) []Figures {
 			}
 		}
 		var d Decision
-		d.derive(&op.Params, &b)
+		d.derive(&op.Params, op.Params.Capacity/op.Params.Unit, &b)
 		list = append(list, Figures{i, f.fits, op.Cell.Limit, op.Cell.Key, d.Capacity, d.Remaining, d.RetryAfter, d.ResetAfter})
 	}
 	return list
@@ -145,7 +145,7 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 	}
 	b := about.brief(allowed)
 	d := Decision{Replayed: replayed, Shared: shared, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key, EntryNumber: about.out.EntryNumber}
-	d.derive(&about.op.Params, &b)
+	d.derive(&about.op.Params, about.capacity()/about.op.Params.Unit, &b)
 	if len(ops) > 1 {
 		d.Each = each(ops, outs, allowed)
 	}
@@ -157,13 +157,14 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 // Go.
 //
 // It writes the fields in place: for decisions in this process, copies of a
-// Decision are a good part of what they take.
-func (d *Decision) derive(p *law.Params, b *store.Brief) {
+// Decision are a good part of what they take. So is a division: capacity is in whole units
+// of cost.
+func (d *Decision) derive(p *law.Params, capacity int64, b *store.Brief) {
 	d.Allowed = b.Granted
 	d.ResetAfter = micros(b.EmptyAt - b.Clock)
 	d.At = time.UnixMicro(b.At).UTC()
 	d.Via = b.Via
-	d.Capacity = p.Capacity / p.Unit
+	d.Capacity = capacity
 	if room := p.Capacity - b.Used; room > 0 && !b.Blocked {
 		d.Remaining = room / p.Unit
 	}

@@ -26,7 +26,7 @@ func (l *Limiter) quick(ctx context.Context, d *Decision, limit Limit, key strin
 	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: key}, &r.params, credits)
 	if decided {
 		d.LimitName, d.Key = r.name, key
-		d.derive(&r.params, &b)
+		d.derive(&r.params, r.capacity, &b)
 	}
 	return decided
 }
@@ -78,7 +78,7 @@ func (h *Handle) quick(d *Decision, cost Cost) bool {
 	b, decided := h.bound.TakeOne(credits)
 	if decided {
 		d.LimitName, d.Key = r.name, h.key
-		d.derive(&r.params, &b)
+		d.derive(&r.params, r.capacity, &b)
 	}
 	return decided
 }

@@ -27,6 +27,7 @@ type rule struct {
 	params    law.Params
 	calendar  *calendar // nil unless Params.Anchor is law.Calendar
 	plain     bool      // taken by ops that need no boundaries
+	capacity  int64     // in whole units of cost
 }
 
 // Named returns a limit of which only the name is known here, for those who ask a server
@@ -76,7 +77,7 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 	if err := p.Valid(); err != nil {
 		return Limit{}, fmt.Errorf("%s: %w", r.notation, err)
 	}
-	r.plain = cal == nil && !p.Leased
+	r.plain, r.capacity = cal == nil && !p.Leased, p.Capacity/p.Unit
 	return Limit{r}, nil
 }
 
