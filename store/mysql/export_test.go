@@ -16,13 +16,35 @@ var (
 	IsPlain      = func(ops []law.Op) bool { return newPlainPlan(ops) != nil }
 )
 
-// Statements returns those of the text for a batch.
-func Statements(ops []law.Op) (list []string) {
+// textFor returns the text for a batch; empty if none of its groups is valid.
+func textFor(ops []law.Op, at site) string {
 	p := newPlainPlan(ops)
 	if p == nil {
 		p = newPlan(ops, make([]law.Outcome, len(ops)))
 	}
-	text := p.text(site{own: true})
+	if len(p.runs) == 0 {
+		return ""
+	}
+	at.full = at.full || p.mayBeFull()
+	return p.text(at)
+}
+
+// Texts returns the texts for a batch, for servers and transactions of all kinds.
+func Texts(ops []law.Op) (list []string) {
+	for _, at := range []site{
+		{own: true}, {own: true, full: true}, {own: true, galera: true}, {group: true, foreign: true},
+		{foreign: true, snapshots: true, full: true}, {galera: true, snapshots: true},
+	} {
+		if text := textFor(ops, at); text != "" {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+// Statements returns those of the text for a batch.
+func Statements(ops []law.Op) (list []string) {
+	text := textFor(ops, site{own: true})
 	quoted, from := false, 0
 	for i := range len(text) {
 		switch {
