@@ -111,7 +111,7 @@ func (p *plan) decide(b *strings.Builder, r *run) {
 		for _, row := range r.rows {
 			most = max(most, row.size)
 		}
-		b.WriteString("SET @hg_undo = CAST(REPEAT('0', 289 * " + strconv.Itoa(most) + ") AS BINARY);")
+		b.WriteString("SET @hg_undo = CAST(REPEAT('0', " + strconv.Itoa(widths["undo"]) + " * " + strconv.Itoa(most) + ") AS BINARY);")
 	}
 	laws := r.shape
 	laws.Rooms, laws.Guard = p.rooms, !p.rooms && (p.reads || p.plain != nil)

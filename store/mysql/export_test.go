@@ -32,8 +32,12 @@ func textFor(ops []law.Op, at site) string {
 // Texts returns the texts for a batch, for servers and transactions of all kinds.
 func Texts(ops []law.Op) (list []string) {
 	for _, at := range []site{
-		{own: true}, {own: true, full: true}, {own: true, galera: true}, {group: true, foreign: true},
-		{foreign: true, snapshots: true, full: true}, {galera: true, snapshots: true},
+		{own: true},
+		{own: true, full: true},
+		{own: true, galera: true},
+		{group: true, foreign: true},
+		{foreign: true, snapshots: true, full: true},
+		{galera: true, snapshots: true},
 	} {
 		if text := textFor(ops, at); text != "" {
 			list = append(list, text)

@@ -47,9 +47,11 @@ const (
 )
 
 var paramNames = [params]string{
-	"pass", "pos", "first", "size", "verb", "kind", "anchor", "unit", "capacity", "step", "drain", "block", "heal",
-	"cost", "count", "partial", "ceiling", "ttl", "now", "b0", "b1", "b2", "b3",
-	"made", "was", "returned", "entry", "history", "row", "late", "print", "given", "generation", "id",
+	pPass: "pass", pPos: "pos", pFirst: "first", pSize: "size", pVerb: "verb", pKind: "kind", pAnchor: "anchor",
+	pUnit: "unit", pCapacity: "capacity", pStep: "step", pDrain: "drain", pBlock: "block", pHeal: "heal",
+	pCost: "cost", pCount: "count", pPartial: "partial", pCeiling: "ceiling", pTTL: "ttl", pNow: "now",
+	pB0: "b0", pB1: "b1", pB2: "b2", pB3: "b3", pMade: "made", pWas: "was", pReturned: "returned", pEntry: "entry",
+	pHistory: "history", pRow: "row", pLate: "late", pPrint: "print", pGiven: "given", pGeneration: "generation", pID: "id",
 }
 
 func paramIndex(name string) int { return slices.Index(paramNames[:], name) }
@@ -68,6 +70,12 @@ const (
 	onceSecond   = 9
 	settleSecond = 10
 )
+
+// passNames are the names of passes in decide.tmpl.
+var passNames = map[string]int{
+	"single": single, "first": firstPass, "second": secondPass, "return": returnPass, "settle first": settleFirst, "settle second": settleSecond,
+	"block": blockPass, "reset": resetPass, "renew": renewPass, "once first": onceFirst, "once second": onceSecond,
+}
 
 // row is an op in a statement; the ops of a group have two.
 type row struct {

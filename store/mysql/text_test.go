@@ -16,8 +16,8 @@ import (
 )
 
 // TestWriteTexts writes the texts for many batches, and the schema, into the file that
-// HEADGATE_TEST_TEXTS names. Who changes the code but not the texts compares two such
-// files. HEADGATE_TEST_SEED has to be set for both.
+// HEADGATE_TEST_TEXTS names. Two such files, written with one HEADGATE_TEST_SEED, show
+// whether a change of the code changes the texts.
 func TestWriteTexts(t *testing.T) {
 	name := os.Getenv("HEADGATE_TEST_TEXTS")
 	if name == "" {
