@@ -29,7 +29,7 @@ type shape struct {
 	Bucket, Window, Log                  bool // laws
 	Single, Groups, Return, Block, Reset bool // kinds of rows
 	Anchor                               int  // of all buckets, plus one; 0: they may differ
-	Plain                                bool // of plain cells: see plain.go
+	Plain                                bool // of plain cells: see plan_plain.go
 	Put                                  bool // what goes into the log is put together for one statement
 	Settle, Renew, Once                  bool // kinds of rows too: see admission.tmpl
 	IDs, Late                            bool // some requests have an ID; some may start late
