@@ -135,9 +135,6 @@ func (s *Store) tally(ctx context.Context, n *node, all map[string]*room, limits
 	return err
 }
 
-// sharedKeys is the pattern of the keys of shared cells.
-var sharedKeys = "'" + strings.TrimSuffix(law.SharedCell("", 1).Key, "1") + "%'"
-
 // countSome counts the keys of single limits, up to one more than they may have.
 func countSome(ctx context.Context, db querier, all map[string]*room, limits []string) (map[string]int64, error) {
 	if limits == nil {
@@ -251,4 +248,35 @@ func (s *Store) askPatiently(ctx context.Context, n *node, text string) (done bo
 		_ = conn.Raw(func(any) error { return errBadConn }) // it must not go back to the pool
 	}
 	return err == nil && string(answer.records) != "0", err
+}
+
+// Fullness implements store.KeyCounter. Limits that have less than a hundredth of their
+// keys are left out. It is one round trip.
+func (s *Store) Fullness(ctx context.Context) ([]store.Room, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	var list []store.Room
+	err := s.anywhere(func(db querier) error {
+		list = nil
+		all, now, err := readRooms(ctx, db)
+		if err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			r := all[name]
+			if name == "" || r.own == 0 && r.keys == 0 && !r.sharing {
+				continue
+			}
+			list = append(list, store.Room{
+				Limit: name, Keys: r.keys, CountedAt: cmp.Or(r.at, r.since, now), Max: cmp.Or(r.own, all[""].own),
+				Sharing: r.sharing, Generation: r.generation, Since: r.since, Shared: s.rooms.shared.Of(name),
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
 }

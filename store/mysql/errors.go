@@ -47,6 +47,13 @@ func numberOf(err error) (number uint16, text string) {
 	return 0, ""
 }
 
+// mentionsFull reports whether a text failed that knows of no full limit, as it does
+// where one shares: see rooms.tmpl.
+func mentionsFull(err error) bool {
+	number, _ := numberOf(err)
+	return number == errOutOfRange
+}
+
 // numbers are the classes of errors of the server that mean the same wherever they
 // come from. COMMIT too gives those of the first two, and has rolled back then.
 var numbers = func() map[uint16]error {
@@ -74,7 +81,7 @@ var numbers = func() map[uint16]error {
 func known(my *driver1.MySQLError) error {
 	switch {
 	case my.Number == 1305 && strings.HasPrefix(my.Message, "SAVEPOINT"):
-		return store.ErrConflict // see plan.text
+		return store.ErrConflict // see plan.begin
 	case my.Number == 1180 && strings.HasPrefix(my.Message, "Got error 149 "):
 		return store.ErrConflict // Group Replication: a deadlock during COMMIT, rolled back
 	}

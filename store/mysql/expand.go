@@ -1,6 +1,8 @@
 package mysql
 
-import "strings"
+import (
+	"strings"
+)
 
 // What procedures have in common: after how long a cell heals, when the next attempt
 // could pass, the columns of headgate_take, and the entries that a charge leaves.
@@ -20,13 +22,6 @@ const (
 	token = `@hg_g as granted, greatest(0, p_capacity - @hg_x) div 1000 as remaining,
                     ` + retryAfter + ` as retry_after,
                     cast('1970-01-01' + interval @hg_now microsecond as datetime(6)) as at`
-
-	// strictTransaction is what a transaction is told in which error 1020 would undo
-	// all of it.
-	strictTransaction = "transaction: SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED first, or innodb_snapshot_isolation may undo all of it"
-
-	refuseStrict = "BEGIN NOT ATOMIC IF @@innodb_snapshot_isolation AND @@tx_isolation IN ('REPEATABLE-READ', 'SERIALIZABLE') THEN " +
-		"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '" + strictTransaction + "'; END IF; END;"
 
 	ownLog = `if p_verb = 1 and p_kind = 3 and @hg_done <> 2 then
                 if @hg_carry > 0 then
@@ -89,6 +84,16 @@ const commitOwn = `if not inside then
             end if;
         end;
     end while;`
+
+// ours begins the comment of the procedures that are named after the articles and
+// were made here. foreignArticles selects those of other people, and leftAlone is
+// what is said of them, before and after their names.
+const (
+	ours            = "made by headgate"
+	foreignArticles = "routine_schema = database() and routine_type = 'PROCEDURE' and lower(routine_name) in ('check_velocity', 'request_token') and routine_comment not like '" + ours + "%'"
+)
+
+var leftAlone = [...]string{"did not make the articles'' procedures: ", " exists and is not ours; rename or drop it and migrate again, or say --skip-articles"}
 
 // expand puts into the text of a migration what the procedures share with the
 // Go driver, and with each other: the laws over one cell, the variables, the clock.

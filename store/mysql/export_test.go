@@ -16,13 +16,39 @@ var (
 	IsPlain      = func(ops []law.Op) bool { return newPlainPlan(ops) != nil }
 )
 
-// Statements returns those of the text for a batch.
-func Statements(ops []law.Op) (list []string) {
+// textFor returns the text for a batch; empty if none of its groups is valid.
+func textFor(ops []law.Op, at site) string {
 	p := newPlainPlan(ops)
 	if p == nil {
 		p = newPlan(ops, make([]law.Outcome, len(ops)))
 	}
-	text := p.text(site{own: true})
+	if len(p.runs) == 0 {
+		return ""
+	}
+	at.full = at.full || p.mayBeFull()
+	return p.text(at)
+}
+
+// Texts returns the texts for a batch, for servers and transactions of all kinds.
+func Texts(ops []law.Op) (list []string) {
+	for _, at := range []site{
+		{own: true},
+		{own: true, full: true},
+		{own: true, galera: true},
+		{group: true, foreign: true},
+		{foreign: true, snapshots: true, full: true},
+		{galera: true, snapshots: true},
+	} {
+		if text := textFor(ops, at); text != "" {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+// Statements returns those of the text for a batch.
+func Statements(ops []law.Op) (list []string) {
+	text := textFor(ops, site{own: true})
 	quoted, from := false, 0
 	for i := range len(text) {
 		switch {
@@ -48,7 +74,7 @@ func Newer(s *Store) *Store {
 	d := *current()
 	d.revision++
 	next := strings.NewReplacer(fmt.Sprintf("_%d(", revision), fmt.Sprintf("_%d(", d.revision), fmt.Sprintf("_%d\n", revision), fmt.Sprintf("_%d\n", d.revision))
-	renumber := func(list []statement) (renumbered []statement) {
+	renumber := func(list []ddl) (renumbered []ddl) {
 		for _, s := range list {
 			s.text = strings.TrimSuffix(next.Replace(s.text+"\n"), "\n")
 			if strings.Contains(s.text, "create procedure headgate_take(") {

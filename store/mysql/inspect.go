@@ -64,13 +64,6 @@ func listCells(ctx context.Context, db querier, q store.Query, now int64) (cells
 	return cells, nil
 }
 
-// afterCell is (limit_name, cell_key) > the names of a cell, in a form for which
-// MariaDB uses the primary key.
-func afterCell(c law.Cell) string {
-	limit := quoted(c.Limit)
-	return "(limit_name > " + limit + " OR limit_name = " + limit + " AND cell_key > " + quoted(c.Key) + ")"
-}
-
 // Entries implements store.Inspector.
 func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
 	if err := s.ready(ctx); err != nil {
@@ -89,7 +82,7 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []la
 func listEntries(ctx context.Context, db querier, cell law.Cell, n int) (entries []law.Entry, err error) {
 	var b strings.Builder
 	b.WriteString("SELECT number, id, at, expires_at, keep_until, cost, granted FROM headgate_entries WHERE ")
-	entryOf(&b, cell)
+	ofCell(&b, cell)
 	fmt.Fprintf(&b, " ORDER BY number DESC LIMIT %d", max(n, 0))
 	rows, err := db.QueryContext(ctx, b.String())
 	if err != nil {

@@ -16,49 +16,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// installation is what a database has: all zero without the schema.
-type installation struct {
-	state, revision     int
-	tables              int // migrations applied
-	fingerprint, digest string
-	names               []string // of the procedures that every database has
-}
-
-func readInstalled(ctx context.Context, db querier) (i installation, err error) {
-	var names string
-	err = db.QueryRowContext(ctx, `SELECT i.state, i.revision, i.fingerprint, i.digest, i.names,
-		(SELECT COALESCE(MAX(version), 0) FROM headgate_schema_version) FROM headgate_installed i`).
-		Scan(&i.state, &i.revision, &i.fingerprint, &i.digest, &names, &i.tables)
-	var my *driver1.MySQLError
-	switch {
-	case errors.As(err, &my) && my.Number == 1146, errors.Is(err, sql.ErrNoRows):
-		return installation{}, nil
-	case err != nil:
-		return i, classify("read what is installed", err)
-	}
-	i.names = strings.Split(names, ",")
-	return i, nil
-}
-
-// check says why a binary of this definition cannot use the database, or nil.
-func (i *installation) check(d *definition) error {
-	switch {
-	case i.state > d.state:
-		return i.newer(d)
-	case i.state == d.state && i.tables >= len(d.tables):
-		return nil
-	case i.state == 0:
-		return fmt.Errorf("mysql: %w: the schema is not there: run headgate migrate", store.ErrSetup)
-	}
-	return fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, this binary needs %d and %d: run headgate migrate",
-		store.ErrSetup, i.state, i.tables, d.state, len(d.tables))
-}
-
-// newer is the error of a binary that is too old.
-func (i *installation) newer(d *definition) error {
-	return fmt.Errorf("mysql: %w: the schema has state %d, this binary knows %d", store.ErrSchemaNewer, i.state, d.state)
-}
-
 // Migrate implements store.Migrator. It makes the tables that are missing in the
 // database of the URL, and installs the procedures of this binary if they are newer
 // than those in the database, or others of the same revision. Where those in the
@@ -253,7 +210,7 @@ func (m *migrator) installProcedures(ctx context.Context, have *installation) er
 
 // execute makes procedures and views. MariaDB replaces a procedure in one step; on MySQL
 // it is missing for a moment.
-func (m *migrator) execute(ctx context.Context, list []statement) error {
+func (m *migrator) execute(ctx context.Context, list []ddl) error {
 	for _, s := range list {
 		text := s.text
 		if m.mariadb {

@@ -14,13 +14,30 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	driver1 "github.com/go-sql-driver/mysql"
 
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
+
+// The files are read in this order. A file uses files of the lines above its own and of
+// its own line, and no two files use each other. Package internal/housetest checks both.
+//
+//	law text    sqltext, law_params, law_memory, law_text, expand
+//	plan        plan, plan_plain
+//	statement   statement, statement_plain, statement_log, statement_batch
+//	transport   errors, tls, url, session, transport, server
+//	decode      decode
+//	store       schema, rooms, mysql, ready, count, apply, limits, migrate, inspect, sweep
+//
+// The law text is what the laws are in SQL: the templates, and what puts names into them
+// for a batch, or in expand for the procedures. A plan says which rows an op takes and
+// which runs of rows there are. A statement decides a run. The transport sends the text of
+// all statements, and decode turns the answer into outcomes.
 
 var (
 	_ store.Store       = (*Store)(nil)
@@ -51,23 +68,25 @@ type Config struct {
 
 // Store keeps cells in MariaDB or MySQL. It is safe for concurrent use.
 type Store struct {
+	transport
 	def     *definition
-	nodes   []*node
-	tx      *sql.Tx // of the caller; nil outside one
-	own     bool    // the pools were opened here
 	cfg     Config
 	closed  atomic.Bool
 	checked atomic.Bool // server and schema are such as this binary needs
-	galera  atomic.Bool // the server is a node of a cluster
-	group   atomic.Bool // the server is a member of a Group Replication
-	// snapshots: it knows innodb_snapshot_isolation, as MariaDB from 10.6.18 on
-	snapshots atomic.Bool
-	repeats   atomic.Int64
-	sweeper   sweeper
-	rooms     *rooms
-	log       *slog.Logger
-	life      context.Context // ends with Close
-	end       context.CancelFunc
+	sweeper sweeper
+	rooms   *rooms
+	log     *slog.Logger
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+}
+
+// sweeper remembers where a sweep ended, so that what cannot be removed yet is
+// looked at once in a pass, and not by every sweep.
+type sweeper struct {
+	mu     sync.Mutex
+	cell   law.Cell // the last one looked at
+	until  int64    // keep_until of the last entry looked at
+	number int64    // its number
 }
 
 // Open connects to a mysql:// or mariadb:// URL and checks that a server
@@ -129,6 +148,7 @@ func newStore(cfg *Config) *Store {
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
 	}
+	s.retryFor = s.cfg.RetryFor
 	if s.cfg.Logger != nil {
 		s.log = s.cfg.Logger
 	}
@@ -144,7 +164,8 @@ func newStore(cfg *Config) *Store {
 // On a member of a Group Replication an error ends the connection, and with it the
 // transaction: part of a batch could not be undone alone there.
 func (s *Store) InTx(tx *sql.Tx) *Store {
-	in := &Store{def: s.def, nodes: s.nodes[:1], tx: tx, cfg: s.cfg, rooms: s.rooms, log: s.log, life: s.life, end: func() {}}
+	in := &Store{def: s.def, cfg: s.cfg, rooms: s.rooms, log: s.log, life: s.life, end: func() {}}
+	in.nodes, in.tx, in.retryFor = s.nodes[:1], tx, s.retryFor
 	in.checked.Store(s.checked.Load())
 	in.galera.Store(s.galera.Load())
 	in.group.Store(s.group.Load())
@@ -167,57 +188,4 @@ func (s *Store) Close() error {
 		}
 	}
 	return failed
-}
-
-// querier is a pool, a connection or a transaction. No statement has arguments: see
-// session.go.
-type querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-// ready says why the store cannot be used, or nil. It looks at the server and
-// the version of the schema once.
-func (s *Store) ready(ctx context.Context) error {
-	if s.closed.Load() {
-		return store.ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if s.checked.Load() {
-		return nil
-	}
-	err := s.anywhere(func(db querier) error {
-		if err := checkServer(ctx, db); err != nil {
-			return err
-		}
-		have, err := readInstalled(ctx, db)
-		if err != nil {
-			return err
-		}
-		if err := have.check(s.def); err != nil {
-			return err
-		}
-		if have.revision < s.def.revision {
-			s.log.Warn("the procedures in the database are older than this binary: run headgate migrate", "revision", have.revision, "binary", s.def.revision)
-		}
-		return s.look(ctx, db)
-	})
-	if err == nil {
-		err = s.declare(ctx)
-	}
-	if err == nil {
-		s.checked.Store(true)
-	}
-	return err
-}
-
-// clock reads the server's clock.
-func clock(ctx context.Context, db querier) (now int64, err error) {
-	if err := db.QueryRowContext(ctx, "SELECT "+readClock).Scan(&now); err != nil {
-		return 0, classify("read the clock", err)
-	}
-	return now, nil
 }

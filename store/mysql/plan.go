@@ -6,69 +6,6 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// The numbers that a row of a statement may carry, by the names that
-// decide.tmpl knows them under.
-const (
-	pPass = iota
-	pPos
-	pFirst
-	pSize
-	pVerb
-	pKind
-	pAnchor
-	pUnit
-	pCapacity
-	pStep
-	pDrain
-	pBlock
-	pHeal
-	pCost
-	pCount
-	pPartial
-	pCeiling
-	pTTL
-	pNow
-	pB0
-	pB1
-	pB2
-	pB3
-	pMade
-	pWas
-	pReturned
-	pEntry
-	pHistory
-	pRow
-	pLate
-	pPrint
-	pGiven // the drain as it is given, for a rule that is remembered
-	pGeneration
-	pID // the only text
-	params
-)
-
-var paramNames = [params]string{
-	"pass", "pos", "first", "size", "verb", "kind", "anchor", "unit", "capacity", "step", "drain", "block", "heal",
-	"cost", "count", "partial", "ceiling", "ttl", "now", "b0", "b1", "b2", "b3",
-	"made", "was", "returned", "entry", "history", "row", "late", "print", "given", "generation", "id",
-}
-
-func paramIndex(name string) int { return slices.Index(paramNames[:], name) }
-
-// The passes of a row: see "sequence" in decide.tmpl.
-const (
-	single       = 0
-	firstPass    = 1
-	secondPass   = 2
-	returnPass   = int(law.Return)
-	settleFirst  = int(law.Settle)
-	blockPass    = int(law.Block)
-	resetPass    = int(law.Reset)
-	renewPass    = int(law.Renew)
-	onceFirst    = 8 // of a request with an ID, or one that may start late
-	onceSecond   = 9
-	settleSecond = 10
-)
-
 // row is an op in a statement; the ops of a group have two.
 type row struct {
 	op    int // in the caller's slice
@@ -107,6 +44,16 @@ type run struct {
 	shape shape
 }
 
+// admission names what a cell remembers of a request.
+type admission struct {
+	cell law.Cell
+	id   string
+}
+
+// once tells whether an op is one of a request with an ID, or of one that may
+// start late: see admission.tmpl.
+func once(op *law.Op) bool { return op.ID != "" || op.Deferred }
+
 // maxRows bounds the rows of a run, so that the text in which the server
 // gathers their outcomes stays short. A group larger than that has a run of
 // its own.
@@ -122,52 +69,15 @@ type plan struct {
 	rooms bool       // it is decided for each cell whether its limit is full
 }
 
+// plainRun is a part of a plain batch with one limit.
+type plainRun struct {
+	rows   []row
+	varies [params]bool
+}
+
 // newPlan leaves out the groups that are not valid, and says so in outs.
 func newPlan(ops []law.Op, outs []law.Outcome) *plan {
-	p := &plan{ops: ops, reads: true}
-	touched := map[law.Cell]bool{} // the log of these is written after the run, or what they remember is forgotten
-	var named map[admission]bool   // these are remembered, or settled, after the run
-	r := run{}
-	end := func() {
-		if len(r.rows) > 0 {
-			p.runs = append(p.runs, r)
-		}
-		r = run{}
-		clear(touched)
-		clear(named)
-	}
-	group := func(i, j int) {
-		rows := p.rows(i, j)
-		full := len(r.rows) > 0 && len(r.rows)+len(rows) > maxRows
-		for k := i; k < j && !full; k++ {
-			op := &ops[k]
-			full = (op.Params.Kind == law.Log || op.ID != "") && touched[op.Cell] || op.ID != "" && named[admission{op.Cell, op.ID}]
-		}
-		if full {
-			end()
-		}
-		r.rows = append(r.rows, rows...)
-		for k := i; k < j; k++ {
-			op := &ops[k]
-			p.cells = append(p.cells, op.Cell)
-			r.shape.add(op)
-			if op.Params.Kind == law.Log && op.Verb != law.Check && op.Verb != law.Block || op.Verb == law.Reset {
-				touched[op.Cell] = true
-			}
-			if op.ID != "" {
-				if named == nil {
-					named = map[admission]bool{}
-				}
-				named[admission{op.Cell, op.ID}] = true
-			}
-			p.reads = p.reads && op.Verb == law.Check
-		}
-		for k := range rows {
-			r.shape.Single = r.shape.Single || rows[k].pass == single
-			r.shape.Groups = r.shape.Groups || rows[k].pass == firstPass
-			p.reads = p.reads && rows[k].pass == single
-		}
-	}
+	p := &planner{plan: &plan{ops: ops, reads: true}, written: map[law.Cell]bool{}, named: map[admission]bool{}}
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
 		if err := law.ValidGroup(ops[i:j]); err != nil {
@@ -177,12 +87,12 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 			continue
 		}
 		for ; (ops[i].Verb == law.Return || ops[i].Verb == law.Renew) && i < j-1; i++ {
-			group(i, i+1) // of these each stands alone
+			p.add(i, i+1) // of these each stands alone
 		}
-		group(i, j)
+		p.add(i, j)
 		i = j
 	}
-	end()
+	p.endRun()
 	for i := range p.runs {
 		s := &p.runs[i].shape
 		s.Put = s.Log && s.Only() && !p.reads
@@ -190,7 +100,89 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 	}
 	slices.SortFunc(p.cells, law.Cell.Compare)
 	p.cells = slices.Compact(p.cells)
-	return p
+	return p.plan
+}
+
+// planner makes a plan out of groups.
+type planner struct {
+	*plan
+	run     run                // the last one, which is not among the plan's yet
+	written map[law.Cell]bool  // their log is written after the run, or what they remember is forgotten
+	named   map[admission]bool // they are remembered, or settled, after the run
+}
+
+// endRun ends the run.
+func (p *planner) endRun() {
+	if len(p.run.rows) > 0 {
+		p.runs = append(p.runs, p.run)
+	}
+	p.run = run{}
+	clear(p.written)
+	clear(p.named)
+}
+
+// add adds the group from i to j, in another run where it cannot be decided with
+// those before it.
+func (p *planner) add(i, j int) {
+	rows := p.rows(i, j)
+	if !p.together(p.ops[i:j], len(rows)) {
+		p.endRun()
+	}
+	p.run.rows = append(p.run.rows, rows...)
+	shape := &p.run.shape
+	for k := i; k < j; k++ {
+		op := &p.ops[k]
+		p.cells = append(p.cells, op.Cell)
+		shape.add(op)
+		if op.Params.Kind == law.Log && op.Verb != law.Check && op.Verb != law.Block || op.Verb == law.Reset {
+			p.written[op.Cell] = true
+		}
+		if op.ID != "" {
+			p.named[admission{op.Cell, op.ID}] = true
+		}
+		p.reads = p.reads && op.Verb == law.Check
+	}
+	for k := range rows {
+		shape.Single = shape.Single || rows[k].pass == single
+		shape.Groups = shape.Groups || rows[k].pass == firstPass
+		p.reads = p.reads && rows[k].pass == single
+	}
+}
+
+// together reports whether a group of so many rows can be decided in the run: it fits,
+// and does not depend on what is written only after it.
+func (p *planner) together(group []law.Op, rows int) bool {
+	if n := len(p.run.rows); n > 0 && n+rows > maxRows {
+		return false
+	}
+	for k := range group {
+		op := &group[k]
+		if (op.Params.Kind == law.Log || op.ID != "") && p.written[op.Cell] || op.ID != "" && p.named[admission{op.Cell, op.ID}] {
+			return false
+		}
+	}
+	return true
+}
+
+// fewAdmissions is up to how many are put in one by one: a statement that has to
+// be prepared takes as long as these.
+const fewAdmissions = 4
+
+// gathered tells whether what is remembered of an op can be put in together with
+// that of others: it needs no number of an entry.
+func gathered(op *law.Op) bool {
+	return op.Verb == law.Take && op.ID != "" && op.Params.Kind != law.Log
+}
+
+// gathers tells whether rows have so many of these that it is worth it.
+func (p *plan) gathers(rows []row) bool {
+	n := 0
+	for i := range rows {
+		if rows[i].pass == onceSecond && gathered(&p.ops[rows[i].op]) {
+			n++
+		}
+	}
+	return n > fewAdmissions
 }
 
 // has tells whether a run has what f says.
@@ -293,10 +285,13 @@ func (p *plan) numbers(r row) (n [params]int64) {
 	op := &p.ops[r.op]
 	lp := &op.Params
 	n = [params]int64{
-		int64(r.pass), int64(r.pos), int64(r.first), int64(r.size), int64(op.Verb), int64(lp.Kind), int64(lp.Anchor),
-		lp.Unit, lp.Capacity, lp.Step, max(lp.Drain, 1), lp.Block, lp.HealAfter(),
-		op.Cost, op.Count, 0, op.Ceiling, op.TTL, op.Now, op.Window[0], op.Window[1], op.Window[2], op.Window[3],
-		op.At, op.Level, op.Returned, op.EntryNumber, lp.History, 0, 0, r.print, 0, 0,
+		pPass: int64(r.pass), pPos: int64(r.pos), pFirst: int64(r.first), pSize: int64(r.size), pVerb: int64(op.Verb),
+		pKind: int64(lp.Kind), pAnchor: int64(lp.Anchor), pUnit: lp.Unit, pCapacity: lp.Capacity, pStep: lp.Step,
+		pDrain: max(lp.Drain, 1), pBlock: lp.Block, pHeal: lp.HealAfter(),
+		pCost: op.Cost, pCount: op.Count, pCeiling: op.Ceiling, pTTL: op.TTL, pNow: op.Now,
+		pB0: op.Window[0], pB1: op.Window[1], pB2: op.Window[2], pB3: op.Window[3],
+		pMade: op.At, pWas: op.Level, pReturned: op.Returned, pEntry: op.EntryNumber, pHistory: lp.History,
+		pPrint: r.print, pGeneration: law.Generation(op.Cell),
 	}
 	if op.Partial {
 		n[pPartial] = 1
@@ -307,6 +302,5 @@ func (p *plan) numbers(r row) (n [params]int64) {
 	if op.ID != "" {
 		n[pGiven] = lp.Drain
 	}
-	n[pGeneration] = law.Generation(op.Cell)
 	return n
 }

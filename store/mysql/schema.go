@@ -1,15 +1,22 @@
 package mysql
 
 import (
+	"context"
 	"crypto/sha256"
+	"database/sql"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+
+	driver1 "github.com/go-sql-driver/mysql"
+
+	"github.com/headgate/headgate/store"
 )
 
 // Tables are made by migrations, each of which is applied once. Procedures belong to
@@ -38,9 +45,9 @@ var procedureFiles = []string{"compile", "calendar", "decide", "take", "verbs", 
 type definition struct {
 	state, revision int
 	tables          []file // number 1 is the first
-	inner           []statement
-	plain           []statement // what people use: procedures and views
-	articles        []statement
+	inner           []ddl
+	plain           []ddl // what people use: procedures and views
+	articles        []ddl
 }
 
 type file struct {
@@ -48,8 +55,8 @@ type file struct {
 	statements []string
 }
 
-// statement is one of a file.
-type statement struct{ file, text string }
+// ddl is a statement of a file.
+type ddl struct{ file, text string }
 
 // terminator ends a statement of a file, on a line of its own.
 const terminator = "\n//\n"
@@ -98,7 +105,7 @@ var current = sync.OnceValue(func() *definition {
 	suffix := d.numbered("_N")
 	for _, name := range procedureFiles {
 		for _, text := range d.read("procedures/" + name + ".sql").statements {
-			s := statement{name + ".sql", text}
+			s := ddl{name + ".sql", text}
 			switch name := made.FindStringSubmatch(text); {
 			case name == nil:
 				panic(s.file + " has a statement that makes nothing: " + text)
@@ -110,7 +117,7 @@ var current = sync.OnceValue(func() *definition {
 		}
 	}
 	for _, text := range d.read("procedures/articles.sql").statements {
-		d.articles = append(d.articles, statement{"articles.sql", text})
+		d.articles = append(d.articles, ddl{"articles.sql", text})
 	}
 	return d
 })
@@ -135,15 +142,48 @@ func (d *definition) names() (list []string) {
 	return list
 }
 
-// ours begins the comment of the procedures that are named after the articles and
-// were made here. foreignArticles selects those of other people, and leftAlone is
-// what is said of them, before and after their names.
-const (
-	ours            = "made by headgate"
-	foreignArticles = "routine_schema = database() and routine_type = 'PROCEDURE' and lower(routine_name) in ('check_velocity', 'request_token') and routine_comment not like '" + ours + "%'"
-)
+// installation is what a database has: all zero without the schema.
+type installation struct {
+	state, revision     int
+	tables              int // migrations applied
+	fingerprint, digest string
+	names               []string // of the procedures that every database has
+}
 
-var leftAlone = [...]string{"did not make the articles'' procedures: ", " exists and is not ours; rename or drop it and migrate again, or say --skip-articles"}
+func readInstalled(ctx context.Context, db querier) (i installation, err error) {
+	var names string
+	err = db.QueryRowContext(ctx, `SELECT i.state, i.revision, i.fingerprint, i.digest, i.names,
+		(SELECT COALESCE(MAX(version), 0) FROM headgate_schema_version) FROM headgate_installed i`).
+		Scan(&i.state, &i.revision, &i.fingerprint, &i.digest, &names, &i.tables)
+	var my *driver1.MySQLError
+	switch {
+	case errors.As(err, &my) && my.Number == 1146, errors.Is(err, sql.ErrNoRows):
+		return installation{}, nil
+	case err != nil:
+		return i, classify("read what is installed", err)
+	}
+	i.names = strings.Split(names, ",")
+	return i, nil
+}
+
+// check says why a binary of this definition cannot use the database, or nil.
+func (i *installation) check(d *definition) error {
+	switch {
+	case i.state > d.state:
+		return i.newer(d)
+	case i.state == d.state && i.tables >= len(d.tables):
+		return nil
+	case i.state == 0:
+		return fmt.Errorf("mysql: %w: the schema is not there: run headgate migrate", store.ErrSetup)
+	}
+	return fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, this binary needs %d and %d: run headgate migrate",
+		store.ErrSetup, i.state, i.tables, d.state, len(d.tables))
+}
+
+// newer is the error of a binary that is too old.
+func (i *installation) newer(d *definition) error {
+	return fmt.Errorf("mysql: %w: the schema has state %d, this binary knows %d", store.ErrSchemaNewer, i.state, d.state)
+}
 
 // Schema returns the whole schema as a script for the mysql client, for people
 // with a migration tool of their own.

@@ -14,7 +14,7 @@ import (
 
 // look finds out whether the server is a node of a cluster, or a member of a group, and
 // whether it knows innodb_snapshot_isolation.
-func (s *Store) look(ctx context.Context, db querier) error {
+func (s *transport) look(ctx context.Context, db querier) error {
 	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_group_name', 'innodb_snapshot_isolation')")
 	if err != nil {
 		return classify("read the server's variables", err)
@@ -83,4 +83,12 @@ func checkVersion(version string) error {
 		return fmt.Errorf("mysql: %w: the server has version %s; %s or later is needed", store.ErrSetup, version, name)
 	}
 	return nil
+}
+
+// clock reads the server's clock.
+func clock(ctx context.Context, db querier) (now int64, err error) {
+	if err := db.QueryRowContext(ctx, "SELECT "+readClock).Scan(&now); err != nil {
+		return 0, classify("read the clock", err)
+	}
+	return now, nil
 }

@@ -14,26 +14,15 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// No value is ever quoted here: what is the caller's is written as a hexadecimal
-// literal, and a statement has no arguments. So nothing can be injected, whatever
-// the session's character set and sql_mode are, and whatever options the pool has.
-//
-// That a batch means what it should is another thing. A number that becomes text has
-// the character set of the connection, and so has the answer the one of the results:
-// under gbk the laws fail with an illegal mix of collations, under utf16 nobody could
-// read the answer after the COMMIT. And some sql_modes give the text another meaning.
-// So all connections have to be utf8mb4 and without those modes. The connections that
-// Open makes are set to it and checked once, when they are made: nobody else can change
-// them. A pool of the caller's is checked at its first use, and each batch on one of
-// its connections fails before it has done anything where the session is another: see
-// guard.
-
-// charset is the character set that every connection has.
-const charset = "utf8mb4"
-
-// modes are those that give the text of a batch another meaning: it would charge,
-// and its answer could not be read.
-var modes = []string{"ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"}
+// What is the caller's is a literal in the text of a batch: see literal. That the text
+// means what it should is another thing. A number that becomes text has the character
+// set of the connection, and so has the answer the one of the results: under gbk the
+// laws fail with an illegal mix of collations, under utf16 nobody could read the answer
+// after the COMMIT. And some sql_modes give the text another meaning. So all connections
+// have to be utf8mb4 and without those modes. The connections that Open makes are set to
+// it and checked once, when they are made: nobody else can change them. A pool of the
+// caller's is checked at its first use, and each batch on one of its connections fails
+// before it has done anything where the session is another: see guard.
 
 // session is what the text of a batch depends on.
 type session struct{ mode, client, connection, results string }
@@ -56,35 +45,6 @@ func (s *session) check() error {
 		}
 	}
 	return nil
-}
-
-// guard is a statement that fails (errOutOfRange) where the session will not do: BIGINT
-// overflows where the condition holds. It costs a fourth of what setting the variables
-// of the laws does. (DO would not say that it failed.)
-var guard = func() string {
-	var b strings.Builder
-	b.WriteString("SET @hg_s = 9223372036854775807 + (")
-	for _, mode := range modes {
-		b.WriteString("@@sql_mode LIKE '%" + mode + "%' OR ")
-	}
-	b.WriteString("@@character_set_client <> '" + charset + "' OR @@character_set_connection <> '" + charset + "' OR @@character_set_results <> '" + charset + "');")
-	return b.String()
-}()
-
-// because returns the error of a text, or what is wrong with the session if that is
-// why its guard failed.
-func (s *Store) because(ctx context.Context, db querier, err error) error {
-	if number, _ := numberOf(err); number != errOutOfRange || s.own {
-		return err
-	}
-	var at session
-	if db.QueryRowContext(context.WithoutCancel(ctx), "SELECT "+sessionColumns).Scan(&at.mode, &at.client, &at.connection, &at.results) != nil {
-		return err
-	}
-	if wrong := at.check(); wrong != nil {
-		return wrong
-	}
-	return err
 }
 
 // connector makes connections for Open. It sets their character set after all else

@@ -6,20 +6,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
-
-// sweeper remembers where a sweep ended, so that what cannot be removed yet is
-// looked at once in a pass, and not by every sweep.
-type sweeper struct {
-	mu     sync.Mutex
-	cell   law.Cell // the last one looked at
-	until  int64    // keep_until of the last entry looked at
-	number int64    // its number
-}
 
 // sweepPage is how many rows a sweep looks at in one reading without locks,
 // sweepChunk how many cells it locks at once to remove them. A decision waits
@@ -112,18 +102,6 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 	return removed, end, nil
 }
 
-// dead is the condition under which a cell can be removed: it could refuse nobody, has
-// no entries, nothing is remembered of it, and no keys share it. Its row is looked at
-// under its lock.
-func dead(cell, now string) string {
-	of := func(table string) string {
-		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell + ".limit_name AND r.cell_key = " + cell + ".cell_key"
-	}
-	current := "r.sharing = 1 AND " + cell + ".cell_key = CONCAT(" + strings.TrimSuffix(sharedKeys, "%'") + "', r.generation)"
-	return cell + ".empty_at <= " + now + " AND " + cell + ".blocked_until <= " + now + of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")" +
-		" AND NOT EXISTS (SELECT 1 FROM headgate_rooms r WHERE r.limit_name = " + cell + ".limit_name AND " + current + ")"
-}
-
 // remove sends a statement that removes rows, and says how many.
 func (s *Store) remove(ctx context.Context, n *node, statement string) (removed int, err error) {
 	_, err = store.Retry(ctx, s.cfg.RetryFor, func() error {
@@ -140,7 +118,7 @@ func (s *Store) remove(ctx context.Context, n *node, statement string) (removed 
 
 // sweepAdmissions removes a chunk of the oldest admissions. No one that is old
 // enough has to stay, so there is no place to go on from; but an ID may be
-// admitted anew until its row is removed.
+// admitted again until its row is removed.
 func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	chunk := min(most, sweepChunk*5)
 	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT limit_name, cell_key, id FROM headgate_admissions FORCE INDEX (by_age)
@@ -240,9 +218,9 @@ func (s *Store) removeCells(ctx context.Context, n *node, now int64, cells []law
 	b.WriteString("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SET @hg_n = 0;")
 	for _, c := range cells {
 		b.WriteString("SELECT 1 FROM headgate_cells WHERE ")
-		entryOf(&b, c)
+		ofCell(&b, c)
 		b.WriteString(" FOR UPDATE NOWAIT; DELETE FROM headgate_cells WHERE ")
-		entryOf(&b, c)
+		ofCell(&b, c)
 		b.WriteString(over + "; SET @hg_n = @hg_n + ROW_COUNT();")
 	}
 	b.WriteString("COMMIT; SELECT @hg_n, ''")

@@ -63,6 +63,9 @@ func proceduresOf(t *testing.T, url string) map[string]string {
 		}
 		list[name] = sum
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 	return list
 }
 

@@ -3,14 +3,11 @@ package mysql
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/overflow"
 )
 
@@ -64,27 +61,6 @@ const mostNames = 10_000
 
 // often returns after how many new keys to count, for a maximum.
 func often(most int64) int64 { return max(1, most/50) }
-
-// saw counts the keys of a limit soon when many seem new: what was granted is all that
-// is in use.
-func (s *Store) saw(ops []law.Op, outs []law.Outcome) {
-	r := s.rooms
-	var soon []string
-	for i := range ops {
-		op, out := &ops[i], &outs[i]
-		if op.Params.MaxKeys > 0 {
-			r.note(op)
-		}
-		if r.every.Load() > 0 && op.Verb == law.Take && out.Granted > 0 && !out.Shared && out.Used == op.Cost*out.Granted {
-			if r.comes(op.Cell.Limit) && !slices.Contains(soon, op.Cell.Limit) {
-				soon = append(soon, op.Cell.Limit)
-			}
-		}
-	}
-	if len(soon) > 0 && s.tx == nil {
-		s.countSoon(soon)
-	}
-}
 
 // note notes the maximum that a limit has of its own.
 func (r *rooms) note(op *law.Op) {
@@ -179,82 +155,4 @@ func readRooms(ctx context.Context, db querier) (all map[string]*room, now int64
 		return nil, 0, classify("read how many keys limits have", err)
 	}
 	return all, now, nil
-}
-
-// declare writes the maximum of the configuration into the store, so that it counts for
-// all processes, and learns what the store has.
-func (s *Store) declare(ctx context.Context) error {
-	return s.anywhere(func(db querier) error { return s.declareAt(ctx, db) })
-}
-
-// declareAt is declare by way of one node.
-func (s *Store) declareAt(ctx context.Context, db querier) error {
-	all, _, err := readRooms(ctx, db)
-	if err != nil {
-		return err
-	}
-	was, mine := all[""].own, max(0, int64(s.cfg.MaxKeys))
-	if s.cfg.MaxKeys != 0 && s.tx == nil && was != mine {
-		if _, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO headgate_key_counts (limit_name, max_keys) VALUES ('', %d) ON DUPLICATE KEY UPDATE max_keys = VALUES(max_keys)", mine)); err != nil {
-			return classify("set how many keys a limit may have", err)
-		}
-		if all[""].own = mine; was != 0 {
-			s.log.Warn("the number of keys that a limit may have was changed, for all processes", "before", was, "now", mine)
-		}
-	}
-	s.heed(all)
-	return nil
-}
-
-// heed takes note of what the store has, and says once that its maximum for all limits is
-// not that of the configuration.
-func (s *Store) heed(all map[string]*room) {
-	r := s.rooms
-	most, every, sharing := all[""].own, int64(0), false
-	for _, room := range all {
-		sharing = sharing || room.sharing
-		if own := room.own; own > 0 && (every == 0 || often(own) < every) {
-			every = often(own)
-		}
-	}
-	r.most.Store(most)
-	r.every.Store(every)
-	r.full.Store(sharing)
-	mine := max(0, int64(s.cfg.MaxKeys))
-	if s.cfg.MaxKeys == 0 || most == mine {
-		r.warned.Store(mine)
-	} else if r.warned.Swap(most) != most {
-		s.log.Warn("another process has set how many keys a limit may have, for all", "here", mine, "now", most)
-	}
-}
-
-// Fullness implements store.KeyCounter. Limits that have less than a hundredth of their
-// keys are left out. It is one round trip.
-func (s *Store) Fullness(ctx context.Context) ([]store.Room, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	var list []store.Room
-	err := s.anywhere(func(db querier) error {
-		list = nil
-		all, now, err := readRooms(ctx, db)
-		if err != nil {
-			return err
-		}
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			r := all[name]
-			if name == "" || r.own == 0 && r.keys == 0 && !r.sharing {
-				continue
-			}
-			list = append(list, store.Room{
-				Limit: name, Keys: r.keys, CountedAt: cmp.Or(r.at, r.since, now), Max: cmp.Or(r.own, all[""].own),
-				Sharing: r.sharing, Generation: r.generation, Since: r.since, Shared: s.rooms.shared.Of(name),
-			})
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"text/template"
+
+	"github.com/headgate/headgate/law"
 )
 
 var (
@@ -27,7 +29,7 @@ type shape struct {
 	Bucket, Window, Log                  bool // laws
 	Single, Groups, Return, Block, Reset bool // kinds of rows
 	Anchor                               int  // of all buckets, plus one; 0: they may differ
-	Plain                                bool // of plain cells: see plain.go
+	Plain                                bool // of plain cells: see plan_plain.go
 	Put                                  bool // what goes into the log is put together for one statement
 	Settle, Renew, Once                  bool // kinds of rows too: see admission.tmpl
 	IDs, Late                            bool // some requests have an ID; some may start late
@@ -125,43 +127,40 @@ func cut(text string) sequence {
 
 // laws is decide.tmpl with giveback.tmpl, admission.tmpl and rooms.tmpl. Its functions
 // are a row's way to what depends on its law or anchor, to the memory of a request's
-// first pass, and to what is remembered of an ID.
+// first pass, and to what is remembered of an ID: see law_memory.go.
 func laws(s shape) *template.Template {
 	t := template.New("")
-	t.Funcs(template.FuncMap{
+	t.Funcs(memoryFuncs).Funcs(template.FuncMap{
 		"bylaw":    func(s shape, section string) (string, error) { return bylaw(t, s, section) },
 		"byanchor": func(section string) (string, error) { return byanchor(t, s, section) },
-		// section is a section of one row, or what says that its op is Full.
-		"section": func(name string, s shape) (string, error) {
-			var b strings.Builder
-			if err := t.ExecuteTemplate(&b, name, s); err != nil || !s.Rooms {
-				return b.String(), err
-			}
-			text := b.String()
-			b.Reset()
-			err := t.ExecuteTemplate(&b, "unless full", text)
-			return b.String(), err
-		},
-		"pad": func(values ...string) string {
-			for i, v := range values {
-				values[i] = "LPAD(" + v + ", 17, '0')"
-			}
-			return strings.Join(values, ", ")
-		},
-		"undo": func(n int) string {
-			return fmt.Sprintf("CAST(SUBSTRING(@undo, {pos} * 289 - %d, 17) AS SIGNED)", 288-17*n)
-		},
-		"memo": func(n int) string {
-			return fmt.Sprintf("CAST(SUBSTRING(@m, %d, 17) AS SIGNED)", 1+17*n)
-		},
-		"known": func(n int) string {
-			return fmt.Sprintf("CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(@known, ' ', %d), ' ', -1) AS SIGNED)", n)
-		},
+		"section":  func(name string, s shape) (string, error) { return unlessFull(t, s, name) },
+		"pass":     passNumber,
 	})
 	for _, text := range []string{decideText, giveBackText, admissionText, roomsText} {
 		template.Must(t.Parse(text))
 	}
 	return t
+}
+
+// passNumber returns the number of a pass.
+func passNumber(name string) (int, error) {
+	n, ok := passNames[name]
+	if !ok {
+		return 0, fmt.Errorf("there is no pass %q", name)
+	}
+	return n, nil
+}
+
+// unlessFull returns a section of one row, or what says that its op is Full.
+func unlessFull(t *template.Template, s shape, section string) (string, error) {
+	var b strings.Builder
+	if err := t.ExecuteTemplate(&b, section, s); err != nil || !s.Rooms {
+		return b.String(), err
+	}
+	text := b.String()
+	b.Reset()
+	err := t.ExecuteTemplate(&b, "unless full", text)
+	return b.String(), err
 }
 
 // byanchor returns a section as the anchor of each row has it.
@@ -183,12 +182,12 @@ func byanchor(t *template.Template, s shape, section string) (string, error) {
 // bylaw returns a section as the law of each row has it.
 func bylaw(t *template.Template, s shape, section string) (string, error) {
 	var texts []string
-	var kinds []int
+	var kinds []law.Kind
 	for _, l := range []struct {
 		wanted bool
 		name   string
-		kind   int
-	}{{s.Bucket, "bucket", 1}, {s.Window, "window", 2}, {s.Log, "log", 3}} {
+		kind   law.Kind
+	}{{s.Bucket, "bucket", law.Bucket}, {s.Window, "window", law.Window}, {s.Log, "log", law.Log}} {
 		if !l.wanted {
 			continue
 		}

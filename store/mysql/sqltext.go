@@ -1,0 +1,145 @@
+package mysql
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/law"
+)
+
+// charset is the character set that every connection has.
+const charset = "utf8mb4"
+
+// readClock reads the server's clock in a statement of its own, so that it is
+// read after the locks of the statements before it. UTC_TIMESTAMP knows no
+// daylight saving, as SYSDATE and NOW do.
+const readClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+// localClock is what SYSDATE gives by the time zone of the session, at the time
+// of the statement.
+const localClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6))"
+
+// executeText carries out the statement in @hg_s, which may be none.
+const executeText = "PREPARE headgate FROM @hg_s;EXECUTE headgate;DEALLOCATE PREPARE headgate;"
+
+// save are the columns after law, which has done the work, and before the
+// reason of a block, which goes when the block changes.
+const save = " level = @hg_level, prev = @hg_prev, at = @hg_at, unit = @hg_unit, step = @hg_step, empty_at = @hg_empty, "
+
+// strictTransaction is what a transaction is told in which error 1020 would undo
+// all of it. refuseStrict is the statement that tells it.
+const (
+	strictTransaction = "transaction: SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED first, or innodb_snapshot_isolation may undo all of it"
+
+	refuseStrict = "BEGIN NOT ATOMIC IF @@innodb_snapshot_isolation AND @@tx_isolation IN ('REPEATABLE-READ', 'SERIALIZABLE') THEN " +
+		"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '" + strictTransaction + "'; END IF; END;"
+)
+
+// modes are those that give the text of a batch another meaning: it would charge,
+// and its answer could not be read.
+var modes = []string{"ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"}
+
+// guard is a statement that fails (errOutOfRange) where the session will not do: BIGINT
+// overflows where the condition holds. It costs a fourth of what setting the variables
+// of the laws does. (DO would not say that it failed.)
+var guard = func() string {
+	var b strings.Builder
+	b.WriteString("SET @hg_s = 9223372036854775807 + (")
+	for _, mode := range modes {
+		b.WriteString("@@sql_mode LIKE '%" + mode + "%' OR ")
+	}
+	b.WriteString("@@character_set_client <> '" + charset + "' OR @@character_set_connection <> '" + charset + "' OR @@character_set_results <> '" + charset + "');")
+	return b.String()
+}()
+
+// literal writes a string as a hexadecimal literal. No value is ever quoted: what is
+// the caller's is written in this form, and a statement has no arguments. So nothing
+// can be injected, whatever the session's character set and sql_mode are, and whatever
+// options the pool has.
+func literal(b *strings.Builder, s string) {
+	const digits = "0123456789abcdef"
+	b.WriteString("x'")
+	for i := range len(s) {
+		b.WriteByte(digits[s[i]>>4])
+		b.WriteByte(digits[s[i]&15])
+	}
+	b.WriteByte('\'')
+}
+
+// quoted returns a string as a hexadecimal literal.
+func quoted(s string) string {
+	var b strings.Builder
+	b.Grow(3 + 2*len(s))
+	literal(&b, s)
+	return b.String()
+}
+
+// quotedText returns a string as a literal of text. The server refuses one that is
+// not valid.
+func quotedText(s string) string { return "_" + charset + " " + quoted(s) }
+
+// literals writes the names of a cell, with a comma between them.
+func literals(b *strings.Builder, c law.Cell) {
+	literal(b, c.Limit)
+	b.WriteByte(',')
+	literal(b, c.Key)
+}
+
+// ofCell writes the condition that a row is one of a cell.
+func ofCell(b *strings.Builder, c law.Cell) {
+	b.WriteString("limit_name = ")
+	literal(b, c.Limit)
+	b.WriteString(" AND cell_key = ")
+	literal(b, c.Key)
+}
+
+// selectCell writes the selection of the names of a cell, as l and k, without its end.
+// Those after the first are joined to the ones before.
+func selectCell(b *strings.Builder, i int, c law.Cell) {
+	if i > 0 {
+		b.WriteString(" UNION ALL ")
+	}
+	b.WriteString("SELECT ")
+	literal(b, c.Limit)
+	b.WriteString(" AS l,")
+	literal(b, c.Key)
+	b.WriteString(" AS k")
+}
+
+// afterCell is (limit_name, cell_key) > the names of a cell, in a form for which
+// MariaDB uses the primary key.
+func afterCell(c law.Cell) string {
+	limit := quoted(c.Limit)
+	return "(limit_name > " + limit + " OR limit_name = " + limit + " AND cell_key > " + quoted(c.Key) + ")"
+}
+
+// sharedKeys is the pattern of the keys of shared cells.
+var sharedKeys = "'" + strings.TrimSuffix(law.SharedCell("", 1).Key, "1") + "%'"
+
+// anySharing selects something if a limit shares a cell.
+const anySharing = "SELECT 1 FROM headgate_rooms FORCE INDEX (by_sharing) WHERE sharing = 1"
+
+// dead is the condition under which a cell can be removed: it could refuse nobody, has
+// no entries, nothing is remembered of it, and no keys share it. Its row is looked at
+// under its lock.
+func dead(cell, now string) string {
+	of := func(table string) string {
+		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell + ".limit_name AND r.cell_key = " + cell + ".cell_key"
+	}
+	current := "r.sharing = 1 AND " + cell + ".cell_key = CONCAT(" + strings.TrimSuffix(sharedKeys, "%'") + "', r.generation)"
+	return cell + ".empty_at <= " + now + " AND " + cell + ".blocked_until <= " + now + of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")" +
+		" AND NOT EXISTS (SELECT 1 FROM headgate_rooms r WHERE r.limit_name = " + cell + ".limit_name AND " + current + ")"
+}
+
+// recordOf is a record of @hg_r, counted from 1.
+func recordOf(record int) string {
+	return "SUBSTRING_INDEX(SUBSTRING_INDEX(@hg_r, ';', " + strconv.Itoa(record) + "), ';', -1)"
+}
+
+// fieldOf is a number of a record, counted from 1.
+func fieldOf(record string, n int) string {
+	return "CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(" + record + ", ',', " + strconv.Itoa(n) + "), ',', -1) AS SIGNED)"
+}
+
+// field is a number of a record of @hg_r, both counted from 1.
+func field(record, n int) string { return fieldOf(recordOf(record), n) }

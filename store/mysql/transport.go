@@ -1,0 +1,269 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"hash/fnv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// querier is a pool, a connection or a transaction. No statement has arguments: see
+// literal.
+type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// transport is a store's way to its servers.
+type transport struct {
+	nodes    []*node
+	tx       *sql.Tx // of the caller; nil outside one
+	own      bool    // the pools were opened here
+	retryFor time.Duration
+	repeats  atomic.Int64
+
+	galera atomic.Bool // the server is a node of a cluster
+	group  atomic.Bool // the server is a member of a Group Replication
+	// snapshots: it knows innodb_snapshot_isolation, as MariaDB from 10.6.18 on
+	snapshots atomic.Bool
+}
+
+// node is a server of a cluster, or the only one.
+type node struct {
+	db   *sql.DB
+	name string
+	away atomic.Int64 // in ns since the start of the process: not to be asked before
+}
+
+// awayFor is how long a node that could not be reached, or had no quorum, is
+// passed over.
+const awayFor = time.Second
+
+var start = time.Now() //nolint:forbidigo // a pause, not a decision
+
+func (n *node) leave()       { n.away.Store(int64(time.Since(start) + awayFor)) }
+func (n *node) isAway() bool { return n.away.Load() > int64(time.Since(start)) }
+
+// pick returns the i-th node, or the next that is not known to be away.
+func (s *transport) pick(i int) *node {
+	for k := range s.nodes {
+		if n := s.nodes[(i+k)%len(s.nodes)]; !n.isAway() {
+			return n
+		}
+	}
+	return s.nodes[i%len(s.nodes)]
+}
+
+// after returns the node to ask when n cannot be.
+func (s *transport) after(n *node) *node {
+	for i := range s.nodes {
+		if s.nodes[i] == n {
+			return s.pick(i + 1)
+		}
+	}
+	return n
+}
+
+// anywhere does what may be done on any node, and on the next one where a node
+// cannot be reached, or may not write: reading and administration.
+func (s *transport) anywhere(do func(querier) error) error {
+	if s.tx != nil {
+		return do(s.tx)
+	}
+	var err error
+	for i := range s.nodes {
+		n := s.pick(i)
+		if err = do(n.db); err == nil || !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrReadOnly) {
+			return err
+		}
+		n.leave()
+	}
+	return err
+}
+
+// retry repeats do while it conflicts with others, and on the next node where
+// this one cannot be reached. Nothing that may have been done is repeated.
+func (s *transport) retry(ctx context.Context, n *node, do func(*node) error) error {
+	if s.tx != nil {
+		return do(n)
+	}
+	failovers := 0
+	repeated, err := store.Retry(ctx, s.retryFor, func() error {
+		err := do(n)
+		for err != nil && failovers < 2*len(s.nodes) && elsewhere(err) && ctx.Err() == nil {
+			failovers++
+			if len(s.nodes) > 1 {
+				n.leave()
+			} else if !errors.Is(err, errBadConn) {
+				break
+			}
+			n = s.after(n)
+			err = do(n)
+		}
+		return err
+	}, again)
+	s.repeats.Add(int64(repeated))
+	return err
+}
+
+// elsewhere tells whether another node, or another connection, may answer. A node
+// whose certificate is not accepted is as good as away.
+func elsewhere(err error) bool {
+	c := class(err)
+	return tlsFailed(err) || errors.Is(c, store.ErrUnavailable) || errors.Is(c, store.ErrReadOnly)
+}
+
+// send asks a node, and others where it cannot be reached.
+func (s *transport) send(ctx context.Context, n *node, text string) (heard answer, err error) {
+	err = s.retry(ctx, n, func(n *node) (err error) {
+		heard, err = s.ask(ctx, n, text)
+		return err
+	})
+	return heard, err
+}
+
+// answer is what the last statement of a text selects.
+type answer struct {
+	records, entries []byte
+	sharing          sql.NullBool // some limit shares; not valid where that was not asked
+}
+
+// ask sends a text and returns what its last statement selects. When a
+// statement fails the rest is not executed, and the transaction that the text
+// began is rolled back; what its COMMIT did before is not known.
+func (s *transport) ask(ctx context.Context, n *node, text string) (heard answer, err error) {
+	if s.tx != nil {
+		if heard, err = last(s.tx.QueryContext(ctx, text)); err != nil {
+			err = &undone{s.because(ctx, s.tx, err)} // of that transaction nothing is committed yet
+			// Half a batch must not be committed with what is the caller's.
+			switch undo := context.WithoutCancel(ctx); {
+			case !s.group.Load():
+				_, _ = s.tx.ExecContext(undo, "ROLLBACK TO SAVEPOINT headgate")
+			case !mentionsFull(err): // nothing was charged before that error
+				_, _ = s.tx.ExecContext(undo, "KILL CONNECTION_ID()")
+			}
+		}
+		return heard, err
+	}
+	conn, err := n.db.Conn(ctx)
+	if err != nil {
+		return answer{}, &notSent{err}
+	}
+	heard, err = last(conn.QueryContext(ctx, text))
+	if err == nil {
+		return heard, conn.Close()
+	}
+	// A connection with half a transaction must not go back to the pool.
+	var ended sql.NullInt64
+	undo := conn.QueryRowContext(context.WithoutCancel(ctx), "SELECT @hg_end; ROLLBACK; SET autocommit = 1").Scan(&ended)
+	switch {
+	case undo != nil:
+		_ = conn.Raw(func(any) error { return errBadConn })
+	case ended.Int64 == 0:
+		err = &undone{s.because(ctx, conn, err)}
+	}
+	conn.Close()
+	return answer{}, err
+}
+
+// last reads all results of a text and returns those of its last statement.
+func last(rows *sql.Rows, err error) (heard answer, _ error) {
+	if err != nil {
+		return answer{}, err
+	}
+	defer rows.Close()
+	for {
+		columns, err := rows.Columns()
+		if err != nil {
+			return answer{}, err
+		}
+		to := []any{&heard.records, &heard.entries, &heard.sharing}
+		for rows.Next() && len(columns) > 1 { // a list of checks is a result of one
+			if err := rows.Scan(to[:len(columns)]...); err != nil {
+				return answer{}, err
+			}
+		}
+		if !rows.NextResultSet() {
+			return heard, rows.Err()
+		}
+	}
+}
+
+// because returns the error of a text, or what is wrong with the session if that is
+// why its guard failed.
+func (s *transport) because(ctx context.Context, db querier, err error) error {
+	if number, _ := numberOf(err); number != errOutOfRange || s.own {
+		return err
+	}
+	var at session
+	if db.QueryRowContext(context.WithoutCancel(ctx), "SELECT "+sessionColumns).Scan(&at.mode, &at.client, &at.connection, &at.results) != nil {
+		return err
+	}
+	if wrong := at.check(); wrong != nil {
+		return wrong
+	}
+	return err
+}
+
+// route hands a batch to the nodes that its keys prefer. In a Galera cluster
+// every node takes writes, but two that write the same row at once conflict
+// when they commit: so each key has one preferred writer, whichever process
+// asks. Ops that share a cell, or a group, stay together and in order.
+func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op, []law.Outcome, *node) error) error {
+	if len(s.nodes) == 1 || len(ops) == 0 {
+		return apply(ops, outs, s.nodes[0])
+	}
+	parts := make(map[*node][]int)
+	groups := make([]uint32, len(ops)) // other numbers: two groups with one number must not come to stand together
+	for i := range ops[1:] {
+		if groups[i+1] = groups[i]; ops[i+1].Group != ops[i].Group {
+			groups[i+1]++
+		}
+	}
+	for i, cell := range law.Components(ops) {
+		h := fnv.New32a()
+		h.Write([]byte(ops[cell].Cell.Key))
+		n := s.pick(int(h.Sum32() % uint32(len(s.nodes))))
+		parts[n] = append(parts[n], i)
+	}
+	if len(parts) == 1 {
+		for n := range parts {
+			return apply(ops, outs, n)
+		}
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	failed := 0
+	for n, part := range parts {
+		wg.Go(func() {
+			some, answers := make([]law.Op, len(part)), make([]law.Outcome, len(part))
+			for k, i := range part {
+				some[k] = ops[i]
+				some[k].Group = groups[i]
+			}
+			err := apply(some, answers, n)
+			mu.Lock()
+			defer mu.Unlock()
+			store.Join(outs, answers, part, err)
+			if err != nil {
+				failed++
+				if first == nil || errors.Is(err, store.ErrUnknownOutcome) {
+					first = err // of several, the one that leaves the most in doubt
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if failed == len(parts) {
+		return first
+	}
+	return nil
+}
