@@ -2,9 +2,11 @@ package headgate
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/law"
 )
@@ -137,3 +139,49 @@ func (l *Limit) UnmarshalText(text []byte) error {
 
 // Set implements flag.Value, as [Limit.UnmarshalText].
 func (l *Limit) Set(text string) error { return l.UnmarshalText([]byte(text)) }
+
+// Queues reports whether those who wait for it have a start of their own, first come
+// first served among all who share the store, by [Limiter.Reserve]: token-bucket,
+// leaky-bucket and gcra.
+func (l Limit) Queues() bool {
+	switch l.Algorithm().(type) {
+	case TokenBucket, LeakyBucket, GCRA:
+		return true
+	}
+	return false
+}
+
+// Explain describes the limit for people, in a few lines.
+func (l Limit) Explain() string {
+	if l.r == nil {
+		return "no limit"
+	}
+	if l.r.algorithm == nil {
+		return "limit      " + l.r.name
+	}
+	p := l.r.params
+	var b strings.Builder
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "%-10s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	if l.r.named {
+		line("limit", "%s", l.r.name)
+	}
+	line("notation", "%s", l.r.notation)
+	word, _, _ := strings.Cut(l.r.notation, " ")
+	for _, e := range catalogue {
+		if e.name == word {
+			line("means", "%s", e.about)
+		}
+	}
+	line("bound", "%s", l.Bound())
+	line("at once", "%s; a larger cost is refused with retry-after never", amountOf(big.NewInt(p.Capacity), p.Unit))
+	line("smallest", "a cost of %s", smallest(p.Unit))
+	if p.Kind == law.Bucket && p.Anchor == law.Own && p.Step > 1 && p.Drain < law.Max {
+		line("steps", "tokens come in steps of %d us", p.Step)
+	}
+	if p.Block > 0 {
+		line("block", "a key that is refused stays refused for %s", formatPeriod(time.Duration(p.Block)*time.Microsecond))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
 	"time"
@@ -183,3 +184,22 @@ func micros(us int64) time.Duration {
 	}
 	return time.Duration(max(us, 0)) * time.Microsecond
 }
+
+// DeniedError is a refusal, for those verbs that have no other way to tell it:
+// [Limiter.Wait], [Limiter.Await] and [Limiter.WithLease], [Reservation.Sleep], [Limited],
+// [TokenRequester] and [Pace], and package httplimit.
+type DeniedError struct {
+	Decision Decision
+}
+
+// Error says which limit refused, and when it will not.
+func (e *DeniedError) Error() string {
+	d := &e.Decision
+	if d.RetryAfter == Never {
+		return fmt.Sprintf("limit %s refuses %q: the cost is more than can ever pass at once", d.LimitName, d.Key)
+	}
+	return fmt.Sprintf("limit %s refuses %q: try again in %s", d.LimitName, d.Key, d.RetryAfter)
+}
+
+// Is reports whether target is ErrDenied.
+func (*DeniedError) Is(target error) bool { return target == ErrDenied }

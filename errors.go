@@ -3,7 +3,6 @@ package headgate
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -43,21 +42,13 @@ func (deadlineError) Error() string { return "the deadline comes before the star
 // Is makes the error a context.DeadlineExceeded.
 func (deadlineError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// DeniedError is a refusal, for those verbs that have no other way to tell it:
-// [Limiter.Wait], [Limiter.Await] and [Limiter.WithLease], [Reservation.Sleep], [Limited],
-// [TokenRequester] and [Pace], and package httplimit.
-type DeniedError struct {
-	Decision Decision
-}
-
-// Error says which limit refused, and when it will not.
-func (e *DeniedError) Error() string {
-	d := &e.Decision
-	if d.RetryAfter == Never {
-		return fmt.Sprintf("limit %s refuses %q: the cost is more than can ever pass at once", d.LimitName, d.Key)
-	}
-	return fmt.Sprintf("limit %s refuses %q: try again in %s", d.LimitName, d.Key, d.RetryAfter)
-}
-
-// Is reports whether target is ErrDenied.
-func (*DeniedError) Is(target error) bool { return target == ErrDenied }
+// What can be wrong with an id, for errors.Is. Nothing was done then.
+var (
+	// ErrReused: the id was admitted before, with other charges.
+	ErrReused = law.ErrReused
+	// ErrUnknownID: nothing of this id was admitted, or so long ago that it was
+	// forgotten.
+	ErrUnknownID = law.ErrUnknownID
+	// ErrSettled: it was settled or cancelled before.
+	ErrSettled = law.ErrSettled
+)

@@ -2,25 +2,10 @@ package headgate
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/law"
 )
-
-// What can be wrong with an id, for errors.Is. Nothing was done then.
-var (
-	// ErrReused: the id was admitted before, with other charges.
-	ErrReused = law.ErrReused
-	// ErrUnknownID: nothing of this id was admitted, or so long ago that it was
-	// forgotten.
-	ErrUnknownID = law.ErrUnknownID
-	// ErrSettled: it was settled or cancelled before.
-	ErrSettled = law.ErrSettled
-)
-
-// DefaultLife is for how long a store remembers an id unless told otherwise.
-const DefaultLife = time.Hour
 
 // Once makes requests with an idempotency key: each is charged once, however often and by
 // whichever process it is asked, and any process can settle it. [Limiter.Once] makes one.
@@ -59,11 +44,6 @@ type Once interface {
 type identified struct {
 	l  *Limiter
 	id once
-}
-
-type once struct {
-	id   string
-	life time.Duration
 }
 
 // Once names a request of the caller's, such as an order or a job. The store
@@ -105,16 +85,6 @@ func (o identified) take(ctx context.Context, charges []Charge) (Decision, error
 	return r.decision(), nil
 }
 
-// ahead says that what was admitted under an id may not start yet, or nil.
-func ahead(outs []law.Outcome) error {
-	for i := range outs {
-		if outs[i].StartAt > outs[i].Clock {
-			return fmt.Errorf("%w: it was reserved, and starts at %s", ErrReused, time.UnixMicro(outs[i].StartAt).UTC().Format(time.RFC3339Nano))
-		}
-	}
-	return nil
-}
-
 // Reserve implements Once.
 func (o identified) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
 	return o.l.reserve(ctx, wait, charges, &o.id)
@@ -146,30 +116,4 @@ func (o identified) settle(ctx context.Context, charges []Charge, actual func(*l
 		return nil, err
 	}
 	return r.settle(ctx)
-}
-
-// name gives a request its id.
-func (o once) name(ops []law.Op) error {
-	life := o.life
-	if life == 0 {
-		life = DefaultLife
-	}
-	if err := checkPeriod("life", life); err != nil {
-		return err
-	}
-	if o.id == "" {
-		return Invalid("id", "is empty")
-	}
-	for i := range ops {
-		ops[i].ID, ops[i].TTL = o.id, life.Microseconds()
-	}
-	return law.ValidGroup(ops)
-}
-
-// settleOp returns the op that settles the charge of an op with an id.
-func settleOp(op *law.Op, id string, actual int64) law.Op {
-	return law.Op{
-		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
-		ID: id, Cost: actual, Count: 1,
-	}
 }

@@ -2,10 +2,7 @@ package headgate
 
 import (
 	"fmt"
-	"math/big"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/headgate/headgate/law"
 )
@@ -84,17 +81,6 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 // Concurrency reports whether its charges are held until they are released, by
 // [Limiter.Acquire], and not taken: those of concurrency.
 func (l Limit) Concurrency() bool { return !l.IsZero() && l.r.params.Leased }
-
-// Queues reports whether those who wait for it have a start of their own, first come
-// first served among all who share the store, by [Limiter.Reserve]: token-bucket,
-// leaky-bucket and gcra.
-func (l Limit) Queues() bool {
-	switch l.Algorithm().(type) {
-	case TokenBucket, LeakyBucket, GCRA:
-		return true
-	}
-	return false
-}
 
 // WithMaxKeys returns the limit with a maximum of its own for how many keys it may have
 // in a store; 0: the store's. New keys of a limit that has as many share one cell, see
@@ -178,41 +164,6 @@ func (l Limit) Bound() Bound {
 	b := l.r.algorithm.bound()
 	b.notation, b.params, b.calendar = l.r.notation, l.r.params, l.r.calendar
 	return b
-}
-
-// Explain describes the limit for people, in a few lines.
-func (l Limit) Explain() string {
-	if l.r == nil {
-		return "no limit"
-	}
-	if l.r.algorithm == nil {
-		return "limit      " + l.r.name
-	}
-	p := l.r.params
-	var b strings.Builder
-	line := func(what, format string, args ...any) {
-		fmt.Fprintf(&b, "%-10s %s\n", what, fmt.Sprintf(format, args...))
-	}
-	if l.r.named {
-		line("limit", "%s", l.r.name)
-	}
-	line("notation", "%s", l.r.notation)
-	word, _, _ := strings.Cut(l.r.notation, " ")
-	for _, e := range catalogue {
-		if e.name == word {
-			line("means", "%s", e.about)
-		}
-	}
-	line("bound", "%s", l.Bound())
-	line("at once", "%s; a larger cost is refused with retry-after never", amountOf(big.NewInt(p.Capacity), p.Unit))
-	line("smallest", "a cost of %s", smallest(p.Unit))
-	if p.Kind == law.Bucket && p.Anchor == law.Own && p.Step > 1 && p.Drain < law.Max {
-		line("steps", "tokens come in steps of %d us", p.Step)
-	}
-	if p.Block > 0 {
-		line("block", "a key that is refused stays refused for %s", formatPeriod(time.Duration(p.Block)*time.Microsecond))
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // MarshalText implements encoding.TextMarshaler, so that a Limit can stand in JSON, a

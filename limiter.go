@@ -160,3 +160,28 @@ func (l *Limiter) fillUp(ctx context.Context, c Charge) (Filled, error) {
 		Decision: r.decision(),
 	}, nil
 }
+
+// observed does what decides and tells the observer, which there is.
+func (l *Limiter) observed(ctx context.Context, verb Verb, do func() (Decision, error)) (Decision, error) {
+	begin := time.Now() //nolint:forbidigo // how long it takes, not a decision
+	d, err := do()
+	l.observer.Decided(ctx, Event{Verb: verb, Decision: d, Err: err, Took: time.Since(begin)})
+	return d, err
+}
+
+// DefaultTimeout is how long a Limiter waits for its store unless its Config says
+// otherwise.
+const DefaultTimeout = 5 * time.Second
+
+// timeout returns how long to wait for a store; 0: as long as it takes. A store in
+// this process answers at once, and a deadline would cost more than its answer.
+func (cfg *Config) timeout(s store.Store) time.Duration {
+	_, local := store.As[store.Local](s)
+	switch {
+	case local || cfg != nil && cfg.Timeout < 0:
+		return 0
+	case cfg == nil || cfg.Timeout == 0:
+		return DefaultTimeout
+	}
+	return cfg.Timeout
+}

@@ -210,3 +210,26 @@ type entry struct {
 	about  string // one sentence, for explain and docs
 	parse  func(*notation) (Algorithm, error)
 }
+
+// prefetchOption takes the option from a notation.
+func (n *notation) prefetchOption() (u Prefetch, err error) {
+	f, ok := n.options["prefetch"]
+	if !ok {
+		return u, nil
+	}
+	delete(n.options, "prefetch")
+	amount, life, timed := strings.Cut(f.text, "/")
+	amount, u.Percent = strings.CutSuffix(amount, "%")
+	if u.Amount, err = parseAmount("prefetch", amount); err != nil {
+		return u, n.wrap("prefetch", f.at, err)
+	}
+	if timed {
+		if u.Life, err = parsePeriod("prefetch", life); err != nil {
+			return u, n.wrap("prefetch", f.at+len(f.text)-len(life), err)
+		}
+		if u.Life == DefaultPrefetchLife {
+			u.Life = 0
+		}
+	}
+	return u, nil
+}

@@ -32,11 +32,3 @@ const (
 	VerbReserve Verb = "reserve"
 	VerbAcquire Verb = "acquire"
 )
-
-// observed does what decides and tells the observer, which there is.
-func (l *Limiter) observed(ctx context.Context, verb Verb, do func() (Decision, error)) (Decision, error) {
-	begin := time.Now() //nolint:forbidigo // how long it takes, not a decision
-	d, err := do()
-	l.observer.Decided(ctx, Event{Verb: verb, Decision: d, Err: err, Took: time.Since(begin)})
-	return d, err
-}

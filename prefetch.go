@@ -3,7 +3,6 @@ package headgate
 import (
 	"math"
 	"math/big"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -85,27 +84,4 @@ func (u Prefetch) suffix() string {
 		return " prefetch " + u.amount()
 	}
 	return " prefetch " + u.amount() + "/" + formatPeriod(u.Life)
-}
-
-// prefetchOption takes the option from a notation.
-func (n *notation) prefetchOption() (u Prefetch, err error) {
-	f, ok := n.options["prefetch"]
-	if !ok {
-		return u, nil
-	}
-	delete(n.options, "prefetch")
-	amount, life, timed := strings.Cut(f.text, "/")
-	amount, u.Percent = strings.CutSuffix(amount, "%")
-	if u.Amount, err = parseAmount("prefetch", amount); err != nil {
-		return u, n.wrap("prefetch", f.at, err)
-	}
-	if timed {
-		if u.Life, err = parsePeriod("prefetch", life); err != nil {
-			return u, n.wrap("prefetch", f.at+len(f.text)-len(life), err)
-		}
-		if u.Life == DefaultPrefetchLife {
-			u.Life = 0
-		}
-	}
-	return u, nil
 }

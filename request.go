@@ -210,23 +210,6 @@ func (s *sheet) free() {
 	sheets.Put(s)
 }
 
-// DefaultTimeout is how long a Limiter waits for its store unless its Config says
-// otherwise.
-const DefaultTimeout = 5 * time.Second
-
-// timeout returns how long to wait for a store; 0: as long as it takes. A store in
-// this process answers at once, and a deadline would cost more than its answer.
-func (cfg *Config) timeout(s store.Store) time.Duration {
-	_, local := store.As[store.Local](s)
-	switch {
-	case local || cfg != nil && cfg.Timeout < 0:
-		return 0
-	case cfg == nil || cfg.Timeout == 0:
-		return DefaultTimeout
-	}
-	return cfg.Timeout
-}
-
 // patient is the context of one who waits: its deadline alone bounds the questions.
 type patient struct{ context.Context }
 
@@ -358,4 +341,59 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) ([]Answer, erro
 		start = end
 	}
 	return answers, nil
+}
+
+// ahead says that what was admitted under an id may not start yet, or nil.
+func ahead(outs []law.Outcome) error {
+	for i := range outs {
+		if outs[i].StartAt > outs[i].Clock {
+			return fmt.Errorf("%w: it was reserved, and starts at %s", ErrReused, time.UnixMicro(outs[i].StartAt).UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return nil
+}
+
+// unblocking makes ops those of a caller who waits: the block of a limit is for those
+// who try without waiting. Limits with a block have no tokens up front, which only
+// they could give out.
+func unblocking(ops []law.Op) {
+	for i := range ops {
+		if p := &ops[i].Params; p.Block > 0 {
+			p.Block, p.Prefetch, p.PrefetchLife = 0, 0, 0
+		}
+	}
+}
+
+// DefaultLife is for how long a store remembers an id unless told otherwise.
+const DefaultLife = time.Hour
+
+type once struct {
+	id   string
+	life time.Duration
+}
+
+// name gives a request its id.
+func (o once) name(ops []law.Op) error {
+	life := o.life
+	if life == 0 {
+		life = DefaultLife
+	}
+	if err := checkPeriod("life", life); err != nil {
+		return err
+	}
+	if o.id == "" {
+		return Invalid("id", "is empty")
+	}
+	for i := range ops {
+		ops[i].ID, ops[i].TTL = o.id, life.Microseconds()
+	}
+	return law.ValidGroup(ops)
+}
+
+// settleOp returns the op that settles the charge of an op with an id.
+func settleOp(op *law.Op, id string, actual int64) law.Op {
+	return law.Op{
+		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
+		ID: id, Cost: actual, Count: 1,
+	}
 }

@@ -137,14 +137,3 @@ func tooLate(ctx context.Context, p *pause.Patience, d *Decision) error {
 	}
 	return nil
 }
-
-// unblocking makes ops those of a caller who waits: the block of a limit is for those
-// who try without waiting. Limits with a block have no tokens up front, which only
-// they could give out.
-func unblocking(ops []law.Op) {
-	for i := range ops {
-		if p := &ops[i].Params; p.Block > 0 {
-			p.Block, p.Prefetch, p.PrefetchLife = 0, 0, 0
-		}
-	}
-}
