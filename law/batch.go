@@ -1,46 +1,5 @@
 package law
 
-// Record is a cell while a batch is applied to it. A store that decides in
-// its own process fills State, Reason and Log, calls [Apply], and then does
-// what the other fields say, in the order they stand here.
-type Record struct {
-	State    State
-	Reason   string   // of the last block
-	Log      Ledger   // nil unless the op's law is Log
-	Receipts Receipts // nil unless an op has an ID
-
-	Dirty  bool      // State or Reason changed and must be written; of a shared cell also a fresh State
-	Gone   bool      // the cell was reset; if State is fresh again, it must be removed. Never of a shared cell
-	Clear  bool      // entries that were in the log before the batch count no more
-	Renew  []Renewed // entries that count for longer
-	Lower  []Lowered // entries whose credits changed; one that has none left counts no more
-	Add    []Entry   // to be appended to the log, in order; Number is unset
-	Forget bool      // admissions that were in the register before the batch are forgotten
-	Admit  []Receipt // to be put into the register, in order, in the place of those of the same ID
-
-	// What the request under way has done so far.
-	group   int
-	pending int64
-	tent    State
-	tentLog Ledger
-}
-
-// Lowered is an entry of the log of which a part was given back. One with no
-// credits left has ExpiresAt 0 from then on.
-type Lowered struct {
-	Number    int64
-	Credits   int64 // given back; less than 0: charged in addition
-	ExpiresAt int64 // of the entry
-}
-
-// Number replaces the Entry of an outcome by the number under which the store
-// keeps it, once those of Add are known.
-func (r *Record) Number(out *Outcome) {
-	if out.EntryNumber < 0 {
-		out.EntryNumber = r.Add[-out.EntryNumber-1].Number
-	}
-}
-
 // Apply applies a batch: its groups one after another, in order, each all or
 // nothing. records[i] is the cell of ops[i], the same pointer wherever the
 // cell is the same; the caller holds the locks. clock is the store's, read

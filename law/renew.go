@@ -1,12 +1,5 @@
 package law
 
-// Renewed is an entry of the log that counts for longer than before.
-type Renewed struct {
-	Number   int64
-	Credits  int64
-	From, To int64 // ExpiresAt before and from now on; KeepUntil is no earlier
-}
-
 // renew lets an entry count for another Step from now. Outcome.Granted is 0 if it
 // counts no more.
 func (r *Record) renew(op *Op, clock int64) Outcome {

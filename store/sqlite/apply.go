@@ -276,7 +276,7 @@ func (t *transaction) saveRegister(c *cell) error {
 	for i := range c.Admit {
 		a := &c.Admit[i]
 		c.Number(&a.Outcome)
-		if _, err := t.st.admit.ExecContext(t.ctx, c.id.Limit, c.id.Key, a.ID, a.Print, a.Rule.String(), a.Cost, a.Outcome.Numbers().String(), a.Settled, a.KeepUntil); err != nil {
+		if _, err := t.st.admit.ExecContext(t.ctx, c.id.Limit, c.id.Key, a.ID, a.Fingerprint, a.Terms.String(), a.Cost, a.Outcome.Numbers().String(), a.Settled, a.KeepUntil); err != nil {
 			return err
 		}
 	}
@@ -286,7 +286,7 @@ func (t *transaction) saveRegister(c *cell) error {
 // Receipt implements law.Receipts.
 func (c *cell) Receipt(id string) (a law.Receipt, ok bool) {
 	var rule, text string
-	err := c.t.st.known.QueryRowContext(c.t.ctx, c.id.Limit, c.id.Key, id).Scan(&a.Print, &rule, &a.Cost, &text, &a.Settled, &a.KeepUntil)
+	err := c.t.st.known.QueryRowContext(c.t.ctx, c.id.Limit, c.id.Key, id).Scan(&a.Fingerprint, &rule, &a.Cost, &text, &a.Settled, &a.KeepUntil)
 	if errors.Is(err, sql.ErrNoRows) {
 		return a, false
 	}
@@ -295,7 +295,7 @@ func (c *cell) Receipt(id string) (a law.Receipt, ok bool) {
 		n, err = law.ParseNumbers(text)
 	}
 	if err == nil {
-		a.Rule, err = law.ParseTerms(rule)
+		a.Terms, err = law.ParseTerms(rule)
 	}
 	if err != nil {
 		c.t.fail(err)

@@ -22,44 +22,6 @@ var (
 // MaxID is the length in bytes that an ID may have.
 const MaxID = 255
 
-// Receipt is what a cell remembers of a request with an ID that was admitted:
-// so that it is not charged again when it is asked again, and can be settled.
-type Receipt struct {
-	ID        string
-	Print     int64   // of all charges of the request, see Print
-	Rule      Terms   // of the limit at that time
-	Cost      int64   // credits charged to this cell
-	Outcome   Outcome // of the charge
-	Settled   int64   // credits that it cost in the end; Unsettled before that is known, or Cancelled
-	KeepUntil int64   // it is forgotten from here on
-}
-
-// Unsettled is the Settled of an admission that was not settled. Cancelled is that of
-// one that was taken back, and the Cost of an op of verb Settle that does so: it costs
-// nothing, and its ID may be admitted again. One that was settled at no cost is
-// answered as it was admitted.
-const (
-	Unsettled = -1
-	Cancelled = -2
-)
-
-// Terms are the parameters that say what becomes of a charge: kind, anchor, unit,
-// capacity, step and drain. By others than those it was made under it cannot be
-// corrected: what has drained at the old rate would seem not to have.
-type Terms [6]int64
-
-// Terms returns the rule of a limit.
-func (p *Params) Terms() Terms {
-	return Terms{int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, p.Drain}
-}
-
-// Receipts is what is remembered in one cell.
-type Receipts interface {
-	// Receipt returns the admission of an ID, also one that should be
-	// forgotten; false if there is none.
-	Receipt(id string) (Receipt, bool)
-}
-
 // Fingerprint returns a number that differs for requests with different charges, as
 // good as always: their cells and costs, in any order and whatever credits a unit
 // of cost has. It is a sum of 52 bits of the SHA-256 of each, which SQL can tell
@@ -112,7 +74,7 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 		switch {
 		case !ok, a.Settled == Cancelled:
 			rest = append(rest, i)
-		case a.Print != print:
+		case a.Fingerprint != print:
 			failAll(outs, ErrReused)
 			return
 		default:
@@ -139,7 +101,7 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 		if admitted {
 			r, op := records[i], &ops[i]
 			r.Admit = append(r.Admit, Receipt{
-				ID: op.ID, Print: print, Rule: op.Params.Terms(), Cost: op.Count * op.Cost, Outcome: outs[i],
+				ID: op.ID, Fingerprint: print, Terms: op.Params.Terms(), Cost: op.Count * op.Cost, Outcome: outs[i],
 				Settled: Unsettled, KeepUntil: max(op.clock(clock), outs[i].StartAt) + op.TTL,
 			})
 		}
@@ -180,7 +142,7 @@ func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 		}
 		a.Settled = op.Cost
 		r.Admit = append(r.Admit, a)
-		if a.Rule != op.Params.Terms() {
+		if a.Terms != op.Params.Terms() {
 			outs[i] = Outcome{State: r.State, Clock: op.clock(clock)}
 			continue
 		}
