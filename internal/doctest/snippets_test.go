@@ -21,7 +21,7 @@ var imported = map[string]string{
 	"client": module + "/client", "headgate": module, "httplimit": module + "/httplimit",
 	"front": module + "/store/front", "memory": module + "/store/memory",
 	"mysql": module + "/store/mysql", "postgres": module + "/store/postgres", "redis": module + "/store/redis", "sqlite": module + "/store/sqlite",
-	"store": module + "/store", "storetest": module + "/store/storetest", "testing": "testing",
+	"law": module + "/law", "store": module + "/store", "storetest": module + "/store/storetest", "testing": "testing",
 }
 
 const module = "github.com/headgate/headgate"
