@@ -29,18 +29,26 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// A TokenRequester is all that the limited code has to know. headgate.TokenRequester is
-// the same interface.
-type TokenRequester interface {
-	// RequestToken returns nil if there was a token, and an error otherwise.
-	RequestToken(ctx context.Context) error
+// tokens is a headgate.TokenRequester: all that the limited code has to know.
+type tokens struct {
+	limiter *headgate.Limiter
+	charge  headgate.Charge
+}
+
+// RequestToken returns nil if there was a token, and an error otherwise.
+func (t tokens) RequestToken(ctx context.Context) error {
+	d, err := t.limiter.Take(ctx, t.charge)
+	if err == nil && !d.Allowed {
+		err = &headgate.DeniedError{Decision: d}
+	}
+	return err
 }
 
 type action func(ctx context.Context) (string, error)
 
 // limit returns an action that is only done when there is a token for it. The function
 // headgate.Limited does the same for an action with any result.
-func limit(tokens TokenRequester, do action) action {
+func limit(tokens headgate.TokenRequester, do action) action {
 	return func(ctx context.Context) (string, error) {
 		if err := tokens.RequestToken(ctx); err != nil {
 			return "", err
@@ -76,8 +84,8 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	}
 	defer s.Close()
 
-	tokens := headgate.New(s, nil).Requester(headgate.Charge{Limit: rule, Key: "payments"})
-	limited := limit(tokens, callPayments)
+	payments := tokens{headgate.New(s, nil), headgate.Charge{Limit: rule, Key: "payments"}}
+	limited := limit(payments, callPayments)
 
 	lines := log.New(out, "", 0)
 	start := time.Now()
