@@ -32,13 +32,15 @@ type page struct {
 	blocks []block
 }
 
-// pages returns the README and all pages of docs.
+// pages returns the README and all pages of docs and docs/decisions.
 func pages(t *testing.T) []page {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil || len(files) < 5 {
-		t.Fatalf("found %q, %v", files, err)
+	decisions, err2 := filepath.Glob(filepath.Join(root, "docs", "decisions", "*.md"))
+	if err != nil || err2 != nil || len(files) < 5 || len(decisions) < 5 {
+		t.Fatalf("found %q and %q, %v, %v", files, decisions, err, err2)
 	}
+	files = append(files, decisions...)
 	var all []page
 	for _, file := range append([]string{filepath.Join(root, "README.md")}, files...) {
 		text, err := os.ReadFile(file)

@@ -16,12 +16,12 @@ import (
 
 // imported are the packages that a fragment may use without importing them.
 var imported = map[string]string{
-	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os", "sql": "database/sql", "time": "time",
+	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os", "sql": "database/sql", "strings": "strings", "time": "time",
 	"pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"client": module + "/client", "headgate": module, "httplimit": module + "/httplimit",
 	"front": module + "/store/front", "memory": module + "/store/memory",
 	"mysql": module + "/store/mysql", "postgres": module + "/store/postgres", "redis": module + "/store/redis", "sqlite": module + "/store/sqlite",
-	"store": module + "/store", "storetest": module + "/store/storetest", "testing": "testing",
+	"law": module + "/law", "store": module + "/store", "storetest": module + "/store/storetest", "testing": "testing",
 }
 
 const module = "github.com/headgate/headgate"

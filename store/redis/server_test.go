@@ -355,8 +355,10 @@ func TestACellOfANewerVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	s := openTest(t, dbtest.Redis(t), nil)
 	for _, kind := range []law.Kind{law.Bucket, law.Window} {
-		op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(kind)}, Cost: 1000, Count: 1,
-			Params: law.Params{Kind: kind, Unit: 1000, Capacity: 9000, Step: 60_000_000, Drain: 1}}
+		op := law.Op{
+			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(kind)}, Cost: 1000, Count: 1,
+			Params: law.Params{Kind: kind, Unit: 1000, Capacity: 9000, Step: 60_000_000, Drain: 1},
+		}
 		outs := make([]law.Outcome, 1)
 		if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 {
 			t.Fatalf("%+v, %v", outs, err)

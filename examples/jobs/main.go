@@ -1,0 +1,132 @@
+// Jobs shows background jobs that pace themselves, and inserts that cost their number of rows.
+//
+//	go run ./examples/jobs                        # one process
+//	go run ./examples/jobs -store sqlite:jobs.db  # run it twice: both share the limits
+//
+// The first part is a loop that calls another service: 30 calls at once, then ten a second.
+// The second part accepts batches of rows: 10,000 rows at once, then 1,000 a second. A batch
+// that does not fit is refused and told when it would; one that can never fit is told that.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/sqlite"
+)
+
+var (
+	calls = headgate.MustParse("leaky-bucket 10/s capacity 30")
+	rows  = headgate.MustParse("leaky-bucket 1000/s capacity 10000")
+)
+
+// errTooLarge says that a batch can never be inserted in one piece.
+var errTooLarge = errors.New("too many rows at once")
+
+// pay calls another service n times, as fast as the limit allows. Pace waits before each
+// turn of the loop. The waiting callers of all processes start one after another.
+func pay(ctx context.Context, limiter *headgate.Limiter, n int, call func(i int)) error {
+	charge := headgate.Charge{Limit: calls, Key: "payments"}
+	for i, err := range headgate.Pace(ctx, limiter, charge) {
+		if err != nil {
+			return err // the context has ended, or the store is away
+		}
+		call(i)
+		if i == n-1 {
+			break
+		}
+	}
+	return nil
+}
+
+// insert inserts a batch. Its cost is the number of its rows, and all of it passes or
+// nothing does: a refusal charges nothing.
+func insert(ctx context.Context, limiter *headgate.Limiter, user string, batch []string, table *[]string) error {
+	cost := headgate.Units(int64(len(batch)))
+	d, err := limiter.Take(ctx, headgate.Charge{Limit: rows, Key: user, Cost: cost})
+	switch {
+	case err != nil:
+		return err
+	case d.RetryAfter == headgate.Never:
+		return errTooLarge // a web server answers 413
+	case !d.Allowed:
+		return &headgate.DeniedError{Decision: d} // a web server answers 429 with Retry-After
+	}
+	*table = append(*table, batch...)
+	return nil
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Stdout, os.Args[1:])
+	stop()
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, args []string) error {
+	flags := flag.NewFlagSet("jobs", flag.ContinueOnError)
+	url := flags.String("store", "memory:", "URL of the store: memory: or sqlite:FILE")
+	n := flags.Int("calls", 50, "number of calls of the first part")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	s, err := open(ctx, *url)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	limiter := headgate.New(s, nil)
+
+	start := time.Now()
+	err = pay(ctx, limiter, *n, func(i int) {
+		if i%10 == 9 {
+			fmt.Fprintf(out, "%.1fs: call %d\n", time.Since(start).Seconds(), i+1)
+		}
+	})
+	if err != nil {
+		return err
+	}
+
+	var table []string
+	for _, size := range []int{4000, 6000, 2000, 12000} {
+		err := insert(ctx, limiter, "alice", make([]string, size), &table)
+		if err != nil && !errors.Is(err, headgate.ErrDenied) && !errors.Is(err, errTooLarge) {
+			return err
+		}
+		fmt.Fprintf(out, "insert of %d rows: %v\n", size, err)
+	}
+	fmt.Fprintf(out, "the table has %d rows\n", len(table))
+	return nil
+}
+
+// open opens a store and puts the recommended stack in front of it.
+func open(ctx context.Context, url string) (*front.Store, error) {
+	var s store.Store
+	switch scheme, _, _ := strings.Cut(url, ":"); scheme {
+	case "memory":
+		s = memory.New(nil)
+	case "sqlite":
+		file, err := sqlite.Open(ctx, url, nil)
+		if err != nil {
+			return nil, err
+		}
+		s = file
+	default:
+		return nil, fmt.Errorf("this program opens memory: and sqlite:FILE, and not %s", store.RedactURL(url))
+	}
+	return front.New(s, nil), nil
+}

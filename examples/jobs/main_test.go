@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestJobsPaceThemselves runs the program on a bubble's time: 30 calls at once, then ten a
+// second, then the batches.
+func TestJobsPaceThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const want = `0.0s: call 10
+0.0s: call 20
+0.0s: call 30
+1.0s: call 40
+2.0s: call 50
+insert of 4000 rows: <nil>
+insert of 6000 rows: <nil>
+insert of 2000 rows: limit leaky-bucket 1000/s capacity 10000 refuses "alice": try again in 2s
+insert of 12000 rows: too many rows at once
+the table has 10000 rows
+`
+		begin := time.Now()
+		var out bytes.Buffer
+		if err := run(t.Context(), &out, nil); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != want {
+			t.Errorf("got\n%swant\n%s", &out, want)
+		}
+		if took := time.Since(begin); took != 2*time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// TestTheFileKeepsTheLevel: a second process finds the bucket of rows full.
+func TestTheFileKeepsTheLevel(t *testing.T) {
+	args := []string{"-store", "sqlite:" + filepath.Join(t.TempDir(), "jobs.db"), "-calls", "1"}
+	for i, want := range []string{"the table has 10000 rows", "the table has 0 rows"} {
+		var out bytes.Buffer
+		if err := run(t.Context(), &out, args); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("run %d: want %q in\n%s", i, want, &out)
+		}
+	}
+}

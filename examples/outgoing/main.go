@@ -1,0 +1,137 @@
+// Outgoing keeps an outgoing quota: an http.Client that sends no more than a limit allows.
+//
+//	go run ./examples/outgoing                          # calls a server of its own
+//	go run ./examples/outgoing -store sqlite:quota.db   # run it twice: both share the quota
+//	go run ./examples/outgoing -url https://example.com/ -limit 'token-bucket 1/s' -calls 3
+//
+// Requests wait for their start instead of failing. When the server answers 429 with
+// Retry-After, every process that shares the store holds back until then, and the request is
+// sent again.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/sqlite"
+)
+
+// newClient returns a client that sends at most what the limit allows to each host.
+func newClient(limiter *headgate.Limiter, limit headgate.Limit, out io.Writer) (*http.Client, error) {
+	transport, err := httplimit.New(limiter, limit, &httplimit.Config{
+		MaxWait: time.Minute, // a request that would have to wait longer fails at once
+		Retries: 2,           // of requests that are idempotent
+		OnBackoff: func(b httplimit.Backoff) {
+			fmt.Fprintf(out, "%s answers %d: hold back for %v\n", b.Key, b.Status, b.For.Round(time.Second))
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: transport}, nil
+}
+
+// busyServer is a server that refuses its third request for a second.
+func busyServer() *httptest.Server {
+	var requests atomic.Int64
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests.Add(1) == 3 {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "too many requests", http.StatusTooManyRequests)
+		}
+	}))
+}
+
+// get sends one request and reads its answer.
+func get(ctx context.Context, client *http.Client, url string) (status string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req) // errors.Is(err, headgate.ErrDenied): the limit refused, nothing was sent
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body) // so that the connection can be used again
+	return resp.Status, err
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Stdout, os.Args[1:])
+	stop()
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, args []string) error {
+	flags := flag.NewFlagSet("outgoing", flag.ContinueOnError)
+	storeURL := flags.String("store", "memory:", "URL of the store: memory: or sqlite:FILE")
+	url := flags.String("url", "", "URL to call instead of a server of this program")
+	limit := headgate.MustParse("token-bucket 5/s burst 1")
+	flags.Var(&limit, "limit", "the limit for each host")
+	calls := flags.Int("calls", 10, "number of requests")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *url == "" {
+		server := busyServer()
+		defer server.Close()
+		*url = server.URL
+	}
+	s, err := open(ctx, *storeURL)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	client, err := newClient(headgate.New(s, nil), limit, out)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+
+	start := time.Now()
+	for i := range *calls {
+		status, err := get(ctx, client, *url)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%.1fs: request %d: %s\n", time.Since(start).Seconds(), i+1, status)
+	}
+	return nil
+}
+
+// open opens a store and puts the recommended stack in front of it.
+func open(ctx context.Context, url string) (*front.Store, error) {
+	var s store.Store
+	switch scheme, _, _ := strings.Cut(url, ":"); scheme {
+	case "memory":
+		s = memory.New(nil)
+	case "sqlite":
+		file, err := sqlite.Open(ctx, url, nil)
+		if err != nil {
+			return nil, err
+		}
+		s = file
+	default:
+		return nil, fmt.Errorf("this program opens memory: and sqlite:FILE, and not %s", store.RedactURL(url))
+	}
+	return front.New(s, nil), nil
+}

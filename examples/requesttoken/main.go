@@ -1,0 +1,129 @@
+// Requesttoken limits an action by asking for a token before each call.
+//
+//	go run ./examples/requesttoken                          # one process
+//	go run ./examples/requesttoken -store sqlite:tokens.db  # run it twice: both share the tokens
+//
+// Five goroutines call the action every second, and two calls a second are allowed: two
+// succeed and three fail, in each second. The store keeps the bucket, so the figures are the
+// same for any number of processes that share the store. Replace sqlite.Open by
+// postgres.Open, mysql.Open or redis.Open for processes on several machines.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/sqlite"
+)
+
+// tokens is a headgate.TokenRequester: all that the limited code has to know.
+type tokens struct {
+	limiter *headgate.Limiter
+	charge  headgate.Charge
+}
+
+// RequestToken returns nil if there was a token, and an error otherwise.
+func (t tokens) RequestToken(ctx context.Context) error {
+	d, err := t.limiter.Take(ctx, t.charge)
+	if err == nil && !d.Allowed {
+		err = &headgate.DeniedError{Decision: d}
+	}
+	return err
+}
+
+type action func(ctx context.Context) (string, error)
+
+// limit returns an action that is only done when there is a token for it. The function
+// headgate.Limited does the same for an action with any result.
+func limit(tokens headgate.TokenRequester, do action) action {
+	return func(ctx context.Context) (string, error) {
+		if err := tokens.RequestToken(ctx); err != nil {
+			return "", err
+		}
+		return do(ctx)
+	}
+}
+
+// callPayments stands for a call to the service that must not be overwhelmed.
+func callPayments(context.Context) (string, error) { return "done", nil }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Stdout, os.Args[1:])
+	stop()
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, args []string) error {
+	flags := flag.NewFlagSet("requesttoken", flag.ContinueOnError)
+	url := flags.String("store", "memory:", "URL of the store: memory: or sqlite:FILE")
+	rule := headgate.MustParse("fixed-window 2/1s from-first") // refilled to two, a second after the first call
+	flags.Var(&rule, "limit", "the limit of all calls")
+	seconds := flags.Int("seconds", 3, "number of seconds to run for")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	s, err := open(ctx, *url)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+
+	payments := tokens{headgate.New(s, nil), headgate.Charge{Limit: rule, Key: "payments"}}
+	limited := limit(payments, callPayments)
+
+	lines := log.New(out, "", 0)
+	start := time.Now()
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for range *seconds {
+		for range 5 {
+			calls.Go(func() {
+				result, err := limited(ctx)
+				if err != nil && !errors.Is(err, headgate.ErrDenied) {
+					err = fmt.Errorf("no answer: %w", err) // the store is away, and nothing was called
+				}
+				lines.Printf("%4dms -> result: %-4s | error: %v", time.Since(start).Milliseconds(), result, err)
+			})
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// open opens a store and puts the recommended stack in front of it.
+func open(ctx context.Context, url string) (*front.Store, error) {
+	var s store.Store
+	switch scheme, _, _ := strings.Cut(url, ":"); scheme {
+	case "memory":
+		s = memory.New(nil)
+	case "sqlite":
+		file, err := sqlite.Open(ctx, url, nil)
+		if err != nil {
+			return nil, err
+		}
+		s = file
+	default:
+		return nil, fmt.Errorf("this program opens memory: and sqlite:FILE, and not %s", store.RedactURL(url))
+	}
+	return front.New(s, nil), nil
+}

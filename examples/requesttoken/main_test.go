@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// TestTwoOfFiveInEachSecond runs the program for three seconds of a bubble's time.
+func TestTwoOfFiveInEachSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		if err := run(t.Context(), &out, nil); err != nil {
+			t.Fatal(err)
+		}
+		for second := range 3 {
+			at := fmt.Sprintf("%4dms -> ", 1000*second)
+			done := strings.Count(out.String(), at+"result: done | error: <nil>\n")
+			denied := strings.Count(out.String(), at+`result:      | error: limit fixed-window 2/1s from-first refuses "payments"`)
+			if done != 2 || denied != 3 {
+				t.Errorf("second %d: %d done and %d denied, want 2 and 3\n%s", second, done, denied, &out)
+			}
+		}
+	})
+}
+
+// TestProcessesShareTheTokens runs the program twice at a time over one file.
+func TestProcessesShareTheTokens(t *testing.T) {
+	args := []string{"-store", "sqlite:" + filepath.Join(t.TempDir(), "tokens.db"), "-limit", "fixed-window 4/1d from-first", "-seconds", "1"}
+	var outs [2]bytes.Buffer
+	var both sync.WaitGroup
+	for i := range outs {
+		both.Go(func() {
+			if err := run(t.Context(), &outs[i], args); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	all := outs[0].String() + outs[1].String()
+	if done := strings.Count(all, "result: done"); done != 4 || strings.Count(all, "\n") != 10 {
+		t.Errorf("%d done, want 4 of 10\n%s", done, all)
+	}
+}
+
+func TestUnknownStore(t *testing.T) {
+	err := run(t.Context(), t.Output(), []string{"-store", "ftp://user:secret@host/"})
+	if err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+}
