@@ -13,7 +13,7 @@
 //
 // Verbs: Allow and Take consume, Check asks without consuming, FillUp pours in as
 // much as fits. Wait sleeps until it may start, Reserve says when that is, and
-// Settle corrects what it has cost. Acquire and Hold hold charges of a concurrency
+// Settle corrects what it has cost. Acquire and WithLease hold charges of a concurrency
 // limit until they are released. Once makes a request that is charged once. Block
 // refuses a key for a while, Reset forgets it, Inspect and List look.
 //

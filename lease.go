@@ -45,7 +45,7 @@ type Lease struct {
 // limit: that one is held until it is released, or the holder is gone for the
 // limit's time to live. The others are taken as by [Limiter.Take], and stay taken.
 // The context is that of the question, not of the lease. It does not wait; Await
-// and Hold do.
+// and WithLease do.
 func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error) {
 	return l.acquire(ctx, charges, false)
 }

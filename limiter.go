@@ -31,7 +31,7 @@ type Config struct {
 	// Timeout is how long a call that decides at once waits for the store, where
 	// the context has no earlier deadline. After it, the error says what is known:
 	// that nothing was charged, or store.ErrUnknownOutcome, for example where a
-	// transaction of somebody else's holds the cell. Wait, Await and Hold, their
+	// transaction of somebody else's holds the cell. Wait, Await and WithLease, their
 	// kin, and what is built on them wait for as long as their context lasts, for
 	// the store too. Zero: DefaultTimeout. Below 0: none.
 	//

@@ -19,9 +19,6 @@ var (
 	ErrSettled = errors.New("it is settled already")
 )
 
-// MaxID is the length in bytes that an ID may have.
-const MaxID = 255
-
 // Fingerprint returns a number that differs for requests with different charges, as
 // good as always: their cells and costs, in any order and whatever credits a unit
 // of cost has. It is a sum of 52 bits of the SHA-256 of each, which SQL can tell

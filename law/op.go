@@ -137,7 +137,7 @@ const (
 	ViaLocal               // a refusal repeated without the store
 )
 
-// String returns store, lease or local.
+// String returns store, prefetch or local.
 func (v Via) String() string {
 	return [...]string{"store", "prefetch", "local"}[min(v, ViaLocal)]
 }
@@ -160,7 +160,7 @@ type Outcome struct {
 	StartAt     int64 // when a deferred request that was admitted may start: at its decision or later; else 0
 	EntryNumber int64 // number of the entry in the log, where one was written; else 0
 	Via         Via   // how the outcome was reached
-	Stale       bool  // the decision time lies outside Bounds; nothing was done
+	Stale       bool  // the decision time lies outside Window; nothing was done
 	Replayed    bool  // ID was admitted, or settled so, before: all but Clock is what was said then
 	Shared      bool  // the limit is full: the key has no cell of its own, and the one that such keys share decided
 	Err         error // this group failed and nothing of it was done

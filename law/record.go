@@ -3,13 +3,13 @@ package law
 // Receipt is what a cell remembers of a request with an ID that was admitted:
 // so that it is not charged again when it is asked again, and can be settled.
 type Receipt struct {
-	ID        string
-	Fingerprint     int64   // of all charges of the request, see [Fingerprint]
-	Terms      Terms   // of the limit at that time
-	Cost      int64   // credits charged to this cell
-	Outcome   Outcome // of the charge
-	Settled   int64   // credits that it cost in the end; Unsettled before that is known, or Cancelled
-	KeepUntil int64   // it is forgotten from here on
+	ID          string
+	Fingerprint int64   // of all charges of the request, see [Fingerprint]
+	Terms       Terms   // of the limit at that time
+	Cost        int64   // credits charged to this cell
+	Outcome     Outcome // of the charge
+	Settled     int64   // credits that it cost in the end; Unsettled before that is known, or Cancelled
+	KeepUntil   int64   // it is forgotten from here on
 }
 
 // Terms are the parameters that say what becomes of a charge: kind, anchor, unit,

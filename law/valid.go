@@ -237,3 +237,6 @@ func oneMeaning(ops []Op) error {
 }
 
 func within(v int64) bool { return v >= 1 && v <= Max }
+
+// MaxID is the length in bytes that an ID may have.
+const MaxID = 255

@@ -16,7 +16,7 @@ func TestNoLargeCycles(t *testing.T) {
 	t.Parallel()
 	for dir, allowed := range map[string]int{
 		".":              4, // handle, limiter, reserve and request: they share the Limiter
-		"law":            4,  // to become 4
+		"law":            4,
 		"store":          1,
 		"store/coalesce": 1,
 		"store/deny":     2,
