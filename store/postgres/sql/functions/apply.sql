@@ -273,7 +273,7 @@ begin
         if a_full is not null and verb not in (4, 6) then
             full_ := false;
             for k in i .. j loop
-                full_ := full_ or a_full[p_ops[k * 25 - 22]] <> 0;
+                full_ := full_ or a_full[p_ops[(k - 1) * 25 + 3]] <> 0;
             end loop;
             if full_ then
                 for k in i .. j loop

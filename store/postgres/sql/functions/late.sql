@@ -20,7 +20,7 @@ declare
 begin
     for k in 1 .. n loop
         o := (k - 1) * 25; r := (k - 1) * 15;
-        own[k] := p_undo[k * 23];
+        own[k] := p_undo[(k - 1) * 23 + 23];
         if p_res[r + 9] > p_ops[o + 7] then
             own[k] := greatest(own[k], headgate.after_N(p_res[r + 5], p_res[r + 9] - p_ops[o + 7], 0, p_ops[o + 9], p_ops[o + 8], 0, 0, 0, 0));
         end if;
@@ -55,7 +55,7 @@ begin
     end loop;
     if refused then
         for k in 1 .. n loop
-            p_res[k * 15 - 1] := 0;
+            p_res[(k - 1) * 15 + 14] := 0;
         end loop;
     end if;
     return p_res;
