@@ -19,6 +19,15 @@ import (
 // their layout in their names, _N in the texts. A layout is what the numbers of their
 // arguments and results mean. So binaries of two layouts work beside each other, on
 // functions of their own. Functions for people have plain names.
+//
+// Ops, outcomes and some others are arrays of numbers. The texts name the numbers in
+// placeholders, which are replaced when a text is read. The lists are in layout.go.
+//
+//	p_ops[o + {op.ceiling}]               the ceiling of the op after the first o numbers
+//	o := (k - 1) * {op.width}             of which an op has op.width
+//	array[{out: granted => n, law => 1}]  an outcome; numbers that are not given are 0
+//
+// An unknown name panics.
 
 //go:embed sql/tables/*.sql sql/functions/*.sql sql/yugabyte/*.sql
 var files embed.FS
@@ -64,7 +73,7 @@ func (d *definition) read(path string) text {
 	if err != nil {
 		panic(err) // they are embedded
 	}
-	return text{path, d.numbered(string(sql))}
+	return text{path, placeholders.Expand(d.numbered(string(sql)))}
 }
 
 // current is the definition of this binary, for PostgreSQL.

@@ -21,21 +21,19 @@ create or replace function headgate.grain_N(step bigint) returns bigint language
 $$;
 
 -- headgate.give_back_N is correct of package law: one op that returns, or charges in
--- addition, 25 numbers as headgate.apply_N has them, on the cell s: its law, level,
--- prev, at, unit, empty_at, blocked_until and step. It returns the 15 numbers of the
--- outcome, changes the entry, and leaves the cell, which is locked, to the caller
--- to write.
+-- addition, as headgate.apply_N has it, on the cell s, which the caller has locked. It
+-- returns the outcome and changes the entry. The caller writes the cell.
 create or replace function headgate.give_back_N(p_limit text, p_key text, op bigint[], s bigint[], clock bigint)
 returns bigint[] language plpgsql volatile as $$
 declare
     c_max constant bigint := 9007199254740991;
-    kind bigint := op[4]; anchor bigint := op[5]; capacity bigint := op[7]; step bigint := op[8]; drain bigint := op[9];
-    n bigint := op[12] * op[13];
-    made bigint := op[22];
-    fresh boolean := s[1] = 0 and n < 0; -- empty for so long that it was swept
-    level bigint := s[2]; prev bigint := s[3]; at_ bigint := s[4]; empty bigint := s[6];
+    kind bigint := op[{op.kind}]; anchor bigint := op[{op.anchor}]; capacity bigint := op[{op.capacity}]; step bigint := op[{op.step}]; drain bigint := op[{op.drain}];
+    n bigint := op[{op.cost}] * op[{op.count}];
+    made bigint := op[{op.at}];
+    fresh boolean := s[{cell.law}] = 0 and n < 0; -- empty for so long that it was swept
+    level bigint := s[{cell.level}]; prev bigint := s[{cell.prev}]; at_ bigint := s[{cell.at}]; empty bigint := s[{cell.empty_at}];
     now bigint := greatest(clock, at_);
-    stale boolean := kind = 1 and anchor = 2 and (now < op[18] or now >= op[21]);
+    stale boolean := kind = 1 and anchor = 2 and (now < op[{op.window0}] or now >= op[{op.window3}]);
     back bigint := 0; x bigint := 0; t bigint; steps bigint;
     returned bigint; rest bigint; then_ bigint;
     w_prev bigint; w_level bigint; w_start bigint; q bigint; f bigint;
@@ -45,7 +43,7 @@ begin
     end if;
     if stale then
         clock := now;
-    elsif not fresh and (s[1] <> kind or s[5] <> op[6] or kind < 3 and s[8] <> op[8]) then
+    elsif not fresh and (s[{cell.law}] <> kind or s[{cell.unit}] <> op[{op.unit}] or kind < 3 and s[{cell.step}] <> op[{op.step}]) then
         null; -- reset, or the limit was changed
     elsif kind = 1 then -- the bucket law
         if anchor = 0 then
@@ -55,7 +53,7 @@ begin
             t := greatest(at_, now - now % step);
             steps := (t - at_ + step - 1) / step;
         else
-            t := greatest(at_, case when op[20] <= now then op[20] when op[19] <= now then op[19] else op[18] end);
+            t := greatest(at_, case when op[{op.window2}] <= now then op[{op.window2}] when op[{op.window1}] <= now then op[{op.window1}] else op[{op.window0}] end);
             steps := 0;
         end if;
         if level > 0 and (anchor = 2 or drain = c_max) then
@@ -73,10 +71,10 @@ begin
         then_ := greatest(now, made);
         steps := case anchor when 0 then (then_ - made) / step
             when 1 then (greatest(made, then_ - then_ % step) - made + step - 1) / step
-            else (greatest(made, case when op[20] <= then_ then op[20] when op[19] <= then_ then op[19] else op[18] end) > made)::int end;
+            else (greatest(made, case when op[{op.window2}] <= then_ then op[{op.window2}] when op[{op.window1}] <= then_ then op[{op.window1}] else op[{op.window0}] end) > made)::int end;
         if n > 0 then -- undrained: what is left of the level that the charge made
-            returned := greatest(0, prev - op[24]);
-            rest := greatest(0, op[23] - drain * least((op[23] + drain - 1) / drain, steps));
+            returned := greatest(0, prev - op[{op.returned}]);
+            rest := greatest(0, op[{op.level}] - drain * least((op[{op.level}] + drain - 1) / drain, steps));
             if x > capacity then
                 back := greatest(0, least(n, capacity - (drain - 1)) - greatest(0, x - rest + returned));
             else
@@ -95,7 +93,7 @@ begin
             level := x; at_ := t;
         end if;
         if back < 0 then
-            t := headgate.after_N(t, x, anchor, drain, step, op[18], op[19], op[20], op[21]);
+            t := headgate.after_N(t, x, anchor, drain, step, op[{op.window0}], op[{op.window1}], op[{op.window2}], op[{op.window3}]);
             empty := case when prev > 0 then greatest(t, empty) else t end;
         end if;
     elsif kind = 2 then -- the window law
@@ -125,24 +123,27 @@ begin
             if now > at_ then
                 select greatest(0, x - coalesce(sum(e.cost), 0)) into x from headgate.entries e
                 where e.limit_name = p_limit and e.key = p_key and e.granted
-                  and e.expires_at > s[4] and e.expires_at <= now;
+                  and e.expires_at > s[{cell.at}] and e.expires_at <= now;
             end if;
         end if;
         select greatest(least(n, e.cost, x), x - c_max) into back from headgate.entries e
-        where e.number = op[25] and e.limit_name || '' = p_limit and e.key || '' = p_key and e.granted and e.expires_at + 0 > now; -- by number only
+        where e.number = op[{op.entry}] and e.limit_name || '' = p_limit and e.key || '' = p_key and e.granted and e.expires_at + 0 > now; -- by number only
         back := coalesce(back, 0);
         x := x - back;
         if back <> 0 then
             update headgate.entries e
             set cost = e.cost - back, expires_at = case when e.cost > back then e.expires_at else 0 end
-            where e.number = op[25];
+            where e.number = op[{op.entry}];
             level := x; at_ := now;
         end if;
     end if;
     if back = 0 then
-        return array[0, s[1], s[2], s[3], s[4], s[5], s[6], s[7], x, clock, 0, 0, stale::int, 0, s[8]];
+        return array[{out: granted => 0, law => s[{cell.law}], level => s[{cell.level}], prev => s[{cell.prev}], at => s[{cell.at}],
+            unit => s[{cell.unit}], empty_at => s[{cell.empty_at}], blocked_until => s[{cell.blocked_until}], used => x, clock => clock,
+            status => stale::int, step => s[{cell.step}]}];
     end if;
-    return array[back, kind, level, prev, at_, op[6], empty, s[7], x, clock, 0, 0, 0, 0, step];
+    return array[{out: granted => back, law => kind, level => level, prev => prev, at => at_, unit => op[{op.unit}],
+        empty_at => empty, blocked_until => s[{cell.blocked_until}], used => x, clock => clock, step => step}];
 end $$;
 
 -- headgate.apply_N: a batch of ops, their groups one after another in order, each
@@ -157,20 +158,18 @@ end $$;
 -- p_limits, p_keys  the distinct cells, sorted
 -- p_modes           for each: 0 read it, 1 lock it if it exists, 2 create and lock it;
 --                   of a cell that keys share: 4 read it, 5 lock it
--- p_ops             25 numbers for each op: verb, group, cell, kind, anchor, unit,
---                   capacity, step, drain, block, history, cost, count, 1 for
---                   partial and 2 for late, ceiling, ttl, now, four bounds; time and
---                   level, sum returned and entry of what is given back. One that
+-- p_ops             the numbers of each op: see opLayout in layout.go. Its how is 1 for a
+--                   partial op and 2 for a deferred one. What is given back has the
+--                   time and level, sum returned and entry of its charge. An op that
 --                   settles comes from headgate.apply_once_N, which knows what: its
 --                   cost is what is to be given back, its count 0 if that was done
 -- p_notes           for each op the id, or a block's reason; null: none has any
--- returns           15 numbers for each op: granted, law, level, prev, at, unit,
---                   empty_at, blocked_until, used, clock, retry_at, entry, 0 for
---                   done, 1 for stale, 2 for replayed and 6 for full, start_at, step.
---                   An op is full if its cell is missing and its limit is sharing:
---                   entry is the generation of the cell to ask instead. It is -1 of a
---                   shared cell that is gone. The group has done nothing then, its
---                   other ops are stale
+-- returns           the numbers of each outcome: see law.Numbers. Its status is 0 for
+--                   done, 1 for stale, 2 for replayed and 6 for full. An op is full if
+--                   its cell is missing and its limit is sharing: entry is the
+--                   generation of the cell to ask instead. It is -1 of a shared cell
+--                   that is gone. The group has done nothing then, its other ops are
+--                   stale
 create or replace function headgate.apply_N(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 returns bigint[] language plpgsql volatile
@@ -182,7 +181,7 @@ as $$
 declare
     c_max   constant bigint := 9007199254740991;
     c_slack constant bigint := 2000000;
-    n int := coalesce(cardinality(p_ops), 0) / 25;
+    n int := coalesce(cardinality(p_ops), 0) / {op.width};
     cells int := cardinality(p_limits);
     -- the cells
     a_law bigint[]; a_level bigint[]; a_prev bigint[]; a_at bigint[];
@@ -196,7 +195,7 @@ declare
     a_full bigint[]; -- generations, 0 of cells that are there; null: all are
     found int; wanted int; tries int := 0; missing int[]; bounded boolean;
     store_clock bigint;
-    res bigint[] := array_fill(0::bigint, array[n * 15]);
+    res bigint[] := array_fill(0::bigint, array[n * {out.width}]);
     -- the group
     i int; j int; k int; o int; r int; c int; verb int;
     full_ boolean; admitted boolean; stale boolean; outside boolean; fits boolean; late boolean; several boolean;
@@ -263,24 +262,24 @@ begin
 
     i := 1;
     while i <= n loop
-        o := (i - 1) * 25;
-        verb := p_ops[o + 1];
+        o := (i - 1) * {op.width};
+        verb := p_ops[o + {op.verb}];
         j := i;
-        while j < n and p_ops[j * 25 + 2] = p_ops[o + 2] loop
+        while j < n and p_ops[j * {op.width} + {op.group}] = p_ops[o + {op.group}] loop
             j := j + 1;
         end loop;
 
         if a_full is not null and verb not in (4, 6) then
             full_ := false;
             for k in i .. j loop
-                full_ := full_ or a_full[p_ops[(k - 1) * 25 + 3]] <> 0;
+                full_ := full_ or a_full[p_ops[(k - 1) * {op.width} + {op.cell}]] <> 0;
             end loop;
             if full_ then
                 for k in i .. j loop
-                    o := (k - 1) * 25; r := (k - 1) * 15;
-                    res[r + 10] := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
-                    res[r + 12] := a_full[p_ops[o + 3]];
-                    res[r + 13] := case when res[r + 12] <> 0 then 6 else 1 end;
+                    o := (k - 1) * {op.width}; r := (k - 1) * {out.width};
+                    res[r + {out.clock}] := case when p_ops[o + {op.now}] <> 0 then p_ops[o + {op.now}] else store_clock end;
+                    res[r + {out.entry}] := a_full[p_ops[o + {op.cell}]];
+                    res[r + {out.status}] := case when res[r + {out.entry}] <> 0 then 6 else 1 end;
                 end loop;
                 i := j + 1;
                 continue;
@@ -291,64 +290,64 @@ begin
             stale := false;
             if verb = 4 then -- but those that settle not if a calendar is stale
                 for k in i .. j loop
-                    o := (k - 1) * 25; c := p_ops[o + 3];
-                    now := greatest(case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end, a_at[c]);
-                    stale := stale or p_ops[o + 4] = 1 and p_ops[o + 5] = 2 and (now < p_ops[o + 18] or now >= p_ops[o + 21]);
+                    o := (k - 1) * {op.width}; c := p_ops[o + {op.cell}];
+                    now := greatest(case when p_ops[o + {op.now}] <> 0 then p_ops[o + {op.now}] else store_clock end, a_at[c]);
+                    stale := stale or p_ops[o + {op.kind}] = 1 and p_ops[o + {op.anchor}] = 2 and (now < p_ops[o + {op.window0}] or now >= p_ops[o + {op.window3}]);
                 end loop;
             end if;
             for k in i .. j loop
-                o := (k - 1) * 25; r := (k - 1) * 15; c := p_ops[o + 3];
-                clock := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
-                if stale or verb = 4 and (p_ops[o + 13] = 0 or a_full[c] <> 0) then -- settled before
-                    res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
-                    res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c]; res[r + 15] := a_step[c];
-                    res[r + 10] := case when stale then greatest(clock, a_at[c]) else clock end;
-                    res[r + 13] := case when stale then 1 else 2 end;
+                o := (k - 1) * {op.width}; r := (k - 1) * {out.width}; c := p_ops[o + {op.cell}];
+                clock := case when p_ops[o + {op.now}] <> 0 then p_ops[o + {op.now}] else store_clock end;
+                if stale or verb = 4 and (p_ops[o + {op.count}] = 0 or a_full[c] <> 0) then -- settled before
+                    res[r + {out.law}] := a_law[c]; res[r + {out.level}] := a_level[c]; res[r + {out.prev}] := a_prev[c]; res[r + {out.at}] := a_at[c];
+                    res[r + {out.unit}] := a_unit[c]; res[r + {out.empty_at}] := a_empty[c]; res[r + {out.blocked_until}] := a_block[c]; res[r + {out.step}] := a_step[c];
+                    res[r + {out.clock}] := case when stale then greatest(clock, a_at[c]) else clock end;
+                    res[r + {out.status}] := case when stale then 1 else 2 end;
                 elsif verb < 5 then -- return, settle
-                    back := headgate.give_back_N(p_limits[c], p_keys[c], p_ops[o + 1 : o + 25], array[
-                        a_law[c], a_level[c], a_prev[c], a_at[c], a_unit[c], a_empty[c], a_block[c], a_step[c]], clock);
-                    if back[1] <> 0 then
-                        a_law[c] := back[2]; a_level[c] := back[3]; a_prev[c] := back[4]; a_at[c] := back[5];
-                        a_unit[c] := back[6]; a_empty[c] := back[7]; a_step[c] := back[15];
+                    back := headgate.give_back_N(p_limits[c], p_keys[c], p_ops[o + {op.verb} : o + {op.entry}], array[{cell: law => a_law[c], level => a_level[c], prev => a_prev[c], at => a_at[c],
+                        unit => a_unit[c], empty_at => a_empty[c], blocked_until => a_block[c], step => a_step[c]}], clock);
+                    if back[{out.granted}] <> 0 then
+                        a_law[c] := back[{out.law}]; a_level[c] := back[{out.level}]; a_prev[c] := back[{out.prev}]; a_at[c] := back[{out.at}];
+                        a_unit[c] := back[{out.unit}]; a_empty[c] := back[{out.empty_at}]; a_step[c] := back[{out.step}];
                         a_dirty[c] := true; dirty := true;
                     end if;
-                    for g in 1 .. 15 loop
+                    for g in 1 .. {out.width} loop
                         res[r + g] := back[g];
                     end loop;
                 elsif verb = 7 then -- renew
-                    if a_law[c] = p_ops[o + 4] and a_unit[c] = p_ops[o + 6] then
+                    if a_law[c] = p_ops[o + {op.kind}] and a_unit[c] = p_ops[o + {op.unit}] then
                         now := greatest(clock, a_at[c]);
                         update headgate.entries e
-                        set expires_at = now + p_ops[o + 8], keep_until = greatest(e.keep_until, now + p_ops[o + 8])
-                        where e.number = p_ops[o + 25] and e.limit_name || '' = p_limits[c] and e.key || '' = p_keys[c]
+                        set expires_at = now + p_ops[o + {op.step}], keep_until = greatest(e.keep_until, now + p_ops[o + {op.step}])
+                        where e.number = p_ops[o + {op.entry}] and e.limit_name || '' = p_limits[c] and e.key || '' = p_keys[c]
                           and e.granted and e.expires_at + 0 > now; -- by number only
                         get diagnostics u = row_count;
                         if u > 0 then
-                            res[r + 1] := 1;
-                            a_empty[c] := greatest(a_empty[c], now + p_ops[o + 8]);
+                            res[r + {out.granted}] := 1;
+                            a_empty[c] := greatest(a_empty[c], now + p_ops[o + {op.step}]);
                             a_dirty[c] := true; dirty := true;
                         end if;
                     end if;
-                    res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
-                    res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c]; res[r + 15] := a_step[c];
-                    res[r + 10] := clock;
+                    res[r + {out.law}] := a_law[c]; res[r + {out.level}] := a_level[c]; res[r + {out.prev}] := a_prev[c]; res[r + {out.at}] := a_at[c];
+                    res[r + {out.unit}] := a_unit[c]; res[r + {out.empty_at}] := a_empty[c]; res[r + {out.blocked_until}] := a_block[c]; res[r + {out.step}] := a_step[c];
+                    res[r + {out.clock}] := clock;
                 elsif verb = 5 then -- block
                     if a_law[c] = 0 then
-                        a_law[c] := p_ops[o + 4]; a_unit[c] := p_ops[o + 6]; a_step[c] := p_ops[o + 8];
+                        a_law[c] := p_ops[o + {op.kind}]; a_unit[c] := p_ops[o + {op.unit}]; a_step[c] := p_ops[o + {op.step}];
                     end if;
-                    a_block[c] := case when p_ops[o + 16] > 0 then greatest(clock, a_at[c]) + p_ops[o + 16] else 0 end;
+                    a_block[c] := case when p_ops[o + {op.ttl}] > 0 then greatest(clock, a_at[c]) + p_ops[o + {op.ttl}] else 0 end;
                     a_dirty[c] := true; dirty := true;
                     update headgate.cells e set blocked_until = a_block[c],
-                        reason = case when p_ops[o + 16] > 0 then coalesce(p_notes[k], '') else '' end
+                        reason = case when p_ops[o + {op.ttl}] > 0 then coalesce(p_notes[k], '') else '' end
                     where e.limit_name = p_limits[c] and e.key = p_keys[c];
-                    res[r + 1] := p_ops[o + 13];
-                    res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
-                    res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c]; res[r + 15] := a_step[c];
-                    res[r + 10] := clock; res[r + 11] := a_block[c];
+                    res[r + {out.granted}] := p_ops[o + {op.count}];
+                    res[r + {out.law}] := a_law[c]; res[r + {out.level}] := a_level[c]; res[r + {out.prev}] := a_prev[c]; res[r + {out.at}] := a_at[c];
+                    res[r + {out.unit}] := a_unit[c]; res[r + {out.empty_at}] := a_empty[c]; res[r + {out.blocked_until}] := a_block[c]; res[r + {out.step}] := a_step[c];
+                    res[r + {out.clock}] := clock; res[r + {out.retry_at}] := a_block[c];
                 else -- reset
-                    res[r + 10] := clock;
+                    res[r + {out.clock}] := clock;
                     if a_law[c] <> 0 then
-                        res[r + 1] := 1;
+                        res[r + {out.granted}] := 1;
                         if p_modes[c] < 4 then
                             a_gone[c] := true; gone := true;
                         else -- it stays for as long as keys share it
@@ -370,15 +369,15 @@ begin
 
         -- take, check: decide about each op, then settle all.
         admitted := true; stale := false; undo := null;
-        late := p_ops[o + 14] = 2;
+        late := p_ops[o + {op.how}] = 2;
         several := j > i or late;
         for k in i .. j loop
-            o := (k - 1) * 25; r := (k - 1) * 15; c := p_ops[o + 3];
-            kind := p_ops[o + 4]; anchor := p_ops[o + 5]; unit := p_ops[o + 6]; capacity := p_ops[o + 7];
-            step := p_ops[o + 8]; drain := p_ops[o + 9];
-            cost := p_ops[o + 12]; cnt := p_ops[o + 13]; partial := p_ops[o + 14] = 1;
-            ceiling := case when p_ops[o + 15] > 0 then p_ops[o + 15] else capacity end;
-            clock := case when p_ops[o + 17] <> 0 then p_ops[o + 17] else store_clock end;
+            o := (k - 1) * {op.width}; r := (k - 1) * {out.width}; c := p_ops[o + {op.cell}];
+            kind := p_ops[o + {op.kind}]; anchor := p_ops[o + {op.anchor}]; unit := p_ops[o + {op.unit}]; capacity := p_ops[o + {op.capacity}];
+            step := p_ops[o + {op.step}]; drain := p_ops[o + {op.drain}];
+            cost := p_ops[o + {op.cost}]; cnt := p_ops[o + {op.count}]; partial := p_ops[o + {op.how}] = 1;
+            ceiling := case when p_ops[o + {op.ceiling}] > 0 then p_ops[o + {op.ceiling}] else capacity end;
+            clock := case when p_ops[o + {op.now}] <> 0 then p_ops[o + {op.now}] else store_clock end;
             if a_group[c] <> i then
                 a_pending[c] := 0;
                 a_nolog[c] := 0;
@@ -442,7 +441,7 @@ begin
                     when kind = 2 then now - now % step + case when b_level > 0 then 2 * step else step end
                     when kind = 3 then now + step
                     else headgate.after_N(case when anchor = 2 then now else b_at end, b_level, anchor, drain, step,
-                        p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]) end;
+                        p_ops[o + {op.window0}], p_ops[o + {op.window1}], p_ops[o + {op.window2}], p_ops[o + {op.window3}]) end;
                 if moved or empty < b_empty and (b_level > 0 or b_prev = 0) then
                     b_empty := empty;
                 end if;
@@ -454,7 +453,7 @@ begin
 
             -- use
             if kind = 1 and anchor = 2 then
-                outside := now < p_ops[o + 18] or now >= p_ops[o + 21];
+                outside := now < p_ops[o + {op.window0}] or now >= p_ops[o + {op.window3}];
                 stale := stale or outside;
             end if;
             if over > 0 then
@@ -467,8 +466,8 @@ begin
                     t := greatest(b_at, now - now % step);
                     steps := (t - b_at + step - 1) / step;
                 else
-                    t := greatest(b_at, case when outside then now when p_ops[o + 20] <= now then p_ops[o + 20]
-                        when p_ops[o + 19] <= now then p_ops[o + 19] else p_ops[o + 18] end);
+                    t := greatest(b_at, case when outside then now when p_ops[o + {op.window2}] <= now then p_ops[o + {op.window2}]
+                        when p_ops[o + {op.window1}] <= now then p_ops[o + {op.window1}] else p_ops[o + {op.window0}] end);
                     steps := 0;
                 end if;
                 if b_level > 0 and (anchor = 2 or drain = c_max) then
@@ -529,7 +528,7 @@ begin
                     retry := now;
                 elsif kind = 1 then
                     retry := headgate.after_N(t, x - (ceiling - need), anchor, drain, step,
-                        p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]);
+                        p_ops[o + {op.window0}], p_ops[o + {op.window1}], p_ops[o + {op.window2}], p_ops[o + {op.window3}]);
                 elsif kind = 2 then
                     at_ := w_start; prev_ := w_prev; level_ := w_level + granted * cost;
                     if need > ceiling - level_ then
@@ -551,8 +550,8 @@ begin
                     -- A limit that was changed keeps no cell longer.
                     retry := case when kind = 1 and (anchor = 2 or drain = c_max) then b_empty else least(retry, b_empty) end;
                 end if;
-                if p_ops[o + 10] > 0 and verb = 1 and b_block <= now and retry <> c_max then
-                    b_block := now + p_ops[o + 10];
+                if p_ops[o + {op.block}] > 0 and verb = 1 and b_block <= now and retry <> c_max then
+                    b_block := now + p_ops[o + {op.block}];
                     moved := true;
                 end if;
                 retry := greatest(retry, b_block);
@@ -561,15 +560,17 @@ begin
             if not fits then
                 admitted := false;
             end if;
-            res[r + 1] := granted; res[r + 9] := x; res[r + 10] := clock; res[r + 11] := retry;
+            res[r + {out.granted}] := granted; res[r + {out.used}] := x; res[r + {out.clock}] := clock; res[r + {out.retry_at}] := retry;
 
             -- What to go back to if the group is refused: the cell as it was,
             -- Base, and what Base asks of the log.
             if several or verb = 2 or stale then
-                undo := undo || array[k, c, case when a_group[c] <> i then 1 else 0 end,
-                    a_law[c], a_level[c], a_prev[c], a_at[c], a_unit[c], a_empty[c], a_block[c], a_step[c],
-                    b_law, b_level, b_prev, b_at, b_unit, b_empty, b_block, b_step,
-                    moved::int, clear::int, carry, now];
+                undo := undo || array[{undo: op => k, cell => c, first => case when a_group[c] <> i then 1 else 0 end,
+                    law => a_law[c], level => a_level[c], prev => a_prev[c], at => a_at[c],
+                    unit => a_unit[c], empty_at => a_empty[c], blocked_until => a_block[c], step => a_step[c],
+                    base_law => b_law, base_level => b_level, base_prev => b_prev, base_at => b_at,
+                    base_unit => b_unit, base_empty_at => b_empty, base_blocked_until => b_block, base_step => b_step,
+                    moved => moved::int, clear => clear::int, carry => carry, now => now}];
             end if;
             a_group[c] := i;
             if clear then
@@ -581,7 +582,7 @@ begin
                 a_law[c] := b_law; a_unit[c] := b_unit; a_block[c] := b_block; a_empty[c] := b_empty; a_step[c] := step;
                 if kind = 1 then
                     a_level[c] := x; a_at[c] := t; a_prev[c] := b_prev;
-                    a_empty[c] := headgate.after_N(t, x, anchor, drain, step, p_ops[o + 18], p_ops[o + 19], p_ops[o + 20], p_ops[o + 21]);
+                    a_empty[c] := headgate.after_N(t, x, anchor, drain, step, p_ops[o + {op.window0}], p_ops[o + {op.window1}], p_ops[o + {op.window2}], p_ops[o + {op.window3}]);
                     if b_prev > 0 then
                         a_empty[c] := greatest(a_empty[c], b_empty);
                     end if;
@@ -598,19 +599,19 @@ begin
                 a_unit[c] := b_unit; a_empty[c] := b_empty; a_block[c] := b_block; a_step[c] := b_step;
             end if;
             if several then
-                res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
-                res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c]; res[r + 15] := a_step[c];
+                res[r + {out.law}] := a_law[c]; res[r + {out.level}] := a_level[c]; res[r + {out.prev}] := a_prev[c]; res[r + {out.at}] := a_at[c];
+                res[r + {out.unit}] := a_unit[c]; res[r + {out.empty_at}] := a_empty[c]; res[r + {out.blocked_until}] := a_block[c]; res[r + {out.step}] := a_step[c];
             end if;
         end loop;
         if late and admitted then
-            back := headgate.start_together_N(p_ops[(i - 1) * 25 + 1 : j * 25], res[(i - 1) * 15 + 1 : j * 15], undo);
+            back := headgate.start_together_N(p_ops[(i - 1) * {op.width} + {op.verb} : j * {op.width}], res[(i - 1) * {out.width} + {out.granted} : j * {out.width}], undo);
             for k in i .. j loop
-                r := (k - 1) * 15; c := p_ops[(k - 1) * 25 + 3];
-                for g in 1 .. 15 loop
-                    res[r + g] := back[(k - i) * 15 + g];
+                r := (k - 1) * {out.width}; c := p_ops[(k - 1) * {op.width} + {op.cell}];
+                for g in 1 .. {out.width} loop
+                    res[r + g] := back[(k - i) * {out.width} + g];
                 end loop;
-                a_level[c] := res[r + 3]; a_prev[c] := res[r + 4]; a_at[c] := res[r + 5]; a_empty[c] := res[r + 7];
-                if res[r + 1] = 0 then
+                a_level[c] := res[r + {out.level}]; a_prev[c] := res[r + {out.prev}]; a_at[c] := res[r + {out.at}]; a_empty[c] := res[r + {out.empty_at}];
+                if res[r + {out.granted}] = 0 then
                     admitted := false;
                 end if;
             end loop;
@@ -618,37 +619,37 @@ begin
 
         -- settle
         if stale or verb = 2 or (several and not admitted) then -- back to where the group began
-            for g in reverse coalesce(cardinality(undo), 0) / 23 - 1 .. 0 loop
-                o := g * 23; c := undo[o + 2];
-                a_law[c] := undo[o + 4]; a_level[c] := undo[o + 5]; a_prev[c] := undo[o + 6]; a_at[c] := undo[o + 7];
-                a_unit[c] := undo[o + 8]; a_empty[c] := undo[o + 9]; a_block[c] := undo[o + 10]; a_step[c] := undo[o + 11];
+            for g in reverse coalesce(cardinality(undo), 0) / {undo.width} - 1 .. 0 loop
+                o := g * {undo.width}; c := undo[o + {undo.cell}];
+                a_law[c] := undo[o + {undo.law}]; a_level[c] := undo[o + {undo.level}]; a_prev[c] := undo[o + {undo.prev}]; a_at[c] := undo[o + {undo.at}];
+                a_unit[c] := undo[o + {undo.unit}]; a_empty[c] := undo[o + {undo.empty_at}]; a_block[c] := undo[o + {undo.blocked_until}]; a_step[c] := undo[o + {undo.step}];
             end loop;
         end if;
         for k in i .. j loop
-            o := (k - 1) * 25; r := (k - 1) * 15; c := p_ops[o + 3];
+            o := (k - 1) * {op.width}; r := (k - 1) * {out.width}; c := p_ops[o + {op.cell}];
             if several and verb = 1 and not stale then
-                u := (k - i) * 23;
-                moved := undo[u + 20] = 1; clear := undo[u + 21] = 1;
-                carry := undo[u + 22]; now := undo[u + 23]; b_empty := undo[u + 17];
+                u := (k - i) * {undo.width};
+                moved := undo[u + {undo.moved}] = 1; clear := undo[u + {undo.clear}] = 1;
+                carry := undo[u + {undo.carry}]; now := undo[u + {undo.now}]; b_empty := undo[u + {undo.base_empty_at}];
                 if moved and not admitted then
                     -- The Base of a second op on a cell holds the charge of
                     -- the first: only its block is kept.
-                    a_law[c] := undo[u + 12]; a_unit[c] := undo[u + 16]; a_block[c] := undo[u + 18]; a_step[c] := undo[u + 19];
-                    if undo[u + 3] = 1 then
-                        a_level[c] := undo[u + 13]; a_prev[c] := undo[u + 14]; a_at[c] := undo[u + 15]; a_empty[c] := undo[u + 17];
+                    a_law[c] := undo[u + {undo.base_law}]; a_unit[c] := undo[u + {undo.base_unit}]; a_block[c] := undo[u + {undo.base_blocked_until}]; a_step[c] := undo[u + {undo.base_step}];
+                    if undo[u + {undo.first}] = 1 then
+                        a_level[c] := undo[u + {undo.base_level}]; a_prev[c] := undo[u + {undo.base_prev}]; a_at[c] := undo[u + {undo.base_at}]; a_empty[c] := undo[u + {undo.base_empty_at}];
                     end if;
                 end if;
             end if;
             if not several or not admitted or verb = 2 or stale then
-                res[r + 2] := a_law[c]; res[r + 3] := a_level[c]; res[r + 4] := a_prev[c]; res[r + 5] := a_at[c];
-                res[r + 6] := a_unit[c]; res[r + 7] := a_empty[c]; res[r + 8] := a_block[c]; res[r + 15] := a_step[c];
+                res[r + {out.law}] := a_law[c]; res[r + {out.level}] := a_level[c]; res[r + {out.prev}] := a_prev[c]; res[r + {out.at}] := a_at[c];
+                res[r + {out.unit}] := a_unit[c]; res[r + {out.empty_at}] := a_empty[c]; res[r + {out.blocked_until}] := a_block[c]; res[r + {out.step}] := a_step[c];
             end if;
             if stale then
-                res[r + 1] := 0; res[r + 9] := 0; res[r + 11] := 0; res[r + 13] := 1;
+                res[r + {out.granted}] := 0; res[r + {out.used}] := 0; res[r + {out.retry_at}] := 0; res[r + {out.status}] := 1;
                 if several then
-                    now := undo[(k - i) * 23 + 23];
+                    now := undo[(k - i) * {undo.width} + {undo.now}];
                 end if;
-                res[r + 10] := now;
+                res[r + {out.clock}] := now;
                 continue;
             end if;
             continue when verb = 2;
@@ -660,17 +661,17 @@ begin
                 end if;
                 if carry > 0 then
                     insert into headgate.entries (limit_name, key, id, at, expires_at, keep_until, cost, granted)
-                    values (p_limits[c], p_keys[c], 'carried over', now, b_empty, now + greatest(p_ops[o + 8], p_ops[o + 11]), carry, true);
+                    values (p_limits[c], p_keys[c], 'carried over', now, b_empty, now + greatest(p_ops[o + {op.step}], p_ops[o + {op.history}]), carry, true);
                 end if;
             end if;
-            if p_ops[o + 4] = 3 and (admitted or p_ops[o + 11] > 0) then
+            if p_ops[o + {op.kind}] = 3 and (admitted or p_ops[o + {op.history}] > 0) then
                 insert into headgate.entries (limit_name, key, id, at, expires_at, keep_until, cost, granted)
                 values (p_limits[c], p_keys[c], coalesce(p_notes[k], ''), now,
-                    case when admitted then now + p_ops[o + 8] else 0 end,
-                    now + greatest(p_ops[o + 11], case when admitted then p_ops[o + 8] else 0 end),
-                    case when admitted then res[r + 1] else p_ops[o + 13] end * p_ops[o + 12], admitted)
+                    case when admitted then now + p_ops[o + {op.step}] else 0 end,
+                    now + greatest(p_ops[o + {op.history}], case when admitted then p_ops[o + {op.step}] else 0 end),
+                    case when admitted then res[r + {out.granted}] else p_ops[o + {op.count}] end * p_ops[o + {op.cost}], admitted)
                 returning number into entry;
-                res[r + 12] := entry;
+                res[r + {out.entry}] := entry;
             end if;
         end loop;
         i := j + 1;

@@ -94,8 +94,9 @@ begin
             array(select p_keys[i] from unnest(rest) with ordinality r(i, n) order by n),
             array_fill(2::smallint, array[cardinality(rest)]),
             array(select v from unnest(rest) with ordinality r(i, n),
-                unnest(array[1, n, n, 1, p_anchor[i], p_unit[i], p_capacity[i], p_step[i], p_drain[i], p_block[i], 0,
-                    p_cost[i], 1, 0, 0, 0, p_now[i], 0, 0, 0, 0, 0, 0, 0, 0]) with ordinality w(v, o) order by n, o),
+                unnest(array[{op: verb => 1, group => n, cell => n, kind => 1, anchor => p_anchor[i], unit => p_unit[i],
+                    capacity => p_capacity[i], step => p_step[i], drain => p_drain[i], block => p_block[i],
+                    cost => p_cost[i], count => 1, now => p_now[i]}]) with ordinality w(v, o) order by n, o),
             null);
     end if;
 end $$;
