@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"crypto/sha256"
-	"embed"
 	"encoding/hex"
 	"fmt"
 	"regexp"
@@ -29,9 +28,6 @@ import (
 //
 // An unknown name panics.
 
-//go:embed sql/tables/*.sql sql/functions/*.sql sql/yugabyte/*.sql
-var files embed.FS
-
 // These three numbers are raised by hand. TestRevisionIsRaised sees to the revision.
 const (
 	state    = 1 // what the rows of the tables mean
@@ -42,7 +38,7 @@ const (
 // functionFiles are the files of sql/functions, in the order in which they can be
 // executed: a function in SQL needs those that it calls. The articles come last, since
 // they may not be wanted.
-var functionFiles = []string{"apply", "sweep_from", "sweep", "compile", "take", "plain", "late", "once", "verbs", "levels", "rooms"}
+var functionFiles = []string{"arithmetic", "giveback", "apply", "sweep_from", "sweep", "compile", "take", "plain", "late", "once", "verbs", "levels", "rooms"}
 
 // text is one file.
 type text struct{ name, sql string }
@@ -73,7 +69,7 @@ func (d *definition) read(path string) text {
 	if err != nil {
 		panic(err) // they are embedded
 	}
-	return text{path, placeholders.Expand(d.numbered(string(sql)))}
+	return text{path, d.numbered(assemble(path, string(sql)))}
 }
 
 // current is the definition of this binary, for PostgreSQL.

@@ -9,6 +9,7 @@ create or replace function headgate.start_together_N(p_ops bigint[], p_res bigin
 returns bigint[] language plpgsql immutable as $$
 declare
     c_max constant bigint := 9007199254740991;
+    anchor constant bigint := 0; -- of all limits whose ops may be deferred
     n int := cardinality(p_ops) / {op.width};
     o int; r int; u int; c int;
     own bigint[]; -- when each could start if it were alone
@@ -19,9 +20,10 @@ declare
 begin
     for k in 1 .. n loop
         o := (k - 1) * {op.width}; r := (k - 1) * {out.width};
+        step := p_ops[o + {op.step}]; drain := p_ops[o + {op.drain}];
         own[k] := p_undo[(k - 1) * {undo.width} + {undo.now}];
         if p_res[r + {out.used}] > p_ops[o + {op.capacity}] then
-            own[k] := greatest(own[k], headgate.after_N(p_res[r + {out.at}], p_res[r + {out.used}] - p_ops[o + {op.capacity}], 0, p_ops[o + {op.drain}], p_ops[o + {op.step}], 0, 0, 0, 0));
+            own[k] := greatest(own[k], {{template "after" (as "t" "p_res[r + {out.at}]" "credits" "p_res[r + {out.used}] - p_ops[o + {op.capacity}]")}});
         end if;
         start := greatest(start, own[k]);
     end loop;
@@ -46,10 +48,7 @@ begin
             -- may not fall below that: nothing of it can be returned.
             prev := least(prev + p_res[r + {out.used}], c_max);
         end if;
-        empty := headgate.after_N(p_res[r + {out.at}], x, 0, drain, step, 0, 0, 0, 0);
-        if prev > 0 then
-            empty := greatest(empty, p_undo[u + {undo.base_empty_at}]);
-        end if;
+        empty := {{template "empty after" (as "t" "p_res[r + {out.at}]" "credits" "x" "prev" "prev" "empty" "p_undo[u + {undo.base_empty_at}]")}};
         p_res[r + {out.level}] := x; p_res[r + {out.prev}] := prev; p_res[r + {out.empty_at}] := empty; p_res[r + {out.used}] := x;
     end loop;
     if refused then

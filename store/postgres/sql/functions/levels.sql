@@ -41,8 +41,8 @@ begin
         q := headgate.grain_N(step);
         f := step / q;
         x := case
-            when at - at % step = now - now % step then (prev * least(f, (step - now % step + q - 1) / q) + f - 1) / f + level
-            when at - at % step = now - now % step - step then (level * least(f, (step - now % step + q - 1) / q) + f - 1) / f
+            when at - at % step = now - now % step then {{template "weighed" (as "prev" "prev")}} + level
+            when at - at % step = now - now % step - step then {{template "weighed" (as "prev" "level")}}
             else 0 end;
     else
         x := greatest(0, level - coalesce(p_expired, 0));
