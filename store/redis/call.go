@@ -118,7 +118,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 			}
 		}
 		next := run{asked: what.find(ops, i), ops: 1, group: group}
-		if first && last && how == forGood && op.Verb == law.Take && op.ID == "" && !op.Deferred && op.Params.Plain() {
+		if first && last && how == forGood && op.Verb == law.Take && op.Alone() && op.Params.Plain() {
 			if next.group = 0; n > 0 && open.group == 0 && open.asked == next.asked {
 				open.ops++
 				continue
