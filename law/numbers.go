@@ -6,11 +6,38 @@ import (
 	"strings"
 )
 
-// Width is how many numbers stores that decide in their own language answer
-// for an op.
-const Width = 15
+// The places of Numbers.
+const (
+	nGranted = iota
+	nKind
+	nLevel
+	nPrev
+	nAt
+	nUnit
+	nEmptyAt
+	nBlockedUntil
+	nUsed
+	nClock
+	nRetryAt
+	nEntry
+	nStatus
+	nStartAt
+	nStep
 
-// The answers of Numbers[12].
+	// Width is how many numbers stores that decide in their own language answer
+	// for an op.
+	Width = iota
+)
+
+// NumberNames are the names of Numbers, in order. Those from law to blocked_until, and
+// step, are of the state.
+var NumberNames = [Width]string{
+	nGranted: "granted", nKind: "law", nLevel: "level", nPrev: "prev", nAt: "at", nUnit: "unit", nEmptyAt: "empty_at",
+	nBlockedUntil: "blocked_until", nUsed: "used", nClock: "clock", nRetryAt: "retry_at", nEntry: "entry",
+	nStatus: "status", nStartAt: "start_at", nStep: "step",
+}
+
+// What the status of Numbers may be.
 const (
 	done = iota
 	stale
@@ -18,18 +45,16 @@ const (
 	reused
 	unknownID
 	settled
-	full // Numbers[11] is Outcome.Full, Numbers[9] the clock
+	full // the entry is Outcome.Full, and of the others only the clock counts
 )
 
 // Numbers are an outcome as stores that decide in their own language pass it on,
-// and remember it with an admission: granted; law, level, prev, at, unit,
-// empty_at and blocked_until of the state; used, clock, retry_at, entry, how it
-// went, start_at, and step of the state.
+// and remember it with an admission.
 type Numbers [Width]int64
 
 // Outcome returns the outcome that the numbers are.
 func (n *Numbers) Outcome() Outcome {
-	switch n[12] {
+	switch n[nStatus] {
 	case reused:
 		return Outcome{Err: ErrReused}
 	case unknownID:
@@ -37,15 +62,16 @@ func (n *Numbers) Outcome() Outcome {
 	case settled:
 		return Outcome{Err: ErrSettled}
 	case full:
-		return Outcome{Full: n[11], Clock: n[9]}
+		return Outcome{Full: n[nEntry], Clock: n[nClock]}
 	}
 	return Outcome{
-		Granted: n[0],
+		Granted: n[nGranted],
 		State: State{
-			Kind: Kind(n[1]), Level: n[2], Prev: n[3], At: n[4], Unit: n[5], Step: n[14], EmptyAt: n[6], BlockedUntil: n[7],
+			Kind: Kind(n[nKind]), Level: n[nLevel], Prev: n[nPrev], At: n[nAt], Unit: n[nUnit], Step: n[nStep],
+			EmptyAt: n[nEmptyAt], BlockedUntil: n[nBlockedUntil],
 		},
-		Used: n[8], Clock: n[9], RetryAt: n[10], EntryNumber: n[11],
-		Stale: n[12] == stale, Replayed: n[12] == replayed, StartAt: n[13],
+		Used: n[nUsed], Clock: n[nClock], RetryAt: n[nRetryAt], EntryNumber: n[nEntry],
+		Stale: n[nStatus] == stale, Replayed: n[nStatus] == replayed, StartAt: n[nStartAt],
 	}
 }
 
@@ -53,8 +79,9 @@ func (n *Numbers) Outcome() Outcome {
 func (out *Outcome) Numbers() Numbers {
 	s := &out.State
 	return Numbers{
-		out.Granted, int64(s.Kind), s.Level, s.Prev, s.At, s.Unit, s.EmptyAt, s.BlockedUntil,
-		out.Used, out.Clock, out.RetryAt, out.EntryNumber, done, out.StartAt, s.Step,
+		nGranted: out.Granted, nKind: int64(s.Kind), nLevel: s.Level, nPrev: s.Prev, nAt: s.At, nUnit: s.Unit, nStep: s.Step,
+		nEmptyAt: s.EmptyAt, nBlockedUntil: s.BlockedUntil,
+		nUsed: out.Used, nClock: out.Clock, nRetryAt: out.RetryAt, nEntry: out.EntryNumber, nStatus: done, nStartAt: out.StartAt,
 	}
 }
 

@@ -115,6 +115,17 @@ type Op struct {
 	Now int64 // test time, microseconds; 0: the store's own clock
 }
 
+// Alone reports whether op is over with its decision: it has no ID by which the store
+// remembers it, and it does not start later.
+func (op *Op) Alone() bool { return op.ID == "" && !op.Deferred }
+
+// Plain reports whether op is a plain charge: it takes its cost once, all of it up to the
+// capacity or nothing, and stands alone. What a store or a wrapper may do with one can
+// depend on its parameters, its cell and its time too.
+func (op *Op) Plain() bool {
+	return op.Verb == Take && op.Count == 1 && !op.Partial && op.Ceiling == 0 && op.Alone()
+}
+
 // State is a cell: one row in a database. The zero State is a fresh cell.
 type State struct {
 	Kind         Kind

@@ -46,8 +46,8 @@ func (c *batch) Clear() {
 // goes into a history, is held, starts later or has an ID is one of its own.
 func shareable(ops []law.Op) bool {
 	op := &ops[0]
-	return len(ops) == 1 && (op.Verb == law.Take || op.Verb == law.Check) && op.Count == 1 && !op.Partial &&
-		!op.Deferred && op.ID == "" && op.Params.History == 0 && !op.Params.Leased
+	return len(ops) == 1 && (op.Verb == law.Take || op.Verb == law.Check) && op.Alone() && op.Count == 1 && !op.Partial &&
+		op.Params.History == 0 && !op.Params.Leased
 }
 
 // same reports whether two shareable ops ask the same.

@@ -14,7 +14,7 @@ const mostCharges = 16
 // repeatable reports whether a refusal of the op may be repeated, and be
 // remembered.
 func repeatable(op *law.Op) bool {
-	return op.Verb == law.Take && !op.Partial && !op.Deferred && op.ID == "" && op.Ceiling == 0 && op.Now == 0 &&
+	return op.Verb == law.Take && op.Alone() && !op.Partial && op.Ceiling == 0 && op.Now == 0 &&
 		op.Params.History == 0 && !op.Params.Leased
 }
 

@@ -47,8 +47,7 @@ func fail(outs []law.Outcome, err error) {
 
 // plain reports whether an op is nothing but a charge that TakePlain knows.
 func plain(op *law.Op) bool {
-	return op.Verb == law.Take && op.Cost >= 1 && op.Cost <= law.Max && op.Params.Plain() &&
-		*op == law.Op{Verb: law.Take, Group: op.Group, Cell: op.Cell, Params: op.Params, Cost: op.Cost, Count: 1, Window: op.Window}
+	return op.Plain() && op.Params.Plain() && op.Now == 0 && op.Cost >= 1 && op.Cost <= law.Max
 }
 
 // applyPlain applies a plain charge, if its cell is plain too, and there is

@@ -10,9 +10,6 @@ import (
 	"github.com/headgate/headgate/store/internal/overflow"
 )
 
-// opWidth is how many numbers headgate.apply takes for an op.
-const opWidth = 25
-
 // modes of a cell in headgate.apply, the strongest wins.
 const (
 	read int16 = iota
@@ -109,18 +106,9 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 		}
 		cell, _ := slices.BinarySearchFunc(cells, op.Cell, law.Cell.Compare)
 		b.modes[cell] = max(b.modes[cell], mode(op))
-		p, how := &op.Params, int64(0)
-		switch {
-		case op.Partial:
-			how = 1
-		case op.Deferred:
-			how = 2
-		}
-		b.ops = append(b.ops, int64(op.Verb), group, int64(cell+1),
-			int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.Block, p.History,
-			op.Cost, op.Count, how, op.Ceiling, op.TTL, op.Now,
-			op.Window[0], op.Window[1], op.Window[2], op.Window[3],
-			op.At, op.Level, op.Returned, op.EntryNumber)
+		at := len(b.ops)
+		b.ops = opLayout.Append(b.ops, op)
+		b.ops[at+opGroup], b.ops[at+opCell] = group, int64(cell+1)
 		note := op.ID
 		if op.Verb == law.Block {
 			note = op.Reason

@@ -11,7 +11,7 @@ func named(op *law.Op) bool {
 // are sent.
 func (b *batch) groupEnd(k int) int {
 	end := k + 1
-	for end < len(b.index) && b.ops[end*opWidth+1] == b.ops[k*opWidth+1] {
+	for end < len(b.index) && b.ops[end*opWidth+opGroup] == b.ops[k*opWidth+opGroup] {
 		end++
 	}
 	return end

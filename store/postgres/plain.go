@@ -18,11 +18,7 @@ type plainBatch struct {
 }
 
 // plain reports whether headgate.take_plain can decide about an op.
-func plain(op *law.Op) bool {
-	p := &op.Params
-	return op.Verb == law.Take && p.Kind == law.Bucket && p.Anchor != law.Calendar && op.Count == 1 && !op.Partial &&
-		op.Ceiling == 0 && !op.Deferred && op.ID == "" && !law.IsShared(op.Cell)
-}
+func plain(op *law.Op) bool { return op.Plain() && op.Params.Plain() && !law.IsShared(op.Cell) }
 
 // plainly returns the batch as one of plain charges on cells that differ, if it
 // is one. One charge alone goes to headgate.apply.

@@ -154,7 +154,7 @@ func TestPlainChargesCallNoFunction(t *testing.T) {
 	openAt(t, dsn).Close()
 	conn := connect(t, dsn)
 	var body string
-	if err := conn.QueryRow(t.Context(), `select prosrc from pg_proc where proname = 'take_plain'`).Scan(&body); err != nil {
+	if err := conn.QueryRow(t.Context(), `select prosrc from pg_proc where proname = 'take_plain_1'`).Scan(&body); err != nil {
 		t.Fatal(err)
 	}
 	from, to := strings.Index(body, "with done as ("), strings.Index(body, "    into granted")

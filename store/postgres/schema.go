@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"crypto/sha256"
-	"embed"
 	"encoding/hex"
 	"fmt"
 	"regexp"
@@ -19,9 +18,15 @@ import (
 // their layout in their names, _N in the texts. A layout is what the numbers of their
 // arguments and results mean. So binaries of two layouts work beside each other, on
 // functions of their own. Functions for people have plain names.
-
-//go:embed sql/tables/*.sql sql/functions/*.sql sql/yugabyte/*.sql
-var files embed.FS
+//
+// Ops, outcomes and some others are arrays of numbers. The texts name the numbers in
+// placeholders, which are replaced when a text is read. The lists are in layout.go.
+//
+//	p_ops[o + {op.ceiling}]               the ceiling of the op after the first o numbers
+//	o := (k - 1) * {op.width}             of which an op has op.width
+//	array[{out: granted => n, law => 1}]  an outcome; numbers that are not given are 0
+//
+// An unknown name panics.
 
 // These three numbers are raised by hand. TestRevisionIsRaised sees to the revision.
 const (
@@ -33,7 +38,7 @@ const (
 // functionFiles are the files of sql/functions, in the order in which they can be
 // executed: a function in SQL needs those that it calls. The articles come last, since
 // they may not be wanted.
-var functionFiles = []string{"apply", "sweep_from", "sweep", "compile", "take", "plain", "late", "once", "verbs", "levels", "rooms"}
+var functionFiles = []string{"arithmetic", "giveback", "apply", "sweep_from", "sweep", "compile", "take", "plain", "late", "once", "verbs", "levels", "rooms"}
 
 // text is one file.
 type text struct{ name, sql string }
@@ -64,7 +69,7 @@ func (d *definition) read(path string) text {
 	if err != nil {
 		panic(err) // they are embedded
 	}
-	return text{path, d.numbered(string(sql))}
+	return text{path, d.numbered(assemble(path, string(sql)))}
 }
 
 // current is the definition of this binary, for PostgreSQL.

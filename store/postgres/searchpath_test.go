@@ -28,7 +28,7 @@ const inner = `add_steps after grain give_back fail parse_amount parse_period fo
 func TestEveryFunctionIsAnEntryOrInner(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
-	rows, err := conn.Query(t.Context(), `select case when n.nspname = 'headgate' then '' else n.nspname || '.' end || p.proname, coalesce(p.proconfig, '{}'), p.prosecdef
+	rows, err := conn.Query(t.Context(), `select case when n.nspname = 'headgate' then '' else n.nspname || '.' end || regexp_replace(p.proname, '_1$', ''), coalesce(p.proconfig, '{}'), p.prosecdef
 		from pg_proc p join pg_namespace n on n.oid = p.pronamespace
 		where n.nspname = 'headgate' or obj_description(p.oid, 'pg_proc') like 'made by headgate%'`)
 	if err != nil {

@@ -100,8 +100,8 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 // blocks: a prefetch that the store cannot fill would be a refusal.
 func prefetching(op *law.Op) bool {
 	p := &op.Params
-	return op.Verb == law.Take && p.Prefetch > 0 && p.PrefetchLife > 0 && p.Kind == law.Bucket && p.Block == 0 &&
-		op.Count == 1 && op.Cost > 0 && op.Cost <= p.Prefetch && !op.Partial && !op.Deferred && op.ID == "" && op.Ceiling == 0 && op.Now == 0
+	return p.Prefetch > 0 && op.Plain() && p.PrefetchLife > 0 && p.Kind == law.Bucket && p.Block == 0 &&
+		op.Cost > 0 && op.Cost <= p.Prefetch && op.Now == 0
 }
 
 // Apply implements store.Store.

@@ -92,7 +92,7 @@ local function decide(s, c, p, clock, pending, nolog)
   end
   local u = b.over > 0 and { x = b.over, level = 0 } or use(b, c, p, nolog)
   local ceiling = p.ceiling > 0 and p.ceiling or p.capacity
-  if p.late and p.count * p.cost > p.capacity - pending then ceiling = 0 end -- would never start
+  if p.deferred and p.count * p.cost > p.capacity - pending then ceiling = 0 end -- would never start
   local blocked = b.block > b.now
   local k = 0
   if u.x <= ceiling and not blocked and b.over == 0 then
@@ -132,8 +132,9 @@ local NONE = { kind = 0, level = 0, prev = 0, at = 0, unit = 0, step = 0, empty 
 local STALE = 1 -- see law.Numbers
 
 local function answer(op, granted, s, used, retry_at, entry, start, how, clock)
-  answers[op.at + 1] = pack(ANSWER, '=', granted, s.kind, s.level, s.prev, s.at, s.unit, s.empty, s.block, used,
-    clock or op.clock, retry_at, entry or 0, how or 0, start or 0, s.step)
+  answers[op.at + 1] = pack(ANSWER, '=', {out: granted => granted, law => s.kind, level => s.level, prev => s.prev,
+    at => s.at, unit => s.unit, empty_at => s.empty, blocked_until => s.block, used => used, clock => clock or op.clock, retry_at => retry_at,
+    entry => entry or 0, status => how or 0, start_at => start or 0, step => s.step})
 end
 
 -- settle does what became of a request to one of its cells.
@@ -234,7 +235,7 @@ local function group(ops, i, j)
     ds[k] = d
   end
   admitted = admitted and not stale
-  if admitted and ops[i].p.late then admitted = late(ops, i, j, ds) end
+  if admitted and ops[i].p.deferred then admitted = late(ops, i, j, ds) end
   if on_trial and admitted then remember(ops, i, j, ds) end
   local seen = {}
   for k = i, j do

@@ -33,7 +33,7 @@ while i <= #rest do
   elseif among_full and verb ~= 4 and verb ~= 6 and (i < j or cell(rest[i]).kind == 0) and among_full(i, j, rest, i, j) then
     -- nothing is done
   elseif verb <= 2 then
-    if i == j and not on_trial and not p.late then single(rest[i], p) else group(rest, i, j) end
+    if i == j and not on_trial and not p.deferred then single(rest[i], p) else group(rest, i, j) end
   elseif verb == 4 then
     apply_settle(i, j)
   else -- each op stands alone

@@ -63,10 +63,11 @@ func (d *doubles) add(values ...int64) {
 	}
 }
 
+var askSize = 8 * len(asks)
+
 const (
-	headSize = 4 * 8  // of the first doubles of a call
-	askSize  = 26 * 8 // of what an op asks
-	maxAsked = 8      // places among which the same is looked for
+	headSize = 4 * 8 // of the first doubles of a call
+	maxAsked = 8     // places among which the same is looked for
 )
 
 // asked is what the ops of a call ask, each thing once as a rule.
@@ -117,7 +118,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 			}
 		}
 		next := run{asked: what.find(ops, i), ops: 1, group: group}
-		if first && last && how == forGood && op.Verb == law.Take && op.ID == "" && !op.Deferred && op.Params.Plain() {
+		if first && last && how == forGood && op.Verb == law.Take && op.Alone() && op.Params.Plain() {
 			if next.group = 0; n > 0 && open.group == 0 && open.asked == next.asked {
 				open.ops++
 				continue
@@ -184,18 +185,8 @@ func (d *doubles) run(r run) { d.add(r.asked, r.ops, r.group, r.log, r.note) }
 
 // ask writes what an op asks.
 func (d *doubles) ask(op *law.Op) {
-	p, partial, late, most := &op.Params, int64(0), int64(0), op.Params.MaxKeys
-	if law.IsShared(op.Cell) {
-		most = -1
-	}
-	if op.Partial {
-		partial = 1
-	}
-	if op.Deferred {
-		late = 1
-	}
-	d.add(p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), op.Cost, op.Count, op.Ceiling, op.Now, int64(p.Anchor), p.Block, partial,
-		int64(op.Verb), int64(p.Kind), p.History, op.TTL, op.Window[0], op.Window[1], op.Window[2], op.Window[3], op.At, op.Level, op.Returned, op.EntryNumber, late, most)
+	var numbers [32]int64
+	d.add(asks.Append(numbers[:0], op)...)
 }
 
 // same reports whether two ops ask the same of their cells, but for their ID and

@@ -47,7 +47,7 @@ local function cell(op)
   c = {
     key = op.key, log = KEYS[op.log], kind = 0, level = 0, prev = 0, at = 0, unit = 0, step = 0, empty = 0, block = 0,
     seq = 0, reason = '', clock = 0, test = false, dirty = false, new = false,
-    shared = op.p.most < 0 and 1 or 0, -- 1: keys share it
+    shared = op.p.max_keys < 0 and 1 or 0, -- 1: keys share it
   }
   local v = call('GET', c.key)
   c.new = not v

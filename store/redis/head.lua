@@ -9,6 +9,9 @@
 -- and so is a % b. They are written with %d or %.0f, since tostring rounds to 14
 -- digits.
 --
+-- The texts name the numbers of what an op asks and of an outcome in placeholders, such
+-- as {ask.unit} and {each out: n.*}: see names in script.go.
+--
 -- This file is what all scripts begin with. After it come plain.lua, which answers
 -- most calls on its own: nothing below it is built for those, and each function
 -- costs 0.1 us; cells.lua, ops.lua, laws.lua, apply.lua and batch.lua. Before

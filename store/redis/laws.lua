@@ -5,16 +5,15 @@ local function after(p, t, credits)
   if p.anchor == 1 then
     t = t - t % p.step
   elseif p.anchor == 2 then
-    for i = 0, 3 do
-      if p[i] > t then return p[i] end
-    end
-    return p[3]
+    if p.window0 > t then return p.window0 end
+    if p.window1 > t then return p.window1 end
+    return p.window2 > t and p.window2 or p.window3
   end
   return add_steps(t, ceil_div(credits, p.drain), p.step)
 end
 
 local function is_stale(p, now)
-  return p.kind == 1 and p.anchor == 2 and (now < p[0] or now >= p[3])
+  return p.kind == 1 and p.anchor == 2 and (now < p.window0 or now >= p.window3)
 end
 
 -- grain is the width of the share by which the window before counts.
@@ -42,8 +41,8 @@ local function drained(p, level, at, now)
     t = max(at, now - now % p.step)
     steps = ceil_div(t - at, p.step)
   else
-    local last = p[0]
-    if p[2] <= now then last = p[2] elseif p[1] <= now then last = p[1] end
+    local last = p.window0
+    if p.window2 <= now then last = p.window2 elseif p.window1 <= now then last = p.window1 end
     t = max(at, last)
     if t > at then steps = 1 end
   end

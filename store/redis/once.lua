@@ -5,13 +5,14 @@ local UNSETTLED, CANCELLED = -1, -2
 
 -- replay answers an op with the numbers that it was answered with before.
 local function replay(op, n)
-  answers[op.at + 1] = pack(ANSWER, '=', n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], op.clock, n[11], n[12], REPLAYED, n[14], n[15])
+  n.clock, n.status = op.clock, REPLAYED
+  answers[op.at + 1] = pack(ANSWER, '=', {each out: n.*})
 end
 
 -- admit remembers an op that was admitted, with its answer.
 local function admit(op, print)
   local register = KEYS[op.log + 1]
-  local keep = max(op.clock, (select(15, unpack(ANSWER, answers[op.at + 1])))) + op.p.ttl
+  local keep = max(op.clock, (select(1 + {out.start_at}, unpack(ANSWER, answers[op.at + 1])))) + op.p.ttl
   local ms = life(keep, op.clock, op.p.now > 0)
   local number = call('GET', register)
   if not number then
@@ -31,11 +32,11 @@ end
 -- apply_once decides the ops from i to j but for those that are known; all of them
 -- where they start late and one is not known.
 local function apply_once(i, j)
-  local new, print, starts = {}, ARGV[rest[i].note + 1], rest[i].p.late
+  local new, print, starts = {}, ARGV[rest[i].note + 1], rest[i].p.deferred
   for k = i, j do
     local op = rest[k]
     local a = known(op)
-    if a and a.settled ~= CANCELLED then starts = starts or numbers(a)[14] > 0 end
+    if a and a.settled ~= CANCELLED then starts = starts or numbers(a).start_at > 0 end
     if not a or a.settled == CANCELLED then
       new[#new + 1] = op
     elseif a.print ~= print then
@@ -101,7 +102,7 @@ local function apply_settle(i, j)
         answer(op, 0, c, 0, 0)
       else
         back(op, c, setmetatable({
-          cost = a.cost - max(p.cost, 0), count = 1, level = n[3], returned = n[4], made = n[5], entry = n[12],
+          cost = a.cost - max(p.cost, 0), count = 1, level = n.level, returned = n.prev, at = n.at, entry = n.entry,
         }, { __index = p }))
       end
     end

@@ -3,11 +3,9 @@
 
 local params = {}
 local function read(asked)
-  local p = { verb = 0, kind = 0, history = 0, ttl = 0, [0] = 0, 0, 0, 0 }
-  p.unit, p.capacity, p.step, p.drain, p.heal, p.cost, p.count, p.ceiling, p.now, p.anchor, p.block, p.partial,
-    p.verb, p.kind, p.history, p.ttl, p[0], p[1], p[2], p[3], p.made, p.level, p.returned, p.entry, p.late, p.most =
-    unpack('<dddddddddddddddddddddddddd', packed, asked)
-  p.partial, p.late = p.partial == 1, p.late == 1
+  local p = { {each ask: * = 0} }
+  {each ask: p.*} = unpack('<{ask.width * d}', packed, asked)
+  p.partial, p.deferred = p.partial == 1, p.deferred == 1
   params[asked] = p
   return p
 end

@@ -8,7 +8,7 @@
 -- granted: nobody else has changed that since. Else they are a '=' and the numbers
 -- of law.Numbers. Returned is all of it in one string.
 
-local ANSWER = '<c1ddddddddddddddd'
+local ANSWER = '<c1{out.width * d}'
 local keys, match, pack = KEYS, string.match, struct.pack
 local answers = { pack('<d', store_clock) }
 local waits = {} -- cells of which an op is in rest
@@ -28,9 +28,9 @@ while pos <= #packed do
   if group > 0 then
     later(first, keys[first], asked, group, log, note)
   else
-    local unit, capacity, step, drain, heal, cost, count, ceiling, clock, anchor, block, partial = unpack('<dddddddddddd', packed, asked)
+    local {each ask to partial: *} = unpack('<{ask.partial * d}', packed, asked)
     if ceiling == 0 then ceiling = capacity end
-    local need, life, lives, most = cost * count, 0, {}, nil
+    local need, clock, life, lives, most = cost * count, now, 0, {}, nil
     if clock == 0 then clock = store_clock else life = 3600000 end -- see life in cells.lua
     local name = fmt(int, unit) .. ' ' .. fmt(int, step)
     local pattern = '^1 (%d+) 0 (%d+) ' .. name .. ' (%d+) 0 0 $'
@@ -42,7 +42,7 @@ while pos <= #packed do
         kind, level, at, empty = 1, match(v, pattern)
       elseif ROOM then
         if there == nil then there = call('EXISTS', ROOM) == 1 end
-        most = most or unpack('<d', packed, asked + 200) -- see room.lua
+        most = most or unpack('<d', packed, asked + 8 * ({ask.max_keys} - 1)) -- see room.lua
         limit = there and most == 0 and limit_of(key)
         if most ~= 0 or limit and (limit.generation > 0 or limit.own > 0 or limit.at_most >= limit.enough) then level = nil end
       end
@@ -79,7 +79,8 @@ while pos <= #packed do
           if need <= ceiling then
             retry = drain == MAX and empty or min(drained_at(from, x - (ceiling - need), drain, step), empty)
           end
-          answers[i + 1] = pack(ANSWER, '=', 0, kind, level, 0, at, kind * unit, empty, 0, x, clock, retry, 0, 0, 0, kind * step)
+          answers[i + 1] = pack(ANSWER, '=', {out: law => kind, level => level, at => at, unit => kind * unit, empty_at => empty,
+            used => x, clock => clock, retry_at => retry, step => kind * step})
           done = true
         end
       end

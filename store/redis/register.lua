@@ -9,7 +9,7 @@
 --
 -- Of an op with an ID, KEYS from its log on are log, register and admission.
 
-local NUMBERS = string.rep(int .. ' ', 14) .. int
+local NUMBERS = string.rep(int .. ' ', {out.width} - 1) .. int
 
 -- known returns what the cell remembers of the ID of an op; nil if nothing.
 -- shared: another request has been told of it, see once.lua.
@@ -26,8 +26,8 @@ end
 
 -- numbers returns those of the remembered outcome.
 local function numbers(a)
-  local n = {}
-  for v in string.gmatch(a.outcome, '%d+') do n[#n + 1] = v + 0 end
+  local n, v = {}, string.gmatch(a.outcome, '%d+')
+  {each out: n.*} = {each out: v() + 0}
   return n
 end
 

@@ -48,7 +48,7 @@ end
 -- undrained returns how much of a charge to a bucket can be given back.
 local function undrained(p, s, x, now)
   local unused = p.cost * p.count
-  local left = drained(p, p.level, p.made, max(now, p.made))
+  local left = drained(p, p.level, p.at, max(now, p.at))
   local returned = max(0, s.prev - p.returned)
   if x > p.capacity then
     return max(0, min(unused, p.capacity - (p.drain - 1)) - max(0, x - left + returned))
@@ -60,7 +60,7 @@ end
 -- each step empties.
 local function over(p, now)
   if p.anchor == 0 and p.drain < p.capacity then return false end
-  return drained(p, 1, p.made, max(now, p.made)) == 0
+  return drained(p, 1, p.at, max(now, p.at)) == 0
 end
 
 -- is_of tells whether a cell was charged last by a definition of its limit.
@@ -90,7 +90,7 @@ local function correct(c, p)
       d.granted = max(n, u.x - MAX)
     end
   elseif p.kind == 2 then
-    if p.made - p.made % p.step == u.start then
+    if p.at - p.at % p.step == u.start then
       d.granted = max(min(n, u.level), u.level - 4294967295)
       u.level = u.level - d.granted
     end

@@ -5,7 +5,7 @@ local FULL, ENDED = 6, -1 -- see law.Numbers and law.Ended
 
 -- full returns what stands in the way of an op: the generation of the cell that keys
 -- without one share, ENDED where the op is on a shared cell that is none any more, or
--- 0. A shared cell may expire while its generation lasts. most of an op is its limit's
+-- 0. A shared cell may expire while its generation lasts. max_keys of an op is its limit's
 -- own maximum, 0 if there is none, less than 0 on a shared cell.
 --
 -- Whether a limit is full, is said by a count. If that takes too long, or nobody counts,
@@ -13,7 +13,7 @@ local FULL, ENDED = 6, -1 -- see law.Numbers and law.Ended
 local function full(op)
   if cell(op).kind ~= 0 then return 0 end
   if there == nil then there = call('EXISTS', ROOM) == 1 end
-  local own = op.p.most
+  local own = op.p.max_keys
   if not there and own <= 0 then return own end
   local l = limit_of(op.key)
   if own < 0 then

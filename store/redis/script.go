@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store/internal/wire"
 )
 
 var (
@@ -44,10 +45,19 @@ var (
 	countText string
 )
 
+// asks is the order of the doubles of what an op asks. Those to partial are all that
+// plain.lua reads.
+var asks = wire.Order("unit capacity step drain heal cost count ceiling now anchor block partial " +
+	"verb kind history ttl window0 window1 window2 window3 at level returned entry deferred max_keys")
+
+// names are the lists of numbers that the texts name in placeholders.
+var names = wire.Names{"ask": asks.Names(), "out": law.NumberNames[:]}
+
 // script is a Lua script and the name that Redis knows it by.
 type script struct{ text, sha string }
 
 func newScript(text string) script {
+	text = names.Expand(text)
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
 	return script{text, hex.EncodeToString(sum[:])}
 }

@@ -44,12 +44,13 @@ begin
         perform headgate.fail_N('rate_id: is null');
     end if;
     rate := headgate.compile_rate_N(refill_per_sec, 1000000, refill_per_sec::numeric * window_seconds);
-    c.params := array[1, 0]::bigint[] || rate || array[0, 0]::bigint[];
-    res := headgate.ask_N(1, 'rate_limiting_request', c, rate_id, rate[1], 0, '');
-    if res[1] = 0 then
+    c.params := array[{limit: kind => 1, unit => rate[{rate.unit}], capacity => rate[{rate.capacity}],
+        step => rate[{rate.step}], drain => rate[{rate.drain}]}]::bigint[];
+    res := headgate.ask_N(1, 'rate_limiting_request', c, rate_id, rate[{rate.unit}], 0, '');
+    if res[{out.granted}] = 0 then
         return -1;
     end if;
-    return least((rate[2] - res[9]) / rate[1], 2147483647);
+    return least((rate[{rate.capacity}] - res[{out.used}]) / rate[{rate.unit}], 2147483647);
 end $$;
 comment on function public.rate_limiting_request(text, int, int) is 'made by headgate';
 
@@ -72,10 +73,10 @@ begin
     elsif bucket_key is null then
         perform headgate.fail_N('bucket_key: is null');
     end if;
-    c.params := array[3, 0, 1000, z.rate::bigint * 1000, z.window_seconds * 1000000, 0, 0,
-        greatest(1, z.history_days * 86400000000)];
+    c.params := array[{limit: kind => 3, unit => 1000, capacity => z.rate::bigint * 1000, step => z.window_seconds * 1000000,
+        history => greatest(1, z.history_days * 86400000000)}];
     res := headgate.ask_N(1, 'zone.' || z.id, c, bucket_key, 1000, 0, '');
-    return query select 1 - res[1]::int, res[12], z.id, bucket_key, z.rate, z.window_seconds;
+    return query select 1 - res[{out.granted}]::int, res[{out.entry}], z.id, bucket_key, z.rate, z.window_seconds;
 end $$;
 comment on function public.check_velocity(int, text) is 'made by headgate';
 
@@ -92,11 +93,11 @@ begin
     if not found then
         perform headgate.fail_N(format('bucket: %s is not in headgate.buckets; insert its id, capacity and refill_seconds', coalesce('"' || left(id, 60) || '"', 'null')));
     end if;
-    c.params := array[1, 0, 1000, b.capacity::bigint * 1000, b.refill_seconds * 1000000, 9007199254740991, 0, 0]::bigint[];
+    c.params := array[{limit: kind => 1, unit => 1000, capacity => b.capacity::bigint * 1000, step => b.refill_seconds * 1000000, drain => 9007199254740991}]::bigint[];
     res := headgate.ask_N(1, 'request_token', c, id, 1000, 0, '');
-    if res[1] = 1 then
-        remaining := greatest(0, c.params[4] - res[9]) / 1000;
-        at := headgate.instant_N(res[10]);
+    if res[{out.granted}] = 1 then
+        remaining := greatest(0, c.params[{limit.capacity}] - res[{out.used}]) / 1000;
+        at := headgate.instant_N(res[{out.clock}]);
         return next;
     end if;
 end $$;

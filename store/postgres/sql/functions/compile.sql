@@ -83,7 +83,7 @@ begin
             capacity := trim_scale(burst * unit);
             if unit <= c_max and drain <= c_max and capacity <= c_max
                and div(capacity + drain - 1, drain) * g <= 4503599627370496 then
-                return array[unit, capacity, g, drain]::bigint[];
+                return array[{rate: unit => unit, capacity => capacity, step => g, drain => drain}]::bigint[];
             end if;
         end loop;
         g := g * 10;
@@ -183,7 +183,7 @@ begin
     burst := coalesce(burst, greatest(amount, 1));
     if algorithm in ('token-bucket', 'leaky-bucket', 'gcra') then
         rate := headgate.compile_rate_N(amount, period, burst);
-        params := array[1, 0, rate[1], rate[2], rate[3], rate[4]];
+        params := array[{terms: kind => 1, unit => rate[{rate.unit}], capacity => rate[{rate.capacity}], step => rate[{rate.step}], drain => rate[{rate.drain}]}];
         canonical := format('%s %s/%s %s %s', algorithm, amount,
             case when period = 1000000 then 's' else headgate.format_period_N(period) end,
             case algorithm when 'leaky-bucket' then 'capacity' else 'burst' end, burst);
@@ -194,7 +194,7 @@ begin
             capacity := trim_scale(burst * unit);
             if scale(drain) = 0 and scale(capacity) = 0 and drain <= c_max and capacity <= c_max
                and div(capacity + drain - 1, drain) * period <= 4503599627370496 then
-                params := array[1, 0, unit, capacity, period, drain];
+                params := array[{terms: kind => 1, unit => unit, capacity => capacity, step => period, drain => drain}];
                 exit;
             end if;
         end loop;
@@ -205,8 +205,8 @@ begin
             unit := lcm(grain, div(10::numeric ^ scale(amount), 1));
             capacity := trim_scale(amount * unit);
             if capacity <= most then
-                params := array[case algorithm when 'fixed-window' then 1 when 'sliding-window' then 2 else 3 end, 0,
-                    unit, capacity, coalesce(period, ttl), case algorithm when 'fixed-window' then c_max else 0 end];
+                params := array[{terms: kind => case algorithm when 'fixed-window' then 1 when 'sliding-window' then 2 else 3 end, unit => unit,
+                    capacity => capacity, step => coalesce(period, ttl), drain => case algorithm when 'fixed-window' then c_max else 0 end}];
                 exit;
             end if;
         end loop;
@@ -229,8 +229,8 @@ begin
                     || case when from_first then ' from-first' else '' end;
             end if;
             if params is not null then
-                params[2] := case when calendar = 'minute' then 1 when calendar is not null then 2 when from_first then 0 else 1 end;
-                params[5] := coalesce(period, case calendar when 'minute' then 60 when 'hour' then 7200 when 'day' then 93600
+                params[{limit.anchor}] := case when calendar = 'minute' then 1 when calendar is not null then 2 when from_first then 0 else 1 end;
+                params[{limit.step}] := coalesce(period, case calendar when 'minute' then 60 when 'hour' then 7200 when 'day' then 93600
                     when 'week' then 612000 else 2685600 end * 1000000::bigint);
             end if;
             if calendar is not null then
@@ -258,7 +258,7 @@ begin
         canonical := canonical || ' block ' || headgate.format_period_N(block);
     end if;
     if prefetch is not null then
-        if (case when percent then div(prefetch * params[4], 100) else div(prefetch * params[3], 1) end) > params[4] then
+        if (case when percent then div(prefetch * params[{limit.capacity}], 100) else div(prefetch * params[{limit.unit}], 1) end) > params[{limit.capacity}] then
             perform headgate.fail_N(format('prefetch: %s is more than what passes at once', prefetch || case when percent then '%' else '' end));
         end if;
         canonical := canonical || ' prefetch ' || prefetch || case when percent then '%' else '' end

@@ -3,14 +3,14 @@
 -- count from then.
 --
 -- p_ops, p_res  the numbers of its ops and of their outcomes, as headgate.apply_N has them
--- p_undo        23 numbers for each op, as headgate.apply_N keeps them to go back: 12 to
---               19 are Base, the last is the time of the decision
+-- p_undo        what headgate.apply_N keeps of each op to go back to
 -- returns       the outcomes; the request is refused if granted is 0 in one of them
 create or replace function headgate.start_together_N(p_ops bigint[], p_res bigint[], p_undo bigint[])
 returns bigint[] language plpgsql immutable as $$
 declare
     c_max constant bigint := 9007199254740991;
-    n int := cardinality(p_ops) / 25;
+    anchor constant bigint := 0; -- of all limits whose ops may be deferred
+    n int := cardinality(p_ops) / {op.width};
     o int; r int; u int; c int;
     own bigint[]; -- when each could start if it were alone
     start bigint := 0;
@@ -19,43 +19,41 @@ declare
     x bigint; steps bigint; step bigint; drain bigint; prev bigint; empty bigint;
 begin
     for k in 1 .. n loop
-        o := (k - 1) * 25; r := (k - 1) * 15;
-        own[k] := p_undo[k * 23];
-        if p_res[r + 9] > p_ops[o + 7] then
-            own[k] := greatest(own[k], headgate.after_N(p_res[r + 5], p_res[r + 9] - p_ops[o + 7], 0, p_ops[o + 9], p_ops[o + 8], 0, 0, 0, 0));
+        o := (k - 1) * {op.width}; r := (k - 1) * {out.width};
+        step := p_ops[o + {op.step}]; drain := p_ops[o + {op.drain}];
+        own[k] := p_undo[(k - 1) * {undo.width} + {undo.now}];
+        if p_res[r + {out.used}] > p_ops[o + {op.capacity}] then
+            own[k] := greatest(own[k], {{template "after" (as "t" "p_res[r + {out.at}]" "credits" "p_res[r + {out.used}] - p_ops[o + {op.capacity}]")}});
         end if;
         start := greatest(start, own[k]);
     end loop;
     for k in 1 .. n loop
-        o := (k - 1) * 25; r := (k - 1) * 15; u := (k - 1) * 23; c := p_ops[o + 3];
-        step := p_ops[o + 8]; drain := p_ops[o + 9];
-        pending[c] := coalesce(pending[c], 0) + p_ops[o + 12] * p_ops[o + 13];
-        p_res[r + 14] := start;
-        continue when start <= p_undo[u + 23];
+        o := (k - 1) * {op.width}; r := (k - 1) * {out.width}; u := (k - 1) * {undo.width}; c := p_ops[o + {op.cell}];
+        step := p_ops[o + {op.step}]; drain := p_ops[o + {op.drain}];
+        pending[c] := coalesce(pending[c], 0) + p_ops[o + {op.cost}] * p_ops[o + {op.count}];
+        p_res[r + {out.start_at}] := start;
+        continue when start <= p_undo[u + {undo.now}];
         -- raise. Rounded up: a cell that would be empty before the start, and begin
         -- its next step then, must not seem emptier at any time after it.
-        steps := (greatest(0, start - p_res[r + 5]) + step - 1) / step;
+        steps := (greatest(0, start - p_res[r + {out.at}]) + step - 1) / step;
         if steps > (c_max - pending[c]) / drain then
-            p_res[r + 1] := 0; p_res[r + 11] := start;
+            p_res[r + {out.granted}] := 0; p_res[r + {out.retry_at}] := start;
             refused := true;
             continue;
         end if;
-        x := greatest(p_res[r + 9], steps * drain + pending[c]);
-        prev := p_undo[u + 14];
+        x := greatest(p_res[r + {out.used}], steps * drain + pending[c]);
+        prev := p_undo[u + {undo.base_prev}];
         if start > own[k] then
             -- What was charged before may be part of the level no more, and the level
             -- may not fall below that: nothing of it can be returned.
-            prev := least(prev + p_res[r + 9], c_max);
+            prev := least(prev + p_res[r + {out.used}], c_max);
         end if;
-        empty := headgate.after_N(p_res[r + 5], x, 0, drain, step, 0, 0, 0, 0);
-        if prev > 0 then
-            empty := greatest(empty, p_undo[u + 17]);
-        end if;
-        p_res[r + 3] := x; p_res[r + 4] := prev; p_res[r + 7] := empty; p_res[r + 9] := x;
+        empty := {{template "empty after" (as "t" "p_res[r + {out.at}]" "credits" "x" "prev" "prev" "empty" "p_undo[u + {undo.base_empty_at}]")}};
+        p_res[r + {out.level}] := x; p_res[r + {out.prev}] := prev; p_res[r + {out.empty_at}] := empty; p_res[r + {out.used}] := x;
     end loop;
     if refused then
         for k in 1 .. n loop
-            p_res[k * 15 - 1] := 0;
+            p_res[(k - 1) * {out.width} + {out.start_at}] := 0;
         end loop;
     end if;
     return p_res;

@@ -29,8 +29,8 @@ begin
                     exception when sqlstate '22023' then null; -- a name, of a limit in a file
                     end;
                 end if;
-                if p_params[1] = 1 and p_params[3] = unit and p_params[5] = step then -- else it was changed since
-                    anchor := p_params[2]; drain := p_params[6];
+                if p_params[{limit.kind}] = 1 and p_params[{limit.unit}] = unit and p_params[{limit.step}] = step then -- else it was changed since
+                    anchor := p_params[{limit.anchor}]; drain := p_params[{limit.drain}];
                 end if;
             end if;
             if anchor is distinct from 2 then
@@ -41,8 +41,8 @@ begin
         q := headgate.grain_N(step);
         f := step / q;
         x := case
-            when at - at % step = now - now % step then (prev * least(f, (step - now % step + q - 1) / q) + f - 1) / f + level
-            when at - at % step = now - now % step - step then (level * least(f, (step - now % step + q - 1) / q) + f - 1) / f
+            when at - at % step = now - now % step then {{template "weighed" (as "prev" "prev")}} + level
+            when at - at % step = now - now % step - step then {{template "weighed" (as "prev" "level")}}
             else 0 end;
     else
         x := greatest(0, level - coalesce(p_expired, 0));

@@ -11,7 +11,7 @@
 --           of one part, and what resets stands apart: so what is remembered can be
 --           looked up, and put down, for a whole part at once
 -- The others and what is returned are those of headgate.apply_N; of an outcome the
--- 13th number may be 2 replayed, 3 id reused, 4 unknown id, 5 settled otherwise too.
+-- status may be 2 replayed, 3 id reused, 4 unknown id, 5 settled otherwise too.
 create or replace function headgate.apply_once_N(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[], p_prints bigint[], p_parts int[])
 returns bigint[] language plpgsql volatile
@@ -19,9 +19,9 @@ set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_h
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    n int := cardinality(p_ops) / 25;
+    n int := cardinality(p_ops) / {op.width};
     store_clock bigint;
-    res bigint[] := array_fill(0::bigint, array[n * 15]);
+    res bigint[] := array_fill(0::bigint, array[n * {out.width}]);
     part bigint[]; cells bigint[];
     -- of each op
     known boolean[] := array_fill(false, array[n]);
@@ -37,8 +37,8 @@ begin
     perform headgate.apply_N(p_limits, p_keys, p_modes, '{}', null);
     store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
     for k in 1 .. n loop
-        if p_ops[k * 25 - 8] = 0 then
-            p_ops[k * 25 - 8] := store_clock; -- one clock for all parts
+        if p_ops[(k - 1) * {op.width} + {op.now}] = 0 then
+            p_ops[(k - 1) * {op.width} + {op.now}] := store_clock; -- one clock for all parts
         end if;
     end loop;
 
@@ -47,38 +47,38 @@ begin
             select u.k, m.print, m.rule, m.cost, m.outcome, m.settled
             from generate_series(first, last) u(k)
             cross join lateral (select * from headgate.admissions e
-                where e.limit_name = p_limits[p_ops[u.k * 25 - 22]] and e.key = p_keys[p_ops[u.k * 25 - 22]] and e.id = p_notes[u.k]
-                  and e.keep_until - p_ops[u.k * 25 - 8] > 0 offset 0) m -- not by the index on keep_until
-            where p_notes[u.k] <> '' and (p_ops[u.k * 25 - 24] = 1 and m.settled <> -2 or p_ops[u.k * 25 - 24] = 4)
+                where e.limit_name = p_limits[p_ops[(u.k - 1) * {op.width} + {op.cell}]] and e.key = p_keys[p_ops[(u.k - 1) * {op.width} + {op.cell}]] and e.id = p_notes[u.k]
+                  and e.keep_until - p_ops[(u.k - 1) * {op.width} + {op.now}] > 0 offset 0) m -- not by the index on keep_until
+            where p_notes[u.k] <> '' and (p_ops[(u.k - 1) * {op.width} + {op.verb}] = 1 and m.settled <> -2 or p_ops[(u.k - 1) * {op.width} + {op.verb}] = 4)
         loop -- what was cancelled is not admitted any more
-            o := (a.k - 1) * 25; r := (a.k - 1) * 15;
+            o := (a.k - 1) * {op.width}; r := (a.k - 1) * {out.width};
             known[a.k] := true;
-            if p_ops[o + 1] = 1 then
+            if p_ops[o + {op.verb}] = 1 then
                 if a.print <> p_prints[a.k] then
                     fault[a.k] := 3;
                 end if;
-                for g in 1 .. 15 loop
+                for g in 1 .. {out.width} loop
                     res[r + g] := a.outcome[g];
                 end loop;
-                res[r + 10] := p_ops[o + 17]; res[r + 13] := 2;
-            elsif a.settled not in (-1, p_ops[o + 12]) then
+                res[r + {out.clock}] := p_ops[o + {op.now}]; res[r + {out.status}] := 2;
+            elsif a.settled not in (-1, p_ops[o + {op.cost}]) then
                 fault[a.k] := 5;
             else
-                actual[a.k] := p_ops[o + 12];
-                p_ops[o + 12] := a.cost - greatest(actual[a.k], 0);
-                changed[a.k] := a.settled = -1 and a.rule <> p_ops[o + 4 : o + 9];
-                p_ops[o + 13] := case when a.settled = -1 and not changed[a.k] then 1 else 0 end;
-                p_ops[o + 22] := a.outcome[5]; p_ops[o + 23] := a.outcome[3];
-                p_ops[o + 24] := a.outcome[4]; p_ops[o + 25] := a.outcome[12];
+                actual[a.k] := p_ops[o + {op.cost}];
+                p_ops[o + {op.cost}] := a.cost - greatest(actual[a.k], 0);
+                changed[a.k] := a.settled = -1 and a.rule <> p_ops[o + {op.kind} : o + {op.drain}];
+                p_ops[o + {op.count}] := case when a.settled = -1 and not changed[a.k] then 1 else 0 end;
+                p_ops[o + {op.at}] := a.outcome[{out.at}]; p_ops[o + {op.level}] := a.outcome[{out.level}];
+                p_ops[o + {op.returned}] := a.outcome[{out.prev}]; p_ops[o + {op.entry}] := a.outcome[{out.entry}];
             end if;
         end loop;
 
         rest := '{}'; takes := false; settles := false;
         i := first;
         while i <= last loop
-            verb := p_ops[i * 25 - 24];
+            verb := p_ops[(i - 1) * {op.width} + {op.verb}];
             j := i;
-            while j < last and p_ops[j * 25 + 2] = p_ops[i * 25 - 23] loop
+            while j < last and p_ops[j * {op.width} + {op.group}] = p_ops[(i - 1) * {op.width} + {op.group}] loop
                 j := j + 1;
             end loop;
             wrong := 0; -- what is wrong with one is so with all of the request
@@ -87,9 +87,9 @@ begin
                 exit when wrong > 0;
             end loop;
             -- A request that is late, or was, needs a start in common: all of it, or nothing.
-            late := p_ops[i * 25 - 11] = 2;
+            late := p_ops[(i - 1) * {op.width} + {op.how}] = 2;
             for k in i .. j loop
-                late := late or known[k] and res[k * 15 - 1] > 0;
+                late := late or known[k] and res[(k - 1) * {out.width} + {out.start_at}] > 0;
             end loop;
             if verb = 1 and late and false = any (known[i : j]) then
                 for k in i .. j loop
@@ -98,7 +98,7 @@ begin
             end if;
             for k in i .. j loop
                 if wrong > 0 then
-                    res[k * 15 - 2] := wrong;
+                    res[(k - 1) * {out.width} + {out.status}] := wrong;
                 elsif verb <> 1 or not known[k] then
                     rest := rest || k;
                     takes := takes or verb = 1 and p_notes[k] <> '';
@@ -113,44 +113,44 @@ begin
         if cardinality(rest) = n then
             res := headgate.apply_N(p_limits, p_keys, p_modes, p_ops, p_notes);
         else
-            cells := array(select distinct p_ops[k * 25 - 22] from unnest(rest) k order by 1);
+            cells := array(select distinct p_ops[(k - 1) * {op.width} + {op.cell}] from unnest(rest) k order by 1);
             part := headgate.apply_N(
                 array(select p_limits[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
                 array(select p_keys[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
                 array(select p_modes[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
                 array(select case when w.o = 3 then array_position(cells, w.v) else w.v end
                     from unnest(rest) with ordinality u(k, i),
-                        unnest(p_ops[u.k * 25 - 24 : u.k * 25]) with ordinality w(v, o) order by u.i, w.o),
+                        unnest(p_ops[(u.k - 1) * {op.width} + {op.verb} : u.k * {op.width}]) with ordinality w(v, o) order by u.i, w.o),
                 array(select p_notes[u.k] from unnest(rest) with ordinality u(k, i) order by u.i));
             for k in 1 .. cardinality(rest) loop
-                r := (rest[k] - 1) * 15;
-                for g in 1 .. 15 loop
-                    res[r + g] := part[(k - 1) * 15 + g];
+                r := (rest[k] - 1) * {out.width};
+                for g in 1 .. {out.width} loop
+                    res[r + g] := part[(k - 1) * {out.width} + g];
                 end loop;
             end loop;
         end if;
 
         if takes then
             insert into headgate.admissions (limit_name, key, id, print, rule, cost, outcome, settled, keep_until)
-            select p_limits[x.c], p_keys[x.c], p_notes[x.k], p_prints[x.k], p_ops[x.k * 25 - 21 : x.k * 25 - 16], p_ops[x.k * 25 - 13] * p_ops[x.k * 25 - 12],
-                res[x.k * 15 - 14 : x.k * 15], -1, greatest(p_ops[x.k * 25 - 8], res[x.k * 15 - 1]) + p_ops[x.k * 25 - 9]
-            from (select u.k, p_ops[u.k * 25 - 22] as c,
-                    bool_and(res[u.k * 15 - 14] = p_ops[u.k * 25 - 12]) over (partition by p_ops[u.k * 25 - 23]) as admitted
-                from unnest(rest) u(k) where p_ops[u.k * 25 - 24] = 1 and p_notes[u.k] <> '') x
+            select p_limits[x.c], p_keys[x.c], p_notes[x.k], p_prints[x.k], p_ops[(x.k - 1) * {op.width} + {op.kind} : (x.k - 1) * {op.width} + {op.drain}], p_ops[(x.k - 1) * {op.width} + {op.cost}] * p_ops[(x.k - 1) * {op.width} + {op.count}],
+                res[(x.k - 1) * {out.width} + {out.granted} : x.k * {out.width}], -1, greatest(p_ops[(x.k - 1) * {op.width} + {op.now}], res[(x.k - 1) * {out.width} + {out.start_at}]) + p_ops[(x.k - 1) * {op.width} + {op.ttl}]
+            from (select u.k, p_ops[(u.k - 1) * {op.width} + {op.cell}] as c,
+                    bool_and(res[(u.k - 1) * {out.width} + {out.granted}] = p_ops[(u.k - 1) * {op.width} + {op.count}]) over (partition by p_ops[(u.k - 1) * {op.width} + {op.group}]) as admitted
+                from unnest(rest) u(k) where p_ops[(u.k - 1) * {op.width} + {op.verb}] = 1 and p_notes[u.k] <> '') x
             where x.admitted
             on conflict (limit_name, key, id) do update set print = excluded.print, rule = excluded.rule, cost = excluded.cost,
                 outcome = excluded.outcome, settled = excluded.settled, keep_until = excluded.keep_until;
         end if;
         foreach j in array rest loop
-            if changed[j] and res[j * 15 - 2] = 2 then -- it is settled, and nothing is corrected
-                res[j * 15 - 2] := 0;
+            if changed[j] and res[(j - 1) * {out.width} + {out.status}] = 2 then -- it is settled, and nothing is corrected
+                res[(j - 1) * {out.width} + {out.status}] := 0;
             end if;
         end loop;
         if settles then -- but not again, and not if the calendar was stale
             update headgate.admissions e set settled = actual[u.k]
             from unnest(rest) u(k)
-            where p_ops[u.k * 25 - 24] = 4 and res[u.k * 15 - 2] = 0
-              and e.limit_name = any (array[p_limits[p_ops[u.k * 25 - 22]]]) and e.key = p_keys[p_ops[u.k * 25 - 22]] and e.id = p_notes[u.k];
+            where p_ops[(u.k - 1) * {op.width} + {op.verb}] = 4 and res[(u.k - 1) * {out.width} + {out.status}] = 0
+              and e.limit_name = any (array[p_limits[p_ops[(u.k - 1) * {op.width} + {op.cell}]]]) and e.key = p_keys[p_ops[(u.k - 1) * {op.width} + {op.cell}]] and e.id = p_notes[u.k];
         end if;
     end loop;
     return res;

@@ -5,25 +5,19 @@
 -- the statement that calls them, which a test looks at.
 create or replace function headgate.drained_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
 returns bigint language sql immutable as $$
-    select case when now >= empty_at then 0 when drain = 9007199254740991 then level else greatest(0, level - drain * least((level + drain - 1) / drain,
-        case when anchor = 1 then (greatest(at, now - now % step) - at + step - 1) / step else (now - at) / step end)) end
+    select case when now >= empty_at then 0 else {{template "drained" (as "level" "level" "at" "at" "now" "now")}} end
 $$;
 
 create or replace function headgate.drained_at_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
 returns bigint language sql immutable as $$
-    select case when anchor = 1 then greatest(at, now - now % step)
-        when now >= empty_at or level = 0 or drain < 9007199254740991 and (now - at) / step >= (level + drain - 1) / drain then now
-        else at + (now - at) / step * step end
+    select {{template "drained at" (as "level" "level" "at" "at" "now" "now" "empty" "now >= empty_at")}}
 $$;
 
 create or replace function headgate.drained_by_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint, cost bigint)
 returns bigint language sql immutable as $$
-    select step * ((case when now >= empty_at then 0 when drain = 9007199254740991 then level else greatest(0, level - drain * least((level + drain - 1) / drain,
-            case when anchor = 1 then (greatest(at, now - now % step) - at + step - 1) / step else (now - at) / step end)) end
-            + cost + drain - 1) / drain)
+    select step * ((case when now >= empty_at then 0 else {{template "drained" (as "level" "level" "at" "at" "now" "now")}} end + cost + drain - 1) / drain)
         + case when anchor = 1 then greatest(at - at % step, now - now % step)
-            when now >= empty_at or level = 0 or drain < 9007199254740991 and (now - at) / step >= (level + drain - 1) / drain then now
-            else at + (now - at) / step * step end
+        else {{template "drained at" (as "level" "level" "at" "at" "now" "now" "empty" "now >= empty_at")}} end
 $$;
 
 -- headgate.take_plain_N: a batch of requests of one plain charge each, on cells
@@ -94,8 +88,9 @@ begin
             array(select p_keys[i] from unnest(rest) with ordinality r(i, n) order by n),
             array_fill(2::smallint, array[cardinality(rest)]),
             array(select v from unnest(rest) with ordinality r(i, n),
-                unnest(array[1, n, n, 1, p_anchor[i], p_unit[i], p_capacity[i], p_step[i], p_drain[i], p_block[i], 0,
-                    p_cost[i], 1, 0, 0, 0, p_now[i], 0, 0, 0, 0, 0, 0, 0, 0]) with ordinality w(v, o) order by n, o),
+                unnest(array[{op: verb => 1, group => n, cell => n, kind => 1, anchor => p_anchor[i], unit => p_unit[i],
+                    capacity => p_capacity[i], step => p_step[i], drain => p_drain[i], block => p_block[i],
+                    cost => p_cost[i], count => 1, now => p_now[i]}]) with ordinality w(v, o) order by n, o),
             null);
     end if;
 end $$;

@@ -102,18 +102,21 @@ begin
         if c.calendar is not null then
             b := headgate.bounds_N(c.calendar, c.zone, now);
         end if;
-        op := array[verb, 1, 1]::bigint[] || c.params[1:5] || greatest(c.params[6], 1) || c.params[7:8]
-            || array[credits, 1, how, ceiling, ttl, 0] || b || array[0, 0, 0, entry];
+        op := array[{op: verb => verb, group => 1, cell => 1, kind => c.params[{limit.kind}], anchor => c.params[{limit.anchor}],
+            unit => c.params[{limit.unit}], capacity => c.params[{limit.capacity}], step => c.params[{limit.step}],
+            drain => greatest(c.params[{limit.drain}], 1), block => c.params[{limit.block}], history => c.params[{limit.history}],
+            cost => credits, count => 1, how => how, ceiling => ceiling, ttl => ttl,
+            window0 => b[1], window1 => b[2], window2 => b[3], window3 => b[4], entry => entry}]::bigint[];
         if note <> '' and verb in (1, 4) then
             res := headgate.apply_once_N(array[name], array[cell], array[mode], op, array[note],
-                array[headgate.print_N(name, key, credits, c.params[3])], array[1]);
+                array[headgate.print_N(name, key, credits, c.params[{limit.unit}])], array[1]);
         else
             res := headgate.apply_N(array[name], array[cell], array[mode], op, case when note <> '' then array[note] end);
         end if;
-        case res[13]
+        case res[{out.status}]
             when 1 then
                 stale := stale + 1;
-                now := res[10];
+                now := res[{out.clock}];
                 exit when stale = 4;
             when 6 then
                 if verb = 5 and ttl = 0 then -- no block to lift
@@ -122,14 +125,14 @@ begin
                     raise exception 'limit: "%" has as many keys as it may, and this one is not among them; % needs a key of its own', name,
                         case verb when 5 then 'a block' else 'a request with an id' end using errcode = '53400';
                 end if;
-                cell := case when res[12] > 0 then reserved || res[12] else key end;
+                cell := case when res[{out.entry}] > 0 then reserved || res[{out.entry}] else key end;
             else exit;
         end case;
     end loop;
-    if res[13] = 6 then
+    if res[{out.status}] = 6 then
         raise exception 'limit: "%" begins and ends to share a cell all the time', name using errcode = '40001';
-    elsif res[13] > 2 then
-        perform headgate.fail_N(format('id: "%s": %s', note, case res[13] when 3 then 'the id was used for other charges'
+    elsif res[{out.status}] > 2 then
+        perform headgate.fail_N(format('id: "%s": %s', note, case res[{out.status}] when 3 then 'the id was used for other charges'
             when 4 then 'no request of this id is known' else 'it is settled already' end));
     end if;
     return res;
@@ -138,7 +141,7 @@ end $$;
 -- headgate.credits_N is a cost in credits. zero says that it may be none.
 create or replace function headgate.credits_N(field text, cost numeric, c headgate.compiled, zero boolean) returns bigint language plpgsql immutable as $$
 declare
-    unit bigint := c.params[3]; credits numeric;
+    unit bigint := c.params[{limit.unit}]; credits numeric;
 begin
     if cost is null then
         perform headgate.fail_N(field || ': is null');
@@ -159,18 +162,18 @@ end $$;
 -- headgate.retry_after_N is that of a Decision, from what headgate.ask_N returned; null for
 -- never.
 create or replace function headgate.retry_after_N(res bigint[]) returns interval language sql immutable as $$
-    select case when res[1] = 1 then '0'::interval
-        when res[11] < 9007199254740991 then greatest(0, res[11] - res[10]) * interval '1 microsecond' end
+    select case when res[{out.granted}] = 1 then '0'::interval
+        when res[{out.retry_at}] < 9007199254740991 then greatest(0, res[{out.retry_at}] - res[{out.clock}]) * interval '1 microsecond' end
 $$;
 
 -- headgate.decided_at_N is DecidedAt of package law: the server's clock, or the cell's own
 -- time where that is ahead by less than a cell that is to be healed.
 create or replace function headgate.decided_at_N(res bigint[], c headgate.compiled) returns bigint language sql immutable as $$
-    select case when res[5] <= res[10] or res[5] - res[10] > greatest(2000000, case c.params[1]
-            when 2 then 2 * c.params[5]
-            when 3 then c.params[5]
-            else headgate.add_steps_N(0, (c.params[4] - 1) / greatest(c.params[6], 1) + 1, c.params[5]) end)
-        then res[10] else res[5] end
+    select case when res[{out.at}] <= res[{out.clock}] or res[{out.at}] - res[{out.clock}] > greatest(2000000, case c.params[{limit.kind}]
+            when 2 then 2 * c.params[{limit.step}]
+            when 3 then c.params[{limit.step}]
+            else headgate.add_steps_N(0, (c.params[{limit.capacity}] - 1) / greatest(c.params[{limit.drain}], 1) + 1, c.params[{limit.step}]) end)
+        then res[{out.clock}] else res[{out.at}] end
 $$;
 
 -- headgate.figures_N are those of a Decision, derived as in Go from what
@@ -179,10 +182,10 @@ create or replace function headgate.figures_N(res bigint[], name text, c headgat
     out allowed boolean, out remaining bigint, out retry_after interval, out reset_after interval,
     out limit_name text, out at timestamptz) language plpgsql immutable as $$
 begin
-    allowed := res[1] = 1;
-    remaining := case when res[8] > greatest(res[10], res[5]) then 0 else greatest(0, c.params[4] - res[9]) / c.params[3] end;
+    allowed := res[{out.granted}] = 1;
+    remaining := case when res[{out.blocked_until}] > greatest(res[{out.clock}], res[{out.at}]) then 0 else greatest(0, c.params[{limit.capacity}] - res[{out.used}]) / c.params[{limit.unit}] end;
     retry_after := headgate.retry_after_N(res);
-    reset_after := greatest(0, greatest(res[7], res[8]) - res[10]) * interval '1 microsecond';
+    reset_after := greatest(0, greatest(res[{out.empty_at}], res[{out.blocked_until}]) - res[{out.clock}]) * interval '1 microsecond';
     limit_name := name;
     at := headgate.instant_N(headgate.decided_at_N(res, c));
 end $$;
@@ -250,7 +253,7 @@ begin
     end if;
     select * into f from headgate.find_N(rule);
     res := headgate.ask_N(5, f.name, f.c, key, 1, us::bigint, coalesce(reason, ''));
-    blocked_until := case when res[8] > 0 then headgate.instant_N(res[8]) end;
+    blocked_until := case when res[{out.blocked_until}] > 0 then headgate.instant_N(res[{out.blocked_until}]) end;
 end $$;
 
 -- headgate.reset forgets a key: its level and its block. It returns whether
@@ -261,7 +264,7 @@ declare
     f record;
 begin
     select * into f from headgate.find_N(rule);
-    existed := (headgate.ask_N(6, f.name, f.c, key, 1, 0, ''))[1] = 1;
+    existed := (headgate.ask_N(6, f.name, f.c, key, 1, 0, ''))[{out.granted}] = 1;
 end $$;
 
 -- Attempts, allowed or refused, of the limits that keep a history. What was

@@ -37,10 +37,10 @@ begin
     select * into f from headgate.find_N(rule);
     perform headgate.takeable_N(f.c);
     res := headgate.ask_N(1, f.name, f.c, key, headgate.credits_N('cost', cost, f.c, false), greatest(headgate.micros_N('life', life), 1), headgate.checked_id_N(id));
-    if res[14] > res[10] then
-        perform headgate.fail_N(format('id: "%s" was reserved, and starts at %s', id, headgate.instant_N(res[14])));
+    if res[{out.start_at}] > res[{out.clock}] then
+        perform headgate.fail_N(format('id: "%s" was reserved, and starts at %s', id, headgate.instant_N(res[{out.start_at}])));
     end if;
-    return query select g.*, res[13] = 2 from headgate.figures_N(res, f.name, f.c) g;
+    return query select g.*, res[{out.status}] = 2 from headgate.figures_N(res, f.name, f.c) g;
 end $$;
 
 -- headgate.settle makes actual the cost of a charge that was admitted under an id;
@@ -54,7 +54,7 @@ declare
 begin
     select * into f from headgate.find_N(rule);
     res := headgate.ask_N(4, f.name, f.c, key, headgate.credits_N('actual', actual, f.c, true), 0, headgate.checked_id_N(id));
-    corrected := trim_scale(round(res[1]::numeric / (f.c).params[3], 9));
+    corrected := trim_scale(round(res[{out.granted}]::numeric / (f.c).params[{limit.unit}], 9));
 end $$;
 
 -- headgate.cancel takes back a charge that was admitted under an id, and returns how
@@ -67,7 +67,7 @@ declare
 begin
     select * into f from headgate.find_N(rule);
     res := headgate.ask_N(4, f.name, f.c, key, -2, 0, headgate.checked_id_N(id));
-    returned := trim_scale(round(res[1]::numeric / (f.c).params[3], 9));
+    returned := trim_scale(round(res[{out.granted}]::numeric / (f.c).params[{limit.unit}], 9));
 end $$;
 
 -- headgate.reserve takes cost now for a start at most wait from now: with
@@ -88,24 +88,24 @@ begin
     perform headgate.takeable_N(f.c);
     c := f.c;
     if us > 0 then -- who waits is not blocked for it
-        c := row(c.canonical, c.params[1:6] || 0::bigint || c.params[8], c.calendar, c.zone);
+        c := row(c.canonical, c.params[{limit.kind}:{limit.drain}] || 0::bigint || c.params[{limit.history}], c.calendar, c.zone);
     end if;
     if us > 0 and (f.c).canonical ~ '^(token-bucket|leaky-bucket|gcra) ' then
-        capacity := (f.c).params[4]; step := (f.c).params[5]; drain := (f.c).params[6];
+        capacity := (f.c).params[{limit.capacity}]; step := (f.c).params[{limit.step}]; drain := (f.c).params[{limit.drain}];
         how := 2;
         ceiling := case when us / step > (9007199254740991 - capacity) / drain then 9007199254740991 else capacity + us / step * drain end;
     end if;
     res := headgate.ask_N(1, f.name, c, key, headgate.credits_N('cost', cost, c, false),
         case when id is null then 0 else greatest(headgate.micros_N('life', life), 1) end,
         case when id is null then '' else headgate.checked_id_N(id) end, how, ceiling);
-    allowed := res[1] = 1;
+    allowed := res[{out.granted}] = 1;
     if allowed then
-        start_at := headgate.instant_N(case when res[14] > 0 then res[14] else res[10] end);
-        delay := greatest(0, res[14] - res[10]) * interval '1 microsecond';
+        start_at := headgate.instant_N(case when res[{out.start_at}] > 0 then res[{out.start_at}] else res[{out.clock}] end);
+        delay := greatest(0, res[{out.start_at}] - res[{out.clock}]) * interval '1 microsecond';
     end if;
     retry_after := headgate.retry_after_N(res);
     limit_name := f.name;
-    replayed := res[13] = 2;
+    replayed := res[{out.status}] = 2;
     return next;
 end $$;
 
@@ -120,9 +120,9 @@ declare
 begin
     select * into f from headgate.held_N(rule);
     res := headgate.ask_N(1, f.name, f.c, key, headgate.credits_N('cost', cost, f.c, false), 0, '');
-    acquired := res[1] = 1;
-    lease := case when acquired then res[12] end;
-    ttl := (f.c).params[5] * interval '1 microsecond';
+    acquired := res[{out.granted}] = 1;
+    lease := case when acquired then res[{out.entry}] end;
+    ttl := (f.c).params[{limit.step}] * interval '1 microsecond';
     retry_after := headgate.retry_after_N(res);
     limit_name := f.name;
     return next;
@@ -136,7 +136,7 @@ declare
     f record;
 begin
     select * into f from headgate.held_N(rule);
-    done := (headgate.ask_N(7, f.name, f.c, key, 1, 0, '', entry => headgate.checked_lease_N(lease)))[1] = 1;
+    done := (headgate.ask_N(7, f.name, f.c, key, 1, 0, '', entry => headgate.checked_lease_N(lease)))[{out.granted}] = 1;
 end $$;
 
 -- headgate.release ends a lease. It returns false if it was lost or released before.
@@ -146,7 +146,7 @@ declare
     f record;
 begin
     select * into f from headgate.held_N(rule);
-    done := (headgate.ask_N(3, f.name, f.c, key, 9007199254740991, 0, '', entry => headgate.checked_lease_N(lease)))[1] > 0;
+    done := (headgate.ask_N(3, f.name, f.c, key, 9007199254740991, 0, '', entry => headgate.checked_lease_N(lease)))[{out.granted}] > 0;
 end $$;
 
 -- headgate.held_N is headgate.find_N for limits whose charges are held.

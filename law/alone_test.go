@@ -1,0 +1,37 @@
+package law_test
+
+import (
+	"testing"
+
+	"github.com/headgate/headgate/law"
+)
+
+// TestPlainAndAlone changes one thing of a plain charge at a time.
+func TestPlainAndAlone(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		change       func(op *law.Op)
+		plain, alone bool
+	}{
+		{"a take", func(*law.Op) {}, true, true},
+		{"of another cell", func(op *law.Op) { op.Cell.Key = "other" }, true, true},
+		{"of another group", func(op *law.Op) { op.Group = 7 }, true, true},
+		{"of another cost", func(op *law.Op) { op.Cost = 5 }, true, true},
+		{"under another law", func(op *law.Op) { op.Params = law.Params{Kind: law.Log, History: 1} }, true, true},
+		{"at a test time", func(op *law.Op) { op.Now = 1 }, true, true},
+		{"with a window", func(op *law.Op) { op.Window[3] = 1 }, true, true},
+		{"several", func(op *law.Op) { op.Count = 2 }, false, true},
+		{"partial", func(op *law.Op) { op.Partial = true }, false, true},
+		{"with a ceiling", func(op *law.Op) { op.Ceiling = 1 }, false, true},
+		{"a check", func(op *law.Op) { op.Verb = law.Check }, false, true},
+		{"a return", func(op *law.Op) { op.Verb = law.Return }, false, true},
+		{"with an ID", func(op *law.Op) { op.ID, op.TTL = "id", 1 }, false, false},
+		{"deferred", func(op *law.Op) { op.Deferred = true }, false, false},
+		{"settled", func(op *law.Op) { op.Verb, op.ID = law.Settle, "id" }, false, false},
+	} {
+		op := law.Op{Verb: law.Take, Cost: 1, Count: 1, Cell: law.Cell{Limit: "limit", Key: "key"}}
+		if c.change(&op); op.Plain() != c.plain || op.Alone() != c.alone {
+			t.Errorf("%s: plain %v, alone %v", c.name, op.Plain(), op.Alone())
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package postgres
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestNoPositionIsLeft looks for numbers where the texts of the functions should name a
+// number of an op, an outcome or another list.
+func TestNoPositionIsLeft(t *testing.T) {
+	position := regexp.MustCompile(`\b(?:p_ops|op|p_res|res|back|part|outcome|s|p_undo|undo|p_params|params|rate|ask_N\(.*\)\))\[[^]{}]*\d[^]{}]*\]`)
+	offset := regexp.MustCompile(`\b(?:p_ops|p_res|res|p_undo|undo)\[[^]]*\+ \d+\]`)
+	width := regexp.MustCompile(`[*/] (?:15|23|25)\b`)
+	for _, dir := range []string{"sql/functions", "sql/blocks", "sql/yugabyte"} {
+		entries, err := files.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			text, err := files.ReadFile(dir + "/" + e.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(text)) {
+				line, _, _ = strings.Cut(line, "--")
+				if position.MatchString(line) || offset.MatchString(line) || width.MatchString(line) {
+					t.Errorf("%s: %s", e.Name(), strings.TrimSpace(line))
+				}
+			}
+		}
+	}
+}
+
+func TestAnUnknownNameInATextPanics(t *testing.T) {
+	for _, text := range []string{
+		"p_ops[o + {op.celing}]", "array[{out: grantd => 1}]", "res[{outcome.level}]",
+		`{{template "use bukket"}}`, `    {{template "use bukket"}}`, `x := {{template "weighed" (as "prv" "w_prev")}};`,
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s is assembled", text)
+				}
+			}()
+			assemble("text", text)
+		}()
+	}
+}
+
+func TestBlocksBeginWhereTheirLineDoes(t *testing.T) {
+	got := assemble("text", "if\n    {{template \"expire log\" (as \"limit\" \"l\" \"key\" \"k\")}}\nend if;")
+	for line := range strings.Lines(strings.TrimSuffix(strings.TrimPrefix(got, "if\n"), "end if;")) {
+		if !strings.HasPrefix(line, "    ") {
+			t.Errorf("%q", line)
+		}
+	}
+}
