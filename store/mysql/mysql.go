@@ -62,6 +62,8 @@ type Config struct {
 	// processes, and for calls from SQL. Zero: as the store has it, which is without
 	// a bound until somebody sets one. Below 0: without a bound.
 	MaxKeys int
+	// Observer hears of transactions that were repeated. Nil: none.
+	Observer store.Observer
 	// Logger gets warnings about limits that are full. Nil: slog.Default().
 	Logger *slog.Logger
 }
@@ -148,7 +150,7 @@ func newStore(cfg *Config) *Store {
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
 	}
-	s.retryFor = s.cfg.RetryFor
+	s.retryFor, s.observer = s.cfg.RetryFor, s.cfg.Observer
 	if s.cfg.Logger != nil {
 		s.log = s.cfg.Logger
 	}

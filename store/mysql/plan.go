@@ -52,7 +52,7 @@ type admission struct {
 
 // once tells whether an op is one of a request with an ID, or of one that may
 // start late: see admission.tmpl.
-func once(op *law.Op) bool { return op.ID != "" || op.Deferred }
+func once(op *law.Op) bool { return !op.Alone() }
 
 // maxRows bounds the rows of a run, so that the text in which the server
 // gathers their outcomes stays short. A group larger than that has a run of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
@@ -18,6 +19,9 @@ func (s *Store) ready(ctx context.Context) error {
 	}
 	if s.checked.Load() {
 		return nil
+	}
+	if s.nodes[0].db == nil {
+		return fmt.Errorf("mysql: %w", law.Invalid("db", "is missing"))
 	}
 	err := s.anywhere(func(db querier) error {
 		if err := checkServer(ctx, db); err != nil {

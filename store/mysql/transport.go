@@ -27,6 +27,7 @@ type transport struct {
 	tx       *sql.Tx // of the caller; nil outside one
 	own      bool    // the pools were opened here
 	retryFor time.Duration
+	observer store.Observer // nil: none
 	repeats  atomic.Int64
 
 	galera atomic.Bool // the server is a node of a cluster
@@ -110,6 +111,7 @@ func (s *transport) retry(ctx context.Context, n *node, do func(*node) error) er
 		return err
 	}, again)
 	s.repeats.Add(int64(repeated))
+	store.Observe(s.observer, repeated, err)
 	return err
 }
 

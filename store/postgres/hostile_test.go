@@ -226,6 +226,7 @@ func calls(t *testing.T) []string {
 		`update headgate.limits set rule = 'sliding-log 3/1m history 1d block 1h'`,
 		`insert into headgate.zones (id, rate, window_seconds) values (1, 2, 60) on conflict do nothing`,
 		`insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 2, 1) on conflict do nothing`,
+		`select headgate.set_max_keys(1000000)`, `select * from headgate.fullness()`, `select headgate.set_max_keys(-1)`,
 		`select * from headgate.levels`, `select * from headgate.history`, `select * from headgate.blocked_per_hour`,
 	}
 	for _, rule := range []string{

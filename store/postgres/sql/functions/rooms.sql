@@ -330,3 +330,18 @@ begin
     where r.since > 0 or k.keys > 0 and k.keys >= coalesce(nullif(r.max_keys, 0), s.max_keys) / 100
     order by r.limit_name;
 end $$;
+
+-- headgate.set_max_keys is headgate.set_max_keys_N for people.
+create or replace function headgate.set_max_keys(p_max bigint) returns bigint
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+    return headgate.set_max_keys_N(p_max);
+end $$;
+
+-- headgate.fullness is headgate.fullness_N for people.
+create or replace function headgate.fullness()
+returns table (limit_name text, keys bigint, counted_at timestamptz, max_keys bigint, sharing boolean, generation bigint, sharing_since timestamptz)
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+    return query select f.* from headgate.fullness_N() f;
+end $$;
