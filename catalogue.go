@@ -140,7 +140,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 // Set implements flag.Value, as [Limit.UnmarshalText].
 func (l *Limit) Set(text string) error { return l.UnmarshalText([]byte(text)) }
 
-// Queues reports whether those who wait for it have a start of their own, first come
+// Queues reports whether callers that wait for it have a start of their own, first come
 // first served among all who share the store, by [Limiter.Reserve]: token-bucket,
 // leaky-bucket and gcra.
 func (l Limit) Queues() bool {

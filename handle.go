@@ -31,7 +31,7 @@ func (l *Limiter) quick(ctx context.Context, d *Decision, limit Limit, key strin
 	return decided
 }
 
-// Key returns a handle on one key of a limit, for those who ask about the same
+// Key returns a handle on one key of a limit, for callers that ask about the same
 // one again and again: where the store is in this process it is found once and
 // not each time. A handle needs no closing.
 func (l *Limiter) Key(limit Limit, key string) *Handle {

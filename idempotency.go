@@ -21,7 +21,7 @@ type Once interface {
 
 	// Reserve is [Limiter.Reserve], as Take is [Limiter.Take]: asked again, it has the
 	// start that it had, whatever the wait says now. If one of several charges that wait
-	// for a common start was cancelled since, or its key reset, all are decided anew, for
+	// for a common start was cancelled since, or its key reset, all are decided again, for
 	// another start: then those that were not are charged a second time.
 	Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error)
 

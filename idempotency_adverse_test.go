@@ -125,7 +125,7 @@ func TestSettleOfWhatHadDrained(t *testing.T) {
 }
 
 // A request that was cancelled is admitted when it is asked again, although what it
-// took was given back: both it and those who took that place pass.
+// took was given back: both it and the callers that took that place pass.
 func TestAskedAgainAfterCancel(t *testing.T) {
 	ctx := context.Background()
 	l := headgate.New(memory.New(nil), nil)

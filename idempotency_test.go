@@ -55,7 +55,7 @@ func TestOnce(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if d, err := other.Take(ctx, ask...); err != nil || !d.Allowed || d.Replayed {
-			t.Errorf("what was refused is decided anew: %+v, %v", d, err)
+			t.Errorf("what was refused is decided again: %+v, %v", d, err)
 		}
 		time.Sleep(time.Minute)
 		if d, err := order.Take(ctx, ask...); err != nil || !d.Allowed || d.Replayed {

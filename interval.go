@@ -8,7 +8,7 @@ import (
 
 // Interval is a token bucket that is refilled in one go: Amount tokens at the
 // end of each Period, up to Burst. The periods are counted from the first use
-// of a key, and anew whenever its bucket was full.
+// of a key, and again whenever its bucket was full.
 //
 //	interval 100/10s burst 300
 type Interval struct {

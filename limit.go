@@ -27,7 +27,7 @@ type rule struct {
 	capacity  int64     // in whole units of cost
 }
 
-// Named returns a limit of which only the name is known here, for those who ask a server
+// Named returns a limit of which only the name is known here, for programs that ask a server
 // that knows the rest (package client). A Limiter refuses it: ErrInvalid. A
 // name is a small letter, then up to 63 small letters, digits, and any of _ . -; another is
 // ErrInvalid.

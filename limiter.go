@@ -16,7 +16,7 @@ type Limiter struct {
 	store  store.Store
 	direct store.OneTaker // store, if it is one
 	clock  store.Clock
-	turns  turns // of those who wait
+	turns  turns // of the callers that wait
 
 	timeout  time.Duration // of a question to the store; 0: none
 	observer Observer      // nil: none

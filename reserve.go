@@ -58,7 +58,7 @@ type reserved struct {
 
 // Reserve takes charges now, all or none, for a start at most wait from now. With
 // token-bucket, leaky-bucket and gcra each reservation has its own start, first
-// come first served, whoever asks; of several limits it is the latest of theirs,
+// come first served, among all callers; of several limits it is the latest of theirs,
 // and all count from there. If any other limit is among them, they start at once
 // or are not made. A context that ends later does not end the reservation. One that
 // is ready to wait does not block a key whose limit blocks who is refused.

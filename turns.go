@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// turns are the lines of those who wait for the same cell: only the first of a
+// turns are the queues of callers that wait for the same cell: only the first of a
 // line asks the store. The zero turns are ready.
 type turns struct {
 	mu    sync.Mutex
@@ -20,7 +20,7 @@ type turns struct {
 
 type line struct {
 	waiting int           // guarded by turns.mu
-	first   chan struct{} // holds one; those who wait to send stand in order
+	first   chan struct{} // holds one; senders queue in order
 	woken   chan struct{} // what they wait for may be there
 }
 

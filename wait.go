@@ -23,11 +23,11 @@ import (
 // among all who share the store, and without asking again. If another limit is
 // among them, or their keys lie in several slots of a Redis Cluster, Wait sleeps for the
 // retry-after and asks again, first come, first served among the callers of this
-// Limiter, but for those who come while it asks. Who stands in line there may learn only
+// Limiter, but for callers that come while it asks. A caller in that queue may learn only
 // at the deadline that it comes too early.
 //
-// A block refuses those who ask while it lasts; who has a start already keeps it. To
-// wait does not block a key whose limit blocks who is refused.
+// A block refuses charges while it lasts; a start that was given before stays. Waiting
+// does not block a key whose limit blocks after a refusal.
 func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 	return l.wait(ctx, pause.Patience{Most: Never}, charges)
 }

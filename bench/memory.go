@@ -126,7 +126,7 @@ func locals() (list []rivals.Local, sides []compare.Side) {
 	return list, sides
 }
 
-// inProcess makes a table anew for each cell and round, so that nobody is
+// inProcess makes a new table for each cell and round, so that nobody is
 // measured while the tables of others are in memory.
 func inProcess(keys []string, refuse bool) func(context.Context) ([]compare.Cell, error) {
 	return func(context.Context) ([]compare.Cell, error) {

@@ -57,7 +57,7 @@ func (c *batch) leave(n int) {
 	c.left++
 }
 
-// depart ends the body, without the requests of those who left, and returns
+// depart ends the body, without the requests of callers that left, and returns
 // how many requests it has.
 func (c *batch) depart() int {
 	turn, start, end := int32(0), len(head), len(head)

@@ -152,7 +152,7 @@ func (c *Client) Check(ctx context.Context, charges ...headgate.Charge) (headgat
 	return c.ask(ctx, true, charges)
 }
 
-// Close lets nobody ask any more, and returns when those who wait have their
+// Close refuses further requests, and returns when the callers that wait have their
 // answers. It closes the connections, unless they are a Config's HTTPClient's.
 func (c *Client) Close() {
 	c.closed.Store(true)

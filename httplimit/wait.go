@@ -37,9 +37,9 @@ func wrap(err error) error {
 
 // await is Limiter.WaitAtMost for charges with a start of their own, but for this: a
 // block that is set while it sleeps for its start holds it back. It then stands in
-// line again, lest all who had a start during the block begin at its end together;
+// line again, or all callers with a start during the block would begin together at its end;
 // its first charge is for a time in which nobody sends, and has drained. To look costs
-// those who slept two more questions to the store.
+// each caller that slept two more requests to the store.
 func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
 	patience := pause.Patience{Most: t.cfg.MaxWait}
 	for {

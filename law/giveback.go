@@ -116,7 +116,7 @@ func (op *Op) over(now int64) bool {
 // undrained returns how much of a charge to a bucket can be given back: what has
 // not drained of the level that it made, less what was returned since. While the
 // level is above the capacity nobody starts, but each who waits has a start
-// already: then it is what those who came after it leave of it.
+// already: then it is what later charges leave of it.
 func (op *Op) undrained(s *State, x, now int64) int64 {
 	unused := op.Cost * op.Count
 	left, _ := bucket(op.Level, op.At, op, max(now, op.At))

@@ -148,7 +148,7 @@ func (w *fixedWindow) take(now int64, n *big.Rat) bool {
 }
 
 // interval refills amount at the end of each interval, counted from the first
-// use and anew when the bucket had been full.
+// use and again when the bucket had been full.
 type interval struct {
 	tokens, amount, burst *big.Rat
 	length, phase         int64

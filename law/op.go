@@ -45,7 +45,7 @@ type Params struct {
 
 	Prefetch     int64 // credits a node may take up front; 0: none. Drivers ignore it
 	PrefetchLife int64 // microseconds until what a node took up front is lost. Drivers ignore it
-	Leased       bool  // Log only: entries are released by those who hold them. Drivers ignore it
+	Leased       bool  // Log only: entries are released by their holders. Drivers ignore it
 
 	MaxKeys int64 // how many keys the limit may have in a store; 0: the store's setting. The laws ignore it
 }

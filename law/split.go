@@ -10,7 +10,7 @@ func Split(op *Op, out *Outcome, rank int64) Outcome {
 		mine.Granted, mine.EntryNumber = 0, 0
 		return mine
 	}
-	later := (out.Granted - 1 - rank) * op.Cost // granted to those who came later
+	later := (out.Granted - 1 - rank) * op.Cost // granted to callers that came later
 	mine.Granted, mine.RetryAt = 1, 0
 	mine.Used -= later
 	mine.State.Level -= later

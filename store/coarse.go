@@ -16,10 +16,10 @@ const (
 	coarseWorth = 100 // reads within a tick that are worth a goroutine
 )
 
-// CoarseClock is the system clock for those who read it millions of times a
+// CoarseClock is the system clock for callers that read it millions of times a
 // second: a goroutine reads it for them. The goroutine is started by frequent
 // readers, ends by itself within a tenth of a second after the last of them,
-// and is not there for those who come now and then: they get the time itself.
+// and does not run for occasional callers: they read the clock itself.
 // The zero CoarseClock is ready for use, by any number of goroutines.
 //
 // It only ever lags. So what is refused by it may pass already, if it could

@@ -39,7 +39,7 @@ func Join(outs, answers []law.Outcome, index []int, err error) {
 
 // Rest returns the ops of a batch that are not in skip, which ascends and
 // names whole groups, and where they stood: for wrappers that answer a part of
-// a batch themselves. Groups are numbered anew, since two of one number may
+// a batch themselves. Groups get new numbers, since two of one number may
 // have become neighbours.
 func Rest(ops []law.Op, skip []int) (rest []law.Op, index []int) {
 	group := uint32(0)

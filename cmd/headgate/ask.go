@@ -283,7 +283,7 @@ func newBlockCommand() *cobra.Command {
 	}
 	a.flags(cmd)
 	cmd.Flags().StringVar(&period, "for", "", "for how long, such as 15m; 0 lifts the block")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who look")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for people who look")
 	_ = cmd.MarkFlagRequired("for")
 	return cmd
 }

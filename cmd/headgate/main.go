@@ -48,7 +48,7 @@ func main() {
 	os.Exit(code)
 }
 
-// heeded leaves out signals that whoever started this wants to be ignored, as nohup
+// heeded leaves out signals that the parent process wants to be ignored, as nohup
 // does, which to notify of would undo: as far as Go knows of them, HUP and INT.
 func heeded(signals ...os.Signal) []os.Signal {
 	return slices.DeleteFunc(signals, signal.Ignored)

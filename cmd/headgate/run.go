@@ -35,7 +35,7 @@ func newRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run --limit LIMIT --key KEY -- COMMAND [ARGUMENT...]",
 		Short: "Wait for a turn, then run a command",
-		Long: "Wait for a turn, then run a command. Those who name the same limit and key of the same\n" +
+		Long: "Wait for a turn, then run a command. Commands that name the same limit and key of the same\n" +
 			"store share it: of a database server, on all hosts that reach it; of a file, on this\n" +
 			"host. Without --store the file is headgate.db in the present folder, which only commands\n" +
 			"that run in this folder share. Signals go to the command, and its exit code is\n" +

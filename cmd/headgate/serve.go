@@ -239,6 +239,6 @@ func welcome(w io.Writer, addr string, o serving) {
 	fmt.Fprintf(w, "headgate listens on http://%s and keeps its state in %s\n\n", addr, store.RedactURL(o.store))
 	fmt.Fprintf(w, "  curl -d '{\"limit\":\"%s\",\"key\":\"alice\"}' http://%s/v1/take\n\n", limit, addr)
 	if host, _, _ := net.SplitHostPort(addr); !strings.HasPrefix(host, "127.") && host != "::1" {
-		fmt.Fprintln(w, "anyone who reaches this address can take, reset and block: let only those who may")
+		fmt.Fprintln(w, "anyone who reaches this address can take, reset and block: let only permitted clients reach it")
 	}
 }

@@ -78,7 +78,7 @@ func PostgresAt(tb testing.TB, server string) string {
 }
 
 // Database creates an empty database on a PostgreSQL. drop removes it, with
-// whoever is still connected.
+// clients that are still connected.
 func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err error) {
 	name := databaseName()
 	if err := execPostgres(ctx, s.DSN, "create database "+name); err != nil {

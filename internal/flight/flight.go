@@ -33,7 +33,7 @@ type Batch interface {
 type Line[C Batch] struct {
 	load func() C        // makes an empty batch
 	fly  func(C) error   // flies it
-	land func(C, error)  // after its callers were let go: sees to those who had left before
+	land func(C, error)  // after its callers were let go: sees to callers that had left before
 	room int             // callers who may wait
 	free sync.Pool       // *Flight[C]
 	done *sync.WaitGroup // counts lines with flights
@@ -132,7 +132,7 @@ func (l *Line[C]) run() {
 		close(f.arrived)
 		l.land(f.Batch, f.err)
 		f.Leave()
-		// Those who have just been let go mostly come again at once. They can
+		// Callers that have just been let go mostly come again at once. They can
 		// run now and join the next flight, if nobody else wants the processor.
 		runtime.Gosched()
 	}
@@ -170,7 +170,7 @@ func (f *Flight[C]) Wait(ctx context.Context, left func(c C, departed bool)) (la
 // Err returns the error of a flight that has landed.
 func (f *Flight[C]) Err() error { return f.err }
 
-// Close lets nobody join any more. Those who wait still fly.
+// Close refuses further callers. Those that wait are still answered.
 func (l *Line[C]) Close() {
 	l.mu.Lock()
 	l.closed = true

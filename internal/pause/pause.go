@@ -29,7 +29,7 @@ func (p *Patience) Answered() {
 func (p *Patience) Over() bool { return !p.end.IsZero() && time.Until(p.end) <= 0 }
 
 // Left is how much is left of it, at most Longest and always more than 0, which is for
-// those who do not wait at all.
+// callers that do not wait at all.
 func (p *Patience) Left(ctx context.Context) time.Duration {
 	left := min(p.Most, Longest)
 	if !p.end.IsZero() {

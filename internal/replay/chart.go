@@ -21,7 +21,7 @@ const (
 
 // chart is a picture in SVG, its shapes computed here and drawn by the page.
 type chart struct {
-	Label   string // for those who cannot see it
+	Label   string // for people who cannot see it
 	Rows    []tick
 	Columns []tick
 	Bands   []shape

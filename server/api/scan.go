@@ -235,7 +235,7 @@ func (s *scanner) string(to *string, bit uint) uint {
 
 // ScanJSON reads answers that are decisions out of JSON in its common shape. If it
 // reports false, nothing is said about data, which may be right or wrong, and a is
-// to be made anew: ask encoding/json. What it reads, encoding/json reads to the same
+// to be rebuilt: ask encoding/json. What it reads, encoding/json reads to the same
 // effect.
 func (a *Answers) ScanJSON(data []byte) bool {
 	s := scanner{data: data}

@@ -75,7 +75,7 @@ func (c *Config) notations() bool {
 	return c.File == ""
 }
 
-// namesShown is how many names an error lists: whoever asks for a name that is not
+// namesShown is how many names an error lists: a client that asks for a name that is not
 // there, many times a second, should not have thousands of them put together.
 const namesShown = 20
 

@@ -69,7 +69,7 @@ func (c *connections) full() bool {
 
 // admit counts a connection once there is room for it, and reports false if there will be
 // none any more. To make room it closes the connection that has not asked for longest:
-// idle ones cost whoever opens them nothing, and would keep all others out.
+// idle ones cost the client that opens them nothing, and would keep all others out.
 func (l *listener) admit(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

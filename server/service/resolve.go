@@ -32,7 +32,7 @@ type notation struct {
 	until   atomic.Int64 // something that was said beside it, such as a block, counts until then
 }
 
-// maxKnown is how many are remembered before it starts anew, and maxLine how
+// maxKnown is how many are remembered before it starts over, and maxLine how
 // long they may be.
 const (
 	maxKnown = 1000

@@ -15,14 +15,14 @@ type batch struct {
 	slots   []slot           // of each op
 	last    map[law.Cell]int // the last op on a cell
 	group   uint32           // of the last op
-	callers int              // who joined, also those who left
+	callers int              // that joined, also those that left
 	left    []place          // who left after departure, and whose charges are to be given back
 }
 
 // slot says who shares an op.
 type slot struct {
-	callers int   // who joined, also those who left
-	left    []int // ranks of those who left before departure
+	callers int   // that joined, also those that left
+	left    []int // ranks of the callers that left before departure
 }
 
 // place says where the ops of a caller are in a batch.

@@ -71,7 +71,7 @@ func (c *Config) orDefault(inner store.Store) Config {
 
 // Store is a store in front of another. It is safe for concurrent use. Its
 // goroutines run only while callers wait, or while it gives back what was
-// granted to those who had left.
+// granted to callers that had left.
 //
 // A caller whose context ends before its batch has left was not there, and gets
 // store.ErrUnavailable. One that leaves later gets store.ErrUnknownOutcome: it is charged, and what it was granted is given back by the return

@@ -9,7 +9,7 @@ import (
 )
 
 // pair is what a decision about a plain cell reads and writes: its level and
-// its time. It is read without a lock. Whoever writes it holds the lock bit of
+// its time. It is read without a lock. A writer holds the lock bit of
 // word, and never lets at run backwards: so a word that was read between two
 // equal readings of at belongs to it.
 type pair struct {

@@ -135,7 +135,7 @@ func (s *Store) makeRoom(l *limit, most, now int64) bool {
 	if s.soonest.Load() > now {
 		return false
 	}
-	s.soonest.Store(law.Never) // whoever writes a cell from here on lowers it
+	s.soonest.Store(law.Never) // each writer of a cell lowers it from here on
 	soonest := int64(law.Never)
 	for range s.tables {
 		if t := s.tables[s.evictAt].Load(); t != nil {

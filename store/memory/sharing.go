@@ -28,7 +28,7 @@ import (
 // table after it was read there that no period was under way (1): so the period has
 // ended, and what the key was charged in it does not count any more (4). One that was
 // made in between, by a caller who had read 0 before the period began, held the lock
-// until it was made; so whoever saw no cell did so before the period began, or saw that
+// until it was made; so a reader that saw no cell did so before the period began, or saw that
 // cell (1, 2).
 
 // maxSharing is how many limits may share at a time. More are of somebody who invents

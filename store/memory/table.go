@@ -9,8 +9,8 @@ import (
 
 // table is an open-addressed hash table of some hundred slots, without a
 // pointer in them, so that the garbage collector has nothing to look at. It is
-// read without a lock: whoever changes which cell is where holds version odd,
-// and whoever reads looks whether version is what it was. Changes of a cell
+// read without a lock: a writer that changes which cell is where holds version odd,
+// and a reader looks whether version is what it was. Changes of a cell
 // alone leave version as it is, and take the lock of its pair.
 type table struct {
 	version atomic.Uint64

@@ -217,7 +217,7 @@ func (d *definition) record(digest string) string {
 }
 
 // The procedures and views keep the sql_mode, the character set and the collation
-// under which they are made, whatever the session of those who use them has. By mode
+// under which they are made, whatever the session of the caller has. By mode
 // what does not fit an argument is an error, not cut to size; by names the bytes of
 // text decide what equals what. setSession sets a session to them, and resetSession
 // to what it was.

@@ -6,7 +6,7 @@ import (
 )
 
 // sweepRows is how many rows of each table a sweep looks at for each that it may
-// remove: so that a table of which nothing is dead costs those who decide next
+// remove: so that a table of which nothing is dead costs the next decisions
 // to nothing, however large it is.
 const sweepRows = 2
 

@@ -154,7 +154,7 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 		}
 		c.Kill()
 	}
-	for _, c := range crowds[len(dead):] { // they stand behind those who are gone
+	for _, c := range crowds[len(dead):] { // they queue behind processes that are gone
 		fmt.Fprintln(c.In, 1)
 		c.In.Close()
 	}
@@ -201,7 +201,7 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 	t.Logf("%d processes, %d killed: %d promised, %d started; %d gaps; %d started before their turn, %d out of order; late by %v (median), %v (99 %%), %v",
 		processes, len(dead), len(promised), started, gaps, early, disorder, micros(lateness, 50), micros(lateness, 99), micros(lateness, 100))
 	if most := (processes - len(dead)) * (each + 1); started < most {
-		t.Errorf("%d started, want at least %d of those who live", started, most)
+		t.Errorf("%d started, want at least %d of the live processes", started, most)
 	}
 	if early > 0 || gaps > len(promised)/20 {
 		t.Errorf("%d started before their turn, %d gaps between starts", early, gaps)

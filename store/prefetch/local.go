@@ -126,8 +126,8 @@ func (h *localTokens) ask(op *law.Op, now int64) (out law.Outcome, wait *fetch, 
 	return out, nil, min(1+h.size(now)/op.Cost, law.Max/op.Cost), false
 }
 
-// size is how many credits to take beyond those that are asked for: those whom
-// others wait for, and as many as go in a life at the pace since the last fetch,
+// size is how many credits to take beyond those that are asked for: what other callers
+// wait for, and as many as go in a life at the pace since the last fetch,
 // but at most four times what has gone since then, and never more than the prefetch.
 func (h *localTokens) size(now int64) int64 {
 	p := &h.params

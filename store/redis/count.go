@@ -171,7 +171,7 @@ func (r *rooms) due(early bool) bool {
 }
 
 // warnOfOther says once that the maximum of the store is not that of the configuration.
-// Whoever holds turn calls it.
+// The holder of turn calls it.
 func (s *Store) warnOfOther(most int64) {
 	mine := max(0, int64(s.cfg.MaxKeys))
 	if s.cfg.MaxKeys == 0 {
@@ -184,7 +184,7 @@ func (s *Store) warnOfOther(most int64) {
 }
 
 // tellChanges logs which limits have begun or ended to share a cell since it last looked.
-// Whoever holds turn calls it.
+// The holder of turn calls it.
 func (s *Store) tellChanges(r *rooms) {
 	was := s.counter.sharing
 	s.counter.sharing = map[string]bool{}

@@ -41,7 +41,7 @@ func TestWhatALimitWasChangedSinceIsNotCorrected(t *testing.T) {
 }
 
 // TestWhatATrialOverwroteIsRememberedAgain: that a request was cancelled in one slot, when
-// another slot has refused to decide it anew.
+// another slot has refused to decide it again.
 func TestWhatATrialOverwroteIsRememberedAgain(t *testing.T) {
 	s := openTest(t, dbtest.RedisCluster(t), nil)
 	k := keysApart(2)

@@ -134,7 +134,7 @@ func parseURL(raw string) (path, synchronous string, err error) {
 	return path, synchronous, nil
 }
 
-// busyTimeout is for how long to wait for those who write to the file.
+// busyTimeout is how long to wait for other writers of the file.
 const busyTimeout = 10 * time.Second
 
 func (s *Store) open(ctx context.Context, path, synchronous string) error {

@@ -29,7 +29,7 @@ func full(t *testing.T, o *Options) {
 		{"ids and blocks need a cell of their own", false, idsOfTheFull},
 		{"an id is known though its limit is full and nothing of it counts", false, idsOutlive},
 		{"what shares can be given back and renewed", true, returnsShare},
-		{"who was reset gives nothing back to those who share", true, returnsAfterReset},
+		{"a key that was reset gives nothing back to the keys that share", true, returnsAfterReset},
 		{"a shared cell keeps a log and is blocked", false, historyOfTheFull},
 		{"a reset keeps a shared cell", true, resetOfTheShared},
 		{"sharing ends when the shared cell is empty", true, sharingEnds},
@@ -161,7 +161,7 @@ func sharesOneCell(t *testing.T, s store.Store) {
 				t.Errorf("%s: new key %d: %+v", limit, i, out)
 			}
 		}
-		for i := range 6 { // whoever answers them now, it is said that they share
+		for i := range 6 { // whichever cell answers, the outcome says that they share
 			if out := one(t, s, take(limit, fmt.Sprint("new ", i), p, 1, 0)); out.Granted != 0 || !out.Shared {
 				t.Errorf("%s: new key %d, asked again: %+v", limit, i, out)
 			}
@@ -270,7 +270,7 @@ func groupsShare(t *testing.T, s store.Store) {
 			t.Errorf("op %d: %+v", i, out)
 		}
 	}
-	// One unit is left to those who share: a group that takes two changes nothing.
+	// One unit is left to the keys that share: a group that takes two changes nothing.
 	refused := 0
 	for _, out := range group("own 1", "new 3", "elsewhere", "new 4") {
 		if out.Err != nil {
@@ -405,7 +405,7 @@ func returnsAfterReset(t *testing.T, s store.Store) {
 		fillLimit(t, s, limit, p)
 		op := take(limit, "own 0", p, 2, 0)
 		out := one(t, s, op)
-		one(t, s, take(limit, "new", p, 3, 0)) // all that those who share may
+		one(t, s, take(limit, "new", p, 3, 0)) // all that the keys that share may take
 		one(t, s, law.Op{Verb: law.Reset, Group: 1, Cell: op.Cell, Params: p})
 		back := one(t, s, law.Back(&op, &out, 2*p.Unit))
 		if again := one(t, s, take(limit, "new", p, 1, 0)); back.Granted != 0 || again.Granted != 0 || !again.Shared {

@@ -72,7 +72,7 @@ func once(t *testing.T, s store.Store) {
 		t.Errorf("admitted without room: %+v", out)
 	}
 	if out := ask("b", 4, T0+3*sec); out[0].Granted != 1 || out[0].Replayed {
-		t.Errorf("an id that was refused is not decided anew: %+v", out)
+		t.Errorf("an id that was refused is not decided again: %+v", out)
 	}
 	if out := ask("a", 3, T0+60*sec); out[0].Granted != 1 || out[0].Replayed {
 		t.Errorf("an id is remembered beyond its time: %+v", out)
@@ -130,7 +130,7 @@ func settle(t *testing.T, s store.Store) {
 			}
 		}
 	}
-	// What was cancelled is decided anew; what has cost something is not.
+	// What was cancelled is decided again; what has cost something is not.
 	for i, out := range apply(t, s, settled(ops[0], 1, T0+sec), settled(ops[1], 1, T0+sec)) {
 		if !out.Replayed {
 			t.Errorf("charge %d: %+v", i+1, out)
@@ -334,7 +334,7 @@ func lateApart(t *testing.T, s store.Store, onTrial bool) {
 }
 
 // noPatience asks again for what was to start together later, without waiting, when
-// one of its keys knows nothing of it any more: all of it is decided anew.
+// one of its keys knows nothing of it any more: all of it is decided again.
 func noPatience(t *testing.T, s store.Store) {
 	full, room := bucket(1, 10), bucket(1, 11)
 	one(t, s, take("full", "n", full, 10, T0))

@@ -129,7 +129,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("remembers a reservation from its start on", lifeFromStart)
 	with("starts all charges of a reservation together", lateStart)
 	with("starts all keys of a reservation together, or none", func(t *testing.T, s store.Store) { lateApart(t, s, o.GroupsOnTrial) })
-	with("decides a reservation anew for one who does not wait", noPatience)
+	with("decides a reservation again for a caller that does not wait", noPatience)
 	through("forgets nothing when a limit is changed", changed)
 	through("starves no key that two processes disagree about", disagree)
 	through("reports times that keep the bound when the clock steps back", steppingBack)

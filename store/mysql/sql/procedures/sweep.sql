@@ -1,5 +1,5 @@
--- headgate_sweep removes up to p_max rows that can matter to no decision, for those who
--- run no headgate process: entries that count no more and that nobody asked to keep,
+-- headgate_sweep removes up to p_max rows that can matter to no decision, for databases that
+-- no headgate process sweeps: entries that count no more and that nobody asked to keep,
 -- then what is remembered of requests, once its time is over, then cells that could
 -- refuse nobody. It waits for no lock of a cell. One row: removed.
 drop procedure if exists headgate_sweep

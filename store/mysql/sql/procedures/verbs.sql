@@ -242,7 +242,7 @@ end
 
 -- headgate_take_once is headgate_take for a request with an id: asked again with the
 -- same charge within its life, it returns the first admission, replayed 1, and
--- charges nothing. What was refused or cancelled is decided anew; with another
+-- charges nothing. What was refused or cancelled is decided again; with another
 -- charge it is an error. A life of 0 or null is an hour.
 drop procedure if exists headgate_take_once
 //

@@ -27,7 +27,7 @@ create or replace function headgate.apply_N(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 returns bigint[] language plpgsql volatile
 -- One plan for all calls, by the primary key however small the table was when
--- it was made: planning each call anew would cost more than the call.
+-- it was made: planning each call would cost more than the call.
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set search_path = pg_catalog, pg_temp
 as $$

@@ -26,7 +26,7 @@ end $$;
 
 -- headgate.take_once is headgate.take for a request with an id: asked again with the
 -- same charge within its life, it returns the first admission, replayed, and charges
--- nothing. What was refused or cancelled is decided anew; with another charge it is
+-- nothing. What was refused or cancelled is decided again; with another charge it is
 -- an error.
 create or replace function headgate.take_once(id text, rule text, key text, cost numeric default 1, life interval default '1 hour')
 returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz, replayed boolean)

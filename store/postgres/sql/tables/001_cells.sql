@@ -81,7 +81,7 @@ create table if not exists headgate.limits (
 );
 
 -- How many keys a limit may have: one row, for all processes, or none while no limit has
--- a maximum. Whoever makes a cell looks here for that row first. unaware are the
+-- a maximum. What makes a cell looks here for that row first. unaware are the
 -- transactions that may have looked before it was there, null before those were listed.
 create table if not exists headgate.settings (
     only_one   boolean primary key default true check (only_one),
