@@ -20,6 +20,8 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/coarse"
+	"github.com/headgate/headgate/store/internal/wrap"
 )
 
 var (
@@ -39,13 +41,13 @@ type Config struct {
 }
 
 // Store is a store in front of another. It is safe for concurrent use and
-// starts no goroutine but that of a store.CoarseClock.
+// starts no goroutine but that of a coarse.Clock.
 type Store struct {
 	inner  store.Store
 	one    store.OneTaker // inner, if it is one
 	cache  *otter.Cache[law.Cell, *refusal]
 	atMost int64 // microseconds
-	clock  store.CoarseClock
+	clock  coarse.Clock
 	closed atomic.Bool
 
 	seed  maphash.Seed
@@ -120,7 +122,7 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 // it came.
 func (s *Store) holds(r *refusal) (gone int64, ok bool) {
 	now, exact := s.clock.Read()
-	if !exact && (now < r.heard || now > r.until-store.CoarseLag) {
+	if !exact && (now < r.heard || now > r.until-coarse.Lag) {
 		now = store.SystemClock() // it may be over
 	}
 	return now - r.heard, now >= r.heard && now < r.until // a clock that was set back proves nothing
@@ -168,14 +170,14 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 // applyRest asks about the ops that are not in skip. The others have their
 // outcomes, so an error is that of the rest only.
 func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome, skip []int, seen []uint32) {
-	rest, index := store.Rest(ops, skip)
+	rest, index := wrap.Rest(ops, skip)
 	answers, restSeen := make([]law.Outcome, len(rest)), make([]uint32, len(rest))
 	for k, i := range index {
 		restSeen[k] = seen[i]
 	}
 	err := s.inner.Apply(ctx, rest, answers)
 	s.learn(rest, answers, restSeen, err)
-	store.Join(outs, answers, index, err)
+	wrap.Join(outs, answers, index, err)
 }
 
 // Sweep implements store.Store.

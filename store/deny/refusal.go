@@ -5,6 +5,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/wrap"
 )
 
 // mostCharges is how many charges a request may have for its refusals to be
@@ -21,7 +22,7 @@ func repeatable(op *law.Op) bool {
 // repeat refuses those groups of which a charge is known not to pass, and
 // returns the indices of their ops; nil if there are none.
 func (s *Store) repeat(ops []law.Op, outs []law.Outcome) (skip []int) {
-	for i := 0; i < len(ops) && store.Asks(ops); {
+	for i := 0; i < len(ops) && wrap.Asks(ops); {
 		j := law.GroupEnd(ops, i)
 		if s.repeatGroup(ops[i:j], outs[i:j]) {
 			for k := i; k < j; k++ {

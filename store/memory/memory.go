@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/coarse"
 	"github.com/headgate/headgate/store/internal/overflow"
 )
 
@@ -58,7 +59,7 @@ type Config struct {
 // ends when nothing in that cell counts any more and there is room.
 type Store struct {
 	clock  store.Clock
-	coarse *store.CoarseClock // nil: clock is the caller's
+	coarse *coarse.Clock // nil: clock is the caller's
 	names  bool
 	each   int64 // cells of a limit at most
 	most   int64 // of all together
@@ -103,7 +104,7 @@ func New(cfg *Config) *Store {
 	s := &Store{clock: cfg.Clock, names: cfg.Names, byName: map[string]*limit{}, sharing: map[*limit]struct{}{}}
 	s.each, s.most = bounds(cfg)
 	if s.clock == nil {
-		s.clock, s.coarse = store.SystemClock, &store.CoarseClock{}
+		s.clock, s.coarse = store.SystemClock, &coarse.Clock{}
 	}
 	for i := range s.seeds {
 		s.seeds[i] = maphash.MakeSeed()

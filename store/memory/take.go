@@ -5,6 +5,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/coarse"
 )
 
 // result says how an attempt to decide about a plain charge went.
@@ -107,7 +108,7 @@ func (s *Store) charge(b *store.Brief, f *pair, id uint64, p *law.Params, cost i
 		level = levelOf(word)
 		granted, used, then, retryAt, emptyAt := law.TakePlain(p, level, at, cost, clock)
 		if !granted {
-			if !now && retryAt-clock <= store.CoarseLag {
+			if !now && retryAt-clock <= coarse.Lag {
 				exact = true // it may pass already
 				continue
 			}
@@ -161,7 +162,7 @@ func (s *Store) readCoarse(at int64) (clock int64, exact bool) {
 	if clock >= at || exact {
 		return clock, exact
 	}
-	if at-clock > store.CoarseLag {
+	if at-clock > coarse.Lag {
 		return s.clock(), true
 	}
 	return at, false

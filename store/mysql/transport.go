@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/wrap"
 )
 
 // querier is a pool, a connection or a transaction. No statement has arguments: see
@@ -254,7 +255,7 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 			err := apply(some, answers, n)
 			mu.Lock()
 			defer mu.Unlock()
-			store.Join(outs, answers, part, err)
+			wrap.Join(outs, answers, part, err)
 			if err != nil {
 				failed++
 				if first == nil || errors.Is(err, store.ErrUnknownOutcome) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/wrap"
 )
 
 var (
@@ -116,7 +117,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return s.take(ctx, ops, outs)
 	}
 	var skip []int
-	for i := 0; i < len(ops) && store.Asks(ops); {
+	for i := 0; i < len(ops) && wrap.Asks(ops); {
 		j := law.GroupEnd(ops, i)
 		if j == i+1 && prefetching(&ops[i]) {
 			if h, ok := s.locals.GetIfPresent(ops[i].Cell); ok {
@@ -132,12 +133,12 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if skip == nil {
 		return s.ask(ctx, ops, outs)
 	}
-	rest, index := store.Rest(ops, skip)
+	rest, index := wrap.Rest(ops, skip)
 	if len(rest) == 0 {
 		return nil
 	}
 	answers := make([]law.Outcome, len(rest))
-	store.Join(outs, answers, index, s.ask(ctx, rest, answers))
+	wrap.Join(outs, answers, index, s.ask(ctx, rest, answers))
 	return nil // what was handed out is charged: those callers must hear of it
 }
 

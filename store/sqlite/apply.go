@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/overflow"
+	"github.com/headgate/headgate/store/internal/wrap"
 )
 
 // statements are prepared once, on the one connection that writes.
@@ -143,13 +144,13 @@ func (t *transaction) decide(ops []law.Op, outs []law.Outcome, clock int64, reco
 		law.Apply(ops, outs, clock, records)
 		return t.err
 	}
-	rest, index := store.Rest(ops, skip)
+	rest, index := wrap.Rest(ops, skip)
 	its, answers := make([]*law.Record, len(rest)), make([]law.Outcome, len(rest))
 	for k, i := range index {
 		its[k] = records[i]
 	}
 	law.Apply(rest, answers, clock, its)
-	store.Join(outs, answers, index, nil)
+	wrap.Join(outs, answers, index, nil)
 	return t.err
 }
 

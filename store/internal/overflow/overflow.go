@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/wrap"
 )
 
 // Counts are how many ops shared cells have answered, by limit. The zero Counts
@@ -149,7 +150,7 @@ func (r *redirection) run(ctx context.Context, apply Applier) {
 				}
 			}
 		}
-		store.Join(r.outs, answers, r.index, apply(ctx, asked, answers))
+		wrap.Join(r.outs, answers, r.index, apply(ctx, asked, answers))
 	}
 }
 

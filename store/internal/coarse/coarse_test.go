@@ -1,4 +1,4 @@
-package store_test
+package coarse_test
 
 import (
 	"testing"
@@ -7,11 +7,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/coarse"
 )
 
 func TestTheCoarseClockLagsAndEndsByItself(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	var c store.CoarseClock
+	var c coarse.Clock
 	coarse := 0
 	var last int64
 	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
@@ -35,7 +36,7 @@ func TestTheCoarseClockLagsAndEndsByItself(t *testing.T) {
 
 func TestTheCoarseClockIsExactForThoseWhoSeldomAsk(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	var c store.CoarseClock
+	var c coarse.Clock
 	for range 20 {
 		if _, exact := c.Read(); !exact {
 			t.Fatal("a goroutine for one reader in two milliseconds")

@@ -1,4 +1,5 @@
-package store
+// Package wrap is what wrappers and drivers share that answer a part of a batch themselves.
+package wrap
 
 import "github.com/headgate/headgate/law"
 
@@ -12,18 +13,6 @@ func Asks(ops []law.Op) bool {
 		}
 	}
 	return true
-}
-
-// Void clears the outcomes that mean nothing after an Apply that failed: all
-// that have no Err. A driver that fills in outcomes before its commit calls it
-// when the commit fails. A wrapper calls it because it cannot know whether the
-// store behind it does.
-func Void(outs []law.Outcome) {
-	for i := range outs {
-		if outs[i].Err == nil {
-			outs[i] = law.Outcome{}
-		}
-	}
 }
 
 // Join puts the answers about a part of a batch where they belong. index says

@@ -1,14 +1,17 @@
-package store
+// Package coarse reads the system clock for callers that read it very often.
+package coarse
 
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/headgate/headgate/store"
 )
 
-// CoarseLag is how far, in microseconds, a CoarseClock may lie behind the
+// Lag is how far, in microseconds, a Clock may lie behind the
 // system clock while its goroutine waits for a processor: two time slices of
 // Go's scheduler. On an idle machine it lags by about a millisecond.
-const CoarseLag = 20_000
+const Lag = 20_000
 
 const (
 	coarseTick  = time.Millisecond
@@ -16,16 +19,16 @@ const (
 	coarseWorth = 100 // reads within a tick that are worth a goroutine
 )
 
-// CoarseClock is the system clock for callers that read it millions of times a
+// Clock is the system clock for callers that read it millions of times a
 // second: a goroutine reads it for them. The goroutine is started by frequent
 // readers, ends by itself within a tenth of a second after the last of them,
 // and does not run for occasional callers: they read the clock itself.
-// The zero CoarseClock is ready for use, by any number of goroutines.
+// The zero Clock is ready for use, by any number of goroutines.
 //
 // It only ever lags. So what is refused by it may pass already, if it could
-// pass within CoarseLag; what is admitted by it could have been admitted for
+// pass within Lag; what is admitted by it could have been admitted for
 // longer.
-type CoarseClock struct {
+type Clock struct {
 	_    [64]byte     // readers share a cache line that only the goroutine writes
 	now  atomic.Int64 // 0: no goroutine
 	used atomic.Bool  // since the last tick
@@ -38,7 +41,7 @@ type CoarseClock struct {
 
 // Read returns the time in microseconds since the Unix epoch, and whether it
 // is exact: read just now.
-func (c *CoarseClock) Read() (now int64, exact bool) {
+func (c *Clock) Read() (now int64, exact bool) {
 	if now = c.now.Load(); now == 0 {
 		return c.missed(), true
 	}
@@ -50,8 +53,8 @@ func (c *CoarseClock) Read() (now int64, exact bool) {
 
 // missed reads the system clock, and starts the goroutine if that happens
 // often.
-func (c *CoarseClock) missed() int64 {
-	now := SystemClock()
+func (c *Clock) missed() int64 {
+	now := store.SystemClock()
 	if since := c.since.Load(); now-since > coarseTick.Microseconds() || now < since {
 		c.since.Store(now)
 		c.reads.Store(0)
@@ -65,10 +68,10 @@ func (c *CoarseClock) missed() int64 {
 	return now
 }
 
-func (c *CoarseClock) tick() {
+func (c *Clock) tick() {
 	for unused := 0; unused < coarseIdle; unused++ {
 		time.Sleep(coarseTick)
-		c.now.Store(SystemClock())
+		c.now.Store(store.SystemClock())
 		if c.used.Load() {
 			c.used.Store(false)
 			unused = 0
