@@ -16,7 +16,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 )
@@ -250,117 +249,6 @@ func TestInTxChargesWithTheCallersWork(t *testing.T) {
 	}
 	if err := db.PingContext(t.Context()); err != nil {
 		t.Errorf("the caller's pool was closed: %v", err)
-	}
-}
-
-// fill puts many cells, entries and admissions into the tables, and has the server
-// count them.
-func fill(tb testing.TB, db *sql.DB, many int) {
-	tb.Helper()
-	rows := func(row func(n int) string) string {
-		list := make([]string, many)
-		for n := range list {
-			list[n] = row(n)
-		}
-		return " VALUES " + strings.Join(list, ", ")
-	}
-	for _, statement := range []string{
-		"INSERT INTO headgate_cells (limit_name, cell_key, law, unit, empty_at)" +
-			rows(func(n int) string { return fmt.Sprintf("('many', '%d', 3, 1000, 9007199254740991)", n) }),
-		"INSERT INTO headgate_entries (limit_name, cell_key, at, expires_at, keep_until, cost, granted)" +
-			rows(func(n int) string {
-				return fmt.Sprintf("('many', '%d', 1, 9007199254740991, 9007199254740991, 1, 1)", n)
-			}),
-		"INSERT INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until)" +
-			rows(func(n int) string {
-				return fmt.Sprintf("('many', '%d', '%d', 1, '', 1, '', -1, 9007199254740991)", n%50, n)
-			}),
-		"ANALYZE TABLE headgate_cells, headgate_entries, headgate_admissions",
-	} {
-		if _, err := db.ExecContext(tb.Context(), statement); err != nil {
-			tb.Fatalf("%s: %v", statement, err)
-		}
-	}
-}
-
-// TestHotStatementsUseAnIndex counts the rows that the server reads for a
-// batch among many cells and entries: as many as are asked for, never a table.
-func TestHotStatementsUseAnIndex(t *testing.T) {
-	t.Parallel()
-	url := dbtest.MariaDB(t)
-	openAt(t, url)
-	db := pool(t, url)
-	const many = 5000
-	fill(t, db, many)
-	conn, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(t.Context(), "FLUSH STATUS"); err != nil {
-		t.Fatal(err)
-	}
-	allow(t, conn)
-	tx, err := conn.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	s := mysql.New(db, nil).InTx(tx)
-	p := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 60_000_000, History: 60_000_000}
-	b := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1}
-	var taken []law.Op
-	var admitted []law.Outcome
-	named := false
-	for _, verb := range []law.Verb{law.Take, law.Check, law.Return, law.Take, law.Settle, law.Renew, law.Block, law.Reset} {
-		var ops []law.Op
-		for i := range 20 {
-			op := law.Op{Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "many", Key: fmt.Sprint(7 * i)}, Params: p, Cost: 1000, Count: 1 + int64(i%2)*9, TTL: 1000}
-			if i%4 > 1 {
-				op.Cell.Limit, op.Params = "more", b
-			}
-			switch verb {
-			case law.Take:
-				if named {
-					op.ID, op.TTL, op.Count = "id", 60_000_000, 1
-				}
-			case law.Return:
-				op = law.Back(&taken[i], &admitted[i], 500)
-				if named = true; i%3 == 0 {
-					op.Cost = -500
-				}
-			case law.Settle:
-				op.ID, op.Count, op.Cost = "id", 1, 2000
-			case law.Renew:
-				if op.Params, op.EntryNumber = p, admitted[i].EntryNumber; op.EntryNumber == 0 {
-					op.EntryNumber = 1
-				}
-			}
-			ops = append(ops, op)
-		}
-		outs := make([]law.Outcome, len(ops))
-		if err := s.Apply(t.Context(), ops, outs); err != nil {
-			t.Fatal(err)
-		}
-		for _, out := range outs {
-			if out.Err != nil {
-				t.Fatal(out.Err)
-			}
-		}
-		if verb == law.Take {
-			taken, admitted = ops, outs
-		}
-	}
-	for _, counter := range []string{"Handler_read_rnd_next", "Handler_read_next", "Handler_read_first", "Handler_read_prev"} {
-		var name string
-		var n int
-		if err := tx.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE '"+counter+"'").Scan(&name, &n); err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%s %d", name, n)
-		if n > many/5 {
-			t.Errorf("%s: %d rows were read for eight batches of 20: a table was scanned", name, n)
-		}
 	}
 }
 
