@@ -25,9 +25,9 @@ func TestProblemsTellWhetherAnythingWasCharged(t *testing.T) {
 	}{
 		{headgate.Invalid("key", "is bad"), 400, "", "key: is bad"},
 		{headgate.ErrUnsupported, 501, "", ""},
-		{headgate.ErrUnknownID, 404, "", "no request of this id"},
-		{headgate.ErrReused, 409, "", "used for other charges"},
-		{headgate.ErrSettled, 409, "", "settled"},
+		{headgate.ErrUnknownID, 404, api.IDUnknown, "no request of this id"},
+		{headgate.ErrReused, 409, api.IDReused, "used for other charges"},
+		{headgate.ErrSettled, 409, api.IDSettled, "settled"},
 		{store.ErrConflict, 503, api.Unavailable, nothing},
 		{store.ErrUnavailable, 503, api.Unavailable, nothing},
 		{store.ErrBusy, 503, api.Busy, nothing},
