@@ -43,7 +43,7 @@ type Decision struct {
 	Capacity    int64         // whole units of cost that can pass at once, rounded down
 	Remaining   int64         // whole units of cost that could pass now, rounded down
 	RetryAfter  time.Duration // until this cost can pass if nobody else comes; 0 if allowed, or Never
-	ResetAfter  time.Duration // until the key is as good as new
+	ResetAfter  time.Duration // until the key is unused again
 	At          time.Time     // the time decided for by the store, to the microsecond; after a small step of its clock backwards a little ahead of it
 	Via         Via
 	EntryNumber int64 // transaction number in the log, for limits that keep one; else 0

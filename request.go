@@ -210,7 +210,8 @@ func (s *sheet) free() {
 	sheets.Put(s)
 }
 
-// patient is the context of one who waits: its deadline alone bounds the questions.
+// patient is the context of a call that waits: only its deadline bounds the requests to
+// the store.
 type patient struct{ context.Context }
 
 // bound is the Limiter's own deadline of one question. The zero bound is none.

@@ -6,7 +6,7 @@
 //
 // A call over HTTP costs the same whether it carries one question or hundreds,
 // so callers who wait share calls: while one batch is under way, newcomers
-// join the next one. There is no timer, and a caller who comes alone leaves
+// join the next one. There is no timer: a lone request is sent
 // at once. A few connections are kept alive, each with a batch in the air.
 //
 // A refusal is a decision, not an error. Errors are, for errors.Is:

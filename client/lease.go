@@ -34,7 +34,7 @@ func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*head
 	return headgate.NewLease(c, decision(&out.Decision, charges), held, millis(out.TTLMS), asked)
 }
 
-// The pauses between the attempts of one who waits for a lease.
+// The pauses between attempts to acquire a lease.
 const (
 	firstPause = 20 * time.Millisecond
 	mostPause  = time.Second

@@ -11,7 +11,8 @@ import (
 	"github.com/headgate/headgate/headgatetest"
 )
 
-// TestAdvanceMovesDecisionsAndWaiting: tokens come, and who waits for them wakes up.
+// TestAdvanceMovesDecisionsAndWaiting checks that tokens arrive and that a waiting caller
+// continues.
 func TestAdvanceMovesDecisionsAndWaiting(t *testing.T) {
 	headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 		limit := headgate.MustParse("token-bucket 1/1h")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,36 +13,14 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/revisiontest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// TestRevisionIsRaised: a binary with other procedures has a higher revision, or it would
-// not install them where the former are. After a change raise revision in schema.go, and
-// write both numbers down: UPDATE_REVISION=1 go test -run TestRevisionIsRaised.
+// TestRevisionIsRaised: see package revisiontest for what to do when it fails.
 func TestRevisionIsRaised(t *testing.T) {
-	const path = "testdata/revision"
-	now := fmt.Sprintf("%d %s\n", mysql.Revision, mysql.Fingerprint)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var revision int
-	var fingerprint string
-	if _, err := fmt.Sscan(string(b), &revision, &fingerprint); err != nil {
-		t.Fatal(err)
-	}
-	switch {
-	case string(b) == now:
-	case mysql.Revision <= revision:
-		t.Errorf("the procedures have changed since revision %d: raise revision in schema.go", revision)
-	case os.Getenv("UPDATE_REVISION") == "":
-		t.Errorf("%s has revision %d: write the new one with UPDATE_REVISION=1", path, revision)
-	default:
-		if err := os.WriteFile(path, []byte(now), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	revisiontest.Check(t, mysql.Revision, mysql.Fingerprint)
 }
 
 // proceduresOf returns a checksum of each procedure of a database.

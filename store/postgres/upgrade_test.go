@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,36 +15,14 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/revisiontest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestRevisionIsRaised: a binary with other functions has a higher revision, or it would
-// not install them where the former are. After a change raise revision in schema.go, and
-// write both numbers down: UPDATE_REVISION=1 go test -run TestRevisionIsRaised.
+// TestRevisionIsRaised: see package revisiontest for what to do when it fails.
 func TestRevisionIsRaised(t *testing.T) {
-	const path = "testdata/revision"
-	now := fmt.Sprintf("%d %s\n", postgres.Revision, postgres.Fingerprint)
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var revision int
-	var fingerprint string
-	if _, err := fmt.Sscan(string(b), &revision, &fingerprint); err != nil {
-		t.Fatal(err)
-	}
-	switch {
-	case string(b) == now:
-	case postgres.Revision <= revision:
-		t.Errorf("the functions have changed since revision %d: raise revision in schema.go", revision)
-	case os.Getenv("UPDATE_REVISION") == "":
-		t.Errorf("%s has revision %d: write the new one with UPDATE_REVISION=1", path, revision)
-	default:
-		if err := os.WriteFile(path, []byte(now), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	revisiontest.Check(t, postgres.Revision, postgres.Fingerprint)
 }
 
 // functions returns the md5 of each function in the schemas headgate and public.
