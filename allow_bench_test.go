@@ -17,7 +17,10 @@ func BenchmarkAllow(b *testing.B) {
 		for i := range names {
 			names[i] = "user:" + strconv.Itoa(i)
 		}
-		for name, notation := range map[string]string{"allow": "token-bucket 1000000000/h", "refuse": "token-bucket 1/1d"} {
+		for name, notation := range map[string]string{
+			"allow":  "token-bucket 1000000000/h",
+			"refuse": "token-bucket 1/1d",
+		} {
 			limit := headgate.MustParse(notation)
 			b.Run(strconv.Itoa(keys)+"/"+name, func(b *testing.B) {
 				l := headgate.New(memory.New(nil), nil)
@@ -56,7 +59,8 @@ func BenchmarkTake(b *testing.B) {
 			l := headgate.New(s, nil)
 			b.ReportAllocs()
 			for b.Loop() {
-				_, _ = l.Take(b.Context(), headgate.Charge{Limit: user, Key: "alice"}, headgate.Charge{Limit: org, Key: "acme"})
+				_, _ = l.Take(b.Context(), headgate.Charge{Limit: user, Key: "alice"},
+					headgate.Charge{Limit: org, Key: "acme"})
 			}
 		})
 	}

@@ -56,16 +56,17 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 	}
 	asking := patient{ctx}
 	var denied *DeniedError
-	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key}, func() (time.Duration, error) {
-		d, err := l.answer(asking, law.Check, charges)
-		p.Answered()
-		if err == nil && !d.Allowed {
-			if denied = (&DeniedError{d}); d.RetryAfter == Never {
-				return 0, denied
+	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key},
+		func() (time.Duration, error) {
+			d, err := l.answer(asking, law.Check, charges)
+			p.Answered()
+			if err == nil && !d.Allowed {
+				if denied = (&DeniedError{d}); d.RetryAfter == Never {
+					return 0, denied
+				}
 			}
-		}
-		return p.Left(ctx), err
-	})
+			return p.Left(ctx), err
+		})
 	defer turn.leave()
 	for again := askAgain; err == nil; again = min(2*again, askAtMost) {
 		var lease *Lease

@@ -39,7 +39,8 @@ func TestHold(t *testing.T) {
 			t.Errorf("%d at once, %d done after %v", most.Load(), done.Load(), time.Since(begin))
 		}
 		failed := errors.New("failed")
-		if err := headgate.WithLease(ctx, l, func(context.Context) error { return failed }, ask...); !errors.Is(err, failed) {
+		if err := headgate.WithLease(ctx, l, func(context.Context) error { return failed }, ask...); !errors.Is(
+			err, failed) {
 			t.Errorf("the action's error: %v", err)
 		}
 		err := headgate.WithLease(ctx, l, func(ctx context.Context) error {
@@ -55,7 +56,8 @@ func TestHold(t *testing.T) {
 		_ = headgate.WithLease(ctx, l, func(context.Context) error {
 			short, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			err := headgate.WithLease(short, l, func(context.Context) error { return nil }, charges("k", "2 of concurrency 2 ttl 10s")...)
+			err := headgate.WithLease(short, l, func(context.Context) error { return nil },
+				charges("k", "2 of concurrency 2 ttl 10s")...)
 			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, headgate.ErrDenied) {
 				t.Errorf("the deadline came first: %v", err)
 			}

@@ -67,9 +67,11 @@ func (b Bound) String() string {
 	p := &b.params
 	switch {
 	case p.Leased:
-		return b.notation + " lets at most " + b.In(0).String() + " be held at the same time; one that is not renewed ends after " + formatPeriod(b.period)
+		return b.notation + " lets at most " + b.In(0).String() +
+			" be held at the same time; one that is not renewed ends after " + formatPeriod(b.period)
 	case p.Kind == law.Log:
-		return b.notation + " lets at most " + b.In(0).String() + " pass in any " + word + " (what passed counts until it is exactly that old)"
+		return b.notation + " lets at most " + b.In(0).String() + " pass in any " + word +
+			" (what passed counts until it is exactly that old)"
 	}
 	most := b.In(b.period)
 	s := b.notation + " lets at most " + most.String() + " pass in some " + word

@@ -13,17 +13,21 @@ import (
 func TestBoundsSayWhatTheDocsPromise(t *testing.T) {
 	t.Parallel()
 	for notation, want := range map[string]string{
-		"token-bucket 10/s burst 10":              "token-bucket 10/s burst 10 lets at most 20 pass in some second",
-		"token-bucket 100/s burst 200":            "token-bucket 100/s burst 200 lets at most 300 pass in some second",
-		"leaky-bucket 1.5/s capacity 3":           "leaky-bucket 1.5/s capacity 3 lets at most 4.5 pass in some second",
-		"gcra 10/s burst 5":                       "gcra 10/s burst 5 lets at most 15 pass in some second",
-		"fixed-window 1000/1h":                    "fixed-window 1000/1h lets at most 2000 pass in some hour",
-		"fixed-window 1000/1h from-first":         "fixed-window 1000/1h from-first lets at most 2000 pass in some hour",
-		"fixed-window 100000/month Europe/Berlin": "fixed-window 100000/month Europe/Berlin lets at most 200000 pass in some month of 28 days, 300000 in some 31 days",
-		"interval 100/10s burst 300":              "interval 100/10s burst 300 lets at most 400 pass in some 10 seconds",
-		"sliding-window 1000/30d":                 "sliding-window 1000/30d lets at most 1999.999 pass in some 30 days, 1999 of a cost of 1",
-		"sliding-log 1000/30d":                    "sliding-log 1000/30d lets at most 1000 pass in any 30 days (what passed counts until it is exactly that old)",
-		"concurrency 10 ttl 30s":                  "concurrency 10 ttl 30s lets at most 10 be held at the same time; one that is not renewed ends after 30s",
+		"token-bucket 10/s burst 10":      "token-bucket 10/s burst 10 lets at most 20 pass in some second",
+		"token-bucket 100/s burst 200":    "token-bucket 100/s burst 200 lets at most 300 pass in some second",
+		"leaky-bucket 1.5/s capacity 3":   "leaky-bucket 1.5/s capacity 3 lets at most 4.5 pass in some second",
+		"gcra 10/s burst 5":               "gcra 10/s burst 5 lets at most 15 pass in some second",
+		"fixed-window 1000/1h":            "fixed-window 1000/1h lets at most 2000 pass in some hour",
+		"fixed-window 1000/1h from-first": "fixed-window 1000/1h from-first lets at most 2000 pass in some hour",
+		"fixed-window 100000/month Europe/Berlin": "fixed-window 100000/month Europe/Berlin lets at most 200000 " +
+			"pass in some month of 28 days, 300000 in some 31 days",
+		"interval 100/10s burst 300": "interval 100/10s burst 300 lets at most 400 pass in some 10 seconds",
+		"sliding-window 1000/30d": "sliding-window 1000/30d lets at most 1999.999 pass in some 30 " +
+			"days, 1999 of a cost of 1",
+		"sliding-log 1000/30d": "sliding-log 1000/30d lets at most 1000 pass in any 30 days " +
+			"(what passed counts until it is exactly that old)",
+		"concurrency 10 ttl 30s": "concurrency 10 ttl 30s lets at most 10 be held at the same " +
+			"time; one that is not renewed ends after 30s",
 	} {
 		if got := headgate.MustParse(notation).Bound().String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -37,7 +41,8 @@ func TestNothingPassesBeyondTheBound(t *testing.T) {
 	t.Parallel()
 	for _, notation := range []string{
 		"token-bucket 10/s burst 4", "gcra 7/1s burst 3", "leaky-bucket 1.5/s capacity 3", "fixed-window 5/1s",
-		"fixed-window 5/1s from-first", "interval 3/1s burst 7", "sliding-window 9/1s", "sliding-log 5/1s", "fixed-window 5/minute",
+		"fixed-window 5/1s from-first", "interval 3/1s burst 7", "sliding-window 9/1s", "sliding-log 5/1s",
+		"fixed-window 5/minute",
 	} {
 		t.Run(notation, func(t *testing.T) {
 			t.Parallel()
@@ -91,8 +96,12 @@ func TestRatesAreCompiledExactly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 2000 {
 		amount := headgate.Units(1 + rng.Int64N(1_000_000_000))
-		period := []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour, 7 * time.Millisecond}[rng.IntN(6)]
-		limit, err := headgate.NewLimit("", headgate.TokenBucket{Amount: amount, Period: period, Burst: headgate.Units(1 + rng.Int64N(1000))})
+		period := []time.Duration{
+			time.Second, time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour,
+			7 * time.Millisecond,
+		}[rng.IntN(6)]
+		limit, err := headgate.NewLimit(
+			"", headgate.TokenBucket{Amount: amount, Period: period, Burst: headgate.Units(1 + rng.Int64N(1000))})
 		if err != nil {
 			continue // it says that it does not fit
 		}

@@ -27,14 +27,46 @@ func TestBoundsThatWereTooLow(t *testing.T) {
 	}{
 		{"token-bucket 1/s burst 1", "2027-01-15T08:00:00Z", []step{{"0s", "1"}, {"1500us", "0.0015"}}, "1.0015"},
 		{"sliding-log 0.0005/1s", "2027-01-15T08:00:00Z", []step{{"0s", "0.0005"}}, "0.0005"},
-		{"token-bucket 0.000000001/s burst 0.000000001", "2027-01-15T08:00:00Z", []step{{"0s", "0.000000001"}}, "0.000000001"},
-		{"fixed-window 5000000000000000/1h", "2027-01-15T07:59:59.999999Z", []step{{"0s", "5000000000000000"}, {"1us", "5000000000000000"}}, "10000000000000000"},
-		{"fixed-window 9007199254740991/1h", "2027-01-15T07:59:59.999999Z", []step{{"0s", "9007199254740991"}, {"1us", "9007199254740991"}}, "18014398509481982"},
-		{"interval 9007199254740991/1h", "2027-01-15T08:00:00Z", []step{{"0s", "9007199254740991"}, {"1h", "9007199254740991"}}, "18014398509481982"},
-		{"fixed-window 100/day Antarctica/Troll", "2027-03-27T23:59:59.999999Z", []step{{"0s", "100"}, {"1us", "100"}, {"22h0m0.000001s", "100"}}, "300"},
-		{"fixed-window 100/week Antarctica/Troll", "2027-03-21T23:59:59.999999Z", []step{{"0s", "100"}, {"1us", "100"}, {"166h0m0.000001s", "100"}}, "300"},
-		{"fixed-window 100/hour America/Caracas", "2016-05-01T06:29:59.999999Z", []step{{"0s", "100"}, {"1us", "100"}, {"30m0.000001s", "100"}}, "300"},
-		{"fixed-window 100/hour Asia/Pyongyang", "2018-05-04T14:29:59.999999Z", []step{{"0s", "100"}, {"1us", "100"}, {"30m0.000001s", "100"}}, "300"},
+		{
+			"token-bucket 0.000000001/s burst 0.000000001", "2027-01-15T08:00:00Z",
+			[]step{{"0s", "0.000000001"}},
+			"0.000000001",
+		},
+		{
+			"fixed-window 5000000000000000/1h", "2027-01-15T07:59:59.999999Z",
+			[]step{{"0s", "5000000000000000"}, {"1us", "5000000000000000"}},
+			"10000000000000000",
+		},
+		{
+			"fixed-window 9007199254740991/1h", "2027-01-15T07:59:59.999999Z",
+			[]step{{"0s", "9007199254740991"}, {"1us", "9007199254740991"}},
+			"18014398509481982",
+		},
+		{
+			"interval 9007199254740991/1h", "2027-01-15T08:00:00Z",
+			[]step{{"0s", "9007199254740991"}, {"1h", "9007199254740991"}},
+			"18014398509481982",
+		},
+		{
+			"fixed-window 100/day Antarctica/Troll", "2027-03-27T23:59:59.999999Z",
+			[]step{{"0s", "100"}, {"1us", "100"}, {"22h0m0.000001s", "100"}},
+			"300",
+		},
+		{
+			"fixed-window 100/week Antarctica/Troll", "2027-03-21T23:59:59.999999Z",
+			[]step{{"0s", "100"}, {"1us", "100"}, {"166h0m0.000001s", "100"}},
+			"300",
+		},
+		{
+			"fixed-window 100/hour America/Caracas", "2016-05-01T06:29:59.999999Z",
+			[]step{{"0s", "100"}, {"1us", "100"}, {"30m0.000001s", "100"}},
+			"300",
+		},
+		{
+			"fixed-window 100/hour Asia/Pyongyang", "2018-05-04T14:29:59.999999Z",
+			[]step{{"0s", "100"}, {"1us", "100"}, {"30m0.000001s", "100"}},
+			"300",
+		},
 	} {
 		t.Run(tt.notation, func(t *testing.T) {
 			t.Parallel()
@@ -51,7 +83,8 @@ func TestBoundsThatWereTooLow(t *testing.T) {
 				passed.Add(passed, rational(headgate.MustCost(s.cost)))
 			}
 			most := limit.Bound().In(last)
-			if want, _ := new(big.Rat).SetString(tt.passed); passed.Cmp(want) != 0 || passed.Cmp(most.Rat()) > 0 || passed.Cmp(rational(most)) > 0 {
+			if want, _ := new(big.Rat).SetString(tt.passed); passed.Cmp(want) != 0 || passed.Cmp(most.Rat()) > 0 ||
+				passed.Cmp(rational(most)) > 0 {
 				t.Errorf("%s passed in %s, the bound is %s", passed.RatString(), last, most)
 			}
 		})
@@ -62,18 +95,19 @@ func TestBoundsThatWereTooLow(t *testing.T) {
 func TestBoundsOfTinyAndHugeAmounts(t *testing.T) {
 	t.Parallel()
 	for notation, want := range map[string]string{
-		"token-bucket 0.000000001/s burst 0.000000001":     "0.000000002 pass in some second",
-		"fixed-window 5000000000000000/1h":                 "10000000000000000 pass in some hour",
-		"interval 9007199254740991/1h":                     "18014398509481982 pass in some hour",
-		"token-bucket 1/3s burst 1":                        "2 pass in some 3 seconds",
-		"fixed-window 100/day":                             "200 pass in some day",
-		"fixed-window 100/day Antarctica/Troll":            "300 pass in some day",
-		"fixed-window 100/week UTC":                        "200 pass in some week",
-		"fixed-window 100/hour Europe/Berlin":              "200 pass in some hour",
-		"fixed-window 100/hour Australia/Lord_Howe":        "200 pass in some hour",
-		"fixed-window 100/month Antarctica/Troll":          "200 pass in some month of 28 days, 300 in some 31 days",
-		"sliding-window 0.000001/1m":                       "0.000001 pass in some minute",
-		"fixed-window 9007199254740991/month Europe/Paris": "18014398509481982 pass in some month of 28 days, 27021597764222973 in some 31 days",
+		"token-bucket 0.000000001/s burst 0.000000001": "0.000000002 pass in some second",
+		"fixed-window 5000000000000000/1h":             "10000000000000000 pass in some hour",
+		"interval 9007199254740991/1h":                 "18014398509481982 pass in some hour",
+		"token-bucket 1/3s burst 1":                    "2 pass in some 3 seconds",
+		"fixed-window 100/day":                         "200 pass in some day",
+		"fixed-window 100/day Antarctica/Troll":        "300 pass in some day",
+		"fixed-window 100/week UTC":                    "200 pass in some week",
+		"fixed-window 100/hour Europe/Berlin":          "200 pass in some hour",
+		"fixed-window 100/hour Australia/Lord_Howe":    "200 pass in some hour",
+		"fixed-window 100/month Antarctica/Troll":      "200 pass in some month of 28 days, 300 in some 31 days",
+		"sliding-window 0.000001/1m":                   "0.000001 pass in some minute",
+		"fixed-window 9007199254740991/month Europe/Paris": "18014398509481982 pass in some month of 28 days, " +
+			"27021597764222973 in some 31 days",
 	} {
 		limit := headgate.MustParse(notation)
 		if got := limit.Bound().String(); got != fmt.Sprintf("%s lets at most %s", limit, want) {
@@ -94,12 +128,18 @@ func TestBoundsOfTinyAndHugeAmounts(t *testing.T) {
 
 // zones have large, odd and frequent changes of their offsets, or none.
 var zones = []string{
-	"UTC", "Europe/Berlin", "Europe/Dublin", "Europe/Lisbon", "Europe/Moscow", "Europe/Volgograd", "Europe/Istanbul", "Africa/Cairo", "Africa/Casablanca",
-	"Africa/El_Aaiun", "Africa/Juba", "Africa/Sao_Tome", "America/New_York", "America/Caracas", "America/Nuuk", "America/Scoresbysund", "America/Sao_Paulo",
-	"America/St_Johns", "America/Havana", "America/Asuncion", "America/Metlakatla", "America/Danmarkshavn", "America/Argentina/San_Luis", "Antarctica/Troll",
-	"Antarctica/Casey", "Antarctica/Vostok", "Antarctica/Macquarie", "Asia/Pyongyang", "Asia/Kathmandu", "Asia/Colombo", "Asia/Dhaka", "Asia/Gaza",
-	"Asia/Tehran", "Asia/Kabul", "Asia/Beirut", "Asia/Amman", "Asia/Anadyr", "Asia/Kamchatka", "Asia/Chita", "Asia/Singapore", "Australia/Lord_Howe",
-	"Australia/Eucla", "Australia/Darwin", "Pacific/Apia", "Pacific/Fakaofo", "Pacific/Kwajalein", "Pacific/Kiritimati", "Pacific/Enderbury", "Pacific/Chatham",
+	"UTC", "Europe/Berlin", "Europe/Dublin", "Europe/Lisbon", "Europe/Moscow", "Europe/Volgograd", "Europe/Istanbul",
+	"Africa/Cairo", "Africa/Casablanca",
+	"Africa/El_Aaiun", "Africa/Juba", "Africa/Sao_Tome", "America/New_York", "America/Caracas", "America/Nuuk",
+	"America/Scoresbysund", "America/Sao_Paulo",
+	"America/St_Johns", "America/Havana", "America/Asuncion", "America/Metlakatla", "America/Danmarkshavn",
+	"America/Argentina/San_Luis", "Antarctica/Troll",
+	"Antarctica/Casey", "Antarctica/Vostok", "Antarctica/Macquarie", "Asia/Pyongyang", "Asia/Kathmandu", "Asia/Colombo",
+	"Asia/Dhaka", "Asia/Gaza",
+	"Asia/Tehran", "Asia/Kabul", "Asia/Beirut", "Asia/Amman", "Asia/Anadyr", "Asia/Kamchatka", "Asia/Chita",
+	"Asia/Singapore", "Australia/Lord_Howe",
+	"Australia/Eucla", "Australia/Darwin", "Pacific/Apia", "Pacific/Fakaofo", "Pacific/Kwajalein", "Pacific/Kiritimati",
+	"Pacific/Enderbury", "Pacific/Chatham",
 	"Pacific/Norfolk", "Pacific/Easter", "Pacific/Bougainville", "Pacific/Fiji", "Pacific/Tongatapu",
 }
 
@@ -115,7 +155,10 @@ func TestNoWindowsOfTheCalendarPassMoreThanTheirBound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for unit, length := range map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour, "month": 31 * 24 * time.Hour} {
+			for unit, length := range map[string]time.Duration{
+				"hour": time.Hour, "day": 24 * time.Hour,
+				"week": 7 * 24 * time.Hour, "month": 31 * 24 * time.Hour,
+			} {
 				if unit == "month" && rand.IntN(4) > 0 && zone != "Europe/Berlin" {
 					continue // they take most of the time
 				}
@@ -129,7 +172,8 @@ func TestNoWindowsOfTheCalendarPassMoreThanTheirBound(t *testing.T) {
 							first := ends[i].Add(-time.Microsecond)
 							n, err := limit.Within(first, ends[j], amount)
 							if err != nil || n != int64(j-i+2) {
-								t.Fatalf("%s, from %s to %s: %d windows, %v; want %d", limit, first, ends[j], n, err, j-i+2)
+								t.Fatalf("%s, from %s to %s: %d windows, %v; want %d", limit, first, ends[j], n,
+									err, j-i+2)
 							}
 							most := bound.In(ends[j].Sub(first))
 							if most.Rat().Cmp(big.NewRat(7*n, 1)) < 0 {
@@ -140,7 +184,8 @@ func TestNoWindowsOfTheCalendarPassMoreThanTheirBound(t *testing.T) {
 					}
 				}
 				// Where a whole day was skipped, it counts as a window of no length.
-				skipped := zone == "Pacific/Enderbury" || zone == "Pacific/Kwajalein" || zone == "Pacific/Fakaofo" || zone == "Pacific/Apia"
+				skipped := zone == "Pacific/Enderbury" || zone == "Pacific/Kwajalein" || zone == "Pacific/Fakaofo" ||
+					zone == "Pacific/Apia"
 				if closest < 0.99 && !skipped {
 					t.Errorf("%s: the bound is loose: at most %.2f of it passed", limit, closest)
 				}
@@ -212,7 +257,10 @@ func TestNoRatePassesMoreThanItsBound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	amounts := []string{"1", "3", "0.0005", "0.000001", "7.5", "150001", "999999999", "0.000000003", "12345.678"}
 	periods := []string{"s", "1m", "1d", "30d", "7ms", "3us"}
-	kinds := []string{"token-bucket %s/%s burst %s", "interval %s/%s burst %s", "fixed-window %s/%s", "fixed-window %s/%s from-first", "sliding-window %s/%s", "sliding-log %s/%s"}
+	kinds := []string{
+		"token-bucket %s/%s burst %s", "interval %s/%s burst %s", "fixed-window %s/%s",
+		"fixed-window %s/%s from-first", "sliding-window %s/%s", "sliding-log %s/%s",
+	}
 	played := 0
 	for range 1500 {
 		args := []any{amounts[rng.IntN(len(amounts))], periods[rng.IntN(len(periods))], amounts[rng.IntN(len(amounts))]}
@@ -227,7 +275,10 @@ func TestNoRatePassesMoreThanItsBound(t *testing.T) {
 		played++
 		p, now := limit.Params(), int64(1_772_366_459_000_000)+rng.Int64N(1e9)
 		m := memory.New(&memory.Config{Clock: func() int64 { return now }})
-		op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Params: p, Cost: 1, Count: p.Capacity, Partial: true}
+		op := law.Op{
+			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Params: p, Cost: 1,
+			Count: p.Capacity, Partial: true,
+		}
 		var times []int64
 		sums := []*big.Int{new(big.Int)} // credits that passed before each, and in all
 		for range 25 {

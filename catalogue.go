@@ -74,7 +74,8 @@ func parseNotation(text string) (Algorithm, error) {
 	n.name = n.fields[0].text
 	i := slices.IndexFunc(catalogue, func(e entry) bool { return e.name == n.name })
 	if i < 0 {
-		return nil, n.fail("algorithm", n.fields[0].at, fmt.Sprintf("%q is not known; known are %s", n.name, algorithmNames()))
+		return nil, n.fail("algorithm", n.fields[0].at,
+			fmt.Sprintf("%q is not known; known are %s", n.name, algorithmNames()))
 	}
 	if len(n.fields) == 1 {
 		return nil, n.fail("amount", len(text), "is missing: write "+n.name+" "+catalogue[i].syntax)
@@ -181,7 +182,8 @@ func (l Limit) Explain() string {
 		line("steps", "tokens come in steps of %d us", p.Step)
 	}
 	if p.Block > 0 {
-		line("block", "a key that is refused stays refused for %s", formatPeriod(time.Duration(p.Block)*time.Microsecond))
+		line("block", "a key that is refused stays refused for %s",
+			formatPeriod(time.Duration(p.Block)*time.Microsecond))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

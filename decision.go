@@ -35,16 +35,19 @@ type Charge struct {
 // of them: of an admitted request the charge with the smallest share left, of a refused
 // one the charge that has to wait longest. Each has those of all.
 type Decision struct {
-	Allowed     bool
-	Replayed    bool          // it was made before, under the same id; see [Limiter.Once]
-	Shared      bool          // a limit is full, and a charge to a new key of it went to the cell that such keys share; see [Limiter.Fullness]
-	LimitName   string        // name of the limit that the figures are about
-	Key         string        // of the charge
-	Capacity    int64         // whole units of cost that can pass at once, rounded down
-	Remaining   int64         // whole units of cost that could pass now, rounded down
-	RetryAfter  time.Duration // until this cost can pass if nobody else comes; 0 if allowed, or Never
-	ResetAfter  time.Duration // until the key is unused again
-	At          time.Time     // the time decided for by the store, to the microsecond; after a small step of its clock backwards a little ahead of it
+	Allowed  bool
+	Replayed bool // it was made before, under the same id; see [Limiter.Once]
+	// a limit is full, and a charge to a new key of it went to the cell that such keys share; see [Limiter.Fullness]
+	Shared     bool
+	LimitName  string        // name of the limit that the figures are about
+	Key        string        // of the charge
+	Capacity   int64         // whole units of cost that can pass at once, rounded down
+	Remaining  int64         // whole units of cost that could pass now, rounded down
+	RetryAfter time.Duration // until this cost can pass if nobody else comes; 0 if allowed, or Never
+	ResetAfter time.Duration // until the key is unused again
+	// the time of the decision by the store's clock, to the microsecond; after a small step
+	// of that clock backwards a little ahead of it
+	At          time.Time
 	Via         Via
 	EntryNumber int64 // transaction number in the log, for limits that keep one; else 0
 
@@ -100,7 +103,8 @@ func (f figures) tighter(g figures) bool {
 // brief is what a store would have said of the charge alone.
 func (f figures) brief(granted bool) store.Brief {
 	return store.Brief{
-		Granted: granted, Via: f.out.Via, Used: f.out.Used, Clock: f.out.Clock, At: f.op.DecidedAt(f.out), RetryAt: f.out.RetryAt,
+		Granted: granted, Via: f.out.Via, Used: f.out.Used, Clock: f.out.Clock, At: f.op.DecidedAt(f.out),
+		RetryAt: f.out.RetryAt,
 		EmptyAt: max(f.out.State.EmptyAt, f.out.State.BlockedUntil), Blocked: f.blocked(),
 	}
 }
@@ -122,7 +126,10 @@ func each(ops []law.Op, outs []law.Outcome, allowed bool) []Figures {
 		}
 		var d Decision
 		d.derive(&op.Params, op.Params.Capacity/op.Params.Unit, &b)
-		list = append(list, Figures{i, f.fits, op.Cell.Limit, op.Cell.Key, d.Capacity, d.Remaining, d.RetryAfter, d.ResetAfter})
+		list = append(list, Figures{
+			i, f.fits, op.Cell.Limit, op.Cell.Key, d.Capacity, d.Remaining, d.RetryAfter,
+			d.ResetAfter,
+		})
 	}
 	return list
 }
@@ -145,7 +152,10 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 		allowed = allowed && f.fits
 	}
 	b := about.brief(allowed)
-	d := Decision{Replayed: replayed, Shared: shared, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key, EntryNumber: about.out.EntryNumber}
+	d := Decision{
+		Replayed: replayed, Shared: shared, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key,
+		EntryNumber: about.out.EntryNumber,
+	}
 	d.derive(&about.op.Params, about.capacity()/about.op.Params.Unit, &b)
 	if len(ops) > 1 {
 		d.Each = each(ops, outs, allowed)

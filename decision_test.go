@@ -27,7 +27,10 @@ func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
 		rng.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
 		charges := make([]headgate.Charge, 2+rng.IntN(3))
 		for i := range charges {
-			charges[i] = headgate.Charge{Limit: limits[i], Key: fmt.Sprint("k", rng.IntN(2)), Cost: headgate.Units(int64(1 + rng.IntN(3)))}
+			charges[i] = headgate.Charge{
+				Limit: limits[i], Key: fmt.Sprint("k", rng.IntN(2)),
+				Cost: headgate.Units(int64(1 + rng.IntN(3))),
+			}
 		}
 		var alone []bool
 		for _, charge := range charges {
@@ -51,14 +54,19 @@ func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
 			}
 			want := headgate.Figures{
 				Charge: i, Allowed: alone[i], LimitName: charges[i].Limit.Name(), Key: charges[i].Key,
-				Capacity: int64(s.Capacity.Float64()), Remaining: s.Remaining, RetryAfter: f.RetryAfter, ResetAfter: max(0, s.EmptyAt.Sub(s.At)),
+				Capacity: int64(s.Capacity.Float64()), Remaining: s.Remaining, RetryAfter: f.RetryAfter,
+				ResetAfter: max(0, s.EmptyAt.Sub(s.At)),
 			}
 			if f != want || (f.RetryAfter == 0) != f.Allowed {
 				t.Fatalf("charge %d of %+v: got %+v, want %+v", i, charges, f, want)
 			}
 		}
-		about := slices.IndexFunc(d.Each, func(f headgate.Figures) bool { return f.LimitName == d.LimitName && f.Key == d.Key })
-		if f := d.Each[about]; f.Remaining != d.Remaining || f.Capacity != d.Capacity || f.RetryAfter != d.RetryAfter || f.ResetAfter != d.ResetAfter {
+		about := slices.IndexFunc(d.Each, func(f headgate.Figures) bool {
+			return f.LimitName == d.LimitName &&
+				f.Key == d.Key
+		})
+		if f := d.Each[about]; f.Remaining != d.Remaining || f.Capacity != d.Capacity || f.RetryAfter != d.RetryAfter ||
+			f.ResetAfter != d.ResetAfter {
 			t.Fatalf("the decision is about %+v and says %+v", f, d)
 		}
 	}

@@ -73,7 +73,8 @@ func ExampleLimiter_Batch() {
 	limiter, _ := at()
 	limit := headgate.MustParse("token-bucket 1/s")
 	charge := headgate.Charge{Limit: limit, Key: "alice"}
-	answers, _ := limiter.Batch(context.Background(), []headgate.Request{{Charges: []headgate.Charge{charge}}, {Charges: []headgate.Charge{charge}}})
+	answers, _ := limiter.Batch(context.Background(),
+		[]headgate.Request{{Charges: []headgate.Charge{charge}}, {Charges: []headgate.Charge{charge}}})
 	for _, a := range answers {
 		fmt.Println(a.Decision.Allowed, a.Err)
 	}
@@ -85,7 +86,8 @@ func ExampleLimiter_Batch() {
 func ExampleLimiter_FillUp() {
 	limiter, _ := at()
 	bucket := headgate.MustParse("leaky-bucket 1/s capacity 10")
-	f, _ := limiter.FillUp(context.Background(), headgate.Charge{Limit: bucket, Key: "imports", Cost: headgate.Units(12)})
+	f, _ := limiter.FillUp(context.Background(),
+		headgate.Charge{Limit: bucket, Key: "imports", Cost: headgate.Units(12)})
 	fmt.Println(f.Accepted, f.Brim)
 	// Output: 10 true
 }
@@ -112,7 +114,8 @@ func ExampleLimiter_Reset() {
 func ExampleLimiter_Inspect() {
 	limiter, _ := at()
 	limit := headgate.MustParse("token-bucket 1/s burst 5")
-	_, _ = limiter.Take(context.Background(), headgate.Charge{Limit: limit, Key: "alice", Cost: headgate.MustCost("1.5")})
+	_, _ = limiter.Take(context.Background(),
+		headgate.Charge{Limit: limit, Key: "alice", Cost: headgate.MustCost("1.5")})
 	s, _ := limiter.Inspect(context.Background(), limit, "alice")
 	fmt.Println(s.Used, "of", s.Capacity, "remaining", s.Remaining)
 	// Output: 1.5 of 5 remaining 3
@@ -230,7 +233,10 @@ func ExampleReservation_Settle() {
 	limiter, _ := at()
 	ctx := context.Background()
 	requests := headgate.Charge{Limit: headgate.MustParse("token-bucket 10/s burst 10"), Key: "model"}
-	tokens := headgate.Charge{Limit: headgate.MustParse("token-bucket 1000/s burst 4000"), Key: "model", Cost: headgate.Units(2500)}
+	tokens := headgate.Charge{
+		Limit: headgate.MustParse("token-bucket 1000/s burst 4000"), Key: "model",
+		Cost: headgate.Units(2500),
+	}
 	r, err := limiter.Reserve(ctx, time.Minute, requests, tokens)
 	if err != nil || r.Sleep(ctx) != nil {
 		return

@@ -25,9 +25,10 @@ type FixedWindow struct {
 }
 
 var fixedWindowEntry = entry{
-	name:   "fixed-window",
-	syntax: "AMOUNT/PERIOD [from-first] | AMOUNT/(minute|hour|day|week|month) [ZONE] [block PERIOD] [lease N|N%[/PERIOD]]",
-	about:  "a count that starts at zero with each window; up to twice the amount passes around a boundary",
+	name: "fixed-window",
+	syntax: "AMOUNT/PERIOD [from-first] | AMOUNT/(minute|hour|day|week|month) [ZONE] [block PERIOD] [lease " +
+		"N|N%[/PERIOD]]",
+	about: "a count that starts at zero with each window; up to twice the amount passes around a boundary",
 	parse: func(n *notation) (Algorithm, error) {
 		a := FixedWindow{Amount: n.amount, Period: n.period, Calendar: n.calendar, Tail: n.tail()}
 		_, a.FromFirst = n.take("from-first")
@@ -36,7 +37,8 @@ var fixedWindowEntry = entry{
 		case !n.hasPeriod:
 			return nil, n.fail("period", n.amountAt, "is missing: write fixed-window AMOUNT/PERIOD")
 		case a.Zone != "" && a.Calendar == "":
-			return nil, n.fail("zone", n.places["zone"], "only a calendar's windows (minute, hour, day, week, month) have a time zone")
+			return nil, n.fail("zone", n.places["zone"],
+				"only a calendar's windows (minute, hour, day, week, month) have a time zone")
 		case a.FromFirst && a.Calendar != "":
 			return nil, n.fail("from-first", n.places["from-first"], "a calendar's windows start by the calendar")
 		}
@@ -78,7 +80,8 @@ func (a FixedWindow) compile() (law.Params, *calendar, error) {
 	switch {
 	case a.Calendar != "":
 		if a.Period != 0 || a.FromFirst {
-			return none, nil, Invalid("period", "a calendar's windows have no other period and do not start at the first request")
+			return none, nil, Invalid("period",
+				"a calendar's windows have no other period and do not start at the first request")
 		}
 		cal, err = newCalendar(a.Calendar, a.Zone)
 		if err != nil {

@@ -23,7 +23,8 @@ func TestTheQuickWayDecidesAlike(t *testing.T) {
 	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	for _, notation := range []string{
 		"token-bucket 10/s burst 5", "interval 3/2s burst 4", "fixed-window 5/10s", "fixed-window 5/10s from-first",
-		"token-bucket 10/s burst 5 block 3s", "sliding-log 5/2s", "sliding-window 5/2s", "fixed-window 5/minute Europe/Berlin",
+		"token-bucket 10/s burst 5 block 3s", "sliding-log 5/2s", "sliding-window 5/2s",
+		"fixed-window 5/minute Europe/Berlin",
 	} {
 		c := newClock("2026-03-01T12:00:00Z")
 		config := &memory.Config{Clock: c.read}
@@ -33,7 +34,10 @@ func TestTheQuickWayDecidesAlike(t *testing.T) {
 		handle := headgate.New(memory.New(config), clock).Key(limit, "k")
 		for range 300 {
 			c.advance(time.Duration(rng.IntN(400)) * time.Millisecond)
-			charge := headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost([]string{"1", "2", "0.5", "3.25", "6"}[rng.IntN(5)])}
+			charge := headgate.Charge{
+				Limit: limit, Key: "k",
+				Cost: headgate.MustCost([]string{"1", "2", "0.5", "3.25", "6"}[rng.IntN(5)]),
+			}
 			want, err1 := batch.Take(context.Background(), charge)
 			got, err2 := quick.Take(context.Background(), charge)
 			held, err3 := handle.Take(context.Background(), charge.Cost)

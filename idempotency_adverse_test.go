@@ -72,7 +72,8 @@ func TestSettleAfterTheRateWasChanged(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n += passes(t, l, now); n > 9 || by[0] != headgate.Units(0) {
-				t.Errorf("1 was charged and settled at 1: corrected by %v, and %d others passed beside it, the burst is 10", by, n)
+				t.Errorf("1 was charged and settled at 1: corrected by %v, and %d others passed beside it, the "+
+					"burst is 10", by, n)
 			}
 		})
 		t.Run(name+" the other way", func(t *testing.T) {
@@ -80,19 +81,25 @@ func TestSettleAfterTheRateWasChanged(t *testing.T) {
 			l := headgate.New(open(t), nil)
 			old, now := namedLimit(t, "token-bucket 10/1h burst 10"), namedLimit(t, "token-bucket 1/1h burst 10")
 			job := l.Once("job", 0)
-			if d, err := job.Take(ctx, headgate.Charge{Limit: old, Key: "k", Cost: headgate.Units(5)}); err != nil || !d.Allowed {
+			if d, err := job.Take(ctx, headgate.Charge{Limit: old, Key: "k", Cost: headgate.Units(5)}); err != nil ||
+				!d.Allowed {
 				t.Fatal(d, err)
 			}
 			passes(t, l, now)
-			if by, err := job.Settle(ctx, headgate.Charge{Limit: now, Key: "k", Cost: headgate.Units(5)}); err != nil || by[0] != headgate.Units(0) {
+			if by, err := job.Settle(ctx, headgate.Charge{Limit: now, Key: "k", Cost: headgate.Units(5)}); err != nil ||
+				by[0] != headgate.Units(0) {
 				t.Errorf("5 were charged and settled at 5: corrected by %v, %v", by, err)
 			}
 		})
 		t.Run(name+" asked again", func(t *testing.T) {
 			ctx := context.Background()
 			l := headgate.New(open(t), nil)
-			for _, limit := range []headgate.Limit{namedLimit(t, "token-bucket 1/1h burst 10"), namedLimit(t, "token-bucket 10/1h burst 10")} {
-				if d, err := l.Once("job", 0).Take(ctx, headgate.Charge{Limit: limit, Key: "k"}); err != nil || !d.Allowed {
+			for _, limit := range []headgate.Limit{
+				namedLimit(t, "token-bucket 1/1h burst 10"),
+				namedLimit(t, "token-bucket 10/1h burst 10"),
+			} {
+				if d, err := l.Once("job", 0).Take(ctx, headgate.Charge{Limit: limit, Key: "k"}); err != nil ||
+					!d.Allowed {
 					t.Errorf("the same charge of the same limit, whose rate was changed: %+v, %v", d, err)
 				}
 			}
@@ -108,7 +115,8 @@ func TestSettleOfWhatHadDrained(t *testing.T) {
 		l := headgate.New(memory.New(nil), nil)
 		old, now := namedLimit(t, "fixed-window 10/1m"), namedLimit(t, "fixed-window 10/1h")
 		job := l.Once("job", time.Hour)
-		if d, err := job.Take(ctx, headgate.Charge{Limit: old, Key: "k", Cost: headgate.Units(10)}); err != nil || !d.Allowed {
+		if d, err := job.Take(ctx, headgate.Charge{Limit: old, Key: "k", Cost: headgate.Units(10)}); err != nil ||
+			!d.Allowed {
 			t.Fatal(d, err)
 		}
 		time.Sleep(2 * time.Minute) // its window is over
@@ -119,7 +127,8 @@ func TestSettleOfWhatHadDrained(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n += passes(t, l, now); n > 0 {
-			t.Errorf("%d passed before the change, and %d after it within the same window of 10: %v given back of a window that was over", first, n, by)
+			t.Errorf("%d passed before the change, and %d after it within the same window of 10: %v given back of a "+
+				"window that was over", first, n, by)
 		}
 	})
 }
@@ -231,7 +240,8 @@ func TestPartlyReplayedStart(t *testing.T) {
 		}
 		time.Sleep(x.Delay())
 		if d, err := l.Take(ctx, both[0]); err != nil || d.Allowed {
-			t.Errorf("another passes %s at the start of a request that was charged to it: %+v, %v", both[0].Limit, d, err)
+			t.Errorf("another passes %s at the start of a request that was charged to it: %+v, %v",
+				both[0].Limit, d, err)
 		}
 	})
 }
@@ -363,7 +373,8 @@ func TestSettledWithTheSameCharges(t *testing.T) {
 		t.Fatal(d, err)
 	}
 	if by, err := job.Settle(ctx, c); err != nil || by[0] != headgate.Units(0) {
-		t.Errorf("taken and settled with the same Charge: corrected by %v, %v; used %s", by, err, used(t, l, "fixed-window 5/1h", "k"))
+		t.Errorf("taken and settled with the same Charge: corrected by %v, %v; used %s", by, err,
+			used(t, l, "fixed-window 5/1h", "k"))
 	}
 }
 

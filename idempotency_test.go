@@ -82,8 +82,16 @@ func TestOnceInABatch(t *testing.T) {
 	for i, want := range []struct {
 		allowed, replayed bool
 		err               error
-	}{{true, false, nil}, {true, true, nil}, {true, false, nil}, {}, {err: headgate.ErrReused}, {err: headgate.ErrInvalid}} {
-		if d := answers[i].Decision; d.Allowed != want.allowed || d.Replayed != want.replayed || !errors.Is(answers[i].Err, want.err) {
+	}{
+		{true, false, nil},
+		{true, true, nil},
+		{true, false, nil},
+		{},
+		{err: headgate.ErrReused},
+		{err: headgate.ErrInvalid},
+	} {
+		if d := answers[i].Decision; d.Allowed != want.allowed || d.Replayed != want.replayed ||
+			!errors.Is(answers[i].Err, want.err) {
 			t.Errorf("answer %d: %+v", i, answers[i])
 		}
 	}
@@ -122,7 +130,8 @@ func TestReserveOnce(t *testing.T) {
 		if by, err := elsewhere.Cancel(ctx, ask[1]); err != nil || by[0].String() != "2" {
 			t.Errorf("the other charge: %v, %v", by, err)
 		}
-		if _, err := again.Settle(ctx, headgate.MustCost("2"), headgate.Units(0)); !errors.Is(err, headgate.ErrSettled) {
+		if _, err := again.Settle(ctx, headgate.MustCost("2"), headgate.Units(0)); !errors.Is(
+			err, headgate.ErrSettled) {
 			t.Errorf("settled by its reservation: %v", err)
 		}
 	})
@@ -144,13 +153,17 @@ func TestWhatCannotBeSettled(t *testing.T) {
 			err  error
 			want error
 		}{
-			"an id that is not known":    {settle("unknown", ask...), headgate.ErrUnknownID},
-			"a charge that was not made": {settle("known", charges("k", "1 of fixed-window 6/1h")...), headgate.ErrUnknownID},
-			"a negative cost":            {settle("known", headgate.Charge{Limit: ask[0].Limit, Key: "k", Cost: headgate.Units(-1)}), headgate.ErrInvalid},
-			"no charge":                  {settle("known"), headgate.ErrInvalid},
-			"no id":                      {settle("", ask...), headgate.ErrInvalid},
-			"a long id":                  {settle(strings.Repeat("x", 256), ask...), headgate.ErrInvalid},
-			"a key twice":                {settle("known", ask[0], ask[0]), headgate.ErrInvalid},
+			"an id that is not known": {settle("unknown", ask...), headgate.ErrUnknownID},
+			"a charge that was not made": {
+				settle("known", charges("k", "1 of fixed-window 6/1h")...),
+				headgate.ErrUnknownID,
+			},
+			"a negative cost": {settle("known",
+				headgate.Charge{Limit: ask[0].Limit, Key: "k", Cost: headgate.Units(-1)}), headgate.ErrInvalid},
+			"no charge":   {settle("known"), headgate.ErrInvalid},
+			"no id":       {settle("", ask...), headgate.ErrInvalid},
+			"a long id":   {settle(strings.Repeat("x", 256), ask...), headgate.ErrInvalid},
+			"a key twice": {settle("known", ask[0], ask[0]), headgate.ErrInvalid},
 		} {
 			if !errors.Is(tt.err, tt.want) {
 				t.Errorf("%s: %v", name, tt.err)

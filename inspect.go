@@ -48,7 +48,9 @@ func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed b
 
 // one applies a single op that charges nothing, for operators: its key may be that of
 // a cell that keys share, as List shows it.
-func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (law.Op, law.Outcome, error) {
+func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (law.Op,
+	law.Outcome, error,
+) {
 	charges := []Charge{{Limit: limit, Key: key}}
 	r := l.request(charges)
 	err := l.compileWith(r.ops, verb, 1, charges, Cost.credits)
@@ -131,7 +133,8 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 			return Status{}, err
 		}
 		for _, e := range entries {
-			s.History = append(s.History, Attempt{e.Number, time.UnixMicro(e.At).UTC(), costOf(e.Cost, op.Params.Unit, true), e.Granted})
+			s.History = append(s.History,
+				Attempt{e.Number, time.UnixMicro(e.At).UTC(), costOf(e.Cost, op.Params.Unit, true), e.Granted})
 		}
 	}
 	return s, nil
@@ -161,7 +164,8 @@ func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (lis
 	var logs []int // those of which the entries say what is in use
 	for i, c := range cells {
 		ops[i] = checkOf(c, known.find(c.Limit), uint32(i+1), clock)
-		if used[i] = c.State.InUse(&ops[i], clock); used[i] > 0 && c.State.Kind == law.Log && ops[i].Params.Kind == law.Log {
+		if used[i] = c.State.InUse(&ops[i], clock); used[i] > 0 && c.State.Kind == law.Log &&
+			ops[i].Params.Kind == law.Log {
 			logs = append(logs, i)
 		}
 	}

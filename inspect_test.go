@@ -13,8 +13,10 @@ import (
 
 // listed are limits of every law and every anchor.
 var listed = []string{
-	"token-bucket 5/1s", "token-bucket 100/s burst 7", "leaky-bucket 1.5/s capacity 3", "gcra 10/s burst 5", "interval 100/10s burst 300",
-	"fixed-window 5/1s", "fixed-window 5/1s from-first", "fixed-window 5/day Europe/Berlin", "fixed-window 9/month", "fixed-window 3/hour",
+	"token-bucket 5/1s", "token-bucket 100/s burst 7", "leaky-bucket 1.5/s capacity 3", "gcra 10/s burst 5",
+	"interval 100/10s burst 300",
+	"fixed-window 5/1s", "fixed-window 5/1s from-first", "fixed-window 5/day Europe/Berlin", "fixed-window 9/month",
+	"fixed-window 3/hour",
 	"sliding-window 100/1m", "sliding-log 5/1s", "sliding-log 5/2s history 1d", "concurrency 4 ttl 3s",
 }
 
@@ -53,7 +55,8 @@ func TestListShowsWhatIsInUseNow(t *testing.T) {
 				continue
 			}
 			got := known[limit.Name()]
-			if got.Used != want.Used || got.Capacity != want.Capacity || got.Remaining != want.Remaining || !got.EmptyAt.Equal(want.EmptyAt) {
+			if got.Used != want.Used || got.Capacity != want.Capacity || got.Remaining != want.Remaining ||
+				!got.EmptyAt.Equal(want.EmptyAt) {
 				t.Errorf("%s: listed %+v, inspected %+v", listed[i], got, want)
 			}
 			// Of a limit that is not known, as much is in use at most.

@@ -61,7 +61,8 @@ func TestLeases(t *testing.T) {
 		}
 		for _, lease := range []*headgate.Lease{b, c} {
 			<-lease.Lost()
-			if err := lease.Release(ctx); !errors.Is(err, headgate.ErrLeaseLost) || !errors.Is(lease.Err(), headgate.ErrLeaseLost) {
+			if err := lease.Release(ctx); !errors.Is(err, headgate.ErrLeaseLost) ||
+				!errors.Is(lease.Err(), headgate.ErrLeaseLost) {
 				t.Errorf("a lease whose key was reset: %v, %v", err, lease.Err())
 			}
 		}
@@ -110,7 +111,8 @@ func TestLeaseWithRateLimits(t *testing.T) {
 	if err != nil || !first.Decision.Allowed {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	if second, err := l.Acquire(ctx, ask...); err != nil || second.Decision.Allowed || second.Decision.LimitName != "concurrency 1 ttl 30s" {
+	if second, err := l.Acquire(ctx, ask...); err != nil || second.Decision.Allowed ||
+		second.Decision.LimitName != "concurrency 1 ttl 30s" {
 		t.Errorf("%+v, %v", second, err)
 	}
 	if err := first.Release(ctx); err != nil {
@@ -119,10 +121,14 @@ func TestLeaseWithRateLimits(t *testing.T) {
 	if got := used(t, l, "fixed-window 2/1h", "k"); got != "1" {
 		t.Errorf("%s of the rate limit are used: a refusal or a release changed it", got)
 	}
-	if lease, err := l.Acquire(ctx, charges("k", "2 of concurrency 1 ttl 30s")...); err != nil || lease.Decision.RetryAfter != headgate.Never {
+	if lease, err := l.Acquire(ctx, charges("k", "2 of concurrency 1 ttl 30s")...); err != nil ||
+		lease.Decision.RetryAfter != headgate.Never {
 		t.Errorf("a cost above the amount: %+v, %v", lease, err)
 	}
-	for name, bad := range map[string][]headgate.Charge{"only a rate limit": ask[:1], "no charge": nil, "no limit": {{Key: "k"}}} {
+	for name, bad := range map[string][]headgate.Charge{
+		"only a rate limit": ask[:1], "no charge": nil,
+		"no limit": {{Key: "k"}},
+	} {
 		if _, err := l.Acquire(ctx, bad...); !errors.Is(err, headgate.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -163,7 +169,13 @@ func TestDetachedLeases(t *testing.T) {
 			if err := do(ctx, held...); !errors.Is(err, headgate.ErrLeaseLost) {
 				t.Errorf("after its release: %v", err)
 			}
-			for _, bad := range [][]headgate.LeaseToken{nil, {{}}, {{Limit: ask[1].Limit, Key: "k", Number: 1}}, {{Limit: ask[0].Limit, Key: "k"}}, {{Limit: ask[0].Limit, Key: "\x00", Number: 1}}} {
+			for _, bad := range [][]headgate.LeaseToken{
+				nil,
+				{{}},
+				{{Limit: ask[1].Limit, Key: "k", Number: 1}},
+				{{Limit: ask[0].Limit, Key: "k"}},
+				{{Limit: ask[0].Limit, Key: "\x00", Number: 1}},
+			} {
 				if err := do(ctx, bad...); !errors.Is(err, headgate.ErrInvalid) {
 					t.Errorf("%+v: %v", bad, err)
 				}

@@ -109,7 +109,8 @@ func validName(name string) error {
 		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-')
 	}
 	if !ok {
-		return Invalid("name", "%q: a limit's name is a small letter and up to 63 more small letters, digits or any of _ . -", name)
+		return Invalid("name", "%q: a limit's name is a small letter and up to 63 more small letters, digits or any "+
+			"of _ . -", name)
 	}
 	return nil
 }

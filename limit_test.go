@@ -19,14 +19,20 @@ func randomNotation(r *rand.Rand) string {
 		amount = headgate.Units(1+r.Int64N(1_000_000)).String() + "." + fmt.Sprint(1+r.IntN(999))
 	}
 	period := fmt.Sprint(1+r.IntN(90), []string{"ms", "s", "m", "h", "d"}[r.IntN(5)])
-	algorithm := []string{"token-bucket", "leaky-bucket", "gcra", "fixed-window", "interval", "sliding-window", "sliding-log", "concurrency"}[r.IntN(8)]
+	algorithm := []string{
+		"token-bucket", "leaky-bucket", "gcra", "fixed-window", "interval", "sliding-window",
+		"sliding-log", "concurrency",
+	}[r.IntN(8)]
 	if algorithm == "concurrency" {
 		return fmt.Sprint("concurrency ", 1+r.IntN(1000), " ttl ", period)
 	}
 	text := algorithm + " " + amount + "/" + period
 	switch r.IntN(4) {
 	case 0:
-		text += map[string]string{"token-bucket": " burst ", "leaky-bucket": " capacity ", "gcra": " burst ", "interval": " burst "}[algorithm]
+		text += map[string]string{
+			"token-bucket": " burst ", "leaky-bucket": " capacity ", "gcra": " burst ",
+			"interval": " burst ",
+		}[algorithm]
 		if strings.HasSuffix(text, " ") {
 			text += fmt.Sprint(1 + r.IntN(2_000_000))
 		}
@@ -34,7 +40,10 @@ func randomNotation(r *rand.Rand) string {
 		text += " block " + fmt.Sprint(1+r.IntN(90), "m")
 	case 2:
 		if algorithm == "fixed-window" {
-			text = "fixed-window " + amount + "/" + []string{"day Europe/Berlin", "month", "week America/New_York"}[r.IntN(3)]
+			text = "fixed-window " + amount + "/" + []string{
+				"day Europe/Berlin", "month",
+				"week America/New_York",
+			}[r.IntN(3)]
 		}
 	}
 	return text
@@ -70,7 +79,8 @@ func TestLimitsAndCostsRoundTripAsText(t *testing.T) {
 		if err := json.Unmarshal(text, &got); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		if got.C != c || got.L.Name() != l.Name() || got.L.Named() != l.Named() || got.L.String() != l.String() || got.L.Params() != l.Params() {
+		if got.C != c || got.L.Name() != l.Name() || got.L.Named() != l.Named() || got.L.String() != l.String() ||
+			got.L.Params() != l.Params() {
 			t.Fatalf("%s: got %v %v %v, want %v %v %v", text, got.C, got.L.Name(), got.L, c, l.Name(), l)
 		}
 	}
@@ -90,7 +100,8 @@ func TestTextsOfLimitsAndCosts(t *testing.T) {
 		l := headgate.MustParse("gcra 1/s")
 		err := l.UnmarshalText([]byte(tt.text))
 		if tt.wrong != "" {
-			if wrong, ok := errors.AsType[*headgate.InvalidError](err); !ok || wrong.Field != tt.wrong || l.String() != "gcra 1/s burst 1" {
+			if wrong, ok := errors.AsType[*headgate.InvalidError](err); !ok || wrong.Field != tt.wrong ||
+				l.String() != "gcra 1/s burst 1" {
 				t.Errorf("%q: %v, %v; want an error about %s, and the limit as it was", tt.text, l, err, tt.wrong)
 			}
 			continue
@@ -111,7 +122,8 @@ func TestTextsOfLimitsAndCosts(t *testing.T) {
 		{"1e3", headgate.Units(7), false},
 	} {
 		c := headgate.Units(7)
-		if err := c.UnmarshalText([]byte(tt.text)); c != tt.want || (err == nil) != tt.ok || !tt.ok && !errors.Is(err, headgate.ErrInvalid) {
+		if err := c.UnmarshalText([]byte(tt.text)); c != tt.want || (err == nil) != tt.ok || !tt.ok &&
+			!errors.Is(err, headgate.ErrInvalid) {
 			t.Errorf("%q: %v, %v", tt.text, c, err)
 		}
 	}

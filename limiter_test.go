@@ -60,7 +60,10 @@ func TestSeveralChargesAreAdmittedAllOrNone(t *testing.T) {
 	l := newLimiter(newClock("2026-03-01T12:00:00Z"))
 	user, org := headgate.MustParse("token-bucket 10/s"), headgate.MustParse("token-bucket 5/1m")
 	both := func(n int64) []headgate.Charge {
-		return []headgate.Charge{{Limit: user, Key: "alice", Cost: headgate.Units(n)}, {Limit: org, Key: "acme", Cost: headgate.Units(n)}}
+		return []headgate.Charge{
+			{Limit: user, Key: "alice", Cost: headgate.Units(n)},
+			{Limit: org, Key: "acme", Cost: headgate.Units(n)},
+		}
 	}
 	d, err := l.Take(t.Context(), both(4)...)
 	if err != nil || !d.Allowed || d.LimitName != org.Name() || d.Remaining != 1 {
@@ -79,7 +82,10 @@ func TestSeveralChargesAreAdmittedAllOrNone(t *testing.T) {
 func TestACostAboveTheCapacityNeverPasses(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(newClock("2026-03-01T12:00:00Z"))
-	d, err := l.Take(t.Context(), headgate.Charge{Limit: headgate.MustParse("token-bucket 10/s burst 5 block 1h"), Key: "k", Cost: headgate.Units(6)})
+	d, err := l.Take(t.Context(), headgate.Charge{
+		Limit: headgate.MustParse("token-bucket 10/s burst 5 block 1h"),
+		Key:   "k", Cost: headgate.Units(6),
+	})
 	if err != nil || d.Allowed || d.RetryAfter != headgate.Never || d.Remaining != 5 {
 		t.Fatalf("got %+v, %v", d, err)
 	}
@@ -89,13 +95,28 @@ func TestCalendarWindowsStartWhereTheZoneSays(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, limit, now, next string }{
 		{"a month in Berlin", "fixed-window 1/month Europe/Berlin", "2026-03-15T00:00:00Z", "2026-03-31T22:00:00Z"},
-		{"a day that loses an hour", "fixed-window 1/day Europe/Berlin", "2026-03-28T23:30:00Z", "2026-03-29T22:00:00Z"},
-		{"a day whose midnight is skipped", "fixed-window 1/day America/Sao_Paulo", "2018-11-03T12:00:00Z", "2018-11-04T03:00:00Z"},
-		{"a day whose midnight comes twice", "fixed-window 1/day America/Havana", "2026-10-31T12:00:00Z", "2026-11-01T04:00:00Z"},
-		{"a day that does not exist", "fixed-window 1/day Pacific/Apia", "2011-12-29T12:00:00Z", "2011-12-30T10:00:00Z"},
+		{
+			"a day that loses an hour", "fixed-window 1/day Europe/Berlin", "2026-03-28T23:30:00Z",
+			"2026-03-29T22:00:00Z",
+		},
+		{
+			"a day whose midnight is skipped", "fixed-window 1/day America/Sao_Paulo", "2018-11-03T12:00:00Z",
+			"2018-11-04T03:00:00Z",
+		},
+		{
+			"a day whose midnight comes twice", "fixed-window 1/day America/Havana", "2026-10-31T12:00:00Z",
+			"2026-11-01T04:00:00Z",
+		},
+		{
+			"a day that does not exist", "fixed-window 1/day Pacific/Apia", "2011-12-29T12:00:00Z",
+			"2011-12-30T10:00:00Z",
+		},
 		{"a week from Monday", "fixed-window 1/week", "2026-03-01T12:00:00Z", "2026-03-02T00:00:00Z"},
 		{"an hour off by half", "fixed-window 1/hour Asia/Kolkata", "2026-03-01T12:00:00Z", "2026-03-01T12:30:00Z"},
-		{"an hour where the offset changes by half", "fixed-window 1/hour Australia/Lord_Howe", "2026-10-03T15:10:00Z", "2026-10-03T16:00:00Z"},
+		{
+			"an hour where the offset changes by half", "fixed-window 1/hour Australia/Lord_Howe", "2026-10-03T15:10:00Z",
+			"2026-10-03T16:00:00Z",
+		},
 		{"a window since the epoch", "fixed-window 1/1h", "2026-03-01T12:59:59Z", "2026-03-01T13:00:00Z"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -124,7 +145,10 @@ func TestCalendarWindowsStartWhereTheZoneSays(t *testing.T) {
 func TestFillUpStopsAtTheBrim(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(newClock("2026-03-01T12:00:00Z"))
-	c := headgate.Charge{Limit: headgate.MustParse("leaky-bucket 1/s capacity 10"), Key: "k", Cost: headgate.MustCost("7.5")}
+	c := headgate.Charge{
+		Limit: headgate.MustParse("leaky-bucket 1/s capacity 10"), Key: "k",
+		Cost: headgate.MustCost("7.5"),
+	}
 	for _, want := range []headgate.Filled{
 		{Accepted: headgate.MustCost("7.5")},
 		{Accepted: headgate.MustCost("2.5"), Brim: true},

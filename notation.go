@@ -64,7 +64,10 @@ var valued = []string{"burst", "capacity", "history", "block", "ttl", "prefetch"
 
 // prefetching are the algorithms that can have a prefetch. Of others it is an option
 // that does not apply.
-var prefetching = map[string]bool{"token-bucket": true, "leaky-bucket": true, "gcra": true, "interval": true, "fixed-window": true}
+var prefetching = map[string]bool{
+	"token-bucket": true, "leaky-bucket": true, "gcra": true, "interval": true,
+	"fixed-window": true,
+}
 
 // later are options that the grammar reserves.
 var later = []string{"wait"}
@@ -126,7 +129,8 @@ func (n *notation) parseOptions(words []field) error {
 		case w.text == "from-first":
 		case slices.Contains(later, w.text):
 			return n.fail(w.text, w.at, "is reserved and does nothing yet")
-		case strings.Contains(w.text, "/") || w.text == "UTC" || n.calendar != "" && w.text[0] >= 'A' && w.text[0] <= 'Z':
+		case strings.Contains(w.text, "/") || w.text == "UTC" || n.calendar != "" && w.text[0] >= 'A' &&
+			w.text[0] <= 'Z':
 			name = "zone"
 		default:
 			return n.fail("option", w.at, fmt.Sprintf("%q is not known; options are burst, capacity, from-first, "+

@@ -63,15 +63,21 @@ func TestAnObserverHearsOfEveryDecision(t *testing.T) {
 	_, _ = l.FillUp(ctx, headgate.Charge{Limit: two.Limit, Key: "new", Cost: headgate.Units(5)})
 	_, _ = l.Reserve(ctx, time.Second, two)
 	_, _ = l.Once("id", 0).Take(ctx, headgate.Charge{Limit: two.Limit, Key: "other"})
-	_, _ = l.Batch(ctx, []headgate.Request{{Charges: []headgate.Charge{two}}, {Charges: []headgate.Charge{two}, Check: true}, {}})
+	_, _ = l.Batch(ctx, []headgate.Request{
+		{Charges: []headgate.Charge{two}},
+		{Charges: []headgate.Charge{two}, Check: true},
+		{},
+	})
 	lease, err := l.Acquire(ctx, job)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = lease.Release(ctx)
 	want := []string{
-		"take true false", "take true false", "take false false", "take false true", "check false false", "fill-up true false",
-		"reserve false false", "take true false", "take false false", "check false false", "take false true", "acquire true false",
+		"take true false", "take true false", "take false false", "take false true", "check false false",
+		"fill-up true false",
+		"reserve false false", "take true false", "take false false", "check false false", "take false true",
+		"acquire true false",
 	}
 	if !slices.Equal(heard.events, want) {
 		t.Errorf("heard %q\nwant  %q", heard.events, want)

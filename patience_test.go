@@ -55,7 +55,8 @@ func TestToWaitDoesNotBlock(t *testing.T) {
 				if err := ask(3 * time.Second); err != nil {
 					t.Errorf("then: %v", err)
 				}
-				if s, err := l.Inspect(context.Background(), charge.Limit, "k"); err != nil || !s.BlockedUntil.IsZero() {
+				if s, err := l.Inspect(context.Background(), charge.Limit, "k"); err != nil ||
+					!s.BlockedUntil.IsZero() {
 					t.Errorf("%+v, %v", s, err)
 				}
 				time.Sleep(2 * time.Second)
@@ -101,7 +102,8 @@ func TestTheDeadlineOfThoseInLine(t *testing.T) {
 		synctest.Wait()
 		one := five
 		one.Cost = headgate.Cost{}
-		if err := l.Wait(ctx, one); !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, headgate.ErrDenied) {
+		if err := l.Wait(ctx, one); !errors.Is(err, headgate.ErrDeadline) ||
+			!errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, headgate.ErrDenied) {
 			t.Errorf("behind another: %v", err)
 		}
 		<-errs
@@ -124,7 +126,10 @@ func (s *late) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 
 // TestWaitAtMost counts from the first answer, and knows when it is no use to wait.
 func TestWaitAtMost(t *testing.T) {
-	for _, limit := range []string{"token-bucket 2/s burst 1", "fixed-window 1/500ms", "sliding-log 1/500ms block 15m", "concurrency 1 ttl 500ms"} {
+	for _, limit := range []string{
+		"token-bucket 2/s burst 1", "fixed-window 1/500ms", "sliding-log 1/500ms block 15m",
+		"concurrency 1 ttl 500ms",
+	} {
 		t.Run(limit, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx := context.Background()
@@ -144,7 +149,8 @@ func TestWaitAtMost(t *testing.T) {
 					t.Errorf("it had to wait for nothing but the store: %v", err)
 				}
 				begin := time.Now()
-				if err := wait(10 * time.Millisecond); !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) {
+				if err := wait(10 * time.Millisecond); !errors.Is(err, headgate.ErrDeadline) ||
+					!errors.Is(err, headgate.ErrDenied) {
 					t.Errorf("for less than it takes: %v", err)
 				}
 				if d := time.Since(begin); d > 400*time.Millisecond {
@@ -181,7 +187,8 @@ func TestAStoreThatTimesOutIsNoDeadline(t *testing.T) {
 		go func() { first <- l.Wait(ctx, charge) }()
 		synctest.Wait()
 		s.cut.Store(true)
-		if err := l.Wait(ctx, charge); errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, context.DeadlineExceeded) {
+		if err := l.Wait(ctx, charge); errors.Is(err, headgate.ErrDeadline) ||
+			!errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
 		cancel()

@@ -37,7 +37,8 @@ func (u Prefetch) compile(p *law.Params) error {
 		return nil
 	}
 	if p.Kind != law.Bucket {
-		return Invalid("prefetch", "only limits that refill have one: token-bucket, leaky-bucket, gcra, interval and fixed-window")
+		return Invalid("prefetch", "only limits that refill have one: token-bucket, leaky-bucket, gcra, interval "+
+			"and fixed-window")
 	}
 	if err := checkAmount("prefetch", u.Amount); err != nil {
 		return err

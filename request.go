@@ -1,7 +1,6 @@
 package headgate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,7 +21,10 @@ type request struct {
 }
 
 func (l *Limiter) request(charges []Charge) request {
-	return request{l: l, ops: make([]law.Op, len(charges)), outs: make([]law.Outcome, len(charges)), cals: calendars(nil, 0, charges)}
+	return request{
+		l: l, ops: make([]law.Op, len(charges)), outs: make([]law.Outcome, len(charges)),
+		cals: calendars(nil, 0, charges),
+	}
 }
 
 // again is a request as large, about the same limits.
@@ -96,7 +98,9 @@ func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []C
 }
 
 // compileWith is compile with another meaning of the costs, and not yet valid.
-func (l *Limiter) compileWith(ops []law.Op, verb law.Verb, group uint32, charges []Charge, credits func(Cost, int64) (int64, error)) error {
+func (l *Limiter) compileWith(ops []law.Op, verb law.Verb, group uint32, charges []Charge,
+	credits func(Cost, int64) (int64, error),
+) error {
 	if len(charges) == 0 {
 		return Invalid("charges", "there is none")
 	}
@@ -162,7 +166,8 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 		j := law.GroupEnd(ops, i)
 		for try := 0; slices.ContainsFunc(outs[i:j], isStale); try++ {
 			if try == 3 { // the store's clock is not one
-				return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup, ops[i].Cell.Limit)
+				return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup,
+					ops[i].Cell.Limit)
 			}
 			for k := i; k < j; k++ {
 				if k < len(cals) && cals[k] != nil && outs[k].Stale {
@@ -254,101 +259,12 @@ func (b *bound) end(err *error, otherwise error) {
 	*err = fmt.Errorf("%w (no answer within %s, the Timeout of headgate.Config)", *err, b.timeout)
 }
 
-// Request is one of several that are asked together.
-type Request struct {
-	Charges []Charge // admitted all or none
-	Check   bool     // ask without consuming
-
-	// ID and Life make it a request that is charged once: see [Limiter.Once]. A
-	// zero Life is DefaultLife.
-	ID   string
-	Life time.Duration
-}
-
-// Answer is what became of a Request.
-type Answer struct {
-	Decision Decision
-	Err      error // the request failed alone: invalid, or refused by the store
-}
-
-// Batch asks about many requests in one round trip, as if they were asked one
-// after another in order. A request that is invalid fails alone; an error of
-// Batch itself means that nothing is known about any of them.
-func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, error) {
-	if l.observer == nil {
-		return l.batch(ctx, requests)
-	}
-	begin := time.Now() //nolint:forbidigo // how long it takes, not a decision
-	answers, err := l.batch(ctx, requests)
-	took := time.Since(begin)
-	for i := range requests {
-		e := Event{Verb: VerbTake, Err: err, Took: took}
-		if requests[i].Check {
-			e.Verb = VerbCheck
-		}
-		if err == nil {
-			e.Decision, e.Err = answers[i].Decision, answers[i].Err
-		}
-		l.observer.Decided(ctx, e)
-	}
-	return answers, err
-}
-
-func (l *Limiter) batch(ctx context.Context, requests []Request) ([]Answer, error) {
-	answers := make([]Answer, len(requests))
-	charges := 0
-	for i := range requests {
-		charges += len(requests[i].Charges)
-	}
-	ops := make([]law.Op, 0, charges)
-	ends := make([]int, len(requests)) // in ops, of each request
-	var cals []*calendar
-	for i := range requests {
-		r := &requests[i]
-		verb := law.Take
-		if r.Check {
-			verb = law.Check
-		}
-		start := len(ops)
-		group := ops[start : start+len(r.Charges)]
-		err := takeable(r.Charges)
-		if err == nil {
-			err = l.compile(group, verb, uint32(i+1), r.Charges)
-		}
-		if id := (once{r.ID, r.Life}); err == nil && id != (once{}) {
-			err = id.name(group)
-		}
-		if answers[i].Err = err; err == nil {
-			ops = ops[:start+len(group)]
-			cals = calendars(cals, start, r.Charges)
-		}
-		ends[i] = len(ops)
-	}
-	outs := make([]law.Outcome, len(ops))
-	if len(ops) > 0 {
-		if err := l.apply(ctx, ops, outs, cals); err != nil {
-			return nil, err
-		}
-	}
-	start := 0
-	for i, end := range ends {
-		if answers[i].Err == nil {
-			if err := cmp.Or(outs[start].Err, ahead(outs[start:end])); err != nil {
-				answers[i].Err = err
-			} else {
-				answers[i].Decision = decide(ops[start:end], outs[start:end])
-			}
-		}
-		start = end
-	}
-	return answers, nil
-}
-
 // ahead says that what was admitted under an id may not start yet, or nil.
 func ahead(outs []law.Outcome) error {
 	for i := range outs {
 		if outs[i].StartAt > outs[i].Clock {
-			return fmt.Errorf("%w: it was reserved, and starts at %s", ErrReused, time.UnixMicro(outs[i].StartAt).UTC().Format(time.RFC3339Nano))
+			return fmt.Errorf("%w: it was reserved, and starts at %s", ErrReused,
+				time.UnixMicro(outs[i].StartAt).UTC().Format(time.RFC3339Nano))
 		}
 	}
 	return nil

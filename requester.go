@@ -37,7 +37,8 @@ func (r *Requester) RequestToken(ctx context.Context) error {
 // Limited wraps an action so that it is done only when the charges were taken.
 // Otherwise its error is a [DeniedError], or the store's. The action gets the
 // caller's context.
-func Limited[T any](t Taker, action func(context.Context) (T, error), charges ...Charge) func(context.Context) (T, error) {
+func Limited[T any](t Taker, action func(context.Context) (T, error), charges ...Charge) func(
+	context.Context) (T, error) {
 	r := NewRequester(t, charges...)
 	return func(ctx context.Context) (result T, err error) {
 		if err := r.RequestToken(ctx); err != nil {

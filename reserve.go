@@ -38,7 +38,8 @@ func NewReservation(d Decision, startAt time.Time, delay time.Duration, n int,
 	settle func(ctx context.Context, actual []Cost) (corrected []Cost, err error),
 ) *Reservation {
 	return &Reservation{
-		Decision: d, StartAt: startAt, start: time.Now().Add(delay), //nolint:forbidigo // the delay counts from the receipt of the answer
+		Decision: d, StartAt: startAt,
+		start: time.Now().Add(delay), //nolint:forbidigo // the delay counts from the receipt of the answer
 		settler: func(ctx context.Context, actual []Cost) ([]Cost, error) {
 			if actual != nil && len(actual) != n {
 				return nil, Invalid("actual", "%d costs for %d charges", len(actual), n)
@@ -70,7 +71,9 @@ func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Ch
 	return l.reserve(ctx, wait, charges, nil)
 }
 
-func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id *once) (r *Reservation, err error) {
+func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id *once) (r *Reservation,
+	err error,
+) {
 	if l.observer == nil {
 		return l.reserveFor(ctx, wait, charges, id)
 	}
@@ -83,7 +86,9 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 	return r, err
 }
 
-func (l *Limiter) reserveFor(ctx context.Context, wait time.Duration, charges []Charge, id *once) (*Reservation, error) {
+func (l *Limiter) reserveFor(ctx context.Context, wait time.Duration, charges []Charge, id *once) (
+	*Reservation, error,
+) {
 	if wait < 0 {
 		return nil, Invalid("wait", "%s is negative", wait)
 	}

@@ -38,16 +38,42 @@ func TestReservations(t *testing.T) {
 	}{
 		{"simple", 2, []turn{{0, 2, w, 0, 0, ""}, {0, 2, w, 2, 0, ""}, {3, 2, w, 4, 0, ""}}},
 		{"mixed with takes", 2, []turn{
-			{0, 3, w, -1, 0, ""}, {0, 2, w, 0, 0, ""}, {1, 2, 0, -1, 0, ""}, {1, 2, w, 2, 0, ""}, {1, 1, 0, -1, 0, ""}, {3, 1, 0, 3, 0, ""},
+			{0, 3, w, -1, 0, ""},
+			{0, 2, w, 0, 0, ""},
+			{1, 2, 0, -1, 0, ""},
+			{1, 2, w, 2, 0, ""},
+			{1, 1, 0, -1, 0, ""},
+			{3, 1, 0, 3, 0, ""},
 		}},
-		{"one that was not made cancels nothing", 2, []turn{{0, 2, w, 0, 0, ""}, {0, 3, w, -1, 0, ""}, {0, 2, w, 2, 0, ""}}},
-		{"the last is cancelled", 2, []turn{{0, 2, w, 0, 0, ""}, {0, 2, w, 2, 0, ""}, {at: 1, cancel: 2, back: "2"}, {1, 2, w, 2, 0, ""}}},
-		{"cancelled after its start", 2, []turn{{0, 2, w, 0, 0, ""}, {0, 2, w, 2, 0, ""}, {at: 3, cancel: 2, back: "1"}, {3, 2, w, 3, 0, ""}}},
+		{
+			"one that was not made cancels nothing", 2,
+			[]turn{{0, 2, w, 0, 0, ""}, {0, 3, w, -1, 0, ""}, {0, 2, w, 2, 0, ""}},
+		},
+		{"the last is cancelled", 2, []turn{
+			{0, 2, w, 0, 0, ""},
+			{0, 2, w, 2, 0, ""},
+			{at: 1, cancel: 2, back: "2"},
+			{1, 2, w, 2, 0, ""},
+		}},
+		{"cancelled after its start", 2, []turn{
+			{0, 2, w, 0, 0, ""},
+			{0, 2, w, 2, 0, ""},
+			{at: 3, cancel: 2, back: "1"},
+			{3, 2, w, 3, 0, ""},
+		}},
 		{"nothing back, another has come", 2, []turn{
-			{0, 2, w, 0, 0, ""}, {0, 1, w, 1, 0, ""}, {0, 1, w, 2, 0, ""}, {at: 0, cancel: 2, back: "0"}, {0, 1, w, 3, 0, ""},
+			{0, 2, w, 0, 0, ""},
+			{0, 1, w, 1, 0, ""},
+			{0, 1, w, 2, 0, ""},
+			{at: 0, cancel: 2, back: "0"},
+			{0, 1, w, 3, 0, ""},
 		}},
 		{"one back of two", 2, []turn{
-			{0, 2, w, 0, 0, ""}, {0, 2, w, 2, 0, ""}, {0, 1, w, 3, 0, ""}, {at: 2, cancel: 2, back: "1"}, {2, 2, w, 4, 0, ""},
+			{0, 2, w, 0, 0, ""},
+			{0, 2, w, 2, 0, ""},
+			{0, 1, w, 3, 0, ""},
+			{at: 2, cancel: 2, back: "1"},
+			{2, 2, w, 4, 0, ""},
 		}},
 		{"several are cancelled", 4, []turn{
 			{0, 4, w, 0, 0, ""},
@@ -83,7 +109,8 @@ func reservations(t *testing.T, burst int, turns []turn) {
 			made = append(made, nil)
 			continue
 		}
-		r, err := l.Reserve(ctx, tenth(step.wait), headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(fmt.Sprint(step.cost))})
+		r, err := l.Reserve(ctx, tenth(step.wait),
+			headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(fmt.Sprint(step.cost))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,13 +127,15 @@ func reservations(t *testing.T, burst int, turns []turn) {
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	for notation, over := range map[string]string{
-		"token-bucket 10/h burst 5": "5", "fixed-window 5/1h": "5", "sliding-log 5/1h": "5", "sliding-window 5/1h": "5", "fixed-window 5/month Europe/Berlin": "5",
+		"token-bucket 10/h burst 5": "5", "fixed-window 5/1h": "5", "sliding-log 5/1h": "5", "sliding-window 5/1h": "5",
+		"fixed-window 5/month Europe/Berlin": "5",
 	} {
 		c := newClock("2026-03-01T12:00:00Z")
 		l := headgate.New(memory.New(&memory.Config{Clock: c.read}), &headgate.Config{Clock: c.read})
 		limit := headgate.MustParse(notation)
 		reserve := func(cost string) *headgate.Reservation {
-			r, err := l.Reserve(context.Background(), 0, headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(cost)})
+			r, err := l.Reserve(context.Background(), 0,
+				headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(cost)})
 			if err != nil || !r.Decision.Allowed {
 				t.Fatalf("%s: reserve %s: %+v, %v", notation, cost, r, err)
 			}
@@ -134,7 +163,8 @@ func TestSettle(t *testing.T) {
 			}
 			got, err := step.r.Settle(context.Background(), actual)
 			if err != nil || got[0].String() != step.want || remaining() != step.remaining {
-				t.Errorf("%s: settled for %q: by %s (%v), %d remain; want by %s, %d", notation, step.actual, got, err, remaining(), step.want, step.remaining)
+				t.Errorf("%s: settled for %q: by %s (%v), %d remain; want by %s, %d", notation, step.actual, got, err,
+					remaining(), step.want, step.remaining)
 			}
 			if _, err := step.r.Settle(context.Background(), actual); !errors.Is(err, headgate.ErrSettled) {
 				t.Errorf("%s: settled twice: %v", notation, err)
@@ -143,11 +173,13 @@ func TestSettle(t *testing.T) {
 				t.Errorf("%s: cancelled after it was settled: %v", notation, err)
 			}
 		}
-		refused, err := l.Reserve(context.Background(), 0, headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(over)})
+		refused, err := l.Reserve(context.Background(), 0,
+			headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(over)})
 		if err != nil || refused.Decision.Allowed {
 			t.Fatalf("%s: %+v, %v", notation, refused, err)
 		}
-		if _, err := refused.Settle(context.Background(), headgate.MustCost("1")); !errors.Is(err, headgate.ErrInvalid) {
+		if _, err := refused.Settle(context.Background(), headgate.MustCost("1")); !errors.Is(
+			err, headgate.ErrInvalid) {
 			t.Errorf("%s: settled what was not made: %v", notation, err)
 		}
 	}

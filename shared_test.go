@@ -73,7 +73,8 @@ func TestDecisionsTellOfAFullLimit(t *testing.T) {
 			t.Errorf("by a handle: %+v, %v", d, err)
 		}
 	}
-	if _, err := l.Once("id", 0).Take(t.Context(), headgate.Charge{Limit: limit, Key: "e"}); !errors.Is(err, store.ErrFull) {
+	if _, err := l.Once("id", 0).Take(t.Context(), headgate.Charge{Limit: limit, Key: "e"}); !errors.Is(
+		err, store.ErrFull) {
 		t.Errorf("with an id: %v", err)
 	}
 
@@ -85,10 +86,12 @@ func TestDecisionsTellOfAFullLimit(t *testing.T) {
 		t.Errorf("inspected: %+v, %v", s, err)
 	}
 	list, err := l.List(t.Context(), store.Query{}, limit)
-	if err != nil || len(list) != 3 || !list[2].Shared || !list[2].Exists || list[2].Used != headgate.Units(2) || list[0].Shared {
+	if err != nil || len(list) != 3 || !list[2].Shared || !list[2].Exists || list[2].Used != headgate.Units(2) ||
+		list[0].Shared {
 		t.Fatalf("listed: %+v, %v", list, err)
 	}
-	if s, err = l.Inspect(t.Context(), limit, list[2].Key); err != nil || !s.Exists || !s.Shared || s.Used != headgate.Units(2) {
+	if s, err = l.Inspect(t.Context(), limit, list[2].Key); err != nil || !s.Exists || !s.Shared ||
+		s.Used != headgate.Units(2) {
 		t.Errorf("inspected by the key of the list: %+v, %v", s, err)
 	}
 	rooms, err := l.Fullness(t.Context())
@@ -136,7 +139,8 @@ type uncounted struct{ store.Store }
 
 func TestFullnessOfAStoreThatCountsNoKeys(t *testing.T) {
 	t.Parallel()
-	if _, err := headgate.New(uncounted{memory.New(nil)}, nil).Fullness(t.Context()); !errors.Is(err, headgate.ErrUnsupported) {
+	if _, err := headgate.New(uncounted{memory.New(nil)}, nil).Fullness(t.Context()); !errors.Is(
+		err, headgate.ErrUnsupported) {
 		t.Error(err)
 	}
 }

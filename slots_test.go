@@ -86,7 +86,9 @@ func (s *slots) exact(t *testing.T, limits map[string]headgate.Limit) {
 
 func together(limits map[string]headgate.Limit, user int) []headgate.Charge {
 	return []headgate.Charge{
-		{Limit: limits["org"], Key: "acme"}, {Limit: limits["team"], Key: fmt.Sprint("team ", user%3)}, {Limit: limits["user"], Key: fmt.Sprint("user ", user)},
+		{Limit: limits["org"], Key: "acme"},
+		{Limit: limits["team"], Key: fmt.Sprint("team ", user%3)},
+		{Limit: limits["user"], Key: fmt.Sprint("user ", user)},
 	}
 }
 
@@ -100,10 +102,12 @@ func TestWaitOverSlotsAsksAgain(t *testing.T) {
 			"org": headgate.MustParse("token-bucket 10/s burst 1"), "team": headgate.MustParse("gcra 100/s burst 100"),
 			"user": headgate.MustParse("token-bucket 1/s burst 5"),
 		}
-		if _, err := l.Reserve(t.Context(), time.Second, together(limits, 1)...); !errors.Is(err, headgate.ErrUnsupported) {
+		if _, err := l.Reserve(t.Context(), time.Second, together(limits, 1)...); !errors.Is(
+			err, headgate.ErrUnsupported) {
 			t.Errorf("a reservation that may start later: %v, want ErrUnsupported", err)
 		}
-		if _, err := l.Once("id", 0).Reserve(t.Context(), time.Second, together(limits, 1)...); !errors.Is(err, headgate.ErrUnsupported) {
+		if _, err := l.Once("id", 0).Reserve(t.Context(), time.Second, together(limits, 1)...); !errors.Is(
+			err, headgate.ErrUnsupported) {
 			t.Errorf("the same with an id: %v, want ErrUnsupported", err)
 		}
 		if len(s.granted) > 0 {
@@ -117,7 +121,11 @@ func TestWaitOverSlotsAsksAgain(t *testing.T) {
 			wg.Go(func() {
 				wait := l.Wait
 				if n%2 == 0 {
-					wait = func(ctx context.Context, c ...headgate.Charge) error { return l.WaitAtMost(ctx, time.Minute, c...) }
+					wait = func(ctx context.Context,
+						c ...headgate.Charge,
+					) error {
+						return l.WaitAtMost(ctx, time.Minute, c...)
+					}
 				}
 				if err := wait(t.Context(), together(limits, n%4)...); err != nil {
 					t.Error(err)
@@ -133,14 +141,17 @@ func TestWaitOverSlotsAsksAgain(t *testing.T) {
 			t.Errorf("20 at 10/s took %s, in the order %v", took, order)
 		}
 		s.exact(t, limits)
-		if s.refused != 22 || len(s.granted) != 60 || slices.ContainsFunc(s.granted, func(g grant) bool { return g.late }) {
-			t.Errorf("%d reservations were refused, %d charges made; want 22 and 60, none of them late", s.refused, len(s.granted))
+		if s.refused != 22 || len(s.granted) != 60 ||
+			slices.ContainsFunc(s.granted, func(g grant) bool { return g.late }) {
+			t.Errorf("%d reservations were refused, %d charges made; want 22 and 60, none of them late", s.refused,
+				len(s.granted))
 		}
 
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 		defer cancel()
 		for name, err := range map[string]error{
-			"WaitAtMost": l.WaitAtMost(t.Context(), 30*time.Millisecond, together(limits, 5)...), "Wait": l.Wait(ctx, together(limits, 5)...),
+			"WaitAtMost": l.WaitAtMost(t.Context(), 30*time.Millisecond, together(limits, 5)...),
+			"Wait":       l.Wait(ctx, together(limits, 5)...),
 		} {
 			if !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) {
 				t.Errorf("%s: %v, want ErrDeadline and ErrDenied", name, err)
@@ -150,7 +161,8 @@ func TestWaitOverSlotsAsksAgain(t *testing.T) {
 			t.Errorf("one who waited in vain was charged: %+v", s.granted[60:])
 		}
 		// Of one key there is a start, as before.
-		if err := l.Wait(t.Context(), headgate.Charge{Limit: limits["org"], Key: "acme"}); err != nil || !s.granted[60].late {
+		if err := l.Wait(t.Context(), headgate.Charge{Limit: limits["org"], Key: "acme"}); err != nil ||
+			!s.granted[60].late {
 			t.Errorf("of one key: %v, %+v", err, s.granted[60:])
 		}
 	})
@@ -193,7 +205,8 @@ func TestWaitersOverSlotsOfACluster(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d passed in %s, the longest wait %s", callers*rounds, time.Since(begin).Round(time.Millisecond), slices.Max(longest[:]).Round(time.Millisecond))
+	t.Logf("%d passed in %s, the longest wait %s", callers*rounds, time.Since(begin).Round(time.Millisecond),
+		slices.Max(longest[:]).Round(time.Millisecond))
 	for _, s := range stores {
 		all.granted = append(all.granted, s.granted...)
 		all.refused += s.refused
@@ -216,7 +229,8 @@ func TestWaitersOverSlotsOfACluster(t *testing.T) {
 			}
 		}
 		if sum != callers*rounds || all.refused != callers*rounds {
-			t.Errorf("%s was charged %d times, and %d reservations refused; want %d", name, sum, all.refused, callers*rounds)
+			t.Errorf("%s was charged %d times, and %d reservations refused; want %d", name, sum, all.refused,
+				callers*rounds)
 		}
 	}
 }

@@ -55,16 +55,24 @@ func verbs(l *headgate.Limiter) map[string]func(context.Context) error {
 			_, err := l.Batch(ctx, []headgate.Request{{Charges: []headgate.Charge{bucket}}})
 			return err
 		},
-		"Block":        func(ctx context.Context) error { _, err := l.Block(ctx, bucket.Limit, "k", time.Hour, ""); return err },
-		"Reset":        func(ctx context.Context) error { _, err := l.Reset(ctx, bucket.Limit, "k"); return err },
-		"Inspect":      func(ctx context.Context) error { _, err := l.Inspect(ctx, bucket.Limit, "k"); return err },
-		"List":         func(ctx context.Context) error { _, err := l.List(ctx, store.Query{}); return err },
-		"Reserve":      func(ctx context.Context) error { _, err := l.Reserve(ctx, time.Minute, bucket); return err },
-		"Acquire":      func(ctx context.Context) error { _, err := l.Acquire(ctx, ten); return err },
-		"Renew":        func(ctx context.Context) error { return l.Renew(ctx, held) },
-		"Release":      func(ctx context.Context) error { return l.Release(ctx, held) },
-		"Once.Take":    func(ctx context.Context) error { _, err := once.Take(ctx, bucket); return err },
-		"Once.Reserve": func(ctx context.Context) error { _, err := once.Reserve(ctx, time.Minute, bucket); return err },
+		"Block": func(ctx context.Context) error {
+			_,
+				err := l.Block(ctx, bucket.Limit, "k", time.Hour, "")
+			return err
+		},
+		"Reset":     func(ctx context.Context) error { _, err := l.Reset(ctx, bucket.Limit, "k"); return err },
+		"Inspect":   func(ctx context.Context) error { _, err := l.Inspect(ctx, bucket.Limit, "k"); return err },
+		"List":      func(ctx context.Context) error { _, err := l.List(ctx, store.Query{}); return err },
+		"Reserve":   func(ctx context.Context) error { _, err := l.Reserve(ctx, time.Minute, bucket); return err },
+		"Acquire":   func(ctx context.Context) error { _, err := l.Acquire(ctx, ten); return err },
+		"Renew":     func(ctx context.Context) error { return l.Renew(ctx, held) },
+		"Release":   func(ctx context.Context) error { return l.Release(ctx, held) },
+		"Once.Take": func(ctx context.Context) error { _, err := once.Take(ctx, bucket); return err },
+		"Once.Reserve": func(ctx context.Context) error {
+			_,
+				err := once.Reserve(ctx, time.Minute, bucket)
+			return err
+		},
 		"Once.Settle":  func(ctx context.Context) error { _, err := once.Settle(ctx, bucket); return err },
 		"Once.Cancel":  func(ctx context.Context) error { _, err := once.Cancel(ctx, bucket); return err },
 		"WaitAtMost 0": func(ctx context.Context) error { return l.WaitAtMost(ctx, 0, bucket) },
@@ -100,10 +108,12 @@ func TestACallThatDecidesAtOnceHasADeadline(t *testing.T) {
 					err := call(ctx)
 					cancel()
 					if took := time.Since(begin); took != tt.want || !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("%s, timeout %s, context %s: %v after %s, want the deadline after %s", name, tt.timeout, tt.context, err, took, tt.want)
+						t.Errorf("%s, timeout %s, context %s: %v after %s, want the deadline after %s", name,
+							tt.timeout, tt.context, err, took, tt.want)
 					}
 					if named := strings.Contains(fmt.Sprint(err), "the Timeout of headgate.Config"); named != tt.named {
-						t.Errorf("%s, timeout %s, context %s: %v; the setting is named: %v, want %v", name, tt.timeout, tt.context, err, named, tt.named)
+						t.Errorf("%s, timeout %s, context %s: %v; the setting is named: %v, want %v", name, tt.timeout,
+							tt.context, err, named, tt.named)
 					}
 					want := class
 					if class == nil && tt.named { // whether the store was asked is not known
@@ -147,8 +157,10 @@ func TestWaitingHasTheDeadlineOfItsContext(t *testing.T) {
 				begin := time.Now()
 				err := wait(ctx)
 				cancel()
-				if took := time.Since(begin); took != time.Minute || !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "Config") {
-					t.Errorf("%s of %s: %v after %s, want the context's deadline after a minute", name, limit, err, took)
+				if took := time.Since(begin); took != time.Minute || !errors.Is(err, context.DeadlineExceeded) ||
+					strings.Contains(err.Error(), "Config") {
+					t.Errorf("%s of %s: %v after %s, want the context's deadline after a minute", name,
+						limit, err, took)
 				}
 			}
 		})
@@ -196,9 +208,13 @@ func TestALockedCellIsNotWaitedForLonger(t *testing.T) {
 
 // TestALimiterWithoutAStoreSaysSo and admits nothing.
 func TestALimiterWithoutAStoreSaysSo(t *testing.T) {
-	for made, l := range map[string]*headgate.Limiter{"New(nil, nil)": headgate.New(nil, nil), "the zero Limiter": new(headgate.Limiter)} {
+	for made, l := range map[string]*headgate.Limiter{
+		"New(nil, nil)":    headgate.New(nil, nil),
+		"the zero Limiter": new(headgate.Limiter),
+	} {
 		for name, call := range verbs(l) {
-			if err := call(t.Context()); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "limiter: has no store") {
+			if err := call(t.Context()); !errors.Is(err, headgate.ErrInvalid) ||
+				!strings.Contains(err.Error(), "limiter: has no store") {
 				t.Errorf("%s of %s: %v", name, made, err)
 			}
 		}

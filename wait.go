@@ -66,14 +66,15 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 	}
 	asking := patient{ctx}
 	var last Decision // of the last look
-	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[0].Limit.Name(), Key: charges[0].Key}, func() (time.Duration, error) {
-		d, err := l.Check(asking, charges...)
-		p.Answered()
-		if last = d; err == nil && !d.Allowed {
-			err = tooLate(ctx, &p, &d)
-		}
-		return p.Left(ctx), err
-	})
+	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[0].Limit.Name(), Key: charges[0].Key},
+		func() (time.Duration, error) {
+			d, err := l.Check(asking, charges...)
+			p.Answered()
+			if last = d; err == nil && !d.Allowed {
+				err = tooLate(ctx, &p, &d)
+			}
+			return p.Left(ctx), err
+		})
 	if err != nil {
 		if errors.Is(err, ErrDeadline) && !errors.Is(err, ErrDenied) { // it came while it stood in line
 			err = errors.Join(err, &DeniedError{last})

@@ -17,7 +17,8 @@ import (
 func TestWaitersStartInOrder(t *testing.T) {
 	for notation, apart := range map[string]time.Duration{
 		"token-bucket 100/s burst 1": 10 * time.Millisecond, "gcra 20/s burst 1": 50 * time.Millisecond,
-		"fixed-window 1/2s": 2 * time.Second, "sliding-log 1/3s": 3 * time.Second, "interval 1/2s burst 1": 2 * time.Second,
+		"fixed-window 1/2s": 2 * time.Second, "sliding-log 1/3s": 3 * time.Second,
+		"interval 1/2s burst 1": 2 * time.Second,
 	} {
 		t.Run(notation, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -65,13 +66,15 @@ func TestWaitThatCannotBe(t *testing.T) {
 				err = l.Wait(ctx, c)
 				return time.Since(begin), err
 			}
-			if took, err := wait(time.Hour, charge("3")); !errors.Is(err, headgate.ErrDenied) || errors.Is(err, headgate.ErrDeadline) || took > 0 {
+			if took, err := wait(time.Hour, charge("3")); !errors.Is(err, headgate.ErrDenied) ||
+				errors.Is(err, headgate.ErrDeadline) || took > 0 {
 				t.Errorf("%s: a cost above the capacity: %v after %v", notation, err, took)
 			}
 			if _, err := wait(time.Second, charge("2")); err != nil {
 				t.Errorf("%s: %v", notation, err)
 			}
-			if took, err := wait(time.Second/2, charge("1")); !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) || took > 0 {
+			if took, err := wait(time.Second/2, charge("1")); !errors.Is(err, headgate.ErrDeadline) ||
+				!errors.Is(err, headgate.ErrDenied) || took > 0 {
 				t.Errorf("%s: a deadline that comes first: %v after %v", notation, err, took)
 			}
 			ctx, cancel := context.WithCancel(context.Background())
@@ -100,11 +103,13 @@ func TestLimitedActions(t *testing.T) {
 	l, limit := headgate.New(memory.New(nil), nil), headgate.MustParse("fixed-window 2/1h")
 	type key struct{}
 	ctx := context.WithValue(context.Background(), key{}, "the caller's")
-	action := headgate.Limited(l, func(ctx context.Context) (string, error) { return ctx.Value(key{}).(string), nil }, headgate.Charge{Limit: limit, Key: "k"})
+	action := headgate.Limited(l, func(ctx context.Context) (string, error) { return ctx.Value(key{}).(string), nil },
+		headgate.Charge{Limit: limit, Key: "k"})
 	for i := range 3 {
 		got, err := action(ctx)
 		denied, is := errors.AsType[*headgate.DeniedError](err)
-		if i < 2 && (got != "the caller's" || err != nil) || i == 2 && (!is || !errors.Is(err, headgate.ErrDenied) || denied.Decision.RetryAfter <= 0 || got != "") {
+		if i < 2 && (got != "the caller's" || err != nil) || i == 2 &&
+			(!is || !errors.Is(err, headgate.ErrDenied) || denied.Decision.RetryAfter <= 0 || got != "") {
 			t.Errorf("call %d: %q, %v", i, got, err)
 		}
 	}

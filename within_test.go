@@ -53,10 +53,12 @@ func TestWithin(t *testing.T) {
 			t.Errorf("%s, %s from %s to %s: %d, %v, want %d", c.notation, c.cost, c.first, c.last, got, err, c.want)
 		}
 	}
-	if _, err := headgate.MustParse("fixed-window 5/1m").Within(time.Now(), time.Now(), headgate.MustCost("0.0001")); !errors.Is(err, headgate.ErrInvalid) {
+	if _, err := headgate.MustParse("fixed-window 5/1m").Within(time.Now(), time.Now(),
+		headgate.MustCost("0.0001")); !errors.Is(err, headgate.ErrInvalid) {
 		t.Errorf("too fine a cost: %v", err)
 	}
-	if _, err := (headgate.Limit{}).Within(time.Now(), time.Now(), headgate.Cost{}); !errors.Is(err, headgate.ErrInvalid) {
+	if _, err := (headgate.Limit{}).Within(time.Now(), time.Now(), headgate.Cost{}); !errors.Is(
+		err, headgate.ErrInvalid) {
 		t.Errorf("no limit: %v", err)
 	}
 }
@@ -102,7 +104,8 @@ func TestWithinIsReachedAndNotPassed(t *testing.T) {
 					}
 					most, err := limit.Within(first, d.At, cost)
 					if err != nil || passed > most || passed < most && !d.Allowed && hungry && reached {
-						t.Fatalf("seed %d: %d of cost %s passed from %s to %s, Within says %d, %v", seed, passed, cost, first, d.At, most, err)
+						t.Fatalf("seed %d: %d of cost %s passed from %s to %s, Within says %d, %v", seed, passed, cost,
+							first, d.At, most, err)
 					}
 					switch {
 					case d.Allowed:

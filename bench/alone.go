@@ -37,7 +37,9 @@ var errUnseen = errors.New("the store was not seen to send anything")
 
 // alike returns the cells of the store of a URL, and of the same statement
 // without it: the one that bare knows after spied was asked.
-func (b *bench) alike(ctx context.Context, url string, spied store.Store, bare func() (load.Ask, error), end func()) ([]compare.Cell, error) {
+func (b *bench) alike(ctx context.Context, url string, spied store.Store, bare func() (load.Ask, error), end func()) (
+	[]compare.Cell, error,
+) {
 	ask := gate.Ask(spied, always, b.one)
 	for range 3 { // the first calls also prepare, and look at the server
 		if _, err := ask(ctx, 0, rand.New(rand.NewPCG(1, 1))); err != nil {

@@ -36,7 +36,10 @@ func run() error {
 	out := flag.String("out", "results", "`folder` for the page and the pictures; empty: none are written")
 	list := flag.Bool("list", false, "list the comparisons and their goals")
 	flag.Usage = func() {
-		fmt.Fprint(flag.CommandLine.Output(), "usage: go run . [options]\n\nCompares Headgate with rivals; see -list. Databases are started, or taken from\nthe environment as the tests do.\n\n")
+		fmt.Fprint(flag.CommandLine.Output(),
+			"usage: go run . [options]\n\n"+
+				"Compares Headgate with rivals; see -list. Databases are started, or taken from\n"+
+				"the environment as the tests do.\n\n")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -79,8 +82,9 @@ func run() error {
 		name += "-part" // does not take the place of a page with all of them
 	}
 	setting := report.Setting{
-		Name: name, Command: strings.TrimSpace("go run . " + strings.Join(os.Args[1:], " ")), Rounds: *rounds, Duration: *duration,
-		Facts: append(report.Facts(ctx), b.facts...),
+		Name: name, Command: strings.TrimSpace("go run . " + strings.Join(os.Args[1:], " ")), Rounds: *rounds,
+		Duration: *duration,
+		Facts:    append(report.Facts(ctx), b.facts...),
 	}
 	path, err := report.Write(*out, setting, results)
 	if err == nil {

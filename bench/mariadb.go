@@ -23,7 +23,8 @@ func (b *bench) onMariaDB() []compare.Comparison {
 		{
 			Name: "mariadb-log-100k-512", Title: "MariaDB, 100,000 sliding logs, 5 in 60 s, 512 callers",
 			Goals: []compare.Goal{compare.Times(8)},
-			Why:   "40 us of the server's CPU for an entry that is granted and 30 for one that is refused: cell, sum and entry; the article's procedure shares the cheap flush among its clients",
+			Why: "40 us of the server's CPU for an entry that is granted and 30 for one that is refused: cell, " +
+				"sum and entry; the article's procedure shares the cheap flush among its clients",
 			Cells: b.article001(ours{limit: login, keys: b.many, callers: 512}, 8, 32),
 		},
 		{
@@ -60,7 +61,9 @@ func (b *bench) inMariaDB(ctx context.Context, o ours) (cells []compare.Cell, ds
 }
 
 // inSessions makes ready an article's cell for each number of clients.
-func inSessions(cells []compare.Cell, dsn string, clients []int, cell func(db *sql.DB, n int) (compare.Cell, error)) ([]compare.Cell, error) {
+func inSessions(cells []compare.Cell, dsn string, clients []int, cell func(db *sql.DB, n int) (compare.Cell, error)) (
+	[]compare.Cell, error,
+) {
 	for _, n := range clients {
 		db, err := mariaPool(dsn, "", n)
 		if err != nil {

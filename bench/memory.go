@@ -14,7 +14,8 @@ import (
 )
 
 // made is why a decision in memory takes longer than the bare arithmetic.
-const made = "a Decision is made of each answer, of 104 bytes with remaining, retry-after and times, where the ceiling answers yes or no: half of the time of a refusal"
+const made = "a Decision is made of each answer, of 104 bytes with remaining, retry-after and times, where the " +
+	"ceiling answers yes or no: half of the time of a refusal"
 
 // inMemory compares within this process: through a string key, but for those
 // at hand.
@@ -38,11 +39,13 @@ func (b *bench) inMemory() []compare.Comparison {
 	}
 	return append(list,
 		compare.Comparison{
-			Name: "memory-handle-allow", Title: "In memory, a limiter at hand, allowed", Unit: compare.Nanosecond, Why: made,
+			Name: "memory-handle-allow", Title: "In memory, a limiter at hand, allowed",
+			Unit: compare.Nanosecond, Why: made,
 			Goals: []compare.Goal{compare.Times(1), compare.Within(1.5)}, Cells: atHand(false),
 		},
 		compare.Comparison{
-			Name: "memory-handle-refuse", Title: "In memory, a limiter at hand, refused", Unit: compare.Nanosecond, Why: made,
+			Name: "memory-handle-refuse", Title: "In memory, a limiter at hand, refused",
+			Unit: compare.Nanosecond, Why: made,
 			Goals: []compare.Goal{compare.Times(1), compare.Within(1.5)}, Cells: atHand(true),
 		},
 		compare.Comparison{
@@ -76,7 +79,8 @@ func atHand(refuse bool) func(context.Context) ([]compare.Cell, error) {
 		})
 		return []compare.Cell{
 			repeated(compare.Ours, gate.Name+", a handle", ours, "", !refuse, func() { s.Close() }),
-			repeated(compare.Rival, rivals.Named("golang.org/x/time", "x/time/rate"), rivals.BareXTime(quota), "", !refuse, nil),
+			repeated(compare.Rival, rivals.Named("golang.org/x/time", "x/time/rate"), rivals.BareXTime(quota), "",
+				!refuse, nil),
 			repeated(compare.Ceiling, "bare GCRA", rivals.BareGCRA(quota), "", !refuse, nil),
 		}, nil
 	}
@@ -133,21 +137,24 @@ func inProcess(keys []string, refuse bool) func(context.Context) ([]compare.Cell
 		list, sides := locals()
 		cells := make([]compare.Cell, len(list))
 		for i, l := range list {
-			cells[i] = compare.Cell{Side: sides[i], Name: l.Name, Measure: func(ctx context.Context, d time.Duration) (compare.Sample, error) {
-				quota := rivals.Always
-				if refuse {
-					quota = rivals.Once
-				}
-				limiter, stop, err := filled(ctx, l, quota, keys)
-				if err != nil {
-					return compare.Sample{}, err
-				}
-				defer stop()
-				return compare.Parallel(ctx, d, keys, func(key string) bool {
-					allowed, err := limiter.Allow(ctx, key)
-					return err == nil && allowed != refuse
-				})
-			}}
+			cells[i] = compare.Cell{
+				Side: sides[i], Name: l.Name,
+				Measure: func(ctx context.Context, d time.Duration) (compare.Sample, error) {
+					quota := rivals.Always
+					if refuse {
+						quota = rivals.Once
+					}
+					limiter, stop, err := filled(ctx, l, quota, keys)
+					if err != nil {
+						return compare.Sample{}, err
+					}
+					defer stop()
+					return compare.Parallel(ctx, d, keys, func(key string) bool {
+						allowed, err := limiter.Allow(ctx, key)
+						return err == nil && allowed != refuse
+					})
+				},
+			}
 			if len(keys) == 1 && !refuse {
 				cells[i].Exact = func(ctx context.Context, d time.Duration) (compare.Exactness, error) {
 					limiter, stop, err := l.New(rivals.Tight, 1)
@@ -193,10 +200,13 @@ func (b *bench) held(tell func(held) float64) func(context.Context) ([]compare.C
 		list, sides := locals()
 		cells := make([]compare.Cell, len(list))
 		for i, l := range list {
-			cells[i] = compare.Cell{Side: sides[i], Name: l.Name, Measure: func(ctx context.Context, _ time.Duration) (compare.Sample, error) {
-				h, err := weigh(ctx, l, len(b.million))
-				return compare.Sample{Value: tell(h)}, err
-			}}
+			cells[i] = compare.Cell{
+				Side: sides[i], Name: l.Name,
+				Measure: func(ctx context.Context, _ time.Duration) (compare.Sample, error) {
+					h, err := weigh(ctx, l, len(b.million))
+					return compare.Sample{Value: tell(h)}, err
+				},
+			}
 		}
 		return cells, nil
 	}

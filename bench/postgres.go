@@ -35,7 +35,8 @@ func (b *bench) onPostgres() []compare.Comparison {
 		{
 			Name: "postgres-100k-512", Title: "PostgreSQL, 100,000 keys, 512 callers",
 			Goals: []compare.Goal{compare.Times(10)},
-			Why:   "15 us of the server's CPU and 5 us of the driver's, of two cores, for a charge: an index descent, an update in place and its log; the article's function has the disk's flush cheap here (0.12 ms) and group commit",
+			Why: "15 us of the server's CPU and 5 us of the driver's, of two cores, for a charge: an index " +
+				"descent, an update in place and its log; the article's function has the disk's flush cheap here (0.12 ms) and group commit",
 			Cells: b.article000(512, b.many, false, x8, x32),
 		},
 		{
@@ -88,7 +89,8 @@ func (b *bench) inPostgres(ctx context.Context, o ours) (cells []compare.Cell, d
 	return cells, dsn, nil
 }
 
-func (b *bench) article000(callers int, keys []string, exact bool, sessions ...session) func(context.Context) ([]compare.Cell, error) {
+func (b *bench) article000(callers int, keys []string, exact bool, sessions ...session) func(context.Context) (
+	[]compare.Cell, error) {
 	return func(ctx context.Context) ([]compare.Cell, error) {
 		cells, dsn, err := b.inPostgres(ctx, ours{limit: always, keys: keys, callers: callers, exact: exact})
 		if err != nil {
@@ -145,7 +147,8 @@ func (b *bench) article004(clients ...int) func(context.Context) ([]compare.Cell
 				p.Close()
 				return append(cells, failed(compare.Rival, "article 004, pruning", err)), nil
 			}
-			c := counted(rival("article 004, pruning", n, l, b.many), n, &articles.LeakyBucket{Pool: p, Capacity: 1000, LeakRate: 1000})
+			c := counted(rival("article 004, pruning", n, l, b.many), n,
+				&articles.LeakyBucket{Pool: p, Capacity: 1000, LeakRate: 1000})
 			c.Close = p.Close
 			cells = append(cells, c)
 		}
@@ -165,7 +168,10 @@ func (b *bench) documented(ctx context.Context) ([]compare.Cell, error) {
 	alone.Side = compare.Rival
 	return []compare.Cell{
 		alone,
-		ours{url: dsn, wrap: []gate.Wrap{gate.Documented}, limit: always, keys: b.one, callers: callers, at: "store/front"}.cell(ctx),
+		ours{
+			url: dsn, wrap: []gate.Wrap{gate.Documented}, limit: always, keys: b.one, callers: callers,
+			at: "store/front",
+		}.cell(ctx),
 	}, nil
 }
 

@@ -54,12 +54,14 @@ func (b *bench) onOneRedis(keys []string, exact bool) func(context.Context) ([]c
 			}
 			cells = append(cells, c)
 		}
-		add(rivals.Named("github.com/go-redis/redis_rate/v10", "redis_rate"), func(q rivals.Quota) (rivals.Limiter, error) {
-			return rivals.RedisRate(client, q), nil
-		})
-		add(rivals.Named("github.com/throttled/throttled/v2", "throttled"), func(q rivals.Quota) (rivals.Limiter, error) {
-			return rivals.ThrottledRedis(client, "throttled:", q)
-		})
+		add(rivals.Named("github.com/go-redis/redis_rate/v10", "redis_rate"),
+			func(q rivals.Quota) (rivals.Limiter, error) {
+				return rivals.RedisRate(client, q), nil
+			})
+		add(rivals.Named("github.com/throttled/throttled/v2", "throttled"),
+			func(q rivals.Quota) (rivals.Limiter, error) {
+				return rivals.ThrottledRedis(client, "throttled:", q)
+			})
 		return cells, nil
 	}
 }

@@ -21,7 +21,8 @@ func (b *bench) refused() []compare.Comparison {
 			Cells: b.refusal,
 		},
 		{
-			Name: "refused-statements", Title: "PostgreSQL, statements of a client that hammers 10/s", Unit: compare.Statements,
+			Name: "refused-statements", Title: "PostgreSQL, statements of a client that hammers 10/s",
+			Unit:  compare.Statements,
 			Goals: []compare.Goal{compare.Below(11, compare.Statements)},
 			Cells: b.hammered,
 		},
@@ -30,7 +31,9 @@ func (b *bench) refused() []compare.Comparison {
 
 // remote opens Headgate on a database of its own. Wrappers that are named stand between
 // the store and the recommended stack.
-func (b *bench) remote(ctx context.Context, limit headgate.Limit, behind ...gate.Wrap) (limiter rivals.Limiter, stop func(), err error) {
+func (b *bench) remote(ctx context.Context, limit headgate.Limit, behind ...gate.Wrap) (limiter rivals.Limiter,
+	stop func(), err error,
+) {
 	dsn, drop, err := b.postgres(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -107,7 +110,8 @@ func (b *bench) leased() []compare.Comparison {
 			if err != nil {
 				return nil, err
 			}
-			cells := []compare.Cell{repeated(compare.Ours, gate.Name+", PostgreSQL with a lease", l, b.one[0], true, stop)}
+			cells := []compare.Cell{repeated(compare.Ours, gate.Name+", PostgreSQL with a lease", l, b.one[0],
+				true, stop)}
 			if l, stop, err = local(rivals.Always, 1); err != nil {
 				return cells, err
 			}

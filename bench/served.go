@@ -14,7 +14,10 @@ import (
 
 // served compares servers, each with its state in memory but for envoy's.
 func (b *bench) served() []compare.Comparison {
-	goals := []compare.Goal{compare.TimesOf(rivals.GubernatorName+" one a call", 10), compare.TimesOf(rivals.GubernatorName+" hundred a call", 2)}
+	goals := []compare.Goal{
+		compare.TimesOf(rivals.GubernatorName+" one a call", 10),
+		compare.TimesOf(rivals.GubernatorName+" hundred a call", 2),
+	}
 	return []compare.Comparison{
 		{Name: "server-hot-512", Title: "Server, one hot key, 512 callers", Goals: goals, Cells: b.serving(b.one)},
 		{Name: "server-100k-512", Title: "Server, 100,000 keys, 512 callers", Goals: goals, Cells: b.serving(b.many)},
@@ -34,13 +37,14 @@ func (b *bench) serving(keys []string) func(context.Context) ([]compare.Cell, er
 				one = counted(one, callers, g.Limiter(rivals.Tight))
 			}
 			many := rival(rivals.GubernatorName+" hundred a call", callers/8, nil, keys)
-			many.Measure = compare.Weighted(callers/8, hundred, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-				list := make([]string, hundred)
-				for i := range list {
-					list[i] = keys[rng.IntN(len(keys))]
-				}
-				return g.Many(ctx, rivals.Always, list)
-			})
+			many.Measure = compare.Weighted(callers/8, hundred,
+				func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+					list := make([]string, hundred)
+					for i := range list {
+						list[i] = keys[rng.IntN(len(keys))]
+					}
+					return g.Many(ctx, rivals.Always, list)
+				})
 			cells = append(cells, one, many)
 		}
 		url, err := b.redis(ctx)

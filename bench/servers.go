@@ -59,7 +59,8 @@ func (s *servers) settlePostgres(ctx context.Context) error {
 	defer conn.Close(ctx)
 	if os.Getenv(dbtest.PostgresDSN) == "" {
 		for _, text := range []string{
-			"alter system set max_wal_size = '8GB'", "alter system set checkpoint_timeout = '30min'", "select pg_reload_conf()",
+			"alter system set max_wal_size = '8GB'", "alter system set checkpoint_timeout = '30min'",
+			"select pg_reload_conf()",
 		} {
 			if _, err := conn.Exec(ctx, text); err != nil {
 				return err
@@ -96,7 +97,8 @@ func pool(ctx context.Context, dsn string, conns int, isolation string) (*pgxpoo
 // each commit.
 func (s *servers) mariadb(ctx context.Context) (dsn string, drop func(), err error) {
 	if s.maria == nil {
-		if s.maria, err = dbtest.StartMariaDB(ctx, "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=1G", "--skip-log-bin"); err != nil {
+		if s.maria, err = dbtest.StartMariaDB(ctx, "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=1G",
+			"--skip-log-bin"); err != nil {
 			return "", nil, err
 		}
 	}
@@ -107,7 +109,8 @@ func (s *servers) mariadb(ctx context.Context) (dsn string, drop func(), err err
 	name := fmt.Sprintf("bench_%d_%d", os.Getpid(), s.databases.Add(1))
 	if name == fmt.Sprintf("bench_%d_1", os.Getpid()) {
 		var version, flush string
-		if err := admin.QueryRowContext(ctx, "SELECT VERSION(), @@innodb_flush_log_at_trx_commit").Scan(&version, &flush); err != nil {
+		if err := admin.QueryRowContext(ctx, "SELECT VERSION(), @@innodb_flush_log_at_trx_commit").Scan(&version,
+			&flush); err != nil {
 			return "", nil, err
 		}
 		s.facts = append(s.facts, [2]string{"MariaDB", version + ", flush at commit " + flush})
@@ -146,7 +149,8 @@ func mariaConfig(raw, options string) (*mysql.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := mysql.ParseDSN("tcp(" + u.Host + ")" + "/" + strings.TrimPrefix(u.Path, "/") + "?interpolateParams=true" + options)
+	cfg, err := mysql.ParseDSN("tcp(" + u.Host + ")" + "/" + strings.TrimPrefix(u.Path, "/") +
+		"?interpolateParams=true" + options)
 	if err != nil {
 		return nil, err
 	}

@@ -16,12 +16,16 @@ func (b *bench) onSQLite() []compare.Comparison {
 	return []compare.Comparison{
 		{
 			Name: "sqlite-hot-512", Title: "SQLite, one hot key, 512 callers",
-			Goals: []compare.Goal{compare.Times(200)}, Why: "one upsert takes 0.13 ms here, since the disk's flush is cheap; a hot key is bound by the callers' own CPU",
+			Goals: []compare.Goal{compare.Times(200)},
+			Why: "one upsert takes 0.13 ms here, since the disk's flush is cheap; a hot key is bound by the " +
+				"callers' own CPU",
 			Cells: b.sqlite(b.one, true),
 		},
 		{
 			Name: "sqlite-100k-512", Title: "SQLite, 100,000 keys, 512 callers",
-			Goals: []compare.Goal{compare.Times(20)}, Why: "27 us of CPU for a key, in one writer: a read, package law and a write in pure Go; one upsert takes 0.13 ms here, since the disk's flush is cheap",
+			Goals: []compare.Goal{compare.Times(20)},
+			Why: "27 us of CPU for a key, in one writer: a read, package law and a write in pure Go; one upsert " +
+				"takes 0.13 ms here, since the disk's flush is cheap",
 			Cells: b.sqlite(b.many, false),
 		},
 	}

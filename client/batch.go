@@ -110,7 +110,8 @@ func charge(c *headgate.Charge) api.Charge {
 func decision(w *api.Decision, charges []headgate.Charge) headgate.Decision {
 	d := headgate.Decision{
 		Allowed: w.Allowed, LimitName: w.Limit, Key: w.Key, Remaining: w.Remaining, RetryAfter: headgate.Never,
-		ResetAfter: millis(w.ResetAfterMS), At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry, Shared: w.Shared, Replayed: w.Replayed,
+		ResetAfter: millis(w.ResetAfterMS), At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry, Shared: w.Shared,
+		Replayed: w.Replayed,
 	}
 	if len(charges) == 1 {
 		d.Key = charges[0].Key

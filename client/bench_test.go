@@ -29,32 +29,34 @@ func BenchmarkThroughServer(b *testing.B) {
 		{512, 4, 1000},
 		{512, 2, 100_000},
 	} {
-		b.Run(fmt.Sprintf("callers=%d/connections=%d/keys=%d", bb.callers, bb.connections, bb.keys), func(b *testing.B) {
-			c := ask(b, handler(b), &client.Config{Connections: bb.connections})
-			keys := make([]string, bb.keys)
-			for i := range keys {
-				keys[i] = "user/" + strconv.Itoa(i)
-			}
-			var asked atomic.Int64
-			var callers sync.WaitGroup
-			b.ReportAllocs()
-			b.ResetTimer()
-			before := cpu(b)
-			for range bb.callers {
-				callers.Go(func() {
-					for asked.Add(1) <= int64(b.N) {
-						if _, err := c.Allow(context.Background(), headgate.MustNamed("api"), keys[rand.IntN(len(keys))]); err != nil {
-							b.Error(err)
-							return
+		b.Run(fmt.Sprintf("callers=%d/connections=%d/keys=%d", bb.callers, bb.connections, bb.keys),
+			func(b *testing.B) {
+				c := ask(b, handler(b), &client.Config{Connections: bb.connections})
+				keys := make([]string, bb.keys)
+				for i := range keys {
+					keys[i] = "user/" + strconv.Itoa(i)
+				}
+				var asked atomic.Int64
+				var callers sync.WaitGroup
+				b.ReportAllocs()
+				b.ResetTimer()
+				before := cpu(b)
+				for range bb.callers {
+					callers.Go(func() {
+						for asked.Add(1) <= int64(b.N) {
+							if _, err := c.Allow(context.Background(), headgate.MustNamed("api"),
+								keys[rand.IntN(len(keys))]); err != nil {
+								b.Error(err)
+								return
+							}
 						}
-					}
-				})
-			}
-			callers.Wait()
-			b.StopTimer()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
-			b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/1e3/float64(b.N), "cpu-us/decision")
-		})
+					})
+				}
+				callers.Wait()
+				b.StopTimer()
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+				b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/1e3/float64(b.N), "cpu-us/decision")
+			})
 	}
 }
 

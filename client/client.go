@@ -103,7 +103,8 @@ func New(baseURL string, cfg *Config) (*Client, error) {
 	}
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, headgate.Invalid("server", "%q is not a URL such as http://127.0.0.1:8080", store.RedactURL(baseURL))
+		return nil, headgate.Invalid("server", "%q is not a URL such as http://127.0.0.1:8080",
+			store.RedactURL(baseURL))
 	}
 	c := &Client{base: strings.TrimSuffix(baseURL, "/"), cfg: cfg.orDefault()}
 	if c.http = c.cfg.HTTPClient; c.http == nil {

@@ -105,7 +105,8 @@ func TestDecisionsSayWhatTheServerSays(t *testing.T) {
 			t.Fatalf("%+v, %v", d, err)
 		}
 		d.At, d.ResetAfter = time.Time{}, 0
-		if !want.Allowed && want.RetryAfter == 0 && d.RetryAfter > 0 && d.RetryAfter < time.Hour && d.RetryAfter%time.Millisecond == 0 {
+		if !want.Allowed && want.RetryAfter == 0 && d.RetryAfter > 0 && d.RetryAfter < time.Hour &&
+			d.RetryAfter%time.Millisecond == 0 {
 			d.RetryAfter = 0 // some time
 		}
 		if !reflect.DeepEqual(d, want) {
@@ -119,13 +120,17 @@ func TestDecisionsSayWhatTheServerSays(t *testing.T) {
 	check(d, err, headgate.Decision{LimitName: "few", Key: "a", Remaining: 7})
 	d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.Units(11)})
 	check(d, err, headgate.Decision{LimitName: "few", Key: "a", Remaining: 7, RetryAfter: headgate.Never})
-	d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("api"), Key: "b"}, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: two}, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "c"})
+	d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("api"), Key: "b"},
+		headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: two},
+		headgate.Charge{Limit: headgate.MustNamed("few"), Key: "c"})
 	check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: "a", Remaining: 5})
-	d, err = c.Check(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}, headgate.Charge{Limit: headgate.MustNamed("api"), Key: "new", Cost: headgate.Units(200)})
+	d, err = c.Check(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"},
+		headgate.Charge{Limit: headgate.MustNamed("api"), Key: "new", Cost: headgate.Units(200)})
 	check(d, err, headgate.Decision{LimitName: "api", Key: "new", Remaining: 100, RetryAfter: headgate.Never})
 
 	for _, key := range []string{"", "ключ 鍵", "a\"b\\c\n<&>\u2028", strings.Repeat("\x01", 512)} {
-		d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: key}, headgate.Charge{Limit: headgate.MustNamed("api"), Key: "b"})
+		d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: key},
+			headgate.Charge{Limit: headgate.MustNamed("api"), Key: "b"})
 		check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: key, Remaining: 9})
 		d, err = c.Allow(ctx, headgate.MustNamed("few"), key)
 		check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: key, Remaining: 8})
@@ -151,7 +156,10 @@ func TestWhoIsWrongFailsAlone(t *testing.T) {
 		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a\xff"}}, "UTF-8"},
 		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: strings.Repeat("k", 513)}}, "513"},
 		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.Units(-1)}}, "above 0"},
-		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.MustCost("0.000000001")}}, "finer"},
+		{
+			[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.MustCost("0.000000001")}},
+			"finer",
+		},
 		{nil, "none"},
 		{many, "10000"},
 		{many[:600], ""},
@@ -160,8 +168,10 @@ func TestWhoIsWrongFailsAlone(t *testing.T) {
 		for range max(1, 20-len(tt.charges)) {
 			all.Go(func() {
 				_, err := c.Check(t.Context(), tt.charges...)
-				if ok := err == nil; ok != (tt.says == "") || !ok && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says)) {
-					t.Errorf("%d charges, %.40v: %.200v, want %q", len(tt.charges), tt.charges[:min(1, len(tt.charges))], err, tt.says)
+				if ok := err == nil; ok != (tt.says == "") ||
+					!ok && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says)) {
+					t.Errorf("%d charges, %.40v: %.200v, want %q", len(tt.charges),
+						tt.charges[:min(1, len(tt.charges))], err, tt.says)
 				}
 			})
 		}
@@ -239,7 +249,8 @@ func TestWhoLeavesBeforeTakeOffIsNotChargedAndLaterHeIs(t *testing.T) {
 	}
 	// Check says what would remain after it.
 	for key, want := range map[string]int64{"late": 8, "early": 9, "stays": 8, "third": 9} {
-		if d, err := c.Check(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: key}); err != nil || d.Remaining != want {
+		if d, err := c.Check(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: key}); err != nil ||
+			d.Remaining != want {
 			t.Errorf("%s: %d remain, %v; want %d", key, d.Remaining, err, want)
 		}
 	}

@@ -54,7 +54,8 @@ func TestNothingIsSentTwice(t *testing.T) {
 	if got := calls.Load(); got != 2 {
 		t.Errorf("%d calls, want 2", got)
 	}
-	if d, err := c.Check(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}); err != nil || d.Remaining != 7 {
+	if d, err := c.Check(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}); err != nil ||
+		d.Remaining != 7 {
 		t.Errorf("%d would remain, %v; want 7: one for each question", d.Remaining, err)
 	}
 }
@@ -72,7 +73,8 @@ func TestARefusedConnectionMeansNothingWasSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
+	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrUnavailable) ||
+		errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("%v, want ErrUnavailable", err)
 	}
 }
@@ -94,12 +96,18 @@ func TestAnswersThatAreNone(t *testing.T) {
 		{200, `{"answers":[` + one, store.ErrUnknownOutcome, "/v1/batch"},
 		{200, ``, store.ErrUnknownOutcome, "/v1/batch"},
 		{200, `<html>`, store.ErrUnknownOutcome, "/v1/batch"},
-		{200, `{"answers":[{"problem":{"title":"Bad request","status":400,"detail":"key: long","field":"key"}}]}`, headgate.ErrInvalid, "key: long"},
+		{
+			200, `{"answers":[{"problem":{"title":"Bad request","status":400,"detail":"key: long","field":"key"}}]}`,
+			headgate.ErrInvalid, "key: long",
+		},
 		{400, `{"title":"Bad request","status":400,"detail":"body: bad"}`, headgate.ErrInvalid, "body: bad"},
 		{413, `{"title":"Request too large","status":413}`, headgate.ErrInvalid, ""},
 		{408, `{"title":"Request timeout","status":408}`, store.ErrUnavailable, "Request timeout"},
 		{501, `{"title":"Not supported","status":501}`, headgate.ErrUnsupported, "Not supported"},
-		{503, `{"type":"urn:headgate:unavailable","title":"Away","status":503,"detail":"Nothing was charged."}`, store.ErrUnavailable, "Away: Nothing"},
+		{
+			503, `{"type":"urn:headgate:unavailable","title":"Away","status":503,"detail":"Nothing was charged."}`,
+			store.ErrUnavailable, "Away: Nothing",
+		},
 		{503, `{"title":"Away","status":503}`, store.ErrUnknownOutcome, "Away"}, // of somebody on the way
 		{503, `{"type":"urn:headgate:busy","title":"Busy","status":503}`, store.ErrBusy, "Busy"},
 		{503, `{"type":"urn:headgate:full","title":"Full","status":503}`, store.ErrFull, "Full"},
@@ -156,7 +164,8 @@ func TestATimeoutLeavesTheOutcomeUnknown(t *testing.T) {
 func TestAURLThatIsNone(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"", "ftp://host", "http://", "http://host?x=1", "http://a b"} {
-		if _, err := client.New(url, nil); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "server") {
+		if _, err := client.New(url, nil); !errors.Is(err, headgate.ErrInvalid) ||
+			!strings.Contains(err.Error(), "server") {
 			t.Errorf("%q: %v", url, err)
 		}
 	}

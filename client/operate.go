@@ -23,7 +23,9 @@ func (c *Client) Inspect(ctx context.Context, limit headgate.Limit, key string) 
 }
 
 // Block is [headgate.Limiter.Block].
-func (c *Client) Block(ctx context.Context, limit headgate.Limit, key string, d time.Duration, reason string) (headgate.Status, error) {
+func (c *Client) Block(ctx context.Context, limit headgate.Limit, key string, d time.Duration, reason string) (
+	headgate.Status, error,
+) {
 	if d < 0 {
 		return headgate.Status{}, headgate.Invalid("for", "%s is negative; 0 lifts a block", d)
 	}
@@ -48,7 +50,8 @@ func (c *Client) Reset(ctx context.Context, limit headgate.Limit, key string) (e
 // status returns what the wire says of a key.
 func status(w *api.Status) (s headgate.Status, err error) {
 	s = headgate.Status{
-		Limit: w.Limit, Key: w.Key, Exists: w.Exists, Shared: w.Shared, Remaining: -1, At: time.UnixMicro(w.At).UTC(), Reason: w.Reason,
+		Limit: w.Limit, Key: w.Key, Exists: w.Exists, Shared: w.Shared, Remaining: -1, At: time.UnixMicro(w.At).UTC(),
+		Reason: w.Reason,
 	}
 	if s.Used, err = cost(w.Used); err == nil {
 		s.Capacity, err = cost(w.Capacity)

@@ -29,11 +29,15 @@ const ownLife = 24 * time.Hour
 
 // Reserve is [headgate.Limiter.Reserve]. The server knows the reservation by an id that is
 // made here, for a day after its start; later it cannot be settled or cancelled.
-func (c *Client) Reserve(ctx context.Context, wait time.Duration, charges ...headgate.Charge) (*headgate.Reservation, error) {
+func (c *Client) Reserve(ctx context.Context, wait time.Duration, charges ...headgate.Charge) (
+	*headgate.Reservation, error,
+) {
 	return c.reserve(ctx, wait, charges, rand.Text(), ownLife)
 }
 
-func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []headgate.Charge, id string, life time.Duration) (*headgate.Reservation, error) {
+func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []headgate.Charge, id string,
+	life time.Duration,
+) (*headgate.Reservation, error) {
 	if wait < 0 {
 		return nil, headgate.Invalid("wait", "%s is negative", wait)
 	}
@@ -90,7 +94,9 @@ func named(charges []headgate.Charge, id string, life time.Duration) (api.Reques
 }
 
 // settle asks to settle charges at their actual costs, or to cancel them.
-func (c *Client) settle(ctx context.Context, path, id string, charges []headgate.Charge, actual []headgate.Cost) ([]headgate.Cost, error) {
+func (c *Client) settle(ctx context.Context, path, id string, charges []headgate.Charge, actual []headgate.Cost) (
+	[]headgate.Cost, error,
+) {
 	in := api.Settle{ID: id, Charges: make([]api.Charge, len(charges))}
 	for i := range charges {
 		w := api.Charge{Limit: charges[i].Limit.Name(), Key: charges[i].Key}
@@ -136,7 +142,9 @@ func (o once) Take(ctx context.Context, charges ...headgate.Charge) (headgate.De
 }
 
 // Reserve implements headgate.Once.
-func (o once) Reserve(ctx context.Context, wait time.Duration, charges ...headgate.Charge) (*headgate.Reservation, error) {
+func (o once) Reserve(ctx context.Context, wait time.Duration, charges ...headgate.Charge) (
+	*headgate.Reservation, error,
+) {
 	return o.c.reserve(ctx, wait, charges, o.id, o.life)
 }
 

@@ -40,7 +40,8 @@ func program(t *testing.T, l limiter) (notes []string) {
 	of := func(c headgate.Charge, cost string) headgate.Charge { c.Cost = headgate.MustCost(cost); return c }
 	class := func(err error) (names []string) {
 		for name, e := range map[string]error{
-			"denied": headgate.ErrDenied, "deadline": headgate.ErrDeadline, "reused": headgate.ErrReused, "settled": headgate.ErrSettled,
+			"denied": headgate.ErrDenied, "deadline": headgate.ErrDeadline, "reused": headgate.ErrReused,
+			"settled":    headgate.ErrSettled,
 			"unknown id": headgate.ErrUnknownID, "lost": headgate.ErrLeaseLost, "invalid": headgate.ErrInvalid,
 		} {
 			if errors.Is(err, e) {
@@ -199,7 +200,8 @@ func TestWaitHearsThatTheServerIsGone(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	var p *api.Problem
-	if _, err := ask(t, handler(t), nil).Acquire(t.Context(), charge); !errors.Is(err, headgate.ErrInvalid) || !errors.As(err, &p) {
+	if _, err := ask(t, handler(t), nil).Acquire(t.Context(), charge); !errors.Is(err, headgate.ErrInvalid) ||
+		!errors.As(err, &p) {
 		t.Errorf("a limit that is not held: %v", err)
 	}
 }

@@ -36,7 +36,11 @@ func TestWhatAnAnswerAsksFor(t *testing.T) {
 		{"seconds", limited, "Retry-After: 2", 2 * time.Second, "Retry-After"},
 		{"fractions", limited, "Retry-After: 1.5", 1500 * time.Millisecond, "Retry-After"},
 		{"a date", limited, "Retry-After: Sat, 21 Nov 2026 12:01:00 GMT", time.Minute, "Retry-After"},
-		{"a date of a server in 1999", limited, "Date: Fri, 31 Dec 1999 23:59:00 GMT\nRetry-After: Sat, 01 Jan 2000 00:00:00 GMT", time.Minute, "Retry-After"},
+		{
+			"a date of a server in 1999", limited,
+			"Date: Fri, 31 Dec 1999 23:59:00 GMT\nRetry-After: Sat, 01 Jan 2000 00:00:00 GMT", time.Minute,
+			"Retry-After",
+		},
 		{"a date before", limited, "Retry-After: Sat, 21 Nov 2026 11:59:00 GMT", 0, ""},
 		{"the longest of two", limited, "Retry-After: 2\nRetry-After: 3", 3 * time.Second, "Retry-After"},
 		{"a negative delay", limited, "Retry-After: -2", 0, ""},
@@ -47,13 +51,23 @@ func TestWhatAnAnswerAsksFor(t *testing.T) {
 		{"overloaded", 529, "Retry-After: 2", 2 * time.Second, "Retry-After"},
 		{"when to ask for the outcome", http.StatusAccepted, "Retry-After: 2", 0, ""},
 		{"when to follow", http.StatusFound, "Retry-After: 2", 0, ""},
-		{"retry-after goes before", limited, "Retry-After: 2\nRateLimit: \"a\";r=0;t=60\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 70", 2 * time.Second, "Retry-After"},
+		{
+			"retry-after goes before", limited,
+			"Retry-After: 2\nRateLimit: \"a\";r=0;t=60\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 70",
+			2 * time.Second, "Retry-After",
+		},
 
 		{"a quota used up", ok, `RateLimit: "default";r=0;t=5`, 5 * time.Second, "RateLimit"},
 		{"a quota not used up", ok, `RateLimit: "default";r=1;t=5`, 0, ""},
-		{"the longest that is used up", ok, `RateLimit: "a";r=0;t=5, "b";r=0;t=7;pk=:YWJj:, "c;\"";r=3;t=90`, 7 * time.Second, "RateLimit"},
+		{
+			"the longest that is used up", ok, `RateLimit: "a";r=0;t=5, "b";r=0;t=7;pk=:YWJj:, "c;\"";r=3;t=90`,
+			7 * time.Second, "RateLimit",
+		},
 		{"several lines", ok, "RateLimit: \"a\";r=1;t=5\nRateLimit: \"b\";r=0;t=7", 7 * time.Second, "RateLimit"},
-		{"a token for a name, other parameters", ok, `RateLimit: default; r=0; x-y="1;t=9"; z; t=5`, 5 * time.Second, "RateLimit"},
+		{
+			"a token for a name, other parameters", ok, `RateLimit: default; r=0; x-y="1;t=9"; z; t=5`, 5 * time.Second,
+			"RateLimit",
+		},
 		{"no time", ok, `RateLimit: "a";r=0`, 0, ""},
 		{"a part that does not parse", ok, `RateLimit: "a";r=0;t=5, "b`, 0, ""},
 		{"a comma too many", ok, `RateLimit: "a";r=0;t=5,`, 0, ""},
@@ -62,22 +76,44 @@ func TestWhatAnAnswerAsksFor(t *testing.T) {
 		{"negative", ok, `RateLimit: "a";r=-1;t=5`, 0, ""},
 		{"version 7", ok, `RateLimit: limit=100, remaining=0, reset=5`, 5 * time.Second, "RateLimit"},
 		{"version 7, some left", ok, `RateLimit: limit=100, remaining=1, reset=5`, 0, ""},
-		{"version 6", ok, "RateLimit-Limit: 100, 100;w=60\nRateLimit-Remaining: 0\nRateLimit-Reset: 5", 5 * time.Second, "Ratelimit-Reset"},
+		{
+			"version 6", ok, "RateLimit-Limit: 100, 100;w=60\nRateLimit-Remaining: 0\nRateLimit-Reset: 5", 5 * time.Second,
+			"Ratelimit-Reset",
+		},
 		{"absurd", ok, `RateLimit: "a";r=0;t=999999999999999`, 3660 * 24 * time.Hour, "RateLimit"},
 		{"kept by a cache", ok, "Age: 30\nRateLimit: \"a\";r=0;t=5", 0, ""},
 
 		{"delta seconds", ok, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 5", 5 * time.Second, "X-Ratelimit-Reset"},
-		{"the epoch", ok, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1795262405", 5 * time.Second, "X-Ratelimit-Reset"},
-		{"the epoch in milliseconds", ok, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1795262405500", 5500 * time.Millisecond, "X-Ratelimit-Reset"},
-		{"the epoch of a server that is a minute late", ok, "Date: Sat, 21 Nov 2026 11:59:00 GMT\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1795262345", 5 * time.Second, "X-Ratelimit-Reset"},
-		{"a Go duration", ok, "X-RateLimit-Remaining-Tokens: 0\nX-RateLimit-Reset-Tokens: 6m0s", 6 * time.Minute, "X-Ratelimit-Reset-Tokens"},
-		{"RFC 3339", ok, "anthropic-ratelimit-requests-remaining: 0\nanthropic-ratelimit-requests-reset: 2026-11-21T12:00:05Z", 5 * time.Second, "Anthropic-Ratelimit-Requests-Reset"},
-		{"two proxies", ok, "X-RateLimit-Remaining: 3\nX-RateLimit-Reset: 50\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 5", 5 * time.Second, "X-Ratelimit-Reset"},
+		{
+			"the epoch", ok, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1795262405", 5 * time.Second,
+			"X-Ratelimit-Reset",
+		},
+		{
+			"the epoch in milliseconds", ok, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1795262405500",
+			5500 * time.Millisecond, "X-Ratelimit-Reset",
+		},
+		{
+			"the epoch of a server that is a minute late", ok,
+			"Date: Sat, 21 Nov 2026 11:59:00 GMT\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1795262345",
+			5 * time.Second, "X-Ratelimit-Reset",
+		},
+		{
+			"a Go duration", ok, "X-RateLimit-Remaining-Tokens: 0\nX-RateLimit-Reset-Tokens: 6m0s", 6 * time.Minute,
+			"X-Ratelimit-Reset-Tokens",
+		},
+		{"RFC 3339", ok, "anthropic-ratelimit-requests-remaining: 0\nanthropic-ratelimit-requests-reset: " +
+			"2026-11-21T12:00:05Z", 5 * time.Second, "Anthropic-Ratelimit-Requests-Reset"},
+		{"two proxies", ok, "X-RateLimit-Remaining: 3\nX-RateLimit-Reset: 50\nX-RateLimit-Remaining: " +
+			"0\nX-RateLimit-Reset: 5", 5 * time.Second, "X-Ratelimit-Reset"},
 		{"some left", ok, "X-RateLimit-Remaining: 1\nX-RateLimit-Reset: 5", 0, ""},
 		{"minus one for no limit", ok, "X-RateLimit-Remaining: -1\nX-RateLimit-Reset: 5", 0, ""},
 		{"only when", ok, "X-RateLimit-Reset: 5", 0, ""},
 		{"only what is left", ok, "X-RateLimit-Remaining: 0", 0, ""},
-		{"GitHub", http.StatusForbidden, "X-RateLimit-Limit: 60\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1795262405\nX-RateLimit-Used: 60", 5 * time.Second, "X-Ratelimit-Reset"},
+		{
+			"GitHub", http.StatusForbidden,
+			"X-RateLimit-Limit: 60\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1795262405\nX-RateLimit-Used: 60",
+			5 * time.Second, "X-Ratelimit-Reset",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, field := httplimit.HoldOf(tt.status, fields(tt.fields), arrival)
@@ -91,8 +127,10 @@ func TestWhatAnAnswerAsksFor(t *testing.T) {
 // FuzzHoldOf: no header makes it panic, or ask for less than nothing.
 func FuzzHoldOf(f *testing.F) {
 	for _, v := range []string{
-		"2", "1.5", "-1", "999999999999999", "Sat, 21 Nov 2026 12:01:00 GMT", "1795262405", "6m0s", "2026-11-21T12:00:05Z",
-		`"a";r=0;t=5, "b";r=0;t=7;pk=:YWJj:`, `limit=100, remaining=0, reset=5`, `"\`, `a;b=?1;c="\"";d=:`, `";`, "9223372036854775807ns", "",
+		"2", "1.5", "-1", "999999999999999", "Sat, 21 Nov 2026 12:01:00 GMT", "1795262405", "6m0s",
+		"2026-11-21T12:00:05Z",
+		`"a";r=0;t=5, "b";r=0;t=7;pk=:YWJj:`, `limit=100, remaining=0, reset=5`, `"\`, `a;b=?1;c="\"";d=:`, `";`,
+		"9223372036854775807ns", "",
 	} {
 		f.Add(429, v, "0", v, v)
 	}

@@ -41,7 +41,12 @@ func TestAnswersAreToldToTheStore(t *testing.T) {
 	}{
 		{"429", answer{429, "Retry-After: 60"}, time.Minute, "the server answered 429: Retry-After"},
 		{"a quota used up", answer{200, `RateLimit: "a";r=0;t=60`}, time.Minute, "the server answered 200: RateLimit"},
-		{"more than may be asked", answer{503, "Retry-After: 999999999"}, time.Hour, "the server answered 503: Retry-After"},
+		{
+			"more than may be asked",
+			answer{503, "Retry-After: 999999999"},
+			time.Hour,
+			"the server answered 503: Retry-After",
+		},
 		{"nonsense", answer{429, "Retry-After: -1\nRateLimit: ;;;"}, 0, ""},
 	} {
 		f := newFar(t, plenty, httplimit.Config{}, tt.answer)
@@ -53,7 +58,8 @@ func TestAnswersAreToldToTheStore(t *testing.T) {
 		if got > tt.want || got < tt.want-5*time.Second || reason != tt.reason {
 			t.Errorf("%s: blocked for %v because %q, want %v because %q", tt.name, got, reason, tt.want, tt.reason)
 		}
-		if (len(f.holds) == 1) != (tt.want > 0) || tt.want > 0 && (f.holds[0].For != tt.want || f.holds[0].Err != nil || f.holds[0].Key != "far") {
+		if (len(f.holds) == 1) != (tt.want > 0) || tt.want > 0 && (f.holds[0].For != tt.want || f.holds[0].Err != nil ||
+			f.holds[0].Key != "far") {
 			t.Errorf("%s: OnBackoff was told of %+v", tt.name, f.holds)
 		}
 		_, _, err = f.do(t.Context(), "GET", "")
@@ -84,7 +90,8 @@ func TestALongerBlockStays(t *testing.T) {
 					retry = "Retry-After: 3000"
 				}
 				time.Sleep(time.Second) // until all are on their way
-				return &http.Response{StatusCode: http.StatusTooManyRequests, Header: fields(retry), Body: http.NoBody}, nil
+				return &http.Response{StatusCode: http.StatusTooManyRequests, Header: fields(retry), Body: http.NoBody},
+					nil
 			}),
 		})
 		if err != nil {
@@ -122,7 +129,10 @@ func TestALongerBlockOfAnotherStays(t *testing.T) {
 	rt, err := httplimit.New(l, plenty, &httplimit.Config{
 		Next: sender(func(req *http.Request) (*http.Response, error) {
 			_, err := l.Block(req.Context(), plenty, "example.com", time.Hour, "another")
-			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: fields("Retry-After: 2"), Body: http.NoBody}, err
+			return &http.Response{
+				StatusCode: http.StatusTooManyRequests, Header: fields("Retry-After: 2"),
+				Body: http.NoBody,
+			}, err
 		}),
 	})
 	if err != nil {
@@ -154,7 +164,10 @@ func TestAnAnswerIsReturnedThoughTheStoreCannotBeTold(t *testing.T) {
 	answered := &body{Reader: strings.NewReader("later")}
 	rt, err := httplimit.New(headgate.New(deaf{memory.New(nil)}, nil), plenty, &httplimit.Config{
 		Next: sender(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: fields("Retry-After: 7"), Body: answered}, nil
+			return &http.Response{
+				StatusCode: http.StatusTooManyRequests, Header: fields("Retry-After: 7"),
+				Body: answered,
+			}, nil
 		}),
 		OnBackoff: func(h httplimit.Backoff) { hold = h },
 	})
@@ -166,7 +179,8 @@ func TestAnAnswerIsReturnedThoughTheStoreCannotBeTold(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusTooManyRequests || answered.closed.Load() {
 		t.Errorf("got %v (%v), closed: %v", resp, err, answered.closed.Load())
 	}
-	if hold.Key != "example.com" || hold.For != 7*time.Second || hold.Status != 429 || !errors.Is(hold.Err, store.ErrUnavailable) {
+	if hold.Key != "example.com" || hold.For != 7*time.Second || hold.Status != 429 ||
+		!errors.Is(hold.Err, store.ErrUnavailable) {
 		t.Errorf("OnBackoff was told of %+v", hold)
 	}
 }

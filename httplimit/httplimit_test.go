@@ -129,7 +129,8 @@ func TestWaitingEndsWithTheDeadline(t *testing.T) {
 		begin := time.Now()
 		_, _, first := f.do(t.Context(), "GET", "")
 		_, _, err := f.do(t.Context(), "GET", "")
-		if first != nil || !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) || time.Since(begin) > 5*time.Second {
+		if first != nil || !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) ||
+			time.Since(begin) > 5*time.Second {
 			t.Errorf("%s: got %v and %v after %v", notation, first, err, time.Since(begin))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -175,20 +176,21 @@ func TestBodiesOfUnsentRequestsAreClosed(t *testing.T) {
 		{"the store is away, waiting", t.Context(), away{memory.New(nil)}, "1", time.Second, store.ErrUnavailable},
 		{"the context has ended", ended, memory.New(nil), "1", 0, context.Canceled},
 	} {
-		rt, err := httplimit.New(headgate.New(tt.store, nil), headgate.MustParse("token-bucket 1/h burst 2"), &httplimit.Config{
-			Next: sender(func(*http.Request) (*http.Response, error) {
-				t.Errorf("%s: it was sent", tt.name)
-				return nil, os.ErrInvalid
-			}),
-			Cost:    func(*http.Request) headgate.Cost { return headgate.MustCost(tt.cost) },
-			MaxWait: tt.wait,
-		})
+		rt, err := httplimit.New(headgate.New(tt.store, nil), headgate.MustParse("token-bucket 1/h burst 2"),
+			&httplimit.Config{
+				Next: sender(func(*http.Request) (*http.Response, error) {
+					t.Errorf("%s: it was sent", tt.name)
+					return nil, os.ErrInvalid
+				}),
+				Cost:    func(*http.Request) headgate.Cost { return headgate.MustCost(tt.cost) },
+				MaxWait: tt.wait,
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
 		b := &body{Reader: strings.NewReader("x")}
 		req, _ := http.NewRequestWithContext(tt.ctx, http.MethodPost, "http://example.com/", b)
-		if _, err := rt.RoundTrip(req); !errors.Is(err, tt.want) || !b.closed.Load() { //nolint:bodyclose // there is none
+		if _, err := rt.RoundTrip(req); !errors.Is(err, tt.want) || !b.closed.Load() { //nolint:bodyclose // none
 			t.Errorf("%s: got %v (closed: %v), want %v", tt.name, err, b.closed.Load(), tt.want)
 		}
 	}

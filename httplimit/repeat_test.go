@@ -27,7 +27,11 @@ func TestOnlyWhatMayBeIsSentAgain(t *testing.T) {
 	}{
 		{"GET", "GET", false, false, 2, []answer{soon, soon, {200, ""}}, 200, 3},
 		{"PUT after 503", "PUT", false, false, 2, []answer{{503, "Retry-After: 0.05"}, {200, ""}}, 200, 2},
-		{"DELETE after 403", "DELETE", false, false, 1, []answer{{403, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 50ms"}, {200, ""}}, 200, 2},
+		{
+			"DELETE after 403", "DELETE", false, false, 1,
+			[]answer{{403, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 50ms"}, {200, ""}},
+			200, 2,
+		},
 		{"as often as allowed", "GET", false, false, 2, []answer{soon}, 429, 3},
 		{"unless told to", "GET", false, false, 0, []answer{soon, {200, ""}}, 429, 1},
 		{"POST", "POST", false, false, 2, []answer{soon, {200, ""}}, 429, 1},
@@ -81,7 +85,10 @@ func TestAnswersThatAreNotReturnedAreReadAndClosed(t *testing.T) {
 		MaxWait: time.Minute, Retries: 1,
 		Next: sender(func(*http.Request) (*http.Response, error) {
 			answers = append(answers, &body{Reader: strings.NewReader("later")})
-			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: fields("Retry-After: 0.01"), Body: answers[len(answers)-1]}, nil
+			return &http.Response{
+				StatusCode: http.StatusTooManyRequests, Header: fields("Retry-After: 0.01"),
+				Body: answers[len(answers)-1],
+			}, nil
 		}),
 	})
 	if err != nil {
@@ -106,14 +113,18 @@ func TestWhoCannotTellTheStoreComesBackInTimeAnyway(t *testing.T) {
 			MaxWait: time.Minute, Retries: 1,
 			Next: sender(func(*http.Request) (*http.Response, error) {
 				sent = append(sent, time.Since(begin))
-				return &http.Response{StatusCode: http.StatusTooManyRequests, Header: fields("Retry-After: 2"), Body: http.NoBody}, nil
+				return &http.Response{
+					StatusCode: http.StatusTooManyRequests, Header: fields("Retry-After: 2"),
+					Body: http.NoBody,
+				}, nil
 			}),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://example.com", nil)
-		if _, err := rt.RoundTrip(req); err != nil || !slices.Equal(sent, []time.Duration{0, 2 * time.Second}) { //nolint:bodyclose // it has no connection
+		_, err = rt.RoundTrip(req) //nolint:bodyclose // it has no connection
+		if err != nil || !slices.Equal(sent, []time.Duration{0, 2 * time.Second}) {
 			t.Errorf("sent at %v (%v), want at 0s and 2s", sent, err)
 		}
 	})

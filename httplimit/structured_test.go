@@ -17,7 +17,8 @@ func one(rnd *rand.Rand, of ...string) string { return of[rnd.IntN(len(of))] }
 // used up.
 func quota(rnd *rand.Rand) (text string, hold time.Duration) {
 	var b strings.Builder
-	b.WriteString(one(rnd, `"burst"`, `daily`, `"a,b"`, `"a\"b;r=0"`, `*any/:x`, `42`, `-1.5`, `?0`, `:YWJj:`, `@1659578233`, `%"f%c3%bc"`, `("a" b);q=1`))
+	b.WriteString(one(rnd, `"burst"`, `daily`, `"a,b"`, `"a\"b;r=0"`, `*any/:x`, `42`, `-1.5`, `?0`, `:YWJj:`,
+		`@1659578233`, `%"f%c3%bc"`, `("a" b);q=1`))
 	inner := strings.HasPrefix(b.String(), "(") // several names at once: not in the draft
 	left, reset := "", ""
 	for range rnd.IntN(6) {
@@ -30,7 +31,8 @@ func quota(rnd *rand.Rand) (text string, hold time.Duration) {
 			reset = one(rnd, "0", "5", "7", "60", "999999999999999", "-5", "5.5", `"5"`, "@5", "a")
 			b.WriteString("t=" + reset)
 		default:
-			b.WriteString(one(rnd, `q=10`, `pk=:YWJj:`, `b=?1`, `x="a\"b;r=0"`, `z=@1659578233`, `u=%"f%c3%bc"`, `y`, `*k=tok/en`, `d=-0.5`))
+			b.WriteString(one(rnd, `q=10`, `pk=:YWJj:`, `b=?1`, `x="a\"b;r=0"`, `z=@1659578233`, `u=%"f%c3%bc"`, `y`,
+				`*k=tok/en`, `d=-0.5`))
 		}
 	}
 	if left == "0" && !inner {
@@ -59,7 +61,8 @@ func TestRandomFields(t *testing.T) {
 		for i := range n {
 			text, hold := quota(rnd)
 			if want = max(want, hold); broken && i == n-1 {
-				text += one(rnd, "(", ")", `"`, "=", ";", ";R=0", ",", " x", ";r=", ";t=@", ";t=1234567890123456", ";s=\"é\"", `;u=%"f%zz"`, ";b=?2")
+				text += one(rnd, "(", ")", `"`, "=", ";", ";R=0", ",", " x", ";r=", ";t=@", ";t=1234567890123456",
+					";s=\"é\"", `;u=%"f%zz"`, ";b=?2")
 				want = 0
 			}
 			if len(lines) > 0 && rnd.IntN(2) == 0 {

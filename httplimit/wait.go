@@ -74,7 +74,9 @@ func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
 
 // refused sleeps until a reservation that was not made can be asked for again,
 // if its start can come in time.
-func (t *RoundTripper) refused(ctx context.Context, c headgate.Charge, d headgate.Decision, patience time.Duration) error {
+func (t *RoundTripper) refused(ctx context.Context, c headgate.Charge, d headgate.Decision,
+	patience time.Duration,
+) error {
 	// d says when a reservation can be made, this one when its start would be.
 	start, err := t.limiter.Check(ctx, c)
 	if err != nil {

@@ -21,7 +21,10 @@ import (
 // tenth of a second, when the third is answered with 429: nothing is sent for as
 // long as it says, and after it no faster than the limit lets them.
 func TestThoseWhoStandInLineHoldBackToo(t *testing.T) {
-	for _, notation := range []string{"token-bucket 10/s burst 1", "gcra 10/s burst 1", "leaky-bucket 10/s capacity 1", "sliding-log 1/100ms", "fixed-window 1/100ms"} {
+	for _, notation := range []string{
+		"token-bucket 10/s burst 1", "gcra 10/s burst 1", "leaky-bucket 10/s capacity 1",
+		"sliding-log 1/100ms", "fixed-window 1/100ms",
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			limit := headgate.MustParse(notation)
 			begin := time.Now()
@@ -55,11 +58,13 @@ func TestThoseWhoStandInLineHoldBackToo(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if !slices.IsSorted(sent) || len(sent) != 10 || sent[3] < held+2*time.Second || sent[3] > held+2500*time.Millisecond {
+			if !slices.IsSorted(sent) || len(sent) != 10 || sent[3] < held+2*time.Second ||
+				sent[3] > held+2500*time.Millisecond {
 				t.Fatalf("%s: 429 at %v, sent at %v", notation, held, sent)
 			}
 			for i := 4; i < len(sent); i++ {
-				if d := sent[i] - sent[i-1]; d < 99*time.Millisecond && !strings.HasPrefix(notation, "fixed") || d > time.Second {
+				if d := sent[i] - sent[i-1]; d < 99*time.Millisecond && !strings.HasPrefix(notation, "fixed") ||
+					d > time.Second {
 					t.Errorf("%s: sent at %v", notation, sent)
 				}
 			}
@@ -90,7 +95,8 @@ func TestRequestsOutlastABlock(t *testing.T) {
 				req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://example.com", nil)
 				_, err := rt.RoundTrip(req) //nolint:bodyclose // it has no connection
 				switch took := time.Since(begin); {
-				case ctx == within && (!errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) || took != 0):
+				case ctx == within && (!errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) ||
+					took != 0):
 					t.Errorf("%s: a block beyond the deadline: %v after %v", notation, err, took)
 				case ctx != within && (err != nil || took != time.Minute):
 					t.Errorf("%s: it took %v (%v), the block lasts a minute", notation, took, err)
@@ -106,7 +112,10 @@ func TestADeadlineBeforeTheTimeToComeBackReturnsTheAnswer(t *testing.T) {
 		rt, err := httplimit.New(headgate.New(memory.New(nil), nil), plenty, &httplimit.Config{
 			MaxWait: headgate.Never, Retries: 3,
 			Next: sender(func(*http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: http.StatusTooManyRequests, Header: fields("Retry-After: 2"), Body: http.NoBody}, nil
+				return &http.Response{
+					StatusCode: http.StatusTooManyRequests, Header: fields("Retry-After: 2"),
+					Body: http.NoBody,
+				}, nil
 			}),
 		})
 		if err != nil {
@@ -140,9 +149,10 @@ func TestHowLongAStoreTakesIsNoWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, limit := headgate.New(late{memory.New(nil)}, nil), headgate.MustParse(notation)
 			send := func(maxWait time.Duration) error {
-				rt, err := httplimit.New(l, limit, &httplimit.Config{MaxWait: maxWait, Next: sender(func(*http.Request) (*http.Response, error) {
-					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-				})})
+				rt, err := httplimit.New(l, limit,
+					&httplimit.Config{MaxWait: maxWait, Next: sender(func(*http.Request) (*http.Response, error) {
+						return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+					})})
 				if err != nil {
 					t.Fatal(err)
 				}

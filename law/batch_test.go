@@ -51,7 +51,8 @@ func TestAGroupIsAdmittedAllOrNone(t *testing.T) {
 func TestRepeatedKeysInAGroupAddUp(t *testing.T) {
 	t.Parallel()
 	cells := map[string]*cell{}
-	if outs := group(cells, on("a", 2), on("a", 3)); outs[0].Granted+outs[1].Granted != 2 || cells["a"].rec.State.Level != 5000 {
+	if outs := group(cells, on("a", 2), on("a", 3)); outs[0].Granted+outs[1].Granted != 2 ||
+		cells["a"].rec.State.Level != 5000 {
 		t.Errorf("%+v", outs)
 	}
 	cells = map[string]*cell{}
@@ -71,7 +72,8 @@ func TestARefusalLeavesOnlyItsBlock(t *testing.T) {
 	group(cells, on("a", 5))
 	outs := group(cells, block("b", 1), block("a", 1))
 	a, b := cells["a"].rec.State, cells["b"].rec.State
-	if a.BlockedUntil != start+9_000_000 || a.Level != 5000 || b.BlockedUntil != 0 || b.Level != 0 || outs[1].RetryAt != a.BlockedUntil {
+	if a.BlockedUntil != start+9_000_000 || a.Level != 5000 || b.BlockedUntil != 0 || b.Level != 0 ||
+		outs[1].RetryAt != a.BlockedUntil {
 		t.Errorf("a %+v, b %+v", a, b)
 	}
 	// Check never blocks; a cost that can never pass does not either.
@@ -103,11 +105,13 @@ func TestTimesOutsideTheBoundariesAreStale(t *testing.T) {
 	op := on("a", 1)
 	op.Params.Anchor, op.Params.Drain, op.Cell.Limit = law.Calendar, law.Max, "month"
 	op.Window = [4]int64{1, 2, 3, 4}
-	if out := group(cells, on("b", 1), op); !out[0].Stale || !out[1].Stale || out[1].Clock != start || cells["b"].rec.State.Level != 0 {
+	if out := group(cells, on("b", 1), op); !out[0].Stale || !out[1].Stale || out[1].Clock != start ||
+		cells["b"].rec.State.Level != 0 {
 		t.Errorf("%+v", out)
 	}
 	op.Window = [4]int64{start - 20, start - 10, start + 10, start + 30}
-	if out := group(cells, on("b", 1), op); out[0].Granted+out[1].Granted != 2 || cells["a"].rec.State.EmptyAt != start+10 {
+	if out := group(cells, on("b", 1), op); out[0].Granted+out[1].Granted != 2 ||
+		cells["a"].rec.State.EmptyAt != start+10 {
 		t.Errorf("%+v", out)
 	}
 }
@@ -118,7 +122,8 @@ func TestAnInvalidGroupFailsAlone(t *testing.T) {
 	bad, good, late := on("a", 1), on("b", 1), on("a", 1)
 	bad.Cost, bad.Group, good.Group, late.Group = 0, 1, 1, 2
 	outs := group(cells, bad, good, late)
-	if !errors.Is(outs[0].Err, law.ErrInvalid) || !errors.Is(outs[1].Err, law.ErrInvalid) || outs[2].Granted != 1 || cells["b"].rec.State.Level != 0 {
+	if !errors.Is(outs[0].Err, law.ErrInvalid) || !errors.Is(outs[1].Err, law.ErrInvalid) || outs[2].Granted != 1 ||
+		cells["b"].rec.State.Level != 0 {
 		t.Errorf("%+v", outs)
 	}
 }
@@ -126,19 +131,30 @@ func TestAnInvalidGroupFailsAlone(t *testing.T) {
 // FuzzDecide looks for a state and an op that make the laws leave their range,
 // charge a refusal, or grant beyond the ceiling.
 func FuzzDecide(f *testing.F) {
-	f.Add(uint8(1), uint8(0), int64(1000), int64(5000), int64(1), int64(1), int64(1000), int64(1), int64(0), int64(3000), int64(0), start, start, uint8(1), int64(1000))
-	f.Add(uint8(2), uint8(0), int64(1000), int64(5000), int64(60_000_000), int64(1), int64(1000), int64(3), int64(9000), int64(3000), int64(500), start, start+1, uint8(2), int64(1000))
-	f.Add(uint8(3), uint8(0), int64(1000), int64(5000), int64(1000), int64(1), int64(1), int64(5000), int64(0), int64(law.Max), int64(0), int64(1), start, uint8(1), int64(7))
-	f.Add(uint8(1), uint8(1), int64(1), int64(law.Max), int64(1<<40), int64(law.Max), int64(law.Max), int64(1), int64(law.Max), int64(law.Max), int64(law.Max), start, int64(1), uint8(1), int64(law.Max))
-	f.Fuzz(func(t *testing.T, kind, anchor uint8, unit, capacity, step, drain, cost, count, ceiling, level, prev, at, clock int64, stateKind uint8, stateUnit int64) {
+	f.Add(uint8(1), uint8(0), int64(1000), int64(5000), int64(1), int64(1), int64(1000), int64(1), int64(0),
+		int64(3000), int64(0), start, start, uint8(1), int64(1000))
+	f.Add(uint8(2), uint8(0), int64(1000), int64(5000), int64(60_000_000), int64(1), int64(1000), int64(3), int64(9000),
+		int64(3000), int64(500), start, start+1, uint8(2), int64(1000))
+	f.Add(uint8(3), uint8(0), int64(1000), int64(5000), int64(1000), int64(1), int64(1), int64(5000), int64(0),
+		int64(law.Max), int64(0), int64(1), start, uint8(1), int64(7))
+	f.Add(uint8(1), uint8(1), int64(1), int64(law.Max), int64(1<<40), int64(law.Max), int64(law.Max), int64(1),
+		int64(law.Max), int64(law.Max), int64(law.Max), start, int64(1), uint8(1), int64(law.Max))
+	f.Fuzz(func(t *testing.T, kind, anchor uint8, unit, capacity, step, drain, cost, count, ceiling, level, prev, at,
+		clock int64, stateKind uint8, stateUnit int64,
+	) {
 		op := law.Op{
-			Verb: law.Take, Cell: law.Cell{Limit: "l"}, Cost: cost, Count: count, Ceiling: ceiling, Partial: count%2 == 0,
-			Params: law.Params{Kind: law.Kind(kind), Anchor: law.Anchor(anchor), Unit: unit, Capacity: capacity, Step: step, Drain: drain},
+			Verb: law.Take, Cell: law.Cell{Limit: "l"}, Cost: cost, Count: count, Ceiling: ceiling,
+			Partial: count%2 == 0,
+			Params: law.Params{
+				Kind: law.Kind(kind), Anchor: law.Anchor(anchor), Unit: unit, Capacity: capacity,
+				Step: step, Drain: drain,
+			},
 			Window: [4]int64{clock / 2, clock, clock + 1, clock + 2},
 		}
 		in := func(v, from, to int64) bool { return v >= from && v <= to }
 		if clock > 1<<52 || clock < 0 || op.Valid() != nil || law.ValidGroup([]law.Op{op}) != nil ||
-			!in(level, 0, law.Max) || !in(prev, 0, law.Max) || !in(at, 0, 1<<52) || !in(int64(stateKind), 1, 3) || !in(stateUnit, 1, law.Max) {
+			!in(level, 0, law.Max) || !in(prev, 0, law.Max) || !in(at, 0, 1<<52) || !in(int64(stateKind), 1, 3) ||
+			!in(stateUnit, 1, law.Max) {
 			t.Skip()
 		}
 		s := law.State{Kind: law.Kind(stateKind), Level: level, Prev: prev, At: at, Unit: stateUnit, EmptyAt: at + 1}
@@ -154,7 +170,8 @@ func FuzzDecide(f *testing.F) {
 			}
 		}
 		out := d.Outcome
-		if !in(out.Granted, 0, count) || !in(out.RetryAt, 0, law.Max) || out.Granted < count && !out.Stale && out.RetryAt < d.Now {
+		if !in(out.Granted, 0, count) || !in(out.RetryAt, 0, law.Max) || out.Granted < count && !out.Stale &&
+			out.RetryAt < d.Now {
 			t.Fatalf("%+v at %d: %+v", op, clock, out)
 		}
 		most := capacity

@@ -33,7 +33,7 @@ type Verdict struct {
 // store's; pending are the credits that earlier charges of the same request
 // have already put into s; log is the cell's ledger, read for the log law
 // only.
-func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolint:gocyclo // the law from its first line to its last
+func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolint:gocyclo // the whole law
 	d := rebase(s, op, clock)
 	if op.stale(d.Now) {
 		return Verdict{Base: s, Now: d.Now, Outcome: Outcome{State: s, Clock: d.Now, Stale: true}}
@@ -109,7 +109,8 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolin
 // Outcome.Clock, which says how long it takes until a time is reached; what passed
 // in some interval is counted by this.
 func (op *Op) DecidedAt(out *Outcome) int64 {
-	if out.State.At <= out.Clock || out.State.At-out.Clock > op.Params.HealAfter() { // a Check leaves a cell that is to be healed as it is
+	// a Check leaves a cell that is to be healed as it is
+	if out.State.At <= out.Clock || out.State.At-out.Clock > op.Params.HealAfter() {
 		return out.Clock
 	}
 	return out.State.At

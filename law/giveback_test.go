@@ -12,7 +12,10 @@ func TestWhatIsGivenBack(t *testing.T) {
 	t.Parallel()
 	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 5000, Step: 10 * second}
 	log := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 10 * second}
-	hour := law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 10 * second, Drain: law.Max}
+	hour := law.Params{
+		Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 10 * second,
+		Drain: law.Max,
+	}
 	type charge struct{ at, credits int64 }
 	for _, tt := range []struct {
 		name          string
@@ -25,13 +28,27 @@ func TestWhatIsGivenBack(t *testing.T) {
 		{"half", five, []charge{{0, 3000}}, 0, 1500, 1500, 1500},
 		{"what has not drained", five, []charge{{0, 3000}}, 2 * second, 3000, 1000, 0},
 		{"nothing once all has drained", five, []charge{{0, 3000}}, 3 * second, 3000, 0, 0},
-		{"no more than drains until its end, where others came later", five, []charge{{0, 3000}, {2 * second, 4000}}, 2 * second, 3000, 1000, 4000},
+		{
+			"no more than drains until its end, where others came later", five,
+			[]charge{{0, 3000}, {2 * second, 4000}},
+			2 * second, 3000, 1000, 4000,
+		},
 		{"a window, while it lasts", window, []charge{{0, 3000}}, 9 * second, 3000, 3000, 0},
 		{"nothing of a window that is over", window, []charge{{0, 3000}}, 10 * second, 3000, 0, 3000},
 		{"a fixed window, while it lasts", hour, []charge{{0, 3000}, {0, 1000}}, 9 * second, 3000, 3000, 1000},
 		{"nothing of a fixed window that is over", hour, []charge{{0, 3000}}, 10 * second, 3000, 0, 0},
-		{"an entry of the log, while it counts", log, []charge{{0, 3000}, {second, 1000}}, 9 * second, 2000, 2000, 2000},
-		{"nothing of an entry that counts no more", log, []charge{{0, 3000}, {second, 1000}}, 10 * second, 3000, 0, 1000},
+		{
+			"an entry of the log, while it counts", log,
+			[]charge{{0, 3000}, {second, 1000}},
+			9 * second, 2000,
+			2000, 2000,
+		},
+		{
+			"nothing of an entry that counts no more", log,
+			[]charge{{0, 3000}, {second, 1000}},
+			10 * second,
+			3000, 0, 1000,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +62,8 @@ func TestWhatIsGivenBack(t *testing.T) {
 			}
 			out := c.apply(law.Back(&ops[0], &outs[0], tt.credits), from+tt.at)
 			if out.Err != nil || out.Granted != tt.given || out.Used != tt.remain {
-				t.Errorf("gave back %d, %d remain (%v); want %d, %d", out.Granted, out.Used, out.Err, tt.given, tt.remain)
+				t.Errorf("gave back %d, %d remain (%v); want %d, %d", out.Granted, out.Used, out.Err,
+					tt.given, tt.remain)
 			}
 		})
 	}
@@ -62,7 +80,8 @@ func TestAReturnBringsTheEndNoNearer(t *testing.T) {
 	if got := c.rec.State.EmptyAt; got != second.State.EmptyAt {
 		t.Errorf("after a return: empty at +%d us, want +%d", got-start, second.State.EmptyAt-start)
 	}
-	if out := c.apply(take(five, 500), start+second.State.EmptyAt-start-1_500_000); out.State.EmptyAt < second.State.EmptyAt {
+	if out := c.apply(take(five, 500), start+
+		second.State.EmptyAt-start-1_500_000); out.State.EmptyAt < second.State.EmptyAt {
 		t.Errorf("after the next charge: %+v", out)
 	}
 }

@@ -17,9 +17,15 @@ func TestInUse(t *testing.T) {
 		case 0:
 			p = law.Params{Kind: law.Window, Unit: 1000, Capacity: 1 + rng.Int64N(1e6), Step: 1 + rng.Int64N(1e8)}
 		case 1: // a window
-			p = law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 1 + rng.Int64N(1e6), Step: 1 + rng.Int64N(1e8), Drain: law.Max}
+			p = law.Params{
+				Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 1 + rng.Int64N(1e6),
+				Step: 1 + rng.Int64N(1e8), Drain: law.Max,
+			}
 		default:
-			p = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1 + rng.Int64N(1e6), Step: 1 + rng.Int64N(1e6), Drain: 1 + rng.Int64N(1e4)}
+			p = law.Params{
+				Kind: law.Bucket, Unit: 1000, Capacity: 1 + rng.Int64N(1e6), Step: 1 + rng.Int64N(1e6),
+				Drain: 1 + rng.Int64N(1e4),
+			}
 		}
 		c, now := &cell{}, start
 		take := func(verb law.Verb) law.Outcome {

@@ -13,70 +13,6 @@ import (
 // start is a time for tests, in microseconds.
 const start = int64(1_790_000_000_000_000)
 
-// cell is a state with its log, as a store would keep it.
-type cell struct {
-	rec law.Record
-	log ledger
-}
-
-type ledger struct{ list []law.Entry }
-
-func (l *ledger) Sum(after, upto int64) (sum int64) {
-	for _, e := range l.list {
-		if e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
-			sum += e.Cost
-		}
-	}
-	return sum
-}
-
-func (l *ledger) Freed(after, need int64) int64 {
-	best := int64(law.Never)
-	for _, e := range l.list {
-		if e.Granted && e.ExpiresAt > after && e.ExpiresAt < best && l.Sum(after, e.ExpiresAt) >= need {
-			best = e.ExpiresAt
-		}
-	}
-	return best
-}
-
-func (l *ledger) Entry(number int64) (credits, expiresAt int64) {
-	for _, e := range l.list {
-		if e.Number == number && e.Granted && e.Cost > 0 {
-			return e.Cost, e.ExpiresAt
-		}
-	}
-	return 0, 0
-}
-
-// apply applies one op at a time.
-func (c *cell) apply(op law.Op, now int64) law.Outcome {
-	op.Now = now
-	if op.Cell.Limit == "" {
-		op.Cell.Limit = "l"
-	}
-	c.rec.Log = &c.log
-	outs := make([]law.Outcome, 1)
-	law.Apply([]law.Op{op}, outs, 0, []*law.Record{&c.rec})
-	if c.rec.Clear {
-		c.log.list = nil
-	}
-	for _, low := range c.rec.Lower {
-		c.log.list[low.Number-1].Cost -= low.Credits
-	}
-	for i := range c.rec.Add {
-		c.rec.Add[i].Number = int64(len(c.log.list)) + 1
-		c.log.list = append(c.log.list, c.rec.Add[i])
-	}
-	c.rec.Number(&outs[0])
-	c.rec.Clear, c.rec.Lower, c.rec.Add, c.rec.Dirty, c.rec.Gone = false, nil, nil, false, false
-	return outs[0]
-}
-
-func take(p law.Params, credits int64) law.Op {
-	return law.Op{Verb: law.Take, Params: p, Cost: credits, Count: 1}
-}
-
 // textbook is a limiter in exact rationals; n is in units of cost.
 type textbook interface {
 	take(now int64, n *big.Rat) bool
@@ -221,7 +157,10 @@ func textbooks() map[string]func() (law.Params, textbook) {
 			return p, &gcra{increment: new(big.Rat).Inv(r), burst: b}
 		},
 		"fixed window, aligned": func() (law.Params, textbook) {
-			return law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 1_000_000, Drain: law.Max},
+			return law.Params{
+					Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 1_000_000,
+					Drain: law.Max,
+				},
 				&fixedWindow{most: big.NewRat(5, 1), length: 1_000_000, aligned: true}
 		},
 		"fixed window, from first": func() (law.Params, textbook) {
@@ -263,7 +202,8 @@ func TestTheLawsDecideAsTheTextbooksDo(t *testing.T) {
 					}
 					out := c.apply(take(p, credits), now)
 					if want := book.take(now, big.NewRat(credits, p.Unit)); (out.Granted == 1) != want {
-						t.Fatalf("seed %d, step %d: %d of %d credits at %d: granted %d, the textbook says %v", seed, step, credits, p.Unit, now, out.Granted, want)
+						t.Fatalf("seed %d, step %d: %d of %d credits at %d: granted %d, the textbook says %v", seed,
+							step, credits, p.Unit, now, out.Granted, want)
 					}
 					if retry = 0; out.RetryAt != law.Never {
 						retry, retryCost = out.RetryAt, credits
@@ -289,7 +229,8 @@ func FuzzTextbooks(f *testing.F) {
 			credits := 1 + int64(steps[i+1])*p.Unit/85
 			out := c.apply(take(p, credits), now)
 			if want := book.take(now, big.NewRat(credits, p.Unit)); (out.Granted == 1) != want {
-				t.Fatalf("%s, step %d: %d credits: granted %d, the textbook says %v", names[int(which)%len(names)], i/2, credits, out.Granted, want)
+				t.Fatalf("%s, step %d: %d credits: granted %d, the textbook says %v", names[int(which)%len(names)], i/2,
+					credits, out.Granted, want)
 			}
 		}
 	})

@@ -30,7 +30,8 @@ func Fingerprint(ops []Op) int64 {
 		credits, unit := op.Cost*op.Count, op.Params.Unit
 		d := gcd(credits, unit)
 		c := &op.Cell
-		h := sha256.Sum256(fmt.Appendf(nil, "%d:%s%d:%s%d/%d", len(c.Limit), c.Limit, len(c.Key), c.Key, credits/d, unit/d))
+		h := sha256.Sum256(fmt.Appendf(nil, "%d:%s%d:%s%d/%d", len(c.Limit), c.Limit, len(c.Key), c.Key,
+			credits/d, unit/d))
 		sum += binary.BigEndian.Uint64(h[:]) >> 12
 	}
 	return int64(sum & Max)
@@ -126,7 +127,10 @@ func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 		// Two boundaries of a calendar: nothing is done before all are known.
 		if now := max(ops[i].clock(clock), records[i].State.At); ops[i].stale(now) {
 			for k := range ops {
-				outs[k] = Outcome{State: records[k].State, Clock: max(ops[k].clock(clock), records[k].State.At), Stale: true}
+				outs[k] = Outcome{
+					State: records[k].State, Clock: max(ops[k].clock(clock), records[k].State.At),
+					Stale: true,
+				}
 			}
 			return
 		}

@@ -56,13 +56,14 @@ type Verb uint8
 // The verbs. A store that does not know one answers it with an error that is
 // ErrInvalid, for that group alone.
 const (
-	Take   Verb = 1 + iota // charge, if it fits
-	Check                  // the answer Take would give; nothing is written
-	Return                 // give back Cost of a charge, as far as the return rule allows; less than 0: charge so much more
-	Settle                 // make Cost the cost of a charge of the request ID
-	Block                  // refuse everything for TTL; 0 lifts a block
-	Reset                  // forget the cell
-	Renew                  // let Entry count for another Step from now
+	Take  Verb = 1 + iota // charge, if it fits
+	Check                 // the answer Take would give; nothing is written
+	// give back Cost of a charge, as far as the return rule allows; less than 0: charge so much more
+	Return
+	Settle // make Cost the cost of a charge of the request ID
+	Block  // refuse everything for TTL; 0 lifts a block
+	Reset  // forget the cell
+	Renew  // let Entry count for another Step from now
 )
 
 // Cell names the state of one limit for one key.

@@ -34,8 +34,10 @@ func TestPlainCharges(t *testing.T) {
 			cost := 1 + rng.Int64N(p.Capacity+p.Capacity/8+1)
 			want := c.apply(take(p, cost), now)
 			granted, used, then, retryAt, emptyAt := law.TakePlain(&p, level, at, cost, now)
-			if granted != (want.Granted == 1) || used != want.Used || retryAt != want.RetryAt || emptyAt != want.State.EmptyAt {
-				t.Fatalf("seed %d, %+v: %d at %d with level %d at %d:\n got %v, used %d, retry at %d, empty at %d\nwant %+v", seed, p, cost, now, level, at, granted, used, retryAt, emptyAt, want)
+			if granted != (want.Granted == 1) || used != want.Used || retryAt != want.RetryAt ||
+				emptyAt != want.State.EmptyAt {
+				t.Fatalf("seed %d, %+v: %d at %d with level %d at %d:\n got %v, used %d, retry at %d, empty at "+
+					"%d\nwant %+v", seed, p, cost, now, level, at, granted, used, retryAt, emptyAt, want)
 			}
 			if granted {
 				level, at = used, then

@@ -9,7 +9,10 @@ func (r *Record) renew(op *Op, clock int64) Outcome {
 	if s.of(&op.Params) { // else reset, or the limit was changed
 		if credits, expires := r.ledger().Entry(op.EntryNumber); expires > now {
 			out.Granted = 1
-			r.Renew = append(r.Renew, Renewed{Number: op.EntryNumber, Credits: credits, From: expires, To: now + op.Params.Step})
+			r.Renew = append(r.Renew, Renewed{
+				Number: op.EntryNumber, Credits: credits, From: expires,
+				To: now + op.Params.Step,
+			})
 			s.EmptyAt = max(s.EmptyAt, now+op.Params.Step)
 			r.Dirty = true
 		}

@@ -18,9 +18,12 @@ func TestSharedCellsAreKnownByTheirKeys(t *testing.T) {
 		}
 	}
 	for _, key := range []string{
-		"", "1", "shared:1", "headgate:shared", "headgate:shared:", "headgate:shared:0", "headgate:shared:01", "headgate:shared:-1",
-		"headgate:shared:+1", "headgate:shared:1 ", "headgate:shared:x", "headgate:shared:1.0", "Headgate:shared:1", " headgate:shared:1",
-		"headgate:shared:" + strconv.FormatInt(law.Max+1, 10), "headgate:shared:" + strconv.FormatUint(math.MaxUint64, 10),
+		"", "1", "shared:1", "headgate:shared", "headgate:shared:", "headgate:shared:0", "headgate:shared:01",
+		"headgate:shared:-1",
+		"headgate:shared:+1", "headgate:shared:1 ", "headgate:shared:x", "headgate:shared:1.0", "Headgate:shared:1",
+		" headgate:shared:1",
+		"headgate:shared:" + strconv.FormatInt(law.Max+1, 10),
+		"headgate:shared:" + strconv.FormatUint(math.MaxUint64, 10),
 	} {
 		if c := (law.Cell{Limit: "api", Key: key}); law.IsShared(c) {
 			t.Errorf("key %q is taken for a shared cell", key)

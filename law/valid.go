@@ -168,7 +168,8 @@ func (op *Op) validReturn() error {
 	if !within(credits) || !within(op.Count) || op.Count > Max/credits {
 		return Invalid("cost", "%d times %d credits is out of range", op.Count, op.Cost)
 	}
-	if op.Level < 0 || op.Level > Max || op.At < 0 || op.At > Max || op.Returned < 0 || op.Returned > Max || op.EntryNumber < 0 {
+	if op.Level < 0 || op.Level > Max || op.At < 0 || op.At > Max || op.Returned < 0 || op.Returned > Max ||
+		op.EntryNumber < 0 {
 		return Invalid("charges", "what is given back was never charged")
 	}
 	return nil
@@ -208,7 +209,8 @@ func oneCharge(ops []Op) error {
 	seen := make(map[Cell]bool, len(ops))
 	for i := range ops {
 		if c := ops[i].Cell; seen[c] {
-			return Invalid("id", "a request that has one charges each key of a limit once, this one charges %q of %q twice", c.Key, c.Limit)
+			return Invalid("id", "a request that has one charges each key of a limit once, this one charges %q of "+
+				"%q twice", c.Key, c.Limit)
 		}
 		seen[ops[i].Cell] = true
 	}

@@ -11,7 +11,9 @@ import (
 // to 100 ms, until the deadline of the context, or for at most within if it
 // has none. It returns the last error and how often do was repeated. For
 // drivers.
-func Retry(ctx context.Context, within time.Duration, do func() error, again func(error) bool) (repeated int, err error) {
+func Retry(ctx context.Context, within time.Duration, do func() error, again func(error) bool) (repeated int,
+	err error,
+) {
 	end := time.Now().Add(within) //nolint:forbidigo // a pause, not a decision
 	if d, ok := ctx.Deadline(); ok {
 		end = d

@@ -23,7 +23,8 @@ type Room struct {
 	Sharing    bool  // new keys share a cell now
 	Generation int64 // of the last period of sharing, the present one if Sharing; 0: there was none
 	Since      int64 // when Sharing began, the store's time in microseconds; 0 if not Sharing
-	Shared     int64 // ops that shared cells have answered in this process; callers whose questions were merged count once
+	// ops that shared cells have answered in this process; callers whose questions were merged count once
+	Shared int64
 }
 
 // Full reports whether new keys of the limit find no room, or share a cell still.

@@ -26,7 +26,8 @@ type URL struct {
 // takes in what could be the rest of a password that was not escaped.
 var (
 	schemeForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]{0,15}$`)
-	hostForm   = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+(%25[0-9A-Za-z._-]+)?\]|[0-9\pL._-]+|%2[Ff]([0-9A-Za-z._-]|%2[Ff])+)(:[0-9]+)?$`)
+	hostForm   = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+(%25[0-9A-Za-z._-]+)?\]|[0-9\pL._-]+|` +
+		`%2[Ff]([0-9A-Za-z._-]|%2[Ff])+)(:[0-9]+)?$`)
 	pathForm   = regexp.MustCompile(`^[0-9\pL._~-]*$`)
 	optionForm = regexp.MustCompile(`^[0-9\pL._:/,~-]+$`)
 )
@@ -49,7 +50,8 @@ func ParseURL(raw string) (*URL, error) {
 		authority, tail = rest[:i], rest[i:]
 	}
 	if strings.ContainsAny(tail, "@#") {
-		return nil, badURL("an @ or # stands after the host; in user, password and options write @ as %40, / as %2F, ? as %3F and # as %23")
+		return nil, badURL("an @ or # stands after the host; in user, password and options write @ as %40, / as " +
+			"%2F, ? as %3F and # as %23")
 	}
 	var err error
 	if i := strings.LastIndex(authority, "@"); i >= 0 {
@@ -94,7 +96,8 @@ func parseOptions(query string) (url.Values, error) {
 func badURL(problem string) error { return law.Invalid("URL", "%s", problem) }
 
 func badEscape(where string) error {
-	return badURL(where + " with a % that two hexadecimal digits do not follow, or with a semicolon; write them as %25 and %3B")
+	return badURL(where + " with a % that two hexadecimal digits do not follow, or with a semicolon; write them as " +
+		"%25 and %3B")
 }
 
 // String returns the URL without user, password and all options but those that are

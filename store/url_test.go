@@ -64,7 +64,8 @@ func TestPasswordsAreNotShown(t *testing.T) {
 			t.Errorf("%s: shown as %s, want %s", tt.url, got, tt.want)
 		}
 		if _, err := store.ParseURL(tt.url); err != nil {
-			if !errors.Is(err, store.ErrInvalid) || strings.Contains(err.Error(), "S3c") || strings.Contains(err.Error(), "ret") {
+			if !errors.Is(err, store.ErrInvalid) || strings.Contains(err.Error(), "S3c") ||
+				strings.Contains(err.Error(), "ret") {
 				t.Errorf("%s: %v; want an ErrInvalid without any of the password", tt.url, err)
 			}
 		}
@@ -77,11 +78,15 @@ func TestParseURL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if u.Scheme != "mysql" || u.User != "u@x" || u.Password != "S3c/r:e@t" || !slices.Equal(u.Hosts, []string{"a:1", "[::1]:2", "c"}) ||
+	if u.Scheme != "mysql" || u.User != "u@x" || u.Password != "S3c/r:e@t" ||
+		!slices.Equal(u.Hosts, []string{"a:1", "[::1]:2", "c"}) ||
 		u.Path != "d b" || u.Options.Get("x") != "1" || u.Options.Get("y") != "&" {
 		t.Errorf("%+v", *u)
 	}
-	for _, wrong := range []string{"mysql:h", "mysql://h:port/", "mysql://h,,g/", "mysql://h/#x", "mysql://h?x", "mysql://h?x=%zz", "mysql://h/%zz", "my sql://h"} {
+	for _, wrong := range []string{
+		"mysql:h", "mysql://h:port/", "mysql://h,,g/", "mysql://h/#x", "mysql://h?x",
+		"mysql://h?x=%zz", "mysql://h/%zz", "my sql://h",
+	} {
 		if _, err := store.ParseURL(wrong); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", wrong, err)
 		}

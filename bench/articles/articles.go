@@ -46,7 +46,8 @@ type RateLimitingRequest struct {
 
 // Fill makes buckets, full.
 func (r *RateLimitingRequest) Fill(ctx context.Context, keys []string) error {
-	_, err := r.Pool.Exec(ctx, "insert into rate_limiting_token_bucket select k, $2, now() from unnest($1::text[]) k on conflict do nothing",
+	_, err := r.Pool.Exec(ctx, "insert into rate_limiting_token_bucket select k, $2, now() from unnest($1::text[]) "+
+		"k on conflict do nothing",
 		keys, int64(r.RefillPerSec)*int64(r.WindowSeconds))
 	return err
 }
@@ -54,7 +55,8 @@ func (r *RateLimitingRequest) Fill(ctx context.Context, keys []string) error {
 // Allow asks for a token of a key's bucket.
 func (r *RateLimitingRequest) Allow(ctx context.Context, key string) (bool, error) {
 	var left int
-	err := r.Pool.QueryRow(ctx, "select rate_limiting_request($1, $2, $3)", key, r.RefillPerSec, r.WindowSeconds).Scan(&left)
+	err := r.Pool.QueryRow(ctx, "select rate_limiting_request($1, $2, $3)", key, r.RefillPerSec,
+		r.WindowSeconds).Scan(&left)
 	return err == nil && left >= 0, err
 }
 
@@ -67,7 +69,8 @@ type LeakyBucket struct {
 
 // Fill makes buckets that live for an hour and more.
 func (l *LeakyBucket) Fill(ctx context.Context, keys []string) error {
-	_, err := l.Pool.Exec(ctx, "insert into leaky_buckets select k, 1, clock_timestamp(), clock_timestamp() + '2 hours' from unnest($1::text[]) k on conflict do nothing", keys)
+	_, err := l.Pool.Exec(ctx, "insert into leaky_buckets select k, 1, clock_timestamp(), clock_timestamp() + '2 "+
+		"hours' from unnest($1::text[]) k on conflict do nothing", keys)
 	return err
 }
 
@@ -75,7 +78,8 @@ func (l *LeakyBucket) Fill(ctx context.Context, keys []string) error {
 // is within a hundredth of its capacity.
 func (l *LeakyBucket) Allow(ctx context.Context, key string) (bool, error) {
 	var level float64
-	if err := l.Pool.QueryRow(ctx, fillUp, key, l.Capacity, 1.0, l.LeakRate, 2*l.Capacity/l.LeakRate).Scan(&level); err != nil {
+	if err := l.Pool.QueryRow(ctx, fillUp, key, l.Capacity, 1.0, l.LeakRate, 2*l.Capacity/l.LeakRate).Scan(
+		&level); err != nil {
 		return false, err
 	}
 	if !l.NoPrune {

@@ -15,7 +15,8 @@ import (
 var modules = []string{
 	"github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "github.com/redis/rueidis", "modernc.org/sqlite",
 	"github.com/redis/go-redis/v9", "github.com/go-redis/redis_rate/v10", "google.golang.org/grpc",
-	"golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/ulule/limiter/v3", "github.com/throttled/throttled/v2",
+	"golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/ulule/limiter/v3",
+	"github.com/throttled/throttled/v2",
 	"github.com/mennanov/limiters", "github.com/failsafe-go/failsafe-go",
 }
 
@@ -29,7 +30,8 @@ func Facts(ctx context.Context) [][2]string {
 	}
 	return [][2]string{
 		{"machine", fmt.Sprintf("%d x %s, %s", runtime.NumCPU(), line("/proc/cpuinfo", "model name"), memory())},
-		{"system", fmt.Sprintf("%s %s, %s", runtime.GOOS, output(ctx, "uname", "-r"), line("/etc/os-release", "PRETTY_NAME"))},
+		{"system", fmt.Sprintf("%s %s, %s", runtime.GOOS, output(ctx, "uname", "-r"),
+			line("/etc/os-release", "PRETTY_NAME"))},
 		{"Go", fmt.Sprintf("%s, GOMAXPROCS %d", runtime.Version(), runtime.GOMAXPROCS(0))},
 		{"commit", commit(ctx)},
 		{"modules", strings.Join(versions, ", ")},

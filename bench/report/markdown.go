@@ -41,8 +41,12 @@ func Write(dir string, s Setting, results []compare.Result) (string, error) {
 func page(s Setting, results []compare.Result) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Benchmarks of %s\n\n", s.Name)
-	fmt.Fprintf(&b, "`%s`, in bench: %d rounds, %s a cell; all cells of a comparison in a\nround, then the next round. Figures are medians, the least and the most in brackets. The p99, the\nshare admitted and the errors in brackets are those of what is held against.\n", s.Command, s.Rounds, s.Duration)
-	fmt.Fprint(&b, "A ratio above 1 says how many times better Headgate is. Admitted/allowed is\ncounted apart, with a limit that binds; 1 is exact, above it too many passed.\n\n")
+	fmt.Fprintf(&b, "`%s`, in bench: %d rounds, %s a cell; all cells of a comparison in a\n"+
+		"round, then the next round. Figures are medians, the least and the most in brackets. The p99, the\n"+
+		"share admitted and the errors in brackets are those of what is held against.\n",
+		s.Command, s.Rounds, s.Duration)
+	fmt.Fprint(&b, "A ratio above 1 says how many times better Headgate is. Admitted/allowed is\ncounted apart, "+
+		"with a limit that binds; 1 is exact, above it too many passed.\n\n")
 	fmt.Fprint(&b, "| | |\n|---|---|\n")
 	for _, f := range s.Facts {
 		fmt.Fprintf(&b, "| %s | %s |\n", f[0], f[1])
@@ -70,19 +74,24 @@ func detail(b *bytes.Buffer, r *compare.Result) {
 	if Picture(r) != nil {
 		fmt.Fprintf(b, "![%s](%s.svg)\n\n", r.Title, r.Name)
 	}
-	fmt.Fprint(b, "| | median (min-max) | p50 | p99 | admitted/allowed | errors | B/op, allocs/op |\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(b, "| | median (min-max) | p50 | p99 | admitted/allowed | errors | B/op, allocs/op "+
+		"|\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		f := &r.Figures[i]
 		if f.Err != nil {
 			fmt.Fprintf(b, "| %s | %s | | | | | |\n", f.Label, brief(f.Err))
 			continue
 		}
-		line := []string{f.Label, fmt.Sprintf("%s (%s-%s)", amount(f.Median, r.Unit), bare(f.Least), bare(f.Most)), "-", "-", "-", "-", "-"}
+		line := []string{
+			f.Label, fmt.Sprintf("%s (%s-%s)", amount(f.Median, r.Unit), bare(f.Least), bare(f.Most)), "-",
+			"-", "-", "-", "-",
+		}
 		if f.P99 > 0 {
 			line[2], line[3] = latency(f.P50), latency(f.P99)
 		}
 		if f.HasExact {
-			line[4] = fmt.Sprintf("%.0f/%.0f = %.3f", f.Exact.Admitted, f.Exact.Allowed, f.Exact.Admitted/f.Exact.Allowed)
+			line[4] = fmt.Sprintf("%.0f/%.0f = %.3f", f.Exact.Admitted, f.Exact.Allowed,
+				f.Exact.Admitted/f.Exact.Allowed)
 		}
 		if e := errorsOf(f); e != "" {
 			line[5] = e

@@ -60,8 +60,9 @@ func Picture(r *compare.Result) []byte {
 		y := head + row*i
 		length := max(1, int(bars*f.Median/longest))
 		data.Bars = append(data.Bars, bar{
-			Name: html.EscapeString(f.Label), Value: html.EscapeString(value(r, f)), Class: [...]string{"ours", "rival", "ceiling"}[f.Side],
-			Y: y, TextY: y + thick - 5, Length: length, ValueX: margin + names + length + 6,
+			Name: html.EscapeString(f.Label), Value: html.EscapeString(value(r, f)),
+			Class: [...]string{"ours", "rival", "ceiling"}[f.Side],
+			Y:     y, TextY: y + thick - 5, Length: length, ValueX: margin + names + length + 6,
 		})
 	}
 	var b bytes.Buffer

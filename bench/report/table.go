@@ -14,7 +14,10 @@ import (
 )
 
 // columns are the heads of the one table.
-var columns = []string{"comparison", "Headgate (min-max)", "against", "its figure", "ratio", "goal", "met", "p99 (its)", "admitted/allowed (its)", "errors (its)"}
+var columns = []string{
+	"comparison", "Headgate (min-max)", "against", "its figure", "ratio", "goal", "met", "p99 (its)",
+	"admitted/allowed (its)", "errors (its)",
+}
 
 // cells returns a comparison's line of the table.
 func cells(r *compare.Result) []string {

@@ -13,7 +13,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-var envoyProgram = program{"github.com/envoyproxy/ratelimit", "v1.4.1-0.20260122083618-3fb702589d36", "github.com/envoyproxy/ratelimit/src/service_cmd"}
+var envoyProgram = program{
+	"github.com/envoyproxy/ratelimit", "v1.4.1-0.20260122083618-3fb702589d36",
+	"github.com/envoyproxy/ratelimit/src/service_cmd",
+}
 
 // EnvoyName is its name with the version: the last commit when this was written.
 const EnvoyName = "envoy ratelimit 3fb70258"
@@ -58,8 +61,10 @@ func StartEnvoy(ctx context.Context, redisURL string) (*Envoy, error) {
 	var end func()
 	if err == nil {
 		end, err = envoyProgram.start(ctx, addrs[0], nil,
-			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "PORT="+ports[1], "DEBUG_PORT="+ports[2],
-			"USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "RUNTIME_ROOT="+dir, "RUNTIME_SUBDIRECTORY=bench", "RUNTIME_WATCH_ROOT=false",
+			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "PORT="+ports[1],
+			"DEBUG_PORT="+ports[2],
+			"USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "RUNTIME_ROOT="+dir,
+			"RUNTIME_SUBDIRECTORY=bench", "RUNTIME_WATCH_ROOT=false",
 			"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+u.Host)
 	}
 	if err != nil {

@@ -11,7 +11,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-var gubernatorProgram = program{"github.com/mailgun/gubernator/v2", "v2.4.0", "github.com/mailgun/gubernator/v2/cmd/gubernator"}
+var gubernatorProgram = program{
+	"github.com/mailgun/gubernator/v2", "v2.4.0",
+	"github.com/mailgun/gubernator/v2/cmd/gubernator",
+}
 
 // GubernatorName is its name with the version. Newer ones are published as
 // github.com/gubernator-io/gubernator; the checksum of that is not to be had
@@ -39,7 +42,8 @@ func StartGubernator(ctx context.Context) (*Gubernator, error) {
 	const peers = "127.0.0.1:7946"
 	stop, err := gubernatorProgram.start(ctx, addrs[0], []string{"--config", os.DevNull},
 		"GUBER_GRPC_ADDRESS="+addrs[0], "GUBER_ADVERTISE_ADDRESS="+addrs[0], "GUBER_HTTP_ADDRESS="+addrs[1],
-		"GUBER_PEER_DISCOVERY_TYPE=member-list", "GUBER_MEMBERLIST_ADDRESS="+peers, "GUBER_MEMBERLIST_ADVERTISE_ADDRESS="+addrs[0],
+		"GUBER_PEER_DISCOVERY_TYPE=member-list", "GUBER_MEMBERLIST_ADDRESS="+peers,
+		"GUBER_MEMBERLIST_ADVERTISE_ADDRESS="+addrs[0],
 		"GUBER_MEMBERLIST_KNOWN_NODES="+peers, "GUBER_CACHE_SIZE=200000", "GUBER_LOG_LEVEL=error")
 	if err != nil {
 		return nil, err

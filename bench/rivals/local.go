@@ -83,7 +83,8 @@ func newThrottled(s throttled.GCRAStoreCtx, q Quota) (Limiter, error) {
 func mennanov(q Quota, _ int) (Limiter, func(), error) {
 	registry, clock, logger := limiters.NewRegistry(), limiters.NewSystemClock(), quiet{}
 	bucket := func() any {
-		return limiters.NewTokenBucket(int64(q.Tokens), q.each(), limiters.NewLockNoop(), limiters.NewTokenBucketInMemory(), clock, logger)
+		return limiters.NewTokenBucket(int64(q.Tokens), q.each(), limiters.NewLockNoop(),
+			limiters.NewTokenBucketInMemory(), clock, logger)
 	}
 	return Func(func(ctx context.Context, key string) (bool, error) {
 		b := registry.GetOrCreate(key, bucket, time.Hour, clock.Now()).(*limiters.TokenBucket)
@@ -103,7 +104,10 @@ func failsafe(q Quota, keys int) (Limiter, func(), error) {
 	if q.Tokens > math.MaxInt32 {
 		return nil, nil, errors.New("too many tokens")
 	}
-	table := newKeyed(keys, func() ratelimiter.RateLimiter[any] { return ratelimiter.NewBursty[any](uint(q.Tokens), q.Period) })
+	table := newKeyed(keys, func() ratelimiter.RateLimiter[any] {
+		return ratelimiter.NewBursty[any](uint(q.Tokens),
+			q.Period)
+	})
 	return Func(func(_ context.Context, key string) (bool, error) {
 		return table.get(key).TryAcquirePermit(), nil
 	}), nothing, nil

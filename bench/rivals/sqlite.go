@@ -15,7 +15,8 @@ on conflict (key) do update set at = max(at, ?2) + ?3 where max(at, ?2) + ?3 - ?
 // BareSQLite returns one upsert for each decision, in a file whose every
 // commit is on disk before the answer, and fills it with keys.
 func BareSQLite(ctx context.Context, path string, q Quota, keys []string) (Limiter, func(), error) {
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite", "file:"+path+
+		"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(5000)")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -89,11 +89,12 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 	var cost, id string
 	var wait time.Duration
 	cmd := &cobra.Command{
-		Use:     verb + " LIMIT KEY",
-		Short:   short,
-		Long:    short + ".\n\n" + notations(),
-		Example: "  headgate " + verb + " 'token-bucket 5/1m' alice\n  headgate " + verb + " login alice --config limits.yaml --cost 2.5",
-		Args:    cobra.ExactArgs(2),
+		Use:   verb + " LIMIT KEY",
+		Short: short,
+		Long:  short + ".\n\n" + notations(),
+		Example: "  headgate " + verb + " 'token-bucket 5/1m' alice\n  headgate " + verb +
+			" login alice --config limits.yaml --cost 2.5",
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait != 0 {
 				if id != "" {
@@ -102,7 +103,9 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 				return a.takeWithin(cmd, args[0], args[1], cost, wait)
 			}
 			return ask(cmd, func(s answerer) error {
-				d, err := s.Take(cmd.Context(), &api.Request{Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(cost)}, ID: id}, check)
+				d, err := s.Take(cmd.Context(),
+					&api.Request{Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(cost)}, ID: id},
+					check)
 				if err != nil {
 					return err
 				}
@@ -121,7 +124,8 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 	a.flags(cmd)
 	cmd.Flags().StringVar(&cost, "cost", "1", "what it costs, a decimal")
 	if !check {
-		cmd.Flags().DurationVar(&wait, "wait", 0, "for how long to wait for a turn at most, such as 30s; only with a store")
+		cmd.Flags().DurationVar(&wait, "wait", 0,
+			"for how long to wait for a turn at most, such as 30s; only with a store")
 		cmd.Flags().StringVar(&id, "id", "", "charge once, however often it is asked under this id within an hour")
 	}
 	return cmd
@@ -186,11 +190,13 @@ func sentence(d *api.Decision) string {
 		if d.Replayed {
 			again = ", as before"
 		}
-		return fmt.Sprintf("allowed  %s  remaining %d, full again in %s%s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS), again, inCommon(d))
+		return fmt.Sprintf("allowed  %s  remaining %d, full again in %s%s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS),
+			again, inCommon(d))
 	case d.RetryAfterMS == nil:
 		return fmt.Sprintf("refused  %s  never: the cost exceeds what can pass at once", d.Limit)
 	}
-	return fmt.Sprintf("refused  %s  retry in %s, remaining %d%s", d.Limit, ms(*d.RetryAfterMS), d.Remaining, inCommon(d))
+	return fmt.Sprintf("refused  %s  retry in %s, remaining %d%s", d.Limit, ms(*d.RetryAfterMS), d.Remaining,
+		inCommon(d))
 }
 
 // inCommon says that the figures are those of several keys.
@@ -266,7 +272,10 @@ func newBlockCommand() *cobra.Command {
 		Args:       cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, func(s answerer) error {
-				st, err := s.Block(cmd.Context(), &api.Block{Subject: api.Subject{Limit: args[0], Key: args[1]}, For: period, Reason: reason})
+				st, err := s.Block(cmd.Context(), &api.Block{
+					Subject: api.Subject{Limit: args[0], Key: args[1]},
+					For:     period, Reason: reason,
+				})
 				switch {
 				case err != nil:
 					return err
@@ -275,7 +284,8 @@ func newBlockCommand() *cobra.Command {
 				case st.BlockedUntil == nil:
 					return printLifted(cmd, s, st)
 				default:
-					fmt.Fprintf(cmd.OutOrStdout(), "blocked until %s  %s  %s\n", instant(*st.BlockedUntil), st.Limit, key(st.Key))
+					fmt.Fprintf(cmd.OutOrStdout(), "blocked until %s  %s  %s\n", instant(*st.BlockedUntil), st.Limit,
+						key(st.Key))
 				}
 				return nil
 			})
@@ -295,7 +305,8 @@ func printLifted(cmd *cobra.Command, s answerer, st *api.Status) error {
 	if err != nil || now.Remaining == nil || *now.Remaining > 0 {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "but %s of %s are used: it is refused until some of that is free; reset forgets it\n", now.Used, now.Capacity)
+	fmt.Fprintf(cmd.OutOrStdout(), "but %s of %s are used: it is refused until some is free; reset forgets it\n",
+		now.Used, now.Capacity)
 	return nil
 }
 

@@ -102,11 +102,13 @@ func TestAServerStartsBeforeItsStore(t *testing.T) {
 			}
 			for _, path := range []string{"/readyz", "/healthz", "/v1/cells"} {
 				status, p, head := s.get(t, path)
-				if status != http.StatusServiceUnavailable || p.Type != api.Unavailable || head.Get("Retry-After") == "" {
+				if status != http.StatusServiceUnavailable || p.Type != api.Unavailable ||
+					head.Get("Retry-After") == "" {
 					t.Errorf("%s without a store: %d, %+v, Retry-After %q", path, status, p, head.Get("Retry-After"))
 				}
 			}
-			if d, status, err := s.take(http.DefaultClient, body); err != nil || status != http.StatusServiceUnavailable || d.Allowed {
+			if d, status, err := s.take(http.DefaultClient, body); err != nil ||
+				status != http.StatusServiceUnavailable || d.Allowed {
 				t.Errorf("a take without a store: %d, %+v, %v", status, d, err)
 			}
 			if err := db.Restart(t.Context()); err != nil {
@@ -122,7 +124,8 @@ func TestAServerStartsBeforeItsStore(t *testing.T) {
 			if status, _, _ := s.get(t, "/livez"); status != http.StatusOK {
 				t.Errorf("/livez after a crash of the store: %d", status)
 			}
-			s.until(t, time.Minute, "a line about the crash", func() bool { away, _ := s.lines(); return away > before })
+			s.until(t, time.Minute, "a line about the crash",
+				func() bool { away, _ := s.lines(); return away > before })
 			if err := db.Restart(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -146,7 +149,8 @@ func TestAServerWaitsForItsSchema(t *testing.T) {
 	url := dbtest.Postgres(t)
 	s := start(t, t.TempDir(), "--store", url)
 	s.ready(t, http.StatusServiceUnavailable)
-	s.until(t, 10*time.Second, "what is missing", func() bool { return strings.Contains(s.out.String(), "run headgate migrate") })
+	s.until(t, 10*time.Second, "what is missing",
+		func() bool { return strings.Contains(s.out.String(), "run headgate migrate") })
 	time.Sleep(2 * time.Second)
 	if away, _ := s.lines(); away != 1 {
 		t.Errorf("%d lines: %s", away, s.out.String())
@@ -168,10 +172,12 @@ func TestTheWaitEnds(t *testing.T) {
 	}
 	<-s.over
 	_ = s.cmd.Wait()
-	if took := time.Since(begin); took < 2*time.Second || took > 6*time.Second || s.cmd.ProcessState.ExitCode() != exitError {
+	if took := time.Since(begin); took < 2*time.Second || took > 6*time.Second ||
+		s.cmd.ProcessState.ExitCode() != exitError {
 		t.Errorf("it ended after %s with status %d", took, s.cmd.ProcessState.ExitCode())
 	}
-	if said := s.out.String(); !strings.Contains(said, "headgate serve: the store was not available within 2s: postgres: connect: store unavailable") {
+	if said := s.out.String(); !strings.Contains(
+		said, "headgate serve: the store was not available within 2s: postgres: connect: store unavailable") {
 		t.Errorf("it said %q", said)
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
@@ -205,7 +211,8 @@ func TestASchemaThatIsNewerIsNotWaitedFor(t *testing.T) {
 	defer cancel()
 	var out output
 	begin := time.Now()
-	if code := run(ctx, []string{"serve", "--http", "127.0.0.1:0", "--store", url}, nil, &out, &out); code != exitError || time.Since(begin) > 20*time.Second {
+	if code := run(ctx, []string{"serve", "--http", "127.0.0.1:0", "--store", url}, nil, &out,
+		&out); code != exitError || time.Since(begin) > 20*time.Second {
 		t.Errorf("code %d after %s", code, time.Since(begin))
 	}
 	if said := out.String(); !strings.Contains(said, "headgate serve: postgres: schema is newer than this binary") {

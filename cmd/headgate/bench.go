@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"math/big"
 	randv2 "math/rand/v2"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,7 +68,8 @@ the report.`,
 	}
 	addSettings(cmd, config.File, config.Store)
 	f := cmd.Flags()
-	f.StringVar(&o.limit, "limit", "token-bucket 100/s burst 100", "the `limit`: a name from the config file or a one-line notation")
+	f.StringVar(&o.limit, "limit", "token-bucket 100/s burst 100",
+		"the `limit`: a name from the config file or a one-line notation")
 	f.StringVar(&o.prefix, "key-prefix", "bench/", "how the keys start; a random word follows")
 	f.StringVar(&o.cost, "cost", "1", "what each question costs, a decimal")
 	f.IntVar(&o.keys, "keys", 1000, "how many keys to ask about")
@@ -129,7 +127,10 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	live := newLive(cmd.ErrOrStderr())
-	result := load.Run(ctx, load.Config{Clients: o.clients, Duration: o.duration, Warmup: o.warmup, Progress: live.show}, b.ask)
+	result := load.Run(ctx, load.Config{
+		Clients: o.clients, Duration: o.duration, Warmup: o.warmup,
+		Progress: live.show,
+	}, b.ask)
 	live.clear()
 
 	r := b.report(result)
@@ -176,8 +177,13 @@ type onlyCount struct {
 }
 
 // newBench asks once whether the question makes sense and the store answers.
-func newBench(ctx context.Context, l *headgate.Limiter, limit headgate.Limit, cost headgate.Cost, prefix string, keys, clients int) (*bench, error) {
-	b := &bench{limiter: l, limit: limit, cost: cost, keys: make([]string, keys), books: make([]book, keys), refused: make([]onlyCount, clients)}
+func newBench(ctx context.Context, l *headgate.Limiter, limit headgate.Limit, cost headgate.Cost, prefix string, keys,
+	clients int,
+) (*bench, error) {
+	b := &bench{
+		limiter: l, limit: limit, cost: cost, keys: make([]string, keys), books: make([]book, keys),
+		refused: make([]onlyCount, clients),
+	}
 	for i := range b.keys {
 		b.keys[i] = prefix + strconv.Itoa(i)
 		b.books[i].from.Store(math.MaxInt64)
@@ -227,143 +233,6 @@ func lower(a *atomic.Int64, v int64) {
 func raise(a *atomic.Int64, v int64) {
 	for old := a.Load(); v > old && !a.CompareAndSwap(old, v); old = a.Load() {
 	}
-}
-
-// benchReport is what came out. Amounts are in units of cost.
-type benchReport struct {
-	Rate     float64 `json:"decisions_per_s"`
-	Admitted amount  `json:"admitted"`
-	Refused  int64   `json:"refused"` // questions
-	Errors   int64   `json:"errors"`
-	Bound    amount  `json:"bound"` // the sum over the keys
-	P50      float64 `json:"p50_us"`
-	P99      float64 `json:"p99_us"`
-
-	over     amount // admitted beyond the bound, key by key
-	overKeys int
-	first    error
-	load     load.Result
-}
-
-// report audits what was admitted.
-func (b *bench) report(result load.Result) *benchReport {
-	var admitted, bound, over big.Int
-	r := &benchReport{
-		Rate:   math.Round(result.PerSecond()*10) / 10,
-		Errors: b.errors.Load(),
-		P50:    micros(result.Quantile(0.5)),
-		P99:    micros(result.Quantile(0.99)),
-		first:  b.first,
-		load:   result,
-	}
-	for i := range b.books {
-		k := &b.books[i]
-		n := k.admitted.Load()
-		if n == 0 {
-			continue
-		}
-		most, err := b.limit.Within(time.UnixMicro(k.from.Load()), time.UnixMicro(k.to.Load()), b.cost)
-		if err != nil {
-			panic(err) // newBench asked with this cost
-		}
-		admitted.Add(&admitted, big.NewInt(n))
-		bound.Add(&bound, big.NewInt(most))
-		if n > most {
-			over.Add(&over, big.NewInt(n-most))
-			r.overKeys++
-		}
-	}
-	for i := range b.refused {
-		r.Refused += b.refused[i].n
-	}
-	r.Admitted, r.Bound, r.over = times(&admitted, b.cost), times(&bound, b.cost), times(&over, b.cost)
-	return r
-}
-
-func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-
-// print prints the report for people.
-func (r *benchReport) print(w io.Writer, limit headgate.Limit, store string) error {
-	var b strings.Builder
-	line := func(what, format string, args ...any) {
-		fmt.Fprintf(&b, "%-10s %s\n", what, fmt.Sprintf(format, args...))
-	}
-	line("store", "%s", store)
-	line("limit", "%s", limit)
-	line("decisions", "%s/s for %s", grouped(strconv.FormatFloat(r.Rate, 'f', 0, 64)), r.load.Elapsed.Round(time.Millisecond))
-	line("admitted", "%s", r.verdict())
-	if r.Refused > 0 {
-		line("refused", "%s", grouped(strconv.FormatInt(r.Refused, 10)))
-	} else {
-		line("refused", "0: no key came to its limit")
-	}
-	line("errors", "%s", grouped(strconv.FormatInt(r.Errors, 10)))
-	if r.first != nil {
-		line("", "first: %v", r.first)
-	}
-	q := func(share float64) time.Duration { return brief(r.load.Quantile(share)) }
-	line("latency", "p50 %s  p90 %s  p99 %s  p99.9 %s  max %s", q(0.5), q(0.9), q(0.99), q(0.999), q(1))
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// printJSON prints the report for programs, and to stderr what is bad news.
-func (r *benchReport) printJSON(w, stderr io.Writer) error {
-	if r.over.Sign() > 0 {
-		fmt.Fprintf(stderr, "headgate bench: admitted %s\n", r.verdict())
-	}
-	if r.first != nil {
-		fmt.Fprintf(stderr, "headgate bench: errors: %d, first: %v\n", r.Errors, r.first)
-	}
-	return printJSON(w, r)
-}
-
-// verdict is the audit in words.
-func (r *benchReport) verdict() string {
-	s := r.Admitted.grouped() + " of " + r.Bound.grouped() + " allowed: "
-	if r.over.Sign() > 0 {
-		return fmt.Sprintf("%sOVER by %s, on %d of the keys", s, r.over.grouped(), r.overKeys)
-	}
-	return s + "exact"
-}
-
-// brief rounds to three digits.
-func brief(d time.Duration) time.Duration {
-	unit := time.Duration(1)
-	for d >= 1000*unit {
-		unit *= 10
-	}
-	return d.Round(unit)
-}
-
-// amount is an exact amount of cost.
-type amount struct{ big.Rat }
-
-// times returns what n charges of a cost amount to.
-func times(n *big.Int, cost headgate.Cost) (a amount) {
-	a.SetString(cost.String())
-	a.Mul(&a.Rat, new(big.Rat).SetInt(n))
-	return a
-}
-
-// String returns the shortest decimal.
-func (a *amount) String() string {
-	s := a.FloatString(9) // a cost has no more digits after the point
-	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
-}
-
-func (a *amount) grouped() string { return grouped(a.String()) }
-
-// MarshalJSON writes a number.
-func (a amount) MarshalJSON() ([]byte, error) { return json.Marshal(json.Number(a.String())) }
-
-// grouped sets commas between thousands.
-func grouped(s string) string {
-	whole, _, _ := strings.Cut(s, ".")
-	for i := len(whole) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }
 
 // live shows progress in one line on a terminal; elsewhere it shows nothing.

@@ -33,7 +33,8 @@ func TestBenchAuditsEachLimit(t *testing.T) {
 		"token-bucket 100/s burst 20", "fixed-window 10/1s", "fixed-window 10/1s from-first", "fixed-window 10/minute",
 		"interval 10/100ms burst 20", "sliding-window 10/1s", "sliding-log 10/1s",
 	} {
-		code, out, errs := runBench(t.Context(), "--store", "memory:", "--limit", limit, "--keys", "3", "--clients", "8",
+		code, out, errs := runBench(t.Context(), "--store", "memory:", "--limit", limit, "--keys", "3",
+			"--clients", "8",
 			"--duration", "250ms", "--warmup", "20ms", "--cost", "2.5", "--json")
 		var got struct {
 			Rate     float64 `json:"decisions_per_s"`
@@ -44,10 +45,12 @@ func TestBenchAuditsEachLimit(t *testing.T) {
 			P50      float64 `json:"p50_us"`
 			P99      float64 `json:"p99_us"`
 		}
-		if err := json.Unmarshal([]byte(out), &got); code != 0 || errs != "" || err != nil || strings.Count(out, "\n") != 1 {
+		if err := json.Unmarshal([]byte(out), &got); code != 0 || errs != "" || err != nil ||
+			strings.Count(out, "\n") != 1 {
 			t.Fatalf("%s: code %d, %s, %v: %s", limit, code, errs, err, out)
 		}
-		if got.Rate <= 0 || got.Admitted < 3*10 || got.Admitted > got.Bound || got.Refused == 0 || got.Errors != 0 || got.P50 <= 0 || got.P99 < got.P50 {
+		if got.Rate <= 0 || got.Admitted < 3*10 || got.Admitted > got.Bound || got.Refused == 0 || got.Errors != 0 ||
+			got.P50 <= 0 || got.P99 < got.P50 {
 			t.Errorf("%s: %s", limit, out)
 		}
 	}
@@ -58,7 +61,8 @@ func TestBenchEndsEarlyWithAReport(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	code, out, errs := runBench(ctx, "--store", "memory:", "--duration", "1h", "--warmup", "1ms")
-	if code != 0 || errs != "" || !strings.Contains(out, "allowed: exact\n") || !strings.Contains(out, "errors     0\n") {
+	if code != 0 || errs != "" || !strings.Contains(out, "allowed: exact\n") ||
+		!strings.Contains(out, "errors     0\n") {
 		t.Errorf("code %d, %s\n%s", code, errs, out)
 	}
 }
@@ -110,7 +114,8 @@ func TestBenchFindsWhatWasAdmittedBeyondTheLimit(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	var out, errs bytes.Buffer
-	if err := r.printJSON(&out, &errs); err != nil || !strings.Contains(errs.String(), "OVER by 3") || !strings.Contains(out.String(), `"admitted":2003,"refused":2997,"errors":0,"bound":2000,`) {
+	if err := r.printJSON(&out, &errs); err != nil || !strings.Contains(errs.String(), "OVER by 3") ||
+		!strings.Contains(out.String(), `"admitted":2003,"refused":2997,"errors":0,"bound":2000,`) {
 		t.Errorf("%v, %s, %s", err, errs.String(), out.String())
 	}
 }
@@ -120,7 +125,8 @@ func TestBenchCountsNoErrorAsAdmitted(t *testing.T) {
 	f := new(faulty)
 	f.fails.Store(4)
 	r := audit(t, f, "fixed-window 10/1h", 20)
-	if got, want := r.verdict(), "6 of 10 allowed: exact"; got != want || r.Errors != 4 || !errors.Is(r.first, errGone) {
+	if got, want := r.verdict(), "6 of 10 allowed: exact"; got != want || r.Errors != 4 ||
+		!errors.Is(r.first, errGone) {
 		t.Errorf("got %s, %d errors, first %v; want %s, 4", got, r.Errors, r.first, want)
 	}
 }
@@ -137,17 +143,21 @@ func TestBenchCommandErrors(t *testing.T) {
 		`"soon" for "--duration"`:             {"--duration", "soon"},
 		"cost: is 0":                          {"--cost", "0"},
 		"is finer than 0.001":                 {"--cost", "0.0001", "--limit", "fixed-window 5/1s"},
-		"--cost: 6 is more than fixed-window 5/1s ever lets pass at once": {"--cost", "6", "--limit", "fixed-window 5/1s"},
-		"acquired and released, not taken":                                {"--limit", "concurrency 10 ttl 30s"},
-		"amount (at character 14): is 0":                                  {"--limit", "token-bucket 0/s"},
-		`limit: unknown: "nope"`:                                          {"--limit", "nope"},
-		"key: 5":                                                          {"--key-prefix", strings.Repeat("k", 500)},
-		`the scheme "mongo" is not known`:                                 {"--store", "mongo:x"},
-		`unknown command "x"`:                                             {"x"},
-		"config: open missing.yaml":                                       {"--config", "missing.yaml"},
-		"unknown flag: --jsn":                                             {"--jsn"},
+		"--cost: 6 is more than fixed-window 5/1s ever lets pass at once": {
+			"--cost", "6", "--limit",
+			"fixed-window 5/1s",
+		},
+		"acquired and released, not taken": {"--limit", "concurrency 10 ttl 30s"},
+		"amount (at character 14): is 0":   {"--limit", "token-bucket 0/s"},
+		`limit: unknown: "nope"`:           {"--limit", "nope"},
+		"key: 5":                           {"--key-prefix", strings.Repeat("k", 500)},
+		`the scheme "mongo" is not known`:  {"--store", "mongo:x"},
+		`unknown command "x"`:              {"x"},
+		"config: open missing.yaml":        {"--config", "missing.yaml"},
+		"unknown flag: --jsn":              {"--jsn"},
 	} {
-		code, out, errs := runBench(t.Context(), append([]string{"--store", "memory:", "--duration", "1ms", "--warmup", "0"}, args...)...)
+		code, out, errs := runBench(t.Context(),
+			append([]string{"--store", "memory:", "--duration", "1ms", "--warmup", "0"}, args...)...)
 		if code != 2 || out != "" || !strings.HasPrefix(errs, "headgate bench: ") || !strings.Contains(errs, want) {
 			t.Errorf("%q: code %d, %q, %q; want %q", args, code, out, errs, want)
 		}
@@ -156,7 +166,10 @@ func TestBenchCommandErrors(t *testing.T) {
 
 func TestNumbersForPeople(t *testing.T) {
 	t.Parallel()
-	for s, want := range map[string]string{"0": "0", "999": "999", "1000": "1,000", "1234567.5": "1,234,567.5", "123456": "123,456"} {
+	for s, want := range map[string]string{
+		"0": "0", "999": "999", "1000": "1,000", "1234567.5": "1,234,567.5",
+		"123456": "123,456",
+	} {
 		if got := grouped(s); got != want {
 			t.Errorf("grouped %s: %s, want %s", s, got, want)
 		}

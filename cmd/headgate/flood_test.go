@@ -44,7 +44,8 @@ func TestAFloodTakesLittleMemoryAndKeepsNobodyWaiting(t *testing.T) {
 				return
 			}
 			defer res.Body.Close()
-			if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "more than 10000") {
+			if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusBadRequest ||
+				!strings.Contains(string(text), "more than 10000") {
 				t.Errorf("a batch: status %d, %.200s", res.StatusCode, text)
 			}
 		})
@@ -62,7 +63,8 @@ func TestAFloodTakesLittleMemoryAndKeepsNobodyWaiting(t *testing.T) {
 	flood.Wait()
 	slices.Sort(took)
 	peak, p99, worst := peakMemory(t, s), took[len(took)*99/100], took[len(took)-1]
-	t.Logf("peak memory %d MB; another caller asked %d times: p50 %v, p99 %v, at most %v", peak>>10, len(took), took[len(took)/2], p99, worst)
+	t.Logf("peak memory %d MB; another caller asked %d times: p50 %v, p99 %v, at most %v", peak>>10, len(took),
+		took[len(took)/2], p99, worst)
 	if peak > most {
 		t.Errorf("the server took %d KiB at its peak, want at most %d", peak, most)
 	}

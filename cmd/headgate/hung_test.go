@@ -74,7 +74,10 @@ func tunnel(t *testing.T, to string) (addr string, silent *atomic.Bool) {
 // neither requests nor connections to it end by themselves soon.
 func TestAServerStopsAlthoughItsStoreIsSilent(t *testing.T) {
 	t.Parallel()
-	for name, dsn := range map[string]string{"PostgreSQL": dbtest.Postgres(t), "MariaDB": dbtest.MariaDB(t), "Redis": dbtest.Redis(t)} {
+	for name, dsn := range map[string]string{
+		"PostgreSQL": dbtest.Postgres(t), "MariaDB": dbtest.MariaDB(t),
+		"Redis": dbtest.Redis(t),
+	} {
 		migrate(t, dsn)
 		u, err := url.Parse(dsn)
 		if err != nil {
@@ -129,7 +132,8 @@ func TestASignalWhileAStoreIsOpenedIsToldFromAFault(t *testing.T) {
 	}
 	defer l.Close()
 	for _, scheme := range []string{"postgres", "mysql", "redis"} {
-		cmd := exec.Command(bin, "run", "--limit", "token-bucket 5/s", "--key", "k", "--store", scheme+"://"+l.Addr().String()+"/0", "--", "true")
+		cmd := exec.Command(bin, "run", "--limit", "token-bucket 5/s", "--key", "k", "--store",
+			scheme+"://"+l.Addr().String()+"/0", "--", "true")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

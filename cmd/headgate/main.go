@@ -115,7 +115,8 @@ func newRootCommand() *cobra.Command {
 	root.SetVersionTemplate("headgate {{.Version}}\n")
 	root.AddCommand(
 		newServeCommand(), newTakeCommand(), newCheckCommand(), newInspectCommand(), newResetCommand(),
-		newBlockCommand(), newListCommand(), newExplainCommand(), newReplayCommand(), newBenchCommand(), newRunCommand(),
+		newBlockCommand(), newListCommand(), newExplainCommand(), newReplayCommand(), newBenchCommand(),
+		newRunCommand(),
 		newMigrateCommand(), newSchemaCommand(), newSweepCommand(), newLicensesCommand(),
 	)
 	return root

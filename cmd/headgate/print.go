@@ -43,13 +43,15 @@ func printStatus(w io.Writer, s *api.Status) error {
 		line("empty at", "%s, in %s", instant(*s.EmptyAt), time.Duration(*s.EmptyAt-s.At)*time.Microsecond)
 	}
 	if s.BlockedUntil != nil {
-		line("blocked", "until %s, %s more", instant(*s.BlockedUntil), time.Duration(*s.BlockedUntil-s.At)*time.Microsecond)
+		line("blocked", "until %s, %s more", instant(*s.BlockedUntil),
+			time.Duration(*s.BlockedUntil-s.At)*time.Microsecond)
 		if s.Reason != "" {
 			line("reason", "%s", key(s.Reason))
 		}
 	}
 	for _, a := range s.History {
-		line("attempt", "%s  %s  cost %s  #%d", instant(a.At), map[bool]string{true: "allowed", false: "refused"}[a.Allowed], a.Cost, a.Number)
+		line("attempt", "%s  %s  cost %s  #%d", instant(a.At),
+			map[bool]string{true: "allowed", false: "refused"}[a.Allowed], a.Cost, a.Number)
 	}
 	return t.Flush()
 }

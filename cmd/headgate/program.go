@@ -29,7 +29,8 @@ func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan s
 		c.SysProcAttr = endsWithThread()
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, heeded(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)...)
+	signal.Notify(signals, heeded(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
+		syscall.SIGUSR2)...)
 	defer signal.Stop(signals)
 	if s := interrupted(cmd.Context()); s != 0 {
 		return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s before it began", s))
@@ -46,7 +47,8 @@ func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan s
 					_ = c.Process.Signal(s)
 				}
 			case <-lost:
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v: asking the command to end\n", cmd.CommandPath(), headgate.ErrLeaseLost)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v: asking the command to end\n", cmd.CommandPath(),
+					headgate.ErrLeaseLost)
 				_ = c.Process.Signal(syscall.SIGTERM)
 				lost = nil
 			case <-ended:

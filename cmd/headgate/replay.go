@@ -62,18 +62,21 @@ request has the method - and is its own path.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&o.limits, "limit", nil, "the `limit`: a name from the config file or a one-line notation")
 	f.StringArrayVar(&o.keys, "key", nil, "the `field` to limit by: ip, user, path, method, status, or a JSON path")
-	f.StringVar(&o.format, "format", "", "the `format` of the logs: combined, common, vhost_combined, json or sshd (default: found out)")
+	f.StringVar(&o.format, "format", "",
+		"the `format` of the logs: combined, common, vhost_combined, json or sshd (default: found out)")
 	addSettings(cmd, config.File)
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	f.StringVar(&o.html, "html", "", "also write a page with pictures to this `file`")
 	f.IntVar(&o.top, "top", replay.DefaultTop, "`how many` of the keys refused most to name")
 	f.IntVar(&o.year, "year", 0, "the `year` of the first line of a log that writes none (default: by the file's date)")
-	f.BoolVar(&o.attempts, "attempts", false, "sshd: count attempts, not lines: a pair of lines once, a repeated message as often as it says")
+	f.BoolVar(&o.attempts, "attempts", false,
+		"sshd: count attempts, not lines: a pair of lines once, a repeated message as often as it says")
 	return cmd
 }
 
 func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
-	notation, err := single("limit", o.limits, "a name from the config file, or a notation such as 'token-bucket 10/1m burst 5'")
+	notation, err := single("limit", o.limits,
+		"a name from the config file, or a notation such as 'token-bucket 10/1m burst 5'")
 	if err != nil {
 		return err
 	}
@@ -140,7 +143,8 @@ func single(flag string, values []string, like string) (string, error) {
 	case len(values) == 0 || values[0] == "":
 		return "", fmt.Errorf("--%s: is missing: %s", flag, like)
 	case len(values) > 1:
-		return "", fmt.Errorf("--%s: is given %d times; replay takes one: run it once for each, and compare", flag, len(values))
+		return "", fmt.Errorf("--%s: is given %d times; replay takes one: run it once for each, and compare", flag,
+			len(values))
 	}
 	return values[0], nil
 }

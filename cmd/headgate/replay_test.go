@@ -26,14 +26,17 @@ func runReplay(t *testing.T, stdin string, args ...string) (code int, stdout, st
 func TestReplayCommand(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "page.html")
-	code, out, errs := runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip", "--html", page, "-")
-	if code != 0 || errs != "" || !strings.Contains(out, "refused    1   33.3 %, 1 key") || !strings.Contains(out, page) {
+	code, out, errs := runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip",
+		"--html", page, "-")
+	if code != 0 || errs != "" || !strings.Contains(out, "refused    1   33.3 %, 1 key") ||
+		!strings.Contains(out, page) {
 		t.Errorf("code %d, %s\n%s", code, errs, out)
 	}
 	if html, err := os.ReadFile(page); err != nil || !bytes.HasPrefix(html, []byte("<!doctype html>")) {
 		t.Errorf("page: %v, %.50s", err, html)
 	}
-	code, out, errs = runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip", "--json", "--top", "1", "-")
+	code, out, errs = runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip", "--json",
+		"--top", "1", "-")
 	var got struct {
 		Requests, Keys, Allowed, Denied, Unparsed int
 		Top                                       []struct {
@@ -44,7 +47,8 @@ func TestReplayCommand(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); code != 0 || errs != "" || err != nil {
 		t.Fatalf("code %d, %s, %v: %s", code, errs, err, out)
 	}
-	if got.Requests != 3 || got.Keys != 2 || got.Allowed != 2 || got.Denied != 1 || len(got.Top) != 1 || got.Top[0].Key != "10.0.0.1" {
+	if got.Requests != 3 || got.Keys != 2 || got.Allowed != 2 || got.Denied != 1 || len(got.Top) != 1 ||
+		got.Top[0].Key != "10.0.0.1" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -76,10 +80,12 @@ func TestReplayCommandErrors(t *testing.T) {
 		}
 	}
 	const alb = `2026-05-01T00:00:00.1Z app/lb/1 1.2.3.4:2817 10.0.0.1:80 0.0 0.0 0.0 200 200 34 366 "GET http://example.com:80/ HTTP/1.1" "curl" - -`
-	if code, out, errs := runReplay(t, alb, "--limit", limit, "--key", "ip", "-"); code != 2 || out != "" || !strings.Contains(errs, "format not recognised") {
+	if code, out, errs := runReplay(t, alb, "--limit", limit, "--key", "ip", "-"); code != 2 || out != "" ||
+		!strings.Contains(errs, "format not recognised") {
 		t.Errorf("load balancer: code %d, %s, %s", code, out, errs)
 	}
-	if code, _, errs := runReplay(t, "", "--limit", limit, "--key", "ip", "-"); code != 2 || !strings.Contains(errs, "empty") {
+	if code, _, errs := runReplay(t, "", "--limit", limit, "--key", "ip", "-"); code != 2 ||
+		!strings.Contains(errs, "empty") {
 		t.Errorf("empty: code %d, %s", code, errs)
 	}
 }

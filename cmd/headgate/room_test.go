@@ -73,7 +73,8 @@ func TestTheCommandLineTellsOfFullLimits(t *testing.T) {
 				shared = key
 			}
 		}
-		if h := health(t, s); len(h.Limits) != 1 || h.Limits[0].Limit != "token-bucket 1/1h burst 1" || !h.Limits[0].Sharing || h.Limits[0].Max != 3 {
+		if h := health(t, s); len(h.Limits) != 1 || h.Limits[0].Limit != "token-bucket 1/1h burst 1" ||
+			!h.Limits[0].Sharing || h.Limits[0].Max != 3 {
 			t.Errorf("%s: %+v", url, h)
 		}
 		s.stop(t)
@@ -84,9 +85,11 @@ func TestTheCommandLineTellsOfFullLimits(t *testing.T) {
 // for more different limits than it takes.
 func TestNotationsOfRequestsAreBounded(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir(), "--store", "memory:", "--max-notations", "20", "--notation-max-keys", "2", "--notation-max-period", "90d")
+	s := start(t, t.TempDir(), "--store", "memory:", "--max-notations", "20", "--notation-max-keys", "2",
+		"--notation-max-period", "90d")
 	take := func(limit, key string) (api.Decision, api.Problem) {
-		res, err := http.Post(s.url+"/v1/take", "application/json", strings.NewReader(fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, key)))
+		res, err := http.Post(s.url+"/v1/take", "application/json",
+			strings.NewReader(fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, key)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +107,8 @@ func TestNotationsOfRequestsAreBounded(t *testing.T) {
 		}
 		return d, p
 	}
-	if _, p := take("fixed-window 1/3660d", "k"); p.Status != http.StatusBadRequest || p.Field != "limit" || !strings.Contains(p.Detail, "90 days at most (notation_max_period)") {
+	if _, p := take("fixed-window 1/3660d", "k"); p.Status != http.StatusBadRequest || p.Field != "limit" ||
+		!strings.Contains(p.Detail, "90 days at most (notation_max_period)") {
 		t.Errorf("a long one: %+v", p)
 	}
 	for i, key := range []string{"a", "b", "c"} {
@@ -114,7 +118,9 @@ func TestNotationsOfRequestsAreBounded(t *testing.T) {
 	}
 	refused := 0
 	for i := range 40 {
-		if _, p := take(fmt.Sprintf("fixed-window %d/1h", i+1), "k"); p.Status == http.StatusBadRequest && strings.Contains(p.Detail, "20 different notations are in use") && strings.Contains(p.Detail, "(max_notations)") {
+		if _, p := take(fmt.Sprintf("fixed-window %d/1h", i+1), "k"); p.Status == http.StatusBadRequest &&
+			strings.Contains(p.Detail, "20 different notations are in use") &&
+			strings.Contains(p.Detail, "(max_notations)") {
 			refused++
 		}
 	}

@@ -47,7 +47,7 @@ func newRunCommand() *cobra.Command {
 			"turn: then the command gets SIGTERM; so it does if this process is killed, on Linux. What\n" +
 			"the command has started itself gets nothing, unless it passes that on.\n\n" + notations(),
 		Example: "  headgate run --limit 'token-bucket 5/s' --key deploy -- ./deploy.sh web\n" +
-			"  headgate run --limit 'fixed-window 1/1h' --key report --wait 0s --store postgres://db/app -- ./report\n" +
+			"  headgate run --limit 'fixed-window 1/1h' --key report --wait 0s -- ./report\n" +
 			"  headgate run --limit 'concurrency 1 ttl 30s' --key backup --store postgres://db/app -- ./backup",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -83,7 +83,8 @@ func newRunCommand() *cobra.Command {
 			if s := interrupted(cmd.Context()); s != 0 && err != nil {
 				return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s while it waited", s))
 			}
-			if denied, ok := errors.AsType[*headgate.DeniedError](err); ok && denied.Decision.RetryAfter != headgate.Never {
+			if denied, ok := errors.AsType[*headgate.DeniedError](err); ok &&
+				denied.Decision.RetryAfter != headgate.Never {
 				return notStarted(cmd, exitNoTurn, err)
 			}
 			if err != nil {
@@ -118,9 +119,11 @@ func shared(cmd *cobra.Command, p place) {
 	scheme, _, _ := strings.Cut(p.url, ":")
 	switch {
 	case scheme == "memory":
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody shares this turn: the store is the memory of this process; --store or HEADGATE_STORE names one that others reach\n", cmd.CommandPath())
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody shares this turn: the store is the memory of this process; "+
+			"--store or HEADGATE_STORE names one that others reach\n", cmd.CommandPath())
 	case !p.said:
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: only processes in this folder share this turn: the store is %s; --store or HEADGATE_STORE names one for all hosts\n", cmd.CommandPath(), p.file())
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: only processes in this folder share this turn: the store is %s; --store "+
+			"or HEADGATE_STORE names one for all hosts\n", cmd.CommandPath(), p.file())
 	}
 }
 

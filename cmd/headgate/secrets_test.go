@@ -156,8 +156,10 @@ func TestAServersURLIsShownWithoutItsPassword(t *testing.T) {
 	defer other.Close()
 	_, addr, _ := strings.Cut(other.URL, "://")
 	for _, url := range []string{
-		"http://u:Zq7w9X@127.0.0.1:1", "http://u:Zq7@w9X@127.0.0.1:1", "http://u:Zq7/w9X@127.0.0.1:1", "http://u:Zq7%zzw9X@127.0.0.1:1",
-		"http://127.0.0.1:1/?password=Zq7w9X", "ftp://u:Zq7w9X@127.0.0.1:1", "u:Zq7w9X@127.0.0.1:1", "http://u:Zq7w9X@" + addr,
+		"http://u:Zq7w9X@127.0.0.1:1", "http://u:Zq7@w9X@127.0.0.1:1", "http://u:Zq7/w9X@127.0.0.1:1",
+		"http://u:Zq7%zzw9X@127.0.0.1:1",
+		"http://127.0.0.1:1/?password=Zq7w9X", "ftp://u:Zq7w9X@127.0.0.1:1", "u:Zq7w9X@127.0.0.1:1",
+		"http://u:Zq7w9X@" + addr,
 	} {
 		var out bytes.Buffer
 		code := run(t.Context(), []string{"take", "token-bucket 5/s", "k", "--server", url}, nil, &out, &out)
@@ -178,7 +180,8 @@ func TestAServerPrintsNoPassword(t *testing.T) {
 		return scheme + "://" + user + ":Zq7@w9X@" + rest
 	}
 	postgres := dbtest.Postgres(t)
-	if code := run(t.Context(), []string{"migrate", "--store", postgres}, nil, new(bytes.Buffer), os.Stderr); code != exitOK {
+	if code := run(t.Context(), []string{"migrate", "--store", postgres}, nil, new(bytes.Buffer),
+		os.Stderr); code != exitOK {
 		t.Fatal(code)
 	}
 	_, place, _ := strings.Cut(postgres, "@")
@@ -189,7 +192,8 @@ func TestAServerPrintsNoPassword(t *testing.T) {
 		with(dbtest.Redis(t), "default"): "state in redis://127.0.0.1:",
 	} {
 		s := start(t, t.TempDir(), "--store", url)
-		if _, status, err := s.take(http.DefaultClient, `{"limit":"token-bucket 5/s","key":"k"}`); err != nil || status != 200 {
+		if _, status, err := s.take(http.DefaultClient, `{"limit":"token-bucket 5/s","key":"k"}`); err != nil ||
+			status != 200 {
 			t.Errorf("%s: %d, %v", url, status, err)
 		}
 		said := s.stop(t)

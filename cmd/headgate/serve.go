@@ -41,8 +41,9 @@ func newServeCommand() *cobra.Command {
 			"requests are answered with status 503, and so is GET /readyz. GET /livez answers 200 as\n" +
 			"long as this process does. What waiting cannot cure (a wrong URL, a schema that is newer\n" +
 			"than this binary, a file that cannot be opened) ends it at once with exit code 2.",
-		Example: "  headgate serve\n  headgate serve --config headgate.yaml --store postgres://headgate@db/app --http :8080",
-		Args:    cobra.NoArgs,
+		Example: "  headgate serve\n  headgate serve --config headgate.yaml --store postgres://headgate@db/app " +
+			"--http :8080",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := servingOf(cmd)
 			if err != nil {
@@ -205,7 +206,9 @@ func soon(end func(), log *slog.Logger) {
 }
 
 // until waits for the end of a server, and ends it.
-func (o *serving) until(ctx context.Context, server *edge.Server, s store.Store, opened <-chan struct{}, served <-chan error, log *slog.Logger) error {
+func (o *serving) until(ctx context.Context, server *edge.Server, s store.Store, opened <-chan struct{},
+	served <-chan error, log *slog.Logger,
+) error {
 	for {
 		select {
 		case err := <-served:
@@ -239,6 +242,6 @@ func welcome(w io.Writer, addr string, o serving) {
 	fmt.Fprintf(w, "headgate listens on http://%s and keeps its state in %s\n\n", addr, store.RedactURL(o.store))
 	fmt.Fprintf(w, "  curl -d '{\"limit\":\"%s\",\"key\":\"alice\"}' http://%s/v1/take\n\n", limit, addr)
 	if host, _, _ := net.SplitHostPort(addr); !strings.HasPrefix(host, "127.") && host != "::1" {
-		fmt.Fprintln(w, "anyone who reaches this address can take, reset and block: let only permitted clients reach it")
+		fmt.Fprintln(w, "anyone who reaches this address can take, reset and block: let only your own clients reach it")
 	}
 }

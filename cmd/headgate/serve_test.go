@@ -169,7 +169,8 @@ func TestServeAdmitsExactlyAndKeepsItsStateThroughKill9(t *testing.T) {
 	}
 	first, last := clocks[0], clocks[len(clocks)-1]
 	most := 20 + (last-first)*50/1_000_000
-	t.Logf("asked %d, admitted %d; by the decision times %d, burst + rate x time = %d", len(clocks), admitted, want, most)
+	t.Logf("asked %d, admitted %d; by the decision times %d, burst + rate x time = %d", len(clocks), admitted,
+		want, most)
 	if admitted != want || admitted > most {
 		t.Errorf("admitted %d, want %d and no more than %d", admitted, want, most)
 	}
@@ -251,7 +252,8 @@ func TestAListShowsNothingButText(t *testing.T) {
 // TestTheSettingsReachTheServer asks by a name, and with more than may be held.
 func TestTheSettingsReachTheServer(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir(), "--host", "gate.example", "--host", "other.example", "--max-buffered", "8KiB", "--max-requests", "2")
+	s := start(t, t.TempDir(), "--host", "gate.example", "--host", "other.example", "--max-buffered", "8KiB",
+		"--max-requests", "2")
 	ask := func(host, body string) int {
 		req, err := http.NewRequest(http.MethodPost, s.url+"/v1/batch", strings.NewReader(body))
 		if err != nil {
@@ -271,7 +273,11 @@ func TestTheSettingsReachTheServer(t *testing.T) {
 		host, body string
 		want       int
 	}{
-		{"gate.example", few, 200}, {"other.example:80", few, 200}, {"localhost", few, 200}, {"evil.example", few, 421}, {"localhost", many, 503},
+		{"gate.example", few, 200},
+		{"other.example:80", few, 200},
+		{"localhost", few, 200},
+		{"evil.example", few, 421},
+		{"localhost", many, 503},
 	} {
 		if got := ask(tt.host, tt.body); got != tt.want {
 			t.Errorf("%s, %d bytes: status %d, want %d", tt.host, len(tt.body), got, tt.want)

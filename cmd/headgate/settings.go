@@ -77,7 +77,8 @@ func (p place) open(cmd *cobra.Command, o storeOptions) (store.Store, error) {
 	fresh := !p.said && !exists(p.file()) && cmd.Name() != "run"
 	s, err := openStore(cmd.Context(), p.url, o)
 	if err == nil && fresh {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: made a new store, %s, for this folder; --store or HEADGATE_STORE names another\n", cmd.CommandPath(), p.file())
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: made a new store, %s, for this folder; --store or HEADGATE_STORE names "+
+			"another\n", cmd.CommandPath(), p.file())
 	}
 	return s, err
 }

@@ -37,7 +37,8 @@ func TestStoresOverTLS(t *testing.T) {
 					t.Fatalf("%v: %s", err, out)
 				}
 			}
-			if out, err := headgate(ours.File, "take", "token-bucket 5/1m", "alice"); err != nil || !strings.HasPrefix(out, "allowed") {
+			if out, err := headgate(ours.File, "take", "token-bucket 5/1m", "alice"); err != nil ||
+				!strings.HasPrefix(out, "allowed") {
 				t.Errorf("%v: %s", err, out)
 			}
 			out, err := headgate(other.File, "take", "token-bucket 5/1m", "alice")

@@ -23,13 +23,18 @@ const writeWithin = 10 * time.Second
 // watch lets the store write in the background once it is open, at moments that differ
 // between servers, so that a failure is noticed while no request comes in. It also says
 // when the sweeper of the store fails though the store is well.
-func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy func(context.Context) error, state *condition) {
+func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy func(context.Context) error,
+	state *condition,
+) {
 	select {
 	case <-opened:
 	case <-ctx.Done():
 		return
 	}
-	sweeping := &condition{log: state.log, store: state.store, ill: "dead keys cannot be removed, the store decides and writes", well: "dead keys are removed again"}
+	sweeping := &condition{
+		log: state.log, store: state.store,
+		ill: "dead keys cannot be removed, the store decides and writes", well: "dead keys are removed again",
+	}
 	var since time.Time // the store is well; zero: it is not
 	for {
 		pause := watchEvery/2 + rand.N(watchEvery)
@@ -81,7 +86,8 @@ func (c *condition) is(err error) {
 	switch wrong := unnumbered(err); {
 	case wrong == c.wrong:
 	case err == nil:
-		c.log.Info(cmp.Or(c.well, "the store is available"), "store", c.store, "after", time.Since(c.since).Round(time.Millisecond))
+		c.log.Info(cmp.Or(c.well, "the store is available"), "store", c.store, "after",
+			time.Since(c.since).Round(time.Millisecond))
 		c.wrong = ""
 	default:
 		if c.wrong == "" {

@@ -57,7 +57,8 @@ func TestAStoreThatCannotBeSweptIsNotSaidToBeAway(t *testing.T) {
 			synctest.Wait()
 			return out.take()
 		}
-		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "cannot be removed") || !strings.Contains(got, "no right") {
+		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "cannot be removed") ||
+			!strings.Contains(got, "no right") {
 			t.Errorf("it cannot be swept: %s", got)
 		}
 		away.set("gone")

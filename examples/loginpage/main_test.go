@@ -77,7 +77,10 @@ func TestGuessingFromOneAddress(t *testing.T) {
 				t.Fatalf("guess %d: %d", i, w.Code)
 			}
 		}
-		for address, want := range map[string]int{"2001:db8::ffff": http.StatusTooManyRequests, "2001:db8:0:1::1": http.StatusOK} {
+		for address, want := range map[string]int{
+			"2001:db8::ffff":  http.StatusTooManyRequests,
+			"2001:db8:0:1::1": http.StatusOK,
+		} {
 			if w := p.try(address, "alice", secret); w.Code != want {
 				t.Errorf("from %s: %d, want %d", address, w.Code, want)
 			}

@@ -17,13 +17,17 @@ func TestRequestsKeepTheQuota(t *testing.T) {
 	for _, url := range []string{"memory:", "sqlite:" + filepath.Join(t.TempDir(), "quota.db")} {
 		var out bytes.Buffer
 		begin := time.Now()
-		if err := run(t.Context(), &out, []string{"-store", url, "-limit", "token-bucket 20/s burst 1", "-calls", "8"}); err != nil {
+		if err := run(t.Context(), &out, []string{
+			"-store", url, "-limit", "token-bucket 20/s burst 1", "-calls",
+			"8",
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(begin); took < 1300*time.Millisecond {
 			t.Errorf("%s: took %v", url, took)
 		}
-		if strings.Count(out.String(), "200 OK") != 8 || strings.Count(out.String(), "answers 429: hold back for 1s") != 1 {
+		if strings.Count(out.String(), "200 OK") != 8 ||
+			strings.Count(out.String(), "answers 429: hold back for 1s") != 1 {
 			t.Errorf("%s: got\n%s", url, &out)
 		}
 	}

@@ -20,7 +20,8 @@ func TestTwoOfFiveInEachSecond(t *testing.T) {
 		for second := range 3 {
 			at := fmt.Sprintf("%4dms -> ", 1000*second)
 			done := strings.Count(out.String(), at+"result: done | error: <nil>\n")
-			denied := strings.Count(out.String(), at+`result:      | error: limit fixed-window 2/1s from-first refuses "payments"`)
+			denied := strings.Count(out.String(),
+				at+`result:      | error: limit fixed-window 2/1s from-first refuses "payments"`)
 			if done != 2 || denied != 3 {
 				t.Errorf("second %d: %d done and %d denied, want 2 and 3\n%s", second, done, denied, &out)
 			}
@@ -30,7 +31,10 @@ func TestTwoOfFiveInEachSecond(t *testing.T) {
 
 // TestProcessesShareTheTokens runs the program twice at a time over one file.
 func TestProcessesShareTheTokens(t *testing.T) {
-	args := []string{"-store", "sqlite:" + filepath.Join(t.TempDir(), "tokens.db"), "-limit", "fixed-window 4/1d from-first", "-seconds", "1"}
+	args := []string{
+		"-store", "sqlite:" + filepath.Join(t.TempDir(), "tokens.db"), "-limit",
+		"fixed-window 4/1d from-first", "-seconds", "1",
+	}
 	var outs [2]bytes.Buffer
 	var both sync.WaitGroup
 	for i := range outs {

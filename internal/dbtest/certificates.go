@@ -48,8 +48,10 @@ func NewAuthority(tb testing.TB) *Authority {
 	}
 	a := &Authority{dir: dir}
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "headgate test authority " + filepath.Base(dir)}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "headgate test authority " + filepath.Base(dir)}, IsCA: true,
+		BasicConstraintsValid: true,
+		NotBefore:             time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign,
 	}
 	var pair Pair
 	pair, a.cert, a.key = a.sign(tb, "authority", template)
@@ -61,8 +63,10 @@ func NewAuthority(tb testing.TB) *Authority {
 func (a *Authority) Issue(tb testing.TB, c Certificate) Pair {
 	tb.Helper()
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: c.Name}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		Subject: pkix.Name{CommonName: c.Name}, NotBefore: time.Now().Add(-24 * time.Hour),
+		NotAfter:    time.Now().Add(24 * time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	if c.Expired {
 		template.NotAfter = time.Now().Add(-time.Hour)
@@ -79,7 +83,9 @@ func (a *Authority) Issue(tb testing.TB, c Certificate) Pair {
 }
 
 // sign makes a key and a certificate of it. The first certificate signs itself.
-func (a *Authority) sign(tb testing.TB, name string, template *x509.Certificate) (Pair, *x509.Certificate, *ecdsa.PrivateKey) {
+func (a *Authority) sign(tb testing.TB, name string, template *x509.Certificate) (Pair, *x509.Certificate,
+	*ecdsa.PrivateKey,
+) {
 	tb.Helper()
 	check := func(err error) {
 		if err != nil {

@@ -65,8 +65,10 @@ func StartRedisCluster(ctx context.Context) (*Cluster, error) {
 			return fail(err)
 		}
 		p, err := launchRedis(ctx, f, host, port, "--cluster-enabled", "yes",
-			"--cluster-node-timeout", strconv.Itoa(int(nodeTimeout.Milliseconds())), "--cluster-config-file", fmt.Sprintf("nodes%d.conf", i),
-			"--dbfilename", fmt.Sprintf("dump%d.rdb", i), "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
+			"--cluster-node-timeout", strconv.Itoa(int(nodeTimeout.Milliseconds())), "--cluster-config-file",
+			fmt.Sprintf("nodes%d.conf", i),
+			"--dbfilename", fmt.Sprintf("dump%d.rdb", i), "--repl-diskless-sync-delay", "0",
+			"--repl-ping-replica-period", "1")
 		if err != nil {
 			return fail(err)
 		}
@@ -77,7 +79,8 @@ func StartRedisCluster(ctx context.Context) (*Cluster, error) {
 	if err != nil {
 		return fail(err)
 	}
-	if err := f.run(ctx, cli, append(append([]string{"--cluster", "create"}, c.addrs...), "--cluster-replicas", "1", "--cluster-yes")...); err != nil {
+	if err := f.run(ctx, cli, append(append([]string{"--cluster", "create"}, c.addrs...), "--cluster-replicas", "1",
+		"--cluster-yes")...); err != nil {
 		return fail(err)
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {

@@ -66,7 +66,8 @@ func TestGaleraNodeIsKilledAndRejoins(t *testing.T) {
 	t.Cleanup(g.Stop)
 	t.Logf("%s after %v", g.Servers(), time.Since(begin).Round(time.Millisecond))
 	first := MariaDBAt(t, g.Servers()...)
-	if err := execMariaDB(first[0], "create table "+databaseOf(first[0])+".t (n int primary key) engine=innodb"); err != nil {
+	if err := execMariaDB(first[0], "create table "+databaseOf(first[0])+
+		".t (n int primary key) engine=innodb"); err != nil {
 		t.Fatal(err)
 	}
 	if got := g.URLs(databaseOf(first[0])); got[2] != first[2] {

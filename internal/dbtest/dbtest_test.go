@@ -60,8 +60,15 @@ func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
 		start func(context.Context) (*Server, error)
 		ask   func(dsn string) error
 	}{
-		{"postgres", StartPostgres, func(dsn string) error { return execPostgres(context.Background(), dsn, "select 1") }},
-		{"mariadb", func(ctx context.Context) (*Server, error) { return StartMariaDB(ctx) }, func(dsn string) error { return execMariaDB(dsn, "select 1") }},
+		{"postgres", StartPostgres, func(
+			dsn string,
+		) error {
+			return execPostgres(context.Background(), dsn, "select 1")
+		}},
+		{
+			"mariadb", func(ctx context.Context) (*Server, error) { return StartMariaDB(ctx) },
+			func(dsn string) error { return execMariaDB(dsn, "select 1") },
+		},
 		{"redis", func(ctx context.Context) (*Server, error) { return StartRedis(ctx) }, func(dsn string) error {
 			_, err := askRedis(hostOf(t, dsn), "PING")
 			return err
@@ -139,7 +146,8 @@ func TestSharedServersGiveEachTestItsOwn(t *testing.T) {
 		}
 	}
 	if os.Getenv(MySQLDSN) == "" {
-		zones, err := MariaDBCount(MariaDB(t), "select '', convert_tz('2026-07-01 12:00:00', 'UTC', 'Europe/Berlin') = '2026-07-01 14:00:00'")
+		zones, err := MariaDBCount(MariaDB(t),
+			"select '', convert_tz('2026-07-01 12:00:00', 'UTC', 'Europe/Berlin') = '2026-07-01 14:00:00'")
 		if err != nil || zones != 1 {
 			t.Errorf("time zones: %d, %v", zones, err)
 		}
@@ -149,10 +157,12 @@ func TestSharedServersGiveEachTestItsOwn(t *testing.T) {
 func TestDatabasesAreDroppedWithTheirTest(t *testing.T) {
 	var pg, my string
 	t.Run("inner", func(t *testing.T) { pg, my = Postgres(t), MariaDB(t) })
-	if err := execPostgres(context.Background(), pg, "select 1"); err == nil || !strings.Contains(err.Error(), "3D000") {
+	if err := execPostgres(context.Background(), pg, "select 1"); err == nil ||
+		!strings.Contains(err.Error(), "3D000") {
 		t.Errorf("PostgreSQL: %v, want that there is no such database", err)
 	}
-	if err := execMariaDB(my, "use "+my[strings.LastIndex(my, "/")+1:]); err == nil || !strings.Contains(err.Error(), "1049") {
+	if err := execMariaDB(my, "use "+my[strings.LastIndex(my, "/")+1:]); err == nil ||
+		!strings.Contains(err.Error(), "1049") {
 		t.Errorf("MariaDB: %v, want that there is no such database", err)
 	}
 }

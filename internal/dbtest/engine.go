@@ -82,7 +82,8 @@ func chosen(k kind) (engine, bool, error) {
 	}
 	e, known := engines[name]
 	if !known {
-		return engine{}, false, fmt.Errorf("%s: no engine %q is known, only %s", Engine, name, strings.Join(slices.Sorted(maps.Keys(engines)), ", "))
+		return engine{}, false, fmt.Errorf("%s: no engine %q is known, only %s", Engine, name,
+			strings.Join(slices.Sorted(maps.Keys(engines)), ", "))
 	}
 	return e, e.kind == k, nil
 }
@@ -91,7 +92,8 @@ var trees sync.Map // of a function for each first package
 
 // tree returns the engine's programs.
 func (e *engine) tree() (*tree, error) {
-	get, _ := trees.LoadOrStore(e.suite+e.packages[0], sync.OnceValues(func() (*tree, error) { return unpackSuite(e.suite, e.packages...) }))
+	get, _ := trees.LoadOrStore(e.suite+e.packages[0],
+		sync.OnceValues(func() (*tree, error) { return unpackSuite(e.suite, e.packages...) }))
 	return get.(func() (*tree, error))()
 }
 
@@ -108,7 +110,8 @@ func (e *engine) program(name string) (string, error) {
 func NeedEngine(tb testing.TB, name string) {
 	tb.Helper()
 	if os.Getenv(Engine) != name {
-		tb.Skipf("a test of %s, which is not the engine to test with: make engines runs it, or %s=%s", name, Engine, name)
+		tb.Skipf("a test of %s, which is not the engine to test with: make engines runs it, or %s=%s", name,
+			Engine, name)
 	}
 }
 

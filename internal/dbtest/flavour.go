@@ -57,9 +57,13 @@ func installedMariaDB() (*flavour, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &flavour{server: server, options: mariadbOptions, plain: mariadbPlain, zones: mariadbZones, prepare: func(ctx context.Context, f *folder, data string) error {
-		return f.run(ctx, install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=64M")
-	}}, nil
+	return &flavour{
+		server: server, options: mariadbOptions, plain: mariadbPlain, zones: mariadbZones,
+		prepare: func(ctx context.Context, f *folder, data string) error {
+			return f.run(ctx, install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal",
+				"--skip-test-db", "--innodb-log-file-size=64M")
+		},
+	}, nil
 }
 
 // mariadbOf returns the MariaDB of a tree. Its mariadb-install-db would start the
@@ -72,7 +76,8 @@ func mariadbOf(e *engine, t *tree) (*flavour, error) {
 	share := filepath.Join(t.root, "usr/share/mariadb")
 	places := []string{
 		"--basedir=" + filepath.Join(t.root, "usr"), "--lc-messages-dir=" + share,
-		"--character-sets-dir=" + filepath.Join(share, "charsets"), "--plugin-dir=" + filepath.Join(t.root, "usr/lib/mysql/plugin"),
+		"--character-sets-dir=" + filepath.Join(share, "charsets"),
+		"--plugin-dir=" + filepath.Join(t.root, "usr/lib/mysql/plugin"),
 	}
 	prepare := func(ctx context.Context, f *folder, data string) error {
 		text := strings.Builder{}
@@ -91,14 +96,20 @@ func mariadbOf(e *engine, t *tree) (*flavour, error) {
 		if err := f.run(ctx, "mkdir", data); err != nil {
 			return err
 		}
-		cmd := f.command(ctx, server, append([]string{"--no-defaults", "--bootstrap", "--datadir=" + data, "--tmpdir=" + f.path, "--innodb-log-file-size=64M"}, places...)...)
+		cmd := f.command(ctx, server, append([]string{
+			"--no-defaults", "--bootstrap", "--datadir=" + data,
+			"--tmpdir=" + f.path, "--innodb-log-file-size=64M",
+		}, places...)...)
 		cmd.Stdin = strings.NewReader(text.String())
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("mariadbd --bootstrap: %w\n%s", err, tail(string(out), 20))
 		}
 		return nil
 	}
-	return &flavour{server: server, options: append(places, mariadbOptions...), plain: mariadbPlain, zones: mariadbZones, prepare: prepare}, nil
+	return &flavour{
+		server: server, options: append(places, mariadbOptions...), plain: mariadbPlain,
+		zones: mariadbZones, prepare: prepare,
+	}, nil
 }
 
 // mysqlOf returns the MySQL of a tree.
@@ -109,8 +120,10 @@ func mysqlOf(e *engine, t *tree) (*flavour, error) {
 	}
 	share := filepath.Join(t.root, "usr/share/mysql")
 	options := []string{
-		"--basedir=" + filepath.Join(t.root, "usr"), "--lc-messages-dir=" + share, "--character-sets-dir=" + filepath.Join(share, "charsets"),
-		"--plugin-dir=" + filepath.Join(t.root, "usr/lib/mysql/plugin"), "--secure-file-priv=", "--mysqlx=OFF", "--innodb-redo-log-capacity=128M",
+		"--basedir=" + filepath.Join(t.root, "usr"), "--lc-messages-dir=" + share, "--character-sets-dir=" +
+			filepath.Join(share, "charsets"),
+		"--plugin-dir=" + filepath.Join(t.root, "usr/lib/mysql/plugin"), "--secure-file-priv=", "--mysqlx=OFF",
+		"--innodb-redo-log-capacity=128M",
 	}
 	prepare := func(ctx context.Context, f *folder, data string) error {
 		// It makes root@localhost alone, who cannot come by TCP where names are not resolved.
@@ -119,7 +132,10 @@ func mysqlOf(e *engine, t *tree) (*flavour, error) {
 		if err := os.WriteFile(accounts, []byte(text), 0o644); err != nil {
 			return err
 		}
-		return f.run(ctx, server, append([]string{"--no-defaults", "--initialize-insecure", "--skip-log-bin", "--init-file=" + accounts, "--datadir=" + data}, options...)...)
+		return f.run(ctx, server, append([]string{
+			"--no-defaults", "--initialize-insecure", "--skip-log-bin",
+			"--init-file=" + accounts, "--datadir=" + data,
+		}, options...)...)
 	}
 	zones := func() (string, error) { return e.program("mysql_tzinfo_to_sql") }
 	return &flavour{server: server, options: options, plain: "--tls-version=", zones: zones, prepare: prepare}, nil
@@ -139,7 +155,9 @@ func (v *flavour) folder(ctx context.Context) (*folder, error) {
 }
 
 // launch starts a server over files in a folder.
-func (v *flavour) launch(ctx context.Context, f *folder, data, host string, port int, ping func() error, args ...string) (*process, error) {
+func (v *flavour) launch(ctx context.Context, f *folder, data, host string, port int, ping func() error,
+	args ...string,
+) (*process, error) {
 	data = filepath.Join(f.path, data)
 	all := []string{
 		"--no-defaults", "--datadir=" + data, "--bind-address=" + host, "--port=" + strconv.Itoa(port),

@@ -107,7 +107,8 @@ func (g *GaleraCluster) begin(ctx context.Context) error {
 		}
 		// Each has files to start with; the second and third get the first
 		// one's when they join.
-		if out, err := exec.CommandContext(ctx, "cp", "-a", g.data(""), g.data(fmt.Sprint(i))).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, "cp", "-a", g.data(""),
+			g.data(fmt.Sprint(i))).CombinedOutput(); err != nil {
 			return fmt.Errorf("copy: %w\n%s", err, out)
 		}
 	}
@@ -144,10 +145,12 @@ func (g *GaleraCluster) start(ctx context.Context, i int, first bool) error {
 	}
 	args := []string{
 		"--wsrep-on=ON", "--wsrep-provider=" + g.library, "--wsrep-cluster-name=headgate",
-		"--wsrep-cluster-address=gcomm://" + strings.Join(members, ","), "--wsrep-node-address=" + n.host, "--wsrep-node-name=" + n.host,
+		"--wsrep-cluster-address=gcomm://" + strings.Join(members, ","), "--wsrep-node-address=" + n.host,
+		"--wsrep-node-name=" + n.host,
 		"--wsrep-sst-method=rsync", fmt.Sprintf("--wsrep-sst-receive-address=%s:%d", n.host, n.all),
 		fmt.Sprintf("--wsrep-provider-options=gmcast.listen_addr=tcp://%s;ist.recv_addr=%s:%d;"+
-			"evs.keepalive_period=PT0.5S;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT4S;evs.inactive_check_period=PT0.5S;gcache.size=32M;socket.ssl=NO",
+			"evs.keepalive_period=PT0.5S;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT4S;"+
+			"evs.inactive_check_period=PT0.5S;gcache.size=32M;socket.ssl=NO",
 			members[i], n.host, n.some),
 		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--innodb-buffer-pool-size=96M",
 	}

@@ -86,7 +86,8 @@ func (g *MySQLGroup) begin(ctx context.Context) error {
 		}
 		// auto.cnf has the identity of a server, which the server makes where there is none.
 		const script = `cp -a "$0" "$1" && rm -f "$1/auto.cnf"`
-		if out, err := exec.CommandContext(ctx, "sh", "-c", script, empty, fmt.Sprint(empty, i)).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, "sh", "-c", script, empty,
+			fmt.Sprint(empty, i)).CombinedOutput(); err != nil {
 			return fmt.Errorf("copy: %w\n%s", err, out)
 		}
 	}
@@ -94,9 +95,11 @@ func (g *MySQLGroup) begin(ctx context.Context) error {
 		if err := g.launch(ctx, i); err != nil {
 			return fmt.Errorf("node %d: %w", i, err)
 		}
-		statements := "change replication source to source_user='root' for channel 'group_replication_recovery'; start group_replication"
+		statements := "change replication source to source_user='root' for channel 'group_replication_recovery'; " +
+			"start group_replication"
 		if i == 0 {
-			statements = "set global group_replication_bootstrap_group=ON; " + statements + "; set global group_replication_bootstrap_group=OFF"
+			statements = "set global group_replication_bootstrap_group=ON; " + statements +
+				"; set global group_replication_bootstrap_group=OFF"
 		}
 		if err := g.join(ctx, i, statements); err != nil {
 			return fmt.Errorf("node %d: %w", i, err)
@@ -121,7 +124,8 @@ func (g *MySQLGroup) launch(ctx context.Context, i int) error {
 		"--plugin-load-add=group_replication.so",
 		"--loose-group-replication-group-name=aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee",
 		"--loose-group-replication-start-on-boot=OFF",
-		"--loose-group-replication-local-address="+seeds[i], "--loose-group-replication-group-seeds="+strings.Join(seeds, ","),
+		"--loose-group-replication-local-address="+seeds[i], "--loose-group-replication-group-seeds="+
+			strings.Join(seeds, ","),
 		"--loose-group-replication-ip-allowlist=127.0.0.1/8",
 		"--loose-group-replication-member-expel-timeout=0", // beside the 5 s until a node is suspected
 		"--loose-group-replication-enforce-update-everywhere-checks="+everywhere,
@@ -138,7 +142,9 @@ func (g *MySQLGroup) join(ctx context.Context, i int, statements string) error {
 		return err
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		online, err := MariaDBCount(server, fmt.Sprintf("select '', count(*) from performance_schema.replication_group_members where member_port = %d and member_state = 'ONLINE'", g.nodes[i].port))
+		online, err := MariaDBCount(server,
+			fmt.Sprintf("select '', count(*) from performance_schema.replication_group_members where member_port = "+
+				"%d and member_state = 'ONLINE'", g.nodes[i].port))
 		if err == nil && online == 1 {
 			return nil
 		}

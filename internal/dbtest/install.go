@@ -35,7 +35,8 @@ func orInstall(find func() string, name, env string, packages ...string) (string
 	if path := find(); path != "" {
 		return path, nil
 	}
-	missing := fmt.Errorf("%s is not installed: install it (Debian: apt-get install %s)", name, strings.Join(packages, " "))
+	missing := fmt.Errorf("%s is not installed: install it (Debian: apt-get install %s)", name,
+		strings.Join(packages, " "))
 	if env != "" {
 		missing = fmt.Errorf("%w or set %s", missing, env)
 	}
@@ -46,14 +47,16 @@ func orInstall(find func() string, name, env string, packages ...string) (string
 	// Several test processes want it at once: one installs, the others wait
 	// for it. The distribution's own servers are neither made nor started.
 	const script = `mkdir -p /etc/postgresql-common
-[ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf
+conf=/etc/postgresql-common/createcluster.conf
+[ -e $conf ] || echo 'create_main_cluster = false' > $conf
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then printf '#!/bin/sh\nexit 101\n' > $policy; chmod +x $policy; trap "rm -f $policy" EXIT; fi
 apt=$1; shift
 dpkg-query -W -f '${Status}\n' "$@" 2>/dev/null | grep -c '^install ok installed' | grep -qx $# && exit 0
 $apt update -q && $apt -o DPkg::Lock::Timeout=300 install -yq --no-install-recommends "$@"`
 	lock := filepath.Join(os.TempDir(), "headgate-dbtest.lock")
-	cmd := exec.CommandContext(context.Background(), "flock", append([]string{lock, "sh", "-c", script, "sh", apt}, packages...)...)
+	cmd := exec.CommandContext(context.Background(), "flock",
+		append([]string{lock, "sh", "-c", script, "sh", apt}, packages...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w; installing it failed: %w\n%s", missing, err, tail(string(out), 20))

@@ -77,7 +77,8 @@ func MariaDBAt(tb testing.TB, servers ...string) []string {
 		tb.Fatalf("dbtest: create database %s: %v", name, err)
 	}
 	for _, s := range servers[1:] {
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) { // until it has come there
+		// until it has come there
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			err := execMariaDB(s, "use "+name)
 			if err == nil {
 				break

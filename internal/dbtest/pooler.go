@@ -49,17 +49,22 @@ func startPgBouncer(ctx context.Context, dsn string) (pooled string, stop func()
 		return fail(err)
 	}
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
-	server := fmt.Sprintf("host=%s port=%d dbname=%s user=%s", quote(cfg.Host), cfg.Port, quote(cfg.Database), quote(cfg.User))
+	server := fmt.Sprintf("host=%s port=%d dbname=%s user=%s", quote(cfg.Host), cfg.Port, quote(cfg.Database),
+		quote(cfg.User))
 	if cfg.Password != "" {
 		server += " password=" + quote(cfg.Password)
 	}
-	ini := fmt.Sprintf("[databases]\n%s = %s\n\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\nauth_type = any\n"+
+	ini := fmt.Sprintf("[databases]\n%s = %s\n\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = "+
+		"%d\nunix_socket_dir =\nauth_type = any\n"+
 		"pool_mode = transaction\ndefault_pool_size = 4\nmax_client_conn = 500\n", cfg.Database, server, port)
 	file := filepath.Join(f.path, "pgbouncer.ini")
 	if err := os.WriteFile(file, []byte(ini), 0o644); err != nil {
 		return fail(err)
 	}
-	u := url.URL{Scheme: "postgres", User: url.User(cfg.User), Host: fmt.Sprintf("127.0.0.1:%d", port), Path: "/" + cfg.Database}
+	u := url.URL{
+		Scheme: "postgres", User: url.User(cfg.User), Host: fmt.Sprintf("127.0.0.1:%d", port),
+		Path: "/" + cfg.Database,
+	}
 	pooled = u.String()
 	p, err := f.launch(ctx, f.command(context.WithoutCancel(ctx), bin, file), 10*time.Second, func() error {
 		c, err := pgx.ParseConfig(pooled)

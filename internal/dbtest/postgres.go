@@ -88,7 +88,8 @@ func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err err
 	if err != nil {
 		return "", nil, err
 	}
-	dsn = fmt.Sprintf("postgres://%s:%s@%s/%s", cfg.User, cfg.Password, net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))), name)
+	dsn = fmt.Sprintf("postgres://%s:%s@%s/%s", cfg.User, cfg.Password,
+		net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))), name)
 	return dsn, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -149,7 +150,8 @@ func startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
 		return nil, err
 	}
 	data := filepath.Join(f.path, "data")
-	if err := f.run(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8", "--no-sync"); err != nil {
+	if err := f.run(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8",
+		"--no-sync"); err != nil {
 		return fail(err)
 	}
 	port, err := freePort("127.0.0.1")
@@ -197,7 +199,8 @@ func postgresFolders() map[int]string {
 	found := map[int]string{}
 	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	for _, dir := range dirs {
-		if major, err := strconv.Atoi(filepath.Base(filepath.Dir(dir))); err == nil && executable(filepath.Join(dir, "initdb")) {
+		if major, err := strconv.Atoi(filepath.Base(filepath.Dir(dir))); err == nil &&
+			executable(filepath.Join(dir, "initdb")) {
 			found[major] = dir
 		}
 	}

@@ -76,7 +76,9 @@ type process struct {
 
 // launch starts a server and waits until ping is content with it. The context
 // bounds the wait, not the life of the server.
-func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Duration, ping func() error) (*process, error) {
+func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Duration, ping func() error) (
+	*process, error,
+) {
 	log, err := os.CreateTemp(f.path, "log-")
 	if err != nil {
 		return nil, err

@@ -16,7 +16,8 @@ func Psql(tb testing.TB, dsn, script string) string {
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
-	cmd := exec.CommandContext(context.Background(), bin, "--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--dbname", dsn)
+	cmd := exec.CommandContext(context.Background(), bin, "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
+		"--dbname", dsn)
 	cmd.Stdin = strings.NewReader(script)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -92,7 +92,11 @@ func startRedis(ctx context.Context, secure bool, args ...string) (*Server, erro
 		args = append([]string{"--port", "0", "--tls-port", strconv.Itoa(port)}, args...)
 	}
 	s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM, rude: syscall.SIGKILL}
-	err = s.run(ctx, f, func(ctx context.Context) (*process, error) { return launchRedis(ctx, f, "127.0.0.1", port, args...) })
+	err = s.run(ctx, f, func(ctx context.Context) (*process,
+		error,
+	) {
+		return launchRedis(ctx, f, "127.0.0.1", port, args...)
+	})
 	if err != nil {
 		return fail(err)
 	}
@@ -120,7 +124,8 @@ func launchRedis(ctx context.Context, f *folder, host string, port int, args ...
 	}
 	socket := filepath.Join(f.path, strconv.Itoa(port)+".sock") // without TLS
 	cmd := f.command(context.WithoutCancel(ctx), server, append([]string{
-		"--port", strconv.Itoa(port), "--bind", host, "--unixsocket", socket, "--dir", f.path, "--save", "", "--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
+		"--port", strconv.Itoa(port), "--bind", host, "--unixsocket", socket, "--dir", f.path, "--save", "",
+		"--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
 	}, args...)...)
 	return f.launch(ctx, cmd, 10*time.Second, func() error {
 		answer, err := askRedis(socket, "PING")

@@ -47,7 +47,8 @@ func killPostgres(dsn string) error {
 	}
 	defer conn.Close(ctx)
 	var pid int
-	if err := conn.QueryRow(ctx, "select split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int").Scan(&pid); err != nil {
+	if err := conn.QueryRow(ctx, "select split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int").Scan(
+		&pid); err != nil {
 		return err
 	}
 	return syscall.Kill(pid, syscall.SIGKILL)
@@ -90,7 +91,8 @@ func startStandby(ctx context.Context, bin, primary string) (standby string, sto
 		return "", nil, err
 	}
 	data := filepath.Join(f.path, "data")
-	if err := f.run(ctx, filepath.Join(bin, "pg_basebackup"), "-h", cfg.Host, "-p", strconv.Itoa(int(cfg.Port)), "-U", cfg.User,
+	if err := f.run(ctx, filepath.Join(bin, "pg_basebackup"), "-h", cfg.Host, "-p", strconv.Itoa(int(cfg.Port)),
+		"-U", cfg.User,
 		"-D", data, "-R", "-c", "fast", "--no-sync"); err != nil {
 		return fail(err)
 	}
@@ -98,7 +100,8 @@ func startStandby(ctx context.Context, bin, primary string) (standby string, sto
 	if err != nil {
 		return fail(err)
 	}
-	cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), "-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port),
+	cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), "-D", data, "-h", "127.0.0.1", "-p",
+		strconv.Itoa(port),
 		"-k", f.path, "-c", "max_connections=300")
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT
 	standby = fmt.Sprintf("postgres://%s@%s/postgres", cfg.User, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))

@@ -211,7 +211,8 @@ func (a *apt) unpack(ctx context.Context, packages []string, dir string) error {
 		return err
 	}
 	for _, file := range files {
-		const script = `set -e; umask 022; dpkg-deb --fsys-tarfile "$0" | tar -x -C "$1" --keep-directory-symlink --no-same-owner`
+		const script = `set -e; umask 022
+dpkg-deb --fsys-tarfile "$0" | tar -x -C "$1" --keep-directory-symlink --no-same-owner`
 		if out, err := exec.CommandContext(ctx, "sh", "-c", script, file, dir).CombinedOutput(); err != nil {
 			return fmt.Errorf("unpack %s: %w\n%s", filepath.Base(file), err, tail(string(out), 10))
 		}
@@ -249,7 +250,8 @@ func (t *tree) libraries() (dir, loader string, err error) {
 		"arm64": {"aarch64-linux-gnu", "ld-linux-aarch64.so.1"},
 	}[runtime.GOARCH]
 	if arch[0] == "" || runtime.GOOS != "linux" {
-		return "", "", fmt.Errorf("no way is known to run programs of another Debian suite on %s/%s", runtime.GOOS, runtime.GOARCH)
+		return "", "", fmt.Errorf("no way is known to run programs of another Debian suite on %s/%s", runtime.GOOS,
+			runtime.GOARCH)
 	}
 	dir = filepath.Join(t.root, "usr/lib", arch[0])
 	return dir, filepath.Join(dir, arch[1]), nil

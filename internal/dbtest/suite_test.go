@@ -11,11 +11,25 @@ func TestTheMirrorIsThatOfTheMachine(t *testing.T) {
 	for name, tt := range map[string]struct {
 		file, text, want string
 	}{
-		"a list":    {"sources.list", "deb http://mirror.example/debian bookworm main\n", "http://mirror.example/debian"},
-		"options":   {"sources.list", "deb [signed-by=/k.gpg] https://mirror.example/debian/ bookworm main\n", "https://mirror.example/debian/"},
-		"fields":    {"sources.list.d/debian.sources", "Types: deb\n# http://old.example/debian\nURIs: http://mirror.example/debian\nSuites: bookworm\n", "http://mirror.example/debian"},
+		"a list": {
+			"sources.list", "deb http://mirror.example/debian bookworm main\n",
+			"http://mirror.example/debian",
+		},
+		"options": {
+			"sources.list", "deb [signed-by=/k.gpg] https://mirror.example/debian/ bookworm main\n",
+			"https://mirror.example/debian/",
+		},
+		"fields": {
+			"sources.list.d/debian.sources",
+			"Types: deb\n# http://old.example/debian\nURIs: http://mirror.example/debian\nSuites: bookworm\n",
+			"http://mirror.example/debian",
+		},
 		"a comment": {"sources.list", "# deb http://mirror.example/debian bookworm main\n", ""},
-		"others":    {"sources.list.d/x.list", "deb http://mirror.example/debian-security bookworm-security main\ndeb http://other.example/apt x main\n", ""},
+		"others": {
+			"sources.list.d/x.list",
+			"deb http://mirror.example/debian-security bookworm-security main\ndeb http://other.example/apt x main\n",
+			"",
+		},
 	} {
 		dir := t.TempDir()
 		if err := os.MkdirAll(filepath.Join(dir, "sources.list.d"), 0o755); err != nil {

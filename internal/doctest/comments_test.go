@@ -98,7 +98,9 @@ func exported(recv *ast.FieldList) bool {
 
 // specify checks the names of one type, or of one line of constants or variables. A
 // comment of a group counts for its lines.
-func specify(fset *token.FileSet, decl *ast.GenDecl, spec ast.Spec, check func(token.Position, string, ...*ast.CommentGroup)) {
+func specify(fset *token.FileSet, decl *ast.GenDecl, spec ast.Spec,
+	check func(token.Position, string, ...*ast.CommentGroup),
+) {
 	switch spec := spec.(type) {
 	case *ast.TypeSpec:
 		if !spec.Name.IsExported() {

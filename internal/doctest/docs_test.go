@@ -24,7 +24,8 @@ var unrunnable = map[string]map[string]string{
 	"README.md":              {"make test": "runs this test"},
 	"docs/sql.md":            {"select cron.schedule('headgate-sweep', '* * * * *', 'select headgate.sweep(10000)');": "the extension pg_cron is not installed here"},
 	"docs/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
-	"docs/design.md":         {".                 package headgate: limits and algorithms as values, Charge, Decision, Limiter": "a list of folders: TestTheHouse compares it"},
+	"docs/design.md": {".                 package headgate: limits and algorithms as values, Charge, " +
+		"Decision, Limiter": "a list of folders: TestTheHouse compares it"},
 }
 
 // shapes are outputs in which every number differs from run to run.
@@ -34,8 +35,14 @@ var shapes = map[string][]string{
 
 // given are the files that a reader has already, by page.
 var given = map[string]map[string]string{
-	"README.md":               {"deploy.sh": script("deployed"), "backup.sh": script("backed-up"), "access.log": "../replay/testdata/apache.log.gz"},
-	"docs/getting-started.md": {"backup.sh": script("backed-up"), "access.log": "../replay/testdata/apache.log.gz", "auth.log": "../replay/testdata/sshd.log"},
+	"README.md": {
+		"deploy.sh": script("deployed"), "backup.sh": script("backed-up"),
+		"access.log": "../replay/testdata/apache.log.gz",
+	},
+	"docs/getting-started.md": {
+		"backup.sh": script("backed-up"), "access.log": "../replay/testdata/apache.log.gz",
+		"auth.log": "../replay/testdata/sshd.log",
+	},
 }
 
 func script(does string) string { return "#!/bin/sh\necho >>" + does + "\n" }
@@ -140,7 +147,8 @@ func newRun(t *testing.T, p *page, port, programs string, compiled *snippets) *r
 	}
 	if says("postgres://localhost/app") || sql("") {
 		r.postgres = dbtest.Postgres(t)
-		r.replace = append(r.replace, [2]string{"postgres://localhost/app", r.postgres}, [2]string{"jdbc:postgresql://localhost/app", jdbc(t, "postgresql", r.postgres)},
+		r.replace = append(r.replace, [2]string{"postgres://localhost/app", r.postgres},
+			[2]string{"jdbc:postgresql://localhost/app", jdbc(t, "postgresql", r.postgres)},
 			[2]string{"postgres://app@localhost/app", as(t, "app", r.postgres)})
 		if says("create role app login") {
 			t.Cleanup(func() { drop(t, r.postgres, "app") })
@@ -154,8 +162,12 @@ func newRun(t *testing.T, p *page, port, programs string, compiled *snippets) *r
 		}
 		r.mysql = u
 		name := strings.TrimPrefix(u.Path, "/")
-		r.replace = append(r.replace, [2]string{"mysql://root@localhost/app", dsn}, [2]string{"jdbc:mariadb://localhost/app?user=root", jdbc(t, "mariadb", dsn)},
-			[2]string{`host="localhost", user="root", database="app"`, fmt.Sprintf(`host=%q, port=%s, user="root", database=%q`, u.Hostname(), u.Port(), name)},
+		r.replace = append(r.replace, [2]string{"mysql://root@localhost/app", dsn},
+			[2]string{"jdbc:mariadb://localhost/app?user=root", jdbc(t, "mariadb", dsn)},
+			[2]string{
+				`host="localhost", user="root", database="app"`,
+				fmt.Sprintf(`host=%q, port=%s, user="root", database=%q`, u.Hostname(), u.Port(), name),
+			},
 			[2]string{"app.*", name + ".*"})
 	}
 	if says("redis://localhost/0") {
@@ -293,7 +305,8 @@ func (r *run) client(t *testing.T, b *block) string {
 	if b.option != "mysql" {
 		return fmt.Sprintf("psql -X -q -v ON_ERROR_STOP=1 -f %s '%s'", file, r.postgres)
 	}
-	return fmt.Sprintf("mysql --no-defaults --table -h %s -P %s -u %s %s <%s", r.mysql.Hostname(), r.mysql.Port(), r.mysql.User.Username(),
+	return fmt.Sprintf("mysql --no-defaults --table -h %s -P %s -u %s %s <%s", r.mysql.Hostname(), r.mysql.Port(),
+		r.mysql.User.Username(),
 		strings.TrimPrefix(r.mysql.Path, "/"), file)
 }
 

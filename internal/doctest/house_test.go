@@ -50,7 +50,10 @@ func TestTheHouse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(named, func(name string) bool { return name == rel || strings.HasPrefix(rel, name+"/") }) {
+		if !slices.ContainsFunc(named, func(name string) bool {
+			return name == rel ||
+				strings.HasPrefix(rel, name+"/")
+		}) {
 			t.Errorf("docs/design.md does not name %s", rel)
 		}
 	}

@@ -34,7 +34,8 @@ func plain(line string) string {
 func agree(shown, printed string, shape bool) error {
 	want, got := lines(shown), lines(printed)
 	if at := matchLines(want, got, shape); at >= 0 {
-		return fmt.Errorf("the page shows %q; printed was:\n%s", strings.Join(want[at:min(at+1, len(want))], ""), printed)
+		return fmt.Errorf("the page shows %q; printed was:\n%s", strings.Join(want[at:min(at+1, len(want))], ""),
+			printed)
 	}
 	return nil
 }

@@ -127,7 +127,8 @@ func (l *language) database(t *testing.T) string {
 	}
 	migrate(t, s)
 	// Deadlocks are looked for after a second otherwise.
-	_, err = connect(t, dsn).Exec(t.Context(), "do $$ begin execute format('alter database %I set deadlock_timeout = 20', current_database()); end $$")
+	_, err = connect(t, dsn).Exec(t.Context(),
+		"do $$ begin execute format('alter database %I set deadlock_timeout = 20', current_database()); end $$")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +221,8 @@ func (l *language) heldKey(t *testing.T, dir, dsn string) {
 	d := l.run(t, dir, dsn, rule, 1, 1, "waits")
 	cancel()
 	<-freed
-	if left := l.remaining(t, dsn, rule, "a"); d.Admitted["a"] != 1 || d.Repeated == 0 || len(d.Errors) > 0 || left != 3 {
+	if left := l.remaining(t, dsn, rule, "a"); d.Admitted["a"] != 1 || d.Repeated == 0 || len(d.Errors) > 0 ||
+		left != 3 {
 		t.Errorf("got %+v, %d left; want one admission, after a wait that took too long", d, left)
 	}
 }
@@ -248,9 +250,11 @@ func (l *language) remaining(t *testing.T, dsn, rule, key string) (left int) {
 	var err error
 	if l.mysql {
 		var allowed, retry, reset, name, at any
-		err = openMySQL(t, dsn).QueryRowContext(t.Context(), "CALL headgate_check(?, ?, 1)", rule, key).Scan(&allowed, &left, &retry, &reset, &name, &at)
+		err = openMySQL(t, dsn).QueryRowContext(t.Context(), "CALL headgate_check(?, ?, 1)", rule, key).Scan(&allowed,
+			&left, &retry, &reset, &name, &at)
 	} else {
-		err = connect(t, dsn).QueryRow(t.Context(), "select remaining from headgate.check($1, $2)", rule, key).Scan(&left)
+		err = connect(t, dsn).QueryRow(t.Context(), "select remaining from headgate.check($1, $2)", rule,
+			key).Scan(&left)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -282,7 +286,8 @@ func TestRetriesOnGroupReplication(t *testing.T) {
 			nodes := dbtest.MariaDBAt(t, group.Servers()...)
 			migratedMySQL(t, nodes[0])
 			const calls, most = 5, 25
-			d := l.run(t, dir, strings.Join(nodes, ","), fmt.Sprintf("token-bucket %d/30d", most), callers, calls, "pairs")
+			d := l.run(t, dir, strings.Join(nodes, ","), fmt.Sprintf("token-bucket %d/30d", most), callers,
+				calls, "pairs")
 			if d.Admitted["a"] != most || d.Admitted["b"] != most || d.Repeated == 0 || len(d.Errors) > 0 {
 				t.Errorf("got %+v, want %d of %d, and conflicts", d, most, callers*calls)
 			}
@@ -311,7 +316,8 @@ func TestRetriesInPsql(t *testing.T) {
 	run := func(script string) string {
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PGOPTIONS=-c default_transaction_isolation=serializable", "DSN="+dsn, "PSQL="+psql)
+		cmd.Env = append(os.Environ(), "PGOPTIONS=-c default_transaction_isolation=serializable", "DSN="+dsn,
+			"PSQL="+psql)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%v\n%s", err, out)

@@ -71,7 +71,8 @@ func newSession(t *testing.T, programs string, env ...string) *session {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+s.dir, "LC_ALL=C.UTF-8", "TZ=UTC", "PAGER=cat", "PSQLRC=/dev/null",
+	cmd.Env = append(cmd.Env, "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+s.dir, "LC_ALL=C.UTF-8", "TZ=UTC",
+		"PAGER=cat", "PSQLRC=/dev/null",
 		"CURL_HOME="+s.dir, "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Env = append(cmd.Env, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -159,7 +160,11 @@ func (s *session) run(script string) (out string, err error) {
 func TestSession(t *testing.T) {
 	t.Parallel()
 	s := newSession(t, t.TempDir())
-	for _, c := range []struct{ script, want string }{{"export A=1\necho x", "x\n"}, {"echo -n $A", "1"}, {"echo y >&2; false || true", "y\n"}} {
+	for _, c := range []struct{ script, want string }{
+		{"export A=1\necho x", "x\n"},
+		{"echo -n $A", "1"},
+		{"echo y >&2; false || true", "y\n"},
+	} {
 		if got, err := s.run(c.script); got != c.want || err != nil {
 			t.Errorf("%s: got %q, %v", c.script, got, err)
 		}

@@ -16,12 +16,15 @@ import (
 
 // imported are the packages that a fragment may use without importing them.
 var imported = map[string]string{
-	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os", "sql": "database/sql", "strings": "strings", "time": "time",
+	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os",
+	"sql": "database/sql", "strings": "strings", "time": "time",
 	"pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"client": module + "/client", "headgate": module, "httplimit": module + "/httplimit",
 	"front": module + "/store/front", "memory": module + "/store/memory",
-	"mysql": module + "/store/mysql", "postgres": module + "/store/postgres", "redis": module + "/store/redis", "sqlite": module + "/store/sqlite",
-	"law": module + "/law", "store": module + "/store", "storetest": module + "/store/storetest", "testing": "testing",
+	"mysql": module + "/store/mysql", "postgres": module + "/store/postgres", "redis": module + "/store/redis",
+	"sqlite": module + "/store/sqlite",
+	"law":    module + "/law", "store": module + "/store", "storetest": module + "/store/storetest",
+	"testing": "testing",
 }
 
 const module = "github.com/headgate/headgate"
@@ -70,7 +73,10 @@ type snippets struct {
 // runs the fragment that it is given the name of.
 func buildSnippets(t *testing.T, pages []page, programs string) *snippets {
 	t.Helper()
-	s := &snippets{dir: t.TempDir(), overlay: map[string]string{}, runs: map[string]string{}, tests: map[string]string{}}
+	s := &snippets{
+		dir: t.TempDir(), overlay: map[string]string{}, runs: map[string]string{},
+		tests: map[string]string{},
+	}
 	s.add(t, "main.go", surroundings)
 	for _, p := range pages {
 		for i := range p.blocks {
@@ -103,7 +109,8 @@ func buildSnippets(t *testing.T, pages []page, programs string) *snippets {
 
 func (s *snippets) goTool(t *testing.T, verb string, args ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{verb, "-overlay", filepath.Join(s.dir, "overlay.json")}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "go",
+		append([]string{verb, "-overlay", filepath.Join(s.dir, "overlay.json")}, args...)...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go %s: %v\n%s", verb, err, out)
@@ -171,7 +178,8 @@ func (s *snippets) place(t *testing.T, name string, b *block) error {
 		end = "_ = " + v + "; " + end
 	}
 	s.runs[name] = "snippets " + name
-	s.add(t, id+".go", fmt.Sprintf("package main\n%sfunc init() { fragments[%q] = func() error {\n%s%s\n%s\n} }\n", imports(file), name, at, text, end))
+	s.add(t, id+".go", fmt.Sprintf("package main\n%sfunc init() { fragments[%q] = func() error {\n%s%s\n%s\n} }\n",
+		imports(file), name, at, text, end))
 	return nil
 }
 

@@ -141,7 +141,8 @@ type listed struct {
 
 // list asks the go command for a package and for what it imports.
 func list(ctx context.Context, dir string) (*listed, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles,DepOnly", ".")
+	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles,DepOnly",
+		".")
 	cmd.Dir = dir
 	var failed bytes.Buffer
 	cmd.Stderr = &failed

@@ -147,7 +147,8 @@ func TestProgress(t *testing.T) {
 			t.Fatalf("told %+v, want five, the first of them of the warm-up", told)
 		}
 		for i, s := range told[1:] {
-			if s.Elapsed != time.Duration(i+1)*250*time.Millisecond-50*time.Millisecond || s.Decisions < int64(s.Elapsed/(7*time.Millisecond))-1 {
+			if s.Elapsed != time.Duration(i+1)*250*time.Millisecond-50*time.Millisecond ||
+				s.Decisions < int64(s.Elapsed/(7*time.Millisecond))-1 {
 				t.Errorf("told %+v", s)
 			}
 		}

@@ -40,12 +40,13 @@ func (b *buffer) Reset() {
 // short returns a logger whose lines have no time.
 func short() (*slog.Logger, *buffer, *lograte.Handler) {
 	out := new(buffer)
-	h := lograte.New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
+	h := lograte.New(slog.NewTextHandler(
+		out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
 	return slog.New(h), out, h
 }
 
@@ -101,7 +102,10 @@ func TestClassesAreToldApart(t *testing.T) {
 		out.Reset()
 		time.Sleep(1100 * time.Millisecond)
 		synctest.Wait()
-		want := []string{"class=a count=2", "class=b count=20", "class=c count=2", "WARN msg=\"request failed\" class=a count=2", "EOF\" count=5"}
+		want := []string{
+			"class=a count=2", "class=b count=20", "class=c count=2",
+			"WARN msg=\"request failed\" class=a count=2", "EOF\" count=5",
+		}
 		for _, w := range want {
 			if !strings.Contains(out.String(), w+"\n") {
 				t.Errorf("after a second: %s is missing in\n%s", w, out)

@@ -90,7 +90,8 @@ func (a *access) read(line []byte) (record, error) { //nolint:gocyclo // one che
 		return none, errRequest
 	}
 	request, rest := rest[:n], rest[n+1:]
-	if len(rest) < 5 || rest[0] != ' ' || !isDigit(rest[1]) || !isDigit(rest[2]) || !isDigit(rest[3]) || rest[4] != ' ' {
+	if len(rest) < 5 || rest[0] != ' ' || !isDigit(rest[1]) || !isDigit(rest[2]) || !isDigit(rest[3]) ||
+		rest[4] != ' ' {
 		return none, errStatus
 	}
 	status, rest := rest[1:4], rest[5:]

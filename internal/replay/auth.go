@@ -11,7 +11,7 @@ import (
 //
 //	Mar 27 14:54:57 HOST sshd[2967]: Invalid user support from 95.152.57.58
 //	Mar 27 14:54:59 HOST sshd[2967]: Failed password for invalid user support from 95.152.57.58 port 1101 ssh2
-//	Mar 29 10:05:01 HOST sshd[1071]: message repeated 5 times: [ Failed password for root from 121.18.238.1 port 1190 ssh2]
+//	Mar 29 10:05:01 HOST sshd[1071]: message repeated 5 times: [ Failed password for root from 10.0.0.1 port 1 ssh2]
 //
 // The time may also be RFC 3339.
 type auth struct {

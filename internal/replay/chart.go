@@ -133,7 +133,8 @@ func (r *Report) trafficChart() chart {
 		t := b.Start.UnixMicro()
 		x := a.x(t)
 		w := max(0.6, round((a.x(t+width)-x)*0.86))
-		title := fmt.Sprintf("%s, %s: %s admitted, %s refused", stamp(b.Start), span(r.Width), comma(b.Allowed), comma(b.Denied))
+		title := fmt.Sprintf("%s, %s: %s admitted, %s refused", stamp(b.Start), span(r.Width), comma(b.Allowed),
+			comma(b.Denied))
 		low := a.y(float64(b.Allowed))
 		if b.Allowed > 0 {
 			c.Bars = append(c.Bars, shape{"admitted", x, low, w, round(plotBottom - low), title})
@@ -179,7 +180,8 @@ func (p *picture) wholeChart() chart {
 			x := a.x(t)
 			c.Stems = append(c.Stems, shape{
 				Class: "refused", X: x, Y: plotTop - laneHeight, W: max(1.4, round(a.x(t+p.width)-x)), H: laneHeight,
-				Title: fmt.Sprintf("%s, %s: %s admitted, %s refused", stamp(at(t)), span(time.Duration(p.width)*time.Microsecond), comma(col.allowed), comma(col.denied)),
+				Title: fmt.Sprintf("%s, %s: %s admitted, %s refused", stamp(at(t)),
+					span(time.Duration(p.width)*time.Microsecond), comma(col.allowed), comma(col.denied)),
 			})
 		}
 	}
@@ -245,7 +247,10 @@ func (p *picture) closerChart() chart {
 				if n := len(c.Bands); n > 0 && c.Bands[n-1].X+c.Bands[n-1].W >= end {
 					continue // the same block
 				}
-				c.Bands = append(c.Bands, shape{Class: "blocked", X: x, Y: plotTop, W: round(end - x), H: plotBottom - plotTop, Title: "blocked until " + precise(m.blocked)})
+				c.Bands = append(c.Bands, shape{
+					Class: "blocked", X: x, Y: plotTop, W: round(end - x),
+					H: plotBottom - plotTop, Title: "blocked until " + precise(m.blocked),
+				})
 			}
 		}
 	}

@@ -99,7 +99,8 @@ func (r *Report) rank(keys []string, tallies []tally, top int) {
 	r.Refused = len(order)
 	slices.SortFunc(order, func(a, b uint32) int {
 		x, y := &tallies[a], &tallies[b]
-		return cmp.Or(cmp.Compare(y.denied, x.denied), cmp.Compare(y.requests, x.requests), cmp.Compare(keys[a], keys[b]))
+		return cmp.Or(cmp.Compare(y.denied, x.denied), cmp.Compare(y.requests, x.requests),
+			cmp.Compare(keys[a], keys[b]))
 	})
 	report := func(i uint32) KeyReport {
 		t := &tallies[i]

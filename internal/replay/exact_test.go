@@ -160,10 +160,14 @@ func TestAgreesWithAnExactComputation(t *testing.T) {
 	at := time.Date(2024, 2, 28, 23, 30, 0, 0, time.UTC)
 	for range 5000 {
 		at = at.Add(time.Duration(rnd.IntN(4)/2) * time.Second)
-		h := hit{at.Add(time.Duration(rnd.IntN(11)-5) * time.Second), fmt.Sprintf("10.0.0.%d", min(rnd.IntN(20), rnd.IntN(20), rnd.IntN(20)))}
+		h := hit{
+			at.Add(time.Duration(rnd.IntN(11)-5) * time.Second),
+			fmt.Sprintf("10.0.0.%d", min(rnd.IntN(20), rnd.IntN(20), rnd.IntN(20))),
+		}
 		hits = append(hits, h)
 		zone := time.FixedZone("", 3600*rnd.IntN(3))
-		fmt.Fprintf(&log, "%s - - [%s] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n", h.key, h.at.In(zone).Format("02/Jan/2006:15:04:05 -0700"))
+		fmt.Fprintf(&log, "%s - - [%s] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n", h.key,
+			h.at.In(zone).Format("02/Jan/2006:15:04:05 -0700"))
 	}
 	name := filepath.Join(t.TempDir(), "access.log")
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
@@ -198,14 +202,19 @@ func TestRealLog(t *testing.T) {
 		counts[field[0]]++
 	}
 	agree(t, name, hits, &replay.Config{Top: 1000})
-	r, err := replay.Run(context.Background(), headgate.MustParse("token-bucket 10/1m burst 5"), "ip", []string{name}, nil)
+	r, err := replay.Run(context.Background(), headgate.MustParse("token-bucket 10/1m burst 5"), "ip",
+		[]string{name}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.Denied != 1395 || r.Keys != 1753 || r.Busiest.Key != "66.249.73.135" || r.Busiest.Requests != 482 {
 		t.Errorf("got %d refused, %d keys, busiest %+v", r.Denied, r.Keys, r.Busiest)
 	}
-	if most := slices.MaxFunc(r.Top, func(a, b replay.KeyReport) int { return cmp.Compare(a.Denied, b.Denied) }); most != r.Top[0] {
+	if most := slices.MaxFunc(r.Top, func(
+		a, b replay.KeyReport,
+	) int {
+		return cmp.Compare(a.Denied, b.Denied)
+	}); most != r.Top[0] {
 		t.Errorf("top begins with %+v", r.Top[0])
 	}
 }

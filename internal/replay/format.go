@@ -143,7 +143,8 @@ func detect(head []byte) (Format, error) {
 	case tooSmall:
 		return "", ErrEmpty
 	case best == "":
-		return "", fmt.Errorf("%w: the first lines are none of %s; line 1 is %s", ErrFormat, formatNames(), quote(clip(sample)))
+		return "", fmt.Errorf("%w: the first lines are none of %s; line 1 is %s", ErrFormat, formatNames(),
+			quote(clip(sample)))
 	}
 	return best, nil
 }

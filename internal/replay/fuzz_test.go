@@ -62,7 +62,8 @@ func FuzzLookup(f *testing.F) {
 		if got := lookup(skipSpace(doc), name); got != nil && !json.Valid(got) {
 			t.Errorf("%q in %q: got %q", name, doc, got)
 		}
-		if v, ok := want[name]; ok && name != "" && lookup(skipSpace(doc), name) == nil && bytes.Count(doc, []byte{':'}) == 1 {
+		if v, ok := want[name]; ok && name != "" && lookup(skipSpace(doc), name) == nil &&
+			bytes.Count(doc, []byte{':'}) == 1 {
 			t.Errorf("%q in %q: got nothing, want %s", name, doc, v)
 		}
 	})

@@ -100,7 +100,8 @@ func (in *input) readLog(ctx context.Context, name string) error {
 		return err
 	}
 	if in.cfg.Format == "" && !of.recognised() {
-		return fmt.Errorf("%w: it begins as %s, but of %s only %s could be read so; to read it all the same, name the format; the first of the others: %s",
+		return fmt.Errorf("%w: it begins as %s, but of %s only %s could be read so; to read it all the same, name "+
+			"the format; the first of the others: %s",
 			ErrFormat, format, plural(of.good+of.bad, "line"), comma(of.good), of.first)
 	}
 	in.good += of.good

@@ -123,7 +123,9 @@ type tracer struct {
 	tail     int      // requests to add to closer; -1: it is closed
 }
 
-func newTracer(limit headgate.Limit, k KeyReport, r *Report, lim *headgate.Limiter, clock *int64, rec *recorder) *tracer {
+func newTracer(limit headgate.Limit, k KeyReport, r *Report, lim *headgate.Limiter, clock *int64,
+	rec *recorder,
+) *tracer {
 	first, last := r.First.UnixMicro(), r.Last.UnixMicro()
 	p := limit.Params()
 	t := &tracer{

@@ -21,7 +21,10 @@ type objects struct {
 // aliases are the names under which Caddy, nginx and Traefik write the plain
 // fields. The plain name itself always goes first.
 var aliases = map[string][]string{
-	"ip":     {"request.client_ip", "request.remote_ip", "remote_addr", "client_ip", "remote_ip", "clientip", "ClientHost"},
+	"ip": {
+		"request.client_ip", "request.remote_ip", "remote_addr", "client_ip", "remote_ip", "clientip",
+		"ClientHost",
+	},
 	"user":   {"user_id", "remote_user", "username", "ClientUsername"},
 	"path":   {"request.uri", "request_uri", "uri", "url", "RequestPath"},
 	"method": {"request.method", "request_method", "RequestMethod"},

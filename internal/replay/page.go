@@ -75,7 +75,8 @@ func (r *Report) WriteHTML(w io.Writer) error {
 func (r *Report) page() *page {
 	p := &page{
 		// Nothing but this style and this script, whatever a log contains.
-		Policy: "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + sourceHash(pageStyle) + "; script-src " + sourceHash(pageScript),
+		Policy: "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + sourceHash(pageStyle) +
+			"; script-src " + sourceHash(pageScript),
 		Style:  template.CSS(pageStyle),
 		Script: template.JS(pageScript),
 
@@ -98,10 +99,14 @@ func (r *Report) page() *page {
 		p.FirstUnparsed = r.FirstUnparsed.String()
 	}
 	if r.Disorder.Requests > 0 {
-		p.Disorder = fmt.Sprintf("%s were out of order, by up to %s; they were sorted", plural(r.Disorder.Requests, "request"), span(r.Disorder.Greatest))
+		p.Disorder = fmt.Sprintf("%s were out of order, by up to %s; they were sorted",
+			plural(r.Disorder.Requests, "request"), span(r.Disorder.Greatest))
 	}
 	for _, k := range r.Top {
-		p.Top = append(p.Top, pageKey{shorten(printable(k.Key), 120), comma(k.Requests), comma(k.Denied), percent(k.Denied, k.Requests), stamp(k.FirstDenied)})
+		p.Top = append(p.Top, pageKey{
+			shorten(printable(k.Key), 120), comma(k.Requests), comma(k.Denied),
+			percent(k.Denied, k.Requests), stamp(k.FirstDenied),
+		})
 	}
 	if more := r.Refused - len(r.Top); more > 0 && len(r.Top) > 0 {
 		p.More = plural(int64(more), "key") + " with fewer refusals"

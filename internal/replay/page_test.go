@@ -16,7 +16,8 @@ import (
 
 func page(t *testing.T, notation, field, log string) string {
 	t.Helper()
-	r, err := replay.Run(t.Context(), headgate.MustParse(notation), field, []string{write(t, "a.log", []byte(log))}, &replay.Config{Pictures: true})
+	r, err := replay.Run(t.Context(), headgate.MustParse(notation), field, []string{write(t, "a.log", []byte(log))},
+		&replay.Config{Pictures: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,8 @@ func TestPagesOfEveryLaw(t *testing.T) {
 					}
 					e, _ := token.(xml.StartElement)
 					for _, a := range e.Attr {
-						if strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") || (a.Name.Local == "width" || a.Name.Local == "height") && strings.HasPrefix(a.Value, "-") {
+						if strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") ||
+							(a.Name.Local == "width" || a.Name.Local == "height") && strings.HasPrefix(a.Value, "-") {
 							t.Errorf("%s %s=%q", e.Name.Local, a.Name.Local, a.Value)
 						}
 					}
@@ -97,7 +99,8 @@ func TestPageOfAlmostNothing(t *testing.T) {
 	if !strings.Contains(got, "<svg") || strings.Contains(got, "NaN") {
 		t.Errorf("got %s", got)
 	}
-	got = page(t, "token-bucket 10/1m burst 5", "ip", "Mar 27 14:54:57 h sshd[1]: Server listening on 0.0.0.0 port 22.\n")
+	got = page(t, "token-bucket 10/1m burst 5", "ip",
+		"Mar 27 14:54:57 h sshd[1]: Server listening on 0.0.0.0 port 22.\n")
 	if strings.Contains(got, "<svg") {
 		t.Errorf("got %s", got)
 	}

@@ -62,16 +62,21 @@ func TestCombined(t *testing.T) {
 	}
 	for _, f := range []Format{Combined, Common} {
 		compare(t, readAll(t, "testdata/combined.log", f, "ip", readerConfig{}), []string{
-			"2015-05-17T10:05:03Z 83.149.9.216", "2015-05-17T10:05:43Z 83.149.9.216", "2015-05-17T10:05:47Z 83.149.9.216",
-			"2015-05-17T10:05:12Z 83.149.9.216", "2015-05-17T10:05:22Z 66.249.73.185", "2015-05-17T11:05:17Z 218.30.103.62",
-			"2015-05-17T16:05:27Z 89.170.74.95", "2015-05-19T10:05:32Z 24.111.34.227", "2015-05-20T12:05:17Z 46.118.127.106",
+			"2015-05-17T10:05:03Z 83.149.9.216", "2015-05-17T10:05:43Z 83.149.9.216",
+			"2015-05-17T10:05:47Z 83.149.9.216",
+			"2015-05-17T10:05:12Z 83.149.9.216", "2015-05-17T10:05:22Z 66.249.73.185",
+			"2015-05-17T11:05:17Z 218.30.103.62",
+			"2015-05-17T16:05:27Z 89.170.74.95", "2015-05-19T10:05:32Z 24.111.34.227",
+			"2015-05-20T12:05:17Z 46.118.127.106",
 		})
 	}
 	compare(t, last(readAll(t, "testdata/combined.log", Combined, "status", readerConfig{})),
 		[]string{"200", "200", "200", "200", "404", "304", "200", "200", "200"})
-	compare(t, last(readAll(t, "testdata/combined.log", Combined, "method", readerConfig{}))[5:], []string{"GET", "HEAD", "GET", "GET"})
+	compare(t, last(readAll(t, "testdata/combined.log", Combined, "method", readerConfig{}))[5:],
+		[]string{"GET", "HEAD", "GET", "GET"})
 	compare(t, last(readAll(t, "testdata/combined.log", Combined, "path", readerConfig{}))[4:], []string{
-		"/doc/index.html", "/projects/xdotool/xdotool.xhtml", "/projects/xdotool/", "/articles/dynamic-dns-with-dhcp/", "/scripts/grok-py-test/configlib.py",
+		"/doc/index.html", "/projects/xdotool/xdotool.xhtml", "/projects/xdotool/", "/articles/dynamic-dns-with-dhcp/",
+		"/scripts/grok-py-test/configlib.py",
 	})
 }
 
@@ -166,8 +171,10 @@ func TestVirtualHosts(t *testing.T) {
 func TestKeysThatAreNoText(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]error{
-		"a\xffb": errNotText, "\\n\xff": errNotText, `\ud800`: errNotText, `\udc00`: errNotText, `\ud800\n`: errNotText, `\ud800\u0041`: errNotText,
-		`\ud800\ud800`: errNotText, `x\\ud800`: nil, `\ud83d\ude00`: nil, `\ufffd`: nil, "\ufffd\\n": nil, "\\u00e9": nil, "\u00e9": nil,
+		"a\xffb": errNotText, "\\n\xff": errNotText, `\ud800`: errNotText, `\udc00`: errNotText, `\ud800\n`: errNotText,
+		`\ud800\u0041`: errNotText,
+		`\ud800\ud800`: errNotText, `x\\ud800`: nil, `\ud83d\ude00`: nil, `\ufffd`: nil, "\ufffd\\n": nil,
+		"\\u00e9": nil, "\u00e9": nil,
 	} {
 		_, err := newObjects("ip").read([]byte(`{"ts":1,"ip":"` + key + `"}`))
 		if !errors.Is(err, want) {
@@ -191,14 +198,23 @@ func TestObjects(t *testing.T) {
 		{"request.remote_ip", "83.149.9.216", "10.0.0.1", none("request.remote_ip")},
 		{"user", "", "ann", none("user")},
 		{"status", "200", "401", none("status")},
-		{"request.headers.User-Agent.0", "curl/7.81.0", none("request.headers.User-Agent.0"), none("request.headers.User-Agent.0")},
-		{"request.headers.X.Api.Key.0", `kéy "1"`, none("request.headers.X.Api.Key.0"), none("request.headers.X.Api.Key.0")},
+		{
+			"request.headers.User-Agent.0", "curl/7.81.0", none("request.headers.User-Agent.0"),
+			none("request.headers.User-Agent.0"),
+		},
+		{
+			"request.headers.X.Api.Key.0", `kéy "1"`, none("request.headers.X.Api.Key.0"),
+			none("request.headers.X.Api.Key.0"),
+		},
 		{"labels.app", none("labels.app"), none("labels.app"), "shop"},
 		{"request.headers", errNotPlain.Error(), none("request.headers"), none("request.headers")},
 		{"path", "/a", "/login", none("path")},
 	} {
 		want := append(append([]string{c.first, c.two}, rest...), c.three)
-		for i, stamp := range map[int]string{0: "2015-05-17T10:05:03.25Z ", 1: "2015-05-17T10:05:04Z ", 6: "2015-05-17T10:05:05.5Z "} {
+		for i, stamp := range map[int]string{
+			0: "2015-05-17T10:05:03.25Z ", 1: "2015-05-17T10:05:04Z ",
+			6: "2015-05-17T10:05:05.5Z ",
+		} {
 			if !strings.HasPrefix(want[i], "the field is") {
 				want[i] = stamp + want[i]
 			}
@@ -218,8 +234,10 @@ func TestSSHD(t *testing.T) {
 		}
 	}
 	compare(t, got, []string{
-		"2015-03-27T14:54:57Z 95.152.57.58", "2015-04-06T20:48:25Z 34.204.227.175", "2015-04-06T20:48:27Z 34.204.227.175",
-		"2015-04-06T20:48:29Z 34.204.227.175", "2015-03-29T23:18:21Z 218.60.136.106", "2015-03-29T23:18:33Z 218.60.136.106",
+		"2015-03-27T14:54:57Z 95.152.57.58", "2015-04-06T20:48:25Z 34.204.227.175",
+		"2015-04-06T20:48:27Z 34.204.227.175",
+		"2015-04-06T20:48:29Z 34.204.227.175", "2015-03-29T23:18:21Z 218.60.136.106",
+		"2015-03-29T23:18:33Z 218.60.136.106",
 	})
 	cfg.attempts = true
 	lines = readAll(t, "testdata/sshd.log", SSHD, "user", cfg)
@@ -266,7 +284,8 @@ func TestYears(t *testing.T) {
 	if !strings.HasPrefix(got[0], errLeapDay.Error()) {
 		t.Errorf("got %q", got)
 	}
-	rec, err := (&auth{announced: map[string]bool{}}).read([]byte("2024-05-06T07:08:09.5+02:00 h sshd-session[1]: Invalid user x from ::1 port 9"))
+	rec, err := (&auth{announced: map[string]bool{}}).read(
+		[]byte("2024-05-06T07:08:09.5+02:00 h sshd-session[1]: Invalid user x from ::1 port 9"))
 	if err != nil || string(rec.key) != "::1" || at(rec.at).Format(time.RFC3339Nano) != "2024-05-06T05:08:09.5Z" {
 		t.Errorf("got %s %q, %v", at(rec.at), rec.key, err)
 	}
@@ -275,10 +294,14 @@ func TestYears(t *testing.T) {
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"1431857103": "2015-05-17T10:05:03Z", "1431857103.25": "2015-05-17T10:05:03.25Z", "1431857103250": "2015-05-17T10:05:03.25Z",
-		"1431857103250.5": "2015-05-17T10:05:03.2505Z", "1431857103250001": "2015-05-17T10:05:03.250001Z", "1431857103250001999": "2015-05-17T10:05:03.250001Z",
-		"1.431857103e9": "2015-05-17T10:05:03Z", "2015-05-17 10:05:03,25": "2015-05-17T10:05:03.25Z", "2015-05-17T10:05:03+02": "2015-05-17T08:05:03Z",
-		"2015-05-17t10:05:03.1234567z": "2015-05-17T10:05:03.123456Z", "-1": "", "0": "", "NaN": "", "1e400": "", "": "", "2015-13-17T10:05:03Z": "", "2015-05-17T10:05:03.Z": "",
+		"1431857103": "2015-05-17T10:05:03Z", "1431857103.25": "2015-05-17T10:05:03.25Z",
+		"1431857103250":   "2015-05-17T10:05:03.25Z",
+		"1431857103250.5": "2015-05-17T10:05:03.2505Z", "1431857103250001": "2015-05-17T10:05:03.250001Z",
+		"1431857103250001999": "2015-05-17T10:05:03.250001Z",
+		"1.431857103e9":       "2015-05-17T10:05:03Z", "2015-05-17 10:05:03,25": "2015-05-17T10:05:03.25Z",
+		"2015-05-17T10:05:03+02":       "2015-05-17T08:05:03Z",
+		"2015-05-17t10:05:03.1234567z": "2015-05-17T10:05:03.123456Z", "-1": "", "0": "", "NaN": "", "1e400": "",
+		"": "", "2015-13-17T10:05:03Z": "", "2015-05-17T10:05:03.Z": "",
 		"1969-12-31T23:59:59Z": "", "2300-01-01T00:00:00Z": "", "2015-05-17T10:05:03Zx": "",
 	} {
 		us, ok := rfc3339([]byte(in))
@@ -295,7 +318,8 @@ func TestTimes(t *testing.T) {
 	}
 	for d := time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC); d.Year() < 2113; d = d.AddDate(0, 0, 1) {
 		y, m, dd := d.Date()
-		if got := days(int64(y), int64(m), int64(dd)); got*86400 != d.Unix() || monthLength(int64(y), int64(m)) < int64(dd) {
+		if got := days(int64(y), int64(m), int64(dd)); got*86400 != d.Unix() ||
+			monthLength(int64(y), int64(m)) < int64(dd) {
 			t.Fatalf("%s: got day %d", d, got)
 		}
 	}
@@ -311,7 +335,10 @@ func TestFieldsAndFormats(t *testing.T) {
 			t.Errorf("%s %s: got %v", c.f, c.field, err)
 		}
 	}
-	for name, want := range map[string]Format{"testdata/combined.log": Combined, "testdata/caddy.json": JSON, "testdata/sshd.log": SSHD} {
+	for name, want := range map[string]Format{
+		"testdata/combined.log": Combined, "testdata/caddy.json": JSON,
+		"testdata/sshd.log": SSHD,
+	} {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

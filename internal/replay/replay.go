@@ -99,10 +99,12 @@ func Run(ctx context.Context, limit headgate.Limit, key string, logs []string, c
 		return nil, fmt.Errorf("replay: %w", ErrEmpty)
 	}
 	if r.Requests == 0 && r.Unparsed > 0 {
-		return nil, fmt.Errorf("replay: %w of %s; the first: %s", ErrUnreadable, plural(r.Unparsed, "line"), r.FirstUnparsed)
+		return nil, fmt.Errorf("replay: %w of %s; the first: %s", ErrUnreadable, plural(r.Unparsed, "line"),
+			r.FirstUnparsed)
 	}
 	if in.good == 0 {
-		return nil, fmt.Errorf("replay: %w: none of %s is of the format %s", ErrUnreadable, plural(r.Lines, "line"), c.Format)
+		return nil, fmt.Errorf("replay: %w: none of %s is of the format %s", ErrUnreadable,
+			plural(r.Lines, "line"), c.Format)
 	}
 	if err := in.events.finish(); err != nil {
 		return nil, err
@@ -123,7 +125,8 @@ func checkArguments(limit headgate.Limit, key string, logs []string, c *Config) 
 	case limit.IsZero():
 		return headgate.Invalid("limit", "is missing")
 	case limit.Concurrency():
-		return headgate.Invalid("limit", "%s counts what is held at the same time; a log does not say when requests end", limit)
+		return headgate.Invalid("limit",
+			"%s counts what is held at the same time; a log does not say when requests end", limit)
 	case key == "":
 		return headgate.Invalid("key", "is missing; say ip, user, path, method, status or a JSON path")
 	case len(logs) == 0:

@@ -48,7 +48,8 @@ func line(second int, ip string) string {
 func TestCountsAndDisorder(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1<<20+5)
-	log := "\xef\xbb\xbf" + line(10, "a") + "broken\x1b[31m\n\n" + line(3, "b") + strings.TrimSuffix(line(40, "a"), "\n") + "\r\n" +
+	log := "\xef\xbb\xbf" + line(10, "a") + "broken\x1b[31m\n\n" + line(3, "b") + strings.TrimSuffix(line(40, "a"),
+		"\n") + "\r\n" +
 		long + "\n" + line(39, "b") + strings.Replace(line(9, "c"), "c ", "\xff ", 1) +
 		strings.Replace(line(9, "c"), "c ", strings.Repeat("k", 513)+" ", 1) + strings.TrimSuffix(line(41, "a"), "\n")
 	r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(log))}, nil)
@@ -56,7 +57,8 @@ func TestCountsAndDisorder(t *testing.T) {
 		t.Fatal(err)
 	}
 	// b at 3 and 39, a at 10, 40 and 41: two pass.
-	if r.Lines != 10 || r.Requests != 5 || r.Keys != 2 || r.Allowed != 2 || r.Denied != 3 || r.Unparsed != 4 || r.Skipped != 1 {
+	if r.Lines != 10 || r.Requests != 5 || r.Keys != 2 || r.Allowed != 2 || r.Denied != 3 || r.Unparsed != 4 ||
+		r.Skipped != 1 {
 		t.Errorf("got %+v", r)
 	}
 	if r.Disorder.Requests != 2 || r.Disorder.Greatest != 7*time.Second {
@@ -72,7 +74,10 @@ func TestCountsAndDisorder(t *testing.T) {
 	if err := r.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"refused    3   60.0 %, 2 keys", `a.log:2: does not begin with a host`, `"broken\x1b[31m"`, "disorder   2 "} {
+	for _, want := range []string{
+		"refused    3   60.0 %, 2 keys", `a.log:2: does not begin with a host`,
+		`"broken\x1b[31m"`, "disorder   2 ",
+	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("text lacks %q:\n%s", want, text.String())
 		}
@@ -101,7 +106,8 @@ func TestGzipStdinAndSeveral(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The line on standard input is at 10:05:03, after the two of the file.
-	if r.Requests != 3 || r.Denied != 2 || len(r.Logs) != 2 || r.Logs[1].Format != replay.JSON || r.Logs[0].Format != replay.Combined {
+	if r.Requests != 3 || r.Denied != 2 || len(r.Logs) != 2 || r.Logs[1].Format != replay.JSON ||
+		r.Logs[0].Format != replay.Combined {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -121,30 +127,71 @@ func TestErrors(t *testing.T) {
 		want  string
 		is    error
 	}{
-		"directory":         {logs: []string{t.TempDir()}, want: "is a directory"},
-		"missing":           {logs: []string{good, "/does/not/exist.log"}, is: os.ErrNotExist, want: "/does/not/exist.log"},
-		"empty":             {logs: []string{write(t, "e.log", nil)}, is: replay.ErrEmpty},
-		"empty, format":     {logs: []string{write(t, "e.log", nil)}, cfg: replay.Config{Format: replay.SSHD}, is: replay.ErrEmpty},
-		"empty gzip":        {logs: []string{write(t, "e.gz", pack(t, ""))}, is: replay.ErrEmpty},
-		"other format":      {logs: []string{good}, cfg: replay.Config{Format: replay.JSON}, is: replay.ErrUnreadable, want: "is not JSON"},
-		"no format at all":  {logs: []string{write(t, "x.log", []byte("a\nb\n"))}, is: replay.ErrFormat, want: `"a"`},
-		"load balancer":     {logs: []string{write(t, "alb.log", []byte(alb))}, is: replay.ErrFormat, want: "combined, common, vhost_combined, json, sshd"},
-		"proxy":             {logs: []string{write(t, "haproxy.log", []byte(haproxy))}, is: replay.ErrFormat, want: "haproxy[1]"},
-		"proxy, as sshd":    {logs: []string{write(t, "haproxy.log", []byte(haproxy))}, cfg: replay.Config{Format: replay.SSHD}, is: replay.ErrUnreadable, want: "none of 1 line is of the format sshd"},
-		"one of two":        {logs: []string{good, write(t, "alb.log", []byte(alb))}, is: replay.ErrFormat, want: "alb.log"},
-		"mostly not":        {logs: []string{write(t, "x.log", []byte(line(1, "a")+"b\nc\n"))}, is: replay.ErrFormat},
-		"mostly not, later": {logs: []string{write(t, "x.log", []byte(strings.Repeat(line(1, "a"), 2000)+strings.Repeat("b\n", 2001)))}, is: replay.ErrFormat, want: `begins as combined, but of 4,001 lines only 2,000`},
-		"unknown format":    {logs: []string{good}, cfg: replay.Config{Format: "xml"}, is: headgate.ErrInvalid, want: "combined, common, vhost_combined, json, sshd"},
-		"unknown field":     {logs: []string{good}, key: "request.ip", is: headgate.ErrInvalid, want: "ip, user, path, method and status"},
-		"no field":          {logs: []string{good}, key: "-", is: headgate.ErrInvalid},
-		"no log":            {is: headgate.ErrInvalid, want: "log: none"},
-		"stdin twice":       {logs: []string{"-", "-"}, is: headgate.ErrInvalid},
-		"concurrency":       {logs: []string{good}, limit: headgate.MustParse("concurrency 10 ttl 30s"), is: headgate.ErrInvalid},
-		"no such year":      {logs: []string{good}, cfg: replay.Config{Year: 99}, is: headgate.ErrInvalid},
-		"cancelled":         {ctx: cancelled, logs: []string{good}, is: context.Canceled},
-		"gzip that ends":    {logs: []string{write(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
-		"no room to sort":   {logs: []string{write(t, "2.log", []byte(line(2, "a")+line(1, "b")))}, cfg: replay.Config{Events: 1, TempDir: "/does/not/exist"}, is: os.ErrNotExist},
-		"sshd of a website": {logs: []string{good}, cfg: replay.Config{Format: replay.SSHD}, is: replay.ErrUnreadable, want: "syslog"},
+		"directory": {logs: []string{t.TempDir()}, want: "is a directory"},
+		"missing": {
+			logs: []string{good, "/does/not/exist.log"}, is: os.ErrNotExist,
+			want: "/does/not/exist.log",
+		},
+		"empty": {logs: []string{write(t, "e.log", nil)}, is: replay.ErrEmpty},
+		"empty, format": {
+			logs: []string{write(t, "e.log", nil)}, cfg: replay.Config{Format: replay.SSHD},
+			is: replay.ErrEmpty,
+		},
+		"empty gzip": {logs: []string{write(t, "e.gz", pack(t, ""))}, is: replay.ErrEmpty},
+		"other format": {
+			logs: []string{good}, cfg: replay.Config{Format: replay.JSON}, is: replay.ErrUnreadable,
+			want: "is not JSON",
+		},
+		"no format at all": {logs: []string{write(t, "x.log", []byte("a\nb\n"))}, is: replay.ErrFormat, want: `"a"`},
+		"load balancer": {
+			logs: []string{write(t, "alb.log", []byte(alb))}, is: replay.ErrFormat,
+			want: "combined, common, vhost_combined, json, sshd",
+		},
+		"proxy": {
+			logs: []string{write(t, "haproxy.log", []byte(haproxy))}, is: replay.ErrFormat,
+			want: "haproxy[1]",
+		},
+		"proxy, as sshd": {
+			logs: []string{write(t, "haproxy.log", []byte(haproxy))},
+			cfg:  replay.Config{Format: replay.SSHD}, is: replay.ErrUnreadable,
+			want: "none of 1 line is of the format sshd",
+		},
+		"one of two": {
+			logs: []string{good, write(t, "alb.log", []byte(alb))}, is: replay.ErrFormat,
+			want: "alb.log",
+		},
+		"mostly not": {logs: []string{write(t, "x.log", []byte(line(1, "a")+"b\nc\n"))}, is: replay.ErrFormat},
+		"mostly not, later": {
+			logs: []string{write(t, "x.log",
+				[]byte(strings.Repeat(line(1, "a"), 2000)+strings.Repeat("b\n", 2001)))}, is: replay.ErrFormat,
+			want: `begins as combined, but of 4,001 lines only 2,000`,
+		},
+		"unknown format": {
+			logs: []string{good}, cfg: replay.Config{Format: "xml"}, is: headgate.ErrInvalid,
+			want: "combined, common, vhost_combined, json, sshd",
+		},
+		"unknown field": {
+			logs: []string{good}, key: "request.ip", is: headgate.ErrInvalid,
+			want: "ip, user, path, method and status",
+		},
+		"no field":    {logs: []string{good}, key: "-", is: headgate.ErrInvalid},
+		"no log":      {is: headgate.ErrInvalid, want: "log: none"},
+		"stdin twice": {logs: []string{"-", "-"}, is: headgate.ErrInvalid},
+		"concurrency": {
+			logs: []string{good}, limit: headgate.MustParse("concurrency 10 ttl 30s"),
+			is: headgate.ErrInvalid,
+		},
+		"no such year":   {logs: []string{good}, cfg: replay.Config{Year: 99}, is: headgate.ErrInvalid},
+		"cancelled":      {ctx: cancelled, logs: []string{good}, is: context.Canceled},
+		"gzip that ends": {logs: []string{write(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
+		"no room to sort": {
+			logs: []string{write(t, "2.log", []byte(line(2, "a")+line(1, "b")))},
+			cfg:  replay.Config{Events: 1, TempDir: "/does/not/exist"}, is: os.ErrNotExist,
+		},
+		"sshd of a website": {
+			logs: []string{good}, cfg: replay.Config{Format: replay.SSHD}, is: replay.ErrUnreadable,
+			want: "syslog",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -163,7 +210,8 @@ func TestErrors(t *testing.T) {
 			}
 		})
 	}
-	if _, err := replay.Run(t.Context(), headgate.Limit{}, "ip", []string{good}, nil); !errors.Is(err, headgate.ErrInvalid) {
+	if _, err := replay.Run(t.Context(), headgate.Limit{}, "ip", []string{good}, nil); !errors.Is(
+		err, headgate.ErrInvalid) {
 		t.Errorf("zero limit: got %v", err)
 	}
 }
@@ -185,16 +233,23 @@ func TestHalfOfALogIsEnough(t *testing.T) {
 		format                      replay.Format
 		requests, unparsed, skipped int64
 	}{
-		"half":                        {log: line(1, "a") + "b\n", requests: 1, unparsed: 1},
-		"less, the format is named":   {log: line(1, "a") + "b\nc\n", format: replay.Combined, requests: 1, unparsed: 2},
+		"half": {log: line(1, "a") + "b\n", requests: 1, unparsed: 1},
+		"less, the format is named": {
+			log: line(1, "a") + "b\nc\n", format: replay.Combined, requests: 1,
+			unparsed: 2,
+		},
 		"one line of sshd among many": {log: strings.Repeat(cron, 200) + failed, requests: 1, skipped: 200},
-		"users are rarely logged in":  {log: `{"ts":1,"user":"ann"}` + strings.Repeat("\n"+`{"ts":2}`, 10), requests: 1, unparsed: 10},
+		"users are rarely logged in": {
+			log: `{"ts":1,"user":"ann"}` + strings.Repeat("\n"+`{"ts":2}`, 10), requests: 1,
+			unparsed: 10,
+		},
 	} {
 		key := "ip"
 		if strings.HasPrefix(c.log, "{") {
 			key = "user"
 		}
-		r, err := replay.Run(t.Context(), bucket, key, []string{write(t, "x.log", []byte(c.log))}, &replay.Config{Format: c.format})
+		r, err := replay.Run(t.Context(), bucket, key, []string{write(t, "x.log", []byte(c.log))},
+			&replay.Config{Format: c.format})
 		if err != nil || r.Requests != c.requests || r.Unparsed != c.unparsed || r.Skipped != c.skipped {
 			t.Errorf("%s: got %+v, %v", name, r, err)
 		}
@@ -228,7 +283,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 
 func TestJSONBeginsAsPromised(t *testing.T) {
 	t.Parallel()
-	r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(line(1, "<a>")+line(2, "<a>")+"x\n"))}, nil)
+	r, err := replay.Run(t.Context(), bucket, "ip",
+		[]string{write(t, "a.log", []byte(line(1, "<a>")+line(2, "<a>")+"x\n"))}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +303,8 @@ func TestCalendarLimitFollowsTheLog(t *testing.T) {
 	// 23:30 and 00:30 in Berlin are two days there, and one in UTC.
 	log := `{"ts":"2024-06-01T21:30:00Z","ip":"a"}` + "\n" + `{"ts":"2024-06-01T22:30:00Z","ip":"a"}` + "\n"
 	for notation, denied := range map[string]int64{"fixed-window 1/day Europe/Berlin": 0, "fixed-window 1/day": 1} {
-		r, err := replay.Run(t.Context(), headgate.MustParse(notation), "ip", []string{write(t, "a.json", []byte(log))}, nil)
+		r, err := replay.Run(t.Context(), headgate.MustParse(notation), "ip", []string{write(t, "a.json", []byte(log))},
+			nil)
 		if err != nil || r.Denied != denied {
 			t.Errorf("%s: got %+v, %v", notation, r, err)
 		}

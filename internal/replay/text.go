@@ -37,7 +37,8 @@ func (r *Report) WriteText(w io.Writer) error {
 		line("", "first: %s", r.FirstUnparsed)
 	}
 	if r.Disorder.Requests > 0 {
-		line("disorder", "%*s   requests were out of order, by up to %s; sorted", n, comma(r.Disorder.Requests), span(r.Disorder.Greatest))
+		line("disorder", "%*s   requests were out of order, by up to %s; sorted", n, comma(r.Disorder.Requests),
+			span(r.Disorder.Greatest))
 	}
 	for _, note := range r.Notes {
 		line("note", "%s", note)
@@ -58,9 +59,11 @@ func (r *Report) textTop(b *strings.Builder) {
 		keys[i] = shorten(printable(k.Key), 60)
 		wide = max(wide, utf8.RuneCountInString(keys[i]))
 	}
-	fmt.Fprintf(b, "\n%s  %10s  %10s  %7s  %s\n", pad("refused most", wide), "requests", "refused", "share", "first refused")
+	fmt.Fprintf(b, "\n%s  %10s  %10s  %7s  %s\n", pad("refused most", wide), "requests", "refused", "share",
+		"first refused")
 	for i, k := range r.Top {
-		fmt.Fprintf(b, "%s  %10s  %10s  %7s  %s\n", pad(keys[i], wide), comma(k.Requests), comma(k.Denied), percent(k.Denied, k.Requests), stamp(k.FirstDenied))
+		fmt.Fprintf(b, "%s  %10s  %10s  %7s  %s\n", pad(keys[i], wide), comma(k.Requests), comma(k.Denied),
+			percent(k.Denied, k.Requests), stamp(k.FirstDenied))
 	}
 	if more := r.Refused - len(r.Top); more > 0 {
 		fmt.Fprintf(b, "and %s with fewer\n", plural(int64(more), "key"))
@@ -85,11 +88,13 @@ func (r *Report) textTime(b *strings.Builder) {
 		most = max(most, row.Allowed+row.Denied)
 	}
 	const bar = 40
-	fmt.Fprintf(b, "\n%-19s  %10s  %10s  # admitted, x refused\n", "when, UTC ("+span(time.Duration(width)*time.Microsecond)+")", "admitted", "refused")
+	fmt.Fprintf(b, "\n%-19s  %10s  %10s  # admitted, x refused\n",
+		"when, UTC ("+span(time.Duration(width)*time.Microsecond)+")", "admitted", "refused")
 	for _, row := range rows {
 		x := int((row.Denied*bar + most - 1) / most)
 		a := int((row.Allowed*bar + most/2) / most)
-		fmt.Fprintf(b, "%-19s  %10s  %10s  %s\n", row.Start.Format(time.DateTime), comma(row.Allowed), comma(row.Denied), strings.Repeat("#", a)+strings.Repeat("x", x))
+		fmt.Fprintf(b, "%-19s  %10s  %10s  %s\n", row.Start.Format(time.DateTime), comma(row.Allowed),
+			comma(row.Denied), strings.Repeat("#", a)+strings.Repeat("x", x))
 	}
 }
 

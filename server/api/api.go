@@ -71,7 +71,8 @@ type Decision struct {
 	Entry        int64  `json:"entry,omitempty"`
 	Via          string `json:"via,omitempty"`      // prefetch or local; absent: the store decided
 	Replayed     bool   `json:"replayed,omitempty"` // it was admitted before, under the same id
-	Shared       bool   `json:"shared,omitempty"`   // a limit is full: a new key of it was charged in a cell that such keys share
+	// a limit is full: a new key of it was charged in a cell that such keys share
+	Shared bool `json:"shared,omitempty"`
 }
 
 // Answer is what became of one request of a batch: a decision or a problem.
@@ -133,10 +134,11 @@ type Reset struct {
 // Status is what is known about a key. Times are microseconds since the
 // epoch, null where there is none.
 type Status struct {
-	Limit        string      `json:"limit"`
-	Key          string      `json:"key"`
-	Exists       bool        `json:"exists"`
-	Shared       bool        `json:"shared,omitempty"` // what is said is of the cell that new keys of a full limit share
+	Limit  string `json:"limit"`
+	Key    string `json:"key"`
+	Exists bool   `json:"exists"`
+	// what is said is of the cell that new keys of a full limit share
+	Shared       bool        `json:"shared,omitempty"`
 	Used         json.Number `json:"used"`
 	Capacity     json.Number `json:"capacity,omitempty"`
 	Remaining    *int64      `json:"remaining,omitempty"`

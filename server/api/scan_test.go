@@ -94,13 +94,15 @@ func FuzzAnswers(f *testing.F) {
 }
 
 func BenchmarkBatch(b *testing.B) {
-	text := `{"requests":[` + strings.TrimSuffix(strings.Repeat(`{"limit":"login","key":"user/12345678"},`, 200), ",") + `]}`
-	bench(b, []byte(text), func(v *api.Batch, text []byte) bool { return v.ReadJSON(text) == nil }, func(v *api.Batch, b []byte) []byte {
-		for i := range v.Requests {
-			b = v.Requests[i].AppendJSON(b)
-		}
-		return b
-	})
+	text := `{"requests":[` + strings.TrimSuffix(strings.Repeat(`{"limit":"login","key":"user/12345678"},`, 200), ",") +
+		`]}`
+	bench(b, []byte(text), func(v *api.Batch, text []byte) bool { return v.ReadJSON(text) == nil },
+		func(v *api.Batch, b []byte) []byte {
+			for i := range v.Requests {
+				b = v.Requests[i].AppendJSON(b)
+			}
+			return b
+		})
 }
 
 func BenchmarkAnswers(b *testing.B) {

@@ -46,10 +46,12 @@ func (s *scanner) noJSON(want string) bool {
 	rest = rest[:min(len(rest), 2*len("false"))] // of a few megabytes
 	switch _, size := utf8.DecodeRune(rest); {
 	case s.err != nil:
-	case begins(string(rest), "true"), begins(string(rest), "false"), begins(string(rest), "null"): // or nothing is left
+	// or nothing is left
+	case begins(string(rest), "true"), begins(string(rest), "false"), begins(string(rest), "null"):
 		s.err = &ReadError{"body", fmt.Sprintf("ends in the middle (after byte %d)", len(s.data))}
 	default:
-		s.err = &ReadError{"body", fmt.Sprintf("is not JSON (at byte %d): found %s, want %s", s.at+1, strconv.QuoteToASCII(string(rest[:size])), want)}
+		s.err = &ReadError{"body", fmt.Sprintf("is not JSON (at byte %d): found %s, want %s", s.at+1,
+			strconv.QuoteToASCII(string(rest[:size])), want)}
 	}
 	return false
 }
@@ -263,7 +265,8 @@ func (s *scanner) integer() (int64, bool) {
 		s.at++
 	}
 	n := s.at - start
-	if fraction := s.at < len(s.data) && (s.data[s.at] == '.' || s.data[s.at]|0x20 == 'e'); n == 0 || n > 18 || n > 1 && s.data[start] == '0' || fraction {
+	if fraction := s.at < len(s.data) && (s.data[s.at] == '.' || s.data[s.at]|0x20 == 'e'); n == 0 || n > 18 || n > 1 &&
+		s.data[start] == '0' || fraction {
 		s.at = start
 		text, ok := s.number()
 		if !ok || text == nil {

@@ -58,7 +58,8 @@ func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 		return headgate.Limit{}, c.unknown(nameOrNotation)
 	}
 	if !c.notations() {
-		return headgate.Limit{}, headgate.Invalid("limit", "%.100q is not a name in %s, and notations are not accepted (allow_notations)",
+		return headgate.Limit{}, headgate.Invalid("limit",
+			"%.100q is not a name in %s, and notations are not accepted (allow_notations)",
 			nameOrNotation, c.File)
 	}
 	l, err := headgate.Parse(nameOrNotation)
@@ -81,7 +82,8 @@ const namesShown = 20
 
 func (c *Config) unknown(name string) error {
 	if c.File == "" {
-		return fmt.Errorf("%w: %.100q; names come from a config file, without one write a notation such as token-bucket 100/s", headgate.ErrUnknownLimit, name)
+		return fmt.Errorf("%w: %.100q; names come from a config file, without one write a notation such as "+
+			"token-bucket 100/s", headgate.ErrUnknownLimit, name)
 	}
 	names := make([]string, min(len(c.Limits), namesShown))
 	for i := range names {
@@ -166,7 +168,8 @@ func (c *Config) fields(n *yaml.Node, what string, known map[string]func(*yaml.N
 				names = append(names, name)
 			}
 			slices.Sort(names)
-			return fail(c.File, key, fieldName(key.Value), "is not a field of "+what+"; known are "+strings.Join(names, ", "))
+			return fail(c.File, key, fieldName(key.Value), "is not a field of "+what+"; known are "+
+				strings.Join(names, ", "))
 		}
 		if value.Kind == yaml.AliasNode {
 			value = value.Alias
@@ -256,7 +259,11 @@ func (c *Config) limits(n *yaml.Node) error {
 		if value.Kind == yaml.MappingNode {
 			notation = ""
 			err := c.fields(value, "limits."+name, map[string]func(*yaml.Node) error{
-				"limit":       func(n *yaml.Node) error { at = n; return c.text("limits."+name+".limit", &notation)(n) },
+				"limit": func(n *yaml.Node) error {
+					at = n
+					return c.text("limits."+name+".limit",
+						&notation)(n)
+				},
 				"description": c.text("limits."+name+".description", &l.Description),
 				"max_keys":    c.count("limits."+name+".max_keys", &keys),
 			})
@@ -264,7 +271,8 @@ func (c *Config) limits(n *yaml.Node) error {
 				return err
 			}
 		} else if value.Kind != yaml.ScalarNode {
-			return fail(c.File, value, "limits."+name, "must be one line, or a mapping with limit, description and max_keys")
+			return fail(c.File, value, "limits."+name,
+				"must be one line, or a mapping with limit, description and max_keys")
 		}
 		var err error
 		if l.Limit, err = headgate.ParseNamed(name, notation); err != nil {

@@ -34,12 +34,16 @@ limits:
 	if !*c.AllowNotations || len(c.Limits) != 2 {
 		t.Errorf("%+v", c)
 	}
-	for s, want := range map[config.Setting]string{config.Store: "postgres://localhost/app", config.HTTP: ":9000", config.WaitStore: "30s", config.Host: "a,b", config.MaxRequests: "10"} {
+	for s, want := range map[config.Setting]string{
+		config.Store: "postgres://localhost/app", config.HTTP: ":9000",
+		config.WaitStore: "30s", config.Host: "a,b", config.MaxRequests: "10",
+	} {
 		if said, err := c.Get(s, none); err != nil || said != (config.Said{Value: want, By: "c.yaml"}) {
 			t.Errorf("%s: %+v, %v", s.Name, said, err)
 		}
 	}
-	if l := c.Limits[1]; l.Name() != "export" || l.String() != "fixed-window 3/day Europe/Berlin" || l.Description != "reports" {
+	if l := c.Limits[1]; l.Name() != "export" || l.String() != "fixed-window 3/day Europe/Berlin" ||
+		l.Description != "reports" {
 		t.Errorf("%+v", l)
 	}
 	if c, err := config.Parse("c.yaml", nil); err != nil || len(c.Limits) != 0 {
@@ -71,7 +75,8 @@ func TestMistakesAreShownAtTheirPlace(t *testing.T) {
 		{"store: x\n---\nstore: y", "", "second document"},
 	} {
 		_, err := config.Parse("c.yaml", []byte(tt.text))
-		if err == nil || !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), "c.yaml:"+tt.place) {
+		if err == nil || !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says) ||
+			!strings.Contains(err.Error(), "c.yaml:"+tt.place) {
 			t.Errorf("%q: got %v, want c.yaml:%s and %q", tt.text, err, tt.place, tt.says)
 		}
 	}
@@ -108,7 +113,8 @@ func TestTheNearestWordWins(t *testing.T) {
 		} else {
 			os.Unsetenv("HEADGATE_WAIT_STORE")
 		}
-		if got, said, err := tt.c.Duration(config.WaitStore, tt.flags); err != nil || got != tt.want || said != tt.said {
+		if got, said, err := tt.c.Duration(config.WaitStore, tt.flags); err != nil || got != tt.want ||
+			said != tt.said {
 			t.Errorf("got %s, %v, %v; want %s", got, said, err, tt.want)
 		}
 	}
@@ -118,11 +124,13 @@ func TestTheNearestWordWins(t *testing.T) {
 func TestEmptyIsNotTheDefault(t *testing.T) {
 	c := &config.Config{}
 	for _, s := range config.Settings {
-		if _, err := c.Get(s, given(s.Flag(), "")); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--"+s.Flag()+": is empty") {
+		if _, err := c.Get(s, given(s.Flag(), "")); !errors.Is(err, headgate.ErrInvalid) ||
+			!strings.Contains(err.Error(), "--"+s.Flag()+": is empty") {
 			t.Errorf("--%s='': %v", s.Flag(), err)
 		}
 		t.Setenv(s.Variable(), "")
-		if _, err := c.Get(s, none); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), s.Variable()+": is empty") {
+		if _, err := c.Get(s, none); !errors.Is(err, headgate.ErrInvalid) ||
+			!strings.Contains(err.Error(), s.Variable()+": is empty") {
 			t.Errorf("%s='': %v", s.Variable(), err)
 		}
 	}
@@ -147,18 +155,22 @@ func TestEmptyIsNotTheDefault(t *testing.T) {
 	} {
 		os.Unsetenv(tt.setting.Variable())
 		n, err := tt.read(tt.setting, given(tt.setting.Flag(), tt.value))
-		if n != tt.want || (err == nil) != (tt.wrong == "") || err != nil && !strings.Contains(err.Error(), "--"+tt.setting.Flag()+": ") || !strings.Contains(fmt.Sprint(err), tt.wrong) {
+		if n != tt.want || (err == nil) != (tt.wrong == "") || err != nil &&
+			!strings.Contains(err.Error(), "--"+tt.setting.Flag()+": ") ||
+			!strings.Contains(fmt.Sprint(err), tt.wrong) {
 			t.Errorf("%s %s: %d, %v; want %d, %q", tt.setting.Name, tt.value, n, err, tt.want, tt.wrong)
 		}
 	}
-	if names, err := c.Names(config.Host, given("host", "a, b.example")); err != nil || !slices.Equal(names, []string{"a", "b.example"}) {
+	if names, err := c.Names(config.Host, given("host", "a, b.example")); err != nil ||
+		!slices.Equal(names, []string{"a", "b.example"}) {
 		t.Errorf("%q, %v", names, err)
 	}
 	if _, err := c.Names(config.Host, given("host", "a,,b")); !errors.Is(err, headgate.ErrInvalid) {
 		t.Error(err)
 	}
 	for _, wrong := range []string{"soon", "-1s", "5"} {
-		if _, _, err := c.Duration(config.WaitStore, given("wait-store", wrong)); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--wait-store: ") {
+		if _, _, err := c.Duration(config.WaitStore, given("wait-store", wrong)); !errors.Is(
+			err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--wait-store: ") {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
@@ -185,9 +197,11 @@ func TestNotationsAreBounded(t *testing.T) {
 	}
 	for notation, ok := range map[string]bool{
 		"token-bucket 5/1m": true, "token-bucket 1/1d burst 32": true, "token-bucket 1/1d burst 33": false,
-		"fixed-window 5/32d": true, "fixed-window 5/33d": false, "fixed-window 5/month": true, "fixed-window 1/3660d": false,
-		"sliding-window 5/31d": true, "sliding-window 5/33d": false, "sliding-log 5/1m history 32d": true, "sliding-log 5/1m history 33d": false,
-		"fixed-window 5/1m block 32d": true, "fixed-window 5/1m block 33d": false, "concurrency 5 ttl 33d": false,
+		"fixed-window 5/32d": true, "fixed-window 5/33d": false, "fixed-window 5/month": true,
+		"fixed-window 1/3660d": false,
+		"sliding-window 5/31d": true, "sliding-window 5/33d": false, "sliding-log 5/1m history 32d": true,
+		"sliding-log 5/1m history 33d": false,
+		"fixed-window 5/1m block 32d":  true, "fixed-window 5/1m block 33d": false, "concurrency 5 ttl 33d": false,
 		"leaky-bucket 1/1d capacity 33": false, "interval 1/1d burst 33": false,
 	} {
 		l, err := c.Resolve(notation)
@@ -196,19 +210,22 @@ func TestNotationsAreBounded(t *testing.T) {
 			t.Errorf("%s: %v", notation, err)
 		case ok && l.Params().MaxKeys != 100_000:
 			t.Errorf("%s may have %d keys", notation, l.Params().MaxKeys)
-		case !ok && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "notation_max_period") || !strings.Contains(err.Error(), "limit: ")):
+		case !ok && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "notation_max_period") ||
+			!strings.Contains(err.Error(), "limit: ")):
 			t.Errorf("%s: %v", notation, err)
 		}
 	}
 	// Limits of the file, and on the command line, are not bounded.
-	c, err := config.Parse("c.yaml", []byte("allow_notations: true\nnotation_max_period: 1h\nnotation_max_keys: 7\nmax_notations: 3\nlimits:\n  long: fixed-window 5/365d\n  few: {limit: token-bucket 5/1m, max_keys: 12}\n"))
+	c, err := config.Parse("c.yaml", []byte(
+		"allow_notations: true\nnotation_max_period: 1h\nnotation_max_keys: 7\nmax_notations: 3\nlimits:\n  long: fixed-window 5/365d\n  few: {limit: token-bucket 5/1m, max_keys: 12}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Resolve("fixed-window 5/365d"); err != nil {
 		t.Error(err)
 	}
-	if err := c.BoundNotations(given("max-keys", "5")); err != nil || c.Notations != (config.Notations{MaxPeriod: time.Hour, MaxKeys: 5, Max: 3}) {
+	if err := c.BoundNotations(given("max-keys", "5")); err != nil ||
+		c.Notations != (config.Notations{MaxPeriod: time.Hour, MaxKeys: 5, Max: 3}) {
 		t.Errorf("%+v, %v", c.Notations, err)
 	}
 	for name, keys := range map[string]int64{"long": 0, "few": 12, "token-bucket 5/1m": 5} {
@@ -216,13 +233,18 @@ func TestNotationsAreBounded(t *testing.T) {
 			t.Errorf("%s: %d, %v", name, l.Params().MaxKeys, err)
 		}
 	}
-	for setting, value := range map[string]string{"notation-max-period": "soon", "notation-max-keys": "0", "max-notations": "many"} {
-		if err := c.BoundNotations(given(setting, value)); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--"+setting) {
+	for setting, value := range map[string]string{
+		"notation-max-period": "soon", "notation-max-keys": "0",
+		"max-notations": "many",
+	} {
+		if err := c.BoundNotations(given(setting, value)); !errors.Is(err, headgate.ErrInvalid) ||
+			!strings.Contains(err.Error(), "--"+setting) {
 			t.Errorf("%s: %v", setting, err)
 		}
 	}
 	for _, wrong := range []string{"0", "-1", "1.5", "x", "[1]"} {
-		if _, err := config.Parse("c.yaml", []byte("limits:\n  few: {limit: token-bucket 5/1m, max_keys: "+wrong+"}\n")); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "c.yaml:2:") {
+		if _, err := config.Parse("c.yaml", []byte("limits:\n  few: {limit: token-bucket 5/1m, max_keys: "+wrong+
+			"}\n")); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "c.yaml:2:") {
 			t.Errorf("max_keys: %s: %v", wrong, err)
 		}
 	}

@@ -56,7 +56,8 @@ func (c *Config) Period(s Setting, flags Flags) (time.Duration, error) {
 // bound returns the limit of a notation with the bounds, or says what is too long.
 func (n *Notations) bound(l headgate.Limit) (headgate.Limit, error) {
 	if d := Longest(l); n.MaxPeriod > 0 && d > n.MaxPeriod {
-		return l, headgate.Invalid("limit", "what %q admits, refuses or remembers may count for %s; a notation in a request may have %s at most (%s)",
+		return l, headgate.Invalid("limit",
+			"what %q admits, refuses or remembers may count for %s; a notation in a request may have %s at most (%s)",
 			l, days(d), days(n.MaxPeriod), NotationMaxPeriod.Name)
 	}
 	if n.MaxKeys == 0 {

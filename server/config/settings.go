@@ -24,26 +24,59 @@ type Setting struct {
 
 // The settings.
 var (
-	File      = Setting{Name: "config", Help: "config `file`", NotFile: true}
-	Server    = Setting{Name: "server", Help: "`URL` of a server to ask instead of a store", NotFile: true}
-	Store     = Setting{Name: "store", Help: "`URL` of the store; one with a password belongs in the variable, since all users of the machine can see flags", Default: DefaultStore}
+	File   = Setting{Name: "config", Help: "config `file`", NotFile: true}
+	Server = Setting{Name: "server", Help: "`URL` of a server to ask instead of a store", NotFile: true}
+	Store  = Setting{Name: "store", Help: "`URL` of the store; one with a password belongs in the variable, " +
+		"since all users of the machine can see flags", Default: DefaultStore}
 	HTTP      = Setting{Name: "http", Help: "`address` to listen on", Default: DefaultHTTP}
-	WaitStore = Setting{Name: "wait_store", Help: "for how `long` to wait at the start for a store that is away, such as 30s; 0 tries once", Default: "no limit"}
-	Host      = Setting{Name: "host", Help: "`name` by which a server on a loopback address may be asked, beside localhost and IP addresses; if there is one, other names are refused on other addresses too", List: true}
+	WaitStore = Setting{
+		Name:    "wait_store",
+		Help:    "for how `long` to wait at the start for a store that is away, such as 30s; 0 tries once",
+		Default: "no limit",
+	}
+	Host = Setting{Name: "host", Help: "`name` by which a server on a loopback address may be asked, beside " +
+		"localhost and IP addresses; if there is one, other names are refused on other addresses too", List: true}
 
-	MaxKeys           = Setting{Name: "max_keys", Help: "`number` of keys that each limit may have, or none; new keys of a limit that has as many share one cell", Default: "1000000 in memory, elsewhere what the store was told before"}
-	NotationMaxPeriod = Setting{Name: "notation_max_period", Help: "longest `time` for which a charge by a notation in a request may count or block, such as 7d", Default: "32d"}
-	NotationMaxKeys   = Setting{Name: "notation_max_keys", Help: "`number` of keys that each notation in requests may have", Default: "100000"}
-	MaxNotations      = Setting{Name: "max_notations", Help: "`number` of different notations that requests may use at a time", Default: "1000"}
+	MaxKeys = Setting{
+		Name: "max_keys",
+		Help: "`number` of keys that each limit may have, or none; new keys of a limit that has as many share " +
+			"one cell",
+		Default: "1000000 in memory, elsewhere what the store was told before",
+	}
+	NotationMaxPeriod = Setting{
+		Name:    "notation_max_period",
+		Help:    "longest `time` for which a charge by a notation in a request may count or block, such as 7d",
+		Default: "32d",
+	}
+	NotationMaxKeys = Setting{
+		Name: "notation_max_keys",
+		Help: "`number` of keys that each notation in requests may have", Default: "100000",
+	}
+	MaxNotations = Setting{
+		Name: "max_notations",
+		Help: "`number` of different notations that requests may use at a time", Default: "1000",
+	}
 
-	MaxConnections = Setting{Name: "max_connections", Help: "`number` of connections that may be open; for one more, the one is closed that has not asked for longest", Default: "10000, or fewer where few files may be open"}
-	MaxRequests    = Setting{Name: "max_requests", Help: "`number` of requests that may be decided at a time; more are answered with 503", Default: "4096"}
-	MaxBuffered    = Setting{Name: "max_buffered", Help: "`size` of what requests in flight may hold together, but for small ones, such as 64MiB; more are answered with 503", Default: "128MiB"}
+	MaxConnections = Setting{
+		Name:    "max_connections",
+		Help:    "`number` of connections that may be open; one more closes the one that has been idle for longest",
+		Default: "10000, or fewer where few files may be open",
+	}
+	MaxRequests = Setting{
+		Name: "max_requests",
+		Help: "`number` of requests that may be decided at a time; more are answered with 503", Default: "4096",
+	}
+	MaxBuffered = Setting{
+		Name: "max_buffered",
+		Help: "`size` of what requests in flight may hold together, but for small ones, such as 64MiB; more are " +
+			"answered with 503", Default: "128MiB",
+	}
 )
 
 // Settings are all of them, in the order of the documentation.
 var Settings = []Setting{
-	Store, HTTP, WaitStore, MaxKeys, NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, MaxConnections, MaxRequests, MaxBuffered,
+	Store, HTTP, WaitStore, MaxKeys, NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, MaxConnections,
+	MaxRequests, MaxBuffered,
 	File, Server,
 }
 
@@ -70,7 +103,8 @@ func (s Setting) Row() string {
 	if s.Default == "" || strings.Contains(s.Default, " ") { // it is said in words
 		preset = s.Default
 	}
-	return fmt.Sprintf("| `--%s` | `%s` | %s | %s | %s |", s.Flag(), s.Variable(), file, preset, strings.ReplaceAll(s.Help, "`", ""))
+	return fmt.Sprintf("| `--%s` | `%s` | %s | %s | %s |", s.Flag(), s.Variable(), file, preset,
+		strings.ReplaceAll(s.Help, "`", ""))
 }
 
 // Flags looks up a flag: its value, and whether it was given.
@@ -125,7 +159,8 @@ func (c *Config) Duration(s Setting, flags Flags) (d time.Duration, given bool, 
 
 // Count returns a whole number above 0; 0 where nothing was said.
 func (c *Config) Count(s Setting, flags Flags) (int64, error) {
-	return c.number(s, flags, "a number above 0", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
+	return c.number(s, flags, "a number above 0",
+		func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
 }
 
 // None as a CountOrNone is no bound.
@@ -136,7 +171,8 @@ func (c *Config) CountOrNone(s Setting, flags Flags) (int64, error) {
 	if said, err := c.Get(s, flags); err == nil && said.By != "" && said.Value == "none" {
 		return None, nil
 	}
-	return c.number(s, flags, "a number above 0, or none", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
+	return c.number(s, flags, "a number above 0, or none",
+		func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
 }
 
 // sizes are the units of a Size.

@@ -95,7 +95,8 @@ func TestHeadersAreBounded(t *testing.T) {
 		{"", strings.Repeat("\r\n", 100_000), 200},
 		{strings.Repeat("a:\r\n", 97), "", 200},
 	} {
-		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%s\r\n%s", len(tt.body), strings.TrimPrefix(tt.header, "a:\r\n"), tt.body)
+		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%s\r\n%s", len(tt.body),
+			strings.TrimPrefix(tt.header, "a:\r\n"), tt.body)
 		res, err := http.ReadResponse(c.r, nil)
 		if err != nil {
 			t.Fatalf("request %d: %v", i, err)
@@ -106,7 +107,8 @@ func TestHeadersAreBounded(t *testing.T) {
 		}
 	}
 	for _, header := range []string{
-		strings.Repeat("a:\r\n", 101), strings.Repeat("a:\n", 101), strings.Repeat("a:\r\n", 3000), "x: " + strings.Repeat("x", 30_000) + "\r\n",
+		strings.Repeat("a:\r\n", 101), strings.Repeat("a:\n", 101), strings.Repeat("a:\r\n", 3000),
+		"x: " + strings.Repeat("x", 30_000) + "\r\n",
 		strings.Repeat(" \r\n", 101), "\r\n\r\n" + strings.Repeat("a:\r\n", 3000),
 	} {
 		for _, end := range []string{"", "\r\n"} { // a header that is not over is not waited for
@@ -123,8 +125,10 @@ func TestHeadersAreBounded(t *testing.T) {
 				if err == nil {
 					res.Body.Close()
 				}
-				if took := time.Since(began); err == nil && res.StatusCode == http.StatusOK && !strings.HasPrefix(header, "\r\n") || took > 3*time.Second {
-					t.Errorf("%d bytes of header that begin with %.8q and end with %q: %v, %v after %v", len(header), header, end, res, err, took)
+				if took := time.Since(began); err == nil && res.StatusCode == http.StatusOK &&
+					!strings.HasPrefix(header, "\r\n") || took > 3*time.Second {
+					t.Errorf("%d bytes of header that begin with %.8q and end with %q: %v, %v after %v", len(header),
+						header, end, res, err, took)
 				}
 			}
 		}
@@ -200,7 +204,8 @@ func TestShutdownWaitsForRequestsAsLongAsItMay(t *testing.T) {
 	t.Parallel()
 	began, release := make(chan struct{}), make(chan struct{})
 	defer close(release)
-	addr, s := serve(t, "127.0.0.1:0", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(began); <-release }), nil)
+	addr, s := serve(t, "127.0.0.1:0", http.HandlerFunc(
+		func(http.ResponseWriter, *http.Request) { close(began); <-release }), nil)
 	c := dial(t, addr)
 	go c.ask("/")
 	<-began

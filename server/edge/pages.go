@@ -39,15 +39,18 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.log.Warn("request refused", "class", "host", "host", short(r.Host))
 		WriteProblem(w, &api.Problem{
 			Title: "Host not known here", Status: http.StatusMisdirectedRequest,
-			Detail: fmt.Sprintf("Nothing was charged. This server is asked as localhost or by its IP address; to let it be asked as %.100q, start it with --host and that name.", hostName(r.Host)),
+			Detail: fmt.Sprintf("Nothing was charged. This server is asked as localhost or by its IP address; to "+
+				"let it be asked as %.100q, start it with --host and that name.", hostName(r.Host)),
 		})
 		return
 	}
 	if err := p.foreign(r); err != nil {
-		p.log.Warn("request refused", "class", "cross-origin", "error", err, "origin", short(r.Header.Get("Origin")), "path", short(r.URL.Path))
+		p.log.Warn("request refused", "class", "cross-origin", "error", err, "origin", short(r.Header.Get("Origin")),
+			"path", short(r.URL.Path))
 		WriteProblem(w, &api.Problem{
 			Title: "Cross-origin request", Status: http.StatusForbidden,
-			Detail: "Nothing was charged. The headers Origin or Sec-Fetch-Site say that a web page of another origin asks. A proxy that asks on its own account must not pass on the end user's headers.",
+			Detail: "Nothing was charged. The headers Origin or Sec-Fetch-Site say that a web page of another " +
+				"origin asks. A proxy that asks on its own account must not pass on the end user's headers.",
 		})
 		return
 	}
@@ -104,7 +107,8 @@ func (p *pages) foreign(r *http.Request) error {
 	if site == "" && r.Header.Get("Origin") == "" {
 		return nil // no browser, or one that asks for its user
 	}
-	if r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
+	if r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
+		r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return nil
 	}
 	changing := r.WithContext(r.Context())

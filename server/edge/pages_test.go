@@ -82,7 +82,8 @@ func TestLinesAboutPagesAreShort(t *testing.T) {
 	for _, head := range []string{
 		"POST / HTTP/1.1\r\nHost: " + strings.Repeat("a", 15_000) + "\r\n\r\n",
 		"POST / HTTP/1.1\r\nHost: localhost\r\nOrigin: http://" + long + "\r\n\r\n",
-		"POST /" + strings.Repeat("%01", 5_000) + " HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: " + long[:100] + "\r\n\r\n",
+		"POST /" + strings.Repeat("%01", 5_000) + " HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: " + long[:100] +
+			"\r\n\r\n",
 	} {
 		c := dial(t, l.Addr().String())
 		if _, err := io.WriteString(c, head); err != nil {
@@ -110,7 +111,8 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 func TestOnALoopbackAddressTheHostMustBeKnown(t *testing.T) {
 	t.Parallel()
 	loopback, _ := serve(t, "127.0.0.1:0", hello, nil)
-	listed, _ := serve(t, "127.0.0.1:0", hello, &edge.Config{Hosts: []string{"Gate.Example", "other.example:8080", "[2001:db8::1]"}})
+	listed, _ := serve(t, "127.0.0.1:0", hello,
+		&edge.Config{Hosts: []string{"Gate.Example", "other.example:8080", "[2001:db8::1]"}})
 	all, _ := serve(t, ":0", hello, nil)
 	_, port, _ := net.SplitHostPort(all)
 	all = "127.0.0.1:" + port
@@ -153,7 +155,9 @@ func TestOnALoopbackAddressTheHostMustBeKnown(t *testing.T) {
 				if status != server.want {
 					t.Errorf("%s as %q, server %d: status %d, want %d", method, tt.host, i, status, server.want)
 				}
-				if status == 421 && method == "POST" && (!strings.Contains(text, "--host") || !strings.Contains(text, "Nothing was charged") || header.Get("Content-Type") != "application/problem+json") {
+				if status == 421 && method == "POST" &&
+					(!strings.Contains(text, "--host") || !strings.Contains(text, "Nothing was charged") ||
+						header.Get("Content-Type") != "application/problem+json") {
 					t.Errorf("%q: %v %s", tt.host, header, text)
 				}
 			}
@@ -199,7 +203,8 @@ func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
 		{"Sec-Fetch-Site: cross-site|Sec-Fetch-Mode: no-cors|Sec-Fetch-Dest: image", 403, 403, 403},
 		{"Sec-Fetch-Site: cross-site|Sec-Fetch-Mode: navigate|Sec-Fetch-Dest: iframe", 403, 403, 403},
 		{"Sec-Fetch-Site: cross-site|Sec-Fetch-Mode: navigate|Sec-Fetch-Dest: document", 200, 403, 403}, // a link
-		{"Origin: https://evil.example", 403, 403, 403},                                                 // a browser of before 2023
+		// a browser of before 2023
+		{"Origin: https://evil.example", 403, 403, 403},
 		{"Origin: http://" + addr, 200, 200, 200},
 		{"Origin: null", 403, 403, 403},
 		{"Sec-Fetch-Site: same-origin|Origin: http://" + addr, 200, 200, 200},
@@ -209,16 +214,23 @@ func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
 		if tt.headers != "" {
 			headers = strings.Split(tt.headers, "|")
 		}
-		for method, want := range map[string]int{"GET": tt.get, "POST": tt.post, "DELETE": tt.post, "OPTIONS": tt.option} {
+		for method, want := range map[string]int{
+			"GET": tt.get, "POST": tt.post, "DELETE": tt.post,
+			"OPTIONS": tt.option,
+		} {
 			status, text, header := request(t, method, addr, "", headers...)
 			if status != want {
 				t.Errorf("%s %s: status %d, want %d", method, tt.headers, status, want)
 			}
 			var p struct{ Detail string }
-			if status == 403 && (json.Unmarshal([]byte(text), &p) != nil || !strings.Contains(p.Detail, "proxy") || !strings.Contains(p.Detail, "Origin")) {
+			if status == 403 && (json.Unmarshal([]byte(text), &p) != nil || !strings.Contains(p.Detail, "proxy") ||
+				!strings.Contains(p.Detail, "Origin")) {
 				t.Errorf("%s %s: %s", method, tt.headers, text)
 			}
-			for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin", "Access-Control-Allow-Origin": ""} {
+			for name, want := range map[string]string{
+				"X-Content-Type-Options":       "nosniff",
+				"Cross-Origin-Resource-Policy": "same-origin", "Access-Control-Allow-Origin": "",
+			} {
 				if got := header.Get(name); got != want {
 					t.Errorf("%s: %q, want %q", name, got, want)
 				}

@@ -65,7 +65,8 @@ func (tt *target) times(pattern string) int {
 // stand behind package edge. It serves a page too.
 func newTarget(t *testing.T, protection bool, own http.Handler) *target {
 	t.Helper()
-	s := rest.New(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}), slog.New(slog.DiscardHandler), nil)
+	s := rest.New(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}),
+		slog.New(slog.DiscardHandler), nil)
 	tt := &target{handler: s, asked: map[string]int{}}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/page" || r.URL.Path == "/report" {
@@ -100,7 +101,8 @@ func (tt *target) state() string {
 	var keys []string
 	for _, c := range out["cells"].([]any) {
 		m := c.(map[string]any)
-		if key := fmt.Sprint(m["key"]); !strings.HasPrefix(key, "healthz ") || m["limit"] != "token-bucket 1000000000/s burst 1000" {
+		if key := fmt.Sprint(m["key"]); !strings.HasPrefix(key, "healthz ") ||
+			m["limit"] != "token-bucket 1000000000/s burst 1000" {
 			keys = append(keys, fmt.Sprint(m["limit"], " ", key, " ", m["blocked_until"]))
 		}
 	}
@@ -147,8 +149,10 @@ func serve(page string, reports chan<- readable) http.Handler {
 func browse(t *testing.T, address string, reports <-chan readable) readable {
 	t.Helper()
 	chromium := dbtest.Program(t, "chromium", "chromium")
-	cmd := exec.Command(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), "--host-resolver-rules=MAP *.test 127.0.0.1", address)
+	cmd := exec.Command(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+		"--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-port=0",
+		"--user-data-dir="+t.TempDir(), "--host-resolver-rules=MAP *.test 127.0.0.1", address)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	says, err := os.Create(filepath.Join(t.TempDir(), "says")) // a pipe would be open until the last process ends
 	if err != nil {
@@ -187,7 +191,8 @@ func TestPagesInARealBrowser(t *testing.T) {
 	}
 
 	_, port, _ := net.SplitHostPort(guarded.addr)
-	evil := httptest.NewServer(attacking(reports, "http://"+guarded.addr, "http://localhost:"+port, "http://"+open.addr))
+	evil := httptest.NewServer(attacking(reports, "http://"+guarded.addr, "http://localhost:"+port,
+		"http://"+open.addr))
 	defer evil.Close()
 	_, port, _ = net.SplitHostPort(evil.Listener.Addr().String())
 	read := browse(t, "http://evil.test:"+port+"/page", reports)
@@ -223,11 +228,14 @@ func TestPagesInARealBrowser(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "localhost"} {
 		_, port, _ = net.SplitHostPort(guarded.addr)
 		read = browse(t, "http://"+host+":"+port+"/page", reports)
-		if !strings.Contains(fmt.Sprint(read), secret) || !strings.Contains(fmt.Sprint(read), `"allowed":true`) || guarded.times("POST /v1/take") == 0 {
+		if !strings.Contains(fmt.Sprint(read), secret) || !strings.Contains(fmt.Sprint(read), `"allowed":true`) ||
+			guarded.times("POST /v1/take") == 0 {
 			t.Errorf("a page of the server's own at %s reads %.1000s", host, fmt.Sprint(read))
 		}
 	}
-	res, err := http.Post("http://"+guarded.addr+"/v1/take", "application/x-www-form-urlencoded", strings.NewReader(bodies["/v1/take"])) // as curl does
+	// as curl does
+	res, err := http.Post("http://"+guarded.addr+"/v1/take", "application/x-www-form-urlencoded",
+		strings.NewReader(bodies["/v1/take"]))
 	if err != nil {
 		t.Fatal(err)
 	}

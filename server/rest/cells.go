@@ -63,7 +63,8 @@ func cellsQuery(raw string) (limit string, q store.Query, err error) {
 				err = headgate.Invalid(name, "%+.40q is not a number from 1 to %d", value, maxCells)
 			}
 		default:
-			err = headgate.Invalid("query", "has an unknown parameter %+.40q; known are limit, blocked, max, after_limit, after_key", name)
+			err = headgate.Invalid("query",
+				"has an unknown parameter %+.40q; known are limit, blocked, max, after_limit, after_key", name)
 		}
 		if len(list) > 1 {
 			err = headgate.Invalid(name, "stands %d times in the query", len(list))

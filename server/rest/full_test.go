@@ -50,7 +50,8 @@ func TestAFullLimitIsTold(t *testing.T) {
 		}
 	}
 	_, out := post("/v1/inspect", `{"limit":"fixed-window 2/1h","key":"f"}`)
-	if out["shared"] != true || out["exists"] != false || out["used"] != 2.0 || out["capacity"] != 2.0 || out["remaining"] != 0.0 {
+	if out["shared"] != true || out["exists"] != false || out["used"] != 2.0 || out["capacity"] != 2.0 ||
+		out["remaining"] != 0.0 {
 		t.Errorf("inspect: %v", out)
 	}
 	_, out, _ = ask(h, "GET", "/v1/cells", "")
@@ -59,7 +60,8 @@ func TestAFullLimitIsTold(t *testing.T) {
 		t.Fatalf("cells: %v", out)
 	}
 	last := cells[2].(map[string]any)
-	if last["key"] != "headgate:shared:1" || last["shared"] != true || last["used"] != 2.0 || cells[0].(map[string]any)["shared"] != nil {
+	if last["key"] != "headgate:shared:1" || last["shared"] != true || last["used"] != 2.0 ||
+		cells[0].(map[string]any)["shared"] != nil {
 		t.Errorf("cells: %v", out)
 	}
 	for _, path := range []string{"/readyz", "/healthz"} {
@@ -69,18 +71,22 @@ func TestAFullLimitIsTold(t *testing.T) {
 			t.Fatalf("%s: %d, %v", path, code, out)
 		}
 		l := limits[0].(map[string]any)
-		if l["limit"] != "fixed-window 2/1h" || l["keys"] != 2.0 || l["max"] != 2.0 || l["sharing"] != true || l["since"] == nil || l["shared"].(float64) < 3 {
+		if l["limit"] != "fixed-window 2/1h" || l["keys"] != 2.0 || l["max"] != 2.0 || l["sharing"] != true ||
+			l["since"] == nil || l["shared"].(float64) < 3 {
 			t.Errorf("%s: %v", path, l)
 		}
 	}
 	// Its key is good for operators, and for nobody else.
-	if code, out := post("/v1/take", `{"limit":"fixed-window 2/1h","key":"headgate:shared:1"}`); code != 400 || out["field"] != "key" {
+	if code, out := post("/v1/take", `{"limit":"fixed-window 2/1h","key":"headgate:shared:1"}`); code != 400 ||
+		out["field"] != "key" {
 		t.Errorf("a take of the shared cell: %d, %v", code, out)
 	}
-	if code, out := post("/v1/reset", `{"limit":"fixed-window 2/1h","key":"headgate:shared:1"}`); code != 200 || out["existed"] != true {
+	if code, out := post("/v1/reset", `{"limit":"fixed-window 2/1h","key":"headgate:shared:1"}`); code != 200 ||
+		out["existed"] != true {
 		t.Errorf("a reset of the shared cell: %d, %v", code, out)
 	}
-	if _, out := post("/v1/take", `{"limit":"fixed-window 2/1h","key":"e"}`); out["allowed"] != true || out["shared"] != true {
+	if _, out := post("/v1/take", `{"limit":"fixed-window 2/1h","key":"e"}`); out["allowed"] != true ||
+		out["shared"] != true {
 		t.Errorf("after the reset: %v", out)
 	}
 }

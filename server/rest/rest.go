@@ -61,7 +61,10 @@ func New(s *service.Service, log *slog.Logger, c *Config) http.Handler {
 }
 
 func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
-	d := &door{service: s, log: log, load: load{maxRequests: 4096, maxBytes: 128 << 20}, patience: 5 * time.Second, rate: 256 << 10}
+	d := &door{
+		service: s, log: log, load: load{maxRequests: 4096, maxBytes: 128 << 20}, patience: 5 * time.Second,
+		rate: 256 << 10,
+	}
 	if c != nil && c.MaxRequests > 0 {
 		d.load.maxRequests = int64(c.MaxRequests)
 	}
@@ -82,18 +85,29 @@ func (d *door) handler() http.Handler {
 func (d *door) routes() []route {
 	s := d.service
 	return []route{
-		{"POST /v1/take", post(d, maxList, func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, false) })},
-		{"POST /v1/check", post(d, maxList, func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, true) })},
+		{"POST /v1/take", post(d, maxList,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, false) })},
+		{"POST /v1/check", post(d, maxList,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, true) })},
 		{"POST /v1/batch", d.with(d.batch)},
-		{"POST /v1/reserve", post(d, maxList, func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })},
-		{"POST /v1/settle", post(d, maxList, func(ctx context.Context, r *api.Settle) (any, error) { return s.Settle(ctx, r) })},
-		{"POST /v1/cancel", post(d, maxList, func(ctx context.Context, r *api.Settle) (any, error) { return s.Cancel(ctx, r) })},
-		{"POST /v1/acquire", post(d, maxList, func(ctx context.Context, r *api.Request) (any, error) { return s.Acquire(ctx, r) })},
-		{"POST /v1/renew", post(d, maxList, func(ctx context.Context, r *api.Leases) (any, error) { return s.Renew(ctx, r) })},
-		{"POST /v1/release", post(d, maxList, func(ctx context.Context, r *api.Leases) (any, error) { return s.Release(ctx, r) })},
-		{"POST /v1/inspect", post(d, maxBody, func(ctx context.Context, r *api.Subject) (any, error) { return s.Inspect(ctx, r) })},
-		{"POST /v1/reset", post(d, maxBody, func(ctx context.Context, r *api.Subject) (any, error) { return s.Reset(ctx, r) })},
-		{"POST /v1/block", post(d, maxBody, func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })},
+		{"POST /v1/reserve", post(d, maxList,
+			func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })},
+		{"POST /v1/settle", post(d, maxList,
+			func(ctx context.Context, r *api.Settle) (any, error) { return s.Settle(ctx, r) })},
+		{"POST /v1/cancel", post(d, maxList,
+			func(ctx context.Context, r *api.Settle) (any, error) { return s.Cancel(ctx, r) })},
+		{"POST /v1/acquire", post(d, maxList,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.Acquire(ctx, r) })},
+		{"POST /v1/renew", post(d, maxList,
+			func(ctx context.Context, r *api.Leases) (any, error) { return s.Renew(ctx, r) })},
+		{"POST /v1/release", post(d, maxList,
+			func(ctx context.Context, r *api.Leases) (any, error) { return s.Release(ctx, r) })},
+		{"POST /v1/inspect", post(d, maxBody,
+			func(ctx context.Context, r *api.Subject) (any, error) { return s.Inspect(ctx, r) })},
+		{"POST /v1/reset", post(d, maxBody,
+			func(ctx context.Context, r *api.Subject) (any, error) { return s.Reset(ctx, r) })},
+		{"POST /v1/block", post(d, maxBody,
+			func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })},
 		{"GET /v1/limits", d.with(d.limits)},
 		{"GET /v1/cells", d.with(d.cells)},
 		// These are answered however much there is to do.
@@ -221,7 +235,8 @@ func (d *door) answer(w http.ResponseWriter, v any) error {
 func (d *door) write(w http.ResponseWriter, text []byte) {
 	if len(text) > freeBytes {
 		// A client that does not read holds what the request took. Only a connection has a deadline.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d.patience + time.Duration(len(text)/d.rate)*time.Second))
+		_ = http.NewResponseController(w).SetWriteDeadline(
+			time.Now().Add(d.patience + time.Duration(len(text)/d.rate)*time.Second))
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -239,9 +254,13 @@ func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := service.Problem(err)
 	switch {
 	case errors.As(err, &large):
-		p = &api.Problem{Title: "Request too large", Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("at most %d bytes are read", large.Limit)}
+		p = &api.Problem{
+			Title: "Request too large", Status: http.StatusRequestEntityTooLarge,
+			Detail: fmt.Sprintf("at most %d bytes are read", large.Limit),
+		}
 	case errors.Is(err, errSlow):
-		p = &api.Problem{Title: "Request timeout", Status: http.StatusRequestTimeout, Detail: err.Error() + " nothing was charged"}
+		p = &api.Problem{Title: "Request timeout", Status: http.StatusRequestTimeout, Detail: err.Error() +
+			" nothing was charged"}
 	case gone(r, err):
 	case p.Status >= 500:
 		d.logFailure(r, err, 1)
@@ -283,7 +302,10 @@ func problems(mux *http.ServeMux) http.Handler {
 				w.Header().Set(name, value)
 			}
 		}
-		edge.WriteProblem(w, &api.Problem{Title: http.StatusText(rec.code), Status: rec.code, Detail: fmt.Sprintf("%.20s %.200s; GET /openapi.yaml describes what there is", r.Method, r.URL.Path)})
+		edge.WriteProblem(w, &api.Problem{
+			Title: http.StatusText(rec.code), Status: rec.code,
+			Detail: fmt.Sprintf("%.20s %.200s; GET /openapi.yaml describes what there is", r.Method, r.URL.Path),
+		})
 	})
 }
 

@@ -55,7 +55,8 @@ func TestAClientThatDoesNotReadHoldsNothingForLong(t *testing.T) {
 // what net/http buffers.
 func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 	t.Parallel()
-	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}), slog.New(slog.DiscardHandler), &Config{MaxRequests: 1})
+	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}), slog.New(slog.DiscardHandler),
+		&Config{MaxRequests: 1})
 	server := httptest.NewServer(d.handler())
 	defer server.Close()
 	defer server.CloseClientConnections()
@@ -86,14 +87,20 @@ func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 // TestSharesAreGivenBack asks for all kinds of things, good and bad.
 func TestSharesAreGivenBack(t *testing.T) {
 	t.Parallel()
-	d := newDoor(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}), slog.New(slog.DiscardHandler), &Config{MaxBuffered: 1 << 20, MaxRequests: 1})
+	d := newDoor(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}),
+		slog.New(slog.DiscardHandler), &Config{MaxBuffered: 1 << 20, MaxRequests: 1})
 	h := d.handler()
 	good := `{"limit":"token-bucket 5/1m","key":"k"`
 	for _, body := range []string{
-		good + "}", good, good + strings.Repeat(" ", 5000) + "}", good + strings.Repeat(" ", 300<<10) + "}", good + strings.Repeat(" ", 900<<10) + "}", good + strings.Repeat(" ", 5<<20) + "}",
-		`{"requests":[` + strings.Repeat(good+"},", 300) + good + `}]}`, `{"requests":[` + strings.Repeat(good+"},", 1000) + good + `}]}`, `{"requests":[` + strings.Repeat("{},", 20_000) + "{}]}",
+		good + "}", good, good + strings.Repeat(" ", 5000) + "}", good + strings.Repeat(" ", 300<<10) + "}",
+		good + strings.Repeat(" ", 900<<10) + "}", good + strings.Repeat(" ", 5<<20) + "}",
+		`{"requests":[` + strings.Repeat(good+"},", 300) + good + `}]}`, `{"requests":[` +
+			strings.Repeat(good+"},", 1000) + good + `}]}`, `{"requests":[` + strings.Repeat("{},", 20_000) + "{}]}",
 	} {
-		for _, path := range []string{"/v1/take", "/v1/batch", "/v1/inspect", "/v1/cells", "/v1/cells?max=10000", "/v1/limits"} {
+		for _, path := range []string{
+			"/v1/take", "/v1/batch", "/v1/inspect", "/v1/cells", "/v1/cells?max=10000",
+			"/v1/limits",
+		} {
 			method := "POST"
 			if path[4] == 'c' || path[4] == 'l' {
 				method = "GET"
@@ -101,7 +108,8 @@ func TestSharesAreGivenBack(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(method, path, io.MultiReader(strings.NewReader(body))))
 			if bytes, requests := d.load.bytes.Load(), d.load.requests.Load(); bytes != 0 || requests != 0 {
-				t.Fatalf("%s %.40s (%d bytes): status %d, and %d bytes in %d requests are held", path, body, len(body), w.Code, bytes, requests)
+				t.Fatalf("%s %.40s (%d bytes): status %d, and %d bytes in %d requests are held", path, body, len(body),
+					w.Code, bytes, requests)
 			}
 		}
 	}

@@ -47,7 +47,9 @@ func (s *Service) Release(ctx context.Context, r *api.Leases) (*api.Lost, error)
 	return s.leases(ctx, r, s.limiter.Release)
 }
 
-func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Context, ...headgate.LeaseToken) error) (*api.Lost, error) {
+func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Context, ...headgate.LeaseToken) error) (
+	*api.Lost, error,
+) {
 	if len(r.Held) > MaxBatch {
 		return nil, headgate.Invalid("held", "are more than %d", MaxBatch)
 	}

@@ -24,20 +24,33 @@ func Problem(err error) *api.Problem {
 	case errors.Is(err, headgate.ErrUnsupported):
 		return &api.Problem{Title: "Not supported by this store", Status: http.StatusNotImplemented}
 	case errors.Is(err, headgate.ErrUnknownID):
-		return &api.Problem{Type: api.IDUnknown, Title: "Not found", Status: http.StatusNotFound, Detail: err.Error(), Field: "id"}
+		return &api.Problem{
+			Type: api.IDUnknown, Title: "Not found", Status: http.StatusNotFound, Detail: err.Error(),
+			Field: "id",
+		}
 	case errors.Is(err, headgate.ErrReused):
-		return &api.Problem{Type: api.IDReused, Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(), Field: "id"}
+		return &api.Problem{
+			Type: api.IDReused, Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(),
+			Field: "id",
+		}
 	case errors.Is(err, headgate.ErrSettled):
-		return &api.Problem{Type: api.IDSettled, Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(), Field: "id"}
+		return &api.Problem{
+			Type: api.IDSettled, Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(),
+			Field: "id",
+		}
 	}
 	if store.NothingDone(err) {
-		p := &api.Problem{Type: api.Unavailable, Title: "The store is not available", Status: http.StatusServiceUnavailable, Detail: "Nothing was charged."}
+		p := &api.Problem{
+			Type: api.Unavailable, Title: "The store is not available",
+			Status: http.StatusServiceUnavailable, Detail: "Nothing was charged.",
+		}
 		switch {
 		case errors.Is(err, store.ErrBusy):
 			p.Type, p.Title = api.Busy, "Too many are waiting for the store"
 		case errors.Is(err, store.ErrFull):
 			p.Type, p.Title = api.Full, "There is no room for this key"
-			p.Detail = "Nothing was charged. The limit has as many keys as it may, or the store is full. Ask without an id, wait until other keys count no more, or let the operator raise the maximum."
+			p.Detail = "Nothing was charged. The limit has as many keys as it may, or the store is full. Ask " +
+				"without an id, wait until other keys count no more, or let the operator raise the maximum."
 		}
 		return p
 	}

@@ -96,7 +96,8 @@ func actual(n json.Number) (headgate.Cost, error) {
 // uncosted refuses a cost: what is cancelled costs nothing.
 func uncosted(n json.Number) (headgate.Cost, error) {
 	if n != "" {
-		return headgate.Cost{}, headgate.Invalid("cost", "is not for a charge that is cancelled; to correct it, settle it")
+		return headgate.Cost{}, headgate.Invalid("cost",
+			"is not for a charge that is cancelled; to correct it, settle it")
 	}
 	return headgate.Units(0), nil
 }

@@ -63,7 +63,8 @@ func (s *Service) beside(field string, d time.Duration, l headgate.Limit) error 
 		return nil
 	}
 	if most := s.config.Notations.MaxPeriod; most > 0 && d > most {
-		return headgate.Invalid(field, "is longer than a notation in a request may count, %s (%s)", most, config.NotationMaxPeriod.Name)
+		return headgate.Invalid(field, "is longer than a notation in a request may count, %s (%s)", most,
+			config.NotationMaxPeriod.Name)
 	}
 	s.known.mu.RLock()
 	n := s.known.notations[l.Name()]
@@ -142,13 +143,15 @@ func (k *known) use(l headgate.Limit, most int, now int64) (*notation, error) {
 			k.forget(now)
 		}
 		if len(k.notations) >= most {
-			return nil, headgate.Invalid("limit", "%d different notations are in use, as many as may be at a time (%s)", most, config.MaxNotations.Name)
+			return nil, headgate.Invalid("limit", "%d different notations are in use, as many as may be at a time (%s)",
+				most, config.MaxNotations.Name)
 		}
 		if k.notations == nil {
 			k.notations = map[string]*notation{}
 		}
 		p := l.Params()
-		n = &notation{longest: max(config.Longest(l).Microseconds(), p.HealAfter())} // which is two windows of a sliding one
+		// which is two windows of a sliding one
+		n = &notation{longest: max(config.Longest(l).Microseconds(), p.HealAfter())}
 		k.notations[l.Name()] = n
 	}
 	n.used.Store(now)

@@ -42,11 +42,15 @@ func TestSoManyNotationsAreInUseAtATime(t *testing.T) {
 		full := func(limit string) {
 			t.Helper()
 			err := take(limit)
-			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "max_notations") || service.Problem(err).Field != "limit" {
+			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "max_notations") ||
+				service.Problem(err).Field != "limit" {
 				t.Errorf("%s: %v", limit, err)
 			}
 		}
-		for _, limit := range []string{"token-bucket 5/1h", "token-bucket 5/1h burst 5", "sliding-window 5/1h", "fixed-window 5/1m"} {
+		for _, limit := range []string{
+			"token-bucket 5/1h", "token-bucket 5/1h burst 5", "sliding-window 5/1h",
+			"fixed-window 5/1m",
+		} {
 			if err := take(limit); err != nil { // the second is the first, written out
 				t.Errorf("%s: %v", limit, err)
 			}
@@ -87,30 +91,40 @@ func TestWhatIsSaidBesideANotationIsBoundedAsItIs(t *testing.T) {
 				return err
 			},
 			"life": func(s *service.Service, limit, period string) error {
-				_, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}, ID: "i", Life: period}, false)
+				_, err := s.Take(t.Context(), &api.Request{
+					Charge: api.Charge{Limit: limit, Key: "k"}, ID: "i",
+					Life: period,
+				}, false)
 				return err
 			},
 			"life of a batch": func(s *service.Service, limit, period string) error {
-				got, err := s.Batch(t.Context(), &api.Batch{Requests: []api.Request{{Charge: api.Charge{Limit: limit, Key: "k"}, ID: "i", Life: period}}}, func(error) {})
+				got, err := s.Batch(t.Context(),
+					&api.Batch{Requests: []api.Request{{
+						Charge: api.Charge{Limit: limit, Key: "k"}, ID: "i",
+						Life: period,
+					}}}, func(error) {})
 				if err == nil && got.Answers[0].Problem != nil {
 					err = fmt.Errorf("%w: %w", headgate.ErrInvalid, got.Answers[0].Problem)
 				}
 				return err
 			},
 			"wait": func(s *service.Service, limit, period string) error {
-				_, err := s.Reserve(t.Context(), &api.Reserve{Request: api.Request{Charge: api.Charge{Limit: limit, Key: "k"}}, Wait: period})
+				_, err := s.Reserve(t.Context(),
+					&api.Reserve{Request: api.Request{Charge: api.Charge{Limit: limit, Key: "k"}}, Wait: period})
 				return err
 			},
 		} {
 			s := service.New(headgate.New(memory.New(nil), nil), c)
-			if err := say(s, first, "3650d"); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "notation_max_period") {
+			if err := say(s, first, "3650d"); !errors.Is(err, headgate.ErrInvalid) ||
+				!strings.Contains(err.Error(), "notation_max_period") {
 				t.Errorf("%s of ten years: %v", name, err)
 			}
 			if err := say(s, first, "30d"); err != nil {
 				t.Errorf("%s of thirty days: %v", name, err)
 			}
 			time.Sleep(29 * 24 * time.Hour)
-			if err := say(s, second, "1s"); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "max_notations") {
+			if err := say(s, second, "1s"); !errors.Is(err, headgate.ErrInvalid) ||
+				!strings.Contains(err.Error(), "max_notations") {
 				t.Errorf("%s: a second notation while the first counts: %v", name, err)
 			}
 			time.Sleep(2 * 24 * time.Hour)
@@ -127,7 +141,8 @@ func TestTheFullestLimitsAreTold(t *testing.T) {
 	s := service.New(headgate.New(memory.New(&memory.Config{MaxKeys: 10, MaxTotal: 10_000}), nil), &config.Config{})
 	fill := func(limit string, keys int) {
 		for k := range keys {
-			if _, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: fmt.Sprint(k)}}, false); err != nil {
+			if _, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: fmt.Sprint(k)}},
+				false); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -30,7 +30,8 @@ func (s *Service) Fullness(ctx context.Context) ([]api.Room, error) {
 	for _, r := range rooms {
 		if r.Fill() >= nearlyFull && r.Limit != probed.Name() {
 			list = append(list, api.Room{
-				Limit: r.Limit, Keys: r.Keys, Max: r.Max, CountedAt: r.CountedAt, Sharing: r.Sharing, Since: r.Since, Shared: r.Shared,
+				Limit: r.Limit, Keys: r.Keys, Max: r.Max, CountedAt: r.CountedAt, Sharing: r.Sharing, Since: r.Since,
+				Shared: r.Shared,
 			})
 		}
 	}

@@ -109,7 +109,10 @@ func (s *Service) Cells(ctx context.Context, limit string, blocked bool, after s
 func (s *Service) Limits() *api.Limits {
 	list := &api.Limits{Limits: make([]api.Limit, len(s.config.Limits))}
 	for i, l := range s.config.Limits {
-		list.Limits[i] = api.Limit{Name: l.Name(), Limit: l.String(), Description: l.Description, Bound: l.Bound().String()}
+		list.Limits[i] = api.Limit{
+			Name: l.Name(), Limit: l.String(), Description: l.Description,
+			Bound: l.Bound().String(),
+		}
 	}
 	return list
 }

@@ -73,7 +73,10 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 		if all = with; len(all) > MaxBatch {
 			return nil, headgate.Invalid("requests", "carry more than %d charges", MaxBatch)
 		}
-		requests = append(requests, headgate.Request{Charges: all[start:len(all):len(all)], Check: r.Check, ID: id, Life: life})
+		requests = append(requests, headgate.Request{
+			Charges: all[start:len(all):len(all)], Check: r.Check, ID: id,
+			Life: life,
+		})
 		index = append(index, i)
 	}
 	got, err := s.limiter.Batch(ctx, requests)
@@ -154,7 +157,8 @@ type answer struct {
 func (a *answer) set(d *headgate.Decision, several bool) {
 	a.Decision = api.Decision{
 		Allowed: d.Allowed, Limit: d.LimitName, Remaining: d.Remaining,
-		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.EntryNumber, Replayed: d.Replayed, Shared: d.Shared,
+		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.EntryNumber, Replayed: d.Replayed,
+		Shared: d.Shared,
 	}
 	if several {
 		a.Key = d.Key

@@ -46,7 +46,8 @@ func (c *batch) Clear() {
 // goes into a history, is held, starts later or has an ID is one of its own.
 func shareable(ops []law.Op) bool {
 	op := &ops[0]
-	return len(ops) == 1 && (op.Verb == law.Take || op.Verb == law.Check) && op.Alone() && op.Count == 1 && !op.Partial &&
+	return len(ops) == 1 && (op.Verb == law.Take || op.Verb == law.Check) && op.Alone() && op.Count == 1 &&
+		!op.Partial &&
 		op.Params.History == 0 && !op.Params.Leased
 }
 
@@ -153,7 +154,8 @@ func (c *batch) giveBack(t place, back []law.Op) []law.Op {
 			if t.rank >= 0 {
 				full = 1
 			}
-			granted = granted && outs[k].Err == nil && !outs[k].Stale && outs[k].Granted > 0 && (outs[k].Granted == full || ops[k].Partial)
+			granted = granted && outs[k].Err == nil && !outs[k].Stale && outs[k].Granted > 0 &&
+				(outs[k].Granted == full || ops[k].Partial)
 		}
 		for k := i; granted && k < j; k++ {
 			op := law.Back(&ops[k], &outs[k], outs[k].Granted*ops[k].Cost)

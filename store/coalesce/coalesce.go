@@ -74,8 +74,9 @@ func (c *Config) orDefault(inner store.Store) Config {
 // granted to callers that had left.
 //
 // A caller whose context ends before its batch has left was not there, and gets
-// store.ErrUnavailable. One that leaves later gets store.ErrUnknownOutcome: it is charged, and what it was granted is given back by the return
-// rule; but not if it has an ID, under which the answer can be had again.
+// store.ErrUnavailable. One that leaves later gets store.ErrUnknownOutcome: it is
+// charged, and what it was granted is given back by the return rule; but not if it has
+// an ID, under which the answer can be had again.
 type Store struct {
 	inner store.Store
 	cfg   Config

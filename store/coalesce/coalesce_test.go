@@ -55,7 +55,10 @@ const now = int64(1_790_000_000_000_000)
 
 func take(key string, units int64) law.Op {
 	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 10_000, Step: 1000, Drain: 1}
-	return law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: key}, Params: p, Cost: units * 1000, Count: 1, Now: now}
+	return law.Op{
+		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: key}, Params: p, Cost: units * 1000,
+		Count: 1, Now: now,
+	}
 }
 
 // asked is what a caller gets in the end.
@@ -221,7 +224,8 @@ func TestAnErrorReachesAllAboard(t *testing.T) {
 		g := newGated()
 		g.err = store.ErrUnknownOutcome
 		s := coalesce.New(g, &coalesce.Config{Flights: 1})
-		a, b, c := ask(context.Background(), s, take("a", 1)), ask(context.Background(), s, take("a", 1)), ask(context.Background(), s, take("b", 1))
+		a, b, c := ask(context.Background(), s, take("a", 1)), ask(context.Background(), s, take("a", 1)),
+			ask(context.Background(), s, take("b", 1))
 		g.open()
 		g.open()
 		for _, x := range []*asked{a, b, c} {

@@ -102,12 +102,14 @@ func (s *Store) Repeated() (n int64) {
 
 // TakeOne implements store.OneTaker.
 func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
-	if r, ok := s.cache.GetIfPresent(cell); ok && cost == r.cost && !r.out.Shared && !s.closed.Load() && ctx.Err() == nil && r.params == *p {
+	if r, ok := s.cache.GetIfPresent(cell); ok && cost == r.cost && !r.out.Shared && !s.closed.Load() &&
+		ctx.Err() == nil && r.params == *p {
 		if gone, ok := s.holds(r); ok {
 			s.count(r)
 			st := &r.out.State
 			return store.Brief{
-				Via: law.ViaLocal, Used: r.out.Used, Clock: r.out.Clock + gone, At: max(r.out.Clock+gone, st.At), RetryAt: r.out.RetryAt,
+				Via: law.ViaLocal, Used: r.out.Used, Clock: r.out.Clock + gone, At: max(r.out.Clock+gone, st.At),
+				RetryAt: r.out.RetryAt,
 				EmptyAt: max(st.EmptyAt, st.BlockedUntil), Blocked: st.BlockedUntil > r.out.Clock+gone,
 			}, true
 		}

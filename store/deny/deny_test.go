@@ -24,7 +24,8 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(testing.TB) store.Store { return deny.New(memory.New(&memory.Config{Names: true}), nil) }, nil)
+	storetest.Run(t, func(testing.TB) store.Store { return deny.New(memory.New(&memory.Config{Names: true}), nil) },
+		nil)
 }
 
 // counted is a memory store that counts what it is asked, and may be slow.
@@ -46,7 +47,10 @@ func (c *counted) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) e
 var perSecond = law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: 3_000_000, Step: 1, Drain: 1} // 1/s burst 3
 
 func take(key string, p law.Params, units int64) law.Op {
-	return law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: key}, Params: p, Cost: units * p.Unit, Count: 1}
+	return law.Op{
+		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: key}, Params: p,
+		Cost: units * p.Unit, Count: 1,
+	}
 }
 
 // inBubble runs a test in a bubble of time, over a store with its clock.
@@ -84,11 +88,13 @@ func TestARefusalIsRepeatedUntilItsTime(t *testing.T) {
 		for i := range 9 {
 			time.Sleep(100 * time.Millisecond)
 			out := ask(t, s, op)[0]
-			if out.Granted != 0 || out.Via != law.ViaLocal || out.RetryAt != first.RetryAt || out.Clock != first.Clock+int64(i+1)*100_000 {
+			if out.Granted != 0 || out.Via != law.ViaLocal || out.RetryAt != first.RetryAt ||
+				out.Clock != first.Clock+int64(i+1)*100_000 {
 				t.Fatalf("after %d ms: %+v", 100*(i+1), out)
 			}
 			b, decided := s.TakeOne(context.Background(), op.Cell, &op.Params, op.Cost)
-			if !decided || b.Granted || b.Via != law.ViaLocal || b.RetryAt != out.RetryAt || b.Clock != out.Clock || b.Used != out.Used || b.EmptyAt != out.State.EmptyAt {
+			if !decided || b.Granted || b.Via != law.ViaLocal || b.RetryAt != out.RetryAt || b.Clock != out.Clock ||
+				b.Used != out.Used || b.EmptyAt != out.State.EmptyAt {
 				t.Fatalf("TakeOne: %+v, Apply: %+v", b, out)
 			}
 		}
@@ -132,7 +138,10 @@ func TestManyWhoHammerCostOneQuestionATime(t *testing.T) {
 
 func TestALongRefusalIsAskedForEverySecond(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {
-		hourly := law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 1000, Step: 3_600_000_000, Drain: law.Max}
+		hourly := law.Params{
+			Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 1000, Step: 3_600_000_000,
+			Drain: law.Max,
+		}
 		for range 100 {
 			ask(t, s, take("k", hourly, 1))
 			time.Sleep(100 * time.Millisecond)
@@ -166,7 +175,10 @@ func TestOtherCosts(t *testing.T) {
 }
 
 func TestWhatChangesACellDropsItsRefusal(t *testing.T) {
-	for name, verb := range map[string]law.Verb{"reset": law.Reset, "a block lifted": law.Block, "a return": law.Return} {
+	for name, verb := range map[string]law.Verb{
+		"reset": law.Reset, "a block lifted": law.Block,
+		"a return": law.Return,
+	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {
 				op := take("k", perSecond, 3)
@@ -202,7 +214,8 @@ func TestARefusalThatWasOnItsWayDuringAResetIsForgotten(t *testing.T) {
 		ask(t, s, op)
 		answer := make(chan struct{})
 		inner.pause = func() { <-answer }
-		go func() { _ = s.Apply(context.Background(), []law.Op{op}, make([]law.Outcome, 1)) }() // refused, but the answer takes its time
+		// refused, but the answer takes its time
+		go func() { _ = s.Apply(context.Background(), []law.Op{op}, make([]law.Outcome, 1)) }()
 		synctest.Wait()
 		inner.pause = nil
 		reset := op
@@ -249,9 +262,12 @@ func TestWhatLeavesATraceIsAlwaysAsked(t *testing.T) {
 	withID := take("k", perSecond, 3)
 	withID.ID = "id"
 	for name, ops := range map[string][]law.Op{
-		"an attempt with a history":           {take("k", history, 1)},
-		"an ID":                               {withID},
-		"a request of which one limit blocks": {take("k", perSecond, 3), {Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "blocks", Key: "k"}, Params: blocks, Cost: 1, Count: 1}},
+		"an attempt with a history": {take("k", history, 1)},
+		"an ID":                     {withID},
+		"a request of which one limit blocks": {
+			take("k", perSecond, 3),
+			{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "blocks", Key: "k"}, Params: blocks, Cost: 1, Count: 1},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {

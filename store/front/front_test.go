@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 	// The caches' own goroutines and the coarse clock end by themselves. The database
 	// server is for all tests of the process.
 	const dbtest = "github.com/headgate/headgate/internal/dbtest."
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(dbtest+"(*folder).launch.func1"), goleak.IgnoreAnyFunction(dbtest+"stopper.func1.1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(dbtest+"(*folder).launch.func1"),
+		goleak.IgnoreAnyFunction(dbtest+"stopper.func1.1"))
 }
 
 // noSweeper is for tests that count what their own sweeps remove.
@@ -35,14 +36,16 @@ var noSweeper = &front.Config{SweepEvery: -1}
 func TestConformance(t *testing.T) {
 	inMemory := func() store.Store { return memory.New(&memory.Config{Names: true}) }
 	t.Run("memory", func(t *testing.T) {
-		storetest.Run(t, func(testing.TB) store.Store { return front.New(inMemory(), noSweeper) }, &storetest.Options{Histories: 500})
+		storetest.Run(t, func(testing.TB) store.Store { return front.New(inMemory(), noSweeper) },
+			&storetest.Options{Histories: 500})
 	})
 	t.Run("all wrappers over memory", func(t *testing.T) {
 		storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, noSweeper) }, nil)
 	})
 	t.Run("without deny", func(t *testing.T) {
 		cfg := &front.Config{SweepEvery: -1, NoDeny: true}
-		storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, cfg) }, &storetest.Options{Histories: 500})
+		storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, cfg) },
+			&storetest.Options{Histories: 500})
 	})
 }
 
@@ -51,7 +54,10 @@ func TestConformanceOverPostgres(t *testing.T) {
 		dsn := dbtest.Postgres(tb)
 		return func(tb testing.TB) store.Store { return front.New(openPostgres(tb, dsn, maxKeys), noSweeper) }
 	}
-	storetest.Run(t, func(tb testing.TB) store.Store { return front.New(openPostgres(tb, dbtest.Postgres(tb), 0), noSweeper) },
+	storetest.Run(t, func(tb testing.TB) store.Store {
+		return front.New(openPostgres(tb, dbtest.Postgres(tb), 0),
+			noSweeper)
+	},
 		&storetest.Options{Histories: 100, Reservations: 20, Full: bounded})
 }
 
@@ -167,7 +173,10 @@ func TestCloseClosesOnce(t *testing.T) {
 	if r.closed.Load() != 1 || r.swept.Load() != swept {
 		t.Errorf("closed %d times, swept %d times after that", r.closed.Load(), r.swept.Load()-swept)
 	}
-	op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Params: law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 1, Drain: 1}, Cost: 1, Count: 1}
+	op := law.Op{
+		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"},
+		Params: law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 1, Drain: 1}, Cost: 1, Count: 1,
+	}
 	if err := s.Apply(t.Context(), []law.Op{op}, make([]law.Outcome, 1)); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("Apply after Close: %v", err)
 	}

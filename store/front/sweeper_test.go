@@ -76,7 +76,8 @@ func TestShortLivedKeysLeaveTheTable(t *testing.T) {
 			t.Fatalf("%d cells or more are left", len(cells))
 		}
 	}
-	if st := s.Stats(); st.Swept != keys || st.SweepErrors != 0 || st.LastSweepError != nil || time.Since(st.LastSweep) > 30*time.Second {
+	if st := s.Stats(); st.Swept != keys || st.SweepErrors != 0 || st.LastSweepError != nil ||
+		time.Since(st.LastSweep) > 30*time.Second {
 		t.Errorf("%+v, want %d rows swept", st, keys)
 	}
 }
@@ -99,7 +100,8 @@ func TestTheSweeperSurvivesErrors(t *testing.T) {
 			t.Errorf("%d sweeps in an hour: %s", n, said)
 		}
 		fail(fmt.Errorf("%w: no right", store.ErrSetup))
-		if n, said := during(time.Hour); n < 40 || n > 90 || strings.Count(said, "\n") != 1 || !strings.Contains(said, "no right") {
+		if n, said := during(time.Hour); n < 40 || n > 90 || strings.Count(said, "\n") != 1 ||
+			!strings.Contains(said, "no right") {
 			t.Errorf("%d sweeps in an hour of errors: %s", n, said)
 		}
 		fail(fmt.Errorf("%w: gone", store.ErrUnavailable))
@@ -164,7 +166,8 @@ func TestTheSweeperComesBackSoonWhileThereIsMore(t *testing.T) {
 }
 
 func TestHowOftenItSweeps(t *testing.T) {
-	for every, want := range map[time.Duration][2]int64{ // in five minutes; of 1 ns, which counts as 1 ms, in five seconds
+	// in five minutes; of 1 ns, which counts as 1 ms, in five seconds
+	for every, want := range map[time.Duration][2]int64{
 		-1: {0, 0}, math.MinInt64: {0, 0}, 0: {25, 35}, 1: {4000, 6000}, time.Minute: {3, 8}, math.MaxInt64: {0, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -250,7 +253,10 @@ func TestAStoreInThisProcessHasNoWrappers(t *testing.T) {
 		t.Error("something is in front of the store")
 	}
 	out := make([]law.Outcome, 1)
-	op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Params: law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 1000, Drain: 1}, Cost: 1000, Count: 1}
+	op := law.Op{
+		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"},
+		Params: law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 1000, Drain: 1}, Cost: 1000, Count: 1,
+	}
 	if err := s.Apply(t.Context(), []law.Op{op}, out); err != nil || out[0].Granted != 1 {
 		t.Errorf("%+v, %v", out[0], err)
 	}

@@ -48,7 +48,8 @@ func TestAFloodOfKeysIsAnswered(t *testing.T) {
 	now := t0
 	s := memory.New(&memory.Config{Clock: func() int64 { return now }})
 	for i := range memory.DefaultMaxKeys {
-		if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "slow", Key: fmt.Sprint(i)}, &slow, 1000); !ok || !b.Granted {
+		if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "slow", Key: fmt.Sprint(i)}, &slow, 1000); !ok ||
+			!b.Granted {
 			t.Fatalf("key %d: %+v, %v", i, b, ok)
 		}
 	}
@@ -167,7 +168,10 @@ func TestAHandleMakesNoCellWhileItsLimitShares(t *testing.T) {
 		apply(t, s, takeOp("l", key, slow))
 	}
 	after := s.Pin(law.Cell{Limit: "l", Key: "after"}, &slow)
-	if out := apply(t, s, law.Op{Verb: law.Reset, Cell: law.Cell{Limit: "l", Key: "a"}, Params: slow}); out.Granted != 1 {
+	if out := apply(t, s, law.Op{
+		Verb: law.Reset, Cell: law.Cell{Limit: "l", Key: "a"},
+		Params: slow,
+	}); out.Granted != 1 {
 		t.Fatal(out) // now there is room, but the shared cell counts
 	}
 	for name, h := range map[string]store.Pin{"before": before, "after": after} {

@@ -24,7 +24,8 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 		return s.one(&q, clock), clock, nil
 	}
 	if !s.names {
-		return nil, 0, fmt.Errorf("%w: this memory store does not keep the names of keys; set Names in memory.Config to list them", store.ErrSetup)
+		return nil, 0, fmt.Errorf("%w: this memory store does not keep the names of keys; set Names in "+
+			"memory.Config to list them", store.ErrSetup)
 	}
 	for i := range s.tables {
 		if s.tables[i].Load() != nil {

@@ -82,7 +82,8 @@ func (s *Store) keep(at *atomic.Pointer[limit], name string) *limit {
 // limitOf returns a limit that is not retired, but may be as soon as it returns,
 // unless a cell of it is held or reserved.
 func (s *Store) limitOf(name string) *limit {
-	if known := s.limits[(len(name)*7+int(name[len(name)-1]))%len(s.limits)].Load(); known != nil && known.name == name {
+	if known := s.limits[(len(name)*7+int(name[len(name)-1]))%len(s.limits)].Load(); known != nil &&
+		known.name == name {
 		return known
 	}
 	s.known.Lock()

@@ -17,7 +17,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(testing.TB) store.Store { return memory.New(&memory.Config{Names: true}) }, &storetest.Options{Histories: 20000, Full: full, FullAt: fullAt})
+	storetest.Run(t, func(testing.TB) store.Store { return memory.New(&memory.Config{Names: true}) },
+		&storetest.Options{Histories: 20000, Full: full, FullAt: fullAt})
 }
 
 // full makes stores for the tests of full limits. What is in this process cannot be
@@ -30,7 +31,8 @@ func fullAt(_ testing.TB, maxKeys int, clock store.Clock) storetest.Open {
 }
 
 func TestConformanceWithoutNames(t *testing.T) {
-	storetest.Run(t, func(testing.TB) store.Store { return blind{memory.New(nil)} }, &storetest.Options{Histories: 20000})
+	storetest.Run(t, func(testing.TB) store.Store { return blind{memory.New(nil)} },
+		&storetest.Options{Histories: 20000})
 }
 
 // blind is a store that cannot be looked into.
@@ -43,7 +45,9 @@ func TestAFullStoreForgetsOnlyWhatCouldRefuseNobody(t *testing.T) {
 	p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: 1_000_000, Step: 1, Drain: 1}
 	ask := func(key string) law.Outcome {
 		outs := make([]law.Outcome, 1)
-		if err := s.Apply(context.Background(), []law.Op{{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: key}, Params: p, Cost: 1_000_000, Count: 1}}, outs); err != nil {
+		if err := s.Apply(context.Background(),
+			[]law.Op{{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: key}, Params: p, Cost: 1_000_000, Count: 1}},
+			outs); err != nil {
 			t.Fatal(err)
 		}
 		return outs[0]
@@ -122,7 +126,10 @@ func TestNamesAreKeptOnlyIfAskedFor(t *testing.T) {
 	out := make([]law.Outcome, 1)
 	p := law.Params{Kind: law.Log, Unit: 1, Capacity: 2, Step: 1_000_000}
 	for range 2 {
-		if err := s.Apply(t.Context(), []law.Op{{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Params: p, Cost: 1, Count: 1}}, out); err != nil {
+		if err := s.Apply(t.Context(), []law.Op{{
+			Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Params: p,
+			Cost: 1, Count: 1,
+		}}, out); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -43,7 +43,8 @@ func (s *Store) share(l *limit) error {
 		return nil
 	}
 	if len(s.sharing) >= maxSharing {
-		return fmt.Errorf("%w: %d keys are held, each could still refuse a request, and %d limits share a cell already", store.ErrFull, s.count.Load(), maxSharing)
+		return fmt.Errorf("%w: %d keys are held, each could still refuse a request, and %d limits share a cell already",
+			store.ErrFull, s.count.Load(), maxSharing)
 	}
 	s.generation++
 	cell := law.SharedCell(l.name, s.generation)

@@ -84,7 +84,9 @@ func (s *Store) take(b *store.Brief, h hash, p *law.Params, cost int64, exact bo
 //
 // The clock is read after the pair, so that it is not behind it, unless it is
 // coarse, or was set back.
-func (s *Store) charge(b *store.Brief, f *pair, id uint64, p *law.Params, cost int64, exact bool, t *table, version uint64) (level, then int64, res result) {
+func (s *Store) charge(b *store.Brief, f *pair, id uint64, p *law.Params, cost int64, exact bool, t *table,
+	version uint64,
+) (level, then int64, res result) {
 	for n := 0; ; n++ {
 		at := f.at.Load()
 		word := f.word.Load()
@@ -170,7 +172,9 @@ func (s *Store) readCoarse(at int64) (clock int64, exact bool) {
 
 // takeLocked is take with the table locked, for cells that are not there yet,
 // and to pin one: then the cell is r afterwards.
-func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params, cost int64, pin bool) (level, at int64, r *rich, res result) {
+func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params, cost int64, pin bool) (
+	level, at int64, r *rich, res result,
+) {
 	if !p.Plain() {
 		return 0, 0, nil, unusual
 	}

@@ -147,8 +147,16 @@ func TestTakeOneLeavesToApplyWhatIsNotPlain(t *testing.T) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	for name, one := range map[string]func() (store.Brief, bool){
-		"NUL in the key": func() (store.Brief, bool) { return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "a\x00"}, &p, 1) },
-		"bad UTF-8":      func() (store.Brief, bool) { return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "\xff"}, &p, 1) },
+		"NUL in the key": func() (store.Brief,
+			bool,
+		) {
+			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "a\x00"}, &p, 1)
+		},
+		"bad UTF-8": func() (store.Brief,
+			bool,
+		) {
+			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "\xff"}, &p, 1)
+		},
 		"long key": func() (store.Brief, bool) {
 			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: strings.Repeat("k", 513)}, &p, 1)
 		},
@@ -157,10 +165,24 @@ func TestTakeOneLeavesToApplyWhatIsNotPlain(t *testing.T) {
 		"a huge cost": func() (store.Brief, bool) {
 			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &p, law.Max+1)
 		},
-		"bad parameters":  func() (store.Brief, bool) { return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &bad, 1) },
-		"a window":        func() (store.Brief, bool) { return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &some[5], 1) },
-		"a cancelled ctx": func() (store.Brief, bool) { return s.TakeOne(cancelled, law.Cell{Limit: "l", Key: "k"}, &p, 1) },
-		"a bad handle":    func() (store.Brief, bool) { return s.Pin(law.Cell{Limit: "l", Key: "\xff"}, &p).TakeOne(1) },
+		"bad parameters": func() (store.Brief, bool) {
+			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"},
+				&bad, 1)
+		},
+		"a window": func() (store.Brief, bool) {
+			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"},
+				&some[5], 1)
+		},
+		"a cancelled ctx": func() (store.Brief,
+			bool,
+		) {
+			return s.TakeOne(cancelled, law.Cell{Limit: "l", Key: "k"}, &p, 1)
+		},
+		"a bad handle": func() (store.Brief,
+			bool,
+		) {
+			return s.Pin(law.Cell{Limit: "l", Key: "\xff"}, &p).TakeOne(1)
+		},
 	} {
 		if b, ok := one(); ok {
 			t.Errorf("%s: decided %+v", name, b)
@@ -222,7 +244,10 @@ func TestAKeyAdmitsExactlyItsCapacity(t *testing.T) {
 						n++
 					}
 					if i%16 == c { // cells move about
-						apply(t, s, law.Op{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: string(rune(1000 + i))}, Params: some[c%len(some)], Cost: 1, Count: 1})
+						apply(t, s, law.Op{
+							Verb: law.Take, Cell: law.Cell{Limit: "l", Key: string(rune(1000 + i))},
+							Params: some[c%len(some)], Cost: 1, Count: 1,
+						})
 					}
 				}
 				mu.Lock()

@@ -27,7 +27,8 @@ func TestAnswersThatGetLostAreAskedForAgainByTheirID(t *testing.T) {
 	storetest.CutOff(t, openAt(t, url), openAt(t, "mysql://root@"+s.Addr+"/"+name), func(lose bool) {
 		s.Lose(lose)
 		for busy := 1; busy > 0 && !lose; {
-			if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID() AND command <> 'Sleep'").Scan(&busy); err != nil {
+			if err := db.QueryRowContext(t.Context(),
+				"SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID() AND command <> 'Sleep'").Scan(&busy); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -63,7 +64,8 @@ func (p *pair) ask(t *testing.T, ops []law.Op, entries map[int]int64) {
 	}
 	for i := range ops {
 		g, w := got[i], want[i]
-		same := (g.EntryNumber != 0) == (w.EntryNumber != 0) && (g.Err == nil) == (w.Err == nil) && (w.Err == nil || errors.Is(g.Err, errors.Unwrap(w.Err)) || errors.Is(g.Err, w.Err))
+		same := (g.EntryNumber != 0) == (w.EntryNumber != 0) && (g.Err == nil) == (w.Err == nil) &&
+			(w.Err == nil || errors.Is(g.Err, errors.Unwrap(w.Err)) || errors.Is(g.Err, w.Err))
 		g.EntryNumber, w.EntryNumber, g.Err, w.Err = 0, 0, nil, nil
 		if !same || g != w {
 			t.Fatalf("op %d of %d %+v:\n got %+v\nwant %+v", i, len(ops), ops[i], got[i], want[i])
@@ -95,7 +97,8 @@ func TestLargeBatchesOfNamedRequests(t *testing.T) {
 		for k := range size {
 			n := rng.IntN(len(laws))
 			op := law.Op{
-				Verb: law.Take, Group: group, Cell: law.Cell{Limit: fmt.Sprint("limit ", n), Key: fmt.Sprint((from + k) % 50)}, Params: laws[n],
+				Verb: law.Take, Group: group,
+				Cell: law.Cell{Limit: fmt.Sprint("limit ", n), Key: fmt.Sprint((from + k) % 50)}, Params: laws[n],
 				Cost: 1000, Count: 1 + rng.Int64N(2), ID: id, TTL: 60_000_000, Now: in2100,
 			}
 			takes = append(takes, op)
@@ -163,8 +166,9 @@ func TestExtremesOfCorrections(t *testing.T) {
 					cost = 1 + (laws[n].Capacity-1)>>rng.IntN(4)
 				}
 				op := law.Op{
-					Verb: law.Take, Group: group, Cell: law.Cell{Limit: fmt.Sprint("limit ", n), Key: fmt.Sprint(key)}, Params: laws[n],
-					Cost: cost, Count: 1, ID: id, TTL: 1 + rng.Int64N(1<<50), Now: now,
+					Verb: law.Take, Group: group, Cell: law.Cell{Limit: fmt.Sprint("limit ", n), Key: fmt.Sprint(key)},
+					Params: laws[n],
+					Cost:   cost, Count: 1, ID: id, TTL: 1 + rng.Int64N(1<<50), Now: now,
 				}
 				if op.Deferred = isLate; isLate {
 					op.Ceiling = op.Params.Ceiling(rng.Int64N(1 << (10 + rng.IntN(36))))
@@ -189,8 +193,10 @@ func TestRequestsKnownInPart(t *testing.T) {
 		for group := range uint32(8) {
 			for k := range 3 {
 				op := law.Op{
-					Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(late, group, k)}, Params: slow,
-					Cost: 1000, Count: 3, ID: "id", TTL: 60_000_000, Now: in2100 + int64(group), Deferred: late, Ceiling: 90_000,
+					Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(late, group, k)},
+					Params: slow,
+					Cost:   1000, Count: 3, ID: "id", TTL: 60_000_000, Now: in2100 + int64(group), Deferred: late,
+					Ceiling: 90_000,
 				}
 				if !late && group%2 == 0 {
 					op.Params = window
@@ -207,7 +213,10 @@ func TestRequestsKnownInPart(t *testing.T) {
 			}
 		}
 		for i := range resets {
-			resets[i] = law.Op{Verb: law.Reset, Group: uint32(i), Cell: resets[i].Cell, Params: resets[i].Params, Now: resets[i].Now}
+			resets[i] = law.Op{
+				Verb: law.Reset, Group: uint32(i), Cell: resets[i].Cell, Params: resets[i].Params,
+				Now: resets[i].Now,
+			}
 		}
 		for _, between := range [][]law.Op{nil, cancels[:4], resets[2:6], cancels, resets} {
 			p.ask(t, slices.Concat(takes, between), nil)
@@ -217,7 +226,8 @@ func TestRequestsKnownInPart(t *testing.T) {
 		finer := slices.Clone(takes) // the same cost: known, so no cell is rescaled
 		for i := range finer {
 			op := &finer[i]
-			op.Cost, op.Ceiling, op.Params.Unit, op.Params.Capacity = 2*op.Cost, 2*op.Ceiling, 2*op.Params.Unit, 2*op.Params.Capacity
+			op.Cost, op.Ceiling, op.Params.Unit, op.Params.Capacity = 2*op.Cost, 2*op.Ceiling, 2*op.Params.Unit,
+				2*op.Params.Capacity
 		}
 		p.ask(t, finer, nil)
 		for i := range settles { // some by another rule
@@ -261,7 +271,8 @@ func TestSweepForgetsRequests(t *testing.T) {
 		}
 	}
 	var left int
-	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_admissions WHERE id LIKE 'new %'").Scan(&left); err != nil || left != 13 {
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_admissions WHERE id LIKE 'new %'").Scan(
+		&left); err != nil || left != 13 {
 		t.Errorf("%d are left, %v; want 13", left, err)
 	}
 }
@@ -301,7 +312,8 @@ func TestResetByCallForgetsRequests(t *testing.T) {
 	op.ID, op.TTL = "id", 3_600_000_000
 	apply(t, s, op)
 	var existed int
-	if err := db.QueryRowContext(t.Context(), "CALL headgate_reset('token-bucket 1/1h burst 5', 'k')").Scan(&existed); err != nil || existed != 1 {
+	if err := db.QueryRowContext(t.Context(), "CALL headgate_reset('token-bucket 1/1h burst 5', 'k')").Scan(
+		&existed); err != nil || existed != 1 {
 		t.Fatalf("%d, %v", existed, err)
 	}
 	if out := apply(t, s, op)[0]; out.Replayed || out.Granted != 1 {

@@ -44,7 +44,10 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 	if len(p.runs) == 0 {
 		return nil
 	}
-	at := site{own: s.tx == nil, foreign: !s.own, galera: s.galera.Load(), group: s.group.Load(), snapshots: s.snapshots.Load(), full: s.rooms.full.Load() || p.mayBeFull()}
+	at := site{
+		own: s.tx == nil, foreign: !s.own, galera: s.galera.Load(), group: s.group.Load(),
+		snapshots: s.snapshots.Load(), full: s.rooms.full.Load() || p.mayBeFull(),
+	}
 	heard, err := s.send(ctx, n, p.text(at))
 	if !at.full && mentionsFull(err) { // a limit has begun to share
 		s.rooms.full.Store(true)
@@ -73,7 +76,8 @@ func (s *Store) saw(ops []law.Op, outs []law.Outcome) {
 		if op.Params.MaxKeys > 0 {
 			r.note(op)
 		}
-		if r.every.Load() > 0 && op.Verb == law.Take && out.Granted > 0 && !out.Shared && out.Used == op.Cost*out.Granted {
+		if r.every.Load() > 0 && op.Verb == law.Take && out.Granted > 0 && !out.Shared &&
+			out.Used == op.Cost*out.Granted {
 			if r.comes(op.Cell.Limit) && !slices.Contains(soon, op.Cell.Limit) {
 				soon = append(soon, op.Cell.Limit)
 			}

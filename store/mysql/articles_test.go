@@ -59,7 +59,9 @@ func TestTheArticlesClientGetsTheTokensOfItsBucket(t *testing.T) {
 	for _, options := range []string{"", "multiStatements=true", "interpolateParams=true", "clientFoundRows=true"} {
 		t.Run(options, func(t *testing.T) {
 			t.Parallel()
-			if _, err := admin.ExecContext(t.Context(), "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES (?, 5, 1)", "b"+options); err != nil {
+			if _, err := admin.ExecContext(t.Context(),
+				"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES (?, 5, 1)",
+				"b"+options); err != nil {
 				t.Fatal(err)
 			}
 			var passed, refused atomic.Int64
@@ -143,7 +145,8 @@ func TestRequestTokenCountsInsideATransaction(t *testing.T) {
 func TestOneOfManyFirstCallersGetsAToken(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('a', 3, 3600), ('b', 3, 3600), ('c', 3, 3600), ('d', 3, 3600)"); err != nil {
+	if _, err := db.ExecContext(t.Context(),
+		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('a', 3, 3600), ('b', 3, 3600), ('c', 3, 3600), ('d', 3, 3600)"); err != nil {
 		t.Fatal(err)
 	}
 	var passed [4]atomic.Int64
@@ -210,13 +213,17 @@ func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 		first <- err
 	}()
 	time.Sleep(200 * time.Millisecond)
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_cells (limit_name, cell_key, law, unit) VALUES ('request_token', 'b', 1, 1000)"); err != nil {
+	if _, err := db.ExecContext(t.Context(),
+		"INSERT INTO headgate_cells (limit_name, cell_key, law, unit) VALUES ('request_token', 'b', 1, 1000)"); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-first; err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"granted=1 remaining=2 ", "granted=1 remaining=1 ", "granted=1 remaining=0 ", "granted=0 remaining=0 "} {
+	for i, want := range []string{
+		"granted=1 remaining=2 ", "granted=1 remaining=1 ", "granted=1 remaining=0 ",
+		"granted=0 remaining=0 ",
+	} {
 		if got := answer(t, conn, "CALL request_token('b')"); !strings.HasPrefix(got, want) {
 			t.Errorf("call %d: %s, want %s", i, got, want)
 		}
@@ -288,7 +295,8 @@ func feed(t *testing.T, url string, options ...string) string {
 	t.Helper()
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
 	addr, port, _ := strings.Cut(host, ":")
-	args := slices.Concat([]string{"--no-defaults", "--skip-ssl", "-uroot", "-h" + addr, "-P" + port}, options, []string{name})
+	args := slices.Concat([]string{"--no-defaults", "--skip-ssl", "-uroot", "-h" + addr, "-P" + port}, options,
+		[]string{name})
 	client := osexec.CommandContext(t.Context(), "mariadb", args...)
 	client.Stdin = strings.NewReader(mysql.Schema())
 	out, _ := client.CombinedOutput() // an error is printed
@@ -328,7 +336,8 @@ func snapshots(t *testing.T, db interface {
 ) string {
 	t.Helper()
 	var name, value string
-	if err := db.QueryRowContext(t.Context(), "SHOW VARIABLES LIKE 'innodb_snapshot_isolation'").Scan(&name, &value); err != nil && !errors.Is(err, sql.ErrNoRows) {
+	if err := db.QueryRowContext(t.Context(), "SHOW VARIABLES LIKE 'innodb_snapshot_isolation'").Scan(
+		&name, &value); err != nil && !errors.Is(err, sql.ErrNoRows) {
 		t.Fatal(err)
 	}
 	return value

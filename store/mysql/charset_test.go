@@ -29,7 +29,8 @@ type taker interface {
 // own, whatever they ask for in their handshake.
 func charsetServer(tb testing.TB, set string, more ...string) string {
 	tb.Helper()
-	s, err := dbtest.StartMariaDB(context.Background(), append(more, "--loose-skip-character-set-client-handshake", "--character-set-server="+set)...)
+	s, err := dbtest.StartMariaDB(context.Background(), append(more, "--loose-skip-character-set-client-handshake",
+		"--character-set-server="+set)...)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -40,9 +41,12 @@ func charsetServer(tb testing.TB, set string, more ...string) string {
 // breakouts end a quoted string where a backslash is part of a character, or is
 // none at all.
 var breakouts = []string{
-	"\xbf');insert into loot select current_user();-- ", "\xbf' or 1=1-- ", "\xbf\\';insert into loot select current_user();-- ",
-	"';insert into loot select current_user();-- ", "\\';insert into loot select current_user();-- ", "\x00", "\xff", "\xbf\\'",
-	"縗';insert into loot select current_user();-- ", "¿';insert into loot select current_user();-- ", "?", "$1", "@hg_out",
+	"\xbf');insert into loot select current_user();-- ", "\xbf' or 1=1-- ",
+	"\xbf\\';insert into loot select current_user();-- ",
+	"';insert into loot select current_user();-- ", "\\';insert into loot select current_user();-- ", "\x00",
+	"\xff", "\xbf\\'",
+	"縗';insert into loot select current_user();-- ", "¿';insert into loot select current_user();-- ", "?",
+	"$1", "@hg_out",
 }
 
 // attack lists cells, entries and limits by names that are no names.
@@ -53,7 +57,10 @@ func attack(t *testing.T, s *mysql.Store, db *sql.DB) {
 	}
 	for _, b := range breakouts {
 		for _, q := range []store.Query{
-			{Limit: b}, {Key: b, HasKey: true}, {After: law.Cell{Limit: b, Key: "k"}}, {After: law.Cell{Limit: "a", Key: b}, Max: 3},
+			{Limit: b},
+			{Key: b, HasKey: true},
+			{After: law.Cell{Limit: b, Key: "k"}},
+			{After: law.Cell{Limit: "a", Key: b}, Max: 3},
 		} {
 			if cells, _, err := s.Cells(t.Context(), q); err == nil && (q.Limit != "" || q.HasKey) && len(cells) > 0 {
 				t.Errorf("%+v shows %d cells", q, len(cells))
@@ -62,7 +69,10 @@ func attack(t *testing.T, s *mysql.Store, db *sql.DB) {
 		if entries, err := s.Entries(t.Context(), law.Cell{Limit: b, Key: b}, 9); err == nil && len(entries) > 0 {
 			t.Errorf("%q shows entries", b)
 		}
-		_, _ = s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "a", Notation: "token-bucket 1/s", Description: b}, {Name: "b", Notation: b}})
+		_, _ = s.WriteLimits(t.Context(), []store.NamedLimit{
+			{Name: "a", Notation: "token-bucket 1/s", Description: b},
+			{Name: "b", Notation: b},
+		})
 	}
 	var n int
 	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM loot").Scan(&n); err != nil || n != 0 {
@@ -81,8 +91,10 @@ func TestEveryConnectionIsUTF8(t *testing.T) {
 			options := []string{""}
 			if set == "utf8mb4" {
 				options = []string{
-					"?charset=utf8mb4&collation=utf8mb4_bin", "?collation=utf8mb4_unicode_ci&interpolateParams=true&multiStatements=false&clientFoundRows=true",
-					"?sql_mode=%27NO_BACKSLASH_ESCAPES%27", "?sql_mode=%27ANSI_QUOTES,PIPES_AS_CONCAT%27&pool_max_conns=3",
+					"?charset=utf8mb4&collation=utf8mb4_bin",
+					"?collation=utf8mb4_unicode_ci&interpolateParams=true&multiStatements=false&clientFoundRows=true",
+					"?sql_mode=%27NO_BACKSLASH_ESCAPES%27",
+					"?sql_mode=%27ANSI_QUOTES,PIPES_AS_CONCAT%27&pool_max_conns=3",
 				}
 			}
 			for _, o := range options {
@@ -98,12 +110,15 @@ func TestEveryConnectionIsUTF8(t *testing.T) {
 func TestACharacterSetOfTheURLIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, option := range []string{
-		"charset=gbk", "charset=latin1", "charset=utf8", "charset=utf8mb3", "charset=utf8mb4,gbk", "CHARSET=gbk", "charset=", "collation=gbk_chinese_ci",
-		"collation=utf8mb4_bin%3b", "collation=utf8_general_ci", "character_set_client=gbk", "Character_Set_Results=latin1", "%40%40character_set_client=gbk",
+		"charset=gbk", "charset=latin1", "charset=utf8", "charset=utf8mb3", "charset=utf8mb4,gbk", "CHARSET=gbk",
+		"charset=", "collation=gbk_chinese_ci",
+		"collation=utf8mb4_bin%3b", "collation=utf8_general_ci", "character_set_client=gbk",
+		"Character_Set_Results=latin1", "%40%40character_set_client=gbk",
 		"c%68arset=gbk", "collation_connection=gbk_chinese_ci",
 	} {
 		_, err := mysql.Open(t.Context(), "mysql://u:secret@127.0.0.1:1/x?"+option, nil)
-		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "utf8mb4") || strings.Contains(err.Error(), "secret") {
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "utf8mb4") ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", option, err)
 		}
 	}
@@ -136,12 +151,16 @@ func TestACallersPoolIsUTF8(t *testing.T) {
 	if _, err := mine.Take(t.Context(), charge); err != nil {
 		t.Fatal(err)
 	}
-	for _, change := range []string{"SET NAMES gbk", "SET NAMES latin1", "SET character_set_results = latin1", "SET character_set_client = latin1"} {
+	for _, change := range []string{
+		"SET NAMES gbk", "SET NAMES latin1", "SET character_set_results = latin1",
+		"SET character_set_client = latin1",
+	} {
 		if _, err := db.ExecContext(t.Context(), change); err != nil {
 			t.Fatal(err)
 		}
 		for name, l := range map[string]taker{"plain": mine, "with an id": mine.Once("id", 1e9)} {
-			if _, err := l.Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "character_set_") {
+			if _, err := l.Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) ||
+				!strings.Contains(err.Error(), "character_set_") {
 				t.Errorf("%s, %s: %v", change, name, err)
 			}
 		}
@@ -180,11 +199,13 @@ func TestASQLModeOfTheServerIsRefused(t *testing.T) {
 	}
 	t.Cleanup(server.Stop)
 	url := dbtest.MariaDBAt(t, server.DSN)[0]
-	if _, err := mysql.Open(t.Context(), url, nil); !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "sql_mode has ORACLE") {
+	if _, err := mysql.Open(t.Context(), url, nil); !errors.Is(err, store.ErrSetup) ||
+		!strings.Contains(err.Error(), "sql_mode has ORACLE") {
 		t.Errorf("open: %v", err)
 	}
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 5"), Key: "k"}
-	if _, err := headgate.New(mysql.New(pool(t, url), nil), nil).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) {
+	if _, err := headgate.New(mysql.New(pool(t, url), nil), nil).Take(t.Context(), charge); !errors.Is(
+		err, store.ErrSetup) {
 		t.Errorf("new: %v", err)
 	}
 	s := openAt(t, url+"?sql_mode=%27ANSI%27")
@@ -192,7 +213,8 @@ func TestASQLModeOfTheServerIsRefused(t *testing.T) {
 		t.Errorf("another mode in the URL: %v", err)
 	}
 	// What people call has a mode of its own.
-	if got, err := call(t, plain(t, url), "headgate_take", "token-bucket 1/1h burst 5", "k", "1"); err != nil || got.allowed != 1 || got.remaining != 3 {
+	if got, err := call(t, plain(t, url), "headgate_take", "token-bucket 1/1h burst 5", "k", "1"); err != nil ||
+		got.allowed != 1 || got.remaining != 3 {
 		t.Errorf("headgate_take: %+v, %v", got, err)
 	}
 }
@@ -255,7 +277,8 @@ func TestNoStatementHasArguments(t *testing.T) {
 	}
 	attack(t, s, plain(t, url))
 	storetest.RunKeys(t, s)
-	if _, err := plain(t, url).ExecContext(t.Context(), "UPDATE headgate_cells SET empty_at = 1, blocked_until = 1"); err != nil {
+	if _, err := plain(t, url).ExecContext(t.Context(),
+		"UPDATE headgate_cells SET empty_at = 1, blocked_until = 1"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := plain(t, url).ExecContext(t.Context(), "UPDATE headgate_entries SET keep_until = 1"); err != nil {
@@ -278,7 +301,8 @@ func TestSchemasInOtherCharacterSets(t *testing.T) {
 			t.Parallel()
 			url := dbtest.MariaDB(t)
 			name := url[strings.LastIndex(url, "/")+1:]
-			if _, err := plain(t, url).ExecContext(t.Context(), "ALTER DATABASE "+name+" CHARACTER SET "+set); err != nil {
+			if _, err := plain(t, url).ExecContext(t.Context(), "ALTER DATABASE "+name+" CHARACTER SET "+
+				set); err != nil {
 				t.Fatal(err)
 			}
 			s := openAt(t, url)
@@ -293,18 +317,27 @@ func TestSchemasInOtherCharacterSets(t *testing.T) {
 // see the same keys.
 func callEverything(t *testing.T, url string, s *mysql.Store) {
 	t.Helper()
-	if _, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "login", Notation: "sliding-log 5/1h history 30d", Description: "für alle 🚦"}}); err != nil {
+	if _, err := s.WriteLimits(t.Context(),
+		[]store.NamedLimit{{
+			Name: "login", Notation: "sliding-log 5/1h history 30d",
+			Description: "für alle 🚦",
+		}}); err != nil {
 		t.Fatal(err)
 	}
 	for n, set := range []string{"utf8mb4", "latin1", "gbk", "utf8mb3"} {
 		db := plain(t, url, "charset="+set, "time_zone=%27Asia%2FTokyo%27")
 		// The key is é in the character set of the connection, by its bytes.
 		key := "CONVERT(_utf8mb4 x'c3a9' USING " + set + ")"
-		for _, rule := range []string{"login", "token-bucket 5/1h", "sliding-window 5/1h", "fixed-window 5/month Europe/Berlin"} {
+		for _, rule := range []string{
+			"login", "token-bucket 5/1h", "sliding-window 5/1h",
+			"fixed-window 5/month Europe/Berlin",
+		} {
 			var allowed, remaining int64
 			var x any
-			if err := db.QueryRowContext(t.Context(), fmt.Sprintf("CALL headgate_take('%s', %s, 1)", rule, key)).Scan(&allowed, &remaining, &x, &x, &x, &x); err != nil || allowed != 1 || remaining != int64(4-n) {
-				t.Errorf("%s, %s: allowed %d, remaining %d, %v; want all to be one key", set, rule, allowed, remaining, err)
+			if err := db.QueryRowContext(t.Context(), fmt.Sprintf("CALL headgate_take('%s', %s, 1)", rule, key)).Scan(
+				&allowed, &remaining, &x, &x, &x, &x); err != nil || allowed != 1 || remaining != int64(4-n) {
+				t.Errorf("%s, %s: allowed %d, remaining %d, %v; want all to be one key", set, rule, allowed,
+					remaining, err)
 			}
 		}
 		for _, statement := range []string{
@@ -324,12 +357,16 @@ func callEverything(t *testing.T, url string, s *mysql.Store) {
 			}
 		}
 		var rows, exact int
-		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*), SUM(HEX(`key`) = 'C3A9') FROM headgate_levels WHERE limit_name = 'login' AND `key` = "+key).Scan(&rows, &exact); err != nil || rows != 1 || exact != 1 {
+		if err := db.QueryRowContext(t.Context(),
+			"SELECT COUNT(*), SUM(HEX(`key`) = 'C3A9') FROM headgate_levels WHERE limit_name = 'login' AND `key` = "+
+				key).Scan(&rows, &exact); err != nil || rows != 1 || exact != 1 {
 			t.Errorf("%s: headgate_levels shows %d rows, %d with the key, %v", set, rows, exact, err)
 		}
 	}
-	for _, key := range []string{"a", "A", "a ", "é", "e\u0301", "ſ", "s", "\u212a", "K", "k", "🚦", "🚥"} { // no collation takes two for one
-		if got, err := call(t, plain(t, url), "headgate_take", "fixed-window 1/1d", key, "1"); err != nil || got.allowed != 1 {
+	// no collation takes two for one
+	for _, key := range []string{"a", "A", "a ", "é", "e\u0301", "ſ", "s", "\u212a", "K", "k", "🚦", "🚥"} {
+		if got, err := call(t, plain(t, url), "headgate_take", "fixed-window 1/1d", key, "1"); err != nil ||
+			got.allowed != 1 {
 			t.Errorf("%q was taken for another: %+v, %v", key, got, err)
 		}
 	}

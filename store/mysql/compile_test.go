@@ -142,7 +142,10 @@ func TestCompileAgreesWithParse(t *testing.T) {
 			continue
 		}
 		p := limit.Params()
-		numbers := strings.Trim(fmt.Sprint([]int64{int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, p.Drain, p.Block, p.History}), "[]")
+		numbers := strings.Trim(fmt.Sprint([]int64{
+			int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, p.Drain,
+			p.Block, p.History,
+		}), "[]")
 		if err != nil || canonical != limit.String() || params != numbers {
 			t.Errorf("seed %d: %q:\n got %q %s %v\nwant %q %s", seed, rule, canonical, params, err, limit, numbers)
 		}
@@ -171,7 +174,8 @@ func sameText(text, message string) bool {
 	if len([]rune(message)) == 128 { // what is quoted is shortened first, then the end is cut
 		parts := strings.SplitN(message, `..."`, 2)
 		head, tail := parts[0], strings.TrimSuffix(parts[len(parts)-1], "...")
-		return strings.HasPrefix(text, strings.TrimSuffix(head, "...")) && (len(parts) == 1 || strings.Contains(text, `"`+tail))
+		return strings.HasPrefix(text, strings.TrimSuffix(head, "...")) &&
+			(len(parts) == 1 || strings.Contains(text, `"`+tail))
 	}
 	return text == message || strings.Contains(message, ": is missing: write ") && strings.HasPrefix(text, message)
 }
@@ -181,9 +185,11 @@ func randomRule(rng *rand.Rand) string {
 	amount := func() string {
 		switch rng.IntN(12) {
 		case 0:
-			return pick("0", "0.0", "00", "-1", "-", "1e3", ".5", "5.", "1.2.3", "NaN", "ä", "5\n", "", "\n", "1234567890123456789", "9007199254740992", "0.0000000001")
+			return pick("0", "0.0", "00", "-1", "-", "1e3", ".5", "5.", "1.2.3", "NaN", "ä", "5\n", "", "\n",
+				"1234567890123456789", "9007199254740992", "0.0000000001")
 		case 1:
-			return pick("007", "0.50", "1.500", "9007199254740991", "9007199.254740991", "0.000000001", "4294967295", "4294967.2951", "0000000000000000000000000000001")
+			return pick("007", "0.50", "1.500", "9007199254740991", "9007199.254740991", "0.000000001", "4294967295",
+				"4294967.2951", "0000000000000000000000000000001")
 		}
 		s := fmt.Sprint(rng.Int64N(1 << rng.IntN(40)))
 		if rng.IntN(3) == 0 {
@@ -194,13 +200,16 @@ func randomRule(rng *rand.Rand) string {
 	period := func() string {
 		switch rng.IntN(12) {
 		case 0:
-			return pick("", "0s", "00m", "5", "5S", "s5", "ss", "5s5", "5sh", "h30m", "1.5s", "5fortnight", "4000d", "3660d1us", "3660d", "99999999999999999999s", "9223372036854775808d", "s\n", "0s0m", "1m/x")
+			return pick("", "0s", "00m", "5", "5S", "s5", "ss", "5s5", "5sh", "h30m", "1.5s", "5fortnight", "4000d",
+				"3660d1us", "3660d", "99999999999999999999s", "9223372036854775808d", "s\n", "0s0m", "1m/x")
 		case 1:
-			return pick("s", "ms", "us", "d", "1h30m", "90m", "1000ms", "7s3us", "1d12h", "0d5s", "0000000000000000000000000000001s")
+			return pick("s", "ms", "us", "d", "1h30m", "90m", "1000ms", "7s3us", "1d12h", "0d5s",
+				"0000000000000000000000000000001s")
 		}
 		return fmt.Sprint(1+rng.IntN(1000)) + pick("us", "ms", "s", "m", "h", "d")
 	}
-	name := pick("token-bucket", "token-bucket", "leaky-bucket", "gcra", "fixed-window", "fixed-window", "interval", "sliding-window", "sliding-log", "concurrency", "Gcra", "")
+	name := pick("token-bucket", "token-bucket", "leaky-bucket", "gcra", "fixed-window", "fixed-window", "interval",
+		"sliding-window", "sliding-log", "concurrency", "Gcra", "")
 	rate := amount()
 	switch {
 	case rng.IntN(12) == 0 || name == "concurrency":
@@ -214,7 +223,8 @@ func randomRule(rng *rand.Rand) string {
 		words = append(words, "ttl", period())
 	}
 	for range rng.IntN(4) {
-		switch w := pick("burst", "capacity", "history", "block", "block", "ttl", "zone", "zone", "from-first", "prefetch", "Burst", "fast"); w {
+		switch w := pick("burst", "capacity", "history", "block", "block", "ttl", "zone", "zone", "from-first",
+			"prefetch", "Burst", "fast"); w {
 		case "burst", "capacity":
 			words = append(words, w, amount())
 		case "history", "block", "ttl":
@@ -222,7 +232,8 @@ func randomRule(rng *rand.Rand) string {
 		case "prefetch":
 			words = append(words, w, amount()+pick("", "", "%", "%%")+pick("", "", "/"+period()))
 		case "zone":
-			words = append(words, pick("UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Asia/Kolkata", "Mars/Olympus", "Local", "SYSTEM", "utc", "+01:00", "Etc/GMT+5", "a/"+strings.Repeat("b", 80)))
+			words = append(words, pick("UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Asia/Kolkata",
+				"Mars/Olympus", "Local", "SYSTEM", "utc", "+01:00", "Etc/GMT+5", "a/"+strings.Repeat("b", 80)))
 		default:
 			words = append(words, w)
 		}
@@ -244,7 +255,8 @@ func TestCompileRefusesWhatIsNoRule(t *testing.T) {
 		{nil, "limit: is null"},
 		{strings.Repeat(" ", 256), "limit: is 256 bytes long, at most 255 are allowed"},
 		{"token-bucket 1/s" + strings.Repeat("ä", 120), "limit: is 256 bytes long, at most 255 are allowed"},
-		{strings.Repeat("ä", 127), `algorithm: "` + strings.Repeat("ä", 37) + `..." is not known; known are token-bucket, leaky-bucket, gcra, fixed-window,...`},
+		{strings.Repeat("ä", 127), `algorithm: "` + strings.Repeat("ä", 37) +
+			`..." is not known; known are token-bucket, leaky-bucket, gcra, fixed-window,...`},
 	} {
 		_, _, _, _, err := compile(conn, tt.rule)
 		if message, ok := signalled(err); !ok || message != tt.want {
@@ -265,7 +277,8 @@ func (w *witness) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) e
 }
 
 func bounds(conn *sql.Conn, unit, zone any, now int64) (b [4]int64, err error) {
-	if _, err = conn.ExecContext(context.Background(), `call headgate_bounds_1(?, ?, ?, @b0, @b1, @b2, @b3)`, unit, zone, now); err == nil {
+	if _, err = conn.ExecContext(context.Background(), `call headgate_bounds_1(?, ?, ?, @b0, @b1, @b2, @b3)`, unit,
+		zone, now); err == nil {
 		err = conn.QueryRowContext(context.Background(), `select @b0, @b1, @b2, @b3`).Scan(&b[0], &b[1], &b[2], &b[3])
 	}
 	return b, err
@@ -286,7 +299,8 @@ func TestCalendarsAgree(t *testing.T) {
 		"2018-11-04T03:00:00Z", "2026-11-01T04:30:00Z", "2026-10-03T15:30:00Z", "2011-12-30T10:00:00Z",
 		"2026-03-29T01:00:00Z", "2006-10-29T02:31:00Z", "2017-02-19T02:00:00Z", "2027-02-07T02:00:00Z",
 	}
-	first, last := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(), time.Date(2037, 9, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	first, last := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(),
+		time.Date(2037, 9, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for i := range 1200 {
@@ -305,11 +319,13 @@ func TestCalendarsAgree(t *testing.T) {
 		}
 		clock := func() int64 { return now }
 		w := &witness{Store: memory.New(&memory.Config{Clock: clock})}
-		if _, err := headgate.New(w, &headgate.Config{Clock: clock}).Allow(t.Context(), headgate.MustParse("fixed-window 1/"+unit+" "+zone), "k"); err != nil {
+		if _, err := headgate.New(w, &headgate.Config{Clock: clock}).Allow(t.Context(),
+			headgate.MustParse("fixed-window 1/"+unit+" "+zone), "k"); err != nil {
 			t.Fatal(err)
 		}
 		if got != w.bounds || got[1] > now || now >= got[2] {
-			t.Errorf("seed %d: %s %s at %s (%d):\n got %v\nwant %v", seed, unit, zone, time.UnixMicro(now).UTC(), now, got, w.bounds)
+			t.Errorf("seed %d: %s %s at %s (%d):\n got %v\nwant %v", seed, unit, zone, time.UnixMicro(now).UTC(), now,
+				got, w.bounds)
 		}
 	}
 }
@@ -365,10 +381,12 @@ func TestAnOrdinaryUserOfAPlainServer(t *testing.T) {
 	if b, err := bounds(conn, "day", "UTC", now); err != nil || b[1] > now || b[2]-b[1] != 86400e6 {
 		t.Errorf("UTC: %v %v", b, err)
 	}
-	if canonical, _, _, zone, err := compile(conn, "fixed-window 5/day UTC"); err != nil || canonical != "fixed-window 5/day" || zone.String != "UTC" {
+	if canonical, _, _, zone, err := compile(conn, "fixed-window 5/day UTC"); err != nil ||
+		canonical != "fixed-window 5/day" || zone.String != "UTC" {
 		t.Errorf("UTC: %q %v %v", canonical, zone, err)
 	}
-	const want = "time zone: the server does not know Europe/Berlin: load its time zone tables (mariadb-tzinfo-to-sql or mysql_tzinfo_to_sql)"
+	const want = "time zone: the server does not know Europe/Berlin: load its time zone tables " +
+		"(mariadb-tzinfo-to-sql or mysql_tzinfo_to_sql)"
 	_, err1 := bounds(conn, "day", "Europe/Berlin", now)
 	_, _, _, _, err2 := compile(conn, "fixed-window 5/day Europe/Berlin")
 	for _, err := range []error{err1, err2} {

@@ -101,7 +101,8 @@ func (s *Store) tally(ctx context.Context, n *node, all map[string]*room, limits
 	var keys map[string]int64
 	var err error
 	if limits == nil && most > 0 {
-		keys, err = countKeys(ctx, n.db, "SELECT limit_name, COUNT(*) FROM headgate_cells WHERE cell_key NOT LIKE "+sharedKeys+" GROUP BY limit_name")
+		keys, err = countKeys(ctx, n.db, "SELECT limit_name, COUNT(*) FROM headgate_cells WHERE cell_key NOT LIKE "+
+			sharedKeys+" GROUP BY limit_name")
 	} else {
 		keys, err = countSome(ctx, n.db, all, limits)
 	}
@@ -118,7 +119,8 @@ func (s *Store) tally(ctx context.Context, n *node, all map[string]*room, limits
 	if limits != nil {
 		took = all[""].took
 	}
-	fmt.Fprintf(&b, "INSERT INTO headgate_key_counts (limit_name, max_keys, key_count, counted_at, took) VALUES ('', %d, 0, %s, %d)", most, readClock, took)
+	fmt.Fprintf(&b, "INSERT INTO headgate_key_counts (limit_name, max_keys, key_count, counted_at, took) VALUES "+
+		"('', %d, 0, %s, %d)", most, readClock, took)
 	for _, name := range slices.Sorted(maps.Keys(all)) { // counts of other processes lock in this order too
 		r := all[name]
 		if name == "" || !r.counted(limits, name) {
@@ -127,7 +129,8 @@ func (s *Store) tally(ctx context.Context, n *node, all map[string]*room, limits
 		r.keys = keys[name]
 		fmt.Fprintf(&b, ",(%s, %d, %d, %s, 0)", quoted(name), r.own, r.keys, readClock)
 	}
-	b.WriteString(" ON DUPLICATE KEY UPDATE max_keys = IF(limit_name = '', max_keys, VALUES(max_keys)), key_count = VALUES(key_count), counted_at = VALUES(counted_at), took = VALUES(took)")
+	b.WriteString(" ON DUPLICATE KEY UPDATE max_keys = IF(limit_name = '', max_keys, VALUES(max_keys)), key_count = " +
+		"VALUES(key_count), counted_at = VALUES(counted_at), took = VALUES(took)")
 	_, err = n.db.ExecContext(ctx, b.String())
 	if err == nil && limits == nil { // names may come from outside: they go with their keys
 		_, err = n.db.ExecContext(ctx, "DELETE FROM headgate_key_counts WHERE limit_name <> '' AND key_count = 0")
@@ -149,7 +152,8 @@ func countSome(ctx context.Context, db querier, all map[string]*room, limits []s
 			all[name] = &room{}
 		}
 		limit, most := quoted(name), cmp.Or(all[name].own, all[""].own)
-		parts = append(parts, fmt.Sprintf("SELECT %[1]s, COUNT(*) FROM (SELECT 1 FROM headgate_cells WHERE limit_name = %[1]s AND cell_key NOT LIKE %[2]s LIMIT %[3]d) c", limit, sharedKeys, most+1))
+		parts = append(parts, fmt.Sprintf(
+			"SELECT %[1]s, COUNT(*) FROM (SELECT 1 FROM headgate_cells WHERE limit_name = %[1]s AND cell_key NOT LIKE %[2]s LIMIT %[3]d) c", limit, sharedKeys, most+1))
 	}
 	if len(parts) == 0 {
 		return nil, nil
@@ -196,7 +200,8 @@ func (s *Store) turn(ctx context.Context, n *node, name string, r *room, most in
 		return classify("let a limit begin or end to share a cell", err)
 	case done && begin:
 		s.rooms.full.Store(true)
-		s.log.Warn("a limit has as many keys as it may: new ones share one cell", "limit", name, "keys", r.keys, "max", most)
+		s.log.Warn("a limit has as many keys as it may: new ones share one cell", "limit", name, "keys", r.keys,
+			"max", most)
 	case done:
 		s.log.Info("a limit has room for new keys again", "limit", name, "keys", r.keys)
 	}
@@ -212,7 +217,8 @@ const beginTurn = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;START TRANSACT
 // beginSharing begins a period. Its row in headgate_cells is made by the first charge.
 func beginSharing(limit string) string {
 	return beginTurn + "INSERT IGNORE INTO headgate_rooms (limit_name) VALUES (" + quoted(limit) + ");" +
-		"UPDATE headgate_rooms SET generation = generation + 1, since = " + readClock + ", sharing = 1 WHERE limit_name = " + quoted(limit) + " AND sharing = 0;" +
+		"UPDATE headgate_rooms SET generation = generation + 1, since = " + readClock +
+		", sharing = 1 WHERE limit_name = " + quoted(limit) + " AND sharing = 0;" +
 		"SET @hg_n = ROW_COUNT();COMMIT;SELECT @hg_n, ''"
 }
 
@@ -221,10 +227,13 @@ func beginSharing(limit string) string {
 func endSharing(cell law.Cell, generation int64) string {
 	var b strings.Builder
 	limit, key := quoted(cell.Limit), quoted(cell.Key)
-	b.WriteString(beginTurn + "INSERT INTO headgate_cells (limit_name, cell_key) VALUES (" + limit + "," + key + ") ON DUPLICATE KEY UPDATE law = headgate_cells.law;")
-	fmt.Fprintf(&b, "UPDATE headgate_rooms SET sharing = 0, since = 0 WHERE limit_name = %s AND sharing = 1 AND generation = %d AND EXISTS "+
+	b.WriteString(beginTurn + "INSERT INTO headgate_cells (limit_name, cell_key) VALUES (" + limit + "," + key +
+		") ON DUPLICATE KEY UPDATE law = headgate_cells.law;")
+	fmt.Fprintf(&b, "UPDATE headgate_rooms SET sharing = 0, since = 0 WHERE limit_name = %s AND sharing = 1 AND "+
+		"generation = %d AND EXISTS "+
 		"(SELECT 1 FROM headgate_cells c WHERE c.limit_name = %[1]s AND c.cell_key = %[3]s AND (c.law = 0 OR GREATEST(c.empty_at, c.blocked_until) <= %[4]s));", limit, generation, key, readClock)
-	b.WriteString("SET @hg_n = ROW_COUNT();DELETE FROM headgate_cells WHERE limit_name = " + limit + " AND cell_key = " + key + " AND (law = 0 OR @hg_n > 0);COMMIT;SELECT @hg_n, ''")
+	b.WriteString("SET @hg_n = ROW_COUNT();DELETE FROM headgate_cells WHERE limit_name = " + limit +
+		" AND cell_key = " + key + " AND (law = 0 OR @hg_n > 0);COMMIT;SELECT @hg_n, ''")
 	return b.String()
 }
 
@@ -236,7 +245,8 @@ func (s *Store) askPatiently(ctx context.Context, n *node, text string) (done bo
 		return false, &notSent{err}
 	}
 	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET @hg_wait = @@innodb_lock_wait_timeout;SET SESSION innodb_lock_wait_timeout = %d", shareWait)); err != nil {
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf(
+		"SET @hg_wait = @@innodb_lock_wait_timeout;SET SESSION innodb_lock_wait_timeout = %d", shareWait)); err != nil {
 		return false, err
 	}
 	answer, err := last(conn.QueryContext(ctx, text))

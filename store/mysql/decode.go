@@ -124,7 +124,8 @@ func (p *plan) decodeRow(d *decoder, row *row, out *law.Outcome) added {
 	if op.Verb == law.Reset {
 		*out = law.Outcome{Granted: out.Granted, Clock: out.Clock}
 	}
-	return added{carried: carried > 0 && done != isStale, own: done == admitted || op.Params.History > 0 && done != isStale}
+	return added{carried: carried > 0 && done != isStale, own: done == admitted || op.Params.History > 0 &&
+		done != isStale}
 }
 
 // errNoSense is the error of an answer that cannot be read. It comes after the
@@ -225,7 +226,8 @@ func (d *decoder) answer() (out law.Outcome, carried int64) {
 func (d *decoder) state() (st law.State, done int64) {
 	done = d.next()
 	st.Kind = law.Kind(d.next())
-	st.Level, st.Prev, st.At, st.Unit, st.EmptyAt, st.BlockedUntil, st.Step = d.next(), d.next(), d.next(), d.next(), d.next(), d.next(), d.next()
+	st.Level, st.Prev, st.At, st.Unit, st.EmptyAt, st.BlockedUntil, st.Step = d.next(), d.next(), d.next(), d.next(),
+		d.next(), d.next(), d.next()
 	return st, done
 }
 

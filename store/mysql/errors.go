@@ -67,7 +67,10 @@ var numbers = func() map[uint16]error {
 		// A node without quorum; too many connections, or prepared statements; a host that is blocked.
 		store.ErrUnavailable: {1047, 1040, 1129, 1203, 1226, 1461},
 		store.ErrInvalid:     {1406, 1366, 1264, 1690, 1153, 1644},
-		store.ErrSetup:       {1044, 1045, 1049, 1054, 1064, 1130, 1142, 1143, 1146, 1227, 1305, 1370, 1419, 1665, 1698, 3159, 4151},
+		store.ErrSetup: {
+			1044, 1045, 1049, 1054, 1064, 1130, 1142, 1143, 1146, 1227, 1305, 1370, 1419, 1665, 1698,
+			3159, 4151,
+		},
 	} {
 		for _, n := range list {
 			m[n] = class

@@ -23,7 +23,10 @@ import (
 // listed here may say that nothing was done.
 func TestEveryErrorOfTheServerHasAClass(t *testing.T) {
 	t.Parallel()
-	classes := []error{store.ErrConflict, store.ErrUnavailable, store.ErrUnknownOutcome, store.ErrReadOnly, store.ErrSetup, store.ErrInvalid}
+	classes := []error{
+		store.ErrConflict, store.ErrUnavailable, store.ErrUnknownOutcome, store.ErrReadOnly,
+		store.ErrSetup, store.ErrInvalid,
+	}
 	atCommit := []uint16{
 		1213, 1205, 1020, 3572, 3101, 9007, 8002, 8022, 8028, // rolled back
 		1290, 1792, 1836, 1047, // refused by a server that is read-only, or has no quorum
@@ -60,8 +63,14 @@ func TestErrorsOfCommitAndBefore(t *testing.T) {
 		message        string
 		commit, before error
 	}{
-		{3101, "Plugin instructed the server to rollback the current transaction.", store.ErrConflict, store.ErrConflict},
-		{1180, "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT", store.ErrConflict, store.ErrConflict},
+		{
+			3101, "Plugin instructed the server to rollback the current transaction.", store.ErrConflict,
+			store.ErrConflict,
+		},
+		{
+			1180, "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT", store.ErrConflict,
+			store.ErrConflict,
+		},
 		{1180, "Got error 1490 during COMMIT", store.ErrUnknownOutcome, store.ErrUnavailable},
 		{1180, "Got error 28 \"No space left on device\" during COMMIT", store.ErrUnknownOutcome, store.ErrUnavailable},
 		{1020, "Record has changed since last read in table 'headgate_cells'", store.ErrConflict, store.ErrConflict},
@@ -86,7 +95,10 @@ func TestErrorsOfCommitAndBefore(t *testing.T) {
 			t.Errorf("before COMMIT: %v, want %v", got, tt.before)
 		}
 	}
-	for _, err := range []error{driver.ErrInvalidConn, driver.ErrMalformPkt, context.Canceled, errors.New("read tcp: connection reset by peer")} {
+	for _, err := range []error{
+		driver.ErrInvalidConn, driver.ErrMalformPkt, context.Canceled,
+		errors.New("read tcp: connection reset by peer"),
+	} {
 		if got := mysql.Classify(err); !errors.Is(got, store.ErrUnknownOutcome) {
 			t.Errorf("%v: %v", err, got)
 		}
@@ -121,7 +133,9 @@ func TestAKilledStatementChargesNothing(t *testing.T) {
 	name := url[strings.LastIndex(url, "/")+1:]
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		var id int64
-		err := db.QueryRowContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE db = ? AND info LIKE 'INSERT INTO headgate_cells%'", name).Scan(&id)
+		err := db.QueryRowContext(t.Context(),
+			"SELECT id FROM information_schema.processlist WHERE db = ? AND info LIKE 'INSERT INTO headgate_cells%'",
+			name).Scan(&id)
 		if err == nil {
 			if _, err := db.ExecContext(t.Context(), fmt.Sprint("KILL QUERY ", id)); err != nil {
 				t.Fatal(err)
@@ -156,12 +170,17 @@ func TestModesThatChangeTheTextAreRefused(t *testing.T) {
 		}
 		t.Skipf("this server has no such modes: %v", err)
 	}
-	for _, mode := range []string{"ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT", "ANSI_QUOTES,SIMULTANEOUS_ASSIGNMENT"} {
-		if _, err := mysql.Open(t.Context(), url+"?sql_mode=%27"+mode+"%27", nil); !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "sql_mode has ") {
+	for _, mode := range []string{
+		"ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT",
+		"ANSI_QUOTES,SIMULTANEOUS_ASSIGNMENT",
+	} {
+		if _, err := mysql.Open(t.Context(), url+"?sql_mode=%27"+mode+"%27", nil); !errors.Is(err, store.ErrSetup) ||
+			!strings.Contains(err.Error(), "sql_mode has ") {
 			t.Errorf("%s: open: %v", mode, err)
 		}
 		s := mysql.New(pool(t, url, "sql_mode=%27"+mode+"%27"), nil)
-		if d, err := headgate.New(s, nil).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "sql_mode has ") || d.Allowed {
+		if d, err := headgate.New(s, nil).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) ||
+			!strings.Contains(err.Error(), "sql_mode has ") || d.Allowed {
 			t.Errorf("%s: %+v, %v", mode, d, err)
 		}
 		if _, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) {
@@ -179,7 +198,8 @@ func TestModesThatChangeTheTextAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, l := range map[string]taker{"plain": l, "with an id": l.Once("id", time.Hour)} {
-		if _, err := l.Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "sql_mode has ORACLE") {
+		if _, err := l.Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) ||
+			!strings.Contains(err.Error(), "sql_mode has ORACLE") {
 			t.Errorf("set later, %s: %v", name, err)
 		}
 	}

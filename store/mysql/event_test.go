@@ -19,7 +19,8 @@ func TestAnEventSweeps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	event := strings.Replace(regexp.MustCompile(`(?m)^CREATE EVENT .*$`).FindString(string(page)), "1 MINUTE", "1 SECOND", 1)
+	event := strings.Replace(regexp.MustCompile(`(?m)^CREATE EVENT .*$`).FindString(string(page)), "1 MINUTE",
+		"1 SECOND", 1)
 	server, err := dbtest.StartMariaDB(t.Context(), "--event-scheduler=ON")
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +28,8 @@ func TestAnEventSweeps(t *testing.T) {
 	t.Cleanup(server.Stop)
 	url := dbtest.MariaDBAt(t, server.DSN)[0]
 	s := openAt(t, url)
-	execute(t, session(t, url), "CALL headgate_take('token-bucket 1000/s', 'gone', 1); CALL headgate_take('token-bucket 1/1h', 'stays', 1); "+event)
+	execute(t, session(t, url), "CALL headgate_take('token-bucket 1000/s', 'gone', 1); CALL "+
+		"headgate_take('token-bucket 1/1h', 'stays', 1); "+event)
 	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		cells, _, err := s.Cells(t.Context(), store.Query{})
 		if err != nil {

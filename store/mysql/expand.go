@@ -8,14 +8,17 @@ import (
 // could pass, the columns of headgate_take, and the entries that a charge leaves.
 const (
 	healAfter = `greatest(2000000, case p_kind when 2 then 2 * p_step when 3 then p_step
-        else least(9007199254740991, (p_capacity div p_drain + (p_capacity mod p_drain > 0)) * cast(p_step as decimal(38))) end)`
+        else least(9007199254740991, 
+            (p_capacity div p_drain + (p_capacity mod p_drain > 0)) * cast(p_step as decimal(38))) end)`
 
-	retryAfter = `cast(case when @hg_g then 0 when @hg_retry < 9007199254740991 then cast(greatest(0, @hg_retry - @hg_clk) as decimal(26, 6)) / 1000000 end as decimal(20, 6))`
+	retryAfter = `cast(case when @hg_g then 0 when @hg_retry < 9007199254740991
+        then cast(greatest(0, @hg_retry - @hg_clk) as decimal(26, 6)) / 1000000 end as decimal(20, 6))`
 
 	figures = `select @hg_g as allowed,
         if(@hg_block > greatest(@hg_clk, @hg_at), 0, greatest(0, @hg_capacity - @hg_x) div @hg_c) as remaining,
         ` + retryAfter + ` as retry_after,
-        cast(cast(greatest(0, greatest(@hg_empty, @hg_block) - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)) as reset_after,
+        cast(cast(greatest(0, greatest(@hg_empty, @hg_block) - @hg_clk) as decimal(26, 6)) / 1000000
+            as decimal(20, 6)) as reset_after,
         @hg_name as limit_name,
         cast('1970-01-01' + interval @hg_now microsecond as datetime(6)) as at`
 
@@ -26,7 +29,8 @@ const (
 	ownLog = `if p_verb = 1 and p_kind = 3 and @hg_done <> 2 then
                 if @hg_carry > 0 then
                     insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
-                    values (p_limit, p_key, 'carried over', @hg_now, @hg_ends, @hg_now + greatest(p_step, p_history), @hg_carry, 1);
+                    values (p_limit, p_key, 'carried over', @hg_now, @hg_ends,
+                        @hg_now + greatest(p_step, p_history), @hg_carry, 1);
                 end if;
                 if @hg_done or p_history > 0 then
                     insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
@@ -49,7 +53,8 @@ var (
             declare exit handler for 1213, 1020, 3101, 1180 begin
                 declare problem text character set utf8mb4;
                 get diagnostics condition 1 problem = message_text;
-                if inside or tries > 50 or problem like 'Got error % during COMMIT' and problem not like 'Got error 149 %' then
+                if inside or tries > 50
+                    or problem like 'Got error % during COMMIT' and problem not like 'Got error 149 %' then
                     if not inside then rollback; end if;
                     resignal;
                 end if;
@@ -68,7 +73,8 @@ var (
             end if;`
 
 	beginOwn = openOwn + `
-            insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key) on duplicate key update law = headgate_cells.law;
+            insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key)
+                on duplicate key update law = headgate_cells.law;
             set @hg_clock = ` + readClock + `;`
 )
 
@@ -90,10 +96,14 @@ const commitOwn = `if not inside then
 // what is said of them, before and after their names.
 const (
 	ours            = "made by headgate"
-	foreignArticles = "routine_schema = database() and routine_type = 'PROCEDURE' and lower(routine_name) in ('check_velocity', 'request_token') and routine_comment not like '" + ours + "%'"
+	foreignArticles = "routine_schema = database() and routine_type = 'PROCEDURE' and lower(routine_name) in " +
+		"('check_velocity', 'request_token') and routine_comment not like '" + ours + "%'"
 )
 
-var leftAlone = [...]string{"did not make the articles'' procedures: ", " exists and is not ours; rename or drop it and migrate again, or say --skip-articles"}
+var leftAlone = [...]string{
+	"did not make the articles'' procedures: ",
+	" exists and is not ours; rename or drop it and migrate again, or say --skip-articles",
+}
 
 // expand puts into the text of a migration what the procedures share with the
 // Go driver, and with each other: the laws over one cell, the variables, the clock.
@@ -146,8 +156,10 @@ func expand(text string) string {
 		"{{dead c}}", dead("c", "now"),
 		"{{dead headgate_cells}}", dead("headgate_cells", "now"),
 		"{{laws}}", laws(ask, cell, param),
-		"{{once}}", laws(shape{Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true, Rooms: true}, cell, twice),
-		"{{settle}}", laws(shape{Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true}, cell, twice),
+		"{{once}}", laws(shape{Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true, Rooms: true},
+			cell, twice),
+		"{{settle}}", laws(shape{Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true},
+			cell, twice),
 		"{{lease}}", laws(shape{Log: true, Return: true, Renew: true, Rooms: true}, cell, param),
 		"{{outcome}}", outcome(),
 		"{{look}}", laws(take, func(name string) string {

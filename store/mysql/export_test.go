@@ -73,7 +73,8 @@ var (
 func Newer(s *Store) *Store {
 	d := *current()
 	d.revision++
-	next := strings.NewReplacer(fmt.Sprintf("_%d(", revision), fmt.Sprintf("_%d(", d.revision), fmt.Sprintf("_%d\n", revision), fmt.Sprintf("_%d\n", d.revision))
+	next := strings.NewReplacer(fmt.Sprintf("_%d(", revision), fmt.Sprintf("_%d(", d.revision),
+		fmt.Sprintf("_%d\n", revision), fmt.Sprintf("_%d\n", d.revision))
 	renumber := func(list []ddl) (renumbered []ddl) {
 		for _, s := range list {
 			s.text = strings.TrimSuffix(next.Replace(s.text+"\n"), "\n")

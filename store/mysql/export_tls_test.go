@@ -5,6 +5,7 @@ import "context"
 // Cipher returns the cipher of the store's connections; empty for none.
 func (s *Store) Cipher() (cipher string, err error) {
 	var name string
-	err = s.nodes[0].db.QueryRowContext(context.Background(), "SHOW SESSION STATUS LIKE 'Ssl_cipher'").Scan(&name, &cipher)
+	err = s.nodes[0].db.QueryRowContext(context.Background(), "SHOW SESSION STATUS LIKE 'Ssl_cipher'").Scan(
+		&name, &cipher)
 	return cipher, err
 }

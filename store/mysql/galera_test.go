@@ -70,7 +70,10 @@ func TestGaleraNodeKilledUnderLoad(t *testing.T) {
 	openAt(t, url)
 	const callers, rate, burst = 8, 200, 20
 	p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: rate}
-	load := press(t, callers, law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "galera", Key: "hot"}, Params: p, Cost: p.Unit, Count: 1}, url)
+	load := press(t, callers, law.Op{
+		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "galera", Key: "hot"}, Params: p,
+		Cost: p.Unit, Count: 1,
+	}, url)
 	time.Sleep(3 * time.Second)
 	killed := preferred(t, g, url)
 	g.Kill(killed)
@@ -90,8 +93,10 @@ func TestGaleraNodeKilledUnderLoad(t *testing.T) {
 	}
 	elapsed := load.last - load.first
 	most := burst + elapsed*rate/1_000_000 // the nodes of the test share one clock
-	t.Logf("node %d killed: admitted %d of at most %d in %v, longest time without an answer %v, %d outcomes unknown, %d unavailable",
-		killed+1, load.admitted, most, time.Duration(elapsed)*time.Microsecond, load.gap, load.unknown, load.unavailable)
+	t.Logf("node %d killed: admitted %d of at most %d in %v, longest time without an answer %v, %d outcomes "+
+		"unknown, %d unavailable",
+		killed+1, load.admitted, most, time.Duration(elapsed)*time.Microsecond, load.gap, load.unknown,
+		load.unavailable)
 	if load.admitted > most {
 		t.Errorf("admitted %d, at most %d", load.admitted, most)
 	}

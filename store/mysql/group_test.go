@@ -103,8 +103,12 @@ func TestGroupReplicationNodeIsKilled(t *testing.T) {
 			url := oneURL([]string{urls[1], urls[2], urls[0]}) // the primary is named last
 			openAt(t, url)
 			inStep(t, urls)
-			p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 100_000_000, Step: 1_000_000, Drain: 1} // a thousandth of a request in a second
-			op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "group", Key: "hot"}, Params: p, Cost: p.Unit, Count: 1}
+			// a thousandth of a request in a second
+			p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 100_000_000, Step: 1_000_000, Drain: 1}
+			op := law.Op{
+				Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "group", Key: "hot"}, Params: p,
+				Cost: p.Unit, Count: 1,
+			}
 			load := press(t, 4, op, url)
 			time.Sleep(3 * time.Second)
 			if !single {
@@ -112,7 +116,8 @@ func TestGroupReplicationNodeIsKilled(t *testing.T) {
 			}
 			g.Kill(killed)
 			before := load.passed()
-			for deadline := time.Now().Add(45 * time.Second); load.passed() < before+200; time.Sleep(100 * time.Millisecond) {
+			for deadline := time.Now().Add(45 * time.Second); load.passed() < before+200; time.Sleep(
+				100 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("%d were admitted before the node was killed, %d after it", before, load.passed()-before)
 				}
@@ -125,7 +130,8 @@ func TestGroupReplicationNodeIsKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			charged := (outs[0].State.Level + p.Unit - 1) / p.Unit
-			t.Logf("node %d killed: %d allowed, %d unknown, %d unavailable, charged %d; longest time without an answer %v",
+			t.Logf("node %d killed: %d allowed, %d unknown, %d unavailable, charged %d; longest time without an "+
+				"answer %v",
 				killed+1, load.admitted, load.unknown, load.unavailable, charged, load.gap.Round(time.Millisecond))
 			if charged < load.admitted || charged > load.admitted+load.unknown {
 				t.Errorf("charged %d for %d allowed and %d unknown", charged, load.admitted, load.unknown)
@@ -182,11 +188,15 @@ func TestGroupReplicationCalls(t *testing.T) {
 	g := dbtest.StartMySQLGroup(t, false)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
 	openAt(t, oneURL(urls))
-	if _, err := plain(t, urls[0]).ExecContext(t.Context(), "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 70, 3600)"); err != nil {
+	if _, err := plain(t, urls[0]).ExecContext(t.Context(),
+		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 70, 3600)"); err != nil {
 		t.Fatal(err)
 	}
 	inStep(t, urls)
-	for _, call := range []string{"CALL headgate_take('fixed-window 70/1d', 'hot', 1)", "CALL headgate_take_once(UUID(), 'fixed-window 70/1d', 'once', 1, 60)", "CALL request_token('b')"} {
+	for _, call := range []string{
+		"CALL headgate_take('fixed-window 70/1d', 'hot', 1)",
+		"CALL headgate_take_once(UUID(), 'fixed-window 70/1d', 'once', 1, 60)", "CALL request_token('b')",
+	} {
 		var mu sync.Mutex
 		errors := map[uint16]int{}
 		admitted := 0
@@ -308,7 +318,10 @@ func TestHalfABatchIsNotCommittedInAGroup(t *testing.T) {
 	url := dbtest.MariaDBAt(t, g.Servers()...)[0]
 	s := openAt(t, url)
 	db := pool(t, url)
-	charges := []headgate.Charge{{Limit: headgate.MustParse("token-bucket 9/30d"), Key: "free"}, {Limit: headgate.MustParse("fixed-window 9/30d"), Key: "held"}}
+	charges := []headgate.Charge{
+		{Limit: headgate.MustParse("token-bucket 9/30d"), Key: "free"},
+		{Limit: headgate.MustParse("fixed-window 9/30d"), Key: "held"},
+	}
 	holder, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -70,10 +70,16 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	var taken []law.Op
 	var admitted []law.Outcome
 	named := false
-	for _, verb := range []law.Verb{law.Take, law.Check, law.Return, law.Take, law.Settle, law.Renew, law.Block, law.Reset} {
+	for _, verb := range []law.Verb{
+		law.Take, law.Check, law.Return, law.Take, law.Settle, law.Renew, law.Block,
+		law.Reset,
+	} {
 		var ops []law.Op
 		for i := range 20 {
-			op := law.Op{Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "many", Key: fmt.Sprint(7 * i)}, Params: p, Cost: 1000, Count: 1 + int64(i%2)*9, TTL: 1000}
+			op := law.Op{
+				Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "many", Key: fmt.Sprint(7 * i)},
+				Params: p, Cost: 1000, Count: 1 + int64(i%2)*9, TTL: 1000,
+			}
 			if i%4 > 1 {
 				op.Cell.Limit, op.Params = "more", b
 			}
@@ -109,10 +115,14 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 			taken, admitted = ops, outs
 		}
 	}
-	for _, counter := range []string{"Handler_read_rnd_next", "Handler_read_next", "Handler_read_first", "Handler_read_prev"} {
+	for _, counter := range []string{
+		"Handler_read_rnd_next", "Handler_read_next", "Handler_read_first",
+		"Handler_read_prev",
+	} {
 		var name string
 		var n int
-		if err := tx.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE '"+counter+"'").Scan(&name, &n); err != nil {
+		if err := tx.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE '"+counter+"'").Scan(
+			&name, &n); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%s %d", name, n)

@@ -68,7 +68,8 @@ var widths = map[string]int{
 // reads them: four, and those of an outcome.
 var knownFields = []string{
 	"print", "cost", "settled", "same rule",
-	"granted", "law", "level", "prev", "at", "unit", "empty", "block", "used", "told", "retry", "entry", "how", "when", "step",
+	"granted", "law", "level", "prev", "at", "unit", "empty", "block", "used", "told", "retry", "entry", "how",
+	"when", "step",
 }
 
 // outcomeFields are those of an outcome that is remembered.

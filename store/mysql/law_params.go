@@ -51,7 +51,8 @@ var paramNames = [params]string{
 	pUnit: "unit", pCapacity: "capacity", pStep: "step", pDrain: "drain", pBlock: "block", pHeal: "heal",
 	pCost: "cost", pCount: "count", pPartial: "partial", pCeiling: "ceiling", pTTL: "ttl", pNow: "now",
 	pB0: "b0", pB1: "b1", pB2: "b2", pB3: "b3", pMade: "made", pWas: "was", pReturned: "returned", pEntry: "entry",
-	pHistory: "history", pRow: "row", pLate: "late", pPrint: "print", pGiven: "given", pGeneration: "generation", pID: "id",
+	pHistory: "history", pRow: "row", pLate: "late", pPrint: "print", pGiven: "given",
+	pGeneration: "generation", pID: "id",
 }
 
 func paramIndex(name string) int { return slices.Index(paramNames[:], name) }
@@ -73,8 +74,10 @@ const (
 
 // passNames are the names of passes in decide.tmpl.
 var passNames = map[string]int{
-	"single": single, "first": firstPass, "second": secondPass, "return": returnPass, "settle first": settleFirst, "settle second": settleSecond,
-	"block": blockPass, "reset": resetPass, "renew": renewPass, "once first": onceFirst, "once second": onceSecond,
+	"single": single, "first": firstPass, "second": secondPass, "return": returnPass, "settle first": settleFirst,
+	"settle second": settleSecond,
+	"block":         blockPass, "reset": resetPass, "renew": renewPass, "once first": onceFirst,
+	"once second": onceSecond,
 }
 
 // A row answers records of numbers. Their fields are counted from 1.

@@ -213,7 +213,8 @@ var variables = sync.OnceValue(func() string {
 	var b strings.Builder
 	b.WriteString("SET ")
 	for _, name := range variablesOf(decideText) {
-		if name != "r" && name != "undo" && name != "pend" && name != "nolog" && name != "plain" && name != "put" && name != "wipe" {
+		if name != "r" && name != "undo" && name != "pend" && name != "nolog" && name != "plain" && name != "put" &&
+			name != "wipe" {
 			b.WriteString("@hg_" + name + "=0,")
 		}
 	}
@@ -223,8 +224,11 @@ var variables = sync.OnceValue(func() string {
 		}
 		b.WriteString("@hg_" + name + "=CAST('' AS BINARY)")
 	}
-	b.WriteString(",@hg_plain=CONVERT(';' USING latin1),@hg_put=CONVERT('' USING latin1),@hg_wipe=CONVERT('' USING latin1)") // the character set of numbers
-	b.WriteString(",@hg_end=0;")                                                                                             // whether COMMIT has begun
+	// the character set of numbers
+	b.WriteString(",@hg_plain=CONVERT(';' USING latin1),@hg_put=CONVERT('' USING latin1),@hg_wipe=CONVERT('' USING " +
+		"latin1)")
+	// whether COMMIT has begun
+	b.WriteString(",@hg_end=0;")
 	return b.String()
 })
 

@@ -21,7 +21,8 @@ func level(t *testing.T, conn *sql.Conn, cell law.Cell, now int64) (used string)
 	if _, err := conn.ExecContext(t.Context(), text); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.QueryRowContext(t.Context(), "SELECT used FROM headgate_levels WHERE limit_name = ? AND `key` = ?", cell.Limit, cell.Key).Scan(&used); err != nil {
+	if err := conn.QueryRowContext(t.Context(), "SELECT used FROM headgate_levels WHERE limit_name = ? AND `key` = ?",
+		cell.Limit, cell.Key).Scan(&used); err != nil {
 		t.Fatal(err)
 	}
 	return used
@@ -55,13 +56,17 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t0 := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro() // a TIMESTAMP ends in 2038
 	for i, rule := range []string{
-		"token-bucket 100/s burst 200", "token-bucket 1/1h burst 3", "token-bucket 3/1m burst 7", "token-bucket 150001/1d burst 10", "gcra 10/s burst 5",
-		"leaky-bucket 1.5/s capacity 3", "interval 100/10s burst 350", "interval 2/1m burst 3", "interval 0.5/150ms burst 9", "fixed-window 100/1m", "fixed-window 100/1m from-first",
-		"fixed-window 9/minute", "fixed-window 9/day Europe/Berlin", "fixed-window 9/month", "sliding-window 100/1m", "sliding-window 3/1h", "sliding-log 5/1m", "concurrency 5 ttl 30s",
+		"token-bucket 100/s burst 200", "token-bucket 1/1h burst 3", "token-bucket 3/1m burst 7",
+		"token-bucket 150001/1d burst 10", "gcra 10/s burst 5",
+		"leaky-bucket 1.5/s capacity 3", "interval 100/10s burst 350", "interval 2/1m burst 3",
+		"interval 0.5/150ms burst 9", "fixed-window 100/1m", "fixed-window 100/1m from-first",
+		"fixed-window 9/minute", "fixed-window 9/day Europe/Berlin", "fixed-window 9/month", "sliding-window 100/1m",
+		"sliding-window 3/1h", "sliding-log 5/1m", "concurrency 5 ttl 30s",
 	} {
 		limit := headgate.MustParse(rule)
 		name := fmt.Sprint("limit-", i)
-		if warnings, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: name, Notation: limit.String()}}); err != nil || len(warnings) > 0 {
+		if warnings, err := s.WriteLimits(t.Context(),
+			[]store.NamedLimit{{Name: name, Notation: limit.String()}}); err != nil || len(warnings) > 0 {
 			t.Fatal(warnings, err)
 		}
 		p := limit.Params()
@@ -95,10 +100,19 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	s := openAt(t, url)
 	conn := session(t, url)
 	t0 := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro()
-	for _, rule := range []string{"token-bucket 100/s burst 200", "interval 100/10s burst 350", "interval 2/1m burst 3", "fixed-window 100/1m", "fixed-window 9/day Europe/Berlin"} {
+	for _, rule := range []string{
+		"token-bucket 100/s burst 200", "interval 100/10s burst 350", "interval 2/1m burst 3",
+		"fixed-window 100/1m", "fixed-window 9/day Europe/Berlin",
+	} {
 		p := headgate.MustParse(rule).Params()
-		for _, limit := range []string{"in-a-file", "interval 7/3s burst 9", "interval", "token-bucket x/y", "token-bucket 1/0s", "gcra 5/", "gcra 99999999999999999999999999999999999/1us"} {
-			op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit, Key: rule}, Params: p, Cost: p.Capacity / 2, Count: 1, Now: t0, Window: [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step}}
+		for _, limit := range []string{
+			"in-a-file", "interval 7/3s burst 9", "interval", "token-bucket x/y",
+			"token-bucket 1/0s", "gcra 5/", "gcra 99999999999999999999999999999999999/1us",
+		} {
+			op := law.Op{
+				Verb: law.Take, Cell: law.Cell{Limit: limit, Key: rule}, Params: p, Cost: p.Capacity / 2,
+				Count: 1, Now: t0, Window: [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step},
+			}
 			most := one(t, s, op).Used
 			for range 10 {
 				op.Verb, op.Cost = law.Check, 1
@@ -107,7 +121,8 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 				fmt.Sscan(level(t, conn, op.Cell, op.Now), &got)
 				fmt.Sscan(millionths(out.Used-out.Granted, p.Unit), &least)
 				if fmt.Sscan(millionths(most, p.Unit), &before); got < least || got > before {
-					t.Errorf("%s as %q: %v in use after %v, of %v; a check says %v", rule, limit, got, time.Duration(op.Now-t0)*1000, before, least)
+					t.Errorf("%s as %q: %v in use after %v, of %v; a check says %v", rule, limit, got,
+						time.Duration(op.Now-t0)*1000, before, least)
 				}
 				if op.Now += p.Step / 3; p.Step == 10_000 {
 					op.Now += 300_000
@@ -123,7 +138,8 @@ func TestTheViewShowsLevelsAsOfNow(t *testing.T) {
 	db, _ := client(t)
 	used := func() (n float64) {
 		t.Helper()
-		if err := db.QueryRowContext(t.Context(), "SELECT used FROM headgate_levels WHERE `key` = 'a'").Scan(&n); err != nil {
+		if err := db.QueryRowContext(t.Context(), "SELECT used FROM headgate_levels WHERE `key` = 'a'").Scan(
+			&n); err != nil {
 			t.Fatal(err)
 		}
 		return n

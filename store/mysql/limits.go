@@ -51,7 +51,8 @@ func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (war
 // without procedures has no calls that could fail.
 func read(ctx context.Context, db querier, procedure, limit string) (problem string, err error) {
 	_, err = db.ExecContext(ctx, "CALL "+procedure+"("+quotedText(limit)+
-		", @hg_name, @hg_law, @hg_anchor, @hg_unit, @hg_capacity, @hg_step, @hg_drain, @hg_block, @hg_history, @hg_calendar, @hg_zone)")
+		", @hg_name, @hg_law, @hg_anchor, @hg_unit, @hg_capacity, @hg_step, @hg_drain, "+
+		"@hg_block, @hg_history, @hg_calendar, @hg_zone)")
 	switch number, text := numberOf(err); number {
 	case errSignalled:
 		return text, nil
@@ -64,7 +65,8 @@ func read(ctx context.Context, db querier, procedure, limit string) (problem str
 // unreadable returns a line about each limit in the table that nobody has been able to
 // call so far and that the server cannot read.
 func unreadable(ctx context.Context, db querier, d *definition) (lines []string, err error) {
-	rows, err := db.QueryContext(ctx, "SELECT name FROM headgate_limits WHERE rule_compiled IS NULL OR rule_compiled <> rule ORDER BY name")
+	rows, err := db.QueryContext(ctx, "SELECT name FROM headgate_limits WHERE rule_compiled IS NULL OR "+
+		"rule_compiled <> rule ORDER BY name")
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,8 @@ func TestLimitsThatCannotBeUsedAreTold(t *testing.T) {
 	url := dbtest.MariaDBAt(t, server.DSN)[0]
 	s := openAt(t, url)
 	db := plain(t, url)
-	if _, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "kept", Notation: "token-bucket 1/s"}}); err != nil {
+	if _, err := s.WriteLimits(t.Context(),
+		[]store.NamedLimit{{Name: "kept", Notation: "token-bucket 1/s"}}); err != nil {
 		t.Fatal(err)
 	}
 	warnings, err := s.WriteLimits(t.Context(), []store.NamedLimit{
@@ -45,7 +46,8 @@ func TestLimitsThatCannotBeUsedAreTold(t *testing.T) {
 		}
 	}
 	report, err := s.Migrate(t.Context())
-	if err != nil || len(report) != 3 || report[1] != "calls from SQL cannot use limit "+want[0] || report[2] != "calls from SQL cannot use limit "+want[2] {
+	if err != nil || len(report) != 3 || report[1] != "calls from SQL cannot use limit "+want[0] ||
+		report[2] != "calls from SQL cannot use limit "+want[2] {
 		t.Errorf("migrate: %q, %v", report, err)
 	}
 }
@@ -73,7 +75,10 @@ func TestTheTableRefusesWhatIsNoLimit(t *testing.T) {
 		}
 	}
 	t.Logf("%d bad ones were refused", refused)
-	for _, rule := range []string{"", "nonsense", "slidin-log 5/1m", "token-bucket", "token-bucket many/s", "token-bucket -1/s", "token-bucket 1/s; drop", "10/s"} {
+	for _, rule := range []string{
+		"", "nonsense", "slidin-log 5/1m", "token-bucket", "token-bucket many/s",
+		"token-bucket -1/s", "token-bucket 1/s; drop", "10/s",
+	} {
 		_, err := db.ExecContext(t.Context(), "INSERT INTO headgate_limits (name, rule) VALUES ('b', ?)", rule)
 		if err == nil || !strings.Contains(err.Error(), "headgate_rule_is_a_limit") {
 			t.Errorf("%q: %v", rule, err)

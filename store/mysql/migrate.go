@@ -94,7 +94,8 @@ func (m *migrator) say(format string, args ...any) {
 func (m *migrator) migrate(ctx context.Context) error {
 	// A procedure is replaced when no transaction that has called it is open. New calls
 	// wait behind that, so it is given up after 3 s, and repeated.
-	if _, err := m.conn.ExecContext(ctx, "SET @hg_wait = @@lock_wait_timeout, lock_wait_timeout = 3;"+setSession); err != nil {
+	if _, err := m.conn.ExecContext(ctx, "SET @hg_wait = @@lock_wait_timeout, lock_wait_timeout = 3;"+
+		setSession); err != nil {
 		return err
 	}
 	defer func() {
@@ -130,7 +131,8 @@ func (m *migrator) migrate(ctx context.Context) error {
 		return err
 	}
 	if len(m.report) == 0 {
-		m.say("the schema has all %d tables' migrations and the procedures of revision %d, nothing to do", len(m.tables), m.revision)
+		m.say("the schema has all %d tables' migrations and the procedures of revision %d, nothing to do",
+			len(m.tables), m.revision)
 	}
 	lines, err := unreadable(ctx, m.conn, m.definition)
 	m.report = append(m.report, lines...)
@@ -158,7 +160,8 @@ func (m *migrator) makeTables(ctx context.Context, have int) error {
 				return fmt.Errorf("%s: %w", t.name, err)
 			}
 		}
-		if _, err := m.conn.ExecContext(ctx, fmt.Sprintf("INSERT IGNORE INTO headgate_schema_version (version) VALUES (%d)", i+1)); err != nil {
+		if _, err := m.conn.ExecContext(
+			ctx, fmt.Sprintf("INSERT IGNORE INTO headgate_schema_version (version) VALUES (%d)", i+1)); err != nil {
 			return err
 		}
 		m.say("applied %s", t.name)
@@ -175,7 +178,8 @@ func (m *migrator) installProcedures(ctx context.Context, have *installation) er
 		return err
 	}
 	repaired := have.revision == m.revision && have.digest != "" // by the printed schema there is no digest
-	if have.revision == m.revision && have.fingerprint == m.fingerprint() && (have.digest == digest || have.digest == "") {
+	if have.revision == m.revision && have.fingerprint == m.fingerprint() &&
+		(have.digest == digest || have.digest == "") {
 		if have.digest == "" {
 			_, err = m.conn.ExecContext(ctx, m.record(digest))
 		}
@@ -229,10 +233,14 @@ func (m *migrator) execute(ctx context.Context, list []ddl) error {
 // digest is one of the procedures of this definition as the server has them now; the same
 // for all states of procedures that this user may not read.
 func (m *migrator) digest(ctx context.Context) (string, error) {
-	rows, err := m.conn.QueryContext(ctx, `SELECT r.routine_name, COALESCE(SHA2(CONCAT(r.routine_definition, r.sql_mode, r.security_type, r.sql_data_access), 256), ''),
-		COALESCE((SELECT SHA2(GROUP_CONCAT(p.parameter_mode, ' ', p.parameter_name, ' ', p.dtd_identifier ORDER BY p.ordinal_position), 256) FROM information_schema.parameters p
+	rows, err := m.conn.QueryContext(ctx, `SELECT r.routine_name,
+		COALESCE(SHA2(CONCAT(r.routine_definition, r.sql_mode, r.security_type, r.sql_data_access), 256), ''),
+		COALESCE((SELECT SHA2(GROUP_CONCAT(p.parameter_mode, ' ', p.parameter_name, ' ', p.dtd_identifier
+				ORDER BY p.ordinal_position), 256)
+			FROM information_schema.parameters p
 			WHERE p.specific_schema = DATABASE() AND p.specific_name = r.routine_name), '')
-		FROM information_schema.routines r WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE' ORDER BY r.routine_name`)
+		FROM information_schema.routines r
+		WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE' ORDER BY r.routine_name`)
 	if err != nil {
 		return "", err
 	}
@@ -260,7 +268,8 @@ func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
 	}
 	var foreign sql.NullString
 	var count int
-	if err := m.conn.QueryRowContext(ctx, `SELECT GROUP_CONCAT(IF(`+foreignArticles+`, routine_name, NULL) ORDER BY routine_name SEPARATOR ', '),
+	if err := m.conn.QueryRowContext(ctx, `SELECT
+		GROUP_CONCAT(IF(`+foreignArticles+`, routine_name, NULL) ORDER BY routine_name SEPARATOR ', '),
 		COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_type = 'PROCEDURE'
 		AND LOWER(routine_name) IN ('check_velocity', 'request_token')`).Scan(&foreign, &count); err != nil {
 		return err

@@ -54,5 +54,6 @@ func openWith(tb testing.TB, url string, maxKeys int) *mysql.Store {
 // TestConformanceOfTiDB runs the suite on a TiDB of somebody's who has one.
 func TestConformanceOfTiDB(t *testing.T) {
 	dsn := dbtest.NeedDSN(t, "HEADGATE_TEST_TIDB_DSN")
-	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.MariaDBAt(tb, dsn)[0]) }, &storetest.Options{Histories: 500})
+	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.MariaDBAt(tb, dsn)[0]) },
+		&storetest.Options{Histories: 500})
 }

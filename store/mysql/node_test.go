@@ -29,7 +29,8 @@ func appServers(t *testing.T, n int) (urls []string) {
 		url := server.DSN + "app"
 		db := plain2(t, server.DSN)
 		for _, statement := range []string{
-			"CREATE DATABASE app", "CREATE USER app", "SET GLOBAL log_bin_trust_function_creators = ON", "GRANT ALL ON app.* TO app",
+			"CREATE DATABASE app", "CREATE USER app", "SET GLOBAL log_bin_trust_function_creators = ON",
+			"GRANT ALL ON app.* TO app",
 		} {
 			if _, err := db.ExecContext(t.Context(), statement); err != nil {
 				t.Fatalf("%s: %v", statement, err)
@@ -60,7 +61,8 @@ func TestReadOnlyServersSaySo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if d, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(err, store.ErrReadOnly) || d.Allowed {
+	if d, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(
+		err, store.ErrReadOnly) || d.Allowed {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }

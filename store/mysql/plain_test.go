@@ -19,9 +19,18 @@ func TestPlainBatchesDecideAsOthers(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	limits := [][2]law.Params{ // the second: as it was before it was changed
-		{{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 1000, Drain: 3}, {Kind: law.Bucket, Unit: 7, Capacity: 50, Step: 1000, Drain: 3}},
-		{{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 5_000_000, Drain: 9}, {Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 50_000_000, Drain: 1}},
-		{{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1, Capacity: 5, Step: 70_000, Drain: 5}, {Kind: law.Window, Unit: 1, Capacity: 5, Step: 70_000}},
+		{
+			{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 1000, Drain: 3},
+			{Kind: law.Bucket, Unit: 7, Capacity: 50, Step: 1000, Drain: 3},
+		},
+		{
+			{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 5_000_000, Drain: 9},
+			{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 50_000_000, Drain: 1},
+		},
+		{
+			{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1, Capacity: 5, Step: 70_000, Drain: 5},
+			{Kind: law.Window, Unit: 1, Capacity: 5, Step: 70_000},
+		},
 	}
 	now := int64(1_800_000_000_000_000)
 	for round := range 400 {
@@ -34,7 +43,8 @@ func TestPlainBatchesDecideAsOthers(t *testing.T) {
 				limit = (limit + 1) % 2
 			}
 			op := law.Op{
-				Verb: law.Take, Group: uint32(i + 1), Cell: law.Cell{Limit: fmt.Sprint("limit ", limit), Key: fmt.Sprint((first + i*7) % 100)},
+				Verb: law.Take, Group: uint32(i + 1),
+				Cell:   law.Cell{Limit: fmt.Sprint("limit ", limit), Key: fmt.Sprint((first + i*7) % 100)},
 				Params: limits[limit][0], Cost: limits[limit][0].Unit, Count: 1, Now: now,
 			}
 			switch rng.IntN(30) {
@@ -45,7 +55,8 @@ func TestPlainBatchesDecideAsOthers(t *testing.T) {
 			case 2:
 				op.Verb = law.Reset
 			case 3:
-				op.Verb, op.At, op.Level, op.Cost = law.Return, now+rng.Int64N(10_000_000)-5_000_000, rng.Int64N(10_000_000), 1
+				op.Verb, op.At, op.Level, op.Cost = law.Return, now+rng.Int64N(10_000_000)-5_000_000,
+					rng.Int64N(10_000_000), 1
 			}
 			if n > 3 && rng.IntN(8) > 0 { // most batches are
 				op.Verb, op.Params = law.Take, limits[limit][0]
@@ -71,7 +82,8 @@ func TestPlainBatchesDecideAsOthers(t *testing.T) {
 		}
 		for i := range ops {
 			if got[i] != want[i] {
-				t.Fatalf("seed %d, round %d, op %d of %d: %+v\n got %+v\nwant %+v", seed, round, i, n, ops[i], got[i], want[i])
+				t.Fatalf("seed %d, round %d, op %d of %d: %+v\n got %+v\nwant %+v", seed, round, i, n, ops[i],
+					got[i], want[i])
 			}
 		}
 	}

@@ -157,7 +157,8 @@ func (p *planner) together(group []law.Op, rows int) bool {
 	}
 	for k := range group {
 		op := &group[k]
-		if (op.Params.Kind == law.Log || op.ID != "") && p.written[op.Cell] || op.ID != "" && p.named[admission{op.Cell, op.ID}] {
+		if (op.Params.Kind == law.Log || op.ID != "") && p.written[op.Cell] || op.ID != "" &&
+			p.named[admission{op.Cell, op.ID}] {
 			return false
 		}
 	}

@@ -54,7 +54,8 @@ func TestThePlainPathReportsTheTimeOfItsDecision(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock := func() (now int64) {
-		if err := db.QueryRowContext(t.Context(), "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))").Scan(&now); err != nil {
+		if err := db.QueryRowContext(t.Context(),
+			"SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))").Scan(&now); err != nil {
 			t.Fatal(err)
 		}
 		return now
@@ -78,7 +79,8 @@ func TestThePlainPathReportsTheTimeOfItsDecision(t *testing.T) {
 	fields := strings.Split(decided, ",") // the number of the row, and the time
 	at, err := strconv.ParseInt(fields[min(1, len(fields)-1)], 10, 64)
 	if err != nil || before == 0 || at < before || at > after {
-		t.Errorf("%q reports %d, %v; it was decided between %d and %d: %d µs early", decided, at, err, before, after, before-at)
+		t.Errorf("%q reports %d, %v; it was decided between %d and %d: %d µs early", decided, at, err, before,
+			after, before-at)
 	}
 }
 
@@ -103,13 +105,15 @@ func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
 		for _, p := range []law.Params{bucket, window, logs} {
 			for _, n := range []int{1, 2, 20} {
 				for _, id := range []string{"", "id"} {
-					if verb == law.Renew && p != logs || id == "" && verb == law.Settle || id != "" && verb != law.Settle && verb != law.Take {
+					if verb == law.Renew && p != logs || id == "" && verb == law.Settle || id != "" &&
+						verb != law.Settle && verb != law.Take {
 						continue
 					}
 					var ops []law.Op
 					for i := range n {
 						op := law.Op{
-							Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "l" + strconv.Itoa(i%2), Key: fmt.Sprint(7 * i)},
+							Verb: verb, Group: uint32(i / 2),
+							Cell:   law.Cell{Limit: "l" + strconv.Itoa(i%2), Key: fmt.Sprint(7 * i)},
 							Params: p, Cost: 1000, Count: 1, TTL: 60_000_000, ID: id, EntryNumber: 1, At: 1, Level: 1,
 						}
 						if verb == law.Take && id == "" {
@@ -117,7 +121,8 @@ func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
 						}
 						ops = append(ops, op)
 					}
-					looked += explain(t, connection(t, db), mysql.Statements(ops), fmt.Sprint(verb, " ", p.Kind, " ", n, " ", id))
+					looked += explain(t, connection(t, db), mysql.Statements(ops),
+						fmt.Sprint(verb, " ", p.Kind, " ", n, " ", id))
 				}
 			}
 		}

@@ -54,7 +54,11 @@ func call(tb testing.TB, db *sql.DB, procedure, rule, key, cost string) (t taken
 func TestTakeByCall(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
-	if _, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "login", Notation: "sliding-log 2/1h history 30d", Description: "logins"}}); err != nil {
+	if _, err := s.WriteLimits(t.Context(),
+		[]store.NamedLimit{{
+			Name: "login", Notation: "sliding-log 2/1h history 30d",
+			Description: "logins",
+		}}); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []taken{{allowed: 1, remaining: 1}, {allowed: 1}, {allowed: 0}} {
@@ -75,7 +79,9 @@ func TestTakeByCall(t *testing.T) {
 		}
 	}
 	var attempts, blocked int
-	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*), SUM(allowed = 0) FROM headgate_history WHERE `key` = 'alice'").Scan(&attempts, &blocked); err != nil || attempts != 3 || blocked != 1 {
+	if err := db.QueryRowContext(t.Context(),
+		"SELECT COUNT(*), SUM(allowed = 0) FROM headgate_history WHERE `key` = 'alice'").Scan(&attempts,
+		&blocked); err != nil || attempts != 3 || blocked != 1 {
 		t.Errorf("history: %d attempts, %d blocked, %v", attempts, blocked, err)
 	}
 	never, err := call(t, db, "headgate_take", "token-bucket 10/s burst 5", "k", "6")
@@ -91,7 +97,11 @@ func TestTakeByCall(t *testing.T) {
 		t.Errorf("a day in Berlin: %+v, %v", day, err)
 	}
 	// The Go driver sees the same cell.
-	d, err := headgate.New(s, nil).Check(t.Context(), headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 2"), Key: "k", Cost: headgate.MustCost("1.6")})
+	d, err := headgate.New(s, nil).Check(t.Context(),
+		headgate.Charge{
+			Limit: headgate.MustParse("token-bucket 1/1h burst 2"), Key: "k",
+			Cost: headgate.MustCost("1.6"),
+		})
 	if err != nil || d.Allowed || d.Remaining != 1 {
 		t.Errorf("in Go: %+v, %v", d, err)
 	}
@@ -117,10 +127,17 @@ func TestBadCallsAreRefusedAndChargeNothing(t *testing.T) {
 		{"CALL headgate_block('token-bucket 1/s', 'k', -1, '')", "seconds: must be"},
 		{"CALL check_velocity(99, 'k')", "zone: 99 is not in headgate_zones; insert its id, rate and window_seconds"},
 		{"CALL check_velocity(NULL, 'k')", "zone: null is not in headgate_zones"},
-		{"CALL request_token('nosuch')", `bucket: "nosuch" is not in headgate_buckets; insert its id, capacity and refill_seconds`},
-		{"CALL request_token(REPEAT('x', 500))", strings.Repeat("x", 40) + `" is not in headgate_buckets; insert its id, capacity and refill_seconds`},
+		{
+			"CALL request_token('nosuch')",
+			`bucket: "nosuch" is not in headgate_buckets; insert its id, capacity and refill_seconds`,
+		},
+		{"CALL request_token(REPEAT('x', 500))", strings.Repeat("x", 40) +
+			`" is not in headgate_buckets; insert its id, capacity and refill_seconds`},
 		{"CALL request_token(NULL)", `bucket: null is not in headgate_buckets`},
-		{"CALL headgate_take(CONCAT('token-bucket 1/', REPEAT('x', 200)), 'k', 1)", `xxx..." is not a length of time such as 30s, 15m or 30d`},
+		{
+			"CALL headgate_take(CONCAT('token-bucket 1/', REPEAT('x', 200)), 'k', 1)",
+			`xxx..." is not a length of time such as 30s, 15m or 30d`,
+		},
 	} {
 		_, err := db.ExecContext(t.Context(), tt.call)
 		if err == nil || !strings.Contains(err.Error(), tt.says) {
@@ -128,7 +145,8 @@ func TestBadCallsAreRefusedAndChargeNothing(t *testing.T) {
 		}
 	}
 	var cells int
-	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells").Scan(&cells); err != nil || cells != 0 {
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells").Scan(&cells); err != nil ||
+		cells != 0 {
 		t.Errorf("%d cells were made, %v", cells, err)
 	}
 }
@@ -136,7 +154,8 @@ func TestBadCallsAreRefusedAndChargeNothing(t *testing.T) {
 func TestCheckVelocity(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, description, rate, window_seconds) VALUES (1, 'logins', 5, 3600)"); err != nil {
+	if _, err := db.ExecContext(t.Context(),
+		"INSERT INTO headgate_zones (id, description, rate, window_seconds) VALUES (1, 'logins', 5, 3600)"); err != nil {
 		t.Fatal(err)
 	}
 	var passed, last atomic.Int64
@@ -145,7 +164,8 @@ func TestCheckVelocity(t *testing.T) {
 		wg.Go(func() {
 			var blocked, id, zone, rate, window int64
 			var key string
-			if err := db.QueryRowContext(context.Background(), "CALL check_velocity(1, 'Alice')").Scan(&blocked, &id, &zone, &key, &rate, &window); err != nil {
+			if err := db.QueryRowContext(context.Background(), "CALL check_velocity(1, 'Alice')").Scan(&blocked, &id,
+				&zone, &key, &rate, &window); err != nil {
 				t.Error(err)
 				return
 			}
@@ -161,18 +181,21 @@ func TestCheckVelocity(t *testing.T) {
 		t.Errorf("%d attempts passed, want 5", passed.Load())
 	}
 	var recorded int
-	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_history WHERE limit_name = 'zone.1'").Scan(&recorded); err != nil || recorded != 24 {
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_history WHERE limit_name = 'zone.1'").Scan(
+		&recorded); err != nil || recorded != 24 {
 		t.Errorf("%d of 24 attempts are recorded, %v", recorded, err)
 	}
 	var blocked, id, x int64
 	var key string
-	if err := db.QueryRowContext(t.Context(), "CALL check_velocity(1, 'alice')").Scan(&blocked, &id, &x, &key, &x, &x); err != nil || blocked != 0 {
+	if err := db.QueryRowContext(t.Context(), "CALL check_velocity(1, 'alice')").Scan(&blocked, &id, &x, &key, &x,
+		&x); err != nil || blocked != 0 {
 		t.Errorf("a key in small letters was taken for one with a capital: %d, %v", blocked, err)
 	}
 
 	// Inside the caller's transaction it rolls back with it, and commits nothing.
 	tx := begin(t, db)
-	if _, err := tx.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (2, 1, 60)"); err != nil {
+	if _, err := tx.ExecContext(t.Context(),
+		"INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (2, 1, 60)"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tx.ExecContext(t.Context(), "CALL check_velocity(2, 'k')"); err != nil {
@@ -181,7 +204,8 @@ func TestCheckVelocity(t *testing.T) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM headgate_zones WHERE id = 2) + (SELECT COUNT(*) FROM headgate_entries WHERE limit_name = 'zone.2')").Scan(&x); err != nil || x != 0 {
+	if err := db.QueryRowContext(t.Context(),
+		"SELECT (SELECT COUNT(*) FROM headgate_zones WHERE id = 2) + (SELECT COUNT(*) FROM headgate_entries WHERE limit_name = 'zone.2')").Scan(&x); err != nil || x != 0 {
 		t.Errorf("%d rows outlived the caller's rollback, %v", x, err)
 	}
 }
@@ -189,11 +213,13 @@ func TestCheckVelocity(t *testing.T) {
 func TestRequestToken(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 3, 0.5), ('none', 0, 1)"); err != nil {
+	if _, err := db.ExecContext(t.Context(),
+		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 3, 0.5), ('none', 0, 1)"); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(id string) (granted, remaining int64, retry sql.NullFloat64, at time.Time) {
-		if err := db.QueryRowContext(t.Context(), "CALL request_token(?)", id).Scan(&granted, &remaining, &retry, &at); err != nil {
+		if err := db.QueryRowContext(t.Context(), "CALL request_token(?)", id).Scan(&granted, &remaining, &retry,
+			&at); err != nil {
 			t.Fatal(err)
 		}
 		return granted, remaining, retry, at
@@ -209,7 +235,8 @@ func TestRequestToken(t *testing.T) {
 			break
 		}
 		if tokens += granted; granted == 0 {
-			if end := at.Add(time.Duration(math.Round(retry.Float64*1e6)) * time.Microsecond).Sub(first); end != 500*time.Millisecond {
+			if end := at.Add(time.Duration(math.Round(retry.Float64*1e6)) * time.Microsecond).Sub(
+				first); end != 500*time.Millisecond {
 				t.Errorf("the period ends %v after its first request", end)
 			}
 		}
@@ -246,12 +273,14 @@ func TestTheTimeByCallIsThatDecidedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := time.Now().Add(tt.ahead)
-		if _, err := db.ExecContext(t.Context(), "UPDATE headgate_cells SET at = ? WHERE cell_key = ?", at.UnixMicro(), tt.key); err != nil {
+		if _, err := db.ExecContext(t.Context(), "UPDATE headgate_cells SET at = ? WHERE cell_key = ?", at.UnixMicro(),
+			tt.key); err != nil {
 			t.Fatal(err)
 		}
 		got, err := call(t, db, tt.procedure, tt.rule, tt.key, "1")
 		if err != nil || got.at.Before(at.Truncate(time.Microsecond)) == tt.follows {
-			t.Errorf("%s %s, the cell %s ahead: at %s, the cell's time is %s (%v)", tt.procedure, tt.rule, tt.ahead, got.at, at, err)
+			t.Errorf("%s %s, the cell %s ahead: at %s, the cell's time is %s (%v)", tt.procedure, tt.rule, tt.ahead,
+				got.at, at, err)
 		}
 	}
 }
@@ -271,9 +300,12 @@ func TestSweepByCall(t *testing.T) {
 		}
 	}
 	fill := []string{
-		"CALL headgate_take('token-bucket 1000/s', 'short', 1)", "CALL headgate_take('token-bucket 1000/s', 'locked', 1)", "CALL headgate_take('token-bucket 1/1h', 'long', 1)",
-		"CALL headgate_take('sliding-log 5/1ms', 'logged', 1)", "CALL headgate_take('sliding-log 5/1ms history 1h', 'kept', 1)",
-		"CALL headgate_take_once('remembered', 'token-bucket 1000/s', 'remembered', 1, 3600)", "CALL headgate_take_once('forgotten', 'token-bucket 1000/s', 'forgotten', 1, 0.000001)",
+		"CALL headgate_take('token-bucket 1000/s', 'short', 1)",
+		"CALL headgate_take('token-bucket 1000/s', 'locked', 1)", "CALL headgate_take('token-bucket 1/1h', 'long', 1)",
+		"CALL headgate_take('sliding-log 5/1ms', 'logged', 1)",
+		"CALL headgate_take('sliding-log 5/1ms history 1h', 'kept', 1)",
+		"CALL headgate_take_once('remembered', 'token-bucket 1000/s', 'remembered', 1, 3600)",
+		"CALL headgate_take_once('forgotten', 'token-bucket 1000/s', 'forgotten', 1, 0.000001)",
 	}
 	for _, statement := range fill {
 		if _, err := db.ExecContext(t.Context(), statement); err != nil {
@@ -295,7 +327,8 @@ func TestSweepByCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := func() (keys string) {
-		if err := db.QueryRowContext(t.Context(), "SELECT GROUP_CONCAT(`key` ORDER BY `key`) FROM headgate_levels").Scan(&keys); err != nil {
+		if err := db.QueryRowContext(t.Context(),
+			"SELECT GROUP_CONCAT(`key` ORDER BY `key`) FROM headgate_levels").Scan(&keys); err != nil {
 			t.Fatal(err)
 		}
 		return keys
@@ -309,7 +342,8 @@ func TestSweepByCall(t *testing.T) {
 	if got := left(); got != "kept,long,remembered" {
 		t.Errorf("left are %s", got)
 	}
-	if got, err := call(t, db, "headgate_take", "token-bucket 1000/s", "remembered", "1"); err != nil || got.allowed != 1 {
+	if got, err := call(t, db, "headgate_take", "token-bucket 1000/s", "remembered", "1"); err != nil ||
+		got.allowed != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

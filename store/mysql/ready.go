@@ -35,7 +35,8 @@ func (s *Store) ready(ctx context.Context) error {
 			return err
 		}
 		if have.revision < s.def.revision {
-			s.log.Warn("the procedures in the database are older than this binary: run headgate migrate", "revision", have.revision, "binary", s.def.revision)
+			s.log.Warn("the procedures in the database are older than this binary: run headgate migrate", "revision",
+				have.revision, "binary", s.def.revision)
 		}
 		return s.look(ctx, db)
 	})
@@ -62,11 +63,14 @@ func (s *Store) declareAt(ctx context.Context, db querier) error {
 	}
 	was, mine := all[""].own, max(0, int64(s.cfg.MaxKeys))
 	if s.cfg.MaxKeys != 0 && s.tx == nil && was != mine {
-		if _, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO headgate_key_counts (limit_name, max_keys) VALUES ('', %d) ON DUPLICATE KEY UPDATE max_keys = VALUES(max_keys)", mine)); err != nil {
+		if _, err := db.ExecContext(ctx,
+			fmt.Sprintf("INSERT INTO headgate_key_counts (limit_name, max_keys) VALUES ('', %d) ON DUPLICATE KEY "+
+				"UPDATE max_keys = VALUES(max_keys)", mine)); err != nil {
 			return classify("set how many keys a limit may have", err)
 		}
 		if all[""].own = mine; was != 0 {
-			s.log.Warn("the number of keys that a limit may have was changed, for all processes", "before", was, "now", mine)
+			s.log.Warn("the number of keys that a limit may have was changed, for all processes", "before", was,
+				"now", mine)
 		}
 	}
 	s.heed(all)

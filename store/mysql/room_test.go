@@ -22,7 +22,11 @@ func takeKeys(tb testing.TB, s *mysql.Store, limit headgate.Limit, prefix string
 	for from := 0; from < n; from += size {
 		ops := make([]law.Op, min(n-from, size))
 		for i := range ops {
-			ops[i] = law.Op{Verb: law.Take, Group: uint32(i), Cell: law.Cell{Limit: limit.Name(), Key: fmt.Sprint(prefix, from+i)}, Params: limit.Params(), Cost: limit.Params().Unit, Count: 1}
+			ops[i] = law.Op{
+				Verb: law.Take, Group: uint32(i),
+				Cell: law.Cell{Limit: limit.Name(), Key: fmt.Sprint(prefix, from+i)}, Params: limit.Params(),
+				Cost: limit.Params().Unit, Count: 1,
+			}
 		}
 		outs := make([]law.Outcome, len(ops))
 		if err := s.Apply(context.Background(), ops, outs); err != nil {
@@ -80,7 +84,8 @@ func TestNewKeysOfAFullLimitShareACell(t *testing.T) {
 	}
 	takeKeys(t, other, limit, "own", 20) // before it knows of any full limit
 	sweep(t, s)
-	if r := roomOf(t, other, name); !r.Sharing || r.Keys != 20 || r.Max != 20 || r.Generation != 1 || r.Since == 0 || r.CountedAt == 0 {
+	if r := roomOf(t, other, name); !r.Sharing || r.Keys != 20 || r.Max != 20 || r.Generation != 1 || r.Since == 0 ||
+		r.CountedAt == 0 {
 		t.Fatalf("%+v; want one that is full and shares", r)
 	}
 	l := headgate.New(other, nil)
@@ -97,7 +102,8 @@ func TestNewKeysOfAFullLimitShareACell(t *testing.T) {
 		t.Errorf("%d ops were answered by the shared cell", r.Shared)
 	}
 	var cells int
-	if err := plain(t, url).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells WHERE limit_name = ?", name).Scan(&cells); err != nil || cells != 21 {
+	if err := plain(t, url).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells WHERE limit_name = ?",
+		name).Scan(&cells); err != nil || cells != 21 {
 		t.Errorf("%d cells, %v", cells, err)
 	}
 }
@@ -108,11 +114,13 @@ func TestCallsShareToo(t *testing.T) {
 	t.Parallel()
 	url, s := boundedURL(t, 5)
 	db := plain(t, url)
-	log, held, bucket := headgate.MustParse("sliding-log 3/1h history 1d"), headgate.MustParse("concurrency 3 ttl 1h"), headgate.MustParse("token-bucket 3/1h")
+	log, held, bucket := headgate.MustParse("sliding-log 3/1h history 1d"), headgate.MustParse("concurrency 3 ttl 1h"),
+		headgate.MustParse("token-bucket 3/1h")
 	for _, limit := range []headgate.Limit{log, held, bucket} {
 		takeKeys(t, s, limit, "own", 5)
 	}
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (1, 3, 3600)"); err != nil {
+	if _, err := db.ExecContext(t.Context(),
+		"INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (1, 3, 3600)"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 5 {
@@ -146,7 +154,8 @@ func TestCallsShareToo(t *testing.T) {
 	for i, want := range []string{"1", "1", "1", "0"} {
 		for _, limit := range []headgate.Limit{log, bucket} {
 			check := first(db, "CALL headgate_check(?, ?, 1)", limit.Name(), fmt.Sprint("new", i))
-			if got := first(db, "CALL headgate_take(?, ?, 1)", limit.Name(), fmt.Sprint("new", i)); got != want || check != want {
+			if got := first(db, "CALL headgate_take(?, ?, 1)", limit.Name(), fmt.Sprint("new", i)); got != want ||
+				check != want {
 				t.Errorf("%s: new key %d: check %s, take %s, want %s", limit, i, check, got, want)
 			}
 		}
@@ -164,7 +173,8 @@ func TestCallsShareToo(t *testing.T) {
 	for i := range 3 {
 		var acquired string
 		var x any
-		if err := db.QueryRowContext(t.Context(), "CALL headgate_acquire(?, ?, 1)", held.Name(), fmt.Sprint("new", i)).Scan(&acquired, &lease, &x, &x, &x); err != nil || acquired != "1" {
+		if err := db.QueryRowContext(t.Context(), "CALL headgate_acquire(?, ?, 1)", held.Name(),
+			fmt.Sprint("new", i)).Scan(&acquired, &lease, &x, &x, &x); err != nil || acquired != "1" {
 			t.Errorf("acquire: %s, %v", acquired, err)
 		}
 	}
@@ -181,12 +191,17 @@ func TestCallsShareToo(t *testing.T) {
 		}
 	}
 	for statement, says := range map[string]string{
-		"CALL headgate_block('" + bucket.Name() + "', 'new', 60, NULL)":                      "a block needs a key of its own",
-		"CALL headgate_take_once('id', '" + bucket.Name() + "', 'new', 1, 60)":               "a request with an id needs a k",
-		"CALL headgate_settle('id', '" + bucket.Name() + "', 'new', 1)":                      "no request of this id is known",
-		"CALL headgate_take('" + bucket.Name() + "', 'headgate:shared:1', 1)":                "key: begins with \"headgate:shared:\"",
-		"CALL headgate_take_once('id', '" + bucket.Name() + "', 'headgate:shared:1', 1, 60)": "key: begins with \"headgate:shared:\"",
-		"CALL check_velocity(1, 'headgate:shared:1')":                                        "bucket_key: begins with \"headgate:shared:\"",
+		"CALL headgate_block('" + bucket.Name() +
+			"', 'new', 60, NULL)": "a block needs a key of its own",
+		"CALL headgate_take_once('id', '" + bucket.Name() +
+			"', 'new', 1, 60)": "a request with an id needs a k",
+		"CALL headgate_settle('id', '" + bucket.Name() +
+			"', 'new', 1)": "no request of this id is known",
+		"CALL headgate_take('" + bucket.Name() +
+			"', 'headgate:shared:1', 1)": "key: begins with \"headgate:shared:\"",
+		"CALL headgate_take_once('id', '" + bucket.Name() +
+			"', 'headgate:shared:1', 1, 60)": "key: begins with \"headgate:shared:\"",
+		"CALL check_velocity(1, 'headgate:shared:1')": "bucket_key: begins with \"headgate:shared:\"",
 	} {
 		if got := first(db, statement); !strings.Contains(got, says) {
 			t.Errorf("%s: %s, want %q", statement, got, says)
@@ -215,7 +230,8 @@ func TestCallsShareToo(t *testing.T) {
 		conn.Close()
 	}
 	var cells int
-	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells WHERE cell_key LIKE 'new%'").Scan(&cells); err != nil || cells != 0 {
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells WHERE cell_key LIKE 'new%'").Scan(
+		&cells); err != nil || cells != 0 {
 		t.Errorf("%d new keys have a cell, %v", cells, err)
 	}
 }

@@ -52,7 +52,10 @@ type rooms struct {
 }
 
 func newRooms() *rooms {
-	return &rooms{turn: make(chan struct{}, 1), own: map[string]int64{}, known: map[string]int64{}, fresh: map[string]int64{}}
+	return &rooms{
+		turn: make(chan struct{}, 1), own: map[string]int64{}, known: map[string]int64{},
+		fresh: map[string]int64{},
+	}
 }
 
 // mostNames bounds what is remembered by the names of limits, which may come from
@@ -134,10 +137,12 @@ type room struct {
 // readRooms reads what the store has about limits that have a maximum or have shared,
 // and its clock.
 func readRooms(ctx context.Context, db querier) (all map[string]*room, now int64, err error) {
-	rows, err := db.QueryContext(ctx, `SELECT n.limit_name, COALESCE(k.max_keys, 0), COALESCE(k.key_count, 0), COALESCE(k.counted_at, 0), COALESCE(k.took, 0),
+	rows, err := db.QueryContext(ctx, `SELECT n.limit_name,
+		COALESCE(k.max_keys, 0), COALESCE(k.key_count, 0), COALESCE(k.counted_at, 0), COALESCE(k.took, 0),
 		COALESCE(r.generation, 0), COALESCE(r.since, 0), COALESCE(r.sharing, 0), `+readClock+`
 		FROM (SELECT limit_name FROM headgate_key_counts UNION SELECT limit_name FROM headgate_rooms WHERE sharing = 1 UNION SELECT '') n
-		LEFT JOIN headgate_key_counts k ON k.limit_name = n.limit_name LEFT JOIN headgate_rooms r ON r.limit_name = n.limit_name`)
+		LEFT JOIN headgate_key_counts k ON k.limit_name = n.limit_name
+		LEFT JOIN headgate_rooms r ON r.limit_name = n.limit_name`)
 	if err != nil {
 		return nil, 0, classify("read how many keys limits have", err)
 	}
@@ -146,7 +151,8 @@ func readRooms(ctx context.Context, db querier) (all map[string]*room, now int64
 	for rows.Next() {
 		var name string
 		r := &room{}
-		if err := rows.Scan(&name, &r.own, &r.keys, &r.at, &r.took, &r.generation, &r.since, &r.sharing, &now); err != nil {
+		if err := rows.Scan(&name, &r.own, &r.keys, &r.at, &r.took, &r.generation, &r.since, &r.sharing,
+			&now); err != nil {
 			return nil, 0, classify("read how many keys limits have", err)
 		}
 		all[name] = r

@@ -176,13 +176,15 @@ func (i *installation) check(d *definition) error {
 	case i.state == 0:
 		return fmt.Errorf("mysql: %w: the schema is not there: run headgate migrate", store.ErrSetup)
 	}
-	return fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, this binary needs %d and %d: run headgate migrate",
+	return fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, this binary needs %d and %d: "+
+		"run headgate migrate",
 		store.ErrSetup, i.state, i.tables, d.state, len(d.tables))
 }
 
 // newer is the error of a binary that is too old.
 func (i *installation) newer(d *definition) error {
-	return fmt.Errorf("mysql: %w: the schema has state %d, this binary knows %d", store.ErrSchemaNewer, i.state, d.state)
+	return fmt.Errorf("mysql: %w: the schema has state %d, this binary knows %d", store.ErrSchemaNewer,
+		i.state, d.state)
 }
 
 // Schema returns the whole schema as a script for the mysql client, for people
@@ -212,7 +214,8 @@ func Schema() string {
 
 // record is the statement that writes down what is installed.
 func (d *definition) record(digest string) string {
-	return fmt.Sprintf("replace into headgate_installed (only_one, state, revision, fingerprint, digest, names) values (1, %d, %d, '%s', '%s', '%s')",
+	return fmt.Sprintf("replace into headgate_installed (only_one, state, revision, fingerprint, digest, names) "+
+		"values (1, %d, %d, '%s', '%s', '%s')",
 		d.state, d.revision, d.fingerprint(), digest, strings.Join(d.names(), ","))
 }
 
@@ -225,8 +228,10 @@ const (
 	mode  = "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
 	names = charset + " collate " + charset + "_bin"
 
-	setSession = "set @hg_mode = @@sql_mode, @hg_client = @@character_set_client, @hg_results = @@character_set_results, @hg_collation = @@collation_connection;\n" +
+	setSession = "set @hg_mode = @@sql_mode, @hg_client = @@character_set_client, @hg_results = " +
+		"@@character_set_results, @hg_collation = @@collation_connection;\n" +
 		"set " + mode + ";\nset names " + names + ";\n"
 	resetSession = "set session transaction read write;\n" +
-		"set sql_mode = @hg_mode, character_set_client = @hg_client, character_set_results = @hg_results, collation_connection = @hg_collation;\n"
+		"set sql_mode = @hg_mode, character_set_client = @hg_client, character_set_results = @hg_results, " +
+		"collation_connection = @hg_collation;\n"
 )

@@ -15,7 +15,8 @@ import (
 // look finds out whether the server is a node of a cluster, or a member of a group, and
 // whether it knows innodb_snapshot_isolation.
 func (s *transport) look(ctx context.Context, db querier) error {
-	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_group_name', 'innodb_snapshot_isolation')")
+	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', "+
+		"'group_replication_group_name', 'innodb_snapshot_isolation')")
 	if err != nil {
 		return classify("read the server's variables", err)
 	}
@@ -41,7 +42,8 @@ func (s *transport) look(ctx context.Context, db querier) error {
 func checkServer(ctx context.Context, db querier) error {
 	var version string
 	var s session
-	if err := db.QueryRowContext(ctx, "SELECT VERSION(), "+sessionColumns).Scan(&version, &s.mode, &s.client, &s.connection, &s.results); err != nil {
+	if err := db.QueryRowContext(ctx, "SELECT VERSION(), "+sessionColumns).Scan(&version, &s.mode, &s.client,
+		&s.connection, &s.results); err != nil {
 		return classify("read the server's version", err)
 	}
 	if err := checkVersion(version); err != nil {
@@ -54,7 +56,8 @@ func checkServer(ctx context.Context, db querier) error {
 	var my *driver1.MySQLError
 	switch {
 	case errors.As(err, &my) && my.Number == 1064: // each of the two by itself is known everywhere
-		return fmt.Errorf("mysql: %w: the connections do not take several statements at once: open them with multiStatements=true (%w)", store.ErrSetup, err)
+		return fmt.Errorf("mysql: %w: the connections do not take several statements at once: open them with "+
+			"multiStatements=true (%w)", store.ErrSetup, err)
 	case err != nil:
 		return classify("send several statements at once", err)
 	}

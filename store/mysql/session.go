@@ -28,17 +28,21 @@ import (
 type session struct{ mode, client, connection, results string }
 
 // sessionColumns reads a session. Results may be NULL, which converts nothing.
-const sessionColumns = "@@sql_mode, @@character_set_client, @@character_set_connection, COALESCE(@@character_set_results, '" + charset + "')"
+const sessionColumns = "@@sql_mode, @@character_set_client, @@character_set_connection, " +
+	"COALESCE(@@character_set_results, '" + charset + "')"
 
 // check says why a session will not do, or nil.
 func (s *session) check() error {
 	for name := range strings.SplitSeq(s.mode, ",") {
 		if slices.Contains(modes, name) {
-			return fmt.Errorf("%w: sql_mode has %s, under which the statements of a batch mean something else: connect without it", store.ErrSetup, name)
+			return fmt.Errorf("%w: sql_mode has %s, under which the statements of a batch mean something else: "+
+				"connect without it", store.ErrSetup, name)
 		}
 	}
 	for _, v := range []struct{ name, value string }{
-		{"character_set_client", s.client}, {"character_set_connection", s.connection}, {"character_set_results", s.results},
+		{"character_set_client", s.client},
+		{"character_set_connection", s.connection},
+		{"character_set_results", s.results},
 	} {
 		if v.value != charset {
 			return fmt.Errorf("%w: %s is %s: connect with charset=%s", store.ErrSetup, v.name, v.value, charset)

@@ -55,7 +55,8 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, set := range []string{"gbk", "latin1"} {
-		client := osexec.CommandContext(t.Context(), path, "--no-defaults", "--default-character-set="+set, "-uroot", "-h"+addr, "-P"+port, name)
+		client := osexec.CommandContext(t.Context(), path, "--no-defaults", "--default-character-set="+set, "-uroot",
+			"-h"+addr, "-P"+port, name)
 		client.Stdin = strings.NewReader(mysql.Schema())
 		if out, err := client.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -67,7 +68,8 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
 		t.Errorf("%q, %v", report, err)
 	}
-	if got, err := call(t, plain(t, url), "headgate_take", "token-bucket 1/s", "k", "1"); err != nil || got.allowed != 1 {
+	if got, err := call(t, plain(t, url), "headgate_take", "token-bucket 1/s", "k", "1"); err != nil ||
+		got.allowed != 1 {
 		t.Errorf("headgate_take: %+v, %v", got, err)
 	}
 }
@@ -76,8 +78,11 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 // were made is not what that happened to be.
 func madeAlike(t *testing.T, url string) {
 	t.Helper()
-	rows, err := plain(t, url).QueryContext(t.Context(), `SELECT DISTINCT CONCAT_WS(' ', character_set_client, collation_connection, sql_mode) FROM information_schema.routines
-		WHERE routine_schema = DATABASE() UNION SELECT DISTINCT CONCAT_WS(' ', character_set_client, collation_connection, 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION')
+	rows, err := plain(t, url).QueryContext(t.Context(), `
+		SELECT DISTINCT CONCAT_WS(' ', character_set_client, collation_connection, sql_mode)
+		FROM information_schema.routines WHERE routine_schema = DATABASE()
+		UNION SELECT DISTINCT CONCAT_WS(' ', character_set_client, collation_connection,
+			'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION')
 		FROM information_schema.views WHERE table_schema = DATABASE()`)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +114,8 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := headgate.New(s, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "headgate migrate") {
+	if _, err := headgate.New(s, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) ||
+		!strings.Contains(err.Error(), "headgate migrate") {
 		t.Errorf("no schema: %v", err)
 	}
 	openAt(t, url)
@@ -125,7 +131,8 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 		}
 	}
 	as := func(password string) string { return strings.Replace(url, "root@", user+":"+password+"@", 1) }
-	if _, err := mysql.Open(t.Context(), as("secret"), nil); !errors.Is(err, store.ErrSetup) || strings.Contains(fmt.Sprint(err), "secret") {
+	if _, err := mysql.Open(t.Context(), as("secret"), nil); !errors.Is(err, store.ErrSetup) ||
+		strings.Contains(fmt.Sprint(err), "secret") {
 		t.Errorf("wrong password: %v", err)
 	}
 	ordinary, err := mysql.Open(t.Context(), as("right"), nil)
@@ -142,10 +149,12 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 	if _, err := ordinary.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("migrate without the right to create: %v", err)
 	}
-	if _, err := admin.ExecContext(t.Context(), "REPLACE INTO headgate_installed (only_one, state, revision, fingerprint, digest, names) VALUES (1, 999, 999, '', '', '')"); err != nil {
+	if _, err := admin.ExecContext(t.Context(),
+		"REPLACE INTO headgate_installed (only_one, state, revision, fingerprint, digest, names) VALUES (1, 999, 999, '', '', '')"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := headgate.New(s, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) || !strings.Contains(err.Error(), "999") {
+	if _, err := headgate.New(s, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) ||
+		!strings.Contains(err.Error(), "999") {
 		t.Errorf("a newer schema: %v", err)
 	}
 	if _, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
@@ -210,7 +219,8 @@ func TestNewNeedsSeveralStatementsAtOnce(t *testing.T) {
 func pool(tb testing.TB, url string, options ...string) *sql.DB {
 	tb.Helper()
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name+"?"+strings.Join(append(options, "multiStatements=true"), "&"))
+	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name+"?"+
+		strings.Join(append(options, "multiStatements=true"), "&"))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -283,8 +293,9 @@ func TestErrorClasses(t *testing.T) {
 		}
 	}
 	for version, ok := range map[string]bool{
-		"10.11.19-MariaDB-0+deb12u1": true, "10.6.1-MariaDB": true, "10.5.9-MariaDB": false, "5.5.5-10.4.1-MariaDB": false,
-		"8.0.36": true, "9.1.0": true, "5.7.44-log": false, "8.0.11-TiDB-v8.5.0": true,
+		"10.11.19-MariaDB-0+deb12u1": true, "10.6.1-MariaDB": true, "10.5.9-MariaDB": false,
+		"5.5.5-10.4.1-MariaDB": false,
+		"8.0.36":               true, "9.1.0": true, "5.7.44-log": false, "8.0.11-TiDB-v8.5.0": true,
 	} {
 		if err := mysql.CheckVersion(version); (err == nil) != ok || err != nil && !errors.Is(err, store.ErrSetup) {
 			t.Errorf("%s: %v", version, err)

@@ -84,7 +84,10 @@ func comeAndGo(t *testing.T, level string) {
 	url, s := boundedURL(t, most)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // until enough was seen
 	defer cancel()
-	c := &traffic{t: t, ctx: ctx, url: url, level: level, limit: headgate.MustParse("token-bucket 10/s burst 2"), got: admissions{at: map[string][]int64{}}, begin: time.Now()}
+	c := &traffic{
+		t: t, ctx: ctx, url: url, level: level, limit: headgate.MustParse("token-bucket 10/s burst 2"),
+		got: admissions{at: map[string][]int64{}}, begin: time.Now(),
+	}
 	stores := []*mysql.Store{s, openWith(t, url, 0)}
 	var wg sync.WaitGroup
 	var periods atomic.Int64
@@ -112,7 +115,8 @@ func comeAndGo(t *testing.T, level string) {
 		quiet := slog.New(slog.DiscardHandler)
 		for ctx.Err() == nil {
 			time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond)
-			setter, err := mysql.Open(context.Background(), url, &mysql.Config{MaxKeys: []int{5, 10, 20, 10, -1}[rand.IntN(5)], Logger: quiet})
+			setter, err := mysql.Open(context.Background(), url,
+				&mysql.Config{MaxKeys: []int{5, 10, 20, 10, -1}[rand.IntN(5)], Logger: quiet})
 			if err != nil {
 				t.Error(err)
 				return
@@ -142,7 +146,10 @@ func (c *traffic) batches(s *mysql.Store, group int) {
 	for c.ctx.Err() == nil {
 		ops := make([]law.Op, 1+rand.IntN(6))
 		for i := range ops {
-			ops[i] = law.Op{Verb: law.Take, Group: uint32(i / group), Cell: law.Cell{Limit: c.limit.Name(), Key: c.key()}, Params: p, Cost: p.Unit, Count: 1}
+			ops[i] = law.Op{
+				Verb: law.Take, Group: uint32(i / group),
+				Cell: law.Cell{Limit: c.limit.Name(), Key: c.key()}, Params: p, Cost: p.Unit, Count: 1,
+			}
 		}
 		outs := make([]law.Outcome, len(ops))
 		if err := s.Apply(context.Background(), ops, outs); err != nil {
@@ -188,7 +195,8 @@ func (c *traffic) calls() {
 		var at time.Time
 		var x any
 		k := c.key()
-		err := db.QueryRowContext(context.Background(), "CALL headgate_take(?, ?, 1)", c.limit.Name(), k).Scan(&allowed, &x, &x, &x, &x, &at)
+		err := db.QueryRowContext(context.Background(), "CALL headgate_take(?, ?, 1)", c.limit.Name(), k).Scan(&allowed,
+			&x, &x, &x, &x, &at)
 		switch {
 		case lost(err):
 		case err != nil:
@@ -216,10 +224,15 @@ func (c *traffic) inTx(s *mysql.Store) {
 			c.t.Error(err)
 			return
 		}
-		ops := []law.Op{{Verb: law.Take, Cell: law.Cell{Limit: c.limit.Name(), Key: c.key()}, Params: p, Cost: p.Unit, Count: 1}}
+		ops := []law.Op{{
+			Verb: law.Take, Cell: law.Cell{Limit: c.limit.Name(), Key: c.key()}, Params: p,
+			Cost: p.Unit, Count: 1,
+		}}
 		outs := make([]law.Outcome, 1)
 		var n int
-		if err := tx.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM headgate_schema_version").Scan(&n); err != nil { // the snapshot is of now
+		// the snapshot is of now
+		if err := tx.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM headgate_schema_version").Scan(
+			&n); err != nil {
 			c.t.Error(err)
 		}
 		time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)

@@ -87,27 +87,32 @@ func TestATransactionThatAConflictWouldUndoIsRefused(t *testing.T) {
 				if _, err := tx.ExecContext(t.Context(), "INSERT INTO orders VALUES (1)"); err != nil {
 					t.Fatal(err)
 				}
-				if tt.level != "SERIALIZABLE" { // which locks what it reads. The snapshot is older than a charge of somebody else's.
+				// which locks what it reads. The snapshot is older than a charge of somebody else's.
+				if tt.level != "SERIALIZABLE" {
 					answer(t, tx, "SELECT COUNT(*) FROM headgate_cells")
 					if _, err := headgate.New(s, nil).Take(t.Context(), charge); err != nil {
 						t.Fatal(err)
 					}
 				}
 				err = do(t.Context(), tx)
-				if tt.refused && (err == nil || !strings.Contains(err.Error(), "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED first")) || !tt.refused && err != nil {
+				if tt.refused && (err == nil ||
+					!strings.Contains(err.Error(), "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED first")) ||
+					!tt.refused && err != nil {
 					t.Errorf("got %v, refused must be %v", err, tt.refused)
 				}
 				if name == "InTx" && tt.refused && !errors.Is(err, store.ErrInvalid) {
 					t.Errorf("its class: %v", err)
 				}
 				var inside, orders int
-				if err := tx.QueryRowContext(t.Context(), "SELECT @@in_transaction, COUNT(*) FROM orders").Scan(&inside, &orders); err != nil || inside != 1 || orders != 1 {
+				if err := tx.QueryRowContext(t.Context(), "SELECT @@in_transaction, COUNT(*) FROM orders").Scan(&inside,
+					&orders); err != nil || inside != 1 || orders != 1 {
 					t.Errorf("after it: in a transaction %d, %d orders, %v", inside, orders, err)
 				}
 				if err := tx.Rollback(); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := conn.ExecContext(t.Context(), "SET SESSION innodb_snapshot_isolation = DEFAULT"); err != nil {
+				if _, err := conn.ExecContext(t.Context(),
+					"SET SESSION innodb_snapshot_isolation = DEFAULT"); err != nil {
 					t.Fatal(err)
 				}
 			})

@@ -24,14 +24,17 @@ const executeText = "PREPARE headgate FROM @hg_s;EXECUTE headgate;DEALLOCATE PRE
 
 // save are the columns after law, which has done the work, and before the
 // reason of a block, which goes when the block changes.
-const save = " level = @hg_level, prev = @hg_prev, at = @hg_at, unit = @hg_unit, step = @hg_step, empty_at = @hg_empty, "
+const save = " level = @hg_level, prev = @hg_prev, at = @hg_at, unit = @hg_unit, step = @hg_step, empty_at = " +
+	"@hg_empty, "
 
 // strictTransaction is what a transaction is told in which error 1020 would undo
 // all of it. refuseStrict is the statement that tells it.
 const (
-	strictTransaction = "transaction: SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED first, or innodb_snapshot_isolation may undo all of it"
+	strictTransaction = "transaction: SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED first, or " +
+		"innodb_snapshot_isolation may undo all of it"
 
-	refuseStrict = "BEGIN NOT ATOMIC IF @@innodb_snapshot_isolation AND @@tx_isolation IN ('REPEATABLE-READ', 'SERIALIZABLE') THEN " +
+	refuseStrict = "BEGIN NOT ATOMIC IF @@innodb_snapshot_isolation AND @@tx_isolation IN ('REPEATABLE-READ', " +
+		"'SERIALIZABLE') THEN " +
 		"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '" + strictTransaction + "'; END IF; END;"
 )
 
@@ -48,7 +51,8 @@ var guard = func() string {
 	for _, mode := range modes {
 		b.WriteString("@@sql_mode LIKE '%" + mode + "%' OR ")
 	}
-	b.WriteString("@@character_set_client <> '" + charset + "' OR @@character_set_connection <> '" + charset + "' OR @@character_set_results <> '" + charset + "');")
+	b.WriteString("@@character_set_client <> '" + charset + "' OR @@character_set_connection <> '" + charset +
+		"' OR @@character_set_results <> '" + charset + "');")
 	return b.String()
 }()
 
@@ -124,11 +128,15 @@ const anySharing = "SELECT 1 FROM headgate_rooms FORCE INDEX (by_sharing) WHERE 
 // under its lock.
 func dead(cell, now string) string {
 	of := func(table string) string {
-		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell + ".limit_name AND r.cell_key = " + cell + ".cell_key"
+		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell +
+			".limit_name AND r.cell_key = " + cell + ".cell_key"
 	}
-	current := "r.sharing = 1 AND " + cell + ".cell_key = CONCAT(" + strings.TrimSuffix(sharedKeys, "%'") + "', r.generation)"
-	return cell + ".empty_at <= " + now + " AND " + cell + ".blocked_until <= " + now + of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")" +
-		" AND NOT EXISTS (SELECT 1 FROM headgate_rooms r WHERE r.limit_name = " + cell + ".limit_name AND " + current + ")"
+	current := "r.sharing = 1 AND " + cell + ".cell_key = CONCAT(" + strings.TrimSuffix(sharedKeys, "%'") +
+		"', r.generation)"
+	return cell + ".empty_at <= " + now + " AND " + cell + ".blocked_until <= " + now + of("headgate_entries") + ")" +
+		of("headgate_admissions") + " AND r.keep_until > " + now + ")" +
+		" AND NOT EXISTS (SELECT 1 FROM headgate_rooms r WHERE r.limit_name = " + cell + ".limit_name AND " +
+		current + ")"
 }
 
 // recordOf is a record of @hg_r, counted from 1.

@@ -122,7 +122,8 @@ func (p *plan) decide(b *strings.Builder, r *run) {
 		for _, row := range r.rows {
 			most = max(most, row.size)
 		}
-		b.WriteString("SET @hg_undo = CAST(REPEAT('0', " + strconv.Itoa(widths["undo"]) + " * " + strconv.Itoa(most) + ") AS BINARY);")
+		b.WriteString("SET @hg_undo = CAST(REPEAT('0', " + strconv.Itoa(widths["undo"]) + " * " + strconv.Itoa(most) +
+			") AS BINARY);")
 	}
 	switch {
 	case p.reads:
@@ -224,7 +225,8 @@ func (s *statement) update(b *strings.Builder, column func(string) string) {
 	b.WriteString(" < 0, 0, @hg_law)," + save + "reason = ")
 	reason := "IF(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason)"
 	if s.run.shape.Block {
-		reason = "IF(" + s.param(pPass) + " = " + strconv.Itoa(blockPass) + ", IF(" + s.param(pTTL) + " > 0, " + s.text(s.notes, noteColumn, s.head.Reason) + ", ''), " + reason + ")"
+		reason = "IF(" + s.param(pPass) + " = " + strconv.Itoa(blockPass) + ", IF(" + s.param(pTTL) + " > 0, " +
+			s.text(s.notes, noteColumn, s.head.Reason) + ", ''), " + reason + ")"
 	}
 	b.WriteString(reason + ", blocked_until = @hg_block;")
 }

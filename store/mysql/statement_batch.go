@@ -158,7 +158,8 @@ func (p *plan) lock(b *strings.Builder) {
 
 // guardRooms fails where a row was made while a limit shares. There is nothing to read
 // where none was, and no row that it would change: the sum is out of range.
-const guardRooms = "UPDATE headgate_rooms FORCE INDEX (by_sharing) SET since = 9223372036854775807 + sharing WHERE @hg_made > 0 AND sharing = 1;"
+const guardRooms = "UPDATE headgate_rooms FORCE INDEX (by_sharing) SET since = 9223372036854775807 + sharing WHERE " +
+	"@hg_made > 0 AND sharing = 1;"
 
 // clock writes what reads the clock after the locks, and how many rows were made for
 // them. The decisions about plain cells are timed by the difference to the local clock,

@@ -8,20 +8,26 @@ import (
 )
 
 const (
-	intoEntries    = "INSERT INTO headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted) "
-	intoAdmissions = "REPLACE INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until) "
+	intoEntries = "INSERT INTO headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, " +
+		"granted) "
+	intoAdmissions = "REPLACE INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, " +
+		"settled, keep_until) "
 )
 
 // putEntries writes what the decisions have put together. The numbers of rows
 // inserted together follow each other at the server's increment.
-const putEntries = "SET @hg_s = IF(@hg_wipe = '', 'DO 0', CONCAT('UPDATE headgate_entries SET expires_at = 0 WHERE expires_at > 0 AND (', SUBSTRING(@hg_wipe, 5), ')'));" +
+const putEntries = "SET @hg_s = IF(@hg_wipe = '', 'DO 0', CONCAT('UPDATE headgate_entries SET expires_at = 0 WHERE " +
+	"expires_at > 0 AND (', SUBSTRING(@hg_wipe, 5), ')'));" +
 	executeText +
 	"SET @hg_s = IF(@hg_put = '', 'DO 0', CONCAT('" + intoEntries + "VALUES ', SUBSTRING(@hg_put, 2)));" +
 	executeText +
-	"SET @hg_entries = CONCAT(@hg_entries, IF(@hg_put = '', 0, LAST_INSERT_ID()), ',', @@auto_increment_increment, ','), @hg_put = CONVERT('' USING latin1), @hg_wipe = CONVERT('' USING latin1);"
+	"SET @hg_entries = CONCAT(@hg_entries, IF(@hg_put = '', 0, LAST_INSERT_ID()), ',', " +
+	"@@auto_increment_increment, ','), " +
+	"@hg_put = CONVERT('' USING latin1), @hg_wipe = CONVERT('' USING latin1);"
 
 // putAdmissions writes what the decisions have put together to be remembered of IDs.
-const putAdmissions = "SET @hg_s = IF(@hg_put = '', 'DO 0', CONCAT('" + intoAdmissions + "VALUES ', SUBSTRING(@hg_put, 2)));" +
+const putAdmissions = "SET @hg_s = IF(@hg_put = '', 'DO 0', CONCAT('" + intoAdmissions +
+	"VALUES ', SUBSTRING(@hg_put, 2)));" +
 	executeText + "SET @hg_put = CONVERT('' USING latin1);"
 
 // log writes what a run leaves in the logs of its cells, and what is remembered of its
@@ -69,8 +75,10 @@ func logOp(b *strings.Builder, op *law.Op, answer, state int) {
 		ofCell(b, op.Cell)
 		b.WriteByte(';')
 	case op.Verb == law.Take && log:
-		b.WriteString("SET @hg_g = " + field(answer, aGranted) + ", @hg_now = " + field(answer, aNow) + ", @hg_done = " + field(state, sDone) +
-			", @hg_clear = " + field(answer, aClear) + ", @hg_carry = " + field(answer, aCarry) + ", @hg_ends = " + field(answer, aEnds) + ";")
+		b.WriteString("SET @hg_g = " + field(answer, aGranted) + ", @hg_now = " + field(answer, aNow) +
+			", @hg_done = " + field(state, sDone) +
+			", @hg_clear = " + field(answer, aClear) + ", @hg_carry = " + field(answer, aCarry) + ", @hg_ends = " +
+			field(answer, aEnds) + ";")
 		enter(b, op)
 	case op.Verb == law.Return && log:
 		b.WriteString("SET @hg_g = " + field(answer, aGranted) + ";")
@@ -87,12 +95,14 @@ func enter(b *strings.Builder, op *law.Op) {
 	ofCell(b, op.Cell)
 	b.WriteString(" AND expires_at > 0;" + intoEntries + "SELECT ")
 	literals(b, op.Cell)
-	b.WriteString(",'" + law.Carried + "', @hg_now, @hg_ends, @hg_now + GREATEST(" + step + "," + keep + "), @hg_carry, 1 FROM DUAL WHERE @hg_carry > 0 AND @hg_done <> 2;")
+	b.WriteString(",'" + law.Carried + "', @hg_now, @hg_ends, @hg_now + GREATEST(" + step + "," + keep +
+		"), @hg_carry, 1 FROM DUAL WHERE @hg_carry > 0 AND @hg_done <> 2;")
 	b.WriteString(intoEntries + "SELECT ")
 	literals(b, op.Cell)
 	b.WriteByte(',')
 	literal(b, op.ID)
-	b.WriteString(", @hg_now, IF(@hg_done, @hg_now + " + step + ", 0), @hg_now + GREATEST(" + keep + ", IF(@hg_done, " + step + ", 0)), IF(@hg_done, @hg_g, " +
+	b.WriteString(", @hg_now, IF(@hg_done, @hg_now + " + step + ", 0), @hg_now + GREATEST(" + keep + ", IF(@hg_done, " +
+		step + ", 0)), IF(@hg_done, @hg_g, " +
 		strconv.FormatInt(op.Count, 10) + ") * " + strconv.FormatInt(op.Cost, 10) + ", @hg_done FROM DUAL WHERE ")
 	wrote := "@hg_done = 1"
 	if op.Params.History > 0 {
@@ -104,7 +114,8 @@ func enter(b *strings.Builder, op *law.Op) {
 // lower takes what an op has given back, which is in @hg_g, from the entry that it
 // was charged in. One with nothing left counts no more.
 func lower(b *strings.Builder, op *law.Op, entry string) {
-	b.WriteString("UPDATE headgate_entries SET expires_at = IF(cost > @hg_g, expires_at, 0), cost = cost - @hg_g WHERE number = " +
+	b.WriteString("UPDATE headgate_entries SET expires_at = IF(cost > @hg_g, expires_at, 0), cost = cost - @hg_g " +
+		"WHERE number = " +
 		entry + " AND @hg_g <> 0 AND ")
 	ofCell(b, op.Cell)
 	b.WriteByte(';')
@@ -114,7 +125,8 @@ func lower(b *strings.Builder, op *law.Op, entry string) {
 func renew(b *strings.Builder, op *law.Op, answer int) {
 	until := "@hg_now + " + strconv.FormatInt(op.Params.Step, 10)
 	b.WriteString("SET @hg_g = " + field(answer, aGranted) + ", @hg_now = " + field(answer, aNow) +
-		";UPDATE headgate_entries SET expires_at = " + until + ", keep_until = GREATEST(keep_until, " + until + ") WHERE number = " +
+		";UPDATE headgate_entries SET expires_at = " + until + ", keep_until = GREATEST(keep_until, " + until +
+		") WHERE number = " +
 		strconv.FormatInt(op.EntryNumber, 10) + " AND @hg_g = 1 AND ")
 	ofCell(b, op.Cell)
 	b.WriteByte(';')
@@ -134,8 +146,10 @@ func (p *plan) remember(b *strings.Builder, r *row, record int) {
 	}
 	entry := "0"
 	if op.Params.Kind == law.Log {
-		b.WriteString("SET @hg_g = " + answered(fGranted) + ", @hg_now = " + answered(fNow) + ", @hg_done = " + answered(fDone) +
-			", @hg_clear = " + answered(fClear) + ", @hg_carry = " + answered(fCarry) + ", @hg_ends = " + answered(fEnds) + ";")
+		b.WriteString("SET @hg_g = " + answered(fGranted) + ", @hg_now = " + answered(fNow) + ", @hg_done = " +
+			answered(fDone) +
+			", @hg_clear = " + answered(fClear) + ", @hg_carry = " + answered(fCarry) + ", @hg_ends = " +
+			answered(fEnds) + ";")
 		enter(b, op)
 		entry = "LAST_INSERT_ID()" // one that was admitted has an entry
 	}
@@ -143,14 +157,18 @@ func (p *plan) remember(b *strings.Builder, r *row, record int) {
 	literals(b, op.Cell)
 	b.WriteByte(',')
 	literal(b, op.ID)
-	b.WriteString("," + strconv.FormatInt(r.print, 10) + ",'" + op.Params.Terms().String() + "'," + strconv.FormatInt(op.Cost*op.Count, 10) +
-		", CONCAT_WS(' ', REPLACE(SUBSTRING_INDEX(@hg_o, ',', " + strconv.Itoa(fEntry-1) + "), ',', ' '), " + entry + ", 0, " + answered(fWhen) + ", " + answered(fStep) + "), -1, " +
-		"GREATEST(" + answered(fTold) + ", " + answered(fWhen) + ") + " + strconv.FormatInt(op.TTL, 10) + " FROM DUAL WHERE " + answered(fDone) + " = 1;")
+	b.WriteString("," + strconv.FormatInt(r.print, 10) + ",'" + op.Params.Terms().String() + "'," +
+		strconv.FormatInt(op.Cost*op.Count, 10) +
+		", CONCAT_WS(' ', REPLACE(SUBSTRING_INDEX(@hg_o, ',', " + strconv.Itoa(fEntry-1) + "), ',', ' '), " + entry +
+		", 0, " + answered(fWhen) + ", " + answered(fStep) + "), -1, " +
+		"GREATEST(" + answered(fTold) + ", " + answered(fWhen) + ") + " + strconv.FormatInt(op.TTL, 10) +
+		" FROM DUAL WHERE " + answered(fDone) + " = 1;")
 }
 
 // rememberSettled writes that a request was settled, and lowers its entry.
 func rememberSettled(b *strings.Builder, op *law.Op) {
-	b.WriteString("UPDATE headgate_admissions SET settled = " + strconv.FormatInt(op.Cost, 10) + " WHERE " + answered(fDone) + " = 1 AND ")
+	b.WriteString("UPDATE headgate_admissions SET settled = " + strconv.FormatInt(op.Cost, 10) + " WHERE " +
+		answered(fDone) + " = 1 AND ")
 	ofCell(b, op.Cell)
 	b.WriteString(" AND id = ")
 	literal(b, op.ID)

@@ -44,7 +44,10 @@ func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, pass := range []func(context.Context, *node, int64, int) (int, bool, error){s.sweepEntries, s.sweepAdmissions, s.sweepCells} {
+	for _, pass := range []func(context.Context, *node, int64, int) (int, bool, error){
+		s.sweepEntries,
+		s.sweepAdmissions, s.sweepCells,
+	} {
 		for end := false; !end && err == nil && removed < max; {
 			var more int
 			more, end, err = pass(ctx, n, now, max-removed)
@@ -60,10 +63,13 @@ func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {
 // it is removed.
 func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	at := &s.sweeper
-	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT e.keep_until, e.number, c.law IS NULL OR e.expires_at <= c.at OR c.empty_at <= %[1]d
+	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT
+			e.keep_until, e.number, c.law IS NULL OR e.expires_at <= c.at OR c.empty_at <= %[1]d
 		FROM (SELECT keep_until, number, limit_name, cell_key, expires_at FROM headgate_entries FORCE INDEX (by_age)
-			WHERE keep_until <= %[1]d AND (keep_until > %[2]d OR keep_until = %[2]d AND number > %[3]d) ORDER BY keep_until, number LIMIT %[4]d) e
-		LEFT JOIN headgate_cells c ON c.limit_name = e.limit_name AND c.cell_key = e.cell_key ORDER BY e.keep_until, e.number`,
+			WHERE keep_until <= %[1]d AND (keep_until > %[2]d OR keep_until = %[2]d AND number > %[3]d)
+			ORDER BY keep_until, number LIMIT %[4]d) e
+		LEFT JOIN headgate_cells c ON c.limit_name = e.limit_name AND c.cell_key = e.cell_key
+		ORDER BY e.keep_until, e.number`,
 		now, at.until, at.number, sweepPage))
 	if err != nil {
 		return 0, false, classify("sweep entries", err)
@@ -93,7 +99,8 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 		chunk := dead[:min(len(dead), sweepChunk*5)]
 		dead = dead[len(chunk):]
 		var gone int
-		gone, err = s.remove(ctx, n, "DELETE FROM headgate_entries WHERE number IN ("+strings.Join(chunk, ",")+") AND keep_until <= "+strconv.FormatInt(now, 10))
+		gone, err = s.remove(ctx, n, "DELETE FROM headgate_entries WHERE number IN ("+strings.Join(chunk, ",")+
+			") AND keep_until <= "+strconv.FormatInt(now, 10))
 		removed += gone
 	}
 	if err != nil {
@@ -121,7 +128,8 @@ func (s *Store) remove(ctx context.Context, n *node, statement string) (removed 
 // admitted again until its row is removed.
 func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	chunk := min(most, sweepChunk*5)
-	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT limit_name, cell_key, id FROM headgate_admissions FORCE INDEX (by_age)
+	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT limit_name, cell_key, id
+		FROM headgate_admissions FORCE INDEX (by_age)
 		WHERE keep_until <= %d ORDER BY keep_until LIMIT %d`, now, chunk))
 	if err != nil {
 		return 0, false, classify("sweep admissions", err)
@@ -152,7 +160,8 @@ func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most in
 	if seen == 0 {
 		return 0, true, nil
 	}
-	b.WriteString(") o STRAIGHT_JOIN headgate_admissions a FORCE INDEX (PRIMARY) ON a.limit_name = o.l AND a.cell_key = o.k AND a.id = o.i WHERE a.keep_until <= " +
+	b.WriteString(") o STRAIGHT_JOIN headgate_admissions a FORCE INDEX (PRIMARY) ON a.limit_name = o.l AND " +
+		"a.cell_key = o.k AND a.id = o.i WHERE a.keep_until <= " +
 		strconv.FormatInt(now, 10))
 	if removed, err = s.remove(ctx, n, b.String()); err != nil {
 		return 0, false, classify("sweep admissions", err)
@@ -163,7 +172,8 @@ func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most in
 // sweepCells looks at a page of cells and removes those that are dead.
 func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	at := &s.sweeper
-	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT c.limit_name, c.cell_key, %s FROM headgate_cells c WHERE %s ORDER BY c.limit_name, c.cell_key LIMIT %d`,
+	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(
+		`SELECT c.limit_name, c.cell_key, %s FROM headgate_cells c WHERE %s ORDER BY c.limit_name, c.cell_key LIMIT %d`,
 		dead("c", strconv.FormatInt(now, 10)), afterCell(at.cell), sweepPage))
 	if err != nil {
 		return 0, false, classify("sweep cells", err)

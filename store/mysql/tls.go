@@ -32,7 +32,8 @@ func takeTLS(options url.Values) (set func(*driver1.Config), err error) {
 	case "skip-verify":
 		skip = true
 	default:
-		return nil, law.Invalid("URL", "tls=%s does without certificates, and so has no use for ssl-ca, ssl-cert and ssl-key", mode)
+		return nil, law.Invalid("URL", "tls=%s does without certificates, and so has no use for ssl-ca, ssl-cert "+
+			"and ssl-key", mode)
 	}
 	switch {
 	case skip && files.CA != "":

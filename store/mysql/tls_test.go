@@ -18,7 +18,8 @@ func TestTLS(t *testing.T) {
 	host := dbtest.Certificate{Name: "mariadb", Hosts: []string{"127.0.0.1"}}
 	expired := host
 	expired.Expired = true
-	client, stranger := ours.Issue(t, dbtest.Certificate{Name: "client"}), other.Issue(t, dbtest.Certificate{Name: "client"})
+	client, stranger := ours.Issue(t, dbtest.Certificate{Name: "client"}),
+		other.Issue(t, dbtest.Certificate{Name: "client"})
 	pair := func(p dbtest.Pair) string { return "&ssl-cert=" + p.Cert + "&ssl-key=" + p.Key }
 	ca := "?ssl-ca=" + ours.File
 
@@ -43,21 +44,48 @@ func TestTLS(t *testing.T) {
 		{name: "no option, the server has TLS", url: old, clear: true},
 		{name: "a client certificate", url: strict + ca + pair(client)},
 		{name: "no authority", url: open + "?tls=true", class: store.ErrSetup, says: "unknown authority"},
-		{name: "another authority", url: open + "?ssl-ca=" + other.File, class: store.ErrSetup, says: "unknown authority"},
+		{
+			name: "another authority", url: open + "?ssl-ca=" + other.File, class: store.ErrSetup,
+			says: "unknown authority",
+		},
 		{name: "another host name", url: byName + ca, class: store.ErrSetup, says: "localhost"},
 		{name: "expired", url: old + ca, class: store.ErrSetup, says: "expired"},
 		{name: "no client certificate", url: strict + ca, class: store.ErrSetup, says: "Access denied"},
 		{name: "a server without TLS", url: plain + ca, class: store.ErrSetup, says: "does not support TLS"},
-		{name: "a server without TLS, skip-verify", url: plain + "?tls=skip-verify", class: store.ErrSetup, says: "does not support TLS"},
+		{
+			name: "a server without TLS, skip-verify", url: plain + "?tls=skip-verify", class: store.ErrSetup,
+			says: "does not support TLS",
+		},
 		{name: "no TLS to a server that demands it", url: open, class: store.ErrSetup, says: ""},
 		{name: "no file of the authority", url: open + ca + ".missing", class: store.ErrSetup, says: "URL: ssl-ca: "},
-		{name: "a file without certificates", url: open + "?ssl-ca=" + client.Key, class: store.ErrSetup, says: "URL: ssl-ca: "},
-		{name: "no file of the key", url: open + ca + pair(client) + ".missing", class: store.ErrSetup, says: "URL: ssl-cert, ssl-key: "},
-		{name: "another certificate's key", url: open + ca + "&ssl-cert=" + client.Cert + "&ssl-key=" + stranger.Key, class: store.ErrSetup, says: "URL: ssl-cert, ssl-key: "},
-		{name: "a certificate without its key", url: open + ca + "&ssl-cert=" + client.Cert, class: store.ErrInvalid, says: "URL: ssl-cert and ssl-key"},
-		{name: "an authority that is not asked", url: open + ca + "&tls=skip-verify", class: store.ErrInvalid, says: "URL: tls=skip-verify"},
-		{name: "an authority without TLS", url: open + ca + "&tls=false", class: store.ErrInvalid, says: "URL: tls=false"},
-		{name: "an authority that may be passed over", url: open + ca + "&tls=preferred", class: store.ErrInvalid, says: "URL: tls=preferred"},
+		{
+			name: "a file without certificates", url: open + "?ssl-ca=" + client.Key, class: store.ErrSetup,
+			says: "URL: ssl-ca: ",
+		},
+		{
+			name: "no file of the key", url: open + ca + pair(client) + ".missing", class: store.ErrSetup,
+			says: "URL: ssl-cert, ssl-key: ",
+		},
+		{
+			name: "another certificate's key", url: open + ca + "&ssl-cert=" + client.Cert + "&ssl-key=" + stranger.Key,
+			class: store.ErrSetup, says: "URL: ssl-cert, ssl-key: ",
+		},
+		{
+			name: "a certificate without its key", url: open + ca + "&ssl-cert=" + client.Cert, class: store.ErrInvalid,
+			says: "URL: ssl-cert and ssl-key",
+		},
+		{
+			name: "an authority that is not asked", url: open + ca + "&tls=skip-verify", class: store.ErrInvalid,
+			says: "URL: tls=skip-verify",
+		},
+		{
+			name: "an authority without TLS", url: open + ca + "&tls=false", class: store.ErrInvalid,
+			says: "URL: tls=false",
+		},
+		{
+			name: "an authority that may be passed over", url: open + ca + "&tls=preferred", class: store.ErrInvalid,
+			says: "URL: tls=preferred",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := mysql.Open(context.Background(), tt.url, nil)
@@ -68,7 +96,8 @@ func TestTLS(t *testing.T) {
 				}
 				s.Close()
 			}
-			if text := fmt.Sprint(err); !errors.Is(err, tt.class) || tt.class != nil && !strings.Contains(text, tt.says) || strings.Contains(text, dbtest.TLSPassword) {
+			if text := fmt.Sprint(err); !errors.Is(err, tt.class) || tt.class != nil &&
+				!strings.Contains(text, tt.says) || strings.Contains(text, dbtest.TLSPassword) {
 				t.Errorf("%v; want %v that says %q, and no password", err, tt.class, tt.says)
 			}
 		})
@@ -79,11 +108,16 @@ func TestTLS(t *testing.T) {
 // that, or by an alert before.
 func TestTLSOfAStranger(t *testing.T) {
 	ours, other := dbtest.NewAuthority(t), dbtest.NewAuthority(t)
-	strict := dbtest.MariaDBTLS(t, dbtest.TLS{Pair: ours.Issue(t, dbtest.Certificate{Hosts: []string{"127.0.0.1"}}), Clients: ours.File})
+	strict := dbtest.MariaDBTLS(t, dbtest.TLS{
+		Pair:    ours.Issue(t, dbtest.Certificate{Hosts: []string{"127.0.0.1"}}),
+		Clients: ours.File,
+	})
 	stranger := other.Issue(t, dbtest.Certificate{Name: "client"})
 	for range 20 {
-		_, err := mysql.Open(context.Background(), strict+"?ssl-ca="+ours.File+"&ssl-cert="+stranger.Cert+"&ssl-key="+stranger.Key, nil)
-		if !errors.Is(err, store.ErrSetup) && !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
+		_, err := mysql.Open(context.Background(), strict+"?ssl-ca="+ours.File+"&ssl-cert="+stranger.Cert+"&ssl-key="+
+			stranger.Key, nil)
+		if !errors.Is(err, store.ErrSetup) && !errors.Is(err, store.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "certificate") {
 			t.Fatalf("%v; want an error that names the certificate", err)
 		}
 	}

@@ -165,7 +165,8 @@ func (s *transport) ask(ctx context.Context, n *node, text string) (heard answer
 	}
 	// A connection with half a transaction must not go back to the pool.
 	var ended sql.NullInt64
-	undo := conn.QueryRowContext(context.WithoutCancel(ctx), "SELECT @hg_end; ROLLBACK; SET autocommit = 1").Scan(&ended)
+	undo := conn.QueryRowContext(context.WithoutCancel(ctx), "SELECT @hg_end; ROLLBACK; SET autocommit = 1").Scan(
+		&ended)
 	switch {
 	case undo != nil:
 		_ = conn.Raw(func(any) error { return errBadConn })
@@ -206,7 +207,8 @@ func (s *transport) because(ctx context.Context, db querier, err error) error {
 		return err
 	}
 	var at session
-	if db.QueryRowContext(context.WithoutCancel(ctx), "SELECT "+sessionColumns).Scan(&at.mode, &at.client, &at.connection, &at.results) != nil {
+	if db.QueryRowContext(context.WithoutCancel(ctx), "SELECT "+sessionColumns).Scan(&at.mode, &at.client,
+		&at.connection, &at.results) != nil {
 		return err
 	}
 	if wrong := at.check(); wrong != nil {

@@ -120,7 +120,8 @@ func TestBinariesOfTwoRevisionsWorkSideBySide(t *testing.T) {
 	for i := range 20 {
 		id := fmt.Sprint("id ", i)
 		for j, s := range []*mysql.Store{old, newer, old} {
-			d, err := headgate.New(s, nil).Once(id, time.Hour).Take(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
+			d, err := headgate.New(s, nil).Once(id, time.Hour).Take(t.Context(),
+				headgate.Charge{Limit: limit, Key: "once"})
 			if err != nil || !d.Allowed || d.Replayed != (j > 0) {
 				t.Errorf("%s, %d: %+v, %v", id, j, d, err)
 			}

@@ -106,7 +106,8 @@ func (t *target) take(options url.Values) (err error) {
 			}
 		case strings.Contains(lower, "collation"):
 			if !collations.MatchString(value) {
-				return fmt.Errorf("%s is %q; connections are always %s: leave it out, or name a collation that begins with %[3]s_", name, value, charset)
+				return fmt.Errorf("%s is %q; connections are always %s: leave it out, or name a collation that "+
+					"begins with %[3]s_", name, value, charset)
 			}
 			t.collation = value
 		default:

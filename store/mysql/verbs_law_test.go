@@ -49,7 +49,8 @@ func TestGaleraVerbsByCall(t *testing.T) {
 			var limit string
 			var delay, retry any
 			reserve := func() error {
-				return nodes[i%2].QueryRowContext(t.Context(), "CALL headgate_reserve('token-bucket 1/s burst 1', 'r', 1, 60, null, null)").
+				return nodes[i%2].QueryRowContext(t.Context(),
+					"CALL headgate_reserve('token-bucket 1/s burst 1', 'r', 1, 60, null, null)").
 					Scan(&allowed, &start, &delay, &retry, &limit, &replayed)
 			}
 			err := reserve()
@@ -101,7 +102,8 @@ func oneOfManyCharges(t *testing.T, dbs ...*sql.DB) {
 	if fresh.Load() != 4 {
 		t.Errorf("%d calls were not replayed, want 4", fresh.Load())
 	}
-	if got := answer(t, db, "CALL headgate_check('sliding-log 100/1h', 'k', 1)"); !strings.HasPrefix(got, "allowed=1 remaining=91 ") {
+	if got := answer(t, db, "CALL headgate_check('sliding-log 100/1h', 'k', 1)"); !strings.HasPrefix(
+		got, "allowed=1 remaining=91 ") {
 		t.Errorf("then: %s; want 8 used, and the one asked for", got)
 	}
 }
@@ -109,7 +111,8 @@ func oneOfManyCharges(t *testing.T, dbs ...*sql.DB) {
 // bothLogs lists the entries of a cell that count after a time, here and in memory.
 func bothLogs(t *testing.T, conn *sql.Conn, m *memory.Store, cell law.Cell, after int64) string {
 	var b strings.Builder
-	rows, err := conn.QueryContext(t.Context(), "SELECT at, expires_at, cost, granted FROM headgate_entries WHERE limit_name = ? AND cell_key = ? AND expires_at > ? ORDER BY expires_at", cell.Limit, cell.Key, after)
+	rows, err := conn.QueryContext(t.Context(),
+		"SELECT at, expires_at, cost, granted FROM headgate_entries WHERE limit_name = ? AND cell_key = ? AND expires_at > ? ORDER BY expires_at", cell.Limit, cell.Key, after)
 	if err != nil {
 		return err.Error()
 	}
@@ -155,7 +158,10 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer old.Close()
-	for _, statement := range []string{"START TRANSACTION WITH CONSISTENT SNAPSHOT", "INSERT INTO headgate_limits (name, rule) VALUES ('not committed', 'token-bucket 1/s')"} {
+	for _, statement := range []string{
+		"START TRANSACTION WITH CONSISTENT SNAPSHOT",
+		"INSERT INTO headgate_limits (name, rule) VALUES ('not committed', 'token-bucket 1/s')",
+	} {
 		if _, err := old.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}
@@ -183,8 +189,9 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 			p.Unit = 100 // the limit was changed
 		}
 		op := law.Op{
-			Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("limit ", n), Key: fmt.Sprint("schlüssel ", rng.IntN(2))}, Params: p,
-			Cost: 1 + rng.Int64N(p.Capacity/2), Count: 1,
+			Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("limit ", n), Key: fmt.Sprint("schlüssel ", rng.IntN(2))},
+			Params: p,
+			Cost:   1 + rng.Int64N(p.Capacity/2), Count: 1,
 		}
 		if rng.IntN(3) > 0 {
 			op.Cost = 1000 * (1 + rng.Int64N(3))
@@ -205,12 +212,16 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 			if kind == 3 {
 				op.Verb, op.Cost = law.Return, law.Max
 			}
-			text, args = "headgate_lease_1(?,?,?,?,?,?)", []any{op.Verb, op.Cell.Limit, op.Cell.Key, p.Unit, p.Step, entry}
+			text, args = "headgate_lease_1(?,?,?,?,?,?)",
+				[]any{op.Verb, op.Cell.Limit, op.Cell.Key, p.Unit, p.Step, entry}
 		case kind == 0:
 			name()
 			op.Verb, op.Cost, op.TTL = law.Settle, rng.Int64N(4000), 0
 			text = "headgate_correct_1(?,?,?,?,?,?,?,?,?,?,0,0,0,0)"
-			args = []any{op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, op.Cost, op.ID}
+			args = []any{
+				op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain,
+				op.Cost, op.ID,
+			}
 		default:
 			late := 0
 			if n < 3 && rng.IntN(2) == 0 {
@@ -229,11 +240,14 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 			t.Fatalf("%s %v: %v", text, args, err)
 		}
 		var g, x, clock, retry, how, when, entered, level, prev, at, empty, block int64
-		if err := conn.QueryRowContext(t.Context(), "SELECT @hg_g, @hg_x, @hg_clk, @hg_retry, @hg_how, @hg_when, COALESCE(@hg_entry, 0)").
+		if err := conn.QueryRowContext(t.Context(),
+			"SELECT @hg_g, @hg_x, @hg_clk, @hg_retry, @hg_how, @hg_when, COALESCE(@hg_entry, 0)").
 			Scan(&g, &x, &clock, &retry, &how, &when, &entered); err != nil {
 			t.Fatal(err)
 		}
-		err := conn.QueryRowContext(t.Context(), "SELECT level, prev, at, empty_at, blocked_until FROM headgate_cells WHERE limit_name = ? AND cell_key = ?", op.Cell.Limit, op.Cell.Key).
+		err := conn.QueryRowContext(t.Context(),
+			"SELECT level, prev, at, empty_at, blocked_until FROM headgate_cells WHERE limit_name = ? AND cell_key = ?",
+			op.Cell.Limit, op.Cell.Key).
 			Scan(&level, &prev, &at, &empty, &block)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			t.Fatal(err)
@@ -251,11 +265,15 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 			}
 			continue
 		}
-		if g != w.Granted || x != w.Used && op.Verb != law.Renew || retry != w.RetryAt || op.Verb <= law.Settle && op.Verb != law.Return && (when != w.StartAt || (how == 2) != w.Replayed) {
-			t.Fatalf("round %d %+v:\n got granted %d used %d retry %d how %d start %d\nwant %+v\n%s", round, op, g, x, retry, how, when, w, bothLogs(t, conn, m, op.Cell, clock))
+		if g != w.Granted || x != w.Used && op.Verb != law.Renew || retry != w.RetryAt || op.Verb <= law.Settle &&
+			op.Verb != law.Return && (when != w.StartAt || (how == 2) != w.Replayed) {
+			t.Fatalf("round %d %+v:\n got granted %d used %d retry %d how %d start %d\nwant %+v\n%s", round, op, g, x,
+				retry, how, when, w, bothLogs(t, conn, m, op.Cell, clock))
 		}
-		if s := w.State; !w.Replayed && (level != s.Level || prev != s.Prev || at != s.At || empty != s.EmptyAt || block != s.BlockedUntil) {
-			t.Fatalf("round %d %+v:\n got level %d prev %d at %d empty %d block %d\nwant %+v", round, op, level, prev, at, empty, block, s)
+		if s := w.State; !w.Replayed && (level != s.Level || prev != s.Prev || at != s.At || empty != s.EmptyAt ||
+			block != s.BlockedUntil) {
+			t.Fatalf("round %d %+v:\n got level %d prev %d at %d empty %d block %d\nwant %+v", round, op, level, prev,
+				at, empty, block, s)
 		}
 		if op.Verb == law.Settle && g != 0 {
 			corrected[p.Kind]++

@@ -71,7 +71,10 @@ func conflict(err error) bool {
 func TestVerbsByCall(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
-	if _, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "jobs", Notation: "concurrency 1 ttl 1h"}, {Name: "mail", Notation: "token-bucket 1/1h burst 1"}}); err != nil {
+	if _, err := s.WriteLimits(t.Context(), []store.NamedLimit{
+		{Name: "jobs", Notation: "concurrency 1 ttl 1h"},
+		{Name: "mail", Notation: "token-bucket 1/1h burst 1"},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ call, want string }{
@@ -94,10 +97,19 @@ func TestVerbsByCall(t *testing.T) {
 		{"headgate_renew('jobs', 'a', 0)", "lease: was never acquired"},
 		{"headgate_acquire('jobs', NULL, 1)", "key: is null"},
 		{"headgate_take('jobs', 'a', 1)", "limit: jobs is acquired and released, not taken"},
-		{"headgate_check(' concurrency\t1 ttl 1h', 'a', 1)", "limit: concurrency 1 ttl 1h is acquired and released, not taken"},
+		{
+			"headgate_check(' concurrency\t1 ttl 1h', 'a', 1)",
+			"limit: concurrency 1 ttl 1h is acquired and released, not taken",
+		},
 
-		{"headgate_take_once('o1', 'fixed-window 10/1d', 'a', 3, 3600)", "allowed=1 remaining=7 retry_after=0.000000 replayed=0"},
-		{"headgate_take_once('o1', 'fixed-window 10/1d', 'a', 3, 3600)", "allowed=1 remaining=7 retry_after=0.000000 replayed=1"},
+		{
+			"headgate_take_once('o1', 'fixed-window 10/1d', 'a', 3, 3600)",
+			"allowed=1 remaining=7 retry_after=0.000000 replayed=0",
+		},
+		{
+			"headgate_take_once('o1', 'fixed-window 10/1d', 'a', 3, 3600)",
+			"allowed=1 remaining=7 retry_after=0.000000 replayed=1",
+		},
 		{"headgate_settle('o1', 'fixed-window 10/1d', 'a', 1.5)", "corrected=1.500000000"},
 		{"headgate_settle('o1', 'fixed-window 10/1d', 'a', 1.5)", "corrected=0.000000000"},
 		{"headgate_settle('o1', 'fixed-window 10/1d', 'a', 0)", `id: "o1": it is settled already`},
@@ -111,44 +123,93 @@ func TestVerbsByCall(t *testing.T) {
 		{"headgate_take_once('a\x00b', 'fixed-window 10/1d', 'a', 1, 3600)", "id: contains a NUL byte"},
 		{"headgate_take_once('x', 'fixed-window 10/1d', 'a', 1, -1)", "life_seconds: must be from"},
 		{"headgate_take_once('x', 'fixed-window 10/1d', 'a', 1, 0.0000001)", "life_seconds: must be from"},
-		{"headgate_take_once('x', 'concurrency 1 ttl 30s', 'a', 1, 0)", "limit: concurrency 1 ttl 30s is acquired and released, not taken"},
+		{
+			"headgate_take_once('x', 'concurrency 1 ttl 30s', 'a', 1, 0)",
+			"limit: concurrency 1 ttl 30s is acquired and released, not taken",
+		},
 		{"headgate_take_once('x', 'jobs', 'a', 1, 0)", "limit: jobs is acquired and released, not taken"},
 		{"headgate_settle('x', 'fixed-window 10/1d', 'a', -1)", "actual: is -1; it must not be below 0"},
 		{"headgate_settle('x', 'fixed-window 10/1d', 'a', NULL)", "actual: is null"},
-		{"headgate_take_once('o3', 'fixed-window 10/1d', 'a', 4, 3600)", "allowed=1 remaining=4 retry_after=0.000000 replayed=0"},
+		{
+			"headgate_take_once('o3', 'fixed-window 10/1d', 'a', 4, 3600)",
+			"allowed=1 remaining=4 retry_after=0.000000 replayed=0",
+		},
 		{"headgate_settle('o3', 'fixed-window 10/1d', 'a', 6)", "corrected=-2.000000000"},
 		{"headgate_settle('o3', 'fixed-window 10/1d', 'a', 6)", "corrected=0.000000000"},
-		{"headgate_take_once('o4', 'sliding-log 10/1d', 'a', 4, NULL)", "allowed=1 remaining=6 retry_after=0.000000 replayed=0"},
+		{
+			"headgate_take_once('o4', 'sliding-log 10/1d', 'a', 4, NULL)",
+			"allowed=1 remaining=6 retry_after=0.000000 replayed=0",
+		},
 		{"headgate_settle('o4', 'sliding-log 10/1d', 'a', 12)", "corrected=-8.000000000"},
 		{"headgate_take_once('o5', 'sliding-log 10/1d', 'a', 1, 0)", "allowed=0 remaining=0 "},
-		{"headgate_take_once('o6', 'sliding-window 10/1d', 'a', 4, 1)", "allowed=1 remaining=6 retry_after=0.000000 replayed=0"},
+		{
+			"headgate_take_once('o6', 'sliding-window 10/1d', 'a', 4, 1)",
+			"allowed=1 remaining=6 retry_after=0.000000 replayed=0",
+		},
 		{"headgate_cancel('o6', 'sliding-window 10/1d', 'a')", "returned=4.000000000"},
 		{"headgate_cancel('o6', 'sliding-window 10/1d', 'a')", "returned=0.000000000"},
 		{"headgate_settle('o6', 'sliding-window 10/1d', 'a', 0)", `id: "o6": it is settled already`},
-		{"headgate_take_once('o6', 'sliding-window 10/1d', 'a', 4, 1)", "allowed=1 remaining=6 retry_after=0.000000 replayed=0"}, // it was cancelled
+		// it was cancelled
+		{
+			"headgate_take_once('o6', 'sliding-window 10/1d', 'a', 4, 1)",
+			"allowed=1 remaining=6 retry_after=0.000000 replayed=0",
+		},
 		{"headgate_settle('o6', 'sliding-window 10/1d', 'a', 0)", "corrected=4.000000000"},
 		{"headgate_cancel('o6', 'sliding-window 10/1d', 'a')", `id: "o6": it is settled already`},
-		{"headgate_take_once('o6', 'sliding-window 10/1d', 'a', 4, 1)", "allowed=1 remaining=6 retry_after=0.000000 replayed=1"},
-		{"headgate_take_once('o7', 'fixed-window 10/day Europe/Berlin', 'a', 4, 0)", "allowed=1 remaining=6 retry_after=0.000000 replayed=0"},
+		{
+			"headgate_take_once('o6', 'sliding-window 10/1d', 'a', 4, 1)",
+			"allowed=1 remaining=6 retry_after=0.000000 replayed=1",
+		},
+		{
+			"headgate_take_once('o7', 'fixed-window 10/day Europe/Berlin', 'a', 4, 0)",
+			"allowed=1 remaining=6 retry_after=0.000000 replayed=0",
+		},
 		{"headgate_settle('o7', 'fixed-window 10/day Europe/Berlin', 'a', 1)", "corrected=3.000000000"},
-		{"headgate_take_once('o8', 'token-bucket 10/1d block 1h', 'a', 11, 0)", "allowed=0 remaining=10 retry_after=null replayed=0"},
+		{
+			"headgate_take_once('o8', 'token-bucket 10/1d block 1h', 'a', 11, 0)",
+			"allowed=0 remaining=10 retry_after=null replayed=0",
+		},
 
-		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 10800, NULL, NULL)", "allowed=1 delay=0.000000 retry_after=0.000000 replayed=0"},
+		{
+			"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 10800, NULL, NULL)",
+			"allowed=1 delay=0.000000 retry_after=0.000000 replayed=0",
+		},
 		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 10800, 'r1', NULL)", "allowed=1 delay=359"},
 		{"headgate_take_once('r1', 'token-bucket 1/1h burst 1', 'a', 1, 0)", `id: "r1" was reserved, and starts at 2`},
 		{"headgate_take('token-bucket 1/s burst 1 block 15m', 'w', 1)", "allowed=1 "},
-		{"headgate_reserve('token-bucket 1/s burst 1 block 15m', 'w', 1, 0.001, NULL, NULL)", "allowed=0 start_at=null delay=null retry_after=0."},
-		{"headgate_reserve('token-bucket 1/s burst 1 block 15m', 'w', 1, 0, NULL, NULL)", "allowed=0 start_at=null delay=null retry_after=900."},
-		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 3600, NULL, NULL)", "allowed=0 start_at=null delay=null retry_after=35"},
-		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 2, 108000, NULL, NULL)", "allowed=0 start_at=null delay=null retry_after=null replayed=0"},
+		{
+			"headgate_reserve('token-bucket 1/s burst 1 block 15m', 'w', 1, 0.001, NULL, NULL)",
+			"allowed=0 start_at=null delay=null retry_after=0.",
+		},
+		{
+			"headgate_reserve('token-bucket 1/s burst 1 block 15m', 'w', 1, 0, NULL, NULL)",
+			"allowed=0 start_at=null delay=null retry_after=900.",
+		},
+		{
+			"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 3600, NULL, NULL)",
+			"allowed=0 start_at=null delay=null retry_after=35",
+		},
+		{
+			"headgate_reserve('token-bucket 1/1h burst 1', 'a', 2, 108000, NULL, NULL)",
+			"allowed=0 start_at=null delay=null retry_after=null replayed=0",
+		},
 		{"headgate_settle('r1', 'token-bucket 1/1h burst 1', 'a', 0)", "corrected=1.000000000"},
 		{"headgate_reserve('mail', 'a', 1, 0, NULL, NULL)", "allowed=1 delay=0.000000 retry_after=0.000000 replayed=0"},
 		{"headgate_reserve('mail', 'a', 1, 0, 'm', NULL)", "allowed=0 start_at=null delay=null retry_after=35"},
 		{"headgate_reserve('mail', 'a', 1, 7200, 'm', 60)", "allowed=1 delay=35"},
-		{"headgate_reserve('fixed-window 1/1d', 'a', 1, 7200, 'f', 60)", "allowed=1 delay=0.000000 retry_after=0.000000 replayed=0"},
-		{"headgate_reserve('fixed-window 1/1d', 'a', 1, 7200, 'f', 60)", "allowed=1 delay=0.000000 retry_after=0.000000 replayed=1"},
+		{
+			"headgate_reserve('fixed-window 1/1d', 'a', 1, 7200, 'f', 60)",
+			"allowed=1 delay=0.000000 retry_after=0.000000 replayed=0",
+		},
+		{
+			"headgate_reserve('fixed-window 1/1d', 'a', 1, 7200, 'f', 60)",
+			"allowed=1 delay=0.000000 retry_after=0.000000 replayed=1",
+		},
 		{"headgate_reserve('token-bucket 1/1h', 'a', 1, -1, NULL, NULL)", "wait_seconds: must be from 0 to 3660 days"},
-		{"headgate_reserve('token-bucket 1/1h', 'a', 1, NULL, NULL, NULL)", "wait_seconds: must be from 0 to 3660 days"},
+		{
+			"headgate_reserve('token-bucket 1/1h', 'a', 1, NULL, NULL, NULL)",
+			"wait_seconds: must be from 0 to 3660 days",
+		},
 		{"headgate_reserve('token-bucket 1/1h', 'a', 0, 1, NULL, NULL)", "cost: is 0; it must be above 0"},
 		{"headgate_reserve('jobs', 'a', 1, 3600, NULL, NULL)", "limit: jobs is acquired and released, not taken"},
 	} {
@@ -162,7 +223,8 @@ func TestVerbsByCall(t *testing.T) {
 		}
 	}
 	var empty int
-	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells WHERE cell_key = 'b'").Scan(&empty); err != nil || empty != 0 {
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells WHERE cell_key = 'b'").Scan(
+		&empty); err != nil || empty != 0 {
 		t.Errorf("%d cells were made where there was nothing to correct, %v", empty, err)
 	}
 }
@@ -172,17 +234,22 @@ func TestIDsAreKnownToBoth(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
 	l := headgate.New(s, nil)
-	for _, rule := range []string{"sliding-log 100/1h", "token-bucket 100/7h", "sliding-window 100/1h", "fixed-window 100/month Asia/Tokyo"} {
+	for _, rule := range []string{
+		"sliding-log 100/1h", "token-bucket 100/7h", "sliding-window 100/1h",
+		"fixed-window 100/month Asia/Tokyo",
+	} {
 		charge := headgate.Charge{Limit: headgate.MustParse(rule), Key: "käse", Cost: headgate.MustCost("2.5")}
 		order := l.Once("Bestellung №1", time.Hour)
 		d, err := order.Take(t.Context(), charge)
 		if err != nil || !d.Allowed {
 			t.Fatal(d, err)
 		}
-		if got := answer(t, db, "CALL headgate_take_once('Bestellung №1', '"+rule+"', 'käse', 2.5, 60)"); got != "allowed=1 remaining=97 retry_after=0.000000 replayed=1" {
+		if got := answer(t, db, "CALL headgate_take_once('Bestellung №1', '"+rule+
+			"', 'käse', 2.5, 60)"); got != "allowed=1 remaining=97 retry_after=0.000000 replayed=1" {
 			t.Errorf("%s: asked from SQL: %s", rule, got)
 		}
-		if got := answer(t, db, "CALL headgate_settle('Bestellung №1', '"+rule+"', 'käse', 1)"); got != "corrected=1.500000000" {
+		if got := answer(t, db, "CALL headgate_settle('Bestellung №1', '"+rule+
+			"', 'käse', 1)"); got != "corrected=1.500000000" {
 			t.Errorf("%s: settled from SQL: %s", rule, got)
 		}
 		charge.Cost = headgate.Units(1)
@@ -190,7 +257,8 @@ func TestIDsAreKnownToBoth(t *testing.T) {
 			t.Errorf("%s: settled again from Go by %v, %v", rule, by, err)
 		}
 
-		if got := answer(t, db, "CALL headgate_take_once('back', '"+rule+"', 'käse', 3, 60)"); got != "allowed=1 remaining=96 retry_after=0.000000 replayed=0" {
+		if got := answer(t, db, "CALL headgate_take_once('back', '"+rule+
+			"', 'käse', 3, 60)"); got != "allowed=1 remaining=96 retry_after=0.000000 replayed=0" {
 			t.Errorf("%s: asked from SQL first: %s", rule, got)
 		}
 		charge.Cost = headgate.Units(3)
@@ -207,7 +275,8 @@ func TestIDsAreKnownToBoth(t *testing.T) {
 	if _, err := l.Take(t.Context(), charge); err != nil {
 		t.Fatal(err)
 	}
-	if got := answer(t, db, "CALL headgate_reserve('gcra 1/1h burst 1', 'k', 1, 7200, 'r', 60)"); !strings.HasPrefix(got, "allowed=1 delay=35") {
+	if got := answer(t, db, "CALL headgate_reserve('gcra 1/1h burst 1', 'k', 1, 7200, 'r', 60)"); !strings.HasPrefix(
+		got, "allowed=1 delay=35") {
 		t.Errorf("reserved from SQL: %s", got)
 	}
 	r, err := l.Once("r", 0).Reserve(t.Context(), time.Minute, charge)
@@ -235,19 +304,22 @@ func TestVerbsArePartOfTheCallersTransaction(t *testing.T) {
 	tx := begin(t, db)
 	answer(t, tx, "SELECT COUNT(*) FROM headgate_admissions")
 	answer(t, db, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)") // the view of tx is older
-	if got := answer(t, tx, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)"); !strings.HasSuffix(got, "replayed=1") {
+	if got := answer(t, tx, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)"); !strings.HasSuffix(
+		got, "replayed=1") {
 		t.Errorf("what was admitted since the transaction began: %s", got)
 	}
 	if got := answer(t, tx, "CALL headgate_settle('old', 'sliding-log 5/1h', 'j', 0.5)"); got != "corrected=0.500000000" {
 		t.Errorf("settled: %s", got)
 	}
-	if _, err := tx.ExecContext(t.Context(), "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (2, 1, 60)"); err != nil {
+	if _, err := tx.ExecContext(t.Context(),
+		"INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (2, 1, 60)"); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{
 		"headgate_take_once('id', 'sliding-log 5/1h', 'k', 1, 0)", "headgate_settle('id', 'sliding-log 5/1h', 'k', 3)",
 		"headgate_reserve('gcra 1/1h', 'k', 1, 60, 'r', 0)", "headgate_settle('none', 'gcra 1/1h', 'k', 1)",
-		"headgate_acquire('concurrency 1 ttl 1h', 'k', 1)", "headgate_renew('concurrency 1 ttl 1h', 'k', 1)", "headgate_release('concurrency 1 ttl 1h', 'k', 1)",
+		"headgate_acquire('concurrency 1 ttl 1h', 'k', 1)", "headgate_renew('concurrency 1 ttl 1h', 'k', 1)",
+		"headgate_release('concurrency 1 ttl 1h', 'k', 1)",
 	} {
 		answer(t, tx, "CALL "+text)
 	}

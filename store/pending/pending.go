@@ -218,7 +218,8 @@ func (a away) err() error {
 	if errors.Is(a.why, store.ErrClosed) {
 		return a.why
 	}
-	return fmt.Errorf("%w: it is not open yet: %v", store.ErrUnavailable, a.why) //nolint:errorlint // the class is that of the calls
+	//nolint:errorlint // the class is that of the calls
+	return fmt.Errorf("%w: it is not open yet: %v", store.ErrUnavailable, a.why)
 }
 
 func (a away) Apply(context.Context, []law.Op, []law.Outcome) error { return a.err() }

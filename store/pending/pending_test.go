@@ -83,7 +83,8 @@ func TestCallsFailUntilTheStoreIsOpen(t *testing.T) {
 		if inner, ok := store.As[*memory.Store](s); !ok || inner != srv.store {
 			t.Error("the store behind is not found")
 		}
-		if _, decided := s.TakeOne(t.Context(), law.Cell{Limit: limit.Name(), Key: "k"}, new(limit.Params()), 1000); !decided {
+		if _, decided := s.TakeOne(t.Context(), law.Cell{Limit: limit.Name(), Key: "k"}, new(limit.Params()),
+			1000); !decided {
 			t.Error("a store in this process did not decide at once")
 		}
 	})
@@ -97,13 +98,22 @@ func TestForHowLongItTries(t *testing.T) {
 		hang          bool
 		tries         []int64 // from, to
 	}{
-		"once":                {within: 0, after: 0, err: errAway, tries: []int64{1, 1}},
-		"for a while":         {within: 2 * time.Second, after: 2 * time.Second, err: errAway, tries: []int64{4, 12}},
-		"no password":         {within: 2 * time.Second, after: 2 * time.Second, err: store.ErrSetup, tries: []int64{4, 12}},
-		"a wrong URL":         {within: pending.NoLimit, after: 0, err: store.ErrInvalid, tries: []int64{1, 1}},
-		"a newer schema":      {within: pending.NoLimit, after: 0, err: store.ErrSchemaNewer, tries: []int64{1, 1}},
-		"no answer":           {within: 3 * time.Second, after: 3 * time.Second, err: errAway, hang: true, tries: []int64{1, 2}},
-		"no answer, one time": {within: 0, after: pending.AttemptWithin, err: errAway, hang: true, tries: []int64{1, 1}},
+		"once":        {within: 0, after: 0, err: errAway, tries: []int64{1, 1}},
+		"for a while": {within: 2 * time.Second, after: 2 * time.Second, err: errAway, tries: []int64{4, 12}},
+		"no password": {
+			within: 2 * time.Second, after: 2 * time.Second, err: store.ErrSetup,
+			tries: []int64{4, 12},
+		},
+		"a wrong URL":    {within: pending.NoLimit, after: 0, err: store.ErrInvalid, tries: []int64{1, 1}},
+		"a newer schema": {within: pending.NoLimit, after: 0, err: store.ErrSchemaNewer, tries: []int64{1, 1}},
+		"no answer": {
+			within: 3 * time.Second, after: 3 * time.Second, err: errAway, hang: true,
+			tries: []int64{1, 2},
+		},
+		"no answer, one time": {
+			within: 0, after: pending.AttemptWithin, err: errAway, hang: true,
+			tries: []int64{1, 1},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -146,7 +156,8 @@ func TestPausesGrow(t *testing.T) {
 		for i := range at[1:] {
 			pauses = append(pauses, at[i+1].Sub(at[i]))
 		}
-		if pauses[0] > 100*time.Millisecond || slices.Max(pauses) > 5*time.Second || slices.Min(pauses[10:]) < 2*time.Second {
+		if pauses[0] > 100*time.Millisecond || slices.Max(pauses) > 5*time.Second ||
+			slices.Min(pauses[10:]) < 2*time.Second {
 			t.Errorf("pauses from %s, then %s to %s", pauses[0], slices.Min(pauses[10:]), slices.Max(pauses))
 		}
 	})

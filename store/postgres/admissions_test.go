@@ -34,7 +34,8 @@ func TestSweepForgetsAdmissionsInPortions(t *testing.T) {
 		}
 	}
 	var left string
-	if err := conn.QueryRow(t.Context(), `select string_agg(id, ', ') from headgate.admissions`).Scan(&left); err != nil || left != "long" {
+	if err := conn.QueryRow(t.Context(), `select string_agg(id, ', ') from headgate.admissions`).Scan(
+		&left); err != nil || left != "long" {
 		t.Errorf("%s is left, %v", left, err)
 	}
 	if out := one(t, s, request("long", 3_600_000_000)); !out.Replayed {
@@ -77,7 +78,8 @@ func TestManySettleAtOnce(t *testing.T) {
 			check := take
 			check.Verb, check.ID = law.Check, ""
 			if out := one(t, s, check); settled.Load() != 1 || out.State.Level != before-1000+cost.Load() {
-				t.Errorf("%s: settled %d times, the level is %d; it was %d and 1000 became %d", level, settled.Load(), out.State.Level, before, cost.Load())
+				t.Errorf("%s: settled %d times, the level is %d; it was %d and 1000 became %d", level, settled.Load(),
+					out.State.Level, before, cost.Load())
 			}
 		}
 	}

@@ -45,13 +45,19 @@ func TestAnswersThatCannotBeReadAreUnknownOutcomes(t *testing.T) {
 	}
 	for _, answer := range []string{"'{1,2,3}'", "'{}'", "null", "array[null::bigint]"} {
 		if _, err := conn.Exec(t.Context(), `
-			create or replace function headgate.apply_1(p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
+			create or replace function headgate.apply_1(
+				p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$;
-			create or replace function headgate.apply_once_1(p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[], p_prints bigint[], p_parts int[])
+			create or replace function headgate.apply_once_1(
+				p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
+				p_prints bigint[], p_parts int[])
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$`); err != nil {
 			t.Fatal(err)
 		}
-		for name, err := range map[string]error{"one": ask(s, 1, ""), "plain": ask(s, 2, ""), "by id": ask(s, 1, "id")} {
+		for name, err := range map[string]error{
+			"one": ask(s, 1, ""), "plain": ask(s, 2, ""),
+			"by id": ask(s, 1, "id"),
+		} {
 			if !errors.Is(err, store.ErrUnknownOutcome) {
 				t.Errorf("%s, answered with %s: %v", name, answer, err)
 			}
@@ -100,7 +106,8 @@ func TestCancelledStatementsHaveDoneNothing(t *testing.T) {
 			t.Errorf("%s: %v after %d retries", name, err, s.Retries())
 		}
 	}
-	if err := s.InTx(tx).Apply(t.Context(), []law.Op{request("", 0)}, make([]law.Outcome, 1)); !errors.Is(err, store.ErrInvalid) {
+	if err := s.InTx(tx).Apply(t.Context(), []law.Op{request("", 0)}, make([]law.Outcome, 1)); !errors.Is(
+		err, store.ErrInvalid) {
 		t.Errorf("in a transaction that has failed: %v", err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {

@@ -58,9 +58,11 @@ func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if len(b.index) == 0 {
 		return nil
 	}
-	statement, args := s.def.statement(`select headgate.apply_N($1, $2, $3, $4, $5)`), []any{b.limits, b.keys, b.modes, b.ops, b.notes}
+	statement, args := s.def.statement(`select headgate.apply_N($1, $2, $3, $4, $5)`),
+		[]any{b.limits, b.keys, b.modes, b.ops, b.notes}
 	if b.once {
-		statement, args = s.def.statement(`select headgate.apply_once_N($1, $2, $3, $4, $5, $6, $7)`), append(args, b.prints(ops), b.parts(ops))
+		statement, args = s.def.statement(`select headgate.apply_once_N($1, $2, $3, $4, $5, $6, $7)`),
+			append(args, b.prints(ops), b.parts(ops))
 	}
 	var res []int64
 	err := s.retry(ctx, func() error { return s.call(ctx, statement, args, &res) })

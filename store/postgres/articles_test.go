@@ -48,7 +48,8 @@ func TestTheTokenRequesterOfArticle003(t *testing.T) {
 	}
 	t.Cleanup(func() { db.Close() })
 	const capacity = 11 // each 0.8 s: full at 0, 0.8, 1.6 and 2.4 s or a little later
-	if _, err := db.ExecContext(t.Context(), `insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 11, 0.8), ('none', 0, 1)`); err != nil {
+	if _, err := db.ExecContext(t.Context(),
+		`insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 11, 0.8), ('none', 0, 1)`); err != nil {
 		t.Fatal(err)
 	}
 	var given, refused atomic.Int64
@@ -80,7 +81,8 @@ func TestTheTokenRequesterOfArticle003(t *testing.T) {
 	}
 	for _, r := range []*tokens{{db, "unknown"}, {db, strings.Repeat("x", 600)}} {
 		var pg *pgconn.PgError
-		if err := r.RequestToken(t.Context()); !errors.As(err, &pg) || pg.Code != "22023" || !strings.Contains(pg.Message, "is not in headgate.buckets; insert its id, capacity and refill_seconds") {
+		if err := r.RequestToken(t.Context()); !errors.As(err, &pg) || pg.Code != "22023" ||
+			!strings.Contains(pg.Message, "is not in headgate.buckets; insert its id, capacity and refill_seconds") {
 			t.Errorf("of a bucket that is not there: %v", err)
 		}
 	}
@@ -111,18 +113,22 @@ func TestTablesAndColumnsAreThoseOfMySQL(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
 	for from, want := range map[string]string{
-		"headgate.zones":                                       "id description rate window_seconds history_days",
-		"headgate.buckets":                                     "id capacity refill_seconds created_at",
-		"headgate.limits":                                      "name rule description updated_at compiled",
-		"headgate.levels":                                      "limit_name key used updated_at empty_at blocked_until reason",
-		"headgate.history":                                     "number limit_name key at allowed cost id",
-		"headgate.blocked_per_hour":                            "limit_name hour blocked keys",
-		"headgate.take('fixed-window 9/1d', 'k')":              "allowed remaining retry_after reset_after limit_name at",
-		"headgate.check('fixed-window 9/1d', 'k')":             "allowed remaining retry_after reset_after limit_name at",
-		"headgate.block('fixed-window 9/1d', 'k', '1 s')":      "blocked_until",
-		"headgate.reset('fixed-window 9/1d', 'k')":             "existed",
-		"headgate.attempts('fixed-window 9/1d', 'k', 5)":       "number at allowed cost id",
-		"headgate.take_once('1', 'fixed-window 9/1d', 'o')":    "allowed remaining retry_after reset_after limit_name at replayed",
+		"headgate.zones":   "id description rate window_seconds history_days",
+		"headgate.buckets": "id capacity refill_seconds created_at",
+		"headgate.limits":  "name rule description updated_at compiled",
+		"headgate.levels": "limit_name key used updated_at empty_at " +
+			"blocked_until reason",
+		"headgate.history":          "number limit_name key at allowed cost id",
+		"headgate.blocked_per_hour": "limit_name hour blocked keys",
+		"headgate.take('fixed-window 9/1d', 'k')": "allowed remaining retry_after reset_after " +
+			"limit_name at",
+		"headgate.check('fixed-window 9/1d', 'k')": "allowed remaining retry_after reset_after " +
+			"limit_name at",
+		"headgate.block('fixed-window 9/1d', 'k', '1 s')": "blocked_until",
+		"headgate.reset('fixed-window 9/1d', 'k')":        "existed",
+		"headgate.attempts('fixed-window 9/1d', 'k', 5)":  "number at allowed cost id",
+		"headgate.take_once('1', 'fixed-window 9/1d', 'o')": "allowed remaining retry_after reset_after " +
+			"limit_name at replayed",
 		"headgate.reserve('fixed-window 9/1d', 'k', 1, '1 s')": "allowed start_at delay retry_after limit_name replayed",
 		"headgate.acquire('concurrency 1 ttl 1h', 'k')":        "acquired lease ttl retry_after limit_name",
 		"headgate.settle('1', 'fixed-window 9/1d', 'k', 1)":    "corrected",
@@ -147,17 +153,135 @@ func TestBlockedPerHourCountsRefusals(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
 	for _, key := range []string{"a", "a", "b", "a", "b"} {
-		if _, err := conn.Exec(t.Context(), `select headgate.take('sliding-log 1/1h history 1d', $1)`, key); err != nil {
+		if _, err := conn.Exec(t.Context(), `select headgate.take('sliding-log 1/1h history 1d', $1)`,
+			key); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var blocked, keys int
-	if err := conn.QueryRow(t.Context(), `select sum(blocked), max(keys) from headgate.blocked_per_hour where hour > now() - interval '2 hours' and limit_name like 'sliding-log 1/1h%'`).Scan(&blocked, &keys); err != nil || blocked != 3 || keys < 1 || keys > 2 {
+	if err := conn.QueryRow(t.Context(),
+		`select sum(blocked), max(keys) from headgate.blocked_per_hour where hour > now() - interval '2 hours' and limit_name like 'sliding-log 1/1h%'`).Scan(&blocked, &keys); err != nil || blocked != 3 || keys < 1 || keys > 2 {
 		t.Errorf("%d blocked of %d keys, %v", blocked, keys, err)
 	}
 	var attempts, refused int
 	var cost float64
-	if err := conn.QueryRow(t.Context(), `select count(*), count(*) filter (where not allowed), sum(cost) from headgate.attempts((select limit_name from headgate.history limit 1), 'a', 2)`).Scan(&attempts, &refused, &cost); err != nil || attempts != 2 || refused != 2 || cost != 2 {
+	if err := conn.QueryRow(t.Context(),
+		`select count(*), count(*) filter (where not allowed), sum(cost) from headgate.attempts((select limit_name from headgate.history limit 1), 'a', 2)`).Scan(&attempts, &refused, &cost); err != nil || attempts != 2 || refused != 2 || cost != 2 {
 		t.Errorf("the last attempts: %d, %d refused, cost %v, %v", attempts, refused, cost, err)
 	}
+}
+
+// TestRateLimitingRequestIsExactUnderLoad is article 000's own experiment, 8
+// sessions on one key, which there admitted up to ten times too many, or
+// failed at serializable.
+func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
+	t.Parallel()
+	_, dsn := session(t)
+	const sessions, refill = 8, 100
+	var admitted, asked atomic.Int64
+	var wg sync.WaitGroup
+	conns := make([]*pgx.Conn, sessions)
+	for i := range conns {
+		conns[i] = connect(t, dsn)
+	}
+	begin := time.Now()
+	end := begin.Add(3 * time.Second)
+	for _, conn := range conns {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				var remaining int
+				if err := conn.QueryRow(context.Background(), `select rate_limiting_request('user1', $1, 1)`,
+					refill).Scan(&remaining); err != nil {
+					t.Errorf("%v", err)
+					return
+				}
+				asked.Add(1)
+				if remaining >= 0 {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// The test's clock surrounds that of the decisions.
+	most := refill + int64(time.Since(begin).Seconds()*refill)
+	t.Logf("asked %d, admitted %d, at most %d", asked.Load(), admitted.Load(), most)
+	if got := admitted.Load(); got > most || got < most*9/10 {
+		t.Errorf("admitted %d of %d, want %d or just below", got, asked.Load(), most)
+	}
+}
+
+func TestTheArticlesFunctionsKeepTheirPromises(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	one := func(sql string) (n int) {
+		t.Helper()
+		if err := conn.QueryRow(t.Context(), sql).Scan(&n); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+		return n
+	}
+	// 000, fault 4: the burst is the bucket, not one more.
+	for i := range 3 {
+		if got := one(`select rate_limiting_request('burst', 1, 3)`); got != 2-i {
+			t.Errorf("call %d: %d left, want %d", i, got, 2-i)
+		}
+	}
+	if got := one(`select rate_limiting_token_bucket_request('burst', 1, 3)`); got != -1 {
+		t.Errorf("the fourth of three: %d, want -1", got)
+	}
+	// 000, fault 3: one transaction is not credited its whole age at each call.
+	if got := one(`select max(rate_limiting_request('burst', 1, 3)) from generate_series(1, 50)`); got != -1 {
+		t.Errorf("many calls in one statement: %d", got)
+	}
+	// 000, fault 8: large rates do not overflow.
+	if got := one(`select rate_limiting_request('large', 1000000, 3600)`); got != 2147483647 {
+		t.Errorf("a large bucket: %d left", got)
+	}
+	// 001: blocked or not, every attempt has a number; keys differ in case.
+	if _, err := conn.Exec(t.Context(), `insert into headgate.zones (id, description, rate, window_seconds) values (1, 'logins', 2, 60)`); err != nil {
+		t.Fatal(err)
+	}
+	var last int64
+	for i, want := range []int{0, 0, 1, 1} {
+		var blocked, zone, rate int
+		var number, window int64
+		var key string
+		if err := conn.QueryRow(t.Context(), `select * from check_velocity(1, '1_Alice')`).Scan(&blocked, &number,
+			&zone, &key, &rate, &window); err != nil {
+			t.Fatal(err)
+		}
+		if blocked != want || number <= last || zone != 1 || key != "1_Alice" || rate != 2 || window != 60 {
+			t.Errorf("attempt %d: %d %d %d %q %d %d", i, blocked, number, zone, key, rate, window)
+		}
+		last = number
+	}
+	if got := one(`select blocked from check_velocity(1, '1_alice')`); got != 0 {
+		t.Error("1_Alice and 1_alice share a bucket")
+	}
+	// 001, fault 13: a caller's transaction stays the caller's.
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `select check_velocity(1, 'rolled back')`); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := one(`select count(*) from headgate.history where key = 'rolled back'`); got != 0 {
+		t.Errorf("%d attempts were committed inside the caller's transaction", got)
+	}
+	// 000, fault 6: the first use of a key by many at once.
+	var wg sync.WaitGroup
+	for range 16 {
+		c := connect(t, dsn)
+		wg.Go(func() {
+			if _, err := c.Exec(context.Background(), `select rate_limiting_request('first', 1, 5)`); err != nil {
+				t.Errorf("a first call: %v", err)
+			}
+		})
+	}
+	wg.Wait()
 }

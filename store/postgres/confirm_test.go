@@ -84,7 +84,8 @@ func TestCommitsThatTheStandbyHasNotConfirmedAreUnknown(t *testing.T) {
 	}
 	d, err := headgate.New(direct, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "driver"})
 	if err != nil || d.Remaining != 46 {
-		t.Errorf("%d are left, %v; the primary itself has committed 3 of 50, and the check is the fourth", d.Remaining, err)
+		t.Errorf("%d are left, %v; the primary itself has committed 3 of 50, and the check is the fourth",
+			d.Remaining, err)
 	}
 }
 
@@ -98,7 +99,8 @@ func interrupted(t *testing.T, admin *pgx.Conn, end string, ask func() error) er
 		case err := <-done:
 			return err
 		case <-time.After(20 * time.Millisecond):
-			if _, err := admin.Exec(t.Context(), "select "+end+"(pid) from pg_stat_activity where wait_event = 'SyncRep'"); err != nil {
+			if _, err := admin.Exec(t.Context(),
+				"select "+end+"(pid) from pg_stat_activity where wait_event = 'SyncRep'"); err != nil {
 				t.Fatal(err)
 			}
 		}

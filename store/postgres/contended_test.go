@@ -47,8 +47,10 @@ func TestContendedBatchesStayOnTheFastPath(t *testing.T) {
 			var granted, rest []int32
 			var outcomes []int64
 			// Nothing drains within the test.
-			err := conn.QueryRow(context.Background(), `select granted, rest, outcomes from headgate.take_plain_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, false)`,
-				limits, names, own, same(1000), same(capacity*1000), same(3_600_000_000), same(1), own, same(1000), own).Scan(&granted, &rest, &outcomes)
+			err := conn.QueryRow(context.Background(),
+				`select granted, rest, outcomes from headgate.take_plain_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, false)`,
+				limits, names, own, same(1000), same(capacity*1000), same(3_600_000_000), same(1), own, same(1000),
+				own).Scan(&granted, &rest, &outcomes)
 			if err != nil {
 				t.Error(err)
 				return

@@ -168,7 +168,8 @@ func (s *Store) countKeys(ctx context.Context) (list []full, err error) {
 	var most, smallest *int64
 	err = s.readCommitted(ctx, func(tx pgx.Tx) error {
 		list = nil
-		rows, err := tx.Query(ctx, s.def.statement("select limit_name, keys, max_keys, action from headgate.count_keys_N()"))
+		rows, err := tx.Query(ctx, s.def.statement(
+			"select limit_name, keys, max_keys, action from headgate.count_keys_N()"))
 		if err != nil {
 			return err
 		}
@@ -235,7 +236,8 @@ func (s *Store) turnTo(ctx context.Context, f *full) error {
 	case err != nil:
 		return err
 	case done && f.begin:
-		s.log.Warn("a limit has as many keys as it may: new ones share one cell", "limit", f.limit, "keys", f.keys, "max", f.most)
+		s.log.Warn("a limit has as many keys as it may: new ones share one cell", "limit", f.limit, "keys", f.keys,
+			"max", f.most)
 	case done:
 		s.log.Info("a limit has room for new keys again", "limit", f.limit, "keys", f.keys)
 	}
@@ -272,7 +274,8 @@ func (s *Store) declare(ctx context.Context) error {
 			return classify("set how many keys a limit may have", err)
 		}
 		if mine := int64(max(0, s.cfg.MaxKeys)); was != nil && *was != mine {
-			s.log.Warn("the number of keys that a limit may have was changed, for all processes", "before", *was, "now", mine)
+			s.log.Warn("the number of keys that a limit may have was changed, for all processes", "before", *was,
+				"now", mine)
 		}
 	}
 	if err := s.retry(ctx, func() error { return s.readMaxima(ctx, s.db, &most, &smallest) }); err != nil {
@@ -302,5 +305,6 @@ func (s *Store) Fullness(ctx context.Context) ([]store.Room, error) {
 		}
 		r.Shared = shared[r.Limit]
 		return r, err
-	}, s.def.statement("select limit_name, keys, counted_at, max_keys, sharing, generation, sharing_since from headgate.fullness_N()"))
+	}, s.def.statement("select limit_name, keys, counted_at, max_keys, sharing, generation, sharing_since from "+
+		"headgate.fullness_N()"))
 }

@@ -59,7 +59,10 @@ func (e *unreadable) Unwrap() error { return e.error }
 
 // class returns which of the store's errors err is.
 func class(err error) error {
-	for _, c := range []error{store.ErrUnknownOutcome, store.ErrInvalid, store.ErrConflict, store.ErrReadOnly, store.ErrSetup, store.ErrUnavailable} {
+	for _, c := range []error{
+		store.ErrUnknownOutcome, store.ErrInvalid, store.ErrConflict, store.ErrReadOnly,
+		store.ErrSetup, store.ErrUnavailable,
+	} {
 		if errors.Is(err, c) {
 			return c // it was classified before
 		}
@@ -130,7 +133,8 @@ func classifyRead(doing string, err error) error {
 // cannot be read leaves something in it.
 func (s *Store) failed(ops int, err error) error {
 	doing := fmt.Sprintf("apply %d ops", ops)
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42883" { // a binary of another layout may have migrated
+	// a binary of another layout may have migrated
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42883" {
 		s.checked.Store(false)
 	}
 	var answer *unreadable
@@ -167,7 +171,8 @@ func (s *Store) retry(ctx context.Context, do func() error) error {
 	if s.pool == nil {
 		return do()
 	}
-	repeated, err := store.Retry(ctx, s.cfg.RetryFor, do, func(err error) bool { return errors.Is(class(err), store.ErrConflict) })
+	repeated, err := store.Retry(ctx, s.cfg.RetryFor, do,
+		func(err error) bool { return errors.Is(class(err), store.ErrConflict) })
 	s.repeats.Add(int64(repeated))
 	store.Observe(s.cfg.Observer, repeated, err)
 	return err

@@ -25,7 +25,10 @@ func TestErrorClasses(t *testing.T) {
 		{"40P01", "deadlock detected", store.ErrConflict},
 		{"XX000", "Restart read required at: { read: 1 }", store.ErrConflict},
 		{"XX000", "All transparent retries exhausted. could not serialize access", store.ErrConflict},
-		{"XX000", "Operation failed. Try again: Value write after transaction start: kConflict, aborted by a conflict", store.ErrConflict},
+		{
+			"XX000", "Operation failed. Try again: Value write after transaction start: kConflict, aborted by a conflict",
+			store.ErrConflict,
+		},
 		{"XX000", "Transaction 4a1b expired or aborted by a conflict: 40001 (kAborted)", store.ErrConflict},
 		{"25006", "cannot execute INSERT in a read-only transaction", store.ErrReadOnly},
 		{"57P03", "the database system is starting up", store.ErrUnavailable},
@@ -59,7 +62,8 @@ func TestErrorClasses(t *testing.T) {
 	if err := classify("ask", io.ErrUnexpectedEOF); !errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("a lost answer: %v", err)
 	}
-	if err := classify("connect", errors.New("cannot parse postgres://u:secret@h/d password=secret")); strings.Contains(err.Error(), "secret") {
+	if err := classify("connect", errors.New("cannot parse postgres://u:secret@h/d password=secret")); strings.Contains(
+		err.Error(), "secret") {
 		t.Errorf("a password is shown: %v", err)
 	}
 }
@@ -68,7 +72,10 @@ func TestErrorClasses(t *testing.T) {
 // manual. What the server reports as an ERROR was rolled back; a PANIC may come
 // from after the commit.
 func TestEverySQLSTATEHasAClass(t *testing.T) {
-	known := []error{store.ErrInvalid, store.ErrConflict, store.ErrUnavailable, store.ErrUnknownOutcome, store.ErrReadOnly, store.ErrSetup}
+	known := []error{
+		store.ErrInvalid, store.ErrConflict, store.ErrUnavailable, store.ErrUnknownOutcome,
+		store.ErrReadOnly, store.ErrSetup,
+	}
 	classesOf := func(err error) (n int) {
 		for _, c := range known {
 			if errors.Is(err, c) {
@@ -77,7 +84,8 @@ func TestEverySQLSTATEHasAClass(t *testing.T) {
 		}
 		return n
 	}
-	for _, first := range strings.Fields("00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX 99") {
+	for _, first := range strings.Fields(
+		"00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX 99") {
 		for _, last := range []string{"000", "001", "P01"} {
 			pg := &pgconn.PgError{Code: first + last, SeverityUnlocalized: "ERROR"}
 			err := classify("ask", pg)
@@ -101,13 +109,22 @@ func TestErrorsFromBeforeAndAfterTheStatement(t *testing.T) {
 		alone, in error
 	}{
 		{"no connection is free", &notSent{context.DeadlineExceeded}, store.ErrUnavailable, store.ErrUnavailable},
-		{"the pool has met a shutdown", &notSent{&pgconn.PgError{Code: "57P01"}}, store.ErrUnavailable, store.ErrUnavailable},
+		{
+			"the pool has met a shutdown", &notSent{&pgconn.PgError{Code: "57P01"}}, store.ErrUnavailable,
+			store.ErrUnavailable,
+		},
 		{"the password is wrong", &notSent{&pgconn.PgError{Code: "28P01"}}, store.ErrSetup, store.ErrSetup},
 		{"the connection broke", io.ErrUnexpectedEOF, store.ErrUnknownOutcome, store.ErrUnavailable},
 		{"the deadline passed", context.DeadlineExceeded, store.ErrUnknownOutcome, store.ErrUnavailable},
-		{"the answer has a NULL", readable(pgx.ScanArgError{Err: errors.New("cannot scan NULL")}), store.ErrUnknownOutcome, store.ErrUnknownOutcome},
+		{
+			"the answer has a NULL", readable(pgx.ScanArgError{Err: errors.New("cannot scan NULL")}),
+			store.ErrUnknownOutcome, store.ErrUnknownOutcome,
+		},
 		{"the answer has no row", readable(pgx.ErrNoRows), store.ErrUnknownOutcome, store.ErrUnknownOutcome},
-		{"the answer is short", &unreadable{errors.New("13 numbers")}, store.ErrUnknownOutcome, store.ErrUnknownOutcome},
+		{
+			"the answer is short", &unreadable{errors.New("13 numbers")}, store.ErrUnknownOutcome,
+			store.ErrUnknownOutcome,
+		},
 		{"the session was terminated", &pgconn.PgError{Code: "57P01"}, store.ErrUnknownOutcome, store.ErrUnavailable},
 	} {
 		if err := alone.failed(1, tt.err); !errors.Is(err, tt.alone) {
@@ -117,7 +134,8 @@ func TestErrorsFromBeforeAndAfterTheStatement(t *testing.T) {
 			t.Errorf("%s, in the caller's transaction: %v, want %v", tt.name, err, tt.in)
 		}
 	}
-	if err := classifyRead("read", io.ErrUnexpectedEOF); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
+	if err := classifyRead("read", io.ErrUnexpectedEOF); !errors.Is(err, store.ErrUnavailable) ||
+		errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("a read that broke: %v", err)
 	}
 }
@@ -157,7 +175,8 @@ func TestServersThatAreTooOldAreNamed(t *testing.T) {
 		{"110002", "PostgreSQL 11.2-YB-2.20.1.0-b0", true},
 		{"130000", "CockroachDB CCL v24.1", true},
 	} {
-		if err := checkVersion(tt.number, tt.version); (err == nil) != tt.ok || err != nil && !errors.Is(err, store.ErrSetup) {
+		if err := checkVersion(tt.number, tt.version); (err == nil) != tt.ok || err != nil &&
+			!errors.Is(err, store.ErrSetup) {
 			t.Errorf("%s: %v", tt.version, err)
 		}
 	}

@@ -25,7 +25,8 @@ func Newer(s *Store, adapter string) *Store {
 	d := *current()
 	d.layout, d.revision = layout+1, revision+1
 	d.functions = nil
-	next := strings.NewReplacer(fmt.Sprintf("_%d(", layout), fmt.Sprintf("_%d(", layout+1), fmt.Sprintf("_%d.", layout), fmt.Sprintf("_%d.", layout+1))
+	next := strings.NewReplacer(fmt.Sprintf("_%d(", layout), fmt.Sprintf("_%d(", layout+1), fmt.Sprintf("_%d.", layout),
+		fmt.Sprintf("_%d.", layout+1))
 	for _, t := range current().functions {
 		t.sql = next.Replace(t.sql)
 		if from := strings.Index(t.sql, "create or replace function headgate.take("); from >= 0 {
@@ -56,7 +57,8 @@ func Later(s *Store) *Store {
 	d.state, d.layout, d.revision = state+1, layout+1, revision+1
 	d.functions = nil
 	for _, t := range current().functions {
-		t.sql = strings.ReplaceAll(strings.ReplaceAll(t.sql, fmt.Sprintf("_%d(", layout), fmt.Sprintf("_%d(", layout+1)), fmt.Sprintf("_%d.", layout), fmt.Sprintf("_%d.", layout+1))
+		t.sql = strings.ReplaceAll(strings.ReplaceAll(t.sql, fmt.Sprintf("_%d(", layout),
+			fmt.Sprintf("_%d(", layout+1)), fmt.Sprintf("_%d.", layout), fmt.Sprintf("_%d.", layout+1))
 		d.functions = append(d.functions, t)
 	}
 	d.articles.sql = strings.ReplaceAll(d.articles.sql, fmt.Sprintf("_%d(", layout), fmt.Sprintf("_%d(", layout+1))
@@ -67,7 +69,10 @@ func Later(s *Store) *Store {
 // not raise the revision.
 func Edited(s *Store) *Store {
 	d := *current()
-	d.functions = append([]text{{"functions/edited.sql", "create or replace function headgate.edited() returns int language sql as 'select 1';"}}, d.functions...)
+	d.functions = append([]text{{
+		"functions/edited.sql",
+		"create or replace function headgate.edited() returns int language sql as 'select 1';",
+	}}, d.functions...)
 	return as(s, &d)
 }
 

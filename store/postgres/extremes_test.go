@@ -55,7 +55,10 @@ func TestExtremesAgree(t *testing.T) {
 		now := storetest.T0 + pick([]int64{0, 1000, 1 << 20, 1 << 50})
 		for i := range ops {
 			op := &ops[i]
-			*op = law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: string(rune('0' + rng.IntN(3))), Key: key}, Now: now, Params: params()}
+			*op = law.Op{
+				Verb: law.Take, Group: 1, Cell: law.Cell{Limit: string(rune('0' + rng.IntN(3))), Key: key},
+				Now: now, Params: params(),
+			}
 			for k := range i {
 				if ops[k].Cell == op.Cell {
 					op.Params = ops[k].Params

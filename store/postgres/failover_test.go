@@ -99,7 +99,8 @@ func TestFailover(t *testing.T) {
 	callers.Wait()
 
 	if said.after < 40 {
-		t.Fatalf("only %d admissions after the promotion: %d unknown, %d with nothing charged", said.after, said.unknown, said.nothing)
+		t.Fatalf("only %d admissions after the promotion: %d unknown, %d with nothing charged", said.after,
+			said.unknown, said.nothing)
 	}
 	status, err := l.Inspect(t.Context(), limit, "k")
 	if err != nil {
@@ -109,8 +110,10 @@ func TestFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d allowed, %d unknown, %d with nothing charged; %d charged; %s without an admission, until %s after the promotion", said.allowed, said.unknown,
-		said.nothing, charged, said.pause.Round(time.Millisecond), said.resumed.Sub(said.promoted).Round(time.Millisecond))
+	t.Logf("%d allowed, %d unknown, %d with nothing charged; %d charged; %s without an admission, until %s after "+
+		"the promotion", said.allowed, said.unknown,
+		said.nothing, charged, said.pause.Round(time.Millisecond),
+		said.resumed.Sub(said.promoted).Round(time.Millisecond))
 	if charged < said.allowed || charged > said.allowed+said.unknown {
 		t.Errorf("%d are charged: %d were allowed, and of %d it is not known", charged, said.allowed, said.unknown)
 	}

@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,7 +48,9 @@ func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		var canonical string
 		var params []int64
-		err := conn.QueryRow(t.Context(), `select (c).canonical, (c).params from (select headgate.compile_1($1) as c) x`, f[0]).Scan(&canonical, &params)
+		err := conn.QueryRow(t.Context(),
+			`select (c).canonical, (c).params from (select headgate.compile_1($1) as c) x`, f[0]).Scan(
+			&canonical, &params)
 		if f[1] == "error" {
 			var pg *pgconn.PgError
 			if !errors.As(err, &pg) || pg.Code != "22023" {
@@ -71,8 +71,14 @@ func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 func TestCalendarsAgree(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
-	zones := []string{"UTC", "Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Asia/Kolkata", "Australia/Lord_Howe", "Pacific/Apia", "America/St_Johns"}
-	changes := []string{"2018-11-04T03:00:00Z", "2026-11-01T04:30:00Z", "2026-10-03T15:30:00Z", "2011-12-30T10:00:00Z", "2026-03-29T01:00:00Z", "2006-10-29T02:31:00Z"}
+	zones := []string{
+		"UTC", "Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Asia/Kolkata",
+		"Australia/Lord_Howe", "Pacific/Apia", "America/St_Johns",
+	}
+	changes := []string{
+		"2018-11-04T03:00:00Z", "2026-11-01T04:30:00Z", "2026-10-03T15:30:00Z", "2011-12-30T10:00:00Z",
+		"2026-03-29T01:00:00Z", "2006-10-29T02:31:00Z",
+	}
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 120 {
@@ -80,13 +86,15 @@ func TestCalendarsAgree(t *testing.T) {
 		at, _ := time.Parse(time.RFC3339, changes[rng.IntN(len(changes))])
 		now := at.UnixMicro() + rng.Int64N(60*3600e6) - 30*3600e6
 		var bounds []int64
-		if err := conn.QueryRow(t.Context(), `select headgate.bounds_1($1, $2, $3)`, unit, zone, now).Scan(&bounds); err != nil {
+		if err := conn.QueryRow(t.Context(), `select headgate.bounds_1($1, $2, $3)`, unit, zone, now).Scan(
+			&bounds); err != nil {
 			t.Fatal(err)
 		}
 		if bounds[1] > now || now >= bounds[2] {
 			t.Errorf("seed %d: %s %s at %d: boundaries %v", seed, unit, zone, now, bounds)
 		}
-		l := headgate.New(memory.New(&memory.Config{Clock: func() int64 { return now }}), &headgate.Config{Clock: func() int64 { return now }})
+		l := headgate.New(memory.New(&memory.Config{Clock: func() int64 { return now }}),
+			&headgate.Config{Clock: func() int64 { return now }})
 		limit := headgate.MustParse("fixed-window 1/" + unit + " " + zone)
 		for range 2 {
 			d, err := l.Allow(t.Context(), limit, "k")
@@ -120,7 +128,8 @@ func ask(t *testing.T, conn *pgx.Conn, sql string, args ...any) (r row) {
 
 func figures(t *testing.T, conn *pgx.Conn, sql string, args ...any) (r row) {
 	t.Helper()
-	if err := conn.QueryRow(t.Context(), sql, args...).Scan(&r.allowed, &r.remaining, &r.retry, &r.reset, &r.limit, &r.at); err != nil {
+	if err := conn.QueryRow(t.Context(), sql, args...).Scan(&r.allowed, &r.remaining, &r.retry, &r.reset, &r.limit,
+		&r.at); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return r
@@ -130,16 +139,22 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
 	s := openAt(t, dsn)
-	if _, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "login", Notation: "sliding-log 2/1m history 1d block 1h", Description: "tries"}}); err != nil {
+	if _, err := s.WriteLimits(t.Context(),
+		[]store.NamedLimit{{
+			Name: "login", Notation: "sliding-log 2/1m history 1d block 1h",
+			Description: "tries",
+		}}); err != nil {
 		t.Fatal(err)
 	}
-	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1m', 'a', 2.5)`); !r.allowed || r.remaining != 2 || *r.retry != 0 || r.limit != "token-bucket 5/1m burst 5" {
+	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1m', 'a', 2.5)`); !r.allowed ||
+		r.remaining != 2 || *r.retry != 0 || r.limit != "token-bucket 5/1m burst 5" {
 		t.Errorf("take: %+v", r)
 	}
 	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1m', 'a', 6)`); r.allowed || r.retry != nil {
 		t.Errorf("a cost above the capacity: %+v, want never", r)
 	}
-	if r := ask(t, conn, `select * from headgate.check('token-bucket 5/1m', 'a', 5)`); r.allowed || r.retry.Round(time.Second) != 30*time.Second {
+	if r := ask(t, conn, `select * from headgate.check('token-bucket 5/1m', 'a', 5)`); r.allowed ||
+		r.retry.Round(time.Second) != 30*time.Second {
 		t.Errorf("check: %+v", r)
 	}
 	for i, want := range []bool{true, true, false, false} {
@@ -148,28 +163,34 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 		}
 	}
 	var attempts, refused int
-	if err := conn.QueryRow(t.Context(), `select count(*), count(*) filter (where not allowed) from headgate.history where limit_name = 'login' and key = 'bob'`).Scan(&attempts, &refused); err != nil || attempts != 4 || refused != 2 {
+	if err := conn.QueryRow(t.Context(),
+		`select count(*), count(*) filter (where not allowed) from headgate.history where limit_name = 'login' and key = 'bob'`).Scan(&attempts, &refused); err != nil || attempts != 4 || refused != 2 {
 		t.Errorf("history: %d attempts, %d refused, %v", attempts, refused, err)
 	}
 	var existed bool
-	if err := conn.QueryRow(t.Context(), `select headgate.reset('login', 'bob')`).Scan(&existed); err != nil || !existed {
+	if err := conn.QueryRow(t.Context(), `select headgate.reset('login', 'bob')`).Scan(&existed); err != nil ||
+		!existed {
 		t.Errorf("reset: %v, %v", existed, err)
 	}
 	var until *time.Time
-	if err := conn.QueryRow(t.Context(), `select headgate.block('login', 'bob', '15 minutes', 'abuse')`).Scan(&until); err != nil || until == nil {
+	if err := conn.QueryRow(t.Context(), `select headgate.block('login', 'bob', '15 minutes', 'abuse')`).Scan(
+		&until); err != nil || until == nil {
 		t.Errorf("block: %v, %v", until, err)
 	}
-	if r := ask(t, conn, `select * from headgate.check('login', 'bob')`); r.allowed || r.remaining != 0 || r.retry.Round(time.Minute) != 15*time.Minute {
+	if r := ask(t, conn, `select * from headgate.check('login', 'bob')`); r.allowed || r.remaining != 0 ||
+		r.retry.Round(time.Minute) != 15*time.Minute {
 		t.Errorf("blocked: %+v", r)
 	}
-	if err := conn.QueryRow(t.Context(), `select headgate.block('login', 'bob', '0')`).Scan(&until); err != nil || until != nil {
+	if err := conn.QueryRow(t.Context(), `select headgate.block('login', 'bob', '0')`).Scan(&until); err != nil ||
+		until != nil {
 		t.Errorf("lift: %v, %v", until, err)
 	}
 	if r := ask(t, conn, `select * from headgate.take('login', 'bob')`); !r.allowed {
 		t.Errorf("after the block was lifted: %+v", r)
 	}
 	// The driver and the functions share their cells.
-	d, err := headgate.New(s, nil).Check(t.Context(), headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1m"), Key: "a"})
+	d, err := headgate.New(s, nil).Check(t.Context(),
+		headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1m"), Key: "a"})
 	if err != nil || d.Remaining != 1 {
 		t.Errorf("the driver sees %+v, %v", d, err)
 	}
@@ -183,15 +204,23 @@ func TestLimitsThatSQLCannotReadAreNamed(t *testing.T) {
 	s := openAt(t, dsn)
 	for _, tt := range []struct{ rule, warning, want string }{
 		{"fixed-window 3/day Europe/Berlin", "", "fixed-window 3/day Europe/Berlin 6"},
-		{"fixed-window 4/day Atlantis/Capital", `export: zone: "Atlantis/Capital" is not a known time zone such as Europe/Berlin`, "fixed-window 3/day Europe/Berlin 6"},
+		{
+			"fixed-window 4/day Atlantis/Capital",
+			`export: zone: "Atlantis/Capital" is not a known time zone such as Europe/Berlin`,
+			"fixed-window 3/day Europe/Berlin 6",
+		},
 		{"fixed-window 4/day", "", "fixed-window 4/day 6"},
 	} {
-		warnings, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: "export", Notation: tt.rule}, {Name: "login", Notation: "sliding-log 5/1m", Description: "logins"}})
+		warnings, err := s.WriteLimits(t.Context(), []store.NamedLimit{
+			{Name: "export", Notation: tt.rule},
+			{Name: "login", Notation: "sliding-log 5/1m", Description: "logins"},
+		})
 		if err != nil || strings.Join(warnings, "; ") != tt.warning {
 			t.Errorf("%s: %q, %v; want %q", tt.rule, warnings, err, tt.warning)
 		}
 		var got string
-		if err := conn.QueryRow(t.Context(), `select e.rule || ' ' || length(l.description) from headgate.limits e, headgate.limits l where e.name = 'export' and l.name = 'login'`).Scan(&got); err != nil || got != tt.want {
+		if err := conn.QueryRow(t.Context(),
+			`select e.rule || ' ' || length(l.description) from headgate.limits e, headgate.limits l where e.name = 'export' and l.name = 'login'`).Scan(&got); err != nil || got != tt.want {
 			t.Errorf("%s: there is %q, %v; want %q", tt.rule, got, err, tt.want)
 		}
 	}
@@ -238,119 +267,6 @@ func TestBadArgumentsFromSQLAreClearErrorsAndChargeNothing(t *testing.T) {
 	if err := conn.QueryRow(t.Context(), `select count(*) from headgate.cells`).Scan(&cells); err != nil || cells != 0 {
 		t.Errorf("%d cells were made, %v", cells, err)
 	}
-}
-
-// TestRateLimitingRequestIsExactUnderLoad is article 000's own experiment, 8
-// sessions on one key, which there admitted up to ten times too many, or
-// failed at serializable.
-func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
-	t.Parallel()
-	_, dsn := session(t)
-	const sessions, refill = 8, 100
-	var admitted, asked atomic.Int64
-	var wg sync.WaitGroup
-	conns := make([]*pgx.Conn, sessions)
-	for i := range conns {
-		conns[i] = connect(t, dsn)
-	}
-	begin := time.Now()
-	end := begin.Add(3 * time.Second)
-	for _, conn := range conns {
-		wg.Go(func() {
-			for time.Now().Before(end) {
-				var remaining int
-				if err := conn.QueryRow(context.Background(), `select rate_limiting_request('user1', $1, 1)`, refill).Scan(&remaining); err != nil {
-					t.Errorf("%v", err)
-					return
-				}
-				asked.Add(1)
-				if remaining >= 0 {
-					admitted.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	// The test's clock surrounds that of the decisions.
-	most := refill + int64(time.Since(begin).Seconds()*refill)
-	t.Logf("asked %d, admitted %d, at most %d", asked.Load(), admitted.Load(), most)
-	if got := admitted.Load(); got > most || got < most*9/10 {
-		t.Errorf("admitted %d of %d, want %d or just below", got, asked.Load(), most)
-	}
-}
-
-func TestTheArticlesFunctionsKeepTheirPromises(t *testing.T) {
-	t.Parallel()
-	conn, dsn := session(t)
-	one := func(sql string) (n int) {
-		t.Helper()
-		if err := conn.QueryRow(t.Context(), sql).Scan(&n); err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
-		return n
-	}
-	// 000, fault 4: the burst is the bucket, not one more.
-	for i := range 3 {
-		if got := one(`select rate_limiting_request('burst', 1, 3)`); got != 2-i {
-			t.Errorf("call %d: %d left, want %d", i, got, 2-i)
-		}
-	}
-	if got := one(`select rate_limiting_token_bucket_request('burst', 1, 3)`); got != -1 {
-		t.Errorf("the fourth of three: %d, want -1", got)
-	}
-	// 000, fault 3: one transaction is not credited its whole age at each call.
-	if got := one(`select max(rate_limiting_request('burst', 1, 3)) from generate_series(1, 50)`); got != -1 {
-		t.Errorf("many calls in one statement: %d", got)
-	}
-	// 000, fault 8: large rates do not overflow.
-	if got := one(`select rate_limiting_request('large', 1000000, 3600)`); got != 2147483647 {
-		t.Errorf("a large bucket: %d left", got)
-	}
-	// 001: blocked or not, every attempt has a number; keys differ in case.
-	if _, err := conn.Exec(t.Context(), `insert into headgate.zones (id, description, rate, window_seconds) values (1, 'logins', 2, 60)`); err != nil {
-		t.Fatal(err)
-	}
-	var last int64
-	for i, want := range []int{0, 0, 1, 1} {
-		var blocked, zone, rate int
-		var number, window int64
-		var key string
-		if err := conn.QueryRow(t.Context(), `select * from check_velocity(1, '1_Alice')`).Scan(&blocked, &number, &zone, &key, &rate, &window); err != nil {
-			t.Fatal(err)
-		}
-		if blocked != want || number <= last || zone != 1 || key != "1_Alice" || rate != 2 || window != 60 {
-			t.Errorf("attempt %d: %d %d %d %q %d %d", i, blocked, number, zone, key, rate, window)
-		}
-		last = number
-	}
-	if got := one(`select blocked from check_velocity(1, '1_alice')`); got != 0 {
-		t.Error("1_Alice and 1_alice share a bucket")
-	}
-	// 001, fault 13: a caller's transaction stays the caller's.
-	tx, err := conn.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), `select check_velocity(1, 'rolled back')`); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := one(`select count(*) from headgate.history where key = 'rolled back'`); got != 0 {
-		t.Errorf("%d attempts were committed inside the caller's transaction", got)
-	}
-	// 000, fault 6: the first use of a key by many at once.
-	var wg sync.WaitGroup
-	for range 16 {
-		c := connect(t, dsn)
-		wg.Go(func() {
-			if _, err := c.Exec(context.Background(), `select rate_limiting_request('first', 1, 5)`); err != nil {
-				t.Errorf("a first call: %v", err)
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // TestTheTimeFromSQLIsThatDecidedFor moves the time of a cell ahead of the clock, as

@@ -43,7 +43,8 @@ func setTraps(t *testing.T, path string) *traps {
 		names = append(names, strings.TrimSuffix(call, "("))
 	}
 	slices.Sort(names)
-	sql := strings.NewReplacer("EVIL", "public", "NAMES", "{"+strings.Join(slices.Compact(names), ",")+"}").Replace(hostileSQL)
+	sql := strings.NewReplacer("EVIL", "public", "NAMES", "{"+strings.Join(slices.Compact(names), ",")+"}").Replace(
+		hostileSQL)
 	name := conn.Config().Database
 	sql += "; alter database " + name + " set track_functions = 'all'"
 	if path != "" {
@@ -59,7 +60,8 @@ func setTraps(t *testing.T, path string) *traps {
 func (x *traps) called(t *testing.T, doing string) {
 	t.Helper()
 	var n int64
-	if err := x.QueryRow(t.Context(), `select case when is_called then last_value else 0 end from seen.calls`).Scan(&n); err != nil {
+	if err := x.QueryRow(t.Context(), `select case when is_called then last_value else 0 end from seen.calls`).Scan(
+		&n); err != nil {
 		t.Fatal(err)
 	}
 	if n > 0 {
@@ -74,7 +76,8 @@ func (x *traps) called(t *testing.T, doing string) {
 func (x *traps) open(tb testing.TB, url string) *postgres.Store {
 	tb.Helper()
 	s := openAt(tb, url)
-	if _, err := x.Exec(context.Background(), `truncate headgate.cells, headgate.entries, headgate.admissions, headgate.limits`); err != nil {
+	if _, err := x.Exec(context.Background(),
+		`truncate headgate.cells, headgate.entries, headgate.admissions, headgate.limits`); err != nil {
 		tb.Fatal(err)
 	}
 	return s
@@ -159,7 +162,13 @@ func (x *traps) drive(t *testing.T, s *postgres.Store) {
 	for _, key := range []string{"a", "b"} {
 		one(t, s, law.Op{Verb: law.Take, Cell: law.Cell{Limit: "listed", Key: key}, Params: p, Cost: 1000, Count: 1})
 	}
-	for _, q := range []store.Query{{}, {Limit: "listed"}, {Limit: "listed", Key: "a", HasKey: true}, {Blocked: true}, {After: law.Cell{Limit: "listed", Key: "a"}, Max: 5}} {
+	for _, q := range []store.Query{
+		{},
+		{Limit: "listed"},
+		{Limit: "listed", Key: "a", HasKey: true},
+		{Blocked: true},
+		{After: law.Cell{Limit: "listed", Key: "a"}, Max: 5},
+	} {
 		if _, _, err := s.Cells(t.Context(), q); err != nil {
 			t.Errorf("cells: %v", err)
 		}
@@ -167,8 +176,14 @@ func (x *traps) drive(t *testing.T, s *postgres.Store) {
 	if entries, err := s.Entries(t.Context(), law.Cell{Limit: "listed", Key: "a"}, 5); err != nil || len(entries) != 1 {
 		t.Errorf("entries: %v, %v", entries, err)
 	}
-	for _, rule := range []string{"fixed-window 3/day Europe/Berlin", "fixed-window 3/day Europe/Berlin", "sliding-log 5/1m history 1h block 15m"} {
-		limits := []store.NamedLimit{{Name: "written", Notation: rule, Description: "d"}, {Name: "odd", Notation: "fixed-window 3/day Nowhere/Else"}}
+	for _, rule := range []string{
+		"fixed-window 3/day Europe/Berlin", "fixed-window 3/day Europe/Berlin",
+		"sliding-log 5/1m history 1h block 15m",
+	} {
+		limits := []store.NamedLimit{
+			{Name: "written", Notation: rule, Description: "d"},
+			{Name: "odd", Notation: "fixed-window 3/day Nowhere/Else"},
+		}
 		if warnings, err := s.WriteLimits(t.Context(), limits); err != nil || len(warnings) != 1 {
 			t.Errorf("write limits: %q, %v", warnings, err)
 		}
@@ -226,18 +241,25 @@ func calls(t *testing.T) []string {
 		`update headgate.limits set rule = 'sliding-log 3/1m history 1d block 1h'`,
 		`insert into headgate.zones (id, rate, window_seconds) values (1, 2, 60) on conflict do nothing`,
 		`insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 2, 1) on conflict do nothing`,
-		`select headgate.set_max_keys(1000000)`, `select * from headgate.fullness()`, `select headgate.set_max_keys(-1)`,
+		`select headgate.set_max_keys(1000000)`, `select * from headgate.fullness()`,
+		`select headgate.set_max_keys(-1)`,
 		`select * from headgate.levels`, `select * from headgate.history`, `select * from headgate.blocked_per_hour`,
 	}
 	for _, rule := range []string{
-		"login", "export", "unknown", "fixed-window 2/hour Australia/Lord_Howe", "fixed-window 2/week America/Havana", "fixed-window 2/month",
-		"fixed-window 2/1m from-first", "interval 2/10s burst 3", "sliding-window 2/1m", "concurrency 2 ttl 30s", "token-bucket 1/s burst 1 block 1h", "",
+		"login", "export", "unknown", "fixed-window 2/hour Australia/Lord_Howe", "fixed-window 2/week America/Havana",
+		"fixed-window 2/month",
+		"fixed-window 2/1m from-first", "interval 2/10s burst 3", "sliding-window 2/1m", "concurrency 2 ttl 30s",
+		"token-bucket 1/s burst 1 block 1h", "",
 	} {
 		for _, call := range []string{
-			"take('%s', 'a')", "take('%s', 'a', 2.5)", "take('%s', null)", "take('%s', 'a', -1)", "take('%s', 'a', 'NaN')", "check('%s', 'a', 3)",
-			"take_once('i', '%s', 'a')", "take_once('i', '%s', 'a')", "take_once('i', '%s', 'a', 2)", "settle('i', '%s', 'a', 0.5)", "cancel('i', '%s', 'a')",
-			"take_once('j', '%s', 'b')", "cancel('j', '%s', 'b')", "reserve('%s', 'a', 1, '1 hour')", "reserve('%s', 'a', 1, '1 hour', 'r')", "reserve('%s', 'a', 1, '-1 s')",
-			"acquire('%s', 'a')", "renew('%s', 'a', 1)", "release('%s', 'a', 1)", "renew('%s', 'a', null)", "attempts('%s', 'a', 5)", "attempts('%s', 'a')",
+			"take('%s', 'a')", "take('%s', 'a', 2.5)", "take('%s', null)", "take('%s', 'a', -1)",
+			"take('%s', 'a', 'NaN')", "check('%s', 'a', 3)",
+			"take_once('i', '%s', 'a')", "take_once('i', '%s', 'a')", "take_once('i', '%s', 'a', 2)",
+			"settle('i', '%s', 'a', 0.5)", "cancel('i', '%s', 'a')",
+			"take_once('j', '%s', 'b')", "cancel('j', '%s', 'b')", "reserve('%s', 'a', 1, '1 hour')",
+			"reserve('%s', 'a', 1, '1 hour', 'r')", "reserve('%s', 'a', 1, '-1 s')",
+			"acquire('%s', 'a')", "renew('%s', 'a', 1)", "release('%s', 'a', 1)", "renew('%s', 'a', null)",
+			"attempts('%s', 'a', 5)", "attempts('%s', 'a')",
 			"block('%s', 'a', '1 hour', 'abuse')", "take('%s', 'a')", "block('%s', 'a', '0')", "reset('%s', 'a')",
 		} {
 			list = append(list, "select * from headgate."+fmt.Sprintf(call, rule))
@@ -249,20 +271,32 @@ func calls(t *testing.T) []string {
 	}
 	return append(list,
 		`select * from headgate.levels`, `select * from headgate.history`, `select * from headgate.blocked_per_hour`,
-		`select public.rate_limiting_request('a')`, `select public.rate_limiting_request('a', 1, 1)`, `select public.rate_limiting_request('a', 0)`,
+		`select public.rate_limiting_request('a')`, `select public.rate_limiting_request('a', 1, 1)`,
+		`select public.rate_limiting_request('a', 0)`,
 		`select public.rate_limiting_token_bucket_request('a')`,
-		`select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(7, 'a')`,
-		`select * from public.request_token('payments')`, `select * from public.request_token('payments')`, `select * from public.request_token('payments')`, `select * from public.request_token('x')`,
-		`select headgate.set_max_keys_1(0)`, `select headgate.set_max_keys_1(2)`, `select headgate.set_own_max_keys_1('{crowded}', '{3}')`,
-		`select headgate.take('token-bucket 10/s burst 1', n::pg_catalog.text) from pg_catalog.generate_series(1, 9) n`, `select headgate.sweep(0)`, `select headgate.sweep(0)`,
-		`select * from headgate.take('token-bucket 10/s burst 1', 'new')`, `select * from headgate.take_once('n', 'token-bucket 10/s burst 1', 'new')`,
-		`select * from headgate.block('token-bucket 10/s burst 1', 'new', '1 hour')`, `select * from headgate.block('token-bucket 10/s burst 1', 'new', '0')`,
-		`select * from headgate.check('token-bucket 10/s burst 1', 'headgate:shared:1')`, `select * from headgate.fullness_1()`,
-		`delete from headgate.cells where pg_catalog.starts_with(key, 'headgate:shared:')`, `select headgate.take('token-bucket 10/s burst 1', 'newer')`,
-		`select headgate.close_room_1('token-bucket 10/s burst 1')`, `select headgate.take('token-bucket 10/s burst 1', 'newest')`,
+		`select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(1, 'a')`,
+		`select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(7, 'a')`,
+		`select * from public.request_token('payments')`, `select * from public.request_token('payments')`,
+		`select * from public.request_token('payments')`, `select * from public.request_token('x')`,
+		`select headgate.set_max_keys_1(0)`, `select headgate.set_max_keys_1(2)`,
+		`select headgate.set_own_max_keys_1('{crowded}', '{3}')`,
+		`select headgate.take('token-bucket 10/s burst 1', n::pg_catalog.text) from pg_catalog.generate_series(1, 9) n`,
+		`select headgate.sweep(0)`, `select headgate.sweep(0)`,
+		`select * from headgate.take('token-bucket 10/s burst 1', 'new')`,
+		`select * from headgate.take_once('n', 'token-bucket 10/s burst 1', 'new')`,
+		`select * from headgate.block('token-bucket 10/s burst 1', 'new', '1 hour')`,
+		`select * from headgate.block('token-bucket 10/s burst 1', 'new', '0')`,
+		`select * from headgate.check('token-bucket 10/s burst 1', 'headgate:shared:1')`,
+		`select * from headgate.fullness_1()`,
+		`delete from headgate.cells where pg_catalog.starts_with(key, 'headgate:shared:')`,
+		`select headgate.take('token-bucket 10/s burst 1', 'newer')`,
+		`select headgate.close_room_1('token-bucket 10/s burst 1')`,
+		`select headgate.take('token-bucket 10/s burst 1', 'newest')`,
 		`select headgate.reset('token-bucket 10/s burst 1', n::pg_catalog.text) from pg_catalog.generate_series(1, 9) n`, `select pg_catalog.pg_sleep(0.15)`, `select headgate.sweep(1000)`,
-		`select headgate.set_max_keys_1(-1)`, `delete from headgate.rooms`, `delete from headgate.settings`, `select headgate.sweep(1000)`, `select headgate.set_max_keys_1(-1)`,
-		`select headgate.articles_obstacle_1()`, `select headgate.sweep(1)`, `select headgate.sweep(1000)`, `delete from headgate.limits`,
+		`select headgate.set_max_keys_1(-1)`, `delete from headgate.rooms`, `delete from headgate.settings`,
+		`select headgate.sweep(1000)`, `select headgate.set_max_keys_1(-1)`,
+		`select headgate.articles_obstacle_1()`, `select headgate.sweep(1)`, `select headgate.sweep(1000)`,
+		`delete from headgate.limits`,
 	)
 }
 
@@ -270,7 +304,8 @@ func calls(t *testing.T) []string {
 func (x *traps) people(t *testing.T, pooled string) {
 	t.Helper()
 	list := calls(t)
-	if out := dbtest.Psql(t, x.dsn, strings.Join(list, ";\n")+";\n"); strings.Contains(out, "hostile") || strings.Count(out, "\n") < len(list)/2 {
+	if out := dbtest.Psql(t, x.dsn, strings.Join(list, ";\n")+";\n"); strings.Contains(out, "hostile") ||
+		strings.Count(out, "\n") < len(list)/2 {
 		t.Errorf("psql: %s", out)
 	}
 	x.called(t, "psql")
@@ -288,7 +323,8 @@ func (x *traps) people(t *testing.T, pooled string) {
 		}
 		for _, sql := range list {
 			if kind == "transaction" {
-				err = pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { _, err := tx.Exec(t.Context(), sql); return err })
+				err = pgx.BeginFunc(t.Context(), conn,
+					func(tx pgx.Tx) error { _, err := tx.Exec(t.Context(), sql); return err })
 			} else {
 				_, err = conn.Exec(t.Context(), sql)
 			}
@@ -308,7 +344,8 @@ func (x *traps) people(t *testing.T, pooled string) {
 func (x *traps) everyFunction(t *testing.T) {
 	t.Helper()
 	var missed []string
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) { // it is told with a delay
+	// it is told with a delay
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if missed = x.missed(t); len(missed) == 0 {
 			return
 		}
@@ -336,7 +373,8 @@ func (x *traps) missed(t *testing.T) []string {
 func TestThePrintedSchemaCallsNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	x := setTraps(t, hostileFirst)
-	yugabyte := strings.NewReplacer("((limit_name, key) hash", "(limit_name, key", "(number hash)", "(number)").Replace(postgres.SchemaYugabyte())
+	yugabyte := strings.NewReplacer("((limit_name, key) hash", "(limit_name, key", "(number hash)", "(number)").Replace(
+		postgres.SchemaYugabyte())
 	for name, text := range map[string]string{"postgres": postgres.Schema(), "yugabytedb": yugabyte} {
 		for range 2 {
 			out := dbtest.Psql(t, x.dsn, text+"\nselect pg_catalog.current_setting('search_path');")
@@ -345,7 +383,8 @@ func TestThePrintedSchemaCallsNothingOfOthers(t *testing.T) {
 			}
 			x.called(t, name)
 		}
-		if _, err := x.Exec(t.Context(), `drop schema headgate cascade; drop function public.rate_limiting_token_bucket_request, public.rate_limiting_request, public.check_velocity, public.request_token`); err != nil {
+		if _, err := x.Exec(t.Context(),
+			`drop schema headgate cascade; drop function public.rate_limiting_token_bucket_request, public.rate_limiting_request, public.check_velocity, public.request_token`); err != nil {
 			t.Error(err)
 		}
 	}

@@ -57,12 +57,14 @@ func (i *installation) check(d *definition) error {
 	case i.layout == 0:
 		return fmt.Errorf("postgres: %w: there is no schema headgate: run headgate migrate", store.ErrSetup)
 	}
-	return fmt.Errorf("postgres: %w: schema headgate has %d tables' migrations and functions of layout %d; this binary needs %d and %d: run headgate migrate",
+	return fmt.Errorf("postgres: %w: schema headgate has %d tables' migrations and functions of layout %d; this "+
+		"binary needs %d and %d: run headgate migrate",
 		store.ErrSetup, i.tables, i.layout, len(d.tables), d.layout)
 }
 
 // newer is the error of a binary that is too old.
 func (i *installation) newer(d *definition) error {
-	return fmt.Errorf("postgres: %w: schema headgate has state %d and functions of layout %d, this binary knows %d and %d",
+	return fmt.Errorf("postgres: %w: schema headgate has state %d and functions of layout %d, this binary knows %d "+
+		"and %d",
 		store.ErrSchemaNewer, i.state, i.layout, d.state, d.layout)
 }

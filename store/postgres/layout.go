@@ -9,7 +9,8 @@ import (
 
 // opLayout is the order of the numbers of an op that headgate.apply takes. A change of
 // it is a new layout: see schema.go.
-var opLayout = wire.Order("verb group cell kind anchor unit capacity step drain block history cost count how ceiling ttl now " +
+var opLayout = wire.Order("verb group cell kind anchor unit capacity step drain block history cost count how " +
+	"ceiling ttl now " +
 	"window0 window1 window2 window3 at level returned entry")
 
 // The batch says what these are.
@@ -26,7 +27,8 @@ var placeholders = func() wire.Names {
 	terms := slices.Concat([]string{"kind", "anchor"}, rate)
 	// A row of headgate.cells, and what headgate.apply keeps of an op to go back to.
 	cell := []string{"law", "level", "prev", "at", "unit", "empty_at", "blocked_until", "step"}
-	undo := slices.Concat([]string{"op", "cell", "first"}, cell, prefixed("base_", cell), []string{"moved", "clear", "carry", "now"})
+	undo := slices.Concat([]string{"op", "cell", "first"}, cell, prefixed("base_", cell),
+		[]string{"moved", "clear", "carry", "now"})
 	return wire.Names{
 		"op":    opLayout.Names(),
 		"out":   law.NumberNames[:],

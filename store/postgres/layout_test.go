@@ -35,7 +35,8 @@ func TestNoPositionIsLeft(t *testing.T) {
 func TestAnUnknownNameInATextPanics(t *testing.T) {
 	for _, text := range []string{
 		"p_ops[o + {op.celing}]", "array[{out: grantd => 1}]", "res[{outcome.level}]",
-		`{{template "use bukket"}}`, `    {{template "use bukket"}}`, `x := {{template "weighed" (as "prv" "w_prev")}};`,
+		`{{template "use bukket"}}`, `    {{template "use bukket"}}`,
+		`x := {{template "weighed" (as "prv" "w_prev")}};`,
 	} {
 		func() {
 			defer func() {

@@ -20,7 +20,8 @@ func levelsAt(t *testing.T, conn *pgx.Conn) (view string) {
 	if err := conn.QueryRow(t.Context(), `select pg_get_viewdef('headgate.levels')`).Scan(&view); err != nil {
 		t.Fatal(err)
 	}
-	at := strings.Replace(view, "clock_timestamp()", "('epoch'::timestamptz + $1::bigint * interval '1 microsecond')", 1)
+	at := strings.Replace(view, "clock_timestamp()", "('epoch'::timestamptz + $1::bigint * interval '1 microsecond')",
+		1)
 	if at == view || strings.Contains(at, "clock_timestamp()") {
 		t.Fatalf("the view does not read the clock once: %s", view)
 	}
@@ -37,13 +38,17 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	const t0 = int64(4_102_444_800_000_000)
 	for i, rule := range []string{
-		"token-bucket 100/s burst 200", "token-bucket 1/1h burst 3", "token-bucket 3/1m burst 7", "token-bucket 150001/1d burst 10", "gcra 10/s burst 5",
-		"leaky-bucket 1.5/s capacity 3", "interval 100/10s burst 350", "interval 2/1m burst 3", "fixed-window 100/1m", "fixed-window 100/1m from-first",
-		"fixed-window 9/minute", "fixed-window 9/day Europe/Berlin", "fixed-window 9/month", "sliding-window 100/1m", "sliding-window 3/1h", "sliding-log 5/1m", "concurrency 5 ttl 30s",
+		"token-bucket 100/s burst 200", "token-bucket 1/1h burst 3", "token-bucket 3/1m burst 7",
+		"token-bucket 150001/1d burst 10", "gcra 10/s burst 5",
+		"leaky-bucket 1.5/s capacity 3", "interval 100/10s burst 350", "interval 2/1m burst 3", "fixed-window 100/1m",
+		"fixed-window 100/1m from-first",
+		"fixed-window 9/minute", "fixed-window 9/day Europe/Berlin", "fixed-window 9/month", "sliding-window 100/1m",
+		"sliding-window 3/1h", "sliding-log 5/1m", "concurrency 5 ttl 30s",
 	} {
 		limit := headgate.MustParse(rule)
 		name := fmt.Sprint("limit-", i)
-		if warnings, err := s.WriteLimits(t.Context(), []store.NamedLimit{{Name: name, Notation: limit.String()}}); err != nil || len(warnings) > 0 {
+		if warnings, err := s.WriteLimits(t.Context(),
+			[]store.NamedLimit{{Name: name, Notation: limit.String()}}); err != nil || len(warnings) > 0 {
 			t.Fatal(warnings, err)
 		}
 		p := limit.Params()
@@ -63,7 +68,8 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 				out := one(t, s, op)
 				want := float64((out.Used-out.Granted)*1_000_000+p.Unit-1) / 1
 				var got float64
-				if err := conn.QueryRow(t.Context(), `select used from (`+levels+`) v where limit_name = $2 and key = $3`, op.Now, cell.Limit, cell.Key).Scan(&got); err != nil {
+				if err := conn.QueryRow(t.Context(), `select used from (`+levels+
+					`) v where limit_name = $2 and key = $3`, op.Now, cell.Limit, cell.Key).Scan(&got); err != nil {
 					t.Fatal(err)
 				}
 				if want = float64(int64(want)/p.Unit) / 1_000_000; got != want {
@@ -81,17 +87,27 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	conn, dsn := session(t)
 	s, levels := openAt(t, dsn), levelsAt(t, conn)
 	const t0 = int64(4_102_444_800_000_000)
-	for _, rule := range []string{"token-bucket 100/s burst 200", "interval 100/10s burst 350", "interval 2/1m burst 3", "fixed-window 100/1m", "fixed-window 9/day Europe/Berlin"} {
+	for _, rule := range []string{
+		"token-bucket 100/s burst 200", "interval 100/10s burst 350", "interval 2/1m burst 3",
+		"fixed-window 100/1m", "fixed-window 9/day Europe/Berlin",
+	} {
 		p := headgate.MustParse(rule).Params()
-		op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: "in-a-file", Key: rule}, Params: p, Cost: p.Capacity / 2, Count: 1, Now: t0, Window: [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step}}
+		op := law.Op{
+			Verb: law.Take, Cell: law.Cell{Limit: "in-a-file", Key: rule}, Params: p, Cost: p.Capacity / 2,
+			Count: 1, Now: t0, Window: [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step},
+		}
 		one(t, s, op)
 		for range 10 {
 			op.Verb, op.Cost = law.Check, 1
 			out := one(t, s, op)
 			want := float64(out.Used-out.Granted) / float64(p.Unit)
 			var got, before float64
-			if err := conn.QueryRow(t.Context(), `select used, (select c.level::float8 / c.unit from headgate.cells c where c.key = v.key) from (`+levels+`) v where key = $2`, op.Now, rule).Scan(&got, &before); err != nil || got < want-1e-6 || got > before {
-				t.Errorf("%s: %v in use after %v, of %v, %v; a check says %v", rule, got, time.Duration(op.Now-t0)*1000, before, err, want)
+			if err := conn.QueryRow(t.Context(),
+				`select used, (select c.level::float8 / c.unit from headgate.cells c where c.key = v.key) from (`+
+					levels+`) v where key = $2`, op.Now, rule).Scan(&got, &before); err != nil || got < want-1e-6 ||
+				got > before {
+				t.Errorf("%s: %v in use after %v, of %v, %v; a check says %v", rule, got, time.Duration(op.Now-t0)*1000,
+					before, err, want)
 			}
 			op.Now += p.Step / 3
 			if p.Step == 10_000 {
@@ -138,13 +154,15 @@ func TestReadersNeedNoMoreThanTheViews(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), `select headgate.take(r, 'a', 3) from unnest(array['refilled', 'logged', 'interval 100/10s burst 350', 'token-bucket 5/1m', 'sliding-window 5/1m']) r`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Exec(t.Context(), "grant usage on schema headgate to "+reader+"; grant select on headgate.levels, headgate.history, headgate.blocked_per_hour to "+reader); err != nil {
+	if _, err := conn.Exec(t.Context(), "grant usage on schema headgate to "+reader+
+		"; grant select on headgate.levels, headgate.history, headgate.blocked_per_hour to "+reader); err != nil {
 		t.Fatal(err)
 	}
 	as := connect(t, url)
 	for view, want := range map[string]int{"levels": 5, "history": 1, "blocked_per_hour": 0} {
 		var n, rows int
-		if err := as.QueryRow(t.Context(), "select count(*), coalesce(sum(length(v::text)), 0) from headgate."+view+" v").Scan(&n, &rows); err != nil || n != want {
+		if err := as.QueryRow(t.Context(), "select count(*), coalesce(sum(length(v::text)), 0) from headgate."+view+
+			" v").Scan(&n, &rows); err != nil || n != want {
 			t.Errorf("%s: %d rows, %v", view, n, err)
 		}
 	}

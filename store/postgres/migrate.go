@@ -86,7 +86,8 @@ func (m *migrator) migrate(ctx context.Context) error {
 	case have.state > m.state:
 		return have.newer(m.definition)
 	case have.revision > m.revision:
-		m.say("the functions in schema headgate have revision %d, those of this binary %d: nothing to do", have.revision, m.revision)
+		m.say("the functions in schema headgate have revision %d, those of this binary %d: nothing to do",
+			have.revision, m.revision)
 		return nil
 	}
 	if err := m.makeTables(ctx, have.tables); err != nil {
@@ -99,7 +100,8 @@ func (m *migrator) migrate(ctx context.Context) error {
 		return err
 	}
 	if len(*m.report) == 0 {
-		m.say("schema headgate has all %d tables' migrations and the functions of revision %d, nothing to do", len(m.tables), m.revision)
+		m.say("schema headgate has all %d tables' migrations and the functions of revision %d, nothing to do",
+			len(m.tables), m.revision)
 	}
 	return nil
 }
@@ -107,7 +109,8 @@ func (m *migrator) migrate(ctx context.Context) error {
 // collided makes a conflict, which is retried, of an error over something that another
 // session has made meanwhile.
 func collided(err error) error {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && slices.Contains([]string{"23505", "42P06", "42P07"}, pg.Code) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok &&
+		slices.Contains([]string{"23505", "42P06", "42P07"}, pg.Code) {
 		return &pgconn.PgError{Code: "40001", Message: pg.Message}
 	}
 	return err
@@ -122,7 +125,8 @@ func (m *migrator) makeTables(ctx context.Context, have int) error {
 		if _, err := m.tx.Exec(ctx, t.sql); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
-		if _, err := m.tx.Exec(ctx, `insert into headgate.schema_version (version) values ($1) on conflict do nothing`, i+1); err != nil {
+		if _, err := m.tx.Exec(ctx, `insert into headgate.schema_version (version) values ($1) on conflict do nothing`,
+			i+1); err != nil {
 			return err
 		}
 		m.say("applied %s", t.name)
@@ -133,7 +137,8 @@ func (m *migrator) makeTables(ctx context.Context, have int) error {
 // installFunctions installs the functions, unless those in the database are just these.
 func (m *migrator) installFunctions(ctx context.Context, have *installation) error {
 	var digest *string
-	if err := m.tx.QueryRow(ctx, `select `+digestOf+` from headgate.installed i`).Scan(&digest); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	if err := m.tx.QueryRow(ctx, `select `+digestOf+` from headgate.installed i`).Scan(&digest); err != nil &&
+		!errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
 	repaired := have.revision == m.revision
@@ -161,7 +166,8 @@ func (m *migrator) installFunctions(ctx context.Context, have *installation) err
 			return fmt.Errorf("drop %s, which this revision does not have: %w", name, err)
 		}
 	}
-	if _, err := m.tx.Exec(ctx, recordInstalled, m.state, m.layout, m.revision, m.fingerprint(), m.names()); err != nil {
+	if _, err := m.tx.Exec(ctx, recordInstalled, m.state, m.layout, m.revision, m.fingerprint(),
+		m.names()); err != nil {
 		return err
 	}
 	if repaired {
@@ -212,7 +218,8 @@ func (m *migrator) install(ctx context.Context, t text) error {
 		return err
 	}
 	for _, found := range replaceable.FindAllStringSubmatch(t.sql, -1) {
-		if _, err := m.tx.Exec(ctx, `select pg_catalog.set_config('headgate.dropped', $1, true)`, found[1]); err != nil {
+		if _, err := m.tx.Exec(ctx, `select pg_catalog.set_config('headgate.dropped', $1, true)`,
+			found[1]); err != nil {
 			return err
 		}
 		if _, err := m.tx.Exec(ctx, dropPlain); err != nil {
@@ -251,7 +258,8 @@ func (m *migrator) makeArticles(ctx context.Context, newer bool) error {
 	}
 	switch {
 	case obstacle != nil:
-		m.say("did not make the articles' functions: %s; change that and migrate again, or say --skip-articles", *obstacle)
+		m.say("did not make the articles' functions: %s; change that and migrate again, or say --skip-articles",
+			*obstacle)
 	case newer:
 		m.say("installed %s", m.articles.name)
 	}

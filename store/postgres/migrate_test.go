@@ -69,7 +69,10 @@ func TestSchemaForYugabyte(t *testing.T) {
 			t.Errorf("the schema says %s", word)
 		}
 	}
-	for _, clause := range []string{"primary key ((limit_name, key) hash)", "primary key ((limit_name, key) hash, id)", "primary key (number hash)", "((limit_name, key) hash, expires_at asc)"} {
+	for _, clause := range []string{
+		"primary key ((limit_name, key) hash)", "primary key ((limit_name, key) hash, id)",
+		"primary key (number hash)", "((limit_name, key) hash, expires_at asc)",
+	} {
 		if strings.Count(text, clause) != 1 {
 			t.Errorf("the schema does not say once %s", clause)
 		}
@@ -112,11 +115,20 @@ func TestRoutinesOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ names, sql string }{
 		{"public.check_velocity", `create function check_velocity(zone int, bucket_key text) returns int language sql as 'select 42'`},
-		{"public.rate_limiting_request", `create procedure rate_limiting_request(rate_id text, refill_per_sec int, window_seconds int) language sql as 'select 42'`},
-		{"public.rate_limiting_token_bucket_request", `create aggregate rate_limiting_token_bucket_request(int) (sfunc = int4pl, stype = int)`},
+		{
+			"public.rate_limiting_request",
+			`create procedure rate_limiting_request(rate_id text, refill_per_sec int, window_seconds int) language sql as 'select 42'`,
+		},
+		{
+			"public.rate_limiting_token_bucket_request",
+			`create aggregate rate_limiting_token_bucket_request(int) (sfunc = int4pl, stype = int)`,
+		},
 		{"public.request_token", `create function request_token(id int) returns int language sql as 'select 42'`},
 		{"public.request_token", `create function request_token(id text) returns int language sql as 'select 42'; comment on function request_token(text) is 'ours'`},
-		{"public.check_velocity, public.request_token", `create function request_token(id char(36)) returns int language sql as 'select 42'; create function check_velocity() returns int language sql as 'select 42'`},
+		{
+			"public.check_velocity, public.request_token",
+			`create function request_token(id char(36)) returns int language sql as 'select 42'; create function check_velocity() returns int language sql as 'select 42'`,
+		},
 	} {
 		dsn := dbtest.Postgres(t)
 		conn := connect(t, dsn)
@@ -193,7 +205,8 @@ func TestAFunctionOfAnotherOwnerIsNotOurs(t *testing.T) {
 		t.Errorf("%q, %v", report, err)
 	}
 	var n int
-	if err := conn.QueryRow(t.Context(), `select count(*) from pg_proc where pronamespace = 'public'::regnamespace`).Scan(&n); err != nil || n != 1 {
+	if err := conn.QueryRow(t.Context(),
+		`select count(*) from pg_proc where pronamespace = 'public'::regnamespace`).Scan(&n); err != nil || n != 1 {
 		t.Errorf("%d functions are in schema public, %v; want theirs alone", n, err)
 	}
 }
@@ -208,12 +221,14 @@ func TestMigrateNeedsNoRightsButInItsSchema(t *testing.T) {
 			dsn := dbtest.Postgres(t)
 			conn := connect(t, dsn)
 			app, url := ordinary(t, conn)
-			if _, err := conn.Exec(t.Context(), "revoke create on schema public from public; create schema headgate authorization "+app); err != nil {
+			if _, err := conn.Exec(t.Context(),
+				"revoke create on schema public from public; create schema headgate authorization "+app); err != nil {
 				t.Fatal(err)
 			}
 			const said = "may not create functions in schema public"
 			if way == "psql" {
-				if out := dbtest.Psql(t, url, postgres.Schema()); strings.Contains(out, "ERROR") || !strings.Contains(out, app+" "+said) {
+				if out := dbtest.Psql(t, url, postgres.Schema()); strings.Contains(out, "ERROR") ||
+					!strings.Contains(out, app+" "+said) {
 					t.Error(out)
 				}
 			}
@@ -232,7 +247,8 @@ func TestMigrateNeedsNoRightsButInItsSchema(t *testing.T) {
 			if err != nil || !d.Allowed {
 				t.Errorf("%+v, %v", d, err)
 			}
-			if _, err := connect(t, url).Exec(t.Context(), `select * from headgate.take('token-bucket 1/1h', 'k')`); err != nil {
+			if _, err := connect(t, url).Exec(t.Context(),
+				`select * from headgate.take('token-bucket 1/1h', 'k')`); err != nil {
 				t.Error(err)
 			}
 		})
@@ -252,7 +268,8 @@ func TestSchemaPublicIsLeftAloneWhereAsked(t *testing.T) {
 		t.Errorf("%q, %v", report, err)
 	}
 	var n int
-	if err := connect(t, dsn).QueryRow(t.Context(), `select count(*) from pg_proc where pronamespace = 'public'::regnamespace`).Scan(&n); err != nil || n != 0 {
+	if err := connect(t, dsn).QueryRow(t.Context(),
+		`select count(*) from pg_proc where pronamespace = 'public'::regnamespace`).Scan(&n); err != nil || n != 0 {
 		t.Errorf("%d functions were made in schema public, %v", n, err)
 	}
 }
@@ -311,7 +328,8 @@ func TestReadOnlyServersSaySo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(err, store.ErrReadOnly) {
+	if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(
+		err, store.ErrReadOnly) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -22,7 +22,11 @@ func TestPartsKeepRequestsOfOneIDApart(t *testing.T) {
 		ops  []law.Op
 		ends []int32
 	}{
-		{"differ", []law.Op{takeOf(1, "a", "1"), takeOf(2, "a", "2"), takeOf(3, "a", ""), takeOf(4, "a", "")}, []int32{4}},
+		{
+			"differ",
+			[]law.Op{takeOf(1, "a", "1"), takeOf(2, "a", "2"), takeOf(3, "a", ""), takeOf(4, "a", "")},
+			[]int32{4},
+		},
 		{"one request", []law.Op{takeOf(1, "a", "1"), takeOf(1, "b", "1")}, []int32{2}},
 		{"two requests", []law.Op{takeOf(1, "a", "1"), takeOf(1, "b", "1"), takeOf(2, "a", "1")}, []int32{2, 3}},
 		{"settled", []law.Op{takeOf(1, "a", "1"), settle, takeOf(2, "a", "2")}, []int32{1, 3}},

@@ -49,7 +49,8 @@ func plainly(ops []law.Op) (b plainBatch, ok bool) {
 		}
 		p := &op.Params
 		b.limits[k], b.keys[k] = op.Cell.Limit, op.Cell.Key
-		b.anchor[k], b.unit[k], b.capacity[k], b.step[k], b.drain[k], b.block[k] = int64(p.Anchor), p.Unit, p.Capacity, p.Step, p.Drain, p.Block
+		b.anchor[k], b.unit[k], b.capacity[k], b.step[k], b.drain[k], b.block[k] = int64(p.Anchor), p.Unit, p.Capacity,
+			p.Step, p.Drain, p.Block
 		b.cost[k], b.now[k] = op.Cost, op.Now
 	}
 	return b, true
@@ -60,12 +61,17 @@ func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, out
 	var granted, rest []int32
 	var clock, level, prev, at, empty, blocked, outcomes []int64
 	err := s.retry(ctx, func() error {
-		return s.call(ctx, s.def.statement(`select * from headgate.take_plain_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`),
-			[]any{b.limits, b.keys, b.anchor, b.unit, b.capacity, b.step, b.drain, b.block, b.cost, b.now, s.counter.every.Load() > 0},
+		return s.call(ctx, s.def.statement(
+			`select * from headgate.take_plain_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`),
+			[]any{
+				b.limits, b.keys, b.anchor, b.unit, b.capacity, b.step, b.drain, b.block, b.cost, b.now,
+				s.counter.every.Load() > 0,
+			},
 			&granted, &clock, &level, &prev, &at, &empty, &blocked, &rest, &outcomes)
 	})
 	if err == nil && !sound(len(ops), granted, rest, outcomes, clock, level, prev, at, empty, blocked) {
-		err = &unreadable{fmt.Errorf("headgate.take_plain answered about %d and %d with %d numbers", len(granted), len(rest), len(outcomes))}
+		err = &unreadable{fmt.Errorf("headgate.take_plain answered about %d and %d with %d numbers", len(granted),
+			len(rest), len(outcomes))}
 	}
 	if err != nil {
 		return s.failed(len(ops), err)

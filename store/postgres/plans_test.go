@@ -119,7 +119,8 @@ func faults(n *node, most float64) (list []string) {
 		}
 	}
 	if got := n.Rows + n.Filter + n.Join; n.Table != "" && got > most || n.Join*n.Loops > most {
-		list = append(list, fmt.Sprintf("%s %s: %v rows in each of %v loops, %v joined in vain", n.Type, n.Table, got, n.Loops, n.Join))
+		list = append(list, fmt.Sprintf("%s %s: %v rows in each of %v loops, %v joined in vain", n.Type, n.Table, got,
+			n.Loops, n.Join))
 	}
 	for i := range n.Plans {
 		list = append(list, faults(&n.Plans[i], most)...)
@@ -135,7 +136,8 @@ func TestEveryHotStatementReachesItsRowsByTheirKey(t *testing.T) {
 	for name, before := range map[string]string{
 		"never analysed": "select 1",
 		"analysed empty": "analyze headgate.cells, headgate.entries, headgate.admissions",
-		"emptied":        fill(1, 3000) + `delete from headgate.cells; delete from headgate.entries; delete from headgate.admissions`,
+		"emptied": fill(1, 3000) +
+			`delete from headgate.cells; delete from headgate.entries; delete from headgate.admissions`,
 	} {
 		t.Run(name, func(t *testing.T) { emptied(t, dbtest.Postgres(t), before) })
 	}
@@ -165,9 +167,11 @@ func emptied(t *testing.T, dsn, before string) {
 	run(before)
 	if strings.Contains(before, "delete") {
 		var pages int
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) { // another's snapshot may hold rows back
+		// another's snapshot may hold rows back
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 			run(`vacuum (analyze, truncate) headgate.cells; vacuum (analyze, truncate) headgate.entries; vacuum (analyze, truncate) headgate.admissions`)
-			err := conn.QueryRow(t.Context(), `select pg_relation_size('headgate.cells') + pg_relation_size('headgate.entries') + pg_relation_size('headgate.admissions')`).Scan(&pages)
+			err := conn.QueryRow(t.Context(),
+				`select pg_relation_size('headgate.cells') + pg_relation_size('headgate.entries') + pg_relation_size('headgate.admissions')`).Scan(&pages)
 			if err == nil && pages == 0 {
 				break
 			}

@@ -24,7 +24,8 @@ import (
 // mode, where each statement may go to another session.
 func TestConformanceBehindAPooler(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.PgBouncerEngine)
-	conformance(t, storetest.Options{}, func(tb testing.TB) string { return dbtest.PgBouncer(tb, dbtest.Postgres(tb)) }, "?pooler=transaction")
+	conformance(t, storetest.Options{}, func(tb testing.TB) string { return dbtest.PgBouncer(tb, dbtest.Postgres(tb)) },
+		"?pooler=transaction")
 }
 
 // TestConformanceOfRelatives runs the suite on a server of somebody's who has
@@ -33,7 +34,8 @@ func TestConformanceOfRelatives(t *testing.T) {
 	for _, env := range []string{"HEADGATE_TEST_YUGABYTE_DSN", "HEADGATE_TEST_COCKROACH_DSN"} {
 		t.Run(strings.ToLower(strings.Split(env, "_")[2]), func(t *testing.T) {
 			dsn := dbtest.NeedDSN(t, env)
-			conformance(t, storetest.Options{Histories: 500}, func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }, "")
+			conformance(t, storetest.Options{Histories: 500},
+				func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }, "")
 		})
 	}
 }
@@ -72,7 +74,8 @@ func TestStricterIsolationReachesNoCaller(t *testing.T) {
 		}
 		wg.Wait()
 		if admitted.Load() != capacity || s.Retries() == 0 {
-			t.Errorf("%s: admitted %d of %d after %d retries; want %d", level, admitted.Load(), writers*asks, s.Retries(), capacity)
+			t.Errorf("%s: admitted %d of %d after %d retries; want %d", level, admitted.Load(), writers*asks,
+				s.Retries(), capacity)
 		}
 		t.Logf("%s: %d calls, %d retries", level, writers*asks, s.Retries())
 	}
@@ -98,7 +101,8 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 		if _, err := conn.Exec(t.Context(), "select pg_stat_force_next_flush()"); err != nil {
 			t.Log(err) // before version 15 the figures come a moment later, and are watched a moment longer
 		}
-		if err := conn.QueryRow(t.Context(), `select sum(seq_scan)::bigint from pg_stat_user_tables where schemaname = 'headgate' and relname in ('cells', 'entries', 'admissions')`).Scan(&n); err != nil {
+		if err := conn.QueryRow(t.Context(),
+			`select sum(seq_scan)::bigint from pg_stat_user_tables where schemaname = 'headgate' and relname in ('cells', 'entries', 'admissions')`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -111,8 +115,9 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 		ops := make([]law.Op, 20)
 		for i := range ops {
 			ops[i] = law.Op{
-				Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "many", Key: string(rune('1' + i%9))}, Params: p,
-				Cost: 1000, Count: 1 + int64(i%2)*9, TTL: 1000, EntryNumber: 1 + int64(i%9),
+				Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "many", Key: string(rune('1' + i%9))},
+				Params: p,
+				Cost:   1000, Count: 1 + int64(i%2)*9, TTL: 1000, EntryNumber: 1 + int64(i%9),
 			}
 			if id != "" {
 				ops[i].ID, ops[i].Count = fmt.Sprint(id, i/2), 1
@@ -154,7 +159,8 @@ func TestPlainChargesCallNoFunction(t *testing.T) {
 	openAt(t, dsn).Close()
 	conn := connect(t, dsn)
 	var body string
-	if err := conn.QueryRow(t.Context(), `select prosrc from pg_proc where proname = 'take_plain_1'`).Scan(&body); err != nil {
+	if err := conn.QueryRow(t.Context(), `select prosrc from pg_proc where proname = 'take_plain_1'`).Scan(
+		&body); err != nil {
 		t.Fatal(err)
 	}
 	from, to := strings.Index(body, "with done as ("), strings.Index(body, "    into granted")
@@ -162,9 +168,11 @@ func TestPlainChargesCallNoFunction(t *testing.T) {
 		t.Fatal("the statement is not found")
 	}
 	statement := strings.NewReplacer("tids", "$1::tid[]", "p_anchor", "$2::bigint[]", "p_unit", "$3::bigint[]",
-		"p_capacity", "$4::bigint[]", "p_step", "$5::bigint[]", "p_drain", "$6::bigint[]", "p_cost", "$7::bigint[]", "p_now", "$8::bigint[]",
+		"p_capacity", "$4::bigint[]", "p_step", "$5::bigint[]", "p_drain", "$6::bigint[]", "p_cost", "$7::bigint[]",
+		"p_now", "$8::bigint[]",
 		"store_clock", "$9::bigint").Replace(body[from:to] + " from done")
-	if _, err := conn.Exec(t.Context(), "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; prepare plain as "+statement); err != nil {
+	if _, err := conn.Exec(t.Context(), "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set "+
+		"enable_hashjoin = off; set enable_mergejoin = off; prepare plain as "+statement); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := conn.Query(t.Context(), "explain (verbose) execute plain('{}','{}','{}','{}','{}','{}','{}','{}',1)")

@@ -141,7 +141,10 @@ func New(pool *pgxpool.Pool, cfg *Config) *Store {
 // says of the commit (see OnNotice). The store is as safe for concurrent use as tx
 // is: not at all.
 func (s *Store) InTx(tx pgx.Tx) *Store {
-	in := &Store{def: s.def, db: tx, cfg: s.cfg, sweeper: &sweeper{}, counter: s.counter, log: s.log, life: s.life, end: func() {}}
+	in := &Store{
+		def: s.def, db: tx, cfg: s.cfg, sweeper: &sweeper{}, counter: s.counter, log: s.log, life: s.life,
+		end: func() {},
+	}
 	in.checked.Store(s.checked.Load())
 	return in
 }
@@ -183,7 +186,8 @@ func (s *Store) ready(ctx context.Context) error {
 		return err
 	}
 	if have.revision < s.def.revision {
-		s.log.Warn("the functions in schema headgate are older than this binary: run headgate migrate", "revision", have.revision, "binary", s.def.revision)
+		s.log.Warn("the functions in schema headgate are older than this binary: run headgate migrate", "revision",
+			have.revision, "binary", s.def.revision)
 	}
 	if err := s.declare(ctx); err != nil {
 		return err
@@ -195,7 +199,8 @@ func (s *Store) ready(ctx context.Context) error {
 // checkServer returns the server's version, and says why it cannot be used.
 func checkServer(ctx context.Context, db querier) (version string, err error) {
 	var number string
-	if err := db.QueryRow(ctx, "select pg_catalog.current_setting('server_version_num'), pg_catalog.version()").Scan(&number, &version); err != nil {
+	if err := db.QueryRow(ctx, "select pg_catalog.current_setting('server_version_num'), pg_catalog.version()").Scan(
+		&number, &version); err != nil {
 		return "", classifyRead("read the server's version", err)
 	}
 	return version, checkVersion(number, version)
@@ -272,7 +277,9 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 
 // list reads rows. At a stricter level reading can conflict with other transactions too,
 // and is repeated.
-func list[T any](ctx context.Context, s *Store, doing string, scan pgx.RowToFunc[T], query string, args ...any) (all []T, err error) {
+func list[T any](ctx context.Context, s *Store, doing string, scan pgx.RowToFunc[T], query string, args ...any) (
+	all []T, err error,
+) {
 	err = s.retry(ctx, func() error {
 		rows, err := s.db.Query(ctx, query, args...)
 		if err == nil {
@@ -297,7 +304,8 @@ func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (war
 		names[i], rules[i], descriptions[i] = l.Name, l.Notation, l.Description
 	}
 	err = s.retry(ctx, func() error {
-		return s.db.QueryRow(ctx, s.def.statement(`select headgate.write_limits_N($1, $2, $3)`), names, rules, descriptions).Scan(&warnings)
+		return s.db.QueryRow(ctx, s.def.statement(`select headgate.write_limits_N($1, $2, $3)`), names, rules,
+			descriptions).Scan(&warnings)
 	})
 	if err != nil {
 		return nil, classify("write limits", err)

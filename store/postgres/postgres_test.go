@@ -43,6 +43,7 @@ func conformance(t *testing.T, o storetest.Options, database func(tb testing.TB)
 func TestConformance(t *testing.T) {
 	t.Run("read committed", func(t *testing.T) { conformance(t, storetest.Options{}, dbtest.Postgres, "") })
 	t.Run("serializable", func(t *testing.T) {
-		conformance(t, storetest.Options{Histories: 300}, dbtest.Postgres, "?default_transaction_isolation=serializable")
+		conformance(t, storetest.Options{Histories: 300}, dbtest.Postgres,
+			"?default_transaction_isolation=serializable")
 	})
 }

@@ -46,15 +46,19 @@ func TestReturnMakesNoCellAndKeepsTheHistory(t *testing.T) {
 		t.Errorf("of another key's charge: %+v", got)
 	}
 	for i, want := range []struct{ granted, left int }{{500, 1500}, {1500, 0}, {0, 0}} {
-		if got := one(t, s, law.Back(&take, &out, 500+int64(i)*1000)); got.Granted != int64(want.granted) || got.Used != int64(want.left) {
+		if got := one(t, s, law.Back(&take, &out, 500+int64(i)*1000)); got.Granted != int64(want.granted) ||
+			got.Used != int64(want.left) {
 			t.Errorf("return %d: %+v", i, got)
 		}
-		if err := conn.QueryRow(t.Context(), `select 1000 * cost from headgate.history where key = 'k' and allowed`).Scan(&left); err != nil || left != want.left {
+		if err := conn.QueryRow(t.Context(),
+			`select 1000 * cost from headgate.history where key = 'k' and allowed`).Scan(&left); err != nil ||
+			left != want.left {
 			t.Errorf("return %d: the history says %d, %v; want %d", i, left, err, want.left)
 		}
 	}
 	var counts bool
-	if err := conn.QueryRow(t.Context(), `select expires_at > 0 from headgate.entries where key = 'k'`).Scan(&counts); err != nil || counts {
+	if err := conn.QueryRow(t.Context(), `select expires_at > 0 from headgate.entries where key = 'k'`).Scan(
+		&counts); err != nil || counts {
 		t.Errorf("an entry of nothing counts: %v, %v", counts, err)
 	}
 }
@@ -67,8 +71,12 @@ func TestManyReturnAtOnce(t *testing.T) {
 	s := openAt(t, dbtest.Postgres(t)+"?pool_max_conns=8")
 	for kind := law.Bucket; kind <= law.Log; kind++ {
 		take := law.Op{
-			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "many", Key: string(rune('0' + kind))}, Cost: 1000, Count: 1, Now: storetest.T0,
-			Params: law.Params{Kind: kind, Unit: 1000, Capacity: writers * asks * 1000, Step: 3_600_000_000, Drain: 1000},
+			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "many", Key: string(rune('0' + kind))}, Cost: 1000,
+			Count: 1, Now: storetest.T0,
+			Params: law.Params{
+				Kind: kind, Unit: 1000, Capacity: writers * asks * 1000, Step: 3_600_000_000,
+				Drain: 1000,
+			},
 		}
 		var used atomic.Int64
 		var wg sync.WaitGroup

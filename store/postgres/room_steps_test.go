@@ -24,7 +24,8 @@ func takeIn(tb testing.TB, db interface {
 }, key string,
 ) (allowed bool) {
 	tb.Helper()
-	if err := db.QueryRow(context.Background(), `select allowed from headgate.take($1, $2)`, onlyOne.Name(), key).Scan(&allowed); err != nil {
+	if err := db.QueryRow(context.Background(), `select allowed from headgate.take($1, $2)`, onlyOne.Name(), key).Scan(
+		&allowed); err != nil {
 		tb.Error(err)
 	}
 	return allowed
@@ -122,7 +123,8 @@ func TestACellThatIsMadeMeanwhileIsTheKeysOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), `select from headgate.rooms where limit_name = $1 for update`, onlyOne.Name()); err != nil {
+	if _, err := tx.Exec(t.Context(), `select from headgate.rooms where limit_name = $1 for update`,
+		onlyOne.Name()); err != nil {
 		t.Fatal(err)
 	}
 	passed, taker := make(chan bool), connect(t, dsn)
@@ -162,7 +164,8 @@ func waitsForLock(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		var n int
-		err := conn.QueryRow(t.Context(), `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&n)
+		err := conn.QueryRow(t.Context(),
+			`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&n)
 		if err != nil {
 			t.Fatal(err)
 		}

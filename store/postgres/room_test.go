@@ -44,7 +44,11 @@ func fillKeys(tb testing.TB, s *postgres.Store, limit headgate.Limit, prefix str
 	for from := 0; from < n; from += size {
 		ops := make([]law.Op, min(n-from, size))
 		for i := range ops {
-			ops[i] = law.Op{Verb: law.Take, Group: uint32(i), Cell: law.Cell{Limit: limit.Name(), Key: fmt.Sprint(prefix, from+i)}, Params: limit.Params(), Cost: limit.Params().Unit, Count: 1}
+			ops[i] = law.Op{
+				Verb: law.Take, Group: uint32(i),
+				Cell: law.Cell{Limit: limit.Name(), Key: fmt.Sprint(prefix, from+i)}, Params: limit.Params(),
+				Cost: limit.Params().Unit, Count: 1,
+			}
 		}
 		outs := make([]law.Outcome, len(ops))
 		if err := s.Apply(context.Background(), ops, outs); err != nil {
@@ -97,7 +101,8 @@ func TestNewKeysOfAFullLimitShareACell(t *testing.T) {
 		t.Fatalf("%d keys have a cell of their own", own)
 	}
 	sweep(t, s)
-	if r := roomOf(t, other, limit); !r.Sharing || r.Keys != 20 || r.Max != 20 || r.Generation != 1 || r.Since == 0 || r.CountedAt == 0 {
+	if r := roomOf(t, other, limit); !r.Sharing || r.Keys != 20 || r.Max != 20 || r.Generation != 1 || r.Since == 0 ||
+		r.CountedAt == 0 {
 		t.Fatalf("%+v; want one that is full and shares", r)
 	}
 	l := headgate.New(other, nil)
@@ -114,7 +119,8 @@ func TestNewKeysOfAFullLimitShareACell(t *testing.T) {
 		t.Errorf("%d ops were answered by the shared cell", r.Shared)
 	}
 	var cells int
-	if err := connect(t, dsn).QueryRow(t.Context(), `select count(*) from headgate.cells where limit_name = $1`, limit.Name()).Scan(&cells); err != nil || cells != 21 {
+	if err := connect(t, dsn).QueryRow(t.Context(), `select count(*) from headgate.cells where limit_name = $1`,
+		limit.Name()).Scan(&cells); err != nil || cells != 21 {
 		t.Errorf("%d cells, %v", cells, err)
 	}
 }
@@ -145,11 +151,13 @@ func TestAFloodIsAnsweredAndBounded(t *testing.T) {
 	}
 	conn := connect(t, dsn)
 	var cells int64
-	if err := conn.QueryRow(t.Context(), `select count(*) from headgate.cells where limit_name = $1`, limit.Name()).Scan(&cells); err != nil || cells != own.Load()+1 {
+	if err := conn.QueryRow(t.Context(), `select count(*) from headgate.cells where limit_name = $1`,
+		limit.Name()).Scan(&cells); err != nil || cells != own.Load()+1 {
 		t.Errorf("%d cells, %v; want one more than %d", cells, err, own.Load())
 	}
 	var allowed bool
-	if err := conn.QueryRow(t.Context(), `select allowed from headgate.take($1, 'from SQL')`, limit.Name()).Scan(&allowed); err != nil || allowed {
+	if err := conn.QueryRow(t.Context(), `select allowed from headgate.take($1, 'from SQL')`, limit.Name()).Scan(
+		&allowed); err != nil || allowed {
 		t.Errorf("a new key from SQL: allowed %v, %v; want a refusal by the shared cell", allowed, err)
 	}
 	if n := fillKeys(t, other, limit, "0-", 1000); n != 1000 { // old keys have kept what is theirs
@@ -163,7 +171,10 @@ func TestPeopleShareToo(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
 	for _, tt := range []struct{ sql, want string }{
-		{`select headgate.set_max_keys_1(0)`, "22023 p_max: is 0; it must be above 0, or below 0 for any number of keys"},
+		{
+			`select headgate.set_max_keys_1(0)`,
+			"22023 p_max: is 0; it must be above 0, or below 0 for any number of keys",
+		},
 		{`select headgate.set_max_keys_1(2) is null`, "t"},
 		{`select headgate.set_max_keys_1(2)`, "2"},
 		{`select allowed from headgate.take('token-bucket 1/1h burst 3', 'own')`, "t"},
@@ -172,19 +183,37 @@ func TestPeopleShareToo(t *testing.T) {
 		{`select acquired from headgate.acquire('concurrency 2 ttl 1h', 'own too')`, "t"},
 		{`select headgate.sweep(100)`, "0"},
 		{`select headgate.sweep(100)`, "0"}, // now nobody is left who has not seen the maximum
-		{`select keys, max_keys, sharing, generation from headgate.fullness_1() where limit_name like 'token%'`, "2 2 t 1"},
+		{
+			`select keys, max_keys, sharing, generation from headgate.fullness_1() where limit_name like 'token%'`,
+			"2 2 t 1",
+		},
 		{`select allowed, remaining from headgate.take('token-bucket 1/1h burst 3', 'new', 2)`, "t 1"},
 		{`select allowed, remaining from headgate.check('token-bucket 1/1h burst 3', 'newer', 2)`, "f 1"},
 		{`select allowed, remaining from headgate.take('token-bucket 1/1h burst 3', 'own', 2)`, "t 0"},
-		{`select allowed from headgate.take_once('id', 'token-bucket 1/1h burst 3', 'new')`, `53400 limit: "token-bucket 1/1h burst 3" has as many keys as it may, and this one is not among them; a request with an id needs a key of its own`},
+		{
+			`select allowed from headgate.take_once('id', 'token-bucket 1/1h burst 3', 'new')`,
+			`53400 limit: "token-bucket 1/1h burst 3" has as many keys as it may, and this one is not among them; a request with an id needs a key of its own`,
+		},
 		{`select replayed from headgate.take_once('id', 'token-bucket 1/1h burst 3', 'own too')`, "f"},
 		{`select replayed from headgate.take_once('id', 'token-bucket 1/1h burst 3', 'own too')`, "t"},
-		{`select headgate.block('token-bucket 1/1h burst 3', 'new', '1 hour')`, `53400 limit: "token-bucket 1/1h burst 3" has as many keys as it may, and this one is not among them; a block needs a key of its own`},
+		{
+			`select headgate.block('token-bucket 1/1h burst 3', 'new', '1 hour')`,
+			`53400 limit: "token-bucket 1/1h burst 3" has as many keys as it may, and this one is not among them; a block needs a key of its own`,
+		},
 		{`select headgate.block('token-bucket 1/1h burst 3', 'new', '0') is null`, "t"},
 		{`select headgate.reset('token-bucket 1/1h burst 3', 'new')`, "f"},
-		{`select headgate.settle('x', 'token-bucket 1/1h burst 3', 'new', 1)`, `22023 id: "x": no request of this id is known`},
-		{`select allowed, delay > '0' from headgate.reserve('token-bucket 1/1h burst 3', 'newest', 2, '5 hours')`, "t t"},
-		{`select allowed from headgate.take('token-bucket 1/1h burst 3', 'headgate:shared:1')`, `22023 key: begins with "headgate:shared:", which is kept for cells that keys share`},
+		{
+			`select headgate.settle('x', 'token-bucket 1/1h burst 3', 'new', 1)`,
+			`22023 id: "x": no request of this id is known`,
+		},
+		{
+			`select allowed, delay > '0' from headgate.reserve('token-bucket 1/1h burst 3', 'newest', 2, '5 hours')`,
+			"t t",
+		},
+		{
+			`select allowed from headgate.take('token-bucket 1/1h burst 3', 'headgate:shared:1')`,
+			`22023 key: begins with "headgate:shared:", which is kept for cells that keys share`,
+		},
 		{`select acquired from headgate.acquire('concurrency 2 ttl 1h', 'new')`, "t"},
 		{`select headgate.renew('concurrency 2 ttl 1h', 'new', max(number)) from headgate.entries`, "t"},
 		{`select headgate.release('concurrency 2 ttl 1h', 'new', max(number)) from headgate.entries`, "t"},

@@ -21,7 +21,10 @@ func timed(t *testing.T, s *postgres.Store, limit headgate.Limit, key string, mo
 	ctx, cancel := context.WithTimeout(t.Context(), most)
 	defer cancel()
 	outs := make([]law.Outcome, 1)
-	op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit.Name(), Key: key}, Params: limit.Params(), Cost: limit.Params().Unit, Count: 1}
+	op := law.Op{
+		Verb: law.Take, Cell: law.Cell{Limit: limit.Name(), Key: key}, Params: limit.Params(),
+		Cost: limit.Params().Unit, Count: 1,
+	}
 	begin := time.Now()
 	if err := errors.Join(s.Apply(ctx, []law.Op{op}, outs), outs[0].Err); err != nil {
 		t.Errorf("key %s: %v", key, err)
@@ -49,7 +52,10 @@ func inOpenTx(t *testing.T, s *postgres.Store, dsn string, limit headgate.Limit,
 	t.Helper()
 	tx := begun(t, dsn, pgx.ReadCommitted)
 	outs := make([]law.Outcome, 1)
-	op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit.Name(), Key: key}, Params: limit.Params(), Cost: limit.Params().Unit, Count: 1}
+	op := law.Op{
+		Verb: law.Take, Cell: law.Cell{Limit: limit.Name(), Key: key}, Params: limit.Params(),
+		Cost: limit.Params().Unit, Count: 1,
+	}
 	if err := errors.Join(s.InTx(tx).Apply(t.Context(), []law.Op{op}, outs), outs[0].Err); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +87,8 @@ func TestAKeyThatFoundNoRoomKeepsItsLimitFromSharing(t *testing.T) {
 	second := inOpenTx(t, s, dsn, limit, "second")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if _, err := connect(t, dsn).Exec(ctx, "select headgate.set_max_keys_1(2), headgate.set_max_keys_1(1)"); err != nil {
+	if _, err := connect(t, dsn).Exec(ctx,
+		"select headgate.set_max_keys_1(2), headgate.set_max_keys_1(1)"); err != nil {
 		t.Errorf("the maximum cannot be set meanwhile: %v", err)
 	}
 	for _, tx := range []pgx.Tx{first, second} {
@@ -172,7 +179,8 @@ func TestACountThatForgetsALimitBlocksNoKey(t *testing.T) {
 	sweep(t, s)
 	empty, other := headgate.MustParse("fixed-window 10/1h"), headgate.MustParse("fixed-window 10/2h")
 	conn := connect(t, dsn)
-	if _, err := conn.Exec(t.Context(), "insert into headgate.rooms (limit_name) values ($1), ($2)", empty.Name(), other.Name()); err != nil {
+	if _, err := conn.Exec(t.Context(), "insert into headgate.rooms (limit_name) values ($1), ($2)", empty.Name(),
+		other.Name()); err != nil {
 		t.Fatal(err)
 	}
 	tx, err := conn.Begin(t.Context())
@@ -180,7 +188,8 @@ func TestACountThatForgetsALimitBlocksNoKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), "insert into headgate.key_counts values ($1, 0, 0, 0)", other.Name()); err != nil {
+	if _, err := tx.Exec(t.Context(), "insert into headgate.key_counts values ($1, 0, 0, 0)",
+		other.Name()); err != nil {
 		t.Fatal(err)
 	}
 	counted := make(chan error)
@@ -224,7 +233,8 @@ func TestASharedCellThatSomebodyDeletes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var allowed bool
-	if err := conn.QueryRow(t.Context(), "select allowed from headgate.check($1, 'newest')", limit.Name()).Scan(&allowed); err != nil || !allowed {
+	if err := conn.QueryRow(t.Context(), "select allowed from headgate.check($1, 'newest')", limit.Name()).Scan(
+		&allowed); err != nil || !allowed {
 		t.Errorf("check: %v, %v", allowed, err)
 	}
 	sweep(t, s)
@@ -247,7 +257,10 @@ func TestALimitSharesOnlyWhenAllKeysAreSeen(t *testing.T) {
 			sweep(t, s)
 			take := func(tx pgx.Tx, key string) (out law.Outcome, err error) {
 				outs := make([]law.Outcome, 1)
-				op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit.Name(), Key: key}, Params: limit.Params(), Cost: limit.Params().Unit, Count: 1}
+				op := law.Op{
+					Verb: law.Take, Cell: law.Cell{Limit: limit.Name(), Key: key}, Params: limit.Params(),
+					Cost: limit.Params().Unit, Count: 1,
+				}
 				err = s.InTx(tx).Apply(t.Context(), []law.Op{op}, outs)
 				return outs[0], errors.Join(err, outs[0].Err)
 			}
@@ -267,7 +280,8 @@ func TestALimitSharesOnlyWhenAllKeysAreSeen(t *testing.T) {
 			if !roomOf(t, s, limit).Sharing {
 				t.Error("the limit does not share")
 			}
-			if out, err := take(late, "late"); err == nil && !out.Shared || err != nil && !errors.Is(err, store.ErrConflict) {
+			if out, err := take(late, "late"); err == nil && !out.Shared || err != nil &&
+				!errors.Is(err, store.ErrConflict) {
 				t.Errorf("a transaction that was begun before that: %+v, %v", out, err)
 			}
 		})
@@ -316,17 +330,21 @@ func TestAPeriodDoesNotEndWhileItsCellCounts(t *testing.T) {
 	conn := connect(t, dsn)
 	ended := func(limit headgate.Limit) (ended bool) {
 		t.Helper()
-		if err := conn.QueryRow(t.Context(), "select headgate.end_sharing_1($1)", limit.Name()).Scan(&ended); err != nil {
+		if err := conn.QueryRow(t.Context(), "select headgate.end_sharing_1($1)", limit.Name()).Scan(
+			&ended); err != nil {
 			t.Fatal(err)
 		}
 		return ended
 	}
 	slow, quick := headgate.MustParse("fixed-window 10/1h"), headgate.MustParse("token-bucket 1000/s burst 10")
 	for _, limit := range []headgate.Limit{slow, quick} {
-		if _, err := conn.Exec(t.Context(), "insert into headgate.cells (limit_name, key, empty_at) values ($1, 'own', 9e15::bigint)", limit.Name()); err != nil {
+		if _, err := conn.Exec(t.Context(),
+			"insert into headgate.cells (limit_name, key, empty_at) values ($1, 'own', 9e15::bigint)",
+			limit.Name()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := conn.Exec(t.Context(), "insert into headgate.rooms (limit_name) values ($1)", limit.Name()); err != nil {
+		if _, err := conn.Exec(t.Context(), "insert into headgate.rooms (limit_name) values ($1)",
+			limit.Name()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -338,7 +356,8 @@ func TestAPeriodDoesNotEndWhileItsCellCounts(t *testing.T) {
 		t.Error("it ended while its cell counted")
 	}
 	tx := begun(t, dsn, pgx.ReadCommitted)
-	if _, err := tx.Exec(t.Context(), "select from headgate.cells where limit_name = $1 and key = 'headgate:shared:1' for update", quick.Name()); err != nil {
+	if _, err := tx.Exec(t.Context(), "select from headgate.cells where limit_name = $1 and key = "+
+		"'headgate:shared:1' for update", quick.Name()); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(50 * time.Millisecond)

@@ -38,7 +38,10 @@ const (
 // functionFiles are the files of sql/functions, in the order in which they can be
 // executed: a function in SQL needs those that it calls. The articles come last, since
 // they may not be wanted.
-var functionFiles = []string{"arithmetic", "giveback", "apply", "sweep_from", "sweep", "compile", "take", "plain", "late", "once", "verbs", "levels", "rooms"}
+var functionFiles = []string{
+	"arithmetic", "giveback", "apply", "sweep_from", "sweep", "compile", "take", "plain",
+	"late", "once", "verbs", "levels", "rooms",
+}
 
 // text is one file.
 type text struct{ name, sql string }
@@ -117,10 +120,17 @@ var yugabyte = sync.OnceValue(func() *definition {
 // they are looked up by, so that no range of them is hot, none of the settings of
 // PostgreSQL's heap, and no ctid.
 var sharding = []struct{ postgres, yugabyte string }{
-	{"    primary key (limit_name, key)\n) with (fillfactor = 66, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);", "    primary key ((limit_name, key) hash)\n);"},
-	{"    number     bigint generated always as identity primary key,\n", "    number     bigint generated always as identity,\n"},
+	{"    primary key (limit_name, key)\n) with (fillfactor = 66, autovacuum_vacuum_scale_factor = 0.05, " +
+		"autovacuum_vacuum_cost_delay = 0);", "    primary key ((limit_name, key) hash)\n);"},
+	{
+		"    number     bigint generated always as identity primary key,\n",
+		"    number     bigint generated always as identity,\n",
+	},
 	{"    granted    boolean not null\n);", "    granted    boolean not null,\n    primary key (number hash)\n);"},
-	{"on headgate.entries (limit_name, key, expires_at) include", "on headgate.entries ((limit_name, key) hash, expires_at asc) include"},
+	{
+		"on headgate.entries (limit_name, key, expires_at) include",
+		"on headgate.entries ((limit_name, key) hash, expires_at asc) include",
+	},
 	{"    primary key (limit_name, key, id)\n", "    primary key ((limit_name, key) hash, id)\n"},
 	{"    tids tid[];\n", ""},
 	{"tids := array(select (select e.ctid from", "perform array(select (select e.key from"},
@@ -179,8 +189,10 @@ func (d *definition) script() string {
 			fmt.Fprintf(&b, "-- %s\n\n%s\n", t.name, t.sql)
 		}
 	}
-	fmt.Fprintf(&b, "insert into headgate.schema_version (version) select generate_series(1, %d) on conflict do nothing;\n", len(d.tables))
-	fmt.Fprintf(&b, strings.NewReplacer("$1", "%d", "$2", "%d", "$3", "%d", "$4", "'%s'", "$5", "'%s'").Replace(recordInstalled)+";\n",
+	fmt.Fprintf(&b, "insert into headgate.schema_version (version) select generate_series(1, %d) on conflict do "+
+		"nothing;\n", len(d.tables))
+	fmt.Fprintf(&b, strings.NewReplacer("$1", "%d", "$2", "%d", "$3", "%d", "$4", "'%s'", "$5", "'%s'").Replace(
+		recordInstalled)+";\n",
 		d.state, d.layout, d.revision, d.fingerprint(), d.names())
 	b.WriteString(schemaTail)
 	return b.String()

@@ -83,7 +83,10 @@ func comeAndGo(t *testing.T, level string) {
 			for ctx.Err() == nil {
 				ops := make([]law.Op, 1+rand.IntN(6))
 				for i := range ops {
-					ops[i] = law.Op{Verb: law.Take, Group: uint32(i / (1 + w%2)), Cell: law.Cell{Limit: limit.Name(), Key: key()}, Params: p, Cost: p.Unit, Count: 1}
+					ops[i] = law.Op{
+						Verb: law.Take, Group: uint32(i / (1 + w%2)),
+						Cell: law.Cell{Limit: limit.Name(), Key: key()}, Params: p, Cost: p.Unit, Count: 1,
+					}
 				}
 				outs := make([]law.Outcome, len(ops))
 				if err := stores[w%2].Apply(context.Background(), ops, outs); err != nil {
@@ -117,7 +120,8 @@ func comeAndGo(t *testing.T, level string) {
 		conn := connect(t, dsn)
 		for ctx.Err() == nil {
 			time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond)
-			if _, err := conn.Exec(context.Background(), `select headgate.set_max_keys_1($1)`, []int{5, 10, 20, 10, -1}[rand.IntN(5)]); err != nil {
+			if _, err := conn.Exec(context.Background(), `select headgate.set_max_keys_1($1)`,
+				[]int{5, 10, 20, 10, -1}[rand.IntN(5)]); err != nil {
 				t.Errorf("set: %v", err)
 			}
 		}
@@ -163,7 +167,9 @@ func conflict(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
-func callFromSQL(ctx context.Context, t *testing.T, url string, limit headgate.Limit, key func() string, got *admissions) {
+func callFromSQL(ctx context.Context, t *testing.T, url string, limit headgate.Limit, key func() string,
+	got *admissions,
+) {
 	conn, err := pgx.Connect(context.Background(), url)
 	if err != nil {
 		t.Error(err)
@@ -174,7 +180,8 @@ func callFromSQL(ctx context.Context, t *testing.T, url string, limit headgate.L
 		k := key()
 		var allowed bool
 		var at time.Time
-		err := conn.QueryRow(context.Background(), `select allowed, at from headgate.take($1, $2)`, limit.Name(), k).Scan(&allowed, &at)
+		err := conn.QueryRow(context.Background(), `select allowed, at from headgate.take($1, $2)`, limit.Name(),
+			k).Scan(&allowed, &at)
 		switch {
 		case conflict(err):
 		case err != nil:
@@ -186,7 +193,9 @@ func callFromSQL(ctx context.Context, t *testing.T, url string, limit headgate.L
 	}
 }
 
-func chargeInTx(ctx context.Context, t *testing.T, url string, s *postgres.Store, limit headgate.Limit, key func() string, got *admissions) {
+func chargeInTx(ctx context.Context, t *testing.T, url string, s *postgres.Store, limit headgate.Limit,
+	key func() string, got *admissions,
+) {
 	conn, err := pgx.Connect(context.Background(), url)
 	if err != nil {
 		t.Error(err)
@@ -198,7 +207,8 @@ func chargeInTx(ctx context.Context, t *testing.T, url string, s *postgres.Store
 		op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit.Name(), Key: key()}, Params: p, Cost: p.Unit, Count: 1}
 		outs := make([]law.Outcome, 1)
 		err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(context.Background(), "select 1"); err != nil { // at a stricter level the snapshot is of now
+			// at a stricter level the snapshot is of now
+			if _, err := tx.Exec(context.Background(), "select 1"); err != nil {
 				return err
 			}
 			time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)

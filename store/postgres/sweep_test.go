@@ -15,7 +15,8 @@ import (
 func asYugabyte(t *testing.T) (dsn string) {
 	t.Helper()
 	dsn = dbtest.Postgres(t)
-	text := strings.NewReplacer("((limit_name, key) hash", "(limit_name, key", "(number hash)", "(number)", "yb_hash_code(", "public.yb_hash_code(").
+	text := strings.NewReplacer("((limit_name, key) hash", "(limit_name, key", "(number hash)", "(number)",
+		"yb_hash_code(", "public.yb_hash_code(").
 		Replace(postgres.SchemaYugabyte())
 	if _, err := connect(t, dsn).Exec(t.Context(), `
 		create function public.yb_hash_code(bigint) returns int language sql immutable as 'select hashint8($1) & 65535';
@@ -37,7 +38,8 @@ func TestSweepsOfYugabyteReadSlices(t *testing.T) {
 	w := watch(t, dsn)
 	s := postgres.New(w.Pool, nil)
 	conn := connect(t, dsn)
-	if _, err := conn.Exec(t.Context(), fill(1, rows)+"analyze headgate.cells; analyze headgate.entries; analyze headgate.admissions"); err != nil {
+	if _, err := conn.Exec(t.Context(), fill(1, rows)+
+		"analyze headgate.cells; analyze headgate.entries; analyze headgate.admissions"); err != nil {
 		t.Fatal(err)
 	}
 	removed, sweeps, sorted := 0, 0, false
@@ -52,7 +54,8 @@ func TestSweepsOfYugabyteReadSlices(t *testing.T) {
 		for _, plan := range w.plans {
 			sorted = sorted || strings.Contains(plan, `"Sort"`)
 		}
-		w.check(t, fmt.Sprint("sweep ", sweeps), 4*most) // twice as many are looked at, and a slice may be wider by half
+		// twice as many are looked at, and a slice may be wider by half
+		w.check(t, fmt.Sprint("sweep ", sweeps), 4*most)
 		if sweeps > 10*rows/most {
 			t.Fatal("it comes to no end")
 		}
@@ -65,7 +68,8 @@ func TestSweepsOfYugabyteReadSlices(t *testing.T) {
 	}
 	t.Logf("%d sweeps", sweeps)
 	var left string
-	if err := conn.QueryRow(t.Context(), `select (select count(*) from headgate.cells) || ' ' || (select count(*) from headgate.entries) || ' ' || (select count(*) from headgate.admissions)`).
+	if err := conn.QueryRow(t.Context(),
+		`select (select count(*) from headgate.cells) || ' ' || (select count(*) from headgate.entries) || ' ' || (select count(*) from headgate.admissions)`).
 		Scan(&left); err != nil || left != fmt.Sprintf("%[1]d %[1]d %[1]d", rows-rows/100) {
 		t.Errorf("left are %s, %v", left, err)
 	}

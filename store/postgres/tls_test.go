@@ -23,7 +23,8 @@ func encrypted(t *testing.T, url string) (yes bool) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	if err := conn.QueryRow(context.Background(), "select ssl from pg_stat_ssl where pid = pg_backend_pid()").Scan(&yes); err != nil {
+	if err := conn.QueryRow(context.Background(), "select ssl from pg_stat_ssl where pid = pg_backend_pid()").Scan(
+		&yes); err != nil {
 		t.Fatal(err)
 	}
 	return yes
@@ -34,7 +35,8 @@ func TestTLS(t *testing.T) {
 	host := dbtest.Certificate{Name: "postgres", Hosts: []string{"127.0.0.1"}}
 	expired := host
 	expired.Expired = true
-	client, stranger := ours.Issue(t, dbtest.Certificate{Name: dbtest.TLSUser}), other.Issue(t, dbtest.Certificate{Name: dbtest.TLSUser})
+	client, stranger := ours.Issue(t, dbtest.Certificate{Name: dbtest.TLSUser}),
+		other.Issue(t, dbtest.Certificate{Name: dbtest.TLSUser})
 	pair := func(p dbtest.Pair) string { return "&sslcert=" + p.Cert + "&sslkey=" + p.Key }
 	full, ca := "?sslmode=verify-full&sslrootcert="+ours.File, "?sslmode=verify-ca&sslrootcert="+ours.File
 
@@ -59,22 +61,52 @@ func TestTLS(t *testing.T) {
 		{name: "disable", url: old + "?sslmode=disable", clear: true},
 		{name: "a client certificate", url: strict + full + pair(client)},
 		{name: "no authority", url: open + "?sslmode=verify-full", class: store.ErrSetup, says: "unknown authority"},
-		{name: "another authority", url: open + "?sslmode=verify-full&sslrootcert=" + other.File, class: store.ErrSetup, says: "unknown authority"},
-		{name: "verify-ca, another authority", url: open + "?sslmode=verify-ca&sslrootcert=" + other.File, class: store.ErrSetup, says: "unknown authority"},
-		{name: "require, another authority", url: open + "?sslmode=require&sslrootcert=" + other.File, class: store.ErrSetup, says: "unknown authority"},
+		{
+			name: "another authority", url: open + "?sslmode=verify-full&sslrootcert=" + other.File, class: store.ErrSetup,
+			says: "unknown authority",
+		},
+		{
+			name: "verify-ca, another authority", url: open + "?sslmode=verify-ca&sslrootcert=" + other.File,
+			class: store.ErrSetup, says: "unknown authority",
+		},
+		{
+			name: "require, another authority", url: open + "?sslmode=require&sslrootcert=" + other.File,
+			class: store.ErrSetup, says: "unknown authority",
+		},
 		{name: "another host name", url: byName + full, class: store.ErrSetup, says: "localhost"},
 		{name: "verify-ca, expired", url: old + ca, class: store.ErrSetup, says: "expired"},
 		{name: "expired", url: old + full, class: store.ErrSetup, says: "expired"},
 		{name: "no client certificate", url: strict + full, class: store.ErrSetup, says: "client certificate"},
-		{name: "a stranger's client certificate", url: strict + full + pair(stranger), class: store.ErrSetup, says: "client certificate"},
+		{
+			name: "a stranger's client certificate", url: strict + full + pair(stranger), class: store.ErrSetup,
+			says: "client certificate",
+		},
 		{name: "a server without TLS", url: plain + full, class: store.ErrSetup, says: "refused TLS"},
-		{name: "require, a server without TLS", url: plain + "?sslmode=require", class: store.ErrSetup, says: "refused TLS"},
-		{name: "no TLS to a server that demands it", url: open + "?sslmode=disable", class: store.ErrSetup, says: "no pg_hba.conf entry"},
+		{
+			name: "require, a server without TLS", url: plain + "?sslmode=require", class: store.ErrSetup,
+			says: "refused TLS",
+		},
+		{
+			name: "no TLS to a server that demands it", url: open + "?sslmode=disable", class: store.ErrSetup,
+			says: "no pg_hba.conf entry",
+		},
 		{name: "no file of the authority", url: open + full + ".missing", class: store.ErrSetup, says: ".missing"},
-		{name: "a file without certificates", url: open + "?sslmode=verify-full&sslrootcert=" + client.Key, class: store.ErrSetup, says: "CA"},
-		{name: "no file of the key", url: open + full + pair(client) + ".missing", class: store.ErrSetup, says: ".missing"},
-		{name: "another certificate's key", url: open + full + "&sslcert=" + client.Cert + "&sslkey=" + stranger.Key, class: store.ErrSetup, says: "private key"},
-		{name: "a certificate without its key", url: open + full + "&sslcert=" + client.Cert, class: store.ErrSetup, says: "sslkey"},
+		{
+			name: "a file without certificates", url: open + "?sslmode=verify-full&sslrootcert=" + client.Key,
+			class: store.ErrSetup, says: "CA",
+		},
+		{
+			name: "no file of the key", url: open + full + pair(client) + ".missing", class: store.ErrSetup,
+			says: ".missing",
+		},
+		{
+			name: "another certificate's key", url: open + full + "&sslcert=" + client.Cert + "&sslkey=" + stranger.Key,
+			class: store.ErrSetup, says: "private key",
+		},
+		{
+			name: "a certificate without its key", url: open + full + "&sslcert=" + client.Cert, class: store.ErrSetup,
+			says: "sslkey",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := postgres.Open(context.Background(), tt.url, nil)
@@ -85,7 +117,8 @@ func TestTLS(t *testing.T) {
 					t.Errorf("encrypted: %v", yes)
 				}
 			}
-			if text := fmt.Sprint(err); !errors.Is(err, tt.class) || tt.class != nil && !strings.Contains(text, tt.says) || strings.Contains(text, dbtest.TLSPassword) {
+			if text := fmt.Sprint(err); !errors.Is(err, tt.class) || tt.class != nil &&
+				!strings.Contains(text, tt.says) || strings.Contains(text, dbtest.TLSPassword) {
 				t.Errorf("%v; want %v that says %q, and no password", err, tt.class, tt.says)
 			}
 		})

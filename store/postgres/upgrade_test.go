@@ -81,8 +81,9 @@ func adapter(t *testing.T, dsn string) string {
 			'create or replace function headgate.%I(%s) returns %s language sql volatile set search_path = pg_catalog, pg_temp as ''select * from headgate.%I(%s)'';',
 			p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), replace(p.proname, '_1', '_2'),
 			(select string_agg('$' || n, ', ') from generate_series(1, p.pronargs) n)), E'\n')
-		from pg_proc p where p.pronamespace = 'headgate'::regnamespace and p.proname = any('{apply_1,apply_once_1,take_plain_1,sweep_from_1,
-			write_limits_1,set_own_max_keys_1,count_keys_1,maxima_1,end_sharing_1,begin_sharing_1,close_room_1,set_max_keys_1,fullness_1}')`).Scan(&text)
+		from pg_proc p where p.pronamespace = 'headgate'::regnamespace and p.proname = any('{apply_1,apply_once_1,take_plain_1,
+			sweep_from_1,write_limits_1,set_own_max_keys_1,count_keys_1,maxima_1,end_sharing_1,begin_sharing_1,
+			close_room_1,set_max_keys_1,fullness_1}')`).Scan(&text)
 	if err != nil || strings.Count(text, "create") != 13 {
 		t.Fatalf("%s, %v", text, err)
 	}
@@ -102,7 +103,8 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	limit := headgate.MustParse(fmt.Sprintf("fixed-window %d/30d", most))
 	charge := headgate.Charge{Limit: limit, Key: "k"}
 
-	if _, err := headgate.New(postgres.Newer(bare(t, dsn), text), nil).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "run headgate migrate") {
+	if _, err := headgate.New(postgres.Newer(bare(t, dsn), text), nil).Take(t.Context(), charge); !errors.Is(
+		err, store.ErrSetup) || !strings.Contains(err.Error(), "run headgate migrate") {
 		t.Fatalf("a newer binary, before it has migrated: %v", err)
 	}
 
@@ -131,7 +133,8 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 		l := headgate.New(s, nil)
 		ask(func() (bool, error) { d, err := l.Take(t.Context(), charge); return d.Allowed, err })
 		ask(func() (bool, error) { // in one batch with another key: headgate.apply
-			d, err := l.Take(t.Context(), charge, headgate.Charge{Limit: limit, Key: "other " + fmt.Sprint(time.Now().UnixNano())})
+			d, err := l.Take(t.Context(), charge,
+				headgate.Charge{Limit: limit, Key: "other " + fmt.Sprint(time.Now().UnixNano())})
 			return d.Allowed, err
 		})
 	}
@@ -163,7 +166,8 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	for i := range 20 {
 		id := fmt.Sprint("id ", i)
 		for j, s := range []*postgres.Store{old, newer, old} {
-			d, err := headgate.New(s, nil).Once(id, time.Hour).Take(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
+			d, err := headgate.New(s, nil).Once(id, time.Hour).Take(t.Context(),
+				headgate.Charge{Limit: limit, Key: "once"})
 			if err != nil || !d.Allowed || d.Replayed != (j > 0) {
 				t.Errorf("%s, %d: %+v, %v", id, j, d, err)
 			}

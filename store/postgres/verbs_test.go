@@ -31,8 +31,14 @@ func TestVerbsFromSQL(t *testing.T) {
 		{`select allowed, replayed from headgate.take_once('c', 'fixed-window 10/1d', 'c', 4)`, "t f"},
 		{`select headgate.settle('c', 'fixed-window 10/1d', 'c', 0)`, "4"},
 		{`select allowed, replayed from headgate.take_once('c', 'fixed-window 10/1d', 'c', 4)`, "t t"},
-		{`select headgate.settle('o2', 'fixed-window 10/1d', 'a', 0)`, `22023 id: "o2": no request of this id is known`},
-		{`select allowed from headgate.take_once('o1', 'fixed-window 10/1d', 'a', 2)`, `22023 id: "o1": the id was used for other charges`},
+		{
+			`select headgate.settle('o2', 'fixed-window 10/1d', 'a', 0)`,
+			`22023 id: "o2": no request of this id is known`,
+		},
+		{
+			`select allowed from headgate.take_once('o1', 'fixed-window 10/1d', 'a', 2)`,
+			`22023 id: "o1": the id was used for other charges`,
+		},
 		{`select allowed from headgate.take_once('', 'fixed-window 10/1d', 'a')`, "22023 id: is missing"},
 		{`select allowed from headgate.take_once('x', 'fixed-window 10/1d', 'a', life => null)`, "22023 life: is null"},
 		{`select headgate.settle('x', 'fixed-window 10/1d', 'a', -1)`, "22023 actual: is -1; it must not be below 0"},
@@ -43,26 +49,47 @@ func TestVerbsFromSQL(t *testing.T) {
 		{`select allowed, delay from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '3 hours')`, "t 00:00:00"},
 		{`select allowed, date_trunc('minute', delay + '1 second') from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '3 hours', 'r1')`, "t 01:00:00"},
 		{`select allowed, delay > '59 minutes' and start_at > now() + interval '59 minutes', replayed from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '3 hours', 'r1')`, "t t t"},
-		{`select allowed from headgate.take_once('r1', 'token-bucket 1/1h burst 1', 'a', 1)`, "22023 id: \"r1\" was reserved, and starts"},
+		{
+			`select allowed from headgate.take_once('r1', 'token-bucket 1/1h burst 1', 'a', 1)`,
+			"22023 id: \"r1\" was reserved, and starts",
+		},
 		{`select allowed, start_at is null, delay is null from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '1 hour')`, "f t t"},
-		{`select allowed, retry_after is null from headgate.reserve('token-bucket 1/1h burst 1', 'a', 2, '30 hours')`, "f t"},
+		{
+			`select allowed, retry_after is null from headgate.reserve('token-bucket 1/1h burst 1', 'a', 2, '30 hours')`,
+			"f t",
+		},
 		{`select allowed from headgate.take('token-bucket 10/s burst 1 block 15m', 'w', 1)`, "t"},
 		{`select allowed from headgate.reserve('token-bucket 10/s burst 1 block 15m', 'w', 1, '1 ms')`, "f"},
 		{`select retry_after < '1 second' from headgate.check('token-bucket 10/s burst 1 block 15m', 'w', 1)`, "t"},
 		{`select retry_after from headgate.reserve('token-bucket 10/s burst 1 block 15m', 'w', 1, '0')`, "00:15:00"},
 		{`select allowed from headgate.take('fixed-window 1/1d block 15d', 'w', 1)`, "t"},
-		{`select allowed, retry_after <= '1 day' from headgate.reserve('fixed-window 1/1d block 15d', 'w', 1, '1 ms')`, "f t"},
-		{`select allowed from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '-1 hour')`, "22023 wait: -01:00:00 is not from 0 to 3660 days"},
-		{`select allowed from headgate.reserve('concurrency 1 ttl 30s', 'a', 1, '1 hour')`, "22023 limit: concurrency 1 ttl 30s is acquired and released, not taken"},
+		{
+			`select allowed, retry_after <= '1 day' from headgate.reserve('fixed-window 1/1d block 15d', 'w', 1, '1 ms')`,
+			"f t",
+		},
+		{
+			`select allowed from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '-1 hour')`,
+			"22023 wait: -01:00:00 is not from 0 to 3660 days",
+		},
+		{
+			`select allowed from headgate.reserve('concurrency 1 ttl 30s', 'a', 1, '1 hour')`,
+			"22023 limit: concurrency 1 ttl 30s is acquired and released, not taken",
+		},
 
-		{`select acquired, lease > 0, ttl, retry_after from headgate.acquire('concurrency 1 ttl 1h', 'a')`, "t t 01:00:00 00:00:00"},
+		{
+			`select acquired, lease > 0, ttl, retry_after from headgate.acquire('concurrency 1 ttl 1h', 'a')`,
+			"t t 01:00:00 00:00:00",
+		},
 		{`select acquired, lease is null, retry_after > '59 minutes' from headgate.acquire('concurrency 1 ttl 1h', 'a')`, "f t t"},
 		{`select headgate.renew('concurrency 1 ttl 1h', 'a', max(number)) from headgate.entries`, "t"},
 		{`select headgate.release('concurrency 1 ttl 1h', 'a', max(number)) from headgate.entries`, "t"},
 		{`select headgate.release('concurrency 1 ttl 1h', 'a', max(number)) from headgate.entries`, "f"},
 		{`select headgate.renew('concurrency 1 ttl 1h', 'a', max(number)) from headgate.entries`, "f"},
 		{`select acquired from headgate.acquire('concurrency 1 ttl 1h', 'a')`, "t"},
-		{`select acquired from headgate.acquire('fixed-window 1/1h', 'a')`, "22023 limit: fixed-window 1/1h is taken, not acquired"},
+		{
+			`select acquired from headgate.acquire('fixed-window 1/1h', 'a')`,
+			"22023 limit: fixed-window 1/1h is taken, not acquired",
+		},
 		{`select headgate.release('concurrency 1 ttl 1h', 'a', null)`, "22023 lease: was never acquired"},
 	} {
 		var got string
@@ -92,17 +119,23 @@ func TestIDsAreKnownToBoth(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
 	l := headgate.New(openAt(t, dsn), nil)
-	charge := headgate.Charge{Limit: headgate.MustParse("sliding-log 100/1h"), Key: "käse", Cost: headgate.MustCost("2.5")}
+	charge := headgate.Charge{
+		Limit: headgate.MustParse("sliding-log 100/1h"), Key: "käse",
+		Cost: headgate.MustCost("2.5"),
+	}
 	order := l.Once("order", time.Hour)
 	if d, err := order.Take(t.Context(), charge); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
 	var replayed bool
-	if err := conn.QueryRow(t.Context(), `select replayed from headgate.take_once('order', 'sliding-log 100/1h', 'käse', 2.5)`).Scan(&replayed); err != nil || !replayed {
+	if err := conn.QueryRow(t.Context(),
+		`select replayed from headgate.take_once('order', 'sliding-log 100/1h', 'käse', 2.5)`).Scan(
+		&replayed); err != nil || !replayed {
 		t.Errorf("asked from SQL: replayed %v, %v", replayed, err)
 	}
 	var by float64
-	if err := conn.QueryRow(t.Context(), `select headgate.settle('order', 'sliding-log 100/1h', 'käse', 1)`).Scan(&by); err != nil || by != 1.5 {
+	if err := conn.QueryRow(t.Context(), `select headgate.settle('order', 'sliding-log 100/1h', 'käse', 1)`).Scan(
+		&by); err != nil || by != 1.5 {
 		t.Errorf("settled from SQL by %v, %v", by, err)
 	}
 	charge.Cost = headgate.Units(1)

@@ -89,7 +89,10 @@ type crowd struct {
 
 func newCrowd(t *testing.T, dsn string) *crowd {
 	t.Helper()
-	c := &crowd{Child: dbtest.StartChild(t, dsn), ready: make(chan struct{}), read: make(chan struct{}), started: map[int64]int64{}}
+	c := &crowd{
+		Child: dbtest.StartChild(t, dsn), ready: make(chan struct{}), read: make(chan struct{}),
+		started: map[int64]int64{},
+	}
 	go func() {
 		defer close(c.read)
 		for lines := bufio.NewScanner(c.Out); lines.Scan(); {
@@ -198,8 +201,10 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 			disorder++
 		}
 	}
-	t.Logf("%d processes, %d killed: %d promised, %d started; %d gaps; %d started before their turn, %d out of order; late by %v (median), %v (99 %%), %v",
-		processes, len(dead), len(promised), started, gaps, early, disorder, micros(lateness, 50), micros(lateness, 99), micros(lateness, 100))
+	t.Logf("%d processes, %d killed: %d promised, %d started; %d gaps; %d started before their turn, %d out of "+
+		"order; late by %v (median), %v (99 %%), %v",
+		processes, len(dead), len(promised), started, gaps, early, disorder, micros(lateness, 50), micros(lateness, 99),
+		micros(lateness, 100))
 	if most := (processes - len(dead)) * (each + 1); started < most {
 		t.Errorf("%d started, want at least %d of the live processes", started, most)
 	}

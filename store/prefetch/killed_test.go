@@ -111,7 +111,8 @@ func TestKilledNodesTakeNothingWithThemButWhatTheyHeld(t *testing.T) {
 		}
 	}
 	elapsed := time.Duration(passed[len(passed)-1]-passed[0]) * time.Microsecond
-	t.Logf("%d passed in %v (%v); the bound is %v; %d after the others were killed", len(passed), elapsed, vias, bound.In(elapsed), after)
+	t.Logf("%d passed in %v (%v); the bound is %v; %d after the others were killed", len(passed), elapsed, vias,
+		bound.In(elapsed), after)
 	if vias["prefetch"] == 0 || after < 300 {
 		t.Errorf("%v; %d passed in a second after the others were killed, want some 500", vias, after)
 	}

@@ -83,7 +83,8 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 			if out, ok := h.handBrief(p, cost, s.now()); ok {
 				s.handed.Add(1)
 				return store.Brief{
-					Granted: true, Via: law.ViaPrefetch, Used: out.Used, Clock: out.Clock, At: max(out.Clock, out.State.At),
+					Granted: true, Via: law.ViaPrefetch, Used: out.Used, Clock: out.Clock,
+					At:      max(out.Clock, out.State.At),
 					EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil),
 				}, true
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -28,7 +27,8 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(testing.TB) store.Store { return prefetch.New(memory.New(&memory.Config{Names: true}), nil) }, nil)
+	storetest.Run(t, func(testing.TB) store.Store { return prefetch.New(memory.New(&memory.Config{Names: true}), nil) },
+		nil)
 }
 
 // till is a memory store that several nodes share, and that counts.
@@ -201,67 +201,6 @@ func TestWhoWaitsSharesAFetch(t *testing.T) {
 	})
 }
 
-// TestNodesKeepTheBound lets several nodes take random costs at random times
-// from one store. What they hand out is what they have paid for, and passes
-// burst + rate x (time + life) in no interval.
-func TestNodesKeepTheBound(t *testing.T) {
-	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { nodes(t, rand.New(rand.NewPCG(seed, 0))) })
-		})
-	}
-}
-
-func nodes(t *testing.T, rng *rand.Rand) {
-	c := &till{Store: memory.New(nil)}
-	limit := headgate.MustParse("token-bucket 200/s burst 40 prefetch 30/300ms")
-	type passed struct {
-		at   time.Time
-		cost int64
-	}
-	var mu sync.Mutex
-	var all []passed
-	var total int64
-	var wg sync.WaitGroup
-	for range 4 {
-		s := prefetch.New(c, nil)
-		l := headgate.New(s, nil)
-		node := rand.New(rand.NewPCG(rng.Uint64(), 0))
-		for range 3 {
-			wg.Go(func() {
-				for range 200 {
-					mu.Lock()
-					pause, cost := time.Duration(node.IntN(9))*time.Millisecond, 1+node.Int64N(3)
-					mu.Unlock()
-					time.Sleep(pause)
-					if d := take(t, l, limit, "k", fmt.Sprint(cost)); d.Allowed {
-						mu.Lock()
-						all = append(all, passed{time.Now(), cost})
-						total += cost
-						mu.Unlock()
-					}
-				}
-			})
-		}
-	}
-	wg.Wait()
-	if total*limit.Params().Unit > c.taken {
-		t.Errorf("%d tokens were handed out, %d paid for", total, c.taken/limit.Params().Unit)
-	}
-	if bound := limit.Bound().In(time.Second); bound.String() != "300" {
-		t.Fatalf("the bound of a second is %v, not 40 + 200 x (1 + 0.3)", bound)
-	}
-	for i := range all {
-		var sum int64
-		for j := i; j < len(all); j++ {
-			sum += all[j].cost
-			if d := all[j].at.Sub(all[i].at); float64(sum) > 40+200*(d.Seconds()+0.3)+1e-6 {
-				t.Fatalf("%d passed in %v", sum, d)
-			}
-		}
-	}
-}
-
 // down is a store that fails after a while.
 type down struct {
 	store.Store
@@ -296,7 +235,8 @@ func TestWhoWaitsForAFailureFailsWithIt(t *testing.T) {
 
 func TestALimitThatBlocksHasNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, limit := headgate.New(prefetch.New(memory.New(nil), nil), nil), headgate.MustParse("token-bucket 10/s burst 10 block 1m prefetch 5")
+		l, limit := headgate.New(prefetch.New(memory.New(nil), nil), nil),
+			headgate.MustParse("token-bucket 10/s burst 10 block 1m prefetch 5")
 		for i := range 40 {
 			if d := take(t, l, limit, "k", "1"); !d.Allowed || d.Via != headgate.ViaStore {
 				t.Fatalf("charge %d: %+v", i, d)
@@ -316,8 +256,14 @@ func TestABlockInABatchComesBeforeTheTakeAfterIt(t *testing.T) {
 			take(t, l, limit, "k", "1")
 		}
 		ops := []law.Op{
-			{Verb: law.Block, Group: 1, Cell: law.Cell{Limit: limit.Name(), Key: "k"}, Params: limit.Params(), TTL: 60_000_000},
-			{Verb: law.Take, Group: 2, Cell: law.Cell{Limit: limit.Name(), Key: "k"}, Params: limit.Params(), Cost: limit.Params().Unit, Count: 1},
+			{
+				Verb: law.Block, Group: 1, Cell: law.Cell{Limit: limit.Name(), Key: "k"}, Params: limit.Params(),
+				TTL: 60_000_000,
+			},
+			{
+				Verb: law.Take, Group: 2, Cell: law.Cell{Limit: limit.Name(), Key: "k"}, Params: limit.Params(),
+				Cost: limit.Params().Unit, Count: 1,
+			},
 		}
 		outs := make([]law.Outcome, 2)
 		if err := s.Apply(context.Background(), ops, outs); err != nil || outs[1].Granted != 0 {
@@ -330,7 +276,10 @@ func TestABlockInABatchComesBeforeTheTakeAfterIt(t *testing.T) {
 func TestAChangedLimitHasALeaseOfItsOwn(t *testing.T) {
 	t.Parallel()
 	var limits []headgate.Limit
-	for _, notation := range []string{"token-bucket 1000000/s burst 1000000 prefetch 1000", "token-bucket 7/3s burst 21 prefetch 20"} {
+	for _, notation := range []string{
+		"token-bucket 1000000/s burst 1000000 prefetch 1000",
+		"token-bucket 7/3s burst 21 prefetch 20",
+	} {
 		limit, err := headgate.ParseNamed("n", notation)
 		if err != nil {
 			t.Fatal(err)
@@ -344,7 +293,10 @@ func TestAChangedLimitHasALeaseOfItsOwn(t *testing.T) {
 		wg.Go(func() {
 			outs := make([]law.Outcome, 1)
 			for n := range 20_000 {
-				op := law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "n", Key: fmt.Sprint(n % 4)}, Params: p, Cost: p.Unit, Count: 1}
+				op := law.Op{
+					Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "n", Key: fmt.Sprint(n % 4)}, Params: p,
+					Cost: p.Unit, Count: 1,
+				}
 				if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
 					t.Error(err)
 				}

@@ -2,9 +2,11 @@ package redis
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -46,5 +48,36 @@ func TestOfSeveralErrorsTheDoubtIsTold(t *testing.T) {
 	}
 	if got := worst([]error{nil, done}); !errors.Is(got, store.ErrConflict) || errors.Is(got, store.ErrUnknownOutcome) {
 		t.Errorf("a conflict: %v", got)
+	}
+}
+
+// TestACellOfANewerVersionIsRefused: what it means is not known, so nothing is charged.
+func TestACellOfANewerVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	s := openTest(t, dbtest.Redis(t), nil)
+	for _, kind := range []law.Kind{law.Bucket, law.Window} {
+		op := law.Op{
+			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(kind)}, Cost: 1000, Count: 1,
+			Params: law.Params{Kind: kind, Unit: 1000, Capacity: 9000, Step: 60_000_000, Drain: 1},
+		}
+		outs := make([]law.Outcome, 1)
+		if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 {
+			t.Fatalf("%+v, %v", outs, err)
+		}
+		name := s.cellKey(op.Cell)
+		const newer = "2:1 1 0 0"
+		if v, err := s.client.Do(t.Context(),
+			s.client.B().Getset().Key(name).Value(newer).Build()).ToString(); err != nil || v == "" {
+			t.Fatalf("%q, %v", v, err)
+		}
+		outs[0] = law.Outcome{}
+		if err := s.Apply(t.Context(), []law.Op{op}, outs); !errors.Is(err, store.ErrSchemaNewer) ||
+			outs[0].Granted != 0 {
+			t.Errorf("%d: %+v, %v", kind, outs, err)
+		}
+		if v, err := s.client.Do(t.Context(), s.client.B().Get().Key(name).Build()).ToString(); err != nil ||
+			v != newer {
+			t.Errorf("%d: the cell is %q, %v", kind, v, err)
+		}
 	}
 }

@@ -67,8 +67,8 @@ func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 
 // errApart is of a reservation that may start later, of keys in several slots: a start in
 // common cannot be settled by scripts of which each sees one slot.
-var errApart = fmt.Errorf("redis: %w: a reservation that may start later, of keys in several slots of a Redis Cluster; "+
-	"give these keys one hash tag by redis.Config.Slot", store.ErrUnsupported)
+var errApart = fmt.Errorf("redis: %w: a reservation that may start later, of keys in several slots of a "+
+	"Redis Cluster; give these keys one hash tag by redis.Config.Slot", store.ErrUnsupported)
 
 // refusal says why nothing may be sent of a request, or nil.
 func (s *Store) refusal(ops []law.Op) error {

@@ -47,7 +47,10 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 						if g.IntN(3) == 0 {
 							p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: 5_000_000, Step: 1, Drain: 2}
 							if l == 1 {
-								p = law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: 3_000_000, Step: 1, Drain: 1}
+								p = law.Params{
+									Kind: law.Bucket, Unit: 1_000_000, Capacity: 3_000_000,
+									Step: 1, Drain: 1,
+								}
 							}
 							out = append(out, takeOne(fmt.Sprint(era, "-", l), keys[k], p, now))
 						}
@@ -155,7 +158,9 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 			if v == law.Settle {
 				ok, okGot = want[index[0]].Err == nil, outs[index[0]].Err == nil
 				if ok != okGot {
-					t.Fatalf("seed %d, round %d, to settle: %+v\n got %+v\nwant %+v", seed, n, ops[index[0]:index[len(index)-1]+1], outs[index[0]:index[len(index)-1]+1], want[index[0]:index[len(index)-1]+1])
+					t.Fatalf("seed %d, round %d, to settle: %+v\n got %+v\nwant %+v", seed, n,
+						ops[index[0]:index[len(index)-1]+1], outs[index[0]:index[len(index)-1]+1],
+						want[index[0]:index[len(index)-1]+1])
 				}
 			}
 			if v == law.Reset || v == law.Block {
@@ -163,10 +168,12 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 			}
 			bad := ok != okGot
 			for _, i := range index {
-				bad = bad || ok && (outs[i].StartAt != want[i].StartAt || outs[i].Granted != want[i].Granted || outs[i].State.Level != want[i].State.Level || outs[i].Replayed != want[i].Replayed)
+				bad = bad || ok && (outs[i].StartAt != want[i].StartAt || outs[i].Granted != want[i].Granted ||
+					outs[i].State.Level != want[i].State.Level || outs[i].Replayed != want[i].Replayed)
 			}
 			if bad {
-				t.Fatalf("seed %d, round %d: %+v\n got %+v\nwant %+v", seed, n, ops[index[0]:index[len(index)-1]+1], outs[index[0]:index[len(index)-1]+1], want[index[0]:index[len(index)-1]+1])
+				t.Fatalf("seed %d, round %d: %+v\n got %+v\nwant %+v", seed, n, ops[index[0]:index[len(index)-1]+1],
+					outs[index[0]:index[len(index)-1]+1], want[index[0]:index[len(index)-1]+1])
 			}
 			if ok && v == law.Take && ops[index[0]].ID != "" {
 				admittedOps = append(admittedOps, ops[index[0]:index[len(index)-1]+1])
@@ -181,13 +188,16 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 			op := takeOne(c.Limit, c.Key, p, now)
 			op.Verb = law.Check
 			out := apply(t, s, op)[0]
-			if out.State.Level != r.State.Level || out.State.At != r.State.At || out.State.BlockedUntil != r.State.BlockedUntil || out.State.Prev != r.State.Prev {
-				t.Fatalf("seed %d, round %d: %v is %+v, want %+v\n%+v\ngot %+v\nwant %+v", seed, n, c, out.State, r.State, ops, outs, want)
+			if out.State.Level != r.State.Level || out.State.At != r.State.At ||
+				out.State.BlockedUntil != r.State.BlockedUntil || out.State.Prev != r.State.Prev {
+				t.Fatalf("seed %d, round %d: %v is %+v, want %+v\n%+v\ngot %+v\nwant %+v", seed, n, c, out.State,
+					r.State, ops, outs, want)
 			}
 			r.State = out.State
 		}
 	}
 	if admitted < rounds/3 || refused < rounds/3 {
-		t.Errorf("of %d batches %d requests were admitted, %d not: the limits drawn say little", rounds, admitted, refused)
+		t.Errorf("of %d batches %d requests were admitted, %d not: the limits drawn say little", rounds,
+			admitted, refused)
 	}
 }

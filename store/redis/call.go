@@ -100,7 +100,10 @@ type run struct{ asked, ops, group, log, note int64 }
 
 // call writes the arguments of a script: the ops, then its own.
 func (s *Store) call(script script, own []string, ops []law.Op, index []int, how mode) *call {
-	c := &call{script: script, index: index, keys: make([]string, len(index), len(index)+4), args: make([]string, 1, 1+len(own))}
+	c := &call{
+		script: script, index: index, keys: make([]string, len(index), len(index)+4),
+		args: make([]string, 1, 1+len(own)),
+	}
 	c.args = append(c.args, own...)
 	what := asked{doubles: make(doubles, headSize, headSize+askSize+48)}
 	var runs doubles
@@ -192,8 +195,10 @@ func (d *doubles) ask(op *law.Op) {
 // same reports whether two ops ask the same of their cells, but for their ID and
 // Reason: and whether these are cells of keys, or such that keys share.
 func same(a, b *law.Op) bool {
-	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Deferred == b.Deferred && a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
-		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned && a.EntryNumber == b.EntryNumber && a.Window == b.Window && law.IsShared(a.Cell) == law.IsShared(b.Cell)
+	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Deferred == b.Deferred &&
+		a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
+		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned &&
+		a.EntryNumber == b.EntryNumber && a.Window == b.Window && law.IsShared(a.Cell) == law.IsShared(b.Cell)
 }
 
 // together tells whether op i and a later one, j, are of one request, of which
@@ -253,5 +258,8 @@ func double(v string) int64 {
 }
 
 func decodeState(n []int64) law.State {
-	return law.State{Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], Step: n[5], EmptyAt: n[6], BlockedUntil: n[7]}
+	return law.State{
+		Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], Step: n[5], EmptyAt: n[6],
+		BlockedUntil: n[7],
+	}
 }

@@ -194,7 +194,8 @@ func (s *Store) tellChanges(r *rooms) {
 		}
 		s.counter.sharing[name] = true
 		if !was[name] {
-			s.log.Warn("a limit has as many keys as it may: new ones share one cell", "limit", name, "keys", l.keys, "max", r.most(l))
+			s.log.Warn("a limit has as many keys as it may: new ones share one cell", "limit", name, "keys", l.keys,
+				"max", r.most(l))
 		}
 		delete(was, name)
 	}
@@ -219,14 +220,18 @@ func (s *Store) takeDown(ctx context.Context, r *rooms, keys map[string]int64) e
 	}
 	for names := range slices.Chunk(append(slices.Sorted(maps.Keys(r.limits)), ""), perCall) {
 		names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
-		c := &call{script: countScript, keys: []string{s.roomKey()}, args: []string{noHead, strconv.FormatInt(r.now, 10)}}
+		c := &call{
+			script: countScript, keys: []string{s.roomKey()},
+			args: []string{noHead, strconv.FormatInt(r.now, 10)},
+		}
 		for _, name := range names {
 			l, shared := r.limits[name], s.roomKey()
 			if l.generation > 0 {
 				shared = s.cellKey(law.SharedCell(name, l.generation))
 			}
 			c.keys = append(c.keys, shared)
-			c.args = append(c.args, name, strconv.FormatInt(keys[name], 10), strconv.FormatInt(l.made, 10), strconv.FormatInt(l.generation, 10))
+			c.args = append(c.args, name, strconv.FormatInt(keys[name], 10), strconv.FormatInt(l.made, 10),
+				strconv.FormatInt(l.generation, 10))
 		}
 		if err := s.send(ctx, []*call{c})[0].Error(); err != nil && !rueidis.IsRedisNil(err) {
 			return asking("write down how many keys limits have", err)

@@ -102,7 +102,8 @@ func TestACrowdKeepsTheBound(t *testing.T) {
 		all.add(&c.counts)
 	}
 	t.Logf("%+v", all)
-	if all.several < 100*rounds || all.later < 10*rounds || all.again < 5*rounds || all.refused < 20*rounds || all.resets < rounds {
+	if all.several < 100*rounds || all.later < 10*rounds || all.again < 5*rounds || all.refused < 20*rounds ||
+		all.resets < rounds {
 		t.Error("the requests drawn say little")
 	}
 }
@@ -111,7 +112,8 @@ type counts struct{ requests, several, later, cut, again, refused, cancelled, re
 
 func (c *counts) add(o *counts) {
 	c.requests, c.several, c.later, c.cut = c.requests+o.requests, c.several+o.several, c.later+o.later, c.cut+o.cut
-	c.again, c.refused, c.cancelled, c.resets = c.again+o.again, c.refused+o.refused, c.cancelled+o.cancelled, c.resets+o.resets
+	c.again, c.refused, c.cancelled, c.resets = c.again+o.again, c.refused+o.refused, c.cancelled+o.cancelled,
+		c.resets+o.resets
 }
 
 // start is one that a request was told of, of a cell since it was reset so often.
@@ -141,7 +143,8 @@ func newTown(t *testing.T, url string, seed uint64, reset bool) *town {
 	t.Helper()
 	s := openTest(t, url, nil)
 	c := &town{
-		crowd: crowd{s.client, make(chan *caller)}, t: t, s: s, g: rand.New(rand.NewPCG(seed, 1)), seed: seed, reset: reset,
+		crowd: crowd{s.client, make(chan *caller)}, t: t, s: s, g: rand.New(rand.NewPCG(seed, 1)), seed: seed,
+		reset:  reset,
 		limits: map[law.Cell]law.Params{}, resets: map[law.Cell]int{}, starts: map[since][]start{},
 	}
 	s.client = &c.crowd

@@ -86,7 +86,8 @@ func class(err error) error {
 	switch {
 	case tlsconf.Failed(err):
 		return store.ErrSetup
-	case errors.As(err, &operation) && operation.Op == "dial", errors.As(err, &unknownHost), errors.Is(err, rueidis.ErrNoSlot):
+	case errors.As(err, &operation) && operation.Op == "dial", errors.As(err, &unknownHost),
+		errors.Is(err, rueidis.ErrNoSlot):
 		return store.ErrUnavailable
 	}
 	// The script was sent, and no answer came back, or none that can be read.
@@ -117,7 +118,8 @@ func asking(doing string, err error) error {
 // noPermission tells whether the user may not do what he asked for.
 func noPermission(err error) bool {
 	text := err.Error()
-	return strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") || strings.Contains(text, "can't run this command")
+	return strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") ||
+		strings.Contains(text, "can't run this command")
 }
 
 // again tells whether asking again may help: the server answered that it did

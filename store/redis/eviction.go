@@ -111,14 +111,16 @@ func (s *Store) compare(address string, now eviction) {
 	case "":
 		s.log.Info("this Redis no longer evicts cells", "server", address)
 	default:
-		s.log.Warn("this Redis may evict cells when its memory is full, and then admits as if they had never been used; set maxmemory-policy noeviction",
+		s.log.Warn("this Redis may evict cells when its memory is full, and then admits as if they had never been "+
+			"used; set maxmemory-policy noeviction",
 			"server", address, "maxmemory", now.memory, "maxmemory-policy", now.policy)
 	}
 	if now.keys < was.keys {
 		was.keys = 0 // it was restarted
 	}
 	if n := now.keys - was.keys; n > 0 {
-		s.log.Error("Redis has evicted keys: cells among them are lost, and their limits may admit too much", "server", address, "evicted", n)
+		s.log.Error("Redis has evicted keys: cells among them are lost, and their limits may admit too much", "server",
+			address, "evicted", n)
 	}
 }
 

@@ -73,7 +73,8 @@ func (l *listened) fill() {
 
 func TestAServerThatMayForgetIsNamed(t *testing.T) {
 	l := listen(t, own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru").DSN)
-	if text := l.said(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "maxmemory-policy=allkeys-lru") {
+	if text := l.said(); strings.Count(text, "level=WARN") != 1 ||
+		!strings.Contains(text, "maxmemory-policy=allkeys-lru") {
 		t.Errorf("logged at the start: %q; want one warning that names allkeys-lru", text)
 	}
 	l.expect("nothing has changed")
@@ -131,7 +132,8 @@ func TestEachPrimaryOfAClusterIsAskedWhatItMayForget(t *testing.T) {
 		set := func(policy string) {
 			t.Helper()
 			for _, words := range [][]string{{"maxmemory", "100mb"}, {"maxmemory-policy", policy}} {
-				if err := node.Do(context.Background(), node.B().ConfigSet().ParameterValue().ParameterValue(words[0], words[1]).Build()).Error(); err != nil {
+				if err := node.Do(context.Background(), node.B().ConfigSet().ParameterValue().ParameterValue(words[0],
+					words[1]).Build()).Error(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -162,7 +164,8 @@ func TestAMissingRightToInfoIsLoggedOnce(t *testing.T) {
 	root := openTest(t, server.DSN, &Config{Logger: slog.New(slog.DiscardHandler)})
 	list, _ := rights(t)
 	l := listen(t, limitedUser(t, root, server.DSN, list...))
-	if text := l.said(); strings.Count(text, "cannot see whether the server evicts keys") != 1 || strings.Contains(text, "level=WARN") {
+	if text := l.said(); strings.Count(text, "cannot see whether the server evicts keys") != 1 ||
+		strings.Contains(text, "level=WARN") {
 		t.Errorf("logged at the start: %q; want one line about it, at debug", text)
 	}
 	l.expect("without the right to INFO")

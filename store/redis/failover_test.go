@@ -93,7 +93,8 @@ func (h *hammer) halt(t *testing.T) {
 	t.Helper()
 	h.stop.Store(true)
 	h.wg.Wait()
-	t.Logf("%d answers, %d admitted, longest gap %v, errors %v", h.answers, h.admitted, h.gap.Round(time.Millisecond), h.errors)
+	t.Logf("%d answers, %d admitted, longest gap %v, errors %v", h.answers, h.admitted,
+		h.gap.Round(time.Millisecond), h.errors)
 	if len(h.other) > 0 {
 		t.Errorf("%d errors of no class, first: %v", len(h.other), h.other[0])
 	}
@@ -210,7 +211,9 @@ func TestAClientMayHaveItsRetries(t *testing.T) {
 		}
 		options.DisableRetry = false
 		var lose atomic.Bool
-		options.DialCtxFn = func(ctx context.Context, address string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		options.DialCtxFn = func(ctx context.Context, address string, dialer *net.Dialer, _ *tls.Config) (
+			net.Conn, error,
+		) {
 			conn, err := dialer.DialContext(ctx, "tcp", address)
 			return &losing{conn, &lose}, err
 		}

@@ -31,7 +31,8 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 	}
 	clock = now[0]*1_000_000 + now[1]
 	want := func(c law.Cell) bool {
-		return (q.Limit == "" || c.Limit == q.Limit) && (!q.HasKey || c.Key == q.Key) && (q.After == law.Cell{} || c.Compare(q.After) > 0)
+		return (q.Limit == "" || c.Limit == q.Limit) && (!q.HasKey || c.Key == q.Key) &&
+			(q.After == law.Cell{} || c.Compare(q.After) > 0)
 	}
 	if q.Limit != "" && q.HasKey {
 		list, err = s.read(ctx, nil, []string{s.cellKey(law.Cell{Limit: q.Limit, Key: q.Key})}, want)
@@ -74,7 +75,8 @@ func (s *Store) pages(ctx context.Context, page func(keys []string) error) error
 			}
 		}
 		for cursor := uint64(0); ; {
-			entry, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(glob.Replace(s.cfg.Prefix+cells)+"*").Count(1000).Build()).AsScanEntry()
+			entry, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(glob.Replace(s.cfg.Prefix+cells)+"*").Count(
+				1000).Build()).AsScanEntry()
 			if err != nil {
 				return err
 			}
@@ -90,7 +92,9 @@ func (s *Store) pages(ctx context.Context, page func(keys []string) error) error
 }
 
 // read reads the wanted cells of some keys.
-func (s *Store) read(ctx context.Context, list []store.Cell, keys []string, want func(law.Cell) bool) ([]store.Cell, error) {
+func (s *Store) read(ctx context.Context, list []store.Cell, keys []string, want func(law.Cell) bool) (
+	[]store.Cell, error,
+) {
 	var wanted []store.Cell
 	var commands []rueidis.Completed
 	for _, key := range keys {
@@ -125,7 +129,8 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []la
 	if err := store.ValidEntries(cell, n); err != nil {
 		return nil, err
 	}
-	members, err := s.client.Do(ctx, s.client.B().Zrange().Key(s.logKey(cell)).Min("0").Max("-1").Withscores().Build()).AsZScores()
+	members, err := s.client.Do(ctx, s.client.B().Zrange().Key(s.logKey(cell)).Min("0").Max(
+		"-1").Withscores().Build()).AsZScores()
 	if err != nil {
 		return nil, asking("list entries", err)
 	}

@@ -127,7 +127,10 @@ func parseEntry(member string, score float64) (e law.Entry, ok bool) {
 		}
 		n[i] = v
 	}
-	return law.Entry{Number: n[0], At: n[1], KeepUntil: n[2], Cost: n[3], Granted: n[4] == 1, ID: fields[5], ExpiresAt: int64(score)}, true
+	return law.Entry{
+		Number: n[0], At: n[1], KeepUntil: n[2], Cost: n[3], Granted: n[4] == 1, ID: fields[5],
+		ExpiresAt: int64(score),
+	}, true
 }
 
 // slotOf returns the slot of a cluster that a cell is in: CRC16 of the hash

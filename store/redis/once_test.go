@@ -62,12 +62,14 @@ func TestAdmissionsLiveAsLongAsPromised(t *testing.T) {
 		op.ID, op.TTL = tt.id, tt.ttl
 		for range 2 {
 			apply(t, s, op)
-			if got := life(s.admissionKey(cell, tt.id)); got < tt.life-time.Second || got > tt.life+tt.life/10+3*time.Second {
+			if got := life(s.admissionKey(cell, tt.id)); got < tt.life-time.Second ||
+				got > tt.life+tt.life/10+3*time.Second {
 				t.Errorf("%s lives for %v, want %v", tt.id, got, tt.life)
 			}
 			op = settling(op, op.Cost) // does not prolong it
 		}
-		if got := life(s.registerKey(cell)); got < tt.register-time.Second || got > tt.register+tt.register/10+3*time.Second {
+		if got := life(s.registerKey(cell)); got < tt.register-time.Second ||
+			got > tt.register+tt.register/10+3*time.Second {
 			t.Errorf("%s: the register lives for %v, want %v", tt.id, got, tt.register)
 		}
 	}
@@ -150,7 +152,8 @@ func TestManyAskAtOnceWithAnIDOverSlots(t *testing.T) {
 	for range 24 {
 		wg.Go(func() {
 			outs := make([]law.Outcome, 2)
-			if err := s.Apply(context.Background(), once60("id", takeOne("l", a, p, testTime), takeOne("l", b, p, testTime)), outs); err != nil {
+			if err := s.Apply(context.Background(),
+				once60("id", takeOne("l", a, p, testTime), takeOne("l", b, p, testTime)), outs); err != nil {
 				t.Error(err)
 			}
 			for i, out := range outs {
@@ -164,7 +167,8 @@ func TestManyAskAtOnceWithAnIDOverSlots(t *testing.T) {
 	wg.Wait()
 	for i := range admitted {
 		if admitted[i].Load() != 24 || charged[i].Load() != 1 {
-			t.Errorf("slot %d: %d of 24 were admitted, %d charged; want all and one", i, admitted[i].Load(), charged[i].Load())
+			t.Errorf("slot %d: %d of 24 were admitted, %d charged; want all and one", i, admitted[i].Load(),
+				charged[i].Load())
 		}
 	}
 }
@@ -175,12 +179,14 @@ func TestAnIDWithOtherChargesInOneSlotIsGivenBackInTheOthers(t *testing.T) {
 	s := openTest(t, dbtest.RedisCluster(t), nil)
 	a, b := apart(t)
 	apply(t, s, once60("id", takeOne("l", b, perSecond, testTime))...)
-	for _, out := range outcomes(t, s, once60("id", takeOne("l", a, perSecond, testTime), takeOne("l", b, perSecond, testTime))...) {
+	for _, out := range outcomes(t, s, once60("id", takeOne("l", a, perSecond, testTime),
+		takeOne("l", b, perSecond, testTime))...) {
 		if !errors.Is(out.Err, law.ErrReused) {
 			t.Errorf("%+v", out)
 		}
 	}
-	if n, _ := admin(t, s, "EXISTS", s.cellKey(law.Cell{Limit: "l", Key: a}), s.admissionKey(law.Cell{Limit: "l", Key: a}, "id")).AsInt64(); n != 0 {
+	if n, _ := admin(t, s, "EXISTS", s.cellKey(law.Cell{Limit: "l", Key: a}),
+		s.admissionKey(law.Cell{Limit: "l", Key: a}, "id")).AsInt64(); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}
 }
@@ -275,7 +281,8 @@ func TestARenewedEntryKeepsItsLogAndCell(t *testing.T) {
 			t.Errorf("%s lives for %d ms (%v), want 4 s", key, ms, err)
 		}
 	}
-	if list, err := s.Entries(context.Background(), op.Cell, 10); err != nil || len(list) != 1 || list[0].Number != out.EntryNumber || list[0].KeepUntil != renewed.Clock+2_000_000 {
+	if list, err := s.Entries(context.Background(), op.Cell, 10); err != nil || len(list) != 1 ||
+		list[0].Number != out.EntryNumber || list[0].KeepUntil != renewed.Clock+2_000_000 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }

@@ -32,7 +32,10 @@ func TestPlainChargesAreThoseOfPackageLaw(t *testing.T) {
 		ops, want := make([]law.Op, 1+g.IntN(12)), make([]law.Outcome, 0, 12)
 		now += g.Int64N(40) - 5
 		for i := range ops {
-			p := law.Params{Kind: law.Bucket, Anchor: law.Anchor(g.IntN(2)), Unit: 3, Capacity: 6 + 6*g.Int64N(3), Step: 1 + 4*g.Int64N(3), Drain: 1 + g.Int64N(4)}
+			p := law.Params{
+				Kind: law.Bucket, Anchor: law.Anchor(g.IntN(2)), Unit: 3, Capacity: 6 + 6*g.Int64N(3),
+				Step: 1 + 4*g.Int64N(3), Drain: 1 + g.Int64N(4),
+			}
 			switch g.IntN(30) {
 			case 0:
 				p.Block = 1 + g.Int64N(20)

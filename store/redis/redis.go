@@ -154,12 +154,14 @@ func New(client rueidis.Client, cfg *Config) *Store {
 	return s
 }
 
-var errNotOnCluster = fmt.Errorf("redis: %w", law.Invalid("MaxKeys", "a Cluster cannot bound how many keys a limit has, since they are in many slots: "+
-	"bound its memory by maxmemory, with maxmemory-policy noeviction"))
+var errNotOnCluster = fmt.Errorf("redis: %w",
+	law.Invalid("MaxKeys", "a Cluster cannot bound how many keys a limit has, since they are in many slots: "+
+		"bound its memory by maxmemory, with maxmemory-policy noeviction"))
 
 func validPrefix(prefix string) error {
 	if strings.ContainsAny(prefix, "{}") {
-		return fmt.Errorf("redis: %w", law.Invalid("prefix", "%q has a brace: it would put all keys into one slot", prefix))
+		return fmt.Errorf("redis: %w", law.Invalid("prefix", "%q has a brace: it would put all keys into one slot",
+			prefix))
 	}
 	return nil
 }

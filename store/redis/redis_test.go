@@ -29,7 +29,8 @@ func boundedWith(slot func(key string) string) func(tb testing.TB, maxKeys int) 
 	return func(tb testing.TB, maxKeys int) storetest.Open {
 		url := dbtest.Redis(tb)
 		return func(tb testing.TB) store.Store {
-			s, err := redis.Open(context.Background(), url, &redis.Config{MaxKeys: maxKeys, Slot: slot, Logger: slog.New(slog.DiscardHandler)})
+			s, err := redis.Open(context.Background(), url,
+				&redis.Config{MaxKeys: maxKeys, Slot: slot, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				tb.Fatal(err)
 			}

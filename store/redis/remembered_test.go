@@ -27,7 +27,10 @@ func TestWhatALimitWasChangedSinceIsNotCorrected(t *testing.T) {
 			was := once60("id", takeOne(fmt.Sprint(p), fmt.Sprint(n), p, testTime))[0]
 			now := was
 			change(&now.Params)
-			for k, op := range []law.Op{was, settling(now, p.Unit/2), settling(now, p.Unit/2), settling(was, p.Unit/2), settling(was, 0), settling(was, law.Cancelled), was} {
+			for k, op := range []law.Op{
+				was, settling(now, p.Unit/2), settling(now, p.Unit/2), settling(was, p.Unit/2),
+				settling(was, 0), settling(was, law.Cancelled), was,
+			} {
 				want := make([]law.Outcome, 1)
 				law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
 				got := outcomes(t, s, op)[0]
@@ -47,7 +50,8 @@ func TestWhatATrialOverwroteIsRememberedAgain(t *testing.T) {
 	k := keysApart(2)
 	ops := once60("id", takeOne("l", k[0], perSecond, testTime), takeOne("l", k[1], perSecond, testTime))
 	apply(t, s, ops...)
-	cancel, reset, full := settling(ops[0], law.Cancelled), takeOne("l", k[1], perSecond, testTime), takeOne("l", k[1], perSecond, testTime)
+	cancel, reset, full := settling(ops[0], law.Cancelled), takeOne("l", k[1], perSecond, testTime),
+		takeOne("l", k[1], perSecond, testTime)
 	reset.Verb, full.Count = law.Reset, 10
 	apply(t, s, cancel)
 	apply(t, s, reset)

@@ -104,8 +104,9 @@ func correction(g *rand.Rand, admitted []law.Op, outs []law.Outcome) law.Op {
 func drawLimit(g *rand.Rand) law.Params {
 	for {
 		p := law.Params{
-			Kind: law.Kind(1 + g.IntN(3)), Anchor: law.Anchor(g.IntN(2)), Unit: value(g, law.Max), Capacity: value(g, law.Max),
-			Step: value(g, 1<<46),
+			Kind: law.Kind(1 + g.IntN(3)), Anchor: law.Anchor(g.IntN(2)), Unit: value(g, law.Max),
+			Capacity: value(g, law.Max),
+			Step:     value(g, 1<<46),
 		}
 		if p.Kind == law.Window {
 			p.Capacity = value(g, 1<<32-1)

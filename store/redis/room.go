@@ -79,7 +79,10 @@ func (r *rooms) read(field, value string) error {
 			l = &limitRoom{}
 			r.limits[name] = l
 		}
-		to = map[string][]*int64{"g": {&l.generation}, "x": {&l.own}, "n": {&l.made}, "k": {&l.keys, &l.before, &l.at, &l.last}}[kind]
+		to = map[string][]*int64{
+			"g": {&l.generation}, "x": {&l.own}, "n": {&l.made},
+			"k": {&l.keys, &l.before, &l.at, &l.last},
+		}[kind]
 	}
 	numbers := strings.Fields(value)
 	if to == nil {
@@ -106,7 +109,8 @@ func (s *Store) declare(ctx context.Context) error {
 	key, none, most, b := s.roomKey(), s.cfg.Prefix+unbounded, max(0, int64(s.cfg.MaxKeys)), s.client.B
 	commands := []rueidis.Completed{b().Hget().Key(key).Field("max").Build()}
 	if most > 0 {
-		commands = append(commands, b().Del().Key(none).Build(), b().Hset().Key(key).FieldValue().FieldValue("max", strconv.FormatInt(most, 10)).Build())
+		commands = append(commands, b().Del().Key(none).Build(),
+			b().Hset().Key(key).FieldValue().FieldValue("max", strconv.FormatInt(most, 10)).Build())
 	} else {
 		commands = append(commands, b().Set().Key(none).Value("1").Build(), b().Hdel().Key(key).Field("max").Build())
 	}
@@ -117,7 +121,8 @@ func (s *Store) declare(ctx context.Context) error {
 		}
 	}
 	if was, err := answers[0].AsInt64(); err == nil && was != most {
-		s.log.Warn("the number of keys that a limit may have was changed, for all processes", "before", was, "now", most)
+		s.log.Warn("the number of keys that a limit may have was changed, for all processes", "before", was,
+			"now", most)
 	}
 	return nil
 }

@@ -104,7 +104,8 @@ func TestAMaximumIsBackAfterAFlush(t *testing.T) {
 }
 
 func TestAClusterRefusesAMaximum(t *testing.T) {
-	if _, err := Open(context.Background(), dbtest.RedisCluster(t), &Config{MaxKeys: 10}); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "noeviction") {
+	if _, err := Open(context.Background(), dbtest.RedisCluster(t), &Config{MaxKeys: 10}); !errors.Is(
+		err, store.ErrInvalid) || !strings.Contains(err.Error(), "noeviction") {
 		t.Errorf("%v; want ErrInvalid that says what to do", err)
 	}
 	s := openTest(t, dbtest.RedisCluster(t), nil)
@@ -163,7 +164,8 @@ func TestABoundHoldsWithoutCounts(t *testing.T) {
 		t.Errorf("a sweep that cannot count: %v, want ErrSetup", err)
 	}
 	sweep(t, root)
-	if room := roomOf(t, root, "l"); !room.Sharing || room.Keys != 564 || room.Since == 0 || room.Generation != room.Since {
+	if room := roomOf(t, root, "l"); !room.Sharing || room.Keys != 564 || room.Since == 0 ||
+		room.Generation != room.Since {
 		t.Errorf("%+v", room)
 	}
 }

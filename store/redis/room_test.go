@@ -93,7 +93,8 @@ func TestNewKeysOfAFullLimitShareACell(t *testing.T) {
 	fill(t, s, "l", "own", 20, hourly)
 	sweep(t, s)
 	room := roomOf(t, other, "l")
-	if !room.Sharing || room.Keys != 20 || room.Max != 20 || room.Generation == 0 || room.Since == 0 || room.CountedAt == 0 {
+	if !room.Sharing || room.Keys != 20 || room.Max != 20 || room.Generation == 0 || room.Since == 0 ||
+		room.CountedAt == 0 {
 		t.Fatalf("%+v; want one that is full and shares", room)
 	}
 	for i := range 12 {
@@ -201,12 +202,14 @@ func TestWhatAsksForACellOfItsOwnFindsTheLimitFull(t *testing.T) {
 	outs := make([]law.Outcome, 2)
 	second := id("new", "second")
 	second.Group = 2
-	if err := s.Apply(context.Background(), []law.Op{id("own", "first"), second}, outs); err != nil || !outs[0].Replayed || !errors.Is(outs[1].Err, store.ErrFull) {
+	if err := s.Apply(context.Background(), []law.Op{id("own", "first"), second}, outs); err != nil ||
+		!outs[0].Replayed || !errors.Is(outs[1].Err, store.ErrFull) {
 		t.Errorf("%+v, %v; want the first as before, and ErrFull", outs, err)
 	}
 	// A group of a key that has a cell and one that has none: nothing of it is done.
 	both := []law.Op{id("own", "third"), id("new", "third")}
-	if err := s.Apply(context.Background(), both, outs); err != nil || !errors.Is(outs[0].Err, store.ErrFull) || !errors.Is(outs[1].Err, store.ErrFull) {
+	if err := s.Apply(context.Background(), both, outs); err != nil || !errors.Is(outs[0].Err, store.ErrFull) ||
+		!errors.Is(outs[1].Err, store.ErrFull) {
 		t.Errorf("%+v, %v; want ErrFull", outs, err)
 	}
 	check := takeOne("l", "own", hourly, 0)
@@ -241,7 +244,8 @@ func TestACostThatIsCorrectedUpwardsMakesNoCell(t *testing.T) {
 	}{{3000, store.ErrFull}, {500, nil}, {500, nil}} {
 		settle.Cost = tt.cost
 		outs := make([]law.Outcome, 1)
-		if err := s.Apply(context.Background(), []law.Op{settle}, outs); err != nil || !errors.Is(outs[0].Err, tt.want) {
+		if err := s.Apply(context.Background(), []law.Op{settle}, outs); err != nil ||
+			!errors.Is(outs[0].Err, tt.want) {
 			t.Errorf("settled for %d: %+v, %v; want %v", tt.cost, outs[0], err, tt.want)
 		}
 	}

@@ -78,7 +78,8 @@ for i = 2, #ARGV, 4 do
   res[#res + 1] = fmt('%.0f %.0f %.0f %.0f', floor(a / b), ceil_div(a, b), add_steps(a, b, c), rescale(a, b, c, most))
 end
 return res`
-	got, err := s.client.Do(context.Background(), s.client.B().Eval().Script(headText+cellsText+body).Numkeys(0).Arg(args...).Build()).AsStrSlice()
+	got, err := s.client.Do(context.Background(), s.client.B().Eval().Script(headText+cellsText+body).Numkeys(0).Arg(
+		args...).Build()).AsStrSlice()
 	if err != nil || len(got) != n {
 		t.Fatalf("%d results, %v", len(got), err)
 	}
@@ -192,8 +193,9 @@ func TestLimitsOfAnySizeAreDecidedAsByPackageLaw(t *testing.T) {
 		p := &op.Params
 		for {
 			*p = law.Params{
-				Kind: law.Kind(1 + g.IntN(3)), Anchor: law.Anchor(g.IntN(2)), Unit: value(g, law.Max), Capacity: value(g, law.Max),
-				Step: value(g, 1<<50), Drain: value(g, law.Max),
+				Kind: law.Kind(1 + g.IntN(3)), Anchor: law.Anchor(g.IntN(2)), Unit: value(g, law.Max),
+				Capacity: value(g, law.Max),
+				Step:     value(g, 1<<50), Drain: value(g, law.Max),
 			}
 			if g.IntN(4) == 0 {
 				p.Block = value(g, 1<<50)

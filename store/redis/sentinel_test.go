@@ -65,7 +65,8 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 		}
 	}
 	defer s.Close()
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(100 * time.Millisecond) { // until the replica is known and in step
+	// until the replica is known and in step
+	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		info, err := s.info(context.Background(), "replication")
 		if err == nil && strings.Contains(info["slave0"], "state=online") {
 			break
@@ -88,7 +89,8 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 	if h.gap > 7*time.Second || h.gap < 500*time.Millisecond {
 		t.Errorf("no answer for %v", h.gap)
 	}
-	if out := apply(t, s, takeOne("full", "new", hourly, 0))[0]; !out.Shared || roomOf(t, s, "full").Generation != full.Generation {
+	if out := apply(t, s, takeOne("full", "new", hourly, 0))[0]; !out.Shared ||
+		roomOf(t, s, "full").Generation != full.Generation {
 		t.Errorf("the next primary: %+v, want the same shared cell", out)
 	}
 }

@@ -23,7 +23,10 @@ import (
 var hourly = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 10_000, Step: 3_600_000_000, Drain: 10_000}
 
 func takeOne(limit, key string, p law.Params, now int64) law.Op {
-	return law.Op{Verb: law.Take, Group: 1, Cell: law.Cell{Limit: limit, Key: key}, Params: p, Cost: p.Unit, Count: 1, Now: now}
+	return law.Op{
+		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: limit, Key: key}, Params: p, Cost: p.Unit,
+		Count: 1, Now: now,
+	}
 }
 
 // admin sends a command as it is.
@@ -107,7 +110,8 @@ func TestKeysLiveAsLongAsTheyMatter(t *testing.T) {
 		}
 		for _, key := range keys {
 			ms, err := admin(t, s, "PTTL", key).AsInt64()
-			if life := time.Duration(ms) * time.Millisecond; err != nil || life < tt.least-100*time.Millisecond || life > tt.most {
+			if life := time.Duration(ms) * time.Millisecond; err != nil || life < tt.least-100*time.Millisecond ||
+				life > tt.most {
 				t.Errorf("%s lives for %v (%v), want %v to %v", key, life, err, tt.least, tt.most)
 			}
 		}
@@ -142,14 +146,16 @@ func TestAHistoryIsBounded(t *testing.T) {
 		}
 	}
 	if len(list) > 50 || counting != 20 || list[0].ID != "399" {
-		t.Errorf("%d entries, %d count, the newest is %+v; want at most 50, 20 that count, 399", len(list), counting, list[0])
+		t.Errorf("%d entries, %d count, the newest is %+v; want at most 50, 20 that count, 399", len(list),
+			counting, list[0])
 	}
 	// What no longer matters goes as new attempts come.
 	p.History = 0
 	for i := range 100 {
 		apply(t, s, takeOne("short", "k", p, testTime+int64(i)*100_000))
 	}
-	if list, err = s.Entries(context.Background(), law.Cell{Limit: "short", Key: "k"}, 1000); err != nil || len(list) > 15 {
+	if list, err = s.Entries(context.Background(), law.Cell{Limit: "short", Key: "k"}, 1000); err != nil ||
+		len(list) > 15 {
 		t.Errorf("%d entries for ten that count, %v", len(list), err)
 	}
 }
@@ -175,7 +181,8 @@ func rights(tb testing.TB) (list []string, others string) {
 // limitedUser makes a user of a server with some rights, and returns its URL.
 func limitedUser(tb testing.TB, root *Store, url string, rights ...string) string {
 	tb.Helper()
-	admin(tb, root, append([]string{"ACL", "SETUSER", "few", "reset", "on", ">p@ss:/word", "~headgate:*", "-@all"}, rights...)...)
+	admin(tb, root, append([]string{"ACL", "SETUSER", "few", "reset", "on", ">p@ss:/word", "~headgate:*", "-@all"},
+		rights...)...)
 	return strings.Replace(url, "redis://", "redis://few:"+neturl.QueryEscape("p@ss:/word")+"@", 1)
 }
 
@@ -203,7 +210,8 @@ func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
 	settle.Verb, settle.Cost = law.Settle, named.Cost/2
 	renew.Verb, renew.EntryNumber = law.Renew, out.EntryNumber
 	settle.Group, renew.Group = 2, 3
-	if got := apply(t, s, settle, named, renew); got[0].Granted != named.Cost/2 || !got[1].Replayed || got[2].Granted != 1 {
+	if got := apply(t, s, settle, named, renew); got[0].Granted != named.Cost/2 || !got[1].Replayed ||
+		got[2].Granted != 1 {
 		t.Errorf("settled, asked again and renewed: %+v", got)
 	}
 	reset := takeOne("log", "named", logged, 0)
@@ -217,15 +225,20 @@ func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
 	}
 
 	outs := make([]law.Outcome, 1)
-	for _, word := range []string{"+evalsha", "+time", "+exists", "+get", "+set", "+pttl", "+zadd", "+zcard", "+zrangebyscore"} {
+	for _, word := range []string{
+		"+evalsha", "+time", "+exists", "+get", "+set", "+pttl", "+zadd", "+zcard",
+		"+zrangebyscore",
+	} {
 		admin(t, root, "ACL", "SETUSER", "few", "-"+word[1:])
-		if err := s.Apply(context.Background(), []law.Op{takeOne("log", "new"+word, logged, 0)}, outs); !errors.Is(err, store.ErrSetup) {
+		if err := s.Apply(context.Background(), []law.Op{takeOne("log", "new"+word, logged, 0)}, outs); !errors.Is(
+			err, store.ErrSetup) {
 			t.Errorf("without %s: %v, want ErrSetup", word, err)
 		}
 		admin(t, root, "ACL", "SETUSER", "few", word)
 	}
 	admin(t, root, "ACL", "SETUSER", "few", "resetkeys", "~other:*")
-	if err := s.Apply(context.Background(), []law.Op{takeOne("l", "k", hourly, 0)}, outs); !errors.Is(err, store.ErrSetup) {
+	if err := s.Apply(context.Background(), []law.Op{takeOne("l", "k", hourly, 0)}, outs); !errors.Is(
+		err, store.ErrSetup) {
 		t.Errorf("without a right to the keys: %v, want ErrSetup", err)
 	}
 	_, err := Open(context.Background(), strings.Replace(dsn, "word", "wr0ng", 1), nil)
@@ -268,8 +281,12 @@ func TestTheRightsThatAreListedDoForACluster(t *testing.T) {
 	t.Cleanup(cluster.Stop)
 	list, _ := rights(t)
 	url := ""
-	for address := range strings.SplitSeq(strings.TrimSuffix(strings.TrimPrefix(cluster.URL(), "redis://"), "/0"), ",") {
-		node, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{address}, ForceSingleClient: true, DisableCache: true})
+	for address := range strings.SplitSeq(strings.TrimSuffix(strings.TrimPrefix(cluster.URL(), "redis://"), "/0"),
+		",") {
+		node, err := rueidis.NewClient(rueidis.ClientOption{
+			InitAddress: []string{address}, ForceSingleClient: true,
+			DisableCache: true,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,13 +310,15 @@ func TestAFullServerAdmitsNothing(t *testing.T) {
 			if i == 100_000 {
 				t.Fatal("the server does not get full")
 			}
-			err = s.client.Do(context.Background(), s.client.B().Set().Key(fmt.Sprint(size, "filler", i)).Value(strings.Repeat("x", size)).Build()).Error()
+			err = s.client.Do(context.Background(), s.client.B().Set().Key(fmt.Sprint(size, "filler", i)).Value(
+				strings.Repeat("x", size)).Build()).Error()
 		}
 	}
 	logged := law.Params{Kind: law.Log, Unit: 1000, Capacity: 2000, Step: 1_000_000}
 	for _, p := range []law.Params{hourly, logged} {
 		outs := make([]law.Outcome, 1)
-		if err := s.Apply(context.Background(), []law.Op{takeOne("l", "k", p, 0)}, outs); !errors.Is(err, store.ErrFull) {
+		if err := s.Apply(context.Background(), []law.Op{takeOne("l", "k", p, 0)}, outs); !errors.Is(
+			err, store.ErrFull) {
 			t.Errorf("%v, want ErrFull", err)
 		}
 	}
@@ -346,34 +365,6 @@ func TestALargeBatchKeepsTheOrderOfEachKey(t *testing.T) {
 			if used[key] += p.Unit; out.Used != used[key] {
 				t.Fatalf("op %d on %s: used %d, want %d", i, key, out.Used, used[key])
 			}
-		}
-	}
-}
-
-// TestACellOfANewerVersionIsRefused: what it means is not known, so nothing is charged.
-func TestACellOfANewerVersionIsRefused(t *testing.T) {
-	t.Parallel()
-	s := openTest(t, dbtest.Redis(t), nil)
-	for _, kind := range []law.Kind{law.Bucket, law.Window} {
-		op := law.Op{
-			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(kind)}, Cost: 1000, Count: 1,
-			Params: law.Params{Kind: kind, Unit: 1000, Capacity: 9000, Step: 60_000_000, Drain: 1},
-		}
-		outs := make([]law.Outcome, 1)
-		if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 {
-			t.Fatalf("%+v, %v", outs, err)
-		}
-		name := s.cellKey(op.Cell)
-		const newer = "2:1 1 0 0"
-		if v, err := s.client.Do(t.Context(), s.client.B().Getset().Key(name).Value(newer).Build()).ToString(); err != nil || v == "" {
-			t.Fatalf("%q, %v", v, err)
-		}
-		outs[0] = law.Outcome{}
-		if err := s.Apply(t.Context(), []law.Op{op}, outs); !errors.Is(err, store.ErrSchemaNewer) || outs[0].Granted != 0 {
-			t.Errorf("%d: %+v, %v", kind, outs, err)
-		}
-		if v, err := s.client.Do(t.Context(), s.client.B().Get().Key(name).Build()).ToString(); err != nil || v != newer {
-			t.Errorf("%d: the cell is %q, %v", kind, v, err)
 		}
 	}
 }

@@ -18,8 +18,10 @@ func TestTLS(t *testing.T) {
 	host := dbtest.Certificate{Name: "redis", Hosts: []string{"127.0.0.1"}}
 	expired := host
 	expired.Expired = true
-	client, stranger := ours.Issue(t, dbtest.Certificate{Name: "client"}), other.Issue(t, dbtest.Certificate{Name: "client"})
-	ca, cert, strange := "?ca="+ours.File, "&cert="+client.Cert+"&key="+client.Key, "&cert="+stranger.Cert+"&key="+stranger.Key
+	client, stranger := ours.Issue(t, dbtest.Certificate{Name: "client"}),
+		other.Issue(t, dbtest.Certificate{Name: "client"})
+	ca, cert, strange := "?ca="+ours.File, "&cert="+client.Cert+"&key="+client.Key, "&cert="+stranger.Cert+"&key="+
+		stranger.Key
 
 	open := dbtest.RedisTLS(t, dbtest.TLS{Pair: ours.Issue(t, host)})
 	strict := dbtest.RedisTLS(t, dbtest.TLS{Pair: ours.Issue(t, host), Clients: ours.File})
@@ -45,13 +47,22 @@ func TestTLS(t *testing.T) {
 		{"no client certificate, insecure", strict + "?insecure=true", store.ErrSetup, "certificate required"},
 		{"a stranger's client certificate", strict + ca + strange, store.ErrSetup, "unknown certificate authority"},
 		{"a server without TLS", plain + ca, store.ErrSetup, "does not speak TLS"},
-		{"no TLS to a server that demands it", strings.Replace(open, "rediss:", "redis:", 1), store.ErrSetup, "rediss://"},
+		{
+			"no TLS to a server that demands it", strings.Replace(open, "rediss:", "redis:", 1), store.ErrSetup,
+			"rediss://",
+		},
 		{"no file of the authority", open + ca + ".missing", store.ErrSetup, "URL: ca: "},
 		{"a file without certificates", open + "?ca=" + client.Key, store.ErrSetup, "URL: ca: "},
 		{"no file of the key", open + ca + cert + ".missing", store.ErrSetup, "URL: cert, key: "},
-		{"another certificate's key", open + ca + "&cert=" + client.Cert + "&key=" + stranger.Key, store.ErrSetup, "URL: cert, key: "},
+		{
+			"another certificate's key", open + ca + "&cert=" + client.Cert + "&key=" + stranger.Key, store.ErrSetup,
+			"URL: cert, key: ",
+		},
 		{"a certificate without its key", open + ca + "&cert=" + client.Cert, store.ErrInvalid, "URL: cert and key"},
-		{"an authority for redis://", strings.Replace(open, "rediss:", "redis:", 1) + ca, store.ErrInvalid, "rediss://"},
+		{
+			"an authority for redis://", strings.Replace(open, "rediss:", "redis:", 1) + ca, store.ErrInvalid,
+			"rediss://",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := Open(context.Background(), tt.url, nil)
@@ -59,7 +70,8 @@ func TestTLS(t *testing.T) {
 				apply(t, s, takeOne("tls", "k", hourly, 0))
 				s.Close()
 			}
-			if text := fmt.Sprint(err); !errors.Is(err, tt.class) || tt.class != nil && !strings.Contains(text, tt.says) || strings.Contains(text, dbtest.TLSPassword) {
+			if text := fmt.Sprint(err); !errors.Is(err, tt.class) || tt.class != nil &&
+				!strings.Contains(text, tt.says) || strings.Contains(text, dbtest.TLSPassword) {
 				t.Errorf("%v; want %v that says %q, and no password", err, tt.class, tt.says)
 			}
 		})
@@ -81,8 +93,10 @@ func TestACertificateThatIsReplaced(t *testing.T) {
 	admin(t, root, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	outs := make([]law.Outcome, 1)
 	var err error
-	for deadline := time.Now().Add(10 * time.Second); !errors.Is(err, store.ErrSetup); time.Sleep(10 * time.Millisecond) {
-		if err = s.Apply(context.Background(), []law.Op{takeOne("tls", "k", hourly, 0)}, outs); time.Now().After(deadline) {
+	for deadline := time.Now().Add(10 * time.Second); !errors.Is(err, store.ErrSetup); time.Sleep(
+		10 * time.Millisecond) {
+		if err = s.Apply(context.Background(), []law.Op{takeOne("tls", "k", hourly, 0)},
+			outs); time.Now().After(deadline) {
 			t.Fatalf("a server with another authority's certificate: %v, want ErrSetup", err)
 		}
 	}

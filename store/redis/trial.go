@@ -195,7 +195,8 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 		out := &outs[i]
 		p.known = append(p.known, out.Replayed)
 		// What is known may have been asked as so many units of another cost.
-		p.admitted = p.admitted && !out.Stale && (out.Replayed || out.Granted == ops[i].Count || ops[i].Partial && out.Granted > 0)
+		p.admitted = p.admitted && !out.Stale && (out.Replayed || out.Granted == ops[i].Count || ops[i].Partial &&
+			out.Granted > 0)
 	}
 	return nil
 }

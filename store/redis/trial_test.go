@@ -59,7 +59,8 @@ func TestSlotsAreThoseOfTheServer(t *testing.T) {
 	for _, key := range []string{"", "a", "{a}", "a}{b", "%", "é", "user:42"} {
 		c := law.Cell{Limit: "l{x}", Key: key}
 		for _, name := range []string{s.cellKey(c), s.logKey(c)} {
-			if slot, err := admin(t, s, "CLUSTER", "KEYSLOT", name).AsInt64(); err != nil || slot != int64(s.slotOf(c)) {
+			if slot, err := admin(t, s, "CLUSTER", "KEYSLOT", name).AsInt64(); err != nil ||
+				slot != int64(s.slotOf(c)) {
 				t.Errorf("%s is in slot %d (%v), not in %d", name, slot, err, s.slotOf(c))
 			}
 		}
@@ -120,7 +121,8 @@ func TestARefusedRequestOverSlotsLeavesTheOthersAsTheyWere(t *testing.T) {
 			count, _ := admin(t, s, "ZCARD", s.logKey(cell)).AsInt64()
 
 			outs := apply(t, s, ops...)
-			if outs[0].Granted != 3 || outs[1].Granted != 0 || outs[1].RetryAt != testTime+10_000_000 || outs[0].State != before {
+			if outs[0].Granted != 3 || outs[1].Granted != 0 || outs[1].RetryAt != testTime+10_000_000 ||
+				outs[0].State != before {
 				t.Errorf("used %v, %+v: %+v", used, p, outs)
 			}
 			after, _ := admin(t, s, "GET", s.cellKey(cell)).ToString()
@@ -130,7 +132,8 @@ func TestARefusedRequestOverSlotsLeavesTheOthersAsTheyWere(t *testing.T) {
 			left, err := s.Entries(context.Background(), cell, 10)
 			if p.History > 0 {
 				count++
-				if len(left) == 0 || left[0].Granted || left[0].ExpiresAt != 0 || left[0].ID != "request" || outs[0].EntryNumber != left[0].Number {
+				if len(left) == 0 || left[0].Granted || left[0].ExpiresAt != 0 || left[0].ID != "request" ||
+					outs[0].EntryNumber != left[0].Number {
 					t.Errorf("used %v: want a refused attempt first, have %+v", used, left)
 				}
 			}
@@ -156,11 +159,16 @@ func TestReturnsOverSlotsStandAlone(t *testing.T) {
 	op := takeOne("l", a, perSecond, testTime)
 	op.Count = 3
 	out := apply(t, s, op)[0]
-	monthly := law.Params{Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000, Drain: law.Max}
+	monthly := law.Params{
+		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000,
+		Drain: law.Max,
+	}
 	stale, none := takeOne("month", b, monthly, testTime), takeOne("log", b, logged, testTime)
 	stale.Window = [4]int64{1, 2, 3, 4}
-	outs := apply(t, s, law.Back(&op, &out, 2*perSecond.Unit), law.Back(&stale, &law.Outcome{}, 1), law.Back(&none, &law.Outcome{EntryNumber: 1}, 1))
-	if outs[0].Granted != 2*perSecond.Unit || outs[0].Used != perSecond.Unit || outs[0].Stale || outs[0].State.Prev != 2*perSecond.Unit {
+	outs := apply(t, s, law.Back(&op, &out, 2*perSecond.Unit), law.Back(&stale, &law.Outcome{}, 1),
+		law.Back(&none, &law.Outcome{EntryNumber: 1}, 1))
+	if outs[0].Granted != 2*perSecond.Unit || outs[0].Used != perSecond.Unit || outs[0].Stale ||
+		outs[0].State.Prev != 2*perSecond.Unit {
 		t.Errorf("in use: %+v", outs[0])
 	}
 	if !outs[1].Stale || outs[1].Granted != 0 {
@@ -209,7 +217,8 @@ func TestALoweredEntryKeepsItsNumber(t *testing.T) {
 			if p.History == 0 {
 				was = slices.DeleteFunc(was, func(e law.Entry) bool { return e.ExpiresAt == 0 })
 			}
-			if list, err := s.Entries(context.Background(), many[0].Cell, 1000); err != nil || !slices.Equal(list, was) {
+			if list, err := s.Entries(context.Background(), many[0].Cell, 1000); err != nil ||
+				!slices.Equal(list, was) {
 				t.Errorf("have %+v\nwant %+v, %v", list, was, err)
 			}
 		}
@@ -250,7 +259,10 @@ func TestACheckOverSlotsWritesNothing(t *testing.T) {
 func TestAStaleRequestOverSlotsIsStaleAsAWhole(t *testing.T) {
 	s := openTest(t, dbtest.RedisCluster(t), nil)
 	a, b := apart(t)
-	monthly := law.Params{Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000, Drain: law.Max}
+	monthly := law.Params{
+		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000,
+		Drain: law.Max,
+	}
 	stale := takeOne("month", b, monthly, testTime)
 	stale.Window = [4]int64{1, 2, 3, 4}
 	outs := apply(t, s, takeOne("l", a, perSecond, testTime), stale)
@@ -292,7 +304,10 @@ func TestABatchWithRequestsOverSlotsKeepsItsOrder(t *testing.T) {
 func TestAnUndoneRequestIsNotInTheHistory(t *testing.T) {
 	s := openTest(t, dbtest.RedisCluster(t), nil)
 	a, b := apart(t)
-	monthly := law.Params{Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000, Drain: law.Max}
+	monthly := law.Params{
+		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000,
+		Drain: law.Max,
+	}
 	stale := takeOne("month", b, monthly, testTime)
 	stale.Window = [4]int64{1, 2, 3, 4}
 	op := takeOne("l", a, recorded, testTime)

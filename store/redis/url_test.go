@@ -37,8 +37,10 @@ func TestURLs(t *testing.T) {
 			t.Errorf("%s: %v", tt.url, err)
 			continue
 		}
-		if !slices.Equal(o.InitAddress, tt.hosts) || o.Username != tt.user || o.Password != tt.secret || o.SelectDB != tt.db ||
-			prefix != tt.prefix || o.Sentinel.MasterSet != tt.master || (o.TLSConfig != nil) != tt.tls || !o.DisableRetry {
+		if !slices.Equal(o.InitAddress, tt.hosts) || o.Username != tt.user || o.Password != tt.secret ||
+			o.SelectDB != tt.db ||
+			prefix != tt.prefix || o.Sentinel.MasterSet != tt.master || (o.TLSConfig != nil) != tt.tls ||
+			!o.DisableRetry {
 			t.Errorf("%s: got %+v, prefix %q", tt.url, o, prefix)
 		}
 	}
@@ -61,14 +63,18 @@ func TestURLs(t *testing.T) {
 		"redis://u:secret@h,,g/?prefix=": "host",
 	} {
 		_, err := Open(context.Background(), url, nil)
-		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(fmt.Sprint(err), field) || strings.Contains(fmt.Sprint(err), "secret") {
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(fmt.Sprint(err), field) ||
+			strings.Contains(fmt.Sprint(err), "secret") {
 			t.Errorf("%s: %v; want an ErrInvalid that names %s", url, err, field)
 		}
 	}
 }
 
 func TestNobodyThere(t *testing.T) {
-	for _, url := range []string{"redis://127.0.0.1:1", "redis://127.0.0.1:1,127.0.0.1:2", "redis://127.0.0.1:1/?master=m"} {
+	for _, url := range []string{
+		"redis://127.0.0.1:1", "redis://127.0.0.1:1,127.0.0.1:2",
+		"redis://127.0.0.1:1/?master=m",
+	} {
 		if _, err := Open(context.Background(), url, nil); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%s: %v, want ErrUnavailable", url, err)
 		}
@@ -103,7 +109,10 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"p:c:{k:other}{k:alice}:l", "p:c:{k:alice}:l", "p:c:{k:acme}{k:acme}:l", "p:c:{k:acme}{k:alice}"} {
+	for _, name := range []string{
+		"p:c:{k:other}{k:alice}:l", "p:c:{k:alice}:l", "p:c:{k:acme}{k:acme}:l",
+		"p:c:{k:acme}{k:alice}",
+	} {
 		s := &Store{cfg: Config{Prefix: "p:", Slot: func(string) string { return "acme" }}}
 		if c, ok := s.cellOf(name); ok {
 			t.Errorf("%q is no name of the store's: %+v", name, c)
@@ -124,12 +133,14 @@ func TestNamesStayAsTheyAre(t *testing.T) {
 		return "acme"
 	}
 	for want, got := range map[string]string{
-		"h:c:{k:%7Balice%7D}:login":          (&Store{cfg: Config{Prefix: "h:"}}).cellKey(c),
-		"h:a:{k:%7Balice%7D}:5:login:1":      (&Store{cfg: Config{Prefix: "h:"}}).admissionKey(c, "1"),
-		"h:r:{k:acme}{k:%7Balice%7D}:login":  (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).registerKey(c),
-		"h:l:{k:acme}:login":                 (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).logKey(law.Cell{Limit: "login", Key: "acme"}),
-		"h:c:{k:headgate:shared:7}:login":    (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).cellKey(shared),
-		"h:a:{k:acme}{k:alice}:5:login:{id}": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).admissionKey(law.Cell{Limit: "login", Key: "alice"}, "{id}"),
+		"h:c:{k:%7Balice%7D}:login":         (&Store{cfg: Config{Prefix: "h:"}}).cellKey(c),
+		"h:a:{k:%7Balice%7D}:5:login:1":     (&Store{cfg: Config{Prefix: "h:"}}).admissionKey(c, "1"),
+		"h:r:{k:acme}{k:%7Balice%7D}:login": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).registerKey(c),
+		"h:l:{k:acme}:login": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).logKey(
+			law.Cell{Limit: "login", Key: "acme"}),
+		"h:c:{k:headgate:shared:7}:login": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).cellKey(shared),
+		"h:a:{k:acme}{k:alice}:5:login:{id}": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).admissionKey(
+			law.Cell{Limit: "login", Key: "alice"}, "{id}"),
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -164,10 +175,13 @@ func TestErrorClasses(t *testing.T) {
 		"NOPERM this user has no permissions to run the 'evalsha' command":                                                                                   store.ErrSetup,
 		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand script": store.ErrSetup,
 		"NOAUTH Authentication required.":                                                                                                                    store.ErrSetup,
-		"ERR something new":                                                                                                                                  store.ErrUnknownOutcome, // a script that failed may have written before
+		// a script that failed may have written before
+		"ERR something new": store.ErrUnknownOutcome,
 	} {
 		code, rest, _ := strings.Cut(text, " ")
-		err := s.client.Do(context.Background(), s.client.B().Eval().Script("return redis.error_reply(ARGV[1])").Numkeys(0).Arg(code+" "+rest).Build()).Error()
+		err := s.client.Do(context.Background(),
+			s.client.B().Eval().Script("return redis.error_reply(ARGV[1])").Numkeys(0).Arg(
+				code+" "+rest).Build()).Error()
 		if _, ok := rueidis.IsRedisErr(err); !ok {
 			t.Fatalf("%v is not the server's error", err)
 		}

@@ -32,8 +32,10 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 		stmt **sql.Stmt
 		text string
 	}{
-		{&st.load, `select law, level, prev, at, unit, step, empty_at, blocked_until, reason from cells where limit_name = ? and key = ?`},
-		{&st.save, `insert into cells (limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason)
+		{&st.load, `select law, level, prev, at, unit, step, empty_at, blocked_until, reason
+			from cells where limit_name = ? and key = ?`},
+		{&st.save, `insert into cells
+			(limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason)
 			values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			on conflict (limit_name, key) do update set law = excluded.law, level = excluded.level, prev = excluded.prev,
 			at = excluded.at, unit = excluded.unit, step = excluded.step, empty_at = excluded.empty_at,
@@ -45,12 +47,17 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 			where limit_name = ? and key = ? and granted and expires_at > ? order by expires_at, number`},
 		{&st.entry, `select cost, expires_at from entries
 			where number = ? and limit_name = ? and key = ? and granted and expires_at > 0`},
-		{&st.lower, `update entries set cost = cost - ?1, expires_at = case when cost > ?1 then expires_at else 0 end where number = ?2`},
-		{&st.add, `insert into entries (limit_name, key, id, at, expires_at, keep_until, cost, granted) values (?, ?, ?, ?, ?, ?, ?, ?)`},
+		{&st.lower, `update entries set cost = cost - ?1, expires_at = case when cost > ?1 then expires_at else 0 end
+			where number = ?2`},
+		{&st.add, `insert into entries (limit_name, key, id, at, expires_at, keep_until, cost, granted)
+			values (?, ?, ?, ?, ?, ?, ?, ?)`},
 		{&st.clear, `update entries set expires_at = 0 where limit_name = ? and key = ? and expires_at > 0`},
 		{&st.renew, `update entries set expires_at = ?1, keep_until = max(keep_until, ?1) where number = ?2`},
-		{&st.known, `select print, rule, cost, outcome, settled, keep_until from admissions where limit_name = ? and key = ? and id = ?`},
-		{&st.admit, `insert or replace into admissions (limit_name, key, id, print, rule, cost, outcome, settled, keep_until) values (?, ?, ?, ?, ?, ?, ?, ?, ?)`},
+		{&st.known, `select print, rule, cost, outcome, settled, keep_until from admissions
+			where limit_name = ? and key = ? and id = ?`},
+		{&st.admit, `insert or replace into admissions
+			(limit_name, key, id, print, rule, cost, outcome, settled, keep_until)
+			values (?, ?, ?, ?, ?, ?, ?, ?, ?)`},
 		{&st.forget, `delete from admissions where limit_name = ? and key = ?`},
 		{&st.sweepAdmissions, `delete from admissions where rowid in (select rowid from admissions where keep_until <= ?1 limit ?2)`},
 		{&st.sweepEntries, `delete from entries where number in (
@@ -244,7 +251,8 @@ func (t *transaction) save(c *cell) error {
 	}
 	for i := range c.Add {
 		e := &c.Add[i]
-		res, err := t.st.add.ExecContext(t.ctx, c.id.Limit, c.id.Key, e.ID, e.At, e.ExpiresAt, e.KeepUntil, e.Cost, e.Granted)
+		res, err := t.st.add.ExecContext(t.ctx, c.id.Limit, c.id.Key, e.ID, e.At, e.ExpiresAt, e.KeepUntil,
+			e.Cost, e.Granted)
 		if err != nil {
 			return err
 		}
@@ -277,7 +285,8 @@ func (t *transaction) saveRegister(c *cell) error {
 	for i := range c.Admit {
 		a := &c.Admit[i]
 		c.Number(&a.Outcome)
-		if _, err := t.st.admit.ExecContext(t.ctx, c.id.Limit, c.id.Key, a.ID, a.Fingerprint, a.Terms.String(), a.Cost, a.Outcome.Numbers().String(), a.Settled, a.KeepUntil); err != nil {
+		if _, err := t.st.admit.ExecContext(t.ctx, c.id.Limit, c.id.Key, a.ID, a.Fingerprint, a.Terms.String(), a.Cost,
+			a.Outcome.Numbers().String(), a.Settled, a.KeepUntil); err != nil {
 			return err
 		}
 	}
@@ -287,7 +296,8 @@ func (t *transaction) saveRegister(c *cell) error {
 // Receipt implements law.Receipts.
 func (c *cell) Receipt(id string) (a law.Receipt, ok bool) {
 	var rule, text string
-	err := c.t.st.known.QueryRowContext(c.t.ctx, c.id.Limit, c.id.Key, id).Scan(&a.Fingerprint, &rule, &a.Cost, &text, &a.Settled, &a.KeepUntil)
+	err := c.t.st.known.QueryRowContext(c.t.ctx, c.id.Limit, c.id.Key, id).Scan(&a.Fingerprint, &rule, &a.Cost, &text,
+		&a.Settled, &a.KeepUntil)
 	if errors.Is(err, sql.ErrNoRows) {
 		return a, false
 	}
@@ -351,45 +361,4 @@ func (t *transaction) fail(err error) {
 	if t.err == nil {
 		t.err = err
 	}
-}
-
-// sweepChunk is how many cells one transaction of a sweep looks at, so that
-// callers wait for one of them and not for the whole.
-const sweepChunk = 2000
-
-// last is greater than the name of any limit.
-const last = "\xff"
-
-// Sweep implements store.Store.
-func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
-	remove := func(ctx context.Context, stmt *sql.Stmt, args ...any) error {
-		res, err := stmt.ExecContext(ctx, args...)
-		if err != nil {
-			return err
-		}
-		n, err := res.RowsAffected()
-		removed += int(n)
-		return err
-	}
-	err = s.transact(ctx, "sweep", func(ctx context.Context) error {
-		if err := remove(ctx, s.stmts.sweepEntries, s.clock(), max); err != nil {
-			return err
-		}
-		return remove(ctx, s.stmts.sweepAdmissions, s.clock(), max-removed)
-	})
-	for from, to := (law.Cell{}), (law.Cell{}); err == nil && removed < max && from.Limit != last; from = to {
-		err = s.transact(ctx, "sweep", func(ctx context.Context) error {
-			err := s.stmts.chunkEnd.QueryRowContext(ctx, from.Limit, from.Key, sweepChunk-1).Scan(&to.Limit, &to.Key)
-			if errors.Is(err, sql.ErrNoRows) {
-				to = law.Cell{Limit: last}
-			} else if err != nil {
-				return err
-			}
-			return remove(ctx, s.stmts.sweepCells, from.Limit, from.Key, to.Limit, to.Key, s.clock(), max-removed)
-		})
-	}
-	if err == nil {
-		err = s.endAll(ctx)
-	}
-	return removed, err
 }

@@ -75,7 +75,8 @@ func (f *file) check() error {
 	for _, p := range f.parts {
 		now, err := os.Stat(p.path)
 		if err != nil {
-			return fmt.Errorf("%w: it is open here, but cannot be found any more; put it back, or restart: %w", store.ErrUnavailable, err)
+			return fmt.Errorf("%w: it is open here, but cannot be found any more; put it back, or restart: %w",
+				store.ErrUnavailable, err)
 		}
 		if !os.SameFile(p.was, now) {
 			return fmt.Errorf("%w: %s was replaced while it was open here; restart", store.ErrUnavailable, p.path)

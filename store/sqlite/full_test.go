@@ -39,7 +39,8 @@ func pages(t *testing.T, name string, most int) {
 	if !ok {
 		t.Fatalf("no connection to %s", name)
 	}
-	if _, err := c.(sqlite3.ExecQuerierContext).ExecContext(context.Background(), fmt.Sprintf("pragma max_page_count = %d", most), nil); err != nil {
+	if _, err := c.(sqlite3.ExecQuerierContext).ExecContext(context.Background(),
+		fmt.Sprintf("pragma max_page_count = %d", most), nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -49,7 +50,8 @@ func fill(t *testing.T, s store.Store) error {
 	t.Helper()
 	for i := range 10_000 {
 		op := law.Op{
-			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "fill", Key: fmt.Sprint(i, strings.Repeat("x", 400))}, Params: budget, Cost: 1000, Count: 1,
+			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "fill", Key: fmt.Sprint(i, strings.Repeat("x", 400))},
+			Params: budget, Cost: 1000, Count: 1,
 		}
 		outs := make([]law.Outcome, 1)
 		if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
@@ -74,14 +76,19 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 			s := open(t, "sqlite:"+filepath.Join(t.TempDir(), file)+"?synchronous=normal")
 			through := front(s)
 			pages(t, file, 40)
-			if err := fill(t, through); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
+			if err := fill(t, through); !errors.Is(err, store.ErrUnavailable) ||
+				errors.Is(err, store.ErrUnknownOutcome) {
 				t.Errorf("on a full disk: %v, want ErrUnavailable", err)
 			}
 			ops := make([]law.Op, 8)
 			for i := range ops { // too long for what is left of a page
 				ops[i] = law.Op{
-					Verb: law.Take, Group: uint32(i), Cell: law.Cell{Limit: "one", Key: fmt.Sprint(i, strings.Repeat("y", 500))}, Cost: 1000, Count: 1,
-					Params: law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 365 * 86_400_000_000, Drain: law.Max},
+					Verb: law.Take, Group: uint32(i),
+					Cell: law.Cell{Limit: "one", Key: fmt.Sprint(i, strings.Repeat("y", 500))}, Cost: 1000, Count: 1,
+					Params: law.Params{
+						Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000,
+						Step: 365 * 86_400_000_000, Drain: law.Max,
+					},
 				}
 			}
 			failed := 0

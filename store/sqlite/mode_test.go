@@ -44,7 +44,8 @@ func TestOnlyTheOwnerReadsTheFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "alice"); err != nil {
+		if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"),
+			"alice"); err != nil {
 			t.Error(err)
 		}
 		files, err := os.ReadDir(dir)
@@ -60,7 +61,8 @@ func TestOnlyTheOwnerReadsTheFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if info.Mode().Perm() != tt.want {
-				t.Errorf("umask %o, mode %o before: %s has mode %o, want %o", tt.umask, tt.before, f.Name(), info.Mode().Perm(), tt.want)
+				t.Errorf("umask %o, mode %o before: %s has mode %o, want %o", tt.umask, tt.before, f.Name(),
+					info.Mode().Perm(), tt.want)
 			}
 		}
 		s.Close()

@@ -44,7 +44,9 @@ func (t *transaction) full(ops []law.Op, outs []law.Outcome, clock int64) (skip 
 }
 
 // fullGroup is full for one group.
-func (t *transaction) fullGroup(ops []law.Op, outs []law.Outcome, clock int64, made map[law.Cell]bool) (found bool, err error) {
+func (t *transaction) fullGroup(ops []law.Op, outs []law.Outcome, clock int64, made map[law.Cell]bool) (found bool,
+	err error,
+) {
 	var mine []law.Cell
 	for i := range ops {
 		op := &ops[i]
@@ -247,7 +249,8 @@ func (s *Store) settle(ctx context.Context, most int) error {
 			return err
 		}
 		if before > 0 {
-			s.log.Warn("the file has another maximum of keys for each limit, which is replaced for all processes that use it", "was", before, "is", want)
+			s.log.Warn("the file has another maximum of keys for each limit, which is replaced for all processes "+
+				"that use it", "was", before, "is", want)
 		}
 		_, err := s.stmts.set.ExecContext(ctx, want)
 		return err
@@ -265,7 +268,8 @@ func (s *Store) Fullness(ctx context.Context) (rooms []store.Room, err error) {
 	}
 	defer done()
 	rows, err := db.QueryContext(ctx, `select limit_name, keys, max_keys, generation, since from rooms
-		where keys > 0 or since > 0 order by since > 0 desc, max_keys > 0 desc, keys * 1.0 / max(max_keys, 1) desc limit ?`, maxRooms)
+		where keys > 0 or since > 0
+		order by since > 0 desc, max_keys > 0 desc, keys * 1.0 / max(max_keys, 1) desc limit ?`, maxRooms)
 	if err != nil {
 		return nil, classify("count keys", err)
 	}

@@ -66,7 +66,8 @@ func (s *Store) migrate(ctx context.Context) (version int, err error) {
 	}
 	all := migrations()
 	if version/perState > state {
-		return version, fmt.Errorf("%w: the file has state %d, this binary knows %d", store.ErrSchemaNewer, version/perState, state)
+		return version, fmt.Errorf("%w: the file has state %d, this binary knows %d", store.ErrSchemaNewer,
+			version/perState, state)
 	}
 	have := version % perState
 	if have >= len(all) {
@@ -120,7 +121,8 @@ func class(err error) error {
 		return store.ErrConflict
 	case codes.SQLITE_READONLY:
 		return store.ErrReadOnly
-	case codes.SQLITE_CANTOPEN, codes.SQLITE_NOTADB, codes.SQLITE_PERM, codes.SQLITE_AUTH, codes.SQLITE_ERROR, codes.SQLITE_CORRUPT:
+	case codes.SQLITE_CANTOPEN, codes.SQLITE_NOTADB, codes.SQLITE_PERM, codes.SQLITE_AUTH, codes.SQLITE_ERROR,
+		codes.SQLITE_CORRUPT:
 		return store.ErrSetup
 	}
 	return store.ErrUnavailable // disk full, I/O error

@@ -119,7 +119,8 @@ func parseURL(raw string) (path, synchronous string, err error) {
 	}
 	options, err := url.ParseQuery(query)
 	if err != nil {
-		return "", "", law.Invalid("URL", "%q: its options have a %% that two hexadecimal digits do not follow, or a semicolon", store.RedactURL(raw))
+		return "", "", law.Invalid("URL",
+			"%q: its options have a %% that two hexadecimal digits do not follow, or a semicolon", store.RedactURL(raw))
 	}
 	synchronous = "full"
 	for name, values := range options {
@@ -261,7 +262,8 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if q.After != (law.Cell{}) {
 		also("(limit_name, key) > (?, ?)", q.After.Limit, q.After.Key)
 	}
-	rows, err := db.QueryContext(ctx, `select limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
+	rows, err := db.QueryContext(ctx, `select
+		limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
 		from cells where true`+where+` order by limit_name, key limit ?`, append(args, most)...)
 	if err != nil {
 		return nil, 0, classify("list cells", err)

@@ -76,7 +76,8 @@ var budget = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1_000_000_000, S
 
 func one(s *sqlite.Store, verb law.Verb) (law.Outcome, error) {
 	outs := make([]law.Outcome, 1)
-	err := s.Apply(context.Background(), []law.Op{{Verb: verb, Cell: law.Cell{Limit: "l", Key: "k"}, Params: budget, Cost: 1000, Count: 1}}, outs)
+	err := s.Apply(context.Background(),
+		[]law.Op{{Verb: verb, Cell: law.Cell{Limit: "l", Key: "k"}, Params: budget, Cost: 1000, Count: 1}}, outs)
 	return outs[0], errors.Join(err, outs[0].Err)
 }
 
@@ -236,7 +237,8 @@ func TestASweepReachesAllCellsInChunks(t *testing.T) {
 // TestRoomsAreForgottenWithTheLastKey invents limits as well as keys.
 func TestRoomsAreForgottenWithTheLastKey(t *testing.T) {
 	now := int64(1_790_000_000_000_000)
-	s, err := sqlite.Open(t.Context(), "sqlite::memory:", &sqlite.Config{MaxKeys: 2, Clock: func() int64 { return now }})
+	s, err := sqlite.Open(t.Context(), "sqlite::memory:",
+		&sqlite.Config{MaxKeys: 2, Clock: func() int64 { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,9 +247,13 @@ func TestRoomsAreForgottenWithTheLastKey(t *testing.T) {
 	shared := map[law.Cell]bool{}
 	for round := range 3 {
 		for i := range 60 {
-			op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("limit ", i/3), Key: fmt.Sprint(i % 3)}, Params: p, Cost: 1000, Count: 1}
+			op := law.Op{
+				Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("limit ", i/3), Key: fmt.Sprint(i % 3)},
+				Params: p, Cost: 1000, Count: 1,
+			}
 			outs := make([]law.Outcome, 1)
-			if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 || outs[0].Shared != (i%3 == 2) {
+			if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 ||
+				outs[0].Shared != (i%3 == 2) {
 				t.Fatalf("round %d, key %d: %+v, %v", round, i, outs[0], err)
 			}
 		}
@@ -282,14 +288,19 @@ func TestTheMaximumIsKeptInTheFile(t *testing.T) {
 		warns bool
 	}{{0, 0, false}, {3, 4, false}, {0, 4, false}, {5, 6, true}, {5, 6, false}, {-1, 0, true}, {0, 0, false}} {
 		log.Reset()
-		s, err := sqlite.Open(t.Context(), url, &sqlite.Config{MaxKeys: tt.says, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s, err := sqlite.Open(t.Context(), url,
+			&sqlite.Config{MaxKeys: tt.says, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for k := range max(tt.keys, 8) {
-			op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("limit ", i), Key: fmt.Sprint(k)}, Params: budget, Cost: 1000, Count: 1}
+			op := law.Op{
+				Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("limit ", i), Key: fmt.Sprint(k)},
+				Params: budget, Cost: 1000, Count: 1,
+			}
 			outs := make([]law.Outcome, 1)
-			if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Shared != (tt.keys > 0 && k >= tt.keys-1) {
+			if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil ||
+				outs[0].Shared != (tt.keys > 0 && k >= tt.keys-1) {
 				t.Errorf("process %d, key %d: %+v, %v", i, k, outs[0], err)
 			}
 		}

@@ -39,7 +39,10 @@ func smooth(period int64) law.Params {
 // byDay is a limit for each day of a zone that is so far ahead of UTC; at returns
 // the boundaries of its ops.
 func byDay() law.Params {
-	return law.Params{Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 100_000, Step: 26 * hour, Drain: law.Max}
+	return law.Params{
+		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 100_000, Step: 26 * hour,
+		Drain: law.Max,
+	}
 }
 
 func daysAround(now, ahead int64) [4]int64 {
@@ -58,19 +61,25 @@ func changed(t *testing.T, s store.Store) {
 		ahead    int64 // of the zone that the limit is changed to
 		begin    int64 // later than at a full hour
 	}{
-		"fixed-window 1h to 1m":                         {from: perEpoch(hour), to: perEpoch(minute)},
-		"fixed-window 1m to 1h":                         {from: perEpoch(minute), to: perEpoch(hour)},
-		"fixed-window 1h to token-bucket":               {from: perEpoch(hour), to: smooth(hour)},
-		"from-first 1h to 1m":                           {from: fromFirst(hour), to: fromFirst(minute)},
-		"from-first 1h to token-bucket":                 {from: fromFirst(hour), to: smooth(hour)},
-		"interval 1h to token-bucket":                   {from: everyStep(hour), to: smooth(hour)},
-		"interval 1h to interval 1m":                    {from: everyStep(hour), to: everyStep(minute)},
-		"fixed-window day to token-bucket 1d":           {from: byDay(), to: smooth(day)},
-		"fixed-window day to a day of another zone":     {from: byDay(), to: byDay(), ahead: 15*hour + 10*minute},
-		"fixed-window day to fixed-window 1m":           {from: byDay(), to: perEpoch(minute)},
-		"token-bucket 1d to 1h":                         {from: smooth(day), to: smooth(hour)},
-		"from-first 1h to fixed-window 1h":              {from: fromFirst(hour), to: perEpoch(hour), begin: 30 * minute},
-		"interval 1h to fixed-window 1h":                {from: everyStep(hour), to: perEpoch(hour), begin: 30 * minute},
+		"fixed-window 1h to 1m":                     {from: perEpoch(hour), to: perEpoch(minute)},
+		"fixed-window 1m to 1h":                     {from: perEpoch(minute), to: perEpoch(hour)},
+		"fixed-window 1h to token-bucket":           {from: perEpoch(hour), to: smooth(hour)},
+		"from-first 1h to 1m":                       {from: fromFirst(hour), to: fromFirst(minute)},
+		"from-first 1h to token-bucket":             {from: fromFirst(hour), to: smooth(hour)},
+		"interval 1h to token-bucket":               {from: everyStep(hour), to: smooth(hour)},
+		"interval 1h to interval 1m":                {from: everyStep(hour), to: everyStep(minute)},
+		"fixed-window day to token-bucket 1d":       {from: byDay(), to: smooth(day)},
+		"fixed-window day to a day of another zone": {from: byDay(), to: byDay(), ahead: 15*hour + 10*minute},
+		"fixed-window day to fixed-window 1m":       {from: byDay(), to: perEpoch(minute)},
+		"token-bucket 1d to 1h":                     {from: smooth(day), to: smooth(hour)},
+		"from-first 1h to fixed-window 1h": {
+			from: fromFirst(hour), to: perEpoch(hour),
+			begin: 30 * minute,
+		},
+		"interval 1h to fixed-window 1h": {
+			from: everyStep(hour), to: perEpoch(hour),
+			begin: 30 * minute,
+		},
 		"sliding-window 1m to 1h":                       {from: inSteps(window, minute), to: window},
 		"sliding-window 1h to 1m":                       {from: window, to: inSteps(window, minute)},
 		"sliding-log 1h to 1m":                          {from: log, to: inSteps(log, minute)},
@@ -105,7 +114,8 @@ func changed(t *testing.T, s store.Store) {
 			t.Errorf("%s: %d more pass two seconds after all was used", name, passed)
 		}
 		if out := ask(tt.to, 1, retry, tt.ahead); out.Granted != 1 {
-			t.Errorf("%s: not even one passes at the time that was told, %d s later: %+v", name, (retry-eight)/sec-3597, out)
+			t.Errorf("%s: not even one passes at the time that was told, %d s later: %+v", name,
+				(retry-eight)/sec-3597, out)
 		}
 	}
 }
@@ -142,8 +152,10 @@ func disagree(t *testing.T, s store.Store) {
 	otherLog := finer(log)
 	otherLog.Capacity++
 	large := perEpoch(hour)
-	large.Capacity *= 10                                                                     // ten times what the others let pass in all of a test
-	huge := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1e10, Step: 360, Drain: 1000} // more than a window can count
+	// ten times what the others let pass in all of a test
+	large.Capacity *= 10
+	// more than a window can count
+	huge := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1e10, Step: 360, Drain: 1000}
 	wide := law.Params{Kind: law.Window, Unit: 1000, Capacity: 4e9, Step: minute}
 	for name, pair := range map[string][2]law.Params{
 		"token-bucket, sliding-log":      {bucket, log},

@@ -34,7 +34,10 @@ func newKey(t *testing.T, s store.Store) {
 	const callers, capacity = 200, 10
 	for _, p := range []law.Params{
 		bucket(1, capacity),
-		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: capacity * 1000, Step: 3_600_000_000, Drain: law.Max},
+		{
+			Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: capacity * 1000, Step: 3_600_000_000,
+			Drain: law.Max,
+		},
 		{Kind: law.Window, Unit: 1000, Capacity: capacity * 1000, Step: 3_600_000_000},
 		slidingLog(capacity, 3_600_000_000),
 	} {

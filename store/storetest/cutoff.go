@@ -30,7 +30,8 @@ func CutOff(t *testing.T, direct, through store.Store, lose func(bool)) {
 		t.Helper()
 		lose(true)
 		defer lose(false)
-		if err := through.Apply(context.Background(), ops, make([]law.Outcome, len(ops))); !errors.Is(err, store.ErrUnknownOutcome) {
+		if err := through.Apply(context.Background(), ops, make([]law.Outcome, len(ops))); !errors.Is(
+			err, store.ErrUnknownOutcome) {
 			t.Errorf("cut off after it was sent: %v, want ErrUnknownOutcome", err)
 		}
 	}

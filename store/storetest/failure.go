@@ -15,7 +15,8 @@ func cancelled(t *testing.T, s store.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	outs := make([]law.Outcome, 1)
-	if err := s.Apply(ctx, []law.Op{take("cancelled", "k", bucket(1, 5), 5, T0)}, outs); !errors.Is(err, context.Canceled) {
+	if err := s.Apply(ctx, []law.Op{take("cancelled", "k", bucket(1, 5), 5, T0)}, outs); !errors.Is(
+		err, context.Canceled) {
 		t.Errorf("apply: %v, want context.Canceled", err)
 	}
 	if _, err := s.Sweep(ctx, 10); !errors.Is(err, context.Canceled) {
@@ -34,7 +35,8 @@ func closed(t *testing.T, s store.Store) {
 		}
 	}
 	outs := make([]law.Outcome, 1)
-	if err := s.Apply(context.Background(), []law.Op{take("closed", "k", bucket(1, 5), 1, T0)}, outs); !errors.Is(err, store.ErrClosed) {
+	if err := s.Apply(context.Background(), []law.Op{take("closed", "k", bucket(1, 5), 1, T0)}, outs); !errors.Is(
+		err, store.ErrClosed) {
 		t.Errorf("apply: %v, want ErrClosed", err)
 	}
 	if _, err := s.Sweep(context.Background(), 10); !errors.Is(err, store.ErrClosed) {
@@ -81,8 +83,16 @@ func inspect(t *testing.T, s store.Store) {
 		q    store.Query
 		want []string
 	}{
-		{"a limit's cells in order", store.Query{Limit: "inspect"}, []string{"inspect/0", "inspect/1", "inspect/2", "inspect/3abuse", "inspect/4", "inspect/clock"}},
-		{"all, a page", store.Query{Max: 2, After: law.Cell{Limit: "inspect", Key: "4"}}, []string{"inspect/clock", "inspect log/0"}},
+		{
+			"a limit's cells in order",
+			store.Query{Limit: "inspect"},
+			[]string{"inspect/0", "inspect/1", "inspect/2", "inspect/3abuse", "inspect/4", "inspect/clock"},
+		},
+		{
+			"all, a page",
+			store.Query{Max: 2, After: law.Cell{Limit: "inspect", Key: "4"}},
+			[]string{"inspect/clock", "inspect log/0"},
+		},
 		{"one", store.Query{Limit: "inspect", Key: "2", HasKey: true}, []string{"inspect/2"}},
 		{"none", store.Query{Limit: "inspect", Key: "", HasKey: true}, nil},
 		{"what is blocked", store.Query{Blocked: true}, []string{"inspect/3abuse"}},
@@ -95,7 +105,8 @@ func inspect(t *testing.T, s store.Store) {
 	if err != nil || len(entries) != 2 {
 		t.Fatalf("entries: %v, %v", entries, err)
 	}
-	if e := entries[0]; e.Granted || e.At != now+4 || e.Cost != 1000 || e.Number <= entries[1].Number || !entries[1].Granted {
+	if e := entries[0]; e.Granted || e.At != now+4 || e.Cost != 1000 || e.Number <= entries[1].Number ||
+		!entries[1].Granted {
 		t.Errorf("entries: %+v; want the refused attempt first", entries)
 	}
 }
@@ -107,7 +118,10 @@ func badQueries(t *testing.T, s store.Store) {
 		return
 	}
 	one(t, s, take("query", "k", slidingLog(1, 1_000_000), 1, T0))
-	for _, text := range []string{"\x00", "a\x00", "\xff", "\xbf\x27", "\xed\xa0\x80", strings.Repeat("k", law.MaxKey+1)} {
+	for _, text := range []string{
+		"\x00", "a\x00", "\xff", "\xbf\x27", "\xed\xa0\x80",
+		strings.Repeat("k", law.MaxKey+1),
+	} {
 		for field, q := range map[string]store.Query{
 			"limit":        {Limit: text},
 			"key":          {Limit: "query", Key: text, HasKey: true},
@@ -116,7 +130,8 @@ func badQueries(t *testing.T, s store.Store) {
 		} {
 			name, _, _ := strings.Cut(field, ":")
 			cells, _, err := i.Cells(context.Background(), q)
-			if wrong, ok := errors.AsType[*law.InvalidError](err); !ok || wrong.Field != name || !strings.Contains(err.Error(), field+": ") {
+			if wrong, ok := errors.AsType[*law.InvalidError](err); !ok || wrong.Field != name ||
+				!strings.Contains(err.Error(), field+": ") {
 				t.Errorf("%+q: got %v, %v; want an InvalidError about %s", text, cells, err, field)
 			}
 		}
@@ -126,19 +141,23 @@ func badQueries(t *testing.T, s store.Store) {
 			}
 		}
 	}
-	if entries, err := i.Entries(context.Background(), law.Cell{Limit: "query", Key: "k"}, -1); !errors.Is(err, store.ErrInvalid) {
+	if entries, err := i.Entries(context.Background(), law.Cell{Limit: "query", Key: "k"}, -1); !errors.Is(
+		err, store.ErrInvalid) {
 		t.Errorf("-1 entries: got %v, %v; want an ErrInvalid", entries, err)
 	}
-	if entries, err := i.Entries(context.Background(), law.Cell{Limit: "query", Key: "k"}, 0); err != nil || len(entries) != 0 {
+	if entries, err := i.Entries(context.Background(), law.Cell{Limit: "query", Key: "k"}, 0); err != nil ||
+		len(entries) != 0 {
 		t.Errorf("no entries: got %v, %v", entries, err)
 	}
-	for _, text := range []string{"'", "' or 1=1 -- ", `\`, `\'`, "%", "縗' or 1=1 -- ", "¿\\'", "x\x01", "\u2028"} { // good, if unusual
+	// good, if unusual
+	for _, text := range []string{"'", "' or 1=1 -- ", `\`, `\'`, "%", "縗' or 1=1 -- ", "¿\\'", "x\x01", "\u2028"} {
 		for _, q := range []store.Query{{Limit: text}, {Limit: "query", Key: text, HasKey: true}} {
 			if cells, _, err := i.Cells(context.Background(), q); err != nil || len(cells) != 0 {
 				t.Errorf("%+q: got %v, %v; want nothing", text, cells, err)
 			}
 		}
-		if cells, _, err := i.Cells(context.Background(), store.Query{Limit: "query", After: law.Cell{Limit: "query", Key: text}}); err != nil || len(cells) > 1 {
+		if cells, _, err := i.Cells(context.Background(),
+			store.Query{Limit: "query", After: law.Cell{Limit: "query", Key: text}}); err != nil || len(cells) > 1 {
 			t.Errorf("after %+q: got %v, %v", text, cells, err)
 		}
 	}

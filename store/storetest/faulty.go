@@ -45,7 +45,10 @@ func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 		return errFault
 	case during:
 		for i := range ops[:(len(ops)+1)/2] {
-			granted := law.State{Kind: ops[i].Params.Kind, Level: ops[i].Cost, At: T0, Unit: ops[i].Params.Unit, EmptyAt: T0 + 1}
+			granted := law.State{
+				Kind: ops[i].Params.Kind, Level: ops[i].Cost, At: T0, Unit: ops[i].Params.Unit,
+				EmptyAt: T0 + 1,
+			}
 			outs[i] = law.Outcome{Granted: ops[i].Count, State: granted, Used: ops[i].Cost, Clock: T0, EntryNumber: 1}
 		}
 		return errFault
@@ -121,7 +124,10 @@ func failingAlone(t *testing.T, f *faulty, through store.Store, fails fault, nam
 	p.Prefetch, p.PrefetchLife = 2*p.Unit, sec
 	key := fmt.Sprint(name, fails)
 	first := take("fault lease", key, p, 1, 0)
-	ops := []law.Op{take("fault", key, bucket(1, 5), 2, T0), take("fault other", key, bucket(1, 5), 2, T0), take("fault third", key, bucket(1, 5), 2, T0)}
+	ops := []law.Op{
+		take("fault", key, bucket(1, 5), 2, T0), take("fault other", key, bucket(1, 5), 2, T0),
+		take("fault third", key, bucket(1, 5), 2, T0),
+	}
 	ops[2].Group = 2
 	withID := named("fault "+key, take("fault id", key, bucket(1, 5), 2, T0))
 	f.fails.Store(int32(fails))
@@ -153,7 +159,10 @@ func failingCrowd(t *testing.T, f *faulty, through store.Store, fails fault, nam
 	op := take("fault crowd", fmt.Sprint(name, fails), bucket(1, capacity), 1, T0)
 	leased := op
 	leased.Cell.Limit, leased.Now = "fault crowd lease", 0
-	leased.Params = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: 3600 * sec, Drain: 1, Prefetch: 1000, PrefetchLife: sec}
+	leased.Params = law.Params{
+		Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: 3600 * sec, Drain: 1,
+		Prefetch: 1000, PrefetchLife: sec,
+	}
 	leased.Cost = leased.Params.Unit
 	for _, op := range []law.Op{op, leased} {
 		var admitted, failures atomic.Int64
@@ -173,7 +182,8 @@ func failingCrowd(t *testing.T, f *faulty, through store.Store, fails fault, nam
 		f.fails.Store(int32(fails))
 		crowd(callers, ask)
 		if admitted.Load() != 0 || failures.Load() != callers {
-			t.Errorf("%s: of %d callers of a store that fails %d were admitted and %d got an error", op.Cell.Limit, callers, admitted.Load(), failures.Load())
+			t.Errorf("%s: of %d callers of a store that fails %d were admitted and %d got an error", op.Cell.Limit,
+				callers, admitted.Load(), failures.Load())
 		}
 		f.fails.Store(int32(none))
 		crowd(callers, ask)

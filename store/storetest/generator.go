@@ -187,7 +187,8 @@ func (g *generator) remember(ops []law.Op, got, want []law.Outcome) {
 	for i := 0; i < len(ops); {
 		j, admitted := law.GroupEnd(ops, i), ops[i].Verb == law.Take
 		for k := i; k < j; k++ {
-			admitted = admitted && !want[k].Stale && want[k].Err == nil && want[k].Granted > 0 && (want[k].Granted == ops[k].Count || ops[k].Partial)
+			admitted = admitted && !want[k].Stale && want[k].Err == nil && want[k].Granted > 0 &&
+				(want[k].Granted == ops[k].Count || ops[k].Partial)
 		}
 		for k := i; k < j && admitted; k++ {
 			g.charged = append(g.charged, receipt{ops[k], want[k], got[k].EntryNumber})

@@ -24,7 +24,10 @@ const start = T0 - T0%(3600*sec)
 // golden holds one table for each algorithm, worked out by hand, and one for
 // each fault of the articles that a store could have.
 func golden(t *testing.T, s store.Store) {
-	hourly := law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 2000, Step: 3600 * sec, Drain: law.Max}
+	hourly := law.Params{
+		Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 2000, Step: 3600 * sec,
+		Drain: law.Max,
+	}
 	fromFirst := hourly
 	fromFirst.Anchor = law.Own
 	for _, tt := range []struct {
@@ -43,7 +46,10 @@ func golden(t *testing.T, s store.Store) {
 			{100 * sec, 4, false, law.Never},
 		}},
 		{"fixed window by the epoch", hourly, []step{
-			{3599 * sec, 2, true, 0}, {3599 * sec, 1, false, sec}, {3600 * sec, 2, true, 0}, {3600 * sec, 1, false, 3600 * sec},
+			{3599 * sec, 2, true, 0},
+			{3599 * sec, 1, false, sec},
+			{3600 * sec, 2, true, 0},
+			{3600 * sec, 1, false, 3600 * sec},
 		}},
 		{"fixed window from the first request", fromFirst, []step{
 			{5, 1, true, 0},
@@ -52,9 +58,17 @@ func golden(t *testing.T, s store.Store) {
 			{3600*sec + 5, 2, true, 0},
 			{3600*sec + 6, 1, false, 3600*sec - 1},
 		}},
-		{"interval refill, phase from first use", law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 10 * sec, Drain: 1000}, []step{
-			{7, 3, true, 0}, {9 * sec, 1, false, sec + 7}, {10*sec + 7, 1, true, 0}, {10*sec + 7, 2, false, 20 * sec}, {30*sec + 7, 2, true, 0},
-		}},
+		{
+			"interval refill, phase from first use",
+			law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 10 * sec, Drain: 1000},
+			[]step{
+				{7, 3, true, 0},
+				{9 * sec, 1, false, sec + 7},
+				{10*sec + 7, 1, true, 0},
+				{10*sec + 7, 2, false, 20 * sec},
+				{30*sec + 7, 2, true, 0},
+			},
+		},
 		{"sliding window", law.Params{Kind: law.Window, Unit: 1000, Capacity: 4000, Step: 4 * sec}, []step{
 			{0, 4, true, 0},
 			{sec, 1, false, 4 * sec},
@@ -124,7 +138,8 @@ func golden(t *testing.T, s store.Store) {
 	p := bucket(1, 10)
 	one(t, s, take("backwards", "k", p, 10, start+10*sec))
 	for range 5 {
-		if one(t, s, take("backwards", "k", p, 1, start)).Granted+one(t, s, take("backwards", "k", p, 1, start+10*sec)).Granted != 0 {
+		if one(t, s, take("backwards", "k", p, 1, start)).Granted+
+			one(t, s, take("backwards", "k", p, 1, start+10*sec)).Granted != 0 {
 			t.Error("a clock that steps back minted a token")
 		}
 	}

@@ -18,8 +18,10 @@ var distinct = []string{
 	"", " ", "a", "A", "a ", " a", "a\t", "á", "a\u0301", "ß", "ss", "🚦", "🚥", "'", "''", `"`, `\`, `\\`, "%", "_",
 	"{a}", "{}", "a:b", "a,b", "$1", "?", "--", ";", "null", "NULL", "0", "00", "\u200b", "\x01", "\n",
 	strings.Repeat("k", law.MaxKey), strings.Repeat("k", law.MaxKey-1) + "K", strings.Repeat("é", law.MaxKey/2),
-	`a' or '1'='1`, `x\' or 1=1 -- `, `"; drop table headgate_cells; --`, "縗' or 1=1 -- ", "¿' or 1=1;--", `¿\'`, "%27 ?",
-	"@hg_out", "*/ x /*", "`x`", "\u2028", "a,b;c", ";1,2,3;", "|", strings.Repeat("\U0001F600", 100), "ſ", "\u212a", "k", "é", "e\u0301",
+	`a' or '1'='1`, `x\' or 1=1 -- `, `"; drop table headgate_cells; --`, "縗' or 1=1 -- ", "¿' or 1=1;--",
+	`¿\'`, "%27 ?",
+	"@hg_out", "*/ x /*", "`x`", "\u2028", "a,b;c", ";1,2,3;", "|", strings.Repeat("\U0001F600", 100), "ſ", "\u212a",
+	"k", "é", "e\u0301",
 	"\x7f", "x'41'", "0x41", "{tag}", "a\r\n",
 }
 
@@ -60,7 +62,8 @@ func keys(t *testing.T, s store.Store) {
 		}
 	}
 	// The limit and the key are not one string.
-	if one(t, s, take("a:b", "c", bucket(1, 1), 1, T0)).Granted != 1 || one(t, s, take("a", "b:c", bucket(1, 1), 1, T0)).Granted != 1 {
+	if one(t, s, take("a:b", "c", bucket(1, 1), 1, T0)).Granted != 1 ||
+		one(t, s, take("a", "b:c", bucket(1, 1), 1, T0)).Granted != 1 {
 		t.Error(`("a:b", "c") was taken for ("a", "b:c")`)
 	}
 }
@@ -87,7 +90,8 @@ func texts(t *testing.T, s store.Store) {
 				return one(t, s, o)
 			}
 			named := func(o *law.Op) { o.ID, o.TTL = id, 3_600_000_000 }
-			if first, again := op(law.Take, named), op(law.Take, named); first.Granted != 1 || !again.Replayed || again.Granted != 1 {
+			if first, again := op(law.Take, named), op(law.Take, named); first.Granted != 1 || !again.Replayed ||
+				again.Granted != 1 {
 				t.Errorf("%s: %q with its id: %+v, then %+v", limit, k, first, again)
 			}
 			if got := op(law.Check, nil); got.Granted != 1 || got.Used != 2*p.Unit {

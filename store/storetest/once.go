@@ -78,7 +78,8 @@ func once(t *testing.T, s store.Store) {
 		t.Errorf("an id is remembered beyond its time: %+v", out)
 	}
 	one(t, s, law.Op{Verb: law.Reset, Cell: law.Cell{Limit: "once b", Key: "k"}, Params: b, Now: T0 + 61*sec})
-	if out := ask("a", 3, T0+61*sec); out[0].Replayed || !out[1].Replayed || out[0].Granted != 1 || out[1].Granted != 1 {
+	if out := ask("a", 3, T0+61*sec); out[0].Replayed || !out[1].Replayed || out[0].Granted != 1 ||
+		out[1].Granted != 1 {
 		t.Errorf("after a reset of one of two: %+v", out)
 	}
 }
@@ -171,7 +172,8 @@ func settle(t *testing.T, s store.Store) {
 			t.Errorf("settled for more than the capacity: %+v", out)
 		}
 	}
-	if out := apply(t, s, settled(more[0], 1, T0), settled(settled(ops[0], 0, T0), 0, T0)); out[0].Err == nil || out[1].Err == nil {
+	if out := apply(t, s, settled(more[0], 1, T0), settled(settled(ops[0], 0, T0), 0, T0)); out[0].Err == nil ||
+		out[1].Err == nil {
 		t.Errorf("one of two charges cannot be settled: %+v", out)
 	}
 }
@@ -224,7 +226,10 @@ func settleWindow(t *testing.T, s store.Store) {
 		units, after int64
 		changed      int64
 	}{
-		{"less", 1, sec, 2}, {"more", 4, sec, -1}, {"less, too late", 1, 11 * sec, 0}, {"more, too late", 4, 11 * sec, 0},
+		{"less", 1, sec, 2},
+		{"more", 4, sec, -1},
+		{"less, too late", 1, 11 * sec, 0},
+		{"more, too late", 4, 11 * sec, 0},
 	} {
 		op := named(tt.id, take("settled window", tt.id, p, 3, T0))[0]
 		one(t, s, op)
@@ -301,7 +306,8 @@ func lateApart(t *testing.T, s store.Store, onTrial bool) {
 		alone.Group, alone.Cell.Key = ops[0].Group+1, "alone "+id
 		outs := apply(t, s, append(ops, alone)...)
 		for i, out := range outs[:keys] {
-			if want := (law.Outcome{Err: out.Err}); !errors.Is(out.Err, store.ErrUnsupported) || !store.NothingDone(out.Err) || out != want {
+			if want := (law.Outcome{Err: out.Err}); !errors.Is(out.Err, store.ErrUnsupported) ||
+				!store.NothingDone(out.Err) || out != want {
 				t.Errorf("charge %d: %+v, want ErrUnsupported", i+1, out)
 			}
 		}
@@ -365,36 +371,5 @@ func noPatience(t *testing.T, s store.Store) {
 		if out.Granted != 1 || out.Replayed || out.StartAt != 0 || out.State.Level != []int64{6, 11}[i]*1_000_000 {
 			t.Errorf("when there is room, charge %d: %+v", i+1, out)
 		}
-	}
-}
-
-// leases acquires, renews and releases.
-func leases(t *testing.T, s store.Store) {
-	p := slidingLog(2, 10*sec)
-	p.Leased = true
-	acquire := func(now int64) law.Outcome { return one(t, s, take("leases", "k", p, 1, now)) }
-	renew := func(entry, now int64) bool {
-		op := law.Op{Verb: law.Renew, Cell: law.Cell{Limit: "leases", Key: "k"}, Params: p, EntryNumber: entry, Now: now}
-		return one(t, s, op).Granted == 1
-	}
-	release := func(out law.Outcome, now int64) bool {
-		op := take("leases", "k", p, 1, now)
-		return one(t, s, law.Back(&op, &out, p.Unit)).Granted == p.Unit
-	}
-	a, b := acquire(T0), acquire(T0+sec)
-	if a.Granted+b.Granted != 2 || acquire(T0+2*sec).Granted != 0 {
-		t.Error("want two leases of two")
-	}
-	if !renew(a.EntryNumber, T0+9*sec) || renew(b.EntryNumber, T0+11*sec) {
-		t.Error("a lease can be renewed until it ends, and not then")
-	}
-	if c := acquire(T0 + 11*sec); c.Granted != 1 || acquire(T0+12*sec).RetryAt != T0+19*sec {
-		t.Error("a lease that was not renewed can be had again; the other is held on")
-	}
-	if !release(a, T0+13*sec) || release(a, T0+13*sec) || renew(a.EntryNumber, T0+13*sec) {
-		t.Error("a lease can be released once")
-	}
-	if acquire(T0+13*sec).Granted != 1 || acquire(T0+13*sec).Granted != 0 {
-		t.Error("what was released can be had again, once")
 	}
 }

@@ -240,7 +240,8 @@ func (h *history) reserve() {
 			admitted = admitted && outs[i].Granted == 1
 		}
 		if admitted != r.admitted || admitted && outs[0].StartAt != r.start {
-			return fmt.Errorf("%+v\nadmitted %v for %d, want %v for %d", h.asked, admitted, outs[0].StartAt, r.admitted, r.start)
+			return fmt.Errorf("%+v\nadmitted %v for %d, want %v for %d", h.asked, admitted, outs[0].StartAt,
+				r.admitted, r.start)
 		}
 		if r.admitted {
 			h.made = append(h.made, r)

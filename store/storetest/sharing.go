@@ -22,7 +22,8 @@ func sharingEnds(t *testing.T, s store.Store) {
 		"bucket":         {Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 700_000, Drain: 3000},
 		"sliding window": {Kind: law.Window, Unit: 1000, Capacity: 3000, Step: 400_000},
 		"log":            slidingLog(3, 700_000),
-		"block":          {Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 1000, Drain: 3000}, // empty in a millisecond
+		// empty in a millisecond
+		"block": {Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 1000, Drain: 3000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Own keys live until the limit shares, however long that takes to be noticed.
@@ -125,7 +126,8 @@ func fullness(t *testing.T, s store.Store) {
 		one(t, s, take("full", fmt.Sprint("new ", i), p, 1, 0))
 	}
 	room, _ := counted(t, s, "full")
-	if !room.Full() || room.Fill() != 1 || room.Keys != fullKeys || room.Max != fullKeys || !room.Sharing || room.Since < 1 || room.Shared < 5 {
+	if !room.Full() || room.Fill() != 1 || room.Keys != fullKeys || room.Max != fullKeys || !room.Sharing ||
+		room.Since < 1 || room.Shared < 5 {
 		t.Errorf("a full limit: %+v", room)
 	}
 	if room, _ := counted(t, s, "nearly empty"); room.Full() || room.Sharing || room.Keys > 1 {
@@ -133,7 +135,10 @@ func fullness(t *testing.T, s store.Store) {
 	}
 	if i, ok := store.As[store.Inspector](s); ok {
 		cells, _, err := i.Cells(context.Background(), store.Query{Limit: "full"})
-		if err != nil || !slices.ContainsFunc(cells, func(c store.Cell) bool { return law.IsShared(c.Cell) && c.State.Level == p.Capacity }) {
+		if err != nil || !slices.ContainsFunc(cells, func(c store.Cell) bool {
+			return law.IsShared(c.Cell) &&
+				c.State.Level == p.Capacity
+		}) {
 			t.Errorf("the shared cell is not listed: %v, %v", cells, err)
 		}
 	}
@@ -150,7 +155,8 @@ type payment struct{ at, credits int64 }
 func crowded(t *testing.T, open func() store.Store) {
 	stores := []store.Store{open(), open()}
 	limits := map[string]law.Params{
-		"bucket":       {Kind: law.Bucket, Unit: 1_000_000, Capacity: 3_000_000, Step: 1, Drain: 15}, // 200 ms when full
+		// 200 ms when full
+		"bucket":       {Kind: law.Bucket, Unit: 1_000_000, Capacity: 3_000_000, Step: 1, Drain: 15},
 		"quick bucket": {Kind: law.Bucket, Unit: 1_000_000, Capacity: 3_000_000, Step: 1, Drain: 75}, // 40 ms
 		"log":          slidingLog(3, 150_000),
 		"quick log":    slidingLog(3, 30_000),
@@ -188,7 +194,8 @@ func crowded(t *testing.T, open func() store.Store) {
 							own.Add(1)
 						}
 						mu.Lock()
-						passed[c[i].Cell] = append(passed[c[i].Cell], payment{c[i].DecidedAt(&out[i]), c[i].Cost*c[i].Count - c[i].Returned})
+						passed[c[i].Cell] = append(passed[c[i].Cell],
+							payment{c[i].DecidedAt(&out[i]), c[i].Cost*c[i].Count - c[i].Returned})
 						mu.Unlock()
 					}
 				}

@@ -179,7 +179,8 @@ func (h *played) check(t *testing.T, keys int64) {
 			t.Errorf("%s: nothing counts any more, and yet: %+v", limit, room)
 		}
 		for i := range keys + 1 {
-			if out := one(t, h.s, take(limit, fmt.Sprint("new ", i), p, 3, 0)); out.Granted != 1 || out.Shared != (i == keys) {
+			if out := one(t, h.s, take(limit, fmt.Sprint("new ", i), p, 3, 0)); out.Granted != 1 ||
+				out.Shared != (i == keys) {
 				t.Errorf("%s: new key %d: %+v", limit, i, out)
 			}
 		}

@@ -98,7 +98,8 @@ func RunHistories(t *testing.T, open Open, o *Options) {
 func histories(with run, o *Options) {
 	with("decides as package law does, bit by bit", func(t *testing.T, s store.Store) { model(t, s, o) })
 	with("decides a batch as its groups one by one", func(t *testing.T, s store.Store) { batches(t, s, o) })
-	with("reserves and settles as arithmetic in rationals says", func(t *testing.T, s store.Store) { reservations(t, s, o) })
+	with("reserves and settles as arithmetic in rationals says",
+		func(t *testing.T, s store.Store) { reservations(t, s, o) })
 }
 
 // Run runs the suite.
@@ -119,7 +120,8 @@ func Run(t *testing.T, open Open, o *Options) {
 	histories(with, o)
 	through("admits exactly the capacity to concurrent callers of a new key", newKey)
 	through("admits no more than the rate to concurrent callers of an old key", oldKey)
-	with("admits groups all or none, without deadlock", func(t *testing.T, s store.Store) { groups(t, s, o.GroupsOnTrial) })
+	with("admits groups all or none, without deadlock",
+		func(t *testing.T, s store.Store) { groups(t, s, o.GroupsOnTrial) })
 	with("is linearizable", linearizable)
 	through("charges a request with an id once", once)
 	with("charges one of many with the same id", onceAtATime)
@@ -128,7 +130,8 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("settles nothing by another rule", settleChanged)
 	with("remembers a reservation from its start on", lifeFromStart)
 	with("starts all charges of a reservation together", lateStart)
-	with("starts all keys of a reservation together, or none", func(t *testing.T, s store.Store) { lateApart(t, s, o.GroupsOnTrial) })
+	with("starts all keys of a reservation together, or none",
+		func(t *testing.T, s store.Store) { lateApart(t, s, o.GroupsOnTrial) })
 	with("decides a reservation again for a caller that does not wait", noPatience)
 	through("forgets nothing when a limit is changed", changed)
 	through("starves no key that two processes disagree about", disagree)
@@ -139,7 +142,8 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("refuses bad keys alike", badKeys)
 	with("takes keys, ids and reasons for what they are", texts)
 	with("lets an invalid group fail alone", invalidGroup)
-	with("sweeps what cannot matter, and nothing else", func(t *testing.T, s store.Store) { sweep(t, s, o.SelfExpiring) })
+	with("sweeps what cannot matter, and nothing else",
+		func(t *testing.T, s store.Store) { sweep(t, s, o.SelfExpiring) })
 	with("sweeps under load without changing a decision", sweepUnderLoad)
 	if o.Full != nil {
 		t.Run("full", func(t *testing.T) { full(t, o) })

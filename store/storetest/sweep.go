@@ -17,7 +17,8 @@ func sweep(t *testing.T, s store.Store, selfExpiring bool) {
 	const hour = 3_600_000_000
 	long, gone := now, now-hour // times of the charges: still counting, long over
 	live := []law.Op{
-		take("sweep", "live bucket", law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: hour, Drain: 1000}, 1, long),
+		take("sweep", "live bucket", law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: hour, Drain: 1000},
+			1, long),
 		take("sweep", "live window", law.Params{Kind: law.Window, Unit: 1000, Capacity: 1000, Step: hour}, 1, long),
 		take("sweep", "live log", slidingLog(1, hour), 1, long),
 	}
@@ -91,7 +92,8 @@ func awaitDeath(t *testing.T, s store.Store, ops []law.Op) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		left := 0
 		for _, op := range ops {
-			cells, _, err := i.Cells(context.Background(), store.Query{Limit: op.Cell.Limit, Key: op.Cell.Key, HasKey: true})
+			cells, _, err := i.Cells(context.Background(),
+				store.Query{Limit: op.Cell.Limit, Key: op.Cell.Key, HasKey: true})
 			if err != nil {
 				t.Fatal(err)
 			}

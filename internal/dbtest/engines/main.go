@@ -51,19 +51,26 @@ var suites = []suite{
 	{name: "memory", usual: true, memory: true, packages: []string{"./store/memory"}, conformance: conformance},
 	{name: "sqlite", usual: true, memory: true, packages: []string{"./store/sqlite"}, conformance: conformance},
 	{name: "postgres", usual: true, packages: []string{postgresPackage}, conformance: conformance},
-	{name: "pgbouncer", packages: []string{postgresPackage}, run: behindAPooler + "|" + hostile, conformance: behindAPooler},
+	{
+		name: "pgbouncer", packages: []string{postgresPackage}, run: behindAPooler + "|" + hostile,
+		conformance: behindAPooler,
+	},
 	{name: "postgres-13", packages: []string{postgresPackage}, conformance: conformance},
 	{name: "postgres-14", run: between, packages: []string{postgresPackage}, conformance: conformance},
 	{name: "postgres-16", run: between, packages: []string{postgresPackage}, conformance: conformance},
 	{name: "postgres-17", run: between, packages: []string{postgresPackage}, conformance: conformance},
 	{name: "postgres-18", packages: []string{postgresPackage}, conformance: conformance},
 	{name: "mariadb", usual: true, packages: []string{mysqlPackage}, conformance: conformance},
-	{name: "galera", few: true, packages: []string{mysqlPackage, "./internal/dbtest"}, run: "Galera", conformance: "^TestGaleraConformance$"},
+	{
+		name: "galera", few: true, packages: []string{mysqlPackage, "./internal/dbtest"}, run: "Galera",
+		conformance: "^TestGaleraConformance$",
+	},
 	{name: "mariadb-11.8", packages: []string{mysqlPackage}, skip: clusters, conformance: conformance},
 	{name: "mysql", packages: []string{mysqlPackage}, skip: clusters, conformance: conformance},
 	{
-		name: "group-replication", few: true, packages: []string{mysqlPackage, "./internal/dbtest", "./internal/doctest"},
-		run: "GroupReplication", conformance: "^TestGroupReplicationConformance$",
+		name: "group-replication", few: true,
+		packages: []string{mysqlPackage, "./internal/dbtest", "./internal/doctest"},
+		run:      "GroupReplication", conformance: "^TestGroupReplicationConformance$",
 	},
 	{name: "redis", usual: true, packages: []string{redisPackage}, conformance: conformance},
 	{name: "redis-8", packages: []string{redisPackage}, conformance: conformance},
@@ -161,7 +168,8 @@ func table(w io.Writer, results []result) {
 			version = "-"
 		}
 		fmt.Fprintln(t, strings.Join([]string{
-			r.suite.name, version, strconv.Itoa(r.histories), strconv.Itoa(r.passed), r.took.Round(time.Second).String(), r.verdict(),
+			r.suite.name, version, strconv.Itoa(r.histories), strconv.Itoa(r.passed),
+			r.took.Round(time.Second).String(), r.verdict(),
 		}, "\t"))
 	}
 	_ = t.Flush()

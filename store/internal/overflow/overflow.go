@@ -127,7 +127,8 @@ func (r *redirection) run(ctx context.Context, apply Applier) {
 			return
 		}
 		if try == rounds {
-			r.fail(fmt.Errorf("%w: limit %q begins and ends to share a cell all the time", store.ErrConflict, r.ops[r.index[0]].Cell.Limit))
+			r.fail(fmt.Errorf("%w: limit %q begins and ends to share a cell all the time", store.ErrConflict,
+				r.ops[r.index[0]].Cell.Limit))
 			return
 		}
 		if err := ctx.Err(); err != nil {
@@ -146,7 +147,8 @@ func (r *redirection) run(ctx context.Context, apply Applier) {
 			if c, ok := r.sent[i]; ok {
 				asked[k].Cell = c
 				if op := &asked[k]; op.Verb == law.Return && op.Cost > 0 && op.Params.Kind != law.Log && !op.Shared {
-					op.Level, op.At = 0, 0 // of a cell that is gone: nothing of it is here. An entry of a log would not be found
+					// of a cell that is gone: nothing of it is here. An entry of a log would not be found
+					op.Level, op.At = 0, 0
 				}
 			}
 		}
@@ -205,7 +207,9 @@ func (r *redirection) choose(i, j int) bool {
 			if op.Verb == law.Block {
 				what = "a block"
 			}
-			r.failGroup(i, j, fmt.Errorf("%w: limit %q has as many keys as it may, and this one is not among them; %s needs a key of its own", store.ErrFull, op.Cell.Limit, what))
+			r.failGroup(i, j, fmt.Errorf(
+				"%w: limit %q has as many keys as it may, and this one is not among them; %s needs a key of its own",
+				store.ErrFull, op.Cell.Limit, what))
 			return false
 		default:
 			r.sent[k] = law.SharedCell(op.Cell.Limit, full)

@@ -78,7 +78,8 @@ func TestKeysWithoutACellAreSentToTheSharedOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, shared := range []bool{false, true, false, false, true, true, false, true} {
-		if outs[i].Granted != 1 || outs[i].Shared != shared || outs[i].Full != 0 || outs[i].Stale || outs[i].Err != nil {
+		if outs[i].Granted != 1 || outs[i].Shared != shared || outs[i].Full != 0 || outs[i].Stale ||
+			outs[i].Err != nil {
 			t.Errorf("op %d: %+v", i, outs[i])
 		}
 	}
@@ -130,7 +131,8 @@ func TestALimitThatNeverSettlesFailsWithNothingDone(t *testing.T) {
 	t.Parallel()
 	d := &driver{before: func(d *driver, batch int) { d.sharing = map[string]int64{"full": int64(batch)} }}
 	outs := make([]law.Outcome, 2)
-	if err := overflow.Apply(t.Context(), []law.Op{op(1, "full", "a"), op(2, "free", "b")}, outs, d.apply, nil); err != nil {
+	if err := overflow.Apply(t.Context(), []law.Op{op(1, "full", "a"), op(2, "free", "b")}, outs, d.apply,
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	if !errors.Is(outs[0].Err, store.ErrConflict) || outs[1].Granted != 1 || len(d.asked) != 1 {
@@ -159,7 +161,8 @@ func TestWhatCannotShareFails(t *testing.T) {
 			if err := overflow.Apply(t.Context(), []law.Op{o}, outs, d.apply, nil); err != nil {
 				t.Fatal(err)
 			}
-			if !errors.Is(outs[0].Err, tt.want) || tt.want != nil && !store.NothingDone(outs[0].Err) || outs[0].Shared || outs[0].Full != 0 {
+			if !errors.Is(outs[0].Err, tt.want) || tt.want != nil && !store.NothingDone(outs[0].Err) ||
+				outs[0].Shared || outs[0].Full != 0 {
 				t.Errorf("%+v", outs[0])
 			}
 			if tt.want == nil && outs[0].Granted != 1 {
@@ -176,10 +179,12 @@ func TestTheOthersKeepTheirAnswers(t *testing.T) {
 	t.Parallel()
 	d := &driver{sharing: map[string]int64{"full": 3}, err: store.ErrUnknownOutcome}
 	outs := make([]law.Outcome, 2)
-	if err := overflow.Apply(t.Context(), []law.Op{op(1, "full", "a"), op(2, "free", "b")}, outs, d.apply, nil); err != nil {
+	if err := overflow.Apply(t.Context(), []law.Op{op(1, "full", "a"), op(2, "free", "b")}, outs, d.apply,
+		nil); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(outs[0].Err, store.ErrUnknownOutcome) || outs[0].Granted != 0 || outs[1].Granted != 1 || outs[1].Err != nil {
+	if !errors.Is(outs[0].Err, store.ErrUnknownOutcome) || outs[0].Granted != 0 || outs[1].Granted != 1 ||
+		outs[1].Err != nil {
 		t.Errorf("%+v", outs)
 	}
 

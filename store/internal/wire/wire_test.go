@@ -11,7 +11,10 @@ import (
 func TestLayoutOrdersTheNumbersOfAnOp(t *testing.T) {
 	op := law.Op{
 		Verb: law.Take, Cost: 7, Count: 3, Deferred: true, Ceiling: 9, Window: [4]int64{10, 20, 30, 40},
-		Params: law.Params{Kind: law.Bucket, Anchor: law.Calendar, Unit: 5, Capacity: 1, Step: 1, Drain: 1, MaxKeys: 11},
+		Params: law.Params{
+			Kind: law.Bucket, Anchor: law.Calendar, Unit: 5, Capacity: 1, Step: 1, Drain: 1,
+			MaxKeys: 11,
+		},
 	}
 	l := wire.Order("cost verb drain window3 how count deferred partial unit max_keys group")
 	if got, want := l.Append(nil, &op), []int64{7, 1, 1, 40, 2, 3, 1, 0, 5, 11, 0}; !slices.Equal(got, want) {

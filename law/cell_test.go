@@ -1,0 +1,67 @@
+package law_test
+
+import "github.com/headgate/headgate/law"
+
+// cell is a state with its log, as a store would keep it.
+type cell struct {
+	rec law.Record
+	log ledger
+}
+
+type ledger struct{ list []law.Entry }
+
+func (l *ledger) Sum(after, upto int64) (sum int64) {
+	for _, e := range l.list {
+		if e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
+			sum += e.Cost
+		}
+	}
+	return sum
+}
+
+func (l *ledger) Freed(after, need int64) int64 {
+	best := int64(law.Never)
+	for _, e := range l.list {
+		if e.Granted && e.ExpiresAt > after && e.ExpiresAt < best && l.Sum(after, e.ExpiresAt) >= need {
+			best = e.ExpiresAt
+		}
+	}
+	return best
+}
+
+func (l *ledger) Entry(number int64) (credits, expiresAt int64) {
+	for _, e := range l.list {
+		if e.Number == number && e.Granted && e.Cost > 0 {
+			return e.Cost, e.ExpiresAt
+		}
+	}
+	return 0, 0
+}
+
+// apply applies one op at a time.
+func (c *cell) apply(op law.Op, now int64) law.Outcome {
+	op.Now = now
+	if op.Cell.Limit == "" {
+		op.Cell.Limit = "l"
+	}
+	c.rec.Log = &c.log
+	outs := make([]law.Outcome, 1)
+	law.Apply([]law.Op{op}, outs, 0, []*law.Record{&c.rec})
+	if c.rec.Clear {
+		c.log.list = nil
+	}
+	for _, low := range c.rec.Lower {
+		c.log.list[low.Number-1].Cost -= low.Credits
+	}
+	for i := range c.rec.Add {
+		c.rec.Add[i].Number = int64(len(c.log.list)) + 1
+		c.log.list = append(c.log.list, c.rec.Add[i])
+	}
+	c.rec.Number(&outs[0])
+	c.rec.Clear, c.rec.Lower, c.rec.Add, c.rec.Dirty, c.rec.Gone = false, nil, nil, false, false
+	return outs[0]
+}
+
+func take(p law.Params, credits int64) law.Op {
+	return law.Op{Verb: law.Take, Params: p, Cost: credits, Count: 1}
+}

@@ -1,0 +1,50 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/headgate/headgate/law"
+)
+
+// sweepChunk is how many cells one transaction of a sweep looks at, so that
+// callers wait for one of them and not for the whole.
+const sweepChunk = 2000
+
+// last is greater than the name of any limit.
+const last = "\xff"
+
+// Sweep implements store.Store.
+func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
+	remove := func(ctx context.Context, stmt *sql.Stmt, args ...any) error {
+		res, err := stmt.ExecContext(ctx, args...)
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		removed += int(n)
+		return err
+	}
+	err = s.transact(ctx, "sweep", func(ctx context.Context) error {
+		if err := remove(ctx, s.stmts.sweepEntries, s.clock(), max); err != nil {
+			return err
+		}
+		return remove(ctx, s.stmts.sweepAdmissions, s.clock(), max-removed)
+	})
+	for from, to := (law.Cell{}), (law.Cell{}); err == nil && removed < max && from.Limit != last; from = to {
+		err = s.transact(ctx, "sweep", func(ctx context.Context) error {
+			err := s.stmts.chunkEnd.QueryRowContext(ctx, from.Limit, from.Key, sweepChunk-1).Scan(&to.Limit, &to.Key)
+			if errors.Is(err, sql.ErrNoRows) {
+				to = law.Cell{Limit: last}
+			} else if err != nil {
+				return err
+			}
+			return remove(ctx, s.stmts.sweepCells, from.Limit, from.Key, to.Limit, to.Key, s.clock(), max-removed)
+		})
+	}
+	if err == nil {
+		err = s.endAll(ctx)
+	}
+	return removed, err
+}

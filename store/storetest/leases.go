@@ -1,0 +1,42 @@
+package storetest
+
+import (
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// leases acquires, renews and releases.
+func leases(t *testing.T, s store.Store) {
+	p := slidingLog(2, 10*sec)
+	p.Leased = true
+	acquire := func(now int64) law.Outcome { return one(t, s, take("leases", "k", p, 1, now)) }
+	renew := func(entry, now int64) bool {
+		op := law.Op{
+			Verb: law.Renew, Cell: law.Cell{Limit: "leases", Key: "k"}, Params: p,
+			EntryNumber: entry, Now: now,
+		}
+		return one(t, s, op).Granted == 1
+	}
+	release := func(out law.Outcome, now int64) bool {
+		op := take("leases", "k", p, 1, now)
+		return one(t, s, law.Back(&op, &out, p.Unit)).Granted == p.Unit
+	}
+	a, b := acquire(T0), acquire(T0+sec)
+	if a.Granted+b.Granted != 2 || acquire(T0+2*sec).Granted != 0 {
+		t.Error("want two leases of two")
+	}
+	if !renew(a.EntryNumber, T0+9*sec) || renew(b.EntryNumber, T0+11*sec) {
+		t.Error("a lease can be renewed until it ends, and not then")
+	}
+	if c := acquire(T0 + 11*sec); c.Granted != 1 || acquire(T0+12*sec).RetryAt != T0+19*sec {
+		t.Error("a lease that was not renewed can be had again; the other is held on")
+	}
+	if !release(a, T0+13*sec) || release(a, T0+13*sec) || renew(a.EntryNumber, T0+13*sec) {
+		t.Error("a lease can be released once")
+	}
+	if acquire(T0+13*sec).Granted != 1 || acquire(T0+13*sec).Granted != 0 {
+		t.Error("what was released can be had again, once")
+	}
+}
