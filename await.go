@@ -10,24 +10,23 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// askAgain is after how long who waits for a lease asks again at first, and at
-// most.
+// A caller that waits for a lease asks the store again after askAgain at first, and
+// after askAtMost at most.
 const askAgain, askAtMost = 50 * time.Millisecond, time.Second
 
-// Await acquires charges (see [Limiter.Acquire]), and waits until it can. It asks
-// again at once when a holder of this Limiter releases, else after at most a
-// second; first come, first served, among the callers of this Limiter. If the
-// context ends before, the error is that of the context and a [DeniedError]. A cost
-// that can never be held is a DeniedError at once. To wait does not block a key whose
-// limit blocks who is refused.
+// Await acquires charges (see [Limiter.Acquire]), and waits until it can. It asks the
+// store again as soon as a holder of this Limiter releases, and at least once a second.
+// Callers of one Limiter are served in the order in which they came. If the context ends
+// first, the error is that of the context and a [DeniedError]. A cost that can never be
+// held is a DeniedError at once. Waiting does not block a key whose limit blocks after
+// a refusal.
 func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) {
 	return l.await(ctx, pause.Patience{Most: Never}, charges)
 }
 
-// AwaitAtMost is [Limiter.Await] for one who waits for so long at most, from the
-// store's first answer on. When that is over, the error is ErrDeadline and a
-// [DeniedError]. With a wait of 0 it is [Limiter.Acquire], and a refusal is a
-// DeniedError.
+// AwaitAtMost is [Limiter.Await] with a longest wait, counted from the store's first
+// answer. After that the error is ErrDeadline and a [DeniedError]. With a wait of 0 it
+// is [Limiter.Acquire], except that a refusal is a DeniedError.
 func (l *Limiter) AwaitAtMost(ctx context.Context, wait time.Duration, charges ...Charge) (*Lease, error) {
 	if wait < 0 {
 		return nil, Invalid("wait", "%s is negative", wait)

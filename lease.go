@@ -224,22 +224,22 @@ func (l *Lease) Detach() []LeaseToken {
 	return l.held
 }
 
-// LeaseToken is one charge of a lease, as any process needs to know it.
+// LeaseToken identifies one charge of a lease in any process.
 type LeaseToken struct {
 	Limit  Limit // of concurrency
 	Key    string
 	Number int64 // of the entry in the log; Decision.Entry of the lease, if it has one charge
 }
 
-// Renew lets what is held last for its limit's time to live from now. It returns
-// ErrLeaseLost if some of it is held no more. For leases that were detached:
-// those of this process are renewed by themselves.
+// Renew extends leases that were detached by their limit's time to live, counted from
+// now. It returns ErrLeaseLost if one of them is no longer held. Leases that were not
+// detached are renewed by the Limiter that acquired them.
 func (l *Limiter) Renew(ctx context.Context, held ...LeaseToken) error {
 	return l.each(ctx, held, func(op *law.Op) { op.Verb = law.Renew })
 }
 
-// Release lets others have what is held. It returns ErrLeaseLost if some of it was
-// held no more. For leases that were detached; see [Lease.Release].
+// Release ends leases that were detached; for others see [Lease.Release]. It returns
+// ErrLeaseLost if one of them was no longer held.
 func (l *Limiter) Release(ctx context.Context, held ...LeaseToken) error {
 	err := l.each(ctx, held, func(op *law.Op) { op.Verb, op.Cost = law.Return, law.Max }) // all that it costs
 	for _, h := range held {

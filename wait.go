@@ -32,10 +32,9 @@ func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 	return l.wait(ctx, pause.Patience{Most: Never}, charges)
 }
 
-// WaitAtMost is [Limiter.Wait] for one who waits for so long at most, as well as until
-// the context's deadline: from the store's first answer on, since how long that takes
-// is no waiting. With a wait of 0 it is [Limiter.Take], and a refusal is a
-// [DeniedError].
+// WaitAtMost is [Limiter.Wait] with a longest wait, which applies beside the context's
+// deadline. It is counted from the store's first answer, so a slow store does not use
+// it up. With a wait of 0 it is [Limiter.Take], except that a refusal is a [DeniedError].
 func (l *Limiter) WaitAtMost(ctx context.Context, wait time.Duration, charges ...Charge) error {
 	if wait < 0 {
 		return Invalid("wait", "%s is negative", wait)

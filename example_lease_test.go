@@ -1,0 +1,141 @@
+package headgate_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// One job at a time, and the next one starts as soon as the first has ended.
+func ExampleLimiter_Await() {
+	limiter, _ := at()
+	ctx := context.Background()
+	jobs := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "reports"}
+	first, err := limiter.Await(ctx, jobs)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	time.AfterFunc(10*time.Millisecond, func() { _ = first.Release(ctx) })
+	second, err := limiter.Await(ctx, jobs)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(second.Decision.Allowed, first.Err())
+	fmt.Println(second.Release(ctx))
+	// Output:
+	// true the lease is released already
+	// <nil>
+}
+
+func ExampleLimiter_AwaitAtMost() {
+	limiter, _ := at()
+	ctx := context.Background()
+	jobs := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "reports"}
+	lease, err := limiter.AwaitAtMost(ctx, time.Second, jobs)
+	fmt.Println(lease.Decision.Allowed, err)
+	_, err = limiter.AwaitAtMost(ctx, 0, jobs) // it is held by another
+	fmt.Println(err)
+	// Output:
+	// true <nil>
+	// limit concurrency 1 ttl 30s refuses "reports": try again in 30s
+}
+
+// A process that answers at once hands its lease to the worker that does the job.
+func ExampleLimiter_Renew() {
+	limiter, _ := at()
+	ctx := context.Background()
+	limit := headgate.MustParse("concurrency 1 ttl 30s")
+	lease, err := limiter.Acquire(ctx, headgate.Charge{Limit: limit, Key: "video"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	number := lease.Detach()[0].Number // sent to the worker with the job
+
+	held := headgate.LeaseToken{Limit: limit, Key: "video", Number: number}
+	fmt.Println(limiter.Renew(ctx, held)) // at least every 30 s
+	fmt.Println(limiter.Release(ctx, held))
+	fmt.Println(limiter.Renew(ctx, held))
+	// Output:
+	// <nil>
+	// <nil>
+	// the lease is lost
+}
+
+// Release ends a lease that another process has acquired and detached.
+func ExampleLimiter_Release() {
+	limiter, _ := at()
+	ctx := context.Background()
+	jobs := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "reports"}
+	lease, err := limiter.Acquire(ctx, jobs)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(limiter.Release(ctx, lease.Detach()...))
+	next, err := limiter.Acquire(ctx, jobs)
+	fmt.Println(next.Decision.Allowed, err)
+	// Output:
+	// <nil>
+	// true <nil>
+}
+
+func ExampleLimiter_WaitAtMost() {
+	limiter, _ := at()
+	ctx := context.Background()
+	charge := headgate.Charge{Limit: headgate.MustParse("fixed-window 1/1h"), Key: "alice"}
+	for range 2 {
+		fmt.Println(limiter.WaitAtMost(ctx, time.Second, charge))
+	}
+	// Output:
+	// <nil>
+	// the deadline comes before the start: limit fixed-window 1/1h refuses "alice": try again in 1h0m0s
+}
+
+func ExampleReservation_Cancel() {
+	limiter, _ := at()
+	ctx := context.Background()
+	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/s burst 5"), Key: "mail", Cost: headgate.Units(3)}
+	r, err := limiter.Reserve(ctx, 0, charge)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(r.Decision.Remaining)
+	returned, err := r.Cancel(ctx)
+	fmt.Println(returned, err)
+	// Output:
+	// 2
+	// [3] <nil>
+}
+
+// A limit that has as many keys as the store gives it decides about its new keys together.
+func ExampleLimiter_Fullness() {
+	ctx := context.Background()
+	limiter := headgate.New(memory.New(&memory.Config{MaxKeys: 2}), nil)
+	limit := headgate.MustParse("token-bucket 5/1m")
+	for _, key := range []string{"alice", "bob", "carol"} {
+		d, err := limiter.Allow(ctx, limit, key)
+		fmt.Println(key, d.Shared, err)
+	}
+	rooms, err := limiter.Fullness(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, r := range rooms {
+		if r.Sharing {
+			fmt.Printf("%s: %d of %d keys\n", r.Limit, r.Keys, r.Max)
+		}
+	}
+	// Output:
+	// alice false <nil>
+	// bob false <nil>
+	// carol true <nil>
+	// token-bucket 5/1m burst 5: 2 of 2 keys
+}
