@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/pause"
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 )
 
@@ -102,17 +103,15 @@ func WithLease(ctx context.Context, l Leaser, action func(context.Context) error
 	}
 	within, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
-	go func() {
-		select {
-		case <-lease.Lost():
+	sched.Go(func() {
+		if sched.Either(lease.Lost(), done) {
 			cancel(ErrLeaseLost)
-		case <-done:
 		}
-	}()
+	})
 	defer func() { // also when the action panics
 		close(done)
 		cancel(nil)
-		ctx, end := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
+		ctx, end := sched.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
 		defer end()
 		if failed := lease.Release(ctx); errors.Is(failed, ErrLeaseLost) {
 			err = errors.Join(err, failed)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 )
 
@@ -32,9 +33,9 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 	if l.observer == nil {
 		return l.batch(ctx, requests)
 	}
-	begin := time.Now() //nolint:forbidigo // how long it takes, not a decision
+	begin := sched.Now()
 	answers, err := l.batch(ctx, requests)
-	took := time.Since(begin)
+	took := sched.Since(begin)
 	for i := range requests {
 		e := Event{Verb: VerbTake, Err: err, Took: took}
 		if requests[i].Check {

@@ -100,7 +100,8 @@ func ExampleLimiter_WaitAtMost() {
 func ExampleReservation_Cancel() {
 	limiter, _ := at()
 	ctx := context.Background()
-	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/s burst 5"), Key: "mail", Cost: headgate.Units(3)}
+	limit := headgate.MustParse("token-bucket 1/s burst 5")
+	charge := headgate.Charge{Limit: limit, Key: "mail", Cost: headgate.Units(3)}
 	r, err := limiter.Reserve(ctx, 0, charge)
 	if err != nil {
 		fmt.Println(err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -74,7 +75,7 @@ func (l *Limiter) acquireNow(ctx context.Context, charges []Charge, waits bool) 
 	if !held(r.ops) {
 		return nil, Invalid("limit", "none of the charges is of a concurrency limit")
 	}
-	asked := time.Now() //nolint:forbidigo // how long the lease lasts counts from before the question
+	asked := sched.Now()
 	if err := r.do(ctx); err != nil {
 		return nil, err
 	}
@@ -101,10 +102,10 @@ func NewLease(by Leaser, d Decision, held []LeaseToken, ttl time.Duration, asked
 		return lease, nil
 	}
 	lease.held, lease.ttl = held, ttl
-	if took := time.Since(asked); took >= ttl {
+	if took := sched.Since(asked); took >= ttl {
 		return nil, fmt.Errorf("%w: the store took %s to answer", ErrLeaseLost, took)
 	}
-	go lease.keep(asked)
+	sched.Go(func() { lease.keep(asked) })
 	return lease, nil
 }
 
@@ -122,38 +123,56 @@ func held(ops []law.Op) bool {
 // from when the last question was asked that was answered, whatever becomes of those
 // under way.
 func (l *Lease) keep(asked time.Time) {
-	end, next := time.NewTimer(l.ttl-time.Since(asked)), time.NewTimer(l.ttl/3-time.Since(asked))
-	defer end.Stop()
-	defer next.Stop()
-	var answer chan error // of a question under way
+	end, next := asked.Add(l.ttl), asked.Add(l.ttl/3)
+	var q *renewal // under way
 	for {
-		select {
-		case <-l.stop:
+		until, answered := end, (<-chan struct{})(nil)
+		if q != nil {
+			answered = q.answered
+		} else if next.Before(end) {
+			until = next
+		}
+		switch sched.Wait(max(0, sched.Until(until)), l.stop, answered, nil) {
+		case 0:
 			return
-		case <-end.C:
-			l.end(ErrLeaseLost)
-			return
-		case <-next.C:
-			asked, answer = time.Now(), make(chan error, 1) //nolint:forbidigo // this machine's time, see Acquire
-			ctx, cancel := context.WithTimeout(context.Background(), l.ttl)
-			go func(answer chan error) {
-				defer cancel()
-				answer <- l.by.Renew(ctx, l.held...)
-			}(answer)
-		case err := <-answer:
-			answer = nil
+		case 1:
 			switch {
-			case err == nil:
-				end.Reset(l.ttl - time.Since(asked))
-				next.Reset(l.ttl/3 - time.Since(asked))
-			case errors.Is(err, ErrLeaseLost):
-				l.end(err)
+			case q.err == nil:
+				end, next = q.asked.Add(l.ttl), q.asked.Add(l.ttl/3)
+			case errors.Is(q.err, ErrLeaseLost):
+				l.end(q.err)
 				return
 			default: // the store is away
-				next.Reset(l.ttl / 10)
+				next = sched.Now().Add(l.ttl / 10)
 			}
+			q = nil
+		default:
+			if sched.Until(end) <= 0 {
+				l.end(ErrLeaseLost)
+				return
+			}
+			q = l.renew()
 		}
 	}
+}
+
+// renewal is a question to the store, to renew a lease.
+type renewal struct {
+	asked    time.Time
+	answered chan struct{} // closed when err is known
+	err      error
+}
+
+// renew asks to renew the lease.
+func (l *Lease) renew() *renewal {
+	q := &renewal{asked: sched.Now(), answered: make(chan struct{})}
+	ctx, cancel := sched.WithTimeout(context.Background(), l.ttl)
+	sched.Go(func() {
+		defer close(q.answered)
+		defer cancel()
+		q.err = l.by.Renew(ctx, l.held...)
+	})
+	return q
 }
 
 // end notes why the lease is not held any more, and reports whether it was.

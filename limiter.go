@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -163,9 +164,9 @@ func (l *Limiter) fillUp(ctx context.Context, c Charge) (Filled, error) {
 
 // observed does what decides and tells the observer, which there is.
 func (l *Limiter) observed(ctx context.Context, verb Verb, do func() (Decision, error)) (Decision, error) {
-	begin := time.Now() //nolint:forbidigo // how long it takes, not a decision
+	begin := sched.Now()
 	d, err := do()
-	l.observer.Decided(ctx, Event{Verb: verb, Decision: d, Err: err, Took: time.Since(begin)})
+	l.observer.Decided(ctx, Event{Verb: verb, Decision: d, Err: err, Took: sched.Since(begin)})
 	return d, err
 }
 

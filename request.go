@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -235,11 +236,11 @@ func (l *Limiter) bound(ctx context.Context) (context.Context, bound) {
 	if l.timeout == 0 {
 		return ctx, bound{}
 	}
-	if end, ok := ctx.Deadline(); ok && time.Until(end) <= l.timeout {
+	if end, ok := ctx.Deadline(); ok && sched.Until(end) <= l.timeout {
 		return ctx, bound{}
 	}
 	b := bound{asked: ctx, timeout: l.timeout}
-	b.own, b.cancel = context.WithTimeout(ctx, l.timeout)
+	b.own, b.cancel = sched.WithTimeout(ctx, l.timeout)
 	return b.own, b
 }
 

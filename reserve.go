@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/pause"
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -39,7 +40,7 @@ func NewReservation(d Decision, startAt time.Time, delay time.Duration, n int,
 ) *Reservation {
 	return &Reservation{
 		Decision: d, StartAt: startAt,
-		start: time.Now().Add(delay), //nolint:forbidigo // the delay counts from the receipt of the answer
+		start: sched.Now().Add(delay),
 		settler: func(ctx context.Context, actual []Cost) ([]Cost, error) {
 			if actual != nil && len(actual) != n {
 				return nil, Invalid("actual", "%d costs for %d charges", len(actual), n)
@@ -116,7 +117,7 @@ func (l *Limiter) reserveFor(ctx context.Context, wait time.Duration, charges []
 		return nil, err
 	}
 	r := &Reservation{settler: by.settle}
-	r.start = time.Now() //nolint:forbidigo // the delay counts from the receipt of the answer
+	r.start = sched.Now()
 	r.Decision = by.decision()
 	var clock, start int64
 	for i := range by.outs {
@@ -142,7 +143,7 @@ func (r *Reservation) Delay() time.Duration {
 	if !r.Decision.Allowed {
 		return Never
 	}
-	return max(0, time.Until(r.start))
+	return max(0, sched.Until(r.start))
 }
 
 // Sleep waits for the start. If the context ends before it, the reservation is
@@ -153,7 +154,7 @@ func (r *Reservation) Sleep(ctx context.Context) error {
 		return &DeniedError{r.Decision}
 	}
 	if err := pause.Sleep(ctx, r.Delay()); err != nil {
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
+		within, cancel := sched.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
 		defer cancel()
 		_, _ = r.Cancel(within) // else it stays charged
 		return err

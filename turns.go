@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/pause"
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 )
 
@@ -20,7 +21,7 @@ type turns struct {
 
 type line struct {
 	waiting int           // guarded by turns.mu
-	first   chan struct{} // holds one; senders queue in order
+	first   chan struct{} // holds one, which the first has; the others queue for it in order
 	woken   chan struct{} // what they wait for may be there
 }
 
@@ -42,26 +43,23 @@ func (t *turns) take(ctx context.Context, c law.Cell, look func() (time.Duration
 	l := t.lines[c]
 	if l == nil {
 		l = &line{first: make(chan struct{}, 1), woken: make(chan struct{}, 1)}
+		l.first <- struct{}{}
 		t.lines[c] = l
 	}
 	l.waiting++
 	t.mu.Unlock()
 	mine := turn{t, c, l}
-	select {
-	case l.first <- struct{}{}:
+	if sched.Wait(0, l.first, nil, nil) == 0 {
 		return mine, nil
-	default:
 	}
 	patience, err := look()
 	if err == nil {
-		end := time.NewTimer(patience)
-		defer end.Stop()
-		select {
-		case l.first <- struct{}{}:
+		switch sched.Wait(patience, l.first, ctx.Done(), nil) {
+		case 0:
 			return mine, nil
-		case <-end.C:
+		case sched.TimeOut:
 			err = ErrDeadline
-		case <-ctx.Done():
+		default:
 			if err = ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
 				err = fmt.Errorf("%w: %w", ErrDeadline, err)
 			}
@@ -73,7 +71,7 @@ func (t *turns) take(ctx context.Context, c law.Cell, look func() (time.Duration
 
 func (m *turn) leave() {
 	if m.line != nil {
-		<-m.line.first
+		m.line.first <- struct{}{}
 		m.gone()
 	}
 }
@@ -91,9 +89,8 @@ func (t *turns) wake(c law.Cell) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l := t.lines[c]; l != nil {
-		select {
-		case l.woken <- struct{}{}:
-		default: // it has been told
+		if len(l.woken) == 0 { // else it has been told
+			l.woken <- struct{}{}
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/store"
 )
@@ -34,7 +35,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 			return headgate.Invalid("body", "%v", err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	ctx, cancel := sched.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	text, err := c.roundTrip(ctx, method, path, body)
 	if err != nil {
@@ -66,7 +67,7 @@ func (c *Client) fly(g *batch) error {
 	if n == 0 {
 		return nil // all have left
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timeout)
+	ctx, cancel := sched.WithTimeout(context.Background(), c.cfg.Timeout)
 	defer cancel()
 	text, err := c.roundTrip(ctx, http.MethodPost, "/v1/batch", g.body)
 	if err == nil && !g.answers.ScanJSON(text) {

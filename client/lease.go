@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/pause"
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/server/api"
 )
 
@@ -18,7 +19,7 @@ func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*head
 	}
 	in := request(charges)
 	var out api.Acquired
-	asked := time.Now() //nolint:forbidigo // how long the lease lasts counts from before the question
+	asked := sched.Now()
 	if err := c.Call(ctx, http.MethodPost, "/v1/acquire", &in, &out); err != nil {
 		return nil, err
 	}

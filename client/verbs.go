@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/pause"
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/server/api"
 )
 
@@ -32,7 +32,7 @@ const ownLife = 24 * time.Hour
 func (c *Client) Reserve(ctx context.Context, wait time.Duration, charges ...headgate.Charge) (
 	*headgate.Reservation, error,
 ) {
-	return c.reserve(ctx, wait, charges, rand.Text(), ownLife)
+	return c.reserve(ctx, wait, charges, sched.Text(), ownLife)
 }
 
 func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []headgate.Charge, id string,

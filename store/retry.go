@@ -2,8 +2,9 @@ package store
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
+
+	"github.com/headgate/headgate/internal/sched"
 )
 
 // Retry repeats do while again says that its error is one of a conflict with
@@ -14,7 +15,7 @@ import (
 func Retry(ctx context.Context, within time.Duration, do func() error, again func(error) bool) (repeated int,
 	err error,
 ) {
-	end := time.Now().Add(within) //nolint:forbidigo // a pause, not a decision
+	end := sched.Now().Add(within)
 	if d, ok := ctx.Deadline(); ok {
 		end = d
 	}
@@ -22,14 +23,12 @@ func Retry(ctx context.Context, within time.Duration, do func() error, again fun
 		if err = do(); err == nil || !again(err) {
 			return repeated, err
 		}
-		wait := time.Duration(rand.Int64N(int64(pause))) + time.Microsecond
-		if time.Until(end) < wait {
+		wait := sched.N(pause) + time.Microsecond
+		if sched.Until(end) < wait {
 			return repeated, err
 		}
-		select {
-		case <-ctx.Done():
+		if sched.Wait(wait, ctx.Done(), nil, nil) != sched.TimeOut {
 			return repeated, err
-		case <-time.After(wait):
 		}
 		repeated++
 	}

@@ -7,8 +7,8 @@ package store
 
 import (
 	"context"
-	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 )
 
@@ -151,4 +151,4 @@ type Clock func() int64
 
 // SystemClock is the clock of this machine. It is the only place in the
 // library where the wall clock is read to decide something.
-func SystemClock() int64 { return time.Now().UnixMicro() }
+func SystemClock() int64 { return sched.Wall().UnixMicro() }

@@ -8,9 +8,10 @@ package flight
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"github.com/headgate/headgate/internal/sched"
 )
 
 // The errors of Board.
@@ -103,7 +104,7 @@ func (f *Flight[C]) Boarded() {
 	}
 	l.mu.Unlock()
 	if start {
-		go l.run()
+		sched.Go(l.run)
 	}
 }
 
@@ -134,7 +135,7 @@ func (l *Line[C]) run() {
 		f.Leave()
 		// Callers that have just been let go mostly come again at once. They can
 		// run now and join the next flight, if nobody else wants the processor.
-		runtime.Gosched()
+		sched.Yield()
 	}
 }
 
@@ -145,25 +146,23 @@ func (l *Line[C]) run() {
 // Leave.
 func (f *Flight[C]) Wait(ctx context.Context, left func(c C, departed bool)) (landed bool) {
 	if done := ctx.Done(); done != nil {
-		select {
-		case <-f.arrived:
+		if sched.Either(f.arrived, done) {
 			return true
-		case <-done:
-			f.line.mu.Lock()
-			if !f.landed {
-				left(f.Batch, f.departed)
-				if !f.departed {
-					f.callers--
-					f.line.waiting--
-				}
-				f.line.mu.Unlock()
-				f.Leave()
-				return false
+		}
+		f.line.mu.Lock()
+		if !f.landed {
+			left(f.Batch, f.departed)
+			if !f.departed {
+				f.callers--
+				f.line.waiting--
 			}
 			f.line.mu.Unlock()
+			f.Leave()
+			return false
 		}
+		f.line.mu.Unlock()
 	}
-	<-f.arrived
+	sched.Receive(f.arrived)
 	return true
 }
 

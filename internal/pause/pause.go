@@ -4,6 +4,8 @@ package pause
 import (
 	"context"
 	"time"
+
+	"github.com/headgate/headgate/internal/sched"
 )
 
 // Longest is how long a wait without a deadline may be: a year.
@@ -21,22 +23,22 @@ type Patience struct {
 // Answered is to be called after each answer.
 func (p *Patience) Answered() {
 	if p.end.IsZero() {
-		p.end = time.Now().Add(min(p.Most, Longest)) //nolint:forbidigo // a pause, not a decision
+		p.end = sched.Now().Add(min(p.Most, Longest))
 	}
 }
 
 // Over reports whether there was an answer, and Most has passed since the first.
-func (p *Patience) Over() bool { return !p.end.IsZero() && time.Until(p.end) <= 0 }
+func (p *Patience) Over() bool { return !p.end.IsZero() && sched.Until(p.end) <= 0 }
 
 // Left is how much is left of it, at most Longest and always more than 0, which is for
 // callers that do not wait at all.
 func (p *Patience) Left(ctx context.Context) time.Duration {
 	left := min(p.Most, Longest)
 	if !p.end.IsZero() {
-		left = time.Until(p.end)
+		left = sched.Until(p.end)
 	}
 	if end, ok := ctx.Deadline(); ok {
-		left = min(left, time.Until(end))
+		left = min(left, sched.Until(end))
 	}
 	return max(left, 1)
 }
@@ -49,14 +51,8 @@ func SleepOr(ctx context.Context, d time.Duration, woken <-chan struct{}) error 
 	if err := ctx.Err(); err != nil || d <= 0 {
 		return err
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-woken:
-		return nil
-	case <-ctx.Done():
+	if sched.Wait(d, ctx.Done(), woken, nil) == 0 {
 		return ctx.Err()
 	}
+	return nil
 }

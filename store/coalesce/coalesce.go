@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/flight"
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -176,7 +177,7 @@ func leftEarly(ctx context.Context, ops []law.Op, sent bool) error {
 func (s *Store) join(ops []law.Op) (*flight.Flight[*batch], place, error) {
 	line := s.lines[0]
 	if len(s.lines) > 1 {
-		line = s.lines[maphash.Comparable(s.seed, ops[0].Cell)%uint64(len(s.lines))]
+		line = s.lines[sched.Hash(s.seed, ops[0].Cell)%uint64(len(s.lines))]
 	}
 	f, err := line.Board()
 	switch {
@@ -192,16 +193,16 @@ func (s *Store) join(ops []law.Op) (*flight.Flight[*batch], place, error) {
 
 // fly asks the store.
 func (s *Store) fly(c *batch) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Timeout)
+	ctx, cancel := sched.WithTimeout(context.Background(), s.cfg.Timeout)
 	defer cancel()
 	c.depart()
 	s.sent(len(c.ops), c.callers)
 	if s.cfg.Observer == nil {
 		return s.inner.Apply(ctx, c.ops, c.outs)
 	}
-	begin := time.Now() //nolint:forbidigo // how long it takes, not a decision
+	begin := sched.Now()
 	err := s.inner.Apply(ctx, c.ops, c.outs)
-	s.cfg.Observer.Batched(store.Batch{Callers: c.callers, Ops: len(c.ops), Took: time.Since(begin), Err: err})
+	s.cfg.Observer.Batched(store.Batch{Callers: c.callers, Ops: len(c.ops), Took: sched.Since(begin), Err: err})
 	return err
 }
 
@@ -218,7 +219,7 @@ func (s *Store) land(c *batch, err error) {
 	if len(back) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Timeout)
+	ctx, cancel := sched.WithTimeout(context.Background(), s.cfg.Timeout)
 	defer cancel()
 	// If this fails they stay charged, as a caller who breaks off must expect.
 	_ = s.inner.Apply(ctx, back, make([]law.Outcome, len(back)))

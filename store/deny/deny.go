@@ -18,6 +18,7 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/coarse"
@@ -145,12 +146,8 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 			// One asks for all: mostly it gets the last, or another refusal.
 			if r.asked.CompareAndSwap(false, true) {
 				defer close(r.answered)
-			} else {
-				select {
-				case <-r.answered:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
+			} else if !sched.Either(r.answered, ctx.Done()) {
+				return ctx.Err()
 			}
 		}
 	}

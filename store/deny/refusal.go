@@ -1,8 +1,7 @@
 package deny
 
 import (
-	"hash/maphash"
-
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/wrap"
@@ -185,7 +184,7 @@ func (s *Store) drop(c law.Cell) {
 }
 
 func (s *Store) hash(c law.Cell) int {
-	return int(maphash.Comparable(s.seed, c) % uint64(len(s.drops)))
+	return int(sched.Hash(s.seed, c) % uint64(len(s.drops)))
 }
 
 // generations appends how often the cells of ops have been dropped.

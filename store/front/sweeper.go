@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/store"
 )
 
@@ -53,7 +53,7 @@ func (w *sweeper) start(sweep func(context.Context, int) (int, error), c *Config
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel, w.done, w.failed = cancel, make(chan struct{}), map[string]bool{}
-	go w.run(ctx)
+	sched.Go(func() { w.run(ctx) })
 }
 
 // stop ends the goroutine. It does not wait long for a sweep that goes on though its
@@ -63,24 +63,16 @@ func (w *sweeper) stop() {
 	if w.done == nil {
 		return
 	}
-	timer := time.NewTimer(stopWithin)
-	defer timer.Stop()
-	select {
-	case <-w.done:
-	case <-timer.C:
-	}
+	sched.Wait(stopWithin, w.done, nil, nil)
 }
 
 // run sweeps until its context ends. The first sweep comes within w.every.
 func (w *sweeper) run(ctx context.Context) {
 	defer close(w.done)
-	timer := time.NewTimer(rand.N(w.every))
-	defer timer.Stop()
+	pause := sched.N(w.every)
 	for failures := 0; ; {
-		select {
-		case <-ctx.Done():
+		if sched.Wait(pause, ctx.Done(), nil, nil) != sched.TimeOut {
 			return
-		case <-timer.C:
 		}
 		removed, err := w.once(ctx)
 		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
@@ -92,18 +84,18 @@ func (w *sweeper) run(ctx context.Context) {
 		} else {
 			failures++
 		}
-		timer.Reset(w.pause(removed, failures))
+		pause = w.pause(removed, failures)
 	}
 }
 
 // once sweeps once.
 func (w *sweeper) once(ctx context.Context) (removed int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+	ctx, cancel := sched.WithTimeout(ctx, sweepWithin)
 	defer cancel()
-	begin := time.Now() //nolint:forbidigo // how long it takes, not a decision
+	begin := sched.Now()
 	removed, err = w.sweep(ctx, w.most)
 	if w.tell != nil && !errors.Is(err, context.Canceled) {
-		w.tell.Swept(store.Sweep{Removed: removed, Took: time.Since(begin), Err: err})
+		w.tell.Swept(store.Sweep{Removed: removed, Took: sched.Since(begin), Err: err})
 	}
 	return removed, err
 }
@@ -121,7 +113,7 @@ func (w *sweeper) pause(removed, failures int) time.Duration {
 		}
 		mean = min(mean, longest)
 	}
-	return mean/2 + rand.N(mean)
+	return mean/2 + sched.N(mean)
 }
 
 // count counts a sweep. One that was broken off does not count.
@@ -133,7 +125,7 @@ func (w *sweeper) count(removed int, err error) {
 	defer w.mu.Unlock()
 	w.stats.sweeps++
 	w.stats.removed += int64(removed)
-	w.stats.last, w.stats.err = time.Now(), err //nolint:forbidigo // a label for people
+	w.stats.last, w.stats.err = sched.Wall(), err
 	if err != nil {
 		w.stats.errors++
 	}

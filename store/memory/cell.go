@@ -1,10 +1,10 @@
 package memory
 
 import (
-	"runtime"
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 )
 
@@ -75,9 +75,9 @@ func pause(n int) {
 		for range away[n] {
 		}
 	case n < 1000:
-		runtime.Gosched()
+		sched.Yield()
 	default:
-		time.Sleep(50 * time.Microsecond)
+		sched.Sleep(50 * time.Microsecond)
 	}
 }
 

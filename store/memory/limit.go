@@ -1,12 +1,12 @@
 package memory
 
 import (
-	"hash/maphash"
 	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 )
 
@@ -18,8 +18,8 @@ type hash struct{ hi, lo uint64 }
 func (s *Store) hash(c *law.Cell) hash {
 	l := s.limitHash(c.Limit)
 	return hash{
-		maphash.String(s.seeds[0], c.Key) ^ l.hi,
-		maphash.String(s.seeds[1], c.Key) ^ l.lo | 1,
+		sched.HashString(s.seeds[0], c.Key) ^ l.hi,
+		sched.HashString(s.seeds[1], c.Key) ^ l.lo | 1,
 	}
 }
 
@@ -65,7 +65,7 @@ func (s *Store) limitHash(name string) hash {
 }
 
 func (s *Store) newHash(name string) hash {
-	return hash{maphash.String(s.seeds[2], name), maphash.String(s.seeds[3], name)}
+	return hash{sched.HashString(s.seeds[2], name), sched.HashString(s.seeds[3], name)}
 }
 
 // keep puts a limit where it is found by one comparison, unless another came first.

@@ -11,11 +11,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -80,7 +80,7 @@ func New(cfg Config) *Store {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Store{cfg: cfg, done: make(chan struct{}), cancel: cancel}
 	s.current.Store(&target{Store: away{errors.New("it is being opened")}})
-	go s.run(ctx)
+	sched.Go(func() { s.run(ctx) })
 	return s
 }
 
@@ -89,18 +89,16 @@ func (s *Store) Done() <-chan struct{} { return s.done }
 
 // Err returns why the store was given up, or nil.
 func (s *Store) Err() error {
-	select {
-	case <-s.done:
-		return s.err
-	default:
+	if sched.Wait(0, s.done, nil, nil) == sched.TimeOut {
 		return nil
 	}
+	return s.err
 }
 
 // run tries until the store is open, or there is no point in it any more.
 func (s *Store) run(ctx context.Context) {
 	defer close(s.done)
-	end := time.Now().Add(s.cfg.Within) //nolint:forbidigo // a pause, not a decision
+	end := sched.Now().Add(s.cfg.Within)
 	for longest := firstPause; ; longest = min(2*longest, longestPause) {
 		opened, err := s.attempt(ctx, end)
 		switch {
@@ -112,19 +110,17 @@ func (s *Store) run(ctx context.Context) {
 			return
 		}
 		s.current.Store(&target{Store: away{err}})
-		pause := longest/2 + rand.N(longest/2)
+		pause := longest/2 + sched.N(longest/2)
 		if s.cfg.Within >= 0 {
-			pause = min(pause, time.Until(end))
+			pause = min(pause, sched.Until(end))
 		}
 		if Final(err) || pause <= 0 {
 			s.err = err
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if sched.Wait(pause, ctx.Done(), nil, nil) != sched.TimeOut {
 			s.err = store.ErrClosed
 			return
-		case <-time.After(pause):
 		}
 	}
 }
@@ -133,30 +129,27 @@ func (s *Store) run(ctx context.Context) {
 func (s *Store) attempt(ctx context.Context, end time.Time) (store.Store, error) {
 	within := AttemptWithin
 	if s.cfg.Within > 0 {
-		within = max(min(within, time.Until(end)), firstPause)
+		within = max(min(within, sched.Until(end)), firstPause)
 	}
-	ctx, cancel := context.WithTimeout(ctx, within)
+	ctx, cancel := sched.WithTimeout(ctx, within)
 	defer cancel()
-	type result struct {
-		opened store.Store
-		err    error
+	var opened store.Store
+	var err error
+	answered := make(chan struct{})
+	sched.Go(func() {
+		defer close(answered)
+		opened, err = s.cfg.Open(ctx)
+	})
+	if sched.Either(answered, ctx.Done()) {
+		return opened, err
 	}
-	results := make(chan result, 1)
-	go func() {
-		opened, err := s.cfg.Open(ctx)
-		results <- result{opened, err}
-	}()
-	select {
-	case r := <-results:
-		return r.opened, r.err
-	case <-ctx.Done():
-		go func() { // it is not waited for, but nothing of it is left behind
-			if r := <-results; r.err == nil {
-				r.opened.Close()
-			}
-		}()
-		return nil, fmt.Errorf("%w: it did not answer within %s", store.ErrUnavailable, within.Round(time.Millisecond))
-	}
+	sched.Go(func() { // it is not waited for, but nothing of it is left behind
+		sched.Receive(answered)
+		if err == nil {
+			opened.Close()
+		}
+	})
+	return nil, fmt.Errorf("%w: it did not answer within %s", store.ErrUnavailable, within.Round(time.Millisecond))
 }
 
 // publish lets calls go to the store.

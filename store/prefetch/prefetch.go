@@ -17,6 +17,7 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/wrap"
@@ -53,7 +54,7 @@ type Store struct {
 
 // New returns a store in front of inner, which Close closes too.
 func New(inner store.Store, cfg *Config) *Store {
-	s := &Store{inner: inner, timeout: 5 * time.Second, born: time.Now()} //nolint:forbidigo // only differences count
+	s := &Store{inner: inner, timeout: 5 * time.Second, born: sched.Now()}
 	keys := DefaultMaxKeys
 	if cfg != nil && cfg.MaxKeys > 0 {
 		keys = cfg.MaxKeys
@@ -68,7 +69,7 @@ func New(inner store.Store, cfg *Config) *Store {
 
 // now is microseconds on a clock that is never set back, and is read exactly:
 // a clock that lags would hand tokens out beyond their life.
-func (s *Store) now() int64 { return time.Since(s.born).Microseconds() }
+func (s *Store) now() int64 { return sched.Since(s.born).Microseconds() }
 
 // Unwrap implements store.Unwrapper.
 func (s *Store) Unwrap() store.Store { return s.inner }
@@ -193,25 +194,23 @@ func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 			outs[0] = out
 			return nil
 		}
-		select {
-		case <-wait.done:
-			h.leave(op.Cost)
-			if wait.err != nil {
-				return wait.err
-			}
-			out, ok := h.hand(&op.Params, op.Cost, s.now())
-			if !ok && !wait.refused(op) {
-				continue
-			}
-			if outs[0] = wait.out; ok {
-				s.handed.Add(1)
-				outs[0] = out
-			}
-			return nil
-		case <-ctx.Done():
-			h.leave(op.Cost)
+		landed := sched.Either(wait.done, ctx.Done())
+		h.leave(op.Cost)
+		switch {
+		case !landed:
 			return ctx.Err()
+		case wait.err != nil:
+			return wait.err
 		}
+		out, ok = h.hand(&op.Params, op.Cost, s.now())
+		if !ok && !wait.refused(op) {
+			continue
+		}
+		if outs[0] = wait.out; ok {
+			s.handed.Add(1)
+			outs[0] = out
+		}
+		return nil
 	}
 	return store.ErrClosed
 }
@@ -249,7 +248,7 @@ func (s *Store) Close() error {
 		back = h.giveBack(s.now(), back)
 	}
 	s.locals.InvalidateAll()
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	ctx, cancel := sched.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
 	var failed error
 	for len(back) > 0 && failed == nil {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/store"
 )
 
@@ -63,14 +64,14 @@ func (c *Clock) missed() int64 {
 	if c.reads.Add(1) >= coarseWorth && c.running.CompareAndSwap(false, true) {
 		c.used.Store(true)
 		c.now.Store(now)
-		go c.tick()
+		sched.Go(c.tick)
 	}
 	return now
 }
 
 func (c *Clock) tick() {
 	for unused := 0; unused < coarseIdle; unused++ {
-		time.Sleep(coarseTick)
+		sched.Sleep(coarseTick)
 		c.now.Store(store.SystemClock())
 		if c.used.Load() {
 			c.used.Store(false)

@@ -1,0 +1,219 @@
+// Package sched is the place through which the Limiter, the wrappers, the memory store
+// and the client start goroutines, wait for each other, sleep, and read clocks and
+// random numbers.
+//
+// In a program each function does what its name says and nothing more. A simulator
+// (package sim) takes these things over by [Simulate]: it lets one goroutine run at a
+// time, in an order that one seed decides, in virtual time. So the packages named above
+// have no go statement, no select statement and no timer of their own; a test of package
+// housetest sees to it.
+//
+// Locks that are held for a moment, atomics and closing a channel need no detour: while
+// one goroutine runs at a time they decide nothing.
+package sched
+
+import (
+	"context"
+	crand "crypto/rand"
+	"hash/maphash"
+	"math/rand/v2"
+	"runtime"
+	"time"
+)
+
+// Simulator takes over what a program leaves to the runtime and the system.
+type Simulator interface {
+	// Go starts f as another goroutine of the process that runs now.
+	Go(f func())
+	// Wait blocks until one of the channels can be received from, and returns which,
+	// or until d has passed, and returns TimeOut. A nil channel is never ready. A d
+	// below 0 never passes.
+	Wait(d time.Duration, a, b, c <-chan struct{}) int
+	// Yield lets others go first.
+	Yield()
+	// Now is the time on the process's clock that is never set, which may drift.
+	Now() time.Time
+	// Wall is the time on the process's clock that people set.
+	Wall() time.Time
+	// Until returns how long the runtime's timers need for d of the process's time.
+	Until(d time.Duration) time.Duration
+	// Uint64 returns a random number.
+	Uint64() uint64
+	// Hash returns a hash of a value.
+	Hash(v any) uint64
+}
+
+// simulator is nil in programs.
+var simulator Simulator
+
+// Simulate installs a simulator for this process, nil for none. Nothing else of this
+// package may run meanwhile.
+func Simulate(s Simulator) { simulator = s }
+
+// TimeOut is what Wait returns when the time has passed.
+const TimeOut = -1
+
+// Forever is a wait without an end.
+const Forever time.Duration = -1
+
+// Go runs f in a goroutine.
+func Go(f func()) {
+	if simulator != nil {
+		simulator.Go(f)
+		return
+	}
+	go f()
+}
+
+// Yield lets other goroutines run, as runtime.Gosched does.
+func Yield() {
+	if simulator != nil {
+		simulator.Yield()
+		return
+	}
+	runtime.Gosched()
+}
+
+// Receive receives from a channel.
+func Receive(a <-chan struct{}) {
+	if simulator != nil {
+		simulator.Wait(Forever, a, nil, nil)
+		return
+	}
+	<-a
+}
+
+// Either receives from a or from b, and reports whether it was a.
+func Either(a, b <-chan struct{}) bool {
+	if simulator != nil {
+		return simulator.Wait(Forever, a, b, nil) == 0
+	}
+	select {
+	case <-a:
+		return true
+	case <-b:
+		return false
+	}
+}
+
+// Wait receives from one of the channels and returns 0, 1 or 2, or TimeOut after d. A nil
+// channel is never ready. With [Forever] there is no time-out; a d of 0 has passed
+// already, so that Wait only looks whether a channel is ready.
+func Wait(d time.Duration, a, b, c <-chan struct{}) int {
+	if simulator != nil {
+		return simulator.Wait(d, a, b, c)
+	}
+	var end <-chan time.Time
+	switch {
+	case d == 0:
+		return ready(a, b, c)
+	case d > 0:
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		end = timer.C
+	}
+	select {
+	case <-a:
+		return 0
+	case <-b:
+		return 1
+	case <-c:
+		return 2
+	case <-end:
+		return TimeOut
+	}
+}
+
+func ready(a, b, c <-chan struct{}) int {
+	select {
+	case <-a:
+		return 0
+	case <-b:
+		return 1
+	case <-c:
+		return 2
+	default:
+		return TimeOut
+	}
+}
+
+// Sleep sleeps.
+func Sleep(d time.Duration) { Wait(max(d, 0), nil, nil, nil) }
+
+// Now returns the time, for differences: see time.Now.
+func Now() time.Time {
+	if simulator != nil {
+		return simulator.Now()
+	}
+	return time.Now()
+}
+
+// Since returns the time that has passed since t, which Now returned.
+func Since(t time.Time) time.Duration {
+	if simulator != nil {
+		return simulator.Now().Sub(t)
+	}
+	return time.Since(t)
+}
+
+// Until returns the time until t, which Now returned or which lies so long after it.
+func Until(t time.Time) time.Duration {
+	if simulator != nil {
+		return t.Sub(simulator.Now())
+	}
+	return time.Until(t)
+}
+
+// Wall returns the time of day.
+func Wall() time.Time {
+	if simulator != nil {
+		return simulator.Wall()
+	}
+	return time.Now()
+}
+
+// WithTimeout is context.WithTimeout.
+func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if simulator != nil {
+		d = simulator.Until(d)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// N returns a random duration from 0 up to, but not including, d. It panics if d is not
+// above 0.
+func N(d time.Duration) time.Duration {
+	if simulator != nil {
+		return time.Duration(simulator.Uint64() % uint64(d))
+	}
+	return rand.N(d)
+}
+
+// Text returns a random text that nobody can guess.
+func Text() string {
+	if simulator != nil {
+		const digits = "0123456789abcdef"
+		text := make([]byte, 16)
+		for i, n := 0, simulator.Uint64(); i < len(text); i, n = i+1, n>>4 {
+			text[i] = digits[n&15]
+		}
+		return string(text)
+	}
+	return crand.Text()
+}
+
+// Hash returns a hash of v, which differs from process to process.
+func Hash[T comparable](seed maphash.Seed, v T) uint64 {
+	if simulator != nil {
+		return simulator.Hash(v)
+	}
+	return maphash.Comparable(seed, v)
+}
+
+// HashString is Hash of a text.
+func HashString(seed maphash.Seed, s string) uint64 {
+	if simulator != nil {
+		return simulator.Hash(s)
+	}
+	return maphash.String(seed, s)
+}
