@@ -21,6 +21,15 @@ engines: ## run the tests of the stores on all other servers; ENGINES="mysql val
 histories: ## compare HISTORIES (20000) random histories with the laws on every server, FEW (2000) on clusters
 	$(GO) run ./internal/dbtest/engines -histories $(or $(HISTORIES),20000) -few $(or $(FEW),2000) $(ENGINES)
 
+.PHONY: sim
+sim: ## search simulations for faults for a minute; SIM="-for 8m -json" for longer, SIM="-seed N" for one again
+	$(GO) test -c -o $(BIN)/sim.test ./internal/sim
+	$(BIN)/sim.test -test.run '^TestSim$$' -test.timeout 0 -for 1m $(SIM)
+
+.PHONY: planted
+planted: ## count the seeds until the simulator finds each of 40 planted faults; PLANTED="-only NAME" for some
+	$(GO) run ./internal/sim/planted/find $(PLANTED)
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (default 20s)
 	@for pkg in $$($(GO) list ./...); do \

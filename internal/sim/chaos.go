@@ -1,0 +1,110 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+// chaos does what goes wrong, one thing after another. It runs in a goroutine of the
+// world.
+func (w *world) chaos() {
+	var list []func()
+	add := func(is bool, f func()) {
+		if is {
+			list = append(list, f)
+		}
+	}
+	add(w.faults.kills, w.killNode)
+	add(w.faults.crashes && (w.db != nil || w.net != nil && w.memory == nil), w.crash)
+	add(w.faults.clocks, w.moveClock)
+	add(w.faults.full && w.db != nil, w.fill)
+	add(w.faults.forgets && w.db != nil, w.failOver)
+	add(w.faults.changes && w.net == nil, w.changeLimit)
+	if len(list) == 0 {
+		return
+	}
+	for {
+		w.s.sleep(w.s.between(time.Second, w.end/4))
+		if w.s.now() >= w.end {
+			return
+		}
+		list[w.s.rng.IntN(len(list))]()
+	}
+}
+
+// killNode ends a node with all that it holds, and starts it again some time later.
+func (w *world) killNode() {
+	n := w.nodes[w.s.rng.IntN(len(w.nodes))]
+	w.rec.fault(n.name, history.Kill, 0, 0)
+	n.p.kill()
+	w.s.sleep(w.s.between(1, time.Minute))
+	p := newProcess(n.name)
+	n.home.dead = true
+	for _, l := range append([]*limit{}, w.taken...) {
+		l.current[p] = l.current[n.home]
+	}
+	n.home = p
+	w.start(n, p)
+}
+
+// crash ends the database or the server before it, and starts it again.
+func (w *world) crash() {
+	if w.net != nil && w.s.chance(500) {
+		w.rec.fault("server", history.Kill, 0, 0)
+		w.server.p.kill()
+		w.s.sleep(w.s.between(1, 20*time.Second))
+		w.restart()
+		return
+	}
+	w.rec.fault("db", history.Kill, 0, 0)
+	w.db.crash()
+}
+
+// moveClock moves the clock of the store, or of a node.
+func (w *world) moveClock() {
+	moves := []time.Duration{
+		time.Second, -time.Second, 1500 * time.Millisecond, -1900 * time.Millisecond, -10 * time.Second,
+		time.Minute, -time.Hour, time.Hour, 26 * time.Hour,
+	}
+	by := moves[w.s.rng.IntN(len(moves))]
+	if w.s.chance(400) { // of a node: no decision depends on it
+		n := w.nodes[w.s.rng.IntN(len(w.nodes))]
+		n.p.wall += by
+		return
+	}
+	w.rec.fault("store", history.Clock, by, 0)
+	if w.db != nil {
+		w.db.offset += by
+	} else {
+		w.memory.p.wall += by
+	}
+}
+
+// fill lets commits fail for a while, as on a full disk.
+func (w *world) fill() {
+	w.rec.fault("db", history.Full, 0, 0)
+	w.db.full = true
+	w.s.sleep(w.s.between(1, time.Minute))
+	w.db.full = false
+}
+
+// failOver lets a replica go on, which has not heard of the last moments.
+func (w *world) failOver() {
+	now := w.s.now()
+	since := now - w.s.between(1, 2*time.Second)
+	w.rec.fault("db", history.Forget, 0, max(0, since))
+	w.db.crash()
+	w.db.forget(max(0, since))
+}
+
+// changeLimit gives one limit another version, at one node after the other.
+func (w *world) changeLimit() {
+	l := w.taken[w.s.rng.IntN(len(w.taken))]
+	v := l.change(w.s.rng)
+	w.rec.limit(&l.versions[v])
+	for _, n := range w.nodes {
+		l.current[n.home] = v
+		w.s.sleep(w.s.between(1, 5*time.Minute))
+	}
+}

@@ -1,0 +1,115 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// conn is the driver of a database in one process.
+type conn struct {
+	d *database
+	p *process // whose it is
+}
+
+var (
+	_ store.Store     = (*conn)(nil)
+	_ store.Inspector = (*conn)(nil)
+)
+
+// Apply implements store.Store.
+func (c *conn) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, err := store.Retry(ctx, 10*time.Second, func() error { return c.once(ctx, ops, outs) },
+		func(err error) bool { return store.Class(err) == store.ErrConflict })
+	return err
+}
+
+// once makes one attempt.
+func (c *conn) once(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	d := c.d
+	if d.s.chance(d.refused) {
+		return fmt.Errorf("simulated: %w: connection refused", store.ErrUnavailable)
+	}
+	// The transaction goes on without the caller, so it has copies of its own.
+	mine, answers := slices.Clone(ops), make([]law.Outcome, len(ops))
+	answered := make(chan struct{})
+	server := d.p
+	lostBefore, lostAfter := d.s.chance(d.lostBefore), d.s.chance(d.lostAfter)
+	var err error
+	d.s.spawn(server, func() {
+		d.s.sleep(d.s.between(1, d.latency))
+		if lostBefore {
+			return
+		}
+		err = d.transact(mine, answers)
+		d.s.sleep(d.s.between(1, d.latency))
+		if !lostAfter {
+			close(answered)
+		}
+	})
+	// A connection that breaks is noticed some time later.
+	broken := make(chan struct{})
+	if lostBefore || lostAfter {
+		after := d.s.between(1, 3*time.Second)
+		d.s.spawn(c.p, func() {
+			d.s.sleep(after)
+			close(broken)
+		})
+	}
+	died := broken
+	if server.killed != nil && !lostBefore && !lostAfter {
+		died = server.killed
+	}
+	switch sched.Wait(sched.Forever, answered, died, ctx.Done()) {
+	case 0:
+		copy(outs, answers)
+		return err
+	case 1:
+		return fmt.Errorf("simulated: %w: connection lost", store.ErrUnknownOutcome)
+	}
+	return fmt.Errorf("simulated: %w: %w", store.ErrUnknownOutcome, ctx.Err())
+}
+
+// Sweep implements store.Store.
+func (c *conn) Sweep(ctx context.Context, most int) (removed int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	if c.d.full {
+		return 0, fmt.Errorf("simulated: %w: the disk is full", store.ErrUnavailable)
+	}
+	return c.d.sweep(most), nil
+}
+
+// Close implements store.Store.
+func (c *conn) Close() error { return nil }
+
+// Cells implements store.Inspector, at once and without faults.
+func (c *conn) Cells(_ context.Context, q store.Query) (cells []store.Cell, clock int64, err error) {
+	for cell, r := range c.d.rows {
+		if (q.Limit == "" || q.Limit == cell.Limit) && (!q.HasKey || q.Key == cell.Key) {
+			cells = append(cells, store.Cell{Cell: cell, State: r.state, Reason: r.reason})
+		}
+	}
+	slices.SortFunc(cells, func(a, b store.Cell) int { return byName(a.Cell, b.Cell) })
+	return cells, c.d.clock(), nil
+}
+
+// Entries implements store.Inspector.
+func (c *conn) Entries(_ context.Context, cell law.Cell, n int) ([]law.Entry, error) {
+	r := c.d.rows[cell]
+	if r == nil || n == 0 {
+		return nil, nil
+	}
+	list := slices.Clone(r.entries)
+	slices.Reverse(list)
+	return list[:min(n, len(list))], nil
+}

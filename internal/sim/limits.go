@@ -1,0 +1,134 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/history"
+)
+
+// limit is a limit that callers ask for, in the versions that it has had.
+type limit struct {
+	name     string
+	versions []version
+	current  map[*process]int // the version that a process has; absent: the first
+}
+
+type version struct {
+	limit headgate.Limit
+	told  history.Limit
+}
+
+// of returns the version that a process has.
+func (l *limit) of(p *process) *version { return &l.versions[l.current[p]] }
+
+// newLease makes a limit of what is held.
+func newLease(rng *rand.Rand, name string) *limit {
+	l := &limit{name: name, current: map[*process]int{}}
+	l.add(history.Limit{
+		Algorithm: history.Concurrency, Amount: strconv.Itoa(1 + rng.IntN(4)), TTL: (10 * time.Second).Microseconds(),
+	})
+	return l
+}
+
+// newLimit makes a random limit. Its period is short enough for the simulation to see
+// many of them, and its amount small enough to be reached.
+func newLimit(rng *rand.Rand, name string) *limit {
+	l := &limit{name: name, current: map[*process]int{}}
+	l.add(randomLimit(rng, name))
+	return l
+}
+
+func (l *limit) add(told history.Limit) {
+	told.Name, told.Version = l.name, len(l.versions)+1
+	parsed, err := headgate.ParseNamed(l.name, notation(&told))
+	if err != nil {
+		panic(fmt.Sprintf("limit %+v: %v", told, err))
+	}
+	l.versions = append(l.versions, version{parsed, told})
+}
+
+// change adds a version that differs, and returns its index.
+func (l *limit) change(rng *rand.Rand) int {
+	told := l.versions[len(l.versions)-1].told
+	if rng.IntN(2) == 0 {
+		n, _ := strconv.Atoi(told.Amount)
+		told.Amount = strconv.Itoa(max(1, n+rng.IntN(7)-3))
+		if told.Burst != "" {
+			told.Burst = strconv.Itoa(1 + rng.IntN(12))
+		}
+	} else {
+		told = randomLimit(rng, l.name)
+	}
+	l.add(told)
+	return len(l.versions) - 1
+}
+
+var algorithms = []string{
+	"token-bucket", "token-bucket", "leaky-bucket", "gcra", "fixed-window", "fixed-window", "interval",
+	"sliding-window", "sliding-log", "sliding-log",
+}
+
+func randomLimit(rng *rand.Rand, name string) history.Limit {
+	periods := []time.Duration{time.Second, 10 * time.Second, time.Minute, 7 * time.Minute, time.Hour}
+	t := history.Limit{
+		Name: name, Algorithm: algorithms[rng.IntN(len(algorithms))], Amount: strconv.Itoa(1 + rng.IntN(12)),
+		Period: periods[rng.IntN(len(periods))].Microseconds(),
+	}
+	switch t.Algorithm {
+	case "token-bucket", "leaky-bucket", "gcra", "interval":
+		t.Burst = strconv.Itoa(1 + rng.IntN(12))
+	case "fixed-window":
+		switch rng.IntN(4) {
+		case 0:
+			t.FromFirst = true
+		case 1:
+			t.Period = 0
+			t.Calendar = []string{"hour", "day"}[rng.IntN(2)]
+			t.Zone = []string{"UTC", "Europe/Berlin", "Antarctica/Troll"}[rng.IntN(3)]
+		}
+	}
+	if rng.IntN(8) == 0 {
+		t.Block = (time.Duration(1+rng.IntN(60)) * time.Second).Microseconds()
+	}
+	prefetches := t.Burst != "" || t.Algorithm == "fixed-window"
+	if prefetches && t.Block == 0 && rng.IntN(4) == 0 {
+		most, _ := strconv.Atoi(t.Amount)
+		if t.Burst != "" {
+			most, _ = strconv.Atoi(t.Burst)
+		}
+		t.Prefetch = strconv.Itoa(1 + rng.IntN(most))
+		t.PrefetchLife = []time.Duration{time.Second, 250 * time.Millisecond}[rng.IntN(2)].Microseconds()
+	}
+	return t
+}
+
+// notation writes a limit as a configuration does.
+func notation(t *history.Limit) string {
+	us := func(n int64) string { return strconv.FormatInt(n, 10) + "us" }
+	if t.Algorithm == history.Concurrency {
+		return "concurrency " + t.Amount + " ttl " + us(t.TTL)
+	}
+	text := t.Algorithm + " " + t.Amount + "/"
+	if t.Calendar != "" {
+		text += t.Calendar + " " + t.Zone
+	} else {
+		text += us(t.Period)
+	}
+	if t.FromFirst {
+		text += " from-first"
+	}
+	if t.Burst != "" {
+		text += map[bool]string{false: " burst ", true: " capacity "}[t.Algorithm == history.LeakyBucket] + t.Burst
+	}
+	if t.Block > 0 {
+		text += " block " + us(t.Block)
+	}
+	if t.Prefetch != "" {
+		text += " prefetch " + t.Prefetch + "/" + us(t.PrefetchLife)
+	}
+	return text
+}

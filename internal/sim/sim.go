@@ -1,0 +1,100 @@
+// Package sim runs Headgate in a simulation: several processes with the Limiter, the
+// wrappers, the client and the server as they are, over a store and a network that are
+// models, in virtual time. One seed decides everything, so that a run can be repeated.
+//
+// What is real: the root package, law, store/front with deny, prefetch and coalesce,
+// store/memory, client, server/rest and server/service. What is a model: the database
+// (see database) and the network (see network). Package sched connects the two worlds.
+//
+// A run records a history (package history), which package check judges. It knows nothing
+// of the code that has run.
+//
+// `make sim` searches for a minute with new seeds; `make sim SIM='-seed N'` repeats a run.
+package sim
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/store"
+)
+
+// Result is what one run was.
+type Result struct {
+	History   *history.History
+	Decisions int64 // answers; of them
+	Repeats   int64 // refusals that were repeated without the store
+	NodeHours float64
+	Steps     int64    // goroutines that were resumed
+	Hung      []string // calls that were never answered, though their process lives
+}
+
+// Run runs the simulation of a seed. It must be called in a bubble of testing/synctest,
+// and by one goroutine at a time.
+func Run(seed uint64, o Options) *Result {
+	s := newScheduler(seed)
+	sched.Simulate(s)
+	defer sched.Simulate(nil)
+	boss := newProcess("world")
+	var w *world
+	s.spawn(boss, func() {
+		w = newWorld(s, &o)
+		w.boss = boss
+		w.populate(&o)
+		s.spawn(boss, w.chaos)
+		s.sleep(w.end - s.now())
+		w.settleDown()
+	})
+	s.run()
+	return &Result{
+		History: &w.rec.h, Decisions: w.rec.decisions, Repeats: w.rec.repeats, Steps: s.steps, Hung: w.hung,
+		NodeHours: w.end.Hours() * float64(len(w.nodes)+1),
+	}
+}
+
+// settleDown lets all calls end, records what the store says, and ends all processes.
+func (w *world) settleDown() {
+	if w.db != nil {
+		w.db.full = false
+	}
+	w.s.sleep(5 * time.Minute)
+	w.hung = w.rec.hung()
+	w.record()
+	for _, n := range w.nodes {
+		n.p.kill()
+	}
+	if w.server != nil {
+		w.server.p.kill()
+	}
+	if w.db != nil {
+		w.db.p.kill()
+	}
+	w.boss.kill()
+}
+
+// record records what the store says of every cell.
+func (w *world) record() {
+	var s store.Store = &conn{w.db, w.boss}
+	if w.memory != nil {
+		s = w.memory.store
+	}
+	l := headgate.New(s, nil)
+	for _, of := range append([]*limit{w.held}, w.taken...) {
+		if of == nil {
+			continue
+		}
+		v := &of.versions[len(of.versions)-1]
+		for _, key := range w.keys {
+			st, err := l.Inspect(context.Background(), v.limit, key)
+			if err != nil {
+				panic(err)
+			}
+			w.rec.add(history.Event{Kind: history.KindState, State: &history.State{
+				Limit: of.name, Version: v.told.Version, Key: key, Used: st.Used.String(), At: st.At.UnixMicro(),
+			}})
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/store"
+)
+
+// asker is a headgate.Limiter or a client.Client.
+type asker interface {
+	headgate.Taker
+	headgate.Waiter
+	headgate.Reserver
+	headgate.Settler
+	headgate.Leaser
+	headgate.Operator
+	Allow(ctx context.Context, limit headgate.Limit, key string) (headgate.Decision, error)
+}
+
+// charge is a charge, and of which limit it is.
+type charge struct {
+	of      *limit
+	version int
+	limit   headgate.Limit
+	key     string
+	cost    headgate.Cost
+}
+
+func plain(charges []charge) []headgate.Charge {
+	list := make([]headgate.Charge, len(charges))
+	for i, c := range charges {
+		list[i] = headgate.Charge{Limit: c.limit, Key: c.key, Cost: c.cost}
+	}
+	return list
+}
+
+// caller is a goroutine of a node that asks again and again.
+type caller struct {
+	w *world
+	n *node
+}
+
+// run asks until the simulation is over.
+func (c *caller) run() {
+	for c.w.s.now() < c.w.end {
+		c.w.s.sleep(c.w.pause())
+		c.step()
+	}
+}
+
+// step does one of the things that callers do.
+func (c *caller) step() {
+	ctx, cancel := c.context()
+	defer cancel()
+	without := c.w.without
+	switch n := c.w.s.rng.IntN(100); {
+	case n < 40:
+		c.take(ctx, c.charges(1))
+	case n < 50:
+		c.allow(ctx)
+	case n < 62 && !without["several"]:
+		c.take(ctx, c.charges(2+c.w.s.rng.IntN(2)))
+	case n < 66 && n >= 62:
+		c.check(ctx)
+	case n < 76 && n >= 66 && !without["ids"]:
+		c.once(ctx)
+	case n < 85 && n >= 76 && !without["reservations"]:
+		c.reserve(ctx)
+	case n < 93 && n >= 85:
+		c.hold(ctx)
+	case n < 96 && n >= 93 && !without["waits"]:
+		c.wait(ctx)
+	case n >= 96 && c.w.operates:
+		c.operate(ctx)
+	}
+}
+
+// context is one that mostly outlasts a call, and sometimes ends within it.
+func (c *caller) context() (context.Context, context.CancelFunc) {
+	d := 20 * time.Second
+	if c.w.s.chance(c.w.cancels) {
+		d = c.w.s.between(1, 30*time.Millisecond)
+	}
+	return sched.WithTimeout(context.Background(), d)
+}
+
+// charges are random charges of limits that are taken, not held.
+func (c *caller) charges(n int) []charge {
+	var list []charge
+	for range n {
+		l := c.w.taken[c.w.s.rng.IntN(len(c.w.taken))]
+		list = append(list, c.charge(l))
+	}
+	return list
+}
+
+func (c *caller) charge(l *limit) charge {
+	v := l.of(c.n.home)
+	g := charge{of: l, version: v.told.Version, limit: v.limit, key: c.w.keys[c.w.s.rng.IntN(len(c.w.keys))]}
+	switch c.w.s.rng.IntN(6) {
+	case 0:
+		g.cost = headgate.Units(int64(1 + c.w.s.rng.IntN(5)))
+	case 1:
+		g.cost = headgate.MustCost(strconv.Itoa(c.w.s.rng.IntN(3)) + "." + strconv.Itoa(1+c.w.s.rng.IntN(9)))
+	}
+	return g
+}
+
+func (c *caller) take(ctx context.Context, charges []charge) {
+	id := c.w.rec.call(c.n.name, history.Take, "", 0, charges)
+	d, err := c.n.ask.Take(ctx, plain(charges)...)
+	c.w.rec.decided(c.n.name, id, &d, err)
+	// Those that come again at once are what package deny is for.
+	for err == nil && !d.Allowed && c.w.s.chance(500) {
+		c.w.s.sleep(c.w.s.between(1, 20*time.Millisecond))
+		id = c.w.rec.call(c.n.name, history.Take, "", 0, charges)
+		d, err = c.n.ask.Take(ctx, plain(charges)...)
+		c.w.rec.decided(c.n.name, id, &d, err)
+	}
+}
+
+func (c *caller) allow(ctx context.Context) {
+	g := c.charges(1)
+	g[0].cost = headgate.Cost{}
+	for range 1 + c.w.s.rng.IntN(4) {
+		id := c.w.rec.call(c.n.name, history.Take, "", 0, g)
+		d, err := c.n.ask.Allow(ctx, g[0].limit, g[0].key)
+		c.w.rec.decided(c.n.name, id, &d, err)
+	}
+}
+
+func (c *caller) check(ctx context.Context) {
+	g := c.charges(1 + c.w.s.rng.IntN(2))
+	id := c.w.rec.call(c.n.name, history.Check, "", 0, g)
+	d, err := c.n.ask.Check(ctx, plain(g)...)
+	c.w.rec.decided(c.n.name, id, &d, err)
+}
+
+// once takes under an id, sometimes twice, and settles or cancels it sometimes.
+func (c *caller) once(ctx context.Context) {
+	g := c.charges(1 + c.w.s.rng.IntN(2))
+	if g[0].of == g[len(g)-1].of { // an id names one request of each cell
+		g = g[:1]
+	}
+	c.w.ids++
+	name := "id-" + strconv.Itoa(c.w.ids)
+	first := 0
+	var err error
+	for range 1 + c.w.s.rng.IntN(3) {
+		var d headgate.Decision
+		id := c.w.rec.call(c.n.name, history.Take, name, 0, g)
+		if first == 0 {
+			first = id
+		}
+		d, err = c.n.ask.Once(name, 2*time.Hour).Take(ctx, plain(g)...)
+		c.w.rec.decided(c.n.name, id, &d, err)
+		if err == nil && !d.Allowed {
+			return
+		}
+		c.w.s.sleep(c.w.s.between(1, time.Second))
+	}
+	if err != nil {
+		return
+	}
+	switch c.w.s.rng.IntN(3) {
+	case 0:
+		c.settle(ctx, name, first, g)
+	case 1:
+		id := c.w.rec.call(c.n.name, history.Cancel, name, first, g)
+		back, err := c.n.ask.Once(name, 0).Cancel(ctx, plain(g)...)
+		c.w.rec.corrected(c.n.name, id, back, err)
+	}
+}
+
+// settle settles what was taken under an id at other costs.
+func (c *caller) settle(ctx context.Context, name string, first int, g []charge) {
+	actual := make([]headgate.Charge, len(g))
+	id := c.w.rec.call(c.n.name, history.Settle, name, first, g)
+	call := c.w.rec.h.Events[len(c.w.rec.h.Events)-1].Call
+	for i := range g {
+		cost := headgate.Units(int64(c.w.s.rng.IntN(4)))
+		call.Actual = append(call.Actual, cost.String())
+		actual[i] = headgate.Charge{Limit: g[i].limit, Key: g[i].key, Cost: cost}
+	}
+	for range 1 + c.w.s.rng.IntN(2) {
+		changed, err := c.n.ask.Once(name, 0).Settle(ctx, actual...)
+		c.w.rec.corrected(c.n.name, id, changed, err)
+		if err == nil || !errors.Is(err, store.ErrUnknownOutcome) {
+			return
+		}
+	}
+}
+
+// reserve reserves a start, and then keeps, settles or cancels it.
+func (c *caller) reserve(ctx context.Context) {
+	g := c.charges(1)
+	if !g[0].limit.Queues() {
+		return
+	}
+	call, wait := len(c.w.rec.h.Events), c.w.s.between(0, time.Minute)
+	id := c.w.rec.call(c.n.name, history.Reserve, "", 0, g)
+	r, err := c.n.ask.Reserve(ctx, wait, plain(g)...)
+	if err != nil {
+		c.w.rec.decided(c.n.name, id, nil, err)
+		return
+	}
+	ret := c.w.rec.decided(c.n.name, id, &r.Decision, nil)
+	if !r.Decision.Allowed {
+		return
+	}
+	ret.StartAt = r.StartAt.UnixMicro()
+	c.w.rec.h.Events[call].Call.Wait = wait.Microseconds()
+	if c.w.s.chance(300) {
+		c.w.s.sleep(c.w.s.between(1, 2*time.Second))
+		again := c.w.rec.call(c.n.name, history.Cancel, "", id, g)
+		back, err := r.Cancel(ctx)
+		c.w.rec.corrected(c.n.name, again, back, err)
+	}
+}
+
+// hold acquires a lease, holds it for a while, and releases it.
+func (c *caller) hold(ctx context.Context) {
+	if c.w.held == nil {
+		return
+	}
+	g := []charge{c.charge(c.w.held)}
+	g[0].cost = headgate.Cost{}
+	id := c.w.rec.call(c.n.name, history.Acquire, "", 0, g)
+	lease, err := c.n.ask.Acquire(ctx, plain(g)...)
+	if err != nil {
+		c.w.rec.decided(c.n.name, id, nil, err)
+		return
+	}
+	c.w.rec.decided(c.n.name, id, &lease.Decision, nil)
+	if !lease.Decision.Allowed {
+		return
+	}
+	if sched.Wait(c.w.s.between(1, 40*time.Second), lease.Lost(), nil, nil) == 0 {
+		over := c.w.rec.call(c.n.name, history.Release, "", id, g)
+		c.w.rec.released(c.n.name, over, headgate.ErrLeaseLost)
+		return
+	}
+	if c.w.s.chance(200) {
+		if held := lease.Detach(); held != nil && c.w.s.chance(500) {
+			over := c.w.rec.call(c.n.name, history.Renew, "", id, g)
+			c.w.rec.released(c.n.name, over, c.n.ask.Renew(ctx, held...))
+		}
+		return
+	}
+	over := c.w.rec.call(c.n.name, history.Release, "", id, g)
+	within, cancel := sched.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c.w.rec.released(c.n.name, over, lease.Release(within))
+}
+
+// wait waits until a charge may start.
+func (c *caller) wait(ctx context.Context) {
+	g := c.charges(1)
+	id := c.w.rec.call(c.n.name, history.Take, "", 0, g)
+	err := c.n.ask.WaitAtMost(ctx, c.w.s.between(1, 30*time.Second), plain(g)...)
+	ret := c.w.rec.decided(c.n.name, id, nil, err)
+	if ret.Outcome == history.Done {
+		ret.Outcome = history.Admitted
+	}
+}
+
+// operate resets or blocks a key.
+func (c *caller) operate(ctx context.Context) {
+	g := c.charges(1)
+	if c.w.s.chance(500) {
+		id := c.w.rec.call(c.n.name, history.Reset, "", 0, g)
+		_, err := c.n.ask.Reset(ctx, g[0].limit, g[0].key)
+		c.w.rec.decided(c.n.name, id, nil, err)
+		return
+	}
+	d := c.w.s.between(0, time.Minute)
+	verb := history.Block
+	if c.w.s.chance(300) {
+		d, verb = 0, history.Unblock
+	}
+	id := c.w.rec.call(c.n.name, verb, "", 0, g)
+	c.w.rec.h.Events[len(c.w.rec.h.Events)-1].Call.For = d.Microseconds()
+	_, err := c.n.ask.Block(ctx, g[0].limit, g[0].key, d, "")
+	c.w.rec.decided(c.n.name, id, nil, err)
+}

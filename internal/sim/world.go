@@ -1,0 +1,303 @@
+package sim
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/rest"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// world is a simulation: processes, a store, limits, and what goes wrong.
+type world struct {
+	s    *scheduler
+	rec  *recorder
+	boss *process // whose goroutines are the world's own
+	end  time.Duration
+
+	db     *database     // nil: the store is in memory
+	memory *memoryServer // nil: it is a database
+	net    *network      // nil: nodes have a Limiter of their own
+	server *server
+	nodes  []*node
+
+	taken []*limit
+	held  *limit // nil: none
+	keys  []string
+	ids   int
+
+	without  map[string]bool // parts that are left out
+	operates bool            // callers reset and block keys
+	cancels  int             // thousandths of the calls whose context ends early
+	gap      time.Duration
+	faults   faults
+	hung     []string // calls without an answer at the end
+}
+
+// faults says which faults a simulation has.
+type faults struct {
+	kills, crashes, clocks, full, forgets, changes bool
+}
+
+// node is a process with callers.
+type node struct {
+	name    string
+	home    *process // of the first incarnation, by which limits know its version
+	p       *process
+	ask     asker
+	callers int
+}
+
+// memoryServer is a process whose memory is the store.
+type memoryServer struct {
+	p     *process
+	store *memory.Store
+}
+
+// quiet logs nothing.
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// newWorld makes the world of a seed.
+func newWorld(s *scheduler, o *Options) *world {
+	w := &world{without: map[string]bool{}, s: s, rec: &recorder{s: s, underWay: map[int]underWay{}}, boss: newProcess("world")}
+	for _, part := range o.Without {
+		w.without[part] = true
+	}
+	w.end = s.between(30*time.Minute, 4*time.Hour)
+	if o.End > 0 {
+		w.end = min(w.end, o.End)
+	}
+	w.gap = s.between(200*time.Millisecond, 8*time.Second)
+	for i := range atMost(1+s.rng.IntN(3), o.Limits) {
+		w.taken = append(w.taken, newLimit(s.rng, "limit-"+strconv.Itoa(i+1)))
+	}
+	for _, l := range w.taken {
+		w.rec.limit(&l.versions[0])
+	}
+	if s.chance(400) && !w.without["leases"] {
+		w.held = newLease(s.rng, "jobs")
+		w.rec.limit(&w.held.versions[0])
+	}
+	for i := range atMost(1+s.rng.IntN(3), o.Keys) {
+		w.keys = append(w.keys, "key-"+strconv.Itoa(i+1))
+	}
+	w.operates = s.chance(300) && !w.without["operators"]
+	if s.chance(300) && !w.without["cancels"] {
+		w.cancels = 30
+	}
+	w.chooseFaults()
+	return w
+}
+
+// atMost returns n, or most if that is less and above 0.
+func atMost(n, most int) int {
+	if most > 0 {
+		return min(n, most)
+	}
+	return n
+}
+
+// chooseFaults decides what can go wrong. In a fifth of all simulations nothing does.
+func (w *world) chooseFaults() {
+	s := w.s
+	if s.chance(200) {
+		return
+	}
+	some := func(part string) bool { return s.chance(350) && !w.without[part] }
+	w.faults = faults{
+		kills: some("kills"), crashes: some("crashes"), clocks: some("clocks"), full: some("full"),
+		forgets: s.chance(150) && !w.without["forgets"], changes: some("changes"),
+	}
+}
+
+// pause is the time between two steps of a caller.
+func (w *world) pause() time.Duration {
+	switch n := w.s.rng.IntN(100); {
+	case n < 30:
+		return w.s.between(1, 5*time.Millisecond)
+	case n < 97:
+		return w.s.between(1, 2*w.gap)
+	}
+	return w.s.between(1, 100*w.gap)
+}
+
+// populate starts the processes. It runs in a goroutine of the world.
+func (w *world) populate(o *Options) {
+	s := w.s
+	switch n := s.rng.IntN(10); {
+	case n < 6: // nodes with a database
+		w.db = newDatabase(s)
+		w.imperfect()
+	case n < 8: // clients of a server with a database
+		w.db = newDatabase(s)
+		w.imperfect()
+		w.serve()
+	default: // clients of a server with its memory
+		w.memory = newMemoryServer(s)
+		w.serve()
+	}
+	of := w.storeProcess()
+	w.rec.add(history.Event{
+		Kind: history.KindFault, Node: "store", Fault: &history.Fault{Kind: history.Drift, By: abs(of.ppm)},
+	})
+	for i := range atMost(1+s.rng.IntN(4), o.Nodes) {
+		n := &node{name: "node-" + strconv.Itoa(i+1), callers: atMost(1+s.rng.IntN(4), o.Callers)}
+		n.home = newProcess(n.name)
+		w.nodes = append(w.nodes, n)
+		w.start(n, n.home)
+	}
+}
+
+// storeProcess is the process whose clock is the store's.
+func (w *world) storeProcess() *process {
+	if w.db != nil {
+		return w.db.p
+	}
+	return w.memory.p
+}
+
+func abs(n int64) int64 { return max(n, -n) }
+
+// imperfect gives the connection to the database its faults.
+func (w *world) imperfect() {
+	if s := w.s; s.chance(500) && !w.without["network"] {
+		w.db.refused, w.db.lostBefore = s.rng.IntN(10), s.rng.IntN(10)
+		w.db.lostAfter, w.db.conflicts = s.rng.IntN(10), s.rng.IntN(50)
+	}
+}
+
+// newMemoryServer makes a process whose memory is the store.
+func newMemoryServer(s *scheduler) *memoryServer {
+	m := &memoryServer{p: newProcess("server")}
+	m.p.wall = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
+	m.p.ppm = int64(s.rng.IntN(401)) - 200
+	m.store = memory.New(&memory.Config{Clock: func() int64 { return s.wallOf(m.p).UnixMicro() }, Names: true})
+	return m
+}
+
+// start starts a node.
+func (w *world) start(n *node, p *process) {
+	n.p = p
+	p.wall = epoch.Sub(w.s.start) + w.s.between(-time.Second, time.Second)
+	p.ppm = int64(w.s.rng.IntN(401)) - 200
+	w.s.spawn(p, func() {
+		n.ask = w.asker()
+		for range n.callers {
+			c := &caller{w, n}
+			sched.Go(c.run)
+		}
+	})
+}
+
+// asker makes what the callers of the process that runs now ask.
+func (w *world) asker() asker {
+	if w.net != nil {
+		c, err := client.New("http://server", &client.Config{HTTPClient: &http.Client{Transport: w.net}})
+		if err != nil {
+			panic(err)
+		}
+		return c
+	}
+	return headgate.New(w.stack(&conn{w.db, w.s.cur.of}), nil)
+}
+
+// stack puts the wrappers in front of a store.
+func (w *world) stack(s store.Store) store.Store {
+	return front.New(s, &front.Config{Logger: quiet, SweepEvery: time.Minute})
+}
+
+// serve starts a server, and a network to it.
+func (w *world) serve() {
+	w.net = &network{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}
+	w.net.server = func() *server { return w.server }
+	w.net.doubled = w.doubled
+	if s := w.s; s.chance(500) && !w.without["network"] {
+		w.net.refused, w.net.lostBefore = s.rng.IntN(10), s.rng.IntN(10)
+		w.net.lostAfter, w.net.twice = s.rng.IntN(10), s.rng.IntN(5)
+	}
+	w.restart()
+}
+
+// restart starts the server process, with its store where that is its memory.
+func (w *world) restart() {
+	p := newProcess("server")
+	if w.memory != nil {
+		p = w.memory.p
+	} else {
+		p.wall = epoch.Sub(w.s.start)
+	}
+	up := &server{p: p}
+	w.server = up
+	ready := make(chan struct{})
+	w.s.spawn(p, func() {
+		defer close(ready)
+		inner := store.Store(&conn{w.db, p})
+		if w.memory != nil {
+			inner = w.memory.store
+		}
+		c := &config.Config{}
+		for _, l := range append([]*limit{w.held}, w.taken...) {
+			if l != nil {
+				c.Limits = append(c.Limits, config.Limit{Limit: l.of(nil).limit})
+			}
+		}
+		up.handler = rest.New(service.New(headgate.New(w.stack(inner), nil), c), quiet, nil)
+	})
+	sched.Receive(ready)
+}
+
+// doubled records that the network delivers a request twice: what the second copy does,
+// nobody hears. With an id, it does nothing.
+func (w *world) doubled(path string, body []byte) {
+	var all struct {
+		Requests []json.RawMessage `json:"requests"`
+	}
+	list := []json.RawMessage{body}
+	if path == "/v1/batch" && json.Unmarshal(body, &all) == nil {
+		list = all.Requests
+	}
+	for _, text := range list {
+		var r api.Request
+		if json.Unmarshal(text, &r) != nil || r.Check || r.ID != "" {
+			continue
+		}
+		if r.Charges == nil {
+			r.Charges = []api.Charge{r.Charge}
+		}
+		var charges []charge
+		for _, c := range r.Charges {
+			for _, l := range append([]*limit{w.held}, w.taken...) {
+				if l != nil && l.name == c.Limit {
+					charges = append(charges, charge{of: l, version: 1, key: c.Key, cost: costOf(c.Cost)})
+				}
+			}
+		}
+		if len(charges) > 0 && (path == "/v1/batch" || path == "/v1/take" || path == "/v1/acquire") {
+			verb := history.Take
+			if path == "/v1/acquire" {
+				verb = history.Acquire
+			}
+			delete(w.rec.underWay, w.rec.call("network", verb, "", 0, charges)) // nobody waits for it
+		}
+	}
+}
+
+func costOf(n json.Number) headgate.Cost {
+	if n == "" {
+		return headgate.Cost{}
+	}
+	return headgate.MustCost(n.String())
+}
