@@ -36,7 +36,7 @@ func (w *world) chaos() {
 // killNode ends a node with all that it holds, and starts it again some time later.
 func (w *world) killNode() {
 	n := w.nodes[w.s.rng.IntN(len(w.nodes))]
-	w.rec.fault(n.name, history.Kill, 0, 0)
+	w.rec.Fault(n.name, history.Fault{Kind: history.Kill})
 	n.p.kill()
 	w.s.sleep(w.s.between(1, time.Minute))
 	p := newProcess(n.name)
@@ -51,13 +51,13 @@ func (w *world) killNode() {
 // crash ends the database or the server before it, and starts it again.
 func (w *world) crash() {
 	if w.net != nil && w.s.chance(500) {
-		w.rec.fault("server", history.Kill, 0, 0)
+		w.rec.Fault("server", history.Fault{Kind: history.Kill})
 		w.server.p.kill()
 		w.s.sleep(w.s.between(1, 20*time.Second))
 		w.restart()
 		return
 	}
-	w.rec.fault("db", history.Kill, 0, 0)
+	w.rec.Fault("db", history.Fault{Kind: history.Kill})
 	w.db.crash()
 }
 
@@ -73,7 +73,7 @@ func (w *world) moveClock() {
 		n.p.wall += by
 		return
 	}
-	w.rec.fault("store", history.Clock, by, 0)
+	w.rec.Fault("store", history.Fault{Kind: history.Clock, By: by.Microseconds()})
 	if w.db != nil {
 		w.db.offset += by
 	} else {
@@ -83,7 +83,7 @@ func (w *world) moveClock() {
 
 // fill lets commits fail for a while, as on a full disk.
 func (w *world) fill() {
-	w.rec.fault("db", history.Full, 0, 0)
+	w.rec.Fault("db", history.Fault{Kind: history.Full})
 	w.db.full = true
 	w.s.sleep(w.s.between(1, time.Minute))
 	w.db.full = false
@@ -93,7 +93,7 @@ func (w *world) fill() {
 func (w *world) failOver() {
 	now := w.s.now()
 	since := now - w.s.between(1, 2*time.Second)
-	w.rec.fault("db", history.Forget, 0, max(0, since))
+	w.rec.Fault("db", history.Fault{Kind: history.Forget, Since: int64(max(0, since))})
 	w.db.crash()
 	w.db.forget(max(0, since))
 }
@@ -102,7 +102,7 @@ func (w *world) failOver() {
 func (w *world) changeLimit() {
 	l := w.taken[w.s.rng.IntN(len(w.taken))]
 	v := l.change(w.s.rng)
-	w.rec.limit(&l.versions[v])
+	w.rec.Limit(l.versions[v].told)
 	for _, n := range w.nodes {
 		l.current[n.home] = v
 		w.s.sleep(w.s.between(1, 5*time.Minute))

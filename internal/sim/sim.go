@@ -14,6 +14,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -49,8 +50,9 @@ func Run(seed uint64, o Options) *Result {
 		w.settleDown()
 	})
 	s.run()
+	decisions, repeats := w.rec.Decisions()
 	return &Result{
-		History: &w.rec.h, Decisions: w.rec.decisions, Repeats: w.rec.repeats, Steps: s.steps, Hung: w.hung,
+		History: w.rec.History(), Decisions: decisions, Repeats: repeats, Steps: s.steps, Hung: w.hung,
 		NodeHours: w.end.Hours() * float64(len(w.nodes)+1),
 	}
 }
@@ -61,7 +63,7 @@ func (w *world) settleDown() {
 		w.db.full = false
 	}
 	w.s.sleep(5 * time.Minute)
-	w.hung = w.rec.hung()
+	w.hung = w.unanswered()
 	w.record()
 	for _, n := range w.nodes {
 		n.p.kill()
@@ -92,9 +94,29 @@ func (w *world) record() {
 			if err != nil {
 				panic(err)
 			}
-			w.rec.add(history.Event{Kind: history.KindState, State: &history.State{
-				Limit: of.name, Version: v.told.Version, Key: key, Used: st.Used.String(), At: st.At.UnixMicro(),
-			}})
+			w.rec.State(v.told, st)
 		}
 	}
+}
+
+// unanswered returns the calls of processes that live which were never answered.
+func (w *world) unanswered() (list []string) {
+	dead := map[int]bool{} // calls of processes that were killed
+	at := map[string][]int{}
+	for _, e := range w.rec.History().Events {
+		switch {
+		case e.Kind == history.KindCall:
+			at[e.Node] = append(at[e.Node], e.Call.ID)
+		case e.Kind == history.KindFault && e.Fault.Kind == history.Kill:
+			for _, id := range at[e.Node] {
+				dead[id] = true
+			}
+		}
+	}
+	for _, id := range w.rec.Pending() {
+		if !dead[id] {
+			list = append(list, fmt.Sprintf("call %d", id))
+		}
+	}
+	return list
 }

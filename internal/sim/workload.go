@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/history/record"
 	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/store"
 )
@@ -30,6 +31,11 @@ type charge struct {
 	limit   headgate.Limit
 	key     string
 	cost    headgate.Cost
+}
+
+// told is the charge as a history tells it.
+func (g *charge) told() history.Charge {
+	return record.Charge(&g.of.versions[g.version-1].told, headgate.Charge{Key: g.key, Cost: g.cost})
 }
 
 func plain(charges []charge) []headgate.Charge {
@@ -112,16 +118,27 @@ func (c *caller) charge(l *limit) charge {
 	return g
 }
 
+// call records that the caller asks, and returns the number of the call.
+func (c *caller) call(call history.Call, charges []charge) int {
+	for i := range charges {
+		call.Charges = append(call.Charges, charges[i].told())
+	}
+	return c.w.rec.Call(c.n.name, call)
+}
+
+// done records the answer of a call that has no decision.
+func (c *caller) done(id int, err error) { c.w.rec.Return(c.n.name, id, record.Answer{Err: err}) }
+
 func (c *caller) take(ctx context.Context, charges []charge) {
-	id := c.w.rec.call(c.n.name, history.Take, "", 0, charges)
+	id := c.call(history.Call{Verb: history.Take}, charges)
 	d, err := c.n.ask.Take(ctx, plain(charges)...)
-	c.w.rec.decided(c.n.name, id, &d, err)
+	c.w.rec.Decided(c.n.name, id, d, err)
 	// Those that come again at once are what package deny is for.
 	for err == nil && !d.Allowed && c.w.s.chance(500) {
 		c.w.s.sleep(c.w.s.between(1, 20*time.Millisecond))
-		id = c.w.rec.call(c.n.name, history.Take, "", 0, charges)
+		id = c.call(history.Call{Verb: history.Take}, charges)
 		d, err = c.n.ask.Take(ctx, plain(charges)...)
-		c.w.rec.decided(c.n.name, id, &d, err)
+		c.w.rec.Decided(c.n.name, id, d, err)
 	}
 }
 
@@ -129,17 +146,17 @@ func (c *caller) allow(ctx context.Context) {
 	g := c.charges(1)
 	g[0].cost = headgate.Cost{}
 	for range 1 + c.w.s.rng.IntN(4) {
-		id := c.w.rec.call(c.n.name, history.Take, "", 0, g)
+		id := c.call(history.Call{Verb: history.Take}, g)
 		d, err := c.n.ask.Allow(ctx, g[0].limit, g[0].key)
-		c.w.rec.decided(c.n.name, id, &d, err)
+		c.w.rec.Decided(c.n.name, id, d, err)
 	}
 }
 
 func (c *caller) check(ctx context.Context) {
 	g := c.charges(1 + c.w.s.rng.IntN(2))
-	id := c.w.rec.call(c.n.name, history.Check, "", 0, g)
+	id := c.call(history.Call{Verb: history.Check}, g)
 	d, err := c.n.ask.Check(ctx, plain(g)...)
-	c.w.rec.decided(c.n.name, id, &d, err)
+	c.w.rec.Decided(c.n.name, id, d, err)
 }
 
 // once takes under an id, sometimes twice, and settles or cancels it sometimes.
@@ -154,12 +171,12 @@ func (c *caller) once(ctx context.Context) {
 	var err error
 	for range 1 + c.w.s.rng.IntN(3) {
 		var d headgate.Decision
-		id := c.w.rec.call(c.n.name, history.Take, name, 0, g)
+		id := c.call(history.Call{Verb: history.Take, Idem: name}, g)
 		if first == 0 {
 			first = id
 		}
 		d, err = c.n.ask.Once(name, 2*time.Hour).Take(ctx, plain(g)...)
-		c.w.rec.decided(c.n.name, id, &d, err)
+		c.w.rec.Decided(c.n.name, id, d, err)
 		if err == nil && !d.Allowed {
 			return
 		}
@@ -172,25 +189,25 @@ func (c *caller) once(ctx context.Context) {
 	case 0:
 		c.settle(ctx, name, first, g)
 	case 1:
-		id := c.w.rec.call(c.n.name, history.Cancel, name, first, g)
+		id := c.call(history.Call{Verb: history.Cancel, Idem: name, Of: first}, g)
 		back, err := c.n.ask.Once(name, 0).Cancel(ctx, plain(g)...)
-		c.w.rec.corrected(c.n.name, id, back, err)
+		c.w.rec.Return(c.n.name, id, record.Answer{Corrected: back, Err: err})
 	}
 }
 
 // settle settles what was taken under an id at other costs.
 func (c *caller) settle(ctx context.Context, name string, first int, g []charge) {
 	actual := make([]headgate.Charge, len(g))
-	id := c.w.rec.call(c.n.name, history.Settle, name, first, g)
-	call := c.w.rec.h.Events[len(c.w.rec.h.Events)-1].Call
+	call := history.Call{Verb: history.Settle, Idem: name, Of: first}
 	for i := range g {
 		cost := headgate.Units(int64(c.w.s.rng.IntN(4)))
 		call.Actual = append(call.Actual, cost.String())
 		actual[i] = headgate.Charge{Limit: g[i].limit, Key: g[i].key, Cost: cost}
 	}
 	for range 1 + c.w.s.rng.IntN(2) {
+		id := c.call(call, g)
 		changed, err := c.n.ask.Once(name, 0).Settle(ctx, actual...)
-		c.w.rec.corrected(c.n.name, id, changed, err)
+		c.w.rec.Return(c.n.name, id, record.Answer{Corrected: changed, Err: err})
 		if err == nil || !errors.Is(err, store.ErrUnknownOutcome) {
 			return
 		}
@@ -203,24 +220,22 @@ func (c *caller) reserve(ctx context.Context) {
 	if !g[0].limit.Queues() {
 		return
 	}
-	call, wait := len(c.w.rec.h.Events), c.w.s.between(0, time.Minute)
-	id := c.w.rec.call(c.n.name, history.Reserve, "", 0, g)
+	wait := c.w.s.between(0, time.Minute)
+	id := c.call(history.Call{Verb: history.Reserve, Wait: wait.Microseconds()}, g)
 	r, err := c.n.ask.Reserve(ctx, wait, plain(g)...)
 	if err != nil {
-		c.w.rec.decided(c.n.name, id, nil, err)
+		c.done(id, err)
 		return
 	}
-	ret := c.w.rec.decided(c.n.name, id, &r.Decision, nil)
+	c.w.rec.Return(c.n.name, id, record.Answer{Decision: &r.Decision, StartAt: r.StartAt})
 	if !r.Decision.Allowed {
 		return
 	}
-	ret.StartAt = r.StartAt.UnixMicro()
-	c.w.rec.h.Events[call].Call.Wait = wait.Microseconds()
 	if c.w.s.chance(300) {
 		c.w.s.sleep(c.w.s.between(1, 2*time.Second))
-		again := c.w.rec.call(c.n.name, history.Cancel, "", id, g)
+		again := c.call(history.Call{Verb: history.Cancel, Of: id}, g)
 		back, err := r.Cancel(ctx)
-		c.w.rec.corrected(c.n.name, again, back, err)
+		c.w.rec.Return(c.n.name, again, record.Answer{Corrected: back, Err: err})
 	}
 }
 
@@ -231,52 +246,49 @@ func (c *caller) hold(ctx context.Context) {
 	}
 	g := []charge{c.charge(c.w.held)}
 	g[0].cost = headgate.Cost{}
-	id := c.w.rec.call(c.n.name, history.Acquire, "", 0, g)
+	id := c.call(history.Call{Verb: history.Acquire}, g)
 	lease, err := c.n.ask.Acquire(ctx, plain(g)...)
 	if err != nil {
-		c.w.rec.decided(c.n.name, id, nil, err)
+		c.done(id, err)
 		return
 	}
-	c.w.rec.decided(c.n.name, id, &lease.Decision, nil)
+	c.w.rec.Decided(c.n.name, id, lease.Decision, nil)
 	if !lease.Decision.Allowed {
 		return
 	}
 	if sched.Wait(c.w.s.between(1, 40*time.Second), lease.Lost(), nil, nil) == 0 {
-		over := c.w.rec.call(c.n.name, history.Release, "", id, g)
-		c.w.rec.released(c.n.name, over, headgate.ErrLeaseLost)
+		over := c.call(history.Call{Verb: history.Release, Of: id}, g)
+		c.done(over, headgate.ErrLeaseLost)
 		return
 	}
 	if c.w.s.chance(200) {
 		if held := lease.Detach(); held != nil && c.w.s.chance(500) {
-			over := c.w.rec.call(c.n.name, history.Renew, "", id, g)
-			c.w.rec.released(c.n.name, over, c.n.ask.Renew(ctx, held...))
+			over := c.call(history.Call{Verb: history.Renew, Of: id}, g)
+			c.done(over, c.n.ask.Renew(ctx, held...))
 		}
 		return
 	}
-	over := c.w.rec.call(c.n.name, history.Release, "", id, g)
+	over := c.call(history.Call{Verb: history.Release, Of: id}, g)
 	within, cancel := sched.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c.w.rec.released(c.n.name, over, lease.Release(within))
+	c.done(over, lease.Release(within))
 }
 
 // wait waits until a charge may start.
 func (c *caller) wait(ctx context.Context) {
 	g := c.charges(1)
-	id := c.w.rec.call(c.n.name, history.Take, "", 0, g)
+	id := c.call(history.Call{Verb: history.Take}, g)
 	err := c.n.ask.WaitAtMost(ctx, c.w.s.between(1, 30*time.Second), plain(g)...)
-	ret := c.w.rec.decided(c.n.name, id, nil, err)
-	if ret.Outcome == history.Done {
-		ret.Outcome = history.Admitted
-	}
+	c.done(id, err)
 }
 
 // operate resets or blocks a key.
 func (c *caller) operate(ctx context.Context) {
 	g := c.charges(1)
 	if c.w.s.chance(500) {
-		id := c.w.rec.call(c.n.name, history.Reset, "", 0, g)
+		id := c.call(history.Call{Verb: history.Reset}, g)
 		_, err := c.n.ask.Reset(ctx, g[0].limit, g[0].key)
-		c.w.rec.decided(c.n.name, id, nil, err)
+		c.done(id, err)
 		return
 	}
 	d := c.w.s.between(0, time.Minute)
@@ -284,8 +296,7 @@ func (c *caller) operate(ctx context.Context) {
 	if c.w.s.chance(300) {
 		d, verb = 0, history.Unblock
 	}
-	id := c.w.rec.call(c.n.name, verb, "", 0, g)
-	c.w.rec.h.Events[len(c.w.rec.h.Events)-1].Call.For = d.Microseconds()
+	id := c.call(history.Call{Verb: verb, For: d.Microseconds()}, g)
 	_, err := c.n.ask.Block(ctx, g[0].limit, g[0].key, d, "")
-	c.w.rec.decided(c.n.name, id, nil, err)
+	c.done(id, err)
 }

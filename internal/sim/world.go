@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/history/record"
 	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
@@ -24,7 +25,7 @@ import (
 // world is a simulation: processes, a store, limits, and what goes wrong.
 type world struct {
 	s    *scheduler
-	rec  *recorder
+	rec  *record.Recorder
 	boss *process // whose goroutines are the world's own
 	end  time.Duration
 
@@ -72,7 +73,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // newWorld makes the world of a seed.
 func newWorld(s *scheduler, o *Options) *world {
-	w := &world{without: map[string]bool{}, s: s, rec: &recorder{s: s, underWay: map[int]underWay{}}, boss: newProcess("world")}
+	w := &world{without: map[string]bool{}, s: s, rec: record.New(s.now), boss: newProcess("world")}
 	for _, part := range o.Without {
 		w.without[part] = true
 	}
@@ -85,11 +86,11 @@ func newWorld(s *scheduler, o *Options) *world {
 		w.taken = append(w.taken, newLimit(s.rng, "limit-"+strconv.Itoa(i+1)))
 	}
 	for _, l := range w.taken {
-		w.rec.limit(&l.versions[0])
+		w.rec.Limit(l.versions[0].told)
 	}
 	if s.chance(400) && !w.without["leases"] {
 		w.held = newLease(s.rng, "jobs")
-		w.rec.limit(&w.held.versions[0])
+		w.rec.Limit(w.held.versions[0].told)
 	}
 	for i := range atMost(1+s.rng.IntN(3), o.Keys) {
 		w.keys = append(w.keys, "key-"+strconv.Itoa(i+1))
@@ -149,10 +150,7 @@ func (w *world) populate(o *Options) {
 		w.memory = newMemoryServer(s)
 		w.serve()
 	}
-	of := w.storeProcess()
-	w.rec.add(history.Event{
-		Kind: history.KindFault, Node: "store", Fault: &history.Fault{Kind: history.Drift, By: abs(of.ppm)},
-	})
+	w.rec.Fault("store", history.Fault{Kind: history.Drift, By: abs(w.storeProcess().ppm)})
 	for i := range atMost(1+s.rng.IntN(4), o.Nodes) {
 		n := &node{name: "node-" + strconv.Itoa(i+1), callers: atMost(1+s.rng.IntN(4), o.Callers)}
 		n.home = newProcess(n.name)
@@ -290,7 +288,11 @@ func (w *world) doubled(path string, body []byte) {
 			if path == "/v1/acquire" {
 				verb = history.Acquire
 			}
-			delete(w.rec.underWay, w.rec.call("network", verb, "", 0, charges)) // nobody waits for it
+			call := history.Call{Verb: verb}
+			for i := range charges {
+				call.Charges = append(call.Charges, charges[i].told())
+			}
+			w.rec.Unheard("network", call)
 		}
 	}
 }
