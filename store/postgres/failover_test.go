@@ -11,6 +11,9 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/history/record"
+	"github.com/headgate/headgate/internal/sim/check"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 )
@@ -73,6 +76,12 @@ func TestFailover(t *testing.T) {
 	}
 	l := headgate.New(front.New(s, &front.Config{SweepEvery: -1}), nil)
 	limit := headgate.MustParse("sliding-log 100000/1h")
+	told := history.Limit{
+		Name: limit.Name(), Version: 1, Algorithm: history.SlidingLog, Amount: "100000",
+		Period: time.Hour.Microseconds(),
+	}
+	rec := record.New(nil)
+	rec.Limit(told)
 
 	var said answers
 	var callers sync.WaitGroup
@@ -81,13 +90,18 @@ func TestFailover(t *testing.T) {
 		callers.Go(func() {
 			for enough := false; !enough && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				id := rec.Call("test", history.Call{
+					Verb: history.Take, Charges: []history.Charge{record.Charge(&told, headgate.Charge{Key: "k"})},
+				})
 				d, err := l.Allow(ctx, limit, "k")
+				rec.Decided("test", id, d, err)
 				cancel()
 				enough = said.add(t, d, err)
 			}
 		})
 	}
 	time.Sleep(time.Second)
+	rec.Fault("primary", history.Fault{Kind: history.Kill})
 	killPrimary()
 	time.Sleep(500 * time.Millisecond)
 	if _, err := connect(t, standby).Exec(t.Context(), "select pg_promote()"); err != nil {
@@ -105,6 +119,10 @@ func TestFailover(t *testing.T) {
 	status, err := l.Inspect(t.Context(), limit, "k")
 	if err != nil {
 		t.Fatal(err)
+	}
+	rec.State(told, status)
+	for _, v := range check.Check(rec.History()) {
+		t.Error(v)
 	}
 	charged, err := strconv.Atoi(status.Used.String())
 	if err != nil {
