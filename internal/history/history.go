@@ -1,0 +1,232 @@
+// Package history is the format in which a run of Headgate is written down, so that it can
+// be judged afterwards by package check, by another program, or by a person.
+//
+// # The file
+//
+// A history is JSON Lines: UTF-8 text, one JSON object a line, each ended by a line feed.
+// Each object is an [Event]. Fields have the names of the json tags below, in lower case.
+// A field that is not listed here is an error, and so is an event that goes back in time.
+// Absent numbers are 0, absent texts empty, absent lists empty, absent flags false.
+//
+// Two clocks occur. "t" is true time: nanoseconds since the start of the run, on one clock
+// that never goes back and that all recorders share. Fields that end in "at" are the
+// store's clock: microseconds since the Unix epoch. All durations are in microseconds.
+// Amounts and costs are texts, so that they are exact: a decimal such as "2.5", or a fraction
+// such as "1/3".
+//
+// # Events
+//
+// "event" says which of the other objects is there, and exactly that one is:
+//
+//   - limit: a limit was defined, or changed: then it has another version. It stands before
+//     the first call that names it.
+//   - call: somebody asks. "node" is the process that asks.
+//   - return: the answer to the call of the same id. A call has at most one. One without
+//     has an unknown outcome: its process has died, or the run was over.
+//   - fault: something was done to the store, the network or a process.
+//   - state: what the store says of a cell when the run is over and nothing is under way.
+//     If there is one, there is one for every cell that the store has.
+//
+// # What a recorder must do
+//
+// It writes a call before the limiter is asked and a return after the limiter has answered,
+// so that the decision lies between the two. It writes the fault before the fault can
+// have had an effect and, for one that lasts, as early as it began.
+//
+// # Example
+//
+// One object is one line; here they are folded.
+//
+//	{"event":"limit","t":0,"limit":{"name":"api","algorithm":"token-bucket","version":1,
+//	  "amount":"10","period":1000000,"burst":"5"}}
+//	{"event":"call","t":1000,"node":"a","call":{"id":1,"verb":"take",
+//	  "charges":[{"limit":"api","version":1,"key":"k","cost":"1"}]}}
+//	{"event":"return","t":9000,"node":"a","return":{"id":1,"outcome":"admitted",
+//	  "at":1700000000000004,"each":[{"remaining":4,"capacity":5}]}}
+//	{"event":"state","t":20000,"state":{"limit":"api","version":1,"key":"k","used":"0.9999",
+//	  "at":1700000000000014}}
+package history
+
+// History is what one run has recorded, in the order of true time.
+type History struct {
+	Events []Event
+}
+
+// Kind says what an event is.
+type Kind string
+
+// The kinds.
+const (
+	KindLimit  Kind = "limit"
+	KindCall   Kind = "call"
+	KindReturn Kind = "return"
+	KindFault  Kind = "fault"
+	KindState  Kind = "state"
+)
+
+// Event is one line of a history.
+type Event struct {
+	Kind   Kind    `json:"event"`
+	T      int64   `json:"t"`              // true time, nanoseconds since the start of the run; never goes back
+	Node   string  `json:"node,omitempty"` // the process of calls and returns, or what a fault hit
+	Limit  *Limit  `json:"limit,omitempty"`
+	Call   *Call   `json:"call,omitempty"`
+	Return *Return `json:"return,omitempty"`
+	Fault  *Fault  `json:"fault,omitempty"`
+	State  *State  `json:"state,omitempty"`
+}
+
+// The algorithms, as in the notation of limits.
+const (
+	TokenBucket   = "token-bucket"
+	LeakyBucket   = "leaky-bucket"
+	GCRA          = "gcra"
+	FixedWindow   = "fixed-window"
+	Interval      = "interval"
+	SlidingWindow = "sliding-window"
+	SlidingLog    = "sliding-log"
+	Concurrency   = "concurrency"
+)
+
+// Limit is one version of a limit.
+type Limit struct {
+	Name      string `json:"name"`
+	Algorithm string `json:"algorithm"`
+	Version   int    `json:"version"`
+	Amount    string `json:"amount"`             // units per Period; of concurrency, the most that is held
+	Period    int64  `json:"period,omitempty"`   // microseconds; 0 with Calendar and concurrency
+	Burst     string `json:"burst,omitempty"`    // what can pass at once; empty: Amount, at least 1
+	FromFirst bool   `json:"first,omitempty"`    // fixed-window: windows start at the first charge after the last one
+	Calendar  string `json:"calendar,omitempty"` // fixed-window: minute, hour, day, week (from Monday) or month
+	Zone      string `json:"zone,omitempty"`     // of Calendar: an IANA time zone; empty: UTC
+	Block     int64  `json:"block,omitempty"`    // a refusal blocks the key for so many microseconds
+	TTL       int64  `json:"ttl,omitempty"`      // concurrency: microseconds
+
+	Prefetch     string `json:"prefetch,omitempty"`     // what a node may take up front; empty: nothing
+	PrefetchLife int64  `json:"prefetchlife,omitempty"` // microseconds until what it took is lost
+
+	// Step is in how many microseconds tokens come of a rated limit that is too fine for
+	// steps of one; 0: the smallest power of ten in which it fits into 53 bits.
+	Step int64 `json:"step,omitempty"`
+}
+
+// Charge is one thing to be admitted.
+type Charge struct {
+	Limit   string `json:"limit"`
+	Version int    `json:"version"`
+	Key     string `json:"key"`
+	Cost    string `json:"cost,omitempty"` // what was asked for; not with block, unblock, reset
+}
+
+// The verbs of a call.
+const (
+	Take    = "take"    // also that of a call that waits, once for each question
+	Check   = "check"   // asks and takes nothing
+	Reserve = "reserve" // takes for a start of its own
+	Settle  = "settle"  // corrects the costs of an admission to Actual
+	Cancel  = "cancel"  // takes an admission back
+	Acquire = "acquire" // takes a lease
+	Renew   = "renew"
+	Release = "release"
+	Reset   = "reset" // forgets the cells of Charges
+	Block   = "block" // refuses all on the cells of Charges for For
+	Unblock = "unblock"
+)
+
+// Call is a question. The charges of one call are admitted all or none.
+type Call struct {
+	ID      int      `json:"id"` // unique in the history, above 0
+	Verb    string   `json:"verb"`
+	Charges []Charge `json:"charges,omitempty"` // of settle, cancel, renew and release: may be left out with Of
+	Idem    string   `json:"idem,omitempty"`    // idempotency key
+	Life    int64    `json:"life,omitempty"`    // of Idem, microseconds; 0: longer than the run
+	Of      int      `json:"of,omitempty"`      // the call whose admission this settles, cancels, renews or releases
+	Actual  []string `json:"actual,omitempty"`  // settle: the cost in the end, of each charge of Of or of Charges
+	Partial bool     `json:"partial,omitempty"` // take: as much of the cost as fits
+	Wait    int64    `json:"wait,omitempty"`    // reserve: how far ahead the start may lie, microseconds
+	For     int64    `json:"for,omitempty"`     // block: microseconds
+}
+
+// The outcomes of a return.
+const (
+	Admitted = "admitted" // of take, check, reserve, acquire
+	Refused  = "refused"  // of these; and of renew and release: the lease had ended
+	Done     = "done"     // of all other verbs
+	Nothing  = "nothing"  // an error, and certainly nothing was done
+	Unknown  = "unknown"  // an error, and it may have been done, or be done later
+)
+
+// The ways in which an answer was found.
+const (
+	ViaStore    = "store"
+	ViaPrefetch = "prefetch" // out of tokens that the node had taken up front
+	ViaRepeat   = "repeat"   // a refusal that the node repeated without asking the store
+)
+
+// Return is the answer to a call.
+type Return struct {
+	ID       int    `json:"id"` // of the call
+	Outcome  string `json:"outcome"`
+	Error    string `json:"error,omitempty"`    // for people
+	At       int64  `json:"at,omitempty"`       // the time decided for, by the store's clock; 0: not told
+	Via      string `json:"via,omitempty"`      // empty: store
+	Replayed bool   `json:"replayed,omitempty"` // it repeats what was said to the same idempotency key before
+	Shared   bool   `json:"shared,omitempty"`   // a key had no cell of its own, since its limit is full
+
+	RefusedBy int       `json:"refusedby,omitempty"` // place of the charge that refused, among those of the call
+	Each      []Figures `json:"each,omitempty"`      // of the charges, in their order; may be left out
+	StartAt   int64     `json:"startat,omitempty"`   // reserve: the start, by the store's clock
+	Granted   []string  `json:"granted,omitempty"`   // of a partial take: what was granted of each charge
+
+	// Corrected is, for settle and cancel, by how much each cost was corrected: given back where
+	// the actual cost is below the cost, else charged in addition. Rounded down to a millionth.
+	Corrected []string `json:"corrected,omitempty"`
+
+	// Until is for an unknown outcome the true time, nanoseconds since the start, after which it was
+	// surely not done any more. 0: not known, so at any time.
+	Until int64 `json:"until,omitempty"`
+}
+
+// Figures are what was said of one charge.
+type Figures struct {
+	Remaining  int64 `json:"remaining"`            // whole units that could pass now; -1: not told
+	RetryAfter int64 `json:"retryafter,omitempty"` // microseconds, of a refused charge; -1: never
+	Capacity   int64 `json:"capacity,omitempty"`   // whole units that can pass at once; 0: not told
+}
+
+// The faults that a checker makes allowance for. Others may be named too; they explain nothing.
+const (
+	Clock  = "clock"  // the store's clock was moved By microseconds
+	Forget = "forget" // a fail-over or restart lost what was decided after the true time Since
+	Drift  = "drift"  // from the start: the store's clock gains or loses up to By millionths against true time
+
+	Kill       = "kill"        // a process ended
+	Pause      = "pause"       // a process or the store stood still
+	LostBefore = "lost-before" // a question was lost
+	LostAfter  = "lost-after"  // an answer was lost
+	Full       = "full"        // the store had no room
+)
+
+// Fault is something that was done to the system.
+type Fault struct {
+	Kind  string `json:"kind"`
+	By    int64  `json:"by,omitempty"`
+	Since int64  `json:"since,omitempty"` // nanoseconds since the start of the run
+}
+
+// State is what the store says of a cell after the run.
+type State struct {
+	Limit   string  `json:"limit"`
+	Version int     `json:"version"` // of the limit by which it was asked
+	Key     string  `json:"key"`
+	Used    string  `json:"used"` // in use at At, exact or rounded up to a millionth; empty: not told
+	At      int64   `json:"at"`
+	Entries []Entry `json:"entries,omitempty"` // sliding-log: all that still count at At; may be left out
+}
+
+// Entry is one admission in the log of a cell.
+type Entry struct {
+	At     int64  `json:"at"`
+	Cost   string `json:"cost"`
+	Number int64  `json:"number,omitempty"` // in the store, ascending
+}

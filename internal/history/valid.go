@@ -1,0 +1,148 @@
+package history
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+)
+
+// Number returns the value of an amount or a cost: a decimal or a fraction, not negative.
+func Number(text string) (*big.Rat, error) {
+	plain := strings.Trim(text, "0123456789./") == "" && len(text) <= 100
+	r, ok := new(big.Rat).SetString(text)
+	if !plain || !ok {
+		return nil, fmt.Errorf("%q is no decimal and no fraction", text)
+	}
+	return r, nil
+}
+
+// Valid says what is wrong with an event by itself; nil if nothing is.
+func (e *Event) Valid() error {
+	there := map[Kind]bool{
+		KindLimit: e.Limit != nil, KindCall: e.Call != nil, KindReturn: e.Return != nil,
+		KindFault: e.Fault != nil, KindState: e.State != nil,
+	}
+	has, known := there[e.Kind]
+	switch {
+	case !known:
+		return fmt.Errorf("event: %q is no kind of event", e.Kind)
+	case !has:
+		return fmt.Errorf("event: a %s event without the object %q", e.Kind, e.Kind)
+	case e.T < 0:
+		return fmt.Errorf("t: %d is before the start of the run", e.T)
+	}
+	for kind, has := range there {
+		if has && kind != e.Kind {
+			return fmt.Errorf("event: a %s event has an object %q too", e.Kind, kind)
+		}
+	}
+	switch e.Kind {
+	case KindLimit:
+		return e.Limit.valid()
+	case KindCall:
+		return e.Call.valid()
+	case KindReturn:
+		return e.Return.valid()
+	case KindState:
+		return e.State.valid()
+	}
+	return nil
+}
+
+func (l *Limit) valid() error {
+	rated := []string{TokenBucket, LeakyBucket, GCRA, Interval, SlidingWindow, SlidingLog}
+	if l.Period < 0 || l.Block < 0 || l.TTL < 0 || l.PrefetchLife < 0 || l.Step < 0 {
+		return fmt.Errorf("limit %s: a time below 0", l.Name)
+	}
+	switch {
+	case slices.Contains(rated, l.Algorithm):
+		if l.Period == 0 || l.Calendar != "" {
+			return fmt.Errorf("limit %s: %s needs a period", l.Name, l.Algorithm)
+		}
+	case l.Algorithm == FixedWindow:
+		units := []string{"", "minute", "hour", "day", "week", "month"}
+		if !slices.Contains(units, l.Calendar) || (l.Calendar == "") == (l.Period == 0) {
+			return fmt.Errorf("limit %s: a fixed window has either a period or a unit of the calendar", l.Name)
+		}
+	case l.Algorithm == Concurrency:
+		if l.TTL == 0 {
+			return fmt.Errorf("limit %s: concurrency needs a ttl", l.Name)
+		}
+	default:
+		return fmt.Errorf("limit %s: %q is no algorithm", l.Name, l.Algorithm)
+	}
+	for _, text := range []string{l.Amount, l.Burst, l.Prefetch} {
+		if text == "" {
+			continue
+		}
+		if n, err := Number(text); err != nil || n.Sign() == 0 {
+			return fmt.Errorf("limit %s: %q is no amount above 0", l.Name, text)
+		}
+	}
+	if l.Amount == "" {
+		return fmt.Errorf("limit %s: no amount", l.Name)
+	}
+	return nil
+}
+
+func (c *Call) valid() error {
+	verbs := []string{Take, Check, Reserve, Settle, Cancel, Acquire, Renew, Release, Reset, Block, Unblock}
+	if c.ID <= 0 {
+		return fmt.Errorf("call: the id %d is not above 0", c.ID)
+	}
+	if !slices.Contains(verbs, c.Verb) {
+		return fmt.Errorf("call %d: %q is no verb", c.ID, c.Verb)
+	}
+	if c.Life < 0 || c.Wait < 0 || c.For < 0 {
+		return fmt.Errorf("call %d: a time below 0", c.ID)
+	}
+	asks := slices.Contains([]string{Take, Check, Reserve, Acquire}, c.Verb)
+	if len(c.Charges) == 0 && (asks || c.Of == 0) {
+		return fmt.Errorf("call %d: no charges", c.ID)
+	}
+	for i := range c.Charges {
+		if _, err := Number(c.Charges[i].Cost); err != nil && (asks || c.Charges[i].Cost != "") {
+			return fmt.Errorf("call %d: cost: %w", c.ID, err)
+		}
+	}
+	return numbers("actual", c.Actual)
+}
+
+func (r *Return) valid() error {
+	outcomes := []string{Admitted, Refused, Done, Nothing, Unknown}
+	if !slices.Contains(outcomes, r.Outcome) {
+		return fmt.Errorf("return %d: %q is no outcome", r.ID, r.Outcome)
+	}
+	if !slices.Contains([]string{"", ViaStore, ViaPrefetch, ViaRepeat}, r.Via) {
+		return fmt.Errorf("return %d: via %q is not known", r.ID, r.Via)
+	}
+	if r.At < 0 || r.StartAt < 0 || r.Until < 0 {
+		return fmt.Errorf("return %d: a time below 0", r.ID)
+	}
+	if err := numbers("granted", r.Granted); err != nil {
+		return err
+	}
+	return numbers("corrected", r.Corrected)
+}
+
+func (s *State) valid() error {
+	for i := range s.Entries {
+		if err := numbers("entries", []string{s.Entries[i].Cost}); err != nil {
+			return err
+		}
+	}
+	if s.Used == "" {
+		return nil
+	}
+	return numbers("used", []string{s.Used})
+}
+
+func numbers(field string, texts []string) error {
+	for _, text := range texts {
+		if _, err := Number(text); err != nil {
+			return fmt.Errorf("%s: %w", field, err)
+		}
+	}
+	return nil
+}

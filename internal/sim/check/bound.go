@@ -1,0 +1,141 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+// boundByStore checks the bound by the times for which the store has decided.
+func (m *model) boundByStore(c *cell, breaks *spans) {
+	rules := c.rules()
+	stretches := map[int][]*entry{}
+	blurred := len(breaks.from) > 0 || len(c.fixes) > 0
+	for _, e := range c.entries {
+		blurred = blurred || e.maybe() || e.rule.prefetching()
+		if e.Partial && e.outcome() == history.Admitted && e.place >= len(e.ret.Granted) {
+			m.broken(e.events[0], "a partial take without what was granted")
+		}
+		asked := e.Verb == history.Check && e.outcome() == history.Admitted && e.ret.At > 0
+		if n, ok := breaks.between(e.from, e.to); ok && (e.sure() || asked) {
+			stretches[n] = append(stretches[n], e)
+		}
+	}
+	for _, entries := range stretches {
+		slices.SortStableFunc(entries, func(a, b *entry) int {
+			return cmp.Or(cmp.Compare(a.start(), b.start()), cmp.Compare(rank(a), rank(b)))
+		})
+		if len(rules) > 1 {
+			m.boundOfVersions(c, rules, entries)
+			continue
+		}
+		r := rules[0]
+		l, most := newLevel(r, c.family, false, blurred), r.most.plus(c.slack(r, blurred))
+		for _, e := range entries {
+			l.advance(e.start())
+			switch used := l.used().plus(e.passed); {
+			case !used.more(most):
+			case e.Verb == history.Check:
+				m.violation("refusal", []*ask{e.ask}, "%s: a check of %s was admitted, while %s of %s is used",
+					c.name(), c.family.text(e.cost), c.family.text(l.used()), c.family.text(most))
+				continue
+			default:
+				rule := "bound"
+				if e.start() > e.ret.At {
+					rule = "tickets"
+				}
+				m.violation(rule, []*ask{e.ask}, "%s: by the store's clock %s is used of %s at %d",
+					c.name(), c.family.text(used), c.family.text(most), e.start())
+				l.clear() // one report for each excess
+			}
+			if e.Verb != history.Check {
+				l.add(e.passed)
+			}
+		}
+	}
+}
+
+// rank orders what happens at the same time: checks first, which need not know of it.
+func rank(e *entry) int {
+	if e.Verb == history.Check {
+		return 0
+	}
+	return 1
+}
+
+// slack is what a level may exceed what passes at once by.
+func (c *cell) slack(r *rule, blurred bool) num {
+	switch {
+	case r.shape == rated:
+		// docs/operating.md, "prefetch": the bound grows by what is refilled in its life.
+		// docs/algorithms.md, "Exactness": a level that drains in steps does at most one late.
+		return r.rate.times(r.life + r.step - 1)
+	case r.shape == refill && blurred:
+		// Bounds: a period can end just after the first microsecond. newLevel subtracts that.
+		return r.amount.times(r.life).over(r.period)
+	}
+	return num{}
+}
+
+// boundOfVersions checks a cell whose limit was changed. What is in use stays until one of
+// the definitions forgets it, and none admits beyond its own capacity: so no more is ever
+// in use than the largest, and between charges it falls by what all of them forget.
+// docs/algorithms.md, "Changing a limit"; docs/decisions/2026-11-21-laws.md, "A changed limit
+// is converted when the cell is next charged or refused", "From empty_at on a cell is fresh".
+func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry) {
+	l := &bucket{}
+	var most num
+	old := &log{}
+	for _, r := range rules {
+		if r.shape == first || r.shape == refill || r.prefetching() {
+			return // when they forget is not known: by true time alone
+		}
+		most = atLeast(most, r.most.plus(c.slack(r, true)))
+		switch rate := r.amount.over(max(1, r.perTime())); r.shape {
+		case rated:
+			l.rate = l.rate.plus(r.rate)
+		default: // what it could have admitted itself is the most that it forgets
+			l.rate = l.rate.plus(rate).plus(whole(1))
+			if r.shape == logged && (old.period == 0 || r.period < old.period) {
+				old.period = r.period
+			}
+		}
+	}
+	starts := make([]int64, len(rules))
+	for _, e := range entries {
+		l.advance(e.start())
+		if old.period > 0 {
+			before := old.sum
+			old.advance(e.start())
+			l.take(before.minus(old.sum), 0)
+		}
+		for i, r := range rules {
+			if r.shape != window && r.shape != sliding {
+				continue
+			}
+			if start := r.windowStart(e.start()); start != starts[i] {
+				starts[i] = start
+				l.clear()
+			}
+		}
+		if e.Verb == history.Check {
+			continue
+		}
+		if used := l.used().plus(e.passed); used.more(most) {
+			m.violation("bound", []*ask{e.ask}, "%s: after a change %s is used of %s at %d",
+				c.name(), c.family.text(used), c.family.text(most), e.start())
+			l.clear()
+		}
+		l.add(e.passed)
+		old.add(e.passed)
+	}
+}
+
+// perTime is the time in which a rule forgets its amount, in microseconds.
+func (r *rule) perTime() int64 {
+	if r.period > 0 {
+		return r.period
+	}
+	return map[string]int64{"hour": 1, "day": 22, "week": 7*24 - 2, "month": 28*24 - 2}[r.limit.Calendar] * 1800e6
+}

@@ -1,0 +1,150 @@
+// Package check judges a history of Headgate: whether what was admitted, refused and said
+// is what the documentation promises. It knows nothing of the program that it judges: it
+// imports the standard library and the format of histories only, and computes with
+// integers in a unit in which everything is exact.
+//
+// # Rules
+//
+//   - format: the history makes sense.
+//   - bound: no more passes than the limit's bound, by the store's clock and by true time.
+//   - refusal: the store refuses only what does not fit on top of all that can have been
+//     charged, or what a block keeps away; and a check admits only what fits.
+//   - repeat: a refusal is repeated without the store only for what the node was refused, or
+//     had taken the last of, and not for too long.
+//   - once: an idempotency key is charged once and answered alike; an admission is settled once.
+//   - settled: no more is in use at the end than was admitted and not given back.
+//   - recorded: no less is, and every admission stands in the log of its cell.
+//   - tickets: reservations of a cell start in the order of their decisions, not before it.
+//   - leases: no more is held at any time than the limit says.
+//   - figures: remaining, retry-after and capacity are those of the level.
+//
+// A rule never blames what a correct run can show. Where the history leaves open what
+// happened, it takes the view that excuses the run: an outcome that is not known was
+// charged for refusals and was not for bounds.
+//
+// # Allowances
+//
+// They are those of the documentation, which the code names where it makes them: a
+// prefetch's life (docs/operating.md), a jump of the clock forward (docs/stores.md), what
+// a fail-over forgets (docs/stores.md), several versions of a limit (docs/algorithms.md).
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+// Violation is a rule that a history breaks.
+type Violation struct {
+	Rule   string
+	Events []int // places in the history, ascending
+	Text   string
+}
+
+// String returns the violation as one line.
+func (v Violation) String() string {
+	return fmt.Sprintf("%s: %s (events %v)", v.Rule, v.Text, v.Events)
+}
+
+// Check returns what is wrong with a history, in the order of its events; nothing if it
+// is as it should be. The history is not changed.
+func Check(h *history.History) []Violation {
+	m := newModel(h)
+	m.corrections()
+	m.once()
+	m.missing()
+	for _, c := range m.cells {
+		m.judge(c)
+	}
+	m.refusals()
+	m.repeats()
+	slices.SortStableFunc(m.found, func(a, b Violation) int { return cmp.Compare(a.first(), b.first()) })
+	return m.found
+}
+
+func (v *Violation) first() int {
+	if len(v.Events) == 0 {
+		return 0
+	}
+	return v.Events[0]
+}
+
+// judge judges one cell, by all rules that look at nothing else.
+func (m *model) judge(c *cell) {
+	if c.family.versions == nil {
+		return
+	}
+	if c.has(held) {
+		m.leases(c)
+		return
+	}
+	breaks := m.breaks(c)
+	m.boundByStore(c, breaks)
+	m.boundByTrue(c)
+	m.tickets(c, breaks)
+	m.levels(c)
+}
+
+// has reports whether some version of the cell's limit has the shape.
+func (c *cell) has(s shape) bool {
+	for _, r := range c.family.versions {
+		if r.shape == s {
+			return true
+		}
+	}
+	return false
+}
+
+// rules returns the versions by which the cell was asked, in order of their first calls.
+func (c *cell) rules() (list []*rule) {
+	for _, e := range c.entries {
+		if !slices.Contains(list, e.rule) {
+			list = append(list, e.rule)
+		}
+	}
+	return list
+}
+
+// span is a stretch of true time within which something happened.
+type span struct{ from, to int64 }
+
+// spans are those of one cell, sorted by both ends.
+type spans struct{ from, to []int64 }
+
+func (s *spans) add(from, to int64) {
+	s.from, s.to = append(s.from, from), append(s.to, to)
+}
+
+func (s *spans) sort() {
+	slices.Sort(s.from)
+	slices.Sort(s.to)
+}
+
+// between returns the number of the stretch between spans in which an interval of true
+// time lies; false if it touches one.
+func (s *spans) between(from, to int64) (stretch int, ok bool) {
+	before, _ := slices.BinarySearch(s.to, from)  // those that end before it
+	begun, _ := slices.BinarySearch(s.from, to+1) // those that begin not after it
+	return before, before == begun
+}
+
+// breaks are where levels may have been lost and the store's times may go back: bounds by
+// the store's clock hold between them.
+func (m *model) breaks(c *cell) *spans {
+	s := &spans{}
+	for _, f := range m.faults {
+		if f.Kind == history.Clock && f.By < 0 || f.Kind == history.Forget {
+			s.add(f.t, f.t)
+		}
+	}
+	for _, a := range c.others {
+		if a.Verb == history.Reset && a.outcome() != history.Nothing {
+			s.add(a.from, a.until())
+		}
+	}
+	s.sort()
+	return s
+}

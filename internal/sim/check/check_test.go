@@ -1,0 +1,234 @@
+package check_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/parser"
+	"go/token"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/sim/check"
+)
+
+// TestTable checks that each good history is accepted, and that it is rejected by the
+// named rule when it was tampered with.
+func TestTable(t *testing.T) {
+	cases := slices.Concat(boundCases, levelCases, otherCases)
+	if len(cases) < 30 {
+		t.Errorf("only %d cases", len(cases))
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			b, tamper := c.build()
+			for _, v := range check.Check(&b.h) {
+				t.Errorf("the good history: %s", v)
+			}
+			before, _ := json.Marshal(b.h)
+			check.Check(&b.h)
+			if after, _ := json.Marshal(b.h); !bytes.Equal(before, after) {
+				t.Error("the checker has changed the history")
+			}
+			tamper()
+			found := check.Check(&b.h)
+			if !slices.ContainsFunc(found, func(v check.Violation) bool { return v.Rule == c.rule }) {
+				t.Errorf("the tampered history does not break the rule %s: %v", c.rule, found)
+			}
+			for _, v := range found {
+				if len(v.Events) == 0 || v.Text == "" || !strings.HasPrefix(v.String(), v.Rule+": ") {
+					t.Errorf("a violation that says too little: %+v", v)
+				}
+			}
+		})
+	}
+}
+
+// TestImports checks that the checker knows nothing of what it judges.
+func TestImports(t *testing.T) {
+	files, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), f.Name(), nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range parsed.Imports {
+			path, _ := strconv.Unquote(spec.Path.Value)
+			if strings.Contains(path, ".") && path != "github.com/headgate/headgate/internal/history" {
+				t.Errorf("%s imports %s", f.Name(), path)
+			}
+		}
+	}
+}
+
+// tampered is a history and what to do to it.
+type tampered struct {
+	name, rule string
+	build      func() (*book, func())
+}
+
+var boundCases = []tampered{
+	{"one too many", "bound", func() (*book, func()) {
+		b := newBook(bucket("1", "3"))
+		b.take(0, "1")
+		b.take(1, "2")
+		id := b.take(2, "1", refused(second-1))
+		return b, func() { b.rets[id].Outcome = history.Admitted }
+	}},
+	{"a microsecond too early", "bound", func() (*book, func()) {
+		b := newBook(bucket("1", "1"))
+		b.take(0, "1")
+		id := b.take(second, "1")
+		return b, func() { b.move(id, -1) }
+	}},
+	{"fixed window, before the boundary", "bound", func() (*book, func()) {
+		b := newBook(fixed("5", 60*second))
+		b.take(60*second-2, "5")
+		id := b.take(60*second, "5")
+		return b, func() { b.move(id, -1) }
+	}},
+	{"a day of 23 hours", "bound", func() (*book, func()) {
+		b := newBook(history.Limit{
+			Algorithm: history.FixedWindow, Amount: "5", Calendar: "day", Zone: "Europe/Berlin",
+		})
+		begin := int64(1_711_839_600_000_000 - base) // 2024-03-30 23:00 UTC, midnight in Berlin
+		b.take(begin, "5")
+		id := b.take(begin+23*hour, "5")
+		return b, func() { b.move(id, -1) }
+	}},
+	{"an hour of 30 minutes", "bound", func() (*book, func()) {
+		b := newBook(history.Limit{
+			Algorithm: history.FixedWindow, Amount: "5", Calendar: "hour", Zone: "Asia/Pyongyang",
+		})
+		begin := int64(1_525_444_200_000_000 - base) // 2018-05-04 14:30 UTC, before the clocks were put forward
+		b.h.Events[0].T = 0
+		for _, at := range []int64{begin - 1, begin, begin + hour/2} {
+			b.take(at-begin+1, "5", func(_ *history.Call, r *history.Return) { r.At = base + at })
+		}
+		return b, func() { b.rets[3].At-- }
+	}},
+	{"sliding log, at the edge", "bound", func() (*book, func()) {
+		b := newBook(history.Limit{Algorithm: history.SlidingLog, Amount: "5", Period: 60 * second})
+		b.take(7, "2")
+		b.take(8, "3")
+		id := b.take(7+60*second, "2")
+		return b, func() { b.move(id, -1) }
+	}},
+	{"sliding window, above its share", "bound", func() (*book, func()) {
+		b := newBook(history.Limit{Algorithm: history.SlidingWindow, Amount: "100", Period: 60 * second})
+		b.take(30*second, "100")
+		id := b.take(90*second, "50")
+		return b, func() { b.calls[id].Charges[0].Cost = "50.001" }
+	}},
+	{"interval, a microsecond too early", "bound", func() (*book, func()) {
+		b := newBook(history.Limit{Algorithm: history.Interval, Amount: "2", Period: 10 * second, Burst: "3"})
+		b.take(3, "3")
+		id := b.take(3+10*second, "2")
+		return b, func() { b.move(id, -1) }
+	}},
+	{"from the first, a microsecond too early", "bound", func() (*book, func()) {
+		b := newBook(history.Limit{Algorithm: history.FixedWindow, Amount: "3", Period: 10 * second, FromFirst: true})
+		b.take(3, "1")
+		b.take(5*second, "2")
+		id := b.take(3+10*second, "3")
+		return b, func() { b.move(id, -1) }
+	}},
+	{"prefetch above its allowance", "bound", func() (*book, func()) {
+		l := bucket("10", "10")
+		l.Prefetch, l.PrefetchLife = "5", second
+		b := newBook(l)
+		b.take(0, "10")
+		for i := range int64(10) {
+			b.take(i+1, "1", func(_ *history.Call, r *history.Return) { r.Via = history.ViaPrefetch })
+		}
+		return b, func() { b.calls[1].Charges[0].Cost = "10.1" }
+	}},
+	{"forgotten beyond the stretch", "bound", func() (*book, func()) {
+		b := newBook(history.Limit{Algorithm: history.SlidingLog, Amount: "5", Period: hour})
+		b.take(1, "3")
+		b.take(2, "2")
+		f := b.fault(3, history.Fault{Kind: history.Forget, Since: 500})
+		b.take(4, "5")
+		return b, func() { f.Since = 1900 }
+	}},
+	{"a clock that was not put forward", "bound", func() (*book, func()) {
+		b := newBook(bucket("1", "5"))
+		b.take(1, "5")
+		f := b.fault(2, history.Fault{Kind: history.Clock, By: 10 * second})
+		b.take(3, "5", func(_ *history.Call, r *history.Return) { r.At += 10 * second })
+		return b, func() { f.By = 0 }
+	}},
+	{"times that lie", "bound", func() (*book, func()) {
+		b := newBook(bucket("1", "5"))
+		b.take(1, "5")
+		id := b.take(5*second+1, "5")
+		return b, func() { b.move(id, -second); b.rets[id].At += second }
+	}},
+	{"a change that forgets", "bound", func() (*book, func()) {
+		second2 := fixed("100", 60*second)
+		second2.Version = 2
+		b := newBook(fixed("100", hour), second2)
+		b.take(55*60*second+55*second, "60")
+		id := b.take(55*60*second+57*second, "40", version(2))
+		return b, func() { b.calls[id].Charges[0].Cost = "50" }
+	}},
+	{"a change to another algorithm that forgets", "bound", func() (*book, func()) {
+		l := history.Limit{Algorithm: history.SlidingLog, Version: 2, Amount: "10", Period: hour}
+		b := newBook(fixed("10", hour), l)
+		b.take(1, "9")
+		id := b.take(2, "1", version(2))
+		return b, func() { b.calls[id].Charges[0].Cost = "2" }
+	}},
+	{"more granted in part", "bound", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		id := b.take(1, "8", func(c *history.Call, r *history.Return) { c.Partial, r.Granted = true, []string{"5"} })
+		return b, func() { b.rets[id].Granted[0] = "6" }
+	}},
+	{"a reset that was none", "bound", func() (*book, func()) {
+		b := newBook(bucket("1", "5"))
+		b.take(1, "5")
+		id := b.ask(2, history.Reset, "", outcome(history.Done))
+		b.take(3, "5")
+		return b, func() { b.rets[id].Outcome = history.Nothing }
+	}},
+	{"a cancellation that was none", "bound", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		id := b.take(1, "5")
+		of := b.done(2, history.Cancel, id, corrected("5"))
+		b.take(3, "5")
+		return b, func() { b.rets[of].Outcome = history.Nothing }
+	}},
+}
+
+func BenchmarkCheck(b *testing.B) {
+	const n = 100_000
+	book := newBook(bucket("1000", "100"))
+	for i := range int64(n) {
+		option := left(99)
+		if i%10 == 9 {
+			option = func(_ *history.Call, r *history.Return) {
+				r.Outcome, r.Each = history.Refused, []history.Figures{{Remaining: -1, RetryAfter: -1}}
+			}
+		}
+		id := book.take(i*1000, "1", option)
+		if i%10 == 9 {
+			book.calls[id].Charges[0].Cost = "101"
+		}
+	}
+	b.ResetTimer()
+	for b.Loop() {
+		if found := check.Check(&book.h); len(found) > 0 {
+			b.Fatal(found[0])
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/decision")
+}

@@ -1,0 +1,371 @@
+package check
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+// moment is something that happens to a cell at a time of the store's clock.
+type moment struct {
+	at    int64
+	entry *entry // a decision
+	fix   *fix
+	reset *ask
+	block *ask
+	state *state
+}
+
+// tracker follows the level of a cell: low is never above that of the store, high never
+// below it.
+type tracker struct {
+	m         *model
+	c         *cell
+	r         *rule
+	low, high level
+	lowOff    bool  // nothing is known to be in use
+	trusted   int64 // true time until which the store's times are in order
+
+	unknown []*entry // by their calls: may have been charged
+	begun   int      // of unknown: those that can have been
+	pending num      // what they cost together, but for those that were folded
+	ends    []*entry // unknown, by the time until which they can be charged
+	ended   int
+	late    []*fix // corrections of which the time is not told, by their returns
+	latest  int
+
+	charged []charged // in order of their times
+	tied    bool
+
+	blockSure, blockMax int64
+	blockOpen           int64 // true time from which blocks are not known any more
+}
+
+// charged remembers what was charged after a true time.
+type charged struct {
+	entry *entry
+	to    int64 // the latest return of all up to this
+}
+
+// levels checks refusals, figures and the final state of a cell that one version of a limit
+// with a rule that is known has decided about. It skips cells of limits with a prefetch, of
+// which the store's charges are not told, of full limits, of changed limits, and those of
+// which a charge was put off for the start of another.
+func (m *model) levels(c *cell) {
+	rules := c.rules()
+	if len(rules) == 0 && len(c.states) > 0 && len(c.family.versions) == 1 {
+		for _, r := range c.family.versions {
+			rules = append(rules, r)
+		}
+	}
+	if len(rules) != 1 || rules[0].prefetching() || c.family.shared || c.raised() {
+		for _, e := range c.entries {
+			m.excused[e.ask] = true
+		}
+		return
+	}
+	t := &tracker{m: m, c: c, r: rules[0], trusted: forever, blockOpen: forever}
+	var moments []moment
+	blurred := false
+	for _, f := range m.faults {
+		if f.Kind == history.Clock && f.By < 0 {
+			t.trusted = min(t.trusted, f.t)
+		}
+		blurred = blurred || f.Kind == history.Forget
+	}
+	for _, e := range c.entries {
+		switch {
+		case e.maybe():
+			t.unknown, t.ends = append(t.unknown, e), append(t.ends, e)
+			blurred = true
+			if e.outcome() == history.Unknown && e.rule.limit.Block > 0 {
+				t.blockOpen = min(t.blockOpen, e.from)
+			}
+		case e.outcome() == history.Admitted || e.outcome() == history.Refused:
+			if e.ret.At > 0 && !e.ret.Replayed && e.via() == history.ViaStore {
+				moments = append(moments, moment{at: e.ret.At, entry: e})
+			} else {
+				m.excused[e.ask] = m.excused[e.ask] || e.outcome() == history.Refused
+			}
+		}
+	}
+	moments = t.others(moments)
+	blurred = blurred || len(c.fixes) > 0
+	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(t.unknown, func(a, b *entry) int { return cmp.Compare(a.from, b.from) })
+	slices.SortStableFunc(t.ends, func(a, b *entry) int { return cmp.Compare(a.until(), b.until()) })
+	slices.SortStableFunc(t.late, func(a, b *fix) int { return cmp.Compare(a.to, b.to) })
+	t.low, t.high = newLevel(t.r, c.family, false, blurred), newLevel(t.r, c.family, true, blurred)
+	for i := 0; i < len(moments); {
+		j := i + 1
+		for j < len(moments) && moments[j].at == moments[i].at {
+			j++
+		}
+		t.tied = j-i > 1
+		t.together(moments[i:j])
+		i = j
+	}
+}
+
+// raised reports whether some charge to the cell waits for the start of another key: then
+// its level is raised by what is not known here. docs/algorithms.md, "Several limits, one start".
+func (c *cell) raised() bool {
+	for _, e := range c.entries {
+		if e.Verb == history.Reserve && len(e.ask.entries) > 1 && (e.outcome() != history.Refused) {
+			return true
+		}
+	}
+	return false
+}
+
+// others adds what is not a decision.
+func (t *tracker) others(moments []moment) []moment {
+	for _, a := range t.c.others {
+		switch o := a.outcome(); {
+		case o == history.Nothing:
+		case a.Verb == history.Reset && o == history.Done && a.at() > 0:
+			moments = append(moments, moment{at: a.at(), reset: a})
+		case a.Verb == history.Reset:
+			t.lowOff = true
+		case a.Verb == history.Block && o == history.Done && a.at() > 0:
+			moments = append(moments, moment{at: a.at(), block: a})
+		case a.Verb == history.Block:
+			t.blockOpen = min(t.blockOpen, a.from)
+		}
+	}
+	for _, f := range t.c.fixes {
+		switch {
+		case !f.told || f.outcome() != history.Done || f.ret.Replayed:
+		case f.at() > 0:
+			moments = append(moments, moment{at: f.at(), fix: f})
+		case !f.down:
+			t.unknown = append(t.unknown, f.asEntry())
+			t.ends = append(t.ends, t.unknown[len(t.unknown)-1])
+		default:
+			t.late = append(t.late, f)
+		}
+	}
+	for i := range t.c.states {
+		if s := &t.c.states[i]; s.Used != "" || len(s.Entries) > 0 {
+			moments = append(moments, moment{at: s.At, state: s})
+		}
+	}
+	return moments
+}
+
+// asEntry is a correction upwards whose time is not told, as a charge of that much.
+func (f *fix) asEntry() *entry {
+	return &entry{ask: f.ask, cell: f.of.cell, rule: f.of.rule, cost: f.amount}
+}
+
+// together applies all moments of one time, of which the order is not known: the low level
+// before them, the high one after them.
+func (t *tracker) together(list []moment) {
+	at := list[0].at
+	t.low.advance(at)
+	t.high.advance(at)
+	for i := range list {
+		if a := list[i].asked(); a != nil {
+			t.fold(a, at)
+		}
+	}
+	for i := range list {
+		if mo := &list[i]; mo.reset != nil {
+			t.low.clear()
+			if !t.m.lossy(mo.reset.from, mo.reset.to) {
+				t.high.clear()
+			}
+		}
+	}
+	before := t.low.used()
+	for i := range list {
+		mo := &list[i]
+		if e := mo.entry; e != nil && e.sure() {
+			t.charge(e)
+		}
+		if f := mo.fix; f != nil && !f.down {
+			t.high.add(f.amount.plus(t.c.family.least()))
+			if t.r.shape != logged {
+				t.low.add(f.amount)
+			}
+		}
+	}
+	for i := range list {
+		if f := list[i].fix; f != nil && f.down && !t.m.lossy(f.of.from, f.to) {
+			t.high.take(f.amount, f.of.at())
+		}
+	}
+	after := t.high.used()
+	for i := range list {
+		switch mo := &list[i]; {
+		case mo.entry != nil:
+			t.decision(mo.entry, before, after)
+		case mo.block != nil:
+			t.blockMax = max(t.blockMax, at+mo.block.For)
+		case mo.state != nil:
+			t.final(mo.state, before, after)
+		}
+	}
+}
+
+func (mo *moment) asked() *ask {
+	switch {
+	case mo.entry != nil:
+		return mo.entry.ask
+	case mo.fix != nil:
+		return mo.fix.ask
+	case mo.reset != nil:
+		return mo.reset
+	}
+	return mo.block
+}
+
+// charge adds a charge that was certainly made to both levels.
+func (t *tracker) charge(e *entry) {
+	cost := e.cost
+	if e.ret.StartAt > e.ret.At {
+		// docs/decisions/2026-11-21-limiter.md: a start is put off to the end of a step, and
+		// the level says so.
+		cost = cost.plus(t.r.rate.times(t.r.step))
+	}
+	t.high.add(cost)
+	if !e.lossy {
+		t.low.add(atLeast(e.cost.minus(e.back), num{}))
+	}
+	last := charged{e, e.to}
+	if n := len(t.charged); n > 0 {
+		last.to = max(last.to, t.charged[n-1].to)
+	}
+	t.charged = append(t.charged, last)
+}
+
+// fold takes what can be said of calls that were over before this one was made: those that
+// may have been charged are, not later than now, and what was given back, is.
+func (t *tracker) fold(a *ask, at int64) {
+	for t.begun < len(t.unknown) && t.unknown[t.begun].from <= a.to {
+		t.pending = t.pending.plus(t.unknown[t.begun].cost)
+		t.begun++
+	}
+	for t.ended < len(t.ends) && t.ends[t.ended].until() < a.from {
+		t.pending = t.pending.minus(t.ends[t.ended].cost)
+		t.high.add(t.ends[t.ended].cost)
+		t.ended++
+	}
+	for t.latest < len(t.late) && t.late[t.latest].to < a.from {
+		t.giveBack(t.late[t.latest])
+		t.latest++
+	}
+}
+
+// giveBack lowers the high level by a correction that was made between its call and its
+// return, which is over; but not below what can have been charged since.
+func (t *tracker) giveBack(f *fix) {
+	if t.m.lossy(f.of.from, f.to) {
+		return
+	}
+	if t.r.shape == logged || t.r.shape == window || t.r.shape == sliding {
+		t.high.take(f.amount, f.of.at())
+		return
+	}
+	var since num
+	for i := len(t.charged) - 1; i >= 0 && t.charged[i].to >= f.from; i-- {
+		if e := t.charged[i].entry; e.to >= f.from {
+			since = since.plus(e.cost)
+		}
+	}
+	for i := t.ended - 1; i >= 0; i-- {
+		if t.ends[i].until() < f.from {
+			break
+		}
+		since = since.plus(t.ends[i].cost)
+	}
+	if used := t.high.used(); since.less(used) {
+		t.high.take(atMost(f.amount, used.minus(since)), f.of.at())
+	}
+}
+
+// decision checks one decision of the store: with before in use without what was decided
+// at the same time, and after with it.
+func (t *tracker) decision(e *entry, before, after num) {
+	if e.to >= t.trusted || e.outcome() == history.Refused && e.Partial {
+		t.m.excused[e.ask] = true
+		return
+	}
+	at := e.ret.At
+	most := t.r.most
+	if e.outcome() == history.Refused {
+		full := most
+		if e.Wait > 0 && t.r.shape == rated { // later starts are given up to then
+			full = most.plus(t.r.rate.times(e.Wait / t.r.step * t.r.step))
+		}
+		byLevel := after.plus(t.pending).plus(e.cost).more(full) || e.cost.more(most)
+		switch {
+		case byLevel && at >= t.blockSure && e.Verb != history.Check:
+			if block := t.r.limit.Block; block > 0 && !e.cost.more(most) {
+				t.blockMax = max(t.blockMax, at+block)
+				if e.Verb == history.Take && len(e.ask.entries) == 1 {
+					t.blockSure = at + block
+				}
+			}
+		case !byLevel && at >= t.blockMax && e.to < t.blockOpen:
+			t.figures(e, before, after)
+			return // by another charge, or not at all
+		}
+		t.m.excused[e.ask] = true
+	}
+	t.figures(e, before, after)
+}
+
+// figures checks what was said of a single charge.
+func (t *tracker) figures(e *entry, before, after num) {
+	f, ok := e.figures()
+	if !ok || len(e.Charges) != 1 || e.Partial {
+		return
+	}
+	c, most := t.c, t.r.most
+	low := before
+	if t.lowOff {
+		low = num{}
+	}
+	if e.sure() || e.Verb == history.Check && e.outcome() == history.Admitted {
+		low = low.plus(e.cost)
+	}
+	high := after.plus(t.pending)
+	if e.Verb == history.Check && e.outcome() == history.Admitted {
+		high = high.plus(e.cost)
+	}
+	least, largest := c.family.units(most.minus(high)), c.family.units(most.minus(low))
+	blocked := e.ret.At < t.blockMax || e.to >= t.blockOpen
+	if f.Remaining >= 0 && (f.Remaining > largest || f.Remaining < least && !(blocked && f.Remaining == 0)) {
+		t.m.violation("figures", []*ask{e.ask}, "%s: %d remaining, by the level %d to %d",
+			c.name(), f.Remaining, least, largest)
+	}
+	if f.Capacity > 0 && f.Capacity != c.family.units(most) {
+		t.m.violation("figures", []*ask{e.ask}, "%s: the capacity is %d, not %d", c.name(), c.family.units(most), f.Capacity)
+	}
+	if e.outcome() == history.Refused {
+		t.retry(e, f, low)
+	}
+}
+
+// retry checks that waiting for the retry-after suffices: that it is no less than the
+// lowest level needs.
+func (t *tracker) retry(e *entry, f history.Figures, low num) {
+	never := e.cost.more(t.r.most)
+	switch {
+	case never != (f.RetryAfter < 0):
+		t.m.violation("figures", []*ask{e.ask}, "%s: a cost of %s, retry-after %d", t.c.name(), e.Charges[0].Cost, f.RetryAfter)
+	case never || t.tied || e.Wait > 0 || e.Verb == history.Reserve:
+	case t.r.shape == rated:
+		over := low.plus(e.cost).minus(t.r.most)
+		if f.RetryAfter < math.MaxInt32*1000 && over.more(t.r.rate.times(f.RetryAfter)) {
+			t.m.violation("figures", []*ask{e.ask}, "%s: after %d us it does not fit yet", t.c.name(), f.RetryAfter)
+		}
+	case low.plus(e.cost).more(t.r.most) && t.r.shape == window:
+		if w := t.r; e.ret.At+f.RetryAfter < w.windowEnd(w.windowStart(e.ret.At)) {
+			t.m.violation("figures", []*ask{e.ask}, "%s: after %d us the window is not over", t.c.name(), f.RetryAfter)
+		}
+	}
+}

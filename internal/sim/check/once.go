@@ -1,0 +1,225 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+// lossy reports whether a fail-over can have lost what was decided within an interval of
+// true time, or some of it.
+func (m *model) lossy(from, to int64) bool {
+	for _, f := range m.faults {
+		if f.Kind == history.Forget && to >= f.Since && from <= f.t {
+			return true
+		}
+	}
+	return false
+}
+
+// corrections finds out what settlements and cancellations have done to which charges.
+func (m *model) corrections() {
+	byIdem := map[string][]*ask{}
+	for _, a := range m.order {
+		if a.Idem != "" && asks(a.Verb) && a.Verb != history.Check {
+			byIdem[a.Idem] = append(byIdem[a.Idem], a)
+		}
+		for _, e := range a.entries {
+			e.lossy = m.lossy(e.from, e.until())
+		}
+	}
+	for _, a := range m.order {
+		if a.Verb != history.Settle && a.Verb != history.Cancel || a.outcome() == history.Nothing {
+			continue
+		}
+		targets := byIdem[a.Idem]
+		if a.admitted != nil {
+			targets = []*ask{a.admitted}
+			if a.admitted.Idem != "" {
+				targets = byIdem[a.admitted.Idem] // of which any may be the one that was charged
+			}
+		}
+		told := false
+		for _, target := range targets {
+			for _, e := range target.entries {
+				f, found := m.correction(a, e)
+				if !found {
+					continue
+				}
+				if f.told && (told || !e.sure()) && target != a.admitted {
+					f.told = false // it is another's
+				}
+				told = told || f.told
+				e.fixes, e.cell.fixes = append(e.fixes, f), append(e.cell.fixes, f)
+			}
+		}
+	}
+}
+
+// correction returns what a settlement does to an entry.
+func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
+	var actual num
+	f = &fix{ask: a, of: e, told: a.outcome() == history.Done}
+	for i, c := range a.Charges {
+		if c.Limit != e.cell.family.limits[0].Name || c.Key != e.cell.key {
+			continue
+		}
+		found = true
+		if a.Verb == history.Settle && i < len(a.Actual) {
+			actual = actual.plus(e.cell.family.costs[a.Actual[i]])
+		}
+		if a.ret == nil || i >= len(a.ret.Corrected) {
+			f.told = false
+			continue
+		}
+		if n, err := history.Number(a.ret.Corrected[i]); err == nil {
+			f.amount = f.amount.plus(e.cell.family.count(n))
+		}
+	}
+	if !found {
+		return nil, false
+	}
+	f.down = actual.less(e.cost)
+	e.passed = atMost(e.passed, actual)
+	if f.down {
+		back := e.cost.minus(actual)
+		if f.told {
+			if f.amount.more(back.plus(e.cell.family.least())) {
+				m.violation("once", []*ask{e.ask, a}, "%s: %s given back of a cost of %s that became %s", e.cell.name(),
+					e.cell.family.text(f.amount), e.cell.family.text(e.cost), e.cell.family.text(actual))
+			}
+			back = atMost(back, f.amount.plus(e.cell.family.least()))
+			if !f.amount.positive() {
+				back = num{}
+			}
+		}
+		e.back = atMost(e.cost, e.back.plus(back))
+	}
+	return f, true
+}
+
+// once checks that each idempotency key is charged once, that its answers agree, and that
+// each admission is corrected once. docs/algorithms.md, "Requests with an id".
+func (m *model) once() {
+	groups := map[string][]*ask{}
+	var order []string
+	for _, a := range m.order {
+		for _, e := range a.entries {
+			m.settledOnce(e)
+		}
+		if a.Idem == "" || a.Verb == history.Check || !asks(a.Verb) {
+			continue
+		}
+		if groups[a.Idem] == nil {
+			order = append(order, a.Idem)
+		}
+		groups[a.Idem] = append(groups[a.Idem], a)
+	}
+	for _, idem := range order {
+		m.group(idem, groups[idem])
+	}
+}
+
+// settledOnce checks the corrections of one charge: the second is an error, or changes nothing.
+func (m *model) settledOnce(e *entry) {
+	var done []*ask
+	for _, f := range e.fixes {
+		if f.told && f.amount.positive() && !f.ret.Replayed {
+			done = append(done, f.ask)
+		}
+	}
+	if len(done) > 1 && !e.lossy && (e.Idem == "" || !m.forgotten(e.ask)) {
+		m.violation("once", append(done, e.ask), "%s: one admission was corrected %d times", e.cell.name(), len(done))
+	}
+}
+
+// forgotten reports whether the store may have forgotten that a call was admitted, so that
+// it may decide again: after a reset, a cancellation or a fail-over, or when its life is over.
+func (m *model) forgotten(a *ask) bool {
+	if a.Life > 0 && m.end-a.from >= a.Life*1000 {
+		return true
+	}
+	for _, f := range m.faults {
+		if f.Kind == history.Forget || f.Kind == history.Clock && a.Life > 0 {
+			return true
+		}
+	}
+	for _, e := range a.entries {
+		for _, o := range e.cell.others {
+			if o.Verb == history.Reset && o.outcome() != history.Nothing {
+				return true
+			}
+		}
+		for _, f := range e.fixes {
+			if f.Verb == history.Cancel {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// charges returns what a call asks for, as a text.
+func (a *ask) charges() string {
+	var list []string
+	for _, e := range a.entries {
+		list = append(list, fmt.Sprintf("%s of %s", e.cell.family.text(e.cost), e.cell.name()))
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+func (m *model) group(idem string, list []*ask) {
+	var charged, replayed []*ask
+	free := false
+	for _, a := range list {
+		free = free || m.forgotten(a)
+		if a.outcome() != history.Admitted {
+			continue
+		}
+		if a.ret.Replayed {
+			replayed = append(replayed, a)
+		} else {
+			charged = append(charged, a)
+		}
+	}
+	all := slices.Concat(charged, replayed)
+	for _, a := range replayed {
+		possible := func(b *ask) bool {
+			return b != a && b.from <= a.to && (b.outcome() == history.Unknown || b.outcome() == history.Admitted)
+		}
+		if !slices.ContainsFunc(list, possible) {
+			m.violation("once", []*ask{a}, "the id %q was answered as before, but not admitted before", idem)
+		}
+	}
+	if free || len(all) == 0 {
+		return
+	}
+	if len(charged) > 1 {
+		m.violation("once", charged, "the id %q was charged %d times", idem, len(charged))
+	}
+	for _, a := range all[1:] {
+		switch first := all[0]; {
+		case a.charges() != first.charges():
+			m.violation("once", []*ask{first, a}, "the id %q was admitted for %s and for %s", idem, first.charges(), a.charges())
+		case !a.ret.Replayed:
+		case a.ret.StartAt != first.ret.StartAt, !alike(a.ret.Each, first.ret.Each):
+			m.violation("once", []*ask{first, a}, "the id %q was answered in two ways", idem)
+		}
+	}
+}
+
+// alike reports whether two answers say the same of what is left; either may say nothing.
+func alike(a, b []history.Figures) bool {
+	if len(a) != len(b) {
+		return true
+	}
+	for i := range a {
+		if a[i].Remaining >= 0 && b[i].Remaining >= 0 && a[i].Remaining != b[i].Remaining {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,123 @@
+package check
+
+import (
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+// repeatedFor is how long a refusal is repeated without asking the store, at most.
+// docs/operating.md: "most a second at a time".
+const repeatedFor = 1_000_000
+
+// source is something that a node may repeat a refusal from.
+type source struct {
+	from, to int64 // true times of its call and return
+	over     int64 // true time from which it may not be repeated
+	cost     num
+}
+
+// sources are those of one node for one version of a limit and one key, by their calls.
+type sources struct {
+	list    []source
+	longest int64 // from a call to the end of repeating
+	unknown bool  // some have no end
+}
+
+type place struct {
+	node string
+	cell *cell
+	rule *rule
+}
+
+// repeats checks the refusals that were given without the store.
+func (m *model) repeats() {
+	known := map[place]*sources{}
+	for _, a := range m.order {
+		if a.Verb == history.Check || !asks(a.Verb) || a.via() == history.ViaRepeat {
+			continue
+		}
+		for _, e := range a.entries {
+			if s, ok := e.source(); ok {
+				at := place{a.node, e.cell, e.rule}
+				if known[at] == nil {
+					known[at] = &sources{}
+				}
+				known[at].list = append(known[at].list, s)
+				if s.over == forever {
+					known[at].unknown = true
+				} else {
+					known[at].longest = max(known[at].longest, s.over-s.from)
+				}
+			}
+		}
+	}
+	for _, a := range m.order {
+		if !asks(a.Verb) || a.outcome() != history.Refused || a.via() != history.ViaRepeat {
+			continue
+		}
+		justified := slices.ContainsFunc(a.entries, func(e *entry) bool {
+			return known[place{a.node, e.cell, e.rule}].justify(e)
+		})
+		if !justified && len(a.entries) > 0 {
+			m.violation("repeat", []*ask{a}, "%s: %s repeated a refusal that it was not given, for less than it was refused, "+
+				"or for too long", a.entries[0].cell.name(), a.node)
+		}
+	}
+}
+
+// justify reports whether a refusal of the entry may be repeated from one of the sources.
+func (s *sources) justify(e *entry) bool {
+	if s == nil {
+		return false
+	}
+	i := sort.Search(len(s.list), func(i int) bool { return s.list[i].from > e.to })
+	for i--; i >= 0; i-- {
+		if !s.unknown && s.list[i].from+s.longest < e.from {
+			return false
+		}
+		if x := s.list[i]; !e.cost.less(x.cost) && e.from <= x.over {
+			return true
+		}
+	}
+	return false
+}
+
+// source returns for how long a refusal of the same cost can be repeated after an answer.
+func (e *entry) source() (s source, ok bool) {
+	s = source{e.from, e.to, forever, e.cost}
+	f, told := e.figures()
+	wait := int64(repeatedFor)
+	switch e.outcome() {
+	case history.Unknown:
+		return s, true // the answer may have come after the caller had left
+	case history.Refused:
+		if told && f.RetryAfter >= 0 {
+			wait = min(wait, f.RetryAfter)
+		}
+	case history.Admitted:
+		// docs/decisions/2026-11-21-wrappers.md: a grant that takes the last token says that the
+		// next is refused, without asking.
+		c := e.cell.family
+		if told && f.Remaining >= 0 {
+			room := c.one().times(f.Remaining)
+			if !room.less(e.cost) {
+				return s, false // there was room for another
+			}
+			if e.rule.shape == rated {
+				// The next fits when the cost has drained, but for what is left.
+				lack := e.cost.minus(room).big()
+				lack.Quo(lack, e.rule.rate.big())
+				if lack.IsInt64() && lack.Int64() < math.MaxInt64-e.rule.step-1 {
+					wait = min(wait, lack.Int64()+e.rule.step+1)
+				}
+			}
+		}
+	default:
+		return s, false
+	}
+	s.over = e.to + wait*1000 + 1000
+	return s, true
+}

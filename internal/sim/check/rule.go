@@ -1,0 +1,203 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+// shape is what the checker has to know of an algorithm.
+type shape int
+
+const (
+	rated   shape = iota // a level that drains evenly
+	refill               // interval: a level that drains in steps from its first use
+	window               // fixed windows from the epoch, or of a calendar
+	first                // fixed windows from the first request
+	sliding              // two counters
+	logged               // the exact sliding window
+	held                 // leases
+)
+
+// rule is one version of a limit, in numbers.
+type rule struct {
+	limit  *history.Limit
+	shape  shape
+	amount num // in a period
+	most   num // at once
+	rate   num // rated: in a microsecond
+	period int64
+	step   int64 // rated: microseconds
+	life   int64 // of a prefetch, microseconds
+	zone   *time.Location
+}
+
+// prefetching reports whether nodes take tokens of the limit up front.
+func (r *rule) prefetching() bool { return r.limit.Prefetch != "" }
+
+// family is a limit in all of its versions, and how its costs are counted.
+type family struct {
+	unit     *big.Int // in which a cost of 1 is counted
+	costs    map[string]num
+	limits   []*history.Limit
+	versions map[int]*rule
+	shared   bool // some key had no cell of its own
+	cells    map[string]*cell
+}
+
+// fine is what corrections and levels may be rounded by: a millionth of a unit.
+const fine = 1_000_000
+
+// scale chooses the unit: so that all amounts, all costs and what flows in a microsecond
+// are whole, and the share of a sliding window too.
+func (f *family) scale(costs map[string]*big.Rat) error {
+	f.unit = big.NewInt(fine)
+	for _, r := range costs {
+		lcm(f.unit, r.Denom())
+	}
+	for _, l := range f.limits {
+		for _, text := range []string{l.Amount, l.Burst} {
+			if text == "" {
+				continue
+			}
+			n, err := history.Number(text)
+			if err != nil {
+				return err
+			}
+			lcm(f.unit, n.Denom())
+		}
+		if l.Period > 0 {
+			amount, err := history.Number(l.Amount)
+			if err != nil {
+				return err
+			}
+			lcm(f.unit, amount.Quo(amount, big.NewRat(l.Period, 1)).Denom())
+			if l.Algorithm == history.SlidingWindow {
+				f.unit.Mul(f.unit, big.NewInt(l.Period))
+			}
+		}
+	}
+	sum := new(big.Rat)
+	f.costs = make(map[string]num, len(costs))
+	for text, r := range costs {
+		sum.Add(sum, r)
+		f.costs[text] = f.count(r)
+	}
+	if f.unit.BitLen()+new(big.Int).Quo(sum.Num(), sum.Denom()).BitLen() > 85 { // times the events, within 127
+		return fmt.Errorf("its numbers are too fine to be added up")
+	}
+	f.versions = map[int]*rule{}
+	for _, l := range f.limits {
+		r, err := f.rule(l)
+		if err != nil {
+			return err
+		}
+		f.versions[l.Version] = r
+	}
+	return nil
+}
+
+func lcm(a, b *big.Int) {
+	g := new(big.Int).GCD(nil, nil, a, b)
+	a.Mul(a, new(big.Int).Quo(b, g))
+}
+
+// count returns r in the family's unit, rounded down where it is no multiple of it.
+func (f *family) count(r *big.Rat) num {
+	n := new(big.Int).Mul(r.Num(), f.unit)
+	return fromBig(n.Quo(n, r.Denom()))
+}
+
+// one is a whole unit of cost.
+func (f *family) one() num { return fromBig(f.unit) }
+
+// least is the rounding of what is told with six digits.
+func (f *family) least() num { return fromBig(new(big.Int).Quo(f.unit, big.NewInt(fine))) }
+
+// units returns how many whole units of cost n is, rounded down.
+func (f *family) units(n num) int64 {
+	if !n.positive() {
+		return 0
+	}
+	if f.unit.IsUint64() && n.hi == 0 {
+		return int64(n.lo / f.unit.Uint64())
+	}
+	q := n.big()
+	return q.Quo(q, f.unit).Int64()
+}
+
+// text says what n is.
+func (f *family) text(n num) string {
+	return new(big.Rat).SetFrac(n.big(), f.unit).RatString()
+}
+
+func (f *family) rule(l *history.Limit) (*rule, error) {
+	amount, err := history.Number(l.Amount)
+	if err != nil {
+		return nil, err
+	}
+	most := new(big.Rat).Set(amount)
+	shapes := map[string]shape{
+		history.TokenBucket: rated, history.LeakyBucket: rated, history.GCRA: rated, history.Interval: refill,
+		history.FixedWindow: window, history.SlidingWindow: sliding, history.SlidingLog: logged,
+		history.Concurrency: held,
+	}
+	r := &rule{limit: l, shape: shapes[l.Algorithm], period: l.Period, zone: time.UTC}
+	switch r.shape {
+	case rated, refill:
+		if l.Burst != "" {
+			if most, err = history.Number(l.Burst); err != nil {
+				return nil, err
+			}
+		} else if most.Cmp(big.NewRat(1, 1)) < 0 {
+			most.SetInt64(1) // docs/algorithms.md; TokenBucket.Burst: "zero: Amount, at least 1"
+		}
+		if r.prefetching() {
+			r.life = cmp.Or(l.PrefetchLife, int64(time.Second/time.Microsecond))
+		}
+	case window:
+		if l.FromFirst {
+			r.shape = first
+		}
+		if l.Calendar == "minute" {
+			r.period = 60_000_000 // no zone cuts a minute
+		}
+		if r.zone, err = time.LoadLocation(cmp.Or(l.Zone, "UTC")); err != nil {
+			return nil, err
+		}
+	}
+	r.amount, r.most = f.count(amount), f.count(most)
+	if r.shape == rated {
+		perMicro := new(big.Rat).Quo(amount, big.NewRat(l.Period, 1))
+		r.rate = f.count(perMicro)
+		if r.step = l.Step; r.step == 0 {
+			r.step = stepOf(perMicro, most, l.Period)
+		}
+	}
+	return r, nil
+}
+
+// stepOf returns the steps in which tokens come: of a microsecond, or of the smallest
+// power of ten of them for which credits that make the rate exact stay within 53 bits.
+// docs/algorithms.md, "Exactness".
+func stepOf(perMicro, most *big.Rat, period int64) int64 {
+	limit := new(big.Int).Lsh(big.NewInt(1), 53)
+	g := int64(1)
+	for ; g <= period/10; g *= 10 {
+		perStep := new(big.Rat).Mul(perMicro, big.NewRat(g, 1))
+		unit := new(big.Int).Set(perStep.Denom())
+		lcm(unit, most.Denom())
+		// costs may be finer than these by decimals of the burst's text; what fits tightly is
+		// given the next step too, which only widens what is allowed
+		unit.Mul(unit, big.NewInt(10))
+		drain := new(big.Rat).Mul(perStep, new(big.Rat).SetInt(unit))
+		capacity := new(big.Rat).Mul(most, new(big.Rat).SetInt(unit))
+		if unit.Cmp(limit) < 0 && drain.Num().Cmp(limit) < 0 && capacity.Num().Cmp(limit) < 0 {
+			break
+		}
+	}
+	return g
+}

@@ -1,0 +1,61 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+// tickets checks that reservations start in the order in which they were decided, and not
+// before they were: docs/algorithms.md, "What each verb does". That they start no faster
+// than the limit allows is the rule bound. What was given back, forgotten or converted in between
+// may let a later one start earlier, so those before it are not compared with those after.
+func (m *model) tickets(c *cell, breaks *spans) {
+	var list []*entry
+	cuts := spans{slices.Clone(breaks.from), slices.Clone(breaks.to)}
+	for _, f := range c.fixes {
+		cuts.add(f.from, f.until())
+	}
+	rule := c.rules()
+	for _, e := range c.entries {
+		if e.Verb != history.Reserve || !e.sure() {
+			continue
+		}
+		list = append(list, e)
+		if e.ret.StartAt > 0 && e.ret.StartAt < e.ret.At {
+			m.violation("tickets", []*ask{e.ask}, "%s: a start at %d, before its decision at %d",
+				c.name(), e.ret.StartAt, e.ret.At)
+		}
+	}
+	if len(list) < 2 || len(rule) > 1 || c.family.shared {
+		return
+	}
+	cuts.sort()
+	slices.SortStableFunc(list, func(a, b *entry) int { return cmp.Compare(a.ret.At, b.ret.At) })
+	var last, same *entry // with the latest start of those decided before, and at the same time
+	stretch := -1
+	for i, e := range list {
+		if i > 0 && e.ret.At > list[i-1].ret.At && same != nil {
+			if last == nil || same.start() > last.start() {
+				last = same
+			}
+			same = nil
+		}
+		n, ok := cuts.between(e.from, e.to)
+		if !ok || n != stretch {
+			last, same, stretch = nil, nil, n
+		}
+		if !ok {
+			stretch = -1
+			continue
+		}
+		if last != nil && e.start() < last.start() {
+			m.violation("tickets", []*ask{last.ask, e.ask}, "%s: decided at %d and starts at %d, before one decided at %d",
+				c.name(), e.ret.At, e.start(), last.ret.At)
+		}
+		if same == nil || e.start() > same.start() {
+			same = e
+		}
+	}
+}
