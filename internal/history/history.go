@@ -143,6 +143,13 @@ type Call struct {
 	Of      int      `json:"of,omitempty"`      // the call whose admission this settles, cancels, renews or releases
 	Actual  []string `json:"actual,omitempty"`  // settle: the cost in the end, of each charge of Of or of Charges
 	Partial bool     `json:"partial,omitempty"` // take: as much of the cost as fits
+
+	// Front is the process that repeats refusals and hands out tokens for the node, if that is
+	// another: a server.
+	Front string `json:"front,omitempty"`
+	// Kept is, for acquire, whether the node renews the lease in the background until it releases
+	// it or ends. Such renewals are no calls. A release that is Done says that it was held until then.
+	Kept bool `json:"kept,omitempty"`
 	Wait    int64    `json:"wait,omitempty"`    // reserve: how far ahead the start may lie, microseconds
 	For     int64    `json:"for,omitempty"`     // block: microseconds
 }

@@ -123,6 +123,9 @@ func (c *caller) call(call history.Call, charges []charge) int {
 	for i := range charges {
 		call.Charges = append(call.Charges, charges[i].told())
 	}
+	if c.w.net != nil {
+		call.Front = "server"
+	}
 	return c.w.rec.Call(c.n.name, call)
 }
 
@@ -246,7 +249,7 @@ func (c *caller) hold(ctx context.Context) {
 	}
 	g := []charge{c.charge(c.w.held)}
 	g[0].cost = headgate.Cost{}
-	id := c.call(history.Call{Verb: history.Acquire}, g)
+	id := c.call(history.Call{Verb: history.Acquire, Kept: true}, g)
 	lease, err := c.n.ask.Acquire(ctx, plain(g)...)
 	if err != nil {
 		c.done(id, err)

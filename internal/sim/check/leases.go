@@ -31,7 +31,10 @@ func (m *model) leases(c *cell) {
 		}
 		ttl := e.rule.limit.TTL * 1000
 		l := &lease{entry: e, sureTo: e.from + m.shorter(ttl), possible: e.until()}
-		if l.possible < forever-2*ttl {
+		switch {
+		case e.Kept:
+			l.possible = forever
+		case l.possible < forever-2*ttl:
 			l.possible += m.longer(ttl)
 		}
 		list, byID[e.ID] = append(list, l), l
@@ -57,6 +60,9 @@ func (m *model) renewals(c *cell, byID map[int]*lease) {
 		switch {
 		case a.Verb == history.Release:
 			l.sureTo = min(l.sureTo, a.from)
+			if l.Kept && a.outcome() == history.Done {
+				l.sureTo = a.from
+			}
 			if a.outcome() == history.Done || a.outcome() == history.Refused {
 				l.possible = min(l.possible, a.to)
 			}

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/big"
@@ -22,6 +23,9 @@ type ask struct {
 	admitted *ask  // settle, cancel, renew, release: what it is about, if that is one call
 	entries  []*entry
 }
+
+// front is the process that repeats refusals for the one that asks.
+func (a *ask) front() string { return cmp.Or(a.Front, a.node) }
 
 // outcome is that of the return, Unknown without one.
 func (a *ask) outcome() string {

@@ -41,7 +41,7 @@ func (m *model) repeats() {
 		}
 		for _, e := range a.entries {
 			if s, ok := e.source(); ok {
-				at := place{a.node, e.cell, e.rule}
+				at := place{a.front(), e.cell, e.rule}
 				if known[at] == nil {
 					known[at] = &sources{}
 				}
@@ -59,11 +59,11 @@ func (m *model) repeats() {
 			continue
 		}
 		justified := slices.ContainsFunc(a.entries, func(e *entry) bool {
-			return known[place{a.node, e.cell, e.rule}].justify(e)
+			return known[place{a.front(), e.cell, e.rule}].justify(e)
 		})
 		if !justified && len(a.entries) > 0 {
 			m.violation("repeat", []*ask{a}, "%s: %s repeated a refusal that it was not given, for less than it was refused, "+
-				"or for too long", a.entries[0].cell.name(), a.node)
+				"or for too long", a.entries[0].cell.name(), a.front())
 		}
 	}
 }
