@@ -10,7 +10,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -26,14 +25,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/sim/planted"
-)
-
-// Exit codes.
-const (
-	exitFound       = 0
-	exitNotFound    = 1
-	exitError       = 2
-	exitInterrupted = 130
 )
 
 func main() {
@@ -108,27 +99,4 @@ func moduleRoot(ctx context.Context) (string, error) {
 		return "", errors.New("run it within the module")
 	}
 	return filepath.Dir(mod), nil
-}
-
-// simulator is the package whose TestSim plays the seeds.
-const simulator = "internal/sim"
-
-// build makes the simulator with an overlay.
-func build(ctx context.Context, root, overlay, bin string) error {
-	cmd := command(ctx, "go", "test", "-c", "-overlay", overlay, "-o", bin, "./"+simulator)
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	if err == nil {
-		_, err = os.Stat(bin) // a package without tests makes none
-	}
-	if err != nil {
-		return fmt.Errorf("go test -c ./%s: %w: %s", simulator, err, lastLine(out))
-	}
-	return nil
-}
-
-// lastLine returns the last line of an output that says something.
-func lastLine(out []byte) string {
-	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
-	return string(bytes.TrimSpace(lines[len(lines)-1]))
 }

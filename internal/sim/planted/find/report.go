@@ -10,6 +10,14 @@ import (
 	"time"
 )
 
+// Exit codes.
+const (
+	exitFound       = 0
+	exitNotFound    = 1
+	exitError       = 2
+	exitInterrupted = 130
+)
+
 // summary is what became of all faults.
 type summary struct {
 	Faults        int     `json:"faults"`

@@ -95,6 +95,29 @@ func (s *search) play(ctx context.Context, bin string) (stdout, stderr []byte, e
 
 var errEndless = errors.New("the simulator did not end in time")
 
+// simulator is the package whose TestSim plays the seeds.
+const simulator = "internal/sim"
+
+// build makes the simulator with an overlay.
+func build(ctx context.Context, root, overlay, bin string) error {
+	cmd := command(ctx, "go", "test", "-c", "-overlay", overlay, "-o", bin, "./"+simulator)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		_, err = os.Stat(bin) // a package without tests makes none
+	}
+	if err != nil {
+		return fmt.Errorf("go test -c ./%s: %w: %s", simulator, err, lastLine(out))
+	}
+	return nil
+}
+
+// lastLine returns the last line of an output that says something.
+func lastLine(out []byte) string {
+	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
+	return string(bytes.TrimSpace(lines[len(lines)-1]))
+}
+
 // command is a command that gets an interrupt when ctx ends, and a while to heed it.
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
