@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(stubbed) == "" {
 		os.Exit(m.Run())
 	}
-	want := []string{"-test.run", "^TestSim$", "-for", "1s", "-from", "1", "-stop"}
+	want := []string{"-test.run", "^TestSim$", "-for", "1s", "-from", "1", "-stop", "-json", "-workers", "1", "-shrink", "0s"}
 	if !slices.Equal(os.Args[1:], want) {
 		fmt.Fprintf(os.Stderr, "called with %q, want %q\n", os.Args[1:], want)
 		os.Exit(3)
@@ -46,7 +46,7 @@ func stub(name string) int {
 		fmt.Println(`{"decisions":900,"node_hours":1.5,"seeds":101,"violations":1}`)
 		return 1
 	case "panics":
-		fmt.Println("seed 2 begins\nseed 3 begins")
+		fmt.Println("running 2\nrunning 3")
 		fmt.Fprintln(os.Stderr, "panic: runtime error: index out of range\n\ngoroutine 7 [running]:\nmain.f()")
 		return 2
 	case "deadlocks":

@@ -80,7 +80,9 @@ func (s *search) one(ctx context.Context, f planted.Fault) result {
 func (s *search) play(ctx context.Context, bin string) (stdout, stderr []byte, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.limit+s.grace, errEndless)
 	defer cancel()
-	cmd := command(ctx, bin, "-test.run", "^TestSim$", "-for", s.limit.String(), "-from", "1", "-stop")
+	// One process, so that the seeds are played in order, and nothing but the first violation.
+	cmd := command(ctx, bin, "-test.run", "^TestSim$", "-for", s.limit.String(), "-from", "1", "-stop", "-json",
+		"-workers", "1", "-shrink", "0s")
 	cmd.Dir = filepath.Join(s.root, simulator)
 	if _, err := os.Stat(cmd.Dir); err != nil {
 		cmd.Dir = s.root
@@ -128,7 +130,7 @@ func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 
 var (
 	violation = regexp.MustCompile(`(?m)^\s*seed (\d+): ([^:\n]+): (.*)$`)
-	seedNamed = regexp.MustCompile(`(?i)\bseed[ =:]*(\d+)`)
+	seedNamed = regexp.MustCompile(`(?m)\bseed[ =:]*(\d+)|^running (\d+)$`)
 	crash     = regexp.MustCompile(`(?m)^(panic: .*|fatal error: .*)$`)
 	deadlock  = regexp.MustCompile(`(?i)deadlock|all goroutines are asleep`)
 )
@@ -152,11 +154,11 @@ func (r *result) read(stdout, stderr []byte, err error) {
 	both := append(append(append([]byte{}, stdout...), '\n'), stderr...)
 	m := violation.FindSubmatch(both)
 	switch {
+	case m != nil:
+		r.found(m[1], string(m[2]), string(m[3]))
+		return
 	case told && t.Violations == 0 && err == nil:
 		r.Text = "no violation"
-		return
-	case m != nil && (!told || t.Violations > 0):
-		r.found(m[1], string(m[2]), string(m[3]))
 		return
 	case err != nil && !errors.As(err, &exit):
 		r.Text = err.Error()
@@ -178,7 +180,8 @@ func (r *result) read(stdout, stderr []byte, err error) {
 	if said != nil {
 		text = string(said)
 	}
-	r.found(named[len(named)-1][1], rule, text) // the one under way
+	under := named[len(named)-1] // the one under way
+	r.found(append(under[1], under[2]...), rule, text)
 }
 
 // found notes that a seed has found the fault.
