@@ -73,7 +73,7 @@ func stubs(t *testing.T, names ...string) (*search, []planted.Fault) {
 	t.Setenv(stubbed, "1")
 	s := &search{root: t.TempDir(), dir: t.TempDir(), seeds: 100, limit: time.Second, grace: time.Minute}
 	s.build = func(_ context.Context, _, overlay, bin string) error {
-		if _, err := os.Stat(overlay); err != nil {
+		if _, err := os.Stat(overlay); err != nil && overlay != "" {
 			return err
 		}
 		self, err := os.Executable()
@@ -132,6 +132,37 @@ func TestASimulatorThatDoesNotEnd(t *testing.T) {
 	}
 }
 
+// TestWithoutAFault plays with what finds nothing, what finds something, and what fails.
+func TestWithoutAFault(t *testing.T) {
+	s, _ := stubs(t)
+	build := s.build
+	for name, want := range map[string]string{
+		"none":  "",
+		"bound": "seed 7 fails without a fault: BOUND: 6 of 5 passed: within 1s",
+		"broken": "the simulator failed (exit status 2) and named no seed and rule: " +
+			"flag provided but not defined: -for",
+	} {
+		s.build = func(ctx context.Context, root, overlay, bin string) error {
+			if overlay != "" {
+				t.Errorf("overlay %q", overlay)
+			}
+			if name == "none" {
+				return build(ctx, root, overlay, bin)
+			}
+			as := filepath.Join(s.dir, name+".test")
+			return errors.Join(build(ctx, root, overlay, as), os.WriteFile(bin,
+				[]byte("#!/bin/sh\nexec "+as+" \"$@\"\n"), 0o700))
+		}
+		got := ""
+		if err := s.without(t.Context(), time.Second); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestInterrupted(t *testing.T) {
 	s, faults := stubs(t, "bound", "endless", "none")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -185,7 +216,13 @@ another  found   10     1m40s  panic
 
 func TestArguments(t *testing.T) {
 	for _, args := range [][]string{
-		{"-only", "("}, {"-only", "no such fault"}, {"more"}, {"-time", "0s"}, {"-seeds", "0"}, {"-such"},
+		{"-only", "("},
+		{"-only", "no such fault"},
+		{"more"},
+		{"-time", "0s"},
+		{"-seeds", "0"},
+		{"-clean", "-1s"},
+		{"-such"},
 	} {
 		var out, log bytes.Buffer
 		if code := run(t.Context(), args, &out, &log); code != exitError || log.Len() == 0 || out.Len() > 0 {

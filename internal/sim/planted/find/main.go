@@ -1,12 +1,13 @@
 // Command find counts what it takes the simulator to find each planted fault.
 //
-//	go run ./internal/sim/planted/find [-only regexp] [-seeds 10000] [-time 2m] [-json]
+//	go run ./internal/sim/planted/find [-only regexp] [-seeds 10000] [-time 2m] [-clean 30s] [-json]
 //
-// For each fault it builds the test binary of internal/sim with the fault in it, and lets
-// TestSim play seeds from 1 on until it finds a violation or its time is over. It prints
-// which rule was violated after how many seeds and how long; at the end how many faults
-// were found. It exits with 1 if one was not found, 2 if it cannot work, and 130 if it was
-// interrupted.
+// First it plays without a fault, and ends if that finds something. Then, for each fault,
+// it builds the test binary of internal/sim with the fault in it, and lets TestSim play
+// seeds from 1 on until it finds a violation or its time is over. It prints which rule was
+// violated after how many seeds and how long; at the end how many faults were found. A
+// panic, a deadlock and exit status 2 find a fault too, where they name the seed. It exits
+// with 1 if a fault was not found, 2 if it cannot work, and 130 if it was interrupted.
 package main
 
 import (
@@ -41,6 +42,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	only := flags.String("only", "", "look for the faults whose names match this regular expression")
 	seeds := flags.Int64("seeds", 10_000, "a fault that needs more seeds than that counts as not found")
 	limit := flags.Duration("time", 2*time.Minute, "how long to look for one fault")
+	first := flags.Duration("clean", 30*time.Second, "how long to play without a fault first; 0: not at all")
 	asJSON := flags.Bool("json", false, "print an object of JSON for each fault, and one for all")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -52,8 +54,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil && flags.NArg() > 0 {
 		err = fmt.Errorf("%q is not a flag", flags.Arg(0))
 	}
-	if err == nil && (*limit <= 0 || *seeds < 1) {
-		err = errors.New("-time and -seeds must be above 0")
+	if err == nil && (*limit <= 0 || *seeds < 1 || *first < 0) {
+		err = errors.New("-time and -seeds must be above 0, and -clean not below")
 	}
 	var root, dir string
 	if err == nil {
@@ -68,6 +70,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	s := search{root: root, dir: dir, seeds: *seeds, limit: *limit, grace: 30*time.Second + *limit/2, build: build}
+	if *first > 0 {
+		if err := s.without(ctx, *first); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(stderr, "find:", err)
+			return exitError
+		}
+	}
 	return report(s.all(ctx, faults, stderr), ctx.Err() != nil, *asJSON, stdout)
 }
 

@@ -66,22 +66,45 @@ func (s *search) one(ctx context.Context, f planted.Fault) result {
 		r.Text = err.Error()
 		return r
 	}
-	begin := time.Now() //nolint:forbidigo // how long it takes
-	stdout, stderr, err := s.play(ctx, bin)
-	r.Seconds = time.Since(begin).Seconds()
-	r.read(stdout, stderr, err)
+	r.play(ctx, s, bin, s.limit)
 	if r.Found && r.Seeds > s.seeds {
 		r.Found, r.Text = false, fmt.Sprintf("found only at seed %d: %s", r.Seed, r.Text)
 	}
 	return r
 }
 
-// play runs the simulator, and returns what it has said.
-func (s *search) play(ctx context.Context, bin string) (stdout, stderr []byte, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.limit+s.grace, errEndless)
+// without plays without a fault. What it finds is wrong with the module or with the
+// simulator, and would be taken for the fault of each.
+func (s *search) without(ctx context.Context, limit time.Duration) error {
+	bin := filepath.Join(s.dir, "none.test")
+	defer os.Remove(bin)
+	if err := s.build(ctx, s.root, "", bin); err != nil {
+		return err
+	}
+	var r result
+	if r.play(ctx, s, bin, limit); r.Found {
+		return fmt.Errorf("seed %d fails without a fault: %s: %s", r.Seed, r.Rule, r.Text)
+	}
+	if r.Text != clean {
+		return errors.New(r.Text)
+	}
+	return nil
+}
+
+// play plays, and reads what the simulator says.
+func (r *result) play(ctx context.Context, s *search, bin string, limit time.Duration) {
+	begin := time.Now() //nolint:forbidigo // how long it takes
+	stdout, stderr, err := s.run(ctx, bin, limit)
+	r.Seconds = time.Since(begin).Seconds()
+	r.read(stdout, stderr, err)
+}
+
+// run runs the simulator, and returns what it has said.
+func (s *search) run(ctx context.Context, bin string, limit time.Duration) (stdout, stderr []byte, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit+s.grace, errEndless)
 	defer cancel()
 	// One process, so that the seeds are played in order, and nothing but the first violation.
-	cmd := command(ctx, bin, "-test.run", "^TestSim$", "-for", s.limit.String(), "-from", "1", "-stop", "-json",
+	cmd := command(ctx, bin, "-test.run", "^TestSim$", "-for", limit.String(), "-from", "1", "-stop", "-json",
 		"-workers", "1", "-shrink", "0s")
 	cmd.Dir = filepath.Join(s.root, simulator)
 	if _, err := os.Stat(cmd.Dir); err != nil {
@@ -100,9 +123,9 @@ var errEndless = errors.New("the simulator did not end in time")
 // simulator is the package whose TestSim plays the seeds.
 const simulator = "internal/sim"
 
-// build makes the simulator with an overlay.
+// build makes the simulator with an overlay, or without one if it is "".
 func build(ctx context.Context, root, overlay, bin string) error {
-	cmd := command(ctx, "go", "test", "-c", "-overlay", overlay, "-o", bin, "./"+simulator)
+	cmd := command(ctx, "go", "test", "-c", "-overlay="+overlay, "-o", bin, "./"+simulator)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if err == nil {
@@ -135,6 +158,9 @@ var (
 	deadlock  = regexp.MustCompile(`(?i)deadlock|all goroutines are asleep`)
 )
 
+// clean is the Text of a search that has found nothing.
+const clean = "no violation"
+
 // total is the last line of the simulator.
 type total struct {
 	Decisions  int64   `json:"decisions"`
@@ -158,7 +184,7 @@ func (r *result) read(stdout, stderr []byte, err error) {
 		r.found(m[1], string(m[2]), string(m[3]))
 		return
 	case told && t.Violations == 0 && err == nil:
-		r.Text = "no violation"
+		r.Text = clean
 		return
 	case err != nil && !errors.As(err, &exit):
 		r.Text = err.Error()
