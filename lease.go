@@ -21,8 +21,9 @@ var (
 )
 
 // Lease is leave to go on until it is released. It is renewed in the background
-// for as long, three times within its time to live: it has a goroutine, and another
-// while the store is asked. It is safe for concurrent use.
+// for as long, three times within its time to live; a renewal that is not answered
+// within a third of that is asked again. A lease has a goroutine, and another while the
+// store is asked. It is safe for concurrent use.
 type Lease struct {
 	// Decision tells whether it was acquired; of one that was not, after how long
 	// a lease ends if nobody renews it.
@@ -142,8 +143,11 @@ func (l *Lease) keep(asked time.Time) {
 			case errors.Is(q.err, ErrLeaseLost):
 				l.end(q.err)
 				return
-			default: // the store is away
-				next = sched.Now().Add(l.ttl / 10)
+			default: // the store is away, or silent
+				next = q.asked.Add(l.ttl / 3)
+				if soon := sched.Now().Add(l.ttl / 10); !errors.Is(q.err, context.DeadlineExceeded) {
+					next = soon
+				}
 			}
 			q = nil
 		default:
@@ -163,10 +167,11 @@ type renewal struct {
 	err      error
 }
 
-// renew asks to renew the lease.
+// renew asks to renew the lease, for a third of its time to live, so that there is time
+// to ask again.
 func (l *Lease) renew() *renewal {
 	q := &renewal{asked: sched.Now(), answered: make(chan struct{})}
-	ctx, cancel := sched.WithTimeout(context.Background(), l.ttl)
+	ctx, cancel := sched.WithTimeout(context.Background(), l.ttl/3)
 	sched.Go(func() {
 		defer close(q.answered)
 		defer cancel()

@@ -248,3 +248,35 @@ func TestAReleaseThatWasNotAskedHidesNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestALeaseSurvivesARenewalThatIsNotAnswered loses the answer of the first renewal.
+func TestALeaseSurvivesARenewalThatIsNotAnswered(t *testing.T) {
+	for _, ttl := range []string{"3s", "7s", "30s"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := headgate.New(&unanswered{Store: memory.New(nil)}, nil)
+			lease, err := l.Acquire(t.Context(), charges("k", "1 of concurrency 1 ttl "+ttl)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Minute)
+			if err := lease.Release(t.Context()); err != nil {
+				t.Errorf("ttl %s: %v", ttl, err)
+			}
+		})
+	}
+}
+
+// unanswered leaves the first renewal without an answer.
+type unanswered struct {
+	store.Store
+	once bool
+}
+
+func (s *unanswered) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if ops[0].Verb == law.Renew && !s.once {
+		s.once = true
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.Store.Apply(ctx, ops, outs)
+}

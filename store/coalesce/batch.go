@@ -86,8 +86,7 @@ func (c *batch) join(ops []law.Op) place {
 	return t
 }
 
-// leave takes a caller out before departure. What only answers is left to
-// answer nobody; blocks, resets and returns are done all the same.
+// leave takes a caller out before departure: its ops ask, and change nothing.
 func (c *batch) leave(t place) {
 	if t.rank >= 0 {
 		s := &c.slots[t.first]
@@ -96,8 +95,14 @@ func (c *batch) leave(t place) {
 		}
 	}
 	for i := t.first; i < t.first+t.n; i++ {
-		if op := &c.ops[i]; op.Verb == law.Take {
+		switch op := &c.ops[i]; op.Verb {
+		case law.Check:
+		case law.Take:
 			op.Verb, op.Deferred, op.ID = law.Check, false, ""
+		default:
+			*op = law.Op{
+				Verb: law.Check, Group: op.Group, Cell: op.Cell, Params: op.Params, Cost: 1, Count: 1, Now: op.Now,
+			}
 		}
 	}
 }

@@ -7,9 +7,11 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/coalesce"
@@ -275,4 +277,62 @@ func TestThoseWhoAskTooMuchSpoilNothing(t *testing.T) {
 		}
 		s.Close()
 	})
+}
+
+// TestACancelThatLeftEarlyIsNotDone cancels a reservation by a caller that leaves before
+// its batch does, and hears that nothing was done: so the next cancellation may count, once.
+func TestACancelThatLeftEarlyIsNotDone(t *testing.T) {
+	t.Parallel()
+	inner := memory.New(nil)
+	hold, held := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s := coalesce.New(through{inner, func(ops []law.Op) {
+		if ops[0].Cell.Key == "other" {
+			once.Do(func() {
+				close(held)
+				<-hold
+			})
+		}
+	}}, &coalesce.Config{Flights: 1})
+	defer s.Close()
+	l := headgate.New(s, nil)
+	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 10/1h"), Key: "k", Cost: headgate.Units(5)}
+	if d, err := l.Take(t.Context(), charge); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	r, err := l.Reserve(t.Context(), 0, charge)
+	if err != nil || !r.Decision.Allowed {
+		t.Fatal(r, err)
+	}
+	var others sync.WaitGroup
+	others.Go(func() {
+		_, _ = l.Check(t.Context(), headgate.Charge{Limit: charge.Limit, Key: "other"})
+	})
+	<-held
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := r.Cancel(ctx); !store.NothingDone(err) {
+		t.Errorf("a cancellation that has not left: %v", err)
+	}
+	close(hold)
+	others.Wait()
+	for _, want := range []int64{0, 4, 4} { // of the 5 that are free then, the question would take 1
+		if d, err := l.Check(t.Context(), headgate.Charge{Limit: charge.Limit, Key: "k"}); err != nil || d.Remaining != want {
+			t.Errorf("%d are free (%v), want %d", d.Remaining, err, want)
+		}
+		if _, err := r.Cancel(t.Context()); err != nil && !errors.Is(err, headgate.ErrSettled) {
+			t.Error(err)
+		}
+	}
+}
+
+// through is a store of which ops are seen before it is asked.
+type through struct {
+	store.Store
+	see func([]law.Op)
+}
+
+func (s through) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	s.see(ops)
+	return s.Store.Apply(ctx, ops, outs)
 }
