@@ -36,6 +36,10 @@ func (w *world) chaos() {
 // killNode ends a node with all that it holds, and starts it again some time later.
 func (w *world) killNode() {
 	n := w.nodes[w.s.rng.IntN(len(w.nodes))]
+	if w.s.chance(300) && n.stop != nil { // it is stopped, and has time to give back what it holds
+		w.s.spawn(n.p, n.stop)
+		w.s.sleep(10 * time.Second)
+	}
 	w.rec.Fault(n.name, history.Fault{Kind: history.Kill})
 	n.p.kill()
 	w.s.sleep(w.s.between(1, time.Minute))

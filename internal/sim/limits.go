@@ -55,6 +55,9 @@ func (l *limit) add(told history.Limit) {
 func (l *limit) change(rng *rand.Rand) int {
 	told := l.versions[len(l.versions)-1].told
 	if rng.IntN(2) == 0 {
+		if told.Prefetch != "" {
+			told.Prefetch = "1"
+		}
 		n, _ := strconv.Atoi(told.Amount)
 		told.Amount = strconv.Itoa(max(1, n+rng.IntN(7)-3))
 		if told.Burst != "" {

@@ -30,7 +30,7 @@ type Result struct {
 	Repeats   int64 // refusals that were repeated without the store
 	NodeHours float64
 	Steps     int64    // goroutines that were resumed
-	Hung      []string // calls that were never answered, though their process lives
+	Broken    []string // calls that were not answered, or not in their order or time
 }
 
 // Run runs the simulation of a seed. It must be called in a bubble of testing/synctest,
@@ -52,7 +52,7 @@ func Run(seed uint64, o Options) *Result {
 	s.run()
 	decisions, repeats := w.rec.Decisions()
 	return &Result{
-		History: w.rec.History(), Decisions: decisions, Repeats: repeats, Steps: s.steps, Hung: w.hung,
+		History: w.rec.History(), Decisions: decisions, Repeats: repeats, Steps: s.steps, Broken: w.broken,
 		NodeHours: w.end.Hours() * float64(len(w.nodes)+1),
 	}
 }
@@ -64,7 +64,7 @@ func (w *world) settleDown() {
 		w.db.refused, w.db.lostBefore, w.db.lostAfter, w.db.conflicts = 0, 0, 0, 0
 	}
 	w.s.sleep(5 * time.Minute)
-	w.hung = w.unanswered()
+	w.broken = append(w.broken, w.unanswered()...)
 	w.record()
 	for _, n := range w.nodes {
 		n.p.kill()
@@ -116,7 +116,7 @@ func (w *world) unanswered() (list []string) {
 	}
 	for _, id := range w.rec.Pending() {
 		if !dead[id] {
-			list = append(list, fmt.Sprintf("call %d", id))
+			list = append(list, fmt.Sprintf("call %d was never answered", id))
 		}
 	}
 	return list

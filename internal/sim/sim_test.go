@@ -70,11 +70,11 @@ func search(t *testing.T, from, stride uint64) (sum totals) {
 	return sum
 }
 
-// violations are what the checker finds, and calls that hang.
+// violations are what the checker finds, and calls that were not answered as they should.
 func violations(r *sim.Result) []check.Violation {
 	bad := check.Check(r.History)
-	for _, call := range r.Hung {
-		bad = append(bad, check.Violation{Rule: "hang", Text: call + " was never answered"})
+	for _, text := range r.Broken {
+		bad = append(bad, check.Violation{Rule: "call", Text: text})
 	}
 	return bad
 }

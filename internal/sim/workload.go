@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -78,10 +79,12 @@ func (c *caller) step() {
 		c.once(ctx)
 	case n < 85 && n >= 76 && !without["reservations"]:
 		c.reserve(ctx)
-	case n < 93 && n >= 85:
+	case n < 90 && n >= 85:
 		c.hold(ctx)
+	case n < 93 && n >= 90 && !without["waits"]:
+		c.await()
 	case n < 96 && n >= 93 && !without["waits"]:
-		c.wait(ctx)
+		c.wait()
 	case n >= 96 && c.w.operates:
 		c.operate(ctx)
 	}
@@ -196,6 +199,11 @@ func (c *caller) once(ctx context.Context) {
 		back, err := c.n.ask.Once(name, 0).Cancel(ctx, plain(g)...)
 		c.w.rec.Return(c.n.name, id, record.Answer{Corrected: back, Err: err})
 	}
+	if c.w.s.chance(300) { // a duplicate that comes late, or another attempt
+		id := c.call(history.Call{Verb: history.Take, Idem: name}, g)
+		d, err := c.n.ask.Once(name, 2*time.Hour).Take(ctx, plain(g)...)
+		c.w.rec.Decided(c.n.name, id, d, err)
+	}
 }
 
 // settle settles what was taken under an id at other costs.
@@ -234,11 +242,29 @@ func (c *caller) reserve(ctx context.Context) {
 	if !r.Decision.Allowed {
 		return
 	}
-	if c.w.s.chance(300) {
-		c.w.s.sleep(c.w.s.between(1, 2*time.Second))
+	switch c.w.s.rng.IntN(5) {
+	case 0:
+		c.cancel(r, id, g)
+	case 1:
+		cost := headgate.Units(int64(c.w.s.rng.IntN(4)))
+		again := c.call(history.Call{Verb: history.Settle, Of: id, Actual: []string{cost.String()}}, g)
+		changed, err := r.Settle(ctx, cost)
+		c.w.rec.Return(c.n.name, again, record.Answer{Corrected: changed, Err: err})
+	}
+}
+
+// cancel cancels a reservation, again after an error: the first attempt has little time.
+func (c *caller) cancel(r *headgate.Reservation, id int, g []charge) {
+	c.w.s.sleep(c.w.s.between(1, 2*time.Second))
+	for _, within := range []time.Duration{c.w.s.between(1, 20*time.Millisecond), 20 * time.Second} {
+		ctx, cancel := sched.WithTimeout(context.Background(), within)
 		again := c.call(history.Call{Verb: history.Cancel, Of: id}, g)
 		back, err := r.Cancel(ctx)
 		c.w.rec.Return(c.n.name, again, record.Answer{Corrected: back, Err: err})
+		cancel()
+		if err == nil {
+			return
+		}
 	}
 }
 
@@ -259,16 +285,14 @@ func (c *caller) hold(ctx context.Context) {
 	if !lease.Decision.Allowed {
 		return
 	}
-	if sched.Wait(c.w.s.between(1, 40*time.Second), lease.Lost(), nil, nil) == 0 {
-		over := c.call(history.Call{Verb: history.Release, Of: id}, g)
-		c.done(over, headgate.ErrLeaseLost)
-		return
-	}
-	if c.w.s.chance(200) {
-		if held := lease.Detach(); held != nil && c.w.s.chance(500) {
-			over := c.call(history.Call{Verb: history.Renew, Of: id}, g)
-			c.done(over, c.n.ask.Renew(ctx, held...))
-		}
+	c.keep(ctx, lease, id, g)
+}
+
+// keep holds a lease for a while.
+func (c *caller) keep(ctx context.Context, lease *headgate.Lease, id int, g []charge) {
+	lost := sched.Wait(c.w.s.between(1, 40*time.Second), lease.Lost(), nil, nil) == 0
+	if !lost && c.w.s.chance(300) {
+		c.detach(lease, id, g)
 		return
 	}
 	over := c.call(history.Call{Verb: history.Release, Of: id}, g)
@@ -277,17 +301,93 @@ func (c *caller) hold(ctx context.Context) {
 	c.done(over, lease.Release(within))
 }
 
+// detach hands a lease over, to be renewed and released some time later.
+func (c *caller) detach(lease *headgate.Lease, id int, g []charge) {
+	held := lease.Detach()
+	if held == nil {
+		return
+	}
+	for range c.w.s.rng.IntN(3) {
+		c.w.s.sleep(c.w.s.between(1, 15*time.Second))
+		ctx, cancel := sched.WithTimeout(context.Background(), 5*time.Second)
+		verb, act := history.Renew, c.n.ask.Renew
+		if c.w.s.chance(400) {
+			verb, act = history.Release, c.n.ask.Release
+		}
+		over := c.call(history.Call{Verb: verb, Of: id}, g)
+		c.done(over, act(ctx, held...))
+		cancel()
+	}
+}
+
 // wait waits until a charge may start.
-func (c *caller) wait(ctx context.Context) {
+func (c *caller) wait() {
 	g := c.charges(1)
+	most := c.w.s.between(1, time.Minute)
+	ctx, cancel := sched.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
 	id := c.call(history.Call{Verb: history.Take}, g)
-	err := c.n.ask.WaitAtMost(ctx, c.w.s.between(1, 30*time.Second), plain(g)...)
-	c.done(id, err)
+	begin := c.w.s.now()
+	c.done(id, c.n.ask.WaitAtMost(ctx, most, plain(g)...))
+	c.patience("WaitAtMost", begin, most)
+}
+
+// patience checks that a call which waits for a time at most has ended soon after.
+func (c *caller) patience(verb string, begin, most time.Duration) {
+	const answers = 40 * time.Second // of a store that is slow, or away
+	if took := c.w.s.now() - begin; took > most+answers {
+		c.w.broken = append(c.w.broken, fmt.Sprintf("%s of %s has taken %s", verb, most, took))
+	}
+}
+
+// await waits for a lease. Among the callers of one Limiter, whoever came first is first.
+func (c *caller) await() {
+	if c.w.held == nil {
+		return
+	}
+	g := []charge{c.charge(c.w.held)}
+	g[0].cost = headgate.Cost{}
+	l, ok := c.n.ask.(*headgate.Limiter)
+	if !ok {
+		return
+	}
+	most := c.w.s.between(1, time.Minute)
+	ctx, cancel := sched.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	me := &waiter{c.n.p, g[0].key, c.w.s.now()}
+	c.w.waiting[me] = struct{}{}
+	id := c.call(history.Call{Verb: history.Acquire, Kept: true}, g)
+	lease, err := l.AwaitAtMost(ctx, most, plain(g)...)
+	delete(c.w.waiting, me)
+	c.patience("AwaitAtMost", me.since, most)
+	if err != nil {
+		c.done(id, err)
+		return
+	}
+	for other := range c.w.waiting {
+		if other.of == me.of && other.key == me.key && other.since < me.since-2*time.Second {
+			c.w.broken = append(c.w.broken, fmt.Sprintf("%s: call %d has a lease of %q, and one that came %s earlier waits",
+				c.n.name, id, me.key, me.since-other.since))
+			break
+		}
+	}
+	c.w.rec.Decided(c.n.name, id, lease.Decision, nil)
+	c.keep(ctx, lease, id, g)
+}
+
+// waiter waits for a lease.
+type waiter struct {
+	of    *process
+	key   string
+	since time.Duration
 }
 
 // operate resets or blocks a key.
 func (c *caller) operate(ctx context.Context) {
 	g := c.charges(1)
+	if c.w.held != nil && c.w.s.chance(200) {
+		g = []charge{c.charge(c.w.held)}
+	}
 	if c.w.s.chance(500) {
 		id := c.call(history.Call{Verb: history.Reset}, g)
 		_, err := c.n.ask.Reset(ctx, g[0].limit, g[0].key)

@@ -45,7 +45,8 @@ type world struct {
 	cancels  int             // thousandths of the calls whose context ends early
 	gap      time.Duration
 	faults   faults
-	hung     []string // calls without an answer at the end
+	broken   []string // promises that the checker cannot see
+	waiting  map[*waiter]struct{}
 }
 
 // faults says which faults a simulation has.
@@ -56,6 +57,7 @@ type faults struct {
 // node is a process with callers.
 type node struct {
 	name    string
+	stop    func()   // as a program does that ends
 	home    *process // of the first incarnation, by which limits know its version
 	p       *process
 	ask     asker
@@ -73,7 +75,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // newWorld makes the world of a seed.
 func newWorld(s *scheduler, o *Options) *world {
-	w := &world{without: map[string]bool{}, s: s, rec: record.New(s.now), boss: newProcess("world")}
+	w := &world{without: map[string]bool{}, waiting: map[*waiter]struct{}{}, s: s, rec: record.New(s.now), boss: newProcess("world")}
 	for _, part := range o.Without {
 		w.without[part] = true
 	}
@@ -81,7 +83,7 @@ func newWorld(s *scheduler, o *Options) *world {
 	if o.End > 0 {
 		w.end = min(w.end, o.End)
 	}
-	w.gap = s.between(200*time.Millisecond, 8*time.Second)
+	w.gap = s.between(500*time.Millisecond, 12*time.Second)
 	for i := range atMost(1+s.rng.IntN(3), o.Limits) {
 		w.taken = append(w.taken, newLimit(s.rng, "limit-"+strconv.Itoa(i+1)))
 	}
@@ -182,7 +184,11 @@ func newMemoryServer(s *scheduler) *memoryServer {
 	m := &memoryServer{p: newProcess("server")}
 	m.p.wall = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
 	m.p.ppm = int64(s.rng.IntN(401)) - 200
-	m.store = memory.New(&memory.Config{Clock: func() int64 { return s.wallOf(m.p).UnixMicro() }, Names: true})
+	c := &memory.Config{Clock: func() int64 { return s.wallOf(m.p).UnixMicro() }, Names: true}
+	if s.chance(300) {
+		c.MaxKeys = 1 + s.rng.IntN(3)
+	}
+	m.store = memory.New(c)
 	return m
 }
 
@@ -192,7 +198,7 @@ func (w *world) start(n *node, p *process) {
 	p.wall = epoch.Sub(w.s.start) + w.s.between(-time.Second, time.Second)
 	p.ppm = int64(w.s.rng.IntN(401)) - 200
 	w.s.spawn(p, func() {
-		n.ask = w.asker()
+		n.ask, n.stop = w.asker()
 		for range n.callers {
 			c := &caller{w, n}
 			sched.Go(c.run)
@@ -200,16 +206,18 @@ func (w *world) start(n *node, p *process) {
 	})
 }
 
-// asker makes what the callers of the process that runs now ask.
-func (w *world) asker() asker {
+// asker makes what the callers of the process that runs now ask,
+// and how to stop it.
+func (w *world) asker() (ask asker, stop func()) {
 	if w.net != nil {
 		c, err := client.New("http://server", &client.Config{HTTPClient: &http.Client{Transport: w.net}})
 		if err != nil {
 			panic(err)
 		}
-		return c
+		return c, c.Close
 	}
-	return headgate.New(w.stack(&conn{w.db, w.s.cur.of}), nil)
+	s := w.stack(&conn{w.db, w.s.cur.of})
+	return headgate.New(s, nil), func() { _ = s.Close() }
 }
 
 // stack puts the wrappers in front of a store.
