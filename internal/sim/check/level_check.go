@@ -40,6 +40,7 @@ type tracker struct {
 	tied    bool
 
 	blockSure, blockMax int64
+	anyBlock            bool  // blocks may have been lifted at times that are not told
 	blockOpen           int64 // true time from which blocks are not known any more
 }
 
@@ -66,13 +67,10 @@ func (m *model) levels(c *cell) {
 		}
 		return
 	}
-	t := &tracker{m: m, c: c, r: rules[0], trusted: forever, blockOpen: forever}
+	t := &tracker{m: m, c: c, r: rules[0], trusted: m.setBack, blockOpen: forever}
 	var moments []moment
 	blurred := false
 	for _, f := range m.faults {
-		if f.Kind == history.Clock && f.By < 0 {
-			t.trusted = min(t.trusted, f.t)
-		}
 		blurred = blurred || f.Kind == history.Forget
 	}
 	for _, e := range c.entries {
@@ -91,8 +89,16 @@ func (m *model) levels(c *cell) {
 			}
 		}
 	}
-	moments = t.others(moments)
-	blurred = blurred || len(c.fixes) > 0
+	moments = slices.DeleteFunc(t.others(moments), func(mo moment) bool { // their times are in no order
+		a := mo.asked()
+		if a == nil || a.to < t.trusted {
+			return false
+		}
+		m.excused[a] = true
+		return true
+	})
+	reset := func(a *ask) bool { return a.Verb == history.Reset }
+	blurred = blurred || len(c.fixes) > 0 || slices.ContainsFunc(c.others, reset)
 	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
 	slices.SortStableFunc(t.unknown, func(a, b *entry) int { return cmp.Compare(a.from, b.from) })
 	slices.SortStableFunc(t.ends, func(a, b *entry) int { return cmp.Compare(a.until(), b.until()) })
@@ -128,7 +134,11 @@ func (t *tracker) others(moments []moment) []moment {
 		case a.Verb == history.Reset && o == history.Done && a.at() > 0:
 			moments = append(moments, moment{at: a.at(), reset: a})
 		case a.Verb == history.Reset:
-			t.lowOff = true
+			t.lowOff, t.anyBlock = true, true
+		case a.Verb == history.Unblock && o == history.Done && a.at() > 0:
+			moments = append(moments, moment{at: a.at(), block: a})
+		case a.Verb == history.Unblock:
+			t.anyBlock = true
 		case a.Verb == history.Block && o == history.Done && a.at() > 0:
 			moments = append(moments, moment{at: a.at(), block: a})
 		case a.Verb == history.Block:
@@ -166,14 +176,20 @@ func (t *tracker) together(list []moment) {
 	at := list[0].at
 	t.low.advance(at)
 	t.high.advance(at)
+	from := int64(forever)
 	for i := range list {
 		if a := list[i].asked(); a != nil {
-			t.fold(a, at)
+			t.fold(a)
+			from = min(from, a.from)
 		}
+	}
+	for ; from < forever && t.latest < len(t.late) && t.late[t.latest].to < from; t.latest++ {
+		t.giveBack(t.late[t.latest]) // it was over before anything of this time
 	}
 	for i := range list {
 		if mo := &list[i]; mo.reset != nil {
 			t.low.clear()
+			t.blockSure = 0
 			if !t.m.lossy(mo.reset.from, mo.reset.to) {
 				t.high.clear()
 			}
@@ -203,7 +219,7 @@ func (t *tracker) together(list []moment) {
 		case mo.entry != nil:
 			t.decision(mo.entry, before, after)
 		case mo.block != nil:
-			t.blockMax = max(t.blockMax, at+mo.block.For)
+			t.blockMax, t.blockSure = max(t.blockMax, at+mo.block.For), 0 // it replaces an earlier one
 		case mo.state != nil:
 			t.final(mo.state, before, after)
 		}
@@ -242,20 +258,16 @@ func (t *tracker) charge(e *entry) {
 }
 
 // fold takes what can be said of calls that were over before this one was made: those that
-// may have been charged are, not later than now, and what was given back, is.
-func (t *tracker) fold(a *ask, at int64) {
+// may have been charged are, not later than now.
+func (t *tracker) fold(a *ask) {
 	for t.begun < len(t.unknown) && t.unknown[t.begun].from <= a.to {
 		t.pending = t.pending.plus(t.unknown[t.begun].cost)
 		t.begun++
 	}
-	for t.ended < len(t.ends) && t.ends[t.ended].until() < a.from {
+	for t.ended < t.begun && t.ends[t.ended].until() < a.from {
 		t.pending = t.pending.minus(t.ends[t.ended].cost)
 		t.high.add(t.ends[t.ended].cost)
 		t.ended++
-	}
-	for t.latest < len(t.late) && t.late[t.latest].to < a.from {
-		t.giveBack(t.late[t.latest])
-		t.latest++
 	}
 }
 
@@ -281,7 +293,11 @@ func (t *tracker) giveBack(f *fix) {
 		}
 		since = since.plus(t.ends[i].cost)
 	}
-	if used := t.high.used(); since.less(used) {
+	used := t.high.used()
+	if b, ok := t.high.(*bucket); ok {
+		used = b.level // what was charged since may have the slack too
+	}
+	if since.less(used) {
 		t.high.take(atMost(f.amount, used.minus(since)), f.of.at())
 	}
 }
@@ -289,7 +305,7 @@ func (t *tracker) giveBack(f *fix) {
 // decision checks one decision of the store: with before in use without what was decided
 // at the same time, and after with it.
 func (t *tracker) decision(e *entry, before, after num) {
-	if e.to >= t.trusted || e.outcome() == history.Refused && e.Partial {
+	if e.outcome() == history.Refused && e.Partial {
 		t.m.excused[e.ask] = true
 		return
 	}
@@ -302,12 +318,12 @@ func (t *tracker) decision(e *entry, before, after num) {
 		}
 		byLevel := after.plus(t.pending).plus(e.cost).more(full) || e.cost.more(most)
 		switch {
-		case byLevel && at >= t.blockSure && e.Verb != history.Check:
+		case byLevel && (at >= t.blockSure || t.anyBlock) && e.Verb != history.Check:
 			if block := t.r.limit.Block; block > 0 && !e.cost.more(most) {
-				t.blockMax = max(t.blockMax, at+block)
-				if e.Verb == history.Take && len(e.ask.entries) == 1 {
+				if at >= t.blockMax && e.Verb == history.Take && len(e.ask.entries) == 1 {
 					t.blockSure = at + block
 				}
+				t.blockMax = max(t.blockMax, at+block)
 			}
 		case !byLevel && at >= t.blockMax && e.to < t.blockOpen:
 			t.figures(e, before, after)

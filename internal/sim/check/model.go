@@ -116,6 +116,7 @@ type model struct {
 	cells    []*cell
 	faults   []fault
 	drift    int64 // millionths
+	setBack  int64 // true time at which the store's clock first was; forever
 	end      int64 // true time of the last event
 	found    []Violation
 	excused  map[*ask]bool // refusals that are justified, or cannot be judged
@@ -144,7 +145,7 @@ func (m *model) violation(rule string, asks []*ask, format string, args ...any) 
 
 // newModel reads the events.
 func newModel(h *history.History) *model {
-	m := &model{h: h, asks: map[int]*ask{}, families: map[string]*family{}, excused: map[*ask]bool{}}
+	m := &model{h: h, asks: map[int]*ask{}, families: map[string]*family{}, excused: map[*ask]bool{}, setBack: forever}
 	for i := range h.Events {
 		e := &h.Events[i]
 		if err := e.Valid(); err != nil {
@@ -176,6 +177,9 @@ func newModel(h *history.History) *model {
 			a.ret, a.to, a.events = e.Return, e.T, append(a.events, i)
 		case history.KindFault:
 			m.faults = append(m.faults, fault{e.Fault, e.T, i})
+			if e.Fault.Kind == history.Clock && e.Fault.By < 0 {
+				m.setBack = min(m.setBack, e.T)
+			}
 			if e.Fault.Kind == history.Drift {
 				m.drift = max(m.drift, e.Fault.By)
 			}

@@ -3,7 +3,6 @@ package check_test
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -65,9 +64,9 @@ type player struct {
 }
 
 type kept struct {
-	id   int
-	r    *headgate.Reservation
-	cost headgate.Cost
+	id  int
+	r   *headgate.Reservation
+	key string
 }
 
 func (p *player) event(e history.Event) {
@@ -136,6 +135,7 @@ func (p *player) step(ctx context.Context, reserves bool) {
 	case n < 15:
 		c := p.call(history.Take, key, text)
 		c.Idem = fmt.Sprint("id", p.rnd.IntN(5), key, text)
+		c.Life = hour
 		d, err := p.l.Once(c.Idem, time.Hour).Take(ctx, p.charge(key, cost))
 		p.ret(c, &d, err)
 	case n < 17 && reserves:
@@ -150,7 +150,7 @@ func (p *player) step(ctx context.Context, reserves bool) {
 		ret := p.ret(c, &r.Decision, err)
 		if r.Decision.Allowed {
 			ret.StartAt = r.StartAt.UnixMicro()
-			p.kept = append(p.kept, kept{c.ID, r, cost})
+			p.kept = append(p.kept, kept{c.ID, r, key})
 		}
 	case n < 19 && len(p.kept) > 0:
 		p.correct(ctx)
@@ -159,6 +159,8 @@ func (p *player) step(ctx context.Context, reserves bool) {
 		c.Charges[0].Cost = ""
 		_, err := p.l.Reset(ctx, p.limit, key)
 		p.ret(c, nil, err)
+		// what was charged before a reset should not be returned after it: law/giveback.go
+		p.kept = slices.DeleteFunc(p.kept, func(k kept) bool { return k.key == key })
 	}
 }
 
@@ -175,12 +177,19 @@ func (p *player) correct(ctx context.Context) {
 		by, err = k.r.Cancel(ctx)
 	} else {
 		c.Verb, c.Actual = history.Settle, []string{[]string{"0", "0.5", "4"}[p.rnd.IntN(3)]}
-		by, err = k.r.Settle(ctx, headgate.MustCost(c.Actual[0]))
+		by, err = k.r.Settle(ctx, actualCost(c.Actual[0]))
 	}
 	r := p.ret(c, nil, err)
 	for _, b := range by {
 		r.Corrected = append(r.Corrected, strings.TrimPrefix(cmp.Or(b.String(), "0"), "-"))
 	}
+}
+
+func actualCost(text string) headgate.Cost {
+	if text == "0" {
+		return headgate.Units(0)
+	}
+	return headgate.MustCost(text)
 }
 
 // play records so many steps of a limit, and what is in use in the end.
@@ -213,6 +222,9 @@ func play(t *testing.T, seed uint64, which, steps int, jumps bool) *history.Hist
 		if jumps && p.rnd.IntN(15) == 0 {
 			by := []int64{second, 10 * second, -second, -5 * second, day, -day}[p.rnd.IntN(6)]
 			p.clock += by
+			if by < 0 {
+				p.kept = nil // see TestReturnAfterTheClockWentBack
+			}
 			p.event(history.Event{Kind: history.KindFault, Fault: &history.Fault{Kind: history.Clock, By: by}})
 		}
 		p.step(ctx, true)
@@ -234,7 +246,7 @@ func TestRecorded(t *testing.T) {
 	for which, n := range notations {
 		t.Run(n.text, func(t *testing.T) {
 			bad := 0
-			for seed := range uint64(60) {
+			for seed := range uint64(3000) {
 				for _, jumps := range []bool{false, true} {
 					h := play(t, seed, which, 120, jumps)
 					for _, v := range check.Check(h) {
@@ -249,5 +261,3 @@ func TestRecorded(t *testing.T) {
 		})
 	}
 }
-
-var _ = errors.Is

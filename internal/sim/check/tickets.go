@@ -19,11 +19,11 @@ func (m *model) tickets(c *cell, breaks *spans) {
 	}
 	rule := c.rules()
 	for _, e := range c.entries {
-		if e.Verb != history.Reserve || !e.sure() {
+		if e.Verb != history.Reserve || !e.sure() || !m.timed(e.ask) {
 			continue
 		}
 		list = append(list, e)
-		if e.ret.StartAt > 0 && e.ret.StartAt < e.ret.At {
+		if e.ret.StartAt > 0 && e.ret.StartAt < e.ret.At && e.to < m.setBack {
 			m.violation("tickets", []*ask{e.ask}, "%s: a start at %d, before its decision at %d",
 				c.name(), e.ret.StartAt, e.ret.At)
 		}
