@@ -14,7 +14,7 @@ func TestDump(t *testing.T) {
 	if n, _ := fmt.Sscan(os.Getenv("DUMP"), &which, &seed, &jumps, &from, &to, &key); n < 6 {
 		t.Skip()
 	}
-	h := play(t, seed, which, 120, jumps == 1)
+	h := play(t, seed, which, 120, 0, jumps == 1)
 	for i, e := range h.Events {
 		if i < from || i > to {
 			continue

@@ -218,7 +218,7 @@ func (c *counters) used() num {
 	default:
 		rest = min(c.period, rest+4*c.grain)
 	}
-	used := c.older.over(c.period).times(rest).plus(c.newer) // the unit is a multiple of the period
+	used := c.older.times(rest).over(c.period).plus(c.newer)
 	if c.older.positive() {
 		used = used.plus(c.credit)
 	}

@@ -147,8 +147,8 @@ func (t *tracker) others(moments []moment) []moment {
 	}
 	for _, f := range t.c.fixes {
 		switch {
-		case !f.told || f.outcome() != history.Done || f.ret.Replayed:
-		case f.at() > 0:
+		case f.outcome() == history.Done && f.ret.Replayed, f.down && !f.told:
+		case f.told && f.at() > 0:
 			moments = append(moments, moment{at: f.at(), fix: f})
 		case !f.down:
 			t.unknown = append(t.unknown, f.asEntry())

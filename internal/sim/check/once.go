@@ -49,7 +49,7 @@ func (m *model) corrections() {
 					continue
 				}
 				if f.told && (told || !e.sure()) && target != a.admitted {
-					f.told = false // it is another's
+					f.told, f.amount = false, num{} // it is another's
 				}
 				told = told || f.told
 				e.fixes, e.cell.fixes = append(e.fixes, f), append(e.cell.fixes, f)
@@ -81,7 +81,9 @@ func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 	if !found {
 		return nil, false
 	}
-	f.down = actual.less(e.cost)
+	if f.down = actual.less(e.cost); !f.told && !f.down {
+		f.amount = actual.minus(e.cost) // at most
+	}
 	e.passed = atMost(e.passed, actual)
 	if f.down {
 		back := e.cost.minus(actual)
@@ -205,10 +207,16 @@ func (m *model) group(idem string, list []*ask) {
 		case a.charges() != first.charges():
 			m.violation("once", []*ask{first, a}, "the id %q was admitted for %s and for %s", idem, first.charges(), a.charges())
 		case !a.ret.Replayed:
-		case a.ret.StartAt != first.ret.StartAt, !alike(a.ret.Each, first.ret.Each):
+		case a.ret.StartAt != first.ret.StartAt, sameVersions(a, first) && !alike(a.ret.Each, first.ret.Each):
 			m.violation("once", []*ask{first, a}, "the id %q was answered in two ways", idem)
 		}
 	}
+}
+
+// sameVersions reports whether two calls name the same versions of their limits: else what
+// is left is told by another capacity.
+func sameVersions(a, b *ask) bool {
+	return slices.EqualFunc(a.entries, b.entries, func(x, y *entry) bool { return x.rule == y.rule })
 }
 
 // alike reports whether two answers say the same of what is left; either may say nothing.

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +63,7 @@ type player struct {
 	limit headgate.Limit
 	vers  int
 	kept  []kept
+	seen  map[int]bool
 }
 
 type kept struct {
@@ -192,11 +195,27 @@ func actualCost(text string) headgate.Cost {
 	return headgate.MustCost(text)
 }
 
+// change gives the limit another definition: a new one, or one that it had before.
+func (p *player) change(t *testing.T) {
+	which := p.rnd.IntN(len(notations))
+	limit, err := headgate.ParseNamed("l", notations[which].text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.limit, p.vers, p.kept = limit, which+2, nil
+	if !p.seen[p.vers] {
+		p.seen[p.vers] = true
+		l := notations[which].l
+		l.Name, l.Version = "l", p.vers
+		p.event(history.Event{Kind: history.KindLimit, Limit: &l})
+	}
+}
+
 // play records so many steps of a limit, and what is in use in the end.
-func play(t *testing.T, seed uint64, which, steps int, jumps bool) *history.History {
+func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *history.History {
 	t.Helper()
 	ctx := context.Background()
-	p := &player{rnd: rand.New(rand.NewPCG(seed, uint64(which))), vers: 1, now: int64(seed % 77_777_777)}
+	p := &player{rnd: rand.New(rand.NewPCG(seed, uint64(which))), vers: 1, seen: map[int]bool{}, now: int64(seed % 77_777_777)}
 	clock := func() int64 { return base + p.now + p.clock }
 	s := memory.New(&memory.Config{Clock: clock, Names: true})
 	defer s.Close()
@@ -211,6 +230,9 @@ func play(t *testing.T, seed uint64, which, steps int, jumps bool) *history.Hist
 	l.Name, l.Version = "l", 1
 	p.event(history.Event{Kind: history.KindLimit, Limit: &l})
 	for range steps {
+		if changes > 0 && p.rnd.IntN(changes) == 0 {
+			p.change(t)
+		}
 		switch p.rnd.IntN(4) {
 		case 0:
 			p.now += p.rnd.Int64N(30_000)
@@ -223,13 +245,16 @@ func play(t *testing.T, seed uint64, which, steps int, jumps bool) *history.Hist
 			by := []int64{second, 10 * second, -second, -5 * second, day, -day}[p.rnd.IntN(6)]
 			p.clock += by
 			if by < 0 {
-				p.kept = nil // see TestReturnAfterTheClockWentBack
+				p.kept = nil // what has drained of a charge is returned then, and so passes twice
 			}
 			p.event(history.Event{Kind: history.KindFault, Fault: &history.Fault{Kind: history.Clock, By: by}})
 		}
 		p.step(ctx, true)
 	}
 	for _, key := range []string{"k0", "k1", "k2"} {
+		if changes > 0 {
+			break
+		}
 		status, err := p.l.Inspect(ctx, p.limit, key)
 		if err != nil {
 			t.Fatal(err)
@@ -246,9 +271,9 @@ func TestRecorded(t *testing.T) {
 	for which, n := range notations {
 		t.Run(n.text, func(t *testing.T) {
 			bad := 0
-			for seed := range uint64(3000) {
+			for seed := range uint64(seeds(60)) {
 				for _, jumps := range []bool{false, true} {
-					h := play(t, seed, which, 120, jumps)
+					h := play(t, seed, which, 120, 0, jumps)
 					for _, v := range check.Check(h) {
 						t.Errorf("seed %d, jumps %v: %s", seed, jumps, v)
 						bad++
@@ -260,4 +285,49 @@ func TestRecorded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestChanged checks that changed limits are accepted, changed once in a while or asked in turn.
+func TestChanged(t *testing.T) {
+	for seed := range uint64(seeds(400)) {
+		h := play(t, seed, int(seed)%len(notations), 120, []int{60, 30, 2}[seed%3], false)
+		for _, v := range check.Check(h) {
+			t.Fatalf("seed %d: %s", seed, v)
+		}
+	}
+}
+
+// TestLost checks that histories are accepted in which some answers were lost, so that it is
+// not known what was done.
+func TestLost(t *testing.T) {
+	for seed := range uint64(seeds(400)) {
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		h := play(t, seed, int(seed)%len(notations), 120, 0, seed%5 == 0)
+		known := h.Events[:0]
+		for _, e := range h.Events {
+			if r := e.Return; r != nil && rnd.IntN(12) == 0 && r.Outcome != history.Nothing {
+				if rnd.IntN(2) == 0 {
+					continue // the caller has died
+				}
+				*r = history.Return{ID: r.ID, Outcome: history.Unknown}
+				if rnd.IntN(2) == 0 {
+					r.Until = e.T
+				}
+			}
+			known = append(known, e)
+		}
+		h.Events = known
+		for _, v := range check.Check(h) {
+			t.Fatalf("seed %d: %s", seed, v)
+		}
+	}
+}
+
+// seeds is how many histories to play; HEADGATE_TEST_HISTORIES multiplies them.
+func seeds(n int) int {
+	times, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES"))
+	if err != nil {
+		return n
+	}
+	return n * times
 }
