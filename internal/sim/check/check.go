@@ -153,5 +153,5 @@ func (m *model) breaks(c *cell) *spans {
 // of its charges: after the clock was set back, each cell has a time of its own, and only
 // one of them is told.
 func (m *model) timed(a *ask) bool {
-	return len(a.entries) == 1 || a.to < m.setBack
+	return len(a.parts) == 1 || a.to < m.setBack
 }

@@ -2,7 +2,6 @@ package check
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/headgate/headgate/internal/history"
@@ -68,42 +67,12 @@ func (m *model) levels(c *cell) {
 		return
 	}
 	t := &tracker{m: m, c: c, r: rules[0], trusted: m.setBack, blockOpen: forever}
-	var moments []moment
-	blurred := false
-	for _, f := range m.faults {
-		blurred = blurred || f.Kind == history.Forget
-	}
-	for _, e := range c.entries {
-		switch {
-		case e.maybe():
-			t.unknown, t.ends = append(t.unknown, e), append(t.ends, e)
-			blurred = true
-			if e.outcome() == history.Unknown && e.rule.limit.Block > 0 {
-				t.blockOpen = min(t.blockOpen, e.from)
-			}
-		case e.outcome() == history.Admitted || e.outcome() == history.Refused:
-			if e.ret.At > 0 && !e.ret.Replayed && e.via() == history.ViaStore {
-				moments = append(moments, moment{at: e.ret.At, entry: e})
-			} else {
-				m.excused[e.ask] = m.excused[e.ask] || e.outcome() == history.Refused
-			}
-		}
-	}
-	moments = slices.DeleteFunc(t.others(moments), func(mo moment) bool { // their times are in no order
-		a := mo.asked()
-		if a == nil || a.to < t.trusted {
-			return false
-		}
-		m.excused[a] = true
-		return true
-	})
+	lost := func(f fault) bool { return f.Kind == history.Forget }
 	reset := func(a *ask) bool { return a.Verb == history.Reset }
-	blurred = blurred || len(c.fixes) > 0 || slices.ContainsFunc(c.others, reset)
-	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
-	slices.SortStableFunc(t.unknown, func(a, b *entry) int { return cmp.Compare(a.from, b.from) })
-	slices.SortStableFunc(t.ends, func(a, b *entry) int { return cmp.Compare(a.until(), b.until()) })
-	slices.SortStableFunc(t.late, func(a, b *fix) int { return cmp.Compare(a.to, b.to) })
+	blurred := slices.ContainsFunc(c.entries, (*entry).maybe) || slices.ContainsFunc(m.faults, lost) ||
+		len(c.fixes) > 0 || slices.ContainsFunc(c.others, reset)
 	t.low, t.high = newLevel(t.r, c.family, false, blurred), newLevel(t.r, c.family, true, blurred)
+	moments := t.moments()
 	for i := 0; i < len(moments); {
 		j := i + 1
 		for j < len(moments) && moments[j].at == moments[i].at {
@@ -115,36 +84,80 @@ func (m *model) levels(c *cell) {
 	}
 }
 
+// moments returns what is known to have happened at a time, in the order of these, and
+// sorts what is not.
+func (t *tracker) moments() (moments []moment) {
+	m := t.m
+	for _, e := range t.c.entries {
+		switch {
+		case e.maybe():
+			t.unknown, t.ends = append(t.unknown, e), append(t.ends, e)
+			if e.outcome() == history.Unknown && e.rule.limit.Block > 0 {
+				t.blockOpen = min(t.blockOpen, e.from)
+			}
+		case e.outcome() == history.Admitted || e.outcome() == history.Refused:
+			if e.ret.At > 0 && !e.ret.Replayed && e.via() == history.ViaStore {
+				moments = append(moments, moment{at: e.ret.At, entry: e})
+			} else {
+				m.excused[e.ask] = m.excused[e.ask] || e.outcome() == history.Refused
+			}
+		}
+	}
+	moments = append(t.orders(moments), t.settlements()...)
+	for i := range t.c.states {
+		if s := &t.c.states[i]; s.Used != "" || len(s.Entries) > 0 {
+			moments = append(moments, moment{at: s.At, state: s})
+		}
+	}
+	moments = slices.DeleteFunc(moments, func(mo moment) bool { // their times are in no order
+		a := mo.asked()
+		if a == nil || a.to < t.trusted {
+			return false
+		}
+		m.excused[a] = true
+		return true
+	})
+	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(t.unknown, func(a, b *entry) int { return cmp.Compare(a.from, b.from) })
+	slices.SortStableFunc(t.ends, func(a, b *entry) int { return cmp.Compare(a.until(), b.until()) })
+	slices.SortStableFunc(t.late, func(a, b *fix) int { return cmp.Compare(a.to, b.to) })
+	return moments
+}
+
 // raised reports whether some charge to the cell waits for the start of another key: then
 // its level is raised by what is not known here. docs/algorithms.md, "Several limits, one start".
 func (c *cell) raised() bool {
 	for _, e := range c.entries {
-		if e.Verb == history.Reserve && len(e.ask.entries) > 1 && (e.outcome() != history.Refused) {
+		if e.Verb == history.Reserve && len(e.parts) > 1 && (e.outcome() != history.Refused) {
 			return true
 		}
 	}
 	return false
 }
 
-// others adds what is not a decision.
-func (t *tracker) others(moments []moment) []moment {
+// orders adds resets and blocks.
+func (t *tracker) orders(moments []moment) []moment {
 	for _, a := range t.c.others {
-		switch o := a.outcome(); {
-		case o == history.Nothing:
-		case a.Verb == history.Reset && o == history.Done && a.at() > 0:
+		told := a.outcome() == history.Done && a.at() > 0
+		switch {
+		case a.outcome() == history.Nothing:
+		case a.Verb == history.Reset && told:
 			moments = append(moments, moment{at: a.at(), reset: a})
 		case a.Verb == history.Reset:
 			t.lowOff, t.anyBlock = true, true
-		case a.Verb == history.Unblock && o == history.Done && a.at() > 0:
+		case told:
 			moments = append(moments, moment{at: a.at(), block: a})
 		case a.Verb == history.Unblock:
 			t.anyBlock = true
-		case a.Verb == history.Block && o == history.Done && a.at() > 0:
-			moments = append(moments, moment{at: a.at(), block: a})
-		case a.Verb == history.Block:
+		default:
 			t.blockOpen = min(t.blockOpen, a.from)
 		}
 	}
+	return moments
+}
+
+// settlements returns the corrections of which the time is told, and keeps the others.
+func (t *tracker) settlements() (moments []moment) {
 	for _, f := range t.c.fixes {
 		switch {
 		case f.outcome() == history.Done && f.ret.Replayed, f.down && !f.told:
@@ -155,11 +168,6 @@ func (t *tracker) others(moments []moment) []moment {
 			t.ends = append(t.ends, t.unknown[len(t.unknown)-1])
 		default:
 			t.late = append(t.late, f)
-		}
-	}
-	for i := range t.c.states {
-		if s := &t.c.states[i]; s.Used != "" || len(s.Entries) > 0 {
-			moments = append(moments, moment{at: s.At, state: s})
 		}
 	}
 	return moments
@@ -196,6 +204,22 @@ func (t *tracker) together(list []moment) {
 		}
 	}
 	before := t.low.used()
+	t.apply(list)
+	after := t.high.used()
+	for i := range list {
+		switch mo := &list[i]; {
+		case mo.entry != nil:
+			t.decision(mo.entry, before, after)
+		case mo.block != nil:
+			t.blockMax, t.blockSure = max(t.blockMax, at+mo.block.For), 0 // it replaces an earlier one
+		case mo.state != nil:
+			t.final(mo.state, before, after)
+		}
+	}
+}
+
+// apply charges and corrects what is told of one time.
+func (t *tracker) apply(list []moment) {
 	for i := range list {
 		mo := &list[i]
 		if e := mo.entry; e != nil && e.sure() {
@@ -211,17 +235,6 @@ func (t *tracker) together(list []moment) {
 	for i := range list {
 		if f := list[i].fix; f != nil && f.down && !t.m.lossy(f.of.from, f.to) {
 			t.high.take(f.amount, f.of.at())
-		}
-	}
-	after := t.high.used()
-	for i := range list {
-		switch mo := &list[i]; {
-		case mo.entry != nil:
-			t.decision(mo.entry, before, after)
-		case mo.block != nil:
-			t.blockMax, t.blockSure = max(t.blockMax, at+mo.block.For), 0 // it replaces an earlier one
-		case mo.state != nil:
-			t.final(mo.state, before, after)
 		}
 	}
 }
@@ -299,89 +312,5 @@ func (t *tracker) giveBack(f *fix) {
 	}
 	if since.less(used) {
 		t.high.take(atMost(f.amount, used.minus(since)), f.of.at())
-	}
-}
-
-// decision checks one decision of the store: with before in use without what was decided
-// at the same time, and after with it.
-func (t *tracker) decision(e *entry, before, after num) {
-	if e.outcome() == history.Refused && e.Partial {
-		t.m.excused[e.ask] = true
-		return
-	}
-	at := e.ret.At
-	most := t.r.most
-	if e.outcome() == history.Refused {
-		full := most
-		if e.Wait > 0 && t.r.shape == rated { // later starts are given up to then
-			full = most.plus(t.r.rate.times(e.Wait / t.r.step * t.r.step))
-		}
-		byLevel := after.plus(t.pending).plus(e.cost).more(full) || e.cost.more(most)
-		switch {
-		case byLevel && (at >= t.blockSure || t.anyBlock) && e.Verb != history.Check:
-			if block := t.r.limit.Block; block > 0 && !e.cost.more(most) {
-				if at >= t.blockMax && e.Verb == history.Take && len(e.ask.entries) == 1 {
-					t.blockSure = at + block
-				}
-				t.blockMax = max(t.blockMax, at+block)
-			}
-		case !byLevel && at >= t.blockMax && e.to < t.blockOpen:
-			t.figures(e, before, after)
-			return // by another charge, or not at all
-		}
-		t.m.excused[e.ask] = true
-	}
-	t.figures(e, before, after)
-}
-
-// figures checks what was said of a single charge.
-func (t *tracker) figures(e *entry, before, after num) {
-	f, ok := e.figures()
-	if !ok || len(e.Charges) != 1 || e.Partial {
-		return
-	}
-	c, most := t.c, t.r.most
-	low := before
-	if t.lowOff {
-		low = num{}
-	}
-	if e.sure() || e.Verb == history.Check && e.outcome() == history.Admitted {
-		low = low.plus(e.cost)
-	}
-	high := after.plus(t.pending)
-	if e.Verb == history.Check && e.outcome() == history.Admitted {
-		high = high.plus(e.cost)
-	}
-	least, largest := c.family.units(most.minus(high)), c.family.units(most.minus(low))
-	blocked := e.ret.At < t.blockMax || e.to >= t.blockOpen
-	if f.Remaining >= 0 && (f.Remaining > largest || f.Remaining < least && !(blocked && f.Remaining == 0)) {
-		t.m.violation("figures", []*ask{e.ask}, "%s: %d remaining, by the level %d to %d",
-			c.name(), f.Remaining, least, largest)
-	}
-	if f.Capacity > 0 && f.Capacity != c.family.units(most) {
-		t.m.violation("figures", []*ask{e.ask}, "%s: the capacity is %d, not %d", c.name(), c.family.units(most), f.Capacity)
-	}
-	if e.outcome() == history.Refused {
-		t.retry(e, f, low)
-	}
-}
-
-// retry checks that waiting for the retry-after suffices: that it is no less than the
-// lowest level needs.
-func (t *tracker) retry(e *entry, f history.Figures, low num) {
-	never := e.cost.more(t.r.most)
-	switch {
-	case never != (f.RetryAfter < 0):
-		t.m.violation("figures", []*ask{e.ask}, "%s: a cost of %s, retry-after %d", t.c.name(), e.Charges[0].Cost, f.RetryAfter)
-	case never || t.tied || e.Wait > 0 || e.Verb == history.Reserve:
-	case t.r.shape == rated:
-		over := low.plus(e.cost).minus(t.r.most)
-		if f.RetryAfter < math.MaxInt32*1000 && over.more(t.r.rate.times(f.RetryAfter)) {
-			t.m.violation("figures", []*ask{e.ask}, "%s: after %d us it does not fit yet", t.c.name(), f.RetryAfter)
-		}
-	case low.plus(e.cost).more(t.r.most) && t.r.shape == window:
-		if w := t.r; e.ret.At+f.RetryAfter < w.windowEnd(w.windowStart(e.ret.At)) {
-			t.m.violation("figures", []*ask{e.ask}, "%s: after %d us the window is not over", t.c.name(), f.RetryAfter)
-		}
 	}
 }

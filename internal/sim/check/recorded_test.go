@@ -46,6 +46,18 @@ var notations = []struct {
 		"fixed-window 9/day Europe/Berlin",
 		history.Limit{Algorithm: history.FixedWindow, Amount: "9", Calendar: "day", Zone: "Europe/Berlin"},
 	},
+	{
+		"fixed-window 9/hour Asia/Kolkata",
+		history.Limit{Algorithm: history.FixedWindow, Amount: "9", Calendar: "hour", Zone: "Asia/Kolkata"},
+	},
+	{
+		"fixed-window 9/week Antarctica/Troll",
+		history.Limit{Algorithm: history.FixedWindow, Amount: "9", Calendar: "week", Zone: "Antarctica/Troll"},
+	},
+	{
+		"fixed-window 9/month America/New_York",
+		history.Limit{Algorithm: history.FixedWindow, Amount: "9", Calendar: "month", Zone: "America/New_York"},
+	},
 	{"interval 2/1s burst 5", history.Limit{Algorithm: history.Interval, Amount: "2", Period: second, Burst: "5"}},
 	{"sliding-window 8/3s", history.Limit{Algorithm: history.SlidingWindow, Amount: "8", Period: 3 * second}},
 	{"sliding-window 8.5/777ms", history.Limit{Algorithm: history.SlidingWindow, Amount: "8.5", Period: 777000}},
@@ -215,7 +227,9 @@ func (p *player) change(t *testing.T) {
 func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *history.History {
 	t.Helper()
 	ctx := context.Background()
-	p := &player{rnd: rand.New(rand.NewPCG(seed, uint64(which))), vers: 1, seen: map[int]bool{}, now: int64(seed % 77_777_777)}
+	p := &player{
+		rnd: rand.New(rand.NewPCG(seed, uint64(which))), vers: 1, seen: map[int]bool{}, now: int64(seed % 77_777_777),
+	}
 	clock := func() int64 { return base + p.now + p.clock }
 	s := memory.New(&memory.Config{Clock: clock, Names: true})
 	defer s.Close()
@@ -242,7 +256,7 @@ func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *his
 			p.now += p.rnd.Int64N(3)
 		}
 		if jumps && p.rnd.IntN(15) == 0 {
-			by := []int64{second, 10 * second, -second, -5 * second, day, -day}[p.rnd.IntN(6)]
+			by := []int64{second, 10 * second, -second, -5 * second, day, -day, hour / 3, 5 * day}[p.rnd.IntN(8)]
 			p.clock += by
 			if by < 0 {
 				p.kept = nil // what has drained of a charge is returned then, and so passes twice
