@@ -18,7 +18,7 @@ func (m *model) boundByStore(c *cell, breaks *spans) {
 			m.broken(e.events[0], "a partial take without what was granted")
 		}
 		asked := e.Verb == history.Check && e.outcome() == history.Admitted && e.ret.At > 0
-		if n, ok := breaks.between(e.from, e.to); ok && (e.sure() || asked) {
+		if n, ok := breaks.between(e.from, e.to); ok && (e.sure() || asked) && m.timed(e.ask) {
 			stretches[n] = append(stretches[n], e)
 		}
 	}

@@ -101,15 +101,17 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *extras {
 	for _, f := range m.faults {
 		switch {
 		case f.Kind == history.Clock && f.By > 0:
-			// docs/stores.md: a jump of the clock forward adds at most one burst for each key.
-			x.add(f.t, f.t, burst)
+			// docs/stores.md: a jump of the clock forward adds at most one burst for each key. Of
+			// windows, the present one is cut short and the next begins later than it would have:
+			// so that jump adds one for each of both.
+			x.add(f.t, f.t, burst.plus(back))
 			if r := rules[0]; len(rules) == 1 && r.shape == rated && f.By < 1<<40 {
 				x.begun[len(x.begun)-1].n = atMost(burst, r.rate.times(f.By))
 			}
-		case f.Kind == history.Clock && f.By < -2_000_000:
-			// A step backwards creates no tokens (docs/algorithms.md, "Exactness"), but cells
+		case f.Kind == history.Clock && f.By < 0:
+			// A step backwards creates no tokens (docs/algorithms.md, "Exactness"), but windows
 			// that follow the clock (docs/decisions/2026-11-21-laws.md, "A cell follows its own
-			// time") begin their windows anew, so that three touch an interval of one.
+			// time") end at another time: so three of them touch an interval of one.
 			x.add(f.t, f.t, back)
 		case f.Kind == history.Forget:
 			// docs/stores.md, "What a failover forgets": all that was admitted in the meantime.

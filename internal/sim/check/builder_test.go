@@ -21,7 +21,6 @@ type book struct {
 	h     history.History
 	calls map[int]*history.Call
 	rets  map[int]*history.Return
-	times map[int][2]*history.Event
 	last  int
 }
 
@@ -46,7 +45,8 @@ type option func(c *history.Call, r *history.Return)
 // otherwise. It returns the call's id.
 func (b *book) ask(at int64, verb, cost string, options ...option) int {
 	b.last++
-	c := &history.Call{ID: b.last, Verb: verb, Charges: []history.Charge{{Limit: "l", Version: 1, Key: "k", Cost: cost}}}
+	charge := history.Charge{Limit: "l", Version: 1, Key: "k", Cost: cost}
+	c := &history.Call{ID: b.last, Verb: verb, Charges: []history.Charge{charge}}
 	r := &history.Return{ID: b.last, Outcome: history.Admitted, At: base + at}
 	for _, o := range options {
 		o(c, r)

@@ -68,7 +68,7 @@ func (r *rule) shortest(from, to int64) int64 {
 		return r.period
 	}
 	shortest, start := int64(0), r.windowStart(from)
-	for n := 0; n < 10_000; n++ {
+	for range 10_000 {
 		next := r.windowEnd(start)
 		if length := next - start; shortest == 0 || length < shortest {
 			shortest = length

@@ -209,26 +209,52 @@ var boundCases = []tampered{
 	}},
 }
 
+// BenchmarkCheck judges 100,000 decisions, of which one in ten is a refusal.
 func BenchmarkCheck(b *testing.B) {
 	const n = 100_000
-	book := newBook(bucket("1000", "100"))
-	for i := range int64(n) {
-		option := left(99)
-		if i%10 == 9 {
-			option = func(_ *history.Call, r *history.Return) {
-				r.Outcome, r.Each = history.Refused, []history.Figures{{Remaining: -1, RetryAfter: -1}}
+	for _, c := range []struct {
+		name  string
+		l     history.Limit
+		keys  int
+		lost  int // one answer in so many
+		clock bool
+	}{
+		{"token-bucket", bucket("1000", "100"), 1, 0, false},
+		{"token-bucket, lost answers", bucket("1000", "100"), 1, 50, false},
+		{"token-bucket, a clock that jumps", bucket("1000", "100"), 1, 0, true},
+		{"token-bucket, 1000 keys", bucket("1000", "100"), 1000, 0, false},
+		{"fixed-window", fixed("1000", second), 1, 0, false},
+		{
+			"a day in Berlin",
+			history.Limit{Algorithm: history.FixedWindow, Amount: "100000", Calendar: "day", Zone: "Europe/Berlin"},
+			1, 0, false,
+		},
+		{"sliding-window", history.Limit{Algorithm: history.SlidingWindow, Amount: "1000", Period: second}, 1, 0, false},
+		{"sliding-log", history.Limit{Algorithm: history.SlidingLog, Amount: "1000", Period: second}, 1, 0, false},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			book := newBook(c.l)
+			for i := range int64(n) {
+				if c.clock && i%1000 == 0 {
+					book.fault(i*1000, history.Fault{Kind: history.Clock, By: 1})
+				}
+				cost, option := "1", left(-1)
+				if i%10 == 9 {
+					cost, option = "100001", refused(-1)
+				}
+				id := book.take(i*1000, cost, option)
+				book.calls[id].Charges[0].Key = strconv.Itoa(int(i) % c.keys)
+				if c.lost > 0 && i%int64(c.lost) == 0 {
+					*book.rets[id] = history.Return{ID: id, Outcome: history.Unknown, Until: i*1000_000 + 100}
+				}
 			}
-		}
-		id := book.take(i*1000, "1", option)
-		if i%10 == 9 {
-			book.calls[id].Charges[0].Cost = "101"
-		}
+			b.ResetTimer()
+			for b.Loop() {
+				if found := check.Check(&book.h); len(found) > 0 {
+					b.Fatal(found[0])
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/decision")
+		})
 	}
-	b.ResetTimer()
-	for b.Loop() {
-		if found := check.Check(&book.h); len(found) > 0 {
-			b.Fatal(found[0])
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/decision")
 }

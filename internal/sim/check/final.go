@@ -57,7 +57,8 @@ func (t *tracker) entriesOf(s *state) {
 			there[at]--
 			excess--
 		} else if !corrected && !e.lossy && !t.lowOff && !t.resetSince(e) {
-			t.m.violation("recorded", []*ask{e.ask}, "%s: what was admitted at %d is not in the log", t.c.name(), e.ret.At)
+			t.m.violation("recorded", []*ask{e.ask}, "%s: what was admitted at %d is not in the log",
+				t.c.name(), e.ret.At)
 		} else if corrected {
 			excess--
 		}

@@ -50,7 +50,6 @@ func (m *model) longer(d int64) int64  { return d + d/1_000_000*m.drift*2 + m.dr
 
 // renewals prolongs and ends leases.
 func (m *model) renewals(c *cell, byID map[int]*lease) {
-	back := slices.ContainsFunc(m.faults, func(f fault) bool { return f.Kind == history.Clock && f.By < 0 })
 	for _, a := range c.leases {
 		l := byID[a.Of]
 		if l == nil || a.outcome() == history.Nothing {
@@ -69,8 +68,9 @@ func (m *model) renewals(c *cell, byID map[int]*lease) {
 		case a.outcome() == history.Refused: // it had ended
 			l.sureTo, l.possible = min(l.sureTo, a.from), min(l.possible, a.to)
 		case a.outcome() == history.Done:
-			if a.from > l.possible && !back {
-				m.violation("leases", []*ask{l.ask, a}, "%s: a lease was renewed %d ns after its end", c.name(), a.from-l.possible)
+			if a.from > l.possible && m.setBack == forever {
+				m.violation("leases", []*ask{l.ask, a}, "%s: a lease was renewed %d ns after its end",
+					c.name(), a.from-l.possible)
 			}
 			l.sureTo = max(l.sureTo, a.from+m.shorter(ttl))
 			l.possible = max(l.possible, a.to+m.longer(ttl))
@@ -81,7 +81,11 @@ func (m *model) renewals(c *cell, byID map[int]*lease) {
 			}
 		}
 	}
-	// What can end a lease before its time.
+	m.disturbed(c, byID)
+}
+
+// disturbed applies what can end a lease before its time, or prolong it.
+func (m *model) disturbed(c *cell, byID map[int]*lease) {
 	for _, l := range byID {
 		for _, f := range m.faults {
 			switch {

@@ -201,9 +201,9 @@ func grainOf(period int64) int64 {
 
 func (c *counters) advance(at int64) {
 	c.at = at
-	switch start := at - at%c.period; {
-	case start == c.start:
-	case start == c.start+c.period:
+	switch start := at - at%c.period; start {
+	case c.start:
+	case c.start + c.period:
 		c.start, c.older, c.newer = start, c.newer, num{}
 	default:
 		c.start, c.older, c.newer = start, num{}, num{}
@@ -212,13 +212,12 @@ func (c *counters) advance(at int64) {
 
 func (c *counters) used() num {
 	rest := c.start + c.period - c.at
-	switch {
-	case c.period%c.grain == 0:
+	if c.period%c.grain == 0 {
 		rest = (rest + c.grain - 1) / c.grain * c.grain
-	default:
+	} else {
 		rest = min(c.period, rest+4*c.grain)
 	}
-	used := c.older.over(c.period).times(rest).plus(c.newer) // the unit is a multiple of the period
+	used := c.older.times(rest).over(c.period).plus(c.newer)
 	if c.older.positive() {
 		used = used.plus(c.credit)
 	}

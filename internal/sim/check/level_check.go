@@ -2,7 +2,6 @@ package check
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/headgate/headgate/internal/history"
@@ -40,6 +39,7 @@ type tracker struct {
 	tied    bool
 
 	blockSure, blockMax int64
+	anyBlock            bool  // blocks may have been lifted at times that are not told
 	blockOpen           int64 // true time from which blocks are not known any more
 }
 
@@ -66,38 +66,13 @@ func (m *model) levels(c *cell) {
 		}
 		return
 	}
-	t := &tracker{m: m, c: c, r: rules[0], trusted: forever, blockOpen: forever}
-	var moments []moment
-	blurred := false
-	for _, f := range m.faults {
-		if f.Kind == history.Clock && f.By < 0 {
-			t.trusted = min(t.trusted, f.t)
-		}
-		blurred = blurred || f.Kind == history.Forget
-	}
-	for _, e := range c.entries {
-		switch {
-		case e.maybe():
-			t.unknown, t.ends = append(t.unknown, e), append(t.ends, e)
-			blurred = true
-			if e.outcome() == history.Unknown && e.rule.limit.Block > 0 {
-				t.blockOpen = min(t.blockOpen, e.from)
-			}
-		case e.outcome() == history.Admitted || e.outcome() == history.Refused:
-			if e.ret.At > 0 && !e.ret.Replayed && e.via() == history.ViaStore {
-				moments = append(moments, moment{at: e.ret.At, entry: e})
-			} else {
-				m.excused[e.ask] = m.excused[e.ask] || e.outcome() == history.Refused
-			}
-		}
-	}
-	moments = t.others(moments)
-	blurred = blurred || len(c.fixes) > 0
-	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
-	slices.SortStableFunc(t.unknown, func(a, b *entry) int { return cmp.Compare(a.from, b.from) })
-	slices.SortStableFunc(t.ends, func(a, b *entry) int { return cmp.Compare(a.until(), b.until()) })
-	slices.SortStableFunc(t.late, func(a, b *fix) int { return cmp.Compare(a.to, b.to) })
+	t := &tracker{m: m, c: c, r: rules[0], trusted: m.setBack, blockOpen: forever}
+	lost := func(f fault) bool { return f.Kind == history.Forget }
+	reset := func(a *ask) bool { return a.Verb == history.Reset }
+	blurred := slices.ContainsFunc(c.entries, (*entry).maybe) || slices.ContainsFunc(m.faults, lost) ||
+		len(c.fixes) > 0 || slices.ContainsFunc(c.others, reset)
 	t.low, t.high = newLevel(t.r, c.family, false, blurred), newLevel(t.r, c.family, true, blurred)
+	moments := t.moments()
 	for i := 0; i < len(moments); {
 		j := i + 1
 		for j < len(moments) && moments[j].at == moments[i].at {
@@ -109,47 +84,90 @@ func (m *model) levels(c *cell) {
 	}
 }
 
+// moments returns what is known to have happened at a time, in the order of these, and
+// sorts what is not.
+func (t *tracker) moments() (moments []moment) {
+	m := t.m
+	for _, e := range t.c.entries {
+		switch {
+		case e.maybe():
+			t.unknown, t.ends = append(t.unknown, e), append(t.ends, e)
+			if e.outcome() == history.Unknown && e.rule.limit.Block > 0 {
+				t.blockOpen = min(t.blockOpen, e.from)
+			}
+		case e.outcome() == history.Admitted || e.outcome() == history.Refused:
+			if e.ret.At > 0 && !e.ret.Replayed && e.via() == history.ViaStore {
+				moments = append(moments, moment{at: e.ret.At, entry: e})
+			} else {
+				m.excused[e.ask] = m.excused[e.ask] || e.outcome() == history.Refused
+			}
+		}
+	}
+	moments = append(t.orders(moments), t.settlements()...)
+	for i := range t.c.states {
+		if s := &t.c.states[i]; s.Used != "" || len(s.Entries) > 0 {
+			moments = append(moments, moment{at: s.At, state: s})
+		}
+	}
+	moments = slices.DeleteFunc(moments, func(mo moment) bool { // their times are in no order
+		a := mo.asked()
+		if a == nil || a.to < t.trusted {
+			return false
+		}
+		m.excused[a] = true
+		return true
+	})
+	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(t.unknown, func(a, b *entry) int { return cmp.Compare(a.from, b.from) })
+	slices.SortStableFunc(t.ends, func(a, b *entry) int { return cmp.Compare(a.until(), b.until()) })
+	slices.SortStableFunc(t.late, func(a, b *fix) int { return cmp.Compare(a.to, b.to) })
+	return moments
+}
+
 // raised reports whether some charge to the cell waits for the start of another key: then
 // its level is raised by what is not known here. docs/algorithms.md, "Several limits, one start".
 func (c *cell) raised() bool {
 	for _, e := range c.entries {
-		if e.Verb == history.Reserve && len(e.ask.entries) > 1 && (e.outcome() != history.Refused) {
+		if e.Verb == history.Reserve && len(e.parts) > 1 && (e.outcome() != history.Refused) {
 			return true
 		}
 	}
 	return false
 }
 
-// others adds what is not a decision.
-func (t *tracker) others(moments []moment) []moment {
+// orders adds resets and blocks.
+func (t *tracker) orders(moments []moment) []moment {
 	for _, a := range t.c.others {
-		switch o := a.outcome(); {
-		case o == history.Nothing:
-		case a.Verb == history.Reset && o == history.Done && a.at() > 0:
+		told := a.outcome() == history.Done && a.at() > 0
+		switch {
+		case a.outcome() == history.Nothing:
+		case a.Verb == history.Reset && told:
 			moments = append(moments, moment{at: a.at(), reset: a})
 		case a.Verb == history.Reset:
-			t.lowOff = true
-		case a.Verb == history.Block && o == history.Done && a.at() > 0:
+			t.lowOff, t.anyBlock = true, true
+		case told:
 			moments = append(moments, moment{at: a.at(), block: a})
-		case a.Verb == history.Block:
+		case a.Verb == history.Unblock:
+			t.anyBlock = true
+		default:
 			t.blockOpen = min(t.blockOpen, a.from)
 		}
 	}
+	return moments
+}
+
+// settlements returns the corrections of which the time is told, and keeps the others.
+func (t *tracker) settlements() (moments []moment) {
 	for _, f := range t.c.fixes {
 		switch {
-		case !f.told || f.outcome() != history.Done || f.ret.Replayed:
-		case f.at() > 0:
+		case f.outcome() == history.Done && f.ret.Replayed, f.down && !f.told:
+		case f.told && f.at() > 0:
 			moments = append(moments, moment{at: f.at(), fix: f})
 		case !f.down:
 			t.unknown = append(t.unknown, f.asEntry())
 			t.ends = append(t.ends, t.unknown[len(t.unknown)-1])
 		default:
 			t.late = append(t.late, f)
-		}
-	}
-	for i := range t.c.states {
-		if s := &t.c.states[i]; s.Used != "" || len(s.Entries) > 0 {
-			moments = append(moments, moment{at: s.At, state: s})
 		}
 	}
 	return moments
@@ -166,20 +184,42 @@ func (t *tracker) together(list []moment) {
 	at := list[0].at
 	t.low.advance(at)
 	t.high.advance(at)
+	from := int64(forever)
 	for i := range list {
 		if a := list[i].asked(); a != nil {
-			t.fold(a, at)
+			t.fold(a)
+			from = min(from, a.from)
 		}
+	}
+	for ; from < forever && t.latest < len(t.late) && t.late[t.latest].to < from; t.latest++ {
+		t.giveBack(t.late[t.latest]) // it was over before anything of this time
 	}
 	for i := range list {
 		if mo := &list[i]; mo.reset != nil {
 			t.low.clear()
+			t.blockSure = 0
 			if !t.m.lossy(mo.reset.from, mo.reset.to) {
 				t.high.clear()
 			}
 		}
 	}
 	before := t.low.used()
+	t.apply(list)
+	after := t.high.used()
+	for i := range list {
+		switch mo := &list[i]; {
+		case mo.entry != nil:
+			t.decision(mo.entry, before, after)
+		case mo.block != nil:
+			t.blockMax, t.blockSure = max(t.blockMax, at+mo.block.For), 0 // it replaces an earlier one
+		case mo.state != nil:
+			t.final(mo.state, before, after)
+		}
+	}
+}
+
+// apply charges and corrects what is told of one time.
+func (t *tracker) apply(list []moment) {
 	for i := range list {
 		mo := &list[i]
 		if e := mo.entry; e != nil && e.sure() {
@@ -195,17 +235,6 @@ func (t *tracker) together(list []moment) {
 	for i := range list {
 		if f := list[i].fix; f != nil && f.down && !t.m.lossy(f.of.from, f.to) {
 			t.high.take(f.amount, f.of.at())
-		}
-	}
-	after := t.high.used()
-	for i := range list {
-		switch mo := &list[i]; {
-		case mo.entry != nil:
-			t.decision(mo.entry, before, after)
-		case mo.block != nil:
-			t.blockMax = max(t.blockMax, at+mo.block.For)
-		case mo.state != nil:
-			t.final(mo.state, before, after)
 		}
 	}
 }
@@ -242,20 +271,16 @@ func (t *tracker) charge(e *entry) {
 }
 
 // fold takes what can be said of calls that were over before this one was made: those that
-// may have been charged are, not later than now, and what was given back, is.
-func (t *tracker) fold(a *ask, at int64) {
+// may have been charged are, not later than now.
+func (t *tracker) fold(a *ask) {
 	for t.begun < len(t.unknown) && t.unknown[t.begun].from <= a.to {
 		t.pending = t.pending.plus(t.unknown[t.begun].cost)
 		t.begun++
 	}
-	for t.ended < len(t.ends) && t.ends[t.ended].until() < a.from {
+	for t.ended < t.begun && t.ends[t.ended].until() < a.from {
 		t.pending = t.pending.minus(t.ends[t.ended].cost)
 		t.high.add(t.ends[t.ended].cost)
 		t.ended++
-	}
-	for t.latest < len(t.late) && t.late[t.latest].to < a.from {
-		t.giveBack(t.late[t.latest])
-		t.latest++
 	}
 }
 
@@ -281,91 +306,11 @@ func (t *tracker) giveBack(f *fix) {
 		}
 		since = since.plus(t.ends[i].cost)
 	}
-	if used := t.high.used(); since.less(used) {
+	used := t.high.used()
+	if b, ok := t.high.(*bucket); ok {
+		used = b.level // what was charged since may have the slack too
+	}
+	if since.less(used) {
 		t.high.take(atMost(f.amount, used.minus(since)), f.of.at())
-	}
-}
-
-// decision checks one decision of the store: with before in use without what was decided
-// at the same time, and after with it.
-func (t *tracker) decision(e *entry, before, after num) {
-	if e.to >= t.trusted || e.outcome() == history.Refused && e.Partial {
-		t.m.excused[e.ask] = true
-		return
-	}
-	at := e.ret.At
-	most := t.r.most
-	if e.outcome() == history.Refused {
-		full := most
-		if e.Wait > 0 && t.r.shape == rated { // later starts are given up to then
-			full = most.plus(t.r.rate.times(e.Wait / t.r.step * t.r.step))
-		}
-		byLevel := after.plus(t.pending).plus(e.cost).more(full) || e.cost.more(most)
-		switch {
-		case byLevel && at >= t.blockSure && e.Verb != history.Check:
-			if block := t.r.limit.Block; block > 0 && !e.cost.more(most) {
-				t.blockMax = max(t.blockMax, at+block)
-				if e.Verb == history.Take && len(e.ask.entries) == 1 {
-					t.blockSure = at + block
-				}
-			}
-		case !byLevel && at >= t.blockMax && e.to < t.blockOpen:
-			t.figures(e, before, after)
-			return // by another charge, or not at all
-		}
-		t.m.excused[e.ask] = true
-	}
-	t.figures(e, before, after)
-}
-
-// figures checks what was said of a single charge.
-func (t *tracker) figures(e *entry, before, after num) {
-	f, ok := e.figures()
-	if !ok || len(e.Charges) != 1 || e.Partial {
-		return
-	}
-	c, most := t.c, t.r.most
-	low := before
-	if t.lowOff {
-		low = num{}
-	}
-	if e.sure() || e.Verb == history.Check && e.outcome() == history.Admitted {
-		low = low.plus(e.cost)
-	}
-	high := after.plus(t.pending)
-	if e.Verb == history.Check && e.outcome() == history.Admitted {
-		high = high.plus(e.cost)
-	}
-	least, largest := c.family.units(most.minus(high)), c.family.units(most.minus(low))
-	blocked := e.ret.At < t.blockMax || e.to >= t.blockOpen
-	if f.Remaining >= 0 && (f.Remaining > largest || f.Remaining < least && !(blocked && f.Remaining == 0)) {
-		t.m.violation("figures", []*ask{e.ask}, "%s: %d remaining, by the level %d to %d",
-			c.name(), f.Remaining, least, largest)
-	}
-	if f.Capacity > 0 && f.Capacity != c.family.units(most) {
-		t.m.violation("figures", []*ask{e.ask}, "%s: the capacity is %d, not %d", c.name(), c.family.units(most), f.Capacity)
-	}
-	if e.outcome() == history.Refused {
-		t.retry(e, f, low)
-	}
-}
-
-// retry checks that waiting for the retry-after suffices: that it is no less than the
-// lowest level needs.
-func (t *tracker) retry(e *entry, f history.Figures, low num) {
-	never := e.cost.more(t.r.most)
-	switch {
-	case never != (f.RetryAfter < 0):
-		t.m.violation("figures", []*ask{e.ask}, "%s: a cost of %s, retry-after %d", t.c.name(), e.Charges[0].Cost, f.RetryAfter)
-	case never || t.tied || e.Wait > 0 || e.Verb == history.Reserve:
-	case t.r.shape == rated:
-		over := low.plus(e.cost).minus(t.r.most)
-		if f.RetryAfter < math.MaxInt32*1000 && over.more(t.r.rate.times(f.RetryAfter)) {
-			t.m.violation("figures", []*ask{e.ask}, "%s: after %d us it does not fit yet", t.c.name(), f.RetryAfter)
-		}
-	case low.plus(e.cost).more(t.r.most) && t.r.shape == window:
-		if w := t.r; e.ret.At+f.RetryAfter < w.windowEnd(w.windowStart(e.ret.At)) {
-			t.m.violation("figures", []*ask{e.ask}, "%s: after %d us the window is not over", t.c.name(), f.RetryAfter)
-		}
 	}
 }

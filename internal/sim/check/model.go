@@ -18,10 +18,10 @@ type ask struct {
 	*history.Call
 	ret      *history.Return // nil: none
 	node     string
-	from, to int64 // true times of call and return; forever without a return
-	events   []int // in the history
-	admitted *ask  // settle, cancel, renew, release: what it is about, if that is one call
-	entries  []*entry
+	from, to int64    // true times of call and return; forever without a return
+	events   []int    // in the history
+	admitted *ask     // settle, cancel, renew, release: what it is about, if that is one call
+	parts    []*entry // what it asks of each cell
 }
 
 // front is the process that repeats refusals for the one that asks.
@@ -77,7 +77,6 @@ type entry struct {
 	cost   num // of all of these
 	passed num // of it, at least: what it was settled for, if that is less
 	back   num // given back at most
-	more   num // charged in addition, surely
 	lossy  bool
 	fixes  []*fix
 }
@@ -120,6 +119,7 @@ type model struct {
 	cells    []*cell
 	faults   []fault
 	drift    int64 // millionths
+	setBack  int64 // true time at which the store's clock first was; forever
 	end      int64 // true time of the last event
 	found    []Violation
 	excused  map[*ask]bool // refusals that are justified, or cannot be judged
@@ -148,7 +148,7 @@ func (m *model) violation(rule string, asks []*ask, format string, args ...any) 
 
 // newModel reads the events.
 func newModel(h *history.History) *model {
-	m := &model{h: h, asks: map[int]*ask{}, families: map[string]*family{}, excused: map[*ask]bool{}}
+	m := &model{h: h, asks: map[int]*ask{}, families: map[string]*family{}, excused: map[*ask]bool{}, setBack: forever}
 	for i := range h.Events {
 		e := &h.Events[i]
 		if err := e.Valid(); err != nil {
@@ -180,6 +180,9 @@ func newModel(h *history.History) *model {
 			a.ret, a.to, a.events = e.Return, e.T, append(a.events, i)
 		case history.KindFault:
 			m.faults = append(m.faults, fault{e.Fault, e.T, i})
+			if e.Fault.Kind == history.Clock && e.Fault.By < 0 {
+				m.setBack = min(m.setBack, e.T)
+			}
 			if e.Fault.Kind == history.Drift {
 				m.drift = max(m.drift, e.Fault.By)
 			}
@@ -206,36 +209,12 @@ func (m *model) limit(event int, l *history.Limit) {
 
 // fill makes the cells.
 func (m *model) fill() {
-	costs := map[string]map[string]*big.Rat{}
-	add := func(limit, text string) {
-		if costs[limit] == nil {
-			costs[limit] = map[string]*big.Rat{}
+	for name, texts := range m.costs() {
+		f := m.families[name]
+		if f == nil {
+			continue
 		}
-		if _, known := costs[limit][text]; text != "" && !known {
-			costs[limit][text], _ = history.Number(text) // it is valid
-		}
-	}
-	for _, a := range m.order {
-		for i, c := range a.Charges {
-			add(c.Limit, c.Cost)
-			if asks(a.Verb) && a.Partial && a.ret != nil && i < len(a.ret.Granted) {
-				add(c.Limit, a.ret.Granted[i])
-			}
-			if a.ret != nil && a.ret.Shared && m.families[c.Limit] != nil {
-				m.families[c.Limit].shared = true
-			}
-		}
-		if target := m.asks[a.Of]; target != nil && len(a.Charges) == 0 {
-			a.Charges = target.Charges
-		}
-		for i, text := range a.Actual {
-			if i < len(a.Charges) {
-				add(a.Charges[i].Limit, text)
-			}
-		}
-	}
-	for name, f := range m.families {
-		if err := f.scale(costs[name]); err != nil {
+		if err := f.scale(texts); err != nil {
 			m.broken(0, "limit %s: %v", name, err)
 			f.versions = nil
 		}
@@ -249,6 +228,39 @@ func (m *model) fill() {
 			c.states = append(c.states, state{s, i})
 		}
 	}
+}
+
+// costs returns all costs that are named, of each limit.
+func (m *model) costs() map[string]map[string]*big.Rat {
+	costs := map[string]map[string]*big.Rat{}
+	for name := range m.families {
+		costs[name] = map[string]*big.Rat{}
+	}
+	add := func(limit string, texts []string, i int) {
+		if costs[limit] == nil || i >= len(texts) || texts[i] == "" {
+			return
+		}
+		if _, known := costs[limit][texts[i]]; !known {
+			costs[limit][texts[i]], _ = history.Number(texts[i]) // it is valid
+		}
+	}
+	for _, a := range m.order {
+		if target := m.asks[a.Of]; target != nil && len(a.Charges) == 0 {
+			a.Charges = target.Charges
+		}
+		for i, c := range a.Charges {
+			add(c.Limit, []string{c.Cost}, 0)
+			add(c.Limit, a.Actual, i)
+			if a.ret == nil {
+				continue
+			}
+			add(c.Limit, a.ret.Granted, i)
+			if f := m.families[c.Limit]; f != nil && a.ret.Shared {
+				f.shared = true
+			}
+		}
+	}
+	return costs
 }
 
 func (m *model) cell(f *family, key string) *cell {
@@ -272,7 +284,8 @@ func (m *model) place(a *ask) {
 	for i, c := range a.Charges {
 		f := m.families[c.Limit]
 		if f == nil || f.versions == nil || f.versions[c.Version] == nil {
-			m.broken(a.events[0], "the call %d names version %d of a limit %q that is not there", a.ID, c.Version, c.Limit)
+			m.broken(a.events[0], "the call %d names version %d of a limit %q that is not there",
+				a.ID, c.Version, c.Limit)
 			return
 		}
 		cell := m.cell(f, c.Key)
@@ -295,14 +308,14 @@ func (a *ask) charge(i int, c *cell, r *rule) {
 	if a.Partial && a.ret != nil && i < len(a.ret.Granted) {
 		cost = c.family.costs[a.ret.Granted[i]]
 	}
-	for _, e := range a.entries {
+	for _, e := range a.parts {
 		if e.cell == c {
 			e.cost, e.passed = e.cost.plus(cost), e.passed.plus(cost)
 			return
 		}
 	}
 	e := &entry{ask: a, cell: c, rule: r, place: i, cost: cost, passed: cost}
-	a.entries = append(a.entries, e)
+	a.parts = append(a.parts, e)
 	c.entries = append(c.entries, e)
 }
 

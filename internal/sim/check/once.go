@@ -26,7 +26,7 @@ func (m *model) corrections() {
 		if a.Idem != "" && asks(a.Verb) && a.Verb != history.Check {
 			byIdem[a.Idem] = append(byIdem[a.Idem], a)
 		}
-		for _, e := range a.entries {
+		for _, e := range a.parts {
 			e.lossy = m.lossy(e.from, e.until())
 		}
 	}
@@ -43,13 +43,13 @@ func (m *model) corrections() {
 		}
 		told := false
 		for _, target := range targets {
-			for _, e := range target.entries {
+			for _, e := range target.parts {
 				f, found := m.correction(a, e)
 				if !found {
 					continue
 				}
 				if f.told && (told || !e.sure()) && target != a.admitted {
-					f.told = false // it is another's
+					f.told, f.amount = false, num{} // it is another's
 				}
 				told = told || f.told
 				e.fixes, e.cell.fixes = append(e.fixes, f), append(e.cell.fixes, f)
@@ -81,7 +81,9 @@ func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 	if !found {
 		return nil, false
 	}
-	f.down = actual.less(e.cost)
+	if f.down = actual.less(e.cost); !f.told && !f.down {
+		f.amount = actual.minus(e.cost) // at most
+	}
 	e.passed = atMost(e.passed, actual)
 	if f.down {
 		back := e.cost.minus(actual)
@@ -106,7 +108,7 @@ func (m *model) once() {
 	groups := map[string][]*ask{}
 	var order []string
 	for _, a := range m.order {
-		for _, e := range a.entries {
+		for _, e := range a.parts {
 			m.settledOnce(e)
 		}
 		if a.Idem == "" || a.Verb == history.Check || !asks(a.Verb) {
@@ -146,7 +148,7 @@ func (m *model) forgotten(a *ask) bool {
 			return true
 		}
 	}
-	for _, e := range a.entries {
+	for _, e := range a.parts {
 		for _, o := range e.cell.others {
 			if o.Verb == history.Reset && o.outcome() != history.Nothing {
 				return true
@@ -164,7 +166,7 @@ func (m *model) forgotten(a *ask) bool {
 // charges returns what a call asks for, as a text.
 func (a *ask) charges() string {
 	var list []string
-	for _, e := range a.entries {
+	for _, e := range a.parts {
 		list = append(list, fmt.Sprintf("%s of %s", e.cell.family.text(e.cost), e.cell.name()))
 	}
 	slices.Sort(list)
@@ -203,12 +205,19 @@ func (m *model) group(idem string, list []*ask) {
 	for _, a := range all[1:] {
 		switch first := all[0]; {
 		case a.charges() != first.charges():
-			m.violation("once", []*ask{first, a}, "the id %q was admitted for %s and for %s", idem, first.charges(), a.charges())
+			m.violation("once", []*ask{first, a}, "the id %q was admitted for %s and for %s",
+				idem, first.charges(), a.charges())
 		case !a.ret.Replayed:
-		case a.ret.StartAt != first.ret.StartAt, !alike(a.ret.Each, first.ret.Each):
+		case a.ret.StartAt != first.ret.StartAt, sameVersions(a, first) && !alike(a.ret.Each, first.ret.Each):
 			m.violation("once", []*ask{first, a}, "the id %q was answered in two ways", idem)
 		}
 	}
+}
+
+// sameVersions reports whether two calls name the same versions of their limits: else what
+// is left is told by another capacity.
+func sameVersions(a, b *ask) bool {
+	return slices.EqualFunc(a.parts, b.parts, func(x, y *entry) bool { return x.rule == y.rule })
 }
 
 // alike reports whether two answers say the same of what is left; either may say nothing.

@@ -1,6 +1,99 @@
 package check
 
-import "github.com/headgate/headgate/internal/history"
+import (
+	"math"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+// decision checks one decision of the store: with before in use without what was decided
+// at the same time, and after with it.
+func (t *tracker) decision(e *entry, before, after num) {
+	if e.outcome() == history.Refused && e.Partial {
+		t.m.excused[e.ask] = true
+		return
+	}
+	at := e.ret.At
+	most := t.r.most
+	if e.outcome() == history.Refused {
+		full := most
+		if e.Wait > 0 && t.r.shape == rated { // later starts are given up to then
+			full = most.plus(t.r.rate.times(e.Wait / t.r.step * t.r.step))
+		}
+		byLevel := after.plus(t.pending).plus(e.cost).more(full) || e.cost.more(most)
+		switch {
+		case byLevel && (at >= t.blockSure || t.anyBlock) && e.Verb != history.Check:
+			if block := t.r.limit.Block; block > 0 && !e.cost.more(most) {
+				if at >= t.blockMax && e.Verb == history.Take && len(e.parts) == 1 {
+					t.blockSure = at + block
+				}
+				t.blockMax = max(t.blockMax, at+block)
+			}
+		case !byLevel && at >= t.blockMax && e.to < t.blockOpen:
+			t.figures(e, before, after)
+			return // by another charge, or not at all
+		}
+		t.m.excused[e.ask] = true
+	}
+	t.figures(e, before, after)
+}
+
+// figures checks what was said of a single charge.
+func (t *tracker) figures(e *entry, before, after num) {
+	f, ok := e.figures()
+	if !ok || len(e.Charges) != 1 || e.Partial {
+		return
+	}
+	c, most := t.c, t.r.most
+	low := before
+	if t.lowOff {
+		low = num{}
+	}
+	if e.sure() || e.Verb == history.Check && e.outcome() == history.Admitted {
+		low = low.plus(e.cost)
+	}
+	high := after.plus(t.pending)
+	if e.Verb == history.Check && e.outcome() == history.Admitted {
+		high = high.plus(e.cost)
+	}
+	least, largest := c.family.units(most.minus(high)), c.family.units(most.minus(low))
+	blocked := e.ret.At < t.blockMax || e.to >= t.blockOpen
+	if blocked && f.Remaining == 0 {
+		least = 0
+	}
+	if f.Remaining >= 0 && (f.Remaining > largest || f.Remaining < least) {
+		t.m.violation("figures", []*ask{e.ask}, "%s: %d remaining, by the level %d to %d",
+			c.name(), f.Remaining, least, largest)
+	}
+	if f.Capacity > 0 && f.Capacity != c.family.units(most) {
+		t.m.violation("figures", []*ask{e.ask}, "%s: the capacity is %d, not %d",
+			c.name(), c.family.units(most), f.Capacity)
+	}
+	if e.outcome() == history.Refused {
+		t.retry(e, f, low)
+	}
+}
+
+// retry checks that waiting for the retry-after suffices: that it is no less than the
+// lowest level needs.
+func (t *tracker) retry(e *entry, f history.Figures, low num) {
+	never := e.cost.more(t.r.most)
+	switch {
+	case never != (f.RetryAfter < 0):
+		t.m.violation("figures", []*ask{e.ask}, "%s: a cost of %s, retry-after %d",
+			t.c.name(), e.Charges[0].Cost, f.RetryAfter)
+	case never || t.tied || e.Wait > 0 || e.Verb == history.Reserve:
+	case t.r.shape == rated:
+		over := low.plus(e.cost).minus(t.r.most)
+		if f.RetryAfter < math.MaxInt32*1000 && over.more(t.r.rate.times(f.RetryAfter)) {
+			t.m.violation("figures", []*ask{e.ask}, "%s: after %d us it does not fit yet", t.c.name(), f.RetryAfter)
+		}
+	case low.plus(e.cost).more(t.r.most) && t.r.shape == window:
+		if w := t.r; e.ret.At+f.RetryAfter < w.windowEnd(w.windowStart(e.ret.At)) {
+			t.m.violation("figures", []*ask{e.ask}, "%s: after %d us the window is not over", t.c.name(), f.RetryAfter)
+		}
+	}
+}
 
 // refusals reports the refusals that no charge of the call justifies.
 func (m *model) refusals() {
@@ -8,10 +101,10 @@ func (m *model) refusals() {
 		if !asks(a.Verb) || a.outcome() != history.Refused || a.via() == history.ViaRepeat || m.excused[a] {
 			continue
 		}
-		if len(a.entries) == 0 {
+		if len(a.parts) == 0 {
 			continue // it is broken
 		}
 		m.violation("refusal", []*ask{a}, "%s: refused at %d, although the cost fits on all that can have been charged",
-			a.entries[0].cell.name(), a.at())
+			a.parts[0].cell.name(), a.at())
 	}
 }

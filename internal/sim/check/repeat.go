@@ -39,7 +39,7 @@ func (m *model) repeats() {
 		if a.Verb == history.Check || !asks(a.Verb) || a.via() == history.ViaRepeat {
 			continue
 		}
-		for _, e := range a.entries {
+		for _, e := range a.parts {
 			if s, ok := e.source(); ok {
 				at := place{a.front(), e.cell, e.rule}
 				if known[at] == nil {
@@ -58,12 +58,12 @@ func (m *model) repeats() {
 		if !asks(a.Verb) || a.outcome() != history.Refused || a.via() != history.ViaRepeat {
 			continue
 		}
-		justified := slices.ContainsFunc(a.entries, func(e *entry) bool {
+		justified := slices.ContainsFunc(a.parts, func(e *entry) bool {
 			return known[place{a.front(), e.cell, e.rule}].justify(e)
 		})
-		if !justified && len(a.entries) > 0 {
-			m.violation("repeat", []*ask{a}, "%s: %s repeated a refusal that it was not given, for less than it was refused, "+
-				"or for too long", a.entries[0].cell.name(), a.front())
+		if !justified && len(a.parts) > 0 {
+			m.violation("repeat", []*ask{a}, "%s: %s repeated a refusal that it was not given, "+
+				"for less than it was refused, or for too long", a.parts[0].cell.name(), a.front())
 		}
 	}
 }

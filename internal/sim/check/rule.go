@@ -52,7 +52,7 @@ type family struct {
 const fine = 1_000_000
 
 // scale chooses the unit: so that all amounts, all costs and what flows in a microsecond
-// are whole, and the share of a sliding window too.
+// are whole.
 func (f *family) scale(costs map[string]*big.Rat) error {
 	f.unit = big.NewInt(fine)
 	for _, r := range costs {
@@ -75,9 +75,6 @@ func (f *family) scale(costs map[string]*big.Rat) error {
 				return err
 			}
 			lcm(f.unit, amount.Quo(amount, big.NewRat(l.Period, 1)).Denom())
-			if l.Algorithm == history.SlidingWindow {
-				f.unit.Mul(f.unit, big.NewInt(l.Period))
-			}
 		}
 	}
 	sum := new(big.Rat)

@@ -12,22 +12,12 @@ import (
 // than the limit allows is the rule bound. What was given back, forgotten or converted in between
 // may let a later one start earlier, so those before it are not compared with those after.
 func (m *model) tickets(c *cell, breaks *spans) {
-	var list []*entry
+	list := m.reservations(c)
 	cuts := spans{slices.Clone(breaks.from), slices.Clone(breaks.to)}
 	for _, f := range c.fixes {
 		cuts.add(f.from, f.until())
 	}
 	rule := c.rules()
-	for _, e := range c.entries {
-		if e.Verb != history.Reserve || !e.sure() {
-			continue
-		}
-		list = append(list, e)
-		if e.ret.StartAt > 0 && e.ret.StartAt < e.ret.At {
-			m.violation("tickets", []*ask{e.ask}, "%s: a start at %d, before its decision at %d",
-				c.name(), e.ret.StartAt, e.ret.At)
-		}
-	}
 	if len(list) < 2 || len(rule) > 1 || c.family.shared {
 		return
 	}
@@ -51,11 +41,26 @@ func (m *model) tickets(c *cell, breaks *spans) {
 			continue
 		}
 		if last != nil && e.start() < last.start() {
-			m.violation("tickets", []*ask{last.ask, e.ask}, "%s: decided at %d and starts at %d, before one decided at %d",
-				c.name(), e.ret.At, e.start(), last.ret.At)
+			m.violation("tickets", []*ask{last.ask, e.ask}, "%s: decided at %d it starts at %d, that of %d at %d",
+				c.name(), e.ret.At, e.start(), last.ret.At, last.start())
 		}
 		if same == nil || e.start() > same.start() {
 			same = e
 		}
 	}
+}
+
+// reservations returns those of a cell, and checks that none starts before it was decided.
+func (m *model) reservations(c *cell) (list []*entry) {
+	for _, e := range c.entries {
+		if e.Verb != history.Reserve || !e.sure() || !m.timed(e.ask) {
+			continue
+		}
+		list = append(list, e)
+		if e.ret.StartAt > 0 && e.ret.StartAt < e.ret.At && e.to < m.setBack {
+			m.violation("tickets", []*ask{e.ask}, "%s: a start at %d, before its decision at %d",
+				c.name(), e.ret.StartAt, e.ret.At)
+		}
+	}
+	return list
 }
