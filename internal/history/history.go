@@ -120,7 +120,7 @@ type Charge struct {
 
 // The verbs of a call.
 const (
-	Take    = "take"    // also that of a call that waits, once for each question
+	Take    = "take"    // also that of a call that waits, whose answer may have no time
 	Check   = "check"   // asks and takes nothing
 	Reserve = "reserve" // takes for a start of its own
 	Settle  = "settle"  // corrects the costs of an admission to Actual
@@ -150,7 +150,7 @@ type Call struct {
 	// Kept is, for acquire, whether the node renews the lease in the background until it releases
 	// it or ends. Such renewals are no calls. A release that is Done says that it was held until then.
 	Kept bool `json:"kept,omitempty"`
-	Wait    int64    `json:"wait,omitempty"`    // reserve: how far ahead the start may lie, microseconds
+	Wait    int64    `json:"wait,omitempty"`    // how far ahead the start may lie, or how long it waits; microseconds
 	For     int64    `json:"for,omitempty"`     // block: microseconds
 }
 

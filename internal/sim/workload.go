@@ -326,7 +326,7 @@ func (c *caller) wait() {
 	most := c.w.s.between(1, time.Minute)
 	ctx, cancel := sched.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	id := c.call(history.Call{Verb: history.Take}, g)
+	id := c.call(history.Call{Verb: history.Take, Wait: most.Microseconds()}, g)
 	begin := c.w.s.now()
 	c.done(id, c.n.ask.WaitAtMost(ctx, most, plain(g)...))
 	c.patience("WaitAtMost", begin, most)
@@ -356,7 +356,7 @@ func (c *caller) await() {
 	defer cancel()
 	me := &waiter{c.n.p, g[0].key, c.w.s.now()}
 	c.w.waiting[me] = struct{}{}
-	id := c.call(history.Call{Verb: history.Acquire, Kept: true}, g)
+	id := c.call(history.Call{Verb: history.Acquire, Kept: true, Wait: most.Microseconds()}, g)
 	lease, err := l.AwaitAtMost(ctx, most, plain(g)...)
 	delete(c.w.waiting, me)
 	c.patience("AwaitAtMost", me.since, most)
