@@ -188,8 +188,9 @@ var errNotMade = Invalid("reservation", "was not made")
 // It is done once: the next returns ErrSettled. After an error it can be tried
 // again, for those charges that the store has not settled; one of which that is not
 // known stays as it is. A reservation with an id ([Limiter.Once]) can be settled at
-// the same costs as often as one likes. If its limit is changed before it is settled
-// without an id, it should not be.
+// the same costs as often as one likes. If its limit is changed, or its key reset, before
+// it is settled without an id, it should not be: what a reset has given back already would
+// be given back again.
 func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []Cost, err error) {
 	for _, c := range actual {
 		if c.IsZero() {

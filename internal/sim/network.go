@@ -73,7 +73,7 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 			close(answered)
 		}
 	})
-	if s.chance(n.twice) {
+	if s.chance(n.twice) && req.URL.Path != "/v1/renew" {
 		n.doubled(req.URL.Path, body)
 		s.spawn(to.p, func() {
 			s.sleep(s.between(1, 2*time.Second))

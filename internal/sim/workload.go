@@ -394,7 +394,7 @@ func (c *caller) operate(ctx context.Context) {
 		c.done(id, err)
 		return
 	}
-	d := c.w.s.between(0, time.Minute)
+	d := c.w.s.between(0, time.Minute).Truncate(time.Millisecond)
 	verb := history.Block
 	if c.w.s.chance(300) {
 		d, verb = 0, history.Unblock

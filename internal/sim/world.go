@@ -291,12 +291,12 @@ func (w *world) doubled(path string, body []byte) {
 				}
 			}
 		}
-		if len(charges) > 0 && (path == "/v1/batch" || path == "/v1/take" || path == "/v1/acquire") {
-			verb := history.Take
-			if path == "/v1/acquire" {
-				verb = history.Acquire
-			}
-			call := history.Call{Verb: verb}
+		verb := map[string]string{
+			"/v1/batch": history.Take, "/v1/take": history.Take, "/v1/acquire": history.Acquire,
+			"/v1/reset": history.Reset, "/v1/block": history.Block,
+		}[path]
+		if len(charges) > 0 && verb != "" {
+			call := history.Call{Verb: verb, For: time.Minute.Microseconds()}
 			for i := range charges {
 				call.Charges = append(call.Charges, charges[i].told())
 			}

@@ -22,7 +22,7 @@ func (m *model) boundByStore(c *cell, breaks *spans) {
 			stretches[n] = append(stretches[n], e)
 		}
 	}
-	for _, entries := range stretches {
+	for stretch, entries := range stretches {
 		slices.SortStableFunc(entries, func(a, b *entry) int {
 			return cmp.Or(cmp.Compare(a.start(), b.start()), cmp.Compare(rank(a), rank(b)))
 		})
@@ -32,6 +32,11 @@ func (m *model) boundByStore(c *cell, breaks *spans) {
 		}
 		r := rules[0]
 		l, most := newLevel(r, c.family, false, blurred), r.most.plus(c.slack(r, blurred))
+		for _, f := range c.strays() {
+			if breaks.reached(f.from) <= stretch && stretch <= breaks.reached(f.until()) {
+				most = most.plus(f.of.cost)
+			}
+		}
 		for _, e := range entries {
 			l.advance(e.start())
 			switch used := l.used().plus(e.passed); {

@@ -129,8 +129,28 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *extras {
 			x.add(a.from, a.until(), burst.plus(back))
 		}
 	}
+	for _, f := range c.strays() {
+		x.add(f.from, f.until(), f.of.cost)
+	}
 	x.sum()
 	return x
+}
+
+// strays are the corrections that may give back after a reset what was charged before it,
+// and what the reset has given back already. headgate.Reservation: "If its limit is changed, or
+// its key reset, before it is settled without an id, it should not be."
+func (c *cell) strays() (list []*fix) {
+	for _, f := range c.fixes {
+		if f.Idem != "" || !f.down || f.outcome() == history.Nothing {
+			continue
+		}
+		if slices.ContainsFunc(c.others, func(a *ask) bool {
+			return a.Verb == history.Reset && a.outcome() != history.Nothing && a.until() >= f.of.from && a.from <= f.until()
+		}) {
+			list = append(list, f)
+		}
+	}
+	return list
 }
 
 // stretched returns a true time in microseconds of a clock that gains by the drift.

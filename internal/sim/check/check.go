@@ -131,6 +131,12 @@ func (s *spans) between(from, to int64) (stretch int, ok bool) {
 	return before, before == begun
 }
 
+// reached returns the number of the stretch that has begun last at a true time.
+func (s *spans) reached(t int64) int {
+	n, _ := slices.BinarySearch(s.to, t)
+	return n
+}
+
 // breaks are where levels may have been lost and the store's times may go back: bounds by
 // the store's clock hold between them.
 func (m *model) breaks(c *cell) *spans {

@@ -23,7 +23,7 @@ func (t *tracker) decision(e *entry, before, after num) {
 		byLevel := after.plus(t.pending).plus(e.cost).more(full) || e.cost.more(most)
 		switch {
 		case byLevel && (at >= t.blockSure || t.anyBlock) && e.Verb != history.Check:
-			if block := t.r.limit.Block; block > 0 && !e.cost.more(most) {
+			if block := t.r.limit.Block; block > 0 && e.blocks(most) {
 				if at >= t.blockMax && e.Verb == history.Take && len(e.parts) == 1 {
 					t.blockSure = at + block
 				}
@@ -107,4 +107,16 @@ func (m *model) refusals() {
 		m.violation("refusal", []*ask{a}, "%s: refused at %d, although the cost fits on all that can have been charged",
 			a.parts[0].cell.name(), a.at())
 	}
+}
+
+// blocks reports whether the refusal of one of its charges can block the key: not of one
+// that can never pass.
+func (e *entry) blocks(most num) bool {
+	for i, c := range e.Charges {
+		if i >= e.place && c.Key == e.cell.key && c.Limit == e.cell.family.limits[0].Name &&
+			!e.cell.family.costs[c.Cost].more(most) {
+			return true
+		}
+	}
+	return false
 }
