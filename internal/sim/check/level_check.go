@@ -211,7 +211,7 @@ func (t *tracker) together(list []moment) {
 		case mo.entry != nil:
 			t.decision(mo.entry, before, after)
 		case mo.block != nil:
-			t.blockMax, t.blockSure = max(t.blockMax, at+mo.block.For), 0 // it replaces an earlier one
+			t.blockMax, t.blockSure = max(t.blockMax, at+mo.block.For), at+mo.block.For // it replaces an earlier one
 		case mo.state != nil:
 			t.final(mo.state, before, after)
 		}
