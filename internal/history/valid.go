@@ -143,7 +143,8 @@ func (r *Return) valid() error {
 }
 
 func (f *Fault) valid() error {
-	if !micros(max(f.By, -f.By)) || f.Since < 0 || f.Since > maxNanos || f.Kind == Drift && (f.By < 0 || f.By > 100_000) {
+	if !micros(max(f.By, -f.By)) || f.Since < 0 || f.Since > maxNanos ||
+		f.Kind == Drift && (f.By < 0 || f.By > 100_000) {
 		return fmt.Errorf("fault %s: by %d, since %d is too much", f.Kind, f.By, f.Since)
 	}
 	return nil

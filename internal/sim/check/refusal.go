@@ -11,7 +11,7 @@ import (
 func (t *tracker) decision(e *entry, before, after num) {
 	switch {
 	case e.outcome() == history.Admitted:
-		if e.ret.At < t.blockSure && !t.tied && !t.anyBlock && !t.m.lossy(0, forever) {
+		if e.ret.At < t.blockSure && !t.tied && !t.anyBlock {
 			t.m.violation("blocks", []*ask{e.ask}, "%s: admitted at %d, while the key is blocked until %d",
 				t.c.name(), e.ret.At, t.blockSure)
 		}
