@@ -7,6 +7,17 @@ import (
 	"strings"
 )
 
+// Bounds of times: what is beyond them no store can count.
+const (
+	maxMicros = 1 << 53
+	maxNanos  = 1 << 60
+)
+
+// micros reports whether times of the store's clock, or durations, can be that.
+func micros(times ...int64) bool {
+	return !slices.ContainsFunc(times, func(t int64) bool { return t < 0 || t > maxMicros })
+}
+
 // Number returns the value of an amount or a cost: a decimal or a fraction, not negative.
 func Number(text string) (*big.Rat, error) {
 	plain := strings.Trim(text, "0123456789./") == "" && len(text) <= 100
@@ -29,8 +40,8 @@ func (e *Event) Valid() error {
 		return fmt.Errorf("event: %q is no kind of event", e.Kind)
 	case !has:
 		return fmt.Errorf("event: a %s event without the object %q", e.Kind, e.Kind)
-	case e.T < 0:
-		return fmt.Errorf("t: %d is before the start of the run", e.T)
+	case e.T < 0 || e.T > maxNanos:
+		return fmt.Errorf("t: %d is no time since the start of the run", e.T)
 	}
 	for kind, has := range there {
 		if has && kind != e.Kind {
@@ -44,16 +55,16 @@ func (e *Event) Valid() error {
 		return e.Call.valid()
 	case KindReturn:
 		return e.Return.valid()
-	case KindState:
-		return e.State.valid()
+	case KindFault:
+		return e.Fault.valid()
 	}
-	return nil
+	return e.State.valid()
 }
 
 func (l *Limit) valid() error {
 	rated := []string{TokenBucket, LeakyBucket, GCRA, Interval, SlidingWindow, SlidingLog}
-	if l.Period < 0 || l.Block < 0 || l.TTL < 0 || l.PrefetchLife < 0 || l.Step < 0 {
-		return fmt.Errorf("limit %s: a time below 0", l.Name)
+	if !micros(l.Period, l.Block, l.TTL, l.PrefetchLife, l.Step) {
+		return fmt.Errorf("limit %s: a time below 0, or too long", l.Name)
 	}
 	switch {
 	case slices.Contains(rated, l.Algorithm):
@@ -94,8 +105,8 @@ func (c *Call) valid() error {
 	if !slices.Contains(verbs, c.Verb) {
 		return fmt.Errorf("call %d: %q is no verb", c.ID, c.Verb)
 	}
-	if c.Life < 0 || c.Wait < 0 || c.For < 0 {
-		return fmt.Errorf("call %d: a time below 0", c.ID)
+	if !micros(c.Life, c.Wait, c.For) {
+		return fmt.Errorf("call %d: a time below 0, or too long", c.ID)
 	}
 	asks := slices.Contains([]string{Take, Check, Reserve, Acquire}, c.Verb)
 	if len(c.Charges) == 0 && (asks || c.Of == 0) {
@@ -117,8 +128,13 @@ func (r *Return) valid() error {
 	if !slices.Contains([]string{"", ViaStore, ViaPrefetch, ViaRepeat}, r.Via) {
 		return fmt.Errorf("return %d: via %q is not known", r.ID, r.Via)
 	}
-	if r.At < 0 || r.StartAt < 0 || r.Until < 0 {
-		return fmt.Errorf("return %d: a time below 0", r.ID)
+	if !micros(r.At, r.StartAt) || r.Until < 0 || r.Until > maxNanos {
+		return fmt.Errorf("return %d: a time below 0, or too late", r.ID)
+	}
+	for _, f := range r.Each {
+		if f.Remaining < -1 || f.RetryAfter < -1 {
+			return fmt.Errorf("return %d: figures below 0", r.ID)
+		}
 	}
 	if err := numbers("granted", r.Granted); err != nil {
 		return err
@@ -126,7 +142,18 @@ func (r *Return) valid() error {
 	return numbers("corrected", r.Corrected)
 }
 
+func (f *Fault) valid() error {
+	if !micros(max(f.By, -f.By)) || f.Since < 0 || f.Since > maxNanos ||
+		f.Kind == Drift && (f.By < 0 || f.By > 100_000) {
+		return fmt.Errorf("fault %s: by %d, since %d is too much", f.Kind, f.By, f.Since)
+	}
+	return nil
+}
+
 func (s *State) valid() error {
+	if !micros(s.At) {
+		return fmt.Errorf("state: at %d", s.At)
+	}
 	for i := range s.Entries {
 		if err := numbers("entries", []string{s.Entries[i].Cost}); err != nil {
 			return err

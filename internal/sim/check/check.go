@@ -9,6 +9,7 @@
 //   - bound: no more passes than the limit's bound, by the store's clock and by true time.
 //   - refusal: the store refuses only what does not fit on top of all that can have been
 //     charged, or what a block keeps away; and a check admits only what fits.
+//   - blocks: nothing is admitted while a key is blocked.
 //   - repeat: a refusal is repeated without the store only for what the node was refused, or
 //     had taken the last of, and not for too long.
 //   - once: an idempotency key is charged once and answered alike; an admission is settled once.

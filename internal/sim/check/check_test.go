@@ -167,6 +167,28 @@ var boundCases = []tampered{
 		b.take(3, "5", func(_ *history.Call, r *history.Return) { r.At += 10 * second })
 		return b, func() { f.By = 0 }
 	}},
+	{"a clock put back that creates tokens", "bound", func() (*book, func()) {
+		b := newBook(bucket("1", "5"))
+		b.take(1, "5")
+		b.fault(2, history.Fault{Kind: history.Clock, By: -10 * second})
+		id := b.take(3, "1", refused(second), func(_ *history.Call, r *history.Return) { r.At -= 10 * second })
+		return b, func() { b.rets[id].Outcome = history.Admitted }
+	}},
+	{"a clock that gains more", "bound", func() (*book, func()) {
+		b := newBook(bucket("1", "1"))
+		f := b.fault(0, history.Fault{Kind: history.Drift, By: 200})
+		b.take(0, "1")
+		b.take(second-150, "1", func(_ *history.Call, r *history.Return) { r.At += 150 })
+		return b, func() { f.By = 100 }
+	}},
+	{"a window of which more was forgotten than was admitted", "bound", func() (*book, func()) {
+		b := newBook(bucket("1", "5"))
+		b.take(1, "2")
+		b.fault(2, history.Fault{Kind: history.Forget})
+		b.take(3, "5")
+		id := b.take(4, "1", refused(second))
+		return b, func() { b.rets[id].Outcome = history.Admitted }
+	}},
 	{"times that lie", "bound", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
 		b.take(1, "5")

@@ -102,9 +102,9 @@ func (s *steps) advance(at int64) {
 		s.at = max(at, s.at)
 		return
 	}
-	for s.at+s.period <= at && s.level.positive() {
-		s.level = atLeast(s.level.minus(s.amount), num{})
-		s.at += s.period
+	if n := (at - s.at) / s.period; n > 0 {
+		s.level = atLeast(s.level.minus(s.amount.times(min(n, 1<<40))), num{})
+		s.at += n * s.period
 	}
 	if !s.level.positive() {
 		s.at = max(at, s.at)

@@ -66,7 +66,7 @@ func (m *model) levels(c *cell) {
 		}
 		return
 	}
-	t := &tracker{m: m, c: c, r: rules[0], trusted: m.setBack, blockOpen: forever}
+	t := &tracker{m: m, c: c, r: rules[0], trusted: m.setBack, blockOpen: forever, anyBlock: m.lossy(0, forever)}
 	lost := func(f fault) bool { return f.Kind == history.Forget }
 	reset := func(a *ask) bool { return a.Verb == history.Reset }
 	blurred := slices.ContainsFunc(c.entries, (*entry).maybe) || slices.ContainsFunc(m.faults, lost) ||
@@ -211,7 +211,7 @@ func (t *tracker) together(list []moment) {
 		case mo.entry != nil:
 			t.decision(mo.entry, before, after)
 		case mo.block != nil:
-			t.blockMax, t.blockSure = max(t.blockMax, at+mo.block.For), 0 // it replaces an earlier one
+			t.blockMax, t.blockSure = max(t.blockMax, at+mo.block.For), at+mo.block.For // it replaces an earlier one
 		case mo.state != nil:
 			t.final(mo.state, before, after)
 		}

@@ -38,6 +38,21 @@ var levelCases = []tampered{
 		b.take(hour, "1", refused(1))
 		return b, func() { b.calls[id].For = hour - 1 }
 	}},
+	{"admitted while blocked", "blocks", func() (*book, func()) {
+		b := newBook(bucket("1", "5"))
+		id := b.ask(1, history.Block, "", outcome(history.Done), func(c *history.Call, _ *history.Return) { c.For = hour })
+		b.take(1+hour, "1")
+		return b, func() { b.calls[id].For++ }
+	}},
+	{"admitted while a refusal blocks", "blocks", func() (*book, func()) {
+		l := bucket("1", "1")
+		l.Block = hour
+		b := newBook(l)
+		b.take(1, "1")
+		b.take(2, "1", refused(hour))
+		id := b.take(2+hour, "1")
+		return b, func() { b.move(id, -1) }
+	}},
 	{"a check that fits no more", "refusal", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		b.take(1, "3")

@@ -22,6 +22,8 @@ type ask struct {
 	events   []int    // in the history
 	admitted *ask     // settle, cancel, renew, release: what it is about, if that is one call
 	parts    []*entry // what it asks of each cell
+	void     bool     // another call of the same idempotency key was charged in its place
+	by       int64    // true time by which it was charged, if another call tells; 0: none does
 }
 
 // front is the process that repeats refusals for the one that asks.
@@ -53,6 +55,8 @@ func (a *ask) via() string {
 // until is when it was done at the latest, if it was.
 func (a *ask) until() int64 {
 	switch {
+	case a.by > 0:
+		return a.by
 	case a.ret == nil:
 		return forever
 	case a.ret.Outcome != history.Unknown:
@@ -327,7 +331,7 @@ func (e *entry) sure() bool {
 // maybe reports whether it can have been charged, at a time that is not known.
 func (e *entry) maybe() bool {
 	switch {
-	case e.Verb == history.Check || e.sure():
+	case e.Verb == history.Check || e.void || e.sure():
 		return false
 	case e.outcome() == history.Admitted:
 		return !e.ret.Replayed // its time is not told

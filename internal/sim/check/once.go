@@ -199,6 +199,7 @@ func (m *model) group(idem string, list []*ask) {
 	if free || len(all) == 0 {
 		return
 	}
+	settleUnknown(list, charged, replayed)
 	if len(charged) > 1 {
 		m.violation("once", charged, "the id %q was charged %d times", idem, len(charged))
 	}
@@ -210,6 +211,21 @@ func (m *model) group(idem string, list []*ask) {
 		case !a.ret.Replayed:
 		case a.ret.StartAt != first.ret.StartAt, sameVersions(a, first) && !alike(a.ret.Each, first.ret.Each):
 			m.violation("once", []*ask{first, a}, "the id %q was answered in two ways", idem)
+		}
+	}
+}
+
+// settleUnknown takes one charge for all calls of an id of which some were answered: where the
+// answer does not say when, the first that may have been charged, by the first answer.
+func settleUnknown(list, charged, replayed []*ask) {
+	kept := len(charged) > 0
+	for _, a := range list {
+		switch {
+		case a.outcome() != history.Unknown:
+		case kept:
+			a.void = true
+		default:
+			a.by, kept = replayed[0].to, true
 		}
 	}
 }

@@ -58,6 +58,13 @@ var otherCases = []tampered{
 		b.take(2, "1", idem("x"), replay)
 		return b, func() { b.rets[1].Outcome = history.Nothing }
 	}},
+	{"an id of which one attempt was lost, charged twice", "settled", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		b.take(1, "1", idem("x"), outcome(history.Unknown), func(_ *history.Call, r *history.Return) { r.At = 0 })
+		b.take(2, "1", idem("x"))
+		s := b.state(3, "1")
+		return b, func() { s.Used = "2" }
+	}},
 	{"settled twice", "once", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		id := b.take(1, "3")

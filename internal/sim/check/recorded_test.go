@@ -223,7 +223,8 @@ func (p *player) change(t *testing.T) {
 	}
 }
 
-// play records so many steps of a limit, and what is in use in the end.
+// play records so many steps of a limit, and what is in use in the end. The limit is changed
+// once in so many changes, or the store loses all once in so many, if that is below 0.
 func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *history.History {
 	t.Helper()
 	ctx := context.Background()
@@ -234,6 +235,11 @@ func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *his
 	s := memory.New(&memory.Config{Clock: clock, Names: true})
 	defer s.Close()
 	p.l = headgate.New(s, &headgate.Config{Clock: clock})
+	crash := func() { // all is lost
+		p.event(history.Event{Kind: history.KindFault, Fault: &history.Fault{Kind: history.Forget}})
+		p.l = headgate.New(memory.New(&memory.Config{Clock: clock, Names: true}), &headgate.Config{Clock: clock})
+		p.kept = nil
+	}
 	n := notations[which]
 	limit, err := headgate.ParseNamed("l", n.text)
 	if err != nil {
@@ -262,6 +268,9 @@ func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *his
 				p.kept = nil // what has drained of a charge is returned then, and so passes twice
 			}
 			p.event(history.Event{Kind: history.KindFault, Fault: &history.Fault{Kind: history.Clock, By: by}})
+		}
+		if changes < 0 && p.rnd.IntN(-changes) == 0 {
+			crash()
 		}
 		p.step(ctx, true)
 	}
@@ -305,6 +314,16 @@ func TestRecorded(t *testing.T) {
 func TestChanged(t *testing.T) {
 	for seed := range uint64(seeds(400)) {
 		h := play(t, seed, int(seed)%len(notations), 120, []int{60, 30, 2}[seed%3], false)
+		for _, v := range check.Check(h) {
+			t.Fatalf("seed %d: %s", seed, v)
+		}
+	}
+}
+
+// TestForgotten checks that histories are accepted in which the store lost all that it had.
+func TestForgotten(t *testing.T) {
+	for seed := range uint64(seeds(400)) {
+		h := play(t, seed, int(seed)%len(notations), 120, -40, false)
 		for _, v := range check.Check(h) {
 			t.Fatalf("seed %d: %s", seed, v)
 		}

@@ -9,33 +9,41 @@ import (
 // decision checks one decision of the store: with before in use without what was decided
 // at the same time, and after with it.
 func (t *tracker) decision(e *entry, before, after num) {
-	if e.outcome() == history.Refused && e.Partial {
+	switch {
+	case e.outcome() == history.Admitted:
+		if e.ret.At < t.blockSure && !t.tied && !t.anyBlock {
+			t.m.violation("blocks", []*ask{e.ask}, "%s: admitted at %d, while the key is blocked until %d",
+				t.c.name(), e.ret.At, t.blockSure)
+		}
+	case e.Partial:
 		t.m.excused[e.ask] = true
 		return
-	}
-	at := e.ret.At
-	most := t.r.most
-	if e.outcome() == history.Refused {
-		full := most
-		if e.Wait > 0 && t.r.shape == rated { // later starts are given up to then
-			full = most.plus(t.r.rate.times(e.Wait / t.r.step * t.r.step))
-		}
-		byLevel := after.plus(t.pending).plus(e.cost).more(full) || e.cost.more(most)
-		switch {
-		case byLevel && (at >= t.blockSure || t.anyBlock) && e.Verb != history.Check:
-			if block := t.r.limit.Block; block > 0 && e.blocks(most) {
-				if at >= t.blockMax && e.Verb == history.Take && len(e.parts) == 1 {
-					t.blockSure = at + block
-				}
-				t.blockMax = max(t.blockMax, at+block)
-			}
-		case !byLevel && at >= t.blockMax && e.to < t.blockOpen:
-			t.figures(e, before, after)
-			return // by another charge, or not at all
-		}
+	case t.justified(e, after):
 		t.m.excused[e.ask] = true
 	}
 	t.figures(e, before, after)
+}
+
+// justified reports whether a refusal is: by the level, or by a block, and notes the block
+// that it may have set.
+func (t *tracker) justified(e *entry, after num) bool {
+	at, most := e.ret.At, t.r.most
+	full := most
+	if e.Wait > 0 && t.r.shape == rated && len(e.Charges) == 1 { // later starts are given up to then
+		full = most.plus(t.r.rate.times(e.Wait / t.r.step * t.r.step))
+	}
+	if !e.cost.more(most) && !after.plus(t.pending).plus(e.cost).more(full) {
+		return at < t.blockMax || e.to >= t.blockOpen
+	}
+	block := t.r.limit.Block
+	if block == 0 || !e.blocks(most) || e.Verb == history.Check || at < t.blockSure && !t.anyBlock {
+		return true
+	}
+	if at >= t.blockMax && e.to < t.blockOpen && e.Verb == history.Take && len(e.parts) == 1 {
+		t.blockSure = at + block // nothing but the level can have refused it
+	}
+	t.blockMax = max(t.blockMax, at+block)
+	return true
 }
 
 // figures checks what was said of a single charge.

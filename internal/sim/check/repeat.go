@@ -22,8 +22,19 @@ type source struct {
 // sources are those of one node for one version of a limit and one key, by their calls.
 type sources struct {
 	list    []source
-	longest int64 // from a call to the end of repeating
-	unknown bool  // some have no end
+	longest int64    // from a call to the end of repeating
+	open    []source // those without an end, each with the least cost of all up to it
+}
+
+func (s *sources) add(x source) {
+	if x.over < forever {
+		s.list, s.longest = append(s.list, x), max(s.longest, x.over-x.from)
+		return
+	}
+	if n := len(s.open); n > 0 {
+		x.cost = atMost(x.cost, s.open[n-1].cost)
+	}
+	s.open = append(s.open, x)
 }
 
 type place struct {
@@ -45,12 +56,7 @@ func (m *model) repeats() {
 				if known[at] == nil {
 					known[at] = &sources{}
 				}
-				known[at].list = append(known[at].list, s)
-				if s.over == forever {
-					known[at].unknown = true
-				} else {
-					known[at].longest = max(known[at].longest, s.over-s.from)
-				}
+				known[at].add(s)
 			}
 		}
 	}
@@ -73,11 +79,13 @@ func (s *sources) justify(e *entry) bool {
 	if s == nil {
 		return false
 	}
-	i := sort.Search(len(s.list), func(i int) bool { return s.list[i].from > e.to })
-	for i--; i >= 0; i-- {
-		if !s.unknown && s.list[i].from+s.longest < e.from {
-			return false
-		}
+	begun := func(list []source) int {
+		return sort.Search(len(list), func(i int) bool { return list[i].from > e.to })
+	}
+	if i := begun(s.open); i > 0 && !e.cost.less(s.open[i-1].cost) {
+		return true
+	}
+	for i := begun(s.list) - 1; i >= 0 && s.list[i].from+s.longest >= e.from; i-- {
 		if x := s.list[i]; !e.cost.less(x.cost) && e.from <= x.over {
 			return true
 		}
