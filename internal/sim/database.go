@@ -87,7 +87,7 @@ func newDatabase(s *scheduler) *database {
 		s: s, p: newProcess("db"), rows: map[law.Cell]*row{}, locks: locks{},
 		latency: s.between(50*time.Microsecond, 5*time.Millisecond),
 	}
-	d.p.ppm = int64(s.rng.IntN(401)) - 200
+	d.p.ppm = drift(s)
 	d.commitTime = s.between(50*time.Microsecond, 5*time.Millisecond)
 	d.offset = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
 	return d

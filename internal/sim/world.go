@@ -152,7 +152,8 @@ func (w *world) populate(o *Options) {
 		w.memory = newMemoryServer(s)
 		w.serve()
 	}
-	w.rec.Fault("store", history.Fault{Kind: history.Drift, By: abs(w.storeProcess().ppm)})
+	// Callers that wait for a start sleep by their own clocks, which drift too.
+	w.rec.Fault("store", history.Fault{Kind: history.Drift, By: abs(w.storeProcess().ppm) + mostDrift})
 	for i := range atMost(1+s.rng.IntN(4), o.Nodes) {
 		n := &node{name: "node-" + strconv.Itoa(i+1), callers: atMost(1+s.rng.IntN(4), o.Callers)}
 		n.home = newProcess(n.name)
@@ -171,6 +172,11 @@ func (w *world) storeProcess() *process {
 
 func abs(n int64) int64 { return max(n, -n) }
 
+// mostDrift is by how many millionths a clock may be too fast or too slow.
+const mostDrift = 200
+
+func drift(s *scheduler) int64 { return int64(s.rng.IntN(2*mostDrift+1)) - mostDrift }
+
 // imperfect gives the connection to the database its faults.
 func (w *world) imperfect() {
 	if s := w.s; s.chance(500) && !w.without["network"] {
@@ -183,7 +189,7 @@ func (w *world) imperfect() {
 func newMemoryServer(s *scheduler) *memoryServer {
 	m := &memoryServer{p: newProcess("server")}
 	m.p.wall = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
-	m.p.ppm = int64(s.rng.IntN(401)) - 200
+	m.p.ppm = drift(s)
 	c := &memory.Config{Clock: func() int64 { return s.wallOf(m.p).UnixMicro() }, Names: true}
 	if s.chance(300) {
 		c.MaxKeys = 1 + s.rng.IntN(3)
@@ -196,7 +202,7 @@ func newMemoryServer(s *scheduler) *memoryServer {
 func (w *world) start(n *node, p *process) {
 	n.p = p
 	p.wall = epoch.Sub(w.s.start) + w.s.between(-time.Second, time.Second)
-	p.ppm = int64(w.s.rng.IntN(401)) - 200
+	p.ppm = drift(w.s)
 	w.s.spawn(p, func() {
 		n.ask, n.stop = w.asker()
 		for range n.callers {
@@ -266,7 +272,7 @@ func (w *world) restart() {
 }
 
 // doubled records that the network delivers a request twice: what the second copy does,
-// nobody hears. With an id, it does nothing.
+// nobody hears. With an id it is charged if the first copy was refused.
 func (w *world) doubled(path string, body []byte) {
 	var all struct {
 		Requests []json.RawMessage `json:"requests"`
@@ -277,7 +283,7 @@ func (w *world) doubled(path string, body []byte) {
 	}
 	for _, text := range list {
 		var r api.Request
-		if json.Unmarshal(text, &r) != nil || r.Check || r.ID != "" {
+		if json.Unmarshal(text, &r) != nil || r.Check {
 			continue
 		}
 		if r.Charges == nil {
@@ -293,10 +299,13 @@ func (w *world) doubled(path string, body []byte) {
 		}
 		verb := map[string]string{
 			"/v1/batch": history.Take, "/v1/take": history.Take, "/v1/acquire": history.Acquire,
-			"/v1/reset": history.Reset, "/v1/block": history.Block,
+			"/v1/reset": history.Reset, "/v1/block": history.Block, "/v1/reserve": history.Reserve,
 		}[path]
 		if len(charges) > 0 && verb != "" {
 			call := history.Call{Verb: verb, For: time.Minute.Microseconds()}
+			if verb == history.Take {
+				call.Idem = r.ID
+			}
 			for i := range charges {
 				call.Charges = append(call.Charges, charges[i].told())
 			}
