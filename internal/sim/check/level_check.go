@@ -175,7 +175,8 @@ func (t *tracker) settlements() (moments []moment) {
 
 // asEntry is a correction upwards whose time is not told, as a charge of that much.
 func (f *fix) asEntry() *entry {
-	return &entry{ask: f.ask, cell: f.of.cell, rule: f.of.rule, cost: f.amount}
+	c := f.of.cell
+	return &entry{ask: f.ask, cell: c, rule: f.of.rule, cost: f.amount.plus(c.family.least())} // it was rounded down
 }
 
 // together applies all moments of one time, of which the order is not known: the low level
