@@ -36,7 +36,7 @@ func (t *tracker) justified(e *entry, after num) bool {
 		return at < t.blockMax || e.to >= t.blockOpen
 	}
 	block := t.r.limit.Block
-	if block == 0 || !e.blocks(most) || e.Verb == history.Check || at < t.blockSure && !t.anyBlock {
+	if block == 0 || !e.blocks(most) || e.Verb == history.Check || e.Wait > 0 || at < t.blockSure && !t.anyBlock {
 		return true
 	}
 	if at >= t.blockMax && e.to < t.blockOpen && e.Verb == history.Take && len(e.parts) == 1 {
