@@ -118,8 +118,11 @@ func (op *Op) over(now int64) bool {
 // level is above the capacity nobody starts, but each who waits has a start
 // already: then it is what later charges leave of it.
 func (op *Op) undrained(s *State, x, now int64) int64 {
+	if op.At > now { // the clock was set back, and the cell has followed: what has drained is not known
+		return 0
+	}
 	unused := op.Cost * op.Count
-	left, _ := bucket(op.Level, op.At, op, max(now, op.At))
+	left, _ := bucket(op.Level, op.At, op, now)
 	returned := max(0, s.Prev-op.Returned)
 	if p := &op.Params; x > p.Capacity {
 		// A start is put off to the end of a step. Of a charge that needs nearly the

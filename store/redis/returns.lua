@@ -47,8 +47,9 @@ end
 
 -- undrained returns how much of a charge to a bucket can be given back.
 local function undrained(p, s, x, now)
+  if p.at > now then return 0 end
   local unused = p.cost * p.count
-  local left = drained(p, p.level, p.at, max(now, p.at))
+  local left = drained(p, p.level, p.at, now)
   local returned = max(0, s.prev - p.returned)
   if x > p.capacity then
     return max(0, min(unused, p.capacity - (p.drain - 1)) - max(0, x - left + returned))

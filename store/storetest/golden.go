@@ -143,4 +143,23 @@ func golden(t *testing.T, s store.Store) {
 			t.Error("a clock that steps back minted a token")
 		}
 	}
+	returnAfterSetBack(t, s)
+}
+
+// returnAfterSetBack gives back a charge that had drained, and has been used by others,
+// after the clock was set back so far that the cell has followed it.
+func returnAfterSetBack(t *testing.T, s store.Store) {
+	p := bucket(1, 5)
+	first := take("returned", "set back", p, 5, T0+100*sec)
+	out := one(t, s, first)
+	one(t, s, take("returned", "set back", p, 5, T0+105*sec))
+	one(t, s, take("returned", "set back", p, 1, T0))
+	back := law.Back(&first, &out, p.Unit)
+	back.Now = T0
+	if got := one(t, s, back); got.Granted != 0 {
+		t.Errorf("%d credits are given back of a charge that lies ahead of the clock", got.Granted)
+	}
+	if one(t, s, take("returned", "set back", p, 1, T0)).Granted != 0 {
+		t.Error("a return after the clock was set back minted a token")
+	}
 }

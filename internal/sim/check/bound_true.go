@@ -14,7 +14,7 @@ func (m *model) boundByTrue(c *cell) {
 	rules := c.rules()
 	var entries []*entry
 	for _, e := range c.entries {
-		if e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && e.ret.StartAt <= e.ret.At {
+		if e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.again && e.ret.StartAt <= e.ret.At {
 			entries = append(entries, e)
 		}
 	}

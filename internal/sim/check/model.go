@@ -82,6 +82,7 @@ type entry struct {
 	passed num // of it, at least: what it was settled for, if that is less
 	back   num // given back at most
 	lossy  bool
+	again  bool // its key may have known the id, while another key of the request had forgotten it
 	fixes  []*fix
 }
 
@@ -325,7 +326,7 @@ func (a *ask) charge(i int, c *cell, r *rule) {
 
 // sure reports whether the entry was charged, certainly and at a known time.
 func (e *entry) sure() bool {
-	return e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && e.ret.At > 0
+	return e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.again && e.ret.At > 0
 }
 
 // maybe reports whether it can have been charged, at a time that is not known.

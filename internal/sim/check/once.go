@@ -30,6 +30,9 @@ func (m *model) corrections() {
 			e.lossy = m.lossy(e.from, e.until())
 		}
 	}
+	for _, group := range byIdem {
+		m.askedAgain(group)
+	}
 	for _, a := range m.order {
 		if a.Verb != history.Settle && a.Verb != history.Cancel || a.outcome() == history.Nothing {
 			continue
@@ -53,6 +56,27 @@ func (m *model) corrections() {
 				}
 				told = told || f.told
 				e.fixes, e.cell.fixes = append(e.fixes, f), append(e.cell.fixes, f)
+			}
+		}
+	}
+}
+
+// askedAgain finds requests that were admitted again under their id because the key of another
+// charge was reset: keys that were not reset know the id, and charge nothing.
+// docs/algorithms.md, "Requests with an id": other keys know nothing of a reset.
+func (m *model) askedAgain(group []*ask) {
+	for i, a := range group {
+		if i == 0 || a.outcome() != history.Admitted || a.ret.Replayed {
+			continue
+		}
+		reset := func(c *cell) bool {
+			return slices.ContainsFunc(c.others, func(o *ask) bool {
+				return o.Verb == history.Reset && o.outcome() != history.Nothing && o.until() >= group[0].from && o.from <= a.to
+			})
+		}
+		if slices.ContainsFunc(a.parts, func(e *entry) bool { return reset(e.cell) }) {
+			for _, e := range a.parts {
+				e.again = true
 			}
 		}
 	}

@@ -39,7 +39,7 @@ func (t *tracker) justified(e *entry, after num) bool {
 	if block == 0 || !e.blocks(most) || e.Verb == history.Check || e.Wait > 0 || at < t.blockSure && !t.anyBlock {
 		return true
 	}
-	if at >= t.blockMax && e.to < t.blockOpen && e.Verb == history.Take && len(e.parts) == 1 {
+	if at >= t.blockMax && e.to < t.blockOpen && e.Verb == history.Take && len(e.Charges) == 1 {
 		t.blockSure = at + block // nothing but the level can have refused it
 	}
 	t.blockMax = max(t.blockMax, at+block)

@@ -36,7 +36,9 @@ begin
         if n > 0 then -- undrained: what is left of the level that the charge made
             returned := greatest(0, b_prev - op[{op.returned}]);
             rest := {{template "left" (as "level" "op[{op.level}]" "steps" "steps")}};
-            if x > capacity then
+            if made > now then
+                back := 0;
+            elsif x > capacity then
                 back := greatest(0, least(n, capacity - (drain - 1)) - greatest(0, x - rest + returned));
             else
                 back := least(n, greatest(0, rest - returned));
