@@ -122,11 +122,13 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *extras {
 				}
 			}
 			x.add(f.t, f.t, lost)
+			m.startLater(x, entries, f.t, f.t)
 		}
 	}
 	for _, a := range c.others {
 		if a.Verb == history.Reset && a.outcome() != history.Nothing {
 			x.add(a.from, a.until(), burst.plus(back))
+			m.startLater(x, entries, a.from, a.until())
 		}
 	}
 	for _, f := range c.strays() {
@@ -134,6 +136,16 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *extras {
 	}
 	x.sum()
 	return x
+}
+
+// startLater allows for charges that wait for their start while the store forgets them: they
+// start all the same.
+func (m *model) startLater(x *extras, entries []*entry, from, to int64) {
+	for _, e := range entries {
+		if e.Wait > 0 && e.from <= to && e.to >= from {
+			x.add(from, e.to, e.cost)
+		}
+	}
 }
 
 // strays are the corrections that may give back after a reset what was charged before it,

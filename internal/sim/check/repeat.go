@@ -56,6 +56,9 @@ func (m *model) repeats() {
 				if known[at] == nil {
 					known[at] = &sources{}
 				}
+				if s.over < forever {
+					s.over += (s.over - e.to) / 1_000_000 * m.drift // the clock of the node may be slow
+				}
 				known[at].add(s)
 			}
 		}
