@@ -53,6 +53,17 @@ func (l *limit) add(told history.Limit) {
 
 // change adds a version that differs, and returns its index.
 func (l *limit) change(rng *rand.Rand) int {
+	before := l.versions[len(l.versions)-1].told
+	told := before
+	for notation(&told) == notation(&before) {
+		told = l.changed(rng)
+	}
+	l.add(told)
+	return len(l.versions) - 1
+}
+
+// changed returns the newest version with some other numbers, or by another algorithm.
+func (l *limit) changed(rng *rand.Rand) history.Limit {
 	told := l.versions[len(l.versions)-1].told
 	if rng.IntN(2) == 0 {
 		if told.Prefetch != "" {
@@ -66,8 +77,7 @@ func (l *limit) change(rng *rand.Rand) int {
 	} else {
 		told = randomLimit(rng, l.name)
 	}
-	l.add(told)
-	return len(l.versions) - 1
+	return told
 }
 
 var algorithms = []string{

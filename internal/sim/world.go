@@ -302,7 +302,7 @@ func (w *world) doubled(path string, body []byte) {
 			"/v1/reset": history.Reset, "/v1/block": history.Block, "/v1/reserve": history.Reserve,
 		}[path]
 		if len(charges) > 0 && verb != "" {
-			call := history.Call{Verb: verb, For: time.Minute.Microseconds()}
+			call := history.Call{Verb: verb, For: time.Minute.Microseconds(), Front: "server"}
 			if verb == history.Take {
 				call.Idem = r.ID
 			}
