@@ -277,6 +277,13 @@ func (w *world) doubled(path string, body []byte) {
 	var all struct {
 		Requests []json.RawMessage `json:"requests"`
 	}
+	verb := map[string]string{
+		"/v1/batch": history.Take, "/v1/take": history.Take, "/v1/acquire": history.Acquire,
+		"/v1/reset": history.Reset, "/v1/block": history.Block, "/v1/reserve": history.Reserve,
+	}[path]
+	if verb == "" { // to do it twice is to do it once
+		return
+	}
 	list := []json.RawMessage{body}
 	if path == "/v1/batch" && json.Unmarshal(body, &all) == nil {
 		list = all.Requests
@@ -297,11 +304,7 @@ func (w *world) doubled(path string, body []byte) {
 				}
 			}
 		}
-		verb := map[string]string{
-			"/v1/batch": history.Take, "/v1/take": history.Take, "/v1/acquire": history.Acquire,
-			"/v1/reset": history.Reset, "/v1/block": history.Block, "/v1/reserve": history.Reserve,
-		}[path]
-		if len(charges) > 0 && verb != "" {
+		if len(charges) > 0 {
 			call := history.Call{Verb: verb, For: time.Minute.Microseconds(), Front: "server"}
 			if verb == history.Take {
 				call.Idem = r.ID
