@@ -114,7 +114,7 @@ func each(ops []law.Op, outs []law.Outcome, allowed bool) []Figures {
 	list := make([]Figures, 0, len(ops))
 	for i := range ops {
 		op, out := &ops[i], &outs[i]
-		if out.Clock == 0 { // nobody has
+		if out.Clock == 0 || out.Via == law.ViaLocal && out.Granted > 0 { // nobody has
 			continue
 		}
 		f := figures{op, out, out.Granted == op.Count}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/deny"
+	"github.com/headgate/headgate/store/memory"
 )
 
 // TestEachHasTheFiguresOfEveryCharge compares the figures of random requests with what is
@@ -82,6 +84,26 @@ func TestOneChargeHasTheFiguresOfTheDecision(t *testing.T) {
 		d, err := l.Take(t.Context(), headgate.Charge{Limit: headgate.MustParse("token-bucket 1.5/1h"), Key: "k"})
 		if err != nil || d.Allowed != (i == 0) || d.Each != nil || d.Capacity != 1 {
 			t.Errorf("%+v, %v", d, err)
+		}
+	}
+}
+
+// TestARepeatedRefusalHasTheFiguresOfWhatItLookedAt repeats the refusal of one of two
+// charges without the store: of the other one nothing is known.
+func TestARepeatedRefusalHasTheFiguresOfWhatItLookedAt(t *testing.T) {
+	t.Parallel()
+	l := headgate.New(deny.New(memory.New(nil), nil), nil)
+	free := headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1h"), Key: "k"}
+	full := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h"), Key: "k"}
+	for _, want := range []int{2, 1, 1} { // the first takes the last token: what comes next is known
+		d, err := l.Take(t.Context(), free, full)
+		if err != nil || len(d.Each) != want {
+			t.Errorf("%+v (%v), want the figures of %d charges", d, err, want)
+		}
+		for _, f := range d.Each {
+			if f.Remaining > f.Capacity {
+				t.Errorf("%+v: more remains than fits", f)
+			}
 		}
 	}
 }

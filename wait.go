@@ -75,7 +75,8 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 			return p.Left(ctx), err
 		})
 	if err != nil {
-		if errors.Is(err, ErrDeadline) && !errors.Is(err, ErrDenied) { // it came while it stood in line
+		// It came while the caller stood in line. The last look may have seen room: for others.
+		if errors.Is(err, ErrDeadline) && !errors.Is(err, ErrDenied) && !last.Allowed {
 			err = errors.Join(err, &DeniedError{last})
 		}
 		return err

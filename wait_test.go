@@ -167,3 +167,26 @@ func TestWaitOutlastsABlock(t *testing.T) {
 		}
 	})
 }
+
+// TestAWaitThatEndsInTheLineIsNotARefusal lets a caller whose cost would pass stand behind
+// one whose cost does not, until it has waited for long enough.
+func TestAWaitThatEndsInTheLineIsNotARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := headgate.New(memory.New(nil), nil)
+		limit := headgate.MustParse("fixed-window 3/1h")
+		charge := func(n int64) headgate.Charge {
+			return headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(n)}
+		}
+		if d, err := l.Take(t.Context(), charge(2)); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = l.Wait(ctx, charge(3)) }()
+		synctest.Wait()
+		err := l.WaitAtMost(t.Context(), time.Second, charge(1))
+		if denied, ok := errors.AsType[*headgate.DeniedError](err); !errors.Is(err, headgate.ErrDeadline) || ok {
+			t.Errorf("%v, with the decision %+v", err, denied)
+		}
+		cancel()
+	})
+}

@@ -49,6 +49,7 @@ type Store struct {
 	cache  *otter.Cache[law.Cell, *refusal]
 	atMost int64 // microseconds
 	clock  coarse.Clock
+	born   time.Time
 	closed atomic.Bool
 
 	seed  maphash.Seed
@@ -67,8 +68,8 @@ type refusal struct {
 	params law.Params
 	cost   int64       // that was refused
 	out    law.Outcome // of it
-	heard  int64       // when the answer came, by this machine's clock
-	until  int64       // by this machine's clock
+	heard  int64       // when the answer came, by Store.now
+	until  int64       // by Store.now
 
 	asked    atomic.Bool   // by the first who came after it had ended
 	answered chan struct{} // closed when that one knows
@@ -76,7 +77,8 @@ type refusal struct {
 
 // New returns a store in front of inner, which Close closes too.
 func New(inner store.Store, cfg *Config) *Store {
-	s := &Store{inner: inner, atMost: time.Second.Microseconds(), seed: maphash.MakeSeed()}
+	s := &Store{inner: inner, atMost: time.Second.Microseconds(), seed: maphash.MakeSeed(), born: sched.Now()}
+	s.clock.Source = s.now
 	keys := DefaultMaxKeys
 	if cfg != nil && cfg.MaxKeys > 0 {
 		keys = cfg.MaxKeys
@@ -88,6 +90,9 @@ func New(inner store.Store, cfg *Config) *Store {
 	s.one, _ = inner.(store.OneTaker)
 	return s
 }
+
+// now is microseconds on a clock that is never set, above 0.
+func (s *Store) now() int64 { return 1 + sched.Since(s.born).Microseconds() }
 
 // Unwrap implements store.Unwrapper.
 func (s *Store) Unwrap() store.Store { return s.inner }
@@ -126,9 +131,9 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 func (s *Store) holds(r *refusal) (gone int64, ok bool) {
 	now, exact := s.clock.Read()
 	if !exact && (now < r.heard || now > r.until-coarse.Lag) {
-		now = store.SystemClock() // it may be over
+		now = s.now() // it may be over
 	}
-	return now - r.heard, now >= r.heard && now < r.until // a clock that was set back proves nothing
+	return now - r.heard, now < r.until
 }
 
 func (s *Store) count(r *refusal) { s.local[uint64(r.heard)%uint64(len(s.local))].n.Add(1) }

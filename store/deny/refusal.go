@@ -3,7 +3,6 @@ package deny
 import (
 	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/wrap"
 )
 
@@ -105,7 +104,7 @@ func (s *Store) over(op *law.Op) *refusal {
 
 // learn remembers what was refused, and forgets what was changed.
 func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, err error) {
-	heard := store.SystemClock()
+	heard := s.now()
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
 		for k := i; k < j; k++ {

@@ -60,6 +60,9 @@ func Check(h *history.History) []Violation {
 	for _, c := range m.cells {
 		m.judge(c)
 	}
+	for _, a := range m.order {
+		m.fits(a)
+	}
 	m.refusals()
 	m.repeats()
 	slices.SortStableFunc(m.found, func(a, b Violation) int { return cmp.Compare(a.first(), b.first()) })

@@ -29,7 +29,7 @@ func (t *tracker) decision(e *entry, before, after num) {
 func (t *tracker) justified(e *entry, after num) bool {
 	at, most := e.ret.At, t.r.most
 	full := most
-	if e.Wait > 0 && t.r.shape == rated && len(e.Charges) == 1 { // later starts are given up to then
+	if e.Verb == history.Reserve && e.Wait > 0 && t.r.shape == rated && len(e.Charges) == 1 { // later starts are given up to then
 		full = most.plus(t.r.rate.times(e.Wait / t.r.step * t.r.step))
 	}
 	if !e.cost.more(most) && !after.plus(t.pending).plus(e.cost).more(full) {
@@ -114,6 +114,19 @@ func (m *model) refusals() {
 		}
 		m.violation("refusal", []*ask{a}, "%s: refused at %d, although the cost fits on all that can have been charged",
 			a.parts[0].cell.name(), a.at())
+	}
+}
+
+// fits checks that no more is said to remain than can pass at once.
+func (m *model) fits(a *ask) {
+	if a.ret == nil {
+		return
+	}
+	for i, f := range a.ret.Each {
+		if f.Capacity > 0 && f.Remaining > f.Capacity {
+			m.violation("figures", []*ask{a}, "%s %q: %d of %d remain",
+				a.Charges[i].Limit, a.Charges[i].Key, f.Remaining, f.Capacity)
+		}
 	}
 }
 

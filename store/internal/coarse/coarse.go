@@ -38,10 +38,20 @@ type Clock struct {
 	running atomic.Bool
 	since   atomic.Int64 // start of the tick in which reads are counted, while there is no goroutine
 	reads   atomic.Int64
+
+	// Source is the clock that is read, in microseconds above 0. Nil: store.SystemClock. It is
+	// set before the first Read.
+	Source func() int64
 }
 
-// Read returns the time in microseconds since the Unix epoch, and whether it
-// is exact: read just now.
+func (c *Clock) read() int64 {
+	if c.Source != nil {
+		return c.Source()
+	}
+	return store.SystemClock()
+}
+
+// Read returns the time of the Source, and whether it is exact: read just now.
 func (c *Clock) Read() (now int64, exact bool) {
 	if now = c.now.Load(); now == 0 {
 		return c.missed(), true
@@ -55,7 +65,7 @@ func (c *Clock) Read() (now int64, exact bool) {
 // missed reads the system clock, and starts the goroutine if that happens
 // often.
 func (c *Clock) missed() int64 {
-	now := store.SystemClock()
+	now := c.read()
 	if since := c.since.Load(); now-since > coarseTick.Microseconds() || now < since {
 		c.since.Store(now)
 		c.reads.Store(0)
@@ -72,7 +82,7 @@ func (c *Clock) missed() int64 {
 func (c *Clock) tick() {
 	for unused := 0; unused < coarseIdle; unused++ {
 		sched.Sleep(coarseTick)
-		c.now.Store(store.SystemClock())
+		c.now.Store(c.read())
 		if c.used.Load() {
 			c.used.Store(false)
 			unused = 0
