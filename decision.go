@@ -109,18 +109,24 @@ func (f figures) brief(granted bool) store.Brief {
 	}
 }
 
+// looked reports whether somebody has looked at the cell of an outcome. Package deny has not
+// where it repeats the refusal of another charge.
+func looked(out *law.Outcome) bool {
+	return out.Clock != 0 && !(out.Via == law.ViaLocal && out.Granted > 0)
+}
+
 // each returns the figures of all charges of a request that were looked at.
 func each(ops []law.Op, outs []law.Outcome, allowed bool) []Figures {
 	list := make([]Figures, 0, len(ops))
 	for i := range ops {
 		op, out := &ops[i], &outs[i]
-		if out.Clock == 0 || out.Via == law.ViaLocal && out.Granted > 0 { // nobody has
+		if !looked(out) {
 			continue
 		}
 		f := figures{op, out, out.Granted == op.Count}
 		b := f.brief(f.fits)
 		for k := 0; k <= i && !allowed; k++ { // what was granted for as long as all was
-			if ops[k].Cell == op.Cell {
+			if ops[k].Cell == op.Cell && looked(&outs[k]) {
 				b.Used -= outs[k].Granted * ops[k].Cost
 			}
 		}

@@ -76,7 +76,8 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 		})
 	if err != nil {
 		// It came while the caller stood in line. The last look may have seen room: for others.
-		if errors.Is(err, ErrDeadline) && !errors.Is(err, ErrDenied) && !last.Allowed {
+		if errors.Is(err, ErrDeadline) && !errors.Is(err, ErrDenied) {
+			last.Allowed = false
 			err = errors.Join(err, &DeniedError{last})
 		}
 		return err

@@ -168,9 +168,9 @@ func TestWaitOutlastsABlock(t *testing.T) {
 	})
 }
 
-// TestAWaitThatEndsInTheLineIsNotARefusal lets a caller whose cost would pass stand behind
+// TestAWaitThatEndsInTheLineIsNotAllowed lets a caller whose cost would pass stand behind
 // one whose cost does not, until it has waited for long enough.
-func TestAWaitThatEndsInTheLineIsNotARefusal(t *testing.T) {
+func TestAWaitThatEndsInTheLineIsNotAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := headgate.New(memory.New(nil), nil)
 		limit := headgate.MustParse("fixed-window 3/1h")
@@ -184,7 +184,8 @@ func TestAWaitThatEndsInTheLineIsNotARefusal(t *testing.T) {
 		go func() { _ = l.Wait(ctx, charge(3)) }()
 		synctest.Wait()
 		err := l.WaitAtMost(t.Context(), time.Second, charge(1))
-		if denied, ok := errors.AsType[*headgate.DeniedError](err); !errors.Is(err, headgate.ErrDeadline) || ok {
+		denied, ok := errors.AsType[*headgate.DeniedError](err)
+		if !errors.Is(err, headgate.ErrDeadline) || !ok || denied.Decision.Allowed {
 			t.Errorf("%v, with the decision %+v", err, denied)
 		}
 		cancel()

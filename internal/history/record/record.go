@@ -139,6 +139,7 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 	if denied, ok := errors.AsType[*headgate.DeniedError](err); ok {
 		d, err = &denied.Decision, nil
 	}
+	waited := errors.Is(a.Err, headgate.ErrDeadline)
 	lost := errors.Is(err, headgate.ErrLeaseLost) && store.Class(err) == nil
 	switch {
 	case lost && (c.Verb == history.Renew || c.Verb == history.Release):
@@ -152,6 +153,9 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 		ret.Outcome = history.Admitted
 	case d == nil:
 		ret.Outcome = history.Done
+	case waited: // it may have been refused by those that stood before it
+		ret.Outcome = history.Refused
+		r.decisions++
 	default:
 		r.decision(ret, d, len(c.Charges))
 	}

@@ -99,6 +99,10 @@ func (s *sources) justify(e *entry) bool {
 // source returns for how long a refusal of the same cost can be repeated after an answer.
 func (e *entry) source() (s source, ok bool) {
 	s = source{e.from, e.to, forever, e.cost}
+	if e.Wait > 0 && e.outcome() != history.Unknown { // it asks at any time, until it returns
+		s.over = e.to + repeatedFor*1000 + 1000
+		return s, true
+	}
 	f, told := e.figures()
 	wait := int64(repeatedFor)
 	switch e.outcome() {
