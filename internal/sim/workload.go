@@ -177,11 +177,11 @@ func (c *caller) once(ctx context.Context) {
 	var err error
 	for range 1 + c.w.s.rng.IntN(3) {
 		var d headgate.Decision
-		id := c.call(history.Call{Verb: history.Take, Idem: name}, g)
+		id := c.call(history.Call{Verb: history.Take, Idem: name, Life: idLife.Microseconds()}, g)
 		if first == 0 {
 			first = id
 		}
-		d, err = c.n.ask.Once(name, 2*time.Hour).Take(ctx, plain(g)...)
+		d, err = c.n.ask.Once(name, idLife).Take(ctx, plain(g)...)
 		c.w.rec.Decided(c.n.name, id, d, err)
 		if err == nil && !d.Allowed {
 			return
@@ -200,8 +200,8 @@ func (c *caller) once(ctx context.Context) {
 		c.w.rec.Return(c.n.name, id, record.Answer{Corrected: back, Err: err})
 	}
 	if c.w.s.chance(300) { // a duplicate that comes late, or another attempt
-		id := c.call(history.Call{Verb: history.Take, Idem: name}, g)
-		d, err := c.n.ask.Once(name, 2*time.Hour).Take(ctx, plain(g)...)
+		id := c.call(history.Call{Verb: history.Take, Idem: name, Life: idLife.Microseconds()}, g)
+		d, err := c.n.ask.Once(name, idLife).Take(ctx, plain(g)...)
 		c.w.rec.Decided(c.n.name, id, d, err)
 	}
 }
@@ -403,3 +403,6 @@ func (c *caller) operate(ctx context.Context) {
 	_, err := c.n.ask.Block(ctx, g[0].limit, g[0].key, d, "")
 	c.done(id, err)
 }
+
+// idLife is for how long stores remember the ids of requests.
+const idLife = 2 * time.Hour
