@@ -112,7 +112,7 @@ func (f figures) brief(granted bool) store.Brief {
 // looked reports whether somebody has looked at the cell of an outcome. Package deny has not
 // where it repeats the refusal of another charge.
 func looked(out *law.Outcome) bool {
-	return out.Clock != 0 && !(out.Via == law.ViaLocal && out.Granted > 0)
+	return out.Clock != 0 && (out.Via != law.ViaLocal || out.Granted == 0)
 }
 
 // each returns the figures of all charges of a request that were looked at.

@@ -151,9 +151,9 @@ type Call struct {
 	Front string `json:"front,omitempty"`
 	// Kept is, for acquire, whether the node renews the lease in the background until it releases
 	// it or ends. Such renewals are no calls. A release that is Done says that it was held until then.
-	Kept bool `json:"kept,omitempty"`
-	Wait    int64    `json:"wait,omitempty"`    // how far ahead the start may lie, or how long it waits; microseconds
-	For     int64    `json:"for,omitempty"`     // block: microseconds
+	Kept bool  `json:"kept,omitempty"`
+	Wait int64 `json:"wait,omitempty"` // how far ahead the start may lie, or how long it waits; microseconds
+	For  int64 `json:"for,omitempty"`  // block: microseconds
 }
 
 // The outcomes of a return.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -28,7 +29,7 @@ func (c *conn) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 		return err
 	}
 	_, err := store.Retry(ctx, 10*time.Second, func() error { return c.once(ctx, ops, outs) },
-		func(err error) bool { return store.Class(err) == store.ErrConflict })
+		func(err error) bool { return errors.Is(err, store.ErrConflict) })
 	return err
 }
 

@@ -39,7 +39,6 @@ type database struct {
 
 	number  int64 // of the last entry
 	journal []undo
-	lastAt  int64
 
 	offset     time.Duration // of its clock from true time
 	latency    time.Duration // a way of the network takes up to this

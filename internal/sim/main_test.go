@@ -122,7 +122,7 @@ func worker(ctx context.Context, from, stride uint64, say func(string)) (sum tot
 	if err := cmd.Start(); err != nil {
 		return sum, err
 	}
-	at, tail := "", ""
+	at, tail, found := "", "", int64(0)
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		line := lines.Text()
@@ -132,13 +132,18 @@ func worker(ctx context.Context, from, stride uint64, say func(string)) (sum tot
 			at = seed
 		case strings.HasPrefix(line, "{"):
 			_ = json.Unmarshal([]byte(line), &sum)
-		case strings.HasPrefix(line, "seed "), strings.HasPrefix(line, "  "):
+		case strings.HasPrefix(line, "seed "):
+			found++
+			say(line)
+		case strings.HasPrefix(line, "  "):
 			say(line)
 		default:
 			tail += line + "\n"
 		}
 	}
-	if err := cmd.Wait(); err != nil && sum.Seeds == 0 && ctx.Err() == nil {
+	err = cmd.Wait()
+	sum.Violations = max(sum.Violations, found) // of a search that was ended at the first, the rest is not told
+	if err != nil && sum.Seeds == 0 && ctx.Err() == nil {
 		sum.Violations++
 		text := tail + errs.String()
 		say(fmt.Sprintf("seed %s: panic: %s", at, first(text, 3000)))

@@ -66,7 +66,7 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 		if lostBefore {
 			return
 		}
-		got := n.serve(ctx, to, req, body)
+		got := n.serve(ctx, to, req, body) //nolint:bodyclose // it is the client's
 		s.sleep(s.between(1, n.latency))
 		if !lostAfter {
 			res = got
@@ -77,7 +77,7 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 		n.doubled(req.URL.Path, body)
 		s.spawn(to.p, func() {
 			s.sleep(s.between(1, 2*time.Second))
-			n.serve(context.Background(), to, req, body)
+			_ = n.serve(context.Background(), to, req, body).Body.Close()
 		})
 	}
 	if lostBefore || lostAfter {
@@ -106,7 +106,8 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 // serve lets a server answer a request.
 func (n *network) serve(ctx context.Context, to *server, req *http.Request, body []byte) *http.Response {
 	got := req.Clone(ctx)
-	got.Body, got.ContentLength, got.RequestURI = io.NopCloser(bytes.NewReader(body)), int64(len(body)), req.URL.RequestURI()
+	got.Body, got.ContentLength, got.RequestURI = io.NopCloser(bytes.NewReader(body)), int64(len(body)),
+		req.URL.RequestURI()
 	w := httptest.NewRecorder()
 	to.handler.ServeHTTP(w, got)
 	return w.Result()

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/sched"
 )
 
 // Options make the simulation of a seed smaller than the seed says. The zero Options
@@ -115,11 +117,11 @@ func (o *Options) smaller() (list []Options) {
 // Shrink looks for smaller options under which a seed still fails, as fails says of the
 // options, until none of the next smaller ones does or the time is over.
 func Shrink(o Options, within time.Duration, fails func(Options) bool) Options {
-	begin := time.Now()
+	begin := sched.Now()
 	for again := true; again; {
 		again = false
 		for _, c := range o.smaller() {
-			if time.Since(begin) > within {
+			if sched.Since(begin) > within {
 				return o
 			}
 			if fails(c) {

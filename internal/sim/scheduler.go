@@ -65,7 +65,7 @@ func (p *process) kill() {
 
 func newScheduler(seed uint64) *scheduler {
 	return &scheduler{
-		rng: rand.New(rand.NewPCG(seed, 0x6865616467617465)), start: time.Now(),
+		rng: rand.New(rand.NewPCG(seed, 0x6865616467617465)), start: time.Now(), //nolint:forbidigo // of the bubble
 		idle: make(chan struct{}, 1), instants: map[int64]struct{}{},
 	}
 }

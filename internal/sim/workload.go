@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -61,32 +60,37 @@ func (c *caller) run() {
 	}
 }
 
+// deeds are what callers do, each in so many of a hundred cases.
+var deeds = []struct {
+	often int
+	part  string // which Options can leave out
+	do    func(*caller, context.Context)
+}{
+	{40, "", func(c *caller, ctx context.Context) { c.take(ctx, c.charges(1)) }},
+	{10, "", (*caller).allow},
+	{12, "several", func(c *caller, ctx context.Context) { c.take(ctx, c.charges(2+c.w.s.rng.IntN(2))) }},
+	{4, "", (*caller).check},
+	{10, "ids", (*caller).once},
+	{9, "reservations", (*caller).reserve},
+	{5, "leases", (*caller).hold},
+	{3, "waits", func(c *caller, _ context.Context) { c.await() }},
+	{3, "waits", func(c *caller, _ context.Context) { c.wait() }},
+	{4, "operators", (*caller).operate},
+}
+
 // step does one of the things that callers do.
 func (c *caller) step() {
 	ctx, cancel := c.context()
 	defer cancel()
-	without := c.w.without
-	switch n := c.w.s.rng.IntN(100); {
-	case n < 40:
-		c.take(ctx, c.charges(1))
-	case n < 50:
-		c.allow(ctx)
-	case n < 62 && !without["several"]:
-		c.take(ctx, c.charges(2+c.w.s.rng.IntN(2)))
-	case n < 66 && n >= 62:
-		c.check(ctx)
-	case n < 76 && n >= 66 && !without["ids"]:
-		c.once(ctx)
-	case n < 85 && n >= 76 && !without["reservations"]:
-		c.reserve(ctx)
-	case n < 90 && n >= 85:
-		c.hold(ctx)
-	case n < 93 && n >= 90 && !without["waits"]:
-		c.await()
-	case n < 96 && n >= 93 && !without["waits"]:
-		c.wait()
-	case n >= 96 && c.w.operates:
-		c.operate(ctx)
+	n := c.w.s.rng.IntN(100)
+	for _, d := range deeds {
+		if n < d.often {
+			if !c.w.without[d.part] {
+				d.do(c, ctx)
+			}
+			return
+		}
+		n -= d.often
 	}
 }
 
@@ -268,58 +272,6 @@ func (c *caller) cancel(r *headgate.Reservation, id int, g []charge) {
 	}
 }
 
-// hold acquires a lease, holds it for a while, and releases it.
-func (c *caller) hold(ctx context.Context) {
-	if c.w.held == nil {
-		return
-	}
-	g := []charge{c.charge(c.w.held)}
-	g[0].cost = headgate.Cost{}
-	id := c.call(history.Call{Verb: history.Acquire, Kept: true}, g)
-	lease, err := c.n.ask.Acquire(ctx, plain(g)...)
-	if err != nil {
-		c.done(id, err)
-		return
-	}
-	c.w.rec.Decided(c.n.name, id, lease.Decision, nil)
-	if !lease.Decision.Allowed {
-		return
-	}
-	c.keep(ctx, lease, id, g)
-}
-
-// keep holds a lease for a while.
-func (c *caller) keep(ctx context.Context, lease *headgate.Lease, id int, g []charge) {
-	lost := sched.Wait(c.w.s.between(1, 40*time.Second), lease.Lost(), nil, nil) == 0
-	if !lost && c.w.s.chance(300) {
-		c.detach(lease, id, g)
-		return
-	}
-	over := c.call(history.Call{Verb: history.Release, Of: id}, g)
-	within, cancel := sched.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	c.done(over, lease.Release(within))
-}
-
-// detach hands a lease over, to be renewed and released some time later.
-func (c *caller) detach(lease *headgate.Lease, id int, g []charge) {
-	held := lease.Detach()
-	if held == nil {
-		return
-	}
-	for range c.w.s.rng.IntN(3) {
-		c.w.s.sleep(c.w.s.between(1, 15*time.Second))
-		ctx, cancel := sched.WithTimeout(context.Background(), 5*time.Second)
-		verb, act := history.Renew, c.n.ask.Renew
-		if c.w.s.chance(400) {
-			verb, act = history.Release, c.n.ask.Release
-		}
-		over := c.call(history.Call{Verb: verb, Of: id}, g)
-		c.done(over, act(ctx, held...))
-		cancel()
-	}
-}
-
 // wait waits until a charge may start.
 func (c *caller) wait() {
 	g := c.charges(1)
@@ -332,58 +284,11 @@ func (c *caller) wait() {
 	c.patience("WaitAtMost", begin, most)
 }
 
-// patience checks that a call which waits for a time at most has ended soon after.
-func (c *caller) patience(verb string, begin, most time.Duration) {
-	const answers = 40 * time.Second // of a store that is slow, or away
-	if took := c.w.s.now() - begin; took > most+answers {
-		c.w.broken = append(c.w.broken, fmt.Sprintf("%s of %s has taken %s", verb, most, took))
-	}
-}
-
-// await waits for a lease. Among the callers of one Limiter, whoever came first is first.
-func (c *caller) await() {
-	if c.w.held == nil {
-		return
-	}
-	g := []charge{c.charge(c.w.held)}
-	g[0].cost = headgate.Cost{}
-	l, ok := c.n.ask.(*headgate.Limiter)
-	if !ok {
-		return
-	}
-	most := c.w.s.between(1, time.Minute)
-	ctx, cancel := sched.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	me := &waiter{c.n.p, g[0].key, c.w.s.now()}
-	c.w.waiting[me] = struct{}{}
-	id := c.call(history.Call{Verb: history.Acquire, Kept: true, Wait: most.Microseconds()}, g)
-	lease, err := l.AwaitAtMost(ctx, most, plain(g)...)
-	delete(c.w.waiting, me)
-	c.patience("AwaitAtMost", me.since, most)
-	if err != nil {
-		c.done(id, err)
-		return
-	}
-	for other := range c.w.waiting {
-		if other.of == me.of && other.key == me.key && other.since < me.since-2*time.Second {
-			c.w.broken = append(c.w.broken, fmt.Sprintf("%s: call %d has a lease of %q, and one that came %s earlier waits",
-				c.n.name, id, me.key, me.since-other.since))
-			break
-		}
-	}
-	c.w.rec.Decided(c.n.name, id, lease.Decision, nil)
-	c.keep(ctx, lease, id, g)
-}
-
-// waiter waits for a lease.
-type waiter struct {
-	of    *process
-	key   string
-	since time.Duration
-}
-
 // operate resets or blocks a key.
 func (c *caller) operate(ctx context.Context) {
+	if !c.w.operates {
+		return
+	}
 	g := c.charges(1)
 	if c.w.held != nil && c.w.s.chance(200) {
 		g = []charge{c.charge(c.w.held)}
@@ -403,6 +308,3 @@ func (c *caller) operate(ctx context.Context) {
 	_, err := c.n.ask.Block(ctx, g[0].limit, g[0].key, d, "")
 	c.done(id, err)
 }
-
-// idLife is for how long stores remember the ids of requests.
-const idLife = 2 * time.Hour

@@ -75,7 +75,10 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // newWorld makes the world of a seed.
 func newWorld(s *scheduler, o *Options) *world {
-	w := &world{without: map[string]bool{}, waiting: map[*waiter]struct{}{}, s: s, rec: record.New(s.now), boss: newProcess("world")}
+	w := &world{
+		without: map[string]bool{}, waiting: map[*waiter]struct{}{}, s: s, rec: record.New(s.now),
+		boss: newProcess("world"),
+	}
 	for _, part := range o.Without {
 		w.without[part] = true
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/store"
 )
 
@@ -29,8 +30,8 @@ type Recorder struct {
 // never goes back. Nil: this machine's, from now on.
 func New(now func() time.Duration) *Recorder {
 	if now == nil {
-		begin := time.Now()
-		now = func() time.Duration { return time.Since(begin) }
+		begin := sched.Now()
+		now = func() time.Duration { return sched.Since(begin) }
 	}
 	return &Recorder{now: now, underWay: map[int]*history.Call{}}
 }

@@ -30,33 +30,37 @@ func (m *model) boundByStore(c *cell, breaks *spans) {
 			m.boundOfVersions(c, rules, entries)
 			continue
 		}
-		r := rules[0]
-		l, most := newLevel(r, c.family, false, blurred), r.most.plus(c.slack(r, blurred))
+		most := rules[0].most.plus(c.slack(rules[0], blurred))
 		for _, f := range c.strays() {
 			if breaks.reached(f.from) <= stretch && stretch <= breaks.reached(f.until()) {
 				most = most.plus(f.of.cost)
 			}
 		}
-		for _, e := range entries {
-			l.advance(e.start())
-			switch used := l.used().plus(e.passed); {
-			case !used.more(most):
-			case e.Verb == history.Check:
-				m.violation("refusal", []*ask{e.ask}, "%s: a check of %s was admitted, while %s of %s is used",
-					c.name(), c.family.text(e.cost), c.family.text(l.used()), c.family.text(most))
-				continue
-			default:
-				rule := "bound"
-				if e.start() > e.ret.At {
-					rule = "tickets"
-				}
-				m.violation(rule, []*ask{e.ask}, "%s: by the store's clock %s is used of %s at %d",
-					c.name(), c.family.text(used), c.family.text(most), e.start())
-				l.clear() // one report for each excess
+		m.boundOfStretch(c, newLevel(rules[0], c.family, false, blurred), most, entries)
+	}
+}
+
+// boundOfStretch checks entries in the order of the store's times, which follow each other.
+func (m *model) boundOfStretch(c *cell, l level, most num, entries []*entry) {
+	for _, e := range entries {
+		l.advance(e.start())
+		switch used := l.used().plus(e.passed); {
+		case !used.more(most):
+		case e.Verb == history.Check:
+			m.violation("refusal", []*ask{e.ask}, "%s: a check of %s was admitted, while %s of %s is used",
+				c.name(), c.family.text(e.cost), c.family.text(l.used()), c.family.text(most))
+			continue
+		default:
+			rule := "bound"
+			if e.start() > e.ret.At {
+				rule = "tickets"
 			}
-			if e.Verb != history.Check {
-				l.add(e.passed)
-			}
+			m.violation(rule, []*ask{e.ask}, "%s: by the store's clock %s is used of %s at %d",
+				c.name(), c.family.text(used), c.family.text(most), e.start())
+			l.clear() // one report for each excess
+		}
+		if e.Verb != history.Check {
+			l.add(e.passed)
 		}
 	}
 }

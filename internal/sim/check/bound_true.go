@@ -14,7 +14,8 @@ func (m *model) boundByTrue(c *cell) {
 	rules := c.rules()
 	var entries []*entry
 	for _, e := range c.entries {
-		if e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.again && e.ret.StartAt <= e.ret.At {
+		if e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.again &&
+			e.ret.StartAt <= e.ret.At {
 			entries = append(entries, e)
 		}
 	}
@@ -125,17 +126,22 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *extras {
 			m.startLater(x, entries, f.t, f.t)
 		}
 	}
+	m.extrasOfResets(x, c, entries, burst.plus(back))
+	x.sum()
+	return x
+}
+
+// extrasOfResets adds what may pass after a key was reset.
+func (m *model) extrasOfResets(x *extras, c *cell, entries []*entry, most num) {
 	for _, a := range c.others {
 		if a.Verb == history.Reset && a.outcome() != history.Nothing {
-			x.add(a.from, a.until(), burst.plus(back))
+			x.add(a.from, a.until(), most)
 			m.startLater(x, entries, a.from, a.until())
 		}
 	}
 	for _, f := range c.strays() {
 		x.add(f.from, f.until(), f.of.cost)
 	}
-	x.sum()
-	return x
 }
 
 // startLater allows for charges that wait for their start while the store forgets them: they
@@ -157,7 +163,8 @@ func (c *cell) strays() (list []*fix) {
 			continue
 		}
 		if slices.ContainsFunc(c.others, func(a *ask) bool {
-			return a.Verb == history.Reset && a.outcome() != history.Nothing && a.until() >= f.of.from && a.from <= f.until()
+			return a.Verb == history.Reset && a.outcome() != history.Nothing && a.until() >= f.of.from &&
+				a.from <= f.until()
 		}) {
 			list = append(list, f)
 		}

@@ -251,7 +251,11 @@ func BenchmarkCheck(b *testing.B) {
 			history.Limit{Algorithm: history.FixedWindow, Amount: "100000", Calendar: "day", Zone: "Europe/Berlin"},
 			1, 0, false,
 		},
-		{"sliding-window", history.Limit{Algorithm: history.SlidingWindow, Amount: "1000", Period: second}, 1, 0, false},
+		{
+			"sliding-window",
+			history.Limit{Algorithm: history.SlidingWindow, Amount: "1000", Period: second},
+			1, 0, false,
+		},
 		{"sliding-log", history.Limit{Algorithm: history.SlidingLog, Amount: "1000", Period: second}, 1, 0, false},
 	} {
 		b.Run(c.name, func(b *testing.B) {

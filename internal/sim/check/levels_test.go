@@ -34,13 +34,15 @@ var levelCases = []tampered{
 	}},
 	{"a block that is over", "refusal", func() (*book, func()) {
 		b := newBook(bucket("1", "1"))
-		id := b.ask(1, history.Block, "", outcome(history.Done), func(c *history.Call, _ *history.Return) { c.For = hour })
+		id := b.ask(1, history.Block, "", outcome(history.Done),
+			func(c *history.Call, _ *history.Return) { c.For = hour })
 		b.take(hour, "1", refused(1))
 		return b, func() { b.calls[id].For = hour - 1 }
 	}},
 	{"admitted while blocked", "blocks", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
-		id := b.ask(1, history.Block, "", outcome(history.Done), func(c *history.Call, _ *history.Return) { c.For = hour })
+		id := b.ask(1, history.Block, "", outcome(history.Done),
+			func(c *history.Call, _ *history.Return) { c.For = hour })
 		b.take(1+hour, "1")
 		return b, func() { b.calls[id].For++ }
 	}},
@@ -138,7 +140,11 @@ var levelCases = []tampered{
 	}},
 	{"another capacity", "figures", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
-		b.take(1, "1", func(_ *history.Call, r *history.Return) { r.Each = []history.Figures{{Remaining: 4, Capacity: 5}} })
+		b.take(1, "1", func(_ *history.Call,
+			r *history.Return,
+		) {
+			r.Each = []history.Figures{{Remaining: 4, Capacity: 5}}
+		})
 		return b, func() { b.rets[1].Each[0].Capacity = 6 }
 	}},
 	{"a retry-after that is too short", "figures", func() (*book, func()) {

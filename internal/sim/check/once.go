@@ -71,7 +71,8 @@ func (m *model) askedAgain(group []*ask) {
 		}
 		reset := func(c *cell) bool {
 			return slices.ContainsFunc(c.others, func(o *ask) bool {
-				return o.Verb == history.Reset && o.outcome() != history.Nothing && o.until() >= group[0].from && o.from <= a.to
+				return o.Verb == history.Reset && o.outcome() != history.Nothing && o.until() >= group[0].from &&
+					o.from <= a.to
 			})
 		}
 		if slices.ContainsFunc(a.parts, func(e *entry) bool { return reset(e.cell) }) {

@@ -23,8 +23,14 @@ var notations = []struct {
 	text string
 	l    history.Limit
 }{
-	{"token-bucket 10/s burst 5", history.Limit{Algorithm: history.TokenBucket, Amount: "10", Period: second, Burst: "5"}},
-	{"token-bucket 3/s burst 7", history.Limit{Algorithm: history.TokenBucket, Amount: "3", Period: second, Burst: "7"}},
+	{"token-bucket 10/s burst 5", history.Limit{
+		Algorithm: history.TokenBucket, Amount: "10", Period: second,
+		Burst: "5",
+	}},
+	{"token-bucket 3/s burst 7", history.Limit{
+		Algorithm: history.TokenBucket, Amount: "3", Period: second,
+		Burst: "7",
+	}},
 	{
 		"gcra 150001/1d burst 3",
 		history.Limit{Algorithm: history.GCRA, Amount: "150001", Period: day, Burst: "3"},
@@ -36,7 +42,10 @@ var notations = []struct {
 	{"fixed-window 7/2s", history.Limit{Algorithm: history.FixedWindow, Amount: "7", Period: 2 * second}},
 	{
 		"fixed-window 7/2s from-first block 3s",
-		history.Limit{Algorithm: history.FixedWindow, Amount: "7", Period: 2 * second, FromFirst: true, Block: 3 * second},
+		history.Limit{
+			Algorithm: history.FixedWindow, Amount: "7", Period: 2 * second, FromFirst: true,
+			Block: 3 * second,
+		},
 	},
 	{
 		"fixed-window 9/minute",

@@ -29,7 +29,8 @@ func (t *tracker) decision(e *entry, before, after num) {
 func (t *tracker) justified(e *entry, after num) bool {
 	at, most := e.ret.At, t.r.most
 	full := most
-	if e.Verb == history.Reserve && e.Wait > 0 && t.r.shape == rated && len(e.Charges) == 1 { // later starts are given up to then
+	// later starts are given up to then
+	if e.Verb == history.Reserve && e.Wait > 0 && t.r.shape == rated && len(e.Charges) == 1 {
 		full = most.plus(t.r.rate.times(e.Wait / t.r.step * t.r.step))
 	}
 	if !e.cost.more(most) && !after.plus(t.pending).plus(e.cost).more(full) {
