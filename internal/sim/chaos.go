@@ -6,31 +6,28 @@ import (
 	"github.com/headgate/headgate/internal/history"
 )
 
-// chaos does what goes wrong, one thing after another. It runs in a goroutine of the
-// world.
+// chaos starts what goes wrong. It runs in a goroutine of the world.
 func (w *world) chaos() {
-	var list []func()
-	add := func(is bool, f func()) {
-		if is {
-			list = append(list, f)
-		}
-	}
-	add(w.faults.kills, w.killNode)
-	add(w.faults.crashes && (w.db != nil || w.net != nil && w.memory == nil), w.crash)
-	add(w.faults.clocks, w.moveClock)
-	add(w.faults.full && w.db != nil, w.fill)
-	add(w.faults.forgets && w.db != nil, w.failOver)
-	add(w.faults.changes && w.net == nil, w.changeLimit)
-	if len(list) == 0 {
-		return
-	}
-	for {
-		w.s.sleep(w.s.between(time.Second, w.end/4))
-		if w.s.now() >= w.end {
+	start := func(is bool, often int64, do func()) {
+		if !is {
 			return
 		}
-		list[w.s.rng.IntN(len(list))]()
+		w.s.spawn(w.boss, func() {
+			for {
+				w.s.sleep(w.s.between(time.Millisecond, w.end/time.Duration(often)))
+				if w.s.now() >= w.end {
+					return
+				}
+				do()
+			}
+		})
 	}
+	start(w.faults.kills, 4, w.killNode)
+	start(w.faults.crashes && (w.db != nil || w.net != nil && w.memory == nil), 4, w.crash)
+	start(w.faults.clocks, 4, w.moveClock)
+	start(w.faults.full && w.db != nil, 4, w.fill)
+	start(w.faults.forgets && w.db != nil, 3, w.failOver)
+	start(w.faults.changes && w.net == nil, 16, w.changeLimit)
 }
 
 // killNode ends a node with all that it holds, and starts it again some time later.
@@ -102,13 +99,17 @@ func (w *world) failOver() {
 	w.db.forget(max(0, since))
 }
 
-// changeLimit gives one limit another version, at one node after the other.
+// changeLimit gives one limit another version: at all nodes together, or at one after the
+// other.
 func (w *world) changeLimit() {
 	l := w.taken[w.s.rng.IntN(len(w.taken))]
 	v := l.change(w.s.rng)
 	w.rec.Limit(l.versions[v].told)
+	together := w.s.chance(500)
 	for _, n := range w.nodes {
 		l.current[n.home] = v
-		w.s.sleep(w.s.between(1, 5*time.Minute))
+		if !together {
+			w.s.sleep(w.s.between(1, 2*time.Minute))
+		}
 	}
 }

@@ -65,7 +65,8 @@ func (l *limit) change(rng *rand.Rand) int {
 // changed returns the newest version with some other numbers, or by another algorithm.
 func (l *limit) changed(rng *rand.Rand) history.Limit {
 	told := l.versions[len(l.versions)-1].told
-	if rng.IntN(2) == 0 {
+	switch rng.IntN(3) {
+	case 0:
 		if told.Prefetch != "" {
 			told.Prefetch = "1"
 		}
@@ -74,7 +75,11 @@ func (l *limit) changed(rng *rand.Rand) history.Limit {
 		if told.Burst != "" {
 			told.Burst = strconv.Itoa(1 + rng.IntN(12))
 		}
-	} else {
+	case 1: // only another period, where there is one
+		if told.Period > 0 {
+			told.Period = periods[rng.IntN(len(periods))].Microseconds()
+		}
+	default:
 		told = randomLimit(rng, l.name)
 	}
 	return told
@@ -85,8 +90,10 @@ var algorithms = []string{
 	"sliding-window", "sliding-log", "sliding-log",
 }
 
+// periods are those of limits.
+var periods = []time.Duration{time.Second, 10 * time.Second, time.Minute, 7 * time.Minute, time.Hour}
+
 func randomLimit(rng *rand.Rand, name string) history.Limit {
-	periods := []time.Duration{time.Second, 10 * time.Second, time.Minute, 7 * time.Minute, time.Hour}
 	t := history.Limit{
 		Name: name, Algorithm: algorithms[rng.IntN(len(algorithms))], Amount: strconv.Itoa(1 + rng.IntN(12)),
 		Period: periods[rng.IntN(len(periods))].Microseconds(),

@@ -42,6 +42,7 @@ type world struct {
 
 	without  map[string]bool // parts that are left out
 	operates bool            // callers reset and block keys
+	crowded  bool            // many callers of one key
 	cancels  int             // thousandths of the calls whose context ends early
 	gap      time.Duration
 	faults   faults
@@ -86,8 +87,14 @@ func newWorld(s *scheduler, o *Options) *world {
 	if o.End > 0 {
 		w.end = min(w.end, o.End)
 	}
-	w.gap = s.between(500*time.Millisecond, 12*time.Second)
-	for i := range atMost(1+s.rng.IntN(3), o.Limits) {
+	w.gap = s.between(time.Second, 20*time.Second)
+	limits, keys := 1+s.rng.IntN(3), 1+s.rng.IntN(3)
+	if w.crowded = s.chance(120); w.crowded {
+		// Many callers of one key within milliseconds, of whom many leave early.
+		limits, keys = 1, 1
+		w.gap, w.end = s.between(time.Millisecond, 50*time.Millisecond), min(w.end, time.Minute)
+	}
+	for i := range atMost(limits, o.Limits) {
 		w.taken = append(w.taken, newLimit(s.rng, "limit-"+strconv.Itoa(i+1)))
 	}
 	for _, l := range w.taken {
@@ -97,12 +104,15 @@ func newWorld(s *scheduler, o *Options) *world {
 		w.held = newLease(s.rng, "jobs")
 		w.rec.Limit(w.held.versions[0].told)
 	}
-	for i := range atMost(1+s.rng.IntN(3), o.Keys) {
+	for i := range atMost(keys, o.Keys) {
 		w.keys = append(w.keys, "key-"+strconv.Itoa(i+1))
 	}
 	w.operates = s.chance(300) && !w.without["operators"]
 	if s.chance(300) && !w.without["cancels"] {
 		w.cancels = 30
+	}
+	if w.crowded && w.cancels > 0 {
+		w.cancels = 300
 	}
 	w.chooseFaults()
 	return w
@@ -158,7 +168,11 @@ func (w *world) populate(o *Options) {
 	// Callers that wait for a start sleep by their own clocks, which drift too.
 	w.rec.Fault("store", history.Fault{Kind: history.Drift, By: abs(w.storeProcess().ppm) + mostDrift})
 	for i := range atMost(1+s.rng.IntN(4), o.Nodes) {
-		n := &node{name: "node-" + strconv.Itoa(i+1), callers: atMost(1+s.rng.IntN(4), o.Callers)}
+		n := &node{name: "node-" + strconv.Itoa(i+1), callers: 1 + s.rng.IntN(4)}
+		if w.crowded {
+			n.callers += 4
+		}
+		n.callers = atMost(n.callers, o.Callers)
 		n.home = newProcess(n.name)
 		w.nodes = append(w.nodes, n)
 		w.start(n, n.home)

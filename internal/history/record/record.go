@@ -154,7 +154,7 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 		ret.Outcome = history.Admitted
 	case d == nil:
 		ret.Outcome = history.Done
-	case waited: // it may have been refused by those that stood before it
+	case waited && !d.Allowed: // it may have been refused by those that stood before it
 		ret.Outcome = history.Refused
 		r.decisions++
 	default:

@@ -130,11 +130,14 @@ func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 // once checks that each idempotency key is charged once, that its answers agree, and that
 // each admission is corrected once. docs/algorithms.md, "Requests with an id".
 func (m *model) once() {
-	groups := map[string][]*ask{}
+	groups, cancels := map[string][]*ask{}, map[string][]*ask{}
 	var order []string
 	for _, a := range m.order {
 		for _, e := range a.parts {
 			m.settledOnce(e)
+		}
+		if a.Verb == history.Cancel && a.outcome() == history.Done && !m.lossy(a.from, a.to) {
+			cancels[a.Idem] = append(cancels[a.Idem], a)
 		}
 		if a.Idem == "" || a.Verb == history.Check || !asks(a.Verb) {
 			continue
@@ -145,7 +148,7 @@ func (m *model) once() {
 		groups[a.Idem] = append(groups[a.Idem], a)
 	}
 	for _, idem := range order {
-		m.group(idem, groups[idem])
+		m.group(idem, groups[idem], cancels[idem])
 	}
 }
 
@@ -198,7 +201,8 @@ func (a *ask) charges() string {
 	return strings.Join(list, ", ")
 }
 
-func (m *model) group(idem string, list []*ask) {
+// group checks the requests of an id; cancels are those that have certainly cancelled it.
+func (m *model) group(idem string, list, cancels []*ask) {
 	var charged, replayed []*ask
 	free := false
 	for _, a := range list {
@@ -215,7 +219,9 @@ func (m *model) group(idem string, list []*ask) {
 	all := slices.Concat(charged, replayed)
 	for _, a := range replayed {
 		possible := func(b *ask) bool {
-			return b != a && b.from <= a.to && (b.outcome() == history.Unknown || b.outcome() == history.Admitted)
+			cancelled := func(x *ask) bool { return b.to <= x.from && x.to <= a.from }
+			return b != a && b.from <= a.to && (b.outcome() == history.Unknown ||
+				b.outcome() == history.Admitted && !slices.ContainsFunc(cancels, cancelled))
 		}
 		if !slices.ContainsFunc(list, possible) {
 			m.violation("once", []*ask{a}, "the id %q was answered as before, but not admitted before", idem)
