@@ -162,7 +162,7 @@ func (w *world) populate(o *Options) {
 		w.imperfect()
 		w.serve()
 	default: // clients of a server with its memory
-		w.memory = newMemoryServer(s)
+		w.memory = w.newMemoryServer()
 		w.serve()
 	}
 	// Callers that wait for a start sleep by their own clocks, which drift too.
@@ -203,16 +203,25 @@ func (w *world) imperfect() {
 }
 
 // newMemoryServer makes a process whose memory is the store.
-func newMemoryServer(s *scheduler) *memoryServer {
+func (w *world) newMemoryServer() *memoryServer {
+	s := w.s
 	m := &memoryServer{p: newProcess("server")}
 	m.p.wall = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
 	m.p.ppm = drift(s)
 	c := &memory.Config{Clock: func() int64 { return s.wallOf(m.p).UnixMicro() }, Names: true}
 	if s.chance(300) {
 		c.MaxKeys = 1 + s.rng.IntN(3)
+		w.moreKeys()
 	}
 	m.store = memory.New(c)
 	return m
+}
+
+// moreKeys adds keys, so that a limit can be full.
+func (w *world) moreKeys() {
+	for len(w.keys) < 6 && !w.crowded {
+		w.keys = append(w.keys, "key-"+strconv.Itoa(len(w.keys)+1))
+	}
 }
 
 // start starts a node.

@@ -60,6 +60,9 @@ func (m *model) levels(c *cell) {
 			rules = append(rules, r)
 		}
 	}
+	if len(rules) > 1 && !c.family.shared {
+		m.starved(c, rules)
+	}
 	if len(rules) != 1 || rules[0].prefetching() || c.family.shared || c.raised() {
 		for _, e := range c.entries {
 			m.excused[e.ask] = true
