@@ -143,3 +143,17 @@ func TestOneSeedHasOneHistory(t *testing.T) {
 		}
 	}
 }
+
+// TestSeedsOfFaults runs seeds that have found faults, which are mended. What a seed does
+// changes with the workload: then the test of the fault itself is what is left, and the seed
+// is exchanged for one that finds the fault where it is planted again.
+func TestSeedsOfFaults(t *testing.T) {
+	for seed, fault := range map[uint64]string{
+		1:  "a repeated refusal had figures of charges that nobody had looked at",
+		63: "a cancellation that had left its batch was done, and done again",
+	} {
+		for _, v := range violations(one(t, seed, sim.Options{})) {
+			t.Errorf("seed %d, found before: %s: %s", seed, fault, v)
+		}
+	}
+}
