@@ -26,6 +26,9 @@ type scheduler struct {
 	start time.Time // of the simulation, in virtual time
 	steps int64     // goroutines resumed
 
+	moved     time.Duration // when virtual time has last gone on
+	idleSteps int           // goroutines resumed since
+
 	mu       sync.Mutex
 	ready    []*task // parked, and free to go on; guarded by mu
 	live     int     // tasks that have not ended; guarded by mu
@@ -62,6 +65,10 @@ func (p *process) kill() {
 		close(p.killed)
 	}
 }
+
+// mostIdleSteps is how many goroutines run at most while no virtual time passes: more are in
+// a loop without an end.
+const mostIdleSteps = 1_000_000
 
 func newScheduler(seed uint64) *scheduler {
 	return &scheduler{
@@ -131,6 +138,11 @@ func (s *scheduler) run() {
 		s.mu.Unlock()
 		s.cur = t
 		s.steps++
+		if now := s.now(); now > s.moved {
+			s.moved, s.idleSteps = now, 0
+		} else if s.idleSteps++; s.idleSteps > mostIdleSteps {
+			panic(fmt.Sprintf("process %s asks again and again, and no time passes", t.of.name))
+		}
 		t.gate <- struct{}{}
 	}
 }

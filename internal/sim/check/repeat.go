@@ -68,7 +68,7 @@ func (m *model) repeats() {
 			continue
 		}
 		justified := slices.ContainsFunc(a.parts, func(e *entry) bool {
-			return known[place{a.front(), e.cell, e.rule}].justify(e)
+			return known[place{a.front(), e.cell, e.rule}].justify(e, e.cell.resetBy(a.front(), e.from))
 		})
 		if !justified && len(a.parts) > 0 {
 			m.violation("repeat", []*ask{a}, "%s: %s repeated a refusal that it was not given, "+
@@ -77,8 +77,20 @@ func (m *model) repeats() {
 	}
 }
 
-// justify reports whether a refusal of the entry may be repeated from one of the sources.
-func (s *sources) justify(e *entry) bool {
+// resetBy returns the true time at which a process began its last reset of a cell that was
+// done before t, or 0. The process itself does not repeat what it was told before.
+func (c *cell) resetBy(front string, t int64) (from int64) {
+	for _, a := range c.others {
+		if a.Verb == history.Reset && a.outcome() == history.Done && a.front() == front && a.to <= t {
+			from = max(from, a.from)
+		}
+	}
+	return from
+}
+
+// justify reports whether a refusal of the entry may be repeated from one of the sources that
+// were not over at a true time.
+func (s *sources) justify(e *entry, after int64) bool {
 	if s == nil {
 		return false
 	}
@@ -89,7 +101,7 @@ func (s *sources) justify(e *entry) bool {
 		return true
 	}
 	for i := begun(s.list) - 1; i >= 0 && s.list[i].from+s.longest >= e.from; i-- {
-		if x := s.list[i]; !e.cost.less(x.cost) && e.from <= x.over {
+		if x := s.list[i]; !e.cost.less(x.cost) && e.from <= x.over && x.to >= after {
 			return true
 		}
 	}
