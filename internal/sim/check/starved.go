@@ -32,7 +32,8 @@ func (m *model) starved(c *cell, rules []*rule) {
 	empty += wait
 	last := int64(0) // true time until which something can have been charged
 	for _, e := range c.entries {
-		if e.outcome() == history.Refused && e.via() == history.ViaStore && len(e.Charges) == 1 && !e.cost.more(least) &&
+		if e.outcome() == history.Refused && e.via() == history.ViaStore && len(e.Charges) == 1 &&
+			!e.cost.more(least) &&
 			last < forever && e.to < m.setBack && e.from-last > m.longer(empty*1000) {
 			m.violation("starved", []*ask{e.ask}, "%s: refused, though nothing was charged for %d us",
 				c.name(), (e.from-last)/1000)
