@@ -89,10 +89,10 @@ func newWorld(s *scheduler, o *Options) *world {
 	}
 	w.gap = s.between(time.Second, 20*time.Second)
 	limits, keys := 1+s.rng.IntN(3), 1+s.rng.IntN(3)
-	if w.crowded = s.chance(120); w.crowded {
+	if w.crowded = s.chance(300); w.crowded {
 		// Many callers of one key within milliseconds, of whom many leave early.
 		limits, keys = 1, 1
-		w.gap, w.end = s.between(time.Millisecond, 50*time.Millisecond), min(w.end, time.Minute)
+		w.gap, w.end = s.between(time.Millisecond, 50*time.Millisecond), min(w.end, 15*time.Second)
 	}
 	for i := range atMost(limits, o.Limits) {
 		w.taken = append(w.taken, newLimit(s.rng, "limit-"+strconv.Itoa(i+1)))
@@ -112,8 +112,9 @@ func newWorld(s *scheduler, o *Options) *world {
 		w.cancels = 30
 	}
 	if w.crowded && w.cancels > 0 {
-		w.cancels = 300
+		w.cancels = 20 + s.rng.IntN(300)
 	}
+	w.rec.UnknownFor = 30 * time.Second // no transaction takes longer
 	w.chooseFaults()
 	return w
 }

@@ -17,6 +17,10 @@ import (
 
 // Recorder records one history. It is safe for concurrent use.
 type Recorder struct {
+	// UnknownFor is the time after an answer that leaves open what was done, from which on it
+	// is surely not done any more. 0: not known.
+	UnknownFor time.Duration
+
 	mu        sync.Mutex
 	now       func() time.Duration
 	h         history.History
@@ -149,6 +153,8 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 		ret.Outcome, ret.Error = history.Unknown, err.Error()
 		if store.NothingDone(err) {
 			ret.Outcome = history.Nothing
+		} else if r.UnknownFor > 0 {
+			ret.Until = int64(r.now() + r.UnknownFor)
 		}
 	case d == nil && c.Verb == history.Take: // of a call that waited
 		ret.Outcome = history.Admitted

@@ -25,11 +25,6 @@ func (m *model) starved(c *cell, rules []*rule) {
 			return
 		}
 	}
-	var wait int64
-	for _, e := range c.entries {
-		wait = max(wait, e.Wait)
-	}
-	empty += wait
 	last := int64(0) // true time until which something can have been charged
 	for _, e := range c.entries {
 		if e.outcome() == history.Refused && e.via() == history.ViaStore && len(e.Charges) == 1 &&
@@ -40,7 +35,9 @@ func (m *model) starved(c *cell, rules []*rule) {
 			return
 		}
 		if e.Verb != history.Check && e.outcome() != history.Refused && e.outcome() != history.Nothing {
-			last = max(last, e.until())
+			if last = max(last, e.until()); e.Wait > 0 && last < forever { // for a start that comes later
+				last = max(last, e.until()+e.Wait*1000)
+			}
 		}
 	}
 }
