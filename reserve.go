@@ -119,15 +119,19 @@ func (l *Limiter) reserveFor(ctx context.Context, wait time.Duration, charges []
 	r := &Reservation{settler: by.settle}
 	r.start = sched.Now()
 	r.Decision = by.decision()
-	var clock, start int64
+	var start, delay int64
 	for i := range by.outs {
+		// A cell that is ahead of a clock that was set back decides by its own time, and
+		// means its start by that.
 		out := &by.outs[i]
-		clock, start = max(clock, out.Clock), max(start, cmp.Or(out.StartAt, out.Clock))
+		decided := by.ops[i].DecidedAt(out)
+		starts := cmp.Or(out.StartAt, decided)
+		start, delay = max(start, starts), max(delay, starts-decided)
 		r.blocked = r.blocked || out.State.BlockedUntil > max(out.Clock, out.State.At)
 	}
 	if r.Decision.Allowed {
 		r.StartAt = time.UnixMicro(start).UTC()
-		r.start = r.start.Add(micros(start - clock))
+		r.start = r.start.Add(micros(delay))
 	}
 	return r, nil
 }

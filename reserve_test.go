@@ -205,3 +205,23 @@ func TestAnEndedContextSettlesNothing(t *testing.T) {
 		t.Errorf("%v, %v", by, err)
 	}
 }
+
+// TestAReservationAfterTheClockWasSetBack starts at once by the cell's own time, which is
+// ahead of the clock.
+func TestAReservationAfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	c := newClock("2026-03-01T12:00:00Z")
+	l := headgate.New(memory.New(&memory.Config{Clock: c.read}), nil)
+	charge := headgate.Charge{Limit: headgate.MustParse("gcra 7/1h burst 9"), Key: "k"}
+	if d, err := l.Take(t.Context(), charge); err != nil || !d.Allowed {
+		t.Fatal(d, err)
+	}
+	c.advance(-time.Hour)
+	r, err := l.Reserve(t.Context(), 15*time.Second, charge)
+	if err != nil || !r.Decision.Allowed {
+		t.Fatal(r, err)
+	}
+	if r.Delay() > 15*time.Second {
+		t.Errorf("it starts in %s, want within 15 s", r.Delay())
+	}
+}

@@ -105,9 +105,9 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolin
 
 // DecidedAt returns the time that an op of verb Take or Check was decided for, in
 // microseconds: the store's clock, but never before the cell's own time, which is
-// ahead of it where the clock was set back a little. Delays are counted from
-// Outcome.Clock, which says how long it takes until a time is reached; what passed
-// in some interval is counted by this.
+// ahead of it where the clock was set back a little. The time until a refused cost can
+// pass is counted from Outcome.Clock, since the cell drains no further until the clock has
+// reached its time; starts, and what passed in some interval, are counted by this.
 func (op *Op) DecidedAt(out *Outcome) int64 {
 	// a Check leaves a cell that is to be healed as it is
 	if out.State.At <= out.Clock || out.State.At-out.Clock > op.Params.HealAfter() {
