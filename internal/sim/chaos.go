@@ -33,7 +33,7 @@ func (w *world) chaos() {
 // killNode ends a node with all that it holds, and starts it again some time later.
 func (w *world) killNode() {
 	n := w.nodes[w.s.rng.IntN(len(w.nodes))]
-	if w.s.chance(300) && n.stop != nil { // it is stopped, and has time to give back what it holds
+	if w.s.chance(500) && n.stop != nil { // it is stopped, and has time to give back what it holds
 		w.s.spawn(n.p, n.stop)
 		w.s.sleep(10 * time.Second)
 	}
@@ -105,11 +105,14 @@ func (w *world) changeLimit() {
 	l := w.taken[w.s.rng.IntN(len(w.taken))]
 	v := l.change(w.s.rng)
 	w.rec.Limit(l.versions[v].told)
-	together := w.s.chance(500)
+	together := w.s.chance(500) && !w.rollout
 	for _, n := range w.nodes {
 		l.current[n.home] = v
 		if !together {
 			w.s.sleep(w.s.between(1, 2*time.Minute))
+		}
+		if w.rollout {
+			w.s.sleep(2 * time.Minute)
 		}
 	}
 }

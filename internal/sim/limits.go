@@ -51,6 +51,27 @@ func (l *limit) add(told history.Limit) {
 	l.versions = append(l.versions, version{parsed, told})
 }
 
+// crowd lets so much pass that many callers are admitted together.
+func (l *limit) crowd(rng *rand.Rand) {
+	told := l.versions[0].told
+	told.Amount = strconv.Itoa(20 + rng.IntN(500))
+	if told.Burst != "" {
+		told.Burst = strconv.Itoa(20 + rng.IntN(500))
+	}
+	l.versions = nil
+	l.add(told)
+}
+
+// rollout gives the limit a period that is short enough to be seen while it is changed.
+func (l *limit) rollout(rng *rand.Rand) {
+	told := l.versions[0].told
+	told.Period, told.Calendar, told.Zone, told.Block = shortPeriods[rng.IntN(2)].Microseconds(), "", "", 0
+	l.versions = nil
+	l.add(told)
+}
+
+var shortPeriods = []time.Duration{10 * time.Second, time.Minute}
+
 // change adds a version that differs, and returns its index.
 func (l *limit) change(rng *rand.Rand) int {
 	before := l.versions[len(l.versions)-1].told
@@ -77,10 +98,13 @@ func (l *limit) changed(rng *rand.Rand) history.Limit {
 		}
 	case 1: // only another period, where there is one
 		if told.Period > 0 {
-			told.Period = periods[rng.IntN(len(periods))].Microseconds()
+			told.Period = periods[rng.IntN(4)].Microseconds()
 		}
 	default:
 		told = randomLimit(rng, l.name)
+		if told.Period > time.Minute.Microseconds() {
+			told.Period = shortPeriods[rng.IntN(2)].Microseconds()
+		}
 	}
 	return told
 }
@@ -115,7 +139,7 @@ func randomLimit(rng *rand.Rand, name string) history.Limit {
 		t.Block = (time.Duration(1+rng.IntN(60)) * time.Second).Microseconds()
 	}
 	prefetches := t.Burst != "" || t.Algorithm == "fixed-window"
-	if prefetches && t.Block == 0 && rng.IntN(4) == 0 {
+	if prefetches && t.Block == 0 && rng.IntN(3) == 0 {
 		most, _ := strconv.Atoi(t.Amount)
 		if t.Burst != "" {
 			most, _ = strconv.Atoi(t.Burst)

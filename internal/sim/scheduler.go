@@ -27,7 +27,7 @@ type scheduler struct {
 	steps int64     // goroutines resumed
 
 	moved     time.Duration // when virtual time has last gone on
-	idleSteps int           // goroutines resumed since
+	idleSteps int           // goroutines resumed, and clocks read, since
 
 	mu       sync.Mutex
 	ready    []*task // parked, and free to go on; guarded by mu
@@ -66,8 +66,17 @@ func (p *process) kill() {
 	}
 }
 
-// mostIdleSteps is how many goroutines run at most while no virtual time passes: more are in
-// a loop without an end.
+// alive panics if no virtual time has passed for long.
+func (s *scheduler) alive() {
+	if now := s.now(); now > s.moved {
+		s.moved, s.idleSteps = now, 0
+	} else if s.idleSteps++; s.idleSteps > mostIdleSteps {
+		panic(fmt.Sprintf("process %s goes on and on, and no time passes", s.cur.of.name))
+	}
+}
+
+// mostIdleSteps is how often goroutines are resumed or read their clocks at most while no
+// virtual time passes: more are in a loop without an end.
 const mostIdleSteps = 1_000_000
 
 func newScheduler(seed uint64) *scheduler {
@@ -138,11 +147,7 @@ func (s *scheduler) run() {
 		s.mu.Unlock()
 		s.cur = t
 		s.steps++
-		if now := s.now(); now > s.moved {
-			s.moved, s.idleSteps = now, 0
-		} else if s.idleSteps++; s.idleSteps > mostIdleSteps {
-			panic(fmt.Sprintf("process %s asks again and again, and no time passes", t.of.name))
-		}
+		s.alive()
 		t.gate <- struct{}{}
 	}
 }
@@ -240,7 +245,10 @@ func (s *scheduler) sleep(d time.Duration) {
 func (p *process) own(d time.Duration) time.Duration { return d + d/1_000_000*time.Duration(p.ppm) }
 
 // Now implements sched.Simulator.
-func (s *scheduler) Now() time.Time { return s.start.Add(s.cur.of.own(s.now())) }
+func (s *scheduler) Now() time.Time {
+	s.alive()
+	return s.start.Add(s.cur.of.own(s.now()))
+}
 
 // Wall implements sched.Simulator.
 func (s *scheduler) Wall() time.Time { return s.wallOf(s.cur.of) }

@@ -43,6 +43,7 @@ type world struct {
 	without  map[string]bool // parts that are left out
 	operates bool            // callers reset and block keys
 	crowded  bool            // many callers of one key
+	rollout  bool            // two processes disagree about one limit for long
 	cancels  int             // thousandths of the calls whose context ends early
 	gap      time.Duration
 	faults   faults
@@ -92,10 +93,21 @@ func newWorld(s *scheduler, o *Options) *world {
 	if w.crowded = s.chance(300); w.crowded {
 		// Many callers of one key within milliseconds, of whom many leave early.
 		limits, keys = 1, 1
-		w.gap, w.end = s.between(time.Millisecond, 50*time.Millisecond), min(w.end, 15*time.Second)
+		w.gap, w.end = s.between(time.Millisecond, 50*time.Millisecond), min(w.end, 25*time.Second)
+	}
+	if w.rollout = !w.crowded && s.chance(120); w.rollout {
+		// Two processes that disagree about one limit for minutes.
+		limits, keys = 1, 1
+		w.gap, w.end = s.between(50*time.Millisecond, time.Second), min(w.end, 12*time.Minute)
 	}
 	for i := range atMost(limits, o.Limits) {
 		w.taken = append(w.taken, newLimit(s.rng, "limit-"+strconv.Itoa(i+1)))
+		switch {
+		case w.crowded:
+			w.taken[i].crowd(s.rng)
+		case w.rollout:
+			w.taken[i].rollout(s.rng)
+		}
 	}
 	for _, l := range w.taken {
 		w.rec.Limit(l.versions[0].told)
@@ -115,6 +127,9 @@ func newWorld(s *scheduler, o *Options) *world {
 		w.cancels = 20 + s.rng.IntN(300)
 	}
 	w.rec.UnknownFor = 30 * time.Second // no transaction takes longer
+	if w.crowded {
+		w.rec.UnknownFor = 5 * time.Second // nothing but an attempt that is repeated does
+	}
 	w.chooseFaults()
 	return w
 }
@@ -130,6 +145,10 @@ func atMost(n, most int) int {
 // chooseFaults decides what can go wrong. In a fifth of all simulations nothing does.
 func (w *world) chooseFaults() {
 	s := w.s
+	if w.rollout && !w.without["changes"] {
+		w.faults.changes = true
+		return
+	}
 	if s.chance(200) {
 		return
 	}
@@ -155,7 +174,7 @@ func (w *world) pause() time.Duration {
 func (w *world) populate(o *Options) {
 	s := w.s
 	switch n := s.rng.IntN(10); {
-	case n < 6: // nodes with a database
+	case n < 6 || w.rollout: // nodes with a database
 		w.db = newDatabase(s)
 		w.imperfect()
 	case n < 8: // clients of a server with a database
