@@ -88,37 +88,7 @@ func newWorld(s *scheduler, o *Options) *world {
 	if o.End > 0 {
 		w.end = min(w.end, o.End)
 	}
-	w.gap = s.between(time.Second, 20*time.Second)
-	limits, keys := 1+s.rng.IntN(3), 1+s.rng.IntN(3)
-	if w.crowded = s.chance(300); w.crowded {
-		// Many callers of one key within milliseconds, of whom many leave early.
-		limits, keys = 1, 1
-		w.gap, w.end = s.between(time.Millisecond, 50*time.Millisecond), min(w.end, 25*time.Second)
-	}
-	if w.rollout = !w.crowded && s.chance(120); w.rollout {
-		// Two processes that disagree about one limit for minutes.
-		limits, keys = 1, 1
-		w.gap, w.end = s.between(50*time.Millisecond, time.Second), min(w.end, 12*time.Minute)
-	}
-	for i := range atMost(limits, o.Limits) {
-		w.taken = append(w.taken, newLimit(s.rng, "limit-"+strconv.Itoa(i+1)))
-		switch {
-		case w.crowded:
-			w.taken[i].crowd(s.rng)
-		case w.rollout:
-			w.taken[i].rollout(s.rng)
-		}
-	}
-	for _, l := range w.taken {
-		w.rec.Limit(l.versions[0].told)
-	}
-	if s.chance(400) && !w.without["leases"] {
-		w.held = newLease(s.rng, "jobs")
-		w.rec.Limit(w.held.versions[0].told)
-	}
-	for i := range atMost(keys, o.Keys) {
-		w.keys = append(w.keys, "key-"+strconv.Itoa(i+1))
-	}
+	w.chooseLimits(o)
 	w.operates = s.chance(300) && !w.without["operators"]
 	if s.chance(300) && !w.without["cancels"] {
 		w.cancels = 30
@@ -132,6 +102,41 @@ func newWorld(s *scheduler, o *Options) *world {
 	}
 	w.chooseFaults()
 	return w
+}
+
+// chooseLimits decides what is asked for, and how often.
+func (w *world) chooseLimits(o *Options) {
+	s := w.s
+	w.gap = s.between(time.Second, 20*time.Second)
+	limits, keys := 1+s.rng.IntN(3), 1+s.rng.IntN(3)
+	if w.crowded = s.chance(300); w.crowded {
+		// Many callers of one key within milliseconds, of whom many leave early.
+		limits, keys = 1, 1
+		w.gap, w.end = s.between(time.Millisecond, 50*time.Millisecond), min(w.end, 25*time.Second)
+	}
+	if w.rollout = !w.crowded && s.chance(120); w.rollout {
+		// Two processes that disagree about one limit for minutes.
+		limits, keys = 1, 1
+		w.gap, w.end = s.between(50*time.Millisecond, time.Second), min(w.end, 12*time.Minute)
+	}
+	for i := range atMost(limits, o.Limits) {
+		l := newLimit(s.rng, "limit-"+strconv.Itoa(i+1))
+		switch {
+		case w.crowded:
+			l.crowd(s.rng)
+		case w.rollout:
+			l.rollout(s.rng)
+		}
+		w.taken = append(w.taken, l)
+		w.rec.Limit(l.versions[0].told)
+	}
+	if s.chance(400) && !w.without["leases"] {
+		w.held = newLease(s.rng, "jobs")
+		w.rec.Limit(w.held.versions[0].told)
+	}
+	for i := range atMost(keys, o.Keys) {
+		w.keys = append(w.keys, "key-"+strconv.Itoa(i+1))
+	}
 }
 
 // atMost returns n, or most if that is less and above 0.
