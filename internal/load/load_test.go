@@ -75,7 +75,7 @@ func TestEachClientHasOneQuestionUnderWay(t *testing.T) {
 	var busy [clients]atomic.Bool
 	var mu sync.Mutex // guards rngs
 	rngs := map[*rand.Rand]int{}
-	load.Run(t.Context(), load.Config{Clients: clients, Duration: 20 * time.Millisecond},
+	load.Run(t.Context(), load.Config{Clients: clients, Duration: 200 * time.Millisecond},
 		func(_ context.Context, client int, rng *rand.Rand) (bool, error) {
 			if busy[client].Swap(true) {
 				t.Errorf("client %d asks twice at once", client)
