@@ -70,7 +70,7 @@ func (c *caller) patience(verb string, begin, most time.Duration) {
 	}
 }
 
-// await waits for a lease. Among the callers of one Limiter, whoever came first is first.
+// await waits for a lease. Callers of one Limiter get it in the order in which they came.
 func (c *caller) await() {
 	if c.w.held == nil {
 		return
