@@ -111,6 +111,9 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry) {
 			}
 		}
 	}
+	if slices.ContainsFunc(entries, func(e *entry) bool { return e.start() > e.ret.At }) {
+		return // starts that were given by another version: by true time alone
+	}
 	starts := make([]int64, len(rules))
 	for _, e := range entries {
 		l.advance(e.start())
