@@ -26,16 +26,17 @@ func (m *model) boundByStore(c *cell, breaks *spans) {
 		slices.SortStableFunc(entries, func(a, b *entry) int {
 			return cmp.Or(cmp.Compare(a.start(), b.start()), cmp.Compare(rank(a), rank(b)))
 		})
-		if len(rules) > 1 {
-			m.boundOfVersions(c, rules, entries)
-			continue
-		}
-		most := rules[0].most.plus(c.slack(rules[0], blurred))
+		var stray num
 		for _, f := range c.strays() {
 			if breaks.reached(f.from) <= stretch && stretch <= breaks.reached(f.until()) {
-				most = most.plus(f.of.cost)
+				stray = stray.plus(f.of.cost)
 			}
 		}
+		if len(rules) > 1 {
+			m.boundOfVersions(c, rules, entries, stray)
+			continue
+		}
+		most := rules[0].most.plus(c.slack(rules[0], blurred)).plus(stray)
 		m.boundOfStretch(c, newLevel(rules[0], c.family, false, blurred), most, entries)
 	}
 }
@@ -92,7 +93,7 @@ func (c *cell) slack(r *rule, blurred bool) num {
 // in use than the largest, and between charges it falls by what all of them forget.
 // docs/algorithms.md, "Changing a limit"; docs/decisions/2026-11-21-laws.md, "A changed limit
 // is converted when the cell is next charged or refused", "From empty_at on a cell is fresh".
-func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry) {
+func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray num) {
 	l := &bucket{}
 	var most num
 	old := &log{}
@@ -111,9 +112,7 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry) {
 			}
 		}
 	}
-	if slices.ContainsFunc(entries, func(e *entry) bool { return e.start() > e.ret.At }) {
-		return // starts that were given by another version: by true time alone
-	}
+	most = most.plus(stray)
 	starts := make([]int64, len(rules))
 	for _, e := range entries {
 		l.advance(e.start())
