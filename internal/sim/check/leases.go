@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/history"
 )
 
-// lease is what is known of one that was or may have been acquired, in true time.
+// lease is a lease that was acquired, or may have been, with bounds on when it is held.
 type lease struct {
 	*entry
 	sureTo   int64 // it is held from its return to here, surely
