@@ -102,10 +102,11 @@ func (op *Op) nextBound(t int64) int64 {
 	return op.Window[3]
 }
 
-// stale reports whether now lies outside the boundaries of a calendar.
+// stale reports whether now lies outside the boundaries of a calendar, or outside the time for
+// which the parameters hold.
 func (op *Op) stale(now int64) bool {
-	return op.Params.Kind == Bucket && op.Params.Anchor == Calendar &&
-		(now < op.Window[0] || now >= op.Window[3])
+	return op.Params.Kind == Bucket && op.Params.Anchor == Calendar && (now < op.Window[0] || now >= op.Window[3]) ||
+		now < op.From || op.Until != 0 && now >= op.Until
 }
 
 // drainTime is how long a full cell takes to empty, in microseconds,

@@ -4,7 +4,8 @@ package law
 // pass than the limit allows. To give everything back would: what was charged
 // has drained a part already, and others were admitted in the meantime because
 // of it. The cell keeps the sum that was returned to it, so that two who return
-// do not count the same drain twice. A reset forgets that sum: what was charged
+// do not count the same drain twice. In a window nothing drains before its end: all of a charge
+// can be given back until then, whatever others return. A reset forgets that sum: what was charged
 // before it should not be returned after it.
 
 // Back returns the op that gives back credits of a charge that op made with the
@@ -63,7 +64,9 @@ func (r *Record) correct(op *Op, clock int64) Outcome {
 			if out.Granted = min(op.undrained(&s, u.x, now), u.x); s.Prev > Max-out.Granted {
 				out.Granted = 0
 			}
-			s.Prev += out.Granted
+			if !op.Params.window() {
+				s.Prev += out.Granted
+			}
 		case !op.over(now):
 			out.Granted = max(n, u.x-Max)
 		}
@@ -124,7 +127,7 @@ func (op *Op) undrained(s *State, x, now int64) int64 {
 	unused := op.Cost * op.Count
 	left, _ := bucket(op.Level, op.At, op, now)
 	returned := max(0, s.Prev-op.Returned)
-	if p := &op.Params; x > p.Capacity {
+	if p := &op.Params; x > p.Capacity && !p.window() {
 		// A start is put off to the end of a step. Of a charge that needs nearly the
 		// whole capacity, what drains within that step stays.
 		return max(0, min(unused, p.Capacity-(p.Drain-1))-max(0, x-left+returned))

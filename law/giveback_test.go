@@ -262,3 +262,42 @@ func reservations(t *testing.T, limits []law.Params, rng *rand.Rand) (given int6
 	}
 	return given
 }
+
+// TestAWindowGivesBackAllThatIsReturned charges a window several times, and gives charges back in
+// any order: each in full until the window ends, also while more is in use than the capacity.
+func TestAWindowGivesBackAllThatIsReturned(t *testing.T) {
+	t.Parallel()
+	const from = start - start%(10*second)
+	for name, anchor := range map[string]law.Anchor{"own": law.Own, "epoch": law.Epoch, "calendar": law.Calendar} {
+		p := law.Params{
+			Kind: law.Bucket, Anchor: anchor, Unit: 1000, Capacity: 30_000, Step: 10 * second, Drain: law.Max,
+		}
+		rng := rand.New(rand.NewPCG(1, 2))
+		for range 50 {
+			var c cell
+			var ops []law.Op
+			var outs []law.Outcome
+			charge := func(op law.Op, at int64) law.Outcome {
+				op.Window = [4]int64{from - 10*second, from, from + 10*second, from + 20*second}
+				return c.apply(op, at)
+			}
+			for i := range 5 {
+				op := take(p, 1+rng.Int64N(5000))
+				ops, outs = append(ops, op), append(outs, charge(op, from+int64(i)))
+			}
+			more := law.Back(&ops[0], &outs[0], -20_000)
+			if out := charge(more, from+second); out.Granted != -20_000 {
+				t.Fatalf("%s: charged %d more", name, -out.Granted)
+			}
+			for _, i := range rng.Perm(len(ops)) {
+				credits := 1 + rng.Int64N(ops[i].Cost)
+				if out := charge(law.Back(&ops[i], &outs[i], credits), from+2*second); out.Granted != credits {
+					t.Fatalf("%s: gave back %d of %d: %+v", name, out.Granted, credits, out)
+				}
+			}
+			if out := charge(law.Back(&ops[4], &outs[4], 1), from+10*second); out.Granted != 0 {
+				t.Fatalf("%s: gave back %d of a window that is over", name, out.Granted)
+			}
+		}
+	}
+}

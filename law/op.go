@@ -63,7 +63,7 @@ const (
 	Settle // make Cost the cost of a charge of the request ID
 	Block  // refuse everything for TTL; 0 lifts a block
 	Reset  // forget the cell
-	Renew  // let Entry count for another Step from now
+	Renew  // let Entry count for another Step from now, or for as long as it does
 )
 
 // Cell names the state of one limit for one key.
@@ -113,6 +113,10 @@ type Op struct {
 	// Anchor Calendar. A time outside them makes the outcome Stale.
 	Window [4]int64
 
+	// Take, Check: Params hold from From until before Until, in the store's time; 0: without an
+	// end. A time outside makes the outcome Stale.
+	From, Until int64
+
 	Now int64 // test time, microseconds; 0: the store's own clock
 }
 
@@ -120,11 +124,14 @@ type Op struct {
 // remembers it, and it does not start later.
 func (op *Op) Alone() bool { return op.ID == "" && !op.Deferred }
 
+// Timed reports whether what op asks holds for a time only, by which it can be Stale.
+func (op *Op) Timed() bool { return op.From != 0 || op.Until != 0 }
+
 // Plain reports whether op is a plain charge: it takes its cost once, all of it up to the
-// capacity or nothing, and stands alone. What a store or a wrapper may do with one can
+// capacity or nothing, stands alone, and holds at any time. What a store or a wrapper may do with one can
 // depend on its parameters, its cell and its time too.
 func (op *Op) Plain() bool {
-	return op.Verb == Take && op.Count == 1 && !op.Partial && op.Ceiling == 0 && op.Alone()
+	return op.Verb == Take && op.Count == 1 && !op.Partial && op.Ceiling == 0 && op.Alone() && !op.Timed()
 }
 
 // State is a cell: one row in a database. The zero State is a fresh cell.
@@ -172,7 +179,7 @@ type Outcome struct {
 	StartAt     int64 // when a deferred request that was admitted may start: at its decision or later; else 0
 	EntryNumber int64 // number of the entry in the log, where one was written; else 0
 	Via         Via   // how the outcome was reached
-	Stale       bool  // the decision time lies outside Window; nothing was done
+	Stale       bool  // the decision time lies outside Window, or From and Until; nothing was done
 	Replayed    bool  // ID was admitted, or settled so, before: all but Clock is what was said then
 	Shared      bool  // the limit is full: the key has no cell of its own, and the one that such keys share decided
 	Err         error // this group failed and nothing of it was done

@@ -30,6 +30,9 @@ func (p *Params) PlainEmptyAt(level, at int64) int64 { return p.after(at, level)
 // charge was granted, used and t are the level and the time of the cell from
 // now on; otherwise they stay what they were.
 //
+// If the sum of several charges is granted, each of them is granted at the same clock, one
+// after another. All of them leave the same t, and each a level that is higher by its cost.
+//
 // The results are not a struct because the compiler keeps none as large in
 // registers: that would be a third of the time that a decision takes.
 func TakePlain(p *Params, level, at, cost, clock int64) (granted bool, used, t, retryAt, emptyAt int64) {

@@ -48,3 +48,55 @@ func TestPlainCharges(t *testing.T) {
 		}
 	}
 }
+
+// TestChargesWhoseSumFitsAreGranted compares batches of charges on plain cells with
+// TakePlain of their sums: stores grant by sums.
+func TestChargesWhoseSumFitsAreGranted(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	granted, total := 0, 0
+	for range 5000 {
+		p := randomParams(rng)
+		p.Kind, p.Anchor, p.Block = law.Bucket, law.Anchor(rng.IntN(2)), 0
+		if p.Drain == 0 {
+			p.Drain = 1 + rng.Int64N(p.Capacity)
+		}
+		if p.Valid() != nil {
+			continue
+		}
+		before := take(p, 1+rng.Int64N(p.Capacity))
+		var c cell
+		was := c.apply(before, start).State
+		now := start + rng.Int64N(4*p.Step)
+		var ops []law.Op
+		sum := int64(0)
+		for range 1 + rng.IntN(5) {
+			op := take(p, 1+rng.Int64N(max(1, p.Capacity/4)))
+			op.Group, op.Count, op.Partial = uint32(len(ops)), 1+rng.Int64N(3), true
+			if sum += op.Cost * op.Count; sum > p.Capacity {
+				break
+			}
+			ops = append(ops, op)
+		}
+		total++
+		ok, level, at, _, _ := law.TakePlain(&p, was.Level, was.At, sum, now)
+		if !ok || sum > p.Capacity {
+			continue
+		}
+		granted++
+		level -= sum
+		for i, op := range ops {
+			level += op.Cost * op.Count
+			out := c.apply(op, now)
+			if out.Granted != op.Count || out.Used != level || out.RetryAt != 0 ||
+				out.State != p.PlainState(level, at) {
+				t.Fatalf("seed %d, %+v: charge %d of %+v is decided as %+v, want a level of %d at %d", seed, p, i, ops, out,
+					level, at)
+			}
+		}
+	}
+	if granted < total/10 {
+		t.Errorf("of %d sums %d fit: too few to compare", total, granted)
+	}
+}

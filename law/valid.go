@@ -27,7 +27,7 @@ const maxDrain = 1 << 52
 // It is for the places where keys come in. [Op.Valid] accepts the keys of shared
 // cells too, since stores put them in the place of others.
 func ValidKey(key string) error {
-	if err := validText("key", key, MaxKey); err != nil {
+	if err := ValidText("key", key, MaxKey); err != nil {
 		return err
 	}
 	return reserved(key)
@@ -49,13 +49,15 @@ func (c Cell) Valid() error {
 // at most 255 bytes of valid UTF-8 without NUL, a key at most 512. Either may be
 // empty, as in what pages through a list.
 func (c Cell) ValidText() error {
-	if err := validText("limit", c.Limit, MaxName); err != nil {
+	if err := ValidText("limit", c.Limit, MaxName); err != nil {
 		return err
 	}
-	return validText("key", c.Key, MaxKey)
+	return ValidText("key", c.Key, MaxKey)
 }
 
-func validText(what, s string, most int) error {
+// ValidText says why s cannot be kept as what it is called, or nil: at most so many bytes of
+// valid UTF-8 without NUL.
+func ValidText(what, s string, most int) error {
 	switch {
 	case len(s) > most:
 		return Invalid(what, "%d bytes long, at most %d are allowed", len(s), most)
@@ -110,6 +112,9 @@ func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
 	if op.Now < 0 || op.Now > maxDrain {
 		return Invalid("time", "time %d is out of range", op.Now)
 	}
+	if op.From < 0 || op.From > Max || op.Until < 0 || op.Until > Max {
+		return Invalid("time", "what holds from %d until %d is out of range", op.From, op.Until)
+	}
 	switch op.Verb {
 	case Take, Check:
 		return op.validAsked()
@@ -124,7 +129,7 @@ func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
 		if op.TTL < 0 || op.TTL > maxDrain {
 			return Invalid("block", "must last from 0 to 142 years")
 		}
-		return validText("reason", op.Reason, MaxKey)
+		return ValidText("reason", op.Reason, MaxKey)
 	case Renew:
 		if op.Params.Kind != Log || op.EntryNumber < 1 {
 			return Invalid("number", "what is renewed was never acquired")
@@ -160,7 +165,7 @@ func (op *Op) validID() error {
 	if op.ID == "" {
 		return Invalid("id", "is missing")
 	}
-	return validText("id", op.ID, MaxID)
+	return ValidText("id", op.ID, MaxID)
 }
 
 func (op *Op) validReturn() error {
@@ -217,22 +222,34 @@ func oneCharge(ops []Op) error {
 	return nil
 }
 
-// oneMeaning says which limit stands in a request with different parameters,
-// or nil. Requests may have thousands of charges, of mostly a few limits.
+// oneMeaning says which limit stands in a request with different parameters for one key,
+// or nil: keys may have limits of their own. Requests may have thousands of charges, of
+// mostly a few limits.
 func oneMeaning(ops []Op) error {
 	if len(ops) < 2 {
 		return nil
 	}
-	first := make(map[string]int, 4)
+	alike := make(map[string]int, 4) // the first op of each limit
+	same := true
 	for i := range ops {
-		if i > 0 && ops[i].Cell.Limit == ops[i-1].Cell.Limit && ops[i].Params == ops[i-1].Params {
-			continue
-		}
-		j, seen := first[ops[i].Cell.Limit]
+		j, seen := alike[ops[i].Cell.Limit]
 		if !seen {
-			first[ops[i].Cell.Limit] = i
+			alike[ops[i].Cell.Limit] = i
 		} else if ops[j].Params != ops[i].Params {
-			return Invalid("limit", "limit %q stands in one request with two meanings", ops[i].Cell.Limit)
+			same = false
+			break
+		}
+	}
+	if same {
+		return nil
+	}
+	first := make(map[Cell]int, len(ops))
+	for i := range ops {
+		j, seen := first[ops[i].Cell]
+		if !seen {
+			first[ops[i].Cell] = i
+		} else if ops[j].Params != ops[i].Params {
+			return Invalid("limit", "limit %q stands in one request with two meanings for one key", ops[i].Cell.Limit)
 		}
 	}
 	return nil
