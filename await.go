@@ -43,6 +43,11 @@ func (l *Limiter) AwaitAtMost(ctx context.Context, wait time.Duration, charges .
 }
 
 func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge) (*Lease, error) {
+	asked := charges
+	charges, err := l.meant(ctx, asked, tries{})
+	if err != nil {
+		return nil, err
+	}
 	first := 0
 	for i, c := range charges {
 		if c.Limit.Concurrency() {
@@ -56,9 +61,9 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 	}
 	asking := patient{ctx}
 	var denied *DeniedError
-	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[first].Limit.Name(), Key: charges[first].Key},
+	turn, err := l.turns.take(ctx, &charges[first],
 		func() (time.Duration, error) {
-			d, err := l.answer(asking, law.Check, charges)
+			d, err := l.look(asking, asked)
 			p.Answered()
 			if err == nil && !d.Allowed {
 				if denied = (&DeniedError{d}); d.RetryAfter == Never {
@@ -70,7 +75,7 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 	defer turn.leave()
 	for again := askAgain; err == nil; again = min(2*again, askAtMost) {
 		var lease *Lease
-		if lease, err = l.acquire(asking, charges, true); err != nil {
+		if lease, err = l.acquire(asking, asked, true); err != nil {
 			break
 		}
 		p.Answered()
@@ -90,6 +95,19 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 		err = fmt.Errorf("%w: %w", err, denied)
 	}
 	return nil, err
+}
+
+// look is Check of charges that are acquired.
+func (l *Limiter) look(ctx context.Context, charges []Charge) (d Decision, err error) {
+	for t := (tries{}); ; {
+		meant, err := l.meant(ctx, charges, t)
+		if err != nil {
+			return d, err
+		}
+		if d, err = l.answer(ctx, law.Check, meant); !t.again(err) {
+			return d, err
+		}
+	}
 }
 
 // WithLease waits for a lease (see [Limiter.Await]), does the action, and releases it.

@@ -29,7 +29,7 @@ type Bound struct {
 // its name says.
 func (b Bound) In(d time.Duration) Amount {
 	p := &b.params
-	if d < 0 || p.Unit == 0 {
+	if d < 0 || p.Unit == 0 || b.notation == closedNotation {
 		return Amount{}
 	}
 	micros := d.Microseconds()
@@ -60,6 +60,12 @@ func (b Bound) In(d time.Duration) Amount {
 
 // String states the bound in one sentence.
 func (b Bound) String() string {
+	switch b.notation {
+	case closedNotation:
+		return "0 lets nothing pass"
+	case unlimitedNotation:
+		return "unlimited lets everything pass"
+	}
 	word := b.word
 	if word == "" {
 		word = wordPeriod(b.period)

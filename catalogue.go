@@ -30,8 +30,16 @@ func Algorithms() []Help {
 	for i, e := range catalogue {
 		list[i] = Help{e.name + " " + e.syntax, e.about}
 	}
-	return list
+	return append(list,
+		Help{"AMOUNT/PERIOD, AMOUNT per PERIOD", "token-bucket AMOUNT/PERIOD; options may follow"},
+		Help{closedNotation, closedAbout}, Help{unlimitedNotation, unlimitedAbout})
 }
+
+// What the two limits without an amount mean.
+const (
+	closedAbout    = "everything is refused"
+	unlimitedAbout = "everything is admitted"
+)
 
 // Parse parses a one-line notation, for example
 // "token-bucket 100/s burst 200". The limit has no name. Errors are
@@ -70,6 +78,17 @@ func parseNotation(text string) (Algorithm, error) {
 	n.split()
 	if len(n.fields) == 0 {
 		return nil, n.fail("limit", 0, "is empty; write for example token-bucket 100/s burst 200")
+	}
+	if len(n.fields) == 1 {
+		switch n.fields[0].text {
+		case closedNotation:
+			return Closed{}, nil
+		case unlimitedNotation:
+			return Unlimited{}, nil
+		}
+	}
+	if err := n.lengthen(); err != nil {
+		return nil, err
 	}
 	n.name = n.fields[0].text
 	i := slices.IndexFunc(catalogue, func(e entry) bool { return e.name == n.name })
@@ -120,7 +139,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	name, notation, named := strings.Cut(string(text), nameMark)
 	if !named {
 		name, notation = "", name
-	} else if err := validName(name); err != nil {
+	} else if err := ValidName(name); err != nil {
 		return err
 	}
 	notation, keys, bounded := strings.Cut(notation, keysMark)
@@ -170,12 +189,21 @@ func (l Limit) Explain() string {
 	}
 	line("notation", "%s", l.r.notation)
 	word, _, _ := strings.Cut(l.r.notation, " ")
+	switch word {
+	case closedNotation:
+		line("means", closedAbout)
+	case unlimitedNotation:
+		line("means", unlimitedAbout)
+	}
 	for _, e := range catalogue {
 		if e.name == word {
 			line("means", "%s", e.about)
 		}
 	}
 	line("bound", "%s", l.Bound())
+	if word == closedNotation || word == unlimitedNotation {
+		return strings.TrimSuffix(b.String(), "\n")
+	}
 	line("at once", "%s; a larger cost is refused with retry-after never", amountOf(big.NewInt(p.Capacity), p.Unit))
 	line("smallest", "a cost of %s", smallest(p.Unit))
 	if p.Kind == law.Bucket && p.Anchor == law.Own && p.Step > 1 && p.Drain < law.Max {

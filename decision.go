@@ -29,6 +29,11 @@ type Charge struct {
 	Limit Limit
 	Key   string // at most 512 bytes of UTF-8 without NUL; may be empty
 	Cost  Cost   // zero: 1
+
+	// Keep is how much of the limit has to be free after the charge; zero: nothing. Taking,
+	// checking and acquiring heed it, settling and releasing do not. A charge that keeps
+	// headroom never blocks a key.
+	Keep Headroom
 }
 
 // Decision is the answer to a request of one or more charges. Its figures are about one
@@ -50,6 +55,9 @@ type Decision struct {
 	At          time.Time
 	Via         Via
 	EntryNumber int64 // transaction number in the log, for limits that keep one; else 0
+	// what was in force in the place of the limit itself, such as an override or a plan; empty:
+	// nothing, or a server decided that does not say
+	Applied string
 
 	// Each has the figures of every charge that was looked at, in the order of the
 	// charges. A refusal that is repeated without the store looks at one of them. Nil for
@@ -67,6 +75,7 @@ type Figures struct {
 	Remaining  int64 // a request that was refused has taken nothing of it
 	RetryAfter time.Duration
 	ResetAfter time.Duration
+	Applied    string // as that of the Decision
 }
 
 // figures are a charge's part of a decision, before it is known which charge
@@ -102,9 +111,13 @@ func (f figures) tighter(g figures) bool {
 
 // brief is what a store would have said of the charge alone.
 func (f figures) brief(granted bool) store.Brief {
+	retry := f.out.RetryAt
+	if until := f.op.Until; until != 0 && retry > until {
+		retry = until // when another limit decides
+	}
 	return store.Brief{
 		Granted: granted, Via: f.out.Via, Used: f.out.Used, Clock: f.out.Clock, At: f.op.DecidedAt(f.out),
-		RetryAt: f.out.RetryAt,
+		RetryAt: retry,
 		EmptyAt: max(f.out.State.EmptyAt, f.out.State.BlockedUntil), Blocked: f.blocked(),
 	}
 }
@@ -133,18 +146,19 @@ func each(ops []law.Op, outs []law.Outcome, allowed bool) []Figures {
 		var d Decision
 		d.derive(&op.Params, op.Params.Capacity/op.Params.Unit, &b)
 		list = append(list, Figures{
-			i, f.fits, op.Cell.Limit, op.Cell.Key, d.Capacity, d.Remaining, d.RetryAfter,
-			d.ResetAfter,
+			Charge: i, Allowed: f.fits, LimitName: op.Cell.Limit, Key: op.Cell.Key, Capacity: d.Capacity,
+			Remaining: d.Remaining, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter,
 		})
 	}
 	return list
 }
 
 // decide derives the decision about a request from its ops and their
-// outcomes.
-func decide(ops []law.Op, outs []law.Outcome) Decision {
+// outcomes; applied says why the limits apply, nil if none does.
+func decide(ops []law.Op, outs []law.Outcome, applied []string) Decision {
 	allowed, replayed, shared := true, true, false
 	var about figures
+	which := 0
 	for i := range ops {
 		replayed, shared = replayed && outs[i].Replayed, shared || outs[i].Shared
 		f := figures{&ops[i], &outs[i], outs[i].Granted == ops[i].Count || ops[i].Partial && outs[i].Granted > 0}
@@ -153,7 +167,7 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 			allowed && !f.fits,
 			allowed && f.tighter(about),
 			!allowed && !f.fits && f.out.RetryAt-f.out.Clock > about.out.RetryAt-about.out.Clock:
-			about = f
+			about, which = f, i
 		}
 		allowed = allowed && f.fits
 	}
@@ -165,6 +179,12 @@ func decide(ops []law.Op, outs []law.Outcome) Decision {
 	d.derive(&about.op.Params, about.capacity()/about.op.Params.Unit, &b)
 	if len(ops) > 1 {
 		d.Each = each(ops, outs, allowed)
+	}
+	if applied != nil {
+		d.Applied = applied[which]
+		for i := range d.Each {
+			d.Each[i].Applied = applied[d.Each[i].Charge]
+		}
 	}
 	return d
 }

@@ -15,7 +15,7 @@
 // much as fits. Wait sleeps until it may start, Reserve says when that is, and
 // Settle corrects what it has cost. Acquire and WithLease hold charges of a concurrency
 // limit until they are released. Once makes a request that is charged once. Block
-// refuses a key for a while, Reset forgets it, Inspect and List look.
+// refuses a key for a while, Reset forgets it, Inspect, Usage and List look.
 //
 // A refusal is a Decision, never an error, and charges nothing. Several charges of
 // one request are admitted all or none.

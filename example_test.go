@@ -229,6 +229,28 @@ func ExampleLimiter_Once() {
 	// [179.5] <nil>
 }
 
+// A language model's answer is charged what it can cost at most, to both budgets or to none,
+// and settled when the usage is known. Sent again with the same id, it is not charged again.
+func ExampleOnce() {
+	limiter, _ := at()
+	ctx := context.Background()
+	user, org := headgate.MustParse("sliding-log 40000/1m"), headgate.MustParse("sliding-log 1000000/1m")
+	charges := func(tokens int64) []headgate.Charge {
+		return []headgate.Charge{
+			{Limit: user, Key: "acme/alice", Cost: headgate.Units(tokens)},
+			{Limit: org, Key: "acme", Cost: headgate.Units(tokens)},
+		}
+	}
+	answer := limiter.Once("alice 7f3a", time.Hour)       // the client and its Idempotency-Key
+	d, err := answer.Take(ctx, charges(1200+4096)...)     // the prompt and max_tokens
+	fmt.Println(d.Allowed, d.Remaining, err)              // if not: 429 with d.RetryAfter
+	back, err := answer.Settle(ctx, charges(1200+310)...) // the usage block of the stream
+	fmt.Println(back, err)
+	// Output:
+	// true 34704 <nil>
+	// [3786 3786] <nil>
+}
+
 func ExampleReservation_Settle() {
 	limiter, _ := at()
 	ctx := context.Background()

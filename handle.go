@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// quick takes one charge without a batch, where the store can decide about it
+// quick takes one charge, which leaves no headroom, without a batch, where the store can decide about it
 // at once, and writes the decision into d, which is zero. If it reports false
 // nothing was done, and ask is to be called, also to say what is wrong with the
 // charge.
@@ -25,7 +25,7 @@ func (l *Limiter) quick(ctx context.Context, d *Decision, limit Limit, key strin
 	}
 	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: key}, &r.params, credits)
 	if decided {
-		d.LimitName, d.Key = r.name, key
+		d.LimitName, d.Key, d.Applied = r.name, key, r.applied
 		d.derive(&r.params, r.capacity, &b)
 	}
 	return decided
@@ -77,7 +77,7 @@ func (h *Handle) quick(d *Decision, cost Cost) bool {
 	}
 	b, decided := h.bound.TakeOne(credits)
 	if decided {
-		d.LimitName, d.Key = r.name, h.key
+		d.LimitName, d.Key, d.Applied = r.name, h.key, r.applied
 		d.derive(&r.params, r.capacity, &b)
 	}
 	return decided

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // Once makes requests with an idempotency key: each is charged once, however often and by
@@ -65,7 +66,21 @@ func (o identified) Take(ctx context.Context, charges ...Charge) (Decision, erro
 	return o.take(ctx, charges)
 }
 
-func (o identified) take(ctx context.Context, charges []Charge) (Decision, error) {
+func (o identified) take(ctx context.Context, charges []Charge) (d Decision, err error) {
+	ctx, b := o.l.whole(ctx, charges)
+	defer b.end(&err, store.ErrUnknownOutcome)
+	for t := (tries{}); ; {
+		meant, err := o.l.meant(ctx, charges, t)
+		if err != nil {
+			return Decision{}, err
+		}
+		if d, err := o.takeNow(ctx, meant); !t.again(err) {
+			return d, err
+		}
+	}
+}
+
+func (o identified) takeNow(ctx context.Context, charges []Charge) (Decision, error) {
 	if err := takeable(charges); err != nil {
 		return Decision{}, err
 	}
@@ -104,7 +119,14 @@ func (o identified) Cancel(ctx context.Context, charges ...Charge) (returned []C
 	return o.settle(ctx, none, func(*law.Op) int64 { return law.Cancelled })
 }
 
-func (o identified) settle(ctx context.Context, charges []Charge, actual func(*law.Op) int64) ([]Cost, error) {
+func (o identified) settle(ctx context.Context, charges []Charge, actual func(*law.Op) int64) (
+	corrected []Cost, err error,
+) {
+	ctx, b := o.l.whole(ctx, charges)
+	defer b.end(&err, store.ErrUnknownOutcome)
+	if charges, err = o.l.meant(ctx, charges, tries{}); err != nil {
+		return nil, err
+	}
 	r := o.l.request(charges)
 	if err := o.l.compileWith(r.ops, law.Settle, 1, charges, Cost.actual); err != nil {
 		return nil, err

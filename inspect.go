@@ -24,7 +24,7 @@ func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Dur
 			return Status{}, err
 		}
 	}
-	op, out, err := l.one(ctx, law.Block, limit, key, func(op *law.Op) {
+	limit, op, out, err := l.one(ctx, law.Block, limit, key, func(op *law.Op) {
 		op.TTL, op.Reason = d.Microseconds(), reason
 	})
 	if err != nil {
@@ -41,14 +41,30 @@ func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Dur
 // there was anything to forget. A history is kept. The key may be that of a shared
 // cell, as List shows it: then all who share are forgiven.
 func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed bool, err error) {
-	op, out, err := l.one(ctx, law.Reset, limit, key, nil)
+	_, op, out, err := l.one(ctx, law.Reset, limit, key, nil)
 	l.turns.wake(op.Cell)
 	return out.Granted > 0, err
 }
 
-// one applies a single op that charges nothing, for operators: its key may be that of
-// a cell that keys share, as List shows it.
-func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (law.Op,
+// one applies a single op that charges nothing, for operators, and returns the limit that holds: its
+// key may be that of a cell that keys share, as List shows it.
+func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (
+	held Limit, op law.Op, out law.Outcome, err error,
+) {
+	ctx, b := l.whole(ctx, []Charge{{Limit: limit, Key: key}})
+	defer b.end(&err, store.ErrUnknownOutcome)
+	for t := (tries{}); ; {
+		if held, err = l.meantOne(ctx, limit, key, t); err != nil {
+			return held, op, out, err
+		}
+		if op, out, err = l.oneNow(ctx, verb, held, key, set); !t.again(err) {
+			return held, op, out, err
+		}
+	}
+}
+
+// oneNow is one for a limit of which more than the name is known.
+func (l *Limiter) oneNow(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (law.Op,
 	law.Outcome, error,
 ) {
 	charges := []Charge{{Limit: limit, Key: key}}
@@ -76,6 +92,10 @@ type Status struct {
 	// Shared: what is said is of the cell that new keys of a full limit share. Either the
 	// key is one of these, and does not exist, or it is the key of that cell itself.
 	Shared bool
+	// Rule is the notation of the limit that is in force for the key, empty if its parameters are
+	// not known here, and of List, which knows limits by their names alone. Applied says why it
+	// is in force; see [Decision.Applied].
+	Rule, Applied string
 
 	Used      Cost  // in use now, rounded up to a millionth
 	Capacity  Cost  // the most that can be in use; zero if the limit's parameters are not known here
@@ -111,7 +131,7 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 	ctx, b := l.bound(ctx)
 	defer b.end(&err, store.ErrUnavailable)
 	// A check of the smallest cost brings the level forward to the present.
-	op, out, err := l.one(ctx, law.Check, limit, key, func(op *law.Op) { op.Cost = 1 })
+	limit, op, out, err := l.one(ctx, law.Check, limit, key, func(op *law.Op) { op.Cost = 1 })
 	if err != nil {
 		return Status{}, err
 	}
@@ -123,10 +143,7 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 	if len(cells) == 1 {
 		cell.Reason = cells[0].Reason
 	}
-	s = newStatus(cell, limit, &op, before(&op, &out), out.Clock)
-	if out.Shared {
-		s.Exists, s.Shared = false, true
-	}
+	s = checked(cell, limit, &op, &out)
 	if op.Params.Kind == law.Log {
 		entries, err := inspector.Entries(ctx, op.Cell, historyShown)
 		if err != nil {
@@ -138,6 +155,15 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 		}
 	}
 	return s, nil
+}
+
+// checked describes a cell that a check has asked about.
+func checked(cell store.Cell, limit Limit, op *law.Op, out *law.Outcome) Status {
+	s := newStatus(cell, limit, op, before(op, out), out.Clock)
+	if out.Shared {
+		s.Exists, s.Shared = false, true
+	}
+	return s
 }
 
 // before returns what was in use before a check.
@@ -175,6 +201,7 @@ func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (lis
 	list = make([]Status, len(cells))
 	for i, c := range cells {
 		list[i] = newStatus(c, known.find(c.Limit), &ops[i], used[i], clock)
+		list[i].Rule, list[i].Applied = "", "" // a key may have another one
 	}
 	return list, nil
 }
@@ -277,6 +304,7 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 		s.BlockedUntil, s.Reason = at(c.State.BlockedUntil), c.Reason
 	}
 	if !limit.IsZero() {
+		s.Rule, s.Applied = limit.r.notation, limit.r.applied
 		f := figures{op: op, out: &law.Outcome{Used: used, State: c.State, Clock: clock}}
 		s.Capacity = costOf(f.capacity(), op.Params.Unit, false)
 		s.Remaining = f.room() / op.Params.Unit

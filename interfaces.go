@@ -17,6 +17,12 @@ type Taker interface {
 	Check(ctx context.Context, charges ...Charge) (Decision, error)
 }
 
+// Filler takes what fits.
+type Filler interface {
+	// FillUp takes as much of a charge as fits: see [Limiter.FillUp].
+	FillUp(ctx context.Context, c Charge) (Filled, error)
+}
+
 // Waiter waits until charges may start.
 type Waiter interface {
 	// Wait takes the charges and returns when they may start: see [Limiter.Wait].
@@ -55,6 +61,8 @@ type Leaser interface {
 type Operator interface {
 	// Inspect tells all about one key: see [Limiter.Inspect].
 	Inspect(ctx context.Context, limit Limit, key string) (Status, error)
+	// Usage tells what a key has used of several limits: see [Limiter.Usage].
+	Usage(ctx context.Context, key string, limits ...Limit) ([]Usage, error)
 	// Block refuses a key for d; 0 lifts a block: see [Limiter.Block].
 	Block(ctx context.Context, limit Limit, key string, d time.Duration, reason string) (Status, error)
 	// Reset forgets all about a key: see [Limiter.Reset].
@@ -63,6 +71,7 @@ type Operator interface {
 
 var (
 	_ Taker    = (*Limiter)(nil)
+	_ Filler   = (*Limiter)(nil)
 	_ Waiter   = (*Limiter)(nil)
 	_ Reserver = (*Limiter)(nil)
 	_ Settler  = (*Limiter)(nil)

@@ -65,7 +65,21 @@ func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (le
 	return lease, err
 }
 
-func (l *Limiter) acquireNow(ctx context.Context, charges []Charge, waits bool) (*Lease, error) {
+func (l *Limiter) acquireNow(ctx context.Context, charges []Charge, waits bool) (lease *Lease, err error) {
+	ctx, b := l.whole(ctx, charges)
+	defer b.end(&err, store.ErrUnknownOutcome)
+	for t := (tries{}); ; {
+		meant, err := l.meant(ctx, charges, t)
+		if err != nil {
+			return nil, err
+		}
+		if lease, err := l.acquireOnce(ctx, meant, waits); !t.again(err) {
+			return lease, err
+		}
+	}
+}
+
+func (l *Limiter) acquireOnce(ctx context.Context, charges []Charge, waits bool) (*Lease, error) {
 	r := l.request(charges)
 	if err := r.compile(law.Take, charges); err != nil {
 		return nil, err
@@ -256,7 +270,9 @@ type LeaseToken struct {
 }
 
 // Renew extends leases that were detached by their limit's time to live, counted from
-// now. It returns ErrLeaseLost if one of them is no longer held. Leases that were not
+// now; it makes none shorter. A token with the limit that was acquired has the time to live of
+// that limit, also after an override has ended. One with a name alone has that of the limit
+// as it is now. It returns ErrLeaseLost if one of them is no longer held. Leases that were not
 // detached are renewed by the Limiter that acquired them.
 func (l *Limiter) Renew(ctx context.Context, held ...LeaseToken) error {
 	return l.each(ctx, held, func(op *law.Op) { op.Verb = law.Renew })
@@ -273,17 +289,27 @@ func (l *Limiter) Release(ctx context.Context, held ...LeaseToken) error {
 }
 
 // each applies an op to each of what is held, by itself.
-func (l *Limiter) each(ctx context.Context, held []LeaseToken, set func(*law.Op)) error {
+func (l *Limiter) each(ctx context.Context, held []LeaseToken, set func(*law.Op)) (err error) {
 	if len(held) == 0 {
 		return Invalid("held", "there is none")
 	}
+	charges := make([]Charge, len(held))
+	for i, h := range held {
+		charges[i] = Charge{Limit: h.Limit, Key: h.Key}
+	}
+	ctx, b := l.whole(ctx, charges)
+	defer b.end(&err, store.ErrUnknownOutcome)
+	if err = l.find(ctx, charges); err != nil {
+		return err
+	}
 	a := request{l: l, ops: make([]law.Op, len(held)), outs: make([]law.Outcome, len(held))}
 	for i, h := range held {
+		if h.Limit.OnlyName() {
+			h.Limit = l.present(charges[i].Limit, tries{}, i)
+		} // else it is the one that it was acquired by, and has its ttl, also after that has ended
 		switch {
 		case h.Limit.IsZero():
 			return Invalid("limit", "is missing")
-		case h.Limit.r.algorithm == nil:
-			return h.Limit.r.errNameOnly()
 		case !h.Limit.r.params.Leased:
 			return Invalid("limit", "%s is taken, not acquired", h.Limit.Algorithm())
 		case h.Number < 1:

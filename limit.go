@@ -25,14 +25,18 @@ type rule struct {
 	calendar  *calendar // nil unless Params.Anchor is law.Calendar
 	plain     bool      // taken by ops that need no boundaries
 	capacity  int64     // in whole units of cost
+
+	applied     string // see Decision.Applied
+	from, until int64  // the store's time for which it holds, in microseconds; until 0: without an end
+	next        *rule  // what holds from until on; nil if that is 0
 }
 
-// Named returns a limit of which only the name is known here, for programs that ask a server
-// that knows the rest (package client). A Limiter refuses it: ErrInvalid. A
+// Named returns a limit of which only the name is known here. A server knows the rest (package
+// client), or the Config.Names of a Limiter; one without is ErrUnknownLimit. A
 // name is a small letter, then up to 63 small letters, digits, and any of _ . -; another is
 // ErrInvalid.
 func Named(name string) (Limit, error) {
-	if err := validName(name); err != nil {
+	if err := ValidName(name); err != nil {
 		return Limit{}, err
 	}
 	return Limit{&rule{name: name, named: true, notation: name}}, nil
@@ -50,7 +54,8 @@ func MustNamed(name string) Limit {
 
 // errNameOnly is the error of a Limiter that is asked by the name alone.
 func (r *rule) errNameOnly() error {
-	return Invalid("limit", "%q is known by its name only; make it with ParseNamed or NewLimit", r.name)
+	return fmt.Errorf("%w: %q: the Limiter has no Names; make the limit with ParseNamed or NewLimit, or give it a "+
+		"catalog.Catalog", ErrUnknownLimit, r.name)
 }
 
 // NewLimit returns a limit of an algorithm's values. name may be empty. Errors
@@ -65,7 +70,7 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 	}
 	r := &rule{name: name, named: name != "", notation: a.String(), algorithm: a, params: p, calendar: cal}
 	if r.named {
-		if err := validName(name); err != nil {
+		if err := ValidName(name); err != nil {
 			return Limit{}, err
 		}
 	} else {
@@ -81,6 +86,20 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 // Concurrency reports whether its charges are held until they are released, by
 // [Limiter.Acquire], and not taken: those of concurrency.
 func (l Limit) Concurrency() bool { return !l.IsZero() && l.r.params.Leased }
+
+// WithName returns the limit under another name, where it has keys of its own. Errors are
+// ErrInvalid.
+func (l Limit) WithName(name string) (Limit, error) {
+	if l.r == nil || l.r.algorithm == nil {
+		return Limit{}, Invalid("limit", "is missing")
+	}
+	if err := ValidName(name); err != nil {
+		return Limit{}, err
+	}
+	r := *l.r
+	r.name, r.named = name, true
+	return Limit{&r}, nil
+}
 
 // WithMaxKeys returns the limit with a maximum of its own for how many keys it may have
 // in a store; 0: the store's. New keys of a limit that has as many share one cell, see
@@ -100,17 +119,17 @@ func (l Limit) WithMaxKeys(n int64) (Limit, error) {
 // maxName is the length of a limit's name.
 const maxName = 64
 
-// validName says why a limit cannot have this name, or nil: a small letter,
-// then up to 63 small letters, digits, and any of _ . -
-func validName(name string) error {
-	ok := name != "" && len(name) <= maxName && name[0] >= 'a' && name[0] <= 'z'
+// ValidName says why a limit cannot have this name, or nil: a small letter,
+// then up to 63 small letters, digits, and any of _ . -, but not "unlimited", which is a notation.
+func ValidName(name string) error {
+	ok := name != "" && name != unlimitedNotation && len(name) <= maxName && name[0] >= 'a' && name[0] <= 'z'
 	for i := range len(name) {
 		c := name[i]
 		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-')
 	}
 	if !ok {
 		return Invalid("name", "%q: a limit's name is a small letter and up to 63 more small letters, digits or any "+
-			"of _ . -", name)
+			"of _ . -, and not unlimited", name)
 	}
 	return nil
 }
@@ -152,6 +171,16 @@ func (l Limit) Params() law.Params {
 		return law.Params{}
 	}
 	return l.r.params
+}
+
+// Boundaries returns four ascending boundaries of the calendar windows around a time of the store, in microseconds,
+// as law.Op.Window has them: the time lies between the second and the third. They are 0 for a limit without
+// calendar windows, and for the zero Limit. It is for tools that ask a store themselves.
+func (l Limit) Boundaries(at int64) (b [4]int64) {
+	if l.r == nil || l.r.calendar == nil {
+		return b
+	}
+	return l.r.calendar.bounds(at)
 }
 
 // Bound returns the most that the limit lets pass.

@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/sched"
@@ -19,6 +20,9 @@ type Limiter struct {
 	clock  store.Clock
 	turns  turns // of the callers that wait
 
+	names    Names         // nil: none
+	known    knower        // names, if it is one
+	ahead    atomic.Int64  // of the clock: the store's, as far as it mattered
 	timeout  time.Duration // of a question to the store; 0: none
 	observer Observer      // nil: none
 }
@@ -30,17 +34,22 @@ type Config struct {
 	// this machine's.
 	Clock store.Clock
 	// Timeout is how long a call that decides at once waits for the store, where
-	// the context has no earlier deadline. After it, the error says what is known:
-	// that nothing was charged, or store.ErrUnknownOutcome, for example where a
+	// the context has no earlier deadline. That contains the time in which Names finds
+	// limits. After it, the error says what is known: that nothing was charged
+	// (store.ErrUnavailable, say), or store.ErrUnknownOutcome, for example where a
 	// transaction of somebody else's holds the cell. Wait, Await and WithLease, their
 	// kin, and what is built on them wait for as long as their context lasts, for
-	// the store too. Zero: DefaultTimeout. Below 0: none.
+	// the store too. Zero: DefaultTimeout. Below 0: none, and none for a store in this
+	// process, which answers at once.
 	//
 	// The RetryFor of the drivers is for questions without a deadline: of calls
 	// that wait, and of programs that call a Store themselves.
 	Timeout time.Duration
 	// Observer hears of every decision. Nil: none.
 	Observer Observer
+	// Names finds the limits of which only the name is known, as they are at the time of each
+	// call. Nil: such a limit is ErrUnknownLimit.
+	Names Names
 }
 
 // New returns a limiter over a store. The store stays the caller's to close. Without
@@ -49,7 +58,8 @@ func New(s store.Store, cfg *Config) *Limiter {
 	l := &Limiter{store: s, clock: store.SystemClock, timeout: cfg.timeout(s)}
 	l.direct, _ = s.(store.OneTaker)
 	if cfg != nil {
-		l.observer = cfg.Observer
+		l.observer, l.names = cfg.Observer, cfg.Names
+		l.known, _ = cfg.Names.(knower)
 		if cfg.Clock != nil {
 			l.clock = cfg.Clock
 		}
@@ -64,10 +74,7 @@ func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (d Decisio
 	if l.observer != nil {
 		return l.Take(ctx, Charge{Limit: limit, Key: key})
 	}
-	if l.quick(ctx, &d, limit, key, Cost{}) {
-		return d, nil
-	}
-	return l.ask(ctx, law.Take, []Charge{{Limit: limit, Key: key}})
+	return l.takeOne(ctx, Charge{Limit: limit, Key: key})
 }
 
 // Take takes all of the charges, or none. Errors are ErrInvalid for what is
@@ -81,10 +88,41 @@ func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err 
 }
 
 func (l *Limiter) take(ctx context.Context, charges []Charge) (d Decision, err error) {
-	if len(charges) == 1 && l.quick(ctx, &d, charges[0].Limit, charges[0].Key, charges[0].Cost) {
-		return d, nil
+	if len(charges) == 1 {
+		return l.takeOne(ctx, charges[0])
 	}
 	return l.ask(ctx, law.Take, charges)
+}
+
+// takeOne is take for one charge.
+func (l *Limiter) takeOne(ctx context.Context, c Charge) (d Decision, err error) {
+	if c.Keep.IsZero() && l.quick(ctx, &d, c.Limit, c.Key, c.Cost) {
+		return d, nil
+	}
+	if c.Limit.OnlyName() && l.names != nil {
+		return l.takeNamed(ctx, c)
+	}
+	return l.ask(ctx, law.Take, []Charge{c})
+}
+
+// takeNamed is takeOne for a limit of which only the name is known.
+func (l *Limiter) takeNamed(ctx context.Context, c Charge) (d Decision, err error) {
+	if l.known != nil { // a deadline would cost more than an answer that is at hand
+		if limit, ok := l.known.Known(c.Limit.r.name, c.Key); ok && c.Keep.IsZero() &&
+			l.quick(ctx, &d, l.present(limit, tries{}, 0), c.Key, c.Cost) {
+			return d, nil
+		}
+	}
+	ctx, b := l.bound(ctx)
+	defer b.end(&err, store.ErrUnknownOutcome)
+	limit, err := l.meantOne(ctx, c.Limit, c.Key, tries{})
+	if err != nil {
+		return d, err
+	}
+	if c.Keep.IsZero() && l.quick(ctx, &d, limit, c.Key, c.Cost) {
+		return d, nil
+	}
+	return l.ask(ctx, law.Take, []Charge{c})
 }
 
 // Check returns the decision that Take would return now, and takes nothing.
@@ -95,14 +133,24 @@ func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error
 	return l.ask(ctx, law.Check, charges)
 }
 
-func (l *Limiter) ask(ctx context.Context, verb law.Verb, charges []Charge) (Decision, error) {
-	if err := takeable(charges); err != nil {
-		return Decision{}, err
+func (l *Limiter) ask(ctx context.Context, verb law.Verb, charges []Charge) (d Decision, err error) {
+	ctx, b := l.whole(ctx, charges)
+	defer b.end(&err, store.ErrUnknownOutcome)
+	for t := (tries{}); ; {
+		meant, err := l.meant(ctx, charges, t)
+		if err != nil {
+			return Decision{}, err
+		}
+		if err := takeable(meant); err != nil {
+			return Decision{}, err
+		}
+		if d, err := l.answer(ctx, verb, meant); !t.again(err) {
+			return d, err
+		}
 	}
-	return l.answer(ctx, verb, charges)
 }
 
-// answer is ask for any charges.
+// answer is ask for any charges, of which more than the name is known.
 func (l *Limiter) answer(ctx context.Context, verb law.Verb, charges []Charge) (Decision, error) {
 	s := sheets.Get().(*sheet)
 	defer s.free()
@@ -124,6 +172,9 @@ type Filled struct {
 	Decision Decision
 }
 
+// millionths is how many of the finest amounts that are told make one.
+const millionths = 1_000_000
+
 // FillUp takes as much of a charge as fits, to the brim. Decision.Allowed
 // tells whether anything did.
 func (l *Limiter) FillUp(ctx context.Context, c Charge) (f Filled, err error) {
@@ -137,8 +188,22 @@ func (l *Limiter) FillUp(ctx context.Context, c Charge) (f Filled, err error) {
 	return l.fillUp(ctx, c)
 }
 
-func (l *Limiter) fillUp(ctx context.Context, c Charge) (Filled, error) {
-	charges := []Charge{c}
+func (l *Limiter) fillUp(ctx context.Context, c Charge) (f Filled, err error) {
+	asked := []Charge{c}
+	ctx, b := l.whole(ctx, asked)
+	defer b.end(&err, store.ErrUnknownOutcome)
+	for t := (tries{}); ; {
+		charges, err := l.meant(ctx, asked, t)
+		if err != nil {
+			return Filled{}, err
+		}
+		if f, err := l.fillUpNow(ctx, charges); !t.again(err) {
+			return f, err
+		}
+	}
+}
+
+func (l *Limiter) fillUpNow(ctx context.Context, charges []Charge) (Filled, error) {
 	if err := takeable(charges); err != nil {
 		return Filled{}, err
 	}
@@ -149,7 +214,10 @@ func (l *Limiter) fillUp(ctx context.Context, c Charge) (Filled, error) {
 		return Filled{}, err
 	}
 	op := &r.ops[0]
-	op.Count, op.Cost, op.Partial = op.Cost, 1, true
+	// What holds less than a millionth, the finest amount that is told, takes nothing: Closed.
+	if op.Params.Capacity >= op.Params.Unit/millionths {
+		op.Count, op.Cost, op.Partial = op.Cost, 1, true
+	}
 	if err := r.do(ctx); err != nil {
 		return Filled{}, err
 	}

@@ -161,6 +161,22 @@ func TestFillUpStopsAtTheBrim(t *testing.T) {
 	}
 }
 
+func TestFillUpOfAClosedLimitTakesNothing(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(newClock("2026-03-01T12:00:00Z"))
+	f, err := l.FillUp(t.Context(), headgate.Charge{Limit: headgate.MustParse("0"), Key: "k"})
+	if err != nil || f.Decision.Allowed || f.Accepted.Float64() != 0 || f.Level.Float64() != 0 ||
+		f.Decision.RetryAfter != headgate.Never {
+		t.Errorf("got %+v, %v", f, err)
+	}
+	f, err = l.FillUp(t.Context(), headgate.Charge{
+		Limit: headgate.MustParse("unlimited"), Key: "k", Cost: headgate.Units(1_000_000),
+	})
+	if err != nil || !f.Decision.Allowed || f.Accepted != headgate.Units(1_000_000) || f.Brim {
+		t.Errorf("unlimited: got %+v, %v", f, err)
+	}
+}
+
 func TestBlockRefusesUntilItEndsOrIsLifted(t *testing.T) {
 	t.Parallel()
 	c := newClock("2026-03-01T12:00:00Z")

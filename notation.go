@@ -34,7 +34,8 @@ func (e *ParseError) Unwrap() error {
 //
 //	NAME AMOUNT[/PERIOD] {OPTION}
 //
-// where an option is from-first, a time zone, or one of burst, capacity,
+// Without a NAME it is that of a token bucket, and the rate may be AMOUNT per PERIOD. 0 and
+// unlimited stand alone. An option is from-first, a time zone, or one of burst, capacity,
 // history, block, prefetch, ttl followed by its value, each at most once.
 type notation struct {
 	text   string
@@ -46,7 +47,7 @@ type notation struct {
 	hasPeriod bool
 	period    time.Duration
 	calendar  CalendarUnit
-	periodAt  int
+	periodAt  int // 0: behind the amount
 	block     time.Duration
 	prefetch  Prefetch
 
@@ -87,6 +88,34 @@ func (n *notation) split() {
 	}
 }
 
+// words are periods that can be written as words where the algorithm is left out.
+var words = map[string]string{"second": "1s", "minute": "1m", "hour": "1h", "day": "1d"}
+
+// lengthen puts the name of the token bucket before a notation that begins with an amount,
+// and writes AMOUNT per PERIOD as AMOUNT/PERIOD.
+func (n *notation) lengthen() error {
+	rate := n.fields[0]
+	if rate.text[0] < '0' || rate.text[0] > '9' {
+		return nil
+	}
+	rest := n.fields[1:]
+	if len(rest) > 0 && rest[0].text == "per" {
+		if len(rest) == 1 {
+			return n.fail("period", len(n.text), "is missing: write for example 100 per minute")
+		}
+		if !strings.Contains(rate.text, "/") { // else what is wrong stands there
+			n.periodAt = rest[1].at
+		}
+		rate.text += "/" + rest[1].text
+		rest = rest[2:]
+	}
+	if amount, period, ok := strings.Cut(rate.text, "/"); ok && words[period] != "" {
+		rate.text = amount + "/" + words[period]
+	}
+	n.fields = append([]field{{"token-bucket", rate.at}, rate}, rest...)
+	return nil
+}
+
 // parseRate parses AMOUNT[/PERIOD].
 func (n *notation) parseRate(f field) error {
 	amount, period, has := strings.Cut(f.text, "/")
@@ -98,7 +127,9 @@ func (n *notation) parseRate(f field) error {
 	if !has {
 		return nil
 	}
-	n.hasPeriod, n.periodAt = true, f.at+len(amount)+1
+	if n.hasPeriod = true; n.periodAt == 0 {
+		n.periodAt = f.at + len(amount) + 1
+	}
 	switch u := CalendarUnit(period); u {
 	case Minute, Hour, Day, Week, Month:
 		n.calendar = u

@@ -87,6 +87,11 @@ func TestParseErrorsPointAtThePlace(t *testing.T) {
 		{"token-bucket NaN/s", `limit "token-bucket NaN/s": amount (at character 14): "NaN" is not a decimal number such as 3 or 0.5`},
 		{"token-bucket 5/s burst 0", `limit "token-bucket 5/s burst 0": burst (at character 24): is 0; it must be above 0`},
 		{"token-bucket 5/month", `limit "token-bucket 5/month": period (at character 16): "month" is a calendar's, which only fixed-window follows; write a length of time such as 1m, 1h, 1d or 30d`},
+		{"5 per fortnight", `limit "5 per fortnight": period (at character 7): "fortnight" is not a length of time such as 30s, 15m or 30d`},
+		{" 5\tper  month burst 6", "limit \" 5\\tper  month burst 6\": period (at character 9): \"month\" is a calendar's, which only fixed-window follows; write a length of time such as 1m, 1h, 1d or 30d"},
+		{"5/x per minute", `limit "5/x per minute": period (at character 3): "x/minute" is not a length of time such as 30s, 15m or 30d`},
+		{"5 per minute burst 0", `limit "5 per minute burst 0": burst (at character 20): is 0; it must be above 0`},
+		{"0 per minute", `limit "0 per minute": amount (at character 1): is 0; it must be above 0`},
 		{"sliding-log 5/1m history", `limit "sliding-log 5/1m history": history (at character 25): needs a value`},
 	} {
 		_, err := headgate.Parse(c.notation)

@@ -19,18 +19,23 @@ type request struct {
 	ops  []law.Op
 	outs []law.Outcome
 	cals []*calendar
+	// why the limits apply: see Decision.Applied; nil: none says
+	applied []string
 }
 
 func (l *Limiter) request(charges []Charge) request {
 	return request{
 		l: l, ops: make([]law.Op, len(charges)), outs: make([]law.Outcome, len(charges)),
-		cals: calendars(nil, 0, charges),
+		cals: calendars(nil, 0, charges), applied: reasons(charges),
 	}
 }
 
 // again is a request as large, about the same limits.
 func (r request) again() request {
-	return request{l: r.l, ops: make([]law.Op, len(r.ops)), outs: make([]law.Outcome, len(r.ops)), cals: r.cals}
+	return request{
+		l: r.l, ops: make([]law.Op, len(r.ops)), outs: make([]law.Outcome, len(r.ops)), cals: r.cals,
+		applied: r.applied,
+	}
 }
 
 // compile makes ops of the charges.
@@ -39,7 +44,7 @@ func (r *request) compile(verb law.Verb, charges []Charge) error {
 }
 
 // decision is what was decided.
-func (r *request) decision() Decision { return decide(r.ops, r.outs) }
+func (r *request) decision() Decision { return decide(r.ops, r.outs, r.applied) }
 
 // do asks the store. An error of a single op is the request's.
 func (r *request) do(ctx context.Context) error {
@@ -124,6 +129,14 @@ func (l *Limiter) compileWith(ops []law.Op, verb law.Verb, group uint32, charges
 			Params: r.params,
 			Cost:   cost,
 			Count:  1,
+			From:   r.from,
+			Until:  r.until,
+		}
+		if err := c.Keep.leaves(&ops[i]); err != nil {
+			return err
+		}
+		if r.timed() { // what is taken up front would outlast it
+			ops[i].Params.Prefetch, ops[i].Params.PrefetchLife = 0, 0
 		}
 		if r.calendar != nil {
 			ops[i].Window = r.calendar.bounds(l.clock())
@@ -147,6 +160,19 @@ func calendars(list []*calendar, i int, charges []Charge) []*calendar {
 	return list
 }
 
+// reasons returns why the limits of the charges apply; nil if none says.
+func reasons(charges []Charge) (list []string) {
+	for i, c := range charges {
+		if !c.Limit.IsZero() && c.Limit.r.applied != "" {
+			if list == nil {
+				list = make([]string, len(charges))
+			}
+			list[i] = c.Limit.r.applied
+		}
+	}
+	return list
+}
+
 // apply asks the store, and asks again about those requests whose calendar
 // boundaries did not contain the store's time: cals says which calendars the
 // ops follow, as far as it reaches.
@@ -160,15 +186,21 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 		store.Void(outs)
 		return err
 	}
-	if cals == nil {
+	if !anyStale(outs) {
 		return nil
 	}
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
-		for try := 0; slices.ContainsFunc(outs[i:j], isStale); try++ {
+		for try := 0; anyStale(outs[i:j]); try++ {
 			if try == 3 { // the store's clock is not one
 				return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup,
 					ops[i].Cell.Limit)
+			}
+			if late := l.untimely(ops[i:j], outs[i:j]); late != nil {
+				for k := i; k < j; k++ {
+					outs[k] = law.Outcome{Err: late}
+				}
+				break
 			}
 			for k := i; k < j; k++ {
 				if k < len(cals) && cals[k] != nil && outs[k].Stale {
@@ -186,7 +218,14 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 	return nil
 }
 
-func isStale(out law.Outcome) bool { return out.Stale }
+func anyStale(outs []law.Outcome) bool {
+	for i := range outs {
+		if outs[i].Stale {
+			return true
+		}
+	}
+	return false
+}
 
 // sheet is where the ops and outcomes of a request are written.
 type sheet struct {
@@ -204,7 +243,7 @@ func (s *sheet) request(l *Limiter, charges []Charge) request {
 		return l.request(charges)
 	}
 	s.used = n
-	return request{l: l, ops: s.ops[:n], outs: s.outs[:n], cals: calendars(nil, 0, charges)}
+	return request{l: l, ops: s.ops[:n], outs: s.outs[:n], cals: calendars(nil, 0, charges), applied: reasons(charges)}
 }
 
 // free gives the sheet to the next request. Stores keep nothing of a batch
@@ -244,20 +283,25 @@ func (l *Limiter) bound(ctx context.Context) (context.Context, bound) {
 	return b.own, b
 }
 
-// end ends the deadline, and says of an error that came by it which setting that is.
-// A context error alone does not tell whether the store was asked: its class is otherwise.
+// end ends the deadline, and explains an error that came by it. A context
+// error alone does not tell whether the store was asked: its class is otherwise.
 func (b *bound) end(err *error, otherwise error) {
 	if b.cancel == nil {
 		return
 	}
 	defer b.cancel()
-	if *err == nil || b.own.Err() == nil || b.asked.Err() != nil {
-		return
+	*err = b.explain(*err, otherwise)
+}
+
+// explain says of an error that came by the deadline which setting that is.
+func (b *bound) explain(err, otherwise error) error {
+	if b.cancel == nil || err == nil || b.own.Err() == nil || b.asked.Err() != nil {
+		return err
 	}
-	if store.Class(*err) == nil {
-		*err = fmt.Errorf("%w: %w", otherwise, *err)
+	if store.Class(err) == nil {
+		err = fmt.Errorf("%w: %w", otherwise, err)
 	}
-	*err = fmt.Errorf("%w (no answer within %s, the Timeout of headgate.Config)", *err, b.timeout)
+	return fmt.Errorf("%w (no answer within %s, the Timeout of headgate.Config)", err, b.timeout)
 }
 
 // ahead says that what was admitted under an id may not start yet, or nil.

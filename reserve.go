@@ -61,8 +61,8 @@ type reserved struct {
 // Reserve takes charges now, all or none, for a start at most wait from now. With
 // token-bucket, leaky-bucket and gcra each reservation has its own start, first
 // come first served, among all callers; of several limits it is the latest of theirs,
-// and all count from there. If any other limit is among them, they start at once
-// or are not made. A context that ends later does not end the reservation. One that
+// and all count from there. If any other limit is among them, or a charge keeps
+// headroom, they start at once or are not made. A context that ends later does not end the reservation. One that
 // is ready to wait does not block a key whose limit blocks who is refused.
 //
 // ErrUnsupported, with nothing charged: the keys of charges that can start later lie in
@@ -88,11 +88,27 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 }
 
 func (l *Limiter) reserveFor(ctx context.Context, wait time.Duration, charges []Charge, id *once) (
-	*Reservation, error,
+	r *Reservation, err error,
 ) {
 	if wait < 0 {
 		return nil, Invalid("wait", "%s is negative", wait)
 	}
+	ctx, b := l.whole(ctx, charges)
+	defer b.end(&err, store.ErrUnknownOutcome)
+	for t := (tries{}); ; {
+		meant, err := l.meant(ctx, charges, t)
+		if err != nil {
+			return nil, err
+		}
+		if r, err := l.reserveNow(ctx, wait, meant, id); !t.again(err) {
+			return r, err
+		}
+	}
+}
+
+func (l *Limiter) reserveNow(ctx context.Context, wait time.Duration, charges []Charge, id *once) (
+	*Reservation, error,
+) {
 	if err := takeable(charges); err != nil {
 		return nil, err
 	}
@@ -136,9 +152,10 @@ func (l *Limiter) reserveFor(ctx context.Context, wait time.Duration, charges []
 	return r, nil
 }
 
-// queue reports whether a reservation of the charges can start later.
+// queue reports whether a reservation of the charges can start later. One that leaves headroom cannot:
+// the ceiling of its ops is what keeps the headroom free, and cannot say for how long it waits too.
 func queue(charges []Charge) bool {
-	return !slices.ContainsFunc(charges, func(c Charge) bool { return !c.Limit.Queues() })
+	return !slices.ContainsFunc(charges, func(c Charge) bool { return !c.Limit.Queues() || !c.Keep.IsZero() })
 }
 
 // Delay is how long it still is until the start: 0 once it may begin, Never if

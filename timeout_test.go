@@ -41,8 +41,13 @@ func (s silent) Cells(ctx context.Context, _ store.Query) ([]store.Cell, int64, 
 
 // verbs are the calls that decide at once.
 func verbs(l *headgate.Limiter) map[string]func(context.Context) error {
-	bucket, ten := charges("k", "1 of token-bucket 1/s")[0], charges("k", "1 of concurrency 10 ttl 30s")[0]
-	two := charges("k", "1 of token-bucket 1/s", "1 of gcra 1/s")
+	return verbsOf(l, charges("k", "1 of token-bucket 1/s")[0], charges("k", "1 of gcra 1/s")[0],
+		charges("k", "1 of concurrency 10 ttl 30s")[0])
+}
+
+// verbsOf are the verbs, of a limit that is taken, a second one, and one that is acquired.
+func verbsOf(l *headgate.Limiter, bucket, other, ten headgate.Charge) map[string]func(context.Context) error {
+	two := []headgate.Charge{bucket, other}
 	held := headgate.LeaseToken{Limit: ten.Limit, Key: "k", Number: 1}
 	once := l.Once("id", 0)
 	return map[string]func(context.Context) error{
@@ -52,16 +57,16 @@ func verbs(l *headgate.Limiter) map[string]func(context.Context) error {
 		"Check":  func(ctx context.Context) error { _, err := l.Check(ctx, bucket); return err },
 		"FillUp": func(ctx context.Context) error { _, err := l.FillUp(ctx, bucket); return err },
 		"Batch": func(ctx context.Context) error {
-			_, err := l.Batch(ctx, []headgate.Request{{Charges: []headgate.Charge{bucket}}})
+			answers, err := l.Batch(ctx, []headgate.Request{{Charges: []headgate.Charge{bucket}}})
+			if err == nil {
+				err = answers[0].Err
+			}
 			return err
 		},
-		"Block": func(ctx context.Context) error {
-			_,
-				err := l.Block(ctx, bucket.Limit, "k", time.Hour, "")
-			return err
-		},
+		"Block":     func(ctx context.Context) error { _, err := l.Block(ctx, bucket.Limit, "k", time.Hour, ""); return err },
 		"Reset":     func(ctx context.Context) error { _, err := l.Reset(ctx, bucket.Limit, "k"); return err },
 		"Inspect":   func(ctx context.Context) error { _, err := l.Inspect(ctx, bucket.Limit, "k"); return err },
+		"Usage":     func(ctx context.Context) error { _, err := l.Usage(ctx, "k", bucket.Limit); return err },
 		"List":      func(ctx context.Context) error { _, err := l.List(ctx, store.Query{}); return err },
 		"Reserve":   func(ctx context.Context) error { _, err := l.Reserve(ctx, time.Minute, bucket); return err },
 		"Acquire":   func(ctx context.Context) error { _, err := l.Acquire(ctx, ten); return err },
@@ -118,7 +123,7 @@ func TestACallThatDecidesAtOnceHasADeadline(t *testing.T) {
 					want := class
 					if class == nil && tt.named { // whether the store was asked is not known
 						want = store.ErrUnknownOutcome
-						if name == "List" || name == "Inspect" { // which charge nothing
+						if name == "List" || name == "Inspect" || name == "Usage" { // which charge nothing
 							want = store.ErrUnavailable
 						}
 					}

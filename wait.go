@@ -21,9 +21,9 @@ import (
 // Charges of token-bucket, leaky-bucket and gcra limits are reserved (see
 // [Limiter.Reserve]), and sleep until their own start: first come, first served,
 // among all who share the store, and without asking again. If another limit is
-// among them, or their keys lie in several slots of a Redis Cluster, Wait sleeps for the
-// retry-after and asks again, first come, first served among the callers of this
-// Limiter, but for callers that come while it asks. A caller in that queue may learn only
+// among them, a charge keeps headroom, or their keys lie in several slots of a Redis Cluster,
+// Wait sleeps for the retry-after and asks again, first come, first served among the callers of this
+// Limiter that keep the same headroom, but for callers that come while it asks. A caller in that queue may learn only
 // at the deadline that it comes too early.
 //
 // A block refuses charges while it lasts; a start that was given before stays. Waiting
@@ -53,21 +53,26 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 	if len(charges) == 0 {
 		return Invalid("charges", "there is none")
 	}
+	asked := charges
+	charges, err := l.meant(ctx, asked, tries{})
+	if err != nil {
+		return err
+	}
 	if err := takeable(charges); err != nil {
 		return err
 	}
 	if queue(charges) {
 		// A store that cannot reserve these charges together says so before it has done
 		// anything. Then they are asked for as those of limits without a queue.
-		if err := l.waitForStart(ctx, p, charges); !errors.Is(err, ErrUnsupported) {
+		if err := l.waitForStart(ctx, p, asked); !errors.Is(err, ErrUnsupported) {
 			return err
 		}
 	}
 	asking := patient{ctx}
 	var last Decision // of the last look
-	turn, err := l.turns.take(ctx, law.Cell{Limit: charges[0].Limit.Name(), Key: charges[0].Key},
+	turn, err := l.turns.take(ctx, &charges[0],
 		func() (time.Duration, error) {
-			d, err := l.Check(asking, charges...)
+			d, err := l.Check(asking, asked...)
 			p.Answered()
 			if last = d; err == nil && !d.Allowed {
 				err = tooLate(ctx, &p, &d)
@@ -83,15 +88,21 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 		return err
 	}
 	defer turn.leave()
-	r := l.request(charges)
-	for {
+	for t := (tries{}); ; {
+		if charges, err = l.meant(ctx, asked, t); err != nil { // which may have changed meanwhile
+			return err
+		}
+		r := l.request(charges)
 		if err := r.compile(law.Take, charges); err != nil {
 			return err
 		}
 		unblocking(r.ops)
-		if err := r.do(asking); err != nil {
+		if err := r.do(asking); t.again(err) {
+			continue
+		} else if err != nil {
 			return err
 		}
+		t = tries{}
 		p.Answered()
 		d := r.decision()
 		if d.Allowed {

@@ -1,0 +1,180 @@
+package headgate_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// TestEveryVerbFindsLimitsByName asks with limits of which only the name is known: of a Limiter
+// that has a catalogue, of one whose catalogue does not have them, and of one without.
+func TestEveryVerbFindsLimitsByName(t *testing.T) {
+	s := memory.New(&memory.Config{Names: true})
+	names, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, notation := range map[string]string{"api": "token-bucket 1000/h", "jobs": "concurrency 1000 ttl 1h"} {
+		l, err := headgate.ParseNamed(name, notation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := names.Set(t.Context(), catalog.By{}, catalog.Definition{Limit: l}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known := headgate.New(s, &headgate.Config{Names: names})
+	api := headgate.Charge{Limit: headgate.MustNamed("api"), Key: "k"}
+	jobs := headgate.Charge{Limit: headgate.MustNamed("jobs"), Key: "k"}
+	lease, err := known.Acquire(t.Context(), jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := lease.Detach()
+	if len(held) != 1 {
+		t.Fatalf("%v is held", held)
+	}
+	held[0].Limit = jobs.Limit
+	type verb func(ctx context.Context, l *headgate.Limiter, api, jobs headgate.Charge) error
+	for name, ask := range map[string]verb{
+		"Allow": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			d, err := l.Allow(ctx, api.Limit, api.Key)
+			if err == nil && d.LimitName != "api" {
+				t.Errorf("the decision is about %q", d.LimitName)
+			}
+			return err
+		},
+		"Take": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			other := api
+			other.Key = "other"
+			_, err := l.Take(ctx, api, other)
+			return err
+		},
+		"Check": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			_, err := l.Check(ctx, api)
+			return err
+		},
+		"FillUp": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			_, err := l.FillUp(ctx, api)
+			return err
+		},
+		"Key": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			_, err := l.Key(api.Limit, api.Key).Allow(ctx)
+			return err
+		},
+		"Batch": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			answers, err := l.Batch(ctx, []headgate.Request{{Charges: []headgate.Charge{api}}})
+			if err != nil {
+				return err
+			}
+			return answers[0].Err
+		},
+		"Reserve": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			r, err := l.Reserve(ctx, time.Minute, api)
+			if err != nil {
+				return err
+			}
+			_, err = r.Cancel(ctx)
+			return err
+		},
+		"Wait": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error { return l.Wait(ctx, api) },
+		"WaitAtMost": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			return l.WaitAtMost(ctx, time.Minute, api)
+		},
+		"Once": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			if _, err := l.Once("id", time.Hour).Take(ctx, api); err != nil {
+				return err
+			}
+			_, err := l.Once("id", time.Hour).Settle(ctx, api)
+			return err
+		},
+		"Acquire": func(ctx context.Context, l *headgate.Limiter, _, jobs headgate.Charge) error {
+			lease, err := l.Acquire(ctx, jobs)
+			if err != nil {
+				return err
+			}
+			return lease.Release(ctx)
+		},
+		"Await": func(ctx context.Context, l *headgate.Limiter, _, jobs headgate.Charge) error {
+			lease, err := l.Await(ctx, jobs)
+			if err != nil {
+				return err
+			}
+			return lease.Release(ctx)
+		},
+		"Renew": func(ctx context.Context, l *headgate.Limiter, _, _ headgate.Charge) error {
+			return l.Renew(ctx, held...)
+		},
+		"Inspect": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			st, err := l.Inspect(ctx, api.Limit, api.Key)
+			if err == nil && st.Capacity.String() != "1000" {
+				t.Errorf("the capacity is %s", st.Capacity)
+			}
+			return err
+		},
+		"Usage": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			list, err := l.Usage(ctx, api.Key, api.Limit)
+			if err == nil && list[0].Capacity.String() != "1000" {
+				t.Errorf("the capacity is %s", list[0].Capacity)
+			}
+			return err
+		},
+		"Block": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			_, err := l.Block(ctx, api.Limit, "other", time.Minute, "")
+			return err
+		},
+		"Reset": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
+			_, err := l.Reset(ctx, api.Limit, api.Key)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if _, err := known.Reset(ctx, api.Limit, api.Key); err != nil {
+				t.Fatal(err)
+			}
+			if err := ask(ctx, known, api, jobs); err != nil {
+				t.Errorf("with a catalogue: %v", err)
+			}
+			if err := ask(ctx, headgate.New(s, nil), api, jobs); !errors.Is(err, headgate.ErrUnknownLimit) {
+				t.Errorf("without a catalogue: %v", err)
+			}
+			gone := headgate.Charge{Limit: headgate.MustNamed("gone"), Key: "k"}
+			if err := ask(ctx, known, gone, gone); name != "Renew" && !errors.Is(err, headgate.ErrUnknownLimit) {
+				t.Errorf("a name that the catalogue does not have: %v", err)
+			}
+		})
+	}
+}
+
+// TestANameMeansTheLimitAsItIsNow changes a limit between two calls.
+func TestANameMeansTheLimitAsItIsNow(t *testing.T) {
+	s := memory.New(nil)
+	names, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := headgate.New(s, &headgate.Config{Names: names})
+	for _, tt := range []struct {
+		notation string
+		want     int64
+	}{{"token-bucket 10/h", 9}, {"token-bucket 20/h", 18}, {"token-bucket 5/h", 2}} {
+		limit, err := headgate.ParseNamed("api", tt.notation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := names.Set(t.Context(), catalog.By{}, catalog.Definition{Limit: limit}); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := l.Allow(t.Context(), headgate.MustNamed("api"), "k"); err != nil || d.Remaining != tt.want {
+			t.Errorf("%s: %+v, %v; want %d remaining", tt.notation, d, err, tt.want)
+		}
+	}
+}
