@@ -1,0 +1,279 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+)
+
+// File is the limits and plans that a file, or several together, define.
+type File struct {
+	Path   string // for people
+	Limits []Definition
+	Plans  []Plan
+}
+
+// hash is that of what a file means: not of its comments, nor of its order.
+func (f *File) hash() (string, error) {
+	items := make([]store.Item, len(f.Limits))
+	for i, d := range f.Limits {
+		items[i] = d.item()
+		items[i].Origin, items[i].Retired = fromFile, false
+	}
+	for _, p := range f.Plans {
+		p.Origin, p.Retired = fromFile, false
+		items = append(items, p.items()...)
+	}
+	slices.SortFunc(items, func(a, b store.Item) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
+	})
+	text, err := json.Marshal(items)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// The origins of limits that are not defined one by one: a file, and the zones of check_velocity and buckets
+// of request_token, which the functions in SQL keep.
+const (
+	fromFile   = "file"
+	fromZone   = "zone"
+	fromBucket = "bucket"
+)
+
+// follows reports whether an item follows a table of SQL, and changes with it alone.
+func follows(i *store.Item) bool { return i.Origin == fromZone || i.Origin == fromBucket }
+
+// Difference is what applying a file would change.
+type Difference struct {
+	Changes []Change
+	Plans   []store.Change // of limits of plans; Describe says what they are
+	Known   Known          // whether these limits and plans were applied before
+	file    store.Item
+}
+
+// Lines is one line for people about each change.
+func (d *Difference) Lines() []string {
+	var lines []string
+	for _, c := range d.Changes {
+		lines = append(lines, c.String())
+	}
+	for _, c := range d.Plans {
+		lines = append(lines, Describe(c))
+	}
+	return lines
+}
+
+// Empty reports whether there is nothing to change.
+func (d *Difference) Empty() bool { return len(d.Changes)+len(d.Plans) == 0 }
+
+// Known says whether a file was applied before.
+type Known int
+
+// A file is New, or the Newest that was applied, or Older than that.
+const (
+	New Known = iota
+	Newest
+	Older
+)
+
+// Change is what becomes of one limit. Before is zero of one that is not there yet. One that
+// is in the catalogue and not in the file any more is retired. After is zero of one that is removed.
+type Change struct{ Before, After Definition }
+
+// String is one line for people.
+func (c Change) String() string {
+	switch {
+	case c.After.IsZero():
+		return fmt.Sprintf("- %s = %s", c.Before.Name(), describe(&c.Before))
+	case c.Before.IsZero():
+		return fmt.Sprintf("+ %s = %s", c.After.Name(), describe(&c.After))
+	case c.After.Retired && !c.Before.Retired:
+		return fmt.Sprintf("- %s = %s   (retired: it decides until it is removed)", c.Before.Name(),
+			describe(&c.Before))
+	}
+	return fmt.Sprintf("~ %s = %s   (was %s)", c.After.Name(), describe(&c.After), describe(&c.Before))
+}
+
+func describe(d *Definition) string {
+	text := d.String()
+	if n := d.Params().MaxKeys; n > 0 {
+		text += fmt.Sprintf("; max_keys %d", n)
+	}
+	if d.Description != "" {
+		text += fmt.Sprintf("; %q", d.Description)
+	}
+	if d.Retired {
+		text += "; retired"
+	}
+	return text
+}
+
+// Compare says what Apply would change.
+func (c *Catalog) Compare(ctx context.Context, f File) (Difference, error) {
+	if err := c.Refresh(ctx); err != nil {
+		return Difference{}, err
+	}
+	now := c.now.Load()
+	d, err := now.compare(&f)
+	if err == nil && d.Known == New {
+		err = c.fitting(ctx, now, d.items())
+	}
+	return d, err
+}
+
+// items is what is written to make the changes.
+func (d *Difference) items() []store.Item {
+	items := []store.Item{d.file}
+	for _, change := range d.Changes {
+		items = append(items, change.After.item())
+	}
+	for _, change := range d.Plans {
+		items = append(items, change.After)
+	}
+	return items
+}
+
+func (s *snapshot) compare(f *File) (d Difference, err error) {
+	seen := map[string]bool{}
+	for i := range f.Limits {
+		want := f.Limits[i]
+		if err := definable(&want); err != nil {
+			return d, err
+		}
+		if seen[want.Name()] {
+			return d, headgate.Invalid("limits."+want.Name(), "is there twice")
+		}
+		seen[want.Name()] = true
+		want.Origin, want.Retired = fromFile, false
+		if s.items[store.Item{Kind: store.KindLimit, Name: want.Name()}] != want.item() {
+			d.Changes = append(d.Changes, Change{s.limits[want.Name()], want})
+		}
+	}
+	for name, have := range s.limits {
+		if have.Origin == fromFile && !have.Retired && !seen[name] {
+			retired := have
+			retired.Retired = true
+			d.Changes = append(d.Changes, Change{have, retired})
+		}
+	}
+	slices.SortFunc(d.Changes, func(a, b Change) int { return cmp.Compare(a.After.Name(), b.After.Name()) })
+	if d.Plans, err = s.comparePlans(f); err != nil {
+		return d, err
+	}
+	hash, err := f.hash()
+	if err != nil {
+		return d, err
+	}
+	d.file = store.Item{Kind: store.KindFile, Name: hash, Note: shortened(f.Path), Until: s.newestFile() + 1}
+	if applied, ok := s.items[d.file.ID()]; ok {
+		d.Known = Older
+		if applied.Until == s.newestFile() {
+			d.Known = Newest
+		}
+	}
+	return d, nil
+}
+
+// comparePlans says what becomes of the limits of plans.
+func (s *snapshot) comparePlans(f *File) (list []store.Change, err error) {
+	limits := map[string]headgate.Limit{}
+	for _, d := range f.Limits {
+		limits[d.Name()] = d.Limit
+	}
+	seen := map[string]bool{}
+	change := func(after store.Item) {
+		before, ok := s.items[after.ID()]
+		if !ok {
+			before = after.ID()
+			before.Removed = true
+		}
+		list = append(list, store.Change{Before: before, After: after})
+	}
+	for _, p := range f.Plans {
+		if seen[p.Name] {
+			return nil, headgate.Invalid("plans."+p.Name, "is there twice")
+		}
+		seen[p.Name] = true
+		if err := s.definablePlan(&p, limits); err != nil {
+			return nil, err
+		}
+		p.Origin, p.Retired = fromFile, false
+		for _, after := range s.planChanges(&p) {
+			change(after)
+		}
+	}
+	for _, i := range s.of(store.KindPlan) {
+		if i.Origin == fromFile && !i.Retired && !seen[i.Name] {
+			i.Retired = true
+			change(i)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b store.Change) int {
+		return cmp.Or(cmp.Compare(a.After.Name, b.After.Name), cmp.Compare(a.After.Key, b.After.Key))
+	})
+	return list, nil
+}
+
+// newestFile is the number of the file that was applied last. Files are numbered in the order
+// in which they were applied; the number is kept where other items have a time.
+func (s *snapshot) newestFile() (newest int64) {
+	for id, item := range s.items {
+		if id.Kind == store.KindFile {
+			newest = max(newest, item.Until)
+		}
+	}
+	return newest
+}
+
+// shortened keeps the end of a path, as much as a note may have.
+func shortened(path string) string {
+	if len(path) > store.MaxNote {
+		path = path[len(path)-store.MaxNote:]
+	}
+	return strings.ToValidUTF8(strings.ReplaceAll(path, "\x00", ""), "")
+}
+
+// Status says how what a file defines stands to the catalogue as it was read last.
+func (c *Catalog) Status(f File) (Difference, error) {
+	s := c.now.Load()
+	if s == nil {
+		return Difference{}, fmt.Errorf("%w: the catalogue of limits was not read yet", store.ErrUnavailable)
+	}
+	return s.compare(&f)
+}
+
+// Apply makes the catalogue's limits and plans those of a file: it defines what the file says, and
+// retires what a file has defined and this one has not. What somebody has defined otherwise
+// stays. A limit that the store cannot use is headgate.ErrInvalid, and nothing is changed then; so
+// is one that would be acquired where a plan or an override in its place is taken, or the other way round.
+//
+// Without force, what was applied before is not applied again, so that an old file of
+// one server does not undo what a newer one of another server says: Difference.Known tells, and
+// nothing is changed.
+func (c *Catalog) Apply(ctx context.Context, by By, f File, force bool) (done Difference, version int64, err error) {
+	version, err = c.write(ctx, by, func(now *snapshot) ([]store.Item, error) {
+		if done, err = now.compare(&f); err != nil {
+			return nil, err
+		}
+		if done.Known != New && !force {
+			return nil, nil
+		}
+		if done.Known == Newest && done.Empty() {
+			return nil, nil
+		}
+		return done.items(), nil
+	})
+	c.tell.applied(Application{Path: f.Path, Known: done.Known, Version: version, Err: err})
+	return done, version, err
+}

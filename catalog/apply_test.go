@@ -1,0 +1,83 @@
+package catalog_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// applied applies limits as a file.
+func applied(c *catalog.Catalog, list ...catalog.Definition) (int64, error) {
+	_, v, err := c.Apply(context.Background(), catalog.By{Author: "ci"},
+		catalog.File{Path: "limits.yaml", Limits: list}, false)
+	return v, err
+}
+
+func TestFilesAreAppliedOnce(t *testing.T) {
+	c := open(t, memory.New(nil))
+	set(t, c, limit(t, "byhand", "gcra 1/s"))
+	old := catalog.File{Path: "old.yaml", Limits: []catalog.Definition{
+		limit(t, "login", "token-bucket 5/1m"), limit(t, "api", "fixed-window 10/1s"),
+	}}
+	newer := catalog.File{Path: "new.yaml", Limits: []catalog.Definition{limit(t, "login", "token-bucket 6/1m")}}
+	const (
+		afterOld = "api = fixed-window 10/1s; byhand = gcra 1/s burst 1; login = token-bucket 5/1m burst 5"
+		afterNew = "api = fixed-window 10/1s (retired); byhand = gcra 1/s burst 1; login = token-bucket 6/1m burst 6"
+	)
+	shuffled := old
+	shuffled.Limits = slices.Clone(old.Limits)
+	slices.Reverse(shuffled.Limits)
+	for i, step := range []struct {
+		file  catalog.File
+		force bool
+		known catalog.Known
+		v     int64
+		want  string
+	}{
+		{old, false, catalog.New, 2, afterOld},
+		{old, false, catalog.Newest, 2, afterOld},
+		{shuffled, false, catalog.Newest, 2, afterOld},
+		{newer, false, catalog.New, 3, afterNew},
+		{old, false, catalog.Older, 3, afterNew}, // an old file undoes nothing
+		{newer, false, catalog.Newest, 3, afterNew},
+		{old, true, catalog.Older, 4, afterOld},
+		{newer, false, catalog.Older, 4, afterOld},
+	} {
+		d, v, err := c.Apply(t.Context(), catalog.By{Author: "ci"}, step.file, step.force)
+		if err != nil || d.Known != step.known || v != step.v || said(c) != step.want {
+			t.Errorf("step %d: known %v, version %d, %s, %v; want %v, %d, %s", i, d.Known, v, said(c), err, step.known,
+				step.v, step.want)
+		}
+	}
+}
+
+func TestWhatIsChangedByHandStays(t *testing.T) {
+	c := open(t, memory.New(nil))
+	file := catalog.File{Path: "limits.yaml", Limits: []catalog.Definition{limit(t, "login", "token-bucket 5/1m")}}
+	apply := func(force bool) catalog.Difference {
+		t.Helper()
+		d, _, err := c.Apply(t.Context(), catalog.By{}, file, force)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	apply(false)
+	changed := limit(t, "login", "token-bucket 50/1m")
+	changed.Origin = "file"
+	set(t, c, changed)
+	d := apply(false)
+	if d.Known != catalog.Newest || len(d.Changes) != 1 || said(c) != "login = token-bucket 50/1m burst 50" {
+		t.Errorf("the same file: known %v, %v, then %s", d.Known, d.Changes, said(c))
+	}
+	if got := d.Changes[0].String(); got != "~ login = token-bucket 5/1m burst 5   (was token-bucket 50/1m burst 50)" {
+		t.Errorf("the difference reads %q", got)
+	}
+	apply(true)
+	if said(c) != "login = token-bucket 5/1m burst 5" {
+		t.Errorf("by force: %s", said(c))
+	}
+}

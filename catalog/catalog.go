@@ -1,0 +1,332 @@
+// Package catalog has the limits that are kept in a store, for all who use it: servers, the
+// command, Go programs, and the functions in SQL.
+//
+//	s := front.New(pg, nil)
+//	limits, err := catalog.Open(ctx, s, nil)
+//	...
+//	defer limits.Close()
+//	limiter := headgate.New(s, &headgate.Config{Names: limits})
+//	d, err := limiter.Allow(ctx, headgate.MustNamed("login"), user)
+//
+// The catalogue is read at the start and then every second, so a change is felt by every
+// process within two seconds. What is read is one version: no decision sees half a change.
+// While the store is away the limits are those that were read last.
+//
+// Each change is a version with a number, a time, an author and a reason. One that was made
+// by hand, in SQL, is a version too.
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/store"
+)
+
+// DefaultEvery is the pause between two looks at the store.
+const DefaultEvery = time.Second
+
+// DefaultKeys is how many keys a Catalog remembers.
+const DefaultKeys = 100_000
+
+// lookWithin bounds one look, so that a server that is silent does not hold up the next.
+const lookWithin = 10 * time.Second
+
+// Config adjusts a Catalog. A nil Config, and every zero field, is fine.
+type Config struct {
+	// Every is the pause between two looks at the store. Zero: DefaultEvery.
+	Every time.Duration
+	// Keys is for how many single keys the catalogue is remembered: what overrides and plans
+	// they have, or that they have none. It takes about 400 bytes a key. Zero: DefaultKeys.
+	Keys int
+	// Logger gets a line about each version that is read, and about a limit that this
+	// program cannot read. Nil: slog.Default().
+	Logger *slog.Logger
+	// Observer hears of each look and of each file. Nil: nobody does.
+	Observer Observer
+}
+
+// Catalog is the catalogue of a store, as it was read last. It is safe for concurrent use.
+type Catalog struct {
+	store  store.Store
+	every  time.Duration
+	log    *slog.Logger
+	tell   tell
+	now    atomic.Pointer[snapshot] // nil: nothing was read yet
+	failed atomic.Pointer[error]    // why it could not be read, of the last look; nil: it could
+	look   chan struct{}            // empty while somebody reads, so that no older version replaces a newer one
+	keys   keys
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// Definition is a limit of the catalogue.
+type Definition struct {
+	headgate.Limit
+	Description string
+	Origin      string // "file" if a file defined it; empty: somebody did
+	Retired     bool   // the file that defined it has it no more; it still decides
+}
+
+// Open reads the catalogue of a store, and goes on to read it until Close. The error is
+// headgate.ErrUnsupported if the store keeps none.
+func Open(ctx context.Context, s store.Store, cfg *Config) (*Catalog, error) {
+	c := newCatalog(s, cfg)
+	if err := c.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	c.watch()
+	return c, nil
+}
+
+// Watch is Open for a store that may not be there yet: it returns at once. Until the catalogue
+// was read for the first time its limits are not known, which is store.ErrUnavailable.
+func Watch(s store.Store, cfg *Config) *Catalog {
+	c := newCatalog(s, cfg)
+	c.watch()
+	return c
+}
+
+// Read reads the catalogue once. Close need not be called, unless the store is to be closed while
+// others use the catalogue.
+func Read(ctx context.Context, s store.Store, cfg *Config) (*Catalog, error) {
+	c := newCatalog(s, cfg)
+	return c, c.Refresh(ctx)
+}
+
+func newCatalog(s store.Store, cfg *Config) *Catalog {
+	if cfg == nil {
+		cfg = &Config{}
+	}
+	c := &Catalog{
+		store: s, every: cfg.Every, log: cfg.Logger, tell: tell{cfg.Observer}, cancel: func() {},
+		look: make(chan struct{}, 1),
+	}
+	c.look <- struct{}{}
+	c.keys.init(cfg.Keys)
+	if c.every <= 0 {
+		c.every = DefaultEvery
+	}
+	if c.log == nil {
+		c.log = slog.Default()
+	}
+	return c
+}
+
+// Close ends the reading, and waits for a look-up that is under way: ten seconds at most. What is
+// remembered stays in force; what is not, of a single key, is store.ErrClosed then. The store stays
+// open.
+func (c *Catalog) Close() {
+	c.cancel()
+	if c.done != nil {
+		sched.Receive(c.done)
+	}
+	c.keys.close()
+}
+
+func (c *Catalog) watch() {
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel, c.done = cancel, make(chan struct{})
+	sched.Go(func() {
+		defer close(c.done)
+		failing := ""
+		for {
+			within, end := sched.WithTimeout(ctx, lookWithin)
+			err := c.Refresh(within)
+			end()
+			if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
+				return
+			}
+			// One line for each kind of failure.
+			class := ""
+			if err != nil {
+				class = fmt.Sprint(store.Class(err))
+			}
+			if class != "" && class != failing {
+				c.log.Warn("the catalogue of limits cannot be read; what was read last is in force", "error", err)
+			}
+			failing = class
+			if sched.Wait(c.every*3/4+sched.N(c.every/4), ctx.Done(), nil, nil) != sched.TimeOut {
+				return
+			}
+		}
+	})
+}
+
+// keeper returns the store's catalogue.
+func (c *Catalog) keeper() (store.Catalog, error) {
+	k, ok := store.As[store.Catalog](c.store)
+	if !ok {
+		return nil, fmt.Errorf("%w: the store keeps no catalogue of limits", headgate.ErrUnsupported)
+	}
+	return k, nil
+}
+
+// Refresh reads the catalogue now.
+func (c *Catalog) Refresh(ctx context.Context) (err error) {
+	if !sched.Either(c.look, ctx.Done()) {
+		return fmt.Errorf("%w: another look at the catalogue is under way: %w", store.ErrUnavailable, ctx.Err())
+	}
+	defer func() { c.look <- struct{}{} }()
+	begin := sched.Now()
+	if err = c.refresh(ctx); err != nil {
+		c.failed.Store(&err)
+	} else {
+		c.failed.Store(nil)
+	}
+	version, _ := c.Version()
+	c.tell.looked(Look{Version: version, Took: sched.Since(begin), Err: err})
+	return err
+}
+
+// Err implements Names.
+func (c *Catalog) Err() error {
+	if err := c.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// refresh is Refresh for one at a time.
+func (c *Catalog) refresh(ctx context.Context) error {
+	k, err := c.keeper()
+	if err != nil {
+		return err
+	}
+	old, begin, asked, since := c.now.Load(), sched.Wall(), sched.Now(), int64(0)
+	if old != nil {
+		since = old.version
+	}
+	read, err := k.ReadCatalog(ctx, since)
+	if err != nil {
+		return err
+	}
+	if old != nil && read.Version < old.version { // the store has lost what it knew: it was restored, say
+		c.log.Warn("the catalogue of limits has an older version than before", "was", old.version, "is", read.Version)
+		since = 0
+		if read, err = k.ReadCatalog(ctx, since); err != nil {
+			return err
+		}
+	}
+	base := old
+	if since == 0 { // what was read is all there is, also after version 0, which may have limits
+		base = nil
+	}
+	s := next(base, &read, begin, asked)
+	switch {
+	case since > 0:
+	case old != nil && old.version == read.Version: // 0, again and again
+		s.overrides, s.assignments = old.overrides, old.assignments
+	default:
+		if err := s.lookForKeys(ctx, k); err != nil {
+			return err
+		}
+	}
+	if old == nil || s.version != old.version {
+		for name, err := range s.broken {
+			c.log.Error("a limit of the catalogue cannot be read by this program", "limit", name, "error", err)
+		}
+		if old != nil {
+			c.log.Info("the catalogue of limits was changed", "version", s.version)
+		}
+	}
+	c.keys.turn(read.Items, since == 0, func() { c.now.Store(s) })
+	return nil
+}
+
+// item is the row of a definition.
+func (d *Definition) item() store.Item {
+	return store.Item{
+		Kind: store.KindLimit, Name: d.Name(), Text: d.String(), Note: d.Description, Origin: d.Origin,
+		MaxKeys: d.Params().MaxKeys, Retired: d.Retired,
+	}
+}
+
+// Limit returns the limit of a name as it is now: the catalogue's, or the fallback under that name
+// while the catalogue has none, was never read, or has one that this program cannot read. Ask for
+// each decision, since what is returned does not follow later changes. It knows of no plans and
+// overrides of single keys, as a limit by name does ([headgate.Named]). A fallback that is zero
+// gives a zero Limit, which a Limiter refuses.
+func (c *Catalog) Limit(name string, fallback headgate.Limit) headgate.Limit {
+	if d, ok := c.Lookup(name); ok {
+		return d.Limit
+	}
+	l, err := fallback.WithName(name)
+	if err != nil {
+		return headgate.Limit{}
+	}
+	return l
+}
+
+// Names finds limits by their names, and lists them: a Catalog, or a fixed list. It is safe for
+// concurrent use.
+type Names interface {
+	headgate.Names
+	// List returns the limits, ordered by name. It belongs to the caller.
+	List() []Definition
+	// Err says why they could not be read by the last look, or nil. Those that were read before
+	// are in force.
+	Err() error
+}
+
+var _ Names = (*Catalog)(nil)
+
+// Unreadable returns why this program cannot read some limits, by their names: a newer one has
+// written them, say.
+func (c *Catalog) Unreadable() map[string]error {
+	if s := c.now.Load(); s != nil {
+		return maps.Clone(s.broken)
+	}
+	return nil
+}
+
+// List implements Names: by the version that was read last.
+func (c *Catalog) List() []Definition { return c.now.Load().List() }
+
+// Get returns the limit of a name as it is for keys that have neither a plan nor an override: by
+// the version that was read last. Errors are those of Find.
+func (c *Catalog) Get(name string) (headgate.Limit, error) {
+	s := c.now.Load()
+	if failed := c.Err(); failed != nil && s == nil {
+		return headgate.Limit{}, failed
+	}
+	return s.find(name)
+}
+
+// Lookup returns the definition of a limit, and whether the catalogue has it.
+func (c *Catalog) Lookup(name string) (d Definition, ok bool) {
+	if s := c.now.Load(); s != nil {
+		d, ok = s.limits[name]
+	}
+	return d, ok
+}
+
+// Difference says what it would change to define a limit, and whether it would change anything.
+func (c *Catalog) Difference(d *Definition) (Change, bool) {
+	was, ok := c.Lookup(d.Name())
+	return Change{was, *d}, !ok || was.item() != d.item()
+}
+
+// Now is the store's time, as far as it is known from when the catalogue was read last.
+func (c *Catalog) Now() time.Time {
+	if s := c.now.Load(); s != nil {
+		return time.UnixMicro(s.clock()).UTC()
+	}
+	return sched.Wall().UTC()
+}
+
+// Version returns the number of the version that was read last, and when it was known to be
+// the newest; 0 and a zero time if none was.
+func (c *Catalog) Version() (number int64, at time.Time) {
+	if s := c.now.Load(); s != nil {
+		return s.version, s.at
+	}
+	return 0, time.Time{}
+}

@@ -1,0 +1,364 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/pending"
+)
+
+// open opens the catalogue of a store, which is read every few milliseconds.
+func open(tb testing.TB, s store.Store) *catalog.Catalog {
+	tb.Helper()
+	c, err := catalog.Open(tb.Context(), s, &catalog.Config{
+		Every: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { c.Close() })
+	return c
+}
+
+// limit is a definition by a name and a notation.
+func limit(tb testing.TB, name, notation string) catalog.Definition {
+	tb.Helper()
+	l, err := headgate.ParseNamed(name, notation)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return catalog.Definition{Limit: l}
+}
+
+func set(tb testing.TB, c *catalog.Catalog, list ...catalog.Definition) int64 {
+	tb.Helper()
+	v, err := c.Set(tb.Context(), catalog.By{Author: "alice", Reason: "because"}, list...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return v
+}
+
+// said is all that a catalogue has, as text.
+func said(c *catalog.Catalog) string {
+	var list []string
+	for _, d := range c.List() {
+		text := d.Name() + " = " + d.String()
+		if d.Retired {
+			text += " (retired)"
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, "; ")
+}
+
+func until(tb testing.TB, what string, so func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(5 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("not within 5 s: %s", what)
+		}
+	}
+}
+
+func TestAChangeIsFeltByAllWhoUseTheStore(t *testing.T) {
+	s := memory.New(nil)
+	one, other := open(t, s), open(t, s)
+	if v := set(t, one, limit(t, "login", "token-bucket 5/1m"), limit(t, "api", "fixed-window 10/1s")); v != 1 {
+		t.Errorf("the first change is version %d", v)
+	}
+	if got := said(one); got != "api = fixed-window 10/1s; login = token-bucket 5/1m burst 5" {
+		t.Errorf("the writer has %s at once", got)
+	}
+	until(t, "the other one has two limits", func() bool { return len(other.List()) == 2 })
+	set(t, other, limit(t, "login", "token-bucket 6/1m"))
+	until(t, "login was changed", func() bool {
+		l, err := one.Get("login")
+		return err == nil && l.String() == "token-bucket 6/1m burst 6"
+	})
+	if _, err := other.Remove(t.Context(), catalog.By{}, "login"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "login was removed", func() bool { _, err := one.Get("login"); return err != nil })
+	_, err := one.Get("login")
+	if !errors.Is(err, headgate.ErrUnknownLimit) || !strings.Contains(err.Error(), `"login"; the catalogue has api`) {
+		t.Errorf("a limit that was removed: %v", err)
+	}
+	if v, at := one.Version(); v != 3 || time.Since(at) > time.Minute {
+		t.Errorf("version %d, read at %v", v, at)
+	}
+}
+
+func TestALimitWithAFallback(t *testing.T) {
+	s := memory.New(nil)
+	c := open(t, s)
+	fallback := headgate.MustParse("token-bucket 1/1h")
+	if l := c.Limit("login", fallback); l.Name() != "login" || l.String() != fallback.String() {
+		t.Errorf("not in the catalogue: %s = %v, want the fallback under the name", l.Name(), l)
+	}
+	set(t, c, limit(t, "login", "token-bucket 2/1h"))
+	l := c.Limit("login", fallback)
+	if l.String() != "token-bucket 2/1h burst 2" {
+		t.Errorf("in the catalogue: %v", l)
+	}
+	limiter := headgate.New(s, nil)
+	for i, want := range []bool{true, true, false} {
+		if d, err := limiter.Allow(t.Context(), l, "bob"); err != nil || d.Allowed != want {
+			t.Errorf("request %d: %v, %v", i, d.Allowed, err)
+		}
+	}
+	if l := c.Limit("other", headgate.Limit{}); !l.IsZero() {
+		t.Errorf("without a fallback: %v", l)
+	}
+}
+
+func TestNoChangeIsMadeOfWhatIsWrong(t *testing.T) {
+	c := open(t, memory.New(nil))
+	set(t, c, limit(t, "login", "token-bucket 5/1m"))
+	ctx, by := t.Context(), catalog.By{}
+	for name, change := range map[string]func() (int64, error){
+		"a limit without a name": func() (int64, error) {
+			return c.Set(ctx, by, limit(t, "api", "token-bucket 1/s"),
+				catalog.Definition{Limit: headgate.MustParse("token-bucket 1/s")})
+		},
+		"nothing but a name": func() (int64, error) {
+			return c.Set(ctx, by, catalog.Definition{Limit: headgate.MustNamed("api")})
+		},
+		"a long reason": func() (int64, error) {
+			return c.Set(ctx, catalog.By{Reason: strings.Repeat("r", 2000)}, limit(t, "api", "token-bucket 1/s"))
+		},
+		"removing what is not there":      func() (int64, error) { return c.Remove(ctx, by, "login", "api") },
+		"a rollback to what is to come":   func() (int64, error) { return c.Rollback(ctx, by, 2) },
+		"a rollback to what can never be": func() (int64, error) { return c.Rollback(ctx, by, -1) },
+		"a file that defines a limit twice": func() (int64, error) {
+			return applied(c, limit(t, "a", "gcra 1/s"), limit(t, "a", "gcra 2/s"))
+		},
+	} {
+		if v, err := change(); !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("%s: version %d, %v", name, v, err)
+		}
+	}
+	if v, _ := c.Version(); v != 1 || said(c) != "login = token-bucket 5/1m burst 5" {
+		t.Errorf("version %d has %s", v, said(c))
+	}
+}
+
+func TestHistoryAndRollback(t *testing.T) {
+	c := open(t, memory.New(nil))
+	set(t, c, limit(t, "login", "token-bucket 5/1m"))
+	set(t, c, limit(t, "api", "gcra 1/s"))
+	set(t, c, limit(t, "login", "token-bucket 6/1m"))
+	if _, err := c.Remove(t.Context(), catalog.By{}, "api"); err != nil {
+		t.Fatal(err)
+	}
+	list, err := c.History(t.Context(), "login", 10)
+	if err != nil || len(list) != 2 || list[0].Number != 3 || list[1].Number != 1 || list[1].Author != "alice" {
+		t.Errorf("of login: %+v, %v", list, err)
+	}
+	if list, err := c.History(t.Context(), "", 3); err != nil || len(list) != 3 || list[0].Number != 4 {
+		t.Errorf("of all: %+v, %v", list, err)
+	}
+	for _, tt := range []struct {
+		to    int64
+		names []string
+		want  string
+	}{
+		{2, []string{"api"}, "api = gcra 1/s burst 1; login = token-bucket 6/1m burst 6"},
+		{2, nil, "api = gcra 1/s burst 1; login = token-bucket 5/1m burst 5"},
+		{0, nil, ""},
+		{3, nil, "api = gcra 1/s burst 1; login = token-bucket 6/1m burst 6"},
+		{3, nil, "api = gcra 1/s burst 1; login = token-bucket 6/1m burst 6"},
+	} {
+		if _, err := c.Rollback(t.Context(), catalog.By{Reason: "too strict"}, tt.to, tt.names...); err != nil ||
+			said(c) != tt.want {
+			t.Errorf("to %d %v: %s, %v; want %s", tt.to, tt.names, said(c), err, tt.want)
+		}
+	}
+	if v, _ := c.Version(); v != 8 {
+		t.Errorf("version %d, want 8: the last rollback changed nothing", v)
+	}
+}
+
+func TestWritersTakeTurns(t *testing.T) {
+	const writers, each = 8, 10
+	s := memory.New(nil)
+	var wg sync.WaitGroup
+	for w := range writers {
+		c := open(t, s)
+		wg.Go(func() {
+			for i := range each {
+				for {
+					_, err := c.Set(t.Context(), catalog.By{},
+						limit(t, fmt.Sprint("l", w), fmt.Sprintf("gcra %d/s", i+1)))
+					if errors.Is(err, store.ErrVersion) { // others were first ten times
+						continue
+					}
+					if err != nil {
+						t.Error(err)
+					}
+					break
+				}
+			}
+		})
+	}
+	wg.Wait()
+	c := open(t, s)
+	if v, _ := c.Version(); v != writers*each || len(c.List()) != writers {
+		t.Errorf("version %d, %s", v, said(c))
+	}
+}
+
+func TestALimitThatThisProgramCannotReadIsNamed(t *testing.T) {
+	s := memory.New(nil)
+	c := open(t, s)
+	if _, err := s.WriteCatalog(t.Context(), store.Edit{Items: []store.Item{
+		{Kind: store.KindLimit, Name: "new", Text: "law-of-2030 5/s"}, {Kind: store.KindLimit, Name: "old", Text: "gcra 5/s"},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the other limit is there", func() bool { _, err := c.Get("old"); return err == nil })
+	_, err := c.Get("new")
+	if err == nil || errors.Is(err, headgate.ErrUnknownLimit) || !strings.Contains(err.Error(), `"law-of-2030" is not known`) {
+		t.Errorf("a limit of a newer program: %v", err)
+	}
+	if l := c.Limit("new", headgate.MustParse("gcra 1/s")); l.String() != "gcra 1/s burst 1" {
+		t.Errorf("its fallback: %v", l)
+	}
+}
+
+func TestAStoreThatIsNotThereYet(t *testing.T) {
+	there := make(chan struct{})
+	s := pending.New(pending.Config{Within: pending.NoLimit, Open: func(context.Context) (store.Store, error) {
+		select {
+		case <-there:
+			m := memory.New(nil)
+			_, err := m.WriteCatalog(context.Background(), store.Edit{Items: []store.Item{
+				{Kind: store.KindLimit, Name: "login", Text: "gcra 5/s"},
+			}})
+			return m, err
+		default:
+			return nil, store.ErrUnavailable
+		}
+	}})
+	defer s.Close()
+	c := catalog.Watch(s, &catalog.Config{Every: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	defer c.Close()
+	if _, err := c.Get("login"); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("before it is there: %v", err)
+	}
+	close(there)
+	until(t, "login is known", func() bool { _, err := c.Get("login"); return err == nil })
+}
+
+// bare is a store without a catalogue.
+type bare struct{ store.Store }
+
+func TestAStoreWithoutACatalogue(t *testing.T) {
+	if _, err := catalog.Open(t.Context(), bare{memory.New(nil)}, nil); !errors.Is(err, headgate.ErrUnsupported) {
+		t.Errorf("%v", err)
+	}
+}
+
+// restored is a store whose catalogue was restored from an older copy.
+type restored struct {
+	*memory.Store
+	mu  sync.Mutex
+	now *memory.Store
+}
+
+func (r *restored) ReadCatalog(ctx context.Context, since int64) (store.Catalogue, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now.ReadCatalog(ctx, since)
+}
+
+func TestARestoredStoreIsReadAgain(t *testing.T) {
+	first, copied := memory.New(nil), memory.New(nil)
+	for i, s := range []*memory.Store{first, copied, first} {
+		now, err := s.ReadCatalog(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.WriteCatalog(t.Context(), store.Edit{Base: now.Version, Items: []store.Item{
+			{Kind: store.KindLimit, Name: "login", Text: fmt.Sprintf("gcra %d/s", i+1)},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &restored{Store: first, now: first}
+	c := open(t, r)
+	if got := said(c); got != "login = gcra 3/s burst 3" {
+		t.Fatalf("at first %s", got)
+	}
+	r.mu.Lock()
+	r.now = copied
+	r.mu.Unlock()
+	until(t, "the older catalogue is in force", func() bool { return said(c) == "login = gcra 2/s burst 2" })
+}
+
+// unversioned is a store whose limits were there before versions were counted, as those of a
+// database that was upgraded.
+type unversioned struct {
+	*memory.Store
+	mu    sync.Mutex
+	reads []store.Catalogue // the last one stays
+}
+
+func (u *unversioned) ReadCatalog(_ context.Context, since int64) (store.Catalogue, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := u.reads[0]
+	if since > 0 && since == now.Version {
+		now.Items = nil
+	}
+	return now, nil
+}
+
+func TestALimitOfNoVersionIsRemoved(t *testing.T) {
+	item := func(name string) store.Item { return store.Item{Kind: store.KindLimit, Name: name, Text: "gcra 5/s"} }
+	u := &unversioned{Store: memory.New(nil), reads: []store.Catalogue{
+		{Items: []store.Item{item("login"), item("api")}}, {Version: 1, Items: []store.Item{item("api")}}, {Version: 1},
+	}}
+	c := open(t, u)
+	if got := said(c); got != "api = gcra 5/s burst 5; login = gcra 5/s burst 5" {
+		t.Fatalf("at first %s", got)
+	}
+	u.mu.Lock()
+	u.reads = u.reads[1:]
+	u.mu.Unlock()
+	until(t, "login is removed", func() bool { return said(c) == "api = gcra 5/s burst 5" })
+}
+
+func TestAChangeThatWasSeenIsMadeOfThatVersionOnly(t *testing.T) {
+	c := open(t, memory.New(nil))
+	seen := set(t, c, limit(t, "login", "token-bucket 5/1m"))
+	set(t, c, limit(t, "api", "gcra 1/s"))
+	by := catalog.By{Seen: seen}
+	for name, change := range map[string]func() (int64, error){
+		"set":      func() (int64, error) { return c.Set(t.Context(), by, limit(t, "login", "token-bucket 6/1m")) },
+		"remove":   func() (int64, error) { return c.Remove(t.Context(), by, "login") },
+		"rollback": func() (int64, error) { return c.Rollback(t.Context(), by, 0) },
+	} {
+		if _, err := change(); !errors.Is(err, store.ErrVersion) ||
+			!strings.Contains(err.Error(), "version 1, and has 2") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	by.Seen++
+	if v, err := c.Remove(t.Context(), by, "login"); err != nil || v != 3 {
+		t.Errorf("of the newest version: %d, %v", v, err)
+	}
+	if _, err := c.Rollback(t.Context(), catalog.By{}, 1, "never"); !errors.Is(err, headgate.ErrUnknownLimit) {
+		t.Errorf("a rollback of a name that nothing ever had: %v", err)
+	}
+}

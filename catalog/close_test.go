@@ -1,0 +1,50 @@
+package catalog_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/store"
+)
+
+// TestCloseWaitsForALookUp which is under way. Those that wait behind it are told that the catalogue is
+// closed, and so are those that come later.
+func TestCloseWaitsForALookUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newCounting(3 * time.Second)
+		c, err := catalog.Read(t.Context(), s, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set(t, c, limit(t, "login", "token-bucket 10/s"))
+		done(t)(c.Override(t.Context(), admin, catalog.Override{Limit: named(t, "login", "unlimited"), Key: "bob"}))
+		errs := make(chan error, 2)
+		for _, key := range []string{"ann", "carl"} {
+			go func() {
+				_, err := c.Find(t.Context(), "login", key)
+				errs <- err
+			}()
+			time.Sleep(time.Second)
+		}
+		begin := time.Now()
+		c.Close()
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("it took %s to close, want the second until the answer", took)
+		}
+		if first, second := <-errs, <-errs; first != nil && second != nil ||
+			!errors.Is(errors.Join(first, second), store.ErrClosed) {
+			t.Errorf("%v and %v, want an answer and that it is closed", first, second)
+		}
+		n := s.asked.Load()
+		if _, err := c.Find(t.Context(), "login", "dora"); !errors.Is(err, store.ErrClosed) || s.asked.Load() != n {
+			t.Errorf("after it was closed: %v, and the store was asked %d times", err, s.asked.Load()-n)
+		}
+		if l, err := c.Find(t.Context(), "login", "ann"); err != nil || l.Name() != "login" {
+			t.Errorf("what is remembered: %v, %v", l, err)
+		}
+		c.Close()
+	})
+}

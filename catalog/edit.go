@@ -1,0 +1,267 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+)
+
+// By says who makes a change, and why. A database adds the user by whom it was made.
+type By struct {
+	Author string // at most 1000 bytes, as the reason
+	Reason string
+	// Seen is the version that the author has seen and agreed to change. If the catalogue has another
+	// one by then the change is store.ErrVersion, and nothing is changed. 0: whichever is the newest.
+	Seen int64
+	// Used says what becomes of what keys have used, see Used. The zero Used keeps it. Another mode is noted in the
+	// history: it is appended to the reason.
+	Used Used
+}
+
+// tries is how many times an edit is made again on a newer version.
+const tries = 10
+
+// write makes the edit that items returns for the present version. If another one comes
+// first it is asked again.
+func (c *Catalog) write(ctx context.Context, by By, items func(now *snapshot) ([]store.Item, error)) (int64, error) {
+	for try := 1; ; try++ {
+		k, err := c.keeper()
+		if err != nil {
+			return 0, err
+		}
+		if err := c.Refresh(ctx); err != nil {
+			return 0, err
+		}
+		now := c.now.Load()
+		if by.Seen != 0 && now.version != by.Seen {
+			return 0, fmt.Errorf("%w: it had version %d, and has %d now", store.ErrVersion, by.Seen, now.version)
+		}
+		list, err := items(now)
+		if err != nil || len(list) == 0 {
+			return now.version, err
+		}
+		if err := c.fitting(ctx, now, list); err != nil {
+			return 0, err
+		}
+		work, err := c.readUsed(ctx, now, by.Used, list)
+		if err != nil {
+			return 0, err
+		}
+		version, err := k.WriteCatalog(ctx, store.Edit{
+			Base: now.version, Author: by.Author, Reason: by.reason(), Items: list,
+		})
+		if errors.Is(err, store.ErrVersion) && try < tries {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		_ = c.Refresh(ctx) // the change is made; if this fails the next look shows it
+		return version, work.finish(ctx, version)
+	}
+}
+
+// Set defines limits as one version, and returns its number. A limit of the same name is replaced. One
+// that would be acquired where a plan or an override in its place is taken, or the other way round, is
+// headgate.ErrInvalid, and nothing is changed then.
+func (c *Catalog) Set(ctx context.Context, by By, list ...Definition) (version int64, err error) {
+	for i := range list {
+		if err := definable(&list[i]); err != nil {
+			return 0, err
+		}
+	}
+	return c.write(ctx, by, func(now *snapshot) (items []store.Item, err error) {
+		for i := range list {
+			item := list[i].item()
+			if now.items[item.ID()] != item {
+				items = append(items, item)
+			}
+		}
+		return items, nil
+	})
+}
+
+// definable says why a limit cannot be kept, or nil.
+func definable(d *Definition) error {
+	if d.IsZero() || !d.Named() || d.Algorithm() == nil {
+		return headgate.Invalid("limit", "%q has no name, or nothing but a name", d.Limit)
+	}
+	return nil
+}
+
+// Remove removes limits. What their keys have used is kept until it counts no more. A name
+// that is not there is headgate.ErrUnknownLimit, and nothing is removed then.
+func (c *Catalog) Remove(ctx context.Context, by By, names ...string) (version int64, err error) {
+	return c.write(ctx, by, func(now *snapshot) (items []store.Item, err error) {
+		for _, name := range names {
+			id := store.Item{Kind: store.KindLimit, Name: name}
+			if _, ok := now.items[id]; !ok {
+				return nil, fmt.Errorf("%w: %.100q; the catalogue has %s", headgate.ErrUnknownLimit, name, now.names())
+			}
+			id.Removed = true
+			items = append(items, id)
+		}
+		return items, nil
+	})
+}
+
+// page is how many versions are read at a time.
+const page = 100
+
+// History returns the newest n versions that changed a limit, newest first; of all limits
+// if name is empty.
+func (c *Catalog) History(ctx context.Context, name string, n int) (list []store.Version, err error) {
+	k, err := c.keeper()
+	if err != nil {
+		return nil, err
+	}
+	for before := int64(0); len(list) < n; {
+		versions, err := k.CatalogVersions(ctx, before, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range versions {
+			if len(list) < n && concerns(&v, name) {
+				list = append(list, v)
+			}
+		}
+		if len(versions) < page {
+			break
+		}
+		before = versions[len(versions)-1].Number
+	}
+	return list, nil
+}
+
+func concerns(v *store.Version, name string) bool {
+	return name == "" || slices.ContainsFunc(v.Changes, func(c store.Change) bool { return Concerns(c, name) })
+}
+
+// Rollback makes limits, plans and overrides what they were after a version: all of them, or what
+// concerns the limits that are named. It is a new version itself. Limits that follow something
+// else, as those of zones do in SQL, are left out, and so are ends that are over by now. A version
+// that never was, or is not kept any more, is headgate.ErrInvalid, a name that nothing ever had
+// headgate.ErrUnknownLimit.
+func (c *Catalog) Rollback(ctx context.Context, by By, version int64, names ...string) (int64, error) {
+	return c.write(ctx, by, func(now *snapshot) (items []store.Item, err error) {
+		changes, err := c.back(ctx, now, version, names)
+		for _, change := range changes {
+			items = append(items, change.After)
+		}
+		return items, err
+	})
+}
+
+// Back says what Rollback would change.
+func (c *Catalog) Back(ctx context.Context, version int64, names ...string) ([]store.Change, error) {
+	if err := c.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	return c.back(ctx, c.now.Load(), version, names)
+}
+
+func (c *Catalog) back(ctx context.Context, now *snapshot, version int64, names []string) (
+	list []store.Change, err error,
+) {
+	if version < 0 || version > now.version {
+		return nil, headgate.Invalid("version", "there is no version %d; the newest is %d", version, now.version)
+	}
+	was, err := c.before(ctx, now.version+1, version)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		id := store.Item{Kind: store.KindLimit, Name: name}
+		if _, changed := was[id]; !changed && now.items[id] == (store.Item{}) {
+			return nil, fmt.Errorf("%w: %.100q; the catalogue has %s", headgate.ErrUnknownLimit, name, now.names())
+		}
+	}
+	have, err := c.present(ctx, now, was)
+	if err != nil {
+		return nil, err
+	}
+	for id, item := range was { // what each was before the first change after version
+		is, there := have[id]
+		if !there {
+			is = id
+			is.Removed = true
+		}
+		change := store.Change{Before: is, After: item}
+		switch {
+		case id.Kind == store.KindFile, follows(&item), follows(&is), is == item:
+		case item.Until != 0 && item.Until <= now.clock() && is.Removed: // it would be over
+		case len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return Concerns(change, name) }):
+		default:
+			list = append(list, change)
+		}
+	}
+	slices.SortFunc(list, func(a, b store.Change) int {
+		return cmp.Or(cmp.Compare(a.After.Kind, b.After.Kind), cmp.Compare(a.After.Name, b.After.Name),
+			cmp.Compare(a.After.Key, b.After.Key))
+	})
+	return list, nil
+}
+
+// present returns items as they are now.
+func (c *Catalog) present(ctx context.Context, now *snapshot, ids map[store.Item]store.Item) (
+	map[store.Item]store.Item, error,
+) {
+	have := map[store.Item]store.Item{}
+	var ask []store.Item
+	for id := range ids {
+		if id.Kind.PerKey() {
+			ask = append(ask, id)
+		} else if item, ok := now.items[id]; ok {
+			have[id] = item
+		}
+	}
+	if ask == nil {
+		return have, nil
+	}
+	k, err := c.keeper()
+	if err != nil {
+		return nil, err
+	}
+	_, found, err := k.Items(ctx, ask)
+	for _, item := range found {
+		have[item.ID()] = item
+	}
+	return have, err
+}
+
+// before returns the items that the versions from after version to below next have changed,
+// as they were before that.
+func (c *Catalog) before(ctx context.Context, next, version int64) (map[store.Item]store.Item, error) {
+	k, err := c.keeper()
+	if err != nil {
+		return nil, err
+	}
+	was := map[store.Item]store.Item{}
+	for next > version+1 {
+		versions, err := k.CatalogVersions(ctx, next, page)
+		if err != nil {
+			return nil, err
+		}
+		if len(versions) == 0 {
+			return nil, headgate.Invalid("version", "what was changed after version %d is not kept any more", version)
+		}
+		for i := range versions {
+			if versions[i].Number <= version {
+				return was, nil
+			}
+			if versions[i].Number != next-1 {
+				return nil, headgate.Invalid("version", "what version %d has changed is not kept any more", next-1)
+			}
+			next--
+			for _, change := range versions[i].Changes {
+				was[change.After.ID()] = change.Before
+			}
+		}
+	}
+	return was, nil
+}

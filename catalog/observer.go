@@ -1,0 +1,43 @@
+package catalog
+
+import "time"
+
+// Observer hears of a catalogue, for metrics and alerts. Its methods are called by several
+// goroutines at once, and hold up what they are told of until they return.
+type Observer interface {
+	// Looked is called after each look at the store.
+	Looked(Look)
+	// Applied is called after each attempt to apply a file. headgate serve tells of a file that cannot be
+	// read too.
+	Applied(Application)
+}
+
+// Look is one look at the store for a newer version.
+type Look struct {
+	Version int64 // that is in force after it; 0: none was ever read
+	Took    time.Duration
+	Err     error // why nothing was read; what was read before stays in force
+}
+
+// Application is an attempt to apply a file.
+type Application struct {
+	Path    string // of the file, or several
+	Known   Known  // other than New: nothing was changed, unless it was forced
+	Version int64  // of the catalogue afterwards; 0 with an error
+	Err     error  // why nothing was changed
+}
+
+// tell calls an Observer, if there is one.
+type tell struct{ to Observer }
+
+func (t tell) looked(l Look) {
+	if t.to != nil {
+		t.to.Looked(l)
+	}
+}
+
+func (t tell) applied(a Application) {
+	if t.to != nil {
+		t.to.Applied(a)
+	}
+}

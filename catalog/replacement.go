@@ -1,0 +1,93 @@
+package catalog
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/store"
+)
+
+// Replacement is what stands in the place of limits for a key: an override, or a plan.
+type Replacement struct {
+	Limit   string    // in whose place an override stands; empty: it is a plan
+	Applied string    // what decisions by it say: see headgate.Decision.Applied
+	Until   time.Time // by the store's clock, to the microsecond; zero: without an end
+	Reason  string
+	// Author has written it, as far as the newest hundred versions tell; else it is empty.
+	Author string
+}
+
+// The texts of Replacement.Applied.
+func appliedOverride(of string) string     { return "override" + of }
+func appliedPlan(plan, of string) string   { return "plan " + plan + of }
+func ofPrefix(prefix string) (text string) { return " of " + prefix + "*" }
+
+// replacementOf is the meaning of an item.
+func replacementOf(i *store.Item) Replacement {
+	r := Replacement{Limit: i.Name, Until: moment(i.Until), Reason: i.Note}
+	switch i.Kind {
+	case store.KindOverride:
+		r.Applied = appliedOverride("")
+	case store.KindPrefixOverride:
+		r.Applied = appliedOverride(ofPrefix(i.Key))
+	case store.KindPrefixAssignment:
+		r.Applied = appliedPlan(i.Text, ofPrefix(i.Key))
+	default:
+		r.Applied = appliedPlan(i.Text, "")
+	}
+	return r
+}
+
+// Replacements returns what the catalogue has for a key in the place of limits, in no order: the
+// overrides of these limits and the plans, of the key itself and of prefixes of it. Those that have
+// ended may be among them. Authors are looked up if they are asked for, which reads a hundred
+// versions.
+func (c *Catalog) Replacements(ctx context.Context, key string, authors bool, limits ...string) (
+	list []Replacement, err error,
+) {
+	k, err := c.keeper()
+	if err != nil {
+		return nil, err
+	}
+	ids := []store.Item{{Kind: store.KindAssignment, Key: key}}
+	for _, name := range limits {
+		ids = append(ids, store.Item{Kind: store.KindOverride, Name: name, Key: key})
+	}
+	_, items, err := k.Items(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	if s := c.now.Load(); s != nil {
+		for _, i := range s.items {
+			if i.Kind == store.KindPrefixAssignment && strings.HasPrefix(key, i.Key) ||
+				i.Kind == store.KindPrefixOverride && strings.HasPrefix(key, i.Key) && slices.Contains(limits, i.Name) {
+				items = append(items, i)
+			}
+		}
+	}
+	var newest []store.Version
+	if authors && len(items) > 0 {
+		if newest, err = k.CatalogVersions(ctx, 0, page); err != nil {
+			return nil, err
+		}
+	}
+	for i := range items {
+		r := replacementOf(&items[i])
+		r.Author = author(newest, items[i].ID())
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+// author returns who has written an item last, by versions, the newest first; empty: none of them
+// has.
+func author(versions []store.Version, id store.Item) string {
+	for _, v := range versions {
+		if slices.ContainsFunc(v.Changes, func(c store.Change) bool { return c.After.ID() == id }) {
+			return v.Author
+		}
+	}
+	return ""
+}

@@ -1,0 +1,138 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/store"
+)
+
+// snapshot is one version. It is never changed.
+type snapshot struct {
+	version int64
+	at      time.Time // when it was known to be the newest
+	store   int64     // the store's clock then, in microseconds
+	asked   time.Time // when it was asked for that, by a clock that nobody sets
+	items   map[store.Item]store.Item
+	limits  map[string]Definition
+	broken  map[string]error // limits that this program cannot read
+
+	plans       map[string]map[string]planned // by the names of plans and limits
+	prefixes    map[string]prefixes           // overrides, by limit
+	assigned    prefixes                      // plans
+	overrides   bool                          // there may be some of single keys
+	assignments bool                          // the same
+}
+
+// next returns the snapshot after another one, which may be nil.
+func next(old *snapshot, read *store.Catalogue, at, asked time.Time) *snapshot {
+	if old != nil && len(read.Items) == 0 {
+		same := *old
+		same.version, same.at, same.store, same.asked = read.Version, at, read.Clock, asked
+		return &same
+	}
+	s := &snapshot{
+		version: read.Version, at: at, store: read.Clock, asked: asked, items: map[store.Item]store.Item{},
+		limits: map[string]Definition{}, broken: map[string]error{},
+	}
+	if old != nil {
+		s.overrides, s.assignments = old.overrides, old.assignments
+		for id, item := range old.items {
+			s.items[id] = item
+		}
+	}
+	for _, item := range read.Items {
+		switch {
+		case item.Kind.PerKey():
+			s.overrides = s.overrides || item.Kind == store.KindOverride
+			s.assignments = s.assignments || item.Kind == store.KindAssignment
+		case item.Removed:
+			delete(s.items, item.ID())
+		default:
+			s.items[item.ID()] = item
+		}
+	}
+	for _, item := range s.items {
+		if item.Kind != store.KindLimit {
+			continue
+		}
+		d, err := definition(&item)
+		if err != nil {
+			s.broken[item.Name] = err
+			continue
+		}
+		s.limits[item.Name] = d
+	}
+	s.readPlans()
+	return s
+}
+
+// clock is what the store's clock says now, as far as it is known. This machine's may be set meanwhile: then what has
+// an end would seem to be over until the catalogue is read again.
+func (s *snapshot) clock() int64 { return s.store + sched.Since(s.asked).Microseconds() }
+
+// definition is the meaning of an item.
+func definition(i *store.Item) (d Definition, err error) {
+	l, err := headgate.ParseNamed(i.Name, i.Text)
+	if err == nil {
+		l, err = l.WithMaxKeys(i.MaxKeys)
+	}
+	return Definition{Limit: l, Description: i.Note, Origin: i.Origin, Retired: i.Retired}, err
+}
+
+// find returns the limit of a name. A snapshot that is nil has read nothing.
+func (s *snapshot) find(name string) (headgate.Limit, error) {
+	if s == nil {
+		return headgate.Limit{}, fmt.Errorf("%w: the catalogue of limits was not read yet", store.ErrUnavailable)
+	}
+	if d, ok := s.limits[name]; ok {
+		return d.Limit, nil
+	}
+	if err := s.broken[name]; err != nil {
+		return headgate.Limit{}, fmt.Errorf("limit %q of the catalogue cannot be read by this program: %w", name, err)
+	}
+	return headgate.Limit{}, fmt.Errorf("%w: %.100q; the catalogue has %s", headgate.ErrUnknownLimit, name, s.names())
+}
+
+// List implements Names.
+func (s *snapshot) List() []Definition {
+	if s == nil {
+		return nil
+	}
+	list := make([]Definition, 0, len(s.limits))
+	for _, d := range s.limits {
+		list = append(list, d)
+	}
+	slices.SortFunc(list, func(a, b Definition) int { return cmp.Compare(a.Name(), b.Name()) })
+	return list
+}
+
+// namesShown is how many names an error lists: a client that asks for a name that is not
+// there, many times a second, should not have thousands of them put together.
+const namesShown = 20
+
+func (s *snapshot) names() string {
+	if len(s.limits) == 0 {
+		return "none"
+	}
+	list := make([]string, 0, len(s.limits))
+	for name := range s.limits {
+		list = append(list, name)
+		if len(s.limits) > 100*namesShown && len(list) == namesShown {
+			break
+		}
+	}
+	slices.Sort(list)
+	if len(list) > namesShown {
+		list = list[:namesShown]
+	}
+	if more := len(s.limits) - len(list); more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(list, ", ")
+}

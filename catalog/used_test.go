@@ -1,0 +1,259 @@
+package catalog_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/redis"
+	"github.com/headgate/headgate/store/sqlite"
+)
+
+// scaling and resetting are changes that are felt soon.
+var (
+	scaling   = catalog.By{Author: "alice", Used: catalog.Used{Mode: catalog.ScaleUsed, Felt: 50 * time.Millisecond}}
+	resetting = catalog.By{Author: "alice", Used: catalog.Used{Mode: catalog.ResetUsed, Felt: 50 * time.Millisecond}}
+)
+
+// onEveryStore runs a test on a store of each kind.
+func onEveryStore(t *testing.T, test func(t *testing.T, s store.Store)) {
+	t.Helper()
+	for _, kind := range []struct {
+		name string
+		open func(t *testing.T) (store.Store, error)
+	}{
+		{"memory", func(*testing.T) (store.Store, error) { return memory.New(&memory.Config{Names: true}), nil }},
+		{"sqlite", func(t *testing.T) (store.Store, error) {
+			return sqlite.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "used.db"), nil)
+		}},
+		{"postgres", func(t *testing.T) (store.Store, error) { return postgres.Open(t.Context(), dbtest.Postgres(t), nil) }},
+		{"mysql", func(t *testing.T) (store.Store, error) { return mysql.Open(t.Context(), dbtest.MariaDB(t), nil) }},
+		{"redis", func(t *testing.T) (store.Store, error) { return redis.Open(t.Context(), dbtest.Redis(t), nil) }},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			s, err := kind.open(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			if m, ok := store.As[store.Migrator](s); ok {
+				if _, err := m.Migrate(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			test(t, s)
+		})
+	}
+}
+
+// takes takes a cost from a limit by its name, and fails if it is refused.
+func takes(tb testing.TB, l *headgate.Limiter, name, key string, cost int64) {
+	tb.Helper()
+	charge := headgate.Charge{Limit: headgate.MustNamed(name), Key: key, Cost: headgate.Units(cost)}
+	d, err := l.Take(tb.Context(), charge)
+	if err != nil || !d.Allowed {
+		tb.Fatalf("take %d of %s %s: %+v, %v", cost, name, key, d, err)
+	}
+}
+
+// inUse is what a key has used of a limit.
+func inUse(tb testing.TB, l *headgate.Limiter, name, key string) string {
+	tb.Helper()
+	s, err := l.Inspect(tb.Context(), headgate.MustNamed(name), key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s.Used.String()
+}
+
+// TestWhatIsUsedIsScaledOrReset changes limits of which a key has used something.
+func TestWhatIsUsedIsScaledOrReset(t *testing.T) {
+	tests := []struct {
+		from, to string
+		used     int64
+		want     string // scaled
+	}{
+		{"fixed-window 100/30d", "fixed-window 10/30d", 50, "5"},
+		{"fixed-window 100/30d", "fixed-window 10/30d", 51, "5.1"},
+		{"fixed-window 10/30d", "fixed-window 100/30d", 7, "70"},
+		{"fixed-window 3/30d", "fixed-window 10/30d", 1, "3.334"},
+		{"fixed-window 100/month Europe/Berlin", "fixed-window 10/month Europe/Berlin", 50, "5"},
+		{"fixed-window 100/month", "fixed-window 10/30d", 50, "5"},
+		{"fixed-window 100/30d", "fixed-window 40/60d", 80, "32"}, // above the new limit, which has another window
+		{"fixed-window 100/30d from-first", "fixed-window 10/30d from-first", 50, "5"},
+		{"interval 100/30d", "interval 10/30d", 50, "5"},
+		{"token-bucket 1/30d burst 100", "token-bucket 1/30d burst 10", 50, "5"},
+		{"token-bucket 1/30d burst 10", "token-bucket 1/30d burst 100", 10, "100"},
+		{"token-bucket 1/30d burst 100", "token-bucket 1/15d burst 10", 50, "5"},
+		{"token-bucket 100/30d burst 100", "token-bucket 10/30d", 50, "5"},
+		{"token-bucket 10/s burst 10", "token-bucket 20/s burst 10", 0, ""},
+		{"sliding-window 100/30d", "sliding-window 10/30d", 50, "5"},
+		{"sliding-window 10/30d", "sliding-window 100/30d", 10, "100"},
+		{"sliding-window 100/30d", "sliding-window 20/60d", 50, "10"},
+		{"sliding-log 100/30d", "sliding-log 10/30d", 50, "5"},
+		{"sliding-log 10/30d", "sliding-log 100/30d", 4, "40"},
+		{"sliding-log 100/30d", "sliding-log 10/15d", 50, "5"},
+		{"sliding-log 100/30d", "fixed-window 10/30d", 50, "5"},
+		{"fixed-window 100/30d", "sliding-log 10/30d", 50, "5"},
+		{"sliding-window 100/30d", "token-bucket 1/30d burst 10", 50, "5"},
+		{"token-bucket 1/30d burst 100", "sliding-window 10/30d", 50, "5"},
+		{"leaky-bucket 1/30d capacity 100", "gcra 1/30d burst 10", 50, "5"},
+		{"fixed-window 100/30d", "fixed-window 100/60d", 50, "50"}, // the same capacity
+		{"fixed-window 100/30d", "0", 50, "50"},
+		{"fixed-window 100/30d", "unlimited", 50, ""},
+		{"unlimited", "fixed-window 100/30d", 50, ""},
+	}
+	onEveryStore(t, func(t *testing.T, s store.Store) {
+		c := open(t, s)
+		l := headgate.New(s, &headgate.Config{Names: c})
+		for i, test := range tests {
+			for _, by := range []catalog.By{scaling, resetting} {
+				name := fmt.Sprintf("x%d.%s", i, by.Used.Mode)
+				set(t, c, limit(t, name, test.from))
+				if test.used > 0 {
+					takes(t, l, name, "bob", test.used)
+				}
+				by.Used.Felt = time.Millisecond
+				done(t)(c.Set(t.Context(), by, limit(t, name, test.to)))
+				want := test.want
+				if by.Used.Mode == catalog.ResetUsed {
+					want = "0"
+				}
+				if want == "" || test.to == "0" && want != "0" {
+					continue // what is said of these is another matter
+				}
+				if got := inUse(t, l, name, "bob"); got != want {
+					t.Errorf("%s, %d used, to %s, %s: %s used, want %s", test.from, test.used, test.to, by.Used.Mode, got, want)
+				}
+			}
+		}
+	})
+}
+
+// TestNothingIsLostOfWhatIsChargedWhileItIsScaled takes from all keys, all the time.
+func TestNothingIsLostOfWhatIsChargedWhileItIsScaled(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, s store.Store) {
+		for i, test := range []struct {
+			from, to string
+			used     int64   // of each key, before
+			most     int64   // admitted by the new limit at most
+			perSec   float64 // and so many more each second
+			least    int64   // used beside all that was admitted since
+		}{
+			{"fixed-window 100/30d", "fixed-window 10/30d", 20, 8, 0, 2},
+			{"fixed-window 100/30d", "fixed-window 10/30d", 5, 9, 0, 0},
+			{"fixed-window 10/30d", "fixed-window 50/30d", 5, 45, 0, 25},
+			{"sliding-log 100/30d", "sliding-log 10/30d", 20, 8, 0, 2},
+			{"sliding-log 100/30d", "sliding-log 10/15d", 5, 9, 0, 0},
+			{"sliding-window 100/30d", "sliding-window 10/60d", 20, 8, 0, 2},
+			{"token-bucket 1/30d burst 100", "token-bucket 1/15d burst 10", 20, 8, 0, 2},
+			{"token-bucket 50/s burst 100", "token-bucket 5/s burst 10", 50, 10, 5, 0},
+		} {
+			t.Run(test.from+" to "+test.to, func(t *testing.T) {
+				c := open(t, s)
+				l := headgate.New(s, &headgate.Config{Names: c})
+				name := fmt.Sprintf("busy%d", i)
+				set(t, c, limit(t, name, test.from))
+				to := limit(t, name, test.to)
+				crowd := busy(t, l, name, to.Params().Capacity/to.Params().Unit, test.used)
+				done(t)(c.Set(t.Context(), scaling, to))
+				time.Sleep(50 * time.Millisecond)
+				crowd.stop()
+				for key, n := range crowd.admitted {
+					took := crowd.last[key].Sub(crowd.first[key]).Seconds()
+					most := test.most
+					if test.perSec > 0 {
+						most += 1 + int64(test.perSec*(took+0.1))
+					}
+					if n > most {
+						t.Errorf("%s: the new limit has let %d pass in %.3f s, want %d at most", key, n, took, most)
+					}
+					if test.perSec > 0 {
+						continue
+					}
+					st, err := l.Inspect(t.Context(), headgate.MustNamed(name), key)
+					if used := units(t, st.Used); err != nil || used < float64(n+test.least) {
+						t.Errorf("%s: %g used, though the new limit has let %d pass, and %d were used before; %v",
+							key, used, n, test.used, err)
+					}
+				}
+			})
+		}
+	})
+}
+
+func units(tb testing.TB, c headgate.Cost) (n float64) {
+	tb.Helper()
+	if text := c.String(); text != "" {
+		if _, err := fmt.Sscan(text, &n); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return n
+}
+
+// crowd takes from keys of a limit.
+type crowd struct {
+	cancel context.CancelFunc
+	wait   sync.WaitGroup
+
+	mu          sync.Mutex
+	admitted    map[string]int64 // by the new limit
+	first, last map[string]time.Time
+}
+
+func (c *crowd) stop() {
+	c.cancel()
+	c.wait.Wait()
+}
+
+// busy uses something of some keys, and then takes from them until it is stopped.
+func busy(t *testing.T, l *headgate.Limiter, name string, capacity, used int64) *crowd {
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &crowd{
+		cancel: cancel, admitted: map[string]int64{}, first: map[string]time.Time{}, last: map[string]time.Time{},
+	}
+	t.Cleanup(c.stop)
+	for i := range 8 {
+		key := fmt.Sprintf("k%d", i)
+		takes(t, l, name, key, used)
+		c.admitted[key] = 0
+	}
+	for w := range 4 {
+		c.wait.Go(func() {
+			for i := w; ctx.Err() == nil; i++ {
+				key := fmt.Sprintf("k%d", i%8)
+				before := time.Now()
+				d, err := l.Allow(ctx, headgate.MustNamed(name), key)
+				if err != nil {
+					if ctx.Err() == nil {
+						t.Error(err)
+					}
+					return
+				}
+				if !d.Allowed || d.Capacity != capacity {
+					time.Sleep(time.Millisecond)
+					continue
+				}
+				c.mu.Lock()
+				c.admitted[key]++
+				if c.first[key].IsZero() {
+					c.first[key] = before
+				}
+				c.last[key] = time.Now()
+				c.mu.Unlock()
+			}
+		})
+	}
+	return c
+}
