@@ -15,6 +15,13 @@ var (
 	// ErrConflict: other transactions were in the way until the deadline.
 	// Nothing was done; asking again is safe.
 	ErrConflict = errors.New("conflict with other transactions")
+	// ErrHeld: another transaction holds a row. It is ErrConflict too.
+	// Passer.ApplyFree reports it, and coalesce hands it to a caller of several groups
+	// of which others were decided.
+	ErrHeld = fmt.Errorf("%w: a row is held", ErrConflict)
+	// ErrVersion: the catalogue was changed since it was read. It is ErrConflict too.
+	// Nothing was changed; read it and decide again.
+	ErrVersion = fmt.Errorf("%w: the catalogue was changed since it was read", ErrConflict)
 	// ErrUnavailable: the store could not be reached, or it could not do what was
 	// asked, for lack of disk or memory, say. Nothing was done; asking again is safe.
 	ErrUnavailable = errors.New("store unavailable")

@@ -49,23 +49,32 @@ type Migrator interface {
 	Migrate(ctx context.Context) (report []string, err error)
 }
 
-// LimitWriter is a Store that keeps named limits, for people who call it from
-// SQL.
-type LimitWriter interface {
-	// WriteLimits inserts or replaces limits by name. Those it does not name
-	// stay as they are. It reads each as a call from SQL would, and returns one
-	// line, which begins with the limit's name, about each that cannot be used from
-	// there: for lack of time zones in the server, say. A store may refuse to keep
-	// such a limit; what it had under that name stays then. Callers from Go and
-	// over the network are not concerned.
-	WriteLimits(ctx context.Context, limits []NamedLimit) (warnings []string, err error)
+// Remover is a Store that can remove all that Migrate has made.
+type Remover interface {
+	// Removal returns a line about each thing that Remove removes; none if there is nothing.
+	Removal(ctx context.Context) (lines []string, err error)
+	// Remove removes it: limits, the state of all keys, histories, functions. Programs that
+	// use the store fail from then on with ErrSetup.
+	Remove(ctx context.Context) error
 }
 
-// NamedLimit is a limit as a file or table knows it.
-type NamedLimit struct {
-	Name        string
-	Notation    string
-	Description string
+// Role is what a database user may do with a store.
+type Role string
+
+// The roles.
+const (
+	// RoleApp asks about limits by their names, by functions in SQL, and does nothing else.
+	RoleApp Role = "app"
+	// RoleService does what servers, the command and the Go library do: all but migrate.
+	RoleService Role = "service"
+)
+
+// Granter is a Store whose database has users.
+type Granter interface {
+	// Grant gives a role to a user, and returns a line about each thing that it did. What the
+	// user may do already stays. Errors are ErrInvalid for a role that is not known, and for a
+	// user that is not there.
+	Grant(ctx context.Context, role Role, user string) (lines []string, err error)
 }
 
 // Inspector is a Store that can be looked into. Both methods read without
@@ -85,6 +94,15 @@ type Inspector interface {
 type Retrier interface {
 	// Retries returns how many attempts were repeated, since the store was opened.
 	Retries() int64
+}
+
+// Passer is a Store that can decide a batch without the cells that other transactions hold.
+type Passer interface {
+	// ApplyFree is Apply, but it does not wait for long for a cell that another
+	// transaction holds while other groups could be decided: the error of a group with
+	// such a cell is ErrHeld then, and nothing was done about it. If there are no other
+	// groups, it waits as Apply does.
+	ApplyFree(ctx context.Context, ops []law.Op, outs []law.Outcome) error
 }
 
 // PartialSweeper is a Store that looks at a part of its rows in one Sweep. So

@@ -1,17 +1,18 @@
 // Package coalesce lets callers who wait for a store share its round trips.
 //
-// While one batch for a shard of keys is under way, newcomers queue; when it
-// has come back, all of them go in the next one. There is no timer, and a
-// caller who comes alone waits for nobody. Callers who ask the same of one cell
-// become one op with a count: one update of a row decides for everyone who
-// waits. What they are granted is handed out in the order in which they came.
+// While a batch is under way, callers queue; when it has come back, all of them go in the
+// next one. A lone caller never waits. When enough callers wait to be worth a round trip of
+// their own, another batch is sent beside the first. A cell is in one batch at a time: its
+// callers are decided in the order in which they arrived, and no two batches of one process
+// wait for each other's rows. Callers with the same question about one cell become one op
+// with a count, so that one update of a row decides for all of them. Grants are handed out
+// in the order of arrival.
 package coalesce
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,9 +31,12 @@ var (
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
-	// Flights is how many batches may be under way at once, each with keys of
+	// Flights is how many batches may be under way at once, each with cells of
 	// its own. Zero: what the store below asks for (store.Parallel), else 4.
 	Flights int
+	// Least is how many ops must wait for a batch to be sent while another one is
+	// under way. Zero: 32.
+	Least int
 	// MaxOps is how many ops a batch has at most, but for those of the last
 	// caller to join. A caller who brings half as many or more goes alone.
 	// Zero: 512.
@@ -58,6 +62,9 @@ func (c *Config) orDefault(inner store.Store) Config {
 			d.Flights = p.Parallel()
 		}
 	}
+	if d.Least <= 0 {
+		d.Least = 32
+	}
 	if d.MaxOps <= 0 {
 		d.MaxOps = 512
 	}
@@ -79,11 +86,11 @@ func (c *Config) orDefault(inner store.Store) Config {
 // charged, and what it was granted is given back by the return rule; but not if it has
 // an ID, under which the answer can be had again.
 type Store struct {
-	inner store.Store
-	cfg   Config
-	seed  maphash.Seed
-	lines []*flight.Line[*batch]
-	busy  sync.WaitGroup // lines with flights
+	inner   store.Store
+	cfg     Config
+	queue   *queue
+	apply   func(context.Context, []law.Op, []law.Outcome) error // of inner, which may say that cells are held
+	buffers sync.Pool                                            // *batch
 
 	batches, ops, callers atomic.Int64 // that were sent
 }
@@ -109,16 +116,17 @@ func (s *Store) sent(ops, callers int) {
 
 // New returns a store in front of inner, which Close closes too.
 func New(inner store.Store, cfg *Config) *Store {
-	s := &Store{inner: inner, cfg: cfg.orDefault(inner), seed: maphash.MakeSeed()}
-	room := max(1, s.cfg.MaxWaiting/s.cfg.Flights)
-	for range s.cfg.Flights {
-		s.lines = append(s.lines, flight.NewLine(room, &s.busy, s.newBatch, s.fly, s.land))
+	s := &Store{inner: inner, cfg: cfg.orDefault(inner)}
+	s.queue = flight.New(flight.Config[law.Cell, *party]{
+		Flights: s.cfg.Flights, Least: s.cfg.Least, Most: s.cfg.MaxOps, Waiting: s.cfg.MaxWaiting,
+		New: func() *party { return &party{} }, Fly: s.fly, Land: s.land,
+		Held: func(p *flight.Party[law.Cell, *party]) bool { return p.Load.held() },
+	})
+	s.apply = inner.Apply
+	if p, ok := inner.(store.Passer); ok {
+		s.apply = p.ApplyFree
 	}
 	return s
-}
-
-func (s *Store) newBatch() *batch {
-	return &batch{most: s.cfg.MaxOps, last: map[law.Cell]int{}}
 }
 
 // Unwrap implements store.Unwrapper.
@@ -140,28 +148,28 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		}
 		return nil
 	}
-	f, t, err := s.join(ops)
+	p, rank, start, err := s.join(ops)
 	if err != nil {
 		return err
 	}
 	sent := false
-	landed := f.Wait(ctx, func(c *batch, departed bool) {
+	landed := p.Wait(ctx, start, func(departed bool) {
 		if sent = departed; departed {
-			c.left = append(c.left, t)
+			p.Load.late = append(p.Load.late, rank)
 		} else {
-			c.leave(t)
+			p.Load.left = append(p.Load.left, rank)
 		}
 	})
 	if !landed {
 		return leftEarly(ctx, ops, sent)
 	}
-	if err = f.Err(); err != nil && f.Batch.failed(t) {
+	if err = p.Err(); err != nil && p.Load.failed() {
 		err = nil // its own errors say more
 	}
 	if err == nil {
-		f.Batch.answer(t, outs)
+		p.Load.answer(rank, outs)
 	}
-	f.Leave()
+	p.Leave()
 	return err
 }
 
@@ -174,47 +182,74 @@ func leftEarly(ctx context.Context, ops []law.Op, sent bool) error {
 	return fmt.Errorf("coalesce: %w: %w", store.ErrUnavailable, ctx.Err())
 }
 
-func (s *Store) join(ops []law.Op) (*flight.Flight[*batch], place, error) {
-	line := s.lines[0]
-	if len(s.lines) > 1 {
-		line = s.lines[sched.Hash(s.seed, ops[0].Cell)%uint64(len(s.lines))]
-	}
-	f, err := line.Board()
-	switch {
+// join adds a caller to a waiting party with the same question, or adds a new party.
+func (s *Store) join(ops []law.Op) (p *flight.Party[law.Cell, *party], rank int, start flight.Start, err error) {
+	switch err := s.queue.Lock(); {
 	case errors.Is(err, flight.ErrClosed):
-		return nil, place{}, store.ErrClosed
+		return nil, 0, 0, store.ErrClosed
 	case err != nil:
-		return nil, place{}, fmt.Errorf("coalesce: %w: as many as may, %d", store.ErrBusy, s.cfg.MaxWaiting)
+		return nil, 0, 0, fmt.Errorf("coalesce: %w: as many as may, %d", store.ErrBusy, s.cfg.MaxWaiting)
 	}
-	t := f.Batch.join(ops)
-	f.Boarded()
-	return f, t, nil
+	if shareable(ops) {
+		if p := s.queue.Last(ops[0].Cell); p != nil {
+			if rank, ok := p.Load.share(&ops[0]); ok {
+				s.queue.Join(p)
+				return p, rank, 0, nil
+			}
+		}
+	}
+	p = s.queue.Party()
+	p.Load.load(ops)
+	return p, 0, s.queue.Add(p), nil
 }
 
 // fly asks the store.
-func (s *Store) fly(c *batch) error {
+func (s *Store) fly(parties []*flight.Party[law.Cell, *party]) error {
 	ctx, cancel := sched.WithTimeout(context.Background(), s.cfg.Timeout)
 	defer cancel()
-	c.depart()
-	s.sent(len(c.ops), c.callers)
+	callers := 0
+	for _, p := range parties {
+		p.Load.depart()
+		callers += p.Load.ranks - len(p.Load.left)
+	}
+	if len(parties) == 1 { // nothing is to be put together
+		p := parties[0].Load
+		p.outs = append(p.outs[:0], make([]law.Outcome, len(p.ops))...)
+		return s.ask(ctx, p.ops, p.outs, callers)
+	}
+	b, _ := s.buffers.Get().(*batch)
+	if b == nil {
+		b = &batch{}
+	}
+	b.gather(parties)
+	err := s.ask(ctx, b.ops, b.outs, callers)
+	b.scatter(parties)
+	s.buffers.Put(b)
+	return err
+}
+
+func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, callers int) error {
+	s.sent(len(ops), callers)
 	if s.cfg.Observer == nil {
-		return s.inner.Apply(ctx, c.ops, c.outs)
+		return s.apply(ctx, ops, outs)
 	}
 	begin := sched.Now()
-	err := s.inner.Apply(ctx, c.ops, c.outs)
-	s.cfg.Observer.Batched(store.Batch{Callers: c.callers, Ops: len(c.ops), Took: sched.Since(begin), Err: err})
+	err := s.apply(ctx, ops, outs)
+	s.cfg.Observer.Batched(store.Batch{Callers: callers, Ops: len(ops), Took: sched.Since(begin), Err: err})
 	return err
 }
 
 // land gives back what those were granted who left after departure. Where the
 // store failed nobody knows of a grant.
-func (s *Store) land(c *batch, err error) {
+func (s *Store) land(parties []*flight.Party[law.Cell, *party], err error) {
 	if err != nil {
 		return
 	}
 	var back []law.Op
-	for _, t := range c.left {
-		back = c.giveBack(t, back)
+	for _, p := range parties {
+		for _, rank := range p.Load.late {
+			back = p.Load.giveBack(rank, back)
+		}
 	}
 	if len(back) == 0 {
 		return
@@ -232,9 +267,6 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 
 // Close implements store.Store: who waits is still answered.
 func (s *Store) Close() error {
-	for _, l := range s.lines {
-		l.Close()
-	}
-	s.busy.Wait()
+	s.queue.Close()
 	return s.inner.Close()
 }

@@ -7,7 +7,8 @@
 //
 // Limits that keep a history want every attempt in the store, and what is held
 // may be released before its time, so theirs are never repeated; nor are ops with
-// an ID, a ceiling or a test time.
+// an ID or a test time. A refusal of a charge that leaves headroom is repeated to charges that
+// leave as much, and not to those that leave less.
 package deny
 
 import (
@@ -54,7 +55,9 @@ type Store struct {
 
 	seed  maphash.Seed
 	drops [256]atomic.Uint32 // how often a cell of this hash was dropped
-	local [16]counter
+	// By the store's clock, when a charge of a cell of this hash was granted last.
+	grants [256]atomic.Int64
+	local  [16]counter
 }
 
 // counter has a cache line of its own.
@@ -66,7 +69,7 @@ type counter struct {
 // refusal is what a store has said of a cell.
 type refusal struct {
 	params law.Params
-	cost   int64       // that was refused
+	room   int64       // of the op that was refused
 	out    law.Outcome // of it
 	heard  int64       // when the answer came, by Store.now
 	until  int64       // by Store.now
@@ -108,7 +111,7 @@ func (s *Store) Repeated() (n int64) {
 
 // TakeOne implements store.OneTaker.
 func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
-	if r, ok := s.cache.GetIfPresent(cell); ok && cost == r.cost && !r.out.Shared && !s.closed.Load() &&
+	if r, ok := s.cache.GetIfPresent(cell); ok && p.Capacity-cost == r.room && !r.out.Shared && !s.closed.Load() &&
 		ctx.Err() == nil && r.params == *p {
 		if gone, ok := s.holds(r); ok {
 			s.count(r)

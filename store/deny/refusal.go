@@ -1,6 +1,8 @@
 package deny
 
 import (
+	"cmp"
+
 	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store/internal/wrap"
@@ -13,9 +15,13 @@ const mostCharges = 16
 // repeatable reports whether a refusal of the op may be repeated, and be
 // remembered.
 func repeatable(op *law.Op) bool {
-	return op.Verb == law.Take && op.Alone() && !op.Partial && op.Ceiling == 0 && op.Now == 0 &&
+	return op.Verb == law.Take && op.Alone() && !op.Partial && op.Now == 0 && !op.Timed() &&
 		op.Params.History == 0 && !op.Params.Leased
 }
+
+// room returns the most credits that may be in use for an op to pass: its ceiling without its cost.
+// All that a refusal says of a charge depends on that.
+func room(op *law.Op) int64 { return cmp.Or(op.Ceiling, op.Params.Capacity) - op.Cost*op.Count }
 
 // repeat refuses those groups of which a charge is known not to pass, and
 // returns the indices of their ops; nil if there are none.
@@ -62,7 +68,7 @@ func (s *Store) repeatGroup(ops []law.Op, outs []law.Outcome) bool {
 func (s *Store) known(op *law.Op, out *law.Outcome) bool {
 	*out = law.Outcome{}
 	r, ok := s.cache.GetIfPresent(op.Cell)
-	if !ok || op.Cost*op.Count < r.cost || r.params != op.Params {
+	if !ok || room(op) > r.room || r.params != op.Params {
 		return false
 	}
 	gone, ok := s.holds(r)
@@ -70,7 +76,7 @@ func (s *Store) known(op *law.Op, out *law.Outcome) bool {
 		return false
 	}
 	*out = r.out
-	if cost := op.Cost * op.Count; cost > r.cost {
+	if room(op) < r.room {
 		// It cannot pass before, and maybe much later. When, the law says of
 		// the cell as it was; a log would have to be asked.
 		if op.Params.Kind == law.Log {
@@ -93,7 +99,7 @@ func (s *Store) known(op *law.Op, out *law.Outcome) bool {
 // of the cell since.
 func (s *Store) over(op *law.Op) *refusal {
 	r, ok := s.cache.GetIfPresent(op.Cell)
-	if !ok || !repeatable(op) || op.Cost*op.Count < r.cost || r.params != op.Params {
+	if !ok || !repeatable(op) || room(op) > r.room || r.params != op.Params {
 		return nil
 	}
 	if gone, holds := s.holds(r); holds || gone < 0 || gone > 2*s.atMost {
@@ -112,6 +118,9 @@ func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, err error
 			case law.Take:
 				if err != nil || j-i > mostCharges || repeated(ops[i:j], outs[i:j], k-i) {
 					continue
+				}
+				if outs[k].Granted > 0 && outs[k].Via == law.ViaStore && !outs[k].Replayed {
+					s.granted(op, &outs[k], seen[k], heard)
 				}
 				if out := outs[k]; refused(op, &out) || last(op, &out) {
 					s.remember(op, &out, seen[k], heard)
@@ -136,13 +145,18 @@ func refused(op *law.Op, out *law.Outcome) bool {
 func last(op *law.Op, out *law.Outcome) bool {
 	p := &op.Params
 	if !repeatable(op) || p.Kind == law.Log || p.Block > 0 || op.Count != 1 || out.Err != nil || out.Stale ||
-		out.Granted != 1 || out.Used <= p.Capacity-op.Cost {
+		out.Granted != 1 || out.Used <= room(op) {
 		return false
 	}
+	*out = following(op, out)
+	return refused(op, out)
+}
+
+// following returns the outcome that an op has after another one with the outcome out, on the same cell.
+func following(op *law.Op, out *law.Outcome) law.Outcome {
 	next := law.Decide(out.State, op, out.Clock, 0, nil).Outcome
 	next.State, next.Shared = out.State, out.Shared
-	*out = next
-	return refused(op, out)
+	return next
 }
 
 // repeated reports whether several charges of a request are to one cell, by its name
@@ -158,22 +172,67 @@ func repeated(ops []law.Op, outs []law.Outcome, k int) bool {
 }
 
 func (s *Store) remember(op *law.Op, out *law.Outcome, seen uint32, heard int64) {
-	r := &refusal{params: op.Params, cost: op.Cost * op.Count, out: *out, heard: heard, answered: make(chan struct{})}
+	r := &refusal{params: op.Params, room: room(op), out: *out, heard: heard, answered: make(chan struct{})}
 	r.until = heard + min(out.RetryAt-out.Clock, s.atMost)
 	r.out.Granted = 0
-	if old, ok := s.cache.GetIfPresent(op.Cell); ok && old.cost < r.cost && old.params == r.params {
+	if old, ok := s.cache.GetIfPresent(op.Cell); ok && old.room > r.room && old.params == r.params {
 		if _, holds := s.holds(old); holds {
 			return // it says more
 		}
 	}
-	drops := &s.drops[s.hash(op.Cell)]
-	if drops.Load() != seen {
+	h := s.hash(op.Cell)
+	if drops := &s.drops[h]; drops.Load() == seen && !s.older(r, h) {
+		s.cache.Set(op.Cell, r)
+		if drops.Load() != seen || s.older(r, h) { // dropped in between
+			s.cache.Invalidate(op.Cell)
+		}
+	}
+}
+
+// granted notes that the store has granted an op. A refusal from before that the op would have
+// met is over, whatever it said: it was heard late, and would be repeated for as much too long. One of
+// a charge that leaves more headroom stands, and for longer than it said.
+func (s *Store) granted(op *law.Op, out *law.Outcome, seen uint32, heard int64) {
+	last, clock := &s.grants[s.hash(op.Cell)], out.Clock
+	for old := last.Load(); clock > old || old-clock > longestAway; old = last.Load() { // or the clock was set back
+		if last.CompareAndSwap(old, clock) {
+			break
+		}
+	}
+	r, ok := s.cache.GetIfPresent(op.Cell)
+	if !ok || r.out.Clock > clock {
 		return
 	}
-	s.cache.Set(op.Cell, r)
-	if drops.Load() != seen { // dropped in between
+	limit := op.Params
+	limit.Block = r.params.Block // which a charge that leaves headroom has not
+	if limit != r.params || r.room >= 0 && out.Used-op.Cost*out.Granted <= r.room {
+		if r.out.Clock < clock {
+			s.cache.Invalidate(op.Cell)
+		}
+		return
+	}
+	if r.room < 0 || limit.Kind == law.Log || limit.Block > 0 {
+		return // only the store can tell until when
+	}
+	again := law.Op{
+		Verb: law.Take, Cell: op.Cell, Params: limit, Count: 1, Cost: 1, Ceiling: r.room + 1, Window: op.Window,
+	}
+	if next := following(&again, out); refused(&again, &next) {
+		s.remember(&again, &next, seen, heard)
+	} else {
 		s.cache.Invalidate(op.Cell)
 	}
+}
+
+// longestAway is how late an answer arrives at most, in microseconds. A time that is further
+// back was read after the store's clock had been set.
+const longestAway = 10_000_000
+
+// older reports whether the store has granted something of a cell with this hash since it
+// refused.
+func (s *Store) older(r *refusal, h int) bool {
+	since := s.grants[h].Load() - r.out.Clock
+	return since > 0 && since <= longestAway
 }
 
 // drop forgets the refusal of a cell, also one that is on its way here.

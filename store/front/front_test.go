@@ -120,8 +120,8 @@ func TestOptionalInterfacesAreFoundBehindIt(t *testing.T) {
 	if _, ok := store.As[store.Inspector](s); !ok {
 		t.Error("no Inspector")
 	}
-	if _, ok := store.As[store.LimitWriter](s); !ok {
-		t.Error("no LimitWriter")
+	if _, ok := store.As[store.Catalog](s); !ok {
+		t.Error("no Catalog")
 	}
 	if _, ok := store.As[store.KeyCounter](s); !ok {
 		t.Error("no KeyCounter")

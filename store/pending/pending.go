@@ -27,6 +27,7 @@ var (
 	_ store.Inspector = away{}
 
 	_ store.KeyCounter = away{}
+	_ store.Catalog    = away{}
 )
 
 // NoLimit as a Config's Within is to try for ever.
@@ -226,3 +227,21 @@ func (a away) Cells(context.Context, store.Query) ([]store.Cell, int64, error) {
 func (a away) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, a.err() }
 
 func (a away) Fullness(context.Context) ([]store.Room, error) { return nil, a.err() }
+
+func (a away) ReadCatalog(context.Context, int64) (store.Catalogue, error) {
+	return store.Catalogue{}, a.err()
+}
+
+func (a away) Items(context.Context, []store.Item) (int64, []store.Item, error) {
+	return 0, nil, a.err()
+}
+
+func (a away) ItemsAfter(context.Context, store.Kind, store.Item, int) ([]store.Item, error) {
+	return nil, a.err()
+}
+
+func (a away) WriteCatalog(context.Context, store.Edit) (int64, error) { return 0, a.err() }
+
+func (a away) CatalogVersions(context.Context, int64, int) ([]store.Version, error) {
+	return nil, a.err()
+}

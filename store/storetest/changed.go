@@ -292,3 +292,23 @@ func roundTimes(t *testing.T, s store.Store) {
 		}
 	}
 }
+
+// afterReset charges a cell that was reset in a batch behind another op: one charge is made of it.
+func afterReset(t *testing.T, s store.Store) {
+	p := bucket(1, 10)
+	one(t, s, take("reset", "a", p, 3, T0))
+	one(t, s, take("reset", "b", p, 4, T0))
+	check := take("reset", "a", p, 1, T0)
+	check.Verb = law.Check
+	reset := law.Op{
+		Verb: law.Reset, Group: 2, Cell: law.Cell{Limit: "reset", Key: "b"}, Params: p, Cost: 1, Count: 1, Now: T0,
+	}
+	apply(t, s, check, reset)
+	for i, want := range []int64{1, 2} {
+		op := take("reset", "b", p, 1, 0)
+		op.Now = 0 // as callers charge
+		if out := one(t, s, op); out.Granted != 1 || i == 0 && out.Used > want*p.Unit {
+			t.Errorf("charge %d after the reset: %+v; want at most %d units in use", i+1, out, want)
+		}
+	}
+}

@@ -187,7 +187,11 @@ func failingCrowd(t *testing.T, f *faulty, through store.Store, fails fault, nam
 		}
 		f.fails.Store(int32(none))
 		crowd(callers, ask)
-		if got := admitted.Load(); got > capacity || fails != after && got != capacity {
+		held := int64(0) // of a store that prefetches itself, coalesced callers may leave what it holds
+		if _, ok := store.As[*prefetch.Store](f.Store); ok {
+			held = op.Params.Prefetch / op.Params.Unit
+		}
+		if got := admitted.Load(); got > capacity || fails != after && got < capacity-held {
 			t.Errorf("%s: %d were admitted after the failure, of a capacity of %d", op.Cell.Limit, got, capacity)
 		}
 	}

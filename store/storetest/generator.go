@@ -94,6 +94,7 @@ func (g *generator) asks(verb law.Verb, size int) (ops []law.Op) {
 	changed := steady[g.IntN(len(steady))]
 	late := verb == law.Take && g.IntN(5) == 0
 	wait := g.Int64N(20_000)
+	overrides := map[law.Cell]law.Params{}
 	for range size {
 		limit, p := "changing", changed
 		if late || g.IntN(2) == 0 {
@@ -104,6 +105,14 @@ func (g *generator) asks(verb law.Verb, size int) (ops []law.Op) {
 			limit, p = string(rune('a'+n)), steady[n]
 		}
 		op := g.op(verb, limit, p, size == 1 && !late)
+		if limit == "changing" { // one key has one limit in a request, but each may have another
+			if has, ok := overrides[op.Cell]; ok {
+				op.Params = has
+			} else if g.IntN(3) == 0 {
+				op.Params = steady[g.IntN(len(steady))]
+			}
+			overrides[op.Cell] = op.Params
+		}
 		if op.Deferred = late; late {
 			op.Ceiling = p.Ceiling(wait)
 		}
@@ -152,7 +161,9 @@ func (g *generator) settle() []law.Op {
 // renew prolongs an entry. Its Entry is the oracle's, as that of back.
 func (g *generator) renew() law.Op {
 	r := &g.charged[g.IntN(len(g.charged))]
-	return law.Op{Verb: law.Renew, Cell: r.op.Cell, Params: r.op.Params, EntryNumber: r.out.EntryNumber}
+	p := r.op.Params
+	p.Step = max(1, p.Step/int64(1+g.IntN(3))) // the limit may have another time to live by now
+	return law.Op{Verb: law.Renew, Cell: r.op.Cell, Params: p, EntryNumber: r.out.EntryNumber}
 }
 
 func (g *generator) op(verb law.Verb, limit string, p law.Params, alone bool) law.Op {
@@ -162,8 +173,11 @@ func (g *generator) op(verb law.Verb, limit string, p law.Params, alone bool) la
 		Cost: 1 + g.Int64N(3*p.Unit), Count: 1 + g.Int64N(3),
 		Partial: alone && g.IntN(3) == 0,
 	}
-	if g.IntN(8) == 0 {
+	switch g.IntN(8) {
+	case 0:
 		op.Ceiling = p.Capacity * 3
+	case 1: // it leaves headroom
+		op.Ceiling = 1 + g.Int64N(p.Capacity)
 	}
 	if verb == law.Block {
 		op.TTL, op.Reason = g.Int64N(3)*10000, "because"
@@ -227,5 +241,18 @@ func (g *generator) setTime(op *law.Op) {
 		op.Window = [4]int64{b - 60000, b - 50000, b - 40000, b - 30000}
 	case 1: // or in another time zone
 		op.Window = [4]int64{b - 25000, b - 5000, b + 21000, b + 40000}
+	}
+	if op.Verb != law.Take && op.Verb != law.Check {
+		return
+	}
+	switch g.IntN(30) { // what is asked holds for a time only, by which it may be over
+	case 0:
+		op.From = max(0, op.Now+g.Int64N(40_000)-20_000)
+	case 1:
+		op.Until = max(1, op.Now+g.Int64N(40_000)-20_000)
+	case 2:
+		op.From, op.Until = op.Now, op.Now+1+g.Int64N(2)
+	case 3:
+		op.From, op.Until = max(0, op.Now-g.Int64N(2)), max(1, op.Now)
 	}
 }

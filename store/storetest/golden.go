@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/headgate/headgate/law"
@@ -144,6 +145,50 @@ func golden(t *testing.T, s store.Store) {
 		}
 	}
 	returnAfterSetBack(t, s)
+	returnsInAWindow(t, s)
+}
+
+// returnsInAWindow gives back charges of a window in the order in which they were made: each in full,
+// by what its outcome said and by its ID, also above the capacity.
+func returnsInAWindow(t *testing.T, s store.Store) {
+	p := law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 10_000, Step: 3600 * sec, Drain: law.Max}
+	at := T0 - T0%p.Step
+	for _, named := range []bool{false, true} {
+		key := fmt.Sprint("named ", named)
+		var ops []law.Op
+		var outs []law.Outcome
+		for i := range 3 {
+			op := take("returns", key, p, 3, at)
+			if named {
+				op.ID, op.TTL = fmt.Sprint(key, i), 60*sec
+			}
+			ops, outs = append(ops, op), append(outs, one(t, s, op))
+		}
+		more := law.Back(&ops[2], &outs[2], -5000)
+		if named {
+			more = law.Op{Verb: law.Settle, Group: 1, Cell: ops[2].Cell, Params: p, ID: ops[2].ID, Cost: 8000, Count: 1}
+		}
+		more.Now = at + sec
+		if out := one(t, s, more); out.Granted != -5000 {
+			t.Errorf("%s: %d more were charged", key, -out.Granted)
+		}
+		for i, credits := range []int64{2000, 3000} {
+			back := law.Back(&ops[i], &outs[i], credits)
+			if named {
+				back = law.Op{
+					Verb: law.Settle, Group: 1, Cell: ops[i].Cell, Params: p, ID: ops[i].ID,
+					Cost: 3000 - credits, Count: 1,
+				}
+			}
+			back.Now = at + 2*sec
+			if out := one(t, s, back); out.Granted != credits {
+				t.Errorf("%s: charge %d: %d of %d were given back", key, i, out.Granted, credits)
+			}
+		}
+		if out := one(t, s, take("returns", key, p, 1, at+3*sec)); out.Granted != 1 || out.Used != 10_000 {
+			t.Errorf("%s: in use are %d of 10000, with %d granted", key, out.Used, out.Granted)
+		}
+	}
 }
 
 // returnAfterSetBack gives back a charge that had drained, and has been used by others,

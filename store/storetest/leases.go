@@ -23,6 +23,27 @@ func leases(t *testing.T, s store.Store) {
 		op := take("leases", "k", p, 1, now)
 		return one(t, s, law.Back(&op, &out, p.Unit)).Granted == p.Unit
 	}
+	longer := func() {
+		c := law.Cell{Limit: "leases", Key: "longer"}
+		long, short := p, p
+		long.Capacity, short.Capacity = p.Unit, p.Unit
+		short.Step = 2 * sec
+		out := one(t, s, take(c.Limit, c.Key, long, 1, T0))
+		op := law.Op{Verb: law.Renew, Cell: c, Params: short, EntryNumber: out.EntryNumber}
+		for _, at := range []struct{ now, end int64 }{ // by the shorter one it would end at 3, 7, 8 and 11 s
+			{T0 + sec, T0 + 10*sec}, {T0 + 5*sec, T0 + 10*sec}, {T0 + 6*sec, T0 + 10*sec}, {T0 + 9*sec, T0 + 11*sec},
+		} {
+			op.Now = at.now
+			renewed := one(t, s, op)
+			ask := take(c.Limit, c.Key, long, 1, at.now)
+			ask.Verb = law.Check
+			if got := one(t, s, ask); renewed.Granted != 1 || renewed.State.EmptyAt != at.end || got.RetryAt != at.end {
+				t.Errorf("a lease that is renewed by a shorter limit after %d us: %+v, others can have it at %d; want %d",
+					at.now-T0, renewed, got.RetryAt, at.end)
+			}
+		}
+	}
+	longer()
 	a, b := acquire(T0), acquire(T0+sec)
 	if a.Granted+b.Granted != 2 || acquire(T0+2*sec).Granted != 0 {
 		t.Error("want two leases of two")

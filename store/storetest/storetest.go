@@ -125,6 +125,8 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("is linearizable", linearizable)
 	through("charges a request with an id once", once)
 	with("charges one of many with the same id", onceAtATime)
+	with("charges requests of several cells once, and settles parts of them", onceOfSeveral)
+	through("drains budgets of six limits exactly", budgets)
 	through("settles a request with an id", settle)
 	through("settles within the window", settleWindow)
 	through("settles nothing by another rule", settleChanged)
@@ -134,6 +136,7 @@ func Run(t *testing.T, open Open, o *Options) {
 		func(t *testing.T, s store.Store) { lateApart(t, s, o.GroupsOnTrial) })
 	with("decides a reservation again for a caller that does not wait", noPatience)
 	through("forgets nothing when a limit is changed", changed)
+	with("charges a cell once after a reset in a batch", afterReset)
 	through("starves no key that two processes disagree about", disagree)
 	through("reports times that keep the bound when the clock steps back", steppingBack)
 	through("is exact at round times of a sliding window", roundTimes)
@@ -153,6 +156,11 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("refuses to work once closed", closed)
 	with("shows its cells and its log", inspect)
 	with("refuses bad queries alike", badQueries)
+	through("keeps a catalogue", catalogue)
+	with("tells what versions of the catalogue have changed", catalogueChanges)
+	with("lists items of the catalogue in order", catalogueInOrder)
+	with("refuses edits of the catalogue, and changes nothing", catalogueRefuses)
+	with("makes one version of the catalogue at a time", catalogueWriters)
 }
 
 // newSeed returns the seed of a random test.

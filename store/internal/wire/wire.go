@@ -43,6 +43,8 @@ const (
 	window1
 	window2
 	window3
+	from
+	until
 	at
 	level
 	returned
@@ -64,6 +66,7 @@ var fieldNames = [fields]string{
 	how:     "how", // 1 for a partial op, 2 for a deferred one; none is both
 	ceiling: "ceiling", ttl: "ttl", now: "now",
 	window0: "window0", window1: "window1", window2: "window2", window3: "window3",
+	from: "since", until: "lapse", // From and Until; these are words of Lua or SQL
 	at: "at", level: "level", returned: "returned", entry: "entry",
 }
 
@@ -78,6 +81,7 @@ func values(op *law.Op) [fields]int64 {
 		block: p.Block, history: p.History, maxKeys: p.MaxKeys,
 		cost: op.Cost, count: op.Count, ceiling: op.Ceiling, ttl: op.TTL, now: op.Now,
 		window0: op.Window[0], window1: op.Window[1], window2: op.Window[2], window3: op.Window[3],
+		from: op.From, until: op.Until,
 		at: op.At, level: op.Level, returned: op.Returned, entry: op.EntryNumber,
 	}
 	if op.Deferred {

@@ -1,0 +1,38 @@
+package wrap
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// PassBy applies those groups of a batch of which no op is held, for drivers that implement
+// store.Passer. The error of the others is store.ErrHeld. If all are held, it applies the
+// batch, which waits.
+func PassBy(ctx context.Context, ops []law.Op, outs []law.Outcome, held []bool,
+	apply func(context.Context, []law.Op, []law.Outcome) error,
+) error {
+	var skip []int
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		one := slices.Contains(held[i:j], true)
+		for ; i < j; i++ {
+			if one {
+				skip = append(skip, i)
+			}
+		}
+	}
+	if len(skip) == 0 || len(skip) == len(ops) {
+		return apply(ctx, ops, outs)
+	}
+	rest, index := Rest(ops, skip)
+	answers := make([]law.Outcome, len(rest))
+	Join(outs, answers, index, apply(ctx, rest, answers))
+	for _, i := range skip {
+		outs[i] = law.Outcome{Err: fmt.Errorf("%w: %q of %s", store.ErrHeld, ops[i].Cell.Key, ops[i].Cell.Limit)}
+	}
+	return nil
+}

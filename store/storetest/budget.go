@@ -1,0 +1,162 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// budget is six limits that every request is charged to, and what callers know to be in use of each.
+type budget struct {
+	s      store.Store
+	limits [6]law.Params
+	actual [6]atomic.Int64 // credits that the requests were settled at
+	told   [6]atomic.Int64 // credits that were charged, without what is known to have been given back
+	// credits of attempts that were given up, and may be charged when they arrive: the request was
+	// refused before, or is cancelled
+	late [6]atomic.Int64
+}
+
+// newBudget returns one of which next to nothing drains while a test runs.
+func newBudget(s store.Store) *budget {
+	const long = 300 * 86_400 * sec
+	b := &budget{s: s, limits: [6]law.Params{
+		{Kind: law.Bucket, Unit: 1000, Step: 3600 * sec, Drain: 1},
+		{Kind: law.Bucket, Unit: 1000, Step: long, Drain: law.Max, Anchor: law.Epoch},
+		{Kind: law.Bucket, Unit: 1_000_000, Step: long, Drain: law.Max},
+		{Kind: law.Window, Unit: 1000, Step: long},
+		{Kind: law.Log, Unit: 1000, Step: long},
+		{Kind: law.Bucket, Unit: 7, Step: 3600 * sec, Drain: 1},
+	}}
+	for i := range b.limits {
+		p := &b.limits[i]
+		p.Capacity = (150 + 10*int64(i)) * p.Unit
+	}
+	return b
+}
+
+// request draws a request that charges all six, at odd costs.
+func (b *budget) request(rng *rand.Rand, id string) []law.Op {
+	ops := make([]law.Op, len(b.limits))
+	for i, p := range b.limits {
+		ops[i] = law.Op{
+			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: fmt.Sprint("budget ", i), Key: "k"}, Params: p,
+			Cost: 1 + rng.Int64N(2*p.Unit), Count: 1, ID: id, TTL: 3600 * sec,
+		}
+	}
+	return ops
+}
+
+// surely asks until there is an answer, also after conflicts. One in five attempts is given up on the way;
+// late says that it was, after an attempt.
+func (b *budget) surely(t *testing.T, rng *rand.Rand, ops []law.Op) (outs []law.Outcome, late bool) {
+	var err error
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
+		ctx, cancel := context.Background(), context.CancelFunc(func() {})
+		if rng.IntN(5) == 0 {
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.Int64N(3_000_000)))
+		}
+		outs = make([]law.Outcome, len(ops))
+		err = b.s.Apply(ctx, ops, outs)
+		cancel()
+		for i := range outs {
+			if err == nil {
+				err = outs[i].Err
+			}
+		}
+		if err == nil {
+			return outs, late
+		}
+		late = true
+	}
+	t.Errorf("a request with an id was never answered: %v", err)
+	return nil, true
+}
+
+// spend makes a request, and settles or cancels some that are admitted. It reports whether it was.
+func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
+	ops := b.request(rng, id)
+	outs, late := b.surely(t, rng, ops)
+	how := rng.IntN(4)
+	refused := slices.ContainsFunc(outs, func(out law.Outcome) bool { return out.Granted != 1 })
+	if late && (refused || how == 0) {
+		for i := range ops {
+			b.late[i].Add(ops[i].Cost)
+		}
+	}
+	if refused {
+		return false
+	}
+	for i := range outs {
+		b.told[i].Add(ops[i].Cost)
+		cost := rng.Int64N(ops[i].Cost + 1)
+		switch how {
+		case 0:
+			cost = law.Cancelled
+		case 3: // it is not settled
+			b.actual[i].Add(ops[i].Cost)
+		default:
+			b.actual[i].Add(cost)
+		}
+		ops[i] = law.Op{
+			Verb: law.Settle, Group: uint32(i + 1), Cell: ops[i].Cell, Params: ops[i].Params, ID: id,
+			Cost: cost, Count: 1,
+		}
+	}
+	if outs == nil || how == 3 {
+		return outs != nil
+	}
+	settled, _ := b.surely(t, rng, ops)
+	for i, out := range settled {
+		b.told[i].Add(-out.Granted) // none, if it was settled by an attempt that was given up
+	}
+	return true
+}
+
+// budgets lets 64 callers drain six limits by requests with ids, which they settle, cancel, and repeat
+// when an answer does not come. No limit is overrun, each has in use what the requests have cost in
+// the end, and a request that one of them refuses is charged to none. A bucket that drains gives back
+// only what the return rule allows. An attempt that was given up may arrive late.
+func budgets(t *testing.T, s store.Store) {
+	b := newBudget(s)
+	var admitted atomic.Int64
+	crowd(64, func(caller int) bool {
+		rng := rand.New(rand.NewPCG(uint64(caller), 64))
+		for n, refused := 0, 0; refused < 2 && !t.Failed(); n++ {
+			if b.spend(t, rng, fmt.Sprint("budget ", caller, " ", n)) {
+				admitted.Add(1)
+			} else {
+				refused++
+			}
+		}
+		return false
+	})
+	if t.Logf("%d requests were admitted", admitted.Load()); admitted.Load() < 100 {
+		t.Error("too few to say anything")
+	}
+	full := false
+	for i, op := range b.request(rand.New(rand.NewPCG(1, 2)), "") {
+		op.Verb, op.Cost, op.ID, op.TTL = law.Check, 1, "", 0
+		out := one(t, s, op)
+		used := out.Used - out.Granted
+		least, most := b.actual[i].Load(), b.told[i].Load()
+		if op.Params.Drain != 1 { // what is left gives back all
+			most = least
+		}
+		most += b.late[i].Load()
+		if used < least || used > most || used > op.Params.Capacity {
+			t.Errorf("%s: %d credits of %d are in use, want %d to %d", op.Cell.Limit, used, op.Params.Capacity, least, most)
+		}
+		full = full || used > op.Params.Capacity-2*op.Params.Unit
+	}
+	if !full {
+		t.Error("no limit is full, and all callers were refused")
+	}
+}

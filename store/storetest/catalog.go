@@ -1,0 +1,380 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/headgate/headgate/store"
+)
+
+// catalogOf returns the catalogue of a store, which has to have one.
+func catalogOf(tb testing.TB, s store.Store) store.Catalog {
+	tb.Helper()
+	c, ok := store.As[store.Catalog](s)
+	if !ok {
+		tb.Fatal("the store keeps no catalogue")
+	}
+	return c
+}
+
+// Define writes limits into the catalogue of a store.
+func Define(tb testing.TB, s store.Store, limits ...store.Item) {
+	tb.Helper()
+	if err := TryDefine(tb.Context(), s, limits...); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// TryDefine is Define for limits that the store may refuse.
+func TryDefine(ctx context.Context, s store.Store, limits ...store.Item) error {
+	c, ok := store.As[store.Catalog](s)
+	if !ok {
+		return store.ErrUnsupported
+	}
+	now, err := c.ReadCatalog(ctx, 0)
+	if err != nil {
+		return err
+	}
+	for i := range limits {
+		limits[i].Kind = store.KindLimit
+	}
+	_, err = c.WriteCatalog(ctx, store.Edit{Base: now.Version, Items: limits})
+	return err
+}
+
+// edit writes items as one version on top of base, and returns the version.
+func edit(tb testing.TB, c store.Catalog, base int64, items ...store.Item) int64 {
+	tb.Helper()
+	version, err := c.WriteCatalog(context.Background(), store.Edit{
+		Base: base, Author: "alice", Reason: "because", Items: items,
+	})
+	if err != nil {
+		tb.Fatalf("write %v: %v", items, err)
+	}
+	return version
+}
+
+// since returns the version of a catalogue, and what was written after another one, ordered.
+func since(tb testing.TB, c store.Catalog, version int64) (int64, []store.Item) {
+	tb.Helper()
+	got, err := c.ReadCatalog(context.Background(), version)
+	if err != nil {
+		tb.Fatalf("read after %d: %v", version, err)
+	}
+	if got.Clock <= 0 {
+		tb.Errorf("the clock stands at %d", got.Clock)
+	}
+	return got.Version, ordered(got.Items)
+}
+
+func ordered(items []store.Item) []store.Item {
+	slices.SortFunc(items, compareIDs)
+	return items
+}
+
+func compareIDs(a, b store.Item) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
+}
+
+func same(tb testing.TB, what string, got []store.Item, want ...store.Item) {
+	tb.Helper()
+	if got, want := ordered(slices.Clone(got)), ordered(want); !slices.Equal(got, want) {
+		tb.Errorf("%s: got\n%+v, want\n%+v", what, got, want)
+	}
+}
+
+// Items for tests.
+var (
+	loginItem = store.Item{
+		Kind: store.KindLimit, Name: "login", Text: "token-bucket 5/1m", Note: "a description, with 'quotes' and ä",
+		Origin: "file", MaxKeys: 1000,
+	}
+	apiItem  = store.Item{Kind: store.KindLimit, Name: "api", Text: "sliding-log 10/1h history 1d", Retired: true}
+	planItem = store.Item{Kind: store.KindPlan, Name: "pro", Key: "login", Text: "token-bucket 50/1m"}
+	overItem = store.Item{
+		Kind: store.KindOverride, Name: "login", Key: "bob's \\ key", Text: "fixed-window 3/1h", Note: "trusted",
+		Until: 4_102_444_800_000_000,
+	}
+	assignItem = store.Item{Kind: store.KindAssignment, Key: "bob", Text: "pro"}
+	fileItem   = store.Item{Kind: store.KindFile, Name: strings.Repeat("0a", 32), Note: "limits.yaml"}
+)
+
+// gone is an item that was removed.
+func gone(i store.Item) store.Item {
+	i = i.ID()
+	i.Removed = true
+	return i
+}
+
+func became(before, after store.Item) store.Change { return store.Change{Before: before, After: after} }
+
+func came(i store.Item) store.Change { return became(gone(i), i) }
+
+// catalogue reads and writes limits, plans and overrides.
+func catalogue(t *testing.T, s store.Store) {
+	c := catalogOf(t, s)
+	ctx := t.Context()
+	if v, items := since(t, c, 0); v != 0 || len(items) != 0 {
+		t.Fatalf("a new store has version %d, %v", v, items)
+	}
+	if list, err := c.CatalogVersions(ctx, 0, 10); err != nil || len(list) != 0 {
+		t.Fatalf("a new store has versions %v, %v", list, err)
+	}
+
+	if v := edit(t, c, 0, loginItem, planItem, overItem, assignItem, fileItem); v != 1 {
+		t.Fatalf("the first edit made version %d", v)
+	}
+	v, items := since(t, c, 0)
+	if v != 1 {
+		t.Errorf("read version %d, want 1", v)
+	}
+	same(t, "all items", items, loginItem, planItem, fileItem) // those of single keys are too many
+	if v := edit(t, c, 1, loginItem, planItem); v != 1 {
+		t.Errorf("an edit that changes nothing made version %d", v)
+	}
+}
+
+// catalogueChanges reads what versions have changed.
+func catalogueChanges(t *testing.T, s store.Store) {
+	c := catalogOf(t, s)
+	edit(t, c, 0, loginItem, planItem, overItem, assignItem)
+	changed := loginItem
+	changed.Text, changed.MaxKeys = "token-bucket 6/1m", 0
+	edit(t, c, 1, changed, apiItem, gone(overItem))
+	edit(t, c, 2, gone(planItem), gone(store.Item{Kind: store.KindLimit, Name: "never.there"}))
+
+	v, items := since(t, c, 0)
+	if v != 3 {
+		t.Errorf("read version %d, want 3", v)
+	}
+	same(t, "all items", items, changed, apiItem)
+	_, items = since(t, c, 1)
+	same(t, "after 1", items, changed, apiItem, gone(overItem), gone(planItem))
+	_, items = since(t, c, 2)
+	same(t, "after 2", items, gone(planItem))
+	if v, items = since(t, c, 3); v != 3 || len(items) != 0 {
+		t.Errorf("after the newest: version %d, %v", v, items)
+	}
+	of, found, err := c.Items(t.Context(), []store.Item{
+		assignItem.ID(), overItem.ID(), changed.ID(), {Kind: "limit", Name: "x"},
+	})
+	if err != nil || of != 3 {
+		t.Fatalf("items by name are of version %d, %v", of, err)
+	}
+	same(t, "by name", found, assignItem, changed)
+	for _, none := range [][]store.Item{nil, {overItem.ID()}, {{Kind: store.KindLimit, Name: "x"}}} {
+		if of, found, err := c.Items(t.Context(), none); err != nil || len(found) != 0 || of != 3 {
+			t.Errorf("no items by name: %v of version %d, %v", found, of, err)
+		}
+	}
+
+	list, err := c.CatalogVersions(t.Context(), 0, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]store.Change{
+		{became(planItem, gone(planItem))},
+		{came(apiItem), became(loginItem, changed), became(overItem, gone(overItem))},
+		{came(loginItem), came(overItem), came(planItem), came(assignItem)},
+	}
+	if len(list) != len(want) {
+		t.Fatalf("%d versions: %+v", len(list), list)
+	}
+	for i, v := range list {
+		if v.Number != int64(3-i) || v.At <= 0 || !strings.HasPrefix(v.Author, "alice") || v.Reason != "because" {
+			t.Errorf("version %+v; want number %d, by alice, because", v, 3-i)
+		}
+		if !slices.Equal(byID(v.Changes), byID(want[i])) {
+			t.Errorf("version %d: got\n%+v, want\n%+v", v.Number, v.Changes, want[i])
+		}
+	}
+	if list, err := c.CatalogVersions(t.Context(), 3, 1); err != nil || len(list) != 1 || list[0].Number != 2 {
+		t.Errorf("one version before 3: %+v, %v", list, err)
+	}
+}
+
+// catalogueInOrder reads items of a kind page by page.
+func catalogueInOrder(t *testing.T, s store.Store) {
+	c := catalogOf(t, s)
+	var list []store.Item
+	for _, name := range []string{"a", "a.b", "b"} {
+		for _, key := range []string{"", "A", "a", "a/", "b'\\", "ä"} {
+			list = append(list, store.Item{
+				Kind: store.KindOverride, Name: name, Key: key, Text: "token-bucket 5/1m", Until: int64(len(list)),
+			})
+		}
+	}
+	prefix := store.Item{Kind: store.KindPrefixOverride, Name: "a", Key: "team/", Text: "token-bucket 5/1m"}
+	plan := store.Item{Kind: store.KindPrefixAssignment, Key: "team/", Text: "pro"}
+	mayHave(t, c, false)
+	edit(t, c, 0, append([]store.Item{prefix, plan, loginItem, apiItem}, list...)...)
+	mayHave(t, c, true)
+	edit(t, c, 1, gone(list[3]))
+	list = slices.Delete(list, 3, 4)
+	_, items := since(t, c, 0)
+	same(t, "all that is not of single keys", items, prefix, plan, loginItem, apiItem)
+	for _, size := range []int{-1, 0, 1, 5, 1000} {
+		var got []store.Item
+		var after store.Item
+		for {
+			page, err := c.ItemsAfter(t.Context(), store.KindOverride, after, size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got = append(got, page...); len(page) == 0 || len(page) < size {
+				break
+			}
+			after = page[len(page)-1]
+		}
+		if want := list[:len(list)*max(0, min(size, 1))]; !slices.Equal(got, want) {
+			t.Errorf("%d a page: got\n%+v, want\n%+v", size, got, want)
+		}
+	}
+	for kind, want := range map[store.Kind][]store.Item{
+		store.KindPrefixOverride: {prefix}, store.KindPrefixAssignment: {plan}, store.KindLimit: {apiItem, loginItem},
+		store.KindPlan: nil,
+	} {
+		if got, err := c.ItemsAfter(t.Context(), kind, store.Item{}, 10); err != nil || !slices.Equal(got, want) {
+			t.Errorf("of kind %s: %+v, %v; want %+v", kind, got, err, want)
+		}
+	}
+}
+
+// mayHave asks a store that can tell whether there are overrides; assignments there are none.
+func mayHave(t *testing.T, c store.Catalog, want bool) {
+	t.Helper()
+	f, ok := c.(store.KindFinder)
+	if !ok {
+		return
+	}
+	got, err := f.MayHave(t.Context(), store.KindAssignment, store.KindOverride)
+	if err != nil || !slices.Equal(got, []bool{false, want}) {
+		t.Errorf("there may be assignments, overrides: %v, %v; want %v", got, err, want)
+	}
+}
+
+func byID(list []store.Change) []store.Change {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b store.Change) int { return compareIDs(a.After, b.After) })
+	return list
+}
+
+// catalogueRefuses are edits that change nothing.
+func catalogueRefuses(t *testing.T, s store.Store) {
+	c := catalogOf(t, s)
+	edit(t, c, 0, loginItem)
+	other := loginItem
+	other.Text = "token-bucket 7/1m"
+	with := func(change func(*store.Item)) []store.Item {
+		i := other
+		change(&i)
+		return []store.Item{apiItem, i}
+	}
+	for _, tt := range []struct {
+		name string
+		edit store.Edit
+		want error
+	}{
+		{"an old version", store.Edit{Base: 0, Items: []store.Item{apiItem, other}}, store.ErrVersion},
+		{"a version to come", store.Edit{Base: 2, Items: []store.Item{apiItem, other}}, store.ErrVersion},
+		{"twice the same", store.Edit{Base: 1, Items: []store.Item{loginItem, other}}, store.ErrInvalid},
+		{"no such kind", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.Kind = "rule" })}, store.ErrInvalid},
+		{"a NUL", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.Note = "a\x00b" })}, store.ErrInvalid},
+		{"not UTF-8", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.Key = "\xff" })}, store.ErrInvalid},
+		{"a long key", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.Key = strings.Repeat("k", 513) })}, store.ErrInvalid},
+		{"a long reason", store.Edit{Base: 1, Reason: strings.Repeat("r", 1001), Items: []store.Item{other}}, store.ErrInvalid},
+		{"below 0", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.MaxKeys = -1 })}, store.ErrInvalid},
+	} {
+		if v, err := c.WriteCatalog(t.Context(), tt.edit); !errors.Is(err, tt.want) {
+			t.Errorf("%s: version %d, %v; want %v", tt.name, v, err, tt.want)
+		}
+	}
+	v, items := since(t, c, 0)
+	if v != 1 {
+		t.Errorf("version %d, want 1", v)
+	}
+	same(t, "after what was refused", items, loginItem)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.WriteCatalog(cancelled, store.Edit{Base: 1, Items: []store.Item{other}}); err == nil {
+		t.Error("a cancelled edit was made")
+	}
+	if _, err := c.ReadCatalog(cancelled, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled reading: %v", err)
+	}
+}
+
+// catalogueWriters write at the same time, while others read.
+func catalogueWriters(t *testing.T, s store.Store) {
+	const writers, each = 4, 10
+	c := catalogOf(t, s)
+	ctx, stop := context.WithCancel(t.Context())
+	var writing, reading sync.WaitGroup
+	for w := range writers {
+		writing.Go(func() {
+			for i := range each {
+				text := fmt.Sprintf("token-bucket %d/1m", 1+w*each+i)
+				if err := writeBoth(ctx, c, text); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 2 {
+		reading.Go(func() {
+			last := int64(0)
+			for ctx.Err() == nil {
+				got, err := c.ReadCatalog(ctx, 0)
+				if ctx.Err() != nil {
+					return
+				}
+				if err != nil || got.Version < last || len(got.Items) == 1 ||
+					len(got.Items) == 2 && got.Items[0].Text != got.Items[1].Text {
+					t.Errorf("after version %d: %+v, %v; want two limits that are equal", last, got, err)
+					return
+				}
+				last = got.Version
+			}
+		})
+	}
+	writing.Wait()
+	stop()
+	reading.Wait()
+	if v, _ := since(t, c, 0); v != writers*each {
+		t.Errorf("%d edits made version %d", writers*each, v)
+	}
+	list, err := c.CatalogVersions(t.Context(), 0, 1000)
+	if err != nil || len(list) != writers*each {
+		t.Fatalf("%d versions, %v", len(list), err)
+	}
+	for i, v := range list[:len(list)-1] {
+		for k, change := range byID(v.Changes) {
+			if was := byID(list[i+1].Changes)[k].After; change.Before != was {
+				t.Fatalf("version %d was made of %+v; before it stood %+v", v.Number, change.Before, was)
+			}
+		}
+	}
+}
+
+// writeBoth gives two limits the same text, in one version, however many try it.
+func writeBoth(ctx context.Context, c store.Catalog, text string) error {
+	for {
+		now, err := c.ReadCatalog(ctx, 0)
+		if err != nil {
+			return err
+		}
+		_, err = c.WriteCatalog(ctx, store.Edit{Base: now.Version, Items: []store.Item{
+			{Kind: store.KindLimit, Name: "a", Text: text}, {Kind: store.KindLimit, Name: "b", Text: text},
+		}})
+		if !errors.Is(err, store.ErrVersion) {
+			return err
+		}
+	}
+}
