@@ -270,7 +270,7 @@ func (s *Store) keepPlain(w *work, op *law.Op, id uint64) (added bool) {
 			w.rich.word.Store(wordOf(0, idGone))
 		}
 	} else {
-		s.room(w.table, 1, false).insert(w.hash, &op.Cell, word, st.At, nil)
+		s.room(w.table, 1, false).insert(w.hash, op.Cell.Key, word, st.At, nil)
 		added = true
 	}
 	s.diesAt(w.table, st.EmptyAt)
@@ -305,7 +305,7 @@ func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added bool) {
 			t.rich[i].Store(r)
 			t.slots[i].set(wordOf(0, idRich), 0)
 		} else {
-			s.room(w.table, 1, true).insert(w.hash, &op.Cell, wordOf(0, idRich), 0, r)
+			s.room(w.table, 1, true).insert(w.hash, op.Cell.Key, wordOf(0, idRich), 0, r)
 			added = true
 		}
 	}

@@ -46,7 +46,7 @@ func (s *Store) selected(t *table, q *store.Query, clock int64, cells []store.Ce
 		if sl.lo.Load() == 0 {
 			continue
 		}
-		c := s.cellAt(t, i, t.names[i])
+		c := s.cellAt(t, i, law.Cell{Limit: s.limitAt(t, i).name, Key: t.names.key(i)})
 		if c.State.Kind != 0 && selects(q, c.Cell, &c.State, clock) {
 			cells = append(cells, c)
 		}
@@ -70,6 +70,14 @@ func (s *Store) one(q *store.Query, clock int64) []store.Cell {
 		return nil
 	}
 	return []store.Cell{c}
+}
+
+// limitAt returns the limit of the cell at slot i of a locked table.
+func (s *Store) limitAt(t *table, i int) *limit {
+	if n := idOf(t.slots[i].settled()); n != idRich {
+		return s.params.of(n).limit
+	}
+	return t.richAt(i).limit
 }
 
 // cellAt returns the cell at slot i of a locked table.

@@ -19,6 +19,7 @@ var (
 	_ store.Pinner     = (*Store)(nil)
 	_ store.Local      = (*Store)(nil)
 	_ store.KeyCounter = (*Store)(nil)
+	_ store.Catalog    = (*Store)(nil)
 )
 
 // How many cells a store holds unless told otherwise: of each limit, and of all
@@ -42,9 +43,8 @@ type Config struct {
 	// twice MaxKeys if that is more or has no bound; below 0: no bound.
 	MaxTotal int
 
-	// Names keeps the names of limits and keys, so that they can be listed. A
-	// key that is named can be looked at without. It costs what the names
-	// take, and 32 bytes a cell.
+	// Names keeps the names of keys, so that cells can be listed. A key that is named
+	// can be looked at without. It costs what the keys take, and 6 bytes a cell.
 	Names bool
 }
 
@@ -69,6 +69,8 @@ type Store struct {
 	limits [64]atomic.Pointer[limit] // some of those in byName, by name
 	params intern
 	closed atomic.Bool
+
+	catalog
 
 	_       [64]byte     // what follows is written to
 	count   atomic.Int64 // cells held or reserved
@@ -106,6 +108,7 @@ func New(cfg *Config) *Store {
 	if s.clock == nil {
 		s.clock, s.coarse = store.SystemClock, &coarse.Clock{}
 	}
+	s.catalog.ready, s.catalog.clock = s.ready, s.clock
 	for i := range s.seeds {
 		s.seeds[i] = maphash.MakeSeed()
 	}

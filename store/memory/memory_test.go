@@ -31,12 +31,19 @@ func fullAt(_ testing.TB, maxKeys int, clock store.Clock) storetest.Open {
 }
 
 func TestConformanceWithoutNames(t *testing.T) {
-	storetest.Run(t, func(testing.TB) store.Store { return blind{memory.New(nil)} },
+	storetest.Run(t, func(testing.TB) store.Store {
+		s := memory.New(nil)
+		return blind{s, s}
+	},
 		&storetest.Options{Histories: 20000})
 }
 
 // blind is a store that cannot be looked into.
-type blind struct{ store.Store }
+// It keeps a catalogue all the same.
+type blind struct {
+	store.Store
+	store.Catalog
+}
 
 func TestAFullStoreForgetsOnlyWhatCouldRefuseNobody(t *testing.T) {
 	const most = 64 * 4

@@ -57,7 +57,7 @@ func (s *Store) share(l *limit) error {
 	if !s.begin(l, s.generation) {
 		return nil
 	}
-	s.room(ti, 1, true).insert(h, &cell, wordOf(0, idRich), 0, r)
+	s.room(ti, 1, true).insert(h, cell.Key, wordOf(0, idRich), 0, r)
 	l.shared.Store(r)
 	l.since, l.last = s.clock(), s.generation
 	s.sharing[l] = struct{}{}

@@ -3,8 +3,6 @@ package memory
 import (
 	"slices"
 	"sync/atomic"
-
-	"github.com/headgate/headgate/law"
 )
 
 // table is an open-addressed hash table of some hundred slots, without a
@@ -18,12 +16,12 @@ type table struct {
 	rich    []atomic.Pointer[rich] // as many as slots, or nil: there is none
 
 	// The rest is guarded by version.
-	names   []law.Cell // as many as slots, or nil
+	names   *names // of the slots; nil: they are not kept
 	used    int
 	hand    int          // the slot at which the search for a dead cell goes on
 	logs    bool         // a rich cell may have a log
 	soonest atomic.Int64 // no cell dies before this time
-	_       [16]byte     // to 128 bytes: the fields that are read without a lock lie on one cache line
+	_       [32]byte     // to 128 bytes: the fields that are read without a lock lie on one cache line
 }
 
 // slot is one cell, half a cache line. A free one is all zeros.
@@ -36,16 +34,13 @@ type slot struct {
 const moved = ^uint64(0)
 
 // newTable returns a table for so many cells, locked.
-func newTable(cells int, withRich, withNames bool) *table {
+func newTable(cells int, withRich bool) *table {
 	t := &table{}
 	// The allocator rounds up; use what it gives.
 	t.slots = slices.Grow(t.slots, max(cells+cells/4, 8))
 	t.slots = t.slots[:cap(t.slots)]
 	if withRich {
 		t.rich = make([]atomic.Pointer[rich], len(t.slots))
-	}
-	if withNames {
-		t.names = make([]law.Cell, len(t.slots))
 	}
 	t.version.Store(1)
 	return t
@@ -58,7 +53,10 @@ func (s *Store) lock(i int) *table {
 	for n := 0; ; n++ {
 		t := s.tables[i].Load()
 		if t == nil {
-			t = newTable(0, false, s.names)
+			t = newTable(0, false)
+			if s.names {
+				t.names = newNames(len(t.slots), 0)
+			}
 			if s.tables[i].CompareAndSwap(nil, t) {
 				return t
 			}
@@ -107,7 +105,15 @@ func (t *table) find(h hash) int {
 }
 
 // insert puts a cell that is not there into a table that has room for it.
-func (t *table) insert(h hash, name *law.Cell, word uint64, at int64, r *rich) {
+func (t *table) insert(h hash, key string, word uint64, at int64, r *rich) {
+	i := t.place(h, word, at, r)
+	if t.names != nil {
+		t.names.put(i, key)
+	}
+}
+
+// place is insert without the key. It returns the slot.
+func (t *table) place(h hash, word uint64, at int64, r *rich) int {
 	i := t.home(h.lo)
 	for t.slots[i].lo.Load() != 0 {
 		if i++; i == len(t.slots) {
@@ -118,10 +124,8 @@ func (t *table) insert(h hash, name *law.Cell, word uint64, at int64, r *rich) {
 	if t.rich != nil {
 		t.rich[i].Store(r)
 	}
-	if t.names != nil {
-		t.names[i] = *name
-	}
 	t.used++
+	return i
 }
 
 // fill writes a slot that is free, or whose lock bit is held.
@@ -135,6 +139,9 @@ func (sl *slot) fill(h hash, word uint64, at int64) {
 // short of them.
 func (t *table) remove(hole int) {
 	t.slots[hole].lock()
+	if t.names != nil {
+		t.names.drop(hole)
+	}
 	n := len(t.slots)
 	for i := hole; ; {
 		if i++; i == n {
@@ -154,16 +161,13 @@ func (t *table) remove(hole int) {
 			t.rich[hole].Store(t.rich[i].Load())
 		}
 		if t.names != nil {
-			t.names[hole] = t.names[i]
+			t.names.move(hole, i)
 		}
 		hole = i
 	}
 	t.slots[hole].fill(hash{}, 0, 0)
 	if t.rich != nil {
 		t.rich[hole].Store(nil)
-	}
-	if t.names != nil {
-		t.names[hole] = law.Cell{}
 	}
 	t.used--
 }
@@ -186,7 +190,11 @@ func (s *Store) room(i int, more int, withRich bool) *table {
 // returns locked.
 func (s *Store) rebuild(i int, cells int, withRich bool) *table {
 	t := s.tables[i].Load()
-	next := newTable(cells, withRich, s.names)
+	next := newTable(cells, withRich)
+	if t.names != nil {
+		live := len(t.names.text) - t.names.gone
+		next.names = newNames(len(next.slots), live+live/8)
+	}
 	for j := range t.slots {
 		sl := &t.slots[j]
 		lo := sl.lo.Load()
@@ -197,12 +205,11 @@ func (s *Store) rebuild(i int, cells int, withRich bool) *table {
 		if t.rich != nil {
 			r = t.rich[j].Load()
 		}
-		var name *law.Cell
-		if t.names != nil {
-			name = &t.names[j]
-		}
 		word := sl.settled() // and nobody changes it while version is odd
-		next.insert(hash{sl.hi.Load(), lo}, name, word, sl.at.Load(), r)
+		i := next.place(hash{sl.hi.Load(), lo}, word, sl.at.Load(), r)
+		if t.names != nil {
+			next.names.copy(i, t.names, j)
+		}
 	}
 	next.logs = t.logs
 	next.soonest.Store(t.soonest.Load())

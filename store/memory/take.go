@@ -237,9 +237,9 @@ func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, 
 		r = s.newRich(l, p)
 		r.pinned = pin
 		r.set(wordOf(level, idPlain), at)
-		s.room(ti, 1, true).insert(h, &op.Cell, wordOf(0, idRich), 0, r)
+		s.room(ti, 1, true).insert(h, op.Cell.Key, wordOf(0, idRich), 0, r)
 	} else {
-		s.room(ti, 1, false).insert(h, &op.Cell, wordOf(level, id), at, nil)
+		s.room(ti, 1, false).insert(h, op.Cell.Key, wordOf(level, id), at, nil)
 	}
 	s.diesAt(ti, emptyAt)
 	setBrief(b, true, level, clock, clock, 0, emptyAt)

@@ -42,6 +42,7 @@ var (
 	_ store.Inspector  = (*Store)(nil)
 	_ store.Migrator   = (*Store)(nil)
 	_ store.KeyCounter = (*Store)(nil)
+	_ store.Catalog    = (*Store)(nil)
 )
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
@@ -231,6 +232,7 @@ func (s *Store) reader(ctx context.Context) (queryer, func(), error) {
 
 type queryer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // Cells implements store.Inspector.

@@ -1,0 +1,129 @@
+package memory
+
+import (
+	"context"
+	"sync"
+
+	"github.com/headgate/headgate/store"
+)
+
+// mostVersions is how many versions of the catalogue are kept.
+const mostVersions = 1000
+
+// catalog is the catalogue of a store.
+type catalog struct {
+	ready func(context.Context) error
+	clock store.Clock
+
+	mu       sync.Mutex
+	items    map[store.Item]entry // by ID; those removed stay, for who has read them
+	versions []store.Version      // the newest is the last
+	version  int64
+}
+
+// entry is an item, and the version that wrote it.
+type entry struct {
+	item    store.Item
+	version int64
+}
+
+// ReadCatalog implements store.Catalog.
+func (c *catalog) ReadCatalog(ctx context.Context, since int64) (read store.Catalogue, err error) {
+	if err := c.ready(ctx); err != nil {
+		return read, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	read.Version, read.Clock = c.version, c.clock()
+	for _, e := range c.items {
+		if e.version > since && (since > 0 || !e.item.Removed && !e.item.Kind.PerKey()) {
+			read.Items = append(read.Items, e.item)
+		}
+	}
+	return read, nil
+}
+
+// Items implements store.Catalog.
+func (c *catalog) Items(ctx context.Context, list []store.Item) (version int64, found []store.Item, err error) {
+	if err := c.ready(ctx); err != nil {
+		return 0, nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.version, c.find(list), nil
+}
+
+// ItemsAfter implements store.Catalog. It looks at all items.
+func (c *catalog) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) (
+	list []store.Item, err error,
+) {
+	if err := c.ready(ctx); err != nil || n <= 0 {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, e := range c.items {
+		if id.Kind == kind && !e.item.Removed && after.Less(id) {
+			list = append(list, e.item)
+		}
+	}
+	return store.FirstItems(list, n), nil
+}
+
+// find returns those items of a list that are there. The caller holds mu.
+func (c *catalog) find(list []store.Item) (found []store.Item) {
+	for _, item := range list {
+		if e, ok := c.items[item.ID()]; ok && !e.item.Removed {
+			found = append(found, e.item)
+		}
+	}
+	return found
+}
+
+// WriteCatalog implements store.Catalog.
+func (c *catalog) WriteCatalog(ctx context.Context, e store.Edit) (version int64, err error) {
+	if err := c.ready(ctx); err != nil {
+		return 0, err
+	}
+	if err := e.Valid(); err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.version != e.Base {
+		return c.version, store.ErrVersion
+	}
+	changes := e.Changes(c.find(e.Items))
+	if len(changes) == 0 {
+		return c.version, nil
+	}
+	c.version++
+	if c.items == nil {
+		c.items = map[store.Item]entry{}
+	}
+	for _, change := range changes {
+		c.items[change.After.ID()] = entry{change.After, c.version}
+	}
+	c.versions = append(c.versions, store.Version{
+		Number: c.version, At: c.clock(), Author: e.Author, Reason: e.Reason, Changes: changes,
+	})
+	if over := len(c.versions) - mostVersions; over > 0 {
+		c.versions = append(c.versions[:0:0], c.versions[over:]...)
+	}
+	return c.version, nil
+}
+
+// CatalogVersions implements store.Catalog. The newest 1000 are kept.
+func (c *catalog) CatalogVersions(ctx context.Context, before int64, n int) (list []store.Version, err error) {
+	if err := c.ready(ctx); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(c.versions) - 1; i >= 0 && len(list) < n; i-- {
+		if v := c.versions[i]; before == 0 || v.Number < before {
+			list = append(list, v)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,92 @@
+package memory_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// TestKeysAreListedWhateverWasForgotten makes and forgets cells of keys of all lengths at
+// random, and lists what there is.
+func TestKeysAreListedWhateverWasForgotten(t *testing.T) {
+	t.Parallel()
+	now := t0
+	bucket := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: 100_000_000, Step: 1, Drain: 1}
+	s := memory.New(&memory.Config{Clock: func() int64 { return now }, Names: true})
+	rng := rand.New(rand.NewPCG(1, 2))
+	there := map[law.Cell]bool{}
+	names := func(n int) law.Cell {
+		key := strings.Repeat(strconv.Itoa(n)+"/", 1+n%40)
+		if n%97 == 0 {
+			key = strings.Repeat("k", 300) + key
+		}
+		return law.Cell{Limit: "limit-" + strconv.Itoa(n%3), Key: key}
+	}
+	out := make([]law.Outcome, 1)
+	for round := range 40 {
+		for range 400 {
+			n := rng.IntN(3000)
+			p, verb := bucket, law.Take
+			switch {
+			case n%5 == 0:
+				p = law.Params{Kind: law.Log, Unit: 1, Capacity: 9, Step: 3_600_000_000}
+			case rng.IntN(2) == 0 && there[names(n)]:
+				verb = law.Reset
+			}
+			op := law.Op{Verb: verb, Cell: names(n), Params: p}
+			if verb == law.Take {
+				op.Cost, op.Count = p.Unit, 1
+			}
+			if err := s.Apply(context.Background(), []law.Op{op}, out); err != nil || out[0].Err != nil {
+				t.Fatal(err, out[0].Err)
+			}
+			there[op.Cell] = verb == law.Take || there[op.Cell] && out[0].Granted == 0
+		}
+		if round%10 == 9 {
+			now += 2 * 3_600_000_000
+			for n := 1; n > 0; {
+				var err error
+				if n, err = s.Sweep(t.Context(), 1000); err != nil {
+					t.Fatal(err)
+				}
+			}
+			clear(there)
+		}
+		listed(t, s, there)
+	}
+}
+
+// listed checks that a store lists these cells, all of them.
+func listed(t *testing.T, s store.Inspector, there map[law.Cell]bool) {
+	t.Helper()
+	var want []law.Cell
+	for cell, is := range there {
+		if is {
+			want = append(want, cell)
+		}
+	}
+	slices.SortFunc(want, law.Cell.Compare)
+	var got []law.Cell
+	for q := (store.Query{Max: 1000}); ; q.After = got[len(got)-1] {
+		cells, _, err := s.Cells(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range cells {
+			got = append(got, c.Cell)
+		}
+		if len(cells) < q.Max {
+			break
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("%d keys are listed, want %d", len(got), len(want))
+	}
+}
