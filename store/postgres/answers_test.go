@@ -31,6 +31,9 @@ func TestAnswersThatCannotBeReadAreUnknownOutcomes(t *testing.T) {
 		for i := range ops {
 			ops[i] = request(id, 1000)
 			ops[i].Cell.Key, ops[i].Group = string(rune('a'+i)), uint32(i)
+			if i > 0 { // so it is for headgate.apply, in the same call
+				ops[i].Ceiling = ops[i].Params.Capacity
+			}
 		}
 		err := s.Apply(context.Background(), ops, outs)
 		for i := range outs {
@@ -48,9 +51,13 @@ func TestAnswersThatCannotBeReadAreUnknownOutcomes(t *testing.T) {
 			create or replace function headgate.apply_1(
 				p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$;
-			create or replace function headgate.apply_once_1(
+			create or replace function headgate.once_plain_1(
 				p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
 				p_prints bigint[], p_parts int[])
+			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$;
+			create or replace function headgate.take_one_1(
+				p_limit text, p_key text, p_anchor bigint, p_unit bigint, p_capacity bigint, p_step bigint,
+				p_drain bigint, p_block bigint, p_cost bigint, p_now bigint)
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$`); err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +89,11 @@ func TestCancelledStatementsHaveDoneNothing(t *testing.T) {
 	dsn := dbtest.Postgres(t)
 	s := openAt(t, dsn)
 	one(t, s, request("", 0))
-	limited := openAt(t, dsn+"?statement_timeout=200")
+	limited, err := postgres.Open(t.Context(), dsn+"?statement_timeout=500", nil) // too short to migrate
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { limited.Close() })
 	other := connect(t, dsn)
 	hold, err := other.Begin(t.Context())
 	if err != nil {
@@ -91,7 +102,7 @@ func TestCancelledStatementsHaveDoneNothing(t *testing.T) {
 	if _, err := hold.Exec(t.Context(), "select from headgate.cells for update"); err != nil {
 		t.Fatal(err)
 	}
-	pool, err := pgxpool.New(t.Context(), dsn+"?statement_timeout=200")
+	pool, err := pgxpool.New(t.Context(), dsn+"?statement_timeout=500")
 	if err != nil {
 		t.Fatal(err)
 	}

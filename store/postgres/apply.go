@@ -19,14 +19,13 @@ const (
 	sharedLock int16 = 5
 )
 
-// batch is the valid part of a batch, in the form that headgate.apply takes.
+// batch is a batch, or a part of one, in the form that headgate.apply takes.
 type batch struct {
-	limits, keys []string // the distinct cells, in the order in which they are locked
-	modes        []int16
-	ops          []int64
-	notes        []string // nil: none has any
-	index        []int    // of each op, in the caller's slice
-	once         bool     // some have an ID, or settle: it is for headgate.apply_once
+	modes []int16 // of each cell
+	ops   []int64
+	notes []string // nil: none has any
+	index []int    // of each op, in the caller's slice
+	once  bool     // some have an ID, or settle: it is for headgate.once_plain
 }
 
 // Apply implements store.Store.
@@ -51,17 +50,22 @@ func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	if b, ok := plainly(ops); ok {
-		return s.applyPlain(ctx, &b, ops, outs)
+	if len(ops) == 1 && plain(&ops[0]) && ops[0].Valid() == nil {
+		return s.applyOne(ctx, &ops[0], &outs[0])
 	}
-	b := encode(ops, outs)
-	if len(b.index) == 0 {
+	a := arrange(ops, outs)
+	if len(a.index) == 0 {
 		return nil
 	}
+	if b := plainly(ops, &a); len(b.index) > 0 {
+		return s.applyPlain(ctx, &b, ops, outs)
+	}
+	b := encode(ops, a.index, &a, 0)
+	limits, keys := a.names()
 	statement, args := s.def.statement(`select headgate.apply_N($1, $2, $3, $4, $5)`),
-		[]any{b.limits, b.keys, b.modes, b.ops, b.notes}
+		[]any{limits, keys, b.modes, b.ops, b.notes}
 	if b.once {
-		statement, args = s.def.statement(`select headgate.apply_once_N($1, $2, $3, $4, $5, $6, $7)`),
+		statement, args = s.def.statement(`select headgate.once_plain_N($1, $2, $3, $4, $5, $6, $7)`),
 			append(args, b.prints(ops), b.parts(ops))
 	}
 	var res []int64
@@ -72,16 +76,20 @@ func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if err != nil {
 		return s.failed(len(b.index), err)
 	}
-	for k, i := range b.index {
-		outs[i] = decode(res, k)
-	}
+	b.decode(res, outs)
 	return nil
 }
 
-// encode leaves out the groups that are not valid, and says so in outs.
-func encode(ops []law.Op, outs []law.Outcome) batch {
-	b := batch{ops: make([]int64, 0, len(ops)*opWidth), index: make([]int, 0, len(ops))}
-	var cells []law.Cell
+// arranged is the valid part of a batch.
+type arranged struct {
+	index []int      // its ops, in the caller's slice
+	cells []law.Cell // their cells, each once, in the order in which they are locked
+	cell  []int32    // of each op in the caller's slice: its cell, from 1 on as SQL counts
+}
+
+// arrange leaves out the groups that are not valid, and says so in outs.
+func arrange(ops []law.Op, outs []law.Outcome) arranged {
+	a := arranged{index: make([]int, 0, len(ops)), cell: make([]int32, len(ops))}
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
 		err := law.ValidGroup(ops[i:j])
@@ -90,27 +98,51 @@ func encode(ops []law.Op, outs []law.Outcome) batch {
 				outs[i] = law.Outcome{Err: err}
 				continue
 			}
-			b.index = append(b.index, i)
-			cells = append(cells, ops[i].Cell)
+			a.index = append(a.index, i)
 		}
 	}
-	slices.SortFunc(cells, law.Cell.Compare)
-	cells = slices.Compact(cells)
-	b.limits, b.keys, b.modes = make([]string, len(cells)), make([]string, len(cells)), make([]int16, len(cells))
-	for i, c := range cells {
-		b.limits[i], b.keys[i] = c.Limit, c.Key
+	sorted := slices.Clone(a.index)
+	slices.SortFunc(sorted, func(i, j int) int { return ops[i].Cell.Compare(ops[j].Cell) })
+	a.cells = make([]law.Cell, 0, len(sorted))
+	for _, i := range sorted {
+		if n := len(a.cells); n == 0 || a.cells[n-1] != ops[i].Cell {
+			a.cells = append(a.cells, ops[i].Cell)
+		}
+		a.cell[i] = int32(len(a.cells))
 	}
-	group := int64(0)
+	return a
+}
+
+// names returns the limits and the keys of the cells.
+func (a *arranged) names() (limits, keys []string) {
+	both := make([]string, 2*len(a.cells))
+	limits, keys = both[:len(a.cells):len(a.cells)], both[len(a.cells):]
+	for i := range a.cells {
+		limits[i], keys[i] = a.cells[i].Limit, a.cells[i].Key
+	}
+	return limits, keys
+}
+
+// unused is the mode of a cell for which headgate.apply has no op.
+const unused int16 = -1
+
+// encode returns ops in the form that headgate.apply takes. Their groups have the numbers
+// after a given one.
+func encode(ops []law.Op, index []int, a *arranged, group int64) batch {
+	b := batch{ops: make([]int64, 0, len(index)*opWidth), index: index, modes: make([]int16, len(a.cells))}
+	for i := range b.modes {
+		b.modes[i] = unused
+	}
 	for k, i := range b.index {
 		op := &ops[i]
 		if k == 0 || i != b.index[k-1]+1 || op.Group != ops[i-1].Group {
 			group++ // of one number, but with an invalid group between: two groups
 		}
-		cell, _ := slices.BinarySearchFunc(cells, op.Cell, law.Cell.Compare)
-		b.modes[cell] = max(b.modes[cell], mode(op))
+		cell := a.cell[i]
+		b.modes[cell-1] = max(b.modes[cell-1], mode(op))
 		at := len(b.ops)
 		b.ops = opLayout.Append(b.ops, op)
-		b.ops[at+opGroup], b.ops[at+opCell] = group, int64(cell+1)
+		b.ops[at+opGroup], b.ops[at+opCell] = group, int64(cell)
 		note := op.ID
 		if op.Verb == law.Block {
 			note = op.Reason
@@ -146,6 +178,13 @@ func mode(op *law.Op) int16 {
 		}
 	}
 	return create
+}
+
+// decode writes the outcomes of the batch.
+func (b *batch) decode(res []int64, outs []law.Outcome) {
+	for k, i := range b.index {
+		outs[i] = decode(res, k)
+	}
 }
 
 // decode returns the outcome of op k of those that were sent.

@@ -115,7 +115,7 @@ func TestTablesAndColumnsAreThoseOfMySQL(t *testing.T) {
 	for from, want := range map[string]string{
 		"headgate.zones":   "id description rate window_seconds history_days",
 		"headgate.buckets": "id capacity refill_seconds created_at",
-		"headgate.limits":  "name rule description updated_at compiled",
+		"headgate.limits":  "name rule description updated_at compiled max_keys origin retired varies", // the last one here alone
 		"headgate.levels": "limit_name key used updated_at empty_at " +
 			"blocked_until reason",
 		"headgate.history":          "number limit_name key at allowed cost id",
@@ -125,6 +125,7 @@ func TestTablesAndColumnsAreThoseOfMySQL(t *testing.T) {
 		"headgate.check('fixed-window 9/1d', 'k')": "allowed remaining retry_after reset_after " +
 			"limit_name at",
 		"headgate.block('fixed-window 9/1d', 'k', '1 s')": "blocked_until",
+		"headgate.limit_of('fixed-window 9/1d', 'k')":     "rule applied until",
 		"headgate.reset('fixed-window 9/1d', 'k')":        "existed",
 		"headgate.attempts('fixed-window 9/1d', 'k', 5)":  "number at allowed cost id",
 		"headgate.take_once('1', 'fixed-window 9/1d', 'o')": "allowed remaining retry_after reset_after " +

@@ -47,9 +47,53 @@ func (s *Store) call(ctx context.Context, statement string, args []any, to ...an
 func confirmed(ctx context.Context, conn *pgxpool.Conn, statement string, args, to []any) error {
 	said := conn.Conn().PgConn().CustomData()
 	delete(said, unconfirmed)
-	err := readable(conn.QueryRow(ctx, statement, args...).Scan(to...))
+	err := readable(told(ctx, conn, statement, args, to))
 	if notice, ok := said[unconfirmed]; ok && err == nil {
 		return &unreadable{fmt.Errorf("the commit was not confirmed by the standby: %v", notice)}
+	}
+	return err
+}
+
+// briefly is how long a batch that gives way waits for a lock, in the server's notation. A
+// transaction of Headgate's holds its rows for less, unless the machine is overloaded.
+const briefly = "50ms"
+
+// impatience is the key of a context's value that says how a batch waits for locks. Without
+// one it waits for as long as the context lets it.
+type impatience struct{}
+
+const (
+	givesWay = 1 // briefly, then its error is a lockWait
+	returns  = 2 // briefly, again and again
+)
+
+// impatient returns how a batch waits, 0 if the context does not say.
+func impatient(ctx context.Context) int {
+	how, _ := ctx.Value(impatience{}).(int)
+	return how
+}
+
+// told sends one statement and reads its one row. Where the context says so, it waits for no
+// lock longer than briefly: the setting is sent along, in the same round trip, and ends with
+// the transaction.
+func told(ctx context.Context, conn *pgxpool.Conn, statement string, args, to []any) error {
+	how := impatient(ctx)
+	if how == 0 {
+		return conn.QueryRow(ctx, statement, args...).Scan(to...)
+	}
+	var batch pgx.Batch
+	batch.Queue(`select pg_catalog.set_config('lock_timeout', $1, true)`, briefly)
+	batch.Queue(statement, args...)
+	results := conn.SendBatch(ctx, &batch)
+	_, err := results.Exec()
+	if err == nil {
+		err = results.QueryRow().Scan(to...)
+	}
+	if ended := results.Close(); err == nil { // the transaction has ended by then
+		err = ended
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "55P03" && how == givesWay {
+		return &lockWait{err}
 	}
 	return err
 }

@@ -34,9 +34,6 @@ func TestContendedBatchesStayOnTheFastPath(t *testing.T) {
 	var admitted [keys]atomic.Int64
 	end := time.Now().Add(20 * time.Second)
 	session := func(conn *pgx.Conn) {
-		own := slices.Repeat([]int64{0}, size)
-		same := func(v int64) []int64 { return slices.Repeat([]int64{v}, size) }
-		limits := slices.Repeat([]string{"l"}, size)
 		for range 2 * capacity * keys / size / sessions {
 			of := rand.Perm(keys)[:size]
 			slices.Sort(of)
@@ -48,9 +45,10 @@ func TestContendedBatchesStayOnTheFastPath(t *testing.T) {
 			var outcomes []int64
 			// Nothing drains within the test.
 			err := conn.QueryRow(context.Background(),
-				`select granted, rest, outcomes from headgate.take_plain_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, false)`,
-				limits, names, own, same(1000), same(capacity*1000), same(3_600_000_000), same(1), own, same(1000),
-				own).Scan(&granted, &rest, &outcomes)
+				`select granted, rest, outcomes from headgate.take_plain_1($1, '{1}', '{l}', '{0}', '{1000}', $2, '{3600000000}',
+					'{1}', '{0}', '{1000}', '{0}', $3, false, null, null, null, null, false,
+					null, null, null, null, null)`,
+				names, []int64{capacity * 1000}, size).Scan(&granted, &rest, &outcomes)
 			if err != nil {
 				t.Error(err)
 				return

@@ -117,7 +117,7 @@ func sqlstate(pg *pgconn.PgError) error {
 
 // classify wraps an error with what was being done and its class. The text
 // never holds a password.
-func classify(doing string, err error) error { return wrap(doing, class(err), err) }
+func classify(doing string, err error) error { return described(doing, class(err), err) }
 
 // classifyRead is classify for what only reads: nothing can have been done.
 func classifyRead(doing string, err error) error {
@@ -125,7 +125,7 @@ func classifyRead(doing string, err error) error {
 	if errors.Is(c, store.ErrUnknownOutcome) {
 		c = store.ErrUnavailable
 	}
-	return wrap(doing, c, err)
+	return described(doing, c, err)
 }
 
 // failed is classify for the ops of a batch. Inside a transaction of the caller's
@@ -138,13 +138,16 @@ func (s *Store) failed(ops int, err error) error {
 		s.checked.Store(false)
 	}
 	var answer *unreadable
-	if s.pool == nil && !errors.As(err, &answer) {
+	switch {
+	case s.pool == nil && !errors.As(err, &answer):
 		return classifyRead(doing, err)
+	case waited(err):
+		return &lockWait{classify(doing, err)}
 	}
 	return classify(doing, err)
 }
 
-func wrap(doing string, c, err error) error {
+func described(doing string, c, err error) error {
 	var pg *pgconn.PgError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -164,6 +167,17 @@ var password = regexp.MustCompile(`(://[^:@/\s]*:|password=)[^@/\s]*`)
 
 func hidePassword(s string) string { return password.ReplaceAllString(s, "${1}xxxxx") }
 
+// lockWait marks an error that came because a lock was waited for long enough: nothing was
+// done, and what waited is not repeated as it is. See Store.ApplyFree.
+type lockWait struct{ error }
+
+func (e *lockWait) Unwrap() error { return e.error }
+
+func waited(err error) bool {
+	var e *lockWait
+	return errors.As(err, &e)
+}
+
 // retry repeats do while it conflicts with other transactions, until the
 // deadline. Nothing that may have been done is repeated, and nothing inside a
 // transaction of the caller's.
@@ -172,7 +186,7 @@ func (s *Store) retry(ctx context.Context, do func() error) error {
 		return do()
 	}
 	repeated, err := store.Retry(ctx, s.cfg.RetryFor, do,
-		func(err error) bool { return errors.Is(class(err), store.ErrConflict) })
+		func(err error) bool { return errors.Is(class(err), store.ErrConflict) && !waited(err) })
 	s.repeats.Add(int64(repeated))
 	store.Observe(s.cfg.Observer, repeated, err)
 	return err

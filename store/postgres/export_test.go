@@ -36,6 +36,7 @@ func Newer(s *Store, adapter string) *Store {
 		d.functions = append(d.functions, t)
 	}
 	d.articles.sql = next.Replace(d.articles.sql)
+	d.rights.sql = next.Replace(d.rights.sql)
 	d.adapter = text{"functions/previous.sql", adapter}
 	return as(s, &d)
 }
@@ -62,6 +63,7 @@ func Later(s *Store) *Store {
 		d.functions = append(d.functions, t)
 	}
 	d.articles.sql = strings.ReplaceAll(d.articles.sql, fmt.Sprintf("_%d(", layout), fmt.Sprintf("_%d(", layout+1))
+	d.rights.sql = strings.ReplaceAll(d.rights.sql, fmt.Sprintf("_%d(", layout), fmt.Sprintf("_%d(", layout+1))
 	return as(s, &d)
 }
 

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"net/url"
 	"strconv"
 	"sync"
@@ -14,41 +13,26 @@ import (
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/history/record"
 	"github.com/headgate/headgate/internal/sim/check"
-	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 )
 
-// answers counts what callers were told.
+// answers counts what callers were told, also after the promotion.
 type answers struct {
 	sync.Mutex
-	allowed, unknown, nothing int
-	promoted                  time.Time
-	after                     int       // admissions since the promotion
-	last, resumed             time.Time // the latest admission; the end of the longest pause
-	pause                     time.Duration
+	record.Answers
+	promoted time.Time
+	after    int // admissions since the promotion
 }
 
 // add counts one, and reports whether there were enough after the promotion.
 func (a *answers) add(t *testing.T, d headgate.Decision, err error) (enough bool) {
 	a.Lock()
 	defer a.Unlock()
-	now := time.Now()
-	switch {
-	case err == nil && d.Allowed:
-		a.allowed++
-		if pause := now.Sub(a.last); !a.last.IsZero() && pause > a.pause {
-			a.pause, a.resumed = pause, now
-		}
-		a.last = now
-		if !a.promoted.IsZero() {
-			a.after++
-		}
-	case errors.Is(err, store.ErrUnknownOutcome):
-		a.unknown++
-	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrReadOnly):
-		a.nothing++
-	default:
+	if other := a.Add(d, err); other != nil || err == nil && !d.Allowed {
 		t.Errorf("got %+v, %v", d, err)
+	}
+	if err == nil && !a.promoted.IsZero() {
+		a.after++
 	}
 	return a.after >= 40
 }
@@ -76,12 +60,9 @@ func TestFailover(t *testing.T) {
 	}
 	l := headgate.New(front.New(s, &front.Config{SweepEvery: -1}), nil)
 	limit := headgate.MustParse("sliding-log 100000/1h")
-	told := history.Limit{
-		Name: limit.Name(), Version: 1, Algorithm: history.SlidingLog, Amount: "100000",
-		Period: time.Hour.Microseconds(),
-	}
-	rec := record.New(nil)
-	rec.Limit(told)
+	ask := record.NewAsker(limit, "k", history.Limit{
+		Algorithm: history.SlidingLog, Amount: "100000", Period: time.Hour.Microseconds(),
+	})
 
 	var said answers
 	var callers sync.WaitGroup
@@ -90,18 +71,14 @@ func TestFailover(t *testing.T) {
 		callers.Go(func() {
 			for enough := false; !enough && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				id := rec.Call("test", history.Call{
-					Verb: history.Take, Charges: []history.Charge{record.Charge(&told, headgate.Charge{Key: "k"})},
-				})
-				d, err := l.Allow(ctx, limit, "k")
-				rec.Decided("test", id, d, err)
+				d, err := ask.Allow(ctx, "test", l)
 				cancel()
 				enough = said.add(t, d, err)
 			}
 		})
 	}
 	time.Sleep(time.Second)
-	rec.Fault("primary", history.Fault{Kind: history.Kill})
+	ask.Recorder.Fault("primary", history.Fault{Kind: history.Kill})
 	killPrimary()
 	time.Sleep(500 * time.Millisecond)
 	if _, err := connect(t, standby).Exec(t.Context(), "select pg_promote()"); err != nil {
@@ -113,26 +90,21 @@ func TestFailover(t *testing.T) {
 	callers.Wait()
 
 	if said.after < 40 {
-		t.Fatalf("only %d admissions after the promotion: %d unknown, %d with nothing charged", said.after,
-			said.unknown, said.nothing)
+		t.Fatalf("only %d admissions after the promotion: %+v", said.after, &said.Answers)
 	}
-	status, err := l.Inspect(t.Context(), limit, "k")
+	status, err := ask.Over(t.Context(), l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec.State(told, status)
-	for _, v := range check.Check(rec.History()) {
+	for _, v := range check.Check(ask.Recorder.History()) {
 		t.Error(v)
 	}
 	charged, err := strconv.Atoi(status.Used.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d allowed, %d unknown, %d with nothing charged; %d charged; %s without an admission, until %s after "+
-		"the promotion", said.allowed, said.unknown,
-		said.nothing, charged, said.pause.Round(time.Millisecond),
-		said.resumed.Sub(said.promoted).Round(time.Millisecond))
-	if charged < said.allowed || charged > said.allowed+said.unknown {
-		t.Errorf("%d are charged: %d were allowed, and of %d it is not known", charged, said.allowed, said.unknown)
+	t.Logf("%d charged; %+v", charged, &said.Answers)
+	if charged < said.Allowed || charged > said.Allowed+said.Unknown {
+		t.Errorf("%d are charged: %d were allowed, and of %d it is not known", charged, said.Allowed, said.Unknown)
 	}
 }

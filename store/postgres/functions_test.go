@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 // session returns a session of a migrated database, as psql has one.
@@ -62,6 +63,26 @@ func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 		}
 		if got := strings.Trim(fmt.Sprint(params), "[]"); err != nil || canonical != f[1] || got != f[2] {
 			t.Errorf("%q:\n got %q %s %v\nwant %q %s", f[0], canonical, got, err, f[1], f[2])
+		}
+	}
+}
+
+// TestShortNotationsFromSQL takes of notations that have no word for an algorithm.
+func TestShortNotationsFromSQL(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	for _, tt := range []struct{ rule, want string }{
+		{"0", "f 0 - 0"},
+		{"unlimited", "t 9007199254739 00:00:00 unlimited"},
+		{"unlimited", "t 9007199254739 00:00:00 unlimited"},
+		{"2/h", "t 1 00:00:00 token-bucket 2/1h burst 2"},
+		{"2 per hour", "t 0 00:00:00 token-bucket 2/1h burst 2"},
+		{"0", "f 0 - 0"},
+	} {
+		var got string
+		if err := conn.QueryRow(t.Context(), `select concat_ws(' ', allowed, remaining, coalesce(retry_after::text, '-'), limit_name)
+			from headgate.take($1, 'k')`, tt.rule).Scan(&got); err != nil || got != tt.want {
+			t.Errorf("%s: %q, %v; want %q", tt.rule, got, err, tt.want)
 		}
 	}
 }
@@ -139,13 +160,7 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
 	s := openAt(t, dsn)
-	if _, err := s.WriteLimits(t.Context(),
-		[]store.NamedLimit{{
-			Name: "login", Notation: "sliding-log 2/1m history 1d block 1h",
-			Description: "tries",
-		}}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Define(t, s, store.Item{Name: "login", Text: "sliding-log 2/1m history 1d block 1h", Note: "tries"})
 	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1m', 'a', 2.5)`); !r.allowed ||
 		r.remaining != 2 || *r.retry != 0 || r.limit != "token-bucket 5/1m burst 5" {
 		t.Errorf("take: %+v", r)
@@ -196,36 +211,35 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 	}
 }
 
-// TestLimitsThatSQLCannotReadAreNamed writes a limit in a zone that the server does not
-// know: the others are written, and what had the name stays.
-func TestLimitsThatSQLCannotReadAreNamed(t *testing.T) {
+// TestALimitThatSQLCannotReadIsRefused writes a limit in a zone that the server does not
+// know: nothing of the edit is done.
+func TestALimitThatSQLCannotReadIsRefused(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
 	s := openAt(t, dsn)
-	for _, tt := range []struct{ rule, warning, want string }{
-		{"fixed-window 3/day Europe/Berlin", "", "fixed-window 3/day Europe/Berlin 6"},
+	for _, tt := range []struct{ rule, wrong, want string }{
+		{"fixed-window 3/day Europe/Berlin", "", "fixed-window 3/day Europe/Berlin login 1"},
 		{
 			"fixed-window 4/day Atlantis/Capital",
-			`export: zone: "Atlantis/Capital" is not a known time zone such as Europe/Berlin`,
-			"fixed-window 3/day Europe/Berlin 6",
+			`limit export: zone: "Atlantis/Capital" is not a known time zone such as Europe/Berlin`,
+			"fixed-window 3/day Europe/Berlin login 1",
 		},
-		{"fixed-window 4/day", "", "fixed-window 4/day 6"},
+		{"fixed-window 4/day", "", "fixed-window 4/day login 3"},
 	} {
-		warnings, err := s.WriteLimits(t.Context(), []store.NamedLimit{
-			{Name: "export", Notation: tt.rule},
-			{Name: "login", Notation: "sliding-log 5/1m", Description: "logins"},
-		})
-		if err != nil || strings.Join(warnings, "; ") != tt.warning {
-			t.Errorf("%s: %q, %v; want %q", tt.rule, warnings, err, tt.warning)
+		err := storetest.TryDefine(t.Context(), s, store.Item{Name: "export", Text: tt.rule},
+			store.Item{Name: "login", Text: "sliding-log 5/1m", Note: "login " + tt.want[len(tt.want)-1:]})
+		if (tt.wrong == "") != (err == nil) || err != nil &&
+			(!errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), tt.wrong)) {
+			t.Errorf("%s: %v; want %q", tt.rule, err, tt.wrong)
+		}
+		if tt.wrong != "" {
+			continue
 		}
 		var got string
-		if err := conn.QueryRow(t.Context(),
-			`select e.rule || ' ' || length(l.description) from headgate.limits e, headgate.limits l where e.name = 'export' and l.name = 'login'`).Scan(&got); err != nil || got != tt.want {
+		if err := conn.QueryRow(t.Context(), `select e.rule || ' ' || l.description from headgate.limits e, headgate.limits l
+			where e.name = 'export' and l.name = 'login'`).Scan(&got); err != nil || got != tt.want {
 			t.Errorf("%s: there is %q, %v; want %q", tt.rule, got, err, tt.want)
 		}
-	}
-	if warnings, err := s.WriteLimits(t.Context(), nil); err != nil || len(warnings) > 0 {
-		t.Errorf("no limits: %q, %v", warnings, err)
 	}
 }
 

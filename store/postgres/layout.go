@@ -11,7 +11,7 @@ import (
 // it is a new layout: see schema.go.
 var opLayout = wire.Order("verb group cell kind anchor unit capacity step drain block history cost count how " +
 	"ceiling ttl now " +
-	"window0 window1 window2 window3 at level returned entry")
+	"window0 window1 window2 window3 since lapse at level returned entry")
 
 // The batch says what these are.
 var (

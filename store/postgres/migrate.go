@@ -99,6 +99,9 @@ func (m *migrator) migrate(ctx context.Context) error {
 	if err := m.makeArticles(ctx, have.revision < m.revision); err != nil {
 		return err
 	}
+	if _, err := m.tx.Exec(ctx, m.rights.sql); err != nil {
+		return fmt.Errorf("%s: %w", m.rights.name, err)
+	}
 	if len(*m.report) == 0 {
 		m.say("schema headgate has all %d tables' migrations and the functions of revision %d, nothing to do",
 			len(m.tables), m.revision)

@@ -3,91 +3,242 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/headgate/headgate/law"
 )
 
-// plainBatch is a batch of plain charges in the form that headgate.take_plain
-// takes.
+// plainBatch is a batch in the form that headgate.take_plain takes: its plain charges, and
+// the rest of it as a batch for headgate.apply.
 type plainBatch struct {
-	limits, keys                               []string
+	keys []string // of each cell
+	// Of each limit. The unit is 0 if no charge is plain.
+	limits                                     []string
 	anchor, unit, capacity, step, drain, block []int64
-	cost, now                                  []int64
-	index                                      []int // of each op, in the caller's slice
+	// Of each cell; one alone stands for all.
+	rule      []int32 // its limit
+	cost, now []int64 // the sum of its plain charges, and their time
+
+	cells int   // that have plain charges
+	index []int // of each plain charge, in the caller's slice
+	// Of each plain charge: its cell, its request, its cost and its count. Nil: each cell has
+	// one, of a count of 1.
+	cell, group []int32
+	each, count []int64
+	coupled     bool // a request has charges on several cells
+
+	more batch // on a cell it comes after all plain charges
 }
 
-// plain reports whether headgate.take_plain can decide about an op.
-func plain(op *law.Op) bool { return op.Plain() && op.Params.Plain() && !law.IsShared(op.Cell) }
-
-// plainly returns the batch as one of plain charges on cells that differ, if it
-// is one. One charge alone goes to headgate.apply.
-func plainly(ops []law.Op) (b plainBatch, ok bool) {
-	if len(ops) < 2 {
-		return b, false
-	}
-	for i := range ops {
-		if !plain(&ops[i]) || i > 0 && ops[i].Group == ops[i-1].Group || ops[i].Valid() != nil {
-			return b, false
+// plainly divides a batch. From the first request on that is not plain, all on its cells
+// go the other way too, so that each cell is charged in the order of the batch.
+func plainly(ops []law.Op, a *arranged) (b plainBatch) {
+	n := len(a.cells)
+	numbers := make([]int64, 2*n)
+	b.cost, b.now, b.rule = numbers[:n:n], numbers[n:], make([]int32, n)
+	closed := make([]bool, n) // to plain charges
+	var more []int
+	single, group := true, int32(0)
+	for k := 0; k < len(a.index); {
+		request := a.request(ops, k)
+		k += len(request)
+		if !b.takes(ops, a, request, closed) {
+			for _, i := range request {
+				closed[a.cell[i]-1] = true
+			}
+			more = append(more, request...)
+			continue
+		}
+		group++
+		for _, i := range request {
+			op := &ops[i]
+			b.index, b.cell, b.group = append(b.index, i), append(b.cell, a.cell[i]), append(b.group, group)
+			b.each, b.count = append(b.each, op.Cost), append(b.count, op.Count)
+			b.coupled = b.coupled || a.cell[i] != a.cell[request[0]]
+			single = single && op.Count == 1
 		}
 	}
-	b.index = make([]int, len(ops))
-	for i := range b.index {
-		b.index[i] = i
+	if len(b.index) == 0 {
+		return b
 	}
-	slices.SortFunc(b.index, func(i, j int) int { return ops[i].Cell.Compare(ops[j].Cell) })
-	n := len(ops)
-	text, numbers := make([]string, 2*n), make([]int64, 8*n)
-	b.limits, b.keys = text[:n:n], text[n:]
-	for i, to := range []*[]int64{&b.anchor, &b.unit, &b.capacity, &b.step, &b.drain, &b.block, &b.cost, &b.now} {
-		*to = numbers[i*n : (i+1)*n : (i+1)*n]
-	}
-	for k, i := range b.index {
-		op := &ops[i]
-		if k > 0 && op.Cell == ops[b.index[k-1]].Cell {
-			return b, false
+	for c, rule := range b.rule {
+		if rule == 0 {
+			b.rule[c] = b.number(a.cells[c].Limit, &nothing)
+		} else {
+			b.cells++
 		}
-		p := &op.Params
-		b.limits[k], b.keys[k] = op.Cell.Limit, op.Cell.Key
-		b.anchor[k], b.unit[k], b.capacity[k], b.step[k], b.drain[k], b.block[k] = int64(p.Anchor), p.Unit, p.Capacity,
-			p.Step, p.Drain, p.Block
-		b.cost[k], b.now[k] = op.Cost, op.Now
 	}
-	return b, true
+	if len(more) > 0 {
+		b.more = encode(ops, more, a, int64(group))
+	} else if single && !b.coupled && len(b.index) == n {
+		for k, c := range b.cell { // in the order of the cells
+			b.group[c-1] = int32(b.index[k])
+		}
+		for c, i := range b.group {
+			b.index[c] = int(i)
+		}
+		b.cell, b.group, b.each, b.count = nil, nil, nil, nil
+	}
+	_, b.keys = a.names()
+	b.rule, b.now = one(b.rule), one(b.now)
+	if !b.coupled {
+		b.cost = one(b.cost)
+	}
+	return b
 }
 
-// applyPlain applies a batch of plain charges.
+// request returns the request that begins with op k of the valid ones.
+func (a *arranged) request(ops []law.Op, k int) []int {
+	end := k + 1
+	for end < len(a.index) && a.index[end] == a.index[end-1]+1 && ops[a.index[end]].Group == ops[a.index[k]].Group {
+		end++
+	}
+	return a.index[k:end]
+}
+
+// takes adds a request to the sums of its cells, if it consists of plain charges, and reports
+// whether it has.
+func (b *plainBatch) takes(ops []law.Op, a *arranged, request []int, closed []bool) bool {
+	for n, i := range request {
+		op, c := &ops[i], a.cell[i]-1
+		one := *op
+		one.Count, one.Partial = 1, false
+		if op.Count > 1 && !op.Partial || !plain(&one) || closed[c] ||
+			op.Count > (op.Params.Capacity-b.cost[c])/op.Cost {
+			b.withdraw(ops, a, request[:n])
+			return false
+		}
+		rule := b.number(op.Cell.Limit, &op.Params)
+		if b.rule[c] != 0 && (b.rule[c] != rule || b.now[c] != op.Now) {
+			b.withdraw(ops, a, request[:n])
+			return false
+		}
+		b.rule[c], b.now[c] = rule, op.Now
+		b.cost[c] += op.Cost * op.Count
+	}
+	return true
+}
+
+// withdraw takes the first charges of a request out of the sums.
+func (b *plainBatch) withdraw(ops []law.Op, a *arranged, charges []int) {
+	for _, i := range charges {
+		c := a.cell[i] - 1
+		if b.cost[c] -= ops[i].Cost * ops[i].Count; b.cost[c] == 0 {
+			b.rule[c], b.now[c] = 0, 0
+		}
+	}
+}
+
+// nothing are the parameters of a limit of which no charge is plain. No cell has the unit 0.
+var nothing = law.Params{Step: 1, Drain: 1}
+
+// lookedAt is among how many limits the same one is looked for.
+const lookedAt = 8
+
+// number returns the number of a limit, from 1 on as SQL counts.
+func (b *plainBatch) number(name string, p *law.Params) int32 {
+	for i := len(b.limits) - 1; i >= max(0, len(b.limits)-lookedAt); i-- {
+		if b.limits[i] == name && b.anchor[i] == int64(p.Anchor) && b.unit[i] == p.Unit &&
+			b.capacity[i] == p.Capacity && b.step[i] == p.Step && b.drain[i] == p.Drain && b.block[i] == p.Block {
+			return int32(i + 1)
+		}
+	}
+	b.limits = append(b.limits, name)
+	b.anchor, b.unit = append(b.anchor, int64(p.Anchor)), append(b.unit, p.Unit)
+	b.capacity, b.step = append(b.capacity, p.Capacity), append(b.step, p.Step)
+	b.drain, b.block = append(b.drain, p.Drain), append(b.block, p.Block)
+	return int32(len(b.limits))
+}
+
+// one returns the first of a list if all are equal.
+func one[T comparable](list []T) []T {
+	for _, v := range list {
+		if v != list[0] {
+			return list
+		}
+	}
+	return list[:min(1, len(list))]
+}
+
+// granted is what headgate.take_plain answers.
+type granted struct {
+	clock              int64
+	cells              []int32 // that were granted all
+	level, at, blocked []int64 // of each of those
+	rest               []int32 // plain charges that were not granted by the sums
+	outcomes           []int64 // of those, and of all that is not plain
+}
+
+// applyPlain applies a batch with plain charges.
 func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, outs []law.Outcome) error {
-	var granted, rest []int32
-	var clock, level, prev, at, empty, blocked, outcomes []int64
+	var prints []int64
+	var parts []int32
+	if b.more.once {
+		prints, parts = b.more.prints(ops), b.more.parts(ops)
+	}
+	args := []any{
+		b.keys, b.rule, b.limits, b.anchor, b.unit, b.capacity, b.step, b.drain, b.block, b.cost, b.now, b.cells,
+		s.counter.every.Load() > 0, b.cell, b.group, b.each, b.count, b.coupled, b.more.modes, b.more.ops, b.more.notes,
+		prints, parts,
+	}
+	var g granted
 	err := s.retry(ctx, func() error {
-		return s.call(ctx, s.def.statement(
-			`select * from headgate.take_plain_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`),
-			[]any{
-				b.limits, b.keys, b.anchor, b.unit, b.capacity, b.step, b.drain, b.block, b.cost, b.now,
-				s.counter.every.Load() > 0,
-			},
-			&granted, &clock, &level, &prev, &at, &empty, &blocked, &rest, &outcomes)
+		return s.call(ctx, s.def.statement(`select * from headgate.take_plain_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, `+
+			`$11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)`),
+			args, &g.clock, &g.cells, &g.level, &g.at, &g.blocked, &g.rest, &g.outcomes)
 	})
-	if err == nil && !sound(len(ops), granted, rest, outcomes, clock, level, prev, at, empty, blocked) {
-		err = &unreadable{fmt.Errorf("headgate.take_plain answered about %d and %d with %d numbers", len(granted),
-			len(rest), len(outcomes))}
+	if err == nil && !b.decode(&g, ops, outs) {
+		err = &unreadable{fmt.Errorf("headgate.take_plain answered about %d and %d with %d numbers", len(g.cells),
+			len(g.rest), len(g.outcomes))}
 	}
 	if err != nil {
-		return s.failed(len(ops), err)
-	}
-	for k, n := range granted {
-		i := b.index[n-1]
-		outs[i] = law.Outcome{
-			Granted: 1, Used: level[k], Clock: clock[k],
-			State: law.State{
-				Kind: law.Bucket, Level: level[k], Prev: prev[k], At: at[k],
-				Unit: ops[i].Params.Unit, Step: ops[i].Params.Step, EmptyAt: empty[k], BlockedUntil: blocked[k],
-			},
-		}
-	}
-	for k, n := range rest {
-		outs[b.index[n-1]] = decode(outcomes, k)
+		return s.failed(len(b.index)+len(b.more.index), err)
 	}
 	return nil
+}
+
+// decode writes the outcomes, if the answer is about each op, once.
+func (b *plainBatch) decode(g *granted, ops []law.Op, outs []law.Outcome) bool {
+	n := len(b.keys)
+	if len(g.level) != len(g.cells) || len(g.at) != len(g.cells) || len(g.blocked) != len(g.cells) ||
+		len(g.outcomes) != (len(g.rest)+len(b.more.index))*law.Width {
+		return false
+	}
+	left := make([]bool, len(b.index))
+	for k, r := range g.rest {
+		if r < 1 || int(r) > len(left) || left[r-1] {
+			return false
+		}
+		left[r-1] = true
+		outs[b.index[r-1]] = decode(g.outcomes, k)
+	}
+	place := make([]int, n) // of each cell in the answer, from 1 on
+	for k, c := range g.cells {
+		if c < 1 || int(c) > n || place[c-1] != 0 {
+			return false
+		}
+		place[c-1] = k + 1
+	}
+	for k := len(left) - 1; k >= 0; k-- { // back from what the last charge of each cell has left
+		if left[k] {
+			continue
+		}
+		c := int32(k)
+		if b.cell != nil {
+			c = b.cell[k] - 1
+		}
+		at := place[c] - 1
+		if at < 0 {
+			return false
+		}
+		op := &ops[b.index[k]]
+		state := op.Params.PlainState(g.level[at], g.at[at])
+		state.BlockedUntil = g.blocked[at]
+		outs[b.index[k]] = law.Outcome{Granted: op.Count, Used: g.level[at], Clock: op.Now, State: state}
+		if op.Now == 0 {
+			outs[b.index[k]].Clock = g.clock
+		}
+		g.level[at] -= op.Cost * op.Count
+	}
+	b.more.decode(g.outcomes[len(g.rest)*law.Width:], outs)
+	return true
 }

@@ -163,19 +163,19 @@ func TestPlainChargesCallNoFunction(t *testing.T) {
 		&body); err != nil {
 		t.Fatal(err)
 	}
-	from, to := strings.Index(body, "with done as ("), strings.Index(body, "    into granted")
+	from, to := strings.Index(body, "with done as ("), strings.Index(body, "into granted")
 	if from < 0 || to < from {
 		t.Fatal("the statement is not found")
 	}
-	statement := strings.NewReplacer("tids", "$1::tid[]", "p_anchor", "$2::bigint[]", "p_unit", "$3::bigint[]",
-		"p_capacity", "$4::bigint[]", "p_step", "$5::bigint[]", "p_drain", "$6::bigint[]", "p_cost", "$7::bigint[]",
-		"p_now", "$8::bigint[]",
-		"store_clock", "$9::bigint").Replace(body[from:to] + " from done")
+	statement := strings.NewReplacer("places", "($1::tid[])", "p_anchor", "($2::bigint[])", "p_unit", "($3::bigint[])",
+		"p_capacity", "($4::bigint[])", "p_step", "($5::bigint[])", "p_drain", "($6::bigint[])",
+		"p_cost", "($7::bigint[])", "p_now", "($8::bigint[])", "store_clock", "$9::bigint", "p_rule",
+		"($10::int[])").Replace(body[from:to] + " from done")
 	if _, err := conn.Exec(t.Context(), "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set "+
 		"enable_hashjoin = off; set enable_mergejoin = off; prepare plain as "+statement); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := conn.Query(t.Context(), "explain (verbose) execute plain('{}','{}','{}','{}','{}','{}','{}','{}',1)")
+	rows, err := conn.Query(t.Context(), "explain (verbose) execute plain('{}','{}','{}','{}','{}','{}','{}','{}',1,'{}')")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,12 +25,12 @@ import (
 )
 
 var (
-	_ store.Store       = (*Store)(nil)
-	_ store.Inspector   = (*Store)(nil)
-	_ store.Retrier     = (*Store)(nil)
-	_ store.Migrator    = (*Store)(nil)
-	_ store.LimitWriter = (*Store)(nil)
-	_ store.KeyCounter  = (*Store)(nil)
+	_ store.Store      = (*Store)(nil)
+	_ store.Inspector  = (*Store)(nil)
+	_ store.Retrier    = (*Store)(nil)
+	_ store.Migrator   = (*Store)(nil)
+	_ store.Catalog    = (*Store)(nil)
+	_ store.KeyCounter = (*Store)(nil)
 
 	_ store.PartialSweeper = (*Store)(nil)
 )
@@ -70,6 +70,7 @@ type Store struct {
 	closed  atomic.Bool
 	checked atomic.Bool // the schema has the version of this binary
 	repeats atomic.Int64
+	heldAt  atomic.Int64 // when a batch has met a row that somebody else held: see ApplyFree
 	sweeper *sweeper
 	counter *counter
 	log     *slog.Logger
@@ -291,24 +292,4 @@ func list[T any](ctx context.Context, s *Store, doing string, scan pgx.RowToFunc
 		return nil, classifyRead(doing, err)
 	}
 	return all, nil
-}
-
-// WriteLimits implements store.LimitWriter. A limit that the server cannot read is not
-// written.
-func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (warnings []string, err error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	names, rules, descriptions := make([]string, len(limits)), make([]string, len(limits)), make([]string, len(limits))
-	for i, l := range limits {
-		names[i], rules[i], descriptions[i] = l.Name, l.Notation, l.Description
-	}
-	err = s.retry(ctx, func() error {
-		return s.db.QueryRow(ctx, s.def.statement(`select headgate.write_limits_N($1, $2, $3)`), names, rules,
-			descriptions).Scan(&warnings)
-	})
-	if err != nil {
-		return nil, classify("write limits", err)
-	}
-	return warnings, nil
 }

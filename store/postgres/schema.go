@@ -39,8 +39,9 @@ const (
 // executed: a function in SQL needs those that it calls. The articles come last, since
 // they may not be wanted.
 var functionFiles = []string{
-	"arithmetic", "giveback", "apply", "sweep_from", "sweep", "compile", "take", "plain",
-	"late", "once", "verbs", "levels", "rooms",
+	"arithmetic", "giveback", "apply", "sweep_from", "sweep", "roles", "compile", "catalog", "find", "take", "plain",
+	"one", "single", "late", "once", "once_plain", "verbs", "several", "ways", "levels", "rooms",
+	"comments",
 }
 
 // text is one file.
@@ -53,6 +54,7 @@ type definition struct {
 	functions               []text
 	articles                text // functions in schema public
 	adapter                 text // the functions of the layout before, which call those of this; no text: there is none
+	rights                  text // who may execute the functions; applied when all are there
 }
 
 // numbered replaces the _N of names by the number of the layout.
@@ -92,6 +94,7 @@ var current = sync.OnceValue(func() *definition {
 		d.functions = append(d.functions, d.read("functions/"+name+".sql"))
 	}
 	d.articles = d.read("functions/articles.sql")
+	d.rights = d.read("functions/rights.sql")
 	return d
 })
 
@@ -109,8 +112,8 @@ var yugabyte = sync.OnceValue(func() *definition {
 				list[i].sql = strings.ReplaceAll(list[i].sql, s.postgres, s.yugabyte)
 			}
 		}
-		if found != 1 {
-			panic("sharding: the schema does not say once: " + s.postgres) // both are ours
+		if found == 0 {
+			panic("sharding: the schema does not say: " + s.postgres) // both are ours
 		}
 	}
 	return &d
@@ -132,11 +135,14 @@ var sharding = []struct{ postgres, yugabyte string }{
 		"on headgate.entries ((limit_name, key) hash, expires_at asc) include",
 	},
 	{"    primary key (limit_name, key, id)\n", "    primary key ((limit_name, key) hash, id)\n"},
-	{"    tids tid[];\n", ""},
-	{"tids := array(select (select e.ctid from", "perform array(select (select e.key from"},
-	{"unnest(tids, p_anchor", "unnest(p_limits, p_keys, p_anchor"},
-	{"x(row, anchor", "x(l, k, anchor"},
-	{"where c.ctid = u.row and", "where c.limit_name = any (array[u.l]) and c.key = u.k and"},
+	{"    places tid[];\n", "    places boolean[];\n"},
+	{"coalesce(u.row, (select e.ctid from", "coalesce(u.row, (select true from"},
+	{"(select x.row, x.i,", "(select x.row, x.key, p_limit[x.r] as name, x.i,"},
+	{
+		"from unnest(places, p_rule, p_cost, p_now) with ordinality y(row, rule,",
+		"from unnest(places, p_keys, p_rule, p_cost, p_now) with ordinality y(row, key, rule,",
+	},
+	{"c.ctid = u.row and", "u.row and c.limit_name = any (array[u.name]) and c.key = u.key and"},
 }
 
 // on returns the definition for a server of this version.
@@ -153,7 +159,7 @@ func isYugabyte(version string) bool { return strings.Contains(version, "-YB-") 
 // fingerprint is one of the texts of all functions.
 func (d *definition) fingerprint() string {
 	h := sha256.New()
-	for _, t := range append(slices.Clone(d.functions), d.articles, d.adapter) {
+	for _, t := range append(slices.Clone(d.functions), d.articles, d.adapter, d.rights) {
 		h.Write([]byte(t.sql))
 	}
 	return hex.EncodeToString(h.Sum(nil))
@@ -184,7 +190,7 @@ func SchemaYugabyte() string { return yugabyte().script() }
 func (d *definition) script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, schemaHead, d.revision, d.revision)
-	for _, t := range slices.Concat(d.tables, d.functions, []text{d.articles, d.adapter}) {
+	for _, t := range slices.Concat(d.tables, d.functions, []text{d.articles, d.adapter, d.rights}) {
 		if t.sql != "" {
 			fmt.Fprintf(&b, "-- %s\n\n%s\n", t.name, t.sql)
 		}

@@ -66,7 +66,7 @@ func comeAndGo(t *testing.T, level string) {
 	limit := headgate.MustParse("token-bucket 10/s burst 2")
 	p := limit.Params()
 	got := &admissions{at: map[string][]int64{}}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // until enough was seen
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // until enough was seen
 	defer cancel()
 	begin := time.Now()
 	stores := []*postgres.Store{openWith(t, url, most), openWith(t, url, 0)}

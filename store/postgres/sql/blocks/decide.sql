@@ -93,8 +93,9 @@ end if;
 
 {{- /* use finds x, the credits in use now, and in a bucket t, the time that they hold for. */ -}}
 {{define "use" -}}
-if kind = 1 and anchor = 2 then
-    outside := now < p_ops[o + {op.window0}] or now >= p_ops[o + {op.window3}];
+if kind = 1 and anchor = 2 or p_ops[o + {op.since}] <> 0 or p_ops[o + {op.lapse}] <> 0 then
+    outside := kind = 1 and anchor = 2 and (now < p_ops[o + {op.window0}] or now >= p_ops[o + {op.window3}])
+        or now < p_ops[o + {op.since}] or p_ops[o + {op.lapse}] <> 0 and now >= p_ops[o + {op.lapse}];
     stale := stale or outside;
 end if;
 if over > 0 then
@@ -104,8 +105,16 @@ elsif kind = 1 then
 elsif kind = 2 then
     {{template "use window"}}
 else
-    {{template "use log"}}
+    {{template "use log" (as "limit" "p_limits[c]" "key" "p_keys[c]")}}
 end if;
+{{- end}}
+
+{{- /*
+no longer is the retry time of a refusal that time alone ends. A limit that was changed keeps no cell
+longer than until it is empty. whole says that the cell empties all at once.
+*/ -}}
+{{define "no longer" -}}
+case when {{.whole}} then {{.empty}} else least({{.retry}}, {{.empty}}) end
 {{- end}}
 
 {{- /* decide finds how many are granted, x with those, and when the others could pass. */ -}}
@@ -132,11 +141,10 @@ if granted < cnt then
     elsif kind = 2 then
         {{template "retry window"}}
     else
-        {{template "retry log"}}
+        {{template "retry log" (as "limit" "p_limits[c]" "key" "p_keys[c]")}}
     end if;
     if granted = 0 and over = 0 and need <= ceiling - a_pending[c] and x > ceiling - need then
-        -- A limit that was changed keeps no cell longer.
-        retry := case when kind = 1 and (anchor = 2 or drain = c_max) then b_empty else least(retry, b_empty) end;
+        retry := {{template "no longer" (as "whole" "kind = 1 and (anchor = 2 or drain = c_max)" "retry" "retry" "empty" "b_empty")}};
     end if;
     if p_ops[o + {op.block}] > 0 and verb = 1 and b_block <= now and retry <> c_max then
         b_block := now + p_ops[o + {op.block}];

@@ -99,6 +99,7 @@ select greatest(0, b_level - coalesce(sum(e.cost), 0)) into x from headgate.entr
 where e.limit_name = {{.limit}} and e.key = {{.key}} and e.granted and e.expires_at > b_at and e.expires_at <= now;
 {{- end}}
 
+{{- /* use log finds the credits in use. limit and key are those of the cell. */ -}}
 {{define "use log" -}}
 x := carry;
 if not clear then
@@ -106,7 +107,7 @@ if not clear then
     if now < b_empty and b_level > 0 then
         x := b_level;
         if now > b_at and not nolog then
-            {{template "expire log" (as "limit" "p_limits[c]" "key" "p_keys[c]")}}
+            {{template "expire log" .}}
         end if;
     end if;
 end if;
@@ -118,7 +119,17 @@ if not nolog then
     select least(retry, min(s.expires_at)) into retry from (
         select e.expires_at, sum(e.cost) over (order by e.expires_at, e.number) as freed
         from headgate.entries e
-        where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.granted and e.expires_at > now) s
+        where e.limit_name = {{.limit}} and e.key = {{.key}} and e.granted and e.expires_at > now) s
     where s.freed >= x - (ceiling - need);
 end if;
+{{- end}}
+
+{{- /* record puts an attempt into the log. */ -}}
+{{define "record" -}}
+insert into headgate.entries (limit_name, key, id, at, expires_at, keep_until, cost, granted)
+values ({{.limit}}, {{.key}}, {{.id}}, now,
+    case when admitted then now + {{.step}} else 0 end,
+    now + greatest({{.history}}, case when admitted then {{.step}} else 0 end),
+    {{.cost}}, admitted)
+returning number into entry;
 {{- end}}

@@ -55,7 +55,8 @@ end loop;
 if a_law[c] = p_ops[o + {op.kind}] and a_unit[c] = p_ops[o + {op.unit}] then
     now := greatest(clock, a_at[c]);
     update headgate.entries e
-    set expires_at = now + p_ops[o + {op.step}], keep_until = greatest(e.keep_until, now + p_ops[o + {op.step}])
+    set expires_at = greatest(e.expires_at, now + p_ops[o + {op.step}]),
+        keep_until = greatest(e.keep_until, now + p_ops[o + {op.step}]) -- never less: see law/renew.go
     where e.number = p_ops[o + {op.entry}] and e.limit_name || '' = p_limits[c] and e.key || '' = p_keys[c]
       and e.granted and e.expires_at + 0 > now; -- by number only
     get diagnostics u = row_count;

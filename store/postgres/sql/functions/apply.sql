@@ -220,12 +220,7 @@ begin
                 end if;
             end if;
             if p_ops[o + {op.kind}] = 3 and (admitted or p_ops[o + {op.history}] > 0) then
-                insert into headgate.entries (limit_name, key, id, at, expires_at, keep_until, cost, granted)
-                values (p_limits[c], p_keys[c], coalesce(p_notes[k], ''), now,
-                    case when admitted then now + p_ops[o + {op.step}] else 0 end,
-                    now + greatest(p_ops[o + {op.history}], case when admitted then p_ops[o + {op.step}] else 0 end),
-                    case when admitted then res[r + {out.granted}] else p_ops[o + {op.count}] end * p_ops[o + {op.cost}], admitted)
-                returning number into entry;
+                {{template "record" (as "limit" "p_limits[c]" "key" "p_keys[c]" "id" "coalesce(p_notes[k], '')" "step" "p_ops[o + {op.step}]" "history" "p_ops[o + {op.history}]" "cost" "case when admitted then res[r + {out.granted}] else p_ops[o + {op.count}] end * p_ops[o + {op.cost}]")}}
                 res[r + {out.entry}] := entry;
             end if;
         end loop;

@@ -32,10 +32,27 @@ execute $articles$
 -- second, the bucket holds window_seconds' worth. It returns what is left, or
 -- -1 when refused.
 create or replace function public.rate_limiting_request(rate_id text, refill_per_sec int default 2, window_seconds int default 60)
-returns int language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
+returns int language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
 declare
     res bigint[]; rate bigint[]; c headgate.compiled;
+    clock bigint; unit_ bigint; drain_ bigint; capacity_ bigint; remaining bigint;
 begin
+    -- Most requests are granted, of a rate for which headgate.compile_rate_N need not look
+    -- for a unit: one update. What is wrong with all others is said below.
+    if refill_per_sec between 1 and 1000000 and window_seconds between 1 and 9000000 and left(rate_id, 16) <> 'headgate:shared:' then
+        unit_ := lcm(1000, 1000000 / gcd(refill_per_sec, 1000000));
+        drain_ := unit_ * refill_per_sec / 1000000;
+        capacity_ := unit_ * refill_per_sec * window_seconds;
+        clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+        if capacity_ <= 9007199254740991 then
+            {{template "grant one" (as "limit" "'rate_limiting_request'" "key" "rate_id" "anchor" "0" "unit" "unit_" "capacity" "capacity_"
+                "step" "1" "drain" "drain_" "cost" "unit_" "granted" "(capacity_ - c.level) / unit_" "into" "remaining")}}
+            if found then
+                return least(remaining, 2147483647);
+            end if;
+        end if;
+    end if;
     if refill_per_sec is null or refill_per_sec <= 0 then
         perform headgate.fail_N(format('refill_per_sec: is %s; it must be above 0', coalesce(refill_per_sec::text, 'null')));
     elsif window_seconds is null or window_seconds <= 0 then
@@ -52,17 +69,17 @@ begin
     end if;
     return least((rate[{rate.capacity}] - res[{out.used}]) / rate[{rate.unit}], 2147483647);
 end $$;
-comment on function public.rate_limiting_request(text, int, int) is 'made by headgate';
+comment on function public.rate_limiting_request(text, int, int) is 'made by headgate: takes one token; -1: there was none';
 
 create or replace function public.rate_limiting_token_bucket_request(rate_id text, refill_per_sec int default 2, window_seconds int default 60)
 returns int language sql volatile set search_path = pg_catalog, pg_temp as $$ select public.rate_limiting_request(rate_id, refill_per_sec, window_seconds) $$;
-comment on function public.rate_limiting_token_bucket_request(text, int, int) is 'made by headgate';
+comment on function public.rate_limiting_token_bucket_request(text, int, int) is 'made by headgate: is rate_limiting_request';
 
 -- check_velocity asks whether a key of a zone may pass, and records the
 -- attempt, allowed or blocked, under its transaction id.
 create or replace function public.check_velocity(zone int, bucket_key text)
 returns table (blocked int, transaction_id bigint, zone_id int, key text, rate int, "window" bigint)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     z headgate.zones; c headgate.compiled; res bigint[];
@@ -78,30 +95,42 @@ begin
     res := headgate.ask_N(1, 'zone.' || z.id, c, bucket_key, 1000, 0, '');
     return query select 1 - res[{out.granted}]::int, res[{out.entry}], z.id, bucket_key, z.rate, z.window_seconds;
 end $$;
-comment on function public.check_velocity(int, text) is 'made by headgate';
+comment on function public.check_velocity(int, text) is 'made by headgate: asks whether a key of a zone may pass, and records that';
 
 -- request_token takes a token from a bucket of headgate.buckets, which is full again
 -- at the first request after its refill_seconds. One row if there is one: remaining,
 -- and at, the time of the decision; no row if there is none. So the number of rows,
 -- which a client may take for the number of rows affected, is that of the tokens.
 create or replace function public.request_token(id text) returns table (remaining bigint, at timestamptz)
-language plpgsql volatile rows 1 set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile security definer rows 1 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
 declare
     b headgate.buckets; c headgate.compiled; res bigint[];
+    clock bigint; name text;
 begin
     select * into b from headgate.buckets s where s.id = request_token.id;
-    if not found then
+    name := coalesce(headgate.bucket_name_N(b.id), 'request_token');
+    if found and left(b.id, 16) <> 'headgate:shared:' then -- most requests are granted, by one update
+        clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+        {{template "grant one" (as "limit" "name" "key" "b.id" "anchor" "0" "unit" "1000" "capacity" "b.capacity::bigint * 1000"
+            "step" "(b.refill_seconds * 1000000)::bigint" "drain" "9007199254740991" "cost" "1000"
+            "granted" "(b.capacity::bigint * 1000 - c.level) / 1000, headgate.instant_N(greatest(clock, c.at))" "into" "remaining, at")}}
+        if found then
+            return next;
+            return;
+        end if;
+    elsif b.id is null then
         perform headgate.fail_N(format('bucket: %s is not in headgate.buckets; insert its id, capacity and refill_seconds', coalesce('"' || left(id, 60) || '"', 'null')));
     end if;
     c.params := array[{limit: kind => 1, unit => 1000, capacity => b.capacity::bigint * 1000, step => b.refill_seconds * 1000000, drain => 9007199254740991}]::bigint[];
-    res := headgate.ask_N(1, 'request_token', c, id, 1000, 0, '');
+    res := headgate.ask_N(1, name, c, id, 1000, 0, '');
     if res[{out.granted}] = 1 then
         remaining := greatest(0, c.params[{limit.capacity}] - res[{out.used}]) / 1000;
         at := headgate.instant_N(res[{out.clock}]);
         return next;
     end if;
 end $$;
-comment on function public.request_token(text) is 'made by headgate';
+comment on function public.request_token(text) is 'made by headgate: takes a token from a bucket; no row: there was none';
 
 $articles$;
 end $guard$;

@@ -109,6 +109,19 @@ begin
         perform headgate.fail_N(format('limit: is %s bytes long, at most 255 are allowed', octet_length(rule)));
     end if;
     words := regexp_split_to_array(btrim(rule, E' \t'), E'[ \t]+');
+    if words = '{0}' then
+        return ('0', array[{limit: kind => 1, unit => 2000000, capacity => 1, step => 1, drain => 1}], null, null)::headgate.compiled;
+    elsif words = '{unlimited}' then
+        return ('unlimited', array[{limit: kind => 1, unit => 1000, capacity => 9007199254740000, step => 1, drain => 9007199254740000}],
+            null, null)::headgate.compiled;
+    elsif words[1] ~ '^[0-9]' then -- a token bucket, without its name
+        if words[2] = 'per' and words[3] is not null then
+            words := array[words[1] || '/' || words[3]] || words[4:];
+        end if;
+        slash := position('/' in words[1]);
+        w := case substr(words[1], slash + 1) when 'second' then '1s' when 'minute' then '1m' when 'hour' then '1h' when 'day' then '1d' end;
+        words := array['token-bucket', case when slash > 0 and w is not null then left(words[1], slash) || w else words[1] end] || words[2:];
+    end if;
     algorithm := words[1];
     allowed := case algorithm
         when 'token-bucket' then '{burst,block,prefetch}' when 'gcra' then '{burst,block,prefetch}' when 'interval' then '{burst,block,prefetch}'
@@ -270,10 +283,13 @@ end $$;
 -- Limits are compiled when they are written, so that a bad one is refused there.
 create or replace function headgate.compile_limit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    if new.name !~ '^[a-z][a-z0-9_.-]{0,63}$' then
-        perform headgate.fail_N(format('name: "%s": a limit''s name is a small letter and up to 63 more small letters, digits or any of _ . -', new.name));
+    if new.name !~ '^[a-z][a-z0-9_.-]{0,63}$' or new.name = 'unlimited' then
+        perform headgate.fail_N(format('name: "%s": a limit''s name is a small letter and up to 63 more small letters, digits or any of _ . -, and not unlimited', new.name));
     end if;
     new.compiled := headgate.compile_N(new.rule);
+    if tg_op = 'INSERT' or new.name <> old.name then
+        new.varies := headgate.varies_N(new.name);
+    end if;
     return new;
 end $$;
 
@@ -285,21 +301,28 @@ do $$ begin
     end if;
 end $$;
 
--- headgate.write_limits_N inserts or replaces limits, and returns one line about each that
--- cannot be read, which is not written.
-create or replace function headgate.write_limits_N(p_names text[], p_rules text[], p_descriptions text[]) returns text[]
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
-declare
-    warnings text[] := '{}';
+-- A notation is compiled when its row is written: so nobody can make it mean another limit.
+create or replace function headgate.compile_notation() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    for i in 1 .. coalesce(cardinality(p_names), 0) loop
-        begin
-            insert into headgate.limits (name, rule, description) values (p_names[i], p_rules[i], p_descriptions[i])
-            on conflict (name) do update set rule = excluded.rule, description = excluded.description, updated_at = now()
-            where (limits.rule, limits.description) is distinct from (excluded.rule, excluded.description);
-        exception when sqlstate '22023' then
-            warnings := warnings || format('%s: %s', p_names[i], sqlerrm);
-        end;
-    end loop;
-    return warnings;
+    new.compiled := headgate.compile_N(new.rule);
+    return new;
+end $$;
+
+do $$ begin
+    if not exists (select from pg_trigger where tgrelid = 'headgate.notations'::regclass and tgname = 'compile_notation') then
+        create trigger compile_notation before insert or update on headgate.notations
+            for each row execute function headgate.compile_notation();
+    end if;
+end $$;
+
+-- What other functions have compiled is compiled again.
+delete from headgate.notations;
+
+-- headgate.keep_N keeps a notation that was compiled, if there are less than 1000 and the
+-- caller may insert.
+create or replace function headgate.keep_N(rule text) returns void language plpgsql volatile as $$
+begin
+    if has_table_privilege(headgate.caller_N(), 'headgate.notations', 'insert') and (select count(*) from (select from headgate.notations limit 1000) n) < 1000 then
+        insert into headgate.notations (rule) values (keep_N.rule);
+    end if;
 end $$;

@@ -6,6 +6,7 @@ returns bigint[] language plpgsql volatile as $$
 declare
     c_max constant bigint := 9007199254740991;
     p_ops alias for op; o constant int := 0; -- as in headgate.apply_N
+    whole boolean := op[{op.anchor}] = 2 or op[{op.drain}] = 9007199254740991; -- the bucket forgets all at once
     kind bigint := op[{op.kind}]; anchor bigint := op[{op.anchor}]; capacity bigint := op[{op.capacity}];
     step bigint := op[{op.step}]; drain bigint := op[{op.drain}];
     n bigint := op[{op.cost}] * op[{op.count}];
@@ -38,7 +39,7 @@ begin
             rest := {{template "left" (as "level" "op[{op.level}]" "steps" "steps")}};
             if made > now then
                 back := 0;
-            elsif x > capacity then
+            elsif x > capacity and not whole then
                 back := greatest(0, least(n, capacity - (drain - 1)) - greatest(0, x - rest + returned));
             else
                 back := least(n, greatest(0, rest - returned));
@@ -47,7 +48,9 @@ begin
             if b_prev > c_max - back then
                 back := 0;
             end if;
-            b_prev := b_prev + back;
+            if not whole then
+                b_prev := b_prev + back;
+            end if;
         elsif steps = 0 or anchor = 0 and drain < capacity then
             back := greatest(n, x - c_max);
         end if;

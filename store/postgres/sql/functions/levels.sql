@@ -10,7 +10,7 @@
 -- It reads no table, since views let their readers see more than functions do.
 create or replace function headgate.used_at_N(p_limit text, law smallint, level bigint, prev bigint, at bigint, unit bigint, step bigint, empty_at bigint,
     p_now bigint, p_params bigint[], p_expired numeric)
-returns numeric language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+returns numeric language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     now bigint := greatest(p_now, at);
     x bigint; steps bigint; q bigint; f bigint; anchor bigint; drain bigint;

@@ -20,77 +20,217 @@ returns bigint language sql immutable as $$
         else {{template "drained at" (as "level" "level" "at" "at" "now" "now" "empty" "now >= empty_at")}} end
 $$;
 
--- headgate.take_plain_N: a batch of requests of one plain charge each, on cells
--- that differ: most batches of callers who have been merged. Those whose cell is
--- there, is of the bucket law in the same unit and step, has had nothing returned, is
--- neither blocked nor ahead of the clock, and has room, are granted by one update; the rest is decided by
--- headgate.apply_N, in the same call.
+-- headgate.take_plain_N: a batch of which most requests are plain charges: most batches of
+-- callers who have been merged. A cell is granted all that is asked of it, or nothing, by one
+-- update: if it is there, is of the bucket law in the same unit and step, has had nothing
+-- returned, is neither blocked nor ahead of the clock, and has room for the sum. Cells that
+-- are not there are made before, if a request has charges on several cells, or else by one
+-- insert of what they are charged; but not where limits have a maximum of keys. The rest is
+-- decided by headgate.apply_N, one request after another, in the same call. Where a sum fits,
+-- its charges are granted one after another too: see TakePlain of package law.
 --
--- One statement locks the rows, in the order of p_limits, p_keys, which the caller
--- sorts, and the next one updates them by their place in the table (ctid), which
--- cannot change while they are locked. So neither has a plan that depends on how
--- large the planner takes the table for. They must be two: one statement that joins
--- by ctid misses the rows that another session has just updated. The clock is read
--- between them.
+-- One statement locks the rows, in the order of the cells, which the caller sorts, and
+-- another updates them by their place in the table (ctid), which cannot change while they
+-- are locked. So neither has a plan that depends on how large the planner takes the table
+-- for. They must be two: one statement that joins by ctid misses the rows that another
+-- session has just updated. The clock is read between them.
 --
--- p_now        test times; 0: the server's clock
--- p_bounded    limits have a maximum of keys, as far as the caller knows. Then a batch in
---              which cells are missing goes to headgate.apply_N as a whole: what
---              headgate.make_room_N locks comes before cells
--- returns      which were granted, and for each of them clock, level, prev, at,
---              empty_at, blocked_until; which are left, and what headgate.apply_N
---              returns for them
+-- A request of several charges is admitted if each of its cells has room for the sum of the
+-- cell. That is tested before the update. If a cell has not, the requests that name it are
+-- left for headgate.apply_N, and so is each later request on a cell of one of those: so each
+-- cell is charged in the order of the batch.
+--
+-- p_keys     the cells, each once, sorted by limit and key
+-- p_rule     the number of each cell's limit among the following
+-- p_limit, p_anchor, p_unit, p_capacity, p_step, p_drain, p_block
+--            the limits. The unit is 0 where no charge is plain
+-- p_cost     the sum of each cell's plain charges
+-- p_now      a test's times; 0: the server's clock
+--            Of p_rule, p_cost and p_now the first stands for all cells that have none
+-- p_plain    how many cells have plain charges
+-- p_bounded  limits have a maximum of keys, as far as the caller knows. Then a batch in
+--            which cells are missing goes to headgate.apply_N as a whole: what
+--            headgate.make_room_N locks comes before cells
+-- p_cell, p_group, p_each, p_count
+--            the plain charges in the order of the batch: the numbers of the cell and of the
+--            request, cost and count. What has a count above 1 may be granted in part.
+--            Null: each cell has one, of a count of 1
+-- p_coupled  a request has charges on several cells. p_cost is whole then
+-- p_modes    the mode of each cell for what follows; -1: nothing is on that cell
+-- p_more, p_notes, p_prints, p_parts
+--            what is left, for headgate.apply_N, or for headgate.once_plain_N if there are
+--            prints. On a cell it comes after all plain charges. Null: nothing
+-- returns    the clock; which cells were granted, and level, at and blocked_until of each;
+--            which plain charges were not granted by the update; and the outcomes of
+--            those, and then of what is left
 create or replace function headgate.take_plain_N(
-    p_limits text[], p_keys text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[], p_drain bigint[],
-    p_block bigint[], p_cost bigint[], p_now bigint[], p_bounded boolean,
-    out granted int[], out clock bigint[], out level bigint[], out prev bigint[], out at bigint[],
-    out empty_at bigint[], out blocked_until bigint[], out rest int[], out outcomes bigint[])
+    p_keys text[], p_rule int[], p_limit text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[],
+    p_drain bigint[], p_block bigint[], p_cost bigint[], p_now bigint[], p_plain int, p_bounded boolean,
+    p_cell int[], p_group int[], p_each bigint[], p_count bigint[], p_coupled boolean,
+    p_modes smallint[], p_more bigint[], p_notes text[], p_prints bigint[], p_parts int[],
+    out store_clock bigint, out granted int[], out level bigint[], out at bigint[], out blocked_until bigint[],
+    out rest int[], out outcomes bigint[])
 language plpgsql volatile
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-    tids tid[];
-    store_clock bigint;
+    n int := cardinality(p_keys);
+    places tid[];
     making boolean := false; -- cells are to be made while limits have a maximum
+    full_ boolean[]; -- of each cell: what comes next on it is not granted by the update
+    found_ int[]; left_ boolean; i int; j int;
+    names text[]; keys text[]; levels bigint[]; times bigint[]; -- of new cells
 begin
+    store_clock := 0;
+    rest := '{}';
     if p_bounded then
-        making := exists (select from unnest(p_limits, p_keys) u(l, k)
-            where (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null);
+        making := exists (select from (select x.key, p_limit[coalesce(x.rule, p_rule[1])] as name
+                from unnest(p_keys, p_rule) x(key, rule) offset 0) u
+            where (select true from headgate.cells e where e.limit_name = u.name and e.key = u.key) is null);
     end if;
     if not making then
-        tids := array(select (select e.ctid from headgate.cells e where e.limit_name = u.l and e.key = u.k for no key update)
-            from unnest(p_limits, p_keys) u(l, k));
+        loop
+            places := array(select coalesce(u.row, (select e.ctid from headgate.cells e where e.limit_name = u.name and e.key = u.key for no key update))
+                from (select x.row, case when x.mode in (0, 4) and p_unit[coalesce(x.rule, p_rule[1])] = 0 then null else x.key end as key, p_limit[coalesce(x.rule, p_rule[1])] as name
+                    from unnest(p_keys, p_rule, p_modes, places) x(key, rule, mode, row) offset 0) u);
+            exit when not p_coupled or names is not null or array_position(places, null) is null
+                or exists (select from headgate.settings);
+            -- Requests of several cells need all of theirs there.
+            with made as (
+                insert into headgate.cells as c (limit_name, key)
+                select p_limit[u.rule], p_keys[u.i] from
+                    {{template "plain rows"}}
+                where u.row is null and u.unit > 0
+                order by u.i
+                on conflict do nothing
+                returning c.key)
+            select coalesce(array_agg(key), '{}') into names from made;
+        end loop;
         store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+
+        if p_coupled then
+            found_ := array(select u.i::int from
+                {{template "plain rows"}}
+                where u.unit > 0 and (select true from headgate.cells c
+                    where {{template "plain fits"}}) is null);
+            if found_ <> '{}' then
+                full_ := array_fill(false, array[n]);
+                foreach i in array found_ loop
+                    full_[i] := true;
+                end loop;
+                i := 1;
+                while i <= cardinality(p_cell) loop
+                    j := i;
+                    left_ := full_[p_cell[i]];
+                    while p_group[j + 1] = p_group[i] loop
+                        j := j + 1;
+                        left_ := left_ or full_[p_cell[j]];
+                    end loop;
+                    for k in i .. j loop
+                        exit when not left_;
+                        rest := rest || k;
+                        full_[p_cell[k]] := true;
+                        p_cost[p_cell[k]] := p_cost[p_cell[k]] - p_each[k] * p_count[k];
+                        if p_cost[p_cell[k]] = 0 then
+                            places[p_cell[k]] := null;
+                        end if;
+                    end loop;
+                    i := j + 1;
+                end loop;
+            end if;
+        end if;
 
         with done as (
             update headgate.cells c
-            set level = headgate.drained_N(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
+            set law = 1, unit = u.unit, step = u.step,
+                level = headgate.drained_N(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
                 at = headgate.drained_at_N(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step),
                 empty_at = headgate.drained_by_N(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step, u.cost)
-            from (select x.*, case when x.test > 0 then x.test else store_clock end as now
-                from unnest(tids, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now)
-                    with ordinality x(row, anchor, unit, capacity, step, drain, cost, test, i)) u
-            where c.ctid = u.row and c.law = 1 and c.unit = u.unit and c.step = u.step and c.prev = 0
-              and c.blocked_until <= greatest(u.now, c.at) and c.at - u.now <= 2000000
-              and headgate.drained_N(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
-            returning u.i, case when u.test > 0 then u.test else greatest(u.now, c.at) end as clock,
-                c.level, c.prev, c.at, c.empty_at, c.blocked_until)
-        select array_agg(i::int), array_agg(clock), array_agg(level), array_agg(prev), array_agg(at), array_agg(empty_at), array_agg(blocked_until)
-        into granted, clock, level, prev, at, empty_at, blocked_until from done;
+            from
+                {{template "plain rows"}}
+            where {{template "plain fits"}}
+            returning u.i, c.level, c.at, c.blocked_until)
+        select array_agg(i::int), array_agg(level), array_agg(at), array_agg(blocked_until)
+        into granted, level, at, blocked_until from done;
+
+        -- A new cell has room for its sum.
+        found_ := array(select x.i::int from unnest(places) with ordinality x(row, i)
+            where x.row is null and not p_coupled and not exists (select from headgate.settings));
+        if found_ <> '{}' then
+            with made as (
+                insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
+                select p_limit[u.rule], p_keys[u.i], 1, u.cost, headgate.drained_at_N(0, 0, 0, u.now, u.anchor, u.drain, u.step),
+                    u.unit, u.step, headgate.drained_by_N(0, 0, 0, u.now, u.anchor, u.drain, u.step, u.cost)
+                from
+                    {{template "plain rows"}}
+                where u.row is null and u.unit > 0
+                order by u.i
+                on conflict do nothing
+                returning c.limit_name, c.key, c.level, c.at)
+            select array_agg(limit_name), array_agg(key), array_agg(level), array_agg(at) into names, keys, levels, times from made;
+            i := 1;
+            foreach j in array found_ loop -- both are in the order of the cells
+                if p_keys[j] = keys[i] and p_limit[coalesce(p_rule[j], p_rule[1])] = names[i] then
+                    granted := granted || j;
+                    level := level || levels[i];
+                    at := at || times[i];
+                    blocked_until := blocked_until || 0::bigint;
+                    i := i + 1;
+                end if;
+            end loop;
+        end if;
     end if;
 
-    if coalesce(cardinality(granted), 0) < cardinality(p_keys) then
-        rest := array(select i from generate_series(1, cardinality(p_keys)) i except select unnest(granted) order by 1);
-        outcomes := headgate.apply_N(
-            array(select p_limits[i] from unnest(rest) with ordinality r(i, n) order by n),
-            array(select p_keys[i] from unnest(rest) with ordinality r(i, n) order by n),
-            array_fill(2::smallint, array[cardinality(rest)]),
-            array(select v from unnest(rest) with ordinality r(i, n),
-                unnest(array[{op: verb => 1, group => n, cell => n, kind => 1, anchor => p_anchor[i], unit => p_unit[i],
-                    capacity => p_capacity[i], step => p_step[i], drain => p_drain[i], block => p_block[i],
-                    cost => p_cost[i], count => 1, now => p_now[i]}]) with ordinality w(v, o) order by n, o),
-            null);
+    if making then
+        rest := array(select generate_series(1, coalesce(cardinality(p_cell), n)));
+    elsif not p_coupled and coalesce(cardinality(granted), 0) < p_plain then
+        full_ := array_fill(true, array[n]);
+        foreach i in array coalesce(granted, '{}') loop
+            full_[i] := false;
+        end loop;
+        if p_cell is null then
+            rest := array(select u.i from unnest(full_) with ordinality u(left_, i) where u.left_ order by 1);
+        else
+            rest := array(select u.i from unnest(p_cell) with ordinality u(cell, i) where full_[u.cell] order by 1);
+        end if;
+    end if;
+    if rest = '{}' and p_more is null then
+        return;
+    end if;
+
+    -- The ops for headgate.apply_N, and their cells.
+    if p_cell is null then
+        p_cell := array(select generate_series(1, n));
+        p_group := p_cell;
+        p_each := array(select coalesce(x.sum, p_cost[1]) from unnest(p_cell, p_cost) x(cell, sum));
+        p_count := array_fill(1::bigint, array[n]);
+    end if;
+    found_ := array(select p_cell[x.k] from unnest(rest) x(k)
+        union select x.i from unnest(p_modes) with ordinality x(mode, i) where x.mode >= 0 order by 1);
+    p_more := array(select w.v from unnest(rest) with ordinality r(k, place),
+            lateral (select p_cell[r.k] as cell, coalesce(p_rule[p_cell[r.k]], p_rule[1]) as rule offset 0) x,
+            unnest(array[{op: verb => 1, group => p_group[r.k], cell => array_position(found_, x.cell), kind => 1,
+                anchor => p_anchor[x.rule], unit => p_unit[x.rule], capacity => p_capacity[x.rule], step => p_step[x.rule],
+                drain => p_drain[x.rule], block => p_block[x.rule], cost => p_each[r.k], count => p_count[r.k],
+                how => (p_count[r.k] > 1)::int, now => coalesce(p_now[x.cell], p_now[1])}]) with ordinality w(v, o)
+            order by r.place, w.o)
+        || array(select case when (x.o - 1) % {op.width} + 1 = {op.cell} then array_position(found_, x.v::int) else x.v end
+            from unnest(p_more) with ordinality x(v, o) order by x.o);
+    p_limit := array(select p_limit[coalesce(p_rule[x.c], p_rule[1])] from unnest(found_) with ordinality x(c, i) order by x.i);
+    p_keys := array(select p_keys[x.c] from unnest(found_) with ordinality x(c, i) order by x.i);
+    p_cell := array(select p_cell[x.k] from unnest(rest) x(k));
+    p_modes := array(select case when x.c = any (p_cell) then 2 else p_modes[x.c] end
+        from unnest(found_) with ordinality x(c, i) order by x.i);
+    n := cardinality(rest);
+    if p_notes is not null then
+        p_notes := array_fill(''::text, array[n]) || p_notes;
+    end if;
+    if p_prints is null then
+        outcomes := headgate.apply_N(p_limit, p_keys, p_modes, p_more, p_notes);
+    else
+        outcomes := headgate.once_plain_N(p_limit, p_keys, p_modes, p_more, p_notes, array_fill(0::bigint, array[n]) || p_prints,
+            case when n > 0 then array[n] end || array(select x.k + n from unnest(p_parts) with ordinality x(k, i) order by x.i));
     end if;
 end $$;

@@ -192,7 +192,8 @@ begin
 end $$;
 
 -- headgate.count_keys_N counts the keys of each limit that has a maximum, but not those of
--- which the last count took long and was made not long ago. action is 1 for a limit
+-- which the last count took long and was made not long ago. A count of few keys never took
+-- long: if it did, the machine was busy, and that is when a flood must not be missed. action is 1 for a limit
 -- that is to begin to share, -1 for one that may end it, else 0. It returns no row
 -- if there is no maximum.
 create or replace function headgate.count_keys_N(out limit_name text, out keys bigint, out max_keys bigint, out action int)
@@ -203,7 +204,9 @@ set search_path = pg_catalog, pg_temp as $$
 declare
     aware boolean; most bigint; r record; begun bigint; n bigint;
     unused text[] := '{}';
-    cheap constant bigint := 50000;
+    cheap constant bigint := 50000; -- of time, in microseconds
+    slow constant bigint := 3; -- for a key
+    took bigint;
 begin
     select s.max_keys into most from headgate.settings s;
     if not found then
@@ -215,8 +218,9 @@ begin
         from headgate.rooms o left join headgate.key_counts k on k.limit_name = o.limit_name order by o.limit_name
     loop
         begun := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+        took := least(r.took, r.keys * slow);
         continue when r.most = 0 and r.since = 0
-            or r.took > cheap and begun - r.counted_at < r.took * case when r.keys < r.most / 2 then 20 else 5 end;
+            or took > cheap and begun - r.counted_at < took * case when r.keys < r.most / 2 then 20 else 5 end;
         n := greatest(0, (select count(*) from (select from headgate.cells c where c.limit_name = r.limit_name limit coalesce(nullif(r.most, 0), 0) + 1) x)
             - case when r.since > 0 then 1 else 0 end);
         if n = 0 and r.generation = 0 then -- names of limits may come from outside

@@ -5,9 +5,10 @@
 -- what you want when the charge is to commit or roll back with your work, and
 -- not what you want in a long one.
 
--- headgate.instant_N is a time of ours. Views say the same without it: a function that
+-- headgate.instant_N is a time of ours. It is stable, as the addition is: else it would not be
+-- made part of the expressions that call it. Views say the same without it: a function that
 -- is made part of a view would find its operators by the search_path of the reader.
-create or replace function headgate.instant_N(us bigint) returns timestamptz language sql immutable as $$
+create or replace function headgate.instant_N(us bigint) returns timestamptz language sql stable as $$
     select 'epoch'::timestamptz + us * interval '1 microsecond'
 $$;
 
@@ -50,92 +51,136 @@ begin
     return array(select (extract(epoch from u) * 1000000)::bigint from unnest(list) u);
 end $$;
 
--- headgate.find_N returns a limit by its name or notation.
-create or replace function headgate.find_N(rule text, out name text, out c headgate.compiled) language plpgsql stable as $$
-begin
-    if rule is null then
-        perform headgate.fail_N('limit: is null');
-    elsif rule ~ '^[a-z][a-z0-9_.-]{0,63}$' then
-        name := rule;
-        select (l.compiled).* into c from headgate.limits l where l.name = find_N.rule;
-        if not found then
-            perform headgate.fail_N(format('unknown limit: "%s" is not in headgate.limits', rule));
-        end if;
-    else
-        c := headgate.compile_N(rule);
-        name := c.canonical;
-    end if;
-end $$;
-
 -- headgate.print_N is Print of package law, of a request of one charge.
 create or replace function headgate.print_N(name text, key text, credits bigint, unit bigint) returns bigint language sql immutable as $$
     select ('x' || left(encode(sha256(convert_to(octet_length(name) || ':' || name || octet_length(key) || ':' || key
         || credits / gcd(credits, unit) || '/' || unit / gcd(credits, unit), 'UTF8')), 'hex'), 13))::bit(52)::bigint
 $$;
 
--- headgate.ask_N applies one op, and again with boundaries around the server's
--- time if those guessed before the lock were a window off, or to the cell that the
--- limit's new keys share. It returns what headgate.apply_N returns. note is the id of an op
--- that takes or settles; how is 2 for one that may start later; entry what is renewed or
--- returned.
-create or replace function headgate.ask_N(verb int, name text, c headgate.compiled, key text, credits bigint, ttl bigint, note text,
-    how int default 0, ceiling bigint default 0, entry bigint default 0)
+-- headgate.ask_again_N applies the ops of one request, one for each charge, and again with
+-- boundaries around the server's time if those guessed before the lock were a window off, or
+-- to the cells that new keys of full limits share. It returns what headgate.apply_N returns.
+-- names, cs, keys and credits are those of the charges; so are ceilings, since and lapse. note
+-- is the id of a request that takes or settles; how is 1 for one that takes what fits, 2 for one
+-- that may start later; entry what is renewed or returned.
+create or replace function headgate.ask_again_N(verb int, names text[], cs headgate.compiled[], keys text[], credits bigint[], ttl bigint, note text,
+    how int, ceilings bigint[], entry bigint, since bigint[], lapse bigint[])
 returns bigint[] language plpgsql volatile as $$
 declare
     reserved constant text := 'headgate:shared:';
-    now bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
-    b bigint[] := '{0,0,0,0}';
-    op bigint[]; mode smallint; stale int := 0;
-    cell text := key;
+    n constant int := cardinality(names);
+    clocks bigint[] := array_fill((extract(epoch from clock_timestamp()) * 1000000)::bigint, array[n]);
+    b bigint[]; c headgate.compiled; ops bigint[]; prints bigint := 0;
+    asked text[] := keys; -- or the keys of shared cells
+    limits text[] := names; cells text[]; modes smallint[]; place int[] := '{1}';
+    stale int := 0; full_ boolean; late boolean; untimely boolean; r int;
     res bigint[];
 begin
-    if key is null then
-        perform headgate.fail_N('key: is null');
-    elsif octet_length(key) > 512 then
-        perform headgate.fail_N(format('key: is %s bytes long, at most 512 are allowed', octet_length(key)));
-    elsif left(key, 16) = reserved then
-        perform headgate.fail_N(format('key: begins with "%s", which is kept for cells that keys share', reserved));
-    end if;
     for i in 1 .. 20 loop
-        mode := case when cell <> key then case verb when 2 then 4 else 5 end
-            when verb = 2 then 0 when verb in (3, 4, 6, 7) then 1 else 2 end;
-        if c.calendar is not null then
-            b := headgate.bounds_N(c.calendar, c.zone, now);
+        cells := asked;
+        if n > 1 then -- each once, in the order in which they are locked
+            select array_agg(d.limit_ order by d.p) filter (where d.first), array_agg(d.cell order by d.p) filter (where d.first), array_agg(d.p order by d.i)
+            into limits, cells, place
+            from (select u.limit_, u.cell, u.i, dense_rank() over (order by u.limit_ collate "C", u.cell collate "C")::int as p,
+                    row_number() over (partition by u.limit_, u.cell order by u.i) = 1 as first
+                from unnest(names, asked) with ordinality u(limit_, cell, i)) d;
         end if;
-        op := array[{op: verb => verb, group => 1, cell => 1, kind => c.params[{limit.kind}], anchor => c.params[{limit.anchor}],
-            unit => c.params[{limit.unit}], capacity => c.params[{limit.capacity}], step => c.params[{limit.step}],
-            drain => greatest(c.params[{limit.drain}], 1), block => c.params[{limit.block}], history => c.params[{limit.history}],
-            cost => credits, count => 1, how => how, ceiling => ceiling, ttl => ttl,
-            window0 => b[1], window1 => b[2], window2 => b[3], window3 => b[4], entry => entry}]::bigint[];
+        modes := array_fill(0::smallint, array[cardinality(cells)]);
+        ops := '{}';
+        for k in 1 .. n loop
+            c := cs[k];
+            modes[place[k]] := case when asked[k] <> keys[k] then case verb when 2 then 4 else 5 end
+                when verb = 2 then 0 when verb in (3, 4, 6, 7) then 1 else 2 end;
+            b := case when c.calendar is null then '{0,0,0,0}' else headgate.bounds_N(c.calendar, c.zone, clocks[k]) end;
+            ops := ops || array[{op: verb => verb, group => 1, cell => place[k], kind => c.params[{limit.kind}], anchor => c.params[{limit.anchor}],
+                unit => c.params[{limit.unit}], capacity => c.params[{limit.capacity}], step => c.params[{limit.step}],
+                drain => greatest(c.params[{limit.drain}], 1), block => c.params[{limit.block}], history => c.params[{limit.history}],
+                cost => case how when 1 then 1 else credits[k] end, count => case how when 1 then credits[k] else 1 end,
+                how => how, ceiling => ceilings[k], ttl => ttl,
+                window0 => b[1], window1 => b[2], window2 => b[3], window3 => b[4],
+                since => since[k], lapse => lapse[k], entry => entry}]::bigint[];
+        end loop;
         if note <> '' and verb in (1, 4) then
-            res := headgate.apply_once_N(array[name], array[cell], array[mode], op, array[note],
-                array[headgate.print_N(name, key, credits, c.params[{limit.unit}])], array[1]);
+            if i = 1 then -- Print of package law
+                for k in 1 .. n loop
+                    prints := prints + headgate.print_N(names[k], keys[k], credits[k], (cs[k]).params[{limit.unit}]);
+                end loop;
+                prints := prints & 9007199254740991;
+            end if;
+            res := headgate.apply_once_N(limits, cells, modes, ops, array_fill(note, array[n]), array_fill(prints, array[n]), array[n]);
         else
-            res := headgate.apply_N(array[name], array[cell], array[mode], op, case when note <> '' then array[note] end);
+            res := headgate.apply_N(limits, cells, modes, ops, case when note <> '' then array_fill(note, array[n]) end);
         end if;
-        case res[{out.status}]
-            when 1 then
-                stale := stale + 1;
-                now := res[{out.clock}];
-                exit when stale = 4;
+        full_ := false; late := false; untimely := false;
+        for k in 1 .. n loop
+            r := (k - 1) * {out.width};
+            case res[r + {out.status}]
+                when 1 then
+                    late := true;
+                    clocks[k] := res[r + {out.clock}];
+                    untimely := untimely or clocks[k] < since[k] or lapse[k] <> 0 and clocks[k] >= lapse[k];
+                when 6 then
+                    if verb = 5 and ttl = 0 then -- no block to lift
+                        return res;
+                    elsif verb = 5 or note <> '' then
+                        raise exception 'limit: "%" has as many keys as it may, and this one is not among them; % needs a key of its own', names[k],
+                            case verb when 5 then 'a block' else 'a request with an id' end using errcode = '53400';
+                    end if;
+                    full_ := true;
+                    asked[k] := case when res[r + {out.entry}] > 0 then reserved || res[r + {out.entry}] else keys[k] end;
+                else null;
+            end case;
+        end loop;
+        continue when full_;
+        exit when not late;
+        stale := stale + 1;
+        exit when stale = 4 or untimely;
+    end loop;
+    for k in 1 .. n loop
+        case res[(k - 1) * {out.width} + {out.status}]
             when 6 then
-                if verb = 5 and ttl = 0 then -- no block to lift
-                    return res;
-                elsif verb = 5 or note <> '' then
-                    raise exception 'limit: "%" has as many keys as it may, and this one is not among them; % needs a key of its own', name,
-                        case verb when 5 then 'a block' else 'a request with an id' end using errcode = '53400';
-                end if;
-                cell := case when res[{out.entry}] > 0 then reserved || res[{out.entry}] else key end;
-            else exit;
+                raise exception 'limit: "%" begins and ends to share a cell all the time', names[k] using errcode = '40001';
+            when 3 then perform headgate.fail_N(format('id: "%s": the id was used for other charges', note));
+            when 4 then perform headgate.fail_N(format('id: "%s": no request of this id is known', note));
+            when 5 then perform headgate.fail_N(format('id: "%s": it is settled already', note));
+            else null;
         end case;
     end loop;
-    if res[{out.status}] = 6 then
-        raise exception 'limit: "%" begins and ends to share a cell all the time', name using errcode = '40001';
-    elsif res[{out.status}] > 2 then
-        perform headgate.fail_N(format('id: "%s": %s', note, case res[{out.status}] when 3 then 'the id was used for other charges'
-            when 4 then 'no request of this id is known' else 'it is settled already' end));
-    end if;
     return res;
+end $$;
+
+-- headgate.checked_key_N refuses keys that none can have.
+create or replace function headgate.checked_key_N(field text, key text) returns void language plpgsql immutable as $$
+begin
+    if key is null then
+        perform headgate.fail_N(field || ': is null');
+    elsif octet_length(key) > 512 then
+        perform headgate.fail_N(format('%s: is %s bytes long, at most 512 are allowed', field, octet_length(key)));
+    elsif left(key, 16) = 'headgate:shared:' then
+        perform headgate.fail_N(format('%s: begins with "%s", which is kept for cells that keys share', field, left(key, 16)));
+    end if;
+end $$;
+
+-- headgate.ask_N is headgate.ask_again_N for one charge, but decides most in a few
+-- statements.
+create or replace function headgate.ask_N(verb int, name text, c headgate.compiled, key text, credits bigint, ttl bigint, note text,
+    how int default 0, ceiling bigint default 0, entry bigint default 0, since bigint default 0, lapse bigint default 0)
+returns bigint[] language plpgsql volatile as $$
+declare
+    res bigint[];
+begin
+    perform headgate.checked_key_N('key', key);
+    if verb = 1 and note = '' and how = 0 and ceiling = 0 and since = 0 and lapse = 0 then -- in a few statements, mostly
+        case
+            when c.params[{limit.kind}] = 1 and c.params[{limit.anchor}] < 2 then res := headgate.charge_one_N(name, key, c.params, credits);
+            when c.params[{limit.kind}] = 3 then res := headgate.log_one_N(name, key, c.params, credits);
+            else null;
+        end case;
+        if res[{out.status}] = 0 then
+            return res;
+        end if;
+    end if;
+    return headgate.ask_again_N(verb, array[name], array[c], array[key], array[credits], ttl, note, how, array[ceiling], entry, array[since], array[lapse]);
 end $$;
 
 -- headgate.credits_N is a cost in credits. zero says that it may be none.
@@ -178,17 +223,14 @@ $$;
 
 -- headgate.figures_N are those of a Decision, derived as in Go from what
 -- headgate.ask_N returned.
-create or replace function headgate.figures_N(res bigint[], name text, c headgate.compiled,
-    out allowed boolean, out remaining bigint, out retry_after interval, out reset_after interval,
-    out limit_name text, out at timestamptz) language plpgsql immutable as $$
-begin
-    allowed := res[{out.granted}] = 1;
-    remaining := case when res[{out.blocked_until}] > greatest(res[{out.clock}], res[{out.at}]) then 0 else greatest(0, c.params[{limit.capacity}] - res[{out.used}]) / c.params[{limit.unit}] end;
-    retry_after := headgate.retry_after_N(res);
-    reset_after := greatest(0, greatest(res[{out.empty_at}], res[{out.blocked_until}]) - res[{out.clock}]) * interval '1 microsecond';
-    limit_name := name;
-    at := headgate.instant_N(headgate.decided_at_N(res, c));
-end $$;
+create or replace function headgate.figures_N(res bigint[], name text, c headgate.compiled) returns headgate.decision language sql stable as $$
+    select row(res[{out.granted}] = 1,
+        case when res[{out.blocked_until}] > greatest(res[{out.clock}], res[{out.at}]) then 0 else greatest(0, c.params[{limit.capacity}] - res[{out.used}]) / c.params[{limit.unit}] end,
+        headgate.retry_after_N(res),
+        greatest(0, greatest(res[{out.empty_at}], res[{out.blocked_until}]) - res[{out.clock}]) * interval '1 microsecond',
+        name,
+        headgate.instant_N(headgate.decided_at_N(res, c)))::headgate.decision
+$$;
 
 -- headgate.takeable_N refuses limits whose charges are held.
 create or replace function headgate.takeable_N(c headgate.compiled) returns void language plpgsql immutable as $$
@@ -198,47 +240,183 @@ begin
     end if;
 end $$;
 
--- headgate.decide_N is take and check.
-create or replace function headgate.decide_N(verb int, name text, c headgate.compiled, key text, cost numeric,
-    out allowed boolean, out remaining bigint, out retry_after interval, out reset_after interval,
-    out limit_name text, out at timestamptz) language plpgsql volatile as $$
-declare
-    credits bigint := headgate.credits_N('cost', cost, c, false);
+-- headgate.held_N refuses limits whose charges are taken.
+create or replace function headgate.held_N(c headgate.compiled) returns void language plpgsql immutable as $$
 begin
-    perform headgate.takeable_N(c);
-    select f.* into allowed, remaining, retry_after, reset_after, limit_name, at
-    from headgate.figures_N(headgate.ask_N(verb, name, c, key, credits, 0, ''), name, c) f;
+    if c.canonical not like 'concurrency %' then
+        perform headgate.fail_N(format('limit: %s is taken, not acquired: only concurrency limits are', c.canonical));
+    end if;
+end $$;
+
+-- headgate.unblocking_N is a limit for a caller that waits: a refusal does not block it.
+create or replace function headgate.unblocking_N(c headgate.compiled) returns headgate.compiled language sql immutable as $$
+    select row(c.canonical, c.params[{limit.kind}:{limit.drain}] || 0::bigint || c.params[{limit.history}], c.calendar, c.zone)::headgate.compiled
+$$;
+
+-- headgate.queues_N says whether what is charged to a limit may start later.
+create or replace function headgate.queues_N(c headgate.compiled) returns boolean language sql immutable as $$
+    select c.canonical ~ '^(token-bucket|leaky-bucket|gcra) '
+$$;
+
+-- headgate.ceiling_N is Ceiling of package law, of a limit that queues.
+create or replace function headgate.ceiling_N(c headgate.compiled, wait bigint) returns bigint language sql immutable as $$
+    select case when wait / c.params[{limit.step}] > (9007199254740991 - c.params[{limit.capacity}]) / c.params[{limit.drain}] then 9007199254740991
+        else c.params[{limit.capacity}] + wait / c.params[{limit.step}] * c.params[{limit.drain}] end
+$$;
+
+-- headgate.keeping_N returns the credits up to which a charge is admitted that leaves headroom to others: a share of
+-- the capacity, such as 10%, or an amount. It is rounded up. headroom.go has the same.
+create or replace function headgate.keeping_N(c headgate.compiled, keep text) returns bigint language plpgsql immutable as $$
+declare
+    capacity constant bigint := c.params[{limit.capacity}];
+    share constant boolean := right(keep, 1) = '%';
+    number constant text := case when share then left(keep, -1) else keep end;
+    amount numeric; credits numeric;
+begin
+    if number !~ '^[0-9]+([.][0-9]+)?$' then
+        perform headgate.fail_N(format('keep: "%s" is not a decimal number such as 3 or 0.5', number));
+    end if;
+    amount := trim_scale(number::numeric);
+    if scale(amount) > 9 then
+        perform headgate.fail_N(format('keep: "%s" has more than 9 digits after the point', number));
+    elsif amount = 0 then
+        perform headgate.fail_N('keep: is 0; it must be above 0');
+    elsif share and amount >= 100 then
+        perform headgate.fail_N(format('keep: %s leaves nothing of a limit to take', keep));
+    end if;
+    credits := ceil(case when share then amount * capacity * 0.01 else amount * c.params[{limit.unit}] end);
+    if credits >= capacity then
+        perform headgate.fail_N(format('keep: %s leaves nothing to take of a limit of %s at once', keep,
+            trim_scale(div(capacity::numeric * 1000000, c.params[{limit.unit}]) / 1000000)));
+    end if;
+    return capacity - credits;
+end $$;
+
+-- headgate.charge_N decides by the limit that holds for a key when the cell is locked. Where what
+-- was found does not hold at that time, it finds again with the time that it was told. life
+-- and note are of a request with an id; wait is how much later a reservation may start; hold says that the
+-- charge is held; fill that what fits of it is taken, and counted in credits.
+create or replace function headgate.charge_N(verb int, rule text, key text, cost numeric, life bigint, note text, wait bigint, hold boolean,
+    fill boolean default false,
+    out name text, out c headgate.compiled, out res bigint[])
+language plpgsql volatile as $$
+declare
+    f record; asked headgate.compiled; now bigint := 0; how int; ceiling bigint; keep text := headgate.headroom_N(rule);
+begin
+    for try in 1 .. 4 loop
+        f := headgate.find_N(rule, key, now);
+        name := f.name; c := f.c; asked := c; how := case when fill then 1 else 0 end; ceiling := 0;
+        if hold then
+            perform headgate.held_N(c);
+        else
+            perform headgate.takeable_N(c);
+        end if;
+        if wait > 0 or keep is not null then
+            asked := headgate.unblocking_N(c);
+        end if;
+        if keep is not null then
+            ceiling := headgate.keeping_N(c, keep);
+        elsif wait > 0 and headgate.queues_N(c) then
+            how := 2; ceiling := headgate.ceiling_N(c, wait);
+        end if;
+        res := headgate.ask_N(verb, name, asked, key, headgate.credits_N('cost', cost, c, false), life, note, how, ceiling, 0, f.since, f.lapse);
+        if res[{out.status}] <> 1 then
+            return;
+        end if;
+        now := res[{out.clock}];
+    end loop;
+    raise exception 'limit: the server''s time keeps leaving the time for which "%" holds', name using errcode = '40001';
+end $$;
+
+-- headgate.decide_N is take and check.
+create or replace function headgate.decide_N(verb int, name text, c headgate.compiled, key text, cost numeric) returns headgate.decision
+language plpgsql volatile as $$
+declare
+    res bigint[];
+begin
+    if c.canonical like 'concurrency %' then
+        perform headgate.takeable_N(c);
+    end if;
+    res := headgate.ask_N(verb, name, c, key, headgate.credits_N('cost', cost, c, false), 0, '');
+    return headgate.figures_N(res, name, c);
 end $$;
 
 -- headgate.take takes cost from a limit for a key. One row: allowed; remaining,
 -- whole units that could pass now; retry_after, until this cost passes, null for
 -- never, zero when allowed; reset_after, until the key is as good as new; the
 -- limit's name; at, the time of the decision.
-create or replace function headgate.take(rule text, key text, cost numeric default 1)
-returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
+--
+-- This function and others for the role app have the rights of their owner: sql/functions/roles.sql.
+create or replace function headgate.take(rule text, key text, cost numeric default 1) returns headgate.decision
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
 declare
-    f record;
+    f record; decision headgate.decision; credits numeric; credits_ bigint; clock bigint; name_ text;
+    varies_ int := 0; timed boolean := false;
+    kind_ bigint; anchor_ bigint; unit_ bigint; capacity_ bigint; step_ bigint; drain_ bigint;
 begin
-    select * into f from headgate.find_N(rule);
-    return query select * from headgate.decide_N(1, f.name, f.c, key, cost);
+    -- Most charges are of a limit that is kept compiled, and granted: one look at that and
+    -- one update. What is wrong with all others is said below.
+    if strpos(take.rule, ' ') = 0 then
+        select l.varies, l.name, u.p[{limit.kind}], u.p[{limit.anchor}], u.p[{limit.unit}], u.p[{limit.capacity}], u.p[{limit.step}], u.p[{limit.drain}]
+        into varies_, name_, kind_, anchor_, unit_, capacity_, step_, drain_
+        from headgate.limits l, lateral (select (l.compiled).params as p offset 0) u
+        where l.name = take.rule and l.name ~ '^[a-z][a-z0-9_.-]{0,63}$';
+    elsif headgate.headroom_N(rule) is not null then
+        f := headgate.charge_N(1, rule, key, cost, 0, '', 0, false);
+        return headgate.figures_N(f.res, f.name, f.c);
+    else
+        perform headgate.may_notate_N();
+        select u.name, u.p[{limit.kind}], u.p[{limit.anchor}], u.p[{limit.unit}], u.p[{limit.capacity}], u.p[{limit.step}], u.p[{limit.drain}]
+        into name_, kind_, anchor_, unit_, capacity_, step_, drain_
+        from headgate.notations n, lateral (select (n.compiled).canonical as name, (n.compiled).params as p offset 0) u
+        where n.rule = take.rule limit 1;
+    end if;
+    if varies_ <> 0 then
+        f := headgate.find_N(rule, key);
+        timed := f.since <> 0 or f.lapse <> 0;
+        kind_ := (f.c).params[{limit.kind}]; anchor_ := (f.c).params[{limit.anchor}]; unit_ := (f.c).params[{limit.unit}];
+        capacity_ := (f.c).params[{limit.capacity}]; step_ := (f.c).params[{limit.step}]; drain_ := (f.c).params[{limit.drain}];
+    end if;
+    credits := cost * unit_;
+    if not timed and kind_ = 1 and anchor_ < 2 and credits between 1 and capacity_ and credits = trunc(credits) and left(take.key, 16) <> 'headgate:shared:' then
+        credits_ := credits;
+        clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+        {{template "grant one" (as "limit" "name_" "key" "take.key" "anchor" "anchor_" "unit" "unit_" "capacity" "capacity_"
+            "step" "step_" "drain" "drain_" "cost" "credits_"
+            "granted" "true, (capacity_ - c.level) / unit_, '0'::interval, greatest(0, c.empty_at - greatest(clock, c.at)) * interval '1 microsecond', name_, headgate.instant_N(greatest(clock, c.at))"
+            "into" "decision")}}
+        if found then
+            return decision;
+        end if;
+    end if;
+    if coalesce(varies_, 0) = 0 then -- null: there is no such limit
+        f := headgate.find_N(rule, key);
+        timed := f.since <> 0 or f.lapse <> 0; -- it may have got an override by now
+    end if;
+    if f.compiled then
+        perform headgate.keep_N(rule);
+    elsif timed then
+        f := headgate.charge_N(1, rule, key, cost, 0, '', 0, false);
+        return headgate.figures_N(f.res, f.name, f.c);
+    end if;
+    return headgate.decide_N(1, f.name, f.c, key, cost);
 end $$;
 
 -- headgate.check answers what take would, and takes nothing.
-create or replace function headgate.check(rule text, key text, cost numeric default 1)
-returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
+create or replace function headgate.check(rule text, key text, cost numeric default 1) returns headgate.decision
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
-    select * into f from headgate.find_N(rule);
-    return query select * from headgate.decide_N(2, f.name, f.c, key, cost);
+    f := headgate.charge_N(2, rule, key, cost, 0, '', 0, false);
+    return headgate.figures_N(f.res, f.name, f.c);
 end $$;
 
 -- headgate.block refuses everything of a key for a while; a zero interval lifts
 -- that. It returns until when, null if not blocked.
 create or replace function headgate.block(rule text, key text, for_interval interval, reason text default '', out blocked_until timestamptz)
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
     f record; us numeric; res bigint[];
 begin
@@ -251,7 +429,7 @@ begin
     elsif octet_length(coalesce(reason, '')) > 512 then
         perform headgate.fail_N('reason: is longer than 512 bytes');
     end if;
-    select * into f from headgate.find_N(rule);
+    f := headgate.find_N(rule, key);
     res := headgate.ask_N(5, f.name, f.c, key, 1, us::bigint, coalesce(reason, ''));
     blocked_until := case when res[{out.blocked_until}] > 0 then headgate.instant_N(res[{out.blocked_until}]) end;
 end $$;
@@ -259,11 +437,11 @@ end $$;
 -- headgate.reset forgets a key: its level and its block. It returns whether
 -- there was anything to forget. A history is kept.
 create or replace function headgate.reset(rule text, key text, out existed boolean) language plpgsql volatile
-set search_path = pg_catalog, pg_temp as $$
+set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
-    select * into f from headgate.find_N(rule);
+    f := headgate.find_N(rule, key);
     existed := (headgate.ask_N(6, f.name, f.c, key, 1, 0, ''))[{out.granted}] = 1;
 end $$;
 

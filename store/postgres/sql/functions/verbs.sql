@@ -24,23 +24,65 @@ begin
     return id;
 end $$;
 
+-- headgate.started_N refuses what was admitted under an id for a start that lies ahead.
+create or replace function headgate.started_N(id text, res bigint[]) returns void language plpgsql stable as $$
+begin
+    for r in 0 .. cardinality(res) - {out.width} by {out.width} loop
+        if res[r + {out.start_at}] > res[r + {out.clock}] then
+            perform headgate.fail_N(format('id: "%s" was reserved, and starts at %s', id, headgate.instant_N(res[r + {out.start_at}])));
+        end if;
+    end loop;
+end $$;
+
+-- headgate.replayed_N says whether all of a request was admitted before under its id.
+create or replace function headgate.replayed_N(res bigint[]) returns boolean language plpgsql immutable as $$
+begin
+    for r in 0 .. cardinality(res) - {out.width} by {out.width} loop
+        if res[r + {out.status}] <> 2 then
+            return false;
+        end if;
+    end loop;
+    return true;
+end $$;
+
+-- headgate.start_N is when a request may start that was admitted, and how long that is from now. A cell that is ahead
+-- of a clock that was set back decides by its own time, and means its start by that.
+create or replace function headgate.start_N(res bigint[], cs headgate.compiled[], out start_at timestamptz, out delay interval) language plpgsql stable as $$
+declare
+    part bigint[]; decided bigint; starts bigint; start bigint := 0; wait bigint := 0;
+begin
+    for k in 1 .. cardinality(cs) loop
+        part := res[(k - 1) * {out.width} + {out.granted} : k * {out.width}];
+        if part[{out.granted}] <> 1 then
+            return;
+        end if;
+        decided := headgate.decided_at_N(part, cs[k]);
+        starts := case when part[{out.start_at}] > 0 then part[{out.start_at}] else decided end;
+        start := greatest(start, starts); wait := greatest(wait, starts - decided);
+    end loop;
+    start_at := headgate.instant_N(start);
+    delay := wait * interval '1 microsecond';
+end $$;
+
+-- headgate.corrected_N is credits that were settled, as a cost.
+create or replace function headgate.corrected_N(credits bigint, c headgate.compiled) returns numeric language sql immutable as $$
+    select trim_scale(round(credits::numeric / c.params[{limit.unit}], 9))
+$$;
+
 -- headgate.take_once is headgate.take for a request with an id: asked again with the
 -- same charge within its life, it returns the first admission, replayed, and charges
 -- nothing. What was refused or cancelled is decided again; with another charge it is
 -- an error.
 create or replace function headgate.take_once(id text, rule text, key text, cost numeric default 1, life interval default '1 hour')
 returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz, replayed boolean)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
     f record; res bigint[];
 begin
-    select * into f from headgate.find_N(rule);
-    perform headgate.takeable_N(f.c);
-    res := headgate.ask_N(1, f.name, f.c, key, headgate.credits_N('cost', cost, f.c, false), greatest(headgate.micros_N('life', life), 1), headgate.checked_id_N(id));
-    if res[{out.start_at}] > res[{out.clock}] then
-        perform headgate.fail_N(format('id: "%s" was reserved, and starts at %s', id, headgate.instant_N(res[{out.start_at}])));
-    end if;
-    return query select g.*, res[{out.status}] = 2 from headgate.figures_N(res, f.name, f.c) g;
+    f := headgate.charge_N(1, rule, key, cost, greatest(headgate.micros_N('life', life), 1), headgate.checked_id_N(id), 0, false);
+    res := f.res;
+    perform headgate.started_N(id, res);
+    return query select g.*, headgate.replayed_N(res) from headgate.figures_N(res, f.name, f.c) g;
 end $$;
 
 -- headgate.settle makes actual the cost of a charge that was admitted under an id;
@@ -48,26 +90,26 @@ end $$;
 -- given back is above 0, what is charged in addition below. Settled at the same cost
 -- again, it returns 0; at another it is an error, and so is an id that is not known.
 create or replace function headgate.settle(id text, rule text, key text, actual numeric, out corrected numeric)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
     f record; res bigint[];
 begin
-    select * into f from headgate.find_N(rule);
+    f := headgate.find_N(rule, key);
     res := headgate.ask_N(4, f.name, f.c, key, headgate.credits_N('actual', actual, f.c, true), 0, headgate.checked_id_N(id));
-    corrected := trim_scale(round(res[{out.granted}]::numeric / (f.c).params[{limit.unit}], 9));
+    corrected := headgate.corrected_N(res[{out.granted}], f.c);
 end $$;
 
 -- headgate.cancel takes back a charge that was admitted under an id, and returns how
 -- much of it. Unlike one that was settled at 0, its id can be admitted again, also by
 -- an attempt that is still under way. Cancelled again it returns 0.
 create or replace function headgate.cancel(id text, rule text, key text, out returned numeric)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
     f record; res bigint[];
 begin
-    select * into f from headgate.find_N(rule);
+    f := headgate.find_N(rule, key);
     res := headgate.ask_N(4, f.name, f.c, key, -2, 0, headgate.checked_id_N(id));
-    returned := trim_scale(round(res[{out.granted}]::numeric / (f.c).params[{limit.unit}], 9));
+    returned := headgate.corrected_N(res[{out.granted}], f.c);
 end $$;
 
 -- headgate.reserve takes cost now for a start at most wait from now: with
@@ -76,36 +118,19 @@ end $$;
 -- delay, then begin. With an id it can be asked again and settled.
 create or replace function headgate.reserve(rule text, key text, cost numeric, wait interval, id text default null, life interval default '1 hour')
 returns table (allowed boolean, start_at timestamptz, delay interval, retry_after interval, limit_name text, replayed boolean)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
-    f record; res bigint[];
-    us bigint := headgate.micros_N('wait', wait);
-    capacity bigint; step bigint; drain bigint;
-    how int := 0; ceiling bigint := 0;
-    c headgate.compiled;
+    f record; s record; res bigint[];
 begin
-    select * into f from headgate.find_N(rule);
-    perform headgate.takeable_N(f.c);
-    c := f.c;
-    if us > 0 then -- who waits is not blocked for it
-        c := row(c.canonical, c.params[{limit.kind}:{limit.drain}] || 0::bigint || c.params[{limit.history}], c.calendar, c.zone);
-    end if;
-    if us > 0 and (f.c).canonical ~ '^(token-bucket|leaky-bucket|gcra) ' then
-        capacity := (f.c).params[{limit.capacity}]; step := (f.c).params[{limit.step}]; drain := (f.c).params[{limit.drain}];
-        how := 2;
-        ceiling := case when us / step > (9007199254740991 - capacity) / drain then 9007199254740991 else capacity + us / step * drain end;
-    end if;
-    res := headgate.ask_N(1, f.name, c, key, headgate.credits_N('cost', cost, c, false),
-        case when id is null then 0 else greatest(headgate.micros_N('life', life), 1) end,
-        case when id is null then '' else headgate.checked_id_N(id) end, how, ceiling);
+    f := headgate.charge_N(1, rule, key, cost, case when id is null then 0 else greatest(headgate.micros_N('life', life), 1) end,
+        case when id is null then '' else headgate.checked_id_N(id) end, headgate.micros_N('wait', wait), false);
+    res := f.res;
     allowed := res[{out.granted}] = 1;
-    if allowed then
-        start_at := headgate.instant_N(case when res[{out.start_at}] > 0 then res[{out.start_at}] else res[{out.clock}] end);
-        delay := greatest(0, res[{out.start_at}] - res[{out.clock}]) * interval '1 microsecond';
-    end if;
+    s := headgate.start_N(res, array[f.c]);
+    start_at := s.start_at; delay := s.delay;
     retry_after := headgate.retry_after_N(res);
     limit_name := f.name;
-    replayed := res[{out.status}] = 2;
+    replayed := headgate.replayed_N(res);
     return next;
 end $$;
 
@@ -114,12 +139,12 @@ end $$;
 -- release; retry_after is until one ends if nobody renews it.
 create or replace function headgate.acquire(rule text, key text, cost numeric default 1)
 returns table (acquired boolean, lease bigint, ttl interval, retry_after interval, limit_name text)
-language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
     f record; res bigint[];
 begin
-    select * into f from headgate.held_N(rule);
-    res := headgate.ask_N(1, f.name, f.c, key, headgate.credits_N('cost', cost, f.c, false), 0, '');
+    f := headgate.charge_N(1, rule, key, cost, 0, '', 0, true);
+    res := f.res;
     acquired := res[{out.granted}] = 1;
     lease := case when acquired then res[{out.entry}] end;
     ttl := (f.c).params[{limit.step}] * interval '1 microsecond';
@@ -128,37 +153,27 @@ begin
     return next;
 end $$;
 
--- headgate.renew lets a lease last for its ttl from now. It returns false if the lease
--- is lost: others may have it.
-create or replace function headgate.renew(rule text, key text, lease bigint, out done boolean) language plpgsql volatile
-set search_path = pg_catalog, pg_temp as $$
+-- headgate.renew lets a lease last for the ttl that its limit has now, from now, and never for less
+-- than it did. It returns false if the lease is lost: others may have it.
+create or replace function headgate.renew(rule text, key text, lease bigint, out done boolean) language plpgsql volatile security definer
+set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
-    select * into f from headgate.held_N(rule);
+    f := headgate.find_N(rule, key);
+    perform headgate.held_N(f.c);
     done := (headgate.ask_N(7, f.name, f.c, key, 1, 0, '', entry => headgate.checked_lease_N(lease)))[{out.granted}] = 1;
 end $$;
 
 -- headgate.release ends a lease. It returns false if it was lost or released before.
-create or replace function headgate.release(rule text, key text, lease bigint, out done boolean) language plpgsql volatile
-set search_path = pg_catalog, pg_temp as $$
+create or replace function headgate.release(rule text, key text, lease bigint, out done boolean) language plpgsql volatile security definer
+set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
-    select * into f from headgate.held_N(rule);
+    f := headgate.find_N(rule, key);
+    perform headgate.held_N(f.c);
     done := (headgate.ask_N(3, f.name, f.c, key, 9007199254740991, 0, '', entry => headgate.checked_lease_N(lease)))[{out.granted}] > 0;
-end $$;
-
--- headgate.held_N is headgate.find_N for limits whose charges are held.
-create or replace function headgate.held_N(rule text, out name text, out c headgate.compiled) language plpgsql stable as $$
-declare
-    f record;
-begin
-    select * into f from headgate.find_N(rule);
-    name := f.name; c := f.c;
-    if c.canonical not like 'concurrency %' then
-        perform headgate.fail_N(format('limit: %s is taken, not acquired: only concurrency limits are', c.canonical));
-    end if;
 end $$;
 
 create or replace function headgate.checked_lease_N(lease bigint) returns bigint language plpgsql immutable as $$

@@ -70,6 +70,13 @@ do $$ begin
     end if;
 end $$;
 
+do $$ begin
+    if to_regtype('headgate.decision') is null then
+        -- What take and check answer.
+        create type headgate.decision as (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz);
+    end if;
+end $$;
+
 -- Limits by name, for callers from SQL. `headgate migrate --config` writes
 -- them; a row may be edited by hand too, the notation is checked.
 create table if not exists headgate.limits (
@@ -79,6 +86,16 @@ create table if not exists headgate.limits (
     updated_at  timestamptz not null default now(),
     compiled    headgate.compiled
 );
+
+-- One-line limits that callers from SQL have used, compiled: what headgate.find_N looks up
+-- instead of compiling them again. Every row can be deleted at any time. A notation may
+-- have several rows: with a unique index, a session that inserts one would wait for the
+-- transaction of another one.
+create table if not exists headgate.notations (
+    rule     text collate "C" not null,
+    compiled headgate.compiled
+);
+create index if not exists notations_by_rule on headgate.notations (rule);
 
 -- How many keys a limit may have: one row, for all processes, or none while no limit has
 -- a maximum. What makes a cell looks here for that row first. unaware are the

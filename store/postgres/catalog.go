@@ -1,0 +1,125 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headgate/headgate/store"
+)
+
+// ReadCatalog implements store.Catalog.
+func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue, err error) {
+	if err := s.ready(ctx); err != nil {
+		return c, err
+	}
+	rows, err := list(ctx, s, "read the catalogue", func(row pgx.CollectableRow) (item store.Item, err error) {
+		var kind, name, key *string
+		var text []byte
+		if err := row.Scan(&c.Version, &c.Clock, &kind, &name, &key, &text); err != nil || kind == nil {
+			return item, err
+		}
+		if text == nil {
+			return store.Item{Kind: store.Kind(*kind), Name: *name, Key: *key, Removed: true}, nil
+		}
+		return item, json.Unmarshal(text, &item)
+	}, s.def.statement("select version, clock, kind, name, key, item from headgate.read_catalog_N($1)"), since)
+	if err != nil {
+		return c, err
+	}
+	if len(rows) == 1 && rows[0].Kind == "" { // there is only the version
+		rows = nil
+	}
+	c.Items = rows
+	return c, nil
+}
+
+// Items implements store.Catalog. It is one statement, so all is of one moment.
+func (s *Store) Items(ctx context.Context, wanted []store.Item) (version int64, found []store.Item, err error) {
+	if err := s.ready(ctx); err != nil {
+		return 0, nil, err
+	}
+	kinds, names, keys := make([]string, len(wanted)), make([]string, len(wanted)), make([]string, len(wanted))
+	for i, item := range wanted {
+		kinds[i], names[i], keys[i] = string(item.Kind), item.Name, item.Key
+	}
+	found, err = list(ctx, s, "read items of the catalogue", func(row pgx.CollectableRow) (item store.Item, err error) {
+		var text []byte
+		if err := row.Scan(&version, &text); err != nil || text == nil {
+			return item, err
+		}
+		return item, json.Unmarshal(text, &item)
+	}, s.def.statement("select version, item from headgate.items_N($1, $2, $3)"), kinds, names, keys)
+	if len(found) == 1 && found[0].Kind == "" { // there is only the version
+		found = nil
+	}
+	return version, found, err
+}
+
+// ItemsAfter implements store.Catalog.
+func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) ([]store.Item, error) {
+	if err := s.ready(ctx); err != nil || n <= 0 {
+		return nil, err
+	}
+	return list(ctx, s, "read items of the catalogue", func(row pgx.CollectableRow) (item store.Item, err error) {
+		var text []byte
+		if err := row.Scan(&text); err != nil {
+			return item, err
+		}
+		return item, json.Unmarshal(text, &item)
+	}, s.def.statement("select * from headgate.items_after_N($1, $2, $3, $4)"), string(kind), after.Name, after.Key,
+		n)
+}
+
+// WriteCatalog implements store.Catalog. The author is the database's user too. A limit that the
+// server cannot use, for lack of a time zone say, is store.ErrInvalid.
+func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, err error) {
+	if err := s.ready(ctx); err != nil {
+		return 0, err
+	}
+	if err := e.Valid(); err != nil {
+		return 0, err
+	}
+	items, err := json.Marshal(e.Items)
+	if err != nil {
+		return 0, err
+	}
+	err = s.retry(ctx, func() error {
+		return s.db.QueryRow(ctx, s.def.statement("select headgate.write_catalog_N($1, $2, $3, $4)"), e.Base, e.Author,
+			e.Reason, string(items)).Scan(&version)
+	})
+	switch {
+	case err != nil:
+		return 0, classify("write the catalogue", err)
+	case version < 0:
+		return -1 - version, fmt.Errorf("postgres: write the catalogue: %w", store.ErrVersion)
+	}
+	return version, nil
+}
+
+// CatalogVersions implements store.Catalog.
+func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (versions []store.Version, err error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	type row struct {
+		version store.Version
+		was, is []byte
+	}
+	rows, err := list(ctx, s, "read the catalogue's versions", func(r pgx.CollectableRow) (c row, err error) {
+		v := &c.version
+		err = r.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &c.was, &c.is)
+		return c, err
+	}, s.def.statement("select version, at, author, reason, before, after from headgate.versions_N($1, $2)"), before, n)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows { // one for each change
+		if versions, err = store.AppendChange(versions, r.version, r.was, r.is); err != nil {
+			return nil, classifyRead("read the catalogue's versions", err)
+		}
+	}
+	return versions, nil
+}

@@ -1,0 +1,269 @@
+package postgres_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+// changesOf are the versions of a catalogue, oldest first, as text.
+func changesOf(tb testing.TB, s *postgres.Store) (list []string) {
+	tb.Helper()
+	versions, err := s.CatalogVersions(tb.Context(), 0, 100)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for i := len(versions) - 1; i >= 0; i-- {
+		v := &versions[i]
+		text := v.Reason
+		for _, c := range v.Changes {
+			text += "; " + c.After.Name + " " + c.Before.Text + " > " + c.After.Text
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+// TestChangesByHandAreVersions changes the tables of the catalogue from SQL.
+func TestChangesByHandAreVersions(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	s := openAt(t, dsn)
+	for _, sql := range []string{
+		`insert into headgate.limits (name, rule) values ('login', 'gcra 1/s'), ('api', 'gcra 2/s')`,
+		`update headgate.limits set rule = 'gcra 3/s' where name = 'login'`,
+		`update headgate.limits set updated_at = now()`, // which is no change
+		`begin`,
+		`set local headgate.reason = 'a new name, and back'`,
+		`update headgate.limits set name = 'log-in' where name = 'login'`,
+		`update headgate.limits set rule = 'gcra 4/s' where name = 'log-in'`,
+		`savepoint s`,
+		`delete from headgate.limits`,
+		`rollback to s`,
+		`commit`,
+		`begin`,
+		`delete from headgate.limits`,
+		`rollback`,
+		`insert into headgate.catalog (kind, name, key, text) values ('override', 'api', 'bob', 'gcra 9/s')`,
+		`delete from headgate.limits where name = 'api'`,
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	want := []string{
+		"; api  > gcra 2/s; login  > gcra 1/s",
+		"; login gcra 1/s > gcra 3/s",
+		"a new name, and back; log-in  > gcra 4/s; login gcra 3/s > ",
+		"; api  > gcra 9/s",
+		"; api gcra 2/s > ",
+	}
+	if got := changesOf(t, s); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("versions\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	var user string
+	if err := conn.QueryRow(t.Context(), `select session_user`).Scan(&user); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.CatalogVersions(t.Context(), 0, 1)
+	if err != nil || len(list) != 1 || list[0].Author != user || list[0].Number != 5 {
+		t.Errorf("the newest version: %+v, %v; want the fifth, by %s", list, err, user)
+	}
+	for sql, problem := range map[string]string{
+		`insert into headgate.limits (name, rule) values ('a', 'gcra 0/s')`:                                  "amount: is 0",
+		`insert into headgate.limits (name, rule) values ('A', 'gcra 1/s')`:                                  "name",
+		`insert into headgate.catalog (kind, name, key, text) values ('plan', 'pro', 'login', 'gcra 1')`:     "period",
+		`insert into headgate.catalog (kind, name, text) values ('rule', 'pro', 'gcra 1/s')`:                 "check",
+		`update headgate.catalog set text = 'gcra 1/fortnight' where kind = 'override' and name = 'api'`:     "period",
+		`insert into headgate.limits (name, rule, max_keys) values ('b', 'gcra 1/s', -1)`:                    "check",
+		`insert into headgate.limits (name, rule, origin) values ('zone.9', 'gcra 1/s', 'zone')`:             "headgate.zones",
+		`insert into headgate.catalog (kind, name, key, text, until) values ('override', 'a', 'k', 'x', -1)`: "x",
+		`insert into headgate.limits (name, rule) values ('c', 'fixed-window 1/day Nowhere/Else')`:           "time zone",
+		`insert into headgate.catalog (kind, name, key, text) values ('override', 'api', 'bob', 'gcra 1/s')`: "duplicate",
+		`insert into headgate.limits (name, rule) values ('log-in', 'gcra 1/s')`:                             "duplicate",
+	} {
+		_, err := conn.Exec(t.Context(), sql)
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || !strings.Contains(pg.Message, problem) {
+			t.Errorf("%s: %v; want an error with %q", sql, err, problem)
+		}
+	}
+	if n := len(changesOf(t, s)); n != len(want) {
+		t.Errorf("what was refused made %d versions", n-len(want))
+	}
+}
+
+// TestZonesAreLimits makes, changes and removes zones of check_velocity.
+func TestZonesAreLimits(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	s := openAt(t, dsn)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	exec(`insert into headgate.zones (id, description, rate, window_seconds) values (1, 'log-ins', 1, 3600), (2, '', 5, 60)`)
+	exec(`update headgate.zones set rate = 2, history_days = 0 where id = 2`)
+	got, err := s.ReadCatalog(t.Context(), 0)
+	if err != nil || len(got.Items) != 2 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, i := range got.Items {
+		want := store.Item{
+			Kind: store.KindLimit, Name: "zone.1", Text: "sliding-log 1/3600s history 30d", Note: "log-ins",
+			Origin: "zone",
+		}
+		if i.Name == "zone.2" {
+			want = store.Item{Kind: store.KindLimit, Name: "zone.2", Text: "sliding-log 2/60s", Origin: "zone"}
+		}
+		if i != want {
+			t.Errorf("%+v, want %+v", i, want)
+		}
+	}
+	var blocked int
+	for _, want := range []int{0, 1} {
+		if err := conn.QueryRow(t.Context(), `select blocked from check_velocity(1, 'bob')`).Scan(&blocked); err != nil || blocked != want {
+			t.Fatalf("blocked %d, %v; want %d", blocked, err, want)
+		}
+	}
+	exec(`select headgate.reset('zone.1', 'bob')`)
+	if err := conn.QueryRow(t.Context(), `select blocked from check_velocity(1, 'bob')`).Scan(&blocked); err != nil || blocked != 0 {
+		t.Errorf("after a reset: blocked %d, %v", blocked, err)
+	}
+	exec(`select headgate.block('zone.1', 'carol', '1 hour', 'a robot')`)
+	if err := conn.QueryRow(t.Context(), `select blocked from check_velocity(1, 'carol')`).Scan(&blocked); err != nil || blocked != 1 {
+		t.Errorf("after a block: blocked %d, %v", blocked, err)
+	}
+	for _, sql := range []string{
+		`update headgate.limits set rule = 'gcra 1/s' where name = 'zone.1'`, `delete from headgate.limits where name = 'zone.1'`,
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err == nil ||
+			!strings.Contains(err.Error(), "change headgate.zones") {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+	exec(`delete from headgate.zones where id = 1`)
+	if got, err := s.ReadCatalog(t.Context(), 0); err != nil || len(got.Items) != 1 {
+		t.Errorf("after one zone was removed: %+v, %v", got, err)
+	}
+}
+
+// TestBucketsAreLimits makes, changes and removes buckets of request_token.
+func TestBucketsAreLimits(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	s := openAt(t, dsn)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	token := func(id string, want int64) {
+		t.Helper()
+		if tag, err := conn.Exec(t.Context(), `select from request_token($1)`, id); err != nil || tag.RowsAffected() != want {
+			t.Errorf("request_token(%s): %d tokens, %v; want %d", id, tag.RowsAffected(), err, want)
+		}
+	}
+	exec(`insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 1, 3600), ('a-2_b.c', 5, 0.5), ('Other id', 1, 3600),
+		('none', 0, 60)`)
+	exec(`update headgate.buckets set capacity = 7 where id = 'a-2_b.c'`)
+	want := map[string]string{
+		"bucket.payments": "fixed-window 1/1h from-first", "bucket.a-2_b.c": "fixed-window 7/500ms from-first", "bucket.none": "0",
+	}
+	got, err := s.ReadCatalog(t.Context(), 0)
+	if err != nil || len(got.Items) != len(want) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, i := range got.Items {
+		if i != (store.Item{Kind: store.KindLimit, Name: i.Name, Text: want[i.Name], Origin: "bucket"}) {
+			t.Errorf("%+v, want %s", i, want[i.Name])
+		}
+	}
+	for _, id := range []string{"payments", "Other id"} {
+		token(id, 1)
+		token(id, 0)
+	}
+	token("none", 0)
+	var cells string
+	if err := conn.QueryRow(t.Context(), `select string_agg(concat_ws(' ', c.limit_name, c.key, c.unit = (l.compiled).params[3], c.step = (l.compiled).params[5]),
+		', ' order by c.limit_name) from headgate.cells c left join headgate.limits l on l.name = c.limit_name where c.level > 0`).Scan(
+		&cells); err != nil || cells != "bucket.payments payments t t, request_token Other id" {
+		t.Errorf("%s, %v", cells, err)
+	}
+	limit, err := headgate.ParseNamed("bucket.payments", want["bucket.payments"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := headgate.New(s, nil)
+	if d, err := l.Check(t.Context(), headgate.Charge{Limit: limit, Key: "payments"}); err != nil || d.Allowed {
+		t.Errorf("in Go, after a refusal: %+v, %v", d, err)
+	}
+	exec(`select headgate.reset('bucket.payments', 'payments')`)
+	token("payments", 1)
+	if _, err := l.Reset(t.Context(), limit, "payments"); err != nil {
+		t.Error(err)
+	}
+	token("payments", 1)
+	exec(`select headgate.reset('bucket.payments', 'payments')`)
+	exec(`select headgate.block('bucket.payments', 'payments', '1 hour', 'the bank is down')`)
+	token("payments", 0)
+	exec(`select headgate.block('bucket.payments', 'payments', '0')`)
+	token("payments", 1)
+	for _, sql := range []string{
+		`update headgate.limits set rule = 'gcra 1/s' where name = 'bucket.payments'`, `delete from headgate.limits where name = 'bucket.none'`,
+		`insert into headgate.limits (name, rule, origin) values ('bucket.x', 'gcra 1/s', 'bucket')`,
+	} {
+		_, err := conn.Exec(t.Context(), sql)
+		if err == nil || !strings.Contains(err.Error(), "change headgate.buckets") {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+	exec(`update headgate.buckets set id = 'Payments' where id = 'payments'`)
+	exec(`delete from headgate.buckets where id = 'none'`)
+	if got, err := s.ReadCatalog(t.Context(), 0); err != nil || len(got.Items) != 1 {
+		t.Errorf("after buckets were removed: %+v, %v", got, err)
+	}
+}
+
+// TestTruncateIsAVersion empties the tables of the catalogue at once.
+func TestTruncateIsAVersion(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	s := openAt(t, dsn)
+	for _, tt := range []struct{ sql, problem string }{
+		{`insert into headgate.limits (name, rule) values ('api', 'gcra 1/s')`, ""},
+		{`insert into headgate.catalog (kind, name, key, text) values ('override', 'api', 'bob', 'gcra 9/s'), ('plan', 'pro', 'api', 'gcra 8/s')`, ""},
+		{`truncate headgate.catalog`, ""},
+		{`insert into headgate.zones (id, rate, window_seconds) values (1, 1, 60)`, ""},
+		{`insert into headgate.buckets (id, capacity, refill_seconds) values ('b', 1, 1)`, ""},
+		{`truncate headgate.limits`, "zones of check_velocity"},
+		{`truncate headgate.zones`, "use DELETE"},
+		{`truncate headgate.buckets`, "use DELETE"},
+		{`delete from headgate.zones`, ""},
+		{`delete from headgate.buckets`, ""},
+		{`truncate headgate.limits, headgate.catalog`, ""},
+		{`truncate headgate.limits`, ""}, // which is empty
+	} {
+		_, err := conn.Exec(t.Context(), tt.sql)
+		if tt.problem == "" && err != nil || tt.problem != "" && (err == nil || !strings.Contains(err.Error(), tt.problem)) {
+			t.Errorf("%s: %v; want an error with %q", tt.sql, err, tt.problem)
+		}
+		if tt.sql == "truncate headgate.catalog" {
+			if got := held(t, conn, "api", "bob"); got != "gcra 1/s burst 1; ; 0" {
+				t.Errorf("when the overrides are gone: %s", got)
+			}
+		}
+	}
+	got := changesOf(t, s)
+	if len(got) != 8 || got[2] != "; api gcra 9/s > ; pro gcra 8/s > " || got[7] != "; api gcra 1/s > " {
+		t.Errorf("%q", got)
+	}
+}

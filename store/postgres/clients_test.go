@@ -1,0 +1,117 @@
+package postgres_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headgate/headgate/internal/dbtest"
+)
+
+const clientsNeed = `insert into headgate.limits (name, rule) values ('wide', 'fixed-window 2000000000000000/30d'), ('narrow', 'fixed-window 50/30d'), ('middle', 'fixed-window 60/30d')`
+
+// TestUntypedParameters prepares each function with parameters of which the client says no type. There is one
+// function of each name, so the server finds the types, and no digit is lost.
+func TestUntypedParameters(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	if _, err := conn.Exec(t.Context(), clientsNeed); err != nil {
+		t.Fatal(err)
+	}
+	const texts, text, numerics, numeric, float, interval = "1009", "25", "1231", "1700", "701", "1186"
+	rules, both, keys := []string{"wide", "narrow"}, []string{"narrow", "middle"}, []string{"k", "k"}
+	for _, tt := range []struct {
+		call  string
+		types []string
+		args  []any
+		want  string // of the first row
+	}{
+		{"allowed || ' ' || remaining from headgate.take_all($1, $2, $3)", []string{texts, texts, numerics}, []any{rules, keys, []string{"1000000000000001", "1.5"}}, "true 999999999999999"},
+		{"allowed || ' ' || remaining from headgate.take_all($1, $2, $3)", []string{texts, texts, numerics}, []any{rules, []string{"f", "f"}, []float64{1000000000000001, 1.5}}, "true 999999999999999"},
+		{"allowed || ' ' || remaining from headgate.take_all($1, $2, $3)", []string{texts, texts, numerics}, []any{rules, []string{"i", "i"}, []int64{1000000000000001, 1}}, "true 999999999999999"},
+		{"allowed || ' ' || replayed from headgate.take_all_once($1, $2, $3, $4, $5)", []string{text, texts, texts, numerics, interval}, []any{"i", both, keys, []string{"1", "2.5"}, "1 hour"}, "true false"},
+		{"corrected::text from headgate.settle_all($1, $2, $3, $4)", []string{text, texts, texts, numerics}, []any{"i", both, keys, []string{"0.5", "2.5"}}, "0.5"},
+		{"allowed || ' ' || delay from headgate.reserve_all($1, $2, $3, $4, $5, $6)", []string{texts, texts, numerics, interval, text, interval}, []any{rules, keys, []string{"1", "1"}, "30 s", "r", "1 hour"}, "true 00:00:00"},
+		{"accepted::text from headgate.take_up_to($1, $2, $3)", []string{text, text, numeric}, []any{"narrow", "u", "1000"}, "50"},
+		{"remaining::text from headgate.take_float($1, $2, $3)", []string{text, text, float}, []any{"wide", "d", 1000000000000001.0}, "999999999999999"},
+		{"remaining::text from headgate.enforce($1, $2, $3)", []string{text, text, numeric}, []any{"wide", "e", "1000000000000001"}, "999999999999999"},
+	} {
+		d, err := conn.Prepare(t.Context(), "", "select "+tt.call)
+		if err != nil {
+			t.Errorf("%s: %v", tt.call, err)
+			continue
+		}
+		if got := strings.Fields(strings.Trim(fmt.Sprint(d.ParamOIDs), "[]")); !slices.Equal(got, tt.types) {
+			t.Errorf("%s: the parameters have the types %v, want %v", tt.call, got, tt.types)
+		}
+		rows, err := conn.Query(t.Context(), "select "+tt.call, tt.args...)
+		if err != nil {
+			t.Errorf("%s: %v", tt.call, err)
+			continue
+		}
+		if got, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(got) == 0 || got[0] != tt.want {
+			t.Errorf("%s: %q, %v; want %s", tt.call, got, err, tt.want)
+		}
+	}
+}
+
+// TestFunctionsFromPythonAndNode calls each function from other languages, with their own numbers.
+func TestFunctionsFromPythonAndNode(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	if _, err := conn.Exec(t.Context(), clientsNeed); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"calls.py", "calls.mjs"} {
+		text, err := os.ReadFile(filepath.Join("testdata/clients", name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dbtest.Installed(t, "/usr/lib/python3/dist-packages/psycopg", "python3-psycopg")
+	if err := os.Symlink(dbtest.NodeModules(t, "../../internal/doctest/testdata/node"), filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{
+		"take_all decimals": {"true", "49"},
+		"take_all integers": {"true", "999999999999999"},
+		"take_all_once":     {"true", "false"},
+		"settle_all":        {"0.5"},
+		"reserve_all":       {"true", "00:00:00"},
+		"take_up_to":        {"50"},
+		"take_float":        {"true", "999999999999999"},
+		"enforce":           {"true"},
+	}
+	for _, program := range [][]string{
+		{dbtest.Program(t, "/usr/bin/python3", "python3"), "calls.py", dsn},
+		{dbtest.Program(t, "node", "nodejs"), "calls.mjs", dsn},
+	} {
+		cmd := exec.CommandContext(t.Context(), program[0], program[1:]...)
+		cmd.Dir = dir
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Errorf("%s: %v\n%s%s", program[1], err, out, &stderr)
+			continue
+		}
+		text := strings.NewReplacer(`"True"`, `"true"`, `"False"`, `"false"`, `"0:00:00"`, `"00:00:00"`).Replace(string(out))
+		var got map[string][]string
+		if err := json.Unmarshal([]byte(text), &got); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n got %v, %v\nwant %v", program[1], got, err, want)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package postgres_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// obvious are columns whose names say all that there is to say.
+const obvious = `version applied_at only_one installed_at number limit_name key at name description updated_at rule written_at
+	max_keys keys counted_at id window_seconds created_at author reason kind before after role`
+
+// TestWhatPeopleSeeHasAComment lists what psql shows: all but functions with the number of a layout in their
+// names, and triggers.
+func TestWhatPeopleSeeHasAComment(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	rows, err := conn.Query(t.Context(), `
+		select c.oid::regclass::text, coalesce(obj_description(c.oid, 'pg_class'), '') from pg_class c
+		where c.relnamespace = 'headgate'::regnamespace and c.relkind in ('r', 'v')
+		union all
+		select c.relname || '.' || a.attname, coalesce(col_description(c.oid, a.attnum), '') from pg_class c join pg_attribute a on a.attrelid = c.oid
+		where c.relnamespace = 'headgate'::regnamespace and c.relkind = 'r' and a.attnum > 0 and not a.attisdropped
+		union all
+		select p.oid::regprocedure::text, coalesce(obj_description(p.oid, 'pg_proc'), '') from pg_proc p
+		where p.prorettype <> 'trigger'::regtype and (p.pronamespace = 'headgate'::regnamespace and p.proname !~ '_[0-9]+$'
+			or p.pronamespace = 'public'::regnamespace)
+		union all
+		select y.oid::regtype::text, coalesce(obj_description(y.oid, 'pg_type'), '') from pg_type y join pg_class c on c.oid = y.typrelid
+		where y.typnamespace = 'headgate'::regnamespace and c.relkind = 'c'
+		union all
+		select 'the schema', coalesce(obj_description('headgate'::regnamespace, 'pg_namespace'), '')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var name, comment string
+	seen := 0
+	if _, err := pgx.ForEachRow(rows, []any{&name, &comment}, func() error {
+		seen++
+		_, column, _ := strings.Cut(name, ".")
+		plain := strings.Count(name, ".") == 1 && slices.Contains(strings.Fields(obvious), column)
+		if len(comment) < 10 && !plain {
+			t.Errorf("%s has the comment %q", name, comment)
+		}
+		return nil
+	}); err != nil || seen < 100 {
+		t.Errorf("%d things were seen, %v", seen, err)
+	}
+}

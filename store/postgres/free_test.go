@@ -1,0 +1,108 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// TestARowThatIsHeldIsPassedBy holds the row of one of three keys: the others are charged
+// soon, about it nothing was done; and what waits for it alone is charged when the row is
+// free.
+func TestARowThatIsHeldIsPassedBy(t *testing.T) {
+	t.Parallel()
+	for _, options := range []string{"", "?pooler=transaction", "?default_query_exec_mode=exec"} {
+		t.Run(options, func(t *testing.T) {
+			t.Parallel()
+			dsn := dbtest.Postgres(t)
+			passBy(t, dsn, dsn+options)
+		})
+	}
+}
+
+// TestARowThatIsHeldIsPassedByBehindAPooler does so through pgbouncer.
+func TestARowThatIsHeldIsPassedByBehindAPooler(t *testing.T) {
+	dbtest.NeedEngine(t, dbtest.PgBouncerEngine)
+	dsn := dbtest.Postgres(t)
+	passBy(t, dsn, dbtest.PgBouncer(t, dsn)+"?pooler=transaction")
+}
+
+// passBy holds rows by way of one URL and charges them by way of another.
+func passBy(t *testing.T, dsn, of string) {
+	t.Helper()
+	s := openAt(t, of)
+	for name, change := range map[string]func(*law.Op){
+		"plain": func(*law.Op) {},
+		"id":    func(op *law.Op) { op.TTL = 3_600_000_000 },
+		"log": func(op *law.Op) {
+			op.Params = law.Params{Kind: law.Log, Unit: 1000, Capacity: 9000, Step: 3_600_000_000}
+		},
+		"window": func(op *law.Op) { op.Params.Kind, op.Params.Step, op.Params.Drain = law.Window, 3_600_000_000, 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			charge := func(group uint32, key string) law.Op {
+				op := request("", 0)
+				op.Group, op.Cell, op.ID = group, law.Cell{Limit: name, Key: key}, ""
+				op.Params.Capacity = 9000
+				change(&op)
+				return op
+			}
+			asked := 0
+			ask := func(ops ...law.Op) []law.Outcome {
+				t.Helper()
+				for i := range ops {
+					if ops[i].TTL > 0 { // one for each request
+						ops[i].ID = fmt.Sprint("id ", asked, ops[i].Group)
+					}
+				}
+				asked++
+				outs := make([]law.Outcome, len(ops))
+				if err := s.ApplyFree(t.Context(), ops, outs); err != nil {
+					t.Fatal(err)
+				}
+				return outs
+			}
+			for _, out := range ask(charge(1, "a"), charge(2, "k"), charge(3, "z")) {
+				if out.Granted != 1 {
+					t.Fatalf("new keys: %+v", out)
+				}
+			}
+			tx, err := connect(t, dsn).Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), `update headgate.cells set reason = 'held' where limit_name = $1 and key = 'k'`,
+				name); err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			outs := ask(charge(1, "a"), charge(2, "k"), charge(3, "k"), charge(3, "z")) // the last has two keys
+			if took := time.Since(begin); took < 50*time.Millisecond || took > 5*time.Second {
+				t.Errorf("it took %v, want 50 ms and not much more", took)
+			}
+			for i, out := range outs[1:] {
+				if !errors.Is(out.Err, store.ErrHeld) || !errors.Is(out.Err, store.ErrConflict) || out.Granted != 0 {
+					t.Errorf("charge %d: %+v, want ErrHeld", i+2, out)
+				}
+			}
+			if outs[0].Used != 2000 || outs[0].Err != nil {
+				t.Errorf("a key that is free: %+v", outs[0])
+			}
+			freed := make(chan struct{})
+			time.AfterFunc(300*time.Millisecond, func() { defer close(freed); _ = tx.Rollback(t.Context()) })
+			defer func() { <-freed }() // before the connection is closed
+			if outs = ask(charge(1, "k"), charge(2, "k")); outs[1].Used != 3000 || outs[0].Granted != 1 {
+				t.Errorf("what waits for the row alone: %+v", outs)
+			}
+			if outs = ask(charge(1, "z"), charge(2, "a")); outs[0].Used != 2000 || outs[1].Used != 3000 {
+				t.Errorf("in the end: %+v", outs)
+			}
+		})
+	}
+}

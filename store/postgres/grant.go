@@ -1,0 +1,24 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+var _ store.Granter = (*Store)(nil)
+
+// Grant implements store.Granter. It needs the user that has migrated, since that one owns what is granted.
+func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines []string, err error) {
+	if role != store.RoleApp && role != store.RoleService {
+		return nil, fmt.Errorf("postgres: %w", law.Invalid("role", "%.100q is neither app nor service", string(role)))
+	}
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	return list(ctx, s, "grant a role", pgx.RowTo[string], `select headgate.grant_role($1, $2)`, string(role), user)
+}

@@ -1,0 +1,268 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// granted makes a user with a role, and returns its name and a DSN.
+func granted(t *testing.T, conn *pgx.Conn, s *postgres.Store, role store.Role) (user, url string) {
+	t.Helper()
+	user, url = ordinary(t, conn)
+	lines, err := s.Grant(t.Context(), role, user)
+	if err != nil || len(lines) < 2 || !strings.Contains(lines[0], user) {
+		t.Fatalf("%q, %v", lines, err)
+	}
+	return user, url
+}
+
+// state returns the SQLSTATE of an error, or "" for none.
+func sqlstateOf(t *testing.T, err error) string {
+	t.Helper()
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case ok:
+		return pg.Code
+	case err != nil:
+		t.Fatal(err)
+	}
+	return ""
+}
+
+const rolesNeed = `insert into headgate.limits (name, rule) values ('login', 'token-bucket 1000/1h'), ('held', 'concurrency 100 ttl 1h');
+	insert into headgate.zones (id, rate, window_seconds) values (1, 5, 60);
+	insert into headgate.buckets (id, capacity, refill_seconds) values ('b', 5, 60);
+	select headgate.take('login', 'k'), headgate.take('token-bucket 1000/1h', 'k')`
+
+// forApps are calls that the role app may make, the first of them first.
+var forApps = []string{
+	`take('login', 'k')`, `check('login', 'k')`, `take_once('i', 'login', 'k')`, `settle('i', 'login', 'k', 0.5)`,
+	`take_once('j', 'login', 'k')`, `cancel('j', 'login', 'k')`, `reserve('login', 'k', 1, '1 s')`,
+	`acquire('held', 'k')`, `renew('held', 'k', 1)`, `release('held', 'k', 1)`, `limit_of('login', 'k')`,
+	`take_all(array['login'], '{k}', '{1}')`, `take_all_once('i of all', array['login'], '{k}', '{1}')`,
+	`reserve_all(array['login'], '{k}', '{1}', '1 s')`, `settle_all('i of all', array['login'], '{k}', '{0.5}')`,
+	`take_up_to('login', 'k', 2)`, `take_float('login', 'k', 0.5)`, `enforce('login', 'k')`,
+}
+
+// TestTheRoleAppAsksByNames tries what its user may do, and what not.
+func TestTheRoleAppAsksByNames(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	s := openAt(t, dsn)
+	if _, err := conn.Exec(t.Context(), rolesNeed); err != nil {
+		t.Fatal(err)
+	}
+	user, url := granted(t, conn, s, store.RoleApp)
+	super := connect(t, dsn)
+	if _, err := super.Exec(t.Context(), `set role `+user); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		`select public.check_velocity(1, 'k')`: "", `select public.request_token('b')`: "",
+		`select headgate.reset('login', 'k')`: "42501", `select headgate.block('login', 'k', '0')`: "42501",
+		`select headgate.attempts('login', 'k')`: "42501", `select headgate.sweep(1)`: "42501",
+		`select headgate.take_plain_1(array['login'], array['k'], '{1}', '{1}', 0)`:                     "42501 or 42883",
+		`select headgate.apply_1(null, null, null, null, null)`:                                         "42501",
+		`select headgate.ask_1(1, 'login', null, 'k', 1, 0, '')`:                                        "42501",
+		`select headgate.charge_1(1, 'login', 'k', 1, 0, '', 0, false)`:                                 "42501",
+		`select headgate.charge_all_1(1, array['unlimited'], '{k}', '{1}', 0, '', 0)`:                   "42501",
+		`select headgate.ask_again_1(1, null, null, '{k}', '{1}', 0, '', 0, '{0}', 0, '{0}', '{0}')`:    "42501",
+		`select headgate.set_max_keys(1)`:                                                               "42501",
+		`select headgate.write_catalog_1(0, '', '', '[]')`:                                              "42501",
+		`select headgate.grant_role('service', session_user::text)`:                                     "42501",
+		`select public.rate_limiting_request('k', 1000000)`:                                             "42501",
+		`select * from headgate.limits`:                                                                 "42501",
+		`update headgate.limits set rule = 'gcra 9/s'`:                                                  "42501",
+		`insert into headgate.limits (name, rule) values ('mine', 'unlimited')`:                         "42501",
+		`insert into headgate.catalog (kind, name, key, text) values ('override', 'login', 'k', '9/s')`: "42501",
+		`delete from headgate.catalog`:                                                                  "42501",
+		`update headgate.cells set level = 0`:                                                           "42501",
+		`delete from headgate.cells`:                                                                    "42501",
+		`insert into headgate.notations (rule) values ('unlimited')`:                                    "42501",
+		`update headgate.granted set role = 'service'`:                                                  "42501",
+		`create function headgate.mine() returns int language sql as 'select 1'`:                        "42501",
+		`do $$ begin execute 'set role postgres'; perform headgate.take('unlimited', 'k'); end $$`:      "42501 or 22023",
+	}
+	for _, call := range forApps {
+		want["select * from headgate."+call] = ""
+		for name, notation := range map[string]string{
+			"'login'": "'token-bucket 1000/1h'", "'held'": "'concurrency 100 ttl 1h'",
+		} {
+			if strings.Contains(call, name) {
+				for _, rule := range []string{notation, "'unlimited'", "'5/s'", "'0'", "''"} {
+					want["select * from headgate."+strings.Replace(call, name, rule, 1)] = "42501"
+				}
+			}
+		}
+	}
+	for session, conn := range map[string]*pgx.Conn{"of its own": connect(t, url), "of another role": super} {
+		for _, call := range forApps { // in this order: some need others
+			if _, err := conn.Exec(t.Context(), "select * from headgate."+strings.NewReplacer("'i'", "'i of "+session+"'", "'i of all'", "'all of "+session+"'", "'j'",
+				"'j of "+session+"'").Replace(call)); err != nil {
+				t.Errorf("%s: %v", call, err)
+			}
+		}
+		for sql, state := range want {
+			if state == "" {
+				continue
+			}
+			_, err := conn.Exec(t.Context(), sql)
+			if got := sqlstateOf(t, err); got == "" || !strings.Contains(state, got) {
+				t.Errorf("in a session %s: %s: %q %v, want %s", session, sql, got, err, state)
+			}
+		}
+		for _, sql := range []string{`select public.check_velocity(1, 'k')`, `select public.request_token('b')`} {
+			if _, err := conn.Exec(t.Context(), sql); err != nil {
+				t.Errorf("%s: %v", sql, err)
+			}
+		}
+	}
+	reader, url := ordinary(t, conn)
+	if _, err := conn.Exec(t.Context(), `grant usage on schema headgate to `+reader+`; grant select on headgate.levels, headgate.history to `+
+		reader); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := connect(t, url).Exec(t.Context(), `select * from headgate.levels, headgate.history`); err != nil {
+		t.Errorf("a role that only reads: %v", err)
+	}
+	_, nobody := ordinary(t, conn)
+	for _, sql := range []string{"select * from headgate." + forApps[0], "select * from public.request_token('b')"} {
+		if _, err := connect(t, nobody).Exec(t.Context(), sql); sqlstateOf(t, err) != "42501" {
+			t.Errorf("without a role: %s: %v", sql, err)
+		}
+	}
+}
+
+// TestTheRoleServiceDoesAllButMigrate opens a store as its user.
+func TestTheRoleServiceDoesAllButMigrate(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	if _, err := conn.Exec(t.Context(), rolesNeed); err != nil {
+		t.Fatal(err)
+	}
+	user, url := granted(t, conn, openAt(t, dsn), store.RoleService)
+	storetest.RunHistories(t, func(tb testing.TB) store.Store {
+		tb.Helper()
+		if _, err := conn.Exec(tb.Context(), `delete from headgate.cells; delete from headgate.entries; delete from headgate.admissions`); err != nil {
+			tb.Fatal(err)
+		}
+		s, err := postgres.Open(tb.Context(), url, nil)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return s
+	}, &storetest.Options{Histories: 30, Reservations: 10})
+	s := bare(t, url)
+	if err := storetest.TryDefine(t.Context(), s, store.Item{Name: "written", Text: "gcra 1/s"}); err != nil {
+		t.Errorf("write the catalogue: %v", err)
+	}
+	if list, err := s.CatalogVersions(t.Context(), 0, 1); err != nil || !strings.HasSuffix(list[0].Author, user) {
+		t.Errorf("versions: %+v, %v", list, err)
+	}
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		d, err := headgate.New(s.InTx(tx), nil).Allow(t.Context(), headgate.MustParse("gcra 1/h"), "in")
+		if err == nil && !d.Allowed {
+			err = errors.New("refused")
+		}
+		return err
+	}); err != nil {
+		t.Errorf("inside a transaction: %v", err)
+	}
+	if _, _, err := s.Cells(t.Context(), store.Query{}); err != nil {
+		t.Errorf("cells: %v", err)
+	}
+	session := connect(t, url)
+	for _, sql := range []string{
+		`take('login', 'k')`, `take('token-bucket 7/1h', 'k')`, `take_once('i', 'unlimited', 'k')`, `reset('login', 'k')`,
+		`block('login', 'k', '1 s')`, `block('login', 'k', '0 s')`, `attempts('login', 'k')`, `sweep(10)`, `levels`,
+		`history`,
+		`set_max_keys(9)`,
+		`limit_of('gcra 1/s', 'k')`,
+	} {
+		if _, err := session.Exec(t.Context(), "select * from headgate."+sql); err != nil {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+	for _, sql := range []string{
+		`insert into headgate.catalog (kind, name, key, text) values ('override', 'login', 'k', 'gcra 1/s')`,
+		`update headgate.limits set rule = 'gcra 2/s' where name = 'login'`, `select public.rate_limiting_request('k')`,
+		`delete from headgate.catalog`,
+	} {
+		if _, err := session.Exec(t.Context(), sql); err != nil {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+	if _, err := session.Exec(t.Context(), `drop function headgate.take`); sqlstateOf(t, err) != "42501" {
+		t.Errorf("drop a function: %v", err)
+	}
+}
+
+// TestRolesAreKeptByMigrations has a function replaced by another one of the same name.
+func TestRolesAreKeptByMigrations(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	s := openAt(t, dsn)
+	if _, err := conn.Exec(t.Context(), rolesNeed); err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range []store.Role{store.RoleApp, store.RoleService} {
+		user, url := granted(t, conn, s, role)
+		lost := `drop function headgate.limit_of; drop function headgate.sweep; create function headgate.sweep(p_max int, p_more int)
+			returns int language sql as 'select 1'; create function headgate.new() returns int language sql as 'select 1'`
+		try := func(after string, want bool) {
+			t.Helper()
+			session := connect(t, url)
+			for _, sql := range []string{`select headgate.limit_of('login', 'k')`, `select headgate.sweep(1)`} {
+				_, err := session.Exec(t.Context(), sql)
+				may := want && (role == store.RoleService || strings.Contains(sql, "limit_of"))
+				if may != (err == nil) {
+					t.Errorf("%s, after %s: %s: %v", role, after, sql, err)
+				}
+			}
+		}
+		try("it was granted", true)
+		if _, err := conn.Exec(t.Context(), lost); err != nil {
+			t.Fatal(err)
+		}
+		try("functions were lost", false)
+		if _, err := s.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		try("a migration", true)
+		if _, err := conn.Exec(t.Context(), "drop owned by "+user); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		try("all was taken back, and a migration", false)
+		if _, err := conn.Exec(t.Context(), "drop function if exists headgate.sweep(int, int); drop function if exists headgate.new"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for problem, call := range map[string]func() ([]string, error){
+		"role":  func() ([]string, error) { return s.Grant(t.Context(), "owner", "x") },
+		"user":  func() ([]string, error) { return s.Grant(t.Context(), store.RoleApp, `no "such"; user`) },
+		"user:": func() ([]string, error) { return s.Grant(t.Context(), store.RoleService, "public") },
+	} {
+		if lines, err := call(); !errors.Is(err, store.ErrInvalid) || !strings.Contains(fmt.Sprint(err), problem) {
+			t.Errorf("%q, %v; want an error about the %s", lines, err, problem)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package postgres_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestGrantsFromSQLAreThoseOfAsk asks for two keys in step: of one the functions that people
+// call, which begin with the update that grants, of the other the functions to which they
+// leave the rest. Both say the same, and leave cells of the same rule. Between the requests
+// time passes, keys are blocked, reset, or ahead of the clock.
+func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	if _, err := conn.Exec(t.Context(), `
+		insert into headgate.limits (name, rule) values ('hourly', 'token-bucket 7/1h burst 9'),
+			('windows', 'fixed-window 4/1d'), ('blocking', 'gcra 3/1h block 1h'), ('log', 'sliding-log 3/1h');
+		insert into headgate.buckets (id, capacity, refill_seconds) values ('a', 3, 7200), ('b', 3, 7200)`); err != nil {
+		t.Fatal(err)
+	}
+	const asked = `(select array[res[1], case when res[1] = 1 then least(greatest(0, capacity - res[9]) / unit, 2147483647) else -1 end]::text from
+		(select headgate.ask_1(1, '%[1]s', (null, array[1, 0, unit, capacity, step, drain, 0, 0], null, null), 'b', unit, 0, '') as res,
+		unit, capacity from %[2]s) x)`
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	// What drains between two requests of another rate would be a long time of a slow one.
+	rates := [][]int64{{1, 2, 3, 7, 60}, {999_983, 1_000_000, 1_000_001}, {2_147_483_647}}
+	windows := []int64{60, 61, 3600, 86_400}
+	granted, apart := 0, time.Duration(0)
+	for step := range 600 {
+		if rng.IntN(3) == 0 {
+			disturbs := []string{
+				`update headgate.cells set blocked_until = at + 3600000000`, `update headgate.cells set blocked_until = 0`,
+				`delete from headgate.cells; delete from headgate.entries`, `update headgate.cells set prev = 500 where law = 1`,
+				`update headgate.cells set at = at - 1800000000, empty_at = greatest(0, empty_at - 1800000000)`,
+				`update headgate.cells set at = (extract(epoch from now()) * 1000000)::bigint + 1500000, level = level * 3`,
+			}
+			if _, err := conn.PgConn().Exec(t.Context(), disturbs[rng.IntN(len(disturbs))]).ReadAll(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var fast, slow string
+		near := int64(0)
+		if step%200 == 0 {
+			if _, err := conn.Exec(t.Context(), `delete from headgate.cells`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		some := rates[step/200]
+		rate, window := some[rng.IntN(len(some))], windows[rng.IntN(len(windows))]
+		switch rng.IntN(4) {
+		case 0:
+			near = rate/10 + 1 // they are not asked for at the same time
+			fast = fmt.Sprintf(`array[(n >= 0)::int, n]::text from public.rate_limiting_request('a', %d, %d) n`, rate, window)
+			slow = fmt.Sprintf(asked, "rate_limiting_request", fmt.Sprintf(`(select r[1] as unit, r[2] as capacity, r[3] as step,
+				r[4] as drain from headgate.compile_rate_1(%d, 1000000, %[1]d::numeric * %d) r) y`, rate, window))
+		case 1:
+			fast = `array[count(*), coalesce(max(remaining), -1)]::text from public.request_token('a')`
+			slow = fmt.Sprintf(asked, "bucket.b", `(select 1000 as unit, 3000 as capacity, 7200000000 as step,
+				9007199254740991 as drain) y`)
+		default:
+			rule := []string{"hourly", "windows", "blocking", "log", "token-bucket 5/1h", "gcra 2/1d burst 4"}[rng.IntN(6)]
+			cost := []string{"1", "1", "2", "0.5", "100"}[rng.IntN(5)]
+			const figures = `array[allowed::int, remaining, (retry_after is null)::int]::text from `
+			fast = fmt.Sprintf(figures+`headgate.take('%s', 'a', %s)`, rule, cost)
+			slow = fmt.Sprintf(figures+`headgate.find_1('%s') f, headgate.decide_1(1, f.name, f.c, 'b', %s)`, rule, cost)
+		}
+		var got, want, cells string
+		began := time.Now()
+		one := func(to *string, sql string) {
+			if err := conn.QueryRow(t.Context(), "select "+sql).Scan(to); err != nil {
+				t.Fatalf("seed %d, step %d: %s: %v", seed, step, sql, err)
+			}
+		}
+		one(&got, fast)
+		one(&want, slow)
+		apart = max(apart, time.Since(began)) // the cells were charged at most so far apart
+		near += near * int64(20*apart/time.Second)
+		one(&cells, `coalesce(string_agg(limit_name, ' '), '') from headgate.cells where
+			key in ('a', 'b') group by regexp_replace(limit_name, '^bucket[.][ab]$', 'bucket') having
+			count(*) filter (where law > 0) = 1 or count(distinct (unit, step)) > 1 or
+			max(empty_at) - min(empty_at) > `+strconv.FormatInt(1_000_000+2*apart.Microseconds(), 10)+`
+			union all select '' limit 1`)
+		if !alike(t, got, want, near) || cells != "" {
+			t.Fatalf("seed %d, step %d: %s: %s, want %s; cells that differ: %s", seed, step, fast, got, want, cells)
+		}
+		if got[1] == '1' {
+			granted++
+		}
+	}
+	if t.Logf("%d were granted", granted); granted < 100 || granted > 500 {
+		t.Error("too few of one kind")
+	}
+}
+
+// alike reports whether two answers agree in all numbers but the second, which may differ.
+func alike(t *testing.T, a, b string, near int64) bool {
+	t.Helper()
+	var x, y []int64
+	for text, to := range map[string]*[]int64{a: &x, b: &y} {
+		if err := json.Unmarshal([]byte("["+strings.Trim(text, "{}")+"]"), to); err != nil {
+			t.Fatal(text, err)
+		}
+	}
+	if a == b {
+		return true
+	}
+	if d := x[1] - y[1]; d < -near || d > near {
+		return false
+	}
+	x[1] = y[1]
+	return slices.Equal(x, y)
+}

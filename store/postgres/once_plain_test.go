@@ -1,0 +1,57 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+)
+
+// TestPlainRequestsWithAnIDAreDecidedTogether charges requests on cells in common, and
+// settles them, while headgate.apply_once answers nothing: it is not asked, but for a request
+// that is repeated, and then about that alone.
+func TestPlainRequestsWithAnIDAreDecidedTogether(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	s, conn := openAt(t, dsn), connect(t, dsn)
+	if _, err := conn.Exec(t.Context(), `
+		create or replace function headgate.apply_once_1(
+			p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
+			p_prints bigint[], p_parts int[])
+		returns bigint[] language sql volatile as $$ select array[-cardinality(p_notes)]::bigint[] $$`); err != nil {
+		t.Fatal(err)
+	}
+	const callers, cells = 5, 3
+	var takes, settles []law.Op
+	for i := range callers {
+		for c := range cells {
+			op := request(fmt.Sprint("id ", i), 3_600_000_000)
+			op.Group, op.Cell.Key = uint32(i), fmt.Sprint("key ", c*i/callers)
+			op.Cell.Limit = fmt.Sprint("limit ", c)
+			takes = append(takes, op)
+			op.Verb, op.Cost, op.TTL = law.Settle, 400, 0
+			settles = append(settles, op)
+		}
+	}
+	outs := make([]law.Outcome, len(takes))
+	if err := s.Apply(t.Context(), takes, outs); err != nil {
+		t.Fatal(err)
+	}
+	for i, out := range outs {
+		if out.Err != nil || out.Granted != 1 || out.Replayed {
+			t.Errorf("charge %d: %+v", i, out)
+		}
+	}
+	if err := s.Apply(t.Context(), settles, outs); err != nil {
+		t.Fatal(err)
+	}
+	for i, out := range outs {
+		if out.Err != nil || out.Granted != 600 || out.Replayed {
+			t.Errorf("settlement %d: %+v", i, out)
+		}
+	}
+	if err := s.Apply(t.Context(), takes, outs); err == nil {
+		t.Error("requests that are repeated are not for headgate.apply_once")
+	}
+}

@@ -1,0 +1,87 @@
+package postgres_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestSeveralChargesByLimitsThatEnd has a request wait for a cell until an override has ended: it is decided by the
+// limit itself, for all its charges.
+func TestSeveralChargesByLimitsThatEnd(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	waiting := connect(t, dsn)
+	for name, tt := range map[string]struct{ call, before, want string }{
+		"take_all": {
+			every("capacity || ' ' || remaining", `take_all('{user,org,user}', '{k,k,k}', '{1,1,1}')`),
+			"30 29, 20 19, 30 28", "10 7, 20 18, 10 6",
+		},
+		"reserve_all": {
+			every("capacity || ' ' || remaining", `reserve_all('{user,org}', '{k,k}', '{1,1}', '1 hour')`),
+			"30 29, 20 19", "10 8, 20 18",
+		},
+		"take_up_to": {"select capacity, accepted from headgate.take_up_to('user', 'k', 1)", "30 1", "10 1"},
+		"enforce":    {"select remaining from headgate.enforce('user', 'k', 1)", "29", "8"},
+	} {
+		if _, err := conn.Exec(t.Context(), `truncate headgate.cells, headgate.limits, headgate.catalog`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('user', 'fixed-window 10/30d'), ('org', 'fixed-window 20/30d');
+			insert into headgate.catalog (kind, name, key, text, until)
+			values ('override', 'user', 'k', 'fixed-window 30/30d', (extract(epoch from clock_timestamp()) * 1000000)::bigint + 60000000)`); err != nil {
+			t.Fatal(err)
+		}
+		if got := said(t, waiting, tt.call); got != tt.before {
+			t.Errorf("%s: while the override holds: %s, want %s", name, got, tt.before)
+		}
+		if _, err := conn.Exec(t.Context(), `update headgate.catalog set until = (extract(epoch from clock_timestamp()) * 1000000)::bigint + 1000000`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Exec(t.Context(), `begin; select from headgate.cells for update`); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			time.Sleep(1100 * time.Millisecond)
+			_, err := conn.Exec(context.Background(), `commit`)
+			ended <- err
+		}()
+		got := said(t, waiting, tt.call)
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if got != tt.want {
+			t.Errorf("%s: after the override: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+// TestOneOfManyRequestsOfAnIDCharges lets eight callers send the same request of several charges.
+func TestOneOfManyRequestsOfAnIDCharges(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	const callers = 8
+	var charged atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		caller := connect(t, dsn)
+		wg.Go(func() {
+			var allowed, replayed bool
+			if err := caller.QueryRow(context.Background(), `select bool_and(allowed), bool_and(replayed) from headgate.take_all_once('i',
+					array['fixed-window 10/30d', 'sliding-log 10/30d'], array['a', 'b'], array[2, 3])`).Scan(&allowed, &replayed); err != nil || !allowed {
+				t.Error(allowed, err)
+			}
+			if !replayed {
+				charged.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	left := said(t, conn, every("remaining::text", `take_all('{fixed-window 10/30d,sliding-log 10/30d}', '{a,b}', '{1,1}')`))
+	if charged.Load() != 1 || left != "7, 6" {
+		t.Errorf("%d were charged, then %s are left", charged.Load(), left)
+	}
+}

@@ -1,0 +1,348 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/headgate/headgate"
+)
+
+// said returns what a query selects, as words; of an error its SQLSTATE and message.
+func said(t *testing.T, conn *pgx.Conn, sql string) (got string) {
+	t.Helper()
+	err := conn.QueryRow(t.Context(), `select concat_ws(' ', `+columns(sql)).Scan(&got)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code + " " + pg.Message
+	} else if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return got
+}
+
+const (
+	windows  = "fixed-window 10/30d"
+	severals = "allowed || ' ' || limit_name || ' ' || key || ' ' || capacity || ' ' || remaining || ' ' || refused"
+)
+
+// every is a query for all rows about several charges.
+func every(what, call string) string {
+	return "select string_agg(" + what + ", ', ' order by ordinality) from headgate." + call
+}
+
+// callsOfSeveral are calls of all these functions, for a limit.
+var callsOfSeveral = []string{
+	"take_all('{%[1]s,login,%[1]s}', '{a,b,c}', '{1,1,2.5}')", "take_all('{%s}', '{a}', '{99}')",
+	"take_all('{%s}', '{a,b}', '{1}')", "take_all_once('ia', '{%s,export}', '{d,d}', '{1,1}')",
+	"take_all_once('ia', '{%s,export}', '{d,d}', '{1,1}')", "take_all_once('ia', '{%[1]s,%[1]s}', '{a,a}', '{1,1}')",
+	"settle_all('ia', '{%s,export}', '{d,d}', '{1,0.5}')", "reserve_all('{%s}', '{e}', '{1}', '1 hour', 'ra')",
+	"reserve_all('{%[1]s,%[1]s}', '{e,f}', '{1,1}', '1 hour')", "take_up_to('%s', 'a', 1.5)",
+	"take_float('%s', 'a', 0.5)", "take_float('%s', 'a', 'Infinity')", "enforce('%s', 'a', 2)",
+}
+
+// TestSeveralChargesFromSQL goes through the functions for several charges.
+func TestSeveralChargesFromSQL(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('user', 'fixed-window 10/30d'), ('org', 'fixed-window 20/30d'),
+			('huge', 'fixed-window 2000000000000000/30d'), ('blocking', 'fixed-window 1/30d block 1h'),
+			('listed', 'sliding-log 5/1h history 1d');
+		insert into headgate.catalog (kind, name, key, text, until) values ('override', 'user', 'vip', 'fixed-window 30/30d', 9007199254740991),
+			('override', 'user', 'past', 'fixed-window 1/30d', 1)`); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ sql, want string }{
+		{
+			every(severals, `take_all('{user,org,user}', '{a,o,a}', '{3,2.5,4}')`),
+			"true user a 10 7 false, true org o 20 17 false, true user a 10 3 false",
+		},
+		{ // alone, each of the two would pass
+			every(severals, `take_all('{user,org,user}', '{a,o,a}', '{2,1,2}')`),
+			"false user a 10 3 false, false org o 20 17 false, false user a 10 3 true",
+		},
+		{
+			every("(retry_after is null) || ' ' || (retry_after > '0')", `take_all('{user,org,user}', '{a,o,b}', '{4,1,11}')`),
+			"false true, false false",
+		},
+		{every("remaining::text", `take_all('{user,org}', '{a,o}', '{3,17.5}')`), "0, 0"},
+		{every("remaining || ' ' || capacity", `take_all('{user,user}', '{vip,past}', '{1,1}')`), "29 30, 9 10"},
+		{every("remaining::text", `take_all('{huge}', '{a}', '{1000000000000001}')`), "999999999999999"},
+		{every("allowed::text", `take_all('{user,blocking}', '{c,a}', '{1,1}')`), "true, true"},
+		{every("refused::text", `take_all('{user,blocking}', '{c,a}', '{1,1}')`), "false, true"}, // blocks a
+		{`select blocked_until > now() from headgate.levels where limit_name = 'blocking'`, "t"},
+		{every("refused::text", `take_all('{listed,blocking}', '{c,a}', '{1,1}')`), "false, true"}, // listed
+		{`select allowed, cost from headgate.attempts('listed', 'c')`, "f 1.000000"},
+		{every("refused::text", `take_all('[5:6]={user,org}', '[0:1]={d,d}', '{1,1}')`), "false, false"},
+
+		{
+			every(severals+" || ' ' || replayed", `take_all_once('i', '{user,org}', '{x,x}', '{3,2}')`),
+			"true user x 10 7 false false, true org x 20 18 false false",
+		},
+		{
+			every(severals+" || ' ' || replayed", `take_all_once('i', '{org,user}', '{x,x}', '{2,3}')`),
+			"true org x 20 18 false true, true user x 10 7 false true",
+		},
+		{
+			every("key", `take_all_once('i', '{user,org}', '{x,x}', '{3,1}')`),
+			`22023 id: "i": the id was used for other charges`,
+		},
+		{
+			every("key", `take_all_once('j', '{user,org,user}', '{x,x,x}', '{1,1,1}')`),
+			`22023 keys[3]: "x" of "user" is charged twice; a request with an id charges each key of a limit once`,
+		},
+		{every("limit_name || ' ' || corrected", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2.5}')`), "user 1.5, org -0.5"},
+		{every("corrected::text", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2.5}')`), "0, 0"},
+		{every("corrected::text", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2}')`), `22023 id: "i": it is settled already`},
+		{every("corrected::text", `settle_all('i', '{user,org}', '{x,y}', '{1.5,2}')`), `22023 id: "i": no request of this id is known`},
+		{every("remaining::text", `take_all('{user,org}', '{x,x}', '{0.5,0.5}')`), "8, 17"},
+		{every("allowed || ' ' || replayed", `take_all_once('half', '{user,org}', '{y,y}', '{2,2}')`), "true false, true false"},
+		{`select headgate.settle('half', 'user', 'y', 0)`, "2"}, // each part can be settled by itself
+		{every("corrected::text", `settle_all('half', '{org}', '{y}', '{0}')`), "2"},
+
+		{
+			every("allowed || ' ' || delay || ' ' || replayed", `reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours')`),
+			"true 00:00:00 false, true 00:00:00 false",
+		},
+		{ // in common, and that of gcra
+			every("allowed || ' ' || date_trunc('minute', delay + '1 s') || ' ' || refused || ' ' || replayed",
+				`reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours', 'r1')`),
+			"true 01:00:00 false false, true 01:00:00 false false",
+		},
+		{
+			every("(start_at > now() + interval '50 minutes') || ' ' || replayed",
+				`reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours', 'r1')`),
+			"true true, true true",
+		},
+		{every("key", `take_all_once('r1', '{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}')`), `22023 id: "r1" was reserved, and starts`},
+		{
+			every("allowed || ' ' || (delay is null) || ' ' || refused", `reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,new}', '{1,1}', '1 hour')`),
+			"false true true, false true false",
+		},
+		{ // a fixed window does not queue: at once, or not
+			every("allowed || ' ' || refused", `reserve_all('{gcra 1/1h,user}', '{r,r}', '{1,1}', '3 hours')`),
+			"false true, false false",
+		},
+		{every("corrected::text", `settle_all('r1', '{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{0,0}')`), "1, 1"},
+
+		{`select accepted, level, brim, capacity, remaining, retry_after from headgate.take_up_to('user', 'f', 7.5)`, "7.5 7.5 f 10 2 00:00:00"},
+		{`select accepted, level, brim, capacity, remaining, retry_after from headgate.take_up_to('user', 'f', 7.5)`, "2.5 10 t 10 0 00:00:00"},
+		{`select accepted, level, brim, retry_after > '0' from headgate.take_up_to('user', 'f', 7.5)`, "0 10 t t"},
+		{`select accepted from headgate.take_up_to('huge', 'f', 1000000000000001)`, "1000000000000001"},
+		{`select accepted, remaining from headgate.take_up_to('listed', 'f', 7)`, "5 0"},
+		{`select accepted from headgate.take_up_to('user', 'g', 0.00001)`, "22023 cost: 0.00001 is finer than the smallest step of this limit, 1/1000"},
+		{`select allowed, remaining from headgate.take_float('user', 'h', 0.1)`, "t 9"},
+		{`select headgate.take_float('user', 'h', 0.1::float8 + 0.2::float8)`, "22023 cost: 0.30000000000000004 is finer than the smallest step"},
+		{`select allowed, remaining from headgate.take_float('huge', 'h', 1000000000000001)`, "t 999999999999999"},
+		{`select headgate.take_float('user', 'h', 'NaN')`, `22023 cost: "NaN" is not a decimal number such as 3 or 0.5`},
+		{`select headgate.take_float('user', 'h', '-Infinity')`, `22023 cost: "-Infinity" is not a decimal number such as 3 or 0.5`},
+		{`select headgate.take_float('user', 'h', null)`, "22023 cost: is null"},
+	} {
+		got := said(t, conn, tt.sql)
+		if got != tt.want && (!strings.HasPrefix(tt.want, "22023") || !strings.HasPrefix(got, tt.want)) {
+			t.Errorf("%s:\n got %s\nwant %s", tt.sql, got, tt.want)
+		}
+	}
+	// The shortest text, whatever the session asks for.
+	if _, err := conn.Exec(t.Context(), `set extra_float_digits = -10`); err != nil {
+		t.Fatal(err)
+	}
+	if got := said(t, conn, `select remaining from headgate.take_float('huge', 'i', 1000000000000001)`); got != "999999999999999" {
+		t.Errorf("with few digits: %s", got)
+	}
+}
+
+// TestBadChargesOfSeveral asks for what is no request: the error names what is wrong, and nothing is charged.
+func TestBadChargesOfSeveral(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	many := func(n int) string {
+		return fmt.Sprintf("array_fill('%s'::text, '{%d}'), array_fill('a'::text, '{%[2]d}'), array_fill(0.001, '{%[2]d}')", windows, n)
+	}
+	for args, want := range map[string]string{
+		`'{}', '{}', '{}'`:                                                        "22023 limits: is empty",
+		`null, '{a}', '{1}'`:                                                      "22023 limits: is null",
+		`'{fixed-window 10/30d}', null, '{1}'`:                                    "22023 keys: is null",
+		`'{fixed-window 10/30d}', '{a}', null`:                                    "22023 costs: is null",
+		`'{fixed-window 10/30d}', '{}', '{1}'`:                                    "22023 keys: is empty",
+		`'{fixed-window 10/30d}', '{a,b}', '{1}'`:                                 "22023 keys: has 2 elements, limits has 1",
+		`'{fixed-window 10/30d}', '{a}', '{1,1}'`:                                 "22023 costs: has 2 elements, limits has 1",
+		`'{{fixed-window 10/30d}}', '{a}', '{1}'`:                                 "22023 limits: has more than one dimension",
+		`'{fixed-window 10/30d}', '{{a}}', '{1}'`:                                 "22023 keys: has more than one dimension",
+		`'{fixed-window 10/30d,null}', '{a,a}', '{1,1}'`:                          "22023 limits[2]: is null",
+		`'{fixed-window 10/30d,user}', '{a,a}', '{1,1}'`:                          `22023 unknown limit: "user"`,
+		`'{fixed-window 10/30d,gcra x}', '{a,a}', '{1,1}'`:                        `22023 amount: "x"`,
+		`'{fixed-window 10/30d,gcra 1/s}', '{a,null}', '{1,1}'`:                   "22023 keys[2]: is null",
+		`'{fixed-window 10/30d,gcra 1/s}', array['a', repeat('x', 513)], '{1,1}'`: "22023 keys[2]: is 513 bytes long",
+		`'{fixed-window 10/30d,gcra 1/s}', '{a,headgate:shared:1}', '{1,1}'`:      "22023 keys[2]: begins with",
+		`'{fixed-window 10/30d,gcra 1/s}', '{a,a}', '{1,null}'`:                   "22023 costs[2]: is null",
+		`'{fixed-window 10/30d,gcra 1/s}', '{a,a}', '{1,NaN}'`:                    `22023 costs[2]: "NaN" is not a decimal number`,
+		`'{fixed-window 10/30d,gcra 1/s}', '{a,a}', '{1,-1}'`:                     "22023 costs[2]: is -1",
+		`'{fixed-window 10/30d,gcra 1/s}', '{a,a}', '{1,1e30}'`:                   "22023 costs[2]: 1000000000000000000000000000000 is too large",
+		`'{fixed-window 10/30d,gcra 1/s}', '{a,a}', '{1,0.0000000001}'`:           "22023 costs[2]: 0.0000000001 is finer",
+		many(1001): "22023 limits: has 1001 elements, at most 1000 are allowed",
+	} {
+		for call, ends := range map[string][2]string{
+			"take_all": {}, "take_all_once": {`'i', `}, "reserve_all": {"", `, '1 hour'`}, "settle_all": {`'i', `},
+		} {
+			sql := "select allowed from headgate." + call + "(" + ends[0] + args + ends[1] + ")"
+			if got := said(t, conn, strings.Replace(sql, "allowed", "limit_name", 1)); !strings.HasPrefix(got, want) {
+				t.Errorf("%s:\n got %s\nwant %s", sql, got, want)
+			}
+		}
+	}
+	for call, want := range map[string]string{
+		`take_all('{fixed-window 10/30d,concurrency 1 ttl 1h}', '{a,a}', '{1,1}')`:    "22023 limit: concurrency 1 ttl 1h is acquired and released, not taken",
+		`take_all('{fixed-window 10/30d,gcra 1/s}', '{a,a}', '{1,0}')`:                "22023 costs[2]: is 0; it must be above 0",
+		`take_all_once('', '{fixed-window 10/30d}', '{a}', '{1}')`:                    "22023 id: is missing",
+		`take_all_once('i', '{fixed-window 10/30d}', '{a}', '{1}', null)`:             "22023 life: is null",
+		`reserve_all('{fixed-window 10/30d}', '{a}', '{1}', '-1 s')`:                  "22023 wait: ",
+		`settle_all(null, '{fixed-window 10/30d}', '{a}', '{1}')`:                     "22023 id: is missing",
+		`settle_all('i', '{fixed-window 10/30d}', '{a}', '{0}')`:                      `22023 id: "i": no request of this id is known`,
+		`take_up_to('fixed-window 10/30d', null, 1)`:                                  "22023 key: is null",
+		`take_up_to('fixed-window 10/30d', 'a', -1)`:                                  "22023 cost: is -1",
+		`take_up_to('nothing', 'a', 1)`:                                               "22023 unknown limit: ",
+		`take_up_to('concurrency 1 ttl 1h', 'a', 1)`:                                  "22023 limit: concurrency 1 ttl 1h is acquired",
+		`enforce('fixed-window 10/30d', 'a', 0)`:                                      "22023 cost: is 0",
+		`enforce('sliding-log 10/30d history 40d', 'a')`:                              `0A000 limit: "sliding-log 10/30d history 40d" has a history`,
+		`enforce('fixed-window 10/30d block 1h', 'a')`:                                `0A000 limit: "fixed-window 10/30d block 1h" has a block`,
+		`reserve_all('{fixed-window 10/30d}', '{a}', '{1}', '1 s', 'i', '3661 days')`: "22023 life: ",
+	} {
+		if got := said(t, conn, "select limit_name from headgate."+call); !strings.HasPrefix(got, want) {
+			t.Errorf("%s:\n got %s\nwant %s", call, got, want)
+		}
+	}
+	if got := said(t, conn, `select count(*) from headgate.cells`); got != "0" {
+		t.Errorf("%s cells were made", got)
+	}
+	if got := said(t, conn, `select count(*) from headgate.take_all(`+many(1000)+`) where allowed and remaining > 8`); got != "1000" {
+		t.Errorf("of 1000 charges %s have passed", got)
+	}
+}
+
+// TestSeveralChargesFromSQLAreThoseOfGo asks for the same groups from SQL and from Go, each of keys of its own: a
+// group is refused as in Go, by the same charges, and leaves the same.
+func TestSeveralChargesFromSQLAreThoseOfGo(t *testing.T) {
+	t.Parallel()
+	conn, dsn := session(t)
+	l := headgate.New(openAt(t, dsn), nil)
+	rules := []string{
+		windows, "token-bucket 1/30d burst 8", "sliding-log 7/30d", "sliding-window 9/30d", "fixed-window 6/month America/Havana",
+		"gcra 1/30d burst 5", "fixed-window 100000/30d",
+	}
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	passed := 0
+	const rounds = 150
+	for round := range rounds {
+		n := 1 + rng.IntN(5)
+		limits, keys, costs := make([]string, n), make([]string, n), make([]string, n)
+		charges := make([]headgate.Charge, n)
+		for i := range n {
+			limits[i], costs[i] = rules[rng.IntN(len(rules))], []string{"1", "0.5", "2", "3"}[rng.IntN(4)]
+			key := fmt.Sprint(round/40, rng.IntN(2))
+			keys[i] = "sql " + key
+			charges[i] = headgate.Charge{Limit: headgate.MustParse(limits[i]), Key: "go " + key, Cost: headgate.MustCost(costs[i])}
+		}
+		d, err := l.Take(t.Context(), charges...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		figures := func(refused bool, capacity, remaining int64, retry time.Duration) string {
+			return fmt.Sprint(d.Allowed, refused, capacity, remaining, retry == headgate.Never)
+		}
+		want := []string{figures(!d.Allowed, d.Capacity, d.Remaining, d.RetryAfter)}
+		if n > 1 {
+			want = nil
+			for _, f := range d.Each {
+				want = append(want, figures(!f.Allowed, f.Capacity, f.Remaining, f.RetryAfter))
+			}
+		}
+		rows, err := conn.Query(t.Context(), `select allowed, refused, capacity, remaining, retry_after is null
+			from headgate.take_all($1, $2, $3) order by ordinality`, limits, keys, costs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+			var allowed, refused, never bool
+			var capacity, remaining int64
+			err := row.Scan(&allowed, &refused, &capacity, &remaining, &never)
+			return fmt.Sprint(allowed, refused, capacity, remaining, never), err
+		})
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("seed %d, round %d: %q of %q at %q:\n got %q, %v\nwant %q", seed, round, limits, keys, costs, got, err, want)
+		}
+		if d.Allowed {
+			passed++
+		}
+	}
+	if passed < rounds/10 || passed > rounds*9/10 {
+		t.Errorf("%d of %d passed", passed, rounds)
+	}
+}
+
+// TestSeveralChargesInOppositeOrders lets eight callers charge the same keys in opposite orders: nobody waits for
+// ever, and what is admitted is exact.
+func TestSeveralChargesInOppositeOrders(t *testing.T) {
+	t.Parallel()
+	_, dsn := session(t)
+	const callers, most = 8, 40
+	rule := fmt.Sprintf("fixed-window %d/30d", most)
+	keys := []string{"a", "b", "c", "d"}
+	var mu sync.Mutex
+	admitted := map[string]int{}
+	var wg sync.WaitGroup
+	for i := range callers {
+		conn := connect(t, dsn)
+		wg.Go(func() {
+			order := slices.Clone(keys)
+			if i%2 == 1 {
+				slices.Reverse(order)
+			}
+			for round := range 20 {
+				asked := order[round%2 : 2+round%3] // some of them
+				rules, costs := slices.Repeat([]string{rule}, len(asked)), slices.Repeat([]int64{1}, len(asked))
+				var allowed bool
+				if err := conn.QueryRow(context.Background(), `select bool_and(allowed) from headgate.take_all($1, $2, $3)`,
+					rules, asked, costs).Scan(&allowed); err != nil {
+					t.Error(err)
+					return
+				}
+				if allowed {
+					mu.Lock()
+					for _, key := range asked {
+						admitted[key]++
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	conn := connect(t, dsn)
+	full := 0
+	for _, key := range keys {
+		var left int
+		if err := conn.QueryRow(t.Context(), `select remaining + 1 from headgate.take($1, $2)`, rule, key).Scan(&left); err != nil {
+			t.Fatal(err)
+		}
+		if admitted[key] == most { // then take was refused
+			left--
+			full++
+		}
+		if left != most-admitted[key] {
+			t.Errorf("%s: %d were admitted, and %d are left of %d", key, admitted[key], left, most)
+		}
+	}
+	if full == 0 {
+		t.Errorf("no key is used up: %v", admitted)
+	}
+}
