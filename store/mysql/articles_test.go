@@ -214,7 +214,7 @@ func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 	}()
 	time.Sleep(200 * time.Millisecond)
 	if _, err := db.ExecContext(t.Context(),
-		"INSERT INTO headgate_cells (limit_name, cell_key, law, unit) VALUES ('request_token', 'b', 1, 1000)"); err != nil {
+		"INSERT INTO headgate_cells (limit_name, cell_key, law, unit) VALUES ('bucket.b', 'b', 1, 1000)"); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-first; err != nil {

@@ -69,10 +69,27 @@ func attack(t *testing.T, s *mysql.Store, db *sql.DB) {
 		if entries, err := s.Entries(t.Context(), law.Cell{Limit: b, Key: b}, 9); err == nil && len(entries) > 0 {
 			t.Errorf("%q shows entries", b)
 		}
-		_, _ = s.WriteLimits(t.Context(), []store.NamedLimit{
-			{Name: "a", Notation: "token-bucket 1/s", Description: b},
-			{Name: "b", Notation: b},
-		})
+		items := []store.Item{
+			{Kind: store.KindLimit, Name: b, Text: b, Note: b},
+			{Kind: store.KindOverride, Name: b, Key: b, Text: b},
+			{Kind: store.KindAssignment, Key: b, Text: b, Note: b},
+			{Kind: store.KindFile, Name: b, Origin: b, Note: b},
+		}
+		_ = storetest.TryDefine(t.Context(), s, store.Item{Name: "a", Text: "token-bucket 1/s", Note: b, Origin: b})
+		for _, i := range items {
+			if now, err := s.ReadCatalog(t.Context(), 0); err == nil {
+				_, _ = s.WriteCatalog(t.Context(), store.Edit{
+					Base: now.Version, Author: b, Reason: b, Items: []store.Item{i},
+				})
+			}
+		}
+		if _, found, err := s.Items(t.Context(), items); err == nil {
+			for _, i := range found {
+				if i.Key != b && i.Name != b || i.Kind == store.KindLimit || i.Kind == store.KindOverride {
+					t.Errorf("%q shows %+v", b, i)
+				}
+			}
+		}
 	}
 	var n int
 	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM loot").Scan(&n); err != nil || n != 0 {
@@ -317,13 +334,7 @@ func TestSchemasInOtherCharacterSets(t *testing.T) {
 // see the same keys.
 func callEverything(t *testing.T, url string, s *mysql.Store) {
 	t.Helper()
-	if _, err := s.WriteLimits(t.Context(),
-		[]store.NamedLimit{{
-			Name: "login", Notation: "sliding-log 5/1h history 30d",
-			Description: "für alle 🚦",
-		}}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Define(t, s, store.Item{Name: "login", Text: "sliding-log 5/1h history 30d", Note: "für alle 🚦"})
 	for n, set := range []string{"utf8mb4", "latin1", "gbk", "utf8mb3"} {
 		db := plain(t, url, "charset="+set, "time_zone=%27Asia%2FTokyo%27")
 		// The key is é in the character set of the connection, by its bytes.

@@ -209,7 +209,7 @@ func randomRule(rng *rand.Rand) string {
 		return fmt.Sprint(1+rng.IntN(1000)) + pick("us", "ms", "s", "m", "h", "d")
 	}
 	name := pick("token-bucket", "token-bucket", "leaky-bucket", "gcra", "fixed-window", "fixed-window", "interval",
-		"sliding-window", "sliding-log", "concurrency", "Gcra", "")
+		"sliding-window", "sliding-log", "concurrency", "Gcra", "", "", "unlimited")
 	rate := amount()
 	switch {
 	case rng.IntN(12) == 0 || name == "concurrency":
@@ -217,6 +217,9 @@ func randomRule(rng *rand.Rand) string {
 		rate += "/" + pick("minute", "hour", "day", "week", "month", "Day", "second")
 	default:
 		rate += "/" + period()
+	}
+	if name == "" && rng.IntN(2) == 0 {
+		rate = strings.Replace(rate, "/", pick(" per ", " per ", " per"), 1)
 	}
 	words := []string{name, rate}
 	if name == "concurrency" {

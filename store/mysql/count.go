@@ -245,16 +245,18 @@ func (s *Store) askPatiently(ctx context.Context, n *node, text string) (done bo
 		return false, &notSent{err}
 	}
 	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, fmt.Sprintf(
-		"SET @hg_wait = @@innodb_lock_wait_timeout;SET SESSION innodb_lock_wait_timeout = %d", shareWait)); err != nil {
+	if err := each(ctx, conn, "SET @hg_wait = @@innodb_lock_wait_timeout",
+		fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", shareWait)); err != nil {
 		return false, err
 	}
-	answer, err := last(conn.QueryContext(ctx, text))
-	undo := "SET SESSION innodb_lock_wait_timeout = @hg_wait"
+	answer, err := hear(ctx, conn, text)
+	undo := []string{"SET SESSION innodb_lock_wait_timeout = @hg_wait"}
 	if err != nil {
-		undo = "ROLLBACK;" + undo
+		undo = []string{"ROLLBACK", undo[0]}
 	}
-	if _, failed := conn.ExecContext(context.WithoutCancel(ctx), undo); failed != nil {
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if each(after, conn, undo...) != nil {
 		_ = conn.Raw(func(any) error { return errBadConn }) // it must not go back to the pool
 	}
 	return err == nil && string(answer.records) != "0", err

@@ -52,6 +52,7 @@ func (p *plan) decodePlain(records, plain []byte, outs []law.Outcome) error {
 		law.Apply(p.ops[i:i+1], outs[i:i+1], clock, list)
 	}
 	rest = append(rest, r.rows[next:]...)
+	p.left = len(rest)
 	if len(rest) == 0 {
 		if len(records) > 0 {
 			return errNoSense(records, errors.New("nothing was left to decide"))
@@ -60,6 +61,48 @@ func (p *plan) decodePlain(records, plain []byte, outs []law.Outcome) error {
 	}
 	others := &plan{ops: p.ops, runs: []run{{rows: rest, shape: r.shape}}}
 	return others.decode(records, nil, outs)
+}
+
+// hearOne turns the answer to a lone charge into its outcome, and reports whether the cell
+// was new. It reports that nothing was decided if the cell is none that the statement
+// decides about.
+func (p *plan) hearOne(answer [2][]byte, out *law.Outcome) (decided, made bool, err error) {
+	before, _, err := cellOf(answer[0])
+	if err != nil {
+		return false, false, err
+	}
+	after, clock, err := cellOf(answer[1])
+	if err != nil {
+		return false, false, err
+	}
+	op := &p.ops[0]
+	of, lp := law.State{Kind: before.Kind, Unit: before.Unit, Step: before.Step}, &op.Params
+	if of != (law.State{}) && of != (law.State{Kind: lp.Kind, Unit: lp.Unit, Step: lp.Step}) || before.Prev != 0 ||
+		before.At-clock > lp.HealAfter() || of.Kind == 0 && before != (law.State{}) {
+		if before != after { // to ask again would charge again
+			return false, false, errNoSense(answer[1], fmt.Errorf("a cell that was %+v should not be decided", before))
+		}
+		return false, false, nil
+	}
+	outs := []law.Outcome{{}}
+	law.Apply(p.ops, outs, clock, []*law.Record{{State: before}})
+	if outs[0].Err == nil && outs[0].State != after {
+		return false, false, errNoSense(answer[1], fmt.Errorf("the cell should be %+v", outs[0].State))
+	}
+	*out = outs[0]
+	return true, of.Kind == 0, nil
+}
+
+// cellOf reads what a lone charge answers of one of its rows.
+func cellOf(record []byte) (st law.State, clock int64, err error) {
+	d := decoder{records: record}
+	st.Kind = law.Kind(d.next())
+	st.Level, st.Prev, st.At, st.Unit, st.Step = d.next(), d.next(), d.next(), d.next(), d.next()
+	st.EmptyAt, st.BlockedUntil, clock = d.next(), d.next(), d.next()
+	if d.err != nil || len(d.records) > 0 {
+		return st, 0, errNoSense(record, d.err)
+	}
+	return st, clock, nil
 }
 
 // decode turns the server's records into outcomes.

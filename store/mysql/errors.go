@@ -28,14 +28,37 @@ type undone struct{ err error }
 func (e *undone) Error() string { return e.err.Error() }
 func (e *undone) Unwrap() error { return e.err }
 
+// nothingDone marks an error after which nothing is done, whether it is one of the server
+// or of the way to it. It leaves what else has a class as it is.
+func nothingDone(err error) error {
+	if err == nil || store.Class(err) != nil {
+		return err
+	}
+	if number, _ := numberOf(err); number != 0 {
+		return &undone{err}
+	}
+	return &notSent{err}
+}
+
+// lockWait marks an error that came because a lock was waited for long enough. What waited
+// is not repeated as it is: see Store.ApplyFree.
+type lockWait struct{ err error }
+
+func (e *lockWait) Error() string { return e.err.Error() }
+func (e *lockWait) Unwrap() error { return e.err }
+
 // The numbers of some errors.
 const (
+	errLockWait       = 1205
+	errTableFull      = 1114 // no error of a COMMIT
 	errNotImplemented = 1235
+	errNotPrepared    = 1243
+	errNoTable        = 1146
 	errNoProcedure    = 1305
+	errInterrupted    = 1317
 	errSignalled      = 1644 // by headgate_fail
 	errOutOfRange     = 1690 // BIGINT value: see guard, and rooms.tmpl
-	errCheckMySQL     = 3819 // a row is not as the table demands
-	errCheckMariaDB   = 4025
+	errDuplicateName  = 1060 // of a column
 )
 
 // numberOf returns the number of an error of the server, and its text.
@@ -68,7 +91,7 @@ var numbers = func() map[uint16]error {
 		store.ErrUnavailable: {1047, 1040, 1129, 1203, 1226, 1461},
 		store.ErrInvalid:     {1406, 1366, 1264, 1690, 1153, 1644},
 		store.ErrSetup: {
-			1044, 1045, 1049, 1054, 1064, 1130, 1142, 1143, 1146, 1227, 1305, 1370, 1419, 1665, 1698,
+			1044, 1045, 1049, 1054, 1064, 1130, 1142, 1143, 1146, 1227, 1305, 1370, 1419, 1449, 1665, 1698,
 			3159, 4151,
 		},
 	} {
@@ -151,5 +174,11 @@ func classify(doing string, err error) error {
 	return fmt.Errorf("mysql: %s: %w: %s", doing, c, text)
 }
 
+// classifyRead is classify for what only reads.
+func classifyRead(doing string, err error) error { return classify(doing, nothingDone(err)) }
+
 // again tells whether an error of do may be met by asking again.
-func again(err error) bool { return errors.Is(class(err), store.ErrConflict) }
+func again(err error) bool {
+	var waited *lockWait
+	return !errors.As(err, &waited) && errors.Is(class(err), store.ErrConflict)
+}

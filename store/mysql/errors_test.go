@@ -31,7 +31,7 @@ func TestEveryErrorOfTheServerHasAClass(t *testing.T) {
 		1213, 1205, 1020, 3572, 3101, 9007, 8002, 8022, 8028, // rolled back
 		1290, 1792, 1836, 1047, // refused by a server that is read-only, or has no quorum
 		1040, 1129, 1203, 1226, 1461, 1044, 1045, 1049, 1130, 1698, 3159, // refused before any statement
-		1054, 1064, 1142, 1143, 1146, 1227, 1305, 1370, 1419, 1665, 4151, // no error of a COMMIT
+		1054, 1064, 1142, 1143, 1146, 1227, 1305, 1370, 1419, 1449, 1665, 4151, // no error of a COMMIT
 		1153, 1264, 1366, 1406, 1644, 1690,
 	}
 	for n := range 1 << 16 {

@@ -4,23 +4,12 @@ import (
 	"strings"
 )
 
-// What procedures have in common: after how long a cell heals, when the next attempt
-// could pass, the columns of headgate_take, and the entries that a charge leaves.
+// What procedures have in common: after how long a cell heals, the columns of request_token, and the entries that
+// a charge leaves.
 const (
 	healAfter = `greatest(2000000, case p_kind when 2 then 2 * p_step when 3 then p_step
         else least(9007199254740991, 
             (p_capacity div p_drain + (p_capacity mod p_drain > 0)) * cast(p_step as decimal(38))) end)`
-
-	retryAfter = `cast(case when @hg_g then 0 when @hg_retry < 9007199254740991
-        then cast(greatest(0, @hg_retry - @hg_clk) as decimal(26, 6)) / 1000000 end as decimal(20, 6))`
-
-	figures = `select @hg_g as allowed,
-        if(@hg_block > greatest(@hg_clk, @hg_at), 0, greatest(0, @hg_capacity - @hg_x) div @hg_c) as remaining,
-        ` + retryAfter + ` as retry_after,
-        cast(cast(greatest(0, greatest(@hg_empty, @hg_block) - @hg_clk) as decimal(26, 6)) / 1000000
-            as decimal(20, 6)) as reset_after,
-        @hg_name as limit_name,
-        cast('1970-01-01' + interval @hg_now microsecond as datetime(6)) as at`
 
 	token = `@hg_g as granted, greatest(0, p_capacity - @hg_x) div 1000 as remaining,
                     ` + retryAfter + ` as retry_after,
@@ -35,7 +24,8 @@ const (
                 if @hg_done or p_history > 0 then
                     insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
                     values (p_limit, p_key, p_note, @hg_now, if(@hg_done, @hg_now + p_step, 0),
-                        @hg_now + greatest(p_history, if(@hg_done, p_step, 0)), p_cost, @hg_done);
+                        @hg_now + greatest(p_history, if(@hg_done, p_step, 0)),
+                        if(@hg_done, @hg_g, p_count) * p_cost, @hg_done);
                     set @hg_entry = last_insert_id();
                 end if;
             end if;`
@@ -129,10 +119,10 @@ func expand(text string) string {
 		}
 		return param(p)
 	}
-	take := shape{Bucket: true, Window: true, Log: true, Single: true, Rooms: true}
+	take := shape{Bucket: true, Window: true, Log: true, Single: true, Rooms: true, Timed: true}
 	ask := take
 	ask.Block, ask.Reset = true, true
-	return strings.NewReplacer(
+	return strings.NewReplacer(append(severals(laws, cell),
 		"{{open}}", openOwn,
 		"{{begin}}", beginOwn,
 		"{{commit}}", commitOwn,
@@ -156,8 +146,10 @@ func expand(text string) string {
 		"{{dead c}}", dead("c", "now"),
 		"{{dead headgate_cells}}", dead("headgate_cells", "now"),
 		"{{laws}}", laws(ask, cell, param),
-		"{{once}}", laws(shape{Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true, Rooms: true},
-			cell, twice),
+		"{{once}}", laws(shape{
+			Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true, Rooms: true,
+			Timed: true,
+		}, cell, twice),
 		"{{settle}}", laws(shape{Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true},
 			cell, twice),
 		"{{lease}}", laws(shape{Log: true, Return: true, Renew: true, Rooms: true}, cell, param),
@@ -171,7 +163,7 @@ func expand(text string) string {
 			}
 			return "COALESCE(c." + name + ", 0)"
 		}, param),
-	).Replace(text)
+	)...).Replace(text)
 }
 
 // savedColumns are the columns of save, savedValues their values.

@@ -95,3 +95,7 @@ func Later(s *Store) *Store {
 	Newer(s).def.state++
 	return s
 }
+
+// TrySums lets the next batch be tried by sums, and reports whether the last one was not
+// decided so.
+func TrySums(s *Store) (failed bool) { return s.unsummed.Swap(0) > 0 }

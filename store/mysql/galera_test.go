@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/history/record"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
@@ -69,13 +72,13 @@ func TestGaleraNodeKilledUnderLoad(t *testing.T) {
 	url := oneURL(dbtest.MariaDBAt(t, g.Servers()...))
 	openAt(t, url)
 	const callers, rate, burst = 8, 200, 20
-	p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: rate}
-	load := press(t, callers, law.Op{
-		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "galera", Key: "hot"}, Params: p,
-		Cost: p.Unit, Count: 1,
-	}, url)
+	ask := record.NewAsker(headgate.MustParse("token-bucket 200/s burst 20"), "hot", history.Limit{
+		Algorithm: history.TokenBucket, Amount: "200", Burst: "20", Period: time.Second.Microseconds(),
+	})
+	load := press(t, callers, ask, url)
 	time.Sleep(3 * time.Second)
 	killed := preferred(t, g, url)
+	ask.Recorder.Fault("db", history.Fault{Kind: history.Kill})
 	g.Kill(killed)
 	time.Sleep(9 * time.Second)
 	load.end()
@@ -91,20 +94,18 @@ func TestGaleraNodeKilledUnderLoad(t *testing.T) {
 	if report, err := late.Migrate(t.Context()); err != nil || !strings.Contains(report[0], "nothing to do") {
 		t.Errorf("with a node away: %q, %v", report, err)
 	}
-	elapsed := load.last - load.first
-	most := burst + elapsed*rate/1_000_000 // the nodes of the test share one clock
-	t.Logf("node %d killed: admitted %d of at most %d in %v, longest time without an answer %v, %d outcomes "+
-		"unknown, %d unavailable",
-		killed+1, load.admitted, most, time.Duration(elapsed)*time.Microsecond, load.gap, load.unknown,
-		load.unavailable)
-	if load.admitted > most {
-		t.Errorf("admitted %d, at most %d", load.admitted, most)
+	load.checked(t, late)
+	elapsed := load.last.Sub(load.first)
+	most := burst + int(elapsed.Seconds()*rate) // the nodes of the test share one clock
+	t.Logf("node %d killed: at most %d in %v, %+v", killed+1, most, elapsed, &load.Answers)
+	if load.Allowed > most {
+		t.Errorf("admitted %d, at most %d", load.Allowed, most)
 	}
-	if load.gap > 8*time.Second {
-		t.Errorf("no decision for %v", load.gap)
+	if load.Gap > 8*time.Second {
+		t.Errorf("no decision for %v", load.Gap)
 	}
-	if load.admitted < rate*int64(3) {
-		t.Errorf("admitted only %d", load.admitted)
+	if load.Allowed < rate*3 {
+		t.Errorf("admitted only %d", load.Allowed)
 	}
 }
 

@@ -32,6 +32,8 @@ const (
 	pB1
 	pB2
 	pB3
+	pFrom
+	pUntil
 	pMade
 	pWas
 	pReturned
@@ -50,7 +52,8 @@ var paramNames = [params]string{
 	pPass: "pass", pPos: "pos", pFirst: "first", pSize: "size", pVerb: "verb", pKind: "kind", pAnchor: "anchor",
 	pUnit: "unit", pCapacity: "capacity", pStep: "step", pDrain: "drain", pBlock: "block", pHeal: "heal",
 	pCost: "cost", pCount: "count", pPartial: "partial", pCeiling: "ceiling", pTTL: "ttl", pNow: "now",
-	pB0: "b0", pB1: "b1", pB2: "b2", pB3: "b3", pMade: "made", pWas: "was", pReturned: "returned", pEntry: "entry",
+	pB0: "b0", pB1: "b1", pB2: "b2", pB3: "b3", pFrom: "since", pUntil: "lapse",
+	pMade: "made", pWas: "was", pReturned: "returned", pEntry: "entry",
 	pHistory: "history", pRow: "row", pLate: "late", pPrint: "print", pGiven: "given",
 	pGeneration: "generation", pID: "id",
 }

@@ -33,6 +33,7 @@ type shape struct {
 	Put                                  bool // what goes into the log is put together for one statement
 	Settle, Renew, Once                  bool // kinds of rows too: see admission.tmpl
 	IDs, Late                            bool // some requests have an ID; some may start late
+	Timed                                bool // what some ask holds for a time only
 	Admit                                bool // what is remembered is put together too
 	More                                 bool // charges may be corrected upwards
 	Rooms                                bool // it is decided for each cell whether its limit is full: see rooms.tmpl

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 // level returns what headgate_levels shows of a cell where the clock of the session
@@ -65,10 +66,7 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 	} {
 		limit := headgate.MustParse(rule)
 		name := fmt.Sprint("limit-", i)
-		if warnings, err := s.WriteLimits(t.Context(),
-			[]store.NamedLimit{{Name: name, Notation: limit.String()}}); err != nil || len(warnings) > 0 {
-			t.Fatal(warnings, err)
-		}
+		storetest.Define(t, s, store.Item{Name: name, Text: limit.String()})
 		p := limit.Params()
 		for range 12 {
 			cell := law.Cell{Limit: []string{name, limit.String()}[rng.IntN(2)], Key: fmt.Sprint(rng.Uint32())}

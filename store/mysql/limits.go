@@ -4,47 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/headgate/headgate/store"
 )
-
-// WriteLimits implements store.LimitWriter. A limit that is none is not written. One
-// that this server cannot use yet, for lack of its time zone tables, is.
-func (s *Store) WriteLimits(ctx context.Context, limits []store.NamedLimit) (warnings []string, err error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	err = s.anywhere(func(db querier) error {
-		warnings = nil
-		for _, l := range limits {
-			_, err := db.ExecContext(ctx, "INSERT INTO headgate_limits (name, rule, description) VALUES ("+
-				quotedText(l.Name)+", "+quotedText(l.Notation)+", "+quotedText(l.Description)+
-				") ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description)")
-			number, _ := numberOf(err)
-			refused := number == errCheckMySQL || number == errCheckMariaDB
-			if err != nil && !refused {
-				return classify("write limits", err)
-			}
-			problem, err := read(ctx, db, s.def.numbered("headgate_find_N"), l.Name)
-			if refused {
-				problem, err = read(ctx, db, s.def.numbered("headgate_compile_N"), l.Notation)
-			}
-			switch {
-			case err != nil:
-				return classify("write limits", err)
-			case problem != "":
-				warnings = append(warnings, l.Name+": "+problem)
-			case refused:
-				warnings = append(warnings, l.Name+": the table headgate_limits refuses it")
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return warnings, nil
-}
 
 // read has a procedure read a limit, and returns what is wrong with it: headgate_find_N
 // one in the table, where it keeps what it means, headgate_compile_N a notation. A server
@@ -68,7 +28,7 @@ func unreadable(ctx context.Context, db querier, d *definition) (lines []string,
 	rows, err := db.QueryContext(ctx, "SELECT name FROM headgate_limits WHERE rule_compiled IS NULL OR "+
 		"rule_compiled <> rule ORDER BY name")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the limits: %w", err)
 	}
 	defer rows.Close()
 	var names []string

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	driver1 "github.com/go-sql-driver/mysql"
 
@@ -50,21 +49,9 @@ func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err
 	if err := checkServer(ctx, conn); err != nil {
 		return nil, err
 	}
-	// Two that migrate at once would see each other's procedures come and go.
-	// The lock is a courtesy: where a server has no such locks, the one that
-	// stumbles tries again.
-	if _, err := conn.ExecContext(ctx, "DO GET_LOCK('headgate migrate', 60)"); err == nil {
-		defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK('headgate migrate')") }()
-	}
-	_, err = store.Retry(ctx, time.Minute, func() error {
-		m := &migrator{s.def, conn, s.cfg.SkipArticles, nil, false}
-		err := m.migrate(ctx)
-		report = m.report
-		return err
-	}, func(err error) bool {
-		var my *driver1.MySQLError
-		return errors.As(err, &my) && slices.Contains([]uint16{1304, 1359, 1213, 1205}, my.Number)
-	})
+	// One migrator for all attempts: what an attempt has made, the next one finds there.
+	m := &migrator{definition: s.def, conn: conn, skipArticles: s.cfg.SkipArticles}
+	err = alone(ctx, conn, func() error { return m.migrate(ctx) })
 	switch {
 	case errors.Is(err, store.ErrSchemaNewer):
 		return nil, err
@@ -75,7 +62,7 @@ func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err
 		}
 		return nil, classify("migrate", err)
 	}
-	return report, s.look(ctx, conn)
+	return m.report, s.look(ctx, conn)
 }
 
 // migrator makes a definition in a database.
@@ -85,6 +72,7 @@ type migrator struct {
 	skipArticles bool
 	report       []string
 	mariadb      bool
+	made         bool // procedures
 }
 
 func (m *migrator) say(format string, args ...any) {
@@ -96,7 +84,7 @@ func (m *migrator) migrate(ctx context.Context) error {
 	// wait behind that, so it is given up after 3 s, and repeated.
 	if _, err := m.conn.ExecContext(ctx, "SET @hg_wait = @@lock_wait_timeout, lock_wait_timeout = 3;"+
 		setSession); err != nil {
-		return err
+		return fmt.Errorf("set up the session: %w", err)
 	}
 	defer func() {
 		_, _ = m.conn.ExecContext(context.WithoutCancel(ctx), resetSession+"SET lock_wait_timeout = @hg_wait")
@@ -107,7 +95,7 @@ func (m *migrator) migrate(ctx context.Context) error {
 	}
 	var version string
 	if err := m.conn.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
-		return err
+		return fmt.Errorf("read the version: %w", err)
 	}
 	m.mariadb = strings.Contains(version, "MariaDB")
 	tidb := strings.Contains(version, "TiDB")
@@ -127,8 +115,20 @@ func (m *migrator) migrate(ctx context.Context) error {
 	if err := m.installProcedures(ctx, &have); err != nil {
 		return err
 	}
+	switch line, err := makeTriggers(ctx, m.conn, m.triggers, m.execute); {
+	case err != nil:
+		return err
+	case line != "":
+		m.report = append(m.report, line)
+	}
 	if err := m.makeArticles(ctx, have.fingerprint != m.fingerprint()); err != nil {
 		return err
+	}
+	if m.made { // replacing a procedure drops the grants on it
+		lines, err := grantAgain(ctx, m.conn, m.definition)
+		if m.report = append(m.report, lines...); err != nil {
+			return err
+		}
 	}
 	if len(m.report) == 0 {
 		m.say("the schema has all %d tables' migrations and the procedures of revision %d, nothing to do",
@@ -156,13 +156,14 @@ func (m *migrator) makeTables(ctx context.Context, have int) error {
 			continue
 		}
 		for _, text := range t.statements {
-			if _, err := m.conn.ExecContext(ctx, text); err != nil {
+			_, err := m.conn.ExecContext(ctx, text)
+			if number, _ := numberOf(err); err != nil && number != errDuplicateName { // somebody else migrates, too
 				return fmt.Errorf("%s: %w", t.name, err)
 			}
 		}
 		if _, err := m.conn.ExecContext(
 			ctx, fmt.Sprintf("INSERT IGNORE INTO headgate_schema_version (version) VALUES (%d)", i+1)); err != nil {
-			return err
+			return fmt.Errorf("record %s: %w", t.name, err)
 		}
 		m.say("applied %s", t.name)
 	}
@@ -185,6 +186,7 @@ func (m *migrator) installProcedures(ctx context.Context, have *installation) er
 		}
 		return err
 	}
+	m.made = true
 	if err := m.execute(ctx, m.inner); err != nil {
 		return err
 	}
@@ -195,7 +197,7 @@ func (m *migrator) installProcedures(ctx context.Context, have *installation) er
 		return err
 	}
 	if _, err := m.conn.ExecContext(ctx, m.record(digest)); err != nil {
-		return err
+		return fmt.Errorf("record what is installed: %w", err)
 	}
 	for _, name := range have.names {
 		if !slices.Contains(m.names(), name) { // no call is under way that knows the name
@@ -212,7 +214,7 @@ func (m *migrator) installProcedures(ctx context.Context, have *installation) er
 	return nil
 }
 
-// execute makes procedures and views. MariaDB replaces a procedure in one step; on MySQL
+// execute makes procedures, views and triggers. MariaDB replaces one in one step; on MySQL
 // it is missing for a moment.
 func (m *migrator) execute(ctx context.Context, list []ddl) error {
 	for _, s := range list {
@@ -221,7 +223,7 @@ func (m *migrator) execute(ctx context.Context, list []ddl) error {
 			if dropped.MatchString(text) {
 				continue
 			}
-			text = created.ReplaceAllString(text, "create or replace procedure ")
+			text = created.ReplaceAllString(text, "create or replace $1 ")
 		}
 		if _, err := m.conn.ExecContext(ctx, text); err != nil {
 			return fmt.Errorf("%s: %w", s.file, err)
@@ -242,7 +244,7 @@ func (m *migrator) digest(ctx context.Context) (string, error) {
 		FROM information_schema.routines r
 		WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE' ORDER BY r.routine_name`)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("read the procedures: %w", err)
 	}
 	defer rows.Close()
 	h := sha256.New()
@@ -256,7 +258,10 @@ func (m *migrator) digest(ctx context.Context) (string, error) {
 			fmt.Fprintln(h, name, definition, parameters)
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil)), rows.Err()
+	if err := rows.Err(); err != nil {
+		return "", fmt.Errorf("read the procedures: %w", err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // makeArticles makes the procedures named after the articles, unless somebody else's
@@ -272,7 +277,7 @@ func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
 		GROUP_CONCAT(IF(`+foreignArticles+`, routine_name, NULL) ORDER BY routine_name SEPARATOR ', '),
 		COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_type = 'PROCEDURE'
 		AND LOWER(routine_name) IN ('check_velocity', 'request_token')`).Scan(&foreign, &count); err != nil {
-		return err
+		return fmt.Errorf("look for the articles' procedures: %w", err)
 	}
 	switch {
 	case foreign.Valid:
@@ -281,6 +286,7 @@ func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
 	case !changed && count == 2:
 		return nil
 	}
+	m.made = true
 	if err := m.execute(ctx, m.articles); err != nil {
 		return err
 	}

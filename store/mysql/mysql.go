@@ -4,8 +4,10 @@
 //
 // The laws run in the server, in one text of several statements for each
 // batch: one round trip and one transaction, and no lock held while a client
-// is waited for. It uses no stored procedures; those are for people who call
-// from the mysql client, and contain the same statements. See docs/sql.md.
+// is waited for. On MariaDB most batches are a single statement, which is prepared
+// for one charge, on the connections that [Open] makes. Decisions use no stored procedures;
+// those are for people who call from the mysql client, and contain the same
+// statements as batches do. See docs/sql.md. [Store.WriteCatalog] has them read limits.
 package mysql
 
 import (
@@ -27,12 +29,14 @@ import (
 // The files are read in this order. A file uses files of the lines above its own and of
 // its own line, and no two files use each other. Package internal/housetest checks both.
 //
-//	law text    sqltext, law_params, law_memory, law_text, expand
-//	plan        plan, plan_plain
-//	statement   statement, statement_plain, statement_log, statement_batch
+//	law text    sqltext, law_params, law_memory, law_text, columns, expand_several, expand
+//	plan        plan, plan_plain, plan_sums
+//	statement   statement, statement_plain, statement_one, statement_sums, statement_log, statement_batch
 //	transport   errors, tls, url, session, transport, server
-//	decode      decode
-//	store       schema, rooms, mysql, ready, count, apply, limits, migrate, inspect, sweep
+//	decode      decode, decode_sums
+//	store       schema, rooms, mysql, ready, count, apply_texts, apply, limits, triggers, inspect, sweep
+//	schema      alone, remove, grant, migrate
+//	catalogue   catalog, catalog_write
 //
 // The law text is what the laws are in SQL: the templates, and what puts names into them
 // for a batch, or in expand for the procedures. A plan says which rows an op takes and
@@ -40,12 +44,13 @@ import (
 // all statements, and decode turns the answer into outcomes.
 
 var (
-	_ store.Store       = (*Store)(nil)
-	_ store.Inspector   = (*Store)(nil)
-	_ store.Retrier     = (*Store)(nil)
-	_ store.Migrator    = (*Store)(nil)
-	_ store.LimitWriter = (*Store)(nil)
-	_ store.KeyCounter  = (*Store)(nil)
+	_ store.Store      = (*Store)(nil)
+	_ store.Inspector  = (*Store)(nil)
+	_ store.Retrier    = (*Store)(nil)
+	_ store.Migrator   = (*Store)(nil)
+	_ store.KeyCounter = (*Store)(nil)
+	_ store.Passer     = (*Store)(nil)
+	_ store.Catalog    = (*Store)(nil)
 )
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.

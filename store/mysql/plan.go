@@ -66,6 +66,7 @@ type plan struct {
 	cells []law.Cell // the distinct cells, in the order in which they are locked
 	reads bool       // nothing is written
 	plain []plainRun // if it is a plain batch; runs is then one run of all ops
+	left  int        // of a plain batch: how many ops were left for the general way
 	rooms bool       // it is decided for each cell whether its limit is full
 }
 
@@ -219,6 +220,9 @@ func (s *shape) add(op *law.Op) {
 		s.Once = s.Once || once(op)
 		s.IDs = s.IDs || op.ID != ""
 		s.Late = s.Late || op.Deferred
+		s.Timed = s.Timed || op.Timed()
+	case law.Check:
+		s.Timed = s.Timed || op.Timed()
 	case law.Return:
 		s.Return = true
 		s.More = s.More || op.Cost < 0
@@ -290,7 +294,7 @@ func (p *plan) numbers(r row) (n [params]int64) {
 		pKind: int64(lp.Kind), pAnchor: int64(lp.Anchor), pUnit: lp.Unit, pCapacity: lp.Capacity, pStep: lp.Step,
 		pDrain: max(lp.Drain, 1), pBlock: lp.Block, pHeal: lp.HealAfter(),
 		pCost: op.Cost, pCount: op.Count, pCeiling: op.Ceiling, pTTL: op.TTL, pNow: op.Now,
-		pB0: op.Window[0], pB1: op.Window[1], pB2: op.Window[2], pB3: op.Window[3],
+		pB0: op.Window[0], pB1: op.Window[1], pB2: op.Window[2], pB3: op.Window[3], pFrom: op.From, pUntil: op.Until,
 		pMade: op.At, pWas: op.Level, pReturned: op.Returned, pEntry: op.EntryNumber, pHistory: lp.History,
 		pPrint: r.print, pGeneration: law.Generation(op.Cell),
 	}

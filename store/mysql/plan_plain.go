@@ -75,7 +75,8 @@ func newPlainPlan(ops []law.Op) *plan {
 
 // plain reports whether an op may be one of a plain batch.
 func plain(op *law.Op) bool {
-	return op.Verb == law.Take && !once(op) && op.Params.Plain() && op.Params.Block <= 0 && op.Valid() == nil
+	return op.Verb == law.Take && !once(op) && !op.Timed() && op.Params.Plain() && op.Params.Block <= 0 &&
+		op.Valid() == nil
 }
 
 // splitPlain cuts rows, which are in order of their cells, into parts with one limit. It

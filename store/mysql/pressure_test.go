@@ -2,34 +2,32 @@ package mysql_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/history/record"
+	"github.com/headgate/headgate/internal/sim/check"
 	"github.com/headgate/headgate/store/mysql"
 )
 
 // pressure is callers that take from one key without end, each by a store of its
 // own as a process has one, and what they were answered.
 type pressure struct {
-	mu                   sync.Mutex
-	admitted             int64
-	unknown, unavailable int64
-	first, last          int64 // the times of decisions
-	gap                  time.Duration
-	answered             time.Time
+	mu  sync.Mutex
+	ask *record.Asker
+	record.Answers
+	first, last time.Time // for which admissions were decided
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 }
 
-// press lets callers take op at some URLs, in turn.
-func press(t *testing.T, callers int, op law.Op, urls ...string) *pressure {
+// press lets callers ask at some URLs, in turn.
+func press(t *testing.T, callers int, ask *record.Asker, urls ...string) *pressure {
 	t.Helper()
-	p := &pressure{}
+	p := &pressure{ask: ask}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	t.Cleanup(p.end)
@@ -41,55 +39,55 @@ func press(t *testing.T, callers int, op law.Op, urls ...string) *pressure {
 				return
 			}
 			defer s.Close()
-			for ctx.Err() == nil {
-				p.take(t, s, op)
-				time.Sleep(5 * time.Millisecond)
+			for l := headgate.New(s, nil); ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+				p.take(t, l)
 			}
 		})
 	}
 	return p
 }
 
-func (p *pressure) take(t *testing.T, s *mysql.Store, op law.Op) {
-	outs := make([]law.Outcome, 1)
-	ask, stop := context.WithTimeout(context.Background(), 5*time.Second)
-	err := s.Apply(ask, []law.Op{op}, outs)
-	stop()
+func (p *pressure) take(t *testing.T, l *headgate.Limiter) {
+	ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
+	defer stop()
+	d, err := p.ask.Allow(ctx, "test", l)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err == nil {
-		err = outs[0].Err
+	if other := p.Add(d, err); other != nil {
+		t.Errorf("take: %v", other)
 	}
-	switch {
-	case err == nil:
-		p.admitted += outs[0].Granted
-		if p.first == 0 || outs[0].Clock < p.first {
-			p.first = outs[0].Clock
+	if err == nil && d.Allowed {
+		if p.first.IsZero() || d.At.Before(p.first) {
+			p.first = d.At
 		}
-		p.last = max(p.last, outs[0].Clock)
-		now := time.Now()
-		if !p.answered.IsZero() {
-			p.gap = max(p.gap, now.Sub(p.answered))
+		if d.At.After(p.last) {
+			p.last = d.At
 		}
-		p.answered = now
-	case errors.Is(err, store.ErrUnknownOutcome):
-		p.unknown++
-	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrReadOnly):
-		p.unavailable++
-	default:
-		t.Errorf("apply: %v", err)
 	}
 }
 
 // passed returns how many were admitted so far.
-func (p *pressure) passed() int64 {
+func (p *pressure) passed() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.admitted
+	return p.Allowed
 }
 
 // end stops the callers.
 func (p *pressure) end() {
 	p.stop()
 	p.wg.Wait()
+}
+
+// checked checks the history, when the callers were stopped, and returns what is in use.
+func (p *pressure) checked(t *testing.T, s *mysql.Store) headgate.Status {
+	t.Helper()
+	status, err := p.ask.Over(t.Context(), headgate.New(s, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range check.Check(p.ask.Recorder.History()) {
+		t.Error(v)
+	}
+	return status
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 // client returns a plain connection to a migrated database, as people have.
@@ -54,13 +55,7 @@ func call(tb testing.TB, db *sql.DB, procedure, rule, key, cost string) (t taken
 func TestTakeByCall(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
-	if _, err := s.WriteLimits(t.Context(),
-		[]store.NamedLimit{{
-			Name: "login", Notation: "sliding-log 2/1h history 30d",
-			Description: "logins",
-		}}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Define(t, s, store.Item{Name: "login", Text: "sliding-log 2/1h history 30d", Note: "logins"})
 	for i, want := range []taken{{allowed: 1, remaining: 1}, {allowed: 1}, {allowed: 0}} {
 		for _, procedure := range []string{"headgate_check", "headgate_take"} {
 			got, err := call(t, db, procedure, "login", "alice", "1")

@@ -27,7 +27,7 @@ import (
 // made beside the former, then the procedures for people, which have plain names, are
 // replaced, and the former are dropped.
 
-//go:embed sql/tables/*.sql sql/procedures/*.sql
+//go:embed sql/tables/*.sql sql/procedures/*.sql sql/triggers/*.sql
 var files embed.FS
 
 // These two numbers are raised by hand. TestRevisionIsRaised sees to the revision.
@@ -39,7 +39,10 @@ const (
 )
 
 // procedureFiles are the files of sql/procedures.
-var procedureFiles = []string{"compile", "calendar", "decide", "take", "verbs", "levels", "sweep"}
+var procedureFiles = []string{
+	"compile", "calendar", "decide", "direct", "take", "holds", "verbs", "several", "levels", "sweep", "catalog",
+	"kept",
+}
 
 // definition is what a binary makes in a database.
 type definition struct {
@@ -47,6 +50,7 @@ type definition struct {
 	tables          []file // number 1 is the first
 	inner           []ddl
 	plain           []ddl // what people use: procedures and views
+	triggers        []ddl
 	articles        []ddl
 }
 
@@ -65,9 +69,12 @@ var (
 	revisionNumber = regexp.MustCompile(`_N\b`)
 	// made finds the name of the procedure or view that a statement makes or drops.
 	made = regexp.MustCompile(`(?m)^(?:drop procedure if exists|create procedure|create or replace view) (\w+)`)
-	// dropped and created are the first words of a procedure's statements, after comments.
-	dropped = regexp.MustCompile(`(?m)^drop procedure if exists `)
-	created = regexp.MustCompile(`(?m)^create procedure `)
+	// dropped and created are the first words of the statements of a procedure, or a trigger,
+	// after comments.
+	dropped = regexp.MustCompile(`(?m)^drop (?:procedure|trigger) if exists `)
+	created = regexp.MustCompile(`(?m)^create (procedure|trigger) `)
+	// rights are the last characteristic of a procedure before its comment.
+	rights = regexp.MustCompile(`(?m)^.*sql security (?:definer|invoker)$`)
 )
 
 // numbered replaces the _N of names by the number of the revision.
@@ -83,10 +90,19 @@ func (d *definition) read(path string) file {
 	f := file{name: path}
 	for _, s := range strings.Split(d.numbered(expand(string(text))), terminator) {
 		if s = strings.TrimSpace(s); s != "" {
-			f.statements = append(f.statements, s)
+			f.statements = append(f.statements, commented(s))
 		}
 	}
 	return f
+}
+
+// commented gives a procedure that is only called by others a comment that says so. Those for people
+// have their own in the text.
+func commented(text string) string {
+	if !strings.HasPrefix(text, "create procedure ") || strings.Contains(text, " comment '") {
+		return text
+	}
+	return rights.ReplaceAllString(text, "$0 comment 'A part of Headgate: its procedures and triggers call it.'")
 }
 
 // current is the definition of this binary.
@@ -116,6 +132,11 @@ var current = sync.OnceValue(func() *definition {
 			}
 		}
 	}
+	for _, name := range []string{"catalog.sql", "articles.sql"} {
+		for _, text := range d.read("triggers/" + name).statements {
+			d.triggers = append(d.triggers, ddl{name, text})
+		}
+	}
 	for _, text := range d.read("procedures/articles.sql").statements {
 		d.articles = append(d.articles, ddl{"articles.sql", text})
 	}
@@ -125,7 +146,7 @@ var current = sync.OnceValue(func() *definition {
 // fingerprint is one of the texts of all procedures.
 func (d *definition) fingerprint() string {
 	h := sha256.New()
-	for _, s := range slices.Concat(d.inner, d.plain, d.articles) {
+	for _, s := range slices.Concat(d.inner, d.plain, d.triggers, d.articles) {
 		h.Write([]byte(s.text))
 	}
 	return hex.EncodeToString(h.Sum(nil))
@@ -205,7 +226,7 @@ func Schema() string {
 		write(s.text)
 	}
 	write(d.record(""))
-	for _, s := range d.articles { // the script ends there if others have their names
+	for _, s := range slices.Concat(d.triggers, d.articles) { // the script ends where it may not make one
 		write(s.text)
 	}
 	b.WriteString("delimiter ;\n" + resetSession)

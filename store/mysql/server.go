@@ -12,10 +12,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// look finds out whether the server is a node of a cluster, or a member of a group, and
-// whether it knows innodb_snapshot_isolation.
+// look finds out whether the server is a node of a cluster, or a member of a group, whether
+// it knows innodb_snapshot_isolation, and whether an INSERT can return rows.
 func (s *transport) look(ctx context.Context, db querier) error {
-	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('wsrep_on', "+
+	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('version', 'wsrep_on', "+
 		"'group_replication_group_name', 'innodb_snapshot_isolation')")
 	if err != nil {
 		return classify("read the server's variables", err)
@@ -35,6 +35,7 @@ func (s *transport) look(ctx context.Context, db querier) error {
 	s.galera.Store(values["wsrep_on"] == "ON")
 	s.group.Store(values["group_replication_group_name"] != "")
 	s.snapshots.Store(values["innodb_snapshot_isolation"] != "")
+	s.returning.Store(strings.Contains(values["version"], "MariaDB"))
 	return nil
 }
 

@@ -1,11 +1,14 @@
 package mysql
 
 import (
+	"bytes"
 	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// What is the caller's is a literal in the text of a batch: see literal. That the text
+// What is the caller's is a literal in the text of a batch, or an argument: see literal. That the text
 // means what it should is another thing. A number that becomes text has the character
 // set of the connection, and so has the answer the one of the results: under gbk the
 // laws fail with an illegal mix of collations, under utf16 nobody could read the answer
@@ -81,7 +84,107 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	return conn, nil
+	return &ownConn{driverConn: conn.(driverConn)}, nil
+}
+
+// driverConn is what the driver's connections are.
+type driverConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.NamedValueChecker
+	driver.Pinger
+	driver.QueryerContext
+	driver.SessionResetter
+	driver.Validator
+}
+
+// ownConn is a connection that Open has made, with the statements for lone charges that
+// are prepared there.
+type ownConn struct {
+	driverConn
+	single bool // a statement is a transaction here: see oneSession
+	one    [4]driver.Stmt
+}
+
+// alone makes the connection ready for statements that commit by themselves.
+func (c *ownConn) alone(ctx context.Context) error {
+	if c.single {
+		return nil
+	}
+	if _, err := c.ExecContext(ctx, oneSession, nil); err != nil {
+		return &notSent{err}
+	}
+	c.single = true
+	return nil
+}
+
+// sumsWidth is how many numbers the statement for sums returns of a cell.
+const sumsWidth = 6
+
+// askSums sends the statement that decides a batch by sums, and returns the numbers of its
+// rows.
+func (c *ownConn) askSums(ctx context.Context, text string, answer []int64) ([]int64, error) {
+	if err := c.alone(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := c.QueryContext(ctx, text, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	values := make([]driver.Value, sumsWidth+1)
+	for {
+		if err := rows.Next(values); errors.Is(err, io.EOF) {
+			return answer, nil
+		} else if err != nil {
+			return nil, err
+		}
+		for _, v := range values[:sumsWidth] {
+			n, ok := v.(int64)
+			if b, is := v.([]byte); is {
+				n, err = strconv.ParseInt(string(b), 10, 64)
+				ok = err == nil
+			}
+			if !ok {
+				return nil, fmt.Errorf("the server's answer makes no sense: %v", values)
+			}
+			answer = append(answer, n)
+		}
+	}
+}
+
+// askOne sends the statement of a lone charge and returns its rows.
+func (c *ownConn) askOne(ctx context.Context, l lone) (answer [2][]byte, err error) {
+	if err := c.alone(ctx); err != nil {
+		return answer, err
+	}
+	stmt := c.one[l.number]
+	if stmt == nil {
+		if stmt, err = c.PrepareContext(ctx, oneTexts()[l.number]); err != nil {
+			return answer, &notSent{err}
+		}
+		c.one[l.number] = stmt
+	}
+	rows, err := stmt.(driver.StmtQueryContext).QueryContext(ctx, l.values)
+	if number, _ := numberOf(err); number == errNotPrepared { // a proxy has changed the session
+		return answer, errBadConn
+	}
+	if err != nil {
+		return answer, err
+	}
+	defer func() { _ = rows.Close() }()
+	values := make([]driver.Value, 1)
+	for i := 0; ; i++ {
+		if err := rows.Next(values); errors.Is(err, io.EOF) {
+			return answer, nil
+		} else if err != nil {
+			return answer, err
+		}
+		b, _ := values[0].([]byte)
+		answer[i%2] = bytes.Clone(b)
+	}
 }
 
 func (c *connector) prepare(ctx context.Context, conn driver.Conn) error {

@@ -57,7 +57,8 @@ var guard = func() string {
 }()
 
 // literal writes a string as a hexadecimal literal. No value is ever quoted: what is
-// the caller's is written in this form, and a statement has no arguments. So nothing
+// the caller's is written in this form, and a statement has no arguments; or it is
+// an argument of a statement that is prepared by the protocol: see askOne. So nothing
 // can be injected, whatever the session's character set and sql_mode are, and whatever
 // options the pool has.
 func literal(b *strings.Builder, s string) {

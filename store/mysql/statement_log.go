@@ -125,8 +125,8 @@ func lower(b *strings.Builder, op *law.Op, entry string) {
 func renew(b *strings.Builder, op *law.Op, answer int) {
 	until := "@hg_now + " + strconv.FormatInt(op.Params.Step, 10)
 	b.WriteString("SET @hg_g = " + field(answer, aGranted) + ", @hg_now = " + field(answer, aNow) +
-		";UPDATE headgate_entries SET expires_at = " + until + ", keep_until = GREATEST(keep_until, " + until +
-		") WHERE number = " +
+		";UPDATE headgate_entries SET expires_at = GREATEST(expires_at, " + until +
+		"), keep_until = GREATEST(keep_until, " + until + ") WHERE number = " +
 		strconv.FormatInt(op.EntryNumber, 10) + " AND @hg_g = 1 AND ")
 	ofCell(b, op.Cell)
 	b.WriteByte(';')

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store/internal/wrap"
 )
 
-// querier is a pool, a connection or a transaction. No statement has arguments: see
+// querier is a pool, a connection or a transaction. Its statements have no arguments: see
 // literal.
 type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
@@ -35,6 +35,10 @@ type transport struct {
 	group  atomic.Bool // the server is a member of a Group Replication
 	// snapshots: it knows innodb_snapshot_isolation, as MariaDB from 10.6.18 on
 	snapshots atomic.Bool
+	returning atomic.Bool  // it knows INSERT .. RETURNING, as MariaDB does
+	fresh     atomic.Bool  // the last lone charge made its cell
+	turns     atomic.Int64 // of statements that commit by themselves
+	unsummed  atomic.Int64 // how many batches are not to be decided by sums, since one could not be
 }
 
 // node is a server of a cluster, or the only one.
@@ -159,22 +163,54 @@ func (s *transport) ask(ctx context.Context, n *node, text string) (heard answer
 	if err != nil {
 		return answer{}, &notSent{err}
 	}
-	heard, err = last(conn.QueryContext(ctx, text))
+	heard, err = hear(ctx, conn, text)
 	if err == nil {
 		return heard, conn.Close()
 	}
-	// A connection with half a transaction must not go back to the pool.
-	var ended sql.NullInt64
-	undo := conn.QueryRowContext(context.WithoutCancel(ctx), "SELECT @hg_end; ROLLBACK; SET autocommit = 1").Scan(
-		&ended)
+	ended, undo := abandon(ctx, conn)
 	switch {
-	case undo != nil:
+	case undo != nil: // a connection with half a transaction must not go back to the pool
 		_ = conn.Raw(func(any) error { return errBadConn })
-	case ended.Int64 == 0:
+	case !ended:
 		err = &undone{s.because(ctx, conn, err)}
 	}
 	conn.Close()
 	return answer{}, err
+}
+
+// patience is how long an answer is waited for, also by a caller without a deadline. When
+// a text of several statements is killed between two of them (KILL QUERY), MySQL sends
+// nothing more, though it has announced a further result.
+const patience = time.Minute
+
+// hear sends a text and returns what its last statement selects.
+func hear(ctx context.Context, conn *sql.Conn, text string) (heard answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return last(conn.QueryContext(ctx, text))
+}
+
+// abandon ends what a text that has failed left under way, and reports whether the text
+// had begun to commit.
+func abandon(ctx context.Context, conn *sql.Conn) (ended bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	var end sql.NullInt64
+	if err := conn.QueryRowContext(ctx, "SELECT @hg_end").Scan(&end); err != nil {
+		return false, err
+	}
+	return end.Int64 != 0, each(ctx, conn, "ROLLBACK", "SET autocommit = 1")
+}
+
+// each executes statements one at a time, since each of them is answered, also where it
+// is killed.
+func each(ctx context.Context, conn *sql.Conn, statements ...string) error {
+	for _, statement := range statements {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // last reads all results of a text and returns those of its last statement.
@@ -271,4 +307,60 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 		return first
 	}
 	return nil
+}
+
+// sendOne asks a node for a lone charge, and others where it cannot be reached.
+func (s *transport) sendOne(ctx context.Context, n *node, l lone) (answer [2][]byte, err error) {
+	err = s.retry(ctx, n, func(n *node) error {
+		return askAlone(ctx, n, l.turn, func(c *ownConn) (err error) {
+			answer, err = c.askOne(ctx, l)
+			return err
+		})
+	})
+	return answer, err
+}
+
+// sendSums asks a node for a batch that is decided by sums, and others where it cannot be
+// reached. If it is to give way, it is not repeated after it has waited for a lock.
+func (s *transport) sendSums(ctx context.Context, n *node, text, turn string, giveWay bool) (answer []int64,
+	err error,
+) {
+	err = s.retry(ctx, n, func(n *node) error {
+		err := askAlone(ctx, n, turn, func(c *ownConn) (err error) {
+			answer, err = c.askSums(ctx, text, answer[:0])
+			return err
+		})
+		if number, _ := numberOf(err); number == errLockWait && giveWay {
+			return &lockWait{err}
+		}
+		return err
+	})
+	return answer, err
+}
+
+// askAlone asks a node by a statement that commits by itself. When it fails, the server says
+// so in the place of the end of its rows: before or after it has committed.
+func askAlone(ctx context.Context, n *node, turn string, ask func(*ownConn) error) error {
+	conn, err := n.db.Conn(ctx)
+	if err != nil {
+		return &notSent{err}
+	}
+	defer conn.Close()
+	err = conn.Raw(func(c any) error { return ask(c.(*ownConn)) })
+	if number, _ := numberOf(err); number == errTableFull || number != 0 && errors.Is(class(err),
+		store.ErrUnknownOutcome) && !begun(ctx, conn, turn) {
+		err = &undone{err}
+	}
+	return err
+}
+
+// begun tells whether a statement that assigns a turn may have done all that it has to do
+// before it commits. When it was killed, for example, it may have waited for the lock of a
+// row. A server that is silent may have.
+func begun(ctx context.Context, conn *sql.Conn, turn string) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	var last string
+	err := conn.QueryRowContext(ctx, oneTurn).Scan(&last)
+	return err != nil || last == turn
 }

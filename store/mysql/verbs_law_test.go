@@ -160,7 +160,7 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 	defer old.Close()
 	for _, statement := range []string{
 		"START TRANSACTION WITH CONSISTENT SNAPSHOT",
-		"INSERT INTO headgate_limits (name, rule) VALUES ('not committed', 'token-bucket 1/s')",
+		"INSERT INTO headgate_limits (name, rule) VALUES ('not-committed', 'token-bucket 1/s')",
 	} {
 		if _, err := old.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)
@@ -181,7 +181,7 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	mine := map[int64]int64{} // the number of an entry here to that in memory
 	var entries []int64
-	corrected := map[law.Kind]int{}
+	corrected, direct := map[law.Kind]int{}, map[law.Kind]int{}
 	for round := range 2500 {
 		n := rng.IntN(len(laws))
 		p := laws[n]
@@ -209,6 +209,8 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 		case p.Leased && kind > 1 && len(entries) > 0:
 			entry = entries[rng.IntN(len(entries))]
 			op.Verb, op.EntryNumber = law.Renew, mine[entry]
+			p.Step /= 1 + rng.Int64N(3) // the limit may have another time to live by now
+			op.Params = p
 			if kind == 3 {
 				op.Verb, op.Cost = law.Return, law.Max
 			}
@@ -227,16 +229,20 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 			if n < 3 && rng.IntN(2) == 0 {
 				late, op.Deferred, op.Ceiling = 1, true, p.Ceiling(rng.Int64N(400_000))
 			}
-			if late == 0 || rng.IntN(3) > 0 {
+			if late == 0 && rng.IntN(2) == 0 || rng.IntN(3) > 0 {
 				name()
 			}
-			text = "headgate_once_1(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,0,0,0)"
+			text = "headgate_once_1(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,0,0,0,0,0)"
 			args = []any{
 				op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block, p.History,
 				op.Cost, op.TTL, op.ID, late, op.Ceiling,
 			}
 		}
-		if _, err := conn.ExecContext(t.Context(), "CALL "+text, args...); err != nil {
+		plain := op.Verb == law.Take && op.Alone() && p.Block == 0 && p.Kind != law.Window && !p.Leased &&
+			callDirect(t, conn, &op, rng.IntN(2))
+		if plain {
+			direct[p.Kind]++
+		} else if _, err := conn.ExecContext(t.Context(), "CALL "+text, args...); err != nil {
 			t.Fatalf("%s %v: %v", text, args, err)
 		}
 		var g, x, clock, retry, how, when, entered, level, prev, at, empty, block int64
@@ -292,5 +298,25 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 		if corrected[kind] == 0 {
 			t.Errorf("law %d: no charge was corrected", kind)
 		}
+		if direct[kind] < 20 && kind != law.Window {
+			t.Errorf("law %d: %d charges of plain cells", kind, direct[kind])
+		}
 	}
+}
+
+// callDirect asks headgate_direct for a charge, and reports whether it decided.
+func callDirect(t *testing.T, conn *sql.Conn, op *law.Op, uncounted int) (plain bool) {
+	t.Helper()
+	p := &op.Params
+	if _, err := conn.ExecContext(t.Context(), "CALL headgate_direct_1(?,?,?,?,?,?,?,?,?,?,?)", op.Cell.Limit, op.Cell.Key,
+		p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.History, op.Cost, uncounted); err != nil {
+		t.Fatalf("%+v: %v", *op, err)
+	}
+	if _, err := conn.ExecContext(t.Context(), "SET @hg_how = 0, @hg_when = 0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.QueryRowContext(t.Context(), "SELECT @hg_count").Scan(&plain); err != nil {
+		t.Fatal(err)
+	}
+	return plain
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 // answer returns the row that a call answers, as text with blanks between; or of an
@@ -71,12 +72,8 @@ func conflict(err error) bool {
 func TestVerbsByCall(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
-	if _, err := s.WriteLimits(t.Context(), []store.NamedLimit{
-		{Name: "jobs", Notation: "concurrency 1 ttl 1h"},
-		{Name: "mail", Notation: "token-bucket 1/1h burst 1"},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Define(t, s, store.Item{Name: "jobs", Text: "concurrency 1 ttl 1h"},
+		store.Item{Name: "mail", Text: "token-bucket 1/1h burst 1"})
 	for _, tt := range []struct{ call, want string }{
 		{"headgate_acquire('concurrency 1 ttl 1h', 'a', 1)", "acquired=1 ttl=3600.000000 retry_after=0.000000"},
 		{"headgate_acquire('concurrency 1 ttl 1h', 'a', 1)", "acquired=0 lease=null ttl=3600.000000 retry_after=35"},

@@ -25,10 +25,11 @@ call headgate_foreign_articles()
 drop procedure if exists check_velocity
 //
 create procedure check_velocity(p_zone_id int, p_bucket_key varchar(1024) character set utf8mb4 collate utf8mb4_bin)
-modifies sql data sql security invoker comment 'made by headgate'
+modifies sql data sql security definer comment 'made by headgate: asks whether a key of a zone may pass, and records that'
 begin
-    declare v_rate int;
+    declare v_rate, inside int;
     declare v_window, v_history bigint;
+    call headgate_enter_N();
     select z.rate, z.window_seconds, greatest(1, z.history_days * 86400000000) into v_rate, v_window, v_history from headgate_zones z where z.id = p_zone_id;
     if v_rate is null then
         call headgate_fail_N(concat('zone: ', coalesce(p_zone_id, 'null'), ' is not in headgate_zones; insert its id, rate and window_seconds'));
@@ -41,13 +42,21 @@ begin
     elseif left(p_bucket_key, 16) = 'headgate:shared:' then
         call headgate_fail_N('bucket_key: {{is reserved}}');
     end if;
-    call headgate_ask_N(1, concat('zone.', p_zone_id), p_bucket_key, 3, 0, 1000, v_rate * 1000, v_window * 1000000, 0, 0, v_history, 1000, 0, '', 0, 0, 0, 0);
+    set @hg_count = 0;
+    call headgate_inside_N(inside);
+    if not inside then
+        call headgate_direct_N(concat('zone.', p_zone_id), p_bucket_key, 3, 0, 1000, v_rate * 1000, v_window * 1000000, 0, v_history, 1000, 0);
+    end if;
+    if not @hg_count then
+        call headgate_ask_N(1, concat('zone.', p_zone_id), p_bucket_key, 3, 0, 1000, v_rate * 1000, v_window * 1000000, 0, 0, v_history, 1000, 0, 0, '', 0, 0, 0, 0, 0, 0);
+    end if;
     select 1 - @hg_g as blocked, @hg_entry as transaction_id, p_zone_id as zone_id, p_bucket_key as `key`, v_rate as rate, v_window as `window`;
 end
 //
 
 -- request_token takes a token from a bucket of headgate_buckets, which is full
--- again at the first request after its refill_seconds. One row: granted, 1 or 0;
+-- again at the first request after its refill_seconds. Its limit is bucket.ID, where the id can be
+-- a part of a name, else request_token, and its key the id. One row: granted, 1 or 0;
 -- remaining; retry_after, seconds until there is one, null for never (a bucket of
 -- capacity 0); at, UTC. The number of affected rows is 1 or 0 too. MySQL takes that
 -- of the last statement, so one that counts is the last. MariaDB adds up those of all
@@ -57,17 +66,35 @@ end
 drop procedure if exists request_token
 //
 create procedure request_token(p_id varchar(1024) character set utf8mb4 collate utf8mb4_bin)
-modifies sql data sql security invoker comment 'made by headgate'
-begin
+modifies sql data sql security definer comment 'made by headgate: takes a token from a bucket of headgate_buckets'
+taking: begin
     declare inside, again, p_verb, p_kind, p_count int default 1;
     declare tries, ignored, p_anchor, p_partial int default 0;
     declare p_drain bigint default 9007199254740991;
     declare p_unit, p_cost bigint default 1000;
-    declare p_capacity, p_step, p_block, p_history, p_ceiling, p_now, p_heal, p_generation, p_b0, p_b1, p_b2, p_b3 bigint default 0;
-    declare p_limit varbinary(255) default 'request_token'; -- it is never full: its keys are in headgate_buckets
+    declare p_capacity, p_step, p_block, p_history, p_ceiling, p_now, p_heal, p_generation, p_b0, p_b1, p_b2, p_b3, p_since, p_lapse bigint default 0;
+    declare p_limit varbinary(255); -- it is never full: its keys are in headgate_buckets
+    declare named varchar(64) character set utf8mb4 collate utf8mb4_bin;
     declare p_key varbinary(1024) default p_id;
     declare continue handler for not found begin end;
 
+    call headgate_enter_N();
+    call headgate_bucket_name_N(p_id, named);
+    set p_limit = coalesce(named, 'request_token');
+    call headgate_inside_N(inside);
+    if not inside then
+        set p_capacity = (select b.capacity * 1000 from headgate_buckets b where b.id = p_id);
+        set p_step = (select b.refill_seconds * 1000000 from headgate_buckets b where b.id = p_id);
+        set @hg_count = 0;
+        if p_capacity is not null then
+            call headgate_direct_N(p_limit, p_key, p_kind, p_anchor, p_unit, p_capacity, p_step, p_drain, 0, p_cost, 1);
+        end if;
+        if @hg_count then
+            select {{token}};
+            /*!80000 select 1 into ignored from dual where @hg_g = 1; */ -- MariaDB has counted the row of the cell
+            leave taking;
+        end if;
+    end if;
     {{open}}
             -- The lock of the bucket is there at the first use of a key too, which has no row of its own to lock.
             set p_capacity = (select b.capacity * 1000 from headgate_buckets b where b.id = p_id for update);

@@ -9,7 +9,7 @@
 
 -- headgate_fail_N raises the error that every bad argument gets. A message holds
 -- 128 characters; MySQL refuses a longer one instead of cutting it. What is quoted in
--- it, from somebody's argument, is shortened first.
+-- it, from somebody's argument, is shortened first. @hg_place says which of several charges it is about.
 drop procedure if exists headgate_fail_N
 //
 create procedure headgate_fail_N(in message varchar(2048) character set utf8mb4)
@@ -17,7 +17,7 @@ create procedure headgate_fail_N(in message varchar(2048) character set utf8mb4)
 begin
     declare short varchar(128) character set utf8mb4;
     declare excess, opening, closing int;
-    set message = coalesce(message, 'an argument is null');
+    set message = concat(coalesce(@hg_place, ''), coalesce(message, 'an argument is null')), @hg_place = '';
     set excess = char_length(message) - 128, opening = locate('"', message), closing = char_length(message) + 1 - locate('"', reverse(message));
     if excess > 0 and closing - opening > 41 then
         set message = concat(left(message, opening + greatest(37, closing - opening - excess - 4)), '...', substring(message, closing));
@@ -275,9 +275,10 @@ create procedure headgate_compile_N(
     out calendar varchar(8) character set utf8mb4 collate utf8mb4_bin,
     out zone varchar(64) character set utf8mb4 collate utf8mb4_bin)
     reads sql data sql security invoker
-begin
+compiling: begin
     declare c_max bigint default 9007199254740991;
-    declare words, kind, w, v, per, seen, allowed varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
+    declare words varchar(512) character set utf8mb4 collate utf8mb4_bin default '';
+    declare kind, w, v, per, seen, allowed varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
     -- The values of the options as they are written; null: not said.
     declare o_burst, o_history, o_block, o_ttl, o_prefetch, o_zone varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare amount_text, burst_text, per_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
@@ -302,6 +303,30 @@ begin
     end while;
     if words = '' then
         call headgate_fail_N('limit: is empty; write for example token-bucket 100/s burst 200');
+    end if;
+    if words = '0' then
+        set canonical = '0', unit = 2000000, capacity = 1, step = 1, drain = 1;
+        leave compiling;
+    elseif words = 'unlimited' then
+        set canonical = 'unlimited', unit = 1000, capacity = 9007199254740000, step = 1, drain = 9007199254740000;
+        leave compiling;
+    end if;
+    -- A token bucket, without its name.
+    set w = left(substring_index(words, ' ', 1), 255);
+    if w regexp '^[0-9]' then
+        set words = substring(words, char_length(w) + 2);
+        if words = 'per' then
+            call headgate_fail_N('period: is missing: write for example 100 per minute');
+        elseif words like 'per %' then
+            set words = substring(words, 5);
+            set per = substring_index(words, ' ', 1), words = substring(words, char_length(substring_index(words, ' ', 1)) + 2);
+            set w = left(concat(w, '/', per), 255);
+        end if;
+        set per = if(locate('/', w) > 0, substring(w, char_length(substring_index(w, '/', 1)) + 2), '');
+        if per in ('second', 'minute', 'hour', 'day') then
+            set w = concat(substring_index(w, '/', 1), '/1', left(per, 1));
+        end if;
+        set words = concat_ws(' ', 'token-bucket', w, nullif(words, ''));
     end if;
     set n = 1 + char_length(words) - char_length(replace(words, ' ', ''));
     set kind = substring_index(words, ' ', 1);

@@ -49,7 +49,8 @@ end
 -- headgate_ask_N applies one op and leaves its outcome in the variables @hg_...:
 -- g granted, x used, clk the time of the decision, retry, stale, entry, and the
 -- cell: law, level, prev, at, unit, empty, block. It is what the Go driver sends,
--- with the same laws in it, as a procedure.
+-- with the same laws in it, as a procedure. From p_since until p_lapse, 0 for no end, what is
+-- asked holds: a decision at another time is stale, and does nothing. Verb 9 takes as many credits as fit.
 --
 -- Outside a transaction it makes one of its own, repeated when it conflicts with
 -- another; inside one of the caller's it charges as part of that, and the cell
@@ -57,17 +58,20 @@ end
 drop procedure if exists headgate_ask_N
 //
 create procedure headgate_ask_N(p_verb int, p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
-    p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint, p_ttl bigint,
-    p_note varbinary(512), p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint)
+    p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint, p_ceiling bigint, p_ttl bigint,
+    p_note varbinary(512), p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint, p_since bigint, p_lapse bigint)
 modifies sql data sql security invoker
 begin
     declare inside, again int default 1;
     declare tries int default 0;
     declare p_pass, p_pos, p_first, p_size, p_partial int default 0;
-    declare p_count int default 1;
-    declare p_ceiling, p_now, p_heal, p_generation bigint default 0;
+    declare p_count bigint default 1;
+    declare p_now, p_heal, p_generation bigint default 0;
     declare own_key varbinary(512) default p_key;
     set p_pass = if(p_verb in (5, 6), p_verb, 0);
+    if p_verb = 9 then -- what fits, credit by credit
+        set p_verb = 1, p_partial = 1, p_count = p_cost, p_cost = 1;
+    end if;
     set p_drain = greatest(p_drain, 1);
     set p_heal = {{heal}};
 

@@ -5,7 +5,7 @@
 drop procedure if exists headgate_sweep
 //
 create procedure headgate_sweep(p_max int)
-modifies sql data sql security invoker
+modifies sql data sql security invoker comment 'Removes rows that can no longer refuse a request.'
 begin
     declare inside, pending, found int;
     declare removed, ended int default 0;

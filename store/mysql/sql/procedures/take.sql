@@ -1,8 +1,60 @@
 -- What people call: headgate_take, headgate_check, headgate_block and
 -- headgate_reset; and views to read. rule is a name in headgate_limits, or a
 -- one-line limit.
+--
+-- Procedures that the role app may call run with the rights of the user who has migrated: those that name
+-- a limit to take from it, and those of the articles. All others run with the rights of their
+-- caller, and so do those that they call.
 
--- headgate_find_N returns a limit by its name or notation.
+-- headgate_enter_N is what such a procedure does first. A caller can set the clock of the session,
+-- and would find every limit empty.
+drop procedure if exists headgate_enter_N
+//
+create procedure headgate_enter_N()
+    contains sql sql security invoker
+begin
+    declare continue handler for sqlexception begin end; -- a server that lets nobody set it
+    set @hg_place = '';
+    set session timestamp = default;
+end
+//
+
+-- headgate_keeping_N returns the credits up to which a charge is admitted that leaves headroom to others: a share of the
+-- capacity, such as 10%, or an amount; 0 if keep is null. It is rounded up. headroom.go has the same.
+drop procedure if exists headgate_keeping_N
+//
+create procedure headgate_keeping_N(keep varchar(2048) character set utf8mb4 collate utf8mb4_bin, unit bigint, capacity bigint, out ceiling bigint)
+    deterministic contains sql sql security invoker
+begin
+    declare share int default right(keep, 1) = '%';
+    declare number varchar(2048) character set utf8mb4 collate utf8mb4_bin default if(share, left(keep, char_length(keep) - 1), keep);
+    declare amount decimal(40, 9);
+    declare credits decimal(65, 20);
+    set ceiling = 0;
+    if keep is not null then
+        if number not regexp '^[0-9]+([.][0-9]+)?$' or char_length(number) > 40 then
+            call headgate_fail_N(concat('keep: "', left(number, 40), '" is not a decimal number such as 3 or 0.5'));
+        elseif locate('.', number) and char_length(trim(trailing '0' from number)) - locate('.', number) > 9 then
+            call headgate_fail_N(concat('keep: "', number, '" has more than 9 digits after the point'));
+        end if;
+        set amount = if(char_length(substring_index(number, '.', 1)) > 16, 9007199254740992, number);
+        if amount = 0 then
+            call headgate_fail_N('keep: is 0; it must be above 0');
+        elseif share and amount >= 100 then
+            call headgate_fail_N(concat('keep: ', keep, ' leaves nothing of a limit to take'));
+        end if;
+        set credits = ceiling(if(share, cast(amount * capacity as decimal(65, 11)) * 0.01, amount * unit));
+        if credits >= capacity then
+            call headgate_fail_N(concat('keep: ', keep, ' leaves nothing to take of a limit of ',
+                trim(trailing '.' from trim(trailing '0' from cast(cast(capacity * 1000000 div unit as decimal(40)) / 1000000 as decimal(40, 6)))), ' at once'));
+        end if;
+        set ceiling = capacity - credits;
+    end if;
+end
+//
+
+-- headgate_find_N returns a limit by its name or notation. What a charge is to leave to others may stand behind it,
+-- as in "api keep 10%"; it stays in @hg_keep, null for none. The limit's text stays in @hg_text, and in @hg_kinds stays which kinds of items the catalogue has that may hold for a key in its place.
 drop procedure if exists headgate_find_N
 //
 create procedure headgate_find_N(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, out name varchar(255) character set utf8mb4,
@@ -15,29 +67,57 @@ begin
     declare inside int;
     if rule is null then
         call headgate_fail_N('limit: is null');
-    elseif rule regexp '^[a-z][a-z0-9_.-]*$' and char_length(rule) <= 64 then
-        set name = rule;
-        select l.rule, l.rule_compiled, l.law, l.anchor, l.unit, l.capacity, l.step, l.drain, l.block, l.history, l.calendar, l.zone
-        into text, compiled, law, anchor, unit, capacity, step, drain, block, history, calendar, zone
-        from headgate_limits l where l.name = rule;
-        if text is null then
-            call headgate_fail_N(concat('unknown limit: "', rule, '" is not in headgate_limits'));
-        elseif compiled is null or compiled <> text then
+    end if;
+    set @hg_keep = if(rule regexp ' keep [^ ]*$', substring_index(rule, ' ', -1), null);
+    if @hg_keep is not null then
+        set rule = left(rule, char_length(rule) - char_length(@hg_keep) - 6);
+    end if;
+    set @hg_text = rule, @hg_kinds = 0;
+    select l.rule, l.rule_compiled, l.law, l.anchor, l.unit, l.capacity, l.step, l.drain, l.block, l.history, l.calendar, l.zone, v.kinds
+    into text, compiled, law, anchor, unit, capacity, step, drain, block, history, calendar, zone, @hg_kinds
+    from headgate_limits l left join headgate_catalog_version v on v.only_one = 1 where l.name = rule;
+    if text is not null then
+        set name = rule, @hg_text = text;
+        if compiled is null or compiled <> text then
             call headgate_compile_N(text, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
             call headgate_inside_N(inside); -- refuses what headgate_ask would refuse, before the first write
             update headgate_limits l set l.rule_compiled = l.rule, l.law = law, l.anchor = anchor, l.unit = unit, l.capacity = capacity,
                 l.step = step, l.drain = drain, l.block = block, l.history = history, l.calendar = calendar, l.zone = zone, l.updated_at = l.updated_at
             where l.name = rule and l.rule = text;
         end if;
+    elseif rule regexp '^[a-z][a-z0-9_.-]*$' and char_length(rule) <= 64 and rule <> 'unlimited' then
+        call headgate_fail_N(concat('unknown limit: "', rule, '" is not in headgate_limits'));
     else
+        -- By the name alone: of which account a session is, only its own rights tell, and these are another's.
+        if exists (select 1 from headgate_roles r where r.role = 'app' and r.user_name = left(user(), char_length(user()) - locate('@', reverse(user())))) then
+            call headgate_fail_N('limit: has to be a name in headgate_limits for users with the role app');
+        end if;
         call headgate_compile_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     end if;
 end
 //
 
--- headgate_op_N finds the limit, checks the arguments, and asks: again with
--- boundaries around the server's time if those guessed before the lock were a
--- window off. Name, unit and capacity stay in @hg_name, @hg_c and @hg_capacity.
+-- headgate_key_N refuses what is no key.
+drop procedure if exists headgate_key_N
+//
+create procedure headgate_key_N(`key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
+    deterministic contains sql sql security invoker
+begin
+    if `key` is null then
+        call headgate_fail_N('key: is null');
+    elseif length(`key`) > 512 then
+        call headgate_fail_N(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
+    elseif locate(char(0 using utf8mb4), `key`) > 0 then
+        call headgate_fail_N('key: contains a NUL byte');
+    elseif {{reserved}} then
+        call headgate_fail_N('key: {{is reserved}}');
+    end if;
+end
+//
+
+-- headgate_op_N finds the limit that holds for the key, checks the arguments, and asks: again
+-- with what holds at the server's time, if the boundaries or the limit that were right
+-- before the lock hold no more. The verbs are those of package law, and 9 to take what fits. Name, unit and capacity stay in @hg_name, @hg_c and @hg_capacity.
 drop procedure if exists headgate_op_N
 //
 create procedure headgate_op_N(verb int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
@@ -47,49 +127,65 @@ begin
     declare name varchar(255) character set utf8mb4;
     declare calendar varchar(8) character set utf8mb4;
     declare zone varchar(64) character set utf8mb4;
-    declare law, anchor, i int default 0;
-    declare unit, capacity, step, drain, block, history, b0, b1, b2, b3 bigint default 0;
+    declare notation varchar(2048) character set utf8mb4 collate utf8mb4_bin;
+    declare applied varchar(1024) character set utf8mb4 collate utf8mb4_bin;
+    declare law, anchor, inside, i int default 0;
+    declare since, lapse, unit, capacity, step, drain, block, history, ceiling, b0, b1, b2, b3 bigint default 0;
     declare credits decimal(65, 30);
     declare word varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
+    set @hg_place = '';
     if cost is null then
         call headgate_fail_N('cost: is null');
     elseif cost <= 0 then
         call headgate_fail_N(concat('cost: is ', trim(trailing '.' from trim(trailing '0' from cast(cost as char))), '; it must be above 0'));
     elseif cost > 9007199254740991 then
         call headgate_fail_N('cost: is too large');
-    elseif `key` is null then
-        call headgate_fail_N('key: is null');
-    elseif length(`key`) > 512 then
-        call headgate_fail_N(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
-    elseif locate(char(0 using utf8mb4), `key`) > 0 then
-        call headgate_fail_N('key: contains a NUL byte');
-    elseif {{reserved}} then
-        call headgate_fail_N('key: {{is reserved}}');
     end if;
-    call headgate_find_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
-    set credits = cost * unit;
-    if verb in (1, 2) then
-        if law = 3 then
-            call headgate_algorithm_N(rule, word);
-        end if;
-        if credits <> floor(credits) then
-            call headgate_fail_N(concat('cost: is finer than the smallest step of this limit, 1/', unit));
-        elseif credits > 9007199254740991 then
-            call headgate_fail_N('cost: is too large');
-        elseif word = 'concurrency' then
-            call headgate_fail_N(concat('limit: ', name, ' is acquired and released, not taken'));
-        end if;
-    end if;
+    call headgate_key_N(`key`);
     set @hg_clk = {{clock}}, @hg_stale = 1;
     while @hg_stale and i < 4 do
+        if i = 0 or since > 0 or lapse > 0 then
+            call headgate_find_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+            set notation = @hg_text, since = 0, lapse = 0;
+            if @hg_kinds then
+                call headgate_meant_N(name, `key`, if(i = 0, @hg_clk, @hg_now), notation, applied, since, lapse, law, anchor, unit, capacity, step,
+                    drain, block, history, calendar, zone);
+            end if;
+            set credits = cost * unit;
+            if verb in (1, 2, 9) then
+                if law = 3 then
+                    call headgate_algorithm_N(notation, word);
+                end if;
+                if credits <> floor(credits) then
+                    call headgate_fail_N(concat('cost: is finer than the smallest step of this limit, 1/', unit));
+                elseif credits > 9007199254740991 then
+                    call headgate_fail_N('cost: is too large');
+                elseif law = 3 and word = 'concurrency' then
+                    call headgate_fail_N(concat('limit: ', name, ' is acquired and released, not taken'));
+                end if;
+                if @hg_keep is not null then -- others have room, so a refusal does not block the key
+                    call headgate_keeping_N(@hg_keep, unit, capacity, ceiling);
+                    set block = 0;
+                end if;
+            end if;
+        end if;
         if calendar is not null then
             call headgate_bounds_N(calendar, zone, if(i = 0, @hg_clk, @hg_now), b0, b1, b2, b3);
         end if;
-        if verb = 2 then -- nothing is to be written, so what is made for it is undone
-            call headgate_look_N(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, b0, b1, b2, b3);
+        set @hg_count = 0;
+        if verb = 1 and law in (1, 3) and calendar is null and block = 0 and ceiling = 0 and since = 0 and lapse = 0 then
+            call headgate_inside_N(inside);
+            if not inside then
+                call headgate_direct_N(name, `key`, law, anchor, unit, capacity, step, drain, history, credits, 0);
+            end if;
+        end if;
+        if @hg_count then
+            begin end; -- it is decided
+        elseif verb = 2 then -- nothing is to be written, so what is made for it is undone
+            call headgate_look_N(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, ceiling, b0, b1, b2, b3, since, lapse);
         else
             call headgate_ask_N(verb, name, `key`, law, anchor, unit, capacity, step, drain, block, history,
-                if(verb = 1, credits, 1), ttl, note, b0, b1, b2, b3);
+                if(verb in (1, 9), credits, 1), ceiling, ttl, note, b0, b1, b2, b3, since, lapse);
         end if;
         set i = i + 1;
     end while;
@@ -101,13 +197,13 @@ end
 drop procedure if exists headgate_look_N
 //
 create procedure headgate_look_N(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
-    p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint,
-    p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint)
+    p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint, p_ceiling bigint,
+    p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint, p_since bigint, p_lapse bigint)
 reads sql data sql security invoker
 begin
     declare p_verb, p_partial, ignored int default 2;
     declare p_count, again int default 1;
-    declare p_ceiling, p_now, p_heal, p_generation bigint default 0;
+    declare p_now, p_heal, p_generation bigint default 0;
     declare own_key varbinary(512) default p_key;
     set p_partial = 0, p_drain = greatest(p_drain, 1);
     set p_heal = {{heal}};
@@ -139,10 +235,29 @@ end
 drop procedure if exists headgate_take
 //
 create procedure headgate_take(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
-modifies sql data sql security invoker
+modifies sql data sql security definer comment 'Takes cost from a limit, by its name or in one line, for a key.'
 begin
+    call headgate_enter_N();
     call headgate_op_N(1, rule, `key`, cost, 0, '');
     call headgate_answer_N();
+end
+//
+
+-- headgate_take_up_to takes as much of a cost as fits. One row, that of headgate_take, in which allowed is 1 if anything was
+-- accepted; and accepted, all of it or less, also 0; level, what is in use then; brim, 1 if that is the capacity; capacity.
+drop procedure if exists headgate_take_up_to
+//
+create procedure headgate_take_up_to(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
+modifies sql data sql security definer comment 'Takes as much of a cost as fits.'
+begin
+    declare fitted bigint;
+    call headgate_enter_N();
+    call headgate_op_N(9, rule, `key`, cost, 0, '');
+    set fitted = @hg_g, @hg_g = @hg_g > 0;
+    {{figures}},
+        cast(cast(fitted div @hg_c as decimal(26, 6)) + cast((cast(fitted mod @hg_c as decimal(38)) * 1000000 + 0) div @hg_c as decimal(26, 6)) / 1000000 as decimal(26, 6)) as accepted,
+        cast(cast(@hg_x div @hg_c as decimal(26, 6)) + cast((cast(@hg_x mod @hg_c as decimal(38)) * 1000000 + @hg_c - 1) div @hg_c as decimal(26, 6)) / 1000000 as decimal(26, 6)) as level,
+        @hg_x >= @hg_capacity as brim, @hg_capacity div @hg_c as capacity;
 end
 //
 
@@ -150,8 +265,9 @@ end
 drop procedure if exists headgate_check
 //
 create procedure headgate_check(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
-modifies sql data sql security invoker
+modifies sql data sql security definer comment 'Answers as headgate_take, and takes nothing.'
 begin
+    call headgate_enter_N();
     call headgate_op_N(2, rule, `key`, cost, 0, '');
     call headgate_answer_N();
 end
@@ -163,7 +279,7 @@ drop procedure if exists headgate_block
 //
 create procedure headgate_block(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     seconds decimal(20, 6), reason varchar(1024) character set utf8mb4)
-modifies sql data sql security invoker
+modifies sql data sql security invoker comment 'Refuses everything of a key for some seconds; 0 lifts that.'
 begin
     if seconds is null or seconds < 0 or seconds > 3660 * 86400 then
         call headgate_fail_N('seconds: must be from 0 to 3660 days');
@@ -180,7 +296,7 @@ end
 drop procedure if exists headgate_reset
 //
 create procedure headgate_reset(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
-modifies sql data sql security invoker
+modifies sql data sql security invoker comment 'Forgets what a key has used of a limit, and its block.'
 begin
     call headgate_op_N(6, rule, `key`, 1, 0, '');
     select @hg_g as existed;
@@ -199,7 +315,7 @@ from headgate_entries e left join headgate_cells c on c.limit_name = e.limit_nam
 drop procedure if exists headgate_attempts
 //
 create procedure headgate_attempts(p_limit varchar(255) character set utf8mb4, p_key varchar(1024) character set utf8mb4, p_most int)
-reads sql data sql security invoker
+reads sql data sql security invoker comment 'The last attempts of a key, newest first, of a limit that keeps a history.'
 begin
     declare l varbinary(255) default p_limit;
     declare k varbinary(1024) default p_key;

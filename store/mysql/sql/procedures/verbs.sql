@@ -21,7 +21,8 @@ drop procedure if exists headgate_once_N
 //
 create procedure headgate_once_N(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
     p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint, p_ttl bigint,
-    p_note varbinary(255), p_late int, p_ceiling bigint, p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint)
+    p_note varbinary(255), p_late int, p_ceiling bigint, p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint,
+    p_since bigint, p_lapse bigint)
 modifies sql data sql security invoker
 begin
     declare inside, again, p_verb, p_pos, p_first, p_size, p_count int default 1;
@@ -121,7 +122,7 @@ begin
                 update headgate_entries set expires_at = if(cost > @hg_g, expires_at, 0), cost = cost - @hg_g
                 where number = p_entry and limit_name = p_limit and cell_key = p_key;
             elseif @hg_g > 0 then
-                update headgate_entries set expires_at = @hg_now + p_step, keep_until = greatest(keep_until, @hg_now + p_step)
+                update headgate_entries set expires_at = greatest(expires_at, @hg_now + p_step), keep_until = greatest(keep_until, @hg_now + p_step)
                 where number = p_entry and limit_name = p_limit and cell_key = p_key;
             end if;
             delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0 and p_generation = 0;
@@ -129,15 +130,100 @@ begin
 end
 //
 
--- headgate_algorithm_N returns the first word of a limit by its name or notation.
+-- headgate_algorithm_N returns the first word of a notation.
 drop procedure if exists headgate_algorithm_N
 //
-create procedure headgate_algorithm_N(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, out word varchar(255) character set utf8mb4 collate utf8mb4_bin)
-reads sql data sql security invoker
+create procedure headgate_algorithm_N(notation varchar(2048) character set utf8mb4 collate utf8mb4_bin, out word varchar(255) character set utf8mb4 collate utf8mb4_bin)
+    deterministic contains sql sql security invoker
 begin
-    declare text varchar(2048) character set utf8mb4 collate utf8mb4_bin default rule;
-    select l.rule into text from headgate_limits l where l.name = rule;
-    set word = substring_index(trim(replace(text, char(9 using utf8mb4), ' ')), ' ', 1);
+    set word = substring_index(trim(replace(notation, char(9 using utf8mb4), ' ')), ' ', 1);
+    if word regexp '^[0-9]' and word <> '0' then
+        set word = 'token-bucket';
+    end if;
+end
+//
+
+-- headgate_id_N refuses what is no id; null is none.
+drop procedure if exists headgate_id_N
+//
+create procedure headgate_id_N(id varchar(1024) character set utf8mb4 collate utf8mb4_bin)
+    deterministic contains sql sql security invoker
+begin
+    if id = '' then
+        call headgate_fail_N('id: is missing');
+    elseif length(id) > 255 then
+        call headgate_fail_N(concat('id: is ', length(id), ' bytes long, at most 255 are allowed'));
+    elseif locate(char(0 using utf8mb4), id) > 0 then
+        call headgate_fail_N('id: contains a NUL byte');
+    end if;
+end
+//
+
+-- headgate_charge_N checks the key and the cost of a charge, and returns the limit that holds for the key at a time
+-- of the server's, and until when; the cost in credits; whether it may start late, and up to which level it may
+-- charge then. field is what the cost is called; the others are those of headgate_verb_N.
+drop procedure if exists headgate_charge_N
+//
+create procedure headgate_charge_N(verb int, held int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
+    `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30), field varchar(8) character set utf8mb4, wait bigint, moment bigint,
+    out name varchar(255) character set utf8mb4, out law int, out anchor int, out unit bigint, out capacity bigint, out step bigint, out drain bigint,
+    out block bigint, out history bigint, out calendar varchar(8) character set utf8mb4, out zone varchar(64) character set utf8mb4,
+    out since bigint, out lapse bigint, out credits bigint, out late int, out ceiling bigint)
+modifies sql data sql security invoker
+begin
+    declare word varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare notation varchar(2048) character set utf8mb4 collate utf8mb4_bin;
+    declare applied varchar(1024) character set utf8mb4 collate utf8mb4_bin;
+    declare exact decimal(65, 30);
+    if cost is null then
+        call headgate_fail_N(concat(field, ': is null'));
+    elseif cost < 0 or cost = 0 and verb not in (4, 8) then
+        call headgate_fail_N(concat(field, ': is ', trim(trailing '.' from trim(trailing '0' from cast(cost as char))), '; it must ', if(verb = 4, 'not be below 0', 'be above 0')));
+    elseif cost > 9007199254740991 then
+        call headgate_fail_N(concat(field, ': is too large'));
+    end if;
+    call headgate_key_N(`key`);
+    call headgate_find_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    set notation = @hg_text, since = 0, lapse = 0, late = 0, ceiling = 0;
+    if @hg_kinds then
+        call headgate_meant_N(name, `key`, moment, notation, applied, since, lapse, law, anchor, unit, capacity, step,
+            drain, block, history, calendar, zone);
+    end if;
+    call headgate_algorithm_N(notation, word);
+    set exact = cost * unit;
+    if held and word <> 'concurrency' then
+        call headgate_fail_N(concat('limit: ', name, ' is taken, not acquired: only concurrency limits are'));
+    elseif verb = 1 and not held and word = 'concurrency' then
+        call headgate_fail_N(concat('limit: ', name, ' is acquired and released, not taken'));
+    elseif exact <> floor(exact) then
+        call headgate_fail_N(concat(field, ': is finer than the smallest step of this limit, 1/', unit));
+    elseif exact > 9007199254740991 then
+        call headgate_fail_N(concat(field, ': is too large'));
+    end if;
+    set credits = exact;
+    if wait > 0 or @hg_keep is not null then -- a refusal does not block a key for a caller that waits, or leaves headroom
+        set block = 0;
+    end if;
+    if @hg_keep is not null then
+        if verb = 1 then
+            call headgate_keeping_N(@hg_keep, unit, capacity, ceiling);
+        end if;
+    elseif wait > 0 and word in ('token-bucket', 'leaky-bucket', 'gcra') then
+        set late = 1, ceiling = if(wait div step > (9007199254740991 - capacity) div drain, 9007199254740991, capacity + wait div step * drain);
+    end if;
+end
+//
+
+-- headgate_fault_N raises the error of an id: @hg_how above 2.
+drop procedure if exists headgate_fault_N
+//
+create procedure headgate_fault_N(id varchar(1024) character set utf8mb4 collate utf8mb4_bin)
+    contains sql sql security invoker
+begin
+    if @hg_how > 2 then
+        call headgate_fail_N(concat('id: "', left(id, 40), '": ', case @hg_how when 3 then 'the id was used for other charges'
+            when 4 then 'no request of this id is known' else 'it is settled already' end));
+    end if;
 end
 //
 
@@ -151,56 +237,20 @@ create procedure headgate_verb_N(verb int, held int, rule varchar(2048) characte
 modifies sql data sql security invoker
 begin
     declare name varchar(255) character set utf8mb4;
-    declare word varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare calendar varchar(8) character set utf8mb4;
     declare zone varchar(64) character set utf8mb4;
-    declare field varchar(8) character set utf8mb4 default if(verb = 4, 'actual', 'cost');
     declare law, anchor, late, i int default 0;
-    declare unit, capacity, step, drain, block, history, ceiling, b0, b1, b2, b3 bigint default 0;
-    declare credits decimal(65, 30);
-    if id = '' then
-        call headgate_fail_N('id: is missing');
-    elseif length(id) > 255 then
-        call headgate_fail_N(concat('id: is ', length(id), ' bytes long, at most 255 are allowed'));
-    elseif locate(char(0 using utf8mb4), id) > 0 then
-        call headgate_fail_N('id: contains a NUL byte');
-    elseif cost is null then
-        call headgate_fail_N(concat(field, ': is null'));
-    elseif cost < 0 or cost = 0 and verb not in (4, 8) then
-        call headgate_fail_N(concat(field, ': is ', trim(trailing '.' from trim(trailing '0' from cast(cost as char))), '; it must ', if(verb = 4, 'not be below 0', 'be above 0')));
-    elseif cost > 9007199254740991 then
-        call headgate_fail_N(concat(field, ': is too large'));
-    elseif `key` is null then
-        call headgate_fail_N('key: is null');
-    elseif length(`key`) > 512 then
-        call headgate_fail_N(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
-    elseif locate(char(0 using utf8mb4), `key`) > 0 then
-        call headgate_fail_N('key: contains a NUL byte');
-    elseif {{reserved}} then
-        call headgate_fail_N('key: {{is reserved}}');
-    elseif lease is null or held and verb <> 1 and lease < 1 then
+    declare credits, since, lapse, unit, capacity, step, drain, block, history, ceiling, b0, b1, b2, b3 bigint default 0;
+    call headgate_id_N(id);
+    if lease is null or held and verb <> 1 and lease < 1 then
         call headgate_fail_N('lease: was never acquired');
-    end if;
-    call headgate_find_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
-    call headgate_algorithm_N(rule, word);
-    set credits = cost * unit;
-    if held and word <> 'concurrency' then
-        call headgate_fail_N(concat('limit: ', name, ' is taken, not acquired: only concurrency limits are'));
-    elseif verb = 1 and not held and word = 'concurrency' then
-        call headgate_fail_N(concat('limit: ', name, ' is acquired and released, not taken'));
-    elseif credits <> floor(credits) then
-        call headgate_fail_N(concat(field, ': is finer than the smallest step of this limit, 1/', unit));
-    elseif credits > 9007199254740991 then
-        call headgate_fail_N(concat(field, ': is too large'));
-    end if;
-    if wait > 0 then -- who waits is not blocked for it
-        set block = 0;
-    end if;
-    if wait > 0 and word in ('token-bucket', 'leaky-bucket', 'gcra') then
-        set late = 1, ceiling = if(wait div step > (9007199254740991 - capacity) div drain, 9007199254740991, capacity + wait div step * drain);
     end if;
     set @hg_clk = {{clock}}, @hg_stale = 1, @hg_how = 0, @hg_when = 0;
     while @hg_stale and i < 4 do
+        if i = 0 or since > 0 or lapse > 0 then
+            call headgate_charge_N(verb, held, rule, `key`, cost, if(verb = 4, 'actual', 'cost'), wait, if(i = 0, @hg_clk, @hg_now), name, law, anchor, unit,
+                capacity, step, drain, block, history, calendar, zone, since, lapse, credits, late, ceiling);
+        end if;
         if calendar is not null then
             call headgate_bounds_N(calendar, zone, if(i = 0, @hg_clk, @hg_now), b0, b1, b2, b3);
         end if;
@@ -210,16 +260,13 @@ begin
             when verb in (4, 8) then
                 call headgate_correct_N(name, `key`, law, anchor, unit, capacity, step, drain, if(verb = 8, -2, credits), id, b0, b1, b2, b3);
             when id is null and not late then
-                call headgate_ask_N(1, name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, 0, '', b0, b1, b2, b3);
+                call headgate_ask_N(1, name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, ceiling, 0, '', b0, b1, b2, b3, since, lapse);
             else
-                call headgate_once_N(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, life, coalesce(id, ''), late, ceiling, b0, b1, b2, b3);
+                call headgate_once_N(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, life, coalesce(id, ''), late, ceiling, b0, b1, b2, b3, since, lapse);
         end case;
         set i = i + 1;
     end while;
-    if @hg_how > 2 then
-        call headgate_fail_N(concat('id: "', left(id, 40), '": ', case @hg_how when 3 then 'the id was used for other charges'
-            when 4 then 'no request of this id is known' else 'it is settled already' end));
-    end if;
+    call headgate_fault_N(id);
     set @hg_name = name, @hg_c = unit, @hg_capacity = capacity, @hg_step = step;
 end
 //
@@ -248,9 +295,10 @@ drop procedure if exists headgate_take_once
 //
 create procedure headgate_take_once(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30), life_seconds decimal(65, 30))
-modifies sql data sql security invoker
+modifies sql data sql security definer comment 'headgate_take, charged once however often it is called with the id.'
 begin
     declare life bigint;
+    call headgate_enter_N();
     call headgate_life_N(life_seconds, life);
     call headgate_verb_N(1, 0, rule, `key`, cost, coalesce(id, ''), life, 0, 0);
     if @hg_when > @hg_clk then
@@ -269,8 +317,9 @@ drop procedure if exists headgate_settle
 //
 create procedure headgate_settle(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, actual decimal(65, 30))
-modifies sql data sql security invoker
+modifies sql data sql security definer comment 'Sets the cost of the charge under an id. corrected is what was given back; below 0: charged in addition.'
 begin
+    call headgate_enter_N();
     call headgate_verb_N(4, 0, rule, `key`, actual, coalesce(id, ''), 0, 0, 0);
     select cast(cast(@hg_g as decimal(26, 9)) / @hg_c as decimal(26, 9)) as corrected;
 end
@@ -283,8 +332,9 @@ drop procedure if exists headgate_cancel
 //
 create procedure headgate_cancel(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
-modifies sql data sql security invoker
+modifies sql data sql security definer comment 'Takes back the charge under an id. returned is how much of it.'
 begin
+    call headgate_enter_N();
     call headgate_verb_N(8, 0, rule, `key`, 0, coalesce(id, ''), 0, 0, 0);
     select cast(cast(@hg_g as decimal(26, 9)) / @hg_c as decimal(26, 9)) as returned;
 end
@@ -299,9 +349,10 @@ drop procedure if exists headgate_reserve
 //
 create procedure headgate_reserve(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     cost decimal(65, 30), wait_seconds decimal(65, 30), id varchar(1024) character set utf8mb4 collate utf8mb4_bin, life_seconds decimal(65, 30))
-modifies sql data sql security invoker
+modifies sql data sql security definer comment 'Takes cost now for a start at most wait later.'
 begin
     declare life bigint default 0;
+    call headgate_enter_N();
     if wait_seconds is null or wait_seconds < 0 or wait_seconds > 3660 * 86400 then
         call headgate_fail_N('wait_seconds: must be from 0 to 3660 days');
     elseif id is not null then
@@ -323,8 +374,9 @@ end
 drop procedure if exists headgate_acquire
 //
 create procedure headgate_acquire(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
-modifies sql data sql security invoker
+modifies sql data sql security definer comment 'Holds cost of a concurrency limit: a lease.'
 begin
+    call headgate_enter_N();
     call headgate_verb_N(1, 1, rule, `key`, cost, null, 0, 0, 0);
     select @hg_g as acquired, if(@hg_g, @hg_entry, null) as lease, cast(cast(@hg_step as decimal(26, 6)) / 1000000 as decimal(20, 6)) as ttl,
         {{retry after}} as retry_after,
@@ -332,13 +384,14 @@ begin
 end
 //
 
--- headgate_renew lets a lease last for its ttl from now. One row: done, 0 if the lease
--- is lost: others may have it.
+-- headgate_renew lets a lease last for the ttl that its limit has now, from now, and never for less
+-- than it did. One row: done, 0 if the lease is lost: others may have it.
 drop procedure if exists headgate_renew
 //
 create procedure headgate_renew(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lease bigint)
-modifies sql data sql security invoker
+modifies sql data sql security definer comment 'Lets a lease last from now on. done is 0 if it is lost.'
 begin
+    call headgate_enter_N();
     call headgate_verb_N(7, 1, rule, `key`, 1, null, 0, 0, lease);
     select @hg_g > 0 as done;
 end
@@ -348,8 +401,9 @@ end
 drop procedure if exists headgate_release
 //
 create procedure headgate_release(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lease bigint)
-modifies sql data sql security invoker
+modifies sql data sql security definer comment 'Ends a lease. done is 0 if it was lost before.'
 begin
+    call headgate_enter_N();
     call headgate_verb_N(3, 1, rule, `key`, 1, null, 0, 0, lease);
     select @hg_g > 0 as done;
 end

@@ -1,0 +1,256 @@
+package mysql
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/store"
+)
+
+// itemChunk is how many items a statement names.
+const itemChunk = 500
+
+// The columns of items: of a limit l, and of anything else, c.
+const (
+	limitColumns = "l.rule AS item_text, l.description AS note, l.origin AS origin, l.max_keys AS max_keys, " +
+		"0 AS item_until, l.retired AS retired"
+	otherColumns = "c.`text` AS item_text, c.note AS note, c.origin AS origin, c.max_keys AS max_keys, " +
+		"c.`until` AS item_until, c.retired AS retired"
+)
+
+// ReadCatalog implements store.Catalog. It is one statement, so all is of one moment.
+func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue, err error) {
+	if err := s.ready(ctx); err != nil {
+		return c, err
+	}
+	err = s.anywhere(func(db querier) error {
+		c, err = readCatalog(ctx, db, since)
+		return err
+	})
+	return c, err
+}
+
+// readAll selects all items but those of kinds that have a row for each key.
+const readAll = `(SELECT x'6c696d6974' AS kind, CAST(l.name AS BINARY) AS name, x'' AS item_key, 1 AS there,
+			` + limitColumns + `
+		FROM headgate_limits l
+	UNION ALL SELECT c.kind, c.name, c.item_key, 1, ` + otherColumns + `
+		FROM headgate_catalog c WHERE c.kind NOT IN ('override', 'assignment')) w ON 1 = 1`
+
+// readChanged selects the items that versions after one have written.
+const readChanged = `(SELECT h.kind, h.name, h.item_key, l.name IS NOT NULL OR c.name IS NOT NULL AS there,
+			COALESCE(l.rule, c.` + "`text`" + `) AS item_text, COALESCE(l.description, c.note) AS note,
+			COALESCE(l.origin, c.origin) AS origin, COALESCE(l.max_keys, c.max_keys) AS max_keys,
+			c.` + "`until`" + ` AS item_until, COALESCE(l.retired, c.retired) AS retired
+		FROM (SELECT DISTINCT kind, name, item_key FROM headgate_changes WHERE version > %d) h
+		LEFT JOIN headgate_limits l
+			ON h.kind = 'limit' AND l.name = CONVERT(h.name USING utf8mb4) COLLATE utf8mb4_bin
+		LEFT JOIN headgate_catalog c ON c.kind = h.kind AND c.name = h.name AND c.item_key = h.item_key) w ON 1 = 1`
+
+func readCatalog(ctx context.Context, db querier, since int64) (store.Catalogue, error) {
+	wanted := readAll
+	if since > 0 {
+		wanted = fmt.Sprintf(readChanged, since)
+	}
+	return scanCatalogue(ctx, db, wanted)
+}
+
+// scanCatalogue reads the version and what was selected, in one statement.
+func scanCatalogue(ctx context.Context, db querier, wanted string) (c store.Catalogue, err error) {
+	rows, err := db.QueryContext(ctx, "SELECT v.version, "+readClock+`, w.kind IS NOT NULL,
+			COALESCE(w.kind, ''), COALESCE(w.name, ''), COALESCE(w.item_key, ''), COALESCE(w.there, 0),
+			COALESCE(w.item_text, ''), COALESCE(w.note, ''), COALESCE(w.origin, ''), COALESCE(w.max_keys, 0),
+			COALESCE(w.item_until, 0), COALESCE(w.retired, 0)
+		FROM headgate_catalog_version v LEFT JOIN `+wanted)
+	if err != nil {
+		return c, classifyRead("read the catalogue", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var i store.Item
+		var some, there bool
+		if err := rows.Scan(&c.Version, &c.Clock, &some, &i.Kind, &i.Name, &i.Key, &there, &i.Text, &i.Note, &i.Origin,
+			&i.MaxKeys, &i.Until, &i.Retired); err != nil {
+			return store.Catalogue{}, classifyRead("read the catalogue", err)
+		}
+		if i.Removed = !there; some {
+			c.Items = append(c.Items, i)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return store.Catalogue{}, classifyRead("read the catalogue", err)
+	}
+	return c, nil
+}
+
+// Items implements store.Catalog. 500 items are read in one statement.
+func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, found []store.Item, err error) {
+	if err := s.ready(ctx); err != nil {
+		return 0, nil, err
+	}
+	err = s.anywhere(func(db querier) error {
+		version, found = 0, nil
+		for from := 0; from == 0 || from < len(list); from += itemChunk {
+			c, err := scanCatalogue(ctx, db, selectItems(list[from:min(len(list), from+itemChunk)]))
+			if err != nil {
+				return err
+			}
+			if found = append(found, c.Items...); from == 0 || c.Version < version {
+				version = c.Version
+			}
+		}
+		return nil
+	})
+	return version, found, err
+}
+
+// selectItems selects those of some items that are there.
+func selectItems(list []store.Item) string {
+	names, others := split(list)
+	if names == "" {
+		names = "''"
+	}
+	text := "(SELECT x'6c696d6974' AS kind, CAST(l.name AS BINARY) AS name, x'' AS item_key, 1 AS there, " + limitColumns +
+		" FROM headgate_limits l WHERE l.name IN (" + names + ")"
+	if others != "" {
+		text += " UNION ALL SELECT c.kind, c.name, c.item_key, 1, " + otherColumns + " FROM (" + others +
+			") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)" + onID
+	}
+	return text + ") w ON 1 = 1"
+}
+
+// split returns the names of limits among items, as a list, and a selection of what says which the
+// others are.
+func split(list []store.Item) (names, others string) {
+	var limits []string
+	var b strings.Builder
+	for _, i := range list {
+		switch {
+		case i.Kind != store.KindLimit:
+			selectID(&b, i)
+		case i.Key == "":
+			limits = append(limits, quotedText(i.Name))
+		}
+	}
+	return strings.Join(limits, ","), b.String()
+}
+
+// ItemsAfter implements store.Catalog.
+func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) (
+	found []store.Item, err error,
+) {
+	if err := s.ready(ctx); err != nil || n <= 0 {
+		return nil, err
+	}
+	query := fmt.Sprintf("SELECT c.kind, c.name, c.item_key, %s FROM headgate_catalog c WHERE c.kind = %s AND "+
+		"(c.name > %s OR c.name = %[3]s AND c.item_key > %[4]s) ORDER BY c.name, c.item_key LIMIT %[5]d",
+		otherColumns, quoted(string(kind)), quoted(after.Name), quoted(after.Key), n)
+	if kind == store.KindLimit {
+		query = fmt.Sprintf("SELECT 'limit', l.name, '', %s FROM headgate_limits l WHERE CAST(l.name AS BINARY) > %s "+
+			"ORDER BY CAST(l.name AS BINARY) LIMIT %d", limitColumns, quoted(after.Name), n)
+	}
+	err = s.anywhere(func(db querier) error {
+		if found, err = appendItems(ctx, db, nil, query); err != nil {
+			return classifyRead("read the catalogue", err)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// readItems reads those of some items that are there.
+func readItems(ctx context.Context, db querier, list []store.Item) (found []store.Item, err error) {
+	for chunk := range slices.Chunk(list, itemChunk) {
+		names, others := split(chunk)
+		if names != "" {
+			found, err = appendItems(ctx, db, found, "SELECT 'limit', l.name, '', "+limitColumns+
+				" FROM headgate_limits l WHERE l.name IN ("+names+")")
+		}
+		if err == nil && others != "" {
+			found, err = appendItems(ctx, db, found, "SELECT c.kind, c.name, c.item_key, "+otherColumns+
+				" FROM ("+others+") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)"+onID)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// onID joins items that selectID has written, o, with their rows, c.
+const onID = " ON c.kind = o.k AND c.name = o.n AND c.item_key = o.i"
+
+// selectID writes the selection of what says which an item is. Those after the first are
+// joined to the ones before.
+func selectID(b *strings.Builder, i store.Item) {
+	if b.Len() > 0 {
+		b.WriteString(" UNION ALL ")
+	}
+	b.WriteString("SELECT ")
+	literal(b, string(i.Kind))
+	b.WriteString(" AS k,")
+	literal(b, i.Name)
+	b.WriteString(" AS n,")
+	literal(b, i.Key)
+	b.WriteString(" AS i")
+}
+
+func appendItems(ctx context.Context, db querier, list []store.Item, query string) ([]store.Item, error) {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var i store.Item
+		if err := rows.Scan(&i.Kind, &i.Name, &i.Key, &i.Text, &i.Note, &i.Origin, &i.MaxKeys, &i.Until,
+			&i.Retired); err != nil {
+			return nil, err
+		}
+		list = append(list, i)
+	}
+	return list, rows.Err()
+}
+
+// CatalogVersions implements store.Catalog.
+func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list []store.Version, err error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	err = s.anywhere(func(db querier) error {
+		if list, err = readVersions(ctx, db, before, n); err != nil {
+			return classifyRead("read the catalogue's versions", err)
+		}
+		return nil
+	})
+	return list, err
+}
+
+func readVersions(ctx context.Context, db querier, before int64, n int) (list []store.Version, err error) {
+	where := ""
+	if before != 0 {
+		where = fmt.Sprintf(" WHERE version < %d", before)
+	}
+	rows, err := db.QueryContext(ctx, fmt.Sprintf(`
+		SELECT v.version, v.at, v.author, v.reason, c.before_item, c.after_item
+		FROM (SELECT version, at, author, reason FROM headgate_versions%s ORDER BY version DESC LIMIT %d) v
+		JOIN headgate_changes c ON c.version = v.version
+		ORDER BY v.version DESC, c.kind, c.name, c.item_key`, where, max(n, 0)))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var v store.Version
+		var was, is []byte
+		if err := rows.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &was, &is); err != nil {
+			return nil, err
+		}
+		if list, err = store.AppendChange(list, v, was, is); err != nil {
+			return nil, err
+		}
+	}
+	return list, rows.Err()
+}

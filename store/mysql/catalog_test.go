@@ -1,0 +1,284 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// versionsOf are the versions of a catalogue, oldest first.
+func versionsOf(tb testing.TB, s *mysql.Store) []store.Version {
+	tb.Helper()
+	list, err := s.CatalogVersions(tb.Context(), 0, 1000)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	slices.Reverse(list)
+	return list
+}
+
+// changesOf are the changes of all versions, oldest first, as text.
+func changesOf(tb testing.TB, s *mysql.Store) (list []string) {
+	tb.Helper()
+	for _, v := range versionsOf(tb, s) {
+		text := fmt.Sprint(v.Number)
+		for _, c := range v.Changes {
+			i := &c.After
+			text += fmt.Sprintf("; %s %s%s %s > %s", i.Kind, i.Name, i.Key, c.Before.Text, i.Text)
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+func userOf(tb testing.TB, db *sql.DB) (user string) {
+	tb.Helper()
+	if err := db.QueryRowContext(tb.Context(), "SELECT USER()").Scan(&user); err != nil {
+		tb.Fatal(err)
+	}
+	return user
+}
+
+// TestChangesByHandAreVersions changes the tables of the catalogue from SQL: each row that is
+// changed makes a version.
+func TestChangesByHandAreVersions(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	s := openAt(t, url)
+	db := plain(t, url)
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, text := range []string{
+		`INSERT INTO headgate_limits (name, rule, description)
+			VALUES ('login', 'gcra 1/s', 'a "note"'), ('api', 'gcra 2/s', '')`,
+		`UPDATE headgate_limits SET rule = 'gcra 3/s' WHERE name = 'login'`,
+		`UPDATE headgate_limits SET description = 'A "note"', retired = 1 WHERE name = 'login'`,
+		`UPDATE headgate_limits SET name = 'log-in' WHERE name = 'login'`,
+		`START TRANSACTION`,
+		`DELETE FROM headgate_limits`,
+		`ROLLBACK`,
+		`CREATE TABLE compiled AS SELECT * FROM headgate_limits WHERE rule_compiled = rule AND law = 1 AND unit > 0`,
+		`INSERT INTO headgate_catalog (kind, name, item_key, text) VALUES ('override', 'api', 'bob ', 'gcra 9/s')`,
+		`INSERT INTO headgate_catalog (kind, name, item_key, text) VALUES ('override', 'api', 'bob', 'gcra 8/s')`,
+		`UPDATE headgate_catalog SET until = 5 WHERE item_key = 'bob'`,
+		`DELETE FROM headgate_catalog WHERE item_key = 'bob '`,
+		`DELETE FROM headgate_limits WHERE name = 'api'`,
+	} {
+		if _, err := conn.ExecContext(t.Context(), text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	want := []string{
+		"1; limit login  > gcra 1/s",
+		"2; limit api  > gcra 2/s",
+		"3; limit login gcra 1/s > gcra 3/s",
+		"4; limit login gcra 3/s > gcra 3/s",
+		"5; limit log-in  > gcra 3/s; limit login gcra 3/s > ",
+		"6; override apibob   > gcra 9/s",
+		"7; override apibob  > gcra 8/s",
+		"8; override apibob gcra 8/s > gcra 8/s",
+		"9; override apibob  gcra 9/s > ",
+		"10; limit api gcra 2/s > ",
+	}
+	if got := changesOf(t, s); !slices.Equal(got, want) {
+		t.Errorf("versions\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	list := versionsOf(t, s)
+	user := userOf(t, db)
+	for _, v := range list {
+		if v.Author != user || v.Reason != "" || v.At < 1e15 {
+			t.Errorf("%+v; want it to be by %q, for no reason", v, user)
+		}
+	}
+	before := store.Item{Kind: store.KindLimit, Name: "login", Text: "gcra 3/s", Note: `a "note"`}
+	after := before
+	after.Note, after.Retired = `A "note"`, true
+	if got := list[3].Changes[0]; got != (store.Change{Before: before, After: after}) {
+		t.Errorf("%+v; want %+v and %+v", got, before, after)
+	}
+	got, err := s.ReadCatalog(t.Context(), 4)
+	if err != nil || got.Version != 10 || len(got.Items) != 5 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if n := answer(t, db, "SELECT COUNT(*) AS n FROM compiled"); n != "n=2" {
+		t.Errorf("the table keeps what limits mean: %s, want 2", n)
+	}
+	refusedByHand(t, s, conn)
+}
+
+// refusedByHand has the tables refuse rows that nobody could use.
+func refusedByHand(t *testing.T, s *mysql.Store, conn *sql.Conn) {
+	t.Helper()
+	n := len(versionsOf(t, s))
+	for _, tt := range []struct{ text, problem string }{
+		{`INSERT INTO headgate_limits (name, rule) VALUES ('a', 'gcra 0/s')`, "amount: is 0"},
+		{`INSERT INTO headgate_limits (name, rule) VALUES ('A', 'gcra 1/s')`, "name: "},
+		{`INSERT INTO headgate_limits (name, rule) VALUES ('a ', 'gcra 1/s')`, "name: "},
+		{`INSERT INTO headgate_limits (name, rule) VALUES ('log-in', 'gcra 1/s')`, "Duplicate"},
+		{`INSERT INTO headgate_limits (name, rule, max_keys) VALUES ('b', 'gcra 1/s', -1)`, "limit_is_not_below_0"},
+		{`INSERT INTO headgate_limits (name, rule) VALUES ('c', 'fixed-window 1/day Nowhere/Else')`, "time zone"},
+		{`UPDATE headgate_limits SET rule = 'gcra 1/fortnight'`, "period: "},
+		{`UPDATE headgate_limits SET name = 'log-in '`, "name: "},
+		{`INSERT INTO headgate_catalog (kind, name, item_key, text) VALUES ('plan', 'p', 'api', 'gcra 1')`, "period: "},
+		{`INSERT INTO headgate_catalog (kind, name, text) VALUES ('rule', 'pro', 'gcra 1/s')`, "kind_is_known"},
+		{`INSERT INTO headgate_catalog (kind, item_key, text) VALUES ('assignment', x'ff', 'pro')`, "UTF-8"},
+		{`UPDATE headgate_catalog SET text = 'gcra 1/fortnight'`, "period: "},
+	} {
+		if _, err := conn.ExecContext(t.Context(), tt.text); err == nil || !strings.Contains(err.Error(), tt.problem) {
+			t.Errorf("%s: %v; want an error with %q", tt.text, err, tt.problem)
+		}
+	}
+	if more := len(versionsOf(t, s)) - n; more != 0 {
+		t.Errorf("what was refused made %d versions", more)
+	}
+}
+
+// TestTwoWritersMakeOneVersionEach: of two edits on top of one version, the second is refused.
+// An edit waits for somebody who changes rows by hand, and sees what became of it.
+func TestTwoWritersMakeOneVersionEach(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	one, two := openAt(t, url), openAt(t, url)
+	write := func(s *mysql.Store, base int64, author, text string) error {
+		_, err := s.WriteCatalog(t.Context(), store.Edit{
+			Base: base, Author: author,
+			Items: []store.Item{{Kind: store.KindLimit, Name: "login", Text: text}},
+		})
+		return err
+	}
+	if err := write(one, 0, "alice", "gcra 1/s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(two, 0, "bob", "gcra 2/s"); !errors.Is(err, store.ErrVersion) {
+		t.Errorf("the second: %v", err)
+	}
+	if err := write(two, 1, "", "gcra 2/s"); err != nil {
+		t.Fatal(err)
+	}
+	tx := begin(t, plain(t, url))
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(t.Context(), "UPDATE headgate_limits SET rule = 'gcra 3/s'"); err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan error)
+	go func() { waits <- write(one, 2, "alice", "gcra 4/s") }()
+	waitFor(t, url, "headgate_catalog_version")
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waits; !errors.Is(err, store.ErrVersion) {
+		t.Errorf("after a change by hand: %v", err)
+	}
+	want := []string{
+		"1; limit login  > gcra 1/s", "2; limit login gcra 1/s > gcra 2/s", "3; limit login gcra 2/s > gcra 3/s",
+	}
+	if got := changesOf(t, one); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	user := userOf(t, plain(t, url))
+	for i, author := range []string{"alice as " + user, user, user} {
+		if got := versionsOf(t, one)[i].Author; got != author {
+			t.Errorf("version %d is of %q, want %q", i+1, got, author)
+		}
+	}
+}
+
+// waitFor waits until a statement has waited for the lock of a row of a table for a second.
+func waitFor(t *testing.T, url, table string) {
+	t.Helper()
+	name := url[strings.LastIndex(url, "/")+1:]
+	db := plain(t, url)
+	for range 1000 {
+		var waiting int
+		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '"+
+			name+"' AND info LIKE '%"+table+" WHERE%FOR UPDATE' AND time > 0").Scan(&waiting); err != nil {
+			t.Fatal(err)
+		}
+		if waiting > 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("nobody waits")
+}
+
+// TestAFailedEditLeavesNothingBehind has one connection, which changes rows by hand after an edit
+// that was refused, or given up: those make versions.
+func TestAFailedEditLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	openAt(t, url)
+	db := pool(t, url)
+	db.SetMaxOpenConns(1)
+	s := mysql.New(db, nil)
+	storetest.Define(t, s, store.Item{Name: "login", Text: "gcra 1/s"})
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, e := range []struct {
+		ctx  context.Context
+		base int64
+		text string
+	}{{t.Context(), 0, "gcra 2/s"}, {t.Context(), 1, "gcra 0/s"}, {cancelled, 1, "gcra 2/s"}} {
+		item := store.Item{Kind: store.KindLimit, Name: "login", Text: e.text}
+		if _, err := s.WriteCatalog(e.ctx, store.Edit{Base: e.base, Items: []store.Item{item}}); err == nil {
+			t.Errorf("%+v was written on top of version %d", item, e.base)
+		}
+	}
+	for i := range 3 {
+		text := fmt.Sprintf("UPDATE headgate_limits SET rule = 'gcra %d/s'", 7+i)
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := changesOf(t, s); len(got) != 4 || got[3] != "4; limit login gcra 8/s > gcra 9/s" {
+		t.Errorf("%q", got)
+	}
+	tx := begin(t, db)
+	_, err := s.InTx(tx).WriteCatalog(t.Context(), store.Edit{Base: 4})
+	if tx.Rollback(); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("inside a transaction: %v", err)
+	}
+}
+
+// TestLargeEdits has more items than one statement holds.
+func TestLargeEdits(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	e := store.Edit{Author: "alice"}
+	for i := range 2 * 700 {
+		name := fmt.Sprint("n", i)
+		e.Items = append(e.Items, store.Item{
+			Kind: store.KindOverride, Name: "login", Key: name, Text: "gcra 1/s",
+			Note: strings.Repeat("\x01", store.MaxNote),
+		}, store.Item{Kind: store.KindLimit, Name: name, Text: "gcra 2/s"})
+	}
+	for base := range int64(2) {
+		if v, err := s.WriteCatalog(t.Context(), e); err != nil || v != base+1 {
+			t.Fatal(v, err)
+		}
+		_, found, err := s.Items(t.Context(), e.Items)
+		if err != nil || len(found) != len(e.Items)*int(1-base) {
+			t.Errorf("%d items, %v", len(found), err)
+		}
+		e.Base = base + 1
+		for i := range e.Items {
+			e.Items[i].Removed = true
+		}
+	}
+	if list := versionsOf(t, s); len(list[0].Changes) != len(e.Items) || len(list[1].Changes) != len(e.Items) {
+		t.Errorf("%d and %d changes", len(list[0].Changes), len(list[1].Changes))
+	}
+}

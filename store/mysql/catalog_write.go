@@ -1,0 +1,362 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// limitName is what a limit may be called: what headgate_find takes for a name.
+var limitName = regexp.MustCompile(`\A[a-z][a-z0-9_.-]{0,63}\z`)
+
+// WriteCatalog implements store.Catalog. The database's user is added to the author. A limit that
+// the server cannot use, for lack of its time zone tables say, is store.ErrInvalid. Inside a
+// transaction of the caller's it is not to be had.
+func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, err error) {
+	if err := s.ready(ctx); err != nil {
+		return 0, err
+	}
+	if err := e.Valid(); err != nil {
+		return 0, err
+	}
+	if s.tx != nil {
+		return 0, fmt.Errorf("mysql: write the catalogue: %w: not inside a transaction of the caller", store.ErrInvalid)
+	}
+	for i := range e.Items {
+		item := &e.Items[i]
+		if item.Kind == store.KindLimit && !item.Removed && (item.Key != "" || !limitName.MatchString(item.Name)) {
+			return 0, law.Invalid("name", "%.100q is not one of a limit, such as login or api.v2: a-z first, "+
+				"then a-z, 0-9, _, . and -, at most 64 bytes", item.Name)
+		}
+	}
+	w := &writer{s, e, make(map[string]bool)}
+	err = s.retry(ctx, s.pick(0), func(n *node) error {
+		version, err = w.write(ctx, n)
+		return err
+	})
+	switch {
+	case errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrVersion):
+		return version, fmt.Errorf("mysql: write the catalogue: %w", err)
+	case err != nil:
+		return 0, classify("write the catalogue", err)
+	}
+	return version, nil
+}
+
+// writer makes an edit of the catalogue.
+type writer struct {
+	*Store
+	edit store.Edit
+	good map[string]bool // notations that the server can use
+}
+
+// write makes the edit by way of one node.
+func (w *writer) write(ctx context.Context, n *node) (version int64, err error) {
+	conn, err := n.db.Conn(ctx)
+	if err != nil {
+		return 0, &notSent{err}
+	}
+	defer conn.Close()
+	if !w.own {
+		if _, err := conn.ExecContext(ctx, guard); err != nil {
+			return 0, nothingDone(w.because(ctx, conn, err))
+		}
+	}
+	// Procedures take their time. Most of it passes before the lock is held.
+	if err := w.prepare(ctx, conn); err != nil {
+		return 0, nothingDone(err)
+	}
+	version, changed, err := w.change(ctx, conn)
+	if changed && err == nil {
+		if err = ctx.Err(); err == nil {
+			return version, w.commit(ctx, conn)
+		}
+	}
+	w.restore(ctx, conn, "ROLLBACK", "SET @hg_catalog = NULL")
+	return version, nothingDone(err)
+}
+
+// commit commits. Its error may leave in doubt what was done.
+func (w *writer) commit(ctx context.Context, conn *sql.Conn) error {
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := conn.ExecContext(within, "COMMIT")
+	w.restore(ctx, conn, "ROLLBACK", "SET @hg_catalog = NULL")
+	return err
+}
+
+// restore makes a connection fit for the next use. One on which @hg_catalog stays set must
+// not go back to the pool: changes by hand would make no versions there.
+func (w *writer) restore(ctx context.Context, conn *sql.Conn, statements ...string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if each(ctx, conn, statements...) != nil {
+		_ = conn.Raw(func(any) error { return errBadConn })
+	}
+}
+
+// prepare checks the notations without a lock.
+func (w *writer) prepare(ctx context.Context, db querier) error {
+	now, err := readItems(ctx, db, w.edit.Items)
+	if err != nil {
+		return err
+	}
+	return w.check(ctx, db, w.edit.Changes(now))
+}
+
+// check refuses notations that the server cannot use.
+func (w *writer) check(ctx context.Context, db querier, changes []store.Change) error {
+	compile := w.def.numbered("headgate_compile_N")
+	for i := range changes {
+		item := &changes[i].After
+		if table := keptIn(&changes[i]); table != "" {
+			return fmt.Errorf("%w: limit %q is kept by %s: change that", store.ErrInvalid, item.Name, table)
+		}
+		switch item.Kind {
+		case store.KindLimit, store.KindPlan, store.KindOverride, store.KindPrefixOverride:
+		default:
+			continue
+		}
+		if item.Removed || w.good[item.Text] {
+			continue
+		}
+		problem, err := read(ctx, db, compile, item.Text)
+		switch {
+		case err != nil:
+			return err
+		case problem != "":
+			return fmt.Errorf("%w: %s %s: %s", store.ErrInvalid, item.Kind, item.Name, problem)
+		}
+		w.good[item.Text] = true
+	}
+	return nil
+}
+
+// keptIn is the table that defines a limit in the place of the catalogue; empty: none.
+func keptIn(c *store.Change) (table string) {
+	for _, origin := range []string{c.Before.Origin, c.After.Origin} {
+		switch origin {
+		case "zone":
+			return "headgate_zones"
+		case "bucket":
+			return "headgate_buckets"
+		}
+	}
+	return ""
+}
+
+// compile has the server keep what limits mean, for the views. headgate_find_N would refuse a
+// transaction that is READ COMMITTED in a session that is not.
+func (w *writer) compile(ctx context.Context, db querier, changes []store.Change) error {
+	const forget = "SET @hg_law = NULL" // it stays null where there is no procedure
+	if _, err := db.ExecContext(ctx, forget); err != nil {
+		return err
+	}
+	for i := range changes {
+		item := &changes[i].After
+		if item.Kind != store.KindLimit || item.Removed {
+			continue
+		}
+		if _, err := read(ctx, db, w.def.numbered("headgate_compile_N"), item.Text); err != nil {
+			return err
+		}
+		if _, err := db.ExecContext(ctx, "UPDATE headgate_limits SET rule_compiled = rule, law = @hg_law, "+
+			"anchor = @hg_anchor, unit = @hg_unit, capacity = @hg_capacity, step = @hg_step, drain = @hg_drain, "+
+			"block = @hg_block, history = @hg_history, calendar = @hg_calendar, zone = @hg_zone, "+
+			"updated_at = updated_at WHERE name = "+quotedText(item.Name)+
+			" AND @hg_law IS NOT NULL;"+forget); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// change makes the edit in a transaction, which it leaves open, and returns the version that
+// there is now.
+func (w *writer) change(ctx context.Context, conn *sql.Conn) (version int64, changed bool, err error) {
+	if err := each(ctx, conn, "SET @hg_catalog = 1", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+		"START TRANSACTION"); err != nil {
+		return 0, false, err
+	}
+	err = conn.QueryRowContext(ctx, "SELECT version FROM headgate_catalog_version WHERE only_one = 1 FOR UPDATE").Scan(
+		&version)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, false, fmt.Errorf("%w: headgate_catalog_version has no row", store.ErrSetup)
+	case err != nil:
+		return 0, false, err
+	case version != w.edit.Base:
+		return version, false, store.ErrVersion
+	}
+	now, err := readItems(ctx, conn, w.edit.Items)
+	if err != nil {
+		return 0, false, err
+	}
+	changes := w.edit.Changes(now)
+	if len(changes) == 0 {
+		return version, false, nil
+	}
+	if err := w.check(ctx, conn, changes); err != nil { // those that others have changed since
+		return 0, false, err
+	}
+	if err := writeItems(ctx, conn, changes); err != nil {
+		return 0, false, err
+	}
+	if err := w.compile(ctx, conn, changes); err != nil {
+		return 0, false, err
+	}
+	version++
+	if err := w.note(ctx, conn, version, changes); err != nil {
+		return 0, false, err
+	}
+	return version, true, countKinds(ctx, conn, changes)
+}
+
+// kinds are those of the items that hold for a key in the place of a limit: their bits in
+// headgate_catalog_version are 1, 2, 4 and 8.
+var kinds = []store.Kind{store.KindOverride, store.KindPrefixOverride, store.KindAssignment, store.KindPrefixAssignment}
+
+// countKinds writes down which kinds of items there are, for calls from SQL. The transaction is
+// READ COMMITTED and holds the number of the version, so it sees all that others have committed. A
+// transaction whose row it does not see yet adds the kind of that row once it has the number.
+func countKinds(ctx context.Context, db querier, changes []store.Change) error {
+	if !slices.ContainsFunc(changes, func(c store.Change) bool { return slices.Contains(kinds, c.After.Kind) }) {
+		return nil
+	}
+	query := "SELECT 0"
+	for i, kind := range kinds {
+		query += fmt.Sprintf(" + %d * EXISTS (SELECT 1 FROM headgate_catalog WHERE kind = %s)", 1<<i,
+			quoted(string(kind)))
+	}
+	var found int
+	if err := db.QueryRowContext(ctx, query).Scan(&found); err != nil {
+		return err
+	}
+	_, err := db.ExecContext(ctx,
+		fmt.Sprintf("UPDATE headgate_catalog_version SET kinds = %d WHERE only_one = 1", found))
+	return err
+}
+
+// note writes down what a version has changed.
+func (w *writer) note(ctx context.Context, db querier, version int64, changes []store.Change) error {
+	number := strconv.FormatInt(version, 10)
+	author := "USER()"
+	if w.edit.Author != "" {
+		author = "CONCAT(" + quotedText(w.edit.Author+" as ") + ", USER())"
+	}
+	for _, statement := range []string{
+		"UPDATE headgate_catalog_version SET version = " + number + " WHERE only_one = 1",
+		"INSERT INTO headgate_versions (version, at, author, reason) VALUES (" + number + ", " + readClock + ", " +
+			author + ", " + quotedText(w.edit.Reason) + ")",
+	} {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	list := parts{
+		head:    "INSERT INTO headgate_changes (version, kind, name, item_key, before_item, after_item) VALUES ",
+		between: ", ",
+	}
+	for i := range changes {
+		c := &changes[i]
+		before, err := json.Marshal(&c.Before)
+		if err != nil {
+			return err
+		}
+		after, err := json.Marshal(&c.After)
+		if err != nil {
+			return err
+		}
+		list.add("(" + number + ", " + namesOf(&c.After) + ", " + quotedText(string(before)) + ", " +
+			quotedText(string(after)) + ")")
+	}
+	return list.execute(ctx, db)
+}
+
+// namesOf are the literals of what says which an item is.
+func namesOf(i *store.Item) string {
+	return quoted(string(i.Kind)) + ", " + quoted(i.Name) + ", " + quoted(i.Key)
+}
+
+// writeItems writes what items have become.
+func writeItems(ctx context.Context, db querier, changes []store.Change) error {
+	const alike = "origin = VALUES(origin), max_keys = VALUES(max_keys), retired = VALUES(retired)"
+	goneLimits := parts{head: "DELETE FROM headgate_limits WHERE name IN (", between: ", ", tail: ")"}
+	goneOthers := parts{
+		head: "DELETE c FROM (", between: " UNION ALL ",
+		tail: ") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)" + onID,
+	}
+	limits := parts{
+		head:    "INSERT INTO headgate_limits (name, rule, description, origin, max_keys, retired) VALUES ",
+		between: ", ",
+		tail:    " ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description), " + alike,
+	}
+	others := parts{
+		head: "INSERT INTO headgate_catalog (kind, name, item_key, `text`, note, origin, max_keys, retired, `until`) " +
+			"VALUES ",
+		between: ", ",
+		tail: " ON DUPLICATE KEY UPDATE `text` = VALUES(`text`), note = VALUES(note), `until` = VALUES(`until`), " +
+			alike,
+	}
+	for i := range changes {
+		item := &changes[i].After
+		isLimit := item.Kind == store.KindLimit
+		row := fmt.Sprintf("%s, %s, %s, %d, %t", quotedText(item.Text), quotedText(item.Note), quotedText(item.Origin),
+			item.MaxKeys, item.Retired)
+		switch {
+		case item.Removed && isLimit:
+			goneLimits.add(quotedText(item.Name))
+		case item.Removed:
+			var b strings.Builder
+			selectID(&b, *item)
+			goneOthers.add(b.String())
+		case isLimit:
+			limits.add("(" + quotedText(item.Name) + ", " + row + ")")
+		default:
+			others.add(fmt.Sprintf("(%s, %s, %d)", namesOf(item), row, item.Until))
+		}
+	}
+	for _, p := range []*parts{&goneLimits, &goneOthers, &limits, &others} {
+		if err := p.execute(ctx, db); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parts are those of a statement that is too long to be sent at once.
+type parts struct {
+	head, between, tail string
+	list                []string
+}
+
+func (p *parts) add(part string) { p.list = append(p.list, part) }
+
+// partBytes is how long a text becomes before another one is begun. A packet may be as short
+// as 1 MB by the server's settings.
+const partBytes = 256 << 10
+
+// execute executes the statement as often as it takes.
+func (p *parts) execute(ctx context.Context, db querier) error {
+	for from := 0; from < len(p.list); {
+		to, size := from, 0
+		for to < len(p.list) && to-from < itemChunk && (to == from || size+len(p.list[to]) < partBytes) {
+			size += len(p.list[to])
+			to++
+		}
+		if _, err := db.ExecContext(ctx, p.head+strings.Join(p.list[from:to], p.between)+p.tail); err != nil {
+			return err
+		}
+		from = to
+	}
+	return nil
+}

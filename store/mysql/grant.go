@@ -1,0 +1,237 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+var _ store.Granter = (*Store)(nil)
+
+// The rights of the role service: what the procedures and the driver do with the tables. All others
+// it reads.
+const (
+	changes = "SELECT, INSERT, UPDATE, DELETE"
+	adds    = "SELECT, INSERT, UPDATE"
+)
+
+var serviceTables = map[string]string{
+	"headgate_cells": changes, "headgate_entries": changes, "headgate_admissions": changes, "headgate_rooms": changes,
+	"headgate_key_counts": changes, "headgate_limits": changes, "headgate_catalog": changes,
+	"headgate_zones": changes, "headgate_buckets": changes,
+	"headgate_catalog_version": "SELECT, UPDATE", "headgate_versions": adds, "headgate_changes": adds,
+}
+
+// definers finds the procedures that the role app may call: see sql/procedures/take.sql.
+var definers = regexp.MustCompile(`(?s)create procedure (\w+)\([^;]*?sql security definer`)
+
+// account is a user of the server.
+type account struct{ name, host string }
+
+// accountOf reads NAME or NAME@HOST. A user without a name is anybody, and is given nothing.
+func accountOf(user string) (account, error) {
+	a := account{user, "%"}
+	if i := strings.LastIndexByte(user, '@'); i >= 0 {
+		a = account{user[:i], user[i+1:]}
+	}
+	if a.name == "" || a.host == "" || strings.ContainsFunc(user, func(r rune) bool { return r < ' ' || r == 0xfffd }) {
+		return a, law.Invalid("user", "%.100q is not NAME or NAME@HOST", user)
+	}
+	return a, nil
+}
+
+// String is the account in a statement, under setSession.
+func (a account) String() string {
+	escape := strings.NewReplacer(`\`, `\\`, `'`, `''`)
+	return "'" + escape.Replace(a.name) + "'@'" + escape.Replace(a.host) + "'"
+}
+
+// condition is that a row of headgate_roles is the account's.
+func (a account) condition() string {
+	return "user_name = " + quotedText(a.name) + " AND host_name = " + quotedText(a.host)
+}
+
+// Grant implements store.Granter. user is NAME or NAME@HOST; without a host it is that of %. What
+// is given is written down, so that a migration gives it for what it makes again. The user of this
+// store needs the right to give rights.
+func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines []string, err error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	if s.tx != nil {
+		return nil, fmt.Errorf("mysql: grant: %w: not inside a transaction of the caller", store.ErrInvalid)
+	}
+	if role != store.RoleApp && role != store.RoleService {
+		return nil, law.Invalid("role", "%.100q is not known; there are %s and %s", string(role), store.RoleApp,
+			store.RoleService)
+	}
+	a, err := accountOf(user)
+	if err != nil {
+		return nil, err
+	}
+	err = s.anywhere(func(db querier) error {
+		conn, err := db.(*sql.DB).Conn(ctx)
+		if err != nil {
+			return &notSent{err}
+		}
+		defer conn.Close()
+		return alone(ctx, conn, func() error {
+			lines, err = s.grantBy(ctx, conn, role, a)
+			return err
+		})
+	})
+	switch number, _ := numberOf(err); {
+	case slices.Contains(noSuchUser, number):
+		return nil, law.Invalid("user", "%.100q is not there: make the user first", user)
+	case errors.Is(err, store.ErrInvalid):
+		return nil, err
+	case err != nil:
+		return nil, classify("grant", err)
+	}
+	return lines, nil
+}
+
+// noSuchUser are the errors of a GRANT that would make a user: of MariaDB, and of MySQL; and
+// what a name gets that is too long.
+var noSuchUser = []uint16{1133, 1410, 1470}
+
+// refuseToMake makes GRANT fail for a user that does not exist. MariaDB would create the user,
+// without a password. Send it after setSession; resetSession undoes it.
+const refuseToMake = "SET sql_mode = CONCAT(@@sql_mode /*M! , ',NO_AUTO_CREATE_USER' */);"
+
+// grantBy gives a role. The role is written down first: somebody who has the rights of app alone
+// must not be without its restriction. A service stays one.
+func (s *Store) grantBy(ctx context.Context, conn *sql.Conn, role store.Role, a account) (lines []string, err error) {
+	if _, err := conn.ExecContext(ctx, setSession+refuseToMake); err != nil {
+		return nil, fmt.Errorf("set up the session: %w", err)
+	}
+	defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), resetSession) }()
+	g, err := newGrants(ctx, conn, s.def)
+	if err != nil {
+		return nil, err
+	}
+	var before sql.NullString
+	err = conn.QueryRowContext(ctx, "SELECT role FROM headgate_roles WHERE "+a.condition()).Scan(&before)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, err
+	}
+	write := fmt.Sprintf("REPLACE INTO headgate_roles (user_name, host_name, role) VALUES (%s, %s, %s)",
+		quotedText(a.name), quotedText(a.host), quotedText(string(role)))
+	if role == store.RoleService || before.String == string(role) {
+		write = "DO 0" // when it is given
+	} else if before.Valid {
+		return []string{fmt.Sprintf("%s has the role %s, which has all of %s", a, before.String, role)}, nil
+	}
+	if _, err := conn.ExecContext(ctx, write); err != nil {
+		return nil, err
+	}
+	if err := g.give(ctx, conn, role, a); err != nil {
+		if !before.Valid {
+			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "DELETE FROM headgate_roles WHERE "+a.condition())
+		}
+		return nil, err
+	}
+	if role == store.RoleService {
+		if _, err := conn.ExecContext(ctx, fmt.Sprintf("REPLACE INTO headgate_roles (user_name, host_name, role) "+
+			"VALUES (%s, %s, %s)", quotedText(a.name), quotedText(a.host), quotedText(string(role)))); err != nil {
+			return nil, err
+		}
+		return []string{
+			fmt.Sprintf("%s may read and change the tables, but not make or drop any", a),
+			fmt.Sprintf("%s may call the %d procedures", a, len(g.procedures)),
+		}, nil
+	}
+	return []string{fmt.Sprintf("%s may call %s", a, strings.Join(g.app, ", "))}, nil
+}
+
+// grants are what can be given: the names of tables and views, of all procedures, and of those that
+// the role app may call.
+type grants struct{ tables, procedures, app []string }
+
+func newGrants(ctx context.Context, db querier, d *definition) (*grants, error) {
+	l, err := lookFor(ctx, db, d)
+	if err != nil {
+		return nil, err
+	}
+	g := &grants{tables: slices.Concat(l.tables, l.views), procedures: slices.Concat(l.procedures, l.articles)}
+	for _, s := range slices.Concat(d.plain, d.articles) {
+		if m := definers.FindStringSubmatch(s.text); m != nil && slices.Contains(g.procedures, m[1]) {
+			g.app = append(g.app, m[1])
+		}
+	}
+	slices.Sort(g.app)
+	if len(g.app) == 0 {
+		return nil, fmt.Errorf("%w: this server has no procedures, and so no roles", store.ErrUnsupported)
+	}
+	return g, nil
+}
+
+// give gives the rights of a role.
+func (g *grants) give(ctx context.Context, db querier, role store.Role, a account) error {
+	procedures := g.app
+	if role == store.RoleService {
+		procedures = g.procedures
+		for _, name := range g.tables {
+			rights := serviceTables[name]
+			if rights == "" {
+				rights = "SELECT"
+			}
+			if _, err := db.ExecContext(ctx, "GRANT "+rights+" ON "+name+" TO "+a.String()); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range procedures {
+		if _, err := db.ExecContext(ctx, "GRANT EXECUTE ON PROCEDURE "+name+" TO "+a.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grantAgain gives roles for what a migration has made. Where it cannot, it returns a line that says so.
+func grantAgain(ctx context.Context, conn *sql.Conn, d *definition) (lines []string, err error) {
+	rows, err := conn.QueryContext(ctx, "SELECT user_name, host_name, role FROM headgate_roles ORDER BY 1, 2")
+	if err != nil {
+		return nil, fmt.Errorf("read the roles: %w", err)
+	}
+	defer rows.Close()
+	type given struct {
+		account
+		role store.Role
+	}
+	var list []given
+	for rows.Next() {
+		var a given
+		if err := rows.Scan(&a.name, &a.host, &a.role); err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || list == nil {
+		return nil, err
+	}
+	if _, err := conn.ExecContext(ctx, refuseToMake); err != nil {
+		return nil, fmt.Errorf("set up the session: %w", err)
+	}
+	g, err := newGrants(ctx, conn, d)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range list {
+		if err := g.give(ctx, conn, a.role, a.account); err != nil {
+			if number, _ := numberOf(err); number == 0 || slices.Contains(repeated, number) {
+				return nil, err
+			}
+			lines = append(lines, fmt.Sprintf("could not give %s the role %s again: %v", a.account, a.role, err))
+		}
+	}
+	return lines, nil
+}

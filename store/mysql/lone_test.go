@@ -1,0 +1,119 @@
+package mysql_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// TestLoneChargesDecideAsOthers asks for one op at a time and compares with the memory
+// store: among them are new keys, refusals, and cells that are blocked, reset, charged by
+// another law, given back to, and ahead of the clock.
+func TestLoneChargesDecideAsOthers(t *testing.T) {
+	t.Parallel()
+	s, m := open(t), memory.New(nil)
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	limits := [][2]law.Params{
+		{
+			{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 1000, Drain: 3},
+			{Kind: law.Bucket, Unit: 7, Capacity: 50, Step: 1000, Drain: 3},
+		},
+		{
+			{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 5_000_000, Drain: 9},
+			{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 50_000_000, Drain: 1},
+		},
+		{
+			{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1, Capacity: 5, Step: 70_000, Drain: 5},
+			{Kind: law.Window, Unit: 1, Capacity: 5, Step: 70_000},
+		},
+		{
+			{Kind: law.Bucket, Unit: 1, Capacity: 50, Step: 1_000_000, Drain: law.Max},
+			{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1, Capacity: 400, Step: 10_000_000_000_000, Drain: 1},
+		},
+		{
+			{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1, Capacity: 50, Step: 7_000_000, Drain: law.Max},
+			{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1, Capacity: 50, Step: 7_000_000, Drain: 1},
+		},
+		{
+			{Kind: law.Bucket, Unit: 1 << 20, Capacity: 1 << 52, Step: 1, Drain: 1 << 52},
+			{Kind: law.Bucket, Unit: 1 << 20, Capacity: 1 << 52, Step: 1, Drain: 1},
+		},
+		{
+			{Kind: law.Bucket, Unit: 1, Capacity: 60, Step: 1 << 46, Drain: 1},
+			{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1, Capacity: 60, Step: 1 << 46, Drain: 1},
+		},
+	}
+	now := int64(1_800_000_000_000_000)
+	for round := range 3000 {
+		now += rng.Int64N(1 << (1 + rng.IntN(24)))
+		limit := rng.IntN(len(limits))
+		op := law.Op{
+			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: fmt.Sprint("limit ", limit), Key: fmt.Sprint(rng.IntN(8))},
+			Params: limits[limit][0], Cost: limits[limit][0].Unit, Count: 1, Now: now,
+		}
+		switch rng.IntN(40) {
+		case 0:
+			op.Params = limits[limit][1]
+		case 1:
+			op.Verb, op.TTL, op.Reason = law.Block, 1+rng.Int64N(10_000_000), "why"
+		case 2, 3:
+			op.Verb = law.Reset
+		case 4:
+			op.Verb, op.At, op.Level, op.Cost = law.Return, now+rng.Int64N(10_000_000)-5_000_000,
+				rng.Int64N(10_000_000), 1
+		case 5, 6, 7:
+			op.Now += rng.Int64N(20_000_000) - 10_000_000
+		case 8, 9, 10, 11:
+			op.Count, op.Partial = 1+rng.Int64N(5), rng.IntN(2) == 0
+		case 12, 13, 14, 15:
+			op.Cost, op.Ceiling = 1+rng.Int64N(60), rng.Int64N(3)*20
+		}
+		got, want := make([]law.Outcome, 1), make([]law.Outcome, 1)
+		if err := s.Apply(t.Context(), []law.Op{op}, got); err != nil {
+			t.Fatalf("seed %d, round %d: %v", seed, round, err)
+		}
+		if err := m.Apply(t.Context(), []law.Op{op}, want); err != nil {
+			t.Fatal(err)
+		}
+		if got[0] != want[0] {
+			t.Fatalf("seed %d, round %d: %+v\n got %+v\nwant %+v", seed, round, op, got[0], want[0])
+		}
+	}
+}
+
+// TestLoneChargesAreExact charges new keys from many callers at once.
+func TestLoneChargesAreExact(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	const capacity, callers, keys = 25, 8, 4
+	limit := law.Params{Kind: law.Bucket, Unit: 1, Capacity: capacity, Step: 10_000_000_000_000, Drain: 1}
+	for key := range keys {
+		var granted atomic.Int64
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for range capacity {
+					op := law.Op{
+						Verb: law.Take, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(key)}, Params: limit, Cost: 1, Count: 1,
+					}
+					outs := make([]law.Outcome, 1)
+					if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil {
+						t.Error(err)
+						return
+					}
+					granted.Add(outs[0].Granted)
+				}
+			})
+		}
+		wg.Wait()
+		if n := granted.Load(); n != capacity {
+			t.Errorf("key %d: %d of %d admitted", key, n, capacity)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/store"
+)
+
+var _ store.Remover = (*Store)(nil)
+
+var (
+	madeTable = regexp.MustCompile(`(?m)^create table if not exists (\w+)`)
+	madeView  = regexp.MustCompile(`(?m)^create or replace view (\w+)`)
+	numbered  = regexp.MustCompile(`_[0-9]+$`)
+)
+
+// left is what a database has of what Migrate makes, each in order. The triggers go with their
+// tables.
+type left struct {
+	tables, views, procedures, articles, triggers []string
+	rows                                          map[string]int64 // of tables, about
+}
+
+// what are the names that a definition gives to a kind of things.
+func what(list []ddl, pattern *regexp.Regexp) (names []string) {
+	for _, s := range list {
+		if m := pattern.FindStringSubmatch(s.text); m != nil {
+			names = append(names, m[1])
+		}
+	}
+	return names
+}
+
+// tableNames are those of all tables.
+func (d *definition) tableNames() (names []string) {
+	for _, f := range d.tables {
+		for _, text := range f.statements {
+			if m := madeTable.FindStringSubmatch(text); m != nil {
+				names = append(names, m[1])
+			}
+		}
+	}
+	return names
+}
+
+// ours returns what tells whether a procedure is one of Headgate's.
+func (d *definition) ours(installed []string) func(name string) bool {
+	for _, name := range what(d.articles, made) {
+		if strings.HasPrefix(name, "headgate_") {
+			installed = append(installed, name)
+		}
+	}
+	inner := make(map[string]bool)
+	for _, name := range d.names() {
+		if base := numbered.ReplaceAllString(name, ""); base != name {
+			inner[base] = true
+		}
+	}
+	return func(name string) bool {
+		base := numbered.ReplaceAllString(name, "")
+		return slices.Contains(d.names(), name) || slices.Contains(installed, name) || base != name && inner[base]
+	}
+}
+
+// lookFor finds what is left. Procedures are ours that this binary makes, that are recorded as
+// installed, or that another revision makes under the name of one of these with its own number. A
+// database with tables that this binary does not know is ErrSchemaNewer.
+func lookFor(ctx context.Context, db querier, d *definition) (l left, err error) {
+	have, err := readInstalled(ctx, db)
+	switch {
+	case err != nil:
+		return l, err
+	case have.state > d.state || have.tables > len(d.tables):
+		return l, fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, "+
+			"this binary knows %d and %d", store.ErrSchemaNewer, have.state, have.tables, d.state, len(d.tables))
+	}
+	installed, err := recordedNames(ctx, db)
+	if err != nil {
+		return l, err
+	}
+	own := d.ours(installed)
+	l.rows = make(map[string]int64)
+	tables, views := d.tableNames(), what(d.plain, madeView)
+	triggers := what(d.triggers, regexp.MustCompile(`(?m)^create trigger (\w+)`))
+	rows, err := db.QueryContext(ctx, `
+		SELECT 'table', t.table_name, COALESCE(t.table_rows, 0) FROM information_schema.tables t
+			WHERE t.table_schema = DATABASE() AND t.table_type = 'BASE TABLE'
+		UNION ALL SELECT 'view', v.table_name, 0 FROM information_schema.views v WHERE v.table_schema = DATABASE()
+		UNION ALL SELECT IF(r.routine_comment LIKE '`+ours+`%', 'article', 'procedure'), r.routine_name, 0
+			FROM information_schema.routines r WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE'
+		UNION ALL SELECT 'trigger', g.trigger_name, 0 FROM information_schema.triggers g
+			WHERE g.trigger_schema = DATABASE()
+		ORDER BY 2`)
+	if err != nil {
+		return l, fmt.Errorf("list what there is: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var kind, name string
+		var n int64
+		if err := rows.Scan(&kind, &name, &n); err != nil {
+			return l, err
+		}
+		switch {
+		case kind == "table" && slices.Contains(tables, name):
+			l.tables, l.rows[name] = append(l.tables, name), n
+		case kind == "view" && slices.Contains(views, name):
+			l.views = append(l.views, name)
+		case kind == "article":
+			l.articles = append(l.articles, name)
+		case kind == "procedure" && own(name):
+			l.procedures = append(l.procedures, name)
+		case kind == "trigger" && slices.Contains(triggers, name):
+			l.triggers = append(l.triggers, name)
+		}
+	}
+	return l, rows.Err()
+}
+
+// recordedNames are those of the procedures that were installed; none where that is not known.
+func recordedNames(ctx context.Context, db querier) (names []string, err error) {
+	var list string
+	err = db.QueryRowContext(ctx, "SELECT names FROM headgate_installed").Scan(&list)
+	if number, _ := numberOf(err); number == errNoTable || errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return strings.Split(list, ","), err
+}
+
+// Removal implements store.Remover. It needs no schema: without one there is nothing to remove.
+func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
+	if s.closed.Load() {
+		return nil, store.ErrClosed
+	}
+	err = s.anywhere(func(db querier) error {
+		l, err := lookFor(ctx, db, s.def)
+		switch {
+		case errors.Is(err, store.ErrSchemaNewer):
+			return err
+		case err != nil:
+			return classifyRead("list what there is", err)
+		}
+		lines = nil
+		for _, name := range l.tables {
+			lines = append(lines, fmt.Sprintf("table %s, about %d rows", name, l.rows[name]))
+		}
+		for _, name := range l.triggers {
+			lines = append(lines, "trigger "+name)
+		}
+		for _, name := range l.views {
+			lines = append(lines, "view "+name)
+		}
+		if n := len(l.procedures); n > 0 {
+			lines = append(lines, strconv.Itoa(n)+" procedures whose names begin with headgate_")
+		}
+		for _, name := range l.articles {
+			lines = append(lines, "procedure "+name)
+		}
+		return nil
+	})
+	return lines, err
+}
+
+// Remove implements store.Remover. Each statement commits by itself here. The first one takes the
+// mark away by which a binary knows that there is a schema, so after a removal that was cut off
+// programs fail with ErrSetup, Migrate makes again what is missing, and Remove removes the rest. It waits for
+// transactions that use the tables.
+func (s *Store) Remove(ctx context.Context) error {
+	if s.closed.Load() {
+		return store.ErrClosed
+	}
+	if s.tx != nil {
+		return fmt.Errorf("mysql: remove: %w: not inside a transaction of the caller", store.ErrInvalid)
+	}
+	err := s.anywhere(func(db querier) error {
+		conn, err := db.(*sql.DB).Conn(ctx)
+		if err != nil {
+			return &notSent{err}
+		}
+		defer conn.Close()
+		return alone(ctx, conn, func() error { return s.removeAt(ctx, conn) })
+	})
+	switch {
+	case errors.Is(err, store.ErrSchemaNewer):
+		return err
+	case err != nil:
+		return classify("remove", err)
+	}
+	s.checked.Store(false)
+	return nil
+}
+
+// removeAt removes what there is.
+func (s *Store) removeAt(ctx context.Context, conn *sql.Conn) error {
+	if _, err := conn.ExecContext(ctx, "SET @hg_wait = @@lock_wait_timeout, lock_wait_timeout = 3"); err != nil {
+		return fmt.Errorf("set up the session: %w", err)
+	}
+	defer func() {
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SET lock_wait_timeout = @hg_wait")
+	}()
+	l, err := lookFor(ctx, conn, s.def)
+	if err != nil {
+		return err
+	}
+	// headgate_installed has the names of procedures of other revisions, so it is the last.
+	const first, last = "headgate_schema_version", "headgate_installed"
+	drop := []string{"DROP TABLE IF EXISTS " + first}
+	for _, name := range l.views {
+		drop = append(drop, "DROP VIEW IF EXISTS "+name)
+	}
+	for _, name := range l.triggers {
+		drop = append(drop, "DROP TRIGGER IF EXISTS "+name)
+	}
+	for _, name := range slices.Concat(l.articles, l.procedures) {
+		drop = append(drop, "DROP PROCEDURE IF EXISTS "+name)
+	}
+	for _, name := range l.tables {
+		if name != first && name != last {
+			drop = append(drop, "DROP TABLE IF EXISTS "+name)
+		}
+	}
+	for _, text := range append(drop, "DROP TABLE IF EXISTS "+last) {
+		if _, err := conn.ExecContext(ctx, text); err != nil {
+			return fmt.Errorf("%s: %w", text, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// everything lists what a database has.
+func everything(t *testing.T, db *sql.DB) (list []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), `
+		SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()
+		UNION ALL SELECT CONCAT(routine_name, '()') FROM information_schema.routines WHERE routine_schema = DATABASE()
+		UNION ALL SELECT CONCAT('trigger ', trigger_name) FROM information_schema.triggers
+			WHERE trigger_schema = DATABASE()
+		ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, name)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// TestRemoveLeavesNothing removes all that a migration has made, and nothing else.
+func TestRemoveLeavesNothing(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	db := plain(t, url)
+	conn := session(t, url)
+	for _, text := range []string{
+		"CREATE TABLE mine (x INT)", "CREATE TABLE headgate_mine (x INT)", "CREATE PROCEDURE mine() SELECT 1",
+		"CREATE PROCEDURE headgate_mine_1() SELECT 1", "CREATE VIEW my_view AS SELECT x FROM mine",
+		"CREATE PROCEDURE Request_Token(b INT) SELECT 'mine'",
+	} {
+		execute(t, conn, text)
+	}
+	others := everything(t, db)
+	s := openAt(t, url)
+	if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, conn, "CREATE PROCEDURE headgate_ask_99() SELECT 1") // of a later revision
+	lines, err := s.Removal(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := strings.Join(lines, "\n") + "\n"
+	for _, want := range []string{
+		"table headgate_cells, about ", "table headgate_limits, about ", "trigger headgate_limits_after_insert\n",
+		"view headgate_levels\n", " procedures whose names begin with headgate_\n",
+	} {
+		if !strings.Contains(told, want) {
+			t.Errorf("%s does not have %q", told, want)
+		}
+	}
+	if strings.Contains(told, "oken") || strings.Contains(told, "mine") {
+		t.Errorf("%s has what is not ours", told)
+	}
+	if err := s.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := everything(t, db); !slices.Equal(left, others) {
+		t.Errorf("left are %q, want %q", left, others)
+	}
+	if lines, err := s.Removal(t.Context()); err != nil || len(lines) != 0 {
+		t.Errorf("after that there is %q, %v", lines, err)
+	}
+	if err := s.Remove(t.Context()); err != nil {
+		t.Errorf("removed again: %v", err)
+	}
+	_, err = headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k")
+	if !errors.Is(err, store.ErrSetup) {
+		t.Errorf("a charge after that: %v", err)
+	}
+	execute(t, conn, "DROP PROCEDURE Request_Token")
+	usable(t, s, db)
+	lines, err = s.Removal(t.Context())
+	if err != nil || !slices.Contains(lines, "procedure request_token") ||
+		!slices.Contains(lines, "procedure check_velocity") {
+		t.Errorf("the articles' procedures: %q, %v", lines, err)
+	}
+}
+
+// usable migrates, and charges in Go and in SQL.
+func usable(t *testing.T, s *mysql.Store, db *sql.DB) {
+	t.Helper()
+	if _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatalf("migrated again: %v", err)
+	}
+	if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
+		t.Errorf("a charge after that: %v", err)
+	}
+	storetest.Define(t, s, store.Item{Name: "api", Text: "gcra 1/s"})
+	if d, err := call(t, db, "headgate_take", "api", "k", "1"); err != nil || d.allowed != 1 {
+		t.Errorf("a call after that: %+v, %v", d, err)
+	}
+}
+
+// TestARemovalThatIsCutOff has a removal end on the way, at a lock that it does not get: it can be
+// done to its end, or the schema can be made again.
+func TestARemovalThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]func(t *testing.T, s *mysql.Store, db *sql.DB){
+		"removed again": func(t *testing.T, s *mysql.Store, db *sql.DB) {
+			if err := s.Remove(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if left := everything(t, db); len(left) > 0 {
+				t.Errorf("left are %q", left)
+			}
+		},
+		"migrated again": usable,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := dbtest.MariaDB(t)
+			s := openAt(t, url)
+			db := plain(t, url)
+			tx := begin(t, db)
+			if _, err := tx.ExecContext(t.Context(), "SELECT * FROM headgate_entries"); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			removed := make(chan error, 1)
+			go func() { removed <- s.Remove(ctx) }()
+			var left []string
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				if left = everything(t, db); !slices.Contains(left, "headgate_take()") {
+					break
+				}
+			}
+			time.Sleep(500 * time.Millisecond) // until it waits for the lock, mostly
+			cancel()
+			if err := <-removed; err == nil {
+				t.Fatal("a table that is in use was removed")
+			}
+			if len(left) == 0 || slices.Contains(left, "headgate_take()") {
+				t.Errorf("left are %q", left)
+			}
+			if err := tx.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			again := bare(t, url)
+			_, err := headgate.New(again, nil).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k")
+			if !errors.Is(err, store.ErrSetup) {
+				t.Errorf("a charge after it: %v", err)
+			}
+			then(t, again, db)
+		})
+	}
+}
+
+// TestAnOlderBinaryRemovesNothing has tables of a newer binary, of which it knows nothing.
+func TestAnOlderBinaryRemovesNothing(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	s := openAt(t, url)
+	execute(t, session(t, url), "INSERT INTO headgate_schema_version (version) VALUES (99)")
+	if _, err := s.Removal(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
+		t.Errorf("to list: %v", err)
+	}
+	if err := s.Remove(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
+		t.Errorf("to remove: %v", err)
+	}
+}

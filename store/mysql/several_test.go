@@ -1,0 +1,397 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// charges is the JSON of some: limit, key, cost, limit, key, cost, and so on.
+func charges(words ...string) string {
+	var list []string
+	for i := 0; i+2 < len(words); i += 3 {
+		list = append(list, fmt.Sprintf(`{"limit": %q, "key": %q, "cost": %s}`, words[i], words[i+1], words[i+2]))
+	}
+	return "[" + strings.Join(list, ", ") + "]"
+}
+
+// answers returns columns of all rows that a call answers; or the message of an error that people are to read.
+func answers(tb testing.TB, db querier, columns, call string, args ...any) string {
+	tb.Helper()
+	rows, err := db.QueryContext(tb.Context(), call, args...)
+	for conflict(err) {
+		rows, err = db.QueryContext(tb.Context(), call, args...)
+	}
+	if my, ok := errors.AsType[*driver.MySQLError](err); ok && my.Number == 1644 {
+		return my.Message
+	} else if err != nil {
+		tb.Fatalf("%s: %v", call, err)
+	}
+	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var lines []string
+	for rows.Next() {
+		fields, list := make([]sql.NullString, len(names)), make([]any, len(names))
+		for i := range fields {
+			list[i] = &fields[i]
+		}
+		if err := rows.Scan(list...); err != nil {
+			tb.Fatal(err)
+		}
+		var words []string
+		for column := range strings.FieldsSeq(columns) {
+			i := slices.Index(names, column)
+			if i < 0 {
+				tb.Fatalf("%s: there is no column %s among %s", call, column, names)
+			}
+			if words = append(words, "null"); fields[i].Valid {
+				words[len(words)-1] = fields[i].String
+			}
+		}
+		lines = append(lines, strings.Join(words, " "))
+	}
+	if err := rows.Err(); err != nil {
+		tb.Fatalf("%s: %v", call, err)
+	}
+	return strings.Join(lines, ", ")
+}
+
+// TestSeveralChargesByCall goes through the procedures for several charges.
+func TestSeveralChargesByCall(t *testing.T) {
+	t.Parallel()
+	db, s := client(t)
+	for name, rule := range map[string]string{
+		"user": "fixed-window 10/30d", "org": "fixed-window 20/30d", "huge": "fixed-window 2000000000000000/30d",
+		"blocking": "fixed-window 1/30d block 1h", "listed": "sliding-log 5/1h history 1d",
+	} {
+		storetest.Define(t, s, store.Item{Name: name, Text: rule})
+	}
+	define(t, s, store.Item{Kind: store.KindOverride, Name: "user", Key: "vip", Text: "fixed-window 30/30d"})
+	const queued = "gcra 1/1h"
+	once := charges("user", "x", "3", "org", "x", "2")
+	late := charges(queued, "r", "1", "token-bucket 1/1h burst 2", "r", "1")
+	for _, tt := range []struct{ columns, call, want string }{
+		{
+			"ordinality allowed limit_name key capacity remaining refused",
+			"take_all('" + charges("user", "a", "3", "org", "o", "2.5", "user", "a", `"4"`) + "')",
+			"1 1 user a 10 7 0, 2 1 org o 20 17 0, 3 1 user a 10 3 0",
+		},
+		{ // alone, each of the two would pass
+			"allowed remaining refused",
+			"take_all('" + charges("user", "a", "2", "org", "o", "1", "user", "a", "2") + "')",
+			"0 3 0, 0 17 0, 0 3 1",
+		},
+		{"allowed retry_after refused", "take_all('" + charges("org", "o", "1", "user", "b", "11") + "')", "0 0.000000 0, 0 null 1"},
+		{"remaining", "take_all('" + charges("user", "a", "3", "org", "o", "17.5") + "')", "0, 0"},
+		{"remaining capacity", "take_all('" + charges("user", "vip", "1") + "')", "29 30"},
+		{"remaining", "take_all('" + charges("huge", "a", "1000000000000001") + "')", "999999999999999"},
+		{"allowed", "take_all('" + charges("user", "c", "1", "blocking", "a", "1") + "')", "1, 1"},
+		{"refused", "take_all('" + charges("user", "c", "1", "blocking", "a", "1") + "')", "0, 1"},   // blocks a
+		{"refused", "take_all('" + charges("listed", "c", "1", "blocking", "a", "1") + "')", "0, 1"}, // listed
+		{"allowed cost", "attempts('listed', 'c', 10)", "0 1.000000"},
+		{"allowed remaining", "take_all('" + charges("listed", "c", "2", "listed", "c", "1") + "')", "1 3, 1 2"},
+		{"allowed cost", "attempts('listed', 'c', 10)", "1 1.000000, 1 2.000000, 0 1.000000"},
+
+		{"remaining refused replayed", "take_all_once('i', '" + once + "', 0)", "7 0 0, 18 0 0"},
+		{"remaining refused replayed", "take_all_once('i', '" + charges("org", "x", "2", "user", "x", "3") + "', 0)", "18 0 1, 7 0 1"},
+		{"key", "take_all_once('i', '" + charges("user", "x", "3", "org", "x", "1") + "', 0)", `id: "i": the id was used for other charges`},
+		{
+			"key", "take_all_once('j', '" + charges("user", "x", "1", "org", "x", "1", "user", "x", "1") + "', 0)",
+			"charges[2]: key: is charged twice; a request with an id charges each key of a limit once",
+		},
+		{"limit_name corrected", "settle_all('i', '" + charges("user", "x", "1.5", "org", "x", "2.5") + "')", "user 1.500000000, org -0.500000000"},
+		{"corrected", "settle_all('i', '" + charges("user", "x", "1.5", "org", "x", "2.5") + "')", "0.000000000, 0.000000000"},
+		{"corrected", "settle_all('i', '" + charges("user", "x", "1.5", "org", "x", "2") + "')", `id: "i": it is settled already`},
+		{"corrected", "settle_all('i', '" + charges("user", "x", "1.5", "org", "y", "2") + "')", `id: "i": no request of this id is known`},
+		{"remaining", "take_all('" + charges("user", "x", "0.5", "org", "x", "0.5") + "')", "8, 17"},
+		{"replayed", "take_all_once('log', '" + charges("listed", "y", "2", "user", "y", "1") + "', 60)", "0, 0"},
+		{"replayed", "take_all_once('log', '" + charges("listed", "y", "2", "user", "y", "1") + "', 60)", "1, 1"},
+		{"corrected", "settle_all('log', '" + charges("listed", "y", "0", "user", "y", "0") + "')", "2.000000000, 1.000000000"},
+		{"remaining", "check('listed', 'y', 1)", "4"}, // after this one
+
+		{"allowed delay replayed refused", "reserve_all('" + late + "', 10800, NULL, 0)", "1 0.000000 0 0, 1 0.000000 0 0"},
+		{"allowed delay replayed refused", "reserve_all('" + late + "', 10800, 'r1', 0)", "1 35 0 0, 1 35 0 0"}, // that of gcra
+		{"allowed delay replayed", "reserve_all('" + late + "', 10800, 'r1', 0)", "1 35 1, 1 35 1"},
+		{"key", "take_all_once('r1', '" + late + "', 0)", `id: "r1" was reserved, and starts at `},
+		{
+			"allowed start_at delay refused",
+			"reserve_all('" + charges(queued, "r", "1", "token-bucket 1/1h burst 2", "new", "1") + "', 3600, NULL, 0)",
+			"0 null null 1, 0 null null 0",
+		},
+		{"allowed refused", "reserve_all('" + charges(queued, "r", "1", "user", "r", "1") + "', 10800, NULL, 0)", "0 1, 0 0"}, // does not queue
+		{"corrected", "settle_all('r1', '" + charges(queued, "r", "0", "token-bucket 1/1h burst 2", "r", "0") + "')", "1.000000000, 1.000000000"},
+
+		{"allowed accepted level brim capacity remaining", "take_up_to('user', 'f', 7.5)", "1 7.500000 7.500000 0 10 2"},
+		{"allowed accepted level brim retry_after", "take_up_to('user', 'f', 7.5)", "1 2.500000 10.000000 1 0.000000"},
+		{"allowed accepted level brim", "take_up_to('user', 'f', 7.5)", "0 0.000000 10.000000 1"},
+		{"accepted", "take_up_to('huge', 'f', 1000000000000001)", "1000000000000001.000000"},
+		{"accepted remaining", "take_up_to('listed', 'f', 7)", "5.000000 0"},
+		{"accepted", "take_up_to('user', 'f', 0.00001)", "cost: is finer than the smallest step of this limit, 1/1000"},
+	} {
+		got := answers(t, db, tt.columns, "CALL headgate_"+tt.call)
+		if strings.Contains(tt.columns, "delay") {
+			got = alikeDelays(got, tt.want)
+		}
+		if got != tt.want && (!strings.HasSuffix(tt.want, " ") || !strings.HasPrefix(got, tt.want)) {
+			t.Errorf("%s:\n got %s\nwant %s", tt.call, got, tt.want)
+		}
+	}
+	const blocked = "SELECT COUNT(*) AS n FROM headgate_cells WHERE blocked_until > 0 AND limit_name = 'blocking'"
+	if got := answers(t, db, "n", blocked); got != "1" {
+		t.Errorf("%s keys are blocked", got)
+	}
+}
+
+// alikeDelays cuts a delay of nearly an hour to the digits that are wanted of it: time passes.
+func alikeDelays(got, want string) string {
+	g, w := strings.Fields(got), strings.Fields(want)
+	for i := range min(len(g), len(w)) {
+		if strings.HasPrefix(g[i], "35") && w[i] == "35" {
+			g[i] = w[i]
+		}
+	}
+	return strings.Join(g, " ")
+}
+
+// TestBadChargesByCall asks for what is no request: the error names what is wrong, and nothing is charged.
+func TestBadChargesByCall(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	const rule = "fixed-window 10/30d"
+	with := func(limit, key, cost string) string {
+		return `[{"limit":"` + rule + `","key":"a","cost":1},{"limit":` + limit + `,"key":` + key + `,"cost":` + cost + `}]`
+	}
+	many := func(n int) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(`{"limit":"`+rule+`","key":"a","cost":0.001},`, n), ",") + "]"
+	}
+	for asked, want := range map[any]string{
+		nil:        "charges: is null",
+		"":         "charges: is not JSON",
+		"[":        "charges: is not JSON",
+		"{}":       "charges: is not an array of objects with limit, key and cost",
+		"3":        "charges: is not an array of objects with limit, key and cost",
+		"[]":       "charges: is empty; a request has one charge or more",
+		"[3]":      "charges[0]: has other members than limit, key and cost",
+		many(1001): "charges: has 1001 elements, at most 1000 are allowed",
+		`[{"limit":"gcra 1/s","key":"a","cost":1,"id":"x"}]`:      "charges[0]: has other members than limit, key and cost",
+		`[{"limit":"gcra 1/s","key":"a","price":1}]`:              "charges[0]: cost: is null",
+		with(`null`, `"a"`, `1`):                                  "charges[1]: limit: is null",
+		with(`"user"`, `"a"`, `1`):                                `charges[1]: unknown limit: "user" is not in headgate_limits`,
+		with(`"gcra x"`, `"a"`, `1`):                              `charges[1]: amount: "x" is not a decimal number such as 3 or 0.5`,
+		with(`"gcra 1/s"`, `null`, `1`):                           "charges[1]: key: is null",
+		with(`"gcra 1/s"`, `"a\u0000b"`, `1`):                     "charges[1]: key: contains a NUL byte",
+		with(`"gcra 1/s"`, `"headgate:shared:1"`, `1`):            `charges[1]: key: begins with "headgate:shared:", which is kept for cells that keys share`,
+		with(`"gcra 1/s"`, `"`+strings.Repeat("x", 513)+`"`, `1`): "charges[1]: key: is 513 bytes long, at most 512 are allowed",
+		with(`"gcra 1/s"`, `"a"`, `null`):                         "charges[1]: cost: is null",
+		with(`"gcra 1/s"`, `"a"`, `"NaN"`):                        `charges[1]: cost: "NaN" is not a decimal number such as 3 or 0.5`,
+		with(`"gcra 1/s"`, `"a"`, `""`):                           `charges[1]: cost: "" is not a decimal number such as 3 or 0.5`,
+		with(`"gcra 1/s"`, `"a"`, `-1`):                           "charges[1]: cost: is -1; it must ",
+		with(`"gcra 1/s"`, `"a"`, `1e30`):                         "charges[1]: cost: is too large",
+		with(`"gcra 1/s"`, `"a"`, `"1e99"`):                       "charges[1]: cost: is too large",
+		with(`"gcra 1/s"`, `"a"`, `"1e-99"`):                      "charges[1]: cost: has more than 30 digits after the point",
+		with(`"gcra 1/s"`, `"a"`, `1e-9`):                         "charges[1]: cost: is finer than the smallest step of this limit, 1/",
+	} {
+		for _, call := range []string{"take_all(?)", "take_all_once('i', ?, 0)", "reserve_all(?, 60, NULL, 0)", "settle_all('i', ?)"} {
+			if got := answers(t, db, "", "CALL headgate_"+call, asked); !strings.HasPrefix(got, want) {
+				t.Errorf("%s of %.200v:\n got %s\nwant %s", call, asked, got, want)
+			}
+		}
+	}
+	for call, want := range map[string]string{
+		"take_all('" + with(`"concurrency 1 ttl 1h"`, `"a"`, `1`) + "')":                "charges[1]: limit: concurrency 1 ttl 1h is acquired and released, not taken",
+		"take_all('" + with(`"gcra 1/s"`, `"a"`, `0`) + "')":                            "charges[1]: cost: is 0; it must be above 0",
+		"take_all_once('', '" + with(`"gcra 1/s"`, `"a"`, `1`) + "', 0)":                "id: is missing",
+		"take_all_once('i', '" + with(`"gcra 1/s"`, `"a"`, `1`) + "', -1)":              "life_seconds: must be from",
+		"settle_all(NULL, '" + with(`"gcra 1/s"`, `"a"`, `1`) + "')":                    "id: is missing",
+		"settle_all('i', '" + with(`"gcra 1/s"`, `"a"`, `0`) + "')":                     `id: "i": no request of this id is known`,
+		"reserve_all('" + with(`"gcra 1/s"`, `"a"`, `1`) + "', -1, NULL, 0)":            "wait_seconds: must be from",
+		"reserve_all('" + with(`"gcra 1/s"`, `"a"`, `1`) + "', 1, REPEAT('i', 256), 0)": "id: is 256 bytes long",
+		"take_up_to('gcra 1/s', NULL, 1)":                                               "key: is null",
+		"take_up_to('gcra 1/s', 'a', -1)":                                               "cost: is -1",
+		"take_up_to('nothing', 'a', 1)":                                                 "unknown limit: ",
+		"take_up_to('concurrency 1 ttl 1h', 'a', 1)":                                    "limit: concurrency 1 ttl 1h is acquired",
+		"take('gcra 1/s', 'a', -1)":                                                     "cost: is -1", // after errors about one of several
+	} {
+		if got := answers(t, db, "", "CALL headgate_"+call); !strings.HasPrefix(got, want) {
+			t.Errorf("%s:\n got %s\nwant %s", call, got, want)
+		}
+	}
+	if got := answers(t, db, "n", "SELECT COUNT(*) AS n FROM headgate_cells WHERE law > 0"); got != "0" {
+		t.Errorf("%s cells were charged", got)
+	}
+	if got := answers(t, db, "allowed", "CALL headgate_take_all(?)", many(1000)); strings.Count(got, "1") != 1000 {
+		t.Errorf("1000 charges: %.200s", got)
+	}
+}
+
+// TestSeveralChargesByCallAreThoseOfGo asks for the same groups by calls and from Go, each of keys of its own: a
+// group is refused as in Go, by the same charges, and leaves the same.
+func TestSeveralChargesByCallAreThoseOfGo(t *testing.T) {
+	t.Parallel()
+	db, s := client(t)
+	l := headgate.New(s, nil)
+	rules := []string{
+		"fixed-window 10/30d", "token-bucket 1/30d burst 8", "sliding-log 7/30d", "sliding-window 9/30d",
+		"fixed-window 6/month America/Havana", "gcra 1/30d burst 5", "fixed-window 100000/30d",
+	}
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	passed := 0
+	const rounds = 150
+	for round := range rounds {
+		n := 1 + rng.IntN(5)
+		asked, words := make([]headgate.Charge, n), []string{}
+		for i := range n {
+			rule, cost := rules[rng.IntN(len(rules))], []string{"1", "0.5", "2", "3"}[rng.IntN(4)]
+			key := fmt.Sprint(round/40, rng.IntN(2))
+			words = append(words, rule, "sql "+key, cost)
+			asked[i] = headgate.Charge{Limit: headgate.MustParse(rule), Key: "go " + key, Cost: headgate.MustCost(cost)}
+		}
+		d, err := l.Take(t.Context(), asked...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bit := map[bool]string{true: "1", false: "0"}
+		figures := func(refused bool, capacity, remaining int64) string {
+			return fmt.Sprint(bit[d.Allowed], " ", bit[refused], " ", capacity, " ", remaining)
+		}
+		want := []string{figures(!d.Allowed, d.Capacity, d.Remaining)}
+		if n > 1 {
+			want = nil
+			for _, f := range d.Each {
+				want = append(want, figures(!f.Allowed, f.Capacity, f.Remaining))
+			}
+		}
+		got := answers(t, db, "allowed refused capacity remaining", "CALL headgate_take_all(?)", charges(words...))
+		if got != strings.Join(want, ", ") {
+			t.Fatalf("seed %d, round %d: %q:\n got %s\nwant %s", seed, round, words, got, strings.Join(want, ", "))
+		}
+		if d.Allowed {
+			passed++
+		}
+	}
+	if passed < rounds/10 || passed > rounds*9/10 {
+		t.Errorf("%d of %d passed", passed, rounds)
+	}
+}
+
+// TestSeveralChargesInOppositeOrders lets eight callers charge the same keys in opposite orders: nobody waits for
+// ever, and what is admitted is exact.
+func TestSeveralChargesInOppositeOrders(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	const callers, most = 8, 40
+	rule := fmt.Sprintf("fixed-window %d/30d", most)
+	keys := []string{"a", "b", "c", "d"}
+	var mu sync.Mutex
+	admitted := map[string]int{}
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			order := slices.Clone(keys)
+			if i%2 == 1 {
+				slices.Reverse(order)
+			}
+			for round := range 20 {
+				some := order[round%2 : 2+round%3]
+				var words []string
+				for _, key := range some {
+					words = append(words, rule, key, "1")
+				}
+				if got := answers(t, db, "allowed", "CALL headgate_take_all(?)", charges(words...)); got[0] == '1' {
+					mu.Lock()
+					for _, key := range some {
+						admitted[key]++
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	full := 0
+	for _, key := range keys {
+		want := fmt.Sprint("1 ", most-admitted[key]-1)
+		if admitted[key] == most {
+			want = "0 0"
+			full++
+		}
+		if got := answers(t, db, "allowed remaining", "CALL headgate_take(?, ?, 1)", rule, key); got != want {
+			t.Errorf("%s: %d were admitted; then take answers %s, want %s", key, admitted[key], got, want)
+		}
+	}
+	if full == 0 {
+		t.Errorf("no key is used up: %v", admitted)
+	}
+}
+
+// TestSeveralChargesArePartOfTheCallersTransaction rolls them back.
+func TestSeveralChargesArePartOfTheCallersTransaction(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"); err != nil {
+		t.Fatal(err)
+	}
+	asked := charges("fixed-window 10/30d", "a", "3", "sliding-log 10/30d", "a", "3")
+	if got := answers(t, tx, "remaining", "CALL headgate_take_all_once('i', ?, 0)", asked); got != "7, 7" {
+		t.Error(got)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if got := answers(t, db, "remaining replayed", "CALL headgate_take_all_once('i', ?, 0)", asked); got != "7 0, 7 0" {
+		t.Errorf("after a rollback: %s", got)
+	}
+}
+
+// TestSeveralChargesShareToo asks for keys that full limits have no room for.
+func TestSeveralChargesShareToo(t *testing.T) {
+	t.Parallel()
+	url, s := boundedURL(t, 5)
+	db := plain(t, url)
+	bucket, log := headgate.MustParse("token-bucket 3/30d"), headgate.MustParse("sliding-log 3/30d")
+	b, g := bucket.Name(), log.Name()
+	for _, limit := range []headgate.Limit{bucket, log} {
+		takeKeys(t, s, limit, "own", 5)
+	}
+	sweep(t, s)
+	for _, tt := range []struct{ columns, call, want string }{
+		{
+			"allowed remaining refused",
+			"take_all('" + charges(b, "new", "2", b, "newer", "1.5", g, "new", "1") + "')",
+			"0 3 0, 0 1 1, 0 3 0",
+		},
+		{
+			"allowed remaining refused",
+			"take_all('" + charges(b, "new", "1", g, "new", "1", b, "newer", "1", g, "own1", "1") + "')",
+			"1 2 0, 1 2 0, 1 1 0, 1 1 0",
+		},
+		{"allowed", "reserve_all('" + charges(bucket.Name(), "another", "1", "gcra 5/30d", "new", "1") + "', 3600, NULL, 0)", "1, 1"},
+		{"accepted", "take_up_to('" + log.Name() + "', 'another', 5)", "2.000000"},
+		{"allowed", "take('" + bucket.Name() + "', 'last', 1)", "0"},
+		{"key", "take_all_once('id', '" + charges("gcra 5/30d", "new", "1", bucket.Name(), "new", "1") + "', 0)", "limit: \"" + bucket.Name() + "\" has as many keys as it may"},
+		{"remaining", "check('gcra 5/30d', 'new', 1)", "3"}, // after the reservation and this
+	} {
+		if got := answers(t, db, tt.columns, "CALL headgate_"+tt.call); !strings.HasPrefix(got, tt.want[:min(len(tt.want), 40)]) {
+			t.Errorf("%s:\n got %s\nwant %s", tt.call, got, tt.want)
+		}
+	}
+}

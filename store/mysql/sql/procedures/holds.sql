@@ -1,0 +1,183 @@
+-- Which limit holds for a key: catalog/resolve.go in SQL. Keys and names are bytes, as in
+-- headgate_catalog, so no collation decides what a prefix is.
+
+-- headgate_longest_N returns the item of the longest prefix of a key, of those of a kind and a
+-- name; found is null if there is none. Of the items up to the key, in the order of the index,
+-- it looks at the last. That is the longest prefix, or no prefix at all; then a prefix is at
+-- most as long as what the two have in common.
+drop procedure if exists headgate_longest_N
+//
+create procedure headgate_longest_N(p_kind varbinary(32), p_name varbinary(255), p_key varbinary(512),
+    out found varbinary(512), out item_text varbinary(1020), out ends bigint)
+reads sql data sql security invoker
+begin
+    declare low, high, middle int;
+    search: loop
+        set found = null;
+        select c.item_key, c.`text`, c.`until` into found, item_text, ends from headgate_catalog c force index (primary)
+        where c.kind = p_kind and c.name = p_name and c.item_key <= p_key order by c.item_key desc limit 1;
+        if found is null or found = left(p_key, length(found)) then
+            leave search;
+        end if;
+        set low = 0, high = least(length(found), length(p_key));
+        while low < high do
+            set middle = (low + high + 1) div 2;
+            if left(found, middle) = left(p_key, middle) then
+                set low = middle;
+            else
+                set high = middle - 1;
+            end if;
+        end while;
+        set p_key = left(p_key, low);
+    end loop;
+end
+//
+
+-- headgate_planned_N returns whether a plan is there, and its notation for a limit: null if the
+-- plan does not name it.
+drop procedure if exists headgate_planned_N
+//
+create procedure headgate_planned_N(p_plan varbinary(1020), p_limit varbinary(255), out there int, out item_text varbinary(1020))
+reads sql data sql security invoker
+begin
+    set item_text = (select c.`text` from headgate_catalog c where c.kind = 'plan' and c.name = p_plan and c.item_key = p_limit);
+    set there = item_text is not null or exists (select 1 from headgate_catalog c where c.kind = 'plan' and c.name = p_plan);
+end
+//
+
+-- headgate_holds_N returns the notation that holds for a key at a time, why it applies, in the
+-- words of Decision.Applied, and between which times it holds; 0 without an end. It is given the
+-- limit's own notation, which stays if there is nothing else, and which kinds of items there are:
+-- see headgate_catalog_version.
+drop procedure if exists headgate_holds_N
+//
+create procedure headgate_holds_N(p_kinds int, p_limit varbinary(255), p_key varbinary(512), p_now bigint,
+    inout rule varchar(255) character set utf8mb4 collate utf8mb4_bin, out applied varchar(1024) character set utf8mb4 collate utf8mb4_bin,
+    out since bigint, out lapse bigint)
+reads sql data sql security invoker
+holding: begin
+    declare found varbinary(512);
+    declare item_text, plan varbinary(1020);
+    declare ends bigint;
+    declare there int;
+    declare rest varbinary(512) default p_key;
+    set applied = '', since = 0, lapse = 0;
+    if p_kinds & 1 then
+        select c.`text`, c.`until` into item_text, ends from headgate_catalog c
+        where c.kind = 'override' and c.name = p_limit and c.item_key = p_key;
+        if item_text is not null and (ends = 0 or p_now < ends) then
+            set rule = convert(item_text using utf8mb4), applied = 'override', lapse = ends;
+            leave holding;
+        elseif item_text is not null then
+            set since = ends;
+        end if;
+    end if;
+    if p_kinds & 2 then
+        overriding: loop
+            call headgate_longest_N('prefix-override', p_limit, rest, found, item_text, ends);
+            if found is null then
+                leave overriding;
+            elseif ends = 0 or p_now < ends then
+                set rule = convert(item_text using utf8mb4), applied = concat('override of ', convert(found using utf8mb4), '*'), lapse = ends;
+                leave holding;
+            end if;
+            set since = greatest(since, ends);
+            if found = '' then
+                leave overriding;
+            end if;
+            set rest = left(found, length(found) - 1);
+        end loop;
+    end if;
+    if p_kinds & 4 then
+        select c.`text`, c.`until` into plan, ends from headgate_catalog c
+        where c.kind = 'assignment' and c.name = '' and c.item_key = p_key;
+        if plan is not null then
+            call headgate_planned_N(plan, p_limit, there, item_text);
+            if there and (ends = 0 or p_now < ends) then
+                set lapse = ends;
+                if item_text is not null then
+                    set rule = convert(item_text using utf8mb4), applied = concat('plan ', convert(plan using utf8mb4));
+                end if;
+                leave holding;
+            elseif there then
+                set since = greatest(since, ends);
+            end if;
+        end if;
+    end if;
+    if p_kinds & 8 then
+        set rest = p_key;
+        assigning: loop
+            call headgate_longest_N('prefix-assignment', '', rest, found, plan, ends);
+            if found is null then
+                leave assigning;
+            end if;
+            call headgate_planned_N(plan, p_limit, there, item_text);
+            if there and (ends = 0 or p_now < ends) then
+                set lapse = ends;
+                if item_text is not null then
+                    set rule = convert(item_text using utf8mb4),
+                        applied = concat('plan ', convert(plan using utf8mb4), ' of ', convert(found using utf8mb4), '*');
+                end if;
+                leave holding;
+            elseif there then
+                set since = greatest(since, ends);
+            end if;
+            if found = '' then
+                leave assigning;
+            end if;
+            set rest = left(found, length(found) - 1);
+        end loop;
+    end if;
+end
+//
+
+-- headgate_meant_N makes a limit that headgate_find_N has found the one that holds for a key at a
+-- time: its notation, the outcome of headgate_holds_N, and what headgate_compile_N returns. It is called
+-- only where the catalogue has items that may hold: @hg_kinds.
+drop procedure if exists headgate_meant_N
+//
+create procedure headgate_meant_N(name varchar(255) character set utf8mb4, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
+    moment bigint, inout notation varchar(2048) character set utf8mb4 collate utf8mb4_bin, out applied varchar(1024) character set utf8mb4 collate utf8mb4_bin,
+    out since bigint, out lapse bigint,
+    inout law int, inout anchor int, inout unit bigint, inout capacity bigint, inout step bigint, inout drain bigint, inout block bigint,
+    inout history bigint, inout calendar varchar(8) character set utf8mb4, inout zone varchar(64) character set utf8mb4)
+reads sql data sql security invoker
+begin
+    declare text, canonical varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    set text = notation;
+    call headgate_holds_N(@hg_kinds, name, `key`, moment, text, applied, since, lapse);
+    if applied <> '' then
+        set notation = text;
+        call headgate_compile_N(text, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    end if;
+end
+//
+
+-- headgate_limit_of tells which limit holds for a key now. One row: rule, its canonical notation; applied,
+-- why that and not the limit itself, such as "override", "override of acme/*", "plan pro" or "plan
+-- pro of acme/*", else empty; until, UTC, null without an end.
+drop procedure if exists headgate_limit_of
+//
+create procedure headgate_limit_of(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
+modifies sql data sql security definer comment 'Which limit holds for a key now, why it is that one, and until when.'
+begin
+    declare notation varchar(2048) character set utf8mb4 collate utf8mb4_bin;
+    declare applied varchar(1024) character set utf8mb4 collate utf8mb4_bin default '';
+    declare name varchar(255) character set utf8mb4;
+    declare canonical varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare calendar varchar(8) character set utf8mb4;
+    declare zone varchar(64) character set utf8mb4;
+    declare law, anchor int;
+    declare since, lapse, unit, capacity, step, drain, block, history bigint default 0;
+    call headgate_enter_N();
+    call headgate_key_N(`key`);
+    call headgate_find_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    set notation = @hg_text;
+    if @hg_kinds then
+        call headgate_meant_N(name, `key`, {{clock}}, notation, applied, since, lapse, law, anchor, unit, capacity, step, drain, block, history,
+            calendar, zone);
+    end if;
+    call headgate_compile_N(notation, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    select canonical as rule, applied, if(lapse > 0, cast('1970-01-01' + interval lapse microsecond as datetime(6)), null) as `until`;
+end
+//

@@ -1,0 +1,78 @@
+package mysql
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// triggerBody finds the name of the trigger that a statement makes, and what it does.
+var triggerBody = regexp.MustCompile(`(?s)(?:^|\n)create trigger (\w+) .* for each row\n(.*)$`)
+
+// makeTriggers makes the triggers that note changes by hand, unless those in the database
+// are just these, and returns a line about it. It looks each time, since they may be gone by
+// now. A server with a binary log lets only some users make triggers.
+func makeTriggers(ctx context.Context, db querier, list []ddl, execute func(context.Context, []ddl) error) (
+	line string, err error,
+) {
+	have, err := haveTriggers(ctx, db)
+	if err != nil {
+		return "", err
+	}
+	for i, s := range list { // DROP stands before CREATE
+		t := triggerBody.FindStringSubmatch(s.text)
+		if t == nil || have[t[1]] == t[2] {
+			continue
+		}
+		err := execute(ctx, list[i-1:i+1])
+		if number, text := numberOf(err); slices.Contains(notAllowed, number) {
+			return "left out the triggers: what is changed by hand in headgate_limits and headgate_catalog is not " +
+				"checked, makes no version, and running processes do not notice it (" + text + ")", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		line = "installed the triggers"
+	}
+	if line != "" { // for the zones and buckets that are there
+		for _, text := range []string{
+			"UPDATE headgate_zones SET description = description", "UPDATE headgate_buckets SET capacity = capacity",
+		} {
+			if _, err := db.ExecContext(ctx, text); err != nil {
+				return "", fmt.Errorf("%s: %w", text, err)
+			}
+		}
+	}
+	return line, nil
+}
+
+// notAllowed are the errors of a user who may not make triggers: no right to it; a binary
+// log without log_bin_trust_function_creators.
+var notAllowed = []uint16{1142, 1227, 1419}
+
+// haveTriggers returns what the triggers in the database do, by their names. A user who may
+// not make them sees none.
+func haveTriggers(ctx context.Context, db querier) (map[string]string, error) {
+	rows, err := db.QueryContext(ctx, `SELECT trigger_name, action_statement, sql_mode
+		FROM information_schema.triggers WHERE trigger_schema = DATABASE()`)
+	if err != nil {
+		return nil, fmt.Errorf("read the triggers: %w", err)
+	}
+	defer rows.Close()
+	have := make(map[string]string)
+	for rows.Next() {
+		var name, body, made string
+		if err := rows.Scan(&name, &body, &made); err != nil {
+			return nil, err
+		}
+		if strings.Contains(mode, "'"+made+"'") {
+			have[name] = strings.TrimSpace(body)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read the triggers: %w", err)
+	}
+	return have, nil
+}

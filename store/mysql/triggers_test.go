@@ -1,0 +1,134 @@
+package mysql_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// triggerNames are those of the catalogue.
+var triggerNames = []string{
+	"headgate_limits_before_insert", "headgate_limits_before_update",
+	"headgate_limits_after_insert", "headgate_limits_after_update", "headgate_limits_after_delete",
+	"headgate_catalog_before_insert", "headgate_catalog_before_update",
+	"headgate_catalog_after_insert", "headgate_catalog_after_update", "headgate_catalog_after_delete",
+	"headgate_zones_after_insert", "headgate_zones_after_update", "headgate_zones_after_delete",
+	"headgate_buckets_after_insert", "headgate_buckets_after_update", "headgate_buckets_after_delete",
+}
+
+// TestUpgradeToTheCatalogue migrates databases that have no catalogue, or a part of it, since
+// the migration was cut off. Limits stay, and are in the catalogue.
+func TestUpgradeToTheCatalogue(t *testing.T) {
+	t.Parallel()
+	const columns = "ALTER TABLE headgate_limits DROP CONSTRAINT headgate_limit_is_not_below_0, " +
+		"DROP COLUMN max_keys, DROP COLUMN origin, DROP COLUMN retired; "
+	const tables = "DROP TABLE headgate_versions, headgate_catalog_version, headgate_changes; "
+	for name, undo := range map[string]string{
+		"nothing of it":    columns + tables + "DROP TABLE headgate_catalog",
+		"one table":        columns + tables,
+		"an empty table":   columns + "DELETE FROM headgate_catalog_version",
+		"all tables":       columns,
+		"all but a record": "DO 0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := dbtest.MariaDB(t)
+			openAt(t, url)
+			conn := session(t, url)
+			for _, trigger := range triggerNames {
+				execute(t, conn, "DROP TRIGGER "+trigger)
+			}
+			execute(t, conn, undo)
+			execute(t, conn, "DELETE FROM headgate_schema_version WHERE version = 2; "+
+				"INSERT INTO headgate_limits (name, rule, description) VALUES ('login', 'gcra 1/s', 'kept')")
+			s := bare(t, url)
+			if _, err := s.ReadCatalog(t.Context(), 0); !errors.Is(err, store.ErrSetup) {
+				t.Errorf("before: %v", err)
+			}
+			want := []string{"applied tables/002_catalog.sql", "installed the triggers"}
+			if report, err := s.Migrate(t.Context()); err != nil || !slices.Equal(report, want) {
+				t.Errorf("%q, %v; want %q", report, err, want)
+			}
+			got, err := s.ReadCatalog(t.Context(), 0)
+			login := store.Item{Kind: store.KindLimit, Name: "login", Text: "gcra 1/s", Note: "kept"}
+			if err != nil || got.Version != 0 || !slices.Equal(got.Items, []store.Item{login}) {
+				t.Errorf("%+v, %v", got, err)
+			}
+			storetest.Define(t, s, store.Item{Name: "api", Text: "gcra 2/s", MaxKeys: 9})
+			execute(t, conn, "UPDATE headgate_limits SET max_keys = 8, origin = 'x' WHERE name = 'api'")
+			if n := len(versionsOf(t, s)); n != 2 {
+				t.Errorf("%d versions", n)
+			}
+		})
+	}
+}
+
+// TestTriggersAreRepaired has triggers dropped, and changed, by hand.
+func TestTriggersAreRepaired(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	s := openAt(t, url)
+	conn := session(t, url)
+	for _, spoil := range []string{
+		"DROP TRIGGER headgate_limits_after_delete",
+		"DROP TRIGGER headgate_limits_before_insert; " +
+			"CREATE TRIGGER headgate_limits_before_insert BEFORE INSERT ON headgate_limits FOR EACH ROW SET @x = 1",
+	} {
+		execute(t, conn, spoil)
+		for _, want := range []string{"installed the triggers", "nothing to do"} {
+			report, err := s.Migrate(t.Context())
+			if err != nil || len(report) != 1 || !strings.Contains(report[0], want) {
+				t.Errorf("%q, %v; want %s", report, err, want)
+			}
+		}
+	}
+	_, err := conn.ExecContext(t.Context(), "INSERT INTO headgate_limits (name, rule) VALUES ('a', 'gcra 0/s')")
+	if err == nil {
+		t.Error("a bad rule was written")
+	}
+}
+
+// TestMigrateWithoutTheRightToMakeTriggers tells it, does all else, and edits the catalogue.
+func TestMigrateWithoutTheRightToMakeTriggers(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	admin := plain(t, url)
+	name := url[strings.LastIndex(url, "/")+1:]
+	user := "t" + strings.TrimPrefix(name, "headgate_test")
+	for _, text := range []string{
+		"CREATE USER " + user + " IDENTIFIED BY 'right'",
+		"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, " +
+			"CREATE VIEW, SHOW VIEW ON " + name + ".* TO " + user,
+	} {
+		if _, err := admin.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := mysql.Open(t.Context(), strings.Replace(url, "root@", user+":right@", 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 2 {
+		report, err := s.Migrate(t.Context())
+		told := strings.Join(report, "\n")
+		why := strings.Contains(told, "TRIGGER command denied") || strings.Contains(told, "SUPER privilege")
+		if err != nil || strings.Count(told, "left out the triggers: ") != 1 || !why {
+			t.Errorf("%q, %v", report, err)
+		}
+	}
+	storetest.Define(t, s, store.Item{Name: "login", Text: "gcra 1/s"})
+	err = storetest.TryDefine(t.Context(), s, store.Item{Name: "login", Text: "gcra 0/s"})
+	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "limit login: amount: is 0") {
+		t.Errorf("a bad limit: %v", err)
+	}
+	if got := versionsOf(t, s); len(got) != 1 || !strings.HasPrefix(got[0].Author, user+"@") {
+		t.Errorf("%+v", got)
+	}
+}
