@@ -26,6 +26,12 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
+	if decided, err := s.alone(ctx, ops, outs); decided {
+		if !s.cluster {
+			s.saw(ops, outs)
+		}
+		return err
+	}
 	if s.cluster {
 		return s.apply(ctx, ops, outs)
 	}

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // call is one call of a script: keys in one slot, and the ops it answers.
@@ -121,7 +123,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 			}
 		}
 		next := run{asked: what.find(ops, i), ops: 1, group: group}
-		if first && last && how == forGood && op.Verb == law.Take && op.Alone() && op.Params.Plain() {
+		if first && last && how == forGood && plain(op) {
 			if next.group = 0; n > 0 && open.group == 0 && open.asked == next.asked {
 				open.ops++
 				continue
@@ -198,7 +200,7 @@ func same(a, b *law.Op) bool {
 	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Deferred == b.Deferred &&
 		a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
 		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned &&
-		a.EntryNumber == b.EntryNumber && a.Window == b.Window && law.IsShared(a.Cell) == law.IsShared(b.Cell)
+		a.EntryNumber == b.EntryNumber && a.Window == b.Window && a.From == b.From && a.Until == b.Until && law.IsShared(a.Cell) == law.IsShared(b.Cell)
 }
 
 // together tells whether op i and a later one, j, are of one request, of which
@@ -262,4 +264,117 @@ func decodeState(n []int64) law.State {
 		Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], Step: n[5], EmptyAt: n[6],
 		BlockedUntil: n[7],
 	}
+}
+
+// plain reports whether a request of op alone is one that plain.lua may decide in place.
+func plain(op *law.Op) bool {
+	return op.Verb == law.Take && op.Alone() && !op.Timed() && op.Params.Plain()
+}
+
+// alone decides a batch of one plain charge by lone.lua. If it reports false, nothing was
+// done: the charge is one for a call of batch.lua.
+func (s *Store) alone(ctx context.Context, ops []law.Op, outs []law.Outcome) (decided bool, err error) {
+	if !s.mayBeAlone(ops) {
+		return false, nil
+	}
+	op := &ops[0]
+	c := s.loneCall(op)
+	repeated, err := store.Retry(ctx, s.cfg.RetryFor, func() error {
+		v, err := s.sendOne(ctx, c).ToString()
+		if err == nil {
+			decided, err = lone(v, op, &outs[0])
+		}
+		return err
+	}, again)
+	s.repeats.Add(int64(repeated))
+	store.Observe(s.cfg.Observer, repeated, err)
+	if err != nil {
+		err = classify("apply 1 ops", err)
+		outs[0] = law.Outcome{Err: err}
+		return true, err
+	}
+	return decided, nil
+}
+
+// mayBeAlone reports whether a batch may be one for lone.lua.
+func (s *Store) mayBeAlone(ops []law.Op) bool {
+	return len(ops) == 1 && plain(&ops[0]) && !law.IsShared(ops[0].Cell) && s.refusal(ops) == nil
+}
+
+// loneCall returns the call of lone.lua for an op.
+func (s *Store) loneCall(op *law.Op) *call {
+	var numbers [16]int64
+	packed := make(doubles, 0, 8*(1+len(loneAsks)))
+	packed.add(s.slack.Milliseconds())
+	packed.add(loneAsks.Append(numbers[:0], op)...)
+	terms := make([]byte, 0, 32)
+	terms = strconv.AppendInt(terms, op.Params.Unit, 10)
+	terms = append(terms, ' ')
+	terms = strconv.AppendInt(terms, op.Params.Step, 10)
+	c := &call{
+		script: loneScript, keys: make([]string, 1, 2),
+		args: []string{rueidis.BinaryString(packed), rueidis.BinaryString(terms)},
+	}
+	c.keys[0] = s.cellKey(op.Cell)
+	if !s.cluster {
+		c.keys = append(c.keys, s.roomKey())
+	}
+	return c
+}
+
+// sendOne makes one call by the script's name, and again with its text if the server does
+// not know that.
+func (s *Store) sendOne(ctx context.Context, c *call) rueidis.RedisResult {
+	var client rueidis.CoreClient = s.client
+	conn := s.lane.take(ctx)
+	if conn != nil {
+		client = conn
+	}
+	res := client.Do(ctx, c.command(s.client.B(), false))
+	if noScript(res.Error()) {
+		res = client.Do(ctx, c.command(s.client.B(), true))
+	}
+	if conn != nil {
+		s.lane.leave(res.NonRedisError() == nil && !again(res.Error()))
+	}
+	return res
+}
+
+// lone reads the answer of lone.lua. It reports false if nothing was done: about a
+// refusal too, if that has to be written down or a part of what was asked may fit.
+func lone(v string, op *law.Op, out *law.Outcome) (decided bool, err error) {
+	if v == "" {
+		return false, nil
+	}
+	if len(v) < 9 {
+		return false, errAnswer
+	}
+	sign, clock, cell := v[0], double(v[1:]), v[9:]
+	if op.Now != 0 {
+		clock = op.Now
+	}
+	var st law.State
+	if cell != "" {
+		n, rest, ok := numbers(cell)
+		if !ok || rest != "" {
+			return false, errAnswer
+		}
+		st = decodeState(n[:])
+	}
+	switch {
+	case sign == '+' && cell != "":
+		*out = law.Outcome{Granted: op.Count, State: st, Used: st.Level, Clock: clock}
+		return true, nil
+	case sign != '-':
+		return false, errAnswer
+	case op.Partial || op.Params.Block > 0:
+		return false, nil
+	}
+	d := law.Decide(st, op, clock, 0, nil)
+	if d.Moved || d.Outcome.Granted > 0 {
+		return false, errAnswer
+	}
+	*out = d.Outcome
+	out.State = st
+	return true, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,60 +16,65 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/history/record"
+	"github.com/headgate/headgate/internal/sim/check"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// hammer asks for a key from several goroutines until stop, and counts the
-// answers by class.
+// hammer asks for a key from several goroutines until stop, and counts the answers.
 type hammer struct {
-	mu       sync.Mutex
-	stop     atomic.Bool
-	wg       sync.WaitGroup
-	last     time.Time     // of an answer
-	gap      time.Duration // the longest without one
-	answers  int
-	admitted int64
-	errors   map[error]int
-	other    []error
+	mu   sync.Mutex
+	stop atomic.Bool
+	wg   sync.WaitGroup
+	l    *headgate.Limiter
+	ask  *record.Asker
+	record.Answers
+	other []error
 }
 
-func startHammer(s *Store, op law.Op) *hammer {
-	h := &hammer{last: time.Now(), errors: map[error]int{}}
+// asker asks for a key of a token bucket.
+func asker(t *testing.T, key string, rate, burst int) *record.Asker {
+	t.Helper()
+	limit, err := headgate.ParseNamed("l", fmt.Sprintf("token-bucket %d/s burst %d", rate, burst))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record.NewAsker(limit, key, history.Limit{
+		Algorithm: history.TokenBucket, Amount: strconv.Itoa(rate), Burst: strconv.Itoa(burst),
+		Period: time.Second.Microseconds(),
+	})
+}
+
+func startHammer(s *Store, ask *record.Asker) *hammer {
+	h := &hammer{l: headgate.New(s, nil), ask: ask}
 	for range 8 {
 		h.wg.Go(func() {
-			for !h.stop.Load() {
+			for ; !h.stop.Load(); time.Sleep(time.Millisecond) {
 				ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-				outs := make([]law.Outcome, 1)
-				err := s.Apply(ctx, []law.Op{op}, outs)
+				d, err := ask.Allow(ctx, "test", h.l)
 				cancel()
-				h.record(outs[0], err)
-				time.Sleep(time.Millisecond)
+				h.mu.Lock()
+				if other := h.Add(d, err); other != nil {
+					h.other = append(h.other, other)
+				}
+				h.mu.Unlock()
 			}
 		})
 	}
 	return h
 }
 
-func (h *hammer) record(out law.Outcome, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err == nil {
-		h.gap = max(h.gap, time.Since(h.last))
-		h.last = time.Now()
-		h.answers++
-		h.admitted += out.Granted
-		return
-	}
-	for _, class := range []error{store.ErrUnknownOutcome, store.ErrUnavailable, store.ErrConflict, store.ErrReadOnly} {
-		if errors.Is(err, class) {
-			h.errors[class]++
-			return
-		}
-	}
-	h.other = append(h.other, err)
+// lost records that a primary is lost, with what its replica has not heard of.
+func (h *hammer) lost(lose func()) {
+	since := h.ask.Recorder.Now() - time.Second
+	h.ask.Recorder.Fault("redis", history.Fault{Kind: history.Kill})
+	lose()
+	h.ask.Recorder.Fault("redis", history.Fault{Kind: history.Forget, Since: max(0, int64(since))})
 }
 
 // end stops asking once there was a gap and answers flow again.
@@ -76,11 +82,11 @@ func (h *hammer) end(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		h.mu.Lock()
-		n := h.answers
+		n := h.Allowed + h.Refused
 		h.mu.Unlock()
 		time.Sleep(200 * time.Millisecond)
 		h.mu.Lock()
-		flows := h.answers > n+20 && h.gap > time.Second
+		flows := h.Allowed+h.Refused > n+20 && h.Gap > time.Second
 		h.mu.Unlock()
 		if flows {
 			break
@@ -93,8 +99,13 @@ func (h *hammer) halt(t *testing.T) {
 	t.Helper()
 	h.stop.Store(true)
 	h.wg.Wait()
-	t.Logf("%d answers, %d admitted, longest gap %v, errors %v", h.answers, h.admitted,
-		h.gap.Round(time.Millisecond), h.errors)
+	t.Logf("%+v", &h.Answers)
+	if _, err := h.ask.Over(t.Context(), h.l); err != nil {
+		t.Error(err)
+	}
+	for _, v := range check.Check(h.ask.Recorder.History()) {
+		t.Error(v)
+	}
 	if len(h.other) > 0 {
 		t.Errorf("%d errors of no class, first: %v", len(h.other), h.other[0])
 	}
@@ -131,20 +142,21 @@ func TestAClusterGoesOnAfterAPrimaryIsLost(t *testing.T) {
 				}
 			}
 			begin := time.Now()
-			h, elsewhere := startHammer(s, op), startHammer(s, other)
+			h := startHammer(s, asker(t, "k", rate, burst))
+			elsewhere := startHammer(s, asker(t, other.Cell.Key, rate, burst))
 			time.Sleep(500 * time.Millisecond)
-			tt.lose(c, node)
+			h.lost(func() { tt.lose(c, node) })
 			h.end(t)
 			elsewhere.halt(t)
-			if h.gap > 6*time.Second {
-				t.Errorf("no answer for %v", h.gap)
+			if h.Gap > 6*time.Second {
+				t.Errorf("no answer for %v", h.Gap)
 			}
-			if elsewhere.gap > 2*time.Second {
-				t.Errorf("the other primaries' keys had no answer for %v", elsewhere.gap)
+			if elsewhere.Gap > 2*time.Second {
+				t.Errorf("the other primaries' keys had no answer for %v", elsewhere.Gap)
 			}
 			// A replica may not have got the last charges: one burst more.
-			if most := int64(2*burst + time.Since(begin).Seconds()*rate); h.admitted > most {
-				t.Errorf("admitted %d, at most %d", h.admitted, most)
+			if most := int(2*burst + time.Since(begin).Seconds()*rate); h.Allowed > most {
+				t.Errorf("admitted %d, at most %d", h.Allowed, most)
 			}
 		})
 	}

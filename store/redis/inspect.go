@@ -22,20 +22,19 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 	if err := q.Valid(); err != nil {
 		return nil, 0, err
 	}
-	now, err := s.client.Do(ctx, s.client.B().Time().Build()).AsIntSlice()
-	if err == nil && len(now) != 2 {
-		err = errors.New("the server does not say what time it is")
+	key := s.roomKey()
+	if q.Limit != "" && q.HasKey {
+		key = s.cellKey(law.Cell{Limit: q.Limit, Key: q.Key})
 	}
-	if err != nil {
+	if clock, err = s.clock(ctx, key); err != nil {
 		return nil, 0, asking("read the clock", err)
 	}
-	clock = now[0]*1_000_000 + now[1]
 	want := func(c law.Cell) bool {
 		return (q.Limit == "" || c.Limit == q.Limit) && (!q.HasKey || c.Key == q.Key) &&
 			(q.After == law.Cell{} || c.Compare(q.After) > 0)
 	}
 	if q.Limit != "" && q.HasKey {
-		list, err = s.read(ctx, nil, []string{s.cellKey(law.Cell{Limit: q.Limit, Key: q.Key})}, want)
+		list, err = s.read(ctx, nil, []string{key}, want)
 	} else {
 		list, err = s.scan(ctx, want)
 	}
@@ -47,6 +46,20 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 	list = slices.CompactFunc(list, func(a, b store.Cell) bool { return a.Cell == b.Cell }) // SCAN may name a key twice
 	most := q.Most()
 	return list[:min(most, len(list))], clock, nil
+}
+
+// clock returns the time of the server that has a key, in microseconds. The command TIME
+// names no key, so that the client of a Cluster would send it to any node: also to one
+// that is away while those of the key are not.
+func (s *Store) clock(ctx context.Context, key string) (int64, error) {
+	now, err := s.send(ctx, []*call{{script: clockScript, keys: []string{key}}})[0].AsIntSlice()
+	if err != nil {
+		return 0, err
+	}
+	if len(now) != 2 {
+		return 0, errors.New("the server does not say what time it is")
+	}
+	return now[0]*1_000_000 + now[1], nil
 }
 
 var glob = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)

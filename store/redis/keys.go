@@ -25,8 +25,9 @@ const (
 	logs       = "l:"
 	registers  = "r:"
 	admissions = "a:"
-	room       = "room"      // of all limits: see room.lua
-	unbounded  = "unbounded" // is there where somebody has taken the maximum of limits away
+	room       = "room"         // of all limits: see room.lua
+	unbounded  = "unbounded"    // is there where somebody has taken the maximum of limits away
+	catalogue  = "{catalogue}:" // begins what catalog.go lists: a tag that no key has
 	open       = "{k:"
 	both       = "}{k:" // between a tag and a key
 	shut       = "}:"
@@ -37,6 +38,17 @@ func (s *Store) logKey(c law.Cell) string      { return s.key(logs, c) }
 func (s *Store) registerKey(c law.Cell) string { return s.key(registers, c) }
 
 func (s *Store) roomKey() string { return s.cfg.Prefix + room }
+
+func (s *Store) versionsKey() string { return s.cfg.Prefix + catalogue + "versions" }
+func (s *Store) changedKey() string  { return s.cfg.Prefix + catalogue + "changed" }
+
+// itemsKey is that of items of the catalogue: perKey are those of single keys.
+func (s *Store) itemsKey(perKey bool) string {
+	if perKey {
+		return s.cfg.Prefix + catalogue + "keys"
+	}
+	return s.cfg.Prefix + catalogue + "items"
+}
 
 func (s *Store) key(kind string, c law.Cell) string {
 	return s.cfg.Prefix + kind + open + s.place(c) + shut + c.Limit

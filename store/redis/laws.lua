@@ -13,7 +13,8 @@ local function after(p, t, credits)
 end
 
 local function is_stale(p, now)
-  return p.kind == 1 and p.anchor == 2 and (now < p.window0 or now >= p.window3)
+  return p.kind == 1 and p.anchor == 2 and (now < p.window0 or now >= p.window3) or
+    now < p.since or p.lapse ~= 0 and now >= p.lapse
 end
 
 -- grain is the width of the share by which the window before counts.

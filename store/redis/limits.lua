@@ -14,7 +14,7 @@ local limits -- by name; nil: none was looked up
 
 -- limit_of returns what the hash says of the limit of a cell. at_most are its keys if none
 -- has gone since they were counted, enough as many as it must not have, made the cells
--- that this call makes.
+-- that this call makes. watched says that room.lua decides whether a key gets a cell.
 local function limit_of(key)
   local name = string.match(key, '}:(.*)')
   limits = limits or {}
@@ -25,6 +25,7 @@ local function limit_of(key)
     l = { name = name, generation = tonumber(v[1] or 0), own = tonumber(v[2] or 0), max = tonumber(v[3] or 0), most = 0, made = 0 }
     l.at_most = keys + (v[4] or 0) - before
     l.enough = max(l.own, l.max) > 0 and (l.own > 0 and l.own or l.max) * 1.25 + 64 or MAX
+    l.watched = l.generation > 0 or l.own > 0 or l.at_most >= l.enough
     limits[name] = l
   end
   return l

@@ -9,7 +9,7 @@
 -- of law.Numbers. Returned is all of it in one string.
 
 local ANSWER = '<c1{out.width * d}'
-local keys, match, pack = KEYS, string.match, struct.pack
+local keys = KEYS
 local answers = { pack('<d', store_clock) }
 local waits = {} -- cells of which an op is in rest
 
@@ -44,23 +44,11 @@ while pos <= #packed do
         if there == nil then there = call('EXISTS', ROOM) == 1 end
         most = most or unpack('<d', packed, asked + 8 * ({ask.max_keys} - 1)) -- see room.lua
         limit = there and most == 0 and limit_of(key)
-        if most ~= 0 or limit and (limit.generation > 0 or limit.own > 0 or limit.at_most >= limit.enough) then level = nil end
+        if most ~= 0 or limit and limit.watched then level = nil end
       end
       if level and not waits[key] and at - clock <= heal then
         level, at, empty = level + 0, at + 0, empty + 0
-        local now, t, x = max(clock, at)
-        local used = now < empty and level or 0
-        if anchor == 0 then
-          t = now - (now - at) % step
-          x = drain == MAX and used or used - (t - at) / step * drain
-          if x <= 0 then x, t = 0, now end
-        else
-          t = max(at, now - now % step)
-          local steps = floor((t - at) / step)
-          if (t - at) % step > 0 then steps = steps + 1 end
-          x = drain == MAX and used or max(0, used - steps * drain)
-        end
-        local from = anchor == 0 and t or t - t % step
+        {bucket}
         if x <= ceiling - need then
           x = x + need
           empty = drained_at(from, x, drain, step)

@@ -30,6 +30,7 @@ var (
 	_ store.KeyCounter = (*Store)(nil)
 	_ store.Retrier    = (*Store)(nil)
 	_ store.Parallel   = (*Store)(nil)
+	_ store.Catalog    = (*Store)(nil)
 )
 
 type message = rueidis.RedisMessage
@@ -73,6 +74,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// defaultHistory is Config.MaxHistory where that is zero.
+const defaultHistory = 10_000
+
 // Store keeps cells in Redis. It is safe for concurrent use.
 type Store struct {
 	client  rueidis.Client
@@ -87,6 +91,7 @@ type Store struct {
 	repeats atomic.Int64
 	watch   watch
 	counter counter
+	lane    lane
 	slack   time.Duration   // see slack
 	life    context.Context // ends with Close
 	end     context.CancelFunc
@@ -115,6 +120,9 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	}
 	s := New(client, &c)
 	s.own = true
+	if client.Mode() == rueidis.ClientModeStandalone {
+		s.lane.client, s.lane.life = client, s.life
+	}
 	if err := s.ready(ctx); err != nil {
 		s.Close()
 		return nil, err
@@ -144,7 +152,7 @@ func New(client rueidis.Client, cfg *Config) *Store {
 		s.cfg.RetryFor = 5 * time.Second
 	}
 	if s.cfg.MaxHistory <= 0 {
-		s.cfg.MaxHistory = 10_000
+		s.cfg.MaxHistory = defaultHistory
 	}
 	if s.log = s.cfg.Logger; s.log == nil {
 		s.log = slog.Default()
@@ -186,6 +194,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.end()
+	s.lane.close()
 	if s.own {
 		s.client.Close()
 	}

@@ -51,7 +51,7 @@ local function undrained(p, s, x, now)
   local unused = p.cost * p.count
   local left = drained(p, p.level, p.at, now)
   local returned = max(0, s.prev - p.returned)
-  if x > p.capacity then
+  if x > p.capacity and not is_window(p) then
     return max(0, min(unused, p.capacity - (p.drain - 1)) - max(0, x - left + returned))
   end
   return min(unused, max(0, left - returned))
@@ -86,7 +86,7 @@ local function correct(c, p)
     if n > 0 then
       d.granted = min(undrained(p, s, u.x, now), u.x)
       if s.prev > MAX - d.granted then d.granted = 0 end
-      s.prev = s.prev + d.granted
+      if not is_window(p) then s.prev = s.prev + d.granted end
     elseif not over(p, now) then
       d.granted = max(n, u.x - MAX)
     end
@@ -109,14 +109,15 @@ local function correct(c, p)
   return d
 end
 
--- renew lets an entry count for another step from now, and returns 1; 0 if it
--- counts no more.
+-- renew lets an entry count for another step from now, and never for less than it did. It
+-- returns 1; 0 if the entry counts no more.
 local function renew(c, p)
   local now = max(c.clock, c.at)
   if not is_of(c, p) then return 0 end -- reset, or the limit was changed
-  local member = entry(c, p.entry, now)
+  local member, expires = entry(c, p.entry, now)
   if not member then return 0 end
   local to = now + p.step
+  if to <= expires then return 1 end
   local number, at, keep, cost, granted = string.match(member, ENTRY)
   keep = max(keep + 0, to)
   local new = string.gsub(member, ENTRY, fmt('%s %s %.0f %s %s', number, at, keep, cost, granted))

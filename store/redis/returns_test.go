@@ -94,6 +94,9 @@ func correction(g *rand.Rand, admitted []law.Op, outs []law.Outcome) law.Op {
 	case 4:
 		if outs[k].EntryNumber > 0 {
 			op.Verb, op.Cost = law.Renew, 1
+			if g.IntN(2) == 0 {
+				op.Params.Step = value(g, 1<<46)
+			}
 		}
 	}
 	return op

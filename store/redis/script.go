@@ -4,6 +4,7 @@ import (
 	"crypto/sha1" //nolint:gosec // the name that Redis knows a script by
 	_ "embed"
 	"encoding/hex"
+	"strings"
 	"sync"
 
 	"github.com/headgate/headgate/law"
@@ -11,8 +12,14 @@ import (
 )
 
 var (
+	//go:embed clock.lua
+	clockText string
 	//go:embed head.lua
-	headText string
+	batchHeadText string
+	//go:embed bucket.lua
+	bucketText string
+	//go:embed lone.lua
+	loneText string
 	//go:embed plain.lua
 	plainText string
 	//go:embed cells.lua
@@ -43,29 +50,57 @@ var (
 	beginText string
 	//go:embed count.lua
 	countText string
+	//go:embed readcatalog.lua
+	readCatalogText string
+	//go:embed items.lua
+	itemsText string
+	//go:embed scanitems.lua
+	scanItemsText string
+	//go:embed writecatalog.lua
+	writeCatalogText string
+	//go:embed versions.lua
+	versionsText string
 )
 
 // asks is the order of the doubles of what an op asks. Those to partial are all that
 // plain.lua reads.
 var asks = wire.Order("unit capacity step drain heal cost count ceiling now anchor block partial " +
-	"verb kind history ttl window0 window1 window2 window3 at level returned entry deferred max_keys")
+	"verb kind history ttl window0 window1 window2 window3 since lapse at level returned entry deferred max_keys")
+
+// loneAsks is the order of the doubles of what lone.lua is asked.
+var loneAsks = wire.Order("capacity step drain heal cost count ceiling now anchor max_keys")
+
+// takes are what take.lua may be asked, but for the cost, in the order of TakeArguments.
+var takes = wire.Order("kind unit capacity step drain heal anchor block history max_keys")
 
 // names are the lists of numbers that the texts name in placeholders.
-var names = wire.Names{"ask": asks.Names(), "out": law.NumberNames[:]}
+var names = wire.Names{"ask": asks.Names(), "lone": loneAsks.Names(), "take": takes.Names(), "out": law.NumberNames[:]}
+
+// inside puts files where other files name them.
+var inside = strings.NewReplacer("{bucket}", bucketText, "{limits}", limitsText)
 
 // script is a Lua script and the name that Redis knows it by.
 type script struct{ text, sha string }
 
 func newScript(text string) script {
-	text = names.Expand(text)
+	text = names.Expand(inside.Replace(text))
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
 	return script{text, hex.EncodeToString(sum[:])}
 }
 
 var (
+	headText       = clockText + batchHeadText
 	sharedText     = cellsText + opsText + lawsText
 	giveBackScript = newScript(headText + sharedText + returnsText + giveBackText)
 	countScript    = newScript(headText + beginText + countText)
+	loneScript     = newScript(clockText + loneText)
+	clockScript    = newScript("return redis.call('TIME')")
+
+	readCatalogScript  = newScript(readCatalogText)
+	itemsScript        = newScript(itemsText)
+	scanItemsScript    = newScript(scanItemsText)
+	writeCatalogScript = newScript(writeCatalogText)
+	versionsScript     = newScript(versionsText)
 )
 
 // needs are what the script of a call must know beyond plain charges and their like.

@@ -81,16 +81,21 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 	if !full.Sharing {
 		t.Errorf("a limit of 5 keys: %+v, want it full", full)
 	}
+	write(t, s, 0, limitItem(0), overrideItem(0))
 	time.Sleep(11 * time.Second) // Sentinel asks a primary for its replicas every ten
-	h := startHammer(s, takeOne("l", "k", perSecond, 0))
+	h := startHammer(s, asker(t, "k", 1, 10))
 	time.Sleep(500 * time.Millisecond)
-	primary.Stop()
+	h.lost(primary.Stop)
 	h.end(t)
-	if h.gap > 7*time.Second || h.gap < 500*time.Millisecond {
-		t.Errorf("no answer for %v", h.gap)
+	if h.Gap > 7*time.Second || h.Gap < 500*time.Millisecond {
+		t.Errorf("no answer for %v", h.Gap)
 	}
 	if out := apply(t, s, takeOne("full", "new", hourly, 0))[0]; !out.Shared ||
 		roomOf(t, s, "full").Generation != full.Generation {
 		t.Errorf("the next primary: %+v, want the same shared cell", out)
 	}
+	if got := read(t, s, 0, 1); len(got) != 1 || got[0] != limitItem(0) {
+		t.Errorf("the next primary has %+v, want the limit that was written before", got)
+	}
+	write(t, s, 1, limitItem(1))
 }

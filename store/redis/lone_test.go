@@ -1,0 +1,163 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// TestLoneChargesAreThoseOfPackageLaw charges few cells one by one, in ways that lone.lua
+// decides and in ways that it leaves to batch.lua.
+func TestLoneChargesAreThoseOfPackageLaw(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"single": dbtest.Redis(t), "cluster": dbtest.RedisCluster(t)} {
+		s := openTest(t, url, nil)
+		seed := rand.Uint64()
+		g := rand.New(rand.NewPCG(seed, 0))
+		records, now, lone, left := map[string]*law.Record{}, testTime, 0, 0
+		for n := range 4000 {
+			now += g.Int64N(40) - 5
+			op := takeOne("l", fmt.Sprint(n/40, g.IntN(3)), law.Params{
+				Kind: law.Bucket, Anchor: law.Anchor(g.IntN(2)), Unit: 3, Capacity: 6 + 6*g.Int64N(3),
+				Step: 5, Drain: 1 + g.Int64N(4),
+			}, now)
+			op.Cost, op.Count = 1+g.Int64N(8), 1+g.Int64N(2)*g.Int64N(3)
+			switch g.IntN(24) {
+			case 0:
+				op.Params.Block = 1 + g.Int64N(20)
+			case 1:
+				op.Params.Unit = 2
+			case 2:
+				op.Partial = true
+			case 3:
+				op.Ceiling = 1 + g.Int64N(20)
+			case 4:
+				op.Now -= 2_000_000 + g.Int64N(3)
+			case 5:
+				op.Verb, op.TTL = law.Block, g.Int64N(10)
+			case 6:
+				op.Params.Kind, op.Params.Anchor = law.Window, law.Own
+			case 7:
+				op.Params.Drain = law.Max
+			case 8, 9:
+				op.Verb = law.Reset
+			case 10:
+				op.Params.Step = 1
+			}
+			r := records[op.Cell.Key]
+			if r == nil {
+				r = &law.Record{}
+				records[op.Cell.Key] = r
+			}
+			if s.mayBeAlone([]law.Op{op}) {
+				v, err := s.sendOne(t.Context(), s.loneCall(&law.Op{
+					Verb: law.Take, Cell: op.Cell, Params: op.Params, Cost: op.Cost, Count: 1_000_000_000, Now: op.Now,
+				})).ToString()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if lone++; v == "" {
+					left++
+				}
+			}
+			before, want := r.State, make([]law.Outcome, 1)
+			law.Apply([]law.Op{op}, want, testTime, []*law.Record{r})
+			if got := apply(t, s, op)[0]; got != want[0] {
+				t.Fatalf("%s: charge %d of seed %d: %+v on %+v:\n got %+v\nwant %+v", name, n, seed, op, before,
+					got, want[0])
+			}
+		}
+		if left < 50 || left > lone/2 {
+			t.Errorf("%s: %d of %d were left to batch.lua: what was drawn says little", name, left, lone)
+		}
+	}
+}
+
+// TestALoneChargeOfAnotherCellIsLeft: the script does nothing about what is not plain.
+func TestALoneChargeOfAnotherCellIsLeft(t *testing.T) {
+	t.Parallel()
+	s := openTest(t, dbtest.Redis(t), nil)
+	other, own := hourly, hourly
+	other.Step, own.MaxKeys = 2*hourly.Step, 100
+	returned := takeOne("l", "returned", hourly, 0)
+	out := apply(t, s, returned)[0]
+	block := takeOne("l", "blocked", hourly, 0)
+	block.Verb, block.TTL = law.Block, 60_000_000
+	for _, op := range []law.Op{law.Back(&returned, &out, 500), block, takeOne("l", "step", other, 0)} {
+		apply(t, s, op)
+	}
+	admin(t, s, "SET", s.cellKey(law.Cell{Limit: "l", Key: "newer"}), "2:1 1 0 0")
+	for _, op := range []law.Op{
+		returned, takeOne("l", "blocked", hourly, 0), takeOne("l", "step", hourly, 0),
+		takeOne("l", "newer", hourly, 0), takeOne("l", "new", own, 0),
+	} {
+		name := s.cellKey(op.Cell)
+		before, _ := admin(t, s, "GET", name).ToString()
+		if v, err := s.sendOne(t.Context(), s.loneCall(&op)).ToString(); v != "" || err != nil {
+			t.Errorf("%s: %q, %v; want nothing", op.Cell.Key, v, err)
+		}
+		if after, _ := admin(t, s, "GET", name).ToString(); after != before {
+			t.Errorf("%s: the cell was %s and is %s", op.Cell.Key, before, after)
+		}
+	}
+}
+
+// TestALoneAnswerThatCannotBeReadLeavesTheOutcomeUnknown: the script has run.
+func TestALoneAnswerThatCannotBeReadLeavesTheOutcomeUnknown(t *testing.T) {
+	op := takeOne("l", "k", hourly, 0)
+	const clock = "\x00\x00\x00\x00\x00\x00\x00\x00"
+	cell := fmt.Sprintf("1 1000 0 5 %d %d 9 0 0 ", op.Params.Unit, op.Params.Step)
+	for _, answer := range []string{
+		"+", "+" + clock, "?" + clock + cell, "+" + clock + cell + "more", "+" + clock + "1 2 3",
+		"-" + clock + cell, // there is room
+	} {
+		var out law.Outcome
+		if decided, err := lone(answer, &op, &out); decided || !errors.Is(classify("apply", err), store.ErrUnknownOutcome) {
+			t.Errorf("%q: %v, %v; want ErrUnknownOutcome", answer, decided, err)
+		}
+	}
+}
+
+// TestALoneChargeHasAConnectionOfItsOwn: what was sent on it is not sent again, and it is
+// made again when it broke.
+func TestALoneChargeHasAConnectionOfItsOwn(t *testing.T) {
+	s := openTest(t, own(t).DSN, nil)
+	op, used := takeOne("l", "k", hourly, 0), int64(0)
+	for round := range 2 {
+		for end := time.Now().Add(10 * time.Second); s.lane.take(context.Background()) == nil; {
+			if time.Now().After(end) {
+				t.Fatal("no connection after 10 s")
+			}
+			time.Sleep(time.Millisecond)
+		}
+		s.lane.leave(true)
+		used += op.Cost
+		if out := apply(t, s, op)[0]; out.Used != used {
+			t.Errorf("round %d: used %d, want %d", round, out.Used, used)
+		}
+		if round == 0 {
+			admin(t, s, "SCRIPT", "FLUSH")
+			used += op.Cost
+			if out := apply(t, s, op)[0]; out.Used != used {
+				t.Errorf("used %d after SCRIPT FLUSH, want %d", out.Used, used)
+			}
+			admin(t, s, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			err := s.Apply(context.Background(), []law.Op{op}, make([]law.Outcome, 1))
+			if !errors.Is(err, store.ErrUnknownOutcome) {
+				t.Errorf("%v, want ErrUnknownOutcome: nobody knows whether it was charged", err)
+			}
+			op.Cell.Key, used = "another", 0
+		}
+	}
+	s.Close()
+	if conn := s.lane.take(context.Background()); conn != nil || s.lane.conn != nil {
+		t.Error("the connection is open after Close")
+	}
+}

@@ -1,0 +1,344 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/redis"
+)
+
+// cli calls the script for other languages by redis-cli alone.
+type cli struct {
+	options []string
+	prefix  string
+	script  string
+	cluster bool
+}
+
+func newCLI(tb testing.TB, rawURL string, cluster bool) *cli {
+	tb.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := &cli{prefix: u.Query().Get("prefix"), script: redis.TakeScript(cluster), cluster: cluster}
+	u.Host, _, _ = strings.Cut(u.Host, ",") // of a Cluster any node
+	u.RawQuery = ""
+	c.options = []string{"-u", u.String()}
+	if c.prefix == "" {
+		c.prefix = "headgate:"
+	}
+	if cluster {
+		c.options = append(c.options, "-c")
+	}
+	return c
+}
+
+// ask runs redis-cli and returns what it prints, without a terminal.
+func (c *cli) ask(words ...string) (string, error) {
+	program, err := dbtest.RedisProgram("redis-cli")
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(context.Background(), program, slices.Concat(c.options, words)...).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// take charges a cost in credits.
+func (c *cli) take(l headgate.Limit, key string, credits int64) (map[string]int64, error) {
+	p := l.Params()
+	args, err := redis.TakeArguments(&p)
+	if err != nil {
+		return nil, err
+	}
+	return c.takeBy(l.Name(), key, append(args, fmt.Sprint("cost=", credits)))
+}
+
+func (c *cli) takeBy(limit, key string, args []string) (map[string]int64, error) {
+	keys := []string{c.prefix + "c:{k:" + key + "}:" + limit, c.prefix + "l:{k:" + key + "}:" + limit}
+	if !c.cluster {
+		keys = append(keys, c.prefix+"room")
+	}
+	out, err := c.ask(slices.Concat([]string{"EVAL", c.script, strconv.Itoa(len(keys))}, keys, args)...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	lines, answer := strings.Split(out, "\n"), map[string]int64{}
+	for i := 0; i+1 < len(lines); i += 2 {
+		if answer[lines[i]], err = strconv.ParseInt(lines[i+1], 10, 64); err != nil {
+			return nil, fmt.Errorf("redis-cli prints %q", out)
+		}
+	}
+	if len(answer) != 6 || len(lines) != 12 {
+		return nil, fmt.Errorf("redis-cli prints %q", out)
+	}
+	return answer, nil
+}
+
+// remaining is what the head of the script says.
+func remaining(p law.Params, answer map[string]int64) int64 {
+	if answer["blocked_until"] > answer["clock"] {
+		return 0
+	}
+	return max(0, p.Capacity-answer["used"]) / p.Unit
+}
+
+func named(tb testing.TB, name, notation string) headgate.Limit {
+	tb.Helper()
+	l, err := headgate.ParseNamed(name, notation)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}
+
+// TestRedisCLIAndTheDriverShareABucket charges one key in turns, until both are refused.
+func TestRedisCLIAndTheDriverShareABucket(t *testing.T) {
+	t.Parallel()
+	for i, notation := range []string{
+		"token-bucket 7/1d", "token-bucket 5/1d burst 9", "leaky-bucket 5/1d capacity 7.5", "gcra 5/1d burst 6",
+		"fixed-window 7/30d", "fixed-window 7/30d from-first", "interval 3/10d burst 7", "sliding-window 7/30d",
+		"sliding-log 7/30d", "sliding-log 7/30d history 60d",
+		"token-bucket 7/1d block 1h", "sliding-log 7/30d block 1h",
+	} {
+		for kind, dsn := range map[string]string{"single": dbtest.Redis(t), "cluster": dbtest.RedisCluster(t)} {
+			t.Run(kind+"/"+notation, func(t *testing.T) {
+				s, c := open(t, dsn), newCLI(t, dsn, kind == "cluster")
+				limiter, limit, key := headgate.New(s, nil), named(t, fmt.Sprint("l", i), notation), "al{ice}% "
+				p, passed := limit.Params(), 0
+				for n := range 20 {
+					charge := headgate.Charge{Limit: limit, Key: key, Cost: headgate.Units(1)}
+					before, err := limiter.Inspect(t.Context(), limit, key)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if n%2 == 0 {
+						d, err := limiter.Take(t.Context(), charge)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if d.Allowed {
+							passed++
+						}
+						continue
+					}
+					a, err := c.take(limit, "al%7Bice%7D%25 ", p.Unit)
+					if err != nil {
+						t.Fatal(err)
+					}
+					now, err := limiter.Inspect(t.Context(), limit, key)
+					if err != nil {
+						t.Fatal(err)
+					}
+					d, err := limiter.Check(t.Context(), charge)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if remaining(p, a) != now.Remaining {
+						t.Errorf("charge %d: %v, so %d remain; the driver says %+v", n, a, remaining(p, a), now)
+					}
+					if a["granted"] == 1 {
+						passed++
+						continue
+					}
+					if now.Remaining != before.Remaining && p.Block == 0 {
+						t.Errorf("charge %d was refused, and %d remained, and %d do", n, before.Remaining, now.Remaining)
+					}
+					at := time.Duration(a["retry_at"]-a["clock"]) * time.Microsecond
+					if d.Allowed || (at-d.RetryAfter).Abs() > 5*time.Minute {
+						t.Errorf("charge %d: %v, %s; check says %+v", n, a, at, d)
+					}
+				}
+				if want := int(p.Capacity / p.Unit); passed != want {
+					t.Errorf("%d passed, want %d", passed, want)
+				}
+			})
+		}
+	}
+}
+
+// TestRedisCLIsAtOncePassNoMoreThanTheCapacity: eight of them, and the driver.
+func TestRedisCLIsAtOncePassNoMoreThanTheCapacity(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Redis(t)
+	s, c := open(t, dsn), newCLI(t, dsn, false)
+	limiter := headgate.New(s, nil)
+	for _, notation := range []string{"fixed-window 50/30d from-first", "sliding-log 50/30d"} {
+		limit := named(t, "busy", notation)
+		p := limit.Params()
+		var passed, refused atomic.Int64
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 10 {
+					a, err := c.take(limit, notation, p.Unit)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if a["granted"] == 1 {
+						passed.Add(1)
+					} else {
+						refused.Add(1)
+					}
+					if a["used"] > p.Capacity {
+						t.Errorf("%v is used of %d", a["used"], p.Capacity)
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			for range 20 {
+				d, err := limiter.Allow(t.Context(), limit, notation)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if d.Allowed {
+					passed.Add(1)
+				} else {
+					refused.Add(1)
+				}
+			}
+		})
+		wg.Wait()
+		if passed.Load() != 50 || refused.Load() != 50 {
+			t.Errorf("%s: %d passed, and %d were refused", notation, passed.Load(), refused.Load())
+		}
+	}
+}
+
+// TestTheScriptForOthersKnowsWhatTheDriverHasDone: what is not plain.
+func TestTheScriptForOthersKnowsWhatTheDriverHasDone(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Redis(t)
+	s, c, ctx := open(t, dsn), newCLI(t, dsn, false), t.Context()
+	limiter, limit := headgate.New(s, nil), named(t, "api", "fixed-window 10/30d from-first")
+	p := limit.Params()
+
+	r, err := limiter.Reserve(ctx, 0, headgate.Charge{Limit: limit, Key: "settled", Cost: headgate.Units(8)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Settle(ctx, headgate.Units(3)); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := c.take(limit, "settled", p.Unit/2); err != nil || a["used"] != p.Unit*7/2 || a["granted"] != 1 {
+		t.Errorf("after a settlement: %v, %v", a, err)
+	}
+	if _, err := limiter.Block(ctx, limit, "blocked", time.Hour, "why"); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := c.take(limit, "blocked", 1); err != nil || a["granted"] != 0 || a["retry_at"] != a["blocked_until"] {
+		t.Errorf("after a block: %v, %v", a, err)
+	}
+	if a, err := c.take(limit, "never", 11*p.Unit); err != nil || a["granted"] != 0 || a["retry_at"] != law.Never {
+		t.Errorf("above the capacity: %v, %v", a, err)
+	}
+
+	// Another definition: what was used is converted, as by the driver.
+	if _, err := limiter.Allow(ctx, limit, "changed"); err != nil {
+		t.Fatal(err)
+	}
+	other := named(t, "api", "sliding-log 4/30d")
+	if a, err := c.take(other, "changed", 3*other.Params().Unit); err != nil || a["granted"] != 1 {
+		t.Errorf("after a change: %v, %v", a, err)
+	}
+	if d, err := limiter.Check(ctx, headgate.Charge{Limit: other, Key: "changed"}); err != nil || d.Allowed {
+		t.Errorf("after a change: %+v, %v", d, err)
+	}
+}
+
+// TestTheScriptForOthersKeepsTheMaximumOfKeys.
+func TestTheScriptForOthersKeepsTheMaximumOfKeys(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Redis(t)
+	s := openWith(t, dsn, &redis.Config{MaxKeys: 2})
+	c, limit := newCLI(t, dsn, false), named(t, "api", "fixed-window 10/30d from-first")
+	unit := limit.Params().Unit
+	refused := 0
+	for n := range 300 {
+		_, err := c.take(limit, fmt.Sprint(n), unit)
+		if err != nil && !strings.Contains(err.Error(), "FULL headgate: ") {
+			t.Fatal(err)
+		}
+		if err != nil {
+			refused++
+		}
+		if n == 100 {
+			if _, err := s.Sweep(t.Context(), 1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if refused < 100 {
+		t.Errorf("%d of 300 keys were refused", refused)
+	}
+	if a, err := c.take(limit, "0", unit); err != nil || a["granted"] != 1 {
+		t.Errorf("a key that is there: %v, %v", a, err)
+	}
+}
+
+// TestWhatIsAskedWronglyChargesNothing.
+func TestWhatIsAskedWronglyChargesNothing(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Redis(t)
+	s, c := open(t, dsn), newCLI(t, dsn, false)
+	p := named(t, "api", "token-bucket 5/1d").Params()
+	args, err := redis.TakeArguments(&p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args = append(args, "cost=1000")
+	without := func(name string) []string {
+		return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, name+"=") })
+	}
+	for want, args := range map[string][]string{
+		"cost is missing, or is 0":      without("cost"),
+		"heal is missing, or is 0":      append(without("heal"), "heal=0"),
+		"step is missing, or is 0":      without("step"),
+		"cost=-1 is not NAME=NUMBER":    append(without("cost"), "cost=-1"),
+		"cost=1.5 is not NAME=NUMBER":   append(without("cost"), "cost=1.5"),
+		"cost=1e3 is not NAME=NUMBER":   append(without("cost"), "cost=1e3"),
+		"nonsense=1 is not NAME=NUMBER": append(slices.Clone(args), "nonsense=1"),
+		"verb=5 is not NAME=NUMBER":     append(slices.Clone(args), "verb=5"),
+		"is above 9007199254740991":     append(without("cost"), "cost=9007199254740992"),
+		"kind is above 3":               append(without("kind"), "kind=4"),
+		"anchor is above 1":             append(without("anchor"), "anchor=2"),
+		"3000 is not NAME=NUMBER":       append(slices.Clone(args), "3000"),
+		"unit is missing, or is 0":      append(without("unit"), "unit=0"),
+	} {
+		if a, err := c.takeBy("api", "alice", args); err == nil || !strings.Contains(err.Error(), "ERR headgate: ") ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, %v; want %q", args, a, err, want)
+		}
+	}
+	out, _ := c.ask(append([]string{"EVAL", c.script, "1", "headgate:c:{k:alice}:api"}, args...)...)
+	if !strings.Contains(out, "there are 1 keys, not 3") {
+		t.Errorf("one key: %s", out)
+	}
+	cells, err := headgate.New(s, nil).Inspect(t.Context(), named(t, "api", "token-bucket 5/1d"), "alice")
+	if err != nil || cells.Used.Float64() != 0 {
+		t.Errorf("%+v, %v", cells, err)
+	}
+	for _, notation := range []string{"fixed-window 5/day", "concurrency 5 ttl 30s"} {
+		p := named(t, "api", notation).Params()
+		if args, err := redis.TakeArguments(&p); !errors.Is(err, store.ErrUnsupported) {
+			t.Errorf("%s: %v, %v", notation, args, err)
+		}
+	}
+}
