@@ -1,187 +1,256 @@
 // Package flight lets callers who wait for the same thing share one call.
 //
-// While one flight is under way, newcomers join the next one; it departs as
-// soon as the one before has landed. There is no timer: a caller who comes
-// alone leaves at once. Callers join in the order in which they come.
+// Callers queue in the order in which they arrive. A flight departs at once when none is
+// under way, and takes all that wait. Another flight departs beside it only when enough
+// callers wait to be worth a call of their own. A lone caller never waits. A flight that has
+// been under way for longer than Patience is late: the queue does not wait for it any more.
+//
+// A load may have keys. A key is in one flight at a time, and parties that have a key in
+// common go in the order in which they arrived: a party with a key that is under way waits
+// for that flight, and other parties pass it.
 package flight
 
 import (
-	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// The errors of Board.
+// The errors of Lock.
 var (
 	ErrFull   = errors.New("too many callers are waiting")
 	ErrClosed = errors.New("no flight leaves any more")
 )
 
-// Batch is what the callers of one flight bring along. Its methods are called
-// by one goroutine at a time.
-type Batch interface {
-	// Full reports whether nobody else can join.
-	Full() bool
-	// Clear makes the batch empty, to be used again.
+// Load is what a party brings to a flight. Its methods are called by one goroutine at a
+// time.
+type Load[K comparable] interface {
+	// Size is how much room it takes in a flight.
+	Size() int
+	// Keys returns how many keys it has, and Key each of them. They do not change
+	// while it waits.
+	Keys() int
+	Key(i int) K
+	// Clear makes it empty, to be used again.
 	Clear()
 }
 
-// Line is a queue of flights with batch C, of which one is in the air at a
-// time. It is safe for concurrent use.
-type Line[C Batch] struct {
-	load func() C        // makes an empty batch
-	fly  func(C) error   // flies it
-	land func(C, error)  // after its callers were let go: sees to callers that had left before
-	room int             // callers who may wait
-	free sync.Pool       // *Flight[C]
-	done *sync.WaitGroup // counts lines with flights
+// Config describes a Queue. All fields but Held are needed.
+type Config[K comparable, L Load[K]] struct {
+	Flights int // under way at once, at most
+	Least   int // the size of parties for which a flight departs beside others
+	Most    int // the size of a flight, but for its last party
+	Waiting int // callers who may wait
+
+	New func() L // makes an empty load
+	// Fly makes the call, and leaves the answer in each load. What it returns is the
+	// error of all of them.
+	Fly func(parties []*Party[K, L]) error
+	// Land is called after each flight with what became of it, once no caller can
+	// leave it any more without having seen its end.
+	Land func(parties []*Party[K, L], err error)
+	// Held reports whether a party that has flown without an error has no answer yet,
+	// since somebody else holds what it needs. It flies again beside the flights, with
+	// others like it, and nobody waits for it but for its keys. Nil: none is.
+	Held func(p *Party[K, L]) bool
+}
+
+// Queue is callers who wait for flights. It is safe for concurrent use.
+type Queue[K comparable, L Load[K]] struct {
+	cfg  Config[K, L]
+	free sync.Pool // *Party[K, L]
 
 	mu      sync.Mutex
-	queue   []*Flight[C] // not yet departed; the last one is filling
-	waiting int          // callers in queue
-	flying  bool
+	waiting []*Party[K, L] // in the order in which they came
+	size    int            // of those that wait
+	callers int            // who wait
+	gone    int            // parties in waiting that everybody has left
+	lanes   map[K]*lane[K, L]
+	flights []*underWay
+	flying  int  // of flights: those that are not late
+	aside   int  // flights of parties that are held
+	tried   int  // the size of those that wait below which nothing new can depart
+	scan    int  // number of the last departure
+	watched bool // somebody sees to it that late flights are noticed
 	closed  bool
+	over    bool          // closed, and no caller waits
+	empty   chan struct{} // closed with over
+	busy    int           // flights, those beside them, and the goroutine that watches
+	quiet   bool          // closed, and nothing is busy any more
+	landed  chan struct{} // closed with quiet
+	spare   []*lane[K, L]
 }
 
-// Flight is one call for many.
-type Flight[C Batch] struct {
-	Batch C // the callers' to read after Wait has returned nil or the flight's error, until Leave
-
-	line     *Line[C]
-	callers  int           // guarded by line.mu
-	departed bool          // guarded by line.mu
-	landed   bool          // guarded by line.mu
-	err      error         // set before arrived is closed
-	arrived  chan struct{} // closed when it has landed
-	aboard   atomic.Int32  // callers who have not left, and the line itself
+// underWay is a flight.
+type underWay struct {
+	began time.Time
+	late  bool
 }
 
-// NewLine returns a line. load makes empty batch, fly flies it, and land is
-// called after each flight with what became of it, once no caller can leave it
-// any more without having seen its end. done counts the lines that are in use.
-func NewLine[C Batch](room int, done *sync.WaitGroup, load func() C, fly func(C) error, land func(C, error)) *Line[C] {
-	return &Line[C]{load: load, fly: fly, land: land, room: room, done: done}
+// Patience is how long a flight may be under way until it is late.
+const Patience = 20 * time.Millisecond
+
+// lane is the state of a key that waits or flies.
+type lane[K comparable, L Load[K]] struct {
+	last   *Party[K, L] // that waits, and came last; nil: none
+	users  int          // parties that wait or fly
+	flying int          // parties: several of one flight, one of which may be held longer
+	passed int          // the number of the departure at which a party of this key stayed behind
 }
 
-// Board returns the flight that a caller can join, with the line locked: the
-// caller adds to its Batch and calls Boarded. With an error nothing is locked.
-func (l *Line[C]) Board() (*Flight[C], error) {
-	l.mu.Lock()
+// New returns a queue.
+func New[K comparable, L Load[K]](cfg Config[K, L]) *Queue[K, L] {
+	return &Queue[K, L]{cfg: cfg, lanes: map[K]*lane[K, L]{}, empty: make(chan struct{}), landed: make(chan struct{})}
+}
+
+// Lock locks the queue for a caller who wants to join a party, or to come with a new one:
+// Join or Add end it. With an error nothing is locked.
+func (q *Queue[K, L]) Lock() error {
+	q.mu.Lock()
 	switch {
-	case l.closed:
-		l.mu.Unlock()
-		return nil, ErrClosed
-	case l.waiting >= l.room:
-		l.mu.Unlock()
-		return nil, ErrFull
+	case q.closed:
+		q.mu.Unlock()
+		return ErrClosed
+	case q.callers >= q.cfg.Waiting:
+		q.mu.Unlock()
+		return ErrFull
 	}
-	if n := len(l.queue); n > 0 && !l.queue[n-1].Batch.Full() {
-		return l.queue[n-1], nil
-	}
-	f, _ := l.free.Get().(*Flight[C])
-	if f == nil {
-		f = &Flight[C]{line: l, Batch: l.load()}
-	}
-	f.arrived = make(chan struct{})
-	f.aboard.Store(1)
-	l.queue = append(l.queue, f)
-	return f, nil
+	return nil
 }
 
-// Boarded ends Board: the caller is aboard, and calls Wait next.
-func (f *Flight[C]) Boarded() {
-	l := f.line
-	f.callers++
-	f.aboard.Add(1)
-	l.waiting++
-	start := !l.flying
-	if start {
-		l.flying = true
-		l.done.Add(1)
+// Last returns the party that waits with a key and came last; nil if there is none. The
+// queue is locked.
+func (q *Queue[K, L]) Last(key K) *Party[K, L] {
+	if l := q.lanes[key]; l != nil {
+		return l.last
 	}
-	l.mu.Unlock()
-	if start {
-		sched.Go(l.run)
+	return nil
+}
+
+// Join adds a caller to a party that Last returned, and unlocks the queue. The caller has
+// changed the load, and calls Wait next.
+func (q *Queue[K, L]) Join(p *Party[K, L]) {
+	p.callers++
+	p.aboard.Add(1)
+	q.callers++
+	q.mu.Unlock()
+}
+
+// Party returns an empty party, for Add. The queue need not be locked.
+func (q *Queue[K, L]) Party() *Party[K, L] {
+	p, _ := q.free.Get().(*Party[K, L])
+	if p == nil {
+		p = &Party[K, L]{queue: q, Load: q.cfg.New()}
+	}
+	return p
+}
+
+// Start says what a caller who came has to start.
+type Start int
+
+const (
+	joined Start = iota // nothing: the next flight takes it along
+	first               // a flight, which takes it along: none was under way
+	beside              // a flight beside others
+)
+
+// Add adds a party of one caller, and unlocks the queue. The caller calls Wait next, and
+// passes on what Add has returned.
+func (q *Queue[K, L]) Add(p *Party[K, L]) (start Start) {
+	p.arrived = make(chan struct{})
+	p.callers = 1
+	p.aboard.Store(2)
+	for i := range p.Load.Keys() {
+		l := q.lane(p.Load.Key(i))
+		l.users++
+		l.last = p
+		p.lanes = append(p.lanes, l)
+	}
+	q.waiting = append(q.waiting, p)
+	q.size += p.Load.Size()
+	q.callers++
+	switch {
+	case len(q.flights) >= q.cfg.Flights:
+	case len(q.flights) == 0:
+		start = first
+	case q.flying == 0 || q.another(): // it goes without the party, if a key of it is under way
+		start = beside
+	}
+	if start > joined {
+		q.begin()
+	}
+	watch := start != first && !q.watched
+	if watch {
+		q.watched = true
+		q.busy++
+	}
+	q.mu.Unlock()
+	if watch {
+		sched.Go(q.watch)
+	}
+	return start
+}
+
+// another reports whether a flight may depart beside those under way. The queue is locked.
+func (q *Queue[K, L]) another() bool {
+	return len(q.flights) < q.cfg.Flights && q.size >= max(q.cfg.Least, q.tried)
+}
+
+// begin counts a flight. The queue is locked.
+func (q *Queue[K, L]) begin() {
+	q.flights = append(q.flights, &underWay{})
+	q.flying++
+	q.busy++
+}
+
+func (q *Queue[K, L]) lane(key K) *lane[K, L] {
+	l := q.lanes[key]
+	if l != nil {
+		return l
+	}
+	if n := len(q.spare); n > 0 {
+		l, q.spare = q.spare[n-1], q.spare[:n-1]
+	} else {
+		l = &lane[K, L]{}
+	}
+	q.lanes[key] = l
+	return l
+}
+
+// Close refuses further callers, and returns when those that wait have their answers.
+func (q *Queue[K, L]) Close() {
+	q.mu.Lock()
+	if !q.closed {
+		q.closed = true
+		q.emptied()
+		q.quieted()
+	}
+	q.mu.Unlock()
+	sched.Receive(q.landed)
+}
+
+// done counts the end of a goroutine that was busy. The queue is locked.
+func (q *Queue[K, L]) done() {
+	q.busy--
+	q.quieted()
+}
+
+// quieted lets Close return once the queue is closed and nothing is busy. While callers wait, a
+// flight is busy. The queue is locked.
+func (q *Queue[K, L]) quieted() {
+	if q.closed && q.busy == 0 && !q.quiet {
+		q.quiet = true
+		close(q.landed)
 	}
 }
 
-// run flies what is queued, until nothing is.
-func (l *Line[C]) run() {
-	defer l.done.Done()
-	for {
-		l.mu.Lock()
-		if len(l.queue) == 0 {
-			l.flying = false
-			l.mu.Unlock()
-			return
-		}
-		f := l.queue[0]
-		n := copy(l.queue, l.queue[1:])
-		l.queue[n] = nil
-		l.queue = l.queue[:n]
-		l.waiting -= f.callers
-		f.departed = true
-		l.mu.Unlock()
-
-		f.err = l.fly(f.Batch)
-		l.mu.Lock()
-		f.landed = true
-		l.mu.Unlock()
-		close(f.arrived)
-		l.land(f.Batch, f.err)
-		f.Leave()
-		// Callers that have just been let go mostly come again at once. They can
-		// run now and join the next flight, if nobody else wants the processor.
-		sched.Yield()
+// emptied stops the goroutine that watches once the queue is closed and no caller waits. It is
+// called when callers becomes 0, and when the queue is closed. The queue is locked.
+func (q *Queue[K, L]) emptied() {
+	if q.closed && q.callers == 0 && !q.over {
+		q.over = true
+		close(q.empty)
 	}
-}
-
-// Wait waits until the flight has landed. A caller whose context ends before
-// that leaves it: left is called with the line locked, and told whether the
-// flight has departed. Wait then returns false, and the flight is not to be
-// touched again. If it returns true, the caller reads Err and Batch, and calls
-// Leave.
-func (f *Flight[C]) Wait(ctx context.Context, left func(c C, departed bool)) (landed bool) {
-	if done := ctx.Done(); done != nil {
-		if sched.Either(f.arrived, done) {
-			return true
-		}
-		f.line.mu.Lock()
-		if !f.landed {
-			left(f.Batch, f.departed)
-			if !f.departed {
-				f.callers--
-				f.line.waiting--
-			}
-			f.line.mu.Unlock()
-			f.Leave()
-			return false
-		}
-		f.line.mu.Unlock()
-	}
-	sched.Receive(f.arrived)
-	return true
-}
-
-// Err returns the error of a flight that has landed.
-func (f *Flight[C]) Err() error { return f.err }
-
-// Close refuses further callers. Those that wait are still answered.
-func (l *Line[C]) Close() {
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
-}
-
-// Leave ends a caller's use of a flight that has landed.
-func (f *Flight[C]) Leave() {
-	if f.aboard.Add(-1) > 0 {
-		return
-	}
-	f.Batch.Clear()
-	f.callers, f.departed, f.landed, f.err = 0, false, false, nil
-	f.line.free.Put(f)
 }

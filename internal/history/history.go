@@ -23,6 +23,7 @@
 //   - call: somebody asks. "node" is the process that asks.
 //   - return: the answer to the call of the same id. A call has at most one. One without
 //     has an unknown outcome: its process has died, or the run was over.
+//   - removal: an override of a key was removed before its end.
 //   - fault: something was done to the store, the network or a process.
 //   - state: what the store says of a cell when the run is over and nothing is under way.
 //     If there is one, there is one for every cell that the store has.
@@ -64,6 +65,8 @@ const (
 	KindReturn Kind = "return"
 	KindFault  Kind = "fault"
 	KindState  Kind = "state"
+
+	KindRemoval Kind = "removal"
 )
 
 // Event is one line of a history.
@@ -76,6 +79,8 @@ type Event struct {
 	Return *Return `json:"return,omitempty"`
 	Fault  *Fault  `json:"fault,omitempty"`
 	State  *State  `json:"state,omitempty"`
+
+	Removal *Removal `json:"removal,omitempty"`
 }
 
 // The algorithms, as in the notation of limits.
@@ -107,9 +112,29 @@ type Limit struct {
 	Prefetch     string `json:"prefetch,omitempty"`     // what a node may take up front; empty: nothing
 	PrefetchLife int64  `json:"prefetchlife,omitempty"` // microseconds until what it took is lost
 
+	// From says that it takes the place of the version before at that time of the store's clock, if
+	// calls know both; 0: from the first call that names it.
+	From int64 `json:"from,omitempty"`
+
+	// Key makes it an override: from this event on it is in the place of the limit for that key alone,
+	// and of the override that the key had before. Calls name the first version of a limit that has
+	// overrides; their returns say which version has decided.
+	Key string `json:"key,omitempty"`
+	// Until is the end of an override by the store's clock; 0: none.
+	Until int64 `json:"until,omitempty"`
+	// Felt is for an override in how many microseconds each process knows of it, and that it
+	// was removed or replaced; 0: not known.
+	Felt int64 `json:"felt,omitempty"`
+
 	// Step is in how many microseconds tokens come of a rated limit that is too fine for
 	// steps of one; 0: the smallest power of ten in which it fits into 53 bits.
 	Step int64 `json:"step,omitempty"`
+}
+
+// Removal says that an override is removed. One that is replaced by another is not.
+type Removal struct {
+	Limit   string `json:"limit"`
+	Version int    `json:"version"`
 }
 
 // Charge is one thing to be admitted.
@@ -118,6 +143,7 @@ type Charge struct {
 	Version int    `json:"version"`
 	Key     string `json:"key"`
 	Cost    string `json:"cost,omitempty"` // what was asked for; not with block, unblock, reset
+	Keep    string `json:"keep,omitempty"` // headroom: what has to be free after it, an amount or a share such as 10%
 }
 
 // The verbs of a call.
@@ -201,6 +227,7 @@ type Figures struct {
 	Remaining  int64 `json:"remaining"`            // whole units that could pass now; -1: not told
 	RetryAfter int64 `json:"retryafter,omitempty"` // microseconds, of a refused charge; -1: never
 	Capacity   int64 `json:"capacity,omitempty"`   // whole units that can pass at once; 0: not told
+	Version    int   `json:"version,omitempty"`    // of the limit by which it was decided; 0: that of the call
 }
 
 // The faults that a checker makes allowance for. Others may be named too; they explain nothing.

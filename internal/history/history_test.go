@@ -12,6 +12,8 @@ import (
 const sample = `{"event":"limit","t":0,"limit":{"name":"api","algorithm":"token-bucket","version":1,"amount":"10","period":1000000,"burst":"1/3"}}
 {"event":"call","t":1000,"node":"a","call":{"id":1,"verb":"take","charges":[{"limit":"api","version":1,"key":"k","cost":"2.5"}],"idem":"x"}}
 {"event":"fault","t":1000,"node":"store","fault":{"kind":"clock","by":-5}}
+{"event":"limit","t":1500,"limit":{"name":"api","algorithm":"gcra","version":2,"amount":"1","period":1000000,"key":"k","until":99,"felt":2000000}}
+{"event":"removal","t":2000,"removal":{"limit":"api","version":2}}
 {"event":"return","t":9000,"node":"a","return":{"id":1,"outcome":"admitted","at":17,"via":"store","each":[{"remaining":4,"capacity":5}]}}
 {"event":"state","t":20000,"state":{"limit":"api","version":1,"key":"k","used":"0.9999","at":18,"entries":[{"at":17,"cost":"1"}]}}
 `
@@ -28,7 +30,7 @@ func TestRoundTrip(t *testing.T) {
 	if out.String() != sample {
 		t.Errorf("written again:\n%s", out.String())
 	}
-	if len(h.Events) != 5 || h.Events[2].Fault.By != -5 || h.Events[1].Call.Charges[0].Cost != "2.5" {
+	if len(h.Events) != 7 || h.Events[2].Fault.By != -5 || h.Events[1].Call.Charges[0].Cost != "2.5" {
 		t.Errorf("read: %+v", h.Events)
 	}
 }
@@ -51,6 +53,9 @@ func TestWhatIsRefused(t *testing.T) {
 		`{"event":"limit","t":1,"limit":{"name":"l","algorithm":"fixed-window","amount":"1"}}`,
 		`{"event":"limit","t":1,"limit":{"name":"l","algorithm":"fixed-window","amount":"1","calendar":"year"}}`,
 		`{"event":"limit","t":1,"limit":{"name":"l","algorithm":"concurrency","amount":"1"}}`,
+		`{"event":"limit","t":1,"limit":{"name":"l","algorithm":"gcra","amount":"1","period":1,"until":5}}`,
+		`{"event":"limit","t":1,"limit":{"name":"l","algorithm":"gcra","amount":"1","period":1,"key":"k","until":-5}}`,
+		`{"event":"removal","t":1}`,
 		`{"event":"call","t":1,"call":{"id":0,"verb":"take","charges":[{"limit":"l","key":"k","cost":"1"}]}}`,
 		`{"event":"call","t":1,"call":{"id":1,"verb":"grab","charges":[{"limit":"l","key":"k","cost":"1"}]}}`,
 		`{"event":"call","t":1,"call":{"id":1,"verb":"take"}}`,

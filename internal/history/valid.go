@@ -32,7 +32,7 @@ func Number(text string) (*big.Rat, error) {
 func (e *Event) Valid() error {
 	there := map[Kind]bool{
 		KindLimit: e.Limit != nil, KindCall: e.Call != nil, KindReturn: e.Return != nil,
-		KindFault: e.Fault != nil, KindState: e.State != nil,
+		KindFault: e.Fault != nil, KindState: e.State != nil, KindRemoval: e.Removal != nil,
 	}
 	has, known := there[e.Kind]
 	switch {
@@ -57,16 +57,20 @@ func (e *Event) Valid() error {
 		return e.Return.valid()
 	case KindFault:
 		return e.Fault.valid()
+	case KindRemoval:
+		return nil // which override there is the checker knows
 	}
 	return e.State.valid()
 }
 
 func (l *Limit) valid() error {
 	rated := []string{TokenBucket, LeakyBucket, GCRA, Interval, SlidingWindow, SlidingLog}
-	if !micros(l.Period, l.Block, l.TTL, l.PrefetchLife, l.Step) {
+	if !micros(l.Period, l.Block, l.TTL, l.PrefetchLife, l.Step, l.Until, l.Felt) || l.From < 0 {
 		return fmt.Errorf("limit %s: a time below 0, or too long", l.Name)
 	}
 	switch {
+	case l.Key == "" && (l.Until > 0 || l.Felt > 0):
+		return fmt.Errorf("limit %s: until and felt are of overrides, which have a key", l.Name)
 	case slices.Contains(rated, l.Algorithm):
 		if l.Period == 0 || l.Calendar != "" {
 			return fmt.Errorf("limit %s: %s needs a period", l.Name, l.Algorithm)
@@ -115,6 +119,11 @@ func (c *Call) valid() error {
 	for i := range c.Charges {
 		if _, err := Number(c.Charges[i].Cost); err != nil && (asks || c.Charges[i].Cost != "") {
 			return fmt.Errorf("call %d: cost: %w", c.ID, err)
+		}
+		if keep := strings.TrimSuffix(c.Charges[i].Keep, "%"); c.Charges[i].Keep != "" {
+			if _, err := Number(keep); err != nil {
+				return fmt.Errorf("call %d: keep: %w", c.ID, err)
+			}
 		}
 	}
 	return numbers("actual", c.Actual)

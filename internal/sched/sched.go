@@ -1,6 +1,6 @@
-// Package sched is the place through which the Limiter, the wrappers, the memory store
-// and the client start goroutines, wait for each other, sleep, and read clocks and
-// random numbers.
+// Package sched is the place through which the Limiter, the wrappers, the memory store,
+// the catalogue and the client start goroutines, wait for each other, sleep, and read
+// clocks and random numbers.
 //
 // In a program each function does what its name says and nothing more. A simulator
 // (package sim) takes these things over by [Simulate]: it lets one goroutine run at a
@@ -48,7 +48,12 @@ var simulator Simulator
 
 // Simulate installs a simulator for this process, nil for none. Nothing else of this
 // package may run meanwhile.
-func Simulate(s Simulator) { simulator = s }
+func Simulate(s Simulator) {
+	simulator, HashString = s, maphash.String
+	if s != nil {
+		HashString = func(_ maphash.Seed, text string) uint64 { return s.Hash(text) }
+	}
+}
 
 // TimeOut is what Wait returns when the time has passed.
 const TimeOut = -1
@@ -210,10 +215,6 @@ func Hash[T comparable](seed maphash.Seed, v T) uint64 {
 	return maphash.Comparable(seed, v)
 }
 
-// HashString is Hash of a text.
-func HashString(seed maphash.Seed, s string) uint64 {
-	if simulator != nil {
-		return simulator.Hash(s)
-	}
-	return maphash.String(seed, s)
-}
+// HashString is Hash of a text. It is a variable, because a function that asks whether
+// there is a simulator is a call more in every decision in memory.
+var HashString = maphash.String

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +42,9 @@ func New(now func() time.Duration) *Recorder {
 	return &Recorder{now: now, underWay: map[int]*history.Call{}}
 }
 
+// Now returns the time since the start of the run.
+func (r *Recorder) Now() time.Duration { return r.now() }
+
 // History returns what was recorded, once nothing is recorded any more.
 func (r *Recorder) History() *history.History { return &r.h }
 
@@ -58,6 +63,13 @@ func (r *Recorder) Limit(l history.Limit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.add(history.Event{Kind: history.KindLimit, Limit: &l})
+}
+
+// Removal records that an override is removed, before it is.
+func (r *Recorder) Removal(of history.Removal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(history.Event{Kind: history.KindRemoval, Removal: &of})
 }
 
 // Fault records a fault of a process or of a part of the system, before it takes effect.
@@ -82,7 +94,7 @@ func Charge(l *history.Limit, c headgate.Charge) history.Charge {
 	if c.Cost == (headgate.Cost{}) {
 		cost = "1"
 	}
-	return history.Charge{Limit: l.Name, Version: l.Version, Key: c.Key, Cost: cost}
+	return history.Charge{Limit: l.Name, Version: l.Version, Key: c.Key, Cost: cost, Keep: c.Keep.String()}
 }
 
 // Call records that a process asks. It sets the number of the call, and returns it.
@@ -202,6 +214,7 @@ func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges i
 	case each == nil:
 		each = []headgate.Figures{{
 			Allowed: d.Allowed, Capacity: d.Capacity, Remaining: d.Remaining, RetryAfter: d.RetryAfter,
+			Applied: d.Applied,
 		}}
 	}
 	for range charges {
@@ -212,9 +225,22 @@ func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges i
 		if f.RetryAfter == headgate.Never {
 			retry = -1
 		}
-		ret.Each[f.Charge] = history.Figures{Capacity: f.Capacity, Remaining: f.Remaining, RetryAfter: retry}
+		ret.Each[f.Charge] = history.Figures{
+			Capacity: f.Capacity, Remaining: f.Remaining, RetryAfter: retry, Version: versionOf(f.Applied),
+		}
 		if !f.Allowed {
 			ret.RefusedBy = f.Charge
 		}
 	}
+}
+
+// Because is why a version of a limit applies, as decisions say it.
+func Because(version int) string { return becauseVersion + strconv.Itoa(version) }
+
+const becauseVersion = "version "
+
+// versionOf is the version that a decision has applied; 0: it does not say.
+func versionOf(applied string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(applied, becauseVersion))
+	return n
 }
