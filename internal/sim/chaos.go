@@ -14,7 +14,7 @@ func (w *world) chaos() {
 		}
 		w.s.spawn(w.boss, func() {
 			for {
-				w.s.sleep(w.s.between(time.Millisecond, w.end/time.Duration(often)))
+				w.s.sleep(w.s.between(time.Millisecond, max(w.end/time.Duration(often), 2*time.Millisecond)))
 				if w.s.now() >= w.end {
 					return
 				}
@@ -25,17 +25,19 @@ func (w *world) chaos() {
 	start(w.faults.kills, 4, w.killNode)
 	start(w.faults.crashes && (w.db != nil || w.net != nil && w.memory == nil), 4, w.crash)
 	start(w.faults.clocks, 4, w.moveClock)
+	start(w.faults.clocks && w.keyed, 24, func() { w.setClock(w.clockMove()) })
 	start(w.faults.full && w.db != nil, 4, w.fill)
 	start(w.faults.forgets && w.db != nil, 3, w.failOver)
-	start(w.faults.changes && w.net == nil, 16, w.changeLimit)
+	start(w.faults.changes && w.net == nil && !w.keyed, 16, w.changeLimit)
+	start(w.rushed, 200, w.rushSometime)
+	start(w.keyed && !w.without["changes"], 24, w.overrideKey)
 }
 
 // killNode ends a node with all that it holds, and starts it again some time later.
 func (w *world) killNode() {
 	n := w.nodes[w.s.rng.IntN(len(w.nodes))]
 	if w.s.chance(500) && n.stop != nil { // it is stopped, and has time to give back what it holds
-		w.s.spawn(n.p, n.stop)
-		w.s.sleep(10 * time.Second)
+		w.rushAndStop(n)
 	}
 	w.rec.Fault(n.name, history.Fault{Kind: history.Kill})
 	n.p.kill()
@@ -62,16 +64,26 @@ func (w *world) crash() {
 	w.db.crash()
 }
 
-// moveClock moves the clock of the store, or of a node.
-func (w *world) moveClock() {
+// clockMove is by how much a clock is moved.
+func (w *world) clockMove() time.Duration {
 	moves := []time.Duration{
 		time.Second, -time.Second, 1500 * time.Millisecond, -1900 * time.Millisecond, -10 * time.Second,
 		time.Minute, -time.Hour, time.Hour, 26 * time.Hour,
 	}
-	by := moves[w.s.rng.IntN(len(moves))]
-	if w.s.chance(400) { // of a node: no decision depends on it
-		n := w.nodes[w.s.rng.IntN(len(w.nodes))]
-		n.p.wall += by
+	return moves[w.s.rng.IntN(len(moves))]
+}
+
+// setClock moves the clock of a node. No decision depends on it.
+func (w *world) setClock(by time.Duration) {
+	n := w.nodes[w.s.rng.IntN(len(w.nodes))]
+	n.p.wall += by
+}
+
+// moveClock moves the clock of the store, or of a node.
+func (w *world) moveClock() {
+	by := w.clockMove()
+	if w.s.chance(400) {
+		w.setClock(by)
 		return
 	}
 	w.rec.Fault("store", history.Fault{Kind: history.Clock, By: by.Microseconds()})
@@ -103,11 +115,27 @@ func (w *world) failOver() {
 // other.
 func (w *world) changeLimit() {
 	l := w.taken[w.s.rng.IntN(len(w.taken))]
-	v := l.change(w.s.rng)
+	v := l.change(w.s.rng, w.s.chance(250) || w.rollout && w.s.chance(600))
+	ends := w.s.chance(400) && !w.rollout // all know when
+	if ends {
+		l.follow(w.storeTime().Add(w.s.between(time.Second, 20*time.Second)))
+	}
 	w.rec.Limit(l.versions[v].told)
-	together := w.s.chance(500) && !w.rollout
-	for _, n := range w.nodes {
+	together := ends || w.s.chance(500) && !w.rollout
+	busy := w.s.chance(500) // callers come just before and just after
+	key := w.keys[w.s.rng.IntN(len(w.keys))]
+	charges := func(v int) []charge {
+		return []charge{{of: l, version: l.versions[v].told.Version, limit: l.versions[v].limit, key: key}}
+	}
+	for i, n := range w.nodes {
+		if busy = busy && i == 0; busy {
+			w.rush(n, charges(l.current[n.home]), 1+w.s.rng.IntN(5))
+			w.s.sleep(w.s.between(20*time.Millisecond, time.Second))
+		}
 		l.current[n.home] = v
+		if busy {
+			w.rush(n, charges(v), 16)
+		}
 		if !together {
 			w.s.sleep(w.s.between(1, 2*time.Minute))
 		}

@@ -21,6 +21,7 @@ type conn struct {
 var (
 	_ store.Store     = (*conn)(nil)
 	_ store.Inspector = (*conn)(nil)
+	_ store.Catalog   = (*conn)(nil)
 )
 
 // Apply implements store.Store.
@@ -35,22 +36,31 @@ func (c *conn) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 
 // once makes one attempt.
 func (c *conn) once(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	d := c.d
-	if d.s.chance(d.refused) {
-		return fmt.Errorf("simulated: %w: connection refused", store.ErrUnavailable)
-	}
 	// The transaction goes on without the caller, so it has copies of its own.
 	mine, answers := slices.Clone(ops), make([]law.Outcome, len(ops))
+	answered, err := c.trip(ctx, func() error { return c.d.transact(mine, answers) })
+	if answered {
+		copy(outs, answers)
+	}
+	return err
+}
+
+// trip lets the server do something, and reports whether its answer has come.
+func (c *conn) trip(ctx context.Context, do func() error) (came bool, err error) {
+	d := c.d
+	if d.s.chance(d.refused) {
+		return false, fmt.Errorf("simulated: %w: connection refused", store.ErrUnavailable)
+	}
 	answered := make(chan struct{})
 	server := d.p
 	lostBefore, lostAfter := d.s.chance(d.lostBefore), d.s.chance(d.lostAfter)
-	var err error
+	var said error
 	d.s.spawn(server, func() {
 		d.s.sleep(d.s.between(1, d.latency))
 		if lostBefore {
 			return
 		}
-		err = d.transact(mine, answers)
+		said = do()
 		d.s.sleep(d.s.between(1, d.latency))
 		if !lostAfter {
 			close(answered)
@@ -71,12 +81,11 @@ func (c *conn) once(ctx context.Context, ops []law.Op, outs []law.Outcome) error
 	}
 	switch sched.Wait(sched.Forever, answered, died, ctx.Done()) {
 	case 0:
-		copy(outs, answers)
-		return err
+		return true, said
 	case 1:
-		return fmt.Errorf("simulated: %w: connection lost", store.ErrUnknownOutcome)
+		return false, fmt.Errorf("simulated: %w: connection lost", store.ErrUnknownOutcome)
 	}
-	return fmt.Errorf("simulated: %w: %w", store.ErrUnknownOutcome, ctx.Err())
+	return false, fmt.Errorf("simulated: %w: %w", store.ErrUnknownOutcome, ctx.Err())
 }
 
 // Sweep implements store.Store.

@@ -40,6 +40,8 @@ type database struct {
 	number  int64 // of the last entry
 	journal []undo
 
+	catalogue store.Catalog // of limits; nil: it keeps none. A fail-over forgets nothing of it
+
 	offset     time.Duration // of its clock from true time
 	latency    time.Duration // a way of the network takes up to this
 	commitTime time.Duration // a commit takes up to this

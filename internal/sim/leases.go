@@ -84,7 +84,7 @@ func (c *caller) await() {
 	most := c.w.s.between(1, time.Minute)
 	ctx, cancel := sched.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	me := &waiter{c.n.p, g[0].key, c.w.s.now()}
+	me := &waiter{c.n.p, g[0].key, g[0].keep, c.w.s.now()}
 	c.w.waiting[me] = struct{}{}
 	id := c.call(history.Call{Verb: history.Acquire, Kept: true, Wait: most.Microseconds()}, g)
 	lease, err := l.AwaitAtMost(ctx, most, plain(g)...)
@@ -95,7 +95,7 @@ func (c *caller) await() {
 		return
 	}
 	for other := range c.w.waiting {
-		if other.of == me.of && other.key == me.key && other.since < me.since-2*time.Second {
+		if other.of == me.of && other.key == me.key && other.keep == me.keep && other.since < me.since-2*time.Second {
 			c.w.broken = append(c.w.broken,
 				fmt.Sprintf("%s: call %d has a lease of %q, and one that came %s earlier waits",
 					c.n.name, id, me.key, me.since-other.since))
@@ -110,6 +110,7 @@ func (c *caller) await() {
 type waiter struct {
 	of    *process
 	key   string
+	keep  headgate.Headroom // waiters with different headroom stand in different lines
 	since time.Duration
 }
 

@@ -8,11 +8,13 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/history/record"
 )
 
 // limit is a limit that callers ask for, in the versions that it has had.
 type limit struct {
 	name     string
+	named    headgate.Limit // what callers ask for that know its name only; zero: they know the version
 	versions []version
 	current  map[*process]int // the version that a process has; absent: the first
 }
@@ -24,6 +26,24 @@ type version struct {
 
 // of returns the version that a process has.
 func (l *limit) of(p *process) *version { return &l.versions[l.current[p]] }
+
+// charge returns one of a key, as callers of a process ask for it.
+func (l *limit) charge(p *process, key string) charge {
+	v := l.of(p)
+	g := charge{of: l, version: v.told.Version, limit: v.limit, key: key}
+	if !l.named.IsZero() {
+		g.limit = l.named
+	}
+	return g
+}
+
+// last returns the newest version that is not of one key alone.
+func (l *limit) last() *version {
+	if !l.named.IsZero() {
+		return &l.versions[0]
+	}
+	return &l.versions[len(l.versions)-1]
+}
 
 // newLease makes a limit of what is held.
 func newLease(rng *rand.Rand, name string) *limit {
@@ -43,12 +63,22 @@ func newLimit(rng *rand.Rand, name string) *limit {
 }
 
 func (l *limit) add(told history.Limit) {
-	told.Name, told.Version = l.name, len(l.versions)+1
+	told.Name, told.Version, told.From = l.name, len(l.versions)+1, 0
 	parsed, err := headgate.ParseNamed(l.name, notation(&told))
 	if err != nil {
 		panic(fmt.Sprintf("limit %+v: %v", told, err))
 	}
-	l.versions = append(l.versions, version{parsed, told})
+	l.versions = append(l.versions, version{parsed.Because(record.Because(told.Version)), told})
+}
+
+// follow makes the last version one that takes the place of the version before at a time of the store's clock.
+func (l *limit) follow(at time.Time) {
+	v := &l.versions[len(l.versions)-1]
+	v.told.From = at.UnixMicro()
+	var err error
+	if v.limit, err = l.versions[len(l.versions)-2].limit.Until(at, v.limit); err != nil {
+		panic(err)
+	}
 }
 
 // crowd lets so much pass that many callers are admitted together.
@@ -66,26 +96,57 @@ func (l *limit) crowd(rng *rand.Rand) {
 func (l *limit) rollout(rng *rand.Rand) {
 	told := l.versions[0].told
 	told.Period, told.Calendar, told.Zone, told.Block = shortPeriods[rng.IntN(2)].Microseconds(), "", "", 0
+	if told.Prefetch = ""; rng.IntN(10) < 7 { // one that is empty a period after its last charge
+		told.Period, told.FromFirst = shortPeriods[0].Microseconds(), false
+		told.Algorithm, told.Burst = quick[rng.IntN(len(quick))], ""
+	}
 	l.versions = nil
 	l.add(told)
 }
 
+// brief is a random limit of which the period is short.
+func brief(rng *rand.Rand, name string) history.Limit {
+	told := randomLimit(rng, name)
+	if told.Period > time.Minute.Microseconds() {
+		told.Period = shortPeriods[rng.IntN(2)].Microseconds()
+	}
+	return told
+}
+
+// ahead makes the limit one of which nodes hold many tokens, and which forgets slowly.
+func (l *limit) ahead(rng *rand.Rand) {
+	told := history.Limit{
+		Algorithm: history.TokenBucket, Amount: strconv.Itoa(1 + rng.IntN(12)), Burst: strconv.Itoa(30 + rng.IntN(100)),
+		Period: periods[3+rng.IntN(2)].Microseconds(), Prefetch: strconv.Itoa(5 + rng.IntN(20)),
+		PrefetchLife: time.Second.Microseconds(),
+	}
+	l.versions = nil
+	l.add(told)
+}
+
+// quick are algorithms that forget an amount within two periods.
+var quick = []string{"token-bucket", "gcra", "sliding-window", "sliding-log"}
+
 var shortPeriods = []time.Duration{10 * time.Second, time.Minute}
 
-// change adds a version that differs, and returns its index.
-func (l *limit) change(rng *rand.Rand) int {
+// change adds a version that differs, and returns its index. Sudden: in its algorithm.
+func (l *limit) change(rng *rand.Rand, sudden bool) int {
 	before := l.versions[len(l.versions)-1].told
 	told := before
 	for notation(&told) == notation(&before) {
-		told = l.changed(rng)
+		told = l.changed(rng, sudden)
 	}
 	l.add(told)
 	return len(l.versions) - 1
 }
 
 // changed returns the newest version with some other numbers, or by another algorithm.
-func (l *limit) changed(rng *rand.Rand) history.Limit {
+func (l *limit) changed(rng *rand.Rand, sudden bool) history.Limit {
 	told := l.versions[len(l.versions)-1].told
+	if sudden && told.Period > 0 && told.Burst == "" && told.Prefetch == "" {
+		told.Algorithm, told.FromFirst = quick[rng.IntN(len(quick))], false
+		return told
+	}
 	switch rng.IntN(3) {
 	case 0:
 		if told.Prefetch != "" {
@@ -101,10 +162,7 @@ func (l *limit) changed(rng *rand.Rand) history.Limit {
 			told.Period = periods[rng.IntN(4)].Microseconds()
 		}
 	default:
-		told = randomLimit(rng, l.name)
-		if told.Period > time.Minute.Microseconds() {
-			told.Period = shortPeriods[rng.IntN(2)].Microseconds()
-		}
+		told = brief(rng, l.name)
 	}
 	return told
 }

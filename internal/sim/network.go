@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -10,7 +11,10 @@ import (
 	"net/http/httptrace"
 	"time"
 
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/server/api"
 )
 
 // network is the network between a client and a server. It is slow, it loses requests and
@@ -111,4 +115,59 @@ func (n *network) serve(ctx context.Context, to *server, req *http.Request, body
 	w := httptest.NewRecorder()
 	to.handler.ServeHTTP(w, got)
 	return w.Result()
+}
+
+// doubled records that the network delivers a request twice: what the second copy does,
+// nobody hears. With an id it is charged if the first copy was refused. The second copy of
+// a cancellation also cancels what has been charged under that id since the first.
+func (w *world) doubled(path string, body []byte) {
+	var all struct {
+		Requests []json.RawMessage `json:"requests"`
+	}
+	verb := map[string]string{
+		"/v1/batch": history.Take, "/v1/take": history.Take, "/v1/acquire": history.Acquire,
+		"/v1/reset": history.Reset, "/v1/block": history.Block, "/v1/reserve": history.Reserve,
+		"/v1/cancel": history.Cancel,
+	}[path]
+	if verb == "" { // to do it twice is to do it once
+		return
+	}
+	list := []json.RawMessage{body}
+	if path == "/v1/batch" && json.Unmarshal(body, &all) == nil {
+		list = all.Requests
+	}
+	for _, text := range list {
+		var r api.Request
+		if json.Unmarshal(text, &r) != nil || r.Check {
+			continue
+		}
+		if r.Charges == nil {
+			r.Charges = []api.Charge{r.Charge}
+		}
+		var charges []charge
+		for _, c := range r.Charges {
+			for _, l := range append([]*limit{w.held}, w.taken...) {
+				if l != nil && l.name == c.Limit {
+					charges = append(charges, charge{of: l, version: 1, key: c.Key, cost: costOf(c.Cost)})
+				}
+			}
+		}
+		if len(charges) > 0 {
+			call := history.Call{Verb: verb, For: time.Minute.Microseconds(), Front: "server"}
+			if verb == history.Take || verb == history.Cancel {
+				call.Idem = r.ID
+			}
+			for i := range charges {
+				call.Charges = append(call.Charges, charges[i].told())
+			}
+			w.rec.Unheard("network", call)
+		}
+	}
+}
+
+func costOf(n json.Number) headgate.Cost {
+	if n == "" {
+		return headgate.Cost{}
+	}
+	return headgate.MustCost(n.String())
 }

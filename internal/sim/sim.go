@@ -3,8 +3,12 @@
 // models, in virtual time. One seed decides everything, so that a run can be repeated.
 //
 // What is real: the root package, law, store/front with deny, prefetch and coalesce,
-// store/memory, client, server/rest and server/service. What is a model: the database
+// store/memory, catalog, client, server/rest and server/service. What is a model: the database
 // (see database) and the network (see network). Package sched connects the two worlds.
+//
+// In most worlds callers have limits as values, and change them together or one after the other. In some
+// they know names alone: each process has a catalogue, and single keys get overrides (see
+// world.overrideKey).
 //
 // A run records a history (package history), which package check judges. It knows nothing
 // of the code that has run.
@@ -89,7 +93,7 @@ func (w *world) record() {
 		if of == nil {
 			continue
 		}
-		v := &of.versions[len(of.versions)-1]
+		v := of.last()
 		for _, key := range w.keys {
 			st, err := l.Inspect(context.Background(), v.limit, key)
 			if err != nil {

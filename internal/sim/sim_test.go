@@ -151,6 +151,8 @@ func TestSeedsOfFaults(t *testing.T) {
 	for seed, fault := range map[uint64]string{
 		1:  "a repeated refusal had figures of charges that nobody had looked at",
 		63: "a cancellation that had left its batch was done, and done again",
+
+		267: "an override was over for a process whose machine's clock was set",
 	} {
 		for _, v := range violations(one(t, seed, sim.Options{})) {
 			t.Errorf("seed %d, found before: %s: %s", seed, fault, v)

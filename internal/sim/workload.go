@@ -31,17 +31,18 @@ type charge struct {
 	limit   headgate.Limit
 	key     string
 	cost    headgate.Cost
+	keep    headgate.Headroom
 }
 
 // told is the charge as a history tells it.
 func (g *charge) told() history.Charge {
-	return record.Charge(&g.of.versions[g.version-1].told, headgate.Charge{Key: g.key, Cost: g.cost})
+	return record.Charge(&g.of.versions[g.version-1].told, headgate.Charge{Key: g.key, Cost: g.cost, Keep: g.keep})
 }
 
 func plain(charges []charge) []headgate.Charge {
 	list := make([]headgate.Charge, len(charges))
 	for i, c := range charges {
-		list[i] = headgate.Charge{Limit: c.limit, Key: c.key, Cost: c.cost}
+		list[i] = headgate.Charge{Limit: c.limit, Key: c.key, Cost: c.cost, Keep: c.keep}
 	}
 	return list
 }
@@ -54,8 +55,11 @@ type caller struct {
 
 // run asks until the simulation is over.
 func (c *caller) run() {
-	for c.w.s.now() < c.w.end {
+	for {
 		c.w.s.sleep(c.w.pause())
+		if c.w.s.now() >= c.w.end { // a call begun now may have no time to end
+			return
+		}
 		c.step()
 	}
 }
@@ -114,13 +118,15 @@ func (c *caller) charges(n int) []charge {
 }
 
 func (c *caller) charge(l *limit) charge {
-	v := l.of(c.n.home)
-	g := charge{of: l, version: v.told.Version, limit: v.limit, key: c.w.keys[c.w.s.rng.IntN(len(c.w.keys))]}
+	g := l.charge(c.n.home, c.w.keys[c.w.s.rng.IntN(len(c.w.keys))])
 	switch c.w.s.rng.IntN(6) {
 	case 0:
 		g.cost = headgate.Units(int64(1 + c.w.s.rng.IntN(5)))
 	case 1:
 		g.cost = headgate.MustCost(strconv.Itoa(c.w.s.rng.IntN(3)) + "." + strconv.Itoa(1+c.w.s.rng.IntN(9)))
+	}
+	if c.w.s.rng.IntN(8) == 0 && !c.w.without["headroom"] {
+		g.keep = headgate.Percent(int64(5 + c.w.s.rng.IntN(60)))
 	}
 	return g
 }
@@ -154,7 +160,7 @@ func (c *caller) take(ctx context.Context, charges []charge) {
 
 func (c *caller) allow(ctx context.Context) {
 	g := c.charges(1)
-	g[0].cost = headgate.Cost{}
+	g[0].cost, g[0].keep = headgate.Cost{}, headgate.Headroom{}
 	for range 1 + c.w.s.rng.IntN(4) {
 		id := c.call(history.Call{Verb: history.Take}, g)
 		d, err := c.n.ask.Allow(ctx, g[0].limit, g[0].key)
@@ -232,7 +238,7 @@ func (c *caller) settle(ctx context.Context, name string, first int, g []charge)
 // reserve reserves a start, and then keeps, settles or cancels it.
 func (c *caller) reserve(ctx context.Context) {
 	g := c.charges(1)
-	if !g[0].limit.Queues() {
+	if !g[0].of.versions[g[0].version-1].limit.Queues() {
 		return
 	}
 	wait := c.w.s.between(0, time.Minute)

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -9,11 +8,11 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/client"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/history/record"
 	"github.com/headgate/headgate/internal/sched"
-	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
@@ -40,10 +39,14 @@ type world struct {
 	keys  []string
 	ids   int
 
+	limits *catalog.Catalog // through which the world changes limits; nil: the store has no catalogue
+
 	without  map[string]bool // parts that are left out
+	keyed    bool            // keys get other definitions of limits, which callers know by name only
 	operates bool            // callers reset and block keys
 	crowded  bool            // many callers of one key
 	rollout  bool            // two processes disagree about one limit for long
+	rushed   bool            // now and then several callers ask for the same together
 	cancels  int             // thousandths of the calls whose context ends early
 	gap      time.Duration
 	faults   faults
@@ -90,14 +93,14 @@ func newWorld(s *scheduler, o *Options) *world {
 	}
 	w.chooseLimits(o)
 	w.operates = s.chance(300) && !w.without["operators"]
-	if s.chance(300) && !w.without["cancels"] {
+	if s.chance(300) && !w.without["cancels"] && !w.calm() {
 		w.cancels = 30
 	}
 	if w.crowded && w.cancels > 0 {
 		w.cancels = 20 + s.rng.IntN(300)
 	}
 	w.rec.UnknownFor = 30 * time.Second // no transaction takes longer
-	if w.crowded {
+	if w.crowded || w.rushed {
 		w.rec.UnknownFor = 5 * time.Second // nothing but an attempt that is repeated does
 	}
 	w.chooseFaults()
@@ -109,15 +112,27 @@ func (w *world) chooseLimits(o *Options) {
 	s := w.s
 	w.gap = s.between(time.Second, 20*time.Second)
 	limits, keys := 1+s.rng.IntN(3), 1+s.rng.IntN(3)
-	if w.crowded = s.chance(300); w.crowded {
+	switch style := s.rng.IntN(100); {
+	case style < 24:
+		w.crowded = true
 		// Many callers of one key within milliseconds, of whom many leave early.
 		limits, keys = 1, 1
 		w.gap, w.end = s.between(time.Millisecond, 50*time.Millisecond), min(w.end, 25*time.Second)
-	}
-	if w.rollout = !w.crowded && s.chance(120); w.rollout {
+	case style < 40:
 		// Two processes that disagree about one limit for minutes.
+		w.rollout = true
 		limits, keys = 1, 1
-		w.gap, w.end = s.between(50*time.Millisecond, time.Second), min(w.end, 12*time.Minute)
+		w.gap, w.end = s.between(50*time.Millisecond, 2*time.Second), min(w.end, 8*time.Minute)
+	case style < 57:
+		// Moments in which several ask for the same, between quiet minutes.
+		w.rushed = true
+		limits, keys = 1+s.rng.IntN(2), 1
+		w.end = min(w.end, 5*time.Minute)
+	case style < 67:
+		// Single keys get other definitions of a limit for a time.
+		w.keyed = true
+		limits, keys = 1+s.rng.IntN(2), 1+s.rng.IntN(3)
+		w.gap, w.end = s.between(20*time.Millisecond, 500*time.Millisecond), min(w.end, 2*time.Minute)
 	}
 	for i := range atMost(limits, o.Limits) {
 		l := newLimit(s.rng, "limit-"+strconv.Itoa(i+1))
@@ -126,6 +141,13 @@ func (w *world) chooseLimits(o *Options) {
 			l.crowd(s.rng)
 		case w.rollout:
 			l.rollout(s.rng)
+		case w.rushed && s.chance(400):
+			l.crowd(s.rng)
+		case w.rushed && s.chance(500):
+			l.ahead(s.rng)
+		case w.keyed:
+			l.versions = nil
+			l.add(brief(s.rng, l.name))
 		}
 		w.taken = append(w.taken, l)
 		w.rec.Limit(l.versions[0].told)
@@ -138,6 +160,10 @@ func (w *world) chooseLimits(o *Options) {
 		w.keys = append(w.keys, "key-"+strconv.Itoa(i+1))
 	}
 }
+
+// calm reports whether what this world is for is hidden by calls of which nobody knows
+// whether they were charged: then there are mostly none.
+func (w *world) calm() bool { return (w.rollout || w.rushed || w.keyed) && w.s.chance(800) }
 
 // atMost returns n, or most if that is less and above 0.
 func atMost(n, most int) int {
@@ -154,13 +180,20 @@ func (w *world) chooseFaults() {
 		w.faults.changes = true
 		return
 	}
-	if s.chance(200) {
+	if w.rushed && s.chance(600) {
+		w.faults.kills = s.chance(700) && !w.without["kills"]
+		return
+	}
+	if s.chance(200) || w.keyed && s.chance(300) {
 		return
 	}
 	some := func(part string) bool { return s.chance(350) && !w.without[part] }
 	w.faults = faults{
 		kills: some("kills"), crashes: some("crashes"), clocks: some("clocks"), full: some("full"),
 		forgets: s.chance(150) && !w.without["forgets"], changes: some("changes"),
+	}
+	if w.keyed && s.chance(400) { // ends are times of one clock, and nodes have others
+		w.faults.clocks = !w.without["clocks"]
 	}
 }
 
@@ -182,17 +215,24 @@ func (w *world) populate(o *Options) {
 	case n < 6 || w.rollout: // nodes with a database
 		w.db = newDatabase(s)
 		w.imperfect()
+		w.publish()
 	case n < 8: // clients of a server with a database
 		w.db = newDatabase(s)
 		w.imperfect()
+		w.publish()
 		w.serve()
 	default: // clients of a server with its memory
 		w.memory = w.newMemoryServer()
+		w.publish()
 		w.serve()
 	}
 	// Callers that wait for a start sleep by their own clocks, which drift too.
 	w.rec.Fault("store", history.Fault{Kind: history.Drift, By: abs(w.storeProcess().ppm) + mostDrift})
-	for i := range atMost(1+s.rng.IntN(4), o.Nodes) {
+	nodes := 1 + s.rng.IntN(4)
+	if w.rollout {
+		nodes = max(nodes, 2)
+	}
+	for i := range atMost(nodes, o.Nodes) {
 		n := &node{name: "node-" + strconv.Itoa(i+1), callers: 1 + s.rng.IntN(4)}
 		if w.crowded {
 			n.callers += 4
@@ -212,6 +252,14 @@ func (w *world) storeProcess() *process {
 	return w.memory.p
 }
 
+// storeTime is what the store's clock says.
+func (w *world) storeTime() time.Time {
+	if w.db != nil {
+		return time.UnixMicro(w.db.clock())
+	}
+	return w.s.start.Add(w.memory.p.own(w.s.now()) + w.memory.p.wall)
+}
+
 func abs(n int64) int64 { return max(n, -n) }
 
 // mostDrift is by how many millionths a clock may be too fast or too slow.
@@ -221,7 +269,7 @@ func drift(s *scheduler) int64 { return int64(s.rng.IntN(2*mostDrift+1)) - mostD
 
 // imperfect gives the connection to the database its faults.
 func (w *world) imperfect() {
-	if s := w.s; s.chance(500) && !w.without["network"] {
+	if s := w.s; s.chance(500) && !w.without["network"] && !w.calm() {
 		w.db.refused, w.db.lostBefore = s.rng.IntN(10), s.rng.IntN(10)
 		w.db.lostAfter, w.db.conflicts = s.rng.IntN(10), s.rng.IntN(50)
 	}
@@ -234,7 +282,7 @@ func (w *world) newMemoryServer() *memoryServer {
 	m.p.wall = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
 	m.p.ppm = drift(s)
 	c := &memory.Config{Clock: func() int64 { return s.wallOf(m.p).UnixMicro() }, Names: true}
-	if s.chance(300) {
+	if s.chance(500) {
 		c.MaxKeys = 1 + s.rng.IntN(3)
 		w.moreKeys()
 	}
@@ -274,7 +322,14 @@ func (w *world) asker() (ask asker, stop func()) {
 		return c, c.Close
 	}
 	s := w.stack(&conn{w.db, w.s.cur.of})
-	return headgate.New(s, nil), func() { _ = s.Close() }
+	if !w.keyed {
+		return headgate.New(s, nil), func() { _ = s.Close() }
+	}
+	known := w.names(s)
+	return headgate.New(s, &headgate.Config{Names: known}), func() {
+		known.Close()
+		_ = s.Close()
+	}
 }
 
 // stack puts the wrappers in front of a store.
@@ -287,7 +342,7 @@ func (w *world) serve() {
 	w.net = &network{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}
 	w.net.server = func() *server { return w.server }
 	w.net.doubled = w.doubled
-	if s := w.s; s.chance(500) && !w.without["network"] {
+	if s := w.s; s.chance(500) && !w.without["network"] && !w.calm() {
 		w.net.refused, w.net.lostBefore = s.rng.IntN(10), s.rng.IntN(10)
 		w.net.lostAfter, w.net.twice = s.rng.IntN(10), s.rng.IntN(5)
 	}
@@ -314,63 +369,15 @@ func (w *world) restart() {
 		c := &config.Config{}
 		for _, l := range append([]*limit{w.held}, w.taken...) {
 			if l != nil {
-				c.Limits = append(c.Limits, config.Limit{Limit: l.of(nil).limit})
+				c.Limits = append(c.Limits, catalog.Definition{Limit: l.of(nil).limit})
 			}
 		}
-		up.handler = rest.New(service.New(headgate.New(w.stack(inner), nil), c), quiet, nil)
+		s := w.stack(inner)
+		known := catalog.Names(c)
+		if w.keyed {
+			known = w.names(s)
+		}
+		up.handler = rest.New(service.New(headgate.New(s, &headgate.Config{Names: known}), c, known), quiet, nil)
 	})
 	sched.Receive(ready)
-}
-
-// doubled records that the network delivers a request twice: what the second copy does,
-// nobody hears. With an id it is charged if the first copy was refused.
-func (w *world) doubled(path string, body []byte) {
-	var all struct {
-		Requests []json.RawMessage `json:"requests"`
-	}
-	verb := map[string]string{
-		"/v1/batch": history.Take, "/v1/take": history.Take, "/v1/acquire": history.Acquire,
-		"/v1/reset": history.Reset, "/v1/block": history.Block, "/v1/reserve": history.Reserve,
-	}[path]
-	if verb == "" { // to do it twice is to do it once
-		return
-	}
-	list := []json.RawMessage{body}
-	if path == "/v1/batch" && json.Unmarshal(body, &all) == nil {
-		list = all.Requests
-	}
-	for _, text := range list {
-		var r api.Request
-		if json.Unmarshal(text, &r) != nil || r.Check {
-			continue
-		}
-		if r.Charges == nil {
-			r.Charges = []api.Charge{r.Charge}
-		}
-		var charges []charge
-		for _, c := range r.Charges {
-			for _, l := range append([]*limit{w.held}, w.taken...) {
-				if l != nil && l.name == c.Limit {
-					charges = append(charges, charge{of: l, version: 1, key: c.Key, cost: costOf(c.Cost)})
-				}
-			}
-		}
-		if len(charges) > 0 {
-			call := history.Call{Verb: verb, For: time.Minute.Microseconds(), Front: "server"}
-			if verb == history.Take {
-				call.Idem = r.ID
-			}
-			for i := range charges {
-				call.Charges = append(call.Charges, charges[i].told())
-			}
-			w.rec.Unheard("network", call)
-		}
-	}
-}
-
-func costOf(n json.Number) headgate.Cost {
-	if n == "" {
-		return headgate.Cost{}
-	}
-	return headgate.MustCost(n.String())
 }

@@ -17,17 +17,18 @@ func (m *model) boundByStore(c *cell, breaks *spans) {
 		if e.Partial && e.outcome() == history.Admitted && e.place >= len(e.ret.Granted) {
 			m.broken(e.events[0], "a partial take without what was granted")
 		}
+		if e.heldBefore() {
+			continue
+		}
 		asked := e.Verb == history.Check && e.outcome() == history.Admitted && e.ret.At > 0
 		if n, ok := breaks.between(e.from, e.to); ok && (e.sure() || asked) && m.timed(e.ask) {
 			stretches[n] = append(stretches[n], e)
 		}
 	}
 	for stretch, entries := range stretches {
-		slices.SortStableFunc(entries, func(a, b *entry) int {
-			return cmp.Or(cmp.Compare(a.start(), b.start()), cmp.Compare(rank(a), rank(b)))
-		})
+		slices.SortStableFunc(entries, byStart)
 		var stray num
-		for _, f := range c.strays() {
+		for _, f := range m.strays(c) {
 			if breaks.reached(f.from) <= stretch && stretch <= breaks.reached(f.until()) {
 				stray = stray.plus(f.of.cost)
 			}
@@ -64,6 +65,11 @@ func (m *model) boundOfStretch(c *cell, l level, most num, entries []*entry) {
 			l.add(e.passed)
 		}
 	}
+}
+
+// byStart orders entries by the store's times.
+func byStart(a, b *entry) int {
+	return cmp.Or(cmp.Compare(a.start(), b.start()), cmp.Compare(rank(a), rank(b)))
 }
 
 // rank orders what happens at the same time: checks first, which need not know of it.
@@ -130,7 +136,9 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray 
 				l.clear()
 			}
 		}
-		if e.Verb == history.Check {
+		// A start that was promised under one definition stays, and another may drain faster
+		// and let others start before it.
+		if e.Verb == history.Check || e.start() > e.ret.At {
 			continue
 		}
 		if used := l.used().plus(e.passed); used.more(most) {

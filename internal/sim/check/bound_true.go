@@ -19,6 +19,11 @@ func (m *model) boundByTrue(c *cell) {
 			entries = append(entries, e)
 		}
 	}
+	m.boundOfRules(c, rules, entries)
+}
+
+// boundOfRules checks that entries are within the bounds of all rules together.
+func (m *model) boundOfRules(c *cell, rules []*rule, entries []*entry) {
 	if len(entries) == 0 {
 		return
 	}
@@ -109,6 +114,7 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *extras {
 			if r := rules[0]; len(rules) == 1 && r.shape == rated && f.By < 1<<40 {
 				x.begun[len(x.begun)-1].n = atMost(burst, r.rate.times(f.By))
 			}
+			m.startLater(x, entries, f.t, f.t)
 		case f.Kind == history.Clock && f.By < 0:
 			// A step backwards creates no tokens (docs/algorithms.md, "Exactness"), but windows
 			// that follow the clock (docs/decisions/2026-11-21-laws.md, "A cell follows its own
@@ -139,13 +145,18 @@ func (m *model) extrasOfResets(x *extras, c *cell, entries []*entry, most num) {
 			m.startLater(x, entries, a.from, a.until())
 		}
 	}
-	for _, f := range c.strays() {
+	for _, e := range entries {
+		if e.heldBefore() {
+			x.add(e.from, e.to, e.cost)
+		}
+	}
+	for _, f := range m.strays(c) {
 		x.add(f.from, f.until(), f.of.cost)
 	}
 }
 
-// startLater allows for charges that wait for their start while the store forgets them: they
-// start all the same.
+// startLater allows for charges that wait for their start while the store forgets them, or
+// while its clock jumps beyond it: they start all the same.
 func (m *model) startLater(x *extras, entries []*entry, from, to int64) {
 	for _, e := range entries {
 		if e.Wait > 0 && e.from <= to && e.to >= from {
@@ -154,15 +165,15 @@ func (m *model) startLater(x *extras, entries []*entry, from, to int64) {
 	}
 }
 
-// strays are the corrections that may give back after a reset what was charged before it,
-// and what the reset has given back already. headgate.Reservation: "If its limit is changed, or
+// strays are the corrections that may give back after a reset or a fail-over what was charged
+// before it, and what that has given back already. headgate.Reservation: "If its limit is changed, or
 // its key reset, before it is settled without an id, it should not be."
-func (c *cell) strays() (list []*fix) {
+func (m *model) strays(c *cell) (list []*fix) {
 	for _, f := range c.fixes {
 		if f.Idem != "" || !f.down || f.outcome() == history.Nothing {
 			continue
 		}
-		if slices.ContainsFunc(c.others, func(a *ask) bool {
+		if m.lossy(f.of.from, f.until()) || slices.ContainsFunc(c.others, func(a *ask) bool {
 			return a.Verb == history.Reset && a.outcome() != history.Nothing && a.until() >= f.of.from &&
 				a.from <= f.until()
 		}) {

@@ -96,6 +96,16 @@ func (b *book) move(id int, by int64) {
 	slices.SortStableFunc(b.h.Events, func(x, y history.Event) int { return int(x.T - y.T) })
 }
 
+// arrive makes a call return at a time, with all that it says.
+func (b *book) arrive(id int, at int64) {
+	for i := range b.h.Events {
+		if e := &b.h.Events[i]; e.Return == b.rets[id] && e.Return != nil {
+			e.T = at * 1000
+		}
+	}
+	slices.SortStableFunc(b.h.Events, func(x, y history.Event) int { return int(x.T - y.T) })
+}
+
 func refused(retry int64) option {
 	return func(_ *history.Call, r *history.Return) {
 		r.Outcome, r.Each = history.Refused, []history.Figures{{Remaining: -1, RetryAfter: retry}}

@@ -17,6 +17,10 @@
 //   - recorded: no less is, and every admission stands in the log of its cell.
 //   - tickets: reservations of a cell start in the order of their decisions, not before it.
 //   - leases: no more is held at any time than the limit says.
+//   - ends: a version of a limit that has a time from which it is in force decides from then on, and
+//     no other one does, for calls that know it.
+//   - overrides: an override of a key decides for that key alone, before its end, and while it is there;
+//     and no other version does, from when each process knows of it.
 //   - figures: remaining, retry-after and capacity are those of the level.
 //
 // A rule never blames what a correct run can show. Where the history leaves open what
@@ -65,6 +69,8 @@ func Check(h *history.History) []Violation {
 	}
 	m.refusals()
 	m.repeats()
+	m.ends()
+	m.overrides()
 	slices.SortStableFunc(m.found, func(a, b Violation) int { return cmp.Compare(a.first(), b.first()) })
 	return m.found
 }
@@ -87,6 +93,7 @@ func (m *model) judge(c *cell) {
 	}
 	breaks := m.breaks(c)
 	m.boundByStore(c, breaks)
+	m.boundOfEach(c, breaks)
 	m.boundByTrue(c)
 	m.tickets(c, breaks)
 	m.levels(c)
@@ -102,11 +109,26 @@ func (c *cell) has(s shape) bool {
 	return false
 }
 
-// rules returns the versions by which the cell was asked, in order of their first calls.
+// rules returns the versions by which the cell was asked, in order of their first calls, and the
+// overrides of its key: not all answers say which version has decided.
 func (c *cell) rules() (list []*rule) {
 	for _, e := range c.entries {
 		if !slices.Contains(list, e.rule) {
 			list = append(list, e.rule)
+		}
+	}
+	if len(list) == 0 || len(c.family.terms) == 0 {
+		return list
+	}
+	more := c.overrides()
+	if c.family.shared { // keys that share a cell have it converted to the definitions of all of them
+		for _, l := range c.family.limits {
+			more = append(more, c.family.versions[l.Version])
+		}
+	}
+	for _, r := range more {
+		if !slices.Contains(list, r) {
+			list = append(list, r)
 		}
 	}
 	return list

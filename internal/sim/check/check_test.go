@@ -18,7 +18,7 @@ import (
 // TestTable checks that each good history is accepted, and that it is rejected by the
 // named rule when it was tampered with.
 func TestTable(t *testing.T) {
-	cases := slices.Concat(boundCases, levelCases, otherCases)
+	cases := slices.Concat(boundCases, levelCases, otherCases, overrideCases)
 	if len(cases) < 30 {
 		t.Errorf("only %d cases", len(cases))
 	}
@@ -166,6 +166,17 @@ var boundCases = []tampered{
 		f := b.fault(2, history.Fault{Kind: history.Clock, By: 10 * second})
 		b.take(3, "5", func(_ *history.Call, r *history.Return) { r.At += 10 * second })
 		return b, func() { f.By = 0 }
+	}},
+	{"a charge that waits while the clock jumps beyond its start", "bound", func() (*book, func()) {
+		b := newBook(bucket("1", "5"))
+		ahead := func(_ *history.Call, r *history.Return) { r.At += 10 * second }
+		b.take(1, "5")
+		id := b.take(2, "2", func(c *history.Call, r *history.Return) { c.Wait, r.At = 3*second, 0 })
+		b.fault(3, history.Fault{Kind: history.Clock, By: 10 * second})
+		b.take(4, "5", ahead)
+		b.arrive(id, 2*second)
+		b.take(2*second+10, "2", ahead)
+		return b, func() { b.calls[id].Wait = 0 }
 	}},
 	{"a clock put back that creates tokens", "bound", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))

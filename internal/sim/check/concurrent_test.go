@@ -12,13 +12,25 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/sim/check"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/memory"
 )
 
-// remote is a store that nodes ask as they ask one that is far away.
-type remote struct{ store.Store }
+// remote is a store that nodes ask as they ask one that is far away. It decides under a lock, as
+// databases do: of decisions that memory makes without one, the order can differ from that of their
+// times by microseconds.
+type remote struct {
+	store.Store
+	mu sync.Mutex
+}
+
+func (r *remote) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Store.Apply(ctx, ops, outs)
+}
 
 // recorder writes down what callers do at the same time.
 type recorder struct {
@@ -92,7 +104,7 @@ func TestConcurrent(t *testing.T) {
 		named = append(named, limit)
 		rec.add(history.Event{Kind: history.KindLimit, Limit: &limits[i]})
 	}
-	s := remote{memory.New(nil)}
+	s := &remote{Store: memory.New(nil)}
 	nodes := []*front.Store{front.New(s, nil), front.New(s, nil)}
 	var callers sync.WaitGroup
 	for n := range 6 {

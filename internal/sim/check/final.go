@@ -93,7 +93,12 @@ func (m *model) missing() {
 	}
 	for _, c := range m.cells {
 		if len(c.states) == 0 && c.family.versions != nil {
-			s := history.State{Limit: c.family.limits[0].Name, Key: c.key, Used: "0", At: last.At}
+			s := history.State{
+				Limit: c.family.limits[0].Name, Version: c.family.limits[0].Version, Key: c.key, Used: "0", At: last.At,
+			}
+			if rules := c.rules(); len(rules) > 0 {
+				s.Version = rules[0].limit.Version
+			}
 			c.states = append(c.states, state{&s, len(m.h.Events) - 1})
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // FuzzCheck checks that the checker gets along with every history that can be read.
 func FuzzCheck(f *testing.F) {
-	for _, cases := range [][]tampered{boundCases, levelCases, otherCases} {
+	for _, cases := range [][]tampered{boundCases, levelCases, otherCases, overrideCases} {
 		for _, c := range cases {
 			b, _ := c.build()
 			var text bytes.Buffer

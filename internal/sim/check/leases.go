@@ -63,10 +63,11 @@ func (m *model) renewals(c *cell, byID map[int]*lease) {
 				l.sureTo = a.from
 			}
 			if a.outcome() == history.Done || a.outcome() == history.Refused {
-				l.possible = min(l.possible, a.to)
+				m.over(l, a)
 			}
 		case a.outcome() == history.Refused: // it had ended
-			l.sureTo, l.possible = min(l.sureTo, a.from), min(l.possible, a.to)
+			l.sureTo = min(l.sureTo, a.from)
+			m.over(l, a)
 		case a.outcome() == history.Done:
 			if a.from > l.possible && m.setBack == forever {
 				m.violation("leases", []*ask{l.ask, a}, "%s: a lease was renewed %d ns after its end",
@@ -82,6 +83,14 @@ func (m *model) renewals(c *cell, byID map[int]*lease) {
 		}
 	}
 	m.disturbed(c, byID)
+}
+
+// over notes that the lease had ended when a call returned, unless a fail-over may have
+// forgotten its end.
+func (m *model) over(l *lease, a *ask) {
+	if !m.lossy(a.from, a.to) {
+		l.possible = min(l.possible, a.to)
+	}
 }
 
 // disturbed applies what can end a lease before its time, or prolong it.
@@ -156,7 +165,7 @@ func (m *model) refusedLeases(c *cell, list []*lease) {
 		}
 		i := sort.Search(len(begins), func(i int) bool { return begins[i].from > e.to })
 		j := sort.Search(len(ends), func(j int) bool { return ends[j].possible >= e.from })
-		if begun[i].minus(ended[j]).plus(e.cost).more(e.rule.most) || blocks || e.rule.limit.Block > 0 ||
+		if begun[i].minus(ended[j]).plus(e.need()).more(e.rule.most) || blocks || e.rule.limit.Block > 0 ||
 			len(c.rules()) > 1 || c.family.shared || e.Partial {
 			m.excused[e.ask] = true
 		}

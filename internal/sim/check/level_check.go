@@ -50,18 +50,19 @@ type charged struct {
 }
 
 // levels checks refusals, figures and the final state of a cell that one version of a limit
-// with a rule that is known has decided about. It skips cells of limits with a prefetch, of
-// which the store's charges are not told, of full limits, of changed limits, and those of
+// with a rule that is known has decided about. Of limits with a prefetch, of which the store's charges
+// are not told, it knows less. It skips cells of full limits, of changed limits, and those of
 // which a charge was put off for the start of another.
 func (m *model) levels(c *cell) {
 	rules := c.rules()
-	if len(rules) == 0 && len(c.states) > 0 && len(c.family.versions) == 1 {
-		for _, r := range c.family.versions {
-			rules = append(rules, r)
-		}
+	if only := c.family.only(); len(rules) == 0 && len(c.states) > 0 && only != nil {
+		rules = append(rules, only)
 	}
 	if len(rules) > 1 && !c.family.shared {
 		m.starved(c, rules)
+	}
+	if len(rules) == 1 {
+		m.prefetched(c, rules[0])
 	}
 	if len(rules) != 1 || rules[0].prefetching() || c.family.shared || c.raised() {
 		for _, e := range c.entries {
@@ -94,7 +95,7 @@ func (t *tracker) moments() (moments []moment) {
 	for _, e := range t.c.entries {
 		switch {
 		case e.maybe():
-			t.unknown, t.ends = append(t.unknown, e), append(t.ends, e)
+			t.mayBeCharged(e)
 			if e.outcome() == history.Unknown && e.rule.limit.Block > 0 {
 				t.blockOpen = min(t.blockOpen, e.from)
 			}
@@ -108,7 +109,8 @@ func (t *tracker) moments() (moments []moment) {
 	}
 	moments = append(t.orders(moments), t.settlements()...)
 	for i := range t.c.states {
-		if s := &t.c.states[i]; s.Used != "" || len(s.Entries) > 0 {
+		// Another version counts what is in use by its own rule.
+		if s := &t.c.states[i]; s.Version == t.r.limit.Version && (s.Used != "" || len(s.Entries) > 0) {
 			moments = append(moments, moment{at: s.At, state: s})
 		}
 	}
@@ -118,6 +120,7 @@ func (t *tracker) moments() (moments []moment) {
 			return false
 		}
 		m.excused[a] = true
+		t.disordered(mo)
 		return true
 	})
 	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
@@ -125,6 +128,31 @@ func (t *tracker) moments() (moments []moment) {
 	slices.SortStableFunc(t.ends, func(a, b *entry) int { return cmp.Compare(a.until(), b.until()) })
 	slices.SortStableFunc(t.late, func(a, b *fix) int { return cmp.Compare(a.to, b.to) })
 	return moments
+}
+
+// disordered notes what happened at a time that is in no order: the call may have been done
+// before others of which the times are in order.
+func (t *tracker) disordered(mo moment) {
+	a := mo.asked()
+	switch {
+	case a.from >= t.trusted: // after all of them
+	case mo.entry != nil && mo.entry.sure():
+		t.mayBeCharged(mo.entry)
+	case mo.entry != nil && mo.entry.outcome() == history.Refused && t.r.limit.Block > 0,
+		mo.block != nil && mo.block.Verb == history.Block:
+		t.blockOpen = min(t.blockOpen, a.from)
+	case mo.block != nil:
+		t.anyBlock = true
+	case mo.reset != nil:
+		t.lowOff, t.anyBlock = true, true
+	case mo.fix != nil && !mo.fix.down:
+		t.mayBeCharged(mo.fix.asEntry())
+	}
+}
+
+// mayBeCharged adds a charge whose time is not known.
+func (t *tracker) mayBeCharged(e *entry) {
+	t.unknown, t.ends = append(t.unknown, e), append(t.ends, e)
 }
 
 // raised reports whether some charge to the cell waits for the start of another key: then
@@ -162,13 +190,15 @@ func (t *tracker) orders(moments []moment) []moment {
 // settlements returns the corrections of which the time is told, and keeps the others.
 func (t *tracker) settlements() (moments []moment) {
 	for _, f := range t.c.fixes {
+		if f.down && t.m.lossy(f.of.from, f.until()) {
+			t.lowOff = true // it may give back what others were charged
+		}
 		switch {
 		case f.outcome() == history.Done && f.ret.Replayed, f.down && !f.told:
 		case f.told && f.at() > 0:
 			moments = append(moments, moment{at: f.at(), fix: f})
 		case !f.down:
-			t.unknown = append(t.unknown, f.asEntry())
-			t.ends = append(t.ends, t.unknown[len(t.unknown)-1])
+			t.mayBeCharged(f.asEntry())
 		default:
 			t.late = append(t.late, f)
 		}

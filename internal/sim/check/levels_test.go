@@ -55,6 +55,14 @@ var levelCases = []tampered{
 		id := b.take(2+hour, "1")
 		return b, func() { b.move(id, -1) }
 	}},
+	{"a charge whose answer arrives after the clock was set back", "figures", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		first := b.take(1, "2")
+		id := b.take(2, "1", left(2))
+		b.fault(3, history.Fault{Kind: history.Clock, By: -second})
+		b.arrive(first, 4)
+		return b, func() { b.rets[id].Each[0].Remaining = 1 }
+	}},
 	{"a check that fits no more", "refusal", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		b.take(1, "3")

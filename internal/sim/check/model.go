@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"slices"
+	"strings"
 
 	"github.com/headgate/headgate/internal/history"
 )
@@ -79,9 +80,11 @@ type entry struct {
 	rule   *rule
 	place  int // of the first of its charges to the cell
 	cost   num // of all of these
+	keep   num // the most headroom that one of them leaves, by rule
 	passed num // of it, at least: what it was settled for, if that is less
 	back   num // given back at most
 	lossy  bool
+	told   bool // the answer says which version has decided
 	again  bool // its key may have known the id, while another key of the request had forgotten it
 	fixes  []*fix
 }
@@ -167,6 +170,8 @@ func newModel(h *history.History) *model {
 		switch e.Kind {
 		case history.KindLimit:
 			m.limit(i, e.Limit)
+		case history.KindRemoval:
+			m.removal(i, e.Removal)
 		case history.KindCall:
 			call := *e.Call
 			a := &ask{Call: &call, node: e.Node, from: e.T, to: forever, events: []int{i}}
@@ -200,7 +205,7 @@ func newModel(h *history.History) *model {
 func (m *model) limit(event int, l *history.Limit) {
 	f := m.families[l.Name]
 	if f == nil {
-		f = &family{cells: map[string]*cell{}}
+		f = &family{cells: map[string]*cell{}, terms: map[int]term{}}
 		m.families[l.Name] = f
 	}
 	for _, known := range f.limits {
@@ -210,6 +215,9 @@ func (m *model) limit(event int, l *history.Limit) {
 		}
 	}
 	f.limits = append(f.limits, l)
+	if l.Key != "" {
+		f.override(l, m.end)
+	}
 }
 
 // fill makes the cells.
@@ -255,6 +263,9 @@ func (m *model) costs() map[string]map[string]*big.Rat {
 		}
 		for i, c := range a.Charges {
 			add(c.Limit, []string{c.Cost}, 0)
+			if !strings.HasSuffix(c.Keep, "%") {
+				add(c.Limit, []string{c.Keep}, 0)
+			}
 			add(c.Limit, a.Actual, i)
 			if a.ret == nil {
 				continue
@@ -296,7 +307,8 @@ func (m *model) place(a *ask) {
 		cell := m.cell(f, c.Key)
 		switch {
 		case asks(a.Verb):
-			a.charge(i, cell, f.versions[c.Version])
+			r, told := f.decided(a, i)
+			a.charge(i, cell, r, told)
 		case a.Verb == history.Reset || a.Verb == history.Block || a.Verb == history.Unblock:
 			cell.others = append(cell.others, a)
 		case a.Verb == history.Renew || a.Verb == history.Release:
@@ -308,7 +320,7 @@ func (m *model) place(a *ask) {
 }
 
 // charge adds a charge of the call to what it asks of the cell.
-func (a *ask) charge(i int, c *cell, r *rule) {
+func (a *ask) charge(i int, c *cell, r *rule, told bool) {
 	cost := c.family.costs[a.Charges[i].Cost]
 	if a.Partial && a.ret != nil && i < len(a.ret.Granted) {
 		cost = c.family.costs[a.ret.Granted[i]]
@@ -316,10 +328,15 @@ func (a *ask) charge(i int, c *cell, r *rule) {
 	for _, e := range a.parts {
 		if e.cell == c {
 			e.cost, e.passed = e.cost.plus(cost), e.passed.plus(cost)
+			e.keep = atLeast(e.keep, r.keep(c.family, a.Charges[i].Keep))
+			if told && !e.told { // all are decided by one version
+				e.rule, e.told = r, true
+			}
 			return
 		}
 	}
-	e := &entry{ask: a, cell: c, rule: r, place: i, cost: cost, passed: cost}
+	e := &entry{ask: a, cell: c, rule: r, place: i, cost: cost, passed: cost, told: told}
+	e.keep = r.keep(c.family, a.Charges[i].Keep)
 	a.parts = append(a.parts, e)
 	c.entries = append(c.entries, e)
 }

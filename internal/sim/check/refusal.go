@@ -15,6 +15,7 @@ func (t *tracker) decision(e *entry, before, after num) {
 			t.m.violation("blocks", []*ask{e.ask}, "%s: admitted at %d, while the key is blocked until %d",
 				t.c.name(), e.ret.At, t.blockSure)
 		}
+		t.headroom(e, before)
 	case e.Partial:
 		t.m.excused[e.ask] = true
 		return
@@ -30,11 +31,11 @@ func (t *tracker) justified(e *entry, after num) bool {
 	at, most := e.ret.At, t.r.most
 	full := most
 	// later starts are given up to then
-	if e.Verb == history.Reserve && e.Wait > 0 && t.r.shape == rated && len(e.Charges) == 1 {
+	if e.Verb == history.Reserve && e.Wait > 0 && t.r.shape == rated && len(e.Charges) == 1 && !e.keep.positive() {
 		full = most.plus(t.r.rate.times(e.Wait / t.r.step * t.r.step))
 	}
-	if !e.cost.more(most) && !after.plus(t.pending).plus(e.cost).more(full) {
-		return at < t.blockMax || e.to >= t.blockOpen
+	if !e.need().more(most) && !after.plus(t.pending).plus(e.need()).more(full) {
+		return t.blocked(e)
 	}
 	block := t.r.limit.Block
 	if block == 0 || !e.blocks(most) || e.Verb == history.Check || e.Wait > 0 || at < t.blockSure && !t.anyBlock {
@@ -45,6 +46,12 @@ func (t *tracker) justified(e *entry, after num) bool {
 	}
 	t.blockMax = max(t.blockMax, at+block)
 	return true
+}
+
+// blocked reports whether the key may have been blocked when it was decided about an entry:
+// also by another one of the same time.
+func (t *tracker) blocked(e *entry) bool {
+	return e.ret.At < t.blockMax || e.to >= t.blockOpen || t.tied && t.r.limit.Block > 0
 }
 
 // figures checks what was said of a single charge.
@@ -66,8 +73,7 @@ func (t *tracker) figures(e *entry, before, after num) {
 		high = high.plus(e.cost)
 	}
 	least, largest := c.family.units(most.minus(high)), c.family.units(most.minus(low))
-	blocked := e.ret.At < t.blockMax || e.to >= t.blockOpen
-	if blocked && f.Remaining == 0 {
+	if t.blocked(e) && f.Remaining == 0 {
 		least = 0
 	}
 	if f.Remaining >= 0 && (f.Remaining > largest || f.Remaining < least) {
@@ -86,18 +92,21 @@ func (t *tracker) figures(e *entry, before, after num) {
 // retry checks that waiting for the retry-after suffices: that it is no less than the
 // lowest level needs.
 func (t *tracker) retry(e *entry, f history.Figures, low num) {
-	never := e.cost.more(t.r.most)
-	switch {
+	least := e.cost.plus(e.keep) // what has to be free
+	never := least.more(t.r.most)
+	switch end := t.r.end(t.c.family); {
+	case end > 0 && f.RetryAfter >= 0 && e.ret.At+f.RetryAfter >= end: // then another definition decides
+	case e.keep.positive() && never != e.need().more(t.r.most): // by the rounding of the headroom
 	case never != (f.RetryAfter < 0):
 		t.m.violation("figures", []*ask{e.ask}, "%s: a cost of %s, retry-after %d",
 			t.c.name(), e.Charges[0].Cost, f.RetryAfter)
 	case never || t.tied || e.Wait > 0 || e.Verb == history.Reserve:
 	case t.r.shape == rated:
-		over := low.plus(e.cost).minus(t.r.most)
+		over := low.plus(least).minus(t.r.most)
 		if f.RetryAfter < math.MaxInt32*1000 && over.more(t.r.rate.times(f.RetryAfter)) {
 			t.m.violation("figures", []*ask{e.ask}, "%s: after %d us it does not fit yet", t.c.name(), f.RetryAfter)
 		}
-	case low.plus(e.cost).more(t.r.most) && t.r.shape == window:
+	case low.plus(least).more(t.r.most) && t.r.shape == window:
 		if w := t.r; e.ret.At+f.RetryAfter < w.windowEnd(w.windowStart(e.ret.At)) {
 			t.m.violation("figures", []*ask{e.ask}, "%s: after %d us the window is not over", t.c.name(), f.RetryAfter)
 		}
@@ -135,7 +144,7 @@ func (m *model) fits(a *ask) {
 // that can never pass.
 func (e *entry) blocks(most num) bool {
 	for i, c := range e.Charges {
-		if i >= e.place && c.Key == e.cell.key && c.Limit == e.cell.family.limits[0].Name &&
+		if i >= e.place && c.Keep == "" && c.Key == e.cell.key && c.Limit == e.cell.family.limits[0].Name &&
 			!e.cell.family.costs[c.Cost].more(most) {
 			return true
 		}

@@ -16,7 +16,7 @@ const repeatedFor = 1_000_000
 type source struct {
 	from, to int64 // true times of its call and return
 	over     int64 // true time from which it may not be repeated
-	cost     num
+	need     num   // repeated to charges that need as much: cost and headroom
 }
 
 // sources are those of one node for one version of a limit and one key, by their calls.
@@ -32,15 +32,38 @@ func (s *sources) add(x source) {
 		return
 	}
 	if n := len(s.open); n > 0 {
-		x.cost = atMost(x.cost, s.open[n-1].cost)
+		x.need = atMost(x.need, s.open[n-1].need)
 	}
 	s.open = append(s.open, x)
 }
 
+// place is where refusals are remembered.
 type place struct {
-	node string
-	cell *cell
-	rule *rule
+	node  string
+	cell  *cell
+	rated numbers
+	other history.Limit // of limits that are not rated, whatever their version
+}
+
+// numbers are the numbers of a rated level. Definitions that agree in them are one to a
+// store, whatever they are called.
+type numbers struct {
+	rate, most  num
+	life, block int64
+}
+
+func placeOf(e *entry) place {
+	p := place{node: e.front(), cell: e.cell}
+	if r := e.rule; r.shape == rated {
+		p.rated = numbers{r.rate, r.most, r.life, r.limit.Block}
+	} else {
+		p.other = *r.limit
+		p.other.Version, p.other.Key, p.other.Until, p.other.Felt = 0, "", 0, 0
+	}
+	if len(e.cell.family.terms) > 0 { // what has an end has no prefetch, nor what follows it
+		p.rated.life, p.other.Prefetch, p.other.PrefetchLife = 0, "", 0
+	}
+	return p
 }
 
 // repeats checks the refusals that were given without the store.
@@ -51,16 +74,10 @@ func (m *model) repeats() {
 			continue
 		}
 		for _, e := range a.parts {
-			if s, ok := e.source(); ok {
-				at := place{a.front(), e.cell, e.rule}
-				if known[at] == nil {
-					known[at] = &sources{}
-				}
-				if s.over < forever {
-					s.over += (s.over - e.to) / 1_000_000 * m.drift // the clock of the node may be slow
-				}
-				known[at].add(s)
-			}
+			e.by(func(e *entry) bool {
+				m.remember(known, e)
+				return false
+			})
 		}
 	}
 	for _, a := range m.order {
@@ -68,13 +85,53 @@ func (m *model) repeats() {
 			continue
 		}
 		justified := slices.ContainsFunc(a.parts, func(e *entry) bool {
-			return known[place{a.front(), e.cell, e.rule}].justify(e, e.cell.resetBy(a.front(), e.from))
+			return e.by(func(e *entry) bool {
+				return known[placeOf(e)].justify(e, e.cell.resetBy(a.front(), e.from))
+			})
 		})
 		if !justified && len(a.parts) > 0 {
 			m.violation("repeat", []*ask{a}, "%s: %s repeated a refusal that it was not given, "+
 				"for less than it was refused, or for too long", a.parts[0].cell.name(), a.front())
 		}
 	}
+}
+
+// remember notes what a node may repeat after the answer to an entry.
+func (m *model) remember(known map[place]*sources, e *entry) {
+	at := placeOf(e)
+	add := func(s source) {
+		if known[at] == nil {
+			known[at] = &sources{}
+		}
+		if s.over < forever {
+			s.over += (s.over - e.to) / 1_000_000 * m.drift // the clock of the node may be slow
+		}
+		known[at].add(s)
+	}
+	if s, ok := e.source(); ok {
+		add(s)
+	}
+	if s, ok := e.putsOff(); ok {
+		add(s)
+	}
+}
+
+// putsOff returns for how long a charge that fits can put off refusals that a node was given before. They are
+// of charges that need more than it did and than is left; if it waits, of all that need more than is left:
+// it was admitted beyond the capacity, and may not say what is left.
+func (e *entry) putsOff() (s source, ok bool) {
+	if e.outcome() != history.Admitted && (e.outcome() != history.Refused || len(e.Charges) == 1) {
+		return s, false
+	}
+	c := e.cell.family
+	var need num
+	if f, told := e.figures(); told && f.Remaining >= 0 {
+		need = c.one().times(f.Remaining)
+	}
+	if e.Wait == 0 {
+		need = atLeast(need, e.cost.plus(e.keep))
+	}
+	return source{from: e.from, to: e.to, over: e.to + repeatedFor*1000 + 1000, need: need.plus(c.least())}, true
 }
 
 // resetBy returns the true time at which a process began its last reset of a cell that was
@@ -97,11 +154,11 @@ func (s *sources) justify(e *entry, after int64) bool {
 	begun := func(list []source) int {
 		return sort.Search(len(list), func(i int) bool { return list[i].from > e.to })
 	}
-	if i := begun(s.open); i > 0 && !e.cost.less(s.open[i-1].cost) {
+	if i := begun(s.open); i > 0 && !e.need().less(s.open[i-1].need) {
 		return true
 	}
 	for i := begun(s.list) - 1; i >= 0 && s.list[i].from+s.longest >= e.from; i-- {
-		if x := s.list[i]; !e.cost.less(x.cost) && e.from <= x.over && x.to >= after {
+		if x := s.list[i]; !e.need().less(x.need) && e.from <= x.over && x.to >= after {
 			return true
 		}
 	}
@@ -110,7 +167,8 @@ func (s *sources) justify(e *entry, after int64) bool {
 
 // source returns for how long a refusal of the same cost can be repeated after an answer.
 func (e *entry) source() (s source, ok bool) {
-	s = source{e.from, e.to, forever, e.cost}
+	need := e.cost.plus(e.keep)
+	s = source{from: e.from, to: e.to, over: forever, need: need}
 	if e.Wait > 0 && e.outcome() != history.Unknown { // it asks at any time, until it returns
 		s.over = e.to + repeatedFor*1000 + 1000
 		return s, true
@@ -130,12 +188,12 @@ func (e *entry) source() (s source, ok bool) {
 		c := e.cell.family
 		if told && f.Remaining >= 0 {
 			room := c.one().times(f.Remaining)
-			if !room.less(e.cost) {
+			if !room.less(need) {
 				return s, false // there was room for another
 			}
 			if e.rule.shape == rated {
 				// The next fits when the cost has drained, but for what is left.
-				lack := e.cost.minus(room).big()
+				lack := need.minus(room).big()
 				lack.Quo(lack, e.rule.rate.big())
 				if lack.IsInt64() && lack.Int64() < math.MaxInt64-e.rule.step-1 {
 					wait = min(wait, lack.Int64()+e.rule.step+1)

@@ -33,6 +33,7 @@ type rule struct {
 	step   int64 // rated: microseconds
 	life   int64 // of a prefetch, microseconds
 	zone   *time.Location
+	term   term
 }
 
 // prefetching reports whether nodes take tokens of the limit up front.
@@ -46,6 +47,7 @@ type family struct {
 	versions map[int]*rule
 	shared   bool // some key had no cell of its own
 	cells    map[string]*cell
+	terms    map[int]term // of overrides, by version
 }
 
 // fine is what corrections and levels may be rounded by: a millionth of a unit.
@@ -142,7 +144,7 @@ func (f *family) rule(l *history.Limit) (*rule, error) {
 		history.FixedWindow: window, history.SlidingWindow: sliding, history.SlidingLog: logged,
 		history.Concurrency: held,
 	}
-	r := &rule{limit: l, shape: shapes[l.Algorithm], period: l.Period, zone: time.UTC}
+	r := &rule{limit: l, shape: shapes[l.Algorithm], period: l.Period, zone: time.UTC, term: f.terms[l.Version]}
 	switch r.shape {
 	case rated, refill:
 		if l.Burst != "" {

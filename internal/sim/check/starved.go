@@ -2,6 +2,7 @@ package check
 
 import (
 	"math"
+	"slices"
 
 	"github.com/headgate/headgate/internal/history"
 )
@@ -11,9 +12,9 @@ import (
 // "Changing a limit": if two processes disagree about a limit, no key is refused for ever.
 func (m *model) starved(c *cell, rules []*rule) {
 	var empty int64 // microseconds
-	least := rules[0].most
+	more, least := c.chargedLater(), rules[0].most
 	for _, r := range rules {
-		t, ok := r.empties()
+		t, ok := r.empties(more)
 		if !ok || r.limit.Block > 0 || empty > math.MaxInt64/4-t {
 			return
 		}
@@ -26,15 +27,16 @@ func (m *model) starved(c *cell, rules []*rule) {
 		}
 	}
 	last := int64(0) // true time until which something can have been charged
-	for _, e := range c.entries {
+	for i, e := range c.entries {
 		if e.outcome() == history.Refused && e.via() == history.ViaStore && len(e.Charges) == 1 &&
-			!e.cost.more(least) &&
-			last < forever && e.to < m.setBack && e.from-last > m.longer(empty*1000) {
+			!e.need().more(least) &&
+			last < forever && e.to < m.setBack && e.from-last > m.longer(empty*1000) &&
+			!slices.ContainsFunc(c.entries[i+1:], func(o *entry) bool { return o.from <= e.to && o.mayCharge() }) {
 			m.violation("starved", []*ask{e.ask}, "%s: refused, though nothing was charged for %d us",
 				c.name(), (e.from-last)/1000)
 			return
 		}
-		if e.Verb != history.Check && e.outcome() != history.Refused && e.outcome() != history.Nothing {
+		if e.mayCharge() {
 			if last = max(last, e.until()); e.Wait > 0 && last < forever { // for a start that comes later
 				last = max(last, e.until()+e.Wait*1000)
 			}
@@ -42,15 +44,31 @@ func (m *model) starved(c *cell, rules []*rule) {
 	}
 }
 
-// empties returns in how many microseconds a full level is empty, false if that is not known.
-func (r *rule) empties() (micros int64, ok bool) {
+// mayCharge reports whether something may have been charged.
+func (e *entry) mayCharge() bool {
+	return e.Verb != history.Check && e.outcome() != history.Refused && e.outcome() != history.Nothing
+}
+
+// chargedLater returns what settlements have charged, which may be more than a level holds.
+func (c *cell) chargedLater() (more num) {
+	for _, f := range c.fixes {
+		if !f.down && f.outcome() != history.Nothing {
+			more = more.plus(f.amount).plus(c.family.least())
+		}
+	}
+	return more
+}
+
+// empties returns in how many microseconds a level is empty that is full, and so much more;
+// false if that is not known.
+func (r *rule) empties(more num) (micros int64, ok bool) {
 	switch r.shape {
 	case rated:
-		t := r.most.big()
+		t := r.most.plus(more).big()
 		t.Quo(t, r.rate.big())
 		return t.Int64() + r.step, t.IsInt64()
 	case refill:
-		t := r.most.big()
+		t := r.most.plus(more).big()
 		t.Quo(t, r.amount.big())
 		return (t.Int64() + 2) * r.period, t.IsInt64() && t.Int64() < math.MaxInt32
 	case window, first, sliding, logged:

@@ -24,8 +24,8 @@ const root = "../../.."
 func TestAll(t *testing.T) {
 	t.Parallel()
 	faults := planted.All()
-	if len(faults) != 40 {
-		t.Errorf("%d faults, want 40", len(faults))
+	if len(faults) != 47 {
+		t.Errorf("%d faults, want 47", len(faults))
 	}
 	changes := map[string]string{}
 	for _, f := range faults {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(stubbed) == "" {
 		os.Exit(m.Run())
 	}
-	want := []string{"-test.run", "^TestSim$", "-for", "1s", "-from", "1", "-stop", "-json", "-workers", "1", "-shrink", "0s"}
+	want := []string{"-test.run", "^TestSim$", "-for", "1s", "-from", "1", "-stop", "-json", "-workers", "2", "-shrink", "0s"}
 	if !slices.Equal(os.Args[1:], want) {
 		fmt.Fprintf(os.Stderr, "called with %q, want %q\n", os.Args[1:], want)
 		os.Exit(3)

@@ -105,7 +105,7 @@ func (s *search) run(ctx context.Context, bin string, limit time.Duration) (stdo
 	defer cancel()
 	// One process, so that the seeds are played in order, and nothing but the first violation.
 	cmd := command(ctx, bin, "-test.run", "^TestSim$", "-for", limit.String(), "-from", "1", "-stop", "-json",
-		"-workers", "1", "-shrink", "0s")
+		"-workers", "2", "-shrink", "0s")
 	cmd.Dir = filepath.Join(s.root, simulator)
 	if _, err := os.Stat(cmd.Dir); err != nil {
 		cmd.Dir = s.root

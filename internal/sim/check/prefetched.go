@@ -1,0 +1,83 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+// prefetched checks a cell of which nodes take tokens ahead: what they hand out, the store
+// has charged before. So no less is in use than was handed out and has not drained, but for
+// what drained while nodes held it. docs/operating.md, "prefetch".
+func (m *model) prefetched(c *cell, r *rule) {
+	if !r.prefetching() || r.shape != rated || c.family.shared || c.raised() {
+		return
+	}
+	until := m.setBack // true time from which on charges may be lost, and times be in no order
+	for _, f := range m.faults {
+		if f.Kind == history.Forget {
+			until = min(until, f.Since)
+		}
+	}
+	for _, a := range c.others {
+		if a.Verb == history.Reset && a.outcome() != history.Nothing {
+			until = min(until, a.from)
+		}
+	}
+	list := c.told(r, until)
+	low := &bucket{rate: r.rate, debt: r.rate.times(r.life + r.life/1000 + 1)}
+	var before num // what is surely in use of what was charged before this time
+	for i, mo := range list {
+		if i == 0 || mo.at > list[i-1].at {
+			low.advance(mo.at)
+			before = low.used()
+		}
+		if e := mo.entry; e != nil {
+			charged := atLeast(e.cost.minus(e.back), num{})
+			low.add(charged)
+			left := r.most.minus(before.plus(charged))
+			if f, ok := e.figures(); ok && e.via() == history.ViaStore && len(e.Charges) == 1 && !e.Partial &&
+				f.Remaining > c.family.units(left) {
+				m.violation("figures", []*ask{e.ask}, "%s: %d remaining, at most %s are", c.name(), f.Remaining,
+					c.family.text(left))
+			}
+			continue
+		}
+		n, _ := history.Number(mo.state.Used) // it is valid
+		if used := c.family.count(n); used.plus(c.family.least()).less(before) {
+			m.found = append(m.found, Violation{"recorded", []int{mo.state.event}, c.name() + ": the store says that " +
+				mo.state.Used + " is in use, at least " + c.family.text(before) +
+				" was handed out and has not drained"})
+		}
+	}
+}
+
+// heldBefore reports whether an entry may be a token that a node had taken before the key was
+// reset. docs/operating.md, "prefetch": such a node may hand it out within a life.
+func (e *entry) heldBefore() bool {
+	life := (e.rule.life + e.rule.life/1000 + 1) * 1000
+	return e.via() == history.ViaPrefetch && slices.ContainsFunc(e.cell.others, func(a *ask) bool {
+		return a.Verb == history.Reset && a.outcome() != history.Nothing && a.from <= e.to && a.until()+life >= e.from
+	})
+}
+
+// told returns what the store, and what nodes that hold tokens, have told of a cell, in the
+// order of the store's times, up to a true time.
+func (c *cell) told(r *rule, until int64) (list []moment) {
+	for _, e := range c.entries {
+		if e.ret != nil && e.sure() && e.to < until && e.ret.At > 0 && !e.ret.Replayed {
+			list = append(list, moment{at: e.ret.At, entry: e})
+		}
+	}
+	for i := range c.states {
+		if until < forever {
+			break
+		}
+		if s := &c.states[i]; s.Used != "" && s.Version == r.limit.Version {
+			list = append(list, moment{at: s.At, state: s})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	return list
+}
