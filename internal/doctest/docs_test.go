@@ -31,6 +31,7 @@ var unrunnable = map[string]map[string]string{
 // shapes are outputs in which every number differs from run to run.
 var shapes = map[string][]string{
 	"docs/operating.md": {"store      redis://localhost/0"}, // how fast this machine is
+	"docs/stores.md":    {"granted"},                        // what time it is
 }
 
 // given are the files that a reader has already, by page.
@@ -105,6 +106,11 @@ func links(t *testing.T, programs string) {
 		t.Fatal(err)
 	}
 	link(t, programs, "mysql", client)
+	redis, err := dbtest.RedisProgram("redis-cli")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link(t, programs, "redis-cli", redis)
 	runtimes(t)
 	link(t, programs, "python3", "/usr/bin/python3")
 }
@@ -171,7 +177,15 @@ func newRun(t *testing.T, p *page, port, programs string, compiled *snippets) *r
 			[2]string{"app.*", name + ".*"})
 	}
 	if says("redis://localhost/0") {
-		r.replace = append(r.replace, [2]string{"redis://localhost/0", dbtest.Redis(t)})
+		dsn := dbtest.Redis(t)
+		u, err := url.Parse(dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.replace = append(r.replace, [2]string{"redis://localhost/0", dsn})
+		for _, kind := range []string{"c:", "l:", "room"} {
+			r.replace = append(r.replace, [2]string{"headgate:" + kind, u.Query().Get("prefix") + kind})
+		}
 	}
 	r.replace = append(r.replace, [2]string{"8080", port})
 	r.session = newSession(t, programs, "HEADGATE_HTTP=127.0.0.1:"+port, postgresURL+"="+r.postgres)

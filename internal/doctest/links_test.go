@@ -169,7 +169,7 @@ func TestTheArchitecture(t *testing.T) {
 		if strings.HasSuffix(m[1], ".sql") {
 			pattern = `(?m)^create or replace function ` + regexp.QuoteMeta(m[2]) + `\(`
 		} else if receiver, name, ok := strings.Cut(m[2], "."); ok {
-			pattern = `(?m)^func \(\w+ \*?` + receiver + `(\[\w+\])?\) ` + name + `\(`
+			pattern = `(?m)^func \(\w+ \*?` + receiver + `(\[[\w, ]+\])?\) ` + name + `\(`
 		}
 		if !regexp.MustCompile(pattern).Match(text) {
 			t.Errorf("ARCHITECTURE.md: %s has no %s", m[1], m[2])

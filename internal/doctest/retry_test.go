@@ -328,7 +328,7 @@ func TestRetriesInPsql(t *testing.T) {
 	run(`$PSQL -Xq -v ON_ERROR_STOP=1 $DSN -f procedure.sql`)
 	for name, caller := range map[string]string{
 		"procedure": `for i in $(seq 10); do echo "call take_patiently('$n-$i', 'fixed-window 50/30d', 'procedure');"; done | $PSQL -XqAt $DSN`,
-		"shell":     `. ./take.sh; for i in $(seq 10); do take 'fixed-window 50/30d' shell; done`,
+		"shell":     `. ./take.sh; for i in $(seq 10); do take 'fixed-window 50/30d' shell 1 120; done`,
 	} {
 		out := run("for n in 1 2 3 4 5 6 7 8; do (" + caller + ") & done; wait")
 		if strings.Count(out, "t\n") != 50 || strings.Count(out, "f\n") != 30 || len(out) != 160 {

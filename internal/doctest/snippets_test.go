@@ -19,8 +19,9 @@ var imported = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os",
 	"sql": "database/sql", "strings": "strings", "time": "time",
 	"pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
-	"client": module + "/client", "headgate": module, "httplimit": module + "/httplimit",
-	"front": module + "/store/front", "memory": module + "/store/memory",
+	"catalog": module + "/catalog", "client": module + "/client", "headgate": module,
+	"httplimit": module + "/httplimit",
+	"front":     module + "/store/front", "memory": module + "/store/memory",
 	"mysql": module + "/store/mysql", "postgres": module + "/store/postgres", "redis": module + "/store/redis",
 	"sqlite": module + "/store/sqlite",
 	"law":    module + "/law", "store": module + "/store", "storetest": module + "/store/storetest",
@@ -45,7 +46,7 @@ import (
 var (
 	ctx                 = context.Background()
 	limiter             = headgate.New(memory.New(nil), nil)
-	s       store.Store = memory.New(nil)
+	s       store.Store = memory.New(&memory.Config{Names: true})
 )
 
 var fragments = map[string]func() error{}

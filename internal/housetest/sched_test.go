@@ -13,9 +13,9 @@ import (
 // simulated are the packages that leave goroutines, waiting, clocks and random numbers to
 // package sched, so that a simulator can decide about them.
 var simulated = []string{
-	".", "client", "internal/flight", "internal/pause", "store", "store/coalesce", "store/deny", "store/front",
-	"store/internal/coarse", "store/internal/overflow", "store/internal/wrap", "store/memory", "store/pending",
-	"store/prefetch",
+	".", "catalog", "client", "internal/flight", "internal/pause", "store", "store/coalesce", "store/deny",
+	"store/front", "store/internal/coarse", "store/internal/overflow", "store/internal/wrap", "store/memory",
+	"store/pending", "store/prefetch",
 }
 
 // forbidden are the functions that have a counterpart in package sched; of a package with
@@ -30,7 +30,7 @@ var forbidden = map[string][]string{
 	"math/rand/v2": {"*"},
 	"crypto/rand":  {"*"},
 	"hash/maphash": {"Comparable", "String", "Bytes"},
-	"sync":         {"NewCond", "Cond"},
+	"sync":         {"NewCond", "Cond", "WaitGroup"},
 }
 
 // TestOnlyPackageSchedStartsAndWaits finds go and select statements, receives from

@@ -52,7 +52,7 @@ var suites = []suite{
 	{name: "sqlite", usual: true, memory: true, packages: []string{"./store/sqlite"}, conformance: conformance},
 	{name: "postgres", usual: true, packages: []string{postgresPackage}, conformance: conformance},
 	{
-		name: "pgbouncer", packages: []string{postgresPackage}, run: behindAPooler + "|" + hostile,
+		name: "pgbouncer", packages: []string{postgresPackage}, run: "BehindAPooler$|" + hostile,
 		conformance: behindAPooler,
 	},
 	{name: "postgres-13", packages: []string{postgresPackage}, conformance: conformance},
