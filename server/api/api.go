@@ -10,6 +10,7 @@ type Charge struct {
 	Key   string      `json:"key"`            // at most 512 bytes
 	NoKey bool        `json:"-"`              // ReadJSON found no key, which is not the same as an empty one
 	Cost  json.Number `json:"cost,omitempty"` // an exact decimal; absent: 1
+	Keep  string      `json:"keep,omitempty"` // headroom: a share such as 10%, or an amount; absent: none
 }
 
 // Request asks about one charge, or about several that are admitted all or
@@ -38,6 +39,15 @@ type Reserved struct {
 	DelayMS *int64 `json:"delay_ms"` // rounded up, from this answer on; null if it was not made
 }
 
+// Filled answers a Request that fills up: how much of its charge fitted in. The Decision is
+// allowed if anything did.
+type Filled struct {
+	Decision
+	Accepted json.Number `json:"accepted"` // of the cost, rounded down to a millionth
+	Level    json.Number `json:"level"`    // in use then, rounded up to a millionth
+	Brim     bool        `json:"brim"`     // the level stands at the capacity
+}
+
 // Settle corrects the costs of charges that were admitted under an id: those of
 // its own charges are what it has cost in the end, 0 for nothing. Or it cancels them:
 // then they have no costs.
@@ -64,6 +74,7 @@ type Decision struct {
 	Allowed      bool   `json:"allowed"`
 	Limit        string `json:"limit"`
 	Key          string `json:"key,omitempty"`  // said of several charges only
+	Capacity     int64  `json:"capacity"`       // whole units of cost that can pass at once
 	Remaining    int64  `json:"remaining"`      // whole units of cost that could pass now
 	RetryAfterMS *int64 `json:"retry_after_ms"` // rounded up; 0 if allowed, null if this cost can never pass
 	ResetAfterMS int64  `json:"reset_after_ms"` // rounded up
@@ -73,6 +84,23 @@ type Decision struct {
 	Replayed     bool   `json:"replayed,omitempty"` // it was admitted before, under the same id
 	// a limit is full: a new key of it was charged in a cell that such keys share
 	Shared bool `json:"shared,omitempty"`
+	// what was in force in the place of the limit itself: an override, or a plan
+	Applied string `json:"applied,omitempty"`
+	// the figures of every charge that was looked at, of several; the others are about one of them
+	Each []Figures `json:"each,omitempty"`
+}
+
+// Figures are those of one charge of a request of several.
+type Figures struct {
+	Charge       int    `json:"charge"`  // its place in the request, from 0
+	Allowed      bool   `json:"allowed"` // it would have passed alone
+	Limit        string `json:"limit"`
+	Key          string `json:"key"`
+	Capacity     int64  `json:"capacity"`
+	Remaining    int64  `json:"remaining"`
+	RetryAfterMS *int64 `json:"retry_after_ms"`
+	ResetAfterMS int64  `json:"reset_after_ms"`
+	Applied      string `json:"applied,omitempty"`
 }
 
 // Answer is what became of one request of a batch: a decision or a problem.
@@ -139,6 +167,8 @@ type Status struct {
 	Exists bool   `json:"exists"`
 	// what is said is of the cell that new keys of a full limit share
 	Shared       bool        `json:"shared,omitempty"`
+	Rule         string      `json:"rule,omitempty"`    // the limit that is in force, in one line
+	Applied      string      `json:"applied,omitempty"` // what is in force in the place of the limit itself
 	Used         json.Number `json:"used"`
 	Capacity     json.Number `json:"capacity,omitempty"`
 	Remaining    *int64      `json:"remaining,omitempty"`
@@ -178,6 +208,7 @@ type Limits struct {
 // Health answers a health check of a server that is well.
 type Health struct {
 	Status string `json:"status"`           // ok
+	Config string `json:"config,omitempty"` // why the config file is not applied; absent: it is, or there is none
 	Limits []Room `json:"limits,omitempty"` // that are full, or nearly: the fullest first
 }
 

@@ -41,6 +41,9 @@ func (c *Charge) append(b []byte) []byte {
 	if c.Cost != "" {
 		b = append(append(b, `,"cost":`...), c.Cost...)
 	}
+	if c.Keep != "" {
+		b = appendText(append(b, `,"keep":`...), c.Keep)
+	}
 	return b
 }
 
@@ -53,7 +56,7 @@ func (a *Answers) AppendJSON(b []byte) []byte {
 			b = append(b, ',')
 		}
 		if d := a.Answers[i].Decision; d != nil {
-			b = d.append(b)
+			b = AppendDecision(b, d)
 			continue
 		}
 		b = appendAny(b, &a.Answers[i])
@@ -61,19 +64,16 @@ func (a *Answers) AppendJSON(b []byte) []byte {
 	return append(b, `]}`...)
 }
 
-func (d *Decision) append(b []byte) []byte {
+// AppendDecision appends a decision as encoding/json would write it without escapes for
+// HTML, and faster. It is not a method: types that embed a Decision would have it too, and
+// it would leave out their other members.
+func AppendDecision(b []byte, d *Decision) []byte {
 	b = strconv.AppendBool(append(b, `{"allowed":`...), d.Allowed)
 	b = appendText(append(b, `,"limit":`...), d.Limit)
 	if d.Key != "" {
 		b = appendText(append(b, `,"key":`...), d.Key)
 	}
-	b = strconv.AppendInt(append(b, `,"remaining":`...), d.Remaining, 10)
-	if d.RetryAfterMS == nil {
-		b = append(b, `,"retry_after_ms":null`...)
-	} else {
-		b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), *d.RetryAfterMS, 10)
-	}
-	b = strconv.AppendInt(append(b, `,"reset_after_ms":`...), d.ResetAfterMS, 10)
+	b = appendRoom(b, d.Capacity, d.Remaining, d.RetryAfterMS, d.ResetAfterMS)
 	b = strconv.AppendInt(append(b, `,"at":`...), d.At, 10)
 	if d.Entry != 0 {
 		b = strconv.AppendInt(append(b, `,"entry":`...), d.Entry, 10)
@@ -87,7 +87,44 @@ func (d *Decision) append(b []byte) []byte {
 	if d.Shared {
 		b = append(b, `,"shared":true`...)
 	}
+	if d.Applied != "" {
+		b = appendText(append(b, `,"applied":`...), d.Applied)
+	}
+	if len(d.Each) > 0 {
+		b = append(b, `,"each":[`...)
+		for i := range d.Each {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = d.Each[i].append(b)
+		}
+		b = append(b, ']')
+	}
 	return append(b, '}')
+}
+
+func (f *Figures) append(b []byte) []byte {
+	b = strconv.AppendInt(append(b, `{"charge":`...), int64(f.Charge), 10)
+	b = strconv.AppendBool(append(b, `,"allowed":`...), f.Allowed)
+	b = appendText(append(b, `,"limit":`...), f.Limit)
+	b = appendText(append(b, `,"key":`...), f.Key)
+	b = appendRoom(b, f.Capacity, f.Remaining, f.RetryAfterMS, f.ResetAfterMS)
+	if f.Applied != "" {
+		b = appendText(append(b, `,"applied":`...), f.Applied)
+	}
+	return append(b, '}')
+}
+
+// appendRoom appends the figures that a decision and each of its charges have.
+func appendRoom(b []byte, capacity, remaining int64, retry *int64, reset int64) []byte {
+	b = strconv.AppendInt(append(b, `,"capacity":`...), capacity, 10)
+	b = strconv.AppendInt(append(b, `,"remaining":`...), remaining, 10)
+	if retry == nil {
+		b = append(b, `,"retry_after_ms":null`...)
+	} else {
+		b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), *retry, 10)
+	}
+	return strconv.AppendInt(append(b, `,"reset_after_ms":`...), reset, 10)
 }
 
 // appendText appends a JSON string. What is not plain is left to encoding/json.

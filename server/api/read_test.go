@@ -27,7 +27,7 @@ var requests = []func() reader{
 
 var known = []string{
 	"requests", "limit", "key", "cost", "charges", "check", "id", "life", "wait", "held", "number",
-	"for", "reason",
+	"for", "reason", "keep",
 }
 
 const held = `{"held":[{"limit":"l","key":"k","number":1}]}`
@@ -51,6 +51,10 @@ var texts = []struct {
 	{`{"requests":[{"limit":"a\u0062\n\"\\\/\b\f\r\t\u00e9\ud83d\ude00é😀"}]}`, 0, ""},
 	{`{"r\u0065quests":[{"\u006bey":"\ufffd\u0000"}]}`, 0, ""},
 	{`{"limit":"login","key":""}`, 1, ""},
+	{`{"limit":"login","key":"k","keep":"10%"}`, 1, ""},
+	{`{"charges":[{"limit":"login","key":"k","keep":"2.5","cost":3}],"id":"x"}`, 1, ""},
+	{`{"limit":"login","key":"k","keep":10}`, 1, `keep: must be text, not a number`},
+	{`{"keep":"10%","keep":"10%"}`, 1, `keep: stands twice`},
 	{`{"limit":"login","key":"k","wait":"3s","id":"x"}`, 2, ""},
 	{`{"charges":[{"limit":"login","key":"k","cost":0}],"id":"x"}`, 3, ""},
 	{held, 4, ""},

@@ -1,9 +1,6 @@
 package api
 
-import (
-	"bytes"
-	"encoding/json"
-)
+import "encoding/json"
 
 // MaxCharges is how many charges one request or batch may carry, and how many
 // requests a batch may have.
@@ -161,6 +158,8 @@ func (s *scanner) chargeMember(c *Charge, name []byte) (bit uint) {
 		var text []byte
 		text, ok = s.decimal()
 		c.Cost, bit = json.Number(text), 1<<2
+	case "keep":
+		return s.string(&c.Keep, 1<<7)
 	}
 	if !ok {
 		return 0
@@ -232,95 +231,3 @@ func (s *scanner) string(to *string, bit uint) uint {
 	*to = string(text)
 	return bit
 }
-
-// ScanJSON reads answers that are decisions out of JSON in its common shape. If it
-// reports false, nothing is said about data, which may be right or wrong, and a is
-// to be rebuilt: ask encoding/json. What it reads, encoding/json reads to the same
-// effect.
-func (a *Answers) ScanJSON(data []byte) bool {
-	s := scanner{data: data}
-	decisions := make([]decision, 0, guess(data))
-	_, ok := s.object(func(name []byte) (bit uint) {
-		if string(name) == "answers" && s.array(func() bool {
-			decisions = append(decisions, decision{})
-			return s.decision(&decisions[len(decisions)-1])
-		}) {
-			return 1
-		}
-		return 0
-	})
-	if !ok || !s.end() || len(decisions) == 0 {
-		return false
-	}
-	a.Answers = make([]Answer, len(decisions))
-	for i := range decisions {
-		d := &decisions[i]
-		if !d.never {
-			d.RetryAfterMS = &d.retry
-		}
-		a.Answers[i].Decision = &d.Decision
-	}
-	return true
-}
-
-// decision is a Decision with room for what it points to.
-type decision struct {
-	Decision
-	retry int64
-	never bool
-}
-
-func (s *scanner) decision(d *decision) bool {
-	d.never = true // unless something else is said
-	seen, ok := s.object(func(name []byte) (bit uint) {
-		var ok bool
-		switch string(name) {
-		case "allowed":
-			d.Allowed, ok = s.flag()
-			bit = 1
-		case "limit":
-			d.Limit, ok = s.repeated()
-			bit = 2
-		case "key":
-			var text []byte
-			text, ok = s.text()
-			d.Key, bit = string(text), 4
-		case "remaining":
-			d.Remaining, ok = s.integer()
-			bit = 8
-		case "retry_after_ms":
-			bit = 16
-			if ok = s.null(); !ok {
-				d.retry, ok = s.integer()
-				d.never = false
-			}
-		case "reset_after_ms":
-			d.ResetAfterMS, ok = s.integer()
-			bit = 32
-		case "at":
-			d.At, ok = s.integer()
-			bit = 64
-		case "entry":
-			d.Entry, ok = s.integer()
-			bit = 128
-		case "via":
-			d.Via, ok = s.repeated()
-			bit = 256
-		case "replayed":
-			d.Replayed, ok = s.flag()
-			bit = 512
-		case "shared":
-			d.Shared, ok = s.flag()
-			bit = 1024
-		}
-		if !ok {
-			return 0
-		}
-		return bit
-	})
-	return ok && seen != 0
-}
-
-// guess says for how many elements to make room at first: not for more than
-// most batches have, whatever somebody sends.
-func guess(data []byte) int { return min(bytes.Count(data, []byte("{")), 1024) }

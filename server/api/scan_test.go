@@ -43,6 +43,11 @@ var answers = []struct {
 	{`{"answers":[{"at":"1"}]}`, false},
 	{`{"answers":[{"at":01}]}`, false},
 	{`{"answers":[null]}`, false},
+	{`{"answers":[{"allowed":false,"limit":"a","key":"k","capacity":5,"remaining":1,"retry_after_ms":3,"each":[` +
+		`{"charge":0,"allowed":true,"limit":"a","key":"k","capacity":5,"remaining":1,"retry_after_ms":0,"reset_after_ms":2},` +
+		`{"charge":2,"allowed":false,"limit":"b","key":"","capacity":5,"remaining":0,"retry_after_ms":null,"applied":"plan p"}]}]}`, true},
+	{`{"answers":[{"limit":"a","each":[]}]}`, false},
+	{`{"answers":[{"limit":"a","each":[{"charge":0,"charge":1}]}]}`, false},
 }
 
 // scans fails if ScanJSON reads what encoding/json does not, or reads it

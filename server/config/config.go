@@ -4,16 +4,17 @@ package config
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/store"
 )
 
@@ -25,41 +26,66 @@ const (
 
 // Config is what a file says. The zero Config is an empty file.
 type Config struct {
-	File           string // it was read from; empty: none
-	AllowNotations *bool  // accept notations in requests; nil: only without a file
-	Limits         []Limit
+	File           string               // it was read from, for people; empty: none. Several have commas between them
+	Files          []string             // their paths
+	AllowNotations *bool                // accept notations in requests; nil: only without a file
+	Limits         []catalog.Definition // nil: the file says nothing of limits
+	Plans          []catalog.Plan
 	Notations      Notations // bounds of notations; those of the file and the flags after BoundNotations
 
 	said map[string]string // of settings, by name
 }
 
-// Limit is a named limit of the file.
-type Limit struct {
-	headgate.Limit
-	Description string
+// Find implements headgate.Names, by the limits of the file alone.
+func (c *Config) Find(_ context.Context, name, _ string) (headgate.Limit, error) {
+	if l, ok := c.find(name); ok {
+		return l, nil
+	}
+	return headgate.Limit{}, c.unknown(name)
 }
 
-// Find returns the limit of a name.
-func (c *Config) Find(name string) (headgate.Limit, bool) {
-	i := slices.IndexFunc(c.Limits, func(l Limit) bool { return l.Name() == name })
+// FindAll implements headgate.Names, by the limits of the file alone.
+func (c *Config) FindAll(_ context.Context, charges []headgate.Charge) error {
+	for i := range charges {
+		if l := charges[i].Limit; l.OnlyName() {
+			found, ok := c.find(l.Name())
+			if !ok {
+				return c.unknown(l.Name())
+			}
+			charges[i].Limit = found
+		}
+	}
+	return nil
+}
+
+// List implements catalog.Names, by the limits of the file alone.
+func (c *Config) List() []catalog.Definition { return slices.Clone(c.Limits) }
+
+// Err implements catalog.Names: a file was read, or there is no Config.
+func (c *Config) Err() error { return nil }
+
+// Defines is what the file defines.
+func (c *Config) Defines() catalog.File {
+	return catalog.File{Path: c.File, Limits: c.Limits, Plans: c.Plans}
+}
+
+func (c *Config) find(name string) (headgate.Limit, bool) {
+	i := slices.IndexFunc(c.Limits, func(l catalog.Definition) bool { return l.Name() == name })
 	if i < 0 {
 		return headgate.Limit{}, false
 	}
 	return c.Limits[i].Limit, true
 }
 
-// Resolve returns the limit that a person means: a name of the file, else a
+// Resolve returns the limit that a person means: by its name alone, or by a
 // notation where these are accepted. Errors are headgate.ErrInvalid.
 func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
-	if l, ok := c.Find(nameOrNotation); ok {
-		return l, nil
-	}
-	if _, err := headgate.Named(nameOrNotation); err == nil {
-		return headgate.Limit{}, c.unknown(nameOrNotation)
+	if headgate.ValidName(nameOrNotation) == nil {
+		return headgate.Named(nameOrNotation)
 	}
 	if !c.notations() {
 		return headgate.Limit{}, headgate.Invalid("limit",
-			"%.100q is not a name in %s, and notations are not accepted (allow_notations)",
+			"%.100q is not the name of a limit, and notations are not accepted (allow_notations in %s)",
 			nameOrNotation, c.File)
 	}
 	l, err := headgate.Parse(nameOrNotation)
@@ -67,6 +93,15 @@ func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 		return l, err
 	}
 	return c.Notations.bound(l)
+}
+
+// Limit is Resolve by the file alone: names are those of its limits.
+func (c *Config) Limit(nameOrNotation string) (headgate.Limit, error) {
+	l, err := c.Resolve(nameOrNotation)
+	if err != nil || !l.OnlyName() {
+		return l, err
+	}
+	return c.Find(context.Background(), nameOrNotation, "")
 }
 
 func (c *Config) notations() bool {
@@ -95,25 +130,9 @@ func (c *Config) unknown(name string) error {
 	return fmt.Errorf("%w: %.100q; %s has %s", headgate.ErrUnknownLimit, name, c.File, strings.Join(names, ", "))
 }
 
-// Load reads the file that flags or the variable name, if they name one.
-func Load(flags Flags) (*Config, error) {
-	file, err := (&Config{}).Get(File, flags)
-	if err != nil {
-		return nil, err
-	}
-	if file.By == "" {
-		return &Config{}, nil
-	}
-	text, err := os.ReadFile(file.Value)
-	if err != nil {
-		return nil, fmt.Errorf("config: %w", err)
-	}
-	return Parse(file.Value, text)
-}
-
 // Parse reads the text of a file. Errors name the file, line and column.
 func Parse(path string, text []byte) (*Config, error) {
-	c := &Config{File: path}
+	c := &Config{File: path, Files: []string{path}}
 	var doc yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	if err := dec.Decode(&doc); err != nil {
@@ -136,6 +155,7 @@ func Parse(path string, text []byte) (*Config, error) {
 	known := map[string]func(*yaml.Node) error{
 		"allow_notations": c.flag("allow_notations"),
 		"limits":          c.limits,
+		"plans":           c.plans,
 	}
 	for _, s := range Settings {
 		if !s.NotFile {
@@ -195,7 +215,11 @@ func (c *Config) text(name string, to *string) func(*yaml.Node) error {
 		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 			return fail(c.File, n, name, "must be text")
 		}
-		*to = n.Value
+		value, problem := expand(n.Value)
+		if problem != "" {
+			return fail(c.File, n, name, problem)
+		}
+		*to = value
 		return nil
 	}
 }
@@ -236,6 +260,7 @@ func (c *Config) flag(name string) func(*yaml.Node) error {
 
 // limits reads the mapping of names to limits.
 func (c *Config) limits(n *yaml.Node) error {
+	c.Limits = []catalog.Definition{} // there are none, but that is said
 	if n.Tag == "!!null" {
 		return nil
 	}
@@ -245,16 +270,16 @@ func (c *Config) limits(n *yaml.Node) error {
 	for i := 0; i < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		name := key.Value
-		if _, twice := c.Find(name); twice {
+		if _, twice := c.find(name); twice {
 			return fail(c.File, key, "limits."+name, "is said twice")
 		}
-		if _, err := headgate.Named(name); err != nil {
+		if err := headgate.ValidName(name); err != nil {
 			return fail(c.File, key, "limits", err.Error())
 		}
 		if value.Kind == yaml.AliasNode {
 			value = value.Alias
 		}
-		l := Limit{}
+		l := catalog.Definition{}
 		at, notation, keys := value, value.Value, int64(0)
 		if value.Kind == yaml.MappingNode {
 			notation = ""
@@ -273,15 +298,12 @@ func (c *Config) limits(n *yaml.Node) error {
 		} else if value.Kind != yaml.ScalarNode {
 			return fail(c.File, value, "limits."+name,
 				"must be one line, or a mapping with limit, description and max_keys")
+		} else if err := c.text("limits."+name, &notation)(value); err != nil {
+			return err
 		}
 		var err error
-		if l.Limit, err = headgate.ParseNamed(name, notation); err != nil {
-			place := *at
-			var pe *headgate.ParseError
-			if errors.As(err, &pe) && at.Style == 0 { // plain text: the column can be told
-				place.Column += pe.Offset
-			}
-			return fail(c.File, &place, "limits."+name, err.Error())
+		if l.Limit, err = c.limit(at, "limits."+name, name, notation); err != nil {
+			return err
 		}
 		if l.Limit, err = l.WithMaxKeys(keys); err != nil {
 			return fail(c.File, value, "limits."+name, err.Error())
@@ -289,6 +311,20 @@ func (c *Config) limits(n *yaml.Node) error {
 		c.Limits = append(c.Limits, l)
 	}
 	return nil
+}
+
+// limit reads the notation of a limit that stands at a place of the file.
+func (c *Config) limit(at *yaml.Node, field, name, notation string) (headgate.Limit, error) {
+	l, err := headgate.ParseNamed(name, notation)
+	if err != nil {
+		place := *at
+		var pe *headgate.ParseError
+		if errors.As(err, &pe) && at.Style == 0 { // plain text: the column can be told
+			place.Column += pe.Offset
+		}
+		return l, fail(c.File, &place, field, err.Error())
+	}
+	return l, nil
 }
 
 // count reads a whole number above 0.

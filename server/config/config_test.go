@@ -229,7 +229,7 @@ func TestNotationsAreBounded(t *testing.T) {
 		t.Errorf("%+v, %v", c.Notations, err)
 	}
 	for name, keys := range map[string]int64{"long": 0, "few": 12, "token-bucket 5/1m": 5} {
-		if l, err := c.Resolve(name); err != nil || l.Params().MaxKeys != keys {
+		if l, err := c.Limit(name); err != nil || l.Params().MaxKeys != keys {
 			t.Errorf("%s: %d, %v", name, l.Params().MaxKeys, err)
 		}
 	}

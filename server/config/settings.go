@@ -24,7 +24,7 @@ type Setting struct {
 
 // The settings.
 var (
-	File   = Setting{Name: "config", Help: "config `file`", NotFile: true}
+	File   = Setting{Name: "config", Help: "config `file`; may be several", NotFile: true, List: true}
 	Server = Setting{Name: "server", Help: "`URL` of a server to ask instead of a store", NotFile: true}
 	Store  = Setting{Name: "store", Help: "`URL` of the store; one with a password belongs in the variable, " +
 		"since all users of the machine can see flags", Default: DefaultStore}

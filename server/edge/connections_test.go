@@ -57,11 +57,15 @@ func (c conn) ended(within time.Duration) bool {
 
 func TestTheLongestIdleConnectionMakesRoom(t *testing.T) {
 	t.Parallel()
-	addr, _ := serve(t, "127.0.0.1:0", hello, &edge.Config{MaxConnections: 3})
+	addr, server := serve(t, "127.0.0.1:0", hello, &edge.Config{MaxConnections: 3})
 	a, b, c := dial(t, addr), dial(t, addr), dial(t, addr)
 	for i, one := range []conn{a, b, c, a} { // so b is the longest without a request
 		if got := one.ask("/"); got != 200 {
 			t.Fatalf("request %d: %d", i, got)
+		}
+		// net/http tells that a connection is idle after it has sent the answer.
+		for !server.AllQuiet() {
+			time.Sleep(time.Millisecond)
 		}
 	}
 	d := dial(t, addr)

@@ -28,13 +28,19 @@ func newPages(h http.Handler, log *slog.Logger, hosts []string) *pages {
 	return p
 }
 
+// Values of headers. Each is in the headers of all answers, so nothing may change it.
+var (
+	nosniff    = []string{"nosniff"}                                    // no answer is a script
+	sameOrigin = []string{"same-origin"}                                // nor an image, for others
+	noContent  = []string{"default-src 'none'; frame-ancestors 'none'"} // nor in a frame
+	noReferrer = []string{"no-referrer"}
+)
+
 // ServeHTTP implements http.Handler.
 func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("X-Content-Type-Options", "nosniff")                                     // no answer is a script
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")                           // nor an image, for others
-	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'") // nor in a frame
-	h.Set("Referrer-Policy", "no-referrer")
+	h["X-Content-Type-Options"], h["Cross-Origin-Resource-Policy"] = nosniff, sameOrigin
+	h["Content-Security-Policy"], h["Referrer-Policy"] = noContent, noReferrer
 	if !p.known(r) {
 		p.log.Warn("request refused", "class", "host", "host", short(r.Host))
 		WriteProblem(w, &api.Problem{

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// answers are buffers for answers of batches.
+// answers are buffers for answers of batches, and for decisions.
 var answers = sync.Pool{New: func() any { return new([]byte) }}
 
 // maxKept is how large a buffer may be that is used again.
@@ -19,7 +19,7 @@ const maxKept = 256 << 10
 // their answers go a faster way.
 func (d *door) batch(w http.ResponseWriter, r *http.Request, s *share) error {
 	b := new(api.Batch)
-	if err := take(w, r, maxList, s, b.ReadJSON); err != nil {
+	if err := take(w, r, maxList, s, b); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)

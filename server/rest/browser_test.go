@@ -65,7 +65,7 @@ func (tt *target) times(pattern string) int {
 // stand behind package edge. It serves a page too.
 func newTarget(t *testing.T, protection bool, own http.Handler) *target {
 	t.Helper()
-	s := rest.New(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}),
+	s := rest.New(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), nil)
 	tt := &target{handler: s, asked: map[string]int{}}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

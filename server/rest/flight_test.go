@@ -53,7 +53,7 @@ func (s *slow) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { re
 func slowServer(t *testing.T, c *rest.Config) (*slow, string) {
 	t.Helper()
 	s := &slow{memory.New(nil), make(chan struct{}, 10_000), make(chan struct{})}
-	server := httptest.NewServer(rest.New(service.New(headgate.New(s, nil), &config.Config{}),
+	server := httptest.NewServer(rest.New(service.New(headgate.New(s, nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), c))
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	return s, strings.TrimPrefix(server.URL, "http://")
@@ -90,13 +90,17 @@ const (
 
 // bodies are of each path that has one.
 var bodies = map[string]string{
-	"/v1/take": `{` + charge + `}`, "/v1/check": `{` + charge + `}`, "/v1/batch": `{"requests":[{` + charge + `}]}`,
+	"/v1/take": `{` + charge + `}`, "/v1/check": `{` + charge + `}`, "/v1/fill-up": `{` + charge + `}`,
+	"/v1/batch":   `{"requests":[{` + charge + `}]}`,
 	"/v1/reserve": `{` + charge + `}`, "/v1/settle": `{` + charge + `,"cost":1,"id":"i"}`, "/v1/cancel": `{` + charge +
 		`,"id":"i"}`,
 	"/v1/acquire": `{` + held + `}`, "/v1/renew": `{"held":[{` + held + `,"number":1}]}`, "/v1/release": `{"held":[{` +
 		held + `,"number":1}]}`,
 	"/v1/inspect": `{` + charge + `}`, "/v1/reset": `{` + charge + `}`, "/v1/block": `{` + charge + `,"for":"1h"}`,
 }
+
+// queries are of each path that needs one.
+var queries = map[string]string{"/v1/usage": "?key=k"}
 
 // unasked are paths that do not ask the store.
 var unasked = map[string]bool{"/v1/limits": true, "/openapi.yaml": true, "/livez": true}
@@ -113,7 +117,7 @@ func TestAHalfClosedConnectionGetsAProblem(t *testing.T) {
 			t.Errorf("%s: no body is known here", path)
 		}
 		c := conn(t, addr)
-		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
+		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", method, path+queries[path], len(body), body)
 		if !unasked[path] && path != "/readyz" { // which shares the probe of /healthz
 			<-s.asked
 		}
@@ -173,7 +177,7 @@ func TestOtherMethodsWorkAsTheyDo(t *testing.T) {
 	h, _ := handler(t, "")
 	server := httptest.NewServer(h)
 	defer server.Close()
-	for _, path := range []string{"/v1/cells", "/v1/limits", "/healthz", "/openapi.yaml"} {
+	for _, path := range []string{"/v1/cells", "/v1/usage?key=k", "/v1/limits", "/healthz", "/openapi.yaml"} {
 		if res := head(t, server.URL+path); res != http.StatusOK {
 			t.Errorf("HEAD %s: status %d", path, res)
 		}
@@ -223,7 +227,7 @@ func TestFailuresWithinABatchAreLogged(t *testing.T) {
 	t.Parallel()
 	s := memory.New(&memory.Config{MaxKeys: 2})
 	var out bytes.Buffer
-	h := rest.New(service.New(headgate.New(failing{s}, nil), &config.Config{}),
+	h := rest.New(service.New(headgate.New(failing{s}, nil), &config.Config{}, nil),
 		slog.New(slog.NewTextHandler(&out, nil)), nil)
 	body := `{"requests":[{"limit":"token-bucket 5/1m","key":"full"},{},` +
 		strings.Repeat(`{"limit":"token-bucket 5/1m","key":"away"},`, 99) + `{"limit":"token-bucket 5/1m","key":"k"}]}`

@@ -17,7 +17,7 @@ import (
 func TestAFullLimitIsTold(t *testing.T) {
 	t.Parallel()
 	s := memory.New(&memory.Config{MaxKeys: 2, Names: true})
-	h := rest.New(service.New(headgate.New(s, nil), &config.Config{}), slog.New(slog.DiscardHandler), nil)
+	h := rest.New(service.New(headgate.New(s, nil), &config.Config{}, nil), slog.New(slog.DiscardHandler), nil)
 	post := func(path, body string) (int, map[string]any) {
 		code, out, _ := ask(h, "POST", path, body)
 		return code, out

@@ -42,8 +42,8 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 		}
 		c := conn(t, addr)
 		start := time.Now()
-		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", method, path, len(bodies[path]),
-			bodies[path])
+		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", method, path+queries[path],
+			len(bodies[path]), bodies[path])
 		status, p, header := answer(t, c)
 		switch {
 		case path == "/openapi.yaml", path == "/livez":
@@ -78,7 +78,7 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 
 func TestWhatBodiesHoldIsCapped(t *testing.T) {
 	t.Parallel()
-	h := rest.New(service.New(headgate.New(memory.New(nil), nil), &config.Config{}), slog.New(slog.DiscardHandler),
+	h := rest.New(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil), slog.New(slog.DiscardHandler),
 		&rest.Config{MaxBuffered: 1 << 20})
 	server := httptest.NewServer(h)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
@@ -130,7 +130,7 @@ func TestBodiesAreBoundedByPath(t *testing.T) {
 	for path, body := range bodies {
 		most := 4 << 20
 		switch path {
-		case "/v1/inspect", "/v1/reset", "/v1/block":
+		case "/v1/fill-up", "/v1/inspect", "/v1/reset", "/v1/block":
 			most = 64 << 10
 		}
 		for n, want := range map[int]bool{most: true, most + 1: false} {
@@ -150,7 +150,7 @@ func TestBodiesAreBoundedByPath(t *testing.T) {
 
 func TestTheAnswerOfABatchIsBounded(t *testing.T) {
 	t.Parallel()
-	const most = 8 << 20
+	const most = 16 << 20
 	var limits strings.Builder
 	for i := range 2000 {
 		fmt.Fprintf(&limits, "  a-limit-with-a-name-that-is-as-long-as-names-may-be-%010d: token-bucket 5/1m\n", i)

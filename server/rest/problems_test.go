@@ -1,10 +1,35 @@
 package rest_test
 
 import (
+	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/rest"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
 )
+
+// unread are limits that were never read.
+type unread struct{ *config.Config }
+
+func (unread) Err() error { return store.ErrUnavailable }
+
+func TestLimitsThatWereNeverReadAreNoEmptyList(t *testing.T) {
+	t.Parallel()
+	h := rest.New(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, unread{&config.Config{}}),
+		slog.New(slog.DiscardHandler), nil)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/limits", nil))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+}
 
 func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 	t.Parallel()
@@ -33,6 +58,14 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 		{"POST", "/v1/take", `{"limit":"login","key":null}`, 400, "key", "missing"},
 		{"POST", "/v1/take", `{"charges":[{"limit":"login","key":"k"},{"limit":"login"}]}`, 400, "key", "missing"},
 		{"POST", "/v1/check", `{"limit":"login"}`, 400, "key", "missing"},
+		{"POST", "/v1/fill-up", `{"limit":"login"}`, 400, "key", "missing"},
+		{"POST", "/v1/fill-up", `{"limit":"nope","key":"k"}`, 400, "limit", "login"},
+		{"POST", "/v1/fill-up", `{"limit":"login","key":"k","cost":0}`, 400, "cost", "above 0"},
+		{"POST", "/v1/fill-up", `{"limit":"login","key":"k","id":"x"}`, 400, "id", "fill-up"},
+		{"POST", "/v1/fill-up", `{"limit":"login","key":"k","life":"1h"}`, 400, "id", "fill-up"},
+		{"POST", "/v1/fill-up", `{"limit":"login","key":"k","check":true}`, 400, "check", "batch"},
+		{"POST", "/v1/fill-up", `{"charges":[{"limit":"login","key":"k"},{"limit":"login","key":"l"}]}`, 400, "charges", "one"},
+		{"POST", "/v1/fill-up", `{"limit":"login","kye":"k"}`, 400, "body", `"kye"`},
 		{"POST", "/v1/reserve", `{"limit":"login"}`, 400, "key", "missing"},
 		{"POST", "/v1/acquire", `{"limit":"login"}`, 400, "key", "missing"},
 		{"POST", "/v1/settle", `{"limit":"login","cost":1,"id":"x"}`, 400, "key", "missing"},
@@ -107,6 +140,22 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 		{"GET", "/v1/cells?limit=%00", ``, 400, "limit", "NUL"},
 		{"GET", "/v1/cells?after_key=" + strings.Repeat("k", 513), ``, 400, "after_key", "513"},
 		{"DELETE", "/v1/cells", ``, 405, "", "DELETE"},
+		{"GET", "/v1/usage", ``, 400, "key", "missing"},
+		{"GET", "/v1/usage?limit=login", ``, 400, "key", "missing"},
+		{"GET", "/v1/usage?key=a&key=b", ``, 400, "key", "2 times"},
+		{"GET", "/v1/usage?key=%00", ``, 400, "key", "NUL"},
+		{"GET", "/v1/usage?key=%ff", ``, 400, "key", "UTF-8"},
+		{"GET", "/v1/usage?key=" + strings.Repeat("k", 513), ``, 400, "key", "513"},
+		{"GET", "/v1/usage?key=k&limit=nope", ``, 400, "limit", "login"},
+		{"GET", "/v1/usage?key=k&limit=login&limit=nope", ``, 400, "limit", "login"},
+		{"GET", "/v1/usage?key=k&limit=", ``, 400, "limit", "missing"},
+		{"GET", "/v1/usage?key=k&limit=%00", ``, 400, "limit", "NUL"},
+		{"GET", "/v1/usage?key=k&limit=token-bucket%205/s", ``, 400, "limit", "notations are not accepted"},
+		{"GET", "/v1/usage?key=k&authors=x", ``, 400, "authors", "true or false"},
+		{"GET", "/v1/usage?kye=k", ``, 400, "key", "missing"},
+		{"GET", "/v1/usage?key=k&max=1", ``, 400, "query", `"max"`},
+		{"GET", "/v1/usage?key=%zz", ``, 400, "query", "%zz"},
+		{"POST", "/v1/usage", `{"key":"k"}`, 405, "", "POST"},
 		{"BREW", "/v1/take", ``, 405, "", "BREW"},
 	} {
 		code, out, head := ask(h, tt.method, tt.path, tt.body)

@@ -37,6 +37,9 @@ type Config struct {
 	// bodies and while they are decided, the first 4 KiB and 8 charges of each not
 	// counted. Those that need more are answered 503 at once. Zero: 128 MiB.
 	MaxBuffered int64
+	// Problem says what is wrong with the configuration, for /readyz: a server that goes on
+	// with what it had before is ready all the same. Nil, or empty: nothing.
+	Problem func() string
 }
 
 // door serves requests.
@@ -46,6 +49,7 @@ type door struct {
 	load     load
 	patience time.Duration // with a client that reads its answer: so long,
 	rate     int           // and a second more for each so many bytes
+	problem  func() string // nil: nothing is ever wrong
 }
 
 // route is a pattern of http.ServeMux, and what it serves.
@@ -71,6 +75,9 @@ func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
 	if c != nil && c.MaxBuffered > 0 {
 		d.load.maxBytes = c.MaxBuffered
 	}
+	if c != nil {
+		d.problem = c.Problem
+	}
 	return d
 }
 
@@ -89,6 +96,8 @@ func (d *door) routes() []route {
 			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, false) })},
 		{"POST /v1/check", post(d, maxList,
 			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, true) })},
+		{"POST /v1/fill-up", post(d, maxBody,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.FillUp(ctx, r) })},
 		{"POST /v1/batch", d.with(d.batch)},
 		{"POST /v1/reserve", post(d, maxList,
 			func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })},
@@ -110,6 +119,7 @@ func (d *door) routes() []route {
 			func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })},
 		{"GET /v1/limits", d.with(d.limits)},
 		{"GET /v1/cells", d.with(d.cells)},
+		{"GET /v1/usage", d.with(d.usage)},
 		// These are answered however much there is to do.
 		{"GET /livez", d.live},
 		{"GET /readyz", d.ready},
@@ -132,21 +142,24 @@ func (d *door) with(do func(w http.ResponseWriter, r *http.Request, s *share) er
 	}
 }
 
-// reader is a *T that reads itself.
-type reader[T any] interface {
+// reader reads itself.
+type reader interface{ ReadJSON(data []byte) error }
+
+// readerOf is a *T that reads itself.
+type readerOf[T any] interface {
 	*T
-	ReadJSON(data []byte) error
+	reader
 }
 
 // post serves what takes a T in at most limit bytes.
-func post[T any, R reader[T]](d *door, limit int64, do func(context.Context, R) (any, error)) http.HandlerFunc {
+func post[T any, R readerOf[T]](d *door, limit int64, do func(context.Context, R) (any, error)) http.HandlerFunc {
 	return d.with(func(w http.ResponseWriter, r *http.Request, s *share) error {
 		in := R(new(T))
-		if err := take(w, r, limit, s, in.ReadJSON); err != nil {
+		if err := take(w, r, limit, s, in); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), deadline)
-		defer cancel()
+		ctx := withTimeout(r.Context(), deadline)
+		defer ctx.stop()
 		out, err := do(ctx, in)
 		if err != nil {
 			return err
@@ -158,7 +171,7 @@ func post[T any, R reader[T]](d *door, limit int64, do func(context.Context, R) 
 
 // take reads a body, and counts the request among those that are being decided. What
 // it holds until the end is what it takes to decide it.
-func take(w http.ResponseWriter, r *http.Request, limit int64, s *share, read func([]byte) error) error {
+func take(w http.ResponseWriter, r *http.Request, limit int64, s *share, to reader) error {
 	var b body
 	defer b.free()
 	if err := b.read(w, r, limit, s); err != nil {
@@ -172,7 +185,10 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *share, read fu
 		return err
 	}
 	defer func() { _ = s.hold(-text) }() // which cannot fail
-	return invalid(read(b.text))
+	if err := to.ReadJSON(b.text); err != nil {
+		return invalid(err)
+	}
+	return nil
 }
 
 // limits answers with the named limits.
@@ -180,7 +196,10 @@ func (d *door) limits(w http.ResponseWriter, _ *http.Request, s *share) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
-	list := d.service.Limits()
+	list, err := d.service.Limits()
+	if err != nil {
+		return err
+	}
 	if err := s.hold(int64(perObject * len(list.Limits))); err != nil {
 		return err
 	}
@@ -207,6 +226,9 @@ func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 	defer cancel()
 	health := &api.Health{Status: ok}
+	if d.problem != nil {
+		health.Config = d.problem()
+	}
 	err := d.service.Healthy(ctx)
 	if err == nil {
 		health.Limits, err = d.service.Fullness(ctx)
@@ -221,6 +243,13 @@ func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 
 // answer writes an answer. It fails before anything is written, or not at all.
 func (d *door) answer(w http.ResponseWriter, v any) error {
+	if decision, ok := v.(*api.Decision); ok {
+		buf := answers.Get().(*[]byte)
+		*buf = append(api.AppendDecision((*buf)[:0], decision), '\n')
+		d.write(w, *buf)
+		answers.Put(buf)
+		return nil
+	}
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
@@ -231,6 +260,12 @@ func (d *door) answer(w http.ResponseWriter, v any) error {
 	return nil
 }
 
+// Values of headers. Each is in the headers of all answers, so nothing may change it.
+var (
+	typeJSON = []string{"application/json"}
+	noStore  = []string{"no-store"}
+)
+
 // write writes an answer.
 func (d *door) write(w http.ResponseWriter, text []byte) {
 	if len(text) > freeBytes {
@@ -239,9 +274,8 @@ func (d *door) write(w http.ResponseWriter, text []byte) {
 			time.Now().Add(d.patience + time.Duration(len(text)/d.rate)*time.Second))
 	}
 	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Length", strconv.Itoa(len(text)))
+	h["Content-Type"], h["Cache-Control"] = typeJSON, noStore
+	h["Content-Length"] = []string{strconv.Itoa(len(text))}
 	if _, err := w.Write(text); err != nil {
 		d.log.Debug("write answer", "error", err)
 	}
@@ -291,8 +325,9 @@ func (d *door) logFailure(r *http.Request, err error, count int) {
 // problems turns the mux's own plain 404 and 405 into problem details.
 func problems(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, pattern := mux.Handler(r); pattern != "" {
-			mux.ServeHTTP(w, r)
+		if h, pattern := mux.Handler(r); pattern != "" {
+			r.Pattern = pattern // as mux.ServeHTTP does, which would look it up again
+			h.ServeHTTP(w, r)
 			return
 		}
 		rec := &statusOnly{header: http.Header{}, code: http.StatusNotFound}

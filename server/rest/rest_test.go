@@ -36,7 +36,8 @@ func handler(t *testing.T, yamlText string) (http.Handler, *memory.Store) {
 		}
 	}
 	s := memory.New(&memory.Config{Names: true})
-	return rest.New(service.New(headgate.New(s, nil), c), slog.New(slog.DiscardHandler), nil), s
+	return rest.New(service.New(headgate.New(s, &headgate.Config{Names: c}), c, nil),
+		slog.New(slog.DiscardHandler), nil), s
 }
 
 func ask(h http.Handler, method, path, body string) (int, map[string]any, http.Header) {
@@ -109,6 +110,88 @@ func TestBatchAnswersInOrderAndFailsOneByOne(t *testing.T) {
 	}
 	if want := []any{true, false, 400.0, true, true, true, 400.0, 400.0, 400.0, true}; !equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestAFillUpTakesWhatFits(t *testing.T) {
+	t.Parallel()
+	h, _ := handler(t, "allow_notations: true\nlimits:\n  month: fixed-window 10/1h from-first\n")
+	for i, step := range []struct {
+		body string
+		want map[string]any
+	}{
+		{`{"limit":"month","key":"k","cost":7.5}`, map[string]any{
+			"allowed": true, "accepted": 7.5, "level": 7.5, "brim": false, "capacity": 10.0, "remaining": 2.0,
+		}},
+		{`{"charges":[{"limit":"month","key":"k","cost":"100"}]}`, map[string]any{
+			"allowed": true, "accepted": 2.5, "level": 10.0, "brim": true, "remaining": 0.0, "retry_after_ms": 0.0,
+		}},
+		{`{"limit":"month","key":"k"}`, map[string]any{
+			"allowed": false, "accepted": 0.0, "level": 10.0, "brim": true, "limit": "month",
+		}},
+		{`{"limit":"month","key":"l"}`, map[string]any{"allowed": true, "accepted": 1.0, "level": 1.0}},
+		{`{"limit":"0","key":"k"}`, map[string]any{
+			"allowed": false, "accepted": 0.0, "retry_after_ms": nil, "applied": nil,
+		}},
+	} {
+		code, out, _ := ask(h, "POST", "/v1/fill-up", step.body)
+		if code != http.StatusOK {
+			t.Fatalf("step %d: status %d, %v", i, code, out)
+		}
+		for name, want := range step.want {
+			if out[name] != want {
+				t.Errorf("step %d: %s is %v, want %v: %v", i, name, out[name], want, out)
+			}
+		}
+		if retry, _ := out["retry_after_ms"].(float64); i == 2 && (retry <= 0 || retry > 3600_000) {
+			t.Errorf("step %d: %v", i, out)
+		}
+	}
+}
+
+// TestUsageInJSON has every member of an answer once.
+func TestUsageInJSON(t *testing.T) {
+	t.Parallel()
+	h, _ := handler(t, "limits:\n  login: fixed-window 1/1h from-first\n  api: token-bucket 5/1m\n")
+	for range 2 {
+		ask(h, "POST", "/v1/take", `{"limit":"login","key":"a b"}`)
+	}
+	code, out, head := ask(h, "GET", "/v1/usage?key=a+b", "")
+	limits, _ := out["limits"].([]any)
+	if code != 200 || len(limits) != 2 || out["key"] != "a b" || head.Get("Cache-Control") != "no-store" {
+		t.Fatalf("status %d, %v", code, out)
+	}
+	var login map[string]any
+	for _, l := range limits {
+		if l := l.(map[string]any); l["limit"] == "login" {
+			login = l
+		}
+	}
+	for name, want := range map[string]any{
+		"key": "a b", "exists": true, "rule": "fixed-window 1/1h from-first", "used": 1.0, "capacity": 1.0,
+		"remaining": 0.0, "blocked_until": nil, "applied": nil, "blocked_by": nil, "applied_until": nil,
+	} {
+		if login[name] != want {
+			t.Errorf("%s is %v, want %v", name, login[name], want)
+		}
+	}
+	retry, _ := login["retry_after_ms"].(float64)
+	hint, _ := login["hint"].(string)
+	if reset, _ := login["reset_after_ms"].(float64); retry <= 0 || retry > 3600_000 || reset < retry ||
+		!strings.HasSuffix(hint, "headgate override login 'a b' 'NEW LIMIT'") {
+		t.Errorf("%v", login)
+	}
+	refusals, _ := out["refusals"].([]any)
+	if len(refusals) != 1 {
+		t.Fatalf("refusals: %v", out)
+	}
+	r := refusals[0].(map[string]any)
+	if then, _ := r["retry_after_ms"].(float64); r["limit"] != "login" || r["cost"] != 1.0 || then < retry || r["at"] == nil {
+		t.Errorf("refusal: %v", r)
+	}
+	if _, out, _ = ask(h, "GET", "/v1/usage?key=&limit=api&limit=api", ""); len(out["limits"].([]any)) != 2 ||
+		len(out["refusals"].([]any)) != 0 {
+		t.Errorf("an empty key, a limit twice: %v", out)
 	}
 }
 
@@ -289,7 +372,7 @@ func (silent) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
 func TestAStoreThatDoesNotAnswerIsNotReady(t *testing.T) {
 	t.Parallel()
 	s := headgate.New(struct{ store.Store }{silent{memory.New(nil)}}, &headgate.Config{Timeout: -1})
-	h := rest.New(service.New(s, &config.Config{}), slog.New(slog.DiscardHandler), nil)
+	h := rest.New(service.New(s, &config.Config{}, nil), slog.New(slog.DiscardHandler), nil)
 	begin := time.Now()
 	code, out, head := ask(h, "GET", "/readyz", "")
 	if took := time.Since(begin); code != 503 || out["type"] != api.Unavailable || head.Get("Retry-After") == "" ||

@@ -20,7 +20,8 @@ import (
 // TestAClientThatDoesNotReadHoldsNothingForLong asks for long answers and reads none.
 func TestAClientThatDoesNotReadHoldsNothingForLong(t *testing.T) {
 	t.Parallel()
-	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}), slog.New(slog.DiscardHandler), nil)
+	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil),
+		slog.New(slog.DiscardHandler), nil)
 	d.patience, d.rate = 300*time.Millisecond, 1<<30
 	server := httptest.NewServer(d.handler())
 	defer server.Close()
@@ -55,7 +56,7 @@ func TestAClientThatDoesNotReadHoldsNothingForLong(t *testing.T) {
 // what net/http buffers.
 func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 	t.Parallel()
-	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}), slog.New(slog.DiscardHandler),
+	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil), slog.New(slog.DiscardHandler),
 		&Config{MaxRequests: 1})
 	server := httptest.NewServer(d.handler())
 	defer server.Close()
@@ -87,7 +88,7 @@ func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 // TestSharesAreGivenBack asks for all kinds of things, good and bad.
 func TestSharesAreGivenBack(t *testing.T) {
 	t.Parallel()
-	d := newDoor(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}),
+	d := newDoor(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), &Config{MaxBuffered: 1 << 20, MaxRequests: 1})
 	h := d.handler()
 	good := `{"limit":"token-bucket 5/1m","key":"k"`
@@ -98,11 +99,11 @@ func TestSharesAreGivenBack(t *testing.T) {
 			strings.Repeat(good+"},", 1000) + good + `}]}`, `{"requests":[` + strings.Repeat("{},", 20_000) + "{}]}",
 	} {
 		for _, path := range []string{
-			"/v1/take", "/v1/batch", "/v1/inspect", "/v1/cells", "/v1/cells?max=10000",
-			"/v1/limits",
+			"/v1/take", "/v1/fill-up", "/v1/batch", "/v1/inspect", "/v1/cells", "/v1/cells?max=10000",
+			"/v1/limits", "/v1/usage", "/v1/usage?key=k", "/v1/usage?key=k&limit=nope", "/v1/usage?key=k&limit=5/1m",
 		} {
 			method := "POST"
-			if path[4] == 'c' || path[4] == 'l' {
+			if path[4] == 'c' || path[4] == 'l' || path[4] == 'u' {
 				method = "GET"
 			}
 			w := httptest.NewRecorder()

@@ -25,6 +25,7 @@ func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, e
 	if err != nil {
 		return nil, err
 	}
+	s.refusals.add(&lease.Decision, charges)
 	var a answer
 	a.set(&lease.Decision, len(charges) > 1)
 	out := &api.Acquired{Decision: a.Decision}

@@ -39,6 +39,7 @@ func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, e
 	if err != nil {
 		return nil, err
 	}
+	s.refusals.add(&made.Decision, charges)
 	var a answer
 	a.set(&made.Decision, len(charges) > 1)
 	out := &api.Reserved{Decision: a.Decision}

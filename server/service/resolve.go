@@ -1,6 +1,8 @@
 package service
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// known are limits that were resolved before: to parse a notation takes longer
+// known are notations that were resolved before: to parse one takes longer
 // than to decide.
 type known struct {
 	mu        sync.RWMutex
@@ -21,7 +23,7 @@ type known struct {
 
 type resolved struct {
 	limit headgate.Limit
-	used  *notation // nil of a limit of the configuration
+	used  *notation // nil where any number may be in use
 }
 
 // notation is one that requests use. It is in use until nothing that was charged by it
@@ -100,7 +102,8 @@ func (s *Service) cell(nameOrNotation string, noKey bool) (headgate.Limit, error
 	return s.resolve(nameOrNotation)
 }
 
-// resolve is config.Resolve with a memory.
+// resolve is config.Resolve with a memory. What a name means may change at any time, and be
+// another limit for each key: the limiter finds it.
 func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
 	s.known.mu.RLock()
 	r, ok := s.known.limits[nameOrNotation]
@@ -110,16 +113,14 @@ func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
 		return r.limit, nil
 	}
 	l, err := s.config.Resolve(nameOrNotation)
-	if err != nil {
+	if err != nil || l.OnlyName() {
 		return l, err
 	}
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
 	r = resolved{limit: l}
-	if !l.Named() {
-		if r.used, err = s.known.use(l, s.config.Notations.Max, store.SystemClock()); err != nil {
-			return headgate.Limit{}, err
-		}
+	if r.used, err = s.known.use(l, s.config.Notations.Max, store.SystemClock()); err != nil {
+		return headgate.Limit{}, err
 	}
 	if len(nameOrNotation) > maxLine {
 		return l, nil
@@ -156,6 +157,18 @@ func (k *known) use(l headgate.Limit, most int, now int64) (*notation, error) {
 	}
 	n.used.Store(now)
 	return n, nil
+}
+
+// used returns the notations that were resolved before, ordered.
+func (k *known) used() (limits []headgate.Limit) {
+	k.mu.RLock()
+	for _, r := range k.limits {
+		limits = append(limits, r.limit)
+	}
+	k.mu.RUnlock()
+	byName := func(a, b headgate.Limit) int { return cmp.Compare(a.Name(), b.Name()) }
+	slices.SortFunc(limits, byName)
+	return slices.CompactFunc(limits, func(a, b headgate.Limit) bool { return byName(a, b) == 0 })
 }
 
 // forget forgets the notations that are in use no more.

@@ -18,7 +18,7 @@ import (
 // TestNotationsAreNotKeptForEver asks with more limits than are remembered.
 func TestNotationsAreNotKeptForEver(t *testing.T) {
 	t.Parallel()
-	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{})
+	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil)
 	for round := range 2 {
 		for i := range 2500 {
 			r := &api.Request{Charge: api.Charge{Limit: fmt.Sprintf("token-bucket %d/1h burst 1", i+1), Key: "k"}}
@@ -34,7 +34,7 @@ func TestNotationsAreNotKeptForEver(t *testing.T) {
 // it count no more.
 func TestSoManyNotationsAreInUseAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}})
+		s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}}, nil)
 		take := func(limit string) error {
 			_, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}}, false)
 			return err
@@ -114,7 +114,7 @@ func TestWhatIsSaidBesideANotationIsBoundedAsItIs(t *testing.T) {
 				return err
 			},
 		} {
-			s := service.New(headgate.New(memory.New(nil), nil), c)
+			s := service.New(headgate.New(memory.New(nil), &headgate.Config{Names: c}), c, nil)
 			if err := say(s, first, "3650d"); !errors.Is(err, headgate.ErrInvalid) ||
 				!strings.Contains(err.Error(), "notation_max_period") {
 				t.Errorf("%s of ten years: %v", name, err)
@@ -138,7 +138,8 @@ func TestWhatIsSaidBesideANotationIsBoundedAsItIs(t *testing.T) {
 // TestTheFullestLimitsAreTold fills limits of which each may have ten keys.
 func TestTheFullestLimitsAreTold(t *testing.T) {
 	t.Parallel()
-	s := service.New(headgate.New(memory.New(&memory.Config{MaxKeys: 10, MaxTotal: 10_000}), nil), &config.Config{})
+	s := service.New(headgate.New(memory.New(&memory.Config{MaxKeys: 10, MaxTotal: 10_000}), nil),
+		&config.Config{}, nil)
 	fill := func(limit string, keys int) {
 		for k := range keys {
 			if _, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: fmt.Sprint(k)}},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/store"
@@ -16,20 +17,21 @@ import (
 // Service answers requests by a limiter and a configuration. It is safe for
 // concurrent use.
 type Service struct {
-	limiter *headgate.Limiter
-	config  *config.Config
-	named   []headgate.Limit // of the config
-	known   known
-	probe   probe
+	limiter  *headgate.Limiter
+	config   *config.Config
+	names    catalog.Names
+	known    known
+	probe    probe
+	refusals refusals
 }
 
-// New returns a service.
-func New(l *headgate.Limiter, c *config.Config) *Service {
-	s := &Service{limiter: l, config: c}
-	for _, limit := range c.Limits {
-		s.named = append(s.named, limit.Limit)
+// New returns a service. The limiter finds limits by the same names; nil: those of the file
+// are all there are.
+func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
+	if names == nil {
+		names = c
 	}
-	return s
+	return &Service{limiter: l, config: c, names: names}
 }
 
 // Inspect tells about one key.
@@ -87,14 +89,21 @@ func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) 
 func (s *Service) Cells(ctx context.Context, limit string, blocked bool, after store.Query) (*api.Cells, error) {
 	q := after
 	q.Blocked = blocked
+	var named []headgate.Limit
+	for _, l := range s.names.List() {
+		named = append(named, l.Limit)
+	}
 	if limit != "" {
 		l, err := s.resolve(limit)
+		if err == nil && l.OnlyName() {
+			_, err = s.names.Find(ctx, limit, "")
+		}
 		if err != nil {
 			return nil, err
 		}
 		q.Limit = l.Name()
 	}
-	list, err := s.limiter.List(ctx, q, s.named...)
+	list, err := s.limiter.List(ctx, q, named...)
 	if err != nil {
 		return nil, err
 	}
@@ -105,21 +114,25 @@ func (s *Service) Cells(ctx context.Context, limit string, blocked bool, after s
 	return cells, nil
 }
 
-// Limits lists the named limits.
-func (s *Service) Limits() *api.Limits {
-	list := &api.Limits{Limits: make([]api.Limit, len(s.config.Limits))}
-	for i, l := range s.config.Limits {
+// Limits lists the named limits. The error is the store's, while they were never read.
+func (s *Service) Limits() (*api.Limits, error) {
+	named := s.names.List()
+	if err := s.names.Err(); err != nil && len(named) == 0 {
+		return nil, err
+	}
+	list := &api.Limits{Limits: make([]api.Limit, len(named))}
+	for i, l := range named {
 		list.Limits[i] = api.Limit{
 			Name: l.Name(), Limit: l.String(), Description: l.Description,
 			Bound: l.Bound().String(),
 		}
 	}
-	return list
+	return list, nil
 }
 
 func status(s headgate.Status) *api.Status {
 	out := &api.Status{
-		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Shared: s.Shared,
+		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Shared: s.Shared, Rule: s.Rule, Applied: s.Applied,
 		Used: json.Number(s.Used.String()), At: s.At.UnixMicro(), Reason: s.Reason,
 		EmptyAt: instant(s.EmptyAt), BlockedUntil: instant(s.BlockedUntil),
 	}

@@ -39,6 +39,9 @@ func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.De
 	if err != nil {
 		return nil, err
 	}
+	if !check {
+		s.refusals.add(&d, charges)
+	}
 	var a answer
 	a.set(&d, len(charges) > 1)
 	return &a.Decision, nil
@@ -92,6 +95,9 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 			}
 			continue
 		}
+		if !requests[k].Check {
+			s.refusals.add(&got[k].Decision, requests[k].Charges)
+		}
 		decisions[k].set(&got[k].Decision, len(requests[k].Charges) > 1)
 		a.Decision = &decisions[k].Decision
 	}
@@ -111,7 +117,7 @@ func (s *Service) chargesOf(list []headgate.Charge, r *api.Request, cost meaning
 	case len(r.Charges) == 0:
 		return s.charge(list, &r.Charge, cost)
 	case r.Charge != api.Charge{NoKey: r.NoKey}:
-		return nil, headgate.Invalid("charges", "stand beside limit, key or cost; say one or the other")
+		return nil, headgate.Invalid("charges", "stand beside limit, key, cost or keep; say one or the other")
 	case len(r.Charges) > MaxBatch:
 		return nil, headgate.Invalid("charges", "are more than %d", MaxBatch)
 	}
@@ -144,7 +150,11 @@ func (s *Service) charge(list []headgate.Charge, c *api.Charge, cost meaning) ([
 	if err != nil {
 		return nil, err
 	}
-	return append(list, headgate.Charge{Limit: limit, Key: c.Key, Cost: units}), nil
+	charge := headgate.Charge{Limit: limit, Key: c.Key, Cost: units}
+	if err := charge.Keep.UnmarshalText([]byte(c.Keep)); err != nil {
+		return nil, err
+	}
+	return append(list, charge), nil
 }
 
 // answer is a decision on the wire, with room for what it points to.
@@ -156,20 +166,42 @@ type answer struct {
 // set writes a decision about one charge, or about several.
 func (a *answer) set(d *headgate.Decision, several bool) {
 	a.Decision = api.Decision{
-		Allowed: d.Allowed, Limit: d.LimitName, Remaining: d.Remaining,
+		Allowed: d.Allowed, Limit: d.LimitName, Capacity: d.Capacity, Remaining: d.Remaining,
 		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.EntryNumber, Replayed: d.Replayed,
-		Shared: d.Shared,
+		Shared: d.Shared, Applied: d.Applied,
 	}
 	if several {
 		a.Key = d.Key
+		a.Each = figures(d.Each)
 	}
 	if d.Via != headgate.ViaStore {
 		a.Via = d.Via.String()
 	}
-	if d.RetryAfter != headgate.Never {
-		a.retry = Millis(d.RetryAfter)
-		a.RetryAfterMS = &a.retry
+	a.RetryAfterMS = retryAfter(d.RetryAfter, &a.retry)
+}
+
+// figures are those of each charge.
+func figures(list []headgate.Figures) []api.Figures {
+	each := make([]api.Figures, len(list))
+	retries := make([]int64, len(list))
+	for i := range list {
+		f := &list[i]
+		each[i] = api.Figures{
+			Charge: f.Charge, Allowed: f.Allowed, Limit: f.LimitName, Key: f.Key, Capacity: f.Capacity,
+			Remaining: f.Remaining, ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
+		}
+		each[i].RetryAfterMS = retryAfter(f.RetryAfter, &retries[i])
 	}
+	return each
+}
+
+// retryAfter puts a time in milliseconds where ms points to, and returns that; nil is never.
+func retryAfter(d time.Duration, ms *int64) *int64 {
+	if d == headgate.Never {
+		return nil
+	}
+	*ms = Millis(d)
+	return ms
 }
 
 // Millis returns milliseconds, rounded up.

@@ -1,0 +1,41 @@
+package api
+
+import "encoding/json"
+
+// Usage tells what a key has used of its limits.
+type Usage struct {
+	Key    string       `json:"key"`
+	Limits []LimitUsage `json:"limits"`
+	// The last refusals of the key, newest first, that the server which answers has decided and still
+	// remembers. Null if a store was asked without a server: it keeps none.
+	Refusals []Refusal `json:"refusals"`
+}
+
+// LimitUsage is what a key has used of one limit, and what can be done about it.
+type LimitUsage struct {
+	Status
+	RetryAfterMS *int64 `json:"retry_after_ms"`       // of a cost of 1, rounded up; 0: it can pass now, null: never
+	ResetAfterMS int64  `json:"reset_after_ms"`       // rounded up; until nothing is in use and no block holds
+	BlockedBy    string `json:"blocked_by,omitempty"` // ByOperator or ByLimit; absent: it is not blocked
+	// Of what is applied: when it ends, in microseconds, absent if it does not; why it was made; and who
+	// has made it, where that was asked for and is known.
+	AppliedUntil  *int64 `json:"applied_until,omitempty"`
+	AppliedReason string `json:"applied_reason,omitempty"`
+	AppliedBy     string `json:"applied_by,omitempty"`
+	Hint          string `json:"hint,omitempty"` // what to do; absent: nothing is in the way
+}
+
+// The values of LimitUsage.BlockedBy.
+const (
+	ByOperator = "operator"
+	ByLimit    = "limit" // which blocks whom it refuses; or an operator who gave no reason
+)
+
+// Refusal is a charge that was refused.
+type Refusal struct {
+	At           int64       `json:"at"` // the store's decision time, microseconds since the epoch
+	Limit        string      `json:"limit"`
+	Cost         json.Number `json:"cost"`
+	Keep         string      `json:"keep,omitempty"` // the headroom that it was to leave
+	RetryAfterMS *int64      `json:"retry_after_ms"` // as of then, rounded up; null is never
+}

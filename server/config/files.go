@@ -1,0 +1,111 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+)
+
+// Load reads the file that flags or the variable name, if they name one.
+func Load(flags Flags) (*Config, error) {
+	file, err := (&Config{}).Get(File, flags)
+	if err != nil {
+		return nil, err
+	}
+	if file.By == "" {
+		return &Config{}, nil
+	}
+	paths := strings.Split(file.Value, ",")
+	for i := range paths {
+		paths[i] = strings.TrimSpace(paths[i])
+	}
+	return Read(paths...)
+}
+
+// Read reads files as one. A setting or a limit may be in one of them only.
+func Read(paths ...string) (*Config, error) {
+	var all Config
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("config: %w", err)
+		}
+		c, err := Parse(path, text)
+		if err == nil {
+			err = all.add(c)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	all.File = strings.Join(paths, ", ")
+	return &all, nil
+}
+
+// add adds what another file says.
+func (c *Config) add(next *Config) error {
+	twice := func(what string) error {
+		return headgate.Invalid(next.File, "%s: is in %s too", what, strings.Join(c.Files, " or "))
+	}
+	if next.AllowNotations != nil {
+		if c.AllowNotations != nil {
+			return twice("allow_notations")
+		}
+		c.AllowNotations = next.AllowNotations
+	}
+	for name, value := range next.said {
+		if _, said := c.said[name]; said {
+			return twice(name)
+		}
+		if c.said == nil {
+			c.said = map[string]string{}
+		}
+		c.said[name] = value
+	}
+	if c.Limits == nil {
+		c.Limits = next.Limits[:0:0]
+	}
+	for _, l := range next.Limits {
+		if _, there := c.find(l.Name()); there {
+			return twice("limits." + l.Name())
+		}
+		c.Limits = append(c.Limits, l)
+	}
+	for _, p := range next.Plans {
+		if slices.ContainsFunc(c.Plans, func(have catalog.Plan) bool { return have.Name == p.Name }) {
+			return twice("plans." + p.Name)
+		}
+		c.Plans = append(c.Plans, p)
+	}
+	c.Files = append(c.Files, next.Files...)
+	return nil
+}
+
+// variable is ${NAME}, or ${NAME:-what stands for it where it is not set or empty}. $$ is a $.
+var variable = regexp.MustCompile(`\$(\$|\{([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}|\{)`)
+
+// expand puts the values of environment variables into a text, or says what is wrong with it.
+func expand(text string) (expanded, problem string) {
+	expanded = variable.ReplaceAllStringFunc(text, func(found string) string {
+		if found == "$$" {
+			return "$"
+		}
+		m := variable.FindStringSubmatch(found)
+		value, set := os.LookupEnv(m[2])
+		switch {
+		case m[2] == "":
+			problem = "${ begins the name of a variable, such as ${NAME}; write $${ for the text"
+		case m[3] != "" && value == "":
+			return m[4]
+		case !set:
+			problem = "the variable " + m[2] + " is not set; ${" + m[2] + ":-VALUE} has a value for that case"
+		}
+		return value
+	})
+	return expanded, problem
+}

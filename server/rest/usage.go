@@ -1,0 +1,70 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/service"
+)
+
+// usage tells what a key has used of its limits.
+func (d *door) usage(w http.ResponseWriter, r *http.Request, s *share) error {
+	q, err := usageQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	defer cancel()
+	out, err := d.service.Usage(ctx, q, func(limits int) error { return s.hold(int64(perCell * limits)) })
+	if err != nil {
+		return err
+	}
+	s.leave()
+	return d.answer(w, out)
+}
+
+// usageQuery reads the parameters of a usage.
+func usageQuery(raw string) (*service.UsageQuery, error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, headgate.Invalid("query", "%v", err)
+	}
+	if !values.Has("key") {
+		return nil, headgate.Invalid("key", "is missing; it may be empty, but it must be there")
+	}
+	q := &service.UsageQuery{}
+	for name, list := range values {
+		value := list[0]
+		if len(list) > 1 && name != "limit" {
+			return nil, headgate.Invalid(name, "stands %d times in the query", len(list))
+		}
+		switch name {
+		case "key":
+			q.Key, err = value, valid(name, law.Cell{Key: value})
+		case "limit":
+			q.Limits = list
+			for _, limit := range list {
+				if err == nil {
+					err = valid(name, law.Cell{Limit: limit})
+				}
+			}
+		case "authors":
+			if q.Authors, err = strconv.ParseBool(value); err != nil {
+				err = headgate.Invalid(name, "%+.40q is not true or false", value)
+			}
+		default:
+			err = headgate.Invalid("query", "has an unknown parameter %+.40q; known are key, limit, authors", name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
+}
