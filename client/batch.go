@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/flight"
 	"github.com/headgate/headgate/server/api"
 )
 
@@ -12,78 +13,46 @@ import (
 // it stays below what a server reads, 4 MiB, also if all is escaped.
 const maxBody = 1 << 20
 
-// batch is the batch of one flight. Callers write their requests into its body.
-type batch struct {
-	most    int    // charges at which it is full
-	body    []byte // the requests, a comma after each
+// part is what a caller brings to a batch: its request, and then the answer.
+type part struct {
+	body    []byte // the request, with a comma after it
 	charges int
-	slots   []slot
-	left    int // slots whose callers are gone
-	answers api.Answers
+	most    int // charges of a batch
+	answer  api.Answer
 }
 
-// slot says where the request of a caller is.
-type slot struct {
-	end  int32 // in the body, after its comma
-	turn int32 // among the requests that were sent; -1: the caller left before
-}
+// Size implements flight.Load, in charges, or in bytes as if they were: whichever fills a
+// batch more.
+func (p *part) Size() int { return max(p.charges, len(p.body)*p.most/maxBody) }
 
-const head = `{"requests":[`
+// Keys implements flight.Load. The server keeps those of one key apart.
+func (p *part) Keys() int { return 0 }
 
-func (c *Client) newBatch() *batch { return &batch{most: c.cfg.MaxBatch} }
+// Key implements flight.Load.
+func (p *part) Key(int) struct{} { return struct{}{} }
 
-func (c *batch) Full() bool { return c.charges >= c.most || len(c.body) >= maxBody }
+// Clear implements flight.Load.
+func (p *part) Clear() { p.body, p.charges, p.answer = p.body[:0], 0, api.Answer{} }
 
-func (c *batch) Clear() {
-	c.body, c.slots, c.charges, c.left, c.answers = c.body[:0], c.slots[:0], 0, 0, api.Answers{}
-}
-
-// join adds the request of a caller.
-func (c *batch) join(check bool, charges []headgate.Charge) (n int) {
-	if len(c.slots) == 0 {
-		c.body = append(c.body[:0], head...)
-	}
+// load makes it the request of a caller.
+func (p *part) load(check bool, charges []headgate.Charge) {
 	r := request(charges)
 	r.Check = check
-	c.body = append(r.AppendJSON(c.body), ',')
-	c.charges += len(charges)
-	c.slots = append(c.slots, slot{end: int32(len(c.body))})
-	return len(c.slots) - 1
+	p.body = append(r.AppendJSON(p.body), ',')
+	p.charges = len(charges)
 }
 
-// leave takes a caller out before departure.
-func (c *batch) leave(n int) {
-	c.slots[n].turn = -1
-	c.left++
-}
-
-// depart ends the body, without the requests of callers that left, and returns
-// how many requests it has.
-func (c *batch) depart() int {
-	turn, start, end := int32(0), len(head), len(head)
-	for i := range c.slots {
-		s := &c.slots[i]
-		if s.turn >= 0 {
-			s.turn = turn
-			turn++
-			if c.left > 0 {
-				copy(c.body[end:], c.body[start:s.end])
-			}
-			end += int(s.end) - start
-		}
-		start = int(s.end)
+// bodyOf returns the requests of a batch.
+func bodyOf(parties []*flight.Party[struct{}, *part]) []byte {
+	size := len(`{"requests":[]}`)
+	for _, p := range parties {
+		size += len(p.Load.body)
 	}
-	c.body = append(c.body[:end-1], `]}`...)
-	return int(turn)
-}
-
-// answer returns what became of the request of a caller.
-func (c *batch) answer(n int, charges []headgate.Charge) (headgate.Decision, error) {
-	a := &c.answers.Answers[c.slots[n].turn]
-	if a.Decision == nil {
-		return headgate.Decision{}, failure(a.Problem)
+	body := append(make([]byte, 0, size), `{"requests":[`...)
+	for _, p := range parties {
+		body = append(body, p.Load.body...)
 	}
-	return decision(a.Decision, charges), nil
+	return append(body[:len(body)-1], `]}`...)
 }
 
 // request returns charges for the wire.
@@ -103,21 +72,28 @@ func charge(c *headgate.Charge) api.Charge {
 	if !c.Cost.IsZero() {
 		w.Cost = json.Number(c.Cost.String())
 	}
+	w.Keep = c.Keep.String()
 	return w
 }
 
 // decision returns what the wire says about charges.
 func decision(w *api.Decision, charges []headgate.Charge) headgate.Decision {
 	d := headgate.Decision{
-		Allowed: w.Allowed, LimitName: w.Limit, Key: w.Key, Remaining: w.Remaining, RetryAfter: headgate.Never,
-		ResetAfter: millis(w.ResetAfterMS), At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry, Shared: w.Shared,
-		Replayed: w.Replayed,
+		Allowed: w.Allowed, LimitName: w.Limit, Key: w.Key, Capacity: w.Capacity, Remaining: w.Remaining,
+		RetryAfter: retryAfter(w.RetryAfterMS), ResetAfter: millis(w.ResetAfterMS),
+		At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry, Shared: w.Shared,
+		Replayed: w.Replayed, Applied: w.Applied,
 	}
 	if len(charges) == 1 {
 		d.Key = charges[0].Key
 	}
-	if w.RetryAfterMS != nil {
-		d.RetryAfter = millis(*w.RetryAfterMS)
+	for i := range w.Each {
+		f := &w.Each[i]
+		d.Each = append(d.Each, headgate.Figures{
+			Charge: f.Charge, Allowed: f.Allowed, LimitName: f.Limit, Key: f.Key, Capacity: f.Capacity,
+			Remaining: f.Remaining, RetryAfter: retryAfter(f.RetryAfterMS), ResetAfter: millis(f.ResetAfterMS),
+			Applied: f.Applied,
+		})
 	}
 	for _, via := range []headgate.Via{headgate.ViaPrefetch, headgate.ViaLocal} {
 		if w.Via != "" && w.Via == via.String() {
@@ -125,6 +101,13 @@ func decision(w *api.Decision, charges []headgate.Charge) headgate.Decision {
 		}
 	}
 	return d
+}
+
+func retryAfter(ms *int64) time.Duration {
+	if ms == nil {
+		return headgate.Never
+	}
+	return millis(*ms)
 }
 
 // millis is saturated.

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/flight"
 	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/store"
@@ -62,33 +63,34 @@ func (c *Client) alone(ctx context.Context, check bool, charges []headgate.Charg
 }
 
 // fly sends a batch.
-func (c *Client) fly(g *batch) error {
-	n := g.depart()
-	if n == 0 {
-		return nil // all have left
-	}
+func (c *Client) fly(parties []*flight.Party[struct{}, *part]) error {
 	ctx, cancel := sched.WithTimeout(context.Background(), c.cfg.Timeout)
 	defer cancel()
-	text, err := c.roundTrip(ctx, http.MethodPost, "/v1/batch", g.body)
-	if err == nil && !g.answers.ScanJSON(text) {
-		g.answers = api.Answers{}
-		err = json.Unmarshal(text, &g.answers)
-		for _, a := range g.answers.Answers {
+	text, err := c.roundTrip(ctx, http.MethodPost, "/v1/batch", bodyOf(parties))
+	if err != nil {
+		return err
+	}
+	var all api.Answers
+	if !all.ScanJSON(text) {
+		all = api.Answers{}
+		err = json.Unmarshal(text, &all)
+		for _, a := range all.Answers {
 			if err == nil && a.Decision == nil && a.Problem == nil {
 				err = errors.New("it is neither a decision nor a problem")
 			}
 		}
 		if err != nil {
-			err = fmt.Errorf("server: %w: answer of /v1/batch: %w", store.ErrUnknownOutcome, err)
+			return fmt.Errorf("server: %w: answer of /v1/batch: %w", store.ErrUnknownOutcome, err)
 		}
 	}
-	if err == nil && len(g.answers.Answers) != n {
-		err = fmt.Errorf("server: %w: %d answers to %d requests", store.ErrUnknownOutcome, len(g.answers.Answers), n)
+	if len(all.Answers) != len(parties) {
+		return fmt.Errorf("server: %w: %d answers to %d requests", store.ErrUnknownOutcome, len(all.Answers),
+			len(parties))
 	}
-	if err != nil {
-		g.body = nil // it may still be on its way out
+	for i, p := range parties {
+		p.Load.answer = all.Answers[i]
 	}
-	return err
+	return nil
 }
 
 // roundTrip returns the text of an answer with status 200, or what is wrong.

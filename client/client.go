@@ -23,7 +23,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -87,10 +86,8 @@ type Client struct {
 	cfg    Config
 	http   *http.Client
 	own    *http.Transport // nil: the caller's
-	lines  []*flight.Line[*batch]
-	next   atomic.Uint32 // line
+	queue  *flight.Queue[struct{}, *part]
 	closed atomic.Bool
-	busy   sync.WaitGroup // lines with flights
 }
 
 var errClosed = fmt.Errorf("server: client: %w", store.ErrClosed)
@@ -119,12 +116,16 @@ func New(baseURL string, cfg *Config) (*Client, error) {
 		}
 		c.http = &http.Client{Transport: c.own}
 	}
-	room := max(1, c.cfg.MaxWaiting/c.cfg.Connections)
-	for range c.cfg.Connections {
-		c.lines = append(c.lines, flight.NewLine(room, &c.busy, c.newBatch, c.fly, func(*batch, error) {}))
-	}
+	c.queue = flight.New(flight.Config[struct{}, *part]{
+		Flights: c.cfg.Connections, Least: least, Most: c.cfg.MaxBatch, Waiting: c.cfg.MaxWaiting,
+		New: func() *part { return &part{most: c.cfg.MaxBatch} },
+		Fly: c.fly, Land: func([]*flight.Party[struct{}, *part], error) {},
+	})
 	return c, nil
 }
+
+// least is how many charges must wait for a batch to be sent beside another.
+const least = 32
 
 // bufferSize of a connection: most batches are one write and a few reads.
 const bufferSize = 32 << 10
@@ -157,10 +158,7 @@ func (c *Client) Check(ctx context.Context, charges ...headgate.Charge) (headgat
 // answers. It closes the connections, unless they are a Config's HTTPClient's.
 func (c *Client) Close() {
 	c.closed.Store(true)
-	for _, l := range c.lines {
-		l.Close()
-	}
-	c.busy.Wait()
+	c.queue.Close()
 	if c.own != nil {
 		c.own.CloseIdleConnections()
 	}
@@ -177,28 +175,30 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 	if 2*len(charges) >= c.cfg.MaxBatch || size > maxShare {
 		return c.alone(ctx, check, charges)
 	}
-	f, slot, err := c.join(check, charges)
-	if err != nil {
-		return headgate.Decision{}, err
+	p := c.queue.Party()
+	p.Load.load(check, charges)
+	switch err := c.queue.Lock(); {
+	case errors.Is(err, flight.ErrClosed):
+		return headgate.Decision{}, errClosed
+	case err != nil:
+		return headgate.Decision{}, fmt.Errorf("server: %w: as many as may, %d", store.ErrBusy, c.cfg.MaxWaiting)
 	}
 	departed := false
-	landed := f.Wait(ctx, func(g *batch, flying bool) {
-		if departed = flying; !flying {
-			g.leave(slot)
-		}
-	})
+	landed := p.Wait(ctx, c.queue.Add(p), func(flying bool) { departed = flying })
 	switch {
 	case !landed && departed:
 		return headgate.Decision{}, fmt.Errorf("server: %w: %w", store.ErrUnknownOutcome, ctx.Err())
 	case !landed:
 		return headgate.Decision{}, ctx.Err()
 	}
-	var d headgate.Decision
-	if err = f.Err(); err == nil {
-		d, err = f.Batch.answer(slot, charges)
+	defer p.Leave()
+	if err := p.Err(); err != nil {
+		return headgate.Decision{}, err
 	}
-	f.Leave()
-	return d, err
+	if p.Load.answer.Decision == nil {
+		return headgate.Decision{}, failure(p.Load.answer.Problem)
+	}
+	return decision(p.Load.answer.Decision, charges), nil
 }
 
 // maxShare is how many bytes a caller may bring to a batch.
@@ -220,24 +220,10 @@ func weigh(charges []headgate.Charge) (size int, err error) {
 		if cost := charges[i].Cost; !cost.IsZero() && cost.Float64() <= 0 {
 			return 0, headgate.Invalid("cost", "must be above 0")
 		}
+		if _, err := charges[i].Keep.MarshalText(); err != nil {
+			return 0, err
+		}
 		size += len(charges[i].Limit.Name()) + len(charges[i].Key)
 	}
 	return size, nil
-}
-
-// join finds a place on the line whose turn it is, or on another.
-func (c *Client) join(check bool, charges []headgate.Charge) (*flight.Flight[*batch], int, error) {
-	turn := c.next.Add(1)
-	for i := range uint32(len(c.lines)) {
-		f, err := c.lines[(turn+i)%uint32(len(c.lines))].Board()
-		switch {
-		case errors.Is(err, flight.ErrClosed):
-			return nil, 0, errClosed
-		case err == nil:
-			slot := f.Batch.join(check, charges)
-			f.Boarded()
-			return f, slot, nil
-		}
-	}
-	return nil, 0, fmt.Errorf("server: %w: as many as may, %d", store.ErrBusy, c.cfg.MaxWaiting)
 }

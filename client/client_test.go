@@ -41,7 +41,8 @@ func handler(tb testing.TB) http.Handler {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return rest.New(service.New(headgate.New(memory.New(nil), nil), c), slog.New(slog.DiscardHandler), nil)
+	return rest.New(service.New(headgate.New(memory.New(nil), &headgate.Config{Names: c}), c, nil),
+		slog.New(slog.DiscardHandler), nil)
 }
 
 // ask returns a client of a server with a handler.
@@ -109,31 +110,49 @@ func TestDecisionsSayWhatTheServerSays(t *testing.T) {
 			d.RetryAfter%time.Millisecond == 0 {
 			d.RetryAfter = 0 // some time
 		}
+		for i := range d.Each {
+			if d.Each[i].ResetAfter = 0; d.Each[i].RetryAfter != headgate.Never {
+				d.Each[i].RetryAfter = 0
+			}
+		}
+		if want.Each == nil {
+			d.Each = nil
+		}
 		if !reflect.DeepEqual(d, want) {
 			t.Errorf("got  %+v\nwant %+v", d, want)
 		}
 	}
 	two := headgate.MustCost("2.5")
 	d, err := c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: two})
-	check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: "a", Remaining: 7})
+	check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: "a", Capacity: 10, Remaining: 7})
 	d, err = c.Check(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.Units(8)})
-	check(d, err, headgate.Decision{LimitName: "few", Key: "a", Remaining: 7})
+	check(d, err, headgate.Decision{LimitName: "few", Key: "a", Capacity: 10, Remaining: 7})
 	d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.Units(11)})
-	check(d, err, headgate.Decision{LimitName: "few", Key: "a", Remaining: 7, RetryAfter: headgate.Never})
+	check(d, err, headgate.Decision{LimitName: "few", Key: "a", Capacity: 10, Remaining: 7, RetryAfter: headgate.Never})
 	d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("api"), Key: "b"},
 		headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: two},
 		headgate.Charge{Limit: headgate.MustNamed("few"), Key: "c"})
-	check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: "a", Remaining: 5})
+	check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: "a", Capacity: 10, Remaining: 5, Each: []headgate.Figures{
+		{Allowed: true, LimitName: "api", Key: "b", Capacity: 100, Remaining: 99},
+		{Charge: 1, Allowed: true, LimitName: "few", Key: "a", Capacity: 10, Remaining: 5},
+		{Charge: 2, Allowed: true, LimitName: "few", Key: "c", Capacity: 10, Remaining: 9},
+	}})
 	d, err = c.Check(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"},
 		headgate.Charge{Limit: headgate.MustNamed("api"), Key: "new", Cost: headgate.Units(200)})
-	check(d, err, headgate.Decision{LimitName: "api", Key: "new", Remaining: 100, RetryAfter: headgate.Never})
+	check(d, err, headgate.Decision{
+		LimitName: "api", Key: "new", Capacity: 100, Remaining: 100, RetryAfter: headgate.Never,
+		Each: []headgate.Figures{
+			{Allowed: true, LimitName: "few", Key: "a", Capacity: 10, Remaining: 5},
+			{Charge: 1, LimitName: "api", Key: "new", Capacity: 100, Remaining: 100, RetryAfter: headgate.Never},
+		},
+	})
 
 	for _, key := range []string{"", "ключ 鍵", "a\"b\\c\n<&>\u2028", strings.Repeat("\x01", 512)} {
 		d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: key},
 			headgate.Charge{Limit: headgate.MustNamed("api"), Key: "b"})
-		check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: key, Remaining: 9})
+		check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: key, Capacity: 10, Remaining: 9})
 		d, err = c.Allow(ctx, headgate.MustNamed("few"), key)
-		check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: key, Remaining: 8})
+		check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: key, Capacity: 10, Remaining: 8})
 	}
 }
 

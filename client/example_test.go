@@ -23,7 +23,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	server := httptest.NewServer(rest.New(service.New(headgate.New(memory.New(nil), nil), c), slog.Default(), nil))
+	limiter := headgate.New(memory.New(nil), &headgate.Config{Names: c})
+	server := httptest.NewServer(rest.New(service.New(limiter, c, nil), slog.Default(), nil))
 	defer server.Close()
 
 	// One client for the whole program.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -20,6 +21,32 @@ func (c *Client) Inspect(ctx context.Context, limit headgate.Limit, key string) 
 		return headgate.Status{}, err
 	}
 	return status(&out)
+}
+
+// Usage is [headgate.Limiter.Usage]. Without limits it tells of all that the server knows for the key,
+// as GET /v1/usage does.
+func (c *Client) Usage(ctx context.Context, key string, limits ...headgate.Limit) ([]headgate.Usage, error) {
+	q := url.Values{"key": {key}}
+	for _, limit := range limits {
+		if limit.IsZero() {
+			return nil, headgate.Invalid("limit", "is missing")
+		}
+		q.Add("limit", limit.Name())
+	}
+	var out api.Usage
+	if err := c.Call(ctx, http.MethodGet, "/v1/usage?"+q.Encode(), nil, &out); err != nil {
+		return nil, err
+	}
+	list := make([]headgate.Usage, len(out.Limits))
+	for i := range out.Limits {
+		w := &out.Limits[i]
+		s, err := status(&w.Status)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = headgate.Usage{Status: s, RetryAfter: retryAfter(w.RetryAfterMS), ResetAfter: millis(w.ResetAfterMS)}
+	}
+	return list, nil
 }
 
 // Block is [headgate.Limiter.Block].
@@ -51,7 +78,7 @@ func (c *Client) Reset(ctx context.Context, limit headgate.Limit, key string) (e
 func status(w *api.Status) (s headgate.Status, err error) {
 	s = headgate.Status{
 		Limit: w.Limit, Key: w.Key, Exists: w.Exists, Shared: w.Shared, Remaining: -1, At: time.UnixMicro(w.At).UTC(),
-		Reason: w.Reason,
+		Reason: w.Reason, Rule: w.Rule, Applied: w.Applied,
 	}
 	if s.Used, err = cost(w.Used); err == nil {
 		s.Capacity, err = cost(w.Capacity)

@@ -13,16 +13,39 @@ import (
 	"github.com/headgate/headgate/internal/pause"
 	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/store"
 )
 
 var (
 	_ headgate.Taker    = (*Client)(nil)
+	_ headgate.Filler   = (*Client)(nil)
 	_ headgate.Waiter   = (*Client)(nil)
 	_ headgate.Reserver = (*Client)(nil)
 	_ headgate.Settler  = (*Client)(nil)
 	_ headgate.Leaser   = (*Client)(nil)
 	_ headgate.Operator = (*Client)(nil)
 )
+
+// FillUp is [headgate.Limiter.FillUp].
+func (c *Client) FillUp(ctx context.Context, charge headgate.Charge) (f headgate.Filled, err error) {
+	charges := []headgate.Charge{charge}
+	if _, err := weigh(charges); err != nil {
+		return f, err
+	}
+	in := request(charges)
+	var out api.Filled
+	if err := c.Call(ctx, http.MethodPost, "/v1/fill-up", &in, &out); err != nil {
+		return f, err
+	}
+	if f.Accepted, err = cost(out.Accepted); err == nil {
+		f.Level, err = cost(out.Level)
+	}
+	if err != nil {
+		return headgate.Filled{}, fmt.Errorf("server: %w: answer of /v1/fill-up: %w", store.ErrUnknownOutcome, err)
+	}
+	f.Brim, f.Decision = out.Brim, decision(&out.Decision, charges)
+	return f, nil
+}
 
 // ownLife is for how long a server remembers a reservation that has no id of the caller's.
 const ownLife = 24 * time.Hour

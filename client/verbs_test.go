@@ -21,6 +21,7 @@ import (
 // limiter is what a program may depend on, whatever is behind it.
 type limiter interface {
 	headgate.Taker
+	headgate.Filler
 	headgate.Waiter
 	headgate.Reserver
 	headgate.Settler
@@ -67,6 +68,17 @@ func program(t *testing.T, l limiter) (notes []string) {
 	decided("check", d, err)
 	_, err = l.Take(ctx, headgate.Charge{Key: "a"})
 	note("no limit: %v", class(err))
+
+	pool := headgate.Charge{Limit: headgate.MustParse("fixed-window 10/1h from-first"), Key: "pool"}
+	for _, cost := range []string{"7.25", "3", "3"} {
+		f, err := l.FillUp(ctx, of(pool, cost))
+		note("fill up: %s %s %v", f.Accepted, f.Level, f.Brim)
+		decided("filled up", f.Decision, err)
+	}
+	_, err = l.FillUp(ctx, headgate.Charge{Limit: pool.Limit, Key: "a\x00b"})
+	note("fill up a bad key: %v", class(err))
+	_, err = l.FillUp(ctx, jobs)
+	note("fill up what is held: %v", class(err))
 
 	once := l.Once("order 1", time.Hour)
 	for range 2 {
@@ -140,6 +152,16 @@ func program(t *testing.T, l limiter) (notes []string) {
 	decided("blocked", d, err)
 	s, err = l.Inspect(ctx, few.Limit, "a")
 	note("inspect: %v %s of %s, %d %v", s.Exists, s.Used, s.Capacity, s.Remaining, err)
+	used, err := l.Usage(ctx, "b", few.Limit, headgate.MustParse("unlimited"), headgate.MustParse("0"))
+	for _, u := range used {
+		note("usage: %s %v %s of %s, %d, %s, blocked %v %s", u.Limit, u.Exists, u.Used, u.Capacity, u.Remaining,
+			u.RetryAfter.Round(time.Minute), u.BlockedUntil.After(u.At), u.Reason)
+	}
+	note("usage: %d %v", len(used), err)
+	_, err = l.Usage(ctx, "b", headgate.Limit{})
+	note("usage of no limit: %v", class(err))
+	_, err = l.Usage(ctx, "a\x00", few.Limit)
+	note("usage of a bad key: %v", class(err))
 	for range 2 {
 		existed, err := l.Reset(ctx, few.Limit, "b")
 		note("reset: %v %v", existed, err)
@@ -168,7 +190,8 @@ func TestAClientDoesWhatALimiterDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := rest.New(service.New(headgate.New(memory.New(nil), nil), c), slog.New(slog.DiscardHandler), nil)
+	h := rest.New(service.New(headgate.New(memory.New(nil), &headgate.Config{Names: c}), c, nil),
+		slog.New(slog.DiscardHandler), nil)
 	remote := program(t, ask(t, h, nil))
 	if !reflect.DeepEqual(local, remote) {
 		for i := range max(len(local), len(remote)) {
