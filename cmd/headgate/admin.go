@@ -2,23 +2,24 @@ package main
 
 import (
 	"fmt"
-	"strings"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
 )
 
-func newService(s store.Store, c *config.Config) *service.Service {
-	return service.New(headgate.New(s, nil), c)
+func newService(s store.Store, c *config.Config, names catalog.Names) *service.Service {
+	return service.New(headgate.New(s, &headgate.Config{Names: names}), c, names)
 }
 
 // newServerService is newService for a server, which bounds each request as a whole.
-func newServerService(s store.Store, c *config.Config) *service.Service {
-	return service.New(headgate.New(s, &headgate.Config{Timeout: -1}), c)
+func newServerService(s store.Store, c *config.Config, names catalog.Names) *service.Service {
+	return service.New(headgate.New(s, &headgate.Config{Timeout: -1, Names: names}), c, names)
 }
 
 func newExplainCommand() *cobra.Command {
@@ -43,17 +44,20 @@ func newExplainCommand() *cobra.Command {
 
 func newMigrateCommand() *cobra.Command {
 	var o storeOptions
+	var remove bool
+	var role, user string
+	var c changing
 	cmd := &cobra.Command{
 		Use:        "migrate --store URL",
-		Short:      "Bring a store's schema up to date, and write the config file's limits into it",
+		Short:      "Bring a store's schema up to date, and apply the config file's limits",
 		SuggestFor: []string{"upgrade", "install", "init"},
 		Args:       cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := loadConfig(cmd)
+			file, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
-			p, err := placeOf(cmd, c)
+			p, err := placeOf(cmd, file)
 			if err != nil {
 				return err
 			}
@@ -62,6 +66,15 @@ func newMigrateCommand() *cobra.Command {
 				return err
 			}
 			defer s.Close()
+			if remove {
+				return c.remove(cmd, s, p)
+			}
+			if c.yes || c.dry {
+				return headgate.Invalid("remove", "is missing: --yes and --dry-run go with it alone")
+			}
+			if (role == "") != (user == "") {
+				return headgate.Invalid("role", "--role and --user stand together")
+			}
 			m, ok := store.As[store.Migrator](s)
 			if !ok {
 				return headgate.Invalid("store", "%s has no schema", store.RedactURL(p.url))
@@ -70,42 +83,96 @@ func newMigrateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if role != "" {
+				lines, err := grant(cmd, s, p, role, user)
+				if err != nil {
+					return err
+				}
+				report = append(report, lines...)
+			}
 			for _, line := range report {
 				fmt.Fprintln(cmd.OutOrStdout(), line)
 			}
-			w, ok := store.As[store.LimitWriter](s)
-			if !ok || len(c.Limits) == 0 {
+			if file.Limits == nil && file.Plans == nil {
 				return nil
 			}
-			limits := make([]store.NamedLimit, len(c.Limits))
-			for i, l := range c.Limits {
-				limits[i] = store.NamedLimit{Name: l.Name(), Notation: l.String(), Description: l.Description}
-			}
-			warnings, err := w.WriteLimits(cmd.Context(), limits)
+			limits, err := catalog.Read(cmd.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				return err
 			}
-			for _, line := range warnings {
-				fmt.Fprintln(cmd.ErrOrStderr(), "warning: calls from SQL cannot use limit "+line)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "wrote %d limits of %s\n", len(limits), c.File)
-			return nil
+			return applyOnce(cmd, limits, file.Defines())
 		},
 	}
 	addSettings(cmd, config.Store, config.File)
+	cmd.Flags().BoolVar(&remove, "remove", false,
+		"remove all that it has made, with the state of all keys; it prints what, and asks")
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "with --remove: do not ask")
+	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "with --remove: print what would be removed, and remove nothing")
+	cmd.Flags().StringVar(&role, "role", "", "give --user a `role`: app asks about limits by name, in SQL; "+
+		"service is for servers, the command and the Go library")
+	cmd.Flags().StringVar(&user, "user", "", "an existing `user` of the database, for --role")
 	cmd.Flags().BoolVar(&o.skipArticles, "skip-articles", false, "make no functions outside the schema headgate")
 	return cmd
 }
 
-func newSchemaCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:       "schema " + strings.Join(names(schemas), "|"),
-		Short:     "Print a store's schema as SQL, for a migration tool of your own",
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: names(schemas),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			fmt.Fprint(cmd.OutOrStdout(), schemas[args[0]]())
-			return nil
-		},
+// grant gives a user of the database a role.
+func grant(cmd *cobra.Command, s store.Store, p place, role, user string) ([]string, error) {
+	g, ok := store.As[store.Granter](s)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s has no roles", headgate.ErrUnsupported, store.RedactURL(p.url))
 	}
+	return g.Grant(cmd.Context(), store.Role(role), user)
+}
+
+// applyOnce applies a file as a server does: one that was applied before changes nothing.
+func applyOnce(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) error {
+	before, _ := limits.Version()
+	d, version, err := limits.Apply(cmd.Context(), by("headgate migrate, "+f.Path), f, false)
+	switch {
+	case err != nil:
+		return err
+	case d.Known == catalog.Older:
+		fmt.Fprintln(cmd.ErrOrStderr(), older(f.Path))
+		return nil
+	case d.Known == catalog.Newest && !d.Empty():
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: limits were changed since it was applied; they stay as they are:\n", f.Path)
+	}
+	for _, line := range d.Lines() {
+		fmt.Fprintln(cmd.OutOrStdout(), line)
+	}
+	if d.Known == catalog.New {
+		made(cmd, before, version)
+	}
+	return nil
+}
+
+// remove removes all that migrate has made.
+func (c *changing) remove(cmd *cobra.Command, s store.Store, p place) error {
+	r, ok := store.As[store.Remover](s)
+	if !ok {
+		return fmt.Errorf("%w: %s has nothing that migrate has made, or it is removed otherwise: see docs/stores.md",
+			headgate.ErrUnsupported, store.RedactURL(p.url))
+	}
+	lines, err := r.Removal(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if len(lines) == 0 {
+		fmt.Fprintln(cmd.OutOrStdout(), "nothing to remove")
+		return nil
+	}
+	for _, line := range lines {
+		fmt.Fprintln(cmd.OutOrStdout(), "- "+line)
+	}
+	if c.dry {
+		return nil
+	}
+	if err := c.agreed(cmd, "Remove all of this from "+store.RedactURL(p.url)+"?"); err != nil {
+		return err
+	}
+	if err := r.Remove(cmd.Context()); err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), "removed")
+	return nil
 }

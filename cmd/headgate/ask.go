@@ -29,9 +29,11 @@ func (a *asking) flags(cmd *cobra.Command) {
 // or a server.
 type answerer interface {
 	Take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error)
+	FillUp(ctx context.Context, r *api.Request) (*api.Filled, error)
 	Inspect(ctx context.Context, r *api.Subject) (*api.Status, error)
 	Reset(ctx context.Context, r *api.Subject) (*api.Reset, error)
 	Block(ctx context.Context, r *api.Block) (*api.Status, error)
+	Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error)
 	List(ctx context.Context, limit string, blocked bool) ([]api.Status, error)
 }
 
@@ -66,7 +68,7 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 	if err != nil {
 		return err
 	}
-	err = do(&local{newService(s, c)})
+	err = do(&local{newService(s, c, &catalogNames{ctx: cmd.Context(), store: s, config: c})})
 	if closing := s.Close(); err == nil {
 		err = closing
 	}
@@ -86,25 +88,27 @@ func newCheckCommand() *cobra.Command {
 
 func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 	var a asking
-	var cost, id string
+	var cost, keep, id string
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   verb + " LIMIT KEY",
 		Short: short,
 		Long:  short + ".\n\n" + notations(),
 		Example: "  headgate " + verb + " 'token-bucket 5/1m' alice\n  headgate " + verb +
-			" login alice --config limits.yaml --cost 2.5",
+			" login alice --cost 2.5",
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait != 0 {
 				if id != "" {
 					return headgate.Invalid("id", "does not go with --wait")
 				}
-				return a.takeWithin(cmd, args[0], args[1], cost, wait)
+				return a.takeWithin(cmd, args[0], args[1], cost, keep, wait)
 			}
 			return ask(cmd, func(s answerer) error {
 				d, err := s.Take(cmd.Context(),
-					&api.Request{Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(cost)}, ID: id},
+					&api.Request{
+						Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(cost), Keep: keep}, ID: id,
+					},
 					check)
 				if err != nil {
 					return err
@@ -123,6 +127,7 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 	}
 	a.flags(cmd)
 	cmd.Flags().StringVar(&cost, "cost", "1", "what it costs, a decimal")
+	cmd.Flags().StringVar(&keep, "keep", "", keepUsage)
 	if !check {
 		cmd.Flags().DurationVar(&wait, "wait", 0,
 			"for how long to wait for a turn at most, such as 30s; only with a store")
@@ -131,8 +136,11 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 	return cmd
 }
 
+// keepUsage is what --keep says of itself.
+const keepUsage = "headroom: how much has to be free after it, a share such as 10% or an amount"
+
 // takeWithin is take with --wait.
-func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait time.Duration) error {
+func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost, keep string, wait time.Duration) error {
 	url, err := serverOf(cmd)
 	if err != nil {
 		return err
@@ -140,7 +148,7 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost string, wait ti
 	if url != "" {
 		return headgate.Invalid("wait", "take does not wait at a server; name a store")
 	}
-	w, closeStore, err := chargeOf(cmd, limit, key, cost)
+	w, closeStore, err := chargeOf(cmd, limit, key, cost, keep)
 	if err != nil {
 		return err
 	}
@@ -191,12 +199,20 @@ func sentence(d *api.Decision) string {
 			again = ", as before"
 		}
 		return fmt.Sprintf("allowed  %s  remaining %d, full again in %s%s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS),
-			again, inCommon(d))
+			again, inCommon(d)) + because(d)
 	case d.RetryAfterMS == nil:
-		return fmt.Sprintf("refused  %s  never: the cost exceeds what can pass at once", d.Limit)
+		return fmt.Sprintf("refused  %s  never: the cost exceeds what can pass at once", d.Limit) + because(d)
 	}
 	return fmt.Sprintf("refused  %s  retry in %s, remaining %d%s", d.Limit, ms(*d.RetryAfterMS), d.Remaining,
-		inCommon(d))
+		inCommon(d)) + because(d)
+}
+
+// because says what was in force in the place of the limit itself.
+func because(d *api.Decision) string {
+	if d.Applied == "" {
+		return ""
+	}
+	return ", by " + text(d.Applied)
 }
 
 // inCommon says that the figures are those of several keys.
@@ -214,7 +230,7 @@ func newInspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "inspect LIMIT KEY",
 		Short:      "Show all about one key of a limit",
-		SuggestFor: []string{"history", "show", "get", "status", "why"},
+		SuggestFor: []string{"history", "show", "get", "status"},
 		Args:       cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, func(s answerer) error {

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
-	"math"
-	randv2 "math/rand/v2"
 	"os"
 	"strconv"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,15 +23,19 @@ import (
 const (
 	mostClients = 10_000
 	mostKeys    = 10_000_000
+	mostZipf    = 10
 )
 
 // benchOptions are the flags of `headgate bench`.
 type benchOptions struct {
-	limit, prefix, cost string
+	limits               []string
+	prefix, cost, settle string
 
-	keys, clients    int
+	keys             []int
+	clients          int
+	zipf             float64
 	duration, warmup time.Duration
-	json             bool
+	ids, json        bool
 }
 
 // newBenchCommand returns `headgate bench`.
@@ -48,7 +48,8 @@ func newBenchCommand() *cobra.Command {
 question under way, about keys drawn at random; then say how fast it was, and
 whether it admitted no more than the limit allows.
 
-The keys are new in each run: the prefix, a random word, a number. For each key,
+The keys are new in each run: the prefix, a random word, a number. With several
+limits each question charges a key of each, all or none. For each limit and key,
 what was admitted is compared with the most that its limit lets pass between the
 first and the last time, by the store's clock, at which it admitted. The figures
 of the audit are those of the whole run; the decisions a second and the
@@ -62,17 +63,23 @@ the report.`,
 		Example: `  headgate bench --store postgres://localhost/app
   headgate bench --store redis://localhost/0 --clients 128 --keys 100000 --duration 30s
   headgate bench --store memory: --limit 'token-bucket 1000/s burst 10' --keys 1
-  headgate bench --limit 'sliding-log 100/10s' --cost 2.5 --json`,
+  headgate bench --limit 'sliding-log 100/10s' --cost 2.5 --json
+  headgate bench --keys 1000000 --zipf 1
+  headgate bench --limit 'token-bucket 10/s' --limit 'token-bucket 100000/h' --keys 10000,10 --cost 5 --settle 2`,
 		Args: cobra.NoArgs,
 		RunE: o.run,
 	}
 	addSettings(cmd, config.File, config.Store)
 	f := cmd.Flags()
-	f.StringVar(&o.limit, "limit", "token-bucket 100/s burst 100",
-		"the `limit`: a name from the config file or a one-line notation")
+	f.StringArrayVar(&o.limits, "limit", []string{"token-bucket 100/s burst 100"},
+		"the `limit`: a name from the config file or a one-line notation; several are charged together")
 	f.StringVar(&o.prefix, "key-prefix", "bench/", "how the keys start; a random word follows")
 	f.StringVar(&o.cost, "cost", "1", "what each question costs, a decimal")
-	f.IntVar(&o.keys, "keys", 1000, "how many keys to ask about")
+	f.StringVar(&o.settle, "settle", "", "settle each admitted question at this `cost` before the next: implies --ids")
+	f.BoolVar(&o.ids, "ids", false, "give each question an id")
+	f.IntSliceVar(&o.keys, "keys", []int{1000},
+		"how many keys to ask about: a `number` for all limits, or one for each")
+	f.Float64Var(&o.zipf, "zipf", 0, "draw keys by Zipf's law with this `exponent`; 0: all alike")
 	f.IntVar(&o.clients, "clients", 32, "how many questions are under way at a time")
 	f.DurationVar(&o.duration, "duration", 5*time.Second, "for how long to measure")
 	f.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "for how long to ask before that")
@@ -82,11 +89,22 @@ the report.`,
 
 // check says what is wrong with the flags.
 func (o *benchOptions) check() error {
+	all := 0
+	for _, n := range o.keys {
+		if n < 1 || n > mostKeys {
+			return fmt.Errorf("--keys: %d is not from 1 to %d", n, mostKeys)
+		}
+		all += n
+	}
 	switch {
-	case o.keys < 1 || o.keys > mostKeys:
-		return fmt.Errorf("--keys: %d is not from 1 to %d", o.keys, mostKeys)
+	case all > mostKeys:
+		return fmt.Errorf("--keys: %d in all are more than %d", all, mostKeys)
+	case len(o.keys) > 1 && len(o.keys) != len(o.limits):
+		return fmt.Errorf("--keys: %d numbers for %d limits", len(o.keys), len(o.limits))
 	case o.clients < 1 || o.clients > mostClients:
 		return fmt.Errorf("--clients: %d is not from 1 to %d", o.clients, mostClients)
+	case !(o.zipf >= 0 && o.zipf <= mostZipf):
+		return fmt.Errorf("--zipf: %g is not from 0 to %d", o.zipf, mostZipf)
 	case o.duration <= 0:
 		return fmt.Errorf("--duration: %s is not above 0", o.duration)
 	case o.warmup < 0:
@@ -95,19 +113,41 @@ func (o *benchOptions) check() error {
 	return nil
 }
 
-func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
-	if err := o.check(); err != nil {
-		return err
-	}
+// question returns what is asked each time, but for the keys.
+func (o *benchOptions) question(c *config.Config) (*question, error) {
 	cost, err := headgate.ParseCost(o.cost)
 	if err != nil {
+		return nil, err
+	}
+	q := &question{cost: cost, ids: o.ids || o.settle != ""}
+	if o.settle != "" {
+		actual := headgate.Units(0)
+		if strings.Trim(o.settle, "0") != "" {
+			if actual, err = headgate.ParseCost(o.settle); err != nil {
+				return nil, fmt.Errorf("--settle: %w", err)
+			}
+		}
+		q.settle = &actual
+	}
+	for i, text := range o.limits {
+		limit, err := c.Limit(text)
+		if err != nil {
+			return nil, err
+		}
+		q.limits = append(q.limits, limited{limit: limit, keys: o.keys[min(i, len(o.keys)-1)]})
+	}
+	return q, nil
+}
+
+func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
+	if err := o.check(); err != nil {
 		return err
 	}
 	c, err := loadConfig(cmd)
 	if err != nil {
 		return err
 	}
-	limit, err := c.Resolve(o.limit)
+	q, err := o.question(c)
 	if err != nil {
 		return err
 	}
@@ -122,7 +162,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	}
 	s = front.New(s, &front.Config{SweepEvery: -1}) // it removes nothing
 	defer s.Close()
-	b, err := newBench(ctx, headgate.New(s, nil), limit, cost, o.prefix+rand.Text()[:12]+"/", o.keys, o.clients)
+	b, err := newBench(ctx, headgate.New(s, nil), q, o.prefix+rand.Text()[:12]+"/", o.zipf, o.clients)
 	if err != nil {
 		return err
 	}
@@ -137,7 +177,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	if o.json {
 		err = r.printJSON(cmd.OutOrStdout(), cmd.ErrOrStderr())
 	} else {
-		err = r.print(cmd.OutOrStdout(), limit, store.RedactURL(p.url))
+		err = r.print(cmd.OutOrStdout(), q.limits, store.RedactURL(p.url))
 	}
 	switch {
 	case err != nil:
@@ -148,91 +188,6 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 		return r.first // nothing was measured
 	}
 	return nil
-}
-
-// bench asks a limiter and keeps books of what it admitted. Its clients share
-// nothing but the books of a key that several of them ask about at a time.
-type bench struct {
-	limiter *headgate.Limiter
-	limit   headgate.Limit
-	cost    headgate.Cost
-	start   time.Time // of the store's clock
-	keys    []string
-	books   []book      // of each key
-	refused []onlyCount // by each client
-
-	errors atomic.Int64
-	once   sync.Once
-	first  error // of those
-}
-
-// book is what is known about a key: how often it was admitted, and from when
-// to when, in microseconds of the store's clock.
-type book struct{ admitted, from, to atomic.Int64 }
-
-// onlyCount is a counter on a cache line of its own.
-type onlyCount struct {
-	n int64
-	_ [120]byte
-}
-
-// newBench asks once whether the question makes sense and the store answers.
-func newBench(ctx context.Context, l *headgate.Limiter, limit headgate.Limit, cost headgate.Cost, prefix string, keys,
-	clients int,
-) (*bench, error) {
-	b := &bench{
-		limiter: l, limit: limit, cost: cost, keys: make([]string, keys), books: make([]book, keys),
-		refused: make([]onlyCount, clients),
-	}
-	for i := range b.keys {
-		b.keys[i] = prefix + strconv.Itoa(i)
-		b.books[i].from.Store(math.MaxInt64)
-	}
-	d, err := l.Check(ctx, headgate.Charge{Limit: limit, Key: b.keys[keys-1], Cost: cost})
-	if err != nil {
-		return nil, err
-	}
-	b.start = d.At
-	atOnce, err := limit.Within(d.At, d.At, cost)
-	if err == nil && atOnce == 0 {
-		err = fmt.Errorf("--cost: %s is more than %s ever lets pass at once", cost, limit)
-	}
-	return b, err
-}
-
-// ask is a load.Ask.
-func (b *bench) ask(ctx context.Context, client int, rng *randv2.Rand) (bool, error) {
-	i := rng.IntN(len(b.keys))
-	d, err := b.limiter.Take(ctx, headgate.Charge{Limit: b.limit, Key: b.keys[i], Cost: b.cost})
-	k := &b.books[i]
-	switch {
-	case err != nil:
-		// It may have been charged all the same: then the key is in use
-		// since some time that is not known.
-		lower(&k.from, b.start.UnixMicro())
-		if ctx.Err() == nil {
-			b.errors.Add(1)
-			b.once.Do(func() { b.first = err })
-		}
-	case d.Allowed:
-		at := d.At.UnixMicro()
-		k.admitted.Add(1)
-		lower(&k.from, at)
-		raise(&k.to, at)
-	default:
-		b.refused[client].n++
-	}
-	return d.Allowed, err
-}
-
-func lower(a *atomic.Int64, v int64) {
-	for old := a.Load(); v < old && !a.CompareAndSwap(old, v); old = a.Load() {
-	}
-}
-
-func raise(a *atomic.Int64, v int64) {
-	for old := a.Load(); v > old && !a.CompareAndSwap(old, v); old = a.Load() {
-	}
 }
 
 // live shows progress in one line on a terminal; elsewhere it shows nothing.

@@ -32,7 +32,7 @@ type benchReport struct {
 
 // report audits what was admitted.
 func (b *bench) report(result load.Result) *benchReport {
-	var admitted, bound, over big.Int
+	var sum audited
 	r := &benchReport{
 		Rate:   math.Round(result.PerSecond()*10) / 10,
 		Errors: b.errors.Load(),
@@ -41,40 +41,67 @@ func (b *bench) report(result load.Result) *benchReport {
 		first:  b.first,
 		load:   result,
 	}
-	for i := range b.books {
-		k := &b.books[i]
-		n := k.admitted.Load()
-		if n == 0 {
-			continue
-		}
-		most, err := b.limit.Within(time.UnixMicro(k.from.Load()), time.UnixMicro(k.to.Load()), b.cost)
-		if err != nil {
-			panic(err) // newBench asked with this cost
-		}
-		admitted.Add(&admitted, big.NewInt(n))
-		bound.Add(&bound, big.NewInt(most))
-		if n > most {
-			over.Add(&over, big.NewInt(n-most))
-			r.overKeys++
+	for i, books := range b.books {
+		for k := range books {
+			b.audit(&books[k], b.limits[i].limit, &sum, r)
 		}
 	}
 	for i := range b.refused {
 		r.Refused += b.refused[i].n
 	}
-	r.Admitted, r.Bound, r.over = times(&admitted, b.cost), times(&bound, b.cost), times(&over, b.cost)
+	r.Admitted, r.Bound = b.worth(&sum.admitted, &sum.settled), times(&sum.bound, b.cost)
 	return r
+}
+
+// audited are sums over the keys, in charges.
+type audited struct{ admitted, settled, bound big.Int }
+
+// audit compares what was admitted of a key with what could be.
+func (b *bench) audit(k *book, limit headgate.Limit, sum *audited, r *benchReport) {
+	n, settled := big.NewInt(k.admitted.Load()), big.NewInt(k.settled.Load())
+	if n.Sign() == 0 {
+		return
+	}
+	within, err := limit.Within(time.UnixMicro(k.from.Load()), time.UnixMicro(k.to.Load()), b.cost)
+	if err != nil {
+		panic(err) // newBench asked with this cost
+	}
+	most := big.NewInt(within)
+	sum.admitted.Add(&sum.admitted, n)
+	sum.settled.Add(&sum.settled, settled)
+	sum.bound.Add(&sum.bound, most)
+	if n.Cmp(most) <= 0 {
+		return
+	}
+	over, bound := b.worth(n, settled), times(most, b.cost)
+	if over.Sub(&over.Rat, &bound.Rat); over.Sign() > 0 {
+		r.over.Add(&r.over.Rat, &over.Rat)
+		r.overKeys++
+	}
+}
+
+// worth returns what charges cost of which some were settled.
+func (b *bench) worth(charges, settled *big.Int) amount {
+	if b.settle == nil {
+		return times(charges, b.cost)
+	}
+	whole, actual := times(new(big.Int).Sub(charges, settled), b.cost), times(settled, *b.settle)
+	whole.Add(&whole.Rat, &actual.Rat)
+	return whole
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // print prints the report for people.
-func (r *benchReport) print(w io.Writer, limit headgate.Limit, store string) error {
+func (r *benchReport) print(w io.Writer, limits []limited, store string) error {
 	var b strings.Builder
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(&b, "%-10s %s\n", what, fmt.Sprintf(format, args...))
 	}
 	line("store", "%s", store)
-	line("limit", "%s", limit)
+	for _, l := range limits {
+		line("limit", "%s, %s keys", l.limit, grouped(strconv.Itoa(l.keys)))
+	}
 	line("decisions", "%s/s for %s", grouped(strconv.FormatFloat(r.Rate, 'f', 0, 64)),
 		r.load.Elapsed.Round(time.Millisecond))
 	line("admitted", "%s", r.verdict())

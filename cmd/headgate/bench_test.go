@@ -56,6 +56,39 @@ func TestBenchAuditsEachLimit(t *testing.T) {
 	}
 }
 
+func TestBenchOfSeveralLimits(t *testing.T) {
+	t.Parallel()
+	for _, more := range [][]string{nil, {"--ids"}, {"--settle", "1"}, {"--settle", "0"}, {"--settle", "7.5", "--zipf", "1"}} {
+		args := append([]string{
+			"--store", "memory:", "--limit", "token-bucket 1000/s burst 100", "--limit", "fixed-window 2000/1s",
+			"--limit", "interval 50/10ms", "--keys", "100,5,1", "--cost", "2.5", "--clients", "4",
+			"--duration", "200ms", "--warmup", "0",
+		}, more...)
+		code, out, errs := runBench(t.Context(), args...)
+		if code != 0 || errs != "" || !strings.Contains(out, "fixed-window 2000/1s, 5 keys\n") ||
+			!strings.Contains(out, "allowed: exact") || !strings.Contains(out, "errors     0\n") {
+			t.Errorf("%q: code %d, %s\n%s", more, code, errs, out)
+		}
+	}
+}
+
+func TestKeysAreDrawnByZipfsLaw(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	const times = 100_000
+	for exponent, want := range map[float64]float64{0: 0.1, 1: 1 / 2.9290, 2: 1 / 1.5498} { // of the first of ten keys
+		d, first := newDraw(10, exponent), 0.0
+		for range times {
+			if d.next(rng) == 0 {
+				first++
+			}
+		}
+		if got := first / times; got < want-0.01 || got > want+0.01 {
+			t.Errorf("exponent %g: the first key is drawn %.3f of the times, want %.3f", exponent, got, want)
+		}
+	}
+}
+
 func TestBenchEndsEarlyWithAReport(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -94,7 +127,8 @@ func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 func audit(t *testing.T, f *faulty, limit string, questions int) *benchReport {
 	t.Helper()
 	f.Store = memory.New(&memory.Config{Clock: func() int64 { return 1_800_000_000_000_000 }})
-	b, err := newBench(t.Context(), headgate.New(f, nil), headgate.MustParse(limit), headgate.Units(1), "k/", 1, 1)
+	q := &question{limits: []limited{{headgate.MustParse(limit), 1}}, cost: headgate.Units(1)}
+	b, err := newBench(t.Context(), headgate.New(f, nil), q, "k/", 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,6 +184,11 @@ func TestBenchCommandErrors(t *testing.T) {
 		"acquired and released, not taken": {"--limit", "concurrency 10 ttl 30s"},
 		"amount (at character 14): is 0":   {"--limit", "token-bucket 0/s"},
 		`limit: unknown: "nope"`:           {"--limit", "nope"},
+		"--keys: 2 numbers for 1 limits":   {"--keys", "1,2"},
+		"--keys: 10000001 in all":          {"--keys", "10000000,1", "--limit", "fixed-window 5/1s", "--limit", "fixed-window 5/2s"},
+		"--zipf: -1 is not from 0 to 10":   {"--zipf", "-1"},
+		"--zipf: NaN is not":               {"--zipf", "nan"},
+		"--settle: cost":                   {"--settle", "x"},
 		"key: 5":                           {"--key-prefix", strings.Repeat("k", 500)},
 		`the scheme "mongo" is not known`:  {"--store", "mongo:x"},
 		`unknown command "x"`:              {"x"},

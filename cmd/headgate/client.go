@@ -44,6 +44,11 @@ func (r *remote) Take(ctx context.Context, in *api.Request, check bool) (*api.De
 	return out, r.call(ctx, http.MethodPost, path, in, out)
 }
 
+func (r *remote) FillUp(ctx context.Context, in *api.Request) (*api.Filled, error) {
+	out := new(api.Filled)
+	return out, r.call(ctx, http.MethodPost, "/v1/fill-up", in, out)
+}
+
 func (r *remote) Inspect(ctx context.Context, in *api.Subject) (*api.Status, error) {
 	out := new(api.Status)
 	return out, r.call(ctx, http.MethodPost, "/v1/inspect", in, out)

@@ -36,7 +36,11 @@ const (
 var errRefused = errors.New("refused")
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), heeded(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if len(os.Args) < 2 || os.Args[1] != "serve" { // which reads its file again
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), heeded(ends...)...)
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	if code == 128+int(syscall.SIGINT) {
@@ -114,10 +118,12 @@ func newRootCommand() *cobra.Command {
 	})
 	root.SetVersionTemplate("headgate {{.Version}}\n")
 	root.AddCommand(
-		newServeCommand(), newTakeCommand(), newCheckCommand(), newInspectCommand(), newResetCommand(),
-		newBlockCommand(), newListCommand(), newExplainCommand(), newReplayCommand(), newBenchCommand(),
-		newRunCommand(),
-		newMigrateCommand(), newSchemaCommand(), newSweepCommand(), newLicensesCommand(),
+		newServeCommand(), newTakeCommand(), newCheckCommand(), newFillUpCommand(), newInspectCommand(),
+		newWhyCommand(), newResetCommand(), newBlockCommand(), newListCommand(), newExplainCommand(),
+		newReplayCommand(), newBenchCommand(), newRunCommand(),
+		newLimitsCommand(), newPlanCommand(), newOverrideCommand(), newValidateCommand(),
+		newMigrateCommand(), newSchemaCommand(), newSweepCommand(),
+		newLicensesCommand(),
 	)
 	return root
 }
@@ -144,7 +150,7 @@ var commandForm = regexp.MustCompile(`^[a-zA-Z_-]{1,24}$`)
 // notations describes LIMIT for help texts.
 func notations() string {
 	var b strings.Builder
-	b.WriteString("LIMIT is a name from the config file, or one line:\n\n")
+	b.WriteString("LIMIT is a name in the store's catalogue (headgate limits), or one line:\n\n")
 	for _, a := range headgate.Algorithms() {
 		fmt.Fprintf(&b, "  %s\n      %s\n", a.Notation, a.About)
 	}

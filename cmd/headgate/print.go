@@ -23,6 +23,14 @@ func key(k string) string {
 	return k
 }
 
+// text is key for what may be empty.
+func text(s string) string {
+	if s == "" {
+		return ""
+	}
+	return key(s)
+}
+
 func printStatus(w io.Writer, s *api.Status) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
@@ -30,6 +38,13 @@ func printStatus(w io.Writer, s *api.Status) error {
 	line("key", "%s", key(s.Key))
 	if s.Shared {
 		line("shared", "the limit is full; this is of the cell that its new keys share")
+	}
+	if s.Rule != "" && s.Rule != s.Limit {
+		rule := s.Rule
+		if s.Applied != "" {
+			rule += ", by " + text(s.Applied)
+		}
+		line("in force", "%s", rule)
 	}
 	if !s.Exists && !s.Shared {
 		line("used", "0 of %s; never used, or long ago", s.Capacity)

@@ -8,11 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/headgate/headgate/internal/replay"
 	"github.com/headgate/headgate/server/config"
@@ -186,43 +183,7 @@ func writeWhole(name string, data []byte) error {
 	return nil
 }
 
-// replayBar shows progress on a terminal; elsewhere it shows nothing.
-type replayBar struct {
-	w     io.Writer // nil: not a terminal
-	bar   *progressbar.ProgressBar
-	phase replay.Phase
-}
-
-func newReplayBar(w io.Writer) *replayBar {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return &replayBar{w: w}
-	}
-	return &replayBar{}
-}
-
-func (b *replayBar) show(phase replay.Phase, done, total int64) {
-	if b.w == nil {
-		return
-	}
-	if b.bar == nil || b.phase != phase {
-		b.clear()
-		b.phase = phase
-		b.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(b.w),
-			progressbar.OptionSetDescription(string(phase)),
-			progressbar.OptionShowBytes(phase == replay.Reading),
-			progressbar.OptionShowCount(),
-			progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionClearOnFinish(),
-			progressbar.OptionFullWidth(),
-		)
-	}
-	_ = b.bar.Set64(done) // a bar that cannot be drawn is no reason to stop
-}
-
-func (b *replayBar) clear() {
-	if b.bar != nil {
-		_ = b.bar.Clear()
-		b.bar = nil
-	}
+// newReplayBar shows the progress of a replay.
+func newReplayBar(w io.Writer) *bar[replay.Phase] {
+	return newBar(w, func(phase replay.Phase) bool { return phase == replay.Reading })
 }

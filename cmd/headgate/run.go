@@ -30,7 +30,7 @@ const (
 )
 
 func newRunCommand() *cobra.Command {
-	var limit, key, cost string
+	var limit, key, cost, keep string
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "run --limit LIMIT --key KEY -- COMMAND [ARGUMENT...]",
@@ -64,7 +64,7 @@ func newRunCommand() *cobra.Command {
 			case err != nil:
 				return notStarted(cmd, exitNotRunnable, err)
 			}
-			charge, closeStore, err := chargeOf(cmd, limit, key, cost)
+			charge, closeStore, err := chargeOf(cmd, limit, key, cost, keep)
 			if s := interrupted(cmd.Context()); s != 0 && err != nil {
 				return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s while the store was opened", s))
 			}
@@ -107,6 +107,7 @@ func newRunCommand() *cobra.Command {
 	f.StringVar(&limit, "limit", "", "the limit")
 	f.StringVar(&key, "key", "", "who shares a turn")
 	f.StringVar(&cost, "cost", "1", "what it costs, a decimal")
+	f.StringVar(&keep, "keep", "", keepUsage)
 	f.DurationVar(&wait, "wait", 0, "for how long to wait at most; without it, for as long as it takes")
 	f.SetInterspersed(false) // what follows the command is the command's
 	_ = cmd.MarkFlagRequired("limit")

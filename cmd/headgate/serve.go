@@ -10,10 +10,12 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/lograte"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/edge"
@@ -35,8 +37,10 @@ func newServeCommand() *cobra.Command {
 		Use:        "serve",
 		Short:      "Serve limits over HTTP",
 		SuggestFor: []string{"server", "start", "listen"},
-		Long: "Serve limits over HTTP. Without a config file requests say their limit in one line;\n" +
-			"with one they name its limits, and lines only if it says allow_notations: true.\n\n" +
+		Long: "Serve limits over HTTP. Requests name limits of the store's catalogue (headgate limits).\n" +
+			"Without a config file they may also say a limit in one line; with one, only if it says\n" +
+			"allow_notations: true. The limits of the file are applied to the catalogue at the start, when\n" +
+			"the file is changed, and on SIGHUP, unless a newer file was applied by another server.\n\n" +
 			"A database server may come later than this one: until it does, and while it is away,\n" +
 			"requests are answered with status 503, and so is GET /readyz. GET /livez answers 200 as\n" +
 			"long as this process does. What waiting cannot cure (a wrong URL, a schema that is newer\n" +
@@ -67,6 +71,7 @@ type serving struct {
 	options storeOptions
 	edge    edge.Config
 	rest    rest.Config
+	applied *applied // the config file
 }
 
 // servingOf reads the settings of a server.
@@ -105,9 +110,15 @@ func (o *serving) open(ctx context.Context) (store.Store, error) {
 		return nil, err
 	}
 	s = front.New(s, &front.Config{Logger: slog.New(slog.DiscardHandler)}) // watch tells of the sweeper
-	if err := newServerService(s, o.config).Reachable(ctx); err != nil {
+	if err := newServerService(s, o.config, nil).Reachable(ctx); err != nil {
 		s.Close()
 		return nil, err
+	}
+	// A limit that the store cannot use is a mistake of the file, which a start does not pass
+	// over. What else is in the way need not be for long, and the catalogue has limits.
+	if err := o.applied.apply(ctx, s); errors.Is(err, store.ErrInvalid) {
+		s.Close()
+		return nil, fmt.Errorf("%s: %w", o.config.File, err)
 	}
 	return s, nil
 }
@@ -158,18 +169,23 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	defer lines.Close()
 	log := slog.New(lines)
 	o.options.log = log
+	o.applied = newApplied(o.config.Files, log)
+	defer o.applied.stop()
+	o.rest.Problem = o.applied.Problem
 	state := &condition{log: log, store: store.RedactURL(o.store)}
 	s, opened, err := o.start(ctx, state)
 	if err != nil {
 		return err
 	}
-	end := func() { s.Close() }
+	limits := catalog.Watch(s, &catalog.Config{Logger: log})
+	o.applied.watch(limits)
+	end := func() { limits.Close(); s.Close() }
 	defer func() { soon(end, log) }()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.addr)
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
 	}
-	service := newServerService(s, o.config)
+	service := newServerService(s, o.config, limits)
 	server := edge.NewServer(rest.New(service, log, &o.rest), log, &o.edge)
 	select {
 	case <-opened:
@@ -180,15 +196,16 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	case <-ctx.Done():
 	case <-time.After(firstTry):
 	}
+	soonest, cancel := context.WithTimeout(ctx, firstTry)
+	_ = limits.Refresh(soonest) // else it is read within a second
+	cancel()
 	welcome(stderr, listener.Addr().String(), o)
 
 	watching, stopWatching := context.WithCancel(ctx)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		watch(watching, s, opened, service.Healthy, state)
-	}()
-	end = func() { stopWatching(); <-watched; s.Close() }
+	var watched sync.WaitGroup
+	watched.Go(func() { watch(watching, s, opened, service.Healthy, state) })
+	watched.Go(func() { o.applied.follow(watching, s, opened) })
+	end = func() { stopWatching(); watched.Wait(); limits.Close(); s.Close() }
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	return o.until(ctx, server, s, opened, served, log)

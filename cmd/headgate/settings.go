@@ -50,14 +50,14 @@ func loadConfig(cmd *cobra.Command) (*config.Config, error) {
 	return c, nil
 }
 
-// resolveLimit returns the limit that a person at the command line means: a
-// name of the config file, or a notation, with or without a file.
+// resolveLimit returns the limit that is meant where there is no store: a
+// name of the config file, or a notation.
 func resolveLimit(cmd *cobra.Command, nameOrNotation string) (headgate.Limit, error) {
 	c, err := loadConfig(cmd)
 	if err != nil {
 		return headgate.Limit{}, err
 	}
-	return c.Resolve(nameOrNotation)
+	return c.Limit(nameOrNotation)
 }
 
 // place is where a command keeps its state.

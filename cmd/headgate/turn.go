@@ -17,16 +17,21 @@ type waiter struct {
 }
 
 // chargeOf opens the store, and makes a charge of what the command line says.
-func chargeOf(cmd *cobra.Command, limit, key, cost string) (w waiter, closeStore func() error, err error) {
+func chargeOf(cmd *cobra.Command, limit, key, cost, keep string) (w waiter, closeStore func() error, err error) {
 	c, err := loadConfig(cmd)
 	if err != nil {
 		return w, nil, err
 	}
-	if w.charge.Limit, err = c.Resolve(limit); err != nil {
-		return w, nil, err
+	if headgate.ValidName(limit) != nil { // what is wrong with a notation is found before a store is opened
+		if _, err := c.Resolve(limit); err != nil {
+			return w, nil, err
+		}
 	}
 	w.charge.Key = key
 	if w.charge.Cost, err = headgate.ParseCost(cost); err != nil {
+		return w, nil, err
+	}
+	if err := w.charge.Keep.UnmarshalText([]byte(keep)); err != nil {
 		return w, nil, err
 	}
 	p, err := placeOf(cmd, c)
@@ -35,6 +40,14 @@ func chargeOf(cmd *cobra.Command, limit, key, cost string) (w waiter, closeStore
 	}
 	s, err := p.open(cmd, storeOptions{})
 	if err != nil {
+		return w, nil, err
+	}
+	if w.charge.Limit, err = c.Resolve(limit); err == nil && w.charge.Limit.OnlyName() {
+		names := &catalogNames{ctx: cmd.Context(), store: s, config: c}
+		w.charge.Limit, err = names.Find(cmd.Context(), limit, key)
+	}
+	if err != nil {
+		s.Close()
 		return w, nil, err
 	}
 	w.limiter, w.place = headgate.New(s, nil), p

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/store"
+)
+
+func newLimitsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "limits",
+		Short: "Show and change the catalogue: the named limits that a store keeps",
+		Long: "Show and change the catalogue: the named limits that a store keeps, for all who use it.\n" +
+			"A change is felt by every server and program within two seconds, and is kept as a version\n" +
+			"with its author, its time and its reason.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newLimitsListCommand(), newLimitsShowCommand(), newLimitsSetCommand(), newLimitsApplyCommand(),
+		newLimitsHistoryCommand(), newLimitsRollbackCommand(), newLimitsRemoveCommand(),
+		newLimitsUsedCommand())
+	return cmd
+}
+
+func newLimitsListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the named limits",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return catalogued(cmd, func(c *catalog.Catalog) error {
+				if asJSON {
+					list := []limitLine{}
+					for _, d := range c.List() {
+						list = append(list, lineOf(&d))
+					}
+					return printJSON(cmd.OutOrStdout(), list)
+				}
+				t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				fmt.Fprintln(t, "NAME\tLIMIT\tFROM\tDESCRIPTION")
+				for name, err := range c.Unreadable() {
+					fmt.Fprintf(cmd.ErrOrStderr(), "limit %s cannot be read by this program: %v\n", name, err)
+				}
+				for _, d := range c.List() {
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", d.Name(), notationOf(&d), origin(&d), d.Description)
+				}
+				return t.Flush()
+			})
+		},
+	}
+	addSettings(cmd, config.Store, config.File)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// limitLine is a limit as JSON.
+type limitLine struct {
+	Name        string `json:"name"`
+	Limit       string `json:"limit"`
+	MaxKeys     int64  `json:"max_keys,omitempty"`
+	Description string `json:"description,omitempty"`
+	Origin      string `json:"origin,omitempty"`
+	Retired     bool   `json:"retired,omitempty"`
+	Bound       string `json:"bound"`
+}
+
+func lineOf(d *catalog.Definition) limitLine {
+	return limitLine{
+		d.Name(), d.String(), d.Params().MaxKeys, d.Description, d.Origin, d.Retired, d.Bound().String(),
+	}
+}
+
+func notationOf(d *catalog.Definition) string {
+	if n := d.Params().MaxKeys; n > 0 {
+		return d.String() + "; max_keys " + strconv.FormatInt(n, 10)
+	}
+	return d.String()
+}
+
+func origin(d *catalog.Definition) string {
+	switch {
+	case d.Retired:
+		return "retired"
+	case d.Origin != "":
+		return d.Origin
+	}
+	return "-"
+}
+
+func newLimitsShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Say what a named limit means, and what changed it last",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return catalogued(cmd, func(c *catalog.Catalog) error {
+				l, err := c.Get(args[0])
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(cmd.OutOrStdout(), l.Explain())
+				list, err := c.History(cmd.Context(), args[0], 1)
+				if err == nil && len(list) > 0 {
+					fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", "changed", versionLine(&list[0]))
+				}
+				return err
+			})
+		},
+	}
+	addSettings(cmd, config.Store, config.File)
+	return cmd
+}
+
+// versionLine says which version it is, when it was made, by whom and why.
+func versionLine(v *store.Version) string {
+	line := fmt.Sprintf("version %d, %s, by %s", v.Number, instant(v.At), key(v.Author))
+	if v.Reason != "" {
+		line += ": " + key(v.Reason)
+	}
+	return line
+}
+
+func newLimitsHistoryCommand() *cobra.Command {
+	var most int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "history [NAME]",
+		Short: "List the versions of the catalogue, or those that changed one limit, newest first",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := ""
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return catalogued(cmd, func(c *catalog.Catalog) error {
+				list, err := c.History(cmd.Context(), name, most)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), list)
+				}
+				for i := range list {
+					printVersion(cmd.OutOrStdout(), &list[i], name)
+				}
+				return nil
+			})
+		},
+	}
+	addSettings(cmd, config.Store, config.File)
+	cmd.Flags().IntVar(&most, "max", 20, "number of versions")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printVersion(w io.Writer, v *store.Version, name string) {
+	fmt.Fprintln(w, versionLine(v))
+	for _, c := range v.Changes {
+		if name == "" || catalog.Concerns(c, name) {
+			fmt.Fprintln(w, "  "+catalog.Describe(c))
+		}
+	}
+}
+
+func newValidateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate FILE ...",
+		Short: "Check config files: the first mistake is named with its line and column",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := config.Read(args...)
+			if err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %d limits and %d plans, nothing wrong\n", f.File,
+					len(f.Limits), len(f.Plans))
+			}
+			return err
+		},
+	}
+}

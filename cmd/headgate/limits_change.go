@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/store"
+)
+
+// changing are the flags of the commands that change the catalogue.
+type changing struct {
+	reason string
+	yes    bool
+	dry    bool
+	using
+}
+
+func (c *changing) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&c.reason, "reason", "", "why, for the history")
+	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
+	f.BoolVar(&c.dry, "dry-run", false, "print what would be changed, and change nothing")
+}
+
+const changeIt = "Change the catalogue?"
+
+// errDeclined is the answer no.
+var errDeclined = errors.New("nothing was changed")
+
+// agreed asks whether to go on. Where nobody can answer, --yes has to.
+func (c *changing) agreed(cmd *cobra.Command, question string) error {
+	if c.yes {
+		return nil
+	}
+	in := cmd.InOrStdin()
+	if f, ok := in.(*os.File); ok && !term.IsTerminal(int(f.Fd())) {
+		return headgate.Invalid("yes", "is missing: there is no terminal to ask at")
+	}
+	fmt.Fprint(cmd.ErrOrStderr(), question+" [y/N] ")
+	said := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n')
+		said <- line
+	}()
+	select {
+	case line := <-said:
+		switch strings.ToLower(strings.TrimSpace(line)) {
+		case "y", "yes":
+			return nil
+		}
+		return errDeclined
+	case <-cmd.Context().Done():
+		return errDeclined
+	}
+}
+
+// by is the author of a change of a version that was shown.
+func (c *changing) by(cmd *cobra.Command, seen int64) (catalog.By, error) {
+	a, err := c.using.by(cmd, c.reason)
+	a.Seen = seen
+	return a, err
+}
+
+// changed opens the store of a command, makes a change of its catalogue, and tells which version
+// that made.
+func (u *using) changed(cmd *cobra.Command, change func(c *catalog.Catalog) (version int64, err error)) error {
+	return catalogued(cmd, func(c *catalog.Catalog) error {
+		before, _ := c.Version()
+		version, err := change(c)
+		return u.made(cmd, before, version, err, "")
+	})
+}
+
+// made tells which version was made.
+func made(cmd *cobra.Command, before, version int64) {
+	if version == before {
+		fmt.Fprintln(cmd.OutOrStdout(), "nothing to change")
+		return
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "the catalogue has version %d now\n", version)
+}
+
+func newLimitsSetCommand() *cobra.Command {
+	var c changing
+	var description string
+	var maxKeys int64
+	cmd := &cobra.Command{
+		Use:     "set NAME LIMIT",
+		Short:   "Define a named limit, or change it",
+		Example: "  headgate limits set login 'sliding-log 5/15m' --reason 'passwords are being guessed'",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := headgate.ParseNamed(args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return catalogued(cmd, func(limits *catalog.Catalog) error {
+				for try := 1; ; try++ { // on top of what others change meanwhile
+					d := catalog.Definition{Limit: l, Description: description}
+					if was, ok := limits.Lookup(args[0]); ok {
+						d.Origin = was.Origin
+						if !cmd.Flags().Changed("description") {
+							d.Description = was.Description
+						}
+						if !cmd.Flags().Changed("max-keys") {
+							maxKeys = was.Params().MaxKeys
+						}
+					}
+					if d.Limit, err = l.WithMaxKeys(maxKeys); err != nil {
+						return err
+					}
+					err := c.set(cmd, limits, d)
+					if !errors.Is(err, store.ErrVersion) || try == 5 {
+						return err
+					}
+				}
+			})
+		},
+	}
+	addSettings(cmd, config.Store, config.File)
+	f := cmd.Flags()
+	f.StringVar(&c.reason, "reason", "", "why, for the history")
+	f.BoolVar(&c.dry, "dry-run", false, "print what would be changed, and change nothing")
+	c.using.flags(cmd)
+	f.StringVar(&description, "description", "", "what it is for")
+	f.Int64Var(&maxKeys, "max-keys", 0, "number of keys that it may have; 0: the store's")
+	return cmd
+}
+
+// set defines a limit, on top of the version that was read last.
+func (c *changing) set(cmd *cobra.Command, limits *catalog.Catalog, d catalog.Definition) error {
+	before, _ := limits.Version()
+	change, some := limits.Difference(&d)
+	by, err := c.by(cmd, before)
+	if err != nil {
+		return err
+	}
+	var version int64
+	if !c.dry {
+		version, err = limits.Set(cmd.Context(), by, d)
+		if _, unfinished := errors.AsType[*catalog.UnfinishedError](err); err != nil && !unfinished {
+			return c.left(err, "")
+		}
+	}
+	if some {
+		fmt.Fprintln(cmd.OutOrStdout(), change)
+	}
+	if c.dry {
+		return nil
+	}
+	return c.made(cmd, before, version, err, d.Name())
+}
+
+func newLimitsApplyCommand() *cobra.Command {
+	var c changing
+	var files []string
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Make the catalogue's limits those of a file",
+		Long: "Make the catalogue's limits those of a file: print the difference, ask, and make one version.\n\n" +
+			"Limits that a file has defined and this one does not have are retired: they are marked, and\n" +
+			"still decide until they are removed. Limits that were defined otherwise stay. A file that was\n" +
+			"applied before a newer one is not applied again without --force, so that no old file undoes\n" +
+			"a newer one.",
+		Example: "  headgate limits apply -f headgate.yaml --store postgres://headgate@db/app",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Read(files...)
+			if err != nil {
+				return err
+			}
+			// The store is that of the file, unless a flag or the variable names another.
+			return cataloguedBy(cmd, cfg, func(limits *catalog.Catalog) error {
+				return c.apply(cmd, limits, cfg.Defines(), force)
+			})
+		},
+	}
+	c.flags(cmd)
+	c.using.flags(cmd)
+	addSettings(cmd, config.Store)
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "`file` with limits; may be repeated")
+	cmd.Flags().BoolVar(&force, "force", false, "apply it though it was applied before a newer one")
+	_ = cmd.MarkFlagRequired("file")
+	return cmd
+}
+
+func (c *changing) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File, force bool) error {
+	d, err := limits.Compare(cmd.Context(), f)
+	if err != nil {
+		return err
+	}
+	before, _ := limits.Version()
+	if d.Known == catalog.Older && !force {
+		return fmt.Errorf("%s was applied before, and another file since then: it is applied again with --force",
+			f.Path)
+	}
+	for _, line := range d.Lines() {
+		fmt.Fprintln(cmd.OutOrStdout(), line)
+	}
+	if d.Empty() {
+		fmt.Fprintf(cmd.OutOrStdout(), "the catalogue has all that %s says\n", f.Path)
+	}
+	if c.dry {
+		return nil
+	}
+	if !d.Empty() {
+		if err := c.agreed(cmd, changeIt); err != nil {
+			return err
+		}
+	}
+	// What was shown and agreed to is applied: also of the newest file, after changes by hand.
+	by, err := c.by(cmd, before)
+	if err != nil {
+		return err
+	}
+	_, version, err := limits.Apply(cmd.Context(), by, f, true)
+	if err == nil && d.Empty() {
+		return nil
+	}
+	return c.made(cmd, before, version, err, "NAME")
+}
+
+func newLimitsRollbackCommand() *cobra.Command {
+	var c changing
+	cmd := &cobra.Command{
+		Use:     "rollback VERSION [NAME ...]",
+		Short:   "Make the limits, or those that are named, what they were after a version",
+		Example: "  headgate limits history\n  headgate limits rollback 41 --reason 'too strict'",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			version, err := strconv.ParseInt(args[0], 10, 64)
+			if err != nil || version < 0 {
+				return headgate.Invalid("VERSION", "%q is not the number of a version", args[0])
+			}
+			return catalogued(cmd, func(limits *catalog.Catalog) error {
+				changes, err := limits.Back(cmd.Context(), version, args[1:]...)
+				if err != nil {
+					return err
+				}
+				before, _ := limits.Version()
+				for _, change := range changes {
+					fmt.Fprintln(cmd.OutOrStdout(), catalog.Describe(change))
+				}
+				if c.dry {
+					return nil
+				}
+				if len(changes) > 0 {
+					if err := c.agreed(cmd, changeIt); err != nil {
+						return err
+					}
+				}
+				by, err := c.by(cmd, before)
+				if err != nil {
+					return err
+				}
+				now, err := limits.Rollback(cmd.Context(), by, version, args[1:]...)
+				return c.made(cmd, before, now, err, "NAME")
+			})
+		},
+	}
+	c.flags(cmd)
+	c.using.flags(cmd)
+	addSettings(cmd, config.Store, config.File)
+	return cmd
+}
+
+func newLimitsRemoveCommand() *cobra.Command {
+	var c changing
+	cmd := &cobra.Command{
+		Use:   "remove NAME ...",
+		Short: "Remove limits from the catalogue; then they are unknown",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return catalogued(cmd, func(limits *catalog.Catalog) error {
+				unreadable := limits.Unreadable()
+				for _, name := range args {
+					if d, ok := limits.Lookup(name); ok {
+						fmt.Fprintf(cmd.OutOrStdout(), "- %s = %s\n", name, notationOf(&d))
+					} else if unreadable[name] != nil {
+						fmt.Fprintf(cmd.OutOrStdout(), "- %s, which this program cannot read\n", name)
+					} else if _, err := limits.Get(name); err != nil {
+						return err
+					}
+				}
+				before, _ := limits.Version()
+				if c.dry {
+					return nil
+				}
+				if err := c.agreed(cmd, changeIt); err != nil {
+					return err
+				}
+				by, err := c.by(cmd, before)
+				if err != nil {
+					return err
+				}
+				version, err := limits.Remove(cmd.Context(), by, args...)
+				if err == nil {
+					made(cmd, before, version)
+				}
+				return err
+			})
+		},
+	}
+	c.flags(cmd)
+	addSettings(cmd, config.Store, config.File)
+	return cmd
+}

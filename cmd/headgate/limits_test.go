@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+// migrated returns the URL of a database with the schema.
+func migrated(t *testing.T) string {
+	t.Helper()
+	url := dbtest.Postgres(t)
+	command(t, exitOK, "migrate", "--store", url)
+	return url
+}
+
+// command runs a command, and returns what it says.
+func command(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	if got := run(t.Context(), args, nil, &out, &out); got != code {
+		t.Fatalf("%q: exit %d, %s; want %d", args, got, out.String(), code)
+	}
+	return out.String()
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// limits returns the limits of a server, by name.
+func (s *server) limits(t *testing.T) map[string]string {
+	t.Helper()
+	res, err := http.Get(s.url + "/v1/limits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var list api.Limits
+	if err := json.NewDecoder(res.Body).Decode(&list); err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]string{}
+	for _, l := range list.Limits {
+		byName[l.Name] = l.Limit
+	}
+	return byName
+}
+
+func (s *server) health(t *testing.T) (h api.Health) {
+	t.Helper()
+	res, err := http.Get(s.url + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if err := json.NewDecoder(res.Body).Decode(&h); err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("status %d, %v", res.StatusCode, err)
+	}
+	return h
+}
+
+// TestServeFollowsItsFile changes the file of a server that serves.
+func TestServeFollowsItsFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "c.yaml")
+	write(t, file, "limits:\n  login: gcra 1/s\n")
+	s := start(t, dir, "--config", file)
+	if got := s.limits(t); got["login"] != "gcra 1/s burst 1" {
+		t.Fatalf("at the start: %v", got)
+	}
+	is := func(name, notation string) func() bool {
+		return func() bool { return s.limits(t)[name] == notation }
+	}
+	write(t, file, "limits:\n  login: gcra 2/s\n  api: gcra 3/s\n")
+	s.until(t, 4*time.Second, "the file that was changed is in force", is("api", "gcra 3/s burst 3"))
+
+	// What is wrong changes nothing, and is told.
+	write(t, file, "limits:\n  login: gcra 2/s\n  api: gcra 0/s\n")
+	s.until(t, 4*time.Second, "what is wrong is told", func() bool {
+		return strings.Contains(s.health(t).Config, "c.yaml:3:13: limits.api")
+	})
+	if got := s.limits(t); got["api"] != "gcra 3/s burst 3" || got["login"] != "gcra 2/s burst 2" {
+		t.Errorf("after a file with a mistake: %v", got)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, 4*time.Second, "that it is gone is told", func() bool {
+		return strings.Contains(s.health(t).Config, "no such file")
+	})
+	write(t, file, "limits:\n  api: gcra 4/s\n")
+	s.until(t, 4*time.Second, "the file that was put right is in force", is("api", "gcra 4/s burst 4"))
+	s.until(t, 4*time.Second, "nothing is wrong", func() bool { return s.health(t).Config == "" })
+	if got := s.limits(t); got["login"] != "gcra 2/s burst 2" {
+		t.Errorf("a limit that the file has no more: %v", got)
+	}
+
+	// SIGHUP reads it again, and ends nothing.
+	command(t, exitOK, "limits", "set", "api", "gcra 9/s", "--store", "sqlite:"+filepath.Join(dir, "headgate.db"))
+	s.until(t, 4*time.Second, "a change by the command is in force", is("api", "gcra 9/s burst 9"))
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, 4*time.Second, "it says that the limits differ", func() bool {
+		return strings.Contains(s.out.String(), "limits were changed since the config file was applied")
+	})
+	if got := s.limits(t); got["api"] != "gcra 9/s burst 9" {
+		t.Errorf("SIGHUP has undone a change: %v", got)
+	}
+	s.stop(t)
+}
+
+// TestAnOldFileUndoesNothing restarts two servers with an old and a new file, in both orders.
+func TestAnOldFileUndoesNothing(t *testing.T) {
+	t.Parallel()
+	url := migrated(t)
+	dir := t.TempDir()
+	older, newer := filepath.Join(dir, "old.yaml"), filepath.Join(dir, "new.yaml")
+	write(t, older, "store: "+url+"\nlimits:\n  login: gcra 1/s\n")
+	write(t, newer, "store: "+url+"\nlimits:\n  login: gcra 2/s\n")
+	start(t, dir, "--config", older).stop(t)
+	for _, order := range [][]string{{newer, older}, {older, newer}, {newer, newer}, {older, older}} {
+		for _, file := range order {
+			s := start(t, dir, "--config", file)
+			if got := s.limits(t); file == newer && got["login"] != "gcra 2/s burst 2" {
+				t.Errorf("%s: %v", file, got)
+			}
+			told := strings.Contains(s.health(t).Config, "it was applied before a newer one")
+			said := s.stop(t)
+			if logged := strings.Contains(said, "it was applied before a newer one"); told != logged || told != (file == older) {
+				t.Errorf("%s is told to be older: %v, in the log %v", file, told, logged)
+			}
+		}
+		if got := command(t, exitOK, "limits", "list", "--store", url); !strings.Contains(got, "gcra 2/s burst 2") {
+			t.Errorf("after %v: %s", order, got)
+		}
+	}
+	write(t, older, "store: "+url+"\nlimits:\n  login: fixed-window 1/day Nowhere/Else\n")
+	if got := command(t, exitError, "serve", "--config", older); !strings.Contains(got, "Nowhere/Else") {
+		t.Errorf("a limit that is wrong at the start: %s", got)
+	}
+}
+
+// TestAllFeelAChangeWithinTwoSeconds changes one limit again and again, under load: from SQL, by
+// the command on a host without a file, by a program, and by the files of two servers.
+// HEADGATE_TEST_CHANGES is how many times; a change takes about a second.
+func TestAllFeelAChangeWithinTwoSeconds(t *testing.T) {
+	t.Parallel()
+	changes := 12
+	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_CHANGES")); err == nil {
+		changes = n
+	}
+	url := migrated(t)
+	dir := t.TempDir()
+	files := []string{filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")}
+	servers := make([]*server, len(files))
+	for i, file := range files {
+		write(t, file, "store: "+url+"\nlimits:\n  login: gcra 1000/s\n")
+		servers[i] = start(t, dir, "--config", file)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	s, err := postgres.Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	program, err := catalog.Open(t.Context(), s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+
+	var load sync.WaitGroup
+	var asked atomic.Int64
+	over := make(chan struct{})
+	for i := range 4 {
+		load.Go(func() {
+			client := &http.Client{}
+			for n := 0; ; n++ {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				d, status, err := servers[i%2].take(client, fmt.Sprintf(`{"limit":"login","key":"k%d"}`, n%100))
+				if err != nil || status != http.StatusOK || d.Limit != "login" {
+					t.Errorf("status %d, %+v, %v", status, d, err)
+					return
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	slowest := time.Duration(0)
+	for n := 1; n <= changes; n++ {
+		notation := fmt.Sprintf("gcra %d/s", 1000+n)
+		want := fmt.Sprintf("%s burst %d", notation, 1000+n)
+		switch n % 4 {
+		case 0:
+			if _, err := conn.Exec(t.Context(), `update headgate.limits set rule = $1 where name = 'login'`, notation); err != nil {
+				t.Fatal(err)
+			}
+			want = notation // what a row says
+		case 1:
+			command(t, exitOK, "limits", "set", "login", notation, "--store", url)
+		case 2:
+			l, err := headgate.ParseNamed("login", notation)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := catalog.Definition{Limit: l, Origin: "file"}
+			if _, err := program.Set(t.Context(), catalog.By{}, d); err != nil {
+				t.Fatal(err)
+			}
+		case 3:
+			write(t, files[n/4%2], "store: "+url+"\nlimits:\n  login: "+notation+"\n")
+			servers[n/4%2].until(t, 5*time.Second, "the file is applied", func() bool {
+				var rule string
+				err := conn.QueryRow(t.Context(), `select rule from headgate.limits where name = 'login'`).Scan(&rule)
+				return err == nil && rule == want
+			})
+		}
+		begin := time.Now()
+		for _, feels := range []func() bool{
+			func() bool { return servers[0].limits(t)["login"] == notation+fmt.Sprintf(" burst %d", 1000+n) },
+			func() bool { return servers[1].limits(t)["login"] == notation+fmt.Sprintf(" burst %d", 1000+n) },
+			func() bool {
+				l, err := program.Get("login")
+				return err == nil && l.String() == notation+fmt.Sprintf(" burst %d", 1000+n)
+			},
+			func() bool {
+				var rule string
+				err := conn.QueryRow(t.Context(), `select rule from headgate.limits where name = 'login'`).Scan(&rule)
+				return err == nil && rule == want
+			},
+		} {
+			servers[0].until(t, 5*time.Second, notation, feels)
+		}
+		slowest = max(slowest, time.Since(begin))
+	}
+	close(over)
+	load.Wait()
+	t.Logf("%d changes, %d decisions beside them; the slowest change was felt by all after %v", changes, asked.Load(), slowest)
+	if slowest > 2*time.Second {
+		t.Errorf("a change was felt by all after %v", slowest)
+	}
+	var versions int
+	if err := conn.QueryRow(t.Context(), `select count(*) from headgate.versions`).Scan(&versions); err != nil || versions != changes+1 {
+		t.Errorf("%d versions, %v; want one for each change", versions, err)
+	}
+}

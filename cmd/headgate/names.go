@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/store"
+)
+
+// catalogNames finds limits in the catalogue of a store, which is read when the first name is
+// asked for: most commands need none.
+type catalogNames struct {
+	ctx    context.Context //nolint:containedctx // of the command
+	store  store.Store
+	config *config.Config
+
+	once sync.Once
+	read *catalog.Catalog
+	err  error
+}
+
+func (n *catalogNames) catalog() (*catalog.Catalog, error) {
+	n.once.Do(func() {
+		n.read, n.err = catalog.Read(n.ctx, n.store, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
+	})
+	return n.read, n.err
+}
+
+// Find implements headgate.Names. A limit that only the config file knows is not in force:
+// the error says how to put it into the catalogue.
+func (n *catalogNames) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
+	c, err := n.catalog()
+	if err != nil {
+		return headgate.Limit{}, err
+	}
+	l, err := c.Find(ctx, name, key)
+	return l, n.unknown(ctx, err, name)
+}
+
+// FindAll implements headgate.Names.
+func (n *catalogNames) FindAll(ctx context.Context, charges []headgate.Charge) error {
+	c, err := n.catalog()
+	if err != nil {
+		return err
+	}
+	err = c.FindAll(ctx, charges)
+	for _, charge := range charges {
+		if charge.Limit.OnlyName() {
+			err = n.unknown(ctx, err, charge.Limit.Name())
+		}
+	}
+	return err
+}
+
+// unknown is what to do about an error, if a limit is not known which the file has.
+func (n *catalogNames) unknown(ctx context.Context, err error, name string) error {
+	if !errors.Is(err, headgate.ErrUnknownLimit) {
+		return err
+	}
+	if _, missing := n.config.Find(ctx, name, ""); missing != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %q; %s has it, and it was never applied: headgate limits apply -f %s",
+		headgate.ErrUnknownLimit, name, n.config.File, strings.Join(n.config.Files, " -f "))
+}
+
+// Replacements is that of the catalogue.
+func (n *catalogNames) Replacements(ctx context.Context, key string, authors bool, limits ...string) (
+	[]catalog.Replacement, error,
+) {
+	c, err := n.catalog()
+	if err != nil {
+		return nil, err
+	}
+	return c.Replacements(ctx, key, authors, limits...)
+}
+
+// List implements catalog.Names.
+func (n *catalogNames) List() []catalog.Definition {
+	c, err := n.catalog()
+	if err != nil {
+		return nil // and whatever asks the store next says why
+	}
+	return c.List()
+}
+
+// Err implements catalog.Names.
+func (n *catalogNames) Err() error { return n.err }
+
+// by is the author of a change that a command makes.
+func by(reason string) catalog.By {
+	name := "user " + strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return catalog.By{Author: name, Reason: reason}
+}
+
+// catalogued opens the store of a command, and lets do have its catalogue.
+func catalogued(cmd *cobra.Command, do func(c *catalog.Catalog) error) error {
+	cfg, err := loadConfig(cmd)
+	if err != nil {
+		return err
+	}
+	return cataloguedBy(cmd, cfg, do)
+}
+
+// cataloguedBy is catalogued with the settings of a file.
+func cataloguedBy(cmd *cobra.Command, cfg *config.Config, do func(c *catalog.Catalog) error) error {
+	p, err := placeOf(cmd, cfg)
+	if err != nil {
+		return err
+	}
+	s, err := p.open(cmd, storeOptions{})
+	if err != nil {
+		return err
+	}
+	c, err := catalog.Read(cmd.Context(), s, &catalog.Config{
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err == nil {
+		err = do(c)
+	}
+	if closing := s.Close(); err == nil {
+		err = closing
+	}
+	return err
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/server/config"
+)
+
+func newPlanCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show and change plans, and which keys have them",
+		Long: "Show and change plans, and which keys have them. A plan is a set of limits, each in the place of\n" +
+			"the named limit for keys that have the plan; what it does not name is as it is for all.\n" +
+			"Plans are defined by the config file (plans:), or one by one. Every server and program feels a\n" +
+			"change within two seconds, and each is kept as a version.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPlanListCommand(), newPlanKeysCommand(), newPlanSetCommand(), newPlanUnsetCommand(),
+		newPlanDefineCommand(), newPlanRemoveCommand())
+	return cmd
+}
+
+func newPlanListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the plans with their limits",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return catalogued(cmd, func(c *catalog.Catalog) error {
+				lines := []planLine{}
+				for _, p := range c.Plans() {
+					for _, l := range p.Limits {
+						d := catalog.Definition{Origin: p.Origin, Retired: p.Retired}
+						lines = append(lines, planLine{p.Name, l.Name(), l.String(), origin(&d)})
+					}
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), lines)
+				}
+				t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				fmt.Fprintln(t, "PLAN\tLIMIT\tIN THIS PLAN\tFROM")
+				for _, l := range lines {
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Plan, l.Limit, l.Rule, l.From)
+				}
+				return t.Flush()
+			})
+		},
+	}
+	addSettings(cmd, config.Store, config.File)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// planLine is a limit of a plan as JSON.
+type planLine struct {
+	Plan  string `json:"plan"`
+	Limit string `json:"limit"`
+	Rule  string `json:"rule"`
+	From  string `json:"from"`
+}
+
+// assignmentLine is the plan of a key as JSON.
+type assignmentLine struct {
+	Key    string     `json:"key"`
+	Prefix bool       `json:"prefix,omitempty"`
+	Plan   string     `json:"plan"`
+	Until  *time.Time `json:"until,omitempty"`
+	Over   bool       `json:"over,omitempty"`
+	Reason string     `json:"reason,omitempty"`
+}
+
+func newPlanKeysCommand() *cobra.Command {
+	var asJSON bool
+	var most int
+	var after string
+	cmd := &cobra.Command{
+		Use:   "keys [KEY]",
+		Short: "List which keys have which plan, or say it of one key",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return catalogued(cmd, func(c *catalog.Catalog) error {
+				list, err := assignments(cmd, c, args, after, most)
+				if err != nil {
+					return err
+				}
+				lines := []assignmentLine{}
+				for _, a := range list {
+					line := assignmentLine{Key: a.Key, Prefix: a.Prefix, Plan: a.Plan, Reason: a.Reason}
+					if !a.Until.IsZero() {
+						line.Until, line.Over = &a.Until, !a.Until.After(c.Now())
+					}
+					lines = append(lines, line)
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), lines)
+				}
+				t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				fmt.Fprintln(t, "KEY\tPLAN\tUNTIL\tREASON")
+				for _, l := range lines {
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", keyOrPrefix(l.Key, l.Prefix), l.Plan, end(l.Until, l.Over),
+						text(l.Reason))
+				}
+				return t.Flush()
+			})
+		},
+	}
+	addSettings(cmd, config.Store, config.File)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().IntVar(&most, "max", 1000, "list so many single keys at most")
+	cmd.Flags().StringVar(&after, "after", "", "list the single keys after this one")
+	return cmd
+}
+
+// assignments are those of all prefixes and of some single keys, or those of one key and its prefixes.
+func assignments(cmd *cobra.Command, c *catalog.Catalog, args []string, after string, most int) (
+	list []catalog.Assignment, err error,
+) {
+	prefixes := c.PrefixAssignments()
+	if len(args) == 0 {
+		list, err = c.Assignments(cmd.Context(), after, most)
+		return append(prefixes, list...), err
+	}
+	own, _, err := c.Has(cmd.Context(), args[0])
+	if own != nil {
+		list = append(list, *own)
+	}
+	for _, p := range prefixes {
+		if strings.HasPrefix(args[0], p.Key) {
+			list = append(list, p)
+		}
+	}
+	return list, err
+}
+
+func newPlanSetCommand() *cobra.Command {
+	var e ending
+	var prefix bool
+	var reason string
+	var u using
+	cmd := &cobra.Command{
+		Use:     "set KEY PLAN",
+		Short:   "Give a key, or all keys that begin with a text, a plan",
+		Example: "  headgate plan set customer-42 pro --for 30d --reason trial",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return u.changed(cmd, func(c *catalog.Catalog) (int64, error) {
+				until, err := e.end(c)
+				if err != nil {
+					return 0, err
+				}
+				by, err := u.by(cmd, reason)
+				if err != nil {
+					return 0, err
+				}
+				return c.Assign(cmd.Context(), by, catalog.Assignment{
+					Plan: args[1], Key: args[0], Prefix: prefix, Until: until, Reason: reason,
+				})
+			})
+		},
+	}
+	addSettings(cmd, config.Store, config.File)
+	u.flags(cmd)
+	e.flags(cmd)
+	cmd.Flags().BoolVar(&prefix, "prefix", false, "for all keys that begin with KEY")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	return cmd
+}
+
+func newPlanUnsetCommand() *cobra.Command {
+	var prefix bool
+	var reason string
+	var u using
+	cmd := &cobra.Command{
+		Use:   "unset KEY",
+		Short: "Take the plan of a key away",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return u.changed(cmd, func(c *catalog.Catalog) (int64, error) {
+				by, err := u.by(cmd, reason)
+				if err != nil {
+					return 0, err
+				}
+				return c.Unassign(cmd.Context(), by, args[0], prefix)
+			})
+		},
+	}
+	addSettings(cmd, config.Store, config.File)
+	u.flags(cmd)
+	cmd.Flags().BoolVar(&prefix, "prefix", false, "of all keys that begin with KEY")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	return cmd
+}
+
+func newPlanDefineCommand() *cobra.Command {
+	var reason string
+	var u using
+	cmd := &cobra.Command{
+		Use:     "define PLAN NAME=LIMIT ...",
+		Short:   "Define a plan, or change it: all its limits",
+		Example: "  headgate plan define pro 'api=token-bucket 100/s burst 200' login=unlimited",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			plan := catalog.Plan{Name: args[0]}
+			for _, text := range args[1:] {
+				name, notation, ok := strings.Cut(text, "=")
+				if !ok {
+					return headgate.Invalid("limit", "%q is not NAME=LIMIT", text)
+				}
+				l, err := headgate.ParseNamed(strings.TrimSpace(name), strings.TrimSpace(notation))
+				if err != nil {
+					return err
+				}
+				plan.Limits = append(plan.Limits, l)
+			}
+			return u.changed(cmd, func(c *catalog.Catalog) (int64, error) {
+				by, err := u.by(cmd, reason)
+				if err != nil {
+					return 0, err
+				}
+				return c.SetPlans(cmd.Context(), by, plan)
+			})
+		},
+	}
+	addSettings(cmd, config.Store, config.File)
+	u.flags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	return cmd
+}
+
+func newPlanRemoveCommand() *cobra.Command {
+	var reason string
+	var u using
+	cmd := &cobra.Command{
+		Use:   "remove PLAN",
+		Short: "Remove a plan; keys that have it have none then",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return u.changed(cmd, func(c *catalog.Catalog) (int64, error) {
+				by, err := u.by(cmd, reason)
+				if err != nil {
+					return 0, err
+				}
+				return c.RemovePlan(cmd.Context(), by, args[0])
+			})
+		},
+	}
+	addSettings(cmd, config.Store, config.File)
+	u.flags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	return cmd
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/store"
+)
+
+// reloadEvery is how often a server looks whether its config file was changed.
+const reloadEvery = time.Second
+
+// applyWithin is how long the store may take to apply a file.
+const applyWithin = 10 * time.Second
+
+// applied is a server's config file, which is applied to the catalogue: at the start, when it
+// is changed, and on SIGHUP. It is safe for concurrent use.
+type applied struct {
+	log      *slog.Logger
+	files    []string         // none: there is no file
+	limits   *catalog.Catalog // that the server watches; nil until it does
+	hangup   chan os.Signal
+	observer catalog.Observer // hears of each try; nil: nobody does
+
+	mu      sync.Mutex
+	text    string        // of the files, as they were tried last
+	file    *catalog.File // that was read last; nil: none
+	problem error         // why that is not in force; nil: nothing is known to be wrong
+}
+
+func newApplied(files []string, log *slog.Logger) *applied {
+	a := &applied{log: log, files: files, hangup: make(chan os.Signal, 1)}
+	if signals := heeded(syscall.SIGHUP); len(signals) > 0 { // to notify of none is to notify of all
+		signal.Notify(a.hangup, signals...)
+	}
+	return a
+}
+
+// watch says which catalogue the server goes by.
+func (a *applied) watch(limits *catalog.Catalog) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.limits = limits
+}
+
+// stop ends the handling of SIGHUP.
+func (a *applied) stop() { signal.Stop(a.hangup) }
+
+// name is what the files are called.
+func (a *applied) name() string { return strings.Join(a.files, ", ") }
+
+// Problem says why limits are not as the files say, or cannot be read; empty: they are.
+func (a *applied) Problem() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.problem != nil {
+		return a.problem.Error()
+	}
+	if a.limits == nil {
+		return ""
+	}
+	if err := a.limits.Err(); err != nil {
+		return err.Error()
+	}
+	if a.file != nil {
+		if d, err := a.limits.Status(*a.file); err == nil && d.Known == catalog.Older {
+			return older(a.name())
+		}
+	}
+	return ""
+}
+
+func older(name string) string {
+	return name + ": it was applied before a newer one, which stays in force; headgate limits apply --force applies " +
+		"it again"
+}
+
+// tryAgain reports whether the store was in the way of the last try.
+func (a *applied) tryAgain() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.problem != nil && store.Class(a.problem) != nil && !errors.Is(a.problem, store.ErrInvalid)
+}
+
+// apply reads the files and applies their limits to the catalogue of a store. What is wrong is
+// said once.
+func (a *applied) apply(ctx context.Context, s store.Store) error {
+	if len(a.files) == 0 {
+		return nil
+	}
+	text := textOf(a.files)
+	c, err := config.Read(a.files...)
+	var file *catalog.File
+	if err == nil && (c.Limits != nil || c.Plans != nil) {
+		defines := c.Defines()
+		file = &defines
+		err = a.write(ctx, s, *file)
+	} else if err != nil && a.observer != nil {
+		a.observer.Applied(catalog.Application{Path: a.name(), Err: err})
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil && (a.problem == nil || a.problem.Error() != err.Error()) {
+		a.log.Error("the config file is not applied; the limits stay what they were", "file", a.name(), "error", err)
+	}
+	a.text, a.file, a.problem = text, file, err
+	return err
+}
+
+// write applies a file, and says what became of that.
+func (a *applied) write(ctx context.Context, s store.Store, f catalog.File) error {
+	ctx, cancel := context.WithTimeout(ctx, applyWithin)
+	defer cancel()
+	limits, err := catalog.Read(ctx, s, &catalog.Config{Logger: slog.New(slog.DiscardHandler), Observer: a.observer})
+	if err != nil {
+		return err
+	}
+	d, version, err := limits.Apply(ctx, by("headgate serve, "+f.Path), f, false)
+	switch {
+	case err != nil:
+		return err
+	case d.Known == catalog.Older:
+		a.log.Warn("the config file is not applied: " + older(f.Path))
+	case d.Known == catalog.Newest && !d.Empty():
+		a.log.Warn("limits were changed since the config file was applied; they stay as they are", "file", f.Path,
+			"changes", len(d.Lines()), "first", d.Lines()[0])
+	case d.Known == catalog.New:
+		a.log.Info("the config file was applied", "file", f.Path, "changes", len(d.Lines()), "version", version)
+	}
+	return nil
+}
+
+// follow applies the files each time that they are changed, or that SIGHUP comes, until ctx is
+// done. A change is applied when two looks have found the same text: the first may have come
+// while the file was being written.
+func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struct{}) {
+	select {
+	case <-opened:
+	case <-ctx.Done():
+		return
+	}
+	ticker := time.NewTicker(reloadEvery)
+	defer ticker.Stop()
+	for seen := ""; ; {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.hangup:
+			asked = true
+			if len(a.files) == 0 {
+				a.log.Info("SIGHUP: there is no config file to read again")
+			}
+		case <-ticker.C:
+		}
+		if len(a.files) == 0 {
+			continue
+		}
+		text := textOf(a.files)
+		a.mu.Lock()
+		changed := text != a.text
+		a.mu.Unlock()
+		if asked || changed && text == seen || !changed && a.tryAgain() {
+			_ = a.apply(ctx, s) // it says what is wrong
+		}
+		seen = text
+	}
+}
+
+// textOf is what is in files, to see a change. Of one that cannot be read it is why.
+func textOf(files []string) string {
+	var b strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		fmt.Fprintf(&b, "%d %s %v\n", len(text), text, err)
+	}
+	return b.String()
+}
