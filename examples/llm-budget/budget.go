@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// client is who sends a request, as its API key says.
+type client struct{ user, team, org string }
+
+// usage is the usage block at the end of a model's answer.
+type usage struct {
+	Prompt     int64 `json:"prompt_tokens"`
+	Completion int64 `json:"completion_tokens"`
+}
+
+// budgets are the six limits. They have names, so that a key keeps what it has used when one
+// of them is changed.
+type budgets struct {
+	userRequests, userTokens, teamTokens, orgTokens, teamMoney, orgMoney headgate.Limit
+}
+
+// Windows and logs give back all that a settlement leaves, however many streams run at once; a
+// token bucket only what has not drained. A log has a row for each request, which
+// are few in a minute. Of a stream that goes on past midnight, the money stays charged as it was.
+var defaults = budgets{
+	userRequests: limit("user-requests", "sliding-log 60/1m"),
+	userTokens:   limit("user-tokens", "sliding-log 40000/1m"),
+	teamTokens:   limit("team-tokens", "sliding-log 200000/1m"),
+	orgTokens:    limit("org-tokens", "sliding-log 1000000/1m"),
+	teamMoney:    limit("team-money", "sliding-window 50000000/1d"), // millionths of a dollar
+	orgMoney:     limit("org-money", "sliding-window 400000000/1d"),
+}
+
+func limit(name, notation string) headgate.Limit {
+	l, err := headgate.ParseNamed(name, notation)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// charges are what a request costs that uses u: at most, to take, or in the end, to settle.
+func (b *budgets) charges(c client, u usage) []headgate.Charge {
+	team := c.org + "/" + c.team
+	user := team + "/" + c.user
+	tokens := headgate.Units(u.Prompt + u.Completion)
+	money := headgate.Units(3*u.Prompt + 15*u.Completion) // the model's prices: $3 and $15 a million
+	return []headgate.Charge{
+		{Limit: b.userRequests, Key: user, Cost: headgate.Units(1)},
+		{Limit: b.userTokens, Key: user, Cost: tokens},
+		{Limit: b.teamTokens, Key: team, Cost: tokens},
+		{Limit: b.orgTokens, Key: c.org, Cost: tokens},
+		{Limit: b.teamMoney, Key: team, Cost: money},
+		{Limit: b.orgMoney, Key: c.org, Cost: money},
+	}
+}
+
+// counted says what each of the charges counts.
+var counted = [...]string{"requests", "tokens", "tokens", "tokens", "money", "money"}
+
+// setHeaders tells a client what was decided, in the headers that clients of language models
+// know. Of several limits that count the same, they are about the one that has the least left.
+func setHeaders(h http.Header, d headgate.Decision) {
+	tightest := map[string]headgate.Figures{}
+	for _, f := range d.Each {
+		if t, found := tightest[counted[f.Charge]]; !found || f.Remaining < t.Remaining {
+			tightest[counted[f.Charge]] = f
+		}
+	}
+	for what, f := range tightest {
+		h.Set("X-RateLimit-Limit-"+what, fmt.Sprint(f.Capacity))
+		h.Set("X-RateLimit-Remaining-"+what, fmt.Sprint(f.Remaining))
+		h.Set("X-RateLimit-Reset-"+what, f.ResetAfter.Round(time.Millisecond).String())
+	}
+	if !d.Allowed && d.RetryAfter != headgate.Never { // rounded up, or the client comes too early
+		h.Set("Retry-After", fmt.Sprint(int64(math.Ceil(d.RetryAfter.Seconds()))))
+	}
+}

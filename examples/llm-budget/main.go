@@ -1,0 +1,111 @@
+// Llm-budget is a proxy that keeps budgets in front of a language model: requests, tokens and
+// money, for each user, team and organisation.
+//
+//	go run ./examples/llm-budget                            # one process
+//	go run ./examples/llm-budget -store postgres://HOST/DB  # any number of replicas, the same budgets
+//
+//	curl -iN localhost:8082/v1/chat/completions -H 'Authorization: Bearer key-of-alice' \
+//	  -H 'Idempotency-Key: 1' -d '{"max_tokens":50,"messages":[{"content":"Tell me a story"}]}'
+//
+// A request is charged what it can cost at most, to six limits, all or none, before the model
+// is called. When the stream has ended, the charge is settled at what was served. Sent again
+// with the same Idempotency-Key, a request gets the answer that it had, and is not charged
+// again. The model is a fake inside the program: it streams the prompt back.
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+// clients says who has which API key. Keys are looked up by their hashes, so that the time it
+// takes tells nothing about them.
+var clients = map[[sha256.Size]byte]client{
+	sha256.Sum256([]byte("key-of-alice")): {user: "alice", team: "search", org: "acme"},
+	sha256.Sum256([]byte("key-of-bob")):   {user: "bob", team: "search", org: "acme"},
+}
+
+// fakeModel streams the prompt back, a word a token, up to max_tokens, and then the usage
+// block. At the word BREAK the stream breaks off.
+func fakeModel(w http.ResponseWriter, r *http.Request) {
+	var q question
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	send := func(e event) {
+		text, _ := json.Marshal(e)
+		fmt.Fprintf(w, "data: %s\n\n", text)
+		_ = http.NewResponseController(w).Flush()
+	}
+	words := strings.Fields(q.text())
+	u := usage{Prompt: int64(len(words)), Completion: min(int64(len(words)), q.MaxTokens)}
+	for _, word := range words[:u.Completion] {
+		if word == "BREAK" {
+			panic(http.ErrAbortHandler)
+		}
+		send(event{Choices: []choice{{Delta: message{Content: word + " "}}}})
+		time.Sleep(5 * time.Millisecond)
+	}
+	send(event{Usage: &u})
+	fmt.Fprint(w, "data: [DONE]\n\n")
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("llm-budget", flag.ContinueOnError)
+	url := flags.String("store", "", "URL of a PostgreSQL; without one the budgets are in memory")
+	addr := flags.String("http", "127.0.0.1:8082", "address to listen on")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var s store.Store = memory.New(nil)
+	if *url != "" {
+		pg, err := postgres.Open(ctx, *url, nil)
+		if err != nil {
+			return err
+		}
+		defer pg.Close()
+		if _, err := pg.Migrate(ctx); err != nil {
+			return err
+		}
+		s = pg
+	}
+	s = front.New(s, nil) // callers that come at once share round trips
+	defer s.Close()
+	model := httptest.NewServer(http.HandlerFunc(fakeModel))
+	defer model.Close()
+	p := &proxy{limiter: headgate.New(s, nil), budgets: defaults, clients: clients, model: model.URL}
+	server := &http.Server{Addr: *addr, Handler: p, ReadTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	log.Printf("listening on http://%s/v1/chat/completions", *addr)
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/dbtest"
+)
+
+// TestTheProgramServes starts the program as it is.
+func TestTheProgramServes(t *testing.T) {
+	for name, url := range map[string]string{"memory": "", "postgres": dbtest.Postgres(t)} {
+		addr := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t))
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- run(ctx, []string{"-http", addr, "-store", url}) }()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			body := strings.NewReader(`{"max_tokens":50,"messages":[{"content":"Tell me a story"}]}`)
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v1/chat/completions", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer key-of-alice")
+			resp, err := http.DefaultClient.Do(r)
+			if err == nil {
+				text, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if err != nil || !bytes.Contains(text, []byte(`"usage":{"prompt_tokens":4,"completion_tokens":4}`)) {
+					t.Errorf("%s: %s: %s, %v", name, resp.Status, text, err)
+				}
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal(err)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// TestChargedIsWhatWasServed: 100 streams at once. Every 20th client leaves and asks again with
+// its key, and every 20th stream is broken off by the model.
+func TestChargedIsWhatWasServed(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store.Store) {
+		x := newSite(t, s, wide("limit"), 1, fakeModel)
+		want, mu := bill{}, sync.Mutex{}
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Go(func() {
+				c, key := people[i%len(people)], fmt.Sprint("key ", i)
+				prompt := strings.Repeat("word ", 2+i%30) + fmt.Sprint(i)
+				if i%20 == 7 {
+					prompt = "one two BREAK three"
+				}
+				if i%20 == 0 {
+					leave(t, x, c, key, prompt)
+				}
+				status, _, text := x.ask(t, c, key, prompt)
+				for end := time.Now().Add(time.Minute); status == http.StatusConflict && time.Now().Before(end); {
+					time.Sleep(5 * time.Millisecond)
+					status, _, text = x.ask(t, c, key, prompt)
+				}
+				if i%20 == 7 { // a retry gets what there is of it
+					if _, _, again := x.ask(t, c, key, prompt); again != text || !strings.Contains(text, "broke off") {
+						t.Errorf("stream %d: %s\nand again: %s", i, text, again)
+					}
+				} else if !strings.HasSuffix(text, "data: [DONE]\n\n") {
+					t.Errorf("stream %d: %d %s", i, status, text)
+				}
+				u := served(t, prompt, text)
+				if i%20 == 7 && u != (usage{4, 2}) {
+					t.Errorf("stream %d: %+v was served", i, u)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				want.add(x, c, 1, u)
+			})
+		}
+		wg.Wait()
+		if n := x.calls.Load(); n != 100 {
+			t.Errorf("%d calls of the model", n)
+		}
+		want.check(t, x)
+	})
+}
+
+// leave asks and leaves after the first token.
+func leave(t *testing.T, x *site, c client, key, prompt string) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	resp, err := x.send(ctx, 0, c, key, prompt)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer resp.Body.Close()
+	if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("%s: %s, %v", resp.Status, line, err)
+	}
+}
+
+// TestAThousandTimesIsOnce: at two replicas.
+func TestAThousandTimesIsOnce(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store.Store) {
+		x := newSite(t, s, wide("limit"), 2, fakeModel)
+		const prompt = "what is the answer"
+		var ok, conflicts atomic.Int64
+		var texts sync.Map
+		var wg sync.WaitGroup
+		for caller := range 20 {
+			wg.Go(func() {
+				for range 50 {
+					resp, err := x.send(t.Context(), caller%2, people[0], "the key", prompt)
+					if err != nil {
+						t.Error(err)
+						continue
+					}
+					text, err := io.ReadAll(resp.Body)
+					resp.Body.Close()
+					switch {
+					case err != nil:
+						t.Error(err)
+					case resp.StatusCode == http.StatusOK:
+						ok.Add(1)
+						texts.Store(string(text), nil)
+					case resp.StatusCode == http.StatusConflict:
+						conflicts.Add(1)
+					default:
+						t.Errorf("%s: %s", resp.Status, text)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if x.calls.Load() != 1 || ok.Load() == 0 || ok.Load()+conflicts.Load() != 1000 {
+			t.Errorf("%d calls of the model, %d answers, %d conflicts", x.calls.Load(), ok.Load(), conflicts.Load())
+		}
+		want, different := bill{}, 0
+		texts.Range(func(text, _ any) bool {
+			different++
+			want.add(x, people[0], 1, served(t, prompt, text.(string)))
+			return true
+		})
+		if different != 1 {
+			t.Errorf("%d different answers", different)
+		}
+		want.check(t, x)
+	})
+}
+
+// TestARefusalChargesNothing: each of the limits refuses the second request, and none of the
+// six is charged.
+func TestARefusalChargesNothing(t *testing.T) {
+	const prompt = "one two three" // 53 tokens at most, and 6 in the end; 759 and 54 millionths
+	small := []string{"1", "58", "58", "58", "800", "800"}
+	eachStore(t, func(t *testing.T, s store.Store) {
+		for i, capacity := range small {
+			name := fmt.Sprint("small-", i)
+			b := wide(name + "-and")
+			*b.all()[i] = limit(name, "sliding-window "+capacity+"/30d")
+			x := newSite(t, s, b, 1, fakeModel)
+			if status, _, text := x.ask(t, people[0], "", prompt); status != http.StatusOK {
+				t.Fatalf("%s: %d %s", name, status, text)
+			}
+			before := x.used(t)
+			status, h, text := x.ask(t, people[0], "key", prompt)
+			if status != http.StatusTooManyRequests || !strings.Contains(text, name) || h.Get("Retry-After") == "" {
+				t.Errorf("%s: %d %v %s", name, status, h, text)
+			}
+			if after := x.used(t); !reflect.DeepEqual(before, after) {
+				t.Errorf("%s: %v were used, and are %v", name, before, after)
+			}
+			if n := x.calls.Load(); n != 1 {
+				t.Errorf("%s: %d calls of the model", name, n)
+			}
+		}
+	})
+}
+
+// TestTheHeaders are those that clients of language models read.
+func TestTheHeaders(t *testing.T) {
+	now := time.UnixMicro(1_800_000_000_000_000)
+	s := memory.New(&memory.Config{Clock: now.UnixMicro})
+	defer s.Close()
+	b := wide("limit")
+	b.userRequests = limit("requests", "sliding-log 2/1m")
+	b.teamTokens = limit("tokens", "sliding-log 1000/1h")
+	x := newSite(t, s, b, 1, fakeModel)
+	for i, want := range []map[string]string{
+		// While a stream runs, what it can cost at most is reserved.
+		{
+			"Limit-Requests": "2", "Remaining-Requests": "1", "Reset-Requests": "1m0s",
+			"Limit-Tokens": "1000", "Remaining-Tokens": "947", "Reset-Tokens": "1h0m0s",
+		},
+		{"Remaining-Requests": "0", "Remaining-Tokens": "941"}, // the first has cost 6
+		{"Remaining-Requests": "0", "Remaining-Tokens": "988", "Reset-Requests": "1m0s", "Retry-After": "60"},
+	} {
+		status, h, text := x.ask(t, people[0], "", "one two three")
+		if refused := i == 2; refused != (status == http.StatusTooManyRequests) || h.Get("Retry-After") != want["Retry-After"] {
+			t.Errorf("request %d: %d %s, Retry-After %s", i, status, text, h.Get("Retry-After"))
+		}
+		delete(want, "Retry-After")
+		for name, value := range want {
+			if got := h.Get("x-ratelimit-" + name); got != value {
+				t.Errorf("request %d: %s is %s, want %s", i, name, got, value)
+			}
+		}
+	}
+	if status, h, _ := x.ask(t, people[1], "", strings.Repeat("word ", 1000)); status != http.StatusTooManyRequests ||
+		h.Get("Retry-After") != "" {
+		t.Errorf("a request that can never pass: %d, Retry-After %s", status, h.Get("Retry-After"))
+	}
+}
+
+// TestAStreamWithoutAKeyEndsWithItsClient, and is settled at what came until then.
+func TestAStreamWithoutAKeyEndsWithItsClient(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store.Store) {
+		ended := make(chan struct{})
+		x := newSite(t, s, wide("limit"), 1, func(w http.ResponseWriter, r *http.Request) {
+			for range 3 {
+				fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"word \"}}]}\n\n")
+			}
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			close(ended)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		resp, err := x.send(ctx, 0, people[0], "", "one two")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		for lines, n := bufio.NewReader(resp.Body), 0; n < 6; n++ {
+			if _, err := lines.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cancel()
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Fatal("the model goes on for a client that is gone")
+		}
+		x.replicas[0].Close() // waits for the settlement
+		want := bill{}
+		want.add(x, people[0], 1, usage{2, 3})
+		want.check(t, x)
+	})
+}
+
+// TestWhatNothingWasServedForCostsNothing: a retry then calls the model again.
+func TestWhatNothingWasServedForCostsNothing(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store.Store) {
+		var calls atomic.Int64
+		x := newSite(t, s, wide("limit"), 1, func(w http.ResponseWriter, r *http.Request) {
+			if calls.Add(1) == 1 {
+				http.Error(w, "no GPU is free", http.StatusServiceUnavailable)
+				return
+			}
+			fakeModel(w, r)
+		})
+		if status, _, text := x.ask(t, people[0], "key", "one two"); status != http.StatusBadGateway {
+			t.Errorf("%d %s", status, text)
+		}
+		bill{}.check(t, x)
+		status, _, text := x.ask(t, people[0], "key", "one two")
+		if status != http.StatusOK || x.calls.Load() != 2 {
+			t.Errorf("%d %s after %d calls", status, text, x.calls.Load())
+		}
+		want := bill{}
+		want.add(x, people[0], 1, usage{2, 2})
+		want.check(t, x)
+	})
+}
+
+// TestAKeyIsThatOfAClientAndARequest: otherwise it is another one.
+func TestAKeyIsThatOfAClientAndARequest(t *testing.T) {
+	s := memory.New(nil)
+	defer s.Close()
+	x := newSite(t, s, wide("limit"), 1, fakeModel)
+	for i, ask := range []struct {
+		who    client
+		key    string
+		prompt string
+		calls  int64
+	}{
+		{people[0], "key", "one", 1},
+		{people[0], "key", "one", 1},
+		{people[1], "key", "one", 2},
+		{people[0], "key", "two", 3},
+		{people[0], "other", "one", 4},
+		{people[0], "", "one", 5},
+		{people[0], "", "one", 6},
+		{people[1], "key", "one", 6},
+	} {
+		status, _, text := x.ask(t, ask.who, ask.key, ask.prompt)
+		if status != http.StatusOK || !strings.Contains(text, ask.prompt) || x.calls.Load() != ask.calls {
+			t.Errorf("request %d: %d %s, %d calls, want %d", i, status, text, x.calls.Load(), ask.calls)
+		}
+	}
+}
+
+// TestWhatIsNoRequestCostsNothing.
+func TestWhatIsNoRequestCostsNothing(t *testing.T) {
+	s := memory.New(nil)
+	defer s.Close()
+	x := newSite(t, s, wide("limit"), 1, fakeModel)
+	for body, want := range map[string]int{
+		`{"messages":[{"content":"hi"}]}`:                         http.StatusOK,
+		`{"messages":[{"content":"hi"}],"max_tokens":0}`:          http.StatusBadRequest,
+		`{"messages":[{"content":"hi"}],"max_tokens":-5}`:         http.StatusBadRequest,
+		`{"messages":[{"content":"hi"}],"max_tokens":1000000000}`: http.StatusBadRequest,
+		`{"messages":[{"content":"hi"}],"stream":false}`:          http.StatusBadRequest,
+		`{"messages":`: http.StatusBadRequest,
+		`{"messages":[{"content":"` + strings.Repeat("x", 2<<20) + `"}]}`: http.StatusBadRequest,
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer alice")
+		w := httptest.NewRecorder()
+		x.replicas[0].Config.Handler.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%.60s: %d %s", body, w.Code, w.Body)
+		}
+	}
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"messages":[{"content":"hi"}]}`))
+	w := httptest.NewRecorder()
+	if x.replicas[0].Config.Handler.ServeHTTP(w, r); w.Code != http.StatusUnauthorized {
+		t.Errorf("without a key: %d", w.Code)
+	}
+	want := bill{}
+	want.add(x, people[0], 1, usage{1, 1})
+	want.check(t, x)
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+// site is replicas of the proxy with one store, and a model.
+type site struct {
+	budgets  budgets
+	limiter  *headgate.Limiter
+	replicas []*httptest.Server
+	calls    atomic.Int64 // of the model
+}
+
+// wide are budgets that refuse nothing, and whose windows do not end during a test. The names of
+// the limits begin with a prefix.
+func wide(prefix string) (b budgets) {
+	for i, l := range b.all() {
+		algorithm, _, _ := strings.Cut(defaults.all()[i].String(), " ")
+		*l = limit(fmt.Sprint(prefix, "-", i), algorithm+" 1000000000/30d")
+	}
+	return b
+}
+
+// all are the limits in the order of their charges.
+func (b *budgets) all() []*headgate.Limit {
+	return []*headgate.Limit{&b.userRequests, &b.userTokens, &b.teamTokens, &b.orgTokens, &b.teamMoney, &b.orgMoney}
+}
+
+// eachStore calls a test with each of the stores, behind the recommended stack.
+func eachStore(t *testing.T, f func(t *testing.T, s store.Store)) {
+	t.Run("memory", func(t *testing.T) {
+		s := front.New(memory.New(nil), nil)
+		t.Cleanup(func() { s.Close() })
+		f(t, s)
+	})
+	t.Run("postgres", func(t *testing.T) {
+		pg, err := postgres.Open(t.Context(), dbtest.Postgres(t), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := front.New(pg, nil)
+		t.Cleanup(func() { s.Close() })
+		if _, err := pg.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f(t, s)
+	})
+}
+
+func newSite(t *testing.T, s store.Store, b budgets, replicas int, model http.HandlerFunc) *site {
+	x := &site{budgets: b, limiter: headgate.New(s, &headgate.Config{Timeout: time.Minute})}
+	m := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x.calls.Add(1)
+		model(w, r)
+	}))
+	t.Cleanup(m.Close)
+	users := map[[sha256.Size]byte]client{}
+	for _, c := range people {
+		users[sha256.Sum256([]byte(c.user))] = c
+	}
+	for range replicas {
+		r := httptest.NewServer(&proxy{limiter: x.limiter, budgets: b, clients: users, model: m.URL})
+		t.Cleanup(r.Close)
+		x.replicas = append(x.replicas, r)
+	}
+	return x
+}
+
+// people are the clients of a site. The API key of each is its name.
+var people = []client{
+	{"alice", "search", "acme"}, {"bob", "search", "acme"}, {"carol", "ads", "acme"}, {"dave", "ads", "initech"},
+}
+
+// send sends a request. The caller closes the body.
+func (x *site) send(ctx context.Context, replica int, c client, key, prompt string) (*http.Response, error) {
+	body := fmt.Sprintf(`{"max_tokens":50,"messages":[{"role":"user","content":%q}]}`, prompt)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, x.replicas[replica].URL, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+c.user)
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	return http.DefaultClient.Do(r)
+}
+
+// ask sends a request, and reads all of the answer.
+func (x *site) ask(t *testing.T, c client, key, prompt string) (status int, h http.Header, text string) {
+	t.Helper()
+	resp, err := x.send(t.Context(), 0, c, key, prompt)
+	if err != nil {
+		t.Error(err)
+		return 0, nil, ""
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return resp.StatusCode, resp.Header, string(body)
+}
+
+// used returns what is used of all limits of all clients.
+func (x *site) used(t *testing.T) map[string]string {
+	t.Helper()
+	list := map[string]string{}
+	for _, c := range people {
+		for _, charge := range x.budgets.charges(c, usage{1, 1}) {
+			s, err := x.limiter.Inspect(t.Context(), charge.Limit, charge.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list[charge.Limit.Name()+" "+charge.Key] = s.Used.String()
+		}
+	}
+	return list
+}
+
+// served returns what an answer has served: by its usage block, or else by its words.
+func served(t *testing.T, prompt, text string) (u usage) {
+	t.Helper()
+	u.Prompt = int64(len(strings.Fields(prompt)))
+	for line := range strings.Lines(text) {
+		var e event
+		if data, found := strings.CutPrefix(line, "data: {"); found {
+			if err := json.Unmarshal([]byte("{"+data), &e); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+		if e.Usage != nil {
+			if e.Usage.Completion != u.Completion {
+				t.Errorf("%d tokens came, and the usage block says %+v", u.Completion, *e.Usage)
+			}
+			return *e.Usage
+		}
+		for _, c := range e.Choices {
+			u.Completion += int64(len(strings.Fields(c.Delta.Content)))
+		}
+	}
+	return u
+}
+
+// bill adds up what should be used.
+type bill map[string]int64
+
+func (b bill) add(x *site, c client, requests int64, u usage) {
+	tokens, money := u.Prompt+u.Completion, 3*u.Prompt+15*u.Completion
+	user, team := c.org+"/"+c.team+"/"+c.user, c.org+"/"+c.team
+	for i, cost := range []int64{requests, tokens, tokens, tokens, money, money} {
+		key := []string{user, user, team, c.org, team, c.org}[i]
+		b[x.budgets.all()[i].Name()+" "+key] += cost
+	}
+}
+
+func (b bill) check(t *testing.T, x *site) {
+	t.Helper()
+	used := x.used(t)
+	for what, n := range b {
+		if used[what] != fmt.Sprint(n) {
+			t.Errorf("%s: %s is used, and %d was served", what, used[what], n)
+		}
+		delete(used, what)
+	}
+	for what, n := range used {
+		if n != "0" {
+			t.Errorf("%s: %s is used, and nothing was served", what, n)
+		}
+	}
+}
