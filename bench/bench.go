@@ -19,6 +19,8 @@ import (
 type bench struct {
 	servers
 	one, thousand, many, million []string // keys
+	drawn                        []int32  // numbers of many, by Zipf's law
+	forNew                       *stand   // of memory, for new keys
 }
 
 func newBench() *bench {
@@ -29,8 +31,10 @@ func newBench() *bench {
 func (b *bench) comparisons() []compare.Comparison {
 	var list []compare.Comparison
 	for _, of := range [][]compare.Comparison{
-		b.onPostgres(), b.onMariaDB(), b.onSQLite(), b.onRedis(),
-		b.refused(), b.inMemory(), b.leased(), b.served(), b.alone(),
+		b.matrix(b.postgresField()), b.onPostgres(), b.fromPostgres(),
+		b.matrix(b.mariadbField()), b.onMariaDB(), b.fromMariaDB(),
+		b.matrix(b.redisField()), b.matrix(b.sqliteField()), b.matrix(b.memoryField()),
+		b.refused(), b.inMemory(), b.leased(), b.served(),
 	} {
 		list = append(list, of...)
 	}

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/bench/articles"
@@ -10,29 +13,83 @@ import (
 	"github.com/headgate/headgate/bench/gate"
 )
 
-// onMariaDB compares with articles 001 and 003. The log is flushed at every
+// mariadbField is MariaDB beside article 003 and the bare statement. The log is flushed at every
 // commit.
-func (b *bench) onMariaDB() []compare.Comparison {
-	return []compare.Comparison{
-		{
-			Name: "mariadb-bucket-100k-512", Title: "MariaDB, 100,000 token buckets, 512 callers",
-			Goals: []compare.Goal{compare.Times(6)},
-			Why:   "13 to 16 us of the server's CPU for a charge, of which a bare update of many rows takes 6 to 10",
-			Cells: b.article003(ours{limit: always, keys: b.many, callers: 512}, 8, 32),
-		},
-		{
-			Name: "mariadb-log-100k-512", Title: "MariaDB, 100,000 sliding logs, 5 in 60 s, 512 callers",
-			Goals: []compare.Goal{compare.Times(8)},
-			Why: "40 us of the server's CPU for an entry that is granted and 30 for one that is refused: cell, " +
-				"sum and entry; the article's procedure shares the cheap flush among its clients",
-			Cells: b.article001(ours{limit: login, keys: b.many, callers: 512}, 8, 32),
-		},
-		{
-			Name: "mariadb-hot-512", Title: "MariaDB, one hot token bucket, 512 callers",
-			Goals: []compare.Goal{compare.Times(50)},
-			Cells: b.article003(ours{limit: always, keys: b.one, callers: 512, exact: true}, 8, 32),
+func (b *bench) mariadbField() *field {
+	return &field{
+		name: "mariadb", title: "MariaDB", meter: b.meterMariaDB,
+		url:    func(ctx context.Context, _ int) (string, func(), error) { return b.mariadb(ctx) },
+		beside: b.besideMariaDB,
+		goals: map[string][]compare.Goal{
+			"mariadb-100k-1":   {compare.Within(1 / 0.8)},
+			"mariadb-100k-32":  {compare.Times(1.5)},
+			"mariadb-100k-512": {compare.Times(6)},
+			"mariadb-hot-512":  {compare.Times(50)},
 		},
 	}
+}
+
+func (b *bench) besideMariaDB(ctx context.Context, keys []string) (others []other, stop func(), err error) {
+	dsn, drop, err := b.mariadb(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	article, err := mariaPool(dsn, "", 32)
+	if err != nil {
+		return nil, drop, err
+	}
+	stop = func() {
+		article.Close()
+		drop()
+	}
+	l := &articles.RequestToken{DB: article, Capacity: 1_000_000_000, RefillSeconds: 3600}
+	tight := &articles.RequestToken{DB: article, Capacity: 1000, RefillSeconds: 1}
+	err = errors.Join(articles.InstallMariaDB(ctx, article), l.Fill(ctx, keys))
+	if err != nil {
+		return nil, stop, err
+	}
+	first := stop
+	bare, end, err := newBareMariaDB(ctx, dsn, keys)
+	if err != nil {
+		return nil, stop, err
+	}
+	return []other{
+		{side: compare.Rival, name: "article 003", limiter: l, tight: filling{tight, new(sync.Map)}},
+		{
+			side: compare.Ceiling, name: "a bare UPDATE", limiter: bare.by(bare.update), fresh: bare.by(bare.upsert),
+			many: bare.many, batch: bare.batch(keys),
+		},
+	}, func() { end(); first() }, nil
+}
+
+// filling makes the bucket of a key before it is first asked.
+type filling struct {
+	*articles.RequestToken
+	done *sync.Map
+}
+
+// Allow implements rivals.Limiter.
+func (f filling) Allow(ctx context.Context, key string) (bool, error) {
+	if _, ok := f.done.Load(key); !ok {
+		if err := f.Fill(ctx, []string{key}); err != nil { // INSERT IGNORE: any number of times
+			return false, err
+		}
+		f.done.Store(key, true)
+	}
+	return f.RequestToken.Allow(ctx, key)
+}
+
+// onMariaDB compares with article 001.
+func (b *bench) onMariaDB() (list []compare.Comparison) {
+	for _, callers := range []int{8, 32, 512} {
+		list = append(list, compare.Comparison{
+			Name:  fmt.Sprintf("mariadb-log-100k-%d", callers),
+			Title: fmt.Sprintf("MariaDB, 100,000 sliding logs, 5 in 60 s, %d callers", callers),
+			Goals: map[int][]compare.Goal{32: {compare.Times(1.5)}, 512: {compare.Times(8)}}[callers],
+			Cells: b.article001(ours{limit: login, keys: b.many, callers: callers}, 8, 32),
+		})
+	}
+	return list
 }
 
 // inMariaDB makes ready a database for Headgate and one for an article.
@@ -78,31 +135,6 @@ func inSessions(cells []compare.Cell, dsn string, clients []int, cell func(db *s
 		cells = append(cells, c)
 	}
 	return cells, nil
-}
-
-func (b *bench) article003(o ours, clients ...int) func(context.Context) ([]compare.Cell, error) {
-	return func(ctx context.Context) ([]compare.Cell, error) {
-		cells, dsn, err := b.inMariaDB(ctx, o)
-		if err != nil {
-			return cells, err
-		}
-		return inSessions(cells, dsn, clients, func(db *sql.DB, n int) (compare.Cell, error) {
-			l := &articles.RequestToken{DB: db, Capacity: 1_000_000_000, RefillSeconds: 3600}
-			if err := l.Fill(ctx, o.keys); err != nil {
-				return compare.Cell{}, err
-			}
-			c := rival("article 003, request_token", n, l, o.keys)
-			if o.exact {
-				key := fresh()
-				counts := &articles.RequestToken{DB: db, Capacity: 1000, RefillSeconds: 1}
-				if err := counts.Fill(ctx, []string{key}); err != nil {
-					return c, err
-				}
-				c.Exact = compare.Bucket(n, 1000, 1000, asked(counts, []string{key}))
-			}
-			return c, nil
-		})
-	}
 }
 
 func (b *bench) article001(o ours, clients ...int) func(context.Context) ([]compare.Cell, error) {

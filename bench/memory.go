@@ -5,17 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/compare"
 	"github.com/headgate/headgate/bench/gate"
 	"github.com/headgate/headgate/bench/rivals"
+	"github.com/headgate/headgate/store/memory"
 )
-
-// made is why a decision in memory takes longer than the bare arithmetic.
-const made = "a Decision is made of each answer, of 104 bytes with remaining, retry-after and times, where the " +
-	"ceiling answers yes or no: half of the time of a refusal"
 
 // inMemory compares within this process: through a string key, but for those
 // at hand.
@@ -31,7 +29,7 @@ func (b *bench) inMemory() []compare.Comparison {
 				name, title = "memory-"+n.name+"-refuse", "In memory, "+n.title+", refused"
 			}
 			list = append(list, compare.Comparison{
-				Name: name, Title: title, Unit: compare.Nanosecond, Why: made,
+				Name: name, Title: title, Unit: compare.Nanosecond,
 				Goals: []compare.Goal{compare.Times(1), compare.Within(1.5)},
 				Cells: inProcess(n.keys, refuse),
 			})
@@ -40,12 +38,12 @@ func (b *bench) inMemory() []compare.Comparison {
 	return append(list,
 		compare.Comparison{
 			Name: "memory-handle-allow", Title: "In memory, a limiter at hand, allowed",
-			Unit: compare.Nanosecond, Why: made,
+			Unit:  compare.Nanosecond,
 			Goals: []compare.Goal{compare.Times(1), compare.Within(1.5)}, Cells: atHand(false),
 		},
 		compare.Comparison{
 			Name: "memory-handle-refuse", Title: "In memory, a limiter at hand, refused",
-			Unit: compare.Nanosecond, Why: made,
+			Unit:  compare.Nanosecond,
 			Goals: []compare.Goal{compare.Times(1), compare.Within(1.5)}, Cells: atHand(true),
 		},
 		compare.Comparison{
@@ -55,7 +53,6 @@ func (b *bench) inMemory() []compare.Comparison {
 		},
 		compare.Comparison{
 			Name: "memory-gc-1m", Title: "In memory, 1,000,000 keys: a full garbage collection", Unit: compare.Millis,
-			Why:   "the bare table takes 10 to 14 ms of it here, with the million key strings of the bench",
 			Goals: []compare.Goal{compare.Below(15, compare.Millis)},
 			Cells: b.held(func(h held) float64 { return float64(h.gc) / 1e6 }), Rounds: 3,
 		})
@@ -241,3 +238,51 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// memoryField is memory, as headgate serve opens it, beside the three limiters of this kind that
+// were the quickest, and beside bare arithmetic. All tables are in memory at once.
+func (b *bench) memoryField() *field {
+	return &field{
+		name: "memory", title: "In memory", inProcess: true,
+		url: func(_ context.Context, keys int) (string, func(), error) {
+			if keys > memory.DefaultMaxKeys {
+				return fmt.Sprintf("memory:%d", keys), func() {}, nil
+			}
+			return "memory:", func() {}, nil
+		},
+		beside:  besideMemory,
+		clients: func(callers int) []int { return []int{callers} },
+		sizes:   []size{{10_000, []int{8}}, {1_000_000, []int{8}}, {10_000_000, []int{8}}},
+	}
+}
+
+func besideMemory(ctx context.Context, keys []string) (others []other, stop func(), err error) {
+	var ends []func()
+	stop = func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+	list, sides := locals()
+	for i, l := range list {
+		if !quickest[strings.Split(l.Name, " ")[0]] && l.Name != "bare GCRA, flat table" {
+			continue
+		}
+		limiter, end, err := filled(ctx, l, rivals.Always, keys)
+		if err != nil {
+			return nil, stop, err
+		}
+		o := other{side: sides[i], name: l.Name, limiter: limiter, fresh: limiter}
+		if sides[i] == compare.Ceiling {
+			o.fresh = nil // its table does not grow
+		} else if tight, endTight, err := l.New(rivals.Tight, 1); err == nil {
+			o.tight = tight
+			ends = append(ends, endTight)
+		}
+		others, ends = append(others, o), append(ends, end)
+	}
+	return others, stop, nil
+}
+
+// quickest are the limiters in memory that are compared in all rows of the matrix.
+var quickest = map[string]bool{"go-limiter": true, "failsafe-go": true, "x/time/rate": true}

@@ -12,61 +12,85 @@ import (
 	"github.com/headgate/headgate/bench/gate"
 )
 
-const (
-	committed    = "read committed"
-	serializable = "serializable"
-)
+const committed = "read committed"
 
-// onPostgres compares with articles 000 and 004. Every answer is on disk
+// postgresField is PostgreSQL beside article 000 and the bare statement. Every answer is on disk
 // before it is given.
+func (b *bench) postgresField() *field {
+	return &field{
+		name: "postgres", title: "PostgreSQL", meter: b.meterPostgres, empty: emptyHeadgate,
+		url:    func(ctx context.Context, _ int) (string, func(), error) { return b.postgres(ctx) },
+		sizes:  []size{{1_000_000, []int{8, 512}}, {10_000_000, []int{8, 512}}},
+		beside: b.besidePostgres,
+		goals: map[string][]compare.Goal{
+			"postgres-hot-32":           {compare.Times(10), compare.P99(0.1)},
+			"postgres-hot-512":          {compare.Times(100)},
+			"postgres-100k-1":           {compare.Within(1 / 0.85)},
+			"postgres-100k-8":           {compare.Times(1.5)},
+			"postgres-100k-32":          {compare.Times(3)},
+			"postgres-100k-512":         {compare.Times(10), compare.P99Below(20 * time.Millisecond)},
+			"postgres-zipf-8":           {compare.Times(1.2)},
+			"postgres-zipf-512":         {compare.Times(8)},
+			"postgres-limits-3":         {compare.AtLeast(20_000), compare.P99Below(30 * time.Millisecond)},
+			"postgres-limits-6-settled": {compare.AtLeast(5000), compare.P99Below(60 * time.Millisecond)},
+		},
+	}
+}
+
+func (b *bench) besidePostgres(ctx context.Context, keys []string) (others []other, stop func(), err error) {
+	dsn, drop, err := b.postgres(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	article, err := pool(ctx, dsn, 32, committed)
+	if err != nil {
+		return nil, drop, err
+	}
+	plain, err := barePool(ctx, dsn, 32)
+	if err != nil {
+		return nil, func() { article.Close(); drop() }, err
+	}
+	stop = func() {
+		plain.Close()
+		article.Close()
+		drop()
+	}
+	// 1000 a second for an hour, as the article's own test has it.
+	l := &articles.RateLimitingRequest{Pool: article, RefillPerSec: 1000, WindowSeconds: 3600}
+	bare := barePostgres{plain}
+	err = errors.Join(articles.InstallPostgres(ctx, article), l.Fill(ctx, keys), bare.fill(ctx, keys))
+	return []other{
+		{
+			side: compare.Rival, name: "article 000", limiter: l, fresh: l,
+			tight: &articles.RateLimitingRequest{Pool: article, RefillPerSec: 1000, WindowSeconds: 1},
+			empty: func(ctx context.Context) error { return emptied(ctx, article, "rate_limiting_token_bucket") },
+		},
+		{
+			side: compare.Ceiling, name: "a bare UPDATE", limiter: bare.by(bareUpdate), fresh: bare.by(bareUpsert),
+			empty: bare.empty, many: bare.many, batch: bare.batch(keys),
+		},
+	}, stop, err
+}
+
+// onPostgres compares what the matrix has no place for.
 func (b *bench) onPostgres() []compare.Comparison {
-	x8, x32, x32s := session{8, committed}, session{32, committed}, session{32, serializable}
 	return []compare.Comparison{
-		{
-			Name: "postgres-hot-512", Title: "PostgreSQL, one hot key, 512 callers",
-			Goals: []compare.Goal{compare.Times(100)},
-			Cells: b.article000(512, b.one, true, x32, x32s),
-		},
-		{
-			Name: "postgres-hot-32", Title: "PostgreSQL, one hot key, 32 callers",
-			Goals: []compare.Goal{compare.Times(10), compare.P99(0.1)},
-			Cells: b.article000(32, b.one, false, x32),
-		},
-		{
-			Name: "postgres-100k-512", Title: "PostgreSQL, 100,000 keys, 512 callers",
-			Goals: []compare.Goal{compare.Times(10)},
-			Why: "15 us of the server's CPU and 5 us of the driver's, of two cores, for a charge: an index " +
-				"descent, an update in place and its log; the article's function has the disk's flush cheap here (0.12 ms) and group commit",
-			Cells: b.article000(512, b.many, false, x8, x32),
-		},
 		{
 			Name: "postgres-leaky-100k-512", Title: "PostgreSQL, 100,000 live leaky buckets, 512 callers",
 			Goals: []compare.Goal{compare.Times(300)},
 			Cells: b.article004(8, 32),
 		},
 		{
-			Name: "postgres-batch-128", Title: "PostgreSQL, 100,000 keys, 4 connections: 128 requests a batch",
-			Cells: b.batches,
-		},
-		{
 			Name: "postgres-sweep-1m", Title: "PostgreSQL, 1,000,000 keys, 512 callers, sweeping",
-			Goals: []compare.Goal{compare.Within(1.02)},
-			Why:   "a sweep each second looks at 10,000 rows; headgate serve sweeps every ten seconds",
+			Goals: []compare.Goal{compare.Beside(1.02)},
 			Cells: b.sweeping,
 		},
 		{
 			Name: "postgres-front-256", Title: "PostgreSQL, one key, 256 callers of README's program",
-			Goals: []compare.Goal{compare.Times(50)},
+			Goals: []compare.Goal{compare.TimesItself(50)},
 			Cells: b.documented,
 		},
 	}
-}
-
-// session is how the articles' functions are called: by so many clients, each
-// with a connection, at a level of isolation.
-type session struct {
-	clients   int
-	isolation string
 }
 
 // inPostgres makes ready a database for Headgate and one for an article.
@@ -87,36 +111,6 @@ func (b *bench) inPostgres(ctx context.Context, o ours) (cells []compare.Cell, d
 		drop()
 	}
 	return cells, dsn, nil
-}
-
-func (b *bench) article000(callers int, keys []string, exact bool, sessions ...session) func(context.Context) (
-	[]compare.Cell, error) {
-	return func(ctx context.Context) ([]compare.Cell, error) {
-		cells, dsn, err := b.inPostgres(ctx, ours{limit: always, keys: keys, callers: callers, exact: exact})
-		if err != nil {
-			return cells, err
-		}
-		for i, s := range sessions {
-			p, err := pool(ctx, dsn, s.clients, s.isolation)
-			if err != nil {
-				return cells, err
-			}
-			name := "article 000, " + s.isolation
-			// 1000 a second for an hour, as the article's own test has it.
-			l := &articles.RateLimitingRequest{Pool: p, RefillPerSec: 1000, WindowSeconds: 3600}
-			if err := install(ctx, p, i == 0, articles.InstallPostgres, l.Fill, keys); err != nil {
-				p.Close()
-				return append(cells, failed(compare.Rival, name, err)), nil
-			}
-			c := rival(name, s.clients, l, keys)
-			if exact {
-				c = counted(c, s.clients, &articles.RateLimitingRequest{Pool: p, RefillPerSec: 1000, WindowSeconds: 1})
-			}
-			c.Close = p.Close
-			cells = append(cells, c)
-		}
-		return cells, nil
-	}
 }
 
 // install makes what an article needs, once, and puts in the keys.
@@ -165,7 +159,7 @@ func (b *bench) documented(ctx context.Context) ([]compare.Cell, error) {
 		return nil, err
 	}
 	alone := ours{url: dsn, limit: always, keys: b.one, callers: callers, at: "the driver alone", close: drop}.cell(ctx)
-	alone.Side = compare.Rival
+	alone.Side = compare.Self
 	return []compare.Cell{
 		alone,
 		ours{
@@ -173,26 +167,6 @@ func (b *bench) documented(ctx context.Context) ([]compare.Cell, error) {
 			at: "store/front",
 		}.cell(ctx),
 	}, nil
-}
-
-// batches measures Limiter.Batch against one call for each request, both
-// without a wrapper.
-func (b *bench) batches(ctx context.Context) ([]compare.Cell, error) {
-	const clients, requests = 4, 128
-	dsn, drop, err := b.postgres(ctx)
-	if err != nil {
-		return nil, err
-	}
-	single := ours{url: dsn, limit: always, keys: b.many, callers: clients, at: "one a call", close: drop}.cell(ctx)
-	single.Side = compare.Rival
-	s, err := gate.Open(ctx, dsn)
-	if err != nil {
-		return []compare.Cell{single}, err
-	}
-	return []compare.Cell{single, {
-		Side: compare.Ours, Name: gate.Name, At: "128 a call", Close: func() { s.Close() },
-		Measure: compare.Weighted(clients, requests, gate.AskMany(s, always, b.many, requests)),
-	}}, nil
 }
 
 // sweeping measures the same store with and without a sweeper, over live keys
@@ -247,7 +221,7 @@ func (b *bench) sweeping(ctx context.Context) ([]compare.Cell, error) {
 	}
 	return []compare.Cell{
 		{Side: compare.Ours, Name: gate.Name, At: "with a sweeper", Measure: swept, Close: end},
-		{Side: compare.Ceiling, Name: gate.Name, At: "without", Measure: plain},
+		{Side: compare.Self, Name: gate.Name, At: "without", Measure: plain},
 	}, nil
 }
 

@@ -17,7 +17,7 @@ func (b *bench) refused() []compare.Comparison {
 	return []compare.Comparison{
 		{
 			Name: "refused-ns", Title: "PostgreSQL, a refusal that is known to hold", Unit: compare.Nanosecond,
-			Goals: []compare.Goal{compare.Within(2), compare.Below(60, compare.Nanosecond)},
+			Goals: []compare.Goal{compare.Beside(2), compare.Below(60, compare.Nanosecond)},
 			Cells: b.refusal,
 		},
 		{
@@ -58,7 +58,7 @@ func (b *bench) refusal(ctx context.Context) ([]compare.Cell, error) {
 	if l, stop, err = local(rivals.Once, 1); err != nil {
 		return cells, err
 	}
-	return append(cells, repeated(compare.Ceiling, gate.Name+", memory", l, b.one[0], false, stop)), nil
+	return append(cells, repeated(compare.Self, gate.Name+", memory", l, b.one[0], false, stop)), nil
 }
 
 // repeated asks about one key again and again, and expects to be allowed or
@@ -104,7 +104,7 @@ func (b *bench) hammered(ctx context.Context) ([]compare.Cell, error) {
 func (b *bench) leased() []compare.Comparison {
 	return []compare.Comparison{{
 		Name: "leased-ns", Title: "PostgreSQL, allowed out of a lease", Unit: compare.Nanosecond,
-		Goals: []compare.Goal{compare.Within(3)},
+		Goals: []compare.Goal{compare.Beside(3)},
 		Cells: func(ctx context.Context) ([]compare.Cell, error) {
 			l, stop, err := b.remote(ctx, leasing)
 			if err != nil {
@@ -115,7 +115,7 @@ func (b *bench) leased() []compare.Comparison {
 			if l, stop, err = local(rivals.Always, 1); err != nil {
 				return cells, err
 			}
-			return append(cells, repeated(compare.Ceiling, gate.Name+", memory", l, b.one[0], true, stop)), nil
+			return append(cells, repeated(compare.Self, gate.Name+", memory", l, b.one[0], true, stop)), nil
 		},
 	}}
 }

@@ -23,6 +23,7 @@ type servers struct {
 	pg, maria, red *dbtest.Server
 	facts          [][2]string
 	databases      atomic.Int64
+	calls          bool // count the statements of PostgreSQL
 }
 
 func (s *servers) close() {
@@ -56,13 +57,18 @@ func (s *servers) settlePostgres(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }()
 	if os.Getenv(dbtest.PostgresDSN) == "" {
 		for _, text := range []string{
 			"alter system set max_wal_size = '8GB'", "alter system set checkpoint_timeout = '30min'",
 			"select pg_reload_conf()",
 		} {
 			if _, err := conn.Exec(ctx, text); err != nil {
+				return err
+			}
+		}
+		if s.calls {
+			if conn, err = s.countCalls(ctx, conn); err != nil {
 				return err
 			}
 		}
@@ -82,6 +88,24 @@ func (s *servers) settlePostgres(ctx context.Context) error {
 	return nil
 }
 
+// countCalls starts the server again, with pg_stat_statements.
+func (s *servers) countCalls(ctx context.Context, conn *pgx.Conn) (*pgx.Conn, error) {
+	if _, err := conn.Exec(ctx, "alter system set shared_preload_libraries = 'pg_stat_statements'"); err != nil {
+		return conn, err
+	}
+	_ = conn.Close(ctx)
+	s.pg.Crash() // nothing of worth is in it yet
+	if err := s.pg.Restart(ctx); err != nil {
+		return nil, err
+	}
+	conn, err := pgx.Connect(ctx, s.pg.DSN)
+	if err != nil {
+		return nil, err
+	}
+	_, err = conn.Exec(ctx, "create extension pg_stat_statements")
+	return conn, err
+}
+
 // pool opens so many connections to a database, each with a level of isolation.
 func pool(ctx context.Context, dsn string, conns int, isolation string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
@@ -90,6 +114,16 @@ func pool(ctx context.Context, dsn string, conns int, isolation string) (*pgxpoo
 	}
 	cfg.MaxConns = int32(conns)
 	cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = isolation
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// barePool is pool for bare statements.
+func barePool(ctx context.Context, dsn string, conns int) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns, cfg.AfterConnect = int32(conns), indexed
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 

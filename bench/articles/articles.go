@@ -18,8 +18,12 @@ var (
 	tokenBucket string
 	//go:embed sql/001_check_velocity.sql
 	checkVelocity string
+	//go:embed sql/001_check_velocity_postgres.sql
+	checkVelocityPostgres string
 	//go:embed sql/003_request_token.sql
 	requestToken string
+	//go:embed sql/003_request_token_postgres.sql
+	requestTokenPostgres string
 	//go:embed sql/004_leaky_buckets.sql
 	leakyBuckets string
 	//go:embed sql/004_fillup.sql
@@ -31,6 +35,17 @@ var (
 // InstallPostgres makes the tables and functions of articles 000 and 004.
 func InstallPostgres(ctx context.Context, pool *pgxpool.Pool) error {
 	for _, text := range []string{tokenBucket, leakyBuckets} {
+		if _, err := pool.Exec(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// InstallTranslated makes the tables and functions of articles 001 and 003, as translated to
+// PostgreSQL.
+func InstallTranslated(ctx context.Context, pool *pgxpool.Pool) error {
+	for _, text := range []string{checkVelocityPostgres, requestTokenPostgres} {
 		if _, err := pool.Exec(ctx, text); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Goal is what Headgate is to reach.
@@ -51,6 +52,34 @@ func Within(factor float64) Goal {
 	}}
 }
 
+// Beside asks for a figure within a factor of Headgate's own in another setting.
+func Beside(factor float64) Goal {
+	return Goal{"within " + number(factor) + "x of itself", Self, func(r *Result, ours, other *Figure) bool {
+		return r.better(ours, other)*factor >= 1
+	}}
+}
+
+// TimesItself asks for so many times what Headgate does in another setting.
+func TimesItself(factor float64) Goal {
+	return Goal{number(factor) + "x itself", Self, func(r *Result, ours, other *Figure) bool {
+		return r.better(ours, other) >= factor
+	}}
+}
+
+// P99Below asks for a p99 of at most so much.
+func P99Below(most time.Duration) Goal {
+	return Goal{"p99 at most " + most.String(), Ours, func(_ *Result, ours, _ *Figure) bool {
+		return ours.P99 <= most
+	}}
+}
+
+// AtLeast asks for at least so much.
+func AtLeast(least float64) Goal {
+	return Goal{"at least " + fmt.Sprintf("%.0f", least) + "/s", Ours, func(_ *Result, ours, _ *Figure) bool {
+		return ours.Median >= least
+	}}
+}
+
 // Below asks for a figure of at most so much.
 func Below(most float64, u Unit) Goal {
 	return Goal{"at most " + number(most) + " " + u.Name, Ours, func(_ *Result, ours, _ *Figure) bool {
@@ -64,6 +93,9 @@ func (r *Result) Verdict() string {
 	ours := r.Best(Ours)
 	if ours == nil {
 		return "open"
+	}
+	if ours.HasExact && ours.Exact.Over > 0 {
+		return "no: it admitted too many"
 	}
 	verdict := "yes"
 	for _, g := range r.Goals {

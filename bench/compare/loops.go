@@ -2,6 +2,8 @@ package compare
 
 import (
 	"context"
+	"math"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -18,13 +20,67 @@ func Callers(clients int, ask load.Ask) func(context.Context, time.Duration) (Sa
 // Weighted is Callers for questions that are so many decisions each.
 func Weighted(clients, decisions int, ask load.Ask) func(context.Context, time.Duration) (Sample, error) {
 	return func(ctx context.Context, d time.Duration) (Sample, error) {
-		r := load.Run(ctx, load.Config{Clients: clients, Duration: d, Warmup: d / 5}, ask)
-		return Sample{
+		all := make([]struct {
+			n int64
+			_ [56]byte // callers share no cache line
+		}, clients)
+		r := load.Run(ctx, load.Config{Clients: clients, Duration: d, Warmup: d / 5},
+			func(ctx context.Context, client int, rng *rand.Rand) (bool, error) {
+				all[client].n++
+				return ask(ctx, client, rng)
+			})
+		s := Sample{
 			Value: r.PerSecond() * float64(decisions),
 			P50:   r.Quantile(0.5), P99: r.Quantile(0.99),
 			Asked: r.Allowed + r.Refused + r.Errors, Failed: r.Errors, FirstError: r.FirstError,
-		}, ctx.Err()
+		}
+		for i := range all {
+			s.Decisions += float64(all[i].n * int64(decisions))
+		}
+		return s, ctx.Err()
 	}
+}
+
+// InProcess is Callers for what takes less time than a look at the clock: each caller looks
+// once in 128 questions, and no latency is known.
+func InProcess(callers int, ask load.Ask) func(context.Context, time.Duration) (Sample, error) {
+	return func(ctx context.Context, d time.Duration) (Sample, error) {
+		_, _, _ = crowd(ctx, callers, d/5, ask)
+		asked, took, err := crowd(ctx, callers, d, ask)
+		if err != nil {
+			return Sample{}, err
+		}
+		return Sample{Value: float64(asked) / took.Seconds(), Asked: asked}, ctx.Err()
+	}
+}
+
+// crowd asks until the time is over or something fails.
+func crowd(ctx context.Context, callers int, d time.Duration, ask load.Ask) (
+	asked int64, took time.Duration, err error,
+) {
+	var done sync.WaitGroup
+	var all atomic.Int64
+	var failed atomic.Pointer[error]
+	begin := time.Now()
+	for c := range callers {
+		done.Go(func() {
+			rng := rand.New(rand.NewPCG(rand.Uint64(), uint64(c)))
+			for time.Since(begin) < d && failed.Load() == nil {
+				for range chunk {
+					if _, err := ask(ctx, c, rng); err != nil {
+						failed.Store(&err)
+						return
+					}
+				}
+				all.Add(chunk)
+			}
+		})
+	}
+	done.Wait()
+	if p := failed.Load(); p != nil {
+		err = *p
+	}
+	return all.Load(), time.Since(begin), err
 }
 
 // Bucket counts what callers get out of a bucket that was full at the first
@@ -33,7 +89,38 @@ func Bucket(clients int, refill, burst float64, ask load.Ask) func(context.Conte
 	return func(ctx context.Context, d time.Duration) (Exactness, error) {
 		begin := time.Now()
 		r := load.Run(ctx, load.Config{Clients: clients, Duration: max(3*d, time.Second)}, ask)
-		return Exactness{float64(r.Allowed), burst + refill*time.Since(begin).Seconds()}, allFailed(r)
+		e := Exactness{Admitted: float64(r.Allowed), Allowed: burst + refill*time.Since(begin).Seconds()}
+		e.Over = max(0, math.Ceil(e.Admitted-e.Allowed))
+		return e, allFailed(r)
+	}
+}
+
+// Audit counts what callers get out of the buckets of several keys, each full at the first
+// question, with burst in it and refill a second. ask returns the numbers of the keys that
+// were charged one unit each, of so many keys; none if it was refused. A call that failed may
+// have charged: the count is then of what was told.
+func Audit(clients, keys int, refill, burst float64, ask func(ctx context.Context, client int, rng *rand.Rand) ([]int,
+	error),
+) func(context.Context, time.Duration) (Exactness, error) {
+	return func(ctx context.Context, d time.Duration) (Exactness, error) {
+		counts := make([]atomic.Int64, keys)
+		begin := time.Now()
+		r := load.Run(ctx, load.Config{Clients: clients, Duration: max(d, 300*time.Millisecond)},
+			func(ctx context.Context, client int, rng *rand.Rand) (bool, error) {
+				charged, err := ask(ctx, client, rng)
+				for _, i := range charged {
+					counts[i].Add(1)
+				}
+				return len(charged) > 0, err
+			})
+		bound := burst + refill*time.Since(begin).Seconds()
+		e := Exactness{Allowed: bound * float64(keys)}
+		for i := range counts {
+			n := float64(counts[i].Load())
+			e.Admitted += n
+			e.Over += max(0, math.Ceil(n-bound))
+		}
+		return e, allFailed(r)
 	}
 }
 
@@ -42,7 +129,10 @@ func Bucket(clients int, refill, burst float64, ask load.Ask) func(context.Conte
 func Fixed(clients int, allowed float64, ask load.Ask) func(context.Context, time.Duration) (Exactness, error) {
 	return func(ctx context.Context, d time.Duration) (Exactness, error) {
 		r := load.Run(ctx, load.Config{Clients: clients, Duration: max(3*d, time.Second)}, ask)
-		return Exactness{float64(r.Allowed), allowed}, allFailed(r)
+		return Exactness{
+			Admitted: float64(r.Allowed), Allowed: allowed,
+			Over: max(0, float64(r.Allowed)-allowed),
+		}, allFailed(r)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -19,6 +20,8 @@ type Figure struct {
 	FirstError    error
 	Bytes, Allocs float64 // medians
 	HasAllocs     bool
+	Cost          Cost // medians
+	HasCost       bool
 	Exact         Exactness
 	HasExact      bool
 	Err           error // why there is no figure
@@ -42,6 +45,7 @@ type Plan struct {
 func Run(ctx context.Context, c Comparison, p Plan) Result {
 	r := Result{Comparison: c}
 	p.Progress(c.Name + ": getting ready")
+	defer c.Shared.Done()
 	cells, err := c.Cells(ctx)
 	defer func() {
 		for _, cell := range slices.Backward(cells) {
@@ -69,7 +73,7 @@ func Run(ctx context.Context, c Comparison, p Plan) Result {
 				continue
 			}
 			p.Progress(fmt.Sprintf("%s: round %d of %d, %s", c.Name, round+1, rounds, cell.Label()))
-			s, err := measure(ctx, cell, p.Duration)
+			s, err := measure(ctx, cell, max(p.Duration, c.Least))
 			if err != nil {
 				cell.Err = err
 				continue
@@ -96,11 +100,50 @@ func measure(ctx context.Context, cell *Cell, d time.Duration) (Sample, error) {
 	if err := ctx.Err(); err != nil {
 		return Sample{}, err
 	}
+	before, client, known := readings(ctx, cell)
 	s, err := cell.Measure(ctx, d)
+	if after, now, still := readings(ctx, cell); err == nil && known && still && s.Decisions > 0 {
+		s.Cost, s.HasCost = cost(before, after, now-client, s.Decisions), true
+	}
 	if err == nil && s.Value == 0 && s.Asked == s.Failed {
-		err = errors.Join(errors.New("it has decided nothing"), s.FirstError)
+		err = errors.New("it has decided nothing")
+		if s.FirstError != nil {
+			err = fmt.Errorf("%w: %w", err, s.FirstError)
+		}
 	}
 	return s, err
+}
+
+// readings returns what the servers and this process have spent so far.
+func readings(ctx context.Context, cell *Cell) (r Reading, client time.Duration, ok bool) {
+	if cell.Meter == nil {
+		return r, 0, false
+	}
+	r, err := cell.Meter(ctx)
+	return r, ownCPU(), err == nil
+}
+
+// ownCPU returns the CPU time of this process.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func cost(before, after Reading, client time.Duration, decisions float64) Cost {
+	c := Cost{Client: time.Duration(float64(client) / decisions), Server: -1, Log: -1, Calls: -1}
+	if before.CPU >= 0 {
+		c.Server = time.Duration(float64(after.CPU-before.CPU) / decisions)
+	}
+	if before.Log >= 0 {
+		c.Log = float64(after.Log-before.Log) / decisions
+	}
+	if before.Calls >= 0 {
+		c.Calls = float64(after.Calls-before.Calls) / decisions
+	}
+	return c
 }
 
 func figure(cell *Cell, samples []Sample) Figure {
@@ -113,7 +156,13 @@ func figure(cell *Cell, samples []Sample) Figure {
 	f.P99 = time.Duration(median(samples, func(s Sample) float64 { return float64(s.P99) }))
 	f.Bytes = median(samples, func(s Sample) float64 { return s.Bytes })
 	f.Allocs = median(samples, func(s Sample) float64 { return s.Allocs })
-	f.HasAllocs = samples[0].HasAllocs
+	f.HasAllocs, f.HasCost = samples[0].HasAllocs, samples[0].HasCost
+	f.Cost = Cost{
+		Client: time.Duration(median(samples, func(s Sample) float64 { return float64(s.Cost.Client) })),
+		Server: time.Duration(median(samples, func(s Sample) float64 { return float64(s.Cost.Server) })),
+		Log:    median(samples, func(s Sample) float64 { return s.Cost.Log }),
+		Calls:  median(samples, func(s Sample) float64 { return s.Cost.Calls }),
+	}
 	f.Least, f.Most = samples[0].Value, samples[0].Value
 	for _, s := range samples {
 		f.Least, f.Most = min(f.Least, s.Value), max(f.Most, s.Value)
@@ -149,12 +198,14 @@ func (r *Result) Best(side Side) *Figure {
 }
 
 // Against returns the figure that Headgate's is held against: the best rival,
-// or if there is none the best ceiling; or nil.
+// or if there is none the best ceiling, or Headgate in another setting; or nil.
 func (r *Result) Against() *Figure {
-	if f := r.Best(Rival); f != nil {
-		return f
+	for _, side := range []Side{Rival, Ceiling, Self} {
+		if f := r.Best(side); f != nil {
+			return f
+		}
 	}
-	return r.Best(Ceiling)
+	return nil
 }
 
 // Ratio returns how many times better Headgate is than what it is held

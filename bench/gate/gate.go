@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -41,10 +42,28 @@ func Open(ctx context.Context, url string, wrap ...Wrap) (store.Store, error) {
 	return s, nil
 }
 
+// OpenArticles makes Headgate's schema with the functions that have the articles' names.
+func OpenArticles(ctx context.Context, url string) (s store.Store, err error) {
+	if strings.HasPrefix(url, "postgres") {
+		s, err = postgres.Open(ctx, url, nil)
+	} else {
+		s, err = mysql.Open(ctx, url, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.(store.Migrator).Migrate(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
 func open(ctx context.Context, url string) (store.Store, error) {
-	switch scheme, _, _ := strings.Cut(url, ":"); scheme {
-	case "memory":
-		return memory.New(&memory.Config{MaxKeys: -1}), nil
+	switch scheme, rest, _ := strings.Cut(url, ":"); scheme {
+	case "memory": // as headgate serve opens it; a number is that of --max-keys
+		most, err := strconv.Atoi("0" + rest)
+		return memory.New(&memory.Config{Names: true, MaxKeys: most}), err
 	case "sqlite":
 		return sqlite.Open(ctx, url, nil)
 	case "postgres":
@@ -63,6 +82,18 @@ func Ask(s store.Store, limit headgate.Limit, keys []string) load.Ask {
 	limiter := headgate.New(s, nil)
 	return func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
 		d, err := limiter.Allow(ctx, limit, keys[rng.IntN(len(keys))])
+		return d.Allowed, err
+	}
+}
+
+// Pick returns the number of a key, at random.
+type Pick func(rng *rand.Rand) int
+
+// AskPicked returns a question about one of some keys, as they are picked.
+func AskPicked(s store.Store, limit headgate.Limit, keys []string, pick Pick) load.Ask {
+	limiter := headgate.New(s, nil)
+	return func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+		d, err := limiter.Allow(ctx, limit, keys[pick(rng)])
 		return d.Allowed, err
 	}
 }

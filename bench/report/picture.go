@@ -36,7 +36,7 @@ type bar struct {
 func Picture(r *compare.Result) []byte {
 	var shown []*compare.Figure
 	longest := 0.0
-	for _, side := range []compare.Side{compare.Ours, compare.Rival, compare.Ceiling} {
+	for _, side := range []compare.Side{compare.Ours, compare.Rival, compare.Ceiling, compare.Self} {
 		for i := range r.Figures {
 			if f := &r.Figures[i]; f.Side == side && f.Err == nil {
 				shown = append(shown, f)
@@ -61,7 +61,7 @@ func Picture(r *compare.Result) []byte {
 		length := max(1, int(bars*f.Median/longest))
 		data.Bars = append(data.Bars, bar{
 			Name: html.EscapeString(f.Label), Value: html.EscapeString(value(r, f)),
-			Class: [...]string{"ours", "rival", "ceiling"}[f.Side],
+			Class: [...]string{"ours", "rival", "ceiling", "rival"}[f.Side],
 			Y:     y, TextY: y + thick - 5, Length: length, ValueX: margin + names + length + 6,
 		})
 	}

@@ -16,7 +16,7 @@ import (
 // columns are the heads of the one table.
 var columns = []string{
 	"comparison", "Headgate (min-max)", "against", "its figure", "ratio", "goal", "met", "p99 (its)",
-	"admitted/allowed (its)", "errors (its)",
+	"admitted/allowed (its)", "over-admitted", "errors (its)",
 }
 
 // cells returns a comparison's line of the table.
@@ -53,7 +53,10 @@ func cells(r *compare.Result) []string {
 		}
 		return fmt.Sprintf("%.3f", f.Exact.Admitted/f.Exact.Allowed)
 	})
-	line[9] = both(ours, other, errorsOf)
+	if ours != nil && ours.HasExact {
+		line[9] = bare(ours.Exact.Over)
+	}
+	line[10] = both(ours, other, errorsOf)
 	return line
 }
 

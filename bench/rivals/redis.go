@@ -3,6 +3,8 @@ package rivals
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 
 	redisrate "github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
@@ -35,4 +37,22 @@ func ThrottledRedis(client *redis.Client, prefix string, q Quota) (Limiter, erro
 		return nil, fmt.Errorf("throttled: %w", err)
 	}
 	return newThrottled(s, q)
+}
+
+// RedisScripts returns how many scripts and functions clients have called at a server.
+func RedisScripts(ctx context.Context, client *redis.Client) (calls int64, err error) {
+	info, err := client.Info(ctx, "commandstats").Result()
+	for l := range strings.Lines(info) {
+		name, rest, _ := strings.Cut(strings.TrimSpace(l), ":calls=")
+		switch name {
+		case "cmdstat_evalsha", "cmdstat_eval", "cmdstat_fcall":
+			number, _, _ := strings.Cut(rest, ",")
+			n, err := strconv.ParseInt(number, 10, 64)
+			if err != nil {
+				return 0, err
+			}
+			calls += n
+		}
+	}
+	return calls, err
 }
