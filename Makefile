@@ -11,7 +11,7 @@ help: ## list the targets
 
 .PHONY: test
 test: ## run all tests, against one real server of each kind, with the race detector
-	$(GO) test -race -timeout 15m ./...
+	$(GO) test -race -timeout 25m ./...
 
 .PHONY: engines
 engines: ## run the tests of the stores on all other servers; ENGINES="mysql valkey" for some
@@ -27,7 +27,7 @@ sim: ## search simulations for faults for a minute; SIM="-for 8m -json" for long
 	$(BIN)/sim.test -test.run '^TestSim$$' -test.timeout 0 -for 1m $(SIM)
 
 .PHONY: planted
-planted: ## count the seeds until the simulator finds each of 40 planted faults; PLANTED="-only NAME" for some
+planted: ## count the seeds until the simulator finds each of 47 planted faults; PLANTED="-only NAME" for some
 	$(GO) run ./internal/sim/planted/find $(PLANTED)
 
 .PHONY: fuzz
@@ -56,7 +56,7 @@ licenses: ## rewrite cmd/headgate/licenses.txt after a change of go.mod
 	UPDATE_LICENSES=1 $(GO) test ./cmd/headgate -run TestLicenses
 
 .PHONY: bench
-bench: ## compare with rivals and the articles; BENCH="-only postgres -rounds 3" for a part
+bench: ## compare with rivals, articles and bare statements; BENCH="-only postgres -rounds 1 -time 300ms" for a part
 	cd bench && $(GO) run . $(BENCH)
 
 .PHONY: build
