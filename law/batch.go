@@ -43,6 +43,9 @@ func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 	case Settle:
 		applySettle(ops, outs, clock, records)
 		return
+	case Extend:
+		applyExtend(ops, outs, clock, records, group)
+		return
 	}
 	for i := range ops { // each on its own
 		op, r := &ops[i], records[i]

@@ -147,9 +147,7 @@ func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 			outs[i] = Outcome{State: r.State, Clock: op.clock(clock)}
 			continue
 		}
-		op.Cost, op.Count = a.Cost-max(op.Cost, 0), 1
-		op.of(&a.Outcome)
-		outs[i] = r.correct(&op, op.clock(clock))
+		outs[i] = r.correctAll(&op, &a, op.clock(clock))
 	}
 }
 

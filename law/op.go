@@ -64,6 +64,8 @@ const (
 	Block  // refuse everything for TTL; 0 lifts a block
 	Reset  // forget the cell
 	Renew  // let Entry count for another Step from now, or for as long as it does
+	// charge more under the ID of a request, so that Cost is what it has charged in all
+	Extend
 )
 
 // Cell names the state of one limit for one key.
@@ -87,17 +89,17 @@ type Op struct {
 	Cell   Cell
 	Params Params
 
-	Cost     int64 // credits per count, 1 or more; Settle: 0 or more, or Cancelled
+	Cost     int64 // credits per count, 1 or more; Extend: in all; Settle: in all, 0 or more, or Cancelled
 	Count    int64 // how many of Cost, 1 or more
 	Partial  bool  // grant as many of Count as fit; only in a group of its own
 	Ceiling  int64 // credits up to which to admit; 0: Params.Capacity
 	Deferred bool  // Take: it may start later than at its decision, see [Outcome.StartAt]; all of a group or none
 
 	// ID names a request, so that it is charged once however often it is asked
-	// (Take), and can be settled. It is known for each cell of the request by
+	// (Take), and can be extended and settled. It is known for each cell of the request by
 	// itself, for TTL from the decision that admitted it, or from its start.
 	ID     string
-	TTL    int64  // microseconds: the life of ID, or of a block
+	TTL    int64  // microseconds: the life of ID (Take, Extend), or of a block
 	Reason string // Block: why, for people
 
 	// Return: what the outcome of the charge said, see [Back]. Level and At are
@@ -169,7 +171,8 @@ type Outcome struct {
 	// every op of the group has Granted == Count (or Partial and Granted > 0).
 	// Of Return it is how many credits were given back, of Settle too; less than
 	// 0 is what was charged in addition. Of Renew and Reset it is 1, or 0 if there
-	// was nothing.
+	// was nothing. Of Extend it is the credits charged under the ID in all, once the op is
+	// done: Cost or more if it was admitted. A charge of a refused group that would fit has RetryAt 0.
 	Granted int64
 	State   State // as it stands after the op
 	Used    int64 // credits in use at the decision, the grant included

@@ -6,10 +6,11 @@ type Receipt struct {
 	ID          string
 	Fingerprint int64   // of all charges of the request, see [Fingerprint]
 	Terms       Terms   // of the limit at that time
-	Cost        int64   // credits charged to this cell
-	Outcome     Outcome // of the charge
-	Settled     int64   // credits that it cost in the end; Unsettled before that is known, or Cancelled
-	KeepUntil   int64   // it is forgotten from here on
+	Cost        int64   // credits charged to this cell in all
+	Outcome     Outcome // of the first charge
+	Extension   Extension
+	Settled     int64 // credits that it cost in the end; Unsettled before that is known, or Cancelled
+	KeepUntil   int64 // it is forgotten from here on
 }
 
 // Terms are the parameters that say what becomes of a charge: kind, anchor, unit,

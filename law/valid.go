@@ -95,7 +95,7 @@ func (p *Params) Valid() error {
 // Valid says what is wrong with the op, or nil. Every store asks it before
 // it does anything, so that all refuse alike.
 func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
-	if op.Verb < Take || op.Verb > Renew {
+	if op.Verb < Take || op.Verb > Extend {
 		return Invalid("verb", "verb %d is not known here", op.Verb)
 	}
 	if err := op.Cell.Valid(); err != nil {
@@ -116,7 +116,7 @@ func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
 		return Invalid("time", "what holds from %d until %d is out of range", op.From, op.Until)
 	}
 	switch op.Verb {
-	case Take, Check:
+	case Take, Check, Extend:
 		return op.validAsked()
 	case Return:
 		return op.validReturn()
@@ -149,10 +149,13 @@ func (op *Op) validAsked() error {
 	if op.Deferred && (op.Verb != Take || p.Kind != Bucket || p.Anchor != Own || op.Partial) {
 		return Invalid("charges", "this charge cannot start later than at its decision")
 	}
-	if op.ID == "" {
+	if op.Verb == Extend && (op.Count != 1 || op.Partial || op.Deferred) {
+		return Invalid("charges", "a charge is extended at once, and by all of a cost")
+	}
+	if op.ID == "" && op.Verb != Extend {
 		return nil
 	}
-	if op.Verb != Take || op.Partial {
+	if op.Verb == Check || op.Partial {
 		return Invalid("id", "only a request that takes all or nothing has one")
 	}
 	if op.TTL < 1 || op.TTL > maxDrain {
@@ -195,7 +198,7 @@ func ValidGroup(ops []Op) error {
 		if ops[i].Deferred != ops[0].Deferred {
 			return Invalid("charges", "either all charges of a request can start later, or none")
 		}
-		if ops[i].Verb == Take && ops[i].ID != ops[0].ID {
+		if (ops[i].Verb == Take || ops[i].Verb == Extend) && ops[i].ID != ops[0].ID {
 			return Invalid("id", "a request has one for all its charges")
 		}
 	}
@@ -208,7 +211,7 @@ func ValidGroup(ops []Op) error {
 // oneCharge says which cell a request with an ID charges twice, or nil: the ID
 // stands for one charge of it.
 func oneCharge(ops []Op) error {
-	if len(ops) < 2 || ops[0].ID == "" || ops[0].Verb != Take && ops[0].Verb != Settle {
+	if len(ops) < 2 || ops[0].ID == "" {
 		return nil
 	}
 	seen := make(map[Cell]bool, len(ops))

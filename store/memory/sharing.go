@@ -149,7 +149,7 @@ func (s *Store) redirected(sc *scratch, ops []law.Op, outs []law.Outcome, now in
 // fullFor returns the Full of an op, whose cell is there or not.
 func (s *Store) fullFor(op *law.Op, there bool) int64 {
 	switch {
-	case there, op.Verb == law.Reset, op.Verb == law.Settle: // nothing to forget, nothing known
+	case there, op.Verb == law.Reset, op.Verb == law.Settle, op.Verb == law.Extend: // nothing to forget, nothing known
 		return 0
 	case law.IsShared(op.Cell):
 		return law.Ended

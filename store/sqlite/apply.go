@@ -286,7 +286,7 @@ func (t *transaction) saveRegister(c *cell) error {
 		a := &c.Admit[i]
 		c.Number(&a.Outcome)
 		if _, err := t.st.admit.ExecContext(t.ctx, c.id.Limit, c.id.Key, a.ID, a.Fingerprint, a.Terms.String(), a.Cost,
-			a.Outcome.Numbers().String(), a.Settled, a.KeepUntil); err != nil {
+			a.Charged(), a.Settled, a.KeepUntil); err != nil {
 			return err
 		}
 	}
@@ -301,9 +301,8 @@ func (c *cell) Receipt(id string) (a law.Receipt, ok bool) {
 	if errors.Is(err, sql.ErrNoRows) {
 		return a, false
 	}
-	var n law.Numbers
 	if err == nil {
-		n, err = law.ParseNumbers(text)
+		err = a.SetCharged(text)
 	}
 	if err == nil {
 		a.Terms, err = law.ParseTerms(rule)
@@ -312,7 +311,7 @@ func (c *cell) Receipt(id string) (a law.Receipt, ok bool) {
 		c.t.fail(err)
 		return a, false
 	}
-	a.ID, a.Outcome = id, n.Outcome()
+	a.ID = id
 	return a, true
 }
 

@@ -83,7 +83,7 @@ func (t *transaction) fullGroup(ops []law.Op, outs []law.Outcome, clock int64, m
 // missing reports whether the cell of an op is not there, and it matters.
 func (t *transaction) missing(op *law.Op) bool {
 	c := t.cells[op.Cell]
-	return c != nil && !c.there && op.Verb != law.Reset && op.Verb != law.Settle
+	return c != nil && !c.there && op.Verb != law.Reset && op.Verb != law.Settle && op.Verb != law.Extend
 }
 
 // makes reports whether an op may make a cell that is not there.

@@ -80,7 +80,44 @@ func (b *budget) surely(t *testing.T, rng *rand.Rand, ops []law.Op) (outs []law.
 	return nil, true
 }
 
-// spend makes a request, and settles or cancels some that are admitted. It reports whether it was.
+// extend extends a request that was admitted, up to twice, and changes the costs of its ops to what it
+// has charged then.
+func (b *budget) extend(t *testing.T, rng *rand.Rand, ops []law.Op) {
+	for range rng.IntN(3) {
+		more := slices.Clone(ops)
+		for i := range more {
+			more[i].Verb = law.Extend
+			more[i].Cost += rng.Int64N(more[i].Params.Unit) // nothing more, once in a while
+		}
+		outs, late := b.surely(t, rng, more)
+		if outs == nil {
+			return
+		}
+		refused := slices.ContainsFunc(outs, func(out law.Outcome) bool { return out.RetryAt != 0 })
+		for i, out := range outs {
+			held := more[i].Cost
+			if refused {
+				held = ops[i].Cost
+				if late {
+					b.late[i].Add(more[i].Cost - ops[i].Cost)
+				}
+			}
+			if out.Granted != held && !(refused && late) {
+				t.Errorf("charge %d: extended from %d to %d, %d are charged: %+v", i, ops[i].Cost, more[i].Cost, held, out)
+			}
+		}
+		if refused {
+			return
+		}
+		for i := range ops {
+			b.told[i].Add(more[i].Cost - ops[i].Cost)
+			ops[i].Cost = more[i].Cost
+		}
+	}
+}
+
+// spend makes a request, extends some that are admitted, and settles or cancels some. It reports whether it was
+// admitted.
 func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 	ops := b.request(rng, id)
 	outs, late := b.surely(t, rng, ops)
@@ -96,6 +133,9 @@ func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 	}
 	for i := range outs {
 		b.told[i].Add(ops[i].Cost)
+	}
+	b.extend(t, rng, ops)
+	for i := range outs {
 		cost := rng.Int64N(ops[i].Cost + 1)
 		switch how {
 		case 0:
@@ -120,7 +160,7 @@ func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 	return true
 }
 
-// budgets lets 64 callers drain six limits by requests with ids, which they settle, cancel, and repeat
+// budgets lets 64 callers drain six limits by requests with ids, which they extend, settle, cancel, and repeat
 // when an answer does not come. No limit is overrun, each has in use what the requests have cost in
 // the end, and a request that one of them refuses is charged to none. A bucket that drains gives back
 // only what the return rule allows. An attempt that was given up may arrive late.

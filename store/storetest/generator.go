@@ -58,7 +58,7 @@ func (g *generator) batch() (ops []law.Op) {
 		verbs = append(verbs, law.Return, law.Return, law.Renew)
 	}
 	if len(g.named) > 0 {
-		verbs = append(verbs, law.Settle)
+		verbs = append(verbs, law.Settle, law.Extend)
 	}
 	for group := range uint32(1 + g.IntN(4)) {
 		verb, size := verbs[g.IntN(len(verbs))], 1
@@ -75,6 +75,8 @@ func (g *generator) batch() (ops []law.Op) {
 			more = append(more, g.renew())
 		case verb == law.Settle:
 			more = g.settle()
+		case verb == law.Extend:
+			more = g.extend()
 		case verb == law.Take && len(g.named) > 0 && g.IntN(6) == 0:
 			more = g.again()
 		default:
@@ -154,6 +156,22 @@ func (g *generator) settle() []law.Op {
 		op := &ops[i]
 		cost := []int64{0, law.Cancelled, op.Cost * op.Count, g.Int64N(2*op.Cost*op.Count + 1)}[g.IntN(4)]
 		*op = law.Op{Verb: law.Settle, Cell: op.Cell, Params: op.Params, ID: op.ID, Cost: cost, Count: 1}
+	}
+	return ops
+}
+
+// extend extends some charges of a request with an ID, to any cost.
+func (g *generator) extend() []law.Op {
+	ops := slices.Clone(g.named[g.IntN(len(g.named))])
+	g.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })
+	ops = ops[:1+g.IntN(len(ops))]
+	for i := range ops {
+		op := &ops[i]
+		op.Verb, op.Deferred, op.Ceiling = law.Extend, false, 0
+		op.Cost, op.Count = op.Cost*op.Count+g.Int64N(2*op.Params.Unit), 1
+		if g.IntN(6) == 0 { // it leaves headroom
+			op.Ceiling = 1 + g.Int64N(op.Params.Capacity)
+		}
 	}
 	return ops
 }

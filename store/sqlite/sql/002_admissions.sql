@@ -1,7 +1,8 @@
 -- What a cell remembers of requests with an id that were admitted, so that they
--- are charged once and can be settled. outcome is what was answered, as 15
--- numbers; rule the parameters it was made under; settled is what it cost in the end, -1
--- while that is not known, -2 if it was cancelled.
+-- are charged once and can be extended and settled. cost is what they were charged in
+-- all; outcome what was answered first, as 15 numbers, and what the last extension made
+-- of the cell, as four more; rule the parameters it was made under; settled is what it
+-- cost in the end, -1 while that is not known, -2 if it was cancelled.
 create table admissions (
     limit_name text not null,
     key        text not null,

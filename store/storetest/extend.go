@@ -1,0 +1,199 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// extended returns an op that extends a charge to n units.
+func extended(op law.Op, n, now int64) law.Op {
+	op.Verb, op.Cost, op.Count, op.Now = law.Extend, n*op.Params.Unit, 1, now
+	return op
+}
+
+// extend extends requests, as they should and as they should not be.
+func extend(t *testing.T, s store.Store) {
+	b, l := bucket(1, 10), slidingLog(10, 100*sec)
+	ops := named("a", take("extended b", "k", b, 4, T0), take("extended l", "k", l, 4, T0))
+	to := func(n, now int64) []law.Op { return []law.Op{extended(ops[0], n, now), extended(ops[1], n, now)} }
+	for _, out := range apply(t, s, to(6, T0)...) {
+		if !errors.Is(out.Err, law.ErrUnknownID) {
+			t.Errorf("extended before it was charged: %+v", out)
+		}
+	}
+	apply(t, s, ops...)
+	for _, tt := range []struct {
+		name     string
+		units    int64
+		held     int64
+		fits     bool
+		replayed bool
+	}{
+		{"more", 6, 6, true, false},
+		{"the same again", 6, 6, true, true},
+		{"less", 3, 6, true, true},
+		{"too much", 11, 6, false, false},
+		{"all that there is", 10, 10, true, false},
+	} {
+		for i, out := range apply(t, s, to(tt.units, T0)...) {
+			p := &ops[i].Params
+			if out.Err != nil || out.Granted != tt.held*p.Unit || (out.RetryAt == 0) != tt.fits ||
+				out.Replayed != tt.replayed {
+				t.Errorf("%s, charge %d: %+v", tt.name, i+1, out)
+			}
+			if !tt.replayed && out.Used != tt.held*p.Unit {
+				t.Errorf("%s, charge %d: %d credits in use", tt.name, i+1, out.Used)
+			}
+		}
+	}
+	for i, out := range apply(t, s, ops...) {
+		if out.Err != nil || out.Granted != 1 || !out.Replayed {
+			t.Errorf("asked again after it was extended, charge %d: %+v", i+1, out)
+		}
+	}
+	for i, out := range apply(t, s, settled(ops[0], 5, T0), settled(ops[1], 5, T0)) {
+		if p := &ops[i].Params; out.Granted != 5*p.Unit || out.Used != 5*p.Unit {
+			t.Errorf("settled after it was extended, charge %d: %+v", i+1, out)
+		}
+	}
+	for i, out := range apply(t, s, to(6, T0)...) {
+		if !errors.Is(out.Err, law.ErrSettled) {
+			t.Errorf("extended after it was settled, charge %d: %+v", i+1, out)
+		}
+	}
+	gone := named("gone", take("extended b", "gone", b, 4, T0))
+	apply(t, s, gone...)
+	apply(t, s, cancelling(gone[0], T0))
+	if out := apply(t, s, extended(gone[0], 6, T0)); !errors.Is(out[0].Err, law.ErrSettled) {
+		t.Errorf("extended after it was cancelled: %+v", out)
+	}
+	// It is remembered for its life from the last extension on.
+	late := named("late", take("extended b", "late", b, 4, T0))
+	apply(t, s, late...)
+	apply(t, s, extended(late[0], 5, T0+50*sec))
+	apply(t, s, extended(late[0], 5, T0+100*sec))
+	if out := apply(t, s, settled(late[0], 5, T0+159*sec)); out[0].Err != nil {
+		t.Errorf("settled within its life from the last extension: %+v", out)
+	}
+	if out := apply(t, s, extended(late[0], 6, T0+160*sec)); !errors.Is(out[0].Err, law.ErrUnknownID) {
+		t.Errorf("extended after its life: %+v", out)
+	}
+}
+
+// settleExtended settles charges that were extended at other times than they were made.
+func settleExtended(t *testing.T, s store.Store) {
+	b, l := bucket(1, 10), slidingLog(20, 100*sec)
+	w := law.Params{Kind: law.Window, Unit: 1000, Capacity: 20_000, Step: 10 * sec}
+	fixed := law.Params{
+		Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 20_000, Step: 10 * sec, Drain: law.Max,
+	}
+	faster := b
+	faster.Drain = 2
+	for _, tt := range []struct {
+		name    string
+		p       law.Params
+		first   int64      // units at T0
+		more    [][2]int64 // to so many units, after so many seconds
+		actual  int64      // units
+		after   int64      // seconds
+		changed int64      // units
+	}{
+		{"what has drained of the first stays", b, 4, [][2]int64{{8, 4}}, 0, 4, 4},
+		{"a part of the last", b, 4, [][2]int64{{8, 2}}, 5, 2, 3},
+		{"all of the last and a part of the first", b, 6, [][2]int64{{8, 2}}, 0, 2, 6},
+		{"the last has drained", b, 4, [][2]int64{{8, 4}}, 0, 8, 0},
+		{"the second of three parts counts as one of the first", b, 2, [][2]int64{{4, 0}, {6, 0}}, 1, 0, 4},
+		{"three parts, of which the first has drained", b, 2, [][2]int64{{4, 2}, {6, 2}}, 1, 2, 2},
+		{"more than all parts", b, 4, [][2]int64{{8, 2}}, 12, 2, -4},
+		{"by another rule", faster, 4, [][2]int64{{8, 2}}, 0, 2, 0},
+		{"of a log", l, 4, [][2]int64{{8, 5}}, 1, 6, 7},
+		{"of a log, all counts from the last", l, 4, [][2]int64{{8, 50}}, 1, 149, 7},
+		{"of a log, the first expired before", l, 4, [][2]int64{{8, 100}}, 1, 100, 4},
+		{"of a log, more", l, 4, [][2]int64{{8, 50}}, 11, 100, -3},
+		{"of a log, all of three parts", l, 4, [][2]int64{{8, 5}, {9, 6}}, 0, 7, 9},
+		{"of windows", w, 4, [][2]int64{{8, 5}}, 1, 6, 7},
+		{"of windows, the first is over", w, 4, [][2]int64{{8, 10}}, 1, 11, 4},
+		{"of fixed windows", fixed, 4, [][2]int64{{8, 5}}, 1, 6, 7},
+		{"of fixed windows, all of three parts", fixed, 2, [][2]int64{{8, 5}, {9, 6}}, 0, 7, 9},
+		{"of fixed windows, the first is over", fixed, 4, [][2]int64{{8, 10}}, 1, 11, 4},
+		{"of fixed windows, more", fixed, 4, [][2]int64{{8, 10}}, 9, 11, -1},
+	} {
+		op := named("id", take("parts "+tt.name, "k", tt.p, tt.first, T0))[0]
+		op.TTL = 1000 * sec
+		if tt.p == faster {
+			op.Params = b
+		}
+		one(t, s, op)
+		for _, m := range tt.more {
+			more := extended(op, m[0], T0+m[1]*sec)
+			more.Params = tt.p
+			if out := one(t, s, more); out.RetryAt != 0 || out.Granted != m[0]*tt.p.Unit {
+				t.Errorf("%s: extended to %d: %+v", tt.name, m[0], out)
+			}
+		}
+		op.Params = tt.p
+		if out := one(t, s, settled(op, tt.actual, T0+tt.after*sec)); out.Granted != tt.changed*tt.p.Unit {
+			t.Errorf("%s: %+v, want %d units changed", tt.name, out, tt.changed)
+		}
+	}
+}
+
+// extendSeveral extends requests of which one charge does not fit, or needs nothing more.
+func extendSeveral(t *testing.T, s store.Store) {
+	b, l := bucket(1, 10), slidingLog(100, 100*sec)
+	var ops []law.Op
+	for i := range 6 {
+		p := []law.Params{b, l}[i%2]
+		ops = append(ops, take("several", fmt.Sprint("key ", i), p, 1+int64(i%2), T0))
+		ops[i].Cell.Limit = fmt.Sprint("several ", i%2)
+	}
+	named("several", ops...)
+	apply(t, s, ops...)
+	to := func(units ...int64) []law.Op {
+		more := make([]law.Op, len(ops))
+		for i := range ops {
+			more[i] = extended(ops[i], units[i], T0)
+		}
+		return more
+	}
+	one(t, s, take("several 0", "key 4", b, 5, T0)) // 6 of 10 are in use
+	for i, out := range apply(t, s, to(2, 3, 2, 3, 6, 3)...) {
+		if out.Err != nil || (out.RetryAt != 0) != (i == 4) || out.Granted != (1+int64(i%2))*ops[i].Params.Unit {
+			t.Errorf("one of six does not fit, charge %d: %+v", i+1, out)
+		}
+	}
+	used := func(want ...int64) {
+		t.Helper()
+		for i, op := range ops {
+			op.Verb, op.ID, op.TTL, op.Cost, op.Now = law.Check, "", 0, 1, T0
+			if out := one(t, s, op); out.Used-out.Granted != want[i]*op.Params.Unit {
+				t.Errorf("charge %d: %d credits in use, want %d units", i+1, out.Used-out.Granted, want[i])
+			}
+		}
+	}
+	used(1, 2, 1, 2, 6, 2)
+	for i, out := range apply(t, s, to(2, 2, 4, 1, 5, 50)...) {
+		if out.Err != nil || out.RetryAt != 0 || out.Granted != []int64{2, 2, 4, 2, 5, 50}[i]*ops[i].Params.Unit {
+			t.Errorf("charge %d: %+v", i+1, out)
+		}
+	}
+	used(2, 2, 4, 2, 10, 50)
+	other := extended(named("other", take("several 0", "k", b, 1, T0))[0], 1, T0)
+	other.Group++
+	if out := apply(t, s, append(to(2, 2, 4, 1, 5, 50), other)...); out[5].Err != nil || !out[5].Replayed ||
+		!errors.Is(out[6].Err, law.ErrUnknownID) {
+		t.Errorf("a request that is known and one that is not: %+v", out[5:])
+	}
+	var back []law.Op
+	for i := range ops {
+		op := settled(ops[i], 1, T0)
+		op.Group = uint32(i + 1)
+		back = append(back, op)
+	}
+	apply(t, s, back...)
+	used(1, 1, 1, 1, 6, 1)
+}
