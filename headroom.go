@@ -115,7 +115,7 @@ func (h Headroom) ceiling(p *law.Params) (int64, error) {
 // leaves makes an op one that leaves the headroom of its charge. It does not block a key:
 // others have room in it.
 func (h Headroom) leaves(op *law.Op) (err error) {
-	if h.IsZero() || op.Verb != law.Take && op.Verb != law.Check {
+	if h.IsZero() || op.Verb != law.Take && op.Verb != law.Check && op.Verb != law.Extend {
 		return nil
 	}
 	op.Ceiling, err = h.ceiling(&op.Params)

@@ -26,6 +26,20 @@ type Once interface {
 	// another start: then those that were not are charged a second time.
 	Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error)
 
+	// Extend charges more under the id: so much that the charges cost what they say here in all,
+	// such as the tokens of a stream that goes on. It is for charges that were admitted under
+	// the id and not settled, in this process or another, and need not be all of them: all
+	// are extended, or none. When it is refused, what was charged before stays, and whatever
+	// needs more has to stop. What has charged as much already charges nothing: so it can be
+	// asked again after any error. What is extended is remembered for another life from now.
+	// After a settlement or a cancellation it returns ErrSettled, and ErrUnknownID if nothing was
+	// admitted or its life is over.
+	//
+	// Settling gives back the last extension first. What was charged before it counts as charged
+	// when the id was first admitted, so that a limit that drains gives back less of it; with
+	// sliding-log all of it counts as charged by the last extension.
+	Extend(ctx context.Context, charges ...Charge) (Extended, error)
+
 	// Settle corrects the costs of charges that were admitted under the id, in this
 	// process or another, to those that the charges say here, Units(0) for nothing; see
 	// [Reservation.Settle]. It need not be all of them; of a limit that was changed
@@ -39,6 +53,15 @@ type Once interface {
 	// again: an attempt to take that is still under way then charges, also if it was made
 	// before. It is for requests that nobody tries again; others are settled.
 	Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error)
+}
+
+// Extended is what became of [Once.Extend].
+type Extended struct {
+	// Decision is about what was to be charged in addition. Allowed says that all is charged
+	// that the charges say; Replayed that it was before.
+	Decision Decision
+	// Charged is what is charged in all, for each of the charges: also if it was refused.
+	Charged []Cost
 }
 
 // identified is the Once of a Limiter.
@@ -103,6 +126,58 @@ func (o identified) takeNow(ctx context.Context, charges []Charge) (Decision, er
 // Reserve implements Once.
 func (o identified) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
 	return o.l.reserve(ctx, wait, charges, &o.id)
+}
+
+// Extend implements Once.
+func (o identified) Extend(ctx context.Context, charges ...Charge) (e Extended, err error) {
+	if o.l.observer == nil {
+		return o.extend(ctx, charges)
+	}
+	_, err = o.l.observed(ctx, VerbExtend, func() (Decision, error) {
+		e, err = o.extend(ctx, charges)
+		return e.Decision, err
+	})
+	return e, err
+}
+
+func (o identified) extend(ctx context.Context, charges []Charge) (e Extended, err error) {
+	ctx, b := o.l.whole(ctx, charges)
+	defer b.end(&err, store.ErrUnknownOutcome)
+	for t := (tries{}); ; {
+		meant, err := o.l.meant(ctx, charges, t)
+		if err != nil {
+			return Extended{}, err
+		}
+		if e, err := o.extendNow(ctx, meant); !t.again(err) {
+			return e, err
+		}
+	}
+}
+
+func (o identified) extendNow(ctx context.Context, charges []Charge) (Extended, error) {
+	if err := takeable(charges); err != nil {
+		return Extended{}, err
+	}
+	r := o.l.request(charges)
+	if err := o.l.compileWith(r.ops, law.Extend, 1, charges, Cost.credits); err != nil {
+		return Extended{}, err
+	}
+	if err := o.id.name(r.ops); err != nil {
+		return Extended{}, err
+	}
+	if err := r.do(ctx); err != nil {
+		return Extended{}, err
+	}
+	e := Extended{Charged: make([]Cost, len(r.ops))}
+	for i := range r.outs {
+		out := &r.outs[i]
+		e.Charged[i] = costOf(out.Granted, r.ops[i].Params.Unit, false)
+		if out.Granted = 0; out.RetryAt == 0 { // as of a charge that is taken
+			out.Granted = r.ops[i].Count
+		}
+	}
+	e.Decision = r.decision()
+	return e, nil
 }
 
 // Settle implements Once.

@@ -30,5 +30,6 @@ const (
 	VerbCheck   Verb = "check"
 	VerbFillUp  Verb = "fill-up"
 	VerbReserve Verb = "reserve"
+	VerbExtend  Verb = "extend"
 	VerbAcquire Verb = "acquire"
 )

@@ -132,14 +132,18 @@ func (c *Client) settle(ctx context.Context, path, id string, charges []headgate
 	if err := c.Call(ctx, http.MethodPost, path, &in, &out); err != nil {
 		return nil, err
 	}
-	corrected := make([]headgate.Cost, len(out.Corrected))
-	for i, text := range out.Corrected {
-		var err error
-		if corrected[i], err = cost(text); err != nil {
+	return costs(path, out.Corrected)
+}
+
+// costs reads the costs of an answer.
+func costs(path string, texts []json.Number) (list []headgate.Cost, err error) {
+	list = make([]headgate.Cost, len(texts))
+	for i, text := range texts {
+		if list[i], err = cost(text); err != nil {
 			return nil, fmt.Errorf("server: answer of %s: %w", path, err)
 		}
 	}
-	return corrected, nil
+	return list, nil
 }
 
 // Once is [headgate.Limiter.Once].
@@ -169,6 +173,21 @@ func (o once) Reserve(ctx context.Context, wait time.Duration, charges ...headga
 	*headgate.Reservation, error,
 ) {
 	return o.c.reserve(ctx, wait, charges, o.id, o.life)
+}
+
+// Extend implements headgate.Once.
+func (o once) Extend(ctx context.Context, charges ...headgate.Charge) (e headgate.Extended, err error) {
+	in, err := named(charges, o.id, o.life)
+	if err != nil {
+		return e, err
+	}
+	var out api.Extended
+	if err := o.c.Call(ctx, http.MethodPost, "/v1/extend", &in, &out); err != nil {
+		return e, err
+	}
+	e.Charged, err = costs("/v1/extend", out.Charged)
+	e.Decision = decision(&out.Decision, charges)
+	return e, err
 }
 
 // Settle implements headgate.Once.

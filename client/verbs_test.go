@@ -87,12 +87,21 @@ func program(t *testing.T, l limiter) (notes []string) {
 	}
 	d, err = once.Take(ctx, of(few, "1"))
 	decided("reused", d, err)
+	for _, cost := range []string{"3.5", "3", "900"} {
+		e, err := once.Extend(ctx, of(few, cost))
+		note("extended: %v", e.Charged)
+		decided("extend to "+cost, e.Decision, err)
+	}
+	_, err = l.Once("nobody", 0).Extend(ctx, few)
+	note("extend what is unknown: %v", class(err))
 	for _, cost := range []string{"1.5", "1.5", "1"} {
 		by, err := once.Settle(ctx, of(few, cost))
 		note("settle at %s: %v %v", cost, by, class(err))
 	}
 	_, err = l.Once("nobody", 0).Settle(ctx, few)
 	note("unknown: %v", class(err))
+	_, err = once.Extend(ctx, of(few, "9"))
+	note("extend what is settled: %v", class(err))
 	by, err := once.Cancel(ctx, few)
 	note("cancel: %v %v", by, class(err))
 

@@ -48,6 +48,13 @@ type Filled struct {
 	Brim     bool        `json:"brim"`     // the level stands at the capacity
 }
 
+// Extended answers a Request with an ID that was admitted before, whose costs are now those in
+// all. The Decision is about what was charged in addition.
+type Extended struct {
+	Decision
+	Charged []json.Number `json:"charged"` // in all, of each charge; also if it was refused
+}
+
 // Settle corrects the costs of charges that were admitted under an id: those of
 // its own charges are what it has cost in the end, 0 for nothing. Or it cancels them:
 // then they have no costs.

@@ -101,6 +101,8 @@ func (d *door) routes() []route {
 		{"POST /v1/batch", d.with(d.batch)},
 		{"POST /v1/reserve", post(d, maxList,
 			func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })},
+		{"POST /v1/extend", post(d, maxList,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.Extend(ctx, r) })},
 		{"POST /v1/settle", post(d, maxList,
 			func(ctx context.Context, r *api.Settle) (any, error) { return s.Settle(ctx, r) })},
 		{"POST /v1/cancel", post(d, maxList,

@@ -225,6 +225,14 @@ func TestRequestsWithAnID(t *testing.T) {
 			"/v1/take", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":4,"id":"a","life":"2h"}`, 409,
 			map[string]any{"field": "id"},
 		},
+		{
+			"/v1/extend", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":4.25,"id":"a"}`, 200,
+			map[string]any{"allowed": true, "replayed": true},
+		},
+		{
+			"/v1/extend", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":7,"id":"a"}`, 200,
+			map[string]any{"allowed": false, "retry_after_ms": 7_200_000.0},
+		},
 		{"/v1/settle", `{"charges":[{"limit":"token-bucket 1/1h burst 5","key":"k","cost":2}],"id":"a"}`, 200, nil},
 		{"/v1/settle", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":2,"id":"a"}`, 200, nil},
 		{
@@ -242,8 +250,16 @@ func TestRequestsWithAnID(t *testing.T) {
 		},
 		{"/v1/cancel", `{"limit":"token-bucket 1/1h burst 5","key":"k","id":"b"}`, 409, map[string]any{"field": "id"}},
 		{
+			"/v1/extend", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":4,"id":"b"}`, 409,
+			map[string]any{"field": "id"},
+		},
+		{
 			"/v1/take", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":2.9,"id":"c"}`, 200,
 			map[string]any{"allowed": true},
+		},
+		{
+			"/v1/extend", `{"limit":"token-bucket 1/1h burst 5","key":"k","cost":2.99,"id":"c"}`, 200,
+			map[string]any{"allowed": true, "replayed": nil, "remaining": 0.0},
 		},
 		{"/v1/cancel", `{"charges":[{"limit":"token-bucket 1/1h burst 5","key":"k"}],"id":"c"}`, 200, nil},
 		{

@@ -50,6 +50,41 @@ func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, e
 	return out, nil
 }
 
+// Extend charges more under an id.
+func (s *Service) Extend(ctx context.Context, r *api.Request) (*api.Extended, error) {
+	switch {
+	case r.Check:
+		return nil, headgate.Invalid("check", "stands only in the requests of a batch")
+	case r.ID == "":
+		return nil, headgate.Invalid("id", "is missing")
+	}
+	charges, err := s.charges(nil, r)
+	if err != nil {
+		return nil, err
+	}
+	id, life, err := s.identity(r, charges)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.limiter.Once(id, life).Extend(ctx, charges...)
+	if err != nil {
+		return nil, err
+	}
+	s.refusals.add(&e.Decision, charges)
+	var a answer
+	a.set(&e.Decision, len(charges) > 1)
+	return &api.Extended{Decision: a.Decision, Charged: numbers(e.Charged)}, nil
+}
+
+// numbers writes costs for the wire.
+func numbers(costs []headgate.Cost) []json.Number {
+	list := make([]json.Number, len(costs))
+	for i, c := range costs {
+		list[i] = json.Number(c.String())
+	}
+	return list
+}
+
 // Settle corrects the costs of charges that were admitted under an id.
 func (s *Service) Settle(ctx context.Context, r *api.Settle) (*api.Settled, error) {
 	return s.correct(ctx, r, actual, headgate.Once.Settle)
@@ -74,11 +109,7 @@ func (s *Service) correct(ctx context.Context, r *api.Settle, cost meaning,
 	if err != nil {
 		return nil, err
 	}
-	out := &api.Settled{Corrected: make([]json.Number, len(by))}
-	for i, c := range by {
-		out.Corrected[i] = json.Number(c.String())
-	}
-	return out, nil
+	return &api.Settled{Corrected: numbers(by)}, nil
 }
 
 // actual is what something has cost in the end: 0 is nothing.

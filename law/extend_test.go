@@ -1,0 +1,148 @@
+package law_test
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+)
+
+// receipts is what a cell of the tests remembers.
+type receipts map[string]law.Receipt
+
+// Receipt implements law.Receipts.
+func (r receipts) Receipt(id string) (law.Receipt, bool) {
+	a, ok := r[id]
+	return a, ok
+}
+
+// remembering is a cell that remembers requests with an ID.
+type remembering struct {
+	cell
+	known receipts
+}
+
+func (c *remembering) apply(op law.Op, now int64) law.Outcome {
+	if c.known == nil {
+		c.known = receipts{}
+	}
+	c.rec.Receipts = c.known
+	added := len(c.log.list)
+	out := c.cell.apply(op, now)
+	for _, a := range c.rec.Admit {
+		if n := a.Outcome.EntryNumber; n < 0 { // the cell has numbered what was added, from 1
+			a.Outcome.EntryNumber = int64(added) - n
+		}
+		c.known[a.ID] = a
+	}
+	c.rec.Admit = nil
+	return out
+}
+
+// part is what a request was charged at a time.
+type part struct{ at, credits int64 }
+
+// TestExtensionsAdmitNothingBeyondTheLimit lets random requests be charged, extended up to four
+// times, and settled. What was used of them, of the first parts first, passes the limit's bound in no
+// interval.
+func TestExtensionsAdmitNothingBeyondTheLimit(t *testing.T) {
+	t.Parallel()
+	for _, p := range []law.Params{
+		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1},
+		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 700, Drain: 900},
+		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 4000, Drain: 2000},
+		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 2000, Drain: 2000},
+		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 4000, Drain: law.Max},
+		{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 4000},
+	} {
+		given, extended := int64(0), 0
+		for seed := range uint64(3000) {
+			g, e := extensions(t, p, rand.New(rand.NewPCG(seed, 3)))
+			given, extended = given+g, extended+e
+		}
+		if given == 0 || extended == 0 {
+			t.Errorf("%+v: %d credits given back, %d extensions", p, given, extended)
+		}
+	}
+}
+
+func extensions(t *testing.T, p law.Params, rng *rand.Rand) (given int64, extended int) {
+	var c remembering
+	var used []part
+	open := map[string][]part{}
+	var names []string // of those that are open
+	now := start
+	for n := range 50 {
+		now += rng.Int64N(1200)
+		if len(names) == 0 || rng.IntN(3) == 0 {
+			op := take(p, 1+rng.Int64N(2500))
+			op.ID, op.TTL = strconv.Itoa(n), 1<<40
+			if out := c.apply(op, now); out.Granted == 1 {
+				open[op.ID], names = []part{{now, op.Cost}}, append(names, op.ID)
+			}
+			continue
+		}
+		i := rng.IntN(len(names))
+		id := names[i]
+		parts := open[id]
+		var total int64
+		for _, part := range parts {
+			total += part.credits
+		}
+		op := take(p, total+1+rng.Int64N(1500))
+		op.ID, op.TTL, op.Verb = id, 1<<40, law.Extend
+		if len(parts) < 5 && rng.IntN(2) == 0 {
+			if out := c.apply(op, now); out.Granted == op.Cost {
+				open[id], extended = append(parts, part{now, op.Cost - total}), extended+1
+			} else if out.Granted != total || out.RetryAt == 0 {
+				t.Fatalf("%+v: extended from %d to %d: %+v", p, total, op.Cost, out)
+			}
+			continue
+		}
+		op.Verb, op.Cost = law.Settle, rng.Int64N(total+1)
+		out := c.apply(op, now)
+		if out.Err != nil || out.Granted < 0 || out.Granted > total-op.Cost {
+			t.Fatalf("%+v: settled %d at %d: %+v", p, total, op.Cost, out)
+		}
+		given += out.Granted
+		for _, part := range parts {
+			part.credits = min(part.credits, op.Cost)
+			used, op.Cost = append(used, part), op.Cost-part.credits
+		}
+		names = append(names[:i], names[i+1:]...)
+	}
+	for _, id := range names {
+		used = append(used, open[id]...)
+	}
+	for _, first := range used {
+		for _, last := range used {
+			var sum int64
+			for _, u := range used {
+				if u.at >= first.at && u.at <= last.at {
+					sum += u.credits
+				}
+			}
+			if last.at >= first.at && sum > within(p, first.at, last.at) {
+				t.Fatalf("%+v: %d credits pass in %d us, %d may", p, sum, last.at-first.at, within(p, first.at, last.at))
+			}
+		}
+	}
+	return given, extended
+}
+
+func TestReceiptsAreReadBack(t *testing.T) {
+	t.Parallel()
+	for _, e := range []law.Extension{{}, {Cost: 1, Level: 2, At: 3, Returned: 4}} {
+		a := law.Receipt{Outcome: law.Outcome{Granted: 1, Used: 8, Clock: 9}, Extension: e}
+		var b law.Receipt
+		if err := b.SetCharged(a.Charged()); err != nil || b != a {
+			t.Errorf("%+v, %v; want %+v", b, err, a)
+		}
+		for _, bad := range []string{"", "1 2", a.Charged() + " 1", a.Charged() + " x 1 2 3"} {
+			if err := b.SetCharged(bad); err == nil {
+				t.Errorf("%q is read as a charge", bad)
+			}
+		}
+	}
+}
