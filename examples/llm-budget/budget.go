@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log"
 	"math"
 	"net/http"
 	"time"
@@ -58,6 +61,36 @@ func (b *budgets) charges(c client, u usage) []headgate.Charge {
 		{Limit: b.teamMoney, Key: team, Cost: money},
 		{Limit: b.orgMoney, Key: c.org, Cost: money},
 	}
+}
+
+// allowance is what a stream has been charged for so far.
+type allowance struct {
+	budgets *budgets
+	client  client
+	once    headgate.Once
+	step    int64 // by how many tokens it grows
+	most    int64 // tokens that the answer may have
+	charged usage
+}
+
+// extend charges more, unless so many tokens of the answer are charged already. It returns an
+// error if a limit refuses that, or it is not known whether it was charged: then the stream has to stop.
+func (a *allowance) extend(ctx context.Context, completion int64) error {
+	if completion <= a.charged.Completion {
+		return nil
+	}
+	more := a.charged
+	more.Completion = max(completion, min(more.Completion+a.step, a.most))
+	e, err := a.once.Extend(ctx, a.budgets.charges(a.client, more)...)
+	switch {
+	case err != nil:
+		log.Print(err)
+		return errors.New("the budgets cannot be read")
+	case !e.Decision.Allowed:
+		return &headgate.DeniedError{Decision: e.Decision}
+	}
+	a.charged = more
+	return nil
 }
 
 // counted says what each of the charges counts.

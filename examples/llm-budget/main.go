@@ -7,8 +7,9 @@
 //	curl -iN localhost:8082/v1/chat/completions -H 'Authorization: Bearer key-of-alice' \
 //	  -H 'Idempotency-Key: 1' -d '{"max_tokens":50,"messages":[{"content":"Tell me a story"}]}'
 //
-// A request is charged what it can cost at most, to six limits, all or none, before the model
-// is called. When the stream has ended, the charge is settled at what was served. Sent again
+// A request is charged an estimate, to six limits, all or none, before the model is called. While the
+// stream goes on the charge is extended, before more tokens are passed on than were charged, and where
+// a limit refuses that the stream ends. Then the charge is settled at what was served. Sent again
 // with the same Idempotency-Key, a request gets the answer that it had, and is not charged
 // again. The model is a fake inside the program: it streams the prompt back.
 package main
@@ -100,7 +101,7 @@ func run(ctx context.Context, args []string) error {
 	defer s.Close()
 	model := httptest.NewServer(http.HandlerFunc(fakeModel))
 	defer model.Close()
-	p := &proxy{limiter: headgate.New(s, nil), budgets: defaults, clients: clients, model: model.URL}
+	p := &proxy{limiter: headgate.New(s, nil), budgets: defaults, clients: clients, model: model.URL, step: 64}
 	server := &http.Server{Addr: *addr, Handler: p, ReadTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	log.Printf("listening on http://%s/v1/chat/completions", *addr)

@@ -30,6 +30,7 @@ type proxy struct {
 	budgets budgets
 	clients map[[sha256.Size]byte]client
 	model   string // its URL
+	step    int64  // tokens of an answer that are charged before it begins, and by each extension
 
 	// answers has those to requests with an Idempotency-Key, by id; nil while one is under way. A
 	// retry that another replica gets is not charged or sent to the model again either, since
@@ -120,10 +121,12 @@ func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, kept io.Write
 	q question,
 ) bool {
 	always := context.WithoutCancel(ctx) // the budgets are settled for clients that are gone too
-	used := usage{Prompt: count(q.text())}
-	atMost := p.budgets.charges(c, usage{used.Prompt, q.MaxTokens})
-	once := p.limiter.Once(id, keysLast)
-	d, err := once.Take(always, atMost...)
+	a := allowance{
+		budgets: &p.budgets, client: c, once: p.limiter.Once(id, keysLast), step: p.step, most: q.MaxTokens,
+		charged: usage{count(q.text()), min(p.step, q.MaxTokens)},
+	}
+	estimate := p.budgets.charges(c, a.charged)
+	d, err := a.once.Take(always, estimate...)
 	setHeaders(w.Header(), d)
 	switch {
 	case err != nil:
@@ -143,7 +146,7 @@ func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, kept io.Write
 	stream, err := p.ask(ctx, q)
 	if err != nil {
 		log.Print(err)
-		if _, err := once.Cancel(always, atMost...); err != nil {
+		if _, err := a.once.Cancel(always, estimate...); err != nil {
 			log.Print(err) // it stays charged: less can pass than might, and never more
 		}
 		fail(w, http.StatusBadGateway, "the model does not answer")
@@ -151,8 +154,8 @@ func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, kept io.Write
 	}
 	defer stream.Close()
 	w.Header().Set("Content-Type", "text/event-stream")
-	used = relay(io.MultiWriter(kept, w), http.NewResponseController(w).Flush, stream, used)
-	if _, err := once.Settle(always, p.budgets.charges(c, used)...); err != nil {
+	used := relay(always, io.MultiWriter(kept, w), http.NewResponseController(w).Flush, stream, &a)
+	if _, err := a.once.Settle(always, p.budgets.charges(c, used)...); err != nil {
 		log.Print(err)
 	}
 	return true
@@ -177,31 +180,45 @@ func (p *proxy) ask(ctx context.Context, q question) (io.ReadCloser, error) {
 }
 
 // relay passes a stream on, and returns what was served: what the usage block says, or, if the
-// stream breaks off before it, what has come until then.
-func relay(out io.Writer, flush func() error, stream io.Reader, used usage) usage {
+// stream breaks off before it, what has come until then. Where the allowance cannot be extended,
+// it ends the stream.
+func relay(ctx context.Context, out io.Writer, flush func() error, stream io.Reader, a *allowance) usage {
+	used := usage{Prompt: a.charged.Prompt}
 	for lines, ended := bufio.NewReader(stream), false; ; {
 		line, err := lines.ReadString('\n')
 		if err != nil {
 			if !ended {
-				fmt.Fprint(out, "data: {\"error\":{\"message\":\"the model broke off\"}}\n\n")
+				breakOff(out, "the model broke off")
 			}
 			return used
 		}
+		var e event
+		data, _ := strings.CutPrefix(line, "data: ")
+		_ = json.Unmarshal([]byte(data), &e) // other lines have no tokens
+		next := used
+		for _, choice := range e.Choices {
+			next.Completion += count(choice.Delta.Content)
+		}
+		if err := a.extend(ctx, next.Completion); err != nil {
+			breakOff(out, err.Error())
+			return used
+		}
+		used = next
 		// If the client is gone, ctx ends the stream, or it goes on for the retry.
 		fmt.Fprint(out, line)
 		if line == "\n" {
 			_ = flush()
 		}
-		var e event
-		data, _ := strings.CutPrefix(line, "data: ")
-		_ = json.Unmarshal([]byte(data), &e) // other lines have no tokens
-		for _, choice := range e.Choices {
-			used.Completion += count(choice.Delta.Content)
-		}
 		if e.Usage != nil {
 			used, ended = *e.Usage, true
 		}
 	}
+}
+
+// breakOff ends a stream with an error.
+func breakOff(out io.Writer, text string) {
+	message, _ := json.Marshal(text)
+	fmt.Fprintf(out, "data: {\"error\":{\"message\":%s}}\n\n", message)
 }
 
 // repeat gives an answer once more.

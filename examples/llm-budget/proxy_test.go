@@ -131,8 +131,8 @@ func TestAThousandTimesIsOnce(t *testing.T) {
 // TestARefusalChargesNothing: each of the limits refuses the second request, and none of the
 // six is charged.
 func TestARefusalChargesNothing(t *testing.T) {
-	const prompt = "one two three" // 53 tokens at most, and 6 in the end; 759 and 54 millionths
-	small := []string{"1", "58", "58", "58", "800", "800"}
+	const prompt = "one two three" // 11 tokens before the answer, and 6 in the end; 129 and 54 millionths
+	small := []string{"1", "16", "16", "16", "180", "180"}
 	eachStore(t, func(t *testing.T, s store.Store) {
 		for i, capacity := range small {
 			name := fmt.Sprint("small-", i)
@@ -157,6 +157,34 @@ func TestARefusalChargesNothing(t *testing.T) {
 	})
 }
 
+// TestAStreamEndsWhereTheBudgetDoes: each of the limits of tokens and money refuses an extension.
+// What was served until then is charged to all six.
+func TestAStreamEndsWhereTheBudgetDoes(t *testing.T) {
+	const prompt = "one two"
+	eachStore(t, func(t *testing.T, s store.Store) {
+		for i, capacity := range []string{"20", "20", "20", "300", "300"} {
+			name := fmt.Sprint("short-", i)
+			b := wide(name + "-and")
+			*b.all()[i+1] = limit(name, "sliding-window "+capacity+"/30d")
+			x := newSite(t, s, b, 1, func(w http.ResponseWriter, _ *http.Request) {
+				for range 30 {
+					fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"word \"}}]}\n\n")
+				}
+			})
+			for range 2 { // a retry gets the same answer
+				status, _, text := x.ask(t, people[0], "key", prompt)
+				if u := served(t, prompt, text); status != http.StatusOK || u != (usage{2, 16}) ||
+					!strings.Contains(text, name) || strings.Contains(text, "broke off") {
+					t.Errorf("%s: %d %+v %s", name, status, u, text)
+				}
+			}
+			want := bill{}
+			want.add(x, people[0], 1, usage{2, 16})
+			want.check(t, x)
+		}
+	})
+}
+
 // TestTheHeaders are those that clients of language models read.
 func TestTheHeaders(t *testing.T) {
 	now := time.UnixMicro(1_800_000_000_000_000)
@@ -167,12 +195,12 @@ func TestTheHeaders(t *testing.T) {
 	b.teamTokens = limit("tokens", "sliding-log 1000/1h")
 	x := newSite(t, s, b, 1, fakeModel)
 	for i, want := range []map[string]string{
-		// While a stream runs, what it can cost at most is reserved.
+		// Before the stream begins, the prompt and eight tokens of the answer are charged.
 		{
 			"Limit-Requests": "2", "Remaining-Requests": "1", "Reset-Requests": "1m0s",
-			"Limit-Tokens": "1000", "Remaining-Tokens": "947", "Reset-Tokens": "1h0m0s",
+			"Limit-Tokens": "1000", "Remaining-Tokens": "989", "Reset-Tokens": "1h0m0s",
 		},
-		{"Remaining-Requests": "0", "Remaining-Tokens": "941"}, // the first has cost 6
+		{"Remaining-Requests": "0", "Remaining-Tokens": "983"}, // the first has cost 6
 		{"Remaining-Requests": "0", "Remaining-Tokens": "988", "Reset-Requests": "1m0s", "Retry-After": "60"},
 	} {
 		status, h, text := x.ask(t, people[0], "", "one two three")

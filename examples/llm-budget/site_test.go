@@ -77,7 +77,7 @@ func newSite(t *testing.T, s store.Store, b budgets, replicas int, model http.Ha
 		users[sha256.Sum256([]byte(c.user))] = c
 	}
 	for range replicas {
-		r := httptest.NewServer(&proxy{limiter: x.limiter, budgets: b, clients: users, model: m.URL})
+		r := httptest.NewServer(&proxy{limiter: x.limiter, budgets: b, clients: users, model: m.URL, step: 8})
 		t.Cleanup(r.Close)
 		x.replicas = append(x.replicas, r)
 	}
