@@ -174,7 +174,7 @@ func ExampleLimiter_Reserve() {
 func ExampleLimiter_Wait() {
 	limiter, _ := at()
 	limit := headgate.MustParse("fixed-window 1/1h")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for range 2 {
 		fmt.Println(limiter.Wait(ctx, headgate.Charge{Limit: limit, Key: "alice"}))

@@ -113,7 +113,7 @@ func TestSeveralChargesFromSQL(t *testing.T) {
 			"true 00:00:00 false, true 00:00:00 false",
 		},
 		{ // in common, and that of gcra
-			every("allowed || ' ' || date_trunc('minute', delay + '1 s') || ' ' || refused || ' ' || replayed",
+			every("allowed || ' ' || date_trunc('minute', delay + '30 s') || ' ' || refused || ' ' || replayed",
 				`reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours', 'r1')`),
 			"true 01:00:00 false false, true 01:00:00 false false",
 		},
