@@ -59,83 +59,73 @@ func TestAnExtensionOverSlotsIsChargedAsAWhole(t *testing.T) {
 	}
 }
 
-// refusals are why the slot of the second op does not extend it.
-var refusals = map[string]func(t *testing.T, s *Store, op law.Op){
-	"it is full": func(t *testing.T, s *Store, op law.Op) {
+// refusals are why the slot of the second op does not extend it: what came before, what is special
+// about the op, and what the answer says.
+var refusals = []struct {
+	why    string
+	before func(t *testing.T, s *Store, op law.Op)
+	now    int64 // us after the charge
+	from   int64 // us after the charge from which it holds
+	err    error
+	stale  bool
+}{
+	{why: "it is full", before: func(t *testing.T, s *Store, op law.Op) {
 		op.Count, op.ID, op.TTL = 9, "", 0
 		apply(t, s, op)
-	},
-	"it does not know the id": func(t *testing.T, s *Store, op law.Op) {
+	}},
+	{why: "it does not know the id", err: law.ErrUnknownID, now: 3_000_000, before: func(t *testing.T, s *Store, op law.Op) {
 		op.Verb, op.ID, op.TTL = law.Reset, "", 0
 		apply(t, s, op)
-	},
-	"it is settled": func(t *testing.T, s *Store, op law.Op) { apply(t, s, settling(op, 1)) },
-	"its boundaries are of another time": func(*testing.T, *Store, law.Op) {
-		// see TestARefusedExtensionOverSlotsLeavesNothing
-	},
+	}},
+	{why: "it is settled", err: law.ErrSettled, now: 3_000_000, before: func(t *testing.T, s *Store, op law.Op) {
+		apply(t, s, settling(op, 1))
+	}},
+	{why: "it holds later", stale: true, now: 3_000_000, from: 60_000_000},
 }
 
-// TestARefusedExtensionOverSlotsLeavesNothing, in a slot that would have charged it: its cell,
-// the log and what it remembers are as they were.
+// TestARefusedExtensionOverSlotsLeavesNothing in a slot that would have charged it: its cell, the log and
+// what it remembers are as they were. A limit with a history has the refused attempt.
 func TestARefusedExtensionOverSlotsLeavesNothing(t *testing.T) {
 	a, b := apart(t)
 	s := openTest(t, dbtest.RedisCluster(t), nil)
-	for why, refuse := range refusals {
+	for _, tt := range refusals {
 		for _, p := range allLaws {
-			for _, before := range []int64{0, 2} { // extended so far
-				name := fmt.Sprint(why, p, before)
+			for _, held := range []int64{1, 2} { // units, before: charged once, or extended before
+				name := fmt.Sprint(tt.why, p, held)
 				ops := once60("id", takeOne(name, a, p, testTime), takeOne(name, b, perSecond, testTime))
 				apply(t, s, ops...)
-				if before > 0 {
+				if held > 1 {
 					ops[0].Now += 2_000_000
-					apply(t, s, extending(ops[0], before))
+					apply(t, s, extending(ops[0], held))
 				}
-				refuse(t, s, ops[1])
+				if tt.before != nil {
+					tt.before(t, s, ops[1])
+				}
 				was := slotText(t, s, ops[0])
 				more := []law.Op{extending(ops[0], 5), extending(ops[1], 5)}
-				for i := range more {
-					more[i].Now = testTime + 3_000_000
-					more[i].TTL *= 2
-				}
-				if why == "its boundaries are of another time" {
-					more[1].From = testTime + 60_000_000
-				}
-				if why == "it is full" {
-					more[1].Now = testTime
+				more[0].Now, more[1].Now = testTime+3_000_000, testTime+tt.now
+				if tt.from > 0 {
+					more[1].From = testTime + tt.from
 				}
 				outs := outcomes(t, s, more...)
-				held := max(1, before) * p.Unit
-				switch why {
-				case "it is full":
-					if outs[0].Err != nil || outs[0].Granted != held || outs[0].RetryAt != 0 || outs[1].RetryAt == 0 ||
-						outs[1].Granted != perSecond.Unit {
-						t.Errorf("%s: %+v", name, outs)
-					}
-				case "it does not know the id":
-					if !errors.Is(outs[0].Err, law.ErrUnknownID) || outs[1].Err != outs[0].Err {
-						t.Errorf("%s: %+v", name, outs)
-					}
-				case "it is settled":
-					if !errors.Is(outs[0].Err, law.ErrSettled) || outs[1].Err != outs[0].Err {
-						t.Errorf("%s: %+v", name, outs)
-					}
-				default:
-					if !outs[0].Stale || !outs[1].Stale || outs[0].Granted != 0 {
-						t.Errorf("%s: %+v", name, outs)
+				refused := tt.err == nil && !tt.stale
+				if refused != (outs[1].RetryAt > 0) || outs[0].RetryAt > 0 ||
+					refused && (outs[0].Granted != held*p.Unit || outs[1].Granted != perSecond.Unit) {
+					t.Errorf("%s: %+v", name, outs)
+				}
+				for _, out := range outs {
+					if !errors.Is(out.Err, tt.err) || out.Stale != tt.stale || !refused && out.Granted != 0 {
+						t.Errorf("%s: %+v", name, out)
 					}
 				}
 				if is := slotText(t, s, ops[0]); is != was {
 					t.Errorf("%s:\n was %s\n  is %s", name, was, is)
 				}
 				list, err := s.Entries(context.Background(), ops[0].Cell, 100)
-				refused := slices.ContainsFunc(list, func(e law.Entry) bool {
-					return !e.Granted && e.Cost == 5*p.Unit-held && e.ExpiresAt == 0 && e.ID == "id"
-				})
-				if err != nil || refused != (p.History > 0 && why == "it is full") {
+				if noted := slices.ContainsFunc(list, func(e law.Entry) bool {
+					return !e.Granted && e.Cost == (5-held)*p.Unit && e.ExpiresAt == 0 && e.ID == "id"
+				}); err != nil || noted != (p.History > 0 && refused) {
 					t.Errorf("%s: the history is %+v, %v", name, list, err)
-				}
-				if out := apply(t, s, settling(more[0], 0))[0]; out.State.Level != 0 && p.Kind != law.Bucket {
-					t.Errorf("%s: settled: %+v", name, out)
 				}
 			}
 		}
@@ -190,7 +180,8 @@ func TestWhatOthersTookDuringAnExtensionStays(t *testing.T) {
 			other.Count = 2
 			apply(t, s, other)
 			ops[0].Now = other.Now
-			if err := s.giveAllBack(context.Background(), ops, outs, []*call{s.giveBack(ops, outs, p, false)}); err != nil {
+			back := s.giveBack(ops, outs, p, false)
+			if err := s.giveAllBack(context.Background(), ops, outs, []*call{back}); err != nil {
 				t.Fatal(err)
 			}
 			if outs[0].State.Level != tt.level*tt.p.Unit || outs[0].Granted != 2*tt.p.Unit {
@@ -222,7 +213,8 @@ func TestAnExtensionAnotherWasToldOfIsNotGivenBack(t *testing.T) {
 			back := s.giveBack(ops, outs, part, false)
 			switch meanwhile {
 			case "asked":
-				if again, ops, outs := extendOnTrial(t, s, extending(op, 3)); s.giveBack(ops, outs, again, false) != nil {
+				again, ops, outs := extendOnTrial(t, s, extending(op, 3))
+				if s.giveBack(ops, outs, again, false) != nil {
 					t.Error("what is known is to be given back")
 				}
 			case "more":
@@ -271,12 +263,37 @@ func TestAnExtensionCutOffBetweenTwoSlotsCanBeRepeated(t *testing.T) {
 	}
 }
 
+// TestAnExtensionThatASlotCannotDecideLeavesNothing, not even a refused attempt, in the other slot.
+func TestAnExtensionThatASlotCannotDecideLeavesNothing(t *testing.T) {
+	s := openTest(t, dbtest.RedisCluster(t), nil)
+	a, b := apart(t)
+	for _, p := range allLaws {
+		limit := fmt.Sprint(p)
+		ops := once60("id", takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
+		apply(t, s, ops...)
+		was := slotText(t, s, ops[0])
+		admin(t, s, "SET", s.cellKey(ops[1].Cell), "of a newer version")
+		more := []law.Op{extending(ops[0], 3), extending(ops[1], 3)}
+		if err := s.Apply(context.Background(), more, make([]law.Outcome, 2)); err == nil {
+			t.Errorf("%+v: no error", p)
+		}
+		if is := slotText(t, s, ops[0]); is != was {
+			t.Errorf("%+v:\n was %s\n  is %s", p, was, is)
+		}
+		list, err := s.Entries(context.Background(), ops[0].Cell, 10)
+		if err != nil || len(list) > 1 {
+			t.Errorf("%+v: %+v, %v", p, list, err)
+		}
+	}
+}
+
 // TestHistoriesOverSlotsAreThoseOfOneServer applies random requests to a cluster, with a key in each of
 // three slots, and to one server.
 func TestHistoriesOverSlotsAreThoseOfOneServer(t *testing.T) {
 	apartStore, together := openTest(t, dbtest.RedisCluster(t), nil), openTest(t, dbtest.Redis(t), nil)
 	keys := keysApart(3)
-	for seed := range uint64(60) {
+	refused := 0
+	for seed := range uint64(100) {
 		g := rand.New(rand.NewPCG(seed, 3))
 		now := testTime
 		var named [][]law.Op
@@ -287,6 +304,9 @@ func TestHistoriesOverSlotsAreThoseOfOneServer(t *testing.T) {
 			for i := range ops {
 				w, g := want[i], got[i]
 				w.EntryNumber, g.EntryNumber = 0, 0
+				if ops[i].Verb == law.Extend && len(ops) > 1 && w.RetryAt > 0 {
+					refused++
+				}
 				if w.Err != nil && g.Err != nil {
 					w.Err, g.Err = nil, nil
 				}
@@ -296,14 +316,20 @@ func TestHistoriesOverSlotsAreThoseOfOneServer(t *testing.T) {
 			}
 		}
 	}
+	if refused < 20 {
+		t.Errorf("%d extensions were refused: too few to say anything", refused)
+	}
 }
 
 // drawn returns a random request: a new one, or one to extend, to settle or to repeat.
 func drawn(g *rand.Rand, keys []string, limit, id string, named *[][]law.Op, now int64) []law.Op {
+	fixed := perSecond
+	fixed.Step, fixed.Drain = 10_000_000, law.Max
+	laws := append([]law.Params{fixed}, allLaws...)
 	if g.IntN(4) == 0 || len(*named) == 0 {
 		var ops []law.Op
 		for k, key := range keys {
-			p := allLaws[(k+len(limit)+int(limit[0]))%len(allLaws)]
+			p := laws[(k+int(limit[0]))%len(laws)]
 			op := takeOne(limit, key, p, now)
 			op.Cost = 1 + g.Int64N(3*p.Unit)
 			ops = append(ops, op)
@@ -328,6 +354,9 @@ func drawn(g *rand.Rand, keys []string, limit, id string, named *[][]law.Op, now
 			*op = settling(*op, g.Int64N(4*op.Params.Unit))
 		case kind < 4:
 			op.Verb, op.Cost = law.Extend, g.Int64N(6*op.Params.Unit)+1
+			if g.IntN(8) == 0 {
+				op.Ceiling = 1 + g.Int64N(op.Params.Capacity)
+			}
 		}
 	}
 	return ops
