@@ -205,7 +205,9 @@ func TestWhatOthersTookDuringAnExtensionStays(t *testing.T) {
 // TestAnExtensionAnotherWasToldOfIsNotGivenBack: another has asked for it, or more, or has settled it.
 func TestAnExtensionAnotherWasToldOfIsNotGivenBack(t *testing.T) {
 	for _, p := range allLaws {
-		for meanwhile, left := range map[string]int64{"": 1, "asked": 3, "more": 4, "settled": 2, "reset": 0} {
+		for meanwhile, left := range map[string]int64{
+			"": 1, "asked": 3, "asked of this slot alone": 3, "more": 4, "settled": 2, "reset": 0,
+		} {
 			s := openTest(t, dbtest.Redis(t), nil)
 			op := once60("id", takeOne("l", "k", p, testTime))[0]
 			apply(t, s, op)
@@ -217,6 +219,8 @@ func TestAnExtensionAnotherWasToldOfIsNotGivenBack(t *testing.T) {
 				if s.giveBack(ops, outs, again, false) != nil {
 					t.Error("what is known is to be given back")
 				}
+			case "asked of this slot alone":
+				apply(t, s, extending(op, 3))
 			case "more":
 				extendOnTrial(t, s, extending(op, 4))
 			case "settled":
