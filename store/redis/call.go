@@ -160,7 +160,8 @@ func whole(ops []law.Op, i int) []law.Op {
 // or beside a block, then the print and the rule; to extend, the rule; to settle, the rule alone. 0 is for none. On
 // trial, and when that is given back, each op has a register.
 func (c *call) own(s *Store, op *law.Op, print int64, how mode) (log, note int64) {
-	named := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Extend || op.Verb == law.Settle || op.Verb == law.Return)
+	named := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Extend || op.Verb == law.Settle ||
+		op.Verb == law.Return)
 	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset && !named && how == forGood {
 		return 0, 0
 	}

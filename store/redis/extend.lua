@@ -27,9 +27,10 @@ local function extend(op, a, number)
 end
 
 -- apply_extend charges what the ops from i to j cost more than was charged under their ID,
--- all or none of it. Their answers say what is charged in all. On trial, what needs
--- nothing more is not given back: it is only remembered for longer, and marked as one
--- that another request was told of.
+-- all or none of it. Their answers say what is charged in all. An op that needs nothing more
+-- is told what an earlier request has charged, which may be on trial: it is not for that
+-- request to give back any more. Such an op is not given back itself, only remembered for
+-- longer.
 local function apply_extend(i, j)
   local as, more = {}, {}
   for k = i, j do
@@ -58,7 +59,7 @@ local function apply_extend(i, j)
         op.forgotten, op.remembered = on_trial and call('GET', KEYS[op.log + 2]), true
         extend(op, a, said[1 + {out.entry}])
       end
-      a.shared = on_trial and not charged and '1' or '0'
+      a.shared = charged and '0' or '1' -- see known in register.lua
       local keep = max(a.keep + 0, op.clock + op.p.ttl)
       a.keep = fmt(int, keep)
       put(op, a, life(keep, op.clock, op.p.now > 0))

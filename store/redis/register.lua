@@ -12,7 +12,7 @@
 local NUMBERS = string.rep(int .. ' ', {out.width} - 1) .. int
 
 -- known returns what the cell remembers of the ID of an op; nil if nothing.
--- shared: another request has been told of it, see once.lua.
+-- shared: another request has been told of it, see once.lua and extend.lua.
 local function known(op)
   local v = call('GET', KEYS[op.log + 2])
   if not v then return nil end
