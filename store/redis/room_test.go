@@ -219,7 +219,7 @@ func TestWhatAsksForACellOfItsOwnFindsTheLimitFull(t *testing.T) {
 	}
 }
 
-// TestACostThatIsCorrectedUpwardsMakesNoCell: an id is known for longer than its cell
+// TestACostThatIsCorrectedUpwardsMakesNoCell, nor one that is extended: an id is known for longer than its cell
 // is there.
 func TestACostThatIsCorrectedUpwardsMakesNoCell(t *testing.T) {
 	s, _ := bounded(t, 2)
@@ -236,8 +236,17 @@ func TestACostThatIsCorrectedUpwardsMakesNoCell(t *testing.T) {
 	}
 	fill(t, s, "l", "own", 2, hourly)
 	sweep(t, s)
-	settle := op
-	settle.Verb = law.Settle
+	extend, settle := op, op
+	extend.Verb, settle.Verb = law.Extend, law.Settle
+	for _, tt := range []struct {
+		cost int64
+		want error
+	}{{3000, store.ErrFull}, {1000, nil}, {500, nil}} {
+		extend.Cost = tt.cost
+		if out := outcomes(t, s, extend)[0]; !errors.Is(out.Err, tt.want) || tt.want == nil && out.Granted != 1000 {
+			t.Errorf("extended to %d: %+v; want %v", tt.cost, out, tt.want)
+		}
+	}
 	for _, tt := range []struct {
 		cost int64
 		want error
