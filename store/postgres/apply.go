@@ -170,7 +170,7 @@ func mode(op *law.Op) int16 {
 	switch op.Verb {
 	case law.Check:
 		return read
-	case law.Renew, law.Reset, law.Settle, law.Extend: // of a cell that is not there no id is known
+	case law.Renew, law.Reset, law.Settle, law.Extend: // a cell that is not there knows no ID
 		return lock
 	case law.Return:
 		if op.Cost > 0 {

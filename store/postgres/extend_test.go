@@ -88,7 +88,7 @@ func TestExtendFromSQL(t *testing.T) {
 	}
 }
 
-// TestAnExtensionProlongsTheLifeOfAnID extends a request shortly before it would be forgotten.
+// TestAnExtensionProlongsTheLifeOfAnID extends an id for a longer life and for a shorter one.
 func TestAnExtensionProlongsTheLifeOfAnID(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -100,51 +100,72 @@ func TestAnExtensionProlongsTheLifeOfAnID(t *testing.T) {
 			t.Errorf("%s: %s", sql, got)
 		}
 	}
-	if got := said(t, conn, `select string_agg(round((a.keep_until - extract(epoch from now()) * 1000000) / 3600000000)::text, ', ' order by id) from headgate.admissions a`); got != "2, 2" {
+	if got := said(t, conn, `select string_agg(round((a.keep_until - date_part('epoch', now()) * 1000000) / 3600000000)::text, ', ' order by id) from headgate.admissions a`); got != "2, 2" {
 		t.Errorf("the ids are known for %s hours, want 2", got)
 	}
 }
 
-// TestManyExtendAtOnce lets callers extend requests of two keys, in opposite orders, and settle them: what is charged
-// is exact at all times.
+// TestManyExtendAtOnce lets callers extend requests of two keys, in opposite orders, until these are used up, and
+// then settle them: what is charged is exact.
 func TestManyExtendAtOnce(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
-	const callers, rounds = 6, 8
-	var wg sync.WaitGroup
-	for i := range callers {
-		caller := connect(t, dsn)
-		wg.Go(func() {
-			keys := []string{"a", "b"}
-			if i%2 == 1 {
-				keys = []string{"b", "a"}
-			}
-			rules := []string{"fixed-window 40/30d", "fixed-window 40/30d"}
-			call := func(columns, function string, cost int) (allowed bool) {
-				if err := caller.QueryRow(context.Background(), `select `+columns+` from headgate.`+function+`($1, $2, $3, $4)`,
-					fmt.Sprint("id ", i), rules, keys, []int{cost, cost}).Scan(&allowed); err != nil {
-					t.Error(err)
+	const callers, rounds = 6, 8 // of 40, they want 54
+	var charged [callers]int
+	together := func(do func(i int, call func(columns, function string, cost int) bool)) {
+		var wg sync.WaitGroup
+		for i := range callers {
+			caller := connect(t, dsn)
+			wg.Go(func() {
+				keys := []string{"a", "b"}
+				if i%2 == 1 {
+					keys = []string{"b", "a"}
 				}
-				return allowed
-			}
-			charged := 1
-			call("bool_and(allowed)", "take_all_once", charged)
-			for range rounds {
-				if call("bool_and(allowed and charged = ($4::numeric[])[ordinality])", "extend_all", charged+1) {
-					charged++
-				}
-			}
-			call("sum(corrected) is not null", "settle_all", 2)
-		})
+				rules := []string{"fixed-window 40/30d", "fixed-window 40/30d"}
+				do(i, func(columns, function string, cost int) (ok bool) {
+					if err := caller.QueryRow(context.Background(), `select `+columns+` from headgate.`+function+`($1, $2, $3, $4)`,
+						fmt.Sprint("id ", i), rules, keys, []int{cost, cost}).Scan(&ok); err != nil {
+						t.Error(err)
+					}
+					return ok
+				})
+			})
+		}
+		wg.Wait()
 	}
-	wg.Wait()
-	if got := said(t, conn, `select string_agg((level / unit)::text, ', ') from headgate.cells`); got != "12, 12" {
-		t.Errorf("in use: %s", got)
+	used := func() string {
+		return said(t, conn, `select string_agg((level / unit)::text, ', ') from headgate.cells`)
+	}
+
+	together(func(i int, call func(columns, function string, cost int) bool) {
+		call("bool_and(allowed)", "take_all_once", 1)
+		charged[i] = 1
+		for range rounds {
+			if call("bool_and(allowed and charged = ($4::numeric[])[ordinality])", "extend_all", charged[i]+1) {
+				charged[i]++
+			}
+		}
+	})
+	sum := 0
+	for _, n := range charged {
+		sum += n
+	}
+	if got := used(); sum != 40 || got != "40, 40" {
+		t.Errorf("%d were charged, %v; in use are %s", sum, charged, got)
+	}
+	together(func(i int, call func(columns, function string, cost int) bool) {
+		if !call(fmt.Sprint("bool_and(corrected = ", charged[i]-2, ")"), "settle_all", 2) {
+			t.Errorf("id %d was not corrected from %d to 2", i, charged[i])
+		}
+	})
+	if got := used(); got != "12, 12" {
+		t.Errorf("in use after they were settled: %s", got)
 	}
 }
 
-// TestSettlingOneOfManyExtendedCharges settles requests in one batch, of which one was extended.
-func TestSettlingOneOfManyExtendedCharges(t *testing.T) {
+// TestSettlingInOneBatchWithAnExtendedCharge settles several requests in one batch. One of them was extended, so the
+// statements for plain requests cannot settle it.
+func TestSettlingInOneBatchWithAnExtendedCharge(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
 	s := openAt(t, dsn)

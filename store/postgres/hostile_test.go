@@ -270,7 +270,6 @@ func calls(t *testing.T) []string {
 			"limit_of('%s', null)", "take('%s', 'a')", "take('%s', 'a', 2.5)", "take('%s', null)",
 			"take('%s', 'a', -1)", "take('%s', 'a', 'NaN')", "check('%s', 'a', 3)",
 			"take_once('i', '%s', 'a')", "take_once('i', '%s', 'a')", "take_once('i', '%s', 'a', 2)",
-			"extend('i', '%s', 'a', 1.5)", "extend('i', '%s', 'a', 99)",
 			"settle('i', '%s', 'a', 0.5)", "cancel('i', '%s', 'a')", "take_once('j', '%s', 'b')",
 			"cancel('j', '%s', 'b')", "reserve('%s', 'a', 1, '1 hour')", "reserve('%s', 'a', 1, '1 hour', 'r')",
 			"reserve('%s', 'a', 1, '-1 s')", "acquire('%s', 'a')", "renew('%s', 'a', 1)", "release('%s', 'a', 1)",

@@ -27,8 +27,8 @@ var placeholders = func() wire.Names {
 	terms := slices.Concat([]string{"kind", "anchor"}, rate)
 	// A row of headgate.cells, and what headgate.apply keeps of an op to go back to.
 	cell := []string{"law", "level", "prev", "at", "unit", "empty_at", "blocked_until", "step"}
-	// An op that settles a charge that was extended has the numbers of the first charge in
-	// places of which it has no need.
+	// An op that settles a charge that was extended has the numbers of the last extension. Those of the
+	// first charge are in places that it does not need.
 	settle := opLayout.Names()
 	for i, name := range settle {
 		if other := firstCharge[name]; other != "" {
@@ -51,7 +51,8 @@ var placeholders = func() wire.Names {
 	}
 }()
 
-// firstCharge are the numbers that an op of verb settle has in the places of others.
+// firstCharge are the names of those places, by what other ops have there. last_cost is 0 of a charge that
+// was not extended.
 var firstCharge = map[string]string{
 	"block": "last_cost", "history": "first_level", "ceiling": "first_at", "ttl": "first_returned",
 }

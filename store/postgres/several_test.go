@@ -45,6 +45,7 @@ var callsOfSeveral = []string{
 	"take_all('{%s}', '{a,b}', '{1}')", "take_all_once('ia', '{%s,export}', '{d,d}', '{1,1}')",
 	"take_all_once('ia', '{%s,export}', '{d,d}', '{1,1}')", "take_all_once('ia', '{%[1]s,%[1]s}', '{a,a}', '{1,1}')",
 	"extend_all('ia', '{%s,export}', '{d,d}', '{2,1}')", "extend_all('ia', '{export,%s}', '{d,d}', '{1.5,99}')",
+	"extend('ia', '%s', 'd', 2.5)", "extend('ia', '%s', 'd', 99)",
 	"settle_all('ia', '{%s,export}', '{d,d}', '{1,0.5}')", "reserve_all('{%s}', '{e}', '{1}', '1 hour', 'ra')",
 	"reserve_all('{%[1]s,%[1]s}', '{e,f}', '{1,1}', '1 hour')", "take_up_to('%s', 'a', 1.5)",
 	"take_float('%s', 'a', 0.5)", "take_float('%s', 'a', 'Infinity')", "enforce('%s', 'a', 2)",
