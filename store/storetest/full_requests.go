@@ -109,7 +109,7 @@ func idsOfTheFull(t *testing.T, s store.Store) {
 			want error
 		}{
 			"take with an id": {asked, store.ErrFull}, "settle": {settled, law.ErrUnknownID},
-			"extend": {extended, law.ErrUnknownID},
+			"extend":   {extended, law.ErrUnknownID},
 			"block":    {blocked, store.ErrFull},
 			"no block": {open, nil}, "reset": {reset, nil},
 		} {
