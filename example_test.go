@@ -174,7 +174,7 @@ func ExampleLimiter_Reserve() {
 func ExampleLimiter_Wait() {
 	limiter, _ := at()
 	limit := headgate.MustParse("fixed-window 1/1h")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for range 2 {
 		fmt.Println(limiter.Wait(ctx, headgate.Charge{Limit: limit, Key: "alice"}))
@@ -229,8 +229,8 @@ func ExampleLimiter_Once() {
 	// [179.5] <nil>
 }
 
-// A language model's answer is charged what it can cost at most, to both budgets or to none,
-// and settled when the usage is known. Sent again with the same id, it is not charged again.
+// A language model's answer is charged an estimate, to both budgets or to none, and charged more while
+// it streams. It is settled when the usage is known. Sent again with the same id, it is not charged again.
 func ExampleOnce() {
 	limiter, _ := at()
 	ctx := context.Background()
@@ -242,13 +242,19 @@ func ExampleOnce() {
 		}
 	}
 	answer := limiter.Once("alice 7f3a", time.Hour)       // the client and its Idempotency-Key
-	d, err := answer.Take(ctx, charges(1200+4096)...)     // the prompt and max_tokens
+	d, err := answer.Take(ctx, charges(1200+256)...)      // the prompt and an estimate
 	fmt.Println(d.Allowed, d.Remaining, err)              // if not: 429 with d.RetryAfter
+	more, err := answer.Extend(ctx, charges(1200+512)...) // before more than 256 tokens are passed on
+	fmt.Println(more.Decision.Allowed, more.Charged, err) // if not: the stream stops here
+	more, err = answer.Extend(ctx, charges(50_000)...)
+	fmt.Println(more.Decision.Allowed, more.Charged, err) // what was charged before stays
 	back, err := answer.Settle(ctx, charges(1200+310)...) // the usage block of the stream
 	fmt.Println(back, err)
 	// Output:
-	// true 34704 <nil>
-	// [3786 3786] <nil>
+	// true 38544 <nil>
+	// true [1712 1712] <nil>
+	// false [1712 1712] <nil>
+	// [202 202] <nil>
 }
 
 func ExampleReservation_Settle() {

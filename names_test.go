@@ -135,7 +135,7 @@ func TestEveryVerbFindsLimitsByName(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if _, err := known.Reset(ctx, api.Limit, api.Key); err != nil {
 				t.Fatal(err)

@@ -100,7 +100,7 @@ func TestAnObserverHearsOfBatchesAndSweeps(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		heard.mu.Lock()
 		swept := len(heard.sweeps) > 0
 		heard.mu.Unlock()

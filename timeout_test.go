@@ -201,12 +201,18 @@ func TestALockedCellIsNotWaitedForLonger(t *testing.T) {
 	stack := front.New(s, &front.Config{SweepEvery: -1})
 	for name, s := range map[string]store.Store{"the driver": s, "the stack": stack} {
 		l := headgate.New(s, &headgate.Config{Timeout: 300 * time.Millisecond})
-		begin := time.Now()
-		_, err := l.Allow(ctx, limit, "k")
-		took := time.Since(begin)
-		if took < 250*time.Millisecond || took > 3*time.Second || !errors.Is(err, store.ErrUnknownOutcome) ||
-			!strings.Contains(err.Error(), "Timeout of headgate.Config") {
-			t.Errorf("%s: %v after %s, want an unknown outcome after 300 ms", name, err, took)
+		for try := 1; ; try++ { // the machine may pause
+			begin := time.Now()
+			_, err := l.Allow(ctx, limit, "k")
+			took := time.Since(begin)
+			if took < 250*time.Millisecond || took > 3*time.Second && try == 3 ||
+				!errors.Is(err, store.ErrUnknownOutcome) ||
+				!strings.Contains(err.Error(), "Timeout of headgate.Config") {
+				t.Errorf("%s: %v after %s, want an unknown outcome after 300 ms", name, err, took)
+			}
+			if took <= 3*time.Second || try == 3 {
+				break
+			}
 		}
 	}
 }

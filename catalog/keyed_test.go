@@ -241,7 +241,8 @@ func TestNoDecisionIsByHalfAChange(t *testing.T) {
 	})
 	until(t, "the plan is known", func() bool { return len(c.Plans()) == 1 })
 	seen := map[string]bool{}
-	for begin := time.Now(); time.Since(begin) < time.Second; {
+	begin := time.Now()
+	for time.Since(begin) < time.Second || len(seen) < 10 && time.Since(begin) < time.Minute {
 		charges := []headgate.Charge{
 			{Limit: headgate.MustNamed("login"), Key: "bob"},
 			{Limit: headgate.MustNamed("login"), Key: "carl"},

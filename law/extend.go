@@ -8,58 +8,6 @@ package law
 // gives back no more than its own time would, since what has drained since then counts against
 // it. In a log the charge has one entry: an extension moves it to the present.
 
-// Extension is the part of a charge that was charged last, by an op of verb Extend to a bucket
-// or to windows. The zero Extension is none.
-type Extension struct {
-	Cost                int64 // credits
-	Level, At, Returned int64 // what it made of the cell: see [Op]
-}
-
-// Charged returns the numbers that stores remember of what was charged: those of the first
-// charge, and after them the four of the extension, in the order of its fields, if there is
-// one. They are separated by spaces.
-func (a *Receipt) Charged() string {
-	s := a.Outcome.Numbers().String()
-	if e := &a.Extension; e.Cost != 0 {
-		s += " " + join([]int64{e.Cost, e.Level, e.At, e.Returned})
-	}
-	return s
-}
-
-// SetCharged sets what Charged returns.
-func (a *Receipt) SetCharged(s string) error {
-	first, last := s, ""
-	if i := afterFields(s, Width); i < len(s) {
-		first, last = s[:i], s[i:]
-	}
-	n, err := ParseNumbers(first)
-	if err != nil {
-		return err
-	}
-	a.Outcome, a.Extension = n.Outcome(), Extension{}
-	if last == "" {
-		return nil
-	}
-	var e [4]int64
-	if err := split(last, e[:]); err != nil {
-		return err
-	}
-	a.Extension = Extension{Cost: e[0], Level: e[1], At: e[2], Returned: e[3]}
-	return nil
-}
-
-// afterFields returns where the first n of the numbers in s end.
-func afterFields(s string, n int) int {
-	for i := range s {
-		if s[i] == ' ' {
-			if n--; n == 0 {
-				return i
-			}
-		}
-	}
-	return len(s)
-}
-
 // applyExtend charges what the ops cost more than was charged under their ID, all or
 // none of it. Which have charged as much already charge nothing. What is admitted is
 // remembered for another TTL, on all cells of the request.
@@ -131,32 +79,4 @@ func (r *Record) extend(a *Receipt, op *Op, out *Outcome) {
 		r.Add[-out.EntryNumber-1].Cost += credits
 	}
 	a.Outcome.EntryNumber = out.EntryNumber
-}
-
-// correctAll makes the cost of op that of a charge: what is unused is given back by the last
-// extension first, and what was used in addition is charged to it.
-func (r *Record) correctAll(op *Op, a *Receipt, clock int64) Outcome {
-	unused := a.Cost - max(op.Cost, 0)
-	back := *op
-	back.Count = 1
-	last := a.Extension
-	if last.Cost == 0 {
-		back.Cost = unused
-		back.of(&a.Outcome)
-		return r.correct(&back, clock)
-	}
-	back.Cost = min(unused, last.Cost)
-	back.Level, back.At, back.Returned = last.Level, last.At, last.Returned
-	before := r.State.Prev
-	out := r.correct(&back, clock)
-	if unused <= last.Cost {
-		return out
-	}
-	given := out.Granted
-	back.Cost = unused - last.Cost
-	back.of(&a.Outcome)
-	back.Returned += out.State.Prev - before // it was charged later, and takes nothing from what was charged first
-	out = r.correct(&back, clock)
-	out.Granted += given
-	return out
 }

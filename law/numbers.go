@@ -128,3 +128,48 @@ func split(s string, numbers []int64) (err error) {
 	}
 	return nil
 }
+
+// Charged returns the numbers that stores remember of what was charged: those of the first
+// charge, and after them the four of the extension, in the order of its fields, if there is
+// one. They are separated by spaces.
+func (a *Receipt) Charged() string {
+	s := a.Outcome.Numbers().String()
+	if e := &a.Extension; e.Cost != 0 {
+		s += " " + join([]int64{e.Cost, e.Level, e.At, e.Returned})
+	}
+	return s
+}
+
+// SetCharged sets what Charged returns.
+func (a *Receipt) SetCharged(s string) error {
+	first, last := s, ""
+	if i := afterFields(s, Width); i < len(s) {
+		first, last = s[:i], s[i:]
+	}
+	n, err := ParseNumbers(first)
+	if err != nil {
+		return err
+	}
+	a.Outcome, a.Extension = n.Outcome(), Extension{}
+	if last == "" {
+		return nil
+	}
+	var e [4]int64
+	if err := split(last, e[:]); err != nil {
+		return err
+	}
+	a.Extension = Extension{Cost: e[0], Level: e[1], At: e[2], Returned: e[3]}
+	return nil
+}
+
+// afterFields returns where the first n of the numbers in s end.
+func afterFields(s string, n int) int {
+	for i := range s {
+		if s[i] == ' ' {
+			if n--; n == 0 {
+				return i
+			}
+		}
+	}
+	return len(s)
+}

@@ -151,6 +151,34 @@ func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 	}
 }
 
+// correctAll makes the cost of op that of a charge: what is unused is given back by the last
+// extension first, and what was used in addition is charged to it.
+func (r *Record) correctAll(op *Op, a *Receipt, clock int64) Outcome {
+	unused := a.Cost - max(op.Cost, 0)
+	back := *op
+	back.Count = 1
+	last := a.Extension
+	if last.Cost == 0 {
+		back.Cost = unused
+		back.of(&a.Outcome)
+		return r.correct(&back, clock)
+	}
+	back.Cost = min(unused, last.Cost)
+	back.Level, back.At, back.Returned = last.Level, last.At, last.Returned
+	before := r.State.Prev
+	out := r.correct(&back, clock)
+	if unused <= last.Cost {
+		return out
+	}
+	given := out.Granted
+	back.Cost = unused - last.Cost
+	back.of(&a.Outcome)
+	back.Returned += out.State.Prev - before // it was charged later, and takes nothing from what was charged first
+	out = r.correct(&back, clock)
+	out.Granted += given
+	return out
+}
+
 func failAll(outs []Outcome, err error) {
 	for i := range outs {
 		outs[i] = Outcome{Err: err}

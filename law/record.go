@@ -13,6 +13,13 @@ type Receipt struct {
 	KeepUntil   int64 // it is forgotten from here on
 }
 
+// Extension is the part of a charge that was charged last, by an op of verb Extend to a bucket
+// or to windows. The zero Extension is none.
+type Extension struct {
+	Cost                int64 // credits
+	Level, At, Returned int64 // what it made of the cell: see [Op]
+}
+
 // Terms are the parameters that say what becomes of a charge: kind, anchor, unit,
 // capacity, step and drain. By others than those it was made under it cannot be
 // corrected: what has drained at the old rate would seem not to have.

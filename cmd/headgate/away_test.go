@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,7 +37,7 @@ func (s *server) get(t *testing.T, path string) (status int, p api.Problem, head
 // ready waits until /readyz has a status.
 func (s *server) ready(t *testing.T, want int) {
 	t.Helper()
-	s.until(t, 30*time.Second, "status of /readyz "+http.StatusText(want), func() bool {
+	s.until(t, time.Minute, "status of /readyz "+http.StatusText(want), func() bool {
 		status, _, _ := s.get(t, "/readyz")
 		return status == want
 	})
@@ -118,7 +119,7 @@ func TestAServerStartsBeforeItsStore(t *testing.T) {
 			if d, _, err := s.take(http.DefaultClient, body); err != nil || !d.Allowed || d.Remaining != 999 {
 				t.Errorf("the first take: %+v, %v", d, err)
 			}
-			before, _ := s.lines() // starting, it may have given several reasons
+			before, returns := s.lines() // starting, it may have given several reasons
 			db.Crash()
 			s.ready(t, http.StatusServiceUnavailable)
 			if status, _, _ := s.get(t, "/livez"); status != http.StatusOK {
@@ -130,7 +131,7 @@ func TestAServerStartsBeforeItsStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.ready(t, http.StatusOK)
-			s.until(t, time.Minute, "a line about the return", func() bool { _, back := s.lines(); return back == 2 })
+			s.until(t, time.Minute, "a line about the return", func() bool { _, back := s.lines(); return back > max(returns, 1) })
 			if d, status, err := s.take(http.DefaultClient, body); err != nil || status != http.StatusOK || !d.Allowed {
 				t.Errorf("a take after the return: %d, %+v, %v", status, d, err)
 			}
@@ -149,7 +150,7 @@ func TestAServerWaitsForItsSchema(t *testing.T) {
 	url := dbtest.Postgres(t)
 	s := start(t, t.TempDir(), "--store", url)
 	s.ready(t, http.StatusServiceUnavailable)
-	s.until(t, 10*time.Second, "what is missing",
+	s.until(t, time.Minute, "what is missing",
 		func() bool { return strings.Contains(s.out.String(), "run headgate migrate") })
 	time.Sleep(2 * time.Second)
 	if away, _ := s.lines(); away != 1 {
@@ -165,33 +166,68 @@ func TestTheWaitEnds(t *testing.T) {
 	t.Parallel()
 	db, url := database(t, away["PostgreSQL"])
 	db.Crash()
-	begin := time.Now()
-	s := start(t, t.TempDir(), "--store", url, "--wait-store", "2s")
-	if status, _, _ := s.get(t, "/readyz"); status != http.StatusServiceUnavailable {
-		t.Errorf("while it waits: %d", status)
-	}
-	<-s.over
-	_ = s.cmd.Wait()
-	if took := time.Since(begin); took < 2*time.Second || took > 6*time.Second ||
-		s.cmd.ProcessState.ExitCode() != exitError {
-		t.Errorf("it ended after %s with status %d", took, s.cmd.ProcessState.ExitCode())
-	}
-	if said := s.out.String(); !strings.Contains(
-		said, "headgate serve: the store was not available within 2s: postgres: connect: store unavailable") {
-		t.Errorf("it said %q", said)
+	for _, wait := range []time.Duration{2 * time.Second, 10 * time.Second, 30 * time.Second} {
+		asked, beyond := waitEnds(t, url, wait)
+		if asked && beyond <= 4*time.Second {
+			break
+		}
+		if wait == 30*time.Second { // until then, the machine may have paused
+			t.Errorf("a wait of %s ended %s late; it listened meanwhile: %v", wait, beyond, asked)
+		}
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		s = start(t, t.TempDir(), "--store", url)
-		s.ready(t, http.StatusServiceUnavailable)
-		begin = time.Now()
-		if err := s.cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
+		var took []time.Duration
+		for len(took) < 3 && (len(took) == 0 || took[len(took)-1] > 2*time.Second) {
+			s := start(t, t.TempDir(), "--store", url)
+			s.ready(t, http.StatusServiceUnavailable)
+			begin := time.Now()
+			if err := s.cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			<-s.over
+			if err := s.cmd.Wait(); err != nil {
+				t.Errorf("%s: %v", sig, err)
+			}
+			took = append(took, time.Since(begin))
 		}
-		<-s.over
-		if err := s.cmd.Wait(); err != nil || time.Since(begin) > 2*time.Second {
-			t.Errorf("%s: %v after %s", sig, err, time.Since(begin))
+		if slices.Min(took) > 2*time.Second {
+			t.Errorf("%s: it ended after %v", sig, took)
 		}
 	}
+}
+
+// waitEnds starts a server that waits for a store that is away. It returns whether the server
+// answered meanwhile, and how long after the wait it ended.
+func waitEnds(t *testing.T, url string, wait time.Duration) (asked bool, beyond time.Duration) {
+	t.Helper()
+	begin := time.Now()
+	s := launch(t, t.TempDir(), "--store", url, "--wait-store", wait.String())
+	for ended := false; !ended; {
+		select {
+		case <-s.over:
+			ended = true
+		case <-time.After(20 * time.Millisecond):
+		}
+		if asked || !s.listens() {
+			continue
+		}
+		if res, err := http.Get(s.url + "/readyz"); err == nil {
+			res.Body.Close()
+			if asked = true; res.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("while it waits: %d", res.StatusCode)
+			}
+		}
+	}
+	_ = s.cmd.Wait()
+	took := time.Since(begin)
+	if took < wait || s.cmd.ProcessState.ExitCode() != exitError {
+		t.Errorf("it ended after %s with status %d", took, s.cmd.ProcessState.ExitCode())
+	}
+	if said := s.out.String(); !strings.Contains(said, "headgate serve: the store was not available within "+
+		wait.String()+": postgres: connect: store unavailable") {
+		t.Errorf("it said %q", said)
+	}
+	return asked, took - wait
 }
 
 // TestASchemaThatIsNewerIsNotWaitedFor: waiting cures it as little as a wrong URL.

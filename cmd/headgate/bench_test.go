@@ -33,27 +33,42 @@ func TestBenchAuditsEachLimit(t *testing.T) {
 		"token-bucket 100/s burst 20", "fixed-window 10/1s", "fixed-window 10/1s from-first", "fixed-window 10/minute",
 		"interval 10/100ms burst 20", "sliding-window 10/1s", "sliding-log 10/1s",
 	} {
-		code, out, errs := runBench(t.Context(), "--store", "memory:", "--limit", limit, "--keys", "3",
-			"--clients", "8",
-			"--duration", "250ms", "--warmup", "20ms", "--cost", "2.5", "--json")
-		var got struct {
-			Rate     float64 `json:"decisions_per_s"`
-			Admitted float64
-			Refused  int64
-			Errors   int64
-			Bound    float64
-			P50      float64 `json:"p50_us"`
-			P99      float64 `json:"p99_us"`
+		enough := false
+		for _, duration := range []string{"250ms", "3s", "20s"} { // a machine that pauses asks little in 250 ms
+			if enough = auditsLimit(t, limit, duration); enough || t.Failed() {
+				break
+			}
 		}
-		if err := json.Unmarshal([]byte(out), &got); code != 0 || errs != "" || err != nil ||
-			strings.Count(out, "\n") != 1 {
-			t.Fatalf("%s: code %d, %s, %v: %s", limit, code, errs, err, out)
-		}
-		if got.Rate <= 0 || got.Admitted < 3*10 || got.Admitted > got.Bound || got.Refused == 0 || got.Errors != 0 ||
-			got.P50 <= 0 || got.P99 < got.P50 {
-			t.Errorf("%s: %s", limit, out)
+		if !enough {
+			t.Errorf("%s: not all that it lets pass was asked for, or nothing more", limit)
 		}
 	}
+}
+
+// auditsLimit reports whether a bench of this duration has asked for more than the limit lets pass.
+func auditsLimit(t *testing.T, limit, duration string) (enough bool) {
+	t.Helper()
+	code, out, errs := runBench(t.Context(), "--store", "memory:", "--limit", limit, "--keys", "3",
+		"--clients", "8",
+		"--duration", duration, "--warmup", "20ms", "--cost", "2.5", "--json")
+	var got struct {
+		Rate     float64 `json:"decisions_per_s"`
+		Admitted float64
+		Refused  int64
+		Errors   int64
+		Bound    float64
+		P50      float64 `json:"p50_us"`
+		P99      float64 `json:"p99_us"`
+	}
+	if err := json.Unmarshal([]byte(out), &got); code != 0 || errs != "" || err != nil ||
+		strings.Count(out, "\n") != 1 {
+		t.Fatalf("%s: code %d, %s, %v: %s", limit, code, errs, err, out)
+	}
+	if got.Admitted > got.Bound || got.Errors != 0 || got.P99 < got.P50 {
+		t.Errorf("%s: %s", limit, out)
+	}
+	t.Logf("%s: %s", limit, out)
+	return got.Admitted >= 3*10 && got.Refused > 0 && got.Rate > 0 && got.P50 > 0
 }
 
 func TestBenchOfSeveralLimits(t *testing.T) {

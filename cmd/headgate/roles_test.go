@@ -82,7 +82,7 @@ func TestBucketsByCommand(t *testing.T) {
 		{"block bucket.payments payments --for 1h", exitOK, 0},
 		{"reset bucket.payments payments", exitOK, 1},
 	}
-	for _, at := range [][]string{{"--store", store}, {"--server", start(t, t.TempDir(), "--store", store).url}} {
+	for _, at := range [][]string{{"--store", store}, {"--server", startReady(t, t.TempDir(), "--store", store).url}} {
 		for _, s := range steps {
 			command(t, s.code, append(strings.Fields(s.args), at...)...)
 			if got := token(); got != s.want {

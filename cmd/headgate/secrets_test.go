@@ -191,7 +191,7 @@ func TestAServerPrintsNoPassword(t *testing.T) {
 		byOption:                         "state in postgres://" + place + "\n",
 		with(dbtest.Redis(t), "default"): "state in redis://127.0.0.1:",
 	} {
-		s := start(t, t.TempDir(), "--store", url)
+		s := startReady(t, t.TempDir(), "--store", url)
 		if _, status, err := s.take(http.DefaultClient, `{"limit":"token-bucket 5/s","key":"k"}`); err != nil ||
 			status != 200 {
 			t.Errorf("%s: %d, %v", url, status, err)

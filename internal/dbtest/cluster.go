@@ -83,7 +83,7 @@ func StartRedisCluster(ctx context.Context) (*Cluster, error) {
 		"--cluster-yes")...); err != nil {
 		return fail(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if err = c.ready(); err == nil {
 			return c, nil
 		}

@@ -42,7 +42,7 @@ func TestRedisClusterLosesAPrimary(t *testing.T) {
 			t.Logf("node %d in place of %d after %v", next, lost, time.Since(begin).Round(time.Millisecond))
 			break
 		}
-		if time.Since(begin) > 20*time.Second {
+		if time.Since(begin) > time.Minute {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -80,7 +80,7 @@ func TestGaleraNodeIsKilledAndRejoins(t *testing.T) {
 		if err == nil {
 			break
 		}
-		if time.Since(begin) > 15*time.Second {
+		if time.Since(begin) > time.Minute {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -125,7 +125,7 @@ func TestGroupReplicationNodeIsKilledAndRejoins(t *testing.T) {
 		for n := 10; ; n++ {
 			if err := execMariaDB(urls[0], fmt.Sprintf("insert into "+name+".t values (%d)", n)); err == nil {
 				break
-			} else if time.Since(begin) > 15*time.Second {
+			} else if time.Since(begin) > time.Minute {
 				t.Fatal(err)
 			}
 		}

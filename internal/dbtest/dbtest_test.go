@@ -244,7 +244,7 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 		select {} // until killed
 	}
 	dir := shortTempDir(t)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestServersDieWithTheirProcess$")
 	child.Env = append(os.Environ(), childEnv+"=1", "TMPDIR="+dir)
@@ -283,13 +283,13 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 	}
 	_ = child.Wait()
 	for _, addr := range addrs {
-		for deadline := time.Now().Add(5 * time.Second); listens(addr); time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); listens(addr); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s outlives its process", addr)
 			}
 		}
 	}
-	for deadline := time.Now().Add(5 * time.Second); len(folders(t, "*")) > 0; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(folders(t, "*")) > 0; time.Sleep(20 * time.Millisecond) {
 		sweepLeftovers()
 		if time.Now().After(deadline) {
 			t.Fatalf("left behind: %v", folders(t, "*"))

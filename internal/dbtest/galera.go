@@ -118,7 +118,7 @@ func (g *GaleraCluster) begin(ctx context.Context) error {
 		}
 	}
 	for i := range g.nodes {
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			n, err := g.size(i)
 			if err == nil && n == len(g.nodes) {
 				break

@@ -78,7 +78,7 @@ func MariaDBAt(tb testing.TB, servers ...string) []string {
 	}
 	for _, s := range servers[1:] {
 		// until it has come there
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 			err := execMariaDB(s, "use "+name)
 			if err == nil {
 				break
@@ -108,7 +108,7 @@ func openMariaDB(server string) (*sql.DB, error) {
 	cfg := mysql.NewConfig()
 	cfg.User, cfg.Net, cfg.Addr = u.User.Username(), "tcp", u.Host
 	cfg.Passwd, _ = u.User.Password()
-	cfg.MultiStatements, cfg.Timeout, cfg.Logger = true, 2*time.Second, &mysql.NopLogger{}
+	cfg.MultiStatements, cfg.Timeout, cfg.Logger = true, 10*time.Second, &mysql.NopLogger{}
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, err

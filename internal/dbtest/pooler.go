@@ -66,7 +66,7 @@ func startPgBouncer(ctx context.Context, dsn string) (pooled string, stop func()
 		Path: "/" + cfg.Database,
 	}
 	pooled = u.String()
-	p, err := f.launch(ctx, f.command(context.WithoutCancel(ctx), bin, file), 10*time.Second, func() error {
+	p, err := f.launch(ctx, f.command(context.WithoutCancel(ctx), bin, file), time.Minute, func() error {
 		c, err := pgx.ParseConfig(pooled)
 		if err != nil {
 			return err

@@ -91,7 +91,7 @@ func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err err
 	dsn = fmt.Sprintf("postgres://%s:%s@%s/%s", cfg.User, cfg.Password,
 		net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))), name)
 	return dsn, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_ = execPostgres(ctx, s.DSN, "drop database if exists "+name+" with (force)")
 	}, nil
@@ -180,7 +180,7 @@ func startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
 	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
 		cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), options...)
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children
-		return f.launch(ctx, cmd, 30*time.Second, func() error { return execPostgres(ctx, admin, "select 1") })
+		return f.launch(ctx, cmd, 2*time.Minute, func() error { return execPostgres(ctx, admin, "select 1") })
 	})
 	if err != nil {
 		return fail(err)

@@ -39,7 +39,7 @@ func PostgresPair(tb testing.TB) (primary, standby string, killPrimary func()) {
 
 // killPostgres kills the first process of a server; the others end with it.
 func killPostgres(dsn string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -56,7 +56,7 @@ func killPostgres(dsn string) error {
 
 func postgresPair(tb testing.TB) (dsn, standby string, stopStandby func()) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	bin, err := orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
 	if err != nil {
@@ -105,7 +105,7 @@ func startStandby(ctx context.Context, bin, primary string) (standby string, sto
 		"-k", f.path, "-c", "max_connections=300")
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT
 	standby = fmt.Sprintf("postgres://%s@%s/postgres", cfg.User, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	p, err := f.launch(ctx, cmd, 30*time.Second, func() error { return execPostgres(ctx, standby, "select 1") })
+	p, err := f.launch(ctx, cmd, 2*time.Minute, func() error { return execPostgres(ctx, standby, "select 1") })
 	if err != nil {
 		return fail(err)
 	}

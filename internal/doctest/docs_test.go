@@ -214,7 +214,7 @@ func as(t *testing.T, user, dsn string) string {
 
 // drop removes a role, which all databases of the server share.
 func drop(t *testing.T, dsn, role string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
 	if err == nil {

@@ -95,7 +95,7 @@ func (l *language) run(t *testing.T, dir, dsn, rule string, callers, calls int, 
 	default:
 		dsn = jdbc(t, "postgresql", dsn)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	args := slices.Concat(l.drive, []string{dsn, rule, strconv.Itoa(callers), strconv.Itoa(calls), what})
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -215,7 +215,7 @@ func (l *language) heldKey(t *testing.T, dir, dsn string) {
 			_ = db.QueryRowContext(ctx, `select count(*) from information_schema.processlist
 				where db = database() and id <> connection_id() and info like '%headgate%' and time_ms > 300`).Scan(&n)
 		}
-		time.Sleep(time.Second) // which is for how long the program waits
+		time.Sleep(2 * time.Second) // the program waits for one
 		_ = tx.Commit()
 	}()
 	d := l.run(t, dir, dsn, rule, 1, 1, "waits")

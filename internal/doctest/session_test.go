@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long one block may take.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // prelude is what a session does differently from the shell of a reader: a server
 // goes on in the background, in place of one that was started before, and go run is

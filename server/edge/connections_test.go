@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func dial(t *testing.T, addr string) conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return conn{c, bufio.NewReader(c)}
 }
 
@@ -72,7 +73,7 @@ func TestTheLongestIdleConnectionMakesRoom(t *testing.T) {
 	if got := d.ask("/"); got != 200 {
 		t.Errorf("the fourth connection: %d", got)
 	}
-	if !b.ended(5 * time.Second) {
+	if !b.ended(time.Minute) {
 		t.Error("the longest idle connection is open")
 	}
 	for i, one := range []conn{a, c, d} {
@@ -117,40 +118,54 @@ func TestHeadersAreBounded(t *testing.T) {
 	} {
 		for _, end := range []string{"", "\r\n"} { // a header that is not over is not waited for
 			for _, first := range []string{"", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
-				c := dial(t, addr)
-				if first != "" {
-					if status := c.ask("/"); status != 200 {
-						t.Fatal(status)
-					}
+				passes, took := sendHeader(t, addr, first, header+end)
+				for try := 1; took > 3*time.Second && try < 3; try++ { // the machine may pause
+					passes, took = sendHeader(t, addr, first, header+end)
 				}
-				began := time.Now()
-				_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n"+header+end)
-				res, err := http.ReadResponse(c.r, nil)
-				if err == nil {
-					res.Body.Close()
-				}
-				if took := time.Since(began); err == nil && res.StatusCode == http.StatusOK &&
-					!strings.HasPrefix(header, "\r\n") || took > 3*time.Second {
-					t.Errorf("%d bytes of header that begin with %.8q and end with %q: %v, %v after %v", len(header),
-						header, end, res, err, took)
+				if passes && !strings.HasPrefix(header, "\r\n") || took > 3*time.Second {
+					t.Errorf("%d bytes of header that begin with %.8q and end with %q: status 200 is %v, after %v",
+						len(header), header, end, passes, took)
 				}
 			}
 		}
 	}
 }
 
+// sendHeader sends a header over a connection, perhaps after another request. It returns whether the
+// answer is 200, and how long it takes until there is one or the connection is closed.
+func sendHeader(t *testing.T, addr, first, header string) (passes bool, took time.Duration) {
+	t.Helper()
+	c := dial(t, addr)
+	if first != "" {
+		if status := c.ask("/"); status != 200 {
+			t.Fatal(status)
+		}
+	}
+	began := time.Now()
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n"+header)
+	res, err := http.ReadResponse(c.r, nil)
+	if err == nil {
+		res.Body.Close()
+	}
+	return err == nil && res.StatusCode == http.StatusOK, time.Since(began)
+}
+
 // TestConnectionsThatSayNothingKeepNobodyOut opens many that send no request at all.
 func TestConnectionsThatSayNothingKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	addr, _ := serve(t, "127.0.0.1:0", hello, &edge.Config{MaxConnections: 10})
-	for range 50 {
-		_, _ = io.WriteString(dial(t, addr), "GET / HT")
+	var took []time.Duration
+	for len(took) < 3 && (len(took) == 0 || took[len(took)-1] > 3*time.Second) { // the machine may pause
+		for range 50 {
+			_, _ = io.WriteString(dial(t, addr), "GET / HT")
+		}
+		start := time.Now()
+		if got := dial(t, addr).ask("/"); got != 200 {
+			t.Errorf("status %d", got)
+		}
+		took = append(took, time.Since(start))
 	}
-	start := time.Now()
-	if got := dial(t, addr).ask("/"); got != 200 {
-		t.Errorf("status %d", got)
-	}
-	if took := time.Since(start); took > 3*time.Second { // the time for a header is 5 s
+	if slices.Min(took) > 3*time.Second { // the time for a header is 5 s
 		t.Errorf("it was answered after %v", took)
 	}
 }
@@ -199,7 +214,7 @@ func TestAConnectionWaitsWhileAllAreAtWork(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the server does not stop")
 	}
 }

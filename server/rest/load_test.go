@@ -58,7 +58,7 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 			!strings.Contains(p.Detail, "Nothing was charged") || header.Get("Retry-After") != "1":
 			t.Errorf("%s: status %d, %+v, %v", pattern, status, p, header)
 		}
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > 20*time.Second {
 			t.Errorf("%s: answered after %v", pattern, took)
 		}
 	}
@@ -101,7 +101,7 @@ func TestWhatBodiesHoldIsCapped(t *testing.T) {
 		stalled = append(stalled, c)
 	}
 	full := false
-	for end := time.Now().Add(5 * time.Second); !full && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); !full && time.Now().Before(end); {
 		status, p := send(long)
 		full = status == http.StatusServiceUnavailable && p.Type == api.Busy
 	}
@@ -115,7 +115,7 @@ func TestWhatBodiesHoldIsCapped(t *testing.T) {
 		c.Close()
 	}
 	free := false
-	for end := time.Now().Add(5 * time.Second); !free && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); !free && time.Now().Before(end); {
 		status, _ := send(long)
 		free = status == http.StatusOK
 	}

@@ -1,12 +1,14 @@
 package rest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -20,9 +22,22 @@ import (
 // TestAClientThatDoesNotReadHoldsNothingForLong asks for long answers and reads none.
 func TestAClientThatDoesNotReadHoldsNothingForLong(t *testing.T) {
 	t.Parallel()
+	most := int64(0)
+	// A machine that pauses may not show what was held, so the server has more patience then.
+	for _, patience := range []time.Duration{300 * time.Millisecond, 3 * time.Second, 15 * time.Second} {
+		if most = max(most, heldFor(t, patience)); most >= perObject*9000 {
+			return
+		}
+	}
+	t.Errorf("at most %d bytes were held", most)
+}
+
+// heldFor returns how much was held at most for clients that do not read, and waits until nothing is.
+func heldFor(t *testing.T, patience time.Duration) (most int64) {
+	t.Helper()
 	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), nil)
-	d.patience, d.rate = 300*time.Millisecond, 1<<30
+	d.patience, d.rate = patience, 1<<30
 	server := httptest.NewServer(d.handler())
 	defer server.Close()
 	defer server.CloseClientConnections()
@@ -36,19 +51,15 @@ func TestAClientThatDoesNotReadHoldsNothingForLong(t *testing.T) {
 		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		fmt.Fprintf(conn, "POST /v1/batch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	}
-	most := int64(0)
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		held := d.load.bytes.Load() + d.load.requests.Load()
 		most = max(most, held)
 		if most > 0 && held == 0 {
-			break
+			return most
 		}
 		if time.Now().After(end) {
 			t.Fatalf("%d bytes in %d requests are held", d.load.bytes.Load(), d.load.requests.Load())
 		}
-	}
-	if most < perObject*9000 {
-		t.Errorf("at most %d bytes were held", most)
 	}
 }
 
@@ -70,12 +81,26 @@ func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 	one := `{"limit":"token-bucket 5/1m burst 5","key":"k"}`
 	body := `{"requests":[` + strings.Repeat(one+",", 29) + one + `]}`
 	request := fmt.Sprintf("POST /v1/batch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	for stalled := false; !stalled; { // until the server reads no more, since it cannot write
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, err := io.WriteString(conn, strings.Repeat(request, 100))
-		stalled = err != nil
+	many, rest := strings.Repeat(request, 100), ""
+	for stalled := 0; stalled < 3; { // until the server reads no more, since it cannot write
+		if rest == "" {
+			rest = many
+		}
+		_ = conn.SetWriteDeadline(time.Now().Add(400 * time.Millisecond))
+		n, err := io.WriteString(conn, rest)
+		rest = rest[n:]
+		if stalled++; n > 0 {
+			stalled = 0
+		}
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
 	}
-	if n := d.load.requests.Load(); n != 0 {
+	n := int64(1) // a machine that pauses may be about to decide the last one
+	for end := time.Now().Add(time.Minute); n != 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		n = d.load.requests.Load()
+	}
+	if n != 0 {
 		t.Errorf("%d requests are being decided", n)
 	}
 	w := httptest.NewRecorder()

@@ -72,12 +72,12 @@ func TestShortLivedKeysLeaveTheTable(t *testing.T) {
 		if len(cells) == 0 {
 			break
 		}
-		if time.Since(begin) > 30*time.Second {
+		if time.Since(begin) > 2*time.Minute {
 			t.Fatalf("%d cells or more are left", len(cells))
 		}
 	}
 	if st := s.Stats(); st.Swept != keys || st.SweepErrors != 0 || st.LastSweepError != nil ||
-		time.Since(st.LastSweep) > 30*time.Second {
+		time.Since(st.LastSweep) > time.Minute {
 		t.Errorf("%+v, want %d rows swept", st, keys)
 	}
 }

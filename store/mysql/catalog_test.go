@@ -201,7 +201,7 @@ func waitFor(t *testing.T, url, table string) {
 	t.Helper()
 	name := url[strings.LastIndex(url, "/")+1:]
 	db := plain(t, url)
-	for range 1000 {
+	for range 6000 {
 		var waiting int
 		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '"+
 			name+"' AND info LIKE '%"+table+" WHERE%FOR UPDATE' AND time > 0").Scan(&waiting); err != nil {

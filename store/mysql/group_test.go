@@ -117,7 +117,7 @@ func TestGroupReplicationNodeIsKilled(t *testing.T) {
 			ask.Recorder.Fault("db", history.Fault{Kind: history.Kill})
 			g.Kill(killed)
 			before := load.passed()
-			for deadline := time.Now().Add(45 * time.Second); load.passed() < before+200; time.Sleep(
+			for deadline := time.Now().Add(2 * time.Minute); load.passed() < before+200; time.Sleep(
 				100 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("%d were admitted before the node was killed, %d after it", before, load.passed()-before)
@@ -302,7 +302,7 @@ func TestATransactionThatTheGroupUndidDoesNotGoOn(t *testing.T) {
 				if err := take(t.Context(), there, "a", "b"); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(500 * time.Millisecond) // until that has come to this node
+				inStep(t, urls) // that has come to this node
 				err = charge(t.Context(), tx, "b")
 				var my *driver.MySQLError
 				if !stderrors.Is(err, store.ErrConflict) && (!stderrors.As(err, &my) || my.Number != 1213) {

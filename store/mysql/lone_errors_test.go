@@ -53,7 +53,7 @@ func knowsReturning(t *testing.T, db *sql.DB) bool {
 // error says that nothing was done.
 func killed(t *testing.T, db *sql.DB, like string, failed <-chan error) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		var id int64
 		err := db.QueryRowContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND "+
 			"info LIKE '"+like+"' AND id <> CONNECTION_ID()").Scan(&id)
@@ -187,7 +187,7 @@ func TestALoneChargeWhoseAnswerIsLost(t *testing.T) {
 		t.Errorf("lost: %v", err)
 	}
 	proxy.Lose(false)
-	for deadline := time.Now().Add(20 * time.Second); levelOf(t, db) < 2 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); levelOf(t, db) < 2 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	out, err := takeLone(t.Context(), s)

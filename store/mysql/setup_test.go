@@ -195,11 +195,11 @@ func TestAServerThatSaysNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	begin := time.Now()
 	_, err = mysql.Open(ctx, "mysql://u@"+l.Addr().String()+"/db?timeout=500ms", nil)
-	if took := time.Since(begin); !errors.Is(err, store.ErrUnavailable) || took > 10*time.Second {
+	if took := time.Since(begin); !errors.Is(err, store.ErrUnavailable) || took > 20*time.Second {
 		t.Errorf("%v after %s", err, took)
 	}
 }

@@ -82,7 +82,7 @@ func (c *traffic) key() string {
 func comeAndGo(t *testing.T, level string) {
 	const most = 10
 	url, s := boundedURL(t, most)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // until enough was seen
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // until enough was seen
 	defer cancel()
 	c := &traffic{
 		t: t, ctx: ctx, url: url, level: level, limit: headgate.MustParse("token-bucket 10/s burst 2"),

@@ -25,7 +25,7 @@ type batch struct {
 	ops   []int64
 	notes []string // nil: none has any
 	index []int    // of each op, in the caller's slice
-	once  bool     // some have an ID, or settle: it is for headgate.once_plain
+	once  bool     // some have an ID: it is for headgate.once_plain
 }
 
 // Apply implements store.Store.
@@ -170,7 +170,7 @@ func mode(op *law.Op) int16 {
 	switch op.Verb {
 	case law.Check:
 		return read
-	case law.Renew, law.Reset, law.Settle:
+	case law.Renew, law.Reset, law.Settle, law.Extend: // a cell that is not there knows no ID
 		return lock
 	case law.Return:
 		if op.Cost > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,6 +53,41 @@ func TestTheTokenRequesterOfArticle003(t *testing.T) {
 		`insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 11, 0.8), ('none', 0, 1)`); err != nil {
 		t.Fatal(err)
 	}
+	tries(t, func() (late string) { return requestTokens(t, db, capacity) })
+	if err := (&tokens{db, "none"}).RequestToken(t.Context()); !errors.Is(err, errNoToken) {
+		t.Errorf("of an empty bucket: %v", err)
+	}
+	for _, r := range []*tokens{{db, "unknown"}, {db, strings.Repeat("x", 600)}} {
+		var pg *pgconn.PgError
+		if err := r.RequestToken(t.Context()); !errors.As(err, &pg) || pg.Code != "22023" ||
+			!strings.Contains(pg.Message, "is not in headgate.buckets; insert its id, capacity and refill_seconds") {
+			t.Errorf("of a bucket that is not there: %v", err)
+		}
+	}
+}
+
+// tries runs what a pause of the machine may disturb until it says nothing, three times at most.
+func tries(t *testing.T, run func() (disturbed string)) {
+	t.Helper()
+	for try := 1; ; try++ {
+		disturbed := run()
+		switch {
+		case disturbed == "":
+			return
+		case try == 3:
+			t.Fatal(disturbed)
+		}
+		t.Logf("try %d: %s", try, disturbed)
+	}
+}
+
+// requestTokens asks for three seconds. It returns what a machine that pauses is the cause of: not all tokens
+// are asked for before the bucket is full again.
+func requestTokens(t *testing.T, db *sql.DB, capacity int64) (disturbed string) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), `delete from headgate.cells`); err != nil { // it is full
+		t.Fatal(err)
+	}
 	var given, refused atomic.Int64
 	begin := time.Now()
 	var wg sync.WaitGroup
@@ -73,19 +109,14 @@ func TestTheTokenRequesterOfArticle003(t *testing.T) {
 	wg.Wait()
 	most := capacity * (int64(time.Since(begin)/(800*time.Millisecond)) + 1)
 	t.Logf("%d tokens were given, at most %d; %d were refused", given.Load(), most, refused.Load())
-	if n := given.Load(); n > most || n < most-capacity || n%capacity != 0 || refused.Load() == 0 {
+	n := given.Load()
+	if n > most {
 		t.Errorf("%d tokens were given, want %d", n, most)
 	}
-	if err := (&tokens{db, "none"}).RequestToken(t.Context()); !errors.Is(err, errNoToken) {
-		t.Errorf("of an empty bucket: %v", err)
+	if n < most-capacity || n%capacity != 0 || refused.Load() == 0 {
+		return fmt.Sprintf("%d tokens were given, want %d; %d were refused", n, most, refused.Load())
 	}
-	for _, r := range []*tokens{{db, "unknown"}, {db, strings.Repeat("x", 600)}} {
-		var pg *pgconn.PgError
-		if err := r.RequestToken(t.Context()); !errors.As(err, &pg) || pg.Code != "22023" ||
-			!strings.Contains(pg.Message, "is not in headgate.buckets; insert its id, capacity and refill_seconds") {
-			t.Errorf("of a bucket that is not there: %v", err)
-		}
-	}
+	return ""
 }
 
 func TestRequestTokenSaysWhatIsLeft(t *testing.T) {
@@ -178,21 +209,32 @@ func TestBlockedPerHourCountsRefusals(t *testing.T) {
 func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
 	t.Parallel()
 	_, dsn := session(t)
-	const sessions, refill = 8, 100
-	var admitted, asked atomic.Int64
-	var wg sync.WaitGroup
-	conns := make([]*pgx.Conn, sessions)
+	conns := make([]*pgx.Conn, 8)
 	for i := range conns {
 		conns[i] = connect(t, dsn)
 	}
+	user := 0
+	tries(t, func() (late string) {
+		user++
+		return requestRates(t, conns, fmt.Sprint("user", user))
+	})
+}
+
+// requestRates asks for three seconds. It returns what a machine that pauses is the cause of: a bucket that is
+// full for a while lets less pass.
+func requestRates(t *testing.T, conns []*pgx.Conn, user string) (disturbed string) {
+	t.Helper()
+	const refill = 100
+	var admitted, asked atomic.Int64
+	var wg sync.WaitGroup
 	begin := time.Now()
 	end := begin.Add(3 * time.Second)
 	for _, conn := range conns {
 		wg.Go(func() {
 			for time.Now().Before(end) {
 				var remaining int
-				if err := conn.QueryRow(context.Background(), `select rate_limiting_request('user1', $1, 1)`,
-					refill).Scan(&remaining); err != nil {
+				if err := conn.QueryRow(context.Background(), `select rate_limiting_request($1, $2, 1)`,
+					user, refill).Scan(&remaining); err != nil {
 					t.Errorf("%v", err)
 					return
 				}
@@ -207,9 +249,14 @@ func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
 	// The test's clock surrounds that of the decisions.
 	most := refill + int64(time.Since(begin).Seconds()*refill)
 	t.Logf("asked %d, admitted %d, at most %d", asked.Load(), admitted.Load(), most)
-	if got := admitted.Load(); got > most || got < most*9/10 {
+	got := admitted.Load()
+	if got > most {
 		t.Errorf("admitted %d of %d, want %d or just below", got, asked.Load(), most)
 	}
+	if got < most*9/10 {
+		return fmt.Sprintf("admitted %d of %d, want %d or just below", got, asked.Load(), most)
+	}
+	return ""
 }
 
 func TestTheArticlesFunctionsKeepTheirPromises(t *testing.T) {

@@ -94,7 +94,7 @@ func interrupted(t *testing.T, admin *pgx.Conn, end string, ask func() error) er
 	t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- ask() }()
-	for patience := time.Now().Add(30 * time.Second); time.Now().Before(patience); {
+	for patience := time.Now().Add(time.Minute); time.Now().Before(patience); {
 		select {
 		case err := <-done:
 			return err

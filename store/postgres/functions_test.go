@@ -161,15 +161,15 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 	conn, dsn := session(t)
 	s := openAt(t, dsn)
 	storetest.Define(t, s, store.Item{Name: "login", Text: "sliding-log 2/1m history 1d block 1h", Note: "tries"})
-	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1m', 'a', 2.5)`); !r.allowed ||
-		r.remaining != 2 || *r.retry != 0 || r.limit != "token-bucket 5/1m burst 5" {
+	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1h', 'a', 2.5)`); !r.allowed ||
+		r.remaining != 2 || *r.retry != 0 || r.limit != "token-bucket 5/1h burst 5" {
 		t.Errorf("take: %+v", r)
 	}
-	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1m', 'a', 6)`); r.allowed || r.retry != nil {
+	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1h', 'a', 6)`); r.allowed || r.retry != nil {
 		t.Errorf("a cost above the capacity: %+v, want never", r)
 	}
-	if r := ask(t, conn, `select * from headgate.check('token-bucket 5/1m', 'a', 5)`); r.allowed ||
-		r.retry.Round(time.Second) != 30*time.Second {
+	if r := ask(t, conn, `select * from headgate.check('token-bucket 5/1h', 'a', 5)`); r.allowed ||
+		r.retry.Round(time.Minute) != 30*time.Minute {
 		t.Errorf("check: %+v", r)
 	}
 	for i, want := range []bool{true, true, false, false} {
@@ -205,7 +205,7 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 	}
 	// The driver and the functions share their cells.
 	d, err := headgate.New(s, nil).Check(t.Context(),
-		headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1m"), Key: "a"})
+		headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1h"), Key: "a"})
 	if err != nil || d.Remaining != 1 {
 		t.Errorf("the driver sees %+v, %v", d, err)
 	}

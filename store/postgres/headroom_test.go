@@ -16,6 +16,7 @@ var callsWithHeadroom = []string{
 	"take('%s keep 99', 'a')", "take('%s keep 0', 'a')", "take('%s keep x', 'a')",
 	"acquire('%s keep 50%%', 'a')",
 	"take('%s keep 0.1234567891', 'a')", "take_all('{%s keep 10%%}', '{a}', '{0.5}')",
+	"extend('i', '%s keep 10%%', 'a', 1.5)", "extend_all('i', '{%s keep 10%%}', '{a}', '{2}')",
 	"settle('i', '%s keep 10%%', 'a', 0.5)",
 }
 
@@ -42,7 +43,10 @@ func TestHeadroomFromSQL(t *testing.T) {
 		{`select accepted || ' ' || level || ' ' || brim from headgate.take_up_to('api keep 25%', 'c', 50)`, "7.5 7.5 false"},
 		{`select allowed || ' ' || replayed from headgate.take_once('i', 'api keep 50%', 'd', 5)`, "true false"},
 		{`select allowed || ' ' || replayed from headgate.take_once('i', 'api keep 50%', 'd', 5)`, "true true"},
-		{`select headgate.settle('i', 'api keep 50%', 'd', 4)::text`, "1"},
+		{`select allowed || ' ' || charged from headgate.extend('i', 'api keep 40%', 'd', 6.5)`, "false 5"},
+		{`select allowed || ' ' || charged from headgate.extend('i', 'api keep 40%', 'd', 6)`, "true 6"},
+		{`select allowed || ' ' || charged from headgate.extend_all('i', '{api keep 40%}', '{d}', '{7}')`, "false 6"},
+		{`select headgate.settle('i', 'api keep 50%', 'd', 4)::text`, "2"},
 		{`select allowed::text from headgate.reserve('token-bucket 10/1h keep 50%', 'e', 6, '30 days')`, "false"},
 		{`select allowed::text from headgate.reserve('token-bucket 10/1h keep 50%', 'e', 5, '30 days')`, "true"},
 		{`select string_agg(allowed || ' ' || refused, ', ' order by ordinality) from

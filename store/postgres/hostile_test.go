@@ -218,7 +218,7 @@ func (x *traps) crowd(t *testing.T, s *postgres.Store) {
 	until := func(sharing bool) {
 		t.Helper()
 		// No limit begins to share while a transaction is open, an autovacuum's too.
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			if sweep(t, s); roomIn(t, s, op.Cell.Limit).Sharing == sharing {
 				return
 			}
@@ -354,7 +354,7 @@ func (x *traps) everyFunction(t *testing.T) {
 	t.Helper()
 	var missed []string
 	// it is told with a delay
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if missed = x.missed(t); len(missed) == 0 {
 			return
 		}

@@ -27,18 +27,35 @@ var placeholders = func() wire.Names {
 	terms := slices.Concat([]string{"kind", "anchor"}, rate)
 	// A row of headgate.cells, and what headgate.apply keeps of an op to go back to.
 	cell := []string{"law", "level", "prev", "at", "unit", "empty_at", "blocked_until", "step"}
+	// An op that settles a charge that was extended has the numbers of the last extension. Those of the
+	// first charge are in places that it does not need.
+	settle := opLayout.Names()
+	for i, name := range settle {
+		if other := firstCharge[name]; other != "" {
+			settle[i] = other
+		}
+	}
 	undo := slices.Concat([]string{"op", "cell", "first"}, cell, prefixed("base_", cell),
 		[]string{"moved", "clear", "carry", "now"})
 	return wire.Names{
-		"op":    opLayout.Names(),
-		"out":   law.NumberNames[:],
-		"cell":  cell,
-		"undo":  undo,
-		"rate":  rate,
-		"terms": terms,
-		"limit": slices.Concat(terms, []string{"block", "history"}), // the params of type headgate.compiled
+		"op":     opLayout.Names(),
+		"settle": settle,
+		// What headgate.admissions has in outcome.
+		"charged": slices.Concat(law.NumberNames[:], []string{"last_cost", "last_level", "last_at", "last_prev"}),
+		"out":     law.NumberNames[:],
+		"cell":    cell,
+		"undo":    undo,
+		"rate":    rate,
+		"terms":   terms,
+		"limit":   slices.Concat(terms, []string{"block", "history"}), // the params of type headgate.compiled
 	}
 }()
+
+// firstCharge are the names of those places, by what other ops have there. last_cost is 0 of a charge that
+// was not extended.
+var firstCharge = map[string]string{
+	"block": "last_cost", "history": "first_level", "ceiling": "first_at", "ttl": "first_returned",
+}
 
 func prefixed(prefix string, names []string) []string {
 	list := make([]string, len(names))

@@ -4,7 +4,7 @@ import "github.com/headgate/headgate/law"
 
 // named reports whether an op is about what a cell remembers of an ID.
 func named(op *law.Op) bool {
-	return op.Verb == law.Take && op.ID != "" || op.Verb == law.Settle
+	return op.Verb == law.Take && op.ID != "" || op.Verb == law.Settle || op.Verb == law.Extend
 }
 
 // groupEnd returns the end of the request that starts with op k of those that

@@ -17,6 +17,8 @@ func takeOf(group uint32, key, id string) law.Op {
 func TestPartsKeepRequestsOfOneIDApart(t *testing.T) {
 	reset, settle, invalid := takeOf(9, "a", ""), takeOf(8, "a", "1"), takeOf(7, "a", "")
 	reset.Verb, settle.Verb, invalid.Cost = law.Reset, law.Settle, 0
+	extend := settle
+	extend.Verb = law.Extend
 	for _, tt := range []struct {
 		name string
 		ops  []law.Op
@@ -30,6 +32,7 @@ func TestPartsKeepRequestsOfOneIDApart(t *testing.T) {
 		{"one request", []law.Op{takeOf(1, "a", "1"), takeOf(1, "b", "1")}, []int32{2}},
 		{"two requests", []law.Op{takeOf(1, "a", "1"), takeOf(1, "b", "1"), takeOf(2, "a", "1")}, []int32{2, 3}},
 		{"settled", []law.Op{takeOf(1, "a", "1"), settle, takeOf(2, "a", "2")}, []int32{1, 3}},
+		{"extended", []law.Op{takeOf(1, "a", "1"), extend, takeOf(2, "a", "2")}, []int32{1, 3}},
 		{"reset", []law.Op{takeOf(1, "a", "1"), reset, reset, takeOf(2, "a", "2")}, []int32{1, 3, 4}},
 		{"an invalid one between", []law.Op{takeOf(1, "a", "1"), invalid, takeOf(1, "b", "1")}, []int32{1, 2}},
 	} {

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -168,7 +169,7 @@ func emptied(t *testing.T, dsn, before string) {
 	if strings.Contains(before, "delete") {
 		var pages int
 		// another's snapshot may hold rows back
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			run(`vacuum (analyze, truncate) headgate.cells; vacuum (analyze, truncate) headgate.entries; vacuum (analyze, truncate) headgate.admissions`)
 			err := conn.QueryRow(t.Context(),
 				`select pg_relation_size('headgate.cells') + pg_relation_size('headgate.entries') + pg_relation_size('headgate.admissions')`).Scan(&pages)
@@ -214,7 +215,7 @@ func hot(t *testing.T, w *watched, s *postgres.Store, from int) {
 	const n, most = 20, 60
 	apply := func(doing string, group uint32, op law.Op) {
 		t.Helper()
-		op.Cost, op.TTL = 1000, 3_600_000_000
+		op.Cost, op.TTL = cmp.Or(op.Cost, 1000), 3_600_000_000
 		ops, outs := make([]law.Op, n), make([]law.Outcome, n)
 		id := op.ID
 		for i := range ops {
@@ -242,6 +243,7 @@ func hot(t *testing.T, w *watched, s *postgres.Store, from int) {
 			apply("take in groups", 2, law.Op{Verb: law.Take, Params: p, Count: 1 + int64(i)*9})
 		}
 		apply("take by id", 2, law.Op{Verb: law.Take, Params: p, Count: 1, ID: "id"})
+		apply("extend", 2, law.Op{Verb: law.Extend, Params: p, Count: 1, Cost: 2000, ID: "id"})
 		apply("settle", 2, law.Op{Verb: law.Settle, Params: p, Count: 1, ID: "id"})
 		apply("check", 1, law.Op{Verb: law.Check, Params: p, Count: 1})
 		apply("return", 1, law.Op{Verb: law.Return, Params: p, Count: 1, EntryNumber: int64(from)})

@@ -152,9 +152,9 @@ func TestACellThatIsMadeMeanwhileIsTheKeysOwn(t *testing.T) {
 // eventually sweeps until something holds.
 func eventually(t *testing.T, s *postgres.Store, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !holds(); sweep(t, s) {
+	for end := time.Now().Add(time.Minute); !holds(); sweep(t, s) {
 		if time.Now().After(end) {
-			t.Fatalf("still after 20 s: %+v", roomOf(t, s, onlyOne))
+			t.Fatalf("still after a minute: %+v", roomOf(t, s, onlyOne))
 		}
 	}
 }
@@ -162,7 +162,7 @@ func eventually(t *testing.T, s *postgres.Store, holds func() bool) {
 // waitsForLock waits until a session of the database waits for a lock.
 func waitsForLock(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		var n int
 		err := conn.QueryRow(t.Context(),
 			`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&n)

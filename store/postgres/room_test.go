@@ -219,6 +219,10 @@ func TestPeopleShareToo(t *testing.T) {
 		{`select headgate.block('token-bucket 1/1h burst 3', 'new', '0') is null`, "t"},
 		{`select headgate.reset('token-bucket 1/1h burst 3', 'new')`, "f"},
 		{
+			`select allowed from headgate.extend('x', 'token-bucket 1/1h burst 3', 'new', 1)`,
+			`22023 id: "x": no request of this id is known`,
+		},
+		{
 			`select headgate.settle('x', 'token-bucket 1/1h burst 3', 'new', 1)`,
 			`22023 id: "x": no request of this id is known`,
 		},

@@ -71,8 +71,12 @@ func TestTheFirstKeyOfALimitBlocksNoOther(t *testing.T) {
 	limit := headgate.MustParse("fixed-window 10/1h")
 	sweep(t, s) // so that the maximum is in the store
 	inOpenTx(t, s, dsn, limit, "first")
-	if took := timed(t, s, limit, "second", 5*time.Second); took > time.Second {
-		t.Errorf("another key waited for %v", took)
+	shortest := time.Minute // of several, since the machine may pause
+	for i := 0; i < 5 && shortest > time.Second; i++ {
+		shortest = min(shortest, timed(t, s, limit, fmt.Sprint("other", i), time.Minute))
+	}
+	if shortest > time.Second {
+		t.Errorf("other keys waited for %v and more", shortest)
 	}
 }
 
@@ -86,7 +90,7 @@ func TestAKeyThatFoundNoRoomKeepsItsLimitFromSharing(t *testing.T) {
 	limit := headgate.MustParse("fixed-window 10/1h")
 	first := inOpenTx(t, s, dsn, limit, "first")
 	second := inOpenTx(t, s, dsn, limit, "second")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := connect(t, dsn).Exec(ctx,
 		"select headgate.set_max_keys_1(2), headgate.set_max_keys_1(1)"); err != nil {
@@ -121,7 +125,7 @@ func TestAKeyMadeWhileItsRoomClosesBlocksNoOther(t *testing.T) {
 	// shortest of several says what the store waited for.
 	shortest := time.Minute
 	for i := range 5 {
-		shortest = min(shortest, timed(t, s, limit, fmt.Sprint("other", i), 5*time.Second))
+		shortest = min(shortest, timed(t, s, limit, fmt.Sprint("other", i), time.Minute))
 	}
 	if shortest > 1200*time.Millisecond {
 		t.Errorf("other keys waited for %v and more", shortest)
@@ -141,10 +145,10 @@ func TestASweepWaitsForNoTransaction(t *testing.T) {
 	}
 	inOpenTx(t, s, dsn, limit, "held")
 	fillKeys(t, s, limit, "own", 2)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	begin := time.Now()
-	if _, err := s.Sweep(ctx, 100); err != nil || time.Since(begin) > 5*time.Second {
+	if _, err := s.Sweep(ctx, 100); err != nil || time.Since(begin) > 10*time.Second {
 		t.Errorf("a sweep took %v: %v", time.Since(begin), err)
 	}
 }
@@ -162,8 +166,8 @@ func TestASweepWaitsForNoRoom(t *testing.T) {
 	tx := inOpenTx(t, s, dsn, limit, "first")
 	for range 2 {
 		begin := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		if _, err := s.Sweep(ctx, 100); err != nil || time.Since(begin) > 5*time.Second {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if _, err := s.Sweep(ctx, 100); err != nil || time.Since(begin) > 10*time.Second {
 			t.Errorf("a sweep took %v: %v", time.Since(begin), err)
 		}
 		cancel()
@@ -182,6 +186,17 @@ func TestASweepWaitsForNoRoom(t *testing.T) {
 // wait for another count.
 func TestACountThatForgetsALimitBlocksNoKey(t *testing.T) {
 	t.Parallel()
+	tries(t, func() (late string) {
+		if took := whileALimitIsForgotten(t); took > time.Second {
+			return fmt.Sprintf("a key waited for %v", took)
+		}
+		return ""
+	})
+}
+
+// whileALimitIsForgotten returns for how long a key waits meanwhile.
+func whileALimitIsForgotten(t *testing.T) time.Duration {
+	t.Helper()
 	s, dsn := bounded(t, 1000)
 	sweep(t, s)
 	empty, other := headgate.MustParse("fixed-window 10/1h"), headgate.MustParse("fixed-window 10/2h")
@@ -205,15 +220,14 @@ func TestACountThatForgetsALimitBlocksNoKey(t *testing.T) {
 		counted <- err
 	}()
 	time.Sleep(300 * time.Millisecond)
-	if took := timed(t, s, empty, "new", 5*time.Second); took > time.Second {
-		t.Errorf("a key waited for %v", took)
-	}
+	took := timed(t, s, empty, "new", time.Minute)
 	if err := tx.Rollback(context.Background()); err != nil {
 		t.Error(err)
 	}
 	if err := <-counted; err != nil {
 		t.Error(err)
 	}
+	return took
 }
 
 // TestASharedCellThatSomebodyDeletes deletes the shared cell, the only way in SQL to clear it.
@@ -224,7 +238,7 @@ func TestASharedCellThatSomebodyDeletes(t *testing.T) {
 	fillKeys(t, s, limit, "own", 5)
 	sweep(t, s)
 	for range 2 {
-		timed(t, s, limit, "new", 10*time.Second)
+		timed(t, s, limit, "new", time.Minute)
 	}
 	conn := connect(t, dsn)
 	if _, err := conn.Exec(t.Context(), "delete from headgate.cells where key like 'headgate:shared:%'"); err != nil {

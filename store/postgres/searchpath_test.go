@@ -14,16 +14,16 @@ import (
 const entries = `apply apply_once once_plain take_one take_plain sweep_from articles_obstacle compile_limit compile_notation
 	compile_item forget_items note_truncate zone_limit bucket_limit note_limit note_item lock_catalog
 	read_catalog items items_after write_catalog versions
-	take check limit_of grant_role block reset attempts take_once settle cancel reserve acquire renew release
-	take_all take_all_once reserve_all settle_all take_up_to take_float enforce sweep used_at
+	take check limit_of grant_role block reset attempts take_once extend settle cancel reserve acquire renew release
+	take_all take_all_once extend_all reserve_all settle_all take_up_to take_float enforce sweep used_at
 	set_max_keys set_own_max_keys maxima count_keys close_room begin_sharing end_sharing fullness
 	lock_room add_room
 	public.check_velocity public.rate_limiting_request public.rate_limiting_token_bucket_request public.request_token`
 
 // definers are those that the role app may call, which have the rights of their owner, and one that a view
 // calls, which reads no table.
-const definers = `take check take_once settle cancel reserve acquire renew release limit_of used_at
-	take_all take_all_once reserve_all settle_all take_up_to take_float enforce
+const definers = `take check take_once extend settle cancel reserve acquire renew release limit_of used_at
+	take_all take_all_once extend_all reserve_all settle_all take_up_to take_float enforce
 	public.check_velocity public.request_token`
 
 // inner are those that only others of ours call. They set nothing: it would cost
@@ -33,7 +33,7 @@ const inner = `add_steps after grain give_back fail parse_amount parse_period fo
 	micros checked_id checked_lease checked_count held drained drained_at drained_by start_together
 	ask_again keep charge_one log_one charge resolve varies bucket_name caller may_notate functions give_rights
 	checked_key checked_array unblocking queues ceiling headroom keeping charge_all each started replayed start
-	corrected
+	corrected fitting extended give_back_twice
 	item_of limit_item catalog_item author note_change
 	make_room all_aware shared_is_empty count_all is_shared stand_in_line open_room`
 

@@ -44,6 +44,8 @@ var callsOfSeveral = []string{
 	"take_all('{%[1]s,login,%[1]s}', '{a,b,c}', '{1,1,2.5}')", "take_all('{%s}', '{a}', '{99}')",
 	"take_all('{%s}', '{a,b}', '{1}')", "take_all_once('ia', '{%s,export}', '{d,d}', '{1,1}')",
 	"take_all_once('ia', '{%s,export}', '{d,d}', '{1,1}')", "take_all_once('ia', '{%[1]s,%[1]s}', '{a,a}', '{1,1}')",
+	"extend_all('ia', '{%s,export}', '{d,d}', '{2,1}')", "extend_all('ia', '{export,%s}', '{d,d}', '{1.5,99}')",
+	"extend('ia', '%s', 'd', 2.5)", "extend('ia', '%s', 'd', 99)",
 	"settle_all('ia', '{%s,export}', '{d,d}', '{1,0.5}')", "reserve_all('{%s}', '{e}', '{1}', '1 hour', 'ra')",
 	"reserve_all('{%[1]s,%[1]s}', '{e,f}', '{1,1}', '1 hour')", "take_up_to('%s', 'a', 1.5)",
 	"take_float('%s', 'a', 0.5)", "take_float('%s', 'a', 'Infinity')", "enforce('%s', 'a', 2)",
@@ -113,7 +115,7 @@ func TestSeveralChargesFromSQL(t *testing.T) {
 			"true 00:00:00 false, true 00:00:00 false",
 		},
 		{ // in common, and that of gcra
-			every("allowed || ' ' || date_trunc('minute', delay + '1 s') || ' ' || refused || ' ' || replayed",
+			every("allowed || ' ' || date_trunc('minute', delay + '30 s') || ' ' || refused || ' ' || replayed",
 				`reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours', 'r1')`),
 			"true 01:00:00 false false, true 01:00:00 false false",
 		},
@@ -191,7 +193,7 @@ func TestBadChargesOfSeveral(t *testing.T) {
 		many(1001): "22023 limits: has 1001 elements, at most 1000 are allowed",
 	} {
 		for call, ends := range map[string][2]string{
-			"take_all": {}, "take_all_once": {`'i', `}, "reserve_all": {"", `, '1 hour'`}, "settle_all": {`'i', `},
+			"take_all": {}, "take_all_once": {`'i', `}, "reserve_all": {"", `, '1 hour'`}, "settle_all": {`'i', `}, "extend_all": {`'i', `},
 		} {
 			sql := "select allowed from headgate." + call + "(" + ends[0] + args + ends[1] + ")"
 			if got := said(t, conn, strings.Replace(sql, "allowed", "limit_name", 1)); !strings.HasPrefix(got, want) {

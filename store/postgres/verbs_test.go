@@ -47,7 +47,7 @@ func TestVerbsFromSQL(t *testing.T) {
 		{`select headgate.settle('o3', 'fixed-window 10/1d', 'a', 6)`, "0"},
 
 		{`select allowed, delay from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '3 hours')`, "t 00:00:00"},
-		{`select allowed, date_trunc('minute', delay + '1 second') from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '3 hours', 'r1')`, "t 01:00:00"},
+		{`select allowed, date_trunc('minute', delay + '30 seconds') from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '3 hours', 'r1')`, "t 01:00:00"},
 		{`select allowed, delay > '59 minutes' and start_at > now() + interval '59 minutes', replayed from headgate.reserve('token-bucket 1/1h burst 1', 'a', 1, '3 hours', 'r1')`, "t t t"},
 		{
 			`select allowed from headgate.take_once('r1', 'token-bucket 1/1h burst 1', 'a', 1)`,
@@ -58,10 +58,10 @@ func TestVerbsFromSQL(t *testing.T) {
 			`select allowed, retry_after is null from headgate.reserve('token-bucket 1/1h burst 1', 'a', 2, '30 hours')`,
 			"f t",
 		},
-		{`select allowed from headgate.take('token-bucket 10/s burst 1 block 15m', 'w', 1)`, "t"},
-		{`select allowed from headgate.reserve('token-bucket 10/s burst 1 block 15m', 'w', 1, '1 ms')`, "f"},
-		{`select retry_after < '1 second' from headgate.check('token-bucket 10/s burst 1 block 15m', 'w', 1)`, "t"},
-		{`select retry_after from headgate.reserve('token-bucket 10/s burst 1 block 15m', 'w', 1, '0')`, "00:15:00"},
+		{`select allowed from headgate.take('token-bucket 1/1m burst 1 block 15m', 'w', 1)`, "t"},
+		{`select allowed from headgate.reserve('token-bucket 1/1m burst 1 block 15m', 'w', 1, '1 ms')`, "f"},
+		{`select retry_after < '1 minute' from headgate.check('token-bucket 1/1m burst 1 block 15m', 'w', 1)`, "t"},
+		{`select retry_after from headgate.reserve('token-bucket 1/1m burst 1 block 15m', 'w', 1, '0')`, "00:15:00"},
 		{`select allowed from headgate.take('fixed-window 1/1d block 15d', 'w', 1)`, "t"},
 		{
 			`select allowed, retry_after <= '1 day' from headgate.reserve('fixed-window 1/1d block 15d', 'w', 1, '1 ms')`,

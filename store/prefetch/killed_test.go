@@ -66,7 +66,21 @@ func TestKilledNodesTakeNothingWithThemButWhatTheyHeld(t *testing.T) {
 	vias := map[string]int{}
 	var readers sync.WaitGroup
 	var nodes []*dbtest.Child
-	for range 4 {
+	var began [4]bool
+	until := func(what string, so func() bool) {
+		t.Helper()
+		enough := func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return so()
+		}
+		for end := time.Now().Add(time.Minute); !enough(); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not within a minute: %s", what)
+			}
+		}
+	}
+	for i := range 4 {
 		node := dbtest.StartChild(t, dsn)
 		nodes = append(nodes, node)
 		readers.Go(func() {
@@ -77,18 +91,28 @@ func TestKilledNodesTakeNothingWithThemButWhatTheyHeld(t *testing.T) {
 					return // cut off
 				}
 				mu.Lock()
-				passed = append(passed, n)
+				passed, began[i] = append(passed, n), true
 				vias[via]++
 				mu.Unlock()
 			}
 		})
 	}
-	time.Sleep(1500 * time.Millisecond)
+	until("each node is admitted", func() bool { return began == [4]bool{true, true, true, true} })
+	time.Sleep(time.Second)
 	var killed int64
 	for i, n := range nodes {
-		if i == 3 { // the fourth goes on for as long
+		if i == 3 { // the fourth goes on until 300 of some 500 a second have passed, which a pause delays
 			killed = time.Now().UnixMicro()
-			time.Sleep(1500 * time.Millisecond)
+			until("300 pass in a second after the others were killed", func() bool {
+				late := slices.DeleteFunc(slices.Clone(passed), func(at int64) bool { return at <= killed+500_000 })
+				slices.Sort(late)
+				for k := 300; k < len(late); k++ {
+					if late[k]-late[k-300] < 1_000_000 {
+						return true
+					}
+				}
+				return false
+			})
 		}
 		n.Kill()
 	}
@@ -98,11 +122,7 @@ func TestKilledNodesTakeNothingWithThemButWhatTheyHeld(t *testing.T) {
 	}
 	slices.Sort(passed)
 	bound := headgate.MustParse(killedLimit).Bound()
-	after := 0
 	for i := range passed {
-		if passed[i] > killed+500_000 {
-			after++
-		}
 		for j := i; j < len(passed); j++ {
 			d := time.Duration(passed[j]-passed[i]) * time.Microsecond
 			if float64(j-i+1) > 100+500*(d.Seconds()+0.4)+1e-6 {
@@ -111,9 +131,8 @@ func TestKilledNodesTakeNothingWithThemButWhatTheyHeld(t *testing.T) {
 		}
 	}
 	elapsed := time.Duration(passed[len(passed)-1]-passed[0]) * time.Microsecond
-	t.Logf("%d passed in %v (%v); the bound is %v; %d after the others were killed", len(passed), elapsed, vias,
-		bound.In(elapsed), after)
-	if vias["prefetch"] == 0 || after < 300 {
-		t.Errorf("%v; %d passed in a second after the others were killed, want some 500", vias, after)
+	t.Logf("%d passed in %v (%v); the bound is %v", len(passed), elapsed, vias, bound.In(elapsed))
+	if vias["prefetch"] == 0 {
+		t.Errorf("%v: nothing was taken ahead", vias)
 	}
 }

@@ -250,9 +250,9 @@ local function group(ops, i, j)
   return admitted
 end
 
--- back needs returns.lua: a call without corrections has none.
-local function back(op, c, p)
+-- back needs returns.lua: a call without corrections has none. given was given back before.
+local function back(op, c, p, given)
   local d = correct(c, p)
   if d.granted ~= 0 and d.member then lower(c, d.member, d.expires, d.granted, p.history) end
-  answer(op, d.granted, c, d.used, 0, 0, 0, d.stale and STALE, d.clock)
+  answer(op, (given or 0) + d.granted, c, d.used, 0, 0, 0, d.stale and STALE, d.clock)
 end

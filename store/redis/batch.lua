@@ -30,6 +30,8 @@ while i <= #rest do
   local verb = p.verb
   if verb == 1 and rest[i].note > 0 then -- it has an ID
     apply_once(i, j)
+  elseif verb == 8 then
+    apply_extend(i, j)
   elseif among_full and verb ~= 4 and verb ~= 6 and (i < j or cell(rest[i]).kind == 0) and among_full(i, j, rest, i, j) then
     -- nothing is done
   elseif verb <= 2 then
@@ -64,7 +66,8 @@ if not on_trial then return table.concat(answers) end
 -- After the answers, for each op what its cell was, what it would be had it been
 -- refused, and what it is: '' for none, and for all but the first op of a cell.
 -- Then what the cell remembers of its ID, or without one the number of its register; and
--- in the place of what: '' for nothing.
+-- in the place of what, and the entry of a log that an extension has moved: when it would
+-- have expired, and its member; '' for nothing.
 local list = { table.concat(answers) }
 for _, op in ipairs(rest) do
   local n, c = op.key, cells[op.key]
@@ -79,5 +82,6 @@ for _, op in ipairs(rest) do
   before[n] = nil
   list[#list + 1] = op.remembered and call('GET', KEYS[op.log + 2]) or op.register or ''
   list[#list + 1] = op.forgotten or ''
+  list[#list + 1] = op.moved or ''
 end
 return list

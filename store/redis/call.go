@@ -157,10 +157,11 @@ func whole(ops []law.Op, i int) []law.Op {
 
 // own adds what an op alone has, and says where: the log of its cell, if it may
 // be touched, then what is remembered of IDs; and the note that goes into the log
-// or beside a block, then the print and the rule; to settle, the rule. 0 is for none. On
+// or beside a block, then the print and the rule; to extend, the rule; to settle, the rule alone. 0 is for none. On
 // trial, and when that is given back, each op has a register.
 func (c *call) own(s *Store, op *law.Op, print int64, how mode) (log, note int64) {
-	named := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Settle || op.Verb == law.Return)
+	named := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Extend || op.Verb == law.Settle ||
+		op.Verb == law.Return)
 	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset && !named && how == forGood {
 		return 0, 0
 	}
@@ -176,6 +177,9 @@ func (c *call) own(s *Store, op *law.Op, print int64, how mode) (log, note int64
 	case once(op):
 		c.args = append(c.args, op.ID, strconv.FormatInt(print, 10), op.Params.Terms().String())
 		note = int64(len(c.args)) - 2
+	case op.Verb == law.Extend:
+		c.args = append(c.args, op.ID, op.Params.Terms().String())
+		note = int64(len(c.args)) - 1
 	case op.Verb == law.Settle:
 		c.args = append(c.args, op.Params.Terms().String())
 		note = int64(len(c.args))

@@ -167,6 +167,7 @@ local function add(c, at, expires, keep, cost, granted, id)
   c.seq = n
   local member = fmt('%016.0f %.0f %.0f %.0f %d ', n, at, keep, cost, granted) .. id
   call('ZADD', c.log, fmt('%.0f', expires), member)
+  c.member = member -- the last one
   local ms = life(keep, at, c.test)
   if call('PTTL', c.log) < tonumber(ms) then call('PEXPIRE', c.log, ms) end
   -- A cell that goes back to what it was needs the entries it had.

@@ -80,7 +80,7 @@ func (h *hammer) lost(lose func()) {
 // end stops asking once there was a gap and answers flow again.
 func (h *hammer) end(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		h.mu.Lock()
 		n := h.Allowed + h.Refused
 		h.mu.Unlock()
@@ -120,46 +120,69 @@ func TestAClusterGoesOnAfterAPrimaryIsLost(t *testing.T) {
 		{"paused", (*dbtest.Cluster).Pause},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := dbtest.StartRedisCluster(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(c.Stop)
-			s := openTest(t, c.URL(), nil)
-			const rate, burst = 1000, 50
-			p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: rate}
-			op := takeOne("l", "k", p, 0)
-			apply(t, s, op)
-			node, err := c.Primary(s.cellKey(op.Cell))
-			if err != nil {
-				t.Fatal(err)
-			}
-			other := takeOne("l", "k", p, 0)
-			for i := 0; ; i++ {
-				other.Cell.Key = fmt.Sprint(i)
-				if n, err := c.Primary(s.cellKey(other.Cell)); err == nil && n != node {
-					break
+			tries(t, func() (late string) {
+				here, elsewhere := losesAPrimary(t, tt.lose)
+				if here > 6*time.Second || elsewhere > 2*time.Second {
+					return fmt.Sprintf("no answer for %v, and for the other primaries' keys for %v", here, elsewhere)
 				}
-			}
-			begin := time.Now()
-			h := startHammer(s, asker(t, "k", rate, burst))
-			elsewhere := startHammer(s, asker(t, other.Cell.Key, rate, burst))
-			time.Sleep(500 * time.Millisecond)
-			h.lost(func() { tt.lose(c, node) })
-			h.end(t)
-			elsewhere.halt(t)
-			if h.Gap > 6*time.Second {
-				t.Errorf("no answer for %v", h.Gap)
-			}
-			if elsewhere.Gap > 2*time.Second {
-				t.Errorf("the other primaries' keys had no answer for %v", elsewhere.Gap)
-			}
-			// A replica may not have got the last charges: one burst more.
-			if most := int(2*burst + time.Since(begin).Seconds()*rate); h.Allowed > most {
-				t.Errorf("admitted %d, at most %d", h.Allowed, most)
-			}
+				return ""
+			})
 		})
 	}
+}
+
+// tries runs what a pause of the machine may delay until it is in time, three times at most.
+func tries(t *testing.T, run func() (late string)) {
+	t.Helper()
+	for try := 1; ; try++ {
+		late := run()
+		switch {
+		case late == "":
+			return
+		case try == 3:
+			t.Fatal(late)
+		}
+		t.Logf("try %d: %s", try, late)
+	}
+}
+
+// losesAPrimary asks a cluster for keys of two primaries, and loses one of them. It returns for how long
+// there was no answer for either key.
+func losesAPrimary(t *testing.T, lose func(c *dbtest.Cluster, i int)) (here, elsewhere time.Duration) {
+	t.Helper()
+	c, err := dbtest.StartRedisCluster(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	s := openTest(t, c.URL(), nil)
+	const rate, burst = 1000, 50
+	p := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: rate}
+	op := takeOne("l", "k", p, 0)
+	apply(t, s, op)
+	node, err := c.Primary(s.cellKey(op.Cell))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := takeOne("l", "k", p, 0)
+	for i := 0; ; i++ {
+		other.Cell.Key = fmt.Sprint(i)
+		if n, err := c.Primary(s.cellKey(other.Cell)); err == nil && n != node {
+			break
+		}
+	}
+	begin := time.Now()
+	h := startHammer(s, asker(t, "k", rate, burst))
+	others := startHammer(s, asker(t, other.Cell.Key, rate, burst))
+	time.Sleep(500 * time.Millisecond)
+	h.lost(func() { lose(c, node) })
+	h.end(t)
+	others.halt(t)
+	// A replica may not have got the last charges: one burst more.
+	if most := int(2*burst + time.Since(begin).Seconds()*rate); h.Allowed > most {
+		t.Errorf("admitted %d, at most %d", h.Allowed, most)
+	}
+	return h.Gap, others.Gap
 }
 
 // swallowed opens a server, and again through a proxy that loses answers while it is
@@ -248,7 +271,7 @@ func TestAClientMayHaveItsRetries(t *testing.T) {
 					apply(t, s, check)
 				}
 				lose.Store(true)
-				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				if err := s.Apply(ctx, ops, make([]law.Outcome, len(ops))); !errors.Is(err, store.ErrUnknownOutcome) {
 					t.Errorf("%s: %v, want ErrUnknownOutcome", name, err)
 				}
@@ -280,13 +303,19 @@ func TestADeadlineInFlightIsAnUnknownOutcome(t *testing.T) {
 	server := own(t)
 	s, other := openTest(t, server.DSN, nil), openTest(t, server.DSN, nil)
 	apply(t, s, takeOne("l", "k", hourly, 0))
-	admin(t, other, "CLIENT", "PAUSE", "500")
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	err := s.Apply(ctx, []law.Op{takeOne("l", "k", hourly, 0)}, make([]law.Outcome, 1))
-	if !errors.Is(err, store.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v, want ErrUnknownOutcome and DeadlineExceeded", err)
-	}
+	admin(t, other, "CLIENT", "PAUSE", "60000", "WRITE")
+	defer admin(t, other, "CLIENT", "UNPAUSE")
+	within := 100 * time.Millisecond
+	tries(t, func() (late string) { // a machine that pauses sends nothing in time
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		within *= 10
+		err := s.Apply(ctx, []law.Op{takeOne("l", "k", hourly, 0)}, make([]law.Outcome, 1))
+		if !errors.Is(err, store.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Sprintf("%v, want ErrUnknownOutcome and DeadlineExceeded", err)
+		}
+		return ""
+	})
 }
 
 func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
@@ -307,6 +336,13 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 }
 
 func TestARequestIsGivenBackWhenAnotherSlotDoesNotAnswer(t *testing.T) {
+	tries(t, func() (late string) { return givesBack(t) })
+}
+
+// givesBack returns what is wrong about a request of two slots of which one does not answer in time. A machine
+// that pauses may not send it in time, and a replica may answer in place of its primary.
+func givesBack(t *testing.T) (wrong string) {
+	t.Helper()
 	c, err := dbtest.StartRedisCluster(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -335,9 +371,10 @@ func TestARequestIsGivenBackWhenAnotherSlotDoesNotAnswer(t *testing.T) {
 	defer cancel()
 	outs := make([]law.Outcome, 2)
 	if err := s.Apply(ctx, []law.Op{here, there}, outs); !errors.Is(err, store.ErrUnknownOutcome) {
-		t.Errorf("%+v, %v; want ErrUnknownOutcome", outs, err)
+		return fmt.Sprintf("%+v, %v; want ErrUnknownOutcome", outs, err)
 	}
 	if out := apply(t, s, here)[0]; out.Used != 3*perSecond.Unit {
 		t.Errorf("used %d, want three units: what was taken for nothing is given back", out.Used)
 	}
+	return ""
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -24,12 +26,17 @@ func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool)
 		if p.known[n] {
 			continue
 		}
-		op := law.Back(&ops[i], &outs[i], ops[i].Cost*outs[i].Granted)
+		credits := ops[i].Cost * outs[i].Granted
+		if ops[i].Verb == law.Extend {
+			credits = extendedBy(p.forgotten[n], &outs[i])
+			outs[i].Granted -= credits
+		}
+		op := law.Back(&ops[i], &outs[i], credits)
 		if undone {
 			op.Params.History = 0 // nothing was refused
 		}
 		op.ID = ops[i].ID
-		own = append(own, before[n], p.after[n], p.admission[n], p.forgotten[n])
+		own = append(own, before[n], p.after[n], p.admission[n], p.forgotten[n], p.moved[n])
 		all, index, backs = append(all, len(all)), append(index, i), append(backs, op)
 	}
 	if len(index) == 0 {
@@ -38,6 +45,17 @@ func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool)
 	c := s.call(giveBackScript, own, backs, all, onTrial)
 	c.index = index
 	return c
+}
+
+// extendedBy returns the credits that an extension has charged. was is what its cell remembered
+// of the ID before: see register.lua.
+func extendedBy(was string, out *law.Outcome) int64 {
+	if fields := strings.SplitN(was, " ", 4); len(fields) == 4 {
+		if before, err := strconv.ParseInt(fields[2], 10, 64); err == nil {
+			return out.Granted - before
+		}
+	}
+	return out.Granted
 }
 
 // giveAllBack makes calls of giveback.lua, and returns an error if a charge may

@@ -4,7 +4,8 @@
 --
 -- The charges are ops of verb Return. ARGV go on with what the cell of each was (''
 -- for none), what the trial made of it, what it made it remember of an ID, or the number
--- of its register, and in the place of what: see giveBack in giveback.go. For a cell of
+-- of its register, in the place of what, and the entry that an extension has moved: see
+-- giveBack in giveback.go. For a cell of
 -- several charges, the first two stand at the first. What is remembered is forgotten, or
 -- becomes what it was; but if others have been told of it meanwhile, or have settled it,
 -- it is theirs, and stays with the charge. If the cell was reset, its register has another
@@ -13,23 +14,27 @@
 
 local texts = {}
 for i, op in ipairs(rest) do
-  texts[op.key] = texts[op.key] or { before = ARGV[4 * i - 2], after = ARGV[4 * i - 1] }
+  texts[op.key] = texts[op.key] or { before = ARGV[5 * i - 3], after = ARGV[5 * i - 2] }
 end
 
--- withdraw makes the entry of a charge one of a refused attempt, or removes it
+-- withdraw makes the entry of a charge one of a refused attempt at a cost, or removes it
 -- where no history is asked for. One whose credits are still in the level keeps
 -- its time, at which they leave it.
-local function withdraw(c, member, expires, history)
+local function withdraw(c, member, expires, history, cost)
   if history > 0 then
-    rewrite(c, member, (string.gsub(member, '^(%d+ %d+ %d+ %d+) 1', '%1 0')), expires)
+    rewrite(c, member, (string.gsub(member, ENTRY, '%1 %2 %3 ' .. fmt(int, cost) .. ' 0')), expires)
   elseif expires == 0 then
     rewrite(c, member)
   end
 end
 
-local function undo(op, c, p, t)
+-- undo gives back a charge. moved is the entry whose credits an extension has moved to its
+-- own: when it would have expired, and its member. It is put back; if it would have expired
+-- by now, its credits go with those of the charge.
+local function undo(op, c, p, t, moved)
   local member, expires
   if p.kind == 3 then member, expires = entry(c, p.entry, 0) end
+  local ended, old = string.match(moved, '^(%d+) (.*)$')
   if t.untouched == nil then t.untouched = call('GET', c.key) == t.after end
   if t.untouched then
     if t.before == '' then
@@ -40,16 +45,28 @@ local function undo(op, c, p, t)
       cells[op.key] = nil
     end
     expires = 0
-  elseif correct(c, p).granted > 0 then
-    save(c)
-    expires = 0
+  else
+    if old and tonumber(ended) <= max(c.clock, c.at) then
+      p = setmetatable({ cost = p.cost + cost_of(old) }, { __index = p })
+    end
+    if correct(c, p).granted > 0 then
+      save(c)
+      expires = 0
+    end
   end
-  if member then withdraw(c, member, expires, p.history) end
+  if not member then return end
+  local cost = cost_of(member)
+  if old and expires == 0 then
+    cost = cost - cost_of(old)
+    call('ZADD', c.log, ended, old)
+    call('ZREM', c.log, (string.gsub(old, '^(%d+ %d+ %d+) %d+', '%1 0'))) -- what the extension has left of it
+  end
+  withdraw(c, member, expires, p.history, cost)
 end
 
 local answers = {}
 for i, op in ipairs(rest) do
-  local c, admission, forgotten = cell(op), ARGV[4 * i], ARGV[4 * i + 1]
+  local c, admission, forgotten = cell(op), ARGV[5 * i - 1], ARGV[5 * i]
   c.clock, c.test = op.clock, op.p.now > 0
   local register, named = string.match(admission, '^(%d+)( ?)')
   named = named == ' '
@@ -61,7 +78,7 @@ for i, op in ipairs(rest) do
     else
       call('SET', KEYS[op.log + 2], forgotten, 'KEEPTTL')
     end
-    undo(op, c, op.p, texts[op.key])
+    undo(op, c, op.p, texts[op.key], ARGV[5 * i + 1])
   end
   c = cell(op)
   local o = (i - 1) * 8

@@ -1,7 +1,7 @@
 -- All scripts but that of lone.lua begin with clock.lua and this file. After it come
 -- plain.lua, which answers most calls on its own: nothing below it is built for those; cells.lua, ops.lua, laws.lua, apply.lua and batch.lua. Before
--- apply.lua stand returns.lua and late.lua, after it register.lua and once.lua, in scripts
--- of calls that need them. limits.lua stands before plain.lua, and begin.lua and
+-- apply.lua stand returns.lua and late.lua, after it register.lua, once.lua and extend.lua, in
+-- scripts of calls that need them. limits.lua stands before plain.lua, and begin.lua and
 -- room.lua after apply.lua, in all scripts but those for a Cluster.
 -- giveback.lua has no plain.lua.
 --
@@ -12,7 +12,8 @@
 -- string of what it asks, the number of its ops, and if it is one that must be decided
 -- by batch.lua, its request's number, the place of its log in KEYS, which the others
 -- follow, and that of its note in ARGV, which is why a cell is blocked, or an ID, which
--- the request's print and the limit's rule follow; of what is settled, the rule.
+-- the request's print and the limit's rule follow; of what is extended, the ID and the rule; of
+-- what is settled, the rule.
 
 local packed = ARGV[1]
 local slack, most_entries, trial, runs = unpack('<dddd', packed)

@@ -95,15 +95,28 @@ local function apply_settle(i, j)
     elseif a.settled ~= UNSETTLED then
       answer(op, 0, c, 0, 0, 0, 0, REPLAYED)
     else
-      local n = numbers(a)
+      local n, following = numbers(a)
       a.settled = p.cost
       put(op, a)
       if a.rule ~= ARGV[op.note] then
         answer(op, 0, c, 0, 0)
       else
+        local unused, given, extended = a.cost - max(p.cost, 0), 0, tonumber(following() or 0)
+        if extended > 0 then -- the last extension is given back first
+          local last = { level = following() + 0, at = following() + 0, prev = following() + 0, entry = 0 }
+          if unused <= extended then
+            n = last
+          else
+            local before = c.prev
+            given = correct(c, setmetatable({
+              cost = extended, count = 1, level = last.level, returned = last.prev, at = last.at,
+            }, { __index = p })).granted
+            unused, n.prev = unused - extended, n.prev + c.prev - before
+          end
+        end
         back(op, c, setmetatable({
-          cost = a.cost - max(p.cost, 0), count = 1, level = n.level, returned = n.prev, at = n.at, entry = n.entry,
-        }, { __index = p }))
+          cost = unused, count = 1, level = n.level, returned = n.prev, at = n.at, entry = n.entry,
+        }, { __index = p }), given)
       end
     end
   end

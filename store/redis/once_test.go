@@ -267,22 +267,23 @@ func TestWhatAnotherWasToldOfIsNotGivenBack(t *testing.T) {
 
 func TestARenewedEntryKeepsItsLogAndCell(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
-	op := takeOne("l", "k", law.Params{Kind: law.Log, Unit: 1, Capacity: 1, Step: 2_000_000}, 0)
+	op := takeOne("l", "k", law.Params{Kind: law.Log, Unit: 1, Capacity: 1, Step: 60_000_000}, 0)
 	out := apply(t, s, op)[0]
 	time.Sleep(time.Second)
 	renew := op
 	renew.Verb, renew.EntryNumber = law.Renew, out.EntryNumber
 	renewed := apply(t, s, renew)[0]
-	if renewed.Granted != 1 || renewed.State.EmptyAt != renewed.Clock+2_000_000 {
+	if renewed.Granted != 1 || renewed.State.EmptyAt != renewed.Clock+60_000_000 {
 		t.Errorf("%+v", renewed)
 	}
 	for _, key := range []string{s.cellKey(op.Cell), s.logKey(op.Cell)} {
-		if ms, err := admin(t, s, "PTTL", key).AsInt64(); err != nil || ms < 3800 {
-			t.Errorf("%s lives for %d ms (%v), want 4 s", key, ms, err)
+		at, err := admin(t, s, "PEXPIRETIME", key).AsInt64()
+		if ms := at - renewed.Clock/1000; err != nil || ms < 61_800 {
+			t.Errorf("%s lives for %d ms (%v), want 62 s", key, ms, err)
 		}
 	}
 	if list, err := s.Entries(context.Background(), op.Cell, 10); err != nil || len(list) != 1 ||
-		list[0].Number != out.EntryNumber || list[0].KeepUntil != renewed.Clock+2_000_000 {
+		list[0].Number != out.EntryNumber || list[0].KeepUntil != renewed.Clock+60_000_000 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }

@@ -12,7 +12,7 @@
 local NUMBERS = string.rep(int .. ' ', {out.width} - 1) .. int
 
 -- known returns what the cell remembers of the ID of an op; nil if nothing.
--- shared: another request has been told of it, see once.lua.
+-- shared: another request has been told of it, see once.lua and extend.lua.
 local function known(op)
   local v = call('GET', KEYS[op.log + 2])
   if not v then return nil end
@@ -24,11 +24,12 @@ local function known(op)
   return a
 end
 
--- numbers returns those of the remembered outcome.
+-- numbers returns those of the remembered outcome; then what returns each of the four that
+-- follow where the request was extended: see Extension of package law.
 local function numbers(a)
   local n, v = {}, string.gmatch(a.outcome, '%d+')
   {each out: n.*} = {each out: v() + 0}
-  return n
+  return n, v
 end
 
 -- put writes an admission, for so many ms, and its register for at least as many;

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
@@ -58,12 +59,15 @@ func TestTheMaximumIsTheStores(t *testing.T) {
 	}
 	// Without a maximum sharing goes on while the shared cell is in use, and then all
 	// that is kept of it goes.
-	apply(t, a.Store, takeOne("l", "new", quick, 0))
+	apply(t, a.Store, takeOne("l", "new", hourly, 0))
 	openTest(t, url, &Config{MaxKeys: -1})
-	if out := apply(t, a.Store, takeOne("l", "newer", quick, 0))[0]; !out.Shared {
+	if out := apply(t, a.Store, takeOne("l", "newer", hourly, 0))[0]; !out.Shared {
 		t.Errorf("%+v; want the shared cell", out)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	reset := takeOne("l", law.SharedCell("l", roomOf(t, a.Store, "l").Generation).Key, hourly, 0)
+	reset.Verb = law.Reset
+	apply(t, a.Store, reset)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		sweep(t, a.Store)
 		if n, _ := admin(t, a.Store, "EXISTS", a.roomKey()).AsInt64(); n == 0 {
 			break

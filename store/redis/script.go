@@ -38,6 +38,8 @@ var (
 	registerText string
 	//go:embed once.lua
 	onceText string
+	//go:embed extend.lua
+	extendText string
 	//go:embed batch.lua
 	batchText string
 	//go:embed giveback.lua
@@ -110,6 +112,7 @@ const (
 	needsReturns needs = 1 << iota
 	needsLate
 	needsOnce
+	needsExtend
 	needsRoom
 )
 
@@ -119,6 +122,8 @@ func needsOf(op *law.Op) (n needs) {
 		return needsReturns
 	case law.Settle:
 		return needsReturns | needsOnce
+	case law.Extend:
+		return needsReturns | needsOnce | needsExtend
 	case law.Take:
 		if op.Deferred {
 			n |= needsLate
@@ -131,7 +136,7 @@ func needsOf(op *law.Op) (n needs) {
 }
 
 // scripts decide batches, by what those need.
-var scripts = func() (list [16]func() script) {
+var scripts = func() (list [32]func() script) {
 	for i := range list {
 		list[i] = sync.OnceValue(func() script {
 			n, limits := needs(i), "local ROOM, there, limits, limit_of, note_made\n"
@@ -151,6 +156,9 @@ var scripts = func() (list [16]func() script) {
 			}
 			if n&needsOnce != 0 {
 				text += registerText + onceText
+			}
+			if n&needsExtend != 0 {
+				text += extendText
 			}
 			return newScript(text + batchText)
 		})

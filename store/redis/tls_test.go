@@ -93,7 +93,7 @@ func TestACertificateThatIsReplaced(t *testing.T) {
 	admin(t, root, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	outs := make([]law.Outcome, 1)
 	var err error
-	for deadline := time.Now().Add(10 * time.Second); !errors.Is(err, store.ErrSetup); time.Sleep(
+	for deadline := time.Now().Add(time.Minute); !errors.Is(err, store.ErrSetup); time.Sleep(
 		10 * time.Millisecond) {
 		if err = s.Apply(context.Background(), []law.Op{takeOne("tls", "k", hourly, 0)},
 			outs); time.Now().After(deadline) {

@@ -20,6 +20,11 @@ import (
 // If the same request was asked again meanwhile and has been told of a part, that
 // part stays, charged and remembered, even if both are refused in the end.
 //
+// Of a request to extend, each slot charges its part on trial too. What is given back is the
+// difference alone: the slot remembers what it did before, and an entry of a log that was
+// moved goes back to its time. A slot that needs no more takes nothing, and remembers the
+// ID for as long as was asked, whether the others refuse or not.
+//
 // Of a request to settle, each slot settles its part. If one does not know the ID,
 // or has settled it otherwise, the request fails, but the others have settled
 // theirs; asked again, they stay as they are.
@@ -34,7 +39,7 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 		bySlot[slot] = append(bySlot[slot], i)
 	}
 	how := forGood
-	if len(slots) > 1 && ops[group[0]].Verb == law.Take {
+	if verb := ops[group[0]].Verb; len(slots) > 1 && (verb == law.Take || verb == law.Extend) {
 		how = onTrial
 	}
 	calls := make([]*answered, len(slots))
@@ -50,7 +55,7 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 	if err := wrong(outs, group); err != nil {
 		failAll(outs, group, err)
 	} else if ops[group[0]].Verb != law.Return { // each of these stands alone
-		alike(outs, group)
+		alike(ops, outs, group)
 	}
 	return nil
 }
@@ -86,12 +91,13 @@ type part struct {
 	call     *answered
 	admitted bool
 	err      error
-	known    []bool // of each op: it was charged before, and is not given back
+	known    []bool // of each op: it was charged before, or needs no more, and is not given back
 
 	// Of each op's cell, at its first op: as it was, had it been refused, as it is.
 	was, before, after []string
 	admission          []string // of each op: what its cell remembers of the ID
 	forgotten          []string // of each op: in the place of what
+	moved              []string // of each op: the entry of a log that it has moved, see batch.lua
 }
 
 // decide takes a request on trial, and gives it back unless all slots admit it.
@@ -138,7 +144,7 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 	case fault != nil:
 		failAll(outs, group, fault)
 	default:
-		alike(outs, group)
+		alike(ops, outs, group)
 	}
 	return nil
 }
@@ -171,7 +177,7 @@ func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, parts
 
 // read reads the answer of a trial: after the outcomes, what it did.
 func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
-	if len(list) != 1+len(p.call.index)*5 {
+	if len(list) != 1+len(p.call.index)*6 {
 		return fmt.Errorf("the script answered with %d values", len(list))
 	}
 	v, err := list[0].ToString()
@@ -181,8 +187,8 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 	if err != nil {
 		return err
 	}
-	for i := 1; i < len(list); i += 5 {
-		for k, to := range []*[]string{&p.was, &p.before, &p.after, &p.admission, &p.forgotten} {
+	for i := 1; i < len(list); i += 6 {
+		for k, to := range []*[]string{&p.was, &p.before, &p.after, &p.admission, &p.forgotten, &p.moved} {
 			text, err := list[i+k].ToString()
 			if err != nil {
 				return err
@@ -194,21 +200,32 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 	for _, i := range p.call.index {
 		out := &outs[i]
 		p.known = append(p.known, out.Replayed)
-		// What is known may have been asked as so many units of another cost.
-		p.admitted = p.admitted && !out.Stale && (out.Replayed || out.Granted == ops[i].Count || ops[i].Partial &&
-			out.Granted > 0)
+		p.admitted = p.admitted && passed(&ops[i], out)
 	}
 	return nil
 }
 
-// alike makes a group stale of which one charge is.
-func alike(outs []law.Outcome, group []int) {
+// passed reports whether its slot has admitted an op.
+func passed(op *law.Op, out *law.Outcome) bool {
+	switch {
+	case out.Err != nil, out.Stale:
+		return false
+	case op.Verb == law.Extend:
+		return out.RetryAt == 0
+	default: // what is known may have been asked as so many units of another cost
+		return out.Replayed || out.Granted == op.Count || op.Partial && out.Granted > 0
+	}
+}
+
+// alike makes a group stale of which one charge is, but for the charges that an extension
+// leaves as they are.
+func alike(ops []law.Op, outs []law.Outcome, group []int) {
 	stale := false
 	for _, i := range group {
 		stale = stale || outs[i].Stale
 	}
 	for _, i := range group {
-		if stale && !outs[i].Stale {
+		if stale && !outs[i].Stale && (ops[i].Verb != law.Extend || !outs[i].Replayed) {
 			outs[i] = law.Outcome{State: outs[i].State, Clock: outs[i].Clock, Stale: true}
 		}
 	}

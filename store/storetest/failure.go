@@ -51,17 +51,19 @@ func inspect(t *testing.T, s store.Store) {
 		return
 	}
 	ctx := context.Background()
-	p := slidingLog(2, 1_000_000)
-	p.History = 1_000_000_000
-	now := one(t, s, take("inspect", "clock", bucket(1, 1), 1, 0)).Clock
+	const hour = 3600 * sec // a store may forget what refuses nobody, so all of it counts for an hour
+	p := slidingLog(2, hour)
+	p.History = 10 * hour
+	nine := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 9000, Step: hour, Drain: 1000}
+	now := one(t, s, take("inspect", "clock", nine, 1, 0)).Clock
 	for n := range 5 {
 		one(t, s, take("inspect log", fmt.Sprint(n%2), p, 1, now+int64(n)))
-		one(t, s, take("inspect", fmt.Sprint(n), bucket(1, 9), 1, now))
+		one(t, s, take("inspect", fmt.Sprint(n), nine, 1, now))
 	}
-	block := take("inspect", "3", bucket(1, 9), 1, now)
+	block := take("inspect", "3", nine, 1, now)
 	block.Verb, block.TTL, block.Reason = law.Block, 3_600_000_000, "abuse"
 	one(t, s, block)
-	check := take("inspect", "never used", bucket(1, 9), 1, now)
+	check := take("inspect", "never used", nine, 1, now)
 	check.Verb = law.Check
 	one(t, s, check)
 

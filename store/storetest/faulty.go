@@ -161,7 +161,7 @@ func failingCrowd(t *testing.T, f *faulty, through store.Store, fails fault, nam
 	leased.Cell.Limit, leased.Now = "fault crowd lease", 0
 	leased.Params = law.Params{
 		Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: 3600 * sec, Drain: 1,
-		Prefetch: 1000, PrefetchLife: sec,
+		Prefetch: 1000, PrefetchLife: 60 * sec,
 	}
 	leased.Cost = leased.Params.Unit
 	for _, op := range []law.Op{op, leased} {

@@ -131,7 +131,7 @@ func counted(t *testing.T, s store.Store, limit string) (room store.Room, exact 
 // eventually lets the store sweep until something holds.
 func eventually(t *testing.T, s store.Store, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := s.Sweep(context.Background(), 1000); err != nil {
 			t.Fatalf("sweep: %v", err)
 		}

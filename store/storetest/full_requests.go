@@ -96,11 +96,11 @@ func idsOfTheFull(t *testing.T, s store.Store) {
 		if out := one(t, s, known); !out.Replayed {
 			t.Errorf("%s: asked again: %+v", limit, out)
 		}
-		asked, settled, blocked, open, reset := known, known, known, known, known
-		for _, op := range []*law.Op{&asked, &settled, &blocked, &open, &reset} {
+		asked, extended, settled, blocked, open, reset := known, known, known, known, known, known
+		for _, op := range []*law.Op{&asked, &extended, &settled, &blocked, &open, &reset} {
 			op.Cell.Key = "new"
 		}
-		settled.Verb, settled.TTL = law.Settle, 0
+		extended.Verb, settled.Verb, settled.TTL = law.Extend, law.Settle, 0
 		blocked.Verb, blocked.ID = law.Block, ""
 		open.Verb, open.ID, open.TTL = law.Block, "", 0
 		reset.Verb, reset.ID = law.Reset, ""
@@ -109,6 +109,7 @@ func idsOfTheFull(t *testing.T, s store.Store) {
 			want error
 		}{
 			"take with an id": {asked, store.ErrFull}, "settle": {settled, law.ErrUnknownID},
+			"extend": {extended, law.ErrUnknownID},
 			"block":    {blocked, store.ErrFull},
 			"no block": {open, nil}, "reset": {reset, nil},
 		} {

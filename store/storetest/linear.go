@@ -87,7 +87,7 @@ func linearizable(t *testing.T, s store.Store) {
 		})
 		return left[caller] < asks
 	})
-	if res := porcupine.CheckOperationsTimeout(model, history, 20*time.Second); res != porcupine.Ok {
+	if res := porcupine.CheckOperationsTimeout(model, history, 2*time.Minute); res != porcupine.Ok {
 		t.Errorf("no order of these %d operations explains their outcomes: %v", len(history), res)
 	}
 }

@@ -89,7 +89,7 @@ func sweep(t *testing.T, s store.Store, selfExpiring bool) {
 // awaitDeath waits until none of the ops' cells is left.
 func awaitDeath(t *testing.T, s store.Store, ops []law.Op) {
 	i, _ := store.As[store.Inspector](s)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		left := 0
 		for _, op := range ops {
 			cells, _, err := i.Cells(context.Background(),

@@ -133,3 +133,14 @@ values ({{.limit}}, {{.key}}, {{.id}}, now,
     {{.cost}}, admitted)
 returning number into entry;
 {{- end}}
+
+{{- /* move adds to the entry what the one before, of a charge that is extended, still has. */ -}}
+{{define "move" -}}
+select e.cost into room from headgate.entries e
+where e.number = {{.before}} and e.limit_name || '' = {{.limit}} and e.key || '' = {{.key}} and e.granted and e.expires_at + 0 > now; -- by number only
+if room is not null then
+    update headgate.entries e
+    set cost = case when e.number = entry then e.cost + room else 0 end, expires_at = case when e.number = entry then e.expires_at else 0 end
+    where e.number = any (array[{{.before}}, entry]);
+end if;
+{{- end}}

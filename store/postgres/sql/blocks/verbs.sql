@@ -38,9 +38,13 @@ end loop;
 {{- end}}
 
 {{define "give back" -}}
-back := headgate.give_back_N(p_limits[c], p_keys[c], p_ops[o + 1 : o + {op.width}], array[{cell: law => a_law[c],
-        level => a_level[c], prev => a_prev[c], at => a_at[c], unit => a_unit[c], empty_at => a_empty[c],
-        blocked_until => a_block[c], step => a_step[c]}], clock);
+back := array[{cell: law => a_law[c], level => a_level[c], prev => a_prev[c], at => a_at[c], unit => a_unit[c],
+    empty_at => a_empty[c], blocked_until => a_block[c], step => a_step[c]}];
+if verb = 4 and p_ops[o + {settle.last_cost}] > 0 then -- it was extended
+    back := headgate.give_back_twice_N(p_limits[c], p_keys[c], p_ops[o + 1 : o + {op.width}], back, clock);
+else
+    back := headgate.give_back_N(p_limits[c], p_keys[c], p_ops[o + 1 : o + {op.width}], back, clock);
+end if;
 if back[{out.granted}] <> 0 then
     a_law[c] := back[{out.law}]; a_level[c] := back[{out.level}]; a_prev[c] := back[{out.prev}]; a_at[c] := back[{out.at}];
     a_unit[c] := back[{out.unit}]; a_empty[c] := back[{out.empty_at}]; a_step[c] := back[{out.step}];

@@ -12,10 +12,12 @@
 -- p_modes           for each: 0 read it, 1 lock it if it exists, 2 create and lock it;
 --                   of a cell that keys share: 4 read it, 5 lock it
 -- p_ops             the numbers of each op: see opLayout in layout.go. Its how is 1 for a
---                   partial op and 2 for a deferred one. What is given back has the
---                   time and level, sum returned and entry of its charge. An op that
---                   settles comes from headgate.apply_once_N, which knows what: its
---                   cost is what is to be given back, its count 0 if that was done
+--                   partial op, 2 for a deferred one and 3 for one that extends a
+--                   charge of that entry. What is given back has the
+--                   time and level, sum returned and entry of its charge. Ops that
+--                   settle or extend come from headgate.apply_once_N, which knows what: the
+--                   cost of one that settles is what is to be given back, its count 0 if
+--                   that was done; one that extends takes what is to be charged in addition
 -- p_notes           for each op the id, or a block's reason; null: none has any
 -- returns           the numbers of each outcome: see law.Numbers. Its status is 0 for
 --                   done, 1 for stale, 2 for replayed and 6 for full. An op is full if
@@ -222,6 +224,9 @@ begin
             if p_ops[o + {op.kind}] = 3 and (admitted or p_ops[o + {op.history}] > 0) then
                 {{template "record" (as "limit" "p_limits[c]" "key" "p_keys[c]" "id" "coalesce(p_notes[k], '')" "step" "p_ops[o + {op.step}]" "history" "p_ops[o + {op.history}]" "cost" "case when admitted then res[r + {out.granted}] else p_ops[o + {op.count}] end * p_ops[o + {op.cost}]")}}
                 res[r + {out.entry}] := entry;
+                if admitted and p_ops[o + {op.how}] = 3 then
+                    {{template "move" (as "limit" "p_limits[c]" "key" "p_keys[c]" "before" "p_ops[o + {op.entry}]")}}
+                end if;
             end if;
         end loop;
         i := j + 1;

@@ -61,8 +61,8 @@ comment on column headgate.buckets.refill_seconds is 'How long after its first t
 comment on table headgate.admissions is 'Requests with an id that were admitted, so that each is charged once.';
 comment on column headgate.admissions.print is 'Of all charges of the request.';
 comment on column headgate.admissions.rule is 'Numbers of the limit at that time.';
-comment on column headgate.admissions.cost is 'Credits charged to this key.';
-comment on column headgate.admissions.outcome is 'Numbers of the first answer.';
+comment on column headgate.admissions.cost is 'Credits charged to this key in all.';
+comment on column headgate.admissions.outcome is 'Numbers of the first answer, and of the last extension.';
 comment on column headgate.admissions.settled is 'Credits that it cost in the end; -1: not known yet; -2: it was cancelled.';
 comment on column headgate.admissions.keep_until is 'From here on the id is forgotten.';
 
@@ -92,11 +92,13 @@ comment on view headgate.levels is 'What each key uses of each limit now, and wh
 comment on function headgate.take(text, text, numeric) is 'Takes cost from a limit, by its name or in one line, for a key.';
 comment on function headgate.check(text, text, numeric) is 'Answers as headgate.take, and takes nothing.';
 comment on function headgate.take_once(text, text, text, numeric, interval) is 'headgate.take, charged once however often it is called with the id.';
+comment on function headgate.extend(text, text, text, numeric, interval) is 'Charges more under an id, so that it is total in all, or nothing. charged is what is charged then.';
 comment on function headgate.settle(text, text, text, numeric) is 'Sets the cost of the charge under an id. Returns what was given back; below 0: charged in addition.';
 comment on function headgate.cancel(text, text, text) is 'Takes back the charge under an id. Returns how much of it.';
 comment on function headgate.reserve(text, text, numeric, interval, text, interval) is 'Takes cost now for a start at most wait later.';
 comment on function headgate.take_all(text[], text[], numeric[]) is 'Takes several charges, all or none. One row for each; refused says which would not have passed.';
 comment on function headgate.take_all_once(text, text[], text[], numeric[], interval) is 'headgate.take_all, charged once however often it is called with the id.';
+comment on function headgate.extend_all(text, text[], text[], numeric[], interval) is 'Charges more under an id, all or none: costs are what the charges are in all. One row for each, with charged.';
 comment on function headgate.reserve_all(text[], text[], numeric[], interval, text, interval) is 'Takes several charges now, all or none, for a start in common at most wait later.';
 comment on function headgate.settle_all(text, text[], text[], numeric[]) is 'Sets the costs of charges under an id. Returns what was given back of each; below 0: charged in addition.';
 comment on function headgate.take_up_to(text, text, numeric) is 'Takes as much of a cost as fits.';

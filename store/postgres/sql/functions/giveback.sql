@@ -97,3 +97,30 @@ begin
     return array[{out: granted => back, law => kind, level => b_level, prev => b_prev, at => b_at, unit => op[{op.unit}],
         empty_at => b_empty, blocked_until => s[{cell.blocked_until}], used => x, clock => clock, step => step}];
 end $$;
+
+-- headgate.give_back_twice_N is correctAll of package law for a charge that was extended: what is unused is
+-- given back by the last extension first. Arguments and result are those of headgate.give_back_N. The numbers of
+-- the op are those of the extension, with the extension's cost and those of the first charge in the places that list settle of layout.go names.
+create or replace function headgate.give_back_twice_N(p_limit text, p_key text, op bigint[], s bigint[], clock bigint)
+returns bigint[] language plpgsql volatile as $$
+declare
+    unused constant bigint := op[{op.cost}];
+    last constant bigint := op[{settle.last_cost}];
+    before constant bigint := s[{cell.prev}];
+    given bigint; res bigint[];
+begin
+    op[{op.cost}] := least(unused, last);
+    res := headgate.give_back_N(p_limit, p_key, op, s, clock);
+    if unused <= last then
+        return res;
+    end if;
+    given := res[{out.granted}];
+    -- The last extension was charged later, and takes nothing from what was charged first.
+    op[{op.returned}] := op[{settle.first_returned}] + res[{out.prev}] - before;
+    op[{op.cost}] := unused - last; op[{op.level}] := op[{settle.first_level}]; op[{op.at}] := op[{settle.first_at}];
+    res := headgate.give_back_N(p_limit, p_key, op, array[{cell: law => res[{out.law}], level => res[{out.level}], prev => res[{out.prev}],
+        at => res[{out.at}], unit => res[{out.unit}], empty_at => res[{out.empty_at}], blocked_until => res[{out.blocked_until}],
+        step => res[{out.step}]}], clock);
+    res[{out.granted}] := res[{out.granted}] + given;
+    return res;
+end $$;

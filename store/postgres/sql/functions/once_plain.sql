@@ -67,7 +67,7 @@ begin
             when 1 then p_ops[u.o + {op.count}] = 1 and p_ops[u.o + {op.how}] = 0 and p_ops[u.o + {op.ceiling}] = 0 and m.rule is null
                 and p_ops[u.o + {op.since}] = 0 and p_ops[u.o + {op.lapse}] = 0
             when 4 then coalesce(m.settled = -1 and m.keep_until - u.now > 0 and m.rule = p_ops[u.o + {op.kind} : u.o + {op.drain}]
-                and m.cost >= p_ops[u.o + {op.cost}], false)
+                and m.cost >= p_ops[u.o + {op.cost}] and cardinality(m.outcome) = {out.width}, false) -- it was not extended
             else false end),
         array_agg(case when m.rule is null then p_ops[u.o + {op.cost}] else m.cost - greatest(p_ops[u.o + {op.cost}], 0) end),
         array_agg(u.anchor), array_agg(p_ops[u.o + {op.capacity}]), array_agg(p_ops[u.o + {op.drain}]), array_agg(p_ops[u.o + {op.unit}]),

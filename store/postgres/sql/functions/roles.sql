@@ -20,8 +20,8 @@ end $$;
 -- headgate.functions_N are all functions of ours; for_apps says which of them app may execute. What another owner
 -- has made in schema public is not ours, whatever its comment says.
 create or replace function headgate.functions_N(out f regprocedure, out for_apps boolean) returns setof record language sql stable as $$
-    select p.oid::regprocedure, p.proname in ('take', 'check', 'take_once', 'settle', 'cancel', 'reserve', 'acquire', 'renew', 'release',
-        'take_all', 'take_all_once', 'reserve_all', 'settle_all', 'take_up_to', 'take_float', 'enforce', 'limit_of', 'check_velocity', 'request_token')
+    select p.oid::regprocedure, p.proname in ('take', 'check', 'take_once', 'extend', 'settle', 'cancel', 'reserve', 'acquire', 'renew', 'release',
+        'take_all', 'take_all_once', 'extend_all', 'reserve_all', 'settle_all', 'take_up_to', 'take_float', 'enforce', 'limit_of', 'check_velocity', 'request_token')
     from pg_proc p
     where p.prokind = 'f' and (p.pronamespace = 'headgate'::regnamespace
         or p.pronamespace = to_regnamespace('public') and obj_description(p.oid, 'pg_proc') like 'made by headgate%'

@@ -1,4 +1,4 @@
--- Several charges in one request, all or none: take_all, take_all_once, reserve_all and
+-- Several charges in one request, all or none: take_all, take_all_once, extend_all, reserve_all and
 -- settle_all. Each is one call of headgate.ask_again_N, as a request of one charge is.
 
 -- headgate.checked_array_N refuses an array that does not have an element for each charge.
@@ -19,7 +19,7 @@ begin
     end if;
 end $$;
 
--- headgate.charge_all_N is headgate.charge_N for the charges of one request: verb 1 takes, 4 settles. The limits
+-- headgate.charge_all_N is headgate.charge_N for the charges of one request: verb 1 takes, 4 settles, 8 extends. The limits
 -- are those of one version of the catalogue. note is the id; wait is how much later a reservation may start.
 create or replace function headgate.charge_all_N(verb int, limits text[], p_keys text[], costs numeric[], life bigint, note text, wait bigint,
     out names text[], out cs headgate.compiled[], out keys text[], out credits bigint[], out res bigint[])
@@ -151,6 +151,25 @@ begin
     return query select e.ordinality, e.allowed, e.limit_name, e.key, e.capacity, e.remaining, e.retry_after, e.reset_after, e.at, not e.fits,
             headgate.replayed_N(f.res)
         from headgate.each_N(f.names, f.cs, f.keys, f.credits, f.res) e;
+end $$;
+
+-- headgate.extend_all is headgate.extend for several charges of a request with an id, all or none: costs are what they are in
+-- all. They need not be all of the request's.
+create or replace function headgate.extend_all(id text, limits text[], keys text[], costs numeric[], life interval default '1 hour')
+returns table (ordinality bigint, allowed boolean, limit_name text, key text, capacity bigint, remaining bigint, retry_after interval,
+    reset_after interval, at timestamptz, refused boolean, charged numeric)
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+    f record; more bigint[];
+begin
+    f := headgate.charge_all_N(8, limits, keys, costs, greatest(headgate.micros_N('life', life), 1), headgate.checked_id_N(id), 0);
+    for k in 1 .. cardinality(f.names) loop -- what was asked for in addition, if the request was refused
+        more[k] := greatest(0, f.credits[k] - f.res[(k - 1) * {out.width} + {out.granted}]);
+    end loop;
+    return query select e.ordinality, e.allowed, e.limit_name, e.key, e.capacity, e.remaining, e.retry_after, e.reset_after, e.at, not e.fits,
+            headgate.corrected_N(f.res[(e.ordinality - 1) * {out.width} + {out.granted}], f.cs[e.ordinality])
+        from headgate.each_N(f.names, f.cs, f.keys, more, headgate.fitting_N(f.res)) e;
 end $$;
 
 -- headgate.reserve_all is headgate.reserve for several charges, all or none, with a start in common: later than

@@ -61,7 +61,7 @@ $$;
 -- boundaries around the server's time if those guessed before the lock were a window off, or
 -- to the cells that new keys of full limits share. It returns what headgate.apply_N returns.
 -- names, cs, keys and credits are those of the charges; so are ceilings, since and lapse. note
--- is the id of a request that takes or settles; how is 1 for one that takes what fits, 2 for one
+-- is the id of a request that takes, extends or settles; how is 1 for one that takes what fits, 2 for one
 -- that may start later; entry what is renewed or returned.
 create or replace function headgate.ask_again_N(verb int, names text[], cs headgate.compiled[], keys text[], credits bigint[], ttl bigint, note text,
     how int, ceilings bigint[], entry bigint, since bigint[], lapse bigint[])
@@ -90,7 +90,7 @@ begin
         for k in 1 .. n loop
             c := cs[k];
             modes[place[k]] := case when asked[k] <> keys[k] then case verb when 2 then 4 else 5 end
-                when verb = 2 then 0 when verb in (3, 4, 6, 7) then 1 else 2 end;
+                when verb = 2 then 0 when verb in (3, 4, 6, 7, 8) then 1 else 2 end;
             b := case when c.calendar is null then '{0,0,0,0}' else headgate.bounds_N(c.calendar, c.zone, clocks[k]) end;
             ops := ops || array[{op: verb => verb, group => 1, cell => place[k], kind => c.params[{limit.kind}], anchor => c.params[{limit.anchor}],
                 unit => c.params[{limit.unit}], capacity => c.params[{limit.capacity}], step => c.params[{limit.step}],
@@ -100,8 +100,8 @@ begin
                 window0 => b[1], window1 => b[2], window2 => b[3], window3 => b[4],
                 since => since[k], lapse => lapse[k], entry => entry}]::bigint[];
         end loop;
-        if note <> '' and verb in (1, 4) then
-            if i = 1 then -- Print of package law
+        if note <> '' and verb in (1, 4, 8) then
+            if i = 1 and verb = 1 then -- Print of package law
                 for k in 1 .. n loop
                     prints := prints + headgate.print_N(names[k], keys[k], credits[k], (cs[k]).params[{limit.unit}]);
                 end loop;
@@ -294,7 +294,7 @@ end $$;
 
 -- headgate.charge_N decides by the limit that holds for a key when the cell is locked. Where what
 -- was found does not hold at that time, it finds again with the time that it was told. life
--- and note are of a request with an id; wait is how much later a reservation may start; hold says that the
+-- and note are of a request with an id, which verb 8 extends; wait is how much later a reservation may start; hold says that the
 -- charge is held; fill that what fits of it is taken, and counted in credits.
 create or replace function headgate.charge_N(verb int, rule text, key text, cost numeric, life bigint, note text, wait bigint, hold boolean,
     fill boolean default false,
@@ -319,7 +319,7 @@ begin
         elsif wait > 0 and headgate.queues_N(c) then
             how := 2; ceiling := headgate.ceiling_N(c, wait);
         end if;
-        res := headgate.ask_N(verb, name, asked, key, headgate.credits_N('cost', cost, c, false), life, note, how, ceiling, 0, f.since, f.lapse);
+        res := headgate.ask_N(verb, name, asked, key, headgate.credits_N(case verb when 8 then 'total' else 'cost' end, cost, c, false), life, note, how, ceiling, 0, f.since, f.lapse);
         if res[{out.status}] <> 1 then
             return;
         end if;

@@ -1,4 +1,4 @@
--- What people call to be charged once, to settle, to start later, and to hold.
+-- What people call to be charged once, to charge more, to settle, to start later, and to hold.
 
 -- headgate.micros_N is an interval in microseconds, from 0 to 3660 days.
 create or replace function headgate.micros_N(field text, d interval) returns bigint language plpgsql immutable as $$
@@ -64,7 +64,7 @@ begin
     delay := wait * interval '1 microsecond';
 end $$;
 
--- headgate.corrected_N is credits that were settled, as a cost.
+-- headgate.corrected_N is credits that were settled, or were charged under an id, as a cost.
 create or replace function headgate.corrected_N(credits bigint, c headgate.compiled) returns numeric language sql immutable as $$
     select trim_scale(round(credits::numeric / c.params[{limit.unit}], 9))
 $$;
@@ -83,6 +83,30 @@ begin
     res := f.res;
     perform headgate.started_N(id, res);
     return query select g.*, headgate.replayed_N(res) from headgate.figures_N(res, f.name, f.c) g;
+end $$;
+
+-- headgate.fitting_N are the outcomes of a request that extends as those of one that takes: granted is 1 of what
+-- fits, and not how much is charged.
+create or replace function headgate.fitting_N(res bigint[]) returns bigint[] language plpgsql immutable as $$
+begin
+    for r in 0 .. cardinality(res) - {out.width} by {out.width} loop
+        res[r + {out.granted}] := case when res[r + {out.retry_at}] = 0 then 1 else 0 end;
+    end loop;
+    return res;
+end $$;
+
+-- headgate.extend charges more under an id, so that the charge is total in all, or nothing if that does not fit. One
+-- row, as of headgate.take; charged is what is charged in all then, also if it was refused. A total that is
+-- charged already is allowed, and charges nothing. The id is known for another life. It is an error if the id is not
+-- known, or was settled or cancelled.
+create or replace function headgate.extend(id text, rule text, key text, total numeric, life interval default '1 hour')
+returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz, charged numeric)
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
+declare
+    f record;
+begin
+    f := headgate.charge_N(8, rule, key, total, greatest(headgate.micros_N('life', life), 1), headgate.checked_id_N(id), 0, false);
+    return query select g.*, headgate.corrected_N(f.res[{out.granted}], f.c) from headgate.figures_N(headgate.fitting_N(f.res), f.name, f.c) g;
 end $$;
 
 -- headgate.settle makes actual the cost of a charge that was admitted under an id;

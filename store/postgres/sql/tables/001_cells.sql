@@ -146,8 +146,9 @@ create table if not exists headgate.buckets (
 
 -- What a cell remembers of those that were admitted: print of all charges of the
 -- request; rule, kind, anchor, unit, capacity, step and drain of the limit by then;
--- cost, credits charged to this cell; outcome, the numbers that
--- headgate.apply_N answered; settled, credits that it cost in the end, -1 before that
+-- cost, credits charged to this cell in all; outcome, the 15 numbers that headgate.apply_N
+-- answered first, and after an extension in a bucket or in windows four more of the last one: its
+-- cost, and the level, at and prev of the cell after it; settled, credits that it cost in the end, -1 before that
 -- is known, -2 if it was cancelled. From keep_until on it is forgotten. Nobody writes here without the
 -- cell's lock but a sweep.
 create table if not exists headgate.admissions (

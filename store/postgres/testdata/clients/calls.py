@@ -15,6 +15,7 @@ print(json.dumps({
     "take_all decimals": one("select bool_and(allowed), min(remaining) from headgate.take_all(%s, %s, %s)", both, keys, [Decimal("0.5"), Decimal("1.25")]),
     "take_all integers": one("select bool_and(allowed), max(remaining) from headgate.take_all(%s, %s, %s)", rules, keys, [big, 1]),
     "take_all_once": one("select bool_and(allowed), bool_or(replayed) from headgate.take_all_once(%s, %s, %s, %s)", "py", both, ["py2", "py2"], [Decimal(1), Decimal(2)]),
+    "extend_all": one("select bool_and(allowed), sum(charged) from headgate.extend_all(%s, %s, %s, %s)", "py", both, ["py2", "py2"], [Decimal("1.5"), Decimal(2)]),
     "settle_all": one("select sum(corrected) from headgate.settle_all(%s, %s, %s, %s)", "py", both, ["py2", "py2"], [Decimal("0.5"), Decimal(2)]),
     "reserve_all": one("select bool_and(allowed), max(delay) from headgate.reserve_all(%s, %s, %s, %s)", rules, ["py3", "py3"], [1, 2], timedelta(seconds=30)),
     "take_up_to": one("select accepted from headgate.take_up_to(%s, %s, %s)", "narrow", "py4", 1000),
