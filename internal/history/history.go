@@ -151,6 +151,7 @@ const (
 	Take    = "take"    // also that of a call that waits, whose answer may have no time
 	Check   = "check"   // asks and takes nothing
 	Reserve = "reserve" // takes for a start of its own
+	Extend  = "extend"  // charges more under Idem: so much that the charges cost in all what they say now
 	Settle  = "settle"  // corrects the costs of an admission to Actual
 	Cancel  = "cancel"  // takes an admission back
 	Acquire = "acquire" // takes a lease
@@ -184,7 +185,7 @@ type Call struct {
 
 // The outcomes of a return.
 const (
-	Admitted = "admitted" // of take, check, reserve, acquire
+	Admitted = "admitted" // of take, check, reserve, acquire, extend
 	Refused  = "refused"  // of these; and of renew and release: the lease had ended
 	Done     = "done"     // of all other verbs
 	Nothing  = "nothing"  // an error, and certainly nothing was done
@@ -216,6 +217,10 @@ type Return struct {
 	// Corrected is, for settle and cancel, by how much each cost was corrected: given back where
 	// the actual cost is below the cost, else charged in addition. Rounded down to a millionth.
 	Corrected []string `json:"corrected,omitempty"`
+
+	// Charged is, for extend, what is charged of each charge in all; also if it was refused. Rounded
+	// down to a millionth.
+	Charged []string `json:"charged,omitempty"`
 
 	// Until is for an unknown outcome the true time, nanoseconds since the start, after which it was
 	// surely not done any more. 0: not known, so at any time.

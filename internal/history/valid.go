@@ -102,7 +102,7 @@ func (l *Limit) valid() error {
 }
 
 func (c *Call) valid() error {
-	verbs := []string{Take, Check, Reserve, Settle, Cancel, Acquire, Renew, Release, Reset, Block, Unblock}
+	verbs := []string{Take, Check, Reserve, Extend, Settle, Cancel, Acquire, Renew, Release, Reset, Block, Unblock}
 	if c.ID <= 0 {
 		return fmt.Errorf("call: the id %d is not above 0", c.ID)
 	}
@@ -112,7 +112,10 @@ func (c *Call) valid() error {
 	if !micros(c.Life, c.Wait, c.For) {
 		return fmt.Errorf("call %d: a time below 0, or too long", c.ID)
 	}
-	asks := slices.Contains([]string{Take, Check, Reserve, Acquire}, c.Verb)
+	asks := slices.Contains([]string{Take, Check, Reserve, Extend, Acquire}, c.Verb)
+	if c.Verb == Extend && c.Idem == "" {
+		return fmt.Errorf("call %d: extend without an id", c.ID)
+	}
 	if len(c.Charges) == 0 && (asks || c.Of == 0) {
 		return fmt.Errorf("call %d: no charges", c.ID)
 	}
@@ -146,6 +149,9 @@ func (r *Return) valid() error {
 		}
 	}
 	if err := numbers("granted", r.Granted); err != nil {
+		return err
+	}
+	if err := numbers("charged", r.Charged); err != nil {
 		return err
 	}
 	return numbers("corrected", r.Corrected)

@@ -127,7 +127,7 @@ func (w *world) doubled(path string, body []byte) {
 	verb := map[string]string{
 		"/v1/batch": history.Take, "/v1/take": history.Take, "/v1/acquire": history.Acquire,
 		"/v1/reset": history.Reset, "/v1/block": history.Block, "/v1/reserve": history.Reserve,
-		"/v1/cancel": history.Cancel,
+		"/v1/cancel": history.Cancel, "/v1/extend": history.Extend,
 	}[path]
 	if verb == "" { // to do it twice is to do it once
 		return
@@ -154,7 +154,7 @@ func (w *world) doubled(path string, body []byte) {
 		}
 		if len(charges) > 0 {
 			call := history.Call{Verb: verb, For: time.Minute.Microseconds(), Front: "server"}
-			if verb == history.Take || verb == history.Cancel {
+			if verb == history.Take || verb == history.Cancel || verb == history.Extend {
 				call.Idem = r.ID
 			}
 			for i := range charges {

@@ -25,7 +25,7 @@ type Options struct {
 // Parts are what can be left out.
 var Parts = []string{
 	"kills", "crashes", "clocks", "full", "forgets", "changes", "network", "cancels", "operators", "leases",
-	"reservations", "ids", "waits", "several", "headroom",
+	"reservations", "ids", "extensions", "waits", "several", "headroom",
 }
 
 // String returns the options as ParseOptions reads them.

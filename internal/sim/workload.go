@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"errors"
+	"math/big"
+	"slices"
 	"strconv"
 	"time"
 
@@ -201,6 +203,7 @@ func (c *caller) once(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	more := c.extend(ctx, name, g)
 	switch c.w.s.rng.IntN(3) {
 	case 0:
 		c.settle(ctx, name, first, g)
@@ -209,6 +212,9 @@ func (c *caller) once(ctx context.Context) {
 		back, err := c.n.ask.Once(name, 0).Cancel(ctx, plain(g)...)
 		c.w.rec.Return(c.n.name, id, record.Answer{Corrected: back, Err: err})
 	}
+	if more != nil && c.w.s.chance(300) { // an extension that comes late
+		_ = c.extendTo(ctx, name, more)
+	}
 	if c.w.s.chance(300) { // a duplicate that comes late, or another attempt
 		id := c.call(history.Call{Verb: history.Take, Idem: name, Life: idLife.Microseconds()}, g)
 		d, err := c.n.ask.Once(name, idLife).Take(ctx, plain(g)...)
@@ -216,12 +222,56 @@ func (c *caller) once(ctx context.Context) {
 	}
 }
 
+// extend extends what was taken under an id, up to twice. It asks again sometimes, and mostly if
+// it does not know whether it was done. It returns what it asked for last.
+func (c *caller) extend(ctx context.Context, name string, g []charge) []charge {
+	if c.w.without["extensions"] {
+		return nil
+	}
+	all := slices.Clone(g)
+	if len(all) > 1 {
+		i := c.w.s.rng.IntN(len(all))
+		all = all[i : i+1]
+	}
+	for range c.w.s.rng.IntN(3) {
+		for i := range all {
+			if len(all) == 1 || c.w.s.chance(800) { // of several one may stay as it is
+				all[i].cost = plus(all[i].cost, int64(1+c.w.s.rng.IntN(30)))
+			}
+		}
+		err := c.extendTo(ctx, name, all)
+		for err == nil && c.w.s.chance(200) || errors.Is(err, store.ErrUnknownOutcome) && c.w.s.chance(800) {
+			c.w.s.sleep(c.w.s.between(1, time.Second))
+			err = c.extendTo(ctx, name, all)
+		}
+		c.w.s.sleep(c.w.s.between(1, 5*time.Second))
+	}
+	return all
+}
+
+// extendTo makes one attempt to extend what was taken under an id.
+func (c *caller) extendTo(ctx context.Context, name string, g []charge) error {
+	id := c.call(history.Call{Verb: history.Extend, Idem: name, Life: idLife.Microseconds()}, g)
+	e, err := c.n.ask.Once(name, idLife).Extend(ctx, plain(g)...)
+	c.w.rec.Return(c.n.name, id, record.Answer{Decision: &e.Decision, Charged: e.Charged, Err: err})
+	return err
+}
+
+// plus is a cost and so many tenths.
+func plus(cost headgate.Cost, tenths int64) headgate.Cost {
+	n, ok := new(big.Rat).SetString(cost.String())
+	if cost == (headgate.Cost{}) || !ok {
+		n = big.NewRat(1, 1)
+	}
+	return headgate.MustCost(n.Add(n, big.NewRat(tenths, 10)).FloatString(1))
+}
+
 // settle settles what was taken under an id at other costs.
 func (c *caller) settle(ctx context.Context, name string, first int, g []charge) {
 	actual := make([]headgate.Charge, len(g))
 	call := history.Call{Verb: history.Settle, Idem: name, Of: first}
 	for i := range g {
-		cost := headgate.Units(int64(c.w.s.rng.IntN(4)))
+		cost := headgate.Units(int64(c.w.s.rng.IntN(6)))
 		call.Actual = append(call.Actual, cost.String())
 		actual[i] = headgate.Charge{Limit: g[i].limit, Key: g[i].key, Cost: cost}
 	}

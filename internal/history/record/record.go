@@ -135,6 +135,7 @@ type Answer struct {
 	Err       error
 	StartAt   time.Time       // of a reservation
 	Corrected []headgate.Cost // of what was settled or cancelled
+	Charged   []headgate.Cost // of what was extended
 }
 
 // Decided records the answer of Take, Check, Reserve or Acquire.
@@ -183,6 +184,9 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 	}
 	for _, cost := range a.Corrected {
 		ret.Corrected = append(ret.Corrected, cost.String())
+	}
+	for _, cost := range a.Charged {
+		ret.Charged = append(ret.Charged, cost.String())
 	}
 	r.add(history.Event{Kind: history.KindReturn, Node: node, Return: ret})
 }

@@ -13,6 +13,8 @@
 //   - repeat: a refusal is repeated without the store only for what the node was refused, or
 //     had taken the last of, and not for too long.
 //   - once: an idempotency key is charged once and answered alike; an admission is settled once.
+//   - extended: an admission is extended once to a total, not after it was settled, and the answer says
+//     what is charged in all.
 //   - settled: no more is in use at the end than was admitted and not given back.
 //   - recorded: no less is, and every admission stands in the log of its cell.
 //   - tickets: reservations of a cell start in the order of their decisions, not before it.
@@ -58,6 +60,7 @@ func (v Violation) String() string {
 // is as it should be. The history is not changed.
 func Check(h *history.History) []Violation {
 	m := newModel(h)
+	m.extensions()
 	m.corrections()
 	m.once()
 	m.missing()

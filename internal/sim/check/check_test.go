@@ -18,7 +18,7 @@ import (
 // TestTable checks that each good history is accepted, and that it is rejected by the
 // named rule when it was tampered with.
 func TestTable(t *testing.T) {
-	cases := slices.Concat(boundCases, levelCases, otherCases, overrideCases)
+	cases := slices.Concat(boundCases, levelCases, otherCases, overrideCases, extendCases)
 	if len(cases) < 30 {
 		t.Errorf("only %d cases", len(cases))
 	}

@@ -52,7 +52,7 @@ func (t *tracker) entriesOf(s *state) {
 		if !e.sure() || e.ret.At+t.r.period <= s.At {
 			continue
 		}
-		corrected := len(e.fixes) > 0
+		corrected := len(e.fixes) > 0 || len(e.more) > 0 || e.Verb == history.Extend
 		if at := (row{e.ret.At, e.cost}); there[at] > 0 {
 			there[at]--
 			excess--

@@ -99,6 +99,11 @@ func (t *tracker) moments() (moments []moment) {
 			if e.outcome() == history.Unknown && e.rule.limit.Block > 0 {
 				t.blockOpen = min(t.blockOpen, e.from)
 			}
+		case e.hazy && e.outcome() == history.Refused:
+			m.excused[e.ask] = true
+			if e.rule.limit.Block > 0 {
+				t.blockOpen = min(t.blockOpen, e.from)
+			}
 		case e.outcome() == history.Admitted || e.outcome() == history.Refused:
 			if e.ret.At > 0 && !e.ret.Replayed && e.via() == history.ViaStore {
 				moments = append(moments, moment{at: e.ret.At, entry: e})
@@ -137,7 +142,7 @@ func (t *tracker) disordered(mo moment) {
 	switch {
 	case a.from >= t.trusted: // after all of them
 	case mo.entry != nil && mo.entry.sure():
-		t.mayBeCharged(mo.entry)
+		t.mayBeCharged(mo.entry.whole())
 	case mo.entry != nil && mo.entry.outcome() == history.Refused && t.r.limit.Block > 0,
 		mo.block != nil && mo.block.Verb == history.Block:
 		t.blockOpen = min(t.blockOpen, a.from)
@@ -194,7 +199,7 @@ func (t *tracker) settlements() (moments []moment) {
 			t.lowOff = true // it may give back what others were charged
 		}
 		switch {
-		case f.outcome() == history.Done && f.ret.Replayed, f.down && !f.told:
+		case f.outcome() == history.Done && f.ret.Replayed, f.down && (!f.told || f.spread):
 		case f.told && f.at() > 0:
 			moments = append(moments, moment{at: f.at(), fix: f})
 		case !f.down:
@@ -293,7 +298,10 @@ func (t *tracker) charge(e *entry) {
 		// the level says so.
 		cost = cost.plus(t.r.rate.times(t.r.step))
 	}
-	t.high.add(cost)
+	if e.prevAt > 0 {
+		t.high.take(e.moved, e.prevAt)
+	}
+	t.high.add(cost.plus(e.moved))
 	if !e.lossy {
 		t.low.add(atLeast(e.cost.minus(e.back), num{}))
 	}

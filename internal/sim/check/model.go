@@ -70,8 +70,11 @@ func (a *ask) until() int64 {
 
 // asks reports whether the verb is one that is admitted or refused.
 func asks(verb string) bool {
-	return verb == history.Take || verb == history.Check || verb == history.Reserve || verb == history.Acquire
+	return verb == history.Extend || verb == history.Check || admits(verb) || verb == history.Acquire
 }
+
+// admits reports whether the verb is one that admits a request under its id.
+func admits(verb string) bool { return verb == history.Take || verb == history.Reserve }
 
 // entry is what one call asks of one cell.
 type entry struct {
@@ -87,6 +90,9 @@ type entry struct {
 	told   bool // the answer says which version has decided
 	again  bool // its key may have known the id, while another key of the request had forgotten it
 	fixes  []*fix
+
+	extension          // of verb extend
+	more      []*entry // that extend it, or may
 }
 
 // fix is a correction of an entry.
@@ -96,6 +102,7 @@ type fix struct {
 	amount num  // by which it was corrected, as it is said
 	down   bool // given back
 	told   bool // amount was said
+	spread bool // given back of several charges, each at a time of its own
 }
 
 // cell is the state of one limit for one key, and what was asked of it.
@@ -343,7 +350,8 @@ func (a *ask) charge(i int, c *cell, r *rule, told bool) {
 
 // sure reports whether the entry was charged, certainly and at a known time.
 func (e *entry) sure() bool {
-	return e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.again && e.ret.At > 0
+	return e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.again && !e.hazy &&
+		e.ret.At > 0
 }
 
 // maybe reports whether it can have been charged, at a time that is not known.
@@ -352,7 +360,7 @@ func (e *entry) maybe() bool {
 	case e.Verb == history.Check || e.void || e.sure():
 		return false
 	case e.outcome() == history.Admitted:
-		return !e.ret.Replayed // its time is not told
+		return !e.ret.Replayed // its time is not told, or how much it was
 	}
 	return e.outcome() == history.Unknown
 }

@@ -23,7 +23,7 @@ func (m *model) lossy(from, to int64) bool {
 func (m *model) corrections() {
 	byIdem := map[string][]*ask{}
 	for _, a := range m.order {
-		if a.Idem != "" && asks(a.Verb) && a.Verb != history.Check {
+		if a.Idem != "" && (admits(a.Verb) || a.Verb == history.Acquire) {
 			byIdem[a.Idem] = append(byIdem[a.Idem], a)
 		}
 		for _, e := range a.parts {
@@ -44,19 +44,35 @@ func (m *model) corrections() {
 				targets = byIdem[a.admitted.Idem] // of which any may be the one that was charged
 			}
 		}
-		told := false
-		for _, target := range targets {
-			for _, e := range target.parts {
-				f, found := m.correction(a, e)
-				if !found {
-					continue
-				}
-				if f.told && (told || !e.sure()) && target != a.admitted {
-					f.told, f.amount = false, num{} // it is another's
-				}
-				told = told || f.told
-				e.fixes, e.cell.fixes = append(e.fixes, f), append(e.cell.fixes, f)
+		m.correctAll(a, targets)
+	}
+}
+
+// correctAll notes what a settlement has done to charges of which any may be the one that it is about.
+func (m *model) correctAll(a *ask, targets []*ask) {
+	told := map[*cell]bool{}
+	more := map[*cell]*fix{} // charged in addition, to a charge that is not certain
+	amounts := map[*cell]num{}
+	for _, target := range targets {
+		for _, e := range target.parts {
+			f, found := m.correction(a, e)
+			if !found {
+				continue
 			}
+			c := e.cell
+			if f.told && (told[c] || !e.sure()) && target != a.admitted {
+				if !f.down && more[c] == nil {
+					more[c], amounts[c] = f, f.amount
+				}
+				f.told, f.amount = false, num{} // it is another's
+			}
+			told[c] = told[c] || f.told
+			e.fixes, c.fixes = append(e.fixes, f), append(c.fixes, f)
+		}
+	}
+	for c, f := range more {
+		if !told[c] { // then it is this one's, or that of another one that is not certain
+			f.amount = amounts[c]
 		}
 	}
 }
@@ -106,16 +122,22 @@ func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 	if !found {
 		return nil, false
 	}
-	if f.down = actual.less(e.cost); !f.told && !f.down {
-		f.amount = actual.minus(e.cost) // at most
+	low, high := m.total(e, a)
+	f.down = actual.less(high) && !actual.more(low)
+	if actual.less(high) && actual.more(low) {
+		f.told = false // in which direction it was corrected is not known
+	}
+	if !f.told && !f.down {
+		f.amount = actual.minus(low) // at most
 	}
 	e.passed = atMost(e.passed, actual)
-	if f.down {
-		back := e.cost.minus(actual)
+	e.partsKeep(f, actual)
+	if actual.less(high) {
+		back := atLeast(e.cost.minus(actual), num{})
 		if f.told {
-			if f.amount.more(back.plus(e.cell.family.least())) {
+			if f.amount.more(high.minus(actual).plus(e.cell.family.least())) {
 				m.violation("once", []*ask{e.ask, a}, "%s: %s given back of a cost of %s that became %s", e.cell.name(),
-					e.cell.family.text(f.amount), e.cell.family.text(e.cost), e.cell.family.text(actual))
+					e.cell.family.text(f.amount), e.cell.family.text(high), e.cell.family.text(actual))
 			}
 			back = atMost(back, f.amount.plus(e.cell.family.least()))
 			if !f.amount.positive() {
@@ -139,7 +161,7 @@ func (m *model) once() {
 		if a.Verb == history.Cancel && a.outcome() == history.Done && !m.lossy(a.from, a.to) {
 			cancels[a.Idem] = append(cancels[a.Idem], a)
 		}
-		if a.Idem == "" || a.Verb == history.Check || !asks(a.Verb) {
+		if a.Idem == "" || !admits(a.Verb) && a.Verb != history.Acquire {
 			continue
 		}
 		if groups[a.Idem] == nil {

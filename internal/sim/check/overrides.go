@@ -86,17 +86,29 @@ func (e *entry) by(is func(*entry) bool) bool {
 	}
 	for _, r := range e.others() {
 		other := *e
-		if other.rule = r; is(&other) {
+		if other.rule, other.keep = r, e.keepBy(r); is(&other) {
 			return true
 		}
 	}
 	return false
 }
 
+// keepBy returns the headroom that the entry leaves if another version decides about it: a share of another
+// capacity.
+func (e *entry) keepBy(r *rule) (keep num) {
+	f := e.cell.family
+	for _, c := range e.Charges {
+		if c.Limit == f.limits[0].Name && c.Key == e.cell.key {
+			keep = atLeast(keep, r.keep(f, c.Keep))
+		}
+	}
+	return keep
+}
+
 // overrides checks which version has decided about a key that has another definition of its limit.
 func (m *model) overrides() {
 	for _, a := range m.order {
-		if !asks(a.Verb) || a.ret == nil || a.ret.Replayed ||
+		if !asks(a.Verb) || a.ret == nil || a.ret.Replayed || a.Verb == history.Extend && len(a.parts) > 1 ||
 			a.ret.Outcome != history.Admitted && a.ret.Outcome != history.Refused {
 			continue
 		}

@@ -162,6 +162,7 @@ func (p *player) step(ctx context.Context, reserves bool) {
 		c.Life = hour
 		d, err := p.l.Once(c.Idem, time.Hour).Take(ctx, p.charge(key, cost))
 		p.ret(c, &d, err)
+		p.goOn(ctx, c.Idem, key, text)
 	case n < 17 && reserves:
 		wait := time.Duration(p.rnd.IntN(3)) * 700 * time.Millisecond
 		c := p.call(history.Reserve, key, text)

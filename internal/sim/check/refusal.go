@@ -57,7 +57,7 @@ func (t *tracker) blocked(e *entry) bool {
 // figures checks what was said of a single charge.
 func (t *tracker) figures(e *entry, before, after num) {
 	f, ok := e.figures()
-	if !ok || len(e.Charges) != 1 || e.Partial {
+	if !ok || len(e.Charges) != 1 || e.Partial || e.hazy {
 		return
 	}
 	c, most := t.c, t.r.most
@@ -143,6 +143,9 @@ func (m *model) fits(a *ask) {
 // blocks reports whether the refusal of one of its charges can block the key: not of one
 // that can never pass.
 func (e *entry) blocks(most num) bool {
+	if e.Verb == history.Extend { // it needs less than it costs in all
+		return e.Charges[e.place].Keep == ""
+	}
 	for i, c := range e.Charges {
 		if i >= e.place && c.Keep == "" && c.Key == e.cell.key && c.Limit == e.cell.family.limits[0].Name &&
 			!e.cell.family.costs[c.Cost].more(most) {
