@@ -332,6 +332,7 @@ func TestOnlyPlainChargesArePlain(t *testing.T) {
 		"check":  func(op *law.Op) { op.Verb = law.Check },
 		"return": func(op *law.Op) { op.Verb = law.Return },
 		"settle": func(op *law.Op) { op.Verb, op.ID = law.Settle, "id" },
+		"extend": func(op *law.Op) { op.Verb, op.ID, op.TTL = law.Extend, "id", 1 },
 		"reset":  func(op *law.Op) { op.Verb = law.Reset },
 		"log":    func(op *law.Op) { op.Params = logged },
 	} {

@@ -25,7 +25,7 @@ func (s *Store) applyTexts(ctx context.Context, n *node, ops []law.Op, outs []la
 	}
 	at := site{
 		own: s.tx == nil, foreign: !s.own, galera: s.galera.Load(), group: s.group.Load(),
-		snapshots: s.snapshots.Load(), full: s.rooms.full.Load() || p.mayBeFull(),
+		snapshots: s.snapshots.Load(), full: s.rooms.full.Load() || p.mayBeFull(), parts: s.extended.Load(),
 	}
 	if !at.full && s.standsAlone() && p.lone() {
 		decided, err := s.applyOne(ctx, n, p, &outs[0])
@@ -34,12 +34,7 @@ func (s *Store) applyTexts(ctx context.Context, n *node, ops []law.Op, outs []la
 		}
 		at.full = s.rooms.full.Load()
 	}
-	heard, err := s.send(ctx, n, p.text(at))
-	if !at.full && mentionsFull(err) { // a limit has begun to share
-		s.rooms.full.Store(true)
-		at.full = true
-		heard, err = s.send(ctx, n, p.text(at))
-	}
+	heard, err := s.sendText(ctx, n, p, at)
 	if err != nil {
 		return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
 	}
@@ -53,6 +48,23 @@ func (s *Store) applyTexts(ctx context.Context, n *node, ops []law.Op, outs []la
 		s.unsummed.Store(0)
 	}
 	return nil
+}
+
+// sendText sends a batch, and once more where the text knew too little: a limit has begun to share, or a request that
+// is settled was extended. Both fail with the same error, so the second text knows of both.
+func (s *Store) sendText(ctx context.Context, n *node, p *plan, at site) (answer, error) {
+	heard, err := s.send(ctx, n, p.text(at))
+	settles := p.has(func(s *shape) bool { return s.Settle })
+	if !mentionsFull(err) || at.full && (at.parts || !settles) {
+		return heard, err
+	}
+	s.rooms.full.Store(true)
+	at.full, at.parts = true, true
+	heard, err = s.send(ctx, n, p.text(at))
+	if err == nil && settles && !heard.sharing.Bool {
+		s.extended.Store(true)
+	}
+	return heard, err
 }
 
 // applyOne decides a lone charge by one statement, and reports false if that has done

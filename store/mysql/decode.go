@@ -125,7 +125,7 @@ func (p *plan) decodeRun(d *decoder, r *run, outs []law.Outcome) {
 		if !row.tells() {
 			put = append(put, p.decodeRow(d, row, &outs[row.op]))
 		} else if row.records() > 0 {
-			outs[row.op] = d.outcome()
+			outs[row.op] = d.outcome(&p.ops[row.op])
 		}
 	}
 	for i := 0; i < len(r.rows); {
@@ -144,7 +144,11 @@ func (p *plan) decodeRun(d *decoder, r *run, outs []law.Outcome) {
 	}
 	for _, row := range r.rows {
 		op := &p.ops[row.op]
-		if row.pass != firstPass && row.pass != onceFirst && op.Verb == law.Take && op.Params.Kind == law.Log {
+		switch row.pass {
+		case firstPass, onceFirst, extendFirst:
+			continue
+		}
+		if (op.Verb == law.Take || op.Verb == law.Extend) && op.Params.Kind == law.Log {
 			if entry := d.entry(); entry > 0 { // else one that is remembered may stand there
 				outs[row.op].EntryNumber = entry
 			}
@@ -275,12 +279,16 @@ func (d *decoder) state() (st law.State, done int64) {
 }
 
 // outcome reads what the second row of an op in admission.tmpl answered.
-func (d *decoder) outcome() law.Outcome {
+func (d *decoder) outcome(op *law.Op) law.Outcome {
 	var n law.Numbers
 	for i := range n {
 		n[i] = d.next()
 	}
-	for range moreFields {
+	rest := moreFields
+	if op.Verb == law.Extend {
+		rest = extendFields
+	}
+	for range rest {
 		d.next()
 	}
 	return n.Outcome()

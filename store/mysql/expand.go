@@ -2,6 +2,8 @@ package mysql
 
 import (
 	"strings"
+
+	"github.com/headgate/headgate/law"
 )
 
 // What procedures have in common: after how long a cell heals, the columns of request_token, and the entries that
@@ -150,8 +152,19 @@ func expand(text string) string {
 			Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true, Rooms: true,
 			Timed: true,
 		}, cell, twice),
-		"{{settle}}", laws(shape{Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true},
-			cell, twice),
+		"{{settle}}", laws(shape{
+			Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true, Parts: true,
+		}, cell, twice),
+		"{{extend}}", laws(shape{Bucket: true, Window: true, Log: true, Extend: true, IDs: true, Timed: true}, cell,
+			twice),
+		"{{granted}}", fieldOf("@hg_r", fGranted),
+		"{{answered more}}", answered(fMore),
+		"{{answered admitted}}", answered(fAdmitted),
+		"{{entry of outcome}}", spaced("a.outcome", entryField),
+		"{{moved outcome}}", movedOutcome("@hg_entry"),
+		"{{raised outcome}}", extendedOutcome(true),
+		"{{extended outcome}}", extendedOutcome(false),
+		"{{no terms}}", law.Terms{}.String(),
 		"{{lease}}", laws(shape{Log: true, Return: true, Renew: true, Rooms: true}, cell, param),
 		"{{outcome}}", outcome(),
 		"{{look}}", laws(take, func(name string) string {

@@ -17,7 +17,7 @@ var chargeColumns = []string{"kind", "anchor", "unit", "capacity", "step", "give
 
 // outcomeColumns are what headgate_group_N leaves of each charge, with the names of the variables that
 // headgate_once_N leaves.
-var outcomeColumns = []string{"g", "x", "clk", "retry", "at", "empty", "block", "now", "how", "when"}
+var outcomeColumns = []string{"g", "x", "clk", "retry", "at", "empty", "block", "now", "how", "when", "charged"}
 
 // paths are columns of JSON_TABLE over arrays, from an index on.
 func paths(names []string, from int) string {
@@ -99,7 +99,7 @@ func eachCharge(more string) string {
 		"`key`, r.capacity div r.c as capacity," + rest + more + `
     from (select o.n, o.k, convert(unhex(o.l) using utf8mb4) as name, o.capacity, o.unit as c, u.g, u.clk, u.retry, u.at, u.empty,
             u.block, u.now, u.how, u.` + "`when`" + `, min(u.g) over () as whole, min(u.how = 2) over () as replayed,
-            u.x - if(min(u.g) over (), 0, sum(u.g * o.cost) over (partition by o.l, o.k order by o.n)) as x
+            ` + usedByAll + ` as x
         from ` + askedRows + ` join ` + outcomeRows + ` on u.n = o.n) r order by r.n`
 }
 
@@ -111,6 +111,16 @@ const reserved = `,
             as datetime(6)), null) as start_at,
         if(r.whole, cast(cast(greatest(0, max(r.when_ - r.now) over ()) as decimal(26, 6)) / 1000000
             as decimal(20, 6)), null) as delay`
+
+// eachExtended is eachCharge for charges that were extended. What is in use says already what became of a request that
+// was refused.
+func eachExtended() string {
+	const charged = ",\n        cast(cast(r.charged as decimal(26, 9)) / r.c as decimal(26, 9)) as charged"
+	return strings.Replace(eachCharge(charged), usedByAll, "u.charged, u.x", 1)
+}
+
+// usedByAll is what is in use after all charges of a request, if it is admitted.
+const usedByAll = "u.x - if(min(u.g) over (), 0, sum(u.g * o.cost) over (partition by o.l, o.k order by o.n))"
 
 // severals are what the procedures for several charges share.
 func severals(laws func(shape, func(string) string, func(int) string) string, cell func(string) string) []string {
@@ -126,11 +136,15 @@ func severals(laws func(shape, func(string) string, func(int) string) string, ce
 		"{{group once}}", laws(shape{
 			Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true, Rooms: true, Timed: true,
 		}, cell, groupParam),
-		"{{group settle}}", laws(shape{Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true},
+		"{{group settle}}", laws(shape{
+			Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true, Parts: true,
+		}, cell, groupParam),
+		"{{group extend}}", laws(shape{Bucket: true, Window: true, Log: true, Extend: true, IDs: true, Timed: true},
 			cell, groupParam),
 		"{{asked}}", askedRows,
 		"{{outcomes}}", outcomeRows,
 		"{{each}}", eachCharge(""),
+		"{{each extended}}", eachExtended(),
 		"{{each once}}", eachCharge(",\n        r.replayed as replayed"),
 		"{{each reserved}}", eachCharge(strings.ReplaceAll(reserved, "when_", "`when`")),
 	}

@@ -33,7 +33,7 @@ func textFor(ops []law.Op, at site) string {
 func Texts(ops []law.Op) (list []string) {
 	for _, at := range []site{
 		{own: true},
-		{own: true, full: true},
+		{own: true, full: true, parts: true},
 		{own: true, galera: true},
 		{group: true, foreign: true},
 		{foreign: true, snapshots: true, full: true},

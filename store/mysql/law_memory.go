@@ -61,31 +61,40 @@ var widths = map[string]int{
 	"undo":  len(undoFields) * numberWidth,
 	"memo":  len(memoFields) * numberWidth,
 	"pend":  numberWidth,
-	"names": 289, // enough for knownFields, whose numbers are not padded
+	"names": 365, // enough for knownFields, whose numbers are not padded, and noExtension
 }
 
 // knownFields are the numbers that are remembered of an ID, as "known" in admission.tmpl
-// reads them: four, and those of an outcome.
+// reads them: four, those of an outcome, and those of an extension. They are followed by
+// noExtension, so that these are 0 if there is none.
 var knownFields = []string{
 	"print", "cost", "settled", "same rule",
 	"granted", "law", "level", "prev", "at", "unit", "empty", "block", "used", "told", "retry", "entry", "how",
 	"when", "step",
+	"more", "more level", "more at", "more prev",
 }
 
+// extensionWidth is how many numbers an extension has.
+const extensionWidth = 4
+
+// noExtension are the numbers of none, after others.
+const noExtension = " 0 0 0 0"
+
 // outcomeFields are those of an outcome that is remembered.
-var outcomeFields = knownFields[len(knownFields)-law.Width:]
+var outcomeFields = knownFields[len(knownFields)-extensionWidth-law.Width : len(knownFields)-extensionWidth]
 
 // memoryFuncs are the functions by which the templates name what is remembered.
 var memoryFuncs = template.FuncMap{
-	"width":    width,
-	"place":    place,
-	"pad":      pad,
-	"memories": memories,
-	"undo":     undo,
-	"memo":     memo,
-	"known":    knownField,
-	"knowns":   knowns,
-	"outcome":  outcomeField,
+	"width":       width,
+	"place":       place,
+	"pad":         pad,
+	"memories":    memories,
+	"undo":        undo,
+	"memo":        memo,
+	"known":       knownField,
+	"knowns":      knowns,
+	"outcome":     outcomeField,
+	"noextension": func() string { return noExtension },
 }
 
 // memoryFields are the lists of numbers by the names of their variables.
@@ -181,4 +190,37 @@ func nth(names []string, name string) (int, error) {
 		return i + 1, nil
 	}
 	return 0, fmt.Errorf("%q is not remembered", name)
+}
+
+// Where numbers stand in an outcome that is remembered, from 1.
+var (
+	levelField, _ = nth(outcomeFields, "level")
+	entryField, _ = nth(outcomeFields, "entry")
+)
+
+// extendedOutcome is the text of an outcome with the numbers of the extension, in the place
+// of those of an earlier one. whole says that the limit forgets all at once.
+func extendedOutcome(whole bool) string {
+	first := "SUBSTRING_INDEX(outcome, ' ', " + strconv.Itoa(law.Width) + ")"
+	if whole {
+		first = raisedOutcome(first)
+	}
+	return "CONCAT_WS(' ', " + first + ", @hg_more, " + answered(fLevel) + ", " + answered(fAt) + ", " +
+		answered(fPrev) + ")"
+}
+
+// raisedOutcome is the text of the first numbers of an outcome, where the level has grown by
+// what the extension has charged that is replaced.
+func raisedOutcome(first string) string {
+	return "CONCAT_WS(' ', SUBSTRING_INDEX(outcome, ' ', " + strconv.Itoa(levelField-1) + "), LEAST(" +
+		strconv.Itoa(law.Max) + ", " + spaced("outcome", levelField) + " + " +
+		spaced("CONCAT(outcome, '"+noExtension+"')", law.Width+1) + "), SUBSTRING_INDEX(" + first + ", ' ', " +
+		strconv.Itoa(levelField-law.Width) + "))"
+}
+
+// movedOutcome is the text of an outcome with the number of another entry.
+func movedOutcome(entry string) string {
+	before := "SUBSTRING_INDEX(outcome, ' ', " + strconv.Itoa(entryField) + ")"
+	return "CONCAT(SUBSTRING_INDEX(outcome, ' ', " + strconv.Itoa(entryField-1) + "), ' ', " + entry +
+		", SUBSTRING(outcome, LENGTH(" + before + ") + 1))"
 }

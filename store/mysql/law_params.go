@@ -73,6 +73,8 @@ const (
 	onceFirst    = 8 // of a request with an ID, or one that may start late
 	onceSecond   = 9
 	settleSecond = 10
+	extendFirst  = 11
+	extendSecond = 12
 )
 
 // passNames are the names of passes in decide.tmpl.
@@ -80,7 +82,7 @@ var passNames = map[string]int{
 	"single": single, "first": firstPass, "second": secondPass, "return": returnPass, "settle first": settleFirst,
 	"settle second": settleSecond,
 	"block":         blockPass, "reset": resetPass, "renew": renewPass, "once first": onceFirst,
-	"once second": onceSecond,
+	"once second": onceSecond, "extend first": extendFirst, "extend second": extendSecond,
 }
 
 // A row answers records of numbers. Their fields are counted from 1.
@@ -101,6 +103,9 @@ const (
 // order of law.Numbers, and then what is needed to write the log.
 const (
 	fGranted = 1
+	fLevel   = 3
+	fPrev    = 4
+	fAt      = 5
 	fTold    = 10 // the time of the decision
 	fEntry   = 12 // where the outcome is remembered
 	fWhen    = 14 // it may start
@@ -112,6 +117,12 @@ const (
 	fEnds    = 20 // when what is carried over expires
 
 	moreFields = fEnds - law.Width
+
+	// Of an op that extends also:
+	fMore     = 21 // credits charged in addition
+	fAdmitted = 22 // the request was admitted, also if this op needs nothing more
+
+	extendFields = fAdmitted - law.Width
 )
 
 // What @done is in decide.tmpl.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"text/template"
@@ -31,25 +32,34 @@ type shape struct {
 	Anchor                               int  // of all buckets, plus one; 0: they may differ
 	Plain                                bool // of plain cells: see plan_plain.go
 	Put                                  bool // what goes into the log is put together for one statement
-	Settle, Renew, Once                  bool // kinds of rows too: see admission.tmpl
+	Settle, Renew, Once, Extend          bool // kinds of rows too: see admission.tmpl
 	IDs, Late                            bool // some requests have an ID; some may start late
 	Timed                                bool // what some ask holds for a time only
 	Admit                                bool // what is remembered is put together too
 	More                                 bool // charges may be corrected upwards
+	Parts                                bool // charges of two parts may be settled, to buckets or windows
 	Rooms                                bool // it is decided for each cell whether its limit is full: see rooms.tmpl
 	Guard                                bool // it fails where a cell is missing while a limit shares
-	Known                                bool // only within the templates: see Remembered
+	Known                                bool // only within the templates: see Remembered and First
 }
 
 // Only tells whether all rows are requests of one charge.
 func (s shape) Only() bool {
-	return s.Single && !s.Groups && !s.Return && !s.Block && !s.Reset && !s.Settle && !s.Renew && !s.Once
+	return s.Single && !s.Groups && !s.Return && !s.Block && !s.Reset && !s.Settle && !s.Renew && !s.Once &&
+		!s.Extend
 }
 
 // Remembered is the shape for corrections of charges that are remembered with an
 // ID, so that not the op says what they were.
 func (s shape) Remembered() shape {
 	s.Known = true
+	return s
+}
+
+// First is the shape for a correction that follows another one in the same row: of what was
+// charged before the last extension, and never upwards. A log has no such two parts.
+func (s shape) First() shape {
+	s.Known, s.More, s.Log = true, false, false
 	return s
 }
 
@@ -135,7 +145,10 @@ func laws(s shape) *template.Template {
 		"bylaw":    func(s shape, section string) (string, error) { return bylaw(t, s, section) },
 		"byanchor": func(section string) (string, error) { return byanchor(t, s, section) },
 		"section":  func(name string, s shape) (string, error) { return unlessFull(t, s, name) },
-		"pass":     passNumber,
+		"extending": func(s shape, section string) (string, error) {
+			return extending(t, s, section)
+		},
+		"pass": passNumber,
 	})
 	for _, text := range []string{decideText, giveBackText, admissionText, roomsText} {
 		template.Must(t.Parse(text))
@@ -162,6 +175,19 @@ func unlessFull(t *template.Template, s shape, section string) (string, error) {
 	b.Reset()
 	err := t.ExecuteTemplate(&b, "unless full", text)
 	return b.String(), err
+}
+
+// charging makes the text that decides a charge one that decides what an op costs more.
+var charging = strings.NewReplacer("{cost}", "@more", "{verb}", strconv.Itoa(int(law.Take)))
+
+// extending returns a section that decides what is charged in addition to a charge.
+func extending(t *template.Template, s shape, section string) (string, error) {
+	s.Late = false
+	var b strings.Builder
+	if err := t.ExecuteTemplate(&b, section, s); err != nil {
+		return "", err
+	}
+	return charging.Replace(b.String()), nil
 }
 
 // byanchor returns a section as the anchor of each row has it.

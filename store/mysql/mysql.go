@@ -148,6 +148,7 @@ func New(db *sql.DB, cfg *Config) *Store {
 
 func newStore(cfg *Config) *Store {
 	s := &Store{def: current(), rooms: newRooms(), log: slog.Default()}
+	s.extended = new(atomic.Bool)
 	s.life, s.end = context.WithCancel(context.Background())
 	if cfg != nil {
 		s.cfg = *cfg
@@ -177,6 +178,7 @@ func (s *Store) InTx(tx *sql.Tx) *Store {
 	in.galera.Store(s.galera.Load())
 	in.group.Store(s.group.Load())
 	in.snapshots.Store(s.snapshots.Load())
+	in.extended = s.extended
 	return in
 }
 

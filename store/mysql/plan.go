@@ -19,9 +19,9 @@ type row struct {
 // records is how many records a row answers.
 func (r *row) records() int {
 	switch r.pass {
-	case onceFirst, settleFirst:
+	case onceFirst, settleFirst, extendFirst:
 		return 0
-	case secondPass, onceSecond, settleSecond:
+	case secondPass, onceSecond, settleSecond, extendSecond:
 		return 1
 	}
 	return 2
@@ -31,7 +31,7 @@ func (r *row) records() int {
 // made of.
 func (r *row) tells() bool {
 	switch r.pass {
-	case onceFirst, onceSecond, settleFirst, settleSecond:
+	case onceFirst, onceSecond, settleFirst, settleSecond, extendFirst, extendSecond:
 		return true
 	}
 	return false
@@ -68,6 +68,7 @@ type plan struct {
 	plain []plainRun // if it is a plain batch; runs is then one run of all ops
 	left  int        // of a plain batch: how many ops were left for the general way
 	rooms bool       // it is decided for each cell whether its limit is full
+	parts bool       // requests may be settled that were extended
 }
 
 // plainRun is a part of a plain batch with one limit.
@@ -200,12 +201,14 @@ func (p *plan) mayBeFull() bool {
 		slices.ContainsFunc(p.ops, func(op law.Op) bool { return law.IsShared(op.Cell) })
 }
 
-// onlyCorrected returns the cells whose charges are corrected, and no more.
+// onlyCorrected returns the cells whose charges are corrected or extended, and no more.
 func (p *plan) onlyCorrected() []law.Cell {
 	others := map[law.Cell]bool{}
 	for _, r := range p.runs {
 		for _, row := range r.rows {
-			if op := &p.ops[row.op]; op.Verb != law.Return && op.Verb != law.Settle && op.Verb != law.Renew {
+			switch op := &p.ops[row.op]; op.Verb {
+			case law.Return, law.Settle, law.Renew, law.Extend:
+			default:
 				others[op.Cell] = true
 			}
 		}
@@ -228,6 +231,9 @@ func (s *shape) add(op *law.Op) {
 		s.More = s.More || op.Cost < 0
 	case law.Settle:
 		s.Settle, s.IDs, s.More = true, true, true
+	case law.Extend:
+		s.Extend, s.IDs = true, true
+		s.Timed = s.Timed || op.Timed()
 	case law.Renew:
 		s.Renew = true
 		return
@@ -265,6 +271,8 @@ func (p *plan) rows(i, j int) []row {
 		first = int(verb)
 	case verb == law.Settle:
 		first, second = settleFirst, settleSecond
+	case verb == law.Extend:
+		first, second = extendFirst, extendSecond
 	case once(&ops[0]):
 		first, second = onceFirst, onceSecond
 	case len(ops) > 1 && (verb == law.Take || repeated):

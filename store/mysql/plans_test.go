@@ -101,12 +101,14 @@ func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
 	bucket := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 50_000, Step: 1, Drain: 1}
 	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 50_000, Step: 60_000_000}
 	looked := 0
-	for _, verb := range []law.Verb{law.Take, law.Check, law.Return, law.Settle, law.Renew, law.Block, law.Reset} {
+	for _, verb := range []law.Verb{
+		law.Take, law.Check, law.Return, law.Settle, law.Extend, law.Renew, law.Block, law.Reset,
+	} {
 		for _, p := range []law.Params{bucket, window, logs} {
 			for _, n := range []int{1, 2, 20} {
 				for _, id := range []string{"", "id"} {
-					if verb == law.Renew && p != logs || id == "" && verb == law.Settle || id != "" &&
-						verb != law.Settle && verb != law.Take {
+					if verb == law.Renew && p != logs || id == "" && (verb == law.Settle || verb == law.Extend) ||
+						id != "" && verb != law.Settle && verb != law.Extend && verb != law.Take {
 						continue
 					}
 					var ops []law.Op

@@ -152,3 +152,6 @@ func fieldOf(record string, n int) string {
 
 // field is a number of a record of @hg_r, both counted from 1.
 func field(record, n int) string { return fieldOf(recordOf(record), n) }
+
+// answered is a number of the record in @hg_o.
+func answered(n int) string { return fieldOf("@hg_o", n) }

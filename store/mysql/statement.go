@@ -117,7 +117,7 @@ func (s *statement) param(i int) string {
 // decide writes the statement that decides a run, and what makes room for its memory.
 func (p *plan) decide(b *strings.Builder, r *run) {
 	s := newStatement(p, r)
-	if r.shape.Groups || r.shape.Once {
+	if r.shape.Groups || r.shape.Once || r.shape.Extend {
 		most := 0
 		for _, row := range r.rows {
 			most = max(most, row.size)
@@ -235,6 +235,7 @@ func (s *statement) update(b *strings.Builder, column func(string) string) {
 func (s *statement) laws(b *strings.Builder, column func(string) string) {
 	p, needs := s.plan, s.run.shape
 	needs.Rooms, needs.Guard = p.rooms, !p.rooms && (p.reads || p.plain != nil)
+	needs.Parts = p.parts && needs.Settle && (needs.Bucket || needs.Window)
 	if needs.Only() {
 		b.WriteString("GREATEST(0, ")
 	}

@@ -16,6 +16,7 @@ type site struct {
 	group     bool // the server is a member of a Group Replication
 	snapshots bool // it has innodb_snapshot_isolation
 	full      bool // some limit may be: see rooms.go
+	parts     bool // requests that are settled may have been extended: see sendText
 }
 
 // saved tells whether a batch is undone to a savepoint. In a transaction of the caller's,
@@ -28,7 +29,7 @@ func (at *site) saved() bool { return at.own || !at.group }
 // text returns the batch as one text of many statements, in a transaction of its
 // own or as part of the caller's.
 func (p *plan) text(at site) string {
-	p.rooms = at.full
+	p.rooms, p.parts = at.full, at.parts || !at.saved()
 	var b strings.Builder
 	b.Grow(8192 + 96*len(p.ops))
 	p.prepare(&b, at)
@@ -58,9 +59,9 @@ func (p *plan) text(at site) string {
 	return b.String()
 }
 
-// corrects tells whether charges are corrected.
+// corrects tells whether charges are corrected, or extended, which makes no cell either.
 func (p *plan) corrects() bool {
-	return p.has(func(s *shape) bool { return s.Return || s.Settle || s.Renew })
+	return p.has(func(s *shape) bool { return s.Return || s.Settle || s.Renew || s.Extend })
 }
 
 // prepare writes what comes before the transaction: what fails where the session will
@@ -82,7 +83,7 @@ func (p *plan) prepare(b *strings.Builder, at site) {
 	if p.corrects() {
 		b.WriteString(moreVariables())
 	}
-	if p.has(func(s *shape) bool { return s.Once || s.Settle || s.Renew }) {
+	if p.has(func(s *shape) bool { return s.Once || s.Settle || s.Renew || s.Extend }) {
 		b.WriteString(nameVariables())
 	}
 }

@@ -52,8 +52,8 @@ func (p *plan) log(b *strings.Builder, r *run) {
 			answers[row.op] = last - 1
 		}
 		switch row.pass {
-		case firstPass, onceFirst, settleFirst: // the second row of the op writes
-		case onceSecond, settleSecond:
+		case firstPass, onceFirst, settleFirst, extendFirst: // the second row of the op writes
+		case onceSecond, settleSecond, extendSecond:
 			if !r.shape.Admit || !gathered(&p.ops[row.op]) {
 				p.remember(b, row, last)
 			}
@@ -79,7 +79,7 @@ func logOp(b *strings.Builder, op *law.Op, answer, state int) {
 			", @hg_done = " + field(state, sDone) +
 			", @hg_clear = " + field(answer, aClear) + ", @hg_carry = " + field(answer, aCarry) + ", @hg_ends = " +
 			field(answer, aEnds) + ";")
-		enter(b, op)
+		enter(b, op, charged(op))
 	case op.Verb == law.Return && log:
 		b.WriteString("SET @hg_g = " + field(answer, aGranted) + ";")
 		lower(b, op, strconv.FormatInt(op.EntryNumber, 10))
@@ -88,8 +88,13 @@ func logOp(b *strings.Builder, op *law.Op, answer, state int) {
 	}
 }
 
-// enter writes the log of one op, whose answer is in variables.
-func enter(b *strings.Builder, op *law.Op) {
+// charged is what an op that takes has charged, or would have.
+func charged(op *law.Op) string {
+	return "IF(@hg_done, @hg_g, " + strconv.FormatInt(op.Count, 10) + ") * " + strconv.FormatInt(op.Cost, 10)
+}
+
+// enter writes the log of one op, whose answer is in variables. cost is what it has charged, or would have.
+func enter(b *strings.Builder, op *law.Op, cost string) {
 	step, keep := strconv.FormatInt(op.Params.Step, 10), strconv.FormatInt(op.Params.History, 10)
 	b.WriteString("UPDATE headgate_entries SET expires_at = 0 WHERE @hg_clear AND @hg_done <> 2 AND ")
 	ofCell(b, op.Cell)
@@ -102,8 +107,7 @@ func enter(b *strings.Builder, op *law.Op) {
 	b.WriteByte(',')
 	literal(b, op.ID)
 	b.WriteString(", @hg_now, IF(@hg_done, @hg_now + " + step + ", 0), @hg_now + GREATEST(" + keep + ", IF(@hg_done, " +
-		step + ", 0)), IF(@hg_done, @hg_g, " +
-		strconv.FormatInt(op.Count, 10) + ") * " + strconv.FormatInt(op.Cost, 10) + ", @hg_done FROM DUAL WHERE ")
+		step + ", 0)), " + cost + ", @hg_done FROM DUAL WHERE ")
 	wrote := "@hg_done = 1"
 	if op.Params.History > 0 {
 		wrote = "@hg_done <> 2"
@@ -140,17 +144,18 @@ func (p *plan) remember(b *strings.Builder, r *row, record int) {
 		return
 	}
 	b.WriteString("SET @hg_o = " + recordOf(record) + ";") // taken out once: @hg_r may be long
-	if op.Verb == law.Settle {
+	switch op.Verb {
+	case law.Settle:
 		rememberSettled(b, op)
+		return
+	case law.Extend:
+		rememberExtended(b, op)
 		return
 	}
 	entry := "0"
 	if op.Params.Kind == law.Log {
-		b.WriteString("SET @hg_g = " + answered(fGranted) + ", @hg_now = " + answered(fNow) + ", @hg_done = " +
-			answered(fDone) +
-			", @hg_clear = " + answered(fClear) + ", @hg_carry = " + answered(fCarry) + ", @hg_ends = " +
-			answered(fEnds) + ";")
-		enter(b, op)
+		takeAnswer(b)
+		enter(b, op, charged(op))
 		entry = "LAST_INSERT_ID()" // one that was admitted has an entry
 	}
 	b.WriteString(intoAdmissions + "SELECT ")
@@ -163,6 +168,14 @@ func (p *plan) remember(b *strings.Builder, r *row, record int) {
 		", 0, " + answered(fWhen) + ", " + answered(fStep) + "), -1, " +
 		"GREATEST(" + answered(fTold) + ", " + answered(fWhen) + ") + " + strconv.FormatInt(op.TTL, 10) +
 		" FROM DUAL WHERE " + answered(fDone) + " = 1;")
+}
+
+// takeAnswer puts into variables what enter needs of the record in @hg_o.
+func takeAnswer(b *strings.Builder) {
+	b.WriteString("SET @hg_g = " + answered(fGranted) + ", @hg_now = " + answered(fNow) + ", @hg_done = " +
+		answered(fDone) +
+		", @hg_clear = " + answered(fClear) + ", @hg_carry = " + answered(fCarry) + ", @hg_ends = " +
+		answered(fEnds) + ";")
 }
 
 // rememberSettled writes that a request was settled, and lowers its entry.
@@ -179,5 +192,51 @@ func rememberSettled(b *strings.Builder, op *law.Op) {
 	}
 }
 
-// answered is a number of the record in @hg_o.
-func answered(n int) string { return fieldOf("@hg_o", n) }
+// rememberExtended writes that a request was extended, whose second row answered the record
+// in @hg_o: see extend in law/extend.go.
+func rememberExtended(b *strings.Builder, op *law.Op) {
+	b.WriteString("SET @hg_more = " + answered(fMore) + ";")
+	p := &op.Params
+	outcome := extendedOutcome(p.Kind == law.Bucket && (p.Anchor == law.Calendar || p.Drain == law.Max))
+	if p.Kind == law.Log {
+		takeAnswer(b)
+		enter(b, op, "@hg_more")
+		moveEntry(b, op)
+		outcome = movedOutcome("@hg_entry")
+	}
+	b.WriteString("UPDATE headgate_admissions SET ")
+	extendAdmission(b, op, outcome)
+	b.WriteString(" WHERE " + answered(fAdmitted) + " = 1 AND ")
+	ofCell(b, op.Cell)
+	b.WriteString(" AND id = ")
+	literal(b, op.ID)
+	b.WriteByte(';')
+}
+
+// extendAdmission writes what becomes of the row of an admission. Each column is assigned
+// before those that it is computed from.
+func extendAdmission(b *strings.Builder, op *law.Op, outcome string) {
+	b.WriteString("outcome = IF(@hg_more > 0, " + outcome + ", outcome), " +
+		"rule = IF(@hg_more > 0 AND rule <> '" + op.Params.Terms().String() + "', '" + law.Terms{}.String() +
+		"', rule), " +
+		"cost = cost + @hg_more, keep_until = GREATEST(keep_until, " + answered(fTold) + " + " +
+		strconv.FormatInt(op.TTL, 10) + ")")
+}
+
+// moveEntry moves what the entry of an admission still has to the entry of its extension,
+// and leaves the number of that in @hg_entry.
+func moveEntry(b *strings.Builder, op *law.Op) {
+	b.WriteString("SET @hg_entry = IF(@hg_done = 1, LAST_INSERT_ID(), 0), @hg_had_entry = (SELECT " +
+		spaced("outcome", entryField) + " FROM headgate_admissions WHERE ")
+	ofCell(b, op.Cell)
+	b.WriteString(" AND id = ")
+	literal(b, op.ID)
+	b.WriteString(");SET @hg_g = COALESCE((SELECT cost FROM headgate_entries WHERE @hg_done = 1 AND number = " +
+		"@hg_had_entry AND granted = 1 AND expires_at > @hg_now AND ")
+	ofCell(b, op.Cell)
+	b.WriteString("), 0);")
+	lower(b, op, "@hg_had_entry")
+	b.WriteString("UPDATE headgate_entries SET cost = cost + @hg_g WHERE number = @hg_entry AND @hg_g <> 0 AND ")
+	ofCell(b, op.Cell)
+	b.WriteByte(';')
+}

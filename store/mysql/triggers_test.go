@@ -45,13 +45,15 @@ func TestUpgradeToTheCatalogue(t *testing.T) {
 				execute(t, conn, "DROP TRIGGER "+trigger)
 			}
 			execute(t, conn, undo)
-			execute(t, conn, "DELETE FROM headgate_schema_version WHERE version = 2; "+
+			execute(t, conn, "DELETE FROM headgate_schema_version WHERE version >= 2; "+
 				"INSERT INTO headgate_limits (name, rule, description) VALUES ('login', 'gcra 1/s', 'kept')")
 			s := bare(t, url)
 			if _, err := s.ReadCatalog(t.Context(), 0); !errors.Is(err, store.ErrSetup) {
 				t.Errorf("before: %v", err)
 			}
-			want := []string{"applied tables/002_catalog.sql", "installed the triggers"}
+			want := []string{
+				"applied tables/002_catalog.sql", "applied tables/003_extensions.sql", "installed the triggers",
+			}
 			if report, err := s.Migrate(t.Context()); err != nil || !slices.Equal(report, want) {
 				t.Errorf("%q, %v; want %q", report, err, want)
 			}

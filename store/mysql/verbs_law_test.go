@@ -181,8 +181,8 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	mine := map[int64]int64{} // the number of an entry here to that in memory
 	var entries []int64
-	corrected, direct := map[law.Kind]int{}, map[law.Kind]int{}
-	for round := range 2500 {
+	corrected, extended, direct := map[law.Kind]int{}, map[law.Kind]int{}, map[law.Kind]int{}
+	for round := range 3500 {
 		n := rng.IntN(len(laws))
 		p := laws[n]
 		if rng.IntN(40) == 0 {
@@ -224,6 +224,16 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 				op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain,
 				op.Cost, op.ID,
 			}
+		case kind == 1 && rng.IntN(2) == 0:
+			if name(); rng.IntN(6) == 0 {
+				op.Ceiling = 1 + rng.Int64N(p.Capacity)
+			}
+			op.Verb, op.Cost = law.Extend, op.Cost+rng.Int64N(3000)
+			text = "headgate_more_1(?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,0,0,0,0,0)"
+			args = []any{
+				op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block, p.History,
+				op.Cost, op.TTL, op.ID, op.Ceiling,
+			}
 		default:
 			late := 0
 			if n < 3 && rng.IntN(2) == 0 {
@@ -245,11 +255,14 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 		} else if _, err := conn.ExecContext(t.Context(), "CALL "+text, args...); err != nil {
 			t.Fatalf("%s %v: %v", text, args, err)
 		}
-		var g, x, clock, retry, how, when, entered, level, prev, at, empty, block int64
+		var g, x, clock, retry, how, when, entered, charged, level, prev, at, empty, block int64
 		if err := conn.QueryRowContext(t.Context(),
-			"SELECT @hg_g, @hg_x, @hg_clk, @hg_retry, @hg_how, @hg_when, COALESCE(@hg_entry, 0)").
-			Scan(&g, &x, &clock, &retry, &how, &when, &entered); err != nil {
+			"SELECT @hg_g, @hg_x, @hg_clk, @hg_retry, @hg_how, @hg_when, COALESCE(@hg_entry, 0), COALESCE(@hg_charged, 0)").
+			Scan(&g, &x, &clock, &retry, &how, &when, &entered, &charged); err != nil {
 			t.Fatal(err)
+		}
+		if op.Verb == law.Extend {
+			g = charged
 		}
 		err := conn.QueryRowContext(t.Context(),
 			"SELECT level, prev, at, empty_at, blocked_until FROM headgate_cells WHERE limit_name = ? AND cell_key = ?",
@@ -284,6 +297,9 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 		if op.Verb == law.Settle && g != 0 {
 			corrected[p.Kind]++
 		}
+		if op.Verb == law.Extend && !w.Replayed && retry == 0 {
+			extended[p.Kind]++
+		}
 		if p.Leased && w.EntryNumber > 0 && !w.Replayed && w.Granted > 0 {
 			if mine[entered] != 0 {
 				t.Fatalf("round %d: entry %d again", round, entered)
@@ -297,6 +313,9 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 	for kind := law.Bucket; kind <= law.Log; kind++ {
 		if corrected[kind] == 0 {
 			t.Errorf("law %d: no charge was corrected", kind)
+		}
+		if extended[kind] == 0 {
+			t.Errorf("law %d: no charge was extended", kind)
 		}
 		if direct[kind] < 20 && kind != law.Window {
 			t.Errorf("law %d: %d charges of plain cells", kind, direct[kind])

@@ -43,7 +43,7 @@ begin
 end
 //
 
--- headgate_group_N decides a request: verb 1 takes, 4 settles. Of each charge it leaves an array in @hg_all, with
+-- headgate_group_N decides a request: verb 1 takes, 4 settles, 10 extends. Of each charge it leaves an array in @hg_all, with
 -- what headgate_once_N leaves: see outcomeColumns; and in @hg_moments the times of the decisions, 17 digits each. @hg_stale
 -- says that nothing was done, since what is asked does not hold at these times.
 drop procedure if exists headgate_group_N
@@ -67,8 +67,8 @@ begin
 
     {{open}}
             {{more variables}}
-            call headgate_rows_N(asked, generations, case when verb = 4 then 4 when p_id <> '' or p_late then 8 else 1 end,
-                case when verb = 4 then 10 when p_id <> '' or p_late then 9 else 2 end, chosen);
+            call headgate_rows_N(asked, generations, case when verb = 4 then 4 when verb = 10 then 11 when p_id <> '' or p_late then 8 else 1 end,
+                case when verb = 4 then 10 when verb = 10 then 12 when p_id <> '' or p_late then 9 else 2 end, chosen);
             insert into headgate_cells (limit_name, cell_key)
             select unhex(o.l), unhex(o.k) from {{group rows}} order by 1, 2
             on duplicate key update law = headgate_cells.law;
@@ -77,6 +77,11 @@ begin
                 insert into headgate_cells (limit_name, cell_key)
                 select unhex(o.l), unhex(o.k) from {{group rows}}
                 on duplicate key update law = if({{group settle}} < 0, 0, @hg_law), {{save}}
+                    reason = if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason), blocked_until = @hg_block;
+            elseif verb = 10 then
+                insert into headgate_cells (limit_name, cell_key)
+                select unhex(o.l), unhex(o.k) from {{group rows}}
+                on duplicate key update law = if({{group extend}} < 0, 0, @hg_law), {{save}}
                     reason = if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason), blocked_until = @hg_block;
             elseif p_id <> '' or p_late then
                 insert into headgate_cells (limit_name, cell_key)
@@ -95,7 +100,7 @@ begin
             open ops;
             fetch ops into p_limit, p_key, p_kind, p_anchor, p_unit, p_capacity, p_step, p_given, p_history, p_cost;
             while not ended do
-                set i = i + 1, @hg_entry = 0, @hg_when = 0, @hg_how = 0;
+                set i = i + 1, @hg_entry = 0, @hg_when = 0, @hg_how = 0, @hg_charged = 0;
                 if verb = 1 and p_id = '' and not p_late then
                     set record = substring_index(substring_index(@hg_r, ';', 2 * i - 1), ';', -1), state = substring_index(substring_index(@hg_r, ';', 2 * p_size + i), ';', -1);
                     {{group answer}};
@@ -122,6 +127,11 @@ begin
                         where number = @hg_had_entry and limit_name = p_limit and cell_key = p_key;
                     end if;
                     delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0; -- a correction makes none
+                elseif verb = 10 then
+                    call headgate_extended_N(p_limit, p_key, p_id, p_kind, p_anchor, p_unit, p_capacity, p_step, p_given, p_history, p_ttl, record);
+                    delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
+                    -- Whether this charge has passed, or would have, and what is in use without it then.
+                    set @hg_g = @hg_retry = 0, @hg_x = if(@hg_g and not @hg_admitted and @hg_how = 0, @hg_x - @hg_more, @hg_x);
                 else
                     if substring(generations, 17 * i - 16, 17) > 0 then
                         set p_key = concat('headgate:shared:', cast(substring(generations, 17 * i - 16, 17) as unsigned));
@@ -138,7 +148,7 @@ begin
                     end if;
                 end if;
                 set @hg_outdated = @hg_outdated or @hg_how = 1, @hg_moments = concat(@hg_moments, lpad(greatest(@hg_clk, @hg_at), 17, '0')),
-                    @hg_all = concat(@hg_all, ',[', concat_ws(',', @hg_g, @hg_x, @hg_clk, @hg_retry, @hg_at, @hg_empty, @hg_block, @hg_now, @hg_how, @hg_when), ']');
+                    @hg_all = concat(@hg_all, ',[', concat_ws(',', @hg_g, @hg_x, @hg_clk, @hg_retry, @hg_at, @hg_empty, @hg_block, @hg_now, @hg_how, @hg_when, @hg_charged), ']');
                 set ended = 0;
                 fetch ops into p_limit, p_key, p_kind, p_anchor, p_unit, p_capacity, p_step, p_given, p_history, p_cost;
             end while;

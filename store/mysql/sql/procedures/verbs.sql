@@ -193,7 +193,7 @@ begin
     set exact = cost * unit;
     if held and word <> 'concurrency' then
         call headgate_fail_N(concat('limit: ', name, ' is taken, not acquired: only concurrency limits are'));
-    elseif verb = 1 and not held and word = 'concurrency' then
+    elseif verb in (1, 10) and not held and word = 'concurrency' then
         call headgate_fail_N(concat('limit: ', name, ' is acquired and released, not taken'));
     elseif exact <> floor(exact) then
         call headgate_fail_N(concat(field, ': is finer than the smallest step of this limit, 1/', unit));
@@ -205,7 +205,7 @@ begin
         set block = 0;
     end if;
     if @hg_keep is not null then
-        if verb = 1 then
+        if verb in (1, 10) then
             call headgate_keeping_N(@hg_keep, unit, capacity, ceiling);
         end if;
     elseif wait > 0 and word in ('token-bucket', 'leaky-bucket', 'gcra') then
@@ -228,7 +228,7 @@ end
 //
 
 -- headgate_verb_N is headgate_op for what has an id, may start late or is held, with
--- the verbs of package law, and 8 to cancel. held says that the limit has to be one whose charges
+-- the verbs of package law, but 8 to cancel and 10 to extend. held says that the limit has to be one whose charges
 -- are; life, wait and lease are 0 where there is none.
 drop procedure if exists headgate_verb_N
 //
@@ -248,7 +248,7 @@ begin
     set @hg_clk = {{clock}}, @hg_stale = 1, @hg_how = 0, @hg_when = 0;
     while @hg_stale and i < 4 do
         if i = 0 or since > 0 or lapse > 0 then
-            call headgate_charge_N(verb, held, rule, `key`, cost, if(verb = 4, 'actual', 'cost'), wait, if(i = 0, @hg_clk, @hg_now), name, law, anchor, unit,
+            call headgate_charge_N(verb, held, rule, `key`, cost, case verb when 4 then 'actual' when 10 then 'total' else 'cost' end, wait, if(i = 0, @hg_clk, @hg_now), name, law, anchor, unit,
                 capacity, step, drain, block, history, calendar, zone, since, lapse, credits, late, ceiling);
         end if;
         if calendar is not null then
@@ -259,6 +259,8 @@ begin
                 call headgate_lease_N(verb, name, `key`, unit, step, lease);
             when verb in (4, 8) then
                 call headgate_correct_N(name, `key`, law, anchor, unit, capacity, step, drain, if(verb = 8, -2, credits), id, b0, b1, b2, b3);
+            when verb = 10 then
+                call headgate_more_N(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, life, id, ceiling, b0, b1, b2, b3, since, lapse);
             when id is null and not late then
                 call headgate_ask_N(1, name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, ceiling, 0, '', b0, b1, b2, b3, since, lapse);
             else

@@ -125,8 +125,8 @@ create table if not exists headgate_buckets (
 //
 
 -- What a cell remembers of requests with an id that were admitted, so that they
--- are charged once and can be settled. outcome is what was answered, as 15
--- numbers; rule the parameters that it was made under; settled is what it cost in
+-- are charged once and can be settled; extensions have more: see 003_extensions.sql.
+-- outcome is what was answered, as 15 numbers; rule the parameters that it was made under; settled is what it cost in
 -- the end, -1 while that is not known, -2 if it was cancelled. It may be forgotten from keep_until on.
 create table if not exists headgate_admissions (
     limit_name varbinary(255) not null,

@@ -1,0 +1,225 @@
+package mysql_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// TestExtendByCall goes through the procedures that extend.
+func TestExtendByCall(t *testing.T) {
+	t.Parallel()
+	db, s := client(t)
+	for name, rule := range map[string]string{
+		"user": "fixed-window 10/30d", "org": "fixed-window 20/30d", "listed": "sliding-log 9/30d history 60d",
+		"monthly": "fixed-window 6/month America/Havana", "blocking": "fixed-window 3/30d block 1h",
+	} {
+		storetest.Define(t, s, store.Item{Name: name, Text: rule})
+	}
+	asked := func(user, org, listed string) string {
+		return charges("user", "x", user, "org", "x", org, "listed", "x", listed)
+	}
+	for _, tt := range []struct{ columns, call, want string }{
+		{"allowed", "extend('a', 'user', 'a', 3, 0)", `id: "a": no request of this id is known`},
+		{"allowed remaining", "take_once('a', 'user', 'a', 2, 0)", "1 8"},
+		{"allowed remaining limit_name charged", "extend('a', 'user', 'a', 3.5, 0)", "1 6 user 3.500000000"},
+		{"allowed charged", "extend('a', 'user', 'a', 3.5, 0)", "1 3.500000000"},
+		{"allowed charged", "extend('a', 'user', 'a', 1, 0)", "1 3.500000000"},
+		{"allowed charged", "extend('a', 'user', 'a', 11, 0)", "0 3.500000000"},
+		{"allowed charged", "extend('a', 'user keep 50%', 'a', 6, 0)", "0 3.500000000"},
+		{"allowed remaining charged", "extend('a', 'user', 'a', 10, 0)", "1 0 10.000000000"},
+		{"allowed remaining replayed", "take_once('a', 'user', 'a', 2, 0)", "1 8 1"},
+		{"corrected", "settle('a', 'user', 'a', 2.5)", "7.500000000"},
+		{"allowed", "extend('a', 'user', 'a', 3, 0)", `id: "a": it is settled already`},
+		{"remaining", "take('user', 'a', 0.5)", "7"},
+
+		{"allowed remaining", "take_once('a', 'listed', 'a', 2, 0)", "1 7"},
+		{"allowed remaining charged", "extend('a', 'listed', 'a', 6, 0)", "1 3 6.000000000"},
+		{"allowed charged", "extend('a', 'listed', 'a', 10, 0)", "0 6.000000000"},
+		{"allowed cost id", "attempts('listed', 'a', 9)", "0 4.000000 a, 1 6.000000 a, 1 0.000000 a"},
+		{"returned", "cancel('a', 'listed', 'a')", "6.000000000"},
+		{"allowed charged", "extend('a', 'listed', 'a', 10, 0)", `id: "a": it is settled already`},
+		{"remaining", "take('listed', 'a', 1)", "8"},
+
+		{"allowed", "take_once('a', 'monthly', 'a', 2, 0)", "1"},
+		{"allowed remaining charged", "extend('a', 'monthly', 'a', 6, 0)", "1 0 6.000000000"},
+		{"corrected", "settle('a', 'monthly', 'a', 1)", "5.000000000"},
+
+		{"allowed", "take_once('a', 'blocking', 'a', 1, 0)", "1"},
+		{"allowed retry_after charged", "extend('a', 'blocking', 'a', 5, 0)", "0 null 1.000000000"}, // can never pass
+		{"allowed", "take('blocking', 'a', 1)", "1"},
+		{"allowed charged", "extend('a', 'blocking', 'a', 3, 0)", "0 1.000000000"}, // blocks a
+		{"allowed", "take('blocking', 'a', 1)", "0"},
+
+		{"allowed", "take_all_once('i', '" + asked("1", "2", "3") + "', 0)", "1, 1, 1"},
+		{
+			"ordinality allowed limit_name key capacity remaining refused charged",
+			"extend_all('i', '" + asked("4", "1", "5") + "', 0)",
+			"1 1 user x 10 6 0 4.000000000, 2 1 org x 20 18 0 2.000000000, 3 1 listed x 9 4 0 5.000000000",
+		},
+		{
+			"allowed remaining refused charged",
+			"extend_all('i', '" + asked("5", "2", "10") + "', 0)",
+			"0 6 0 4.000000000, 0 18 0 2.000000000, 0 4 1 5.000000000",
+		},
+		{"remaining charged", "extend_all('i', '" + charges("org", "x", "20") + "', 0)", "0 20.000000000"},
+		{"key", "extend_all('i', '" + charges("org", "x", "20", "org", "y", "2") + "', 0)", `id: "i": no request of this id is known`},
+		{"corrected", "settle_all('i', '" + asked("2", "0.5", "10") + "')", "2.000000000, 19.500000000, -5.000000000"},
+		{"key", "extend_all('i', '" + asked("5", "2", "8") + "', 0)", `id: "i": it is settled already`},
+		{"remaining", "take_all('" + charges("user", "x", "1", "org", "x", "0.5") + "')", "7, 19"},
+
+		{"key", "extend(NULL, 'user', 'a', 3, 0)", "id: is missing"},
+		{"key", "extend('a', 'user', 'a', 0, 0)", "total: is 0; it must be above 0"},
+		{"key", "extend('a', 'user', 'a', 1, -1)", "life_seconds: must be from a microsecond to 3660 days"},
+		{"key", "extend('a', 'concurrency 5 ttl 1h', 'a', 1, 0)", "limit: concurrency 5 ttl 1h is acquired and released, not taken"},
+		{"key", "extend_all('a', '" + charges("user", "a", "0") + "', 0)", "charges[0]: cost: is 0; it must be above 0"},
+	} {
+		if got := answers(t, db, tt.columns, "CALL headgate_"+tt.call); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.call, got, tt.want)
+		}
+	}
+	if got := answers(t, db, "n", "SELECT COUNT(*) AS n FROM headgate_cells WHERE law = 0 OR cell_key = 'y'"); got != "0" {
+		t.Errorf("%s cells were made for what is not known", got)
+	}
+}
+
+// rounded rounds numbers to hundredths: some microseconds lie between two calls, in which buckets drain.
+func rounded(list string) string {
+	words := strings.Split(list, ", ")
+	for i, word := range words {
+		if f, err := strconv.ParseFloat(word, 64); err == nil {
+			words[i] = fmt.Sprintf("%.2f", f)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// TestExtendByCallIsThatOfGo takes, extends and settles the same by calls and from Go, each of keys of its own; what
+// has been extended from the one side is settled from the other.
+func TestExtendByCallIsThatOfGo(t *testing.T) {
+	t.Parallel()
+	db, s := client(t)
+	rules := []string{
+		"fixed-window 50/30d", "token-bucket 1/30d burst 40", "sliding-log 35/30d", "sliding-window 45/30d",
+		"gcra 1/30d burst 25",
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	extended, refused := 0, 0
+	for round := range 60 {
+		id := fmt.Sprint("id ", round)
+		some := rng.Perm(len(rules))[:1+rng.IntN(3)]
+		calls := func(verb law.Verb, procedure, column, side string, units []int64) string {
+			var words []string
+			for k, i := range some {
+				words = append(words, rules[i], side, fmt.Sprint(units[k]))
+			}
+			life := ", 0"
+			if verb == law.Settle {
+				life = ""
+			}
+			return rounded(answers(t, db, column, "CALL headgate_"+procedure+"(?, ?"+life+")", id, charges(words...)))
+		}
+		asks := func(verb law.Verb, side string, units []int64) (charged string) {
+			ops := make([]law.Op, len(some))
+			for k, i := range some {
+				l := headgate.MustParse(rules[i])
+				ops[k] = law.Op{
+					Verb: verb, Cell: law.Cell{Limit: l.Name(), Key: side}, Params: l.Params(),
+					Cost: units[k] * l.Params().Unit, Count: 1, ID: id, TTL: 3_600_000_000,
+				}
+			}
+			var words []string
+			for k, out := range apply(t, s, ops...) {
+				words = append(words, fmt.Sprintf("%.9f", float64(out.Granted)/float64(ops[k].Params.Unit)))
+			}
+			return rounded(strings.Join(words, ", "))
+		}
+		units := func(n int64) []int64 {
+			return []int64{1 + rng.Int64N(n), 1 + rng.Int64N(n), 1 + rng.Int64N(n)}
+		}
+		first := units(2)
+		asks(law.Take, "go", first)
+		if got := calls(law.Take, "take_all_once", "allowed", "sql", first); got[0] == '0' {
+			break // both are used up
+		}
+		for range 1 + rng.IntN(3) {
+			totals := units([]int64{6, 40}[rng.IntN(2)])
+			want := asks(law.Extend, "go", totals)
+			got := calls(law.Extend, "extend_all", "charged", "sql", totals)
+			if got != want {
+				t.Fatalf("round %d: %v of %v: charged %s, want %s", round, totals, some, got, want)
+			}
+			if calls(law.Extend, "extend_all", "allowed", "sql", totals)[0] == '1' {
+				extended++
+			} else {
+				refused++
+			}
+		}
+		if round%2 == 0 {
+			actual := units(7)
+			want := calls(law.Settle, "settle_all", "corrected", "go", actual)
+			if got := asks(law.Settle, "sql", actual); got != want {
+				t.Fatalf("round %d: %v of %v: corrected %s, want %s", round, actual, some, got, want)
+			}
+		}
+	}
+	if extended < 5 || refused == 0 {
+		t.Errorf("%d requests were extended, %d were not", extended, refused)
+	}
+	for _, rule := range rules {
+		want := answers(t, db, "remaining", "CALL headgate_check(?, 'go', 100)", rule)
+		if got := answers(t, db, "remaining", "CALL headgate_check(?, 'sql', 100)", rule); got != want {
+			t.Errorf("%s: %s remain, want %s", rule, got, want)
+		}
+	}
+}
+
+// TestExtendedRequestsAreSettledInTheCallersTransaction settles a request that was extended as part of a transaction,
+// where the statement that knows of no extension fails: what was charged before stays, and the batch charges once.
+func TestExtendedRequestsAreSettledInTheCallersTransaction(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	s, db := openAt(t, url), pool(t, url)
+	op := takeOne("l", "k", hourly)
+	op.ID, op.TTL = "id", 3_600_000_000
+	apply(t, s, op)
+	more := op
+	more.Verb, more.Cost = law.Extend, 3000
+	if out := apply(t, s, more)[0]; out.Granted != 3000 || out.Used != 3000 {
+		t.Fatalf("extended: %+v", out)
+	}
+	tx := begin(t, db)
+	in := mysql.New(db, nil).InTx(tx)
+	apply(t, in, takeOne("l", "before", hourly))
+	another, settled := takeOne("l", "j", hourly), op
+	another.Group, settled.Group = 1, 2
+	settled.Verb, settled.Cost = law.Settle, 500
+	for _, want := range []law.Outcome{{Granted: 2500, Used: 500}, {Replayed: true}} {
+		outs := apply(t, in, another, settled)
+		if out := outs[1]; outs[0].Granted != 1 || out.Granted != want.Granted || out.Used != want.Used ||
+			out.Replayed != want.Replayed {
+			t.Errorf("settled: %+v, want %+v", outs, want)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	for key, used := range map[string]int64{"before": 1000, "j": 2000, "k": 500} {
+		check := takeOne("l", key, hourly)
+		check.Verb = law.Check
+		if out := apply(t, s, check)[0]; out.Used != used+1000 {
+			t.Errorf("%s: %+v, want %d credits in use before", key, out, used)
+		}
+	}
+}
