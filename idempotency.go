@@ -172,7 +172,9 @@ func (o identified) extendNow(ctx context.Context, charges []Charge) (Extended, 
 	for i := range r.outs {
 		out := &r.outs[i]
 		e.Charged[i] = costOf(out.Granted, r.ops[i].Params.Unit, false)
-		if out.Granted = 0; out.RetryAt == 0 { // as of a charge that is taken
+		// From here on it is as one that takes what was to be charged in addition.
+		r.ops[i].Cost = max(0, r.ops[i].Cost-out.Granted)
+		if out.Granted = 0; out.RetryAt == 0 {
 			out.Granted = r.ops[i].Count
 		}
 	}

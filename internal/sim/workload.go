@@ -229,7 +229,7 @@ func (c *caller) extend(ctx context.Context, name string, g []charge) []charge {
 		return nil
 	}
 	all := slices.Clone(g)
-	if len(all) > 1 {
+	if len(all) > 1 && c.w.s.chance(300) {
 		i := c.w.s.rng.IntN(len(all))
 		all = all[i : i+1]
 	}
