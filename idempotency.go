@@ -33,7 +33,8 @@ type Once interface {
 	// needs more has to stop. What has charged as much already charges nothing: so it can be
 	// asked again after any error. What is extended is remembered for another life from now.
 	// After a settlement or a cancellation it returns ErrSettled, and ErrUnknownID if nothing was
-	// admitted or its life is over.
+	// admitted or its life is over. It returns ErrReused if a limit was changed since to one that counts
+	// costs in other credits, as it may when the rate of a token bucket changes: the rest needs another id.
 	//
 	// Settling gives back the last extension first. What was charged before it counts as charged
 	// when the id was first admitted, so that a limit that drains gives back less of it; with

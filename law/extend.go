@@ -23,6 +23,10 @@ func applyExtend(ops []Op, outs []Outcome, clock int64, records []*Record, group
 			failAll(outs, ErrSettled)
 			return
 		}
+		if a.Outcome.State.Unit != ops[i].Params.Unit { // the costs are in other credits
+			failAll(outs, ErrReused)
+			return
+		}
 		known[i] = a
 	}
 	var rest []int

@@ -39,6 +39,9 @@ local function apply_extend(i, j)
     if not a or a.settled ~= UNSETTLED then
       fail_all(i, j, a and SETTLED or UNKNOWN)
       return
+    elseif numbers(a).unit ~= op.p.unit then -- the costs are in other credits
+      fail_all(i, j, REUSED)
+      return
     end
     as[op] = a
     if op.p.cost > a.cost then

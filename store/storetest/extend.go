@@ -71,6 +71,16 @@ func extend(t *testing.T, s store.Store) {
 	if out := apply(t, s, extended(gone[0], 6, T0)); !errors.Is(out[0].Err, law.ErrSettled) {
 		t.Errorf("extended after it was cancelled: %+v", out)
 	}
+	unit := named("unit", take("extended unit", "k", b, 4, T0))
+	apply(t, s, unit...)
+	other := extended(unit[0], 6, T0)
+	other.Params.Unit, other.Params.Capacity = 3*b.Unit, 3*b.Capacity
+	if out := apply(t, s, other); !errors.Is(out[0].Err, law.ErrReused) {
+		t.Errorf("extended after the limit counts in other credits: %+v", out)
+	}
+	if out := apply(t, s, settled(unit[0], 4, T0)); out[0].Err != nil || out[0].State.Level != 4*b.Unit {
+		t.Errorf("what was refused was charged: %+v", out)
+	}
 	// It is remembered for its life from the last extension on.
 	late := named("late", take("extended b", "late", b, 4, T0))
 	apply(t, s, late...)

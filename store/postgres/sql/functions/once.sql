@@ -65,6 +65,8 @@ begin
                 res[r + {out.clock}] := p_ops[o + {op.now}]; res[r + {out.status}] := 2;
             elsif a.settled not in (-1, p_ops[o + {op.cost}]) or a.settled <> -1 and p_ops[o + {op.verb}] = 8 then
                 fault[a.k] := 5;
+            elsif p_ops[o + {op.verb}] = 8 and a.outcome[{out.unit}] <> p_ops[o + {op.unit}] then
+                fault[a.k] := 3; -- the costs are in other credits
             elsif p_ops[o + {op.verb}] = 8 then
                 held[a.k] := a.cost;
                 p_ops[o + {op.cost}] := p_ops[o + {op.cost}] - a.cost;
