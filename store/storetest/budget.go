@@ -102,7 +102,7 @@ func (b *budget) extend(t *testing.T, rng *rand.Rand, ops []law.Op) {
 					b.late[i].Add(more[i].Cost - ops[i].Cost)
 				}
 			}
-			if out.Granted != held && !(refused && late) {
+			if out.Granted != held && (!refused || !late) {
 				t.Errorf("charge %d: extended from %d to %d, %d are charged: %+v", i, ops[i].Cost, more[i].Cost, held, out)
 			}
 		}
