@@ -131,6 +131,7 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lack
 		if s.redirected(sc, ops, outs, now) {
 			return 0, true
 		}
+		now = s.clock() // not before the end of a period that was over just now: see sharing.go
 		if lacking, again = s.reserveAll(sc, ops, now); lacking >= 0 {
 			return lacking, false
 		}

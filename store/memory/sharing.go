@@ -15,7 +15,7 @@ import (
 // period lasts. That no key passes more than its limit rests on four rules:
 //
 //  1. A cell is made only under the lock of its table, if limit.sharing was 0 when it
-//     was read under that lock.
+//     was read under that lock. The clock is read after that.
 //  2. That a key has no cell, and in which period its limit is, is read under the lock
 //     of the key's table. Only then is the key sent to the shared cell.
 //  3. The shared cell is charged under the lock of its own table, in which it is found
@@ -26,10 +26,10 @@ import (
 // key was seen to have no cell (2, 3, 4). A cell of the key that was made before then
 // would have been seen. One that is made later is made under the lock of the key's
 // table after it was read there that no period was under way (1): so the period has
-// ended, and what the key was charged in it does not count any more (4). One that was
-// made in between, by a caller who had read 0 before the period began, held the lock
-// until it was made; so a reader that saw no cell did so before the period began, or saw that
-// cell (1, 2).
+// ended, and what the key was charged in it does not count any more at the time of the
+// charge, which was read later (1, 4). One that was made in between, by a caller who had
+// read 0 before the period began, held the lock until it was made; so a reader that saw no
+// cell did so before the period began, or saw that cell (1, 2).
 
 // maxSharing is how many limits may share at a time. More are of somebody who invents
 // limits, while all of them together are too many keys.

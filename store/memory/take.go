@@ -219,11 +219,11 @@ func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params
 // is no room, it is for Apply.
 func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, at int64, r *rich, res result) {
 	ti := s.tableOf(h)
-	clock, p := s.clock(), &op.Params
-	l := s.limitOf(op.Cell.Limit)
+	l, p := s.limitOf(op.Cell.Limit), &op.Params
 	if l.sharing.Load() != 0 {
 		return 0, 0, nil, unusual
 	}
+	clock := s.clock() // not before the end of a period that was over just now: see sharing.go
 	granted, level, at, retryAt, emptyAt := law.TakePlain(p, 0, 0, op.Cost, clock)
 	if !granted { // it can never pass: no block, nothing to keep
 		setBrief(b, false, level, clock, clock, retryAt, 0)
