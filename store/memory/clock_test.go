@@ -1,0 +1,75 @@
+package memory_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// TestANewCellIsChargedAtATimeAfterSharing stops a caller in its first look at the clock, until the
+// period of sharing is over in which its key was charged. The cell that it makes then must be charged
+// at a time when that charge does not count any more.
+func TestANewCellIsChargedAtATimeAfterSharing(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]law.Params{
+		"a plain charge": {Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 1000, Drain: 1000},
+		"a log":          {Kind: law.Log, Unit: 1000, Capacity: 1000, Step: 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shown := false
+			for try := 0; try < 10 && !shown; try++ { // keys that lie in one table wait for each other
+				shown = stoppedInTheClock(t, fmt.Sprint("key ", try), p)
+			}
+			if !shown {
+				t.Error("sharing has never ended meanwhile")
+			}
+		})
+	}
+}
+
+func stoppedInTheClock(t *testing.T, key string, p law.Params) (shown bool) {
+	t.Helper()
+	var now atomic.Int64
+	var hook atomic.Pointer[func()]
+	now.Store(t0)
+	s := memory.New(&memory.Config{MaxKeys: 2, Clock: func() int64 {
+		read := now.Load()
+		if f := hook.Swap(nil); f != nil {
+			(*f)()
+		}
+		return read
+	}})
+	defer s.Close()
+	for _, own := range []string{"own 1", "own 2"} {
+		apply(t, s, takeOp("l", own, p))
+	}
+	if out := apply(t, s, takeOp("l", key, p)); !out.Shared || out.Granted != 1 {
+		t.Fatalf("the limit is not full: %+v", out)
+	}
+	over := make(chan struct{})
+	end := func() {
+		go func() {
+			defer close(over)
+			now.Add(10_000)
+			look := takeOp("l", "other", p)
+			look.Verb = law.Check
+			apply(t, s, look)
+		}()
+		select {
+		case <-over:
+			shown = true
+		case <-time.After(5 * time.Second):
+		}
+	}
+	hook.Store(&end)
+	out := apply(t, s, takeOp("l", key, p))
+	<-over
+	if shown && (out.Granted != 1 || out.Shared || out.Clock < t0+10_000) {
+		t.Errorf("charged at +%d us: %+v", out.Clock-t0, out)
+	}
+	return shown
+}
