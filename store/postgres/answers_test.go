@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headgate/headgate/internal/dbtest"
@@ -129,5 +130,31 @@ func TestCancelledStatementsHaveDoneNothing(t *testing.T) {
 	}
 	if out := one(t, s, request("", 0)); out.Used != 2000 {
 		t.Errorf("%d are used, want 2000", out.Used)
+	}
+}
+
+// TestAVerbThatIsNotKnownDoesNothing asks as a program does that is newer than the functions.
+func TestAVerbThatIsNotKnownDoesNothing(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	s := openAt(t, dsn)
+	op := request("", 1000)
+	outs := make([]law.Outcome, 1)
+	if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 {
+		t.Fatalf("%+v, %v", outs[0], err)
+	}
+	ask := []int64{
+		9, 1, 1, int64(op.Params.Kind), 0, op.Params.Unit, op.Params.Capacity, op.Params.Step, op.Params.Drain, 0, 0,
+		1000, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+	}
+	_, err := connect(t, dsn).Exec(t.Context(), `select headgate.apply_1(array[$1], array[$2], '{1}', $3, null)`,
+		op.Cell.Limit, op.Cell.Key, ask)
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != "22023" || pg.Message != "verb: 9 is not known here" {
+		t.Errorf("a verb that is not known: %v", err)
+	}
+	op.Verb = law.Check
+	if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].State.Level == 0 {
+		t.Errorf("the key was forgotten: %+v, %v", outs[0], err)
 	}
 }

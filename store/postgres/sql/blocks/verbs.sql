@@ -31,8 +31,10 @@ for k in i .. j loop
         {{template "renew"}}
     elsif verb = 5 then
         {{template "block"}}
-    else
+    elsif verb = 6 then
         {{template "reset"}}
+    else -- of a program that is newer than these functions
+        perform headgate.fail_N(format('verb: %s is not known here', verb));
     end if;
 end loop;
 {{- end}}
