@@ -109,6 +109,15 @@ func (f figures) tighter(g figures) bool {
 	return hi1 < hi2 || hi1 == hi2 && lo1 < lo2
 }
 
+// tells reports whether f says more of what is left than g: it was decided now and g was not, or it
+// is tighter.
+func (f figures) tells(g figures) bool {
+	if f.out.Replayed != g.out.Replayed {
+		return g.out.Replayed
+	}
+	return f.tighter(g)
+}
+
 // brief is what a store would have said of the charge alone.
 func (f figures) brief(granted bool) store.Brief {
 	retry := f.out.RetryAt
@@ -165,7 +174,7 @@ func decide(ops []law.Op, outs []law.Outcome, applied []string) Decision {
 		switch {
 		case about.op == nil,
 			allowed && !f.fits,
-			allowed && f.tighter(about),
+			allowed && f.tells(about),
 			!allowed && !f.fits && f.out.RetryAt-f.out.Clock > about.out.RetryAt-about.out.Clock:
 			about, which = f, i
 		}

@@ -36,6 +36,8 @@ type Once interface {
 	// admitted or its life is over. It returns ErrReused if a limit was changed since to one that counts
 	// costs in other credits, as it may when the rate of a token bucket changes: the rest needs another id.
 	//
+	// A reservation can be extended before its start; what is more is charged at once.
+	//
 	// Settling gives back the last extension first. What was charged before it counts as charged
 	// when the id was first admitted, so that a limit that drains gives back less of it; with
 	// sliding-log all of it counts as charged by the last extension.
@@ -59,7 +61,8 @@ type Once interface {
 // Extended is what became of [Once.Extend].
 type Extended struct {
 	// Decision is about what was to be charged in addition. Allowed says that all is charged
-	// that the charges say; Replayed that it was before.
+	// that the charges say; Replayed that it was before. The figures of a charge that needs
+	// nothing more are those of its first admission, as those of a Take that is replayed.
 	Decision Decision
 	// Charged is what is charged in all, for each of the charges: also if it was refused.
 	Charged []Cost

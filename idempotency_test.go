@@ -3,6 +3,7 @@ package headgate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -206,4 +207,31 @@ func TestReservationsOfSeveralLimits(t *testing.T) {
 			t.Errorf("waited %v, %v", time.Since(begin), err)
 		}
 	})
+}
+
+// TestAnExtensionIsAboutWhatItCharges extends one of two charges, of which the other needs nothing more and had
+// a smaller share left when it was admitted.
+func TestAnExtensionIsAboutWhatItCharges(t *testing.T) {
+	t.Parallel()
+	limiter, _ := at()
+	a, b := headgate.MustParse("fixed-window 100/1h"), headgate.MustParse("fixed-window 50/1h")
+	charges := func(n int64) []headgate.Charge {
+		return []headgate.Charge{
+			{Limit: b, Key: "k", Cost: headgate.Units(40)}, {Limit: a, Key: "k", Cost: headgate.Units(n)},
+		}
+	}
+	once := limiter.Once("id", 0)
+	if _, err := once.Take(t.Context(), charges(10)...); err != nil {
+		t.Fatal(err)
+	}
+	e, err := once.Extend(t.Context(), charges(30)...)
+	if d := e.Decision; err != nil || !d.Allowed || d.Replayed || d.LimitName != a.Name() || d.Remaining != 70 ||
+		fmt.Sprint(e.Charged) != "[40 30]" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	e, err = once.Extend(t.Context(), charges(120)...)
+	if d := e.Decision; err != nil || d.Allowed || d.LimitName != a.Name() || fmt.Sprint(e.Charged) != "[40 30]" ||
+		len(d.Each) != 2 || !d.Each[0].Allowed || d.Each[1].Allowed {
+		t.Errorf("%+v, %v", e, err)
+	}
 }

@@ -9,7 +9,7 @@ package law
 // it. In a log the charge has one entry: an extension moves it to the present.
 
 // applyExtend charges what the ops cost more than was charged under their ID, all or
-// none of it. Which have charged as much already charge nothing. What is admitted is
+// none of it. An op whose receipt has its cost already charges nothing. What is admitted is
 // remembered for another TTL, on all cells of the request.
 func applyExtend(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
 	known := make([]Receipt, len(ops))
@@ -72,7 +72,7 @@ func (r *Record) extend(a *Receipt, op *Op, out *Outcome) {
 	if op.Params.Kind != Log {
 		s := &out.State
 		if op.Params.window() {
-			// Nothing drains before its end, so what was charged first may seem to have made as high a level.
+			// A window drains at its end only, so the level of the first charge can have the earlier extension added.
 			a.Outcome.State.Level = min(a.Outcome.State.Level+a.Extension.Cost, Max)
 		}
 		a.Extension = Extension{Cost: op.Cost, Level: s.Level, At: s.At, Returned: s.Prev}

@@ -183,9 +183,11 @@ type Outcome struct {
 	EntryNumber int64 // number of the entry in the log, where one was written; else 0
 	Via         Via   // how the outcome was reached
 	Stale       bool  // the decision time lies outside Window, or From and Until; nothing was done
-	Replayed    bool  // ID was admitted, or settled so, before: all but Clock is what was said then
-	Shared      bool  // the limit is full: the key has no cell of its own, and the one that such keys share decided
-	Err         error // this group failed and nothing of it was done
+	// ID was admitted, extended or settled so before: all but Clock, and Granted of Extend, is what
+	// was said at first.
+	Replayed bool
+	Shared   bool  // the limit is full: the key has no cell of its own, and the one that such keys share decided
+	Err      error // this group failed and nothing of it was done
 
 	// Full passes between the parts of a driver only; callers of a store see 0.
 	// Above 0 it says that nothing was done, since the cell is not there, and keys
