@@ -1,0 +1,129 @@
+package httpkey
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// Proxies are networks whose hosts tell the truth about the clients that they ask for. The zero
+// value has none. They are safe for concurrent use while nobody changes them.
+type Proxies []netip.Prefix
+
+// ParseProxies reads networks such as 10.0.0.0/8 and single addresses.
+func ParseProxies(list ...string) (Proxies, error) {
+	proxies := make(Proxies, 0, len(list))
+	for _, text := range list {
+		network, err := ParseNetwork(text)
+		if err != nil {
+			return nil, err
+		}
+		proxies = append(proxies, network)
+	}
+	return proxies, nil
+}
+
+// ParseNetwork reads a network such as 10.0.0.0/8, or a single address.
+func ParseNetwork(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		a = a.Unmap().WithZone("")
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	network, err := netip.ParsePrefix(text)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%.100q is neither an address nor a network such as 10.0.0.0/8", text)
+	}
+	if a := network.Addr(); a.Is4In6() { // a v4 network written as ::ffff:10.0.0.0/104
+		if network.Bits() < 96 {
+			return netip.Prefix{}, fmt.Errorf("%.100q holds more than the IPv4 addresses that it names", text)
+		}
+		network = netip.PrefixFrom(a.Unmap(), network.Bits()-96)
+	}
+	return network.Masked(), nil
+}
+
+// Contain reports whether an address is in one of the networks.
+func (p Proxies) Contain(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	for _, network := range p {
+		if network.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// Forwarded is the header in which each proxy adds the address that asked it.
+const Forwarded = "X-Forwarded-For"
+
+// maxHops is how many addresses of X-Forwarded-For are looked at.
+const maxHops = 100
+
+// Client returns the address of the client of a request that came from remoteAddr, such as
+// [http.Request.RemoteAddr]. X-Forwarded-For counts only if that is one of the proxies: then the
+// client is the last address in it that is not a proxy, since each proxy adds the one that
+// asked it, and whatever stands before that is what the client says of itself. If all are proxies, the
+// first is the client.
+//
+// An address that cannot be read is an error: a proxy that adds such a thing
+// does not do what it was listed for.
+func (p Proxies) Client(remoteAddr string, h http.Header) (netip.Addr, error) {
+	client, err := parseHop(remoteAddr)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("remote address: %w", err)
+	}
+	if !p.Contain(client) {
+		return client, nil
+	}
+	return p.Before(client, h)
+}
+
+// Before returns the client of a request for which a proxy asks, as Client does. It is for peers
+// that are trusted although they have no address, such as those of a Unix socket: client is what is
+// returned if there is no X-Forwarded-For.
+func (p Proxies) Before(client netip.Addr, h http.Header) (netip.Addr, error) {
+	hops := 0
+	lines := h[Forwarded]
+	for i := len(lines) - 1; i >= 0; i-- {
+		rest, more := lines[i], true
+		for more {
+			var hop string
+			rest, hop, more = cutLast(rest)
+			if hop = strings.TrimSpace(hop); hop == "" {
+				continue
+			}
+			if hops++; hops > maxHops {
+				return netip.Addr{}, fmt.Errorf("%s: more than %d addresses", Forwarded, maxHops)
+			}
+			a, err := parseHop(hop)
+			if err != nil {
+				return netip.Addr{}, fmt.Errorf("%s: %w", Forwarded, err)
+			}
+			if client = a; !p.Contain(a) {
+				return client, nil
+			}
+		}
+	}
+	return client, nil
+}
+
+// cutLast cuts the text behind the last comma off.
+func cutLast(list string) (rest, last string, more bool) {
+	if i := strings.LastIndexByte(list, ','); i >= 0 {
+		return list[:i], list[i+1:], true
+	}
+	return "", list, false
+}
+
+// parseHop reads an address, with or without a port and brackets.
+func parseHop(text string) (netip.Addr, error) {
+	if ap, err := netip.ParseAddrPort(text); err == nil {
+		return ap.Addr().Unmap().WithZone(""), nil
+	}
+	bare := strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
+	if a, err := netip.ParseAddr(bare); err == nil {
+		return a.Unmap().WithZone(""), nil
+	}
+	return netip.Addr{}, fmt.Errorf("%.100q is not an address", text)
+}

@@ -1,0 +1,74 @@
+// Package httpkey makes keys and costs of limits out of HTTP requests, for the middleware and for
+// the server's rules.
+package httpkey
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"net/netip"
+	"strings"
+
+	"github.com/headgate/headgate/law"
+)
+
+// sharedBits is how much of an IPv6 address belongs to one client: a provider gives at least a
+// whole /64 network to each, so a client has 2^64 addresses.
+const sharedBits = 64
+
+// Network returns the text by which an address is a key: an IPv4 address as it is, also one that is
+// mapped into IPv6, and of an IPv6 address its /64 network. The zone is left out. The zero Addr is "".
+func Network(a netip.Addr) string {
+	a = a.Unmap().WithZone("")
+	switch {
+	case !a.IsValid():
+		return ""
+	case a.Is4():
+		return a.String()
+	}
+	network, err := a.Prefix(sharedBits)
+	if err != nil { // it has 128 bits, so this cannot be
+		return a.String()
+	}
+	return network.String()
+}
+
+// separator stands between the parts of a compound key, and escape before either of them in a part.
+const (
+	separator = "|"
+	escape    = `\`
+)
+
+var escaped = strings.NewReplacer(escape, escape+escape, separator, escape+separator)
+
+// Join returns the key that stands for all parts. Lists of the same length make the same key only if
+// they are equal. A single part is its own key. What cannot be a key, mostly since it would be
+// longer than [law.MaxKey], is hashed with SHA-256.
+func Join(parts ...string) string {
+	switch len(parts) {
+	case 0:
+		return ""
+	case 1:
+		return fit(parts[0])
+	}
+	var b strings.Builder
+	for i, part := range parts {
+		if i > 0 {
+			b.WriteString(separator)
+		}
+		_, _ = escaped.WriteString(&b, part) // which cannot fail
+	}
+	return fit(b.String())
+}
+
+// fit returns a text as it is if it can be a key, else a hash of it. A text that begins as hashes do
+// is hashed too, so that nobody can choose the key of another text.
+func fit(key string) string {
+	if law.ValidKey(key) == nil && !strings.HasPrefix(key, hashed) {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return hashed + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// hashed begins the keys that are hashes.
+const hashed = "sha256:"

@@ -1,0 +1,168 @@
+package httpkey_test
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/httpkey"
+	"github.com/headgate/headgate/law"
+)
+
+func TestNetwork(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"192.0.2.7":            "192.0.2.7",
+		"::ffff:192.0.2.7":     "192.0.2.7",
+		"2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64",
+		"2001:db8:1:2::1":      "2001:db8:1:2::/64",
+		"fe80::1%eth0":         "fe80::/64",
+		"2001:db8:1:3::1":      "2001:db8:1:3::/64",
+	} {
+		if got := httpkey.Network(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	if got := httpkey.Network(netip.Addr{}); got != "" {
+		t.Errorf("no address: %q", got)
+	}
+}
+
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", law.MaxKey+1)
+	lists := [][]string{
+		{"a", "b"},
+		{"a|b", ""},
+		{"a", "|b"},
+		{`a\`, "b"},
+		{`a\|b`, ""},
+		{"", "a|b"},
+		{"", ""},
+		{`\`, `\`},
+		{long, "b"},
+		{long, "c"},
+		{"a", long},
+		{"\xff", "b"},
+		{"\xfe", "b"},
+		{"a\x00", "b"},
+		{"a", "\x00b"},
+	}
+	seen := map[string][]string{}
+	for _, list := range lists {
+		key := httpkey.Join(list...)
+		if err := law.ValidKey(key); err != nil {
+			t.Errorf("%.20q: %v", list, err)
+		}
+		if before, twice := seen[key]; twice {
+			t.Errorf("%.20q and %.20q make one key, %q", list, before, key)
+		}
+		seen[key] = list
+	}
+	if got := httpkey.Join("a|b"); got != "a|b" {
+		t.Errorf("one part: %q", got)
+	}
+	if got := httpkey.Join(long); got == httpkey.Join(got) {
+		t.Error("a part can be chosen that makes the key of another one")
+	}
+	if got := httpkey.Join("headgate:shared:1"); law.ValidKey(got) != nil {
+		t.Errorf("%q cannot be a key", got)
+	}
+}
+
+func TestClient(t *testing.T) {
+	t.Parallel()
+	proxies, err := httpkey.ParseProxies("10.0.0.0/8", "2001:db8::/32", "::ffff:192.0.2.0/120", "198.51.100.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		remote    string
+		forwarded []string
+		want      string // empty: an error
+	}{
+		{"203.0.113.5:1234", nil, "203.0.113.5"},
+		{"203.0.113.5:1234", []string{"1.1.1.1"}, "203.0.113.5"}, // it is not a proxy
+		{"10.1.2.3:80", nil, "10.1.2.3"},
+		{"10.1.2.3:80", []string{"203.0.113.5"}, "203.0.113.5"},
+		{"10.1.2.3:80", []string{"6.6.6.6, 203.0.113.5, 10.9.9.9"}, "203.0.113.5"},
+		{"10.1.2.3:80", []string{"6.6.6.6", "203.0.113.5,10.9.9.9"}, "203.0.113.5"},
+		{"10.1.2.3:80", []string{"6.6.6.6,203.0.113.5", "10.9.9.9"}, "203.0.113.5"},
+		{"10.1.2.3:80", []string{"nonsense, 203.0.113.5"}, "203.0.113.5"}, // what a client says of itself
+		{"10.1.2.3:80", []string{"203.0.113.5, nonsense"}, ""},
+		{"10.1.2.3:80", []string{"10.0.0.1, 10.0.0.2"}, "10.0.0.1"},
+		{"10.1.2.3:80", []string{"", " , "}, "10.1.2.3"},
+		{"[2001:db8::1]:80", []string{"[2001:4860::1]:99"}, "2001:4860::1"},
+		{"192.0.2.3:80", []string{"203.0.113.5:99"}, "203.0.113.5"},
+		{"[::ffff:10.1.2.3]:80", []string{"::ffff:203.0.113.5"}, "203.0.113.5"},
+		{"198.51.100.9:80", []string{"203.0.113.5"}, "203.0.113.5"},
+		{"198.51.100.8:80", []string{"203.0.113.5"}, "198.51.100.8"},
+		{"@", nil, ""}, // a Unix socket
+		{"10.1.2.3:80", []string{strings.Repeat("10.0.0.1,", 101) + "10.0.0.1"}, ""},
+	} {
+		got, err := proxies.Client(tt.remote, http.Header{httpkey.Forwarded: tt.forwarded})
+		if tt.want == "" && err == nil || tt.want != "" && (err != nil || got.String() != tt.want) {
+			t.Errorf("%s %.60q: %v, %v; want %q", tt.remote, tt.forwarded, got, err, tt.want)
+		}
+	}
+	for _, bad := range []string{"", "10.0.0.0/33", "10.0.0", "host", "::ffff:10.0.0.0/90"} {
+		if _, err := httpkey.ParseProxies(bad); err == nil {
+			t.Errorf("%q is taken for a network", bad)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	const body = `{"rows":[1,{"a":[2]},"x"],"usage":{"other":{"total":1},"total":12345678901234567890.5},"n":null,"e":[]}`
+	for path, want := range map[string]string{
+		"usage.total": "12345678901234567890.5", "usage.other.total": "1", "rows": "", "usage": "", "n": "",
+		"usage.none": "", "rows.a": "", "": "", "usage.total.x": "",
+	} {
+		got, err := httpkey.JSONNumber([]byte(body), path)
+		if string(got) != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
+		}
+	}
+	for path, want := range map[string]int{"rows": 3, "e": 0, "usage": -1, "none": -1, "": -1} {
+		got, err := httpkey.JSONLength([]byte(body), path)
+		if want >= 0 && (err != nil || got != want) || want < 0 && err == nil {
+			t.Errorf("%s: %d, %v; want %d", path, got, err, want)
+		}
+	}
+	if n, err := httpkey.JSONLength([]byte(`[1, 2]`), ""); n != 2 || err != nil {
+		t.Errorf("a whole array: %d, %v", n, err)
+	}
+	for _, bad := range []string{"", "{", `{"rows":[1,2`, `{"rows":[1 2]}`, `{"rows":tru}`, "\xff"} {
+		if _, err := httpkey.JSONLength([]byte(bad), "rows"); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func FuzzClient(f *testing.F) {
+	proxies, _ := httpkey.ParseProxies("10.0.0.0/8")
+	f.Add("10.0.0.1:80", "1.2.3.4, 10.0.0.2")
+	f.Add("10.0.0.1:80", "[::1]:80, ,,")
+	f.Fuzz(func(t *testing.T, remote, forwarded string) {
+		a, err := proxies.Client(remote, http.Header{httpkey.Forwarded: {forwarded}})
+		if (err == nil) != a.IsValid() {
+			t.Errorf("%v, %v", a, err)
+		}
+		if err == nil && law.ValidKey(httpkey.Network(a)) != nil {
+			t.Errorf("%v is no key", a)
+		}
+	})
+}
+
+func FuzzJSON(f *testing.F) {
+	f.Add([]byte(`{"a":{"b":[1,2]}}`), "a.b")
+	f.Add([]byte(`[`), "")
+	f.Fuzz(func(t *testing.T, text []byte, path string) {
+		if n, err := httpkey.JSONLength(text, path); err == nil && n > len(text) {
+			t.Errorf("%d elements in %d bytes", n, len(text))
+		}
+		_, _ = httpkey.JSONNumber(text, path)
+	})
+}
