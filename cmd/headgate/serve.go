@@ -58,7 +58,7 @@ func newServeCommand() *cobra.Command {
 	}
 	addSettings(cmd, config.File, config.Store, config.HTTP, config.WaitStore, config.MaxKeys,
 		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
-		config.MaxConnections, config.MaxRequests, config.MaxBuffered)
+		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered)
 	return cmd
 }
 
@@ -100,7 +100,10 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 	o.rest.MaxRequests = count(config.MaxRequests, c.Count)
 	o.rest.MaxBuffered = int64(count(config.MaxBuffered, c.Size))
 	o.edge.Hosts, wrong = c.Names(config.Host, given)
-	return o, cmp.Or(err, wrong, c.BoundNotations(given))
+	err = cmp.Or(err, wrong, c.BoundNotations(given))
+	o.edge.Proxied = rest.Proxied()
+	o.rest.Auth.Proxies, wrong = c.Proxies(given)
+	return o, cmp.Or(err, wrong)
 }
 
 // open opens the store and asks it something, with what stands in front of it.

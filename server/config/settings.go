@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/httpkey"
 )
 
 // Setting is a value that a flag, a variable or the file can say: --wait-store,
@@ -36,6 +37,13 @@ var (
 	}
 	Host = Setting{Name: "host", Help: "`name` by which a server on a loopback address may be asked, beside " +
 		"localhost and IP addresses; if there is one, other names are refused on other addresses too", List: true}
+
+	Proxy = Setting{
+		Name: "proxy",
+		Help: "`network` such as 10.0.0.0/8, or address, of proxies whose X-Forwarded-* count in forward " +
+			"authentication; those on a Unix socket always do; none lists none",
+		Default: "loopback addresses", List: true,
+	}
 
 	MaxKeys = Setting{
 		Name: "max_keys",
@@ -75,7 +83,7 @@ var (
 
 // Settings are all of them, in the order of the documentation.
 var Settings = []Setting{
-	Store, HTTP, WaitStore, MaxKeys, NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, MaxConnections,
+	Store, HTTP, WaitStore, MaxKeys, NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, Proxy, MaxConnections,
 	MaxRequests, MaxBuffered,
 	File, Server,
 }
@@ -220,4 +228,24 @@ func (c *Config) Names(s Setting, flags Flags) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// Proxies returns the networks of Proxy: nil where nothing was said, and not nil but empty for none.
+func (c *Config) Proxies(flags Flags) (httpkey.Proxies, error) {
+	said, err := c.Get(Proxy, flags)
+	if err != nil || said.By == "" {
+		return nil, err
+	}
+	if said.Value == "none" {
+		return httpkey.Proxies{}, nil
+	}
+	names, err := c.Names(Proxy, flags)
+	if err != nil {
+		return nil, err
+	}
+	proxies, err := httpkey.ParseProxies(names...)
+	if err != nil {
+		return nil, headgate.Invalid(said.of(Proxy), "%v", err)
+	}
+	return proxies, nil
 }

@@ -17,13 +17,20 @@ type pages struct {
 	inner  http.Handler
 	log    *slog.Logger
 	hosts  map[string]bool
+	exempt map[string]bool // paths
 	origin *http.CrossOriginProtection
 }
 
-func newPages(h http.Handler, log *slog.Logger, hosts []string) *pages {
-	p := &pages{inner: h, log: log, hosts: map[string]bool{}, origin: http.NewCrossOriginProtection()}
-	for _, name := range hosts {
+func newPages(h http.Handler, log *slog.Logger, c *Config) *pages {
+	p := &pages{
+		inner: h, log: log, hosts: map[string]bool{}, exempt: map[string]bool{},
+		origin: http.NewCrossOriginProtection(),
+	}
+	for _, name := range c.Hosts {
 		p.hosts[hostName(name)] = true
+	}
+	for _, path := range c.Proxied {
+		p.exempt[path] = true
 	}
 	return p
 }
@@ -56,7 +63,7 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		WriteProblem(w, &api.Problem{
 			Title: "Cross-origin request", Status: http.StatusForbidden,
 			Detail: "Nothing was charged. The headers Origin or Sec-Fetch-Site say that a web page of another " +
-				"origin asks. A proxy that asks on its own account must not pass on the end user's headers.",
+				"origin asks. A proxy that asks on its own account must not pass on the end user's headers, or ask /v1/auth.",
 		})
 		return
 	}
@@ -106,6 +113,9 @@ var errForeign = errors.New("a page of another origin reads")
 // change anything is what http.CrossOriginProtection sees to; here it must not let its user's
 // browser read either, unless the user goes to see the answer.
 func (p *pages) foreign(r *http.Request) error {
+	if p.exempt[r.URL.Path] {
+		return nil
+	}
 	if err := p.origin.Check(r); err != nil {
 		return err
 	}

@@ -26,6 +26,10 @@ type Config struct {
 	// localhost and IP addresses. If there are some, all other names are refused on
 	// other addresses too.
 	Hosts []string
+	// Proxied are paths, such as /v1/auth, that proxies ask with the headers of an end user, an Origin
+	// among them: they are served whatever page the headers name. Their handlers must
+	// refuse what a page could send by other means. The Host is checked there as elsewhere.
+	Proxied []string
 }
 
 // Server serves a handler over HTTP/1.1. Create one with [NewServer].
@@ -46,7 +50,7 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 	}
 	open := newConnections(most, log)
 	return &Server{connections: open, http: http.Server{
-		Handler:           newPages(h, log, c.Hosts),
+		Handler:           newPages(h, log, c),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second,
 		WriteTimeout:      30 * time.Second,

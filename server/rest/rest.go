@@ -5,6 +5,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
 )
@@ -40,7 +42,12 @@ type Config struct {
 	// Problem says what is wrong with the configuration, for /readyz: a server that goes on
 	// with what it had before is ready all the same. Nil, or empty: nothing.
 	Problem func() string
+	// Auth is for forward authentication: see package forwardauth.
+	Auth forwardauth.Config
 }
+
+// Proxied are the paths that proxies ask with the headers of an end user: see [edge.Config].
+func Proxied() []string { return []string{forwardauth.Path} }
 
 // door serves requests.
 type door struct {
@@ -50,6 +57,7 @@ type door struct {
 	patience time.Duration // with a client that reads its answer: so long,
 	rate     int           // and a second more for each so many bytes
 	problem  func() string // nil: nothing is ever wrong
+	auth     *forwardauth.Handler
 }
 
 // route is a pattern of http.ServeMux, and what it serves.
@@ -75,9 +83,12 @@ func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
 	if c != nil && c.MaxBuffered > 0 {
 		d.load.maxBytes = c.MaxBuffered
 	}
+	auth := forwardauth.Config{}
 	if c != nil {
-		d.problem = c.Problem
+		d.problem, auth = c.Problem, c.Auth
 	}
+	auth.Log = cmp.Or(auth.Log, log)
+	d.auth = forwardauth.New(s, &auth)
 	return d
 }
 
@@ -122,6 +133,7 @@ func (d *door) routes() []route {
 		{"GET /v1/limits", d.with(d.limits)},
 		{"GET /v1/cells", d.with(d.cells)},
 		{"GET /v1/usage", d.with(d.usage)},
+		{forwardauth.Path, d.forward}, // whatever the method
 		// These are answered however much there is to do.
 		{"GET /livez", d.live},
 		{"GET /readyz", d.ready},

@@ -185,3 +185,23 @@ func (k *known) forget(now int64) {
 		}
 	}
 }
+
+// Limited returns those limits of charges whose parameters are known here, without asking the store.
+func (s *Service) Limited(charges []headgate.Charge) []headgate.Limit {
+	limits := make([]headgate.Limit, 0, len(charges))
+	known, _ := s.names.(interface {
+		Known(name, key string) (headgate.Limit, bool)
+	})
+	for i := range charges {
+		l, ok := charges[i].Limit, true
+		if l.OnlyName() {
+			if ok = known != nil; ok {
+				l, ok = known.Known(l.Name(), charges[i].Key)
+			}
+		}
+		if ok {
+			limits = append(limits, l)
+		}
+	}
+	return limits
+}

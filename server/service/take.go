@@ -26,26 +26,37 @@ func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.De
 	if err != nil {
 		return nil, err
 	}
-	ask := s.limiter.Take
-	switch {
-	case check && id != "":
-		return nil, headgate.Invalid("id", "stands only in a request that takes")
-	case check:
-		ask = s.limiter.Check
-	case id != "":
-		ask = s.limiter.Once(id, life).Take
-	}
-	d, err := ask(ctx, charges...)
+	d, err := s.Decide(ctx, &headgate.Request{Charges: charges, Check: check, ID: id, Life: life})
 	if err != nil {
 		return nil, err
-	}
-	if !check {
-		s.refusals.add(&d, charges)
 	}
 	var a answer
 	a.set(&d, len(charges) > 1)
 	return &a.Decision, nil
 }
+
+// Decide takes the charges of a request, or asks about them, and remembers a refusal of what would
+// have been taken. Its charges are those of [Service.Charges].
+func (s *Service) Decide(ctx context.Context, r *headgate.Request) (headgate.Decision, error) {
+	ask := s.limiter.Take
+	switch {
+	case r.Check && r.ID != "":
+		return headgate.Decision{}, headgate.Invalid("id", "stands only in a request that takes")
+	case r.Check:
+		ask = s.limiter.Check
+	case r.ID != "":
+		ask = s.limiter.Once(r.ID, r.Life).Take
+	}
+	d, err := ask(ctx, r.Charges...)
+	if err == nil && !r.Check {
+		s.refusals.add(&d, r.Charges)
+	}
+	return d, err
+}
+
+// Charges returns the charges of a request, with the limits that it names. Errors are
+// headgate.ErrInvalid and name the field.
+func (s *Service) Charges(r *api.Request) ([]headgate.Charge, error) { return s.charges(nil, r) }
 
 // Batch answers many requests; those that are wrong fail alone. failed is told of
 // each that failed for a reason that is not the client's.

@@ -1,0 +1,162 @@
+// Package forwardauth answers proxies that ask about each request of an end user before they pass it
+// on: auth_request of nginx, forward_auth of Caddy, ForwardAuth of Traefik, a Lua action of HAProxy.
+//
+// The status is the answer: 204, or 429 for a refusal, or another status that the proxy understands.
+// What is charged stands in the query of the URL (?limit=NAME&key=KEY), which the operator of the
+// proxy writes, or follows from rules about the original request.
+//
+// Proxies may pass the headers of an end user on. Idempotency-Key, Authorization, Origin and Cookie
+// of these change nothing here: an id that a stranger can choose would make requests free of charge.
+package forwardauth
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/httpkey"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/service"
+)
+
+// Path is where a Handler is served.
+const Path = "/v1/auth"
+
+// Config adjusts a Handler. A nil Config, and every zero field, is fine.
+type Config struct {
+	// Rules decide about requests whose query names no limit. Nil: there are none, and each
+	// query has to name one.
+	Rules Rules
+	// Proxies are the peers whose X-Forwarded-* and X-Original-* count. Those of a Unix socket
+	// always do. Nil: those on loopback addresses; to list none, an empty list that is not nil.
+	Proxies httpkey.Proxies
+	// Log is told of requests that rules in shadow mode would have refused. Nil: nobody is.
+	Log *slog.Logger
+}
+
+// Loopback is the default of Config.Proxies.
+func Loopback() httpkey.Proxies {
+	return httpkey.Proxies{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+}
+
+// Handler answers proxies, whatever the method. It is safe for concurrent use.
+type Handler struct {
+	service *service.Service
+	rules   Rules // nil: none
+	proxies httpkey.Proxies
+	log     *slog.Logger
+}
+
+// New returns a Handler that charges through a service.
+func New(s *service.Service, c *Config) *Handler {
+	h := &Handler{service: s, proxies: Loopback(), log: slog.New(slog.DiscardHandler)}
+	if c != nil {
+		h.rules = c.Rules
+		if c.Proxies != nil {
+			h.proxies = c.Proxies
+		}
+		if c.Log != nil {
+			h.log = c.Log
+		}
+	}
+	return h
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := h.Serve(r.Context(), w, r); err != nil {
+		edge.WriteProblem(w, Problem(err))
+	}
+}
+
+// Serve answers a request. With an error it has written nothing, and the answer is the Problem of that
+// error. A body is not read.
+func (h *Handler) Serve(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
+	if fromPage(r.Header) {
+		return errPage
+	}
+	q, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	if len(q.charges) > 0 {
+		return h.byQuery(ctx, w, r, &q)
+	}
+	if h.rules == nil {
+		return headgate.Invalid("limit", "is missing, and this server has no rules that would say what to charge; "+
+			"ask %s?limit=NAME&key=KEY", Path)
+	}
+	return h.byRules(ctx, w, r, q.refused)
+}
+
+// errPage: the request may be that of a web page.
+var errPage = &api.Problem{
+	Title: "Not a proxy's request", Status: http.StatusForbidden,
+	Detail: "Nothing was charged. " + Path + " answers requests with a header X-Forwarded-Uri, X-Original-Uri or " +
+		tokenHeader + ", since no web page can send these.",
+}
+
+// byQuery charges what the query says.
+func (h *Handler) byQuery(ctx context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
+	for i := range q.charges {
+		if !q.byIP[i] {
+			continue
+		}
+		client, err := h.client(r)
+		if err != nil {
+			return err
+		}
+		q.charges[i].Key, q.charges[i].NoKey = httpkey.Network(client), false
+	}
+	charges, err := h.service.Charges(&api.Request{Charges: q.charges})
+	if err != nil {
+		return err
+	}
+	d, err := h.service.Decide(ctx, &headgate.Request{Charges: charges})
+	if err != nil {
+		return err
+	}
+	h.answer(w, &d, charges, q.refused)
+	return nil
+}
+
+// answer writes a decision.
+func (h *Handler) answer(w http.ResponseWriter, d *headgate.Decision, charges []headgate.Charge, refused int) {
+	httplimit.SetHeader(w.Header(), d, h.service.Limited(charges)...)
+	if d.Allowed {
+		allow(w)
+		return
+	}
+	httplimit.WriteRefusal(w, d, refused)
+}
+
+// allow answers that a request may pass.
+func allow(w http.ResponseWriter) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// reduced is the type of problem for a server that cannot do as much as usual, of
+// draft-ietf-httpapi-ratelimit-headers-11.
+const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+
+// Problem describes an error of Serve. Many proxies pass it to the end user, who is
+// told what is wrong with the request and nothing about the store: whatever is wrong there is 503.
+func Problem(err error) *api.Problem {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return p
+	}
+	p := service.Problem(err)
+	if p.Status < http.StatusInternalServerError {
+		return p
+	}
+	return &api.Problem{
+		Type: reduced, Title: "The rate limiter is not available", Status: http.StatusServiceUnavailable,
+		Detail: "The request was not let through.",
+	}
+}

@@ -1,0 +1,133 @@
+package forwardauth
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/edge"
+)
+
+// Rules say what a request is charged. They are safe for concurrent use.
+type Rules interface {
+	// Match returns what applies to a request. Errors are headgate.ErrInvalid if the request is
+	// wrong.
+	Match(*Request) (Match, error)
+}
+
+// Match is what applies to a request. The zero Match is that no rule does: the request passes and
+// nothing is charged.
+type Match struct {
+	Rule    string // the name of the rule; empty: none applies
+	Charges []headgate.Charge
+	Mode    Mode
+	Listed  Listed
+
+	// ID makes it a request that is charged once, however often it is sent; Life is for how long,
+	// zero: headgate.DefaultLife. An end user chooses it, so it has to contain the keys of the
+	// charges, and a request with an id that was admitted before is refused unless Replays says
+	// otherwise.
+	ID      string
+	Life    time.Duration
+	Replays bool
+}
+
+// Mode says what follows from a refusal.
+type Mode int
+
+// The modes.
+const (
+	Enforce Mode = iota
+	Shadow       // charge, and log what would have been refused, which passes
+	Advise       // only tell in headers what is left; nothing is charged
+)
+
+// Listed says what a list of addresses says of a client.
+type Listed int
+
+// What lists say.
+const (
+	NotListed Listed = iota
+	Allowed          // it passes and is not charged
+	Blocked          // it is refused and not charged
+)
+
+// byRules charges what the rules say.
+func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Request, refused int) error {
+	original, err := h.original(r)
+	if err != nil {
+		return err
+	}
+	m, err := h.rules.Match(original)
+	switch {
+	case err != nil:
+		return err
+	case m.Listed == Blocked && m.Mode == Enforce:
+		block(w, &m, refused)
+		return nil
+	case m.Listed != NotListed || len(m.Charges) == 0:
+		allow(w)
+		return nil
+	}
+	ask := headgate.Request{Charges: m.Charges, Check: m.Mode == Advise, ID: m.ID, Life: m.Life}
+	if ask.Check {
+		ask.ID, ask.Life = "", 0
+	}
+	d, err := h.service.Decide(ctx, &ask)
+	switch {
+	case err != nil && m.Mode == Enforce:
+		return err
+	case err != nil || m.Mode == Shadow && !d.Allowed:
+		h.shadow(ctx, &m, original, &d, err)
+		allow(w)
+	case m.Mode == Shadow:
+		allow(w)
+	case m.Mode == Advise:
+		httplimit.SetHeader(w.Header(), &d, h.service.Limited(m.Charges)...)
+		w.Header().Del("Retry-After") // which belongs to a refusal
+		allow(w)
+	case d.Allowed && d.Replayed && !m.Replays:
+		return replayed(refused)
+	default:
+		h.answer(w, &d, m.Charges, refused)
+	}
+	return nil
+}
+
+// shadow logs what a rule that is not enforced would have refused.
+func (h *Handler) shadow(ctx context.Context, m *Match, r *Request, d *headgate.Decision, err error) {
+	if err != nil {
+		h.log.LogAttrs(ctx, slog.LevelWarn, "a rule that is not enforced failed", slog.String("rule", m.Rule),
+			slog.Any("error", err))
+		return
+	}
+	h.log.LogAttrs(ctx, slog.LevelInfo, "would be refused", slog.String("rule", m.Rule),
+		slog.String("limit", d.LimitName), slog.String("method", r.Method), slog.String("client", r.Client.String()))
+}
+
+// block refuses a client that a list blocks: with 403, since it makes no sense to come back, unless
+// the proxy asks for 401.
+func block(w http.ResponseWriter, m *Match, refused int) {
+	if refused == http.StatusTooManyRequests {
+		refused = http.StatusForbidden
+	}
+	edge.WriteProblem(w, &api.Problem{
+		Title: "Blocked", Status: refused, Detail: "Rule " + m.Rule + " blocks this client.",
+	})
+}
+
+// replayed is the problem of an id that was admitted before. Proxies that take only 401 and 403 get
+// what they have asked for.
+func replayed(refused int) error {
+	if refused == http.StatusTooManyRequests {
+		refused = http.StatusConflict
+	}
+	return &api.Problem{
+		Type: api.IDReused, Title: "Conflict", Status: refused,
+		Detail: "A request with this id was let through before. Nothing was charged.", Field: "id",
+	}
+}

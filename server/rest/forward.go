@@ -1,0 +1,36 @@
+package rest
+
+import (
+	"net/http"
+
+	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/forwardauth"
+)
+
+// forward serves forward authentication. Its problems are for end users, so they say less than those
+// of other paths.
+func (d *door) forward(w http.ResponseWriter, r *http.Request) {
+	s := share{of: &d.load}
+	defer s.release()
+	err := d.authorize(w, r, &s)
+	if err == nil {
+		return
+	}
+	p := forwardauth.Problem(err)
+	if p.Status >= http.StatusInternalServerError && !gone(r, err) {
+		d.logFailure(r, err, 1)
+	}
+	edge.WriteProblem(w, p)
+}
+
+func (d *door) authorize(w http.ResponseWriter, r *http.Request, s *share) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	if err := s.hold(perObject * int64(max(0, forwardauth.Charges(r.URL.RawQuery)-freeObjects))); err != nil {
+		return err
+	}
+	ctx := withTimeout(r.Context(), deadline)
+	defer ctx.stop()
+	return d.auth.Serve(ctx, w, r)
+}
