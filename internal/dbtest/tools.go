@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -108,4 +109,16 @@ func nodeModules(dir string) (string, error) {
 	}
 	_ = os.RemoveAll(kept) // what there is of it is incomplete
 	return modules, os.Rename(work, kept)
+}
+
+// Start starts a program that serves something, and waits until ping is content with it. It is ended
+// with the test.
+func Start(tb testing.TB, cmd *exec.Cmd, ping func() error) {
+	tb.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p, err := (&folder{path: tb.TempDir()}).launch(tb.Context(), cmd, time.Minute, ping)
+	if err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+	tb.Cleanup(func() { p.end(syscall.SIGTERM) })
 }

@@ -1,0 +1,290 @@
+// Package deploy_test starts the configurations of this folder with the real proxies.
+package deploy_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/dunglas/httpsfv"
+)
+
+// each runs a test with each proxy.
+func each(t *testing.T, test func(t *testing.T, p *proxy)) {
+	t.Helper()
+	t.Parallel()
+	for i := range proxies {
+		t.Run(proxies[i].folder, func(t *testing.T) {
+			t.Parallel()
+			test(t, &proxies[i])
+		})
+	}
+}
+
+// rush sends so many requests, eight at a time, and returns the answers by their status.
+func rush(t *testing.T, s *site, n int, headers func(i int) []string) map[int][]answer {
+	t.Helper()
+	var mu sync.Mutex
+	all := map[int][]answer{}
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for i := range next {
+				a, err := s.ask(http.MethodGet, fmt.Sprintf("/page?n=%d", i), "", headers(i)...)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				all[a.status] = append(all[a.status], a)
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return all
+}
+
+func statuses(all map[int][]answer) map[int]int {
+	counts := map[int]int{}
+	for status, answers := range all {
+		counts[status] = len(answers)
+	}
+	return counts
+}
+
+func none(int) []string { return nil }
+
+// TestExactlyTheLimitPasses: 20 of 200 requests reach an application that knows nothing of limits, and
+// all others get 429 and when to come back.
+func TestExactlyTheLimitPasses(t *testing.T) {
+	each(t, func(t *testing.T, p *proxy) {
+		s := newSite(t, p, false)
+		all := rush(t, s, 200, none)
+		if got, want := statuses(all), map[int]int{200: limited, 429: 200 - limited}; !maps.Equal(got, want) {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+		if n := len(s.application.take()); n != limited {
+			t.Errorf("%d requests reached the application", n)
+		}
+		for _, a := range all[429] {
+			wait, err := strconv.Atoi(a.header.Get("Retry-After"))
+			if err != nil || wait < 3000 || wait > 3600 {
+				t.Errorf("Retry-After: %q", a.header["Retry-After"])
+			}
+			if kind := a.header.Get("Content-Type"); kind != "application/problem+json" ||
+				!strings.Contains(a.body, "#quota-exceeded") {
+				t.Errorf("%s: %s", kind, a.body)
+			}
+			if left(t, a.header) != 0 {
+				t.Errorf("RateLimit: %q", a.header["Ratelimit"])
+			}
+		}
+		seen := map[int64]bool{}
+		for _, a := range all[200] {
+			if p.left {
+				seen[left(t, a.header)] = true
+			}
+		}
+		if p.left && len(seen) != limited {
+			t.Errorf("what is left is said to be %v", seen)
+		}
+	})
+}
+
+// left returns what RateLimit says that is left.
+func left(t *testing.T, h http.Header) int64 {
+	t.Helper()
+	policy, err := httpsfv.UnmarshalList(h["Ratelimit-Policy"])
+	list, err2 := httpsfv.UnmarshalList(h["Ratelimit"])
+	if err != nil || err2 != nil || len(list) != 1 || len(policy) != 1 {
+		t.Errorf("RateLimit: %q, RateLimit-Policy: %q", h["Ratelimit"], h["Ratelimit-Policy"])
+		return -1
+	}
+	item := list[0].(httpsfv.Item)
+	r, _ := item.Params.Get("r")
+	q, _ := policy[0].(httpsfv.Item).Params.Get("q")
+	if n, ok := r.(int64); ok && item.Value == "api" && q == int64(limited) {
+		return n
+	}
+	t.Errorf("RateLimit: %q, RateLimit-Policy: %q", h["Ratelimit"], h["Ratelimit-Policy"])
+	return -1
+}
+
+// TestAnEndUserCannotChooseWhatIsCharged sends 1,000 requests with one Idempotency-Key, and whatever
+// else could make Headgate take them for others.
+func TestAnEndUserCannotChooseWhatIsCharged(t *testing.T) {
+	each(t, func(t *testing.T, p *proxy) {
+		s := newSite(t, p, false)
+		got := statuses(rush(t, s, 1000, func(i int) []string {
+			return []string{
+				"Idempotency-Key: one", "Authorization: Bearer x", "Origin: https://evil.example", "Cookie: a=b",
+				"Sec-Fetch-Site: cross-site", "Headgate-Token: theirs", fmt.Sprintf("X-Forwarded-For: 192.0.2.%d", i%250),
+				fmt.Sprintf("X-Forwarded-For: 198.51.100.%d", i%250), fmt.Sprintf("X-Real-IP: 192.0.2.%d", i%250),
+				fmt.Sprintf("Forwarded: for=192.0.2.%d", i%250), "X-Original-Uri: /other", "X-Original-Method: TRACE",
+				"X-Forwarded-Uri: /other?limit=none&key=x", "X-Forwarded-Method: TRACE", "X-Forwarded-Host: other",
+			}
+		}))
+		if want := map[int]int{200: limited, 429: 1000 - limited}; !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		asked := s.asked.take()
+		if len(asked) != 1000 {
+			t.Errorf("Headgate was asked %d times", len(asked))
+		}
+		for _, h := range asked {
+			for name, want := range map[string]string{
+				"Authorization": "", "Cookie": "", "Idempotency-Key": "", "Headgate-Token": token, "X-Original-Uri": "",
+				"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Method": "GET", "X-Forwarded-Host": s.url[len("http://"):],
+			} {
+				if got := strings.Join(h[name], "|"); got != want {
+					t.Fatalf("Headgate gets %s: %q, want %q", name, got, want)
+				}
+			}
+			if uri := h["X-Forwarded-Uri"]; len(uri) != 1 || !strings.HasPrefix(uri[0], "/page?n=") {
+				t.Fatalf("Headgate gets X-Forwarded-Uri: %q", uri)
+			}
+		}
+		for _, h := range s.application.take() {
+			if h.Get("Authorization") != "Bearer x" || h.Get("Idempotency-Key") != "one" || h.Get("Cookie") != "a=b" {
+				t.Errorf("the application gets %v", h)
+			}
+			if got := h["Headgate-Token"]; len(got) > 0 {
+				t.Errorf("the application gets the token %q", got)
+			}
+		}
+	})
+}
+
+// TestRequestsArePassedOnAsTheyAre whatever their method, with their bodies, and so are the answers of the
+// application, also those whose status Headgate uses.
+func TestRequestsArePassedOnAsTheyAre(t *testing.T) {
+	each(t, func(t *testing.T, p *proxy) {
+		s := newSite(t, p, false)
+		long := strings.Repeat("0123456789", 5_000)
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
+			body := ""
+			if method[0] == 'P' {
+				body = long
+			}
+			a, err := s.ask(method, "/a%20b?c=d", body)
+			if err != nil || a.status != http.StatusOK || a.body != body {
+				t.Errorf("%s: status %d, a body of %d bytes, %v", method, a.status, len(a.body), err)
+			}
+			asked := s.asked.take()
+			if len(asked) != 1 || asked[0].Get("X-Forwarded-Method") != method ||
+				asked[0].Get("X-Forwarded-Uri") != "/a%20b?c=d" {
+				t.Errorf("%s: Headgate was asked %v", method, asked)
+			}
+		}
+		for path, want := range map[string]int{"/forbidden": 403, "/broken": 500} {
+			if a, err := s.ask("GET", path, ""); err != nil || a.status != want {
+				t.Errorf("%s: status %d, %v", path, a.status, err)
+			}
+		}
+		s.reset(t)
+		rush(t, s, limited, none)
+		for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS"} {
+			body := ""
+			if method == "POST" {
+				body = long
+			}
+			if a, err := s.ask(method, "/", body); err != nil || a.status != http.StatusTooManyRequests {
+				t.Errorf("%s beyond the limit: status %d, %v", method, a.status, err)
+			}
+		}
+	})
+}
+
+// TestWhileHeadgateIsAway each does what its configuration says: stopped, and silent.
+func TestWhileHeadgateIsAway(t *testing.T) {
+	each(t, func(t *testing.T, p *proxy) {
+		s := newSite(t, p, false)
+		check := func(when string) {
+			t.Helper()
+			for _, body := range []string{"", "body"} {
+				method := http.MethodGet
+				if body != "" {
+					method = http.MethodPost
+				}
+				a, err := s.ask(method, "/", body)
+				if err != nil || a.status != p.away || p.away == 503 && a.header.Get("Retry-After") != "1" {
+					t.Errorf("%s: %s gets status %d, %v, %v", when, method, a.status, a.header, err)
+				}
+			}
+			if n := len(s.application.take()); n > 0 {
+				t.Errorf("%s: %d requests reached the application", when, n)
+			}
+		}
+		s.stop()
+		check("stopped")
+		if !p.patient {
+			asked := s.silence(t)
+			check("silent")
+			if n := asked.Load(); n != 2 { // one that is not answered may have been charged
+				t.Errorf("a silent Headgate is asked %d times about 2 requests", n)
+			}
+		}
+	})
+}
+
+// TestOpenWhileHeadgateIsAway: what is said about that in each configuration is true, and limits hold again
+// when Headgate is there.
+func TestOpenWhileHeadgateIsAway(t *testing.T) {
+	each(t, func(t *testing.T, p *proxy) {
+		if !p.opens {
+			return
+		}
+		s := newSite(t, p, true)
+		if got, want := statuses(rush(t, s, 30, none)), map[int]int{200: limited, 429: 10}; !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		check := func(when string) {
+			t.Helper()
+			s.application.take()
+			for method, body := range map[string]string{"GET": "", "POST": "body"} {
+				if a, err := s.ask(method, "/", body); err != nil || a.status != http.StatusOK || a.body != body {
+					t.Errorf("%s: %s gets status %d, %q, %v", when, method, a.status, a.body, err)
+				}
+			}
+			if n := len(s.application.take()); n != 2 {
+				t.Errorf("%s: %d requests reached the application", when, n)
+			}
+		}
+		s.stop()
+		check("stopped")
+		s.silence(t)
+		check("silent")
+	})
+}
+
+// TestThePageShowsTheConfigurations as they are.
+func TestThePageShowsTheConfigurations(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/forward-auth.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range proxies {
+		files, err := filepath.Glob(filepath.Join(proxies[i].folder, "*"))
+		if err != nil || len(files) == 0 {
+			t.Fatal(files, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil || !strings.Contains(string(page), "\n"+string(text)+"```\n") {
+				t.Errorf("docs/forward-auth.md does not show %s as it is (%v)", file, err)
+			}
+		}
+	}
+}

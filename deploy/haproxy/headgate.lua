@@ -1,0 +1,42 @@
+-- headgate.lua
+-- The action lua.headgate asks Headgate whether a request may pass.
+local away_passes = false -- while Headgate is away, requests get 503; with true they pass
+
+-- Only these headers leave HAProxy: no Authorization, Cookie or Idempotency-Key of the end user.
+local function question(txn)
+  local f = txn.f
+  return {
+    url = "http://localhost/",
+    dst = "abns@headgate",
+    headers = {
+      ["host"] = { "localhost" },
+      ["x-forwarded-for"] = { f:src() },
+      ["x-forwarded-method"] = { f:method() },
+      ["x-forwarded-host"] = { f:req_hdr("host") or "" },
+      ["x-forwarded-uri"] = { f:pathq() },
+    },
+  }
+end
+
+local passed_on = { "ratelimit", "ratelimit-policy", "retry-after", "content-type", "cache-control" }
+
+core.register_action("headgate", { "http-req" }, function(txn)
+  local res = core.httpclient():get(question(txn)) or {}
+  local function header(name)
+    local values = res.headers and res.headers[name]
+    return values and values[0]
+  end
+  if res.status == 204 then
+    txn:set_var("txn.headgate_left", header("ratelimit") or "")
+    txn:set_var("txn.headgate_policy", header("ratelimit-policy") or "")
+  elseif res.status == 429 or res.status == 403 then
+    local reply = txn:reply { status = res.status, body = res.body }
+    for _, name in ipairs(passed_on) do
+      local value = header(name)
+      if value then reply:add_header(name, value) end
+    end
+    txn:done(reply)
+  elseif not away_passes then
+    txn:done(txn:reply { status = 503, headers = { ["retry-after"] = { "1" }, ["cache-control"] = { "no-store" } } })
+  end
+end)

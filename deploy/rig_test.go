@@ -1,0 +1,329 @@
+package deploy_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/rest"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// proxy is one of those that there is a configuration for.
+type proxy struct {
+	folder  string
+	program func(t *testing.T) string
+	command func(program, dir string) *exec.Cmd
+	away    int  // the status while Headgate is away
+	opens   bool // it can be told to let requests pass then
+	left    bool // its answers tell what is left when a request has passed
+	patient bool // it waits for a silent Headgate for longer than a test can
+}
+
+// traefik is where `make traefik` leaves it, and the variable that names another one.
+const (
+	traefikBinary = "../bin/traefik-v3.5.3"
+	traefikEnv    = "HEADGATE_TEST_TRAEFIK"
+)
+
+// token is that of the proxies.
+const token = "hg_secret"
+
+var proxies = []proxy{
+	{
+		folder: "nginx", away: 503, opens: true, left: true,
+		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "nginx", "nginx-light") },
+		command: func(program, dir string) *exec.Cmd {
+			return exec.Command(program, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"),
+				"-e", filepath.Join(dir, "error.log"),
+				"-g", "daemon off; master_process off; pid "+filepath.Join(dir, "nginx.pid")+";")
+		},
+	},
+	{
+		folder: "caddy", away: 503, opens: true, left: true,
+		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "caddy", "caddy") },
+		command: func(program, _ string) *exec.Cmd { return exec.Command(program, "run", "--config", "Caddyfile") },
+	},
+	{
+		folder: "haproxy", away: 503, opens: true, left: true,
+		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "haproxy", "haproxy") },
+		command: func(program, _ string) *exec.Cmd { return exec.Command(program, "-db", "-f", "haproxy.cfg") },
+	},
+	{
+		folder: "traefik", away: 500, patient: true,
+		program: func(t *testing.T) string {
+			t.Helper()
+			path, named := os.LookupEnv(traefikEnv)
+			if !named {
+				path, _ = filepath.Abs(traefikBinary)
+			}
+			if _, err := os.Stat(path); err != nil && !named {
+				t.Skipf("Traefik is not built: make traefik does, or %s names one", traefikEnv)
+			}
+			return path
+		},
+		command: func(program, _ string) *exec.Cmd { return exec.Command(program, "--configFile=traefik.yml") },
+	},
+}
+
+// limited is how many requests of a client may pass.
+const limited = 20
+
+// site is a proxy with the application behind it and the Headgate that it asks.
+type site struct {
+	url         string
+	application *recorder
+	asked       *recorder // of Headgate
+	headgate    *edge.Server
+	addr        string // of Headgate
+	limiter     *headgate.Limiter
+}
+
+// recorder keeps the headers of the requests that a handler gets.
+type recorder struct {
+	handler http.Handler
+	mu      sync.Mutex
+	headers []http.Header // guarded by mu
+}
+
+// ServeHTTP implements http.Handler.
+func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	r.headers = append(r.headers, req.Header.Clone())
+	r.mu.Unlock()
+	r.handler.ServeHTTP(w, req)
+}
+
+// take returns the headers and forgets them.
+func (r *recorder) take() []http.Header {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := r.headers
+	r.headers = nil
+	return taken
+}
+
+// echo is an application that knows nothing of limits. It answers with the body of a request, and with
+// 403 or 500 where asked to.
+var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	switch r.URL.Path {
+	case "/forbidden":
+		w.WriteHeader(http.StatusForbidden)
+	case "/broken":
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+	_, _ = w.Write(body)
+})
+
+// newSite starts a proxy from its configuration, with the addresses of it replaced as deploy/README.md
+// says; open also says what happens while Headgate is away.
+func newSite(t *testing.T, p *proxy, open bool) *site {
+	t.Helper()
+	program := p.program(t)
+	s := &site{application: &recorder{handler: echo}}
+	application := listen(t, "127.0.0.1:0")
+	go func() { _ = http.Serve(application, s.application) }()
+
+	c, err := config.Parse("headgate.yaml", fmt.Appendf(nil, "limits:\n  api: sliding-log %d/1h\n", limited))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memory.New(nil)
+	t.Cleanup(func() { store.Close() })
+	s.limiter = headgate.New(store, &headgate.Config{Names: c})
+	log := slog.New(slog.DiscardHandler)
+	s.asked = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, nil)}
+	s.headgate = edge.NewServer(s.asked, log, &edge.Config{Proxied: rest.Proxied()})
+	listener := listen(t, "127.0.0.1:0")
+	s.addr = listener.Addr().String()
+	go func() { _ = s.headgate.Serve(listener) }()
+	t.Cleanup(func() { s.headgate.Close() })
+
+	addr := fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
+	dir := copyFolder(t, p.folder, open, map[string]string{
+		"127.0.0.1:8080": s.addr, "127.0.0.1:8081": application.Addr().String(), "8000": addr[len("127.0.0.1:"):],
+	}, strings.NewReplacer("abns@headgate", "abns@headgate-"+addr)) // a name of the whole machine
+	cmd := p.command(program, dir)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HEADGATE_TOKEN="+token, "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
+		fmt.Sprintf("CADDY_ADMIN=127.0.0.1:%d", dbtest.FreePort(t)))
+	s.url = "http://" + addr
+	dbtest.Start(t, cmd, func() error {
+		res, err := http.Get(s.url + "/")
+		if err == nil {
+			if res.Body.Close(); res.StatusCode != http.StatusOK {
+				err = fmt.Errorf("status %d", res.StatusCode)
+			}
+		}
+		return err
+	})
+	s.reset(t)
+	return s
+}
+
+func listen(t *testing.T, addr string) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// copyFolder copies the files of a proxy with other addresses. All of these must stand in them.
+func copyFolder(t *testing.T, name string, open bool, addresses map[string]string, more *strings.Replacer) string {
+	t.Helper()
+	dir := t.TempDir()
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := maps.Clone(addresses)
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(name, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(data)
+		if open {
+			text = opened(text)
+		}
+		var pairs []string
+		for from, to := range addresses {
+			if strings.Contains(text, from) {
+				delete(missing, from)
+			}
+			pairs = append(pairs, from, to)
+		}
+		text = more.Replace(strings.NewReplacer(pairs...).Replace(text))
+		if name == "nginx" { // what a user who is not root cannot write to stands elsewhere
+			text = strings.Replace(text, "http {", "http {\naccess_log off; client_body_temp_path "+dir+"/body;\n"+
+				"proxy_temp_path "+dir+"/proxy;", 1)
+			write(t, filepath.Join(dir, "headgate-token.conf"), `proxy_set_header Headgate-Token "`+token+`";`)
+		}
+		write(t, filepath.Join(dir, e.Name()), text)
+	}
+	if len(missing) > 0 {
+		t.Fatalf("%s lacks the addresses %v", name, missing)
+	}
+	return dir
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// opened does what a configuration says about letting requests pass while Headgate is away.
+func opened(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if !strings.HasSuffix(line, "closed\n") {
+			line = strings.Replace(strings.Replace(line, "#open ", "", 1), "away_passes = false", "away_passes = true", 1)
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// reset forgets what the client has used, and what was recorded.
+func (s *site) reset(t *testing.T) {
+	t.Helper()
+	limit, err := headgate.Named("api")
+	if err == nil {
+		_, err = s.limiter.Reset(t.Context(), limit, "127.0.0.1")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.application.take()
+	s.asked.take()
+}
+
+// stop ends Headgate, and the connections to it.
+func (s *site) stop() { s.headgate.Close() }
+
+// silence lets a Headgate that was stopped accept requests and say nothing. It returns how many there are.
+func (s *site) silence(t *testing.T) (asked *atomic.Int64) {
+	t.Helper()
+	asked = &atomic.Int64{}
+	l := listen(t, s.addr)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+			go func() {
+				for r := bufio.NewReader(c); ; asked.Add(1) {
+					if _, err := http.ReadRequest(r); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return asked
+}
+
+// client keeps connections as a browser does, and follows no redirect.
+var client = &http.Client{
+	Transport:     &http.Transport{MaxIdleConnsPerHost: 16},
+	Timeout:       time.Minute,
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// answer is what an end user gets.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// ask sends a request of an end user with headers such as "Origin: null".
+func (s *site) ask(method, path, body string, headers ...string) (answer, error) {
+	var from io.Reader
+	if body != "" {
+		from = strings.NewReader(body)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, from)
+	if err != nil {
+		return answer{}, err
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Add(name, value)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return answer{res.StatusCode, res.Header, string(text)}, err
+}
