@@ -69,6 +69,10 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 	case m.Listed == Blocked && m.Mode == Enforce:
 		block(w, &m, refused)
 		return nil
+	case m.Listed == Blocked && m.Mode == Shadow:
+		h.report(ctx, &m, original, "its block list")
+		allow(w)
+		return nil
 	case m.Listed != NotListed || len(m.Charges) == 0:
 		allow(w)
 		return nil
@@ -98,16 +102,23 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 	return nil
 }
 
-// shadow logs what a rule that is not enforced would have refused.
+// shadow logs what a rule that is not enforced would have refused, or that it failed.
 func (h *Handler) shadow(ctx context.Context, m *Match, r *Request, d *headgate.Decision, err error) {
-	if err != nil {
-		h.log.LogAttrs(ctx, slog.LevelWarn, "a rule that is not enforced failed", slog.String("rule", m.Rule),
-			slog.Any("error", err))
+	if err == nil {
+		h.report(ctx, m, r, d.LimitName)
 		return
 	}
-	h.log.LogAttrs(ctx, slog.LevelInfo, "would be refused", slog.String("rule", m.Rule),
-		slog.String("limit", d.LimitName), slog.String("method", r.Method), slog.String("client", r.Client.String()))
+	h.log.LogAttrs(ctx, slog.LevelWarn, "a rule that is not enforced failed", slog.String("rule", m.Rule),
+		slog.Any("error", err))
 }
+
+func (h *Handler) report(ctx context.Context, m *Match, r *Request, by string) {
+	h.log.LogAttrs(ctx, slog.LevelInfo, "would be refused", slog.String("rule", m.Rule), slog.String("by", by),
+		slog.String("method", short(r.Method)), slog.String("client", r.Client.String()))
+}
+
+// short cuts what an end user has sent.
+func short(text string) string { return text[:min(len(text), 20)] }
 
 // block refuses a client that a list blocks: with 403, since it makes no sense to come back, unless
 // the proxy asks for 401.

@@ -1,0 +1,12 @@
+package forwardauth
+
+import "github.com/headgate/headgate/server/api"
+
+// ParseQuery is parseQuery for tests.
+func ParseQuery(raw string) (charges []api.Charge, byIP []bool, refused int, err error) {
+	q, err := parseQuery(raw)
+	return q.charges, q.byIP, q.refused, err
+}
+
+// Target is target for tests.
+func Target(uri string) (path, query string, err error) { return target(uri) }

@@ -1,0 +1,77 @@
+package forwardauth_test
+
+import (
+	"errors"
+	"net/url"
+	"path"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/forwardauth"
+)
+
+// FuzzQuery writes what was read of a query, and reads that again.
+func FuzzQuery(f *testing.F) {
+	for _, seed := range []string{
+		"limit=api&key=alice", "limit=api&by=ip&cost=2.5&keep=10%25&deny=403", "deny=401&limit=a&key=&limit=b&key=%20+%2B",
+		"limit=token-bucket+5%2F1m&key=%26limit%3D", "&&limit=a&key=k&", "key=k", "limit=a&key=%zz", "limit", "=&=", "limit=a;key=k",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		charges, byIP, refused, err := forwardauth.ParseQuery(raw)
+		if err != nil {
+			if !errors.Is(err, headgate.ErrInvalid) {
+				t.Errorf("%q: %v", raw, err)
+			}
+			return
+		}
+		if len(charges) > forwardauth.Charges(raw) || len(byIP) != len(charges) {
+			t.Errorf("%q: %d charges, %d were announced", raw, len(charges), forwardauth.Charges(raw))
+		}
+		parts := []string{"deny=" + strconv.Itoa(refused)}
+		for i, c := range charges {
+			parts = append(parts, "limit="+url.QueryEscape(c.Limit))
+			if byIP[i] {
+				parts = append(parts, "by=ip")
+			} else {
+				parts = append(parts, "key="+url.QueryEscape(c.Key))
+			}
+			if c.Cost != "" {
+				parts = append(parts, "cost="+url.QueryEscape(c.Cost.String()))
+			}
+			if c.Keep != "" {
+				parts = append(parts, "keep="+url.QueryEscape(c.Keep))
+			}
+		}
+		again, byIPAgain, refusedAgain, err := forwardauth.ParseQuery(strings.Join(parts, "&"))
+		if err != nil || !reflect.DeepEqual(again, charges) || !reflect.DeepEqual(byIPAgain, byIP) || refusedAgain != refused {
+			t.Errorf("%q: %+v, then %+v, %v", raw, charges, again, err)
+		}
+	})
+}
+
+// FuzzTarget: a path is clean, so that there is one way to write it.
+func FuzzTarget(f *testing.F) {
+	for _, seed := range []string{
+		"/", "*", "/a/../b/./c//d/?x=/../y", "//host/path", "http://example.com/a?b", "http://example.com", "/%2e%2e/%2F%00",
+		"mailto:x", "a", "", "/a/.", "/a/..", "/\xff", "/a?b#c",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, uri string) {
+		got, query, err := forwardauth.Target(uri)
+		switch {
+		case err != nil && !errors.Is(err, headgate.ErrInvalid):
+			t.Errorf("%q: %v", uri, err)
+		case err != nil || uri == "*":
+		case !strings.HasPrefix(got, "/") || path.Clean(got) != got && path.Clean(got)+"/" != got:
+			t.Errorf("%q: path %q", uri, got)
+		case !strings.Contains(uri, query):
+			t.Errorf("%q: query %q", uri, query)
+		}
+	})
+}
