@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -85,7 +86,7 @@ func newTarget(t *testing.T, protection bool, own http.Handler) *target {
 	}
 	tt.addr = l.Addr().String()
 	if protection {
-		server := edge.NewServer(h, slog.New(slog.DiscardHandler), nil)
+		server := edge.NewServer(h, slog.New(slog.DiscardHandler), &edge.Config{Proxied: rest.Proxied()})
 		go func() { _ = server.Serve(l) }()
 	} else {
 		go func() { _ = http.Serve(l, h) }()
@@ -120,7 +121,7 @@ func attacking(reports chan<- readable, targets ...string) http.Handler {
 	var endpoints []endpoint
 	for _, pattern := range rest.Patterns() {
 		method, path, _ := strings.Cut(pattern, " ")
-		endpoints = append(endpoints, endpoint{method, path, bodies[path]})
+		endpoints = append(endpoints, endpoint{method, path + queries[path], bodies[path]})
 	}
 	attack["endpoints"] = endpoints
 	text, _ := json.Marshal(attack)
@@ -250,6 +251,8 @@ func unchanged(t *testing.T, what string, tt *target, before string) {
 	t.Helper()
 	tt.mu.Lock()
 	defer tt.mu.Unlock()
+	// Proxies ask this path with the headers of pages, so it looks for headers that no page can send.
+	maps.DeleteFunc(tt.asked, func(pattern string, _ int) bool { return strings.HasSuffix(pattern, " /v1/auth") })
 	if len(tt.asked) > 0 {
 		t.Errorf("%s gets to %v", what, tt.asked)
 	}

@@ -101,7 +101,13 @@ var bodies = map[string]string{
 }
 
 // queries are of each path that needs one.
-var queries = map[string]string{"/v1/usage": "?key=k"}
+var queries = map[string]string{"/v1/usage": "?key=k", "/v1/auth": "?limit=token-bucket+5/1m&key=k"}
+
+// proxied is a header of proxies, which one path needs.
+const proxied = "X-Forwarded-Uri: /\r\n"
+
+// reduced is the type of problem that end users get behind a proxy.
+const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
 // unasked are paths that do not ask the store.
 var unasked = map[string]bool{"/v1/limits": true, "/openapi.yaml": true, "/livez": true}
@@ -118,7 +124,8 @@ func TestAHalfClosedConnectionGetsAProblem(t *testing.T) {
 			t.Errorf("%s: no body is known here", path)
 		}
 		c := conn(t, addr)
-		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", method, path+queries[path], len(body), body)
+		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", method, path+queries[path], proxied,
+			len(body), body)
 		if !unasked[path] && path != "/readyz" { // which shares the probe of /healthz
 			<-s.asked
 		}
@@ -133,6 +140,10 @@ func TestAHalfClosedConnectionGetsAProblem(t *testing.T) {
 			}
 		case path == "/healthz" || path == "/readyz":
 			if status != http.StatusServiceUnavailable || p.Type != api.Unavailable {
+				t.Errorf("%s: status %d, %+v", pattern, status, p)
+			}
+		case path == "/v1/auth":
+			if status != http.StatusServiceUnavailable || p.Type != reduced {
 				t.Errorf("%s: status %d, %+v", pattern, status, p)
 			}
 		case status != http.StatusServiceUnavailable || p.Type != api.OutcomeUnknown ||

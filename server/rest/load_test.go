@@ -42,8 +42,8 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 		}
 		c := conn(t, addr)
 		start := time.Now()
-		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", method, path+queries[path],
-			len(bodies[path]), bodies[path])
+		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", method, path+queries[path],
+			proxied, len(bodies[path]), bodies[path])
 		status, p, header := answer(t, c)
 		switch {
 		case path == "/openapi.yaml", path == "/livez":
@@ -53,6 +53,10 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 		case path == "/healthz" || path == "/readyz":
 			if status != http.StatusServiceUnavailable || p.Type != api.Unavailable {
 				t.Errorf("%s: status %d, %+v", pattern, status, p)
+			}
+		case path == "/v1/auth":
+			if status != http.StatusServiceUnavailable || p.Type != reduced || header.Get("Retry-After") != "1" {
+				t.Errorf("%s: status %d, %+v, %v", pattern, status, p, header)
 			}
 		case status != http.StatusServiceUnavailable || p.Type != api.Busy ||
 			!strings.Contains(p.Detail, "Nothing was charged") || header.Get("Retry-After") != "1":
