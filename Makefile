@@ -4,6 +4,7 @@
 GO            ?= go
 BIN           := $(CURDIR)/bin
 GOLANGCI_LINT := v2.15.0
+TRAEFIK       := v3.5.3
 
 .PHONY: help
 help: ## list the targets
@@ -16,6 +17,17 @@ test: ## run all tests, against one real server of each kind, with the race dete
 .PHONY: engines
 engines: ## run the tests of the stores on all other servers; ENGINES="mysql valkey" for some
 	$(GO) run ./internal/dbtest/engines $(ENGINES)
+
+.PHONY: traefik
+traefik: $(BIN)/traefik-$(TRAEFIK) ## build Traefik once, which takes some minutes, and test its configuration
+	$(GO) test -race -run /traefik ./deploy
+
+$(BIN)/traefik-$(TRAEFIK): # not by go install: its go.mod replaces modules
+	$(GO) mod download github.com/traefik/traefik/v3@$(TRAEFIK)
+	rm -rf $(BIN)/traefik.tmp && cp -r $$($(GO) env GOMODCACHE)/github.com/traefik/traefik/v3@$(TRAEFIK) $(BIN)/traefik.tmp
+	chmod -R u+w $(BIN)/traefik.tmp
+	cd $(BIN)/traefik.tmp && $(GO) build -mod=mod -trimpath -o $@ ./cmd/traefik
+	rm -rf $(BIN)/traefik.tmp
 
 .PHONY: histories
 histories: ## compare HISTORIES (20000) random histories with the laws on every server, FEW (2000) on clusters

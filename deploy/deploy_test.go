@@ -129,7 +129,8 @@ func TestAnEndUserCannotChooseWhatIsCharged(t *testing.T) {
 		got := statuses(rush(t, s, 1000, func(i int) []string {
 			return []string{
 				"Idempotency-Key: one", "Authorization: Bearer x", "Origin: https://evil.example", "Cookie: a=b",
-				"Sec-Fetch-Site: cross-site", "Headgate-Token: theirs", fmt.Sprintf("X-Forwarded-For: 192.0.2.%d", i%250),
+				"Sec-Fetch-Site: cross-site", "Headgate-Token: theirs",
+				fmt.Sprintf("X-Forwarded-For: 192.0.2.%d", i%250),
 				fmt.Sprintf("X-Forwarded-For: 198.51.100.%d", i%250), fmt.Sprintf("X-Real-IP: 192.0.2.%d", i%250),
 				fmt.Sprintf("Forwarded: for=192.0.2.%d", i%250), "X-Original-Uri: /other", "X-Original-Method: TRACE",
 				"X-Forwarded-Uri: /other?limit=none&key=x", "X-Forwarded-Method: TRACE", "X-Forwarded-Host: other",

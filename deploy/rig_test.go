@@ -241,8 +241,8 @@ func opened(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
 		if !strings.HasSuffix(line, "closed\n") {
-			line = strings.Replace(strings.Replace(line, "#open ", "", 1), "away_passes = false", "away_passes = true", 1)
-			lines = append(lines, line)
+			line = strings.Replace(line, "#open ", "", 1)
+			lines = append(lines, strings.Replace(line, "away_passes = false", "away_passes = true", 1))
 		}
 	}
 	return strings.Join(lines, "")

@@ -63,7 +63,8 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		WriteProblem(w, &api.Problem{
 			Title: "Cross-origin request", Status: http.StatusForbidden,
 			Detail: "Nothing was charged. The headers Origin or Sec-Fetch-Site say that a web page of another " +
-				"origin asks. A proxy that asks on its own account must not pass on the end user's headers, or ask /v1/auth.",
+				"origin asks. A proxy that asks on its own account must not pass on the end user's headers; one that " +
+				"asks for its users asks /v1/auth.",
 		})
 		return
 	}

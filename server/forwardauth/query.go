@@ -47,7 +47,8 @@ func parseQuery(raw string) (query, error) {
 	}
 	for i := range q.charges {
 		if c := &q.charges[i]; c.NoKey && !q.byIP[i] {
-			return q, headgate.Invalid("key", "of limit %.100q is missing: say key=, which may be empty, or by=ip", c.Limit)
+			return q, headgate.Invalid("key", "of limit %.100q is missing: say key=, which may be empty, or by=ip",
+				c.Limit)
 		}
 	}
 	if q.refused == 0 {

@@ -48,7 +48,10 @@ func TestRulesSeeTheOriginalRequest(t *testing.T) {
 		{[]string{"X-Forwarded-Uri: /a/%2e%2e/b"}, "GET", "example.com", "/b", "", ""},
 		{[]string{"X-Forwarded-Uri: https://other.example/a?b"}, "GET", "example.com", "/a", "b", ""},
 		{[]string{"X-Forwarded-Uri: *", "X-Forwarded-Method: OPTIONS"}, "OPTIONS", "example.com", "*", "", ""},
-		{append(originals, "X-Original-Uri: /x", "X-Original-Method: PUT", "X-Original-Host: o:1"), "PUT", "o:1", "/x", "", ""},
+		{
+			append(originals, "X-Original-Uri: /x", "X-Original-Method: PUT", "X-Original-Host: o:1"),
+			"PUT", "o:1", "/x", "", "",
+		},
 		{[]string{"X-Original-Uri: /"}, "GET", "example.com", "/", "", ""}, // they agree
 		{[]string{"X-Original-Uri: /x"}, "", "", "", "", "X-Original-Uri: says something else"},
 		{[]string{"X-Original-Method: PUT"}, "", "", "", "", "X-Original-Method: says something else"},
@@ -64,7 +67,8 @@ func TestRulesSeeTheOriginalRequest(t *testing.T) {
 		seen = nil
 		w := g.ask(request("GET", "deny=403", tt.headers...))
 		if tt.method == "" {
-			if p := problem(t, w); w.Code != http.StatusBadRequest || !strings.Contains(p.Detail, tt.says) || seen != nil {
+			p := problem(t, w)
+			if w.Code != http.StatusBadRequest || !strings.Contains(p.Detail, tt.says) || seen != nil {
 				t.Errorf("%q: status %d, %s; want %s", tt.headers, w.Code, p.Detail, tt.says)
 			}
 			continue
