@@ -168,21 +168,6 @@ func TestEmptyIsNotTheDefault(t *testing.T) {
 	if _, err := c.Names(config.Host, given("host", "a,,b")); !errors.Is(err, headgate.ErrInvalid) {
 		t.Error(err)
 	}
-	if p, err := c.Proxies(none); p != nil || err != nil {
-		t.Errorf("%v, %v", p, err)
-	}
-	if p, err := c.Proxies(given("proxy", "none")); p == nil || len(p) != 0 || err != nil {
-		t.Errorf("%v, %v", p, err)
-	}
-	if p, err := c.Proxies(given("proxy", "10.0.0.0/8, ::1")); len(p) != 2 || err != nil {
-		t.Errorf("%v, %v", p, err)
-	}
-	for _, wrong := range []string{"10.0.0.0/33", "localhost", "10.0.0.1,", "none,::1", ""} {
-		if p, err := c.Proxies(given("proxy", wrong)); !errors.Is(err, headgate.ErrInvalid) ||
-			!strings.Contains(err.Error(), "--proxy") {
-			t.Errorf("%q: %v, %v", wrong, p, err)
-		}
-	}
 	for _, wrong := range []string{"soon", "-1s", "5"} {
 		if _, _, err := c.Duration(config.WaitStore, given("wait-store", wrong)); !errors.Is(
 			err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--wait-store: ") {
@@ -261,6 +246,27 @@ func TestNotationsAreBounded(t *testing.T) {
 		if _, err := config.Parse("c.yaml", []byte("limits:\n  few: {limit: token-bucket 5/1m, max_keys: "+wrong+
 			"}\n")); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "c.yaml:2:") {
 			t.Errorf("max_keys: %s: %v", wrong, err)
+		}
+	}
+}
+
+// TestProxies are networks, or none.
+func TestProxies(t *testing.T) {
+	t.Parallel()
+	c := &config.Config{}
+	if p, err := c.Proxies(none); p != nil || err != nil {
+		t.Errorf("%v, %v", p, err)
+	}
+	if p, err := c.Proxies(given("proxy", "none")); p == nil || len(p) != 0 || err != nil {
+		t.Errorf("%v, %v", p, err)
+	}
+	if p, err := c.Proxies(given("proxy", "10.0.0.0/8, ::1")); len(p) != 2 || err != nil {
+		t.Errorf("%v, %v", p, err)
+	}
+	for _, wrong := range []string{"10.0.0.0/33", "localhost", "10.0.0.1,", "none,::1", ""} {
+		if p, err := c.Proxies(given("proxy", wrong)); !errors.Is(err, headgate.ErrInvalid) ||
+			!strings.Contains(err.Error(), "--proxy") {
+			t.Errorf("%q: %v, %v", wrong, p, err)
 		}
 	}
 }
