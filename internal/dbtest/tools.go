@@ -111,8 +111,8 @@ func nodeModules(dir string) (string, error) {
 	return modules, os.Rename(work, kept)
 }
 
-// Start starts a program that serves something, and waits until ping is content with it. It is ended
-// with the test.
+// Start starts a program that serves something and keeps nothing, and waits until ping is content with
+// it. It is killed when the test ends.
 func Start(tb testing.TB, cmd *exec.Cmd, ping func() error) {
 	tb.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -120,5 +120,5 @@ func Start(tb testing.TB, cmd *exec.Cmd, ping func() error) {
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
-	tb.Cleanup(func() { p.end(syscall.SIGTERM) })
+	tb.Cleanup(func() { p.end(syscall.SIGKILL) })
 }
