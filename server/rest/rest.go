@@ -194,11 +194,11 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *share, to read
 }
 
 // limits answers with the named limits.
-func (d *door) limits(w http.ResponseWriter, _ *http.Request, s *share) error {
+func (d *door) limits(w http.ResponseWriter, r *http.Request, s *share) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
-	list, err := d.service.Limits()
+	list, err := d.service.Limits(r.Context())
 	if err != nil {
 		return err
 	}
