@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
@@ -40,6 +41,9 @@ type Config struct {
 	// Problem says what is wrong with the configuration, for /readyz: a server that goes on
 	// with what it had before is ready all the same. Nil, or empty: nothing.
 	Problem func() string
+	// Tokens are what callers show to be let in, unless they come by a Unix socket or show a
+	// certificate that is listed there. Nil: everybody may do everything.
+	Tokens *auth.File
 }
 
 // door serves requests.
@@ -50,18 +54,14 @@ type door struct {
 	patience time.Duration // with a client that reads its answer: so long,
 	rate     int           // and a second more for each so many bytes
 	problem  func() string // nil: nothing is ever wrong
-}
-
-// route is a pattern of http.ServeMux, and what it serves.
-type route struct {
-	pattern string
-	handler http.HandlerFunc
+	tokens   *auth.File    // nil: everybody may do everything
 }
 
 // New returns the handler of all paths. What goes wrong here is logged, a line for
 // each failed request: see package lograte for a log that stands that.
 func New(s *service.Service, log *slog.Logger, c *Config) http.Handler {
-	return newDoor(s, log, c).handler()
+	d := newDoor(s, log, c)
+	return handler(d.routes())
 }
 
 func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
@@ -76,61 +76,9 @@ func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
 		d.load.maxBytes = c.MaxBuffered
 	}
 	if c != nil {
-		d.problem = c.Problem
+		d.problem, d.tokens = c.Problem, c.Tokens
 	}
 	return d
-}
-
-func (d *door) handler() http.Handler {
-	mux := http.NewServeMux()
-	for _, r := range d.routes() {
-		mux.HandleFunc(r.pattern, r.handler)
-	}
-	return problems(mux)
-}
-
-func (d *door) routes() []route {
-	s := d.service
-	return []route{
-		{"POST /v1/take", post(d, maxList,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, false) })},
-		{"POST /v1/check", post(d, maxList,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, true) })},
-		{"POST /v1/fill-up", post(d, maxBody,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.FillUp(ctx, r) })},
-		{"POST /v1/batch", d.with(d.batch)},
-		{"POST /v1/reserve", post(d, maxList,
-			func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })},
-		{"POST /v1/extend", post(d, maxList,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.Extend(ctx, r) })},
-		{"POST /v1/settle", post(d, maxList,
-			func(ctx context.Context, r *api.Settle) (any, error) { return s.Settle(ctx, r) })},
-		{"POST /v1/cancel", post(d, maxList,
-			func(ctx context.Context, r *api.Settle) (any, error) { return s.Cancel(ctx, r) })},
-		{"POST /v1/acquire", post(d, maxList,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.Acquire(ctx, r) })},
-		{"POST /v1/renew", post(d, maxList,
-			func(ctx context.Context, r *api.Leases) (any, error) { return s.Renew(ctx, r) })},
-		{"POST /v1/release", post(d, maxList,
-			func(ctx context.Context, r *api.Leases) (any, error) { return s.Release(ctx, r) })},
-		{"POST /v1/inspect", post(d, maxBody,
-			func(ctx context.Context, r *api.Subject) (any, error) { return s.Inspect(ctx, r) })},
-		{"POST /v1/reset", post(d, maxBody,
-			func(ctx context.Context, r *api.Subject) (any, error) { return s.Reset(ctx, r) })},
-		{"POST /v1/block", post(d, maxBody,
-			func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })},
-		{"GET /v1/limits", d.with(d.limits)},
-		{"GET /v1/cells", d.with(d.cells)},
-		{"GET /v1/usage", d.with(d.usage)},
-		// These are answered however much there is to do.
-		{"GET /livez", d.live},
-		{"GET /readyz", d.ready},
-		{"GET /healthz", d.ready},
-		{"GET /openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/yaml")
-			_, _ = w.Write(openapi)
-		}},
-	}
 }
 
 // with serves what takes a share of the load, and fails with an error.
