@@ -91,7 +91,7 @@ func (d *door) unguarded() []route {
 		{"POST /v1/inspect", auth.RoleRead, post(d, maxBody,
 			func(ctx context.Context, r *api.Subject) (any, error) { return s.Inspect(ctx, r) })},
 		{"POST /v1/reset", auth.RoleAdmin, post(d, maxBody,
-			func(ctx context.Context, r *api.Subject) (any, error) { return s.Reset(ctx, r) })},
+			func(ctx context.Context, r *api.ResetRequest) (any, error) { return s.Reset(ctx, r) })},
 		{"POST /v1/block", auth.RoleAdmin, post(d, maxBody,
 			func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })},
 		{"GET /v1/limits", auth.RoleRead, d.with(d.limits)},

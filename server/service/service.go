@@ -25,6 +25,7 @@ type Service struct {
 	known    known
 	probe    probe
 	refusals refusals
+	onAdmin  func(AdminAction) // nil: nobody is told
 }
 
 // New returns a service. The limiter finds limits by the same names; nil: those of the file
@@ -50,12 +51,13 @@ func (s *Service) Inspect(ctx context.Context, r *api.Subject) (*api.Status, err
 }
 
 // Reset forgets one key.
-func (s *Service) Reset(ctx context.Context, r *api.Subject) (*api.Reset, error) {
+func (s *Service) Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error) {
 	limit, err := s.cell(ctx, r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
 	existed, err := s.limiter.Reset(ctx, limit, r.Key)
+	s.audit(ctx, AdminAction{Verb: "reset", Limit: limit.Name(), Key: r.Key, Reason: r.Reason}, err)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +83,11 @@ func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) 
 		return nil, err
 	}
 	st, err := s.limiter.Block(ctx, limit, r.Key, d, r.Reason)
+	verb := "block"
+	if d == 0 {
+		verb = "unblock"
+	}
+	s.audit(ctx, AdminAction{Verb: verb, Limit: limit.Name(), Key: r.Key, For: d, Reason: r.Reason}, err)
 	if err != nil {
 		return nil, err
 	}
