@@ -111,12 +111,13 @@ func TestTokensAreReplacedWithoutARestart(t *testing.T) {
 		}
 		defer res.Body.Close()
 		text, _ := io.ReadAll(res.Body)
-		return res.StatusCode == 200 && strings.Contains(string(text), `role \"root\" is not known`)
+		return res.StatusCode == http.StatusOK && strings.Contains(string(text), `role \"root\" is not known`)
 	})
 	if got := take(second); got != 200 {
 		t.Errorf("after a file that is wrong: %d", got)
 	}
-	if code, out, said := inProcess(t, "take", "token-bucket 100000/1h", "k", "--server", s.url, "--token", second); code != 0 {
+	code, out, said := inProcess(t, "take", "token-bucket 100000/1h", "k", "--server", s.url, "--token", second)
+	if code != exitOK {
 		t.Errorf("the command: %d %s %s", code, out, said)
 	}
 	if code, _, said := inProcess(t, "take", "token-bucket 100000/1h", "k", "--server", s.url); code != exitError ||
@@ -169,7 +170,7 @@ func TestAddressesOfTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	res.Body.Close()
-	if got, _ := status(t, client, "http://"+metrics+"/v1/take", admin); res.StatusCode != 200 || got != 404 {
+	if got, _ := status(t, client, "http://"+metrics+"/v1/take", admin); res.StatusCode != http.StatusOK || got != 404 {
 		t.Errorf("the address for metrics: %d for /readyz, %d for /v1/take", res.StatusCode, got)
 	}
 	if second := launch(t, dir, "--store", "memory:", "--admin", "unix:"+socket); true {
@@ -281,7 +282,9 @@ func TestTLS(t *testing.T) {
 		{"not listed, with a token", stranger, token, 200, 200},
 	} {
 		client := with(tt.pair)
-		for s, want := range map[*server2]int{{only, "only certificates"}: tt.only, {both, "certificates or tokens"}: tt.both} {
+		for s, want := range map[*named]int{
+			{only, "only certificates"}: tt.only, {both, "certificates or tokens"}: tt.both,
+		} {
 			url := strings.Replace(s.url, "[::]", "127.0.0.1", 1)
 			if got, text := status(t, client, url+"/v1/take", tt.token); got != want {
 				t.Errorf("%s, %s: status %d, want %d: %s", tt.name, s.name, got, want, text)
@@ -322,8 +325,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// server2 is a server with a name for messages.
-type server2 struct {
+// named is a server with a name for messages.
+type named struct {
 	*server
 	name string
 }

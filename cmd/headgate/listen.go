@@ -68,7 +68,7 @@ func removeStale(ctx context.Context, path string) error {
 	}
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
 	if err == nil {
-		conn.Close()
+		_ = conn.Close()
 		return fmt.Errorf("%s is in use by another process", path)
 	}
 	return os.Remove(path)

@@ -22,9 +22,9 @@ func newTokenCommand() *cobra.Command {
 		Short:      "Make, list and remove the tokens by which a server knows its callers",
 		SuggestFor: []string{"tokens", "auth", "apikey"},
 		Long: "Make, list and remove the tokens by which a server knows its callers (headgate serve --tokens FILE).\n" +
-			"The file holds hashes of the tokens, the roles of the callers and the limits that each may touch. A server\n" +
-			"reads it again within two seconds of a change. Roles are take (charge, check, settle), read (look at\n" +
-			"limits and keys) and admin (both, and reset and block).",
+			"The file holds hashes of the tokens, the roles of the callers and the limits that each may touch.\n" +
+			"A server reads it again within two seconds of a change. Roles are take (charge, check, settle),\n" +
+			"read (look at limits and keys) and admin (both, and reset and block).",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -125,8 +125,8 @@ func newTokenListCommand() *cobra.Command {
 				if len(e.Limits) > 0 {
 					limits = strings.Join(e.Limits, " ")
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%-20s  %-5s  %d tokens, %d certificates  %s\n", e.Name, e.Role, len(e.Hashes),
-					len(e.Certificates), limits)
+				fmt.Fprintf(cmd.OutOrStdout(), "%-20s  %-5s  %d tokens, %d certificates  %s\n", e.Name, e.Role,
+					len(e.Hashes), len(e.Certificates), limits)
 			}
 			return nil
 		},
@@ -213,7 +213,7 @@ func replaceFile(path string, text []byte) error {
 	if err != nil {
 		return fmt.Errorf("tokens: %w", err)
 	}
-	defer os.Remove(tmp.Name()) //nolint:errcheck // it was renamed, or the write has failed
+	defer os.Remove(tmp.Name()) // unless it was renamed
 	if info, err := os.Stat(path); err == nil {
 		_ = tmp.Chmod(info.Mode().Perm()) // the server may be another user of the group
 	}

@@ -22,7 +22,8 @@ func welcome(w io.Writer, all doors, o serving) {
 	base, curl := scheme+"://"+addr.String(), "curl"
 	if addr.Network() == "unix" {
 		base, curl = "http://localhost", "curl --unix-socket "+addr.String()
-		fmt.Fprintf(w, "headgate listens on the socket %s and keeps its state in %s\n\n", addr, store.RedactURL(o.store))
+		fmt.Fprintf(w, "headgate listens on the socket %s and keeps its state in %s\n\n", addr,
+			store.RedactURL(o.store))
 	} else {
 		fmt.Fprintf(w, "headgate listens on %s and keeps its state in %s\n\n", base, store.RedactURL(o.store))
 		if o.tokens != nil {

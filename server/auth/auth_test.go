@@ -57,7 +57,9 @@ func TestPatterns(t *testing.T) {
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	all := []auth.Role{auth.Anyone, auth.RoleTake, auth.RoleRead, auth.RoleAdmin}
-	may := map[auth.Role]string{auth.RoleTake: "anyone take", auth.RoleRead: "anyone read", auth.RoleAdmin: "anyone take read admin"}
+	may := map[auth.Role]string{
+		auth.RoleTake: "anyone take", auth.RoleRead: "anyone read", auth.RoleAdmin: "anyone take read admin",
+	}
 	for has, needed := range may {
 		c := &auth.Caller{Name: "x", Role: has}
 		for _, role := range all {

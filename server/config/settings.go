@@ -97,8 +97,8 @@ var (
 
 // Settings are all of them, in the order of the documentation.
 var Settings = []Setting{
-	Store, HTTP, Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, MaxKeys, NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, MaxConnections,
-	MaxRequests, MaxBuffered,
+	Store, HTTP, Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, MaxKeys,
+	NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, MaxConnections, MaxRequests, MaxBuffered,
 	File, Server, Token,
 }
 

@@ -80,7 +80,8 @@ func TestEveryRouteNeedsItsRole(t *testing.T) {
 		for name, token := range tokens {
 			w := ask(h, method, path, "{}", "Headgate-Token: "+token)
 			may := r.role == auth.Anyone || name == "admin" || name == "some" || name == r.role.String()
-			if forbidden := w.Code == http.StatusForbidden; forbidden == may && !strings.Contains(w.Body.String(), "all limits") {
+			forbidden := w.Code == http.StatusForbidden
+			if forbidden == may && !strings.Contains(w.Body.String(), "all limits") {
 				t.Errorf("%s by %s: status %d: %s", r.pattern, name, w.Code, w.Body)
 			}
 		}
