@@ -52,6 +52,9 @@ type Config struct {
 	// Timeout bounds a call to the server, which a caller's context does not
 	// where it is shared. Zero: 10 s.
 	Timeout time.Duration
+	// Token is shown to the server, in Authorization: Bearer. Ids are the token's own: what was charged
+	// under an id by a client with another token cannot be settled. Empty: none.
+	Token string
 }
 
 // mostBatch leaves room for the last caller below what a server takes.

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/dunglas/httpsfv"
+
+	"github.com/headgate/headgate/server/auth"
 )
 
 // each runs a test with each proxy.
@@ -266,6 +268,22 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 		check("stopped")
 		s.silence(t)
 		check("silent")
+	})
+}
+
+// TestATokenThatIsNotKnownLetsNothingThrough and end users are not asked for one.
+func TestATokenThatIsNotKnownLetsNothingThrough(t *testing.T) {
+	each(t, func(t *testing.T, p *proxy) {
+		s := newSiteWith(t, p, false, auth.NewToken())
+		for _, header := range []string{"X: y", "Authorization: Bearer " + token, "Headgate-Token: " + token} {
+			a, err := s.ask(http.MethodGet, "/", "", header)
+			if err != nil || a.status != p.wrong || len(a.header["Www-Authenticate"]) > 0 {
+				t.Errorf("%.20s: status %d, %v, %v", header, a.status, a.header, err)
+			}
+		}
+		if n := len(s.application.take()); n > 0 {
+			t.Errorf("%d requests reached the application", n)
+		}
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/rest"
@@ -33,6 +34,7 @@ type proxy struct {
 	program func(t *testing.T) string
 	command func(program, dir string) *exec.Cmd
 	away    int  // the status while Headgate is away
+	wrong   int  // the status if Headgate does not know the token
 	opens   bool // it can be told to let requests pass then
 	left    bool // its answers tell what is left when a request has passed
 	patient bool // it waits for a silent Headgate for longer than a test can
@@ -45,11 +47,11 @@ const (
 )
 
 // token is that of the proxies.
-const token = "hg_secret"
+var token = auth.NewToken()
 
 var proxies = []proxy{
 	{
-		folder: "nginx", away: 503, opens: true, left: true,
+		folder: "nginx", away: 503, wrong: 503, opens: true, left: true,
 		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "nginx", "nginx-light") },
 		command: func(program, dir string) *exec.Cmd {
 			return exec.Command(program, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"),
@@ -58,17 +60,17 @@ var proxies = []proxy{
 		},
 	},
 	{
-		folder: "caddy", away: 503, opens: true, left: true,
+		folder: "caddy", away: 503, wrong: 503, opens: true, left: true,
 		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "caddy", "caddy") },
 		command: func(program, _ string) *exec.Cmd { return exec.Command(program, "run", "--config", "Caddyfile") },
 	},
 	{
-		folder: "haproxy", away: 503, opens: true, left: true,
+		folder: "haproxy", away: 503, wrong: 503, opens: true, left: true,
 		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "haproxy", "haproxy") },
 		command: func(program, _ string) *exec.Cmd { return exec.Command(program, "-db", "-f", "haproxy.cfg") },
 	},
 	{
-		folder: "traefik", away: 500, patient: true,
+		folder: "traefik", away: 500, wrong: 401, patient: true,
 		program: func(t *testing.T) string {
 			t.Helper()
 			path, named := os.LookupEnv(traefikEnv)
@@ -134,9 +136,15 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 })
 
-// newSite starts a proxy from its configuration, with the addresses of it replaced as deploy/README.md
-// says; open also says what happens while Headgate is away.
+// newSite starts a proxy from its configuration, with the addresses of it replaced as README.md says, and
+// a Headgate that wants its token. With open, requests pass while Headgate is away.
 func newSite(t *testing.T, p *proxy, open bool) *site {
+	t.Helper()
+	return newSiteWith(t, p, open, token)
+}
+
+// newSiteWith is newSite with a Headgate that wants some token.
+func newSiteWith(t *testing.T, p *proxy, open bool, wanted string) *site {
 	t.Helper()
 	program := p.program(t)
 	s := &site{application: &recorder{handler: echo}}
@@ -151,7 +159,7 @@ func newSite(t *testing.T, p *proxy, open bool) *site {
 	t.Cleanup(func() { store.Close() })
 	s.limiter = headgate.New(store, &headgate.Config{Names: c})
 	log := slog.New(slog.DiscardHandler)
-	s.asked = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, nil)}
+	s.asked = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, &rest.Config{Tokens: tokens(t, wanted)})}
 	s.headgate = edge.NewServer(s.asked, log, &edge.Config{Proxied: rest.Proxied()})
 	listener := listen(t, "127.0.0.1:0")
 	s.addr = listener.Addr().String()
@@ -170,7 +178,7 @@ func newSite(t *testing.T, p *proxy, open bool) *site {
 	dbtest.Start(t, cmd, func() error {
 		res, err := http.Get(s.url + "/")
 		if err == nil {
-			if res.Body.Close(); res.StatusCode != http.StatusOK {
+			if res.Body.Close(); res.StatusCode == http.StatusNotFound { // it has not read everything yet
 				err = fmt.Errorf("status %d", res.StatusCode)
 			}
 		}
@@ -178,6 +186,21 @@ func newSite(t *testing.T, p *proxy, open bool) *site {
 	})
 	s.reset(t)
 	return s
+}
+
+// tokens is a file with one token, which may charge the limit api.
+func tokens(t *testing.T, token string) *auth.File {
+	t.Helper()
+	text, err := auth.Text([]auth.Entry{
+		{Name: "proxy", Role: "take", Limits: []string{"api"}, Hashes: []string{auth.Hash(token)}},
+	})
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	write(t, path, string(text))
+	file, err2 := auth.Open(path)
+	if err != nil || err2 != nil {
+		t.Fatal(err, err2)
+	}
+	return file
 }
 
 func listen(t *testing.T, addr string) net.Listener {

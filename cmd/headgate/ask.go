@@ -20,7 +20,7 @@ import (
 type asking struct{ json bool }
 
 func (a *asking) flags(cmd *cobra.Command) {
-	addSettings(cmd, config.File, config.Store, config.Server)
+	addSettings(cmd, config.File, config.Store, config.Server, config.Token)
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
 }
@@ -31,7 +31,7 @@ type answerer interface {
 	Take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error)
 	FillUp(ctx context.Context, r *api.Request) (*api.Filled, error)
 	Inspect(ctx context.Context, r *api.Subject) (*api.Status, error)
-	Reset(ctx context.Context, r *api.Subject) (*api.Reset, error)
+	Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error)
 	Block(ctx context.Context, r *api.Block) (*api.Status, error)
 	Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error)
 	List(ctx context.Context, limit string, blocked bool) ([]api.Status, error)
@@ -54,7 +54,11 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 		return err
 	}
 	if url != "" {
-		return do(newClient(url))
+		token, err := new(config.Config).Get(config.Token, flags(cmd))
+		if err != nil {
+			return err
+		}
+		return do(newClient(url, token.Value))
 	}
 	c, err := loadConfig(cmd)
 	if err != nil {
@@ -251,6 +255,7 @@ func newInspectCommand() *cobra.Command {
 
 func newResetCommand() *cobra.Command {
 	var a asking
+	var reason string
 	cmd := &cobra.Command{
 		Use:        "reset LIMIT KEY",
 		Short:      "Forget one key of a limit: its level and its block",
@@ -258,7 +263,9 @@ func newResetCommand() *cobra.Command {
 		Args:       cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, func(s answerer) error {
-				r, err := s.Reset(cmd.Context(), &api.Subject{Limit: args[0], Key: args[1]})
+				r, err := s.Reset(cmd.Context(), &api.ResetRequest{
+					Subject: api.Subject{Limit: args[0], Key: args[1]}, Reason: reason,
+				})
 				switch {
 				case err != nil:
 					return err
@@ -274,6 +281,7 @@ func newResetCommand() *cobra.Command {
 		},
 	}
 	a.flags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "`text` for the log of admin actions of the server")
 	return cmd
 }
 

@@ -15,13 +15,13 @@ import (
 )
 
 // remote asks a server over HTTP.
-type remote struct{ server string }
+type remote struct{ server, token string }
 
-func newClient(server string) *remote { return &remote{server} }
+func newClient(server, token string) *remote { return &remote{server, token} }
 
 // call asks one path.
 func (r *remote) call(ctx context.Context, method, path string, in, out any) error {
-	c, err := client.New(r.server, &client.Config{Timeout: 15 * time.Second})
+	c, err := client.New(r.server, &client.Config{Timeout: 15 * time.Second, Token: r.token})
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (r *remote) Inspect(ctx context.Context, in *api.Subject) (*api.Status, err
 	return out, r.call(ctx, http.MethodPost, "/v1/inspect", in, out)
 }
 
-func (r *remote) Reset(ctx context.Context, in *api.Subject) (*api.Reset, error) {
+func (r *remote) Reset(ctx context.Context, in *api.ResetRequest) (*api.Reset, error) {
 	out := new(api.Reset)
 	return out, r.call(ctx, http.MethodPost, "/v1/reset", in, out)
 }

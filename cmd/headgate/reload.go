@@ -30,6 +30,7 @@ type applied struct {
 	files    []string         // none: there is no file
 	limits   *catalog.Catalog // that the server watches; nil until it does
 	hangup   chan os.Signal
+	onHangup func()           // is called on SIGHUP too; nil: nothing
 	observer catalog.Observer // hears of each try; nil: nobody does
 
 	mu      sync.Mutex
@@ -161,6 +162,9 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 			return
 		case <-a.hangup:
 			asked = true
+			if a.onHangup != nil {
+				a.onHangup()
+			}
 			if len(a.files) == 0 {
 				a.log.Info("SIGHUP: there is no config file to read again")
 			}

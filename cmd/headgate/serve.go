@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +14,8 @@ import (
 
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/lograte"
+	"github.com/headgate/headgate/internal/tlsconf"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/rest"
@@ -56,7 +55,8 @@ func newServeCommand() *cobra.Command {
 			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	addSettings(cmd, config.File, config.Store, config.HTTP, config.WaitStore, config.MaxKeys,
+	addSettings(cmd, config.File, config.Store, config.HTTP, config.Admin, config.Metrics,
+		config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA, config.WaitStore, config.MaxKeys,
 		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
 		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered)
 	return cmd
@@ -67,11 +67,20 @@ type serving struct {
 	config  *config.Config
 	store   string // URL
 	addr    string
+	admin   string        // address for admin actions; empty: addr has them
+	metrics string        // address of what tells how the server is; empty: there is none apart
 	wait    time.Duration // for the store, at the start; pending.NoLimit
 	options storeOptions
 	edge    edge.Config
 	rest    rest.Config
 	applied *applied // the config file
+
+	everyone bool            // everybody may do everything on all addresses
+	tokens   *auth.File      // nil: there are none
+	tls      *tlsconf.Server // nil: connections are plain
+	clientCA bool            // certificates of clients are verified
+
+	credentials *credentials // the files of tokens and tls
 }
 
 // servingOf reads the settings of a server.
@@ -86,7 +95,7 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 		err = cmp.Or(err, wrong)
 		return int(n)
 	}
-	o = serving{config: c, wait: pending.NoLimit}
+	o = serving{config: c, wait: pending.NoLimit, credentials: &credentials{}}
 	url, err := c.Get(config.Store, given)
 	addr, wrong := c.Get(config.HTTP, given)
 	err = cmp.Or(err, wrong)
@@ -95,6 +104,7 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 		o.wait = wait
 	}
 	o.store, o.addr = url.Value, addr.Value
+	err = cmp.Or(err, o.accessOf(given))
 	o.options.maxKeys = count(config.MaxKeys, c.CountOrNone)
 	o.edge.MaxConnections = count(config.MaxConnections, c.Count)
 	o.rest.MaxRequests = count(config.MaxRequests, c.Count)
@@ -174,7 +184,8 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	o.options.log = log
 	o.applied = newApplied(o.config.Files, log)
 	defer o.applied.stop()
-	o.rest.Problem = o.applied.Problem
+	o.applied.onHangup = func() { o.credentials.look(log, true) }
+	o.rest.Problem = func() string { return cmp.Or(o.applied.Problem(), o.credentials.Problem()) }
 	state := &condition{log: log, store: store.RedactURL(o.store)}
 	s, opened, err := o.start(ctx, state)
 	if err != nil {
@@ -184,16 +195,16 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	o.applied.watch(limits)
 	end := func() { limits.Close(); s.Close() }
 	defer func() { soon(end, log) }()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.addr)
+	all, err := o.listen(ctx)
 	if err != nil {
-		return fmt.Errorf("http: %w", err)
+		return err
 	}
 	service := newServerService(s, o.config, limits)
-	server := edge.NewServer(rest.New(service, log, &o.rest), log, &o.edge)
+	o.hang(all, service, log)
 	select {
 	case <-opened:
 		if err := o.givenUp(s); err != nil {
-			listener.Close()
+			all.Close()
 			return err
 		}
 	case <-ctx.Done():
@@ -202,16 +213,15 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	soonest, cancel := context.WithTimeout(ctx, firstTry)
 	_ = limits.Refresh(soonest) // else it is read within a second
 	cancel()
-	welcome(stderr, listener.Addr().String(), o)
+	welcome(stderr, all, o)
 
 	watching, stopWatching := context.WithCancel(ctx)
 	var watched sync.WaitGroup
 	watched.Go(func() { watch(watching, s, opened, service.Healthy, state) })
 	watched.Go(func() { o.applied.follow(watching, s, opened) })
+	watched.Go(func() { o.credentials.follow(watching, log) })
 	end = func() { stopWatching(); watched.Wait(); limits.Close(); s.Close() }
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	return o.until(ctx, server, s, opened, served, log)
+	return o.until(ctx, all, s, opened, log)
 }
 
 // soon does what ends a server, and waits for that as long as it may take.
@@ -226,17 +236,18 @@ func soon(end func(), log *slog.Logger) {
 }
 
 // until waits for the end of a server, and ends it.
-func (o *serving) until(ctx context.Context, server *edge.Server, s store.Store, opened <-chan struct{},
-	served <-chan error, log *slog.Logger,
-) error {
+func (o *serving) until(ctx context.Context, all doors, s store.Store, opened <-chan struct{}, log *slog.Logger) error {
+	served := all.serve()
 	for {
 		select {
 		case err := <-served:
+			all.Close()
+			_ = all.wait(served, 1)
 			return err
 		case <-opened:
 			if err := o.givenUp(s); err != nil {
-				_ = server.Close()
-				<-served //nolint:errcheck // it was closed here
+				all.Close()
+				_ = all.wait(served, 0)
 				return err
 			}
 			opened = nil
@@ -244,24 +255,7 @@ func (o *serving) until(ctx context.Context, server *edge.Server, s store.Store,
 			log.Info("stopping")
 			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 			defer cancel()
-			err := server.Shutdown(within)
-			if serving := <-served; err == nil && !errors.Is(serving, http.ErrServerClosed) {
-				err = serving
-			}
-			return err
+			return cmp.Or(all.Shutdown(within), all.wait(served, 0))
 		}
-	}
-}
-
-// welcome tells where the server is and what to try.
-func welcome(w io.Writer, addr string, o serving) {
-	limit := "token-bucket 5/1m"
-	if limits := o.config.Limits; len(limits) > 0 {
-		limit = limits[0].Name()
-	}
-	fmt.Fprintf(w, "headgate listens on http://%s and keeps its state in %s\n\n", addr, store.RedactURL(o.store))
-	fmt.Fprintf(w, "  curl -d '{\"limit\":\"%s\",\"key\":\"alice\"}' http://%s/v1/take\n\n", limit, addr)
-	if host, _, _ := net.SplitHostPort(addr); !strings.HasPrefix(host, "127.") && host != "::1" {
-		fmt.Fprintln(w, "anyone who reaches this address can take, reset and block: let only your own clients reach it")
 	}
 }

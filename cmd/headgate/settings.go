@@ -16,9 +16,12 @@ import (
 // addSettings gives a command the flags of settings.
 func addSettings(cmd *cobra.Command, settings ...config.Setting) {
 	for _, s := range settings {
-		if s.List {
+		switch {
+		case s.List:
 			cmd.Flags().StringArray(s.Flag(), nil, s.Usage())
-		} else {
+		case s.Switch:
+			cmd.Flags().Bool(s.Flag(), false, s.Usage())
+		default:
 			cmd.Flags().String(s.Flag(), "", s.Usage())
 		}
 	}

@@ -154,6 +154,12 @@ type Subject struct {
 	NoKey bool   `json:"-"` // ReadJSON found no key
 }
 
+// ResetRequest asks to forget a key. The reason is for the audit.
+type ResetRequest struct {
+	Subject
+	Reason string `json:"reason,omitempty"`
+}
+
 // Block asks to refuse a key for a while.
 type Block struct {
 	Subject

@@ -23,6 +23,7 @@ var requests = []func() reader{
 	func() reader { return new(api.Leases) },
 	func() reader { return new(api.Subject) },
 	func() reader { return new(api.Block) },
+	func() reader { return new(api.ResetRequest) },
 }
 
 var known = []string{

@@ -85,6 +85,17 @@ func (r *Subject) ReadJSON(data []byte) error {
 	return read(data, func(s *scanner, name []byte) uint { return s.subjectMember(r, name) })
 }
 
+// ReadJSON reads a reset.
+func (r *ResetRequest) ReadJSON(data []byte) error {
+	r.NoKey = true
+	return read(data, func(s *scanner, name []byte) uint {
+		if string(name) == "reason" {
+			return s.string(&r.Reason, 1<<3)
+		}
+		return s.subjectMember(&r.Subject, name)
+	})
+}
+
 // ReadJSON reads a block.
 func (r *Block) ReadJSON(data []byte) error {
 	r.NoKey = true

@@ -52,6 +52,9 @@ func Schema() ([]byte, error) {
 			about += "; default " + s.Default
 		}
 		p := object{"type": scalar, "description": about}
+		if s.Switch {
+			p["type"] = "boolean"
+		}
 		if s.List {
 			p = object{"description": about, "oneOf": []object{
 				{"type": scalar}, {"type": "array", "items": object{"type": "string"}},

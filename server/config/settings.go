@@ -20,6 +20,7 @@ type Setting struct {
 	Help    string // one line; what the value is stands in backquotes
 	Default string // for help texts; empty: there is none
 	NotFile bool   // it is not in the file
+	Switch  bool   // true or false; a flag may stand without a value
 	List    bool   // several values, with commas between them; a flag may be repeated, the file may have a list
 }
 
@@ -29,7 +30,28 @@ var (
 	Server = Setting{Name: "server", Help: "`URL` of a server to ask instead of a store", NotFile: true}
 	Store  = Setting{Name: "store", Help: "`URL` of the store; one with a password belongs in the variable, " +
 		"since all users of the machine can see flags", Default: DefaultStore}
-	HTTP      = Setting{Name: "http", Help: "`address` to listen on", Default: DefaultHTTP}
+	Token = Setting{Name: "token", Help: "`token` to show to the server; it belongs in the variable, since all " +
+		"users of the machine can see flags", NotFile: true}
+	HTTP  = Setting{Name: "http", Help: "`address` to listen on, or unix:PATH", Default: DefaultHTTP}
+	Admin = Setting{
+		Name: "admin", Help: "`address` to listen on for admin actions too, which --http does not serve then",
+	}
+	Metrics = Setting{
+		Name: "metrics", Help: "`address` that tells how the server is (/livez, /readyz), without tokens",
+	}
+	Tokens = Setting{
+		Name: "tokens", Help: "`file` with the callers that are let in, as headgate token new makes it",
+	}
+	Open = Setting{
+		Name: "open", Switch: true,
+		Help: "let everybody who reaches an address that other machines reach take, reset and block there",
+	}
+	TLSCert     = Setting{Name: "tls_cert", Help: "PEM `file` with the server's certificate"}
+	TLSKey      = Setting{Name: "tls_key", Help: "PEM `file` with the key of the certificate"}
+	TLSClientCA = Setting{
+		Name: "tls_client_ca",
+		Help: "PEM `file` with the authorities of clients' certificates, which are needed then, or a token",
+	}
 	WaitStore = Setting{
 		Name:    "wait_store",
 		Help:    "for how `long` to wait at the start for a store that is away, such as 30s; 0 tries once",
@@ -83,9 +105,10 @@ var (
 
 // Settings are all of them, in the order of the documentation.
 var Settings = []Setting{
-	Store, HTTP, WaitStore, MaxKeys, NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, Proxy, MaxConnections,
-	MaxRequests, MaxBuffered,
-	File, Server,
+	Store, HTTP, Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, MaxKeys,
+	NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, Proxy, MaxConnections, MaxRequests,
+	MaxBuffered,
+	File, Server, Token,
 }
 
 // Flag is its name on the command line, without the dashes.
@@ -151,6 +174,19 @@ func (c *Config) Get(s Setting, flags Flags) (Said, error) {
 		return said, headgate.Invalid(said.By, "is empty; %s", what)
 	}
 	return said, nil
+}
+
+// Bool returns a switch; false where nothing was said.
+func (c *Config) Bool(s Setting, flags Flags) (bool, error) {
+	said, err := c.Get(s, flags)
+	if err != nil || said.By == "" {
+		return false, err
+	}
+	on, err := strconv.ParseBool(said.Value)
+	if err != nil {
+		return false, headgate.Invalid(said.of(s), "%q is not true or false", said.Value)
+	}
+	return on, nil
 }
 
 // Duration returns a length of time, and whether anything was said of it.

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"container/list"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/http"
@@ -29,7 +30,8 @@ func newConnections(most int, log *slog.Logger) *connections {
 type listener struct {
 	net.Listener
 	*connections
-	closed bool // guarded by mu
+	tls    *tls.Config // nil: plain
+	closed bool        // guarded by mu
 }
 
 // Accept implements net.Listener.
@@ -41,6 +43,9 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		if l.full() {
 			l.log.Warn("as many connections as may be", "class", "connections", "max", l.max)
+		}
+		if l.tls != nil { // the handshake is part of the first read, which has a deadline
+			conn = &secured{Conn: tls.Server(conn, l.tls), log: l.log}
 		}
 		h := &heading{Conn: conn}
 		h.begin()

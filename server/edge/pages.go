@@ -87,7 +87,7 @@ func short(text string) string {
 // address, and the browser takes the answers for its own then; it cannot do so with an
 // address or with localhost. A browser always sends a name.
 func (p *pages) known(r *http.Request) bool {
-	if loopback, _ := r.Context().Value(onLoopback{}).(bool); !loopback && len(p.hosts) == 0 {
+	if !placeOf(r.Context()).loopback && len(p.hosts) == 0 {
 		return true
 	}
 	name := hostName(r.Host)

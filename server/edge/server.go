@@ -6,6 +6,7 @@ package edge
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"log/slog"
 	"net"
@@ -30,12 +31,15 @@ type Config struct {
 	// among them: they are served whatever page the headers name. Their handlers must
 	// refuse what a page could send by other means. The Host is checked there as elsewhere.
 	Proxied []string
+	// TLS encrypts the connections, and may verify certificates of clients. Nil: they are plain.
+	TLS *tls.Config
 }
 
 // Server serves a handler over HTTP/1.1. Create one with [NewServer].
 type Server struct {
 	http        http.Server
 	connections *connections
+	tls         *tls.Config
 }
 
 // NewServer returns a server of h. What it refuses and what goes wrong with a
@@ -49,7 +53,7 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 		most = min(10_000, openFiles()/4*3)
 	}
 	open := newConnections(most, log)
-	return &Server{connections: open, http: http.Server{
+	return &Server{connections: open, tls: c.TLS, http: http.Server{
 		Handler:           newPages(h, log, c),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second,
@@ -58,7 +62,15 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		BaseContext: func(l net.Listener) context.Context {
-			return context.WithValue(context.Background(), onLoopback{}, isLoopback(l.Addr()))
+			return context.WithValue(context.Background(), place{}, listeningOn(l.Addr()))
+		},
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			if h, ok := conn.(*heading); ok {
+				if s, ok := h.Conn.(*secured); ok {
+					return context.WithValue(ctx, secure{}, s)
+				}
+			}
+			return ctx
 		},
 		ConnState: open.changed,
 	}}
@@ -67,7 +79,7 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 // Serve answers what comes to a listener, until Shutdown. It returns
 // http.ErrServerClosed then.
 func (s *Server) Serve(l net.Listener) error {
-	return s.http.Serve(&listener{Listener: l, connections: s.connections})
+	return s.http.Serve(&listener{Listener: l, connections: s.connections, tls: s.tls})
 }
 
 // Shutdown stops accepting connections and waits for the requests under way, until ctx
@@ -76,14 +88,6 @@ func (s *Server) Shutdown(ctx context.Context) error { return s.http.Shutdown(ct
 
 // Close closes the listeners and all connections at once.
 func (s *Server) Close() error { return s.http.Close() }
-
-// onLoopback is the key of a context for whether the listener has a loopback address.
-type onLoopback struct{}
-
-func isLoopback(a net.Addr) bool {
-	tcp, ok := a.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
-}
 
 // WriteProblem answers with a problem.
 func WriteProblem(w http.ResponseWriter, p *api.Problem) {

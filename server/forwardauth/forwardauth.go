@@ -98,7 +98,7 @@ func (h *Handler) Serve(ctx context.Context, w http.ResponseWriter, r *http.Requ
 var errPage = &api.Problem{
 	Title: "Not a proxy's request", Status: http.StatusForbidden,
 	Detail: "Nothing was charged. " + Path + " answers requests with a header X-Forwarded-Uri, X-Original-Uri or " +
-		tokenHeader + ", since no web page can send these.",
+		TokenHeader + ", since no web page can send these.",
 }
 
 // byQuery charges what the query says.
@@ -113,7 +113,7 @@ func (h *Handler) byQuery(ctx context.Context, w http.ResponseWriter, r *http.Re
 		}
 		q.charges[i].Key, q.charges[i].NoKey = httpkey.Network(client), false
 	}
-	charges, err := h.service.Charges(&api.Request{Charges: q.charges})
+	charges, err := h.service.Charges(ctx, &api.Request{Charges: q.charges})
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package forwardauth
 
 import (
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/httpkey"
+	"github.com/headgate/headgate/server/edge"
 )
 
 // Request is the request of an end user that a proxy asks about.
@@ -31,13 +31,14 @@ var proxied = struct{ method, uri, host [2]string }{
 	[2]string{"X-Forwarded-Host", "X-Original-Host"},
 }
 
-// tokenHeader has the token of a proxy. What is in it is not looked at here.
-const tokenHeader = "Headgate-Token"
+// TokenHeader has the token of a proxy, whose Authorization is that of its end user. What is in it is not
+// looked at here.
+const TokenHeader = "Headgate-Token"
 
 // fromPage reports whether a web page could have made a browser send this request without a
 // preflight, which this server does not answer: then it is not a proxy's.
 func fromPage(h http.Header) bool {
-	return len(h[proxied.uri[0]]) == 0 && len(h[proxied.uri[1]]) == 0 && len(h[tokenHeader]) == 0
+	return len(h[proxied.uri[0]]) == 0 && len(h[proxied.uri[1]]) == 0 && len(h[TokenHeader]) == 0
 }
 
 // said returns the value of one of two headers. A proxy sets one of them, and an end user may
@@ -127,7 +128,7 @@ func (h *Handler) client(r *http.Request) (a netip.Addr, err error) {
 // listed reports whether what a peer says about its client counts. On a Unix socket the
 // permissions of the file say who may connect.
 func (h *Handler) listed(r *http.Request) bool {
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
+	if edge.OnUnixSocket(r) {
 		return true
 	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)

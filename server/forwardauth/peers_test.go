@@ -79,7 +79,7 @@ func TestOverAUnixSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: g}
+	server := edge.NewServer(g, slog.New(slog.DiscardHandler), nil)
 	go func() { _ = server.Serve(l) }()
 	defer server.Close()
 	dial := func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }

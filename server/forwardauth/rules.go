@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
 )
 
@@ -77,9 +78,15 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 		allow(w)
 		return nil
 	}
-	ask := headgate.Request{Charges: m.Charges, Check: m.Mode == Advise, ID: m.ID, Life: m.Life}
-	if ask.Check {
-		ask.ID, ask.Life = "", 0
+	caller := auth.From(ctx)
+	for i := range m.Charges {
+		if err := caller.Touches(m.Charges[i].Limit.Name()); err != nil {
+			return err
+		}
+	}
+	ask := headgate.Request{Charges: m.Charges, Check: m.Mode == Advise}
+	if !ask.Check {
+		ask.ID, ask.Life = caller.ID(m.ID), m.Life
 	}
 	d, err := h.service.Decide(ctx, &ask)
 	switch {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
@@ -186,5 +187,32 @@ func TestErrorsOfRules(t *testing.T) {
 	wrong = headgate.Invalid("X-Cost", "is not a number")
 	if w := g.ask(request("GET", "")); w.Code != http.StatusBadRequest || problem(t, w).Field != "X-Cost" {
 		t.Errorf("status %d, %s", w.Code, w.Body)
+	}
+}
+
+// TestCallersAreApart: what a token may touch holds for rules too, and its ids are its own.
+func TestCallersAreApart(t *testing.T) {
+	t.Parallel()
+	m := forwardauth.Match{Rule: "r", ID: "one", Charges: charge(t, "k")}
+	g := newGate(t, &forwardauth.Config{
+		Rules: rules(func(*forwardauth.Request) (forwardauth.Match, error) { return m, nil }),
+	})
+	for i, tt := range []struct {
+		caller *auth.Caller
+		want   int
+	}{
+		{&auth.Caller{Name: "a", Role: auth.RoleTake}, 204},
+		{&auth.Caller{Name: "a", Role: auth.RoleTake}, 409},
+		{&auth.Caller{Name: "b", Role: auth.RoleTake, Limits: []string{"api*"}}, 204},
+		{&auth.Caller{Name: "c", Role: auth.RoleTake, Limits: []string{"other"}}, 403},
+		{nil, 204},
+	} {
+		r := request("GET", "")
+		if w := g.ask(r.WithContext(auth.With(r.Context(), tt.caller))); w.Code != tt.want {
+			t.Errorf("%d: status %d, want %d; %s", i, w.Code, tt.want, w.Body)
+		}
+	}
+	if used := g.used(t, "api", "k"); used != "3" {
+		t.Errorf("%s is used", used)
 	}
 }

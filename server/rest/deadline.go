@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/server/auth"
 )
 
 // deadlined is what context.WithTimeout returns, without a timer until one is needed: a
@@ -12,6 +14,7 @@ import (
 type deadlined struct {
 	parent context.Context
 	end    time.Time
+	caller *auth.Caller // of the parent
 
 	mu     sync.Mutex
 	timed  context.Context    // guarded by mu; nil: nothing but Deadline and Err was asked for
@@ -20,8 +23,11 @@ type deadlined struct {
 }
 
 func withTimeout(parent context.Context, d time.Duration) *deadlined {
-	return &deadlined{parent: parent, end: time.Now().Add(d)}
+	return &deadlined{parent: parent, end: time.Now().Add(d), caller: auth.From(parent)}
 }
+
+// Caller is for [auth.From], which would need a timer to ask for a Value.
+func (d *deadlined) Caller() *auth.Caller { return d.caller }
 
 // Deadline implements context.Context.
 func (d *deadlined) Deadline() (time.Time, bool) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/server/service"
@@ -44,6 +45,9 @@ type Config struct {
 	Problem func() string
 	// Auth is for forward authentication: see package forwardauth.
 	Auth forwardauth.Config
+	// Tokens are what callers show to be let in, unless they come by a Unix socket or show a
+	// certificate that is listed there. Nil: everybody may do everything.
+	Tokens *auth.File
 }
 
 // Proxied are the paths that proxies ask with the headers of an end user: see [edge.Config].
@@ -58,18 +62,14 @@ type door struct {
 	rate     int           // and a second more for each so many bytes
 	problem  func() string // nil: nothing is ever wrong
 	auth     *forwardauth.Handler
-}
-
-// route is a pattern of http.ServeMux, and what it serves.
-type route struct {
-	pattern string
-	handler http.HandlerFunc
+	tokens   *auth.File // nil: everybody may do everything
 }
 
 // New returns the handler of all paths. What goes wrong here is logged, a line for
 // each failed request: see package lograte for a log that stands that.
 func New(s *service.Service, log *slog.Logger, c *Config) http.Handler {
-	return newDoor(s, log, c).handler()
+	d := newDoor(s, log, c)
+	return handler(d.routes())
 }
 
 func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
@@ -83,66 +83,13 @@ func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
 	if c != nil && c.MaxBuffered > 0 {
 		d.load.maxBytes = c.MaxBuffered
 	}
-	auth := forwardauth.Config{}
+	proxies := forwardauth.Config{}
 	if c != nil {
-		d.problem, auth = c.Problem, c.Auth
+		d.problem, d.tokens, proxies = c.Problem, c.Tokens, c.Auth
 	}
-	auth.Log = cmp.Or(auth.Log, log)
-	d.auth = forwardauth.New(s, &auth)
+	proxies.Log = cmp.Or(proxies.Log, log)
+	d.auth = forwardauth.New(s, &proxies)
 	return d
-}
-
-func (d *door) handler() http.Handler {
-	mux := http.NewServeMux()
-	for _, r := range d.routes() {
-		mux.HandleFunc(r.pattern, r.handler)
-	}
-	return problems(mux)
-}
-
-func (d *door) routes() []route {
-	s := d.service
-	return []route{
-		{"POST /v1/take", post(d, maxList,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, false) })},
-		{"POST /v1/check", post(d, maxList,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, true) })},
-		{"POST /v1/fill-up", post(d, maxBody,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.FillUp(ctx, r) })},
-		{"POST /v1/batch", d.with(d.batch)},
-		{"POST /v1/reserve", post(d, maxList,
-			func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })},
-		{"POST /v1/extend", post(d, maxList,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.Extend(ctx, r) })},
-		{"POST /v1/settle", post(d, maxList,
-			func(ctx context.Context, r *api.Settle) (any, error) { return s.Settle(ctx, r) })},
-		{"POST /v1/cancel", post(d, maxList,
-			func(ctx context.Context, r *api.Settle) (any, error) { return s.Cancel(ctx, r) })},
-		{"POST /v1/acquire", post(d, maxList,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.Acquire(ctx, r) })},
-		{"POST /v1/renew", post(d, maxList,
-			func(ctx context.Context, r *api.Leases) (any, error) { return s.Renew(ctx, r) })},
-		{"POST /v1/release", post(d, maxList,
-			func(ctx context.Context, r *api.Leases) (any, error) { return s.Release(ctx, r) })},
-		{"POST /v1/inspect", post(d, maxBody,
-			func(ctx context.Context, r *api.Subject) (any, error) { return s.Inspect(ctx, r) })},
-		{"POST /v1/reset", post(d, maxBody,
-			func(ctx context.Context, r *api.Subject) (any, error) { return s.Reset(ctx, r) })},
-		{"POST /v1/block", post(d, maxBody,
-			func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })},
-		{"GET /v1/limits", d.with(d.limits)},
-		{"GET /v1/cells", d.with(d.cells)},
-		{"GET /v1/usage", d.with(d.usage)},
-		{forwardauth.Path, d.forward}, // whatever the method
-		// These are answered however much there is to do.
-		{"GET /livez", d.live},
-		{"GET /readyz", d.ready},
-		{"GET /healthz", d.ready},
-		{"GET /openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/yaml")
-			_, _ = w.Write(openapi)
-		}},
-	}
 }
 
 // with serves what takes a share of the load, and fails with an error.
@@ -206,11 +153,11 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *share, to read
 }
 
 // limits answers with the named limits.
-func (d *door) limits(w http.ResponseWriter, _ *http.Request, s *share) error {
+func (d *door) limits(w http.ResponseWriter, r *http.Request, s *share) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
-	list, err := d.service.Limits()
+	list, err := d.service.Limits(r.Context())
 	if err != nil {
 		return err
 	}

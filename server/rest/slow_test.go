@@ -38,7 +38,7 @@ func heldFor(t *testing.T, patience time.Duration) (most int64) {
 	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), nil)
 	d.patience, d.rate = patience, 1<<30
-	server := httptest.NewServer(d.handler())
+	server := httptest.NewServer(handler(d.routes()))
 	defer server.Close()
 	defer server.CloseClientConnections()
 	body := `{"requests":[` + strings.Repeat(`{"limit":"x","key":"k"},`, 9999) + `{"limit":"x","key":"k"}]}` // 2.8 MB
@@ -69,7 +69,7 @@ func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 	t.Parallel()
 	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil), slog.New(slog.DiscardHandler),
 		&Config{MaxRequests: 1})
-	server := httptest.NewServer(d.handler())
+	server := httptest.NewServer(handler(d.routes()))
 	defer server.Close()
 	defer server.CloseClientConnections()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
@@ -104,7 +104,7 @@ func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 		t.Errorf("%d requests are being decided", n)
 	}
 	w := httptest.NewRecorder()
-	d.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(one)))
+	handler(d.routes()).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(one)))
 	if w.Code != 200 {
 		t.Errorf("another caller: %d, %s", w.Code, w.Body)
 	}
@@ -115,7 +115,7 @@ func TestSharesAreGivenBack(t *testing.T) {
 	t.Parallel()
 	d := newDoor(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), &Config{MaxBuffered: 1 << 20, MaxRequests: 1})
-	h := d.handler()
+	h := handler(d.routes())
 	good := `{"limit":"token-bucket 5/1m","key":"k"`
 	for _, body := range []string{
 		good + "}", good, good + strings.Repeat(" ", 5000) + "}", good + strings.Repeat(" ", 300<<10) + "}",

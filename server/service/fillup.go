@@ -18,7 +18,7 @@ func (s *Service) FillUp(ctx context.Context, r *api.Request) (*api.Filled, erro
 	case len(r.Charges) > 1:
 		return nil, headgate.Invalid("charges", "are %d; one can be filled up at a time", len(r.Charges))
 	}
-	charges, err := s.charges(nil, r)
+	charges, err := s.charges(ctx, nil, r)
 	if err != nil {
 		return nil, err
 	}

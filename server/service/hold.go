@@ -17,7 +17,7 @@ func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, e
 	case r.ID != "" || r.Life != "":
 		return nil, headgate.Invalid("id", "is not for what is held: it ends by itself")
 	}
-	charges, err := s.charges(nil, r)
+	charges, err := s.charges(ctx, nil, r)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Con
 	}
 	held := make([]headgate.LeaseToken, len(r.Held))
 	for i, h := range r.Held {
-		limit, err := s.cell(h.Limit, h.NoKey)
+		limit, err := s.cell(ctx, h.Limit, h.NoKey)
 		if err != nil {
 			return nil, err
 		}

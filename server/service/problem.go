@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/store"
 )
 
@@ -21,6 +22,11 @@ func Problem(err error) *api.Problem {
 			p.Field = wrong.Field
 		}
 		return p
+	case errors.Is(err, auth.ErrForbidden):
+		return &api.Problem{
+			Title: "Not permitted", Status: http.StatusForbidden,
+			Detail: "Nothing was done: " + cut(err.Error(), maxDetail),
+		}
 	case errors.Is(err, headgate.ErrUnsupported):
 		return &api.Problem{Title: "Not supported by this store", Status: http.StatusNotImplemented}
 	case errors.Is(err, headgate.ErrUnknownID):

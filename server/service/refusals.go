@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
 )
 
 // What is remembered of refusals, to tell why a key is refused.
@@ -64,8 +65,8 @@ func (r *refusals) put(one refusal) {
 	r.next = (r.next + 1) % len(r.last)
 }
 
-// of returns the last refusals of a key, newest first; not nil.
-func (r *refusals) of(key string) []api.Refusal {
+// of returns the last refusals of a key by limits that the caller may touch, newest first; not nil.
+func (r *refusals) of(key string, caller *auth.Caller) []api.Refusal {
 	list := []api.Refusal{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +75,7 @@ func (r *refusals) of(key string) []api.Refusal {
 		if one.limit == "" || len(list) == shownRefusals { // there are no older ones, or enough
 			break
 		}
-		if one.key == key {
+		if one.key == key && caller.Touches(one.limit) == nil {
 			list = append(list, one.wire())
 		}
 	}

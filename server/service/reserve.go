@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
 )
 
 // Reserve takes charges for a start that may lie ahead.
@@ -16,11 +17,11 @@ func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, e
 	if r.Check {
 		return nil, headgate.Invalid("check", "stands only in the requests of a batch")
 	}
-	charges, err := s.charges(nil, &r.Request)
+	charges, err := s.charges(ctx, nil, &r.Request)
 	if err != nil {
 		return nil, err
 	}
-	id, life, err := s.identity(&r.Request, charges)
+	id, life, err := s.identity(ctx, &r.Request, charges)
 	if err != nil {
 		return nil, err
 	}
@@ -58,11 +59,11 @@ func (s *Service) Extend(ctx context.Context, r *api.Request) (*api.Extended, er
 	case r.ID == "":
 		return nil, headgate.Invalid("id", "is missing")
 	}
-	charges, err := s.charges(nil, r)
+	charges, err := s.charges(ctx, nil, r)
 	if err != nil {
 		return nil, err
 	}
-	id, life, err := s.identity(r, charges)
+	id, life, err := s.identity(ctx, r, charges)
 	if err != nil {
 		return nil, err
 	}
@@ -101,11 +102,11 @@ func (s *Service) correct(ctx context.Context, r *api.Settle, cost meaning,
 	if r.ID == "" {
 		return nil, headgate.Invalid("id", "is missing")
 	}
-	charges, err := s.chargesOf(nil, &api.Request{Charge: r.Charge, Charges: r.Charges}, cost)
+	charges, err := s.chargesOf(ctx, nil, &api.Request{Charge: r.Charge, Charges: r.Charges}, cost)
 	if err != nil {
 		return nil, err
 	}
-	by, err := verb(s.limiter.Once(r.ID, 0), ctx, charges...)
+	by, err := verb(s.limiter.Once(auth.From(ctx).ID(r.ID), 0), ctx, charges...)
 	if err != nil {
 		return nil, err
 	}
@@ -134,15 +135,17 @@ func uncosted(n json.Number) (headgate.Cost, error) {
 	return headgate.Units(0), nil
 }
 
-// identity returns the id of a request for charges and its life, if it has one.
-func (s *Service) identity(r *api.Request, charges []headgate.Charge) (id string, life time.Duration, err error) {
+// identity returns the id of a request for charges, as the store knows it, and its life, if it has one.
+func (s *Service) identity(ctx context.Context, r *api.Request, charges []headgate.Charge) (
+	id string, life time.Duration, err error,
+) {
 	if r.ID == "" && r.Life != "" {
 		return "", 0, headgate.Invalid("life", "stands without an id")
 	}
 	if life, err = duration("life", r.Life); err == nil && r.ID != "" {
 		err = s.besideAll("life", cmp.Or(life, headgate.DefaultLife), charges)
 	}
-	return r.ID, life, err
+	return auth.From(ctx).ID(r.ID), life, err
 }
 
 // duration parses a period; none is zero, and so is 0.

@@ -2,12 +2,14 @@ package service
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/store"
 )
@@ -91,15 +93,35 @@ func (s *Service) besideAll(field string, d time.Duration, charges []headgate.Ch
 }
 
 // cell returns the limit of a cell that a request names. Without a key, all who forget
-// theirs would share one; an empty key is one that somebody chose.
-func (s *Service) cell(nameOrNotation string, noKey bool) (headgate.Limit, error) {
+// theirs would share one; an empty key is one that somebody chose. The caller must be one that
+// may touch the limit.
+func (s *Service) cell(ctx context.Context, nameOrNotation string, noKey bool) (headgate.Limit, error) {
 	switch {
 	case nameOrNotation == "":
 		return headgate.Limit{}, headgate.Invalid("limit", "is missing")
 	case noKey:
 		return headgate.Limit{}, headgate.Invalid("key", "is missing; it may be empty, but it must be there")
 	}
-	return s.resolve(nameOrNotation)
+	return s.touch(ctx, nameOrNotation)
+}
+
+// touch returns a limit that the caller may touch. A pattern of limits is compared with the name, or
+// with the notation as it is written in answers. Limits that do not exist are forbidden too,
+// so that nobody learns which there are.
+func (s *Service) touch(ctx context.Context, nameOrNotation string) (headgate.Limit, error) {
+	caller := auth.From(ctx)
+	if caller.All() {
+		return s.resolve(nameOrNotation)
+	}
+	l, err := s.resolve(nameOrNotation)
+	name := l.Name()
+	if err != nil || name == "" {
+		name = nameOrNotation
+	}
+	if forbidden := caller.Touches(name); forbidden != nil {
+		return headgate.Limit{}, forbidden
+	}
+	return l, err
 }
 
 // resolve is config.Resolve with a memory. What a name means may change at any time, and be
@@ -186,21 +208,19 @@ func (k *known) forget(now int64) {
 	}
 }
 
-// Limited returns those limits of charges whose parameters are known here, without asking the store.
+// Limited returns the limits of charges, in their order. Those of which only the name is known here,
+// without asking the store, are zero.
 func (s *Service) Limited(charges []headgate.Charge) []headgate.Limit {
-	limits := make([]headgate.Limit, 0, len(charges))
+	limits := make([]headgate.Limit, len(charges))
 	known, _ := s.names.(interface {
 		Known(name, key string) (headgate.Limit, bool)
 	})
 	for i := range charges {
-		l, ok := charges[i].Limit, true
-		if l.OnlyName() {
-			if ok = known != nil; ok {
-				l, ok = known.Known(l.Name(), charges[i].Key)
-			}
-		}
-		if ok {
-			limits = append(limits, l)
+		switch l := charges[i].Limit; {
+		case !l.OnlyName():
+			limits[i] = l
+		case known != nil:
+			limits[i], _ = known.Known(l.Name(), charges[i].Key)
 		}
 	}
 	return limits

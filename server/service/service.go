@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/store"
 )
@@ -23,6 +25,7 @@ type Service struct {
 	known    known
 	probe    probe
 	refusals refusals
+	onAdmin  func(AdminAction) // nil: nobody is told
 }
 
 // New returns a service. The limiter finds limits by the same names; nil: those of the file
@@ -36,7 +39,7 @@ func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
 
 // Inspect tells about one key.
 func (s *Service) Inspect(ctx context.Context, r *api.Subject) (*api.Status, error) {
-	limit, err := s.cell(r.Limit, r.NoKey)
+	limit, err := s.cell(ctx, r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -48,12 +51,13 @@ func (s *Service) Inspect(ctx context.Context, r *api.Subject) (*api.Status, err
 }
 
 // Reset forgets one key.
-func (s *Service) Reset(ctx context.Context, r *api.Subject) (*api.Reset, error) {
-	limit, err := s.cell(r.Limit, r.NoKey)
+func (s *Service) Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error) {
+	limit, err := s.cell(ctx, r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
 	existed, err := s.limiter.Reset(ctx, limit, r.Key)
+	s.audit(ctx, AdminAction{Verb: "reset", Limit: limit.Name(), Key: r.Key, Reason: r.Reason}, err)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +66,7 @@ func (s *Service) Reset(ctx context.Context, r *api.Subject) (*api.Reset, error)
 
 // Block refuses one key for a while, or lifts that.
 func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) {
-	limit, err := s.cell(r.Limit, r.NoKey)
+	limit, err := s.cell(ctx, r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +83,11 @@ func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) 
 		return nil, err
 	}
 	st, err := s.limiter.Block(ctx, limit, r.Key, d, r.Reason)
+	verb := "block"
+	if d == 0 {
+		verb = "unblock"
+	}
+	s.audit(ctx, AdminAction{Verb: verb, Limit: limit.Name(), Key: r.Key, For: d, Reason: r.Reason}, err)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +103,7 @@ func (s *Service) Cells(ctx context.Context, limit string, blocked bool, after s
 		named = append(named, l.Limit)
 	}
 	if limit != "" {
-		l, err := s.resolve(limit)
+		l, err := s.touch(ctx, limit)
 		if err == nil && l.OnlyName() {
 			_, err = s.names.Find(ctx, limit, "")
 		}
@@ -102,6 +111,8 @@ func (s *Service) Cells(ctx context.Context, limit string, blocked bool, after s
 			return nil, err
 		}
 		q.Limit = l.Name()
+	} else if caller := auth.From(ctx); !caller.All() {
+		return nil, fmt.Errorf("%w: %s may not list the keys of all limits; name one", auth.ErrForbidden, caller)
 	}
 	list, err := s.limiter.List(ctx, q, named...)
 	if err != nil {
@@ -114,18 +125,21 @@ func (s *Service) Cells(ctx context.Context, limit string, blocked bool, after s
 	return cells, nil
 }
 
-// Limits lists the named limits. The error is the store's, while they were never read.
-func (s *Service) Limits() (*api.Limits, error) {
+// Limits lists the named limits that the caller may touch. The error is the store's, while they were never read.
+func (s *Service) Limits(ctx context.Context) (*api.Limits, error) {
 	named := s.names.List()
 	if err := s.names.Err(); err != nil && len(named) == 0 {
 		return nil, err
 	}
-	list := &api.Limits{Limits: make([]api.Limit, len(named))}
-	for i, l := range named {
-		list.Limits[i] = api.Limit{
+	list := &api.Limits{Limits: make([]api.Limit, 0, len(named))}
+	for _, l := range named {
+		if auth.From(ctx).Touches(l.Name()) != nil {
+			continue
+		}
+		list.Limits = append(list.Limits, api.Limit{
 			Name: l.Name(), Limit: l.String(), Description: l.Description,
 			Bound: l.Bound().String(),
-		}
+		})
 	}
 	return list, nil
 }

@@ -18,11 +18,11 @@ func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.De
 	if r.Check {
 		return nil, headgate.Invalid("check", "stands only in the requests of a batch; ask /v1/check")
 	}
-	charges, err := s.charges(nil, r)
+	charges, err := s.charges(ctx, nil, r)
 	if err != nil {
 		return nil, err
 	}
-	id, life, err := s.identity(r, charges)
+	id, life, err := s.identity(ctx, r, charges)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +55,10 @@ func (s *Service) Decide(ctx context.Context, r *headgate.Request) (headgate.Dec
 }
 
 // Charges returns the charges of a request, with the limits that it names. Errors are
-// headgate.ErrInvalid and name the field.
-func (s *Service) Charges(r *api.Request) ([]headgate.Charge, error) { return s.charges(nil, r) }
+// headgate.ErrInvalid and name the field, or auth.ErrForbidden if the caller may not touch a limit.
+func (s *Service) Charges(ctx context.Context, r *api.Request) ([]headgate.Charge, error) {
+	return s.charges(ctx, nil, r)
+}
 
 // Batch answers many requests; those that are wrong fail alone. failed is told of
 // each that failed for a reason that is not the client's.
@@ -74,11 +76,11 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 	for i := range b.Requests {
 		r := &b.Requests[i]
 		start := len(all)
-		with, err := s.charges(all, r)
+		with, err := s.charges(ctx, all, r)
 		var id string
 		var life time.Duration
 		if err == nil {
-			id, life, err = s.identity(r, with[start:])
+			id, life, err = s.identity(ctx, r, with[start:])
 		}
 		if err != nil {
 			answers.Answers[i].Problem = brief(err)
@@ -116,17 +118,19 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 }
 
 // charges appends what a request asks for to a list.
-func (s *Service) charges(list []headgate.Charge, r *api.Request) ([]headgate.Charge, error) {
-	return s.chargesOf(list, r, costOf)
+func (s *Service) charges(ctx context.Context, list []headgate.Charge, r *api.Request) ([]headgate.Charge, error) {
+	return s.chargesOf(ctx, list, r, costOf)
 }
 
 // chargesOf is charges with another meaning of the costs.
-func (s *Service) chargesOf(list []headgate.Charge, r *api.Request, cost meaning) ([]headgate.Charge, error) {
+func (s *Service) chargesOf(ctx context.Context, list []headgate.Charge, r *api.Request, cost meaning) (
+	[]headgate.Charge, error,
+) {
 	switch {
 	case len(r.Charges) == 0 && r.Limit == "":
 		return nil, headgate.Invalid("limit", "is missing")
 	case len(r.Charges) == 0:
-		return s.charge(list, &r.Charge, cost)
+		return s.charge(ctx, list, &r.Charge, cost)
 	case r.Charge != api.Charge{NoKey: r.NoKey}:
 		return nil, headgate.Invalid("charges", "stand beside limit, key, cost or keep; say one or the other")
 	case len(r.Charges) > MaxBatch:
@@ -134,7 +138,7 @@ func (s *Service) chargesOf(list []headgate.Charge, r *api.Request, cost meaning
 	}
 	var err error
 	for i := range r.Charges {
-		if list, err = s.charge(list, &r.Charges[i], cost); err != nil {
+		if list, err = s.charge(ctx, list, &r.Charges[i], cost); err != nil {
 			return nil, err
 		}
 	}
@@ -152,8 +156,10 @@ func costOf(n json.Number) (headgate.Cost, error) {
 	return headgate.ParseCost(n.String())
 }
 
-func (s *Service) charge(list []headgate.Charge, c *api.Charge, cost meaning) ([]headgate.Charge, error) {
-	limit, err := s.cell(c.Limit, c.NoKey)
+func (s *Service) charge(ctx context.Context, list []headgate.Charge, c *api.Charge, cost meaning) (
+	[]headgate.Charge, error,
+) {
+	limit, err := s.cell(ctx, c.Limit, c.NoKey)
 	if err != nil {
 		return nil, err
 	}

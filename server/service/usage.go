@@ -8,6 +8,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/store"
 )
 
@@ -43,7 +44,9 @@ func (s *Service) Usage(ctx context.Context, q *UsageQuery, hold func(limits int
 	if err != nil {
 		return nil, err
 	}
-	out := &api.Usage{Key: q.Key, Limits: make([]api.LimitUsage, len(used)), Refusals: s.refusals.of(q.Key)}
+	out := &api.Usage{
+		Key: q.Key, Limits: make([]api.LimitUsage, len(used)), Refusals: s.refusals.of(q.Key, auth.From(ctx)),
+	}
 	for i := range used {
 		u := &used[i]
 		out.Limits[i] = api.LimitUsage{
@@ -68,7 +71,7 @@ func (s *Service) limitsOf(ctx context.Context, q *UsageQuery, hold func(limits 
 	limits []headgate.Limit, err error,
 ) {
 	for _, name := range q.Limits {
-		l, err := s.cell(name, false)
+		l, err := s.cell(ctx, name, false)
 		if err != nil {
 			return nil, err
 		}
@@ -77,6 +80,7 @@ func (s *Service) limitsOf(ctx context.Context, q *UsageQuery, hold func(limits 
 	if limits != nil {
 		return limits, hold(len(limits))
 	}
+	caller := auth.From(ctx)
 	named := s.names.List()
 	if err := s.names.Err(); err != nil && len(named) == 0 && !errors.Is(err, headgate.ErrUnsupported) {
 		return nil, err
@@ -85,7 +89,8 @@ func (s *Service) limitsOf(ctx context.Context, q *UsageQuery, hold func(limits 
 		if err := hold(store.DefaultMax); err != nil {
 			return nil, err
 		}
-		return s.listed(ctx, q.Key)
+		limits, err := s.listed(ctx, q.Key)
+		return touched(caller, limits), err
 	}
 	for _, d := range named {
 		l, err := headgate.Named(d.Name()) // which means another limit for some keys
@@ -94,11 +99,16 @@ func (s *Service) limitsOf(ctx context.Context, q *UsageQuery, hold func(limits 
 		}
 		limits = append(limits, l)
 	}
-	if limits = append(limits, s.known.used()...); len(limits) > MaxBatch {
+	if limits = touched(caller, append(limits, s.known.used()...)); len(limits) > MaxBatch {
 		return nil, headgate.Invalid("limit", "%d are too many to tell of at once; name those that matter, at most %d",
 			len(limits), MaxBatch)
 	}
 	return limits, hold(len(limits))
+}
+
+// touched returns the limits that a caller may touch.
+func touched(caller *auth.Caller, limits []headgate.Limit) []headgate.Limit {
+	return slices.DeleteFunc(limits, func(l headgate.Limit) bool { return caller.Touches(l.Name()) != nil })
 }
 
 // listed returns the limits of which the store has cells of a key. Without a catalogue these are

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/tlsconf"
+	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/service"
+)
+
+// accessOf reads the settings that say who is let in.
+func (o *serving) accessOf(given config.Flags) (err error) {
+	text := func(s config.Setting) string {
+		said, wrong := o.config.Get(s, given)
+		err = cmp.Or(err, wrong)
+		return said.Value
+	}
+	o.admin, o.metrics = text(config.Admin), text(config.Metrics)
+	tokens := text(config.Tokens)
+	files := tlsconf.ServerFiles{
+		Cert: text(config.TLSCert), Key: text(config.TLSKey), ClientCA: text(config.TLSClientCA),
+		Optional: tokens != "",
+	}
+	open, wrong := o.config.Bool(config.Open, given)
+	if err = cmp.Or(err, wrong); err != nil {
+		return err
+	}
+	switch {
+	case open && tokens != "":
+		return headgate.Invalid(config.Open.Name, "stands beside %s; say one or the other", config.Tokens.Name)
+	case (files.Cert == "") != (files.Key == ""):
+		return headgate.Invalid(config.TLSCert.Name, "and %s stand together", config.TLSKey.Name)
+	case files.ClientCA != "" && files.Cert == "":
+		return headgate.Invalid(config.TLSClientCA.Name, "needs %s and %s", config.TLSCert.Name, config.TLSKey.Name)
+	}
+	o.everyone, o.clientCA = open, files.ClientCA != ""
+	if tokens != "" {
+		if o.tokens, err = auth.Open(tokens); err != nil {
+			return err
+		}
+		o.rest.Tokens = o.tokens
+		o.credentials.add(tokens, o.tokens.Reload, tokens)
+	}
+	if files.Cert != "" {
+		if o.tls, err = tlsconf.NewServer(files); err != nil {
+			return err
+		}
+		o.credentials.add("the TLS files", o.tls.Reload, o.tls.Files()...)
+	}
+	return nil
+}
+
+// credentials are files of tokens and certificates, which a server reads again when they are changed,
+// and on SIGHUP. The zero value has none. It is safe for concurrent use once all are added.
+type credentials struct {
+	list []*credential
+	mu   sync.Mutex
+}
+
+// credential is what is read out of some files.
+type credential struct {
+	name   string
+	files  []string
+	reload func() error
+	text   string // of the files, as they were read last; guarded by mu of the credentials
+	seen   string // as they were at the last look; guarded by mu of the credentials
+	err    error  // why they cannot be used; guarded by mu of the credentials
+}
+
+// add adds files that have just been read.
+func (c *credentials) add(name string, reload func() error, files ...string) {
+	text := textOf(files)
+	c.list = append(c.list, &credential{name: name, files: files, reload: reload, text: text, seen: text})
+}
+
+// follow reads files again when they are changed, until ctx is done. A change counts when two looks
+// have found the same text: the first may have come while the file was being written.
+func (c *credentials) follow(ctx context.Context, log *slog.Logger) {
+	if len(c.list) == 0 {
+		return
+	}
+	ticker := time.NewTicker(reloadEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			c.look(log, false)
+		}
+	}
+}
+
+// look reads the files again that were changed, or all.
+func (c *credentials) look(log *slog.Logger, all bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.list {
+		text := textOf(one.files)
+		settled := text == one.seen
+		one.seen = text
+		if !all && (text == one.text || !settled) {
+			continue
+		}
+		one.text = text
+		if one.err = one.reload(); one.err != nil {
+			log.Error("what was read before stays in force", "files", one.name, "error", one.err)
+		} else {
+			log.Info("read again", "files", one.name)
+		}
+	}
+}
+
+// Problem says why files cannot be used; empty: they can.
+func (c *credentials) Problem() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.list {
+		if one.err != nil {
+			return one.err.Error()
+		}
+	}
+	return ""
+}
+
+// logAction logs an admin action: what was done to which key, by which caller, and why.
+func logAction(log *slog.Logger, a service.AdminAction) {
+	by := cmp.Or(a.Caller, "a caller without a name")
+	args := []any{"verb", a.Verb, "limit", a.Limit, "key", a.Key, "by", by, "reason", a.Reason}
+	if a.For > 0 {
+		args = append(args, "for", a.For)
+	}
+	if a.Err != nil {
+		args = append(args, "error", a.Err)
+	}
+	log.Info("admin action", args...)
+}

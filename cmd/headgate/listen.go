@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/rest"
+	"github.com/headgate/headgate/server/service"
+)
+
+// unixPrefix begins the address of a Unix socket.
+const unixPrefix = "unix:"
+
+// socketMode lets the owner and the group of a Unix socket use it.
+const socketMode = 0o660
+
+// listen listens on an address that a setting names.
+func listen(ctx context.Context, s config.Setting, addr string) (net.Listener, error) {
+	path, unix := strings.CutPrefix(addr, unixPrefix)
+	if !unix {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Name, err)
+		}
+		return l, nil
+	}
+	if path == "" {
+		return nil, headgate.Invalid(s.Name, "%q names no socket; unix:/run/headgate/headgate.sock does", addr)
+	}
+	if err := removeStale(ctx, path); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	if err := os.Chmod(path, socketMode); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return l, nil
+}
+
+// removeStale removes a socket that no process listens on any more: one that was killed leaves it
+// behind. Any other file is left alone.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is not a socket", path)
+	}
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("%s is in use by another process", path)
+	}
+	return os.Remove(path)
+}
+
+// guarded returns an error if an address can be reached from other machines and lets everybody in.
+func (o *serving) guarded(s config.Setting, l net.Listener) error {
+	tcp, ok := l.Addr().(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() || o.everyone || o.tokens != nil || o.tls != nil && o.clientCA {
+		return nil
+	}
+	return headgate.Invalid(s.Name, "%s can be reached from other machines, and everybody could take, reset and "+
+		"block there: set %s or %s, or %s if that is meant", l.Addr(), config.Tokens.Name, config.TLSClientCA.Name,
+		config.Open.Name)
+}
+
+// door is an address that is served.
+type door struct {
+	setting  config.Setting
+	listener net.Listener
+	server   *edge.Server
+}
+
+// doors are all addresses of a server.
+type doors []door
+
+// listen opens the addresses. Nothing is served there yet.
+func (o *serving) listen(ctx context.Context) (all doors, err error) {
+	defer func() {
+		if err != nil {
+			all.Close()
+		}
+	}()
+	for _, a := range []struct {
+		setting config.Setting
+		addr    string
+	}{{config.HTTP, o.addr}, {config.Admin, o.admin}, {config.Metrics, o.metrics}} {
+		if a.addr == "" {
+			continue
+		}
+		l, err := listen(ctx, a.setting, a.addr)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, door{setting: a.setting, listener: l})
+		if a.setting.Name == config.Metrics.Name { // which charges nothing and tells of no key
+			continue
+		}
+		if err := o.guarded(a.setting, l); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// hang gives each address its server.
+func (o *serving) hang(all doors, s *service.Service, log *slog.Logger) {
+	s.OnAdmin(func(a service.AdminAction) { logAction(log, a) })
+	public, everything, health := rest.Split(s, log, &o.rest)
+	if o.admin == "" {
+		public = everything
+	}
+	handlers := map[string]http.Handler{
+		config.HTTP.Name: public, config.Admin.Name: everything, config.Metrics.Name: health,
+	}
+	for i := range all {
+		c := o.edge
+		name := all[i].setting.Name
+		if o.tls != nil && name != config.Metrics.Name && all[i].listener.Addr().Network() != "unix" {
+			c.TLS = o.tls.Config()
+		}
+		all[i].server = edge.NewServer(handlers[name], log, &c)
+	}
+}
+
+// serve begins to serve all of them. The channel gets an error when one ends, of each one.
+func (d doors) serve() <-chan error {
+	served := make(chan error, len(d))
+	for _, one := range d {
+		go func() { served <- one.server.Serve(one.listener) }()
+	}
+	return served
+}
+
+// Shutdown stops accepting connections and waits for the requests under way, until ctx ends.
+func (d doors) Shutdown(ctx context.Context) error {
+	errs := make([]error, len(d))
+	var ended sync.WaitGroup
+	for i, one := range d {
+		ended.Go(func() { errs[i] = one.server.Shutdown(ctx) })
+	}
+	ended.Wait()
+	return errors.Join(errs...)
+}
+
+// Close closes all listeners and connections at once.
+func (d doors) Close() {
+	for _, one := range d {
+		one.listener.Close()
+		if one.server != nil {
+			_ = one.server.Close()
+		}
+	}
+}
+
+// wait waits until all have ended, and returns the first error that is not the end of a server that
+// was closed.
+func (d doors) wait(served <-chan error, ended int) (err error) {
+	for range len(d) - ended {
+		if one := <-served; err == nil && !errors.Is(one, http.ErrServerClosed) {
+			err = one
+		}
+	}
+	return err
+}

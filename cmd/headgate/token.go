@@ -1,0 +1,228 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/config"
+)
+
+func newTokenCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:        "token",
+		Short:      "Make, list and remove the tokens by which a server knows its callers",
+		SuggestFor: []string{"tokens", "auth", "apikey"},
+		Long: "Make, list and remove the tokens by which a server knows its callers (headgate serve --tokens FILE).\n" +
+			"The file holds hashes of the tokens, the roles of the callers and the limits that each may touch.\n" +
+			"A server reads it again within two seconds of a change. Roles are take (charge, check, settle),\n" +
+			"read (look at limits and keys) and admin (both, and reset and block).",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newTokenNewCommand(), newTokenListCommand(), newTokenRemoveCommand())
+	return cmd
+}
+
+func newTokenNewCommand() *cobra.Command {
+	var e auth.Entry
+	var another bool
+	cmd := &cobra.Command{
+		Use:   "new NAME --role ROLE",
+		Short: "Make a token, print it once, and add its hash to the file",
+		Long: "Make a token, print it on the standard output, and add its hash to the file. It is shown only now.\n" +
+			"Without --tokens no file is changed, and the entry for one is printed on the standard error.\n\n" +
+			"To replace a token while both are accepted: make another one with --another, give it to the\n" +
+			"caller, and remove the hash of the first one from the file.",
+		Example: "  headgate token new checkout --role take --limits 'api*' --tokens tokens.yaml\n" +
+			"  headgate token new checkout --another --tokens tokens.yaml",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e.Name = args[0]
+			path, err := tokensOf(cmd)
+			if err != nil {
+				return err
+			}
+			token := auth.NewToken()
+			e.Hashes = []string{auth.Hash(token)}
+			var entries []auth.Entry
+			if path != "" {
+				if entries, err = entriesOf(path, true); err != nil {
+					return err
+				}
+			}
+			if entries, err = added(entries, e, another); err != nil {
+				return err
+			}
+			text, err := auth.Text(entries)
+			if err == nil {
+				_, err = auth.Parse("the new entry", text)
+			}
+			if err != nil {
+				return err
+			}
+			if path == "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "for the file of headgate serve --tokens:\n\n%s\n", text)
+			} else if err := replaceFile(path, text); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), token)
+			return nil
+		},
+	}
+	addSettings(cmd, config.File, config.Tokens)
+	cmd.Flags().StringVar(&e.Role, "role", "", "`role` of a new caller: take, read or admin")
+	cmd.Flags().StringSliceVar(&e.Limits, "limits", nil,
+		"`patterns` of the limits that a new caller may touch, such as 'api*'; absent, all")
+	cmd.Flags().BoolVar(&another, "another", false, "one more token of a caller that is in the file")
+	return cmd
+}
+
+// added returns entries with a new one, or with one more hash of a caller.
+func added(entries []auth.Entry, e auth.Entry, another bool) ([]auth.Entry, error) {
+	i := slices.IndexFunc(entries, func(old auth.Entry) bool { return old.Name == e.Name })
+	switch {
+	case another && i < 0:
+		return nil, headgate.Invalid("name", "%.64q is not in the file; leave --another out", e.Name)
+	case another && (e.Role != "" || e.Limits != nil):
+		return nil, headgate.Invalid("another", "stands alone: role and limits are those of the caller")
+	case another:
+		entries = slices.Clone(entries)
+		entries[i].Hashes = append(slices.Clone(entries[i].Hashes), e.Hashes...)
+		return entries, nil
+	case i >= 0:
+		return nil, headgate.Invalid("name", "%.64q is in the file; --another makes one more token of it", e.Name)
+	case e.Role == "":
+		return nil, headgate.Invalid("role", "is missing; there are take, read and admin")
+	}
+	return append(slices.Clone(entries), e), nil
+}
+
+func newTokenListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the callers of a file of tokens",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := fileOfTokens(cmd)
+			if err != nil {
+				return err
+			}
+			entries, err := entriesOf(path, false)
+			if err != nil {
+				return err
+			}
+			for _, e := range entries {
+				limits := "all limits"
+				if len(e.Limits) > 0 {
+					limits = strings.Join(e.Limits, " ")
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%-20s  %-5s  %d tokens, %d certificates  %s\n", e.Name, e.Role,
+					len(e.Hashes), len(e.Certificates), limits)
+			}
+			return nil
+		},
+	}
+	addSettings(cmd, config.File, config.Tokens)
+	return cmd
+}
+
+func newTokenRemoveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:        "remove NAME",
+		Short:      "Remove a caller, with all its tokens, from the file",
+		SuggestFor: []string{"revoke", "delete"},
+		Args:       cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := fileOfTokens(cmd)
+			if err != nil {
+				return err
+			}
+			entries, err := entriesOf(path, false)
+			if err != nil {
+				return err
+			}
+			i := slices.IndexFunc(entries, func(e auth.Entry) bool { return e.Name == args[0] })
+			if i < 0 {
+				return headgate.Invalid("name", "%.64q is not in %s", args[0], path)
+			}
+			text, err := auth.Text(slices.Delete(slices.Clone(entries), i, i+1))
+			if err != nil {
+				return err
+			}
+			if err := replaceFile(path, text); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "removed  %s\n", args[0])
+			return nil
+		},
+	}
+	addSettings(cmd, config.File, config.Tokens)
+	return cmd
+}
+
+// tokensOf returns the path of the file of tokens; empty: none is said.
+func tokensOf(cmd *cobra.Command) (string, error) {
+	c, err := loadConfig(cmd)
+	if err != nil {
+		return "", err
+	}
+	said, err := c.Get(config.Tokens, flags(cmd))
+	return said.Value, err
+}
+
+func fileOfTokens(cmd *cobra.Command) (string, error) {
+	path, err := tokensOf(cmd)
+	if err == nil && path == "" {
+		err = headgate.Invalid(config.Tokens.Name, "is missing; --tokens names the file")
+	}
+	return path, err
+}
+
+// entriesOf reads the callers of a file. One that is not there has none, if that is said.
+func entriesOf(path string, orNone bool) ([]auth.Entry, error) {
+	text, err := os.ReadFile(path)
+	if orNone && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tokens: %w", err)
+	}
+	t, err := auth.Parse(path, text)
+	if err != nil {
+		return nil, err
+	}
+	return t.Entries(), nil
+}
+
+// replaceFile writes a file that only its owner can read, so that readers see the old text or the
+// new one. Comments of the old one are lost.
+func replaceFile(path string, text []byte) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".tokens-*") // with mode 0600
+	if err != nil {
+		return fmt.Errorf("tokens: %w", err)
+	}
+	defer os.Remove(tmp.Name()) // unless it was renamed
+	if info, err := os.Stat(path); err == nil {
+		_ = tmp.Chmod(info.Mode().Perm()) // the server may be another user of the group
+	}
+	_, err = tmp.Write(text)
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("tokens: %w", err)
+	}
+	return nil
+}

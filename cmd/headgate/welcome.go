@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/headgate/headgate/store"
+)
+
+// welcome tells where the server is and what to try.
+func welcome(w io.Writer, all doors, o serving) {
+	limit := "token-bucket 5/1m"
+	if limits := o.config.Limits; len(limits) > 0 {
+		limit = limits[0].Name()
+	}
+	scheme := "http"
+	if o.tls != nil {
+		scheme = "https"
+	}
+	addr := all[0].listener.Addr()
+	base, curl := scheme+"://"+addr.String(), "curl"
+	if addr.Network() == "unix" {
+		base, curl = "http://localhost", "curl --unix-socket "+addr.String()
+		fmt.Fprintf(w, "headgate listens on the socket %s and keeps its state in %s\n\n", addr,
+			store.RedactURL(o.store))
+	} else {
+		fmt.Fprintf(w, "headgate listens on %s and keeps its state in %s\n\n", base, store.RedactURL(o.store))
+		if o.tokens != nil {
+			curl += ` -H "Headgate-Token: $HEADGATE_TOKEN"`
+		}
+	}
+	fmt.Fprintf(w, "  %s -d '{\"limit\":\"%s\",\"key\":\"alice\"}' %s/v1/take\n\n", curl, limit, base)
+	for _, d := range all[1:] {
+		fmt.Fprintf(w, "%s is on %s\n", d.setting.Name, d.listener.Addr())
+	}
+	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && o.everyone {
+		fmt.Fprintln(w, "anyone who reaches this address can take, reset and block: let only your own clients reach it")
+	}
+}

@@ -1,0 +1,182 @@
+package httplimit
+
+import (
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+)
+
+// mostInteger is the largest integer of a structured field (RFC 9651).
+const mostInteger = 999_999_999_999_999
+
+// SetHeader writes what a decision says into the headers of an answer, in the place of what stands
+// there: RateLimit-Policy and RateLimit as the Internet-Draft draft-ietf-httpapi-ratelimit-headers-11
+// has them, with one item for each charge, and Retry-After if the request was refused and can pass
+// later.
+//
+// Limits are those of the charges, in their order. They may be missing, or be names alone: then a
+// policy has no window. Names of limits appear as they are, keys do not.
+//
+// In RateLimit, r is what remains in whole units, and t a time in seconds in which about r units can
+// pass: the share of the window for a bucket, else the time until the key is unused again. The t of
+// a charge that refuses is when its cost can pass, and Retry-After is the longest of these. All
+// are rounded up.
+func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
+	each := d.Each
+	if each == nil {
+		each = []headgate.Figures{{
+			Allowed: d.Allowed, LimitName: d.LimitName, Capacity: d.Capacity, Remaining: d.Remaining,
+			RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter,
+		}}
+	}
+	policy, state := make([]byte, 0, 64), make([]byte, 0, 64)
+	for i := range each {
+		f := &each[i]
+		var limit headgate.Limit
+		if f.Charge < len(limits) {
+			limit = limits[f.Charge]
+		}
+		if i > 0 {
+			policy, state = append(policy, ", "...), append(state, ", "...)
+		}
+		window := windowOf(limit)
+		policy = parameter(quoted(policy, f.LimitName), ";q=", f.Capacity)
+		if window > 0 {
+			policy = parameter(policy, ";w=", window)
+		}
+		state = parameter(quoted(state, f.LimitName), ";r=", f.Remaining)
+		if t, ok := effective(f, limit, window); ok {
+			state = parameter(state, ";t=", t)
+		}
+	}
+	h["Ratelimit-Policy"], h["Ratelimit"] = []string{string(policy)}, []string{string(state)}
+	if after, ok := RetryAfter(d); ok {
+		h["Retry-After"] = []string{strconv.FormatInt(after, 10)}
+	} else {
+		delete(h, "Retry-After")
+	}
+}
+
+// RetryAfter returns the seconds of a Retry-After: until a request that was refused can pass if
+// nobody else comes, rounded up, at least 1. ok is false if the request was admitted, or can never
+// pass.
+func RetryAfter(d *headgate.Decision) (seconds int64, ok bool) {
+	if d.Allowed || d.RetryAfter == headgate.Never {
+		return 0, false
+	}
+	return max(1, wholeSeconds(d.RetryAfter)), true
+}
+
+// windowOf returns the length of the window of a limit in seconds, rounded up; 0 if it is not
+// known. That of a bucket is the time in which its capacity drains.
+func windowOf(limit headgate.Limit) int64 {
+	p := limit.Params()
+	switch {
+	case p.Kind == law.Bucket && p.Anchor == law.Calendar: // its length differs
+		return 0
+	case p.Kind == law.Bucket && p.Drain < p.Capacity: // else it is empty after a step
+		us := float64(p.Capacity) / float64(p.Drain) * float64(p.Step)
+		return max(1, int64(math.Ceil(min(us/1e6, mostInteger))))
+	case p.Step > 0:
+		return max(1, wholeSeconds(time.Duration(p.Step)*time.Microsecond))
+	}
+	return 0
+}
+
+// effective returns the t of a charge in seconds; ok is false if there is none, since it can never
+// pass.
+func effective(f *headgate.Figures, limit headgate.Limit, window int64) (seconds int64, ok bool) {
+	p := limit.Params()
+	switch {
+	case !f.Allowed && f.RetryAfter == headgate.Never:
+		return 0, false
+	case !f.Allowed:
+		return max(1, wholeSeconds(f.RetryAfter)), true
+	case p.Kind == law.Bucket && p.Anchor == law.Own && p.Drain < p.Capacity && window > 0 && f.Capacity > 0:
+		// A bucket promises no more than its rate: a client that paces itself by r and t does
+		// not use up a burst at once.
+		share := float64(f.Remaining) / float64(f.Capacity)
+		return max(1, int64(math.Ceil(share*float64(window)))), true
+	}
+	return wholeSeconds(f.ResetAfter), true
+}
+
+// wholeSeconds returns seconds, rounded up.
+func wholeSeconds(d time.Duration) int64 {
+	s := int64(d / time.Second)
+	if d%time.Second > 0 {
+		s++
+	}
+	return s
+}
+
+// parameter appends a parameter, which has at most 15 digits.
+func parameter(to []byte, name string, value int64) []byte {
+	return strconv.AppendInt(append(to, name...), min(max(value, 0), mostInteger), 10)
+}
+
+// quoted appends a string of a structured field. What cannot stand in one becomes a question mark.
+func quoted(to []byte, text string) []byte {
+	to = append(to, '"')
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			to = append(to, '\\', byte(r))
+		case r < ' ' || r > '~':
+			to = append(to, '?')
+		default:
+			to = append(to, byte(r))
+		}
+	}
+	return append(to, '"')
+}
+
+// Style says how the old fields X-RateLimit-Limit, -Remaining and -Reset are written, for clients
+// that know no others. There is no specification for them.
+type Style uint8
+
+// The styles of X-RateLimit-Reset.
+const (
+	NoLegacy      Style = iota // the old fields are not written
+	LegacySeconds              // seconds from now, as Envoy has it
+	LegacyEpoch                // seconds since 1970, as GitHub has it
+)
+
+// SetLegacyHeader writes the old fields for a decision, whose figures are those of the charge with
+// the smallest share left, or of the one that has to wait longest.
+func SetLegacyHeader(h http.Header, d *headgate.Decision, style Style) {
+	if style == NoLegacy {
+		return
+	}
+	reset := wholeSeconds(d.ResetAfter)
+	if after, refused := RetryAfter(d); refused {
+		reset = after
+	}
+	if style == LegacyEpoch {
+		reset += d.At.Add(time.Second - 1).Unix() // rounded up
+	}
+	for name, value := range map[string]int64{
+		"X-Ratelimit-Limit": d.Capacity, "X-Ratelimit-Remaining": d.Remaining, "X-Ratelimit-Reset": reset,
+	} {
+		h[name] = []string{strconv.FormatInt(value, 10)}
+	}
+}
+
+// violated returns the names of the limits that refused a request, each once.
+func violated(d *headgate.Decision) []string {
+	names := []string{}
+	for i := range d.Each {
+		if f := &d.Each[i]; !f.Allowed && !slices.Contains(names, f.LimitName) {
+			names = append(names, f.LimitName)
+		}
+	}
+	if len(names) == 0 && !d.Allowed {
+		names = append(names, d.LimitName)
+	}
+	return names
+}

@@ -1,0 +1,62 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/headgate/headgate"
+)
+
+// The types of problems (RFC 9457) that the Internet-Draft draft-ietf-httpapi-ratelimit-headers
+// registers.
+const (
+	QuotaExceeded            = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	TemporaryReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+)
+
+// Problem is the body of an answer that is no admission, as RFC 9457 has it.
+type Problem struct {
+	Type             string   `json:"type,omitempty"`
+	Title            string   `json:"title"`
+	Status           int      `json:"status"`
+	Detail           string   `json:"detail,omitempty"`
+	ViolatedPolicies []string `json:"violated-policies,omitempty"` // names of limits
+}
+
+// WriteRefusal answers a request that was refused with a status, such as
+// [http.StatusTooManyRequests], and a problem of type [QuotaExceeded] that names the limits. Headers
+// are those of [SetHeader], which comes before.
+func WriteRefusal(w http.ResponseWriter, d *headgate.Decision, status int) {
+	detail := "The request was refused and has charged nothing. "
+	if seconds, ok := RetryAfter(d); ok {
+		detail += fmt.Sprintf("It can pass in %d s.", seconds)
+	} else {
+		detail += "It can never pass: it costs more than the limit admits at once."
+	}
+	WriteProblem(w, &Problem{
+		Type: QuotaExceeded, Title: "Quota exceeded", Status: status, Detail: detail, ViolatedPolicies: violated(d),
+	})
+}
+
+// WriteUnavailable answers a request about which nothing could be decided, since the store is away,
+// with status 503 and a problem of type [TemporaryReducedCapacity]. No figures are known, so it
+// removes the fields of [SetHeader].
+func WriteUnavailable(w http.ResponseWriter) {
+	h := w.Header()
+	delete(h, "Ratelimit")
+	delete(h, "Ratelimit-Policy")
+	h.Set("Retry-After", "1")
+	WriteProblem(w, &Problem{
+		Type: TemporaryReducedCapacity, Title: "Temporarily unavailable", Status: http.StatusServiceUnavailable,
+		Detail: "Limits cannot be checked at the moment.",
+	})
+}
+
+// WriteProblem answers with a problem, which no cache keeps (RFC 6585).
+func WriteProblem(w http.ResponseWriter, p *Problem) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the client may be gone
+}

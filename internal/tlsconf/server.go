@@ -1,0 +1,78 @@
+package tlsconf
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"sync/atomic"
+)
+
+// ServerFiles names PEM files of a server.
+type ServerFiles struct {
+	Cert     string // of the server, with the certificates between it and its authority
+	Key      string // of Cert
+	ClientCA string // of the authorities that vouch for clients; empty: clients show no certificate
+	Optional bool   // a client may go without a certificate; one that it shows is verified all the same
+}
+
+// Server is a server's side of TLS, whose files can be read again while it is in use. It is safe for
+// concurrent use.
+type Server struct {
+	files  ServerFiles
+	config atomic.Pointer[tls.Config]
+}
+
+// NewServer reads the files.
+func NewServer(files ServerFiles) (*Server, error) {
+	s := &Server{files: files}
+	return s, s.Reload()
+}
+
+// Files are the names of all files that are read.
+func (s *Server) Files() []string {
+	list := []string{s.files.Cert, s.files.Key}
+	if s.files.ClientCA != "" {
+		list = append(list, s.files.ClientCA)
+	}
+	return list
+}
+
+// Reload reads the files again, for connections that begin from now on. If that fails, what was read
+// before stays.
+func (s *Server) Reload() error {
+	pair, err := tls.LoadX509KeyPair(s.files.Cert, s.files.Key)
+	if err != nil {
+		return fmt.Errorf("tls_cert, tls_key: %w", err)
+	}
+	c := &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"},
+	}
+	if s.files.ClientCA != "" {
+		pem, err := os.ReadFile(s.files.ClientCA)
+		if err != nil {
+			return fmt.Errorf("tls_client_ca: %w", err)
+		}
+		c.ClientCAs = x509.NewCertPool()
+		if !c.ClientCAs.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("tls_client_ca: %s holds no certificate", s.files.ClientCA)
+		}
+		c.SessionTicketsDisabled = true // a session must not outlive the authority that vouched for its client
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+		if s.files.Optional {
+			c.ClientAuth = tls.VerifyClientCertIfGiven
+		}
+	}
+	s.config.Store(c)
+	return nil
+}
+
+// Config returns a configuration that uses what was read last.
+func (s *Server) Config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return s.config.Load(), nil
+		},
+	}
+}

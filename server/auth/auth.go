@@ -1,0 +1,137 @@
+// Package auth says what the callers of a server may do. A caller shows a token or a certificate;
+// a file lists the hashes of the tokens and the names of the certificates, each with a role and the
+// limits that it may touch.
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Role is what a caller may do.
+type Role uint8
+
+// The roles. RoleAdmin includes the others; RoleTake and RoleRead are apart.
+const (
+	Anyone    Role = iota // no role is needed
+	RoleTake              // charge and check limits, give charges back, hold leases
+	RoleRead              // look at limits, keys and their use
+	RoleAdmin             // all of that, and reset and block keys
+)
+
+var roles = map[string]Role{"take": RoleTake, "read": RoleRead, "admin": RoleAdmin}
+
+// String returns the name of a role in the file.
+func (r Role) String() string {
+	for name, role := range roles {
+		if role == r {
+			return name
+		}
+	}
+	return "anyone"
+}
+
+// ParseRole reads the name of a role.
+func ParseRole(name string) (Role, error) {
+	if r, ok := roles[name]; ok {
+		return r, nil
+	}
+	return Anyone, fmt.Errorf("role %.50q is not known; there are take, read and admin", name)
+}
+
+// ErrForbidden is the error of a caller that may not do what it asks for. Nothing was done.
+var ErrForbidden = errors.New("not permitted")
+
+// Caller is somebody whom the server knows. It is immutable and safe for concurrent use. A nil
+// Caller may do everything: it is the program itself, or a server without access control.
+type Caller struct {
+	Name   string // of the entry in the file; empty: everybody on this listener is the same caller
+	Role   Role
+	Limits []string // patterns in which * stands for any text; nil: all limits
+}
+
+// Can returns an error if a role is needed that the caller does not have, which is
+// [ErrForbidden].
+func (c *Caller) Can(needed Role) error {
+	if c == nil || needed == Anyone || c.Role == needed || c.Role == RoleAdmin {
+		return nil
+	}
+	return fmt.Errorf("%w: %s has the role %s, and this needs the role %s", ErrForbidden, c, c.Role, needed)
+}
+
+// Touches returns an error if the caller may not touch a limit, which is [ErrForbidden]. A limit is
+// given by its name, or by its notation if it has none.
+func (c *Caller) Touches(limit string) error {
+	if c == nil || c.Limits == nil {
+		return nil
+	}
+	for _, pattern := range c.Limits {
+		if match(pattern, limit) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %s may not touch the limit %.100q", ErrForbidden, c, limit)
+}
+
+// All reports whether the caller may touch all limits.
+func (c *Caller) All() bool { return c == nil || c.Limits == nil }
+
+// String names the caller in messages.
+func (c *Caller) String() string {
+	if c == nil || c.Name == "" {
+		return "the caller"
+	}
+	return c.Name
+}
+
+// ID returns the id by which the store knows what this caller calls id: no caller can replay, settle
+// or extend what another one has charged. Names have no slash.
+func (c *Caller) ID(id string) string {
+	if c == nil || c.Name == "" || id == "" {
+		return id
+	}
+	return c.Name + "/" + id
+}
+
+// match reports whether a text is a pattern in which * stands for any text, also for none.
+func match(pattern, text string) bool {
+	first, rest, star := strings.Cut(pattern, "*")
+	text, ok := strings.CutPrefix(text, first)
+	if !star || !ok {
+		return ok && text == ""
+	}
+	for {
+		middle, after, more := strings.Cut(rest, "*")
+		if !more {
+			return strings.HasSuffix(text, middle)
+		}
+		i := strings.Index(text, middle)
+		if i < 0 {
+			return false
+		}
+		text, rest = text[i+len(middle):], after
+	}
+}
+
+// key is that of a context's caller.
+type key struct{}
+
+// With returns a context for what a caller asks for.
+func With(ctx context.Context, c *Caller) context.Context {
+	if c == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, key{}, c)
+}
+
+// From returns the caller of a context; nil is none. A context that has a method Caller is asked by
+// that.
+func From(ctx context.Context) *Caller {
+	if with, ok := ctx.(interface{ Caller() *Caller }); ok {
+		return with.Caller()
+	}
+	c, _ := ctx.Value(key{}).(*Caller)
+	return c
+}

@@ -1,0 +1,224 @@
+package auth
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"sync/atomic"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Entry is one caller in the file. A caller may have several tokens, so that one can be
+// replaced while both are accepted.
+type Entry struct {
+	Name         string   `yaml:"name"`
+	Role         string   `yaml:"role"`
+	Limits       []string `yaml:"limits,omitempty,flow"` // patterns; none: all
+	Hashes       []string `yaml:"hashes,omitempty"`      // of tokens, as Hash returns them
+	Certificates []string `yaml:"certificates,omitempty"`
+}
+
+// document is the file.
+type document struct {
+	Callers []Entry `yaml:"callers"`
+}
+
+const (
+	tokenPrefix = "hgt_" // so that people and scanners for secrets recognise one
+	hashPrefix  = "sha256:"
+	maxEntries  = 10_000
+)
+
+// NewToken returns a token: 256 random bits that nobody has to remember.
+func NewToken() string {
+	var secret [32]byte
+	_, _ = rand.Read(secret[:]) // it never fails
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(secret[:])
+}
+
+// Hash returns what the file keeps of a token. SHA-256 without a salt is enough for what has 256
+// random bits: it cannot be guessed, so nothing is gained by a slow hash. Tokens that people make up
+// must not be used.
+func Hash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hashPrefix + hex.EncodeToString(sum[:])
+}
+
+// Tokens are the callers of a file. They are immutable and safe for concurrent use.
+type Tokens struct {
+	entries      []Entry
+	tokens       map[[sha256.Size]byte]*Caller
+	certificates map[string]*Caller
+}
+
+// names is what a caller may be called: what ids are prefixed with, so it has no slash.
+var names = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
+
+// Parse reads the text of a file. Errors name the file and the entry.
+func Parse(path string, text []byte) (*Tokens, error) {
+	var doc document
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	if err := dec.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %s", path, problemOf(err))
+	}
+	if err := dec.Decode(new(document)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: there is more than one document", path)
+	}
+	if len(doc.Callers) > maxEntries {
+		return nil, fmt.Errorf("%s: callers: are more than %d", path, maxEntries)
+	}
+	t := &Tokens{
+		entries: doc.Callers, tokens: map[[sha256.Size]byte]*Caller{}, certificates: map[string]*Caller{},
+	}
+	seen := map[string]bool{}
+	for i := range doc.Callers {
+		e := &doc.Callers[i]
+		where := fmt.Sprintf("%s: callers[%d]", path, i)
+		if e.Name != "" {
+			where += fmt.Sprintf(" (%.64q)", e.Name)
+		}
+		if seen[e.Name] {
+			return nil, fmt.Errorf("%s: name: is said twice; a caller may have several hashes", where)
+		}
+		seen[e.Name] = true
+		if err := t.add(e); err != nil {
+			return nil, fmt.Errorf("%s: %w", where, err)
+		}
+	}
+	return t, nil
+}
+
+// add takes an entry in.
+func (t *Tokens) add(e *Entry) error {
+	if !names.MatchString(e.Name) {
+		return errors.New("name: must be 1 to 64 of a-z, 0-9, _, . and -, and begin with a letter or digit")
+	}
+	role, err := ParseRole(e.Role)
+	if err != nil {
+		return err
+	}
+	c := &Caller{Name: e.Name, Role: role, Limits: e.Limits}
+	for _, pattern := range e.Limits {
+		if pattern == "" {
+			return errors.New("limits: one of them is empty")
+		}
+	}
+	if len(e.Limits) == 0 {
+		c.Limits = nil
+	}
+	if len(e.Hashes)+len(e.Certificates) == 0 {
+		return errors.New("hashes: are missing, and so are certificates")
+	}
+	for _, text := range e.Hashes {
+		digest, ok := strings.CutPrefix(text, hashPrefix)
+		sum, err := hex.DecodeString(digest)
+		if !ok || err != nil || len(sum) != sha256.Size {
+			return errors.New("hashes: one is not of the form sha256:HEX, which headgate token new prints; a token " +
+				"itself does not belong into the file")
+		}
+		if _, twice := t.tokens[[sha256.Size]byte(sum)]; twice {
+			return errors.New("hashes: one is said twice in the file")
+		}
+		t.tokens[[sha256.Size]byte(sum)] = c
+	}
+	for _, subject := range e.Certificates {
+		if _, twice := t.certificates[subject]; twice || subject == "" {
+			return fmt.Errorf("certificates: %.100q is empty or said twice in the file", subject)
+		}
+		t.certificates[subject] = c
+	}
+	return nil
+}
+
+// problemOf is what is wrong with YAML, without the names of Go's types.
+func problemOf(err error) string {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	text = strings.TrimPrefix(text, "unmarshal errors:\n  ")
+	text, _, _ = strings.Cut(text, "\n")
+	if before, _, found := strings.Cut(text, " in type "); found {
+		return before
+	}
+	if before, _, found := strings.Cut(text, " into "); found && strings.Contains(before, "cannot unmarshal") {
+		return strings.Replace(before, "cannot unmarshal", "did not expect", 1)
+	}
+	return text
+}
+
+// Entries returns the callers in the order of the file. The caller must not change them.
+func (t *Tokens) Entries() []Entry { return t.entries }
+
+// Token returns the caller that has a token, or nil. It takes the same time whether nearly all of
+// a token is right or nothing: hashes are compared.
+func (t *Tokens) Token(token string) *Caller {
+	return t.tokens[sha256.Sum256([]byte(token))]
+}
+
+// Certificate returns the caller with a certificate, which was verified before, or nil. It is
+// known by one of its URIs, by one of its DNS names, or by its common name, in this order.
+func (t *Tokens) Certificate(cert *x509.Certificate) *Caller {
+	for _, uri := range cert.URIs {
+		if c := t.certificates[uri.String()]; c != nil {
+			return c
+		}
+	}
+	for _, name := range cert.DNSNames {
+		if c := t.certificates[name]; c != nil {
+			return c
+		}
+	}
+	return t.certificates[cert.Subject.CommonName]
+}
+
+// Text returns a file with these entries.
+func Text(entries []Entry) ([]byte, error) {
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(document{entries}); err != nil {
+		return nil, fmt.Errorf("tokens: %w", err)
+	}
+	return b.Bytes(), enc.Close()
+}
+
+// File is a file of tokens that can be read again while it is in use. It is safe for concurrent use.
+type File struct {
+	path   string
+	tokens atomic.Pointer[Tokens]
+}
+
+// Open reads a file.
+func Open(path string) (*File, error) {
+	f := &File{path: path}
+	return f, f.Reload()
+}
+
+// Path is that of the file.
+func (f *File) Path() string { return f.path }
+
+// Tokens returns what was read last.
+func (f *File) Tokens() *Tokens { return f.tokens.Load() }
+
+// Reload reads the file again. If that fails, what was read before stays.
+func (f *File) Reload() error {
+	text, err := os.ReadFile(f.path)
+	if err != nil {
+		return fmt.Errorf("tokens: %w", err)
+	}
+	t, err := Parse(f.path, text)
+	if err != nil {
+		return err
+	}
+	f.tokens.Store(t)
+	return nil
+}

@@ -1,0 +1,70 @@
+package edge
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+)
+
+// place is the key of a context for a *listening.
+type place struct{}
+
+// listening is what is known of all requests of a listener.
+type listening struct{ loopback, unix bool }
+
+func listeningOn(a net.Addr) *listening {
+	tcp, ok := a.(*net.TCPAddr)
+	return &listening{loopback: ok && tcp.IP.IsLoopback(), unix: a.Network() == "unix"}
+}
+
+func placeOf(ctx context.Context) listening {
+	if l, ok := ctx.Value(place{}).(*listening); ok {
+		return *l
+	}
+	return listening{}
+}
+
+// OnUnixSocket reports whether a request came by a Unix socket, which only users of this machine
+// reach to whom its permissions allow it.
+func OnUnixSocket(r *http.Request) bool { return placeOf(r.Context()).unix }
+
+// secure is the key of a context for the *secured of a request.
+type secure struct{}
+
+// Certificate returns the certificate that the client has shown and that was verified, or nil.
+// [http.Request.TLS] is nil here, since connections are wrapped.
+func Certificate(r *http.Request) *x509.Certificate {
+	conn, ok := r.Context().Value(secure{}).(*secured)
+	if !ok {
+		return nil
+	}
+	if chains := conn.ConnectionState().VerifiedChains; len(chains) > 0 {
+		return chains[0][0]
+	}
+	return nil
+}
+
+// secured is a connection with TLS. It logs why a handshake fails, which a client is told too, but
+// seldom says.
+type secured struct {
+	*tls.Conn
+	log   *slog.Logger
+	shook atomic.Bool
+}
+
+// Read implements net.Conn.
+func (s *secured) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	if s.shook.Load() {
+		return n, err
+	}
+	s.shook.Store(true)
+	if err != nil && !s.ConnectionState().HandshakeComplete {
+		s.log.Warn("no TLS with a client", "class", "tls", "remote", s.RemoteAddr().String(), "error", err)
+	}
+	return n, err
+}

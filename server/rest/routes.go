@@ -1,0 +1,112 @@
+package rest
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/forwardauth"
+	"github.com/headgate/headgate/server/service"
+)
+
+// route is a pattern of http.ServeMux, the role that it needs, and what it serves.
+type route struct {
+	pattern string
+	role    auth.Role
+	handler http.HandlerFunc
+}
+
+// Split returns three handlers in the place of that of [New], which share its bounds: one of the paths
+// that no admin action has, one of all paths, and one that tells only how the server is, without
+// access control.
+func Split(s *service.Service, log *slog.Logger, c *Config) (public, all, health http.Handler) {
+	d := newDoor(s, log, c)
+	var open, about []route
+	for _, r := range d.routes() {
+		switch r.role {
+		case auth.Anyone:
+			about = append(about, r)
+		case auth.RoleAdmin:
+			r.handler = elsewhere
+		}
+		open = append(open, r)
+	}
+	return handler(open), handler(d.routes()), handler(about)
+}
+
+// elsewhere answers an admin action where they are not served.
+func elsewhere(w http.ResponseWriter, r *http.Request) {
+	edge.WriteProblem(w, &api.Problem{
+		Title: "Not served here", Status: http.StatusForbidden,
+		Detail: "Nothing was done. This server has an address of its own for admin actions, and " + r.URL.Path +
+			" is one.",
+	})
+}
+
+// handler serves routes.
+func handler(routes []route) http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range routes {
+		mux.HandleFunc(r.pattern, r.handler)
+	}
+	return problems(mux)
+}
+
+// routes are all routes. Each is guarded by the role that it needs.
+func (d *door) routes() []route {
+	list := d.unguarded()
+	for i, r := range list {
+		// Behind a proxy, Authorization is the end user's.
+		list[i].handler = d.guard(r.role, r.pattern != forwardauth.Path, r.handler)
+	}
+	return list
+}
+
+// unguarded are the routes as they are served to callers who have the role.
+func (d *door) unguarded() []route {
+	s := d.service
+	return []route{
+		{"POST /v1/take", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, false) })},
+		{"POST /v1/check", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, true) })},
+		{"POST /v1/fill-up", auth.RoleTake, post(d, maxBody,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.FillUp(ctx, r) })},
+		{"POST /v1/batch", auth.RoleTake, d.with(d.batch)},
+		{"POST /v1/reserve", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })},
+		{"POST /v1/extend", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.Extend(ctx, r) })},
+		{"POST /v1/settle", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Settle) (any, error) { return s.Settle(ctx, r) })},
+		{"POST /v1/cancel", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Settle) (any, error) { return s.Cancel(ctx, r) })},
+		{"POST /v1/acquire", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.Acquire(ctx, r) })},
+		{"POST /v1/renew", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Leases) (any, error) { return s.Renew(ctx, r) })},
+		{"POST /v1/release", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Leases) (any, error) { return s.Release(ctx, r) })},
+		{"POST /v1/inspect", auth.RoleRead, post(d, maxBody,
+			func(ctx context.Context, r *api.Subject) (any, error) { return s.Inspect(ctx, r) })},
+		{"POST /v1/reset", auth.RoleAdmin, post(d, maxBody,
+			func(ctx context.Context, r *api.ResetRequest) (any, error) { return s.Reset(ctx, r) })},
+		{"POST /v1/block", auth.RoleAdmin, post(d, maxBody,
+			func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })},
+		{"GET /v1/limits", auth.RoleRead, d.with(d.limits)},
+		{"GET /v1/cells", auth.RoleRead, d.with(d.cells)},
+		{"GET /v1/usage", auth.RoleRead, d.with(d.usage)},
+		{forwardauth.Path, auth.RoleTake, d.forward}, // whatever the method
+		// These are answered however much there is to do.
+		{"GET /livez", auth.Anyone, d.live},
+		{"GET /readyz", auth.Anyone, d.ready},
+		{"GET /healthz", auth.Anyone, d.ready},
+		{"GET /openapi.yaml", auth.Anyone, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/yaml")
+			_, _ = w.Write(openapi)
+		}},
+	}
+}
