@@ -89,36 +89,38 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 		ask.ID, ask.Life = caller.ID(m.ID), m.Life
 	}
 	d, err := h.service.Decide(ctx, &ask)
+	if m.Mode != Enforce {
+		h.pass(ctx, w, &m, original, &d, err)
+		return nil
+	}
 	switch {
-	case err != nil && m.Mode == Enforce:
+	case err != nil:
 		return err
-	case err != nil || m.Mode == Shadow && !d.Allowed:
-		h.shadow(ctx, &m, original, &d, err)
-		allow(w)
-	case m.Mode == Shadow:
-		allow(w)
-	case m.Mode == Advise:
-		httplimit.SetHeader(w.Header(), &d, h.service.Limited(m.Charges)...)
-		w.Header().Del("Retry-After") // which belongs to a refusal
-		allow(w)
 	case d.Allowed && d.Replayed && !m.Replays:
 		return replayed(refused)
-	default:
-		h.answer(w, &d, m.Charges, refused)
 	}
+	h.answer(w, &d, m.Charges, refused)
 	return nil
 }
 
-// shadow logs what a rule that is not enforced would have refused, or that it failed.
-func (h *Handler) shadow(ctx context.Context, m *Match, r *Request, d *headgate.Decision, err error) {
-	if err == nil {
+// pass lets a request pass whatever was decided about it, by a rule that is not enforced.
+func (h *Handler) pass(ctx context.Context, w http.ResponseWriter, m *Match, r *Request, d *headgate.Decision,
+	err error,
+) {
+	switch {
+	case err != nil:
+		h.log.LogAttrs(ctx, slog.LevelWarn, "a rule that is not enforced failed", slog.String("rule", m.Rule),
+			slog.Any("error", err))
+	case m.Mode == Advise:
+		httplimit.SetHeader(w.Header(), d, h.service.Limited(m.Charges)...)
+		w.Header().Del("Retry-After") // which belongs to a refusal
+	case !d.Allowed:
 		h.report(ctx, m, r, d.LimitName)
-		return
 	}
-	h.log.LogAttrs(ctx, slog.LevelWarn, "a rule that is not enforced failed", slog.String("rule", m.Rule),
-		slog.Any("error", err))
+	allow(w)
 }
 
+// report logs that a rule in shadow mode would have refused a request.
 func (h *Handler) report(ctx context.Context, m *Match, r *Request, by string) {
 	h.log.LogAttrs(ctx, slog.LevelInfo, "would be refused", slog.String("rule", m.Rule), slog.String("by", by),
 		slog.String("method", short(r.Method)), slog.String("client", r.Client.String()))
