@@ -271,6 +271,36 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 	})
 }
 
+// TestLargeHeadersAreNoWayAround the limit: Headgate refuses what is too large, and the proxy then too.
+func TestLargeHeadersAreNoWayAround(t *testing.T) {
+	each(t, func(t *testing.T, p *proxy) {
+		s := newSite(t, p, false)
+		rush(t, s, limited, none)
+		s.application.take()
+		var long, many []string
+		for i := range 4 {
+			long = append(long, fmt.Sprintf("X-Long-%d: %s", i, strings.Repeat("x", 7_500)))
+		}
+		for i := range 120 {
+			many = append(many, fmt.Sprintf("X-Many-%d: x", i))
+		}
+		for name, headers := range map[string][]string{"long": long, "many": many} {
+			for range 5 {
+				a, err := s.ask(http.MethodGet, "/", "", headers...)
+				if err != nil || a.status < 400 {
+					t.Errorf("%s: status %d, %v", name, a.status, err)
+				}
+				if want := map[string]int{"caddy": 503, "traefik": 429}[p.folder]; want != 0 && a.status != want {
+					t.Errorf("%s: status %d, want %d", name, a.status, want)
+				}
+			}
+		}
+		if n := len(s.application.take()); n > 0 {
+			t.Errorf("%d requests reached the application", n)
+		}
+	})
+}
+
 // TestATokenThatIsNotKnownLetsNothingThrough and end users are not asked for one.
 func TestATokenThatIsNotKnownLetsNothingThrough(t *testing.T) {
 	each(t, func(t *testing.T, p *proxy) {
