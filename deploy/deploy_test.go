@@ -71,7 +71,7 @@ func none(int) []string { return nil }
 // all others get 429 and when to come back.
 func TestExactlyTheLimitPasses(t *testing.T) {
 	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, false)
+		s := newSite(t, p, setting{})
 		all := rush(t, s, 200, none)
 		if got, want := statuses(all), map[int]int{200: limited, 429: 200 - limited}; !maps.Equal(got, want) {
 			t.Fatalf("got %v, want %v", got, want)
@@ -127,7 +127,7 @@ func left(t *testing.T, h http.Header) int64 {
 // else could make Headgate take them for others.
 func TestAnEndUserCannotChooseWhatIsCharged(t *testing.T) {
 	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, false)
+		s := newSite(t, p, setting{})
 		got := statuses(rush(t, s, 1000, func(i int) []string {
 			return []string{
 				"Idempotency-Key: one", "Authorization: Bearer x", "Origin: https://evil.example", "Cookie: a=b",
@@ -173,7 +173,7 @@ func TestAnEndUserCannotChooseWhatIsCharged(t *testing.T) {
 // application, also those whose status Headgate uses.
 func TestRequestsArePassedOnAsTheyAre(t *testing.T) {
 	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, false)
+		s := newSite(t, p, setting{})
 		long := strings.Repeat("0123456789", 5_000)
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
 			body := ""
@@ -212,7 +212,7 @@ func TestRequestsArePassedOnAsTheyAre(t *testing.T) {
 // TestWhileHeadgateIsAway each does what its configuration says: stopped, and silent.
 func TestWhileHeadgateIsAway(t *testing.T) {
 	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, false)
+		s := newSite(t, p, setting{})
 		check := func(when string) {
 			t.Helper()
 			for _, body := range []string{"", "body"} {
@@ -248,7 +248,7 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 		if !p.opens {
 			return
 		}
-		s := newSite(t, p, true)
+		s := newSite(t, p, setting{open: true})
 		if got, want := statuses(rush(t, s, 30, none)), map[int]int{200: limited, 429: 10}; !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
@@ -274,7 +274,7 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 // TestLargeHeadersAreNoWayAround the limit: Headgate refuses what is too large, and the proxy then too.
 func TestLargeHeadersAreNoWayAround(t *testing.T) {
 	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, false)
+		s := newSite(t, p, setting{})
 		rush(t, s, limited, none)
 		s.application.take()
 		var long, many []string
@@ -301,10 +301,23 @@ func TestLargeHeadersAreNoWayAround(t *testing.T) {
 	})
 }
 
+// TestOverAUnixSocket the address of Headgate is a path, and its permissions are all that is needed.
+func TestOverAUnixSocket(t *testing.T) {
+	each(t, func(t *testing.T, p *proxy) {
+		if p.unix == "" {
+			return
+		}
+		s := newSite(t, p, setting{unix: true})
+		if got, want := statuses(rush(t, s, 50, none)), map[int]int{200: limited, 429: 30}; !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
 // TestATokenThatIsNotKnownLetsNothingThrough and end users are not asked for one.
 func TestATokenThatIsNotKnownLetsNothingThrough(t *testing.T) {
 	each(t, func(t *testing.T, p *proxy) {
-		s := newSiteWith(t, p, false, auth.NewToken())
+		s := newSite(t, p, setting{token: auth.NewToken()})
 		for _, header := range []string{"X: y", "Authorization: Bearer " + token, "Headgate-Token: " + token} {
 			a, err := s.ask(http.MethodGet, "/", "", header)
 			if err != nil || a.status != p.wrong || len(a.header["Www-Authenticate"]) > 0 {

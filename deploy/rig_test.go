@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -33,11 +34,12 @@ type proxy struct {
 	folder  string
 	program func(t *testing.T) string
 	command func(program, dir string) *exec.Cmd
-	away    int  // the status while Headgate is away
-	wrong   int  // the status if Headgate does not know the token
-	opens   bool // it can be told to let requests pass then
-	left    bool // its answers tell what is left when a request has passed
-	patient bool // it waits for a silent Headgate for longer than a test can
+	away    int    // the status while Headgate is away
+	wrong   int    // the status if Headgate does not know the token
+	opens   bool   // it can be told to let requests pass then
+	left    bool   // its answers tell what is left when a request has passed
+	unix    string // before the path of a Unix socket; empty: it takes none
+	patient bool   // it waits for a silent Headgate for longer than a test can
 }
 
 // traefik is where `make traefik` leaves it, and the variable that names another one.
@@ -51,7 +53,7 @@ var token = auth.NewToken()
 
 var proxies = []proxy{
 	{
-		folder: "nginx", away: 503, wrong: 503, opens: true, left: true,
+		folder: "nginx", away: 503, wrong: 503, opens: true, left: true, unix: "unix:",
 		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "nginx", "nginx-light") },
 		command: func(program, dir string) *exec.Cmd {
 			return exec.Command(program, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"),
@@ -60,12 +62,12 @@ var proxies = []proxy{
 		},
 	},
 	{
-		folder: "caddy", away: 503, wrong: 503, opens: true, left: true,
+		folder: "caddy", away: 503, wrong: 503, opens: true, left: true, unix: "unix/",
 		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "caddy", "caddy") },
 		command: func(program, _ string) *exec.Cmd { return exec.Command(program, "run", "--config", "Caddyfile") },
 	},
 	{
-		folder: "haproxy", away: 503, wrong: 503, opens: true, left: true,
+		folder: "haproxy", away: 503, wrong: 503, opens: true, left: true, unix: "unix@",
 		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "haproxy", "haproxy") },
 		command: func(program, _ string) *exec.Cmd { return exec.Command(program, "-db", "-f", "haproxy.cfg") },
 	},
@@ -136,15 +138,16 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 })
 
-// newSite starts a proxy from its configuration, with the addresses of it replaced as README.md says, and
-// a Headgate that wants its token. With open, requests pass while Headgate is away.
-func newSite(t *testing.T, p *proxy, open bool) *site {
-	t.Helper()
-	return newSiteWith(t, p, open, token)
+// setting is what differs from one site to another.
+type setting struct {
+	open  bool   // requests pass while Headgate is away
+	token string // that Headgate wants; empty: the one that the proxy shows
+	unix  bool   // Headgate listens on a Unix socket, and the proxy shows no token
 }
 
-// newSiteWith is newSite with a Headgate that wants some token.
-func newSiteWith(t *testing.T, p *proxy, open bool, wanted string) *site {
+// newSite starts a proxy from its configuration, with the addresses of it replaced as README.md says, and
+// a Headgate that wants its token.
+func newSite(t *testing.T, p *proxy, set setting) *site {
 	t.Helper()
 	program := p.program(t)
 	s := &site{application: &recorder{handler: echo}}
@@ -159,20 +162,36 @@ func newSiteWith(t *testing.T, p *proxy, open bool, wanted string) *site {
 	t.Cleanup(func() { store.Close() })
 	s.limiter = headgate.New(store, &headgate.Config{Names: c})
 	log := slog.New(slog.DiscardHandler)
-	s.asked = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, &rest.Config{Tokens: tokens(t, wanted)})}
+	s.asked = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, &rest.Config{Tokens: tokens(t, cmp.Or(set.token, token))})}
 	s.headgate = edge.NewServer(s.asked, log, &edge.Config{Proxied: rest.Proxied()})
 	listener := listen(t, "127.0.0.1:0")
 	s.addr = listener.Addr().String()
+	asked := s.addr // as the proxy writes it
+	if set.unix {
+		dir, err := os.MkdirTemp("", "headgate") // whose name is short, as that of a socket has to be
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		if listener, err = net.Listen("unix", filepath.Join(dir, "s")); err != nil {
+			t.Fatal(err)
+		}
+		asked = p.unix + filepath.Join(dir, "s")
+	}
 	go func() { _ = s.headgate.Serve(listener) }()
 	t.Cleanup(func() { s.headgate.Close() })
 
+	shown := token
+	if set.unix {
+		shown = ""
+	}
 	addr := fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
-	dir := copyFolder(t, p.folder, open, map[string]string{
-		"127.0.0.1:8080": s.addr, "127.0.0.1:8081": application.Addr().String(), "8000": addr[len("127.0.0.1:"):],
+	dir := copyFolder(t, p.folder, set.open, shown, map[string]string{
+		"127.0.0.1:8080": asked, "127.0.0.1:8081": application.Addr().String(), "8000": addr[len("127.0.0.1:"):],
 	}, strings.NewReplacer("abns@headgate", "abns@headgate-"+addr)) // a name of the whole machine
 	cmd := p.command(program, dir)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HEADGATE_TOKEN="+token, "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
+	cmd.Env = append(os.Environ(), "HEADGATE_TOKEN="+shown, "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
 		fmt.Sprintf("CADDY_ADMIN=127.0.0.1:%d", dbtest.FreePort(t)))
 	s.url = "http://" + addr
 	dbtest.Start(t, cmd, func() error {
@@ -214,7 +233,9 @@ func listen(t *testing.T, addr string) net.Listener {
 }
 
 // copyFolder copies the files of a proxy with other addresses. All of these must stand in them.
-func copyFolder(t *testing.T, name string, open bool, addresses map[string]string, more *strings.Replacer) string {
+func copyFolder(t *testing.T, name string, open bool, token string, addresses map[string]string,
+	more *strings.Replacer,
+) string {
 	t.Helper()
 	dir := t.TempDir()
 	entries, err := os.ReadDir(name)
@@ -242,7 +263,9 @@ func copyFolder(t *testing.T, name string, open bool, addresses map[string]strin
 		if name == "nginx" { // what a user who is not root cannot write to stands elsewhere
 			text = strings.Replace(text, "http {", "http {\naccess_log off; client_body_temp_path "+dir+"/body;\n"+
 				"proxy_temp_path "+dir+"/proxy;", 1)
-			write(t, filepath.Join(dir, "headgate-token.conf"), `proxy_set_header Headgate-Token "`+token+`";`)
+			if token != "" {
+				write(t, filepath.Join(dir, "headgate-token.conf"), `proxy_set_header Headgate-Token "`+token+`";`)
+			}
 		}
 		write(t, filepath.Join(dir, e.Name()), text)
 	}

@@ -45,7 +45,8 @@ func (d *door) guard(role auth.Role, authorization bool, h http.HandlerFunc) htt
 // that is not known is an error also where none is needed. Authorization is looked at only if that is said.
 func (d *door) caller(r *http.Request, authorization bool) (*auth.Caller, error) {
 	tokens := d.tokens.Tokens()
-	token, shown := r.Header.Get(TokenHeader), len(r.Header[TokenHeader]) > 0
+	token := r.Header.Get(TokenHeader)
+	shown := token != "" // a proxy without one may send an empty header
 	if authorization && !shown && len(r.Header["Authorization"]) > 0 {
 		scheme, value, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		if !strings.EqualFold(scheme, "Bearer") {
