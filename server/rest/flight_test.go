@@ -98,13 +98,14 @@ var bodies = map[string]string{
 	"/v1/acquire": `{` + held + `}`, "/v1/renew": `{"held":[{` + held + `,"number":1}]}`, "/v1/release": `{"held":[{` +
 		held + `,"number":1}]}`,
 	"/v1/inspect": `{` + charge + `}`, "/v1/reset": `{` + charge + `}`, "/v1/block": `{` + charge + `,"for":"1h"}`,
+	"/v1/explain": `{"method":"GET","uri":"/"}`,
 }
 
 // queries are of each path that needs one.
 var queries = map[string]string{"/v1/usage": "?key=k"}
 
 // unasked are paths that do not ask the store.
-var unasked = map[string]bool{"/v1/limits": true, "/openapi.yaml": true, "/livez": true}
+var unasked = map[string]bool{"/v1/explain": true, "/v1/limits": true, "/openapi.yaml": true, "/livez": true}
 
 // TestAHalfClosedConnectionGetsAProblem closes its side of the connection before the
 // answer, which ends the context of the request.

@@ -62,7 +62,10 @@ func (r *rule) apply(a *asked) (Match, error) {
 		c := &r.charges[i]
 		made, ok, err := c.of(r, a)
 		if err != nil {
-			return Match{Rule: r.name, Mode: r.mode}, err
+			if r.mode != Enforce {
+				return Match{Rule: r.name, Mode: r.mode, Problem: err}, nil
+			}
+			return Match{Rule: r.name}, err
 		}
 		if !ok {
 			continue

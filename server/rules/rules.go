@@ -47,6 +47,10 @@ type Match struct {
 	Life    time.Duration
 	Replays bool
 
+	// Problem says what the request lacks, in a rule that is not enforced: nothing is charged then, and
+	// the request passes.
+	Problem error
+
 	// Settle says what the response tells of the costs, for callers that see it. For others the charges
 	// are final.
 	Settle []Settle
@@ -114,8 +118,8 @@ func (r *Rules) Warnings() []string {
 	return r.warnings
 }
 
-// Match returns what applies to a request. Errors are headgate.ErrInvalid: the request has not what the
-// rule needs. Nothing may be let through then.
+// Match returns what applies to a request. Errors are headgate.ErrInvalid: the request has not what a
+// rule that is enforced needs. It may not be let through then.
 func (r *Rules) Match(q *Request) (Match, error) {
 	if r == nil {
 		return Match{}, nil
