@@ -199,8 +199,8 @@ func TestRequestsArePassedOnAsTheyAre(t *testing.T) {
 		rush(t, s, limited, none)
 		for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS"} {
 			body := ""
-			if method == "POST" {
-				body = long
+			if method == "POST" { // short, since the answer may come before a long one is sent
+				body = "body"
 			}
 			if a, err := s.ask(method, "/", body); err != nil || a.status != http.StatusTooManyRequests {
 				t.Errorf("%s beyond the limit: status %d, %v", method, a.status, err)
@@ -260,8 +260,8 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 					t.Errorf("%s: %s gets status %d, %q, %v", when, method, a.status, a.body, err)
 				}
 			}
-			if n := len(s.application.take()); n != 2 {
-				t.Errorf("%s: %d requests reached the application", when, n)
+			if got := s.application.take(); len(got) != 2 {
+				t.Errorf("%s: %d requests reached the application: %v", when, len(got), got)
 			}
 		}
 		s.stop()
@@ -287,6 +287,9 @@ func TestLargeHeadersAreNoWayAround(t *testing.T) {
 		for name, headers := range map[string][]string{"long": long, "many": many} {
 			for range 5 {
 				a, err := s.ask(http.MethodGet, "/", "", headers...)
+				if err != nil && p.folder == "haproxy" { // it may close the connection before all was sent
+					continue
+				}
 				if err != nil || a.status < 400 {
 					t.Errorf("%s: status %d, %v", name, a.status, err)
 				}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -129,6 +130,7 @@ func (r *recorder) take() []http.Header {
 // 403 or 500 where asked to.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	switch r.URL.Path {
 	case "/forbidden":
 		w.WriteHeader(http.StatusForbidden)
@@ -162,7 +164,8 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	t.Cleanup(func() { store.Close() })
 	s.limiter = headgate.New(store, &headgate.Config{Names: c})
 	log := slog.New(slog.DiscardHandler)
-	s.asked = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, &rest.Config{Tokens: tokens(t, cmp.Or(set.token, token))})}
+	access := &rest.Config{Tokens: tokens(t, cmp.Or(set.token, token))}
+	s.asked = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, access)}
 	s.headgate = edge.NewServer(s.asked, log, &edge.Config{Proxied: rest.Proxied()})
 	listener := listen(t, "127.0.0.1:0")
 	s.addr = listener.Addr().String()
