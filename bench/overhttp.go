@@ -32,6 +32,11 @@ var questions = []question{
 		body:    `{"limit":"token-bucket 1000000000/h","key":"user:1"}`,
 		headers: []string{"Content-Type: application/json"},
 	},
+	{
+		name: "auth", title: "GET /v1/auth", method: http.MethodGet,
+		path:    "/v1/auth?limit=token-bucket+1000000000/h&key=user:1",
+		headers: []string{"X-Forwarded-Uri: /"},
+	},
 }
 
 // overHTTP compares the paths that are asked once for each request of somebody else with a handler
@@ -173,8 +178,8 @@ func runWrk(ctx context.Context, wrk, base string, q *question, connections int,
 		return s, err
 	}
 	seconds := max(1, int(d.Round(time.Second)/time.Second))
-	out, err := exec.CommandContext(ctx, wrk, "-t", "1", "-c", strconv.Itoa(connections), "-d", strconv.Itoa(seconds)+"s",
-		"--latency", "-s", script.Name(), base+q.path).CombinedOutput()
+	out, err := exec.CommandContext(ctx, wrk, "-t", "1", "-c", strconv.Itoa(connections),
+		"-d", strconv.Itoa(seconds)+"s", "--latency", "-s", script.Name(), base+q.path).CombinedOutput()
 	if err != nil {
 		return s, fmt.Errorf("wrk: %w: %s", err, lastOf(out))
 	}

@@ -17,7 +17,7 @@ import (
 
 func TestFields(t *testing.T) {
 	t.Parallel()
-	parse := func(notation string) headgate.Limit { return headgate.MustParse(notation) }
+	parse := headgate.MustParse
 	for _, tt := range []struct {
 		name          string
 		d             headgate.Decision
