@@ -22,26 +22,6 @@ func newServerService(s store.Store, c *config.Config, names catalog.Names) *ser
 	return service.New(headgate.New(s, &headgate.Config{Timeout: -1, Names: names}), c, names)
 }
 
-func newExplainCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "explain LIMIT",
-		Short:   "Say what a limit means, and the most that it lets pass",
-		Long:    "Say what a limit means, and the most that it lets pass.\n\n" + notations(),
-		Example: "  headgate explain 'token-bucket 10/s burst 10'",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := resolveLimit(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(cmd.OutOrStdout(), l.Explain())
-			return nil
-		},
-	}
-	addSettings(cmd, config.File)
-	return cmd
-}
-
 func newMigrateCommand() *cobra.Command {
 	var o storeOptions
 	var remove bool

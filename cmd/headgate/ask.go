@@ -34,6 +34,7 @@ type answerer interface {
 	Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error)
 	Block(ctx context.Context, r *api.Block) (*api.Status, error)
 	Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error)
+	Explain(ctx context.Context, r *api.Explain) (*api.Explanation, error)
 	List(ctx context.Context, limit string, blocked bool) ([]api.Status, error)
 }
 

@@ -178,8 +178,14 @@ func newValidateCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := config.Read(args...)
 			if err == nil {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: %d limits and %d plans, nothing wrong\n", f.File,
-					len(f.Limits), len(f.Plans))
+				about := fmt.Sprintf("%d limits and %d plans", len(f.Limits), len(f.Plans))
+				if n := f.Rules.Len(); n > 0 {
+					about = fmt.Sprintf("%d limits, %d plans and %d rules", len(f.Limits), len(f.Plans), n)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s, nothing wrong\n", f.File, about)
+				for _, warning := range f.Rules.Warnings() {
+					fmt.Fprintln(cmd.OutOrStdout(), "warning: "+warning)
+				}
 			}
 			return err
 		},

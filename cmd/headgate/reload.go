@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/rules"
 	"github.com/headgate/headgate/store"
 )
 
@@ -29,6 +31,7 @@ type applied struct {
 	log      *slog.Logger
 	files    []string         // none: there is no file
 	limits   *catalog.Catalog // that the server watches; nil until it does
+	rules    rules.Holder     // those of the files that are in force
 	hangup   chan os.Signal
 	onHangup func()           // is called on SIGHUP too; nil: nothing
 	observer catalog.Observer // hears of each try; nil: nobody does
@@ -39,8 +42,9 @@ type applied struct {
 	problem error         // why that is not in force; nil: nothing is known to be wrong
 }
 
-func newApplied(files []string, log *slog.Logger) *applied {
-	a := &applied{log: log, files: files, hangup: make(chan os.Signal, 1)}
+func newApplied(c *config.Config, log *slog.Logger) *applied {
+	a := &applied{log: log, files: c.Files, hangup: make(chan os.Signal, 1)}
+	a.useRules(c.Rules)
 	if signals := heeded(syscall.SIGHUP); len(signals) > 0 { // to notify of none is to notify of all
 		signal.Notify(a.hangup, signals...)
 	}
@@ -112,6 +116,9 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 	if ctx.Err() != nil {
 		return err
 	}
+	if err == nil { // the limits that the rules name are there
+		a.useRules(c.Rules)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil && (a.problem == nil || a.problem.Error() != err.Error()) {
@@ -119,6 +126,18 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 	}
 	a.text, a.file, a.problem = text, file, err
 	return err
+}
+
+// useRules replaces all rules. What may be a mistake in them is said once.
+func (a *applied) useRules(r *rules.Rules) {
+	before := a.rules.Rules().Warnings()
+	a.rules.Set(r)
+	if slices.Equal(before, r.Warnings()) {
+		return
+	}
+	for _, warning := range r.Warnings() {
+		a.log.Warn("rules: " + warning)
+	}
 }
 
 // write applies a file, and says what became of that.

@@ -182,7 +182,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	defer lines.Close()
 	log := slog.New(lines)
 	o.options.log = log
-	o.applied = newApplied(o.config.Files, log)
+	o.applied = newApplied(o.config, log)
 	defer o.applied.stop()
 	o.applied.onHangup = func() { o.credentials.look(log, true) }
 	o.rest.Problem = func() string { return cmp.Or(o.applied.Problem(), o.credentials.Problem()) }
@@ -200,6 +200,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return err
 	}
 	service := newServerService(s, o.config, limits)
+	service.UseRules(&o.applied.rules)
 	o.hang(all, service, log)
 	select {
 	case <-opened:

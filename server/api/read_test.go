@@ -24,11 +24,12 @@ var requests = []func() reader{
 	func() reader { return new(api.Subject) },
 	func() reader { return new(api.Block) },
 	func() reader { return new(api.ResetRequest) },
+	func() reader { return new(api.Explain) },
 }
 
 var known = []string{
 	"requests", "limit", "key", "cost", "charges", "check", "id", "life", "wait", "held", "number",
-	"for", "reason", "keep",
+	"for", "reason", "keep", "method", "host", "uri", "headers", "client", "descriptors",
 }
 
 const held = `{"held":[{"limit":"l","key":"k","number":1}]}`
@@ -57,6 +58,12 @@ var texts = []struct {
 	{`{"limit":"login","key":"k","keep":10}`, 1, `keep: must be text, not a number`},
 	{`{"keep":"10%","keep":"10%"}`, 1, `keep: stands twice`},
 	{`{"limit":"login","key":"k","wait":"3s","id":"x"}`, 2, ""},
+	{`{"method":"GET","host":"h","uri":"/a?b","headers":["A: b","A: c"],"client":"192.0.2.1","descriptors":["a=b"]}`, 8, ""},
+	{`{"method":"GET","uri":"/","headers":null,"client":null}`, 8, ""},
+	{`{"uri":"/","uri":"/"}`, 8, `uri: stands twice`},
+	{`{"headers":{"A":"b"}}`, 8, `headers: must be a list, not an object`},
+	{`{"headers":[1]}`, 8, `headers: must be text, not a number`},
+	{`{"url":"/"}`, 8, `body: has an unknown field "url"`},
 	{`{"charges":[{"limit":"login","key":"k","cost":0}],"id":"x"}`, 3, ""},
 	{held, 4, ""},
 	{`{"held":[]}`, 4, ""},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/server/rules"
 	"github.com/headgate/headgate/store"
 )
 
@@ -33,7 +34,10 @@ type Config struct {
 	Plans          []catalog.Plan
 	Notations      Notations // bounds of notations; those of the file and the flags after BoundNotations
 
-	said map[string]string // of settings, by name
+	Rules *rules.Rules // which charges HTTP requests carry; nil: the files say nothing of them
+
+	said  map[string]string // of settings, by name
+	rules rules.Definitions // that Rules are made of
 }
 
 // Find implements headgate.Names, by the limits of the file alone.
@@ -132,6 +136,18 @@ func (c *Config) unknown(name string) error {
 
 // Parse reads the text of a file. Errors name the file, line and column.
 func Parse(path string, text []byte) (*Config, error) {
+	c, err := parse(path, text)
+	if err == nil {
+		err = c.compileRules()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// parse is Parse without the rules, which may name limits of another file.
+func parse(path string, text []byte) (*Config, error) {
 	c := &Config{File: path, Files: []string{path}}
 	var doc yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -156,6 +172,9 @@ func Parse(path string, text []byte) (*Config, error) {
 		"allow_notations": c.flag("allow_notations"),
 		"limits":          c.limits,
 		"plans":           c.plans,
+		"rules":           c.ruleList,
+		"allow":           c.saidAll("allow", &c.rules.Allow),
+		"block":           c.saidAll("block", &c.rules.Block),
 	}
 	for _, s := range Settings {
 		if !s.NotFile {
@@ -339,7 +358,7 @@ func (c *Config) count(name string, to *int64) func(*yaml.Node) error {
 
 // fail is an error at a place of the file.
 func fail(path string, n *yaml.Node, field, problem string) error {
-	return headgate.Invalid(fmt.Sprintf("%s:%d:%d", path, n.Line, n.Column), "%s: %s", field, problem)
+	return headgate.Invalid(place(path, n), "%s: %s", field, problem)
 }
 
 // syntaxError adds the column, which the YAML library does not tell: that of

@@ -35,7 +35,7 @@ func Read(paths ...string) (*Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("config: %w", err)
 		}
-		c, err := Parse(path, text)
+		c, err := parse(path, text)
 		if err == nil {
 			err = all.add(c)
 		}
@@ -44,6 +44,9 @@ func Read(paths ...string) (*Config, error) {
 		}
 	}
 	all.File = strings.Join(paths, ", ")
+	if err := all.compileRules(); err != nil {
+		return nil, err
+	}
 	return &all, nil
 }
 
@@ -82,6 +85,9 @@ func (c *Config) add(next *Config) error {
 		}
 		c.Plans = append(c.Plans, p)
 	}
+	c.rules.Rules = append(c.rules.Rules, next.rules.Rules...)
+	c.rules.Allow = append(c.rules.Allow, next.rules.Allow...)
+	c.rules.Block = append(c.rules.Block, next.rules.Block...)
 	c.Files = append(c.Files, next.Files...)
 	return nil
 }

@@ -98,6 +98,7 @@ var bodies = map[string]string{
 	"/v1/acquire": `{` + held + `}`, "/v1/renew": `{"held":[{` + held + `,"number":1}]}`, "/v1/release": `{"held":[{` +
 		held + `,"number":1}]}`,
 	"/v1/inspect": `{` + charge + `}`, "/v1/reset": `{` + charge + `}`, "/v1/block": `{` + charge + `,"for":"1h"}`,
+	"/v1/explain": `{"method":"GET","uri":"/"}`,
 }
 
 // queries are of each path that needs one.
@@ -110,7 +111,7 @@ const proxied = "X-Forwarded-Uri: /\r\n"
 const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
 // unasked are paths that do not ask the store.
-var unasked = map[string]bool{"/v1/limits": true, "/openapi.yaml": true, "/livez": true}
+var unasked = map[string]bool{"/v1/explain": true, "/v1/limits": true, "/openapi.yaml": true, "/livez": true}
 
 // TestAHalfClosedConnectionGetsAProblem closes its side of the connection before the
 // answer, which ends the context of the request.

@@ -92,6 +92,7 @@ func (d *door) unguarded() []route {
 			func(ctx context.Context, r *api.Leases) (any, error) { return s.Release(ctx, r) })},
 		{"POST /v1/inspect", auth.RoleRead, post(d, maxBody,
 			func(ctx context.Context, r *api.Subject) (any, error) { return s.Inspect(ctx, r) })},
+		{"POST /v1/explain", auth.RoleRead, d.with(d.explain)},
 		{"POST /v1/reset", auth.RoleAdmin, post(d, maxBody,
 			func(ctx context.Context, r *api.ResetRequest) (any, error) { return s.Reset(ctx, r) })},
 		{"POST /v1/block", auth.RoleAdmin, post(d, maxBody,

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/rules"
 	"github.com/headgate/headgate/store"
 )
 
@@ -26,6 +27,7 @@ type Service struct {
 	probe    probe
 	refusals refusals
 	onAdmin  func(AdminAction) // nil: nobody is told
+	rules    *rules.Holder
 }
 
 // New returns a service. The limiter finds limits by the same names; nil: those of the file
@@ -34,8 +36,18 @@ func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
 	if names == nil {
 		names = c
 	}
-	return &Service{limiter: l, config: c, names: names}
+	s := &Service{limiter: l, config: c, names: names, rules: &rules.Holder{}}
+	s.rules.Set(c.Rules)
+	return s
 }
+
+// Rules are those in force, at first those of the configuration. A file that is read again replaces
+// them there.
+func (s *Service) Rules() *rules.Holder { return s.rules }
+
+// UseRules makes the service go by rules that are held elsewhere. It is called before the service
+// answers anything.
+func (s *Service) UseRules(h *rules.Holder) { s.rules = h }
 
 // Inspect tells about one key.
 func (s *Service) Inspect(ctx context.Context, r *api.Subject) (*api.Status, error) {

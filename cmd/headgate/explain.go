@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/store/memory"
+)
+
+func newExplainCommand() *cobra.Command {
+	var a asking
+	var client string
+	var descriptors []string
+	cmd := &cobra.Command{
+		Use:   "explain LIMIT | 'METHOD URL' [HEADER...]",
+		Short: "Say what a limit means, or which rule decides about a request and why",
+		Long: "Say what a limit means, and the most that it lets pass; or which rule of the config file decides about\n" +
+			"an HTTP request, what it is charged, what is left of each limit, and why the other rules do not decide.\n" +
+			"Nothing is charged. A request would pass now: exit 0, it would be refused: 1, error: 2.\n\n" +
+			"A request is written as 'GET /path?query', its headers as 'Name: value'; or all in one argument, a line\n" +
+			"each. With --server the rules of that server decide.\n\n" + notations(),
+		Example: "  headgate explain 'token-bucket 10/s burst 10'\n" +
+			"  headgate explain --config headgate.yaml 'POST https://example.org/login' 'X-Api-Key: k1' --client 192.0.2.1",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, ok := requestOf(args)
+			if ok {
+				r.Client, r.Descriptors = client, descriptors
+				return a.explain(cmd, r)
+			}
+			switch {
+			case len(args) > 1:
+				return headgate.Invalid("request", "%.100q is not the beginning of a request such as GET /path", args[0])
+			case a.json:
+				return headgate.Invalid("json", "goes with a request only")
+			case client != "" || len(descriptors) > 0:
+				return headgate.Invalid("client", "--client and --descriptor go with a request only")
+			}
+			l, err := resolveLimit(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), l.Explain())
+			return nil
+		},
+	}
+	a.flags(cmd)
+	cmd.Flags().StringVar(&client, "client", "", "`address` of the client of the request")
+	cmd.Flags().StringArrayVar(&descriptors, "descriptor", nil, "`NAME=VALUE` that a proxy says of the request; may be several")
+	return cmd
+}
+
+// requestOf reads a request: its first line, and headers.
+func requestOf(args []string) (*api.Explain, bool) {
+	var lines []string
+	for _, arg := range args {
+		for line := range strings.Lines(arg) {
+			if line = strings.TrimSpace(line); line != "" {
+				lines = append(lines, line)
+			}
+		}
+	}
+	if len(lines) == 0 {
+		return nil, false
+	}
+	words := strings.Fields(lines[0])
+	if len(words) == 3 && strings.HasPrefix(words[2], "HTTP/") {
+		words = words[:2]
+	}
+	if len(words) != 2 || words[1] != "*" && !strings.HasPrefix(words[1], "/") && !strings.Contains(words[1], "://") {
+		return nil, false
+	}
+	return &api.Explain{Method: words[0], URI: words[1], Headers: lines[1:]}, true
+}
+
+// explain explains a request.
+func (a *asking) explain(cmd *cobra.Command, r *api.Explain) error {
+	return askOrSuppose(cmd, func(s answerer) error {
+		e, err := s.Explain(cmd.Context(), r)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			err = printJSON(cmd.OutOrStdout(), e)
+		} else {
+			err = printExplanation(cmd.OutOrStdout(), e)
+		}
+		if err == nil && !e.Allowed {
+			err = errRefused
+		}
+		return err
+	})
+}
+
+// askOrSuppose is ask, but where nobody names a store and the default one is not there, it supposes an
+// empty one with the limits of the file.
+func askOrSuppose(cmd *cobra.Command, do func(answerer) error) error {
+	url, err := serverOf(cmd)
+	if err != nil {
+		return err
+	}
+	c, err := loadConfig(cmd)
+	if err != nil {
+		return err
+	}
+	p, err := placeOf(cmd, c)
+	if err != nil {
+		return err
+	}
+	if url != "" || p.said || exists(p.file()) {
+		return ask(cmd, do)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: there is no store, so the figures are those of keys that have used nothing\n",
+		cmd.CommandPath())
+	s := memory.New(&memory.Config{Names: true})
+	defer s.Close()
+	return do(&local{newService(s, c, c)})
+}
+
+// Explain asks a server.
+func (r *remote) Explain(ctx context.Context, q *api.Explain) (*api.Explanation, error) {
+	out := new(api.Explanation)
+	return out, r.call(ctx, http.MethodPost, "/v1/explain", q, out)
+}
+
+// printExplanation prints which rule decides, the figures of its limits, and why the others do not decide.
+func printExplanation(w io.Writer, e *api.Explanation) error {
+	outcome := "refused"
+	if e.Allowed {
+		outcome = "allowed"
+	}
+	at := ""
+	if e.At != "" {
+		at = " (" + e.At + ")"
+	}
+	fmt.Fprintf(w, "%s  %s%s\n", outcome, e.Why, at)
+	switch {
+	case e.Mode == "shadow":
+		fmt.Fprintln(w, "mode shadow: it is charged, and nothing is refused")
+	case e.Mode == "advise":
+		fmt.Fprintln(w, "mode advise: nothing is charged, and nothing is refused")
+	}
+	if e.Problem != nil {
+		fmt.Fprintln(w, e.Problem.Detail)
+	}
+	if e.Once {
+		fmt.Fprintln(w, "it has an id: it is charged once")
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if e.Decision != nil {
+		fmt.Fprintln(t, "LIMIT\tKEY\tCOST\tKEEP\tALLOWED\tREMAINING\tRETRY AFTER")
+	}
+	for i := range e.Charges {
+		c := &e.Charges[i]
+		f := figuresOf(e.Decision, i)
+		keep := c.Keep
+		if keep == "" {
+			keep = "-"
+		}
+		if f == nil { // one that was not looked at
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t-\t-\t-\n", c.Limit, key(c.Key), c.Cost, keep)
+			continue
+		}
+		yes := "no"
+		if f.Allowed {
+			yes = "yes"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d of %d\t%s\n", c.Limit, key(c.Key), c.Cost, keep, yes, f.Remaining, f.Capacity,
+			after(f.RetryAfterMS))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i := range e.Charges {
+		if c := &e.Charges[i]; c.Settle != "" {
+			fmt.Fprintf(w, "%s: the response says the true cost in %s\n", c.Limit, c.Settle)
+		}
+	}
+	if len(e.Rules) == 0 {
+		return nil
+	}
+	fmt.Fprintln(t, "RULE\tMATCHES\tWHY")
+	for _, v := range e.Rules {
+		yes := "no"
+		if v.Matches {
+			yes = "yes"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", v.Rule, yes, v.Why)
+	}
+	return t.Flush()
+}
+
+// figuresOf returns the figures of a charge; nil: there are none.
+func figuresOf(d *api.Decision, charge int) *api.Figures {
+	if len(d.Each) == 0 {
+		return &api.Figures{
+			Allowed: d.Allowed, Capacity: d.Capacity, Remaining: d.Remaining, RetryAfterMS: d.RetryAfterMS,
+		}
+	}
+	for i := range d.Each {
+		if d.Each[i].Charge == charge {
+			return &d.Each[i]
+		}
+	}
+	return nil
+}

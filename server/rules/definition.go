@@ -1,0 +1,365 @@
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/headgate/headgate"
+)
+
+// Text is what a file says at a place.
+type Text struct {
+	Value string
+	At    string // such as headgate.yaml:12:5; it begins messages. Empty: not known
+}
+
+// Definitions are what a file says of rules. The forms of all texts are those of docs/rules.md.
+type Definitions struct {
+	Rules        []Definition
+	Allow, Block []Text // addresses and CIDRs, for all requests
+	// Known reports whether there is a limit of a name. Nil: nobody knows.
+	Known func(limit string) bool
+}
+
+// Definition is what a file says of a rule. An empty text stands for the default.
+type Definition struct {
+	At          string // place of the rule
+	Name        Text
+	Methods     []Text // none: all
+	Hosts       []Text // none: all
+	Path        Text
+	Headers     []Condition
+	Descriptors []Condition
+	Allow       []Text
+	Block       []Text
+	Mode        Text
+	Missing     Text
+	Limits      []Charge
+	ID          Text
+	IDLife      Text
+	IDReplays   bool
+}
+
+// Condition is what a file says that a header or a descriptor has to be.
+type Condition struct{ Name, Value Text }
+
+// Charge is what a file says of one limit of a rule.
+type Charge struct {
+	At          string
+	Limit       Text
+	Key         []Text
+	Cost        Text
+	CostMissing Text
+	Keep        Text
+	Settle      Text
+}
+
+// wrong is an error at a place.
+func wrong(at, field, format string, args ...any) error {
+	if at == "" {
+		at = "rules"
+	}
+	return headgate.Invalid(at, "%s: %s", field, fmt.Sprintf(format, args...))
+}
+
+// New makes rules of what a file says. Errors are headgate.ErrInvalid and begin with the place of what
+// is wrong; also a rule that can never match is one.
+func New(d *Definitions) (*Rules, error) {
+	if len(d.Rules) > MaxRules {
+		return nil, wrong(d.Rules[MaxRules].At, "rules", "are %d, more than %d", len(d.Rules), MaxRules)
+	}
+	r := &Rules{}
+	if err := r.lists.read("", d.Allow, d.Block); err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for i := range d.Rules {
+		def := &d.Rules[i]
+		one, err := newRule(def, d.Known)
+		if err != nil {
+			return nil, err
+		}
+		if at, twice := names[one.name]; twice {
+			return nil, wrong(def.Name.At, "rules."+one.name, "there is a rule of that name at %s", at)
+		}
+		names[one.name] = def.At
+		if err := r.reachable(one); err != nil {
+			return nil, err
+		}
+		r.crossing(one)
+		r.list = append(r.list, one)
+		if one.anyPath {
+			r.anyPath = append(r.anyPath, i)
+		} else {
+			r.root.add(one.path, i)
+		}
+	}
+	r.warnings = short(r.warnings)
+	return r, nil
+}
+
+// read reads lists of addresses.
+func (l *lists) read(field string, allow, block []Text) error {
+	for as, list := range [...][]Text{Allowed: allow, Blocked: block} {
+		for _, text := range list {
+			p, err := parsePrefix(text.Value)
+			if err != nil {
+				return wrong(text.At, field+Listed(as).String(), "%v", err)
+			}
+			l.add(p, Listed(as))
+		}
+	}
+	return nil
+}
+
+// parsePrefix reads an address or a CIDR.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return p, fmt.Errorf("%.100q is neither an address nor a CIDR such as 192.0.2.0/24", text)
+	case p.Addr().Is4In6():
+		return p, fmt.Errorf("%.100q is an IPv4 address in IPv6; write it as IPv4", text)
+	case p != p.Masked():
+		return p, fmt.Errorf("%.100q has bits after its prefix; write %s", text, p.Masked())
+	}
+	return p, nil
+}
+
+// newRule returns the rule of a definition.
+func newRule(d *Definition, known func(string) bool) (*rule, error) {
+	r := &rule{at: d.At, name: d.Name.Value, replays: d.IDReplays}
+	if r.name == "" {
+		return nil, wrong(d.At, "rules", "a rule has no name")
+	}
+	if err := headgate.ValidName(r.name); err != nil {
+		return nil, wrong(d.Name.At, "rules", "%v", err)
+	}
+	field := "rules." + r.name + "."
+	if err := r.readConditions(d, field); err != nil {
+		return nil, err
+	}
+	if err := r.lists.read(field, d.Allow, d.Block); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.mode, err = choice[Mode](d.Mode, field+"mode", modes[:]...); err != nil {
+		return nil, err
+	}
+	if r.missing, err = choice[missing](d.Missing, field+"missing", missings[:]...); err != nil {
+		return nil, err
+	}
+	if len(d.Limits) > MaxCharges {
+		return nil, wrong(d.Limits[MaxCharges].At, field+"limits", "are %d, more than %d", len(d.Limits), MaxCharges)
+	}
+	if len(d.Limits) == 0 && len(d.Allow) == 0 && len(d.Block) == 0 && d.ID.Value != "" {
+		return nil, wrong(d.ID.At, field+"id", "does not go without limits")
+	}
+	for i := range d.Limits {
+		c, err := r.readCharge(&d.Limits[i], field+"limits", known)
+		if err != nil {
+			return nil, err
+		}
+		r.charges = append(r.charges, c)
+	}
+	return r, r.readID(d, field+"id")
+}
+
+// choice reads one of a few words; empty is the first.
+func choice[T ~int](text Text, field string, words ...string) (T, error) {
+	for i, word := range words {
+		if text.Value == word || text.Value == "" {
+			return T(i), nil
+		}
+	}
+	return 0, wrong(text.At, field, "%.100q is not known; there are %s", text.Value, strings.Join(words, ", "))
+}
+
+func (r *rule) readConditions(d *Definition, field string) error {
+	for _, m := range d.Methods {
+		if !isToken(m.Value) || m.Value != strings.ToUpper(m.Value) {
+			return wrong(m.At, field+"method", "%.100q can never match; methods are words in capitals", m.Value)
+		}
+		r.methods = append(r.methods, m.Value)
+	}
+	for _, h := range d.Hosts {
+		if err := validHost(h.Value); err != nil {
+			return wrong(h.At, field+"host", "%v", err)
+		}
+		r.hosts = append(r.hosts, strings.ToLower(h.Value))
+	}
+	if r.anyPath = d.Path.Value == ""; !r.anyPath {
+		var err error
+		if r.path, err = parsePattern(d.Path.Value); err != nil {
+			return wrong(d.Path.At, field+"path", "%v", err)
+		}
+	}
+	for _, c := range d.Headers {
+		name, err := headerName(c.Name.Value)
+		if err != nil {
+			return wrong(c.Name.At, field+"header", "%v", err)
+		}
+		if strings.TrimSpace(c.Value.Value) != c.Value.Value || strings.ContainsAny(c.Value.Value, "\r\n\x00") {
+			return wrong(c.Value.At, field+"header."+name, "%.100q can never match: no header begins or ends with a "+
+				"space, or has a line break", c.Value.Value)
+		}
+		r.headers = append(r.headers, compare(name, c.Value.Value))
+	}
+	for _, c := range d.Descriptors {
+		if !isName(c.Name.Value) {
+			return wrong(c.Name.At, field+"descriptor", "%.100q is not a name of letters, digits and _", c.Name.Value)
+		}
+		r.descriptors = append(r.descriptors, compare(c.Name.Value, c.Value.Value))
+	}
+	return nil
+}
+
+// compare returns the condition of a text in which a star at the end stands for any text.
+func compare(name, text string) comparison {
+	value, prefix := strings.CutSuffix(text, "*")
+	return comparison{name, value, prefix}
+}
+
+// validHost says what is wrong with the host of a rule.
+func validHost(host string) error {
+	name, _ := strings.CutPrefix(host, "*.")
+	switch {
+	case strings.Contains(name, "*"):
+		return fmt.Errorf("%.100q has a star that does not stand at the beginning, before a point", host)
+	case name == "" || name != hostName(strings.ToLower(name)) || strings.ContainsAny(name, "/ @?#[]"):
+		return fmt.Errorf("%.100q can never match; a host is a name or an address without a port, such as example.org "+
+			"or *.example.org", host)
+	}
+	return nil
+}
+
+func (r *rule) readCharge(d *Charge, field string, known func(string) bool) (c charge, err error) {
+	limit := d.Limit.Value
+	switch {
+	case limit == "":
+		return c, wrong(d.At, field, "a limit has no name")
+	case known != nil && !known(limit):
+		return c, wrong(d.Limit.At, field, "there is no limit %.100q in the file", limit)
+	}
+	if c.limit, err = headgate.Named(limit); err != nil {
+		return c, wrong(d.Limit.At, field, "%v", err)
+	}
+	field += "." + limit + "."
+	if len(d.Key) == 0 {
+		return c, wrong(d.At, field+"key", "is missing; write key: text:all for one key that all requests share")
+	}
+	if len(d.Key) > MaxCharges {
+		return c, wrong(d.At, field+"key", "has more than %d parts", MaxCharges)
+	}
+	for _, text := range d.Key {
+		s, err := r.readSource(text, field+"key")
+		if err != nil {
+			return c, err
+		}
+		c.key = append(c.key, s)
+	}
+	if err := r.readCost(d, &c, field); err != nil {
+		return c, err
+	}
+	if d.Keep.Value != "" {
+		if c.keep, err = headgate.ParseHeadroom(d.Keep.Value); err != nil {
+			return c, wrong(d.Keep.At, field+"keep", "%v", err)
+		}
+	}
+	return c, c.readSettle(d.Settle, field+"settle")
+}
+
+func (r *rule) readSource(text Text, field string) (source, error) {
+	s, err := parseSource(text.Value)
+	if err != nil {
+		return s, wrong(text.At, field, "%v", err)
+	}
+	if s.from == fromPath && !r.path.has(s.name) {
+		return s, wrong(text.At, field, "the path of the rule has no wildcard {%s}", s.name)
+	}
+	return s, nil
+}
+
+// readCost reads a number, size, or a source.
+func (r *rule) readCost(d *Charge, c *charge, field string) (err error) {
+	text := d.Cost
+	switch {
+	case text.Value == "":
+	case text.Value == "size":
+		c.costFrom = &source{fromHeader, "Content-Length"}
+		c.size = true
+	case strings.Contains(text.Value, ":"):
+		s, err := r.readSource(text, field+"cost")
+		if err != nil {
+			return err
+		}
+		if s.from == fromText || s.from == fromPath {
+			return wrong(text.At, field+"cost", "%.100q cannot be a cost; write a number, size, header:NAME, query:NAME, "+
+				"cookie:NAME or descriptor:NAME", text.Value)
+		}
+		c.costFrom = &s
+	default:
+		if c.cost, err = headgate.ParseCost(text.Value); err != nil {
+			return wrong(text.At, field+"cost", "%v; or write size, or a source such as header:NAME", err)
+		}
+	}
+	if d.CostMissing.Value == "" {
+		return nil
+	}
+	if c.costFrom == nil || c.size {
+		return wrong(d.CostMissing.At, field+"cost_missing", "goes only with a cost that a source such as header:NAME says")
+	}
+	if c.cost, err = headgate.ParseCost(d.CostMissing.Value); err != nil {
+		return wrong(d.CostMissing.At, field+"cost_missing", "%v", err)
+	}
+	return nil
+}
+
+// readSettle reads where the response has the true cost.
+func (c *charge) readSettle(text Text, field string) (err error) {
+	if text.Value == "" {
+		return nil
+	}
+	word, name, _ := strings.Cut(text.Value, ":")
+	switch word {
+	case "header":
+		if c.settle.Header, err = headerName(name); err != nil {
+			return wrong(text.At, field, "%v", err)
+		}
+		return nil
+	case "json":
+		for member := range strings.SplitSeq(name, ".") {
+			if member == "" {
+				return wrong(text.At, field, "%.100q has an empty member", text.Value)
+			}
+		}
+		c.settle.JSON = name
+		return nil
+	}
+	return wrong(text.At, field, "%.100q is not known; there are header:NAME and json:PATH", text.Value)
+}
+
+func (r *rule) readID(d *Definition, field string) (err error) {
+	if d.ID.Value == "" {
+		return nil
+	}
+	s, err := r.readSource(d.ID, field)
+	if err != nil {
+		return err
+	}
+	if s.from != fromHeader {
+		return wrong(d.ID.At, field, "%.100q is not header:NAME", d.ID.Value)
+	}
+	r.id = &s
+	if d.IDLife.Value != "" {
+		if r.life, err = headgate.ParsePeriod(d.IDLife.Value); err != nil {
+			return wrong(d.IDLife.At, field+"_life", "%v", err)
+		}
+	}
+	return nil
+}

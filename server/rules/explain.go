@@ -1,0 +1,103 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Verdict says of a rule why it decides about a request, or why not.
+type Verdict struct {
+	Rule    string
+	At      string // its place in the file
+	Matches bool
+	Why     string // a sentence without a full stop
+}
+
+// Explanation says what applies to a request, and why.
+type Explanation struct {
+	Match    Match
+	Err      error     // of Match
+	At       string    // place of the rule that decides; empty: none does
+	Why      string    // a sentence without a full stop
+	Verdicts []Verdict // of each rule, in the order of the file
+}
+
+// Explain is Match with its reasons, which it takes its time for.
+func (r *Rules) Explain(q *Request) *Explanation {
+	e := &Explanation{}
+	e.Match, e.Err = r.Match(q)
+	if r == nil || len(r.list) == 0 {
+		e.Why = "there are no rules"
+		if e.Match.Listed == NotListed {
+			return e
+		}
+	}
+	a := ask(q)
+	decides := r.first(&a)
+	if global := r.lists.find(a.client); global != NotListed {
+		e.Why = fmt.Sprintf("the list %s for all requests has %s", global, a.client)
+		decides = -1
+	} else if decides < 0 {
+		e.Why = "no rule matches, so that nothing is charged"
+	}
+	e.Verdicts = make([]Verdict, len(r.list))
+	for i, one := range r.list {
+		v := Verdict{Rule: one.name, At: one.at}
+		v.Why = one.why(&a)
+		v.Matches = v.Why == ""
+		switch {
+		case i == decides:
+			v.Why = "it is the first that matches"
+			e.At, e.Why = one.at, fmt.Sprintf("rule %s is the first that matches", one.name)
+			if e.Match.Listed != NotListed {
+				e.Why += fmt.Sprintf(", and its list %s has %s", e.Match.Listed, a.client)
+			}
+		case v.Matches && decides >= 0:
+			v.Why = fmt.Sprintf("it matches too, but rule %s stands before it", r.list[decides].name)
+		case v.Matches:
+			v.Why = "it matches, but a list for all requests decides"
+		}
+		e.Verdicts[i] = v
+	}
+	return e
+}
+
+// why says which condition of a rule does not hold; empty: all do.
+func (r *rule) why(a *asked) string {
+	if !r.anyPath && !(a.isPath && r.path.matches(a.path)) {
+		return fmt.Sprintf("the path %.100q is not %s", a.Path, r.path)
+	}
+	switch kind, i := r.fails(a); kind {
+	case byMethod:
+		return fmt.Sprintf("the method %.40q is not %s", a.Method, strings.Join(r.methods, " or "))
+	case byHost:
+		return fmt.Sprintf("the host %.100q is not %s", a.host, strings.Join(r.hosts, " or "))
+	case byHeader:
+		return fmt.Sprintf("the header %s is not %s", r.headers[i].name, &r.headers[i])
+	case byDescriptor:
+		return fmt.Sprintf("the descriptor %s is not %s", r.descriptors[i].name, &r.descriptors[i])
+	default:
+		return ""
+	}
+}
+
+// String writes a pattern as the file may have it.
+func (p pattern) String() string {
+	var b strings.Builder
+	for _, s := range p {
+		switch {
+		case s.kind == literal:
+			b.WriteString("/" + s.text)
+		case s.kind == one:
+			b.WriteString("/{" + s.text + "}")
+		case s.text == "":
+			b.WriteString("/")
+		default:
+			b.WriteString("/{" + s.text + "...}")
+		}
+	}
+	if len(p) == 0 {
+		return "/{$}"
+	}
+	return b.String()
+}

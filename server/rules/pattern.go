@@ -1,0 +1,266 @@
+package rules
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+)
+
+// pattern is the path of a rule, a segment each.
+type pattern []segment
+
+// segment is a part of a pattern between slashes.
+type segment struct {
+	kind kind
+	text string // of a literal; else the name of the wildcard, perhaps none
+}
+
+type kind uint8
+
+const (
+	literal kind = iota
+	one          // {NAME}: any segment
+	rest         // {NAME...}, or a slash at the end: any number of segments, also none
+)
+
+// parsePattern reads a pattern such as /users/{id}/. The error says what is wrong with it.
+func parsePattern(text string) (pattern, error) {
+	if !strings.HasPrefix(text, "/") {
+		return nil, fmt.Errorf("%.100q does not begin with a slash", text)
+	}
+	if strings.ContainsAny(text, "?#") {
+		return nil, fmt.Errorf("%.100q can never match: a path has no query and no fragment", text)
+	}
+	if decoded, err := url.PathUnescape(text); err != nil || decoded != text {
+		return nil, fmt.Errorf("%.100q can never match: paths are compared decoded, so write it without escapes", text)
+	}
+	var p pattern
+	body, open := strings.CutSuffix(text[1:], "/")
+	if text == "/" {
+		return pattern{{kind: rest}}, nil
+	}
+	parts := strings.Split(body, "/")
+	for i, part := range parts {
+		last := i == len(parts)-1 && !open
+		if part == "{$}" && last {
+			return p, nil
+		}
+		s, err := parseSegment(part, last)
+		if err != nil {
+			return nil, fmt.Errorf("%.100q %w", text, err)
+		}
+		if s.text != "" && s.kind != literal && slices.ContainsFunc(p, func(have segment) bool {
+			return have.kind != literal && have.text == s.text
+		}) {
+			return nil, fmt.Errorf("%.100q has two wildcards %s", text, s.text)
+		}
+		p = append(p, s)
+	}
+	if open {
+		p = append(p, segment{kind: rest})
+	}
+	return p, nil
+}
+
+func parseSegment(part string, last bool) (segment, error) {
+	switch part {
+	case "":
+		return segment{}, fmt.Errorf("can never match: double slashes are removed from paths")
+	case ".", "..":
+		return segment{}, fmt.Errorf("can never match: %s is removed from paths", part)
+	}
+	if !strings.ContainsAny(part, "{}") {
+		return segment{text: part}, nil
+	}
+	inner, ok := strings.CutPrefix(part, "{")
+	if inner, ok = cutIf(inner, "}", ok); !ok || strings.ContainsAny(inner, "{}") {
+		return segment{}, fmt.Errorf("has a brace in %.40q; a wildcard is a whole segment such as {id}", part)
+	}
+	s := segment{kind: one, text: inner}
+	if name, all := strings.CutSuffix(inner, "..."); all {
+		if !last {
+			return segment{}, fmt.Errorf("has %.40q before its end", part)
+		}
+		s = segment{kind: rest, text: name}
+	}
+	if !isName(s.text) {
+		return segment{}, fmt.Errorf("has a wildcard %.40q; its name has letters, digits and _", part)
+	}
+	return s, nil
+}
+
+func cutIf(text, suffix string, ok bool) (string, bool) {
+	before, found := strings.CutSuffix(text, suffix)
+	return before, ok && found
+}
+
+// isName reports whether a text can be the name of a wildcard or a descriptor.
+func isName(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if c != '_' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
+			return false
+		}
+	}
+	return name != "" && len(name) <= 64
+}
+
+// has reports whether a pattern has a wildcard of a name.
+func (p pattern) has(name string) bool {
+	return slices.ContainsFunc(p, func(s segment) bool { return s.kind != literal && s.text == name })
+}
+
+// value returns what a wildcard stands for in a clean path that matches.
+func (p pattern) value(name, clean string) string {
+	for _, s := range p {
+		if s.kind == rest {
+			if s.text == name {
+				return clean
+			}
+			return ""
+		}
+		before, after, _ := strings.Cut(clean, "/")
+		if s.kind == one && s.text == name {
+			return before
+		}
+		clean = after
+	}
+	return ""
+}
+
+// matches reports whether a clean path matches.
+func (p pattern) matches(clean string) bool {
+	for _, s := range p {
+		if s.kind == rest {
+			return true
+		}
+		if clean == "" {
+			return false
+		}
+		before, after, _ := strings.Cut(clean, "/")
+		if s.kind == literal && s.text != before {
+			return false
+		}
+		clean = after
+	}
+	return clean == ""
+}
+
+// covers reports whether each path that matches q matches p.
+func (p pattern) covers(q pattern) bool {
+	for i, s := range p {
+		switch {
+		case s.kind == rest:
+			return true
+		case i >= len(q) || q[i].kind == rest:
+			return false
+		case s.kind == literal && s != q[i]:
+			return false
+		}
+	}
+	return len(p) == len(q)
+}
+
+// meets reports whether some path matches both.
+func (p pattern) meets(q pattern) bool {
+	for i := 0; ; i++ {
+		switch {
+		case i < len(p) && p[i].kind == rest, i < len(q) && q[i].kind == rest:
+			return true
+		case i == len(p) || i == len(q):
+			return len(p) == len(q)
+		case p[i].kind == literal && q[i].kind == literal && p[i].text != q[i].text:
+			return false
+		}
+	}
+}
+
+// cleanPath returns a path without the slashes at both ends, and without what a file system
+// overlooks. ok is false for a target that is not a path, such as the * of OPTIONS.
+func cleanPath(p string) (clean string, ok bool) {
+	if !strings.HasPrefix(p, "/") {
+		return "", p == ""
+	}
+	if strings.Contains(p, "//") || strings.Contains(p, "/.") {
+		p = path.Clean(p)
+	}
+	return strings.TrimSuffix(p[1:], "/"), true
+}
+
+// node is a place in the tree of all paths. Lists have the indexes of rules, ascending.
+type node struct {
+	literals map[string]*node
+	one      *node
+	here     []int // whose path ends here
+	rest     []int // that take any rest
+}
+
+func (n *node) add(p pattern, index int) {
+	for _, s := range p {
+		switch s.kind {
+		case rest:
+			n.rest = append(n.rest, index)
+			return
+		case one:
+			if n.one == nil {
+				n.one = &node{}
+			}
+			n = n.one
+		default:
+			next := n.literals[s.text]
+			if next == nil {
+				if n.literals == nil {
+					n.literals = map[string]*node{}
+				}
+				next = &node{}
+				n.literals[s.text] = next
+			}
+			n = next
+		}
+	}
+	n.here = append(n.here, index)
+}
+
+// find returns the first rule below best that matches a request whose path goes on with clean,
+// or best.
+func (r *Rules) find(n *node, clean string, a *asked, best int) int {
+	best = r.earliest(n.rest, a, best)
+	if clean == "" {
+		return r.earliest(n.here, a, best)
+	}
+	before, after, _ := strings.Cut(clean, "/")
+	if next := n.literals[before]; next != nil {
+		best = r.find(next, after, a, best)
+	}
+	if n.one != nil {
+		best = r.find(n.one, after, a, best)
+	}
+	return best
+}
+
+// earliest returns the first rule of an ascending list, below best, whose conditions hold, or best.
+func (r *Rules) earliest(list []int, a *asked, best int) int {
+	for _, i := range list {
+		if i >= best {
+			break
+		}
+		if why, _ := r.list[i].fails(a); why == nothing {
+			return i
+		}
+	}
+	return best
+}
+
+// first returns the index of the rule that decides, or -1.
+func (r *Rules) first(a *asked) int {
+	best := r.earliest(r.anyPath, a, len(r.list))
+	if a.isPath {
+		best = r.find(&r.root, a.path, a, best)
+	}
+	if best == len(r.list) {
+		return -1
+	}
+	return best
+}

@@ -1,0 +1,165 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/httpkey"
+)
+
+// rule is a rule of a file.
+type rule struct {
+	at          string
+	name        string
+	methods     []string
+	hosts       []string
+	path        pattern
+	anyPath     bool
+	headers     []comparison
+	descriptors []comparison
+	lists       lists
+	mode        Mode
+	missing     missing
+	charges     []charge
+	id          *source
+	life        time.Duration
+	replays     bool
+}
+
+// missing says what becomes of a request that has not what a key or a cost is made of.
+type missing int
+
+const (
+	refuse missing = iota // the request is refused as wrong
+	skip                  // the limit is not charged
+	empty                 // the part is empty, and a cost is 1
+)
+
+var missings = [...]string{refuse: "refuse", skip: "skip", empty: "empty"}
+
+// charge is one limit of a rule.
+type charge struct {
+	limit    headgate.Limit
+	key      []source
+	cost     headgate.Cost // zero: 1, or with costFrom nothing that stands for a missing one
+	costFrom *source       // nil: the cost is constant
+	size     bool          // costFrom is the length of the body, which is 0 where it is not said
+	keep     headgate.Headroom
+	settle   Settle // the zero Settle is none
+}
+
+// apply returns what a rule says of a request that it matches.
+func (r *rule) apply(a *asked) (Match, error) {
+	m := Match{Rule: r.name, Mode: r.mode}
+	if m.Listed = r.lists.find(a.client); m.Listed != NotListed || len(r.charges) == 0 {
+		return m, nil
+	}
+	m.Charges = make([]headgate.Charge, 0, len(r.charges))
+	for i := range r.charges {
+		c := &r.charges[i]
+		made, ok, err := c.of(r, a)
+		if err != nil {
+			if r.mode != Enforce {
+				return Match{Rule: r.name, Mode: r.mode, Problem: err}, nil
+			}
+			return Match{Rule: r.name}, err
+		}
+		if !ok {
+			continue
+		}
+		if s := c.settle; s != (Settle{}) {
+			s.Charge = len(m.Charges)
+			m.Settle = append(m.Settle, s)
+		}
+		m.Charges = append(m.Charges, made)
+	}
+	if r.id != nil && len(m.Charges) > 0 {
+		if said := r.id.of(a, r.path); said != "" {
+			m.ID, m.Life, m.Replays = r.identity(said, m.Charges), r.life, r.replays
+		}
+	}
+	return m, nil
+}
+
+// of returns a charge; ok is false if nothing is charged.
+func (c *charge) of(r *rule, a *asked) (made headgate.Charge, ok bool, err error) {
+	var room [4]string
+	parts := room[:0]
+	for _, s := range c.key {
+		part := s.of(a, r.path)
+		if part == "" && s.from != fromPath {
+			switch {
+			case s.from == fromIP: // no choice: without a client all would share a key
+				return made, false, headgate.Invalid("client", "rule %s needs the address of the client, which is not known", r.name)
+			case r.missing == refuse:
+				return made, false, headgate.Invalid(s.String(), "is missing; rule %s makes a key of it", r.name)
+			case r.missing == skip:
+				return made, false, nil
+			}
+		}
+		parts = append(parts, part)
+	}
+	made = headgate.Charge{Limit: c.limit, Key: httpkey.Join(parts...), Cost: c.cost, Keep: c.keep}
+	if c.costFrom == nil {
+		return made, true, nil
+	}
+	made.Cost, ok, err = c.costOf(r, a)
+	return made, ok, err
+}
+
+// costOf returns a cost that a request says; ok is false if nothing is charged.
+func (c *charge) costOf(r *rule, a *asked) (cost headgate.Cost, ok bool, err error) {
+	text := c.costFrom.of(a, r.path)
+	switch {
+	case text == "" && c.size:
+		if a.Header.Get("Transfer-Encoding") == "" {
+			return cost, false, nil // there is no body
+		}
+		text = ""
+	case text == "" && !c.cost.IsZero():
+		return c.cost, true, nil
+	}
+	if text == "" {
+		switch r.missing {
+		case skip:
+			return cost, false, nil
+		case empty:
+			return cost, true, nil
+		case refuse:
+		}
+		return cost, false, headgate.Invalid(c.costFrom.String(), "is missing; rule %s makes a cost of it", r.name)
+	}
+	if c.size && isZero(text) {
+		return cost, false, nil
+	}
+	if cost, err = headgate.ParseCost(text); err != nil {
+		return cost, false, headgate.Invalid(c.costFrom.String(), "%v; rule %s makes a cost of it", err, r.name)
+	}
+	return cost, true, nil
+}
+
+func isZero(text string) bool {
+	for i := range len(text) {
+		if text[i] != '0' {
+			return false
+		}
+	}
+	return true
+}
+
+// identity returns the id of a request. An end user chooses what was said, so the id contains
+// the name of the rule and all keys: nobody can replay the request of another client.
+func (r *rule) identity(said string, charges []headgate.Charge) string {
+	h := sha256.New()
+	write := func(text string) { fmt.Fprintf(h, "%d:%s", len(text), text) }
+	write(r.name)
+	write(said)
+	for i := range charges {
+		write(charges[i].Limit.Name())
+		write(charges[i].Key)
+	}
+	return "rule:" + base64.RawURLEncoding.EncodeToString(h.Sum(nil))
+}

@@ -1,0 +1,149 @@
+// Package rules says which charges an HTTP request carries. Rules stand in the config file; docs/rules.md
+// describes each field.
+//
+// The first rule that matches a request decides alone, in the order of the file. If none matches,
+// nothing is charged.
+package rules
+
+import (
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// The most that a file may have, so that an error in a program that writes it is found when it is read.
+const (
+	MaxRules   = 1000 // in a file
+	MaxCharges = 64   // in a rule
+)
+
+// Request is what rules decide about. Nothing in it is changed.
+type Request struct {
+	Method string
+	Host   string // as it was sent, perhaps with a port
+	Path   string // decoded once; dot segments and double slashes count as they do in a file system
+	Query  string // as it was sent, without the question mark
+	Header http.Header
+	Client netip.Addr // of the end user; no header says it here
+	// Descriptors are what a proxy says of a request beside its parts; nil: nothing.
+	Descriptors map[string]string
+}
+
+// Match is what applies to a request. The zero Match is that no rule does: the request passes and
+// nothing is charged.
+type Match struct {
+	Rule    string            // its name; empty: none applies, or a list for all requests does
+	Charges []headgate.Charge // all are admitted, or none; none: the request passes
+	Mode    Mode
+	Listed  Listed
+
+	// ID makes it a request that is charged once; Life is for how long, zero:
+	// headgate.DefaultLife. It contains the keys of the charges. A request with an ID that was
+	// admitted before is to be refused unless Replays says otherwise.
+	ID      string
+	Life    time.Duration
+	Replays bool
+
+	// Problem says what the request lacks, in a rule that is not enforced: nothing is charged then, and
+	// the request passes.
+	Problem error
+
+	// Settle says what the response tells of the costs, for callers that see it. For others the charges
+	// are final.
+	Settle []Settle
+}
+
+// Settle says where the response has the true cost of a charge. One of the fields is set.
+type Settle struct {
+	Charge int    // its place in Charges
+	Header string // the name of a header with a decimal number
+	JSON   string // the path of a number in a JSON body, as usage.total_tokens
+}
+
+// Mode says what follows from a refusal.
+type Mode int
+
+// The modes.
+const (
+	Enforce Mode = iota
+	Shadow       // charge, and tell what would have been refused, which passes
+	Advise       // only tell in headers what is left; nothing is charged
+)
+
+var modes = [...]string{Enforce: "enforce", Shadow: "shadow", Advise: "advise"}
+
+// String returns the name of a mode in the file.
+func (m Mode) String() string { return modes[m] }
+
+// Listed says what a list of addresses says of a client.
+type Listed int
+
+// What lists say.
+const (
+	NotListed Listed = iota
+	Allowed          // it passes and is not charged
+	Blocked          // it is refused and not charged
+)
+
+// String returns the name of the list; empty: none.
+func (l Listed) String() string {
+	return [...]string{NotListed: "", Allowed: "allow", Blocked: "block"}[l]
+}
+
+// Rules are those of a file. They are immutable and safe for concurrent use. Nil Rules match nothing.
+type Rules struct {
+	list     []*rule // in the order of the file
+	lists    lists   // for all requests
+	root     node    // of the paths
+	anyPath  []int   // rules without a path, ascending
+	warnings []string
+}
+
+// Len is the number of rules.
+func (r *Rules) Len() int {
+	if r == nil {
+		return 0
+	}
+	return len(r.list)
+}
+
+// Warnings are what may be a mistake in the file, a line each with its place.
+func (r *Rules) Warnings() []string {
+	if r == nil {
+		return nil
+	}
+	return r.warnings
+}
+
+// Match returns what applies to a request. Errors are headgate.ErrInvalid: the request has not what a
+// rule that is enforced needs. It may not be let through then.
+func (r *Rules) Match(q *Request) (Match, error) {
+	if r == nil {
+		return Match{}, nil
+	}
+	a := ask(q)
+	if l := r.lists.find(a.client); l != NotListed {
+		return Match{Listed: l}, nil
+	}
+	i := r.first(&a)
+	if i < 0 {
+		return Match{}, nil
+	}
+	return r.list[i].apply(&a)
+}
+
+// Holder holds the rules that are in force. They are replaced as a whole: each request is decided by
+// the rules of one file. The zero Holder holds none. It is safe for concurrent use.
+type Holder struct{ rules atomic.Pointer[Rules] }
+
+// Set replaces the rules; nil: there are none.
+func (h *Holder) Set(r *Rules) { h.rules.Store(r) }
+
+// Rules returns the rules that are in force; nil: there are none.
+func (h *Holder) Rules() *Rules { return h.rules.Load() }
+
+// Match is [Rules.Match] of the rules that are in force.
+func (h *Holder) Match(q *Request) (Match, error) { return h.rules.Load().Match(q) }

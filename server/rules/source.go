@@ -1,0 +1,140 @@
+package rules
+
+import (
+	"fmt"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+
+	"github.com/headgate/headgate/internal/httpkey"
+)
+
+// source is a part of a request: of a key, or a cost.
+type source struct {
+	from from
+	name string // of a header, a wildcard and their like; a constant itself
+}
+
+type from uint8
+
+const (
+	fromIP from = iota
+	fromMethod
+	fromHost
+	fromPath
+	fromHeader
+	fromCookie
+	fromQuery
+	fromDescriptor
+	fromText
+)
+
+var froms = map[string]from{
+	"ip": fromIP, "method": fromMethod, "host": fromHost, "path": fromPath, "header": fromHeader, "cookie": fromCookie,
+	"query": fromQuery, "descriptor": fromDescriptor, "text": fromText,
+}
+
+// parseSource reads a source such as ip or header:X-Api-Key.
+func parseSource(text string) (source, error) {
+	word, name, named := strings.Cut(text, ":")
+	f, ok := froms[word]
+	if !ok {
+		return source{}, fmt.Errorf("%.100q is not known; there are ip, method, host, path:NAME, header:NAME, "+
+			"cookie:NAME, query:NAME, descriptor:NAME and text:CONSTANT", text)
+	}
+	if alone := f == fromIP || f == fromMethod || f == fromHost; alone == named {
+		if alone {
+			return source{}, fmt.Errorf("%.100q has a name; write %s alone", text, word)
+		}
+		return source{}, fmt.Errorf("%.100q has no name; write %s:NAME", text, word)
+	}
+	if named && name == "" {
+		return source{}, fmt.Errorf("%.100q has an empty name", text)
+	}
+	var err error
+	switch f {
+	case fromHeader:
+		name, err = headerName(name)
+	case fromCookie:
+		if !isToken(name) {
+			err = fmt.Errorf("%.100q cannot be the name of a cookie", name)
+		}
+	case fromDescriptor, fromPath:
+		if !isName(name) {
+			err = fmt.Errorf("%.100q is not a name of letters, digits and _", name)
+		}
+	default:
+	}
+	return source{f, name}, err
+}
+
+// headerName returns the canonical form of the name of a header.
+func headerName(name string) (string, error) {
+	if !isToken(name) {
+		return "", fmt.Errorf("%.100q cannot be the name of a header", name)
+	}
+	if name = textproto.CanonicalMIMEHeaderKey(name); name == "Host" {
+		return "", fmt.Errorf("the header Host is written host")
+	}
+	return name, nil
+}
+
+// isToken reports whether a text is a token of RFC 9110 section 5.6.2: the name of a method or a header.
+func isToken(text string) bool {
+	for i := range len(text) {
+		c := text[i]
+		if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return text != "" && len(text) <= 256
+}
+
+// String writes a source as the file has it.
+func (s source) String() string {
+	for word, f := range froms {
+		if f == s.from && s.name != "" {
+			return word + ":" + s.name
+		} else if f == s.from {
+			return word
+		}
+	}
+	return ""
+}
+
+// of returns what a request has; empty: it has none. A header that stands there more than once has its
+// values in one line, as RFC 9110 section 5.3 has it.
+func (s source) of(a *asked, p pattern) string {
+	switch s.from {
+	case fromIP:
+		return httpkey.Network(a.client)
+	case fromMethod:
+		return strings.ToUpper(a.Method)
+	case fromHost:
+		return a.host
+	case fromPath:
+		return p.value(s.name, a.path)
+	case fromHeader:
+		return strings.Join(a.Header[s.name], ", ")
+	case fromCookie:
+		if c, err := (&http.Request{Header: a.Header}).Cookie(s.name); err == nil {
+			return c.Value
+		}
+	case fromQuery:
+		for pair := range strings.SplitSeq(a.Query, "&") {
+			name, value, _ := strings.Cut(pair, "=")
+			if n, err := url.QueryUnescape(name); err != nil || n != s.name {
+				continue
+			}
+			if v, err := url.QueryUnescape(value); err == nil {
+				return v
+			}
+		}
+	case fromDescriptor:
+		return a.Descriptors[s.name]
+	case fromText:
+		return s.name
+	}
+	return ""
+}

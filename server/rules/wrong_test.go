@@ -1,0 +1,131 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate"
+)
+
+// TestWhatIsWrongIsNamedWithItsPlace: each message begins with the place, and names the field.
+func TestWhatIsWrongIsNamedWithItsPlace(t *testing.T) {
+	t.Parallel()
+	limit := func(change func(*Charge)) func(*Definition) { return func(d *Definition) { change(&d.Limits[0]) } }
+	for want, change := range map[string]func(*Definition){
+		"rules: a rule has no name":                 func(d *Definition) { d.Name.Value = "" },
+		"rules: ":                                   func(d *Definition) { d.Name.Value = "Not A Name" },
+		"method: \"get\" can never match":           func(d *Definition) { d.Methods = texts("get") },
+		"method: \"GET POST\" can never":            func(d *Definition) { d.Methods = texts("GET POST") },
+		"host: \"example.org:80\" can never":        func(d *Definition) { d.Hosts = texts("example.org:80") },
+		"host: \"a.*.org\" has a star":              func(d *Definition) { d.Hosts = texts("a.*.org") },
+		"host: \"https://a\" can never":             func(d *Definition) { d.Hosts = texts("https://a") },
+		"path: \"users\" does not begin":            func(d *Definition) { d.Path = text("users") },
+		"path: \"/a//b\" can never match":           func(d *Definition) { d.Path = text("/a//b") },
+		"path: \"/a/../b\" can never match":         func(d *Definition) { d.Path = text("/a/../b") },
+		"path: \"/a?b=c\" can never match":          func(d *Definition) { d.Path = text("/a?b=c") },
+		"path: \"/a%20b\" can never match":          func(d *Definition) { d.Path = text("/a%20b") },
+		"path: \"/{id}/{id}\" has two":              func(d *Definition) { d.Path = text("/{id}/{id}") },
+		"path: \"/{a...}/b\" has":                   func(d *Definition) { d.Path = text("/{a...}/b") },
+		"path: \"/a{id}\" has a brace":              func(d *Definition) { d.Path = text("/a{id}") },
+		"path: \"/{}\" has a wildcard":              func(d *Definition) { d.Path = text("/{}") },
+		"header: the header Host is written host":   func(d *Definition) { d.Headers = []Condition{{text("host"), text("a")}} },
+		"header: \"a b\" cannot":                    func(d *Definition) { d.Headers = []Condition{{text("a b"), text("a")}} },
+		"header.X: \" a\" can never match":          func(d *Definition) { d.Headers = []Condition{{text("x"), text(" a")}} },
+		"descriptor: \"a b\" is not a name":         func(d *Definition) { d.Descriptors = []Condition{{text("a b"), text("a")}} },
+		"allow: \"10.0.0.0/33\" is neither":         func(d *Definition) { d.Allow = texts("10.0.0.0/33") },
+		"block: \"10.0.0.1/8\" has bits":            func(d *Definition) { d.Block = texts("10.0.0.1/8") },
+		"block: \"example.org\" is neither":         func(d *Definition) { d.Block = texts("example.org") },
+		"block: \"::ffff:10.0.0.0/104\" is an IPv4": func(d *Definition) { d.Block = texts("::ffff:10.0.0.0/104") },
+		"mode: \"off\" is not known":                func(d *Definition) { d.Mode = text("off") },
+		"missing: \"allow\" is not known":           func(d *Definition) { d.Missing = text("allow") },
+		"limits: are 65, more than 64":              func(d *Definition) { d.Limits = make([]Charge, 65) },
+		"limits: are 10000, more than 64":           func(d *Definition) { d.Limits = make([]Charge, 10_000) },
+		"limits: a limit has no name":               limit(func(c *Charge) { c.Limit.Value = "" }),
+		"limits: there is no limit \"nope\"":        limit(func(c *Charge) { c.Limit.Value = "nope" }),
+		"limits.api.key: is missing":                limit(func(c *Charge) { c.Key = nil }),
+		"key: has more than 64 parts":               limit(func(c *Charge) { c.Key = make([]Text, 65) }),
+		"key: \"ipv4\" is not known":                limit(func(c *Charge) { c.Key = texts("ipv4") }),
+		"key: \"ip:x\" has a name":                  limit(func(c *Charge) { c.Key = texts("ip:x") }),
+		"key: \"header\" has no name":               limit(func(c *Charge) { c.Key = texts("header") }),
+		"key: \"header:\" has an empty name":        limit(func(c *Charge) { c.Key = texts("header:") }),
+		"key: the path of the rule has no":          limit(func(c *Charge) { c.Key = texts("path:name") }),
+		"key: \"a b\" cannot be the name of a":      limit(func(c *Charge) { c.Key = texts("cookie:a b") }),
+		"cost: cost: \"-1\" is negative":            limit(func(c *Charge) { c.Cost = text("-1") }),
+		"cost: \"text:1\" cannot be a cost":         limit(func(c *Charge) { c.Cost = text("text:1") }),
+		"cost_missing: goes only with":              limit(func(c *Charge) { c.CostMissing = text("1") }),
+		"keep: ":                                    limit(func(c *Charge) { c.Keep = text("200%") }),
+		"settle: \"X-Cost\" is not known":           limit(func(c *Charge) { c.Settle = text("X-Cost") }),
+		"settle: \"json:a..b\" has an empty":        limit(func(c *Charge) { c.Settle = text("json:a..b") }),
+		"id: \"ip\" is not header:NAME":             func(d *Definition) { d.ID = text("ip") },
+		"id_life: ":                                 func(d *Definition) { d.ID, d.IDLife = text("header:X"), text("soon") },
+	} {
+		d := named("r", "/users/{id}", change)
+		known := func(name string) bool { return name == "api" }
+		_, err := New(&Definitions{Rules: []Definition{d}, Known: known})
+		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+}
+
+func TestARuleThatCanNeverMatchIsAnError(t *testing.T) {
+	t.Parallel()
+	methods := func(m ...string) func(*Definition) { return func(d *Definition) { d.Methods = texts(m...) } }
+	hosts := func(h ...string) func(*Definition) { return func(d *Definition) { d.Hosts = texts(h...) } }
+	header := func(value string) func(*Definition) {
+		return func(d *Definition) { d.Headers = []Condition{{text("X-Plan"), text(value)}} }
+	}
+	for i, c := range []struct {
+		rules []Definition
+		never bool
+	}{
+		{[]Definition{named("a", "/", nil), named("b", "/users", nil)}, true},
+		{[]Definition{named("a", "/users", nil), named("b", "/", nil)}, false},
+		{[]Definition{named("a", "", nil), named("b", "", nil)}, true},
+		{[]Definition{named("a", "/", nil), named("b", "", nil)}, false}, // OPTIONS *
+		{[]Definition{named("a", "/{x}", nil), named("b", "/users", nil)}, true},
+		{[]Definition{named("a", "/{x}", nil), named("b", "/users/", nil)}, false},
+		{[]Definition{named("a", "/users/", nil), named("b", "/users", nil)}, true},
+		{[]Definition{named("a", "/", methods("GET")), named("b", "/", methods("HEAD"))}, true},
+		{[]Definition{named("a", "/", methods("HEAD")), named("b", "/", methods("GET"))}, false},
+		{[]Definition{named("a", "/", methods("GET")), named("b", "/", nil)}, false},
+		{[]Definition{
+			named("a", "/", methods("GET")), named("b", "/", methods("PUT")), named("c", "/x", methods("PUT", "GET")),
+		}, true},
+		{[]Definition{named("a", "/", hosts("*.example.org")), named("b", "/", hosts("*.a.example.org"))}, true},
+		{[]Definition{named("a", "/", hosts("*.example.org")), named("b", "/", hosts("example.org"))}, false},
+		{[]Definition{named("a", "/", hosts("*.example.org")), named("b", "/", hosts("A.example.org"))}, true},
+		{[]Definition{named("a", "/", header("f*")), named("b", "/", header("free"))}, true},
+		{[]Definition{named("a", "/", header("free")), named("b", "/", header("f*"))}, false},
+		{[]Definition{named("a", "/", header("free")), named("b", "/", nil)}, false},
+	} {
+		_, err := New(&Definitions{Rules: c.rules})
+		if never := err != nil && strings.Contains(err.Error(), "can never match"); never != c.never || err != nil && !never {
+			t.Errorf("%d: %v; want %v", i, err, c.never)
+		}
+	}
+}
+
+func TestOverlappingRules(t *testing.T) {
+	t.Parallel()
+	r := mustNew(t, named("a", "/users/{id}", nil), named("b", "/{what}/me", nil), named("c", "/other", nil))
+	if w := r.Warnings(); len(w) != 1 || !strings.Contains(w[0], "f:b: rules.b: some paths match rule a at f:a too") {
+		t.Errorf("%q", w)
+	}
+	if w := (*Rules)(nil).Warnings(); w != nil {
+		t.Errorf("%q", w)
+	}
+	twice := []Definition{named("a", "/a", nil), named("a", "/b", nil)}
+	if _, err := New(&Definitions{Rules: twice}); err == nil || !strings.Contains(err.Error(), "of that name at f:a") {
+		t.Error(err)
+	}
+	var many []Definition
+	for i := range MaxRules + 1 {
+		many = append(many, named(fmt.Sprintf("r%d", i), fmt.Sprintf("/%d", i), nil))
+	}
+	if _, err := New(&Definitions{Rules: many}); err == nil || !strings.Contains(err.Error(), "more than 1000") {
+		t.Error(err)
+	}
+}
