@@ -199,8 +199,8 @@ func TestRequestsArePassedOnAsTheyAre(t *testing.T) {
 		rush(t, s, limited, none)
 		for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS"} {
 			body := ""
-			if method == "POST" {
-				body = long
+			if method == "POST" { // short, since the answer may come before a long one is sent
+				body = "body"
 			}
 			if a, err := s.ask(method, "/", body); err != nil || a.status != http.StatusTooManyRequests {
 				t.Errorf("%s beyond the limit: status %d, %v", method, a.status, err)
@@ -212,7 +212,7 @@ func TestRequestsArePassedOnAsTheyAre(t *testing.T) {
 // TestWhileHeadgateIsAway each does what its configuration says: stopped, and silent.
 func TestWhileHeadgateIsAway(t *testing.T) {
 	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, setting{})
+		s := newSite(t, p, setting{away: true})
 		check := func(when string) {
 			t.Helper()
 			for _, body := range []string{"", "body"} {
@@ -248,9 +248,10 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 		if !p.opens {
 			return
 		}
-		s := newSite(t, p, setting{open: true})
-		if got, want := statuses(rush(t, s, 30, none)), map[int]int{200: limited, 429: 10}; !maps.Equal(got, want) {
-			t.Errorf("got %v, want %v", got, want)
+		s := newSite(t, p, setting{open: true, away: true})
+		// More may pass on a machine that does not answer within the time limit.
+		if got := statuses(rush(t, s, 100, none)); got[200] < limited || got[429] == 0 || got[200]+got[429] != 100 {
+			t.Errorf("got %v", got)
 		}
 		check := func(when string) {
 			t.Helper()
@@ -260,8 +261,8 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 					t.Errorf("%s: %s gets status %d, %q, %v", when, method, a.status, a.body, err)
 				}
 			}
-			if n := len(s.application.take()); n != 2 {
-				t.Errorf("%s: %d requests reached the application", when, n)
+			if got := s.application.take(); len(got) != 2 {
+				t.Errorf("%s: %d requests reached the application: %v", when, len(got), got)
 			}
 		}
 		s.stop()
@@ -287,6 +288,9 @@ func TestLargeHeadersAreNoWayAround(t *testing.T) {
 		for name, headers := range map[string][]string{"long": long, "many": many} {
 			for range 5 {
 				a, err := s.ask(http.MethodGet, "/", "", headers...)
+				if err != nil && p.folder == "haproxy" { // it may close the connection before all was sent
+					continue
+				}
 				if err != nil || a.status < 400 {
 					t.Errorf("%s: status %d, %v", name, a.status, err)
 				}

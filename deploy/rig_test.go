@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -129,6 +131,7 @@ func (r *recorder) take() []http.Header {
 // 403 or 500 where asked to.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	switch r.URL.Path {
 	case "/forbidden":
 		w.WriteHeader(http.StatusForbidden)
@@ -142,6 +145,7 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 type setting struct {
 	open  bool   // requests pass while Headgate is away
 	token string // that Headgate wants; empty: the one that the proxy shows
+	away  bool   // the time limits are those of the configuration; else a slow machine has more time
 	unix  bool   // Headgate listens on a Unix socket, and the proxy shows no token
 }
 
@@ -151,7 +155,7 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	t.Helper()
 	program := p.program(t)
 	s := &site{application: &recorder{handler: echo}}
-	application := listen(t, "127.0.0.1:0")
+	application := listen(t, freeAddress(t))
 	go func() { _ = http.Serve(application, s.application) }()
 
 	c, err := config.Parse("headgate.yaml", fmt.Appendf(nil, "limits:\n  api: sliding-log %d/1h\n", limited))
@@ -162,10 +166,11 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	t.Cleanup(func() { store.Close() })
 	s.limiter = headgate.New(store, &headgate.Config{Names: c})
 	log := slog.New(slog.DiscardHandler)
-	s.asked = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, &rest.Config{Tokens: tokens(t, cmp.Or(set.token, token))})}
+	access := &rest.Config{Tokens: tokens(t, cmp.Or(set.token, token))}
+	s.asked = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, access)}
 	s.headgate = edge.NewServer(s.asked, log, &edge.Config{Proxied: rest.Proxied()})
-	listener := listen(t, "127.0.0.1:0")
-	s.addr = listener.Addr().String()
+	s.addr = freeAddress(t) // which no other test takes when it is stopped
+	listener := listen(t, s.addr)
 	asked := s.addr // as the proxy writes it
 	if set.unix {
 		dir, err := os.MkdirTemp("", "headgate") // whose name is short, as that of a socket has to be
@@ -185,14 +190,14 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	if set.unix {
 		shown = ""
 	}
-	addr := fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
-	dir := copyFolder(t, p.folder, set.open, shown, map[string]string{
+	addr := freeAddress(t)
+	dir := copyFolder(t, p.folder, set, shown, map[string]string{
 		"127.0.0.1:8080": asked, "127.0.0.1:8081": application.Addr().String(), "8000": addr[len("127.0.0.1:"):],
 	}, strings.NewReplacer("abns@headgate", "abns@headgate-"+addr)) // a name of the whole machine
 	cmd := p.command(program, dir)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HEADGATE_TOKEN="+shown, "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
-		fmt.Sprintf("CADDY_ADMIN=127.0.0.1:%d", dbtest.FreePort(t)))
+		"CADDY_ADMIN="+freeAddress(t))
 	s.url = "http://" + addr
 	dbtest.Start(t, cmd, func() error {
 		res, err := http.Get(s.url + "/")
@@ -233,7 +238,7 @@ func listen(t *testing.T, addr string) net.Listener {
 }
 
 // copyFolder copies the files of a proxy with other addresses. All of these must stand in them.
-func copyFolder(t *testing.T, name string, open bool, token string, addresses map[string]string,
+func copyFolder(t *testing.T, name string, set setting, token string, addresses map[string]string,
 	more *strings.Replacer,
 ) string {
 	t.Helper()
@@ -249,8 +254,11 @@ func copyFolder(t *testing.T, name string, open bool, token string, addresses ma
 			t.Fatal(err)
 		}
 		text := string(data)
-		if open {
+		if set.open {
 			text = opened(text)
+		}
+		if !set.away {
+			text = timeLimit.ReplaceAllString(text, "60s")
 		}
 		var pairs []string
 		for from, to := range addresses {
@@ -273,6 +281,15 @@ func copyFolder(t *testing.T, name string, open bool, token string, addresses ma
 		t.Fatalf("%s lacks the addresses %v", name, missing)
 	}
 	return dir
+}
+
+// timeLimit is how long a proxy waits for Headgate.
+var timeLimit = regexp.MustCompile(`\b[12]s\b`)
+
+// freeAddress returns an address that no other test takes, also when nobody listens there any more.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
 }
 
 func write(t *testing.T, path, text string) {
