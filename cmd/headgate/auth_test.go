@@ -2,7 +2,11 @@ package main
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 )
 
 // TestForwardAuthentication over the network: an end user's Origin is no reason to refuse, and only a
@@ -43,5 +47,75 @@ func TestForwardAuthentication(t *testing.T) {
 		if res.Body.Close(); res.StatusCode != tt.want {
 			t.Errorf("%s %s with %s: status %d, want %d", tt.method, tt.query, tt.header, res.StatusCode, tt.want)
 		}
+	}
+}
+
+// TestRulesOfTheFileDecide about what a proxy asks, and are replaced when the file is changed.
+func TestRulesOfTheFileDecide(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "headgate.yaml")
+	rules := func(path string) {
+		text := "limits:\n  login: sliding-log 3/1h\nrules:\n  - name: guessing\n    method: [POST]\n    path: " + path +
+			"\n    limits: [{limit: login, key: ip}]\nblock: [198.51.100.0/24]\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules("/login")
+	s := start(t, dir, "--store", "memory:", "--config", file)
+	ask := func(server *server, method, path, client string) int {
+		r, err := http.NewRequest(http.MethodGet, server.url+"/v1/auth", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{
+			"X-Forwarded-Method": method, "X-Forwarded-Uri": path, "X-Forwarded-Host": "example.com",
+			"X-Forwarded-For": client, "Idempotency-Key": "one",
+		} {
+			r.Header.Set(name, value)
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Body.Close(); res.StatusCode == http.StatusTooManyRequests && res.Header.Get("Retry-After") == "" {
+			t.Error("a refusal without Retry-After")
+		}
+		return res.StatusCode
+	}
+	for i, want := range []int{204, 204, 204, 429, 429} {
+		if got := ask(s, "POST", "//login?x=1", "192.0.2.7"); got != want {
+			t.Errorf("%d: status %d, want %d", i, got, want)
+		}
+	}
+	for _, tt := range []struct {
+		method, path, client string
+		want                 int
+	}{
+		{"POST", "/login", "192.0.2.8", 204},
+		{"GET", "/login", "192.0.2.7", 204},
+		{"POST", "/other", "192.0.2.7", 204},
+		{"POST", "/login", "198.51.100.1", 403},
+	} {
+		if got := ask(s, tt.method, tt.path, tt.client); got != tt.want {
+			t.Errorf("%+v: status %d", tt, got)
+		}
+	}
+	rules("/other")
+	s.until(t, time.Minute, "that the changed rules decide", func() bool { return ask(s, "POST", "/other", "192.0.2.7") == 429 })
+	if err := os.WriteFile(file, []byte("rules: [{name: x, nonsense: 1}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, time.Minute, "what is wrong with the file", func() bool { return strings.Contains(s.out.String(), "is not applied") })
+	if got := ask(s, "POST", "/other", "192.0.2.7"); got != http.StatusTooManyRequests {
+		t.Errorf("after a file that is wrong: status %d", got)
+	}
+
+	// Without its store a server lets nothing pass that a rule is about.
+	rules("/login")
+	away := start(t, dir, "--store", "postgres://nobody@127.0.0.1:1/none", "--config", file)
+	if got := ask(away, "POST", "/login", "192.0.2.7"); got != http.StatusServiceUnavailable {
+		t.Errorf("without a store: status %d", got)
 	}
 }

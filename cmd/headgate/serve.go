@@ -200,6 +200,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return err
 	}
 	service := newServerService(s, o.config, limits)
+	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&o.applied.rules)
 	o.hang(all, service, log)
 	select {
