@@ -1,6 +1,14 @@
 package forwardauth
 
-import "github.com/headgate/headgate/server/api"
+import (
+	"net/http"
+
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/rules"
+)
+
+// Original is original for tests.
+func (h *Handler) Original(r *http.Request) (*rules.Request, error) { return h.original(r) }
 
 // ParseQuery is parseQuery for tests.
 func ParseQuery(raw string) (charges []api.Charge, byIP []bool, refused int, err error) {

@@ -29,9 +29,6 @@ const Path = "/v1/auth"
 
 // Config adjusts a Handler. A nil Config, and every zero field, is fine.
 type Config struct {
-	// Rules decide about requests whose query names no limit. Nil: there are none, and each
-	// query has to name one.
-	Rules Rules
 	// Proxies are the peers whose X-Forwarded-* and X-Original-* count. Those of a Unix socket
 	// always do. Nil: those on loopback addresses; to list none, an empty list that is not nil.
 	Proxies httpkey.Proxies
@@ -47,16 +44,15 @@ func Loopback() httpkey.Proxies {
 // Handler answers proxies, whatever the method. It is safe for concurrent use.
 type Handler struct {
 	service *service.Service
-	rules   Rules // nil: none
 	proxies httpkey.Proxies
 	log     *slog.Logger
 }
 
-// New returns a Handler that charges through a service.
+// New returns a Handler that charges through a service. Its rules decide about requests whose query names
+// no limit.
 func New(s *service.Service, c *Config) *Handler {
 	h := &Handler{service: s, proxies: Loopback(), log: slog.New(slog.DiscardHandler)}
 	if c != nil {
-		h.rules = c.Rules
 		if c.Proxies != nil {
 			h.proxies = c.Proxies
 		}
@@ -86,10 +82,6 @@ func (h *Handler) Serve(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	}
 	if len(q.charges) > 0 {
 		return h.byQuery(ctx, w, r, &q)
-	}
-	if h.rules == nil {
-		return headgate.Invalid("limit", "is missing, and this server has no rules that would say what to charge; "+
-			"ask %s?limit=NAME&key=KEY", Path)
 	}
 	return h.byRules(ctx, w, r, q.refused)
 }

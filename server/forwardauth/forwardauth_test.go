@@ -43,7 +43,13 @@ func newGate(t *testing.T, c *forwardauth.Config) *gate {
 
 func newGateOn(t *testing.T, s store.Store, c *forwardauth.Config) *gate {
 	t.Helper()
-	file, err := config.Parse("headgate.yaml", []byte(limits))
+	return newGateBy(t, s, "", c)
+}
+
+// newGateBy has rules, which are the rest of a config file.
+func newGateBy(t *testing.T, s store.Store, rules string, c *forwardauth.Config) *gate {
+	t.Helper()
+	file, err := config.Parse("headgate.yaml", []byte(limits+rules))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,18 +10,8 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/rules"
 )
-
-// Request is the request of an end user that a proxy asks about.
-type Request struct {
-	Method string
-	Host   string // as the end user sent it, perhaps with a port
-	Path   string // begins with a slash; decoded once, without dot segments and double slashes
-	Query  string // as it was sent
-	// Header is what the proxy passes on, and what it adds; the handler does not change it.
-	Header http.Header
-	Client netip.Addr // see [httpkey.Proxies]
-}
 
 // proxied are the names of the headers of an original request, in canonical form. Traefik and
 // Caddy send the first of each; the second is what nginx is mostly configured to send.
@@ -63,8 +53,8 @@ func said(h http.Header, names [2]string) (string, error) {
 
 // original returns the request that a proxy asks about. Errors are headgate.ErrInvalid and name the
 // header.
-func (h *Handler) original(r *http.Request) (*Request, error) {
-	o := &Request{Header: r.Header}
+func (h *Handler) original(r *http.Request) (*rules.Request, error) {
+	o := &rules.Request{Header: r.Header}
 	var err error
 	if o.Client, err = h.client(r); err != nil {
 		return nil, err

@@ -4,58 +4,19 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/rules"
 )
 
-// Rules say what a request is charged. They are safe for concurrent use.
-type Rules interface {
-	// Match returns what applies to a request. Errors are headgate.ErrInvalid if the request is
-	// wrong.
-	Match(*Request) (Match, error)
-}
-
-// Match is what applies to a request. The zero Match is that no rule does: the request passes and
-// nothing is charged.
-type Match struct {
-	Rule    string // the name of the rule; empty: none applies
-	Charges []headgate.Charge
-	Mode    Mode
-	Listed  Listed
-
-	// ID makes it a request that is charged once, however often it is sent; Life is for how long,
-	// zero: headgate.DefaultLife. An end user chooses it, so it has to contain the keys of the
-	// charges, and a request with an id that was admitted before is refused unless Replays says
-	// otherwise.
-	ID      string
-	Life    time.Duration
-	Replays bool
-}
-
-// Mode says what follows from a refusal.
-type Mode int
-
-// The modes.
-const (
-	Enforce Mode = iota
-	Shadow       // charge, and log what would have been refused, which passes
-	Advise       // only tell in headers what is left; nothing is charged
-)
-
-// Listed says what a list of addresses says of a client.
-type Listed int
-
-// What lists say.
-const (
-	NotListed Listed = iota
-	Allowed          // it passes and is not charged
-	Blocked          // it is refused and not charged
-)
+// errNoRules: nothing says what to charge. To let the request pass would be to limit nothing, which
+// nobody would notice.
+var errNoRules = headgate.Invalid("limit", "is missing, and this server has no rules that would say what to charge; "+
+	"ask %s?limit=NAME&key=KEY", Path)
 
 // byRules charges what the rules say.
 func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Request, refused int) error {
@@ -63,18 +24,25 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if err != nil {
 		return err
 	}
-	m, err := h.rules.Match(original)
+	inForce := h.service.Rules().Rules()
+	m, err := inForce.Match(original)
 	switch {
 	case err != nil:
 		return err
-	case m.Listed == Blocked && m.Mode == Enforce:
+	case m.Rule == "" && m.Listed == rules.NotListed && inForce.Len() == 0:
+		return errNoRules
+	case m.Problem != nil:
+		h.log.LogAttrs(ctx, slog.LevelInfo, "would be refused", slog.String("rule", m.Rule), slog.Any("error", m.Problem))
+		allow(w)
+		return nil
+	case m.Listed == rules.Blocked && m.Mode == rules.Enforce:
 		block(w, &m, refused)
 		return nil
-	case m.Listed == Blocked && m.Mode == Shadow:
+	case m.Listed == rules.Blocked && m.Mode == rules.Shadow:
 		h.report(ctx, &m, original, "its block list")
 		allow(w)
 		return nil
-	case m.Listed != NotListed || len(m.Charges) == 0:
+	case m.Listed != rules.NotListed || len(m.Charges) == 0:
 		allow(w)
 		return nil
 	}
@@ -84,12 +52,12 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 			return err
 		}
 	}
-	ask := headgate.Request{Charges: m.Charges, Check: m.Mode == Advise}
+	ask := headgate.Request{Charges: m.Charges, Check: m.Mode == rules.Advise}
 	if !ask.Check {
 		ask.ID, ask.Life = caller.ID(m.ID), m.Life
 	}
 	d, err := h.service.Decide(ctx, &ask)
-	if m.Mode != Enforce {
+	if m.Mode != rules.Enforce {
 		h.pass(ctx, w, &m, original, &d, err)
 		return nil
 	}
@@ -104,14 +72,14 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 }
 
 // pass lets a request pass whatever was decided about it, by a rule that is not enforced.
-func (h *Handler) pass(ctx context.Context, w http.ResponseWriter, m *Match, r *Request, d *headgate.Decision,
+func (h *Handler) pass(ctx context.Context, w http.ResponseWriter, m *rules.Match, r *rules.Request, d *headgate.Decision,
 	err error,
 ) {
 	switch {
 	case err != nil:
 		h.log.LogAttrs(ctx, slog.LevelWarn, "a rule that is not enforced failed", slog.String("rule", m.Rule),
 			slog.Any("error", err))
-	case m.Mode == Advise:
+	case m.Mode == rules.Advise:
 		httplimit.SetHeader(w.Header(), d, h.service.Limited(m.Charges)...)
 		w.Header().Del("Retry-After") // which belongs to a refusal
 	case !d.Allowed:
@@ -121,7 +89,7 @@ func (h *Handler) pass(ctx context.Context, w http.ResponseWriter, m *Match, r *
 }
 
 // report logs that a rule in shadow mode would have refused a request.
-func (h *Handler) report(ctx context.Context, m *Match, r *Request, by string) {
+func (h *Handler) report(ctx context.Context, m *rules.Match, r *rules.Request, by string) {
 	h.log.LogAttrs(ctx, slog.LevelInfo, "would be refused", slog.String("rule", m.Rule), slog.String("by", by),
 		slog.String("method", short(r.Method)), slog.String("client", r.Client.String()))
 }
@@ -131,7 +99,7 @@ func short(text string) string { return text[:min(len(text), 20)] }
 
 // block refuses a client that a list blocks: with 403, since it makes no sense to come back, unless
 // the proxy asks for 401.
-func block(w http.ResponseWriter, m *Match, refused int) {
+func block(w http.ResponseWriter, m *rules.Match, refused int) {
 	if refused == http.StatusTooManyRequests {
 		refused = http.StatusForbidden
 	}

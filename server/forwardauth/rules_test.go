@@ -2,6 +2,7 @@ package forwardauth_test
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -14,29 +15,10 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// rules are a function.
-type rules func(*forwardauth.Request) (forwardauth.Match, error)
-
-func (f rules) Match(r *forwardauth.Request) (forwardauth.Match, error) { return f(r) }
-
-// charge is to the limit api.
-func charge(t *testing.T, key string) []headgate.Charge {
-	t.Helper()
-	l, err := headgate.Named("api")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []headgate.Charge{{Limit: l, Key: key}}
-}
-
 // TestRulesSeeTheOriginalRequest by either family of headers, and by no mixture of them.
 func TestRulesSeeTheOriginalRequest(t *testing.T) {
 	t.Parallel()
-	var seen *forwardauth.Request
-	g := newGate(t, &forwardauth.Config{Rules: rules(func(r *forwardauth.Request) (forwardauth.Match, error) {
-		seen = r
-		return forwardauth.Match{}, nil
-	})})
+	g := newGate(t, nil)
 	originals := []string{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host"}
 	for _, tt := range []struct {
 		headers                   []string
@@ -65,18 +47,16 @@ func TestRulesSeeTheOriginalRequest(t *testing.T) {
 		{[]string{"X-Forwarded-Uri: mailto:x"}, "", "", "", "", "is not the path"},
 		{[]string{"X-Forwarded-For"}, "", "", "", "", "X-Forwarded-For: is missing"},
 	} {
-		seen = nil
-		w := g.ask(request("GET", "deny=403", tt.headers...))
+		seen, err := g.Original(request("GET", "", tt.headers...))
 		if tt.method == "" {
-			p := problem(t, w)
-			if w.Code != http.StatusBadRequest || !strings.Contains(p.Detail, tt.says) || seen != nil {
-				t.Errorf("%q: status %d, %s; want %s", tt.headers, w.Code, p.Detail, tt.says)
+			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("%q: %v; want %s", tt.headers, err, tt.says)
 			}
 			continue
 		}
-		if w.Code != http.StatusNoContent || seen == nil || seen.Method != tt.method || seen.Host != tt.host ||
-			seen.Path != tt.path || seen.Query != tt.query || seen.Client.String() != "192.0.2.7" {
-			t.Errorf("%q: status %d, %+v", tt.headers, w.Code, seen)
+		if err != nil || seen.Method != tt.method || seen.Host != tt.host || seen.Path != tt.path ||
+			seen.Query != tt.query || seen.Client.String() != "192.0.2.7" {
+			t.Errorf("%q: %+v, %v", tt.headers, seen, err)
 		}
 	}
 	r := request("GET", "")
@@ -91,53 +71,56 @@ func TestRulesSeeTheOriginalRequest(t *testing.T) {
 	}
 }
 
-// TestWhatRulesSayIsDone of a key that was used up before, and of a new one.
+// ruled returns a handler with one rule, which charges the header X-Key to the limit api and says more.
+func ruled(t *testing.T, s store.Store, rule, more string, c *forwardauth.Config) *gate {
+	t.Helper()
+	return newGateBy(t, s, "rules:\n- {name: r, limits: [{limit: api, key: 'header:X-Key'}]"+rule+"}\n"+more, c)
+}
+
+// TestWhatRulesSayIsDone to a key that is used up, and to a new one.
 func TestWhatRulesSayIsDone(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		match     forwardauth.Match
-		query     string
-		fresh, up int // the status of a new key, and of one that is used up
-		charged   string
-		left      bool // RateLimit is sent
-		logged    string
+		rule, more string
+		query      string
+		fresh, up  int // the status of a new key, and of one that is used up
+		charged    string
+		left       bool // RateLimit is sent
+		logged     bool
 	}{
-		"no rule":           {forwardauth.Match{}, "", 204, 204, "0", false, ""},
-		"enforce":           {forwardauth.Match{Rule: "r"}, "", 204, 429, "1", true, ""},
-		"enforce with deny": {forwardauth.Match{Rule: "r"}, "deny=401", 204, 401, "1", true, ""},
-		"shadow":            {forwardauth.Match{Rule: "r", Mode: forwardauth.Shadow}, "", 204, 204, "1", false, "would be refused"},
-		"advise":            {forwardauth.Match{Rule: "r", Mode: forwardauth.Advise}, "", 204, 204, "0", true, ""},
-		"advise with an id": {forwardauth.Match{Rule: "r", Mode: forwardauth.Advise, ID: "i"}, "", 204, 204, "0", true, ""},
-		"allowed":           {forwardauth.Match{Rule: "r", Listed: forwardauth.Allowed}, "", 204, 204, "0", false, ""},
-		"blocked":           {forwardauth.Match{Rule: "r", Listed: forwardauth.Blocked}, "", 403, 403, "0", false, ""},
-		"blocked with deny": {forwardauth.Match{Rule: "r", Listed: forwardauth.Blocked}, "deny=401", 401, 401, "0", false, ""},
-		"blocked in shadow": {forwardauth.Match{Rule: "r", Listed: forwardauth.Blocked, Mode: forwardauth.Shadow}, "", 204, 204, "0", false, "would be refused"},
+		"no rule":           {", path: /other", "", "", 204, 204, "0", false, false},
+		"enforce":           {"", "", "", 204, 429, "1", true, false},
+		"enforce with deny": {"", "", "deny=401", 204, 401, "1", true, false},
+		"shadow":            {", mode: shadow", "", "", 204, 204, "1", false, true},
+		"advise":            {", mode: advise", "", "", 204, 204, "0", true, false},
+		"advise with an id": {", mode: advise, id: 'header:X-Key'", "", "", 204, 204, "0", true, false},
+		"allowed":           {", allow: [192.0.2.0/24]", "", "", 204, 204, "0", false, false},
+		"blocked":           {", block: [192.0.2.0/24]", "", "", 403, 403, "0", false, false},
+		"blocked with deny": {", block: [192.0.2.0/24]", "", "deny=401", 401, 401, "0", false, false},
+		"blocked in shadow": {", block: [192.0.2.0/24], mode: shadow", "", "", 204, 204, "0", false, true},
+		"blocked for all":   {"", "block: [192.0.2.7]\n", "", 403, 403, "0", false, false},
+		"missing":           {", header: {X-Other: x}", "", "", 204, 204, "0", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := tt.match
 			var log bytes.Buffer
-			g := newGate(t, &forwardauth.Config{
-				Rules: rules(func(*forwardauth.Request) (forwardauth.Match, error) { return m, nil }),
-				Log:   slog.New(slog.NewTextHandler(&log, nil)),
+			g := ruled(t, memory.New(nil), tt.rule, tt.more, &forwardauth.Config{
+				Log: slog.New(slog.NewTextHandler(&log, nil)),
 			})
 			for range 3 {
 				g.ask(request("GET", "limit=api&key=up"))
 			}
 			for key, want := range map[string]int{"fresh": tt.fresh, "up": tt.up} {
-				if m.Rule != "" {
-					m.Charges = charge(t, key)
-				}
-				w := g.ask(request("GET", tt.query))
+				w := g.ask(request("GET", tt.query, "X-Key: "+key))
 				if w.Code != want || (w.Header().Get("RateLimit") != "") != tt.left ||
-					(w.Header().Get("Retry-After") != "") != (key == "up" && (want == 429 || tt.left && want != 204)) {
+					(w.Header().Get("Retry-After") != "") != (key == "up" && tt.left && want != 204) {
 					t.Errorf("%s: status %d, want %d; %v", key, w.Code, want, w.Header())
 				}
 			}
 			if used := g.used(t, "api", "fresh"); used != tt.charged {
 				t.Errorf("%s is charged, want %s", used, tt.charged)
 			}
-			if got := log.String(); strings.Contains(got, "would be refused") != (tt.logged != "") {
+			if got := log.String(); strings.Contains(got, "would be refused") != tt.logged {
 				t.Errorf("logged: %s", got)
 			}
 		})
@@ -147,56 +130,40 @@ func TestWhatRulesSayIsDone(t *testing.T) {
 // TestAnIDIsUsedOnce: an end user may choose it, so it must not make further requests free.
 func TestAnIDIsUsedOnce(t *testing.T) {
 	t.Parallel()
-	m := forwardauth.Match{Rule: "r", ID: "k|one"}
-	g := newGate(t, &forwardauth.Config{
-		Rules: rules(func(*forwardauth.Request) (forwardauth.Match, error) { return m, nil }),
-	})
-	m.Charges = charge(t, "k")
-	for i, want := range []int{204, 409, 403, 204} {
-		query := ""
-		switch i {
-		case 2:
-			query = "deny=403"
-		case 3:
-			m.Replays = true
+	for rule, want := range map[string][]int{
+		", id: 'header:X-Id'":                   {204, 409, 403},
+		", id: 'header:X-Id', id_replays: true": {204, 204, 204},
+	} {
+		g := ruled(t, memory.New(nil), rule, "", nil)
+		for i, query := range []string{"", "", "deny=403"} {
+			if w := g.ask(request("GET", query, "X-Key: k", "X-Id: one")); w.Code != want[i] {
+				t.Errorf("%s, %d: status %d, want %d; %s", rule, i, w.Code, want[i], w.Body)
+			}
 		}
-		if w := g.ask(request("GET", query)); w.Code != want {
-			t.Errorf("%d: status %d, want %d; %s", i, w.Code, want, w.Body)
+		if used := g.used(t, "api", "k"); used != "1" {
+			t.Errorf("%s is used", used)
 		}
-	}
-	if used := g.used(t, "api", "k"); used != "1" {
-		t.Errorf("%s is used", used)
 	}
 }
 
 // TestErrorsOfRules refuse, and those of a rule that is not enforced do not.
 func TestErrorsOfRules(t *testing.T) {
 	t.Parallel()
-	m, wrong := forwardauth.Match{Rule: "r", Charges: charge(t, "k")}, error(nil)
-	g := newGateOn(t, broken{memory.New(nil), store.ErrUnavailable}, &forwardauth.Config{
-		Rules: rules(func(*forwardauth.Request) (forwardauth.Match, error) { return m, wrong }),
-	})
-	for mode, want := range map[forwardauth.Mode]int{
-		forwardauth.Enforce: 503, forwardauth.Shadow: 204, forwardauth.Advise: 204,
-	} {
-		m.Mode = mode
-		if w := g.ask(request("GET", "")); w.Code != want {
-			t.Errorf("mode %d: status %d, want %d", mode, w.Code, want)
+	for mode, want := range map[string][2]int{"enforce": {503, 400}, "shadow": {204, 204}, "advise": {204, 204}} {
+		g := ruled(t, broken{memory.New(nil), store.ErrUnavailable}, ", mode: "+mode, "", nil)
+		if w := g.ask(request("GET", "", "X-Key: k")); w.Code != want[0] {
+			t.Errorf("%s: the store is away: status %d, want %d", mode, w.Code, want[0])
 		}
-	}
-	wrong = headgate.Invalid("X-Cost", "is not a number")
-	if w := g.ask(request("GET", "")); w.Code != http.StatusBadRequest || problem(t, w).Field != "X-Cost" {
-		t.Errorf("status %d, %s", w.Code, w.Body)
+		if w := g.ask(request("GET", "")); w.Code != want[1] {
+			t.Errorf("%s: a header is missing: status %d, want %d", mode, w.Code, want[1])
+		}
 	}
 }
 
 // TestCallersAreApart: what a token may touch holds for rules too, and its ids are its own.
 func TestCallersAreApart(t *testing.T) {
 	t.Parallel()
-	m := forwardauth.Match{Rule: "r", ID: "one", Charges: charge(t, "k")}
-	g := newGate(t, &forwardauth.Config{
-		Rules: rules(func(*forwardauth.Request) (forwardauth.Match, error) { return m, nil }),
-	})
+	g := ruled(t, memory.New(nil), ", id: 'header:X-Id'", "", nil)
 	for i, tt := range []struct {
 		caller *auth.Caller
 		want   int
@@ -207,7 +174,7 @@ func TestCallersAreApart(t *testing.T) {
 		{&auth.Caller{Name: "c", Role: auth.RoleTake, Limits: []string{"other"}}, 403},
 		{nil, 204},
 	} {
-		r := request("GET", "")
+		r := request("GET", "", "X-Key: k", "X-Id: one")
 		if w := g.ask(r.WithContext(auth.With(r.Context(), tt.caller))); w.Code != tt.want {
 			t.Errorf("%d: status %d, want %d; %s", i, w.Code, tt.want, w.Body)
 		}
