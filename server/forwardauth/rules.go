@@ -104,7 +104,7 @@ func block(w http.ResponseWriter, m *rules.Match, refused int) {
 		refused = http.StatusForbidden
 	}
 	edge.WriteProblem(w, &api.Problem{
-		Title: "Blocked", Status: refused, Detail: "Rule " + m.Rule + " blocks this client.",
+		Title: "Blocked", Status: refused, Detail: "A list of addresses blocks this client.",
 	})
 }
 
