@@ -73,8 +73,14 @@ func (r *rule) why(a *asked) string {
 	case byHost:
 		return fmt.Sprintf("the host %.100q is not %s", a.host, strings.Join(r.hosts, " or "))
 	case byHeader:
+		if _, there := a.Header[r.headers[i].name]; !there {
+			return "there is no header " + r.headers[i].name
+		}
 		return fmt.Sprintf("the header %s is not %s", r.headers[i].name, &r.headers[i])
 	case byDescriptor:
+		if _, there := a.Descriptors[r.descriptors[i].name]; !there {
+			return "there is no descriptor " + r.descriptors[i].name
+		}
 		return fmt.Sprintf("the descriptor %s is not %s", r.descriptors[i].name, &r.descriptors[i])
 	default:
 		return ""
