@@ -22,13 +22,14 @@ func newExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain LIMIT | 'METHOD URL' [HEADER...]",
 		Short: "Say what a limit means, or which rule decides about a request and why",
-		Long: "Say what a limit means, and the most that it lets pass; or which rule of the config file decides about\n" +
-			"an HTTP request, what it is charged, what is left of each limit, and why the other rules do not decide.\n" +
+		Long: "Say what a limit means, and the most that it lets pass; or which rule of the config file decides\n" +
+			"about an HTTP request, what it is charged, what is left of each limit, and why no other rule decides.\n" +
 			"Nothing is charged. A request would pass now: exit 0, it would be refused: 1, error: 2.\n\n" +
-			"A request is written as 'GET /path?query', its headers as 'Name: value'; or all in one argument, a line\n" +
-			"each. With --server the rules of that server decide.\n\n" + notations(),
+			"A request is written as 'GET /path?query', its headers as 'Name: value'; or all in one argument, a\n" +
+			"line each. With --server the rules of that server decide.\n\n" + notations(),
 		Example: "  headgate explain 'token-bucket 10/s burst 10'\n" +
-			"  headgate explain --config headgate.yaml 'POST https://example.org/login' 'X-Api-Key: k1' --client 192.0.2.1",
+			"  headgate explain --config headgate.yaml 'POST https://example.org/login' 'X-Api-Key: k1' " +
+			"--client 192.0.2.1",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, ok := requestOf(args)
@@ -38,7 +39,8 @@ func newExplainCommand() *cobra.Command {
 			}
 			switch {
 			case len(args) > 1:
-				return headgate.Invalid("request", "%.100q is not the beginning of a request such as GET /path", args[0])
+				return headgate.Invalid("request", "%.100q is not the beginning of a request such as GET /path",
+					args[0])
 			case a.json:
 				return headgate.Invalid("json", "goes with a request only")
 			case client != "" || len(descriptors) > 0:
@@ -54,7 +56,8 @@ func newExplainCommand() *cobra.Command {
 	}
 	a.flags(cmd)
 	cmd.Flags().StringVar(&client, "client", "", "`address` of the client of the request")
-	cmd.Flags().StringArrayVar(&descriptors, "descriptor", nil, "`NAME=VALUE` that a proxy says of the request; may be several")
+	cmd.Flags().StringArrayVar(&descriptors, "descriptor", nil,
+		"`NAME=VALUE` that a proxy says of the request; may be several")
 	return cmd
 }
 
@@ -142,10 +145,10 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 		at = " (" + e.At + ")"
 	}
 	fmt.Fprintf(w, "%s  %s%s\n", outcome, e.Why, at)
-	switch {
-	case e.Mode == "shadow":
+	switch e.Mode {
+	case "shadow":
 		fmt.Fprintln(w, "mode shadow: it is charged, and nothing is refused")
-	case e.Mode == "advise":
+	case "advise":
 		fmt.Fprintln(w, "mode advise: nothing is charged, and nothing is refused")
 	}
 	if e.Problem != nil {
@@ -173,8 +176,8 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 		if f.Allowed {
 			yes = "yes"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d of %d\t%s\n", c.Limit, key(c.Key), c.Cost, keep, yes, f.Remaining, f.Capacity,
-			after(f.RetryAfterMS))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d of %d\t%s\n", c.Limit, key(c.Key), c.Cost, keep, yes, f.Remaining,
+			f.Capacity, after(f.RetryAfterMS))
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -132,6 +132,47 @@ func TestServeFollowsItsFile(t *testing.T) {
 	s.stop(t)
 }
 
+// TestRulesAreReplacedWithTheFile changes the rules of a server: all of them, or none if one is wrong.
+func TestRulesAreReplacedWithTheFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "c.yaml")
+	const limits = "limits:\n  api: gcra 1/s\n"
+	write(t, file, limits+"rules:\n  - {name: old, path: /, limits: [{limit: api, key: ip}]}\n")
+	s := start(t, dir, "--config", file)
+	decides := func(uri string) string {
+		var e api.Explanation
+		body := `{"method":"GET","uri":"` + uri + `","client":"192.0.2.1"}`
+		resp, err := http.Post(s.url+"/v1/explain", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		return e.Rule
+	}
+	if got := decides("/a"); got != "old" {
+		t.Fatalf("rule %q decides", got)
+	}
+	// A rule may name a limit that comes with it.
+	write(t, file, limits+"  new: gcra 2/s\nrules:\n  - {name: a, path: /a, limits: [{limit: new, key: ip}]}\n"+
+		"  - {name: b, path: /, limits: []}\n")
+	s.until(t, time.Minute, "the new rules are in force", func() bool { return decides("/a") == "a" })
+	if got := decides("/x"); got != "b" {
+		t.Errorf("rule %q decides", got)
+	}
+	write(t, file, limits+"rules:\n  - {name: c, path: /, limits: []}\n  - {name: d, path: /a, limits: []}\n")
+	s.until(t, time.Minute, "what is wrong is told", func() bool {
+		return strings.Contains(s.health(t).Config, "c.yaml:5:5: rules.d: can never match")
+	})
+	if a, b := decides("/a"), decides("/x"); a != "a" || b != "b" {
+		t.Errorf("after a file with a mistake rules %q and %q decide", a, b)
+	}
+	s.stop(t)
+}
+
 // TestAnOldFileUndoesNothing restarts two servers with an old and a new file, in both orders.
 func TestAnOldFileUndoesNothing(t *testing.T) {
 	t.Parallel()

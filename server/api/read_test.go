@@ -61,7 +61,7 @@ var texts = []struct {
 	{`{"method":"GET","host":"h","uri":"/a?b","headers":["A: b","A: c"],"client":"192.0.2.1","descriptors":["a=b"]}`, 8, ""},
 	{`{"method":"GET","uri":"/","headers":null,"client":null}`, 8, ""},
 	{`{"uri":"/","uri":"/"}`, 8, `uri: stands twice`},
-	{`{"headers":{"A":"b"}}`, 8, `headers: must be a list, not an object`},
+	{`{"headers":{"A":"b"}}`, 8, `headers: must be an array, not an object`},
 	{`{"headers":[1]}`, 8, `headers: must be text, not a number`},
 	{`{"url":"/"}`, 8, `body: has an unknown field "url"`},
 	{`{"charges":[{"limit":"login","key":"k","cost":0}],"id":"x"}`, 3, ""},

@@ -200,8 +200,9 @@ func ruleSchema(name map[string]any) map[string]any {
 	limit := object{
 		"type": "object", "required": []string{"limit", "key"}, "additionalProperties": false,
 		"properties": object{
-			"limit":        name,
-			"key":          list("what the key is made of: ip, method, host, path:NAME, header:NAME, cookie:NAME, query:NAME, descriptor:NAME, text:CONSTANT"),
+			"limit": name,
+			"key": list("what the key is made of: ip, method, host, path:NAME, header:NAME, cookie:NAME, query:NAME, " +
+				"descriptor:NAME, text:CONSTANT"),
 			"cost":         number("a number, size, or a source such as header:NAME; default 1"),
 			"cost_missing": number("the cost where the source of the cost says none"),
 			"keep":         text("headroom: how much has to be free after it, a share such as 10% or an amount"),
@@ -209,8 +210,9 @@ func ruleSchema(name map[string]any) map[string]any {
 		},
 	}
 	return object{
-		"type": []string{"array", "null"}, "description": "which charges an HTTP request carries; the first rule that matches decides",
-		"maxItems": rules.MaxRules,
+		"type":        []string{"array", "null"},
+		"description": "which charges an HTTP request carries; the first rule that matches decides",
+		"maxItems":    rules.MaxRules,
 		"items": object{
 			"type": "object", "required": []string{"name"}, "additionalProperties": false,
 			"properties": object{
@@ -226,10 +228,13 @@ func ruleSchema(name map[string]any) map[string]any {
 					"enum": []string{"refuse", "skip", "empty"}, "default": "refuse",
 					"description": "what becomes of a request that has not what a key or a cost is made of",
 				},
-				"id":         text("header:NAME, which makes it a request that is charged once"),
-				"id_life":    text("for how long, such as 10m; default 1h"),
-				"id_replays": object{"type": "boolean", "default": false, "description": "let requests with an id pass that was admitted before"},
-				"limits":     object{"type": []string{"array", "null"}, "maxItems": rules.MaxCharges, "items": limit},
+				"id":      text("header:NAME, which makes it a request that is charged once"),
+				"id_life": text("for how long, such as 10m; default 1h"),
+				"id_replays": object{
+					"type": "boolean", "default": false,
+					"description": "let requests with an id pass that was admitted before",
+				},
+				"limits": object{"type": []string{"array", "null"}, "maxItems": rules.MaxCharges, "items": limit},
 			},
 		},
 	}

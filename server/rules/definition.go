@@ -299,8 +299,8 @@ func (r *rule) readCost(d *Charge, c *charge, field string) (err error) {
 			return err
 		}
 		if s.from == fromText || s.from == fromPath {
-			return wrong(text.At, field+"cost", "%.100q cannot be a cost; write a number, size, header:NAME, query:NAME, "+
-				"cookie:NAME or descriptor:NAME", text.Value)
+			return wrong(text.At, field+"cost", "%.100q cannot be a cost; write a number, size, header:NAME, "+
+				"query:NAME, cookie:NAME or descriptor:NAME", text.Value)
 		}
 		c.costFrom = &s
 	default:

@@ -64,7 +64,7 @@ func (r *Rules) Explain(q *Request) *Explanation {
 
 // why says which condition of a rule does not hold; empty: all do.
 func (r *rule) why(a *asked) string {
-	if !r.anyPath && !(a.isPath && r.path.matches(a.path)) {
+	if !r.anyPath && (!a.isPath || !r.path.matches(a.path)) {
 		return fmt.Sprintf("the path %.100q is not %s", a.Path, r.path)
 	}
 	switch kind, i := r.fails(a); kind {
@@ -73,8 +73,14 @@ func (r *rule) why(a *asked) string {
 	case byHost:
 		return fmt.Sprintf("the host %.100q is not %s", a.host, strings.Join(r.hosts, " or "))
 	case byHeader:
+		if _, there := a.Header[r.headers[i].name]; !there {
+			return "there is no header " + r.headers[i].name
+		}
 		return fmt.Sprintf("the header %s is not %s", r.headers[i].name, &r.headers[i])
 	case byDescriptor:
+		if _, there := a.Descriptors[r.descriptors[i].name]; !there {
+			return "there is no descriptor " + r.descriptors[i].name
+		}
 		return fmt.Sprintf("the descriptor %s is not %s", r.descriptors[i].name, &r.descriptors[i])
 	default:
 		return ""

@@ -12,8 +12,8 @@ import (
 func (r *rule) covers(next *rule, method, host string) bool {
 	switch {
 	case !r.anyPath && (next.anyPath || !r.path.covers(next.path)),
-		!(len(r.methods) == 0 || method != "" && r.method(method)),
-		!(len(r.hosts) == 0 || host != "" && r.hostCovers(host)):
+		len(r.methods) > 0 && (method == "" || !r.method(method)),
+		len(r.hosts) > 0 && (host == "" || !r.hostCovers(host)):
 		return false
 	}
 	return implied(r.headers, next.headers) && implied(r.descriptors, next.descriptors)
@@ -63,8 +63,8 @@ func (r *Rules) reachable(next *rule) error {
 			by = r.list[i]
 		}
 	}
-	return wrong(next.at, "rules."+next.name, "can never match: rule %s at %s, which stands before it, matches the same "+
-		"requests; put the more special rule first", by.name, place(by.at))
+	return wrong(next.at, "rules."+next.name, "can never match: rule %s at %s, which stands before it, matches the "+
+		"same requests; put the more special rule first", by.name, place(by.at))
 }
 
 func place(at string) string {
@@ -85,8 +85,8 @@ func (r *Rules) crossing(next *rule) {
 			next.path.covers(earlier.path) || !shareMethod(earlier, next) || !shareHost(earlier, next) {
 			continue
 		}
-		r.warnings = append(r.warnings, fmt.Sprintf("%s: rules.%s: some paths match rule %s at %s too, which stands before "+
-			"it and decides about them", place(next.at), next.name, earlier.name, place(earlier.at)))
+		r.warnings = append(r.warnings, fmt.Sprintf("%s: rules.%s: some paths match rule %s at %s too, which stands "+
+			"before it and decides about them", place(next.at), next.name, earlier.name, place(earlier.at)))
 	}
 }
 

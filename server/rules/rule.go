@@ -93,7 +93,8 @@ func (c *charge) of(r *rule, a *asked) (made headgate.Charge, ok bool, err error
 		if part == "" && s.from != fromPath {
 			switch {
 			case s.from == fromIP: // no choice: without a client all would share a key
-				return made, false, headgate.Invalid("client", "rule %s needs the address of the client, which is not known", r.name)
+				return made, false, headgate.Invalid("client",
+					"rule %s needs the address of the client, which is not known", r.name)
 			case r.missing == refuse:
 				return made, false, headgate.Invalid(s.String(), "is missing; rule %s makes a key of it", r.name)
 			case r.missing == skip:

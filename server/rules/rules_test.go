@@ -52,7 +52,8 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 	t.Parallel()
 	r := mustNew(
 		t, named("exact", "/users/me", nil), named("post", "/users/{id}", func(d *Definition) { d.Methods = texts("POST") }),
-		named("user", "/users/{id}", nil), named("posts", "/users/{id}/posts/{rest...}", nil), named("users", "/users/", nil),
+		named("user", "/users/{id}", nil),
+		named("posts", "/users/{id}/posts/{rest...}", nil), named("users", "/users/", nil),
 		named("root", "/{$}", nil), named("special", "/files/", func(d *Definition) {
 			d.Hosts = texts("*.files.example.org", "static.example.org")
 		}),
@@ -226,7 +227,8 @@ func TestOversizedHeadersMakeKeys(t *testing.T) {
 		d.Limits[0].Key, d.ID = texts("header:X-Key", "ip"), text("header:Idempotency-Key")
 	}))
 	seen := map[string]bool{}
-	for _, value := range []string{strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20) + "y", "\xff\x00", "sha256:1"} {
+	long := strings.Repeat("x", 1<<20)
+	for _, value := range []string{long, long + "y", "\xff\x00", "sha256:1"} {
 		q := get("/")
 		q.Header["X-Key"], q.Header["Idempotency-Key"] = []string{value}, []string{value}
 		m, err := r.Match(q)
@@ -314,7 +316,10 @@ func TestSettlementsNameTheChargesThatAreMade(t *testing.T) {
 		d.Missing = text("skip")
 		d.Limits = []Charge{
 			{Limit: text("a"), Key: texts("header:X-Missing"), Settle: text("header:X-Cost")},
-			{Limit: text("b"), Key: texts("ip"), Cost: text("1000"), Settle: text("json:usage.total_tokens"), Keep: text("10%")},
+			{
+				Limit: text("b"), Key: texts("ip"), Cost: text("1000"), Settle: text("json:usage.total_tokens"),
+				Keep: text("10%"),
+			},
 		}
 	}))
 	m, err := r.Match(get("/"))
