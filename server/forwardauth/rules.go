@@ -26,24 +26,13 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	inForce := h.service.Rules().Rules()
 	m, err := inForce.Match(original)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case m.Rule == "" && m.Listed == rules.NotListed && inForce.Len() == 0:
+	}
+	if m.Rule == "" && m.Listed == rules.NotListed && inForce.Len() == 0 {
 		return errNoRules
-	case m.Problem != nil:
-		h.log.LogAttrs(ctx, slog.LevelInfo, "would be refused", slog.String("rule", m.Rule), slog.Any("error", m.Problem))
-		allow(w)
-		return nil
-	case m.Listed == rules.Blocked && m.Mode == rules.Enforce:
-		block(w, &m, refused)
-		return nil
-	case m.Listed == rules.Blocked && m.Mode == rules.Shadow:
-		h.report(ctx, &m, original, "its block list")
-		allow(w)
-		return nil
-	case m.Listed != rules.NotListed || len(m.Charges) == 0:
-		allow(w)
+	}
+	if h.uncharged(ctx, w, &m, original, refused) {
 		return nil
 	}
 	caller := auth.From(ctx)
@@ -71,9 +60,28 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 	return nil
 }
 
+// uncharged answers a request that is not charged, if it is one.
+func (h *Handler) uncharged(ctx context.Context, w http.ResponseWriter, m *rules.Match, r *rules.Request,
+	refused int,
+) bool {
+	switch {
+	case m.Problem != nil:
+		h.report(ctx, m, r, m.Problem.Error())
+	case m.Listed == rules.Blocked && m.Mode == rules.Enforce:
+		block(w, m, refused)
+		return true
+	case m.Listed == rules.Blocked && m.Mode == rules.Shadow:
+		h.report(ctx, m, r, "its block list")
+	case m.Listed == rules.NotListed && len(m.Charges) > 0:
+		return false
+	}
+	allow(w)
+	return true
+}
+
 // pass lets a request pass whatever was decided about it, by a rule that is not enforced.
-func (h *Handler) pass(ctx context.Context, w http.ResponseWriter, m *rules.Match, r *rules.Request, d *headgate.Decision,
-	err error,
+func (h *Handler) pass(ctx context.Context, w http.ResponseWriter, m *rules.Match, r *rules.Request,
+	d *headgate.Decision, err error,
 ) {
 	switch {
 	case err != nil:
