@@ -88,16 +88,16 @@ func readBody(r *http.Request, most int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	if r.ContentLength > most {
+	if r.ContentLength > most { // which is refused before it is sent, if the client expects 100
 		return nil, &http.MaxBytesError{Limit: most}
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, most+1))
+	r.Body = body{io.MultiReader(bytes.NewReader(text), r.Body), r.Body} // which returns the same error again
 	switch {
 	case err != nil:
 		return nil, headgate.Invalid("body", "cannot be read to its end")
 	case int64(len(text)) > most:
 		return nil, &http.MaxBytesError{Limit: most}
 	}
-	r.Body = body{bytes.NewReader(text), r.Body}
 	return text, nil
 }

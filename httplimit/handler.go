@@ -107,9 +107,10 @@ type HandlerConfig struct {
 	// Advise, Logger is told of those that are refused.
 	OnDecision func(*http.Request, *headgate.Decision)
 	// OnError is told of every error that is not the client's: the store is away, a charge could not
-	// be settled, a limit is unknown. Nil: Logger is told.
+	// be settled, a limit is unknown. With Shadow and Advise it is told of the client's too. Nil: Logger
+	// is told.
 	OnError func(*http.Request, error)
-	// Logger gets at most one line a second of each kind, none with a key in it. Nil: slog.Default().
+	// Logger gets at most one line a second of each kind. Nil: slog.Default().
 	Logger *slog.Logger
 }
 

@@ -84,8 +84,8 @@ func ByPathValue(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		value := r.PathValue(name)
 		if value == "" && r.Pattern == "" {
-			return "", fmt.Errorf("httplimit: no path value %s: the middleware has to wrap the handler of a pattern, not "+
-				"the router", name)
+			return "", fmt.Errorf("httplimit: no path value %s: the middleware has to wrap the handler of a pattern, "+
+				"not the router", name)
 		}
 		return single("path value "+name, []string{value})
 	}

@@ -144,30 +144,27 @@ func (m *middleware) fields(h http.Header, c *charged) {
 
 // undecided answers a request about which the limiter has not decided.
 func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, err error) {
-	gone := r.Context().Err() != nil // else leaving early would be a way past the limit
-	wrong, invalid := errors.AsType[*headgate.InvalidError](err)
-	if m.cfg.Mode == Enforce {
-		switch {
-		case errors.Is(err, headgate.ErrReused):
-			conflict(w, "A request with this id and another cost was admitted before. This one has charged nothing.")
-			return
-		case invalid && wrong.Field == "cost":
-			m.wrong(w, r, err)
-			return
-		case invalid || errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrUnsupported):
-			m.tell(r, err)
-			problem(w, http.StatusInternalServerError, "")
-			return
-		}
-	}
-	if !gone {
+	invalid, wrong := errors.AsType[*headgate.InvalidError](err)
+	switch {
+	case m.cfg.Mode != Enforce:
 		m.tell(r, err)
-	}
-	if gone || m.cfg.Mode == Enforce && !m.cfg.FailOpen {
+		next.ServeHTTP(w, r)
+	case errors.Is(err, headgate.ErrReused):
+		conflict(w, "A request with this id and another cost was admitted before. This one has charged nothing.")
+	case wrong && invalid.Field == "cost":
+		m.wrong(w, r, err)
+	case errors.Is(err, headgate.ErrInvalid), errors.Is(err, headgate.ErrUnsupported):
+		m.tell(r, err)
+		problem(w, http.StatusInternalServerError, "")
+	case r.Context().Err() != nil: // else leaving early would be a way past the limit
 		WriteUnavailable(w)
-		return
+	case m.cfg.FailOpen:
+		m.tell(r, err)
+		next.ServeHTTP(w, r)
+	default:
+		m.tell(r, err)
+		WriteUnavailable(w)
 	}
-	next.ServeHTTP(w, r)
 }
 
 // wrong answers a request that cannot be charged.
