@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -95,10 +96,17 @@ type Client struct {
 
 var errClosed = fmt.Errorf("server: client: %w", store.ErrClosed)
 
-// New returns a client of the server at a URL such as http://127.0.0.1:8080.
+// New returns a client of the server at a URL such as http://127.0.0.1:8080, or on a Unix socket such as
+// unix:/run/headgate/headgate.sock, for which a Config's HTTPClient is not used.
 // It connects when it is asked. Errors are headgate.ErrInvalid.
 func New(baseURL string, cfg *Config) (*Client, error) {
-	if !strings.Contains(baseURL, "://") {
+	socket, local := strings.CutPrefix(baseURL, "unix:")
+	switch {
+	case local && socket == "":
+		return nil, headgate.Invalid("server", "unix: names no socket")
+	case local:
+		baseURL = "http://localhost"
+	case !strings.Contains(baseURL, "://"):
 		baseURL = "http://" + baseURL
 	}
 	u, err := url.Parse(baseURL)
@@ -107,7 +115,7 @@ func New(baseURL string, cfg *Config) (*Client, error) {
 			store.RedactURL(baseURL))
 	}
 	c := &Client{base: strings.TrimSuffix(baseURL, "/"), cfg: cfg.orDefault()}
-	if c.http = c.cfg.HTTPClient; c.http == nil {
+	if c.http = c.cfg.HTTPClient; c.http == nil || local {
 		c.own = &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
 			MaxIdleConnsPerHost: c.cfg.Connections + 1, // one for who goes alone
@@ -116,6 +124,12 @@ func New(baseURL string, cfg *Config) (*Client, error) {
 			DisableCompression:  true,
 			WriteBufferSize:     bufferSize,
 			ReadBufferSize:      bufferSize,
+		}
+		if local {
+			c.own.Proxy = nil
+			c.own.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", socket)
+			}
 		}
 		c.http = &http.Client{Transport: c.own}
 	}

@@ -157,6 +157,12 @@ func TestAddressesOfTheServer(t *testing.T) {
 	if got, text := status(t, local, "http://localhost/v1/reset", ""); got != 200 {
 		t.Errorf("an admin action on the socket: %d %s", got, text)
 	}
+	for server, want := range map[string]int{"unix:" + socket: exitOK, "unix:" + socket + "x": exitError, "unix:": exitError} {
+		code, out, said := inProcess(t, "block", "token-bucket 1/1h", "k", "--for", "1h", "--server", server)
+		if code != want {
+			t.Errorf("the command by %s: %d %s %s", server, code, out, said)
+		}
+	}
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != socketMode {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
