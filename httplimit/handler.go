@@ -77,9 +77,10 @@ type HandlerConfig struct {
 	// RefundFailures takes back the charges of requests that fail. The return rule of the
 	// limit says how much of them comes back.
 	RefundFailures bool
-	// Failed says whether a request has failed. Nil: with OnlyFailures, if the status is 400 or above,
-	// or the client has gone without an answer; with RefundFailures, if the status is 500 or above and
-	// the client is still there: else a client gets its charges back when it leaves early.
+	// Failed says whether a request has failed. Nil: with OnlyFailures, if the status is 400 or above, or
+	// the handler wrote none, so a handler has to write the status of a success; with RefundFailures, if the
+	// status is 500 or above and the client is still there: else a client would get its charges back by
+	// leaving early.
 	Failed func(*Response) bool
 
 	// ID returns the idempotency key of a request, "" for none: requests of one id and equal keys are
@@ -214,5 +215,5 @@ func returnsAll(limit headgate.Limit) bool {
 	case law.Log, law.Window:
 		return true
 	}
-	return limit.Algorithm() == nil
+	return limit.OnlyName()
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,7 +118,8 @@ func TestWrongParameters(t *testing.T) {
 			t.Errorf("%s %v", field, err)
 		}
 	}
-	if _, err := httplimit.NewHandler(nil, httplimit.HandlerConfig{Charges: one}); !errors.Is(err, headgate.ErrInvalid) {
+	_, err := httplimit.NewHandler(nil, httplimit.HandlerConfig{Charges: one})
+	if !errors.Is(err, headgate.ErrInvalid) {
 		t.Errorf("no limiter: %v", err)
 	}
 	defer func() {
@@ -219,7 +221,7 @@ func TestTheStoreIsAway(t *testing.T) {
 		}
 		tt.cfg.Charges = []httplimit.Charge{{Limit: headgate.MustParse("sliding-log 5/1m"), Key: httplimit.ByIP}}
 		w := httptest.NewRecorder()
-		must(t, l, tt.cfg)(answers(204)).ServeHTTP(w, httptest.NewRequestWithContext(tt.ctx, "GET", "/", nil))
+		must(t, l, tt.cfg)(answers(204)).ServeHTTP(w, httptest.NewRequestWithContext(tt.ctx, http.MethodGet, "/", nil))
 		h := w.Header()
 		if w.Code != tt.want || told != tt.errors || h["Ratelimit"] != nil || h["Ratelimit-Policy"] != nil {
 			t.Errorf("%s: %d, %v; told %d times", name, w.Code, h, told)
@@ -285,7 +287,8 @@ func TestModes(t *testing.T) {
 		if n := used(t, l, limit, "192.0.2.1"); refused != tt.refused || n != tt.charged {
 			t.Errorf("%s: %d refused, %v charged", name, refused, n)
 		}
-		if _, err := l.Take(t.Context(), headgate.Charge{Limit: limit, Key: "192.0.2.1", Cost: headgate.Units(2)}); err != nil {
+		_, err := l.Take(t.Context(), headgate.Charge{Limit: limit, Key: "192.0.2.1", Cost: headgate.Units(2)})
+		if err != nil {
 			t.Fatal(err)
 		}
 		refused = 0
@@ -324,8 +327,10 @@ func TestShadowLogsWhatItWouldRefuse(t *testing.T) {
 	var mu sync.Mutex
 	var log bytes.Buffer
 	h := must(t, memoryLimiter(), httplimit.HandlerConfig{
-		Mode:    httplimit.Shadow,
-		Charges: []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 1/1h"), Key: httplimit.ByHeader("Api-Key")}},
+		Mode: httplimit.Shadow,
+		Charges: []httplimit.Charge{{
+			Limit: headgate.MustParse("fixed-window 1/1h"), Key: httplimit.ByHeader("Api-Key"),
+		}},
 		Logger: slog.New(slog.NewTextHandler(writer(func(b []byte) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -337,7 +342,8 @@ func TestShadowLogsWhatItWouldRefuse(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if s := log.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, "would refuse") || strings.Contains(s, "hidden") {
+	if s := log.String(); strings.Count(s, "\n") != 1 ||
+		!strings.Contains(s, "would refuse") || strings.Contains(s, "hidden") {
 		t.Errorf("log: %s", s)
 	}
 }
@@ -395,14 +401,14 @@ func TestIDs(t *testing.T) {
 		counting := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			served++
 			if r.Header.Get("Fail") != "" {
-				w.WriteHeader(502)
+				w.WriteHeader(http.StatusBadGateway)
 			}
 		})
 		h := must(t, l, cfg)(counting)
 		long := strings.Repeat("x", 1000)
 		for i, tt := range []struct {
-			lines     string
-			want      int
+			lines  string
+			want   int
 			a      string // charged to customer a
 			served int
 		}{
@@ -443,4 +449,19 @@ func named(name, notation string) headgate.Limit {
 		panic(err)
 	}
 	return limit
+}
+
+func memoryStore() store.Store { return memory.New(nil) }
+
+// leaving is a store that goes away.
+type leaving struct {
+	store.Store
+	gone atomic.Bool
+}
+
+func (l *leaving) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if l.gone.Load() {
+		return store.ErrUnavailable
+	}
+	return l.Store.Apply(ctx, ops, outs)
 }

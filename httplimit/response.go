@@ -16,8 +16,9 @@ const StatusGone = 499
 // Response is what a handler has answered, when it has returned or panicked.
 type Response struct {
 	Request *http.Request
-	// Status is 101 if the connection was hijacked. If the handler wrote none, it is 500 if the
-	// handler panicked, else StatusGone if the client had gone, else 200.
+	// Status is 101 if the connection was hijacked. If the handler wrote nothing, it is 500 if the
+	// handler panicked, else StatusGone if the client had gone, else 0: then net/http sends 200,
+	// but echo, and others whose handlers return errors, send what they make of the error.
 	Status  int
 	Header  http.Header // as it was sent, or will be
 	Written int64       // bytes of the body
@@ -98,8 +99,6 @@ func (c *recorder) response(r *http.Request, h http.Header, panicked bool) *Resp
 		resp.Status = http.StatusInternalServerError
 	case resp.Gone:
 		resp.Status = StatusGone
-	default:
-		resp.Status = http.StatusOK
 	}
 	return resp
 }

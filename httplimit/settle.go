@@ -132,7 +132,7 @@ func (m *middleware) failed(resp *Response) bool {
 	case m.cfg.Failed != nil:
 		return m.cfg.Failed(resp)
 	case m.cfg.OnlyFailures:
-		return resp.Status >= http.StatusBadRequest
+		return resp.Status >= http.StatusBadRequest || resp.Status == 0 // of which nobody knows what is sent
 	}
 	return resp.Status >= http.StatusInternalServerError && !resp.Gone
 }
@@ -160,7 +160,7 @@ const failures = "failures"
 // The block is that of the limit itself: a charge that it refuses. So it follows overrides, and a
 // caller who may only take can have it.
 func (m *middleware) blockFull(ctx context.Context, charge headgate.Charge) error {
-	if charge.Limit.Algorithm() != nil && charge.Limit.Params().Block == 0 || !charge.Keep.IsZero() {
+	if !charge.Limit.OnlyName() && charge.Limit.Params().Block == 0 || !charge.Keep.IsZero() {
 		return nil
 	}
 	counted := charge
