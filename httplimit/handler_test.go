@@ -69,7 +69,7 @@ func memoryLimiter() *headgate.Limiter { return headgate.New(memory.New(nil), ni
 
 func TestOneLine(t *testing.T) {
 	t.Parallel()
-	h := httplimit.Handler(memoryLimiter(), headgate.MustParse("fixed-window 2/1h"), httplimit.ByIP)(answers(204))
+	h := httplimit.Handler(memoryLimiter(), headgate.MustParse("fixed-window 2/1h from-first"), httplimit.ByIP)(answers(204))
 	for i, want := range []int{204, 204, 429} {
 		w := get(h, "X-Forwarded-For: 203.0.113.9\nIdempotency-Key: 1")
 		if w.Code != want || w.Header().Get("RateLimit-Policy") == "" || w.Header().Get("RateLimit") == "" {
@@ -107,7 +107,7 @@ func TestWrongParameters(t *testing.T) {
 		"Status:":         {Charges: one, Status: 200},
 		"Legacy:":         {Charges: one, Legacy: 9},
 		"OnlyFailures:": {OnlyFailures: true, Charges: with(func(c *httplimit.Charge) {
-			c.Limit = headgate.MustParse("fixed-window 5/1m")
+			c.Limit = headgate.MustParse("fixed-window 5/1m from-first")
 		})},
 		"LimitFor:": {Charges: with(func(c *httplimit.Charge) {
 			c.LimitFor = func(*http.Request) (headgate.Limit, error) { return limit, nil }
@@ -135,10 +135,10 @@ func TestSeveralCharges(t *testing.T) {
 	t.Parallel()
 	l := memoryLimiter()
 	limits := map[string]headgate.Limit{
-		"free": named("free", "fixed-window 2/1h"),
-		"gold": named("gold", "fixed-window 4/1h"),
+		"free": named("free", "fixed-window 2/1h from-first"),
+		"gold": named("gold", "fixed-window 4/1h from-first"),
 	}
-	all := named("all", "fixed-window 10/1h")
+	all := named("all", "fixed-window 10/1h from-first")
 	h := must(t, l, httplimit.HandlerConfig{Charges: []httplimit.Charge{
 		{
 			LimitFor: func(r *http.Request) (headgate.Limit, error) { return limits[r.Header.Get("Tier")], nil },
@@ -235,7 +235,7 @@ func TestTheStoreIsAway(t *testing.T) {
 // TestWrongProgram: errors of the program are no refusals and no open doors.
 func TestWrongProgram(t *testing.T) {
 	t.Parallel()
-	l, limit := memoryLimiter(), headgate.MustParse("fixed-window 5/1m")
+	l, limit := memoryLimiter(), headgate.MustParse("fixed-window 5/1m from-first")
 	broken := errors.New("broken")
 	for name, c := range map[string]httplimit.Charge{
 		"unknown limit": {Limit: headgate.MustNamed("unknown"), Key: httplimit.ByIP},
@@ -257,7 +257,7 @@ func TestWrongProgram(t *testing.T) {
 
 func TestModes(t *testing.T) {
 	t.Parallel()
-	limit := headgate.MustParse("fixed-window 2/1h")
+	limit := headgate.MustParse("fixed-window 2/1h from-first")
 	for name, tt := range map[string]struct {
 		mode    httplimit.Mode
 		refused int // of 5
@@ -309,7 +309,7 @@ func TestShadowServesWhatCannotBeCharged(t *testing.T) {
 		h := must(t, memoryLimiter(), httplimit.HandlerConfig{
 			Mode: mode, OnError: func(*http.Request, error) { told++ },
 			Charges: []httplimit.Charge{{
-				Limit: headgate.MustParse("fixed-window 2/1h"), Key: httplimit.ByIP,
+				Limit: headgate.MustParse("fixed-window 2/1h from-first"), Key: httplimit.ByIP,
 				Cost: httplimit.CostByJSONArray("rows", 10),
 			}},
 		})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -329,7 +329,7 @@ func TestShadowLogsWhatItWouldRefuse(t *testing.T) {
 	h := must(t, memoryLimiter(), httplimit.HandlerConfig{
 		Mode: httplimit.Shadow,
 		Charges: []httplimit.Charge{{
-			Limit: headgate.MustParse("fixed-window 1/1h"), Key: httplimit.ByHeader("Api-Key"),
+			Limit: headgate.MustParse("fixed-window 1/1h from-first"), Key: httplimit.ByHeader("Api-Key"),
 		}},
 		Logger: slog.New(slog.NewTextHandler(writer(func(b []byte) {
 			mu.Lock()
@@ -358,7 +358,7 @@ func (f writer) Write(b []byte) (int, error) {
 func TestSkipRefuseStatusFields(t *testing.T) {
 	t.Parallel()
 	cfg := httplimit.HandlerConfig{
-		Charges:  []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 1/1h"), Key: httplimit.ByIP}},
+		Charges:  []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 1/1h from-first"), Key: httplimit.ByIP}},
 		Skip:     func(r *http.Request) bool { return r.Header.Get("Skip") != "" },
 		Status:   http.StatusServiceUnavailable,
 		NoFields: true,
@@ -381,14 +381,14 @@ func TestSkipRefuseStatusFields(t *testing.T) {
 	h = must(t, memoryLimiter(), cfg)(answers(204))
 	get(h, "")
 	if w := get(h, ""); w.Code != http.StatusTeapot || w.Header().Get("Retry-After") == "" ||
-		w.Body.String() != "later, by fixed-window 1/1h\n" {
+		w.Body.String() != "later, by fixed-window 1/1h from-first\n" {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 }
 
 func TestIDs(t *testing.T) {
 	headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
-		limit := headgate.MustParse("fixed-window 10/1d")
+		limit := headgate.MustParse("fixed-window 10/1d from-first")
 		cfg := httplimit.HandlerConfig{
 			Charges: []httplimit.Charge{{
 				Limit: limit, Key: httplimit.ByHeader("Customer"), Cost: httplimit.CostByHeader("Cost"),

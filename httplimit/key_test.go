@@ -70,7 +70,7 @@ func TestKeys(t *testing.T) {
 		l := &spy{HandlerLimiter: memoryLimiter()}
 		h := must(t, l, httplimit.HandlerConfig{
 			OnError: func(*http.Request, error) {},
-			Charges: []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 1/1h"), Key: tt.by}},
+			Charges: []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 1/1h from-first"), Key: tt.by}},
 		})(answers(204))
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
@@ -110,7 +110,7 @@ func (s *spy) Take(ctx context.Context, charges ...headgate.Charge) (headgate.De
 func TestPathValues(t *testing.T) {
 	t.Parallel()
 	l := &spy{HandlerLimiter: memoryLimiter()}
-	limit := headgate.MustParse("fixed-window 1/1h")
+	limit := headgate.MustParse("fixed-window 1/1h from-first")
 	mux := http.NewServeMux()
 	mux.Handle("POST /users/{id}", httplimit.Handler(l, limit, httplimit.ByPathValue("id"))(answers(204)))
 	mux.Handle("POST /files/{path...}", httplimit.Handler(l, limit, httplimit.ByPathValue("path"))(answers(204)))
@@ -181,7 +181,7 @@ func TestCosts(t *testing.T) {
 		}
 		l, read := &spy{HandlerLimiter: memoryLimiter()}, ""
 		h := must(t, l, httplimit.HandlerConfig{Charges: []httplimit.Charge{{
-			Limit: headgate.MustParse("fixed-window 1000/1h"), Key: httplimit.ByIP, Cost: tt.by,
+			Limit: headgate.MustParse("fixed-window 1000/1h from-first"), Key: httplimit.ByIP, Cost: tt.by,
 		}}})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
 			if read = string(text); err != nil || r.Body.Close() != nil {
@@ -210,7 +210,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("10.0.0.1:1", "203.0.113.9, 10.0.0.2", "a|b", "", `{"rows":[]}`)
 	f.Add("10.0.0.1:1", "x", "\x00", "-1", `{"rows":[1],"ROWS":[]}`)
 	behind := httplimit.ByProxiedIP(netip.MustParsePrefix("10.0.0.0/8"))
-	limit := headgate.MustParse("fixed-window 1000/1h")
+	limit := headgate.MustParse("fixed-window 1000/1h from-first")
 	header := httplimit.ByHeader("Key")
 	f.Fuzz(func(t *testing.T, remote, forwarded, key, cost, body string) {
 		l := &spy{HandlerLimiter: memoryLimiter()}
@@ -270,7 +270,7 @@ func TestABodyThatBreaksOff(t *testing.T) {
 	t.Parallel()
 	l := &spy{HandlerLimiter: memoryLimiter()}
 	h := must(t, l, httplimit.HandlerConfig{Charges: []httplimit.Charge{{
-		Limit: headgate.MustParse("fixed-window 1000/1h"), Key: httplimit.ByIP, Cost: httplimit.CostByJSONArray("", 100),
+		Limit: headgate.MustParse("fixed-window 1000/1h from-first"), Key: httplimit.ByIP, Cost: httplimit.CostByJSONArray("", 100),
 	}}})(answers(204))
 	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader("[1,"), brokenReader{}))
 	w := httptest.NewRecorder()

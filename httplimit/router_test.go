@@ -62,7 +62,7 @@ func TestRouters(t *testing.T) {
 	for name, router := range routers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			limit := named("users", "fixed-window 100/1d")
+			limit := named("users", "fixed-window 100/1d from-first")
 			server := httptest.NewServer(router(httplimit.Handler(memoryLimiter(), limit, httplimit.ByPathValue("id"))))
 			defer server.Close()
 			var passed [2]atomic.Int64

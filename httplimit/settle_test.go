@@ -196,7 +196,7 @@ func TestRefunds(t *testing.T) {
 			func(r *httplimit.Response) bool { return r.Header.Get("Failed") != "" }, "0",
 		},
 	} {
-		l, limit := memoryLimiter(), headgate.MustParse("fixed-window 5/1d")
+		l, limit := memoryLimiter(), headgate.MustParse("fixed-window 5/1d from-first")
 		h := must(t, l, httplimit.HandlerConfig{
 			RefundFailures: true, Failed: tt.failed, Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}},
 		})(tt.handler)
@@ -245,7 +245,7 @@ func TestAnAttemptWithoutAnswerIsAFailure(t *testing.T) {
 func TestSettlement(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("wrong")
-	requests, tokens := named("requests", "fixed-window 10/1d"), named("tokens", "fixed-window 100/1d")
+	requests, tokens := named("requests", "fixed-window 10/1d from-first"), named("tokens", "fixed-window 100/1d")
 	for name, tt := range map[string]struct {
 		settle httplimit.SettleFunc
 		header string // of the answer
@@ -317,7 +317,7 @@ func TestWhatCannotBeCorrectedIsTold(t *testing.T) {
 	var told error
 	h := must(t, headgate.New(s, nil), httplimit.HandlerConfig{
 		RefundFailures: true, OnError: func(_ *http.Request, err error) { told = err },
-		Charges: []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 5/1d"), Key: httplimit.ByIP}},
+		Charges: []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 5/1d from-first"), Key: httplimit.ByIP}},
 	})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.gone.Store(true)
 		w.WriteHeader(http.StatusInternalServerError)
@@ -340,7 +340,7 @@ func TestWritersKeepTheirAbilities(t *testing.T) {
 			seen[r.Request.URL.Path] = r
 			return false
 		},
-		Charges: []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 50/1d"), Key: httplimit.ByIP}},
+		Charges: []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 50/1d from-first"), Key: httplimit.ByIP}},
 	})
 	flushed := make(chan struct{})
 	mux := http.NewServeMux()
