@@ -1,5 +1,17 @@
-// Package httplimit limits outgoing HTTP calls, and obeys the limits that the
-// servers at the other end tell of.
+// Package httplimit limits the requests that an HTTP server answers, and those that an HTTP client sends.
+//
+// # Incoming requests
+//
+//	mux.Handle("POST /search", httplimit.Handler(limiter, limit, httplimit.ByIP)(search))
+//
+// [Handler] is middleware that charges each request to its client's address, or to what another [KeyFunc]
+// says, and answers with status 429 when the limit refuses. [NewHandler] takes several charges, costs
+// that depend on the request or on the answer, and can count failures only. It works with every router that takes
+// func(http.Handler) http.Handler.
+//
+// # Outgoing requests
+//
+// [RoundTripper] limits outgoing calls, and obeys the limits that the servers at the other end tell of.
 //
 //	rt, err := httplimit.New(limiter, limit, &httplimit.Config{MaxWait: time.Minute, Retries: 2})
 //	client := &http.Client{Transport: rt}

@@ -14,18 +14,19 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/signal"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/sqlite"
 )
@@ -40,10 +41,9 @@ const form = `<!doctype html><title>Log in</title><form method=post>
 
 // site is the page with its users.
 type site struct {
-	limiter *headgate.Limiter
-	users   map[string]credential
-	nobody  credential // compared with where there is no such user
-	hash    func(password string, salt []byte) []byte
+	users  map[string]credential
+	nobody credential // compared with where there is no such user
+	hash   func(password string, salt []byte) []byte
 }
 
 type credential struct{ salt, hash []byte }
@@ -65,50 +65,50 @@ func (s *site) right(name, password string) bool {
 	return known && equal
 }
 
-// logIn answers an attempt. The attempt is charged to the account and to the address before
-// the password is looked at, so that attempts at the same time cannot pass the limits, and is
-// given back if the password is right. An account that does not exist is charged as others
-// are: a refusal tells nothing about it.
-func (s *site) logIn(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, 4096)
-	name, password := strings.ToLower(strings.TrimSpace(r.PostFormValue("name"))), r.PostFormValue("password")
-	key := sha256.Sum256([]byte(name)) // has the same length for every name, and hides the names from the store
-	attempt, err := s.limiter.Reserve(r.Context(), 0,
-		headgate.Charge{Limit: byAccount, Key: fmt.Sprintf("account %x", key)},
-		headgate.Charge{Limit: byAddress, Key: "address " + network(r.RemoteAddr)})
-	switch {
-	case err != nil: // nobody logs in while the store is away
-		log.Print(err)
-		http.Error(w, "Please try again later.", http.StatusServiceUnavailable)
-	case !attempt.Decision.Allowed:
-		seconds := (attempt.Decision.RetryAfter + time.Second - 1) / time.Second
-		w.Header().Set("Retry-After", fmt.Sprint(int64(seconds)))
-		http.Error(w, "Too many attempts. Please try again later.", http.StatusTooManyRequests)
-	case !s.right(name, password):
-		http.Error(w, "The name or the password is wrong.", http.StatusUnauthorized) // the attempt stays charged
-	default:
-		if _, err := attempt.Cancel(r.Context()); err != nil {
-			log.Print(err) // the attempt counts as a failure, which harms nobody
-		}
-		fmt.Fprintln(w, "Welcome!") // a real page starts a session here
-	}
+// limited charges an attempt to the account and to the address before the password is looked at, so
+// that attempts at the same time cannot pass the limits, and gives it back if the password is right. An
+// account that does not exist is charged as others are: a refusal tells nothing about it. Nobody logs in
+// while the store is away.
+func limited(limiter *headgate.Limiter) (func(http.Handler) http.Handler, error) {
+	return httplimit.NewHandler(limiter, httplimit.HandlerConfig{
+		OnlyFailures: true,
+		Charges: []httplimit.Charge{
+			{Limit: byAccount, Key: accountKey},
+			{Limit: byAddress, Key: httplimit.ByIP}, // behind a proxy: httplimit.ByProxiedIP
+		},
+		Refuse: func(w http.ResponseWriter, _ *http.Request, _ *headgate.Decision) {
+			http.Error(w, "Too many attempts. Please try again later.", http.StatusTooManyRequests)
+		},
+	})
 }
 
-// network returns the address of a client, or the /64 that an IPv6 client can choose from.
-// Behind a proxy, use the address that the proxy tells instead.
-func network(remote string) string {
-	a, _ := netip.ParseAddrPort(remote)
-	addr, bits := a.Addr().Unmap().WithZone(""), 64
-	if addr.Is4() {
-		bits = 32
+// accountKey has the same length for every name, and hides the names from the store.
+func accountKey(r *http.Request) (string, error) {
+	sum := sha256.Sum256([]byte(account(r)))
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// account returns the name that an attempt is for.
+func account(r *http.Request) string {
+	return strings.ToLower(strings.TrimSpace(r.PostFormValue("name")))
+}
+
+// logIn answers an attempt that the limits have admitted.
+func (s *site) logIn(w http.ResponseWriter, r *http.Request) {
+	if !s.right(account(r), r.PostFormValue("password")) {
+		http.Error(w, "The name or the password is wrong.", http.StatusUnauthorized)
+		return
 	}
-	p, _ := addr.Prefix(bits)
-	return p.String()
+	fmt.Fprintln(w, "Welcome!") // a real page starts a session here
 }
 
 // newSite returns the handler of the page, with one user. Forms of other sites are refused.
-func newSite(limiter *headgate.Limiter, hash func(string, []byte) []byte) http.Handler {
-	s := &site{limiter: limiter, users: map[string]credential{}, hash: hash}
+func newSite(limiter *headgate.Limiter, hash func(string, []byte) []byte) (http.Handler, error) {
+	limit, err := limited(limiter)
+	if err != nil {
+		return nil, err
+	}
+	s := &site{users: map[string]credential{}, hash: hash}
 	s.nobody = s.credential(rand.Text())
 	s.users["alice"] = s.credential("correct horse battery staple")
 	mux := http.NewServeMux()
@@ -116,8 +116,8 @@ func newSite(limiter *headgate.Limiter, hash func(string, []byte) []byte) http.H
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		fmt.Fprint(w, form)
 	})
-	mux.HandleFunc("POST /{$}", s.logIn)
-	return http.NewCrossOriginProtection().Handler(mux)
+	mux.Handle("POST /{$}", limit(http.HandlerFunc(s.logIn)))
+	return http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(mux), 4096), nil
 }
 
 func slowHash(password string, salt []byte) []byte {
@@ -150,7 +150,11 @@ func run(ctx context.Context, args []string) error {
 	}
 	s := front.New(file, nil)
 	defer s.Close()
-	server := &http.Server{Addr: *addr, Handler: newSite(headgate.New(s, nil), slowHash), ReadTimeout: 10 * time.Second}
+	handler, err := newSite(headgate.New(s, nil), slowHash)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Addr: *addr, Handler: handler, ReadTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	log.Printf("listening on http://%s/, the user is alice", *addr)
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {

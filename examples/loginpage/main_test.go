@@ -27,10 +27,14 @@ type page struct {
 
 func newPage(l *headgate.Limiter) *page {
 	p := &page{}
-	p.Handler = newSite(l, func(password string, salt []byte) []byte {
+	var err error
+	p.Handler, err = newSite(l, func(password string, salt []byte) []byte {
 		p.hashes++
 		return bytes.Join([][]byte{[]byte(password), salt}, []byte("|"))
 	})
+	if err != nil {
+		panic(err)
+	}
 	return p
 }
 

@@ -134,7 +134,10 @@ func TestJSON(t *testing.T) {
 	if n, err := httpkey.JSONLength([]byte(`[1, 2]`), ""); n != 2 || err != nil {
 		t.Errorf("a whole array: %d, %v", n, err)
 	}
-	for _, bad := range []string{"", "{", `{"rows":[1,2`, `{"rows":[1 2]}`, `{"rows":tru}`, "\xff"} {
+	for _, bad := range []string{
+		"", "{", `{"rows":[1,2`, `{"rows":[1 2]}`, `{"rows":tru}`, "\xff", `{"rows":[1],"a":`, `{"rows":[1]`,
+		`{"rows":[1],"rows":[1,2]}`, `{"rows":[1],"ROWS":[1,2]}`, `{"rows":[1],"row\u0073":[]}`,
+	} {
 		if _, err := httpkey.JSONLength([]byte(bad), "rows"); err == nil {
 			t.Errorf("%q is taken", bad)
 		}

@@ -27,9 +27,20 @@ func JSONNumber(text []byte, path string) (json.Number, error) {
 	return number, nil
 }
 
-// JSONLength returns how many elements the array at a path has, as [JSONNumber] has it.
+// JSONLength returns how many elements the array at a path has, as [JSONNumber] has it. A text that
+// names a member of the path twice, in whatever case, is an error: some decoders take the last one, or
+// heed no case, and what they read could be another array than the one that is counted.
 func JSONLength(text []byte, path string) (int, error) {
-	dec, err := at(text, path)
+	for member := range strings.SplitSeq(path, ".") {
+		if path == "" {
+			break
+		}
+		var err error
+		if text, err = only(text, member, path); err != nil {
+			return 0, err
+		}
+	}
+	dec, err := at(text, "")
 	if err != nil {
 		return 0, err
 	}
@@ -89,6 +100,46 @@ func at(text []byte, path string) (*json.Decoder, error) {
 		}
 	}
 	return dec, nil
+}
+
+// only returns the value of the only member of an object that has a name; path is for messages.
+func only(text []byte, member, path string) (value json.RawMessage, err error) {
+	dec, err := at(text, "")
+	if err != nil {
+		return nil, err
+	}
+	if token, err := next(dec); err != nil {
+		return nil, err
+	} else if token != json.Delim('{') {
+		return nil, fmt.Errorf("there is no %s in the body", path)
+	}
+	similar := 0
+	for dec.More() {
+		token, err := next(dec)
+		if err != nil {
+			return nil, err
+		}
+		var v json.RawMessage
+		if err := wrong(dec.Decode(&v)); err != nil {
+			return nil, err
+		}
+		if token == member {
+			value = v
+		}
+		if name, ok := token.(string); ok && strings.EqualFold(name, member) {
+			similar++
+		}
+	}
+	if _, err := next(dec); err != nil { // the end of the object: there may be none
+		return nil, err
+	}
+	switch {
+	case value == nil:
+		return nil, fmt.Errorf("there is no %s in the body", path)
+	case similar > 1:
+		return nil, fmt.Errorf("%s stands twice in the body", path)
+	}
+	return value, nil
 }
 
 // skip reads over a value.

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+)
+
+// All that has to do with limits stands in this file: 56 lines of code, which the test counts.
+
+var (
+	byAccount = headgate.MustParse("sliding-log 5/15m block 15m")
+	byAddress = headgate.MustParse("sliding-log 20/15m block 1h")
+	tokens    = map[string]headgate.Limit{ // by tier
+		"free": headgate.MustParse("token-bucket 1000/1m"),
+		"gold": headgate.MustParse("token-bucket 20000/1m"),
+	}
+	orders = headgate.MustParse("token-bucket 10/1m")
+	calls  = headgate.MustParse("token-bucket 50/s") // what the model's provider allows us
+)
+
+// limits are the middlewares of the service, and the client for the model.
+type limits struct {
+	login, complete, order func(http.Handler) http.Handler
+	model                  *http.Client
+}
+
+func newLimits(limiter *headgate.Limiter) (l limits, err error) {
+	byCustomer := func(r *http.Request) (string, error) { return customerOf(r).name, nil }
+	if l.login, err = httplimit.NewHandler(limiter, httplimit.HandlerConfig{
+		OnlyFailures: true,
+		Charges:      []httplimit.Charge{{Limit: byAccount, Key: accountKey}, {Limit: byAddress, Key: httplimit.ByIP}},
+	}); err != nil {
+		return l, err
+	}
+	// A completion is charged 100 tokens before it begins, and what it took when it is done.
+	if l.complete, err = httplimit.NewHandler(limiter, httplimit.HandlerConfig{
+		RefundFailures: true,
+		Charges: []httplimit.Charge{{
+			LimitFor: func(r *http.Request) (headgate.Limit, error) { return tokens[customerOf(r).tier], nil },
+			Key:      byCustomer,
+			Cost:     func(*http.Request) (headgate.Cost, error) { return headgate.Units(100), nil },
+			Settle:   httplimit.SettleByHeader("Tokens"),
+		}},
+	}); err != nil {
+		return l, err
+	}
+	// An order that is sent twice is charged and placed once. One that fails can be sent again.
+	if l.order, err = httplimit.NewHandler(limiter, httplimit.HandlerConfig{
+		RefundFailures: true,
+		ID:             func(r *http.Request) (string, error) { return r.Header.Get("Order-Id"), nil },
+		Life:           24 * time.Hour,
+		Charges:        []httplimit.Charge{{Limit: orders, Key: byCustomer}},
+	}); err != nil {
+		return l, err
+	}
+	transport, err := httplimit.New(limiter, calls, &httplimit.Config{MaxWait: 5 * time.Second, Retries: 1})
+	l.model = &http.Client{Transport: transport}
+	return l, err
+}
+
+// accountKey has the same length for every name, and hides the names from the store.
+func accountKey(r *http.Request) (string, error) {
+	sum := sha256.Sum256([]byte(strings.ToLower(strings.TrimSpace(r.PostFormValue("name")))))
+	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
+}
+
+// customerOf returns the customer whose API key the request has shown.
+func customerOf(r *http.Request) customer {
+	c, _ := r.Context().Value(customer{}).(customer)
+	return c
+}
+
+// as returns a request of a customer.
+func as(r *http.Request, c customer) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), customer{}, c))
+}

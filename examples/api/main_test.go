@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// service is the service in a test, at a time that stands still.
+type service struct {
+	*site
+	http.Handler
+	limiter *headgate.Limiter
+	now     int64
+}
+
+func newService(t *testing.T) *service {
+	t.Helper()
+	s := &service{now: 1e15}
+	s.limiter = headgate.New(memory.New(&memory.Config{Clock: func() int64 { return s.now }}), nil)
+	model := newModel()
+	var err error
+	if s.site, s.Handler, err = newSite(s.limiter, model.URL); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.model.CloseIdleConnections(); model.Close() })
+	return s
+}
+
+// post sends a body, with fields that are pairs of names and values.
+func (s *service) post(path, body string, fields ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Set(fields[i], fields[i+1])
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w
+}
+
+func TestLogins(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	const right, wrong = "name=ada&password=lovelace", "name=Ada&password=guess"
+	for i := range 20 {
+		if w := s.post("/login", right); w.Code != http.StatusOK {
+			t.Fatalf("login %d: %d", i, w.Code)
+		}
+	}
+	for i := range 5 {
+		if w := s.post("/login", wrong, "X-Forwarded-For", fmt.Sprint("203.0.113.", i)); w.Code != 401 {
+			t.Fatalf("guess %d: %d", i, w.Code)
+		}
+	}
+	if w := s.post("/login", right); w.Code != 429 || w.Header().Get("Retry-After") != "900" {
+		t.Errorf("after five guesses: %d, %v", w.Code, w.Header())
+	}
+	if w := s.post("/login", "name=bob&password=guess"); w.Code != 401 {
+		t.Errorf("another account: %d", w.Code)
+	}
+	s.now += (15 * time.Minute).Microseconds()
+	if w := s.post("/login", right); w.Code != http.StatusOK {
+		t.Errorf("15 minutes later: %d", w.Code)
+	}
+}
+
+func TestTokensByTier(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	used := func(key string) string {
+		c := customers[key]
+		status, err := s.limiter.Inspect(t.Context(), tokens[c.tier], c.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status.Used.String()
+	}
+	for _, tt := range []struct {
+		key, question string
+		want          int
+		used          string
+	}{
+		{"", "hello", 401, ""},
+		{"free-key", strings.Repeat("x", 900), 200, "900"}, // more than was estimated
+		{"free-key", "crash", 502, "900"},
+		{"free-key", "hello", 200, "905"}, // less
+		{"free-key", "hello", 429, "905"}, // the estimate does not fit
+		{"gold-key", "hello", 200, "5"},
+	} {
+		w := s.post("/completions", tt.question, "Authorization", "Bearer "+tt.key)
+		if w.Code != tt.want || tt.key != "" && used(tt.key) != tt.used {
+			t.Errorf("%.20v: %d %s, %s used", tt, w.Code, w.Body, used(tt.key))
+		}
+	}
+}
+
+func TestAnOrderIsPlacedOnce(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	codes := map[int]int{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			w := s.post("/orders", "book", "Authorization", "Bearer free-key", "Order-Id", "1")
+			mu.Lock()
+			codes[w.Code]++
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	if codes[201] != 1 || codes[409] != 49 || len(s.orders) != 1 {
+		t.Errorf("%v, orders %v", codes, s.orders)
+	}
+	if w := s.post("/orders", "book", "Authorization", "Bearer gold-key", "Order-Id", "1"); w.Code != 201 {
+		t.Errorf("an order of another customer: %d", w.Code)
+	}
+}
+
+// TestLinesThatHaveToDoWithLimits: the comment says how many there are.
+func TestLinesThatHaveToDoWithLimits(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("limits.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := strings.Cut(string(text), "\n)\n") // behind the imports
+	said := regexp.MustCompile(`: (\d+) lines of code`).FindStringSubmatch(body)
+	n := 0
+	for line := range strings.Lines(body) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+			n++
+		}
+	}
+	if said == nil || said[1] != fmt.Sprint(n) {
+		t.Errorf("%d lines, the comment says %v", n, said)
+	}
+}
+
+// TestTheProgramServes starts the program as it is.
+func TestTheProgramServes(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, []string{"-http", addr}) }()
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/orders", strings.NewReader("book"))
+		req.Header.Set("Authorization", "Bearer free-key")
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusCreated {
+				t.Error(resp.Status)
+			}
+			break
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

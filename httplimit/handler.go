@@ -1,0 +1,219 @@
+package httplimit
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/lograte"
+	"github.com/headgate/headgate/law"
+)
+
+// HandlerLimiter is what a handler needs: a [headgate.Limiter] has it, and so has the client of a
+// server.
+type HandlerLimiter interface {
+	headgate.Taker
+	headgate.Reserver
+	headgate.Settler
+}
+
+// Mode says what a decision does to a request.
+type Mode uint8
+
+// The modes.
+const (
+	// Enforce charges requests, and refuses those that exceed a limit.
+	Enforce Mode = iota
+	// Shadow charges and decides as Enforce does, and serves every request: nothing in the answer tells
+	// of the limits. It shows what a limit would do. If nothing can be decided, the request is served.
+	Shadow
+	// Advise charges nothing and serves every request. RateLimit and RateLimit-Policy say what the
+	// decision would be. If nothing can be decided, the request is served without them.
+	Advise
+)
+
+// Charge is what a request is charged to one limit.
+type Charge struct {
+	// Limit is the limit.
+	Limit headgate.Limit
+	// LimitFor chooses the limit of a request, such as that of the customer's tier, in the place of
+	// Limit. The zero Limit leaves this charge out. An error is answered as one of Key is.
+	LimitFor func(*http.Request) (headgate.Limit, error)
+	// Key says what the request is charged to.
+	Key KeyFunc
+	// Cost says how much is charged. Nil: 1. A cost of headgate.Units(0) leaves this charge out.
+	Cost CostFunc
+	// Keep is how much of the limit has to be free after the charge. Zero: nothing.
+	Keep headgate.Headroom
+	// Settle says what the request cost in the end, when the handler has returned: the charge is
+	// corrected to that, below or above Cost, also beyond the capacity. The zero Cost leaves the
+	// charge as it is, and so does an error, which OnError is told of. Nil: Cost is final.
+	Settle SettleFunc
+}
+
+// HandlerConfig says what a handler charges, and how it answers. Charges is needed; every other zero
+// field is fine.
+//
+// The fields that are functions are called by the goroutine of each request, so they have to be safe
+// for concurrent use.
+type HandlerConfig struct {
+	// Charges are admitted all or none.
+	Charges []Charge
+	// Mode says what a decision does. Zero: Enforce.
+	Mode Mode
+	// Skip reports whether a request is served without any limit. Nil: none is.
+	Skip func(*http.Request) bool
+
+	// FailOpen serves requests, without RateLimit fields, while the store is away. False: they are
+	// answered with status 503. A request whose client has gone is never served.
+	FailOpen bool
+
+	// OnlyFailures charges only the requests that fail. A request counts while it is served, so that
+	// many at the same time cannot pass the limit. If the limit has a block, the failure that
+	// fills it blocks the key; a refusal does not. It needs limits by sliding-log or
+	// sliding-window: of others the return rule gives back too little.
+	OnlyFailures bool
+	// RefundFailures takes back the charges of requests that fail. The return rule of the
+	// limit says how much of them comes back.
+	RefundFailures bool
+	// Failed says whether a request has failed. Nil: with OnlyFailures, if the status is 400 or above, or
+	// the handler wrote none, so a handler has to write the status of a success; with RefundFailures, if the
+	// status is 500 or above and the client is still there: else a client would get its charges back by
+	// leaving early.
+	Failed func(*Response) bool
+
+	// ID returns the idempotency key of a request, "" for none: requests of one id and equal keys are
+	// charged once within Life. The keys of the charges are part of the id, so clients of different
+	// keys do not share one. Nil: there are none. An Idempotency-Key header is not read
+	// unless this does so: a client could otherwise switch the limit off by repeating it.
+	ID func(*http.Request) (string, error)
+	// Life is for how long the store remembers ids, also those by which it settles. Zero:
+	// headgate.DefaultLife.
+	Life time.Duration
+	// ServeReplays serves a request whose id was charged before. False: it is answered with status 409.
+	ServeReplays bool
+
+	// Status of a refusal. Zero: 429.
+	Status int
+	// Refuse answers a request that was refused, in the place of [WriteRefusal] with Status. The fields
+	// of [SetHeader] stand in the header already.
+	Refuse func(http.ResponseWriter, *http.Request, *headgate.Decision)
+	// NoFields leaves RateLimit and RateLimit-Policy out. Retry-After stays.
+	NoFields bool
+	// Legacy adds the old X-RateLimit fields. Zero: NoLegacy.
+	Legacy Style
+
+	// OnDecision is told of every decision before the request is served or refused. Nil: with Shadow and
+	// Advise, Logger is told of those that are refused.
+	OnDecision func(*http.Request, *headgate.Decision)
+	// OnError is told of every error that is not the client's: the store is away, a charge could not
+	// be settled, a limit is unknown. With Shadow and Advise it is told of the client's too. Nil: Logger
+	// is told.
+	OnError func(*http.Request, error)
+	// Logger gets at most one line a second of each kind. Nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// Handler returns middleware that charges each request to a limit, and answers those that exceed it
+// with status 429. It panics if a parameter is wrong, as [regexp.MustCompile] does: it is for programs
+// that know theirs. [NewHandler] returns an error, and can do more.
+func Handler(l HandlerLimiter, limit headgate.Limit, key KeyFunc) func(http.Handler) http.Handler {
+	wrap, err := NewHandler(l, HandlerConfig{Charges: []Charge{{Limit: limit, Key: key}}})
+	if err != nil {
+		panic(err.Error())
+	}
+	return wrap
+}
+
+// NewHandler returns middleware that charges each request before it is served. Errors are
+// headgate.ErrInvalid and name the field.
+//
+// A request of which a key, a cost or an id cannot be had is answered with status 400, or 413 if its
+// body is too long, and charges nothing. One that exceeds a limit is answered with status 429, with
+// Retry-After and a problem as RFC 9457 has it. Answers have the fields of [SetHeader]. Of several
+// middlewares around one handler only the innermost one's fields remain, so put all charges in one.
+//
+// What is done after the handler (OnlyFailures, RefundFailures, Settle) is done before the end of the
+// answer is sent, and given up after 5 s. It is done also if the handler panics.
+func NewHandler(l HandlerLimiter, cfg HandlerConfig) (func(http.Handler) http.Handler, error) {
+	if err := cfg.check(l); err != nil {
+		return nil, err
+	}
+	m := &middleware{limiter: l, cfg: cfg}
+	for _, c := range cfg.Charges {
+		m.settles = m.settles || c.Settle != nil
+	}
+	if m.cfg.Status == 0 {
+		m.cfg.Status = http.StatusTooManyRequests
+	}
+	logger := cfg.Logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	m.logger = slog.New(lograte.New(logger.Handler()))
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })
+	}, nil
+}
+
+// check says what is wrong with the configuration.
+func (c *HandlerConfig) check(l HandlerLimiter) error {
+	switch {
+	case l == nil:
+		return invalid("limiter", "is missing")
+	case len(c.Charges) == 0:
+		return invalid("Charges", "there is none")
+	case c.Mode > Advise:
+		return invalid("Mode", "%d is not a mode", c.Mode)
+	case c.OnlyFailures && c.RefundFailures:
+		return invalid("RefundFailures", "contradicts OnlyFailures: one takes back failures, the other one successes")
+	case c.OnlyFailures && c.ID != nil:
+		return invalid("ID", "does not go with OnlyFailures")
+	case c.Life < 0:
+		return invalid("Life", "%s is negative", c.Life)
+	case c.Status != 0 && (c.Status < 400 || c.Status > 599):
+		return invalid("Status", "%d is not the status of a refusal", c.Status)
+	case c.Legacy > LegacyEpoch:
+		return invalid("Legacy", "%d is not a style", c.Legacy)
+	}
+	for i := range c.Charges {
+		if err := c.checkCharge(&c.Charges[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *HandlerConfig) checkCharge(charge *Charge) error {
+	limit := charge.Limit
+	switch {
+	case limit.IsZero() && charge.LimitFor == nil:
+		return invalid("Limit", "is missing")
+	case !limit.IsZero() && charge.LimitFor != nil:
+		return invalid("LimitFor", "does not go with Limit: one of them says which limit it is")
+	case limit.Concurrency():
+		return invalid("Limit", "%s is acquired and released, not taken", limit)
+	case charge.Key == nil:
+		return invalid("Key", "is missing")
+	case c.OnlyFailures && charge.Settle != nil:
+		return invalid("Settle", "does not go with OnlyFailures")
+	case c.OnlyFailures && !returnsAll(limit):
+		return invalid("OnlyFailures", "needs sliding-log or sliding-window: %s does not give back all that a success "+
+			"was charged", limit)
+	}
+	if _, err := charge.Keep.MarshalText(); err != nil {
+		return invalid("Keep", "%v", err)
+	}
+	return nil
+}
+
+// returnsAll reports whether a limit gives back all of what is not used, as far as is known here:
+// of a name alone it is not.
+func returnsAll(limit headgate.Limit) bool {
+	switch limit.Params().Kind {
+	case law.Log, law.Window:
+		return true
+	}
+	return limit.OnlyName()
+}

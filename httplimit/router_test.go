@@ -1,0 +1,172 @@
+package httplimit_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dunglas/httpsfv"
+	"github.com/go-chi/chi/v5"
+	"github.com/labstack/echo/v5"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+)
+
+// routers are programs that put the middleware around POST /users/{id}, which answers 204, or 401 if the
+// request has a field Fail.
+var routers = map[string]func(middleware func(http.Handler) http.Handler) http.Handler{
+	"net/http": func(middleware func(http.Handler) http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		mux.Handle("POST /users/{id}", middleware(http.HandlerFunc(answerUser)))
+		return mux
+	},
+	"chi": func(middleware func(http.Handler) http.Handler) http.Handler {
+		r := chi.NewRouter()
+		r.With(middleware).Post("/users/{id}", answerUser)
+		return r
+	},
+	"echo": func(middleware func(http.Handler) http.Handler) http.Handler {
+		e := echo.New()
+		e.Logger = slog.New(slog.DiscardHandler)
+		e.POST("/users/:id", func(c *echo.Context) error {
+			if c.Request().Header.Get("Fail") != "" {
+				return echo.NewHTTPError(http.StatusUnauthorized, "wrong password") // written behind the middleware
+			}
+			return c.NoContent(http.StatusNoContent)
+		}, echo.WrapMiddleware(middleware))
+		return e
+	},
+}
+
+func answerUser(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Fail") != "" {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// TestRouters: 1,000 requests at the same time over HTTP, of which exactly 100 pass for each of two users.
+func TestRouters(t *testing.T) {
+	t.Parallel()
+	for name, router := range routers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limit := named("users", "fixed-window 100/1d from-first")
+			server := httptest.NewServer(router(httplimit.Handler(memoryLimiter(), limit, httplimit.ByPathValue("id"))))
+			defer server.Close()
+			var passed [2]atomic.Int64
+			var wg sync.WaitGroup
+			slots := make(chan struct{}, 64) // connections
+			for i := range 1000 {
+				wg.Go(func() {
+					slots <- struct{}{}
+					defer func() { <-slots }()
+					req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost,
+						fmt.Sprintf("%s/users/%d", server.URL, i%2), http.NoBody)
+					req.Header.Set("X-Forwarded-For", fmt.Sprint("203.0.113.", i%250))
+					req.Header.Set("Idempotency-Key", "1")
+					resp, err := server.Client().Do(req)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					switch resp.StatusCode {
+					case http.StatusNoContent:
+						passed[i%2].Add(1)
+					case http.StatusTooManyRequests:
+					default:
+						t.Errorf("%d", resp.StatusCode)
+					}
+					if err := checkFields(resp.Header, resp.StatusCode == http.StatusTooManyRequests); err != nil {
+						t.Errorf("%v: %v", err, resp.Header)
+					}
+				})
+			}
+			wg.Wait()
+			if a, b := passed[0].Load(), passed[1].Load(); a != 100 || b != 100 {
+				t.Errorf("%d and %d of 500 pass, want 100", a, b)
+			}
+		})
+	}
+}
+
+// TestFailuresUnderRouters: also where the router writes the answer of a failure behind the middleware.
+func TestFailuresUnderRouters(t *testing.T) {
+	t.Parallel()
+	for name, router := range routers {
+		l, limit := memoryLimiter(), headgate.MustParse("sliding-log 3/1d block 1d")
+		h := router(must(t, l, httplimit.HandlerConfig{
+			OnlyFailures: true, Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByPathValue("id")}},
+		}))
+		for i, want := range []int{204, 401, 204, 401, 204, 401, 429, 429} {
+			r := httptest.NewRequest(http.MethodPost, "/users/eve", nil)
+			if want == http.StatusUnauthorized {
+				r.Header.Set("Fail", "1")
+			}
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != want {
+				t.Errorf("%s, %d: %d, want %d", name, i, w.Code, want)
+			}
+		}
+	}
+}
+
+// item is one item of RateLimit or RateLimit-Policy.
+var item = regexp.MustCompile(`^"((?:[ !#-\[\]-~]|\\["\\])*)"((?:;[a-z]+=[0-9]{1,15})*)$`)
+
+// checkFields reads the fields of an answer by two parsers, which have to agree.
+func checkFields(h http.Header, refused bool) error {
+	policy, err := httpsfv.UnmarshalList(h.Values("RateLimit-Policy"))
+	if err != nil || len(policy) != 1 {
+		return fmt.Errorf("RateLimit-Policy: %v, %w", policy, err)
+	}
+	state, err := httpsfv.UnmarshalList(h.Values("RateLimit"))
+	if err != nil || len(state) != 1 {
+		return fmt.Errorf("RateLimit: %v, %w", state, err)
+	}
+	figures := map[string]int64{}
+	for field, text := range map[string]string{"RateLimit-Policy": h.Get("RateLimit-Policy"), "RateLimit": h.Get("RateLimit")} {
+		parts := item.FindStringSubmatch(text)
+		if parts == nil || parts[1] != "users" {
+			return fmt.Errorf("%s: %q", field, text)
+		}
+		for p := range strings.SplitSeq(strings.TrimPrefix(parts[2], ";"), ";") {
+			name, value, _ := strings.Cut(p, "=")
+			if figures[name], err = strconv.ParseInt(value, 10, 64); err != nil {
+				return err
+			}
+		}
+	}
+	for name, want := range figures {
+		of := state[0]
+		if name == "q" || name == "w" {
+			of = policy[0]
+		}
+		if got, _ := of.(httpsfv.Item).Params.Get(name); got != want {
+			return fmt.Errorf("%s is %v by httpsfv, and %d", name, got, want)
+		}
+	}
+	after, _ := strconv.ParseInt(h.Get("Retry-After"), 10, 64)
+	switch {
+	case figures["q"] != 100 || figures["w"] != 86400 || len(figures) != 4:
+		return errors.New("the policy is another one")
+	case refused && (figures["r"] != 0 || after < 1 || after != figures["t"]):
+		return errors.New("the refusal does not say when")
+	case !refused && (after != 0 || figures["r"] > 99):
+		return errors.New("the admission does not say what remains")
+	}
+	return nil
+}
