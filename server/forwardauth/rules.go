@@ -2,6 +2,7 @@ package forwardauth
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"net/http"
 
@@ -43,9 +44,15 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	ask := headgate.Request{Charges: m.Charges, Check: m.Mode == rules.Advise}
 	if !ask.Check {
+		if m.ID == "" && len(m.Settle) > 0 {
+			m.ID = "auth:" + rand.Text()
+		}
 		ask.ID, ask.Life = caller.ID(m.ID), m.Life
 	}
 	d, err := h.service.Decide(ctx, &ask)
+	if err == nil && d.Allowed && !d.Replayed && !ask.Check { // the first one settles
+		give(w, m.ID, &m)
+	}
 	if m.Mode != rules.Enforce {
 		h.pass(ctx, w, &m, original, &d, err)
 		return nil

@@ -98,14 +98,15 @@ var bodies = map[string]string{
 	"/v1/acquire": `{` + held + `}`, "/v1/renew": `{"held":[{` + held + `,"number":1}]}`, "/v1/release": `{"held":[{` +
 		held + `,"number":1}]}`,
 	"/v1/inspect": `{` + charge + `}`, "/v1/reset": `{` + charge + `}`, "/v1/block": `{` + charge + `,"for":"1h"}`,
-	"/v1/explain": `{"method":"GET","uri":"/"}`,
+	"/v1/explain": `{"method":"GET","uri":"/"}`, "/v1/auth/settle": `{"n":1}`,
 }
 
 // queries are of each path that needs one.
 var queries = map[string]string{"/v1/usage": "?key=k", "/v1/auth": "?limit=token-bucket+5/1m&key=k"}
 
-// proxied is a header of proxies, which one path needs.
-const proxied = "X-Forwarded-Uri: /\r\n"
+// proxied are headers of proxies, which two paths need. The second one names a limit and the member n of
+// the body.
+const proxied = "X-Forwarded-Uri: /\r\nHeadgate-Settle: eyJpZCI6ImkiLCJjaGFyZ2VzIjpbeyJsaW1pdCI6InRva2VuLWJ1Y2tldCA1LzFtIiwia2V5IjoiayIsImpzb24iOiJuIn1dfQ\r\n"
 
 // reduced is the type of problem that end users get behind a proxy.
 const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"

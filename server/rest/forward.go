@@ -34,3 +34,23 @@ func (d *door) authorize(w http.ResponseWriter, r *http.Request, s *share) error
 	defer ctx.stop()
 	return d.auth.Serve(ctx, w, r)
 }
+
+// settleForwarded settles what a request was charged by rules: its body is that of the response.
+func (d *door) settleForwarded(w http.ResponseWriter, r *http.Request, s *share) error {
+	var b body
+	defer b.free()
+	if err := b.read(w, r, maxList, s); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	ctx := withTimeout(r.Context(), deadline)
+	defer ctx.stop()
+	out, err := d.auth.Settle(ctx, r.Header, b.text)
+	if err != nil {
+		return err
+	}
+	s.leave()
+	return d.answer(w, out)
+}

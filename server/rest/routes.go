@@ -101,6 +101,7 @@ func (d *door) unguarded() []route {
 		{"GET /v1/cells", auth.RoleRead, d.with(d.cells)},
 		{"GET /v1/usage", auth.RoleRead, d.with(d.usage)},
 		{forwardauth.Path, auth.RoleTake, d.forward}, // whatever the method
+		{"POST " + forwardauth.SettlePath, auth.RoleTake, d.with(d.settleForwarded)},
 		// These are answered however much there is to do.
 		{"GET /livez", auth.Anyone, d.live},
 		{"GET /readyz", auth.Anyone, d.ready},
