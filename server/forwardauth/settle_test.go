@@ -110,8 +110,8 @@ func TestTheResponseSettlesAnEstimate(t *testing.T) {
 		{receipt, "many", body, "cost"},
 		{receipt, "-1", body, "negative"},
 	} {
-		if _, err := settle(t.Context(), tt.receipt, tt.bytes, tt.body); !errors.Is(err, headgate.ErrInvalid) && err == nil ||
-			err != nil && !strings.Contains(err.Error(), tt.says) {
+		_, err := settle(t.Context(), tt.receipt, tt.bytes, tt.body)
+		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%.10q %q %q: %v, want %q", tt.receipt, tt.bytes, tt.body, err, tt.says)
 		}
 	}
