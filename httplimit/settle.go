@@ -30,7 +30,7 @@ func SettleByHeader(name string) SettleFunc {
 // finishWithin is how long the store may take to correct charges after the handler.
 const finishWithin = 5 * time.Second
 
-// aMoment is a wait that is as good as none. A request that is ready to wait asks without block.
+// aMoment is the shortest wait. A request that is ready to wait asks without block.
 const aMoment = time.Microsecond
 
 // idOf returns the id under which the store knows a request.

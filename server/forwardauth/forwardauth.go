@@ -133,10 +133,6 @@ func allow(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// reduced is the type of problem for a server that cannot do as much as usual, of
-// draft-ietf-httpapi-ratelimit-headers-11.
-const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-
 // Problem describes an error of Serve. Many proxies pass it to the end user, who is
 // told what is wrong with the request and nothing about the store: whatever is wrong there is 503.
 func Problem(err error) *api.Problem {
@@ -148,7 +144,7 @@ func Problem(err error) *api.Problem {
 		return p
 	}
 	return &api.Problem{
-		Type: reduced, Title: "The rate limiter is not available", Status: http.StatusServiceUnavailable,
+		Type: httplimit.TemporaryReducedCapacity, Title: "The rate limiter is not available", Status: http.StatusServiceUnavailable,
 		Detail: "The request was not let through.",
 	}
 }
