@@ -57,7 +57,7 @@ func (o *serving) accessOf(given config.Flags) (err error) {
 }
 
 // credentials are files of tokens and certificates, which a server reads again when they are changed,
-// and on SIGHUP. The zero value has none. It is safe for concurrent use once all are added.
+// and on SIGHUP. The zero value has none, and so has nil. It is safe for concurrent use once all are added.
 type credentials struct {
 	list []*credential
 	mu   sync.Mutex
@@ -82,7 +82,7 @@ func (c *credentials) add(name string, reload func() error, files ...string) {
 // follow reads files again when they are changed, until ctx is done. A change counts when two looks
 // have found the same text: the first may have come while the file was being written.
 func (c *credentials) follow(ctx context.Context, log *slog.Logger) {
-	if len(c.list) == 0 {
+	if c == nil || len(c.list) == 0 {
 		return
 	}
 	ticker := time.NewTicker(reloadEvery)
@@ -99,6 +99,9 @@ func (c *credentials) follow(ctx context.Context, log *slog.Logger) {
 
 // look reads the files again that were changed, or all.
 func (c *credentials) look(log *slog.Logger, all bool) {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, one := range c.list {
@@ -119,6 +122,9 @@ func (c *credentials) look(log *slog.Logger, all bool) {
 
 // Problem says why files cannot be used; empty: they can.
 func (c *credentials) Problem() string {
+	if c == nil {
+		return ""
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, one := range c.list {
