@@ -133,6 +133,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("gives back the last extension first", settleExtended)
 	through("extends requests of several cells all or none", extendSeveral)
 	through("settles nothing by another rule", settleChanged)
+	with("gives nothing back to a cell of another rule", elsewhere)
 	with("remembers a reservation from its start on", lifeFromStart)
 	with("starts all charges of a reservation together", lateStart)
 	with("starts all keys of a reservation together, or none",
