@@ -144,7 +144,8 @@ func Problem(err error) *api.Problem {
 		return p
 	}
 	return &api.Problem{
-		Type: httplimit.TemporaryReducedCapacity, Title: "The rate limiter is not available", Status: http.StatusServiceUnavailable,
+		Type: httplimit.TemporaryReducedCapacity, Title: "The rate limiter is not available",
+		Status: http.StatusServiceUnavailable,
 		Detail: "The request was not let through.",
 	}
 }
