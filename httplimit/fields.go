@@ -28,13 +28,16 @@ const mostInteger = 999_999_999_999_999
 // are rounded up.
 func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
 	each := d.Each
+	var one [1]headgate.Figures
 	if each == nil {
-		each = []headgate.Figures{{
+		one[0] = headgate.Figures{
 			Allowed: d.Allowed, LimitName: d.LimitName, Capacity: d.Capacity, Remaining: d.Remaining,
 			RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter,
-		}}
+		}
+		each = one[:]
 	}
-	policy, state := make([]byte, 0, 64), make([]byte, 0, 64)
+	var room [2][128]byte // most fields fit, and need no memory of their own
+	policy, state := room[0][:0], room[1][:0]
 	for i := range each {
 		f := &each[i]
 		var limit headgate.Limit
@@ -54,7 +57,8 @@ func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
 			state = parameter(state, ";t=", t)
 		}
 	}
-	h["Ratelimit-Policy"], h["Ratelimit"] = []string{string(policy)}, []string{string(state)}
+	values := []string{string(policy), string(state)}
+	h["Ratelimit-Policy"], h["Ratelimit"] = values[:1:1], values[1:]
 	if after, ok := RetryAfter(d); ok {
 		h["Retry-After"] = []string{strconv.FormatInt(after, 10)}
 	} else {

@@ -127,9 +127,12 @@ func (h *Handler) answer(w http.ResponseWriter, d *headgate.Decision, charges []
 	httplimit.WriteRefusal(w, d, refused)
 }
 
+// noStore is in the headers of many answers, so nothing may change it.
+var noStore = []string{"no-store"}
+
 // allow answers that a request may pass.
 func allow(w http.ResponseWriter) {
-	w.Header().Set("Cache-Control", "no-store")
+	w.Header()["Cache-Control"] = noStore
 	w.WriteHeader(http.StatusNoContent)
 }
 

@@ -101,16 +101,16 @@ func (q *query) describe(name, value string) error {
 		return headgate.Invalid(name, "stands before the limit that it belongs to")
 	}
 	c := &q.charges[last]
-	twice := headgate.Invalid(name, "is said twice of limit %.100q", c.Limit)
+	twice := func() error { return headgate.Invalid(name, "is said twice of limit %.100q", c.Limit) }
 	switch name {
 	case "key":
 		if !c.NoKey || q.byIP[last] {
-			return twice
+			return twice()
 		}
 		c.Key, c.NoKey = value, false
 	case "by":
 		if !c.NoKey || q.byIP[last] {
-			return twice
+			return twice()
 		}
 		if value != "ip" {
 			return headgate.Invalid("by", "%.20q is not ip", value)
@@ -118,7 +118,7 @@ func (q *query) describe(name, value string) error {
 		q.byIP[last] = true
 	case "cost":
 		if c.Cost != "" {
-			return twice
+			return twice()
 		}
 		if value == "" {
 			return headgate.Invalid("cost", "is empty")
@@ -126,7 +126,7 @@ func (q *query) describe(name, value string) error {
 		c.Cost = json.Number(value)
 	case "keep":
 		if c.Keep != "" {
-			return twice
+			return twice()
 		}
 		if value == "" {
 			return headgate.Invalid("keep", "is empty")
