@@ -166,6 +166,15 @@ func (c Cost) actual(unit int64) (int64, error) {
 	return c.credits(unit)
 }
 
+// saturated is credits for what is charged whatever the level: at most as many as a cell can hold.
+func (c Cost) saturated(unit int64) (int64, error) {
+	n, err := c.credits(unit)
+	if err != nil && c.Float64()*float64(unit) >= law53 {
+		return law53, nil
+	}
+	return n, err
+}
+
 // smallest returns the smallest decimal cost that a unit can express.
 func smallest(unit int64) Cost {
 	for exp := maxExp; exp > 0; exp-- {

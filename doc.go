@@ -12,7 +12,8 @@
 //	if err == nil && d.Allowed { ... }
 //
 // Verbs: Allow and Take consume, Check asks without consuming, FillUp pours in as
-// much as fits. Wait sleeps until it may start, Reserve says when that is, and
+// much as fits, Debit charges whatever the level, and Refund gives back what is in use.
+// Wait sleeps until it may start, Reserve says when that is, and
 // Settle corrects what it has cost. Acquire and WithLease hold charges of a concurrency
 // limit until they are released. Once makes a request that is charged once. Block
 // refuses a key for a while, Reset forgets it, Inspect, Usage and List look.

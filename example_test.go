@@ -92,6 +92,28 @@ func ExampleLimiter_FillUp() {
 	// Output: 10 true
 }
 
+func ExampleLimiter_Debit() {
+	limiter, _ := at()
+	tokens := headgate.MustParse("gcra 1000/1h burst 1000")
+	// An answer took more tokens than were left.
+	d, _ := limiter.Debit(context.Background(),
+		headgate.Charge{Limit: tokens, Key: "acme", Cost: headgate.Units(1200)})
+	next, _ := limiter.Allow(context.Background(), tokens, "acme")
+	fmt.Println(d.Level, d.Over, next.Allowed, next.RetryAfter)
+	// Output: 1200 true false 12m3.6s
+}
+
+func ExampleLimiter_Refund() {
+	limiter, _ := at()
+	tokens := headgate.MustParse("gcra 1000/1h burst 1000")
+	charge := headgate.Charge{Limit: tokens, Key: "acme", Cost: headgate.Units(600)}
+	_, _ = limiter.Take(context.Background(), charge)
+	charge.Cost = headgate.Units(200)
+	returned, _ := limiter.Refund(context.Background(), charge)
+	fmt.Println(returned)
+	// Output: 200
+}
+
 func ExampleLimiter_Block() {
 	limiter, _ := at()
 	login := headgate.MustParse("sliding-log 5/1m")

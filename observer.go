@@ -29,6 +29,7 @@ const (
 	VerbTake    Verb = "take"
 	VerbCheck   Verb = "check"
 	VerbFillUp  Verb = "fill-up"
+	VerbDebit   Verb = "debit"
 	VerbReserve Verb = "reserve"
 	VerbExtend  Verb = "extend"
 	VerbAcquire Verb = "acquire"

@@ -249,10 +249,7 @@ func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over
 		// At is the start of the step in which the last charge was made.
 		s.At = min(now, addSteps(s.At, 1, s.Step))
 	}
-	most := int64(Max)
-	if p.Kind == Window {
-		most = maxWindow - 1
-	}
+	most := p.Highest()
 	s.Level, s.Prev = min(level, most), rescale(s.Prev, s.Unit, p.Unit, most)
 	if p.Kind == Bucket && other {
 		// Nothing that was charged before can be returned: what has drained of

@@ -18,11 +18,9 @@ func (s State) InUse(op *Op, clock int64) int64 {
 // be, so the answer is at most one drain too high; higher only where something was
 // given back.
 func (s State) Params() Params {
-	p := Params{Kind: s.Kind, Unit: s.Unit, Step: s.Step, Capacity: Max}
-	switch s.Kind {
-	case Window:
-		p.Capacity = maxWindow - 1
-	case Bucket:
+	p := Params{Kind: s.Kind, Unit: s.Unit, Step: s.Step}
+	p.Capacity = p.Highest()
+	if s.Kind == Bucket {
 		// A window forgets all at once, at EmptyAt. It is one step away, or as far
 		// as the calendar says.
 		p.Capacity, p.Drain = max(s.Level, 1), Max

@@ -196,6 +196,8 @@ func (g *generator) op(verb law.Verb, limit string, p law.Params, alone bool) la
 		op.Ceiling = p.Capacity * 3
 	case 1: // it leaves headroom
 		op.Ceiling = 1 + g.Int64N(p.Capacity)
+	case 2: // it is charged whatever the level
+		op.Ceiling = p.Highest()
 	}
 	if verb == law.Block {
 		op.TTL, op.Reason = g.Int64N(3)*10000, "because"

@@ -134,6 +134,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("extends requests of several cells all or none", extendSeveral)
 	through("settles nothing by another rule", settleChanged)
 	with("gives nothing back to a cell of another rule", elsewhere)
+	through("charges whatever the level", debit)
 	with("remembers a reservation from its start on", lifeFromStart)
 	with("starts all charges of a reservation together", lateStart)
 	with("starts all keys of a reservation together, or none",
