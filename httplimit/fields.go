@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -36,8 +37,8 @@ func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
 		}
 		each = one[:]
 	}
-	var room [2][128]byte // most fields fit, and need no memory of their own
-	policy, state := room[0][:0], room[1][:0]
+	var room [384]byte // most fields fit, and need no memory of their own
+	policy, state := room[:0:256], room[256:256]
 	for i := range each {
 		f := &each[i]
 		var limit headgate.Limit
@@ -48,16 +49,21 @@ func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
 			policy, state = append(policy, ", "...), append(state, ", "...)
 		}
 		window := windowOf(limit)
-		policy = parameter(quoted(policy, f.LimitName), ";q=", f.Capacity)
+		start := len(policy)
+		policy = quoted(policy, f.LimitName)
+		state = append(state, policy[start:]...)
+		policy = parameter(policy, ";q=", f.Capacity)
 		if window > 0 {
 			policy = parameter(policy, ";w=", window)
 		}
-		state = parameter(quoted(state, f.LimitName), ";r=", f.Remaining)
+		state = parameter(state, ";r=", f.Remaining)
 		if t, ok := effective(f, limit, window); ok {
 			state = parameter(state, ";t=", t)
 		}
 	}
-	values := []string{string(policy), string(state)}
+	end := len(policy)
+	both := string(append(policy, state...))
+	values := []string{both[:end], both[end:]}
 	h["Ratelimit-Policy"], h["Ratelimit"] = values[:1:1], values[1:]
 	if after, ok := RetryAfter(d); ok {
 		h["Retry-After"] = []string{strconv.FormatInt(after, 10)}
@@ -127,11 +133,15 @@ func parameter(to []byte, name string, value int64) []byte {
 // quoted appends a string of a structured field. What cannot stand in one becomes a question mark.
 func quoted(to []byte, text string) []byte {
 	to = append(to, '"')
+	odd := func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }
+	if strings.IndexFunc(text, odd) < 0 {
+		return append(append(to, text...), '"')
+	}
 	for _, r := range text {
 		switch {
 		case r == '"' || r == '\\':
 			to = append(to, '\\', byte(r))
-		case r < ' ' || r > '~':
+		case odd(r):
 			to = append(to, '?')
 		default:
 			to = append(to, byte(r))

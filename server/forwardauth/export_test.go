@@ -13,7 +13,10 @@ func (h *Handler) Original(r *http.Request) (*rules.Request, error) { return h.o
 // ParseQuery is parseQuery for tests.
 func ParseQuery(raw string) (charges []api.Charge, byIP []bool, refused int, err error) {
 	q, err := parseQuery(raw)
-	return q.charges, q.byIP, q.refused, err
+	for i := range q.charges {
+		byIP = append(byIP, q.keyByIP(i))
+	}
+	return q.charges, byIP, q.refused, err
 }
 
 // Target is target for tests.

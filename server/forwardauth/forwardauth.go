@@ -96,7 +96,7 @@ var errPage = &api.Problem{
 // byQuery charges what the query says.
 func (h *Handler) byQuery(ctx context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
 	for i := range q.charges {
-		if !q.byIP[i] {
+		if !q.keyByIP(i) {
 			continue
 		}
 		client, err := h.client(r)

@@ -12,7 +12,7 @@ import (
 
 // maxCharges is how many charges a query may ask for. A proxy's configuration has a few; what one
 // request holds must stay small, since proxies ask for each request of their users.
-const maxCharges = 64
+const maxCharges = 64 // the bits of query.byIP
 
 // Charges returns how many charges a query asks for, or a little more: of one that asks for more than may
 // be, as many as may be.
@@ -21,9 +21,12 @@ func Charges(raw string) int { return min(strings.Count(raw, "limit="), maxCharg
 // query is what the query of a URL asks for.
 type query struct {
 	charges []api.Charge
-	byIP    []bool // of each charge: its key is the client's address
+	byIP    uint64 // a bit of each charge: its key is the client's address
 	refused int    // the status of a refusal
 }
+
+// keyByIP reports whether the key of a charge is the client's address.
+func (q *query) keyByIP(i int) bool { return q.byIP>>i&1 != 0 }
 
 // parseQuery reads the query of a URL, such as limit=api&key=alice&cost=2. The order counts: each
 // limit starts a charge, and what follows is said of that. A parameter that is not known is an
@@ -46,7 +49,7 @@ func parseQuery(raw string) (query, error) {
 		}
 	}
 	for i := range q.charges {
-		if c := &q.charges[i]; c.NoKey && !q.byIP[i] {
+		if c := &q.charges[i]; c.NoKey && !q.keyByIP(i) {
 			return q, headgate.Invalid("key", "of limit %.100q is missing: say key=, which may be empty, or by=ip",
 				c.Limit)
 		}
@@ -83,7 +86,6 @@ func (q *query) set(name, value string) error {
 			return headgate.Invalid("limit", "is empty")
 		}
 		q.charges = append(q.charges, api.Charge{Limit: value, NoKey: true})
-		q.byIP = append(q.byIP, false)
 		return nil
 	}
 	return q.describe(name, value)
@@ -104,18 +106,18 @@ func (q *query) describe(name, value string) error {
 	twice := func() error { return headgate.Invalid(name, "is said twice of limit %.100q", c.Limit) }
 	switch name {
 	case "key":
-		if !c.NoKey || q.byIP[last] {
+		if !c.NoKey || q.keyByIP(last) {
 			return twice()
 		}
 		c.Key, c.NoKey = value, false
 	case "by":
-		if !c.NoKey || q.byIP[last] {
+		if !c.NoKey || q.keyByIP(last) {
 			return twice()
 		}
 		if value != "ip" {
 			return headgate.Invalid("by", "%.20q is not ip", value)
 		}
-		q.byIP[last] = true
+		q.byIP |= 1 << last
 	case "cost":
 		if c.Cost != "" {
 			return twice()

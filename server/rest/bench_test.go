@@ -245,3 +245,24 @@ func (w *reused) Write(text []byte) (int, error) {
 	w.text = append(w.text, text...)
 	return len(text), nil
 }
+
+// BenchmarkAuthServed calls the handler of forward authentication without a network.
+func BenchmarkAuthServed(b *testing.B) {
+	h, _ := stackHandler(b)
+	const path = "/v1/auth?limit=token-bucket+1000000000/h&key=user:1"
+	r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://localhost"+path, http.NoBody)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.Header.Set("X-Forwarded-Uri", "/")
+	r.RequestURI = path
+	w := &reused{header: http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		w.reset()
+		h.ServeHTTP(w, r)
+	}
+	if w.header.Get("RateLimit") == "" {
+		b.Errorf("answered with %v", w.header)
+	}
+}
