@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"container/list"
 	"crypto/tls"
 	"log/slog"
 	"net"
@@ -15,13 +14,50 @@ type connections struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
-	freed *sync.Cond                 // on mu: a connection has ended, or waits for a request; or a listener was closed
-	open  map[net.Conn]*list.Element // guarded by mu; nil: it has a request under way
-	quiet list.List                  // of net.Conn, guarded by mu: without a request, the longest first
+	freed *sync.Cond // on mu: a connection has ended, or waits for a request; or a listener was closed
+	open  int        // guarded by mu: how many are counted
+	quiet queue      // guarded by mu: without a request, the longest first
+}
+
+// standing is what is counted of a connection, guarded by the mutex of its connections.
+type standing struct {
+	open, quiet    bool
+	before, behind *heading // in the queue
+}
+
+// queue is a list of connections through their standings, so that a request moves its connection
+// without memory of its own.
+type queue struct{ first, last *heading }
+
+func (q *queue) push(h *heading) {
+	h.quiet, h.before, h.behind = true, q.last, nil
+	if q.last == nil {
+		q.first = h
+	} else {
+		q.last.behind = h
+	}
+	q.last = h
+}
+
+func (q *queue) remove(h *heading) {
+	if !h.quiet {
+		return
+	}
+	if h.before == nil {
+		q.first = h.behind
+	} else {
+		h.before.behind = h.behind
+	}
+	if h.behind == nil {
+		q.last = h.before
+	} else {
+		h.behind.before = h.before
+	}
+	h.quiet, h.before, h.behind = false, nil, nil
 }
 
 func newConnections(most int, log *slog.Logger) *connections {
-	c := &connections{max: most, log: log, open: map[net.Conn]*list.Element{}}
+	c := &connections{max: most, log: log}
 	c.freed = sync.NewCond(&c.mu)
 	return c
 }
@@ -69,66 +105,64 @@ func (l *listener) Close() error {
 func (c *connections) full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.open) >= c.max
+	return c.open >= c.max
 }
 
 // admit counts a connection once there is room for it, and reports false if there will be
 // none any more. To make room it closes the connection that has not asked for longest:
 // idle ones cost the client that opens them nothing, and would keep all others out.
-func (l *listener) admit(conn net.Conn) bool {
+func (l *listener) admit(conn *heading) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for !l.closed && len(l.open) >= l.max {
-		longest := l.quiet.Front()
+	for !l.closed && l.open >= l.max {
+		longest := l.quiet.first
 		if longest == nil {
 			l.freed.Wait()
 			continue
 		}
-		idle := longest.Value.(net.Conn)
-		l.forget(idle)
-		_ = idle.Close()
+		l.forget(longest)
+		_ = longest.Close()
 	}
 	if !l.closed {
-		l.open[conn] = l.quiet.PushBack(conn)
+		l.open++
+		conn.open = true
+		l.quiet.push(conn)
 	}
 	return !l.closed
 }
 
 // changed follows the states of connections, as http.Server tells them.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
+	h, ok := conn.(*heading)
+	if !ok {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at, ok := c.open[conn]
-	if !ok {
+	if !h.open {
 		return // it was closed to make room
 	}
-	if h, ok := conn.(*heading); ok {
-		if state == http.StateIdle {
-			h.begin()
-		} else {
-			h.within.Store(state == http.StateNew)
-		}
+	if state == http.StateIdle {
+		h.begin()
+	} else {
+		h.within.Store(state == http.StateNew)
 	}
 	switch state {
 	case http.StateNew: // quiet, since it was admitted
 	case http.StateActive:
-		if at != nil {
-			c.quiet.Remove(at)
-		}
-		c.open[conn] = nil
+		c.quiet.remove(h)
 	case http.StateIdle:
-		c.open[conn] = c.quiet.PushBack(conn)
+		c.quiet.push(h)
 		c.freed.Broadcast()
 	case http.StateHijacked, http.StateClosed:
-		c.forget(conn)
+		c.forget(h)
 		c.freed.Broadcast()
 	}
 }
 
 // forget stops counting a connection. The caller holds mu.
-func (c *connections) forget(conn net.Conn) {
-	if at := c.open[conn]; at != nil {
-		c.quiet.Remove(at)
-	}
-	delete(c.open, conn)
+func (c *connections) forget(h *heading) {
+	c.quiet.remove(h)
+	h.open = false
+	c.open--
 }

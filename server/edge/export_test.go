@@ -5,5 +5,9 @@ func (s *Server) AllQuiet() bool {
 	c := s.connections
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.open) == c.quiet.Len()
+	n := 0
+	for h := c.quiet.first; h != nil; h = h.behind {
+		n++
+	}
+	return c.open == n
 }
