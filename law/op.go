@@ -50,15 +50,6 @@ type Params struct {
 	MaxKeys int64 // how many keys the limit may have in a store; 0: the store's setting. The laws ignore it
 }
 
-// Highest returns the highest level, in credits, that a cell of the limit can have: what is charged
-// whatever the level has it as its Ceiling.
-func (p *Params) Highest() int64 {
-	if p.Kind == Window {
-		return maxWindow - 1
-	}
-	return Max
-}
-
 // Verb says what is asked of a cell.
 type Verb uint8
 

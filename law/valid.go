@@ -20,6 +20,15 @@ const maxWindow = 1 << 32
 // drain: about 142 years. It keeps every time of the laws within Max.
 const maxDrain = 1 << 52
 
+// Highest returns the highest level, in credits, that a cell of the limit can have: what is charged
+// whatever the level has it as its Ceiling.
+func (p *Params) Highest() int64 {
+	if p.Kind == Window {
+		return maxWindow - 1
+	}
+	return Max
+}
+
 // ValidKey says why key cannot be used, or nil: a key is at most 512 bytes of
 // valid UTF-8 without NUL, and does not begin as those of shared cells do. The
 // empty key is a key. Keys are compared byte by byte.
