@@ -58,6 +58,9 @@ func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return nil
 	}
 	if b := plainly(ops, &a); len(b.index) > 0 {
+		if s.bySums(&b) {
+			return s.applySums(ctx, &b, ops, outs)
+		}
 		return s.applyPlain(ctx, &b, ops, outs)
 	}
 	b := encode(ops, a.index, &a, 0)

@@ -92,7 +92,7 @@ func told(ctx context.Context, conn *pgxpool.Conn, statement string, args, to []
 	if ended := results.Close(); err == nil { // the transaction has ended by then
 		err = ended
 	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "55P03" && how == givesWay {
+	if how == givesWay && inTheWay(err) {
 		return &lockWait{err}
 	}
 	return err

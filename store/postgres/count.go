@@ -244,10 +244,11 @@ func (s *Store) turnTo(ctx context.Context, f *full) error {
 	return nil
 }
 
-// inTheWay reports whether an error says that a transaction holds what is to be locked.
+// inTheWay reports whether an error says that a transaction holds what is to be locked, and that
+// the statement did not wait, or has waited for as long as its setting lock_timeout allows.
 func inTheWay(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "55P03"
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "55P03"
 }
 
 // readCommitted runs a transaction at this level, whatever that of the sessions is: at

@@ -211,33 +211,22 @@ func (b *plainBatch) decode(g *granted, ops []law.Op, outs []law.Outcome) bool {
 		left[r-1] = true
 		outs[b.index[r-1]] = decode(g.outcomes, k)
 	}
-	place := make([]int, n) // of each cell in the answer, from 1 on
+	cells := make([]seen, n)
 	for k, c := range g.cells {
-		if c < 1 || int(c) > n || place[c-1] != 0 {
+		if c < 1 || int(c) > n || cells[c-1].granted {
 			return false
 		}
-		place[c-1] = k + 1
+		cells[c-1] = seen{granted: true, state: law.State{Level: g.level[k], At: g.at[k], BlockedUntil: g.blocked[k]}}
 	}
 	for k := len(left) - 1; k >= 0; k-- { // back from what the last charge of each cell has left
 		if left[k] {
 			continue
 		}
-		c := int32(k)
-		if b.cell != nil {
-			c = b.cell[k] - 1
-		}
-		at := place[c] - 1
-		if at < 0 {
+		s := &cells[b.cellOf(k)]
+		if !s.granted {
 			return false
 		}
-		op := &ops[b.index[k]]
-		state := op.Params.PlainState(g.level[at], g.at[at])
-		state.BlockedUntil = g.blocked[at]
-		outs[b.index[k]] = law.Outcome{Granted: op.Count, Used: g.level[at], Clock: op.Now, State: state}
-		if op.Now == 0 {
-			outs[b.index[k]].Clock = g.clock
-		}
-		g.level[at] -= op.Cost * op.Count
+		outs[b.index[k]] = chargedTo(&ops[b.index[k]], &s.state, g.clock)
 	}
 	b.more.decode(g.outcomes[len(g.rest)*law.Width:], outs)
 	return true

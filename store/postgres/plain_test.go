@@ -99,3 +99,34 @@ func TestAnswersThatAreNotAboutEachCharge(t *testing.T) {
 		}
 	}
 }
+
+func TestAnswersAboutSumsThatAreNotAboutEachCell(t *testing.T) {
+	ops := []law.Op{takeOf(1, "a", ""), takeOf(2, "b", ""), takeOf(3, "c", "")}
+	for name, tt := range map[string]struct {
+		res  []int64
+		left []int
+		ok   bool
+	}{
+		"granted":             {[]int64{9, 3, 0, 0, 3, 1, 9, 0, 1, 1, 9, 0, 2, 1, 9, 0}, nil, true},
+		"a cell that is left": {[]int64{9, 2, 0, 0, 3, 1, 9, 0, 1, 1, 9, 0}, []int{1}, true},
+		"a cell that was read and is full": {
+			[]int64{9, 2, 0, 0, 3, 1, 9, 0, 1, 1, 9, 0, 2, 1, 1, 0, 9, 1, 1, 10, 0, 9, 0, 0}, nil, true,
+		},
+		"a cell that was read and has room": {
+			[]int64{9, 2, 0, 0, 3, 1, 9, 0, 1, 1, 9, 0, 2, 1, 0, 0, 9, 1, 1, 9, 0, 9, 0, 0}, []int{1}, true,
+		},
+		"nothing":             {nil, nil, false},
+		"a cell twice":        {[]int64{9, 2, 0, 0, 3, 1, 9, 0, 3, 1, 9, 0}, nil, false},
+		"a cell that is not":  {[]int64{9, 1, 0, 0, 4, 1, 9, 0}, nil, false},
+		"fewer than it says":  {[]int64{9, 2, 0, 0, 3, 1, 9, 0}, nil, false},
+		"more than there are": {[]int64{9, 4, 0, 0, 3, 1, 9, 0}, nil, false},
+		"a number less":       {[]int64{9, 1, 0, 0, 3, 1, 9}, nil, false},
+		"half a state":        {[]int64{9, 0, 0, 0, 2, 1, 1, 0, 9, 1, 1, 10}, nil, false},
+	} {
+		_, _, b := divided(ops)
+		left, ok := b.decodeSums(tt.res, ops, make([]law.Outcome, 3))
+		if ok != tt.ok || ok && !slices.Equal(left, tt.left) {
+			t.Errorf("%s: %v, %t", name, left, ok)
+		}
+	}
+}

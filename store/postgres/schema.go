@@ -40,7 +40,7 @@ const (
 // they may not be wanted.
 var functionFiles = []string{
 	"arithmetic", "giveback", "apply", "sweep_from", "sweep", "roles", "compile", "catalog", "find", "take", "plain",
-	"one", "single", "late", "once", "once_plain", "verbs", "several", "ways", "levels", "rooms",
+	"sums", "one", "single", "late", "once", "once_plain", "verbs", "several", "ways", "levels", "rooms",
 	"comments",
 }
 

@@ -11,7 +11,7 @@ import (
 
 // entries are the functions that people, the driver and the server call, and those that set
 // something else: each sets the search_path, for itself and for the inner ones that it calls.
-const entries = `apply apply_once once_plain take_one take_plain sweep_from articles_obstacle compile_limit compile_notation
+const entries = `apply apply_once once_plain take_one take_plain take_sums sweep_from articles_obstacle compile_limit compile_notation
 	compile_item forget_items note_truncate zone_limit bucket_limit note_limit note_item lock_catalog
 	read_catalog items items_after write_catalog versions
 	take check limit_of grant_role block reset attempts take_once extend settle cancel reserve acquire renew release

@@ -144,10 +144,8 @@ begin
 
         with done as (
             update headgate.cells c
-            set law = 1, unit = u.unit, step = u.step,
-                level = headgate.drained_N(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step) + u.cost,
-                at = headgate.drained_at_N(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step),
-                empty_at = headgate.drained_by_N(c.level, c.at, c.empty_at, greatest(u.now, c.at), u.anchor, u.drain, u.step, u.cost)
+            set
+                {{template "charge sum" (as "now" "u.now")}}
             from
                 {{template "plain rows"}}
             where {{template "plain fits"}}

@@ -1,0 +1,101 @@
+-- headgate.take_sums_N: a batch of plain charges, each a request of its own. One update grants
+-- the sum of each cell that is there and has room for it, as headgate.take_plain_N does, but
+-- locks nothing before. The rows are reached by the primary key in the order of the cells, which
+-- the caller sorts, so that batches wait for each other in one order. For that order nothing may
+-- be locked afterwards either. So what the update does not grant is left to the caller, with the
+-- cell as it was read without a lock: that tells a refusal. Everything else comes again by
+-- headgate.take_plain_N, in a transaction of its own. Cells that are not there are inserted with
+-- their sums, where no limit has a maximum of keys.
+--
+-- The clock is read before the rows are locked. If a charge that is granted had to wait for its
+-- row, that clock is behind, which drains less; for what is refused it is read again.
+--
+-- A batch that waits for a row for longer than 50 ms gives up, with nothing done.
+--
+-- "= any (array[..])" leaves the planner no plan but a look-up by the primary key.
+--
+-- p_keys     the cells, each once, sorted by limit and key
+-- p_rule     the number of each cell's limit among the following
+-- p_limit, p_anchor, p_unit, p_capacity, p_step, p_drain
+--            the limits
+-- p_cost     the sum of each cell
+--            Of p_rule and p_cost the first stands for all cells that have none
+-- p_now      a test's time; 0: the server's clock
+-- returns    rows of four numbers. The first: the clock, how many cells were granted, 0, 0. Then of
+--            each of those its number, and level, at and blocked_until. Then three rows of each cell
+--            that was read: its number, law, level, prev; at, unit, step, empty_at;
+--            blocked_until, the clock by then, 0, 0
+create or replace function headgate.take_sums_N(
+    p_keys text[], p_rule int[], p_limit text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[],
+    p_drain bigint[], p_cost bigint[], p_now bigint)
+returns bigint[] language plpgsql volatile
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set lock_timeout = '50ms' set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    clock bigint := case when p_now > 0 then p_now else (extract(epoch from clock_timestamp()) * 1000000)::bigint end;
+    n int := cardinality(p_keys);
+    res bigint[];
+    left_ boolean[]; -- of each cell: it is not granted
+    names text[]; keys text[]; levels bigint[]; times bigint[]; -- of new cells
+    states bigint[];
+    first_ bigint; i int; k int;
+begin
+    with done as (
+        update headgate.cells c
+        set
+            {{template "charge sum" (as "now" "clock")}}
+        from
+            {{template "sum rows"}}
+        where c.limit_name = any (array[u.name]) and c.key = any (array[u.key])
+          and {{template "has room" (as "now" "clock")}}
+        returning array[u.i, c.level, c.at, c.blocked_until] as v)
+    select array_agg(v) into res from done;
+    if cardinality(res) = 4 * n then
+        return array[array[clock, n, 0, 0]] || res;
+    end if;
+
+    first_ := clock;
+    if p_now = 0 then -- the update may have waited for a row
+        clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    end if;
+    left_ := array_fill(true, array[n]);
+    for k in 1 .. coalesce(array_length(res, 1), 0) loop
+        left_[res[k][1]] := false;
+    end loop;
+
+    -- A new cell has room for its sum.
+    with made as (
+        insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
+        select u.name, u.key, 1, u.cost, headgate.drained_at_N(0, 0, 0, first_, u.anchor, u.drain, u.step),
+            u.unit, u.step, headgate.drained_by_N(0, 0, 0, first_, u.anchor, u.drain, u.step, u.cost)
+        from
+            {{template "sum rows"}}
+        where left_[u.i] and not exists (select from headgate.settings)
+            and (select true from headgate.cells e where e.limit_name = u.name and e.key = u.key) is null
+        order by u.i
+        on conflict do nothing
+        returning c.limit_name, c.key, c.level, c.at)
+    select array_agg(limit_name), array_agg(key), array_agg(level), array_agg(at) into names, keys, levels, times from made;
+    k := 1;
+    for i in 1 .. n loop -- both are in the order of the cells
+        exit when names is null or k > cardinality(names);
+        if left_[i] and p_keys[i] = keys[k] and p_limit[coalesce(p_rule[i], p_rule[1])] = names[k] then
+            left_[i] := false;
+            res := coalesce(res, '{}') || array[array[i, levels[k], times[k], 0]];
+            k := k + 1;
+        end if;
+    end loop;
+
+    if true = any (left_) then
+        states := array(select w.v from
+                {{template "sum rows"}},
+            lateral (select e.* from headgate.cells e where e.limit_name = u.name and e.key = u.key offset 0) c,
+            lateral (values (1, array[u.i, c.law, c.level, c.prev]), (2, array[c.at, c.unit, c.step, c.empty_at]),
+                (3, array[c.blocked_until, clock, 0, 0])) w(o, v)
+            where left_[u.i]
+            order by u.i, w.o);
+    end if;
+    return array[array[first_, coalesce(array_length(res, 1), 0), 0, 0]] || coalesce(res, '{}') || coalesce(states, '{}');
+end $$;
