@@ -254,7 +254,7 @@ func (s *statement) list(b *strings.Builder) {
 				named(b, i, ","+quoted(value), name)
 			}
 		}
-		s.plan.openRow(b, i)
+		openRow(b, s.plan.values, i)
 		named(b, i, strconv.Itoa(i), "n")
 		text(s.limits, limitColumn, op.Cell.Limit)
 		text(s.keys, keyColumn, op.Cell.Key)
@@ -265,6 +265,6 @@ func (s *statement) list(b *strings.Builder) {
 				named(b, i, ","+strconv.FormatInt(number, 10), paramNames[n])
 			}
 		}
-		s.plan.shutRow(b, i)
+		shutRow(b, s.plan.values, i)
 	}
 }

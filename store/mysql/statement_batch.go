@@ -195,10 +195,10 @@ func (p *plan) unmake(b *strings.Builder) {
 	}
 	b.WriteString("DELETE c FROM (")
 	for i, c := range cells {
-		p.openRow(b, i)
+		openRow(b, p.values, i)
 		named(b, i, quoted(c.Limit), "l")
 		named(b, i, ","+quoted(c.Key), "k")
-		p.shutRow(b, i)
+		shutRow(b, p.values, i)
 	}
 	b.WriteString(joinCells + "WHERE c.law = 0;")
 }
@@ -215,11 +215,11 @@ func (p *plan) forget(b *strings.Builder) {
 	var d strings.Builder
 	d.WriteString("DELETE c FROM (")
 	for i, c := range cells {
-		p.openRow(&d, i)
+		openRow(&d, p.values, i)
 		named(&d, i, quoted(c.Limit), "l")
 		named(&d, i, ","+quoted(c.Key), "k")
 		named(&d, i, ","+strconv.FormatInt(law.Generation(c), 10), "g")
-		p.shutRow(&d, i)
+		shutRow(&d, p.values, i)
 	}
 	d.WriteString(joinCells + "LEFT JOIN headgate_rooms r ON r.limit_name = o.l " +
 		"WHERE c.law = 0 AND IF(o.g = 0, COALESCE(r.sharing, 0) = 1, r.sharing IS NULL OR r.sharing = 0 OR r.generation <> o.g)")

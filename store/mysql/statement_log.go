@@ -80,13 +80,13 @@ func (p *plan) putSettled(b *strings.Builder, r *run) {
 		if mark++; !marked(op) {
 			continue
 		}
-		p.openRow(b, n)
+		openRow(b, p.values, n)
 		named(b, n, quoted(op.Cell.Limit), "l")
 		named(b, n, ","+quoted(op.Cell.Key), "k")
 		named(b, n, ","+quoted(op.ID), "i")
 		named(b, n, ","+strconv.FormatInt(op.Cost, 10), "c")
 		named(b, n, ","+strconv.Itoa(mark), "m")
-		p.shutRow(b, n)
+		shutRow(b, p.values, n)
 		n++
 	}
 	b.WriteString(") o STRAIGHT_JOIN headgate_admissions a FORCE INDEX (PRIMARY) ON a.limit_name = o.l AND " +

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -19,10 +18,6 @@ const (
 	sweepPage  = 2000
 	sweepChunk = 100
 )
-
-// sweepSlack is how long a cell has been of no use when a sweep removes it. A batch that makes
-// the cell again may have read the clock before: see madeWithin.
-const sweepSlack = 100 * time.Millisecond
 
 // Sweep implements store.Store: entries that count no more and that nobody
 // asked to keep, requests that need be remembered no longer, then cells that
