@@ -66,8 +66,9 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 }
 
 // restFrom is how many batches are not tried by sums after one that could not be decided so:
-// keys that are new, and requests that are refused, come together.
-const restFrom = 8
+// requests that are refused come together. makeFrom is how many are sent in the form that
+// makes cells, after one that has made any.
+const restFrom, makeFrom = 8, 8
 
 // tries reports whether a batch is to be tried by sums.
 func (s *Store) tries() bool {
@@ -77,8 +78,17 @@ func (s *Store) tries() bool {
 // applySums decides a batch by sums, and what these leave by texts. It reports false if it
 // has done nothing.
 func (s *Store) applySums(ctx context.Context, n *node, b *sums, outs []law.Outcome) (done bool, err error) {
-	turn := strconv.FormatInt(s.turns.Add(1), 10)
-	answer, err := s.sendSums(ctx, n, b.text(turn), turn, givesWay(ctx) && len(b.cells) > 1)
+	giveWay := givesWay(ctx) && len(b.cells) > 1
+	ask := func(makes bool) ([]int64, error) {
+		turn := strconv.FormatInt(s.turns.Add(1), 10)
+		return s.sendSums(ctx, n, b.text(turn, makes), turn, giveWay)
+	}
+	makes := s.makes.Load() > 0
+	answer, err := ask(makes)
+	if !makes && mentionsFull(err) {
+		makes = true
+		answer, err = ask(true)
+	}
 	var waited *lockWait
 	switch {
 	case mentionsFull(err):
@@ -88,7 +98,13 @@ func (s *Store) applySums(ctx context.Context, n *node, b *sums, outs []law.Outc
 	case err != nil:
 		return false, classify(fmt.Sprintf("apply %d ops", len(b.ops)), err)
 	}
-	decided, err := b.hear(answer, outs)
+	decided, made, err := b.hear(answer, outs)
+	switch {
+	case made:
+		s.makes.Store(makeFrom)
+	case makes:
+		s.makes.Add(-1)
+	}
 	if err != nil {
 		store.Void(outs)
 		return false, fmt.Errorf("mysql: apply %d ops: %w: %w", len(b.ops), store.ErrUnknownOutcome, err)

@@ -25,7 +25,8 @@ func (s *Store) applyTexts(ctx context.Context, n *node, ops []law.Op, outs []la
 	}
 	at := site{
 		own: s.tx == nil, foreign: !s.own, galera: s.galera.Load(), group: s.group.Load(),
-		snapshots: s.snapshots.Load(), full: s.rooms.full.Load() || p.mayBeFull(), parts: s.extended.Load(),
+		snapshots: s.snapshots.Load(), values: s.returning.Load(),
+		full: s.rooms.full.Load() || p.mayBeFull(), parts: s.extended.Load(),
 	}
 	if !at.full && s.standsAlone() && p.lone() {
 		decided, err := s.applyOne(ctx, n, p, &outs[0])

@@ -7,10 +7,11 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// hear turns the answer into outcomes, and returns which ops it has decided, in their order.
-func (s *sums) hear(answer []int64, outs []law.Outcome) (decided []int, err error) {
+// hear turns the answer into outcomes, and returns which ops it has decided, in their order,
+// and whether it has made cells.
+func (s *sums) hear(answer []int64, outs []law.Outcome) (decided []int, made bool, err error) {
 	if len(answer) != len(s.cells)*sumsWidth {
-		return nil, fmt.Errorf("the server answered about %d cells with %d numbers", len(s.cells), len(answer))
+		return nil, false, fmt.Errorf("the server answered about %d cells with %d numbers", len(s.cells), len(answer))
 	}
 	decided = make([]int, 0, s.count)
 	var record law.Record
@@ -26,7 +27,9 @@ func (s *sums) hear(answer []int64, outs []law.Outcome) (decided []int, err erro
 			Kind: law.Bucket, Level: n[1], At: n[2], Unit: p.Unit, Step: p.Step, EmptyAt: n[3], BlockedUntil: n[4],
 		}
 		record = law.Record{State: after}
-		if granted > 0 {
+		if n[6] > 0 {
+			record.State, made = law.State{}, true
+		} else if granted > 0 {
 			record.State = p.PlainState(after.Level-granted*c.cost, after.At)
 			record.State.BlockedUntil = after.BlockedUntil
 		}
@@ -38,9 +41,9 @@ func (s *sums) hear(answer []int64, outs []law.Outcome) (decided []int, err erro
 			}
 		}
 		if out := &outs[c.tail]; out.State != after || (out.Granted > 0) != (granted > 0) {
-			return nil, fmt.Errorf("the server's answer makes no sense: %v about %+v", n, s.ops[c.tail])
+			return nil, made, fmt.Errorf("the server's answer makes no sense: %v about %+v", n, s.ops[c.tail])
 		}
 	}
 	slices.Sort(decided)
-	return decided, nil
+	return decided, made, nil
 }

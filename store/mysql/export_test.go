@@ -38,6 +38,7 @@ func Texts(ops []law.Op) (list []string) {
 		{group: true, foreign: true},
 		{foreign: true, snapshots: true, full: true},
 		{galera: true, snapshots: true},
+		{own: true, values: true, full: true, parts: true},
 	} {
 		if text := textFor(ops, at); text != "" {
 			list = append(list, text)
@@ -47,8 +48,8 @@ func Texts(ops []law.Op) (list []string) {
 }
 
 // Statements returns those of the text for a batch.
-func Statements(ops []law.Op) (list []string) {
-	text := textFor(ops, site{own: true})
+func Statements(s *Store, ops []law.Op) (list []string) {
+	text := textFor(ops, site{own: true, values: s.returning.Load()})
 	quoted, from := false, 0
 	for i := range len(text) {
 		switch {

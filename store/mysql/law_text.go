@@ -36,6 +36,7 @@ type shape struct {
 	IDs, Late                            bool // some requests have an ID; some may start late
 	Timed                                bool // what some ask holds for a time only
 	Admit                                bool // what is remembered is put together too
+	Mark                                 bool // what became of each op that settles is put together in @marks
 	More                                 bool // charges may be corrected upwards
 	Parts                                bool // charges of two parts may be settled, to buckets or windows
 	Rooms                                bool // it is decided for each cell whether its limit is full: see rooms.tmpl
@@ -265,7 +266,7 @@ var (
 	roomVariables = "SET @hg_full=0;"
 	moreVariables = sync.OnceValue(func() string { return newVariables(giveBackText) })
 	nameVariables = sync.OnceValue(func() string {
-		return newVariables(admissionText, "known", "m", "memo", "names")
+		return newVariables(admissionText, "known", "m", "memo", "names", "marks")
 	})
 )
 

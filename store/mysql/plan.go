@@ -69,6 +69,8 @@ type plan struct {
 	left  int        // of a plain batch: how many ops were left for the general way
 	rooms bool       // it is decided for each cell whether its limit is full
 	parts bool       // requests may be settled that were extended
+	// values: lists are of values
+	values bool
 }
 
 // plainRun is a part of a plain batch with one limit.
@@ -98,7 +100,8 @@ func newPlan(ops []law.Op, outs []law.Outcome) *plan {
 	for i := range p.runs {
 		s := &p.runs[i].shape
 		s.Put = s.Log && s.Only() && !p.reads
-		s.Admit = p.gathers(p.runs[i].rows)
+		s.Admit = p.gathers(p.runs[i].rows, onceSecond, gathered)
+		s.Mark = p.gathers(p.runs[i].rows, settleSecond, marked)
 	}
 	slices.SortFunc(p.cells, law.Cell.Compare)
 	p.cells = slices.Compact(p.cells)
@@ -177,11 +180,16 @@ func gathered(op *law.Op) bool {
 	return op.Verb == law.Take && op.ID != "" && op.Params.Kind != law.Log
 }
 
-// gathers tells whether rows have so many of these that it is worth it.
-func (p *plan) gathers(rows []row) bool {
+// marked tells whether what an op settles can be written together with what others do: it
+// has no entry.
+func marked(op *law.Op) bool { return op.Params.Kind != law.Log }
+
+// gathers tells whether so many of the rows of a pass can be written together that it is
+// worth it.
+func (p *plan) gathers(rows []row, pass int, can func(*law.Op) bool) bool {
 	n := 0
 	for i := range rows {
-		if rows[i].pass == onceSecond && gathered(&p.ops[rows[i].op]) {
+		if rows[i].pass == pass && can(&p.ops[rows[i].op]) {
 			n++
 		}
 	}

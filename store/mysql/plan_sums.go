@@ -14,8 +14,7 @@ import (
 //
 // What is not decided by it, the general way decides in a second round trip: other verbs and
 // laws, cells that are not plain, and cells whose sum does not fit. On each cell that comes
-// after all that the statement has decided. A cell that is not there makes the statement
-// fail.
+// after all that the statement has decided.
 
 // sums is a batch, as far as it is decided by sums.
 type sums struct {
@@ -115,10 +114,18 @@ func (s *sums) takes(i, j int, place []int32) bool {
 	return true
 }
 
-// summable reports whether a charge may be one of those that are decided by sums.
+// summable reports whether a charge may be one of those that are decided by sums. A new cell has
+// room for it.
 func summable(op *law.Op) bool {
+	most, least := op.Params.Capacity, op.Cost*op.Count
+	if op.Ceiling > 0 {
+		most = op.Ceiling
+	}
+	if op.Partial {
+		least = op.Cost
+	}
 	return op.Verb == law.Take && !once(op) && !op.Timed() && op.Params.Plain() && op.Params.Block <= 0 &&
-		!law.IsShared(op.Cell)
+		!law.IsShared(op.Cell) && least <= most
 }
 
 // addable reports whether a charge may be added to those before it on its cell, which cost
@@ -188,22 +195,11 @@ func (s *sums) compare() {
 	for k := range s.cells {
 		c := &s.cells[k]
 		s.partial = s.partial || c.count > 1
-		for _, b := range brought {
-			s.varies[b.param] = s.varies[b.param] || s.number(c, b.param) != s.number(first, b.param)
+		for _, param := range sumParams {
+			s.varies[param] = s.varies[param] || s.number(c, param) != s.number(first, param)
 		}
 	}
 }
 
-// brought are the columns in which a row brings along what differs.
-var brought = [...]struct {
-	param  int
-	column string
-}{
-	{pCost, "level"},
-	{pCount, "prev"},
-	{pCeiling, "at"},
-	{pUnit, "unit"},
-	{pStep, "step"},
-	{pDrain, "empty_at"},
-	{pNow, "blocked_until"},
-}
+// sumParams are the numbers that may differ between the cells.
+var sumParams = [...]int{pCost, pCount, pCeiling, pUnit, pStep, pDrain, pNow}

@@ -62,7 +62,7 @@ func TestThePlainPathReportsTheTimeOfItsDecision(t *testing.T) {
 	}
 	conn := connection(t, db)
 	var before, after int64
-	statements := mysql.Statements(ops)
+	statements := mysql.Statements(s, ops)
 	for _, statement := range statements[:len(statements)-1] {
 		decides := strings.HasPrefix(statement, "INSERT INTO headgate_cells")
 		if time.Sleep(30 * time.Millisecond); decides {
@@ -123,7 +123,7 @@ func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
 						}
 						ops = append(ops, op)
 					}
-					looked += explain(t, connection(t, db), mysql.Statements(ops),
+					looked += explain(t, connection(t, db), mysql.Statements(s, ops),
 						fmt.Sprint(verb, " ", p.Kind, " ", n, " ", id))
 				}
 			}

@@ -121,7 +121,7 @@ func (c *ownConn) alone(ctx context.Context) error {
 }
 
 // sumsWidth is how many numbers the statement for sums returns of a cell.
-const sumsWidth = 6
+const sumsWidth = 7
 
 // askSums sends the statement that decides a batch by sums, and returns the numbers of its
 // rows.
@@ -134,7 +134,7 @@ func (c *ownConn) askSums(ctx context.Context, text string, answer []int64) ([]i
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
-	values := make([]driver.Value, sumsWidth+1)
+	values := make([]driver.Value, sumsWidth+2)
 	for {
 		if err := rows.Next(values); errors.Is(err, io.EOF) {
 			return answer, nil

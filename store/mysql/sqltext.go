@@ -3,6 +3,7 @@ package mysql
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/law"
 )
@@ -98,17 +99,34 @@ func ofCell(b *strings.Builder, c law.Cell) {
 	literal(b, c.Key)
 }
 
-// selectCell writes the selection of the names of a cell, as l and k, without its end.
-// Those after the first are joined to the ones before.
-func selectCell(b *strings.Builder, i int, c law.Cell) {
-	if i > 0 {
-		b.WriteString(" UNION ALL ")
+// openRow and shutRow write what stands before and after the i-th of the rows of a list.
+// Those of the first have names. values says that the server knows lists of values: MariaDB,
+// which reads one in a third of the time of as many selections.
+func openRow(b *strings.Builder, values bool, i int) {
+	switch {
+	case i == 0:
+		b.WriteString("SELECT ")
+	case !values:
+		b.WriteString(" UNION ALL SELECT ")
+	case i == 1:
+		b.WriteString(" UNION ALL VALUES (")
+	default:
+		b.WriteString(",(")
 	}
-	b.WriteString("SELECT ")
-	literal(b, c.Limit)
-	b.WriteString(" AS l,")
-	literal(b, c.Key)
-	b.WriteString(" AS k")
+}
+
+func shutRow(b *strings.Builder, values bool, i int) {
+	if values && i > 0 {
+		b.WriteByte(')')
+	}
+}
+
+// named writes a value of the i-th row of a list.
+func named(b *strings.Builder, i int, value, name string) {
+	b.WriteString(value)
+	if i == 0 {
+		b.WriteString(" AS " + name)
+	}
 }
 
 // afterCell is (limit_name, cell_key) > the names of a cell, in a form for which
@@ -124,6 +142,10 @@ var sharedKeys = "'" + strings.TrimSuffix(law.SharedCell("", 1).Key, "1") + "%'"
 // anySharing selects something if a limit shares a cell.
 const anySharing = "SELECT 1 FROM headgate_rooms FORCE INDEX (by_sharing) WHERE sharing = 1"
 
+// sweepSlack is how long a cell has been of no use when a sweep removes it. A batch that makes
+// the cell again may have read the clock before: see madeWithin.
+const sweepSlack = 100 * time.Millisecond
+
 // dead is the condition under which a cell can be removed: it could refuse nobody, has
 // no entries, nothing is remembered of it, and no keys share it. Its row is looked at
 // under its lock.
@@ -134,8 +156,9 @@ func dead(cell, now string) string {
 	}
 	current := "r.sharing = 1 AND " + cell + ".cell_key = CONCAT(" + strings.TrimSuffix(sharedKeys, "%'") +
 		"', r.generation)"
-	return cell + ".empty_at <= " + now + " AND " + cell + ".blocked_until <= " + now + of("headgate_entries") + ")" +
-		of("headgate_admissions") + " AND r.keep_until > " + now + ")" +
+	slack := strconv.FormatInt(sweepSlack.Microseconds(), 10)
+	return cell + ".empty_at <= " + now + " - " + slack + " AND " + cell + ".blocked_until <= " + now +
+		of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")" +
 		" AND NOT EXISTS (SELECT 1 FROM headgate_rooms r WHERE r.limit_name = " + cell + ".limit_name AND " +
 		current + ")"
 }

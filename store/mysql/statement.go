@@ -245,36 +245,26 @@ func (s *statement) laws(b *strings.Builder, column func(string) string) {
 	}
 }
 
-// list writes the rows as selections, each of what differs. The first names the columns.
+// list writes the rows as a list, each of what differs. The first names the columns.
 func (s *statement) list(b *strings.Builder) {
 	for i, row := range s.run.rows {
 		op := &s.plan.ops[row.op]
-		if i > 0 {
-			b.WriteString(" UNION ALL ")
-		}
-		named := func(name string) {
-			if i == 0 {
-				b.WriteString(" AS " + name)
-			}
-		}
 		text := func(differs bool, name, value string) {
 			if differs {
-				b.WriteByte(',')
-				literal(b, value)
-				named(name)
+				named(b, i, ","+quoted(value), name)
 			}
 		}
-		b.WriteString("SELECT " + strconv.Itoa(i))
-		named("n")
+		openRow(b, s.plan.values, i)
+		named(b, i, strconv.Itoa(i), "n")
 		text(s.limits, limitColumn, op.Cell.Limit)
 		text(s.keys, keyColumn, op.Cell.Key)
 		text(s.notes, noteColumn, op.Reason)
 		text(s.ids, idColumn, op.ID)
 		for n, number := range s.plan.numbers(row) {
 			if s.varies[n] {
-				b.WriteString("," + strconv.FormatInt(number, 10))
-				named(paramNames[n])
+				named(b, i, ","+strconv.FormatInt(number, 10), paramNames[n])
 			}
 		}
+		shutRow(b, s.plan.values, i)
 	}
 }

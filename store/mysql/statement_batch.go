@@ -16,6 +16,7 @@ type site struct {
 	group     bool // the server is a member of a Group Replication
 	snapshots bool // it has innodb_snapshot_isolation
 	full      bool // some limit may be: see rooms.go
+	values    bool // the server knows lists of values: MariaDB
 	parts     bool // requests that are settled may have been extended: see sendText
 }
 
@@ -29,7 +30,7 @@ func (at *site) saved() bool { return at.own || !at.group }
 // text returns the batch as one text of many statements, in a transaction of its
 // own or as part of the caller's.
 func (p *plan) text(at site) string {
-	p.rooms, p.parts = at.full, at.parts || !at.saved()
+	p.rooms, p.parts, p.values = at.full, at.parts || !at.saved(), at.values
 	var b strings.Builder
 	b.Grow(8192 + 96*len(p.ops))
 	p.prepare(&b, at)
@@ -194,7 +195,10 @@ func (p *plan) unmake(b *strings.Builder) {
 	}
 	b.WriteString("DELETE c FROM (")
 	for i, c := range cells {
-		selectCell(b, i, c)
+		openRow(b, p.values, i)
+		named(b, i, quoted(c.Limit), "l")
+		named(b, i, ","+quoted(c.Key), "k")
+		shutRow(b, p.values, i)
 	}
 	b.WriteString(joinCells + "WHERE c.law = 0;")
 }
@@ -211,8 +215,11 @@ func (p *plan) forget(b *strings.Builder) {
 	var d strings.Builder
 	d.WriteString("DELETE c FROM (")
 	for i, c := range cells {
-		selectCell(&d, i, c)
-		d.WriteString("," + strconv.FormatInt(law.Generation(c), 10) + " AS g")
+		openRow(&d, p.values, i)
+		named(&d, i, quoted(c.Limit), "l")
+		named(&d, i, ","+quoted(c.Key), "k")
+		named(&d, i, ","+strconv.FormatInt(law.Generation(c), 10), "g")
+		shutRow(&d, p.values, i)
 	}
 	d.WriteString(joinCells + "LEFT JOIN headgate_rooms r ON r.limit_name = o.l " +
 		"WHERE c.law = 0 AND IF(o.g = 0, COALESCE(r.sharing, 0) = 1, r.sharing IS NULL OR r.sharing = 0 OR r.generation <> o.g)")

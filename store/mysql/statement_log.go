@@ -43,6 +43,9 @@ func (p *plan) log(b *strings.Builder, r *run) {
 	if r.shape.Admit {
 		b.WriteString(putAdmissions) // first: a cell may be reset by what follows
 	}
+	if r.shape.Mark {
+		p.putSettled(b, r)
+	}
 	answers := map[int]int{} // of an op: the number of its answer among the records
 	last := 0                // the number of the row's last record
 	for i := range r.rows {
@@ -54,13 +57,41 @@ func (p *plan) log(b *strings.Builder, r *run) {
 		switch row.pass {
 		case firstPass, onceFirst, settleFirst, extendFirst: // the second row of the op writes
 		case onceSecond, settleSecond, extendSecond:
-			if !r.shape.Admit || !gathered(&p.ops[row.op]) {
-				p.remember(b, row, last)
+			op := &p.ops[row.op]
+			if r.shape.Admit && gathered(op) || r.shape.Mark && row.pass == settleSecond && marked(op) {
+				continue
 			}
+			p.remember(b, row, last)
 		default:
 			logOp(b, &p.ops[row.op], answers[row.op], last)
 		}
 	}
+}
+
+// putSettled writes that those of the requests were settled that @hg_marks says so of.
+func (p *plan) putSettled(b *strings.Builder, r *run) {
+	b.WriteString("UPDATE (")
+	mark, n := 0, 0
+	for i := range r.rows {
+		op := &p.ops[r.rows[i].op]
+		if r.rows[i].pass != settleSecond {
+			continue
+		}
+		if mark++; !marked(op) {
+			continue
+		}
+		openRow(b, p.values, n)
+		named(b, n, quoted(op.Cell.Limit), "l")
+		named(b, n, ","+quoted(op.Cell.Key), "k")
+		named(b, n, ","+quoted(op.ID), "i")
+		named(b, n, ","+strconv.FormatInt(op.Cost, 10), "c")
+		named(b, n, ","+strconv.Itoa(mark), "m")
+		shutRow(b, p.values, n)
+		n++
+	}
+	b.WriteString(") o STRAIGHT_JOIN headgate_admissions a FORCE INDEX (PRIMARY) ON a.limit_name = o.l AND " +
+		"a.cell_key = o.k AND a.id = o.i SET a.settled = o.c WHERE SUBSTRING(@hg_marks, o.m, 1) = '1';" +
+		"SET @hg_marks = CAST('' AS BINARY);")
 }
 
 // logOp writes what an op leaves in its log. Two records of @hg_r are its answer and the

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -39,7 +40,7 @@ var summedLimits = [][2]law.Params{
 
 // summedBatch returns requests of one charge and of several, some of them on the same cells.
 func summedBatch(rng *rand.Rand, now int64) (ops []law.Op) {
-	epoch, strange := 2*rng.IntN(2), rng.IntN(3) == 0
+	epoch, strange, fresh := 2*rng.IntN(2), rng.IntN(3) == 0, rng.IntN(3) == 0
 	for group := range 1 + rng.IntN(25) {
 		charges, id := 1, ""
 		if rng.IntN(4) == 0 {
@@ -54,9 +55,13 @@ func summedBatch(rng *rand.Rand, now int64) (ops []law.Op) {
 				limit = rng.IntN(4)
 			}
 			p := summedLimits[limit][0]
+			key := rng.IntN(20)
+			if fresh && rng.IntN(4) == 0 {
+				key = rng.Int()
+			}
 			op := law.Op{
 				Verb: law.Take, Group: uint32(group + 1), ID: id, Params: p, Now: now,
-				Cell: law.Cell{Limit: fmt.Sprint("limit ", limit), Key: fmt.Sprint(rng.IntN(20))},
+				Cell: law.Cell{Limit: fmt.Sprint("limit ", limit), Key: fmt.Sprint(key)},
 				Cost: p.Unit * (1 + rng.Int64N(2)), Count: 1,
 			}
 			if id != "" {
@@ -97,8 +102,8 @@ func vary(rng *rand.Rand, op *law.Op, limit int, strange bool) {
 }
 
 // TestSumsDecideAsOneRequestAfterAnother compares batches with the memory store bit by bit:
-// cells that several requests charge, requests on several cells, refusals, and among them
-// all that sums do not decide.
+// cells that several requests charge, requests on several cells, new cells, refusals, and among
+// them all that sums do not decide.
 func TestSumsDecideAsOneRequestAfterAnother(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
@@ -308,5 +313,38 @@ func TestARowThatIsHeldIsPassedBy(t *testing.T) {
 	}
 	if sum, least := levels(t, db); sum != 9 || least != 2 {
 		t.Errorf("the levels are %d together, the least %d; want 9 and 2", sum, least)
+	}
+}
+
+// TestABatchFindsThatALimitShares asks for new keys by a store that does not know yet that
+// their limit is full.
+func TestABatchFindsThatALimitShares(t *testing.T) {
+	t.Parallel()
+	url, s := boundedURL(t, 20)
+	other := openWith(t, url, 0)
+	limit := headgate.MustParse("token-bucket 10/1h")
+	if own := takeKeys(t, s, limit, "own", 20); own != 20 {
+		t.Fatalf("%d keys have a cell of their own", own)
+	}
+	sweep(t, s)
+	params := limit.Params()
+	ops, outs := make([]law.Op, 12), make([]law.Outcome, 12)
+	for i := range ops {
+		ops[i] = law.Op{
+			Verb: law.Take, Group: uint32(i), Cell: law.Cell{Limit: limit.Name(), Key: fmt.Sprint("new", i)},
+			Params: params, Cost: params.Unit, Count: 1,
+		}
+	}
+	if err := other.Apply(t.Context(), ops, outs); err != nil {
+		t.Fatal(err)
+	}
+	admitted := int64(0)
+	for i, out := range outs {
+		if admitted += out.Granted; out.Err != nil || !out.Shared {
+			t.Errorf("new key %d: %+v, want an answer of the shared cell", i, out)
+		}
+	}
+	if admitted != 10 {
+		t.Errorf("%d of 12 new keys were admitted, want ten, in common", admitted)
 	}
 }
