@@ -147,6 +147,7 @@ type setting struct {
 	token string // that Headgate wants; empty: the one that the proxy shows
 	away  bool   // the time limits are those of the configuration; else a slow machine has more time
 	unix  bool   // Headgate listens on a Unix socket, and the proxy shows no token
+	rules string // of the config file, which decide in the place of the query; empty: the query does
 }
 
 // newSite starts a proxy from its configuration, with the addresses of it replaced as README.md says, and
@@ -158,7 +159,7 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	application := listen(t, freeAddress(t))
 	go func() { _ = http.Serve(application, s.application) }()
 
-	c, err := config.Parse("headgate.yaml", fmt.Appendf(nil, "limits:\n  api: sliding-log %d/1h\n", limited))
+	c, err := config.Parse("headgate.yaml", fmt.Appendf(nil, "limits:\n  api: sliding-log %d/1h\n%s", limited, set.rules))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	addr := freeAddress(t)
 	dir := copyFolder(t, p.folder, set, shown, map[string]string{
 		"127.0.0.1:8080": asked, "127.0.0.1:8081": application.Addr().String(), "8000": addr[len("127.0.0.1:"):],
-	}, strings.NewReplacer("abns@headgate", "abns@headgate-"+addr)) // a name of the whole machine
+	}, strings.NewReplacer(append(byRules(set), "abns@headgate", "abns@headgate-"+addr)...)) // of the whole machine
 	cmd := p.command(program, dir)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HEADGATE_TOKEN="+shown, "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
@@ -212,11 +213,11 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	return s
 }
 
-// tokens is a file with one token, which may charge the limit api.
+// tokens is a file with one token, which may charge the limits whose names begin with api.
 func tokens(t *testing.T, token string) *auth.File {
 	t.Helper()
 	text, err := auth.Text([]auth.Entry{
-		{Name: "proxy", Role: "take", Limits: []string{"api"}, Hashes: []string{auth.Hash(token)}},
+		{Name: "proxy", Role: "take", Limits: []string{"api*"}, Hashes: []string{auth.Hash(token)}},
 	})
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	write(t, path, string(text))

@@ -27,7 +27,10 @@ func TestMain(m *testing.M) {
 	if child() {
 		return
 	}
-	goleak.VerifyTestMain(m)
+	// Servers of dbtest are waited for until the process ends.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/headgate/headgate/internal/dbtest.(*folder).launch.func1"),
+		goleak.IgnoreAnyFunction("github.com/headgate/headgate/internal/dbtest.stopper.func1.1"))
 }
 
 var plenty = headgate.MustParse("token-bucket 1000/s")

@@ -30,53 +30,58 @@ func (g gate) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(<-g.out)
 }
 
-// TestOnlyFailures is the test of R16: many successes at the same time count while they are in flight, and
-// leave nothing behind.
+// TestOnlyFailures: many successes at the same time count while they are in flight, and leave nothing
+// behind.
 func TestOnlyFailures(t *testing.T) {
 	for _, notation := range []string{
 		"sliding-log 5/15m block 1h", "sliding-window 5/15m block 1h", "sliding-log 5/15m", "sliding-log 5/15m history 1d block 1h",
 	} {
 		for _, inFlight := range []int{4, 64} {
 			headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
-				limit := headgate.MustParse(notation)
-				g := newGate()
-				h := must(t, l, httplimit.HandlerConfig{
-					OnlyFailures: true, Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}},
-				})(g)
-				codes := make(chan int, inFlight)
-				for range inFlight {
-					go func() { codes <- get(h, "").Code }()
-				}
-				for range min(5, inFlight) {
-					<-g.in
-				}
-				refused := 0
-				for range inFlight - min(5, inFlight) {
-					if code := <-codes; code == 429 {
-						refused++
-					}
-				}
-				if n := used(t, l, limit, "192.0.2.1"); n != strconv.Itoa(min(5, inFlight)) {
-					t.Errorf("%s: %s of %d count in flight", notation, n, inFlight)
-				}
-				for range min(5, inFlight) {
-					g.out <- 200
-				}
-				for range min(5, inFlight) {
-					if code := <-codes; code != 200 {
-						t.Errorf("%s: %d", notation, code)
-					}
-				}
-				if refused != max(0, inFlight-5) {
-					t.Errorf("%s: %d of %d are refused", notation, refused, inFlight)
-				}
-				s, err := l.Inspect(t.Context(), limit, "192.0.2.1")
-				if err != nil || s.Used.String() != "0" || !s.BlockedUntil.IsZero() {
-					t.Errorf("%s, %d in flight: %v are left, blocked until %v; %v", notation, inFlight, s.Used,
-						s.BlockedUntil, err)
-				}
+				succeed(t, l, headgate.MustParse(notation), inFlight)
 			})
 		}
+	}
+}
+
+// succeed lets requests of one address be in flight together, of which those that may succeed, and
+// looks at what they count before and after.
+func succeed(t *testing.T, l *headgate.Limiter, limit headgate.Limit, inFlight int) {
+	t.Helper()
+	g := newGate()
+	h := must(t, l, httplimit.HandlerConfig{
+		OnlyFailures: true, Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}},
+	})(g)
+	codes := make(chan int, inFlight)
+	for range inFlight {
+		go func() { codes <- get(h, "").Code }()
+	}
+	for range min(5, inFlight) {
+		<-g.in
+	}
+	refused := 0
+	for range inFlight - min(5, inFlight) {
+		if code := <-codes; code == 429 {
+			refused++
+		}
+	}
+	if n := used(t, l, limit, "192.0.2.1"); n != strconv.Itoa(min(5, inFlight)) {
+		t.Errorf("%v: %s of %d count in flight", limit, n, inFlight)
+	}
+	for range min(5, inFlight) {
+		g.out <- 200
+	}
+	for range min(5, inFlight) {
+		if code := <-codes; code != 200 {
+			t.Errorf("%v: %d", limit, code)
+		}
+	}
+	if refused != max(0, inFlight-5) {
+		t.Errorf("%v: %d of %d are refused", limit, refused, inFlight)
+	}
+	s, err := l.Inspect(t.Context(), limit, "192.0.2.1")
+	if err != nil || s.Used.String() != "0" || !s.BlockedUntil.IsZero() {
+		t.Errorf("%v, %d in flight: %v are left, blocked until %v; %v", limit, inFlight, s.Used, s.BlockedUntil, err)
 	}
 }
 

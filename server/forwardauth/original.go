@@ -23,7 +23,7 @@ var proxied = struct{ method, uri, host [2]string }{
 
 // TokenHeader has the token of a proxy, whose Authorization is that of its end user. What is in it is not
 // looked at here.
-const TokenHeader = "Headgate-Token"
+const TokenHeader = rules.TokenHeader
 
 // fromPage reports whether a web page could have made a browser send this request without a
 // preflight, which this server does not answer: then it is not a proxy's.

@@ -69,13 +69,20 @@ func parseSource(text string) (source, error) {
 	return source{f, name}, err
 }
 
+// TokenHeader has the token by which a proxy is known. No rule may name it: a token that is part of a key
+// would be stored, and shown in listings.
+const TokenHeader = "Headgate-Token"
+
 // headerName returns the canonical form of the name of a header.
 func headerName(name string) (string, error) {
 	if !isToken(name) {
 		return "", fmt.Errorf("%.100q cannot be the name of a header", name)
 	}
-	if name = textproto.CanonicalMIMEHeaderKey(name); name == "Host" {
+	switch name = textproto.CanonicalMIMEHeaderKey(name); name {
+	case "Host":
 		return "", fmt.Errorf("the header Host is written host")
+	case TokenHeader:
+		return "", fmt.Errorf("the header %s has the token of the proxy, which no rule may use", TokenHeader)
 	}
 	return name, nil
 }
