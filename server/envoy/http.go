@@ -1,0 +1,92 @@
+package envoy
+
+import (
+	"io"
+	"net/http"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/headgate/headgate/server/api"
+)
+
+// maxBody is how many bytes a body of [Server.ServeJSON] may have.
+const maxBody = 1 << 20
+
+// code returns the code of gRPC for a problem, and whether it is one of this side.
+func code(p *api.Problem) (c codes.Code, internal bool) {
+	switch p.Status {
+	case http.StatusBadRequest:
+		return codes.InvalidArgument, false
+	case http.StatusForbidden:
+		return codes.PermissionDenied, false
+	case http.StatusNotImplemented:
+		return codes.FailedPrecondition, true
+	case http.StatusGatewayTimeout:
+		return codes.DeadlineExceeded, true
+	}
+	return codes.Unavailable, true
+}
+
+// ServeJSON answers POST /json: a RateLimitRequest as JSON with a RateLimitResponse. The status is 200, or 429
+// if the request is over a limit; 400 for a request that is wrong, and 500 if the store does not answer.
+func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	var q rls.RateLimitRequest
+	if err := protojson.Unmarshal(body, &q); err != nil {
+		http.Error(w, "the body is not a RateLimitRequest: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	answer, err := s.ShouldRateLimit(r.Context(), &q)
+	if err != nil {
+		http.Error(w, status.Convert(err).Message(), httpStatus(status.Code(err)))
+		return
+	}
+	text, err := protojson.Marshal(answer)
+	if err != nil {
+		http.Error(w, "the answer cannot be written: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	for _, h := range answer.GetResponseHeadersToAdd() {
+		w.Header().Set(h.GetKey(), h.GetValue())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if answer.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(text)
+}
+
+func httpStatus(c codes.Code) int {
+	switch c {
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.PermissionDenied:
+		return http.StatusForbidden
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+// ServeHealth answers GET /healthcheck: 200 and OK, or 500 while there is no configuration, or the store does
+// not answer.
+func (s *Server) ServeHealth(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if s.Config() == nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, "no configuration was received yet\n")
+		return
+	}
+	if err := s.service.Healthy(r.Context()); err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, "the store does not answer\n")
+		return
+	}
+	_, _ = io.WriteString(w, "OK")
+}
