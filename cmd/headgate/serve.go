@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
@@ -34,9 +35,9 @@ const closeWithin = 3 * time.Second
 func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "serve",
-		Short:      "Serve limits over HTTP",
+		Short:      "Serve limits over HTTP, and gRPC",
 		SuggestFor: []string{"server", "start", "listen"},
-		Long: "Serve limits over HTTP. Requests name limits of the store's catalogue (headgate limits).\n" +
+		Long: "Serve limits over HTTP, and over gRPC with --grpc. Requests name limits of the store's catalogue (headgate limits).\n" +
 			"Without a config file they may also say a limit in one line; with one, only if it says\n" +
 			"allow_notations: true. The limits of the file are applied to the catalogue at the start, when\n" +
 			"the file is changed, and on SIGHUP, unless a newer file was applied by another server.\n\n" +
@@ -55,7 +56,7 @@ func newServeCommand() *cobra.Command {
 			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	addSettings(cmd, config.File, config.Store, config.HTTP, config.Admin, config.Metrics,
+	addSettings(cmd, config.File, config.Store, config.HTTP, config.GRPC, config.Admin, config.Metrics,
 		config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA, config.WaitStore, config.MaxKeys,
 		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
 		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered)
@@ -67,6 +68,7 @@ type serving struct {
 	config  *config.Config
 	store   string // URL
 	addr    string
+	grpc    string        // address for gRPC; empty: there is none
 	admin   string        // address for admin actions; empty: addr has them
 	metrics string        // address of what tells how the server is; empty: there is none apart
 	wait    time.Duration // for the store, at the start; pending.NoLimit
@@ -107,8 +109,7 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 	err = cmp.Or(err, o.accessOf(given))
 	o.options.maxKeys = count(config.MaxKeys, c.CountOrNone)
 	o.edge.MaxConnections = count(config.MaxConnections, c.Count)
-	o.rest.MaxRequests = count(config.MaxRequests, c.Count)
-	o.rest.MaxBuffered = int64(count(config.MaxBuffered, c.Size))
+	o.rest.Load = load.New(count(config.MaxRequests, c.Count), int64(count(config.MaxBuffered, c.Size)))
 	o.edge.Hosts, wrong = c.Names(config.Host, given)
 	err = cmp.Or(err, wrong, c.BoundNotations(given))
 	o.edge.Proxied = rest.Proxied()

@@ -33,6 +33,7 @@ var (
 	Token = Setting{Name: "token", Help: "`token` to show to the server; it belongs in the variable, since all " +
 		"users of the machine can see flags", NotFile: true}
 	HTTP  = Setting{Name: "http", Help: "`address` to listen on, or unix:PATH", Default: DefaultHTTP}
+	GRPC  = Setting{Name: "grpc", Help: "`address` to listen on for gRPC too, or unix:PATH"}
 	Admin = Setting{
 		Name: "admin", Help: "`address` to listen on for admin actions too, which --http does not serve then",
 	}
@@ -105,7 +106,7 @@ var (
 
 // Settings are all of them, in the order of the documentation.
 var Settings = []Setting{
-	Store, HTTP, Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, MaxKeys,
+	Store, HTTP, GRPC, Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, MaxKeys,
 	NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, Proxy, MaxConnections, MaxRequests,
 	MaxBuffered,
 	File, Server, Token,
