@@ -54,7 +54,6 @@ type level struct {
 type rule struct {
 	limit     headgate.Limit
 	title     string                           // for people
-	least     headgate.Cost                    // the smallest: whether it passes is whether the level is below the capacity
 	current   *rls.RateLimitResponse_RateLimit // of answers, which share it
 	name      string
 	replaces  []string
@@ -206,7 +205,7 @@ func (b *builder) rule(d *descriptor, path []string) (*rule, error) {
 
 // use sets the limit, and what follows from it. p may be nil.
 func (r *rule) use(limit headgate.Limit, p *policy) {
-	r.limit, r.least, r.current = limit, least(limit), currentOf(limit)
+	r.limit, r.current = limit, currentOf(limit)
 	if p != nil && p.notation == "" { // as the file says it
 		r.current.Unit, r.current.RequestsPerUnit = units[strings.ToLower(p.unit)].unit, p.requests
 		r.current.UnitMultiplier = multiplierOf(p.multiplier)
@@ -256,19 +255,6 @@ func slug(parts []string) string {
 		}
 	}
 	return b.String()
-}
-
-// least is the smallest cost of a limit, which is a power of ten.
-func least(l headgate.Limit) headgate.Cost {
-	unit, digits := l.Params().Unit, 0
-	for unit > 0 && unit%10 == 0 && digits < 9 {
-		unit /= 10
-		digits++
-	}
-	if digits == 0 {
-		return headgate.Units(1)
-	}
-	return headgate.MustCost("0." + strings.Repeat("0", digits-1) + "1")
 }
 
 // How a limit can give back hits that are not known by themselves.

@@ -8,23 +8,19 @@ package envoy
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"sync/atomic"
-	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/rpc"
 	"github.com/headgate/headgate/server/service"
 )
 
 // MaxDescriptors is how many descriptors a request may have.
 const MaxDescriptors = api.MaxCharges
-
-// askWithin is how long a request may take if its caller names no deadline.
-const askWithin = 5 * time.Second
 
 // Server answers Envoy. Create one with [New]. It is safe for concurrent use.
 type Server struct {
@@ -48,44 +44,49 @@ func (s *Server) Use(c *Config) { s.config.Store(c) }
 // Config returns the configuration in force; nil: there is none yet.
 func (s *Server) Config() *Config { return s.config.Load() }
 
-// ShouldRateLimit implements envoy.service.ratelimit.v3.RateLimitService. Its errors have a code of gRPC:
-// InvalidArgument if the request is wrong, and nothing was charged; Unavailable or DeadlineExceeded if the
-// store does not answer. Envoy decides by its failure_mode_deny then.
+// ShouldRateLimit implements envoy.service.ratelimit.v3.RateLimitService. Its errors have a code of gRPC, as
+// [rpc.Status] has it: InvalidArgument if the request is wrong, and nothing was charged; Unavailable if the store
+// does not answer. Envoy decides by its failure_mode_deny then.
 func (s *Server) ShouldRateLimit(ctx context.Context, q *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	answer, p := s.decide(ctx, q)
+	if p != nil {
+		return nil, rpc.Status(p).Err()
+	}
+	return answer, nil
+}
+
+// decide answers a request, or says what is wrong.
+func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.RateLimitResponse, *api.Problem) {
 	c := s.config.Load()
 	if c == nil {
-		return nil, status.Error(codes.Unavailable, "no configuration was received yet; nothing was charged")
+		return nil, &api.Problem{
+			Type: api.Unavailable, Title: "No configuration was received yet",
+			Status: http.StatusServiceUnavailable, Detail: "Nothing was charged.",
+		}
 	}
 	if _, limited := ctx.Deadline(); !limited {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, askWithin)
+		ctx, cancel = context.WithTimeout(ctx, service.Deadline)
 		defer cancel()
 	}
 	p, err := c.plan(q)
 	if err == nil {
 		err = p.ask(ctx, s.service)
 	}
-	if err != nil {
-		return nil, s.fail(err, len(q.GetDescriptors()) > 1)
+	if err == nil {
+		return p.response(s.headers), nil
 	}
-	return p.response(s.headers), nil
-}
-
-// fail returns the error of gRPC for an error.
-func (s *Server) fail(err error, several bool) error {
-	p := service.Problem(err)
-	code, internal := code(p)
-	text := p.Title
-	if p.Detail != "" {
-		text += ": " + p.Detail
-	}
-	if internal {
-		s.log.Error("a request of Envoy failed", "error", err)
-		if several {
-			text += " Other descriptors of the request may have been charged."
+	problem := service.Problem(err)
+	if problem.Status >= http.StatusInternalServerError {
+		if ctx.Err() == nil {
+			s.log.Error("request failed", "class", service.Class(err), "count", 1, "path", rls.RateLimitService_ShouldRateLimit_FullMethodName,
+				"error", err)
+		}
+		if len(p.tasks) > 1 {
+			problem.Type, problem.Detail = api.OutcomeUnknown, "It is not known which descriptors were charged."
 		}
 	}
-	return status.Error(code, text)
+	return nil, problem
 }
 
 // plan is what is asked for the descriptors of a request.

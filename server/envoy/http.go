@@ -5,30 +5,11 @@ import (
 	"net/http"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
-
-	"github.com/headgate/headgate/server/api"
 )
 
 // maxBody is how many bytes a body of [Server.ServeJSON] may have.
 const maxBody = 1 << 20
-
-// code returns the code of gRPC for a problem, and whether it is one of this side.
-func code(p *api.Problem) (c codes.Code, internal bool) {
-	switch p.Status {
-	case http.StatusBadRequest:
-		return codes.InvalidArgument, false
-	case http.StatusForbidden:
-		return codes.PermissionDenied, false
-	case http.StatusNotImplemented:
-		return codes.FailedPrecondition, true
-	case http.StatusGatewayTimeout:
-		return codes.DeadlineExceeded, true
-	}
-	return codes.Unavailable, true
-}
 
 // ServeJSON answers POST /json: a RateLimitRequest as JSON with a RateLimitResponse. The status is 200, or 429
 // if the request is over a limit; 400 for a request that is wrong, and 500 if the store does not answer.
@@ -43,9 +24,13 @@ func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body is not a RateLimitRequest: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	answer, err := s.ShouldRateLimit(r.Context(), &q)
-	if err != nil {
-		http.Error(w, status.Convert(err).Message(), httpStatus(status.Code(err)))
+	answer, problem := s.decide(r.Context(), &q)
+	if problem != nil {
+		code := problem.Status
+		if code > http.StatusInternalServerError {
+			code = http.StatusInternalServerError // as envoyproxy/ratelimit has it
+		}
+		http.Error(w, problem.Text(), code)
 		return
 	}
 	text, err := protojson.Marshal(answer)
@@ -61,17 +46,6 @@ func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	_, _ = w.Write(text)
-}
-
-func httpStatus(c codes.Code) int {
-	switch c {
-	case codes.InvalidArgument:
-		return http.StatusBadRequest
-	case codes.PermissionDenied:
-		return http.StatusForbidden
-	default:
-		return http.StatusInternalServerError
-	}
 }
 
 // ServeHealth answers GET /healthcheck: 200 and OK, or 500 while there is no configuration, or the store does

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -151,7 +152,7 @@ func (t *task) hit(d *domain, i int, addend uint32, asked *descriptorpb.RateLimi
 	}
 	switch {
 	case hits == 0:
-		t.verb, t.cost = check, t.rule.least
+		t.verb = check
 	case asked.GetIsNegativeHits() && !t.rule.refunds:
 		return headgate.Invalid(fmt.Sprintf("descriptors[%d].is_negative_hits", i),
 			"%s gives nothing back unless refunds: true stands at its descriptor", t.rule.limit)
@@ -173,62 +174,56 @@ func (t *task) charge() headgate.Charge {
 	return headgate.Charge{Limit: t.rule.limit, Key: t.key, Cost: t.cost}
 }
 
-// ask asks the service about all tasks: what gives back first, then the rest at the same time. What takes
-// and checks is one round trip.
+// ask asks the service about all tasks at the same time. What takes is one round trip.
 func (p *plan) ask(ctx context.Context, s *service.Service) error {
 	if err := p.permitted(auth.From(ctx)); err != nil {
 		return err
 	}
 	var requests []headgate.Request
 	var of [][]*task // of each request
-	var debits []*task
+	var alone []*task
 	together := -1
 	for i := range p.tasks {
 		t := &p.tasks[i]
 		if t.rule == nil || t.rule.unlimited {
 			continue
 		}
-		switch t.verb {
-		case debit:
-			debits = append(debits, t)
+		if t.verb != take {
+			alone = append(alone, t)
 			continue
-		case refund:
-			if _, err := s.Refund(ctx, t.charge()); err != nil {
-				return err
-			}
-			t.verb, t.cost = check, t.rule.least // for the figures
-			requests = append(requests, headgate.Request{Charges: []headgate.Charge{t.charge()}, Check: true})
-			of = append(of, []*task{t})
-			continue
-		case check, take:
 		}
-		if joined := p.together && t.verb == take && !t.rule.shadow; joined && together >= 0 {
+		if joined := p.together && !t.rule.shadow; joined && together >= 0 {
 			requests[together].Charges = append(requests[together].Charges, t.charge())
 			of[together] = append(of[together], t)
 			continue
 		} else if joined {
 			together = len(requests)
 		}
-		requests = append(requests, headgate.Request{Charges: []headgate.Charge{t.charge()}, Check: t.verb == check})
+		requests = append(requests, headgate.Request{Charges: []headgate.Charge{t.charge()}})
 		of = append(of, []*task{t})
 	}
-	if len(debits) == 0 {
+	switch {
+	case len(alone) == 0:
 		return decide(ctx, s, requests, of)
+	case len(alone) == 1 && len(requests) == 0:
+		return alone[0].ask(ctx, s)
 	}
-	errs := make([]error, len(debits)+1)
+	errs := make([]error, len(alone))
 	var done sync.WaitGroup
-	for i, t := range debits {
-		done.Go(func() { errs[i+1] = t.debit(ctx, s) })
+	for worker := range min(len(alone), atOnce) {
+		done.Go(func() {
+			for i := worker; i < len(alone); i += atOnce {
+				errs[i] = alone[i].ask(ctx, s)
+			}
+		})
 	}
-	errs[0] = decide(ctx, s, requests, of)
+	err := decide(ctx, s, requests, of)
 	done.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(err, cmp.Or(errs...))
 }
+
+// atOnce is how many descriptors of a request that are asked about alone are under way at a time.
+const atOnce = 16
 
 // permitted returns an error if the caller may not touch all of the limits.
 func (p *plan) permitted(caller *auth.Caller) error {
@@ -245,13 +240,42 @@ func (p *plan) permitted(caller *auth.Caller) error {
 	return nil
 }
 
-// debit charges whatever the level.
-func (t *task) debit(ctx context.Context, s *service.Service) error {
-	got, err := s.Debit(ctx, t.charge())
+// ask does what is done for one descriptor alone.
+func (t *task) ask(ctx context.Context, s *service.Service) error {
+	switch t.verb {
+	case debit:
+		got, err := s.Debit(ctx, t.charge())
+		if err != nil {
+			return err
+		}
+		t.told, t.d, t.over = true, got.Decision, got.Over || !got.Decision.Allowed
+		return nil
+	case refund:
+		if _, err := s.Refund(ctx, t.charge()); err != nil {
+			return err
+		}
+		err := t.look(ctx, s)
+		t.over = false // what gives back is not limited
+		return err
+	default:
+		return t.look(ctx, s)
+	}
+}
+
+// look takes nothing: a descriptor is over its limit unless the level is below the capacity.
+func (t *task) look(ctx context.Context, s *service.Service) error {
+	u, err := s.Used(ctx, t.key, t.rule.limit)
 	if err != nil {
 		return err
 	}
-	t.told, t.d, t.over = true, got.Decision, got.Over || !got.Decision.Allowed
+	t.over = u.Used.Float64() >= u.Capacity.Float64() || u.BlockedUntil.After(u.At)
+	t.told, t.d = true, headgate.Decision{
+		Allowed: !t.over, LimitName: u.Limit, Key: u.Key, Capacity: int64(u.Capacity.Float64()),
+		Remaining: u.Remaining, ResetAfter: u.ResetAfter, At: u.At, Applied: u.Applied,
+	}
+	if t.over {
+		t.d.RetryAfter = u.RetryAfter
+	}
 	return nil
 }
 

@@ -30,3 +30,12 @@ func (s *Service) Debit(ctx context.Context, c headgate.Charge) (headgate.Debite
 func (s *Service) Refund(ctx context.Context, c headgate.Charge) (headgate.Cost, error) {
 	return s.limiter.Refund(ctx, c)
 }
+
+// Used tells what a key has used of a limit, as [headgate.Limiter.Usage] does.
+func (s *Service) Used(ctx context.Context, key string, limit headgate.Limit) (headgate.Usage, error) {
+	list, err := s.limiter.Usage(ctx, key, limit)
+	if err != nil {
+		return headgate.Usage{}, err
+	}
+	return list[0], nil
+}
