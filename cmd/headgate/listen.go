@@ -167,7 +167,11 @@ func (o *serving) rpc(s *service.Service, log *slog.Logger, secure bool) *rpc.Se
 	if secure {
 		c.TLS = o.tls.Config(tlsconf.HTTP2)
 	}
-	return rpc.New(s, log, &c)
+	server := rpc.New(s, log, &c)
+	if o.envoy != nil {
+		server.Register(o.envoy.server.Service())
+	}
+	return server
 }
 
 // serve begins to serve all of them. The channel gets an error when one ends, of each one.

@@ -45,7 +45,7 @@ func newServeCommand() *cobra.Command {
 			"requests are answered with status 503, and so is GET /readyz. GET /livez answers 200 as\n" +
 			"long as this process does. What waiting cannot cure (a wrong URL, a schema that is newer\n" +
 			"than this binary, a file that cannot be opened) ends it at once with exit code 2.",
-		Example: "  headgate serve\n  headgate serve --config headgate.yaml --store postgres://headgate@db/app " +
+		Example: "  headgate serve\n  headgate serve --grpc :8081 --envoy /data/ratelimit/config\n  headgate serve --config headgate.yaml --store postgres://headgate@db/app " +
 			"--http :8080",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,7 +56,8 @@ func newServeCommand() *cobra.Command {
 			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	addSettings(cmd, config.File, config.Store, config.HTTP, config.GRPC, config.Admin, config.Metrics,
+	addSettings(cmd, config.File, config.Store, config.HTTP, config.GRPC, config.Envoy,
+		config.EnvoyHeaders, config.XDS, config.XDSNode, config.XDSCA, config.XDSCert, config.XDSKey, config.Admin, config.Metrics,
 		config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA, config.WaitStore, config.MaxKeys,
 		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
 		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered)
@@ -76,6 +77,7 @@ type serving struct {
 	edge    edge.Config
 	rest    rest.Config
 	applied *applied // the config file
+	envoy   *forEnvoy
 
 	everyone bool            // everybody may do everything on all addresses
 	tokens   *auth.File      // nil: there are none
@@ -107,6 +109,8 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 	}
 	o.store, o.addr = url.Value, addr.Value
 	err = cmp.Or(err, o.accessOf(given))
+	o.envoy, wrong = envoyOf(c, given)
+	err = cmp.Or(err, wrong)
 	o.options.maxKeys = count(config.MaxKeys, c.CountOrNone)
 	o.edge.MaxConnections = count(config.MaxConnections, c.Count)
 	o.rest.Load = load.New(count(config.MaxRequests, c.Count), int64(count(config.MaxBuffered, c.Size)))
@@ -186,7 +190,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	o.applied = newApplied(o.config, log)
 	defer o.applied.stop()
 	o.applied.onHangup = func() { o.credentials.look(log, true) }
-	o.rest.Problem = func() string { return cmp.Or(o.applied.Problem(), o.credentials.Problem()) }
+	o.rest.Problem = func() string { return cmp.Or(o.applied.Problem(), o.credentials.Problem(), o.envoy.Problem()) }
 	state := &condition{log: log, store: store.RedactURL(o.store)}
 	s, opened, err := o.start(ctx, state)
 	if err != nil {
@@ -203,6 +207,11 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	service := newServerService(s, o.config, limits)
 	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&o.applied.rules)
+	if err := o.envoy.open(service, log); err != nil {
+		all.Close()
+		return err
+	}
+	o.rest.More = o.envoy.routes()
 	o.hang(all, service, log)
 	select {
 	case <-opened:
@@ -223,6 +232,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	watched.Go(func() { watch(watching, s, opened, service.Healthy, state) })
 	watched.Go(func() { o.applied.follow(watching, s, opened) })
 	watched.Go(func() { o.credentials.follow(watching, log) })
+	watched.Go(func() { o.envoy.follow(watching, log) })
 	end = func() { stopWatching(); watched.Wait(); limits.Close(); s.Close() }
 	return o.until(ctx, all, s, opened, log)
 }

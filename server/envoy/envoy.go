@@ -44,6 +44,17 @@ func (s *Server) Use(c *Config) { s.config.Store(c) }
 // Config returns the configuration in force; nil: there is none yet.
 func (s *Server) Config() *Config { return s.config.Load() }
 
+// Service is what a server of gRPC registers.
+func (s *Server) Service() rpc.Service {
+	return rpc.Service{Desc: &rls.RateLimitService_ServiceDesc, Impl: s, Objects: func(message any) int {
+		q, ok := message.(*rls.RateLimitRequest)
+		if !ok {
+			return 1
+		}
+		return max(1, len(q.GetDescriptors()))
+	}}
+}
+
 // ShouldRateLimit implements envoy.service.ratelimit.v3.RateLimitService. Its errors have a code of gRPC, as
 // [rpc.Status] has it: InvalidArgument if the request is wrong, and nothing was charged; Unavailable if the store
 // does not answer. Envoy decides by its failure_mode_deny then.

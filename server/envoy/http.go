@@ -8,13 +8,13 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// maxBody is how many bytes a body of [Server.ServeJSON] may have.
-const maxBody = 1 << 20
+// MaxBody is how many bytes a body of [Server.ServeJSON] may have.
+const MaxBody = 1 << 20
 
 // ServeJSON answers POST /json: a RateLimitRequest as JSON with a RateLimitResponse. The status is 200, or 429
 // if the request is over a limit; 400 for a request that is wrong, and 500 if the store does not answer.
 func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if err != nil {
 		http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)
 		return

@@ -42,10 +42,11 @@ const maxSnapshot = 64 << 20
 
 // XDS says where configurations come from.
 type XDS struct {
-	Addr string      // host:port of a server of aggregated discovery
-	Node string      // id of this one; empty: DefaultNode
-	TLS  *tls.Config // nil: the connection is plain
-	Log  *slog.Logger
+	Addr string // host:port of a server of aggregated discovery
+	Node string // id of this one; empty: DefaultNode
+	// TLS is asked for each connection, so that certificates may change. Nil: connections are plain.
+	TLS func() (*tls.Config, error)
+	Log *slog.Logger
 }
 
 // Subscription keeps a server at what an xDS server says, in the state-of-the-world variant. Create one with
@@ -107,7 +108,11 @@ func (s *Subscription) wrong(err error, message string) {
 func (s *Subscription) stream(ctx context.Context) (answered bool, err error) {
 	secure := insecure.NewCredentials()
 	if s.xds.TLS != nil {
-		secure = credentials.NewTLS(s.xds.TLS)
+		c, err := s.xds.TLS()
+		if err != nil {
+			return false, err
+		}
+		secure = credentials.NewTLS(c)
 	}
 	conn, err := grpc.NewClient(s.xds.Addr, grpc.WithTransportCredentials(secure),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{

@@ -46,6 +46,17 @@ type Config struct {
 	// Tokens are what callers show to be let in, unless they come by a Unix socket or show a
 	// certificate that is listed there. Nil: everybody may do everything.
 	Tokens *auth.File
+	// More are served beside the paths of this package.
+	More []Route
+}
+
+// Route is something that another package serves.
+type Route struct {
+	Pattern string    // of http.ServeMux, with a method
+	Role    auth.Role // that a caller needs; [auth.Anyone] is answered however much there is to do
+	// Handler reads a body of at most so many bytes.
+	Handler http.HandlerFunc
+	MaxBody int64
 }
 
 // Proxied are the paths that proxies ask with the headers of an end user: see [edge.Config].
@@ -61,6 +72,7 @@ type door struct {
 	problem  func() string // nil: nothing is ever wrong
 	auth     *forwardauth.Handler
 	tokens   *auth.File // nil: everybody may do everything
+	more     []Route
 }
 
 // New returns the handler of all paths. What goes wrong here is logged, a line for
@@ -76,7 +88,7 @@ func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
 	}
 	proxies := forwardauth.Config{}
 	if c != nil {
-		d.load, d.problem, d.tokens, proxies = c.Load, c.Problem, c.Tokens, c.Auth
+		d.load, d.problem, d.tokens, d.more, proxies = c.Load, c.Problem, c.Tokens, c.More, c.Auth
 	}
 	if d.load == nil {
 		d.load = load.New(0, 0)
