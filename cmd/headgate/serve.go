@@ -45,7 +45,8 @@ func newServeCommand() *cobra.Command {
 			"requests are answered with status 503, and so is GET /readyz. GET /livez answers 200 as\n" +
 			"long as this process does. What waiting cannot cure (a wrong URL, a schema that is newer\n" +
 			"than this binary, a file that cannot be opened) ends it at once with exit code 2.",
-		Example: "  headgate serve\n  headgate serve --grpc :8081 --envoy /data/ratelimit/config\n  headgate serve --config headgate.yaml --store postgres://headgate@db/app " +
+		Example: "  headgate serve\n  headgate serve --grpc :8081 --envoy /data/ratelimit/config\n" +
+			"  headgate serve --config headgate.yaml --store postgres://headgate@db/app " +
 			"--http :8080",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,8 +58,8 @@ func newServeCommand() *cobra.Command {
 		},
 	}
 	addSettings(cmd, config.File, config.Store, config.HTTP, config.GRPC, config.Envoy,
-		config.EnvoyHeaders, config.XDS, config.XDSNode, config.XDSCA, config.XDSCert, config.XDSKey, config.Admin, config.Metrics,
-		config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA, config.WaitStore, config.MaxKeys,
+		config.EnvoyHeaders, config.XDS, config.XDSNode, config.XDSCA, config.XDSCert, config.XDSKey,
+		config.Admin, config.Metrics, config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA, config.WaitStore, config.MaxKeys,
 		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
 		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered)
 	return cmd

@@ -121,7 +121,8 @@ var (
 
 // Settings are all of them, in the order of the documentation.
 var Settings = []Setting{
-	Store, HTTP, GRPC, Envoy, EnvoyHeaders, XDS, XDSNode, XDSCA, XDSCert, XDSKey, Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, MaxKeys,
+	Store, HTTP, GRPC, Envoy, EnvoyHeaders, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
+	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, MaxKeys,
 	NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, Proxy, MaxConnections, MaxRequests,
 	MaxBuffered,
 	File, Server, Token,

@@ -210,8 +210,9 @@ func TestStatusesHaveTheFiguresOfEach(t *testing.T) {
 	}
 	r.passed(1, "mail", of("kind", "newsletter", "address", "a"))
 	answer = r.ask("mail", 0, of("address", "a"), of("kind", "newsletter", "address", "a"))
-	if s := answer.GetStatuses(); s[0].GetCode() != rls.RateLimitResponse_OK ||
-		s[1].GetCode() != rls.RateLimitResponse_OVER_LIMIT || answer.GetOverallCode() != rls.RateLimitResponse_OVER_LIMIT {
+	const over = rls.RateLimitResponse_OVER_LIMIT
+	if s := answer.GetStatuses(); s[0].GetCode() != rls.RateLimitResponse_OK || s[1].GetCode() != over ||
+		answer.GetOverallCode() != over {
 		t.Errorf("got %v", answer)
 	}
 	if got := answer.GetStatuses()[0].GetLimitRemaining(); got != 8 {
@@ -283,9 +284,10 @@ func TestUnits(t *testing.T) {
 		t.Run(c.limit, func(t *testing.T) {
 			t.Parallel()
 			r := start(t, noHeaders, "domain: d\nalgorithm: fixed-window\ndescriptors:\n  - {key: k, rate_limit: "+c.limit+"}\n")
-			r.pass(time.Duration(r.clock.Load()%c.period.Microseconds()) * -time.Microsecond) // to the start of a window
+			r.pass(-time.Duration(r.clock.Load()%c.period.Microseconds()) * time.Microsecond) // to a window's start
 			s := r.ask("d", 0, of("k", "x")).GetStatuses()[0]
-			if l := s.GetCurrentLimit(); l.GetRequestsPerUnit() != 2 || l.GetUnit() != c.unit || l.GetUnitMultiplier().GetValue() != c.times {
+			l := s.GetCurrentLimit()
+			if l.GetRequestsPerUnit() != 2 || l.GetUnit() != c.unit || l.GetUnitMultiplier().GetValue() != c.times {
 				t.Errorf("told as %v", l)
 			}
 			calendar := c.limit == `{headgate: "fixed-window 2/month Europe/Berlin"}` // its months differ

@@ -105,7 +105,9 @@ descriptors:
 func TestOverrides(t *testing.T) {
 	t.Parallel()
 	r := start(t, noHeaders, ten+", shadow_mode: true}\n")
-	limited := func(n uint32, unit typepb.RateLimitUnit, times uint32, pairs ...string) *descriptorpb.RateLimitDescriptor {
+	limited := func(n uint32, unit typepb.RateLimitUnit, times uint32,
+		pairs ...string,
+	) *descriptorpb.RateLimitDescriptor {
 		d := of(pairs...)
 		d.Limit = &descriptorpb.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: unit}
 		if times > 0 {
@@ -117,7 +119,9 @@ func TestOverrides(t *testing.T) {
 		t.Errorf("%d passed, want 3, without the shadow mode of the rule", got)
 	}
 	s := r.ask("d", 0, limited(3, typepb.RateLimitUnit_MINUTE, 10, "k", "x")).GetStatuses()[0]
-	if l := s.GetCurrentLimit(); l.GetUnit() != rls.RateLimitResponse_RateLimit_MINUTE || l.GetUnitMultiplier().GetValue() != 10 || l.GetRequestsPerUnit() != 3 {
+	l := s.GetCurrentLimit()
+	if l.GetUnit() != rls.RateLimitResponse_RateLimit_MINUTE || l.GetUnitMultiplier().GetValue() != 10 ||
+		l.GetRequestsPerUnit() != 3 {
 		t.Errorf("told as %v", l)
 	}
 	if got := r.passed(9, "d", limited(5, typepb.RateLimitUnit_MINUTE, 10, "k", "x")); got != 2 {

@@ -90,8 +90,8 @@ func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.Rate
 	problem := service.Problem(err)
 	if problem.Status >= http.StatusInternalServerError {
 		if ctx.Err() == nil {
-			s.log.Error("request failed", "class", service.Class(err), "count", 1, "path", rls.RateLimitService_ShouldRateLimit_FullMethodName,
-				"error", err)
+			s.log.Error("request failed", "class", service.Class(err), "count", 1, "path",
+				rls.RateLimitService_ShouldRateLimit_FullMethodName, "error", err)
 		}
 		if len(p.tasks) > 1 {
 			problem.Type, problem.Detail = api.OutcomeUnknown, "It is not known which descriptors were charged."

@@ -100,7 +100,9 @@ func (r *rig) ask(domain string, hits uint32, list ...*descriptorpb.RateLimitDes
 	return answer
 }
 
-func (r *rig) try(domain string, hits uint32, list ...*descriptorpb.RateLimitDescriptor) (*rls.RateLimitResponse, error) {
+func (r *rig) try(domain string, hits uint32, list ...*descriptorpb.RateLimitDescriptor) (
+	*rls.RateLimitResponse, error,
+) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return r.client.ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: domain, HitsAddend: hits, Descriptors: list})

@@ -35,7 +35,8 @@ func TestJSON(t *testing.T) {
 			want, code = http.StatusTooManyRequests, rls.RateLimitResponse_OVER_LIMIT
 		}
 		var got rls.RateLimitResponse
-		if err := protojson.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != want || got.GetOverallCode() != code {
+		err := protojson.Unmarshal(w.Body.Bytes(), &got)
+		if err != nil || w.Code != want || got.GetOverallCode() != code {
 			t.Errorf("request %d: %d %s, %v", i, w.Code, w.Body, err)
 		}
 		if got := w.Header().Get("X-RateLimit-Limit"); got != "3" {

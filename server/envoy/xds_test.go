@@ -71,7 +71,9 @@ func (c *control) set(version string, list ...*rlsconf.RateLimitConfig) {
 	for i, one := range list {
 		resources[i] = one
 	}
-	s, err := cache.NewSnapshot(version, map[resource.Type][]cachetypes.Resource{resource.RateLimitConfigType: resources})
+	s, err := cache.NewSnapshot(version, map[resource.Type][]cachetypes.Resource{
+		resource.RateLimitConfigType: resources,
+	})
 	if err == nil {
 		err = c.cache.SetSnapshot(context.Background(), envoy.DefaultNode, s)
 	}
@@ -123,7 +125,8 @@ func TestXDS(t *testing.T) {
 	defer func() { cancel(); ran.Wait() }()
 
 	first := c.hear("the first request", func(*discovery.DiscoveryRequest) bool { return true })
-	if first.GetNode().GetId() != envoy.DefaultNode || first.GetTypeUrl() != envoy.ConfigType || first.GetVersionInfo() != "" {
+	if first.GetNode().GetId() != envoy.DefaultNode || first.GetTypeUrl() != envoy.ConfigType ||
+		first.GetVersionInfo() != "" {
 		t.Errorf("the first request is %v", first)
 	}
 	if _, err := r.try("d", 0, of("k", "x")); status.Code(err) != codes.Unavailable {

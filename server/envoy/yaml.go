@@ -315,10 +315,10 @@ func (p *policy) check() error {
 			"algorithm out")
 	}
 	for i, name := range p.replaces {
-		switch {
-		case name == "":
+		switch name {
+		case "":
 			return p.at.in(fmt.Sprintf("replaces[%d]", i)).wrong("has no name")
-		case name == p.name:
+		case p.name:
 			return p.at.in(fmt.Sprintf("replaces[%d]", i)).wrong("%.100q is the name of the limit itself", name)
 		}
 	}
