@@ -51,7 +51,8 @@ func envoyOf(c *config.Config, given config.Flags) (e *forEnvoy, err error) {
 		}
 		return nil, nil
 	case e.path != "" && e.xds.Addr != "":
-		return nil, headgate.Invalid(config.Envoy.Name, "stands beside %s; limits come from one of them", config.XDS.Name)
+		return nil, headgate.Invalid(config.Envoy.Name, "stands beside %s; limits come from one of them",
+			config.XDS.Name)
 	case (files.Cert == "") != (files.Key == ""):
 		return nil, headgate.Invalid(config.XDSCert.Name, "and %s stand together", config.XDSKey.Name)
 	case e.path != "":

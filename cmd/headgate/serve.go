@@ -37,7 +37,8 @@ func newServeCommand() *cobra.Command {
 		Use:        "serve",
 		Short:      "Serve limits over HTTP, and gRPC",
 		SuggestFor: []string{"server", "start", "listen"},
-		Long: "Serve limits over HTTP, and over gRPC with --grpc. Requests name limits of the store's catalogue (headgate limits).\n" +
+		Long: "Serve limits over HTTP, and over gRPC with --grpc. Requests name limits of the store's\n" +
+			"catalogue (headgate limits).\n" +
 			"Without a config file they may also say a limit in one line; with one, only if it says\n" +
 			"allow_notations: true. The limits of the file are applied to the catalogue at the start, when\n" +
 			"the file is changed, and on SIGHUP, unless a newer file was applied by another server.\n\n" +
@@ -59,7 +60,8 @@ func newServeCommand() *cobra.Command {
 	}
 	addSettings(cmd, config.File, config.Store, config.HTTP, config.GRPC, config.Envoy,
 		config.EnvoyHeaders, config.XDS, config.XDSNode, config.XDSCA, config.XDSCert, config.XDSKey,
-		config.Admin, config.Metrics, config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA, config.WaitStore, config.MaxKeys,
+		config.Admin, config.Metrics, config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA,
+		config.WaitStore, config.MaxKeys,
 		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
 		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered)
 	return cmd

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -127,7 +128,7 @@ func (b *builder) add(n *node, list []descriptor, path []string) error {
 		default:
 			n.exact[same] = l
 		}
-		below := append(path[:len(path):len(path)], d.key, d.value)
+		below := slices.Concat(path, []string{d.key, d.value})
 		var err error
 		if l.rule, err = b.rule(d, below); err != nil {
 			return err

@@ -37,7 +37,8 @@ type control struct {
 func newControl(t *testing.T, addr string) *control {
 	t.Helper()
 	c := &control{
-		t: t, cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil), heard: make(chan *discovery.DiscoveryRequest, 100),
+		t: t, cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil),
+		heard: make(chan *discovery.DiscoveryRequest, 100),
 	}
 	c.serve(addr)
 	return c
