@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/tlsconf"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/rest"
+	"github.com/headgate/headgate/server/rpc"
 	"github.com/headgate/headgate/server/service"
 )
 
@@ -89,7 +91,15 @@ func (o *serving) guarded(s config.Setting, l net.Listener) error {
 type door struct {
 	setting  config.Setting
 	listener net.Listener
-	server   *edge.Server
+	server   protocol // nil until it is hung
+}
+
+// protocol serves a listener, whatever is spoken there. Serve returns nil or http.ErrServerClosed when
+// it was ended.
+type protocol interface {
+	Serve(net.Listener) error
+	Shutdown(context.Context) error
+	Close() error
 }
 
 // doors are all addresses of a server.
@@ -105,7 +115,7 @@ func (o *serving) listen(ctx context.Context) (all doors, err error) {
 	for _, a := range []struct {
 		setting config.Setting
 		addr    string
-	}{{config.HTTP, o.addr}, {config.Admin, o.admin}, {config.Metrics, o.metrics}} {
+	}{{config.HTTP, o.addr}, {config.GRPC, o.grpc}, {config.Admin, o.admin}, {config.Metrics, o.metrics}} {
 		if a.addr == "" {
 			continue
 		}
@@ -135,13 +145,33 @@ func (o *serving) hang(all doors, s *service.Service, log *slog.Logger) {
 		config.HTTP.Name: public, config.Admin.Name: everything, config.Metrics.Name: health,
 	}
 	for i := range all {
-		c := o.edge
 		name := all[i].setting.Name
-		if o.tls != nil && name != config.Metrics.Name && all[i].listener.Addr().Network() != "unix" {
-			c.TLS = o.tls.Config()
+		secure := o.tls != nil && name != config.Metrics.Name && all[i].listener.Addr().Network() != "unix"
+		if name == config.GRPC.Name {
+			all[i].server = o.rpc(s, log, secure)
+			continue
+		}
+		c := o.edge
+		if secure {
+			c.TLS = o.tls.Config(tlsconf.HTTP1)
 		}
 		all[i].server = edge.NewServer(handlers[name], log, &c)
 	}
+}
+
+// rpc returns the server of gRPC with its services.
+func (o *serving) rpc(s *service.Service, log *slog.Logger, secure bool) *rpc.Server {
+	c := rpc.Config{
+		Tokens: o.tokens, Load: o.rest.Load, MaxConnections: o.edge.MaxConnections, NoAdmin: o.admin != "",
+	}
+	if secure {
+		c.TLS = o.tls.Config(tlsconf.HTTP2)
+	}
+	server := rpc.New(s, log, &c)
+	if o.envoy != nil {
+		server.Register(o.envoy.server.Service())
+	}
+	return server
 }
 
 // serve begins to serve all of them. The channel gets an error when one ends, of each one.

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
@@ -34,9 +35,10 @@ const closeWithin = 3 * time.Second
 func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "serve",
-		Short:      "Serve limits over HTTP",
+		Short:      "Serve limits over HTTP, and gRPC",
 		SuggestFor: []string{"server", "start", "listen"},
-		Long: "Serve limits over HTTP. Requests name limits of the store's catalogue (headgate limits).\n" +
+		Long: "Serve limits over HTTP, and over gRPC with --grpc. Requests name limits of the store's\n" +
+			"catalogue (headgate limits).\n" +
 			"Without a config file they may also say a limit in one line; with one, only if it says\n" +
 			"allow_notations: true. The limits of the file are applied to the catalogue at the start, when\n" +
 			"the file is changed, and on SIGHUP, unless a newer file was applied by another server.\n\n" +
@@ -44,7 +46,8 @@ func newServeCommand() *cobra.Command {
 			"requests are answered with status 503, and so is GET /readyz. GET /livez answers 200 as\n" +
 			"long as this process does. What waiting cannot cure (a wrong URL, a schema that is newer\n" +
 			"than this binary, a file that cannot be opened) ends it at once with exit code 2.",
-		Example: "  headgate serve\n  headgate serve --config headgate.yaml --store postgres://headgate@db/app " +
+		Example: "  headgate serve\n  headgate serve --grpc :8081 --envoy /data/ratelimit/config\n" +
+			"  headgate serve --config headgate.yaml --store postgres://headgate@db/app " +
 			"--http :8080",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,8 +58,10 @@ func newServeCommand() *cobra.Command {
 			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	addSettings(cmd, config.File, config.Store, config.HTTP, config.Admin, config.Metrics,
-		config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA, config.WaitStore, config.MaxKeys,
+	addSettings(cmd, config.File, config.Store, config.HTTP, config.GRPC, config.Envoy,
+		config.EnvoyHeaders, config.XDS, config.XDSNode, config.XDSCA, config.XDSCert, config.XDSKey,
+		config.Admin, config.Metrics, config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA,
+		config.WaitStore, config.MaxKeys,
 		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
 		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered)
 	return cmd
@@ -67,6 +72,7 @@ type serving struct {
 	config  *config.Config
 	store   string // URL
 	addr    string
+	grpc    string        // address for gRPC; empty: there is none
 	admin   string        // address for admin actions; empty: addr has them
 	metrics string        // address of what tells how the server is; empty: there is none apart
 	wait    time.Duration // for the store, at the start; pending.NoLimit
@@ -74,6 +80,7 @@ type serving struct {
 	edge    edge.Config
 	rest    rest.Config
 	applied *applied // the config file
+	envoy   *forEnvoy
 
 	everyone bool            // everybody may do everything on all addresses
 	tokens   *auth.File      // nil: there are none
@@ -105,10 +112,11 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 	}
 	o.store, o.addr = url.Value, addr.Value
 	err = cmp.Or(err, o.accessOf(given))
+	o.envoy, wrong = envoyOf(c, given)
+	err = cmp.Or(err, wrong)
 	o.options.maxKeys = count(config.MaxKeys, c.CountOrNone)
 	o.edge.MaxConnections = count(config.MaxConnections, c.Count)
-	o.rest.MaxRequests = count(config.MaxRequests, c.Count)
-	o.rest.MaxBuffered = int64(count(config.MaxBuffered, c.Size))
+	o.rest.Load = load.New(count(config.MaxRequests, c.Count), int64(count(config.MaxBuffered, c.Size)))
 	o.edge.Hosts, wrong = c.Names(config.Host, given)
 	err = cmp.Or(err, wrong, c.BoundNotations(given))
 	o.edge.Proxied = rest.Proxied()
@@ -185,7 +193,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	o.applied = newApplied(o.config, log)
 	defer o.applied.stop()
 	o.applied.onHangup = func() { o.credentials.look(log, true) }
-	o.rest.Problem = func() string { return cmp.Or(o.applied.Problem(), o.credentials.Problem()) }
+	o.rest.Problem = func() string { return cmp.Or(o.applied.Problem(), o.credentials.Problem(), o.envoy.Problem()) }
 	state := &condition{log: log, store: store.RedactURL(o.store)}
 	s, opened, err := o.start(ctx, state)
 	if err != nil {
@@ -202,6 +210,11 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	service := newServerService(s, o.config, limits)
 	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&o.applied.rules)
+	if err := o.envoy.open(service, log); err != nil {
+		all.Close()
+		return err
+	}
+	o.rest.More = o.envoy.routes()
 	o.hang(all, service, log)
 	select {
 	case <-opened:
@@ -222,6 +235,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	watched.Go(func() { watch(watching, s, opened, service.Healthy, state) })
 	watched.Go(func() { o.applied.follow(watching, s, opened) })
 	watched.Go(func() { o.credentials.follow(watching, log) })
+	watched.Go(func() { o.envoy.follow(watching, log) })
 	end = func() { stopWatching(); watched.Wait(); limits.Close(); s.Close() }
 	return o.until(ctx, all, s, opened, log)
 }

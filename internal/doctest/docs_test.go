@@ -15,8 +15,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/envoy"
 )
 
 // unrunnable are the blocks that nothing runs, by page and first line, and why.
@@ -291,6 +294,17 @@ func (r *run) block(t *testing.T, b *block) bool {
 			t.Errorf("%s: %v", at, err)
 		}
 		r.output = nil
+		return true
+	case r.page.name == "docs/envoy.md" && b.language == "yaml":
+		var err error
+		if strings.HasPrefix(b.text, "domain:") {
+			_, err = envoy.Parse(envoy.File{Name: at, Text: []byte(b.text)})
+		} else { // of Envoy itself
+			err = yaml.Unmarshal([]byte(b.text), new(any))
+		}
+		if err != nil {
+			t.Errorf("%s: %v", at, err)
+		}
 		return true
 	case b.file() != "":
 		write(t, filepath.Join(r.session.dir, b.file()), r.here(b.text))

@@ -20,7 +20,7 @@ type ServerFiles struct {
 // concurrent use.
 type Server struct {
 	files  ServerFiles
-	config atomic.Pointer[tls.Config]
+	config atomic.Pointer[configs]
 }
 
 // NewServer reads the files.
@@ -46,7 +46,7 @@ func (s *Server) Reload() error {
 		return fmt.Errorf("tls_cert, tls_key: %w", err)
 	}
 	c := &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"},
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
 	}
 	if s.files.ClientCA != "" {
 		pem, err := os.ReadFile(s.files.ClientCA)
@@ -63,16 +63,31 @@ func (s *Server) Reload() error {
 			c.ClientAuth = tls.VerifyClientCertIfGiven
 		}
 	}
-	s.config.Store(c)
+	all := configs{}
+	for _, protocol := range []string{HTTP1, HTTP2} {
+		one := c.Clone()
+		one.NextProtos = []string{protocol}
+		all[protocol] = one
+	}
+	s.config.Store(&all)
 	return nil
 }
 
-// Config returns a configuration that uses what was read last.
-func (s *Server) Config() *tls.Config {
+// The protocols of a listener, as they are named in ALPN.
+const (
+	HTTP1 = "http/1.1"
+	HTTP2 = "h2"
+)
+
+// configs are those of what was read, by the protocol.
+type configs map[string]*tls.Config
+
+// Config returns a configuration that uses what was read last, for a listener that speaks HTTP1 or HTTP2.
+func (s *Server) Config(protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return s.config.Load(), nil
+			return (*s.config.Load())[protocol], nil
 		},
 	}
 }

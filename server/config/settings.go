@@ -33,7 +33,23 @@ var (
 	Token = Setting{Name: "token", Help: "`token` to show to the server; it belongs in the variable, since all " +
 		"users of the machine can see flags", NotFile: true}
 	HTTP  = Setting{Name: "http", Help: "`address` to listen on, or unix:PATH", Default: DefaultHTTP}
-	Admin = Setting{
+	GRPC  = Setting{Name: "grpc", Help: "`address` to listen on for gRPC too, or unix:PATH"}
+	Envoy = Setting{
+		Name: "envoy",
+		Help: "`path` of limits for Envoy, in the format of envoyproxy/ratelimit: a file, or a folder of files",
+	}
+	EnvoyHeaders = Setting{
+		Name: "envoy_headers",
+		Help: "`kind` of headers that Envoy adds to responses: x-ratelimit or draft", List: true,
+	}
+	XDS = Setting{
+		Name: "xds", Help: "`address` of an xDS server that has limits for Envoy, such as envoy-gateway:18001",
+	}
+	XDSNode = Setting{Name: "xds_node", Help: "`id` to show to the xDS server", Default: "envoy-ratelimit"}
+	XDSCA   = Setting{Name: "xds_ca", Help: "PEM `file` with the authorities of the xDS server's certificate"}
+	XDSCert = Setting{Name: "xds_cert", Help: "PEM `file` with the certificate to show to the xDS server"}
+	XDSKey  = Setting{Name: "xds_key", Help: "PEM `file` with the key of that certificate"}
+	Admin   = Setting{
 		Name: "admin", Help: "`address` to listen on for admin actions too, which --http does not serve then",
 	}
 	Metrics = Setting{
@@ -105,7 +121,8 @@ var (
 
 // Settings are all of them, in the order of the documentation.
 var Settings = []Setting{
-	Store, HTTP, Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, MaxKeys,
+	Store, HTTP, GRPC, Envoy, EnvoyHeaders, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
+	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, MaxKeys,
 	NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, Proxy, MaxConnections, MaxRequests,
 	MaxBuffered,
 	File, Server, Token,

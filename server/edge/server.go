@@ -48,11 +48,7 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 	if c == nil {
 		c = &Config{}
 	}
-	most := c.MaxConnections
-	if most <= 0 {
-		most = min(10_000, openFiles()/4*3)
-	}
-	open := newConnections(most, log)
+	open := newConnections(mostConnections(c.MaxConnections), log)
 	return &Server{connections: open, tls: c.TLS, http: http.Server{
 		Handler:           newPages(h, log, c),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -74,6 +70,14 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 		},
 		ConnState: open.changed,
 	}}
+}
+
+// mostConnections is how many there may be, where a configuration says most.
+func mostConnections(most int) int {
+	if most > 0 {
+		return most
+	}
+	return min(10_000, openFiles()/4*3)
 }
 
 // Serve answers what comes to a listener, until Shutdown. It returns

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/httpkey"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/rules"
 )
@@ -23,7 +24,7 @@ var proxied = struct{ method, uri, host [2]string }{
 
 // TokenHeader has the token of a proxy, whose Authorization is that of its end user. What is in it is not
 // looked at here.
-const TokenHeader = rules.TokenHeader
+const TokenHeader = auth.TokenHeader
 
 // fromPage reports whether a web page could have made a browser send this request without a
 // preflight, which this server does not answer: then it is not a proxy's.

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/store"
 )
 
@@ -17,7 +18,7 @@ const maxKept = 256 << 10
 
 // batch serves batches. They carry most decisions where there are many, so
 // their answers go a faster way.
-func (d *door) batch(w http.ResponseWriter, r *http.Request, s *share) error {
+func (d *door) batch(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	b := new(api.Batch)
 	if err := take(w, r, maxList, s, b); err != nil {
 		return err
@@ -38,7 +39,7 @@ func (d *door) batch(w http.ResponseWriter, r *http.Request, s *share) error {
 	}
 	buf := answers.Get().(*[]byte)
 	*buf = append(got.AppendJSON((*buf)[:0]), '\n')
-	s.leave()
+	s.Leave()
 	d.write(w, *buf)
 	if cap(*buf) <= maxKept {
 		answers.Put(buf)

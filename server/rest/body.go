@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/load"
 )
 
 // The most that a request may send, in bytes.
@@ -21,7 +22,7 @@ const (
 // Bodies are read into buffers of these sizes, each after the one before it is full:
 // what was announced and has not come takes no memory. What is longer takes more of
 // the last size.
-var sizes = [...]int{freeBytes, 16 << 10, 64 << 10}
+var sizes = [...]int{load.FreeBytes, 16 << 10, 64 << 10}
 
 var pools [len(sizes)]sync.Pool
 
@@ -44,7 +45,7 @@ func (b *body) free() {
 }
 
 // read reads a request's body of at most limit bytes, and counts it in a share.
-func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, s *share) error {
+func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share) error {
 	if r.ContentLength > limit {
 		return &http.MaxBytesError{Limit: limit}
 	}
@@ -62,7 +63,7 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, s *shar
 			continue
 		}
 		class := min(len(b.kept), len(sizes)-1)
-		if err := s.hold(int64(sizes[class])); err != nil {
+		if err := s.Hold(int64(sizes[class])); err != nil {
 			return err
 		}
 		larger := b.next(class)
@@ -86,12 +87,12 @@ func (b *body) next(class int) []byte {
 }
 
 // join makes one text of the buffers of which the last is given.
-func (b *body) join(last []byte, total int, s *share) error {
+func (b *body) join(last []byte, total int, s *load.Share) error {
 	if len(last) == total {
 		b.text = last
 		return nil
 	}
-	if err := s.hold(int64(total)); err != nil {
+	if err := s.Hold(int64(total)); err != nil {
 		return err
 	}
 	b.text = make([]byte, 0, total)

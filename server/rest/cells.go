@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/store"
 )
 
@@ -20,12 +21,12 @@ const perCell = 4 << 10
 const maxCells = 10_000
 
 // cells lists keys.
-func (d *door) cells(w http.ResponseWriter, r *http.Request, s *share) error {
+func (d *door) cells(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	limit, q, err := cellsQuery(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.enter(), s.hold(int64(perCell*q.Most()))); err != nil {
+	if err := errors.Join(s.Enter(), s.Hold(int64(perCell*q.Most()))); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
@@ -34,7 +35,7 @@ func (d *door) cells(w http.ResponseWriter, r *http.Request, s *share) error {
 	if err != nil {
 		return err
 	}
-	s.leave()
+	s.Leave()
 	return d.answer(w, cells)
 }
 

@@ -5,13 +5,14 @@ import (
 
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/forwardauth"
+	"github.com/headgate/headgate/server/load"
 )
 
 // forward serves forward authentication. Its problems are for end users, so they say less than those
 // of other paths.
 func (d *door) forward(w http.ResponseWriter, r *http.Request) {
-	s := share{of: &d.load}
-	defer s.release()
+	s := d.load.Share()
+	defer s.Release()
 	err := d.authorize(w, r, &s)
 	if err == nil {
 		return
@@ -23,11 +24,11 @@ func (d *door) forward(w http.ResponseWriter, r *http.Request) {
 	edge.WriteProblem(w, p)
 }
 
-func (d *door) authorize(w http.ResponseWriter, r *http.Request, s *share) error {
-	if err := s.enter(); err != nil {
+func (d *door) authorize(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+	if err := s.Enter(); err != nil {
 		return err
 	}
-	if err := s.hold(perObject * int64(max(0, forwardauth.Charges(r.URL.RawQuery)-freeObjects))); err != nil {
+	if err := s.Hold(load.PerObject * int64(max(0, forwardauth.Charges(r.URL.RawQuery)-load.FreeObjects))); err != nil {
 		return err
 	}
 	ctx := withTimeout(r.Context(), deadline)
@@ -36,13 +37,13 @@ func (d *door) authorize(w http.ResponseWriter, r *http.Request, s *share) error
 }
 
 // settleForwarded settles what a request was charged by rules: its body is that of the response.
-func (d *door) settleForwarded(w http.ResponseWriter, r *http.Request, s *share) error {
+func (d *door) settleForwarded(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	var b body
 	defer b.free()
 	if err := b.read(w, r, maxList, s); err != nil {
 		return err
 	}
-	if err := s.enter(); err != nil {
+	if err := s.Enter(); err != nil {
 		return err
 	}
 	ctx := withTimeout(r.Context(), deadline)
@@ -51,6 +52,6 @@ func (d *door) settleForwarded(w http.ResponseWriter, r *http.Request, s *share)
 	if err != nil {
 		return err
 	}
-	s.leave()
+	s.Leave()
 	return d.answer(w, out)
 }

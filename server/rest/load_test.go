@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store/memory"
@@ -22,7 +23,7 @@ import (
 
 func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 	t.Parallel()
-	s, addr := slowServer(t, &rest.Config{MaxRequests: 2})
+	s, addr := slowServer(t, &rest.Config{Load: load.New(2, 0)})
 	body := bodies["/v1/take"]
 	begin := func() net.Conn {
 		c := conn(t, addr)
@@ -83,7 +84,7 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 func TestWhatBodiesHoldIsCapped(t *testing.T) {
 	t.Parallel()
 	h := rest.New(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil), slog.New(slog.DiscardHandler),
-		&rest.Config{MaxBuffered: 1 << 20})
+		&rest.Config{Load: load.New(0, 1<<20)})
 	server := httptest.NewServer(h)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	addr := strings.TrimPrefix(server.URL, "http://")

@@ -20,12 +20,12 @@ import (
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/forwardauth"
+	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/service"
-	"github.com/headgate/headgate/store"
 )
 
 // deadline is how long the store may take.
-const deadline = 10 * time.Second
+const deadline = service.Deadline
 
 //go:embed openapi.yaml
 var openapi []byte
@@ -33,13 +33,11 @@ var openapi []byte
 // Config bounds what requests in flight take together. A nil Config, and every zero
 // field, is fine.
 type Config struct {
-	// MaxRequests is how many requests may be decided at a time, counted from when
-	// their bodies have arrived. Further ones are answered 503 at once. Zero: 4,096.
-	MaxRequests int
-	// MaxBuffered is how many bytes the requests in flight may hold together, in their
-	// bodies and while they are decided, the first 4 KiB and 8 charges of each not
-	// counted. Those that need more are answered 503 at once. Zero: 128 MiB.
-	MaxBuffered int64
+	// Load bounds how many requests may be decided at a time, counted from when their bodies have
+	// arrived, and how many bytes the requests in flight may hold together, in their bodies and while
+	// they are decided, the first 4 KiB and 8 charges of each not counted. Those that find no room are
+	// answered 503 at once. Nil: one of its own, as load.New(0, 0) returns it.
+	Load *load.Load
 	// Problem says what is wrong with the configuration, for /readyz: a server that goes on
 	// with what it had before is ready all the same. Nil, or empty: nothing.
 	Problem func() string
@@ -48,6 +46,17 @@ type Config struct {
 	// Tokens are what callers show to be let in, unless they come by a Unix socket or show a
 	// certificate that is listed there. Nil: everybody may do everything.
 	Tokens *auth.File
+	// More are served beside the paths of this package.
+	More []Route
+}
+
+// Route is something that another package serves.
+type Route struct {
+	Pattern string    // of http.ServeMux, with a method
+	Role    auth.Role // that a caller needs; [auth.Anyone] is answered however much there is to do
+	// Handler reads a body of at most so many bytes.
+	Handler http.HandlerFunc
+	MaxBody int64
 }
 
 // Proxied are the paths that proxies ask with the headers of an end user: see [edge.Config].
@@ -57,12 +66,13 @@ func Proxied() []string { return []string{forwardauth.Path} }
 type door struct {
 	service  *service.Service
 	log      *slog.Logger
-	load     load
+	load     *load.Load
 	patience time.Duration // with a client that reads its answer: so long,
 	rate     int           // and a second more for each so many bytes
 	problem  func() string // nil: nothing is ever wrong
 	auth     *forwardauth.Handler
 	tokens   *auth.File // nil: everybody may do everything
+	more     []Route
 }
 
 // New returns the handler of all paths. What goes wrong here is logged, a line for
@@ -74,18 +84,14 @@ func New(s *service.Service, log *slog.Logger, c *Config) http.Handler {
 
 func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
 	d := &door{
-		service: s, log: log, load: load{maxRequests: 4096, maxBytes: 128 << 20}, patience: 5 * time.Second,
-		rate: 256 << 10,
-	}
-	if c != nil && c.MaxRequests > 0 {
-		d.load.maxRequests = int64(c.MaxRequests)
-	}
-	if c != nil && c.MaxBuffered > 0 {
-		d.load.maxBytes = c.MaxBuffered
+		service: s, log: log, patience: 5 * time.Second, rate: 256 << 10,
 	}
 	proxies := forwardauth.Config{}
 	if c != nil {
-		d.problem, d.tokens, proxies = c.Problem, c.Tokens, c.Auth
+		d.load, d.problem, d.tokens, d.more, proxies = c.Load, c.Problem, c.Tokens, c.More, c.Auth
+	}
+	if d.load == nil {
+		d.load = load.New(0, 0)
 	}
 	proxies.Log = cmp.Or(proxies.Log, log)
 	d.auth = forwardauth.New(s, &proxies)
@@ -93,10 +99,10 @@ func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
 }
 
 // with serves what takes a share of the load, and fails with an error.
-func (d *door) with(do func(w http.ResponseWriter, r *http.Request, s *share) error) http.HandlerFunc {
+func (d *door) with(do func(w http.ResponseWriter, r *http.Request, s *load.Share) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s := share{of: &d.load}
-		defer s.release()
+		s := d.load.Share()
+		defer s.Release()
 		if err := do(w, r, &s); err != nil {
 			d.fail(w, r, err)
 		}
@@ -114,7 +120,7 @@ type readerOf[T any] interface {
 
 // post serves what takes a T in at most limit bytes.
 func post[T any, R readerOf[T]](d *door, limit int64, do func(context.Context, R) (any, error)) http.HandlerFunc {
-	return d.with(func(w http.ResponseWriter, r *http.Request, s *share) error {
+	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 		in := R(new(T))
 		if err := take(w, r, limit, s, in); err != nil {
 			return err
@@ -125,27 +131,27 @@ func post[T any, R readerOf[T]](d *door, limit int64, do func(context.Context, R
 		if err != nil {
 			return err
 		}
-		s.leave()
+		s.Leave()
 		return d.answer(w, out)
 	})
 }
 
 // take reads a body, and counts the request among those that are being decided. What
 // it holds until the end is what it takes to decide it.
-func take(w http.ResponseWriter, r *http.Request, limit int64, s *share, to reader) error {
+func take(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to reader) error {
 	var b body
 	defer b.free()
 	if err := b.read(w, r, limit, s); err != nil {
 		return err
 	}
-	text := max(0, s.bytes-int64(len(b.text))) // what was read out of it lives on
-	if err := s.enter(); err != nil {
+	text := max(0, s.Bytes()-int64(len(b.text))) // what was read out of it lives on
+	if err := s.Enter(); err != nil {
 		return err
 	}
-	if err := s.holdFor(b.text); err != nil {
+	if err := s.HoldObjects(bytes.Count(b.text, []byte("{"))); err != nil {
 		return err
 	}
-	defer func() { _ = s.hold(-text) }() // which cannot fail
+	defer func() { _ = s.Hold(-text) }() // which cannot fail
 	if err := to.ReadJSON(b.text); err != nil {
 		return invalid(err)
 	}
@@ -153,18 +159,18 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *share, to read
 }
 
 // limits answers with the named limits.
-func (d *door) limits(w http.ResponseWriter, r *http.Request, s *share) error {
-	if err := s.enter(); err != nil {
+func (d *door) limits(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+	if err := s.Enter(); err != nil {
 		return err
 	}
 	list, err := d.service.Limits(r.Context())
 	if err != nil {
 		return err
 	}
-	if err := s.hold(int64(perObject * len(list.Limits))); err != nil {
+	if err := s.Hold(int64(load.PerObject * len(list.Limits))); err != nil {
 		return err
 	}
-	s.leave()
+	s.Leave()
 	return d.answer(w, list)
 }
 
@@ -179,7 +185,7 @@ func (d *door) live(w http.ResponseWriter, r *http.Request) {
 }
 
 // readyWithin is how long the store may take to prove that it can write.
-const readyWithin = 2 * time.Second
+const readyWithin = service.ReadyWithin
 
 // ready tells whether the store can decide and write, and which limits are full or
 // nearly: that is no reason to ask elsewhere.
@@ -229,7 +235,7 @@ var (
 
 // write writes an answer.
 func (d *door) write(w http.ResponseWriter, text []byte) {
-	if len(text) > freeBytes {
+	if len(text) > load.FreeBytes {
 		// A client that does not read holds what the request took. Only a connection has a deadline.
 		_ = http.NewResponseController(w).SetWriteDeadline(
 			time.Now().Add(d.patience + time.Duration(len(text)/d.rate)*time.Second))
@@ -272,15 +278,7 @@ func gone(r *http.Request, err error) bool {
 // logFailure logs that so many requests have failed for a reason that is not the
 // client's.
 func (d *door) logFailure(r *http.Request, err error, count int) {
-	class := store.Class(err)
-	if class == nil && errors.Is(err, context.DeadlineExceeded) {
-		class = context.DeadlineExceeded
-	}
-	text := "other"
-	if class != nil {
-		text = class.Error()
-	}
-	d.log.Error("request failed", "class", text, "count", count, "path", r.URL.Path, "error", err)
+	d.log.Error("request failed", "class", service.Class(err), "count", count, "path", r.URL.Path, "error", err)
 }
 
 // problems turns the mux's own plain 404 and 405 into problem details.

@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/forwardauth"
+	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/service"
 )
 
@@ -83,11 +84,37 @@ func (r *route) serves(method string) bool {
 // routes are all routes. Each is guarded by the role that it needs.
 func (d *door) routes() []route {
 	list := d.unguarded()
+	for _, r := range d.more {
+		list = append(list, route{r.Pattern, r.Role, d.bounded(r)})
+	}
 	for i, r := range list {
 		// Behind a proxy, Authorization is the end user's.
 		list[i].handler = d.guard(r.role, r.pattern != forwardauth.Path, r.handler)
 	}
 	return list
+}
+
+// bounded serves a route of another package within the bounds of what requests take together.
+func (d *door) bounded(r Route) http.HandlerFunc {
+	if r.Role == auth.Anyone {
+		return r.Handler
+	}
+	return d.with(func(w http.ResponseWriter, q *http.Request, s *load.Share) error {
+		n := q.ContentLength
+		if n < 0 || n > r.MaxBody {
+			n = r.MaxBody
+		}
+		if n > load.FreeBytes {
+			if err := s.Hold(n); err != nil {
+				return err
+			}
+		}
+		if err := s.Enter(); err != nil {
+			return err
+		}
+		r.Handler(w, q)
+		return nil
+	})
 }
 
 // unguarded are the routes as they are served to callers who have the role.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -25,7 +26,7 @@ func TestAClientThatDoesNotReadHoldsNothingForLong(t *testing.T) {
 	most := int64(0)
 	// A machine that pauses may not show what was held, so the server has more patience then.
 	for _, patience := range []time.Duration{300 * time.Millisecond, 3 * time.Second, 15 * time.Second} {
-		if most = max(most, heldFor(t, patience)); most >= perObject*9000 {
+		if most = max(most, heldFor(t, patience)); most >= load.PerObject*9000 {
 			return
 		}
 	}
@@ -52,13 +53,14 @@ func heldFor(t *testing.T, patience time.Duration) (most int64) {
 		fmt.Fprintf(conn, "POST /v1/batch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		held := d.load.bytes.Load() + d.load.requests.Load()
+		held := inFlight(d)
 		most = max(most, held)
 		if most > 0 && held == 0 {
 			return most
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d bytes in %d requests are held", d.load.bytes.Load(), d.load.requests.Load())
+			requests, bytes := d.load.InFlight()
+			t.Fatalf("%d bytes in %d requests are held", bytes, requests)
 		}
 	}
 }
@@ -68,7 +70,7 @@ func heldFor(t *testing.T, patience time.Duration) (most int64) {
 func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 	t.Parallel()
 	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil), slog.New(slog.DiscardHandler),
-		&Config{MaxRequests: 1})
+		&Config{Load: load.New(1, 0)})
 	server := httptest.NewServer(handler(d.routes()))
 	defer server.Close()
 	defer server.CloseClientConnections()
@@ -98,7 +100,7 @@ func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 	}
 	n := int64(1) // a machine that pauses may be about to decide the last one
 	for end := time.Now().Add(time.Minute); n != 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		n = d.load.requests.Load()
+		n, _ = d.load.InFlight()
 	}
 	if n != 0 {
 		t.Errorf("%d requests are being decided", n)
@@ -114,7 +116,7 @@ func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 func TestSharesAreGivenBack(t *testing.T) {
 	t.Parallel()
 	d := newDoor(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil),
-		slog.New(slog.DiscardHandler), &Config{MaxBuffered: 1 << 20, MaxRequests: 1})
+		slog.New(slog.DiscardHandler), &Config{Load: load.New(1, 1<<20)})
 	h := handler(d.routes())
 	good := `{"limit":"token-bucket 5/1m","key":"k"`
 	for _, body := range []string{
@@ -133,10 +135,16 @@ func TestSharesAreGivenBack(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(method, path, io.MultiReader(strings.NewReader(body))))
-			if bytes, requests := d.load.bytes.Load(), d.load.requests.Load(); bytes != 0 || requests != 0 {
+			if requests, bytes := d.load.InFlight(); bytes != 0 || requests != 0 {
 				t.Fatalf("%s %.40s (%d bytes): status %d, and %d bytes in %d requests are held", path, body, len(body),
 					w.Code, bytes, requests)
 			}
 		}
 	}
+}
+
+// inFlight is what requests hold, and how many there are.
+func inFlight(d *door) int64 {
+	requests, bytes := d.load.InFlight()
+	return requests + bytes
 }

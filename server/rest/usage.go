@@ -8,25 +8,26 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/service"
 )
 
 // usage tells what a key has used of its limits.
-func (d *door) usage(w http.ResponseWriter, r *http.Request, s *share) error {
+func (d *door) usage(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	q, err := usageQuery(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
-	if err := s.enter(); err != nil {
+	if err := s.Enter(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
-	out, err := d.service.Usage(ctx, q, func(limits int) error { return s.hold(int64(perCell * limits)) })
+	out, err := d.service.Usage(ctx, q, func(limits int) error { return s.Hold(int64(perCell * limits)) })
 	if err != nil {
 		return err
 	}
-	s.leave()
+	s.Leave()
 	return d.answer(w, out)
 }
 

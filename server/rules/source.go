@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/httpkey"
+	"github.com/headgate/headgate/server/auth"
 )
 
 // source is a part of a request: of a key, or a cost.
@@ -69,10 +70,6 @@ func parseSource(text string) (source, error) {
 	return source{f, name}, err
 }
 
-// TokenHeader has the token by which a proxy is known. No rule may name it: a token that is part of a key
-// would be stored, and shown in listings.
-const TokenHeader = "Headgate-Token"
-
 // headerName returns the canonical form of the name of a header.
 func headerName(name string) (string, error) {
 	if !isToken(name) {
@@ -81,8 +78,8 @@ func headerName(name string) (string, error) {
 	switch name = textproto.CanonicalMIMEHeaderKey(name); name {
 	case "Host":
 		return "", fmt.Errorf("the header Host is written host")
-	case TokenHeader:
-		return "", fmt.Errorf("the header %s has the token of the proxy, which no rule may use", TokenHeader)
+	case auth.TokenHeader: // a token that is part of a key would be stored, and shown in listings
+		return "", fmt.Errorf("the header %s has the token of the proxy, which no rule may use", auth.TokenHeader)
 	}
 	return name, nil
 }

@@ -73,6 +73,29 @@ func Problem(err error) *api.Problem {
 	return p
 }
 
+// Class names the class of an error in logs.
+func Class(err error) string {
+	switch class := store.Class(err); {
+	case class != nil:
+		return class.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return context.DeadlineExceeded.Error()
+	}
+	return "other"
+}
+
+// Forbidden describes to a client why it may not ask what it asks: an [auth.ErrUnknown], with the places
+// for a token that are looked at, or an [auth.ErrForbidden].
+func Forbidden(err error, where string) *api.Problem {
+	if !errors.Is(err, auth.ErrUnknown) {
+		return Problem(err)
+	}
+	return &api.Problem{
+		Title: "Not authenticated", Status: http.StatusUnauthorized,
+		Detail: "Nothing was done: " + err.Error() + ". Send a token in " + where + ".",
+	}
+}
+
 // The texts of problems are cut to so many bytes: they may repeat what was sent, or
 // name all limits that there are. Those of a batch are shorter, since there may be
 // thousands of them.

@@ -17,6 +17,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
+const (
+	// Deadline is how long the store may take for a request.
+	Deadline = 10 * time.Second
+	// ReadyWithin is how long the store may take to prove that it can write.
+	ReadyWithin = 2 * time.Second
+)
+
 // Service answers requests by a limiter and a configuration. It is safe for
 // concurrent use.
 type Service struct {

@@ -1,0 +1,76 @@
+package api
+
+import "strconv"
+
+// Domain is that of the ErrorInfo of problems over gRPC.
+const Domain = "headgate"
+
+// kinds say how a problem is told over gRPC, which has other codes than HTTP: the code, and the reason in
+// its ErrorInfo. The first row that fits counts; an empty type is any.
+//
+// Clients and proxies of gRPC ask again after UNAVAILABLE, so it says that nothing was charged.
+// RESOURCE_EXHAUSTED is no problem's: a refusal is a decision.
+var kinds = []struct {
+	Type   string
+	Status int // of HTTP; 0: any
+	code   uint32
+	reason string
+}{
+	{Unavailable, 0, 14, "UNAVAILABLE"},
+	{Busy, 0, 14, "BUSY"},
+	{Full, 0, 9, "FULL"},
+	{OutcomeUnknown, 504, 4, "OUTCOME_UNKNOWN"},
+	{OutcomeUnknown, 0, 2, "OUTCOME_UNKNOWN"},
+	{IDReused, 0, 6, "ID_REUSED"},
+	{IDSettled, 0, 9, "ID_SETTLED"},
+	{IDUnknown, 0, 5, "ID_UNKNOWN"},
+	{"", 400, 3, "INVALID"},
+	{"", 413, 3, "TOO_LARGE"},
+	{"", 401, 16, "NOT_AUTHENTICATED"},
+	{"", 403, 7, "NOT_PERMITTED"},
+	{"", 501, 12, "NOT_SUPPORTED"},
+	{"", 0, 2, "OTHER"},
+}
+
+// Code is the code of gRPC for a problem: a google.rpc.Code.
+func (p *Problem) Code() uint32 { return kinds[p.kind()].code }
+
+// Reason is the reason in the ErrorInfo of a problem.
+func (p *Problem) Reason() string { return kinds[p.kind()].reason }
+
+func (p *Problem) kind() int {
+	for i, k := range kinds {
+		if (k.Type == "" || k.Type == p.Type) && (k.Status == 0 || k.Status == p.Status) {
+			return i
+		}
+	}
+	return len(kinds) - 1
+}
+
+// Text is the message of a problem over gRPC: the title and the detail.
+func (p *Problem) Text() string {
+	if p.Detail == "" {
+		return p.Title
+	}
+	return p.Title + ": " + p.Detail
+}
+
+// Metadata is a problem in the metadata of an ErrorInfo, of which [ParseMetadata] makes it again.
+func (p *Problem) Metadata() map[string]string {
+	m := map[string]string{"title": p.Title, "status": strconv.Itoa(p.Status)}
+	for name, text := range map[string]string{"type": p.Type, "detail": p.Detail, "field": p.Field} {
+		if text != "" {
+			m[name] = text
+		}
+	}
+	return m
+}
+
+// ParseMetadata returns the problem of a metadata, or nil if there is none in it.
+func ParseMetadata(m map[string]string) *Problem {
+	status, err := strconv.Atoi(m["status"])
+	if err != nil || m["title"] == "" {
+		return nil
+	}
+	return &Problem{Type: m["type"], Title: m["title"], Status: status, Detail: m["detail"], Field: m["field"]}
+}

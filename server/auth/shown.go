@@ -1,0 +1,53 @@
+package auth
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// TokenHeader is the header, or the metadata, for a token beside Authorization: of requests on which a
+// proxy passes on the Authorization of its end user.
+const TokenHeader = "Headgate-Token"
+
+// ErrUnknown is the error of a request that shows nothing by which its caller is known. Nothing was done.
+var ErrUnknown = errors.New("the caller is not known")
+
+// Shown is what a request shows of its caller, by whatever protocol it came.
+type Shown struct {
+	Token         string   // in TokenHeader; empty: none, as a proxy sends it that has none
+	Authorization []string // the values of that header, where it is looked at; nil: none
+	Certificate   func() *x509.Certificate
+	UnixSocket    bool // it came by one, which only users of this machine reach to whom its permissions allow it
+}
+
+// Caller returns the caller of a request; nil is one that may do everything, by a Unix socket. A token
+// that is not known is an error also where none is needed. The error is [ErrUnknown].
+func (t *Tokens) Caller(s Shown) (*Caller, error) {
+	token := s.Token
+	shown := token != ""
+	if !shown && len(s.Authorization) > 0 {
+		scheme, value, _ := strings.Cut(s.Authorization[0], " ")
+		if !strings.EqualFold(scheme, "Bearer") {
+			return nil, fmt.Errorf("%w: Authorization is of another kind than Bearer", ErrUnknown)
+		}
+		token, shown = strings.TrimSpace(value), true
+	}
+	if shown {
+		if c := t.Token(token); c != nil {
+			return c, nil
+		}
+		return nil, fmt.Errorf("%w: its token is not listed", ErrUnknown)
+	}
+	if cert := s.Certificate(); cert != nil {
+		if c := t.Certificate(cert); c != nil {
+			return c, nil
+		}
+		return nil, fmt.Errorf("%w: its certificate is not listed", ErrUnknown)
+	}
+	if s.UnixSocket {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("%w: it shows no token", ErrUnknown)
+}

@@ -1,0 +1,302 @@
+package envoy_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	descriptorpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+const (
+	shop = `
+domain: shop
+descriptors:
+  - key: table
+    value: orders
+    rate_limit: {unit: second, requests_per_unit: 5}
+  - key: table
+    value: default
+    rate_limit: {unit: second, requests_per_unit: 7}
+`
+	mail = `
+domain: mail
+descriptors:
+  - key: kind
+    value: newsletter
+    descriptors:
+      - key: address
+        rate_limit: {unit: day, requests_per_unit: 2}
+  - key: address
+    rate_limit: {unit: day, requests_per_unit: 10}
+`
+	edge = `
+domain: edge
+descriptors:
+  - key: remote_address
+    rate_limit: {unit: second, requests_per_unit: 4}
+  - key: remote_address
+    value: 192.0.2.5
+    rate_limit: {unit: second, requests_per_unit: 0}
+`
+	flat   = "domain: flat\ndescriptors:\n  - {key: k, value: v, rate_limit: {requests_per_unit: 3, unit: second}}\n"
+	nested = `
+domain: nested
+descriptors:
+  - key: k
+    value: v
+    descriptors:
+      - {key: sub, rate_limit: {requests_per_unit: 3, unit: second}}
+`
+	inside = `
+domain: inside
+descriptors:
+  - {key: ldap, rate_limit: {unlimited: true}}
+  - {key: azure, rate_limit: {unit: minute, requests_per_unit: 6}}
+  - {key: free}
+`
+	shadow = `
+domain: shadow
+descriptors:
+  - key: service
+    descriptors:
+      - {key: user, value: a, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 2}}
+      - {key: user, value: b, rate_limit: {unit: second, requests_per_unit: 4}}
+`
+	replacing = `
+domain: replacing
+descriptors:
+  - key: k1
+    value: v1
+    descriptors:
+      - {key: user, value: bo, rate_limit: {name: narrow, unit: second, requests_per_unit: 2}}
+  - key: k2
+    value: v2
+    descriptors:
+      - {key: user, value: bo, rate_limit: {replaces: [{name: narrow}], unit: second, requests_per_unit: 5}}
+`
+	detailed = `
+domain: detailed
+descriptors:
+  - {key: k, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 3}}
+  - {key: k, value: v, rate_limit: {unit: minute, requests_per_unit: 6}}
+`
+	wild = `
+domain: wild
+descriptors:
+  - {key: path, value: /api/exact, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: path, value: /api/*, rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: path, value: "*/img/*.png", rate_limit: {unit: minute, requests_per_unit: 3}}
+  - {key: path, value: /shared/*, share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 4}}
+  - {key: path, rate_limit: {unit: minute, requests_per_unit: 5}}
+`
+	quotas = `
+domain: quotas
+descriptors:
+  - {key: plan, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+  - {key: credit, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 4}}
+  - {key: hard, rate_limit: {unit: hour, requests_per_unit: 3}}
+`
+)
+
+// TestDocumentedAnswers asks what the documentation of envoyproxy/ratelimit describes. Each case is a store
+// of its own.
+func TestDocumentedAnswers(t *testing.T) {
+	t.Parallel()
+	one := func(pairs ...string) []*descriptorpb.RateLimitDescriptor {
+		return []*descriptorpb.RateLimitDescriptor{of(pairs...)}
+	}
+	const all = 20
+	for name, c := range map[string]struct {
+		file   string
+		domain string
+		list   []*descriptorpb.RateLimitDescriptor
+		want   int // of 20 requests
+	}{
+		"a value has its limit":                         {shop, "shop", one("table", "orders"), 5},
+		"another value has its own":                     {shop, "shop", one("table", "default"), 7},
+		"a value that is not listed has none":           {shop, "shop", one("table", "users"), all},
+		"a key that is not listed has none":             {shop, "shop", one("view", "orders"), all},
+		"keys differ by case":                           {shop, "shop", one("Table", "orders"), all},
+		"values differ by case":                         {shop, "shop", one("table", "Orders"), all},
+		"a domain that is not known has no limits":      {shop, "bakery", one("table", "orders"), all},
+		"an inner descriptor has a limit":               {mail, "mail", one("kind", "newsletter", "address", "a@x"), 2},
+		"a placeholder has none":                        {mail, "mail", one("kind", "newsletter"), all},
+		"another outer value has none":                  {mail, "mail", one("kind", "receipt", "address", "a@x"), all},
+		"a key alone counts for each value":             {mail, "mail", one("address", "a@x"), 10},
+		"the tightest of several descriptors decides":   {mail, "mail", append(one("kind", "newsletter", "address", "a@x"), of("address", "a@x")), 2},
+		"any address":                                   {edge, "edge", one("remote_address", "192.0.2.1"), 4},
+		"an address of its own goes before":             {edge, "edge", one("remote_address", "192.0.2.5"), 0},
+		"too deep a request matches nothing":            {flat, "flat", one("k", "v", "sub", "x"), all},
+		"a request of the same depth matches":           {nested, "nested", one("k", "v", "sub", "x"), 3},
+		"too shallow a request matches nothing":         {nested, "nested", one("k", "v"), all},
+		"the order of entries counts":                   {nested, "nested", one("sub", "x", "k", "v"), all},
+		"unlimited passes":                              {inside, "inside", one("ldap", "x"), all},
+		"a limit beside an unlimited one":               {inside, "inside", one("azure", "x"), 6},
+		"no limit and nothing below passes":             {inside, "inside", one("free", "x"), all},
+		"shadow mode passes":                            {shadow, "shadow", one("service", "auth", "user", "a"), all},
+		"beside shadow mode":                            {shadow, "shadow", one("service", "auth", "user", "b"), 4},
+		"shadow mode leaves the others as they are":     {shadow, "shadow", append(one("service", "auth", "user", "a"), of("service", "auth", "user", "b")), 4},
+		"a named limit":                                 {replacing, "replacing", one("k1", "v1", "user", "bo"), 2},
+		"the limit that replaces":                       {replacing, "replacing", one("k2", "v2", "user", "bo"), 5},
+		"a limit is replaced":                           {replacing, "replacing", append(one("k1", "v1", "user", "bo"), of("k2", "v2", "user", "bo")), 5},
+		"detailed metrics change no limit":              {detailed, "detailed", one("k", "other"), 3},
+		"detailed metrics beside a value":               {detailed, "detailed", one("k", "v"), 6},
+		"the exact value goes before a wildcard":        {wild, "wild", one("path", "/api/exact"), 1},
+		"a wildcard at the end":                         {wild, "wild", one("path", "/api/users"), 2},
+		"wildcards in the middle":                       {wild, "wild", one("path", "/x/img/a.png"), 3},
+		"the first wildcard that matches counts":        {wild, "wild", one("path", "/api/img/a.png"), 2},
+		"a wildcard that shares":                        {wild, "wild", one("path", "/shared/a"), 4},
+		"the key alone comes last":                      {wild, "wild", one("path", "/img/a.gif"), 5},
+		"an empty value is the key alone":               {wild, "wild", one("path", ""), 5},
+		"a quota that is used up passes beside another": {quotas, "quotas", append(one("plan", "x"), of("credit", "x")), 4},
+		"all quotas used up":                            {quotas, "quotas", one("plan", "x"), 2},
+		"an ordinary limit decides beside quotas":       {quotas, "quotas", append(one("credit", "x"), of("hard", "x")), 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, noHeaders, c.file)
+			if got := r.passed(all, c.domain, c.list...); got != c.want {
+				t.Errorf("%d of %d requests passed, want %d", got, all, c.want)
+			}
+		})
+	}
+}
+
+func TestValuesCountApart(t *testing.T) {
+	t.Parallel()
+	r := start(t, noHeaders, wild, mail)
+	for _, path := range []string{"/api/a", "/api/b", "/other", "/another"} {
+		want := 2
+		if path[1] != 'a' || path == "/another" {
+			want = 5
+		}
+		if got := r.passed(9, "wild", of("path", path)); got != want {
+			t.Errorf("%s: %d passed, want %d", path, got, want)
+		}
+	}
+	if got := r.passed(3, "wild", of("path", "/shared/a")) + r.passed(3, "wild", of("path", "/shared/b")); got != 4 {
+		t.Errorf("%d passed under share_threshold, want 4 together", got)
+	}
+	// What belongs together in one key of a store is not confused with what reads alike.
+	r.passed(9, "mail", of("kind", "newsletter", "address", "a|b"))
+	if got := r.passed(9, "mail", of("kind", "newsletter", "address", `a\|b`)); got != 2 {
+		t.Errorf("%d passed, want 2 for a key of its own", got)
+	}
+}
+
+func TestStatusesHaveTheFiguresOfEach(t *testing.T) {
+	t.Parallel()
+	r := start(t, noHeaders, mail, inside)
+	answer := r.ask("mail", 0, of("address", "a"), of("nobody", "x"), of("kind", "newsletter", "address", "a"))
+	s := answer.GetStatuses()
+	if len(s) != 3 || answer.GetOverallCode() != rls.RateLimitResponse_OK {
+		t.Fatalf("got %v", answer)
+	}
+	for i, want := range []struct{ requests, remaining uint32 }{{10, 9}, {0, 0}, {2, 1}} {
+		if got := s[i].GetCurrentLimit().GetRequestsPerUnit(); got != want.requests {
+			t.Errorf("status %d: %d requests a unit, want %d", i, got, want.requests)
+		}
+		if got := s[i].GetLimitRemaining(); got != want.remaining {
+			t.Errorf("status %d: %d remaining, want %d", i, got, want.remaining)
+		}
+	}
+	if s[1].GetCurrentLimit() != nil || s[1].GetDurationUntilReset() != nil {
+		t.Errorf("what matches nothing has figures: %v", s[1])
+	}
+	if got := s[0].GetCurrentLimit().GetUnit(); got != rls.RateLimitResponse_RateLimit_DAY {
+		t.Errorf("unit %v, want DAY", got)
+	}
+	r.passed(1, "mail", of("kind", "newsletter", "address", "a"))
+	answer = r.ask("mail", 0, of("address", "a"), of("kind", "newsletter", "address", "a"))
+	const over = rls.RateLimitResponse_OVER_LIMIT
+	if s := answer.GetStatuses(); s[0].GetCode() != rls.RateLimitResponse_OK || s[1].GetCode() != over ||
+		answer.GetOverallCode() != over {
+		t.Errorf("got %v", answer)
+	}
+	if got := answer.GetStatuses()[0].GetLimitRemaining(); got != 8 {
+		t.Errorf("%d remain, want 8: a descriptor is charged although another is over its limit", got)
+	}
+	free := r.ask("inside", 0, of("ldap", "x")).GetStatuses()[0]
+	if free.GetLimitRemaining() != math.MaxUint32 || free.GetCurrentLimit() != nil {
+		t.Errorf("unlimited: %v", free)
+	}
+}
+
+func TestNamesAreTold(t *testing.T) {
+	t.Parallel()
+	r := start(t, noHeaders, replacing)
+	if got := r.ask("replacing", 0, of("k1", "v1", "user", "bo")).GetStatuses()[0].GetCurrentLimit().GetName(); got != "narrow" {
+		t.Errorf("name %q, want narrow", got)
+	}
+}
+
+func TestNoBurstAtTheBoundary(t *testing.T) {
+	t.Parallel()
+	const file = "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: minute, requests_per_unit: 10}}\n"
+	for name, c := range map[string]struct {
+		file string
+		want int // at once after the boundary
+	}{
+		"by default":   {file, 0},
+		"fixed-window": {"algorithm: fixed-window\n" + file, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, noHeaders, c.file)
+			r.pass(59 * time.Second)
+			if got := r.passed(20, "d", of("k", "x")); got != 10 {
+				t.Fatalf("%d passed before the boundary, want 10", got)
+			}
+			r.pass(time.Second)
+			if got := r.passed(20, "d", of("k", "x")); got != c.want {
+				t.Errorf("%d passed just after the boundary, want %d", got, c.want)
+			}
+			r.pass(2 * time.Minute)
+			if got := r.passed(20, "d", of("k", "x")); got != 10 {
+				t.Errorf("%d passed in a later window, want 10", got)
+			}
+		})
+	}
+}
+
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		limit  string
+		period time.Duration
+		unit   rls.RateLimitResponse_RateLimit_Unit
+		times  uint32
+	}{
+		{"{unit: second, requests_per_unit: 2}", time.Second, rls.RateLimitResponse_RateLimit_SECOND, 0},
+		{"{unit: MINUTE, requests_per_unit: 2}", time.Minute, rls.RateLimitResponse_RateLimit_MINUTE, 0},
+		{"{unit: hour, requests_per_unit: 2}", time.Hour, rls.RateLimitResponse_RateLimit_HOUR, 0},
+		{"{unit: day, requests_per_unit: 2}", 24 * time.Hour, rls.RateLimitResponse_RateLimit_DAY, 0},
+		{"{unit: week, requests_per_unit: 2}", 7 * 24 * time.Hour, rls.RateLimitResponse_RateLimit_WEEK, 0},
+		{"{unit: month, requests_per_unit: 2}", 30 * 24 * time.Hour, rls.RateLimitResponse_RateLimit_MONTH, 0},
+		{"{unit: year, requests_per_unit: 2}", 365 * 24 * time.Hour, rls.RateLimitResponse_RateLimit_YEAR, 0},
+		{"{unit: minute, requests_per_unit: 2, unit_multiplier: 10}", 10 * time.Minute, rls.RateLimitResponse_RateLimit_MINUTE, 10},
+		{`{headgate: "fixed-window 2/10m"}`, 10 * time.Minute, rls.RateLimitResponse_RateLimit_MINUTE, 10},
+		{`{headgate: "fixed-window 2/7d"}`, 7 * 24 * time.Hour, rls.RateLimitResponse_RateLimit_WEEK, 0},
+		{`{headgate: "fixed-window 2/month Europe/Berlin"}`, 30 * 24 * time.Hour, rls.RateLimitResponse_RateLimit_MONTH, 0},
+	} {
+		t.Run(c.limit, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, noHeaders, "domain: d\nalgorithm: fixed-window\ndescriptors:\n  - {key: k, rate_limit: "+c.limit+"}\n")
+			r.pass(-time.Duration(r.clock.Load()%c.period.Microseconds()) * time.Microsecond) // to a window's start
+			s := r.ask("d", 0, of("k", "x")).GetStatuses()[0]
+			l := s.GetCurrentLimit()
+			if l.GetRequestsPerUnit() != 2 || l.GetUnit() != c.unit || l.GetUnitMultiplier().GetValue() != c.times {
+				t.Errorf("told as %v", l)
+			}
+			calendar := c.limit == `{headgate: "fixed-window 2/month Europe/Berlin"}` // its months differ
+			if got := s.GetDurationUntilReset().AsDuration(); got != c.period && !calendar {
+				t.Errorf("reset after %v, want %v", got, c.period)
+			}
+			if got := r.passed(9, "d", of("k", "x")); got != 1 {
+				t.Errorf("%d more passed, want 1", got)
+			}
+		})
+	}
+}

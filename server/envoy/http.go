@@ -1,0 +1,66 @@
+package envoy
+
+import (
+	"io"
+	"net/http"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// MaxBody is how many bytes a body of [Server.ServeJSON] may have.
+const MaxBody = 1 << 20
+
+// ServeJSON answers POST /json: a RateLimitRequest as JSON with a RateLimitResponse. The status is 200, or 429
+// if the request is over a limit; 400 for a request that is wrong, and 500 if the store does not answer.
+func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	if err != nil {
+		http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	var q rls.RateLimitRequest
+	if err := protojson.Unmarshal(body, &q); err != nil {
+		http.Error(w, "the body is not a RateLimitRequest: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	answer, problem := s.decide(r.Context(), &q)
+	if problem != nil {
+		code := problem.Status
+		if code > http.StatusInternalServerError {
+			code = http.StatusInternalServerError // as envoyproxy/ratelimit has it
+		}
+		http.Error(w, problem.Text(), code)
+		return
+	}
+	text, err := protojson.Marshal(answer)
+	if err != nil {
+		http.Error(w, "the answer cannot be written: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	for _, h := range answer.GetResponseHeadersToAdd() {
+		w.Header().Set(h.GetKey(), h.GetValue())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if answer.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(text)
+}
+
+// ServeHealth answers GET /healthcheck: 200 and OK, or 500 while there is no configuration, or the store does
+// not answer.
+func (s *Server) ServeHealth(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if s.Config() == nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, "no configuration was received yet\n")
+		return
+	}
+	if err := s.service.Healthy(r.Context()); err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, "the store does not answer\n")
+		return
+	}
+	_, _ = io.WriteString(w, "OK")
+}

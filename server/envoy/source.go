@@ -1,0 +1,86 @@
+package envoy
+
+import (
+	"fmt"
+
+	"github.com/headgate/headgate"
+)
+
+// document is what a file, or a resource of an xDS server, says of a domain.
+type document struct {
+	at          place
+	domain      string
+	algorithm   string // of the limits that name none; empty: DefaultAlgorithm
+	together    bool   // all_or_nothing
+	descriptors []descriptor
+}
+
+// descriptor is one level of a rule.
+type descriptor struct {
+	at         place
+	key, value string // an empty value stands for any
+	limit      *policy
+	shadow     bool
+	quota      bool
+	share      bool // values that match a wildcard share one limit
+	charge     charging
+	refunds    bool
+	children   []descriptor
+}
+
+// policy is a rate_limit.
+type policy struct {
+	at         place
+	unit       string // empty: none is said
+	requests   uint32
+	multiplier uint32 // 0: none is said
+	unlimited  bool
+	name       string
+	replaces   []string
+	notation   string // empty: the unit and the requests say the limit
+	algorithm  string // empty: that of the document
+}
+
+// place says where something stands.
+type place struct {
+	file      string // a file, or the name of a resource
+	line, col int    // 0: there are no lines
+	path      string // as descriptors[0].rate_limit
+}
+
+// in is a place within another one.
+func (p place) in(path string) place {
+	if p.path != "" && path != "" && path[0] != '[' {
+		path = "." + path
+	}
+	p.path += path
+	return p
+}
+
+// String writes a place as file:line:col: path.
+func (p place) String() string {
+	text := p.file
+	if p.line > 0 {
+		text = fmt.Sprintf("%s:%d:%d", p.file, p.line, p.col)
+	}
+	if p.path != "" {
+		text += ": " + p.path
+	}
+	return text
+}
+
+// wrong is an error at a place.
+func (p place) wrong(format string, args ...any) error {
+	return headgate.Invalid(p.String(), format, args...)
+}
+
+// charging says when the hits of a descriptor are charged.
+type charging uint8
+
+const (
+	byHits      charging = iota // up to one hit when allowed, more always
+	whenAllowed                 // a request over the limit charges nothing
+	always                      // whatever the level: the work is done already
+)
+
+var chargings = map[string]charging{"when_allowed": whenAllowed, "always": always}

@@ -1,0 +1,81 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/load"
+	"github.com/headgate/headgate/server/service"
+)
+
+// unary serves a call within the bounds of time and memory, and makes a status of its error.
+func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (
+	out any, err error,
+) {
+	m := s.methods[info.FullMethod]
+	defer func() { err = s.told(ctx, info.FullMethod, err, recover()) }()
+	if m.role == auth.Anyone { // answered however much there is to do
+		return h(ctx, in)
+	}
+	share := s.config.Load.Share()
+	defer share.Release()
+	if err := m.hold(&share, in); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, service.Deadline)
+	defer cancel()
+	return h(ctx, in)
+}
+
+// hold counts a message, and what it takes to decide it.
+func (m *method) hold(s *load.Share, message any) error {
+	if err := s.Enter(); err != nil {
+		return err
+	}
+	if p, ok := message.(proto.Message); ok {
+		if n := proto.Size(p); n > load.FreeBytes {
+			if err := s.Hold(int64(n)); err != nil {
+				return err
+			}
+		}
+	}
+	if m.objects == nil {
+		return nil
+	}
+	return s.HoldObjects(m.objects(message))
+}
+
+// stream makes a status of the error of a stream.
+func (s *Server) stream(impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (
+	err error,
+) {
+	defer func() { err = s.told(stream.Context(), info.FullMethod, err, recover()) }()
+	return h(impl, stream)
+}
+
+// told returns the status of an error, which is logged if the client is not to blame. A panic is an
+// error of one call, as it is over HTTP.
+func (s *Server) told(ctx context.Context, name string, err error, panicked any) error {
+	if panicked != nil {
+		err = fmt.Errorf("panic: %v", panicked)
+		s.log.Error("request failed", "class", "panic", "path", name, "error", err, "stack", string(debug.Stack()))
+		return statusOf(service.Problem(err))
+	}
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	p := service.Problem(err)
+	if p.Status >= 500 && ctx.Err() == nil {
+		s.log.Error("request failed", "class", service.Class(err), "count", 1, "path", name, "error", err)
+	}
+	return statusOf(p)
+}

@@ -1,0 +1,216 @@
+package rpc_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/rpc"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// serve serves gRPC until the end of the test, and returns its server and its address.
+func serve(t testing.TB, s store.Store, c *rpc.Config, more ...rpc.Service) (*rpc.Server, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveOn(t, l, s, c, more...), l.Addr().String()
+}
+
+func serveOn(t testing.TB, l net.Listener, s store.Store, c *rpc.Config, more ...rpc.Service) *rpc.Server {
+	t.Helper()
+	names, err := config.Parse("f.yaml", []byte("allow_notations: true\nlimits: {api: sliding-log 100/1h, login: 5/1m}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := rpc.New(service.New(headgate.New(s, &headgate.Config{Names: names}), names, nil),
+		slog.New(slog.DiscardHandler), c)
+	for _, v := range more {
+		server.Register(v)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return server
+}
+
+// dial connects to an address.
+func dial(t testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// tokens writes a file of callers, one for each role, and returns their tokens.
+func tokens(t testing.TB) (f *auth.File, of map[string]string) {
+	t.Helper()
+	of = map[string]string{}
+	var entries []auth.Entry
+	for _, role := range []string{"take", "read", "admin"} {
+		of[role] = auth.NewToken()
+		entries = append(entries, auth.Entry{Name: role, Role: role, Hashes: []string{auth.Hash(of[role])}})
+	}
+	text, err := auth.Text(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = auth.Open(path); err != nil {
+		t.Fatal(err)
+	}
+	return f, of
+}
+
+// echo is a service that tells who has called it.
+func echo(role auth.Role) rpc.Service {
+	handler := func(_ any, ctx context.Context, decode func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
+		in := new(healthpb.HealthCheckRequest)
+		if err := decode(in); err != nil {
+			return nil, err
+		}
+		return i(ctx, in, &grpc.UnaryServerInfo{FullMethod: "/test.Echo/Who"},
+			func(ctx context.Context, _ any) (any, error) {
+				if in.Service == "panic" {
+					panic(in.Service)
+				}
+				return &healthpb.HealthCheckRequest{Service: auth.From(ctx).String()}, nil
+			})
+	}
+	return rpc.Service{
+		Desc: &grpc.ServiceDesc{
+			ServiceName: "test.Echo", HandlerType: (*any)(nil),
+			Methods: []grpc.MethodDesc{{MethodName: "Who", Handler: handler}},
+		},
+		Impl: struct{}{}, Role: func(string) auth.Role { return role },
+	}
+}
+
+func who(ctx context.Context, conn *grpc.ClientConn, says string) (string, error) {
+	out := new(healthpb.HealthCheckRequest)
+	err := conn.Invoke(ctx, "/test.Echo/Who", &healthpb.HealthCheckRequest{Service: says}, out)
+	return out.Service, err
+}
+
+func TestCallersAreKnownByTheirTokens(t *testing.T) {
+	t.Parallel()
+	file, of := tokens(t)
+	_, addr := serve(t, memory.New(nil), &rpc.Config{Tokens: file}, echo(auth.RoleTake))
+	conn := dial(t, addr)
+	for _, c := range []struct {
+		name, value string
+		want        string
+		code        codes.Code
+	}{
+		{"authorization", "Bearer " + of["take"], "take", codes.OK},
+		{"authorization", "bearer " + of["admin"], "admin", codes.OK},
+		{"headgate-token", of["take"], "take", codes.OK},
+		{"authorization", "Bearer " + of["read"], "", codes.PermissionDenied},
+		{"authorization", "Bearer " + of["take"] + "x", "", codes.Unauthenticated},
+		{"authorization", "Basic eDp5", "", codes.Unauthenticated},
+		{"headgate-token", "hgt_wrong", "", codes.Unauthenticated},
+		{"x-other", "x", "", codes.Unauthenticated},
+	} {
+		got, err := who(metadata.AppendToOutgoingContext(t.Context(), c.name, c.value), conn, "")
+		if got != c.want || status.Code(err) != c.code {
+			t.Errorf("%s: %s: %q, %v, want %q, %s", c.name, c.value, got, err, c.want, c.code)
+		}
+		if err != nil && (!strings.Contains(err.Error(), "Nothing was done") || len(status.Convert(err).Details()) == 0) {
+			t.Errorf("%v, %v", err, status.Convert(err).Details())
+		}
+	}
+	h, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil || h.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health without a token: %v, %v", h, err)
+	}
+}
+
+func TestAdminActionsMayBeElsewhere(t *testing.T) {
+	t.Parallel()
+	_, addr := serve(t, memory.New(nil), &rpc.Config{NoAdmin: true}, echo(auth.RoleAdmin))
+	if _, err := who(t.Context(), dial(t, addr), ""); status.Code(err) != codes.PermissionDenied {
+		t.Error(err)
+	}
+}
+
+func TestACallThatPanicsFailsAlone(t *testing.T) {
+	t.Parallel()
+	_, addr := serve(t, memory.New(nil), nil, echo(auth.RoleTake))
+	conn := dial(t, addr)
+	if _, err := who(t.Context(), conn, "panic"); status.Code(err) != codes.Unknown ||
+		!strings.Contains(err.Error(), "not known whether") {
+		t.Error(err)
+	}
+	if name, err := who(t.Context(), conn, ""); err != nil || name != "the caller" {
+		t.Errorf("%q, %v", name, err)
+	}
+}
+
+func TestHealthIsThatOfTheStore(t *testing.T) {
+	t.Parallel()
+	st := memory.New(nil)
+	server, addr := serve(t, st, nil, echo(auth.RoleTake))
+	h := healthpb.NewHealthClient(dial(t, addr))
+	for _, name := range []string{"", "test.Echo", "grpc.health.v1.Health"} {
+		r, err := h.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		if err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("%q: %v, %v", name, r, err)
+		}
+	}
+	if _, err := h.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "x"}); status.Code(err) != codes.NotFound {
+		t.Error(err)
+	}
+	list, err := h.List(t.Context(), &healthpb.HealthListRequest{})
+	if err != nil || list.Statuses["test.Echo"].GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("%v, %v", list, err)
+	}
+	watch, err := h.Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := watch.Recv()
+	if err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Fatalf("%v, %v", r, err)
+	}
+	st.Close()
+	if r, err = watch.Recv(); err != nil || r.Status != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("of a store that is away: %v, %v", r, err)
+	}
+	within, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := server.Shutdown(within); err != nil {
+		t.Errorf("a client that watches keeps the server from stopping: %v", err)
+	}
+}
