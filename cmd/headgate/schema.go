@@ -6,22 +6,28 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/store/redis"
 )
 
 func newSchemaCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:       "schema " + strings.Join(names(schemas), "|") + "|config",
-		Short:     "Print a store's schema as SQL, for a migration tool of your own, or the config file's JSON Schema",
+		Use: "schema " + strings.Join(names(schemas), "|") + "|config|openapi",
+		Short: "Print a store's schema as SQL, for a migration tool of your own, the config file's JSON Schema, or " +
+			"the OpenAPI description of the HTTP interface",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: append(names(schemas), "config"),
+		ValidArgs: append(names(schemas), "config", "openapi"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] == "config" {
+			switch args[0] {
+			case "config":
 				text, err := config.Schema()
 				if err == nil {
 					_, err = cmd.OutOrStdout().Write(text)
 				}
+				return err
+			case "openapi":
+				_, err := cmd.OutOrStdout().Write(api.OpenAPI)
 				return err
 			}
 			fmt.Fprint(cmd.OutOrStdout(), schemas[args[0]]())

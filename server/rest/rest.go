@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,9 +25,6 @@ import (
 
 // deadline is how long the store may take.
 const deadline = service.Deadline
-
-//go:embed openapi.yaml
-var openapi []byte
 
 // Config bounds what requests in flight take together. A nil Config, and every zero
 // field, is fine.

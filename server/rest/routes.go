@@ -160,7 +160,7 @@ func (d *door) unguarded() []route {
 		{"GET /healthz", auth.Anyone, d.ready},
 		{"GET /openapi.yaml", auth.Anyone, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/yaml")
-			_, _ = w.Write(openapi)
+			_, _ = w.Write(api.OpenAPI)
 		}},
 	}
 }

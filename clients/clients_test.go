@@ -1,0 +1,76 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/dbtest"
+)
+
+// most is how many lines a client has at most: it is copied into programs, and read.
+const most = 250
+
+// TestClientsAreShort counts the lines.
+func TestClientsAreShort(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"python/headgate.py", "typescript/headgate.ts"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := bytes.Count(text, []byte("\n")); n > most {
+			t.Errorf("%s has %d lines, more than %d", name, n, most)
+		}
+	}
+}
+
+// TestPython runs the tests of headgate.py.
+func TestPython(t *testing.T) {
+	t.Parallel()
+	python := dbtest.Program(t, "python3", "python3")
+	run(t, "python", python, "test_headgate.py", serve(t, read(t)), "../"+vectorsFile)
+}
+
+// TestTypeScript checks the types of headgate.ts and runs its tests.
+func TestTypeScript(t *testing.T) {
+	t.Parallel()
+	node := dbtest.Program(t, "node", "nodejs")
+	modules := dbtest.NodeModules(t, "typescript")
+	dir := t.TempDir()
+	run(t, "typescript", node, filepath.Join(modules, "typescript/bin/tsc"), "-p", ".", "--outDir", dir)
+	for from, to := range map[string]string{"headgate.js": "headgate.mjs"} {
+		if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile("typescript/test_headgate.mjs")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "test_headgate.mjs"), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := filepath.Abs(vectorsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, node, "test_headgate.mjs", serve(t, read(t)), file)
+}
+
+// run runs a program in a folder.
+func run(t *testing.T, dir, program string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", args[0], err, out)
+	}
+}

@@ -1,0 +1,176 @@
+// Package clients has no code in Go: its tests run those of the clients in other languages against
+// a server, and the vectors that all of them pass.
+package clients
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/rest"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// vectors are those of testdata/vectors.json, which says what they mean.
+type vectors struct {
+	About      []string     `json:"about"`
+	Arithmetic []arithmetic `json:"arithmetic"`
+	Headers    []headers    `json:"headers"`
+	Errors     []failing    `json:"errors"`
+	Answers    []answer     `json:"answers"`
+}
+
+type arithmetic struct {
+	Name  string `json:"name"`
+	Steps []step `json:"steps"`
+}
+
+type step struct {
+	AtMS int64           `json:"at_ms"`
+	Verb string          `json:"verb"`
+	In   json.RawMessage `json:"in"`
+	Want json.RawMessage `json:"want"`
+}
+
+type headers struct {
+	Name  string `json:"name"`
+	Steps []struct {
+		AtMS  int64             `json:"at_ms"`
+		Query string            `json:"query"`
+		Want  map[string]string `json:"want"`
+	} `json:"steps"`
+}
+
+type failing struct {
+	Name string          `json:"name"`
+	Verb string          `json:"verb"`
+	In   json.RawMessage `json:"in"`
+	Want struct {
+		Error  string `json:"error"`
+		Status int    `json:"status"`
+		Type   string `json:"type"`
+		Field  string `json:"field"`
+	} `json:"want"`
+}
+
+type answer struct {
+	Name   string `json:"name"`
+	Status int    `json:"status"`
+	Body   any    `json:"body"`
+	Error  string `json:"error"`
+}
+
+const vectorsFile = "../testdata/vectors.json"
+
+// read reads the vectors.
+func read(t *testing.T) *vectors {
+	t.Helper()
+	text, err := os.ReadFile(vectorsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v vectors
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	return &v
+}
+
+// epoch is where the clock of a store begins, in microseconds.
+const epoch = 1795600000_000000
+
+// stage is a server with a clock that tests set, and with faults that they ask for.
+type stage struct {
+	api    atomic.Pointer[http.Handler]
+	offset atomic.Int64 // of the clock, in milliseconds
+	mux    http.ServeMux
+}
+
+// newStage returns a server whose tokens are nobody's business: see package rest.
+func newStage(v *vectors) *stage {
+	s := &stage{}
+	s.fresh()
+	s.mux.HandleFunc("POST /test/new", func(http.ResponseWriter, *http.Request) { s.fresh() })
+	s.mux.HandleFunc("POST /test/clock", func(w http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body)
+		ms, err := strconv.ParseInt(string(text), 10, 64)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
+		s.offset.Store(ms)
+	})
+	s.mux.HandleFunc("/test/answer/{n}/v1/{verb}", func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.PathValue("n"))
+		a := v.Answers[n]
+		if text, ok := a.Body.(string); ok {
+			if text[0] == '{' {
+				w.Header().Set("Content-Type", "application/json")
+			}
+			w.WriteHeader(a.Status)
+			_, _ = io.WriteString(w, text)
+			return
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(a.Status)
+		_ = json.NewEncoder(w).Encode(a.Body)
+	})
+	// One that stops when the question has arrived, and one that says nothing until the client gives up.
+	s.mux.HandleFunc("/test/stopped/", func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		panic(http.ErrAbortHandler)
+	})
+	s.mux.HandleFunc("/test/silent/", func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	})
+	s.mux.HandleFunc("/test/token/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]bool{"existed": r.Header.Get("Authorization") == "Bearer secret"})
+	})
+	s.mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) { (*s.api.Load()).ServeHTTP(w, r) })
+	return s
+}
+
+// fresh begins with an empty store.
+func (s *stage) fresh() {
+	s.offset.Store(0)
+	m := memory.New(&memory.Config{Names: true, Clock: func() int64 { return epoch + s.offset.Load()*1000 }})
+	h := rest.New(service.New(headgate.New(m, nil), &config.Config{}, nil), slog.New(slog.DiscardHandler), nil)
+	s.api.Store(&h)
+}
+
+// serve serves a stage over TCP.
+func serve(t *testing.T, v *vectors) string {
+	t.Helper()
+	server := httptest.NewUnstartedServer(&newStage(v).mux)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.Start()
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	return server.URL
+}
+
+// save writes the vectors, with what was answered to them.
+func save(v *vectors) error {
+	if os.Getenv("UPDATE_VECTORS") == "" {
+		return errors.New("UPDATE_VECTORS=1 go test ./clients -run Vectors writes what is answered now")
+	}
+	f, err := os.Create(vectorsFile)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	enc := json.NewEncoder(f)
+	enc.SetIndent("", " ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

@@ -1,0 +1,249 @@
+// Ask a headgate server from Node 18 or later, Deno, Bun or a worker, with fetch alone.
+//
+//   const client = new Client("http://127.0.0.1:8080");
+//   if (!(await client.take({ limit: "login", key: "alice" })).allowed) ...   // a refusal is a Decision, no error
+//   await client.limited({ limit: "api", key: "alice" }, async () => ..., { wait: 5000 });   // else throws Refused
+//
+// Costs are whole numbers or text such as "2.5", never another number; those in answers are text. Nothing is
+// sent twice: after UnknownOutcomeError only a request with an id can be repeated without being charged twice.
+
+export type Cost = number | string; // a whole number, or a decimal as text
+/** limit is a name, or a notation where the server accepts these; keep is headroom, such as "10%". */
+export interface Charge { limit: string; key: string; cost?: Cost; keep?: string }
+export type Charges = Charge | Charge[]; // several are admitted all or none
+
+export interface Figures {
+  allowed: boolean;
+  limit: string;
+  key: string;
+  capacity: number;
+  remaining: number;
+  retry_after_ms: number | null; // milliseconds; null: this cost can never pass
+  reset_after_ms: number;
+  applied?: string;
+}
+
+/** An answer. Points in time are microseconds since 1970. */
+export interface Decision extends Omit<Figures, "key"> {
+  key?: string; // said if there are several charges
+  at: number;
+  entry?: number;
+  via?: "prefetch" | "local";
+  replayed?: boolean;
+  shared?: boolean;
+  each?: (Figures & { charge: number })[];
+}
+export interface Reserved extends Decision { start_at: number | null; delay_ms: number | null }
+export interface Filled extends Decision { accepted: string; level: string; brim: boolean }
+export interface Extended extends Decision { charged: string[] }
+export interface Held { limit: string; key: string; number: number }
+export interface Acquired extends Decision { held?: Held[]; ttl_ms?: number }
+export interface Problem { type?: string; title: string; status: number; detail?: string; field?: string }
+
+/** timeout is of the call, in milliseconds. */
+export interface Options { timeout?: number; signal?: AbortSignal }
+/** With an id a request is charged once, however often it is asked; life is such as "10m". */
+export interface Identified extends Options { id?: string; life?: string }
+export interface Waiting extends Identified { wait?: number } // milliseconds
+
+/** What goes wrong. problem is the answer of the server, as RFC 9457 has it. */
+export class HeadgateError extends Error {
+  problem?: Problem;
+  constructor(text: string, problem?: Problem, cause?: unknown) {
+    super(text, { cause });
+    this.name = new.target.name;
+    this.problem = problem;
+  }
+}
+export class InvalidError extends HeadgateError {} // The question is wrong; nothing was charged.
+export class ForbiddenError extends HeadgateError {} // no token, or not that right; nothing was done
+export class UnavailableError extends HeadgateError {} // the server or its store is away; nothing was charged
+export class BusyError extends UnavailableError {} // Too many wait; nothing was charged.
+export class FullError extends HeadgateError {} // There is no room for the key; nothing was charged.
+export class UnknownOutcomeError extends HeadgateError {} // It is not known whether anything was charged.
+export class UnknownIDError extends HeadgateError {} // Nothing was admitted under the id, or its life is over.
+export class IDReusedError extends HeadgateError {} // The id was admitted with other charges.
+export class IDSettledError extends HeadgateError {} // The id was settled, or cancelled, otherwise.
+export class UnsupportedError extends HeadgateError {} // The store cannot do that; nothing was done.
+
+/** What needs an admission did not get it. */
+export class Refused extends Error {
+  decision: Decision;
+  constructor(decision: Decision) {
+    super(`refused by ${decision.limit}`);
+    this.decision = decision;
+  }
+}
+
+type Kind = new (text: string, problem?: Problem, cause?: unknown) => HeadgateError;
+const types: Record<string, Kind> = {
+  "urn:headgate:unavailable": UnavailableError, "urn:headgate:busy": BusyError, "urn:headgate:full": FullError,
+  "urn:headgate:outcome-unknown": UnknownOutcomeError, "urn:headgate:id-unknown": UnknownIDError,
+  "urn:headgate:id-reused": IDReusedError, "urn:headgate:id-settled": IDSettledError,
+};
+const statuses: Record<number, Kind> = {
+  400: InvalidError, 413: InvalidError, 401: ForbiddenError, 403: ForbiddenError, 408: UnavailableError,
+  501: UnsupportedError,
+};
+
+function failure(status: number, problem?: Problem): HeadgateError {
+  const other = status >= 500 ? UnknownOutcomeError : HeadgateError;
+  if (!problem?.title) return new other(`status ${status}; is it a headgate server?`);
+  return new (types[problem.type ?? ""] ?? statuses[status] ?? other)(problem.detail ?? problem.title, problem);
+}
+
+// Members of answers that are costs. A number in JSON has all its digits, which a number here may lose.
+const costs = /("(?:used|cost|capacity)":)(-?[0-9][-+.0-9eE]*)/g;
+const filled = /("(?:accepted|level)":)(-?[0-9][-+.0-9eE]*)/g;
+const lists = /("(?:corrected|charged)":\[)([-+.,0-9eE]+)(?=\])/g;
+
+function parse(path: string, text: string): any {
+  // Text in an answer cannot look like a member: its quotes are escaped.
+  const exact = text.replace(lists, (_, name, list) => name + list.split(",").map((n: string) => `"${n}"`).join());
+  return JSON.parse(exact.replace(/^\/v1\/(usage|block)/.test(path) ? costs : filled, '$1"$2"'));
+}
+
+function charge(c: Charge): Charge {
+  if (typeof c.cost === "number" && !Number.isSafeInteger(c.cost)) {
+    throw new InvalidError(`cost: ${c.cost} is not exact; use text`);
+  }
+  return { ...c, cost: c.cost === undefined ? undefined : String(c.cost) };
+}
+
+/** The body of a request; those of batch are made by it, with check to take nothing. */
+export function request(charges: Charges, more: { id?: string; life?: string; check?: boolean; wait?: string } = {}) {
+  const { id, life, check, wait } = more; // and nothing else of the options
+  const asked = Array.isArray(charges) ? { charges: charges.map(charge) } : charge(charges);
+  return { ...asked, id, life, check, wait };
+}
+
+// What fetch of Node says when nothing was sent. Elsewhere it does not say, and the outcome is unknown.
+const unsent = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"];
+
+const sleep = (ms: number, signal?: AbortSignal) => new Promise<void>((resolve, reject) => {
+  const timer = setTimeout(resolve, ms);
+  signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+});
+
+export class Client {
+  private url: string;
+  private options: { token?: string; timeout?: number };
+
+  constructor(url: string, options: { token?: string; timeout?: number } = {}) {
+    if (!/^https?:\/\/./.test(url)) throw new InvalidError(`server: ${url} is not a URL such as http://127.0.0.1:8080`);
+    this.url = url.replace(/\/+$/, "");
+    this.options = options;
+  }
+
+  /** Ask a path, and return the JSON of its answer. */
+  async call(method: string, path: string, body?: unknown, options: Options = {}): Promise<any> {
+    options.signal?.throwIfAborted();
+    const abort = new AbortController();
+    const cancel = () => abort.abort(options.signal?.reason);
+    const late = () => abort.abort(new Error("the deadline has passed"));
+    const timer = setTimeout(late, options.timeout ?? this.options.timeout ?? 10_000);
+    options.signal?.addEventListener("abort", cancel);
+    const headers: Record<string, string> = { "Content-Type": "application/json" };
+    if (this.options.token) headers.Authorization = `Bearer ${this.options.token}`;
+    let status = 0, answer: any;
+    try {
+      const text = body === undefined ? undefined : JSON.stringify(body);
+      const init = { method, headers, body: text, redirect: "manual", signal: abort.signal } as const;
+      const response = await fetch(this.url + path, init);
+      status = response.status;
+      const json = /json/.test(response.headers.get("content-type") ?? "");
+      answer = json ? parse(path, await response.text()) : undefined;
+    } catch (e: any) {
+      const kind = unsent.includes(e?.cause?.code) ? UnavailableError : UnknownOutcomeError;
+      throw new kind(`no answer: ${e?.cause?.message ?? e?.message}`, undefined, e);
+    } finally {
+      clearTimeout(timer);
+      options.signal?.removeEventListener("abort", cancel);
+    }
+    if (status !== 200 || answer === undefined) throw failure(status, answer);
+    return answer;
+  }
+
+  private post(verb: string, body: unknown, options?: Options): Promise<any> {
+    return this.call("POST", "/v1/" + verb, body, options);
+  }
+
+  take(charges: Charges, options: Identified = {}): Promise<Decision> {
+    return this.post("take", request(charges, options), options);
+  }
+  check(of: Charges, options?: Options): Promise<Decision> { return this.post("check", request(of), options); }
+  fillUp(charges: Charges, options: Identified = {}): Promise<Filled> {
+    return this.post("fill-up", request(charges, options), options);
+  }
+  /** Take for a start that may lie so far ahead, such as wait: "30s"; the answer has delay_ms. */
+  reserve(charges: Charges, options: Identified & { wait?: string } = {}): Promise<Reserved> {
+    return this.post("reserve", request(charges, options), options);
+  }
+  /** Charge more under an id: costs are those in all. */
+  extend(id: string, charges: Charges, options: Identified = {}): Promise<Extended> {
+    return this.post("extend", request(charges, { ...options, id }), options);
+  }
+  /** Correct costs to what they were in the end; by how much each was corrected. */
+  async settle(id: string, charges: Charges, options?: Options): Promise<string[]> {
+    return (await this.post("settle", request(charges, { id }), options)).corrected;
+  }
+  async cancel(id: string, charges: Charges, options?: Options): Promise<string[]> {
+    return (await this.post("cancel", request(charges, { id }), options)).corrected;
+  }
+  /** Decide many requests, made by request(); those that are wrong fail alone, and are errors in the list. */
+  async batch(requests: unknown[], options?: Options): Promise<(Decision | HeadgateError)[]> {
+    const { answers } = await this.post("batch", { requests }, options);
+    return answers.map((a: any) => (a.problem ? failure(a.problem.status, a.problem) : a));
+  }
+  acquire(of: Charges, options?: Options): Promise<Acquired> { return this.post("acquire", request(of), options); }
+  /** Whether all of it is still held. */
+  async renew(held: Held[], of?: Options): Promise<boolean> { return !(await this.post("renew", { held }, of)).lost; }
+  async release(held: Held[], of?: Options) { return !(await this.post("release", { held }, of)).lost; }
+  /** Refuse a key for a time such as "15m"; "0" lifts a block. */
+  block(limit: string, key: string, time: string, reason = "", options?: Options): Promise<any> {
+    return this.post("block", { limit, key, for: time, reason }, options);
+  }
+  async reset(limit: string, key: string, reason = "", options?: Options): Promise<boolean> {
+    return (await this.post("reset", { limit, key, reason }, options)).existed;
+  }
+  /** Hold back all callers of a key, if the headers of an answer ask for it, such as Retry-After of a 429. */
+  observe(answer: { limit: string; key: string; status: number; headers: Record<string, string> }, options?: Options) {
+    return this.post("observe", answer, options) as Promise<{ blocked_for_ms: number; field?: string }>;
+  }
+  usage(key: string, limits: string[] = [], options?: Options): Promise<any> {
+    const query = new URLSearchParams([["key", key], ...limits.map((l) => ["limit", l])]);
+    return this.call("GET", `/v1/usage?${query}`, undefined, options);
+  }
+  explain(about: { method: string; uri: string; [more: string]: unknown }, options?: Options): Promise<any> {
+    return this.post("explain", about, options);
+  }
+
+  /** Take, asking again when it can pass, for so many milliseconds; a refusal if it cannot pass by then. */
+  async wait(charges: Charges, options: Waiting = {}): Promise<Decision> {
+    const end = performance.now() + (options.wait ?? 60_000);
+    for (;;) {
+      const d = await this.take(charges, { ...options, wait: undefined } as Identified);
+      if (d.allowed || d.retry_after_ms === null || d.retry_after_ms > end - performance.now()) return d;
+      await sleep(Math.min(Math.max(1, d.retry_after_ms), 2 ** 31 - 1), options.signal);
+    }
+  }
+  /** Run what needs an admission, which is waited for so long; throws Refused without it. */
+  async limited<T>(of: Charges, run: (d: Decision) => T | Promise<T>, options: Waiting = {}): Promise<T> {
+    const d = await this.wait(of, { wait: 0, ...options });
+    if (!d.allowed) throw new Refused(d);
+    return run(d);
+  }
+  /** Run something while a concurrency limit is held, renewed in the background, and released at the end. */
+  async holding<T>(charges: Charges, run: (d: Acquired) => T | Promise<T>, options?: Options): Promise<T> {
+    const d = await this.acquire(charges, options);
+    if (!d.allowed || !d.held) throw new Refused(d);
+    const held = d.held, ignore = () => undefined;
+    const timer = setInterval(() => void this.renew(held).catch(ignore), d.ttl_ms! / 3);
+    try {
+      return await run(d);
+    } finally {
+      clearInterval(timer);
+      await this.release(held).catch(ignore); // else it ends by itself
+    }
+  }
+}

@@ -1,0 +1,159 @@
+package clients
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/store"
+)
+
+// ask sends a body to a path.
+func (s *stage) ask(method, path string, body []byte) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(method, path, bytes.NewReader(body))
+	r.Header.Set("X-Forwarded-Uri", "/")
+	s.mux.ServeHTTP(w, r)
+	return w
+}
+
+// exactly reads JSON with all digits of numbers.
+func exactly(t *testing.T, text []byte) (v any) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return v
+}
+
+// TestVectors sends all vectors to a server, and compares whole answers.
+func TestVectors(t *testing.T) {
+	t.Parallel()
+	v := read(t)
+	if len(v.Arithmetic) < 20 || len(v.Headers) < 5 || len(v.Errors) < 15 || len(v.Answers) < 15 {
+		t.Fatalf("there are only %d, %d, %d, %d vectors", len(v.Arithmetic), len(v.Headers), len(v.Errors), len(v.Answers))
+	}
+	s := newStage(v)
+	differ := false
+	for _, a := range v.Arithmetic {
+		s.fresh()
+		for i := range a.Steps {
+			st := &a.Steps[i]
+			s.offset.Store(st.AtMS)
+			w := s.ask(http.MethodPost, "/v1/"+st.Verb, st.In)
+			got, want := exactly(t, w.Body.Bytes()), exactly(t, st.Want)
+			if w.Code != http.StatusOK || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s, step %d: status %d\n got %v\nwant %v", a.Name, i, w.Code, got, want)
+				st.Want, differ = bytes.TrimSpace(w.Body.Bytes()), true
+			}
+		}
+	}
+	for _, h := range v.Headers {
+		s.fresh()
+		for i := range h.Steps {
+			st := &h.Steps[i]
+			s.offset.Store(st.AtMS)
+			w := s.ask(http.MethodGet, "/v1/auth?"+st.Query, nil)
+			got := map[string]string{"status": fmt.Sprint(w.Code)}
+			for _, name := range []string{"RateLimit", "RateLimit-Policy", "Retry-After"} {
+				if w.Header().Get(name) != "" {
+					got[name] = w.Header().Get(name)
+				}
+			}
+			if !maps.Equal(got, st.Want) {
+				t.Errorf("%s, step %d:\n got %v\nwant %v", h.Name, i, got, st.Want)
+				st.Want, differ = got, true
+			}
+		}
+	}
+	if differ {
+		t.Error(save(v))
+	}
+}
+
+// TestErrorVectors asks what is wrong, of the server and by the Go client.
+func TestErrorVectors(t *testing.T) {
+	t.Parallel()
+	v := read(t)
+	url := serve(t, v)
+	c, err := client.New(url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, e := range v.Errors {
+		var in any = e.In
+		var out json.RawMessage
+		err := c.Call(t.Context(), http.MethodPost, "/v1/"+e.Verb, in, &out)
+		p, ok := errors.AsType[*api.Problem](err)
+		if !ok || p.Status != e.Want.Status || p.Type != e.Want.Type || p.Field != e.Want.Field ||
+			class(err) != e.Want.Error {
+			t.Errorf("%s: %s, %+v, %v", e.Name, class(err), p, err)
+		}
+	}
+	var keys struct{ Cells []any }
+	if err := c.Call(t.Context(), http.MethodGet, "/v1/cells", nil, &keys); err != nil || len(keys.Cells) > 0 {
+		t.Errorf("something was charged: %v, %v", keys.Cells, err)
+	}
+}
+
+// TestAnswerVectors is what the Go client makes of answers.
+func TestAnswerVectors(t *testing.T) {
+	t.Parallel()
+	v := read(t)
+	url := serve(t, v)
+	for i, a := range v.Answers {
+		c, err := client.New(fmt.Sprintf("%s/test/answer/%d", url, i), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out api.Settled
+		err = c.Call(t.Context(), http.MethodPost, "/v1/settle", map[string]any{}, &out)
+		if class(err) != a.Error {
+			t.Errorf("%s: %s, %v", a.Name, class(err), err)
+		}
+		c.Close()
+	}
+}
+
+// class is the class of an error, as the vectors call it.
+func class(err error) string {
+	for _, c := range []struct {
+		name  string
+		class error
+	}{
+		{"busy", store.ErrBusy},
+		{"full", store.ErrFull},
+		{"unavailable", store.ErrUnavailable}, // which the two are
+		{"unknown-outcome", store.ErrUnknownOutcome},
+		{"id-reused", headgate.ErrReused},
+		{"id-settled", headgate.ErrSettled},
+		{"unknown-id", headgate.ErrUnknownID},
+		{"invalid", headgate.ErrInvalid},
+		{"unsupported", headgate.ErrUnsupported},
+	} {
+		if errors.Is(err, c.class) {
+			return c.name
+		}
+	}
+	// The Go client has one class for what only an operator can put right.
+	switch p, ok := errors.AsType[*api.Problem](err); {
+	case ok && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden):
+		return "forbidden"
+	case err != nil && strings.Contains(err.Error(), "is it a headgate server?"):
+		return "other"
+	}
+	return "?"
+}
