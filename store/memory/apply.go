@@ -169,7 +169,7 @@ func (s *Store) load(w *work, op *law.Op) {
 		word := sl.settled()
 		if id := idOf(word); id != idRich {
 			d := s.params.of(id)
-			w.limit, w.rec.State = d.limit, d.params.PlainState(levelOf(word), sl.at.Load())
+			w.limit, w.rec.State = d.limit, d.params.PlainState(levelOf(word), sl.time())
 		} else {
 			w.rich = t.richAt(i)
 			w.word, w.limit = w.rich.lock(), w.rich.limit
@@ -265,7 +265,7 @@ func (s *Store) keepPlain(w *work, op *law.Op, id uint64) (added bool) {
 		t := s.tables[w.table].Load()
 		i := t.find(w.hash)
 		t.slots[i].lock()
-		t.slots[i].set(word, st.At)
+		t.slots[i].write(word, st.At)
 		if w.rich != nil {
 			t.rich[i].Store(nil)
 			w.rich.word.Store(wordOf(0, idGone))
@@ -304,7 +304,7 @@ func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added bool) {
 			i := t.find(w.hash)
 			t.slots[i].lock()
 			t.rich[i].Store(r)
-			t.slots[i].set(wordOf(0, idRich), 0)
+			t.slots[i].write(wordOf(0, idRich), 0)
 		} else {
 			s.room(w.table, 1, true).insert(w.hash, op.Cell.Key, wordOf(0, idRich), 0, r)
 			added = true

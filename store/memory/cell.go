@@ -14,7 +14,7 @@ import (
 // equal readings of at belongs to it.
 type pair struct {
 	word atomic.Uint64 // level << metaBits | id << 1 | lock
-	at   atomic.Int64
+	at   atomic.Int64  // of a slot: the tag of its cell << timeBits | time; of a rich cell: the time
 }
 
 const (
@@ -22,6 +22,9 @@ const (
 	idBits   = 10 // levels take 53 of the 64 bits
 	metaBits = idBits + 1
 	idMask   = 1<<idBits - 1
+
+	timeBits = 53 // times take as many
+	timeMask = 1<<timeBits - 1
 )
 
 // The ids of pairs in slots are the numbers of their parameters, but for one.
@@ -37,6 +40,9 @@ const (
 func wordOf(level int64, id uint64) uint64 { return uint64(level)<<metaBits | id<<1 }
 func levelOf(word uint64) int64            { return int64(word >> metaBits) }
 func idOf(word uint64) uint64              { return word >> 1 & idMask }
+
+// time returns the time of the pair.
+func (p *pair) time() int64 { return p.at.Load() & timeMask }
 
 // lock waits for the lock bit, sets it, and returns the word without it.
 func (p *pair) lock() uint64 {

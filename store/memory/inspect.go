@@ -86,7 +86,7 @@ func (s *Store) cellAt(t *table, i int, id law.Cell) store.Cell {
 	sl := &t.slots[i]
 	word := sl.settled()
 	if n := idOf(word); n != idRich {
-		c.State = s.params.of(n).params.PlainState(levelOf(word), sl.at.Load())
+		c.State = s.params.of(n).params.PlainState(levelOf(word), sl.time())
 		return c
 	}
 	r := t.richAt(i)

@@ -66,7 +66,7 @@ func (s *Store) bury(t *table, i int, now int64) (dead int64, gone bool) {
 	word := sl.settled()
 	if id := idOf(word); id != idRich {
 		d := s.params.of(id)
-		if dead = d.params.PlainEmptyAt(levelOf(word), sl.at.Load()); dead <= now {
+		if dead = d.params.PlainEmptyAt(levelOf(word), sl.time()); dead <= now {
 			t.remove(i)
 			s.release(d.limit)
 		}

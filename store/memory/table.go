@@ -24,11 +24,18 @@ type table struct {
 	_       [32]byte     // to 128 bytes: the fields that are read without a lock lie on one cache line
 }
 
-// slot is one cell, half a cache line. A free one is all zeros.
+// slot is one cell, in 24 bytes. A free one is all zeros.
 type slot struct {
-	hi, lo atomic.Uint64 // the hash
+	lo atomic.Uint64 // of the hash; what the slot keeps of the rest of it is in the pair
 	pair
 }
+
+// A table is made larger by a tenth when more than 23 of 25 slots are taken. A search for a cell that is
+// there looks at 4 slots on average by then, which lie on one or two cache lines.
+const (
+	loadSlots = 25
+	loadCells = 23
+)
 
 // moved is the version of a table whose cells are in another one now.
 const moved = ^uint64(0)
@@ -37,7 +44,7 @@ const moved = ^uint64(0)
 func newTable(cells int, withRich bool) *table {
 	t := &table{}
 	// The allocator rounds up; use what it gives.
-	t.slots = slices.Grow(t.slots, max(cells+cells/4, 8))
+	t.slots = slices.Grow(t.slots, max(cells*loadSlots/loadCells+1, 8))
 	t.slots = t.slots[:cap(t.slots)]
 	if withRich {
 		t.rich = make([]atomic.Pointer[rich], len(t.slots))
@@ -91,7 +98,7 @@ func (t *table) find(h hash) int {
 		sl := &slots[i]
 		switch sl.lo.Load() {
 		case h.lo:
-			if sl.hi.Load() == h.hi {
+			if sl.at.Load()&^timeMask == h.tag() {
 				return i
 			}
 		case 0:
@@ -106,21 +113,21 @@ func (t *table) find(h hash) int {
 
 // insert puts a cell that is not there into a table that has room for it.
 func (t *table) insert(h hash, key string, word uint64, at int64, r *rich) {
-	i := t.place(h, word, at, r)
+	i := t.place(h.lo, word, h.tag()|at, r)
 	if t.names != nil {
 		t.names.put(i, key)
 	}
 }
 
-// place is insert without the key. It returns the slot.
-func (t *table) place(h hash, word uint64, at int64, r *rich) int {
-	i := t.home(h.lo)
+// place is insert without the key, with the tag of the cell. It returns the slot.
+func (t *table) place(lo, word uint64, tagged int64, r *rich) int {
+	i := t.home(lo)
 	for t.slots[i].lo.Load() != 0 {
 		if i++; i == len(t.slots) {
 			i = 0
 		}
 	}
-	t.slots[i].fill(h, word, at)
+	t.slots[i].fill(lo, word, tagged)
 	if t.rich != nil {
 		t.rich[i].Store(r)
 	}
@@ -129,11 +136,13 @@ func (t *table) place(h hash, word uint64, at int64, r *rich) int {
 }
 
 // fill writes a slot that is free, or whose lock bit is held.
-func (sl *slot) fill(h hash, word uint64, at int64) {
-	sl.hi.Store(h.hi)
-	sl.lo.Store(h.lo)
-	sl.set(word, at)
+func (sl *slot) fill(lo, word uint64, tagged int64) {
+	sl.lo.Store(lo)
+	sl.set(word, tagged)
 }
+
+// write writes the pair of a slot whose lock bit is held, and lets go of it. The cell stays the same.
+func (sl *slot) write(word uint64, at int64) { sl.set(word, sl.at.Load()&^timeMask|at) }
 
 // remove frees a slot, and moves those behind it up, so that no search stops
 // short of them.
@@ -156,7 +165,7 @@ func (t *table) remove(hole int) {
 			continue // it would stand before its home
 		}
 		word := sl.lock()
-		t.slots[hole].fill(hash{sl.hi.Load(), lo}, word, sl.at.Load())
+		t.slots[hole].fill(lo, word, sl.at.Load())
 		if t.rich != nil {
 			t.rich[hole].Store(t.rich[i].Load())
 		}
@@ -165,7 +174,7 @@ func (t *table) remove(hole int) {
 		}
 		hole = i
 	}
-	t.slots[hole].fill(hash{}, 0, 0)
+	t.slots[hole].fill(0, 0, 0)
 	if t.rich != nil {
 		t.rich[hole].Store(nil)
 	}
@@ -177,8 +186,8 @@ func (t *table) remove(hole int) {
 func (s *Store) room(i int, more int, withRich bool) *table {
 	t := s.tables[i].Load()
 	withRich = withRich || t.rich != nil
-	if used := t.used + more; used*5 > len(t.slots)*4 {
-		return s.rebuild(i, used+used/8, withRich)
+	if used := t.used + more; used*loadSlots > len(t.slots)*loadCells {
+		return s.rebuild(i, used+used/10, withRich)
 	}
 	if withRich && t.rich == nil {
 		return s.rebuild(i, t.used+more, true)
@@ -193,7 +202,7 @@ func (s *Store) rebuild(i int, cells int, withRich bool) *table {
 	next := newTable(cells, withRich)
 	if t.names != nil {
 		live := len(t.names.text) - t.names.gone
-		next.names = newNames(len(next.slots), live+live/8)
+		next.names = newNames(len(next.slots), live*(len(next.slots)*loadCells/loadSlots)/max(t.used, 1))
 	}
 	for j := range t.slots {
 		sl := &t.slots[j]
@@ -206,7 +215,7 @@ func (s *Store) rebuild(i int, cells int, withRich bool) *table {
 			r = t.rich[j].Load()
 		}
 		word := sl.settled() // and nobody changes it while version is odd
-		i := next.place(hash{sl.hi.Load(), lo}, word, sl.at.Load(), r)
+		i := next.place(lo, word, sl.at.Load(), r)
 		if t.names != nil {
 			next.names.copy(i, t.names, j)
 		}

@@ -88,9 +88,10 @@ func (s *Store) charge(b *store.Brief, f *pair, id uint64, p *law.Params, cost i
 	version uint64,
 ) (level, then int64, res result) {
 	for n := 0; ; n++ {
-		at := f.at.Load()
+		tagged := f.at.Load()
+		at := tagged & timeMask
 		word := f.word.Load()
-		if word&lockBit != 0 || f.at.Load() != at {
+		if word&lockBit != 0 || f.at.Load() != tagged {
 			pause(n)
 			continue
 		}
@@ -131,12 +132,12 @@ func (s *Store) charge(b *store.Brief, f *pair, id uint64, p *law.Params, cost i
 			f.word.Store(word)
 			return 0, 0, changed
 		}
-		if f.at.Load() != at { // the same level at another time
+		if f.at.Load() != tagged { // the same level at another time
 			f.word.Store(word)
 			continue
 		}
 		if then != at {
-			f.at.Store(then)
+			f.at.Store(tagged&^timeMask | then)
 		}
 		f.word.Store(wordOf(used, id))
 		setBrief(b, true, used, clock, max(clock, then), 0, emptyAt)
@@ -263,9 +264,9 @@ func (s *Store) enrich(ti int, h hash, d *definition) *rich {
 	i := t.find(h)
 	sl := &t.slots[i]
 	r := &rich{params: &d.params, limit: d.limit}
-	r.set(wordOf(levelOf(sl.lock()), idPlain), sl.at.Load())
+	r.set(wordOf(levelOf(sl.lock()), idPlain), sl.time())
 	t.rich[i].Store(r)
-	sl.set(wordOf(0, idRich), 0)
+	sl.write(wordOf(0, idRich), 0)
 	return r
 }
 
