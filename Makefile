@@ -5,6 +5,9 @@ GO            ?= go
 BIN           := $(CURDIR)/bin
 GOLANGCI_LINT := v2.15.0
 TRAEFIK       := v3.5.3
+BUF           := v1.73.0
+PROTOC_GO     := v1.36.12
+PROTOC_GRPC   := v1.6.2
 
 .PHONY: help
 help: ## list the targets
@@ -49,6 +52,20 @@ fuzz: ## run every fuzz target for FUZZTIME (default 20s)
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} $$pkg || exit 1; \
 	  done; \
 	done
+
+.PHONY: proto
+proto: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc ## lint server/api/proto and generate server/api/headgatepb; a test tells when that is due
+	cd server/api/proto && $(BIN)/buf format -w && $(BIN)/buf lint && $(BIN)/buf generate
+	cd server/api/proto && sha256sum headgate/v1/headgate.proto > ../headgatepb/headgate.proto.sha256
+
+$(BIN)/buf: Makefile
+	GOBIN=$(BIN) $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF)
+
+$(BIN)/protoc-gen-go: Makefile
+	GOBIN=$(BIN) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GO)
+
+$(BIN)/protoc-gen-go-grpc: Makefile
+	GOBIN=$(BIN) $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GRPC)
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## check format, imports between packages, and the linters

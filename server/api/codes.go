@@ -68,8 +68,8 @@ func (p *Problem) Metadata() map[string]string {
 
 // ParseMetadata returns the problem of a metadata, or nil if there is none in it.
 func ParseMetadata(m map[string]string) *Problem {
-	status, err := strconv.Atoi(m["status"])
-	if err != nil || m["title"] == "" {
+	status, _ := strconv.Atoi(m["status"]) // 0, which no problem has, if it is not a number
+	if status == 0 || m["title"] == "" {
 		return nil
 	}
 	return &Problem{Type: m["type"], Title: m["title"], Status: status, Detail: m["detail"], Field: m["field"]}

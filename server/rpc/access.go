@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"crypto/x509"
-	"fmt"
 	"strings"
 
 	"google.golang.org/grpc/credentials"
@@ -39,7 +38,7 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 		err = caller.Can(m.role)
 	}
 	if err != nil {
-		return nil, s.forbid(ctx, info.FullMethodName, err)
+		return nil, statusOf(s.forbid(ctx, info.FullMethodName, err))
 	}
 	return auth.With(ctx, caller), nil
 }
@@ -57,31 +56,31 @@ func (s *Server) caller(ctx context.Context, md metadata.MD) (*auth.Caller, erro
 	return s.config.Tokens.Tokens().Caller(shown)
 }
 
-// again returns the context of a message of a stream that goes on for long: its caller may have lost
-// its token, its certificate's entry or its role since the stream began. The error is a status.
-func (s *Server) again(ctx context.Context, name string, role auth.Role) (context.Context, error) {
+// known returns the context of a message of a stream, which goes on for long: its caller may have lost
+// its token, its certificate's entry or its role since the stream began.
+func (s *Server) known(ctx context.Context, name string) (context.Context, *api.Problem) {
 	if s.config.Tokens == nil {
 		return ctx, nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	caller, err := s.caller(ctx, md)
 	if err == nil {
-		err = caller.Can(role)
+		err = caller.Can(s.methods[name].role)
 	}
 	if err != nil {
-		return nil, s.forbid(ctx, name, err)
+		return ctx, s.forbid(ctx, name, err)
 	}
 	return auth.With(ctx, caller), nil
 }
 
-// forbid is the status of a call that may not be served.
-func (s *Server) forbid(ctx context.Context, name string, err error) error {
+// forbid is the problem of a call that may not be served.
+func (s *Server) forbid(ctx context.Context, name string, err error) *api.Problem {
 	remote := ""
 	if from, ok := peer.FromContext(ctx); ok && from.Addr != nil {
 		remote = from.Addr.String()
 	}
 	s.log.Warn("request refused", "class", "access", "path", name, "remote", remote, "error", err)
-	return statusOf(service.Forbidden(err, fmt.Sprintf("the metadata authorization: Bearer, or in %s", tokenMetadata)))
+	return service.Forbidden(err, "the metadata authorization: Bearer, or in "+tokenMetadata)
 }
 
 // certificate returns the certificate that a peer has shown and that was verified, or nil.

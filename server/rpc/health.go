@@ -55,7 +55,9 @@ func (h *health) List(ctx context.Context, _ *healthpb.HealthListRequest) (*heal
 }
 
 // Watch implements grpc.health.v1.Health. It ends when the server stops.
-func (h *health) Watch(r *healthpb.HealthCheckRequest, out grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+func (h *health) Watch(
+	r *healthpb.HealthCheckRequest, out grpc.ServerStreamingServer[healthpb.HealthCheckResponse],
+) error {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	said := healthpb.HealthCheckResponse_UNKNOWN

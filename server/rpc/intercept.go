@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/service"
@@ -59,23 +60,30 @@ func (s *Server) stream(impl any, stream grpc.ServerStream, info *grpc.StreamSer
 	return h(impl, stream)
 }
 
-// told returns the status of an error, which is logged if the client is not to blame. A panic is an
-// error of one call, as it is over HTTP.
+// told returns the status of an error; a status stays as it is.
 func (s *Server) told(ctx context.Context, name string, err error, panicked any) error {
+	if _, ok := status.FromError(err); ok && panicked == nil { // also of nil
+		return err
+	}
+	return statusOf(s.problem(ctx, name, err, panicked))
+}
+
+// problem returns the problem of an error, which is logged if the client is not to blame. A panic is an
+// error of one call, as it is over HTTP.
+func (s *Server) problem(ctx context.Context, name string, err error, panicked any) *api.Problem {
 	if panicked != nil {
 		err = fmt.Errorf("panic: %v", panicked)
 		s.log.Error("request failed", "class", "panic", "path", name, "error", err, "stack", string(debug.Stack()))
-		return statusOf(service.Problem(err))
-	}
-	if err == nil {
-		return nil
-	}
-	if _, ok := status.FromError(err); ok {
-		return err
+		return service.Problem(err)
 	}
 	p := service.Problem(err)
 	if p.Status >= 500 && ctx.Err() == nil {
-		s.log.Error("request failed", "class", service.Class(err), "count", 1, "path", name, "error", err)
+		s.logFailure(name, err)
 	}
-	return statusOf(p)
+	return p
+}
+
+// logFailure logs that a request has failed for a reason that is not the client's.
+func (s *Server) logFailure(name string, err error) {
+	s.log.Error("request failed", "class", service.Class(err), "count", 1, "path", name, "error", err)
 }

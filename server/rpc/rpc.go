@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	pb "github.com/headgate/headgate/server/api/headgatepb"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/load"
@@ -80,7 +81,7 @@ type Server struct {
 	stop     sync.Once
 }
 
-// New returns a server of health and reflection. What goes wrong is logged, a line for each
+// New returns a server of headgate's own service, health and reflection. What goes wrong is logged, a line for each
 // request that fails: see package lograte for a log that stands that.
 func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	out := &Server{
@@ -114,6 +115,9 @@ func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	)
 	healthpb.RegisterHealthServer(registrar{out}, &health{of: out})
 	reflection.Register(registrar{out})
+	out.Register(Service{
+		Desc: &pb.HeadgateService_ServiceDesc, Impl: &verbs{of: out}, Role: roleOf, Objects: objects,
+	})
 	return out
 }
 

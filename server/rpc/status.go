@@ -20,7 +20,8 @@ const retryIn = time.Second
 // the field that is wrong in BadRequest, and RetryInfo where nothing was charged and it may pass later.
 func Status(p *api.Problem) *status.Status {
 	st := status.New(codes.Code(p.Code()), p.Text())
-	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: p.Reason(), Domain: api.Domain, Metadata: p.Metadata()}}
+	info := &errdetails.ErrorInfo{Reason: p.Reason(), Domain: api.Domain, Metadata: p.Metadata()}
+	details := []protoadapt.MessageV1{info}
 	if p.Field != "" {
 		details = append(details, &errdetails.BadRequest{
 			FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: p.Field, Description: p.Detail}},
