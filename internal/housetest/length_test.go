@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// TestNoLongFiles finds Go files above 400 lines.
+// TestNoLongFiles finds Go files above 400 lines, but for generated ones.
 func TestNoLongFiles(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || !strings.HasSuffix(path, ".go") {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, ".pb.go") {
 			return err
 		}
 		text, err := os.ReadFile(path)
