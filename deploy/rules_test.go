@@ -3,17 +3,27 @@ package deploy_test
 import (
 	"maps"
 	"net/http"
+	"strings"
 	"testing"
+
+	"github.com/headgate/headgate"
 )
 
-// byRules are pairs of texts: the query that says what is charged, and what remains of it where rules do.
+// byRules are pairs of texts: the query that says what is charged, and what remains of it where rules do;
+// and where nginx passes the header on by which a response settles a charge, as docs/rules.md says.
 func byRules(set setting) []string {
 	if set.rules == "" {
 		return nil
 	}
-	return []string{
+	pairs := []string{
 		"?limit=api&by=ip&deny=403", "?deny=403", "?limit=api&by=ip", "", "http-request set-query limit=api&by=ip", "",
 	}
+	if strings.Contains(set.rules, "settle:") {
+		const before = `proxy_set_header Headgate-Token "";`
+		pairs = append(pairs, before, "auth_request_set $settle $upstream_http_headgate_settle;\n"+
+			"proxy_set_header Headgate-Settle $settle;\n"+before)
+	}
+	return pairs
 }
 
 // twoLimits charges a compound key more than 1 for a request, and one key of all users beside it.
@@ -60,4 +70,58 @@ func TestRulesDecide(t *testing.T) {
 			}
 		}
 	})
+}
+
+// settled charges an estimate of 5, and the body of the response has the cost.
+const settled = `rules:
+- name: model
+  path: /model
+  limits:
+  - {limit: api, key: ip, cost: 5, settle: "json:usage.total_tokens"}
+`
+
+// TestAnApplicationSettles: the application behind nginx gets what Headgate says about settling, and
+// nothing that an end user says; it sends that back with the response over a connection of its own.
+func TestAnApplicationSettles(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, &proxies[0], setting{rules: settled})
+	limit, err := headgate.Named("api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := func(want int64) {
+		t.Helper()
+		d, err := s.limiter.Check(t.Context(), headgate.Charge{Limit: limit, Key: "127.0.0.1"})
+		if err != nil || d.Remaining+1 != want { // as if one more was taken
+			t.Errorf("%v are left, %v; want %v", d.Remaining+1, err, want)
+		}
+	}
+	a, err := s.ask(http.MethodPost, "/model", "", "Headgate-Settle: forged")
+	if err != nil || a.status != http.StatusOK {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	left(15)
+	got := s.application.take()[0].Values("Headgate-Settle")
+	if len(got) != 1 || got[0] == "forged" || got[0] == "" {
+		t.Fatalf("the application got %q", got)
+	}
+	for _, step := range []struct {
+		name, token, receipt, body string
+		status                     int
+		left                       int64
+	}{
+		{"an unknown token", "no", got[0], `{"usage":{"total_tokens":1}}`, http.StatusUnauthorized, 15},
+		{"what is no receipt", token, "forged", `{"usage":{"total_tokens":1}}`, http.StatusBadRequest, 15},
+		{"a response without the cost", token, got[0], `{"usage":{}}`, http.StatusBadRequest, 15},
+		{"a response with the cost", token, got[0], `{"usage":{"total_tokens":2}}`, http.StatusOK, 18},
+		{"the same again", token, got[0], `{"usage":{"total_tokens":2}}`, http.StatusOK, 18},
+	} {
+		direct := site{url: "http://" + s.addr}
+		a, err := direct.ask(http.MethodPost, "/v1/auth/settle", step.body, "Headgate-Token: "+step.token,
+			"Headgate-Settle: "+step.receipt, "Content-Type: application/json")
+		if err != nil || a.status != step.status {
+			t.Errorf("%s: %+v, %v; want status %d", step.name, a, err, step.status)
+		}
+		left(step.left)
+	}
 }
