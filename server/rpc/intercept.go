@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headgate/headgate/server/api"
+	pb "github.com/headgate/headgate/server/api/headgatepb"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/service"
@@ -52,12 +53,35 @@ func (m *method) hold(s *load.Share, message any) error {
 	return s.HoldObjects(m.objects(message))
 }
 
-// stream makes a status of the error of a stream.
+// stream makes a status of the error of a stream, and ends it when the server stops: a client of
+// reflection may keep one open for as long as it lives. Headgate's own stream ends by itself, when it has
+// answered what it has read.
 func (s *Server) stream(impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (
 	err error,
 ) {
 	defer func() { err = s.told(stream.Context(), info.FullMethod, err, recover()) }()
+	if info.FullMethod != pb.HeadgateService_Stream_FullMethodName {
+		stream = &ending{stream, s.stopping}
+	}
 	return h(impl, stream)
+}
+
+// ending is a stream that reads no message once its server stops.
+type ending struct {
+	grpc.ServerStream
+	stopping <-chan struct{}
+}
+
+// RecvMsg implements grpc.ServerStream. What reads in the background ends with the stream.
+func (e *ending) RecvMsg(m any) error {
+	read := make(chan error, 1)
+	go func() { read <- e.ServerStream.RecvMsg(m) }()
+	select {
+	case err := <-read:
+		return err
+	case <-e.stopping:
+		return statusOf(stopped)
+	}
 }
 
 // told returns the status of an error; a status stays as it is.

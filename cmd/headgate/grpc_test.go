@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	pb "github.com/headgate/headgate/server/api/headgatepb"
+	"github.com/headgate/headgate/server/auth"
+)
+
+// perMinute is a file of envoyproxy/ratelimit.
+const perMinute = `domain: edge
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 3}
+`
+
+// TestGRPCOfAServer asks a process by all services of its gRPC address: with a token, with none, with
+// one that may not, and after it was stopped, which a stream of reflection that stays open does not delay.
+func TestGRPCOfAServer(t *testing.T) {
+	t.Parallel()
+	dir, addr := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
+	all, other := auth.NewToken(), auth.NewToken()
+	text, err := auth.Text([]auth.Entry{
+		{Name: "gateway", Role: "take", Limits: []string{"*"}, Hashes: []string{auth.Hash(all)}},
+		{Name: "other", Role: "take", Limits: []string{"api*"}, Hashes: []string{auth.Hash(other)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"tokens.yaml": string(text), "edge.yaml": perMinute} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := startReady(t, dir, "--store", "memory:", "--grpc", addr, "--envoy", "edge.yaml", "--tokens", "tokens.yaml")
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+
+	h, err := healthpb.NewHealthClient(conn).Check(ctx, nil)
+	if err != nil || h.Status != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health: %v, %v", h, err)
+	}
+	with := func(token string) context.Context {
+		return metadata.AppendToOutgoingContext(ctx, "headgate-token", token)
+	}
+	key := "alice"
+	take := &pb.Request{Charges: []*pb.Charge{{Limit: "token-bucket 1/1h", Key: &key}}}
+	own, envoy := pb.NewHeadgateServiceClient(conn), rls.NewRateLimitServiceClient(conn)
+	for i, want := range []bool{true, false} {
+		if d, err := own.Take(with(all), take); err != nil || d.Allowed != want {
+			t.Errorf("take %d: %v, %v, want %t", i, d, err, want)
+		}
+	}
+	ask := &rls.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{
+		{Entries: []*common.RateLimitDescriptor_Entry{{Key: "user", Value: "alice"}}},
+	}}
+	for i, want := range []rls.RateLimitResponse_Code{1, 1, 1, 2} {
+		if a, err := envoy.ShouldRateLimit(with(all), ask); err != nil || a.OverallCode != want {
+			t.Errorf("Envoy's request %d: %v, %v, want %s", i, a, err, want)
+		}
+	}
+	for what, tt := range map[string]struct {
+		ctx  context.Context
+		want codes.Code
+	}{
+		"no token":                      {ctx, codes.Unauthenticated},
+		"an unknown token":              {with("no"), codes.Unauthenticated},
+		"a token for other limits only": {with(other), codes.PermissionDenied},
+	} {
+		if _, err := envoy.ShouldRateLimit(tt.ctx, ask); grpcstatus.Code(err) != tt.want {
+			t.Errorf("Envoy with %s: %v, want %s", what, err, tt.want)
+		}
+		if _, err := own.Take(tt.ctx, take); grpcstatus.Code(err) != tt.want {
+			t.Errorf("take with %s: %v, want %s", what, err, tt.want)
+		}
+	}
+	if names := reflected(with(all), t, conn); !slices.Contains(names, "envoy.service.ratelimit.v3.RateLimitService") ||
+		!slices.Contains(names, "headgate.v1.HeadgateService") {
+		t.Errorf("reflection tells of %v", names)
+	}
+	s.stop(t)
+	if _, err := own.Take(with(all), take); grpcstatus.Code(err) != codes.Unavailable {
+		t.Errorf("after the server has stopped: %v", err)
+	}
+}
+
+// reflected returns the names of the services that a server tells of.
+func reflected(ctx context.Context, t *testing.T, conn *grpc.ClientConn) (names []string) {
+	t.Helper()
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&reflectionpb.ServerReflectionRequest{
+		MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range a.GetListServicesResponse().GetService() {
+		names = append(names, s.Name)
+	}
+	return names
+}
