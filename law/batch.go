@@ -5,13 +5,19 @@ package law
 // cell is the same; the caller holds the locks. clock is the store's, read
 // after the locks were taken; an op's own Now overrides it.
 //
-// Groups that are not valid fail alone, with Outcome.Err. The Entry of outcomes
-// and admissions is less than 0 for those in Record.Add: see [Record.Number].
+// Groups that are not valid fail alone, with Outcome.Err. So do all at a clock above
+// Max, which may show nanoseconds: no cell would be empty later than that.
+// The Entry of outcomes and admissions is less than 0 for those in Record.Add: see
+// [Record.Number].
 func Apply(ops []Op, outs []Outcome, clock int64, records []*Record) {
 	for i := 0; i < len(ops); {
 		j := GroupEnd(ops, i)
 		group := ops[i:j]
-		if err := ValidGroup(group); err != nil {
+		err := ValidGroup(group)
+		if clock > Max {
+			err = Invalid("time", "the clock of the store shows %d, which is out of range", clock)
+		}
+		if err != nil {
 			failAll(outs[i:j], err)
 		} else {
 			applyGroup(group, outs[i:j], clock, records[i:j], i+1)

@@ -1,6 +1,7 @@
 package law_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 
@@ -130,6 +131,18 @@ func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 		}
 		if out.Granted == 1 && used > 1e-3+float64(q.Capacity)/float64(q.Unit) {
 			t.Fatalf("seed %d: admitted above the new capacity", seed)
+		}
+	}
+}
+
+func TestNothingIsDecidedAtATimeOutOfRange(t *testing.T) {
+	t.Parallel()
+	for _, clock := range []int64{law.Max + 1, start * 1000} { // the latter in nanoseconds
+		var r law.Record
+		op, outs := take(hundred, hundred.Unit), make([]law.Outcome, 1)
+		law.Apply([]law.Op{op}, outs, clock, []*law.Record{&r})
+		if !errors.Is(outs[0].Err, law.ErrInvalid) || outs[0].Granted != 0 || r.Dirty {
+			t.Errorf("at %d: %+v, want an error", clock, outs[0])
 		}
 	}
 }

@@ -23,7 +23,7 @@ const (
 	metaBits = idBits + 1
 	idMask   = 1<<idBits - 1
 
-	timeBits = 53 // times take as many
+	timeBits = 53 // times take as many: law.Apply refuses later ones
 	timeMask = 1<<timeBits - 1
 )
 

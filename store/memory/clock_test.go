@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -72,4 +73,41 @@ func stoppedInTheClock(t *testing.T, key string, p law.Params) (shown bool) {
 		t.Errorf("charged at +%d us: %+v", out.Clock-t0, out)
 	}
 	return shown
+}
+
+// TestNoTimeOfTheClockMints charges one key while the clock shows a time that a slot has no room for, as one in
+// nanoseconds would, or goes on to such a time: a cell that a store does not find again has never been charged.
+func TestNoTimeOfTheClockMints(t *testing.T) {
+	t.Parallel()
+	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 1_000_000_000, Drain: 1000}
+	cell := law.Cell{Limit: "l", Key: "key"}
+	for _, begin := range []int64{time.Time{}.UnixMicro(), -1, 1<<53 - 3000, 1 << 53, t0 * 1000, 1<<62 + 1} {
+		clock := begin
+		s := memory.New(&memory.Config{Clock: func() int64 { return clock }, Names: true})
+		pin := s.Pin(cell, &p)
+		granted := 0
+		for i := range 20 {
+			out, ok := store.Brief{}, false
+			switch i % 3 {
+			case 1:
+				out, ok = s.TakeOne(t.Context(), cell, &p, p.Unit)
+			case 2:
+				out, ok = pin.TakeOne(p.Unit)
+			}
+			if !ok {
+				out.Granted = apply(t, s, takeOp(cell.Limit, cell.Key, p)).Granted == 1
+			}
+			if out.Granted {
+				granted++
+			}
+			clock += 1000
+		}
+		if granted > 3 {
+			t.Errorf("a clock from %d on: %d of 20 charges were granted by a limit of 3", begin, granted)
+		}
+		if cells, _, err := s.Cells(t.Context(), store.Query{}); err == nil && len(cells) > 1 {
+			t.Errorf("a clock from %d on: the key has %d cells", begin, len(cells))
+		}
+		s.Close()
+	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// hash is what a cell is known by: 127 seeded bits, so that no two cells of a
-// store are ever taken for one another, and nobody can make them. lo is odd,
-// and so never 0, which marks a free slot.
+// hash is what a cell is known by: seeded bits, so many that no two cells of a store
+// are ever taken for one another, and nobody can make them. lo is odd, and so never 0,
+// which marks a free slot.
 type hash struct{ hi, lo uint64 }
 
-// tag returns the lowest 11 bits of hi in the place that a time leaves free. The table of a cell is
-// chosen by the highest bits of hi, and its slot has lo: in all some 80 bits of a hash whose seed
-// nobody knows tell cells apart. The chance that two of a million cells share them is below 1 in 10^13.
+// tag returns the lowest 11 bits of hi in the place that a time leaves free. So what tells cells apart are
+// these, 63 bits of lo, and the highest bits of hi, which choose the table: 12 of them by default, 86 bits in
+// all. The chance that any two of a million cells have them in common is below 1 in 10^13.
 func (h hash) tag() int64 { return int64(h.hi << timeBits) }
 
 func (s *Store) hash(c *law.Cell) hash {

@@ -105,7 +105,7 @@ func (s *Store) charge(b *store.Brief, f *pair, id uint64, p *law.Params, cost i
 		} else {
 			clock, now = s.readCoarse(at)
 		}
-		if at-clock > law.PlainSlack {
+		if at-clock > law.PlainSlack || clock > timeMask {
 			return 0, 0, unusual
 		}
 		level = levelOf(word)
@@ -225,6 +225,9 @@ func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, 
 		return 0, 0, nil, unusual
 	}
 	clock := s.clock() // not before the end of a period that was over just now: see sharing.go
+	if clock > timeMask {
+		return 0, 0, nil, unusual
+	}
 	granted, level, at, retryAt, emptyAt := law.TakePlain(p, 0, 0, op.Cost, clock)
 	if !granted { // it can never pass: no block, nothing to keep
 		setBrief(b, false, level, clock, clock, retryAt, 0)
