@@ -38,7 +38,7 @@ declare
     n int := cardinality(p_keys);
     res bigint[];
     left_ boolean[]; -- of each cell: it is not granted
-    names text[]; keys text[]; levels bigint[]; times bigint[]; -- of new cells
+    names text[]; keys text[]; levels bigint[]; times bigint[]; made_ bigint[]; -- of new cells; the last are their numbers
     states bigint[];
     first_ bigint; i int; k int;
 begin
@@ -78,15 +78,18 @@ begin
         on conflict do nothing
         returning c.limit_name, c.key, c.level, c.at)
     select array_agg(limit_name), array_agg(key), array_agg(level), array_agg(at) into names, keys, levels, times from made;
-    k := 1;
     for i in 1 .. n loop -- both are in the order of the cells
-        exit when names is null or k > cardinality(names);
+        exit when coalesce(cardinality(made_), 0) >= coalesce(cardinality(names), 0);
+        k := coalesce(cardinality(made_), 0) + 1;
         if left_[i] and p_keys[i] = keys[k] and p_limit[coalesce(p_rule[i], p_rule[1])] = names[k] then
             left_[i] := false;
-            res := coalesce(res, '{}') || array[array[i, levels[k], times[k], 0]];
-            k := k + 1;
+            made_ := made_ || i::bigint;
         end if;
     end loop;
+    if names is not null then
+        res := coalesce(res, '{}') || array(select array[x.i, x.level, x.at, 0]
+            from unnest(made_, levels, times) with ordinality x(i, level, at, o) order by x.o);
+    end if;
 
     if true = any (left_) then
         states := array(select w.v from
