@@ -123,7 +123,7 @@ func (r *reader) fields(v value, known keys, said map[string]bool, merged int) e
 			return at.wrong("the key is not known here")
 		case own[k.Value]:
 			return at.wrong("stands there twice")
-		case said[k.Value]: // whoever merges this says it
+		case said[k.Value]: // the mapping that is merged into says it
 			continue
 		}
 		own[k.Value] = true

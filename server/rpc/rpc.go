@@ -62,7 +62,7 @@ type Service struct {
 	Objects func(message any) int
 }
 
-// method is what is known of a method before it is called.
+// method is the access and the size of a method, by its full name.
 type method struct {
 	role    auth.Role
 	objects func(any) int

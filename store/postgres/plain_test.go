@@ -116,6 +116,7 @@ func TestAnswersAboutSumsThatAreNotAboutEachCell(t *testing.T) {
 			[]int64{9, 2, 0, 0, 3, 1, 9, 0, 1, 1, 9, 0, 2, 1, 0, 0, 9, 1, 1, 9, 0, 9, 0, 0}, []int{1}, true,
 		},
 		"nothing":             {nil, nil, false},
+		"more new cells":      {[]int64{9, 1, 9, 2, 3, 1, 9, 0}, nil, false},
 		"a cell twice":        {[]int64{9, 2, 0, 0, 3, 1, 9, 0, 3, 1, 9, 0}, nil, false},
 		"a cell that is not":  {[]int64{9, 1, 0, 0, 4, 1, 9, 0}, nil, false},
 		"fewer than it says":  {[]int64{9, 2, 0, 0, 3, 1, 9, 0}, nil, false},

@@ -90,10 +90,10 @@ type seen struct {
 // refuses by the cells that were read. It returns the other ops in the order of the batch, and
 // whether the answer can be one.
 func (b *plainBatch) decodeSums(res []int64, ops []law.Op, outs []law.Outcome) (left []int, ok bool) {
-	if len(res) < sumsRow || res[1] < 0 || res[1] > int64(len(b.keys)) {
+	if len(res) < sumsRow || res[1] < 0 || res[1] > int64(len(b.keys)) || res[3] < 0 || res[3] > res[1] {
 		return nil, false
 	}
-	clock, rows := res[0], res[sumsRow:]
+	clock, again, made, rows := res[0], res[2], int(res[3])*sumsRow, res[sumsRow:]
 	end := int(res[1]) * sumsRow
 	if len(rows) < end || (len(rows)-end)%stateSize != 0 {
 		return nil, false
@@ -107,6 +107,9 @@ func (b *plainBatch) decodeSums(res []int64, ops []law.Op, outs []law.Outcome) (
 		return true
 	}
 	for r := rows[:end]; len(r) > 0; r = r[sumsRow:] {
+		if len(r) == made {
+			clock = again
+		}
 		state := law.State{Level: r[1], At: r[2], BlockedUntil: r[3]}
 		if !put(r[0], seen{true, max(clock, r[2]), state}) { // it may have waited for its row
 			return nil, false

@@ -114,3 +114,39 @@ func TestSinglesOfAHeldRowArePassedBy(t *testing.T) {
 		t.Errorf("%+v, %v", outs, err)
 	}
 }
+
+// TestANewCellIsDatedAfterTheWait lets a batch of a key that is held and of a new one wait: the new cell is not
+// dated before the wait, when another cell of its key may have been there.
+func TestANewCellIsDatedAfterTheWait(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	s, other, watcher := openAt(t, dsn), connect(t, dsn), connect(t, dsn)
+	ops, outs := []law.Op{alone(1, "a", 0), alone(2, "new", 0)}, make([]law.Outcome, 2)
+	if err := s.Apply(t.Context(), ops[:1], outs[:1]); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := other.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `update headgate.cells set reason = 'held' where key = 'a'`); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Apply(t.Context(), ops, outs) }()
+	for waits := false; !waits; {
+		if err := watcher.QueryRow(t.Context(), `select exists (select from pg_locks where not granted)`).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var now int64
+	if err := errors.Join(
+		watcher.QueryRow(t.Context(), `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`).Scan(&now),
+		tx.Rollback(t.Context()), <-done,
+	); err != nil {
+		t.Fatal(err)
+	}
+	if out := outs[1]; out.Granted != 1 || out.State.At < now || out.Clock < now {
+		t.Errorf("the new cell: %+v, want it at %d or later", out, now)
+	}
+}

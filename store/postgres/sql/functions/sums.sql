@@ -8,7 +8,8 @@
 -- their sums, where no limit has a maximum of keys.
 --
 -- The clock is read before the rows are locked. If a charge that is granted had to wait for its
--- row, that clock is behind, which drains less; for what is refused it is read again.
+-- row, that clock is behind, which drains less. It is read again for what is refused, and for new
+-- cells: at the first time the key may have had a cell that was swept meanwhile.
 --
 -- A batch that waits for a row for longer than 50 ms gives up, with nothing done.
 --
@@ -21,10 +22,10 @@
 -- p_cost     the sum of each cell
 --            Of p_rule and p_cost the first stands for all cells that have none
 -- p_now      a test's time; 0: the server's clock
--- returns    rows of four numbers. The first: the clock, how many cells were granted, 0, 0. Then of
---            each of those its number, and level, at and blocked_until. Then three rows of each cell
---            that was read: its number, law, level, prev; at, unit, step, empty_at;
---            blocked_until, the clock by then, 0, 0
+-- returns    rows of four numbers. The first: the clock, how many cells were granted, the second
+--            clock, how many of the granted are new. Then of each granted cell its number, and level,
+--            at and blocked_until; the new ones come last. Then three rows of each cell that was read:
+--            its number, law, level, prev; at, unit, step, empty_at; blocked_until, the second clock, 0, 0
 create or replace function headgate.take_sums_N(
     p_keys text[], p_rule int[], p_limit text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[],
     p_drain bigint[], p_cost bigint[], p_now bigint)
@@ -53,7 +54,7 @@ begin
         returning array[u.i, c.level, c.at, c.blocked_until] as v)
     select array_agg(v) into res from done;
     if cardinality(res) = 4 * n then
-        return array[array[clock, n, 0, 0]] || res;
+        return array[array[clock, n, clock, 0]] || res;
     end if;
 
     first_ := clock;
@@ -68,8 +69,8 @@ begin
     -- A new cell has room for its sum.
     with made as (
         insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
-        select u.name, u.key, 1, u.cost, headgate.drained_at_N(0, 0, 0, first_, u.anchor, u.drain, u.step),
-            u.unit, u.step, headgate.drained_by_N(0, 0, 0, first_, u.anchor, u.drain, u.step, u.cost)
+        select u.name, u.key, 1, u.cost, headgate.drained_at_N(0, 0, 0, clock, u.anchor, u.drain, u.step),
+            u.unit, u.step, headgate.drained_by_N(0, 0, 0, clock, u.anchor, u.drain, u.step, u.cost)
         from
             {{template "sum rows"}}
         where left_[u.i] and not exists (select from headgate.settings)
@@ -100,5 +101,5 @@ begin
             where left_[u.i]
             order by u.i, w.o);
     end if;
-    return array[array[first_, coalesce(array_length(res, 1), 0), 0, 0]] || coalesce(res, '{}') || coalesce(states, '{}');
+    return array[array[first_, coalesce(array_length(res, 1), 0), clock, coalesce(cardinality(made_), 0)]] || coalesce(res, '{}') || coalesce(states, '{}');
 end $$;
