@@ -230,11 +230,11 @@ func (s *sums) cell(buf []byte, k int) []byte {
 	level := c.cost * min(c.count, c.ceiling/c.cost)
 	buf = strconv.AppendInt(append(buf, ','), level, 10)
 	if op.Now != 0 {
-		_, _, at, _, empty := law.TakePlain(p, 0, 0, level, op.Now)
+		_, _, at, _, _ := law.TakePlain(p, 0, 0, 0, op.Now) // a ceiling may be above the capacity
 		buf = strconv.AppendInt(append(buf, ','), at, 10)
 		buf = strconv.AppendInt(append(buf, ','), p.Unit, 10)
 		buf = strconv.AppendInt(append(buf, ','), p.Step, 10)
-		return strconv.AppendInt(append(buf, ','), empty, 10)
+		return strconv.AppendInt(append(buf, ','), p.PlainEmptyAt(level, at), 10)
 	}
 	clock := "@hg_one_clock"
 	if k == 0 || s.ops[s.cells[k-1].head].Now != 0 {

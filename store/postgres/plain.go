@@ -24,6 +24,7 @@ type plainBatch struct {
 	// one, of a count of 1.
 	cell, group []int32
 	each, count []int64
+	several     bool // a request has several charges
 	coupled     bool // a request has charges on several cells
 
 	more batch // on a cell it comes after all plain charges
@@ -49,6 +50,7 @@ func plainly(ops []law.Op, a *arranged) (b plainBatch) {
 			continue
 		}
 		group++
+		b.several = b.several || len(request) > 1
 		for _, i := range request {
 			op := &ops[i]
 			b.index, b.cell, b.group = append(b.index, i), append(b.cell, a.cell[i]), append(b.group, group)

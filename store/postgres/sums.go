@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -21,7 +20,7 @@ const crowdedFor = 8
 // charges, each a request of its own, at one time, while no limit has a maximum of keys. Inside a
 // transaction of the caller's a second call could wait for a row out of order.
 func (s *Store) bySums(b *plainBatch) bool {
-	if s.pool == nil || b.coupled || len(b.more.index) > 0 || len(b.now) != 1 || s.counter.every.Load() > 0 {
+	if s.pool == nil || b.several || len(b.more.index) > 0 || len(b.now) != 1 || s.counter.every.Load() > 0 {
 		return false
 	}
 	if s.crowded.Load() > 0 {
@@ -130,10 +129,13 @@ func (b *plainBatch) decodeSums(res []int64, ops []law.Op, outs []law.Outcome) (
 // outcomes is decodeSums for cells.
 func (b *plainBatch) outcomes(cells []seen, ops []law.Op, outs []law.Outcome) (left []int) {
 	for k := len(b.index) - 1; k >= 0; k-- { // back from what the last charge of each cell has left
-		i, c := b.index[k], b.cellOf(k)
-		op, s := &ops[i], &cells[c]
+		if s := &cells[b.cellOf(k)]; s.granted {
+			outs[b.index[k]] = chargedTo(&ops[b.index[k]], &s.state, s.clock)
+		}
+	}
+	for k, i := range b.index {
+		op, s := &ops[i], &cells[b.cellOf(k)]
 		if s.granted {
-			outs[i] = chargedTo(op, &s.state, s.clock)
 			continue
 		}
 		if s.clock != 0 {
@@ -142,9 +144,9 @@ func (b *plainBatch) outcomes(cells []seen, ops []law.Op, outs []law.Outcome) (l
 				continue
 			}
 		}
+		s.clock = 0 // what comes after this one on the cell waits for it
 		left = append(left, i)
 	}
-	slices.Reverse(left)
 	return left
 }
 

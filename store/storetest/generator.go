@@ -17,7 +17,7 @@ type generator struct {
 
 	charged []receipt  // some of what was admitted lately, for returns
 	named   [][]law.Op // requests with an ID that were asked lately
-	ids     int        // how many IDs there were
+	ids     int        // how many IDs, or new keys, there were
 }
 
 // receipt is an admitted charge, with the numbers that the oracle and the
@@ -128,6 +128,37 @@ func (g *generator) asks(verb law.Verb, size int) (ops []law.Op) {
 		}
 		g.named = append(g.named, ops)
 		g.named = g.named[max(0, len(g.named)-8):]
+	}
+	return ops
+}
+
+// charges makes a batch of plain charges, mostly at one time, as merged callers send them. A request
+// has up to three, often of one cell.
+func (g *generator) charges() (ops []law.Op) {
+	for group := range uint32(1 + g.IntN(8)) {
+		size := max(1, g.IntN(6)-2)
+		for range size {
+			n := []int{0, 2, 4}[g.IntN(3)] // of steady: those that can be plain and never block
+			op := g.op(law.Take, string(rune('a'+n)), steady[n], size == 1)
+			if g.IntN(2) == 0 {
+				op.Count = 1
+			}
+			if g.IntN(3) > 0 {
+				op.Ceiling = 0
+			}
+			if size == 1 && g.IntN(4) == 0 {
+				g.ids++
+				op.Cell.Key = fmt.Sprint("new ", g.ids-g.IntN(2))
+			}
+			op.Group = group + 1
+			ops = append(ops, op)
+		}
+	}
+	g.setTime(&ops[0])
+	for i := range ops {
+		if ops[i].Now = ops[0].Now; g.IntN(40) == 0 {
+			g.setTime(&ops[i])
+		}
 	}
 	return ops
 }

@@ -135,6 +135,21 @@ func model(t *testing.T, s store.Store, opt *Options) {
 	}
 }
 
+// merged compares batches of plain charges with package law, bit by bit.
+func merged(t *testing.T, s store.Store, opt *Options) {
+	seed := newSeed()
+	g, o := newGenerator(seed, opt), newOracle()
+	for round := range opt.Histories / 2 {
+		ops := g.charges()
+		want := make([]law.Outcome, len(ops))
+		o.apply(ops, want)
+		compare(t, ops, apply(t, s, ops...), want)
+		if t.Failed() {
+			t.Fatalf("in batch %d of seed %d", round, seed)
+		}
+	}
+}
+
 // batches compares batches with the same groups asked one by one, on two sets
 // of cells of one store.
 func batches(t *testing.T, s store.Store, opt *Options) {

@@ -97,6 +97,8 @@ func RunHistories(t *testing.T, open Open, o *Options) {
 
 func histories(with run, o *Options) {
 	with("decides as package law does, bit by bit", func(t *testing.T, s store.Store) { model(t, s, o) })
+	with("decides batches of plain charges as package law does",
+		func(t *testing.T, s store.Store) { merged(t, s, o) })
 	with("decides a batch as its groups one by one", func(t *testing.T, s store.Store) { batches(t, s, o) })
 	with("reserves and settles as arithmetic in rationals says",
 		func(t *testing.T, s store.Store) { reservations(t, s, o) })

@@ -13,7 +13,8 @@
 --
 -- A batch that waits for a row for longer than 50 ms gives up, with nothing done.
 --
--- "= any (array[..])" leaves the planner no plan but a look-up by the primary key.
+-- "limit_name = any (array[..])" leaves the planner no plan but a look-up by the whole primary key:
+-- by "=" it may read all cells in the order of the key, and by two arrays look up the limit alone.
 --
 -- p_keys     the cells, each once, sorted by limit and key
 -- p_rule     the number of each cell's limit among the following
@@ -49,7 +50,7 @@ begin
             {{template "charge sum" (as "now" "clock")}}
         from
             {{template "sum rows"}}
-        where c.limit_name = any (array[u.name]) and c.key = any (array[u.key])
+        where c.limit_name = any (array[u.name]) and c.key = u.key
           and {{template "has room" (as "now" "clock")}}
         returning array[u.i, c.level, c.at, c.blocked_until] as v)
     select array_agg(v) into res from done;
