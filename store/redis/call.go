@@ -3,8 +3,6 @@ package redis
 import (
 	"context"
 	"encoding/binary"
-	"errors"
-	"math"
 	"strconv"
 
 	"github.com/redis/rueidis"
@@ -15,10 +13,11 @@ import (
 
 // call is one call of a script: keys in one slot, and the ops it answers.
 type call struct {
-	script script
-	keys   []string // of each op its cell, then what some have of their own
-	args   []string
-	index  []int // of each op, in the caller's slice
+	script   script
+	keys     []string // of each op its cell, then what some have of their own
+	args     []string
+	index    []int // of each op, in the caller's slice
+	*grouped       // nil: the script has no groups.lua
 }
 
 // command returns the call by the script's name, or with its text when the
@@ -48,57 +47,17 @@ func (s *Store) encode(ops []law.Op, index []int, how mode) *call {
 	for _, i := range index {
 		n |= needsOf(&ops[i])
 	}
-	c := s.call(scripts[n](), nil, ops, index, how)
+	var c *call
+	if how == forGood && severally(ops, index) {
+		c = s.severalCall(scripts[n|needsGroups](), ops, index)
+	} else {
+		c = s.call(scripts[n](), nil, ops, index, how)
+	}
 	if !s.cluster {
 		c.keys = append(c.keys, s.roomKey())
 	}
 	return c
 }
-
-// doubles are the arguments of a script but for its texts: what they say is in
-// head.lua.
-type doubles []byte
-
-func (d *doubles) add(values ...int64) {
-	for _, v := range values {
-		*d = binary.LittleEndian.AppendUint64(*d, math.Float64bits(float64(v)))
-	}
-}
-
-var askSize = 8 * len(asks)
-
-const (
-	headSize = 4 * 8 // of the first doubles of a call
-	maxAsked = 8     // places among which the same is looked for
-)
-
-// asked is what the ops of a call ask, each thing once as a rule.
-type asked struct {
-	doubles
-	from  [maxAsked]int // ops that were the first to ask the last few things
-	many  int           // things
-	place int           // of what was asked last, among them
-}
-
-// find returns where that is which an op asks, from 1, as Lua counts.
-func (a *asked) find(ops []law.Op, i int) int64 {
-	if a.many == 0 || !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
-		a.place = max(0, a.many-maxAsked)
-		for a.place < a.many && !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
-			a.place++
-		}
-		if a.place == a.many {
-			a.from[a.place%maxAsked] = i
-			a.many++
-			a.ask(&ops[i])
-		}
-	}
-	return int64(headSize + a.place*askSize + 1)
-}
-
-// run are ops that stand next to each other in a call: plain charges who ask
-// the same, with group 0, or one op of any other kind.
-type run struct{ asked, ops, group, log, note int64 }
 
 // call writes the arguments of a script: the ops, then its own.
 func (s *Store) call(script script, own []string, ops []law.Op, index []int, how mode) *call {
@@ -140,6 +99,54 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 	head := what.doubles[:0]
 	head.add(s.slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1))
 	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
+	return c
+}
+
+// severalCall writes the arguments of a script with groups.lua.
+func (s *Store) severalCall(script script, ops []law.Op, index []int) *call {
+	g, cells := divide(ops, index)
+	c := &call{
+		script: script, index: index, grouped: g, keys: make([]string, len(cells), len(index)+4),
+		args: make([]string, 2, 4),
+	}
+	for n, cell := range cells {
+		c.keys[n] = s.cellKey(cell)
+	}
+	for n, i := range index {
+		if g.cell[n] == 0 {
+			c.keys = append(c.keys, s.cellKey(ops[i].Cell))
+		}
+	}
+	what := asked{doubles: make(doubles, headSize, headSize+askSize+96)}
+	var runs shapes
+	var numbers []byte
+	for n, group := 0, int64(1); n < len(index); group++ {
+		m := end(ops, index, n)
+		if g.cell[n] == 0 {
+			runs.flush()
+			print := int64(0)
+			if once(&ops[index[n]]) {
+				print = law.Fingerprint(whole(ops, index[n]))
+			}
+			for ; n < m; n++ {
+				op := run{asked: what.find(ops, index[n]), ops: 1, group: group}
+				op.log, op.note = c.own(s, &ops[index[n]], print, forGood)
+				runs.run(op)
+			}
+			continue
+		}
+		runs.next = runs.next[:0]
+		for ; n < m; n++ {
+			runs.next = append(runs.next, what.find(ops, index[n]))
+			numbers = binary.LittleEndian.AppendUint32(numbers, uint32(g.cell[n])) //nolint:gosec // more than 0
+		}
+		runs.request()
+	}
+	runs.flush()
+	head := what.doubles[:0]
+	head.add(s.slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(forGood), int64(len(what.doubles)+1))
+	c.args[0] = rueidis.BinaryString(append(what.doubles, runs.doubles...))
+	c.args[1] = rueidis.BinaryString(numbers)
 	return c
 }
 
@@ -190,89 +197,15 @@ func (c *call) own(s *Store, op *law.Op, print int64, how mode) (log, note int64
 	return log, note
 }
 
-func (d *doubles) run(r run) { d.add(r.asked, r.ops, r.group, r.log, r.note) }
-
-// ask writes what an op asks.
-func (d *doubles) ask(op *law.Op) {
-	var numbers [32]int64
-	d.add(asks.Append(numbers[:0], op)...)
-}
-
-// same reports whether two ops ask the same of their cells, but for their ID and
-// Reason: and whether these are cells of keys, or such that keys share.
-func same(a, b *law.Op) bool {
-	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Deferred == b.Deferred &&
-		a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
-		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned &&
-		a.EntryNumber == b.EntryNumber && a.Window == b.Window && a.From == b.From && a.Until == b.Until && law.IsShared(a.Cell) == law.IsShared(b.Cell)
-}
-
-// together tells whether op i and a later one, j, are of one request, of which
-// others may stand between them.
-func together(ops []law.Op, i, j int) bool {
-	for ; i < j; i++ {
-		if ops[i].Group != ops[i+1].Group {
-			return false
-		}
-	}
-	return true
-}
-
-var errAnswer = errors.New("the script answered with something else")
-
 // decode reads the answers of batch.lua.
 func (c *call) decode(v string, ops []law.Op, outs []law.Outcome) error {
+	if c.grouped != nil {
+		return c.grouped.decode(c.index, v, ops, outs)
+	}
 	if len(v) < 8 {
 		return errAnswer
 	}
-	clock := double(v)
-	v = v[8:]
-	for _, i := range c.index {
-		op, out := &ops[i], &outs[i]
-		switch {
-		case len(v) > law.Width*8 && v[0] == '=':
-			var n law.Numbers
-			for k := range n {
-				n[k] = double(v[1+8*k:])
-			}
-			*out = n.Outcome()
-			v = v[1+law.Width*8:]
-		default:
-			n, rest, ok := numbers(v)
-			if !ok {
-				return errAnswer
-			}
-			*out = law.Outcome{Granted: op.Count, State: decodeState(n[:]), Used: n[1], Clock: op.Now}
-			if op.Now == 0 {
-				out.Clock = clock
-			}
-			v = rest
-		}
-	}
-	if v != "" {
-		return errAnswer
-	}
-	return nil
-}
-
-// double reads the first of some doubles.
-func double(v string) int64 {
-	_ = v[7]
-	bits := uint64(v[0]) | uint64(v[1])<<8 | uint64(v[2])<<16 | uint64(v[3])<<24 |
-		uint64(v[4])<<32 | uint64(v[5])<<40 | uint64(v[6])<<48 | uint64(v[7])<<56
-	return int64(math.Float64frombits(bits))
-}
-
-func decodeState(n []int64) law.State {
-	return law.State{
-		Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], Step: n[5], EmptyAt: n[6],
-		BlockedUntil: n[7],
-	}
-}
-
-// plain reports whether a request of op alone is one that plain.lua may decide in place.
-func plain(op *law.Op) bool {
-	return op.Verb == law.Take && op.Alone() && !op.Timed() && op.Params.Plain()
+	return decodeOps(v[8:], c.index, ops, outs, double(v))
 }
 
 // alone decides a batch of one plain charge by lone.lua. If it reports false, nothing was

@@ -107,24 +107,6 @@ func parseCell(v string) (st law.State, reason string, ok bool) {
 	return decodeState(n[:8]), reason, true
 }
 
-// numbers reads those that the text of a cell begins with.
-func numbers(v string) (n [9]int64, rest string, ok bool) {
-	at := 0
-	for k := range n {
-		first, sum := at, int64(0)
-		for at < len(v) && v[at] >= '0' && v[at] <= '9' {
-			sum = sum*10 + int64(v[at]-'0')
-			at++
-		}
-		if at == first || at-first > 18 || at == len(v) || v[at] != ' ' {
-			return n, "", false
-		}
-		n[k] = sum
-		at++
-	}
-	return n, v[at:], true
-}
-
 // parseEntry reads a member of a log, with its score.
 func parseEntry(member string, score float64) (e law.Entry, ok bool) {
 	fields := strings.SplitN(member, " ", 6)

@@ -21,6 +21,6 @@ if not rest then -- without plain.lua, all are
 end
 for _, op in ipairs(rest) do
   op.p = params[op.asked] or read(op.asked)
-  op.key = KEYS[op.at]
+  op.key = op.key or KEYS[op.at]
   op.clock = op.p.now > 0 and op.p.now or store_clock
 end

@@ -22,6 +22,8 @@ var (
 	loneText string
 	//go:embed plain.lua
 	plainText string
+	//go:embed groups.lua
+	groupsText string
 	//go:embed cells.lua
 	cellsText string
 	//go:embed ops.lua
@@ -114,6 +116,7 @@ const (
 	needsOnce
 	needsExtend
 	needsRoom
+	needsGroups // of plain charges
 )
 
 func needsOf(op *law.Op) (n needs) {
@@ -136,14 +139,18 @@ func needsOf(op *law.Op) (n needs) {
 }
 
 // scripts decide batches, by what those need.
-var scripts = func() (list [32]func() script) {
+var scripts = func() (list [64]func() script) {
 	for i := range list {
 		list[i] = sync.OnceValue(func() script {
 			n, limits := needs(i), "local ROOM, there, limits, limit_of, note_made\n"
 			if n&needsRoom != 0 {
 				limits = limitsText
 			}
-			text := headText + limits + plainText + sharedText
+			plain := plainText
+			if n&needsGroups != 0 {
+				plain = groupsText
+			}
+			text := headText + limits + plain + sharedText
 			if n&needsReturns != 0 {
 				text += returnsText
 			}

@@ -1,0 +1,152 @@
+package redis
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"github.com/headgate/headgate/law"
+)
+
+// doubles are the arguments of a script but for its texts: what they say is in
+// head.lua.
+type doubles []byte
+
+func (d *doubles) add(values ...int64) {
+	for _, v := range values {
+		*d = binary.LittleEndian.AppendUint64(*d, math.Float64bits(float64(v)))
+	}
+}
+
+var askSize = 8 * len(asks)
+
+const (
+	headSize = 4 * 8 // of the first doubles of a call
+	maxAsked = 8     // places among which the same is looked for
+)
+
+// asked is what the ops of a call ask, each thing once as a rule.
+type asked struct {
+	doubles
+	from  [maxAsked]int // ops that were the first to ask the last few things
+	many  int           // things
+	place int           // of what was asked last, among them
+}
+
+// find returns where that is which an op asks, from 1, as Lua counts.
+func (a *asked) find(ops []law.Op, i int) int64 {
+	if a.many == 0 || !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
+		a.place = max(0, a.many-maxAsked)
+		for a.place < a.many && !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
+			a.place++
+		}
+		if a.place == a.many {
+			a.from[a.place%maxAsked] = i
+			a.many++
+			a.ask(&ops[i])
+		}
+	}
+	return int64(headSize + a.place*askSize + 1)
+}
+
+// run are ops that stand next to each other in a call: plain charges who ask
+// the same, with group 0, or one op of any other kind.
+type run struct{ asked, ops, group, log, note int64 }
+
+func (d *doubles) run(r run) { d.add(r.asked, r.ops, r.group, r.log, r.note) }
+
+// ask writes what an op asks.
+func (d *doubles) ask(op *law.Op) {
+	var numbers [32]int64
+	d.add(asks.Append(numbers[:0], op)...)
+}
+
+// same reports whether two ops ask the same of their cells, but for their ID and
+// Reason: and whether these are cells of keys, or such that keys share.
+func same(a, b *law.Op) bool {
+	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Deferred == b.Deferred &&
+		a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
+		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned &&
+		a.EntryNumber == b.EntryNumber && a.Window == b.Window && a.From == b.From && a.Until == b.Until && law.IsShared(a.Cell) == law.IsShared(b.Cell)
+}
+
+// together tells whether op i and a later one, j, are of one request, of which
+// others may stand between them.
+func together(ops []law.Op, i, j int) bool {
+	for ; i < j; i++ {
+		if ops[i].Group != ops[i+1].Group {
+			return false
+		}
+	}
+	return true
+}
+
+var errAnswer = errors.New("the script answered with something else")
+
+// decodeOps reads the answers about the ops of index.
+func decodeOps(v string, index []int, ops []law.Op, outs []law.Outcome, clock int64) error {
+	for _, i := range index {
+		op, out := &ops[i], &outs[i]
+		switch {
+		case len(v) > law.Width*8 && v[0] == '=':
+			var n law.Numbers
+			for k := range n {
+				n[k] = double(v[1+8*k:])
+			}
+			*out = n.Outcome()
+			v = v[1+law.Width*8:]
+		default:
+			n, rest, ok := numbers(v)
+			if !ok {
+				return errAnswer
+			}
+			*out = law.Outcome{Granted: op.Count, State: decodeState(n[:]), Used: n[1], Clock: op.Now}
+			if op.Now == 0 {
+				out.Clock = clock
+			}
+			v = rest
+		}
+	}
+	if v != "" {
+		return errAnswer
+	}
+	return nil
+}
+
+// double reads the first of some doubles.
+func double(v string) int64 {
+	_ = v[7]
+	bits := uint64(v[0]) | uint64(v[1])<<8 | uint64(v[2])<<16 | uint64(v[3])<<24 |
+		uint64(v[4])<<32 | uint64(v[5])<<40 | uint64(v[6])<<48 | uint64(v[7])<<56
+	return int64(math.Float64frombits(bits))
+}
+
+func decodeState(n []int64) law.State {
+	return law.State{
+		Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], Step: n[5], EmptyAt: n[6],
+		BlockedUntil: n[7],
+	}
+}
+
+// plain reports whether a request of op alone is one that plain.lua may decide in place.
+func plain(op *law.Op) bool {
+	return op.Verb == law.Take && op.Alone() && !op.Timed() && op.Params.Plain()
+}
+
+// numbers reads those that the text of a cell begins with.
+func numbers(v string) (n [9]int64, rest string, ok bool) {
+	at := 0
+	for k := range n {
+		first, sum := at, int64(0)
+		for at < len(v) && v[at] >= '0' && v[at] <= '9' {
+			sum = sum*10 + int64(v[at]-'0')
+			at++
+		}
+		if at == first || at-first > 18 || at == len(v) || v[at] != ' ' {
+			return n, "", false
+		}
+		n[k] = sum
+		at++
+	}
+	return n, v[at:], true
+}
