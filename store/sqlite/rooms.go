@@ -175,7 +175,7 @@ func (t *transaction) share(limit string, r *room, clock int64) error {
 		return err
 	}
 	c := law.SharedCell(limit, r.generation)
-	_, err := t.st.save.ExecContext(t.ctx, c.Limit, c.Key, 0, 0, 0, 0, 0, 0, 0, 0, "")
+	_, err := t.st.save.ExecContext(t.ctx, c.Limit, c.Key, 0, 0, 0, 0, 0, 0, 0, 0, "", 0)
 	return err
 }
 

@@ -190,7 +190,7 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec("pragma user_version = 2001"); err != nil {
+	if _, err := db.Exec("pragma user_version = 3001"); err != nil {
 		t.Fatal(err)
 	}
 	db.Close()
@@ -201,7 +201,7 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 		{"sqlite:" + dir, "directory", store.ErrSetup},
 		{"sqlite:" + filepath.Join(dir, "no", "such", "folder.db"), "no such", store.ErrSetup},
 		{"sqlite:" + text, "not a database", store.ErrSetup},
-		{"sqlite:" + newer, "state 2", store.ErrSchemaNewer},
+		{"sqlite:" + newer, "state 3", store.ErrSchemaNewer},
 		{"sqlite:", "no file", store.ErrInvalid},
 		{"sqlite:x.db?sync=off", `"sync"`, store.ErrInvalid},
 		{"sqlite:x.db?synchronous=off", `"off"`, store.ErrInvalid},

@@ -30,7 +30,11 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 		if err := remove(ctx, s.stmts.sweepEntries, s.clock(), max); err != nil {
 			return err
 		}
-		return remove(ctx, s.stmts.sweepAdmissions, s.clock(), max-removed)
+		if err := remove(ctx, s.stmts.sweepRequests, s.clock(), max-removed); err != nil {
+			return err
+		}
+		_, err := s.stmts.sweepResets.ExecContext(ctx, s.clock())
+		return err
 	})
 	for from, to := (law.Cell{}), (law.Cell{}); err == nil && removed < max && from.Limit != last; from = to {
 		err = s.transact(ctx, "sweep", func(ctx context.Context) error {

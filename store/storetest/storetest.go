@@ -128,6 +128,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("charges a request with an id once", once)
 	with("charges one of many with the same id", onceAtATime)
 	with("charges requests of several cells once, and settles parts of them", onceOfSeveral)
+	with("knows an id that many keys have used", onceByMany)
 	through("drains budgets of six limits exactly", budgets)
 	through("settles a request with an id", settle)
 	through("settles within the window", settleWindow)

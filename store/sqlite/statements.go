@@ -1,0 +1,105 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+)
+
+// statements are prepared once, on the one connection that writes.
+type statements struct {
+	load, save, remove                 *sql.Stmt
+	sum, freed, entry                  *sql.Stmt
+	add, renew, lower, clear           *sql.Stmt
+	known, knownHere, admit, readmit   *sql.Stmt
+	keep, forget, era, setEra, reset   *sql.Stmt
+	sweepEntries, sweepCells, chunkEnd *sql.Stmt
+	sweepRequests, sweepResets         *sql.Stmt
+	setting, set, room, countKeys      *sql.Stmt
+	saveRoom, turn, endPeriod, sharing *sql.Stmt
+	emptyRooms, there                  *sql.Stmt
+	begin, commit, rollback            *sql.Stmt
+	all                                []*sql.Stmt
+}
+
+func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
+	for _, p := range []struct {
+		stmt **sql.Stmt
+		text string
+	}{
+		{&st.load, `select law, level, prev, at, unit, step, empty_at, blocked_until, reason
+			from cells where limit_name = ? and key = ?`},
+		{&st.save, `insert into cells
+			(limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason, ids_until)
+			values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			on conflict (limit_name, key) do update set law = excluded.law, level = excluded.level, prev = excluded.prev,
+			at = excluded.at, unit = excluded.unit, step = excluded.step, empty_at = excluded.empty_at,
+			blocked_until = excluded.blocked_until, reason = excluded.reason,
+			ids_until = max(ids_until, excluded.ids_until)`},
+		{&st.remove, `delete from cells where limit_name = ? and key = ?`},
+		{&st.sum, `select coalesce(sum(cost), 0) from entries
+			where limit_name = ? and key = ? and granted and expires_at > ? and expires_at <= ?`},
+		{&st.freed, `select expires_at, cost from entries
+			where limit_name = ? and key = ? and granted and expires_at > ? order by expires_at, number`},
+		{&st.entry, `select cost, expires_at from entries
+			where number = ? and limit_name = ? and key = ? and granted and expires_at > 0`},
+		{&st.lower, `update entries set cost = cost - ?1, expires_at = case when cost > ?1 then expires_at else 0 end
+			where number = ?2`},
+		{&st.add, `insert into entries (limit_name, key, id, at, expires_at, keep_until, cost, granted)
+			values (?, ?, ?, ?, ?, ?, ?, ?)`},
+		{&st.clear, `update entries set expires_at = 0 where limit_name = ? and key = ? and expires_at > 0`},
+		{&st.renew, `update entries set expires_at = ?1, keep_until = max(keep_until, ?1) where number = ?2`},
+		{&st.known, `select * from (select number, several, charges from requests where id = ?1 and several = 0 limit ` +
+			strconv.Itoa(maxAlike+1) + `) union all select number, several, charges from requests where id = ?1 and several = 1`},
+		{&st.knownHere, `select number, several, charges from requests
+			where id = ? and several = 0 and home_limit = ? and home_key = ?`},
+		{&st.admit, `insert into requests (id, several, home_limit, home_key, charges, keep_until) values (?, ?, ?, ?, ?, ?)`},
+		{&st.readmit, `update requests set charges = ?2, keep_until = ?3 where number = ?1`},
+		{&st.keep, `update cells set ids_until = ?3 where limit_name = ?1 and key = ?2 and ids_until < ?3`},
+		{&st.era, `select coalesce((select value from settings where name = 'resets'), 0), exists (select 1 from resets)`},
+		{&st.setEra, `insert or replace into settings (name, value) values ('resets', ?)`},
+		{&st.forget, `insert into resets (limit_name, key, era, keep_until)
+			select limit_name, key, ?3, ids_until from cells where limit_name = ?1 and key = ?2 and ids_until > 0
+			on conflict (limit_name, key) do update set era = excluded.era, keep_until = max(keep_until, excluded.keep_until)`},
+		{&st.reset, `select era from resets where limit_name = ? and key = ?`},
+		{&st.sweepRequests, `delete from requests where number in (select number from requests where keep_until <= ?1 limit ?2)`},
+		{&st.sweepResets, `delete from resets where keep_until <= ?1`},
+		{&st.sweepEntries, `delete from entries where number in (
+			select e.number from entries e left join cells c on c.limit_name = e.limit_name and c.key = e.key
+			where e.keep_until <= ?1 and (c.key is null or e.expires_at <= c.at or c.empty_at <= ?1) limit ?2)`},
+		{&st.chunkEnd, `select limit_name, key from cells where (limit_name, key) > (?1, ?2) order by limit_name, key limit 1 offset ?3`},
+		{&st.sweepCells, `delete from cells where (limit_name, key) in (
+			select c.limit_name, c.key from cells c where (c.limit_name, c.key) > (?1, ?2) and (c.limit_name, c.key) <= (?3, ?4)
+			and c.empty_at <= ?5 and c.blocked_until <= ?5 and substr(c.key, 1, 16) <> 'headgate:shared:'
+			and not exists (select 1 from entries e where e.limit_name = c.limit_name and e.key = c.key)
+			and c.ids_until <= ?5 limit ?6)`},
+		{&st.setting, `select coalesce((select value from settings where name = 'max_keys'), 0), exists (select 1 from rooms)`},
+		{&st.set, `insert or replace into settings (name, value) values ('max_keys', ?)`},
+		{&st.room, `select keys, max_keys, generation, since from rooms where limit_name = ?`},
+		{&st.countKeys, `select count(*) from cells where limit_name = ? and substr(key, 1, 16) <> 'headgate:shared:'`},
+		{&st.saveRoom, `insert into rooms (limit_name, keys, max_keys, generation, since) values (?, ?, ?, 0, 0)
+			on conflict (limit_name) do update set max_keys = excluded.max_keys`},
+		{&st.turn, `update rooms set generation = ?2, since = ?3 where limit_name = ?1`},
+		{&st.endPeriod, `delete from cells where limit_name = ? and key = ? and empty_at <= ?3 and blocked_until <= ?3`},
+		{&st.there, `select exists (select 1 from cells where limit_name = ? and key = ?)`},
+		{&st.emptyRooms, `delete from rooms where keys = 0 and since = 0`},
+		{&st.sharing, `select limit_name, keys, max_keys, generation, since from rooms where since > 0`},
+		{&st.begin, `begin immediate`},
+		{&st.commit, `commit`},
+		{&st.rollback, `rollback`},
+	} {
+		stmt, err := conn.PrepareContext(ctx, p.text) //nolint:sqlclosecheck // close does, all at once
+		if err != nil {
+			return err
+		}
+		*p.stmt = stmt
+		st.all = append(st.all, stmt)
+	}
+	return nil
+}
+
+func (st *statements) close() {
+	for _, s := range st.all {
+		s.Close()
+	}
+}
