@@ -21,7 +21,8 @@ func (o *serving) accessOf(given config.Flags) (err error) {
 		err = cmp.Or(err, wrong)
 		return said.Value
 	}
-	o.grpc, o.admin, o.metrics = text(config.GRPC), text(config.Admin), text(config.Metrics)
+	o.grpc, o.resp = text(config.GRPC), text(config.RESP)
+	o.admin, o.metrics = text(config.Admin), text(config.Metrics)
 	tokens := text(config.Tokens)
 	files := tlsconf.ServerFiles{
 		Cert: text(config.TLSCert), Key: text(config.TLSKey), ClientCA: text(config.TLSClientCA),

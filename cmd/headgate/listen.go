@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/tlsconf"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/resp"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/rpc"
 	"github.com/headgate/headgate/server/service"
@@ -115,7 +116,7 @@ func (o *serving) listen(ctx context.Context) (all doors, err error) {
 	for _, a := range []struct {
 		setting config.Setting
 		addr    string
-	}{{config.HTTP, o.addr}, {config.GRPC, o.grpc}, {config.Admin, o.admin}, {config.Metrics, o.metrics}} {
+	}{{config.HTTP, o.addr}, {config.GRPC, o.grpc}, {config.RESP, o.resp}, {config.Admin, o.admin}, {config.Metrics, o.metrics}} {
 		if a.addr == "" {
 			continue
 		}
@@ -147,8 +148,12 @@ func (o *serving) hang(all doors, s *service.Service, log *slog.Logger) {
 	for i := range all {
 		name := all[i].setting.Name
 		secure := o.tls != nil && name != config.Metrics.Name && all[i].listener.Addr().Network() != "unix"
-		if name == config.GRPC.Name {
+		switch name {
+		case config.GRPC.Name:
 			all[i].server = o.rpc(s, log, secure)
+			continue
+		case config.RESP.Name:
+			all[i].server = o.redis(s, log, secure)
 			continue
 		}
 		c := o.edge
@@ -172,6 +177,17 @@ func (o *serving) rpc(s *service.Service, log *slog.Logger, secure bool) *rpc.Se
 		server.Register(o.envoy.server.Service())
 	}
 	return server
+}
+
+// redis returns the server of the protocol of Redis.
+func (o *serving) redis(s *service.Service, log *slog.Logger, secure bool) *resp.Server {
+	c := resp.Config{
+		Tokens: o.tokens, Load: o.rest.Load, MaxConnections: o.edge.MaxConnections, Version: version(),
+	}
+	if secure {
+		c.TLS = o.tls.Config(tlsconf.Unnamed)
+	}
+	return resp.New(s, log, &c)
 }
 
 // serve begins to serve all of them. The channel gets an error when one ends, of each one.

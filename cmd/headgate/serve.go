@@ -35,10 +35,10 @@ const closeWithin = 3 * time.Second
 func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "serve",
-		Short:      "Serve limits over HTTP, and gRPC",
+		Short:      "Serve limits over HTTP, gRPC and the protocol of Redis",
 		SuggestFor: []string{"server", "start", "listen"},
-		Long: "Serve limits over HTTP, and over gRPC with --grpc. Requests name limits of the store's\n" +
-			"catalogue (headgate limits).\n" +
+		Long: "Serve limits over HTTP, over gRPC with --grpc, and to clients of redis-cell with --resp.\n" +
+			"Requests name limits of the store's catalogue (headgate limits).\n" +
 			"Without a config file they may also say a limit in one line; with one, only if it says\n" +
 			"allow_notations: true. The limits of the file are applied to the catalogue at the start, when\n" +
 			"the file is changed, and on SIGHUP, unless a newer file was applied by another server.\n\n" +
@@ -58,7 +58,7 @@ func newServeCommand() *cobra.Command {
 			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	addSettings(cmd, config.File, config.Store, config.HTTP, config.GRPC, config.Envoy,
+	addSettings(cmd, config.File, config.Store, config.HTTP, config.GRPC, config.RESP, config.Envoy,
 		config.EnvoyHeaders, config.XDS, config.XDSNode, config.XDSCA, config.XDSCert, config.XDSKey,
 		config.Admin, config.Metrics, config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA,
 		config.WaitStore, config.MaxKeys,
@@ -73,6 +73,7 @@ type serving struct {
 	store   string // URL
 	addr    string
 	grpc    string        // address for gRPC; empty: there is none
+	resp    string        // address for the protocol of Redis; empty: there is none
 	admin   string        // address for admin actions; empty: addr has them
 	metrics string        // address of what tells how the server is; empty: there is none apart
 	wait    time.Duration // for the store, at the start; pending.NoLimit

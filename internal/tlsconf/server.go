@@ -64,9 +64,11 @@ func (s *Server) Reload() error {
 		}
 	}
 	all := configs{}
-	for _, protocol := range []string{HTTP1, HTTP2} {
+	for _, protocol := range []string{HTTP1, HTTP2, Unnamed} {
 		one := c.Clone()
-		one.NextProtos = []string{protocol}
+		if protocol != Unnamed {
+			one.NextProtos = []string{protocol}
+		}
 		all[protocol] = one
 	}
 	s.config.Store(&all)
@@ -77,12 +79,14 @@ func (s *Server) Reload() error {
 const (
 	HTTP1 = "http/1.1"
 	HTTP2 = "h2"
+	// Unnamed is a protocol that has no name there.
+	Unnamed = ""
 )
 
 // configs are those of what was read, by the protocol.
 type configs map[string]*tls.Config
 
-// Config returns a configuration that uses what was read last, for a listener that speaks HTTP1 or HTTP2.
+// Config returns a configuration that uses what was read last, for a listener that speaks such a protocol.
 func (s *Server) Config(protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,

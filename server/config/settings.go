@@ -32,8 +32,12 @@ var (
 		"since all users of the machine can see flags", Default: DefaultStore}
 	Token = Setting{Name: "token", Help: "`token` to show to the server; it belongs in the variable, since all " +
 		"users of the machine can see flags", NotFile: true}
-	HTTP  = Setting{Name: "http", Help: "`address` to listen on, or unix:PATH", Default: DefaultHTTP}
-	GRPC  = Setting{Name: "grpc", Help: "`address` to listen on for gRPC too, or unix:PATH"}
+	HTTP = Setting{Name: "http", Help: "`address` to listen on, or unix:PATH", Default: DefaultHTTP}
+	GRPC = Setting{Name: "grpc", Help: "`address` to listen on for gRPC too, or unix:PATH"}
+	RESP = Setting{
+		Name: "resp",
+		Help: "`address` to listen on for clients of Redis too, which send CL.THROTTLE, or unix:PATH",
+	}
 	Envoy = Setting{
 		Name: "envoy",
 		Help: "`path` of limits for Envoy, in the format of envoyproxy/ratelimit: a file, or a folder of files",
@@ -121,7 +125,7 @@ var (
 
 // Settings are all of them, in the order of the documentation.
 var Settings = []Setting{
-	Store, HTTP, GRPC, Envoy, EnvoyHeaders, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
+	Store, HTTP, GRPC, RESP, Envoy, EnvoyHeaders, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
 	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, MaxKeys,
 	NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, Proxy, MaxConnections, MaxRequests,
 	MaxBuffered,

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/rueidis"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	pb "github.com/headgate/headgate/server/api/headgatepb"
+)
+
+// decided is what a protocol says of a request.
+type decided struct {
+	allowed   bool
+	remaining int64
+}
+
+// TestProtocolsDecideAlike asks the same 100 requests by each protocol, of keys of its own: the decisions and
+// what remains are the same.
+func TestProtocolsDecideAlike(t *testing.T) {
+	t.Parallel()
+	const limit = "gcra 30/1d burst 16"
+	dir, dsn := t.TempDir(), dbtest.Postgres(t)
+	file := "domain: edge\ndescriptors:\n  - key: user\n    charge: when_allowed\n    rate_limit: {headgate: \"" + limit + "\"}\n"
+	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	migrate(t, dsn)
+	grpcAddr, respAddr := fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
+	s := startReady(t, dir, "--store", dsn, "--grpc", grpcAddr, "--resp", respAddr, "--envoy", "edge.yaml")
+	conn, err := grpc.NewClient(grpcAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	own, envoy := pb.NewHeadgateServiceClient(conn), rls.NewRateLimitServiceClient(conn)
+	redis, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{respAddr}, DisableCache: true, ForceSingleClient: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(redis.Close)
+	sql, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sql.Close(t.Context()) })
+
+	protocols := map[string]func(key string, cost int64) (decided, error){
+		"JSON": func(key string, cost int64) (decided, error) {
+			body, err := json.Marshal(map[string]any{"limit": limit, "key": key, "cost": cost})
+			if err != nil {
+				return decided{}, err
+			}
+			resp, err := http.Post(s.url+"/v1/take", "application/json", bytes.NewReader(body)) //nolint:noctx // a test
+			if err != nil {
+				return decided{}, err
+			}
+			defer resp.Body.Close()
+			var d struct {
+				Allowed   bool
+				Remaining int64
+			}
+			err = json.NewDecoder(resp.Body).Decode(&d)
+			return decided{d.Allowed, d.Remaining}, err
+		},
+		"/v1/auth": func(key string, cost int64) (decided, error) {
+			query := url.Values{"key": {key}, "cost": {fmt.Sprint(cost)}}.Encode()
+			return authorized(s.url + "/v1/auth?limit=" + url.QueryEscape(limit) + "&" + query)
+		},
+		"gRPC": func(key string, cost int64) (decided, error) {
+			d, err := own.Take(t.Context(), &pb.Request{Charges: []*pb.Charge{{Limit: limit, Key: &key, Cost: fmt.Sprint(cost)}}})
+			return decided{d.GetAllowed(), d.GetRemaining()}, err
+		},
+		"Envoy": func(key string, cost int64) (decided, error) {
+			a, err := envoy.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{
+				Domain: "edge",
+				Descriptors: []*common.RateLimitDescriptor{{
+					Entries:    []*common.RateLimitDescriptor_Entry{{Key: "user", Value: key}},
+					HitsAddend: wrapperspb.UInt64(uint64(cost)),
+				}},
+			})
+			if err != nil {
+				return decided{}, err
+			}
+			return decided{a.OverallCode == rls.RateLimitResponse_OK, int64(a.Statuses[0].LimitRemaining)}, nil
+		},
+		"RESP": func(key string, cost int64) (decided, error) {
+			n, err := redis.Do(t.Context(), redis.B().Arbitrary("CL.THROTTLE").Keys(key).
+				Args("15", "30", "86400", fmt.Sprint(cost)).Build()).AsIntSlice()
+			if err != nil || len(n) != 5 {
+				return decided{}, fmt.Errorf("%v: %w", n, err)
+			}
+			return decided{n[0] == 0, n[2]}, nil
+		},
+		"SQL": func(key string, cost int64) (d decided, err error) {
+			err = sql.QueryRow(t.Context(), `select allowed, remaining from headgate.take($1, $2, $3)`, limit, key, cost).
+				Scan(&d.allowed, &d.remaining)
+			return d, err
+		},
+	}
+	rng := rand.New(rand.NewPCG(19, 0))
+	refused := 0
+	for i := range 100 {
+		key, cost := fmt.Sprint("user ", rng.IntN(8)), 1+rng.Int64N(4)
+		got := map[string]decided{}
+		for name, ask := range protocols {
+			d, err := ask(name+" "+key, cost)
+			if err != nil {
+				t.Fatalf("%s, request %d: %v", name, i, err)
+			}
+			got[name] = d
+		}
+		for name, d := range got {
+			if d != got["SQL"] {
+				t.Fatalf("request %d, %d of %q: %s decides %+v, SQL %+v", i, cost, key, name, d, got["SQL"])
+			}
+		}
+		if !got["SQL"].allowed {
+			refused++
+		}
+	}
+	if refused < 10 || refused > 90 {
+		t.Errorf("%d of 100 were refused", refused)
+	}
+}
+
+// remains finds what remains in the header RateLimit.
+var remains = regexp.MustCompile(`;r=(\d+)`)
+
+// authorized asks by forward authentication.
+func authorized(address string) (decided, error) {
+	req, err := http.NewRequest(http.MethodGet, address, http.NoBody) //nolint:noctx // a test
+	if err != nil {
+		return decided{}, err
+	}
+	req.Header.Set("X-Forwarded-Uri", "/")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return decided{}, err
+	}
+	defer resp.Body.Close()
+	found := remains.FindStringSubmatch(resp.Header.Get("RateLimit"))
+	if found == nil || resp.StatusCode != http.StatusNoContent && resp.StatusCode != http.StatusTooManyRequests {
+		return decided{}, fmt.Errorf("status %d, %v", resp.StatusCode, resp.Header)
+	}
+	n, err := strconv.ParseInt(found[1], 10, 64)
+	return decided{resp.StatusCode == http.StatusNoContent, n}, err
+}

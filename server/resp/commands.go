@@ -1,0 +1,142 @@
+package resp
+
+import (
+	"bytes"
+	"strings"
+)
+
+// is reports whether a command has a name, in any case.
+func is(words [][]byte, name string) bool {
+	return len(words[0]) == len(name) && strings.EqualFold(string(words[0]), name)
+}
+
+// command answers a command other than CL.THROTTLE.
+func (c *conn) command(words [][]byte) {
+	name := "another command" // not what a client sends, which may be a token: a log has it
+	switch args := words[1:]; {
+	case is(words, "QUIT"):
+		c.say("OK")
+		c.done = true
+	case is(words, "AUTH"):
+		c.auth(args)
+	case is(words, "HELLO"):
+		c.hello(args)
+	default:
+		if _, err := c.caller(); err != nil {
+			c.forbidden(name, err)
+			return
+		}
+		c.known(words)
+	}
+}
+
+// known answers a command of a caller that is known.
+func (c *conn) known(words [][]byte) {
+	switch args := words[1:]; {
+	case is(words, "PING") && len(args) == 0:
+		c.say("PONG")
+	case is(words, "PING") && len(args) == 1:
+		c.bulk(args[0])
+	case is(words, "SELECT") && len(args) == 1:
+		if string(args[0]) != "0" {
+			c.error("ERR DB index is out of range: there is 0 alone")
+			return
+		}
+		c.say("OK")
+	case is(words, "COMMAND"): // of which clients make suggestions; there are none
+		if len(args) == 1 && strings.EqualFold(string(args[0]), "COUNT") {
+			c.number(commandCount)
+			return
+		}
+		c.array(0)
+	case is(words, "PING"), is(words, "SELECT"):
+		c.arguments(string(words[0]))
+	default:
+		c.error("ERR unknown command; CL.THROTTLE is served here, and PING, HELLO, AUTH, COMMAND, SELECT, QUIT")
+	}
+}
+
+// commandCount is how many commands there are.
+const commandCount = 7
+
+// auth takes a token: AUTH TOKEN, or AUTH NAME TOKEN, whose name means nothing here.
+func (c *conn) auth(args [][]byte) {
+	if len(args) != 1 && len(args) != 2 {
+		c.arguments("AUTH")
+		return
+	}
+	if c.of.config.Tokens == nil {
+		c.error("ERR AUTH was called, and the server has no tokens: everybody is let in")
+		return
+	}
+	if c.use(args[len(args)-1]) {
+		c.say("OK")
+	}
+}
+
+// use tries a token. The one before it stays in use if it is wrong.
+func (c *conn) use(token []byte) bool {
+	before := c.token
+	c.token = string(token)
+	_, err := c.caller()
+	if err == nil {
+		return true
+	}
+	c.forbidden("AUTH", err)
+	c.token = before
+	return false
+}
+
+// hello chooses the version of the protocol: HELLO [VERSION [AUTH NAME TOKEN] [SETNAME NAME]].
+func (c *conn) hello(args [][]byte) {
+	resp3 := c.resp3
+	if len(args) > 0 {
+		switch string(args[0]) {
+		case "2":
+			resp3 = false
+		case "3":
+			resp3 = true
+		default:
+			c.error("NOPROTO unsupported protocol version")
+			return
+		}
+		args = args[1:]
+	}
+	for len(args) > 0 {
+		switch {
+		case len(args) >= 3 && bytes.EqualFold(args[0], []byte("AUTH")):
+			if c.of.config.Tokens != nil && !c.use(args[2]) {
+				return
+			}
+			args = args[3:]
+		case len(args) >= 2 && bytes.EqualFold(args[0], []byte("SETNAME")):
+			args = args[2:]
+		default:
+			c.error("ERR syntax error in HELLO")
+			return
+		}
+	}
+	if _, err := c.caller(); err != nil {
+		c.forbidden("HELLO", err)
+		return
+	}
+	c.resp3 = resp3
+	proto := int64(2)
+	if resp3 {
+		proto = 3
+	}
+	c.pairs(5)
+	for _, pair := range [][2]string{
+		{"server", "headgate"}, {"version", c.of.config.Version}, {"mode", "standalone"}, {"role", "master"},
+	} {
+		c.bulk([]byte(pair[0]))
+		c.bulk([]byte(pair[1]))
+	}
+	c.bulk([]byte("proto"))
+	c.number(proto)
+}
+
+// arguments answers a command with too many words or too few.
+func (c *conn) arguments(name string) {
+	c.error("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command")
+}

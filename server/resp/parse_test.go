@@ -1,0 +1,32 @@
+package resp
+
+import (
+	"bytes"
+	"testing"
+)
+
+// FuzzParse reads any bytes: a command lies within them, and comes out the same when its end comes later.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"PING\r\n", "*1\r\n$4\r\nPING\r\n", "*2\r\n$0\r\n\r\n$3\r\na\r\n\r\n", "*0\r\n", "*-1\r\n", "*1\r\n$-1\r\n", "*99999999999\r\n",
+		"$1\r\n", "\r\n", "*1\r\n$4\r\nPIN", "*\r\n", "*1\r\n$\r\n",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		words, size, err := parse(b)
+		if size < 0 || size > len(b) || err != nil && (size != 0 || words != nil) || len(words) > maxArgs {
+			t.Fatalf("%d words, %d bytes, %v", len(words), size, err)
+		}
+		for cut := range min(size, 64) {
+			early, n, err := parse(b[:cut])
+			if err != nil || n != 0 || early != nil {
+				t.Fatalf("the first %d bytes of %d: %q, %d, %v", cut, size, early, n, err)
+			}
+		}
+		again, n, err := parse(append(bytes.Clone(b[:size]), "*1\r\n$4\r\nPING\r\n"...))
+		if size > 0 && (n != size || err != nil || len(again) != len(words)) {
+			t.Fatalf("with another behind it: %q, %d, %v; alone %q", again, n, err, words)
+		}
+	})
+}

@@ -1,0 +1,171 @@
+// Package resp serves the protocol of Redis, as far as clients of redis-cell need it: the command CL.THROTTLE with its
+// five integers, and what client libraries send when they connect: HELLO, AUTH, SELECT, COMMAND, PING and
+// QUIT.
+//
+// The commands that a client sends at once are read at once, and the charges among them that follow one
+// another are one batch of the store, decided in their order.
+//
+// Source: https://github.com/brandur/redis-cell and https://redis.io/docs/latest/develop/reference/protocol-spec/.
+package resp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/load"
+	"github.com/headgate/headgate/server/service"
+)
+
+// How long a peer may take to shake hands by TLS, to read an answer, and to hear that its command is wrong.
+const (
+	shakeWithin = 10 * time.Second
+	writeWithin = 10 * time.Second
+	drainWithin = time.Second
+)
+
+// Config adjusts a Server. A nil Config, and every zero field, is fine.
+type Config struct {
+	// Tokens are what callers show with AUTH or HELLO to be let in, unless they come by a Unix socket or show a
+	// certificate that is listed there. Nil: everybody may do everything.
+	Tokens *auth.File
+	// TLS encrypts the connections, and may verify certificates of clients. Nil: they are plain.
+	TLS *tls.Config
+	// Load bounds what requests take. Nil: one of its own, as load.New(0, 0) returns it.
+	Load *load.Load
+	// Version is that of the server, which HELLO tells.
+	Version string
+	// MaxConnections is how many connections may be open: see [edge.Bound]. Zero: what it says.
+	MaxConnections int
+}
+
+// Server serves the protocol of Redis. Create one with [New]. It may serve several listeners, and is safe for
+// concurrent use.
+type Server struct {
+	service *service.Service
+	log     *slog.Logger
+	config  Config
+
+	mu        sync.Mutex
+	stopping  bool                  // guarded by mu
+	listeners map[net.Listener]bool // guarded by mu
+	conns     map[*conn]bool        // guarded by mu
+	ended     sync.WaitGroup        // connections; it grows under mu while not stopping
+}
+
+// New returns a server. What goes wrong is logged, a line for each command that fails: see package lograte for a
+// log that stands that.
+func New(s *service.Service, log *slog.Logger, c *Config) *Server {
+	out := &Server{service: s, log: log, listeners: map[net.Listener]bool{}, conns: map[*conn]bool{}}
+	if c != nil {
+		out.config = *c
+	}
+	if out.config.Load == nil {
+		out.config.Load = load.New(0, 0)
+	}
+	return out
+}
+
+// Serve answers what comes to a listener, until Shutdown or Close. It returns nil then. Of several listeners each
+// has its own bound of connections.
+func (s *Server) Serve(l net.Listener) error {
+	l = edge.Bound(l, s.config.MaxConnections, s.log)
+	if !s.opened(l) {
+		return l.Close()
+	}
+	defer l.Close()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.listeners, l)
+			if s.stopping {
+				return nil
+			}
+			return err
+		}
+		if c := s.connected(c); c != nil {
+			go func() {
+				defer s.ended.Done()
+				defer s.gone(c)
+				c.serve()
+			}()
+		}
+	}
+}
+
+// opened notes a listener, and reports whether the server is not stopping.
+func (s *Server) opened(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopping {
+		s.listeners[l] = true
+	}
+	return !s.stopping
+}
+
+// connected notes a connection; it returns nil if the server is stopping.
+func (s *Server) connected(nc net.Conn) *conn {
+	unix := nc.LocalAddr().Network() == "unix"
+	if s.config.TLS != nil {
+		nc = tls.Server(nc, s.config.TLS)
+	}
+	c := &conn{Conn: nc, of: s, unix: unix}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		_ = nc.Close()
+		return nil
+	}
+	s.ended.Add(1)
+	s.conns[c] = true
+	return c
+}
+
+// gone closes a connection.
+func (s *Server) gone(c *conn) {
+	_ = c.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// Shutdown stops accepting connections, closes those on which nothing is under way, and waits for the commands
+// of the others until ctx ends, when it closes all.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stop(func(c *conn) { _ = c.SetReadDeadline(time.Unix(1, 0)) }) // what was read is answered
+	done := make(chan struct{})
+	go func() { defer close(done); s.ended.Wait() }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), s.Close())
+	}
+}
+
+// Close closes the listeners and all connections at once.
+func (s *Server) Close() error {
+	s.stop(func(c *conn) { _ = c.Close() })
+	return nil
+}
+
+// stop closes the listeners, and does the rest to each connection.
+func (s *Server) stop(rest func(*conn)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopping = true
+	for l := range s.listeners {
+		_ = l.Close()
+	}
+	for c := range s.conns {
+		rest(c)
+	}
+}

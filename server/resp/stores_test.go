@@ -1,0 +1,28 @@
+package resp_test
+
+import (
+	"context"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// failing is a store whose decisions fail.
+type failing struct {
+	store.Store
+	err error
+}
+
+func (f *failing) Apply(context.Context, []law.Op, []law.Outcome) error { return f.err }
+
+// gated is a store whose decisions wait.
+type gated struct {
+	store.Store
+	come, open chan struct{}
+}
+
+func (g *gated) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	close(g.come)
+	<-g.open
+	return g.Store.Apply(ctx, ops, outs)
+}

@@ -1,0 +1,132 @@
+package resp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/service"
+)
+
+const throttleName = "CL.THROTTLE"
+
+// throttle answers commands CL.THROTTLE, which are decided together, in their order.
+func (c *conn) throttle(list [][][]byte) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			c.recovered(throttleName, panicked)
+		}
+	}()
+	ctx, err := c.caller()
+	if err != nil {
+		for range list {
+			c.forbidden(throttleName, err)
+		}
+		return
+	}
+	requests := make([]headgate.Request, 0, len(list))
+	wrong := make([]error, len(list))
+	for i, words := range list {
+		var r headgate.Request
+		if r, wrong[i] = c.asked(ctx, words[1:]); wrong[i] == nil {
+			requests = append(requests, r)
+		}
+	}
+	answers := make([]headgate.Answer, len(requests))
+	if len(requests) > 0 {
+		err = c.decide(ctx, requests, answers)
+	}
+	for i := range list {
+		if wrong[i] != nil {
+			c.failed(throttleName, wrong[i])
+			continue
+		}
+		a, check := &answers[0], requests[0].Check
+		answers, requests = answers[1:], requests[1:]
+		switch {
+		case err != nil:
+			c.failed(throttleName, err)
+		case a.Err != nil:
+			c.failed(throttleName, a.Err)
+		default:
+			c.five(&a.Decision, check)
+		}
+	}
+}
+
+// decide asks the store, within the bounds of time and memory.
+func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers []headgate.Answer) error {
+	share := c.of.config.Load.Share()
+	defer share.Release()
+	if err := share.Enter(); err != nil {
+		return err
+	}
+	if err := share.HoldObjects(len(requests)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, service.Deadline)
+	defer cancel()
+	got, err := c.of.service.Each(ctx, requests)
+	copy(answers, got)
+	return err
+}
+
+// asked returns the request of CL.THROTTLE key max_burst count period [quantity]: quantity of a GCRA that lets
+// count pass in period seconds, and max_burst more at once. A quantity of 0 asks without charging.
+func (c *conn) asked(ctx context.Context, args [][]byte) (r headgate.Request, err error) {
+	if len(args) != 4 && len(args) != 5 {
+		return r, headgate.Invalid("CL.THROTTLE", "takes key, max_burst, count, period and perhaps quantity; there are "+
+			"%d arguments", len(args))
+	}
+	var n [4]int64
+	n[3] = 1
+	for i, text := range args[1:] {
+		from := int64(1)
+		if name := numbers[i]; name == "max_burst" || name == "quantity" {
+			from = 0
+		}
+		n[i], err = strconv.ParseInt(string(text), 10, 64)
+		if err != nil || n[i] < from || n[i] == math.MaxInt64 {
+			return r, headgate.Invalid(numbers[i], "%.30q is not a whole number from %d on", text, from)
+		}
+	}
+	r.Check = n[3] == 0
+	r.Charges, err = c.of.service.Charges(ctx, &api.Request{Charge: api.Charge{
+		Limit: fmt.Sprintf("gcra %d/%ds burst %d", n[1], n[2], n[0]+1), Key: string(args[0]),
+		Cost: json.Number(strconv.FormatInt(max(1, n[3]), 10)),
+	}})
+	return r, err
+}
+
+// numbers are the arguments that are numbers, in their order.
+var numbers = [...]string{"max_burst", "count", "period", "quantity"}
+
+// five answers with the integers of redis-cell: 1 if it is refused; the limit; what remains; after how many
+// seconds to ask again, -1 if it is allowed or never can be; after how many the key is unused again. Seconds
+// are rounded up: who waits for so long is not too early.
+func (c *conn) five(d *headgate.Decision, check bool) {
+	refused, retry := int64(0), int64(-1)
+	if !d.Allowed && !check {
+		refused = 1
+		if d.RetryAfter != headgate.Never {
+			retry = seconds(d.RetryAfter)
+		}
+	}
+	c.array(5)
+	for _, n := range [...]int64{refused, d.Capacity, d.Remaining, retry, seconds(d.ResetAfter)} {
+		c.number(n)
+	}
+}
+
+// seconds rounds up.
+func seconds(d time.Duration) int64 {
+	if d == headgate.Never {
+		return -1
+	}
+	return int64((d + time.Second - 1) / time.Second)
+}
