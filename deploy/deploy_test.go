@@ -274,35 +274,47 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 
 // TestLargeHeadersAreNoWayAround the limit: Headgate refuses what is too large, and the proxy then too.
 func TestLargeHeadersAreNoWayAround(t *testing.T) {
+	each(t, func(t *testing.T, p *proxy) { largeHeaders(t, p, setting{}) })
+}
+
+// TestLargeHeadersAreNoWayAroundWhenOpen: what is too large does not count as Headgate being away.
+func TestLargeHeadersAreNoWayAroundWhenOpen(t *testing.T) {
 	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, setting{})
-		rush(t, s, limited, none)
-		s.application.take()
-		var long, many []string
-		for i := range 4 {
-			long = append(long, fmt.Sprintf("X-Long-%d: %s", i, strings.Repeat("x", 7_500)))
-		}
-		for i := range 120 {
-			many = append(many, fmt.Sprintf("X-Many-%d: x", i))
-		}
-		for name, headers := range map[string][]string{"long": long, "many": many} {
-			for range 5 {
-				a, err := s.ask(http.MethodGet, "/", "", headers...)
-				if err != nil && p.folder == "haproxy" { // it may close the connection before all was sent
-					continue
-				}
-				if err != nil || a.status < 400 {
-					t.Errorf("%s: status %d, %v", name, a.status, err)
-				}
-				if want := map[string]int{"caddy": 503, "traefik": 429}[p.folder]; want != 0 && a.status != want {
-					t.Errorf("%s: status %d, want %d", name, a.status, want)
-				}
-			}
-		}
-		if n := len(s.application.take()); n > 0 {
-			t.Errorf("%d requests reached the application", n)
+		if p.opens {
+			largeHeaders(t, p, setting{open: true})
 		}
 	})
+}
+
+func largeHeaders(t *testing.T, p *proxy, set setting) {
+	t.Helper()
+	s := newSite(t, p, set)
+	rush(t, s, limited, none)
+	s.application.take()
+	var long, many []string
+	for i := range 4 {
+		long = append(long, fmt.Sprintf("X-Long-%d: %s", i, strings.Repeat("x", 7_500)))
+	}
+	for i := range 120 {
+		many = append(many, fmt.Sprintf("X-Many-%d: x", i))
+	}
+	for name, headers := range map[string][]string{"long": long, "many": many} {
+		for range 5 {
+			a, err := s.ask(http.MethodGet, "/", "", headers...)
+			if err != nil && p.folder == "haproxy" { // it may close the connection before all was sent
+				continue
+			}
+			if err != nil || a.status < 400 {
+				t.Errorf("%s: status %d, %v", name, a.status, err)
+			}
+			if want := map[string]int{"traefik": 429}[p.folder]; want != 0 && a.status != want {
+				t.Errorf("%s: status %d, want %d", name, a.status, want)
+			}
+		}
+	}
+	if n := len(s.application.take()); n > 0 {
+		t.Errorf("%d requests reached the application", n)
+	}
 }
 
 // TestOverAUnixSocket the address of Headgate is a path, and its permissions are all that is needed.

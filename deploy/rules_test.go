@@ -16,12 +16,11 @@ func byRules(set setting) []string {
 		return nil
 	}
 	pairs := []string{
-		"?limit=api&by=ip&deny=403", "?deny=403", "?limit=api&by=ip", "", "http-request set-query limit=api&by=ip", "",
+		"?limit=api&by=ip&deny=403", "?deny=403", "?limit=api&by=ip", "?", "http-request set-query limit=api&by=ip", "",
 	}
 	if strings.Contains(set.rules, "settle:") {
-		const before = `proxy_set_header Headgate-Token "";`
-		pairs = append(pairs, before, "auth_request_set $settle $upstream_http_headgate_settle;\n"+
-			"proxy_set_header Headgate-Settle $settle;\n"+before)
+		pairs = append(pairs, `proxy_set_header Headgate-Settle "";`,
+			"auth_request_set $settle $upstream_http_headgate_settle;\nproxy_set_header Headgate-Settle $settle;\n")
 	}
 	return pairs
 }
@@ -51,7 +50,7 @@ func TestRulesDecide(t *testing.T) {
 			{http.MethodGet, "/users/bob/x", 5, map[int]int{200: 4, 429: 1}},
 			{http.MethodPost, "/users/alice/", 3, map[int]int{200: 3}},
 			{http.MethodGet, "/other", 3, map[int]int{200: 3}},
-			{http.MethodGet, "//users/./carol/", 5, map[int]int{200: 4, 429: 1}},
+			{http.MethodGet, "//users//carol/?limit=api&key=x", 5, map[int]int{200: 4, 429: 1}},
 			{http.MethodGet, "/users/dave/", 3, map[int]int{200: 1, 429: 2}}, // of 13 for all
 		} {
 			got := map[int]int{}

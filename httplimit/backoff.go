@@ -14,49 +14,82 @@ import (
 // tellWithin is how long the store may take to be told of an answer.
 const tellWithin = 5 * time.Second
 
-// Backoff is an answer of a server that asks to hold back.
+// Backoff is an answer of a server, and for how long it asks to hold back.
 type Backoff struct {
 	Key    string
 	Status int           // of the answer
-	Field  string        // that asks for it, as "Retry-After"
-	For    time.Duration // from the arrival of the answer, at most Config.MaxRetryAfter
+	Field  string        // that asks for it, as "Retry-After"; empty: it does not ask
+	For    time.Duration // from the arrival of the answer, at most MaxRetryAfter; 0: it does not ask
 	// Err: the store could not be told, or had not answered when the request's
 	// context ended. Other replicas may not know.
 	Err error
 }
 
-// heed tells the store if an answer asks to hold back, and returns until when:
-// zero if it does not.
-func (t *RoundTripper) heed(ctx context.Context, key string, resp *http.Response) (end time.Time) {
-	arrived := time.Now() //nolint:forbidigo // the delay counts from the receipt of the answer
-	h := Backoff{Key: key, Status: resp.StatusCode}
-	h.For, h.Field = holdOf(resp.StatusCode, resp.Header, arrived)
-	if h.For <= 0 {
-		return time.Time{}
+// Observer tells the store of answers that ask to hold back, for programs that send their requests by other means
+// than a [RoundTripper]: all replicas that share the store hold back then, since the key is blocked. Create one with
+// [NewObserver]. It is safe for concurrent use.
+type Observer struct {
+	limiter headgate.Operator
+	most    time.Duration
+	wishes  wishes // that the store is told of
+}
+
+// NewObserver returns an observer by which one answer can hold back a key for at most maxRetryAfter; zero:
+// [DefaultMaxRetryAfter].
+func NewObserver(l headgate.Operator, maxRetryAfter time.Duration) *Observer {
+	if maxRetryAfter <= 0 {
+		maxRetryAfter = DefaultMaxRetryAfter
 	}
-	h.For = min(h.For, t.cfg.MaxRetryAfter)
-	end = arrived.Add(h.For)
-	w := t.wishes.add(key, end, fmt.Sprintf("the server answered %d: %s", h.Status, h.Field), func(w *wish) {
+	return &Observer{limiter: l, most: min(maxRetryAfter, longest)}
+}
+
+// Observe blocks a key of a limit if an answer with that status and these fields asks to hold back, unless the key is
+// blocked for longer. The answer has just arrived: delays count from now. Without such a field there is no pause, whatever
+// the status. Fields are found by their canonical names, as net/http has them: see [http.CanonicalHeaderKey].
+func (o *Observer) Observe(ctx context.Context, limit headgate.Limit, key string, status int, h http.Header) Backoff {
+	b, _ := o.observe(ctx, limit, key, status, h)
+	return b
+}
+
+// observe is Observe, and returns the end of the pause: zero if there is none.
+func (o *Observer) observe(ctx context.Context, limit headgate.Limit, key string, status int, fields http.Header) (
+	b Backoff, end time.Time,
+) {
+	arrived := time.Now() //nolint:forbidigo // the delay counts from the receipt of the answer
+	b = Backoff{Key: key, Status: status}
+	if b.For, b.Field = holdOf(status, fields, arrived); b.For <= 0 {
+		return Backoff{Key: key, Status: status}, time.Time{}
+	}
+	b.For = min(b.For, o.most)
+	end = arrived.Add(b.For)
+	reason := fmt.Sprintf("the server answered %d: %s", status, b.Field)
+	w := o.wishes.add(cell{limit.Name(), key}, end, reason, func(w *wish) {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
 		defer cancel()
-		w.err = wrap(t.block(within, key, w.end, w.reason))
+		w.err = wrap(o.block(within, limit, key, w.end, w.reason))
 	})
 	select {
 	case <-w.told:
-		h.Err = w.err
+		b.Err = w.err
 	case <-ctx.Done():
-		h.Err = ctx.Err()
+		b.Err = ctx.Err()
 	}
-	if t.cfg.OnBackoff != nil {
-		t.cfg.OnBackoff(h)
+	return b, end
+}
+
+// heed tells the store if an answer asks to hold back, and returns until when: zero if it does not.
+func (t *RoundTripper) heed(ctx context.Context, key string, resp *http.Response) (end time.Time) {
+	b, end := t.observer.observe(ctx, t.limit, key, resp.StatusCode, resp.Header)
+	if !end.IsZero() && t.cfg.OnBackoff != nil {
+		t.cfg.OnBackoff(b)
 	}
 	return end
 }
 
 // block blocks a key until end, unless it is blocked for longer.
-func (t *RoundTripper) block(ctx context.Context, key string, end time.Time, reason string) error {
+func (o *Observer) block(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
 	d := left(end)
-	s, err := t.limiter.Inspect(ctx, t.limit, key)
+	s, err := o.limiter.Inspect(ctx, limit, key)
 	if err != nil && !errors.Is(err, headgate.ErrUnsupported) {
 		return err
 	}
@@ -66,7 +99,7 @@ func (t *RoundTripper) block(ctx context.Context, key string, end time.Time, rea
 	if d = left(end); d <= 0 {
 		return nil
 	}
-	_, err = t.limiter.Block(ctx, t.limit, key, d, reason)
+	_, err = o.limiter.Block(ctx, limit, key, d, reason)
 	return err
 }
 
@@ -88,15 +121,18 @@ type wish struct {
 // the meantime become one, the latest.
 type wishes struct {
 	mu   sync.Mutex
-	keys map[string]*wish // guarded by mu: the next one, or nil, of those of which one is being told
+	keys map[cell]*wish // guarded by mu: the next one, or nil, of those of which one is being told
 }
 
+// cell is a key of a limit.
+type cell struct{ limit, key string }
+
 // add adds a wish, which tell tells the store of.
-func (s *wishes) add(key string, end time.Time, reason string, tell func(*wish)) *wish {
+func (s *wishes) add(key cell, end time.Time, reason string, tell func(*wish)) *wish {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keys == nil {
-		s.keys = map[string]*wish{}
+		s.keys = map[cell]*wish{}
 	}
 	w, telling := s.keys[key]
 	switch {
@@ -114,7 +150,7 @@ func (s *wishes) add(key string, end time.Time, reason string, tell func(*wish))
 }
 
 // run tells the store of a wish, and of the next one, until there is none.
-func (s *wishes) run(key string, w *wish, tell func(*wish)) {
+func (s *wishes) run(key cell, w *wish, tell func(*wish)) {
 	for w != nil {
 		tell(w)
 		close(w.told)

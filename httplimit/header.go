@@ -17,7 +17,12 @@ var counters = [][2]string{
 	{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"},
 	{"Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Requests-Reset"},
 	{"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset"},
+	{"Anthropic-Ratelimit-Input-Tokens-Remaining", "Anthropic-Ratelimit-Input-Tokens-Reset"},
+	{"Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset"},
 }
+
+// inMillis are fields with the milliseconds of a Retry-After, of Azure.
+var inMillis = []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"}
 
 // holdOf returns for how long an answer asks to hold back, and by which field: 0
 // if it does not. Fields that make no sense are ignored. It may be absurdly long.
@@ -37,6 +42,13 @@ func holdOf(status int, h http.Header, arrived time.Time) (hold time.Duration, f
 	if refuses(status) {
 		for _, v := range h["Retry-After"] {
 			longer(delay(v, now), "Retry-After")
+		}
+		for _, name := range inMillis {
+			for _, v := range h[name] {
+				if n, ok := number(strings.TrimSpace(v)); ok {
+					longer(time.Duration(min(n, epochMillis)*float64(time.Millisecond)), name)
+				}
+			}
 		}
 	}
 	if hold > 0 || cached(h) {

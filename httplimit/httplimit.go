@@ -51,10 +51,10 @@ type Config struct {
 // concurrent use. To tell the store of an answer it starts a goroutine, which the
 // request waits for within its context, and which gives up after 5 s.
 type RoundTripper struct {
-	limiter Limiter
-	limit   headgate.Limit
-	cfg     Config
-	wishes  wishes // of servers, that the store is told of
+	limiter  Limiter
+	limit    headgate.Limit
+	cfg      Config
+	observer *Observer
 }
 
 var _ http.RoundTripper = (*RoundTripper)(nil)
@@ -103,6 +103,7 @@ func New(l Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper, error) {
 	case c.MaxRetryAfter < 0 || c.MaxRetryAfter > longest:
 		return nil, invalid("MaxRetryAfter", "%s is not within 0 and %s", c.MaxRetryAfter, longest)
 	}
+	t.observer = NewObserver(l, c.MaxRetryAfter)
 	return t, nil
 }
 

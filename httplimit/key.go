@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -99,12 +100,18 @@ func ByConst(key string) KeyFunc {
 func single(field string, values []string) (string, error) {
 	switch {
 	case len(values) > 1:
-		return "", headgate.Invalid(field, "is there %d times", len(values))
+		return "", &severalError{headgate.Invalid(field, "is there %d times", len(values))}
 	case len(values) == 0 || values[0] == "":
 		return "", headgate.Invalid(field, "is missing")
 	}
 	return values[0], nil
 }
+
+// severalError is about a value that is there several times: no other source stands in for it, since the handler may take
+// one of them for the client's.
+type severalError struct{ error }
+
+func (e *severalError) Unwrap() error { return e.error }
 
 // Optional is a KeyFunc whose error is an empty key where it is the client's: all requests without a
 // value share that key.
@@ -112,7 +119,8 @@ func Optional(key KeyFunc) KeyFunc { return FirstOf(key, ByConst("")) }
 
 // FirstOf charges the first of the keys that can be had, such as an API key, else the address. The
 // number of the KeyFunc, from 0, is part of the key, so that nobody can choose the key of another source:
-// "0|gold" and "1|192.0.2.7". An error that is not the client's ends the search.
+// "0|gold" and "1|192.0.2.7". An error that is not the client's ends the search, and so does a value that is there several
+// times.
 func FirstOf(keys ...KeyFunc) KeyFunc {
 	keys = slices.Clone(keys)
 	return func(r *http.Request) (key string, err error) {
@@ -121,7 +129,7 @@ func FirstOf(keys ...KeyFunc) KeyFunc {
 			if key, err = by(r); err == nil {
 				return httpkey.Join(strconv.Itoa(i), key), nil
 			}
-			if !clients(err) {
+			if _, several := errors.AsType[*severalError](err); several || !clients(err) {
 				break
 			}
 		}

@@ -54,6 +54,8 @@ func TestKeys(t *testing.T) {
 		{httplimit.Optional(header), "", "Api-Key: a", "0|a"},
 		{first, "192.0.2.7:1", "Api-Key: 192.0.2.8", "0|192.0.2.8"},
 		{first, "192.0.2.7:1", "", "1|192.0.2.7"},
+		{first, "192.0.2.7:1", "Api-Key: a\nApi-Key: b", "400"}, // not the address: the handler may take one of them
+		{httplimit.Optional(header), "", "Api-Key: a\nApi-Key: b", "400"},
 		{first, "@", "", "500"},
 		{httplimit.FirstOf(), "", "", "400"},
 		{httplimit.FirstOf(header, cookie), "", "", "400"},

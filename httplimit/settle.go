@@ -150,9 +150,6 @@ func (m *middleware) afterAttempt(ctx context.Context, resp *Response, c *charge
 	return errors.Join(errs...)
 }
 
-// failures is the part of a key under which the failures of another one are counted.
-const failures = "failures"
-
 // blockFull blocks the key of a charge that has failed if failures fill the limit. Requests in flight
 // must not count for that, since they may succeed, and the level does not tell them from failures. So the
 // failures are counted a second time, under a key of their own, as long as there is a block.
@@ -164,7 +161,7 @@ func (m *middleware) blockFull(ctx context.Context, charge headgate.Charge) erro
 		return nil
 	}
 	counted := charge
-	counted.Key = httpkey.Join(charge.Key, failures)
+	counted.Key = httpkey.Derived(charge.Key, "failures")
 	failed, err := m.limiter.Reserve(ctx, aMoment, counted)
 	if err != nil || !fills(&failed.Decision, charge.Cost) {
 		return err

@@ -105,8 +105,9 @@ class Client:
             except IndexError:
                 break
             # One that the server has closed can be read. What was sent on it would have an unknown outcome.
-            if time.monotonic() - since < IDLE and not select.select([conn.sock], [], [], 0)[0]:
-                return conn
+            with contextlib.suppress(ValueError):  # select knows files below 1,024 alone
+                if time.monotonic() - since < IDLE and not select.select([conn.sock], [], [], 0)[0]:
+                    return conn
             conn.close()
         host, port = self._url.hostname, self._url.port
         conn = http.client.HTTPConnection(host, port, timeout=timeout) if self._url.scheme == "http" else \
@@ -238,12 +239,12 @@ class Client:
         over = threading.Event()
         def renew() -> None:
             while not over.wait(d.ttl_ms / 3000):
-                with contextlib.suppress(UnavailableError, UnknownOutcomeError):
+                with contextlib.suppress(Error):
                     self.renew(d.held)
         threading.Thread(target=renew, daemon=True).start()
         try:
             yield d
         finally:
             over.set()
-            with contextlib.suppress(UnavailableError, UnknownOutcomeError):
+            with contextlib.suppress(Error):  # else it ends by itself
                 self.release(d.held)

@@ -14,6 +14,7 @@ local function question(txn)
       ["x-forwarded-method"] = { f:method() },
       ["x-forwarded-host"] = { f:req_hdr("host") or "" },
       ["x-forwarded-uri"] = { f:pathq() },
+      ["x-forwarded-content-length"] = { f:req_hdr("content-length") or "" },
     },
   }
 end
@@ -29,14 +30,14 @@ core.register_action("headgate", { "http-req" }, function(txn)
   if res.status == 204 then
     txn:set_var("txn.headgate_left", header("ratelimit") or "")
     txn:set_var("txn.headgate_policy", header("ratelimit-policy") or "")
-  elseif res.status == 429 or res.status == 403 then
+  elseif res.status and res.status >= 400 and res.status < 500 and res.status ~= 401 then
     local reply = txn:reply { status = res.status, body = res.body }
     for _, name in ipairs(passed_on) do
       local value = header(name)
       if value then reply:add_header(name, value) end
     end
     txn:done(reply)
-  elseif not away_passes then
+  elseif not away_passes or res.status == 401 then -- 401: Headgate does not know this proxy, see HEADGATE_TOKEN
     txn:done(txn:reply { status = 503, headers = { ["retry-after"] = { "1" }, ["cache-control"] = { "no-store" } } })
   end
 end)

@@ -60,13 +60,22 @@ func Join(parts ...string) string {
 	return fit(b.String())
 }
 
+// Derived returns a key that belongs to another one, for a use. Nobody can choose it: a text that begins as it does is
+// hashed, and it is the hash of one that fits as it is.
+func Derived(key, use string) string { return hash(use + " of " + hash(key)) }
+
 // fit returns a text as it is if it can be a key, else a hash of it. A text that begins as hashes do
 // is hashed too, so that nobody can choose the key of another text.
 func fit(key string) string {
 	if law.ValidKey(key) == nil && !strings.HasPrefix(key, hashed) {
 		return key
 	}
-	sum := sha256.Sum256([]byte(key))
+	return hash(key)
+}
+
+// hash returns the key that stands for a text.
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
 	return hashed + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 

@@ -10,6 +10,22 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
+// TestNobodyChoosesADerivedKey takes the texts that come near to one as keys.
+func TestNobodyChoosesADerivedKey(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"bob", "", "a|b", `a\|b`, strings.Repeat("x", 600), "sha256:x"} {
+		derived := httpkey.Derived(key, "failures")
+		if law.ValidKey(derived) != nil || derived == httpkey.Derived(key, "other") {
+			t.Errorf("%q: %q", key, derived)
+		}
+		for _, chosen := range []string{derived, httpkey.Join(key, "failures"), key + "|failures"} {
+			if httpkey.Join(chosen) == derived {
+				t.Errorf("%q: the key %q is that of %q", key, derived, chosen)
+			}
+		}
+	}
+}
+
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

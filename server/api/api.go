@@ -167,6 +167,20 @@ type Block struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// Observe tells of an answer that a key has got from elsewhere, such as the provider that a limit is of.
+type Observe struct {
+	Subject
+	Status int `json:"status"` // of the answer
+	// its fields, of which those count that ask to hold back; each has one value, or several with commas
+	Headers map[string]string `json:"headers"`
+}
+
+// Observed tells for how long a key is held back by an answer.
+type Observed struct {
+	BlockedForMS int64  `json:"blocked_for_ms"`  // 0: the answer does not ask for that
+	Field        string `json:"field,omitempty"` // that asks for it
+}
+
 // Reset answers a reset.
 type Reset struct {
 	Existed bool `json:"existed"`

@@ -10,7 +10,7 @@ type Explain struct {
 	Descriptors []string `json:"descriptors,omitempty"` // such as "tenant=acme"
 }
 
-// MaxHeaders is how many headers, and how many descriptors, an [Explain] may have.
+// MaxHeaders is how many headers, and how many descriptors, an [Explain] may have, and how many headers an [Observe].
 const MaxHeaders = 1000
 
 // Explanation answers an Explain: what would become of the request now, and why. Nothing was charged.

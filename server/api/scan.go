@@ -110,6 +110,55 @@ func (r *Block) ReadJSON(data []byte) error {
 	})
 }
 
+// ReadJSON reads an answer that was observed.
+func (r *Observe) ReadJSON(data []byte) error {
+	r.NoKey = true
+	return read(data, func(s *scanner, name []byte) uint {
+		switch string(name) {
+		case "status":
+			at := s.at
+			n, ok := s.integer()
+			if ok && (n < 100 || n > 599) {
+				ok = s.wrong(at, "is no status of HTTP: %d", n)
+			}
+			if r.Status = int(n); ok {
+				return 1 << 2
+			}
+			return 0
+		case "headers":
+			return s.headers(&r.Headers, 1<<3)
+		}
+		return s.subjectMember(&r.Subject, name)
+	})
+}
+
+// headers reads an object of texts.
+func (s *scanner) headers(to *map[string]string, bit uint) uint {
+	list := map[string]string{}
+	_, ok := s.object(func(name []byte) uint {
+		field := string(name)
+		if _, twice := list[field]; twice {
+			s.wrong(s.at, "stands twice in one object")
+			return 0
+		}
+		if len(list) == MaxHeaders {
+			s.wrong(s.at, "is one of more than %d", MaxHeaders)
+			return 0
+		}
+		var value string
+		if s.string(&value, 1) == 0 {
+			return 0
+		}
+		list[field] = value
+		return anyName
+	})
+	if !ok {
+		return 0
+	}
+	*to = list
+	return bit
+}
+
 // read reads one object and nothing else.
 func read(data []byte, member func(s *scanner, name []byte) (bit uint)) error {
 	s := scanner{data: data}

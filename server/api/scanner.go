@@ -116,6 +116,9 @@ func (s *scanner) end() bool {
 	return false
 }
 
+// anyName is the bit of all members of an object whose names are not known beforehand.
+const anyName = 1 << 31
+
 // object reads an object. member reads the value of one, and returns a bit that no
 // other member has; or 0 if the member is not known, or its value is wrong.
 func (s *scanner) object(member func(name []byte) (bit uint)) (seen uint, ok bool) {
@@ -144,7 +147,7 @@ func (s *scanner) object(member func(name []byte) (bit uint)) (seen uint, ok boo
 			return 0, false
 		case bit == 0:
 			return 0, s.named(string(name))
-		case seen&bit != 0:
+		case seen&bit != 0 && bit != anyName:
 			s.wrong(start, "stands twice in one object")
 			return 0, s.named(string(name))
 		}

@@ -1,10 +1,12 @@
 package edge
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -33,13 +35,21 @@ func Bound(l net.Listener, most int, log *slog.Logger) *Bounded {
 	}
 }
 
-// Accept implements net.Listener.
+// Accept implements net.Listener. It waits and tries again while there is no file for a connection.
 func (b *Bounded) Accept() (net.Conn, error) {
-	for {
+	const shortest, longest = 5 * time.Millisecond, time.Second
+	for wait := shortest; ; {
 		conn, err := b.Listener.Accept()
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ECONNABORTED) {
+			b.log.Error("no connection can be accepted", "class", "connections", "error", err)
+			time.Sleep(wait)
+			wait = min(2*wait, longest)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
+		wait = shortest
 		c := &counted{Conn: conn, of: b}
 		c.heard.Store(int64(time.Since(b.since)))
 		if b.admit(c) {

@@ -93,7 +93,7 @@ func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.Rate
 			s.log.Error("request failed", "class", service.Class(err), "count", 1, "path",
 				rls.RateLimitService_ShouldRateLimit_FullMethodName, "error", err)
 		}
-		if len(p.tasks) > 1 {
+		if p.mixed {
 			problem.Type, problem.Detail = api.OutcomeUnknown, "It is not known which descriptors were charged."
 		}
 	}
@@ -104,6 +104,7 @@ func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.Rate
 type plan struct {
 	tasks    []task
 	together bool // all that is taken is taken as one request
+	mixed    bool // after an error: some descriptors were charged, or may have been
 }
 
 // plan finds the limits of a request. Errors are headgate.ErrInvalid.

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
 )
 
 // verb is what is done for a descriptor.
@@ -204,7 +205,7 @@ func (p *plan) ask(ctx context.Context, s *service.Service) error {
 	}
 	switch {
 	case len(alone) == 0:
-		return decide(ctx, s, requests, of)
+		return p.settle(decide(ctx, s, requests, of))
 	case len(alone) == 1 && len(requests) == 0:
 		return alone[0].ask(ctx, s)
 	}
@@ -217,9 +218,24 @@ func (p *plan) ask(ctx context.Context, s *service.Service) error {
 			}
 		})
 	}
-	err := decide(ctx, s, requests, of)
+	errs = append(decide(ctx, s, requests, of), errs...)
 	done.Wait()
-	return cmp.Or(err, cmp.Or(errs...))
+	return p.settle(errs)
+}
+
+// settle returns the first of the errors of several requests, and notes whether some of these were charged, or may have been.
+func (p *plan) settle(errs []error) error {
+	first := cmp.Or(errs...)
+	if first == nil {
+		return nil
+	}
+	for i := range p.tasks {
+		p.mixed = p.mixed || p.tasks[i].told
+	}
+	for _, err := range errs {
+		p.mixed = p.mixed || err != nil && len(errs) > 1 && !store.NothingDone(err)
+	}
+	return first
 }
 
 // atOnce is how many descriptors of a request that are asked about alone are under way at a time.
@@ -254,9 +270,10 @@ func (t *task) ask(ctx context.Context, s *service.Service) error {
 		if _, err := s.Refund(ctx, t.charge()); err != nil {
 			return err
 		}
-		err := t.look(ctx, s)
+		// It is given back. An error here would let the caller give back once more.
+		_ = t.look(ctx, s)
 		t.over = false // what gives back is not limited
-		return err
+		return nil
 	default:
 		return t.look(ctx, s)
 	}
@@ -280,29 +297,28 @@ func (t *task) look(ctx context.Context, s *service.Service) error {
 }
 
 // decide asks about requests, and gives each task its decision.
-func decide(ctx context.Context, s *service.Service, requests []headgate.Request, of [][]*task) error {
+func decide(ctx context.Context, s *service.Service, requests []headgate.Request, of [][]*task) (errs []error) {
 	switch len(requests) {
 	case 0:
 		return nil
 	case 1:
 		d, err := s.Decide(ctx, &requests[0])
-		if err != nil {
-			return err
+		if err == nil {
+			tell(&d, of[0])
 		}
-		tell(&d, of[0])
-		return nil
+		return []error{err}
 	}
 	answers, err := s.Each(ctx, requests)
 	if err != nil {
-		return err
+		return []error{err}
 	}
 	for i := range answers {
-		if err := answers[i].Err; err != nil {
-			return err
+		errs = append(errs, answers[i].Err)
+		if answers[i].Err == nil {
+			tell(&answers[i].Decision, of[i])
 		}
-		tell(&answers[i].Decision, of[i])
 	}
-	return nil
+	return errs
 }
 
 // tell gives the tasks of a request their decisions. Of several, those that nobody looked at have none.

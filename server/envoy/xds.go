@@ -115,9 +115,8 @@ func (s *Subscription) stream(ctx context.Context) (answered bool, err error) {
 		secure = credentials.NewTLS(c)
 	}
 	conn, err := grpc.NewClient(s.xds.Addr, grpc.WithTransportCredentials(secure),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{
-			Time: 30 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true,
-		}),
+		// Servers of gRPC close a connection on which pings come more often than each five minutes, unless told otherwise.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 10 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxSnapshot)))
 	if err != nil {
 		return false, err
@@ -130,7 +129,7 @@ func (s *Subscription) stream(ctx context.Context) (answered bool, err error) {
 		return false, err
 	}
 	ask := &discovery.DiscoveryRequest{
-		Node: &corepb.Node{Id: s.xds.Node, UserAgentName: "headgate"}, TypeUrl: ConfigType, VersionInfo: s.version,
+		Node: &corepb.Node{Id: s.xds.Node, UserAgentName: "headgate"}, TypeUrl: ConfigType,
 	}
 	for {
 		if err := stream.Send(ask); err != nil {

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strings"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
@@ -80,11 +81,31 @@ func (h *Handler) Serve(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	if err != nil {
 		return err
 	}
+	if usersQuery(r) {
+		return errUsersQuery
+	}
 	if len(q.charges) > 0 {
 		return h.byQuery(ctx, w, r, &q)
 	}
 	return h.byRules(ctx, w, r, q.refused)
 }
+
+// usersQuery reports whether the query ends with that of the original request, as it does if a proxy passes it on.
+func usersQuery(r *http.Request) bool {
+	for _, name := range proxied.uri {
+		for _, uri := range r.Header[name] {
+			_, query, _ := strings.Cut(uri, "?")
+			if query != "" && (r.URL.RawQuery == query || strings.HasSuffix(r.URL.RawQuery, "&"+query)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// errUsersQuery: an end user says what is charged.
+var errUsersQuery = headgate.Invalid("query", "is the end user's; the proxy has to replace it, or users could choose what they "+
+	"are charged. With Caddy, rewrite to %s? with a question mark", Path)
 
 // errPage: the request may be that of a web page.
 var errPage = &api.Problem{

@@ -90,6 +90,27 @@ func request(method, query string, headers ...string) *http.Request {
 	return r
 }
 
+// TestAnEndUserDoesNotSayWhatIsCharged has a proxy pass on the query of its end user.
+func TestAnEndUserDoesNotSayWhatIsCharged(t *testing.T) {
+	t.Parallel()
+	g := newGate(t, nil)
+	for _, tt := range []struct {
+		query, uri string
+		want       int
+	}{
+		{"limit=api&key=x", "/login?limit=api&key=x", http.StatusBadRequest},
+		{"limit=api&by=ip&key=x", "/login?key=x", http.StatusBadRequest},
+		{"deny=403&limit=api&key=x", "/login?limit=api&key=x", http.StatusBadRequest},
+		{"limit=api&key=x", "/login?x", http.StatusNoContent}, // it ends with that by chance
+		{"limit=api&key=x", "/login?", http.StatusNoContent},
+		{"limit=api&key=x", "/login?limit=api", http.StatusNoContent},
+	} {
+		if w := g.ask(request("GET", tt.query, "X-Forwarded-Uri: "+tt.uri)); w.Code != tt.want {
+			t.Errorf("%s about %s: status %d, %s, want %d", tt.query, tt.uri, w.Code, w.Body, tt.want)
+		}
+	}
+}
+
 func (g *gate) ask(r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	g.ServeHTTP(w, r)

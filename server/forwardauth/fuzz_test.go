@@ -3,7 +3,6 @@ package forwardauth_test
 import (
 	"errors"
 	"net/url"
-	"path"
 	"reflect"
 	"strconv"
 	"strings"
@@ -55,7 +54,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// FuzzTarget: a path is clean, so that there is one way to write it.
+// FuzzTarget: a path has no segment that some servers resolve.
 func FuzzTarget(f *testing.F) {
 	for _, seed := range []string{
 		"/", "*", "/a/../b/./c//d/?x=/../y", "//host/path", "http://example.com/a?b", "http://example.com",
@@ -69,7 +68,7 @@ func FuzzTarget(f *testing.F) {
 		case err != nil && !errors.Is(err, headgate.ErrInvalid):
 			t.Errorf("%q: %v", uri, err)
 		case err != nil || uri == "*":
-		case !strings.HasPrefix(got, "/") || path.Clean(got) != got && path.Clean(got)+"/" != got:
+		case !strings.HasPrefix(got, "/") || strings.Contains(got+"/", "/./") || strings.Contains(got+"/", "/../"):
 			t.Errorf("%q: path %q", uri, got)
 		case !strings.Contains(uri, query):
 			t.Errorf("%q: query %q", uri, query)

@@ -1,10 +1,10 @@
 package forwardauth
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"path"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -86,17 +86,25 @@ func target(uri string) (clean, query string, err error) {
 	if err != nil || u.Opaque != "" {
 		return "", "", headgate.Invalid(proxied.uri[0], "%.100q is not the path of a request", uri)
 	}
-	return cleanPath(u.Path), u.RawQuery, nil
+	if ambiguous(u) {
+		return "", "", headgate.Invalid(proxied.uri[0], "%.100q has a path that servers understand in several ways: with "+
+			"a segment . or .., a backslash, or an encoded slash", uri)
+	}
+	return cmp.Or(u.Path, "/"), u.RawQuery, nil
 }
 
-// cleanPath removes what most servers overlook, so that //login is limited as /login is. A slash at
-// the end stays.
-func cleanPath(p string) string {
-	clean := path.Clean("/" + p)
-	if clean != "/" && (strings.HasSuffix(p, "/") || strings.HasSuffix(p, "/.") || strings.HasSuffix(p, "/..")) {
-		clean += "/"
+// ambiguous reports whether one server takes a path for another one than the next does. Then a rule could be passed
+// by: some resolve /api/..%2flogin to /login, for others it is below /api/. Browsers send no such segments.
+func ambiguous(u *url.URL) bool {
+	if strings.Contains(u.Path, `\`) || strings.Contains(strings.ToLower(u.EscapedPath()), "%2f") {
+		return true
 	}
-	return clean
+	for segment := range strings.SplitSeq(u.Path, "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // client returns the address of the end user.

@@ -3,6 +3,7 @@ package forwardauth
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"net/http"
 
@@ -58,6 +59,8 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return nil
 	}
 	switch {
+	case errors.Is(err, headgate.ErrReused): // with other charges
+		return replayed(refused)
 	case err != nil:
 		return err
 	case d.Allowed && d.Replayed && !m.Replays:

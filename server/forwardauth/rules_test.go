@@ -27,8 +27,15 @@ func TestRulesSeeTheOriginalRequest(t *testing.T) {
 	}{
 		{nil, "GET", "example.com", "/", "", ""},
 		{[]string{"X-Forwarded-Method: POST", "X-Forwarded-Uri: /a%20b/?c=%20d"}, "POST", "example.com", "/a b/", "c=%20d", ""},
-		{[]string{"X-Forwarded-Uri: //a/./b/../c//"}, "GET", "example.com", "/a/c/", "", ""},
-		{[]string{"X-Forwarded-Uri: /a/%2e%2e/b"}, "GET", "example.com", "/b", "", ""},
+		{[]string{"X-Forwarded-Uri: https://other.example"}, "GET", "example.com", "/", "", ""},
+		{[]string{"X-Forwarded-Uri: /a/../b"}, "", "", "", "", "in several ways"},
+		{[]string{"X-Forwarded-Uri: /a/%2e%2e/b"}, "", "", "", "", "in several ways"},
+		{[]string{"X-Forwarded-Uri: /a/."}, "", "", "", "", "in several ways"},
+		{[]string{"X-Forwarded-Uri: /api/..%2fx"}, "", "", "", "", "in several ways"},
+		{[]string{"X-Forwarded-Uri: /a%2Fb"}, "", "", "", "", "in several ways"},
+		{[]string{`X-Forwarded-Uri: /a\b`}, "", "", "", "", "in several ways"},
+		{[]string{"X-Forwarded-Uri: /a%5cb"}, "", "", "", "", "in several ways"},
+		{[]string{"X-Forwarded-Uri: /a..b/.c/..."}, "GET", "example.com", "/a..b/.c/...", "", ""},
 		{[]string{"X-Forwarded-Uri: https://other.example/a?b"}, "GET", "example.com", "/a", "b", ""},
 		{[]string{"X-Forwarded-Uri: *", "X-Forwarded-Method: OPTIONS"}, "OPTIONS", "example.com", "*", "", ""},
 		{

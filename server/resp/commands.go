@@ -26,12 +26,12 @@ func (c *conn) command(words [][]byte) {
 			c.forbidden(name, err)
 			return
 		}
-		c.known(words)
+		c.ordinary(words)
 	}
 }
 
-// known answers a command of a caller that is known.
-func (c *conn) known(words [][]byte) {
+// ordinary answers a command of a caller that is known.
+func (c *conn) ordinary(words [][]byte) {
 	switch args := words[1:]; {
 	case is(words, "PING") && len(args) == 0:
 		c.say("PONG")
@@ -43,6 +43,9 @@ func (c *conn) known(words [][]byte) {
 			return
 		}
 		c.say("OK")
+	case is(words, "INFO"): // by which clients see whether a server is ready
+		c.bulk([]byte("# Server\r\nredis_mode:standalone\r\nheadgate_version:" + c.of.config.Version +
+			"\r\n# Persistence\r\nloading:0\r\n"))
 	case is(words, "COMMAND"): // of which clients make suggestions; there are none
 		if len(args) == 1 && strings.EqualFold(string(args[0]), "COUNT") {
 			c.number(commandCount)
@@ -52,12 +55,12 @@ func (c *conn) known(words [][]byte) {
 	case is(words, "PING"), is(words, "SELECT"):
 		c.arguments(string(words[0]))
 	default:
-		c.error("ERR unknown command; CL.THROTTLE is served here, and PING, HELLO, AUTH, COMMAND, SELECT, QUIT")
+		c.error("ERR unknown command; CL.THROTTLE is served here, and PING, HELLO, AUTH, COMMAND, INFO, SELECT, QUIT")
 	}
 }
 
 // commandCount is how many commands there are.
-const commandCount = 7
+const commandCount = 8
 
 // auth takes a token: AUTH TOKEN, or AUTH NAME TOKEN, whose name means nothing here.
 func (c *conn) auth(args [][]byte) {

@@ -15,8 +15,12 @@ import (
 	"github.com/headgate/headgate/server/service"
 )
 
-// maxFlight is how many commands are read before they are answered.
-const maxFlight = 512
+// maxFlight is how many commands are read before they are answered, and maxOut about how many bytes of answers are
+// kept before they are sent.
+const (
+	maxFlight = 512
+	maxOut    = 32 << 10
+)
 
 // conn is a connection.
 type conn struct {
@@ -24,6 +28,7 @@ type conn struct {
 	of    *Server
 	unix  bool // it came by a Unix socket
 	token string
+	known bool // its caller was known once
 	resp3 bool // answers are in version 3 of the protocol
 
 	in   []byte // what was read and not answered
@@ -34,12 +39,9 @@ type conn struct {
 
 // serve answers commands until the client goes or the server stops.
 func (c *conn) serve() {
-	if secure, ok := c.Conn.(*tls.Conn); ok {
-		ctx, cancel := context.WithTimeout(context.Background(), shakeWithin)
-		defer cancel()
-		if secure.HandshakeContext(ctx) != nil {
-			return
-		}
+	_ = c.SetDeadline(time.Now().Add(knownWithin))
+	if secure, ok := c.Conn.(*tls.Conn); ok && secure.HandshakeContext(context.Background()) != nil {
+		return
 	}
 	c.in = make([]byte, 0, maxCommand)
 	for !c.done {
@@ -72,6 +74,9 @@ func (c *conn) answer() {
 			}
 		}
 		c.commands(flight)
+		if len(c.out) > maxOut && !c.flush() {
+			c.done = true
+		}
 		if wrong != nil && !c.done {
 			c.error("ERR Protocol error: " + wrong.Error())
 			c.done, c.lost = true, true
@@ -90,12 +95,19 @@ func (c *conn) flush() bool {
 	}
 	_ = c.SetWriteDeadline(time.Now().Add(writeWithin))
 	_, err := c.Write(c.out)
-	c.out = c.out[:0]
+	if c.out = c.out[:0]; cap(c.out) > 2*maxOut {
+		c.out = nil
+	}
 	return err == nil
 }
 
 // commands answers commands in their order: charges that follow one another together.
 func (c *conn) commands(list [][][]byte) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			c.recovered(panicked)
+		}
+	}()
 	for len(list) > 0 && !c.done {
 		n := 0
 		for n < len(list) && is(list[n], throttleName) {
@@ -113,6 +125,14 @@ func (c *conn) commands(list [][][]byte) {
 
 // caller returns the context of commands, with their caller if callers are known.
 func (c *conn) caller() (context.Context, error) {
+	ctx, err := c.callerNow()
+	if err == nil && !c.known { // it may be quiet from now on
+		c.known = c.of.unhurried(c)
+	}
+	return ctx, err
+}
+
+func (c *conn) callerNow() (context.Context, error) {
 	ctx := context.Background()
 	if c.of.config.Tokens == nil {
 		return ctx, nil
@@ -142,8 +162,10 @@ func (c *conn) certificate() *x509.Certificate {
 	return chains[0][0]
 }
 
-// forbidden answers a command whose caller may not give it.
+// forbidden answers a command whose caller may not give it. One that is not known gets one answer alone.
 func (c *conn) forbidden(name string, err error) {
+	c.done = errors.Is(err, auth.ErrUnknown)
+	c.lost = c.done
 	c.of.log.Warn("request refused", "class", "access", "path", name, "remote", c.RemoteAddr().String(), "error", err)
 	switch {
 	case !errors.Is(err, auth.ErrUnknown):
@@ -169,9 +191,9 @@ func (c *conn) failed(name string, err error) {
 	c.error("ERR " + text)
 }
 
-// recovered answers for a panic, which is an error of one command.
-func (c *conn) recovered(name string, panicked any) {
-	c.of.log.Error("request failed", "class", "panic", "path", name, "error", fmt.Errorf("panic: %v", panicked),
+// recovered answers for a panic, which is an error of one connection.
+func (c *conn) recovered(panicked any) {
+	c.of.log.Error("request failed", "class", "panic", "path", "RESP", "error", fmt.Errorf("panic: %v", panicked),
 		"stack", string(debug.Stack()))
 	c.error("ERR internal error; it is not known whether anything was charged")
 	c.done = true

@@ -23,9 +23,13 @@ import (
 	"github.com/headgate/headgate/server/service"
 )
 
-// How long a peer may take to shake hands by TLS, to read an answer, and to hear that its command is wrong.
+// decideWithin is how long the store may take. It is shorter than what clients of Redis wait for an answer, mostly 2 to 5 s:
+// after that many of them send a command again, which would be charged twice.
+const decideWithin = 1500 * time.Millisecond
+
+// How long a peer may take to make itself known, to read an answer, and to hear that its command is wrong.
 const (
-	shakeWithin = 10 * time.Second
+	knownWithin = 10 * time.Second
 	writeWithin = 10 * time.Second
 	drainWithin = time.Second
 )
@@ -127,6 +131,13 @@ func (s *Server) connected(nc net.Conn) *conn {
 	s.ended.Add(1)
 	s.conns[c] = true
 	return c
+}
+
+// unhurried lets a connection take its time, unless the server is stopping.
+func (s *Server) unhurried(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopping || c.SetReadDeadline(time.Time{}) == nil
 }
 
 // gone closes a connection.

@@ -10,22 +10,18 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/service"
 )
 
 const throttleName = "CL.THROTTLE"
 
 // throttle answers commands CL.THROTTLE, which are decided together, in their order.
 func (c *conn) throttle(list [][][]byte) {
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			c.recovered(throttleName, panicked)
-		}
-	}()
 	ctx, err := c.caller()
 	if err != nil {
 		for range list {
-			c.forbidden(throttleName, err)
+			if c.forbidden(throttleName, err); c.done {
+				return
+			}
 		}
 		return
 	}
@@ -69,7 +65,7 @@ func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers 
 	if err := share.HoldObjects(len(requests)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, service.Deadline)
+	ctx, cancel := context.WithTimeout(ctx, decideWithin)
 	defer cancel()
 	got, err := c.of.service.Each(ctx, requests)
 	copy(answers, got)

@@ -98,6 +98,7 @@ var bodies = map[string]string{
 	"/v1/acquire": `{` + held + `}`, "/v1/renew": `{"held":[{` + held + `,"number":1}]}`, "/v1/release": `{"held":[{` +
 		held + `,"number":1}]}`,
 	"/v1/inspect": `{` + charge + `}`, "/v1/reset": `{` + charge + `}`, "/v1/block": `{` + charge + `,"for":"1h"}`,
+	"/v1/observe": `{` + charge + `,"status":429,"headers":{"Retry-After":"9"}}`,
 	"/v1/explain": `{"method":"GET","uri":"/"}`, "/v1/auth/settle": `{"n":1}`,
 }
 

@@ -142,6 +142,8 @@ func (d *door) unguarded() []route {
 			func(ctx context.Context, r *api.Leases) (any, error) { return s.Renew(ctx, r) })},
 		{"POST /v1/release", auth.RoleTake, post(d, maxList,
 			func(ctx context.Context, r *api.Leases) (any, error) { return s.Release(ctx, r) })},
+		{"POST /v1/observe", auth.RoleTake, post(d, maxBody,
+			func(ctx context.Context, r *api.Observe) (any, error) { return s.Observe(ctx, r) })},
 		{"POST /v1/inspect", auth.RoleRead, post(d, maxBody,
 			func(ctx context.Context, r *api.Subject) (any, error) { return s.Inspect(ctx, r) })},
 		{"POST /v1/explain", auth.RoleRead, d.with(d.explain)},

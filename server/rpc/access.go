@@ -20,8 +20,20 @@ var tokenMetadata = strings.ToLower(auth.TokenHeader)
 
 // enter lets calls in whose caller has the role of the method, and puts the caller into the context,
 // where [auth.From] finds it. It is asked when the headers of a call have come, before any message is
-// read, by the goroutine that reads the connection.
+// read, by the goroutine that reads the connection. From then on a call that is no stream has to end in time, and its
+// message to come.
 func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
+	ctx, err := s.permitted(ctx, info)
+	if err != nil || !s.methods[info.FullMethodName].unary {
+		return ctx, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, service.Deadline)
+	context.AfterFunc(ctx, cancel) // it ends with its call
+	return ctx, nil
+}
+
+// permitted returns the context with the caller, if there are callers.
+func (s *Server) permitted(ctx context.Context, info *tap.Info) (context.Context, error) {
 	m := s.methods[info.FullMethodName] // of one that is not known grpc says that
 	if m.role == auth.RoleAdmin && s.config.NoAdmin {
 		return nil, statusOf(&api.Problem{

@@ -30,9 +30,7 @@ func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, 
 	if err := m.hold(&share, in); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, service.Deadline)
-	defer cancel()
-	return h(ctx, in)
+	return h(ctx, in) // which has a deadline since it came
 }
 
 // hold counts a message, and what it takes to decide it.

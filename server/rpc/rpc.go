@@ -33,8 +33,9 @@ import (
 // maxMessage is how many bytes a message may have, in both directions: as many as a body of JSON.
 const maxMessage = 4 << 20
 
-// maxStreams is how many calls of one connection may be under way. Clients wait for one to end.
-const maxStreams = 1000
+// maxStreams is how many calls of one connection may be under way. Clients wait for one to end. A peer that is not known
+// can keep a message of each, which is not whole, until its deadline.
+const maxStreams = 250
 
 // Config adjusts a Server. A nil Config, and every zero field, is fine.
 type Config struct {
@@ -64,6 +65,7 @@ type Service struct {
 
 // method is the access and the size of a method, by its full name.
 type method struct {
+	unary   bool
 	role    auth.Role
 	objects func(any) int
 }
@@ -127,14 +129,14 @@ func (s *Server) Register(v Service) {
 	if role == nil {
 		role = func(string) auth.Role { return auth.RoleTake }
 	}
-	add := func(name string) {
-		s.methods["/"+path.Join(v.Desc.ServiceName, name)] = method{role: role(name), objects: v.Objects}
+	add := func(name string, unary bool) {
+		s.methods["/"+path.Join(v.Desc.ServiceName, name)] = method{unary: unary, role: role(name), objects: v.Objects}
 	}
 	for _, m := range v.Desc.Methods {
-		add(m.MethodName)
+		add(m.MethodName, true)
 	}
 	for _, m := range v.Desc.Streams {
-		add(m.StreamName)
+		add(m.StreamName, false)
 	}
 	s.services[v.Desc.ServiceName] = true
 	s.grpc.RegisterService(v.Desc, v.Impl)

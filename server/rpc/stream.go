@@ -59,6 +59,8 @@ func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.Stre
 		var next asked
 		select {
 		case next = <-requests:
+		case <-ctx.Done(): // the reader may have seen that first, and is gone
+			return ctx.Err()
 		case <-v.of.stopping:
 			flying.Wait()
 			return statusOf(stopped)

@@ -285,13 +285,17 @@ func (r *rule) readSource(text Text, field string) (source, error) {
 	return s, nil
 }
 
+// sizeHeader has the length of the body of the original request. A question about it has no body, so no Content-Length
+// of its own.
+const sizeHeader = "X-Forwarded-Content-Length"
+
 // readCost reads a number, size, or a source.
 func (r *rule) readCost(d *Charge, c *charge, field string) (err error) {
 	text := d.Cost
 	switch {
 	case text.Value == "":
 	case text.Value == "size":
-		c.costFrom = &source{fromHeader, "Content-Length"}
+		c.costFrom = &source{fromHeader, sizeHeader}
 		c.size = true
 	case strings.Contains(text.Value, ":"):
 		s, err := r.readSource(text, field+"cost")

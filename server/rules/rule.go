@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -115,11 +117,8 @@ func (c *charge) of(r *rule, a *asked) (made headgate.Charge, ok bool, err error
 func (c *charge) costOf(r *rule, a *asked) (cost headgate.Cost, ok bool, err error) {
 	text := c.costFrom.of(a, r.path)
 	switch {
-	case text == "" && c.size:
-		if a.Header.Get("Transfer-Encoding") == "" {
-			return cost, false, nil // there is no body
-		}
-		text = ""
+	case text == "" && c.size && slices.Contains(bodiless, a.Method):
+		return cost, false, nil
 	case text == "" && !c.cost.IsZero():
 		return c.cost, true, nil
 	}
@@ -141,6 +140,9 @@ func (c *charge) costOf(r *rule, a *asked) (cost headgate.Cost, ok bool, err err
 	}
 	return cost, true, nil
 }
+
+// bodiless are methods whose requests mostly have no body. Of others nobody knows, if the length is not said.
+var bodiless = []string{http.MethodGet, http.MethodHead, http.MethodOptions}
 
 func isZero(text string) bool {
 	for i := range len(text) {

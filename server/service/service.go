@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
@@ -33,6 +34,7 @@ type Service struct {
 	known    known
 	probe    probe
 	refusals refusals
+	observer *httplimit.Observer
 	onAdmin  func(AdminAction) // nil: nobody is told
 	rules    *rules.Holder
 }
@@ -44,6 +46,7 @@ func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
 		names = c
 	}
 	s := &Service{limiter: l, config: c, names: names, rules: &rules.Holder{}}
+	s.observer = httplimit.NewObserver(l, s.longestPause())
 	s.rules.Set(c.Rules)
 	return s
 }
