@@ -21,6 +21,7 @@ import (
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/service"
 )
@@ -111,7 +112,7 @@ var errUsersQuery = headgate.Invalid("query", "is the end user's; the proxy has 
 var errPage = &api.Problem{
 	Title: "Not a proxy's request", Status: http.StatusForbidden,
 	Detail: "Nothing was charged. " + Path + " answers requests with a header X-Forwarded-Uri, X-Original-Uri or " +
-		TokenHeader + ", since no web page can send these.",
+		auth.TokenHeader + ", since no web page can send these.",
 }
 
 // byQuery charges what the query says.

@@ -22,14 +22,10 @@ var proxied = struct{ method, uri, host [2]string }{
 	[2]string{"X-Forwarded-Host", "X-Original-Host"},
 }
 
-// TokenHeader has the token of a proxy, whose Authorization is that of its end user. What is in it is not
-// looked at here.
-const TokenHeader = auth.TokenHeader
-
 // fromPage reports whether a web page could have made a browser send this request without a
 // preflight, which this server does not answer: then it is not a proxy's.
 func fromPage(h http.Header) bool {
-	return len(h[proxied.uri[0]]) == 0 && len(h[proxied.uri[1]]) == 0 && len(h[TokenHeader]) == 0
+	return len(h[proxied.uri[0]]) == 0 && len(h[proxied.uri[1]]) == 0 && len(h[auth.TokenHeader]) == 0
 }
 
 // said returns the value of one of two headers. A proxy sets one of them, and an end user may

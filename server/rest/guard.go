@@ -7,13 +7,8 @@ import (
 
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
-	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/server/service"
 )
-
-// TokenHeader is the header for a token beside Authorization: of requests on which a proxy passes
-// on the Authorization of its end user.
-const TokenHeader = forwardauth.TokenHeader
 
 // guard lets callers in that have a role. Authorization is looked at only if that is said.
 func (d *door) guard(role auth.Role, authorization bool, h http.HandlerFunc) http.HandlerFunc {
@@ -40,7 +35,7 @@ func (d *door) guard(role auth.Role, authorization bool, h http.HandlerFunc) htt
 // that is said.
 func (d *door) caller(r *http.Request, authorization bool) (*auth.Caller, error) {
 	shown := auth.Shown{
-		Token: r.Header.Get(TokenHeader), Certificate: func() *x509.Certificate { return edge.Certificate(r) },
+		Token: r.Header.Get(auth.TokenHeader), Certificate: func() *x509.Certificate { return edge.Certificate(r) },
 		UnixSocket: edge.OnUnixSocket(r),
 	}
 	if authorization {
@@ -53,9 +48,9 @@ func (d *door) caller(r *http.Request, authorization bool) (*auth.Caller, error)
 // challenge either: proxies would pass it on to their end users.
 func (d *door) forbid(w http.ResponseWriter, r *http.Request, authorization bool, err error) {
 	d.log.Warn("request refused", "class", "access", "path", r.URL.Path, "remote", r.RemoteAddr, "error", err)
-	where := "Authorization: Bearer, or in " + TokenHeader
+	where := "Authorization: Bearer, or in " + auth.TokenHeader
 	if !authorization {
-		where = TokenHeader
+		where = auth.TokenHeader
 	} else if errors.Is(err, auth.ErrUnknown) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="headgate"`)
 	}

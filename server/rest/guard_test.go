@@ -288,7 +288,7 @@ func TestAUnixSocketNeedsNoToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		if token != "" {
-			r.Header.Set(TokenHeader, token)
+			r.Header.Set(auth.TokenHeader, token)
 		}
 		res, err := client.Do(r)
 		if err != nil {
