@@ -39,7 +39,6 @@ type conn struct {
 
 // serve answers commands until the client goes or the server stops.
 func (c *conn) serve() {
-	_ = c.SetDeadline(time.Now().Add(knownWithin))
 	if secure, ok := c.Conn.(*tls.Conn); ok && secure.HandshakeContext(context.Background()) != nil {
 		return
 	}

@@ -128,6 +128,7 @@ func (s *Server) connected(nc net.Conn) *conn {
 		_ = nc.Close()
 		return nil
 	}
+	_ = nc.SetDeadline(time.Now().Add(knownWithin))
 	s.ended.Add(1)
 	s.conns[c] = true
 	return c
