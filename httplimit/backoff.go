@@ -44,8 +44,8 @@ func NewObserver(l headgate.Operator, maxRetryAfter time.Duration) *Observer {
 }
 
 // Observe blocks a key of a limit if an answer with that status and these fields asks to hold back, unless the key is
-// blocked for longer. The answer has just arrived: delays count from now. Without such a field there is no pause, whatever
-// the status. Fields are found by their canonical names, as net/http has them: see [http.CanonicalHeaderKey].
+// blocked for longer. The answer has just arrived: delays count from now. Without such a field there is no pause,
+// whatever the status. Fields are found by their canonical names, as net/http has them: see [http.CanonicalHeaderKey].
 func (o *Observer) Observe(ctx context.Context, limit headgate.Limit, key string, status int, h http.Header) Backoff {
 	b, _ := o.observe(ctx, limit, key, status, h)
 	return b

@@ -199,8 +199,8 @@ func (c *HandlerConfig) checkCharge(charge *Charge) error {
 	case c.OnlyFailures && charge.Settle != nil:
 		return invalid("Settle", "does not go with OnlyFailures")
 	case c.OnlyFailures && !charge.Keep.IsZero():
-		return invalid("Keep", "does not go with OnlyFailures: a failure that leaves headroom never fills the limit, so it "+
-			"would block nothing")
+		return invalid("Keep", "does not go with OnlyFailures: a failure that leaves headroom never fills the limit, "+
+			"so it would block nothing")
 	case c.OnlyFailures && !returnsAll(limit):
 		return invalid("OnlyFailures", "needs sliding-log or sliding-window: %s does not give back all that a success "+
 			"was charged", limit)

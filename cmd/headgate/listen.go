@@ -116,7 +116,13 @@ func (o *serving) listen(ctx context.Context) (all doors, err error) {
 	for _, a := range []struct {
 		setting config.Setting
 		addr    string
-	}{{config.HTTP, o.addr}, {config.GRPC, o.grpc}, {config.RESP, o.resp}, {config.Admin, o.admin}, {config.Metrics, o.metrics}} {
+	}{
+		{config.HTTP, o.addr},
+		{config.GRPC, o.grpc},
+		{config.RESP, o.resp},
+		{config.Admin, o.admin},
+		{config.Metrics, o.metrics},
+	} {
 		if a.addr == "" {
 			continue
 		}

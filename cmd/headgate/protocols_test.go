@@ -69,7 +69,7 @@ func TestProtocolsDecideAlike(t *testing.T) {
 			if err != nil {
 				return decided{}, err
 			}
-			resp, err := http.Post(s.url+"/v1/take", "application/json", bytes.NewReader(body)) //nolint:noctx // a test
+			resp, err := http.Post(s.url+"/v1/take", "application/json", bytes.NewReader(body))
 			if err != nil {
 				return decided{}, err
 			}
@@ -86,7 +86,9 @@ func TestProtocolsDecideAlike(t *testing.T) {
 			return authorized(s.url + "/v1/auth?limit=" + url.QueryEscape(limit) + "&" + query)
 		},
 		"gRPC": func(key string, cost int64) (decided, error) {
-			d, err := own.Take(t.Context(), &pb.Request{Charges: []*pb.Charge{{Limit: limit, Key: &key, Cost: fmt.Sprint(cost)}}})
+			d, err := own.Take(t.Context(), &pb.Request{
+				Charges: []*pb.Charge{{Limit: limit, Key: &key, Cost: fmt.Sprint(cost)}},
+			})
 			return decided{d.GetAllowed(), d.GetRemaining()}, err
 		},
 		"Envoy": func(key string, cost int64) (decided, error) {
@@ -147,7 +149,7 @@ var remains = regexp.MustCompile(`;r=(\d+)`)
 
 // authorized asks by forward authentication.
 func authorized(address string) (decided, error) {
-	req, err := http.NewRequest(http.MethodGet, address, http.NoBody) //nolint:noctx // a test
+	req, err := http.NewRequest(http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return decided{}, err
 	}

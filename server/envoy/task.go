@@ -223,7 +223,8 @@ func (p *plan) ask(ctx context.Context, s *service.Service) error {
 	return p.settle(errs)
 }
 
-// settle returns the first of the errors of several requests, and notes whether some of these were charged, or may have been.
+// settle returns the first of the errors of several requests, and notes whether some of these were charged, or may have
+// been.
 func (p *plan) settle(errs []error) error {
 	first := cmp.Or(errs...)
 	if first == nil {

@@ -105,8 +105,8 @@ func usersQuery(r *http.Request) bool {
 }
 
 // errUsersQuery: an end user says what is charged.
-var errUsersQuery = headgate.Invalid("query", "is the end user's; the proxy has to replace it, or users could choose what they "+
-	"are charged. With Caddy, rewrite to %s? with a question mark", Path)
+var errUsersQuery = headgate.Invalid("query", "is the end user's; the proxy has to replace it, or users could choose "+
+	"what they are charged. With Caddy, rewrite to %s? with a question mark", Path)
 
 // errPage: the request may be that of a web page.
 var errPage = &api.Problem{

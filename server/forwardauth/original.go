@@ -83,8 +83,8 @@ func target(uri string) (clean, query string, err error) {
 		return "", "", headgate.Invalid(proxied.uri[0], "%.100q is not the path of a request", uri)
 	}
 	if ambiguous(u) {
-		return "", "", headgate.Invalid(proxied.uri[0], "%.100q has a path that servers understand in several ways: with "+
-			"a segment . or .., a backslash, or an encoded slash", uri)
+		return "", "", headgate.Invalid(proxied.uri[0], "%.100q has a path that servers understand in several ways: "+
+			"with a segment . or .., a backslash, or an encoded slash", uri)
 	}
 	return cmp.Or(u.Path, "/"), u.RawQuery, nil
 }

@@ -38,10 +38,8 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return nil
 	}
 	caller := auth.From(ctx)
-	for i := range m.Charges {
-		if err := caller.Touches(m.Charges[i].Limit.Name()); err != nil {
-			return err
-		}
+	if err := touches(caller, m.Charges); err != nil {
+		return err
 	}
 	ask := headgate.Request{Charges: m.Charges, Check: m.Mode == rules.Advise}
 	if !ask.Check {
@@ -58,15 +56,23 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 		h.pass(ctx, w, &m, original, &d, err)
 		return nil
 	}
-	switch {
-	case errors.Is(err, headgate.ErrReused): // with other charges
-		return replayed(refused)
-	case err != nil:
-		return err
-	case d.Allowed && d.Replayed && !m.Replays:
+	if again := d.Allowed && d.Replayed && !m.Replays; again || errors.Is(err, headgate.ErrReused) {
 		return replayed(refused)
 	}
+	if err != nil {
+		return err
+	}
 	h.answer(w, &d, m.Charges, refused)
+	return nil
+}
+
+// touches returns an error unless a caller may touch the limits of all charges.
+func touches(caller *auth.Caller, charges []headgate.Charge) error {
+	for i := range charges {
+		if err := caller.Touches(charges[i].Limit.Name()); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -23,8 +23,8 @@ import (
 	"github.com/headgate/headgate/server/service"
 )
 
-// decideWithin is how long the store may take. It is shorter than what clients of Redis wait for an answer, mostly 2 to 5 s:
-// after that many of them send a command again, which would be charged twice.
+// decideWithin is how long the store may take. It is shorter than what clients of Redis wait for an answer, mostly 2 to
+// 5 s: after that many of them send a command again, which would be charged twice.
 const decideWithin = 1500 * time.Millisecond
 
 // How long a peer may take to make itself known, to read an answer, and to hear that its command is wrong.

@@ -197,7 +197,8 @@ func TestBadInputChargesNothing(t *testing.T) {
 	}
 	// One that is wrong among others fails alone, and is answered in its place.
 	used++
-	got := ask(t, addr, array("CL.THROTTLE", "k", "99", "1", "3600")+array("CL.THROTTLE", "k", "99", "x", "3600")+array("PING"))
+	got := ask(t, addr, array("CL.THROTTLE", "k", "99", "1", "3600")+array("CL.THROTTLE", "k", "99", "x", "3600")+
+		array("PING"))
 	if want := five(0, 100, 100-used, -1, used*3600) + `-ERR count: "x" is not a whole number from 1 on` + "\r\n+PONG\r\n"; got != want {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
@@ -343,8 +344,8 @@ func TestRealClients(t *testing.T) {
 		}
 		defer c.Close()
 		for i, want := range [][]int64{{0, 2, 1, -1, 3600}, {0, 2, 0, -1, 7200}, {1, 2, 0, 3600, 7200}} {
-			got, err := c.Do(t.Context(), c.B().Arbitrary("CL.THROTTLE").Keys(fmt.Sprint("rueidis ", old)).Args("1", "1", "3600").
-				Build()).AsIntSlice()
+			command := c.B().Arbitrary("CL.THROTTLE").Keys(fmt.Sprint("rueidis ", old)).Args("1", "1", "3600").Build()
+			got, err := c.Do(t.Context(), command).AsIntSlice()
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("version 2 alone %t, %d: %v, %v, want %v", old, i, got, err, want)
 			}
@@ -356,7 +357,8 @@ func TestRealClients(t *testing.T) {
 		return
 	}
 	host, port, _ := net.SplitHostPort(addr)
-	out, err := exec.CommandContext(t.Context(), cli, "-h", host, "-p", port, "CL.THROTTLE", "cli", "15", "30", "60").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), cli, "-h", host, "-p", port,
+		"CL.THROTTLE", "cli", "15", "30", "60").CombinedOutput()
 	if err != nil || string(out) != "0\n16\n15\n-1\n2\n" {
 		t.Errorf("redis-cli: %q, %v", out, err)
 	}

@@ -76,8 +76,8 @@ func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers 
 // count pass in period seconds, and max_burst more at once. A quantity of 0 asks without charging.
 func (c *conn) asked(ctx context.Context, args [][]byte) (r headgate.Request, err error) {
 	if len(args) != 4 && len(args) != 5 {
-		return r, headgate.Invalid("CL.THROTTLE", "takes key, max_burst, count, period and perhaps quantity; there are "+
-			"%d arguments", len(args))
+		return r, headgate.Invalid("CL.THROTTLE", "takes key, max_burst, count, period and perhaps quantity; "+
+			"there are %d arguments", len(args))
 	}
 	var n [4]int64
 	n[3] = 1

@@ -97,7 +97,8 @@ func TestEveryRouteNeedsItsRole(t *testing.T) {
 	}
 	for pattern, role := range map[string]auth.Role{
 		"POST /v1/take": auth.RoleTake, "POST /v1/settle": auth.RoleTake, "GET /v1/cells": auth.RoleRead,
-		"POST /v1/observe": auth.RoleTake, "POST /v1/reset": auth.RoleAdmin, "POST /v1/block": auth.RoleAdmin, "GET /livez": auth.Anyone,
+		"POST /v1/observe": auth.RoleTake,
+		"POST /v1/reset":   auth.RoleAdmin, "POST /v1/block": auth.RoleAdmin, "GET /livez": auth.Anyone,
 	} {
 		if got, ok := needs[pattern]; !ok || got != role {
 			t.Errorf("%s needs the role %s, want %s", pattern, got, role)

@@ -277,6 +277,8 @@ var types = []any{
 	api.Subject{},
 	api.ResetRequest{},
 	api.Block{},
+	api.Observe{},
+	api.Observed{},
 	api.LeaseToken{},
 	api.Leases{},
 	api.Explain{},

@@ -141,7 +141,8 @@ type cell struct {
 
 func newTransaction(ctx context.Context, st *statements, ops int) *transaction {
 	return &transaction{
-		ctx: ctx, st: st, cells: make(map[law.Cell]*cell, ops), rooms: map[string]*room{}, requests: requests{ctx: ctx, st: st},
+		ctx: ctx, st: st, cells: make(map[law.Cell]*cell, ops), rooms: map[string]*room{},
+		requests: requests{ctx: ctx, st: st},
 	}
 }
 
