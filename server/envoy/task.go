@@ -218,9 +218,9 @@ func (p *plan) ask(ctx context.Context, s *service.Service) error {
 			}
 		})
 	}
-	errs = append(decide(ctx, s, requests, of), errs...)
+	all := decide(ctx, s, requests, of)
 	done.Wait()
-	return p.settle(errs)
+	return p.settle(append(all, errs...))
 }
 
 // settle returns the first of the errors of several requests, and notes whether some of these were charged, or may have
