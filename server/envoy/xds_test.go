@@ -166,7 +166,9 @@ func TestXDS(t *testing.T) {
 		t.Errorf("%d passed while the xDS server is away, want 5", got)
 	}
 	c.serve(c.addr)
-	again := c.hear("a request after it came back", func(q *discovery.DiscoveryRequest) bool { return q.GetNode().GetId() != "" })
+	again := c.hear("the first request after it came back", func(q *discovery.DiscoveryRequest) bool {
+		return q.GetResponseNonce() == ""
+	})
 	if again.GetVersionInfo() != "" { // a cache says nothing to one that has its version
 		t.Errorf("a new connection names the version %q, want none", again.GetVersionInfo())
 	}
