@@ -71,6 +71,39 @@ func TestRulesDecide(t *testing.T) {
 	})
 }
 
+// bySize charges the length of a body.
+const bySize = `  api-bytes: sliding-log 20/1h
+rules:
+- name: uploads
+  method: [POST, PUT]
+  path: /files/
+  limits:
+  - {limit: api-bytes, key: ip, cost: size}
+`
+
+// TestASizeIsCharged: two bodies of ten bytes use up a limit of 20 bytes. Traefik cannot say the length, and the rule
+// refuses what does not say it.
+func TestASizeIsCharged(t *testing.T) {
+	each(t, func(t *testing.T, p *proxy) {
+		s := newSite(t, p, setting{rules: bySize})
+		want := map[int]int{200: 2, 429: 1}
+		if p.folder == "traefik" {
+			want = map[int]int{400: 3}
+		}
+		got := map[int]int{}
+		for range 3 {
+			a, err := s.ask(http.MethodPut, "/files/x", "0123456789", "X-Forwarded-Content-Length: 0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[a.status]++
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
 // settled charges an estimate of 5, and the body of the response has the cost.
 const settled = `rules:
 - name: model

@@ -14,24 +14,24 @@ import (
 // tellWithin is how long the store may take to be told of an answer.
 const tellWithin = 5 * time.Second
 
-// Backoff is an answer of a server, and for how long it asks to hold back.
+// Backoff describes an answer of a server and how long it asks to hold back.
 type Backoff struct {
 	Key    string
 	Status int           // of the answer
-	Field  string        // that asks for it, as "Retry-After"; empty: it does not ask
-	For    time.Duration // from the arrival of the answer, at most MaxRetryAfter; 0: it does not ask
+	Field  string        // that asks for it, as "Retry-After"; empty if none does
+	For    time.Duration // from the arrival of the answer, at most MaxRetryAfter; 0 if no field asks for it
 	// Err: the store could not be told, or had not answered when the request's
 	// context ended. Other replicas may not know.
 	Err error
 }
 
-// Observer tells the store of answers that ask to hold back, for programs that send their requests by other means
-// than a [RoundTripper]: all replicas that share the store hold back then, since the key is blocked. Create one with
-// [NewObserver]. It is safe for concurrent use.
+// Observer blocks keys in the store when a response asks to hold back, for programs that do not send their requests
+// through a [RoundTripper]. The block holds for all replicas that share the store. Create one with [NewObserver].
+// It is safe for concurrent use.
 type Observer struct {
 	limiter headgate.Operator
 	most    time.Duration
-	wishes  wishes // that the store is told of
+	wishes  wishes
 }
 
 // NewObserver returns an observer by which one answer can hold back a key for at most maxRetryAfter; zero:
@@ -43,9 +43,9 @@ func NewObserver(l headgate.Operator, maxRetryAfter time.Duration) *Observer {
 	return &Observer{limiter: l, most: min(maxRetryAfter, longest)}
 }
 
-// Observe blocks a key of a limit if an answer with that status and these fields asks to hold back, unless the key is
-// blocked for longer. The answer has just arrived: delays count from now. Without such a field there is no pause,
-// whatever the status. Fields are found by their canonical names, as net/http has them: see [http.CanonicalHeaderKey].
+// Observe blocks a key of a limit if a response with this status and header asks to hold back, unless the key is
+// already blocked for longer. Delays count from the call. A response without such a field blocks nothing, whatever its
+// status. Names in h must be canonical, see [http.CanonicalHeaderKey].
 func (o *Observer) Observe(ctx context.Context, limit headgate.Limit, key string, status int, h http.Header) Backoff {
 	b, _ := o.observe(ctx, limit, key, status, h)
 	return b

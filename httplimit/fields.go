@@ -79,7 +79,7 @@ func RetryAfter(d *headgate.Decision) (seconds int64, ok bool) {
 	if d.Allowed || d.RetryAfter == headgate.Never {
 		return 0, false
 	}
-	return max(1, wholeSeconds(d.RetryAfter)), true
+	return max(1, WholeSeconds(d.RetryAfter)), true
 }
 
 // windowOf returns the length of the window of a limit in seconds, rounded up; 0 if it is not
@@ -93,7 +93,7 @@ func windowOf(limit headgate.Limit) int64 {
 		us := float64(p.Capacity) / float64(p.Drain) * float64(p.Step)
 		return max(1, int64(math.Ceil(min(us/1e6, mostInteger))))
 	case p.Step > 0:
-		return max(1, wholeSeconds(time.Duration(p.Step)*time.Microsecond))
+		return max(1, WholeSeconds(time.Duration(p.Step)*time.Microsecond))
 	}
 	return 0
 }
@@ -106,18 +106,18 @@ func effective(f *headgate.Figures, limit headgate.Limit, window int64) (seconds
 	case !f.Allowed && f.RetryAfter == headgate.Never:
 		return 0, false
 	case !f.Allowed:
-		return max(1, wholeSeconds(f.RetryAfter)), true
+		return max(1, WholeSeconds(f.RetryAfter)), true
 	case p.Kind == law.Bucket && p.Anchor == law.Own && p.Drain < p.Capacity && window > 0 && f.Capacity > 0:
 		// A bucket promises no more than its rate: a client that paces itself by r and t does
 		// not use up a burst at once.
 		share := float64(f.Remaining) / float64(f.Capacity)
 		return max(1, int64(math.Ceil(share*float64(window)))), true
 	}
-	return wholeSeconds(f.ResetAfter), true
+	return WholeSeconds(f.ResetAfter), true
 }
 
-// wholeSeconds returns seconds, rounded up.
-func wholeSeconds(d time.Duration) int64 {
+// WholeSeconds returns d in seconds, rounded up, as all fields have them.
+func WholeSeconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
 		s++
@@ -167,7 +167,7 @@ func SetLegacyHeader(h http.Header, d *headgate.Decision, style Style) {
 	if style == NoLegacy {
 		return
 	}
-	reset := wholeSeconds(d.ResetAfter)
+	reset := WholeSeconds(d.ResetAfter)
 	if after, refused := RetryAfter(d); refused {
 		reset = after
 	}

@@ -21,7 +21,7 @@ var counters = [][2]string{
 	{"Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset"},
 }
 
-// inMillis are fields with the milliseconds of a Retry-After, of Azure.
+// inMillis lists the fields by which Azure sends a Retry-After in milliseconds.
 var inMillis = []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"}
 
 // holdOf returns for how long an answer asks to hold back, and by which field: 0

@@ -107,8 +107,8 @@ func single(field string, values []string) (string, error) {
 	return values[0], nil
 }
 
-// severalError is about a value that is there several times: no other source stands in for it, since the handler may
-// take one of them for the client's.
+// severalError reports a value that is present several times. FirstOf does not go on to the next source then, because
+// the handler may use one of the values.
 type severalError struct{ error }
 
 func (e *severalError) Unwrap() error { return e.error }
@@ -119,8 +119,8 @@ func Optional(key KeyFunc) KeyFunc { return FirstOf(key, ByConst("")) }
 
 // FirstOf charges the first of the keys that can be had, such as an API key, else the address. The
 // number of the KeyFunc, from 0, is part of the key, so that nobody can choose the key of another source:
-// "0|gold" and "1|192.0.2.7". An error that is not the client's ends the search, and so does a value that is there
-// several times.
+// "0|gold" and "1|192.0.2.7". An error that is not the client's ends the search, and so does a value that is
+// present several times.
 func FirstOf(keys ...KeyFunc) KeyFunc {
 	keys = slices.Clone(keys)
 	return func(r *http.Request) (key string, err error) {

@@ -169,6 +169,12 @@ class Test(unittest.TestCase):
                     self.fail("it is held twice")
         self.assertTrue(self.client.acquire("concurrency 1 ttl 1m", "k"))
 
+    def test_observe(self):
+        self.assertEqual(self.client.observe("token-bucket 5/1s", "k", 429, {"retry-after": "20"}),
+                         {"blocked_for_ms": 20000, "field": "Retry-After"})
+        self.assertEqual(self.client.observe("token-bucket 5/1s", "k", 429, {}), {"blocked_for_ms": 0})
+        self.assertFalse(self.client.take("token-bucket 5/1s", "k"))
+
     def test_explain(self):
         self.assertTrue(self.client.explain("GET", "/")["allowed"])
 

@@ -151,6 +151,15 @@ test("holding", async () => {
   assert.equal((await client.acquire(one)).allowed, true);
 });
 
+test("observe", async () => {
+  await stage("new");
+  const one = { limit: "token-bucket 5/1s", key: "k" };
+  assert.deepEqual(await client.observe({ ...one, status: 429, headers: { "retry-after": "20" } }),
+    { blocked_for_ms: 20_000, field: "Retry-After" });
+  assert.deepEqual(await client.observe({ ...one, status: 429, headers: {} }), { blocked_for_ms: 0 });
+  assert.equal((await client.take(one)).allowed, false);
+});
+
 test("explain", async () => {
   assert.equal((await client.explain({ method: "GET", uri: "/" })).allowed, true);
 });

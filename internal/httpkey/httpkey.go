@@ -60,8 +60,8 @@ func Join(parts ...string) string {
 	return fit(b.String())
 }
 
-// Derived returns a key that belongs to another one, for a use. Nobody can choose it: a text that begins as it does is
-// hashed, and it is the hash of one that fits as it is.
+// Derived returns a second key for key, to be used for use. No client can choose it: Join hashes every text that has
+// the prefix of a hash, and the text that Derived hashes is one that Join would not hash.
 func Derived(key, use string) string { return hash(use + " of " + hash(key)) }
 
 // fit returns a text as it is if it can be a key, else a hash of it. A text that begins as hashes do

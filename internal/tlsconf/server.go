@@ -79,7 +79,7 @@ func (s *Server) Reload() error {
 const (
 	HTTP1 = "http/1.1"
 	HTTP2 = "h2"
-	// Unnamed is a protocol that has no name there.
+	// Unnamed stands for a protocol without a name in ALPN.
 	Unnamed = ""
 )
 

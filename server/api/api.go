@@ -167,18 +167,18 @@ type Block struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Observe tells of an answer that a key has got from elsewhere, such as the provider that a limit is of.
+// Observe reports the response of a provider to a request that was charged to a key.
 type Observe struct {
 	Subject
-	Status int `json:"status"` // of the answer
-	// its fields, of which those count that ask to hold back; each has one value, or several with commas
+	Status int `json:"status"` // of the response
+	// of the response; those that do not ask to hold back are ignored. Several values of one are separated by commas
 	Headers map[string]string `json:"headers"`
 }
 
-// Observed tells for how long a key is held back by an answer.
+// Observed answers an Observe.
 type Observed struct {
-	BlockedForMS int64  `json:"blocked_for_ms"`  // 0: the answer does not ask for that
-	Field        string `json:"field,omitempty"` // that asks for it
+	BlockedForMS int64  `json:"blocked_for_ms"`  // 0 if the response does not ask to hold back
+	Field        string `json:"field,omitempty"` // the header that asks for it
 }
 
 // Reset answers a reset.

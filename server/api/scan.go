@@ -110,7 +110,7 @@ func (r *Block) ReadJSON(data []byte) error {
 	})
 }
 
-// ReadJSON reads an answer that was observed.
+// ReadJSON reads an observed response.
 func (r *Observe) ReadJSON(data []byte) error {
 	r.NoKey = true
 	return read(data, func(s *scanner, name []byte) uint {

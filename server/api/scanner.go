@@ -116,7 +116,7 @@ func (s *scanner) end() bool {
 	return false
 }
 
-// anyName is the bit of all members of an object whose names are not known beforehand.
+// anyName is the bit of the members of an object whose names are arbitrary. object does not detect repeated ones.
 const anyName = 1 << 31
 
 // object reads an object. member reads the value of one, and returns a bit that no

@@ -35,7 +35,7 @@ func Bound(l net.Listener, most int, log *slog.Logger) *Bounded {
 	}
 }
 
-// Accept implements net.Listener. It waits and tries again while there is no file for a connection.
+// Accept implements net.Listener. If the process has run out of file descriptors, Accept waits and tries again.
 func (b *Bounded) Accept() (net.Conn, error) {
 	const shortest, longest = 5 * time.Millisecond, time.Second
 	for wait := shortest; ; {

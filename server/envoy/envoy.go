@@ -104,7 +104,7 @@ func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.Rate
 type plan struct {
 	tasks    []task
 	together bool // all that is taken is taken as one request
-	mixed    bool // after an error: some descriptors were charged, or may have been
+	mixed    bool // some descriptors were charged, or may have been, although there was an error
 }
 
 // plan finds the limits of a request. Errors are headgate.ErrInvalid.

@@ -223,8 +223,7 @@ func (p *plan) ask(ctx context.Context, s *service.Service) error {
 	return p.settle(append(all, errs...))
 }
 
-// settle returns the first of the errors of several requests, and notes whether some of these were charged, or may have
-// been.
+// settle returns the first error of several requests. It sets mixed if some of them were charged or may have been.
 func (p *plan) settle(errs []error) error {
 	first := cmp.Or(errs...)
 	if first == nil {
@@ -271,7 +270,7 @@ func (t *task) ask(ctx context.Context, s *service.Service) error {
 		if _, err := s.Refund(ctx, t.charge()); err != nil {
 			return err
 		}
-		// It is given back. An error here would let the caller give back once more.
+		// The refund is made. If an error were returned here, the caller would retry it.
 		_ = t.look(ctx, s)
 		t.over = false // what gives back is not limited
 		return nil

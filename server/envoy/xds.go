@@ -115,7 +115,7 @@ func (s *Subscription) stream(ctx context.Context) (answered bool, err error) {
 		secure = credentials.NewTLS(c)
 	}
 	conn, err := grpc.NewClient(s.xds.Addr, grpc.WithTransportCredentials(secure),
-		// Servers of gRPC close a connection on which pings come more often than each five minutes, unless told not to.
+		// By default, gRPC servers close a connection that pings more often than every five minutes.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 10 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxSnapshot)))
 	if err != nil {

@@ -169,7 +169,7 @@ func TestXDS(t *testing.T) {
 	again := c.hear("the first request after it came back", func(q *discovery.DiscoveryRequest) bool {
 		return q.GetResponseNonce() == ""
 	})
-	if again.GetVersionInfo() != "" { // a cache says nothing to one that has its version
+	if again.GetVersionInfo() != "" { // a cache does not answer a client that has its version
 		t.Errorf("a new connection names the version %q, want none", again.GetVersionInfo())
 	}
 	c.set("four", limitOf("d", 6))

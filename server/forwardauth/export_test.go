@@ -18,6 +18,3 @@ func ParseQuery(raw string) (charges []api.Charge, byIP []bool, refused int, err
 	}
 	return q.charges, byIP, q.refused, err
 }
-
-// Target is target for tests.
-func Target(uri string) (path, query string, err error) { return target(uri) }

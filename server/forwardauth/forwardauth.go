@@ -91,7 +91,7 @@ func (h *Handler) Serve(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	return h.byRules(ctx, w, r, q.refused)
 }
 
-// usersQuery reports whether the query ends with that of the original request, as it does if a proxy passes it on.
+// usersQuery reports whether the proxy has passed on the query of the original request, instead of replacing it.
 func usersQuery(r *http.Request) bool {
 	for _, name := range proxied.uri {
 		for _, uri := range r.Header[name] {
@@ -104,7 +104,7 @@ func usersQuery(r *http.Request) bool {
 	return false
 }
 
-// errUsersQuery: an end user says what is charged.
+// errUsersQuery is returned for a query that the end user may have chosen.
 var errUsersQuery = headgate.Invalid("query", "is the end user's; the proxy has to replace it, or users could choose "+
 	"what they are charged. With Caddy, rewrite to %s? with a question mark", Path)
 

@@ -90,7 +90,7 @@ func request(method, query string, headers ...string) *http.Request {
 	return r
 }
 
-// TestAnEndUserDoesNotSayWhatIsCharged has a proxy pass on the query of its end user.
+// TestAnEndUserDoesNotSayWhatIsCharged asks as a proxy does that passes on the query of the end user.
 func TestAnEndUserDoesNotSayWhatIsCharged(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
@@ -101,7 +101,7 @@ func TestAnEndUserDoesNotSayWhatIsCharged(t *testing.T) {
 		{"limit=api&key=x", "/login?limit=api&key=x", http.StatusBadRequest},
 		{"limit=api&by=ip&key=x", "/login?key=x", http.StatusBadRequest},
 		{"deny=403&limit=api&key=x", "/login?limit=api&key=x", http.StatusBadRequest},
-		{"limit=api&key=x", "/login?x", http.StatusNoContent}, // it ends with that by chance
+		{"limit=api&key=x", "/login?x", http.StatusNoContent}, // the same ending by chance
 		{"limit=api&key=x", "/login?", http.StatusNoContent},
 		{"limit=api&key=x", "/login?limit=api", http.StatusNoContent},
 	} {

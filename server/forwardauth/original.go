@@ -1,11 +1,8 @@
 package forwardauth
 
 import (
-	"cmp"
 	"net/http"
 	"net/netip"
-	"net/url"
-	"strings"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/httpkey"
@@ -66,41 +63,9 @@ func (h *Handler) original(r *http.Request) (*rules.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Path, o.Query, err = target(uri); err != nil {
-		return nil, err
-	}
-	return o, nil
-}
-
-// target returns the path and the query of a request target: a path, a whole URL, or the * of
-// OPTIONS.
-func target(uri string) (clean, query string, err error) {
-	if uri == "*" {
-		return uri, "", nil
-	}
-	u, err := url.ParseRequestURI(uri)
-	if err != nil || u.Opaque != "" {
-		return "", "", headgate.Invalid(proxied.uri[0], "%.100q is not the path of a request", uri)
-	}
-	if ambiguous(u) {
-		return "", "", headgate.Invalid(proxied.uri[0], "%.100q has a path that servers understand in several ways: "+
-			"with a segment . or .., a backslash, or an encoded slash", uri)
-	}
-	return cmp.Or(u.Path, "/"), u.RawQuery, nil
-}
-
-// ambiguous reports whether one server takes a path for another one than the next does. Then a rule could be passed
-// by: some resolve /api/..%2flogin to /login, for others it is below /api/. Browsers send no such segments.
-func ambiguous(u *url.URL) bool {
-	if strings.Contains(u.Path, `\`) || strings.Contains(strings.ToLower(u.EscapedPath()), "%2f") {
-		return true
-	}
-	for segment := range strings.SplitSeq(u.Path, "/") {
-		if segment == "." || segment == ".." {
-			return true
-		}
-	}
-	return false
+	target, err := rules.ParseTarget(proxied.uri[0], uri)
+	o.Path, o.Query = target.Path, target.Query
+	return o, err
 }
 
 // client returns the address of the end user.

@@ -12,7 +12,7 @@ func is(words [][]byte, name string) bool {
 
 // command answers a command other than CL.THROTTLE.
 func (c *conn) command(words [][]byte) {
-	name := "another command" // not what a client sends, which may be a token: a log has it
+	name := "another command" // the name is logged, and the first word of a client may be a token
 	switch args := words[1:]; {
 	case is(words, "QUIT"):
 		c.say("OK")
@@ -30,7 +30,7 @@ func (c *conn) command(words [][]byte) {
 	}
 }
 
-// ordinary answers a command of a caller that is known.
+// ordinary answers a command of a permitted caller.
 func (c *conn) ordinary(words [][]byte) {
 	switch args := words[1:]; {
 	case is(words, "PING") && len(args) == 0:
@@ -43,10 +43,10 @@ func (c *conn) ordinary(words [][]byte) {
 			return
 		}
 		c.say("OK")
-	case is(words, "INFO"): // by which clients see whether a server is ready
+	case is(words, "INFO"): // some clients use it to test whether the server is ready
 		c.bulk([]byte("# Server\r\nredis_mode:standalone\r\nheadgate_version:" + c.of.config.Version +
 			"\r\n# Persistence\r\nloading:0\r\n"))
-	case is(words, "COMMAND"): // of which clients make suggestions; there are none
+	case is(words, "COMMAND"): // clients use it for completion
 		if len(args) == 1 && strings.EqualFold(string(args[0]), "COUNT") {
 			c.number(commandCount)
 			return
@@ -62,7 +62,7 @@ func (c *conn) ordinary(words [][]byte) {
 // commandCount is how many commands there are.
 const commandCount = 8
 
-// auth takes a token: AUTH TOKEN, or AUTH NAME TOKEN, whose name means nothing here.
+// auth handles AUTH TOKEN and AUTH NAME TOKEN. The name is ignored.
 func (c *conn) auth(args [][]byte) {
 	if len(args) != 1 && len(args) != 2 {
 		c.arguments("AUTH")
@@ -77,7 +77,7 @@ func (c *conn) auth(args [][]byte) {
 	}
 }
 
-// use tries a token. The one before it stays in use if it is wrong.
+// use authenticates with a token.
 func (c *conn) use(token []byte) bool {
 	before := c.token
 	c.token = string(token)
@@ -90,7 +90,7 @@ func (c *conn) use(token []byte) bool {
 	return false
 }
 
-// hello chooses the version of the protocol: HELLO [VERSION [AUTH NAME TOKEN] [SETNAME NAME]].
+// hello handles HELLO [VERSION [AUTH NAME TOKEN] [SETNAME NAME]].
 func (c *conn) hello(args [][]byte) {
 	resp3 := c.resp3
 	if len(args) > 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/server/service"
 )
 
-// maxFlight is how many commands are read before they are answered, and maxOut about how many bytes of answers are
-// kept before they are sent.
+// maxFlight bounds the commands that are parsed before they are answered, and maxOut the bytes of replies that are
+// buffered before they are written, approximately.
 const (
 	maxFlight = 512
 	maxOut    = 32 << 10
@@ -28,13 +28,13 @@ type conn struct {
 	of    *Server
 	unix  bool // it came by a Unix socket
 	token string
-	known bool // its caller was known once
+	known bool // a command was permitted before
 	resp3 bool // answers are in version 3 of the protocol
 
-	in   []byte // what was read and not answered
-	out  []byte // answers that were not written
-	done bool   // it is closed after these
-	lost bool   // it is not known where the next command begins
+	in   []byte // input that was not answered
+	out  []byte // replies that were not written
+	done bool   // the connection is closed after these replies
+	lost bool   // input that follows is not read as commands
 }
 
 // serve answers commands until the client goes or the server stops.
@@ -51,7 +51,7 @@ func (c *conn) serve() {
 			return
 		}
 	}
-	if c.lost { // a connection that is closed before all was read is reset, and its last answer lost
+	if c.lost { // closing a connection with unread input resets it, and the client could lose the last reply
 		_ = c.SetReadDeadline(time.Now().Add(drainWithin))
 		_, _ = io.CopyN(io.Discard, c.Conn, 8*maxCommand)
 	}
@@ -125,7 +125,7 @@ func (c *conn) commands(list [][][]byte) {
 // caller returns the context of commands, with their caller if callers are known.
 func (c *conn) caller() (context.Context, error) {
 	ctx, err := c.callerNow()
-	if err == nil && !c.known { // it may be quiet from now on
+	if err == nil && !c.known { // from now on the client may be idle
 		c.known = c.of.unhurried(c)
 	}
 	return ctx, err
@@ -161,7 +161,7 @@ func (c *conn) certificate() *x509.Certificate {
 	return chains[0][0]
 }
 
-// forbidden answers a command whose caller may not give it. One that is not known gets one answer alone.
+// forbidden replies to a command that the caller may not use. If the caller is unknown, the connection is closed.
 func (c *conn) forbidden(name string, err error) {
 	c.done = errors.Is(err, auth.ErrUnknown)
 	c.lost = c.done
@@ -176,8 +176,8 @@ func (c *conn) forbidden(name string, err error) {
 	}
 }
 
-// failed answers a command that has failed. The client never gets one of the errors on which libraries
-// ask again by themselves, such as TRYAGAIN or LOADING: it may have been charged.
+// failed replies to a command that has failed. It does not use errors on which client libraries retry, such as TRYAGAIN
+// or LOADING, because the command may have been charged.
 func (c *conn) failed(name string, err error) {
 	p := service.Problem(err)
 	if p.Status >= 500 {
@@ -190,7 +190,7 @@ func (c *conn) failed(name string, err error) {
 	c.error("ERR " + text)
 }
 
-// recovered answers for a panic, which is an error of one connection.
+// recovered replies after a panic and closes the connection.
 func (c *conn) recovered(panicked any) {
 	c.of.log.Error("request failed", "class", "panic", "path", "RESP", "error", fmt.Errorf("panic: %v", panicked),
 		"stack", string(debug.Stack()))

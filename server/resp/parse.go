@@ -6,15 +6,14 @@ import (
 	"strconv"
 )
 
-// Bounds of a command. They hold before a caller is known, so they are small: a key has at most 512 bytes.
+// Bounds of a command. They are small because they apply before the caller is known. A key has at most 512 bytes.
 const (
-	maxCommand = 16 << 10 // bytes of a command with all that frames it
+	maxCommand = 16 << 10 // bytes of a command, with its framing
 	maxArgs    = 64       // words of a command
 	maxNumber  = 20       // digits of a length
 )
 
-// What is wrong with a command that cannot be read. The connection is closed then, since it is not known
-// where the next one begins.
+// Errors of parse. The connection is closed after them, because the beginning of the next command is unknown.
 var (
 	errCount   = errors.New("invalid multibulk length")
 	errBulk    = errors.New("invalid bulk length")
@@ -22,9 +21,9 @@ var (
 	errTooLong = errors.New("too big a command")
 )
 
-// parse reads the command at the beginning of b: an array of bulk strings, or a line of words, as people
-// type it. It returns the command and how many bytes it has; 0 bytes if it is not whole yet. A command without
-// words is to be ignored. The words are parts of b.
+// parse reads the command at the beginning of b: an array of bulk strings, or an inline command. It returns the words
+// of the command and its size in bytes. The size is 0 if the command is incomplete. A command without words is to be
+// ignored. The words are slices of b.
 func parse(b []byte) (words [][]byte, size int, err error) {
 	if len(b) == 0 {
 		return nil, 0, nil
@@ -69,7 +68,7 @@ func parse(b []byte) (words [][]byte, size int, err error) {
 	return words, size, nil
 }
 
-// tooLong is the error of a command that is not whole, if it never will be.
+// tooLong returns errTooLong if an incomplete command has reached the maximum size.
 func tooLong(b []byte) error {
 	if len(b) >= maxCommand {
 		return errTooLong
@@ -90,8 +89,7 @@ func line(b []byte) (words [][]byte, size int, err error) {
 	return words, end + 1, nil
 }
 
-// number reads a whole number up to the end of its line, and returns how many bytes both have; 0 bytes if the
-// end is not there yet.
+// number reads a line with an integer, and returns its size in bytes. The size is 0 if the line is incomplete.
 func number(b []byte, wrong error) (n, size int, err error) {
 	end := bytes.IndexByte(b[:min(len(b), maxNumber+2)], '\n')
 	if end < 0 {

@@ -1,9 +1,7 @@
-// Package resp serves the protocol of Redis, as far as clients of redis-cell need it: the command CL.THROTTLE with its
-// five integers, and what client libraries send when they connect: HELLO, AUTH, SELECT, COMMAND, PING and
-// QUIT.
+// Package resp serves the part of the Redis protocol that clients of redis-cell use: the command CL.THROTTLE, and the
+// commands that client libraries send when they connect: HELLO, AUTH, SELECT, INFO, COMMAND, PING and QUIT.
 //
-// The commands that a client sends at once are read at once, and the charges among them that follow one
-// another are one batch of the store, decided in their order.
+// Consecutive CL.THROTTLE commands of a pipeline are decided as one batch of the store, in order.
 //
 // Source: https://github.com/brandur/redis-cell and https://redis.io/docs/latest/develop/reference/protocol-spec/.
 package resp
@@ -23,11 +21,12 @@ import (
 	"github.com/headgate/headgate/server/service"
 )
 
-// decideWithin is how long the store may take. It is shorter than what clients of Redis wait for an answer, mostly 2 to
-// 5 s: after that many of them send a command again, which would be charged twice.
+// decideWithin bounds the time of a decision. It is shorter than the usual read timeouts of Redis clients, 2 to 5 s:
+// after a timeout many of them send the command again, and it would be charged twice.
 const decideWithin = 1500 * time.Millisecond
 
-// How long a peer may take to make itself known, to read an answer, and to hear that its command is wrong.
+// Time limits of a connection: until the first permitted command, for writing a reply, and for draining the connection
+// after an error.
 const (
 	knownWithin = 10 * time.Second
 	writeWithin = 10 * time.Second
@@ -134,7 +133,7 @@ func (s *Server) connected(nc net.Conn) *conn {
 	return c
 }
 
-// unhurried lets a connection take its time, unless the server is stopping.
+// unhurried removes the read deadline of a connection, unless the server is stopping.
 func (s *Server) unhurried(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

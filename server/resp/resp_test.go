@@ -5,9 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/auth/authtest"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/resp"
 	"github.com/headgate/headgate/server/service"
@@ -50,7 +49,7 @@ func serve(t testing.TB, s store.Store, c *resp.Config) (*resp.Server, string) {
 	return server, l.Addr().String()
 }
 
-// ask sends bytes on a connection of its own, ends that, and returns all that comes back.
+// ask sends text on a new connection, closes that for writing, and returns the reply.
 func ask(t testing.TB, addr, text string) string {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
@@ -149,7 +148,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestBadInputChargesNothing sends what is no command, or none that can be carried out, between two charges.
+// TestBadInputChargesNothing sends invalid input between charges.
 func TestBadInputChargesNothing(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, memory.New(nil), nil)
@@ -206,22 +205,9 @@ func TestBadInputChargesNothing(t *testing.T) {
 
 func TestCallersAreKnownByTheirTokens(t *testing.T) {
 	t.Parallel()
-	some, reader := auth.NewToken(), auth.NewToken()
-	text, err := auth.Text([]auth.Entry{
-		{Name: "some", Role: "take", Limits: []string{"gcra 1/*"}, Hashes: []string{auth.Hash(some)}},
-		{Name: "reader", Role: "read", Hashes: []string{auth.Hash(reader)}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file, err := auth.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file, tokens := authtest.Open(t, auth.Entry{Name: "some", Role: "take", Limits: []string{"gcra 1/*"}},
+		auth.Entry{Name: "reader", Role: "read"})
+	some, reader := tokens["some"], tokens["reader"]
 	_, addr := serve(t, memory.New(nil), &resp.Config{Tokens: file})
 	take, other := array("CL.THROTTLE", "k", "9", "1", "3600"), array("CL.THROTTLE", "k", "9", "2", "3600")
 	const ok, noAuth, wrong, noPerm = "+OK", "-NOAUTH ", "-WRONGPASS ", "-NOPERM "
@@ -277,7 +263,7 @@ func TestManyClientsAreExact(t *testing.T) {
 	}
 }
 
-// TestALongPipeline sends more than is read at once, and reads no answer before the end.
+// TestALongPipeline sends more than the server reads at once, and reads no reply before the end.
 func TestALongPipeline(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, memory.New(nil), nil)
@@ -288,7 +274,7 @@ func TestALongPipeline(t *testing.T) {
 	}
 }
 
-// TestAStoreThatFailsAdmitsNothing has a store whose outcome is not known, and one that is away.
+// TestAStoreThatFailsAdmitsNothing uses a store that is unavailable, and one whose outcome is unknown.
 func TestAStoreThatFailsAdmitsNothing(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

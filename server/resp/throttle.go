@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/server/api"
 )
 
 const throttleName = "CL.THROTTLE"
 
-// throttle answers commands CL.THROTTLE, which are decided together, in their order.
+// throttle answers CL.THROTTLE commands. They are decided as one batch, in order.
 func (c *conn) throttle(list [][][]byte) {
 	ctx, err := c.caller()
 	if err != nil {
@@ -72,8 +72,8 @@ func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers 
 	return err
 }
 
-// asked returns the request of CL.THROTTLE key max_burst count period [quantity]: quantity of a GCRA that lets
-// count pass in period seconds, and max_burst more at once. A quantity of 0 asks without charging.
+// asked returns the request for the arguments key, max_burst, count, period and quantity of CL.THROTTLE. A quantity of
+// 0 charges nothing.
 func (c *conn) asked(ctx context.Context, args [][]byte) (r headgate.Request, err error) {
 	if len(args) != 4 && len(args) != 5 {
 		return r, headgate.Invalid("CL.THROTTLE", "takes key, max_burst, count, period and perhaps quantity; "+
@@ -99,30 +99,22 @@ func (c *conn) asked(ctx context.Context, args [][]byte) (r headgate.Request, er
 	return r, err
 }
 
-// numbers are the arguments that are numbers, in their order.
+// numbers names the numeric arguments, in order.
 var numbers = [...]string{"max_burst", "count", "period", "quantity"}
 
-// five answers with the integers of redis-cell: 1 if it is refused; the limit; what remains; after how many
-// seconds to ask again, -1 if it is allowed or never can be; after how many the key is unused again. Seconds
-// are rounded up: who waits for so long is not too early.
+// five answers with the integers of redis-cell: whether the command is limited (0 or 1), the limit, what remains, the
+// seconds until a retry can succeed (-1 if the command is allowed or can never succeed), and the seconds until the key
+// is unused again. Seconds are rounded up, so that a client that waits that long is not limited again.
 func (c *conn) five(d *headgate.Decision, check bool) {
-	refused, retry := int64(0), int64(-1)
+	limited, retry := int64(0), int64(-1)
 	if !d.Allowed && !check {
-		refused = 1
-		if d.RetryAfter != headgate.Never {
-			retry = seconds(d.RetryAfter)
+		limited = 1
+		if seconds, ok := httplimit.RetryAfter(d); ok {
+			retry = seconds
 		}
 	}
 	c.array(5)
-	for _, n := range [...]int64{refused, d.Capacity, d.Remaining, retry, seconds(d.ResetAfter)} {
+	for _, n := range [...]int64{limited, d.Capacity, d.Remaining, retry, httplimit.WholeSeconds(d.ResetAfter)} {
 		c.number(n)
 	}
-}
-
-// seconds rounds up.
-func seconds(d time.Duration) int64 {
-	if d == headgate.Never {
-		return -1
-	}
-	return int64((d + time.Second - 1) / time.Second)
 }

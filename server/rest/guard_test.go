@@ -7,13 +7,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/auth/authtest"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/forwardauth"
@@ -25,29 +25,8 @@ import (
 // touch the limit api alone, and their tokens.
 func guarded(t *testing.T) (s *service.Service, c *Config, tokens map[string]string) {
 	t.Helper()
-	tokens = map[string]string{}
-	var entries []auth.Entry
-	for _, role := range []string{"take", "read", "admin", "some"} {
-		e := auth.Entry{Name: role, Role: role}
-		if role == "some" {
-			e.Role, e.Limits = "admin", []string{"api"}
-		}
-		tokens[role] = auth.NewToken()
-		e.Hashes = []string{auth.Hash(tokens[role])}
-		entries = append(entries, e)
-	}
-	text, err := auth.Text(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file, err := auth.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file, tokens := authtest.Open(t, auth.Entry{Name: "take", Role: "take"}, auth.Entry{Name: "read", Role: "read"},
+		auth.Entry{Name: "admin", Role: "admin"}, auth.Entry{Name: "some", Role: "admin", Limits: []string{"api"}})
 	limits, err := config.Parse("test.yaml", []byte("allow_notations: true\nlimits:\n  api: sliding-log 1000000/1h\n"+
 		"  other: token-bucket 1000000/1h\n  jobs: concurrency 1000 ttl 1h\n"))
 	if err != nil {

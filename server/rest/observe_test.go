@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestAnAnswerHoldsBackAllCallers tells of answers as providers give them: others are refused for as long as the answer
-// says, and not at all if it says nothing.
+// TestAnAnswerHoldsBackAllCallers reports responses as providers send them. A key is refused for the time that the
+// response names, and not at all if it names none.
 func TestAnAnswerHoldsBackAllCallers(t *testing.T) {
 	t.Parallel()
 	h, _ := handler(t, "")
@@ -60,7 +60,7 @@ func TestAnAnswerHoldsBackAllCallers(t *testing.T) {
 			t.Errorf("%s: a take after that: %+v, want it refused for %d ms", provider, d, tt.hold)
 		}
 	}
-	// A shorter pause later ends no longer one.
+	// A later response with a shorter time does not shorten the block.
 	var after struct {
 		BlockedForMS int64 `json:"blocked_for_ms"`
 	}

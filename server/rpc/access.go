@@ -20,8 +20,8 @@ var tokenMetadata = strings.ToLower(auth.TokenHeader)
 
 // enter lets calls in whose caller has the role of the method, and puts the caller into the context,
 // where [auth.From] finds it. It is asked when the headers of a call have come, before any message is
-// read, by the goroutine that reads the connection. From then on a call that is no stream has to end in time, and its
-// message to come.
+// read, by the goroutine that reads the connection. The deadline of a unary call begins here, so it includes the time
+// until the message has arrived.
 func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
 	ctx, err := s.permitted(ctx, info)
 	if err != nil || !s.methods[info.FullMethodName].unary {

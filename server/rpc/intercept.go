@@ -30,7 +30,7 @@ func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, 
 	if err := m.hold(&share, in); err != nil {
 		return nil, err
 	}
-	return h(ctx, in) // which has a deadline since it came
+	return h(ctx, in) // enter has set the deadline
 }
 
 // hold counts a message, and what it takes to decide it.

@@ -33,8 +33,8 @@ import (
 // maxMessage is how many bytes a message may have, in both directions: as many as a body of JSON.
 const maxMessage = 4 << 20
 
-// maxStreams is how many calls of one connection may be under way. Clients wait for one to end. A peer that is not
-// known can keep a message of each, which is not whole, until its deadline.
+// maxStreams is how many calls of one connection may be under way. Clients wait for one to end. It
+// bounds the memory of incomplete messages, which are read before the caller is known.
 const maxStreams = 250
 
 // Config adjusts a Server. A nil Config, and every zero field, is fine.

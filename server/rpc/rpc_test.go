@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/auth/authtest"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rpc"
 	"github.com/headgate/headgate/server/service"
@@ -71,27 +70,11 @@ func dial(t testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCon
 	return conn
 }
 
-// tokens writes a file of callers, one for each role, and returns their tokens.
+// tokens opens a file of callers, one for each role, and returns their tokens.
 func tokens(t testing.TB) (f *auth.File, of map[string]string) {
 	t.Helper()
-	of = map[string]string{}
-	var entries []auth.Entry
-	for _, role := range []string{"take", "read", "admin"} {
-		of[role] = auth.NewToken()
-		entries = append(entries, auth.Entry{Name: role, Role: role, Hashes: []string{auth.Hash(of[role])}})
-	}
-	text, err := auth.Text(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if f, err = auth.Open(path); err != nil {
-		t.Fatal(err)
-	}
-	return f, of
+	return authtest.Open(t, auth.Entry{Name: "take", Role: "take"}, auth.Entry{Name: "read", Role: "read"},
+		auth.Entry{Name: "admin", Role: "admin"})
 }
 
 // echo is a service that tells who has called it.
@@ -105,6 +88,9 @@ func echo(role auth.Role) rpc.Service {
 			func(ctx context.Context, _ any) (any, error) {
 				if in.Service == "panic" {
 					panic(in.Service)
+				}
+				if end, ok := ctx.Deadline(); !ok || time.Until(end) > service.Deadline {
+					return nil, status.Error(codes.Internal, "the call has no deadline")
 				}
 				return &healthpb.HealthCheckRequest{Service: auth.From(ctx).String()}, nil
 			})

@@ -59,7 +59,7 @@ func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.Stre
 		var next asked
 		select {
 		case next = <-requests:
-		case <-ctx.Done(): // the reader may have seen that first, and is gone
+		case <-ctx.Done(): // the reader may have returned because of it
 			return ctx.Err()
 		case <-v.of.stopping:
 			flying.Wait()

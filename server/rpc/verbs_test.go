@@ -303,6 +303,27 @@ func TestAStreamEndsWhenTheServerStops(t *testing.T) {
 	}
 }
 
+// TestACancelledStreamEnds cancels more streams of one connection than may be open on it at a time.
+func TestACancelledStreamEnds(t *testing.T) {
+	t.Parallel()
+	_, addr := serve(t, memory.New(nil), nil)
+	client := pb.NewHeadgateServiceClient(dial(t, addr))
+	within, done := context.WithTimeout(t.Context(), time.Minute)
+	defer done()
+	for i := range 1500 {
+		ctx, cancel := context.WithCancel(within)
+		s, err := client.Stream(ctx)
+		if err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+		_ = s.Send(&pb.StreamRequest{Id: 1, Verb: &pb.StreamRequest_Check{Check: of("api", "k", "")}})
+		if _, err := s.Recv(); err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+		cancel()
+	}
+}
+
 func TestReflectionNamesTheServices(t *testing.T) {
 	t.Parallel()
 	file, _ := tokens(t)

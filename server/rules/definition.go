@@ -285,8 +285,8 @@ func (r *rule) readSource(text Text, field string) (source, error) {
 	return s, nil
 }
 
-// sizeHeader has the length of the body of the original request. A question about it has no body, so no Content-Length
-// of its own.
+// sizeHeader contains the length of the body of the original request. The request to /v1/auth has no body, so its
+// Content-Length cannot be used.
 const sizeHeader = "X-Forwarded-Content-Length"
 
 // readCost reads a number, size, or a source.

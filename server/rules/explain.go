@@ -76,7 +76,7 @@ func (r *rule) why(a *asked) string {
 		if _, there := a.Header[r.headers[i].name]; !there {
 			return "there is no header " + r.headers[i].name
 		}
-		return fmt.Sprintf("the header %s is not as the rule wants it", r.headers[i].name) // which may be a secret
+		return fmt.Sprintf("the header %s is not as the rule wants it", r.headers[i].name) // the value may be a secret
 	case byDescriptor:
 		if _, there := a.Descriptors[r.descriptors[i].name]; !there {
 			return "there is no descriptor " + r.descriptors[i].name

@@ -141,7 +141,7 @@ func (c *charge) costOf(r *rule, a *asked) (cost headgate.Cost, ok bool, err err
 	return cost, true, nil
 }
 
-// bodiless are methods whose requests mostly have no body. Of others nobody knows, if the length is not said.
+// bodiless lists the methods whose requests usually have no body. If the length is missing, they count as empty.
 var bodiless = []string{http.MethodGet, http.MethodHead, http.MethodOptions}
 
 func isZero(text string) bool {

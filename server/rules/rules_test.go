@@ -187,7 +187,7 @@ func TestKeysAndCosts(t *testing.T) {
 			want: "all", wantCost: "12",
 		},
 		{
-			key: "text:all", cost: "size", change: func(q *Request) { q.Method = "PUT" }, // chunked, or the proxy does not say it
+			key: "text:all", cost: "size", change: func(q *Request) { q.Method = "PUT" }, // chunked
 			want: "!header:X-Forwarded-Content-Length",
 		},
 	} {

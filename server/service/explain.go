@@ -1,11 +1,11 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -87,26 +87,18 @@ func chargeOf(m *rules.Match, i int) api.ExplainCharge {
 
 // described returns the request that is described.
 func described(r *api.Explain) (*rules.Request, error) {
-	q := &rules.Request{Method: r.Method, Host: r.Host, Header: http.Header{}, Path: r.URI}
+	q := &rules.Request{Method: r.Method, Host: r.Host, Header: http.Header{}}
 	switch {
 	case r.Method == "":
 		return nil, headgate.Invalid("method", "is missing")
 	case r.URI == "":
 		return nil, headgate.Invalid("uri", "is missing")
 	}
-	if r.URI != "*" {
-		u, err := url.ParseRequestURI(r.URI)
-		if err != nil || u.Opaque != "" {
-			return nil, headgate.Invalid("uri", "%.100q is not the path of a request", r.URI)
-		}
-		q.Path, q.Query = u.Path, u.RawQuery
-		if q.Path == "" {
-			q.Path = "/"
-		}
-		if u.Host != "" {
-			q.Host = u.Host
-		}
+	target, err := rules.ParseTarget("uri", r.URI)
+	if err != nil {
+		return nil, err
 	}
+	q.Path, q.Query, q.Host = target.Path, target.Query, cmp.Or(target.Host, q.Host)
 	for _, line := range r.Headers {
 		name, value, ok := strings.Cut(line, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/server/api"
 )
 
-// longestPause is for how long one answer can hold a key back: as long as a notation may count, and at most
-// an hour.
+// longestPause returns how long one response can block a key: an hour, or the longest period of a notation if that is
+// shorter.
 func (s *Service) longestPause() time.Duration {
 	if most := s.config.Notations.MaxPeriod; most > 0 {
 		return min(most, httplimit.DefaultMaxRetryAfter)
@@ -18,7 +18,7 @@ func (s *Service) longestPause() time.Duration {
 	return httplimit.DefaultMaxRetryAfter
 }
 
-// Observe holds a key back if an answer from elsewhere asks for that: see [httplimit.Observer].
+// Observe blocks a key if the response of a provider asks for that: see [httplimit.Observer].
 func (s *Service) Observe(ctx context.Context, r *api.Observe) (*api.Observed, error) {
 	limit, err := s.cell(ctx, r.Limit, r.NoKey)
 	if err != nil {
@@ -35,5 +35,5 @@ func (s *Service) Observe(ctx context.Context, r *api.Observe) (*api.Observed, e
 	if b.Err != nil {
 		return nil, b.Err
 	}
-	return &api.Observed{BlockedForMS: int64((b.For + time.Millisecond - 1) / time.Millisecond), Field: b.Field}, nil
+	return &api.Observed{BlockedForMS: Millis(b.For), Field: b.Field}, nil
 }

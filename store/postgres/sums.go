@@ -144,7 +144,7 @@ func (b *plainBatch) outcomes(cells []seen, ops []law.Op, outs []law.Outcome) (l
 				continue
 			}
 		}
-		s.clock = 0 // what comes after this one on the cell waits for it
+		s.clock = 0 // later charges of the cell are left too
 		left = append(left, i)
 	}
 	return left

@@ -66,7 +66,7 @@ func divide(ops []law.Op, index []int) (g *grouped, cells []law.Cell) {
 	return g, cells
 }
 
-// shapes are the runs of a call of groups.lua. A shape is what the charges of a request ask.
+// shapes writes the runs of a call of groups.lua. A shape lists the parameters of the charges of a request.
 type shapes struct {
 	doubles
 	open, next []int64 // shapes: places of what is asked
@@ -137,7 +137,7 @@ func (g *grouped) decode(index []int, v string, ops []law.Op, outs []law.Outcome
 	return decodeOps(v, rest, ops, outs, d.clock)
 }
 
-// decider tells the outcomes of plain requests from what their cells were.
+// decider derives the outcomes of plain requests from the states of their cells before the batch.
 type decider struct {
 	clock  int64
 	ops    []law.Op
@@ -146,13 +146,13 @@ type decider struct {
 	known  []known
 }
 
-// known is what is known of a cell.
+// known says which state of a cell a decider has.
 type known byte
 
 const (
-	unknown known = iota // it is not plain
-	asItWas              // before the batch
-	charged              // its time is that of the batch
+	unknown known = iota // none: the cell is not plain
+	asItWas              // the state before the batch
+	charged              // the state after a charge of the batch
 )
 
 // read reads the texts of cells, and returns what comes after them.

@@ -50,8 +50,8 @@ type charge struct {
 	Era       int64  `json:"era"`
 }
 
-// maxAlike is how many requests of one id, each on one cell, are read to find one. Where there are
-// more, as where each user counts his own requests, each cell is looked up.
+// maxAlike bounds the requests of one id, each on one cell, that are read to find one. If there are more, as where
+// every user numbers his own requests, cells are looked up one by one.
 const maxAlike = 32
 
 // ofID returns the requests of an id.

@@ -13,8 +13,8 @@
 --
 -- A batch that waits for a row for longer than 50 ms gives up, with nothing done.
 --
--- "limit_name = any (array[..])" leaves the planner no plan but a look-up by the whole primary key:
--- by "=" it may read all cells in the order of the key, and by two arrays look up the limit alone.
+-- "limit_name = any (array[..])" and "key =" leave the planner no plan but a look-up by the primary key. With two "=" it
+-- may read all cells in key order; with two arrays it may look up by limit_name alone.
 --
 -- p_keys     the cells, each once, sorted by limit and key
 -- p_rule     the number of each cell's limit among the following

@@ -1,0 +1,80 @@
+package envoy_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// failing is a store whose calls fail as a test says.
+type failing struct {
+	store.Store
+	fails func(ops []law.Op) error
+}
+
+func (f *failing) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if err := f.fails(ops); err != nil {
+		return err
+	}
+	return f.Store.Apply(ctx, ops, outs)
+}
+
+// TestARefundThatIsMadeIsNoError has a store that gives back, and then cannot tell what is left: the caller must not be
+// told to try again.
+func TestARefundThatIsMadeIsNoError(t *testing.T) {
+	t.Parallel()
+	var given, away atomic.Bool
+	s := &failing{Store: memory.New(nil), fails: func(ops []law.Op) error {
+		if away.Load() && given.Load() {
+			return store.ErrUnavailable
+		}
+		given.Store(given.Load() || ops[0].Verb == law.Return)
+		return nil
+	}}
+	r := startOver(t, s, noHeaders, ten+"}\n")
+	r.ask("d", 0, hits(of("k", "x"), 5))
+	away.Store(true)
+	if _, err := r.try("d", 0, hits(of("k", "x"), -2)); err != nil || !given.Load() {
+		t.Errorf("the refund: %v, made: %v", err, given.Load())
+	}
+	away.Store(false)
+	if left := r.ask("d", 0, hits(of("k", "x"), 0)).GetStatuses()[0].GetLimitRemaining(); left != 7 {
+		t.Errorf("%d remain, want 7", left)
+	}
+}
+
+// TestErrorsOfSeveralDescriptors are Unavailable only if no descriptor can have been charged.
+func TestErrorsOfSeveralDescriptors(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		err  error
+		only law.Verb // that fails; 0: all do
+		hits [2]int64
+		want codes.Code
+	}{
+		{"nothing is done for either", store.ErrUnavailable, 0, [2]int64{1, 1}, codes.Unavailable},
+		{"nothing is done for either, each alone", store.ErrUnavailable, 0, [2]int64{0, 5}, codes.Unavailable},
+		{"it is not known", store.ErrUnknownOutcome, 0, [2]int64{1, 1}, codes.Unknown},
+		{"one is charged, the other one fails", store.ErrUnavailable, law.Check, [2]int64{1, 0}, codes.Unknown},
+	} {
+		s := &failing{Store: memory.New(nil), fails: func(ops []law.Op) error {
+			if tt.only == 0 || ops[0].Verb == tt.only {
+				return tt.err
+			}
+			return nil
+		}}
+		r := startOver(t, s, noHeaders, ten+"}\n")
+		_, err := r.try("d", 0, hits(of("k", "x"), tt.hits[0]), hits(of("k", "y"), tt.hits[1]))
+		if got := status.Code(err); got != tt.want {
+			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
+		}
+	}
+}
