@@ -141,6 +141,7 @@ func (b *plainBatch) outcomes(cells []seen, ops []law.Op, outs []law.Outcome) (l
 		if s.clock != 0 {
 			if v := law.Decide(s.state, op, cmp.Or(op.Now, s.clock), 0, nil); v.Outcome.Granted == 0 && !v.Moved {
 				outs[i] = v.Outcome
+				outs[i].State = s.state // the row as it stays, not what has drained from it since
 				continue
 			}
 		}

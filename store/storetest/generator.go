@@ -132,13 +132,23 @@ func (g *generator) asks(verb law.Verb, size int) (ops []law.Op) {
 	return ops
 }
 
+// plainCharged are those of steady that can be plain and never block.
+var plainCharged = [...]int{0, 2, 4}
+
 // charges makes a batch of plain charges, mostly at one time, as merged callers send them. A request
-// has up to three, often of one cell.
+// has up to three, often of one cell. Now and then the batch is a block of one of their cells instead.
 func (g *generator) charges() (ops []law.Op) {
+	if g.IntN(12) == 0 {
+		n := plainCharged[g.IntN(len(plainCharged))]
+		block := g.op(law.Block, string(rune('a'+n)), steady[n], false)
+		block.TTL = g.Int64N(100_000) // beyond the time at which the cell is empty
+		g.setTime(&block)
+		return []law.Op{block}
+	}
 	for group := range uint32(1 + g.IntN(8)) {
 		size := max(1, g.IntN(6)-2)
 		for range size {
-			n := []int{0, 2, 4}[g.IntN(3)] // of steady: those that can be plain and never block
+			n := plainCharged[g.IntN(len(plainCharged))]
 			op := g.op(law.Take, string(rune('a'+n)), steady[n], size == 1)
 			if g.IntN(2) == 0 {
 				op.Count = 1
