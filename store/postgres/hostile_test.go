@@ -382,8 +382,7 @@ func (x *traps) missed(t *testing.T) []string {
 func TestThePrintedSchemaCallsNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	x := setTraps(t, hostileFirst)
-	yugabyte := strings.NewReplacer("((limit_name, key) hash", "(limit_name, key", "(number hash)", "(number)").Replace(
-		postgres.SchemaYugabyte())
+	yugabyte := unsharded(postgres.SchemaYugabyte())
 	for name, text := range map[string]string{"postgres": postgres.Schema(), "yugabytedb": yugabyte} {
 		for range 2 {
 			out := dbtest.Psql(t, x.dsn, text+"\nselect pg_catalog.current_setting('search_path');")

@@ -40,14 +40,15 @@ var placeholders = func() wire.Names {
 	return wire.Names{
 		"op":     opLayout.Names(),
 		"settle": settle,
-		// What headgate.admissions has in outcome.
-		"charged": slices.Concat(law.NumberNames[:], []string{"last_cost", "last_level", "last_at", "last_prev"}),
-		"out":     law.NumberNames[:],
-		"cell":    cell,
-		"undo":    undo,
-		"rate":    rate,
-		"terms":   terms,
-		"limit":   slices.Concat(terms, []string{"block", "history"}), // the params of type headgate.compiled
+		// What headgate.admissions has in outcomes and in extensions.
+		"kept":      {"granted", "level", "prev", "at", "empty_at", "blocked_until", "used", "entry", "start_at"},
+		"extension": {"cost", "level", "at", "prev"},
+		"out":       law.NumberNames[:],
+		"cell":      cell,
+		"undo":      undo,
+		"rate":      rate,
+		"terms":     terms,
+		"limit":     slices.Concat(terms, []string{"block", "history"}), // the params of type headgate.compiled
 	}
 }()
 

@@ -72,7 +72,7 @@ func watch(t *testing.T, dsn string) *watched {
 var reached = map[string][][]string{
 	"cells":      {{"limit_name", "key"}, {"ROW(limit_name, key)"}},
 	"entries":    {{"limit_name", "key"}, {"number"}},
-	"admissions": {{"limit_name", "key"}, {"keep_until"}},
+	"admissions": {{"id"}, {"keep_until"}},
 }
 
 // check reports every scan of our tables that is not by its index, and every one
@@ -150,8 +150,8 @@ func fill(from, to int) string {
 		select 'many', n::text, 3, 1000, case when n %% 100 = 0 then 0 else 9007199254740991 end, 0 from generate_series(%[1]d, %[2]d) n;
 		insert into headgate.entries (limit_name, key, at, expires_at, keep_until, cost, granted)
 		select 'many', n::text, 1, case when n %% 100 = 0 then 0 else 9007199254740991 end, case when n %% 100 = 0 then 0 else 9007199254740991 end, 1, true from generate_series(%[1]d, %[2]d) n;
-		insert into headgate.admissions (limit_name, key, id, print, rule, cost, outcome, settled, keep_until)
-		select 'many', n::text, n::text, 1, '{}', 1, '{}', -1, case when n %% 100 = 0 then 0 else 9007199254740991 end from generate_series(%[1]d, %[2]d) n;`, from, to)
+		insert into headgate.admissions (id, home, keep_until, cells, prints, keeps, costs, settled, rules, outcomes)
+		select n::text, n, case when n %% 100 = 0 then 0 else 9007199254740991 end, array[n], '{1}', '{9007199254740991}', '{1}', '{-1}', '{{1}}', '{{1}}' from generate_series(%[1]d, %[2]d) n;`, from, to)
 }
 
 func emptied(t *testing.T, dsn, before string) {

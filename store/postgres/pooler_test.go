@@ -92,8 +92,8 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 		insert into headgate.cells (limit_name, key, law, unit, empty_at) select 'many', n::text, 3, 1000, 9007199254740991 from generate_series(1, 10000) n;
 		insert into headgate.entries (limit_name, key, at, expires_at, keep_until, cost, granted)
 		select 'many', n::text, 1, 9007199254740991, 9007199254740991, 1, true from generate_series(1, 10000) n;
-		insert into headgate.admissions (limit_name, key, id, print, rule, cost, outcome, settled, keep_until)
-		select 'many', n::text, n::text, 1, '{}', 1, '{}', -1, 9007199254740991 from generate_series(1, 10000) n;
+		insert into headgate.admissions (id, home, keep_until, cells, prints, keeps, costs, settled, rules, outcomes)
+		select n::text, n, 9007199254740991, array[n], '{1}', '{9007199254740991}', '{1}', '{-1}', '{{1}}', '{{1}}' from generate_series(1, 10000) n;
 		analyze headgate.cells, headgate.entries, headgate.admissions`); err != nil {
 		t.Fatal(err)
 	}

@@ -131,7 +131,8 @@ func TestACellThatIsMadeMeanwhileIsTheKeysOwn(t *testing.T) {
 	go func() { passed <- takeIn(t, taker, "k") }()
 	waitsForLock(t, connect(t, dsn))
 	for _, sql := range []string{
-		`insert into headgate.cells select (jsonb_populate_record(c, '{"key": "k"}')).* from headgate.cells c where limit_name = $1 and key = 'own0'`,
+		`insert into headgate.cells (limit_name, key, law, level, at, unit, step, empty_at)
+			select limit_name, 'k', law, level, at, unit, step, empty_at from headgate.cells where limit_name = $1 and key = 'own0'`,
 		`select headgate.begin_sharing_1($1)`,
 	} {
 		if tag, err := tx.Exec(t.Context(), sql, onlyOne.Name()); err != nil || tag.RowsAffected() != 1 {

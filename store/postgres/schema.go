@@ -30,7 +30,7 @@ import (
 
 // These three numbers are raised by hand. TestRevisionIsRaised sees to the revision.
 const (
-	state    = 1 // what the rows of the tables mean
+	state    = 2 // what the rows of the tables mean
 	layout   = 1
 	revision = 1 // of the texts of the functions
 )
@@ -134,8 +134,10 @@ var sharding = []struct{ postgres, yugabyte string }{
 		"on headgate.entries (limit_name, key, expires_at) include",
 		"on headgate.entries ((limit_name, key) hash, expires_at asc) include",
 	},
-	{"    primary key (limit_name, key, id)\n", "    primary key ((limit_name, key) hash, id)\n"},
-	{"    places tid[];\n", "    places boolean[];\n"},
+	{"    primary key (id, home)\n) with (fillfactor = 50, toast_tuple_target = 4080);", "    primary key (id hash, home)\n);"},
+	{"    places tid[];", "    places boolean[];"},
+	{"(select c.ctid as place, c.*", "(select true as place, c.*"},
+	{"e.ctid = u.place", "u.place and e.limit_name = any (array[p_limits[u.c]]) and e.key = p_keys[u.c]"},
 	{"coalesce(u.row, (select e.ctid from", "coalesce(u.row, (select true from"},
 	{"(select x.row, x.i,", "(select x.row, x.key, p_limit[x.r] as name, x.i,"},
 	{

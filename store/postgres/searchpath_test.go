@@ -33,7 +33,7 @@ const inner = `add_steps after grain give_back fail parse_amount parse_period fo
 	micros checked_id checked_lease checked_count held drained drained_at drained_by start_together
 	ask_again keep charge_one log_one charge resolve varies bucket_name caller may_notate functions give_rights
 	checked_key checked_array unblocking queues ceiling headroom keeping charge_all each started replayed start
-	corrected fitting extended give_back_twice
+	corrected fitting extended give_back_twice lock_ids put remember remember_more
 	item_of limit_item catalog_item author note_change
 	make_room all_aware shared_is_empty count_all is_shared stand_in_line open_room`
 

@@ -15,9 +15,7 @@ import (
 func asYugabyte(t *testing.T) (dsn string) {
 	t.Helper()
 	dsn = dbtest.Postgres(t)
-	text := strings.NewReplacer("((limit_name, key) hash", "(limit_name, key", "(number hash)", "(number)",
-		"yb_hash_code(", "public.yb_hash_code(").
-		Replace(postgres.SchemaYugabyte())
+	text := strings.ReplaceAll(unsharded(postgres.SchemaYugabyte()), "yb_hash_code(", "public.yb_hash_code(")
 	if _, err := connect(t, dsn).Exec(t.Context(), `
 		create function public.yb_hash_code(bigint) returns int language sql immutable as 'select hashint8($1) & 65535';
 		create function public.yb_hash_code(text, text) returns int language sql immutable as 'select hashtext($1 || chr(31) || $2) & 65535';

@@ -102,9 +102,8 @@ if a_law[c] <> 0 then
 end if;
 update headgate.entries e set expires_at = 0
 where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.expires_at > 0;
-delete from headgate.admissions a where a.limit_name = p_limits[c] and a.key = p_keys[c];
-update headgate.cells e set blocked_until = 0, reason = ''
-where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.blocked_until <> 0;
+update headgate.cells e set blocked_until = 0, reason = '', ids_until = 0, generation = default -- it forgets its ids
+where e.limit_name = p_limits[c] and e.key = p_keys[c] and (e.blocked_until <> 0 or e.ids_until <> 0);
 a_law[c] := 0; a_level[c] := 0; a_prev[c] := 0; a_at[c] := 0; a_unit[c] := 0;
 a_empty[c] := 0; a_block[c] := 0; a_step[c] := 0;
 {{- end}}

@@ -23,6 +23,8 @@ comment on column headgate.cells.step is 'Microseconds of a step of the limit th
 comment on column headgate.cells.empty_at is 'From here on nothing is in use.';
 comment on column headgate.cells.blocked_until is 'Everything is refused before this time.';
 comment on column headgate.cells.reason is 'Why it is blocked.';
+comment on column headgate.cells.generation is 'A number of its own, by which headgate.admissions names it. A reset gives it another.';
+comment on column headgate.cells.ids_until is 'Before this time the cell remembers requests with an id.';
 
 comment on table headgate.entries is 'The attempts of limits that keep a log. headgate.history shows them for people.';
 comment on column headgate.entries.id is 'Of the request, where it has one.';
@@ -59,12 +61,16 @@ comment on column headgate.buckets.capacity is 'Tokens in a full bucket.';
 comment on column headgate.buckets.refill_seconds is 'How long after its first token the bucket is full again.';
 
 comment on table headgate.admissions is 'Requests with an id that were admitted, so that each is charged once.';
-comment on column headgate.admissions.print is 'Of all charges of the request.';
-comment on column headgate.admissions.rule is 'Numbers of the limit at that time.';
-comment on column headgate.admissions.cost is 'Credits charged to this key in all.';
-comment on column headgate.admissions.outcome is 'Numbers of the first answer, and of the last extension.';
+comment on column headgate.admissions.home is 'The first of cells; negative if there are more.';
+comment on column headgate.admissions.keep_until is 'From here on a sweep may remove the row.';
+comment on column headgate.admissions.cells is 'The generation of each cell that was charged; the other arrays have the same order.';
+comment on column headgate.admissions.prints is 'Of all charges of the request.';
+comment on column headgate.admissions.keeps is 'From here on the cell has forgotten the id.';
+comment on column headgate.admissions.costs is 'Credits charged to the cell in all.';
 comment on column headgate.admissions.settled is 'Credits that it cost in the end; -1: not known yet; -2: it was cancelled.';
-comment on column headgate.admissions.keep_until is 'From here on the id is forgotten.';
+comment on column headgate.admissions.rules is 'Numbers of the limit at that time.';
+comment on column headgate.admissions.outcomes is 'Numbers of the first answer.';
+comment on column headgate.admissions.extensions is 'Numbers of the last extension; null: there was none.';
 
 comment on table headgate.catalog is 'Plans, overrides, and files that were applied. Rows may be changed by hand: each transaction is a version.';
 comment on column headgate.catalog.kind is 'What the row is.';

@@ -33,6 +33,9 @@ create table if not exists headgate.installed (
 -- this server's clock; level and prev are credits, unit of them to one unit of
 -- cost, step the microseconds of a step of the limit that charged it last. From
 -- empty_at on, level and prev count as 0. law 0 is a cell that no charge has touched.
+-- generation is a number that no other cell has or had: what is remembered of requests
+-- with an id names it, and a reset gives the cell another, so that it forgets them. Before
+-- ids_until it remembers some, and a sweep leaves it alone.
 create table if not exists headgate.cells (
     limit_name    text collate "C" not null,
     key           text collate "C" not null,
@@ -45,6 +48,8 @@ create table if not exists headgate.cells (
     empty_at      bigint not null default 0,
     blocked_until bigint not null default 0,
     reason        text not null default '',
+    generation    bigint not null generated always as identity,
+    ids_until     bigint not null default 0,
     primary key (limit_name, key)
 ) with (fillfactor = 66, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
@@ -143,24 +148,3 @@ create table if not exists headgate.buckets (
     refill_seconds numeric(16, 6) not null check (refill_seconds > 0 and refill_seconds <= 316224000),
     created_at     timestamptz not null default now()
 );
-
--- What a cell remembers of those that were admitted: print of all charges of the
--- request; rule, kind, anchor, unit, capacity, step and drain of the limit by then;
--- cost, credits charged to this cell in all; outcome, the 15 numbers that headgate.apply_N
--- answered first, and after an extension in a bucket or in windows four more of the last one: its
--- cost, and the level, at and prev of the cell after it; settled, credits that it cost in the end, -1 before that
--- is known, -2 if it was cancelled. From keep_until on it is forgotten. Nobody writes here without the
--- cell's lock but a sweep.
-create table if not exists headgate.admissions (
-    limit_name text collate "C" not null,
-    key        text collate "C" not null,
-    id         text collate "C" not null,
-    print      bigint not null,
-    rule       bigint[] not null,
-    cost       bigint not null,
-    outcome    bigint[] not null,
-    settled    bigint not null,
-    keep_until bigint not null,
-    primary key (limit_name, key, id)
-);
-create index if not exists admissions_by_time on headgate.admissions (keep_until asc);

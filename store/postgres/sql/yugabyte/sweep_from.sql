@@ -46,11 +46,11 @@ begin
     widths := case when found < p_rows / 4 then least(2 * width, 65536) else width end;
 
     with dead as (
-        select a.limit_name, a.key, a.id from headgate.admissions a where a.keep_until <= now
+        select a.id, a.home from headgate.admissions a where a.keep_until <= now
         order by a.keep_until limit greatest(p_max - removed, 0)
         for update skip locked)
     delete from headgate.admissions a using dead
-    where a.limit_name = any (array[dead.limit_name]) and a.key = dead.key and a.id = dead.id;
+    where a.id = any (array[dead.id]) and a.home = dead.home;
     get diagnostics more = row_count;
     removed := removed + more;
 
@@ -67,9 +67,8 @@ begin
     with dead as (
         select c.limit_name, c.key from headgate.cells c
         where yb_hash_code(c.limit_name, c.key) >= first and yb_hash_code(c.limit_name, c.key) <= last
-          and c.empty_at <= now and c.blocked_until <= now and left(c.key, 16) <> 'headgate:shared:'
+          and c.empty_at <= now and c.blocked_until <= now and c.ids_until <= now and left(c.key, 16) <> 'headgate:shared:'
           and (select true from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key limit 1) is null
-          and (select true from headgate.admissions a where a.limit_name = c.limit_name and a.key = c.key limit 1) is null
         limit greatest(p_max - removed, 0)
         for update skip locked)
     delete from headgate.cells c using dead where c.limit_name = any (array[dead.limit_name]) and c.key = dead.key;
