@@ -29,7 +29,7 @@ var sharedMariaDB = sync.OnceValues(func() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := v.start(context.Background())
+	s, err := v.start(context.Background(), unsynced...)
 	if err != nil {
 		return nil, err
 	}
@@ -40,8 +40,12 @@ var sharedMariaDB = sync.OnceValues(func() (*Server, error) {
 	return s, nil
 })
 
+// unsynced are options of a server that waits for no disk: what it has committed outlives its death, but not
+// that of the machine. They save a third of the time of a migration.
+var unsynced = []string{"--innodb-flush-method=nosync", "--loose-sync-frm=OFF", "--sync-binlog=0"}
+
 // MariaDB returns the URL of a new, empty database. The server is shared by
-// the tests of the process, and ends with it. It knows the time zones.
+// the tests of the process, and ends with it. It knows the time zones, and does not sync its files.
 func MariaDB(tb testing.TB) string {
 	tb.Helper()
 	s, err := sharedMariaDB()

@@ -31,7 +31,7 @@ func TestMigrationsBesideKills(t *testing.T) {
 			killAll(ctx, db)
 		}
 	}()
-	for range 20 {
+	for range 8 {
 		s, err := mysql.Open(t.Context(), dbtest.MariaDB(t), nil)
 		if err != nil {
 			t.Fatal(err)

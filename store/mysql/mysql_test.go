@@ -30,6 +30,7 @@ func openAt(tb testing.TB, url string) *mysql.Store {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb) }, &storetest.Options{Full: bounded})
 }
 

@@ -338,12 +338,8 @@ func TestNoLimitSharesBeforeAllKnowOfTheMaximum(t *testing.T) {
 // those of autovacuum, may be open for a while.
 func waitUntilShared(t *testing.T, s *postgres.Store, limit headgate.Limit) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		sweep(t, s)
-		if roomOf(t, s, limit).Sharing {
-			return
-		}
-		if time.Now().After(deadline) {
+	for end := time.Now().Add(time.Minute); !roomOf(t, s, limit).Sharing; time.Sleep(50 * time.Millisecond) {
+		if sweep(t, s); time.Now().After(end) {
 			t.Fatal("the limit does not share")
 		}
 	}

@@ -176,7 +176,7 @@ func disagree(t *testing.T, s store.Store) {
 		"sliding-window, and a huge one": {wide, huge},
 	} {
 		for _, every := range []int64{500_000, 20_000} {
-			const length = 40 * sec
+			const length = 20 * sec
 			passed, key := int64(0), fmt.Sprint(name, every)
 			var ops []law.Op
 			for at, turn := every, 0; at <= length; at, turn = at+every, turn+1 {
@@ -202,9 +202,9 @@ func disagree(t *testing.T, s store.Store) {
 			for _, p := range pair {
 				most += passes(p, length)
 			}
-			// Each definition alone lets at least 100 pass, but for the slow one.
-			if passed > most || passed < 40 {
-				t.Errorf("%s, each %d ms: %d pass in 40 s, want 40 to %d", name, every/1000, passed, most)
+			// Each definition alone lets at least 50 pass, but for the slow one.
+			if passed > most || passed < 20 {
+				t.Errorf("%s, each %d ms: %d pass in 20 s, want 20 to %d", name, every/1000, passed, most)
 			}
 		}
 	}
