@@ -6,7 +6,7 @@
 //	}
 //
 // HEADGATE_TEST_HISTORIES and HEADGATE_TEST_RESERVATIONS set how many random
-// histories are compared, and HEADGATE_TEST_SEED which: the same on every store.
+// histories Run compares, and HEADGATE_TEST_SEED which: the same on every store.
 //
 // A bug fixed in one store adds its case here. Times are injected by Op.Now
 // wherever a decision depends on them, so nothing sleeps for a refill.
@@ -54,7 +54,7 @@ type Options struct {
 // Open returns a store, to be closed by the suite. It is empty unless said otherwise.
 type Open func(tb testing.TB) store.Store
 
-// withDefaults returns the options with their defaults and what the environment says.
+// withDefaults returns the options with their defaults.
 func (o *Options) withDefaults() *Options {
 	if o == nil {
 		o = &Options{}
@@ -64,16 +64,20 @@ func (o *Options) withDefaults() *Options {
 	if o.Histories == 0 {
 		o.Histories = 2000
 	}
-	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES")); err == nil {
-		o.Histories = n
-	}
 	if o.Reservations == 0 {
 		o.Reservations = 200
+	}
+	return o
+}
+
+// fromEnvironment sets what the environment says.
+func (o *Options) fromEnvironment() {
+	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES")); err == nil {
+		o.Histories = n
 	}
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_RESERVATIONS")); err == nil {
 		o.Reservations = n
 	}
-	return o
 }
 
 // run is a test on a store of its own.
@@ -89,8 +93,8 @@ func onItsOwn(t *testing.T, open Open) run {
 	}
 }
 
-// RunHistories runs the random histories alone: they go through every verb under
-// every law.
+// RunHistories runs the random histories alone, as many as the options say whatever the environment does: they go
+// through every verb under every law.
 func RunHistories(t *testing.T, open Open, o *Options) {
 	histories(onItsOwn(t, open), o.withDefaults())
 }
@@ -107,6 +111,7 @@ func histories(with run, o *Options) {
 // Run runs the suite.
 func Run(t *testing.T, open Open, o *Options) {
 	o = o.withDefaults()
+	o.fromEnvironment()
 	with := onItsOwn(t, open)
 	// A promise to callers holds for the store alone, and through what headgate
 	// serve puts in front of it.
