@@ -89,7 +89,7 @@ func (b *bench) onMariaDB() (list []compare.Comparison) {
 			Cells: b.article001(ours{limit: login, keys: b.many, callers: callers}, 8, 32),
 		})
 	}
-	return list
+	return append(list, b.locked("mariadb", "MariaDB", compare.Below(1200, compare.Millis), b.mariadb, lockInMariaDB))
 }
 
 // inMariaDB makes ready a database for Headgate and one for an article.

@@ -90,6 +90,7 @@ func (b *bench) onPostgres() []compare.Comparison {
 			Goals: []compare.Goal{compare.TimesItself(50)},
 			Cells: b.documented,
 		},
+		b.locked("postgres", "PostgreSQL", compare.Beside(2), b.postgres, lockInPostgres),
 	}
 }
 
