@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(testing.TB) store.Store { return memory.New(&memory.Config{Names: true}) },
-		&storetest.Options{Histories: 20000, Full: full, FullAt: fullAt})
+		&storetest.Options{Histories: 6000, Full: full, FullAt: fullAt})
 }
 
 // full makes stores for the tests of full limits. What is in this process cannot be
@@ -35,7 +35,7 @@ func TestConformanceWithoutNames(t *testing.T) {
 		s := memory.New(nil)
 		return blind{s, s}
 	},
-		&storetest.Options{Histories: 20000})
+		&storetest.Options{Histories: 6000})
 }
 
 // blind is a store that cannot be looked into.
