@@ -9,15 +9,13 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/outgoing"
 	"github.com/headgate/headgate/internal/pause"
 )
 
 // DefaultMaxRetryAfter is for how long an answer holds back a key at most unless
 // told otherwise.
 const DefaultMaxRetryAfter = time.Hour
-
-// longest is how long a store can block a key.
-const longest = 3660 * 24 * time.Hour
 
 // Config adjusts a RoundTripper. A nil Config, and every zero field, is fine.
 type Config struct {
@@ -100,11 +98,18 @@ func New(l Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper, error) {
 		return nil, invalid("Retries", "%d is negative", c.Retries)
 	case c.Retries > 0 && c.MaxWait == 0:
 		return nil, invalid("Retries", "needs MaxWait: to send again is to wait")
-	case c.MaxRetryAfter < 0 || c.MaxRetryAfter > longest:
-		return nil, invalid("MaxRetryAfter", "%s is not within 0 and %s", c.MaxRetryAfter, longest)
+	case c.MaxRetryAfter < 0 || c.MaxRetryAfter > outgoing.Longest:
+		return nil, invalid("MaxRetryAfter", "%s is not within 0 and %s", c.MaxRetryAfter, outgoing.Longest)
 	}
 	t.observer = NewObserver(l, c.MaxRetryAfter)
 	return t, nil
+}
+
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("httplimit: %w", err)
 }
 
 func invalid(field, format string, args ...any) error {
@@ -136,9 +141,9 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	out := req
 	for ; ; retries-- {
-		if err := t.admit(ctx, charge); err != nil {
+		if err := outgoing.Admit(ctx, t.limiter, t.cfg.MaxWait, charge); err != nil {
 			closeBody(out)
-			return nil, err
+			return nil, wrap(err)
 		}
 		resp, err := t.cfg.Next.RoundTrip(out)
 		if err != nil || resp == nil {
