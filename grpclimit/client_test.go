@@ -128,8 +128,8 @@ func TestACallThatCannotStartInTimeIsNotSent(t *testing.T) {
 				for _, err := range []error{err, streamed} {
 					quota, retry, _ := details(err)
 					denied, ok := errors.AsType[*headgate.DeniedError](err)
-					if status.Code(err) != codes.ResourceExhausted || !errors.Is(err, headgate.ErrDenied) || quota == nil ||
-						!ok || retry.GetRetryDelay().AsDuration() != denied.Decision.RetryAfter {
+					if status.Code(err) != codes.ResourceExhausted || !errors.Is(err, headgate.ErrDenied) ||
+						quota == nil || !ok || retry.GetRetryDelay().AsDuration() != denied.Decision.RetryAfter {
 						t.Errorf("%s, %s: %v, %v", name, notation, err, retry)
 					}
 				}
@@ -175,7 +175,8 @@ func TestAllHoldBackForAsLongAsTheServerAsks(t *testing.T) {
 				if err := another.send(t.Context()); err != nil {
 					t.Error(err)
 				}
-				if len(another.sent) != 1 || another.sent[0] < 1500*time.Millisecond || another.sent[0] > 2*time.Second {
+				if len(another.sent) != 1 || another.sent[0] < 1500*time.Millisecond ||
+					another.sent[0] > 2*time.Second {
 					t.Errorf("%s: sent at %v, want 1.5s", notation, another.sent)
 				}
 				if len(told) != 1 || told[0] != (grpclimit.Backoff{
@@ -277,7 +278,8 @@ func TestNothingIsSentWhileTheStoreIsAway(t *testing.T) {
 		if want == codes.Unknown {
 			says = "It is not known whether anything was charged."
 		}
-		if !errors.Is(got, err) || !strings.Contains(got.Error(), says) || !strings.Contains(got.Error(), err.Error()) ||
+		if !errors.Is(got, err) || !strings.Contains(got.Error(), says) ||
+			!strings.Contains(got.Error(), err.Error()) ||
 			strings.Contains(status.Convert(got).Message(), err.Error()) || len(s.sent) != 0 {
 			t.Errorf("%v, %d sent", got, len(s.sent))
 		}

@@ -87,7 +87,8 @@ func TestWhoLeavesEarlyIsNotServed(t *testing.T) {
 	late, end := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer end()
 	for ctx, want := range map[context.Context]codes.Code{gone: codes.Canceled, late: codes.DeadlineExceeded} {
-		_, err := server.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: unary}, func(context.Context, any) (any, error) {
+		info := &grpc.UnaryServerInfo{FullMethod: unary}
+		_, err := server.Unary(ctx, nil, info, func(context.Context, any) (any, error) {
 			t.Error("the handler is called")
 			return nil, nil
 		})
@@ -117,7 +118,9 @@ func TestWhatCannotBeCharged(t *testing.T) {
 			codes.InvalidArgument, "metadata api-key", "metadata api-key: is missing. Nothing was charged.", 0,
 		},
 		"a wrong cost": {
-			grpclimit.Charge{Limit: limit, Key: grpclimit.ByPeer, Cost: fails(headgate.Invalid("rows", "are too many"))},
+			grpclimit.Charge{
+				Limit: limit, Key: grpclimit.ByPeer, Cost: fails(headgate.Invalid("rows", "are too many")),
+			},
 			codes.InvalidArgument, "rows", "rows: are too many. Nothing was charged.", 0,
 		},
 		"a negative cost": {

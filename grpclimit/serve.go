@@ -200,7 +200,8 @@ func (s *Server) notDecided(call *Call, err error) *failure {
 	switch {
 	case s.cfg.Mode == httplimit.Enforce && ok && invalid.Field == "cost":
 		return wrong(err)
-	case s.cfg.Mode == httplimit.Enforce && call.Context.Err() != nil: // else leaving early would be a way past the limit
+	case s.cfg.Mode == httplimit.Enforce && call.Context.Err() != nil:
+		// It is refused even with FailOpen, else leaving early would be a way past the limit.
 		return undecided(call.Context, err)
 	}
 	s.tell(call, err)
@@ -222,8 +223,8 @@ func (s *Server) report(call *Call, d *headgate.Decision) {
 		s.cfg.OnDecision(call, d)
 	case s.cfg.Mode != httplimit.Enforce && !d.Allowed:
 		s.logger.LogAttrs(call.Context, slog.LevelWarn, "grpclimit: a limit would refuse",
-			slog.String(lograte.Class, d.LimitName), slog.String("limit", d.LimitName), slog.String("method", call.Method),
-			slog.Duration("retry_after", d.RetryAfter))
+			slog.String(lograte.Class, d.LimitName), slog.String("limit", d.LimitName),
+			slog.String("method", call.Method), slog.Duration("retry_after", d.RetryAfter))
 	}
 }
 

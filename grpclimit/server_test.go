@@ -64,7 +64,7 @@ func TestExactlyAsManyAsTheLimitAdmits(t *testing.T) {
 func TestARefusalSaysWhatRefusesAndUntilWhen(t *testing.T) {
 	t.Parallel()
 	day := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	l := headgate.New(memory.New(&memory.Config{Clock: func() int64 { return day.UnixMicro() }}), nil)
+	l := headgate.New(memory.New(&memory.Config{Clock: day.UnixMicro}), nil)
 	limit, all := named("calls", "token-bucket 1/4s burst 2"), named("all", "fixed-window 100/1h from-first")
 	server := must(t, l, grpclimit.ServerConfig{Charges: charges(
 		grpclimit.Charge{Limit: limit, Key: grpclimit.ByMetadata("Api-Key")},
@@ -128,7 +128,8 @@ func TestACostAboveTheCapacityHasNoRetryInfo(t *testing.T) {
 // TestEachMessageIsCharged beside the start of the stream.
 func TestEachMessageIsCharged(t *testing.T) {
 	t.Parallel()
-	messages, starts := named("messages", "fixed-window 3/1h from-first"), named("starts", "fixed-window 9/1h from-first")
+	messages := named("messages", "fixed-window 3/1h from-first")
+	starts := named("starts", "fixed-window 9/1h from-first")
 	for name, f := range map[string]*far{
 		"the handler returns the error": {},
 		"the handler hides the error":   {silent: true},
@@ -364,7 +365,8 @@ func TestWrongParameters(t *testing.T) {
 			t.Errorf("%s %v", field, err)
 		}
 	}
-	if _, err := grpclimit.NewServer(nil, grpclimit.ServerConfig{Charges: charges(ok)}); !errors.Is(err, headgate.ErrInvalid) {
+	_, err := grpclimit.NewServer(nil, grpclimit.ServerConfig{Charges: charges(ok)})
+	if !errors.Is(err, headgate.ErrInvalid) {
 		t.Errorf("no limiter: %v", err)
 	}
 	for field, cfg := range map[string]*grpclimit.ClientConfig{

@@ -82,7 +82,8 @@ func wrong(err error) *failure {
 
 // internal is the error of a call that cannot be charged since the program does something wrong.
 func internal(err error) *failure {
-	return &failure{status: status.New(codes.Internal, "The limits of the call cannot be checked. Nothing was charged."), cause: err}
+	const text = "The limits of the call cannot be checked. Nothing was charged."
+	return &failure{status: status.New(codes.Internal, text), cause: err}
 }
 
 // undecided is the error of a call about which the limiter did not decide. UNAVAILABLE says that nothing was charged:
