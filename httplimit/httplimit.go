@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -141,9 +142,9 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	out := req
 	for ; ; retries-- {
-		if err := outgoing.Admit(ctx, t.limiter, t.cfg.MaxWait, charge); err != nil {
+		if err := t.admit(ctx, charge); err != nil {
 			closeBody(out)
-			return nil, wrap(err)
+			return nil, err
 		}
 		resp, err := t.cfg.Next.RoundTrip(out)
 		if err != nil || resp == nil {
@@ -166,6 +167,14 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+}
+
+// admit returns nil when a request may be sent. A context that has ended is its own error, which net/http looks at.
+func (t *RoundTripper) admit(ctx context.Context, c headgate.Charge) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return wrap(outgoing.Admit(ctx, t.limiter, t.cfg.MaxWait, c))
 }
 
 // CloseIdleConnections does so for Next, if that can, as http.Client asks for.

@@ -22,11 +22,8 @@ type Limiter interface {
 
 // Admit returns nil when a call may be sent, which it waits for at most maxWait, and until the context's deadline; 0:
 // it does not wait. A refusal is a [headgate.DeniedError], and one that cannot be waited for a
-// [headgate.ErrDeadline] too.
+// [headgate.ErrDeadline] too. Callers look at the context before.
 func Admit(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Charge) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	if maxWait == 0 || !c.Limit.Queues() {
 		return l.WaitAtMost(ctx, maxWait, c) // whose last question sees a block
 	}
