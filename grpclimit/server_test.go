@@ -197,6 +197,10 @@ func TestLimitsOfMethods(t *testing.T) {
 		Charges: charges(
 			grpclimit.Charge{Limit: one, Key: grpclimit.ByMethod, Methods: []string{unary}},
 			grpclimit.Charge{Limit: whole, Key: grpclimit.ByConst("all"), Methods: []string{"/other.Service/", service}},
+			grpclimit.Charge{
+				Limit: named("none", "fixed-window 1/1h from-first"), Key: grpclimit.ByConst("all"),
+				Methods: []string{service + "Unary", service + "FullDuplexCall2", "/grpc.testing.Test/"},
+			},
 			grpclimit.Charge{Key: grpclimit.ByConst("all"), LimitFor: func(c *grpclimit.Call) (headgate.Limit, error) {
 				if c.Metadata.Get("tier") == nil {
 					return headgate.Limit{}, nil
@@ -286,17 +290,19 @@ func TestModes(t *testing.T) {
 	limit := headgate.MustParse("fixed-window 2/1h from-first")
 	for name, tt := range map[string]struct {
 		mode    httplimit.Mode
+		before  int64 // is charged
 		refused int64 // of 5
 		charged string
 		fields  bool
 	}{
-		"shadow": {httplimit.Shadow, 3, "2", false},
-		"advise": {httplimit.Advise, 5, "2", true}, // the limit is full
+		"shadow":              {httplimit.Shadow, 0, 3, "2", false},
+		"advise":              {httplimit.Advise, 0, 0, "0", true},
+		"advise, almost full": {httplimit.Advise, 1, 0, "1", true},
+		"advise, full":        {httplimit.Advise, 2, 5, "2", true},
 	} {
 		l := memoryLimiter()
-		if tt.mode == httplimit.Advise {
-			_, err := l.Take(t.Context(), headgate.Charge{Limit: limit, Key: "192.0.2.1", Cost: headgate.Units(2)})
-			if err != nil {
+		for range tt.before {
+			if _, err := l.Allow(t.Context(), limit, "192.0.2.1"); err != nil {
 				t.Fatal(err)
 			}
 		}
