@@ -232,7 +232,7 @@ func micros(us int64) time.Duration {
 
 // DeniedError is a refusal, for those verbs that have no other way to tell it:
 // [Limiter.Wait], [Limiter.Await] and [Limiter.WithLease], [Reservation.Sleep], [Limited],
-// [TokenRequester] and [Pace], and package httplimit.
+// [TokenRequester] and [Pace], and packages httplimit and grpclimit.
 type DeniedError struct {
 	Decision Decision
 }

@@ -25,7 +25,7 @@ func headerCost(name string, h http.Header) (headgate.Cost, error) {
 	if len(values) == 0 {
 		return headgate.Cost{}, nil
 	}
-	text, err := single("header "+name, values)
+	text, err := httpkey.Single("header "+name, values)
 	if err != nil {
 		return headgate.Cost{}, err
 	}

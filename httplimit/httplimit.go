@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -9,15 +10,13 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/outgoing"
 	"github.com/headgate/headgate/internal/pause"
 )
 
 // DefaultMaxRetryAfter is for how long an answer holds back a key at most unless
 // told otherwise.
 const DefaultMaxRetryAfter = time.Hour
-
-// longest is how long a store can block a key.
-const longest = 3660 * 24 * time.Hour
 
 // Config adjusts a RoundTripper. A nil Config, and every zero field, is fine.
 type Config struct {
@@ -100,11 +99,18 @@ func New(l Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper, error) {
 		return nil, invalid("Retries", "%d is negative", c.Retries)
 	case c.Retries > 0 && c.MaxWait == 0:
 		return nil, invalid("Retries", "needs MaxWait: to send again is to wait")
-	case c.MaxRetryAfter < 0 || c.MaxRetryAfter > longest:
-		return nil, invalid("MaxRetryAfter", "%s is not within 0 and %s", c.MaxRetryAfter, longest)
+	case c.MaxRetryAfter < 0 || c.MaxRetryAfter > outgoing.Longest:
+		return nil, invalid("MaxRetryAfter", "%s is not within 0 and %s", c.MaxRetryAfter, outgoing.Longest)
 	}
 	t.observer = NewObserver(l, c.MaxRetryAfter)
 	return t, nil
+}
+
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("httplimit: %w", err)
 }
 
 func invalid(field, format string, args ...any) error {
@@ -161,6 +167,14 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+}
+
+// admit returns nil when a request may be sent. A context that has ended is its own error, which net/http looks at.
+func (t *RoundTripper) admit(ctx context.Context, c headgate.Charge) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return wrap(outgoing.Admit(ctx, t.limiter, t.cfg.MaxWait, c))
 }
 
 // CloseIdleConnections does so for Next, if that can, as http.Client asks for.

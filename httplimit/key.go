@@ -1,12 +1,10 @@
 package httplimit
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/httpkey"
@@ -63,7 +61,7 @@ func address(proxies httpkey.Proxies, r *http.Request) (string, error) {
 // missing or empty, or is there several times. Only a header that something before the middleware has checked names a
 // client: a client that may invent values has as many keys as it likes.
 func ByHeader(name string) KeyFunc {
-	return func(r *http.Request) (string, error) { return single("header "+name, r.Header.Values(name)) }
+	return func(r *http.Request) (string, error) { return httpkey.Single("header "+name, r.Header.Values(name)) }
 }
 
 // ByCookie charges the value of a cookie. What is said of [ByHeader] holds for it too.
@@ -73,7 +71,7 @@ func ByCookie(name string) KeyFunc {
 		for _, c := range r.CookiesNamed(name) {
 			values = append(values, c.Value)
 		}
-		return single("cookie "+name, values)
+		return httpkey.Single("cookie "+name, values)
 	}
 }
 
@@ -88,7 +86,7 @@ func ByPathValue(name string) KeyFunc {
 			return "", fmt.Errorf("httplimit: no path value %s: the middleware has to wrap the handler of a pattern, "+
 				"not the router", name)
 		}
-		return single("path value "+name, []string{value})
+		return httpkey.Single("path value "+name, []string{value})
 	}
 }
 
@@ -96,22 +94,6 @@ func ByPathValue(name string) KeyFunc {
 func ByConst(key string) KeyFunc {
 	return func(*http.Request) (string, error) { return key, nil }
 }
-
-func single(field string, values []string) (string, error) {
-	switch {
-	case len(values) > 1:
-		return "", &severalError{headgate.Invalid(field, "is there %d times", len(values))}
-	case len(values) == 0 || values[0] == "":
-		return "", headgate.Invalid(field, "is missing")
-	}
-	return values[0], nil
-}
-
-// severalError reports a value that is present several times. FirstOf does not go on to the next source then, because
-// the handler may use one of the values.
-type severalError struct{ error }
-
-func (e *severalError) Unwrap() error { return e.error }
 
 // Optional is a KeyFunc whose error is an empty key where it is the client's: all requests without a
 // value share that key.
@@ -121,34 +103,8 @@ func Optional(key KeyFunc) KeyFunc { return FirstOf(key, ByConst("")) }
 // number of the KeyFunc, from 0, is part of the key, so that nobody can choose the key of another source:
 // "0|gold" and "1|192.0.2.7". An error that is not the client's ends the search, and so does a value that is
 // present several times.
-func FirstOf(keys ...KeyFunc) KeyFunc {
-	keys = slices.Clone(keys)
-	return func(r *http.Request) (key string, err error) {
-		err = headgate.Invalid("key", "there is no source of one")
-		for i, by := range keys {
-			if key, err = by(r); err == nil {
-				return httpkey.Join(strconv.Itoa(i), key), nil
-			}
-			if _, several := errors.AsType[*severalError](err); several || !clients(err) {
-				break
-			}
-		}
-		return "", err
-	}
-}
+func FirstOf(keys ...KeyFunc) KeyFunc { return httpkey.FirstOf(slices.Clone(keys)) }
 
 // JoinKeys charges the combination of several keys, such as a customer and a path value. Equal keys are made only
 // of equal parts. A combination that is longer than a key may be is hashed.
-func JoinKeys(keys ...KeyFunc) KeyFunc {
-	keys = slices.Clone(keys)
-	return func(r *http.Request) (string, error) {
-		parts := make([]string, len(keys))
-		for i, by := range keys {
-			var err error
-			if parts[i], err = by(r); err != nil {
-				return "", err
-			}
-		}
-		return httpkey.Join(parts...), nil
-	}
-}
+func JoinKeys(keys ...KeyFunc) KeyFunc { return httpkey.JoinKeys(slices.Clone(keys)) }

@@ -173,18 +173,12 @@ func (m *middleware) wrong(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case tooLong:
 		problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is longer than %d bytes.", long.Limit))
-	case clients(err):
+	case httpkey.Clients(err):
 		problem(w, http.StatusBadRequest, err.Error())
 	default:
 		m.tell(r, err)
 		problem(w, http.StatusInternalServerError, "")
 	}
-}
-
-// clients reports whether an error is the client's.
-func clients(err error) bool {
-	_, ok := errors.AsType[*headgate.InvalidError](err)
-	return ok
 }
 
 func conflict(w http.ResponseWriter, detail string) {

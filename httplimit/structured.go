@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/dunglas/httpsfv"
+
+	"github.com/headgate/headgate/internal/outgoing"
 )
 
 // exhausted returns how long it is until no quota of a RateLimit field is used
@@ -48,5 +50,5 @@ func usedUp(remaining, reset any) time.Duration {
 	if !ok || !isInteger || r != 0 || t < 0 {
 		return 0
 	}
-	return time.Duration(min(t, int64(longest/time.Second))) * time.Second
+	return time.Duration(min(t, int64(outgoing.Longest/time.Second))) * time.Second
 }

@@ -1,5 +1,5 @@
 // Package httpkey makes keys and costs of limits out of HTTP requests, for the middleware and for
-// the server's rules.
+// the server's rules, and keys out of calls of gRPC.
 package httpkey
 
 import (

@@ -1,4 +1,6 @@
-package httplimit
+// Package outgoing is what the limits of outgoing calls have in common, by HTTP and by gRPC: to wait for room
+// before a call is sent, and to hold back a key when a server asks for it.
+package outgoing
 
 import (
 	"context"
@@ -10,29 +12,22 @@ import (
 	"github.com/headgate/headgate/internal/pause"
 )
 
-// admit returns nil when a request may be sent.
-func (t *RoundTripper) admit(ctx context.Context, c headgate.Charge) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if t.cfg.MaxWait == 0 {
-		d, err := t.limiter.Take(ctx, c)
-		if err == nil && !d.Allowed {
-			return &headgate.DeniedError{Decision: d}
-		}
-		return wrap(err)
-	}
-	if !t.limit.Queues() {
-		return wrap(t.limiter.WaitAtMost(ctx, t.cfg.MaxWait, c)) // whose last question sees a block
-	}
-	return wrap(t.await(ctx, c))
+// Limiter is what outgoing calls need: a [headgate.Limiter] has it, and so has the client of a server.
+type Limiter interface {
+	headgate.Taker
+	headgate.Waiter
+	headgate.Reserver
+	headgate.Operator
 }
 
-func wrap(err error) error {
-	if err == nil {
-		return nil
+// Admit returns nil when a call may be sent, which it waits for at most maxWait, and until the context's deadline; 0:
+// it does not wait. A refusal is a [headgate.DeniedError], and one that cannot be waited for a
+// [headgate.ErrDeadline] too. Callers look at the context before.
+func Admit(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Charge) error {
+	if maxWait == 0 || !c.Limit.Queues() {
+		return l.WaitAtMost(ctx, maxWait, c) // whose last question sees a block
 	}
-	return fmt.Errorf("httplimit: %w", err)
+	return await(ctx, l, maxWait, c)
 }
 
 // await is Limiter.WaitAtMost for charges with a start of their own, but for this: a
@@ -40,10 +35,10 @@ func wrap(err error) error {
 // line again, or all callers with a start during the block would begin together at its end;
 // its first charge is for a time in which nobody sends, and has drained. To look costs
 // each caller that slept two more requests to the store.
-func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
-	patience := pause.Patience{Most: t.cfg.MaxWait}
+func await(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Charge) error {
+	patience := pause.Patience{Most: maxWait}
 	for {
-		r, err := t.limiter.Reserve(ctx, patience.Left(ctx), c)
+		r, err := l.Reserve(ctx, patience.Left(ctx), c)
 		if err != nil {
 			return err
 		}
@@ -54,7 +49,7 @@ func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
 		case r.Decision.RetryAfter == headgate.Never:
 			return &headgate.DeniedError{Decision: r.Decision}
 		case !r.Decision.Allowed:
-			if err := t.refused(ctx, c, r.Decision, patience.Left(ctx)); err != nil {
+			if err := refused(ctx, l, c, r.Decision, patience.Left(ctx)); err != nil {
 				return err
 			}
 			continue
@@ -62,7 +57,7 @@ func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
 		if err := r.Sleep(ctx); err != nil {
 			return err
 		}
-		s, err := t.limiter.Inspect(ctx, t.limit, c.Key)
+		s, err := l.Inspect(ctx, c.Limit, c.Key)
 		switch {
 		case errors.Is(err, headgate.ErrUnsupported):
 			return nil
@@ -74,11 +69,9 @@ func (t *RoundTripper) await(ctx context.Context, c headgate.Charge) error {
 
 // refused sleeps until a reservation that was not made can be asked for again,
 // if its start can come in time.
-func (t *RoundTripper) refused(ctx context.Context, c headgate.Charge, d headgate.Decision,
-	patience time.Duration,
-) error {
+func refused(ctx context.Context, l Limiter, c headgate.Charge, d headgate.Decision, patience time.Duration) error {
 	// d says when a reservation can be made, this one when its start would be.
-	start, err := t.limiter.Check(ctx, c)
+	start, err := l.Check(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,227 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/httpkey"
+	"github.com/headgate/headgate/internal/outgoing"
+)
+
+// ClientConfig adjusts a Client. A nil ClientConfig, and every zero field, is fine.
+//
+// The fields that are functions are called by the goroutine of each call, so they have to be safe for concurrent use.
+type ClientConfig struct {
+	// Methods says which calls are charged, as [Charge].Methods does. Empty: all but those of health and reflection.
+	Methods []string
+	// Key says what a call is charged to. Nil: ByTarget.
+	Key KeyFunc
+	// Cost says how much a call is charged. Nil: 1. A call that costs headgate.Units(0) is sent at once.
+	Cost CostFunc
+	// MaxWait is how long a call waits for its start at most. One that would have to wait longer, or beyond the
+	// deadline of its context, is not sent, and ends at once with RESOURCE_EXHAUSTED. Zero: as long as its context
+	// lets it. Below 0: no call waits.
+	MaxWait time.Duration
+	// MaxRetryDelay is for how long one status can hold back a key at most. Zero: httplimit.DefaultMaxRetryAfter.
+	MaxRetryDelay time.Duration
+	// OnBackoff is told of every status that asks to hold back, after the store was, by the goroutine that received
+	// it. Nil: nobody is told.
+	OnBackoff func(Backoff)
+}
+
+// Backoff describes a status of a server that asks to hold back.
+type Backoff struct {
+	Method string        // of the call
+	Key    string        // which is blocked
+	Code   codes.Code    // of the status
+	For    time.Duration // from the arrival of the status, at most MaxRetryDelay
+	// Err: the store could not be told, or had not answered when the call's context ended. Other replicas may not
+	// know.
+	Err error
+}
+
+// Client has the interceptors of a gRPC client. It is safe for concurrent use. To tell the store of a status it starts
+// a goroutine, which the call waits for within its context, and which gives up after 5 s. Create one with
+// [NewClient]; the zero Client is of no use.
+type Client struct {
+	limiter httplimit.Limiter
+	limit   headgate.Limit
+	cfg     ClientConfig
+	holder  *outgoing.Holder
+}
+
+// NewClient returns a Client that charges each call to a limit before it is sent. Errors are headgate.ErrInvalid and
+// name the field.
+//
+// A call that is not sent ends with a status: RESOURCE_EXHAUSTED, with the details of a refusal by a [Server], if the
+// limit has no room in time; the code of its context if that ends while the call waits; INVALID_ARGUMENT or INTERNAL
+// if a key or a cost cannot be had; UNAVAILABLE if the store is away and nothing was charged, and UNKNOWN if it is not
+// known whether anything was. errors.Is and errors.As find the cause, such as a [headgate.DeniedError].
+func NewClient(l httplimit.Limiter, limit headgate.Limit, cfg *ClientConfig) (*Client, error) {
+	if l == nil {
+		return nil, invalid("limiter", "is missing")
+	}
+	c := &Client{limiter: l, limit: limit, holder: outgoing.NewHolder(l)}
+	if cfg != nil {
+		c.cfg = *cfg
+	}
+	if c.cfg.Key == nil {
+		c.cfg.Key = ByTarget
+	}
+	switch {
+	case c.cfg.MaxWait == 0:
+		c.cfg.MaxWait = headgate.Never
+	case c.cfg.MaxWait < 0:
+		c.cfg.MaxWait = 0
+	}
+	if c.cfg.MaxRetryDelay == 0 {
+		c.cfg.MaxRetryDelay = httplimit.DefaultMaxRetryAfter
+	}
+	if c.cfg.MaxRetryDelay < 0 || c.cfg.MaxRetryDelay > outgoing.Longest {
+		return nil, invalid("MaxRetryDelay", "%s is not within 0 and %s", c.cfg.MaxRetryDelay, outgoing.Longest)
+	}
+	if err := checkLimit(limit); err != nil {
+		return nil, err
+	}
+	if err := checkMethods(c.cfg.Methods); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// UnaryClient returns an interceptor that charges each unary call to a limit before it is sent, and waits for room
+// until the deadline of the call's context. It panics if a parameter is wrong, as [regexp.MustCompile] does: it is for
+// programs that know theirs. A nil key is [ByTarget]. [NewClient] returns an error, and can do more.
+func UnaryClient(l httplimit.Limiter, limit headgate.Limit, key KeyFunc) grpc.UnaryClientInterceptor {
+	return mustClient(l, limit, key).Unary
+}
+
+// StreamClient is [UnaryClient] for streams, each of which is charged once, before it is opened.
+func StreamClient(l httplimit.Limiter, limit headgate.Limit, key KeyFunc) grpc.StreamClientInterceptor {
+	return mustClient(l, limit, key).Stream
+}
+
+func mustClient(l httplimit.Limiter, limit headgate.Limit, key KeyFunc) *Client {
+	c, err := NewClient(l, limit, &ClientConfig{Key: key})
+	if err != nil {
+		panic(err.Error())
+	}
+	return c
+}
+
+// Unary is a [grpc.UnaryClientInterceptor].
+func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	call := sending(ctx, method, conn)
+	call.Message = req
+	key, charged, err := c.admit(call)
+	if err != nil {
+		return err
+	}
+	err = invoke(ctx, method, req, reply, conn, opts...)
+	if charged {
+		c.heed(call, key, err)
+	}
+	return err
+}
+
+// Stream is a [grpc.StreamClientInterceptor].
+func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
+	open grpc.Streamer, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	call := sending(ctx, method, conn)
+	key, charged, err := c.admit(call)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := open(ctx, desc, conn, method, opts...)
+	if !charged {
+		return stream, err
+	}
+	if err != nil {
+		c.heed(call, key, err)
+		return nil, err
+	}
+	return &heededStream{ClientStream: stream, client: c, call: call, key: key}, nil
+}
+
+// heededStream is a stream whose status is heeded.
+type heededStream struct {
+	grpc.ClientStream
+	client *Client
+	call   *Call
+	key    string
+}
+
+// RecvMsg implements [grpc.ClientStream].
+func (h *heededStream) RecvMsg(m any) error {
+	err := h.ClientStream.RecvMsg(m)
+	h.client.heed(h.call, h.key, err)
+	return err
+}
+
+// sending returns the call of a context.
+func sending(ctx context.Context, method string, conn *grpc.ClientConn) *Call {
+	call := &Call{Context: ctx, Method: method}
+	call.Metadata, _ = metadata.FromOutgoingContext(ctx)
+	if conn != nil {
+		call.Target = conn.Target()
+	}
+	return call
+}
+
+// admit waits until a call may be sent. It returns the key that was charged, if any was.
+func (c *Client) admit(call *Call) (key string, charged bool, err error) {
+	if !selected(c.cfg.Methods, call.Method) {
+		return "", false, nil
+	}
+	key, cost, err := keyAndCost(call, c.cfg.Key, c.cfg.Cost)
+	switch {
+	case err != nil && httpkey.Clients(err):
+		return "", false, wrong(err)
+	case err != nil:
+		return "", false, local(internal(err))
+	case cost == headgate.Units(0):
+		return "", false, nil
+	}
+	if err := call.Context.Err(); err != nil {
+		return "", false, status.FromContextError(err).Err()
+	}
+	err = outgoing.Admit(call.Context, c.limiter, c.cfg.MaxWait, headgate.Charge{Limit: c.limit, Key: key, Cost: cost})
+	if err != nil {
+		return "", false, notSent(call.Context, err)
+	}
+	return key, true, nil
+}
+
+// notSent is the error of a call that was not admitted.
+func notSent(ctx context.Context, err error) error {
+	if denied, ok := errors.AsType[*headgate.DeniedError](err); ok {
+		return refusal("the call", &denied.Decision, err)
+	}
+	switch {
+	case errors.Is(err, headgate.ErrDeadline):
+		const text = "The call cannot start before its deadline, and was not sent."
+		return &failure{status: status.New(codes.ResourceExhausted, text), cause: err}
+	case httpkey.Clients(err):
+		return wrong(err)
+	case errors.Is(err, headgate.ErrUnsupported):
+		return local(internal(err))
+	}
+	return local(undecided(ctx, err))
+}
+
+// local is a failure whose text tells the cause.
+func local(f *failure) *failure {
+	f.told = true
+	return f
+}

@@ -1,0 +1,46 @@
+package grpclimit
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/grpcstatus"
+)
+
+// heed blocks a key if the error of a call is a status of the server that asks to hold back.
+func (c *Client) heed(call *Call, key string, err error) {
+	if err == nil || errors.Is(err, headgate.ErrDenied) { // an interceptor below this one has refused the call
+		return
+	}
+	arrived := time.Now() //nolint:forbidigo // the delay counts from the receipt of the status
+	code, delay := asksToHold(err)
+	if delay <= 0 {
+		return
+	}
+	b := Backoff{Method: call.Method, Key: key, Code: code, For: min(delay, c.cfg.MaxRetryDelay)}
+	reason := fmt.Sprintf("the server answered %s: RetryInfo", code)
+	b.Err = c.holder.Hold(call.Context, c.limit, key, arrived.Add(b.For), reason)
+	if c.cfg.OnBackoff != nil {
+		c.cfg.OnBackoff(b)
+	}
+}
+
+// asksToHold returns the code of an error and the delay of its RetryInfo. The delay is 0 if there is none, or if the
+// code is not about further calls.
+func asksToHold(err error) (codes.Code, time.Duration) {
+	st, ok := status.FromError(err)
+	if !ok {
+		return codes.Unknown, 0
+	}
+	switch code := st.Code(); code {
+	case codes.ResourceExhausted, codes.Unavailable:
+		return code, grpcstatus.RetryDelay(st)
+	default:
+		return code, 0
+	}
+}

@@ -1,0 +1,48 @@
+// Package grpcstatus makes the statuses by which gRPC tells of errors, for the server and for the interceptors.
+package grpcstatus
+
+import (
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// RetryIn is when a server that has no room, or whose store is away, may be asked again: as Retry-After
+// says it over HTTP.
+const RetryIn = time.Second
+
+// New returns a status with details; without them if a text in them is not UTF-8, which cannot be sent.
+func New(code codes.Code, text string, details ...protoadapt.MessageV1) *status.Status {
+	st := status.New(code, text)
+	with, err := st.WithDetails(details...)
+	if err != nil {
+		return st
+	}
+	return with
+}
+
+// Retry is the detail that says after how long a call may be sent again.
+func Retry(after time.Duration) *errdetails.RetryInfo {
+	return &errdetails.RetryInfo{RetryDelay: durationpb.New(after)}
+}
+
+// Field is the detail that says which field of a request is wrong, and why.
+func Field(name, problem string) *errdetails.BadRequest {
+	return &errdetails.BadRequest{
+		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: name, Description: problem}},
+	}
+}
+
+// RetryDelay returns after how long a call may be sent again, as a status says it; 0 if it does not.
+func RetryDelay(st *status.Status) time.Duration {
+	for _, detail := range st.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			return max(0, info.GetRetryDelay().AsDuration())
+		}
+	}
+	return 0
+}

@@ -1,0 +1,120 @@
+package outgoing
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Longest is how long a store can block a key.
+const Longest = 3660 * 24 * time.Hour
+
+// tellWithin is how long the store may take to be told of an answer.
+const tellWithin = 5 * time.Second
+
+// Holder blocks keys whose servers ask to hold back. It is safe for concurrent use. Create one with [NewHolder].
+type Holder struct {
+	limiter headgate.Operator
+	wishes  wishes
+}
+
+// NewHolder returns a Holder that blocks keys by l.
+func NewHolder(l headgate.Operator) *Holder { return &Holder{limiter: l} }
+
+// Hold blocks a key of a limit until end, unless it is blocked for longer. It returns when the store was told, or
+// with the error of the context if that ends first; the store is told nevertheless, by a goroutine that
+// gives up after 5 s.
+func (o *Holder) Hold(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
+	w := o.wishes.add(cell{limit.Name(), key}, end, reason, func(w *wish) {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
+		defer cancel()
+		w.err = o.block(within, limit, key, w.end, w.reason)
+	})
+	select {
+	case <-w.told:
+		return w.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// block blocks a key until end, unless it is blocked for longer.
+func (o *Holder) block(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
+	d := left(end)
+	s, err := o.limiter.Inspect(ctx, limit, key)
+	if err != nil && !errors.Is(err, headgate.ErrUnsupported) {
+		return err
+	}
+	if !s.BlockedUntil.IsZero() && s.BlockedUntil.Sub(s.At) >= d {
+		return nil
+	}
+	if d = left(end); d <= 0 {
+		return nil
+	}
+	_, err = o.limiter.Block(ctx, limit, key, d, reason)
+	return err
+}
+
+// left returns how long it is until end, in microseconds, rounded up.
+func left(end time.Time) time.Duration {
+	return (time.Until(end) + time.Microsecond - 1).Truncate(time.Microsecond)
+}
+
+// wish is a block that the store is to be told of.
+type wish struct {
+	end    time.Time
+	reason string
+	err    error         // what came of it; set before told is closed
+	told   chan struct{} // closed when the store was told
+}
+
+// wishes are told one at a time for each key, so that between a look at the
+// block of a key and its change nobody here sets a later one. Those that come in
+// the meantime become one, the latest.
+type wishes struct {
+	mu   sync.Mutex
+	keys map[cell]*wish // guarded by mu: the next one, or nil, of those of which one is being told
+}
+
+// cell is a key of a limit.
+type cell struct{ limit, key string }
+
+// add adds a wish, which tell tells the store of.
+func (s *wishes) add(key cell, end time.Time, reason string, tell func(*wish)) *wish {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys == nil {
+		s.keys = map[cell]*wish{}
+	}
+	w, telling := s.keys[key]
+	switch {
+	case w == nil:
+		w = &wish{end: end, reason: reason, told: make(chan struct{})}
+	case end.After(w.end):
+		w.end, w.reason = end, reason
+	}
+	s.keys[key] = w
+	if !telling {
+		s.keys[key] = nil
+		go s.run(key, w, tell)
+	}
+	return w
+}
+
+// run tells the store of a wish, and of the next one, until there is none.
+func (s *wishes) run(key cell, w *wish, tell func(*wish)) {
+	for w != nil {
+		tell(w)
+		close(w.told)
+		s.mu.Lock()
+		w = s.keys[key]
+		s.keys[key] = nil
+		if w == nil {
+			delete(s.keys, key)
+		}
+		s.mu.Unlock()
+	}
+}
