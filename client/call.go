@@ -61,7 +61,7 @@ func (c *Client) fly(parties []*flight.Party[struct{}, *part]) error {
 			len(parties))
 	}
 	for _, a := range all.Answers {
-		if a.Decision == nil && a.Problem == nil {
+		if a.Decision == nil && (a.Problem == nil || a.Problem.Title == "") {
 			return fmt.Errorf("server: %w: an answer of /v1/batch is neither a decision nor a problem",
 				store.ErrUnknownOutcome)
 		}

@@ -44,6 +44,7 @@ type serving struct {
 	tokens *auth.File
 	tls    *tls.Config
 	socket string // a path
+	clock  store.Clock
 }
 
 // served is a server of a test.
@@ -63,7 +64,7 @@ func (p protocol) serve(tb testing.TB, o serving) *served {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var st store.Store = memory.New(&memory.Config{Names: true})
+	var st store.Store = memory.New(&memory.Config{Names: true, Clock: o.clock})
 	if o.before != nil || o.after != nil {
 		st = &hooked{st, o.before, o.after}
 	}
@@ -93,6 +94,7 @@ func (p protocol) serve(tb testing.TB, o serving) *served {
 			rest.New(verbs, slog.New(slog.DiscardHandler), &rest.Config{Tokens: o.tokens}))
 		server.Listener.Close()
 		server.Listener, server.TLS = out.listener, o.tls
+		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 		if o.tls != nil {
 			server.StartTLS()
 		} else {
