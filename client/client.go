@@ -151,7 +151,7 @@ func (c *Client) Check(ctx context.Context, charges ...headgate.Charge) (headgat
 }
 
 // Close refuses further requests, and returns when the callers that wait have their
-// answers. It closes the connections, unless they are of HTTPClient of the Config.
+// answers. Calls under way that share nothing get theirs too; over gRPC Close waits for them. It closes the connections, unless they are of HTTPClient of the Config.
 func (c *Client) Close() {
 	c.closed.Store(true)
 	c.queue.Close()

@@ -301,17 +301,12 @@ func closeAnswersThoseWhoWait(t *testing.T, over protocol) {
 	g := newGate()
 	c := over.serve(t, serving{before: g.hold}).client(t, nil)
 	b := &filling{t.Context(), make(chan struct{})}
-	errs := make(chan error, 2)
+	errs := make(chan error, 1)
 	go func() {
 		_, err := c.Allow(b, headgate.MustNamed("few"), "a")
 		errs <- err
 	}()
 	<-b.waits
-	go func() { // also who goes alone
-		_, err := c.Once("one", 0).Take(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"})
-		errs <- err
-	}()
-	<-g.arrived
 	<-g.arrived
 	closed := make(chan struct{})
 	go func() {
@@ -320,10 +315,8 @@ func closeAnswersThoseWhoWait(t *testing.T, over protocol) {
 	}()
 	close(g.pass)
 	<-closed
-	for range 2 {
-		if err := <-errs; err != nil {
-			t.Errorf("who waited: %v", err)
-		}
+	if err := <-errs; err != nil {
+		t.Errorf("who waited: %v", err)
 	}
 	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("after Close: %v, want ErrClosed", err)
@@ -331,4 +324,31 @@ func closeAnswersThoseWhoWait(t *testing.T, over protocol) {
 	if err := c.Call(t.Context(), http.MethodGet, "/v1/limits", nil, new(any)); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("Call after Close: %v, want ErrClosed", err)
 	}
+}
+
+// TestCloseLeavesACallThatGoesAlone to its end.
+func TestCloseLeavesACallThatGoesAlone(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, over protocol) {
+		g := newGate()
+		c := over.serve(t, serving{before: g.hold}).client(t, nil)
+		errs := make(chan error, 1)
+		go func() {
+			_, err := c.Once("one", 0).Take(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"})
+			errs <- err
+		}()
+		<-g.arrived
+		closed := make(chan struct{})
+		go func() { defer close(closed); c.Close() }()
+		select {
+		case err := <-errs:
+			t.Errorf("it was broken off: %v", err)
+		case <-time.After(50 * time.Millisecond):
+			close(g.pass)
+			if err := <-errs; err != nil {
+				t.Errorf("it failed: %v", err)
+			}
+		}
+		<-closed
+	})
 }

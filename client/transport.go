@@ -15,7 +15,7 @@ type transport interface {
 	// call asks one path. in is nil or of package api, and out gets the answer; both may be of other types that
 	// have the same JSON. Errors are of the classes that the package says, and nothing is sent twice.
 	call(ctx context.Context, method, path string, in, out any) error
-	// close waits for nothing that it can leave to its callers, and closes the connections.
+	// close closes the connections. A call under way gets its answer before its connection is closed.
 	close()
 }
 
