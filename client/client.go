@@ -150,8 +150,9 @@ func (c *Client) Check(ctx context.Context, charges ...headgate.Charge) (headgat
 	return c.ask(ctx, true, charges)
 }
 
-// Close refuses further requests, and returns when the callers that wait have their
-// answers. Calls under way that share nothing get theirs too; over gRPC Close waits for them. It closes the connections, unless they are of HTTPClient of the Config.
+// Close refuses further requests, and returns when the callers that wait for a batch have
+// their answers. Other calls under way get their answers too; over gRPC Close waits for these.
+// It closes the connections, unless they are those of a Config's HTTPClient.
 func (c *Client) Close() {
 	c.closed.Store(true)
 	c.queue.Close()

@@ -45,8 +45,8 @@ func connect(raw string, cfg *Config) (transport, error) {
 		return newHTTP(strings.TrimSuffix(raw, "/"), "", cfg), nil
 	case "grpc", "grpcs":
 		if u.Hostname() == "" || u.Port() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" {
-			return nil, headgate.Invalid("server", "%q is not a host and a port, such as grpc://127.0.0.1:8081",
-				store.RedactURL(raw))
+			return nil, headgate.Invalid("server", "%q is not of the form %s://HOST:PORT",
+				store.RedactURL(raw), u.Scheme)
 		}
 		return newRPC(u.Host, "", u.Scheme == "grpcs", cfg)
 	}
