@@ -68,6 +68,7 @@ func TestCallHasTheSameAnswers(t *testing.T) {
 	}
 	answers := map[protocol][]string{}
 	for _, over := range []protocol{"http", "grpc"} {
+		failed := 0
 		c := over.serve(t, serving{file: limits + `  jobs: concurrency 1 ttl 1m
 rules:
   - name: all
@@ -77,21 +78,26 @@ rules:
 		for _, a := range asked {
 			out := a.out()
 			err := c.Call(t.Context(), a.method, a.path, a.in, out)
-			var answer any = out
 			if err != nil {
+				failed++
 				wrong, _ := errors.AsType[*headgate.InvalidError](err)
 				field := ""
 				if wrong != nil {
 					field = wrong.Field
 				}
-				answer = map[string]any{"invalid": errors.Is(err, headgate.ErrInvalid), "field": field,
-					"unknown": errors.Is(err, headgate.ErrUnknownID)}
+				out = map[string]any{
+					"invalid": errors.Is(err, headgate.ErrInvalid), "field": field,
+					"unknown": errors.Is(err, headgate.ErrUnknownID),
+				}
 			}
-			text, err := json.Marshal(answer)
+			text, err := json.Marshal(out)
 			if err != nil {
 				t.Fatal(err)
 			}
 			answers[over] = append(answers[over], string(text))
+		}
+		if failed != 5 {
+			t.Errorf("%s: %d requests have failed, want 5: %q", over, failed, answers[over])
 		}
 	}
 	for i, a := range asked {

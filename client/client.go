@@ -36,9 +36,9 @@ import (
 
 // Config adjusts a Client. A nil Config, and every zero field, is fine.
 type Config struct {
-	// HTTPClient asks, by URLs of http and https; others do not use it. Its transport must not send a POST again that may have
-	// reached the server (Go's own does not), and should keep as many idle
-	// connections as there are Connections. Nil: one of the Client's own, with
+	// HTTPClient asks, by URLs of http and https; others do not use it. Its transport must not
+	// send a POST again that may have reached the server (Go's own does not), and should keep as
+	// many idle connections as there are Connections. Nil: one of the Client's own, with
 	// proxies out of the environment.
 	HTTPClient *http.Client
 	// TLS is for URLs of grpcs, and of https where HTTPClient is nil: which servers are trusted, and which

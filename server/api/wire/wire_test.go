@@ -92,7 +92,9 @@ func TestEveryFieldArrives(t *testing.T) {
 	there(t, wire.ExplainOf, wire.Explain)
 	there(t, wire.DecisionOf, wire.Decision)
 	there(t, wire.ProblemOf, wire.Problem)
-	there(t, wire.AnswersOf, wire.Answers, func(a *api.Answers) { a.Answers[0].Problem, a.Answers[1].Decision = nil, nil })
+	there(t, wire.AnswersOf, wire.Answers, func(a *api.Answers) {
+		a.Answers[0].Problem, a.Answers[1].Decision = nil, nil
+	})
 	there(t, wire.FilledOf, wire.Filled)
 	there(t, wire.ReservedOf, wire.Reserved)
 	there(t, wire.ExtendedOf, wire.Extended)
