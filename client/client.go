@@ -4,8 +4,8 @@
 // a store of its own to a server where it makes the one or the other. It can depend on
 // [headgate.Taker], [headgate.Waiter] and the other interfaces beside these.
 //
-// A server is asked in JSON over HTTP or over gRPC, as the URL says. Verbs, charges and errors are the same.
-// A program that changes from one to the other changes the URL.
+// The URL says whether a Client speaks JSON over HTTP or gRPC, see [New]. Verbs, charges and errors are the same.
+// Over gRPC each call, and each batch, is a unary call.
 //
 // A call costs the same whether it carries one question or hundreds,
 // so callers who wait share calls: while one batch is under way, newcomers

@@ -28,8 +28,8 @@ import (
 )
 
 // rpcTransport speaks gRPC. Each call is a unary call of headgate.v1.HeadgateService, with the deadline of its
-// context. Batches are calls of Batch: to carry them the stream of the service would save little, and
-// a call of its own has a deadline and a status of its own.
+// context. Batches are unary calls of Batch and not messages of the stream of the service: so each has a deadline
+// and a status of its own.
 type rpcTransport struct {
 	conn  *grpc.ClientConn
 	host  string
@@ -56,8 +56,8 @@ func newRPC(host, socket string, secure bool, cfg *Config) (*rpcTransport, error
 		grpc.WithTransportCredentials(creds),
 		grpc.WithStatsHandler(sendings{}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-		// Nothing is sent twice, whatever a name server says. A call that the server has not begun with may be
-		// sent on another connection.
+		// No retry policy applies, also none that a name server gives. grpc sends a call again only if the server
+		// has said that it did not process it.
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		// A call fails at once while a server is away, so the pauses between attempts to connect are short.
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -66,7 +66,7 @@ func newRPC(host, socket string, secure bool, cfg *Config) (*rpcTransport, error
 			},
 			MinConnectTimeout: 10 * time.Second,
 		}),
-		// A connection whose other end is gone without a word is not used for long.
+		// A connection is closed when the server no longer answers pings.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 	}
 	if socket != "" {
@@ -121,14 +121,14 @@ func (t *rpcTransport) invoke(ctx context.Context, name string, in, out proto.Me
 	return t.failed(ctx, sent.Load(), err)
 }
 
-// notDone are the codes that something other than a headgate server answers with to what it does not do.
+// notDone are the codes by which something other than a headgate server says that it has done nothing.
 var notDone = []codes.Code{
 	codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
 	codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented,
 }
 
-// failed is the error of a call. It was sent if its message was handed to a connection; only then the server
-// may have done something about it.
+// failed is the error of a call. It was sent if its message was handed to a connection; only then may the server
+// have charged something.
 func (t *rpcTransport) failed(ctx context.Context, sent bool, err error) error {
 	st, ended := grpcstatus.Convert(err), ctx.Err()
 	if ended == nil && st.Code() == codes.DeadlineExceeded {
@@ -168,7 +168,7 @@ func problemOf(st *grpcstatus.Status) *api.Problem {
 // sentKey is under which the context of a call has an *atomic.Bool: whether its message was handed to a connection.
 type sentKey struct{}
 
-// sendings notes what is sent. A call may have several attempts, of which each but the last was not begun with.
+// sendings notes what is sent. A call may have several attempts; the server processed none but the last.
 type sendings struct{}
 
 // TagRPC implements stats.Handler.
