@@ -5,17 +5,20 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/flight"
 	"github.com/headgate/headgate/server/api"
 )
 
-// maxBody is how many bytes of requests make a batch full. With one more share
-// it stays below what a server reads, 4 MiB, also if all is escaped.
-const maxBody = 1 << 20
+// maxBody is how many bytes of requests make a batch full, as [part.load] counts them. With one more share
+// it stays below what a server reads, 4 MiB, also if all is escaped, which takes six bytes for one.
+const maxBody = 512 << 10
+
+// perCharge is the most that a charge takes on the wire beside its limit and its key.
+const perCharge = 64
 
 // part is what a caller brings to a batch: its request, and then the answer.
 type part struct {
-	body    []byte // the request, with a comma after it
+	request api.Request
+	size    int // of the request, in bytes that are not escaped
 	charges int
 	most    int // charges of a batch
 	answer  api.Answer
@@ -23,7 +26,7 @@ type part struct {
 
 // Size implements flight.Load, in charges, or in bytes as if they were: whichever fills a
 // batch more.
-func (p *part) Size() int { return max(p.charges, len(p.body)*p.most/maxBody) }
+func (p *part) Size() int { return max(p.charges, p.size*p.most/maxBody) }
 
 // Keys implements flight.Load. The server keeps those of one key apart.
 func (p *part) Keys() int { return 0 }
@@ -32,27 +35,13 @@ func (p *part) Keys() int { return 0 }
 func (p *part) Key(int) struct{} { return struct{}{} }
 
 // Clear implements flight.Load.
-func (p *part) Clear() { p.body, p.charges, p.answer = p.body[:0], 0, api.Answer{} }
+func (p *part) Clear() { *p = part{most: p.most} }
 
-// load makes it the request of a caller.
-func (p *part) load(check bool, charges []headgate.Charge) {
-	r := request(charges)
-	r.Check = check
-	p.body = append(r.AppendJSON(p.body), ',')
-	p.charges = len(charges)
-}
-
-// bodyOf returns the requests of a batch.
-func bodyOf(parties []*flight.Party[struct{}, *part]) []byte {
-	size := len(`{"requests":[]}`)
-	for _, p := range parties {
-		size += len(p.Load.body)
-	}
-	body := append(make([]byte, 0, size), `{"requests":[`...)
-	for _, p := range parties {
-		body = append(body, p.Load.body...)
-	}
-	return append(body[:len(body)-1], `]}`...)
+// load makes it the request of a caller, whose limits and keys have a size.
+func (p *part) load(check bool, charges []headgate.Charge, size int) {
+	p.request = request(charges)
+	p.request.Check = check
+	p.charges, p.size = len(charges), size+perCharge*len(charges)
 }
 
 // request returns charges for the wire.

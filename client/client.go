@@ -4,7 +4,10 @@
 // a store of its own to a server where it makes the one or the other. It can depend on
 // [headgate.Taker], [headgate.Waiter] and the other interfaces beside these.
 //
-// A call over HTTP costs the same whether it carries one question or hundreds,
+// The URL says whether a Client speaks JSON over HTTP or gRPC, see [New]. Verbs, charges and errors are the same.
+// Over gRPC each call, and each batch, is a unary call.
+//
+// A call costs the same whether it carries one question or hundreds,
 // so callers who wait share calls: while one batch is under way, newcomers
 // join the next one. There is no timer: a lone request is sent
 // at once. A few connections are kept alive, each with a batch in the air.
@@ -18,12 +21,10 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -35,13 +36,17 @@ import (
 
 // Config adjusts a Client. A nil Config, and every zero field, is fine.
 type Config struct {
-	// HTTPClient asks. Its transport must not send a POST again that may have
-	// reached the server (Go's own does not), and should keep as many idle
-	// connections as there are Connections. Nil: one of the Client's own, with
+	// HTTPClient asks, by URLs of http and https; others do not use it. Its transport must not
+	// send a POST again that may have reached the server (Go's own does not), and should keep as
+	// many idle connections as there are Connections. Nil: one of the Client's own, with
 	// proxies out of the environment.
 	HTTPClient *http.Client
+	// TLS is for URLs of grpcs, and of https where HTTPClient is nil: which servers are trusted, and which
+	// certificate is shown to them. Nil: those that the system trusts, and none.
+	TLS *tls.Config
 	// Connections is how many batches may be under way at once. More make
-	// smaller batches, and so fewer decisions for the same work. Zero: 2.
+	// smaller batches, and so fewer decisions for the same work. Over gRPC they share
+	// one connection. Zero: 2.
 	Connections int
 	// MaxBatch is how many charges a batch has at most, but for those of the
 	// last caller to join. A caller who brings half as many or more goes
@@ -51,7 +56,7 @@ type Config struct {
 	// store.ErrBusy at once. Zero: 100,000.
 	MaxWaiting int
 	// Timeout bounds a call to the server, which a caller's context does not
-	// where it is shared. Zero: 10 s.
+	// where it is shared. Over gRPC the server is told when a call ends. Zero: 10 s.
 	Timeout time.Duration
 	// Token is shown to the server, in Authorization: Bearer. Ids are the token's own: what was charged
 	// under an id by a client with another token cannot be settled. Empty: none.
@@ -86,52 +91,29 @@ func (c *Config) orDefault() Config {
 // shared: what it saves comes from many callers. Its goroutines run only while
 // callers wait.
 type Client struct {
-	base   string
 	cfg    Config
-	http   *http.Client
-	own    *http.Transport // nil: the caller's
+	wire   transport
 	queue  *flight.Queue[struct{}, *part]
 	closed atomic.Bool
 }
 
 var errClosed = fmt.Errorf("server: client: %w", store.ErrClosed)
 
-// New returns a client of the server at a URL such as http://127.0.0.1:8080, or on a Unix socket such as
-// unix:/run/headgate/headgate.sock, for which a Config's HTTPClient is not used.
-// It connects when it is asked. Errors are headgate.ErrInvalid.
+// New returns a client of the server at a URL, which says how the server is asked:
+//
+//	http://127.0.0.1:8080            JSON over HTTP; also without the scheme
+//	https://limits.example.com       JSON over HTTP, encrypted
+//	unix:/run/headgate.sock          JSON over HTTP, on a Unix socket
+//	grpc://127.0.0.1:8081            gRPC, the address of `headgate serve --grpc`
+//	grpcs://limits.example.com:443   gRPC, encrypted
+//	grpc+unix:/run/headgate.sock     gRPC, on a Unix socket
+//
+// A URL of gRPC has a port and no path. It connects when it is asked. Errors are headgate.ErrInvalid.
 func New(baseURL string, cfg *Config) (*Client, error) {
-	socket, local := strings.CutPrefix(baseURL, "unix:")
-	switch {
-	case local && socket == "":
-		return nil, headgate.Invalid("server", "unix: names no socket")
-	case local:
-		baseURL = "http://localhost"
-	case !strings.Contains(baseURL, "://"):
-		baseURL = "http://" + baseURL
-	}
-	u, err := url.Parse(baseURL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, headgate.Invalid("server", "%q is not a URL such as http://127.0.0.1:8080",
-			store.RedactURL(baseURL))
-	}
-	c := &Client{base: strings.TrimSuffix(baseURL, "/"), cfg: cfg.orDefault()}
-	if c.http = c.cfg.HTTPClient; c.http == nil || local {
-		c.own = &http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
-			MaxIdleConnsPerHost: c.cfg.Connections + 1, // one for who goes alone
-			IdleConnTimeout:     time.Minute,           // before the server's, so that it does not close one in use
-			TLSHandshakeTimeout: 10 * time.Second,
-			DisableCompression:  true,
-			WriteBufferSize:     bufferSize,
-			ReadBufferSize:      bufferSize,
-		}
-		if local {
-			c.own.Proxy = nil
-			c.own.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "unix", socket)
-			}
-		}
-		c.http = &http.Client{Transport: c.own}
+	c := &Client{cfg: cfg.orDefault()}
+	var err error
+	if c.wire, err = connect(baseURL, &c.cfg); err != nil {
+		return nil, err
 	}
 	c.queue = flight.New(flight.Config[struct{}, *part]{
 		Flights: c.cfg.Connections, Least: least, Most: c.cfg.MaxBatch, Waiting: c.cfg.MaxWaiting,
@@ -143,9 +125,6 @@ func New(baseURL string, cfg *Config) (*Client, error) {
 
 // least is how many charges must wait for a batch to be sent beside another.
 const least = 32
-
-// bufferSize of a connection: most batches are one write and a few reads.
-const bufferSize = 32 << 10
 
 // Allow takes one unit of a limit for a key.
 //
@@ -171,14 +150,13 @@ func (c *Client) Check(ctx context.Context, charges ...headgate.Charge) (headgat
 	return c.ask(ctx, true, charges)
 }
 
-// Close refuses further requests, and returns when the callers that wait have their
-// answers. It closes the connections, unless they are a Config's HTTPClient's.
+// Close refuses further requests, and returns when the callers that wait for a batch have
+// their answers. Other calls under way get their answers too; over gRPC Close waits for these.
+// It closes the connections, unless they are those of a Config's HTTPClient.
 func (c *Client) Close() {
 	c.closed.Store(true)
 	c.queue.Close()
-	if c.own != nil {
-		c.own.CloseIdleConnections()
-	}
+	c.wire.close()
 }
 
 func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge) (headgate.Decision, error) {
@@ -193,7 +171,7 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 		return c.alone(ctx, check, charges)
 	}
 	p := c.queue.Party()
-	p.Load.load(check, charges)
+	p.Load.load(check, charges, size)
 	switch err := c.queue.Lock(); {
 	case errors.Is(err, flight.ErrClosed):
 		return headgate.Decision{}, errClosed

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
@@ -60,12 +60,12 @@ func ask(tb testing.TB, h http.Handler, cfg *client.Config) *client.Client {
 
 func TestManyCallersShareFewCallsAndNoMorePassThanMay(t *testing.T) {
 	t.Parallel()
-	var calls atomic.Int64
-	h := handler(t)
-	c := ask(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		calls.Add(1)
-		h.ServeHTTP(w, r)
-	}), nil)
+	overEach(t, manyCallersShareFewCalls)
+}
+
+func manyCallersShareFewCalls(t *testing.T, over protocol) {
+	var calls atomic.Int64 // a batch of a client is one of the store
+	c := over.serve(t, serving{before: func([]law.Op) { calls.Add(1) }}).client(t, nil)
 	const callers, each, keys = 100, 20, 7
 	var allowed [keys]atomic.Int64
 	var all sync.WaitGroup
@@ -98,7 +98,11 @@ func TestManyCallersShareFewCallsAndNoMorePassThanMay(t *testing.T) {
 
 func TestDecisionsSayWhatTheServerSays(t *testing.T) {
 	t.Parallel()
-	c := ask(t, handler(t), nil)
+	overEach(t, decisionsSayWhatTheServerSays)
+}
+
+func decisionsSayWhatTheServerSays(t *testing.T, over protocol) {
+	c := over.serve(t, serving{}).client(t, nil)
 	ctx := t.Context()
 	check := func(d headgate.Decision, err error, want headgate.Decision) {
 		t.Helper()
@@ -158,7 +162,11 @@ func TestDecisionsSayWhatTheServerSays(t *testing.T) {
 
 func TestWhoIsWrongFailsAlone(t *testing.T) {
 	t.Parallel()
-	c := ask(t, handler(t), &client.Config{Connections: 1})
+	overEach(t, whoIsWrongFailsAlone)
+}
+
+func whoIsWrongFailsAlone(t *testing.T, over protocol) {
+	c := over.serve(t, serving{}).client(t, &client.Config{Connections: 1})
 	many := make([]headgate.Charge, 10_001)
 	for i := range many {
 		many[i] = headgate.Charge{Limit: headgate.MustNamed("api"), Key: fmt.Sprint(i)}
@@ -198,19 +206,21 @@ func TestWhoIsWrongFailsAlone(t *testing.T) {
 	all.Wait()
 }
 
-// gate is a server whose batches wait to be let through.
+// gate holds the batches of a store until they are let through.
 type gate struct {
-	h       http.Handler
-	arrived chan string // bodies
+	arrived chan string // keys
 	pass    chan struct{}
 }
 
-func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	g.arrived <- string(body)
+func newGate() *gate { return &gate{make(chan string, 9), make(chan struct{})} }
+
+func (g *gate) hold(ops []law.Op) {
+	keys := make([]string, len(ops))
+	for i := range ops {
+		keys[i] = ops[i].Cell.Key
+	}
+	g.arrived <- strings.Join(keys, " ")
 	<-g.pass
-	r.Body = io.NopCloser(strings.NewReader(string(body)))
-	g.h.ServeHTTP(w, r)
 }
 
 // filling is a context that tells when its caller has begun to wait.
@@ -226,8 +236,12 @@ func (b *filling) Done() <-chan struct{} {
 
 func TestWhoLeavesBeforeTakeOffIsNotChargedAndLaterHeIs(t *testing.T) {
 	t.Parallel()
-	g := &gate{handler(t), make(chan string, 9), make(chan struct{})}
-	c := ask(t, g, &client.Config{Connections: 1, MaxWaiting: 2})
+	overEach(t, whoLeavesBeforeTakeOffIsNotCharged)
+}
+
+func whoLeavesBeforeTakeOffIsNotCharged(t *testing.T, over protocol) {
+	g := newGate()
+	c := over.serve(t, serving{before: g.hold}).client(t, &client.Config{Connections: 1, MaxWaiting: 2})
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error)
 	allow := func(ctx context.Context, key string) {
@@ -263,8 +277,8 @@ func TestWhoLeavesBeforeTakeOffIsNotChargedAndLaterHeIs(t *testing.T) {
 	if err := <-errs; err != nil {
 		t.Error(err)
 	}
-	if got, want := <-g.arrived, `{"requests":[{"limit":"few","key":"stays"}]}`; got != want {
-		t.Errorf("sent %s, want %s", got, want)
+	if got := <-g.arrived; got != "stays" {
+		t.Errorf("sent %s, want that of the one who stays", got)
 	}
 	// Check says what would remain after it.
 	for key, want := range map[string]int64{"late": 8, "early": 9, "stays": 8, "third": 9} {
@@ -280,8 +294,12 @@ func TestWhoLeavesBeforeTakeOffIsNotChargedAndLaterHeIs(t *testing.T) {
 
 func TestCloseAnswersThoseWhoWait(t *testing.T) {
 	t.Parallel()
-	g := &gate{handler(t), make(chan string, 9), make(chan struct{})}
-	c := ask(t, g, nil)
+	overEach(t, closeAnswersThoseWhoWait)
+}
+
+func closeAnswersThoseWhoWait(t *testing.T, over protocol) {
+	g := newGate()
+	c := over.serve(t, serving{before: g.hold}).client(t, nil)
 	b := &filling{t.Context(), make(chan struct{})}
 	errs := make(chan error, 1)
 	go func() {
@@ -289,12 +307,12 @@ func TestCloseAnswersThoseWhoWait(t *testing.T) {
 		errs <- err
 	}()
 	<-b.waits
+	<-g.arrived
 	closed := make(chan struct{})
 	go func() {
 		c.Close()
 		close(closed)
 	}()
-	<-g.arrived
 	close(g.pass)
 	<-closed
 	if err := <-errs; err != nil {
@@ -306,4 +324,31 @@ func TestCloseAnswersThoseWhoWait(t *testing.T) {
 	if err := c.Call(t.Context(), http.MethodGet, "/v1/limits", nil, new(any)); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("Call after Close: %v, want ErrClosed", err)
 	}
+}
+
+// TestCloseLeavesACallThatGoesAlone to its end.
+func TestCloseLeavesACallThatGoesAlone(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, over protocol) {
+		g := newGate()
+		c := over.serve(t, serving{before: g.hold}).client(t, nil)
+		errs := make(chan error, 1)
+		go func() {
+			_, err := c.Once("one", 0).Take(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"})
+			errs <- err
+		}()
+		<-g.arrived
+		closed := make(chan struct{})
+		go func() { defer close(closed); c.Close() }()
+		select {
+		case err := <-errs:
+			t.Errorf("it was broken off: %v", err)
+		case <-time.After(50 * time.Millisecond):
+			close(g.pass)
+			if err := <-errs; err != nil {
+				t.Errorf("it failed: %v", err)
+			}
+		}
+		<-closed
+	})
 }

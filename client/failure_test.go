@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,42 +13,39 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/auth/authtest"
 	"github.com/headgate/headgate/store"
 )
 
 // TestNothingIsSentTwice: the server reads a request on a connection that was
 // used before, charges, and breaks off. Go's transport would try again here if
-// it took the request for one that may be repeated.
+// it took the request for one that may be repeated, and so would gRPC.
 func TestNothingIsSentTwice(t *testing.T) {
 	t.Parallel()
-	h := handler(t)
+	overEach(t, nothingIsSentTwice)
+}
+
+func nothingIsSentTwice(t *testing.T, over protocol) {
 	var calls atomic.Int64
-	var connection atomic.Value // of the last call
-	c := ask(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		connection.Store(r.RemoteAddr)
-		if calls.Add(1)%2 == 1 {
-			h.ServeHTTP(w, r)
-			return
+	var server *served
+	server = over.serve(t, serving{after: func() {
+		if calls.Add(1) == 2 {
+			server.listener.cut()
 		}
-		h.ServeHTTP(httptest.NewRecorder(), r)
-		conn, _, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		conn.Close()
-	}), &client.Config{Connections: 1})
+	}})
+	c := server.client(t, &client.Config{Connections: 1})
 	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); err != nil {
 		t.Fatal(err)
 	}
-	first := connection.Load()
 	_, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a")
 	if !errors.Is(err, store.ErrUnknownOutcome) || errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("%v, want ErrUnknownOutcome", err)
 	}
-	if got := connection.Load(); got != first {
-		t.Errorf("the connection was not used again: nothing is tested")
+	if n := server.listener.accepted(); n != 1 {
+		t.Errorf("%d connections: the first was not used again, so nothing is tested", n)
 	}
 	if got := calls.Load(); got != 2 {
 		t.Errorf("%d calls, want 2", got)
@@ -60,23 +56,91 @@ func TestNothingIsSentTwice(t *testing.T) {
 	}
 }
 
-func TestARefusedConnectionMeansNothingWasSent(t *testing.T) {
+// TestAServerThatIsAway: what was not sent was not charged, alone and in a batch. What was sent may have been.
+func TestAServerThatIsAway(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	overEach(t, aServerThatIsAway)
+}
+
+func aServerThatIsAway(t *testing.T, over protocol) {
+	var stop func()
+	server := over.serve(t, serving{after: func() {
+		if stop != nil {
+			stop()
+		}
+	}})
+	stop = func() { go server.close(); time.Sleep(50 * time.Millisecond) } // it waits for this call, or breaks it
+	c := server.client(t, nil)
+	charge := headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}
+	verbs := map[string]func() error{
+		"take":    func() error { _, err := c.Take(t.Context(), charge); return err },
+		"once":    func() error { _, err := c.Once("one", 0).Take(t.Context(), charge); return err },
+		"inspect": func() error { _, err := c.Inspect(t.Context(), charge.Limit, charge.Key); return err },
+		"usage":   func() error { _, err := c.Usage(t.Context(), charge.Key); return err },
+		"wait":    func() error { return c.Wait(t.Context(), charge) },
 	}
-	addr := listener.Addr().String()
-	listener.Close()
-	c, err := client.New(addr, nil)
-	if err != nil {
-		t.Fatal(err)
+	if err := verbs["take"](); !errors.Is(err, store.ErrUnknownOutcome) || errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("stopped during the call: %v, want ErrUnknownOutcome", err)
 	}
-	defer c.Close()
-	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrUnavailable) ||
-		errors.Is(err, store.ErrUnknownOutcome) {
-		t.Errorf("%v, want ErrUnavailable", err)
+	server.close()
+	for name, ask := range verbs {
+		for range 2 { // the second is told at once what the first has found
+			if err := ask(); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
+				t.Errorf("%s: %v, want ErrUnavailable", name, err)
+			}
+		}
 	}
+}
+
+// TestAServerThatIsBack is asked again soon, though a call fails at once while it is away.
+func TestAServerThatIsBack(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, over protocol) {
+		socket := filepath.Join(t.TempDir(), "s")
+		c := (&served{url: map[protocol]string{"http": "unix:", "grpc": "grpc+unix:"}[over] + socket}).client(t, nil)
+		for range 3 {
+			if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrUnavailable) {
+				t.Fatalf("without a server: %v", err)
+			}
+		}
+		over.serve(t, serving{socket: socket})
+		begin := time.Now()
+		for {
+			_, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a")
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, store.ErrUnavailable) || time.Since(begin) > 10*time.Second {
+				t.Fatalf("after %s: %v", time.Since(begin), err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		t.Log(time.Since(begin))
+	})
+}
+
+// TestTokens: a caller that is not known, or may not do this, is told so by a problem, and charges nothing.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, over protocol) {
+		file, tokens := authtest.Open(t, auth.Entry{Name: "web", Role: "take"})
+		server := over.serve(t, serving{tokens: file})
+		charge := headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}
+		for name, token := range map[string]string{"none": "", "a wrong one": "hgt_wrong"} {
+			_, err := server.client(t, &client.Config{Token: token}).Take(t.Context(), charge)
+			if p, ok := errors.AsType[*api.Problem](err); !ok || p.Status != 401 || !errors.Is(err, store.ErrSetup) {
+				t.Errorf("%s: %v, want a problem with status 401", name, err)
+			}
+		}
+		c := server.client(t, &client.Config{Token: tokens["web"]})
+		_, err := c.Reset(t.Context(), charge.Limit, charge.Key)
+		if p, ok := errors.AsType[*api.Problem](err); !ok || p.Status != 403 || !errors.Is(err, store.ErrSetup) {
+			t.Errorf("of another role: %v, want a problem with status 403", err)
+		}
+		if d, err := c.Take(t.Context(), charge); err != nil || d.Remaining != 9 {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
 }
 
 func TestAnswersThatAreNone(t *testing.T) {
@@ -137,11 +201,13 @@ func TestAnswersThatAreNone(t *testing.T) {
 
 func TestATimeoutLeavesTheOutcomeUnknown(t *testing.T) {
 	t.Parallel()
+	overEach(t, aTimeoutLeavesTheOutcomeUnknown)
+}
+
+func aTimeoutLeavesTheOutcomeUnknown(t *testing.T, over protocol) {
 	stop := make(chan struct{})
-	c := ask(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		<-stop
-	}), &client.Config{Timeout: 50 * time.Millisecond})
+	c := over.serve(t, serving{before: func([]law.Op) { <-stop }}).
+		client(t, &client.Config{Timeout: 50 * time.Millisecond})
 	defer close(stop)
 	big := make([]headgate.Charge, 300) // goes alone
 	for i := range big {
@@ -163,10 +229,15 @@ func TestATimeoutLeavesTheOutcomeUnknown(t *testing.T) {
 
 func TestAURLThatIsNone(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"", "ftp://host", "http://", "http://host?x=1", "http://a b"} {
+	for _, url := range []string{
+		"", "ftp://host", "http://", "http://host?x=1", "http://a b", "unix:", "grpc+unix:",
+		"grpc://", "grpc://host", "grpc://:1", "grpc://host:1/path", "grpcs://user:pass@host:1", "grpc://host:1?x=1",
+	} {
 		if _, err := client.New(url, nil); !errors.Is(err, headgate.ErrInvalid) ||
 			!strings.Contains(err.Error(), "server") {
 			t.Errorf("%q: %v", url, err)
+		} else if strings.Contains(err.Error(), "pass@") {
+			t.Errorf("%q: the password is in %v", url, err)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -26,15 +25,15 @@ func (c *Client) Inspect(ctx context.Context, limit headgate.Limit, key string) 
 // Usage is [headgate.Limiter.Usage]. Without limits it tells of all that the server knows for the key,
 // as GET /v1/usage does.
 func (c *Client) Usage(ctx context.Context, key string, limits ...headgate.Limit) ([]headgate.Usage, error) {
-	q := url.Values{"key": {key}}
+	q := api.UsageQuery{Key: key}
 	for _, limit := range limits {
 		if limit.IsZero() {
 			return nil, headgate.Invalid("limit", "is missing")
 		}
-		q.Add("limit", limit.Name())
+		q.Limits = append(q.Limits, limit.Name())
 	}
 	var out api.Usage
-	if err := c.Call(ctx, http.MethodGet, "/v1/usage?"+q.Encode(), nil, &out); err != nil {
+	if err := c.Call(ctx, http.MethodGet, "/v1/usage", &q, &out); err != nil {
 		return nil, err
 	}
 	list := make([]headgate.Usage, len(out.Limits))
@@ -69,8 +68,9 @@ func (c *Client) Block(ctx context.Context, limit headgate.Limit, key string, d 
 
 // Reset is [headgate.Limiter.Reset].
 func (c *Client) Reset(ctx context.Context, limit headgate.Limit, key string) (existed bool, err error) {
+	in := api.ResetRequest{Subject: api.Subject{Limit: limit.Name(), Key: key}}
 	var out api.Reset
-	err = c.Call(ctx, http.MethodPost, "/v1/reset", api.Subject{Limit: limit.Name(), Key: key}, &out)
+	err = c.Call(ctx, http.MethodPost, "/v1/reset", &in, &out)
 	return out.Existed, err
 }
 

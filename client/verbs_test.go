@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"reflect"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/config"
-	"github.com/headgate/headgate/server/rest"
-	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -195,21 +190,15 @@ func program(t *testing.T, l limiter) (notes []string) {
 func TestAClientDoesWhatALimiterDoes(t *testing.T) {
 	t.Parallel()
 	local := program(t, headgate.New(memory.New(nil), nil))
-	c, err := config.Parse("c.yaml", []byte("allow_notations: true"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := rest.New(service.New(headgate.New(memory.New(nil), &headgate.Config{Names: c}), c, nil),
-		slog.New(slog.DiscardHandler), nil)
-	remote := program(t, ask(t, h, nil))
-	if !reflect.DeepEqual(local, remote) {
+	overEach(t, func(t *testing.T, over protocol) {
+		remote := program(t, over.serve(t, serving{file: "allow_notations: true"}).client(t, nil))
 		for i := range max(len(local), len(remote)) {
-			if i >= len(local) || i >= len(remote) || local[i] != remote[i] {
+			if at(local, i) != at(remote, i) {
 				t.Errorf("%d: a Limiter: %q\n   a Client: %q", i, at(local, i), at(remote, i))
 			}
 		}
-	}
-	t.Logf("%d notes", len(local))
+		t.Logf("%d notes", len(local))
+	})
 }
 
 func at(list []string, i int) string {
@@ -222,18 +211,21 @@ func at(list []string, i int) string {
 // TestWaitHearsThatTheServerIsGone and does not wait on.
 func TestWaitHearsThatTheServerIsGone(t *testing.T) {
 	t.Parallel()
-	c := ask(t, handler(t), nil)
-	c.Close()
-	charge := headgate.Charge{Limit: headgate.MustNamed("few"), Key: "k"}
-	if err := c.Wait(t.Context(), charge); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := c.Await(t.Context(), charge); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("got %v", err)
-	}
-	var p *api.Problem
-	if _, err := ask(t, handler(t), nil).Acquire(t.Context(), charge); !errors.Is(err, headgate.ErrInvalid) ||
-		!errors.As(err, &p) {
-		t.Errorf("a limit that is not held: %v", err)
-	}
+	overEach(t, func(t *testing.T, over protocol) {
+		server := over.serve(t, serving{})
+		c := server.client(t, nil)
+		c.Close()
+		charge := headgate.Charge{Limit: headgate.MustNamed("few"), Key: "k"}
+		if err := c.Wait(t.Context(), charge); !errors.Is(err, store.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := c.Await(t.Context(), charge); !errors.Is(err, store.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+		var p *api.Problem
+		if _, err := server.client(t, nil).Acquire(t.Context(), charge); !errors.Is(err, headgate.ErrInvalid) ||
+			!errors.As(err, &p) {
+			t.Errorf("a limit that is not held: %v", err)
+		}
+	})
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -14,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// remote asks a server over HTTP.
+// remote asks a server, over HTTP or gRPC.
 type remote struct{ server, token string }
 
 func newClient(server, token string) *remote { return &remote{server, token} }
@@ -66,18 +64,11 @@ func (r *remote) Block(ctx context.Context, in *api.Block) (*api.Status, error) 
 
 // List asks for all pages.
 func (r *remote) List(ctx context.Context, limit string, blocked bool) ([]api.Status, error) {
-	q := url.Values{}
-	if limit != "" {
-		q.Set("limit", limit)
-	}
-	if blocked {
-		q.Set("blocked", "true")
-	}
-	q.Set("max", strconv.Itoa(store.DefaultMax))
+	q := api.CellsQuery{Limit: limit, Blocked: blocked, Max: store.DefaultMax}
 	var all []api.Status
 	for {
 		var page api.Cells
-		if err := r.call(ctx, http.MethodGet, "/v1/cells?"+q.Encode(), nil, &page); err != nil {
+		if err := r.call(ctx, http.MethodGet, "/v1/cells", &q, &page); err != nil {
 			return nil, err
 		}
 		all = append(all, page.Cells...)
@@ -85,8 +76,7 @@ func (r *remote) List(ctx context.Context, limit string, blocked bool) ([]api.St
 			return all, nil
 		}
 		last := all[len(all)-1]
-		q.Set("after_limit", last.Limit)
-		q.Set("after_key", last.Key)
+		q.AfterLimit, q.AfterKey = last.Limit, last.Key
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,6 +105,50 @@ func TestGRPCOfAServer(t *testing.T) {
 	s.stop(t)
 	if _, err := own.Take(with(all), take); grpcstatus.Code(err) != codes.Unavailable {
 		t.Errorf("after the server has stopped: %v", err)
+	}
+}
+
+// TestCommandsOverGRPC asks one server by commands, over gRPC with the token that they are given.
+func TestCommandsOverGRPC(t *testing.T) {
+	t.Parallel()
+	dir, addr := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
+	file := filepath.Join(dir, "tokens.yaml")
+	token := newToken(t, file, "all", "--role", "admin")
+	startReady(t, dir, "--store", "memory:", "--grpc", addr, "--tokens", file)
+	url := "grpc://" + addr
+	const limit = "token-bucket 3/1d"
+	for _, tt := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"take", limit, "alice", "--cost", "2"}, 0, `^allowed .* remaining 1,`},
+		{[]string{"take", limit, "alice", "--cost", "2"}, 1, `^refused `},
+		{[]string{"check", limit, "alice"}, 0, `^allowed .* remaining 0,`},
+		{[]string{"fill-up", limit, "alice", "5"}, 0, `1 of 5`},
+		{[]string{"inspect", limit, "alice", "--json"}, 0, `"exists": ?true`},
+		{[]string{"why", "alice", limit}, 0, `REFUSED AT`},
+		{[]string{"block", limit, "bob", "--for", "1h", "--reason", "guesses"}, 0, `^blocked until .* bob`},
+		{[]string{"list", "--blocked"}, 0, `bob`},
+		{[]string{"explain", "GET /"}, 0, `no rule`},
+		{[]string{"reset", limit, "bob"}, 0, `reset|forgot`},
+		{[]string{"take", "5/1s", "alice", "--cost", "0.000000001"}, exitError, `cost`},
+		{[]string{"inspect", "nope", "alice"}, exitError, `limit: unknown: "nope"`},
+	} {
+		code, out, said := inProcess(t, append(tt.args, "--server", url, "--token", token)...)
+		if code != tt.code || !regexp.MustCompile(tt.says).MatchString(out+said) {
+			t.Errorf("%v: exit %d, want %d; %q %q, want %s", tt.args, code, tt.code, out, said, tt.says)
+		}
+	}
+	for says, args := range map[string][]string{
+		"token is not listed": {url, "--token", "hgt_wrong"},
+		"grpc://HOST:PORT":    {"grpc://127.0.0.1"},
+		"connection refused":  {fmt.Sprintf("grpc://127.0.0.1:%d", dbtest.FreePort(t))},
+	} {
+		code, out, said := inProcess(t, append([]string{"take", limit, "alice", "--server"}, args...)...)
+		if code != exitError || out != "" || !strings.Contains(said, says) {
+			t.Errorf("exit %d, want %d; %q %q, want %q", code, exitError, out, said, says)
+		}
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -50,8 +48,7 @@ func newWhyCommand() *cobra.Command {
 // Usage asks a server.
 func (r *remote) Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error) {
 	out := new(api.Usage)
-	values := url.Values{"key": {q.Key}, "authors": {strconv.FormatBool(q.Authors)}, "limit": q.Limits}
-	return out, r.call(ctx, http.MethodGet, "/v1/usage?"+values.Encode(), nil, out)
+	return out, r.call(ctx, http.MethodGet, "/v1/usage", q, out)
 }
 
 // Usage asks a store. This process has refused nothing.

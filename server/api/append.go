@@ -47,6 +47,18 @@ func (c *Charge) append(b []byte) []byte {
 	return b
 }
 
+// AppendJSON appends the batch as encoding/json would write it, up to escapes, and faster.
+func (r *Batch) AppendJSON(b []byte) []byte {
+	b = append(b, `{"requests":[`...)
+	for i := range r.Requests {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = r.Requests[i].AppendJSON(b)
+	}
+	return append(b, `]}`...)
+}
+
 // AppendJSON appends the answers as encoding/json would write them, up to
 // escapes, and faster.
 func (a *Answers) AppendJSON(b []byte) []byte {

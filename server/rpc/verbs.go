@@ -192,7 +192,7 @@ func (v *verbs) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.ExplainR
 // Reset implements pb.HeadgateServiceServer.
 func (v *verbs) Reset(ctx context.Context, r *pb.ResetRequest) (*pb.ResetResponse, error) {
 	a, err := v.service().Reset(ctx, wire.Reset(r))
-	return answered(a, err, func(a *api.Reset) *pb.ResetResponse { return &pb.ResetResponse{Existed: a.Existed} })
+	return answered(a, err, wire.ForgottenOf)
 }
 
 // Block implements pb.HeadgateServiceServer.

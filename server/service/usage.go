@@ -13,13 +13,7 @@ import (
 )
 
 // UsageQuery says of which key and of which limits Usage tells.
-type UsageQuery struct {
-	Key    string
-	Limits []string // names, or notations where these are accepted; none: all limits of the key
-	// Authors asks who has made the overrides and plans that are in force, which reads the newest
-	// versions of the catalogue.
-	Authors bool
-}
+type UsageQuery = api.UsageQuery
 
 // Usage tells what a key has used of its limits, and of its last refusals here. All limits of a key
 // are those of the catalogue, used or not, and the notations that were asked by here and that it

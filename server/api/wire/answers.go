@@ -14,9 +14,12 @@ func DecisionOf(d *api.Decision) *pb.Decision {
 	}
 }
 
-// Decision returns a decision.
-func Decision(d *pb.Decision) api.Decision {
-	return api.Decision{
+// Decision returns a decision; of none it is a refusal.
+func Decision(d *pb.Decision) *api.Decision {
+	if d == nil {
+		return new(api.Decision)
+	}
+	return &api.Decision{
 		Allowed: d.GetAllowed(), Limit: d.GetLimit(), Key: d.GetKey(), Capacity: d.GetCapacity(),
 		Remaining: d.GetRemaining(), RetryAfterMS: d.RetryAfterMs, ResetAfterMS: d.GetResetAfterMs(), At: d.GetAt(),
 		Entry: d.GetEntry(), Via: d.GetVia(), Replayed: d.GetReplayed(), Shared: d.GetShared(),

@@ -21,6 +21,14 @@ func each[A, B any](list []A, to func(A) B) []B {
 	return out
 }
 
+// all maps a list that JSON always has: none becomes an empty one.
+func all[A, B any](list []A, to func(A) B) []B {
+	if len(list) == 0 {
+		return []B{}
+	}
+	return each(list, to)
+}
+
 func number(text string) json.Number { return json.Number(text) }
 
 func text(n json.Number) string { return n.String() }
@@ -93,6 +101,11 @@ func Batch(b *pb.BatchRequest) *api.Batch {
 		setRequest(&out.Requests[i], r)
 	}
 	return out
+}
+
+// BatchOf is a batch as a message.
+func BatchOf(b *api.Batch) *pb.BatchRequest {
+	return &pb.BatchRequest{Requests: each(b.Requests, func(r api.Request) *pb.Request { return RequestOf(&r) })}
 }
 
 // Reserve returns a request for a start that may lie ahead.
@@ -173,5 +186,25 @@ func Explain(r *pb.ExplainRequest) *api.Explain {
 	return &api.Explain{
 		Method: r.GetMethod(), Host: r.GetHost(), URI: r.GetUri(), Headers: r.GetHeaders(), Client: r.GetClient(),
 		Descriptors: r.GetDescriptors(),
+	}
+}
+
+// ExplainOf is the same as a message.
+func ExplainOf(e *api.Explain) *pb.ExplainRequest {
+	return &pb.ExplainRequest{
+		Method: e.Method, Host: e.Host, Uri: e.URI, Headers: e.Headers, Client: e.Client, Descriptors: e.Descriptors,
+	}
+}
+
+// UsageQueryOf is a query for usage as a message.
+func UsageQueryOf(q *api.UsageQuery) *pb.UsageRequest {
+	return &pb.UsageRequest{Key: &q.Key, Limits: q.Limits, Authors: q.Authors}
+}
+
+// CellsQueryOf is a query for keys as a message.
+func CellsQueryOf(q *api.CellsQuery) *pb.ListCellsRequest {
+	return &pb.ListCellsRequest{
+		Limit: q.Limit, Blocked: q.Blocked, Max: int64(q.Max),
+		After: SubjectOf(&api.Subject{Limit: q.AfterLimit, Key: q.AfterKey}),
 	}
 }

@@ -1,0 +1,161 @@
+package client_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/server/api"
+	pb "github.com/headgate/headgate/server/api/headgatepb"
+	"github.com/headgate/headgate/store"
+)
+
+// TestCallHasTheSameAnswers asks each path by both protocols, with and for types of package api.
+func TestCallHasTheSameAnswers(t *testing.T) {
+	t.Parallel()
+	one := api.Charge{Limit: "few", Key: "k", Cost: "2"}
+	jobs := api.Charge{Limit: "jobs", Key: "k"}
+	id := api.Request{Charge: one, ID: "one", Life: "10m"}
+	asked := []struct {
+		method, path string
+		in           any
+		out          func() any
+	}{
+		{"POST", "/v1/take", &id, fresh[api.Decision]},
+		{"POST", "/v1/take", api.Request{Charges: []api.Charge{one, jobs}}, fresh[api.Decision]}, // jobs are held
+		{"POST", "/v1/take", api.Request{Charges: []api.Charge{one, {Limit: "api", Key: "k"}}}, fresh[api.Decision]},
+		{"POST", "/v1/take", map[string]any{"limit": "few"}, fresh[api.Decision]}, // without a key
+		{"POST", "/v1/take", map[string]any{"limit": "few", "key": ""}, fresh[any]},
+		{"POST", "/v1/take", map[string]any{"limit": "few", "key": 1}, fresh[any]},
+		{"POST", "/v1/check", &api.Request{Charge: one}, fresh[api.Decision]},
+		{"POST", "/v1/fill-up", &api.Request{Charge: api.Charge{Limit: "few", Key: "fill", Cost: "11"}}, fresh[api.Filled]},
+		{"POST", "/v1/batch", &api.Batch{Requests: []api.Request{
+			{Charge: one, Check: true},
+			{Charge: api.Charge{Limit: "nope", Key: "k"}},
+		}}, fresh[api.Answers]},
+		{"POST", "/v1/reserve", &api.Reserve{Request: api.Request{Charge: one}}, fresh[api.Reserved]},
+		{"POST", "/v1/extend", &api.Request{Charge: api.Charge{Limit: "few", Key: "k", Cost: "3"}, ID: "one"}, fresh[api.Extended]},
+		{"POST", "/v1/settle", &api.Settle{Charge: one, ID: "one"}, fresh[api.Settled]},
+		{"POST", "/v1/cancel", &api.Settle{Charge: api.Charge{Limit: "few", Key: "k"}, ID: "two"}, fresh[api.Settled]},
+		{"POST", "/v1/acquire", &api.Request{Charge: jobs}, fresh[api.Acquired]},
+		{"POST", "/v1/renew", api.Leases{Held: []api.LeaseToken{{Limit: "jobs", Key: "k", Number: 9}}}, fresh[api.Lost]},
+		{"POST", "/v1/release", api.Leases{Held: []api.LeaseToken{{Limit: "jobs", Key: "k", Number: 9}}}, fresh[api.Lost]},
+		{"POST", "/v1/inspect", api.Subject{Limit: "few", Key: "k"}, fresh[api.Status]},
+		{"POST", "/v1/explain", api.Explain{Method: "GET", URI: "/a?b", Headers: []string{"X-User: u"}}, fresh[api.Explanation]},
+		{"POST", "/v1/block", &api.Block{Subject: api.Subject{Limit: "few", Key: "k"}, For: "1h", Reason: "r"}, fresh[api.Status]},
+		{"GET", "/v1/limits", nil, fresh[api.Limits]},
+		{"GET", "/v1/cells", nil, fresh[api.Cells]},
+		{"GET", "/v1/cells", &api.CellsQuery{Limit: "few", Blocked: true, Max: 1}, fresh[api.Cells]},
+		{"GET", "/v1/cells", api.CellsQuery{AfterLimit: "few", AfterKey: "fill"}, fresh[api.Cells]},
+		{"GET", "/v1/cells", api.CellsQuery{Max: -1}, fresh[api.Cells]},
+		{"GET", "/v1/usage", &api.UsageQuery{Key: "k", Limits: []string{"few", "api"}, Authors: true}, fresh[api.Usage]},
+		{"GET", "/v1/usage", api.UsageQuery{Key: "nobody"}, fresh[api.Usage]},
+		{"POST", "/v1/reset", &api.ResetRequest{Subject: api.Subject{Limit: "few", Key: "k"}, Reason: "r"}, fresh[api.Reset]},
+	}
+	paths := map[string]bool{}
+	for _, a := range asked {
+		paths[a.path] = true
+	}
+	if got, want := len(paths), len(pb.HeadgateService_ServiceDesc.Methods); got != want {
+		t.Errorf("%d paths are asked, and the service has %d methods", got, want)
+	}
+	answers := map[protocol][]string{}
+	for _, over := range []protocol{"http", "grpc"} {
+		failed := 0
+		c := over.serve(t, serving{file: limits + `  jobs: concurrency 1 ttl 1m
+rules:
+  - name: all
+    limits:
+      - {limit: few, key: "header:X-User"}
+`, clock: func() int64 { return 1_700_000_000_000_000 }}).client(t, nil)
+		for _, a := range asked {
+			out := a.out()
+			err := c.Call(t.Context(), a.method, a.path, a.in, out)
+			if err != nil {
+				failed++
+				wrong, _ := errors.AsType[*headgate.InvalidError](err)
+				field := ""
+				if wrong != nil {
+					field = wrong.Field
+				}
+				out = map[string]any{
+					"invalid": errors.Is(err, headgate.ErrInvalid), "field": field,
+					"unknown": errors.Is(err, headgate.ErrUnknownID),
+				}
+			}
+			text, err := json.Marshal(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answers[over] = append(answers[over], string(text))
+		}
+		if failed != 5 {
+			t.Errorf("%s: %d requests have failed, want 5: %q", over, failed, answers[over])
+		}
+	}
+	for i, a := range asked {
+		if h, g := answers["http"][i], answers["grpc"][i]; h != g {
+			t.Errorf("%s %s %+v:\nhttp %s\ngrpc %s", a.method, a.path, a.in, h, g)
+		}
+	}
+}
+
+func fresh[T any]() any { return new(T) }
+
+// TestCertificates: a client trusts the servers of its Config and shows its certificate, over both protocols.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	ours := dbtest.NewAuthority(t)
+	roots := x509.NewCertPool()
+	if pem, err := os.ReadFile(ours.File); err != nil || !roots.AppendCertsFromPEM(pem) {
+		t.Fatal(err)
+	}
+	load := func(c dbtest.Certificate) []tls.Certificate {
+		pair := ours.Issue(t, c)
+		cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []tls.Certificate{cert}
+	}
+	server := load(dbtest.Certificate{Name: "server", Hosts: []string{"127.0.0.1"}})
+	mine := load(dbtest.Certificate{Name: "web"})
+	overEach(t, func(t *testing.T, over protocol) {
+		s := over.serve(t, serving{tls: &tls.Config{
+			Certificates: server, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots,
+		}})
+		for name, tt := range map[string]struct {
+			config *tls.Config
+			fine   bool
+		}{
+			"ours":             {&tls.Config{RootCAs: roots, Certificates: mine}, true},
+			"no certificate":   {&tls.Config{RootCAs: roots}, false},
+			"trusts others":    {&tls.Config{Certificates: mine}, false},
+			"trusts by itself": {nil, false},
+		} {
+			_, err := s.client(t, &client.Config{TLS: tt.config}).Allow(t.Context(), headgate.MustNamed("few"), "a")
+			if tt.fine != (err == nil) || err != nil && !errors.Is(err, store.ErrUnavailable) &&
+				!errors.Is(err, store.ErrUnknownOutcome) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestUnixSockets(t *testing.T) {
+	t.Parallel()
+	overEach(t, func(t *testing.T, over protocol) {
+		s := over.serve(t, serving{socket: filepath.Join(t.TempDir(), "a b%20?.sock")})
+		d, err := s.client(t, nil).Allow(t.Context(), headgate.MustNamed("few"), "a")
+		if err != nil || d.Remaining != 9 {
+			t.Errorf("%s: %+v, %v", s.url, d, err)
+		}
+	})
+}

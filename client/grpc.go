@@ -1,0 +1,195 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/store"
+)
+
+// rpcTransport speaks gRPC. Each call is a unary call of headgate.v1.HeadgateService, with the deadline of its
+// context. Batches are unary calls of Batch and not messages of the stream of the service: so each has a deadline
+// and a status of its own.
+type rpcTransport struct {
+	conn  *grpc.ClientConn
+	host  string
+	token string
+
+	calls  sync.RWMutex // read-locked by each call
+	closed bool
+}
+
+// maxMessage is how many bytes a server reads of a message.
+const maxMessage = 4 << 20
+
+// newRPC returns a transport to a host with its port, on a socket if that is not empty.
+func newRPC(host, socket string, secure bool, cfg *Config) (*rpcTransport, error) {
+	creds, target := insecure.NewCredentials(), "dns:///"+host
+	if secure {
+		config := cfg.TLS
+		if config == nil {
+			config = new(tls.Config)
+		}
+		creds = credentials.NewTLS(config)
+	}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithStatsHandler(sendings{}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		// No retry policy applies, also none that a name server gives. grpc sends a call again only if the server
+		// has said that it did not process it.
+		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
+		// A call fails at once while a server is away, so the pauses between attempts to connect are short.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{
+				BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second,
+			},
+			MinConnectTimeout: 10 * time.Second,
+		}),
+		// A connection is closed when the server no longer answers pings.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+	}
+	if socket != "" {
+		target = "passthrough:///" + host
+		options = append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return dialUnix(ctx, socket)
+		}))
+	}
+	conn, err := grpc.NewClient(target, options...)
+	if err != nil {
+		return nil, headgate.Invalid("server", "%v", err)
+	}
+	return &rpcTransport{conn: conn, host: host, token: cfg.Token}, nil
+}
+
+// close implements transport. Calls under way are answered before, as they are over HTTP.
+func (t *rpcTransport) close() {
+	t.calls.Lock()
+	defer t.calls.Unlock()
+	t.closed = true
+	_ = t.conn.Close() // it is closed already, or there is nothing to tell
+}
+
+// call implements transport.
+func (t *rpcTransport) call(ctx context.Context, method, path string, in, out any) error {
+	v, ok := verbs[method+" "+path]
+	if !ok {
+		return fmt.Errorf("server: %w: %s %s is no verb of gRPC", headgate.ErrUnsupported, method, path)
+	}
+	return v(ctx, t, in, out)
+}
+
+// invoke asks one method.
+func (t *rpcTransport) invoke(ctx context.Context, name string, in, out proto.Message) error {
+	t.calls.RLock()
+	defer t.calls.RUnlock()
+	if t.closed {
+		return errClosed
+	}
+	if n := proto.Size(in); n > maxMessage {
+		return headgate.Invalid("body", "has %d bytes, which is more than %d", n, maxMessage)
+	}
+	sent := new(atomic.Bool)
+	ctx = context.WithValue(ctx, sentKey{}, sent)
+	if t.token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+t.token)
+	}
+	err := t.conn.Invoke(ctx, name, in, out)
+	if err == nil {
+		return nil
+	}
+	return t.failed(ctx, sent.Load(), err)
+}
+
+// notDone are the codes by which something other than a headgate server says that it has done nothing.
+var notDone = []codes.Code{
+	codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
+	codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented,
+}
+
+// failed is the error of a call. It was sent if its message was handed to a connection; only then may the server
+// have charged something.
+func (t *rpcTransport) failed(ctx context.Context, sent bool, err error) error {
+	st, ended := grpcstatus.Convert(err), ctx.Err()
+	if ended == nil && st.Code() == codes.DeadlineExceeded {
+		ended = context.DeadlineExceeded // which the server knows too
+	}
+	if p := problemOf(st); p != nil {
+		if ended != nil {
+			return fmt.Errorf("%w: %w", failure(p), ended)
+		}
+		return failure(p)
+	}
+	class := store.ErrUnknownOutcome
+	switch {
+	case slices.Contains(notDone, st.Code()):
+		return fmt.Errorf("server: %w: %s: %w; is it a headgate server?", store.ErrSetup, t.host, err)
+	case !sent && st.Code() == codes.Internal: // the message or the metadata cannot be written
+		return headgate.Invalid("request", "%s", st.Message())
+	case !sent:
+		class = store.ErrUnavailable
+	}
+	if ended != nil {
+		err = ended
+	}
+	return fmt.Errorf("server: %w: %w", class, err)
+}
+
+// problemOf returns the problem in a status, or nil.
+func problemOf(st *grpcstatus.Status) *api.Problem {
+	for _, detail := range st.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == api.Domain {
+			return api.ParseMetadata(info.GetMetadata())
+		}
+	}
+	return nil
+}
+
+// sentKey is under which the context of a call has an *atomic.Bool: whether its message was handed to a connection.
+type sentKey struct{}
+
+// sendings notes what is sent. A call may have several attempts; the server processed none but the last.
+type sendings struct{}
+
+// TagRPC implements stats.Handler.
+func (sendings) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC implements stats.Handler.
+func (sendings) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	sent, ok := ctx.Value(sentKey{}).(*atomic.Bool)
+	if !ok {
+		return
+	}
+	switch s.(type) {
+	case *stats.Begin:
+		sent.Store(false)
+	case *stats.OutPayload:
+		sent.Store(true)
+	}
+}
+
+// TagConn implements stats.Handler.
+func (sendings) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (sendings) HandleConn(context.Context, stats.ConnStats) {}

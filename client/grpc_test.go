@@ -1,0 +1,195 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/server/api"
+	pb "github.com/headgate/headgate/server/api/headgatepb"
+	"github.com/headgate/headgate/server/rpc"
+	"github.com/headgate/headgate/store"
+)
+
+// scripted is a server of gRPC that answers batches and takes as it is told.
+type scripted struct {
+	pb.UnimplementedHeadgateServiceServer
+	batch func(context.Context) (*pb.BatchResponse, error)
+	take  func(context.Context) (*pb.Decision, error)
+}
+
+// Batch implements pb.HeadgateServiceServer.
+func (s *scripted) Batch(ctx context.Context, _ *pb.BatchRequest) (*pb.BatchResponse, error) {
+	return s.batch(ctx)
+}
+
+// Take implements pb.HeadgateServiceServer.
+func (s *scripted) Take(ctx context.Context, _ *pb.Request) (*pb.Decision, error) { return s.take(ctx) }
+
+// script serves what register registers, and returns a client of it.
+func script(t *testing.T, cfg *client.Config, register func(*grpc.Server)) *client.Client {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	register(server)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l) }()
+	t.Cleanup(func() { server.Stop(); <-done })
+	return (&served{url: "grpc://" + l.Addr().String()}).client(t, cfg)
+}
+
+// TestAnswersOfGRPCThatAreNone is TestAnswersThatAreNone over gRPC.
+func TestAnswersOfGRPCThatAreNone(t *testing.T) {
+	t.Parallel()
+	problem := func(p api.Problem) error { return rpc.Status(&p).Err() }
+	of := func(code codes.Code, domain string) error {
+		st, err := status.New(code, "told").WithDetails(&errdetails.ErrorInfo{
+			Domain: domain, Metadata: map[string]string{"title": "Busy", "status": "503", "type": api.Busy},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Err()
+	}
+	one := &pb.Answer{Result: &pb.Answer_Decision{Decision: &pb.Decision{Allowed: true}}}
+	for _, tt := range []struct {
+		name    string
+		answers []*pb.Answer
+		err     error
+		want    error
+		says    string
+	}{
+		{"one", []*pb.Answer{one}, nil, nil, ""},
+		{"two", []*pb.Answer{one, one}, nil, store.ErrUnknownOutcome, "2 answers to 1"},
+		{"none", nil, nil, store.ErrUnknownOutcome, "0 answers"},
+		{"empty", []*pb.Answer{{}}, nil, store.ErrUnknownOutcome, "neither"},
+		{"empty problem", []*pb.Answer{{Result: &pb.Answer_Problem{}}}, nil, store.ErrUnknownOutcome, "neither"},
+		{
+			"problem", []*pb.Answer{{Result: &pb.Answer_Problem{Problem: &pb.Problem{
+				Title: "Bad request", Status: 400, Detail: "key: long", Field: "key",
+			}}}}, nil, headgate.ErrInvalid, "key: long",
+		},
+		{"400", nil, problem(api.Problem{Title: "Bad", Status: 400, Detail: "body: bad"}), headgate.ErrInvalid, "body: bad"},
+		{"413", nil, problem(api.Problem{Title: "Too large", Status: 413}), headgate.ErrInvalid, ""},
+		{"501", nil, problem(api.Problem{Title: "Not supported", Status: 501}), headgate.ErrUnsupported, "Not supported"},
+		{
+			"away", nil, problem(api.Problem{Type: api.Unavailable, Title: "Away", Status: 503, Detail: "Nothing."}),
+			store.ErrUnavailable, "Away: Nothing",
+		},
+		{"busy", nil, problem(api.Problem{Type: api.Busy, Title: "Busy", Status: 503}), store.ErrBusy, "Busy"},
+		{"full", nil, problem(api.Problem{Type: api.Full, Title: "Full", Status: 503}), store.ErrFull, "Full"},
+		{
+			"unknown", nil, problem(api.Problem{Type: api.OutcomeUnknown, Title: "Away", Status: 503}),
+			store.ErrUnknownOutcome, "Away",
+		},
+		{
+			"late", nil, problem(api.Problem{Type: api.OutcomeUnknown, Title: "Late", Status: 504}),
+			context.DeadlineExceeded, "Late",
+		},
+		{"a problem of ours", nil, of(codes.Unavailable, api.Domain), store.ErrBusy, "Busy"},
+		{"a problem of others", nil, of(codes.Unavailable, "other"), store.ErrUnknownOutcome, "told"},
+		{"a proxy is away", nil, status.Error(codes.Unavailable, "no upstream"), store.ErrUnknownOutcome, "no upstream"},
+		{"too large to send", nil, status.Error(codes.ResourceExhausted, "large"), store.ErrUnknownOutcome, "large"},
+		{"a fault", nil, status.Error(codes.Internal, "fault"), store.ErrUnknownOutcome, "fault"},
+		{"late, of others", nil, status.Error(codes.DeadlineExceeded, "late"), context.DeadlineExceeded, ""},
+		{"no token, of others", nil, status.Error(codes.Unauthenticated, "who?"), store.ErrSetup, "is it a headgate server?"},
+		{"no such verb", nil, status.Error(codes.Unimplemented, "no"), store.ErrSetup, "is it a headgate server?"},
+	} {
+		s := &scripted{batch: func(context.Context) (*pb.BatchResponse, error) {
+			return &pb.BatchResponse{Answers: tt.answers}, tt.err
+		}}
+		c := script(t, nil, func(g *grpc.Server) { pb.RegisterHeadgateServiceServer(g, s) })
+		_, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a")
+		if !errors.Is(err, tt.want) || tt.want != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v; want %v saying %q", tt.name, err, tt.want, tt.says)
+		}
+		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, store.ErrUnknownOutcome) {
+			t.Errorf("%s: %v, want ErrUnknownOutcome too", tt.name, err)
+		}
+	}
+	// Something else that speaks gRPC, and something that does not.
+	c := script(t, nil, func(*grpc.Server) {})
+	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("without the service: %v", err)
+	}
+	web := protocol("http").serve(t, serving{})
+	web.url = strings.Replace(web.url, "http:", "grpc:", 1)
+	if _, err := web.client(t, nil).Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a server of HTTP/1: %v", err)
+	}
+}
+
+// TestWhatTravelsWithACall: the deadline, that of the caller or of the Config, and the token.
+func TestWhatTravelsWithACall(t *testing.T) {
+	t.Parallel()
+	var left atomic.Int64
+	var shown atomic.Value
+	s := &scripted{take: func(ctx context.Context) (*pb.Decision, error) {
+		end, _ := ctx.Deadline()
+		left.Store(int64(time.Until(end)))
+		md, _ := metadata.FromIncomingContext(ctx)
+		shown.Store(strings.Join(md["authorization"], ","))
+		return &pb.Decision{Allowed: true}, nil
+	}}
+	c := script(t, &client.Config{Timeout: time.Hour, Token: "secret"},
+		func(g *grpc.Server) { pb.RegisterHeadgateServiceServer(g, s) })
+	soon, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	for ctx, most := range map[context.Context]time.Duration{t.Context(): time.Hour, soon: 5 * time.Minute} {
+		_, err := c.Once("one", 0).Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"})
+		if got := time.Duration(left.Load()); err != nil || got > most+time.Second || got < most-time.Minute {
+			t.Errorf("%s are left, %v; want %s", got, err, most)
+		}
+		if got := shown.Load(); got != "Bearer secret" {
+			t.Errorf("shown %q", got)
+		}
+	}
+}
+
+// TestWhatCannotBeSent is told before anything is sent.
+func TestWhatCannotBeSent(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	s := &scripted{take: func(context.Context) (*pb.Decision, error) { calls.Add(1); return &pb.Decision{}, nil }}
+	c := script(t, nil, func(g *grpc.Server) { pb.RegisterHeadgateServiceServer(g, s) })
+	many := make([]headgate.Charge, 9_000)
+	for i := range many {
+		many[i] = headgate.Charge{Limit: headgate.MustNamed("few"), Key: strings.Repeat("k", 500)}
+	}
+	if _, err := c.Take(t.Context(), many...); !errors.Is(err, headgate.ErrInvalid) ||
+		!strings.Contains(err.Error(), "body: has") {
+		t.Errorf("4.5 MB: %v", err)
+	}
+	id := c.Once("a\xff", 0)
+	if _, err := id.Take(t.Context(), many[0]); !errors.Is(err, headgate.ErrInvalid) {
+		t.Errorf("an id that is not UTF-8: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.Once("one", 0).Take(ended, many[0])
+	if !errors.Is(err, context.Canceled) || errors.Is(err, store.ErrUnknownOutcome) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	err = c.Call(t.Context(), "POST", "/v1/observe", api.Observe{}, new(api.Observed))
+	if !errors.Is(err, headgate.ErrUnsupported) || !strings.Contains(err.Error(), "POST /v1/observe") {
+		t.Errorf("a path that is no verb: %v", err)
+	}
+	if n := calls.Load(); n != 0 {
+		t.Errorf("%d calls have arrived", n)
+	}
+}

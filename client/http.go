@@ -1,0 +1,148 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/store"
+)
+
+// httpTransport speaks JSON over HTTP.
+type httpTransport struct {
+	base  string
+	token string
+	http  *http.Client
+	own   *http.Transport // nil: the caller's
+}
+
+// bufferSize of a connection: most batches are one write and a few reads.
+const bufferSize = 32 << 10
+
+// newHTTP returns a transport to a base URL, on a socket if that is not empty.
+func newHTTP(base, socket string, cfg *Config) *httpTransport {
+	t := &httpTransport{base: base, token: cfg.Token, http: cfg.HTTPClient}
+	if t.http != nil && socket == "" {
+		return t
+	}
+	t.own = &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		TLSClientConfig:     cfg.TLS.Clone(), // also of nil
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: cfg.Connections + 1, // one for who goes alone
+		IdleConnTimeout:     time.Minute,         // before the server's, so that it does not close one in use
+		TLSHandshakeTimeout: 10 * time.Second,
+		DisableCompression:  true,
+		WriteBufferSize:     bufferSize,
+		ReadBufferSize:      bufferSize,
+	}
+	if socket != "" {
+		t.own.Proxy = nil
+		t.own.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialUnix(ctx, socket) }
+	}
+	t.http = &http.Client{Transport: t.own}
+	return t
+}
+
+// close implements transport.
+func (t *httpTransport) close() {
+	if t.own != nil {
+		t.own.CloseIdleConnections()
+	}
+}
+
+// call implements transport.
+func (t *httpTransport) call(ctx context.Context, method, path string, in, out any) error {
+	var body []byte
+	switch in := in.(type) {
+	case nil:
+	case *api.Batch: // not by an interface: types that embed a Request have its AppendJSON
+		body = in.AppendJSON(make([]byte, 0, 2*perCharge*(1+len(in.Requests))))
+	case interface{ Values() url.Values }:
+		path += "?" + in.Values().Encode()
+	default:
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return headgate.Invalid("body", "%v", err)
+		}
+	}
+	text, err := t.roundTrip(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	if all, ok := out.(*api.Answers); ok {
+		if all.ScanJSON(text) {
+			return nil
+		}
+		*all = api.Answers{}
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return fmt.Errorf("server: %w: answer of %s: %w", store.ErrUnknownOutcome, path, err)
+	}
+	return nil
+}
+
+// roundTrip returns the text of an answer with status 200, or what is wrong.
+func (t *httpTransport) roundTrip(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	// Without a connection nothing is sent. The transport tries again only if
+	// nothing was written, and so the last try counts.
+	var unconnected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { unconnected.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { unconnected.Store(false) },
+	})
+	req, err := http.NewRequestWithContext(ctx, method, t.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, headgate.Invalid("server", "%v", err)
+	}
+	if t.token != "" {
+		req.Header.Set("Authorization", "Bearer "+t.token)
+	}
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := t.http.Do(req)
+	if err != nil {
+		class := store.ErrUnknownOutcome
+		if unconnected.Load() {
+			class = store.ErrUnavailable
+		}
+		return nil, fmt.Errorf("server: %w: %w", class, err)
+	}
+	defer res.Body.Close()
+	text := new(bytes.Buffer)
+	if res.ContentLength > 0 && res.ContentLength < maxAnswer {
+		text.Grow(int(res.ContentLength) + bytes.MinRead)
+	}
+	_, err = text.ReadFrom(io.LimitReader(res.Body, maxAnswer))
+	switch {
+	case res.StatusCode != http.StatusOK:
+		return nil, t.refused(res, text.Bytes())
+	case err != nil:
+		return nil, fmt.Errorf("server: %w: %w", store.ErrUnknownOutcome, err)
+	}
+	return text.Bytes(), nil
+}
+
+// refused is the error of an answer with another status.
+func (t *httpTransport) refused(res *http.Response, text []byte) error {
+	var p api.Problem
+	if json.Unmarshal(text, &p) == nil && p.Title != "" {
+		return failure(&p)
+	}
+	class := store.ErrSetup
+	if res.StatusCode >= http.StatusInternalServerError {
+		class = store.ErrUnknownOutcome // something on the way has given up
+	}
+	return fmt.Errorf("server: %w: %s answers %s; is it a headgate server?", class, store.RedactURL(t.base), res.Status)
+}

@@ -1,0 +1,178 @@
+package client_test
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/rest"
+	"github.com/headgate/headgate/server/rpc"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// A protocol is how the server of a test is asked.
+type protocol string
+
+// overEach runs a test once for each protocol.
+func overEach(t *testing.T, test func(t *testing.T, over protocol)) {
+	t.Helper()
+	for _, over := range []protocol{"http", "grpc"} {
+		t.Run(string(over), func(t *testing.T) {
+			t.Parallel()
+			test(t, over)
+		})
+	}
+}
+
+// serving says what to serve, over memory. Zero: the limits of this file, in the open, over TCP.
+type serving struct {
+	file   string         // the config
+	before func([]law.Op) // is called before each batch of the store
+	after  func()         // is called after it
+	tokens *auth.File
+	tls    *tls.Config
+	socket string // a path
+	clock  store.Clock
+}
+
+// served is a server of a test.
+type served struct {
+	url      string
+	listener *breakable
+	close    func() // at once
+}
+
+// serve serves until the end of the test.
+func (p protocol) serve(tb testing.TB, o serving) *served {
+	tb.Helper()
+	if o.file == "" {
+		o.file = limits
+	}
+	names, err := config.Parse("c.yaml", []byte(o.file))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var st store.Store = memory.New(&memory.Config{Names: true, Clock: o.clock})
+	if o.before != nil || o.after != nil {
+		st = &hooked{st, o.before, o.after}
+	}
+	verbs := service.New(headgate.New(st, &headgate.Config{Names: names}), names, nil)
+	network, address := "tcp", "127.0.0.1:0"
+	if o.socket != "" {
+		network, address = "unix", o.socket
+	}
+	l, err := new(net.ListenConfig).Listen(tb.Context(), network, address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out := &served{listener: &breakable{Listener: l}}
+	scheme := string(p)
+	if p == "grpc" {
+		server := rpc.New(verbs, slog.New(slog.DiscardHandler), &rpc.Config{Tokens: o.tokens, TLS: o.tls})
+		done := make(chan error, 1)
+		go func() { done <- server.Serve(out.listener) }()
+		out.close = sync.OnceFunc(func() {
+			_ = server.Close()
+			if err := <-done; err != nil {
+				tb.Error(err)
+			}
+		})
+	} else {
+		server := httptest.NewUnstartedServer(
+			rest.New(verbs, slog.New(slog.DiscardHandler), &rest.Config{Tokens: o.tokens}))
+		server.Listener.Close()
+		server.Listener, server.TLS = out.listener, o.tls
+		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+		if o.tls != nil {
+			server.StartTLS()
+		} else {
+			server.Start()
+		}
+		out.close = sync.OnceFunc(func() { server.CloseClientConnections(); server.Close() })
+	}
+	tb.Cleanup(out.close)
+	if o.tls != nil {
+		scheme += "s"
+	}
+	out.url = scheme + "://" + l.Addr().String()
+	if o.socket != "" {
+		out.url = strings.TrimPrefix(string(p)+"+unix:"+o.socket, "http+")
+	}
+	return out
+}
+
+// client returns a client of the server, which is closed with the test.
+func (s *served) client(tb testing.TB, cfg *client.Config) *client.Client {
+	tb.Helper()
+	c, err := client.New(s.url, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(c.Close)
+	return c
+}
+
+// hooked is a store that tells what it is asked.
+type hooked struct {
+	store.Store
+	before func([]law.Op)
+	after  func()
+}
+
+// Apply implements store.Store.
+func (h *hooked) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if h.before != nil {
+		h.before(ops)
+	}
+	err := h.Store.Apply(ctx, ops, outs)
+	if h.after != nil {
+		h.after()
+	}
+	return err
+}
+
+// breakable is a listener whose connections can be broken.
+type breakable struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// Accept implements net.Listener.
+func (b *breakable) Accept() (net.Conn, error) {
+	conn, err := b.Listener.Accept()
+	if err == nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.conns = append(b.conns, conn)
+	}
+	return conn, err
+}
+
+// accepted is how many connections there have been.
+func (b *breakable) accepted() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.conns)
+}
+
+// cut breaks all connections.
+func (b *breakable) cut() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.conns {
+		_ = c.Close()
+	}
+}
