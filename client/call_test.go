@@ -50,6 +50,12 @@ func TestCallHasTheSameAnswers(t *testing.T) {
 		{"POST", "/v1/inspect", api.Subject{Limit: "few", Key: "k"}, fresh[api.Status]},
 		{"POST", "/v1/explain", api.Explain{Method: "GET", URI: "/a?b", Headers: []string{"X-User: u"}}, fresh[api.Explanation]},
 		{"POST", "/v1/block", &api.Block{Subject: api.Subject{Limit: "few", Key: "k"}, For: "1h", Reason: "r"}, fresh[api.Status]},
+		{"POST", "/v1/observe", api.Observe{
+			Subject: api.Subject{Limit: "few", Key: "provider"}, Status: 200, Headers: map[string]string{"Retry-After": "20"},
+		}, fresh[api.Observed]},
+		{"POST", "/v1/observe", &api.Observe{
+			Subject: api.Subject{Limit: "few", Key: "k"}, Status: 99, Headers: map[string]string{"A": "b"},
+		}, fresh[api.Observed]},
 		{"GET", "/v1/limits", nil, fresh[api.Limits]},
 		{"GET", "/v1/cells", nil, fresh[api.Cells]},
 		{"GET", "/v1/cells", &api.CellsQuery{Limit: "few", Blocked: true, Max: 1}, fresh[api.Cells]},
@@ -96,8 +102,8 @@ rules:
 			}
 			answers[over] = append(answers[over], string(text))
 		}
-		if failed != 5 {
-			t.Errorf("%s: %d requests have failed, want 5: %q", over, failed, answers[over])
+		if failed != 6 {
+			t.Errorf("%s: %d requests have failed, want 6: %q", over, failed, answers[over])
 		}
 	}
 	for i, a := range asked {

@@ -185,8 +185,8 @@ func TestWhatCannotBeSent(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
-	err = c.Call(t.Context(), "POST", "/v1/observe", api.Observe{}, new(api.Observed))
-	if !errors.Is(err, headgate.ErrUnsupported) || !strings.Contains(err.Error(), "POST /v1/observe") {
+	err = c.Call(t.Context(), "POST", "/v1/auth", nil, nil)
+	if !errors.Is(err, headgate.ErrUnsupported) || !strings.Contains(err.Error(), "POST /v1/auth") {
 		t.Errorf("a path that is no verb: %v", err)
 	}
 	if n := calls.Load(); n != 0 {

@@ -35,6 +35,7 @@ var verbs = map[string]verb{
 	"POST /v1/explain": unary(pb.HeadgateService_Explain_FullMethodName, wire.ExplainOf, wire.Explanation),
 	"POST /v1/reset":   unary(pb.HeadgateService_Reset_FullMethodName, wire.ResetOf, wire.Forgotten),
 	"POST /v1/block":   unary(pb.HeadgateService_Block_FullMethodName, wire.BlockOf, wire.Status),
+	"POST /v1/observe": unary(pb.HeadgateService_Observe_FullMethodName, wire.ObserveOf, wire.Observed),
 	"GET /v1/usage":    unary(pb.HeadgateService_Usage_FullMethodName, wire.UsageQueryOf, wire.Usage),
 	"GET /v1/cells":    unary(pb.HeadgateService_ListCells_FullMethodName, wire.CellsQueryOf, wire.Cells),
 	"GET /v1/limits": unary(pb.HeadgateService_ListLimits_FullMethodName,

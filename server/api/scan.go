@@ -116,11 +116,7 @@ func (r *Observe) ReadJSON(data []byte) error {
 	return read(data, func(s *scanner, name []byte) uint {
 		switch string(name) {
 		case "status":
-			at := s.at
 			n, ok := s.integer()
-			if ok && (n < 100 || n > 599) {
-				ok = s.wrong(at, "is no status of HTTP: %d", n)
-			}
 			if r.Status = int(n); ok {
 				return 1 << 2
 			}

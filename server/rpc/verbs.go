@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/headgate/headgate"
@@ -180,13 +181,28 @@ func (v *verbs) ListCells(ctx context.Context, r *pb.ListCellsRequest) (*pb.List
 
 // Explain implements pb.HeadgateServiceServer.
 func (v *verbs) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.ExplainResponse, error) {
-	for field, n := range map[string]int{"headers": len(r.GetHeaders()), "descriptors": len(r.GetDescriptors())} {
-		if n > api.MaxHeaders {
-			return nil, headgate.Invalid(field, "are more than %d", api.MaxHeaders)
-		}
+	if err := cmp.Or(few("headers", len(r.GetHeaders())), few("descriptors", len(r.GetDescriptors()))); err != nil {
+		return nil, err
 	}
 	a, err := v.service().Explain(ctx, wire.Explain(r))
 	return answered(a, err, wire.ExplanationOf)
+}
+
+// few is an error if there are more headers or descriptors than a request may have.
+func few(field string, n int) error {
+	if n > api.MaxHeaders {
+		return headgate.Invalid(field, "are more than %d", api.MaxHeaders)
+	}
+	return nil
+}
+
+// Observe implements pb.HeadgateServiceServer.
+func (v *verbs) Observe(ctx context.Context, r *pb.ObserveRequest) (*pb.ObserveResponse, error) {
+	if err := few("headers", len(r.GetHeaders())); err != nil {
+		return nil, err
+	}
+	a, err := v.service().Observe(ctx, wire.Observe(r))
+	return answered(a, err, wire.ObservedOf)
 }
 
 // Reset implements pb.HeadgateServiceServer.

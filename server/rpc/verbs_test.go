@@ -77,6 +77,9 @@ func calls(c pb.HeadgateServiceClient) map[string]struct {
 		"Explain": {"read", func(ctx context.Context) (proto.Message, error) {
 			return c.Explain(ctx, &pb.ExplainRequest{Method: "GET", Uri: "/a"})
 		}},
+		"Observe": {"take", func(ctx context.Context) (proto.Message, error) {
+			return c.Observe(ctx, &pb.ObserveRequest{Limit: "api", Key: key, Status: 200})
+		}},
 		"Reset": {"admin", func(ctx context.Context) (proto.Message, error) {
 			return c.Reset(ctx, &pb.ResetRequest{Limit: "api", Key: key})
 		}},
@@ -107,7 +110,7 @@ func TestEveryVerbNeedsItsRole(t *testing.T) {
 	}
 	for _, name := range []string{ // those of one id in their order
 		"Take", "Extend", "Settle", "Check", "FillUp", "Batch", "Reserve", "Acquire", "Renew", "Release", "Inspect",
-		"Usage", "ListLimits", "ListCells", "Explain", "Reset", "Block", "Stream",
+		"Usage", "ListLimits", "ListCells", "Explain", "Observe", "Reset", "Block", "Stream",
 	} {
 		v := all[name]
 		for _, role := range []string{"take", "read", "admin", "nobody"} {
@@ -168,6 +171,16 @@ func TestAnswersAreThoseOfTheService(t *testing.T) {
 		t.Errorf("%v, %v", s, err)
 	}
 	if s, err = c.Inspect(ctx, &pb.Subject{Limit: "login", Key: &key}); err != nil || s.Reason != "guesses" || s.Used != "0" {
+		t.Errorf("%v, %v", s, err)
+	}
+	other := "a provider"
+	o, err := c.Observe(ctx, &pb.ObserveRequest{
+		Limit: "login", Key: &other, Status: 429, Headers: map[string]string{"retry-after": "20"},
+	})
+	if err != nil || o.BlockedForMs < 19_000 || o.BlockedForMs > 20_000 {
+		t.Errorf("%v, %v", o, err)
+	}
+	if s, err = c.Inspect(ctx, &pb.Subject{Limit: "login", Key: &other}); err != nil || s.BlockedUntil == nil {
 		t.Errorf("%v, %v", s, err)
 	}
 }

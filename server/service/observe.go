@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/server/api"
 )
@@ -20,6 +21,9 @@ func (s *Service) longestPause() time.Duration {
 
 // Observe blocks a key if the response of a provider asks for that: see [httplimit.Observer].
 func (s *Service) Observe(ctx context.Context, r *api.Observe) (*api.Observed, error) {
+	if r.Status < 100 || r.Status > 599 {
+		return nil, headgate.Invalid("status", "is no status of HTTP: %d", r.Status)
+	}
 	limit, err := s.cell(ctx, r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err

@@ -2595,6 +2595,132 @@ func (x *BlockRequest) GetReason() string {
 	return ""
 }
 
+// ObserveRequest is the response of a provider.
+type ObserveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Limit string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	Key   *string                `protobuf:"bytes,2,opt,name=key,proto3,oneof" json:"key,omitempty"`
+	// Its status of HTTP.
+	Status int32 `protobuf:"varint,3,opt,name=status,proto3" json:"status,omitempty"`
+	// Its headers; those that do not ask to hold back are ignored. Several values of one are separated by commas.
+	Headers       map[string]string `protobuf:"bytes,4,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserveRequest) Reset() {
+	*x = ObserveRequest{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserveRequest) ProtoMessage() {}
+
+func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
+func (*ObserveRequest) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ObserveRequest) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *ObserveRequest) GetKey() string {
+	if x != nil && x.Key != nil {
+		return *x.Key
+	}
+	return ""
+}
+
+func (x *ObserveRequest) GetStatus() int32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
+func (x *ObserveRequest) GetHeaders() map[string]string {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+// ObserveResponse says for how long the key is blocked.
+type ObserveResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0 if the response does not ask to hold back.
+	BlockedForMs int64 `protobuf:"varint,1,opt,name=blocked_for_ms,json=blockedForMs,proto3" json:"blocked_for_ms,omitempty"`
+	// The header that asks for it.
+	Field         string `protobuf:"bytes,2,opt,name=field,proto3" json:"field,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserveResponse) Reset() {
+	*x = ObserveResponse{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserveResponse) ProtoMessage() {}
+
+func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
+func (*ObserveResponse) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ObserveResponse) GetBlockedForMs() int64 {
+	if x != nil {
+		return x.BlockedForMs
+	}
+	return 0
+}
+
+func (x *ObserveResponse) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
 // StreamRequest is one request of a stream.
 type StreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2614,7 +2740,7 @@ type StreamRequest struct {
 
 func (x *StreamRequest) Reset() {
 	*x = StreamRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[37]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2752,7 @@ func (x *StreamRequest) String() string {
 func (*StreamRequest) ProtoMessage() {}
 
 func (x *StreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[37]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2765,7 @@ func (x *StreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRequest.ProtoReflect.Descriptor instead.
 func (*StreamRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{37}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StreamRequest) GetId() uint64 {
@@ -2729,7 +2855,7 @@ type StreamResponse struct {
 
 func (x *StreamResponse) Reset() {
 	*x = StreamResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +2867,7 @@ func (x *StreamResponse) String() string {
 func (*StreamResponse) ProtoMessage() {}
 
 func (x *StreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +2880,7 @@ func (x *StreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamResponse.ProtoReflect.Descriptor instead.
 func (*StreamResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{38}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StreamResponse) GetId() uint64 {
@@ -3028,7 +3154,19 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x10\n" +
 	"\x03for\x18\x03 \x01(\tR\x03for\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reasonB\x06\n" +
-	"\x04_key\"\xd3\x01\n" +
+	"\x04_key\"\xdd\x01\n" +
+	"\x0eObserveRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x15\n" +
+	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x16\n" +
+	"\x06status\x18\x03 \x01(\x05R\x06status\x12B\n" +
+	"\aheaders\x18\x04 \x03(\v2(.headgate.v1.ObserveRequest.HeadersEntryR\aheaders\x1a:\n" +
+	"\fHeadersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
+	"\x04_key\"M\n" +
+	"\x0fObserveResponse\x12$\n" +
+	"\x0eblocked_for_ms\x18\x01 \x01(\x03R\fblockedForMs\x12\x14\n" +
+	"\x05field\x18\x02 \x01(\tR\x05field\"\xd3\x01\n" +
 	"\rStreamRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -3042,7 +3180,8 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\bdecision\x18\x02 \x01(\v2\x15.headgate.v1.DecisionH\x00R\bdecision\x122\n" +
 	"\x05batch\x18\x03 \x01(\v2\x1a.headgate.v1.BatchResponseH\x00R\x05batch\x120\n" +
 	"\aproblem\x18\x04 \x01(\v2\x14.headgate.v1.ProblemH\x00R\aproblemB\b\n" +
-	"\x06result2\xde\t\n" +
+	"\x06result2\xa4\n" +
+	"\n" +
 	"\x0fHeadgateService\x123\n" +
 	"\x04Take\x12\x14.headgate.v1.Request\x1a\x15.headgate.v1.Decision\x124\n" +
 	"\x05Check\x12\x14.headgate.v1.Request\x1a\x15.headgate.v1.Decision\x12;\n" +
@@ -3062,7 +3201,8 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\tListCells\x12\x1d.headgate.v1.ListCellsRequest\x1a\x1e.headgate.v1.ListCellsResponse\x12D\n" +
 	"\aExplain\x12\x1b.headgate.v1.ExplainRequest\x1a\x1c.headgate.v1.ExplainResponse\x12>\n" +
 	"\x05Reset\x12\x19.headgate.v1.ResetRequest\x1a\x1a.headgate.v1.ResetResponse\x127\n" +
-	"\x05Block\x12\x19.headgate.v1.BlockRequest\x1a\x13.headgate.v1.Status\x12E\n" +
+	"\x05Block\x12\x19.headgate.v1.BlockRequest\x1a\x13.headgate.v1.Status\x12D\n" +
+	"\aObserve\x12\x1b.headgate.v1.ObserveRequest\x1a\x1c.headgate.v1.ObserveResponse\x12E\n" +
 	"\x06Stream\x12\x1a.headgate.v1.StreamRequest\x1a\x1b.headgate.v1.StreamResponse(\x010\x01B?Z=github.com/headgate/headgate/server/api/headgatepb;headgatepbb\x06proto3"
 
 var (
@@ -3077,7 +3217,7 @@ func file_headgate_v1_headgate_proto_rawDescGZIP() []byte {
 	return file_headgate_v1_headgate_proto_rawDescData
 }
 
-var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*Charge)(nil),             // 0: headgate.v1.Charge
 	(*Request)(nil),            // 1: headgate.v1.Request
@@ -3116,8 +3256,11 @@ var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*ResetRequest)(nil),       // 34: headgate.v1.ResetRequest
 	(*ResetResponse)(nil),      // 35: headgate.v1.ResetResponse
 	(*BlockRequest)(nil),       // 36: headgate.v1.BlockRequest
-	(*StreamRequest)(nil),      // 37: headgate.v1.StreamRequest
-	(*StreamResponse)(nil),     // 38: headgate.v1.StreamResponse
+	(*ObserveRequest)(nil),     // 37: headgate.v1.ObserveRequest
+	(*ObserveResponse)(nil),    // 38: headgate.v1.ObserveResponse
+	(*StreamRequest)(nil),      // 39: headgate.v1.StreamRequest
+	(*StreamResponse)(nil),     // 40: headgate.v1.StreamResponse
+	nil,                        // 41: headgate.v1.ObserveRequest.HeadersEntry
 }
 var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	0,  // 0: headgate.v1.Request.charges:type_name -> headgate.v1.Charge
@@ -3146,55 +3289,58 @@ var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	4,  // 23: headgate.v1.ExplainResponse.problem:type_name -> headgate.v1.Problem
 	33, // 24: headgate.v1.ExplainResponse.rules:type_name -> headgate.v1.Verdict
 	0,  // 25: headgate.v1.ExplainedCharge.charge:type_name -> headgate.v1.Charge
-	1,  // 26: headgate.v1.StreamRequest.take:type_name -> headgate.v1.Request
-	1,  // 27: headgate.v1.StreamRequest.check:type_name -> headgate.v1.Request
-	6,  // 28: headgate.v1.StreamRequest.batch:type_name -> headgate.v1.BatchRequest
-	2,  // 29: headgate.v1.StreamResponse.decision:type_name -> headgate.v1.Decision
-	7,  // 30: headgate.v1.StreamResponse.batch:type_name -> headgate.v1.BatchResponse
-	4,  // 31: headgate.v1.StreamResponse.problem:type_name -> headgate.v1.Problem
-	1,  // 32: headgate.v1.HeadgateService.Take:input_type -> headgate.v1.Request
-	1,  // 33: headgate.v1.HeadgateService.Check:input_type -> headgate.v1.Request
-	1,  // 34: headgate.v1.HeadgateService.FillUp:input_type -> headgate.v1.Request
-	6,  // 35: headgate.v1.HeadgateService.Batch:input_type -> headgate.v1.BatchRequest
-	9,  // 36: headgate.v1.HeadgateService.Reserve:input_type -> headgate.v1.ReserveRequest
-	1,  // 37: headgate.v1.HeadgateService.Extend:input_type -> headgate.v1.Request
-	12, // 38: headgate.v1.HeadgateService.Settle:input_type -> headgate.v1.SettleRequest
-	12, // 39: headgate.v1.HeadgateService.Cancel:input_type -> headgate.v1.SettleRequest
-	1,  // 40: headgate.v1.HeadgateService.Acquire:input_type -> headgate.v1.Request
-	16, // 41: headgate.v1.HeadgateService.Renew:input_type -> headgate.v1.LeasesRequest
-	16, // 42: headgate.v1.HeadgateService.Release:input_type -> headgate.v1.LeasesRequest
-	18, // 43: headgate.v1.HeadgateService.Inspect:input_type -> headgate.v1.Subject
-	21, // 44: headgate.v1.HeadgateService.Usage:input_type -> headgate.v1.UsageRequest
-	25, // 45: headgate.v1.HeadgateService.ListLimits:input_type -> headgate.v1.ListLimitsRequest
-	28, // 46: headgate.v1.HeadgateService.ListCells:input_type -> headgate.v1.ListCellsRequest
-	30, // 47: headgate.v1.HeadgateService.Explain:input_type -> headgate.v1.ExplainRequest
-	34, // 48: headgate.v1.HeadgateService.Reset:input_type -> headgate.v1.ResetRequest
-	36, // 49: headgate.v1.HeadgateService.Block:input_type -> headgate.v1.BlockRequest
-	37, // 50: headgate.v1.HeadgateService.Stream:input_type -> headgate.v1.StreamRequest
-	2,  // 51: headgate.v1.HeadgateService.Take:output_type -> headgate.v1.Decision
-	2,  // 52: headgate.v1.HeadgateService.Check:output_type -> headgate.v1.Decision
-	5,  // 53: headgate.v1.HeadgateService.FillUp:output_type -> headgate.v1.FillUpResponse
-	7,  // 54: headgate.v1.HeadgateService.Batch:output_type -> headgate.v1.BatchResponse
-	10, // 55: headgate.v1.HeadgateService.Reserve:output_type -> headgate.v1.ReserveResponse
-	11, // 56: headgate.v1.HeadgateService.Extend:output_type -> headgate.v1.ExtendResponse
-	13, // 57: headgate.v1.HeadgateService.Settle:output_type -> headgate.v1.SettleResponse
-	13, // 58: headgate.v1.HeadgateService.Cancel:output_type -> headgate.v1.SettleResponse
-	15, // 59: headgate.v1.HeadgateService.Acquire:output_type -> headgate.v1.AcquireResponse
-	17, // 60: headgate.v1.HeadgateService.Renew:output_type -> headgate.v1.LeasesResponse
-	17, // 61: headgate.v1.HeadgateService.Release:output_type -> headgate.v1.LeasesResponse
-	19, // 62: headgate.v1.HeadgateService.Inspect:output_type -> headgate.v1.Status
-	22, // 63: headgate.v1.HeadgateService.Usage:output_type -> headgate.v1.UsageResponse
-	26, // 64: headgate.v1.HeadgateService.ListLimits:output_type -> headgate.v1.ListLimitsResponse
-	29, // 65: headgate.v1.HeadgateService.ListCells:output_type -> headgate.v1.ListCellsResponse
-	31, // 66: headgate.v1.HeadgateService.Explain:output_type -> headgate.v1.ExplainResponse
-	35, // 67: headgate.v1.HeadgateService.Reset:output_type -> headgate.v1.ResetResponse
-	19, // 68: headgate.v1.HeadgateService.Block:output_type -> headgate.v1.Status
-	38, // 69: headgate.v1.HeadgateService.Stream:output_type -> headgate.v1.StreamResponse
-	51, // [51:70] is the sub-list for method output_type
-	32, // [32:51] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	41, // 26: headgate.v1.ObserveRequest.headers:type_name -> headgate.v1.ObserveRequest.HeadersEntry
+	1,  // 27: headgate.v1.StreamRequest.take:type_name -> headgate.v1.Request
+	1,  // 28: headgate.v1.StreamRequest.check:type_name -> headgate.v1.Request
+	6,  // 29: headgate.v1.StreamRequest.batch:type_name -> headgate.v1.BatchRequest
+	2,  // 30: headgate.v1.StreamResponse.decision:type_name -> headgate.v1.Decision
+	7,  // 31: headgate.v1.StreamResponse.batch:type_name -> headgate.v1.BatchResponse
+	4,  // 32: headgate.v1.StreamResponse.problem:type_name -> headgate.v1.Problem
+	1,  // 33: headgate.v1.HeadgateService.Take:input_type -> headgate.v1.Request
+	1,  // 34: headgate.v1.HeadgateService.Check:input_type -> headgate.v1.Request
+	1,  // 35: headgate.v1.HeadgateService.FillUp:input_type -> headgate.v1.Request
+	6,  // 36: headgate.v1.HeadgateService.Batch:input_type -> headgate.v1.BatchRequest
+	9,  // 37: headgate.v1.HeadgateService.Reserve:input_type -> headgate.v1.ReserveRequest
+	1,  // 38: headgate.v1.HeadgateService.Extend:input_type -> headgate.v1.Request
+	12, // 39: headgate.v1.HeadgateService.Settle:input_type -> headgate.v1.SettleRequest
+	12, // 40: headgate.v1.HeadgateService.Cancel:input_type -> headgate.v1.SettleRequest
+	1,  // 41: headgate.v1.HeadgateService.Acquire:input_type -> headgate.v1.Request
+	16, // 42: headgate.v1.HeadgateService.Renew:input_type -> headgate.v1.LeasesRequest
+	16, // 43: headgate.v1.HeadgateService.Release:input_type -> headgate.v1.LeasesRequest
+	18, // 44: headgate.v1.HeadgateService.Inspect:input_type -> headgate.v1.Subject
+	21, // 45: headgate.v1.HeadgateService.Usage:input_type -> headgate.v1.UsageRequest
+	25, // 46: headgate.v1.HeadgateService.ListLimits:input_type -> headgate.v1.ListLimitsRequest
+	28, // 47: headgate.v1.HeadgateService.ListCells:input_type -> headgate.v1.ListCellsRequest
+	30, // 48: headgate.v1.HeadgateService.Explain:input_type -> headgate.v1.ExplainRequest
+	34, // 49: headgate.v1.HeadgateService.Reset:input_type -> headgate.v1.ResetRequest
+	36, // 50: headgate.v1.HeadgateService.Block:input_type -> headgate.v1.BlockRequest
+	37, // 51: headgate.v1.HeadgateService.Observe:input_type -> headgate.v1.ObserveRequest
+	39, // 52: headgate.v1.HeadgateService.Stream:input_type -> headgate.v1.StreamRequest
+	2,  // 53: headgate.v1.HeadgateService.Take:output_type -> headgate.v1.Decision
+	2,  // 54: headgate.v1.HeadgateService.Check:output_type -> headgate.v1.Decision
+	5,  // 55: headgate.v1.HeadgateService.FillUp:output_type -> headgate.v1.FillUpResponse
+	7,  // 56: headgate.v1.HeadgateService.Batch:output_type -> headgate.v1.BatchResponse
+	10, // 57: headgate.v1.HeadgateService.Reserve:output_type -> headgate.v1.ReserveResponse
+	11, // 58: headgate.v1.HeadgateService.Extend:output_type -> headgate.v1.ExtendResponse
+	13, // 59: headgate.v1.HeadgateService.Settle:output_type -> headgate.v1.SettleResponse
+	13, // 60: headgate.v1.HeadgateService.Cancel:output_type -> headgate.v1.SettleResponse
+	15, // 61: headgate.v1.HeadgateService.Acquire:output_type -> headgate.v1.AcquireResponse
+	17, // 62: headgate.v1.HeadgateService.Renew:output_type -> headgate.v1.LeasesResponse
+	17, // 63: headgate.v1.HeadgateService.Release:output_type -> headgate.v1.LeasesResponse
+	19, // 64: headgate.v1.HeadgateService.Inspect:output_type -> headgate.v1.Status
+	22, // 65: headgate.v1.HeadgateService.Usage:output_type -> headgate.v1.UsageResponse
+	26, // 66: headgate.v1.HeadgateService.ListLimits:output_type -> headgate.v1.ListLimitsResponse
+	29, // 67: headgate.v1.HeadgateService.ListCells:output_type -> headgate.v1.ListCellsResponse
+	31, // 68: headgate.v1.HeadgateService.Explain:output_type -> headgate.v1.ExplainResponse
+	35, // 69: headgate.v1.HeadgateService.Reset:output_type -> headgate.v1.ResetResponse
+	19, // 70: headgate.v1.HeadgateService.Block:output_type -> headgate.v1.Status
+	38, // 71: headgate.v1.HeadgateService.Observe:output_type -> headgate.v1.ObserveResponse
+	40, // 72: headgate.v1.HeadgateService.Stream:output_type -> headgate.v1.StreamResponse
+	53, // [53:73] is the sub-list for method output_type
+	33, // [33:53] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_headgate_v1_headgate_proto_init() }
@@ -3218,12 +3364,13 @@ func file_headgate_v1_headgate_proto_init() {
 	file_headgate_v1_headgate_proto_msgTypes[24].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[34].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[36].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[37].OneofWrappers = []any{
+	file_headgate_v1_headgate_proto_msgTypes[37].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[39].OneofWrappers = []any{
 		(*StreamRequest_Take)(nil),
 		(*StreamRequest_Check)(nil),
 		(*StreamRequest_Batch)(nil),
 	}
-	file_headgate_v1_headgate_proto_msgTypes[38].OneofWrappers = []any{
+	file_headgate_v1_headgate_proto_msgTypes[40].OneofWrappers = []any{
 		(*StreamResponse_Decision)(nil),
 		(*StreamResponse_Batch)(nil),
 		(*StreamResponse_Problem)(nil),
@@ -3234,7 +3381,7 @@ func file_headgate_v1_headgate_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_headgate_v1_headgate_proto_rawDesc), len(file_headgate_v1_headgate_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -46,6 +46,7 @@ const (
 	HeadgateService_Explain_FullMethodName    = "/headgate.v1.HeadgateService/Explain"
 	HeadgateService_Reset_FullMethodName      = "/headgate.v1.HeadgateService/Reset"
 	HeadgateService_Block_FullMethodName      = "/headgate.v1.HeadgateService/Block"
+	HeadgateService_Observe_FullMethodName    = "/headgate.v1.HeadgateService/Observe"
 	HeadgateService_Stream_FullMethodName     = "/headgate.v1.HeadgateService/Stream"
 )
 
@@ -91,6 +92,9 @@ type HeadgateServiceClient interface {
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
 	// Block refuses a key for a while, or lifts that. Role admin.
 	Block(ctx context.Context, in *BlockRequest, opts ...grpc.CallOption) (*Status, error)
+	// Observe reports the response of a provider to a request that was charged to a key, which is blocked if the response
+	// asks to hold back. Role take.
+	Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (*ObserveResponse, error)
 	// Stream carries many requests at once, which are answered in any order, each under its id. Role take.
 	Stream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamRequest, StreamResponse], error)
 }
@@ -283,6 +287,16 @@ func (c *headgateServiceClient) Block(ctx context.Context, in *BlockRequest, opt
 	return out, nil
 }
 
+func (c *headgateServiceClient) Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (*ObserveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ObserveResponse)
+	err := c.cc.Invoke(ctx, HeadgateService_Observe_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *headgateServiceClient) Stream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamRequest, StreamResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &HeadgateService_ServiceDesc.Streams[0], HeadgateService_Stream_FullMethodName, cOpts...)
@@ -338,6 +352,9 @@ type HeadgateServiceServer interface {
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
 	// Block refuses a key for a while, or lifts that. Role admin.
 	Block(context.Context, *BlockRequest) (*Status, error)
+	// Observe reports the response of a provider to a request that was charged to a key, which is blocked if the response
+	// asks to hold back. Role take.
+	Observe(context.Context, *ObserveRequest) (*ObserveResponse, error)
 	// Stream carries many requests at once, which are answered in any order, each under its id. Role take.
 	Stream(grpc.BidiStreamingServer[StreamRequest, StreamResponse]) error
 	mustEmbedUnimplementedHeadgateServiceServer()
@@ -403,6 +420,9 @@ func (UnimplementedHeadgateServiceServer) Reset(context.Context, *ResetRequest) 
 }
 func (UnimplementedHeadgateServiceServer) Block(context.Context, *BlockRequest) (*Status, error) {
 	return nil, status.Error(codes.Unimplemented, "method Block not implemented")
+}
+func (UnimplementedHeadgateServiceServer) Observe(context.Context, *ObserveRequest) (*ObserveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Observe not implemented")
 }
 func (UnimplementedHeadgateServiceServer) Stream(grpc.BidiStreamingServer[StreamRequest, StreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method Stream not implemented")
@@ -752,6 +772,24 @@ func _HeadgateService_Block_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HeadgateService_Observe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ObserveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HeadgateServiceServer).Observe(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HeadgateService_Observe_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HeadgateServiceServer).Observe(ctx, req.(*ObserveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _HeadgateService_Stream_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(HeadgateServiceServer).Stream(&grpc.GenericServerStream[StreamRequest, StreamResponse]{ServerStream: stream})
 }
@@ -837,6 +875,10 @@ var HeadgateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Block",
 			Handler:    _HeadgateService_Block_Handler,
+		},
+		{
+			MethodName: "Observe",
+			Handler:    _HeadgateService_Observe_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

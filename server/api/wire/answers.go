@@ -97,6 +97,11 @@ func AcquiredOf(a *api.Acquired) *pb.AcquireResponse {
 // LostOf is the answer to what renews or releases, as a message.
 func LostOf(l *api.Lost) *pb.LeasesResponse { return &pb.LeasesResponse{Lost: l.Lost} }
 
+// ObservedOf says for how long a key is blocked, as a message.
+func ObservedOf(o *api.Observed) *pb.ObserveResponse {
+	return &pb.ObserveResponse{BlockedForMs: o.BlockedForMS, Field: o.Field}
+}
+
 // StatusOf is what is known about a key, as a message.
 func StatusOf(s *api.Status) *pb.Status {
 	return &pb.Status{

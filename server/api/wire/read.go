@@ -98,6 +98,11 @@ func Cells(c *pb.ListCellsResponse) *api.Cells {
 	return &api.Cells{Cells: all(c.GetCells(), func(s *pb.Status) api.Status { return *Status(s) })}
 }
 
+// Observed reads for how long a key is blocked.
+func Observed(o *pb.ObserveResponse) *api.Observed {
+	return &api.Observed{BlockedForMS: o.GetBlockedForMs(), Field: o.GetField()}
+}
+
 // Explanation returns an explanation.
 func Explanation(e *pb.ExplainResponse) *api.Explanation {
 	out := &api.Explanation{

@@ -181,6 +181,21 @@ func BlockOf(r *api.Block) *pb.BlockRequest {
 	return &pb.BlockRequest{Limit: r.Limit, Key: keyOf(r.Key, r.NoKey), For: r.For, Reason: r.Reason}
 }
 
+// Observe returns the response of a provider.
+func Observe(r *pb.ObserveRequest) *api.Observe {
+	return &api.Observe{
+		Subject: subject(r.GetLimit(), r.Key), Status: int(r.GetStatus()), Headers: r.GetHeaders(),
+	}
+}
+
+// ObserveOf is the same as a message.
+func ObserveOf(r *api.Observe) *pb.ObserveRequest {
+	return &pb.ObserveRequest{
+		Limit: r.Limit, Key: keyOf(r.Key, r.NoKey), Status: int32(r.Status), //nolint:gosec // the server refuses others
+		Headers: r.Headers,
+	}
+}
+
 // Explain returns the description of an HTTP request.
 func Explain(r *pb.ExplainRequest) *api.Explain {
 	return &api.Explain{

@@ -30,6 +30,8 @@ func fill(v reflect.Value, n *int) {
 		for i := range 2 {
 			fill(v.Index(i), n)
 		}
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"A": "b", "C": "d"}))
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Type().Field(i).Name != "NoKey" { // a key that is there
@@ -90,6 +92,7 @@ func TestEveryFieldArrives(t *testing.T) {
 	there(t, wire.ResetOf, wire.Reset)
 	there(t, wire.BlockOf, wire.Block)
 	there(t, wire.ExplainOf, wire.Explain)
+	there(t, wire.ObserveOf, wire.Observe)
 	there(t, wire.DecisionOf, wire.Decision)
 	there(t, wire.ProblemOf, wire.Problem)
 	there(t, wire.AnswersOf, wire.Answers, func(a *api.Answers) {
@@ -102,6 +105,7 @@ func TestEveryFieldArrives(t *testing.T) {
 	there(t, wire.AcquiredOf, wire.Acquired)
 	there(t, wire.LostOf, wire.Lost)
 	there(t, wire.StatusOf, wire.Status)
+	there(t, wire.ObservedOf, wire.Observed)
 	there(t, wire.UsageOf, wire.Usage)
 	there(t, wire.LimitsOf, wire.Limits)
 	there(t, wire.CellsOf, wire.Cells)
