@@ -15,7 +15,7 @@ help: ## list the targets
 
 .PHONY: test
 test: ## run all tests, against one real server of each kind, with the race detector
-	$(GO) test -race -timeout 25m ./...
+	$(GO) test -race -timeout 40m ./...
 
 .PHONY: engines
 engines: ## run the tests of the stores on all other servers; ENGINES="mysql valkey" for some

@@ -8,17 +8,19 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// toStateOne makes a database of what this binary has made as the binaries of state 1 have left theirs, which kept a row
-// for each cell of a request. Its rows are of one cell.
+// toStateOne makes a database of what this binary has made as the binaries of state 1 have left theirs, which
+// kept a row for each cell of a request. Its rows are of one cell.
 const toStateOne = `
 create table headgate.old (
-    limit_name text collate "C" not null, key text collate "C" not null, id text collate "C" not null, print bigint not null,
-    rule bigint[] not null, cost bigint not null, outcome bigint[] not null, settled bigint not null, keep_until bigint not null,
+    limit_name text collate "C" not null, key text collate "C" not null, id text collate "C" not null,
+    print bigint not null, rule bigint[] not null, cost bigint not null, outcome bigint[] not null,
+    settled bigint not null, keep_until bigint not null,
     primary key (limit_name, key, id));
 insert into headgate.old
 select c.limit_name, c.key, a.id, a.prints[1], array(select unnest(a.rules[1:1])), a.costs[1],
-    array[a.outcomes[1][1], a.rules[1][1], a.outcomes[1][2], a.outcomes[1][3], a.outcomes[1][4], a.rules[1][3], a.outcomes[1][5],
-        a.outcomes[1][6], a.outcomes[1][7], 0, 0, a.outcomes[1][8], 0, a.outcomes[1][9], a.rules[1][5]] ||
+    array[a.outcomes[1][1], a.rules[1][1], a.outcomes[1][2], a.outcomes[1][3], a.outcomes[1][4], a.rules[1][3],
+        a.outcomes[1][5], a.outcomes[1][6], a.outcomes[1][7], 0, 0, a.outcomes[1][8], 0, a.outcomes[1][9],
+        a.rules[1][5]] ||
         array(select unnest(a.extensions[1:1])),
     a.settled[1], a.keep_until
 from headgate.admissions a join headgate.cells c on c.generation = a.cells[1];

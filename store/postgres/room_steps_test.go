@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
@@ -104,6 +106,37 @@ func TestALimitBeginsToShareInAFlood(t *testing.T) {
 	eventually(t, s, func() bool { return roomOf(t, s, onlyOne).Sharing })
 	if took := time.Since(begin); took > 40*time.Second {
 		t.Errorf("it began to share after %v", took)
+	}
+	stop()
+	wg.Wait()
+}
+
+// TestAFloodHoldsUpNoCount has transactions lock the room of a limit, one after the other and without a gap.
+func TestAFloodHoldsUpNoCount(t *testing.T) {
+	t.Parallel()
+	s, dsn := bounded(t, 1)
+	fillKeys(t, s, onlyOne, "own", 1)
+	flood, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 4 {
+		conn := connect(t, dsn)
+		wg.Go(func() {
+			for flood.Err() == nil {
+				if _, err := conn.Exec(context.Background(), "begin; select from headgate.rooms for key share; "+
+					"select pg_sleep(0.2); commit"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	time.Sleep(300 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for _, call := range []string{"begin_sharing_1", "end_sharing_1"} {
+		_, err := connect(t, dsn).Exec(ctx, "select headgate."+call+"($1)", onlyOne.Name())
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "55P03" {
+			t.Errorf("%s: %v, want 55P03", call, err)
+		}
 	}
 	stop()
 	wg.Wait()

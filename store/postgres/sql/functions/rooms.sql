@@ -266,6 +266,31 @@ begin
     update headgate.rooms set closing = (extract(epoch from clock_timestamp()) * 1000000)::bigint + 1500000 where limit_name = p_limit;
 end $$;
 
+-- headgate.hold_room_N locks the room of a limit for update, and the settings if p_settings says so. It fails with 55P03
+-- if that takes longer than 900 ms in all. The setting lock_timeout bounds each wait alone: other transactions may lock a row for
+-- key share while one waits for it, so a single lock for update could wait for one after the other without end. This one
+-- first takes the lock behind which headgate.stand_in_line_N queues, and then waits for no row.
+create or replace function headgate.hold_room_N(p_limit text, p_settings boolean) returns void language plpgsql volatile as $$
+declare
+    last constant timestamptz := clock_timestamp() + interval '900 milliseconds';
+begin
+    perform from headgate.rooms o where o.limit_name = p_limit for no key update;
+    loop
+        begin
+            if p_settings then
+                perform from headgate.settings s for update nowait;
+            end if;
+            perform from headgate.rooms o where o.limit_name = p_limit for update nowait;
+            return;
+        exception when lock_not_available then
+            if clock_timestamp() > last then
+                raise;
+            end if;
+        end;
+        perform pg_sleep(0.005);
+    end loop;
+end $$;
+
 -- headgate.begin_sharing_N lets new keys of a limit share a cell, which it makes. It fails
 -- with 55P03 if transactions that make cells of the limit do not end soon.
 create or replace function headgate.begin_sharing_N(p_limit text) returns boolean
@@ -273,8 +298,9 @@ language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalo
 declare
     r headgate.rooms; most bigint;
 begin
-    select s.max_keys into most from headgate.settings s where s.unaware = '{}' for update; -- see headgate.open_room_N
-    select * into r from headgate.rooms o where o.limit_name = p_limit for update;
+    perform headgate.hold_room_N(p_limit, true); -- the settings too: see headgate.open_room_N
+    select s.max_keys into most from headgate.settings s where s.unaware = '{}';
+    select * into r from headgate.rooms o where o.limit_name = p_limit;
     if r.since is distinct from 0 or most is null or coalesce(nullif(r.max_keys, 0), most) = 0 then
         return false; -- another one was first
     end if;
@@ -292,7 +318,8 @@ language plpgsql volatile set lock_timeout = '900ms' set search_path = pg_catalo
 declare
     r headgate.rooms; own text;
 begin
-    select * into r from headgate.rooms o where o.limit_name = p_limit for update;
+    perform headgate.hold_room_N(p_limit, false);
+    select * into r from headgate.rooms o where o.limit_name = p_limit;
     own := 'headgate:shared:' || r.generation;
     perform from headgate.cells c where c.limit_name = p_limit and c.key = own for update skip locked;
     if not found and exists (select from headgate.cells c where c.limit_name = p_limit and c.key = own) -- somebody holds it
