@@ -29,7 +29,7 @@ var (
 	File   = Setting{Name: "config", Help: "config `file`; may be several", NotFile: true, List: true}
 	Server = Setting{Name: "server", Help: "`URL` of a server to ask instead of a store, of http, https, grpc or " +
 		"grpcs; or unix:PATH", NotFile: true}
-	Store  = Setting{Name: "store", Help: "`URL` of the store; one with a password belongs in the variable, " +
+	Store = Setting{Name: "store", Help: "`URL` of the store; one with a password belongs in the variable, " +
 		"since all users of the machine can see flags", Default: DefaultStore}
 	Token = Setting{Name: "token", Help: "`token` to show to the server; it belongs in the variable, since all " +
 		"users of the machine can see flags", NotFile: true}
