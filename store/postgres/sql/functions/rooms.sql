@@ -269,24 +269,31 @@ end $$;
 -- headgate.hold_room_N locks the room of a limit for update, and the settings if p_settings says so. It fails with 55P03
 -- if that takes longer than 900 ms in all. The setting lock_timeout bounds each wait alone: other transactions may lock a row for
 -- key share while one waits for it, so a single lock for update could wait for one after the other without end. This one
--- first takes the lock behind which headgate.stand_in_line_N queues, and then waits for no row.
+-- first takes the lock behind which headgate.stand_in_line_N queues, and then waits for no row. Nothing here may be in a
+-- block with an exception clause: what is locked in a subtransaction and updated outside of it looks to transactions with an
+-- older snapshot as if its key were as it was, and they would lock the old version for key share.
 create or replace function headgate.hold_room_N(p_limit text, p_settings boolean) returns void language plpgsql volatile as $$
 declare
     last constant timestamptz := clock_timestamp() + interval '900 milliseconds';
+    alone boolean;
 begin
     perform from headgate.rooms o where o.limit_name = p_limit for no key update;
+    if not found then
+        return;
+    end if;
     loop
-        begin
-            if p_settings then
-                perform from headgate.settings s for update nowait;
-            end if;
-            perform from headgate.rooms o where o.limit_name = p_limit for update nowait;
-            return;
-        exception when lock_not_available then
-            if clock_timestamp() > last then
-                raise;
-            end if;
-        end;
+        alone := true;
+        if p_settings then
+            perform from headgate.settings s for update skip locked;
+            alone := found or not exists (select from headgate.settings);
+        end if;
+        if alone then
+            perform from headgate.rooms o where o.limit_name = p_limit for update skip locked;
+            exit when found;
+        end if;
+        if clock_timestamp() > last then
+            raise exception using errcode = '55P03', message = format('transactions that make keys of %s are open', p_limit);
+        end if;
         perform pg_sleep(0.005);
     end loop;
 end $$;
