@@ -84,7 +84,7 @@ func (b *bench) locked(name, title string, goal compare.Goal, open func(context.
 ) compare.Comparison {
 	return compare.Comparison{
 		Name:  name + "-locked-64",
-		Title: fmt.Sprintf("%s, p99 of 64 callers of 1,000 keys, while another session has locked the row of one more", title),
+		Title: title + ", p99 of 64 callers of 1,000 keys, while another session has locked the row of one more",
 		Unit:  compare.Millis, Goals: []compare.Goal{goal}, Rounds: 2, Least: lockedFor,
 		Cells: b.besideALock(open, lock),
 	}
