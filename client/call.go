@@ -19,7 +19,7 @@ import (
 // in and out are of package api, or have the same JSON. Without an in, nothing is sent along; for GET it is an
 // [api.UsageQuery] or an [api.CellsQuery].
 //
-// Over gRPC the method and the path name the verb. A path that is no verb of gRPC, such as /v1/observe and
+// Over gRPC the method and the path name the verb. A path that is no verb of gRPC, such as /v1/auth and
 // those of health, or that has a query, is headgate.ErrUnsupported.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
 	if c.closed.Load() {
