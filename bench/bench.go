@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/bench/gate"
 	"github.com/headgate/headgate/bench/rivals"
 	"github.com/headgate/headgate/internal/load"
+	"github.com/headgate/headgate/store"
 )
 
 // bench holds what comparisons share.
@@ -109,6 +110,29 @@ func (o ours) cell(ctx context.Context) compare.Cell {
 		c.Exact = compare.Bucket(o.callers, 1000, 1000, gate.Ask(s, tight, []string{fresh()}))
 	}
 	return c
+}
+
+// openFilled opens a store over a new database and puts in the keys. end closes the store and drops the database.
+func openFilled(ctx context.Context, open func(context.Context) (string, func(), error), limit headgate.Limit,
+	keys []string,
+) (s store.Store, dsn string, end func(), err error) {
+	dsn, drop, err := open(ctx)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	if s, err = gate.Open(ctx, dsn, gate.Front); err != nil {
+		drop()
+		return nil, "", nil, err
+	}
+	end = func() {
+		s.Close()
+		drop()
+	}
+	if err = gate.Fill(ctx, s, limit, keys); err != nil {
+		end()
+		return nil, "", nil, err
+	}
+	return s, dsn, end, nil
 }
 
 // rival is another's cell in a comparison of stores.

@@ -28,22 +28,9 @@ func (b *bench) besideALock(open func(context.Context) (string, func(), error), 
 ) {
 	const callers, held = 64, "locked"
 	return func(ctx context.Context) ([]compare.Cell, error) {
-		dsn, drop, err := open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		s, err := gate.Open(ctx, dsn, gate.Front)
-		if err != nil {
-			drop()
-			return nil, err
-		}
-		end := func() {
-			s.Close()
-			drop()
-		}
 		keys := b.many[:1000]
-		if err := errors.Join(gate.Fill(ctx, s, always, keys), gate.Fill(ctx, s, always, []string{held})); err != nil {
-			end()
+		s, dsn, end, err := openFilled(ctx, open, always, append([]string{held}, keys...))
+		if err != nil {
 			return nil, err
 		}
 		limiter, others := headgate.New(s, nil), compare.Callers(callers, gate.Ask(s, always, keys))

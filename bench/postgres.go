@@ -173,21 +173,8 @@ func (b *bench) documented(ctx context.Context) ([]compare.Cell, error) {
 // sweeping measures the same store with and without a sweeper, over live keys
 // of which each lives for ten minutes: so many are dead in every second.
 func (b *bench) sweeping(ctx context.Context) ([]compare.Cell, error) {
-	dsn, drop, err := b.postgres(ctx)
+	s, _, end, err := openFilled(ctx, b.postgres, lasting, b.million)
 	if err != nil {
-		return nil, err
-	}
-	s, err := gate.Open(ctx, dsn, gate.Front)
-	if err != nil {
-		drop()
-		return nil, err
-	}
-	end := func() {
-		s.Close()
-		drop()
-	}
-	if err := gate.Fill(ctx, s, lasting, b.million); err != nil {
-		end()
 		return nil, err
 	}
 	plain := compare.Callers(512, gate.Ask(s, lasting, b.million))

@@ -1,8 +1,9 @@
 -- Requests with an id: each is charged once however often it is asked, and can be
 -- extended and settled. What is remembered of them, and how, is said in 003_admissions.sql.
 
--- headgate.lock_ids_N locks what is remembered of some ids: the rows of several cells, in the order in which all do, and those of
--- one cell, whose generations are given beside the ids. For the latter nobody waits but a sweep, since the cells are locked.
+-- headgate.lock_ids_N locks the rows of some ids in headgate.admissions. The rows of several cells are locked in the order
+-- of id and home. The rows of one cell are found by p_generations, which has the cell's generation for each id; their cells
+-- are locked already, so only a sweep competes for them.
 create or replace function headgate.lock_ids_N(p_ids text[], p_generations bigint[]) returns void language plpgsql volatile as $$
 begin
     perform from (select distinct i.id collate "C" as id from unnest(p_ids) i(id) where i.id <> '' order by 1 offset 0) i

@@ -267,11 +267,13 @@ begin
 end $$;
 
 -- headgate.hold_room_N locks the room of a limit for update, and the settings if p_settings says so. It fails with 55P03
--- if that takes longer than 900 ms in all. The setting lock_timeout bounds each wait alone: other transactions may lock a row for
--- key share while one waits for it, so a single lock for update could wait for one after the other without end. This one
--- first takes the lock behind which headgate.stand_in_line_N queues, and then waits for no row. Nothing here may be in a
--- block with an exception clause: what is locked in a subtransaction and updated outside of it looks to transactions with an
--- older snapshot as if its key were as it was, and they would lock the old version for key share.
+-- if that takes longer than 900 ms in total. lock_timeout is not enough: it bounds the wait for one holder, and other
+-- transactions may lock the row for key share meanwhile, so SELECT FOR UPDATE could wait for one holder after another
+-- without end. Therefore the function takes the lock behind which headgate.stand_in_line_N queues, and polls the rest.
+--
+-- The function must not use an exception clause. A row that is locked in a subtransaction and updated in its parent is not
+-- marked as a change of the key. A transaction with an older snapshot could then lock the old version for key share, and
+-- make a key while the limit shares.
 create or replace function headgate.hold_room_N(p_limit text, p_settings boolean) returns void language plpgsql volatile as $$
 declare
     last constant timestamptz := clock_timestamp() + interval '900 milliseconds';

@@ -1,6 +1,6 @@
--- Requests with an id: one row for each, in the place of one for each of its cells.
+-- Requests with an id: one row for each request, not one for each of its cells.
 
--- A schema that was made before has the columns of cells not yet, and rows of the other kind.
+-- A schema of state 1 lacks the columns of cells and has rows of the other kind.
 do $$ begin
     if not exists (select from pg_attribute a where a.attrelid = 'headgate.cells'::regclass and a.attname = 'generation') then
         alter table headgate.cells add column generation bigint not null generated always as identity,
@@ -12,24 +12,30 @@ do $$ begin
     end if;
 end $$;
 
--- What is remembered of a request that was admitted: cells are the generations of the cells that it has
--- charged, and home is the first of these, negative if there are more. For each of these, in the same order:
--- prints, of all charges of the request; keeps, from when on the id is forgotten; costs, credits charged
--- in all; settled, credits that it cost in the end, -1 before that is known, -2 if it was cancelled;
--- rules, kind, anchor, unit, capacity, step and drain of the limit by then, a capacity of 0 if it was
--- extended under another limit; outcomes, numbers of what headgate.apply_N answered first:
--- granted, level, prev, at, empty_at, blocked_until, used, entry and start_at; and extensions, null if
--- there was none in a bucket or in windows: cost of the last one, 0 if there was none, and level, at and prev
--- of the cell after it. keep_until is the last of keeps.
+-- Each row is a request that was admitted. cells has the generations of the cells that it charged. home is the first of
+-- them, negated if there are several. The other arrays have one element for each cell, in the order of cells:
 --
--- An id is known to each cell apart. Rows of one cell are found by id and home, so that an id that many
--- keys use costs no more than others; of the rows of several cells all those of the id are read. An id may
--- be in several rows, but then these have no cell in common: what is admitted again on a cell replaces what
--- was there in its row. What a row has of a cell is written by those who have locked the cell, so others may
--- write the rest of the row at the same time: each changes the row as it finds it under the row's own lock.
--- Rows are locked after all cells, in the order of id and home. A sweep removes whole rows.
+-- prints      the fingerprint of all charges of the request
+-- keeps       when the cell forgets the id
+-- costs       credits charged, including extensions
+-- settled     credits that it cost in the end; -1: not settled; -2: cancelled
+-- rules       kind, anchor, unit, capacity, step and drain of the limit when it was charged; the capacity is 0 if the
+--             request was extended under another limit
+-- outcomes    granted, level, prev, at, empty_at, blocked_until, used, entry and start_at of the first answer
+-- extensions  cost of the last extension, 0 if there was none, and level, at and prev of the cell after it; the whole
+--             array is null if no bucket or window was extended
 --
--- Half of each page is free, so that a row that is settled stays in its page (HOT).
+-- keep_until is the latest of keeps.
+--
+-- Each cell knows its ids separately. A row of one cell is found by id and home, so an id that many keys use is as
+-- cheap as any other. Rows of several cells are found by id, and all of them are read. If an id has several rows, these
+-- have no cell in common: a request that is admitted again on a cell overwrites the elements of that cell.
+--
+-- The elements of a cell are written only under the lock of the cell. Transactions that hold different cells may update
+-- the same row; each update starts from the row as it is under the row lock. Row locks are taken after all cell locks, in
+-- the order of id and home. A sweep deletes whole rows.
+--
+-- Half of each page stays free, so that settling a row is a HOT update.
 create table if not exists headgate.admissions (
     id         text collate "C" not null,
     home       bigint not null,
@@ -46,7 +52,7 @@ create table if not exists headgate.admissions (
 ) with (fillfactor = 50, toast_tuple_target = 4080);
 create index if not exists admissions_by_time on headgate.admissions (keep_until asc);
 
--- Each of the former rows is a request of one charge.
+-- A row of state 1 becomes a request of one charge.
 do $$ begin
     if to_regclass('headgate.admissions_of_cells') is not null then
         insert into headgate.admissions (id, home, keep_until, cells, prints, keeps, costs, settled, rules, outcomes, extensions)
