@@ -16,6 +16,8 @@ type Bound struct {
 	word     string        // for period, where it has a name of its own
 	lease    time.Duration // for which a node may hold back what it has taken up front
 
+	away Away // what the limit answers while its store cannot decide
+
 	params   law.Params
 	calendar *calendar // nil unless windows are the calendar's
 }
@@ -27,6 +29,10 @@ type Bound struct {
 // Of windows of the calendar it is the most from 1970 on, by the time zones that
 // this machine knows. A change of a zone's offset can make a window shorter than
 // its name says.
+//
+// With AwayShare it is twice that of the limit: the store may admit all of it, and the processes that do
+// not reach the store as much by their shares. With AwayAllow it is what passes by the store; what passes while
+// that is away has no bound.
 func (b Bound) In(d time.Duration) Amount {
 	p := &b.params
 	if d < 0 || p.Unit == 0 || b.notation == closedNotation {
@@ -55,11 +61,25 @@ func (b Bound) In(d time.Duration) Amount {
 	if p.Kind == law.Window && micros > 0 {
 		most.Sub(most, big.NewInt(1)) // the older window still counts a credit
 	}
+	if b.away == AwayShare {
+		most.Lsh(most, 1)
+	}
 	return amountOf(most, p.Unit)
 }
 
 // String states the bound in one sentence.
 func (b Bound) String() string {
+	switch s := b.words(); b.away {
+	case AwayAllow:
+		return s + "; everything passes while the store is away"
+	case AwayShare:
+		return s + " (half of that by the shares of processes that do not reach the store)"
+	default:
+		return s
+	}
+}
+
+func (b Bound) words() string {
 	switch b.notation {
 	case closedNotation:
 		return "0 lets nothing pass"

@@ -20,7 +20,7 @@ type Concurrency struct {
 
 var concurrencyEntry = entry{
 	name:   "concurrency",
-	syntax: "AMOUNT ttl PERIOD [block PERIOD]",
+	syntax: "AMOUNT ttl PERIOD [block PERIOD] [deadline PERIOD]",
 	about:  "so many leases at the same time; a lease that is not renewed ends after its time to live",
 	parse: func(n *notation) (Algorithm, error) {
 		if n.hasPeriod {

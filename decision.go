@@ -22,6 +22,7 @@ const (
 	ViaStore    = law.ViaStore    // the store decided
 	ViaPrefetch = law.ViaPrefetch // out of tokens taken up front
 	ViaLocal    = law.ViaLocal    // a refusal repeated without the store
+	ViaFallback = law.ViaFallback // the store was away, and the limit says what is answered then: see [Away]
 )
 
 // Charge is one thing to be admitted: a cost, by a limit, for a key.

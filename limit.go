@@ -192,7 +192,7 @@ func (l Limit) Bound() Bound {
 		return Bound{}
 	}
 	b := l.r.algorithm.bound()
-	b.notation, b.params, b.calendar = l.r.notation, l.r.params, l.r.calendar
+	b.notation, b.params, b.calendar, b.away = l.r.notation, l.r.params, l.r.calendar, l.r.params.Away
 	return b
 }
 

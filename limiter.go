@@ -20,11 +20,12 @@ type Limiter struct {
 	clock  store.Clock
 	turns  turns // of the callers that wait
 
-	names    Names         // nil: none
-	known    knower        // names, if it is one
-	ahead    atomic.Int64  // of the clock: the store's, as far as it mattered
-	timeout  time.Duration // of a question to the store; 0: none
-	observer Observer      // nil: none
+	names    Names           // nil: none
+	known    knower          // names, if it is one
+	ahead    atomic.Int64    // of the clock: the store's, as far as it mattered
+	timeout  time.Duration   // of a question to the store; 0: none
+	deadline store.Deadliner // says how long a decision may take; nil: as long as timeout
+	observer Observer        // nil: none
 }
 
 // Config adjusts a Limiter. A nil Config, and every zero field, is fine.
@@ -39,7 +40,9 @@ type Config struct {
 	// (store.ErrUnavailable, say), or store.ErrUnknownOutcome, for example where a
 	// transaction of somebody else's holds the cell. Wait, Await and WithLease, their
 	// kin, and what is built on them wait for as long as their context lasts, for
-	// the store too. Zero: DefaultTimeout. Below 0: none, and none for a store in this
+	// the store too. Zero: DefaultTimeout; but a request that takes or checks waits only for as long as
+	// its limits say (Tail.Deadline), or else the store (store.Deadliner): behind package
+	// front 250 ms, or 1.5 s for MariaDB and MySQL. Below 0: none, and none for a store in this
 	// process, which answers at once.
 	//
 	// The RetryFor of the drivers is for questions without a deadline: of calls
@@ -56,6 +59,9 @@ type Config struct {
 // one, and of the zero Limiter, each call is ErrInvalid.
 func New(s store.Store, cfg *Config) *Limiter {
 	l := &Limiter{store: s, clock: store.SystemClock, timeout: cfg.timeout(s)}
+	if l.timeout > 0 && (cfg == nil || cfg.Timeout == 0) {
+		l.deadline, _ = store.As[store.Deadliner](s)
+	}
 	l.direct, _ = s.(store.OneTaker)
 	if cfg != nil {
 		l.observer, l.names = cfg.Observer, cfg.Names
@@ -113,7 +119,7 @@ func (l *Limiter) takeNamed(ctx context.Context, c Charge) (d Decision, err erro
 			return d, nil
 		}
 	}
-	ctx, b := l.bound(ctx)
+	ctx, b := l.boundBy(ctx, l.soonest())
 	defer b.end(&err, store.ErrUnknownOutcome)
 	limit, err := l.meantOne(ctx, c.Limit, c.Key, tries{})
 	if err != nil {
@@ -134,7 +140,7 @@ func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error
 }
 
 func (l *Limiter) ask(ctx context.Context, verb law.Verb, charges []Charge) (d Decision, err error) {
-	ctx, b := l.whole(ctx, charges)
+	ctx, b := l.wholeBy(ctx, l.soonest(), charges)
 	defer b.end(&err, store.ErrUnknownOutcome)
 	for t := (tries{}); ; {
 		meant, err := l.meant(ctx, charges, t)
@@ -190,7 +196,7 @@ func (l *Limiter) FillUp(ctx context.Context, c Charge) (f Filled, err error) {
 
 func (l *Limiter) fillUp(ctx context.Context, c Charge) (f Filled, err error) {
 	asked := []Charge{c}
-	ctx, b := l.whole(ctx, asked)
+	ctx, b := l.wholeBy(ctx, l.soonest(), asked)
 	defer b.end(&err, store.ErrUnknownOutcome)
 	for t := (tries{}); ; {
 		charges, err := l.meant(ctx, asked, t)

@@ -124,7 +124,7 @@ func TestTheTimeoutContainsTheLookUp(t *testing.T) {
 						t.Errorf("%s, %s silent, timeout %s, context %s: %v after %s, want that nothing was done after %s",
 							name, silent, tt.timeout, tt.context, err, took, tt.want)
 					}
-					if named := strings.Contains(fmt.Sprint(err), "the Timeout of headgate.Config"); named != tt.named {
+					if named := strings.Contains(fmt.Sprint(err), "Timeout of headgate.Config"); named != tt.named {
 						t.Errorf("%s, %s silent: %v; the setting is named: %v, want %v", name, silent, err, named, tt.named)
 					}
 				}

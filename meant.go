@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -18,10 +19,15 @@ func (c Charge) unclear() bool { return c.Limit.OnlyName() || c.Limit.r.timed() 
 // A call with limits that are clear asks one question, which has a deadline of its own. One that
 // waits has none but that of its context.
 func (l *Limiter) whole(ctx context.Context, charges []Charge) (context.Context, bound) {
+	return l.wholeBy(ctx, l.timeout, charges)
+}
+
+// wholeBy is whole for a call that may take so long.
+func (l *Limiter) wholeBy(ctx context.Context, most time.Duration, charges []Charge) (context.Context, bound) {
 	if _, waits := ctx.(patient); waits || !slices.ContainsFunc(charges, Charge.unclear) {
 		return ctx, bound{}
 	}
-	return l.bound(ctx)
+	return l.boundBy(ctx, most)
 }
 
 // meant returns charges with the limits that hold now in the place of names: all of one

@@ -36,7 +36,7 @@ func (e *ParseError) Unwrap() error {
 //
 // Without a NAME it is that of a token bucket, and the rate may be AMOUNT per PERIOD. 0 and
 // unlimited stand alone. An option is from-first, a time zone, or one of burst, capacity,
-// history, block, prefetch, ttl followed by its value, each at most once.
+// history, block, prefetch, ttl, away, deadline followed by its value, each at most once.
 type notation struct {
 	text   string
 	fields []field // the words after the name and the rate that are not yet used
@@ -50,6 +50,8 @@ type notation struct {
 	periodAt  int // 0: behind the amount
 	block     time.Duration
 	prefetch  Prefetch
+	away      Away
+	deadline  time.Duration
 
 	options map[string]field // not yet used, by the option's word; "zone" for a time zone
 	places  map[string]int   // where the value of each option stands
@@ -61,7 +63,7 @@ type field struct {
 }
 
 // valued are the options that are followed by a value.
-var valued = []string{"burst", "capacity", "history", "block", "ttl", "prefetch"}
+var valued = []string{"burst", "capacity", "history", "block", "ttl", "prefetch", "away", "deadline"}
 
 // prefetching are the algorithms that can have a prefetch. Of others it is an option
 // that does not apply.
@@ -165,7 +167,7 @@ func (n *notation) parseOptions(words []field) error {
 			name = "zone"
 		default:
 			return n.fail("option", w.at, fmt.Sprintf("%q is not known; options are burst, capacity, from-first, "+
-				"history, block, prefetch, ttl and a calendar's time zone", w.text))
+				"history, block, prefetch, ttl, away, deadline and a calendar's time zone", w.text))
 		}
 		if _, twice := n.places[name]; twice {
 			return n.fail(name, w.at, "is said twice")
@@ -175,6 +177,12 @@ func (n *notation) parseOptions(words []field) error {
 	var err error
 	if n.block, err = n.periodOption("block"); err == nil && prefetching[n.name] {
 		n.prefetch, err = n.prefetchOption()
+	}
+	if err == nil {
+		n.away, err = n.awayOption()
+	}
+	if err == nil {
+		n.deadline, err = n.periodOption("deadline")
 	}
 	return err
 }
@@ -224,7 +232,9 @@ func (n *notation) needPeriod() error {
 	return nil
 }
 
-func (n *notation) tail() Tail { return Tail{Block: n.block, Prefetch: n.prefetch} }
+func (n *notation) tail() Tail {
+	return Tail{Block: n.block, Prefetch: n.prefetch, Away: n.away, Deadline: n.deadline}
+}
 
 func (n *notation) fail(field string, at int, problem string) error {
 	return &ParseError{Notation: n.text, Offset: min(at, len(n.text)), Field: field, Problem: problem}

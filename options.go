@@ -12,6 +12,11 @@ type Tail struct {
 	Block time.Duration
 	// Prefetch lets nodes take tokens up front. Zero: not.
 	Prefetch Prefetch
+	// Away says what is answered while the store cannot decide. Zero: an error.
+	Away Away
+	// Deadline is how long a decision may take. Zero: as long as the Limiter lets it, see
+	// Config.Timeout. Of the limits of one request the shortest holds.
+	Deadline time.Duration
 }
 
 // tail writes the options into p, or says what is wrong with it.
@@ -22,6 +27,9 @@ func (t Tail) tail(p *law.Params) error {
 		}
 		p.Block = t.Block.Microseconds()
 	}
+	if err := t.checkAway(p); err != nil {
+		return err
+	}
 	return t.Prefetch.compile(p)
 }
 
@@ -31,5 +39,5 @@ func (t Tail) suffix() string {
 	if t.Block != 0 {
 		s = " block " + formatPeriod(t.Block)
 	}
-	return s + t.Prefetch.suffix()
+	return s + t.Prefetch.suffix() + t.awaySuffix()
 }

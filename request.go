@@ -185,7 +185,7 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 	if l.store == nil {
 		return errNoStore
 	}
-	ctx, b := l.bound(ctx)
+	ctx, b := l.boundBy(ctx, l.within(ops))
 	defer b.end(&err, store.ErrUnknownOutcome)
 	if err := l.store.Apply(ctx, ops, outs); err != nil {
 		store.Void(outs)
@@ -272,19 +272,24 @@ type bound struct {
 	timeout time.Duration
 }
 
-// bound returns the context to ask the store with.
+// bound returns the context to ask the store with, for a question that is no decision.
 func (l *Limiter) bound(ctx context.Context) (context.Context, bound) {
+	return l.boundBy(ctx, l.timeout)
+}
+
+// boundBy is bound for a question that may take so long; 0: as long as the context lasts.
+func (l *Limiter) boundBy(ctx context.Context, most time.Duration) (context.Context, bound) {
 	if p, ok := ctx.(patient); ok {
-		return p.Context, bound{}
+		return store.WithPatience(p.Context), bound{}
 	}
-	if l.timeout == 0 {
+	if most == 0 {
 		return ctx, bound{}
 	}
-	if end, ok := ctx.Deadline(); ok && sched.Until(end) <= l.timeout {
+	if end, ok := ctx.Deadline(); ok && sched.Until(end) <= most {
 		return ctx, bound{}
 	}
-	b := bound{asked: ctx, timeout: l.timeout}
-	b.own, b.cancel = sched.WithTimeout(ctx, l.timeout)
+	b := bound{asked: ctx, timeout: most}
+	b.own, b.cancel = sched.WithTimeout(ctx, most)
 	return b.own, b
 }
 
@@ -298,7 +303,7 @@ func (b *bound) end(err *error, otherwise error) {
 	*err = b.explain(*err, otherwise)
 }
 
-// explain says of an error that came by the deadline which setting that is.
+// explain says of an error that came by the deadline how long it was.
 func (b *bound) explain(err, otherwise error) error {
 	if b.cancel == nil || err == nil || b.own.Err() == nil || b.asked.Err() != nil {
 		return err
@@ -306,7 +311,7 @@ func (b *bound) explain(err, otherwise error) error {
 	if store.Class(err) == nil {
 		err = fmt.Errorf("%w: %w", otherwise, err)
 	}
-	return fmt.Errorf("%w (no answer within %s, the Timeout of headgate.Config)", err, b.timeout)
+	return fmt.Errorf("%w (no answer within %s: see Timeout of headgate.Config)", err, b.timeout)
 }
 
 // ahead says that what was admitted under an id may not start yet, or nil.

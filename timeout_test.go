@@ -116,7 +116,7 @@ func TestACallThatDecidesAtOnceHasADeadline(t *testing.T) {
 						t.Errorf("%s, timeout %s, context %s: %v after %s, want the deadline after %s", name,
 							tt.timeout, tt.context, err, took, tt.want)
 					}
-					if named := strings.Contains(fmt.Sprint(err), "the Timeout of headgate.Config"); named != tt.named {
+					if named := strings.Contains(fmt.Sprint(err), "Timeout of headgate.Config"); named != tt.named {
 						t.Errorf("%s, timeout %s, context %s: %v; the setting is named: %v, want %v", name, tt.timeout,
 							tt.context, err, named, tt.named)
 					}

@@ -84,7 +84,7 @@ func decision(w *api.Decision, charges []headgate.Charge) headgate.Decision {
 			Applied: f.Applied,
 		})
 	}
-	for _, via := range []headgate.Via{headgate.ViaPrefetch, headgate.ViaLocal} {
+	for _, via := range []headgate.Via{headgate.ViaPrefetch, headgate.ViaLocal, headgate.ViaFallback} {
 		if w.Via != "" && w.Via == via.String() {
 			d.Via = via
 		}

@@ -48,7 +48,23 @@ type Params struct {
 	Leased       bool  // Log only: entries are released by their holders. Drivers ignore it
 
 	MaxKeys int64 // how many keys the limit may have in a store; 0: the store's setting. The laws ignore it
+
+	Away     Away  // what is answered while the store is away. Laws and drivers ignore it
+	Deadline int64 // microseconds that a decision may take; 0: the default. Laws and drivers ignore it
 }
+
+// Away says what is answered while the store cannot decide.
+type Away uint8
+
+// What is answered. Where the limits of one request differ, the smallest value holds.
+const (
+	AwayDeny  Away = iota // an error, and nothing is admitted
+	AwayShare             // each process decides by its part of the limit
+	AwayAllow             // everything is admitted
+)
+
+// String returns deny, share or allow.
+func (a Away) String() string { return [...]string{"deny", "share", "allow"}[min(a, AwayAllow)] }
 
 // Verb says what is asked of a cell.
 type Verb uint8
@@ -156,11 +172,12 @@ const (
 	ViaStore    Via = iota // the store decided
 	ViaPrefetch            // out of credits taken up front
 	ViaLocal               // a refusal repeated without the store
+	ViaFallback            // the store was away, and Params.Away decided
 )
 
-// String returns store, prefetch or local.
+// String returns store, prefetch, local or fallback.
 func (v Via) String() string {
-	return [...]string{"store", "prefetch", "local"}[min(v, ViaLocal)]
+	return [...]string{"store", "prefetch", "local", "fallback"}[min(v, ViaFallback)]
 }
 
 // Outcome is a store's raw answer to an op. What people see (remaining,

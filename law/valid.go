@@ -97,6 +97,10 @@ func (p *Params) Valid() error {
 		return Invalid("limit", "block and history must be from 0 to 142 years")
 	case p.MaxKeys < 0 || p.MaxKeys > Max:
 		return Invalid("max_keys", "the number of keys must be from 0 to 2^53-1")
+	case p.Away > AwayAllow:
+		return Invalid("limit", "policy %d for a store that is away does not exist", p.Away)
+	case p.Deadline < 0 || p.Deadline > maxDrain:
+		return Invalid("limit", "the deadline must be from 0 to 142 years")
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ export interface Decision extends Omit<Figures, "key"> {
   key?: string; // said if there are several charges
   at: number;
   entry?: number;
-  via?: "prefetch" | "local";
+  via?: "prefetch" | "local" | "fallback";
   replayed?: boolean;
   shared?: boolean;
   each?: (Figures & { charge: number })[];

@@ -61,7 +61,7 @@ func newServeCommand() *cobra.Command {
 	addSettings(cmd, config.File, config.Store, config.HTTP, config.GRPC, config.RESP, config.Envoy,
 		config.EnvoyHeaders, config.XDS, config.XDSNode, config.XDSCA, config.XDSCert, config.XDSKey,
 		config.Admin, config.Metrics, config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA,
-		config.WaitStore, config.MaxKeys,
+		config.WaitStore, config.Deadline, config.MaxKeys,
 		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
 		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered)
 	return cmd
@@ -77,6 +77,9 @@ type serving struct {
 	admin   string        // address for admin actions; empty: addr has them
 	metrics string        // address of what tells how the server is; empty: there is none apart
 	wait    time.Duration // for the store, at the start; pending.NoLimit
+
+	deadline time.Duration // of decisions; 0: the store's
+
 	options storeOptions
 	edge    edge.Config
 	rest    rest.Config
@@ -111,6 +114,8 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 	if err = cmp.Or(err, wrong); limited {
 		o.wait = wait
 	}
+	o.deadline, _, wrong = c.Duration(config.Deadline, given)
+	err = cmp.Or(err, wrong)
 	o.store, o.addr = url.Value, addr.Value
 	err = cmp.Or(err, o.accessOf(given))
 	o.envoy, wrong = envoyOf(c, given)
@@ -131,7 +136,10 @@ func (o *serving) open(ctx context.Context) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s = front.New(s, &front.Config{Logger: slog.New(slog.DiscardHandler)}) // watch tells of the sweeper
+	s = front.New(s, &front.Config{
+		Logger: slog.New(slog.DiscardHandler), // watch tells of the sweeper
+		Guard:  &front.GuardConfig{Deadline: o.deadline, Logger: o.options.log},
+	})
 	if err := newServerService(s, o.config, nil).Reachable(ctx); err != nil {
 		s.Close()
 		return nil, err

@@ -78,7 +78,9 @@ func launch(t *testing.T, dir string, args ...string) *server {
 		t.Fatal(err)
 	}
 	s := &server{over: make(chan struct{})}
-	s.cmd = exec.Command(bin, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
+	s.cmd = exec.Command(bin, append([]string{
+		"serve", "--http", "127.0.0.1:0", "--deadline", "10s", // for machines with other work
+	}, args...)...)
 	s.cmd.Dir = dir
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {

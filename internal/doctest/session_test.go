@@ -72,7 +72,7 @@ func newSession(t *testing.T, programs string, env ...string) *session {
 		}
 	}
 	cmd.Env = append(cmd.Env, "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+s.dir, "LC_ALL=C.UTF-8", "TZ=UTC",
-		"PAGER=cat", "PSQLRC=/dev/null",
+		"PAGER=cat", "HEADGATE_DEADLINE=10s", "PSQLRC=/dev/null",
 		"CURL_HOME="+s.dir, "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Env = append(cmd.Env, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -195,6 +195,7 @@ const (
 // The ways in which an answer was found.
 const (
 	ViaStore    = "store"
+	ViaFallback = "fallback" // the store was away, and the limit's policy decided
 	ViaPrefetch = "prefetch" // out of tokens that the node had taken up front
 	ViaRepeat   = "repeat"   // a refusal that the node repeated without asking the store
 )

@@ -137,7 +137,7 @@ func (r *Return) valid() error {
 	if !slices.Contains(outcomes, r.Outcome) {
 		return fmt.Errorf("return %d: %q is no outcome", r.ID, r.Outcome)
 	}
-	if !slices.Contains([]string{"", ViaStore, ViaPrefetch, ViaRepeat}, r.Via) {
+	if !slices.Contains([]string{"", ViaStore, ViaPrefetch, ViaRepeat, ViaFallback}, r.Via) {
 		return fmt.Errorf("return %d: via %q is not known", r.ID, r.Via)
 	}
 	if !micros(r.At, r.StartAt) || r.Until < 0 || r.Until > maxNanos {

@@ -87,7 +87,7 @@ type Decision struct {
 	ResetAfterMS int64  `json:"reset_after_ms"` // rounded up
 	At           int64  `json:"at"`             // the store's decision time, microseconds since the epoch
 	Entry        int64  `json:"entry,omitempty"`
-	Via          string `json:"via,omitempty"`      // prefetch or local; absent: the store decided
+	Via          string `json:"via,omitempty"`      // prefetch, local or fallback; absent: the store decided
 	Replayed     bool   `json:"replayed,omitempty"` // it was admitted before, under the same id
 	// a limit is full: a new key of it was charged in a cell that such keys share
 	Shared bool `json:"shared,omitempty"`

@@ -78,6 +78,11 @@ var (
 		Help:    "for how `long` to wait at the start for a store that is away, such as 30s; 0 tries once",
 		Default: "no limit",
 	}
+	Deadline = Setting{
+		Name:    "deadline",
+		Help:    "how `long` a request may wait for the store, where its limits do not say; then their policy answers",
+		Default: "250ms, with MariaDB and MySQL 1.5s",
+	}
 	Host = Setting{Name: "host", Help: "`name` by which a server on a loopback address may be asked, beside " +
 		"localhost and IP addresses; if there is one, other names are refused on other addresses too", List: true}
 
@@ -127,7 +132,7 @@ var (
 // Settings are all of them, in the order of the documentation.
 var Settings = []Setting{
 	Store, HTTP, GRPC, RESP, Envoy, EnvoyHeaders, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
-	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, MaxKeys,
+	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, Deadline, MaxKeys,
 	NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, Proxy, MaxConnections, MaxRequests,
 	MaxBuffered,
 	File, Server, Token,

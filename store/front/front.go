@@ -9,14 +9,17 @@
 //
 // A call passes these packages in order:
 //
+//   - guard answers as the limit says while the store cannot decide, and asks a store that is away
+//     only now and then;
 //   - deny repeats a refusal that still holds, without a question to the store;
 //   - prefetch hands out tokens that this process took ahead of demand, for limits that
 //     ask for it;
 //   - coalesce puts callers who wait into one batch.
 //
-// No other order works as well: coalesce has to be next to the store, because the
-// other two ask the store as callers do, and deny has to come first, because a
-// refused call needs nothing of the others.
+// No other order works as well: coalesce has to be next to the store, because
+// deny and prefetch ask the store as callers do; deny comes before prefetch, because a
+// refused call needs nothing of the others; and guard comes first, so that a call waits for
+// none of them beyond its deadline.
 //
 // The sweeper is one goroutine. It removes the rows that can no longer affect a
 // decision. Without a sweeper, a database keeps one row for each key that was ever
@@ -33,6 +36,7 @@ import (
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/coalesce"
 	"github.com/headgate/headgate/store/deny"
+	"github.com/headgate/headgate/store/guard"
 	"github.com/headgate/headgate/store/prefetch"
 )
 
@@ -40,6 +44,7 @@ var (
 	_ store.Store     = (*Store)(nil)
 	_ store.Pinner    = (*Store)(nil)
 	_ store.OneTaker  = (*Store)(nil)
+	_ store.Deadliner = (*Store)(nil)
 	_ store.Unwrapper = (*Store)(nil)
 )
 
@@ -53,6 +58,8 @@ type Config struct {
 	Deny *deny.Config
 	// Coalesce adjusts package coalesce.
 	Coalesce *coalesce.Config
+	// Guard adjusts package guard. Its Observer and Logger are those of this Config where they are nil.
+	Guard *GuardConfig
 	// SweepEvery is the mean time between two sweeps. Each pause is between half of
 	// it and one and a half times it, so that processes that were started together
 	// sweep at different times. Zero: DefaultSweepEvery. Below 0: there is no sweeper;
@@ -69,6 +76,9 @@ type Config struct {
 	// when it works again. Nil: slog.Default().
 	Logger *slog.Logger
 }
+
+// GuardConfig adjusts package guard.
+type GuardConfig = guard.Config
 
 // The defaults of a Config.
 const (
@@ -109,6 +119,21 @@ func (c *Config) coalesce() *coalesce.Config {
 	return &d
 }
 
+// guard returns the settings of package guard.
+func (c *Config) guard() *guard.Config {
+	var d guard.Config
+	if c.Guard != nil {
+		d = *c.Guard
+	}
+	if d.Observer == nil {
+		d.Observer = c.Observer
+	}
+	if d.Logger == nil {
+		d.Logger = c.Logger
+	}
+	return &d
+}
+
 // Store is the recommended stack. It is safe for concurrent use. The optional
 // interfaces of the store below (store.Migrator, store.Inspector and others) are found
 // with store.As, as behind every wrapper.
@@ -117,6 +142,7 @@ type Store struct {
 	one    store.OneTaker
 	binder store.Pinner
 
+	guard    *guard.Store
 	deny     *deny.Store // nil: left out
 	prefetch *prefetch.Store
 	coalesce *coalesce.Store
@@ -147,6 +173,8 @@ func New(s store.Store, cfg *Config) *Store {
 			f.deny = deny.New(f.prefetch, c.Deny)
 			f.top = f.deny
 		}
+		f.guard = guard.New(f.top, c.guard())
+		f.top = f.guard
 	}
 	f.one, _ = f.top.(store.OneTaker)
 	f.binder, _ = f.top.(store.Pinner)
@@ -157,6 +185,14 @@ func New(s store.Store, cfg *Config) *Store {
 
 // Unwrap implements store.Unwrapper. It returns the first of the wrappers.
 func (s *Store) Unwrap() store.Store { return s.top }
+
+// Deadline implements store.Deadliner.
+func (s *Store) Deadline() time.Duration {
+	if s.guard == nil {
+		return 0
+	}
+	return s.guard.Deadline()
+}
 
 // Apply implements store.Store.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {

@@ -1,12 +1,18 @@
 package front
 
-import "time"
+import (
+	"time"
+
+	"github.com/headgate/headgate/store/guard"
+)
 
 // Stats are counts since New, for metrics. Counts of a wrapper that is left out are 0.
 type Stats struct {
 	// Repeated is the number of refusals that package deny gave without a question to
 	// the store.
 	Repeated int64
+	// Guard are the counts of package guard.
+	Guard guard.Stats
 	// Prefetched is the number of charges that were granted out of tokens that this
 	// process had taken ahead.
 	Prefetched int64
@@ -36,6 +42,9 @@ type Stats struct {
 // one after another, so those of a call under way may be in some of them only.
 func (s *Store) Stats() Stats {
 	var st Stats
+	if s.guard != nil {
+		st.Guard = s.guard.Stats()
+	}
 	if s.deny != nil {
 		st.Repeated = s.deny.Repeated()
 	}

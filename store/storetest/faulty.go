@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/coalesce"
 	"github.com/headgate/headgate/store/deny"
 	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/guard"
 	"github.com/headgate/headgate/store/prefetch"
 )
 
@@ -64,7 +67,26 @@ func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 // stack is what headgate serve puts in front of a store, without a sweeper that
 // would come between. It takes every store for one that is not in this process.
 func stack(s store.Store) store.Store {
-	return front.New(&distant{s}, &front.Config{SweepEvery: -1})
+	return front.New(&distant{s}, &front.Config{SweepEvery: -1, Logger: slog.New(slog.DiscardHandler)})
+}
+
+// mend ends the fault, and waits until a store in front of it asks it again, which a circuit breaker does
+// within a second.
+func (f *faulty) mend(t *testing.T, through store.Store) {
+	t.Helper()
+	f.fails.Store(int32(none))
+	check := take("fault mended", "k", bucket(1, 5), 1, T0)
+	check.Verb = law.Check
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		outs := make([]law.Outcome, 1)
+		err := through.Apply(context.Background(), []law.Op{check}, outs)
+		if err == nil && outs[0].Err == nil {
+			return
+		}
+		if time.Since(begin) > 10*time.Second {
+			t.Fatalf("the store works, and is not asked: %v", errors.Join(err, outs[0].Err))
+		}
+	}
 }
 
 // distant is a store that shows nothing of how near it is.
@@ -77,10 +99,11 @@ func (d *distant) Unwrap() store.Store { return d.Store }
 func failing(t *testing.T, s store.Store) {
 	f := &faulty{Store: s}
 	for name, through := range map[string]store.Store{
-		"coalesce":  coalesce.New(f, nil),
-		"prefetch":  prefetch.New(f, nil),
-		"deny":      deny.New(f, nil),
-		"all three": stack(f),
+		"coalesce": coalesce.New(f, nil),
+		"prefetch": prefetch.New(f, nil),
+		"deny":     deny.New(f, nil),
+		"guard":    guard.New(f, &guard.Config{Logger: slog.New(slog.DiscardHandler)}),
+		"all four": stack(f),
 	} {
 		for _, fails := range []fault{before, during, after} {
 			t.Run(fmt.Sprint(name, " over a store that fails ", fails), func(t *testing.T) {
@@ -134,7 +157,7 @@ func failingAlone(t *testing.T, f *faulty, through store.Store, fails fault, nam
 	failed(t, through, first)
 	failed(t, through, ops...)
 	failed(t, through, withID...)
-	f.fails.Store(int32(none))
+	f.mend(t, through)
 	want := int64(0)
 	if fails == after {
 		want = 2
@@ -185,7 +208,7 @@ func failingCrowd(t *testing.T, f *faulty, through store.Store, fails fault, nam
 			t.Errorf("%s: of %d callers of a store that fails %d were admitted and %d got an error", op.Cell.Limit,
 				callers, admitted.Load(), failures.Load())
 		}
-		f.fails.Store(int32(none))
+		f.mend(t, through)
 		crowd(callers, ask)
 		held := int64(0) // of a store that prefetches itself, coalesced callers may leave what it holds
 		if _, ok := store.As[*prefetch.Store](f.Store); ok {
@@ -209,7 +232,7 @@ func failingPart(t *testing.T, f *faulty, through store.Store, fails fault, name
 	f.fails.Store(int32(fails))
 	outs := make([]law.Outcome, 2)
 	err := through.Apply(context.Background(), []law.Op{full, open}, outs)
-	f.fails.Store(int32(none))
+	f.mend(t, through)
 	if outs[0].Granted != 0 || outs[1].Granted != 0 {
 		t.Errorf("admitted by a store that failed: %+v", outs)
 	}

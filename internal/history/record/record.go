@@ -208,6 +208,8 @@ func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges i
 		r.repeats++
 	case headgate.ViaPrefetch:
 		ret.Via = history.ViaPrefetch
+	case headgate.ViaFallback:
+		ret.Via = history.ViaFallback
 	default:
 		ret.Via = history.ViaStore
 	}

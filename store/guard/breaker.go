@@ -1,0 +1,104 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/sched"
+)
+
+// The breaker opens after so many failures without a success between them, and lets one decision ask the
+// store after each pause.
+const (
+	failures = 5
+	pause    = 500 * time.Millisecond
+)
+
+// breaker is a circuit breaker. It reads the time from package sched, and not from package time as the
+// libraries do that were considered, so that simulations with it can be repeated.
+type breaker struct {
+	open      atomic.Bool
+	successes atomic.Int64
+	turned    func(err error) // called when it opens, and with nil when it closes
+
+	mu      sync.Mutex
+	failed  int       // failures in a row
+	last    error     // of them
+	next    time.Time // when the store may be asked again; if it is open
+	probing bool      // it is being asked
+}
+
+// turn is one question to the store.
+type turn struct {
+	successes int64 // of all, when it was asked
+	probe     bool
+}
+
+// enter reports whether the store may be asked.
+func (b *breaker) enter() (t turn, ok bool) {
+	t.successes = b.successes.Load()
+	if !b.open.Load() {
+		return t, true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case !b.open.Load():
+		return t, true
+	case b.probing || sched.Until(b.next) > 0:
+		return t, false
+	}
+	b.probing, t.probe = true, true
+	return t, true
+}
+
+// leave notes what came of a question: err if the store seems to be away, else nil.
+//
+// A failure counts only if the store has answered nobody since the question was asked. So a
+// row that somebody locks does not open the breaker while others are answered.
+func (b *breaker) leave(t turn, err error) {
+	if err == nil {
+		b.successes.Add(1)
+		if !t.probe && !b.open.Load() {
+			return
+		}
+		b.mu.Lock()
+		was := b.open.Swap(false)
+		b.failed, b.probing = 0, b.probing && !t.probe
+		b.mu.Unlock()
+		if was {
+			b.turned(nil)
+		}
+		return
+	}
+	b.mu.Lock()
+	opened := false
+	switch {
+	case t.probe:
+		b.probing, b.next, b.last = false, sched.Now().Add(pause), err
+	case b.successes.Load() != t.successes:
+		b.failed = 0
+	case errors.Is(err, context.Canceled):
+	default:
+		b.failed++
+		b.last = err
+		if b.failed >= failures && !b.open.Load() {
+			b.open.Store(true)
+			b.next, opened = sched.Now().Add(pause), true
+		}
+	}
+	b.mu.Unlock()
+	if opened {
+		b.turned(err)
+	}
+}
+
+// away is the error of a decision for which the store was not asked.
+func (b *breaker) away() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return errAway(b.last)
+}

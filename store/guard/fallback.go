@@ -1,0 +1,102 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// fallback answers groups without the store, which has failed with an error. Those that it cannot answer fail with that;
+// if all do, it is the result.
+func (s *Store) fallback(ops []law.Op, outs []law.Outcome, err error) error {
+	answered := false
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		e := err
+		if own := firstErr(outs[i:j]); own != nil {
+			e = own
+		}
+		if e = s.answer(ops[i:j], outs[i:j], e); e != nil {
+			fail(outs[i:j], e)
+		} else {
+			answered = true
+			s.degraded.Add(int64(j - i))
+		}
+		i = j
+	}
+	if !answered {
+		first := firstErr(outs)
+		clear(outs)
+		return first
+	}
+	return nil
+}
+
+func firstErr(outs []law.Outcome) error {
+	for i := range outs {
+		if outs[i].Err != nil {
+			return outs[i].Err
+		}
+	}
+	return nil
+}
+
+// answer answers one group as the strictest of its limits says, or returns an error.
+func (s *Store) answer(ops []law.Op, outs []law.Outcome, err error) error {
+	policy := law.AwayAllow
+	for i := range ops {
+		op := &ops[i]
+		if policy = min(policy, op.Params.Away); op.ID != "" || op.Deferred || op.Params.Leased {
+			policy = law.AwayDeny // the store would have to know it later
+		}
+		if bad := op.Valid(); bad != nil {
+			return bad
+		}
+	}
+	switch policy {
+	case law.AwayAllow:
+		for i := range ops {
+			op := &ops[i]
+			now := op.Now
+			if now == 0 {
+				now = store.SystemClock()
+			}
+			outs[i] = law.Outcome{
+				Granted: op.Count, Used: min(op.Cost, op.Params.Capacity), Clock: now, Via: law.ViaFallback,
+				State: law.State{Kind: op.Params.Kind, At: now, Unit: op.Params.Unit, Step: op.Params.Step, EmptyAt: now},
+			}
+		}
+		return nil
+	case law.AwayShare:
+		if e := s.shares.apply(ops, outs); e != nil {
+			return fmt.Errorf("%w (%w)", err, e)
+		}
+		return nil
+	default:
+		return err
+	}
+}
+
+// errNoShare says why a share decides about nothing.
+var errNoShare = errors.New("this process has no share of the limit")
+
+// scaled returns the parameters of a part of a limit, of units of whole; ok is false if nothing can pass by that.
+func scaled(p *law.Params, units int64) (part law.Params, ok bool) {
+	part = *p
+	if units == 0 {
+		return part, false
+	}
+	part.Capacity = mulDiv(p.Capacity, units, whole)
+	part.Prefetch, part.PrefetchLife = 0, 0
+	if p.Kind != law.Bucket || part.Capacity < 1 {
+		return part, part.Capacity >= 1
+	}
+	if p.Anchor == law.Own && p.Drain < p.Capacity {
+		part.Step = -mulDiv(-p.Step, whole, units) // a longer step is as slow, and exact
+		return part, part.Valid() == nil
+	}
+	part.Drain = mulDiv(p.Drain, units, whole)
+	return part, part.Drain >= 1 && part.Valid() == nil
+}

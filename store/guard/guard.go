@@ -1,0 +1,235 @@
+// Package guard answers in the place of a store that cannot decide.
+//
+// Each limit says what is answered then (law.Away): the store's error, which admits nothing; everything is
+// admitted; or each process decides by its share of the limit. Such an outcome has the Via
+// law.ViaFallback.
+//
+// A store cannot decide while it cannot be reached, takes no writes, or does not answer in time: the
+// context of each decision has a deadline, by default that of Store.Deadline. After some
+// failures without any success between them, a circuit breaker opens: the store is asked by one
+// decision every half second, and the others are answered at once. The first success closes it.
+//
+// Guard stands before all other wrappers, so that a caller who waits in one of them waits no longer than the
+// deadline, whatever holds up the store: one locked row, one slow node, or all of it.
+//
+// What the fallback answers is not written into the store later. See law.Away for what is never answered by it.
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/wrap"
+)
+
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.OneTaker  = (*Store)(nil)
+	_ store.Deadliner = (*Store)(nil)
+	_ store.Unwrapper = (*Store)(nil)
+)
+
+// DefaultDeadline is the deadline of a decision unless the store, the Config or the limit says
+// otherwise.
+const DefaultDeadline = 250 * time.Millisecond
+
+// Config adjusts a Store. A nil Config, and every zero field, is fine.
+type Config struct {
+	// Deadline is how long a decision may take whose limits do not say. Zero: what the store
+	// wants (store.Deadliner), or else DefaultDeadline.
+	Deadline time.Duration
+	// ShareLife is how long a process may use its share of limits after the store has last answered it. It
+	// is also how long the share of a process is lost that ends without Close. Zero:
+	// DefaultShareLife.
+	ShareLife time.Duration
+	// Observer hears when the store goes away and comes back, if it is an Observer of this package. Nil: none.
+	Observer store.Observer
+	// Logger receives a line when the store goes away and when it is back. Nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// Observer is a store.Observer that also hears of the circuit breaker.
+type Observer interface {
+	store.Observer
+	// Away is called when the breaker opens, with the error of the store, and when it closes, with nil.
+	Away(err error)
+}
+
+// Store is a store in front of another. It is safe for concurrent use. It starts a goroutine when the
+// first limit with law.AwayShare is asked for, which Close ends.
+type Store struct {
+	inner    store.Store
+	one      store.OneTaker // inner, if it is one
+	deadline time.Duration
+	breaker  breaker
+	shares   shares
+	degraded atomic.Int64
+}
+
+// New returns a store in front of inner, which Close closes too.
+func New(inner store.Store, cfg *Config) *Store {
+	var c Config
+	if cfg != nil {
+		c = *cfg
+	}
+	if c.Deadline <= 0 {
+		if c.Deadline = DefaultDeadline; inner != nil {
+			if d, ok := store.As[store.Deadliner](inner); ok {
+				c.Deadline = d.Deadline()
+			}
+		}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	s := &Store{inner: inner, deadline: c.Deadline}
+	s.one, _ = inner.(store.OneTaker)
+	s.breaker.turned = func(err error) {
+		if err != nil {
+			c.Logger.Error("the store is away: limits answer as their policy says", "error", err)
+		} else {
+			c.Logger.Info("the store is back", "answered_without_it", s.degraded.Load())
+		}
+		if o, ok := c.Observer.(Observer); ok {
+			o.Away(err)
+		}
+	}
+	s.shares.init(inner, &c)
+	return s
+}
+
+// Unwrap implements store.Unwrapper.
+func (s *Store) Unwrap() store.Store { return s.inner }
+
+// Deadline implements store.Deadliner.
+func (s *Store) Deadline() time.Duration { return s.deadline }
+
+// Stats are counts since New, for metrics.
+type Stats struct {
+	// Away is true while the circuit breaker is open.
+	Away bool
+	// Degraded is the number of ops that were answered without the store.
+	Degraded int64
+	// Share is the part of each limit with law.AwayShare, from 0 to 1, by which this process decides
+	// while the store is away. 0 if no limit shares.
+	Share float64
+}
+
+// Stats returns the counts of now.
+func (s *Store) Stats() Stats {
+	return Stats{Away: s.breaker.open.Load(), Degraded: s.degraded.Load(), Share: s.shares.now()}
+}
+
+// TakeOne implements store.OneTaker.
+func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
+	if s.one == nil {
+		return store.Brief{}, false
+	}
+	return s.one.TakeOne(ctx, cell, p, cost)
+}
+
+// Apply implements store.Store. Requests that neither take nor check, and those of a context of
+// store.WithPatience, are passed on as they are.
+func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if !wrap.Asks(ops) || store.Patient(ctx) {
+		return s.inner.Apply(ctx, ops, outs)
+	}
+	for i := range ops {
+		if ops[i].Params.Away == law.AwayShare {
+			s.shares.start()
+			break
+		}
+	}
+	turn, ok := s.breaker.enter()
+	if !ok {
+		return s.fallback(ops, outs, s.breaker.away())
+	}
+	err := s.inner.Apply(ctx, ops, outs)
+	s.breaker.leave(turn, trouble(ctx, outs, err))
+	switch {
+	case err != nil && away(ctx, err):
+		return s.fallback(ops, outs, err)
+	case err != nil:
+		store.Void(outs)
+		return err
+	}
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		for k := i; k < j; k++ {
+			if e := outs[k].Err; e != nil && away(ctx, e) {
+				if e = s.fallback(ops[i:j], outs[i:j], e); e != nil {
+					fail(outs[i:j], e)
+				}
+				break
+			}
+		}
+		i = j
+	}
+	return nil
+}
+
+// fail gives each op of a group an error.
+func fail(outs []law.Outcome, err error) {
+	for i := range outs {
+		outs[i] = law.Outcome{Err: err}
+	}
+}
+
+// away reports whether an error says that the store cannot decide now. What a caller can bring about by
+// bad input, or by keys without number, is not among that.
+func away(ctx context.Context, err error) bool {
+	if errors.Is(ctx.Err(), context.Canceled) { // the caller has left
+		return false
+	}
+	switch class := store.Class(err); {
+	case class == nil:
+		return errors.Is(err, context.DeadlineExceeded)
+	case errors.Is(class, store.ErrFull):
+		return false
+	default:
+		return errors.Is(class, store.ErrUnavailable) || errors.Is(class, store.ErrReadOnly) ||
+			errors.Is(class, store.ErrUnknownOutcome) || errors.Is(class, store.ErrConflict)
+	}
+}
+
+// trouble returns the error by which the store seems to be away as a whole, or nil. A conflict is an answer.
+// So is every outcome.
+func trouble(ctx context.Context, outs []law.Outcome, err error) error {
+	if err == nil {
+		for i := range outs {
+			if outs[i].Err == nil {
+				return nil
+			}
+			err = outs[i].Err
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	if !away(ctx, err) || errors.Is(err, store.ErrConflict) && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// Sweep implements store.Store.
+func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
+	return s.inner.Sweep(ctx, max)
+}
+
+// Close implements store.Store. It gives the share of this process back.
+func (s *Store) Close() error {
+	s.shares.close()
+	return s.inner.Close()
+}
+
+// errAway is the error of decisions for which the store was not asked.
+func errAway(last error) error {
+	return fmt.Errorf("%w: it was not asked, since it is away: %v", store.ErrUnavailable, last) //nolint:errorlint // not its class
+}
