@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -125,31 +124,27 @@ func (q *question) ask(ctx context.Context, base string) (a answered, err error)
 
 // servePlain builds and starts the handler that decides nothing.
 func servePlain(ctx context.Context, a answered) (url string, stop func(), err error) {
-	dir, err := os.MkdirTemp("", "headgate-bench-")
+	addr, stop, err := startPlain(ctx, "plainhttp", "-status", strconv.Itoa(a.status), "-headers", a.headers,
+		"-body", a.body)
+	return "http://" + addr, stop, err
+}
+
+// startPlain builds and starts a program of bench that listens, and decides nothing.
+func startPlain(ctx context.Context, name string, args ...string) (addr string, stop func(), err error) {
+	file, remove, err := daemon.Build(ctx, "", "github.com/headgate/headgate/bench/"+name)
 	if err != nil {
 		return "", nil, err
 	}
-	defer func() {
-		if err != nil {
-			os.RemoveAll(dir)
-		}
-	}()
-	file := filepath.Join(dir, "plainhttp")
-	build := exec.CommandContext(ctx, "go", "build", "-o", file, "github.com/headgate/headgate/bench/plainhttp")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", nil, fmt.Errorf("build plainhttp: %w: %s", err, out)
-	}
-	addr, err := daemon.FreeAddr(ctx)
-	if err != nil {
+	if addr, err = daemon.FreeAddr(ctx); err != nil {
+		remove()
 		return "", nil, err
 	}
-	end, err := daemon.Start(ctx, file, addr, []string{
-		"-addr", addr, "-status", strconv.Itoa(a.status), "-headers", a.headers, "-body", a.body,
-	})
+	end, err := daemon.Start(ctx, file, addr, append(args, "-addr", addr))
 	if err != nil {
+		remove()
 		return "", nil, err
 	}
-	return "http://" + addr, func() { end(); os.RemoveAll(dir) }, nil
+	return addr, func() { end(); remove() }, nil
 }
 
 var (

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 
 	"github.com/headgate/headgate/bench/compare"
 	"github.com/headgate/headgate/bench/gate"
@@ -26,7 +25,7 @@ func (b *bench) served() []compare.Comparison {
 
 func (b *bench) serving(keys []string) func(context.Context) ([]compare.Cell, error) {
 	return func(ctx context.Context) (cells []compare.Cell, _ error) {
-		const callers, hundred = 512, 100
+		const callers = 512
 		cells = append(cells, ourServer(ctx, callers, keys))
 		if g, err := rivals.StartGubernator(ctx); err != nil {
 			cells = append(cells, failed(compare.Rival, rivals.GubernatorName, err))
@@ -36,28 +35,33 @@ func (b *bench) serving(keys []string) func(context.Context) ([]compare.Cell, er
 			if len(keys) == 1 {
 				one = counted(one, callers, g.Limiter(rivals.Tight))
 			}
-			many := rival(rivals.GubernatorName+" hundred a call", callers/8, nil, keys)
-			many.Measure = compare.Weighted(callers/8, hundred,
-				func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-					list := make([]string, hundred)
-					for i := range list {
-						list[i] = keys[rng.IntN(len(keys))]
-					}
-					return g.Many(ctx, rivals.Always, list)
-				})
+			many := gubernatorHundred(g, callers/8, keys)
 			cells = append(cells, one, many)
 		}
-		url, err := b.redis(ctx)
+		e, err := b.startEnvoy(ctx)
 		if err == nil {
-			var e *rivals.Envoy
-			if e, err = rivals.StartEnvoy(ctx, strings.TrimSuffix(url, "/0")); err == nil {
-				c := rival(rivals.EnvoyName+", on Redis", callers, e.Limiter(), keys)
-				c.Close = e.Close
-				return append(cells, c), nil
-			}
+			c := rival(rivals.EnvoyName+", on Redis", callers, e.Limiter(), keys)
+			c.Close = e.Close
+			return append(cells, c), nil
 		}
 		return append(cells, failed(compare.Rival, rivals.EnvoyName, err)), nil
 	}
+}
+
+// hundred is how many questions gubernator is asked in a call, where it is asked about several.
+const hundred = 100
+
+// gubernatorHundred is the cell of gubernator with a hundred questions a call.
+func gubernatorHundred(g *rivals.Gubernator, clients int, keys []string) compare.Cell {
+	c := rival(rivals.GubernatorName+" hundred a call", clients, nil, keys)
+	c.Measure = compare.Weighted(clients, hundred, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+		list := make([]string, hundred)
+		for i := range list {
+			list[i] = keys[rng.IntN(len(keys))]
+		}
+		return g.Many(ctx, rivals.Always, list)
+	})
+	return c
 }
 
 // ourServer is Headgate's cell: the command over the memory store, asked by the

@@ -15,6 +15,22 @@ import (
 	"time"
 )
 
+// Build builds a program of the module in a folder; "" is the module of this program. remove removes its file.
+func Build(ctx context.Context, module, command string) (file string, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "headgate-bench-")
+	if err != nil {
+		return "", nil, err
+	}
+	file = filepath.Join(dir, filepath.Base(command))
+	build := exec.CommandContext(ctx, "go", "build", "-o", file, command)
+	build.Dir = module
+	if out, err := build.CombinedOutput(); err != nil {
+		os.RemoveAll(dir)
+		return "", nil, fmt.Errorf("build %s: %w: %s", command, err, out)
+	}
+	return file, func() { os.RemoveAll(dir) }, nil
+}
+
 // Start starts a program, and returns when it answers at an address. It ends
 // with stop, or with this process.
 func Start(ctx context.Context, file, addr string, args []string, env ...string) (stop func(), err error) {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -18,35 +16,35 @@ import (
 // Serve builds the command and starts it as a server of its own over the memory
 // store. stop ends it.
 func Serve(ctx context.Context) (url string, stop func(), err error) {
+	addr, stop, err := serve(ctx, "--http")
+	return "http://" + addr, stop, err
+}
+
+// ServeGRPC is Serve for gRPC, with further arguments.
+func ServeGRPC(ctx context.Context, args ...string) (addr string, stop func(), err error) {
+	return serve(ctx, append(args, "--http", "127.0.0.1:0", "--grpc")...)
+}
+
+// serve starts the command; its last argument is the address that it returns.
+func serve(ctx context.Context, args ...string) (addr string, stop func(), err error) {
 	home, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/headgate/headgate").Output()
 	if err != nil {
 		return "", nil, fmt.Errorf("gate: find the module: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "headgate-bench-")
+	file, remove, err := daemon.Build(ctx, strings.TrimSpace(string(home)), "./cmd/headgate")
 	if err != nil {
 		return "", nil, err
 	}
-	file := filepath.Join(dir, "headgate")
-	build := exec.CommandContext(ctx, "go", "build", "-o", file, "./cmd/headgate")
-	build.Dir = strings.TrimSpace(string(home))
-	if out, err := build.CombinedOutput(); err != nil {
-		os.RemoveAll(dir)
-		return "", nil, fmt.Errorf("gate: build the server: %w: %s", err, out)
-	}
-	addr, err := daemon.FreeAddr(ctx)
-	if err != nil {
-		os.RemoveAll(dir)
+	if addr, err = daemon.FreeAddr(ctx); err != nil {
+		remove()
 		return "", nil, err
 	}
-	end, err := daemon.Start(ctx, file, addr, []string{"serve", "--store", "memory:", "--http", addr})
+	end, err := daemon.Start(ctx, file, addr, append(append([]string{"serve", "--store", "memory:"}, args...), addr))
 	if err != nil {
-		os.RemoveAll(dir)
+		remove()
 		return "", nil, err
 	}
-	return "http://" + addr, func() {
-		end()
-		os.RemoveAll(dir)
-	}, nil
+	return addr, func() { end(); remove() }, nil
 }
 
 // AskServer returns a question to a server about one of some keys at random.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/bench/daemon"
-	"google.golang.org/protobuf/encoding/protowire"
+	"github.com/headgate/headgate/bench/rawgrpc"
 )
 
 var envoyProgram = program{
@@ -23,12 +23,13 @@ const EnvoyName = "envoy ratelimit 3fb70258"
 
 // Envoy is envoyproxy/ratelimit on a Redis, its statistics switched off.
 type Envoy struct {
-	wire *wire
-	stop func()
+	Addr  string
+	conns *rawgrpc.Conns
+	stop  func()
 }
 
-// envoyLimit never binds.
-const envoyLimit = `domain: bench
+// EnvoyLimits never bind. Headgate reads the same text.
+const EnvoyLimits = `domain: bench
 descriptors:
   - key: user
     rate_limit: {unit: hour, requests_per_unit: 4294967295}
@@ -47,7 +48,7 @@ func StartEnvoy(ctx context.Context, redisURL string) (*Envoy, error) {
 	stop := func() { os.RemoveAll(dir) }
 	config := filepath.Join(dir, "bench", "config")
 	if err = os.MkdirAll(config, 0o755); err == nil {
-		err = os.WriteFile(filepath.Join(config, "bench.yaml"), []byte(envoyLimit), 0o644)
+		err = os.WriteFile(filepath.Join(config, "bench.yaml"), []byte(EnvoyLimits), 0o644)
 	}
 	var ports [3]string
 	var addrs [3]string
@@ -71,13 +72,13 @@ func StartEnvoy(ctx context.Context, redisURL string) (*Envoy, error) {
 		stop()
 		return nil, err
 	}
-	w, err := dial(addrs[0])
+	w, err := rawgrpc.Dial(addrs[0], rawgrpc.MaxConns)
 	if err != nil {
 		end()
 		stop()
 		return nil, err
 	}
-	e := &Envoy{w, func() { end(); stop() }}
+	e := &Envoy{addrs[0], w, func() { end(); stop() }}
 	// It listens before it has read its limits.
 	for try := 0; ; try++ {
 		if _, err = e.Limiter().Allow(ctx, "ready"); err == nil {
@@ -93,28 +94,30 @@ func StartEnvoy(ctx context.Context, redisURL string) (*Envoy, error) {
 
 // Close stops it.
 func (e *Envoy) Close() {
-	e.wire.close()
+	e.conns.Close()
 	e.stop()
 }
 
 // Limiter returns one that asks about one decision in a call.
 func (e *Envoy) Limiter() Limiter {
-	return Func(func(ctx context.Context, key string) (bool, error) {
-		entry := putString(putString(nil, 1, "user"), 2, key)
-		question := putBytes(putString(nil, 1, "bench"), 2, putBytes(nil, 1, entry))
-		answer, err := e.wire.call(ctx, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", question)
-		if err != nil {
-			return false, err
-		}
-		code := uint64(0)
-		err = fields(answer, func(n protowire.Number, number uint64, _ []byte) {
-			if n == 1 {
-				code = number
+	call := ShouldRateLimit()
+	return Func(func(ctx context.Context, key string) (bool, error) { return e.conns.Ask(ctx, call, key) })
+}
+
+// ShouldRateLimit is the call of Envoy's rate limit service, for the limits of EnvoyLimits.
+func ShouldRateLimit() *rawgrpc.Call {
+	return &rawgrpc.Call{
+		Method: "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+		Question: func(key string) []byte {
+			entry := rawgrpc.PutString(rawgrpc.PutString(nil, 1, "user"), 2, key)
+			return rawgrpc.PutBytes(rawgrpc.PutString(nil, 1, "bench"), 2, rawgrpc.PutBytes(nil, 1, entry))
+		},
+		Allowed: func(answer []byte) (bool, error) {
+			code, err := rawgrpc.Number(answer, 1)
+			if err == nil && code == 0 {
+				err = fmt.Errorf("envoy's rate limit service answered with the code %d", code)
 			}
-		})
-		if err == nil && code == 0 {
-			err = fmt.Errorf("envoy ratelimit answered with the code %d", code)
-		}
-		return code == 1, err
-	})
+			return code == 1, err
+		},
+	}
 }

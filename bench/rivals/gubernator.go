@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/bench/daemon"
+	"github.com/headgate/headgate/bench/rawgrpc"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -24,8 +25,9 @@ var GubernatorName = "gubernator " + gubernatorProgram.version
 // Gubernator is one daemon, itself its only peer, in memory: its best case,
 // since nothing is forwarded.
 type Gubernator struct {
-	wire *wire
-	stop func()
+	Addr  string
+	conns *rawgrpc.Conns
+	stop  func()
 }
 
 // StartGubernator builds and starts it.
@@ -48,12 +50,12 @@ func StartGubernator(ctx context.Context) (*Gubernator, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := dial(addrs[0])
+	w, err := rawgrpc.Dial(addrs[0], rawgrpc.MaxConns)
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	g := &Gubernator{w, stop}
+	g := &Gubernator{addrs[0], w, stop}
 	// It listens before it has met itself.
 	for try := 0; ; try++ {
 		if _, err = g.Many(ctx, Always, []string{"ready"}); err == nil {
@@ -69,40 +71,61 @@ func StartGubernator(ctx context.Context) (*Gubernator, error) {
 
 // Close stops it.
 func (g *Gubernator) Close() {
-	g.wire.close()
+	g.conns.Close()
 	g.stop()
 }
 
 // Limiter returns one that asks about one decision in a call.
 func (g *Gubernator) Limiter(q Quota) Limiter {
-	return Func(func(ctx context.Context, key string) (bool, error) {
-		return g.Many(ctx, q, []string{key})
-	})
+	call := GetRateLimit(q)
+	return Func(func(ctx context.Context, key string) (bool, error) { return g.conns.Ask(ctx, call, key) })
+}
+
+// getRateLimits is its only call for callers.
+const getRateLimits = "/pb.gubernator.V1/GetRateLimits"
+
+// GetRateLimit is the call of gubernator about one key.
+func GetRateLimit(q Quota) *rawgrpc.Call {
+	return &rawgrpc.Call{
+		Method:   getRateLimits,
+		Question: func(key string) []byte { return gubernatorQuestion(q, key) },
+		Allowed:  func(answer []byte) (bool, error) { return gubernatorAnswer(answer, 1) },
+	}
 }
 
 // Many asks about many keys in one call, and reports whether all may pass.
 func (g *Gubernator) Many(ctx context.Context, q Quota, keys []string) (bool, error) {
-	var question, one []byte
-	for _, key := range keys {
-		one = putString(one[:0], 1, "bench")
-		one = putString(one, 2, key)
-		one = putInt(one, 3, 1) // hits
-		one = putInt(one, 4, int64(q.Tokens))
-		one = putInt(one, 5, q.Period.Milliseconds())
-		question = putBytes(question, 1, one)
-	}
-	answer, err := g.wire.call(ctx, "/pb.gubernator.V1/GetRateLimits", question)
+	answer, err := g.conns.Invoke(ctx, getRateLimits, gubernatorQuestion(q, keys...))
 	if err != nil {
 		return false, err
 	}
-	allowed, answers := true, 0
+	return gubernatorAnswer(answer, len(keys))
+}
+
+func gubernatorQuestion(q Quota, keys ...string) (question []byte) {
+	var one []byte
+	for _, key := range keys {
+		one = rawgrpc.PutString(one[:0], 1, "bench")
+		one = rawgrpc.PutString(one, 2, key)
+		one = rawgrpc.PutInt(one, 3, 1) // hits
+		one = rawgrpc.PutInt(one, 4, int64(q.Tokens))
+		one = rawgrpc.PutInt(one, 5, q.Period.Milliseconds())
+		question = rawgrpc.PutBytes(question, 1, one)
+	}
+	return question
+}
+
+// gubernatorAnswer reports whether all of so many keys may pass.
+func gubernatorAnswer(answer []byte, keys int) (allowed bool, err error) {
+	allowed = true
+	answers := 0
 	var failed error
-	err = fields(answer, func(n protowire.Number, _ uint64, response []byte) {
+	err = rawgrpc.Fields(answer, func(n protowire.Number, _ uint64, response []byte) {
 		if n != 1 {
 			return
 		}
 		answers++
-		err := fields(response, func(n protowire.Number, number uint64, text []byte) {
+		err := rawgrpc.Fields(response, func(n protowire.Number, number uint64, text []byte) {
 			switch {
 			case n == 1 && number == 1: // over the limit
 				allowed = false
@@ -112,7 +135,7 @@ func (g *Gubernator) Many(ctx context.Context, q Quota, keys []string) (bool, er
 		})
 		failed = errors.Join(failed, err)
 	})
-	if answers != len(keys) {
+	if answers != keys {
 		failed = errors.Join(failed, errors.New("gubernator: answers are missing"))
 	}
 	return allowed, errors.Join(failed, err)

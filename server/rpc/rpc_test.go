@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"strings"
@@ -101,6 +102,33 @@ func echo(role auth.Role) rpc.Service {
 			Methods: []grpc.MethodDesc{{MethodName: "Who", Handler: handler}},
 		},
 		Impl: struct{}{}, Role: func(string) auth.Role { return role },
+	}
+}
+
+// TestTheContextOfACallEndsWithTheCall looks at a context after its call: a timer for its deadline that went on
+// would hold memory for seconds after each call.
+func TestTheContextOfACallEndsWithTheCall(t *testing.T) {
+	t.Parallel()
+	seen := make(chan context.Context, 1)
+	e := echo(auth.RoleTake)
+	inner := e.Desc.Methods[0].Handler
+	e.Desc.Methods[0].Handler = func(
+		impl any, ctx context.Context, decode func(any) error, i grpc.UnaryServerInterceptor,
+	) (any, error) {
+		seen <- ctx
+		return inner(impl, ctx, decode, i)
+	}
+	_, addr := serve(t, memory.New(nil), nil, e)
+	if _, err := who(t.Context(), dial(t, addr), ""); err != nil {
+		t.Fatal(err)
+	}
+	ctx := <-seen
+	select {
+	case <-ctx.Done():
+	case <-time.After(service.Deadline):
+	}
+	if err := ctx.Err(); !errors.Is(err, context.Canceled) {
+		t.Errorf("the context says %v after its call", err)
 	}
 }
 
