@@ -191,7 +191,7 @@ func TestWrongResources(t *testing.T) {
 		"descriptors[0].rate_limit.unit: 99":                         {month},
 		"descriptors[0].descriptors[0].rate_limit: unit: is missing": {inner},
 	} {
-		if _, err := envoy.FromXDS(list); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := envoy.FromXDS(list, false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
@@ -210,7 +210,7 @@ func TestQuotaModeByXDS(t *testing.T) {
 	for _, d := range quota.GetDescriptors() {
 		d.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 7, protowire.VarintType), 1))
 	}
-	c, err := envoy.FromXDS([]*rlsconf.RateLimitConfig{quota})
+	c, err := envoy.FromXDS([]*rlsconf.RateLimitConfig{quota}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
