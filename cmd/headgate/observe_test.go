@@ -130,9 +130,9 @@ func (p *provider) got() (early []string, processes int) {
 	return p.early, len(p.later)
 }
 
-// TestThreeProcessesHeedA429 has three processes send requests to a provider, each of which asks a server of its own; the
-// servers share a store. The provider refuses one request as each vendor does. No process sends before the time
-// that the response named, and all send after it. A response that names no time stops nobody.
+// TestThreeProcessesHeedA429 has three processes send requests to a provider, each of which asks a server of its
+// own; the servers share a store. The provider refuses one request as each vendor does. No process sends before the
+// time that the response named, and all send after it. A response that names no time stops nobody.
 func TestThreeProcessesHeedA429(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
