@@ -46,9 +46,15 @@ func newControl(t *testing.T, addr string) *control {
 
 func (c *control) serve(addr string) {
 	c.t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(c.t.Context(), "tcp", addr)
-	if err != nil {
-		c.t.Fatal(err)
+	var l net.Listener
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		var err error
+		if l, err = (&net.ListenConfig{}).Listen(c.t.Context(), "tcp", addr); err == nil {
+			break
+		}
+		if time.Now().After(end) { // meanwhile a connection of another program may have the port
+			c.t.Fatal(err)
+		}
 	}
 	c.addr = l.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
