@@ -26,7 +26,12 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Servers of dbtest are waited for until the process ends.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/headgate/headgate/internal/dbtest.(*folder).launch.func1"),
+		goleak.IgnoreAnyFunction("github.com/headgate/headgate/internal/dbtest.stopper.func1.1"))
+}
 
 // The methods of the tests.
 const (

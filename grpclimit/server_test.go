@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,43 +20,6 @@ import (
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/store/memory"
 )
-
-func TestExactlyAsManyAsTheLimitAdmits(t *testing.T) {
-	t.Parallel()
-	limit := headgate.MustParse("fixed-window 20/1h from-first")
-	for name, call := range map[string]func(*far) error{
-		"unary":  func(f *far) error { _, _, err := f.call(t.Context()); return err },
-		"stream": func(f *far) error { _, _, err := f.talk(t.Context(), 2); return err },
-	} {
-		l := memoryLimiter()
-		f := (&far{}).start(t, []grpc.ServerOption{
-			grpc.UnaryInterceptor(grpclimit.UnaryServer(l, limit, grpclimit.ByPeer)),
-			grpc.StreamInterceptor(grpclimit.StreamServer(l, limit, grpclimit.ByPeer)),
-		})
-		var all sync.WaitGroup
-		var passed, refused atomic.Int64
-		for range 64 {
-			all.Go(func() {
-				switch err := call(f); status.Code(err) {
-				case codes.OK:
-					passed.Add(1)
-				case codes.ResourceExhausted:
-					refused.Add(1)
-				default:
-					t.Error(name, err)
-				}
-			})
-		}
-		all.Wait()
-		if passed.Load() != 20 || refused.Load() != 44 || f.served.Load() != 20 {
-			t.Errorf("%s: %d passed, %d were refused, %d were served; want 20, 44 and 20", name, passed.Load(),
-				refused.Load(), f.served.Load())
-		}
-		if n := used(t, l, limit, "192.0.2.1"); n != "20" {
-			t.Errorf("%s: %s units are charged", name, n)
-		}
-	}
-}
 
 // TestARefusalSaysWhatRefusesAndUntilWhen at a store whose clock stands still.
 func TestARefusalSaysWhatRefusesAndUntilWhen(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 // forEnvoy is Envoy's rate limit service of a server; nil: it has none.
 type forEnvoy struct {
 	path    string // of files; empty: xds has the limits
+	parse   envoy.Parser
 	xds     envoy.XDS
 	headers envoy.Headers
 
@@ -33,19 +34,23 @@ func envoyOf(c *config.Config, given config.Flags) (e *forEnvoy, err error) {
 		err = cmp.Or(err, wrong)
 		return said.Value
 	}
-	e = &forEnvoy{path: text(config.Envoy)}
+	e = &forEnvoy{path: text(config.Envoy), parse: envoy.Parse}
 	e.xds = envoy.XDS{Addr: text(config.XDS), Node: text(config.XDSNode)}
 	files := tlsconf.Files{CA: text(config.XDSCA), Cert: text(config.XDSCert), Key: text(config.XDSKey)}
 	kinds, wrong := c.Names(config.EnvoyHeaders, given)
-	if err = cmp.Or(err, wrong); err != nil {
+	merge, notBool := c.Bool(config.EnvoyMergeDomains, given)
+	if err = cmp.Or(err, wrong, notBool); err != nil {
 		return nil, err
+	}
+	if e.xds.MergeDomains = merge; merge {
+		e.parse = envoy.Merge
 	}
 	if e.headers, err = envoy.ParseHeaders(kinds); err != nil {
 		return nil, err
 	}
 	switch {
 	case e.path == "" && e.xds.Addr == "":
-		if len(kinds) > 0 || files != (tlsconf.Files{}) {
+		if len(kinds) > 0 || merge || files != (tlsconf.Files{}) {
 			return nil, headgate.Invalid(config.Envoy.Name, "is missing, and so is %s: there are no limits for Envoy, "+
 				"but a setting of theirs", config.XDS.Name)
 		}
@@ -56,7 +61,7 @@ func envoyOf(c *config.Config, given config.Flags) (e *forEnvoy, err error) {
 	case (files.Cert == "") != (files.Key == ""):
 		return nil, headgate.Invalid(config.XDSCert.Name, "and %s stand together", config.XDSKey.Name)
 	case e.path != "":
-		_, err = envoy.Read(e.path)
+		_, err = envoy.Read(e.path, e.parse)
 		return e, err
 	}
 	if files == (tlsconf.Files{}) {
@@ -74,7 +79,7 @@ func (e *forEnvoy) open(s *service.Service, log *slog.Logger) (err error) {
 	}
 	e.server = envoy.New(s, log, e.headers)
 	if e.path != "" {
-		e.files, err = envoy.Follow(e.path, e.server)
+		e.files, err = envoy.Follow(e.path, e.parse, e.server)
 		return err
 	}
 	e.xds.Log = log

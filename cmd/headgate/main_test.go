@@ -13,6 +13,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if child() {
+		return
+	}
 	testscript.Main(m, map[string]func(){"headgate": main})
 }
 

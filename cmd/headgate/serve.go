@@ -59,7 +59,8 @@ func newServeCommand() *cobra.Command {
 		},
 	}
 	addSettings(cmd, config.File, config.Store, config.HTTP, config.GRPC, config.RESP, config.Envoy,
-		config.EnvoyHeaders, config.XDS, config.XDSNode, config.XDSCA, config.XDSCert, config.XDSKey,
+		config.EnvoyHeaders, config.EnvoyMergeDomains, config.XDS, config.XDSNode, config.XDSCA, config.XDSCert,
+		config.XDSKey,
 		config.Admin, config.Metrics, config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA,
 		config.WaitStore, config.Deadline, config.MaxKeys,
 		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,

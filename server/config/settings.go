@@ -47,6 +47,10 @@ var (
 		Name: "envoy_headers",
 		Help: "`kind` of headers that Envoy adds to responses: x-ratelimit or draft", List: true,
 	}
+	EnvoyMergeDomains = Setting{
+		Name: "envoy_merge_domains", Switch: true,
+		Help: "let several files, or resources of the xDS server, have the same domain",
+	}
 	XDS = Setting{
 		Name: "xds", Help: "`address` of an xDS server that has limits for Envoy, such as envoy-gateway:18001",
 	}
@@ -131,7 +135,7 @@ var (
 
 // Settings are all of them, in the order of the documentation.
 var Settings = []Setting{
-	Store, HTTP, GRPC, RESP, Envoy, EnvoyHeaders, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
+	Store, HTTP, GRPC, RESP, Envoy, EnvoyHeaders, EnvoyMergeDomains, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
 	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, Deadline, MaxKeys,
 	NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, Proxy, MaxConnections, MaxRequests,
 	MaxBuffered,

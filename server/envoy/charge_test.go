@@ -179,6 +179,16 @@ func TestWrongRequestsChargeNothing(t *testing.T) {
 	if got := r.ask("d", 0, hits(of("k", "x"), 0)).GetStatuses()[0].GetLimitRemaining(); got != 10 {
 		t.Errorf("%d remain, want all 10", got)
 	}
+	most := r.ask("d", 0, many[:10_000]...)
+	passed := 0
+	for _, s := range most.GetStatuses() {
+		if s.GetCode() == rls.RateLimitResponse_OK {
+			passed++
+		}
+	}
+	if n := len(most.GetStatuses()); n != 10_000 || passed != 10 {
+		t.Errorf("10,000 descriptors: %d statuses, %d OK; want one for each, and 10", n, passed)
+	}
 }
 
 func TestExactForManyCallers(t *testing.T) {

@@ -74,7 +74,8 @@ func compile(list []document) (*Config, error) {
 			return nil, doc.at.wrong("domain: is missing or empty")
 		}
 		if _, there := c.domains[doc.domain]; there {
-			return nil, doc.at.wrong("domain: %.100q is defined twice; a domain is in one file only", doc.domain)
+			return nil, doc.at.wrong("domain: %.100q is defined twice; a domain is in one file only, unless "+
+				"envoy_merge_domains is set", doc.domain)
 		}
 		if doc.algorithm != "" && !algorithms[doc.algorithm] {
 			return nil, doc.at.wrong("algorithm: %.100q is not one of %s", doc.algorithm, algorithmNames)

@@ -112,7 +112,7 @@ func TestAFolderAsKubernetesMountsIt(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "README"), "no configuration")
 	r := start(t, noHeaders)
-	f, err := envoy.Follow(dir, r.server)
+	f, err := envoy.Follow(dir, envoy.Parse, r.server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func write(t *testing.T, path, text string) {
 func TestFoldersThatAreNone(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{filepath.Join(t.TempDir(), "away"), t.TempDir()} {
-		if _, err := envoy.Read(path); !errors.Is(err, os.ErrNotExist) {
+		if _, err := envoy.Read(path, envoy.Parse); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: %v, want that nothing is there", path, err)
 		}
 	}

@@ -18,14 +18,17 @@ const maxFolders = 16
 
 // Read reads a file, or all files of a folder and the folders in it whose names end in .yaml or .yml. Names that
 // begin with a dot are left out, so a ConfigMap that is mounted is read once. A folder without such a
-// file is an error: mostly it is the wrong one.
-func Read(path string) (*Config, error) {
+// file is an error: mostly it is the wrong one. parse is [Parse] or [Merge].
+func Read(path string, parse Parser) (*Config, error) {
 	files, err := load(path)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(files...)
+	return parse(files...)
 }
+
+// Parser makes a configuration of files: [Parse] or [Merge].
+type Parser func(...File) (*Config, error)
 
 // load reads the files of a path, in the order of their names.
 func load(path string) (files []File, err error) {
@@ -92,20 +95,22 @@ const followEvery = time.Second
 // Follower keeps a server at what its files say. Create one with [Follow]. It is safe for concurrent use.
 type Follower struct {
 	path    string
+	parse   Parser
 	server  *Server
 	seen    []File // what the last look found
 	tried   []File // what was tried last
 	problem atomic.Pointer[string]
 }
 
-// Follow reads the files and puts them into force. An error is that of the files; nothing is followed then.
-func Follow(path string, s *Server) (*Follower, error) {
-	f := &Follower{path: path, server: s}
+// Follow reads the files by [Parse] or [Merge], and puts them into force. An error is that of the files; nothing is
+// followed then.
+func Follow(path string, parse Parser, s *Server) (*Follower, error) {
+	f := &Follower{path: path, parse: parse, server: s}
 	files, err := load(path)
 	if err != nil {
 		return nil, err
 	}
-	c, err := Parse(files...)
+	c, err := parse(files...)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +154,7 @@ func (f *Follower) look(log *slog.Logger) {
 		f.tried = nil
 	case settled && !same(files, f.tried):
 		f.tried = files
-		c, err := Parse(files...)
+		c, err := f.parse(files...)
 		if err != nil {
 			f.wrong(log, err)
 			return

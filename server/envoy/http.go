@@ -1,6 +1,8 @@
 package envoy
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -11,12 +13,20 @@ import (
 // MaxBody is how many bytes a body of [Server.ServeJSON] may have.
 const MaxBody = 1 << 20
 
+// maxObjects is how many objects a body of [Server.ServeJSON] may have, as over gRPC. They are counted before it is
+// decoded: 1 MiB of empty descriptors allocates 53 MiB.
+const maxObjects = 5 * MaxDescriptors
+
 // ServeJSON answers POST /json: a RateLimitRequest as JSON with a RateLimitResponse. The status is 200, or 429
 // if the request is over a limit; 400 for a request that is wrong, and 500 if the store does not answer.
 func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if err != nil {
 		http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	if n := bytes.Count(body, []byte{'{'}); n > maxObjects {
+		http.Error(w, fmt.Sprintf("the body has more than %d objects", maxObjects), http.StatusBadRequest)
 		return
 	}
 	var q rls.RateLimitRequest

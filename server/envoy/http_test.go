@@ -48,6 +48,10 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%.40q: %d, want 400", body, w.Code)
 		}
 	}
+	if w := post(`{"descriptors": [` + strings.Repeat("{},", 100_000) + "{}]}"); w.Code != http.StatusBadRequest ||
+		!strings.Contains(w.Body.String(), "more than 50000 objects") {
+		t.Errorf("100,001 descriptors: %d %.200s", w.Code, w.Body)
+	}
 	health := func(s *envoy.Server) int {
 		w := httptest.NewRecorder()
 		s.ServeHealth(w, httptest.NewRequest(http.MethodGet, "/healthcheck", http.NoBody))

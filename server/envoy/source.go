@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/headgate/headgate"
 )
@@ -13,6 +14,30 @@ type document struct {
 	algorithm   string // of the limits that name none; empty: DefaultAlgorithm
 	together    bool   // all_or_nothing
 	descriptors []descriptor
+}
+
+// compileMerged is compile, after the documents of each domain were made one.
+func compileMerged(list []document) (*Config, error) {
+	var merged []document
+	of := map[string]int{} // by the domain
+	for _, d := range list {
+		i, there := of[d.domain]
+		if !there {
+			of[d.domain] = len(merged)
+			merged = append(merged, d)
+			continue
+		}
+		first := &merged[i]
+		switch {
+		case d.algorithm != first.algorithm:
+			return nil, d.at.wrong("algorithm: %.100q differs from %.100q in %s, which has the same domain",
+				d.algorithm, first.algorithm, first.at.file)
+		case d.together != first.together:
+			return nil, d.at.wrong("all_or_nothing: differs from %s, which has the same domain", first.at.file)
+		}
+		first.descriptors = slices.Concat(first.descriptors, d.descriptors)
+	}
+	return compile(merged)
 }
 
 // descriptor is one level of a rule.

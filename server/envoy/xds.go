@@ -47,6 +47,8 @@ type XDS struct {
 	// TLS is asked for each connection, so that certificates may change. Nil: connections are plain.
 	TLS func() (*tls.Config, error)
 	Log *slog.Logger
+	// MergeDomains lets several resources have the same domain, as [Merge] does with files.
+	MergeDomains bool
 }
 
 // Subscription keeps a server at what an xDS server says, in the state-of-the-world variant. Create one with
@@ -147,7 +149,7 @@ func (s *Subscription) stream(ctx context.Context) (answered bool, err error) {
 
 // answer puts a configuration into force, and returns what confirms or rejects it.
 func (s *Subscription) answer(got *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
-	c, err := snapshot(got)
+	c, err := snapshot(got, s.xds.MergeDomains)
 	next := &discovery.DiscoveryRequest{
 		TypeUrl: ConfigType, ResponseNonce: got.GetNonce(), VersionInfo: s.version,
 	}
@@ -166,7 +168,7 @@ func (s *Subscription) answer(got *discovery.DiscoveryResponse) *discovery.Disco
 }
 
 // snapshot reads all resources of an answer.
-func snapshot(got *discovery.DiscoveryResponse) (*Config, error) {
+func snapshot(got *discovery.DiscoveryResponse, merge bool) (*Config, error) {
 	if t := got.GetTypeUrl(); t != "" && t != ConfigType {
 		return nil, headgate.Invalid("type_url", "%.200q is not %s", t, ConfigType)
 	}
@@ -181,12 +183,12 @@ func snapshot(got *discovery.DiscoveryResponse) (*Config, error) {
 			return nil, headgate.Invalid(fmt.Sprintf("resources[%d]", i), "cannot be read: %v", err)
 		}
 	}
-	return FromXDS(list)
+	return FromXDS(list, merge)
 }
 
-// FromXDS makes a configuration of resources. A domain may be in one of them only. Errors are
-// headgate.ErrInvalid and name the resource and the path.
-func FromXDS(list []*rlsconf.RateLimitConfig) (*Config, error) {
+// FromXDS makes a configuration of resources. A domain may be in one of them only, unless they are merged as [Merge]
+// does with files. Errors are headgate.ErrInvalid and name the resource and the path.
+func FromXDS(list []*rlsconf.RateLimitConfig, merge bool) (*Config, error) {
 	docs := make([]document, len(list))
 	for i, one := range list {
 		at := place{file: orDefault(one.GetName(), fmt.Sprintf("resources[%d]", i))}
@@ -195,6 +197,9 @@ func FromXDS(list []*rlsconf.RateLimitConfig) (*Config, error) {
 		if docs[i].descriptors, err = fromXDS(one.GetDescriptors(), at, 1); err != nil {
 			return nil, err
 		}
+	}
+	if merge {
+		return compileMerged(docs)
 	}
 	return compile(docs)
 }

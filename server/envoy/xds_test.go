@@ -46,9 +46,15 @@ func newControl(t *testing.T, addr string) *control {
 
 func (c *control) serve(addr string) {
 	c.t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(c.t.Context(), "tcp", addr)
-	if err != nil {
-		c.t.Fatal(err)
+	var l net.Listener
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		var err error
+		if l, err = (&net.ListenConfig{}).Listen(c.t.Context(), "tcp", addr); err == nil {
+			break
+		}
+		if time.Now().After(end) { // meanwhile a connection of another program may have the port
+			c.t.Fatal(err)
+		}
 	}
 	c.addr = l.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -191,7 +197,7 @@ func TestWrongResources(t *testing.T) {
 		"descriptors[0].rate_limit.unit: 99":                         {month},
 		"descriptors[0].descriptors[0].rate_limit: unit: is missing": {inner},
 	} {
-		if _, err := envoy.FromXDS(list); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := envoy.FromXDS(list, false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
@@ -210,7 +216,7 @@ func TestQuotaModeByXDS(t *testing.T) {
 	for _, d := range quota.GetDescriptors() {
 		d.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 7, protowire.VarintType), 1))
 	}
-	c, err := envoy.FromXDS([]*rlsconf.RateLimitConfig{quota})
+	c, err := envoy.FromXDS([]*rlsconf.RateLimitConfig{quota}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,24 @@ type File struct {
 // Parse reads files. A domain may be in one of them only. Errors are headgate.ErrInvalid and name the file,
 // the line and the path.
 func Parse(files ...File) (*Config, error) {
+	list, err := documents(files)
+	if err != nil {
+		return nil, err
+	}
+	return compile(list)
+}
+
+// Merge is Parse, but several files may have the same domain, which has the descriptors of them all. They must
+// agree on its algorithm and all_or_nothing. Wildcards count in the order of the files.
+func Merge(files ...File) (*Config, error) {
+	list, err := documents(files)
+	if err != nil {
+		return nil, err
+	}
+	return compileMerged(list)
+}
+
+func documents(files []File) ([]document, error) {
 	list := make([]document, 0, len(files))
 	for _, f := range files {
 		d, err := parse(f)
@@ -38,7 +56,7 @@ func Parse(files ...File) (*Config, error) {
 		}
 		list = append(list, d)
 	}
-	return compile(list)
+	return list, nil
 }
 
 // parse reads one file.

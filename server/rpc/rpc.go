@@ -102,6 +102,7 @@ func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	}
 	out.grpc = grpc.NewServer(
 		grpc.Creds(secure),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.InTapHandle(out.enter),
 		grpc.ChainUnaryInterceptor(out.unary),
 		grpc.ChainStreamInterceptor(out.stream),

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/dbtest"
+	pb "github.com/headgate/headgate/server/api/headgatepb"
+)
+
+// providerLimit never refuses in this test: what is refused is blocked.
+const providerLimit = "token-bucket 1000/s burst 1000"
+
+// pauseNamed is the time that the provider names. It is more than a second, because some headers have whole
+// seconds only.
+const pauseNamed = 2 * time.Second
+
+// vendors are the providers of docs/providers.md, with how the processes ask Headgate.
+var vendors = []struct {
+	name, way string
+	status    int
+	whole     bool                                  // the time is a point in time, of whole seconds
+	headers   func(end time.Time) map[string]string // end: when requests are served again
+}{
+	{"OpenAI", "RoundTripper", 429, false, func(time.Time) map[string]string {
+		return map[string]string{
+			"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "0",
+			"x-ratelimit-reset-requests": pauseNamed.String(), "x-ratelimit-remaining-tokens": "149984",
+		}
+	}},
+	{"Anthropic", "gRPC", 429, false, func(end time.Time) map[string]string {
+		return map[string]string{
+			"retry-after": seconds(pauseNamed), "anthropic-ratelimit-requests-remaining": "0",
+			"anthropic-ratelimit-requests-reset": end.UTC().Format(time.RFC3339),
+		}
+	}},
+	{"Anthropic without retry-after", "gRPC", 429, true, func(end time.Time) map[string]string {
+		return map[string]string{
+			"anthropic-ratelimit-input-tokens-remaining": "0",
+			"anthropic-ratelimit-input-tokens-reset":     end.UTC().Format(time.RFC3339),
+		}
+	}},
+	{"GitHub", "JSON", 403, true, func(end time.Time) map[string]string {
+		return map[string]string{
+			"x-ratelimit-limit": "60", "x-ratelimit-remaining": "0", "x-ratelimit-reset": strconv.FormatInt(end.Unix(), 10),
+		}
+	}},
+	{"GitHub's secondary limit", "RoundTripper", 403, false, func(time.Time) map[string]string {
+		return map[string]string{"retry-after": seconds(pauseNamed), "x-ratelimit-remaining": "4000"}
+	}},
+	{"Azure", "JSON", 429, false, func(time.Time) map[string]string {
+		return map[string]string{"retry-after-ms": strconv.FormatInt(pauseNamed.Milliseconds(), 10)}
+	}},
+	{"Stripe", "RoundTripper", 429, false, func(time.Time) map[string]string {
+		return map[string]string{"stripe-should-retry": "true"}
+	}},
+	{"AWS", "gRPC", 429, false, func(time.Time) map[string]string {
+		return map[string]string{"x-amzn-errortype": "TooManyRequestsException"}
+	}},
+}
+
+func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
+
+// provider answers 200, or the next request as a vendor refuses.
+type provider struct {
+	status  int
+	whole   bool
+	headers func(end time.Time) map[string]string
+
+	mu     sync.Mutex
+	refuse bool
+	until  time.Time // which the refusal named; zero: none was sent, or it named none
+	early  []string  // what came before that
+	later  map[string]int
+}
+
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.refuse {
+		p.refuse = false
+		p.until = now.Add(pauseNamed)
+		if p.whole {
+			p.until = p.until.Add(time.Second).Truncate(time.Second)
+		}
+		for name, value := range p.headers(p.until) {
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(p.status)
+		return
+	}
+	if left := p.until.Sub(now); left > 0 {
+		p.early = append(p.early, fmt.Sprintf("process %s, %v early", r.URL.Path, left))
+	} else if !p.until.IsZero() {
+		p.later[r.URL.Path]++
+	}
+}
+
+// set lets the next request be refused.
+func (p *provider) set() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = true
+}
+
+// got returns what came before the time that was named, and how many processes have sent since.
+func (p *provider) got() (early []string, processes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.early, len(p.later)
+}
+
+// TestThreeProcessesHeedA429 has three processes send requests to a provider, each of which asks a server of its
+// own; the servers share a store. The provider refuses one request as each vendor does. No process sends before the
+// time that the response named, and all send after it. A response that names no time stops nobody.
+func TestThreeProcessesHeedA429(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	migrate(t, dsn)
+	var servers [3]string
+	for i := range servers {
+		addr := fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
+		servers[i] = startReady(t, t.TempDir(), "--store", dsn, "--grpc", addr).url + " " + addr
+	}
+	for _, v := range vendors {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			p := &provider{status: v.status, whole: v.whole, headers: v.headers, later: map[string]int{}}
+			far := httptest.NewServer(p)
+			t.Cleanup(far.Close)
+			var say [3]io.Writer
+			var hear [3]*bufio.Reader
+			for i, server := range servers {
+				task := fmt.Sprintf("%s %s %d %s %s", v.way, strings.ReplaceAll(v.name, " ", "_"), i, server, far.URL)
+				c := dbtest.StartChild(t, task)
+				say[i], hear[i] = c.In, bufio.NewReader(c.Out)
+			}
+			one := func(i int, want string) {
+				t.Helper()
+				fmt.Fprintln(say[i], "one")
+				if line, err := hear[i].ReadString('\n'); err != nil || line != want+"\n" {
+					t.Fatalf("process %d: %q, %v, want %q", i, line, err, want)
+				}
+			}
+			for i := range say { // so that all know the key as one that passes
+				one(i, "200")
+			}
+			p.set()
+			one(0, strconv.Itoa(v.status))
+			if v.name == "Stripe" || v.name == "AWS" {
+				for i := range say {
+					one(i, "200")
+				}
+				return
+			}
+			for i := range say {
+				fmt.Fprintln(say[i], "many")
+			}
+			for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+				early, processes := p.got()
+				if len(early) > 0 {
+					t.Fatalf("requests were sent before the time that the response named: %q", early)
+				}
+				if processes == len(say) {
+					return
+				}
+				if time.Now().After(end) {
+					t.Fatalf("%d of %d processes send again after the time that the response named", processes, len(say))
+				}
+			}
+		})
+	}
+}
+
+// caller is a process of the test above: the way that it asks, the key, its number, the addresses of its server and
+// of the provider. It sends one request for "one" on its input, and says how it was answered; for "many" it sends what
+// it may until its input ends.
+type caller struct {
+	key, number, url, provider string
+	grpc                       pb.HeadgateServiceClient
+}
+
+// child reports whether the process is a caller, and does what one does.
+func child() bool {
+	job := strings.Fields(dbtest.Task())
+	if len(job) != 6 {
+		return false
+	}
+	c := caller{key: job[1], number: job[2], url: job[3], provider: job[5] + "/" + job[2]}
+	send := c.json
+	switch job[0] {
+	case "gRPC":
+		conn, err := grpc.NewClient(job[4], grpc.WithTransportCredentials(insecure.NewCredentials()))
+		must(err)
+		c.grpc, send = pb.NewHeadgateServiceClient(conn), c.viaGRPC
+	case "RoundTripper":
+		limiter, err := client.New(c.url, nil)
+		must(err)
+		rt, err := httplimit.New(limiter, headgate.MustParse(providerLimit),
+			&httplimit.Config{Key: func(*http.Request) string { return c.key }})
+		must(err)
+		send = func() string {
+			answer, err := (&http.Client{Transport: rt}).Get(c.provider)
+			if errors.Is(err, headgate.ErrDenied) {
+				return "refused"
+			}
+			must(err)
+			answer.Body.Close()
+			return strconv.Itoa(answer.StatusCode)
+		}
+	}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if lines.Text() == "one" {
+			fmt.Println(send())
+			continue
+		}
+		go func() {
+			for ; ; time.Sleep(20 * time.Millisecond) {
+				send()
+			}
+		}()
+	}
+	return true
+}
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// json takes and observes by JSON.
+func (c *caller) json() string {
+	return c.send(func() bool {
+		var d struct{ Allowed bool }
+		c.post("/v1/take", map[string]any{"limit": providerLimit, "key": c.key}, &d)
+		return d.Allowed
+	}, func(status int, headers map[string]string) {
+		var o struct{ Field string }
+		c.post("/v1/observe", map[string]any{"limit": providerLimit, "key": c.key, "status": status, "headers": headers}, &o)
+	})
+}
+
+func (c *caller) post(path string, in, out any) {
+	body, err := json.Marshal(in)
+	must(err)
+	answer, err := http.Post(c.url+path, "application/json", bytes.NewReader(body))
+	must(err)
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		must(fmt.Errorf("%s: %s", path, answer.Status))
+	}
+	must(json.NewDecoder(answer.Body).Decode(out))
+}
+
+// viaGRPC takes and observes by gRPC.
+func (c *caller) viaGRPC() string {
+	ctx := context.Background()
+	return c.send(func() bool {
+		d, err := c.grpc.Take(ctx, &pb.Request{Charges: []*pb.Charge{{Limit: providerLimit, Key: &c.key}}})
+		must(err)
+		return d.Allowed
+	}, func(status int, headers map[string]string) {
+		_, err := c.grpc.Observe(ctx, &pb.ObserveRequest{
+			Limit: providerLimit, Key: &c.key, Status: int32(status), Headers: headers,
+		})
+		must(err)
+	})
+}
+
+// send sends a request to the provider if it may, and reports how it was answered.
+func (c *caller) send(take func() bool, observe func(status int, headers map[string]string)) string {
+	if !take() {
+		return "refused"
+	}
+	answer, err := http.Get(c.provider)
+	must(err)
+	answer.Body.Close()
+	headers := map[string]string{}
+	for name, values := range answer.Header {
+		headers[name] = values[0]
+	}
+	if answer.StatusCode != http.StatusOK {
+		observe(answer.StatusCode, headers)
+	}
+	return strconv.Itoa(answer.StatusCode)
+}
