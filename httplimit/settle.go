@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -111,10 +112,29 @@ func (m *middleware) reserve(ctx context.Context, c *charged, wait time.Duration
 	if err != nil {
 		return err
 	}
+	if m.cfg.OnlyFailures && !held.Refundable {
+		return m.unfit(ctx, c, held)
+	}
 	if c.decision = held.Decision; c.decision.Allowed {
 		c.finish = func(ctx context.Context, resp *Response) error { return after(ctx, resp, c, held) }
 	}
 	return nil
+}
+
+// unfit cancels what a request was charged whose limits are not fit for OnlyFailures: one was given by name,
+// and the limiter, which finds names, or the key's override, says now what it is.
+func (m *middleware) unfit(ctx context.Context, c *charged, held *headgate.Reservation) error {
+	names := make([]string, len(c.charges))
+	for i := range c.charges {
+		names[i] = c.charges[i].Limit.Name()
+	}
+	err := invalid("OnlyFailures", "needs sliding-log or sliding-window; one of %s is another algorithm in the catalogue",
+		strings.Join(names, ", "))
+	if held.Decision.Allowed {
+		_, wrong := held.Cancel(ctx)
+		err = errors.Join(err, wrong)
+	}
+	return err
 }
 
 // afterFailure gives back what a failure was charged.

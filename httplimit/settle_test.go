@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,6 +166,39 @@ func TestOnlyFailuresOfALimitByName(t *testing.T) {
 	w := get(h(answers(200)), "")
 	if s, err := l.Inspect(t.Context(), limit, "192.0.2.1"); err != nil || w.Code != 429 || s.BlockedUntil.IsZero() {
 		t.Errorf("%d, %+v, %v", w.Code, s, err)
+	}
+}
+
+// TestOnlyFailuresOfAnUnfitLimitByName: what cannot give back a success is an error with the first request, also
+// if it is so for one key only, and charges nothing.
+func TestOnlyFailuresOfAnUnfitLimitByName(t *testing.T) {
+	t.Parallel()
+	for _, notation := range []string{"token-bucket 5/15m", "fixed-window 5/15m block 1h", "interval 5/15m", "gcra 5/15m"} {
+		var told error
+		limit := named("login", notation)
+		l := headgate.New(memoryStore(), &headgate.Config{Names: names{"login": limit}})
+		for name, cfg := range map[string]httplimit.Charge{
+			"Limit": {Limit: headgate.MustNamed("login"), Key: httplimit.ByIP},
+			"LimitFor": {
+				LimitFor: func(*http.Request) (headgate.Limit, error) { return headgate.MustNamed("login"), nil },
+				Key:      httplimit.ByIP,
+			},
+		} {
+			h := must(t, l, httplimit.HandlerConfig{
+				OnlyFailures: true, FailOpen: true, Charges: []httplimit.Charge{cfg},
+				OnError: func(_ *http.Request, err error) { told = err },
+			})(answers(200))
+			for range 7 { // beyond the limit too
+				w := get(h, "")
+				wrong, ok := errors.AsType[*headgate.InvalidError](told)
+				if w.Code != 500 || !ok || wrong.Field != "OnlyFailures" || !strings.Contains(told.Error(), "login") {
+					t.Errorf("%s, %s: %d, %v", name, notation, w.Code, told)
+				}
+			}
+			if n := used(t, l, limit, "192.0.2.1"); n != "0" {
+				t.Errorf("%s, %s: %s charged", name, notation, n)
+			}
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ func TestOnlyFailuresInADatabase(t *testing.T) {
 			l := headgate.New(s, nil)
 			for _, notation := range []string{"sliding-log 5/15d block 1d", "sliding-window 5/15d block 1d"} {
 				limit := headgate.MustParse(notation)
+				succeed(t, l, limit, 4)
 				succeed(t, l, limit, 64)
 				fail(t, l, limit, 5)
 			}
