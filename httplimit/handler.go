@@ -89,8 +89,8 @@ type HandlerConfig struct {
 	// keys do not share one. Nil: there are none. An Idempotency-Key header is not read
 	// unless this does so: a client could otherwise switch the limit off by repeating it.
 	ID func(*http.Request) (string, error)
-	// Life is for how long the store remembers ids, also those by which it settles. Zero:
-	// headgate.DefaultLife.
+	// Life is for how long the store remembers ids, also those by which it settles and gives back: what
+	// takes longer is not corrected. Zero: headgate.DefaultLife.
 	Life time.Duration
 	// ServeReplays serves a request whose id was charged before. False: it is answered with status 409.
 	ServeReplays bool

@@ -253,6 +253,36 @@ func TestRefunds(t *testing.T) {
 	}
 }
 
+// TestAResetOfOneOfTwoKeys: the other charge of the request is corrected nevertheless.
+func TestAResetOfOneOfTwoKeys(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]httplimit.HandlerConfig{
+		"OnlyFailures":   {OnlyFailures: true},
+		"RefundFailures": {RefundFailures: true, Failed: func(*httplimit.Response) bool { return true }},
+		"Settle":         {},
+	} {
+		l, one, all := memoryLimiter(), named("one", "sliding-window 5/1d"), named("all", "sliding-window 9/1d")
+		var told error
+		cfg.OnError = func(_ *http.Request, err error) { told = err }
+		cfg.Charges = []httplimit.Charge{{Limit: one, Key: httplimit.ByIP}, {Limit: all, Key: httplimit.ByIP}}
+		nothing := func(*httplimit.Response) (headgate.Cost, error) { return headgate.Units(0), nil }
+		for i := range cfg.Charges {
+			if name == "Settle" {
+				cfg.Charges[i].Settle = nothing
+			}
+		}
+		get(must(t, l, cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := l.Reset(r.Context(), one, "192.0.2.1"); err != nil {
+				t.Error(err)
+			}
+			w.WriteHeader(http.StatusOK)
+		})), "")
+		if n := used(t, l, all, "192.0.2.1"); n != "0" || !errors.Is(told, headgate.ErrUnknownID) {
+			t.Errorf("%s: %s charged to the other key; told of %v", name, n, told)
+		}
+	}
+}
+
 // TestAnAttemptWithoutAnswerIsAFailure: leaving early is no way to guess for free, and what a framework
 // answers later is not known.
 func TestAnAttemptWithoutAnswerIsAFailure(t *testing.T) {
