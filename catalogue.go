@@ -171,6 +171,17 @@ func (l Limit) Queues() bool {
 	return false
 }
 
+// Refundable reports whether the limit promises that Cancel gives back all of a charge for as long as it
+// counts, however many are cancelled beside it and in whatever order: sliding-window and sliding-log. Of a
+// limit of which only the name is known it is false.
+func (l Limit) Refundable() bool {
+	switch l.Algorithm().(type) {
+	case SlidingWindow, SlidingLog:
+		return true
+	}
+	return false
+}
+
 // Explain describes the limit for people, in a few lines.
 func (l Limit) Explain() string {
 	if l.r == nil {

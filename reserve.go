@@ -22,6 +22,8 @@ type Reservation struct {
 	Decision Decision
 	// StartAt is when the holder may start, by the store's clock.
 	StartAt time.Time
+	// Refundable says that all limits are [Limit.Refundable], as they are for these keys.
+	Refundable bool
 
 	start   time.Time // by this machine's clock, from when the answer came
 	blocked bool      // not made, since a key is blocked
@@ -135,6 +137,7 @@ func (l *Limiter) reserveNow(ctx context.Context, wait time.Duration, charges []
 	r := &Reservation{settler: by.settle}
 	r.start = sched.Now()
 	r.Decision = by.decision()
+	r.Refundable = !slices.ContainsFunc(charges, func(c Charge) bool { return !c.Limit.Refundable() })
 	var start, delay int64
 	for i := range by.outs {
 		// A cell that is ahead of a clock that was set back decides by its own time, and

@@ -81,13 +81,15 @@ func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []head
 	if out.StartAt != nil && out.DelayMS != nil {
 		start, delay = time.UnixMicro(*out.StartAt).UTC(), millis(*out.DelayMS)
 	}
-	return headgate.NewReservation(decision(&out.Decision, charges), start, delay, len(charges),
+	made := headgate.NewReservation(decision(&out.Decision, charges), start, delay, len(charges),
 		func(ctx context.Context, actual []headgate.Cost) ([]headgate.Cost, error) {
 			if actual == nil {
 				return c.settle(ctx, "/v1/cancel", id, charges, nil)
 			}
 			return c.settle(ctx, "/v1/settle", id, charges, actual)
-		}), nil
+		})
+	made.Refundable = out.Refundable
+	return made, nil
 }
 
 // longestWait is the longest period that there is: 3,660 days.

@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 // sender sends calls through a Client, and notes when they go out. It needs no network, so it works in a bubble.
@@ -271,7 +272,8 @@ func TestNothingIsSentWhileTheStoreIsAway(t *testing.T) {
 	for err, want := range map[error]codes.Code{
 		store.ErrUnavailable: codes.Unavailable, store.ErrUnknownOutcome: codes.Unknown,
 	} {
-		s := newSender(t, headgate.New(failing{memory.New(nil), err}, nil), limit, grpclimit.ClientConfig{})
+		l := headgate.New(storetest.Failing{Store: memory.New(nil), Err: err}, nil)
+		s := newSender(t, l, limit, grpclimit.ClientConfig{})
 		got := s.send(t.Context())
 		expect(t, err.Error(), got, want)
 		says := "Nothing was charged."

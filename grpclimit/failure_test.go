@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 func TestTheStoreIsAway(t *testing.T) {
@@ -51,7 +52,7 @@ func TestTheStoreIsAway(t *testing.T) {
 			cfg.Charges = charges(grpclimit.Charge{
 				Limit: headgate.MustParse("sliding-log 5/1m"), Key: grpclimit.ByPeer, PerMessage: message,
 			})
-			l := headgate.New(failing{memory.New(nil), tt.err}, nil)
+			l := headgate.New(storetest.Failing{Store: memory.New(nil), Err: tt.err}, nil)
 			f := (&far{}).start(t, limited(must(t, l, cfg)))
 			_, _, streamed := f.talk(t.Context(), 1)
 			header, trailer, called := f.call(t.Context())
@@ -78,7 +79,8 @@ func TestTheStoreIsAway(t *testing.T) {
 // TestWhoLeavesEarlyIsNotServed, also where calls are served while the store is away.
 func TestWhoLeavesEarlyIsNotServed(t *testing.T) {
 	t.Parallel()
-	server := must(t, headgate.New(failing{memory.New(nil), store.ErrUnavailable}, nil), grpclimit.ServerConfig{
+	l := headgate.New(storetest.Failing{Store: memory.New(nil), Err: store.ErrUnavailable}, nil)
+	server := must(t, l, grpclimit.ServerConfig{
 		FailOpen: true,
 		Charges:  charges(grpclimit.Charge{Limit: headgate.MustParse("sliding-log 5/1m"), Key: grpclimit.ByMethod}),
 	})
@@ -180,7 +182,7 @@ func TestTheLogNamesNoKey(t *testing.T) {
 	limit := headgate.MustParse("fixed-window 1/1h from-first")
 	for says, l := range map[string]*headgate.Limiter{
 		"would refuse": memoryLimiter(),
-		"no decision":  headgate.New(failing{memory.New(nil), store.ErrUnavailable}, nil),
+		"no decision":  headgate.New(storetest.Failing{Store: memory.New(nil), Err: store.ErrUnavailable}, nil),
 	} {
 		var log bytes.Buffer
 		server, err := grpclimit.NewServer(l, grpclimit.ServerConfig{

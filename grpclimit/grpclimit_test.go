@@ -21,8 +21,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/grpclimit"
-	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -190,20 +188,6 @@ func named(name, notation string) headgate.Limit {
 		panic(err)
 	}
 	return limit
-}
-
-// failing is a store that fails.
-type failing struct {
-	store.Store
-	err error
-}
-
-func (a failing) Apply(ctx context.Context, _ []law.Op, outs []law.Outcome) error {
-	store.Void(outs)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return a.err
 }
 
 // details returns those of a status that the tests know.

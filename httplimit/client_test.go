@@ -2,9 +2,11 @@ package httplimit_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/headgate/headgate"
@@ -21,6 +23,7 @@ func TestMiddlewareOfAServersClient(t *testing.T) {
 	c, err := config.Parse("c.yaml", []byte(`
 limits:
   login: sliding-log 3/1d block 1d
+  unfit: token-bucket 3/1d
   tokens: fixed-window 100/1d from-first
   orders: fixed-window 2/1d from-first
 `))
@@ -48,6 +51,16 @@ limits:
 	s, err := l.Inspect(t.Context(), headgate.MustNamed("login"), "192.0.2.1")
 	if w := get(login(answers(200)), ""); err != nil || w.Code != 429 || s.BlockedUntil.IsZero() {
 		t.Errorf("after three failures: %d, %+v, %v", w.Code, s, err)
+	}
+
+	var wrong error
+	unfit := must(t, far, httplimit.HandlerConfig{
+		OnlyFailures: true, Charges: charge("unfit"), OnError: func(_ *http.Request, err error) { wrong = err },
+	})(answers(200))
+	w := get(unfit, "")
+	if n := used(t, l, headgate.MustNamed("unfit"), "192.0.2.1"); w.Code != 500 || n != "0" ||
+		!strings.Contains(fmt.Sprint(wrong), "OnlyFailures") {
+		t.Errorf("OnlyFailures of a token bucket: %d, %s charged, %v", w.Code, n, wrong)
 	}
 
 	settled := charge("tokens")

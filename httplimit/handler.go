@@ -7,7 +7,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/lograte"
-	"github.com/headgate/headgate/law"
 )
 
 // HandlerLimiter is what a handler needs: a [headgate.Limiter] has it, and so has the client of a
@@ -72,7 +71,9 @@ type HandlerConfig struct {
 	// OnlyFailures charges only the requests that fail. A request counts while it is served, so that
 	// many at the same time cannot pass the limit. If the limit has a block, the failure that
 	// fills it blocks the key; a refusal does not. It needs limits by sliding-log or
-	// sliding-window: of others the return rule gives back too little.
+	// sliding-window: of others the return rule gives back too little. A limit that is given by name is
+	// checked with each request: one that its catalogue defines by another algorithm charges nothing, is answered
+	// with status 500, and OnError is told.
 	OnlyFailures bool
 	// RefundFailures takes back the charges of requests that fail. The return rule of the
 	// limit says how much of them comes back.
@@ -88,8 +89,8 @@ type HandlerConfig struct {
 	// keys do not share one. Nil: there are none. An Idempotency-Key header is not read
 	// unless this does so: a client could otherwise switch the limit off by repeating it.
 	ID func(*http.Request) (string, error)
-	// Life is for how long the store remembers ids, also those by which it settles. Zero:
-	// headgate.DefaultLife.
+	// Life is for how long the store remembers ids, also those by which it settles and gives back: what
+	// takes longer is not corrected. Zero: headgate.DefaultLife.
 	Life time.Duration
 	// ServeReplays serves a request whose id was charged before. False: it is answered with status 409.
 	ServeReplays bool
@@ -201,7 +202,7 @@ func (c *HandlerConfig) checkCharge(charge *Charge) error {
 	case c.OnlyFailures && !charge.Keep.IsZero():
 		return invalid("Keep", "does not go with OnlyFailures: a failure that leaves headroom never fills the limit, "+
 			"so it would block nothing")
-	case c.OnlyFailures && !returnsAll(limit):
+	case c.OnlyFailures && !limit.IsZero() && !refundable(limit):
 		return invalid("OnlyFailures", "needs sliding-log or sliding-window: %s does not give back all that a success "+
 			"was charged", limit)
 	}
@@ -211,12 +212,6 @@ func (c *HandlerConfig) checkCharge(charge *Charge) error {
 	return nil
 }
 
-// returnsAll reports whether a limit gives back all of what is not used, as far as is known here:
-// of a name alone it is not.
-func returnsAll(limit headgate.Limit) bool {
-	switch limit.Params().Kind {
-	case law.Log, law.Window:
-		return true
-	}
-	return limit.OnlyName()
-}
+// refundable reports whether a limit is fit for OnlyFailures as far as is known here: of a name alone it is,
+// and the first request tells, see [middleware.unfit].
+func refundable(limit headgate.Limit) bool { return limit.Refundable() || limit.OnlyName() }

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 // must is a NewHandler that does not fail.
@@ -172,23 +173,9 @@ func TestSeveralCharges(t *testing.T) {
 	}
 }
 
-// failing is a store that fails.
-type failing struct {
-	store.Store
-	err error
-}
-
-func (a failing) Apply(ctx context.Context, _ []law.Op, outs []law.Outcome) error {
-	store.Void(outs)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return a.err
-}
-
 func TestTheStoreIsAway(t *testing.T) {
 	t.Parallel()
-	l := headgate.New(failing{memory.New(nil), store.ErrUnavailable}, nil)
+	l := headgate.New(storetest.Failing{Store: memory.New(nil), Err: store.ErrUnavailable}, nil)
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	for name, tt := range map[string]struct {

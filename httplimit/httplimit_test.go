@@ -18,9 +18,9 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 func TestMain(m *testing.M) {
@@ -156,11 +156,6 @@ type body struct {
 
 func (b *body) Close() error { b.closed.Store(true); return nil }
 
-// away is a store that cannot be reached.
-type away struct{ store.Store }
-
-func (away) Apply(context.Context, []law.Op, []law.Outcome) error { return store.ErrUnavailable }
-
 func TestBodiesOfUnsentRequestsAreClosed(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
@@ -175,8 +170,8 @@ func TestBodiesOfUnsentRequestsAreClosed(t *testing.T) {
 	}{
 		{"refused", t.Context(), memory.New(nil), "9", 0, headgate.ErrDenied},
 		{"never", t.Context(), memory.New(nil), "9", headgate.Never, headgate.ErrDenied},
-		{"the store is away", t.Context(), away{memory.New(nil)}, "1", 0, store.ErrUnavailable},
-		{"the store is away, waiting", t.Context(), away{memory.New(nil)}, "1", time.Second, store.ErrUnavailable},
+		{"the store is away", t.Context(), storetest.Failing{Store: memory.New(nil), Err: store.ErrUnavailable}, "1", 0, store.ErrUnavailable},
+		{"the store is away, waiting", t.Context(), storetest.Failing{Store: memory.New(nil), Err: store.ErrUnavailable}, "1", time.Second, store.ErrUnavailable},
 		{"the context has ended", ended, memory.New(nil), "1", 0, context.Canceled},
 	} {
 		rt, err := httplimit.New(headgate.New(tt.store, nil), headgate.MustParse("token-bucket 1/h burst 2"),

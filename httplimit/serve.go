@@ -85,7 +85,7 @@ func (m *middleware) readCharge(r *http.Request, from *Charge, to *charged) (err
 		if charge.Limit, err = from.LimitFor(r); err != nil || charge.Limit.IsZero() {
 			return err
 		}
-		if m.cfg.OnlyFailures && !returnsAll(charge.Limit) {
+		if m.cfg.OnlyFailures && !refundable(charge.Limit) {
 			return fmt.Errorf("httplimit: OnlyFailures needs sliding-log or sliding-window, not %s", charge.Limit)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -46,19 +47,21 @@ func idOf(id string, charges []headgate.Charge) string {
 	return "http-sha256:" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
+// ownID returns an id under which the store knows a request that has none. A reset of a key forgets the
+// ids of what it was charged, so that nothing of that is given back once more.
+func ownID() string { return "http-" + rand.Text() }
+
 // decide asks for a decision, and says what has to be done after the handler.
 func (m *middleware) decide(ctx context.Context, c *charged) (err error) {
 	switch {
 	case m.cfg.Mode == Advise:
 		c.decision, err = m.limiter.Check(ctx, c.charges...)
 	case m.cfg.OnlyFailures:
-		return m.reserve(ctx, c, aMoment, m.afterAttempt)
+		return m.attempt(ctx, c)
 	case c.id != "":
 		return m.takeOnce(ctx, c, c.id)
-	case m.settles:
-		return m.takeOnce(ctx, c, "http-"+rand.Text()) // which can be settled also if the key was reset
-	case m.cfg.RefundFailures:
-		return m.reserve(ctx, c, 0, m.afterFailure)
+	case m.settles || m.cfg.RefundFailures:
+		return m.takeOnce(ctx, c, ownID())
 	default:
 		c.decision, err = m.limiter.Take(ctx, c.charges...)
 	}
@@ -74,17 +77,32 @@ func (m *middleware) takeOnce(ctx context.Context, c *charged, id string) (err e
 	}
 	c.finish = func(ctx context.Context, resp *Response) error {
 		if m.cfg.RefundFailures && m.failed(resp) {
-			_, err := once.Cancel(ctx, c.charges...)
-			return err
+			return correct(ctx, once.Cancel, c.charges)
 		}
 		actual, wrong := c.actual(resp)
 		if len(actual) == 0 {
 			return wrong
 		}
-		_, err := once.Settle(ctx, actual...)
-		return errors.Join(wrong, err)
+		return errors.Join(wrong, correct(ctx, once.Settle, actual))
 	}
 	return nil
+}
+
+// correct cancels or settles charges by a method of [headgate.Once]. That does all or nothing; if the key of one of
+// several was reset since, the others are corrected nevertheless.
+func correct(ctx context.Context, by func(context.Context, ...headgate.Charge) ([]headgate.Cost, error),
+	charges []headgate.Charge,
+) error {
+	_, err := by(ctx, charges...)
+	if len(charges) == 1 || !errors.Is(err, headgate.ErrUnknownID) {
+		return err
+	}
+	var errs []error
+	for _, c := range charges {
+		_, err := by(ctx, c)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // actual returns the charges whose costs are corrected, with these costs.
@@ -103,26 +121,34 @@ func (c *charged) actual(resp *Response) (list []headgate.Charge, err error) {
 	return list, err
 }
 
-// reserve takes the charges so that they can be given back.
-func (m *middleware) reserve(ctx context.Context, c *charged, wait time.Duration,
-	after func(context.Context, *Response, *charged, *headgate.Reservation) error,
-) error {
-	held, err := m.limiter.Reserve(ctx, wait, c.charges...)
+// attempt takes the charges of a request that may succeed, so that they can be given back, and blocks no key.
+func (m *middleware) attempt(ctx context.Context, c *charged) error {
+	once := m.limiter.Once(ownID(), m.cfg.Life)
+	held, err := once.Reserve(ctx, aMoment, c.charges...)
 	if err != nil {
 		return err
 	}
+	if !held.Refundable {
+		return unfit(ctx, once, c, held.Decision.Allowed)
+	}
 	if c.decision = held.Decision; c.decision.Allowed {
-		c.finish = func(ctx context.Context, resp *Response) error { return after(ctx, resp, c, held) }
+		c.finish = func(ctx context.Context, resp *Response) error { return m.afterAttempt(ctx, resp, c, once) }
 	}
 	return nil
 }
 
-// afterFailure gives back what a failure was charged.
-func (m *middleware) afterFailure(ctx context.Context, resp *Response, _ *charged, held *headgate.Reservation) error {
-	if !m.failed(resp) {
-		return nil
+// unfit cancels what a request was charged whose limits are not fit for OnlyFailures: one was given by name,
+// and the limiter, which finds names and overrides, says now what it is.
+func unfit(ctx context.Context, once headgate.Once, c *charged, allowed bool) error {
+	names := make([]string, len(c.charges))
+	for i := range c.charges {
+		names[i] = c.charges[i].Limit.Name()
 	}
-	_, err := held.Cancel(ctx)
+	err := invalid("OnlyFailures", "needs sliding-log or sliding-window; in the catalogue, %s is not one of them",
+		strings.Join(names, " or "))
+	if allowed {
+		err = errors.Join(err, correct(ctx, once.Cancel, c.charges))
+	}
 	return err
 }
 
@@ -138,10 +164,9 @@ func (m *middleware) failed(resp *Response) bool {
 }
 
 // afterAttempt gives back what a success was charged, and blocks the key that a failure has filled.
-func (m *middleware) afterAttempt(ctx context.Context, resp *Response, c *charged, held *headgate.Reservation) error {
+func (m *middleware) afterAttempt(ctx context.Context, resp *Response, c *charged, once headgate.Once) error {
 	if !m.failed(resp) {
-		_, err := held.Cancel(ctx)
-		return err
+		return correct(ctx, once.Cancel, c.charges)
 	}
 	var errs []error
 	for _, charge := range c.charges {
@@ -162,13 +187,14 @@ func (m *middleware) blockFull(ctx context.Context, charge headgate.Charge) erro
 	}
 	counted := charge
 	counted.Key = httpkey.Derived(charge.Key, "failures")
-	failed, err := m.limiter.Reserve(ctx, aMoment, counted)
+	failed, err := m.limiter.Reserve(ctx, aMoment, counted) // which is not given back
 	if err != nil || !fills(&failed.Decision, charge.Cost) {
 		return err
 	}
-	one, err := m.limiter.Reserve(ctx, 0, charge)
-	if err == nil && one.Decision.Allowed { // an older failure has been forgotten
-		_, err = one.Cancel(ctx)
+	once := m.limiter.Once(ownID(), m.cfg.Life)
+	one, err := once.Take(ctx, charge)
+	if err == nil && one.Allowed { // an older failure has been forgotten
+		_, err = once.Cancel(ctx, charge)
 	}
 	return err
 }

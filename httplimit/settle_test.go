@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,6 +169,39 @@ func TestOnlyFailuresOfALimitByName(t *testing.T) {
 	}
 }
 
+// TestOnlyFailuresOfAnUnfitLimitByName: what cannot give back a success is an error with the first request, also
+// if it is so for one key only, and charges nothing.
+func TestOnlyFailuresOfAnUnfitLimitByName(t *testing.T) {
+	t.Parallel()
+	for _, notation := range []string{"token-bucket 5/15m", "fixed-window 5/15m block 1h", "interval 5/15m", "gcra 5/15m"} {
+		var told error
+		limit := named("login", notation)
+		l := headgate.New(memoryStore(), &headgate.Config{Names: names{"login": limit}})
+		for name, cfg := range map[string]httplimit.Charge{
+			"Limit": {Limit: headgate.MustNamed("login"), Key: httplimit.ByIP},
+			"LimitFor": {
+				LimitFor: func(*http.Request) (headgate.Limit, error) { return headgate.MustNamed("login"), nil },
+				Key:      httplimit.ByIP,
+			},
+		} {
+			h := must(t, l, httplimit.HandlerConfig{
+				OnlyFailures: true, FailOpen: true, Charges: []httplimit.Charge{cfg},
+				OnError: func(_ *http.Request, err error) { told = err },
+			})(answers(200))
+			for range 7 { // beyond the limit too
+				w := get(h, "")
+				wrong, ok := errors.AsType[*headgate.InvalidError](told)
+				if w.Code != 500 || !ok || wrong.Field != "OnlyFailures" || !strings.Contains(told.Error(), "login") {
+					t.Errorf("%s, %s: %d, %v", name, notation, w.Code, told)
+				}
+			}
+			if n := used(t, l, limit, "192.0.2.1"); n != "0" {
+				t.Errorf("%s, %s: %s charged", name, notation, n)
+			}
+		}
+	}
+}
+
 func TestRefunds(t *testing.T) {
 	t.Parallel()
 	gone, leave := context.WithCancel(t.Context())
@@ -215,6 +249,36 @@ func TestRefunds(t *testing.T) {
 		}()
 		if n := used(t, l, limit, "192.0.2.1"); n != tt.want {
 			t.Errorf("%s: %s charged, want %s", name, n, tt.want)
+		}
+	}
+}
+
+// TestAResetOfOneOfTwoKeys: the other charge of the request is corrected nevertheless.
+func TestAResetOfOneOfTwoKeys(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]httplimit.HandlerConfig{
+		"OnlyFailures":   {OnlyFailures: true},
+		"RefundFailures": {RefundFailures: true, Failed: func(*httplimit.Response) bool { return true }},
+		"Settle":         {},
+	} {
+		l, one, all := memoryLimiter(), named("one", "sliding-window 5/1d"), named("all", "sliding-window 9/1d")
+		var told error
+		cfg.OnError = func(_ *http.Request, err error) { told = err }
+		cfg.Charges = []httplimit.Charge{{Limit: one, Key: httplimit.ByIP}, {Limit: all, Key: httplimit.ByIP}}
+		nothing := func(*httplimit.Response) (headgate.Cost, error) { return headgate.Units(0), nil }
+		for i := range cfg.Charges {
+			if name == "Settle" {
+				cfg.Charges[i].Settle = nothing
+			}
+		}
+		get(must(t, l, cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := l.Reset(r.Context(), one, "192.0.2.1"); err != nil {
+				t.Error(err)
+			}
+			w.WriteHeader(http.StatusOK)
+		})), "")
+		if n := used(t, l, all, "192.0.2.1"); n != "0" || !errors.Is(told, headgate.ErrUnknownID) {
+			t.Errorf("%s: %s charged to the other key; told of %v", name, n, told)
 		}
 	}
 }

@@ -1,7 +1,11 @@
 package httplimit_test
 
 import (
+	"crypto/rand"
+	"errors"
+	"net/http"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/headgate/headgate"
@@ -17,7 +21,21 @@ import (
 // TestOnlyFailuresInADatabase: what is taken while a request is in flight, and given back after it, leaves
 // nothing behind in any store, and only a failure blocks.
 func TestOnlyFailuresInADatabase(t *testing.T) {
+	overStores(t, func(t *testing.T, s store.Store) {
+		l := headgate.New(s, nil)
+		for _, notation := range []string{"sliding-log 5/15d block 1d", "sliding-window 5/15d block 1d"} {
+			limit := headgate.MustParse(notation)
+			succeed(t, l, limit, 4)
+			succeed(t, l, limit, 64)
+			fail(t, l, limit, 5)
+		}
+	})
+}
+
+// overStores runs a test over memory and over each database.
+func overStores(t *testing.T, test func(*testing.T, store.Store)) {
 	for name, open := range map[string]func(t *testing.T) (store.Store, error){
+		"memory": func(*testing.T) (store.Store, error) { return memoryStore(), nil },
 		"sqlite": func(t *testing.T) (store.Store, error) {
 			return sqlite.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "failures.db"), nil)
 		},
@@ -36,13 +54,86 @@ func TestOnlyFailuresInADatabase(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			l := headgate.New(s, nil)
-			for _, notation := range []string{"sliding-log 5/15d block 1d", "sliding-window 5/15d block 1d"} {
-				limit := headgate.MustParse(notation)
-				succeed(t, l, limit, 64)
-				fail(t, l, limit, 5)
-			}
+			test(t, s)
 		})
+	}
+}
+
+// TestAResetBeforeARefund: what a reset has forgotten is not given back once more. Else it would come out of what
+// was charged after the reset, and more would pass than the limit admits.
+func TestAResetBeforeARefund(t *testing.T) {
+	onlyFailures := httplimit.HandlerConfig{OnlyFailures: true}
+	refund := httplimit.HandlerConfig{RefundFailures: true}
+	withID := httplimit.HandlerConfig{RefundFailures: true, ID: func(*http.Request) (string, error) {
+		return rand.Text(), nil
+	}}
+	overStores(t, func(t *testing.T, s store.Store) {
+		for _, tt := range []struct {
+			cfg      httplimit.HandlerConfig
+			notation string
+		}{
+			{onlyFailures, "sliding-log 5/15d"},
+			{onlyFailures, "sliding-log 5/15d history 30d"},
+			{onlyFailures, "sliding-window 5/15d"},
+			{refund, "sliding-log 5/15d"},
+			{refund, "sliding-window 5/15d"},
+			{refund, "fixed-window 5/15d"},
+			{refund, "fixed-window 5/15d from-first"},
+			{refund, "token-bucket 5/15d"},
+			{refund, "gcra 5/15d burst 5"},
+			{refund, "interval 5/15d"},
+			{refund, "leaky-bucket 5/15d capacity 5"},
+			{withID, "fixed-window 5/15d from-first"},
+			{withID, "token-bucket 5/15d"},
+		} {
+			tt.cfg.OnError = func(_ *http.Request, err error) {
+				if !errors.Is(err, headgate.ErrUnknownID) {
+					t.Errorf("%s: %v", tt.notation, err)
+				}
+			}
+			resetBeforeRefund(t, headgate.New(s, nil), headgate.MustParse(tt.notation), tt.cfg)
+		}
+	})
+}
+
+// resetBeforeRefund has requests in flight while their key is reset and used up once more, and lets them end.
+func resetBeforeRefund(t *testing.T, l *headgate.Limiter, limit headgate.Limit, cfg httplimit.HandlerConfig) {
+	t.Helper()
+	const capacity = 5
+	refunded, kept := 500, 200 // statuses
+	if cfg.OnlyFailures {
+		refunded, kept = 200, 401
+	}
+	if _, err := l.Reset(t.Context(), limit, "192.0.2.1"); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Charges = []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}}
+	wrap, g := must(t, l, cfg), newGate()
+	codes := make(chan int, capacity)
+	for range capacity {
+		go func() { codes <- get(wrap(g), "").Code }()
+		<-g.in
+	}
+	if _, err := l.Reset(t.Context(), limit, "192.0.2.1"); err != nil {
+		t.Fatal(err)
+	}
+	for range capacity {
+		if code := get(wrap(answers(kept)), "").Code; code != kept {
+			t.Errorf("%v: after the reset: %d", limit, code)
+		}
+	}
+	for range capacity {
+		g.out <- refunded
+		if code := <-codes; code != refunded {
+			t.Errorf("%v: %d", limit, code)
+		}
+	}
+	// A bucket drains a little meanwhile: 1 in three days.
+	if n, err := strconv.ParseFloat(used(t, l, limit, "192.0.2.1"), 64); err != nil || n > 5 || n < 4.9 {
+		t.Errorf("%v: %v used after the refunds, want 5 (%v)", limit, n, err)
+	}
+	if code := get(wrap(answers(kept)), "").Code; code != 429 {
+		t.Errorf("%v: the sixth request after the reset is answered %d", limit, code)
 	}
 }
 

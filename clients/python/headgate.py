@@ -57,7 +57,7 @@ class Decision(types.SimpleNamespace):
     key = via = applied = ""
     replayed = shared = False
     entry, each = 0, ()
-    start_at = delay_ms = None  # of reserve
+    start_at, delay_ms, refundable = None, None, False  # of reserve
     accepted, level, brim = 0, 0, False  # of fill_up
     charged = ()  # of extend: what each charge is in all
     held, ttl_ms = (), 0  # of acquire

@@ -33,7 +33,7 @@ export interface Decision extends Omit<Figures, "key"> {
   shared?: boolean;
   each?: (Figures & { charge: number })[];
 }
-export interface Reserved extends Decision { start_at: number | null; delay_ms: number | null }
+export interface Reserved extends Decision { start_at: number | null; delay_ms: number | null; refundable: boolean }
 export interface Filled extends Decision { accepted: string; level: string; brim: boolean }
 export interface Extended extends Decision { charged: string[] }
 export interface Held { limit: string; key: string; number: number }

@@ -37,6 +37,8 @@ type Reserved struct {
 	Decision
 	StartAt *int64 `json:"start_at"` // microseconds since the epoch, by the store's clock; null if it was not made
 	DelayMS *int64 `json:"delay_ms"` // rounded up, from this answer on; null if it was not made
+	// to cancel gives back all of each charge for as long as it counts: sliding-window and sliding-log
+	Refundable bool `json:"refundable"`
 }
 
 // Filled answers a Request that fills up: how much of its charge fitted in. The Decision is

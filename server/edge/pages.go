@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 
+	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/server/api"
 )
 
@@ -27,7 +26,7 @@ func newPages(h http.Handler, log *slog.Logger, c *Config) *pages {
 		origin: http.NewCrossOriginProtection(),
 	}
 	for _, name := range c.Hosts {
-		p.hosts[hostName(name)] = true
+		p.hosts[httpkey.HostName(name)] = true
 	}
 	for _, path := range c.Proxied {
 		p.exempt[path] = true
@@ -53,7 +52,7 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		WriteProblem(w, &api.Problem{
 			Title: "Host not known here", Status: http.StatusMisdirectedRequest,
 			Detail: fmt.Sprintf("Nothing was charged. This server is asked as localhost or by its IP address; to "+
-				"let it be asked as %.100q, start it with --host and that name.", hostName(r.Host)),
+				"let it be asked as %.100q, start it with --host and that name.", httpkey.HostName(r.Host)),
 		})
 		return
 	}
@@ -90,22 +89,11 @@ func (p *pages) known(r *http.Request) bool {
 	if !placeOf(r.Context()).loopback && len(p.hosts) == 0 {
 		return true
 	}
-	name := hostName(r.Host)
+	name := httpkey.HostName(r.Host)
 	if _, err := netip.ParseAddr(name); err == nil {
 		return true
 	}
 	return name == "" || name == "localhost" || p.hosts[name]
-}
-
-// hostName returns the name or address of a Host header: without a port, in lower
-// case, without the dot that a full name may end with, an IPv6 address without brackets.
-func hostName(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	} else if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
-		host = host[1 : len(host)-1]
-	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
 var errForeign = errors.New("a page of another origin reads")

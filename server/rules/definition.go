@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/httpkey"
 )
 
 // Text is what a file says at a place.
@@ -231,7 +232,7 @@ func validHost(host string) error {
 	switch {
 	case strings.Contains(name, "*"):
 		return fmt.Errorf("%.100q has a star that does not stand at the beginning, before a point", host)
-	case name == "" || name != hostName(strings.ToLower(name)) || strings.ContainsAny(name, "/ @?#[]"):
+	case name == "" || name != httpkey.HostName(strings.ToLower(name)) || strings.ContainsAny(name, "/ @?#[]"):
 		return fmt.Errorf("%.100q can never match; a host is a name or an address without a port, such as example.org "+
 			"or *.example.org", host)
 	}

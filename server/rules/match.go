@@ -1,10 +1,11 @@
 package rules
 
 import (
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/headgate/headgate/internal/httpkey"
 )
 
 // asked is a request in the forms that conditions compare.
@@ -17,19 +18,9 @@ type asked struct {
 }
 
 func ask(q *Request) asked {
-	a := asked{Request: q, host: hostName(q.Host), client: q.Client.Unmap().WithZone("")}
+	a := asked{Request: q, host: httpkey.HostName(q.Host), client: q.Client.Unmap().WithZone("")}
 	a.path, a.isPath = cleanPath(q.Path)
 	return a
-}
-
-// hostName returns the name of a host in the form in which hosts are compared.
-func hostName(host string) string {
-	if strings.HasPrefix(host, "[") || strings.Count(host, ":") == 1 {
-		if name, _, err := net.SplitHostPort(host); err == nil {
-			host = name
-		}
-	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
 // comparison compares a text with a condition.

@@ -43,7 +43,7 @@ func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, e
 	s.refusals.add(&made.Decision, charges)
 	var a answer
 	a.set(&made.Decision, len(charges) > 1)
-	out := &api.Reserved{Decision: a.Decision}
+	out := &api.Reserved{Decision: a.Decision, Refundable: made.Refundable}
 	if made.Decision.Allowed {
 		start, delay := made.StartAt.UnixMicro(), Millis(made.Delay())
 		out.StartAt, out.DelayMS = &start, &delay

@@ -818,7 +818,9 @@ type ReserveResponse struct {
 	// Absent if it was refused.
 	StartAt *int64 `protobuf:"varint,2,opt,name=start_at,json=startAt,proto3,oneof" json:"start_at,omitempty"`
 	// Absent if it was refused.
-	DelayMs       *int64 `protobuf:"varint,3,opt,name=delay_ms,json=delayMs,proto3,oneof" json:"delay_ms,omitempty"`
+	DelayMs *int64 `protobuf:"varint,3,opt,name=delay_ms,json=delayMs,proto3,oneof" json:"delay_ms,omitempty"`
+	// To cancel gives back all of each charge for as long as it counts: sliding-window and sliding-log.
+	Refundable    bool `protobuf:"varint,4,opt,name=refundable,proto3" json:"refundable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -872,6 +874,13 @@ func (x *ReserveResponse) GetDelayMs() int64 {
 		return *x.DelayMs
 	}
 	return 0
+}
+
+func (x *ReserveResponse) GetRefundable() bool {
+	if x != nil {
+		return x.Refundable
+	}
+	return false
 }
 
 // ExtendResponse says what is charged in all, also if more was refused.
@@ -3011,11 +3020,14 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x06result\"T\n" +
 	"\x0eReserveRequest\x12.\n" +
 	"\arequest\x18\x01 \x01(\v2\x14.headgate.v1.RequestR\arequest\x12\x12\n" +
-	"\x04wait\x18\x02 \x01(\tR\x04wait\"\x9e\x01\n" +
+	"\x04wait\x18\x02 \x01(\tR\x04wait\"\xbe\x01\n" +
 	"\x0fReserveResponse\x121\n" +
 	"\bdecision\x18\x01 \x01(\v2\x15.headgate.v1.DecisionR\bdecision\x12\x1e\n" +
 	"\bstart_at\x18\x02 \x01(\x03H\x00R\astartAt\x88\x01\x01\x12\x1e\n" +
-	"\bdelay_ms\x18\x03 \x01(\x03H\x01R\adelayMs\x88\x01\x01B\v\n" +
+	"\bdelay_ms\x18\x03 \x01(\x03H\x01R\adelayMs\x88\x01\x01\x12\x1e\n" +
+	"\n" +
+	"refundable\x18\x04 \x01(\bR\n" +
+	"refundableB\v\n" +
 	"\t_start_atB\v\n" +
 	"\t_delay_ms\"]\n" +
 	"\x0eExtendResponse\x121\n" +

@@ -76,7 +76,9 @@ func FilledOf(f *api.Filled) *pb.FillUpResponse {
 
 // ReservedOf is the answer to a reservation as a message.
 func ReservedOf(r *api.Reserved) *pb.ReserveResponse {
-	return &pb.ReserveResponse{Decision: DecisionOf(&r.Decision), StartAt: r.StartAt, DelayMs: r.DelayMS}
+	return &pb.ReserveResponse{
+		Decision: DecisionOf(&r.Decision), StartAt: r.StartAt, DelayMs: r.DelayMS, Refundable: r.Refundable,
+	}
 }
 
 // ExtendedOf is the answer to an extension as a message.

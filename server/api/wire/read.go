@@ -28,7 +28,9 @@ func Filled(f *pb.FillUpResponse) *api.Filled {
 
 // Reserved returns the answer to a reservation.
 func Reserved(r *pb.ReserveResponse) *api.Reserved {
-	return &api.Reserved{Decision: *Decision(r.GetDecision()), StartAt: r.StartAt, DelayMS: r.DelayMs}
+	return &api.Reserved{
+		Decision: *Decision(r.GetDecision()), StartAt: r.StartAt, DelayMS: r.DelayMs, Refundable: r.GetRefundable(),
+	}
 }
 
 // Extended returns the answer to an extension.
