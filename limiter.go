@@ -260,3 +260,36 @@ func (cfg *Config) timeout(s store.Store) time.Duration {
 	}
 	return cfg.Timeout
 }
+
+// within returns how long the store may take to answer ops: for what takes or checks, the shortest
+// deadline of its limits. 0 is no deadline.
+func (l *Limiter) within(ops []law.Op) time.Duration {
+	own, plain := int64(0), true
+	for i := range ops {
+		op := &ops[i]
+		if op.Verb != law.Take && op.Verb != law.Check {
+			return l.timeout
+		}
+		plain = plain && op.Alone() && !op.Params.Leased
+		if d := op.Params.Deadline; d > 0 && (own == 0 || d < own) {
+			own = d
+		}
+	}
+	switch {
+	case own > 0:
+		return time.Duration(own) * time.Microsecond
+	case plain:
+		return l.soonest()
+	}
+	return l.timeout // what the store must know later is not answered by anything else
+}
+
+// soonest returns how long a decision may take whose limits do not say.
+func (l *Limiter) soonest() time.Duration {
+	if l.deadline != nil {
+		if d := l.deadline.Deadline(); d > 0 {
+			return d
+		}
+	}
+	return l.timeout
+}

@@ -278,3 +278,18 @@ func (n *notation) prefetchOption() (u Prefetch, err error) {
 	}
 	return u, nil
 }
+
+// awayOption takes the option away from a notation.
+func (n *notation) awayOption() (Away, error) {
+	f, ok := n.options["away"]
+	if !ok {
+		return AwayDeny, nil
+	}
+	delete(n.options, "away")
+	for a := AwayDeny; a <= AwayAllow; a++ {
+		if f.text == a.String() {
+			return a, nil
+		}
+	}
+	return AwayDeny, n.fail("away", f.at, "must be deny, share or allow")
+}

@@ -41,3 +41,32 @@ func (t Tail) suffix() string {
 	}
 	return s + t.Prefetch.suffix() + t.awaySuffix()
 }
+
+// checkAway writes the options for a store that is away into p, or says what is wrong with them.
+func (t Tail) checkAway(p *law.Params) error {
+	switch {
+	case t.Away > AwayAllow:
+		return Invalid("away", "%d is not a policy", t.Away)
+	case t.Away != AwayDeny && p.Leased:
+		return Invalid("away", "a lease cannot be had without the store; leave %q out", "away "+t.Away.String())
+	}
+	p.Away = t.Away
+	if t.Deadline != 0 {
+		if err := checkPeriod("deadline", t.Deadline); err != nil {
+			return err
+		}
+		p.Deadline = t.Deadline.Microseconds()
+	}
+	return nil
+}
+
+// awaySuffix writes them at the end of a notation.
+func (t Tail) awaySuffix() (s string) {
+	if t.Away != AwayDeny {
+		s = " away " + t.Away.String()
+	}
+	if t.Deadline != 0 {
+		s += " deadline " + formatPeriod(t.Deadline)
+	}
+	return s
+}

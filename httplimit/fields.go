@@ -18,7 +18,7 @@ const mostInteger = 999_999_999_999_999
 // SetHeader writes what a decision says into the headers of an answer, in the place of what stands
 // there: RateLimit-Policy and RateLimit as the Internet-Draft draft-ietf-httpapi-ratelimit-headers-11
 // has them, with one item for each charge, and Retry-After if the request was refused and can pass
-// later.
+// later. Headgate-Via is "fallback" if the store was away and the policy of the limit decided.
 //
 // Limits are those of the charges, in their order. They may be missing, or be names alone: then a
 // policy has no window. Names of limits appear as they are, keys do not.
@@ -65,6 +65,11 @@ func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
 	both := string(append(policy, state...))
 	values := []string{both[:end], both[end:]}
 	h["Ratelimit-Policy"], h["Ratelimit"] = values[:1:1], values[1:]
+	if d.Via == headgate.ViaFallback {
+		h["Headgate-Via"] = []string{d.Via.String()}
+	} else {
+		delete(h, "Headgate-Via")
+	}
 	if after, ok := RetryAfter(d); ok {
 		h["Retry-After"] = []string{strconv.FormatInt(after, 10)}
 	} else {

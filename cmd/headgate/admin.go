@@ -17,11 +17,6 @@ func newService(s store.Store, c *config.Config, names catalog.Names) *service.S
 	return service.New(headgate.New(s, &headgate.Config{Names: names}), c, names)
 }
 
-// newServerService is newService for a server, which bounds each request as a whole.
-func newServerService(s store.Store, c *config.Config, names catalog.Names) *service.Service {
-	return service.New(headgate.New(s, &headgate.Config{Timeout: -1, Names: names}), c, names)
-}
-
 func newMigrateCommand() *cobra.Command {
 	var o storeOptions
 	var remove bool

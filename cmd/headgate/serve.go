@@ -141,7 +141,7 @@ func (o *serving) open(ctx context.Context) (store.Store, error) {
 		Logger: slog.New(slog.DiscardHandler), // watch tells of the sweeper
 		Guard:  &front.GuardConfig{Deadline: o.deadline, Logger: o.options.log},
 	})
-	if err := newServerService(s, o.config, nil).Reachable(ctx); err != nil {
+	if err := newService(s, o.config, nil).Reachable(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -217,7 +217,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	if err != nil {
 		return err
 	}
-	service := newServerService(s, o.config, limits)
+	service := newService(s, o.config, limits)
 	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&o.applied.rules)
 	if err := o.envoy.open(service, log); err != nil {

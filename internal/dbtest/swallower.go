@@ -2,18 +2,24 @@ package dbtest
 
 import (
 	"context"
-	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
-// Swallower is a proxy that forwards what clients send, and while it is told to
-// lose answers cuts the connection with the answer in its hand: what a client sees
-// when the network breaks after its statement was done.
+// Swallower is a proxy in front of a server. While it is told to lose answers, it cuts the
+// connection with the answer in its hand: what a client sees when the network breaks after
+// its statement was done. It can also be silent, or cut everything.
 type Swallower struct {
-	Addr string // host:port to connect to
-	lose atomic.Bool
+	Addr   string // host:port to connect to
+	lose   atomic.Bool
+	silent atomic.Bool
+	cut    atomic.Bool
+
+	mu   sync.Mutex
+	open map[net.Conn]struct{}
 }
 
 // Swallow starts a proxy in front of a server, for as long as the test runs.
@@ -23,8 +29,11 @@ func Swallow(tb testing.TB, target string) *Swallower {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { _ = l.Close() })
-	s := &Swallower{Addr: l.Addr().String()}
+	s := &Swallower{Addr: l.Addr().String(), open: map[net.Conn]struct{}{}}
+	tb.Cleanup(func() {
+		_ = l.Close()
+		s.Cut(true)
+	})
 	go func() {
 		for {
 			client, err := l.Accept()
@@ -36,11 +45,10 @@ func Swallow(tb testing.TB, target string) *Swallower {
 				_ = client.Close()
 				continue
 			}
-			go func() {
-				_, _ = io.Copy(server, client)
-				_ = server.Close()
-			}()
-			go s.answer(client, server)
+			if s.keep(client, server) {
+				go s.pass(client, server, false)
+				go s.pass(server, client, true)
+			}
 		}
 	}()
 	return s
@@ -49,15 +57,56 @@ func Swallow(tb testing.TB, target string) *Swallower {
 // Lose says whether answers get lost from now on.
 func (s *Swallower) Lose(lose bool) { s.lose.Store(lose) }
 
-func (s *Swallower) answer(client, server net.Conn) {
-	defer func() { _ = client.Close() }()
+// Silence says whether nothing comes through from now on, in either direction. What was sent arrives when it
+// ends, as from a server that was stopped.
+func (s *Swallower) Silence(silent bool) { s.silent.Store(silent) }
+
+// Cut says whether all connections are closed from now on, those that are open and those that come.
+func (s *Swallower) Cut(cut bool) {
+	s.cut.Store(cut)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		if cut {
+			_ = c.Close()
+		}
+	}
+}
+
+// keep notes the two ends of a connection, or closes them.
+func (s *Swallower) keep(ends ...net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range ends {
+		s.open[c] = struct{}{}
+		if s.cut.Load() {
+			_ = c.Close()
+		}
+	}
+	return !s.cut.Load()
+}
+
+// pass passes on what comes from one end, until that ends.
+func (s *Swallower) pass(from, to net.Conn, answers bool) {
+	defer func() {
+		_ = to.Close()
+		s.mu.Lock()
+		delete(s.open, from)
+		s.mu.Unlock()
+	}()
 	buf := make([]byte, 1<<16)
 	for {
-		n, err := server.Read(buf)
-		if err != nil || s.lose.Load() {
+		n, err := from.Read(buf)
+		if answers && s.lose.Load() {
 			return // with the answer in hand
 		}
-		if _, err := client.Write(buf[:n]); err != nil {
+		for s.silent.Load() && !s.cut.Load() {
+			time.Sleep(time.Millisecond)
+		}
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
 			return
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// fallback answers groups without the store, which has failed with an error. Those that it cannot answer fail with that;
-// if all do, it is the result.
+// fallback answers groups without the store, which has failed with an error. Groups that it cannot answer fail
+// with that error; if all do, it is the result.
 func (s *Store) fallback(ops []law.Op, outs []law.Outcome, err error) error {
 	answered := false
 	for i := 0; i < len(ops); {
@@ -65,7 +65,9 @@ func (s *Store) answer(ops []law.Op, outs []law.Outcome, err error) error {
 			}
 			outs[i] = law.Outcome{
 				Granted: op.Count, Used: min(op.Cost, op.Params.Capacity), Clock: now, Via: law.ViaFallback,
-				State: law.State{Kind: op.Params.Kind, At: now, Unit: op.Params.Unit, Step: op.Params.Step, EmptyAt: now},
+				State: law.State{
+					Kind: op.Params.Kind, At: now, Unit: op.Params.Unit, Step: op.Params.Step, EmptyAt: now,
+				},
 			}
 		}
 		return nil

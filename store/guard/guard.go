@@ -229,7 +229,8 @@ func (s *Store) Close() error {
 	return s.inner.Close()
 }
 
-// errAway is the error of decisions for which the store was not asked.
+// errAway is the error of decisions for which the store was not asked. It has not the class of the last
+// error: nothing was done.
 func errAway(last error) error {
-	return fmt.Errorf("%w: it was not asked, since it is away: %v", store.ErrUnavailable, last) //nolint:errorlint // not its class
+	return fmt.Errorf("%w: it was not asked, since it is away: %s", store.ErrUnavailable, last.Error())
 }
