@@ -162,7 +162,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	}
 	s = front.New(s, &front.Config{SweepEvery: -1}) // it removes nothing
 	defer s.Close()
-	b, err := newBench(ctx, headgate.New(s, nil), q, o.prefix+rand.Text()[:12]+"/", o.zipf, o.clients)
+	b, err := newBench(ctx, headgate.New(s, &headgate.Config{Timeout: headgate.DefaultTimeout}), q, o.prefix+rand.Text()[:12]+"/", o.zipf, o.clients)
 	if err != nil {
 		return err
 	}
