@@ -38,6 +38,20 @@ func exactly(t *testing.T, text []byte) (v any) {
 	return v
 }
 
+// punctual gives an answer the delay that is wanted, if it is no more than a second shorter: delays are counted
+// from the answer, by a clock that goes on.
+func punctual(got, want any) {
+	g, _ := got.(map[string]any)
+	w, _ := want.(map[string]any)
+	left, _ := g["delay_ms"].(json.Number)
+	whole, _ := w["delay_ms"].(json.Number)
+	a, err := left.Int64()
+	b, wrong := whole.Int64()
+	if err == nil && wrong == nil && a <= b && a > b-1000 {
+		g["delay_ms"] = whole
+	}
+}
+
 // TestVectors sends all vectors to a server, and compares whole answers.
 func TestVectors(t *testing.T) {
 	t.Parallel()
@@ -54,6 +68,7 @@ func TestVectors(t *testing.T) {
 			s.offset.Store(st.AtMS)
 			w := s.ask(http.MethodPost, "/v1/"+st.Verb, st.In)
 			got, want := exactly(t, w.Body.Bytes()), exactly(t, st.Want)
+			punctual(got, want)
 			if w.Code != http.StatusOK || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s, step %d: status %d\n got %v\nwant %v", a.Name, i, w.Code, got, want)
 				st.Want, differ = bytes.TrimSpace(w.Body.Bytes()), true
