@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	sqlite3 "modernc.org/sqlite"
 
@@ -107,6 +108,15 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 				t.Error("the disk was not full: nothing is tested")
 			}
 			pages(t, file, 10_000)
+			again := []law.Op{ops[0]} // the circuit breaker of the stack asks within half a second
+			again[0].Verb, again[0].Cell.Limit = law.Check, "other"
+			for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+				if err := through.Apply(context.Background(), again, make([]law.Outcome, 1)); err == nil {
+					break
+				} else if time.Since(begin) > 5*time.Second {
+					t.Fatalf("5 s after there was room: %v", err)
+				}
+			}
 			admitted := 0
 			for range 10 {
 				outs := make([]law.Outcome, len(ops))
