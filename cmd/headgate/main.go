@@ -122,7 +122,7 @@ func newRootCommand() *cobra.Command {
 		newWhyCommand(), newResetCommand(), newBlockCommand(), newListCommand(), newExplainCommand(),
 		newReplayCommand(), newBenchCommand(), newRunCommand(),
 		newLimitsCommand(), newPlanCommand(), newOverrideCommand(), newValidateCommand(),
-		newMigrateCommand(), newSchemaCommand(), newSweepCommand(), newTokenCommand(),
+		newMigrateCommand(), newSchemaCommand(), newSweepCommand(), newDoctorCommand(), newTokenCommand(),
 		newLicensesCommand(),
 	)
 	return root

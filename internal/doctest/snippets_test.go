@@ -18,7 +18,8 @@ import (
 var imported = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os",
 	"sql": "database/sql", "strings": "strings", "time": "time",
-	"pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
+	"rand": "math/rand/v2",
+	"pgx":  "github.com/jackc/pgx/v5", "pgconn": "github.com/jackc/pgx/v5/pgconn", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"catalog": module + "/catalog", "client": module + "/client", "headgate": module,
 	"httplimit": module + "/httplimit",
 	"front":     module + "/store/front", "memory": module + "/store/memory",

@@ -348,4 +348,14 @@ func TestRealClients(t *testing.T) {
 	if err != nil || string(out) != "0\n16\n15\n-1\n2\n" {
 		t.Errorf("redis-cli: %q, %v", out, err)
 	}
+	benchmark, err := exec.LookPath("redis-benchmark")
+	if err != nil {
+		t.Log("there is no redis-benchmark here")
+		return
+	}
+	out, err = exec.CommandContext(t.Context(), benchmark, "-h", host, "-p", port, "-c", "16", "-n", "2000", "-P", "4", "-q",
+		"CL.THROTTLE", "benchmark", "1000000", "1000000", "60").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "requests per second") || strings.Contains(string(out), "rror") {
+		t.Errorf("redis-benchmark: %s, %v", out, err)
+	}
 }

@@ -67,6 +67,8 @@ type Store struct {
 	read  *sql.DB
 	file  file // none in memory
 
+	synchronous string // full or normal
+
 	answered overflow.Counts
 
 	mu     sync.Mutex // one writer; guards what follows
@@ -87,7 +89,7 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	s := &Store{clock: cfg.Clock, log: cfg.Logger}
+	s := &Store{clock: cfg.Clock, log: cfg.Logger, synchronous: synchronous}
 	if s.clock == nil {
 		s.clock = store.SystemClock
 	}

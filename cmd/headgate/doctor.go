@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/store"
+)
+
+func newDoctorCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:        "doctor --store URL",
+		Short:      "Look for what is wrong with a store: settings, rights, clocks, plans, bloat",
+		SuggestFor: []string{"diagnose", "status", "health", "verify", "examine"},
+		Long: "Look for what is wrong with a store, and print one line about each thing, with what to do about it.\n" +
+			"Nothing is changed. What is \"wrong\" makes limits inexact, loses charges that were admitted, or lets\n" +
+			"requests wait; a \"note\" may be meant so, and says what it costs.\n\n" +
+			"Exit 0 nothing is wrong, 1 something is, 2 error.",
+		Example: "  headgate doctor --store postgres://localhost/app\n" +
+			"  headgate doctor --store redis://localhost/0 --json",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := loadConfig(cmd)
+			if err != nil {
+				return err
+			}
+			p, err := placeOf(cmd, c)
+			if err != nil {
+				return err
+			}
+			s, err := p.open(cmd, storeOptions{})
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			doctor, ok := store.As[store.Doctor](s)
+			if !ok {
+				return headgate.Invalid("store", "there is nothing to examine at %s", store.RedactURL(p.url))
+			}
+			found, err := doctor.Examine(cmd.Context())
+			if wrong := printFindings(cmd.OutOrStdout(), found, asJSON); err == nil {
+				err = wrong
+			}
+			return err
+		},
+	}
+	addSettings(cmd, config.File, config.Store)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a list of JSON objects")
+	return cmd
+}
+
+// printFindings prints what was found, and returns exitCode(1) if something is wrong.
+func printFindings(w io.Writer, found []store.Finding, asJSON bool) error {
+	var wrong error
+	for _, f := range found {
+		if f.Severity == store.Wrong {
+			wrong = exitCode(exitRefused)
+		}
+	}
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		if found == nil {
+			found = []store.Finding{}
+		}
+		if err := e.Encode(found); err != nil {
+			return err
+		}
+		return wrong
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range found {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Severity, f.Check, text(f.Found))
+		if f.Remedy != "" {
+			fmt.Fprintf(t, "\t\tdo: %s\n", f.Remedy)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return wrong
+}

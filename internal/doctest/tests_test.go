@@ -1,0 +1,48 @@
+package doctest
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestTheTestsThatPagesNameAreThere looks for each test that a page names as the proof of what it says.
+func TestTheTestsThatPagesNameAreThere(t *testing.T) {
+	declared := map[string]bool{}
+	declares := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range declares.FindAllSubmatch(text, -1) {
+			declared[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllSubmatch(text, -1) {
+			if named++; !declared[string(m[1])] {
+				t.Errorf("%s names %s, which is not there", page, m[1])
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("the pages name %d tests only: is the pattern right?", named)
+	}
+}

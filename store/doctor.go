@@ -1,0 +1,71 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/internal/sched"
+)
+
+// Severity says how much a Finding matters.
+type Severity string
+
+// The severities.
+const (
+	Fine  Severity = "ok"
+	Note  Severity = "note"  // it may be meant so; the finding says what it costs
+	Wrong Severity = "wrong" // limits are not exact, admitted charges can be lost, or requests wait
+)
+
+// Finding is what a Doctor has found about one thing.
+type Finding struct {
+	Check    string   `json:"check"` // what was looked at, such as "isolation"
+	Severity Severity `json:"severity"`
+	Found    string   `json:"found"`            // one line
+	Remedy   string   `json:"remedy,omitempty"` // what to do about it; empty if it is Fine
+}
+
+// Doctor is a Store that can look for what is wrong with its server and its schema. It also looks when
+// the store itself would refuse to work, for example because the schema is not migrated.
+type Doctor interface {
+	// Examine looks at one thing after the other, and returns a finding about each. It changes nothing. The error
+	// is that of a server that cannot be asked; what was found before is returned with it.
+	Examine(ctx context.Context) ([]Finding, error)
+}
+
+// Findings collects findings, for implementations of Doctor.
+type Findings []Finding
+
+// OK adds that there is nothing wrong with a thing.
+func (f *Findings) OK(check, format string, args ...any) {
+	*f = append(*f, Finding{Check: check, Severity: Fine, Found: fmt.Sprintf(format, args...)})
+}
+
+// Add adds what was found, and what to do about it.
+func (f *Findings) Add(s Severity, check, found, remedy string) {
+	*f = append(*f, Finding{check, s, found, remedy})
+}
+
+// clocksApart is the difference between two clocks up to which nothing is wrong. It is what
+// docs/stores.md allows the nodes of a database.
+const clocksApart = 2 * time.Second
+
+// Clock adds how far a server's clock is from that of this machine. read returns it in microseconds since the
+// Unix epoch.
+func (f *Findings) Clock(name string, read func() (int64, error)) error {
+	asked, before := sched.Now(), sched.Wall()
+	theirs, err := read()
+	if err != nil {
+		return err
+	}
+	took := sched.Since(asked)
+	apart := time.UnixMicro(theirs).Sub(before.Add(took / 2)).Round(time.Millisecond)
+	if apart.Abs() <= clocksApart+took/2 {
+		f.OK("clock", "%s is %s from the clock of this machine", name, apart)
+		return nil
+	}
+	f.Add(Note, "clock", fmt.Sprintf("%s is %s from the clock of this machine", name, apart),
+		"limits go by the server's clock; keep both right with NTP, since a jump admits up to one more burst for each key")
+	return nil
+}

@@ -1,0 +1,213 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/store"
+)
+
+// Examine implements store.Doctor. Of a cluster, all nodes are examined.
+func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
+	if s.tx != nil || s.nodes[0].db == nil {
+		return nil, fmt.Errorf("mysql: %w: a store inside a transaction, or without a database, is not examined",
+			store.ErrUnsupported)
+	}
+	var f store.Findings
+	for _, n := range s.nodes {
+		if err := s.examineNode(ctx, n, &f); err != nil {
+			return f, err
+		}
+	}
+	return f, s.anywhere(func(db querier) error { return s.examineSchema(ctx, db, &f) })
+}
+
+// globals reads variables of the server, as they are for the whole of it.
+func globals(ctx context.Context, db querier, names ...string) (map[string]string, error) {
+	rows, err := db.QueryContext(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('"+strings.Join(names, "', '")+"')")
+	if err != nil {
+		return nil, classifyRead("read the server's variables", err)
+	}
+	defer rows.Close()
+	values := map[string]string{}
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, classifyRead("read the server's variables", err)
+		}
+		values[name] = value
+	}
+	return values, rows.Err()
+}
+
+func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) error {
+	of := "the server"
+	if len(s.nodes) > 1 {
+		of = n.name
+	}
+	v, err := globals(ctx, n.db, "version", "innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin", "read_only",
+		"innodb_doublewrite", "innodb_lock_wait_timeout", "max_connections", "wsrep_on", "wsrep_cluster_size")
+	if err != nil {
+		return err
+	}
+	if err := checkServer(ctx, n.db); err != nil {
+		if !errors.Is(err, store.ErrSetup) {
+			return err
+		}
+		f.Add(store.Wrong, "version", of+": "+err.Error(), "see docs/stores.md for versions and settings of connections")
+	} else {
+		f.OK("version", "%s has version %s", of, v["version"])
+	}
+	if v["read_only"] == "ON" || v["read_only"] == "1" {
+		f.Add(store.Wrong, "primary", of+" is read-only", "name a node that takes writes in the URL, or SET GLOBAL read_only = OFF")
+	} else {
+		f.OK("primary", "%s takes writes", of)
+	}
+	examineDurability(f, of, v)
+	if seconds, _ := strconv.Atoi(v["innodb_lock_wait_timeout"]); seconds > 60 {
+		f.Add(store.Note, "timeouts", fmt.Sprintf("%s waits %d s for a lock of somebody else's", of, seconds),
+			"SET GLOBAL innodb_lock_wait_timeout = 50, or less: callers from SQL wait that long")
+	}
+	if v["wsrep_on"] == "ON" && v["wsrep_cluster_size"] == "2" {
+		f.Add(store.Wrong, "cluster", of+" is one of two nodes: without the other one it takes no writes", "add a third node or an arbiter")
+	}
+	if err := s.examineSessions(ctx, n, f, of, v["max_connections"]); err != nil {
+		return err
+	}
+	return f.Clock("the clock of "+of, func() (us int64, err error) { return clock(ctx, n.db) })
+}
+
+// examineDurability looks at what becomes of charges that were admitted when the server or its machine crashes.
+func examineDurability(f *store.Findings, of string, v map[string]string) {
+	safe := true
+	if flush := v["innodb_flush_log_at_trx_commit"]; flush != "1" {
+		safe = false
+		f.Add(store.Wrong, "durability", fmt.Sprintf("%s has innodb_flush_log_at_trx_commit = %s: a crash forgets what was admitted "+
+			"in the last second or so", of, flush), "SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the configuration")
+	}
+	if (v["log_bin"] == "ON" || v["log_bin"] == "1") && v["sync_binlog"] != "1" {
+		safe = false
+		f.Add(store.Note, "binlog", fmt.Sprintf("%s has sync_binlog = %s: a replica that takes over after a crash may lack charges",
+			of, v["sync_binlog"]), "SET GLOBAL sync_binlog = 1, and in the configuration")
+	}
+	if double := v["innodb_doublewrite"]; double == "OFF" || double == "0" {
+		safe = false
+		f.Add(store.Wrong, "durability", of+" has innodb_doublewrite off: a crash of the machine can damage pages",
+			"set innodb_doublewrite = ON in the configuration and restart")
+	}
+	if safe {
+		f.OK("durability", "%s has commits on its disk before they are answered", of)
+	}
+}
+
+// examineSessions looks at what makes requests wait for others.
+func (s *Store) examineSessions(ctx context.Context, n *node, f *store.Findings, of, most string) error {
+	var id, seconds int64
+	err := n.db.QueryRowContext(ctx, `SELECT COALESCE(MAX(trx_mysql_thread_id), 0),
+		COALESCE(MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())), 0) FROM information_schema.innodb_trx
+		WHERE trx_started < NOW() - INTERVAL 60 SECOND AND trx_mysql_thread_id <> CONNECTION_ID()`).Scan(&id, &seconds)
+	switch err := classifyOr(err); {
+	case errors.Is(err, store.ErrSetup):
+		f.Add(store.Note, "transactions", "this user may not see the transactions of "+of, "GRANT PROCESS ON *.* TO this user")
+	case err != nil:
+		return err
+	case id > 0:
+		f.Add(store.Wrong, "transactions", fmt.Sprintf("%s has a transaction that is %d s old: it may hold rows", of, seconds),
+			fmt.Sprintf("KILL %d, or find the program that forgot to commit", id))
+	default:
+		f.OK("transactions", "none of %s is older than a minute", of)
+	}
+	var name string
+	var used int
+	if err := n.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Threads_connected'").Scan(&name, &used); err != nil {
+		return classifyRead("count the connections", err)
+	}
+	if all, _ := strconv.Atoi(most); all > 0 && used*10 > all*9 {
+		f.Add(store.Wrong, "connections", fmt.Sprintf("%d of %s of %s are in use", used, most, of),
+			"raise max_connections, or lower conns= in the URLs of the programs")
+	} else {
+		f.OK("connections", "%d of %s of %s are in use", used, most, of)
+	}
+	return nil
+}
+
+// classifyOr is classifyRead for an error that may be nil.
+func classifyOr(err error) error {
+	if err == nil {
+		return nil
+	}
+	return classifyRead("examine", err)
+}
+
+func (s *Store) examineSchema(ctx context.Context, db querier, f *store.Findings) error {
+	installed, err := readInstalled(ctx, db)
+	if errors.Is(err, store.ErrSetup) {
+		f.Add(store.Wrong, "rights", "this user may not read the tables of headgate: "+err.Error(),
+			"run headgate migrate --role service --user USER as the owner")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch err := installed.check(s.def); {
+	case errors.Is(err, store.ErrSchemaNewer):
+		f.Add(store.Wrong, "schema", err.Error(), "use the newer binary of headgate here too")
+		return nil
+	case err != nil:
+		f.Add(store.Wrong, "schema", err.Error(), "run headgate migrate")
+		return nil
+	case installed.revision < s.def.revision:
+		f.Add(store.Note, "schema", "the procedures are older than this binary", "run headgate migrate")
+	default:
+		f.OK("schema", "state %d, revision %d", installed.state, installed.revision)
+	}
+	var engine string
+	if err := db.QueryRowContext(ctx, `SELECT COALESCE(MAX(engine), '') FROM information_schema.tables
+		WHERE table_schema = DATABASE() AND table_name = 'headgate_cells'`).Scan(&engine); err != nil {
+		return classifyRead("read the engine of headgate_cells", err)
+	}
+	if engine != "InnoDB" {
+		f.Add(store.Wrong, "engine", "headgate_cells has the engine "+engine+", which has no transactions",
+			"ALTER TABLE headgate_cells ENGINE = InnoDB")
+	} else {
+		f.OK("engine", "headgate_cells has the engine InnoDB")
+	}
+	var indexes int
+	if err := db.QueryRowContext(ctx, `SELECT COUNT(DISTINCT index_name) FROM information_schema.statistics
+		WHERE table_schema = DATABASE() AND table_name = 'headgate_cells'`).Scan(&indexes); err != nil {
+		return classifyRead("read the indexes of headgate_cells", err)
+	}
+	if indexes > 1 {
+		f.Add(store.Wrong, "indexes", fmt.Sprintf("headgate_cells has %d indexes: each decision writes to those that a change touches", indexes),
+			"DROP INDEX all but PRIMARY")
+	} else {
+		f.OK("indexes", "headgate_cells has its primary key alone")
+	}
+	return s.examineSweeper(ctx, db, f)
+}
+
+// lagging is how many rows may be dead for ten minutes.
+const lagging = 10_000
+
+func (s *Store) examineSweeper(ctx context.Context, db querier, f *store.Findings) error {
+	now, err := clock(ctx, db)
+	if err != nil {
+		return err
+	}
+	past := now - 600_000_000
+	var dead int
+	if err := db.QueryRowContext(ctx, fmt.Sprintf(`SELECT COUNT(*) FROM (SELECT 1 FROM headgate_cells
+		WHERE empty_at < %d AND blocked_until < %d LIMIT %d) x`, past, past, lagging+1)).Scan(&dead); err != nil {
+		return classifyRead("count the keys that count for nothing", err)
+	}
+	if dead > lagging {
+		f.Add(store.Wrong, "sweeper", fmt.Sprintf("more than %d keys count for nothing since ten minutes, and are still there", lagging),
+			"run a server, which sweeps in the background, headgate sweep from cron, or the event of docs/sql.md")
+	} else {
+		f.OK("sweeper", "%d keys that count for nothing wait to be removed", dead)
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+package postgres_test
+
+import (
+	"bytes"
+	"os/exec"
+	"testing"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// TestABackupUnderLoad dumps a database with pg_dump, and restores it into another one with psql.
+func TestABackupUnderLoad(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	open := func(dsn string) *postgres.Store {
+		s, err := postgres.Open(t.Context(), dsn, &postgres.Config{SkipArticles: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	s := open(dsn)
+	if _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var dump []byte
+	storetest.Backup(t, s, func() {
+		cmd := exec.CommandContext(t.Context(), dbtest.Program(t, "pg_dump", "postgresql-client"), "--no-owner", dsn)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		var err error
+		if dump, err = cmd.Output(); err != nil {
+			t.Fatalf("pg_dump: %v: %s", err, &stderr)
+		}
+	}, func() store.Store {
+		other := dbtest.Postgres(t)
+		if out := dbtest.Psql(t, other, "\\set ON_ERROR_STOP on\n"+string(dump)); bytes.Contains([]byte(out), []byte("ERROR")) {
+			t.Fatal(out)
+		}
+		return open(other)
+	})
+}

@@ -1,0 +1,355 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headgate/headgate/store"
+)
+
+// oldest is the oldest version that is tested.
+const oldest = 130000
+
+// Examine implements store.Doctor.
+func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
+	if s.pool == nil {
+		return nil, fmt.Errorf("postgres: %w: a store inside a transaction is not examined", store.ErrUnsupported)
+	}
+	var f store.Findings
+	for _, look := range []func(context.Context, *store.Findings) error{
+		s.examineServer, s.examineClock, s.examineDurability, s.examineSessions, s.examineSchema,
+	} {
+		if err := look(ctx, &f); err != nil {
+			return f, classifyRead("examine", err)
+		}
+	}
+	installed, err := readInstalled(ctx, s.db)
+	if err != nil || installed.layout == 0 {
+		return f, err // examineSchema has told it
+	}
+	for _, look := range []func(context.Context, *store.Findings) error{
+		s.examineRights, s.examineTables, s.examinePlan, s.examineSweeper,
+	} {
+		if err := look(ctx, &f); err != nil {
+			return f, classifyRead("examine", err)
+		}
+	}
+	return f, nil
+}
+
+// settings reads settings of the server, as they are for this session.
+func (s *Store) settings(ctx context.Context, names ...string) (map[string]string, error) {
+	rows, err := s.db.Query(ctx, "select name, setting from pg_catalog.pg_settings where name = any($1)", names)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]string{}
+	var name, value string
+	_, err = pgx.ForEachRow(rows, []any{&name, &value}, func() error { values[name] = value; return nil })
+	return values, err
+}
+
+func (s *Store) examineServer(ctx context.Context, f *store.Findings) error {
+	var version string
+	var number int
+	var standby bool
+	err := s.db.QueryRow(ctx, `select version(), current_setting('server_version_num')::int, pg_is_in_recovery()`).
+		Scan(&version, &number, &standby)
+	if err != nil {
+		return err
+	}
+	name, _, _ := strings.Cut(version, " on ")
+	if number < oldest {
+		f.Add(store.Wrong, "version", name, "use PostgreSQL 13 or later: older ones are not tested")
+	} else {
+		f.OK("version", "%s", name)
+	}
+	if standby {
+		f.Add(store.Wrong, "primary", "this server is a standby, which takes no writes",
+			"name the primary in the URL, or all hosts and target_session_attrs=primary")
+	} else {
+		f.OK("primary", "this server takes writes")
+	}
+	return nil
+}
+
+func (s *Store) examineClock(ctx context.Context, f *store.Findings) error {
+	return f.Clock("the clock of the server", func() (us int64, err error) {
+		err = s.db.QueryRow(ctx, "select (extract(epoch from clock_timestamp()) * 1000000)::bigint").Scan(&us)
+		return us, err
+	})
+}
+
+// examineDurability looks at what becomes of charges that were admitted when the server or its machine crashes.
+func (s *Store) examineDurability(ctx context.Context, f *store.Findings) error {
+	v, err := s.settings(ctx, "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"fsync", "full_page_writes"} {
+		if v[name] == "off" {
+			f.Add(store.Wrong, "durability", name+" is off: a crash of the machine can damage all data",
+				"set "+name+" = on in postgresql.conf and restart")
+		}
+	}
+	if v["synchronous_commit"] == "off" {
+		f.Add(store.Wrong, "durability", "synchronous_commit is off: a crash forgets what was admitted in the last second or so",
+			"alter system set synchronous_commit = on; select pg_reload_conf(); or alter role ... reset synchronous_commit")
+	} else if v["fsync"] != "off" {
+		f.OK("durability", "commits are on the disk before they are answered (synchronous_commit = %s)",
+			v["synchronous_commit"])
+	}
+	if v["synchronous_standby_names"] == "" {
+		return nil
+	}
+	var standbys int
+	if err := s.db.QueryRow(ctx, `select count(*) from pg_catalog.pg_stat_replication
+		where sync_state in ('sync', 'quorum')`).Scan(&standbys); err != nil {
+		return err
+	}
+	if standbys == 0 {
+		f.Add(store.Wrong, "standby", "synchronous_standby_names is set and no such standby is connected: every commit waits",
+			"start the standby, or alter system reset synchronous_standby_names; select pg_reload_conf()")
+	} else {
+		f.OK("standby", "%d synchronous standbys are connected", standbys)
+	}
+	return nil
+}
+
+// examineSessions looks at what makes requests wait for others.
+func (s *Store) examineSessions(ctx context.Context, f *store.Findings) error {
+	v, err := s.settings(ctx, "default_transaction_isolation", "idle_in_transaction_session_timeout", "max_connections")
+	if err != nil {
+		return err
+	}
+	if level := v["default_transaction_isolation"]; level != "read committed" {
+		f.Add(store.Note, "isolation", level+" is the default here: callers of one key conflict and try again",
+			"alter role ... set default_transaction_isolation = 'read committed': limits are exact there")
+	} else {
+		f.OK("isolation", "read committed")
+	}
+	var pid, connections, most int
+	var since string
+	err = s.db.QueryRow(ctx, `select pid, date_trunc('second', now() - xact_start)::text from pg_catalog.pg_stat_activity
+		where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
+		and state like 'idle in transaction%' and xact_start < now() - interval '1 minute' order by xact_start limit 1`).
+		Scan(&pid, &since)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		f.OK("transactions", "none has been idle for a minute")
+	case err != nil:
+		return err
+	default:
+		f.Add(store.Wrong, "transactions", fmt.Sprintf("the session with pid %d is idle in a transaction that is %s old: it may "+
+			"hold rows, and dead rows pile up behind it", pid, since),
+			fmt.Sprintf("select pg_terminate_backend(%d), and set idle_in_transaction_session_timeout", pid))
+	}
+	if v["idle_in_transaction_session_timeout"] == "0" {
+		f.Add(store.Note, "timeouts", "idle_in_transaction_session_timeout is 0: a program that forgets a transaction holds its rows",
+			"alter system set idle_in_transaction_session_timeout = '1min'; select pg_reload_conf()")
+	} else {
+		f.OK("timeouts", "a transaction that is forgotten ends")
+	}
+	err = s.db.QueryRow(ctx, `select count(*), current_setting('max_connections')::int
+		- current_setting('superuser_reserved_connections')::int from pg_catalog.pg_stat_activity
+		where backend_type = 'client backend'`).Scan(&connections, &most)
+	if err != nil {
+		return err
+	}
+	if connections*10 > most*9 {
+		f.Add(store.Wrong, "connections", fmt.Sprintf("%d of %d are in use", connections, most),
+			"raise max_connections, or put a pooler before the database")
+	} else {
+		f.OK("connections", "%d of %d are in use", connections, most)
+	}
+	return nil
+}
+
+// examineSchema looks at what headgate migrate has made.
+func (s *Store) examineSchema(ctx context.Context, f *store.Findings) error {
+	installed, err := readInstalled(ctx, s.db)
+	if err != nil {
+		if errors.Is(err, store.ErrSetup) {
+			f.Add(store.Wrong, "rights", "this user may not read the tables of schema headgate",
+				"run headgate migrate --role service --user USER as the owner")
+			return nil
+		}
+		return err
+	}
+	switch err := installed.check(s.def); {
+	case errors.Is(err, store.ErrSchemaNewer):
+		f.Add(store.Wrong, "schema", err.Error(), "use the newer binary of headgate here too")
+		return nil
+	case err != nil:
+		f.Add(store.Wrong, "schema", err.Error(), "run headgate migrate")
+		return nil
+	case installed.revision < s.def.revision:
+		f.Add(store.Note, "schema", "the functions are older than this binary", "run headgate migrate")
+	default:
+		f.OK("schema", "state %d, layout %d, revision %d", installed.state, installed.layout, installed.revision)
+	}
+	var digest *string
+	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set local search_path = "+safePath); err != nil { // as headgate migrate has it
+			return err
+		}
+		return tx.QueryRow(ctx, "select "+digestOf+" from headgate.installed i").Scan(&digest)
+	})
+	if err != nil {
+		return err
+	}
+	if digest == nil || *digest != installed.digest {
+		f.Add(store.Wrong, "functions", "somebody has changed functions of schema headgate", "run headgate migrate, which repairs them")
+	} else {
+		f.OK("functions", "they are as headgate migrate has made them")
+	}
+	return nil
+}
+
+func (s *Store) examineRights(ctx context.Context, f *store.Findings) error {
+	var user string
+	var super, may, public bool
+	err := s.db.QueryRow(ctx, `select current_user::text, r.rolsuper,
+		has_table_privilege('headgate.cells', 'select') and has_table_privilege('headgate.cells', 'insert')
+		and has_table_privilege('headgate.cells', 'update') and has_table_privilege('headgate.cells', 'delete'),
+		exists (select from pg_catalog.pg_namespace n, aclexplode(n.nspacl) a
+			where n.nspname = 'headgate' and a.grantee = 0 and a.privilege_type = 'CREATE')
+		from pg_catalog.pg_roles r where r.rolname = current_user`).Scan(&user, &super, &may, &public)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !may:
+		f.Add(store.Wrong, "rights", fmt.Sprintf("user %s may not read and write the tables of schema headgate", user),
+			fmt.Sprintf("run headgate migrate --role service --user %s as the owner", user))
+	case super:
+		f.Add(store.Note, "rights", fmt.Sprintf("user %s is a superuser", user),
+			"use an ordinary role: headgate migrate --role service --user USER gives it the rights")
+	default:
+		f.OK("rights", "user %s may do what a server needs", user)
+	}
+	if public {
+		f.Add(store.Wrong, "schema rights", "everybody may create objects in schema headgate",
+			"revoke create on schema headgate from public")
+	}
+	return nil
+}
+
+// bloated are the numbers of dead rows, and of dead for each live one, from which a table is bloated.
+const bloated, deadForEach = 20_000, 1
+
+// examineTables looks at what makes decisions slow over time.
+func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
+	v, err := s.settings(ctx, "autovacuum", "track_counts")
+	if err != nil {
+		return err
+	}
+	var off bool
+	var kind string
+	err = s.db.QueryRow(ctx, `select coalesce('autovacuum_enabled=false' = any(c.reloptions)
+		or 'autovacuum_enabled=off' = any(c.reloptions), false), c.relpersistence::text
+		from pg_catalog.pg_class c where c.oid = 'headgate.cells'::regclass`).Scan(&off, &kind)
+	if err != nil {
+		return err
+	}
+	switch {
+	case v["autovacuum"] == "off" || v["track_counts"] == "off":
+		f.Add(store.Wrong, "vacuum", "autovacuum is off: tables grow with each decision",
+			"alter system set autovacuum = on; alter system set track_counts = on; select pg_reload_conf()")
+	case off:
+		f.Add(store.Wrong, "vacuum", "autovacuum is off for headgate.cells: it grows with each decision",
+			"alter table headgate.cells reset (autovacuum_enabled)")
+	default:
+		f.OK("vacuum", "autovacuum is on")
+	}
+	if kind == "u" {
+		f.Add(store.Wrong, "durability", "headgate.cells is unlogged: a crash of the server forgets every charge",
+			"alter table headgate.cells set logged")
+	}
+	var live, dead, updates, hot int64
+	err = s.db.QueryRow(ctx, `select n_live_tup, n_dead_tup, n_tup_upd, n_tup_hot_upd from pg_catalog.pg_stat_all_tables
+		where relid = 'headgate.cells'::regclass`).Scan(&live, &dead, &updates, &hot)
+	if err != nil {
+		return err
+	}
+	if dead > bloated && dead > deadForEach*live {
+		f.Add(store.Wrong, "bloat", fmt.Sprintf("headgate.cells has %d dead rows beside %d", dead, live),
+			"vacuum headgate.cells; see transactions above, and pg_replication_slots, for what keeps them")
+	} else {
+		f.OK("bloat", "headgate.cells has about %d rows and %d dead ones", live, dead)
+	}
+	if updates > bloated && hot*10 < updates*8 {
+		f.Add(store.Note, "updates", fmt.Sprintf("only %d of 100 updates of headgate.cells stay in their page", hot*100/updates),
+			"end long transactions; alter table headgate.cells set (fillfactor = 66) and vacuum full it in a quiet hour")
+	}
+	rows, err := s.db.Query(ctx, `select i.indexrelid::regclass::text from pg_catalog.pg_index i
+		where i.indrelid = 'headgate.cells'::regclass and (not i.indisprimary or not i.indisvalid) order by 1`)
+	if err != nil {
+		return err
+	}
+	extra, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	if len(extra) > 0 {
+		f.Add(store.Wrong, "indexes", "headgate.cells has more indexes than its primary key, or one that is invalid: "+
+			strings.Join(extra, ", ")+". Each decision writes to all of them", "drop index "+strings.Join(extra, ", "))
+	} else {
+		f.OK("indexes", "headgate.cells has its primary key alone")
+	}
+	return nil
+}
+
+// examinePlan looks at how a cell is found. The functions plan as this does, whatever the statistics say.
+func (s *Store) examinePlan(ctx context.Context, f *store.Findings) error {
+	var plan string
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set local enable_seqscan = off"); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, "explain select * from headgate.cells where limit_name = 'a' and key = 'b'",
+			pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			return err
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		plan = strings.Join(lines, "\n")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if strings.Contains(plan, "Index Cond") {
+		f.OK("plan", "a cell is found by its primary key")
+		return nil
+	}
+	first, _, _ := strings.Cut(plan, "\n")
+	f.Add(store.Wrong, "plan", "a cell is not found by its primary key: "+first,
+		"reindex table headgate.cells, and reset enable_indexscan and enable_bitmapscan for this role")
+	return nil
+}
+
+// lagging is how many rows may be dead for ten minutes.
+const lagging = 10_000
+
+func (s *Store) examineSweeper(ctx context.Context, f *store.Findings) error {
+	var dead int
+	err := s.db.QueryRow(ctx, `select count(*) from (select from headgate.cells c,
+		(select ((extract(epoch from clock_timestamp()) - 600) * 1000000)::bigint as past) t
+		where c.law <> 0 and c.empty_at < t.past and c.blocked_until < t.past and c.ids_until < t.past limit $1) x`,
+		lagging+1).Scan(&dead)
+	if err != nil {
+		return err
+	}
+	if dead > lagging {
+		f.Add(store.Wrong, "sweeper", fmt.Sprintf("more than %d keys count for nothing since ten minutes, and are still there", lagging),
+			"run a server, which sweeps in the background, or headgate sweep from cron")
+	} else {
+		f.OK("sweeper", "%d keys that count for nothing wait to be removed", dead)
+	}
+	return nil
+}

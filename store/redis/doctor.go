@@ -1,0 +1,127 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/store"
+)
+
+// Examine implements store.Doctor. All nodes of a Cluster are examined.
+func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
+	if s.wrong != nil {
+		return nil, s.wrong
+	}
+	var f store.Findings
+	nodes := s.client.Nodes()
+	addresses := make([]string, 0, len(nodes))
+	for address := range nodes {
+		addresses = append(addresses, address)
+	}
+	slices.Sort(addresses)
+	var failed error
+	for _, address := range addresses {
+		if err := examineNode(ctx, nodes[address], address, &f); err != nil {
+			failed = errors.Join(failed, err)
+		}
+	}
+	if failed != nil {
+		return f, failed
+	}
+	return f, f.Clock("the clock of the server", func() (int64, error) { return s.clock(ctx, s.roomKey()) })
+}
+
+// examineNode looks at one server.
+func examineNode(ctx context.Context, node rueidis.Client, address string, f *store.Findings) error {
+	fields := map[string]string{}
+	for _, section := range []string{"server", "replication", "memory", "stats", "persistence", "clients", "cluster"} {
+		text, err := node.Do(ctx, node.B().Info().Section(section).Build()).ToString()
+		switch {
+		case err != nil && noPermission(err):
+			f.Add(store.Note, "rights", "this user may not ask "+address+" about itself", "ACL SETUSER ... +info")
+			return nil
+		case err != nil:
+			return asking("examine "+address, err)
+		}
+		readInfo(fields, text)
+	}
+	if err := checkVersion(fields["redis_version"]); err != nil {
+		f.Add(store.Wrong, "version", address+": "+err.Error(), "use Redis 6.2 or later, or Valkey")
+	} else {
+		f.OK("version", "%s has version %s", address, fields["redis_version"])
+	}
+	if fields["role"] != "master" {
+		if fields["cluster_enabled"] != "1" {
+			f.Add(store.Wrong, "primary", address+" is a replica, which takes no writes",
+				"name the primary in the URL, or the sentinels")
+		}
+		return nil
+	}
+	examineMemory(fields, address, f)
+	examinePersistence(fields, address, f)
+	if replicas, _ := strconv.Atoi(fields["connected_slaves"]); replicas > 0 {
+		f.Add(store.Note, "replication", fmt.Sprintf("%s has %d replicas: one that takes over has not what was admitted just before",
+			address, replicas), "see the bound in docs/stores.md; min-replicas-to-write 1 makes it smaller")
+	}
+	most, _ := strconv.Atoi(fields["maxclients"])
+	if used, _ := strconv.Atoi(fields["connected_clients"]); most > 0 && used*10 > most*9 {
+		f.Add(store.Wrong, "connections", fmt.Sprintf("%d of %d of %s are in use", used, most, address),
+			"CONFIG SET maxclients to more")
+	}
+	return nil
+}
+
+func examineMemory(fields map[string]string, address string, f *store.Findings) {
+	most, _ := strconv.ParseInt(fields["maxmemory"], 10, 64)
+	used, _ := strconv.ParseInt(fields["used_memory"], 10, 64)
+	policy := fields["maxmemory_policy"]
+	switch {
+	case policy != "" && policy != "noeviction" && most > 0:
+		f.Add(store.Wrong, "eviction", fmt.Sprintf("%s evicts keys by %s when its memory is full, and admits as if they had never been "+
+			"used", address, policy), "CONFIG SET maxmemory-policy noeviction")
+	case policy != "" && policy != "noeviction":
+		f.Add(store.Note, "eviction", fmt.Sprintf("%s would evict keys by %s if it had a maxmemory", address, policy),
+			"CONFIG SET maxmemory-policy noeviction")
+	default:
+		f.OK("eviction", "%s evicts nothing", address)
+	}
+	if evicted := fields["evicted_keys"]; evicted != "0" && evicted != "" {
+		f.Add(store.Wrong, "evicted", fmt.Sprintf("%s has evicted %s keys since it was started: cells may be among them", address, evicted),
+			"CONFIG SET maxmemory-policy noeviction; their limits are exact again when what is left of them has expired")
+	}
+	if most > 0 && used*10 > most*9 {
+		f.Add(store.Wrong, "memory", fmt.Sprintf("%s uses %d of %d bytes", address, used, most),
+			"CONFIG SET maxmemory to more, or bound the keys of limits with max_keys")
+	} else {
+		bound := "and has no maxmemory"
+		if most > 0 {
+			bound = fmt.Sprintf("of %d", most)
+		}
+		f.OK("memory", "%s uses %d bytes %s", address, used, bound)
+	}
+}
+
+func examinePersistence(fields map[string]string, address string, f *store.Findings) {
+	switch {
+	case fields["aof_enabled"] != "1":
+		f.Add(store.Note, "durability", address+" has no append-only file: a restart forgets every charge since the last snapshot",
+			"CONFIG SET appendonly yes; with appendfsync everysec a crash forgets a second, with always nothing")
+	case fields["aof_last_write_status"] != "ok" && fields["aof_last_write_status"] != "":
+		f.Add(store.Wrong, "durability", address+" cannot write its append-only file, and refuses writes",
+			"make room on its disk; see its log")
+	default:
+		f.OK("durability", "%s has an append-only file", address)
+	}
+	if fields["rdb_last_bgsave_status"] == "err" {
+		f.Add(store.Wrong, "snapshots", address+" cannot save snapshots, and may refuse writes for that",
+			"make room on its disk, or CONFIG SET stop-writes-on-bgsave-error no")
+	}
+	if fields["loading"] == "1" {
+		f.Add(store.Wrong, "loading", address+" reads its data and answers nothing yet", "wait")
+	}
+}

@@ -1,0 +1,69 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/headgate/headgate/store"
+)
+
+// Examine implements store.Doctor.
+func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
+	var f store.Findings
+	db, done, err := s.reader(ctx)
+	if err != nil {
+		if !errors.Is(err, store.ErrClosed) && !errors.Is(err, ctx.Err()) {
+			f.Add(store.Wrong, "file", err.Error(), "stop all programs that use the file, and start them again")
+		}
+		return f, err
+	}
+	defer done()
+	ask := func(query string, to any) error { return db.QueryRowContext(ctx, query).Scan(to) }
+	var version, journal, quick string
+	var pages, free, size, dead int64
+	for _, q := range []struct {
+		query string
+		to    any
+	}{
+		{"select sqlite_version()", &version}, {"pragma journal_mode", &journal}, {"pragma quick_check(1)", &quick},
+		{"pragma page_count", &pages}, {"pragma freelist_count", &free}, {"pragma page_size", &size},
+	} {
+		if err := ask(q.query, q.to); err != nil {
+			return f, classify("examine", err)
+		}
+	}
+	f.OK("version", "SQLite %s, %d MB of which %d MB are free", version, pages*size>>20, free*size>>20)
+	if journal != "wal" && journal != "memory" {
+		f.Add(store.Wrong, "journal", "the journal mode is "+journal+": readers and writers wait for each other",
+			"put the file on a local disk; file systems of a network cannot have a write-ahead log")
+	} else {
+		f.OK("journal", "the journal mode is %s", journal)
+	}
+	if quick != "ok" {
+		f.Add(store.Wrong, "integrity", "the file is damaged: "+quick, "restore it from a backup")
+	} else {
+		f.OK("integrity", "the file is not damaged")
+	}
+	if s.synchronous == "normal" {
+		f.Add(store.Note, "durability", "synchronous is normal: a loss of power forgets what was admitted since the last checkpoint",
+			"leave ?synchronous=normal out of the URL")
+	} else {
+		f.OK("durability", "charges are on the disk before they are answered")
+	}
+	past := s.clock() - 600_000_000
+	if err := ask(fmt.Sprintf("select count(*) from (select 1 from cells where empty_at < %d and blocked_until < %d limit %d)",
+		past, past, lagging+1), &dead); err != nil {
+		return f, classify("examine", err)
+	}
+	if dead > lagging {
+		f.Add(store.Wrong, "sweeper", fmt.Sprintf("more than %d keys count for nothing since ten minutes, and are still there", lagging),
+			"run a server, which sweeps in the background, or headgate sweep from cron")
+	} else {
+		f.OK("sweeper", "%d keys that count for nothing wait to be removed", dead)
+	}
+	return f, nil
+}
+
+// lagging is how many rows may be dead for ten minutes.
+const lagging = 10_000

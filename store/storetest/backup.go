@@ -1,0 +1,76 @@
+package storetest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// Backup takes a backup of a store while eight callers charge one key, restores it elsewhere, and checks that the
+// restored store has what had been admitted at some moment of the backup, and is exact from then on: it admits
+// what was left, and knows the ids of before.
+func Backup(t *testing.T, s store.Store, backup func(), restore func() store.Store) {
+	t.Helper()
+	const capacity = 1_000_000
+	limit := law.Params{Kind: law.Log, Unit: 1, Capacity: capacity, Step: 86_400_000_000}
+	charge := func(s store.Store, id string) law.Outcome {
+		op := law.Op{
+			Verb: law.Take, Cell: law.Cell{Limit: "backup", Key: "k"}, Params: limit, Cost: 1, Count: 1, ID: id,
+		}
+		if id != "" {
+			op.TTL = 3_600_000_000
+		}
+		return one(t, s, op)
+	}
+	if out := charge(s, "before"); out.Granted != 1 {
+		t.Fatalf("the first charge: %+v", out)
+	}
+	var admitted atomic.Int64
+	admitted.Add(1)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				admitted.Add(charge(s, "").Granted)
+			}
+		})
+	}
+	for begin := time.Now(); admitted.Load() < 200 && time.Since(begin) < time.Minute; {
+		time.Sleep(time.Millisecond)
+	}
+	first := admitted.Load()
+	backup()
+	last := admitted.Load() + 8 // those that are on their way
+	stop()
+	callers.Wait()
+
+	restored := restore()
+	check := law.Op{
+		Verb: law.Check, Cell: law.Cell{Limit: "backup", Key: "k"}, Params: limit, Cost: 1, Count: 1,
+	}
+	has := one(t, restored, check).Used - 1 // the one that is asked about
+	if has < first || has > last {
+		t.Fatalf("the restored store has %d charges, want from %d to %d", has, first, last)
+	}
+	if out := charge(restored, "before"); !out.Replayed {
+		t.Errorf("the id of before the backup is not known: %+v", out)
+	}
+	left := capacity - has
+	rest := law.Op{
+		Verb: law.Take, Cell: law.Cell{Limit: "backup", Key: "k"}, Params: limit, Cost: 1, Count: capacity, Partial: true,
+	}
+	if got := one(t, restored, rest).Granted; got != left {
+		t.Errorf("the restored store admits %d more, want %d", got, left)
+	}
+	if out := charge(restored, ""); out.Granted != 0 {
+		t.Errorf("and one more: %+v", out)
+	}
+	t.Logf("%d admitted when the backup began, %d in it, at most %d when it ended", first, has, last)
+}
