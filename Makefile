@@ -8,6 +8,8 @@ TRAEFIK       := v3.5.3
 BUF           := v1.73.0
 PROTOC_GO     := v1.36.12
 PROTOC_GRPC   := v1.6.2
+CYCLONEDX     := v1.10.0
+GOVULNCHECK   := v1.9.0
 
 .PHONY: help
 help: ## list the targets
@@ -83,6 +85,20 @@ tidy: ## check that go.mod and go.sum are complete
 .PHONY: licenses
 licenses: ## rewrite cmd/headgate/licenses.txt after a change of go.mod
 	UPDATE_LICENSES=1 $(GO) test ./cmd/headgate -run TestLicenses
+
+.PHONY: sbom
+sbom: $(BIN)/cyclonedx-gomod ## write bin/headgate.cdx.json: the modules that the command is built of, with their licences
+	$(BIN)/cyclonedx-gomod app -licenses -json -main cmd/headgate -output $(BIN)/headgate.cdx.json .
+
+$(BIN)/cyclonedx-gomod: Makefile
+	GOBIN=$(BIN) $(GO) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX)
+
+.PHONY: vulncheck
+vulncheck: $(BIN)/govulncheck ## look for known vulnerabilities in what is called; it needs https://vuln.go.dev
+	$(BIN)/govulncheck ./...
+
+$(BIN)/govulncheck: Makefile
+	GOBIN=$(BIN) $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK)
 
 .PHONY: bench
 bench: ## compare with rivals, articles and bare statements; BENCH="-only postgres -rounds 1 -time 300ms" for a part
