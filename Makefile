@@ -47,6 +47,10 @@ sim: ## search simulations for faults for a minute; SIM="-for 8m -json" for long
 planted: ## count the seeds until the simulator finds each of 52 planted faults; PLANTED="-only NAME" for some
 	$(GO) run ./internal/sim/planted/find $(PLANTED)
 
+.PHONY: chaos
+chaos: ## break real servers for FOR (10m) each and check the bounds; ENGINE="postgres redis" for some, all for all
+	$(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/chaos -args -for $(or $(FOR),10m) -engines "$(or $(ENGINE),all)" -table $(BIN)/chaos.md
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (default 20s)
 	@for pkg in $$($(GO) list ./...); do \

@@ -79,7 +79,7 @@ func open(ctx context.Context, url string) (store.Store, error) {
 
 // Ask returns a question about one of some keys at random.
 func Ask(s store.Store, limit headgate.Limit, keys []string) load.Ask {
-	limiter := headgate.New(s, nil)
+	limiter := headgate.New(s, &headgate.Config{Timeout: headgate.DefaultTimeout})
 	return func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
 		d, err := limiter.Allow(ctx, limit, keys[rng.IntN(len(keys))])
 		return d.Allowed, err
@@ -91,7 +91,7 @@ type Pick func(rng *rand.Rand) int
 
 // AskPicked returns a question about one of some keys, as they are picked.
 func AskPicked(s store.Store, limit headgate.Limit, keys []string, pick Pick) load.Ask {
-	limiter := headgate.New(s, nil)
+	limiter := headgate.New(s, &headgate.Config{Timeout: headgate.DefaultTimeout})
 	return func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
 		d, err := limiter.Allow(ctx, limit, keys[pick(rng)])
 		return d.Allowed, err
@@ -101,7 +101,7 @@ func AskPicked(s store.Store, limit headgate.Limit, keys []string, pick Pick) lo
 // AskMany returns a question about many keys at random, one request for each.
 // It is allowed if all of them are.
 func AskMany(s store.Store, limit headgate.Limit, keys []string, requests int) load.Ask {
-	limiter := headgate.New(s, nil)
+	limiter := headgate.New(s, &headgate.Config{Timeout: headgate.DefaultTimeout})
 	return func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
 		list := make([]headgate.Request, requests)
 		for i := range list {
@@ -119,7 +119,7 @@ func AskMany(s store.Store, limit headgate.Limit, keys []string, requests int) l
 
 // Fill charges every key once, many in a batch.
 func Fill(ctx context.Context, s store.Store, limit headgate.Limit, keys []string) error {
-	limiter := headgate.New(s, nil)
+	limiter := headgate.New(s, &headgate.Config{Timeout: headgate.DefaultTimeout})
 	requests := make([]headgate.Request, 0, 500)
 	for len(keys) > 0 {
 		n := min(len(keys), cap(requests))

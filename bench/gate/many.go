@@ -25,7 +25,7 @@ var runs atomic.Int64
 // Ask returns a question with several charges, which returns the numbers of the keys that were
 // charged, as if the keys of all limits stood in one list; none if it was refused.
 func (m *Many) Ask(s store.Store) func(ctx context.Context, client int, rng *rand.Rand) ([]int, error) {
-	limiter := headgate.New(s, nil)
+	limiter := headgate.New(s, &headgate.Config{Timeout: headgate.DefaultTimeout})
 	var numbers atomic.Int64
 	prefix := strconv.FormatInt(time.Now().UnixNano(), 36) + "-" + strconv.FormatInt(runs.Add(1), 36) + "-"
 	return func(ctx context.Context, _ int, rng *rand.Rand) ([]int, error) {
