@@ -131,7 +131,7 @@ func (s *shares) op(key string, capacity int64, verb law.Verb, cost, entry int64
 // ask applies one op.
 func (s *shares) ask(ctx context.Context, op law.Op) (law.Outcome, error) {
 	ops, outs := []law.Op{op}, make([]law.Outcome, 1)
-	if err := s.inner.Apply(store.WithPatience(ctx), ops, outs); err != nil {
+	if err := s.inner.Apply(ctx, ops, outs); err != nil {
 		return law.Outcome{}, err
 	}
 	return outs[0], outs[0].Err
