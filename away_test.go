@@ -15,7 +15,7 @@ func TestNotationOfAway(t *testing.T) {
 		{"token-bucket 5/s away deny", "token-bucket 5/s burst 5", ""},
 		{"deadline 1s", "", "deadline"},
 		{"sliding-log 5/1m deadline 100ms away allow", "sliding-log 5/1m away allow deadline 100ms", ""},
-		{"fixed-window 5/day UTC block 1m prefetch 10% away share", "fixed-window 5/day UTC block 1m prefetch 10% away share", ""},
+		{"fixed-window 5/day UTC block 1m prefetch 10% away share", "fixed-window 5/day block 1m prefetch 10% away share", ""},
 		{"5 per second away allow", "token-bucket 5/s burst 5 away allow", ""},
 		{"concurrency 2 ttl 1s deadline 1s", "concurrency 2 ttl 1s deadline 1s", ""},
 		{"concurrency 2 ttl 1s away share", "", "away"},
