@@ -28,9 +28,11 @@ func TestBoundsSayWhatTheDocsPromise(t *testing.T) {
 			"(what passed counts until it is exactly that old)",
 		"concurrency 10 ttl 30s": "concurrency 10 ttl 30s lets at most 10 be held at the same " +
 			"time; one that is not renewed ends after 30s",
-		"token-bucket 10/s burst 10 away share": "token-bucket 10/s burst 10 away share lets at most 40 pass in some second " +
+		"token-bucket 10/s burst 10 away share": "token-bucket 10/s burst 10 away share lets at most 40 pass in " +
+			"some second " +
 			"(half of that by the shares of processes that do not reach the store)",
-		"fixed-window 10/1h away allow deadline 100ms": "fixed-window 10/1h away allow deadline 100ms lets at most 20 pass " +
+		"fixed-window 10/1h away allow deadline 100ms": "fixed-window 10/1h away allow deadline 100ms lets at " +
+			"most 20 pass " +
 			"in some hour; everything passes while the store is away",
 	} {
 		if got := headgate.MustParse(notation).Bound().String(); got != want {

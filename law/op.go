@@ -35,6 +35,7 @@ const (
 type Params struct {
 	Kind     Kind
 	Anchor   Anchor // Bucket only
+	Away     Away   // what is answered while the store is away. Laws and drivers ignore it
 	Unit     int64  // credits per unit of cost, 1 or more
 	Capacity int64  // credits: the most that can pass at once
 	Step     int64  // microseconds: length of a step, of the window, of a log entry's or lease's life
@@ -49,7 +50,6 @@ type Params struct {
 
 	MaxKeys int64 // how many keys the limit may have in a store; 0: the store's setting. The laws ignore it
 
-	Away     Away  // what is answered while the store is away. Laws and drivers ignore it
 	Deadline int64 // microseconds that a decision may take; 0: the default. Laws and drivers ignore it
 }
 

@@ -66,6 +66,7 @@ func (f *Findings) Clock(name string, read func() (int64, error)) error {
 		return nil
 	}
 	f.Add(Note, "clock", fmt.Sprintf("%s is %s from the clock of this machine", name, apart),
-		"limits go by the server's clock; keep both right with NTP, since a jump admits up to one more burst for each key")
+		"keep both right with NTP: limits go by the server's clock, and a jump of it admits up to one more "+
+			"burst for each key")
 	return nil
 }

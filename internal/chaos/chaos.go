@@ -24,6 +24,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 )
@@ -89,7 +90,7 @@ func Run(t *testing.T, e *Engine, lasts time.Duration, seed uint64) Report {
 	t.Helper()
 	r := &run{
 		engine: e, server: e.Start(t), rng: rand.New(rand.NewPCG(seed, 0)), admitted: map[string][]int64{},
-		report: Report{Engine: e.Name, Faults: map[string]int{}}, last: time.Now(),
+		report: Report{Engine: e.Name, Faults: map[string]int{}}, last: sched.Now(),
 	}
 	r.direct = e.URL(t, r.server)
 	host := hostOf(r.direct)
@@ -111,7 +112,7 @@ func Run(t *testing.T, e *Engine, lasts time.Duration, seed uint64) Report {
 			asking.Go(func() { r.ask(ctx, limiter) })
 		}
 	}
-	for begin := time.Now(); time.Since(begin) < lasts; {
+	for begin := sched.Now(); sched.Since(begin) < lasts; {
 		r.breakOne(ctx, t)
 	}
 	time.Sleep(2 * time.Second) // it recovers
@@ -129,7 +130,7 @@ func (r *run) ask(ctx context.Context, l *headgate.Limiter) {
 	for ctx.Err() == nil {
 		limit, key := limits[rand.IntN(len(limits))], fmt.Sprint("k", rand.IntN(keys))
 		d, err := l.Allow(ctx, limit, key)
-		now := time.Now()
+		now := sched.Now()
 		r.mu.Lock()
 		if err == nil && d.Via == headgate.ViaStore {
 			r.report.Decisions++
@@ -164,7 +165,7 @@ func (r *run) breakOne(ctx context.Context, t *testing.T) {
 		}
 	}
 	pause := func(most int) { time.Sleep(time.Duration(r.rng.IntN(most)) * time.Millisecond) }
-	kind := ""
+	var kind string
 	switch n := r.rng.IntN(10); {
 	case n == 0:
 		kind = "killed"
@@ -197,7 +198,7 @@ func (r *run) breakOne(ctx context.Context, t *testing.T) {
 	}
 	r.mu.Lock()
 	r.report.Faults[kind]++
-	r.mended = time.Now()
+	r.mended = sched.Now()
 	r.mu.Unlock()
 	pause(600)
 }

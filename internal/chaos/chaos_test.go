@@ -68,7 +68,8 @@ func endMariaDB(ctx context.Context, url string) error {
 		return err
 	}
 	defer db.Close()
-	rows, err := db.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
+	rows, err := db.QueryContext(ctx,
+		"SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
 	if err != nil {
 		return err
 	}
@@ -186,8 +187,9 @@ func TestChaos(t *testing.T) {
 	if *table == "" || t.Failed() {
 		return
 	}
-	if err := os.WriteFile(*table, []byte("| engine | decisions | admitted | faults | over the bound | longest without a decision | "+
-		"longest recovery |\n|---|---|---|---|---|---|---|\n"+rows.String()), 0o600); err != nil {
+	if err := os.WriteFile(*table,
+		[]byte("| engine | decisions | admitted | faults | over the bound | longest without a decision | "+
+			"longest recovery |\n|---|---|---|---|---|---|---|\n"+rows.String()), 0o600); err != nil {
 		t.Error(err)
 	}
 }

@@ -353,8 +353,8 @@ func TestRealClients(t *testing.T) {
 		t.Log("there is no redis-benchmark here")
 		return
 	}
-	out, err = exec.CommandContext(t.Context(), benchmark, "-h", host, "-p", port, "-c", "16", "-n", "2000", "-P", "4", "-q",
-		"CL.THROTTLE", "benchmark", "1000000", "1000000", "60").CombinedOutput()
+	out, err = exec.CommandContext(t.Context(), benchmark, "-h", host, "-p", port,
+		"-c", "16", "-n", "2000", "-P", "4", "-q", "CL.THROTTLE", "benchmark", "1000000", "1000000", "60").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "requests per second") || strings.Contains(string(out), "rror") {
 		t.Errorf("redis-benchmark: %s, %v", out, err)
 	}

@@ -139,7 +139,8 @@ func goAndComeBack(t *testing.T, l *headgate.Limiter, deadline time.Duration, aw
 		t.Fatalf("nothing was tested: %d decisions without the store", len(took))
 	}
 	p999 := took[len(took)-1-len(took)/1000]
-	t.Logf("%d decisions without the store, p99.9 %s; the last one %s after its return", len(took), p999, last.Sub(back))
+	t.Logf("%d decisions without the store, p99.9 %s; the last one %s after its return", len(took), p999,
+		last.Sub(back))
 	if most := deadline + busy; p999 > most {
 		t.Errorf("p99.9 of decisions without the store is %s, want at most %s", p999, most)
 	}
@@ -226,7 +227,8 @@ func TestFourServersShare(t *testing.T) {
 		most := 40 + int(8*time.Since(begin).Seconds()) + 1
 		t.Logf("%d of 4 cut off: %d by shares, %d by the store, at most %d each", len(cut), byShare, byStore, most)
 		if byShare > most || byStore > most || byShare < 40*len(cut)/4 {
-			t.Errorf("%d of 4 cut off: %d by shares, %d by the store, want at most %d each", len(cut), byShare, byStore, most)
+			t.Errorf("%d of 4 cut off: %d by shares, %d by the store, want at most %d each", len(cut), byShare,
+				byStore, most)
 		}
 		for _, p := range cut {
 			p.Cut(false)

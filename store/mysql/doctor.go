@@ -27,7 +27,8 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 
 // globals reads variables of the server, as they are for the whole of it.
 func globals(ctx context.Context, db querier, names ...string) (map[string]string, error) {
-	rows, err := db.QueryContext(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('"+strings.Join(names, "', '")+"')")
+	rows, err := db.QueryContext(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('"+strings.Join(names,
+		"', '")+"')")
 	if err != nil {
 		return nil, classifyRead("read the server's variables", err)
 	}
@@ -57,12 +58,14 @@ func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) err
 		if !errors.Is(err, store.ErrSetup) {
 			return err
 		}
-		f.Add(store.Wrong, "version", of+": "+err.Error(), "see docs/stores.md for versions and settings of connections")
+		f.Add(store.Wrong, "version", of+": "+err.Error(),
+			"see docs/stores.md for versions and settings of connections")
 	} else {
 		f.OK("version", "%s has version %s", of, v["version"])
 	}
 	if v["read_only"] == "ON" || v["read_only"] == "1" {
-		f.Add(store.Wrong, "primary", of+" is read-only", "name a node that takes writes in the URL, or SET GLOBAL read_only = OFF")
+		f.Add(store.Wrong, "primary", of+" is read-only",
+			"name a node that takes writes in the URL, or SET GLOBAL read_only = OFF")
 	} else {
 		f.OK("primary", "%s takes writes", of)
 	}
@@ -72,7 +75,8 @@ func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) err
 			"SET GLOBAL innodb_lock_wait_timeout = 50, or less: callers from SQL wait that long")
 	}
 	if v["wsrep_on"] == "ON" && v["wsrep_cluster_size"] == "2" {
-		f.Add(store.Wrong, "cluster", of+" is one of two nodes: without the other one it takes no writes", "add a third node or an arbiter")
+		f.Add(store.Wrong, "cluster", of+" is one of two nodes: without the other one it takes no writes",
+			"add a third node or an arbiter")
 	}
 	if err := s.examineSessions(ctx, n, f, of, v["max_connections"]); err != nil {
 		return err
@@ -85,13 +89,16 @@ func examineDurability(f *store.Findings, of string, v map[string]string) {
 	safe := true
 	if flush := v["innodb_flush_log_at_trx_commit"]; flush != "1" {
 		safe = false
-		f.Add(store.Wrong, "durability", fmt.Sprintf("%s has innodb_flush_log_at_trx_commit = %s: a crash forgets what was admitted "+
-			"in the last second or so", of, flush), "SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the configuration")
+		f.Add(store.Wrong, "durability",
+			fmt.Sprintf("%s has innodb_flush_log_at_trx_commit = %s: a crash forgets what was admitted "+
+				"in the last second or so", of, flush),
+			"SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the configuration")
 	}
 	if (v["log_bin"] == "ON" || v["log_bin"] == "1") && v["sync_binlog"] != "1" {
 		safe = false
-		f.Add(store.Note, "binlog", fmt.Sprintf("%s has sync_binlog = %s: a replica that takes over after a crash may lack charges",
-			of, v["sync_binlog"]), "SET GLOBAL sync_binlog = 1, and in the configuration")
+		f.Add(store.Note, "binlog",
+			fmt.Sprintf("%s has sync_binlog = %s: a replica that takes over after a crash may lack charges",
+				of, v["sync_binlog"]), "SET GLOBAL sync_binlog = 1, and in the configuration")
 	}
 	if double := v["innodb_doublewrite"]; double == "OFF" || double == "0" {
 		safe = false
@@ -111,11 +118,13 @@ func (s *Store) examineSessions(ctx context.Context, n *node, f *store.Findings,
 		WHERE trx_started < NOW() - INTERVAL 60 SECOND AND trx_mysql_thread_id <> CONNECTION_ID()`).Scan(&id, &seconds)
 	switch err := classifyOr(err); {
 	case errors.Is(err, store.ErrSetup):
-		f.Add(store.Note, "transactions", "this user may not see the transactions of "+of, "GRANT PROCESS ON *.* TO this user")
+		f.Add(store.Note, "transactions", "this user may not see the transactions of "+of,
+			"GRANT PROCESS ON *.* TO this user")
 	case err != nil:
 		return err
 	case id > 0:
-		f.Add(store.Wrong, "transactions", fmt.Sprintf("%s has a transaction that is %d s old: it may hold rows", of, seconds),
+		f.Add(store.Wrong, "transactions", fmt.Sprintf("%s has a transaction that is %d s old: it may hold rows",
+			of, seconds),
 			fmt.Sprintf("KILL %d, or find the program that forgot to commit", id))
 	default:
 		f.OK("transactions", "none of %s is older than a minute", of)
@@ -181,7 +190,8 @@ func (s *Store) examineSchema(ctx context.Context, db querier, f *store.Findings
 		return classifyRead("read the indexes of headgate_cells", err)
 	}
 	if indexes > 1 {
-		f.Add(store.Wrong, "indexes", fmt.Sprintf("headgate_cells has %d indexes: each decision writes to those that a change touches", indexes),
+		f.Add(store.Wrong, "indexes",
+			fmt.Sprintf("headgate_cells has %d indexes: each decision writes to those that a change touches", indexes),
 			"DROP INDEX all but PRIMARY")
 	} else {
 		f.OK("indexes", "headgate_cells has its primary key alone")
@@ -204,7 +214,8 @@ func (s *Store) examineSweeper(ctx context.Context, db querier, f *store.Finding
 		return classifyRead("count the keys that count for nothing", err)
 	}
 	if dead > lagging {
-		f.Add(store.Wrong, "sweeper", fmt.Sprintf("more than %d keys count for nothing since ten minutes, and are still there", lagging),
+		f.Add(store.Wrong, "sweeper",
+			fmt.Sprintf("more than %d keys count for nothing since ten minutes, and are still there", lagging),
 			"run a server, which sweeps in the background, headgate sweep from cron, or the event of docs/sql.md")
 	} else {
 		f.OK("sweeper", "%d keys that count for nothing wait to be removed", dead)

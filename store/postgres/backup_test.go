@@ -38,7 +38,8 @@ func TestABackupUnderLoad(t *testing.T) {
 		}
 	}, func() store.Store {
 		other := dbtest.Postgres(t)
-		if out := dbtest.Psql(t, other, "\\set ON_ERROR_STOP on\n"+string(dump)); bytes.Contains([]byte(out), []byte("ERROR")) {
+		if out := dbtest.Psql(t, other, "\\set ON_ERROR_STOP on\n"+string(dump)); bytes.Contains([]byte(out),
+			[]byte("ERROR")) {
 			t.Fatal(out)
 		}
 		return open(other)

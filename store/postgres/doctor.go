@@ -97,8 +97,10 @@ func (s *Store) examineDurability(ctx context.Context, f *store.Findings) error 
 		}
 	}
 	if v["synchronous_commit"] == "off" {
-		f.Add(store.Wrong, "durability", "synchronous_commit is off: a crash forgets what was admitted in the last second or so",
-			"alter system set synchronous_commit = on; select pg_reload_conf(); or alter role ... reset synchronous_commit")
+		f.Add(store.Wrong, "durability",
+			"synchronous_commit is off: a crash forgets what was admitted in the last second or so",
+			"alter system set synchronous_commit = on; select pg_reload_conf(); or alter role ... reset "+
+				"synchronous_commit")
 	} else if v["fsync"] != "off" {
 		f.OK("durability", "commits are on the disk before they are answered (synchronous_commit = %s)",
 			v["synchronous_commit"])
@@ -112,7 +114,8 @@ func (s *Store) examineDurability(ctx context.Context, f *store.Findings) error 
 		return err
 	}
 	if standbys == 0 {
-		f.Add(store.Wrong, "standby", "synchronous_standby_names is set and no such standby is connected: every commit waits",
+		f.Add(store.Wrong, "standby",
+			"synchronous_standby_names is set and no such standby is connected: every commit waits",
 			"start the standby, or alter system reset synchronous_standby_names; select pg_reload_conf()")
 	} else {
 		f.OK("standby", "%d synchronous standbys are connected", standbys)
@@ -136,7 +139,8 @@ func (s *Store) examineSessions(ctx context.Context, f *store.Findings) error {
 	var since string
 	err = s.db.QueryRow(ctx, `select pid, date_trunc('second', now() - xact_start)::text from pg_catalog.pg_stat_activity
 		where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
-		and state like 'idle in transaction%' and xact_start < now() - interval '1 minute' order by xact_start limit 1`).
+		and state like 'idle in transaction%' and xact_start < now() - interval '1 minute'
+		order by xact_start limit 1`).
 		Scan(&pid, &since)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -144,12 +148,14 @@ func (s *Store) examineSessions(ctx context.Context, f *store.Findings) error {
 	case err != nil:
 		return err
 	default:
-		f.Add(store.Wrong, "transactions", fmt.Sprintf("the session with pid %d is idle in a transaction that is %s old: it may "+
-			"hold rows, and dead rows pile up behind it", pid, since),
+		f.Add(store.Wrong, "transactions",
+			fmt.Sprintf("the session with pid %d is idle in a transaction that is %s old: it may "+
+				"hold rows, and dead rows pile up behind it", pid, since),
 			fmt.Sprintf("select pg_terminate_backend(%d), and set idle_in_transaction_session_timeout", pid))
 	}
 	if v["idle_in_transaction_session_timeout"] == "0" {
-		f.Add(store.Note, "timeouts", "idle_in_transaction_session_timeout is 0: a program that forgets a transaction holds its rows",
+		f.Add(store.Note, "timeouts",
+			"idle_in_transaction_session_timeout is 0: a program that forgets a transaction holds its rows",
 			"alter system set idle_in_transaction_session_timeout = '1min'; select pg_reload_conf()")
 	} else {
 		f.OK("timeouts", "a transaction that is forgotten ends")
@@ -203,7 +209,8 @@ func (s *Store) examineSchema(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	if digest == nil || *digest != installed.digest {
-		f.Add(store.Wrong, "functions", "somebody has changed functions of schema headgate", "run headgate migrate, which repairs them")
+		f.Add(store.Wrong, "functions", "somebody has changed functions of schema headgate",
+			"run headgate migrate, which repairs them")
 	} else {
 		f.OK("functions", "they are as headgate migrate has made them")
 	}
@@ -283,8 +290,10 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 		f.OK("bloat", "headgate.cells has about %d rows and %d dead ones", live, dead)
 	}
 	if updates > bloated && hot*10 < updates*8 {
-		f.Add(store.Note, "updates", fmt.Sprintf("only %d of 100 updates of headgate.cells stay in their page", hot*100/updates),
-			"end long transactions; alter table headgate.cells set (fillfactor = 66) and vacuum full it in a quiet hour")
+		f.Add(store.Note, "updates", fmt.Sprintf("only %d of 100 updates of headgate.cells stay in their page",
+			hot*100/updates),
+			"end long transactions; alter table headgate.cells set (fillfactor = 66) and vacuum full it in a "+
+				"quiet hour")
 	}
 	rows, err := s.db.Query(ctx, `select i.indexrelid::regclass::text from pg_catalog.pg_index i
 		where i.indrelid = 'headgate.cells'::regclass and (not i.indisprimary or not i.indisvalid) order by 1`)
@@ -346,7 +355,8 @@ func (s *Store) examineSweeper(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	if dead > lagging {
-		f.Add(store.Wrong, "sweeper", fmt.Sprintf("more than %d keys count for nothing since ten minutes, and are still there", lagging),
+		f.Add(store.Wrong, "sweeper",
+			fmt.Sprintf("more than %d keys count for nothing since ten minutes, and are still there", lagging),
 			"run a server, which sweeps in the background, or headgate sweep from cron")
 	} else {
 		f.OK("sweeper", "%d keys that count for nothing wait to be removed", dead)

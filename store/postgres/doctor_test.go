@@ -47,7 +47,8 @@ func TestDoctor(t *testing.T) {
 	exec("alter system set idle_in_transaction_session_timeout = '10min';; select pg_reload_conf()")
 	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) { // until the server has read it
 		var is string
-		if err := conn.QueryRow(t.Context(), "show idle_in_transaction_session_timeout").Scan(&is); err != nil || time.Since(begin) > time.Minute {
+		if err := conn.QueryRow(t.Context(),
+			"show idle_in_transaction_session_timeout").Scan(&is); err != nil || time.Since(begin) > time.Minute {
 			t.Fatal(is, err)
 		}
 		if is == "10min" {
@@ -59,15 +60,34 @@ func TestDoctor(t *testing.T) {
 		check, remedy string
 		plant, mend   string
 	}{
-		{"durability", "set logged", "alter table headgate.cells set unlogged", "alter table headgate.cells set logged"},
-		{"vacuum", "reset (autovacuum_enabled)", "alter table headgate.cells set (autovacuum_enabled = false)", "alter table headgate.cells reset (autovacuum_enabled)"},
+		{
+			"durability", "set logged", "alter table headgate.cells set unlogged",
+			"alter table headgate.cells set logged",
+		},
+		{
+			"vacuum", "reset (autovacuum_enabled)", "alter table headgate.cells set (autovacuum_enabled = false)",
+			"alter table headgate.cells reset (autovacuum_enabled)",
+		},
 		{"indexes", "drop index", "create index extra on headgate.cells (empty_at)", "drop index headgate.extra"},
-		{"schema rights", "revoke create", "grant create on schema headgate to public", "revoke create on schema headgate from public"},
-		{"functions", "run headgate migrate", "alter function headgate.is_shared_1(text, text) cost 7", "alter function headgate.is_shared_1(text, text) cost 100"},
+		{
+			"schema rights", "revoke create", "grant create on schema headgate to public",
+			"revoke create on schema headgate from public",
+		},
+		{
+			"functions", "run headgate migrate", "alter function headgate.is_shared_1(text, text) cost 7",
+			"alter function headgate.is_shared_1(text, text) cost 100",
+		},
 		{"sweeper", "headgate sweep", `insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
 			select 'dead', i::text, 1, 1, 1, 1 from generate_series(1, 10001) i`, "delete from headgate.cells where limit_name = 'dead'"},
-		{"plan", "reindex table", "update pg_index set indisvalid = false where indexrelid = 'headgate.cells_pkey'::regclass", "update pg_index set indisvalid = true where indexrelid = 'headgate.cells_pkey'::regclass"},
-		{"standby", "synchronous_standby_names", "alter system set synchronous_standby_names = 'nobody';; select pg_reload_conf()", ""},
+		{
+			"plan", "reindex table",
+			"update pg_index set indisvalid = false where indexrelid = 'headgate.cells_pkey'::regclass",
+			"update pg_index set indisvalid = true where indexrelid = 'headgate.cells_pkey'::regclass",
+		},
+		{
+			"standby", "synchronous_standby_names",
+			"alter system set synchronous_standby_names = 'nobody';; select pg_reload_conf()", "",
+		},
 	} {
 		plant(t, exec, tt.plant)
 		storetest.Finds(t, s, store.Wrong, tt.check, tt.remedy)

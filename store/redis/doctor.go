@@ -65,8 +65,9 @@ func examineNode(ctx context.Context, node rueidis.Client, address string, f *st
 	examineMemory(fields, address, f)
 	examinePersistence(fields, address, f)
 	if replicas, _ := strconv.Atoi(fields["connected_slaves"]); replicas > 0 {
-		f.Add(store.Note, "replication", fmt.Sprintf("%s has %d replicas: one that takes over has not what was admitted just before",
-			address, replicas), "see the bound in docs/stores.md; min-replicas-to-write 1 makes it smaller")
+		f.Add(store.Note, "replication",
+			fmt.Sprintf("%s has %d replicas: one that takes over has not what was admitted just before",
+				address, replicas), "see the bound in docs/stores.md; min-replicas-to-write 1 makes it smaller")
 	}
 	most, _ := strconv.Atoi(fields["maxclients"])
 	if used, _ := strconv.Atoi(fields["connected_clients"]); most > 0 && used*10 > most*9 {
@@ -82,8 +83,9 @@ func examineMemory(fields map[string]string, address string, f *store.Findings) 
 	policy := fields["maxmemory_policy"]
 	switch {
 	case policy != "" && policy != "noeviction" && most > 0:
-		f.Add(store.Wrong, "eviction", fmt.Sprintf("%s evicts keys by %s when its memory is full, and admits as if they had never been "+
-			"used", address, policy), "CONFIG SET maxmemory-policy noeviction")
+		f.Add(store.Wrong, "eviction",
+			fmt.Sprintf("%s evicts keys by %s when its memory is full, and admits as if they had never been "+
+				"used", address, policy), "CONFIG SET maxmemory-policy noeviction")
 	case policy != "" && policy != "noeviction":
 		f.Add(store.Note, "eviction", fmt.Sprintf("%s would evict keys by %s if it had a maxmemory", address, policy),
 			"CONFIG SET maxmemory-policy noeviction")
@@ -91,8 +93,10 @@ func examineMemory(fields map[string]string, address string, f *store.Findings) 
 		f.OK("eviction", "%s evicts nothing", address)
 	}
 	if evicted := fields["evicted_keys"]; evicted != "0" && evicted != "" {
-		f.Add(store.Wrong, "evicted", fmt.Sprintf("%s has evicted %s keys since it was started: cells may be among them", address, evicted),
-			"CONFIG SET maxmemory-policy noeviction; their limits are exact again when what is left of them has expired")
+		f.Add(store.Wrong, "evicted",
+			fmt.Sprintf("%s has evicted %s keys since it was started: cells may be among them", address, evicted),
+			"CONFIG SET maxmemory-policy noeviction; their limits are exact again when what is left of them has "+
+				"expired")
 	}
 	if most > 0 && used*10 > most*9 {
 		f.Add(store.Wrong, "memory", fmt.Sprintf("%s uses %d of %d bytes", address, used, most),
@@ -109,7 +113,8 @@ func examineMemory(fields map[string]string, address string, f *store.Findings) 
 func examinePersistence(fields map[string]string, address string, f *store.Findings) {
 	switch {
 	case fields["aof_enabled"] != "1":
-		f.Add(store.Note, "durability", address+" has no append-only file: a restart forgets every charge since the last snapshot",
+		f.Add(store.Note, "durability",
+			address+" has no append-only file: a restart forgets every charge since the last snapshot",
 			"CONFIG SET appendonly yes; with appendfsync everysec a crash forgets a second, with always nothing")
 	case fields["aof_last_write_status"] != "ok" && fields["aof_last_write_status"] != "":
 		f.Add(store.Wrong, "durability", address+" cannot write its append-only file, and refuses writes",

@@ -35,7 +35,8 @@ func TestDoctor(t *testing.T) {
 	t.Cleanup(c.Close)
 	set := func(name, value string) {
 		t.Helper()
-		if err := c.Do(t.Context(), c.B().ConfigSet().ParameterValue().ParameterValue(name, value).Build()).Error(); err != nil {
+		if err := c.Do(t.Context(), c.B().ConfigSet().ParameterValue().ParameterValue(name,
+			value).Build()).Error(); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}

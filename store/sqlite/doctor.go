@@ -26,8 +26,12 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		query string
 		to    any
 	}{
-		{"select sqlite_version()", &version}, {"pragma journal_mode", &journal}, {"pragma quick_check(1)", &quick},
-		{"pragma page_count", &pages}, {"pragma freelist_count", &free}, {"pragma page_size", &size},
+		{"select sqlite_version()", &version},
+		{"pragma journal_mode", &journal},
+		{"pragma quick_check(1)", &quick},
+		{"pragma page_count", &pages},
+		{"pragma freelist_count", &free},
+		{"pragma page_size", &size},
 	} {
 		if err := ask(q.query, q.to); err != nil {
 			return f, classify("examine", err)
@@ -46,18 +50,21 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		f.OK("integrity", "the file is not damaged")
 	}
 	if s.synchronous == "normal" {
-		f.Add(store.Note, "durability", "synchronous is normal: a loss of power forgets what was admitted since the last checkpoint",
+		f.Add(store.Note, "durability",
+			"synchronous is normal: a loss of power forgets what was admitted since the last checkpoint",
 			"leave ?synchronous=normal out of the URL")
 	} else {
 		f.OK("durability", "charges are on the disk before they are answered")
 	}
 	past := s.clock() - 600_000_000
-	if err := ask(fmt.Sprintf("select count(*) from (select 1 from cells where empty_at < %d and blocked_until < %d limit %d)",
+	if err := ask(fmt.Sprintf("select count(*) from (select 1 from cells where empty_at < %d and blocked_until "+
+		"< %d limit %d)",
 		past, past, lagging+1), &dead); err != nil {
 		return f, classify("examine", err)
 	}
 	if dead > lagging {
-		f.Add(store.Wrong, "sweeper", fmt.Sprintf("more than %d keys count for nothing since ten minutes, and are still there", lagging),
+		f.Add(store.Wrong, "sweeper",
+			fmt.Sprintf("more than %d keys count for nothing since ten minutes, and are still there", lagging),
 			"run a server, which sweeps in the background, or headgate sweep from cron")
 	} else {
 		f.OK("sweeper", "%d keys that count for nothing wait to be removed", dead)

@@ -64,7 +64,8 @@ func Backup(t *testing.T, s store.Store, backup func(), restore func() store.Sto
 	}
 	left := capacity - has
 	rest := law.Op{
-		Verb: law.Take, Cell: law.Cell{Limit: "backup", Key: "k"}, Params: limit, Cost: 1, Count: capacity, Partial: true,
+		Verb: law.Take, Cell: law.Cell{Limit: "backup", Key: "k"}, Params: limit, Cost: 1, Count: capacity,
+		Partial: true,
 	}
 	if got := one(t, restored, rest).Granted; got != left {
 		t.Errorf("the restored store admits %d more, want %d", got, left)
