@@ -60,14 +60,14 @@ func (r *Report) Row() string {
 
 // limits are those that are asked for.
 var limits = []headgate.Limit{
-	headgate.MustParse("token-bucket 40/s burst 20"), headgate.MustParse("fixed-window 100/5s"),
-	headgate.MustParse("sliding-log 60/3s"), headgate.MustParse("sliding-window 60/3s"),
+	headgate.MustParse("token-bucket 5/s burst 5"), headgate.MustParse("fixed-window 20/5s"),
+	headgate.MustParse("sliding-log 12/3s"), headgate.MustParse("sliding-window 12/3s"),
 }
 
 const (
 	stacks  = 4
 	callers = 4 // of each stack
-	keys    = 6 // of each limit
+	keys    = 3 // of each limit
 )
 
 // run is one run on one engine.

@@ -176,8 +176,9 @@ func TestChaos(t *testing.T) {
 			for _, n := range r.Faults {
 				faults += n
 			}
-			if r.Decisions < 100 || faults < 3 {
-				t.Errorf("nothing was tested: %d decisions, %d faults", r.Decisions, faults)
+			if r.Decisions < 100 || faults < 3 || r.Decisions-r.Admitted < 10 {
+				t.Errorf("nothing was tested: %d decisions, %d refused, %d faults", r.Decisions, r.Decisions-r.Admitted,
+					faults)
 			}
 			mu.Lock()
 			defer mu.Unlock()

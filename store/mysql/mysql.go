@@ -34,7 +34,7 @@ import (
 //	statement   statement, statement_plain, statement_one, statement_sums, statement_log, statement_batch
 //	transport   errors, tls, url, session, transport, server
 //	decode      decode, decode_sums
-//	store       schema, rooms, mysql, ready, count, apply_texts, apply, limits, triggers, inspect, sweep
+//	store       schema, rooms, mysql, ready, count, apply_texts, apply, limits, triggers, inspect, sweep, doctor
 //	schema      alone, remove, grant, migrate
 //	catalogue   catalog, catalog_write
 //
