@@ -47,6 +47,20 @@ func (f *Findings) Add(s Severity, check, found, remedy string) {
 	*f = append(*f, Finding{check, s, found, remedy})
 }
 
+// MostUnswept is how many keys may have counted for nothing for ten minutes. A Doctor looks for one more.
+const MostUnswept = 10_000
+
+// Sweeper adds how many keys have counted for nothing for ten minutes, and are still there.
+func (f *Findings) Sweeper(dead int) {
+	if dead <= MostUnswept {
+		f.OK("sweeper", "%d keys that count for nothing wait to be removed", dead)
+		return
+	}
+	f.Add(Wrong, "sweeper",
+		fmt.Sprintf("more than %d keys have counted for nothing for ten minutes, and are still there", MostUnswept),
+		"run a server, which sweeps in the background, or headgate sweep from cron")
+}
+
 // clocksApart is the difference between two clocks up to which nothing is wrong. It is what
 // docs/stores.md allows the nodes of a database.
 const clocksApart = 2 * time.Second

@@ -80,7 +80,7 @@ func (s *Streams) Close() {
 	}
 }
 
-// read hands answers to those who wait for them, until the stream ends.
+// read passes each answer to the caller that waits for it. It returns when the stream ends.
 func (s *stream) read() {
 	for {
 		r, err := s.grpc.Recv()

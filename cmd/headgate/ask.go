@@ -61,15 +61,7 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 		}
 		return do(newClient(url, token.Value))
 	}
-	c, err := loadConfig(cmd)
-	if err != nil {
-		return err
-	}
-	p, err := placeOf(cmd, c)
-	if err != nil {
-		return err
-	}
-	s, err := p.open(cmd, storeOptions{})
+	c, _, s, err := openPlace(cmd)
 	if err != nil {
 		return err
 	}

@@ -27,15 +27,7 @@ func newDoctorCommand() *cobra.Command {
 			"  headgate doctor --store redis://localhost/0 --json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := loadConfig(cmd)
-			if err != nil {
-				return err
-			}
-			p, err := placeOf(cmd, c)
-			if err != nil {
-				return err
-			}
-			s, err := p.open(cmd, storeOptions{})
+			_, p, s, err := openPlace(cmd)
 			if err != nil {
 				return err
 			}

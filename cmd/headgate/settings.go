@@ -86,6 +86,18 @@ func (p place) open(cmd *cobra.Command, o storeOptions) (store.Store, error) {
 	return s, err
 }
 
+// openPlace reads the config and opens the store of a command.
+func openPlace(cmd *cobra.Command) (c *config.Config, p place, s store.Store, err error) {
+	if c, err = loadConfig(cmd); err != nil {
+		return c, p, nil, err
+	}
+	if p, err = placeOf(cmd, c); err != nil {
+		return c, p, nil, err
+	}
+	s, err = p.open(cmd, storeOptions{})
+	return c, p, s, err
+}
+
 // file is the file of the default store.
 func (p place) file() string {
 	path := strings.TrimPrefix(p.url, "sqlite:")

@@ -62,15 +62,7 @@ func (o *sweepOptions) run(cmd *cobra.Command, _ []string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	c, err := loadConfig(cmd)
-	if err != nil {
-		return err
-	}
-	p, err := placeOf(cmd, c)
-	if err != nil {
-		return err
-	}
-	s, err := p.open(cmd, storeOptions{})
+	_, _, s, err := openPlace(cmd)
 	if err != nil {
 		return err
 	}

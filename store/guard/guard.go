@@ -1,18 +1,18 @@
-// Package guard answers in the place of a store that cannot decide.
+// Package guard answers for a store that cannot decide.
 //
-// Each limit says what is answered then (law.Away): the store's error, which admits nothing; everything is
-// admitted; or each process decides by its share of the limit. Such an outcome has the Via
-// law.ViaFallback.
+// The limit selects the answer (law.Away): the store's error, which admits nothing; a grant; or a decision by this
+// process's share of the limit. An outcome that did not come from the store has Via law.ViaFallback.
 //
 // A store cannot decide while it cannot be reached, takes no writes, or does not answer in time: the
 // context of each decision has a deadline, by default that of Store.Deadline. After some
 // failures without any success between them, a circuit breaker opens: the store is asked by one
 // decision every half second, and the others are answered at once. The first success closes it.
 //
-// Guard stands before all other wrappers, so that a caller who waits in one of them waits no longer than the
-// deadline, whatever holds up the store: one locked row, one slow node, or all of it.
+// Guard is the outermost wrapper. The deadline therefore bounds the whole call, including the time spent in other
+// wrappers, whether one row is locked, one node is slow, or the whole store is silent.
 //
-// What the fallback answers is not written into the store later. See law.Away for what is never answered by it.
+// Guard does not write its answers to the store later. It answers only requests that take or check; requests with
+// an id, reservations and leases get the store's error.
 package guard
 
 import (

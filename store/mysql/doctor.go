@@ -199,9 +199,6 @@ func (s *Store) examineSchema(ctx context.Context, db querier, f *store.Findings
 	return s.examineSweeper(ctx, db, f)
 }
 
-// lagging is how many rows may be dead for ten minutes.
-const lagging = 10_000
-
 func (s *Store) examineSweeper(ctx context.Context, db querier, f *store.Findings) error {
 	now, err := clock(ctx, db)
 	if err != nil {
@@ -210,15 +207,9 @@ func (s *Store) examineSweeper(ctx context.Context, db querier, f *store.Finding
 	past := now - 600_000_000
 	var dead int
 	if err := db.QueryRowContext(ctx, fmt.Sprintf(`SELECT COUNT(*) FROM (SELECT 1 FROM headgate_cells
-		WHERE empty_at < %d AND blocked_until < %d LIMIT %d) x`, past, past, lagging+1)).Scan(&dead); err != nil {
+		WHERE empty_at < %d AND blocked_until < %d LIMIT %d) x`, past, past, store.MostUnswept+1)).Scan(&dead); err != nil {
 		return classifyRead("count the keys that count for nothing", err)
 	}
-	if dead > lagging {
-		f.Add(store.Wrong, "sweeper",
-			fmt.Sprintf("more than %d keys count for nothing since ten minutes, and are still there", lagging),
-			"run a server, which sweeps in the background, headgate sweep from cron, or the event of docs/sql.md")
-	} else {
-		f.OK("sweeper", "%d keys that count for nothing wait to be removed", dead)
-	}
+	f.Sweeper(dead)
 	return nil
 }

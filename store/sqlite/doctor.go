@@ -59,18 +59,9 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	past := s.clock() - 600_000_000
 	if err := ask(fmt.Sprintf("select count(*) from (select 1 from cells where empty_at < %d and blocked_until "+
 		"< %d limit %d)",
-		past, past, lagging+1), &dead); err != nil {
+		past, past, store.MostUnswept+1), &dead); err != nil {
 		return f, classify("examine", err)
 	}
-	if dead > lagging {
-		f.Add(store.Wrong, "sweeper",
-			fmt.Sprintf("more than %d keys count for nothing since ten minutes, and are still there", lagging),
-			"run a server, which sweeps in the background, or headgate sweep from cron")
-	} else {
-		f.OK("sweeper", "%d keys that count for nothing wait to be removed", dead)
-	}
+	f.Sweeper(int(dead))
 	return f, nil
 }
-
-// lagging is how many rows may be dead for ten minutes.
-const lagging = 10_000
