@@ -14,8 +14,8 @@ import (
 // package sched, so that a simulator can decide about them.
 var simulated = []string{
 	".", "catalog", "client", "internal/flight", "internal/pause", "store", "store/coalesce", "store/deny",
-	"store/front", "store/guard", "store/internal/coarse", "store/internal/overflow", "store/internal/wrap", "store/memory",
-	"store/pending", "store/prefetch",
+	"store/front", "store/guard", "store/internal/coarse", "store/internal/overflow", "store/internal/wrap",
+	"store/memory", "store/pending", "store/prefetch",
 }
 
 // forbidden are the functions that have a counterpart in package sched; of a package with

@@ -354,7 +354,8 @@ func TestRealClients(t *testing.T) {
 		return
 	}
 	out, err = exec.CommandContext(t.Context(), benchmark, "-h", host, "-p", port,
-		"-c", "16", "-n", "2000", "-P", "4", "-q", "CL.THROTTLE", "benchmark", "1000000", "1000000", "60").CombinedOutput()
+		"-c", "16", "-n", "2000", "-P", "4", "-q",
+		"CL.THROTTLE", "benchmark", "1000000", "1000000", "60").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "requests per second") || strings.Contains(string(out), "rror") {
 		t.Errorf("redis-benchmark: %s, %v", out, err)
 	}
