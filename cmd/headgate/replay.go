@@ -7,24 +7,23 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/replay"
 	"github.com/headgate/headgate/server/config"
 )
 
 // replayOptions are the flags of `headgate replay`.
 type replayOptions struct {
-	limits   []string // one: more are refused until they can be compared
-	keys     []string // one
-	format   string
-	html     string
-	json     bool
-	top      int
-	year     int
-	attempts bool
+	logOptions
+	limits []string
+	html   string
+	json   bool
+	fill   bool
+	trace  int
 }
 
 // newReplayCommand returns `headgate replay`.
@@ -35,56 +34,43 @@ func newReplayCommand() *cobra.Command {
 		Short: "Say what a limit would have done to a log",
 		Long: `Replay the requests of access logs against a limit, under the clock of the
 logs, and say how many would have been admitted and refused, whose, and when.
+With several --limit, compare what each of them would have done by itself.
 
-LIMIT is a name from the config file or a one-line notation. FIELD is ip, user,
-path (without query and fragment), method or status, or in JSON logs the path of
-a value such as request.headers.Host.0. LOG is a file, which may be packed with
-gzip, or - for standard input. Logs need not be in order.
+LIMIT is a name from the config file or a one-line notation. ` + aboutLogs + `
 
-Without --format the format is found out from the first lines of each log; a log
-that is less than half of that format is refused. In an sshd log, every line about
-a failed password or an invalid user counts. What a client sent in place of a
-request has the method - and is its own path.`,
+With --fill each request takes as much of its cost as fits, and what does not fit
+overflows, as fill-up does. In a log of format usage (model calls with tokens) what
+was reserved is charged when a call begins, and settled to what was used when it ends.`,
 		Example: `  headgate replay --limit 'token-bucket 10/1m burst 5' --key ip access.log
-  headgate replay --limit 'sliding-log 5/1m' --key ip --html replay.html access.log*
+  headgate replay --limit 'sliding-log 5/1m' --limit 'fixed-window 5/1m' --key ip,path --where method=POST access.log
+  headgate replay --limit 'token-bucket 1000000/1h' --key user --cost bytes --since 2026-05-01 access.log*
+  headgate replay --limit 'leaky-bucket 1.5/s capacity 3' --key job --cost n --fill --html fill.html fills.csv
   zcat auth.log.*.gz | headgate replay --limit 'fixed-window 5/1h' --key user --format sshd -`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("log: none is named; - is standard input")
-			}
-			return nil
-		},
+		Args: logNames,
 		RunE: o.run,
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&o.limits, "limit", nil, "the `limit`: a name from the config file or a one-line notation")
-	f.StringArrayVar(&o.keys, "key", nil, "the `field` to limit by: ip, user, path, method, status, or a JSON path")
-	f.StringVar(&o.format, "format", "",
-		"the `format` of the logs: combined, common, vhost_combined, json or sshd (default: found out)")
+	f.StringArrayVar(&o.limits, "limit", nil,
+		"the `limit`: a name from the config file or a one-line notation; several are compared")
+	o.flags(cmd)
 	addSettings(cmd, config.File)
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	f.StringVar(&o.html, "html", "", "also write a page with pictures to this `file`")
-	f.IntVar(&o.top, "top", replay.DefaultTop, "`how many` of the keys refused most to name")
-	f.IntVar(&o.year, "year", 0, "the `year` of the first line of a log that writes none (default: by the file's date)")
-	f.BoolVar(&o.attempts, "attempts", false,
-		"sshd: count attempts, not lines: a pair of lines once, a repeated message as often as it says")
+	f.BoolVar(&o.fill, "fill", false, "take as much of each cost as fits, and mark what overflows")
+	f.IntVar(&o.trace, "trace", 0, "list `how many` of the first requests with the level before and after each")
 	return cmd
 }
 
 func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
-	notation, err := single("limit", o.limits,
-		"a name from the config file, or a notation such as 'token-bucket 10/1m burst 5'")
+	if len(o.limits) == 0 || o.limits[0] == "" {
+		return errors.New("--limit: is missing: a name from the config file, or a notation such as " +
+			"'token-bucket 10/1m burst 5'")
+	}
+	cfg, err := o.config(cmd)
 	if err != nil {
 		return err
 	}
-	key, err := single("key", o.keys, "ip, user, path, method, status, or a JSON path")
-	if err != nil {
-		return err
-	}
-	if o.top < 0 {
-		return fmt.Errorf("--top: %d is negative", o.top)
-	}
-	limit, err := resolveLimit(cmd, notation)
+	limits, err := o.resolve(cmd)
 	if err != nil {
 		return err
 	}
@@ -93,27 +79,17 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
-	top := o.top
-	if top == 0 {
-		top = -1 // none, as asked
-	}
+	cfg.Pictures, cfg.Fill, cfg.Trace = o.html != "", o.fill, o.trace
 	bar := newReplayBar(cmd.ErrOrStderr())
-	report, err := replay.Run(cmd.Context(), limit, key, logs, &replay.Config{
-		Format:   replay.Format(strings.ToLower(o.format)),
-		Top:      top,
-		Year:     o.year,
-		Attempts: o.attempts,
-		Pictures: o.html != "",
-		Stdin:    cmd.InOrStdin(),
-		Progress: bar.show,
-	})
+	cfg.Progress = bar.show
+	reports, err := replay.Compare(cmd.Context(), limits, o.key, logs, cfg)
 	bar.clear()
 	if err != nil {
 		return err
 	}
 	if o.html != "" {
 		var page bytes.Buffer
-		if err := report.WriteHTML(&page); err != nil {
+		if err := replay.WriteAllHTML(&page, reports); err != nil {
 			return err
 		}
 		if err := writeWhole(o.html, page.Bytes()); err != nil {
@@ -122,9 +98,9 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 	}
 	out := cmd.OutOrStdout()
 	if o.json {
-		return report.WriteJSON(out)
+		return replay.WriteAllJSON(out, reports)
 	}
-	if err := report.WriteText(out); err != nil {
+	if err := replay.WriteAllText(out, reports); err != nil {
 		return err
 	}
 	if o.html != "" {
@@ -133,17 +109,20 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 	return err
 }
 
-// single returns the value of a flag that has to be given once. Of two, the last
-// would win unnoticed.
-func single(flag string, values []string, like string) (string, error) {
-	switch {
-	case len(values) == 0 || values[0] == "":
-		return "", fmt.Errorf("--%s: is missing: %s", flag, like)
-	case len(values) > 1:
-		return "", fmt.Errorf("--%s: is given %d times; replay takes one: run it once for each, and compare", flag,
-			len(values))
+// resolve returns the limits, each once.
+func (o *replayOptions) resolve(cmd *cobra.Command) ([]headgate.Limit, error) {
+	limits := make([]headgate.Limit, len(o.limits))
+	for i, text := range o.limits {
+		limit, err := resolveLimit(cmd, text)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(limits[:i], func(l headgate.Limit) bool { return l.String() == limit.String() }) {
+			return nil, fmt.Errorf("--limit: %s is given twice", limit)
+		}
+		limits[i] = limit
 	}
-	return values[0], nil
+	return limits, nil
 }
 
 // writableBeside finds out before the work whether the page can be written.

@@ -67,10 +67,22 @@ func TestReplayCommandErrors(t *testing.T) {
 		"--html":                    {"--limit", limit, "--key", "ip", "--html", "/does/not/exist/x.html", "-"},
 		"amount":                    {"--limit", "token-bucket 0/1m", "--key", "ip", "-"},
 		"unknown flag":              {"--limit", limit, "--key", "ip", "--jsn", "-"},
-		"no field":                  {"--limit", limit, "--key", "host", "--format", "combined", "-"},
+		"has no \"host\"":           {"--limit", limit, "--key", "host", "--format", "combined", "-"},
 		"is not JSON":               {"--limit", limit, "--key", "ip", "--format", "json", "-"},
 		"log does not":              {"--limit", "concurrency 10 ttl 30s", "--key", "ip", "-"},
-		"--limit: is given 2 times": {"--limit", limit, "--limit", limit, "--key", "ip", "-"},
+		"is given twice":            {"--limit", limit, "--limit", limit + " burst 1", "--key", "ip", "-"},
+		"where:":                    {"--limit", limit, "--key", "ip", "--where", "status", "-"},
+		"where: \"status!2\"":       {"--limit", limit, "--key", "ip", "--where", "status!2", "-"},
+		"missing closing":           {"--limit", limit, "--key", "ip", "--where", "path~(", "-"},
+		"--since: \"yesterday\"":    {"--limit", limit, "--key", "ip", "--since", "yesterday", "-"},
+		"until: is not after since": {"--limit", limit, "--key", "ip", "--since", "2015-05-18", "--until", "2015-05-17", "-"},
+		"left out by where":         {"--limit", limit, "--key", "ip", "--since", "2016-01-01", "-"},
+		"from 33 to 128":            {"--limit", limit, "--key", "ip/24", "-"},
+		"has ip twice":              {"--limit", limit, "--key", "ip,ip/48", "-"},
+		"an empty part":             {"--limit", limit, "--key", "ip,,path", "-"},
+		"is not a decimal":          {"--limit", limit, "--key", "ip", "--cost", "path", "-"},
+		"settle: a log":             {"--limit", limit, "--key", "ip", "--settle", "bytes", "--format", "combined", "-"},
+		"trace:":                    {"--limit", limit, "--key", "ip", "--trace", "-1", "-"},
 		"--key: is given 2 times":   {"--limit", limit, "--key", "ip", "--key", "path", "-"},
 		"is a directory":            {"--limit", limit, "--key", "ip", "--html", t.TempDir(), "-"},
 	} {
@@ -79,10 +91,15 @@ func TestReplayCommandErrors(t *testing.T) {
 			t.Errorf("%q: code %d, %q, %q; want %q", args, code, out, errs, want)
 		}
 	}
-	const alb = `2026-05-01T00:00:00.1Z app/lb/1 1.2.3.4:2817 10.0.0.1:80 0.0 0.0 0.0 200 200 34 366 "GET http://example.com:80/ HTTP/1.1" "curl" - -`
-	if code, out, errs := runReplay(t, alb, "--limit", limit, "--key", "ip", "-"); code != 2 || out != "" ||
+	const mail = "Nov 22 02:00:00 mx postfix/smtpd[17]: connect from unknown[192.0.2.1]\n"
+	if code, out, errs := runReplay(t, mail, "--limit", limit, "--key", "ip", "-"); code != 2 || out != "" ||
 		!strings.Contains(errs, "format not recognised") {
-		t.Errorf("load balancer: code %d, %s, %s", code, out, errs)
+		t.Errorf("mail server: code %d, %s, %s", code, out, errs)
+	}
+	const quiet = "Mar 27 14:54:57 h sshd[1]: Server listening on 0.0.0.0 port 22.\n"
+	if code, out, errs := runReplay(t, quiet, "--limit", limit, "--key", "ip", "-"); code != 2 || out != "" ||
+		!strings.Contains(errs, "there is no request in 1 line") {
+		t.Errorf("nothing but other lines: code %d, %s, %s", code, out, errs)
 	}
 	if code, _, errs := runReplay(t, "", "--limit", limit, "--key", "ip", "-"); code != 2 ||
 		!strings.Contains(errs, "empty") {

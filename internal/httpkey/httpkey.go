@@ -17,15 +17,18 @@ const sharedBits = 64
 
 // Network returns the text by which an address is a key: an IPv4 address as it is, also one that is
 // mapped into IPv6, and of an IPv6 address its /64 network. The zone is left out. The zero Addr is "".
-func Network(a netip.Addr) string {
+func Network(a netip.Addr) string { return NetworkOf(a, sharedBits) }
+
+// NetworkOf is Network with another length for the networks of IPv6: up to 128, which is the address itself.
+func NetworkOf(a netip.Addr, bits int) string {
 	a = a.Unmap().WithZone("")
 	switch {
 	case !a.IsValid():
 		return ""
-	case a.Is4():
+	case a.Is4() || bits == a.BitLen():
 		return a.String()
 	}
-	network, err := a.Prefix(sharedBits)
+	network, err := a.Prefix(bits)
 	if err != nil { // it has 128 bits, so this cannot be
 		return a.String()
 	}

@@ -1,6 +1,10 @@
 package replay
 
-import "context"
+import (
+	"context"
+
+	"github.com/headgate/headgate/internal/accesslog"
+)
 
 // look keeps the last requests, and of all such stretches the one that shows
 // the limit at work best: many refusals, with admissions among them.
@@ -15,7 +19,7 @@ func (t *tracer) look(m moment) {
 		t.forget()
 	}
 	t.ring = append(t.ring, m)
-	if !m.allowed {
+	if m.refused() {
 		t.refusals++
 	}
 	for t.ring[0].at < m.at-t.reach {
@@ -31,7 +35,7 @@ func (t *tracer) look(m moment) {
 
 // forget drops the oldest request of the ring.
 func (t *tracer) forget() {
-	if !t.ring[0].allowed {
+	if t.ring[0].refused() {
 		t.refusals--
 	}
 	t.ring = t.ring[1:]
@@ -56,9 +60,15 @@ func (t *tracer) close(to int64, way []point) {
 	t.closer = append(t.closer, m)
 }
 
+// refused reports whether a request was refused.
+func (m *moment) refused() bool { return !m.allowed && !m.settles }
+
 // finish follows the level to the end of the log.
 func (t *tracer) finish(ctx context.Context, end int64) (picture, error) {
-	if _, err := t.advance(ctx, end); err != nil {
+	if err := t.settle(ctx, accesslog.MaxTime); err != nil {
+		return picture{}, err
+	}
+	if _, err := t.advance(ctx, max(end, t.last)); err != nil {
 		return picture{}, err
 	}
 	if t.tail >= 0 {

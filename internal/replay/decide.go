@@ -3,13 +3,11 @@ package replay
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/internal/accesslog"
 )
 
 // tally counts what became of a key.
@@ -18,17 +16,16 @@ type tally struct {
 	firstDenied      int64
 }
 
-// decide asks a limiter about every event, and fills the report.
-func decide(ctx context.Context, limit headgate.Limit, in *input, cfg *Config) error {
-	r := &in.report
-	if r.Requests == 0 {
-		return nil
+// decide asks a limiter about every event, and returns the report.
+func decide(ctx context.Context, limit headgate.Limit, in *input) (*Report, error) {
+	cfg := in.cfg
+	r := in.report // a copy of what is known of the log
+	r.Limit, r.Notation, r.Bound = limit.Name(), limit.String(), limit.Bound().String()
+	r.limit, r.number = limit, in.number
+	if r.Fill = cfg.Fill; r.Fill {
+		r.Bound = "" // which is about requests that are refused
 	}
-	first, last, err := in.events.span(ctx)
-	if err != nil {
-		return err
-	}
-	r.First, r.Last = at(first), at(last)
+	first, last := r.First.UnixMicro(), r.Last.UnixMicro()
 	width := bucketWidth(last-first, maxBuckets)
 	start := first - first%width
 	r.Width = time.Duration(width) * time.Microsecond
@@ -36,85 +33,112 @@ func decide(ctx context.Context, limit headgate.Limit, in *input, cfg *Config) e
 	for i := range r.Buckets {
 		r.Buckets[i].Start = at(start + int64(i)*width)
 	}
-
-	tallies := make([]tally, len(in.keys))
-	lim, clock := newLimiter(nil)
+	r.tallies = make([]tally, len(in.keys))
+	p := newPlayer(limit, cfg)
 	n := int64(0)
-	err = in.events.each(ctx, func(t int64, key uint32) error {
-		*clock = t
-		d, err := lim.Take(ctx, headgate.Charge{Limit: limit, Key: in.keys[key]})
+	err := in.events.each(ctx, func(e *request) error {
+		key := in.keys[e.key]
+		s, err := p.play(ctx, e, key)
 		if err != nil {
-			return fmt.Errorf("replay: take of %s at %s: %w", quote(in.keys[key]), at(t).Format(time.RFC3339), err)
+			return err
 		}
-		k, b := &tallies[key], &r.Buckets[(t-start)/width]
+		k, b := &r.tallies[e.key], &r.Buckets[(e.at-start)/width]
 		k.requests++
-		if d.Allowed {
+		r.Asked.add(e.cost)
+		r.Accepted.add(s.accepted)
+		if e.end > 0 && s.allowed {
+			r.Used.add(e.used)
+		}
+		if s.brim {
+			r.Brim++
+		}
+		if s.allowed {
 			b.Allowed++
 		} else {
 			b.Denied++
 			if k.denied++; k.denied == 1 {
-				k.firstDenied = t
+				k.firstDenied = e.at
 			}
+		}
+		if int64(len(r.Steps)) < int64(cfg.Trace) {
+			r.Steps = append(r.Steps, newStep(p, e, key, &s))
 		}
 		if n++; n&0x3fff == 0 {
 			cfg.Progress(Deciding, n, r.Requests)
 		}
 		return nil
 	})
+	if err == nil {
+		err = p.settle(ctx, accesslog.MaxTime)
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cfg.Progress(Deciding, n, r.Requests)
 	for _, b := range r.Buckets {
 		r.Allowed += b.Allowed
 		r.Denied += b.Denied
 	}
-	r.rank(in.keys, tallies, cfg.Top)
-	return nil
+	r.rank(in.keys, cfg.Top)
+	return &r, nil
 }
 
-// newLimiter returns a limiter over a memory store, and the clock of both.
-func newLimiter(wrap func(store.Store) store.Store) (*headgate.Limiter, *int64) {
-	now := new(int64)
-	clock := func() int64 { return *now }
-	var s store.Store = memory.New(&memory.Config{Clock: clock, MaxKeys: -1})
-	if wrap != nil {
-		s = wrap(s)
+// Step is what a request did to the level of its key, in units of cost.
+type Step struct {
+	At       time.Time
+	Key      string
+	Cost     Total
+	Before   float64
+	After    float64
+	Allowed  bool // all of it
+	Brim     bool // the level stands at the capacity then
+	Overflow Total
+}
+
+func newStep(p *player, e *request, key string, s *step) Step {
+	t := Step{
+		At: at(e.at), Key: key, Allowed: s.allowed, Brim: s.brim,
+		Before: float64(s.before) / float64(p.p.Unit), After: float64(s.after) / float64(p.p.Unit),
 	}
-	return headgate.New(s, &headgate.Config{Clock: clock}), now
+	t.Cost.add(e.cost)
+	if p.fill {
+		t.Overflow.add(e.cost - s.accepted)
+	}
+	return t
 }
 
-// rank finds the keys that were refused most.
-func (r *Report) rank(keys []string, tallies []tally, top int) {
+// rank finds the keys that were refused most, and those that asked most.
+func (r *Report) rank(keys []string, top int) {
 	var order []uint32
 	busiest := 0
-	for i := range tallies {
-		if tallies[i].denied > 0 {
+	for i := range r.tallies {
+		if r.tallies[i].denied > 0 {
 			order = append(order, uint32(i))
 		}
-		if tallies[i].requests > tallies[busiest].requests {
+		if r.tallies[i].requests > r.tallies[busiest].requests {
 			busiest = i
 		}
 	}
 	r.Refused = len(order)
 	slices.SortFunc(order, func(a, b uint32) int {
-		x, y := &tallies[a], &tallies[b]
+		x, y := &r.tallies[a], &r.tallies[b]
 		return cmp.Or(cmp.Compare(y.denied, x.denied), cmp.Compare(y.requests, x.requests),
 			cmp.Compare(keys[a], keys[b]))
 	})
-	report := func(i uint32) KeyReport {
-		t := &tallies[i]
-		k := KeyReport{Key: keys[i], Requests: t.requests, Denied: t.denied}
-		if t.denied > 0 {
-			k.FirstDenied = at(t.firstDenied)
-		}
-		return k
-	}
 	r.Top = make([]KeyReport, 0, max(top, 0))
 	for _, i := range order[:min(len(order), max(top, 0))] {
-		r.Top = append(r.Top, report(i))
+		r.Top = append(r.Top, r.keyReport(keys, i))
 	}
-	r.Busiest = report(uint32(busiest))
+	r.Busiest = r.keyReport(keys, uint32(busiest))
+}
+
+func (r *Report) keyReport(keys []string, i uint32) KeyReport {
+	t := &r.tallies[i]
+	k := KeyReport{Key: keys[i], Requests: t.requests, Denied: t.denied}
+	if t.denied > 0 {
+		k.FirstDenied = at(t.firstDenied)
+	}
+	return k
 }
 
 // widths are what a bucket may last, in seconds: a time that people use.

@@ -18,44 +18,87 @@ type event struct {
 	key, seq uint32
 }
 
-func byTime(a, b event) int {
-	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
+// request is an event with what it costs.
+type request struct {
+	at  int64
+	key uint32
+	amounts
 }
 
-// eventSize is that of an event in a temporary file, without seq.
-const eventSize = 12
+// amounts are what a request costs, in millionths: at first and, of what is settled, in the end.
+type amounts struct {
+	cost, used int64
+	end        int64 // when it is settled, in microseconds; 0: never
+}
 
-// sorter sorts events stably by time: in memory as long as they fit, else as
+// plain are the amounts of a request that costs one.
+var plain = amounts{cost: million}
+
+// The size of an event in a temporary file, without seq: alone, and with its amounts.
+const (
+	eventSize = 12
+	wideSize  = eventSize + 24
+)
+
+// sorter sorts events stably by time, or by key and then by time: in memory as long as they fit, else as
 // sorted runs in a temporary file that are merged while they are read.
 type sorter struct {
 	most   int
 	dir    string
+	byKey  bool
+	wide   bool // events from here on have amounts
 	buf    []event
-	sorted bool // buf is
+	costs  []amounts // by seq, if wide
+	sorted bool      // buf is
 	total  int64
 	file   *os.File
 	name   string // of file, while it has to be removed
 	w      *bufio.Writer
-	size   int64
+	length int64 // of file
 	runs   []run
 }
 
 // run is a part of the file that is sorted.
-type run struct{ offset, length int64 }
+type run struct {
+	offset, length int64
+	wide           bool
+}
+
+func (r run) size() int64 {
+	if r.wide {
+		return wideSize
+	}
+	return eventSize
+}
 
 func newSorter(most int, dir string) *sorter {
 	return &sorter{most: max(most, 1), dir: dir, sorted: true}
 }
 
-func (s *sorter) add(at int64, key uint32) error {
+// before compares two events without their places.
+func (s *sorter) before(a, b *event) int {
+	if s.byKey {
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at))
+	}
+	return cmp.Compare(a.at, b.at)
+}
+
+func (s *sorter) add(r request) error {
 	if len(s.buf) >= s.most {
 		if err := s.spill(); err != nil {
 			return err
 		}
 	}
 	n := len(s.buf)
-	s.sorted = s.sorted && (n == 0 || s.buf[n-1].at <= at)
-	s.buf = append(s.buf, event{at, key, uint32(n)})
+	if r.amounts != plain && !s.wide {
+		s.wide, s.costs = true, slices.Repeat([]amounts{plain}, n)
+	}
+	e := event{r.at, r.key, uint32(n)}
+	s.sorted = s.sorted && (n == 0 || s.before(&s.buf[n-1], &e) <= 0)
+	s.buf = append(s.buf, e)
+	if s.wide {
+		s.costs = append(s.costs, r.amounts)
+	}
 	s.total++
 	return nil
 }
@@ -69,7 +112,7 @@ func (s *sorter) finish() error {
 	if err := s.spill(); err != nil {
 		return err
 	}
-	s.buf = nil
+	s.buf, s.costs = nil, nil
 	if err := s.w.Flush(); err != nil {
 		return fmt.Errorf("replay: sort in a temporary file: %w", err)
 	}
@@ -78,7 +121,9 @@ func (s *sorter) finish() error {
 
 func (s *sorter) sort() {
 	if !s.sorted {
-		slices.SortFunc(s.buf, byTime)
+		slices.SortFunc(s.buf, func(a, b event) int {
+			return cmp.Or(s.before(&a, &b), cmp.Compare(a.seq, b.seq))
+		})
 		s.sorted = true
 	}
 }
@@ -90,22 +135,29 @@ func (s *sorter) spill() error {
 	}
 	s.sort()
 	err := s.create()
-	var b [eventSize]byte
+	size := run{wide: s.wide}.size()
+	var b [wideSize]byte
 	for i := range s.buf {
 		if err != nil {
 			break
 		}
 		binary.LittleEndian.PutUint64(b[:], uint64(s.buf[i].at))
 		binary.LittleEndian.PutUint32(b[8:], s.buf[i].key)
-		_, err = s.w.Write(b[:])
+		if s.wide {
+			c := &s.costs[s.buf[i].seq]
+			binary.LittleEndian.PutUint64(b[12:], uint64(c.cost))
+			binary.LittleEndian.PutUint64(b[20:], uint64(c.used))
+			binary.LittleEndian.PutUint64(b[28:], uint64(c.end))
+		}
+		_, err = s.w.Write(b[:size])
 	}
 	if err != nil {
 		return fmt.Errorf("replay: sort in a temporary file: %w", err)
 	}
-	length := int64(len(s.buf)) * eventSize
-	s.runs = append(s.runs, run{s.size, length})
-	s.size += length
-	s.buf = s.buf[:0]
+	length := int64(len(s.buf)) * size
+	s.runs = append(s.runs, run{s.length, length, s.wide})
+	s.length += length
+	s.buf, s.costs, s.sorted = s.buf[:0], s.costs[:0], true
 	return nil
 }
 
@@ -147,7 +199,7 @@ func (s *sorter) span(ctx context.Context) (first, last int64, err error) {
 	}
 	var b [eventSize]byte
 	for i, r := range s.runs {
-		for _, offset := range []int64{r.offset, r.offset + r.length - eventSize} {
+		for _, offset := range []int64{r.offset, r.offset + r.length - r.size()} {
 			if _, err := s.file.ReadAt(b[:], offset); err != nil {
 				return 0, 0, fmt.Errorf("replay: sort in a temporary file: %w", err)
 			}
@@ -162,30 +214,35 @@ func (s *sorter) span(ctx context.Context) (first, last int64, err error) {
 }
 
 // each calls f for all events in order, as often as it is called itself.
-func (s *sorter) each(ctx context.Context, f func(at int64, key uint32) error) error {
+func (s *sorter) each(ctx context.Context, f func(r *request) error) error {
 	if len(s.runs) == 0 {
 		for i, e := range s.buf {
 			if i&0xfff == 0 && ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if err := f(e.at, e.key); err != nil {
+			r := request{e.at, e.key, plain}
+			if s.wide {
+				r.amounts = s.costs[e.seq]
+			}
+			if err := f(&r); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	m := merger{}
+	m := merger{byKey: s.byKey}
 	for i, r := range s.runs {
-		c := &cursor{run: i, r: bufio.NewReaderSize(io.NewSectionReader(s.file, r.offset, r.length), 1<<16)}
+		section := io.NewSectionReader(s.file, r.offset, r.length)
+		c := &cursor{run: i, wide: r.wide, r: bufio.NewReaderSize(section, 1<<16)}
 		if err := m.push(c); err != nil {
 			return err
 		}
 	}
-	for n := 0; len(m) > 0; n++ {
+	for n := 0; len(m.heap) > 0; n++ {
 		if n&0xfff == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := f(m[0].at, m[0].key); err != nil {
+		if err := f(&m.heap[0].request); err != nil {
 			return err
 		}
 		if err := m.advance(); err != nil {

@@ -1,22 +1,23 @@
 package replay
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/accesslog"
 	"github.com/headgate/headgate/law"
 )
 
 // input collects the requests of all logs.
 type input struct {
 	cfg    *Config
-	field  string
+	key    []keyPart
+	wheres []where
+	fields []string // what is read of a line: the parts of the key, then those of wheres, then the cost
 	report Report
 	events *sorter
 	keys   []string          // by number
@@ -24,15 +25,46 @@ type input struct {
 	good   int64             // lines that were of their log's format
 	done   int64             // bytes read of earlier logs
 	total  int64             // bytes of all logs, or -1
+	nought int64             // requests that cost nothing
 }
 
-func newInput(cfg *Config, field string) *input {
-	return &input{
-		cfg:    cfg,
-		field:  field,
-		events: newSorter(cfg.Events, cfg.TempDir),
-		number: map[string]uint32{},
+func newInput(cfg *Config, key string) (*input, error) {
+	in := &input{cfg: cfg, number: map[string]uint32{}}
+	var err error
+	if in.key, err = parseKey(key); err != nil {
+		return nil, err
 	}
+	for _, p := range in.key {
+		in.fields = append(in.fields, p.field)
+	}
+	for _, spec := range cfg.Where {
+		w, err := parseWhere(spec)
+		if err != nil {
+			return nil, err
+		}
+		in.wheres = append(in.wheres, w)
+		in.fields = append(in.fields, w.field)
+	}
+	if cfg.Cost != "" {
+		in.fields = append(in.fields, cfg.Cost)
+	}
+	in.report.Field = key
+	return in, nil
+}
+
+// reader returns the reader of a log, or says why the format cannot be read so.
+func (in *input) reader(f accesslog.Format, changed time.Time) (accesslog.Reader, error) {
+	fields := in.fields
+	if f == accesslog.Usage && in.cfg.Cost != "" { // which the reader itself looks for
+		fields = fields[:len(fields)-1]
+	}
+	if f != accesslog.Usage && in.cfg.Settle != "" {
+		return nil, law.Invalid("settle", "a log of the format %s does not say when a request ended; only %s does", f,
+			accesslog.Usage)
+	}
+	return accesslog.New(f, fields, accesslog.Config{
+		Year: in.cfg.Year, Changed: changed, Attempts: in.cfg.Attempts, Cost: in.cfg.Cost, Settle: in.cfg.Settle,
+	})
 }
 
 func (in *input) readAll(ctx context.Context, logs []string) error {
@@ -50,6 +82,9 @@ func (in *input) readAll(ctx context.Context, logs []string) error {
 		}
 	}
 	in.report.Keys = len(in.keys)
+	if in.nought > 0 {
+		in.report.Notes = append(in.report.Notes, plural(in.nought, "request")+" cost nothing, and always pass")
+	}
 	return nil
 }
 
@@ -77,20 +112,20 @@ func (in *input) readLog(ctx context.Context, name string) error {
 		}
 		src = f
 	}
-	lines, err := newLines(src)
+	lines, err := accesslog.NewLines(src)
 	if err != nil {
 		return err
 	}
 	format := in.cfg.Format
 	if format == "" {
-		if format, err = detect(lines.peek()); err != nil {
+		if format, err = accesslog.Detect(lines.Peek()); err != nil {
 			if errors.Is(err, ErrEmpty) {
 				return nil // an error only if all of them are
 			}
 			return err
 		}
 	}
-	rd, err := newReader(format, in.field, readerConfig{year: in.cfg.Year, changed: changed, attempts: in.cfg.Attempts})
+	rd, err := in.reader(format, changed)
 	if err != nil {
 		return err
 	}
@@ -99,29 +134,35 @@ func (in *input) readLog(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if in.cfg.Format == "" && !of.recognised() {
+	if in.cfg.Format == "" && !of.Recognised() {
 		return fmt.Errorf("%w: it begins as %s, but of %s only %s could be read so; to read it all the same, name "+
 			"the format; the first of the others: %s",
-			ErrFormat, format, plural(of.good+of.bad, "line"), comma(of.good), of.first)
+			ErrFormat, format, plural(of.Good+of.Bad, "line"), comma(of.Good), of.first)
 	}
-	in.good += of.good
-	in.done += lines.bytesRead()
-	if n, ok := rd.(interface{ notes() []string }); ok {
-		for _, note := range n.notes() {
-			in.report.Notes = append(in.report.Notes, logName(name)+": "+note)
-		}
+	in.good += of.Good
+	in.done += lines.BytesRead()
+	for _, note := range rd.Notes() {
+		in.report.Notes = append(in.report.Notes, logName(name)+": "+note)
 	}
 	return nil
 }
 
+// share is an accesslog.Share with the first line that is not of the format.
+type share struct {
+	accesslog.Share
+	first *BadLine
+}
+
 // readLines reads a log to its end, and says how many lines were of its format.
-func (in *input) readLines(ctx context.Context, name string, lines *lines, rd reader) (of share, err error) {
+func (in *input) readLines(ctx context.Context, name string, lines *accesslog.Lines, rd accesslog.Reader) (
+	of share, err error,
+) {
 	r := &in.report
 	var newest int64 // of this log
 	for n := int64(1); ; n++ {
-		line, err := lines.next()
+		line, err := lines.Next()
 		if n&0xfff == 0 || err != nil {
-			in.cfg.Progress(Reading, in.done+lines.bytesRead(), in.total)
+			in.cfg.Progress(Reading, in.done+lines.BytesRead(), in.total)
 			if ctx.Err() != nil {
 				return of, ctx.Err()
 			}
@@ -129,50 +170,104 @@ func (in *input) readLines(ctx context.Context, name string, lines *lines, rd re
 		if errors.Is(err, io.EOF) {
 			return of, nil
 		}
-		if err != nil && !errors.Is(err, errLong) {
+		if err != nil && !errors.Is(err, accesslog.ErrLong) {
 			return of, fmt.Errorf("line %d: %w", n, err)
 		}
 		r.Lines++
+		bad := BadLine{Log: logName(name), Line: n}
 		if len(line) == 0 && err == nil {
-			r.Skipped++
+			r.skip(&bad, line, "is blank")
 			continue
 		}
-		var rec record
+		var rec accesslog.Record
 		if err == nil {
-			rec, err = rd.read(line)
-			of.add(rec, err)
+			rec, err = rd.Read(line)
+			if errors.Is(err, law.ErrInvalid) { // the log has not the fields
+				return of, fmt.Errorf("line %d: %w", n, err)
+			}
+			of.Add(&rec, err)
 		}
-		var key uint32
-		if err == nil && rec.count > 0 {
-			key, err = in.intern(rec.key)
+		if err == nil && rec.Count == 0 {
+			r.skip(&bad, line, rec.Skip)
+			continue
+		}
+		if err == nil {
+			var passes bool
+			if passes, err = in.add(&rec, &newest); err == nil && !passes {
+				r.Filtered++
+			}
+		}
+		if e, ok := errors.AsType[*sortError](err); ok {
+			return of, e.error
 		}
 		if err != nil {
-			r.Unparsed++
-			bad := &BadLine{Log: logName(name), Line: n, Text: clip(line), Reason: err.Error()}
-			if r.FirstUnparsed == nil {
-				r.FirstUnparsed = bad
-			}
-			if of.first == nil && of.bad > 0 {
-				of.first = bad
-			}
-			continue
-		}
-		if rec.count == 0 {
-			r.Skipped++
-			continue
-		}
-		for range rec.count {
-			if rec.at < newest {
-				r.Disorder.Requests++
-				r.Disorder.Greatest = max(r.Disorder.Greatest, time.Duration(newest-rec.at)*time.Microsecond)
-			}
-			r.Requests++
-			if err := in.events.add(rec.at, key); err != nil {
-				return of, err
+			r.refuse(&bad, line, err)
+			if of.first == nil && of.Bad > 0 {
+				of.first = &bad
 			}
 		}
-		newest = max(newest, rec.at)
 	}
+}
+
+// sortError is about the sorter, and not about a line.
+type sortError struct{ error }
+
+// add adds the requests of a line, unless the line does not pass.
+func (in *input) add(rec *accesslog.Record, newest *int64) (passes bool, err error) {
+	if in.cfg.since > 0 && rec.At < in.cfg.since || in.cfg.until > 0 && rec.At >= in.cfg.until {
+		return false, nil
+	}
+	for i := range in.wheres {
+		if passes, err := in.wheres[i].holds(rec.Values[len(in.key)+i]); err != nil || !passes {
+			return false, err
+		}
+	}
+	r := request{at: rec.At, amounts: amounts{cost: million}}
+	if err := in.price(rec, &r); err != nil {
+		return false, err
+	}
+	key, err := keyOf(in.key, rec.Values)
+	if err != nil {
+		return false, err
+	}
+	if r.key, err = in.intern(key); err != nil {
+		return false, err
+	}
+	d := &in.report.Disorder
+	for range rec.Count {
+		if r.at < *newest {
+			d.Requests++
+			d.Greatest = max(d.Greatest, time.Duration(*newest-r.at)*time.Microsecond)
+		}
+		if r.cost == 0 {
+			in.nought++
+		}
+		in.report.Requests++
+		if err := in.events.add(r); err != nil {
+			return false, &sortError{err}
+		}
+	}
+	*newest = max(*newest, r.at)
+	return true, nil
+}
+
+// price reads what a request costs.
+func (in *input) price(rec *accesslog.Record, r *request) (err error) {
+	switch {
+	case rec.Spent.Used != nil:
+		if r.cost, err = parseCost(rec.Spent.Reserved); err == nil {
+			r.used, err = parseCost(rec.Spent.Used)
+		}
+		if r.end = max(rec.Spent.End, r.at); in.cfg.Fill {
+			r.cost, r.used, r.end = r.used, 0, 0
+		}
+	case in.cfg.Cost != "":
+		v := rec.Values[len(in.fields)-1]
+		if err = v.Err; err == nil {
+			r.cost, err = parseCost(v.Text)
+		}
+	}
+	return err
 }
 
 var errTooManyKeys = errors.New("there are more than 2^32 different keys")
@@ -193,14 +288,4 @@ func (in *input) intern(key []byte) (uint32, error) {
 	in.keys = append(in.keys, s)
 	in.number[s] = n
 	return n, nil
-}
-
-// maxShown is how much of a bad line is kept to be shown.
-const maxShown = 300
-
-func clip(line []byte) string {
-	if len(line) <= maxShown {
-		return string(line)
-	}
-	return string(bytes.ToValidUTF8(slices.Clone(line[:maxShown]), nil)) + "..."
 }

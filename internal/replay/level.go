@@ -6,7 +6,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store"
 )
 
 // The pictures are bounded: the whole log in columns, and a closer look at
@@ -21,6 +20,7 @@ const (
 // picture is the level of one key over time.
 type picture struct {
 	key      KeyReport
+	fill     bool
 	capacity float64
 	start    int64 // of columns
 	width    int64 // of a column
@@ -40,8 +40,11 @@ type moment struct {
 	way           []point
 	before, after float64
 	allowed       bool
-	blocked       int64 // until when; 0: not blocked
-	end           bool  // not a request, but the end of a closer look
+	blocked       int64   // until when; 0: not blocked
+	end           bool    // not a request, but the end of a closer look
+	settles       bool    // not a request, but the end of a call: it is settled
+	brim          bool    // the level stands at the capacity then
+	over          float64 // of Fill: what did not fit
 }
 
 type point struct {
@@ -49,31 +52,10 @@ type point struct {
 	level float64
 }
 
-// recorder keeps a store's raw outcome: the level is in it, to the credit.
-type recorder struct {
-	store.Store
-	cost int64
-	out  law.Outcome
-}
-
-func (r *recorder) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	err := r.Store.Apply(ctx, ops, outs)
-	if err == nil && len(ops) == 1 {
-		r.cost, r.out = ops[0].Cost, outs[0]
-	}
-	return err
-}
-
-// trace replays the keys refused most once more, with a limiter of their own,
+// trace replays the keys refused most once more, each with a limiter of its own,
 // and draws their pictures. Keys do not touch each other, so the decisions are
 // those of the first time.
-func trace(ctx context.Context, limit headgate.Limit, in *input) error {
-	r := &in.report
-	if r.Requests == 0 {
-		return nil
-	}
-	rec := &recorder{}
-	lim, clock := newLimiter(func(s store.Store) store.Store { rec.Store = s; return rec })
+func (r *Report) trace(ctx context.Context, in *input) error {
 	shown := r.Top[:min(len(r.Top), maxPictures)]
 	if len(shown) == 0 {
 		shown = []KeyReport{r.Busiest}
@@ -81,12 +63,12 @@ func trace(ctx context.Context, limit headgate.Limit, in *input) error {
 	tracers := make(map[uint32]*tracer, len(shown))
 	ordered := make([]*tracer, len(shown))
 	for i, k := range shown {
-		ordered[i] = newTracer(limit, k, r, lim, clock, rec)
+		ordered[i] = newTracer(k, r, newPlayer(r.limit, in.cfg))
 		tracers[in.number[k.Key]] = ordered[i]
 	}
-	err := in.events.each(ctx, func(t int64, key uint32) error {
-		if tr := tracers[key]; tr != nil {
-			return tr.request(ctx, t)
+	err := in.events.each(ctx, func(e *request) error {
+		if tr := tracers[e.key]; tr != nil {
+			return tr.request(ctx, e)
 		}
 		return nil
 	})
@@ -106,13 +88,9 @@ func trace(ctx context.Context, limit headgate.Limit, in *input) error {
 // tracer follows the level of one key.
 type tracer struct {
 	picture
-	limit headgate.Limit
-	p     law.Params
-	lim   *headgate.Limiter
-	clock *int64
-	rec   *recorder
+	*player
 
-	last    int64     // time of the last request; 0: none yet
+	last    int64     // time of the last change of the level; 0: none yet
 	state   law.State // after it
 	expires []int64   // log law: when what was admitted counts no more
 
@@ -123,18 +101,16 @@ type tracer struct {
 	tail     int      // requests to add to closer; -1: it is closed
 }
 
-func newTracer(limit headgate.Limit, k KeyReport, r *Report, lim *headgate.Limiter, clock *int64,
-	rec *recorder,
-) *tracer {
+func newTracer(k KeyReport, r *Report, p *player) *tracer {
 	first, last := r.First.UnixMicro(), r.Last.UnixMicro()
-	p := limit.Params()
 	t := &tracer{
-		picture: picture{key: k, start: first, width: max(1, (last-first)/maxColumns+1)},
-		limit:   limit, p: p, lim: lim, clock: clock, rec: rec, tail: -1,
+		picture: picture{key: k, fill: r.Fill, start: first, width: max(1, (last-first)/maxColumns+1)},
+		player:  p, tail: -1,
 	}
-	t.capacity = t.units(p.Capacity)
+	t.capacity = t.units(t.p.Capacity)
 	t.columns = make([]column, (last-first)/t.width+1)
-	t.reach = 6 * max(drainTime(p), second)
+	t.reach = 6 * max(drainTime(t.p), second)
+	p.settling = t.before
 	return t
 }
 
@@ -151,46 +127,65 @@ func drainTime(p law.Params) int64 {
 
 func (t *tracer) units(credits int64) float64 { return float64(credits) / float64(t.p.Unit) }
 
-func (t *tracer) charge() headgate.Charge { return headgate.Charge{Limit: t.limit, Key: t.key.Key} }
-
 // sample returns the level at a time after the last request.
 func (t *tracer) sample(ctx context.Context, at int64) (float64, error) {
-	*t.clock = at
-	if _, err := t.lim.Check(ctx, t.charge()); err != nil {
+	*t.now = at
+	if _, err := t.lim.Check(ctx, headgate.Charge{Limit: t.limit, Key: t.key.Key}); err != nil {
 		return 0, fmt.Errorf("replay: level of %s: %w", quote(t.key.Key), err)
 	}
 	return t.units(t.rec.out.Used - t.rec.out.Granted*t.rec.cost), nil
 }
 
-// request takes for a request and records what it did to the level.
-func (t *tracer) request(ctx context.Context, at int64) error {
+// before follows the level to a time at which a call is settled.
+func (t *tracer) before(ctx context.Context, at int64) (after func() error, err error) {
 	way, err := t.advance(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	m := moment{at: at, way: way, settles: true}
+	if m.before, err = t.sample(ctx, at); err != nil {
+		return nil, err
+	}
+	return func() (err error) {
+		if m.after, err = t.sample(ctx, at); err != nil {
+			return err
+		}
+		t.last, t.state = at, t.rec.out.State
+		if i := (at - t.start) / t.width; i < int64(len(t.columns)) {
+			t.columns[i].peak = max(t.columns[i].peak, m.before, m.after)
+			t.look(m)
+		}
+		return nil
+	}, nil
+}
+
+// request takes for a request and records what it did to the level.
+func (t *tracer) request(ctx context.Context, e *request) error {
+	if err := t.settle(ctx, e.at); err != nil {
+		return err
+	}
+	way, err := t.advance(ctx, e.at)
 	if err != nil {
 		return err
 	}
-	*t.clock = at
-	d, err := t.lim.Take(ctx, t.charge())
+	s, err := t.play(ctx, e, t.key.Key)
 	if err != nil {
-		return fmt.Errorf("replay: level of %s: %w", quote(t.key.Key), err)
+		return err
 	}
-	out := &t.rec.out
 	m := moment{
-		at: at, way: way, allowed: d.Allowed,
-		before: t.units(out.Used - out.Granted*t.rec.cost), after: t.units(out.Used),
+		at: e.at, way: way, allowed: s.allowed, before: t.units(s.before), after: t.units(s.after), blocked: s.blocked,
+		brim: s.brim, over: float64(e.cost-s.accepted) / million,
 	}
-	if out.State.BlockedUntil > at {
-		m.blocked = out.State.BlockedUntil
-	}
-	t.last, t.state = at, out.State
-	c := &t.columns[(at-t.start)/t.width]
+	t.last, t.state = e.at, t.rec.out.State
+	c := &t.columns[(e.at-t.start)/t.width]
 	c.peak = max(c.peak, m.before, m.after)
-	if d.Allowed {
+	if s.allowed {
 		c.allowed++
-		if t.p.Kind == law.Log {
-			t.expires = append(t.expires, at+t.p.Step)
-		}
 	} else {
 		c.denied++
+	}
+	if s.after > s.before && t.p.Kind == law.Log {
+		t.expires = append(t.expires, e.at+t.p.Step)
 	}
 	t.look(m)
 	return nil

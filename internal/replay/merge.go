@@ -9,16 +9,20 @@ import (
 
 // cursor stands on an event of a run.
 type cursor struct {
-	at  int64
-	key uint32
-	run int // earlier runs come first at the same time
-	r   *bufio.Reader
+	request
+	run  int // earlier runs come first at the same time
+	wide bool
+	r    *bufio.Reader
 }
 
 // next moves to the next event; false at the end.
 func (c *cursor) next() (bool, error) {
-	var b [eventSize]byte
-	switch _, err := io.ReadFull(c.r, b[:]); err {
+	var b [wideSize]byte
+	size := eventSize
+	if c.wide {
+		size = wideSize
+	}
+	switch _, err := io.ReadFull(c.r, b[:size]); err {
 	case nil:
 	case io.EOF:
 		return false, nil
@@ -27,14 +31,27 @@ func (c *cursor) next() (bool, error) {
 	}
 	c.at = int64(binary.LittleEndian.Uint64(b[:]))
 	c.key = binary.LittleEndian.Uint32(b[8:])
+	c.amounts = plain
+	if c.wide {
+		c.cost = int64(binary.LittleEndian.Uint64(b[12:]))
+		c.used = int64(binary.LittleEndian.Uint64(b[20:]))
+		c.end = int64(binary.LittleEndian.Uint64(b[28:]))
+	}
 	return true, nil
 }
 
 // merger is a heap of cursors, the one to come next at its top.
-type merger []*cursor
+type merger struct {
+	heap  []*cursor
+	byKey bool
+}
 
-func (m merger) less(i, j int) bool {
-	return m[i].at < m[j].at || m[i].at == m[j].at && m[i].run < m[j].run
+func (m *merger) less(i, j int) bool {
+	a, b := m.heap[i], m.heap[j]
+	if m.byKey && a.key != b.key {
+		return a.key < b.key
+	}
+	return a.at < b.at || a.at == b.at && a.run < b.run
 }
 
 // push adds a cursor that stands before the first event of its run.
@@ -43,11 +60,11 @@ func (m *merger) push(c *cursor) error {
 	if !ok || err != nil {
 		return err
 	}
-	*m = append(*m, c)
-	h := *m
+	m.heap = append(m.heap, c)
+	h := m.heap
 	for i := len(h) - 1; i > 0; {
 		parent := (i - 1) / 2
-		if !h.less(i, parent) {
+		if !m.less(i, parent) {
 			break
 		}
 		h[i], h[parent] = h[parent], h[i]
@@ -58,7 +75,7 @@ func (m *merger) push(c *cursor) error {
 
 // advance moves the cursor at the top.
 func (m *merger) advance() error {
-	h := *m
+	h := m.heap
 	ok, err := h[0].next()
 	if err != nil {
 		return err
@@ -66,17 +83,17 @@ func (m *merger) advance() error {
 	if !ok {
 		h[0] = h[len(h)-1]
 		h = h[:len(h)-1]
-		*m = h
+		m.heap = h
 	}
 	for i := 0; ; {
 		child := 2*i + 1
 		if child >= len(h) {
 			return nil
 		}
-		if child+1 < len(h) && h.less(child+1, child) {
+		if child+1 < len(h) && m.less(child+1, child) {
 			child++
 		}
-		if !h.less(child, i) {
+		if !m.less(child, i) {
 			return nil
 		}
 		h[i], h[child] = h[child], h[i]

@@ -59,6 +59,9 @@ type pageView struct {
 	Closer   chart
 }
 
+// WriteAllHTML writes reports as one page.
+func WriteAllHTML(w io.Writer, reports []*Report) error { return reports[0].WriteHTML(w) }
+
 // WriteHTML writes the report as one page that needs nothing else: no
 // network, no other file. Levels are drawn if Config.Pictures was set.
 func (r *Report) WriteHTML(w io.Writer) error {

@@ -15,13 +15,15 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/accesslog"
 )
 
 // Errors, for errors.Is. All are the caller's fault.
 var (
-	ErrEmpty      = errors.New("the log is empty")
-	ErrFormat     = errors.New("format not recognised")
+	ErrEmpty      = accesslog.ErrEmpty
+	ErrFormat     = accesslog.ErrFormat
 	ErrUnreadable = errors.New("no line could be read")
+	ErrNothing    = errors.New("there is no request")
 )
 
 // DefaultTop is how many of the most refused keys a report names,
@@ -36,18 +38,29 @@ const maxBuckets = 200
 
 // Config adjusts a Run. A nil Config, and every zero field, is fine.
 type Config struct {
-	Format   Format    // of all logs; empty: found out for each from its first lines
-	Top      int       // how many of the most refused keys to name; 0: DefaultTop, below 0: none
-	Year     int       // of the first line of a log that writes none (syslog); 0: the year the file was last changed in
-	Attempts bool      // sshd: count attempts, not lines: see SSHD
-	Pictures bool      // record the levels that WriteHTML draws
-	Events   int       // requests sorted in memory; 0: DefaultEvents
-	TempDir  string    // where those that do not fit are sorted; empty: the system's
-	Stdin    io.Reader // what the log "-" is; nil: os.Stdin
+	Format   accesslog.Format // of all logs; empty: found out for each from its first lines
+	Top      int              // how many of the most refused keys to name; 0: DefaultTop, below 0: none
+	Year     int              // of the first line of a log that writes none; 0: the year the file was last changed in
+	Attempts bool             // sshd: count attempts, not lines: see accesslog.SSHD
+	Pictures bool             // record the levels that WriteHTML draws
+	Events   int              // requests sorted in memory; 0: DefaultEvents
+	TempDir  string           // where those that do not fit are sorted; empty: the system's
+	Stdin    io.Reader        // what the log "-" is; nil: os.Stdin
+
+	Where []string  // conditions such as method=POST, status!=200, path~^/api/, agent!~bot: all of them
+	Since time.Time // requests from this time on; zero: all
+	Until time.Time // requests before this time; zero: all
+
+	Cost   string // the field with the cost of a request; empty: 1, and in a usage log what was reserved
+	Settle string // usage log: the field with what was used in the end; empty: found by its usual names
+	Fill   bool   // take as much of each cost as fits, and mark what overflows
+	Trace  int    // how many of the first requests to list with the level before and after
 
 	// Progress, if set, is told now and then how far a phase has come. total
 	// is -1 where nobody knows.
 	Progress func(p Phase, done, total int64)
+
+	since, until int64 // in microseconds; 0: without an end
 }
 
 // Phase is a part of the work, for a progress bar.
@@ -59,15 +72,48 @@ const (
 	Deciding Phase = "deciding"
 )
 
-// Run replays the requests of logs against a limit. key names the field that
-// the limit is applied to: ip, user, path, method or status, or in JSON logs
-// the path of any value. The log "-" is standard input; gzip is recognised.
+// Run replays the requests of logs against a limit. key names the fields that
+// the limit is applied to, separated by commas: ip, user, path, method or status, in JSON logs
+// the path of any value, in a CSV or IIS log a column. ip is what it is to httplimit.ByIP: of an IPv6 address
+// its network of 64 bits; ip/48 is another. The log "-" is standard input; gzip is recognised.
 //
 // Lines that cannot be read are counted in the report, not errors. It is an
-// error if no line can be read, or if less than half of the lines of a log are of
+// error if no line is a request, or if less than half of the lines of a log are of
 // the format that was found out for it; if a log is missing or breaks off, or if ctx
 // is done.
 func Run(ctx context.Context, limit headgate.Limit, key string, logs []string, cfg *Config) (*Report, error) {
+	reports, err := Compare(ctx, []headgate.Limit{limit}, key, logs, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return reports[0], nil
+}
+
+// Compare is Run for several limits, each by itself. It reads the logs once, and returns a report for each.
+func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []string, cfg *Config) (
+	[]*Report, error,
+) {
+	in, err := open(ctx, limits, key, logs, cfg)
+	if in != nil {
+		defer in.events.close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	reports := make([]*Report, len(limits))
+	for i, limit := range limits {
+		if reports[i], err = decide(ctx, limit, in); err == nil && in.cfg.Pictures {
+			err = reports[i].trace(ctx, in)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return reports, nil
+}
+
+// open reads the logs.
+func open(ctx context.Context, limits []headgate.Limit, key string, logs []string, cfg *Config) (*input, error) {
 	var c Config
 	if cfg != nil {
 		c = *cfg
@@ -84,58 +130,69 @@ func Run(ctx context.Context, limit headgate.Limit, key string, logs []string, c
 	if c.Progress == nil {
 		c.Progress = func(Phase, int64, int64) {}
 	}
-	if err := checkArguments(limit, key, logs, &c); err != nil {
+	in, err := newInput(&c, key)
+	if err == nil {
+		err = in.check(limits, logs)
+	}
+	if err != nil {
 		return nil, err
 	}
-
-	in := newInput(&c, key)
-	defer in.events.close()
+	in.events = newSorter(c.Events, c.TempDir)
 	if err := in.readAll(ctx, logs); err != nil {
-		return nil, err
+		return in, err
 	}
 	r := &in.report
-	r.Limit, r.Notation, r.Bound, r.Field = limit.Name(), limit.String(), limit.Bound().String(), key
-	if r.Lines == 0 {
-		return nil, fmt.Errorf("replay: %w", ErrEmpty)
-	}
-	if r.Requests == 0 && r.Unparsed > 0 {
-		return nil, fmt.Errorf("replay: %w of %s; the first: %s", ErrUnreadable, plural(r.Unparsed, "line"),
+	switch {
+	case r.Lines == 0:
+		return in, fmt.Errorf("replay: %w", ErrEmpty)
+	case r.Requests == 0 && r.Unparsed > 0:
+		return in, fmt.Errorf("replay: %w of %s; the first: %s", ErrUnreadable, plural(r.Unparsed, "line"),
 			r.FirstUnparsed)
-	}
-	if in.good == 0 {
-		return nil, fmt.Errorf("replay: %w: none of %s is of the format %s", ErrUnreadable,
+	case in.good == 0:
+		return in, fmt.Errorf("replay: %w: none of %s is of the format %s", ErrUnreadable,
 			plural(r.Lines, "line"), c.Format)
+	case r.Requests == 0:
+		return in, fmt.Errorf("replay: %w in %s: %s", ErrNothing, plural(r.Lines, "line"), r.nothing())
 	}
 	if err := in.events.finish(); err != nil {
-		return nil, err
+		return in, err
 	}
-	if err := decide(ctx, limit, in, &c); err != nil {
-		return nil, err
-	}
-	if c.Pictures {
-		if err := trace(ctx, limit, in); err != nil {
-			return nil, err
-		}
-	}
-	return r, nil
+	first, last, err := in.events.span(ctx)
+	r.First, r.Last = at(first), at(last)
+	return in, err
 }
 
-func checkArguments(limit headgate.Limit, key string, logs []string, c *Config) error {
+// check says what is wrong with what was asked, before anything is read.
+func (in *input) check(limits []headgate.Limit, logs []string) error {
+	c := in.cfg
+	for _, limit := range limits {
+		switch {
+		case limit.IsZero():
+			return headgate.Invalid("limit", "is missing")
+		case limit.Concurrency():
+			return headgate.Invalid("limit",
+				"%s counts what is held at the same time; a log does not say when requests end", limit)
+		}
+	}
 	switch {
-	case limit.IsZero():
-		return headgate.Invalid("limit", "is missing")
-	case limit.Concurrency():
-		return headgate.Invalid("limit",
-			"%s counts what is held at the same time; a log does not say when requests end", limit)
-	case key == "":
-		return headgate.Invalid("key", "is missing; say ip, user, path, method, status or a JSON path")
 	case len(logs) == 0:
 		return headgate.Invalid("log", "none is named; - is standard input")
 	case c.Year < 0 || c.Year > 0 && (c.Year < 1971 || c.Year > 2100):
 		return headgate.Invalid("year", "%d is not from 1971 to 2100", c.Year)
+	case c.Trace < 0:
+		return headgate.Invalid("trace", "%d is negative", c.Trace)
+	}
+	if !c.Since.IsZero() {
+		c.since = c.Since.UnixMicro()
+	}
+	if !c.Until.IsZero() {
+		c.until = c.Until.UnixMicro()
+	}
+	if c.until != 0 && c.until <= c.since {
+		return headgate.Invalid("until", "is not after since")
 	}
 	if c.Format != "" {
-		if _, err := newReader(c.Format, key, readerConfig{}); err != nil {
+		if _, err := in.reader(c.Format, time.Time{}); err != nil {
 			return fmt.Errorf("replay: %w", err)
 		}
 	}
@@ -161,3 +218,8 @@ func checkArguments(limit headgate.Limit, key string, logs []string, c *Config) 
 
 // at returns microseconds as a time.
 func at(us int64) time.Time { return time.UnixMicro(us).UTC() }
+
+const (
+	second = int64(1_000_000)
+	day    = 86_400 * second
+)

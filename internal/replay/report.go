@@ -1,9 +1,12 @@
 package replay
 
 import (
-	"encoding/json"
-	"io"
+	"fmt"
+	"strings"
 	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/accesslog"
 )
 
 // Report is what a limit would have done to a log.
@@ -17,11 +20,21 @@ type Report struct {
 	Lines    int64 // read
 	Requests int64 // found in them
 	Keys     int   // different ones
-	Allowed  int64
-	Denied   int64
+	Allowed  int64 // of Fill: those that fitted in whole
+	Denied   int64 // of Fill: those of which some overflowed
 	Refused  int   // keys that were denied at least once
 	Unparsed int64 // lines that could not be read
 	Skipped  int64 // lines that are no requests: blank, or about something else
+	Filtered int64 // lines that Where, Since and Until leave out
+	Reasons  []Reason
+
+	Fill     bool
+	Brim     int64  // requests after which the level stood at the capacity
+	Asked    Total  // what all requests cost
+	Accepted Total  // what was charged of it; of usage, what was reserved
+	Used     Total  // usage: what the admitted calls came to in the end
+	Steps    []Step // the first Config.Trace requests
+
 	First    time.Time
 	Last     time.Time
 	Disorder Disorder
@@ -31,6 +44,9 @@ type Report struct {
 	Width    time.Duration
 	Buckets  []Bucket // from First to Last, each Width long
 	pictures []picture
+	tallies  []tally // by the number of a key
+	number   map[string]uint32
+	limit    headgate.Limit
 
 	FirstUnparsed *BadLine // nil if there is none
 }
@@ -38,7 +54,7 @@ type Report struct {
 // Log is a file that was read.
 type Log struct {
 	Name   string
-	Format Format
+	Format accesslog.Format
 }
 
 // Disorder tells how far the lines of the logs were from being in the order
@@ -54,6 +70,58 @@ type BadLine struct {
 	Line   int64 // from 1
 	Text   string
 	Reason string
+}
+
+// Reason is why lines were not read or are no requests.
+type Reason struct {
+	Reason   string
+	Unparsed bool // they could not be read
+	Lines    int64
+	First    BadLine
+}
+
+// maxReasons bounds the reasons of a report; further ones are counted under one.
+const maxReasons = 20
+
+// skip counts a line that is no request.
+func (r *Report) skip(bad *BadLine, line []byte, reason string) {
+	r.Skipped++
+	r.because(bad, line, reason, false)
+}
+
+// refuse counts a line that could not be read.
+func (r *Report) refuse(bad *BadLine, line []byte, err error) {
+	r.Unparsed++
+	r.because(bad, line, err.Error(), true)
+	if r.FirstUnparsed == nil {
+		r.FirstUnparsed = bad
+	}
+}
+
+func (r *Report) because(bad *BadLine, line []byte, reason string, unparsed bool) {
+	bad.Text, bad.Reason = accesslog.Clip(line), reason
+	if len(r.Reasons) == maxReasons {
+		reason = "another reason"
+	}
+	for i := range r.Reasons {
+		if w := &r.Reasons[i]; w.Reason == reason && w.Unparsed == unparsed {
+			w.Lines++
+			return
+		}
+	}
+	r.Reasons = append(r.Reasons, Reason{reason, unparsed, 1, *bad})
+}
+
+// nothing says where the lines of logs without a request have gone.
+func (r *Report) nothing() string {
+	var parts []string
+	for _, w := range r.Reasons {
+		parts = append(parts, fmt.Sprintf("%s: %s", plural(w.Lines, "line"), w.Reason))
+	}
+	if r.Filtered > 0 {
+		parts = append(parts, plural(r.Filtered, "line")+" left out by where, since or until")
+	}
+	return strings.Join(parts, "; ")
 }
 
 // String returns the place, the reason and the text, made safe to print.
@@ -74,84 +142,4 @@ type Bucket struct {
 	Start   time.Time
 	Allowed int64
 	Denied  int64
-}
-
-// WriteJSON writes the report as one JSON object.
-func (r *Report) WriteJSON(w io.Writer) error {
-	type key struct {
-		Key         string     `json:"key"`
-		Requests    int64      `json:"requests"`
-		Denied      int64      `json:"denied"`
-		FirstDenied *time.Time `json:"first_denied,omitempty"`
-	}
-	type bad struct {
-		Log    string `json:"log"`
-		Line   int64  `json:"line"`
-		Text   string `json:"text"`
-		Reason string `json:"reason"`
-	}
-	type log struct {
-		Name   string `json:"name"`
-		Format Format `json:"format"`
-	}
-	type bucket struct {
-		Start   time.Time `json:"start"`
-		Allowed int64     `json:"allowed"`
-		Denied  int64     `json:"denied"`
-	}
-	type disorder struct {
-		Requests int64   `json:"requests"`
-		Greatest float64 `json:"greatest_seconds"`
-	}
-	out := struct {
-		Requests int64 `json:"requests"`
-		Keys     int   `json:"keys"`
-		Allowed  int64 `json:"allowed"`
-		Denied   int64 `json:"denied"`
-		Unparsed int64 `json:"unparsed"`
-		Top      []key `json:"top"`
-
-		Limit         string     `json:"limit"`
-		Bound         string     `json:"bound"`
-		Field         string     `json:"field"`
-		Logs          []log      `json:"logs"`
-		Lines         int64      `json:"lines"`
-		Skipped       int64      `json:"skipped"`
-		FirstUnparsed *bad       `json:"first_unparsed,omitempty"`
-		KeysDenied    int        `json:"keys_denied"`
-		First         *time.Time `json:"first,omitempty"`
-		Last          *time.Time `json:"last,omitempty"`
-		Disorder      disorder   `json:"disorder"`
-		Notes         []string   `json:"notes,omitempty"`
-		BucketSeconds float64    `json:"bucket_seconds"`
-		Buckets       []bucket   `json:"buckets"`
-	}{
-		Requests: r.Requests, Keys: r.Keys, Allowed: r.Allowed, Denied: r.Denied, Unparsed: r.Unparsed,
-		Top:   []key{},
-		Limit: r.Notation, Bound: r.Bound, Field: r.Field, Lines: r.Lines, Skipped: r.Skipped,
-		KeysDenied: r.Refused, Notes: r.Notes,
-		Disorder:      disorder{r.Disorder.Requests, r.Disorder.Greatest.Seconds()},
-		BucketSeconds: r.Width.Seconds(),
-		Buckets:       []bucket{},
-	}
-	for _, k := range r.Top {
-		first := k.FirstDenied
-		out.Top = append(out.Top, key{k.Key, k.Requests, k.Denied, &first})
-	}
-	for _, l := range r.Logs {
-		out.Logs = append(out.Logs, log(l))
-	}
-	for _, b := range r.Buckets {
-		out.Buckets = append(out.Buckets, bucket(b))
-	}
-	if r.FirstUnparsed != nil {
-		b := bad(*r.FirstUnparsed)
-		out.FirstUnparsed = &b
-	}
-	if r.Requests > 0 {
-		out.First, out.Last = &r.First, &r.Last
-	}
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(out)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/accesslog"
 	"github.com/headgate/headgate/internal/replay"
 )
 
@@ -106,8 +107,8 @@ func TestGzipStdinAndSeveral(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The line on standard input is at 10:05:03, after the two of the file.
-	if r.Requests != 3 || r.Denied != 2 || len(r.Logs) != 2 || r.Logs[1].Format != replay.JSON ||
-		r.Logs[0].Format != replay.Combined {
+	if r.Requests != 3 || r.Denied != 2 || len(r.Logs) != 2 || r.Logs[1].Format != accesslog.JSON ||
+		r.Logs[0].Format != accesslog.Combined {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -134,31 +135,27 @@ func TestErrors(t *testing.T) {
 		},
 		"empty": {logs: []string{write(t, "e.log", nil)}, is: replay.ErrEmpty},
 		"empty, format": {
-			logs: []string{write(t, "e.log", nil)}, cfg: replay.Config{Format: replay.SSHD},
+			logs: []string{write(t, "e.log", nil)}, cfg: replay.Config{Format: accesslog.SSHD},
 			is: replay.ErrEmpty,
 		},
 		"empty gzip": {logs: []string{write(t, "e.gz", pack(t, ""))}, is: replay.ErrEmpty},
 		"other format": {
-			logs: []string{good}, cfg: replay.Config{Format: replay.JSON}, is: replay.ErrUnreadable,
+			logs: []string{good}, cfg: replay.Config{Format: accesslog.JSON}, is: replay.ErrUnreadable,
 			want: "is not JSON",
 		},
 		"no format at all": {logs: []string{write(t, "x.log", []byte("a\nb\n"))}, is: replay.ErrFormat, want: `"a"`},
-		"load balancer": {
-			logs: []string{write(t, "alb.log", []byte(alb))}, is: replay.ErrFormat,
-			want: "combined, common, vhost_combined, json, sshd",
-		},
-		"proxy": {
-			logs: []string{write(t, "haproxy.log", []byte(haproxy))}, is: replay.ErrFormat,
-			want: "haproxy[1]",
+		"mail server": {
+			logs: []string{write(t, "mail.log", []byte(mail))}, is: replay.ErrFormat,
+			want: "traefik, combined, common, vhost_combined, haproxy, alb, iis, caddy, traefik_json, usage, json, csv, sshd",
 		},
 		"proxy, as sshd": {
 			logs: []string{write(t, "haproxy.log", []byte(haproxy))},
-			cfg:  replay.Config{Format: replay.SSHD}, is: replay.ErrUnreadable,
+			cfg:  replay.Config{Format: accesslog.SSHD}, is: replay.ErrUnreadable,
 			want: "none of 1 line is of the format sshd",
 		},
 		"one of two": {
-			logs: []string{good, write(t, "alb.log", []byte(alb))}, is: replay.ErrFormat,
-			want: "alb.log",
+			logs: []string{good, write(t, "mail.log", []byte(mail))}, is: replay.ErrFormat,
+			want: "mail.log",
 		},
 		"mostly not": {logs: []string{write(t, "x.log", []byte(line(1, "a")+"b\nc\n"))}, is: replay.ErrFormat},
 		"mostly not, later": {
@@ -168,15 +165,16 @@ func TestErrors(t *testing.T) {
 		},
 		"unknown format": {
 			logs: []string{good}, cfg: replay.Config{Format: "xml"}, is: headgate.ErrInvalid,
-			want: "combined, common, vhost_combined, json, sshd",
+			want: "traefik, combined, common, vhost_combined, haproxy",
 		},
 		"unknown field": {
 			logs: []string{good}, key: "request.ip", is: headgate.ErrInvalid,
-			want: "ip, user, path, method and status",
+			want: "ip, user, method, path, status, bytes, referer and agent",
 		},
-		"no field":    {logs: []string{good}, key: "-", is: headgate.ErrInvalid},
-		"no log":      {is: headgate.ErrInvalid, want: "log: none"},
-		"stdin twice": {logs: []string{"-", "-"}, is: headgate.ErrInvalid},
+		"no field":           {logs: []string{good}, key: "-", is: headgate.ErrInvalid},
+		"nothing but others": {logs: []string{write(t, "s.log", []byte(mail+quiet))}, is: replay.ErrNothing, want: "2 lines: 1 line: is of another program; 1 line: is not about"},
+		"no log":             {is: headgate.ErrInvalid, want: "log: none"},
+		"stdin twice":        {logs: []string{"-", "-"}, is: headgate.ErrInvalid},
 		"concurrency": {
 			logs: []string{good}, limit: headgate.MustParse("concurrency 10 ttl 30s"),
 			is: headgate.ErrInvalid,
@@ -189,7 +187,7 @@ func TestErrors(t *testing.T) {
 			cfg:  replay.Config{Events: 1, TempDir: "/does/not/exist"}, is: os.ErrNotExist,
 		},
 		"sshd of a website": {
-			logs: []string{good}, cfg: replay.Config{Format: replay.SSHD}, is: replay.ErrUnreadable,
+			logs: []string{good}, cfg: replay.Config{Format: accesslog.SSHD}, is: replay.ErrUnreadable,
 			want: "syslog",
 		},
 	} {
@@ -216,9 +214,10 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Lines of AWS's load balancer and of HAProxy, which begin as those of syslog do.
+// Lines of a mail server, and of HAProxy, which begin as those of sshd do.
 const (
-	alb     = `2026-05-01T00:00:00.123456Z app/my-lb/1 1.2.3.4:2817 10.0.0.1:80 0.000 0.001 0.000 200 200 34 366 "GET http://www.example.com:80/ HTTP/1.1" "curl/7.46.0" - -` + "\n"
+	quiet   = "Mar 27 14:54:57 h sshd[1]: Server listening on 0.0.0.0 port 22.\n"
+	mail    = "Nov 22 02:00:00 mx postfix/smtpd[17]: connect from unknown[192.0.2.1]\n"
 	haproxy = `Nov 22 02:00:00 lb haproxy[1]: 1.2.3.4:33317 [22/Nov/2026:02:00:00.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 "GET /index.html HTTP/1.1"` + "\n"
 )
 
@@ -230,12 +229,12 @@ func TestHalfOfALogIsEnough(t *testing.T) {
 	const cron = "Mar 27 14:54:58 h CRON[2]: session opened\n"
 	for name, c := range map[string]struct {
 		log                         string
-		format                      replay.Format
+		format                      accesslog.Format
 		requests, unparsed, skipped int64
 	}{
 		"half": {log: line(1, "a") + "b\n", requests: 1, unparsed: 1},
 		"less, the format is named": {
-			log: line(1, "a") + "b\nc\n", format: replay.Combined, requests: 1,
+			log: line(1, "a") + "b\nc\n", format: accesslog.Combined, requests: 1,
 			unparsed: 2,
 		},
 		"one line of sshd among many": {log: strings.Repeat(cron, 200) + failed, requests: 1, skipped: 200},

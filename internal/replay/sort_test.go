@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -9,10 +10,21 @@ import (
 	"testing"
 )
 
+// priced are the amounts of some of the events; the others cost one.
+func priced(e event) amounts {
+	if e.key < 100 {
+		return plain
+	}
+	return amounts{int64(e.key) + 1, e.at, -1}
+}
+
 func collect(t *testing.T, s *sorter) (got []event) {
 	t.Helper()
-	err := s.each(t.Context(), func(at int64, key uint32) error {
-		got = append(got, event{at: at, key: key})
+	err := s.each(t.Context(), func(r *request) error {
+		if r.amounts != priced(event{at: r.at, key: r.key}) {
+			t.Errorf("request %d has the amounts %+v", r.key, r.amounts)
+		}
+		got = append(got, event{at: r.at, key: r.key})
 		return nil
 	})
 	if err != nil {
@@ -37,7 +49,7 @@ func TestSortIsStableWhereverItHappens(t *testing.T) {
 			dir := t.TempDir()
 			s := newSorter(most, dir)
 			for _, e := range want {
-				if err := s.add(e.at, e.key); err != nil {
+				if err := s.add(request{e.at, e.key, priced(e)}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -63,13 +75,43 @@ func TestSortIsStableWhereverItHappens(t *testing.T) {
 	}
 }
 
+func TestSortByKey(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	var want []event
+	for range 500 {
+		want = append(want, event{at: 1 + rnd.Int64N(30), key: uint32(rnd.IntN(9))})
+	}
+	for _, most := range []int{7, 100, 1000} {
+		s := newSorter(most, t.TempDir())
+		s.byKey = true
+		for _, e := range want {
+			if err := s.add(request{e.at, e.key, priced(e)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.finish(); err != nil {
+			t.Fatal(err)
+		}
+		sorted := slices.Clone(want)
+		slices.SortFunc(sorted, func(a, b event) int {
+			return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at))
+		})
+		if got := collect(t, s); !slices.Equal(got, sorted) {
+			t.Errorf("seed %d, %d in memory: got %v, want %v", seed, most, got, sorted)
+		}
+		s.close()
+	}
+}
+
 func TestSortEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	for _, most := range []int{10, 1000} {
 		dir := t.TempDir()
 		s := newSorter(most, dir)
 		for i := range 100 {
-			if err := s.add(int64(i+1), 0); err != nil {
+			if err := s.add(request{at: int64(i + 1)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -78,11 +120,11 @@ func TestSortEndsWithItsContext(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.each(ctx, func(int64, uint32) error { return nil }); !errors.Is(err, context.Canceled) {
+		if err := s.each(ctx, func(*request) error { return nil }); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 		boom := errors.New("boom")
-		if err := s.each(t.Context(), func(int64, uint32) error { return boom }); !errors.Is(err, boom) {
+		if err := s.each(t.Context(), func(*request) error { return boom }); !errors.Is(err, boom) {
 			t.Errorf("got %v", err)
 		}
 		s.close()
@@ -93,8 +135,8 @@ func TestSortWithoutRoom(t *testing.T) {
 	t.Parallel()
 	s := newSorter(1, "/does/not/exist")
 	defer s.close()
-	_ = s.add(1, 1)
-	if err := s.add(2, 2); !errors.Is(err, os.ErrNotExist) {
+	_ = s.add(request{at: 1, key: 1})
+	if err := s.add(request{at: 2, key: 2}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }

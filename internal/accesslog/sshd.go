@@ -1,9 +1,10 @@
-package replay
+package accesslog
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 )
 
@@ -15,7 +16,7 @@ import (
 //
 // The time may also be RFC 3339.
 type auth struct {
-	user     bool
+	choice
 	attempts bool
 
 	year    int64     // of the latest line; 0: not known yet
@@ -31,15 +32,16 @@ type auth struct {
 	repeated int64 // so many
 }
 
-func newAuth(field string, cfg readerConfig) (*auth, error) {
-	if field != "ip" && field != "user" {
-		return nil, badField(SSHD, field, "ip and user")
+func openSSHD(f *format, fields []string, cfg Config) (Reader, error) {
+	c, err := choose(f, fields)
+	if err != nil {
+		return nil, err
 	}
 	return &auth{
-		user:      field == "user",
-		attempts:  cfg.attempts,
-		year:      int64(cfg.year),
-		changed:   cfg.changed,
+		choice:    c,
+		attempts:  cfg.Attempts,
+		year:      int64(cfg.Year),
+		changed:   cfg.Changed,
 		announced: map[string]bool{},
 	}, nil
 }
@@ -50,18 +52,19 @@ var (
 	errFrom    = errors.New("is about a password or a user, but does not say from where")
 )
 
-func (a *auth) read(line []byte) (record, error) {
+// Read implements Reader.
+func (a *auth) Read(line []byte) (Record, error) {
 	at, rest, err := a.time(line)
 	if err != nil {
-		return record{}, err
+		return Record{}, err
 	}
 	i := bytes.IndexByte(rest, ' ') // the host
 	if i <= 0 {
-		return record{}, errSyslog
+		return Record{}, errSyslog
 	}
 	tag, msg, ok := bytes.Cut(rest[i+1:], []byte(": "))
 	if !ok || !bytes.HasPrefix(tag, []byte("sshd")) {
-		return record{foreign: true}, nil
+		return Record{Foreign: true, Skip: "is of another program"}, nil
 	}
 	count := 1
 	if inner, n, ok := repeated(msg); ok {
@@ -71,7 +74,7 @@ func (a *auth) read(line []byte) (record, error) {
 	who, invalid := bytes.CutPrefix(msg, []byte("Invalid user "))
 	if !invalid {
 		if who, ok = bytes.CutPrefix(msg, []byte("Failed password for ")); !ok {
-			return record{}, nil
+			return Record{Skip: "is not about a password that failed or an invalid user"}, nil
 		}
 	}
 	again := false // the first failure after that line
@@ -82,14 +85,12 @@ func (a *auth) read(line []byte) (record, error) {
 	// A user may contain " from " as well; the last one is the server's.
 	i = bytes.LastIndex(who, []byte(" from "))
 	if i < 0 {
-		return record{}, errFrom
+		return Record{}, errFrom
 	}
-	user, ip := who[:i], who[i+len(" from "):]
-	if j := bytes.IndexByte(ip, ' '); j >= 0 {
-		ip = ip[:j]
-	}
-	if len(ip) == 0 {
-		return record{}, errFrom
+	var r row
+	r[user], r[ip] = who[:i], who[i+len(" from "):]
+	if r[ip], ok = address(r[ip], invalid); !ok {
+		return Record{}, errFrom
 	}
 	if invalid {
 		a.announced[string(tag)] = true
@@ -102,17 +103,28 @@ func (a *auth) read(line []byte) (record, error) {
 		a.repeated += int64(count)
 	}
 	a.lines++
-	rec := record{at: at, key: ip, count: 1}
-	if a.user {
-		rec.key = user
-	}
+	rec := Record{At: at, Count: 1, Values: a.of(&r)}
 	if a.attempts {
-		rec.count = count
+		rec.Count = count
 		if again {
-			rec.count--
+			rec.Count--
+		}
+		if rec.Count == 0 {
+			rec.Skip = "is the second line about an attempt"
 		}
 	}
 	return rec, nil
+}
+
+// address reads what follows "from ". A line that was cut within its address is not about another one: a port
+// follows, which older servers leave out where they announce a user.
+func address(b []byte, bare bool) (addr []byte, ok bool) {
+	addr, _, ok = bytes.Cut(b, []byte(" port "))
+	if !ok && bare {
+		_, err := netip.ParseAddr(string(addr))
+		ok = err == nil
+	}
+	return addr, ok && len(addr) > 0 && bytes.IndexByte(addr, ' ') < 0
 }
 
 // maxRepeats bounds what a line can claim to stand for.
@@ -187,23 +199,23 @@ func (a *auth) yearOf(m, d, clock int64) int64 {
 	return a.year
 }
 
-// notes tells what one should know about the count.
-func (a *auth) notes() []string {
+// Notes implements Reader: they tell what one should know about the count.
+func (a *auth) Notes() []string {
 	if a.pairs == 0 && a.repeats == 0 {
 		return nil
 	}
 	attempts := a.lines - a.pairs - a.repeats + a.repeated
-	s := fmt.Sprintf("%s about failed passwords and invalid users", plural(a.lines, "line"))
+	s := fmt.Sprintf("%s about failed passwords and invalid users", Plural(a.lines, "line"))
 	if a.pairs > 0 {
-		s += fmt.Sprintf(", of which %s a second line about the same attempt", comma(a.pairs)+areIs(a.pairs))
+		s += fmt.Sprintf(", of which %s a second line about the same attempt", Comma(a.pairs)+areIs(a.pairs))
 	}
 	if a.repeats > 0 {
-		s += fmt.Sprintf(", %s for %s", comma(a.repeats)+stands(a.repeats), plural(a.repeated, "attempt"))
+		s += fmt.Sprintf(", %s for %s", Comma(a.repeats)+stands(a.repeats), Plural(a.repeated, "attempt"))
 	}
 	if a.attempts {
-		return []string{s + ": " + plural(attempts, "attempt") + ", each a request"}
+		return []string{s + ": " + Plural(attempts, "attempt") + ", each a request"}
 	}
-	return []string{s + "; each line is a request (they are " + plural(attempts, "attempt") + ")"}
+	return []string{s + "; each line is a request (they are " + Plural(attempts, "attempt") + ")"}
 }
 
 func areIs(n int64) string {

@@ -1,109 +1,13 @@
-package replay
+package accesslog
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
-
-// objects reads one JSON object on each line.
-type objects struct {
-	paths []string // of the field: the one asked for, then other names for it
-	query bool     // the field is a path that may carry a query: cut it off
-	noKey error
-}
-
-// aliases are the names under which Caddy, nginx and Traefik write the plain
-// fields. The plain name itself always goes first.
-var aliases = map[string][]string{
-	"ip": {
-		"request.client_ip", "request.remote_ip", "remote_addr", "client_ip", "remote_ip", "clientip",
-		"ClientHost",
-	},
-	"user":   {"user_id", "remote_user", "username", "ClientUsername"},
-	"path":   {"request.uri", "request_uri", "uri", "url", "RequestPath"},
-	"method": {"request.method", "request_method", "RequestMethod"},
-	"status": {"status_code", "DownstreamStatus"},
-}
-
-// timeNames are where a time is looked for, in this order.
-var timeNames = []string{"ts", "time", "timestamp", "@timestamp"}
-
-func newObjects(field string) *objects {
-	return &objects{
-		paths: append([]string{field}, aliases[field]...),
-		query: field == "path",
-		noKey: fmt.Errorf("%w: %s", errNoField, field),
-	}
-}
-
-var (
-	errJSON     = errors.New("is not JSON")
-	errObject   = errors.New("is JSON, but not an object")
-	errNoTime   = errors.New("has no time: none of ts, time, timestamp and @timestamp is there")
-	errBadTime  = errors.New("its time is neither RFC 3339 nor a number since the epoch")
-	errNotPlain = errors.New("the field is an object or an array")
-	errNotText  = errors.New("the field is not valid UTF-8")
-)
-
-func (o *objects) read(line []byte) (record, error) {
-	if !json.Valid(line) {
-		return record{}, errJSON
-	}
-	doc := skipSpace(line)
-	if doc[0] != '{' {
-		return record{}, errObject
-	}
-	at, err := o.time(doc)
-	if err != nil {
-		return record{}, err
-	}
-	for _, path := range o.paths {
-		v := lookup(doc, path)
-		if v == nil || v[0] == 'n' { // null
-			continue
-		}
-		if v[0] == '{' || v[0] == '[' {
-			return record{}, errNotPlain
-		}
-		if lonely(v) {
-			return record{}, errNotText
-		}
-		key := text(v)
-		if o.query {
-			key = withoutQuery(key)
-		}
-		return record{at: at, key: key, count: 1}, nil
-	}
-	return record{}, o.noKey
-}
-
-func (o *objects) time(doc []byte) (int64, error) {
-	for _, name := range timeNames {
-		v := lookup(doc, name)
-		if v == nil {
-			continue
-		}
-		s := text(v)
-		at, ok := rfc3339(s)
-		if !ok {
-			at, ok = epoch(s)
-		}
-		if !ok {
-			at, ok = new(dateCache).access(s)
-		}
-		if !ok {
-			return 0, errBadTime
-		}
-		return at, nil
-	}
-	return 0, errNoTime
-}
 
 // lookup returns the value at a path of a valid document, or nil. A name may
 // contain dots itself; in arrays, names are numbers from 0.

@@ -1,4 +1,4 @@
-package replay
+package accesslog
 
 import (
 	"bytes"
@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// maxTime is the last time that is read: the laws go as far, 142 years.
-const maxTime = 1 << 52
+// MaxTime is the last time that is read: the laws go as far, 142 years.
+const MaxTime = 1 << 52
 
 const (
 	second = int64(1_000_000)
@@ -129,7 +129,7 @@ func fraction(b []byte, n int) (v int64) {
 	return v
 }
 
-func inRange(us int64) (int64, bool) { return us, us > 0 && us <= maxTime }
+func inRange(us int64) (int64, bool) { return us, us > 0 && us <= MaxTime }
 
 // clockTime reads "10:05:03"; a leap second is the next second's first.
 func clockTime(b []byte) (us int64, ok bool) {

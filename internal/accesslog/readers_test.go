@@ -1,4 +1,4 @@
-package replay
+package accesslog
 
 import (
 	"bytes"
@@ -8,36 +8,46 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
 )
 
 // readAll reads every line of a file and returns "time key", "skip" or the
 // reason for each.
-func readAll(t *testing.T, name string, f Format, field string, cfg readerConfig) []string {
+func readAll(t *testing.T, name string, f Format, field string, cfg Config) []string {
 	t.Helper()
 	data, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rd, err := newReader(f, field, cfg)
+	rd, err := New(f, []string{field}, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for line := range bytes.Lines(data) {
-		rec, err := rd.read(bytes.TrimSuffix(line, []byte{'\n'}))
+		rec, err := rd.Read(bytes.TrimSuffix(line, []byte{'\n'}))
 		switch {
 		case err != nil:
 			got = append(got, err.Error())
-		case rec.count == 0:
+		case rec.Count == 0:
 			got = append(got, "skip")
+		case rec.Values[0].Err != nil:
+			got = append(got, rec.Values[0].Err.Error())
 		default:
-			for range rec.count {
-				got = append(got, at(rec.at).Format(time.RFC3339Nano)+" "+string(rec.key))
+			for range rec.Count {
+				got = append(got, at(rec.At).Format(time.RFC3339Nano)+" "+string(rec.Values[0].Text))
 			}
 		}
 	}
 	return got
+}
+
+// key is the first field of a line.
+func key(rec Record) string {
+	if len(rec.Values) == 0 {
+		return ""
+	}
+	return string(rec.Values[0].Text)
 }
 
 func compare(t *testing.T, got, want []string) {
@@ -61,7 +71,7 @@ func TestCombined(t *testing.T) {
 		return s
 	}
 	for _, f := range []Format{Combined, Common} {
-		compare(t, readAll(t, "testdata/combined.log", f, "ip", readerConfig{}), []string{
+		compare(t, readAll(t, "testdata/combined.log", f, "ip", Config{}), []string{
 			"2015-05-17T10:05:03Z 83.149.9.216", "2015-05-17T10:05:43Z 83.149.9.216",
 			"2015-05-17T10:05:47Z 83.149.9.216",
 			"2015-05-17T10:05:12Z 83.149.9.216", "2015-05-17T10:05:22Z 66.249.73.185",
@@ -70,11 +80,11 @@ func TestCombined(t *testing.T) {
 			"2015-05-20T12:05:17Z 46.118.127.106",
 		})
 	}
-	compare(t, last(readAll(t, "testdata/combined.log", Combined, "status", readerConfig{})),
+	compare(t, last(readAll(t, "testdata/combined.log", Combined, "status", Config{})),
 		[]string{"200", "200", "200", "200", "404", "304", "200", "200", "200"})
-	compare(t, last(readAll(t, "testdata/combined.log", Combined, "method", readerConfig{}))[5:],
+	compare(t, last(readAll(t, "testdata/combined.log", Combined, "method", Config{}))[5:],
 		[]string{"GET", "HEAD", "GET", "GET"})
-	compare(t, last(readAll(t, "testdata/combined.log", Combined, "path", readerConfig{}))[4:], []string{
+	compare(t, last(readAll(t, "testdata/combined.log", Combined, "path", Config{}))[4:], []string{
 		"/doc/index.html", "/projects/xdotool/xdotool.xhtml", "/projects/xdotool/", "/articles/dynamic-dns-with-dhcp/",
 		"/scripts/grok-py-test/configlib.py",
 	})
@@ -107,16 +117,16 @@ func TestAccessLines(t *testing.T) {
 		{`hello`, "ip", "", errHost},
 		{``, "ip", "", errHost},
 	} {
-		a, err := newAccess(Combined, c.field)
+		a, err := New(Combined, []string{c.field}, Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec, err := a.read([]byte(c.line))
-		if !errors.Is(err, c.err) || string(rec.key) != c.want {
-			t.Errorf("%s: got %q, %v; want %q, %v", c.line, rec.key, err, c.want, c.err)
+		rec, err := a.Read([]byte(c.line))
+		if !errors.Is(err, c.err) || key(rec) != c.want {
+			t.Errorf("%s: got %q, %v; want %q, %v", c.line, key(rec), err, c.want, c.err)
 		}
-		if want := time.Date(2016, 3, 1, 1, 30, 0, 0, time.UTC).UnixMicro(); err == nil && rec.at != want {
-			t.Errorf("%s: got time %s", c.line, at(rec.at))
+		if want := time.Date(2016, 3, 1, 1, 30, 0, 0, time.UTC).UnixMicro(); err == nil && rec.At != want {
+			t.Errorf("%s: got time %s", c.line, at(rec.At))
 		}
 	}
 }
@@ -143,13 +153,13 @@ func TestVirtualHosts(t *testing.T) {
 	} {
 		got := map[Format]error{}
 		for _, f := range []Format{Combined, Common, VHost} {
-			a, err := newAccess(f, "ip")
+			a, err := New(f, []string{"ip"}, Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			rec, err := a.read([]byte(c.line))
-			if got[f] = err; f == VHost && string(rec.key) != c.client {
-				t.Errorf("%s: got client %q", c.line, rec.key)
+			rec, err := a.Read([]byte(c.line))
+			if got[f] = err; f == VHost && key(rec) != c.client {
+				t.Errorf("%s: got client %q", c.line, key(rec))
 			}
 		}
 		if !errors.Is(got[VHost], c.another) {
@@ -162,7 +172,7 @@ func TestVirtualHosts(t *testing.T) {
 			t.Errorf("%s: got %v", c.line, got)
 		}
 	}
-	if got, err := detect([]byte("example.com:80 192.0.2.1" + rest + "\n")); got != VHost || err != nil {
+	if got, err := Detect([]byte("example.com:80 192.0.2.1" + rest + "\n")); got != VHost || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -176,8 +186,12 @@ func TestKeysThatAreNoText(t *testing.T) {
 		`\ud800\ud800`: errNotText, `x\\ud800`: nil, `\ud83d\ude00`: nil, `\ufffd`: nil, "\ufffd\\n": nil,
 		"\\u00e9": nil, "\u00e9": nil,
 	} {
-		_, err := newObjects("ip").read([]byte(`{"ts":1,"ip":"` + key + `"}`))
-		if !errors.Is(err, want) {
+		rd, err := New(JSON, []string{"ip"}, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := rd.Read([]byte(`{"ts":1,"ip":"` + key + `"}`))
+		if err != nil || !errors.Is(rec.Values[0].Err, want) {
 			t.Errorf("%q: got %v, want %v", key, err, want)
 		}
 	}
@@ -186,7 +200,7 @@ func TestKeysThatAreNoText(t *testing.T) {
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	read := func(field string) []string {
-		return readAll(t, "testdata/caddy.json", JSON, field, readerConfig{})
+		return readAll(t, "testdata/caddy.json", JSON, field, Config{})
 	}
 	rest := []string{errNoTime.Error(), errJSON.Error(), errObject.Error(), errBadTime.Error()}
 	none := func(field string) string { return "the field is not there: " + field }
@@ -225,7 +239,7 @@ func TestObjects(t *testing.T) {
 
 func TestSSHD(t *testing.T) {
 	t.Parallel()
-	cfg := readerConfig{year: 2015}
+	cfg := Config{Year: 2015}
 	lines := readAll(t, "testdata/sshd.log", SSHD, "ip", cfg)
 	var got []string
 	for _, l := range lines {
@@ -239,7 +253,7 @@ func TestSSHD(t *testing.T) {
 		"2015-04-06T20:48:29Z 34.204.227.175", "2015-03-29T23:18:21Z 218.60.136.106",
 		"2015-03-29T23:18:33Z 218.60.136.106",
 	})
-	cfg.attempts = true
+	cfg.Attempts = true
 	lines = readAll(t, "testdata/sshd.log", SSHD, "user", cfg)
 	got = nil
 	for _, l := range lines {
@@ -255,20 +269,20 @@ func TestYears(t *testing.T) {
 	line := func(date string) []byte {
 		return []byte(date + " 00:00:01 h sshd[1]: Failed password for a from b from 1.2.3.4 port 5 ssh2")
 	}
-	read := func(cfg readerConfig, dates ...string) (got []string) {
-		a, err := newAuth("ip", cfg)
+	read := func(cfg Config, dates ...string) (got []string) {
+		a, err := New(SSHD, []string{"ip"}, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, d := range dates {
-			rec, err := a.read(line(d))
+			rec, err := a.Read(line(d))
 			switch {
 			case err != nil:
 				got = append(got, err.Error())
-			case string(rec.key) != "1.2.3.4":
-				t.Errorf("key %q", rec.key)
+			case key(rec) != "1.2.3.4":
+				t.Errorf("key %q", key(rec))
 			default:
-				got = append(got, at(rec.at).Format(time.DateOnly))
+				got = append(got, at(rec.At).Format(time.DateOnly))
 			}
 		}
 		return got
@@ -276,18 +290,21 @@ func TestYears(t *testing.T) {
 	january := time.Date(2016, 1, 5, 0, 0, 0, 0, time.UTC)
 	// Changed in January, the log begins in the December before; a late line
 	// of the old year stays in it.
-	compare(t, read(readerConfig{changed: january}, "Dec 30", "Jan  1", "Dec 31", "Jan  2"),
+	compare(t, read(Config{Changed: january}, "Dec 30", "Jan  1", "Dec 31", "Jan  2"),
 		[]string{"2015-12-30", "2016-01-01", "2015-12-31", "2016-01-02"})
-	compare(t, read(readerConfig{year: 2014}, "Nov  1", "Feb 27", "Mar  1", "Feb 28", "Mar  1", "Jan  1"),
+	compare(t, read(Config{Year: 2014}, "Nov  1", "Feb 27", "Mar  1", "Feb 28", "Mar  1", "Jan  1"),
 		[]string{"2014-11-01", "2015-02-27", "2015-03-01", "2015-02-28", "2015-03-01", "2016-01-01"})
-	got := read(readerConfig{year: 2015}, "Feb 29")
+	got := read(Config{Year: 2015}, "Feb 29")
 	if !strings.HasPrefix(got[0], errLeapDay.Error()) {
 		t.Errorf("got %q", got)
 	}
-	rec, err := (&auth{announced: map[string]bool{}}).read(
-		[]byte("2024-05-06T07:08:09.5+02:00 h sshd-session[1]: Invalid user x from ::1 port 9"))
-	if err != nil || string(rec.key) != "::1" || at(rec.at).Format(time.RFC3339Nano) != "2024-05-06T05:08:09.5Z" {
-		t.Errorf("got %s %q, %v", at(rec.at), rec.key, err)
+	rd, err := New(SSHD, []string{"ip"}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := rd.Read([]byte("2024-05-06T07:08:09.5+02:00 h sshd-session[1]: Invalid user x from ::1 port 9"))
+	if err != nil || key(rec) != "::1" || at(rec.At).Format(time.RFC3339Nano) != "2024-05-06T05:08:09.5Z" {
+		t.Errorf("got %s %q, %v", at(rec.At), key(rec), err)
 	}
 }
 
@@ -331,30 +348,30 @@ func TestFieldsAndFormats(t *testing.T) {
 		f     Format
 		field string
 	}{{Combined, "request.ip"}, {Common, "host"}, {SSHD, "path"}, {"xml", "ip"}} {
-		if _, err := newReader(c.f, c.field, readerConfig{}); !errors.Is(err, headgate.ErrInvalid) {
+		if _, err := New(c.f, []string{c.field}, Config{}); !errors.Is(err, law.ErrInvalid) {
 			t.Errorf("%s %s: got %v", c.f, c.field, err)
 		}
 	}
 	for name, want := range map[string]Format{
-		"testdata/combined.log": Combined, "testdata/caddy.json": JSON,
+		"testdata/combined.log": Combined, "testdata/caddy.json": Caddy,
 		"testdata/sshd.log": SSHD,
 	} {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want == JSON { // of its lines, most are broken on purpose
+		if want == Caddy { // of its lines, most are broken on purpose
 			data = bytes.Repeat(data[:bytes.IndexByte(data, '\n')+1], 4)
 		}
-		if got, err := detect(data); got != want || err != nil {
+		if got, err := Detect(data); got != want || err != nil {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}
 	common := []byte(`1.1.1.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`)
-	if got, err := detect(common); got != Common || err != nil {
+	if got, err := Detect(common); got != Common || err != nil {
 		t.Errorf("common: got %q, %v", got, err)
 	}
-	if _, err := detect([]byte("a\nb\n")); !errors.Is(err, ErrFormat) {
+	if _, err := Detect([]byte("a\nb\n")); !errors.Is(err, ErrFormat) {
 		t.Errorf("got %v", err)
 	}
 }

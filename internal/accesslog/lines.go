@@ -1,4 +1,4 @@
-package replay
+package accesslog
 
 import (
 	"bufio"
@@ -6,15 +6,17 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"slices"
 )
 
 // maxLine is the longest line that is read.
 const maxLine = 1 << 20
 
-var errLong = errors.New("the line is longer than 1 MiB")
+// ErrLong is the error of a line that is too long to be read.
+var ErrLong = errors.New("the line is longer than 1 MiB")
 
-// lines splits a log into its lines, unpacking gzip.
-type lines struct {
+// Lines splits a log into its lines, unpacking gzip.
+type Lines struct {
 	b     *bufio.Reader
 	bytes *counter
 	start bool // nothing read yet
@@ -32,8 +34,9 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func newLines(r io.Reader) (*lines, error) {
-	l := &lines{bytes: &counter{r: r}, start: true}
+// NewLines returns the lines of a log, which may be packed with gzip.
+func NewLines(r io.Reader) (*Lines, error) {
+	l := &Lines{bytes: &counter{r: r}, start: true}
 	l.b = bufio.NewReaderSize(l.bytes, maxLine)
 	if magic, _ := l.b.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(l.b)
@@ -45,8 +48,8 @@ func newLines(r io.Reader) (*lines, error) {
 	return l, nil
 }
 
-// peek returns some of the first lines, without consuming them.
-func (l *lines) peek() []byte {
+// Peek returns some of the first lines, without consuming them.
+func (l *Lines) Peek() []byte {
 	b, err := l.b.Peek(64 << 10)
 	if err == nil {
 		// The last line is cut: leave it out, unless it is all there is.
@@ -59,10 +62,10 @@ func (l *lines) peek() []byte {
 
 var bom = []byte("\xef\xbb\xbf")
 
-// next returns the next line without its end; it is good until the following
-// call. The error is io.EOF at the end, errLong with the beginning of a line
+// Next returns the next line without its end; it is good until the following
+// call. The error is io.EOF at the end, ErrLong with the beginning of a line
 // that is too long, or that of the source.
-func (l *lines) next() ([]byte, error) {
+func (l *Lines) Next() ([]byte, error) {
 	line, err := l.b.ReadSlice('\n')
 	long := false
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -80,11 +83,22 @@ func (l *lines) next() ([]byte, error) {
 		l.start = false
 	}
 	if long {
-		return line, errLong
+		return line, ErrLong
 	}
 	line = bytes.TrimSuffix(line, []byte{'\n'})
 	return bytes.TrimSuffix(line, []byte{'\r'}), nil
 }
 
-// bytesRead returns how much of the source has been read.
-func (l *lines) bytesRead() int64 { return l.bytes.n }
+// BytesRead returns how much of the source has been read.
+func (l *Lines) BytesRead() int64 { return l.bytes.n }
+
+// maxShown is how much of a line is kept to be shown.
+const maxShown = 300
+
+// Clip returns a line, or its beginning, to be shown.
+func Clip(line []byte) string {
+	if len(line) <= maxShown {
+		return string(line)
+	}
+	return string(bytes.ToValidUTF8(slices.Clone(line[:maxShown]), nil)) + "..."
+}

@@ -1,4 +1,4 @@
-package replay
+package accesslog
 
 import (
 	"bytes"
@@ -6,39 +6,44 @@ import (
 	"net/netip"
 )
 
-// access reads the combined, the common and the vhost_combined format:
+// clf reads the combined, the common and the vhost_combined format, and Traefik's:
 //
 //	HOST IDENT USER [DAY/MON/YEAR:H:M:S ZONE] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "AGENT"
 //
-// The last of them begins with the name of a virtual host and a port. A last quote
-// that is missing, because the line was cut, does no harm.
-type access struct {
+// The vhost_combined one begins with the name of a virtual host and a port, and Traefik's ends
+// with a number, a router, a server and a time. A last quote that is missing, because the line
+// was cut, does no harm.
+type clf struct {
 	format Format
-	field  accessField
-	dates  dateCache
+	choice
+	dates dateCache
 }
 
-type accessField uint8
-
-const (
-	fieldIP accessField = iota
-	fieldUser
-	fieldPath
-	fieldMethod
-	fieldStatus
-)
-
-var accessFields = map[string]accessField{
-	"ip": fieldIP, "user": fieldUser, "path": fieldPath, "method": fieldMethod, "status": fieldStatus,
-}
-
-func newAccess(f Format, field string) (*access, error) {
-	n, ok := accessFields[field]
-	if !ok {
-		return nil, badField(f, field, "ip, user, path, method and status")
+// clfNames returns the fields of such a format.
+func clfNames(f Format) []string {
+	list := names(ip, user, method, path, status, size)
+	switch f {
+	case VHost:
+		list = append(list, columnNames[host])
+	case Combined, TraefikCLF:
+		list = append(list, names(referer, agent)...)
 	}
-	return &access{format: f, field: n}, nil
+	if f == TraefikCLF {
+		list = append(list, names(backend, server)...)
+	}
+	return list
 }
+
+func openCLF(f *format, fields []string, _ Config) (Reader, error) {
+	c, err := choose(f, fields)
+	if err != nil {
+		return nil, err
+	}
+	return &clf{format: f.name, choice: c}, nil
+}
+
+// Notes implements Reader.
+func (*clf) Notes() []string { return nil }
 
 var (
 	errHost    = errors.New("does not begin with a host, an identity and a user")
@@ -49,34 +54,38 @@ var (
 	errStatus  = errors.New("has no status of three digits after its request")
 	errSize    = errors.New("has no number of bytes after its status")
 	errReferer = errors.New("has no referer and agent in quotes: not the combined format")
+	errTraefik = errors.New("does not end with a number, a router, a server and milliseconds: not the traefik format")
 )
 
-func (a *access) read(line []byte) (record, error) { //nolint:gocyclo // one check for each column, in their order
-	none := record{}
+// Read implements Reader.
+func (a *clf) Read(line []byte) (Record, error) { //nolint:gocyclo // one check for each column, in their order
+	none := Record{}
+	var r row
 	i := bytes.IndexByte(line, ' ')
 	if i <= 0 {
 		return none, errHost
 	}
-	host, rest := line[:i], line[i+1:]
+	client, rest := line[:i], line[i+1:]
 	if i = bytes.IndexByte(rest, ' '); i <= 0 {
 		return none, errHost
 	}
-	if virtual := isVirtualHost(host, rest[:i]); virtual != (a.format == VHost) {
+	if virtual := isVirtualHost(client, rest[:i]); virtual != (a.format == VHost) {
 		if virtual {
 			return none, errServer
 		}
 		return none, errClient
 	} else if virtual {
-		host, rest = rest[:i], rest[i+1:]
+		r[host] = client
+		client, rest = rest[:i], rest[i+1:]
 		if i = bytes.IndexByte(rest, ' '); i <= 0 {
 			return none, errHost
 		}
 	}
-	rest = rest[i+1:]
+	r[ip], rest = client, rest[i+1:]
 	if i = bytes.Index(rest, []byte(" [")); i <= 0 { // a user may contain spaces
 		return none, errHost
 	}
-	user, rest := rest[:i], rest[i+2:]
+	r[user], rest = rest[:i], rest[i+2:]
 	if len(rest) < 29 || rest[26] != ']' || rest[27] != ' ' || rest[28] != '"' {
 		return none, errTime
 	}
@@ -89,39 +98,39 @@ func (a *access) read(line []byte) (record, error) { //nolint:gocyclo // one che
 	if n == len(rest) {
 		return none, errRequest
 	}
-	request, rest := rest[:n], rest[n+1:]
-	if len(rest) < 5 || rest[0] != ' ' || !isDigit(rest[1]) || !isDigit(rest[2]) || !isDigit(rest[3]) ||
-		rest[4] != ' ' {
+	r[method], r[path] = splitRequest(rest[:n])
+	if rest = rest[n+1:]; len(rest) < 5 || rest[0] != ' ' || !isStatus(rest[1:4]) || rest[4] != ' ' {
 		return none, errStatus
 	}
-	status, rest := rest[1:4], rest[5:]
-	n = 0
-	for n < len(rest) && isDigit(rest[n]) {
-		n++
-	}
-	if n == 0 && len(rest) > 0 && rest[0] == '-' {
-		n = 1
-	}
+	r[status], rest = rest[1:4], rest[5:]
+	n = number(rest)
 	if n == 0 || n < len(rest) && rest[n] != ' ' {
 		return none, errSize
 	}
-	if a.format == Combined && !refererAndAgent(rest[n:]) {
-		return none, errReferer
+	r[size], rest = rest[:n], rest[n:]
+	if a.format == Combined || a.format == TraefikCLF {
+		if rest, ok = refererAndAgent(rest, &r); !ok {
+			return none, errReferer
+		}
 	}
-	rec := record{at: at, count: 1}
-	switch a.field {
-	case fieldIP:
-		rec.key = host
-	case fieldUser:
-		rec.key = user
-	case fieldStatus:
-		rec.key = status
-	case fieldMethod:
-		rec.key, _ = splitRequest(request)
-	case fieldPath:
-		_, rec.key = splitRequest(request)
+	if a.format == TraefikCLF && !routerAndServer(rest, &r) {
+		return none, errTraefik
 	}
-	return rec, nil
+	return Record{At: at, Count: 1, Values: a.of(&r)}, nil
+}
+
+// isStatus reports whether three bytes are a status.
+func isStatus(b []byte) bool { return len(b) == 3 && isDigit(b[0]) && isDigit(b[1]) && isDigit(b[2]) }
+
+// number returns the length of the digits, or of the "-", that a text begins with.
+func number(b []byte) (n int) {
+	for n < len(b) && isDigit(b[n]) {
+		n++
+	}
+	if n == 0 && len(b) > 0 && b[0] == '-' {
+		n = 1
+	}
+	return n
 }
 
 // isVirtualHost reports whether a line's first word is the name of a virtual host,
@@ -149,14 +158,41 @@ func isVirtualHost(first, second []byte) bool {
 	return true
 }
 
-// refererAndAgent reports whether what follows the bytes is ` "..." "...`.
-func refererAndAgent(b []byte) bool {
+// refererAndAgent reads what follows the bytes, ` "..." "..."`, and returns what comes after.
+func refererAndAgent(b []byte, r *row) (rest []byte, ok bool) {
 	if len(b) < 2 || b[0] != ' ' || b[1] != '"' {
-		return false
+		return nil, false
 	}
 	b = b[2:]
 	n := quoted(b)
-	return n+2 < len(b) && b[n+1] == ' ' && b[n+2] == '"'
+	if n+2 >= len(b) || b[n+1] != ' ' || b[n+2] != '"' {
+		return nil, false
+	}
+	r[referer], b = b[:n], b[n+3:]
+	n = quoted(b)
+	r[agent] = b[:n]
+	return b[min(n+1, len(b)):], true
+}
+
+// routerAndServer reads what Traefik adds: ` 6 "router@file" "http://10.0.0.1:80" 3ms`.
+func routerAndServer(b []byte, r *row) bool {
+	b, ok := bytes.CutPrefix(b, []byte{' '})
+	n := number(b)
+	if !ok || n == 0 || len(b) < n+2 || b[n] != ' ' || b[n+1] != '"' {
+		return false
+	}
+	b = b[n+2:]
+	n = quoted(b)
+	if n+2 >= len(b) || b[n+1] != ' ' || b[n+2] != '"' {
+		return false
+	}
+	r[backend], b = b[:n], b[n+3:]
+	if n = quoted(b); n+2 > len(b) || b[n+1] != ' ' {
+		return false
+	}
+	r[server], b = b[:n], b[n+2:]
+	n = number(b)
+	return n > 0 && string(b[n:]) == "ms"
 }
 
 // quoted returns the place of the quote that ends a string, or the length.

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/internal/accesslog"
+	"github.com/headgate/headgate/internal/replay"
+)
+
+// aboutLogs describes FIELD and LOG for help texts.
+const aboutLogs = `FIELD is ip, user,
+path (without query and fragment), method, status or another field of the format: in
+JSON logs the path of a value such as request.headers.Host.0, in CSV and IIS logs a
+column. Several fields with commas between them make one key. ip is the network of 64
+bits of an IPv6 address, as for the middleware; ip/128 is the address, ip/48 a site.
+
+LOG is a file, which may be packed with gzip, or - for standard input. Logs need not be
+in order. Without --format the format is found out from the first lines of each log; a
+log that is less than half of that format is refused, and so is one without a request.
+Lines that cannot be read are counted, with the reason and the first of each. In an sshd
+log, every line about a failed password or an invalid user counts. What a client sent in
+place of a request has the method - and is its own path.`
+
+// logOptions are the flags of commands that read logs.
+type logOptions struct {
+	keys         []string // one
+	key          string
+	format       string
+	where        []string
+	since, until string
+	cost, settle string
+	top          int
+	year         int
+	attempts     bool
+}
+
+func (o *logOptions) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&o.keys, "key", nil, "the `field` to limit by: ip, user, path, method, status, ip/48, ip,path ...")
+	f.StringVar(&o.format, "format", "", "the `format` of the logs: "+accesslog.Names()+" (default: found out)")
+	f.StringArrayVar(&o.where, "where", nil,
+		"only requests for which this `condition` holds: method=POST, status!=200, path~^/api/, agent!~bot")
+	f.StringVar(&o.since, "since", "", "only requests from this `time` on, such as 2026-05-01 or 2026-05-01T12:00:00Z")
+	f.StringVar(&o.until, "until", "", "only requests before this `time`")
+	f.StringVar(&o.cost, "cost", "", "the `field` with the cost of a request, such as bytes (default: each costs 1)")
+	f.StringVar(&o.settle, "settle", "",
+		"format usage: the `field` with what was used in the end (default: found by its usual names)")
+	f.IntVar(&o.top, "top", replay.DefaultTop, "`how many` of the keys refused most to name")
+	f.IntVar(&o.year, "year", 0, "the `year` of the first line of a log that writes none (default: by the file's date)")
+	f.BoolVar(&o.attempts, "attempts", false,
+		"sshd: count attempts, not lines: a pair of lines once, a repeated message as often as it says")
+	_ = cmd.RegisterFlagCompletionFunc("format", completeFormat) // there is such a flag
+}
+
+// completeFormat completes the name of a format.
+func completeFormat(*cobra.Command, []string, string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	for _, format := range accesslog.Formats() {
+		names = append(names, cobra.CompletionWithDesc(string(format), format.About()))
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// logNames refuses a command line without logs.
+func logNames(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return errors.New("log: none is named; - is standard input")
+	}
+	return nil
+}
+
+// config checks the flags and returns what they say.
+func (o *logOptions) config(cmd *cobra.Command) (cfg *replay.Config, err error) {
+	switch {
+	case len(o.keys) == 0 || o.keys[0] == "":
+		return nil, errors.New("--key: is missing: ip, user, path, method, status, or a JSON path")
+	case len(o.keys) > 1: // of two, the last would win unnoticed
+		return nil, fmt.Errorf("--key: is given %d times; several fields make one key as in --key %s", len(o.keys),
+			strings.Join(o.keys, ","))
+	case o.top < 0:
+		return nil, fmt.Errorf("--top: %d is negative", o.top)
+	}
+	o.key = o.keys[0]
+	cfg = &replay.Config{
+		Format:   accesslog.Format(strings.ToLower(o.format)),
+		Where:    o.where,
+		Cost:     o.cost,
+		Settle:   o.settle,
+		Top:      o.top,
+		Year:     o.year,
+		Attempts: o.attempts,
+		Stdin:    cmd.InOrStdin(),
+	}
+	if cfg.Top == 0 {
+		cfg.Top = -1 // none, as asked
+	}
+	if cfg.Since, err = logTime("since", o.since); err != nil {
+		return nil, err
+	}
+	cfg.Until, err = logTime("until", o.until)
+	return cfg, err
+}
+
+// logTime reads a time of --since and --until. Without a zone it is UTC.
+func logTime(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{
+		time.RFC3339, time.DateOnly, time.DateTime, "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02T15:04",
+	} {
+		if t, err := time.Parse(layout, text); err == nil && t.Year() > 1970 {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("--%s: %q is not a time such as 2026-05-01 or 2026-05-01T12:00:00Z", flag, text)
+}

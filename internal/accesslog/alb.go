@@ -1,0 +1,103 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+)
+
+// alb reads the access log of AWS's load balancers:
+//
+//	TYPE TIME ELB CLIENT:PORT TARGET:PORT 0.000 0.001 0.000 200 200 34 366 "GET URL HTTP/1.1" "AGENT" CIPHER TLS ...
+//
+// The Classic one has no type.
+type alb struct {
+	choice
+	cells [][]byte
+}
+
+var albNames = names(ip, host, method, path, status, size, agent, server)
+
+func openALB(f *format, fields []string, _ Config) (Reader, error) {
+	c, err := choose(f, fields)
+	if err != nil {
+		return nil, err
+	}
+	return &alb{choice: c}, nil
+}
+
+var (
+	errALBTime    = errors.New("does not begin with a type of ALB's and a time, or a time")
+	errALBClient  = errors.New("has no client with a port in its place")
+	errALBColumns = errors.New("has not the columns of a load balancer's log before its request")
+	errALBRequest = errors.New("has no request and agent in quotes in their place")
+)
+
+// albTypes are what a line of the Application Load Balancer begins with.
+var albTypes = []string{"http", "https", "h2", "grpcs", "ws", "wss"}
+
+// Read implements Reader.
+func (a *alb) Read(line []byte) (Record, error) {
+	columns, rest, ok := bytes.Cut(line, []byte(` "`))
+	a.cells = words(columns, a.cells)
+	c := a.cells
+	if len(c) > 0 && has(albTypes, string(c[0])) {
+		c = c[1:]
+	}
+	if len(c) == 0 {
+		return Record{}, errALBTime
+	}
+	at, isTime := rfc3339(c[0])
+	if !isTime || c[0][10] != 'T' {
+		return Record{}, errALBTime
+	}
+	if len(c) != 11 {
+		return Record{}, errALBColumns
+	}
+	for i, cell := range c[4:] {
+		isNumber := decimal(cell) || string(cell) == "-1" || string(cell) == "-"
+		if !isNumber || (i == 3 || i == 4) && len(cell) != 3 && len(cell) != 1 {
+			return Record{}, errALBColumns
+		}
+	}
+	var r row
+	if r[ip], isTime = withoutPort(c[2]); !isTime {
+		return Record{}, errALBClient
+	}
+	n := quoted(rest)
+	if !ok || n+2 >= len(rest) || rest[n+1] != ' ' || rest[n+2] != '"' {
+		return Record{}, errALBRequest
+	}
+	request := rest[:n]
+	rest = rest[n+3:]
+	if n = quoted(rest); n == len(rest) {
+		return Record{}, errALBRequest
+	}
+	r[agent] = rest[:n]
+	r[server], r[status], r[size] = c[3], c[7], c[10]
+	r[method], r[path] = splitRequest(request)
+	r[host], r[path] = splitURL(r[path])
+	return Record{At: at, Count: 1, Values: a.of(&r)}, nil
+}
+
+// splitURL cuts https://www.example.com:443/a into its host and its path.
+func splitURL(url []byte) (host, path []byte) {
+	_, rest, ok := bytes.Cut(url, []byte("://"))
+	if !ok {
+		return dash, url
+	}
+	i := bytes.IndexByte(rest, '/')
+	if i < 0 {
+		i = len(rest)
+	}
+	host, path = rest[:i], rest[i:]
+	if j := bytes.LastIndexByte(host, ':'); j > 0 && onlyDigits(host[j+1:]) {
+		host = host[:j]
+	}
+	if len(path) == 0 {
+		path = []byte{'/'}
+	}
+	return host, path
+}
+
+// Notes implements Reader.
+func (*alb) Notes() []string { return nil }

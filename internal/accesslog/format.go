@@ -1,0 +1,198 @@
+// Package accesslog reads the logs of web servers, proxies and load balancers, and tells which of the
+// formats that it knows a log has.
+//
+// A line is read as what it is or not at all: Read returns an error that says why a line is
+// not of the format, and never guesses a value.
+package accesslog
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/law"
+)
+
+// Format is the way in which a log writes its lines.
+type Format string
+
+// The formats.
+const (
+	// TraefikCLF is Traefik's default: Combined, then the number of requests, the router, the
+	// server and the milliseconds.
+	TraefikCLF Format = "traefik"
+	// Combined is the access log of Apache and nginx with referer and agent.
+	Combined Format = "combined"
+	// Common is the access log without them; what follows is not looked at.
+	Common Format = "common"
+	// VHost is Common after the name and the port of a virtual host, as Debian's
+	// Apache writes it: "example.com:80 192.0.2.1 - - [...". The port may be missing.
+	// What follows the bytes is not looked at.
+	VHost Format = "vhost_combined"
+	// HAProxy is HAProxy's HTTP log (option httplog), with the beginning of a syslog line or without. Its
+	// times have no zone and are taken as UTC.
+	HAProxy Format = "haproxy"
+	// ALB is the access log of AWS's Application Load Balancer, and of the Classic one, which has no type in
+	// front. The time is that of the response, the only one that both write.
+	ALB Format = "alb"
+	// W3C is the extended log file format that IIS writes: the columns are those that the latest
+	// #Fields names. Times are UTC.
+	W3C Format = "iis"
+	// Caddy is Caddy's JSON; lines of its other loggers are skipped.
+	Caddy Format = "caddy"
+	// TraefikJSON is Traefik's JSON. The time is StartUTC, or else time.
+	TraefikJSON Format = "traefik_json"
+	// Usage is JSON with the tokens of calls of language models; see [Spent].
+	Usage Format = "usage"
+	// JSON is one object on each line. Its time is the first of ts, time,
+	// timestamp and @timestamp: RFC 3339, or since the epoch in seconds,
+	// milliseconds or finer. A field is a path such as request.ip or
+	// headers.Host.0; the plain fields are also found under the names
+	// that nginx and others use.
+	JSON Format = "json"
+	// CSV has a header, whose columns are the fields, and a comma, semicolon or tab between them. One of the
+	// columns is called ts, time, timestamp, @timestamp, datetime or date.
+	CSV Format = "csv"
+	// SSHD is the syslog of an SSH server. Each line "Failed password" or
+	// "Invalid user" is a request, by ip or user; other lines are skipped.
+	// With Config.Attempts, the first password that fails for an invalid user
+	// is one attempt with the line that announced the user, and "message
+	// repeated 5 times" is five. The times are taken as UTC.
+	SSHD Format = "sshd"
+)
+
+// format is a row of the table of formats.
+type format struct {
+	name   Format
+	about  string // for help texts
+	fields []string
+	open   func(*format, []string, Config) (Reader, error)
+	within Format // a format that reads these lines too, but sees less in them
+}
+
+// table has all formats in the order in which they are tried. A format without fields has those that its lines
+// name.
+var table []format
+
+func init() { // it refers to functions that refer to it
+	table = []format{
+		{TraefikCLF, "Traefik's common log format", clfNames(TraefikCLF), openCLF, Combined},
+		{Combined, "nginx and Apache, with referer and agent", clfNames(Combined), openCLF, Common},
+		{Common, "Apache's common log format", clfNames(Common), openCLF, ""},
+		{VHost, "Apache and nginx, after the name of a virtual host", clfNames(VHost), openCLF, ""},
+		{HAProxy, "HAProxy's HTTP log", haproxyNames, openHAProxy, ""},
+		{ALB, "AWS Application and Classic Load Balancer", albNames, openALB, ""},
+		{W3C, "IIS and others, W3C extended with #Fields", nil, openW3C, ""},
+		{Caddy, "Caddy's JSON", nil, openObjects, JSON},
+		{TraefikJSON, "Traefik's JSON", nil, openObjects, JSON},
+		{Usage, "JSON lines of model calls with tokens", nil, openObjects, JSON},
+		{JSON, "JSON lines", nil, openObjects, ""},
+		{CSV, "comma-separated values with a header", nil, openCSV, ""},
+		{SSHD, "sshd's lines in a syslog", []string{"ip", "user"}, openSSHD, ""},
+	}
+}
+
+// Formats returns the names of all formats, in the order in which they are tried.
+func Formats() []Format {
+	names := make([]Format, len(table))
+	for i := range table {
+		names[i] = table[i].name
+	}
+	return names
+}
+
+// About says in a few words whose format it is.
+func (f Format) About() string {
+	if row := formatNamed(f); row != nil {
+		return row.about
+	}
+	return ""
+}
+
+// formatNamed returns the row of the table, or nil.
+func formatNamed(f Format) *format {
+	for i := range table {
+		if table[i].name == f {
+			return &table[i]
+		}
+	}
+	return nil
+}
+
+// Names lists the names of all formats for messages.
+func Names() string {
+	names := make([]string, len(table))
+	for i := range table {
+		names[i] = string(table[i].name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Value is what a line says of a field.
+type Value struct {
+	Text []byte // good until the next line is read
+	Err  error  // ErrNoField, or that the value cannot be a text
+}
+
+// Spent is what a line of [Usage] says of the cost of a call: what was reserved for it when it began,
+// what it came to in the end, both in decimals, and when that was.
+type Spent struct {
+	Reserved, Used []byte
+	End            int64 // microseconds since the epoch; 0: the line does not say
+}
+
+// Record is what a line says.
+type Record struct {
+	At      int64   // microseconds since the epoch
+	Count   int     // how many requests it stands for; 0: none, and Skip says what it is
+	Values  []Value // of the fields of New, in their order
+	Spent   Spent   // of Usage
+	Skip    string  // why it is no request
+	Foreign bool    // it is another program's: that says nothing for the format
+}
+
+// Reader reads the lines of one log, in order.
+type Reader interface {
+	// Read reads a line. The error says why that cannot be done; it is a [law.ErrInvalid] if the whole log has
+	// none of the fields.
+	Read(line []byte) (Record, error)
+	// Notes tell what else one should know about the log, at its end.
+	Notes() []string
+}
+
+// Config adjusts the readers of some formats.
+type Config struct {
+	Year     int       // SSHD: of the first line, if it writes none; 0: by Changed
+	Changed  time.Time // when the log was last written to
+	Attempts bool      // SSHD: count attempts, not lines
+	Cost     string    // Usage: the field with what was reserved; empty: found by its usual names
+	Settle   string    // Usage: the field with what was used in the end; empty: found by its usual names
+}
+
+// New returns a reader of the fields, or says why the format does not have them.
+func New(f Format, fields []string, cfg Config) (Reader, error) {
+	if row := formatNamed(f); row != nil {
+		return row.open(row, fields, cfg)
+	}
+	return nil, law.Invalid("format", "%q is not one of %s", string(f), Names())
+}
+
+// noField is the error about a field that a format or a log does not have.
+func noField(f Format, field string, has []string) error {
+	return law.Invalid("field", "a log of the format %s has no %q, but %s", f, field, list(has))
+}
+
+// list writes "a, b and c".
+func list(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}
+
+// ErrNoField is the Err of a Value: the line is as it should be and lacks the field.
+var ErrNoField = errors.New("the field is not there")
+
+// missing is ErrNoField about a field.
+func missing(field string) error { return fmt.Errorf("%w: %s", ErrNoField, field) }

@@ -1,0 +1,102 @@
+package accesslog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/law"
+)
+
+// FuzzRead checks that no line makes a reader panic or is changed by it, that what is read is in the range of
+// the laws and is read the same the second time, and that a line that is not read has a reason.
+func FuzzRead(f *testing.F) {
+	for i, s := range samples {
+		for _, line := range append(s.lines[:], s.damaged) {
+			f.Add(uint8(i), []byte(line))
+		}
+	}
+	f.Fuzz(func(t *testing.T, which uint8, line []byte) {
+		s := &samples[int(which)%len(samples)]
+		rd := s.reader(t)
+		first := ""
+		for n := range 2 { // the second time with what was remembered
+			before := bytes.Clone(line)
+			rec, err := rd.Read(line)
+			if err == nil && rec.Count > 0 && (rec.At <= 0 || rec.At > MaxTime) {
+				t.Errorf("%s: time %d of %q", s.format, rec.At, line)
+			}
+			if err == nil && rec.Count > 0 && len(rec.Values) != len(s.fields()) {
+				t.Errorf("%s: %d values of %q", s.format, len(rec.Values), line)
+			}
+			if err == nil && rec.Count == 0 && rec.Skip == "" {
+				t.Errorf("%s: %q is skipped without a reason", s.format, line)
+			}
+			if rec.Spent.End != 0 && rec.Spent.End < rec.At {
+				t.Errorf("%s: %q ends before it begins", s.format, line)
+			}
+			if errors.Is(err, law.ErrInvalid) && s.format != CSV && s.format != W3C {
+				t.Errorf("%s: %q is about the whole log: %v", s.format, line, err)
+			}
+			if !bytes.Equal(line, before) {
+				t.Errorf("%s: %q was changed", s.format, before)
+			}
+			if got := said(rec, err); n == 0 {
+				first = got
+			} else if got != first && s.format != SSHD && s.format != W3C { // which remember lines
+				t.Errorf("%s: %q is read as %q, then as %q", s.format, line, first, got)
+			}
+		}
+	})
+}
+
+// FuzzDetect checks that a log has a format of which half the lines are, or an error.
+func FuzzDetect(f *testing.F) {
+	for _, s := range samples {
+		f.Add([]byte(s.head + s.lines[0] + "\n" + s.lines[1] + "\n" + s.damaged))
+	}
+	f.Fuzz(func(t *testing.T, head []byte) {
+		format, err := Detect(head)
+		if (err == nil) != (format.About() != "") {
+			t.Errorf("%q: %q, %v", head, format, err)
+		}
+	})
+}
+
+// FuzzLookup holds lookup against encoding/json for names of one level.
+func FuzzLookup(f *testing.F) {
+	f.Add([]byte(`{"a":1,"b":{"a":2}}`), "a")
+	f.Add([]byte(`{"\u0061":"x\n","c":[{}]}`), "a")
+	f.Fuzz(func(t *testing.T, doc []byte, name string) {
+		var want map[string]json.RawMessage
+		if json.Unmarshal(doc, &want) != nil || want == nil || !json.Valid(doc) {
+			return
+		}
+		if got := lookup(skipSpace(doc), name); got != nil && !json.Valid(got) {
+			t.Errorf("%q in %q: got %q", name, doc, got)
+		}
+		if v, ok := want[name]; ok && name != "" && lookup(skipSpace(doc), name) == nil &&
+			bytes.Count(doc, []byte{':'}) == 1 {
+			t.Errorf("%q in %q: got nothing, want %s", name, doc, v)
+		}
+	})
+}
+
+func FuzzTimes(f *testing.F) {
+	f.Add([]byte("2015-05-17T10:05:03.25Z"))
+	f.Add([]byte("1431857103.25"))
+	f.Add([]byte("17/May/2015:10:05:03 +0000"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if us, ok := rfc3339(b); ok {
+			if want, err := time.Parse(time.RFC3339, string(b)); err == nil && want.UnixMicro() != us {
+				t.Errorf("%q: got %d, want %d", b, us, want.UnixMicro())
+			}
+		}
+		if us, ok := epoch(b); ok && (us <= 0 || us > MaxTime) {
+			t.Errorf("%q: got %d", b, us)
+		}
+		new(dateCache).access(b)
+	})
+}

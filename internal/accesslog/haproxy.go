@@ -1,0 +1,145 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+)
+
+// haproxy reads HAProxy's HTTP log, after the beginning of a syslog line or without it:
+//
+//	Feb  6 12:14:14 HOST haproxy[14389]: 10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in
+//	  static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html HTTP/1.1"
+type haproxy struct {
+	choice
+	dates dateCache
+	stamp [26]byte
+	cells [][]byte
+	lines int64
+}
+
+var haproxyNames = names(ip, method, path, status, size, frontend, backend, server)
+
+func openHAProxy(f *format, fields []string, _ Config) (Reader, error) {
+	c, err := choose(f, fields)
+	if err != nil {
+		return nil, err
+	}
+	return &haproxy{choice: c}, nil
+}
+
+var (
+	errNoHAProxy = errors.New("has neither haproxy[PID]: nor an address with a port at its beginning")
+	errClientIP  = errors.New("has no address with a port, followed by a time in brackets")
+	errAccept    = errors.New("has no time such as [06/Feb/2009:12:14:14.655] in its place")
+	errTCPLog    = errors.New("is not of HAProxy's HTTP log: it has no request in quotes")
+	errHTTPLog   = errors.New("has not the columns of HAProxy's HTTP log")
+)
+
+// Read implements Reader.
+func (h *haproxy) Read(line []byte) (Record, error) {
+	rest, syslog := afterHAProxy(line)
+	if !syslog {
+		rest = line
+	}
+	client, rest, ok := bytes.Cut(rest, []byte(" ["))
+	if !ok || bytes.IndexByte(client, ' ') >= 0 {
+		switch {
+		case syslog:
+			return Record{Skip: "is not about a request"}, nil
+		case syslogTag(line):
+			return Record{Foreign: true, Skip: "is of another program"}, nil
+		}
+		return Record{}, errNoHAProxy
+	}
+	var r row
+	if r[ip], ok = withoutPort(client); !ok {
+		return Record{}, errClientIP
+	}
+	// The time has a fraction and no zone: 06/Feb/2009:12:14:14.655
+	if len(rest) < 26 || rest[20] != '.' || rest[24] != ']' || rest[25] != ' ' {
+		return Record{}, errAccept
+	}
+	at, ok := h.dates.access(append(append(h.stamp[:0], rest[:20]...), " +0000"...))
+	ms, isNumber := digits(rest[21:24])
+	if !ok || !isNumber {
+		return Record{}, errAccept
+	}
+	if err := h.columns(rest[26:], &r); err != nil {
+		return Record{}, err
+	}
+	h.lines++
+	return Record{At: at + ms*1000, Count: 1, Values: h.of(&r)}, nil
+}
+
+// columns reads what comes after the time.
+func (h *haproxy) columns(b []byte, r *row) error {
+	columns, request, ok := bytes.Cut(b, []byte(` "`))
+	n := bytes.LastIndexByte(request, '"') // of the line: a request may contain one
+	if !ok || n < 0 {
+		return errTCPLog
+	}
+	h.cells = words(columns, h.cells)
+	c := h.cells
+	if len(c) < 10 {
+		return errHTTPLog
+	}
+	c[4] = bytes.TrimPrefix(c[4], []byte{'+'}) // option logasap: so far
+	if !isStatus(c[3]) && string(c[3]) != "-1" || number(c[4]) != len(c[4]) || len(c[4]) == 0 ||
+		bytes.Count(c[2], []byte{'/'}) != 4 || len(c[7]) != 4 || bytes.Count(c[8], []byte{'/'}) != 4 {
+		return errHTTPLog
+	}
+	r[frontend] = bytes.TrimSuffix(c[0], []byte{'~'}) // which marks TLS
+	if r[backend], r[server], ok = bytes.Cut(c[1], []byte{'/'}); !ok {
+		return errHTTPLog
+	}
+	r[status], r[size] = c[3], c[4]
+	if i := bytes.IndexByte(request, '"'); i < n {
+		n = i // option httpslog puts more after it
+	}
+	r[method], r[path] = splitRequest(request[:n])
+	return nil
+}
+
+// afterHAProxy returns what follows "haproxy[14389]: ".
+func afterHAProxy(line []byte) (rest []byte, ok bool) {
+	rest, ok = bytes.CutPrefix(line, []byte("haproxy["))
+	if !ok {
+		if _, rest, ok = bytes.Cut(line, []byte(" haproxy[")); !ok {
+			return nil, false
+		}
+	}
+	n := number(rest)
+	if n > 0 && bytes.HasPrefix(rest[n:], []byte("]: ")) {
+		return rest[n+3:], true
+	}
+	return nil, false
+}
+
+// syslogTag reports whether a line looks as syslog's do: a time, a host and a program.
+func syslogTag(line []byte) bool {
+	return len(line) > 16 && line[3] == ' ' && line[6] == ' ' && line[15] == ' ' && month(line[:3]) > 0 &&
+		bytes.Contains(line, []byte(": "))
+}
+
+// withoutPort returns the address before a port.
+func withoutPort(b []byte) ([]byte, bool) {
+	i := bytes.LastIndexByte(b, ':')
+	if i <= 0 || i == len(b)-1 || !onlyDigits(b[i+1:]) {
+		return nil, false
+	}
+	host := b[:i]
+	if n := len(host); n > 2 && host[0] == '[' && host[n-1] == ']' {
+		host = host[1 : n-1]
+	}
+	_, err := netip.ParseAddr(string(host))
+	return host, err == nil
+}
+
+// Notes implements Reader.
+func (h *haproxy) Notes() []string {
+	if h.lines == 0 {
+		return nil
+	}
+	return []string{"the times of HAProxy have no zone; they are taken as UTC"}
+}

@@ -1,0 +1,187 @@
+package accesslog
+
+import (
+	"encoding/json"
+	"errors"
+)
+
+// objects reads one JSON object on each line.
+type objects struct {
+	*dialect
+	fields [][]string // of each field: its path, then other names for it
+	paths  []bool     // of each field: it is a path that may carry a query, which is cut off
+	values []Value
+	usage  *usage // of Usage
+	notes  usageNotes
+}
+
+// dialect is what the JSON of one program is known by.
+type dialect struct {
+	aliases map[string][]string // names of the plain fields; the plain name itself always goes first
+	times   []string            // where a time is looked for, in this order
+	needs   []string            // what every line about a request has; none: all are
+	wrong   error               // what a line without these is
+}
+
+var timeNames = []string{"ts", "time", "timestamp", "@timestamp"}
+
+var dialects = map[Format]*dialect{
+	JSON: {
+		aliases: map[string][]string{
+			"ip": {
+				"request.client_ip", "request.remote_ip", "remote_addr", "client_ip", "remote_ip", "clientip",
+				"ClientHost",
+			},
+			"user":    {"user_id", "remote_user", "username", "ClientUsername"},
+			"path":    {"request.uri", "request_uri", "uri", "url", "RequestPath"},
+			"method":  {"request.method", "request_method", "RequestMethod"},
+			"status":  {"status_code", "DownstreamStatus"},
+			"host":    {"request.host", "http_host", "RequestHost"},
+			"bytes":   {"body_bytes_sent", "bytes_sent", "size", "DownstreamContentSize"},
+			"agent":   {"http_user_agent", "user_agent", "request.headers.User-Agent.0"},
+			"referer": {"http_referer", "request.headers.Referer.0"},
+		},
+		times: timeNames,
+	},
+	Caddy: {
+		aliases: map[string][]string{
+			"ip":      {"request.client_ip", "request.remote_ip", "request.remote_addr"},
+			"user":    {"user_id"},
+			"path":    {"request.uri"},
+			"method":  {"request.method"},
+			"host":    {"request.host"},
+			"bytes":   {"size"},
+			"agent":   {"request.headers.User-Agent.0"},
+			"referer": {"request.headers.Referer.0"},
+		},
+		times: timeNames,
+		needs: []string{"request.method", "request.uri", "status"},
+		wrong: errors.New("is not of Caddy: it has no request.method, request.uri and status"),
+	},
+	TraefikJSON: {
+		aliases: map[string][]string{
+			"ip":      {"ClientHost"},
+			"user":    {"ClientUsername"},
+			"path":    {"RequestPath"},
+			"method":  {"RequestMethod"},
+			"status":  {"DownstreamStatus"},
+			"host":    {"RequestHost"},
+			"bytes":   {"DownstreamContentSize"},
+			"agent":   {"request_User-Agent"},
+			"referer": {"request_Referer"},
+			"backend": {"RouterName"},
+			"server":  {"ServiceURL"},
+		},
+		times: append([]string{"StartUTC", "StartLocal"}, timeNames...),
+		needs: []string{"RequestMethod", "DownstreamStatus"},
+		wrong: errors.New("is not of Traefik: it has no RequestMethod and DownstreamStatus"),
+	},
+	Usage: {
+		aliases: map[string][]string{
+			"ip":   {"remote_addr", "client_ip"},
+			"user": {"user_id", "end_user", "metadata.user", "metadata.user_id"},
+		},
+		times: append([]string{
+			"start", "start_time", "startTime", "started_at", "request_time", "created_at", "created",
+		}, timeNames...),
+	},
+}
+
+func openObjects(f *format, fields []string, cfg Config) (Reader, error) {
+	o := &objects{dialect: dialects[f.name], values: make([]Value, len(fields))}
+	for _, field := range fields {
+		o.fields = append(o.fields, append([]string{field}, o.aliases[field]...))
+		o.paths = append(o.paths, field == columnNames[path])
+	}
+	if f.name == Usage {
+		o.usage = newUsage(cfg)
+	}
+	return o, nil
+}
+
+var (
+	errJSON     = errors.New("is not JSON")
+	errObject   = errors.New("is JSON, but not an object")
+	errNoTime   = errors.New("has no time: none of ts, time, timestamp and @timestamp is there")
+	errBadTime  = errors.New("its time is neither RFC 3339 nor a number since the epoch")
+	errNotPlain = errors.New("the field is an object or an array")
+	errNotText  = errors.New("the field is not valid UTF-8")
+)
+
+// Read implements Reader.
+func (o *objects) Read(line []byte) (rec Record, err error) {
+	if !json.Valid(line) {
+		return rec, errJSON
+	}
+	doc := skipSpace(line)
+	if doc[0] != '{' {
+		return rec, errObject
+	}
+	for _, path := range o.needs {
+		if lookup(doc, path) != nil {
+			continue
+		}
+		if lookup(doc, "level") != nil && lookup(doc, "msg") != nil {
+			return Record{Foreign: true, Skip: "is not about a request"}, nil
+		}
+		return rec, o.wrong
+	}
+	if rec.At, err = timeAt(doc, o.times); err != nil {
+		return rec, err
+	}
+	if o.usage != nil {
+		if rec.Spent, err = o.usage.read(doc, rec.At, &o.notes); err != nil {
+			return rec, err
+		}
+	}
+	for i := range o.fields {
+		o.values[i] = o.value(doc, i)
+	}
+	rec.Count, rec.Values = 1, o.values
+	return rec, nil
+}
+
+// value looks for a field.
+func (o *objects) value(doc []byte, i int) Value {
+	for _, path := range o.fields[i] {
+		v := lookup(doc, path)
+		switch {
+		case v == nil || v[0] == 'n': // null
+		case v[0] == '{' || v[0] == '[':
+			return Value{Err: errNotPlain}
+		case lonely(v):
+			return Value{Err: errNotText}
+		case o.paths[i]:
+			return Value{Text: withoutQuery(text(v))}
+		default:
+			return Value{Text: text(v)}
+		}
+	}
+	return Value{Err: missing(o.fields[i][0])}
+}
+
+// Notes implements Reader.
+func (o *objects) Notes() []string { return o.notes.notes() }
+
+// timeAt reads the first of the times that a document has.
+func timeAt(doc []byte, names []string) (int64, error) {
+	for _, name := range names {
+		if v := lookup(doc, name); v != nil && v[0] != 'n' {
+			if at, ok := anyTime(text(v)); ok {
+				return at, nil
+			}
+			return 0, errBadTime
+		}
+	}
+	return 0, errNoTime
+}
+
+// anyTime reads a time in any of the forms in which logs write it.
+func anyTime(s []byte) (at int64, ok bool) {
+	if at, ok = rfc3339(s); !ok {
+		if at, ok = epoch(s); !ok {
+			at, ok = new(dateCache).access(s)
+		}
+	}
+	return at, ok
+}

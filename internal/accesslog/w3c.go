@@ -1,0 +1,85 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+)
+
+// w3c reads the W3C extended log file format, as IIS writes it:
+//
+//	#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) sc-status
+//	2002-05-24 20:18:01 172.30.255.255 GET /images/picture.jpg - 80 - 172.22.255.255 Mozilla/4.0+(...) 200
+type w3c struct {
+	header
+	ready      bool // there was a #Fields
+	date, time int
+	cells      [][]byte
+	stamp      [19]byte
+}
+
+// w3cNames are the columns of the plain fields.
+var w3cNames = map[string][]string{
+	"ip": {"c-ip"}, "user": {"cs-username"}, "host": {"cs-host", "cs(Host)"}, "method": {"cs-method"},
+	"path": {"cs-uri-stem", "cs-uri"}, "status": {"sc-status"}, "bytes": {"sc-bytes"},
+	"referer": {"cs(Referer)"}, "agent": {"cs(User-Agent)"}, "server": {"s-ip"},
+}
+
+func openW3C(f *format, fields []string, _ Config) (Reader, error) {
+	return &w3c{header: newHeader(f.name, fields)}, nil
+}
+
+var (
+	errNoFields  = errors.New("comes before a line #Fields that names the columns")
+	errFewFields = errors.New("has not as many columns as #Fields names")
+	errW3CFields = errors.New("names no columns date and time")
+	errW3CTime   = errors.New("its date and time are not such as 2002-05-24 20:18:01")
+)
+
+// Read implements Reader.
+func (w *w3c) Read(line []byte) (Record, error) {
+	if len(line) > 0 && line[0] == '#' {
+		return w.directive(line)
+	}
+	if !w.ready {
+		return Record{}, errNoFields
+	}
+	if w.cells = words(line, w.cells); len(w.cells) != len(w.names) {
+		return Record{}, errFewFields
+	}
+	date, clock := w.cells[w.date], w.cells[w.time]
+	if len(date) != 10 || len(clock) < 8 || len(clock) > 16 {
+		return Record{}, errW3CTime
+	}
+	stamp := append(append(append(w.stamp[:0], date...), ' '), clock...)
+	at, ok := rfc3339(stamp)
+	if !ok {
+		return Record{}, errW3CTime
+	}
+	return Record{At: at, Count: 1, Values: w.of(w.cells)}, nil
+}
+
+// directive reads a line that begins with #.
+func (w *w3c) directive(line []byte) (Record, error) {
+	rec := Record{Foreign: true, Skip: "is a directive"}
+	list, ok := bytes.CutPrefix(line, []byte("#Fields:"))
+	if !ok {
+		return rec, nil
+	}
+	var columns []string
+	for _, name := range words(list, nil) {
+		columns = append(columns, string(name))
+	}
+	w.ready = false
+	if err := w.set(columns, w3cNames); err != nil {
+		return Record{}, err
+	}
+	w.date, w.time = w.find("date"), w.find("time")
+	if w.date < 0 || w.time < 0 {
+		return Record{}, errW3CFields
+	}
+	w.ready = true
+	return rec, nil
+}
+
+// Notes implements Reader.
+func (*w3c) Notes() []string { return nil }

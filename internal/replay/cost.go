@@ -1,0 +1,85 @@
+package replay
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate"
+)
+
+// Costs are counted in millionths, so that those of many requests can be summed.
+const (
+	million = 1_000_000
+	maxCost = int64(1) << 59 // 5.7e11 of one request
+)
+
+var (
+	errCost     = errors.New("the cost is not a decimal number such as 3 or 0.5")
+	errCostFine = errors.New("the cost has more than six digits after the point")
+	errCostHigh = errors.New("the cost is too large")
+)
+
+// parseCost reads a cost in millionths. "-" is 0, as logs write a size that is none.
+func parseCost(text []byte) (int64, error) {
+	if len(text) == 1 && text[0] == '-' {
+		return 0, nil
+	}
+	whole, frac, point := strings.Cut(string(text), ".")
+	if whole == "" || point && frac == "" {
+		return 0, errCost
+	}
+	if frac = strings.TrimRight(frac, "0"); len(frac) > 6 {
+		return 0, errCostFine
+	}
+	var n int64
+	for _, c := range whole + frac + "000000"[len(frac):] {
+		if c < '0' || c > '9' {
+			return 0, errCost
+		}
+		if n > maxCost/10-1 {
+			return 0, errCostHigh
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, nil
+}
+
+// amount writes millionths as a decimal.
+func amount(n int64) string {
+	s := strconv.FormatInt(n/million, 10)
+	if n %= million; n != 0 {
+		f := strconv.FormatInt(million+n, 10)[1:]
+		s += "." + strings.TrimRight(f, "0")
+	}
+	return s
+}
+
+// costOf returns the cost of millionths.
+func costOf(n int64) (headgate.Cost, error) {
+	if n%million == 0 {
+		return headgate.Units(n / million), nil
+	}
+	return headgate.ParseCost(amount(n))
+}
+
+// Total is the sum of costs.
+type Total struct{ units, rest int64 } // rest in millionths
+
+func (t *Total) add(n int64) {
+	t.rest += n % million
+	t.units += n/million + t.rest/million
+	t.rest %= million
+}
+
+// String writes the sum as a decimal.
+func (t Total) String() string {
+	s := strconv.FormatInt(t.units, 10)
+	if _, frac, ok := strings.Cut(amount(t.rest), "."); ok {
+		s += "." + frac
+	}
+	return s
+}
+
+// MarshalJSON writes the sum as a number.
+func (t Total) MarshalJSON() ([]byte, error) { return []byte(t.String()), nil }
