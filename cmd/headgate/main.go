@@ -120,7 +120,7 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(
 		newServeCommand(), newTakeCommand(), newCheckCommand(), newFillUpCommand(), newInspectCommand(),
 		newWhyCommand(), newResetCommand(), newBlockCommand(), newListCommand(), newExplainCommand(),
-		newReplayCommand(), newBenchCommand(), newRunCommand(),
+		newReplayCommand(), newSuggestCommand(), newBenchCommand(), newRunCommand(),
 		newLimitsCommand(), newPlanCommand(), newOverrideCommand(), newValidateCommand(),
 		newMigrateCommand(), newSchemaCommand(), newSweepCommand(), newDoctorCommand(), newTokenCommand(),
 		newLicensesCommand(),

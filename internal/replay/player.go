@@ -41,7 +41,7 @@ func newPlayer(limit headgate.Limit, cfg *Config) *player {
 	rec := &recorder{Store: memory.New(&memory.Config{Clock: clock, MaxKeys: -1})}
 	return &player{
 		limit: limit, fill: cfg.Fill, p: limit.Params(), now: now, rec: rec,
-		lim: headgate.New(rec, &headgate.Config{Clock: clock}),
+		lim: headgate.New(rec, &headgate.Config{Clock: clock, Timeout: -1}),
 	}
 }
 

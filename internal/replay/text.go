@@ -190,12 +190,12 @@ func span(d time.Duration) string {
 
 // finely is percent for shares that are small: it has two digits that count.
 func finely(part, whole int64) string {
-	share := 0.0
-	if whole > 0 {
-		share = 100 * float64(part) / float64(whole)
+	if part == 0 || whole == 0 {
+		return "0 %"
 	}
+	share := 100 * float64(part) / float64(whole)
 	digits := 1
-	for f := share; f > 0 && f < 0.1 && digits < 5; f *= 10 {
+	for f := share; f < 0.1 && digits < 5; f *= 10 {
 		digits++
 	}
 	return strconv.FormatFloat(share, 'f', digits, 64) + " %"

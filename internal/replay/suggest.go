@@ -1,0 +1,361 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+)
+
+// Ask is what limits are suggested for.
+type Ask struct {
+	Refuse  float64         // the share that may be refused, from 0 to below 1
+	Keys    bool            // the share is of the keys, else of the requests
+	Periods []time.Duration // of the limits; none: a minute, an hour and a day
+}
+
+// Suggestion is limits that would refuse no more than what was asked for, each with what it would have done.
+type Suggestion struct {
+	Ask     Ask
+	Most    int64 // requests or keys that may be refused
+	Peaks   []Peaks
+	Choices []Choice // for each period a token bucket, a sliding and a fixed window
+	Busiest []KeyRow // the keys that asked most, with what each choice does to them
+}
+
+// Choice is a limit that is suggested.
+type Choice struct {
+	*Report
+	family *family
+	Period time.Duration // within which it lets least pass, of the limits of its kind that refuse as little
+	Passes headgate.Amount
+	Curve  []Point // what it would refuse if its burst or its number were another
+	Others []Point // of a token bucket: other rates, each with the least burst that refuses as little
+}
+
+// Point is what another limit would refuse.
+type Point struct {
+	Limit  string
+	Denied int64
+	Keys   int
+	Chosen bool // it is the Choice itself
+}
+
+// DefaultRefuse is the share of requests that may be refused, unless another is asked for.
+const DefaultRefuse = 0.001
+
+// Weighing is the phase in which many limits are tried.
+const Weighing Phase = "weighing"
+
+// Suggest names limits that would refuse at most a share of the requests or of the keys of logs. For each
+// period it finds the token bucket that lets least pass within such a period, and the tightest sliding and fixed
+// window, with round numbers. What they would have done is what Run says of them.
+func Suggest(ctx context.Context, ask Ask, key string, logs []string, cfg *Config) (*Suggestion, error) {
+	if !(ask.Refuse >= 0 && ask.Refuse < 1) {
+		return nil, headgate.Invalid("refuse", "%g is not a share from 0 to below 1", ask.Refuse)
+	}
+	if len(ask.Periods) == 0 {
+		ask.Periods = []time.Duration{time.Minute, time.Hour, 24 * time.Hour}
+	}
+	if cfg != nil && cfg.Fill {
+		return nil, headgate.Invalid("fill", "has no meaning where limits are suggested: nothing is refused then")
+	}
+	in, err := open(ctx, nil, key, logs, cfg)
+	if in != nil && in.events != nil {
+		defer in.events.close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, err := newScale(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	defer s.byKey.close()
+	g := &Suggestion{Ask: ask, Most: int64(ask.Refuse * float64(in.report.Requests))}
+	if ask.Keys {
+		g.Most = int64(ask.Refuse * float64(len(in.keys)))
+	}
+	s.passes = 2 + int(math.Log2(float64(len(ladder)))) + 2 // peaks, halves, curves
+	if g.Peaks, err = s.findPeaks(ctx, ask.Periods); err != nil {
+		return nil, err
+	}
+	families := g.families()
+	if err := s.search(ctx, families, g); err != nil {
+		return nil, err
+	}
+	chosen := g.best(families)
+	for _, f := range chosen {
+		if err := g.choose(ctx, in, f); err != nil {
+			return nil, err
+		}
+	}
+	if len(g.Choices) == 0 {
+		return nil, errors.New("replay: no limit refuses as little: the costs are too large or too fine")
+	}
+	g.busiest(s)
+	return g, s.curves(ctx, g, families)
+}
+
+// ladder is the round numbers that limits are suggested with.
+var ladder = func() (list []int64) {
+	for scale := int64(1); scale <= 1e15; scale *= 10 {
+		for _, n := range []int64{10, 12, 15, 20, 25, 30, 40, 50, 60, 80} {
+			if n*scale%10 == 0 {
+				list = append(list, n*scale/10)
+			}
+		}
+	}
+	return list
+}()
+
+// family is limits that differ in one number only, of which the larger ones refuse less.
+type family struct {
+	kind      kind
+	period    time.Duration
+	rate      int64 // token bucket: per period
+	low, high int   // the least number that will do is one of ladder[low:high], or none is
+	try       *candidate
+}
+
+// kind is an algorithm of which limits are suggested.
+type kind int
+
+const (
+	tokenBucket kind = iota
+	slidingWindow
+	fixedWindow
+)
+
+// limit is the limit of a family with a number, or nil if that is too large.
+func (f *family) limit(n int64) *candidate {
+	var a headgate.Algorithm
+	switch f.kind {
+	case tokenBucket:
+		a = headgate.TokenBucket{Amount: headgate.Units(f.rate), Period: f.period, Burst: headgate.Units(n)}
+	case slidingWindow:
+		a = headgate.SlidingWindow{Amount: headgate.Units(n), Period: f.period}
+	default:
+		a = headgate.FixedWindow{Amount: headgate.Units(n), Period: f.period}
+	}
+	limit, err := headgate.NewLimit("", a)
+	if err != nil {
+		return nil
+	}
+	p := limit.Params()
+	return &candidate{family: f, limit: limit, p: p, op: law.Op{Verb: law.Take, Params: p, Count: 1}}
+}
+
+// families returns what is tried: token buckets of round rates up to the highest peak, and windows.
+func (g *Suggestion) families() (list []*family) {
+	for _, period := range g.Ask.Periods {
+		peak := int64(1)
+		for _, p := range g.Peaks {
+			if n := p.Highest.units + 1; p.Period <= period || peak == 1 {
+				peak = max(peak, n)
+			}
+		}
+		for _, rate := range ladder {
+			list = append(list, &family{kind: tokenBucket, period: period, rate: rate, high: len(ladder)})
+			if rate > peak {
+				break
+			}
+		}
+		for _, k := range []kind{slidingWindow, fixedWindow} {
+			list = append(list, &family{kind: k, period: period, high: len(ladder)})
+		}
+	}
+	return list
+}
+
+// enough reports whether a limit refuses as little as was asked for.
+func (g *Suggestion) enough(denied int64, keys int) bool {
+	if g.Ask.Keys {
+		return int64(keys) <= g.Most
+	}
+	return denied <= g.Most
+}
+
+// search finds the least number of each family that refuses as little, by halves and all of them at once.
+func (s *scale) search(ctx context.Context, families []*family, g *Suggestion) error {
+	for {
+		var list []*candidate
+		for _, f := range families {
+			if f.try = nil; f.low >= f.high {
+				continue
+			}
+			if f.try = f.limit(ladder[(f.low+f.high)/2]); f.try == nil {
+				f.high = (f.low + f.high) / 2 // what is larger is too large also
+				continue
+			}
+			list = append(list, f.try)
+		}
+		if len(list) == 0 {
+			return nil
+		}
+		if err := s.weigh(ctx, list); err != nil {
+			return err
+		}
+		for _, f := range families {
+			switch c := f.try; {
+			case c == nil:
+			case c.err != nil:
+				f.low = f.high + 1 // none
+			case g.enough(c.denied, c.keys):
+				f.high = (f.low + f.high) / 2
+			default:
+				f.low = (f.low+f.high)/2 + 1
+			}
+		}
+		g.giveUp(families)
+	}
+}
+
+// far is how much more a token bucket lets pass than the best of its period that is not looked at any further.
+const far = 8
+
+// giveUp stops the search of token buckets that are far from the best of their period.
+func (g *Suggestion) giveUp(families []*family) {
+	for _, period := range g.Ask.Periods {
+		least := int64(math.MaxInt64)
+		for _, f := range families {
+			if f.kind == tokenBucket && f.period == period && f.low <= f.high && f.high < len(ladder) {
+				least = min(least, f.rate+ladder[f.high])
+			}
+		}
+		for _, f := range families {
+			if f.kind == tokenBucket && f.period == period && f.low < f.high && (f.rate+ladder[f.low])/far > least {
+				f.low = f.high + 1
+			}
+		}
+	}
+}
+
+// found reports whether a family has a limit that will do.
+func (f *family) found() bool {
+	return f.low == f.high && f.low < len(ladder) && f.limit(ladder[f.low]) != nil
+}
+
+// best returns the families to be suggested: of the token buckets of a period that which lets least pass in it.
+func (g *Suggestion) best(families []*family) (list []*family) {
+	for _, period := range g.Ask.Periods {
+		var bucket *family
+		least := int64(math.MaxInt64)
+		for _, f := range families {
+			if f.period != period || f.kind != tokenBucket || !f.found() {
+				continue
+			}
+			if most := f.rate + ladder[f.low]; most < least {
+				bucket, least = f, most
+			}
+		}
+		if bucket != nil {
+			list = append(list, bucket)
+		}
+		for _, f := range families {
+			if f.period == period && f.kind != tokenBucket && f.found() {
+				list = append(list, f)
+			}
+		}
+	}
+	return list
+}
+
+// choose replays the limit of a family. If that refuses too much, it takes the next one: a limit that is larger
+// may refuse more here and there, and a call of a model reserves more than it is weighed by.
+func (g *Suggestion) choose(ctx context.Context, in *input, f *family) error {
+	for ; f.low < len(ladder); f.low++ {
+		c := f.limit(ladder[f.low])
+		if c == nil {
+			return nil
+		}
+		r, err := decide(ctx, c.limit, in)
+		if err != nil {
+			return err
+		}
+		if g.enough(r.Denied, r.Refused) {
+			f.high = f.low
+			g.Choices = append(g.Choices, Choice{
+				Report: r, family: f, Period: f.period, Passes: c.limit.Bound().In(f.period),
+			})
+			return nil
+		}
+	}
+	return nil
+}
+
+// How many other limits are shown on each side of a choice.
+const (
+	tighter = 7
+	looser  = 4
+)
+
+// curves weighs limits around each choice.
+func (s *scale) curves(ctx context.Context, g *Suggestion, families []*family) error {
+	var list []*candidate
+	type place struct {
+		points *[]Point
+		c      *candidate
+		chosen bool
+	}
+	var places []place
+	add := func(points *[]Point, c *candidate, chosen bool) {
+		if c != nil {
+			list = append(list, c)
+			places = append(places, place{points, c, chosen})
+		}
+	}
+	for i := range g.Choices {
+		c := &g.Choices[i]
+		for n := max(0, c.family.low-tighter); n <= min(len(ladder)-1, c.family.low+looser); n++ {
+			add(&c.Curve, c.family.limit(ladder[n]), n == c.family.low)
+		}
+		if c.family.kind != tokenBucket {
+			continue
+		}
+		of := slices.Index(families, c.family)
+		for j := max(0, of-tighter); j <= min(len(families)-1, of+looser); j++ {
+			if f := families[j]; f.period == c.Period && f.kind == tokenBucket && f.found() {
+				add(&c.Others, f.limit(ladder[f.low]), f == c.family)
+			}
+		}
+	}
+	if err := s.weigh(ctx, list); err != nil {
+		return err
+	}
+	for _, p := range places {
+		if p.c.err == nil {
+			*p.points = append(*p.points, Point{p.c.limit.String(), p.c.denied, p.c.keys, p.chosen})
+		}
+	}
+	return nil
+}
+
+// busiest finds the keys that asked most.
+func (g *Suggestion) busiest(s *scale) {
+	order := make([]int, len(s.totals))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(s.totals[b], s.totals[a]), cmp.Compare(s.in.keys[a], s.in.keys[b]))
+	})
+	reports := g.Reports()
+	for _, i := range order[:min(len(order), max(s.in.cfg.Top, 0))] {
+		g.Busiest = append(g.Busiest, rowOf(reports, s.in.keys[i]))
+	}
+}
+
+// Reports returns what each choice would have done.
+func (g *Suggestion) Reports() []*Report {
+	reports := make([]*Report, len(g.Choices))
+	for i := range g.Choices {
+		reports[i] = g.Choices[i].Report
+	}
+	return reports
+}

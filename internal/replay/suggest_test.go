@@ -1,0 +1,270 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+const apacheLog = "testdata/apache.log.gz"
+
+// TestSuggestionIsWhatReplaySays: each limit that is suggested, and each point of its curves, has the figures of a
+// replay of that limit, refuses no more than was asked for, and the next tighter number of its kind refuses more.
+func TestSuggestionIsWhatReplaySays(t *testing.T) {
+	t.Parallel()
+	for _, ask := range []Ask{{Refuse: 0.001}, {Refuse: 0.02}, {Refuse: 0.01, Keys: true}, {Refuse: 0}} {
+		g, err := Suggest(t.Context(), ask, "ip", []string{apacheLog}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(g.Choices) != 9 {
+			t.Fatalf("got %d limits", len(g.Choices))
+		}
+		points := 0
+		for i := range g.Choices {
+			c := &g.Choices[i]
+			if !g.enough(c.Denied, c.Refused) {
+				t.Errorf("%+v: %s refuses %d requests, %d keys", ask, c.Notation, c.Denied, c.Refused)
+			}
+			one, err := Run(t.Context(), headgate.MustParse(c.Notation), "ip", []string{apacheLog}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := inJSON(t, c.Report), inJSON(t, one); got != want {
+				t.Errorf("%s: got %.200s, want %.200s", c.Notation, got, want)
+			}
+			seen := false
+			for j, p := range c.Curve {
+				points++
+				if p.Chosen {
+					seen = true
+					if p.Limit != c.Notation || p.Denied != c.Denied || p.Keys != c.Refused {
+						t.Errorf("%s: its point is %+v, its report has %d, %d", c.Notation, p, c.Denied, c.Refused)
+					}
+					if j > 0 && g.enough(c.Curve[j-1].Denied, c.Curve[j-1].Keys) {
+						t.Errorf("%+v: %s would do instead of %s", ask, c.Curve[j-1].Limit, p.Limit)
+					}
+				}
+				if j > 0 && p.Denied > c.Curve[j-1].Denied {
+					t.Errorf("%s refuses more than %s", p.Limit, c.Curve[j-1].Limit)
+				}
+			}
+			if !seen {
+				t.Errorf("%s is not on its own curve", c.Notation)
+			}
+			if (len(c.Others) > 0) != strings.HasPrefix(c.Notation, "token-bucket") {
+				t.Errorf("%s: other rates %+v", c.Notation, c.Others)
+			}
+			for _, p := range c.Others {
+				if !g.enough(p.Denied, p.Keys) {
+					t.Errorf("%+v: %s refuses %d, %d", ask, p.Limit, p.Denied, p.Keys)
+				}
+			}
+		}
+		if points < 60 {
+			t.Errorf("%d points", points)
+		}
+		// Some points of the curves, against replays of their own.
+		var limits []headgate.Limit
+		var want []Point
+		for i := range g.Choices {
+			c := &g.Choices[i]
+			for _, p := range slices.Concat(c.Curve[:2], c.Others[:min(1, len(c.Others))]) {
+				limits = append(limits, headgate.MustParse(p.Limit))
+				want = append(want, p)
+			}
+		}
+		reports, err := Compare(t.Context(), limits, "ip", []string{apacheLog}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range reports {
+			if r.Denied != want[i].Denied || r.Refused != want[i].Keys {
+				t.Errorf("%+v: replay says %d, %d", want[i], r.Denied, r.Refused)
+			}
+		}
+	}
+}
+
+func inJSON(t *testing.T, r *Report) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestWeighedAsReplayed: the law that weighs limits and the Limiter that replays them agree, with costs, in memory
+// and on the disk, and keys that are passed over would not have been refused.
+func TestWeighedAsReplayed(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 7))
+	var log strings.Builder
+	log.WriteString("ts,who,n\n")
+	at := 1e9
+	for range 3000 {
+		at += float64(rnd.IntN(20)) / 2
+		fmt.Fprintf(&log, "%v,%d,%v\n", at, min(rnd.IntN(60), rnd.IntN(60)), float64(rnd.IntN(9))/4)
+	}
+	name := filepath.Join(t.TempDir(), "a.csv")
+	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, events := range []int{0, 500} {
+		cfg := &Config{Cost: "n", Events: events, TempDir: t.TempDir()}
+		in, err := open(t.Context(), nil, "who", []string{name}, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.events.close()
+		s, err := newScale(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.byKey.close()
+		if _, err := s.findPeaks(t.Context(), []time.Duration{7 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		var list []*candidate
+		for _, period := range []time.Duration{7 * time.Second, time.Minute, time.Hour} {
+			for _, n := range []int64{1, 2, 3, 5, 8, 20, 100} {
+				for _, rate := range []int64{1, 3, 10, 50} {
+					list = append(list, (&family{kind: tokenBucket, period: period, rate: rate}).limit(n))
+				}
+				list = append(list, (&family{kind: slidingWindow, period: period}).limit(n),
+					(&family{kind: fixedWindow, period: period}).limit(n))
+			}
+		}
+		if err := s.weigh(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		refusing := 0
+		for _, c := range list {
+			r, err := decide(t.Context(), c.limit, in)
+			if err != nil || c.err != nil {
+				t.Fatal(err, c.err)
+			}
+			if r.Denied != c.denied || r.Refused != c.keys {
+				t.Errorf("seed %d: %s: weighed %d, %d; replayed %d, %d", seed, c.limit, c.denied, c.keys, r.Denied, r.Refused)
+			}
+			if r.Denied > 0 {
+				refusing++
+			}
+		}
+		if refusing < 20 || refusing == len(list) {
+			t.Errorf("%d of %d refuse anything", refusing, len(list))
+		}
+	}
+}
+
+func TestPeaks(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 8))
+	type ask struct {
+		at   int64
+		cost int64
+	}
+	asks := map[int][]ask{}
+	var log strings.Builder
+	log.WriteString("ts,who,n\n")
+	at := int64(1e9)
+	for range 2000 {
+		at += int64(rnd.IntN(4)) * int64(rnd.IntN(40))
+		k, n := rnd.IntN(10), int64(rnd.IntN(5))
+		asks[k] = append(asks[k], ask{at, n})
+		fmt.Fprintf(&log, "%d,%d,%d\n", at, k, n)
+	}
+	name := filepath.Join(t.TempDir(), "a.csv")
+	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, err := Suggest(t.Context(), Ask{Refuse: 0.01}, "who", []string{name}, &Config{Cost: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range g.Peaks {
+		var all []int64
+		for _, list := range asks {
+			most := int64(0)
+			for i := range list {
+				sum := int64(0)
+				for j := i; j < len(list) && list[j].at < list[i].at+int64(p.Period.Seconds()); j++ {
+					sum += list[j].cost
+				}
+				most = max(most, sum)
+			}
+			all = append(all, most)
+		}
+		slices.Sort(all)
+		if p.Highest.units != all[9] || p.Median.units != all[4] || p.P90.units != all[8] {
+			t.Errorf("seed %d, %s: got %+v, want %v", seed, p.Period, p, all)
+		}
+	}
+}
+
+func TestSuggestErrors(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]struct {
+		ask Ask
+		cfg Config
+		log string
+	}{
+		"refuse:":                {ask: Ask{Refuse: 1}, log: apacheLog},
+		"fill:":                  {cfg: Config{Fill: true}, log: apacheLog},
+		"no such file":           {log: "/does/not/exist"},
+		"where:":                 {cfg: Config{Where: []string{"x"}}, log: apacheLog},
+		"left out by where":      {cfg: Config{Where: []string{"ip=x"}}, log: apacheLog},
+		"no temporary directory": {cfg: Config{Events: 10, TempDir: "/does/not/exist"}, log: apacheLog},
+	} {
+		g, err := Suggest(t.Context(), c.ask, "ip", []string{c.log}, &c.cfg)
+		if want == "no temporary directory" {
+			if !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s: got %v", want, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %+v, %v", want, g, err)
+		}
+	}
+}
+
+// TestSuggestForCalls: a call reserves more than it is weighed by, and still no more is refused than was asked for.
+func TestSuggestForCalls(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&log, `{"ts":%d,"user":"u%d","reserved":1000,"used":%d,"duration_s":30}`+"\n", 1e9+i*7, i%5, 10+i%90)
+	}
+	name := filepath.Join(t.TempDir(), "a.json")
+	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, err := Suggest(t.Context(), Ask{Refuse: 0.05}, "user", []string{name}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range g.Choices {
+		if c.Denied > g.Most || c.Passes.Float64() < 1000 {
+			t.Errorf("%s refuses %d of %d", c.Notation, c.Denied, g.Most)
+		}
+	}
+	var b bytes.Buffer
+	if err := g.WriteJSON(&b); err != nil || !json.Valid(b.Bytes()) {
+		t.Errorf("%v: %s", err, b.String())
+	}
+}

@@ -1,0 +1,173 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+)
+
+// scale weighs limits: it counts what each would refuse, for many of them in one pass over the requests, which are
+// sorted by their keys. It asks the law itself, and not a limiter, since it asks a hundred times as often.
+type scale struct {
+	in     *input
+	byKey  *sorter
+	totals []int64   // what each key asked for, in millionths; saturated
+	peaks  []stretch // the most that each key asked for within a length
+	passes int
+	done   int64
+}
+
+// candidate is a limit that is weighed.
+type candidate struct {
+	family *family
+	limit  headgate.Limit
+	p      law.Params
+	denied int64
+	keys   int // that are refused at least once
+	err    error
+
+	op        law.Op
+	level, at int64
+	state     law.State
+	refused   bool
+}
+
+// newScale sorts the requests by their keys.
+func newScale(ctx context.Context, in *input) (*scale, error) {
+	s := &scale{in: in, byKey: newSorter(in.cfg.Events, in.cfg.TempDir), totals: make([]int64, len(in.keys))}
+	s.byKey.byKey = true
+	err := in.events.each(ctx, func(r *request) error {
+		if t := &s.totals[r.key]; *t < math.MaxInt64/2 {
+			*t += r.weight()
+		}
+		return s.byKey.add(*r)
+	})
+	if err == nil {
+		err = s.byKey.finish()
+	}
+	if err != nil {
+		s.byKey.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// weigh counts what limits refuse.
+func (s *scale) weigh(ctx context.Context, list []*candidate) error {
+	for _, c := range list {
+		c.denied, c.keys, c.err = 0, 0, nil
+	}
+	last := int64(-1)
+	active := make([]*candidate, 0, len(list))
+	n := int64(0)
+	err := s.byKey.each(ctx, func(r *request) error {
+		if int64(r.key) != last {
+			last = int64(r.key)
+			active = active[:0]
+			for _, c := range list {
+				if c.err == nil && c.mayRefuse(s, r.key) {
+					c.begin()
+					active = append(active, c)
+				}
+			}
+		}
+		for _, c := range active {
+			c.take(r)
+		}
+		if n++; n&0xffff == 0 {
+			s.in.cfg.Progress(Weighing, s.done+n, s.in.report.Requests*int64(s.passes))
+		}
+		return nil
+	})
+	s.done += n
+	return err
+}
+
+// weight is what a request is weighed by: of a call, what it came to in the end.
+func (r *request) weight() int64 {
+	if r.end > 0 {
+		return r.used
+	}
+	return r.cost
+}
+
+// begin makes a candidate ready for a key.
+func (c *candidate) begin() { c.level, c.at, c.state, c.refused = 0, 0, law.State{}, false }
+
+// mayRefuse reports whether a limit can refuse a key at all, by what the key asked for in all and within some
+// lengths of time. What it says no to need not be looked at.
+func (c *candidate) mayRefuse(s *scale, key uint32) bool {
+	capacity := c.p.Capacity / c.p.Unit // in whole units, rounded down
+	if s.totals[key]/million < capacity {
+		return false
+	}
+	for i := range s.peaks {
+		peak := &s.peaks[i]
+		most := peak.keys[key]/million + 1
+		switch c.family.kind {
+		case tokenBucket:
+			// A key that asks for no more within a length than drains in it never holds more than that.
+			if most <= capacity && float64(most) <= float64(c.family.rate)*float64(peak.length)/c.step() {
+				return false
+			}
+		case fixedWindow:
+			if peak.length >= c.p.Step && most <= capacity {
+				return false
+			}
+		case slidingWindow: // which counts at most two windows
+			if peak.length >= c.p.Step && 2*most <= capacity {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// step is the period of a token bucket's rate, in microseconds.
+func (c *candidate) step() float64 { return float64(c.family.period.Microseconds()) }
+
+var errFine = errors.New("a cost is finer than the limit counts")
+
+// take decides a request.
+func (c *candidate) take(r *request) {
+	asked := r.weight()
+	if asked == 0 {
+		return
+	}
+	cost := asked / million * c.p.Unit
+	if rest := asked % million; rest != 0 {
+		if c.p.Unit > math.MaxInt64/million || rest*c.p.Unit%million != 0 {
+			c.err = errFine
+			return
+		}
+		cost += rest * c.p.Unit / million
+	}
+	var granted bool
+	switch {
+	case cost > c.p.Capacity:
+	case c.p.Plain():
+		var used, t int64
+		if granted, used, t, _, _ = law.TakePlain(&c.p, c.level, c.at, cost, r.at); granted {
+			c.level, c.at = used, t
+		}
+	default:
+		c.op.Cost = cost
+		d := law.Decide(c.state, &c.op, r.at, 0, nil)
+		if granted = d.Outcome.Granted > 0; granted {
+			c.state = d.Outcome.State
+		} else if d.Moved {
+			c.state = d.Base
+		}
+	}
+	if granted {
+		return
+	}
+	c.denied++
+	if !c.refused {
+		c.refused = true
+		c.keys++
+	}
+}
