@@ -5,22 +5,31 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 )
 
-// The frame of a chart, in units of its view box.
-const (
-	chartWidth  = 960
-	plotLeft    = 52
-	plotRight   = 946
-	plotTop     = 14
-	plotBottom  = 196
-	chartHeight = 222
-	laneHeight  = 9 // of the marks of refusals, at the top
-)
+// frame is where the parts of a chart are, in units of its view box.
+type frame struct {
+	Name          string // for the style: each is shown on screens of its width
+	Width, Height float64
+	Left, Right   float64 // of the plot
+	Top, Bottom   float64
+	lane          float64 // the height of the bars of refusals, above the plot
+	bin           float64 // their width
+	ticks         int64   // how many columns are labelled at most
+}
+
+// The frames: a chart is drawn for wide screens and for phones, so that its text is as high on both.
+var frames = []frame{
+	{Name: "wide", Width: 960, Height: 240, Left: 52, Right: 946, Top: 36, Bottom: 212, lane: 22, bin: 4, ticks: 9},
+	{Name: "narrow", Width: 380, Height: 240, Left: 40, Right: 372, Top: 36, Bottom: 212, lane: 22, bin: 4, ticks: 6},
+}
+
+// Foot is where the marks of a chart's columns end.
+func (f frame) Foot() float64 { return f.Bottom + 5 }
 
 // chart is a picture in SVG, its shapes computed here and drawn by the page.
 type chart struct {
+	Frame   frame
 	Label   string // for people who cannot see it
 	Rows    []tick
 	Columns []tick
@@ -29,8 +38,11 @@ type chart struct {
 	Area    string
 	Line    string
 	Cap     *tick
-	Stems   []shape
+	Lane    []shape // refusals, above the plot
+	Most    string  // how many the highest bar of the lane stands for
+	Overs   []shape // what overflowed, above the capacity
 	Dots    []shape
+	Notes   []note
 }
 
 type tick struct {
@@ -44,23 +56,30 @@ type shape struct {
 	Title      string
 }
 
+// note is a figure beside its dot.
+type note struct {
+	X, Y float64
+	Text string
+}
+
 // axes maps times and amounts to places.
 type axes struct {
+	frame
 	start, end int64
 	most       float64
 }
 
-func newAxes(start, end int64, most float64) axes {
-	return axes{start, max(end, start+1), max(most, 1e-9)}
+func (f frame) axes(start, end int64, most float64) axes {
+	return axes{f, start, max(end, start+1), max(most, 1e-9)}
 }
 
 func (a axes) x(at int64) float64 {
 	f := float64(at-a.start) / float64(a.end-a.start)
-	return round(plotLeft + (plotRight-plotLeft)*min(max(f, 0), 1))
+	return round(a.Left + (a.Right-a.Left)*min(max(f, 0), 1))
 }
 
 func (a axes) y(v float64) float64 {
-	return round(plotBottom - (plotBottom-plotTop)*min(max(v/a.most, 0), 1))
+	return round(a.Bottom - (a.Bottom-a.Top)*min(max(v/a.most, 0), 1))
 }
 
 func round(f float64) float64 { return math.Round(f*10) / 10 }
@@ -82,14 +101,14 @@ func (a axes) rows() (ticks []tick) {
 
 // columns returns marks at round times.
 func (a axes) columns() (ticks []tick) {
-	width := bucketWidth(a.end-a.start, 9)
+	width := bucketWidth(a.end-a.start, a.ticks)
 	form := "15:04"
 	if width < 60*second {
 		form = "15:04:05"
 	}
 	date := ""
 	for t := a.start - a.start%width + width; t <= a.end; t += width {
-		if a.x(t) > plotRight-14 {
+		if a.x(t) > a.Right-14 {
 			break
 		}
 		label := at(t).Format(form)
@@ -112,20 +131,18 @@ func number(v float64) string {
 	return strconv.FormatFloat(math.Round(v*1000)/1000, 'f', -1, 64)
 }
 
-// trafficChart shows admitted and refused requests as stacked bars.
-func (r *Report) trafficChart() chart {
+// traffic shows admitted and refused requests as stacked bars.
+func (r *Report) traffic(f frame) chart {
 	var most int64 = 1
 	for _, b := range r.Buckets {
 		most = max(most, b.Allowed+b.Denied)
 	}
+	yes, no := r.words()
 	start := r.Buckets[0].Start.UnixMicro()
 	width := r.Width.Microseconds()
-	a := newAxes(start, start+width*int64(len(r.Buckets)), 1.06*float64(most))
-	c := chart{
-		Label:   "requests admitted and refused over time",
-		Rows:    a.rows(),
-		Columns: a.columns(),
-	}
+	f.Top = 12
+	a := f.axes(start, start+width*int64(len(r.Buckets)), 1.06*float64(most))
+	c := chart{Frame: f, Label: "requests " + yes + " and " + no + " over time", Rows: a.rows(), Columns: a.columns()}
 	for _, b := range r.Buckets {
 		if b.Allowed+b.Denied == 0 {
 			continue
@@ -133,11 +150,11 @@ func (r *Report) trafficChart() chart {
 		t := b.Start.UnixMicro()
 		x := a.x(t)
 		w := max(0.6, round((a.x(t+width)-x)*0.86))
-		title := fmt.Sprintf("%s, %s: %s admitted, %s refused", stamp(b.Start), span(r.Width), comma(b.Allowed),
-			comma(b.Denied))
+		title := fmt.Sprintf("%s, %s: %s %s, %s %s", stamp(b.Start), span(r.Width), comma(b.Allowed), yes,
+			comma(b.Denied), no)
 		low := a.y(float64(b.Allowed))
 		if b.Allowed > 0 {
-			c.Bars = append(c.Bars, shape{"admitted", x, low, w, round(plotBottom - low), title})
+			c.Bars = append(c.Bars, shape{"admitted", x, low, w, round(a.Bottom - low), title})
 		}
 		if b.Denied > 0 {
 			top := min(a.y(float64(b.Allowed+b.Denied)), low-1)
@@ -147,67 +164,149 @@ func (r *Report) trafficChart() chart {
 	return c
 }
 
-func (p *picture) axes(start, end int64, peak float64) axes {
-	return newAxes(start, end, 1.16*max(peak, p.capacity))
+func (p *picture) axes(f frame, start, end int64, peak float64) axes {
+	return f.axes(start, end, 1.16*max(peak, p.capacity))
 }
 
 func (p *picture) cap(a axes) *tick {
 	return &tick{a.y(p.capacity), "capacity " + number(p.capacity)}
 }
 
-// wholeChart shows the highest level in each column over the whole log.
-func (p *picture) wholeChart() chart {
-	var peak float64
+// refusal is refused requests at a place of a chart.
+type refusal struct {
+	x     float64
+	count int64
+	title string // of the first
+}
+
+// addLane draws refusals as bars above the plot: many that are close together become one bar that is as
+// high as they are many, so that they cover nothing.
+func (c *chart) addLane(a axes, no string, list []refusal) {
+	type bar struct {
+		refusal
+		last int
+	}
+	var bars []bar
+	most := int64(1)
+	for _, r := range list {
+		at := a.Left + math.Floor((r.x-a.Left)/a.bin)*a.bin
+		if n := len(bars); n > 0 && bars[n-1].x == at {
+			bars[n-1].count += r.count
+		} else {
+			bars = append(bars, bar{refusal: refusal{at, r.count, r.title}})
+		}
+		most = max(most, bars[len(bars)-1].count)
+	}
+	for _, b := range bars {
+		h := max(3, round(a.lane*float64(b.count)/float64(most)))
+		title := b.title
+		if b.count > 1 {
+			title = fmt.Sprintf("from %s on: %s %s", b.title, comma(b.count), no)
+		}
+		c.Lane = append(c.Lane, shape{"refused", round(b.x), a.Top - 6 - h, a.bin - 1, h, title})
+	}
+	if len(bars) > 0 {
+		c.Most = comma(most)
+	}
+}
+
+// whole shows the highest level in each column over the whole log.
+func (p *picture) whole(f frame) chart {
+	peak := 0.0
 	for _, c := range p.columns {
 		peak = max(peak, c.peak)
 	}
-	a := p.axes(p.start, p.start+p.width*int64(len(p.columns)), peak)
+	a := p.axes(f, p.start, p.start+p.width*int64(len(p.columns)), peak)
 	c := chart{
+		Frame:   f,
 		Label:   "highest level of " + printable(p.key.Key) + " over the whole log, against the capacity",
 		Rows:    a.rows(),
 		Columns: a.columns(),
 		Cap:     p.cap(a),
 	}
+	together := max(1, int(math.Ceil(float64(len(p.columns))/((f.Right-f.Left)/1.8))))
 	var area strings.Builder
-	fmt.Fprintf(&area, "M%g %gV", float64(plotLeft), float64(plotBottom))
-	for i, col := range p.columns {
-		t := p.start + int64(i)*p.width
+	fmt.Fprintf(&area, "M%g %gV", f.Left, f.Bottom)
+	var list []refusal
+	for i := 0; i < len(p.columns); i += together {
+		t, high, denied := p.start+int64(i)*p.width, 0.0, int64(0)
+		last := min(i+together, len(p.columns))
+		for _, col := range p.columns[i:last] {
+			high, denied = max(high, col.peak), denied+col.denied
+		}
 		if i > 0 {
 			area.WriteString("V")
 		}
-		fmt.Fprintf(&area, "%gH%g", a.y(col.peak), a.x(t+p.width))
-		if col.denied > 0 {
-			x := a.x(t)
-			c.Stems = append(c.Stems, shape{
-				Class: "refused", X: x, Y: plotTop - laneHeight, W: max(1.4, round(a.x(t+p.width)-x)), H: laneHeight,
-				Title: fmt.Sprintf("%s, %s: %s admitted, %s refused", stamp(at(t)),
-					span(time.Duration(p.width)*time.Microsecond), comma(col.allowed), comma(col.denied)),
-			})
+		fmt.Fprintf(&area, "%gH%g", a.y(high), a.x(p.start+int64(last)*p.width))
+		if denied > 0 {
+			list = append(list, refusal{a.x(t), denied, stamp(at(t))})
 		}
 	}
-	fmt.Fprintf(&area, "V%gZ", float64(plotBottom))
+	fmt.Fprintf(&area, "V%gZ", f.Bottom)
 	c.Area = area.String()
+	c.addLane(a, p.word(), list)
 	return c
 }
 
-// closerChart shows some consecutive requests, each with what it did.
-func (p *picture) closerChart() chart {
+// word is what a request is called that does not pass.
+func (p *picture) word() string {
+	if p.fill {
+		return "overflowed"
+	}
+	return "refused"
+}
+
+// maxNotes is how many levels are written beside their dots at most.
+const maxNotes = 12
+
+// close shows some consecutive requests, each with what it did.
+func (p *picture) close(f frame) chart {
 	if len(p.closer) == 0 {
 		return chart{}
 	}
 	first, last := p.closer[0].at, p.closer[len(p.closer)-1].at
 	margin := max((last-first)/40, second/10)
-	var peak float64
+	peak := 0.0
 	for _, m := range p.closer {
 		peak = max(peak, m.before, m.after)
+		if p.fill {
+			peak = max(peak, m.after+m.over)
+		}
 	}
-	a := p.axes(first-margin, last+margin, peak)
+	a := p.axes(f, first-margin, last+margin, peak)
 	c := chart{
+		Frame:   f,
 		Label:   "level of " + printable(p.key.Key) + " in a part of the log, against the capacity",
 		Rows:    a.rows(),
 		Columns: a.columns(),
 		Cap:     p.cap(a),
 	}
+	begin := first
+	if p.closer[0].before == 0 { // else the level came falling from before
+		begin -= margin
+	}
+	c.Line = p.line(a, begin)
+	c.Area = fmt.Sprintf("M%g %gL%s", a.x(begin), f.Bottom, strings.TrimPrefix(c.Line, "M")) +
+		fmt.Sprintf("L%g %gZ", a.x(last), f.Bottom)
+	var list []refusal
+	for i := range p.closer {
+		m := &p.closer[i]
+		c.mark(a, p, m)
+		if !m.end && !m.settles && !m.allowed {
+			list = append(list, refusal{a.x(m.at), 1, precise(m.at)})
+		}
+	}
+	if len(c.Notes) > maxNotes {
+		c.Notes = nil
+	}
+	if !p.fill { // what overflows has a mark of its own
+		c.addLane(a, p.word(), list)
+	}
+	return c
+}
+
+// line returns the way of the level.
+func (p *picture) line(a axes, begin int64) string {
 	var line strings.Builder
 	to := func(at int64, level float64) {
 		if line.Len() == 0 {
@@ -215,10 +314,6 @@ func (p *picture) closerChart() chart {
 		} else {
 			fmt.Fprintf(&line, "L%g %g", a.x(at), a.y(level))
 		}
-	}
-	begin := first
-	if p.closer[0].before == 0 { // else the level came falling from before
-		begin -= margin
 	}
 	to(begin, p.closer[0].before)
 	for i, m := range p.closer {
@@ -228,36 +323,54 @@ func (p *picture) closerChart() chart {
 			}
 		}
 		to(m.at, m.before)
-		switch {
-		case m.end:
-		case m.allowed:
+		if !m.end && m.after != m.before {
 			to(m.at, m.after)
-			c.Dots = append(c.Dots, shape{
-				Class: "admitted", X: a.x(m.at), Y: a.y(m.after),
-				Title: fmt.Sprintf("%s: admitted, level %s", precise(m.at), number(m.after)),
-			})
-		default:
-			x, y := a.x(m.at), a.y(m.before)
-			c.Stems = append(c.Stems, shape{
-				Class: "refused", X: x - 0.7, Y: plotTop - laneHeight, W: 1.4, H: round(y - plotTop + laneHeight),
-				Title: fmt.Sprintf("%s: refused, level %s", precise(m.at), number(m.before)),
-			})
-			if m.blocked > 0 {
-				end := a.x(m.blocked)
-				if n := len(c.Bands); n > 0 && c.Bands[n-1].X+c.Bands[n-1].W >= end {
-					continue // the same block
-				}
-				c.Bands = append(c.Bands, shape{
-					Class: "blocked", X: x, Y: plotTop, W: round(end - x),
-					H: plotBottom - plotTop, Title: "blocked until " + precise(m.blocked),
-				})
-			}
 		}
 	}
-	c.Line = line.String()
-	c.Area = fmt.Sprintf("M%g %gL%s", a.x(begin), float64(plotBottom), strings.TrimPrefix(c.Line, "M")) +
-		fmt.Sprintf("L%g %gZ", a.x(last), float64(plotBottom))
-	return c
+	return line.String()
+}
+
+// mark draws what a request or the end of a call did.
+func (c *chart) mark(a axes, p *picture, m *moment) {
+	x, y := a.x(m.at), a.y(m.after)
+	dot := func(class, title string) {
+		level := number(m.after)
+		c.Dots = append(c.Dots, shape{Class: class, X: x, Y: y, Title: precise(m.at) + ": " + title + ", level " + level})
+		c.note(x, y, level)
+	}
+	switch {
+	case m.end:
+	case m.settles:
+		dot("settled", "settled")
+	case p.fill && !m.allowed:
+		top := a.y(m.after + m.over)
+		c.Overs = append(c.Overs, shape{"over", round(x - 1), top, 2, max(2, round(y-top)), ""})
+		dot("brim", "at the brim, "+number(m.over)+" overflowed")
+		c.note(x, top, "+"+number(m.over))
+	case p.fill && m.brim:
+		dot("brim", "at the brim")
+	case m.allowed && p.fill:
+		dot("admitted", "fitted")
+	case m.allowed:
+		dot("admitted", "admitted")
+	case m.blocked > 0:
+		end := a.x(m.blocked)
+		if n := len(c.Bands); n > 0 && c.Bands[n-1].X+c.Bands[n-1].W >= end {
+			return // the same block
+		}
+		c.Bands = append(c.Bands, shape{
+			Class: "blocked", X: x, Y: a.Top, W: round(end - x), H: a.Bottom - a.Top,
+			Title: "blocked until " + precise(m.blocked),
+		})
+	}
+}
+
+// note writes a figure beside a place, unless it would cover the one before.
+func (c *chart) note(x, y float64, text string) {
+	if n := len(c.Notes); n > 0 && x-c.Notes[n-1].X < 26 && math.Abs(y-c.Notes[n-1].Y) < 12 {
+		return
+	}
+	c.Notes = append(c.Notes, note{x, y, text})
 }
 
 // precise writes a time with the fraction of its second, if it has one.

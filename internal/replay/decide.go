@@ -75,12 +75,65 @@ func decide(ctx context.Context, limit headgate.Limit, in *input) (*Report, erro
 		return nil, err
 	}
 	cfg.Progress(Deciding, n, r.Requests)
+	r.comb()
 	for _, b := range r.Buckets {
 		r.Allowed += b.Allowed
 		r.Denied += b.Denied
 	}
 	r.rank(in.keys, cfg.Top)
 	return &r, nil
+}
+
+// comb widens the buckets while most of those that are not empty have an empty one before them: requests that come
+// each hour leave every second bucket of half an hour empty, which looks like a comb and says nothing.
+func (r *Report) comb() {
+	for _, w := range widths {
+		width := w * second
+		old := r.Width.Microseconds()
+		if width <= old || width%old != 0 {
+			continue
+		}
+		if usualGap(r.Buckets) < 2 {
+			return
+		}
+		var wider []Bucket
+		for _, b := range r.Buckets {
+			t := b.Start.UnixMicro()
+			if start := at(t - t%width); len(wider) == 0 || wider[len(wider)-1].Start != start {
+				wider = append(wider, Bucket{Start: start})
+			}
+			last := &wider[len(wider)-1]
+			last.Allowed += b.Allowed
+			last.Denied += b.Denied
+		}
+		if len(wider) < minBuckets {
+			return
+		}
+		r.Buckets, r.Width = wider, time.Duration(width)*time.Microsecond
+	}
+}
+
+// minBuckets is how few buckets there may be for that.
+const minBuckets = 24
+
+// usualGap is how far buckets that are not empty are from the one before: the median.
+func usualGap(buckets []Bucket) int {
+	var gaps []int
+	last := -1
+	for i, b := range buckets {
+		if b.Allowed+b.Denied == 0 {
+			continue
+		}
+		if last >= 0 {
+			gaps = append(gaps, i-last)
+		}
+		last = i
+	}
+	if len(gaps) == 0 {
+		return 0
+	}
+	slices.Sort(gaps)
+	return gaps[len(gaps)/2]
 }
 
 // Step is what a request did to the level of its key, in units of cost.

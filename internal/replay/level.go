@@ -11,7 +11,8 @@ import (
 // The pictures are bounded: the whole log in columns, and a closer look at
 // some consecutive requests.
 const (
-	maxPictures = 10
+	maxPictures = 10 // of all limits, but minPictures of each
+	minPictures = 3
 	maxColumns  = 480
 	maxMoments  = 120
 	maxEdges    = 12 // drawn between two requests
@@ -54,9 +55,9 @@ type point struct {
 
 // trace replays the keys refused most once more, each with a limiter of its own,
 // and draws their pictures. Keys do not touch each other, so the decisions are
-// those of the first time.
-func (r *Report) trace(ctx context.Context, in *input) error {
-	shown := r.Top[:min(len(r.Top), maxPictures)]
+// those of the first time. The more limits there are, the fewer keys are drawn of each.
+func (r *Report) trace(ctx context.Context, in *input, limits int) error {
+	shown := r.Top[:min(len(r.Top), max(minPictures, maxPictures/limits))]
 	if len(shown) == 0 {
 		shown = []KeyReport{r.Busiest}
 	}

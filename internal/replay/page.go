@@ -21,29 +21,43 @@ var (
 
 // page is what the template shows.
 type page struct {
-	Policy        string
-	Style         template.CSS
-	Script        template.JS
-	Report        *Report
-	Logs          []string
-	Time          string
-	Width         string
-	Requests      string
-	Keys          string
-	Allowed       string
-	AllowedShare  string
-	Denied        string
-	DeniedShare   string
-	RefusedKeys   string
-	Unparsed      string
-	Lines         string
-	Skipped       string
-	FirstUnparsed string
-	Disorder      string
-	More          string
-	Top           []pageKey
-	Views         []pageView
-	Traffic       chart
+	Policy  string
+	Style   template.CSS
+	Script  template.JS
+	Title   string
+	Field   string
+	Logs    []string
+	Time    string
+	Limits  []*section
+	About   []string // the log
+	Bad     []string // lines that could not be read
+	Compare []row    // of several limits
+	Keys    []KeyRow
+	Yes, No string
+}
+
+// row is a limit in a table of several.
+type row struct {
+	Limit, Allowed, Denied, Share, Keys, KeyShare string
+	Bar                                           float64 // of 100
+}
+
+// section is one limit on the page.
+type section struct {
+	Notation, Bound, Field string
+	Yes, No                string
+	Fill                   bool
+	Requests, Keys         string
+	Allowed, AllowedShare  string
+	Denied, DeniedShare    string
+	RefusedKeys, AllKeys   string
+	Unparsed, Lines, Brim  string
+	Cost                   string
+	Width                  string
+	Traffic                []chart
+	Views                  []pageView
+	Top                    []pageKey
+	More                   string
 }
 
 type pageKey struct{ Name, Requests, Denied, Share, First string }
@@ -54,95 +68,149 @@ type pageView struct {
 	About    string
 	Requests string
 	Column   string
-	Whole    chart
+	Whole    []chart
 	From, To string
-	Closer   chart
+	Closer   []chart
+	Blocks   bool
+	Settles  bool
 }
-
-// WriteAllHTML writes reports as one page.
-func WriteAllHTML(w io.Writer, reports []*Report) error { return reports[0].WriteHTML(w) }
 
 // WriteHTML writes the report as one page that needs nothing else: no
 // network, no other file. Levels are drawn if Config.Pictures was set.
-func (r *Report) WriteHTML(w io.Writer) error {
+func (r *Report) WriteHTML(w io.Writer) error { return WriteAllHTML(w, []*Report{r}) }
+
+// WriteAllHTML writes reports as one page, which compares them if there are several.
+func WriteAllHTML(w io.Writer, reports []*Report) error {
 	t, err := template.New("page").Parse(pageText)
-	if err != nil {
-		return fmt.Errorf("replay: page: %w", err)
+	if err == nil {
+		err = t.Execute(w, newPage(reports))
 	}
-	if err := t.Execute(w, r.page()); err != nil {
+	if err != nil {
 		return fmt.Errorf("replay: page: %w", err)
 	}
 	return nil
 }
 
-func (r *Report) page() *page {
+func newPage(reports []*Report) *page {
+	r := reports[0]
 	p := &page{
 		// Nothing but this style and this script, whatever a log contains.
 		Policy: "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + sourceHash(pageStyle) +
 			"; script-src " + sourceHash(pageScript),
 		Style:  template.CSS(pageStyle),
 		Script: template.JS(pageScript),
+		Title:  r.Notation,
+		Field:  r.Field,
+		Time:   fmt.Sprintf("%s to %s, %s", stamp(r.First), stamp(r.Last), span(r.Last.Sub(r.First))),
+	}
+	p.Yes, p.No = r.words()
+	for _, l := range r.Logs {
+		p.Logs = append(p.Logs, fmt.Sprintf("%s (%s)", printable(l.Name), l.Format))
+	}
+	p.aboutLog(r)
+	for _, r := range reports {
+		p.Limits = append(p.Limits, r.section())
+	}
+	if len(reports) > 1 {
+		p.Title = fmt.Sprintf("%d limits compared", len(reports))
+		for _, r := range reports {
+			p.Compare = append(p.Compare, row{
+				r.Notation, comma(r.Allowed), comma(r.Denied), finely(r.Denied, r.Requests), comma(int64(r.Refused)),
+				finely(int64(r.Refused), int64(r.Keys)), round(100 * float64(r.Denied) / float64(r.Requests)),
+			})
+		}
+		p.Keys = KeysOfAll(reports, len(r.Top))
+		for i := range p.Keys {
+			p.Keys[i].Key = shorten(printable(p.Keys[i].Key), 120)
+		}
+	}
+	return p
+}
 
-		Report:       r,
+// aboutLog tells what became of the lines of the logs.
+func (p *page) aboutLog(r *Report) {
+	p.About = append(p.About, fmt.Sprintf("%s read, %s not read, %s skipped", plural(r.Lines, "line"), comma(r.Unparsed),
+		comma(r.Skipped)))
+	if r.Filtered > 0 {
+		p.About = append(p.About, plural(r.Filtered, "line")+" left out by where, since or until")
+	}
+	if r.Disorder.Requests > 0 {
+		p.About = append(p.About, fmt.Sprintf("%s were out of order, by up to %s; they were sorted",
+			plural(r.Disorder.Requests, "request"), span(r.Disorder.Greatest)))
+	}
+	p.About = append(p.About, r.Notes...)
+	for _, w := range r.Reasons {
+		if w.Unparsed {
+			p.Bad = append(p.Bad, plural(w.Lines, "line")+", first "+w.First.String())
+		}
+	}
+}
+
+func (r *Report) section() *section {
+	s := &section{
+		Notation: r.Notation, Bound: r.Bound, Field: r.Field, Fill: r.Fill,
 		Requests:     comma(r.Requests),
 		Keys:         plural(int64(r.Keys), "key"),
 		Allowed:      comma(r.Allowed),
 		AllowedShare: percent(r.Allowed, r.Requests),
 		Denied:       comma(r.Denied),
-		DeniedShare:  percent(r.Denied, r.Requests),
-		RefusedKeys:  plural(int64(r.Refused), "key"),
-		Unparsed:     comma(r.Unparsed),
+		DeniedShare:  finely(r.Denied, r.Requests),
+		RefusedKeys:  comma(int64(r.Refused)),
+		AllKeys:      fmt.Sprintf("of %s, %s", plural(int64(r.Keys), "key"), finely(int64(r.Refused), int64(r.Keys))),
 		Lines:        comma(r.Lines),
-		Skipped:      comma(r.Skipped),
+		Brim:         comma(r.Brim),
+		Width:        span(r.Width),
 	}
-	for _, l := range r.Logs {
-		p.Logs = append(p.Logs, fmt.Sprintf("%s (%s)", printable(l.Name), l.Format))
+	s.Yes, s.No = r.words()
+	if r.Unparsed > 0 {
+		s.Unparsed = comma(r.Unparsed)
 	}
-	if r.FirstUnparsed != nil {
-		p.FirstUnparsed = r.FirstUnparsed.String()
-	}
-	if r.Disorder.Requests > 0 {
-		p.Disorder = fmt.Sprintf("%s were out of order, by up to %s; they were sorted",
-			plural(r.Disorder.Requests, "request"), span(r.Disorder.Greatest))
+	if r.Asked != (Total{units: r.Requests}) {
+		s.Cost = fmt.Sprintf("cost %s of %s", r.Accepted, r.Asked)
 	}
 	for _, k := range r.Top {
-		p.Top = append(p.Top, pageKey{
+		s.Top = append(s.Top, pageKey{
 			shorten(printable(k.Key), 120), comma(k.Requests), comma(k.Denied),
-			percent(k.Denied, k.Requests), stamp(k.FirstDenied),
+			percent(k.Denied, k.Requests), k.FirstDenied.Format(time.DateTime),
 		})
 	}
 	if more := r.Refused - len(r.Top); more > 0 && len(r.Top) > 0 {
-		p.More = plural(int64(more), "key") + " with fewer refusals"
+		s.More = plural(int64(more), "key") + " with fewer"
 	}
-	if r.Requests == 0 {
-		return p
+	for _, f := range frames {
+		s.Traffic = append(s.Traffic, r.traffic(f))
 	}
-	p.Time = fmt.Sprintf("%s to %s, %s", stamp(r.First), stamp(r.Last), span(r.Last.Sub(r.First)))
-	p.Width = span(r.Width)
-	p.Traffic = r.trafficChart()
 	for i := range r.pictures {
-		p.Views = append(p.Views, r.pictures[i].view())
+		s.Views = append(s.Views, r.pictures[i].view())
 	}
-	return p
+	return s
 }
 
 func (p *picture) view() pageView {
 	v := pageView{
 		Name:   shorten(printable(p.key.Key), 120),
-		About:  fmt.Sprintf("%s, %s refused", plural(p.key.Requests, "request"), comma(p.key.Denied)),
+		About:  fmt.Sprintf("%s, %s %s", plural(p.key.Requests, "request"), comma(p.key.Denied), p.word()),
 		Column: span(time.Duration(p.width) * time.Microsecond),
-		Whole:  p.wholeChart(),
-		Closer: p.closerChart(),
 	}
-	if n := len(p.closer); n > 0 {
-		last := p.closer[n-1]
-		if last.end && n > 1 {
-			last = p.closer[n-2]
-			n--
+	for _, f := range frames {
+		v.Whole = append(v.Whole, p.whole(f))
+		if len(p.closer) > 0 {
+			v.Closer = append(v.Closer, p.close(f))
 		}
-		v.Requests = plural(int64(n), "request")
-		v.From, v.To = precise(p.closer[0].at), precise(last.at)
 	}
+	n := int64(0)
+	for _, m := range p.closer {
+		v.Blocks = v.Blocks || m.blocked > 0
+		v.Settles = v.Settles || m.settles
+		if m.end || m.settles {
+			continue
+		}
+		if n++; n == 1 {
+			v.From = precise(m.at)
+		}
+		v.To = precise(m.at)
+	}
+	v.Requests = plural(n, "request")
 	return v
 }
 

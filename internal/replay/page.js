@@ -1,12 +1,11 @@
 "use strict";
-(function () {
-  var key = document.getElementById("key");
-  if (!key) return;
-  var views = document.querySelectorAll(".view");
+document.querySelectorAll(".levels").forEach(function (section) {
+  var key = section.querySelector("select");
+  var views = section.querySelectorAll(".view");
   function show() {
     views.forEach(function (v, i) { v.hidden = String(i) !== key.value; });
   }
   key.addEventListener("change", show);
-  document.getElementById("chooser").hidden = views.length < 2;
+  section.querySelector(".chooser").hidden = views.length < 2;
   show();
-})();
+});

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/replay"
@@ -98,5 +100,149 @@ func TestPageOfAlmostNothing(t *testing.T) {
 	got := page(t, "token-bucket 10/1m burst 5", "ip", `{"ts":1,"ip":""}`)
 	if !strings.Contains(got, "<svg") || strings.Contains(got, "NaN") {
 		t.Errorf("got %s", got)
+	}
+}
+
+// The figure of the article about leaky buckets: capacity 3, a leak of 1.5 a second, fills of 1, 2, 1, 2 and 3.
+const article = "time,job,n\n1,a,1\n1.7,a,2\n2,a,1\n2.3,a,2\n6,a,3\n"
+
+// TestFigureOfTheArticle: the closer look draws that figure. UPDATE_GOLDEN=1 writes the golden file anew.
+func TestFigureOfTheArticle(t *testing.T) {
+	t.Parallel()
+	r, err := replay.Run(t.Context(), headgate.MustParse("leaky-bucket 1.5/s capacity 3"), "job",
+		[]string{write(t, "fills.csv", []byte(article))},
+		&replay.Config{Pictures: true, Fill: true, Cost: "n", Trace: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{
+		"1.000 false ", "2.000 false ", "2.550 false ", "3.000 true 1.1", "3.000 true ",
+	} {
+		s := r.Steps[i]
+		got := fmt.Sprintf("%.3f %t ", s.After, s.Brim)
+		if over := s.Overflow.String(); over != "0" {
+			got += over
+		}
+		if got != want {
+			t.Errorf("fill %d: got %q, want %q", i+1, got, want)
+		}
+	}
+	var b bytes.Buffer
+	if err := r.WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	svgs := regexp.MustCompile(`(?s)<svg class="wide".*?</svg>`).FindAllString(b.String(), -1)
+	got := svgs[len(svgs)-1] + "\n"
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile("testdata/article.svg", []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/article.svg")
+	if err != nil || got != string(want) {
+		t.Errorf("%v: got\n%s", err, got)
+	}
+	// What the golden file has to say, to three digits.
+	for _, title := range []string{
+		"00:00:01 UTC: fitted, level 1", "00:00:01.7 UTC: fitted, level 2", "00:00:02 UTC: fitted, level 2.55",
+		"00:00:02.3 UTC: at the brim, 1.1 overflowed, level 3", "00:00:06 UTC: at the brim, level 3",
+	} {
+		if !strings.Contains(got, "1970-01-01 "+title+"</title>") {
+			t.Errorf("the figure does not say %q", title)
+		}
+	}
+}
+
+// TestPictureIsNotCovered: refusals are drawn above the plot, side by side, and cover neither the level nor the
+// name of the capacity.
+func TestPictureIsNotCovered(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	for i := range 144 {
+		fmt.Fprintf(&log, "{\"ts\":%d.%d,\"ip\":\"a\"}\n", 1431857103+i/10, i%10)
+	}
+	got := page(t, "token-bucket 10/1m burst 5", "ip", log.String())
+	rect := regexp.MustCompile(`<rect class="refused" x="([0-9.]+)" y="([0-9.]+)" width="([0-9.]+)" height="([0-9.]+)">`)
+	svgs := regexp.MustCompile(`(?s)<svg class="(?:wide|narrow)".*?</svg>`).FindAllString(got, -1)
+	if len(svgs) != 6 {
+		t.Fatalf("%d charts", len(svgs))
+	}
+	for i, svg := range svgs[2:] { // those of the level
+		bars := rect.FindAllStringSubmatch(svg, -1)
+		if len(bars) == 0 {
+			t.Errorf("chart %d shows no refusals", i)
+		}
+		end := 0.0
+		for _, m := range bars {
+			var x, y, w, h float64
+			if _, err := fmt.Sscan(strings.Join(m[1:], " "), &x, &y, &w, &h); err != nil {
+				t.Fatal(err)
+			}
+			if y < 0 || y+h > 36 || x < end {
+				t.Errorf("chart %d: a refusal is at %v, %v to %v, %v; the one before ends at %v", i, x, y, x+w, y+h, end)
+			}
+			end = x + w
+		}
+	}
+}
+
+// TestNoComb: requests that come each hour at the same minute are shown in whole hours, also if they
+// come by day only; those of a few hours or at any time stay as they are.
+func TestNoComb(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		step, hours int
+		some        func(hour int) bool
+		want        time.Duration
+	}{
+		"each hour":   {3600, 83, func(int) bool { return true }, time.Hour},
+		"by day":      {3600, 83, func(hour int) bool { return hour%24 > 8 }, time.Hour},
+		"all minutes": {60, 60 * 83, func(int) bool { return true }, 30 * time.Minute},
+		"a few hours": {3600, 5, func(int) bool { return true }, 10 * time.Minute},
+	} {
+		var log strings.Builder
+		for i := range c.hours {
+			if c.some(i) {
+				fmt.Fprintf(&log, "{\"ts\":%d,\"ip\":\"a\"}\n", 1431856800+c.step*i+303)
+			}
+		}
+		r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.json", []byte(log.String()))}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := int64(0)
+		for _, b := range r.Buckets {
+			sum += b.Allowed + b.Denied
+		}
+		if r.Width != c.want || sum != r.Requests || r.Allowed+r.Denied != sum {
+			t.Errorf("%s: got %d buckets of %s with %d requests", name, len(r.Buckets), r.Width, sum)
+		}
+	}
+}
+
+func TestPageOfSeveral(t *testing.T) {
+	t.Parallel()
+	limits := []headgate.Limit{
+		headgate.MustParse("token-bucket 10/1m burst 5"), headgate.MustParse("sliding-log 10/1m"),
+	}
+	reports, err := replay.Compare(t.Context(), limits, "ip", []string{"testdata/apache.log.gz"},
+		&replay.Config{Pictures: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := replay.WriteAllHTML(&b, reports); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"<h1>2 limits compared</h1>", "<td>token-bucket 10/1m burst 5</td><td>8,605</td><td>1,395</td><td>13.9 %</td>",
+		"<tr><td>130.237.218.86</td><td>357</td><td>256</td><td>284</td></tr>", "<summary>sliding-log 10/1m ",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if b.Len() > 1<<20 {
+		t.Errorf("%d bytes", b.Len())
 	}
 }

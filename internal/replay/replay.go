@@ -103,7 +103,7 @@ func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []st
 	reports := make([]*Report, len(limits))
 	for i, limit := range limits {
 		if reports[i], err = decide(ctx, limit, in); err == nil && in.cfg.Pictures {
-			err = reports[i].trace(ctx, in)
+			err = reports[i].trace(ctx, in, len(limits))
 		}
 		if err != nil {
 			return nil, err
