@@ -55,8 +55,9 @@ var given = map[string]map[string]string{
 	},
 	"docs/getting-started.md": {
 		"backup.sh": script("backed-up"), "access.log": "../replay/testdata/apache.log.gz",
-		"auth.log": "../replay/testdata/sshd.log",
+		"auth.log": "../accesslog/testdata/sshd.log",
 	},
+	"docs/choosing.md": {"access.log": "../replay/testdata/apache.log.gz"},
 }
 
 func script(does string) string { return "#!/bin/sh\necho >>" + does + "\n" }
@@ -65,6 +66,7 @@ func script(does string) string { return "#!/bin/sh\necho >>" + does + "\n" }
 var left = map[string][]string{
 	"README.md":               {"deployed", "backed-up", "headgate.db"},
 	"docs/getting-started.md": {"backed-up", "guessing.html"},
+	"docs/choosing.md":        {"fills.html"},
 }
 
 // TestDocumentation runs all pages, each from its first block to its last.

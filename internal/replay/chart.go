@@ -182,18 +182,14 @@ type refusal struct {
 // addLane draws refusals as bars above the plot: many that are close together become one bar that is as
 // high as they are many, so that they cover nothing.
 func (c *chart) addLane(a axes, no string, list []refusal) {
-	type bar struct {
-		refusal
-		last int
-	}
-	var bars []bar
+	var bars []refusal
 	most := int64(1)
 	for _, r := range list {
 		at := a.Left + math.Floor((r.x-a.Left)/a.bin)*a.bin
 		if n := len(bars); n > 0 && bars[n-1].x == at {
 			bars[n-1].count += r.count
 		} else {
-			bars = append(bars, bar{refusal: refusal{at, r.count, r.title}})
+			bars = append(bars, refusal{at, r.count, r.title})
 		}
 		most = max(most, bars[len(bars)-1].count)
 	}
@@ -335,7 +331,8 @@ func (c *chart) mark(a axes, p *picture, m *moment) {
 	x, y := a.x(m.at), a.y(m.after)
 	dot := func(class, title string) {
 		level := number(m.after)
-		c.Dots = append(c.Dots, shape{Class: class, X: x, Y: y, Title: precise(m.at) + ": " + title + ", level " + level})
+		title = precise(m.at) + ": " + title + ", level " + level
+		c.Dots = append(c.Dots, shape{Class: class, X: x, Y: y, Title: title})
 		c.note(x, y, level)
 	}
 	switch {

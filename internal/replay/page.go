@@ -129,8 +129,8 @@ func newPage(reports []*Report) *page {
 
 // aboutLog tells what became of the lines of the logs.
 func (p *page) aboutLog(r *Report) {
-	p.About = append(p.About, fmt.Sprintf("%s read, %s not read, %s skipped", plural(r.Lines, "line"), comma(r.Unparsed),
-		comma(r.Skipped)))
+	p.About = append(p.About, fmt.Sprintf("%s read, %s not read, %s skipped", plural(r.Lines, "line"),
+		comma(r.Unparsed), comma(r.Skipped)))
 	if r.Filtered > 0 {
 		p.About = append(p.About, plural(r.Filtered, "line")+" left out by where, since or until")
 	}

@@ -162,7 +162,8 @@ func TestPictureIsNotCovered(t *testing.T) {
 		fmt.Fprintf(&log, "{\"ts\":%d.%d,\"ip\":\"a\"}\n", 1431857103+i/10, i%10)
 	}
 	got := page(t, "token-bucket 10/1m burst 5", "ip", log.String())
-	rect := regexp.MustCompile(`<rect class="refused" x="([0-9.]+)" y="([0-9.]+)" width="([0-9.]+)" height="([0-9.]+)">`)
+	const n = `="([0-9.]+)"`
+	rect := regexp.MustCompile(`<rect class="refused" x` + n + ` y` + n + ` width` + n + ` height` + n + `>`)
 	svgs := regexp.MustCompile(`(?s)<svg class="(?:wide|narrow)".*?</svg>`).FindAllString(got, -1)
 	if len(svgs) != 6 {
 		t.Fatalf("%d charts", len(svgs))

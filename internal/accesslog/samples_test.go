@@ -1,0 +1,271 @@
+package accesslog
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// sample is three lines of a format as its documentation shows them, or as it describes them where it shows
+// none, with what they say: "time ip method path status", or "skip" or the reason.
+type sample struct {
+	format Format
+	head   string // lines before them
+	lines  [3]string
+	want   [3]string
+	// damaged is a line that looks like one of the format, and why it is not read.
+	damaged string
+	why     error
+}
+
+const nginxAgent = `"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko)"`
+
+var samples = []sample{
+	{ // nginx.org, ngx_http_log_module: the format "combined"
+		format: Combined,
+		lines: [3]string{
+			`127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326 "http://www.example.com/start.html" "Mozilla/4.08 [en] (Win98; I ;Nav)"`,
+			`2001:db8::7 - - [10/Oct/2000:13:55:37 -0700] "POST /login?next=%2F HTTP/1.1" 302 0 "-" ` + nginxAgent,
+			`203.0.113.9 - - [10/Oct/2000:20:55:38 +0000] "\x16\x03\x01" 400 157 "-" "-"`,
+		},
+		want: [3]string{
+			"2000-10-10T20:55:36Z 127.0.0.1 GET /apache_pb.gif 200",
+			"2000-10-10T20:55:37Z 2001:db8::7 POST /login 302",
+			`2000-10-10T20:55:38Z 203.0.113.9 - \x16\x03\x01 400`,
+		},
+		damaged: `127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326 "http://www.exa`,
+		why:     errReferer,
+	},
+	{ // httpd.apache.org, Log Files: Common Log Format
+		format: Common,
+		lines: [3]string{
+			`127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326`,
+			`192.168.2.20 - - [28/Jul/2006:10:27:10 -0300] "GET /cgi-bin/try/ HTTP/1.0" 200 3395`,
+			`127.0.0.1 - - [28/Jul/2006:10:22:04 -0300] "GET / HTTP/1.0" 304 -`,
+		},
+		want: [3]string{
+			"2000-10-10T20:55:36Z 127.0.0.1 GET /apache_pb.gif 200",
+			"2006-07-28T13:27:10Z 192.168.2.20 GET /cgi-bin/try/ 200",
+			"2006-07-28T13:22:04Z 127.0.0.1 GET / 304",
+		},
+		damaged: `127.0.0.1 - - [28/Jul/2006:10:22:04 -0300] "GET / HTTP/1.0" 2216`,
+		why:     errStatus,
+	},
+	{ // Debian's apache2.conf: LogFormat "%v:%p %h %l %u %t ..." vhost_combined
+		format: VHost,
+		lines: [3]string{
+			`www.example.com:80 127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.0" 200 2326 "-" "Mozilla/4.08"`,
+			`www.example.com:443 2001:db8::7 - - [10/Oct/2000:13:55:37 -0700] "GET / HTTP/1.1" 404 9 "-" "-"`,
+			`shop.example.com 203.0.113.9 - - [10/Oct/2000:13:55:38 -0700] "HEAD / HTTP/1.1" 200 - "-" "-"`,
+		},
+		want: [3]string{
+			"2000-10-10T20:55:36Z 127.0.0.1 GET /a 200",
+			"2000-10-10T20:55:37Z 2001:db8::7 GET / 404",
+			"2000-10-10T20:55:38Z 203.0.113.9 HEAD / 200",
+		},
+		damaged: `www.example.com:80 127.0.0.1 - frank [10/Oct/2000:13:55:36] "GET /a HTTP/1.0" 200 2326`,
+		why:     errTime,
+	},
+	{ // doc.traefik.io, access logs: the common format
+		format: TraefikCLF,
+		lines: [3]string{
+			`192.168.1.100 - - [15/May/2025:12:06:30 +0000] "GET /api HTTP/1.1" 200 1024 "-" "Mozilla/5.0" 42 "router@docker" "http://172.19.0.3:80" 150ms`,
+			`10.42.0.1 - admin [15/May/2025:12:06:31 +0000] "GET /dashboard/ HTTP/2.0" 401 17 "-" "-" 43 "dash@file" "-" 0ms`,
+			`2001:db8::1 - - [15/May/2025:12:06:32 +0000] "GET /x?y=1 HTTP/2.0" 404 19 "-" "curl/8.5.0" 44 "-" "-" 0ms`,
+		},
+		want: [3]string{
+			"2025-05-15T12:06:30Z 192.168.1.100 GET /api 200",
+			"2025-05-15T12:06:31Z 10.42.0.1 GET /dashboard/ 401",
+			"2025-05-15T12:06:32Z 2001:db8::1 GET /x 404",
+		},
+		damaged: `10.42.0.1 - - [15/May/2025:12:06:31 +0000] "GET / HTTP/2.0" 401 17 "-" "-" 43 "dash@file" "htt`,
+		why:     errTraefik,
+	},
+	{ // the HAProxy configuration manual, HTTP log format and Error log format
+		format: HAProxy,
+		lines: [3]string{
+			`Feb  6 12:14:14 localhost haproxy[14389]: 10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html HTTP/1.1"`,
+			`haproxy[18113]: 127.0.0.1:34549 [15/Oct/2003:15:19:06.103] px-http px-http/<NOSRV> -1/-1/-1/-1/+50001 408 +2750 - - cR-- 2/2/2/0/+2 0/0 ""`,
+			`Feb  6 12:12:09 localhost haproxy[14385]: Connect from 10.0.1.2:33312 to 10.0.3.31:8012 (www/HTTP)`,
+		},
+		want: [3]string{
+			"2009-02-06T12:14:14.655Z 10.0.1.2 GET /index.html 200",
+			"2003-10-15T15:19:06.103Z 127.0.0.1 -  408",
+			"skip: is not about a request",
+		},
+		damaged: `Feb  6 12:12:56 localhost haproxy[14387]: 10.0.1.2:33313 [06/Feb/2009:12:12:51.443] fnt bck/srv1 0/0/5007 212 -- 0/0/0/0/3 0/0`,
+		why:     errTCPLog,
+	},
+	{ // docs.aws.amazon.com, access logs for your Application Load Balancer, and for your Classic one
+		format: ALB,
+		lines: [3]string{
+			`http 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 0.000 0.001 0.000 200 200 34 366 "GET http://www.example.com:80/ HTTP/1.1" "curl/7.46.0" - - arn:aws:elasticloadbalancing:us-east-2:123456789012:targetgroup/my-targets/73e2d6bc24d8a067 "Root=1-58337262-36d228ad5d99923122bbe354" "-" "-" 0 2018-07-02T22:22:48.364000Z "forward" "-" "-" "10.0.0.1:80" "200" "-" "-"`,
+			`wss 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 10.0.0.140:44244 10.0.0.171:8010 0.000 0.001 0.000 101 101 218 786 "GET https://10.0.0.30:443/chat?room=1 HTTP/1.1" "-" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:aws:elasticloadbalancing:us-west-2:123456789012:targetgroup/my-targets/73e2d6bc24d8a067 "Root=1-58337364-23a8c76965a2ef7629b185e3" "-" "-" 1 2018-07-02T22:22:48.364000Z "forward" "-" "-" "10.0.0.171:8010" "101" "-" "-"`,
+			`2015-05-13T23:39:43.945958Z my-loadbalancer 192.168.131.39:2817 10.0.0.1:80 0.000073 0.001048 0.000057 200 200 0 29 "GET http://www.example.com:80/ HTTP/1.1" "curl/7.38.0" - -`,
+		},
+		want: [3]string{
+			"2018-07-02T22:23:00.186641Z 192.168.131.39 GET / 200",
+			"2018-07-02T22:23:00.186641Z 10.0.0.140 GET /chat 101",
+			"2015-05-13T23:39:43.945958Z 192.168.131.39 GET / 200",
+		},
+		damaged: `http 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 0.000 0.001 0.000 200 34 366 "GET http://www.example.com:80/ HTTP/1.1" "curl/7.46.0" - -`,
+		why:     errALBColumns,
+	},
+	{ // learn.microsoft.com, W3C logging
+		format: W3C,
+		head: "#Software: Microsoft HTTP Server API 2.0\n#Version: 1.0\n#Date: 2002-05-02 17:42:15\n" +
+			"#Fields: date time c-ip cs-username s-ip s-port cs-method cs-uri-stem cs-uri-query sc-status cs(User-Agent) \n",
+		lines: [3]string{
+			`2002-05-02 17:42:15 172.22.255.255 - 172.30.255.255 80 GET /images/picture.jpg - 200 Mozilla/4.0+(compatible;MSIE+5.5;+Windows+2000+Server)`,
+			`2002-05-02 17:42:16 2001:db8::7 ann 172.30.255.255 80 POST /login.aspx a=1 302 -`,
+			`#Date: 2002-05-02 17:42:17`,
+		},
+		want: [3]string{
+			"2002-05-02T17:42:15Z 172.22.255.255 GET /images/picture.jpg 200",
+			"2002-05-02T17:42:16Z 2001:db8::7 POST /login.aspx 302",
+			"skip: is a directive",
+		},
+		damaged: `2002-05-02 17:42:15 172.22.255.255 - 172.30.255.255 80 GET /images/picture.jpg 200 Mozilla/4.0`,
+		why:     errFewFields,
+	},
+	{ // caddyserver.com, How Logging Works: structured logs
+		format: Caddy,
+		lines: [3]string{
+			`{"level":"info","ts":1646861401.5241024,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"127.0.0.1","remote_port":"41342","client_ip":"127.0.0.1","proto":"HTTP/2.0","method":"GET","host":"localhost","uri":"/","headers":{"User-Agent":["curl/7.82.0"]},"tls":{"resumed":false,"version":772}},"bytes_read":0,"user_id":"","duration":0.000929675,"size":10900,"status":200,"resp_headers":{"Server":["Caddy"]}}`,
+			`{"level":"error","ts":1646861402,"logger":"http.log.access.log0","msg":"handled request","request":{"remote_ip":"10.0.0.9","client_ip":"2001:db8::7","method":"POST","host":"localhost","uri":"/login?a=b","headers":{}},"size":0,"status":502}`,
+			`{"level":"info","ts":1646861403.1,"logger":"tls.cache.maintenance","msg":"started background certificate maintenance"}`,
+		},
+		want: [3]string{
+			"2022-03-09T21:30:01.524102Z 127.0.0.1 GET / 200",
+			"2022-03-09T21:30:02Z 2001:db8::7 POST /login 502",
+			"skip: is not about a request",
+		},
+		damaged: `{"level":"info","ts":1646861401.5241024,"logger":"http.log.access","msg":"handled requ`,
+		why:     errJSON,
+	},
+	{ // doc.traefik.io, access logs: format json, and its list of fields
+		format: TraefikJSON,
+		lines: [3]string{
+			`{"ClientAddr":"172.19.0.1:56984","ClientHost":"172.19.0.1","ClientPort":"56984","ClientUsername":"-","DownstreamContentSize":19,"DownstreamStatus":404,"Duration":27000,"RequestHost":"localhost","RequestMethod":"GET","RequestPath":"/a?b=c","StartLocal":"2025-05-01T14:00:00.25+02:00","StartUTC":"2025-05-01T12:00:00.25Z","level":"info","msg":"","time":"2025-05-01T12:00:03Z"}`,
+			`{"ClientHost":"1.2.3.4","RequestMethod":"GET","RequestHost":"api.example.com","RequestPath":"/index/v1","DownstreamStatus":200,"request_User-Agent":"curl/7.68.0","time":"2025-05-01T12:00:00Z"}`,
+			`{"ClientHost":"2001:db8::7","RequestMethod":"PUT","RequestPath":"/x","DownstreamStatus":201,"StartUTC":"2025-05-01T12:00:01Z"}`,
+		},
+		want: [3]string{
+			"2025-05-01T12:00:00.25Z 172.19.0.1 GET /a 404",
+			"2025-05-01T12:00:00Z 1.2.3.4 GET /index/v1 200",
+			"2025-05-01T12:00:01Z 2001:db8::7 PUT /x 201",
+		},
+		damaged: `{"ClientHost":"1.2.3.4","RequestMethod":"GET","RequestPath":"/index/v1","DownstreamStatus":200}`,
+		why:     errNoTime,
+	},
+	{ // the objects usage of the OpenAI and Anthropic API references, in a line of a log
+		format: Usage,
+		lines: [3]string{
+			`{"ts":"2025-05-01T12:00:00Z","ip":"10.0.0.1","method":"POST","path":"/v1/chat","status":200,"max_tokens":500,"usage":{"prompt_tokens":19,"completion_tokens":10,"total_tokens":29},"duration_ms":1500}`,
+			`{"start_time":"2025-05-01T12:00:01Z","ip":"10.0.0.2","method":"POST","path":"/v1/messages","status":200,"usage":{"input_tokens":2095,"output_tokens":503},"end_time":"2025-05-01T12:00:09Z"}`,
+			`{"created":1746100802,"ip":"10.0.0.3","method":"POST","path":"/v1","status":200,"reserved_tokens":100,"total_tokens":40}`,
+		},
+		want: [3]string{
+			"2025-05-01T12:00:00Z 10.0.0.1 POST /v1/chat 200 reserved 519 used 29 until 12:00:01.5",
+			"2025-05-01T12:00:01Z 10.0.0.2 POST /v1/messages 200 reserved 2598 used 2598 until 12:00:09",
+			"2025-05-01T12:00:02Z 10.0.0.3 POST /v1 200 reserved 100 used 40",
+		},
+		damaged: `{"ts":"2025-05-01T12:00:00Z","ip":"10.0.0.1","usage":{"total_tokens":"many"}}`,
+		why:     errTokens,
+	},
+	{ // jsonlines.org, with the names of nginx' documentation of log_format escape=json
+		format: JSON,
+		lines: [3]string{
+			`{"time":"2025-05-01T12:00:00+02:00","remote_addr":"10.0.0.1","request_method":"GET","request_uri":"/a?b","status":"200"}`,
+			`{"@timestamp":"2025-05-01T10:00:01.5Z","clientip":"2001:db8::7","method":"GET","url":"/b","status":404}`,
+			`{"timestamp":1746093602000,"ip":"10.0.0.3","method":"PUT","path":"/c","status_code":204}`,
+		},
+		want: [3]string{
+			"2025-05-01T10:00:00Z 10.0.0.1 GET /a 200",
+			"2025-05-01T10:00:01.5Z 2001:db8::7 GET /b 404",
+			"2025-05-01T10:00:02Z 10.0.0.3 PUT /c 204",
+		},
+		damaged: `{"time":"yesterday","remote_addr":"10.0.0.1"}`,
+		why:     errBadTime,
+	},
+	{ // RFC 4180
+		format: CSV,
+		head:   "time,ip,method,path,status,\"user agent\"\n",
+		lines: [3]string{
+			`2025-05-01T12:00:00Z,10.0.0.1,GET,/a,200,"Mozilla/5.0 (X11, Linux)"`,
+			`2025-05-01 12:00:01,"2001:db8::7",GET,"/a?""x""",200,`,
+			`1746100802,10.0.0.3,"","/b,c",404,"-"`,
+		},
+		want: [3]string{
+			"2025-05-01T12:00:00Z 10.0.0.1 GET /a 200",
+			`2025-05-01T12:00:01Z 2001:db8::7 GET /a 200`,
+			"2025-05-01T12:00:02Z 10.0.0.3  /b,c 404",
+		},
+		damaged: `2025-05-01T12:00:00Z,10.0.0.1,GET,/a,200,"Mozilla/5.0 (X11`,
+		why:     errQuotes,
+	},
+	{ // the messages of sshd(8) in syslog
+		format: SSHD,
+		lines: [3]string{
+			`Mar 27 14:54:57 h sshd[2967]: Invalid user support from 95.152.57.58`,
+			`Mar 29 10:05:01 h sshd[1071]: Failed password for root from 10.0.0.1 port 1 ssh2`,
+			`Mar 29 10:05:02 h sshd[1071]: Connection closed by 10.0.0.1 [preauth]`,
+		},
+		want: [3]string{
+			"2015-03-27T14:54:57Z 95.152.57.58",
+			"2015-03-29T10:05:01Z 10.0.0.1",
+			"skip: is not about a password that failed or an invalid user",
+		},
+		damaged: `Mar 27 14:54:57 h sshd[2967]: Invalid user support`,
+		why:     errFrom,
+	},
+}
+
+// fieldsOf are the fields that a sample shows.
+func (s *sample) fields() []string {
+	if s.format == SSHD {
+		return []string{"ip"}
+	}
+	return []string{"ip", "method", "path", "status"}
+}
+
+func (s *sample) reader(t testing.TB) Reader {
+	t.Helper()
+	rd, err := New(s.format, s.fields(), Config{Year: 2015})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(s.head) {
+		if rec, err := rd.Read([]byte(strings.TrimSuffix(line, "\n"))); err != nil || rec.Count != 0 {
+			t.Fatalf("%s: header %q: %+v, %v", s.format, line, rec, err)
+		}
+	}
+	return rd
+}
+
+// said writes what a reader has made of a line.
+func said(rec Record, err error) string {
+	switch {
+	case err != nil:
+		return err.Error()
+	case rec.Count == 0:
+		return "skip: " + rec.Skip
+	}
+	text := at(rec.At).Format(time.RFC3339Nano)
+	for _, v := range rec.Values {
+		text += " " + string(v.Text)
+		if v.Err != nil {
+			text += v.Err.Error()
+		}
+	}
+	if rec.Spent.Used != nil {
+		text += " reserved " + string(rec.Spent.Reserved) + " used " + string(rec.Spent.Used)
+	}
+	if rec.Spent.End != 0 {
+		text += " until " + at(rec.Spent.End).Format("15:04:05.999999")
+	}
+	return text
+}
+
+// at returns microseconds as a time.
+func at(us int64) time.Time { return time.UnixMicro(us).UTC() }
