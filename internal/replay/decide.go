@@ -34,7 +34,7 @@ func decide(ctx context.Context, limit headgate.Limit, in *input) (*Report, erro
 		r.Buckets[i].Start = at(start + int64(i)*width)
 	}
 	r.tallies = make([]tally, len(in.keys))
-	p := newPlayer(limit, cfg)
+	p := newPlayer(limit, cfg, cfg.Fill || cfg.Trace > 0)
 	n := int64(0)
 	err := in.events.each(ctx, func(e *request) error {
 		key := in.keys[e.key]
@@ -49,7 +49,7 @@ func decide(ctx context.Context, limit headgate.Limit, in *input) (*Report, erro
 		if e.end > 0 && s.allowed {
 			r.Used.add(e.used)
 		}
-		if s.brim {
+		if s.brim && r.Fill {
 			r.Brim++
 		}
 		if s.allowed {

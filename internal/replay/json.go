@@ -73,7 +73,7 @@ type (
 		Cost          Total        `json:"cost"`
 		Accepted      Total        `json:"cost_accepted"`
 		Used          *Total       `json:"cost_used,omitempty"`
-		Brim          int64        `json:"brim"`
+		Brim          int64        `json:"brim,omitempty"`
 		First         time.Time    `json:"first"`
 		Last          time.Time    `json:"last"`
 		Disorder      jsonDisorder `json:"disorder"`

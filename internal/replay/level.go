@@ -64,7 +64,7 @@ func (r *Report) trace(ctx context.Context, in *input, limits int) error {
 	tracers := make(map[uint32]*tracer, len(shown))
 	ordered := make([]*tracer, len(shown))
 	for i, k := range shown {
-		ordered[i] = newTracer(k, r, newPlayer(r.limit, in.cfg))
+		ordered[i] = newTracer(k, r, newPlayer(r.limit, in.cfg, true))
 		tracers[in.number[k.Key]] = ordered[i]
 	}
 	err := in.events.each(ctx, func(e *request) error {

@@ -19,7 +19,7 @@ type player struct {
 	p       law.Params
 	lim     *headgate.Limiter
 	now     *int64
-	rec     *recorder
+	rec     *recorder // nil: levels are not asked for, and the limiter takes a shorter way
 	pending settles
 
 	// settling, if set, is told that a request is settled at a time; what it returns is called after that.
@@ -28,21 +28,26 @@ type player struct {
 
 // step is what became of a request.
 type step struct {
-	allowed       bool // all of it
+	allowed  bool  // all of it
+	accepted int64 // in millionths
+
+	// Where levels are asked for: that before and that after it, in credits.
 	before, after int64
-	accepted      int64 // in millionths
 	brim          bool  // the level stands at the capacity then
 	blocked       int64 // until when; 0: not blocked
 }
 
-func newPlayer(limit headgate.Limit, cfg *Config) *player {
+func newPlayer(limit headgate.Limit, cfg *Config, levels bool) *player {
 	now := new(int64)
 	clock := func() int64 { return *now }
-	rec := &recorder{Store: memory.New(&memory.Config{Clock: clock, MaxKeys: -1})}
-	return &player{
-		limit: limit, fill: cfg.Fill, p: limit.Params(), now: now, rec: rec,
-		lim: headgate.New(rec, &headgate.Config{Clock: clock, Timeout: -1}),
+	p := &player{limit: limit, fill: cfg.Fill, p: limit.Params(), now: now}
+	var s store.Store = memory.New(&memory.Config{Clock: clock, MaxKeys: -1})
+	if levels {
+		p.rec = &recorder{Store: s}
+		s = p.rec
 	}
+	p.lim = headgate.New(s, &headgate.Config{Clock: clock, Timeout: -1})
+	return p
 }
 
 // recorder keeps a store's raw outcome: the level is in it, to the credit.
@@ -73,10 +78,14 @@ func (p *player) play(ctx context.Context, r *request, key string) (s step, err 
 	}()
 	c := headgate.Charge{Limit: p.limit, Key: key}
 	if r.cost == 0 { // it takes nothing
+		s.allowed = true
+		p.pend(r, c, nil)
+		if p.rec == nil {
+			return s, nil
+		}
 		_, err = p.lim.Check(ctx, c)
 		s.before = p.rec.out.Used - p.rec.out.Granted*p.rec.cost
-		s.allowed, s.after, s.brim = true, s.before, s.before >= p.p.Capacity
-		p.pend(r, c, nil)
+		s.after, s.brim = s.before, s.before >= p.p.Capacity
 		return s, err
 	}
 	if c.Cost, err = costOf(r.cost); err != nil {
@@ -97,12 +106,15 @@ func (p *player) play(ctx context.Context, r *request, key string) (s step, err 
 		d, err = p.lim.Take(ctx, c)
 		s.allowed = d.Allowed
 	}
-	out := &p.rec.out
-	s.before, s.after = out.Used-out.Granted*p.rec.cost, out.Used
-	s.brim = s.after >= p.p.Capacity
 	if s.allowed {
 		s.accepted = r.cost
 	}
+	if p.rec == nil {
+		return s, err
+	}
+	out := &p.rec.out
+	s.before, s.after = out.Used-out.Granted*p.rec.cost, out.Used
+	s.brim = s.after >= p.p.Capacity
 	if out.State.BlockedUntil > r.at {
 		s.blocked = out.State.BlockedUntil
 	}

@@ -29,7 +29,7 @@ type Report struct {
 	Reasons  []Reason
 
 	Fill     bool
-	Brim     int64  // requests after which the level stood at the capacity
+	Brim     int64  // of Fill: requests after which the level stood at the capacity
 	Asked    Total  // what all requests cost
 	Accepted Total  // what was charged of it; of usage, what was reserved
 	Used     Total  // usage: what the admitted calls came to in the end
