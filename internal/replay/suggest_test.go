@@ -22,7 +22,7 @@ const apacheLog = "testdata/apache.log.gz"
 // replay of that limit, refuses no more than was asked for, and the next tighter number of its kind refuses more.
 func TestSuggestionIsWhatReplaySays(t *testing.T) {
 	t.Parallel()
-	for _, ask := range []Ask{{Refuse: 0.001}, {Refuse: 0.02}, {Refuse: 0.01, Keys: true}, {Refuse: 0}} {
+	for _, ask := range []Ask{{Refuse: 0.001}, {Refuse: 0.01, Keys: true}, {Refuse: 0}} {
 		g, err := Suggest(t.Context(), ask, "ip", []string{apacheLog}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +183,10 @@ func TestPeaks(t *testing.T) {
 	log.WriteString("ts,who,n\n")
 	at := int64(1e9)
 	for range 2000 {
-		at += int64(rnd.IntN(4)) * int64(rnd.IntN(40))
+		at += int64(rnd.IntN(2)) // often a period apart
+		if rnd.IntN(200) == 0 {
+			at += int64(rnd.IntN(4000))
+		}
 		k, n := rnd.IntN(10), int64(rnd.IntN(5))
 		asks[k] = append(asks[k], ask{at, n})
 		fmt.Fprintf(&log, "%d,%d,%d\n", at, k, n)
