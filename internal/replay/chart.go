@@ -292,7 +292,7 @@ func (p *picture) close(f frame) chart {
 			list = append(list, refusal{a.x(m.at), 1, precise(m.at)})
 		}
 	}
-	if len(c.Notes) > maxNotes {
+	if len(c.Dots) > maxNotes {
 		c.Notes = nil
 	}
 	if !p.fill { // what overflows has a mark of its own

@@ -60,7 +60,7 @@ type section struct {
 	More                   string
 }
 
-type pageKey struct{ Name, Requests, Denied, Share, First string }
+type pageKey struct{ Name, Requests, Denied, Share, Date, Clock string }
 
 // pageView is the pictures of one key.
 type pageView struct {
@@ -171,7 +171,7 @@ func (r *Report) section() *section {
 	for _, k := range r.Top {
 		s.Top = append(s.Top, pageKey{
 			shorten(printable(k.Key), 120), comma(k.Requests), comma(k.Denied),
-			percent(k.Denied, k.Requests), k.FirstDenied.Format(time.DateTime),
+			percent(k.Denied, k.Requests), k.FirstDenied.Format(time.DateOnly), k.FirstDenied.Format(time.TimeOnly),
 		})
 	}
 	if more := r.Refused - len(r.Top); more > 0 && len(r.Top) > 0 {
