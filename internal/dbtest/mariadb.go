@@ -173,7 +173,7 @@ func (v *flavour) start(ctx context.Context, args ...string) (*Server, error) {
 		return fail(err)
 	}
 	dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)
-	s := &Server{DSN: dsn, polite: syscall.SIGTERM, rude: syscall.SIGKILL}
+	s := &Server{DSN: dsn, polite: syscall.SIGTERM}
 	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
 		return v.launch(ctx, f, "data", "127.0.0.1", port, func() error { return execMariaDB(dsn, "do 1") }, args...)
 	})

@@ -176,7 +176,7 @@ func startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
 		admin = fmt.Sprintf("host=%s port=%d user=headgate database=postgres", f.path, port)
 		dsn = fmt.Sprintf("postgres://%s:%s@127.0.0.1:%d/postgres", TLSUser, TLSPassword, port)
 	}
-	s := &Server{DSN: dsn, polite: syscall.SIGINT, rude: syscall.SIGQUIT}
+	s := &Server{DSN: dsn, polite: syscall.SIGINT}
 	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
 		cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), options...)
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children

@@ -20,8 +20,8 @@ type Server struct {
 	DSN  string // of a database or keyspace that is there from the start
 	stop func()
 
-	launch       func(context.Context) (*process, error)
-	polite, rude syscall.Signal // those that end it, and that let it crash
+	launch func(context.Context) (*process, error)
+	polite syscall.Signal // ends it
 
 	mu sync.Mutex
 	p  *process // guarded by mu
@@ -34,20 +34,21 @@ func (s *Server) run(ctx context.Context, f *folder, launch func(context.Context
 	}
 	s.launch = launch
 	s.stop = stopper(func() {
-		s.end(s.polite)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.p.end(s.polite)
 		f.remove()
 	})
 	return nil
 }
 
-func (s *Server) end(sig syscall.Signal) {
+// Crash kills all processes of a server that was started here. Its files stay.
+func (s *Server) Crash() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.p.end(sig)
+	s.p.signal(syscall.SIGKILL)
+	s.p.end(syscall.SIGKILL)
 }
-
-// Crash ends a server that was started here at once, as a crash does. Its files stay.
-func (s *Server) Crash() { s.end(s.rude) }
 
 // Restart starts a server that has crashed, at the same address.
 func (s *Server) Restart(ctx context.Context) error {

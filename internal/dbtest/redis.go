@@ -91,7 +91,7 @@ func startRedis(ctx context.Context, secure bool, args ...string) (*Server, erro
 	if secure {
 		args = append([]string{"--port", "0", "--tls-port", strconv.Itoa(port)}, args...)
 	}
-	s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM, rude: syscall.SIGKILL}
+	s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM}
 	err = s.run(ctx, f, func(ctx context.Context) (*process,
 		error,
 	) {
