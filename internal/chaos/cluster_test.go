@@ -72,6 +72,7 @@ type nodes interface {
 	Restart(ctx context.Context, i int) error
 	Pause(i int)
 	Resume(i int)
+	Await(ctx context.Context) error // until all are well
 }
 
 // lose returns the faults of a cluster of n nodes, which take one for lost that stands still for longer than
@@ -82,14 +83,23 @@ func lose(c nodes, n int, patience time.Duration) []chaos.Fault {
 			i := rng.IntN(n)
 			c.Kill(i)
 			chaos.Pause(rng, patience)
-			return c.Restart(ctx, i)
+			err := c.Restart(ctx, i)
+			for try := 0; err != nil && try < 10; try++ { // the others may not have noticed that it was away
+				time.Sleep(2 * time.Second)
+				c.Kill(i)
+				err = c.Restart(ctx, i)
+			}
+			if err != nil {
+				return err
+			}
+			return c.Await(ctx)
 		}},
-		{Name: "node stopped", Weight: 3, Do: func(_ context.Context, rng *rand.Rand) error {
+		{Name: "node stopped", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
 			i := rng.IntN(n)
 			c.Pause(i)
 			chaos.Pause(rng, 2*patience)
 			c.Resume(i)
-			return nil
+			return c.Await(ctx)
 		}},
 	}
 }
@@ -148,13 +158,6 @@ func onCluster(t *testing.T) *chaos.System {
 	faults := lose(c, len(c.Addrs()), 4*time.Second)
 	for i := range faults {
 		faults[i].Forgets = clusterForgets
-		do := faults[i].Do
-		faults[i].Do = func(ctx context.Context, rng *rand.Rand) error {
-			if err := do(ctx, rng); err != nil {
-				return err
-			}
-			return c.Await(ctx)
-		}
 	}
 	ended := chaos.Fault{Name: "sessions ended", Weight: 2, Do: func(ctx context.Context, rng *rand.Rand) error {
 		return maybe(endRedis(ctx, c.Addrs()[rng.IntN(len(c.Addrs()))]))

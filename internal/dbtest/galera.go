@@ -117,14 +117,21 @@ func (g *GaleraCluster) begin(ctx context.Context) error {
 			return err
 		}
 	}
+	return g.Await(ctx)
+}
+
+// Await waits until each node sees all, and has caught up.
+func (g *GaleraCluster) Await(ctx context.Context) error {
 	for i := range g.nodes {
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			n, err := g.size(i)
-			if err == nil && n == len(g.nodes) {
+			state, err2 := g.state(i)
+			if err == nil && err2 == nil && n == len(g.nodes) && state == galeraSynced {
 				break
 			}
 			if time.Now().After(deadline) || ctx.Err() != nil {
-				return fmt.Errorf("node %d sees %d of %d: %w", i, n, len(g.nodes), errors.Join(err, ctx.Err()))
+				return fmt.Errorf("node %d sees %d of %d, and its wsrep_local_state is %d: %w", i, n, len(g.nodes), state,
+					errors.Join(err, err2, ctx.Err()))
 			}
 		}
 	}
@@ -157,10 +164,9 @@ func (g *GaleraCluster) start(ctx context.Context, i int, first bool) error {
 	if first {
 		args = append(args, "--wsrep-new-cluster")
 	}
-	const synced = 4
 	p, err := g.flavour.launch(ctx, g.folder, fmt.Sprintf("data%d", i), n.host, n.port, func() error {
-		state, err := MariaDBCount(g.Servers()[i], "show global status like 'wsrep_local_state'")
-		if err == nil && state != synced {
+		state, err := g.state(i)
+		if err == nil && state != galeraSynced {
 			err = fmt.Errorf("it has not caught up: wsrep_local_state is %d", state)
 		}
 		return err
@@ -170,6 +176,13 @@ func (g *GaleraCluster) start(ctx context.Context, i int, first bool) error {
 	}
 	n.process = p
 	return nil
+}
+
+// galeraSynced is the wsrep_local_state of a node that has caught up.
+const galeraSynced = 4
+
+func (g *GaleraCluster) state(i int) (int, error) {
+	return MariaDBCount(g.Servers()[i], "show global status like 'wsrep_local_state'")
 }
 
 // size returns how many nodes a node sees, itself too.

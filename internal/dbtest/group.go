@@ -174,5 +174,25 @@ func (g *MySQLGroup) Restart(ctx context.Context, i int) error {
 	return g.join(ctx, i, "start group_replication")
 }
 
+// Await waits until all nodes are in the group. One that the others have taken out of it joins again.
+func (g *MySQLGroup) Await(ctx context.Context) error {
+	for i, server := range g.Servers() {
+		for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+			n, err := MariaDBCount(server, "select '', count(*) from performance_schema.replication_group_members "+
+				"where member_state = 'ONLINE'")
+			if err == nil && n == len(g.nodes) {
+				break
+			}
+			if time.Since(begin) > 2*time.Minute || ctx.Err() != nil {
+				return fmt.Errorf("node %d sees %d nodes: %w", i, n, errors.Join(err, ctx.Err()))
+			}
+			if n == 0 && time.Since(begin) > 10*time.Second {
+				_ = execMariaDB(server, "stop group_replication; start group_replication") // it is not in the group
+			}
+		}
+	}
+	return nil
+}
+
 // Stop ends all nodes and removes their files.
 func (g *MySQLGroup) Stop() { g.stop() }
