@@ -75,9 +75,9 @@ type nodes interface {
 	Await(ctx context.Context) error // until all are well
 }
 
-// lose returns the faults of a cluster of n nodes, which take one for lost that stands still for longer than
-// patience.
-func lose(c nodes, n int, patience time.Duration) []chaos.Fault {
+// lose returns the faults of a cluster of n nodes on a network, which take one for lost that stands still for longer
+// than patience.
+func lose(c nodes, network *dbtest.Network, n int, patience time.Duration) []chaos.Fault {
 	return []chaos.Fault{
 		{Name: "node killed", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
 			i := rng.IntN(n)
@@ -90,6 +90,17 @@ func lose(c nodes, n int, patience time.Duration) []chaos.Fault {
 				err = c.Restart(ctx, i)
 			}
 			if err != nil {
+				return err
+			}
+			return c.Await(ctx)
+		}},
+		{Name: "node parted", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
+			i := rng.IntN(n)
+			if err := network.Part(i); err != nil {
+				return err
+			}
+			chaos.Pause(rng, 2*patience)
+			if err := network.Join(i); err != nil {
 				return err
 			}
 			return c.Await(ctx)
@@ -127,19 +138,21 @@ func onGroup(single bool) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
 		choose(t, dbtest.GroupReplication)
-		g := dbtest.StartMySQLGroup(t, single)
-		return onNodes(t, g.Servers(), lose(g, 3, 4*time.Second))
+		network := dbtest.NewNetwork(t, 3)
+		g := dbtest.StartMySQLGroupOn(t, network, single)
+		return onNodes(t, g.Servers(), lose(g, network, 3, 4*time.Second))
 	}
 }
 
 func onGalera(t *testing.T) *chaos.System {
 	t.Helper()
-	g, err := dbtest.StartGalera(t.Context())
+	network := dbtest.NewNetwork(t, 3)
+	g, err := dbtest.StartGaleraOn(t.Context(), network)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Stop)
-	return onNodes(t, g.Servers(), lose(g, 3, 3*time.Second))
+	return onNodes(t, g.Servers(), lose(g, network, 3, 3*time.Second))
 }
 
 // clusterForgets is what a fail-over of a Redis Cluster forgets at most, and that of a Sentinel too: 1.5 node
@@ -150,12 +163,13 @@ const clusterForgets = 3200 * time.Millisecond
 // there is no proxy.
 func onCluster(t *testing.T) *chaos.System {
 	t.Helper()
-	c, err := dbtest.StartRedisCluster(t.Context(), "--appendonly", "yes", "--appendfsync", "always")
+	network := dbtest.NewNetwork(t, 6)
+	c, err := dbtest.StartRedisClusterOn(t.Context(), network, "--appendonly", "yes", "--appendfsync", "always")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Stop)
-	faults := lose(c, len(c.Addrs()), 4*time.Second)
+	faults := lose(c, network, len(c.Addrs()), 4*time.Second)
 	for i := range faults {
 		faults[i].Forgets = clusterForgets
 	}

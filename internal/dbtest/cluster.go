@@ -45,10 +45,16 @@ func RedisCluster(tb testing.TB) string {
 // StartRedisCluster starts a cluster, which dies with this process. Its nodes keep nothing on disk, unless options of
 // redis-server say so: each has a name of its own for its files.
 func StartRedisCluster(ctx context.Context, options ...string) (*Cluster, error) {
+	return StartRedisClusterOn(ctx, nil, options...)
+}
+
+// StartRedisClusterOn is [StartRedisCluster] on a network of six nodes.
+func StartRedisClusterOn(ctx context.Context, network *Network, options ...string) (*Cluster, error) {
 	f, err := newFolder("redis", "redis")
 	if err != nil {
 		return nil, err
 	}
+	f.network = network
 	c := &Cluster{}
 	c.stop = stopper(func() {
 		for _, n := range c.nodes {
@@ -61,8 +67,11 @@ func StartRedisCluster(ctx context.Context, options ...string) (*Cluster, error)
 		return nil, fmt.Errorf("start a Redis Cluster: %w", err)
 	}
 	for i := range 6 {
-		const host = "127.0.0.1"
-		port, err := freePort(host, busDistance)
+		host := "127.0.0.1"
+		if network != nil {
+			host = network.Host(i)
+		}
+		port, err := network.port(host, busDistance)
 		if err != nil {
 			return fail(err)
 		}

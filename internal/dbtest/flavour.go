@@ -166,5 +166,7 @@ func (v *flavour) launch(ctx context.Context, f *folder, data, host string, port
 		"--innodb-flush-log-at-trx-commit=1", "--character-set-server=utf8mb4",
 	}
 	all = append(append(all, v.options...), args...)
-	return f.launch(ctx, f.command(context.WithoutCancel(ctx), v.server, all...), time.Minute, ping)
+	cmd := f.command(context.WithoutCancel(ctx), v.server, all...)
+	f.network.within(host, cmd)
+	return f.launch(ctx, cmd, time.Minute, ping)
 }

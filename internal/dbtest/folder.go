@@ -19,6 +19,8 @@ type folder struct {
 	path  string
 	owner *syscall.Credential // nil: the present user
 	lock  *os.File            // held for as long as this process uses the folder
+
+	network *Network // of the servers; nil: the loopback device
 }
 
 // lockFile is locked (flock) by the process that uses a folder. The lock ends

@@ -50,8 +50,11 @@ func Galera(tb testing.TB) []string {
 	return MariaDBAt(tb, g.Servers()...)
 }
 
-// StartGalera starts a cluster, which dies with this process.
-func StartGalera(ctx context.Context) (*GaleraCluster, error) {
+// StartGalera starts a cluster on the loopback device, which dies with this process.
+func StartGalera(ctx context.Context) (*GaleraCluster, error) { return StartGaleraOn(ctx, nil) }
+
+// StartGaleraOn starts a cluster on a network of three nodes.
+func StartGaleraOn(ctx context.Context, network *Network) (*GaleraCluster, error) {
 	library, err := orInstall(galeraLibrary, "Galera", "", "mariadb-server", "galera-4")
 	if err != nil {
 		return nil, err
@@ -68,6 +71,7 @@ func StartGalera(ctx context.Context) (*GaleraCluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.network = network
 	g := &GaleraCluster{flavour: v, folder: f, library: library}
 	g.stop = stopper(func() {
 		for _, n := range g.nodes {
@@ -96,12 +100,24 @@ func galeraLibrary() string {
 
 // begin starts the nodes for the first time, and waits until each sees all.
 func (g *GaleraCluster) begin(ctx context.Context) error {
+	if g.folder.network != nil { // root comes from this machine's address there
+		cmd := g.folder.command(ctx, g.flavour.server, "--no-defaults", "--bootstrap", "--datadir="+g.data(""),
+			"--innodb-log-file-size=64M")
+		cmd.Stdin = strings.NewReader("flush privileges;\ncreate user root@'%';\n" +
+			"grant all on *.* to root@'%' with grant option;\n")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("make an account: %w\n%s", err, tail(string(out), 10))
+		}
+	}
 	for i := range g.nodes {
 		n := &g.nodes[i]
 		n.host = fmt.Sprintf("127.0.0.%d", 21+i)
+		if g.folder.network != nil {
+			n.host = g.folder.network.Host(i)
+		}
 		for _, port := range []*int{&n.port, &n.group, &n.some, &n.all} {
 			var err error
-			if *port, err = freePort(n.host); err != nil {
+			if *port, err = g.folder.network.port(n.host); err != nil {
 				return err
 			}
 		}

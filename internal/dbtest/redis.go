@@ -127,6 +127,7 @@ func launchRedis(ctx context.Context, f *folder, host string, port int, args ...
 		"--port", strconv.Itoa(port), "--bind", host, "--unixsocket", socket, "--dir", f.path, "--save", "",
 		"--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
 	}, args...)...)
+	f.network.within(host, cmd)
 	return f.launch(ctx, cmd, time.Minute, func() error {
 		answer, err := askRedis(socket, "PING")
 		if err == nil && !strings.HasPrefix(answer, "PONG") && !strings.HasPrefix(answer, "NOAUTH") {
