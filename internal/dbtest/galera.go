@@ -64,7 +64,7 @@ func StartGalera(ctx context.Context) (*GaleraCluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := v.folder(ctx)
+	f, err := v.folder(ctx, new(Config))
 	if err != nil {
 		return nil, err
 	}

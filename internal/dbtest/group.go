@@ -53,7 +53,7 @@ func startMySQLGroup(ctx context.Context, single bool) (*MySQLGroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := v.folder(ctx)
+	f, err := v.folder(ctx, new(Config))
 	if err != nil {
 		return nil, err
 	}

@@ -49,6 +49,18 @@ func (s *Server) end(sig syscall.Signal) {
 // Crash ends a server that was started here at once, as a crash does. Its files stay.
 func (s *Server) Crash() { s.end(s.rude) }
 
+// Ended reports whether a server that was started here has ended, by itself or by Crash.
+func (s *Server) Ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // Restart starts a server that has crashed, at the same address.
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()

@@ -62,7 +62,7 @@ func postgresPair(tb testing.TB) (dsn, standby string, stopStandby func()) {
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
-	primary, err := startPostgres(ctx, bin, nil)
+	primary, err := new(Config).startPostgres(ctx, bin, nil)
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
