@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/server/api"
 )
@@ -23,6 +25,7 @@ const patient = 2 * time.Second
 // crowded is a server over a store whose disk gets full, and what the server has told about each key.
 type crowded struct {
 	*server
+	database   string             // its URL
 	fill, free func(t *testing.T) // fill may be called again while the disk is full
 	crash      func()             // ends the process that keeps the state, at once
 	restart    func() error       // starts it again; that fails while there is no room, maybe
@@ -58,8 +61,13 @@ var fullDisks = []struct {
 	{"PostgreSQL", "its disk is full", 128 << 20, func(t *testing.T, d *dbtest.Disk) *crowded {
 		return before(t, (&dbtest.Config{Data: d.Path}).Postgres)
 	}},
-	{"log of PostgreSQL", "", 6 << 20, func(t *testing.T, d *dbtest.Disk) *crowded {
-		return before(t, (&dbtest.Config{Log: d.Path}).Postgres)
+	{"log of PostgreSQL", "", 12 << 20, func(t *testing.T, d *dbtest.Disk) *crowded {
+		c := before(t, (&dbtest.Config{Log: d.Path}).Postgres)
+		c.fill = func(t *testing.T) {
+			d.Fill(t)
+			c.lastLog(t)
+		}
+		return c
 	}},
 	{"MariaDB", "its disk is full", 192 << 20, func(t *testing.T, d *dbtest.Disk) *crowded {
 		return before(t, (&dbtest.Config{Data: d.Path}).MariaDB)
@@ -76,10 +84,35 @@ func before(t *testing.T, begin func(context.Context) (*dbtest.Server, error)) *
 	db, url := database(t, begin)
 	migrate(t, url)
 	c := newCrowded(startReady(t, t.TempDir(), "--store", url, "--deadline", patient.String()))
+	c.database = url
 	c.crash = db.Crash
 	c.restart = func() error { return db.Restart(t.Context()) }
 	c.ended = db.Ended
 	return c
+}
+
+// lastLog lets PostgreSQL come to the last files of the write-ahead log that it has.
+func (c *crowded) lastLog(t *testing.T) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), c.database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	const ahead = `select count(*) from pg_ls_waldir() where name ~ '^[0-9A-F]{24}$'
+		and name > pg_walfile_name(pg_current_wal_lsn())`
+	for {
+		var files int
+		if err := conn.QueryRow(t.Context(), ahead).Scan(&files); err != nil {
+			t.Fatal(err)
+		}
+		if files <= 1 {
+			return
+		}
+		if _, err := conn.Exec(t.Context(), "select pg_logical_emit_message(false, 'a', 'b'), pg_switch_wal()"); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestAFullDiskAdmitsNobody serves over stores on real file systems that are full, twice: the first time there
@@ -91,7 +124,9 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 			t.Parallel()
 			disk := dbtest.NewDisk(t, tt.size)
 			c := tt.start(t, disk)
-			c.fill = func(t *testing.T) { disk.Fill(t) }
+			if c.fill == nil {
+				c.fill = func(t *testing.T) { disk.Fill(t) }
+			}
 			c.free = func(t *testing.T) { disk.Free(t) }
 			c.getsFull(t)
 			if !c.saysReady(tt.says) {

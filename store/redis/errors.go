@@ -136,6 +136,9 @@ func again(err error) bool {
 		return false
 	}
 	c := class(err)
+	if errors.Is(c, store.ErrNoSpace) {
+		return false // nobody makes room that soon
+	}
 	return errors.Is(c, store.ErrConflict) || errors.Is(c, store.ErrUnavailable) || errors.Is(c, store.ErrReadOnly)
 }
 
