@@ -12,8 +12,8 @@ import (
 // Disk is a small file system that a test fills.
 type Disk struct{ Path string }
 
-// NewDisk mounts a file system of so many bytes for as long as a test runs. It needs root, or a namespace that
-// [Namespace] makes; a test without either is skipped.
+// NewDisk mounts a file system of so many bytes for as long as a test runs, in a process of which [Namespace] says
+// that it may.
 func NewDisk(tb testing.TB, size int) *Disk {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "headgate-disk-") // TempDir is for this user alone
@@ -23,7 +23,7 @@ func NewDisk(tb testing.TB, size int) *Disk {
 	tb.Cleanup(func() { _ = os.Remove(dir) })
 	d := &Disk{Path: dir}
 	if err := syscall.Mount("headgate", d.Path, "tmpfs", 0, fmt.Sprintf("size=%d,mode=755", size)); err != nil {
-		tb.Skipf("a file system of %d bytes cannot be mounted here: %v", size, err)
+		tb.Fatalf("a file system of %d bytes cannot be mounted here: %v", size, err)
 	}
 	tb.Cleanup(func() {
 		if err := syscall.Unmount(d.Path, syscall.MNT_DETACH); err != nil {

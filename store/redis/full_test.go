@@ -14,6 +14,9 @@ import (
 // TestAServerWithoutRoomForItsLogSaysSoAtOnce is about a server that goes on without what it could not write, and
 // refuses further writes.
 func TestAServerWithoutRoomForItsLogSaysSoAtOnce(t *testing.T) {
+	if !dbtest.Namespace(t) {
+		return
+	}
 	disk := dbtest.NewDisk(t, 8<<20)
 	server, err := (&dbtest.Config{
 		Data: disk.Path, Args: []string{"--appendonly", "yes", "--appendfsync", "everysec"},
