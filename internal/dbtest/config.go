@@ -13,6 +13,9 @@ type Config struct {
 	Data string
 	// Log is the folder for the write-ahead log of a PostgreSQL, in files of 1 MB. Empty: it is with the data.
 	Log string
+	// Faults lets SlowDisk and ShiftClock of the server work. They need a glibc, and gcc, which is installed
+	// if need be. The server flushes its files then, also in tests.
+	Faults bool
 	// Args are further options of the server's program.
 	Args []string
 }
@@ -51,6 +54,9 @@ func (c *Config) prepare(f *folder, kind string) error {
 		if err != nil {
 			return err
 		}
+	}
+	if c.Faults {
+		return f.prepareFaults()
 	}
 	return nil
 }

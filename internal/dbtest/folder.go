@@ -16,12 +16,13 @@ import (
 // folder holds the files of a server, or of a cluster, which belong to whom it
 // runs as.
 type folder struct {
-	path  string
-	data  string              // where the server's data are: path, unless Config.Data says otherwise
-	log   string              // where PostgreSQL's write-ahead log is; empty: with the data
-	more  []string            // variables of its commands' environment
-	owner *syscall.Credential // nil: the present user
-	lock  *os.File            // held for as long as this process uses the folder
+	path   string
+	data   string              // where the server's data are: path, unless Config.Data says otherwise
+	log    string              // where PostgreSQL's write-ahead log is; empty: with the data
+	faults *os.File            // tells servers how slow they are: see faults.go
+	more   []string            // variables of its commands' environment
+	owner  *syscall.Credential // nil: the present user
+	lock   *os.File            // held for as long as this process uses the folder
 }
 
 // lockFile is locked (flock) by the process that uses a folder. The lock ends
@@ -68,8 +69,10 @@ func (f *folder) remove() {
 	for _, path := range []string{f.path, f.data, f.log} {
 		os.RemoveAll(path)
 	}
-	if f.lock != nil {
-		f.lock.Close()
+	for _, open := range []*os.File{f.lock, f.faults} {
+		if open != nil {
+			open.Close()
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ type Server struct {
 	DSN  string // of a database or keyspace that is there from the start
 	stop func()
 
+	faults       *os.File // nil: it has none
 	launch       func(context.Context) (*process, error)
 	polite, rude syscall.Signal // those that end it, and that let it crash
 
@@ -32,7 +33,7 @@ func (s *Server) run(ctx context.Context, f *folder, launch func(context.Context
 	if s.p, err = launch(ctx); err != nil {
 		return err
 	}
-	s.launch = launch
+	s.launch, s.faults = launch, f.faults
 	s.stop = stopper(func() {
 		s.end(s.polite)
 		f.remove()
