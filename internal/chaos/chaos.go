@@ -67,8 +67,8 @@ type Fault struct {
 	// Forgets says that the fault may lose what was decided so long before it, as documented of the engine. 0: it
 	// loses nothing.
 	Forgets time.Duration
-	// Clock is by how much the fault moves the server's clock, and back at its end.
-	Clock time.Duration
+	// Shift, in the place of Do, sets the calendar's clock of the server to so much after that of the machine.
+	Shift func(ahead time.Duration)
 }
 
 // Report is what came of a run.
@@ -238,8 +238,11 @@ func (r *run) breakOne(ctx context.Context, t *testing.T, faults []Fault) {
 		n -= faults[i].Weight
 	}
 	f := &faults[i]
-	begin := sched.Now()
-	if err := f.Do(ctx, r.rng); err != nil {
+	do, begin := f.Do, sched.Now()
+	if f.Shift != nil {
+		do = r.jump(f.Shift)
+	}
+	if err := do(ctx, r.rng); err != nil {
 		if !errors.Is(err, ErrNothing) && ctx.Err() == nil {
 			t.Fatalf("%s: %v", f.Name, err)
 		}
@@ -257,6 +260,28 @@ func (r *run) breakOne(ctx context.Context, t *testing.T, faults []Fault) {
 
 // ErrNothing says that a fault could not be brought about this time.
 var ErrNothing = errors.New("nothing was broken")
+
+// jump returns a fault that moves the clock forward or back, and to its time again.
+func (r *run) jump(shift func(time.Duration)) func(context.Context, *rand.Rand) error {
+	return func(_ context.Context, rng *rand.Rand) error {
+		ahead := time.Duration(rng.Int64N(int64(10*time.Second))) - 5*time.Second
+		r.moved(ahead)
+		shift(ahead)
+		Pause(rng, 2*time.Second)
+		r.moved(-ahead)
+		shift(0)
+		return nil
+	}
+}
+
+// moved notes in the histories of all keys that the store's clock is about to be moved.
+func (r *run) moved(by time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.askers {
+		a.Recorder.Fault("store", history.Fault{Kind: history.Clock, By: by.Microseconds()})
+	}
+}
 
 // forgot notes in the histories of all keys that a fault, which is over now, may have lost what was decided since
 // it began, and some time before.

@@ -98,6 +98,13 @@ func faults(s *dbtest.Server, end, cancel func(context.Context) error) []chaos.F
 			s.Resume()
 			return nil
 		}},
+		{Name: "disk slow", Weight: 2, Do: func(_ context.Context, rng *rand.Rand) error {
+			s.SlowDisk(300 * time.Millisecond)
+			chaos.Pause(rng, 2*time.Second)
+			s.SlowDisk(0)
+			return nil
+		}},
+		{Name: "clock moved", Weight: 1, Shift: s.ShiftClock},
 		{Name: "sessions ended", Weight: 2, Do: func(ctx context.Context, _ *rand.Rand) error { return maybe(end(ctx)) }},
 	}
 	if cancel != nil {
@@ -181,7 +188,7 @@ func endRedis(ctx context.Context, host string) error {
 func onPostgres(parameters string) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
-		s := own(t, dbtest.NewPostgres)
+		s := own(t, (&dbtest.Config{Faults: true}).Postgres)
 		url := dbtest.PostgresAt(t, s.DSN) + parameters
 		return &chaos.System{
 			URL: url, Hosts: []string{host(t, url)}, Open: openPostgres,
@@ -195,9 +202,7 @@ func onMySQL(engine string) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
 		choose(t, engine)
-		s := own(t, func(ctx context.Context) (*dbtest.Server, error) {
-			return dbtest.StartMariaDB(ctx, "--innodb-flush-log-at-trx-commit=1")
-		})
+		s := own(t, (&dbtest.Config{Faults: true, Args: []string{"--innodb-flush-log-at-trx-commit=1"}}).MariaDB)
 		url := dbtest.MariaDBAt(t, s.DSN)[0]
 		at, database := host(t, url), url[strings.LastIndexByte(url, '/')+1:]
 		return &chaos.System{
@@ -212,7 +217,7 @@ func onRedis(engine string, options ...string) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
 		choose(t, engine)
-		s := own(t, func(ctx context.Context) (*dbtest.Server, error) { return dbtest.StartRedis(ctx, options...) })
+		s := own(t, (&dbtest.Config{Faults: true, Args: options}).Redis)
 		at := host(t, s.DSN)
 		return &chaos.System{
 			URL: s.DSN, Hosts: []string{at}, Open: openRedis,

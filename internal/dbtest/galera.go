@@ -67,7 +67,7 @@ func StartGaleraOn(ctx context.Context, network *Network) (*GaleraCluster, error
 	if err != nil {
 		return nil, err
 	}
-	f, err := v.folder(ctx)
+	f, err := v.folder(ctx, new(Config))
 	if err != nil {
 		return nil, err
 	}

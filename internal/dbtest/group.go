@@ -60,7 +60,7 @@ func startMySQLGroup(ctx context.Context, network *Network, single bool) (*MySQL
 	if err != nil {
 		return nil, err
 	}
-	f, err := v.folder(ctx)
+	f, err := v.folder(ctx, new(Config))
 	if err != nil {
 		return nil, err
 	}

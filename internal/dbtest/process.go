@@ -20,6 +20,7 @@ type Server struct {
 	DSN  string // of a database or keyspace that is there from the start
 	stop func()
 
+	faults *os.File // nil: it has none
 	launch func(context.Context) (*process, error)
 	polite syscall.Signal // ends it
 
@@ -32,7 +33,7 @@ func (s *Server) run(ctx context.Context, f *folder, launch func(context.Context
 	if s.p, err = launch(ctx); err != nil {
 		return err
 	}
-	s.launch = launch
+	s.launch, s.faults = launch, f.faults
 	s.stop = stopper(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -48,6 +49,18 @@ func (s *Server) Crash() {
 	defer s.mu.Unlock()
 	s.p.signal(syscall.SIGKILL)
 	s.p.end(syscall.SIGKILL)
+}
+
+// Ended reports whether a server that was started here has ended, by itself or by Crash.
+func (s *Server) Ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.p.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // Restart starts a server that has crashed, at the same address.

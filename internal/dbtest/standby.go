@@ -37,7 +37,7 @@ func StartPostgresPair(tb testing.TB) *PostgresPair {
 			}
 		}
 	})
-	if p.nodes[0], err = startPostgres(ctx, bin, nil); err != nil {
+	if p.nodes[0], err = new(Config).startPostgres(ctx, bin, nil); err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
 	port, err := freePort("127.0.0.1")

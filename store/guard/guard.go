@@ -230,7 +230,11 @@ func (s *Store) Close() error {
 }
 
 // errAway is the error of decisions for which the store was not asked. It has not the class of the last
-// error: nothing was done.
+// error, since nothing was done, but it says that a disk is full.
 func errAway(last error) error {
-	return fmt.Errorf("%w: it was not asked, since it is away: %s", store.ErrUnavailable, last.Error())
+	class := store.ErrUnavailable
+	if errors.Is(store.Class(last), store.ErrNoSpace) {
+		class = store.ErrNoSpace
+	}
+	return fmt.Errorf("%w: it was not asked, since it is away: %s", class, last.Error())
 }

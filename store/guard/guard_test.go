@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -301,6 +302,26 @@ func TestWhoWaitsWaitsForTheStore(t *testing.T) {
 		err := p.limiter.Wait(ctx, headgate.Charge{Limit: headgate.MustParse("fixed-window 1/1s away allow"), Key: "k"})
 		if took := time.Since(begin); err == nil || took != 3*time.Second {
 			t.Errorf("%v after %s", err, took)
+		}
+	})
+}
+
+// TestADiskThatIsFullIsToldWhileTheStoreIsNotAsked too.
+func TestADiskThatIsFullIsToldWhileTheStoreIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProcess(newDistant(), nil)
+		defer p.guard.Close()
+		p.link.cut(fmt.Errorf("%w: disk error 7", store.ErrNoSpace))
+		text := ""
+		for range 20 {
+			_, err := p.limiter.Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
+			if !errors.Is(err, store.ErrNoSpace) {
+				t.Fatalf("%v, want ErrNoSpace", err)
+			}
+			text = err.Error()
+		}
+		if !strings.Contains(text, "it was not asked") {
+			t.Errorf("the store was asked 20 times: %s", text)
 		}
 	})
 }
