@@ -76,10 +76,10 @@ type nodes interface {
 }
 
 // lose returns the faults of a cluster of n nodes on a network, which take one for lost that stands still for longer
-// than patience.
+// than patience. They take much longer than those of the network, and are rarer.
 func lose(c nodes, network *dbtest.Network, n int, patience time.Duration) []chaos.Fault {
 	return []chaos.Fault{
-		{Name: "node killed", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
+		{Name: "node killed", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
 			i := rng.IntN(n)
 			c.Kill(i)
 			chaos.Pause(rng, patience)
@@ -94,7 +94,7 @@ func lose(c nodes, network *dbtest.Network, n int, patience time.Duration) []cha
 			}
 			return c.Await(ctx)
 		}},
-		{Name: "node parted", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
+		{Name: "node parted", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
 			i := rng.IntN(n)
 			if err := network.Part(i); err != nil {
 				return err
@@ -105,7 +105,7 @@ func lose(c nodes, network *dbtest.Network, n int, patience time.Duration) []cha
 			}
 			return c.Await(ctx)
 		}},
-		{Name: "node stopped", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
+		{Name: "node stopped", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
 			i := rng.IntN(n)
 			c.Pause(i)
 			chaos.Pause(rng, 2*patience)
@@ -124,7 +124,7 @@ func onNodes(t *testing.T, servers []string, faults []chaos.Fault) *chaos.System
 		hosts[i] = host(t, u)
 	}
 	name := urls[0][strings.LastIndexByte(urls[0], '/')+1:]
-	ended := chaos.Fault{Name: "sessions ended", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
+	ended := chaos.Fault{Name: "sessions ended", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
 		return maybe(mysqlDo(hosts[rng.IntN(len(hosts))], name, "KILL")(ctx))
 	}}
 	return &chaos.System{
@@ -173,7 +173,7 @@ func onCluster(t *testing.T) *chaos.System {
 	for i := range faults {
 		faults[i].Forgets = clusterForgets
 	}
-	ended := chaos.Fault{Name: "sessions ended", Weight: 2, Do: func(ctx context.Context, rng *rand.Rand) error {
+	ended := chaos.Fault{Name: "sessions ended", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
 		return maybe(endRedis(ctx, c.Addrs()[rng.IntN(len(c.Addrs()))]))
 	}}
 	return &chaos.System{URL: c.URL(), Open: openRedis, Faults: append(faults, ended)}
