@@ -67,7 +67,7 @@ type Config struct {
 	// a millisecond counts as a millisecond.
 	SweepEvery time.Duration
 	// SweepMax is the number of rows that one sweep removes at most. The next sweep
-	// follows soon if there may be more. Zero or below: DefaultSweepMax.
+	// follows soon if it has left something: the sooner, the more of what it looked at was dead. Zero or below: DefaultSweepMax.
 	SweepMax int
 	// Observer hears of batches and sweeps. Drivers have one of their own, for what they
 	// repeat. Nil: none.
@@ -192,6 +192,7 @@ func (s *Store) start(inner store.Store, c *Config) {
 	s.binder, _ = s.top.(store.Pinner)
 	s.below, _ = store.As[store.Deadliner](inner)
 	s.retrier, _ = store.As[store.Retrier](inner)
+	s.sweeper.part, _ = store.As[store.PartialSweeper](inner)
 	s.sweeper.start(s.Sweep, c)
 }
 
