@@ -67,7 +67,8 @@ type Config struct {
 	// a millisecond counts as a millisecond.
 	SweepEvery time.Duration
 	// SweepMax is the number of rows that one sweep removes at most. The next sweep
-	// follows soon if it has left something: the sooner, the more of what it looked at was dead. Zero or below: DefaultSweepMax.
+	// follows soon if it has left something: the sooner, the more of what it looked at was
+	// dead. Zero or below: DefaultSweepMax.
 	SweepMax int
 	// Observer hears of batches and sweeps. Drivers have one of their own, for what they
 	// repeat. Nil: none.
