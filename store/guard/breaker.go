@@ -22,7 +22,10 @@ const (
 type breaker struct {
 	open      atomic.Bool
 	successes atomic.Int64
-	turned    func(err error) // called when it opens, and with nil when it closes
+	turned    func(err error) // called when it opens, and with nil when it closes; one call after the other
+
+	telling sync.Mutex // is taken before mu
+	told    bool       // turned was told last that it is open; guarded by telling
 
 	mu      sync.Mutex
 	failed  int       // failures in a row
@@ -70,7 +73,7 @@ func (b *breaker) leave(t turn, err error) {
 		b.failed, b.probing = 0, b.probing && !t.probe
 		b.mu.Unlock()
 		if was {
-			b.turned(nil)
+			b.tell()
 		}
 		return
 	}
@@ -92,8 +95,24 @@ func (b *breaker) leave(t turn, err error) {
 	}
 	b.mu.Unlock()
 	if opened {
-		b.turned(err)
+		b.tell()
 	}
+}
+
+// tell calls turned if the breaker is otherwise than was told last.
+func (b *breaker) tell() {
+	b.telling.Lock()
+	defer b.telling.Unlock()
+	b.mu.Lock()
+	open, err := b.open.Load(), b.last
+	b.mu.Unlock()
+	if open == b.told {
+		return
+	}
+	if b.told = open; !open {
+		err = nil
+	}
+	b.turned(err)
 }
 
 // away is the error of a decision for which the store was not asked.

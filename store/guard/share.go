@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/big"
@@ -40,10 +41,9 @@ const instances = "headgate:instances"
 // What a process has got counts for a limit only when it has held it for as long as a full cell of the limit takes to
 // become empty. By then nothing counts that another process has admitted by the same part.
 type shares struct {
-	inner     store.Store
-	inspector store.Inspector
-	life      time.Duration
-	log       *slog.Logger
+	inner store.Store
+	life  time.Duration
+	log   *slog.Logger
 
 	once  sync.Once
 	end   context.CancelFunc
@@ -74,7 +74,6 @@ func (s *shares) init(inner store.Store, c *Config) {
 // start begins to look for a share, once.
 func (s *shares) start() {
 	s.once.Do(func() {
-		s.inspector, _ = store.As[store.Inspector](s.inner)
 		local := memory.New(nil)
 		ctx, end := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -112,10 +111,11 @@ func (s *shares) keep(ctx context.Context) {
 		within, cancel := sched.WithTimeout(ctx, s.life/10)
 		err := s.beat(within)
 		cancel()
-		if err != nil && !told && ctx.Err() == nil {
+		quiet := ctx.Err() != nil || away(ctx, err) && !errors.Is(err, store.ErrConflict) // the breaker tells of that
+		if err != nil && !told && !quiet {
 			s.log.Warn("this process could not say that it is alive, or get its share of limits", "error", err)
 		}
-		told = err != nil
+		told = err != nil && (told || !quiet)
 		sched.Wait(beatEvery, ctx.Done(), nil, nil)
 	}
 }
@@ -139,7 +139,8 @@ func (s *shares) ask(ctx context.Context, op law.Op) (law.Outcome, error) {
 
 // beat says that this process is alive, renews its leases, and moves towards the part that it should have.
 func (s *shares) beat(ctx context.Context) error {
-	if s.inspector == nil {
+	inspector, ok := store.As[store.Inspector](s.inner) // package pending may have another one each time
+	if !ok {
 		return fmt.Errorf("%w: the store lists no leases", store.ErrUnsupported)
 	}
 	asked := sched.Now()
@@ -147,7 +148,7 @@ func (s *shares) beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	entries, err := s.inspector.Entries(ctx, s.alive.Cell, mostProcesses)
+	entries, err := inspector.Entries(ctx, s.alive.Cell, mostProcesses)
 	if err != nil {
 		return err
 	}

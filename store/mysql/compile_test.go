@@ -227,10 +227,12 @@ func randomRule(rng *rand.Rand) string {
 	}
 	for range rng.IntN(4) {
 		switch w := pick("burst", "capacity", "history", "block", "block", "ttl", "zone", "zone", "from-first",
-			"prefetch", "Burst", "fast"); w {
+			"prefetch", "away", "deadline", "Burst", "fast"); w {
 		case "burst", "capacity":
 			words = append(words, w, amount())
-		case "history", "block", "ttl":
+		case "away":
+			words = append(words, w, pick("deny", "share", "allow", "Allow", "never"))
+		case "history", "block", "ttl", "deadline":
 			words = append(words, w, period())
 		case "prefetch":
 			words = append(words, w, amount()+pick("", "", "%", "%%")+pick("", "", "/"+period()))
