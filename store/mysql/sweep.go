@@ -229,7 +229,9 @@ func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.
 
 // removeCells removes those of some cells that are still of no use, in one
 // transaction that locks them in order and waits for nobody. It is all or none
-// of them: if one is locked by another the error is ErrConflict.
+// of them: if one is locked by another the error is ErrConflict. The clock is read again
+// under the locks: it may have been set back since the sweep began, and what was of no use then
+// may count again.
 func (s *Store) removeCells(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
 	var b strings.Builder
 	values := s.returning.Load()
@@ -245,7 +247,8 @@ func (s *Store) removeCells(ctx context.Context, n *node, now int64, cells []law
 	list := b.String()
 	count, err := s.ask(ctx, n, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION;"+
 		"SELECT COUNT(*) FROM "+list+" FOR UPDATE NOWAIT;"+
-		"DELETE c FROM "+list+" WHERE "+dead("c", strconv.FormatInt(now, 10))+"; SET @hg_n = ROW_COUNT();"+
+		"SET @hg_t = LEAST("+strconv.FormatInt(now, 10)+", "+readClock+");"+
+		"DELETE c FROM "+list+" WHERE "+dead("c", "@hg_t")+"; SET @hg_n = ROW_COUNT();"+
 		"COMMIT; SELECT @hg_n, ''")
 	if err != nil {
 		return 0, classify("sweep cells", err)
