@@ -17,11 +17,14 @@ import (
 
 	"github.com/headgate/headgate/internal/chaos"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/postgres"
 	"github.com/headgate/headgate/store/redis"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var (
 	lasts  = flag.Duration("for", 20*time.Second, "how long to break each engine")

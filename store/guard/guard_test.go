@@ -11,9 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/guard"
@@ -21,7 +20,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(testing.TB) store.Store {

@@ -1,0 +1,220 @@
+// Mutants changes a package in many ways, one at a time, and counts the changes that its tests find:
+//
+//	go run ./internal/mutants [-tests ./store/memory,...] [-max 300 -seed 1] ./law
+//
+// A comparison, an operation or a condition is turned round, a whole number is one more or one less, true is false, a
+// simple statement is left out. All changes are compiled into one test binary, which does the one that its environment
+// names; the files themselves stay as they are. A mutant is killed if a test fails or takes ten times as long as it did
+// without it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/housetest"
+)
+
+// options are the flags.
+type options struct {
+	tests   string
+	skip    string
+	max     int
+	seed    uint64
+	only    int
+	workers int
+	verbose bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.tests, "tests", "", "run the tests of these `packages` too, divided by commas")
+	flag.StringVar(&o.skip, "skip", "", "leave out tests with this `text` in their name")
+	flag.IntVar(&o.max, "max", 0, "try so `many` mutants, chosen by the seed; 0: all")
+	flag.Uint64Var(&o.seed, "seed", 1, "choose the mutants by this `number`")
+	flag.IntVar(&o.only, "only", 0, "try the mutant with this `number` alone, and print the output of its tests")
+	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "try so `many` mutants at a time")
+	flag.BoolVar(&o.verbose, "v", false, "print the mutants that are killed too, and by what")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := hunt(ctx, flag.Arg(0), &o); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// hunt tries the mutants of a package, and prints those that survive.
+func hunt(ctx context.Context, dir string, o *options) error {
+	temp, err := os.MkdirTemp("", "headgate-mutants-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	source, err := housetest.ReadSource(ctx, dir)
+	if err != nil {
+		return err
+	}
+	mutants, files, err := find(source)
+	if err != nil {
+		return err
+	}
+	dirs := []string{source.Dir}
+	for d := range strings.SplitSeq(o.tests, ",") {
+		if d != "" {
+			dirs = append(dirs, filepath.FromSlash(d))
+		}
+	}
+	suites, err := build(ctx, temp, source.Types.Name(), len(mutants), files, dirs)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	var tests []*test
+	for _, s := range suites {
+		more, err := s.record(ctx, temp, o.skip, 5*time.Minute)
+		if err != nil {
+			return err
+		}
+		tests = append(tests, more...)
+	}
+	fmt.Printf("%s: %d mutants, %d tests that reach some, which took %v\n", source.Path, len(mutants), len(tests),
+		time.Since(begin).Round(time.Second))
+	found := len(mutants)
+	mutants = choose(mutants, o)
+	tried := try(ctx, mutants, tests, o)
+	report(source.Path, found, tried, time.Since(begin))
+	return ctx.Err()
+}
+
+// choose returns the mutants to be tried.
+func choose(mutants []*mutant, o *options) []*mutant {
+	if o.only > 0 {
+		return mutants[o.only-1 : o.only]
+	}
+	if o.max > 0 && o.max < len(mutants) {
+		random := rand.New(rand.NewPCG(o.seed, 0))
+		random.Shuffle(len(mutants), func(i, j int) { mutants[i], mutants[j] = mutants[j], mutants[i] })
+		mutants = mutants[:o.max]
+		slices.SortFunc(mutants, func(a, b *mutant) int { return a.n - b.n })
+	}
+	return mutants
+}
+
+// verdict is what became of a mutant.
+type verdict struct {
+	*mutant
+	reached  int    // by how many tests
+	killer   string // "" if it survives
+	timedOut bool
+}
+
+// try tries mutants, several at a time.
+func try(ctx context.Context, mutants []*mutant, tests []*test, o *options) []verdict {
+	verdicts := make([]verdict, len(mutants))
+	next := make(chan int)
+	var all sync.WaitGroup
+	for range o.workers {
+		all.Go(func() {
+			for i := range next {
+				verdicts[i] = attempt(ctx, mutants[i], tests, o.only > 0)
+				if v := verdicts[i]; v.killer == "" {
+					fmt.Printf("%d survives %d tests: %v\n", v.n, v.reached, v.mutant)
+				} else if o.verbose {
+					fmt.Printf("%d is killed by %s: %v\n", v.n, v.killer, v.mutant)
+				}
+			}
+		})
+	}
+	for i := range mutants {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	return verdicts
+}
+
+// brief is how long a test may take to be run together with others.
+const brief = 300 * time.Millisecond
+
+// attempt runs the tests that reach a mutant until one fails: the short ones first, and together.
+func attempt(ctx context.Context, m *mutant, tests []*test, loud bool) verdict {
+	v := verdict{mutant: m}
+	groups := map[*suite][]*test{}
+	var order [][]*test
+	for _, t := range tests {
+		if !t.reaches[m.n] {
+			continue
+		}
+		v.reached++
+		if t.took <= brief {
+			groups[t.suite] = append(groups[t.suite], t)
+		} else {
+			order = append(order, []*test{t})
+		}
+	}
+	for _, g := range groups {
+		order = slices.Insert(order, 0, g)
+	}
+	for _, group := range order {
+		limit := 10 * time.Second
+		for _, t := range group {
+			limit += 10 * t.took
+		}
+		out, err := group[0].suite.run(ctx, only(group...), limit, fmt.Sprint(activeEnv, "=", m.n))
+		if loud {
+			fmt.Println(out)
+		}
+		if err == nil {
+			continue
+		}
+		v.timedOut = errors.Is(err, context.DeadlineExceeded)
+		v.killer = killer(out, group)
+		break
+	}
+	return v
+}
+
+// killer returns the test that failed, as its output says, or those of a group whose process ended otherwise.
+func killer(out string, group []*test) string {
+	if _, after, ok := strings.Cut(out, "--- FAIL: "); ok {
+		return strings.Fields(after)[0]
+	}
+	return only(group...)
+}
+
+// report prints the row of a table.
+func report(pkg string, found int, verdicts []verdict, took time.Duration) {
+	killed, timedOut, unreached := 0, 0, 0
+	for _, v := range verdicts {
+		switch {
+		case v.mutant == nil:
+			continue
+		case v.killer != "":
+			killed++
+		case v.reached == 0:
+			unreached++
+		}
+		if v.timedOut {
+			timedOut++
+		}
+	}
+	fmt.Printf("\n| package | mutants | tried | killed | by time | survive | not reached | share | took |\n")
+	fmt.Printf("|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Printf("| %s | %d | %d | %d | %d | %d | %d | %.1f %% | %v |\n", pkg, found, len(verdicts), killed, timedOut,
+		len(verdicts)-killed, unreached, 100*float64(killed)/float64(max(1, len(verdicts))), took.Round(time.Second))
+}
