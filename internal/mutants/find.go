@@ -320,7 +320,7 @@ func (f *finder) binary(e *ast.BinaryExpr, typ types.Type) {
 	f.expression(e, e.OpPos, name, values...)
 }
 
-// constant lets a whole number be one more and one less, and true be false.
+// constant lets a whole number be one more and one less, a duration twice as long and half, and true be false.
 func (f *finder) constant(e ast.Expr, tv types.TypeAndValue) {
 	basic, ok := types.Default(tv.Type).Underlying().(*types.Basic)
 	if !ok {
@@ -334,6 +334,8 @@ func (f *finder) constant(e ast.Expr, tv types.TypeAndValue) {
 	case !ok:
 	case basic.Info()&types.IsBoolean != 0:
 		f.expression(e, e.Pos(), name, strconv.FormatBool(!constant.BoolVal(tv.Value)))
+	case name == "time.Duration":
+		f.expression(e, e.Pos(), name, "2 * "+f.raw(e), f.raw(e)+" / 2")
 	case basic.Info()&types.IsInteger != 0:
 		var values []string
 		for _, op := range []token.Token{token.ADD, token.SUB} {
