@@ -334,8 +334,9 @@ func (f *finder) constant(e ast.Expr, tv types.TypeAndValue) {
 	case !ok:
 	case basic.Info()&types.IsBoolean != 0:
 		f.expression(e, e.Pos(), name, strconv.FormatBool(!constant.BoolVal(tv.Value)))
-	case name == "time.Duration":
-		f.expression(e, e.Pos(), name, "2 * "+f.raw(e), f.raw(e)+" / 2")
+	case name == "time.Duration" && constant.Sign(tv.Value) == 0: // none, or the bound of a comparison with now
+	case name == "time.Duration" && fits(constant.Shift(tv.Value, token.SHL, 1), basic):
+		f.expression(e, e.Pos(), name, "2 * ("+f.raw(e)+")", "("+f.raw(e)+") / 2")
 	case basic.Info()&types.IsInteger != 0:
 		var values []string
 		for _, op := range []token.Token{token.ADD, token.SUB} {

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -93,8 +94,12 @@ func hunt(ctx context.Context, dir string, o *options) ([]verdict, error) {
 	}
 	fmt.Printf("%s: %d mutants, %d tests that reach some, which took %v\n", source.Path, len(mutants), len(tests),
 		time.Since(begin).Round(time.Second))
-	verdicts := try(ctx, choose(mutants, o), tests, o)
-	return verdicts, ctx.Err()
+	for _, t := range tests {
+		if o.verbose {
+			fmt.Printf("%s reaches %d in %v\n", t.name, len(t.reaches), t.took.Round(time.Millisecond))
+		}
+	}
+	return try(ctx, choose(mutants, o), tests, o), ctx.Err()
 }
 
 // choose returns the mutants to be tried.
@@ -121,53 +126,74 @@ type verdict struct {
 
 // try tries mutants, several at a time.
 func try(ctx context.Context, mutants []*mutant, tests []*test, o *options) []verdict {
+	h := hunter{tests: tests, loud: o.only > 0, last: map[string]*test{}}
 	verdicts := make([]verdict, len(mutants))
 	next := make(chan int)
 	var all sync.WaitGroup
 	for range o.workers {
 		all.Go(func() {
 			for i := range next {
-				verdicts[i] = attempt(ctx, mutants[i], tests, o.only > 0)
-				if v := verdicts[i]; v.killer == "" {
+				v := h.attempt(ctx, mutants[i])
+				if v.killer == "" {
 					fmt.Printf("%d survives %d tests: %v\n", v.n, v.reached, v.mutant)
 				} else if o.verbose {
 					fmt.Printf("%d is killed by %s: %v\n", v.n, v.killer, v.mutant)
 				}
+				verdicts[i] = v
 			}
 		})
 	}
 	for i := range mutants {
-		if ctx.Err() != nil {
-			break
+		if ctx.Err() == nil {
+			next <- i
 		}
-		next <- i
 	}
 	close(next)
 	all.Wait()
 	return verdicts
 }
 
+// hunter knows the tests, and which of them killed the last mutant in each function.
+type hunter struct {
+	tests []*test
+	loud  bool
+
+	mu   sync.Mutex
+	last map[string]*test // by function
+}
+
 // brief is how long a test may take to be run together with others.
 const brief = 300 * time.Millisecond
 
-// attempt runs the tests that reach a mutant until one fails: the short ones first, and together.
-func attempt(ctx context.Context, m *mutant, tests []*test, loud bool) verdict {
-	v := verdict{mutant: m}
-	groups := map[*suite][]*test{}
-	var order [][]*test
-	for _, t := range tests {
-		if !t.reaches[m.n] {
-			continue
-		}
-		v.reached++
-		if t.took <= brief {
-			groups[t.suite] = append(groups[t.suite], t)
-		} else {
-			order = append(order, []*test{t})
+// order returns the tests that reach a mutant, those of a group to be run together: first the one that killed the last
+// mutant in the same function, then the short ones.
+func (h *hunter) order(m *mutant) (order [][]*test) {
+	h.mu.Lock()
+	last := h.last[m.in]
+	h.mu.Unlock()
+	if last != nil && last.reaches[m.n] {
+		order = append(order, []*test{last})
+	}
+	var long [][]*test
+	short := map[*suite][]*test{}
+	for _, t := range h.tests {
+		switch {
+		case t == last || !t.reaches[m.n]:
+		case t.took <= brief:
+			short[t.suite] = append(short[t.suite], t)
+		default:
+			long = append(long, []*test{t})
 		}
 	}
-	for _, g := range groups {
-		order = slices.Insert(order, 0, g)
+	return append(slices.AppendSeq(order, maps.Values(short)), long...)
+}
+
+// attempt runs the tests that reach a mutant until one fails.
+func (h *hunter) attempt(ctx context.Context, m *mutant) verdict {
+	v := verdict{mutant: m}
+	order := h.order(m)
+	for _, group := range order {
+		v.reached += len(group)
 	}
 	for _, group := range order {
 		limit := 10 * time.Second
@@ -175,7 +201,7 @@ func attempt(ctx context.Context, m *mutant, tests []*test, loud bool) verdict {
 			limit += 10 * t.took
 		}
 		out, err := group[0].suite.run(ctx, only(group...), limit, fmt.Sprint(activeEnv, "=", m.n))
-		if loud {
+		if h.loud {
 			fmt.Println(out)
 		}
 		if err == nil {
@@ -183,6 +209,13 @@ func attempt(ctx context.Context, m *mutant, tests []*test, loud bool) verdict {
 		}
 		v.timedOut = errors.Is(err, context.DeadlineExceeded)
 		v.killer = killer(out, group)
+		for _, t := range group {
+			if t.name == v.killer || len(group) == 1 {
+				h.mu.Lock()
+				h.last[m.in] = t
+				h.mu.Unlock()
+			}
+		}
 		break
 	}
 	return v

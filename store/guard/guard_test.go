@@ -56,6 +56,7 @@ type link struct {
 	silent atomic.Bool
 	asked  atomic.Int64
 	slow   func(law.Cell) bool // such a cell is not answered before the context ends
+	hold   chan struct{}       // if not nil, answers come when it is closed
 }
 
 func (l *link) cut(err error) {
@@ -71,6 +72,9 @@ func (l *link) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	if l.silent.Load() || l.slow != nil && l.slow(ops[0].Cell) {
 		<-ctx.Done()
 		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, ctx.Err())
+	}
+	if l.hold != nil {
+		<-l.hold
 	}
 	if err := l.fault.Load(); err != nil {
 		return *err

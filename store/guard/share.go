@@ -300,10 +300,10 @@ func (s *shares) apply(ops []law.Op, outs []law.Outcome) error {
 	part, lost := make([]law.Op, len(ops)), make([]int64, len(ops))
 	for i := range ops {
 		units := s.units(&ops[i])
-		p, ok := scaled(&ops[i].Params, units)
-		if local == nil || units == 0 {
+		if units == 0 {
 			return errNoShare
 		}
+		p, ok := scaled(&ops[i].Params, units)
 		part[i], lost[i] = ops[i], ops[i].Params.Capacity-p.Capacity
 		part[i].Params = p
 		if c := ops[i].Ceiling; c > 0 { // as much in proportion is left free
