@@ -173,6 +173,13 @@ func (f *finder) visit(n ast.Node, condition bool) {
 		f.visitList(n.Body)
 	case *ast.BlockStmt:
 		f.visitList(n.List)
+	case *ast.ReturnStmt:
+		failed := f.returnsError(n)
+		for _, e := range n.Results {
+			if !failed || f.source.Info.Types[e].Value == nil {
+				f.visit(e, false)
+			}
+		}
 	case *ast.DeclStmt:
 		if n.Decl.(*ast.GenDecl).Tok == token.VAR {
 			f.visit(n.Decl, false)
@@ -180,6 +187,15 @@ func (f *finder) visit(n ast.Node, condition bool) {
 	default:
 		f.visitParts(n)
 	}
+}
+
+// returnsError reports whether a statement returns an error that may not be nil: what it returns beside means nothing.
+func (f *finder) returnsError(s *ast.ReturnStmt) bool {
+	if len(s.Results) < 2 {
+		return false
+	}
+	last := f.source.Info.Types[s.Results[len(s.Results)-1]]
+	return !last.IsNil() && last.Type.String() == "error"
 }
 
 // visitParts visits what a node is made of.

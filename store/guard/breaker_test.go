@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/guard"
 )
@@ -184,6 +185,44 @@ func TestWhatTheStoreSaysOfARequestDoesNotOpenTheBreaker(t *testing.T) {
 				_, _ = w.limiter.Allow(t.Context(), headgate.MustParse("token-bucket 1/s away allow"), "k")
 			}
 			w.told()
+		})
+	}
+}
+
+// late is a store that finds out about a conflict when the time is over.
+type late struct{ scripted }
+
+func (*late) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
+	<-ctx.Done()
+	return store.ErrConflict
+}
+
+// TestWhatOpensTheBreaker asks a store five times that fails in part, or altogether.
+func TestWhatOpensTheBreaker(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		inner store.Store
+		opens bool
+	}{
+		{"the batch fails", &scripted{err: errA}, true},
+		{"each of its groups fails", &scripted{errs: []error{errA, errB, errA}}, true},
+		{"all but the first", &scripted{errs: []error{nil, errB, errA}}, false},
+		{"all but the last", &scripted{errs: []error{errA, errB}}, false},
+		{"each, the last by bad input", &scripted{errs: []error{errA, errA, errBad}}, false},
+		{"a conflict", &scripted{err: store.ErrConflict}, false},
+		{"a conflict until the deadline", &late{}, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard.New(c.inner, quiet(nil))
+			defer g.Close()
+			for range 5 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				_ = g.Apply(ctx, asks("a a a"), make([]law.Outcome, 3))
+				cancel()
+			}
+			if got := g.Stats().Away; got != c.opens {
+				t.Errorf("%s: open %v, want %v", c.name, got, c.opens)
+			}
 		})
 	}
 }

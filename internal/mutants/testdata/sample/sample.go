@@ -1,7 +1,10 @@
 // Package sample has mutants of every kind.
 package sample
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 type limit struct{ strict bool }
 
@@ -31,3 +34,10 @@ func (l *limit) next(n int) time.Duration {
 }
 
 func nobody() bool { return true }
+
+func parse(s string) (n int, err error) {
+	if s != "one" {
+		return 0, errors.New("unknown")
+	}
+	return 1, nil
+}

@@ -27,3 +27,9 @@ func TestNext(t *testing.T) {
 		t.Errorf("strict: %v", got)
 	}
 }
+
+func TestParse(t *testing.T) {
+	if n, err := parse("one"); n != 1 || err != nil {
+		t.Errorf("one: %d, %v", n, err)
+	}
+}
