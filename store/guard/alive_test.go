@@ -2,7 +2,6 @@ package guard_test
 
 import (
 	"bytes"
-	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/guard"
 )
 
@@ -136,64 +134,4 @@ func TestAProcessThatComesBackHasAShareAgain(t *testing.T) {
 		settle()
 		want("when the store is reached again", 0.5, 0.5)
 	})
-}
-
-// TestAShareOfWhatDrainsAtOnce has a part of the capacity, at the limit's own pace.
-func TestAShareOfWhatDrainsAtOnce(t *testing.T) {
-	const second = 1_000_000
-	for _, c := range []struct {
-		name  string
-		p     law.Params
-		admit int64 // by half of the limit
-		retry int64 // microseconds until a unit more can pass
-	}{
-		{"a token bucket", law.Params{Kind: law.Bucket, Unit: 10, Capacity: 400, Step: second, Drain: 10}, 20, 2 * second},
-		{"a window from the first use", law.Params{Kind: law.Bucket, Unit: 10, Capacity: 400, Step: second, Drain: 400}, 20, second},
-		{
-			"a bucket by the clock", law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 10, Capacity: 400, Step: second, Drain: 20},
-			20, second,
-		},
-		{"one of which nothing drains in half", law.Params{
-			Kind: law.Bucket, Anchor: law.Epoch, Unit: 10, Capacity: 400, Step: second, Drain: 1,
-		}, 0, 0},
-		{"one of two", law.Params{Kind: law.Log, Unit: 1, Capacity: 2, Step: 10 * second}, 1, 10 * second},
-		{"one of three", law.Params{Kind: law.Log, Unit: 1, Capacity: 3, Step: 10 * second}, 1, 10 * second},
-		{"one of one", law.Params{Kind: law.Log, Unit: 1, Capacity: 1, Step: 10 * second}, 0, 0},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			all := newDistant()
-			defer all.Close()
-			a, b := newProcess(all, nil), newProcess(all, nil)
-			defer a.guard.Close()
-			defer b.guard.Close()
-			allow(t, a, shared)
-			allow(t, b, shared)
-			time.Sleep(time.Hour)
-			a.link.cut(errCut)
-			c.p.Away = law.AwayShare
-			start := (time.Now().UnixMicro()/second + 100) * second
-			var admitted int64
-			for {
-				ops := []law.Op{{
-					Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Params: c.p, Cost: c.p.Unit, Count: 1, Now: start,
-				}}
-				outs := make([]law.Outcome, 1)
-				err := a.guard.Apply(t.Context(), ops, outs)
-				if err != nil && c.admit == 0 && errors.Is(err, store.ErrUnavailable) {
-					return
-				}
-				if err != nil || admitted > c.admit {
-					t.Fatalf("%s: %d admitted; %v", c.name, admitted, err)
-				}
-				if outs[0].Granted == 0 {
-					if admitted != c.admit || outs[0].RetryAt != start+c.retry {
-						t.Errorf("%s: %d admitted, the next after %d us; want %d and %d", c.name, admitted,
-							outs[0].RetryAt-start, c.admit, c.retry)
-					}
-					return
-				}
-				admitted++
-			}
-		})
-	}
 }

@@ -161,7 +161,7 @@ func (s *shares) beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.move(ctx, have, whole/max(1, processes), asked)
+	return s.move(ctx, have, whole/max(1, processes))
 }
 
 // stayAlive renews the lease that says that this process is alive, or gets one, and returns the store's time.
@@ -208,7 +208,7 @@ func (s *shares) renew(ctx context.Context, asked time.Time) (have int64, err er
 const mostParts = 6
 
 // move gets more units, or gives some back, so that this process has as many as it should.
-func (s *shares) move(ctx context.Context, have, target int64, asked time.Time) error {
+func (s *shares) move(ctx context.Context, have, target int64) error {
 	since := sched.Now()
 	switch {
 	case have == target:
@@ -234,7 +234,6 @@ func (s *shares) move(ctx context.Context, have, target int64, asked time.Time) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.parts = append(s.parts, part{out.EntryNumber, out.Granted, since})
-	s.until = asked.Add(s.life)
 	return nil
 }
 
@@ -274,7 +273,7 @@ func (s *shares) now() float64 {
 	return float64(s.units(&law.Op{Params: law.Params{Kind: law.Log}})) / whole
 }
 
-// emptied returns how long a full cell of the limit of an op counts.
+// emptied returns how long a full cell of the limit of a valid op counts.
 func emptied(op *law.Op) time.Duration {
 	p, steps := &op.Params, int64(1)
 	switch {
@@ -286,10 +285,7 @@ func emptied(op *law.Op) time.Duration {
 	case p.Kind == law.Bucket:
 		steps = (p.Capacity + p.Drain - 1) / p.Drain
 	}
-	if micros := float64(steps) * float64(p.Step); micros < float64(1<<62)/1000 {
-		return time.Duration(steps*p.Step) * time.Microsecond
-	}
-	return 1 << 62
+	return time.Duration(steps*p.Step) * time.Microsecond
 }
 
 // apply decides about a group by the share.
