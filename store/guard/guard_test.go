@@ -57,7 +57,7 @@ type link struct {
 	asked  atomic.Int64
 	slow   func(law.Cell) bool // such a cell is not answered before the context ends
 	hold   chan struct{}       // if not nil, answers come when it is closed
-	lacks  law.Verb            // such ops fail
+	lacks  atomic.Uint32       // ops of this verb fail
 }
 
 func (l *link) cut(err error) {
@@ -80,7 +80,7 @@ func (l *link) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	if err := l.fault.Load(); err != nil {
 		return *err
 	}
-	if ops[0].Verb == l.lacks {
+	if uint32(ops[0].Verb) == l.lacks.Load() {
 		return errCut
 	}
 	return l.distant.Apply(ctx, ops, outs)

@@ -243,7 +243,7 @@ func TestAShareThatCannotBeGivenBackIsNotUsed(t *testing.T) {
 		defer b.guard.Close()
 		allow(t, a, shared)
 		settle()
-		a.link.lacks = law.Return
+		a.link.lacks.Store(uint32(law.Return))
 		allow(t, b, shared)
 		settle()
 		if got := a.guard.Stats().Share + b.guard.Stats().Share; got != 0 {
