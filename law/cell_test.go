@@ -41,14 +41,25 @@ func (l *ledger) Entry(number int64) (credits, expiresAt int64) {
 // apply applies one op at a time.
 func (c *cell) apply(op law.Op, now int64) law.Outcome {
 	op.Now = now
-	if op.Cell.Limit == "" {
-		op.Cell.Limit = "l"
+	return c.batch(op)[0]
+}
+
+// batch applies ops at once, and does what the law leaves to the store.
+func (c *cell) batch(ops ...law.Op) []law.Outcome {
+	records := make([]*law.Record, len(ops))
+	for i := range ops {
+		if records[i] = &c.rec; ops[i].Cell.Limit == "" {
+			ops[i].Cell.Limit = "l"
+		}
 	}
 	c.rec.Log = &c.log
-	outs := make([]law.Outcome, 1)
-	law.Apply([]law.Op{op}, outs, 0, []*law.Record{&c.rec})
+	outs := make([]law.Outcome, len(ops))
+	law.Apply(ops, outs, 0, records)
 	if c.rec.Clear {
 		c.log.list = nil
+	}
+	for _, n := range c.rec.Renew {
+		c.log.list[n.Number-1].ExpiresAt = n.To
 	}
 	for _, low := range c.rec.Lower {
 		c.log.list[low.Number-1].Cost -= low.Credits
@@ -57,9 +68,11 @@ func (c *cell) apply(op law.Op, now int64) law.Outcome {
 		c.rec.Add[i].Number = int64(len(c.log.list)) + 1
 		c.log.list = append(c.log.list, c.rec.Add[i])
 	}
-	c.rec.Number(&outs[0])
-	c.rec.Clear, c.rec.Lower, c.rec.Add, c.rec.Dirty, c.rec.Gone = false, nil, nil, false, false
-	return outs[0]
+	for i := range outs {
+		c.rec.Number(&outs[i])
+	}
+	c.rec.Clear, c.rec.Renew, c.rec.Lower, c.rec.Add, c.rec.Dirty, c.rec.Gone = false, nil, nil, nil, false, false
+	return outs
 }
 
 func take(p law.Params, credits int64) law.Op {
