@@ -90,7 +90,8 @@ func TestComponents(t *testing.T) {
 			changed = false
 			for i := range ops {
 				for j := range ops {
-					if joined := ops[i].Cell == ops[j].Cell || ops[i].Group == ops[j].Group; joined && want[i] > want[j] {
+					joined := ops[i].Cell == ops[j].Cell || ops[i].Group == ops[j].Group
+					if joined && want[i] > want[j] {
 						want[i], changed = want[j], true
 					}
 				}

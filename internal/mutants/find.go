@@ -88,7 +88,7 @@ func find(s *housetest.Source) (mutants []*mutant, files map[string]string, err 
 // edited returns the text of the file with all edits.
 func (f *finder) edited() string {
 	slices.Reverse(f.after)
-	edits := append(f.after, f.before...) // at the same place, one ends before the next begins
+	edits := slices.Concat(f.after, f.before) // at the same place, one ends before the next begins
 	slices.SortStableFunc(edits, func(a, b edit) int { return a.at - b.at })
 	var b strings.Builder
 	done := 0

@@ -3,9 +3,9 @@
 //	go run ./internal/mutants [-tests ./store/memory,...] [-max 300 -seed 1] ./law
 //
 // A comparison, an operation or a condition is turned round, a whole number is one more or one less, a duration is
-// twice as long or half, true is false, a simple statement is left out. All changes are compiled into one test binary, which does the one that its environment
-// names; the files themselves stay as they are. A mutant is killed if a test fails or takes ten times as long as it did
-// without it.
+// twice as long or half, true is false, a simple statement is left out. All changes are compiled into one test
+// binary, which does the one that its environment names; the files themselves stay as they are. A mutant is killed
+// if a test fails or takes ten times as long as it did without it.
 package main
 
 import (
@@ -49,9 +49,8 @@ func main() {
 	flag.BoolVar(&o.verbose, "v", false, "print the mutants that are killed too, and by what")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	verdicts, err := hunt(ctx, flag.Arg(0), &o)
-	if err != nil {
+	if stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -242,7 +241,8 @@ func report(pkg string, verdicts []verdict) {
 			timedOut++
 		}
 	}
-	fmt.Printf("\n| package | tried | killed | by time | survive | not reached | share |\n|---|---|---|---|---|---|---|\n")
+	fmt.Print("\n| package | tried | killed | by time | survive | not reached | share |\n",
+		"|---|---|---|---|---|---|---|\n")
 	fmt.Printf("| %s | %d | %d | %d | %d | %d | %.1f %% |\n", pkg, len(verdicts), killed, timedOut,
 		len(verdicts)-killed, unreached, 100*float64(killed)/float64(max(1, len(verdicts))))
 }

@@ -111,7 +111,8 @@ func TestAProcessThatComesBackHasAShareAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newDistant()
 		defer all.Close()
-		a, b := newProcess(all, &guard.Config{ShareLife: time.Minute}), newProcess(all, &guard.Config{ShareLife: time.Minute})
+		cfg := &guard.Config{ShareLife: time.Minute}
+		a, b := newProcess(all, cfg), newProcess(all, cfg)
 		defer a.guard.Close()
 		defer b.guard.Close()
 		allow(t, a, shared)

@@ -23,10 +23,9 @@ func TestAShareOfWhatDrainsAtOnce(t *testing.T) {
 	}{
 		{"a token bucket", law.Params{Kind: law.Bucket, Unit: 10, Capacity: 400, Step: second, Drain: 10}, 20, 2 * second},
 		{"a window from the first use", law.Params{Kind: law.Bucket, Unit: 10, Capacity: 400, Step: second, Drain: 400}, 20, second},
-		{
-			"a bucket by the clock", law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 10, Capacity: 400, Step: second, Drain: 20},
-			20, second,
-		},
+		{"a bucket by the clock", law.Params{
+			Kind: law.Bucket, Anchor: law.Epoch, Unit: 10, Capacity: 400, Step: second, Drain: 20,
+		}, 20, second},
 		{"one of which nothing drains in half", law.Params{
 			Kind: law.Bucket, Anchor: law.Epoch, Unit: 10, Capacity: 400, Step: second, Drain: 1,
 		}, 0, 0},
