@@ -62,7 +62,7 @@ QUICK = $$($(GO) list ./... | grep -v -e /cmd/ -e /deploy -e /doctest -e /chaos 
 .PHONY: cover
 cover: ## print what share of the statements of each package the tests of COVER (the quick packages) execute
 	@dir=$$(mktemp -d) && \
-	  $(GO) test -cover -coverpkg=./... $(or $(COVER),$(QUICK)) -args -test.gocoverdir=$$dir && \
+	  $(GO) test -short -cover -coverpkg=./... $(or $(COVER),$(QUICK)) -args -test.gocoverdir=$$dir && \
 	  $(GO) tool covdata percent -i=$$dir; rm -rf $$dir
 
 .PHONY: fuzz

@@ -1,6 +1,18 @@
 package law_test
 
-import "github.com/headgate/headgate/law"
+import (
+	"testing"
+
+	"github.com/headgate/headgate/law"
+)
+
+// rounds is how often a long test tries something: a tenth with -short.
+func rounds(n uint64) uint64 {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
+}
 
 // cell is a state with its log, as a store would keep it.
 type cell struct {
