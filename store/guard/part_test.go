@@ -15,23 +15,31 @@ import (
 // TestAShareOfWhatDrainsAtOnce has a part of the capacity, at the limit's own pace.
 func TestAShareOfWhatDrainsAtOnce(t *testing.T) {
 	const second = 1_000_000
+	tokens := law.Params{Kind: law.Bucket, Unit: 10, Capacity: 400, Step: second, Drain: 10}
 	for _, c := range []struct {
 		name  string
 		p     law.Params
 		admit int64 // by half of the limit
 		retry int64 // microseconds until a unit more can pass
+
+		ceiling int64 // of the op; half of it, too
 	}{
-		{"a token bucket", law.Params{Kind: law.Bucket, Unit: 10, Capacity: 400, Step: second, Drain: 10}, 20, 2 * second},
-		{"a window from the first use", law.Params{Kind: law.Bucket, Unit: 10, Capacity: 400, Step: second, Drain: 400}, 20, second},
+		{"a token bucket", tokens, 20, 2 * second, 0},
+		{"a token bucket that keeps half of it", tokens, 10, 2 * second, 200},
+		{"one that keeps all but two", tokens, 1, 2 * second, 20},
+		{"one that keeps almost all", tokens, 0, 0, 19},
+		{"a window from the first use", law.Params{
+			Kind: law.Bucket, Unit: 10, Capacity: 400, Step: second, Drain: 400,
+		}, 20, second, 0},
 		{"a bucket by the clock", law.Params{
 			Kind: law.Bucket, Anchor: law.Epoch, Unit: 10, Capacity: 400, Step: second, Drain: 20,
-		}, 20, second},
+		}, 20, second, 0},
 		{"one of which nothing drains in half", law.Params{
 			Kind: law.Bucket, Anchor: law.Epoch, Unit: 10, Capacity: 400, Step: second, Drain: 1,
-		}, 0, 0},
-		{"one of two", law.Params{Kind: law.Log, Unit: 1, Capacity: 2, Step: 10 * second}, 1, 10 * second},
-		{"one of three", law.Params{Kind: law.Log, Unit: 1, Capacity: 3, Step: 10 * second}, 1, 10 * second},
-		{"one of one", law.Params{Kind: law.Log, Unit: 1, Capacity: 1, Step: 10 * second}, 0, 0},
+		}, 0, 0, 0},
+		{"one of two", law.Params{Kind: law.Log, Unit: 1, Capacity: 2, Step: 10 * second}, 1, 10 * second, 0},
+		{"one of three", law.Params{Kind: law.Log, Unit: 1, Capacity: 3, Step: 10 * second}, 1, 10 * second, 0},
+		{"one of one", law.Params{Kind: law.Log, Unit: 1, Capacity: 1, Step: 10 * second}, 0, 0, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			all := newDistant()
@@ -49,6 +57,7 @@ func TestAShareOfWhatDrainsAtOnce(t *testing.T) {
 			for {
 				ops := []law.Op{{
 					Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Params: c.p, Cost: c.p.Unit, Count: 1, Now: start,
+					Ceiling: c.ceiling,
 				}}
 				outs := make([]law.Outcome, 1)
 				err := a.guard.Apply(t.Context(), ops, outs)

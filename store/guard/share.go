@@ -30,6 +30,17 @@ const mostProcesses = 1000
 // of them has.
 const instances = "headgate:instances"
 
+// cell is one of the two cells: its key, and how many credits its leases have at most.
+type cell struct {
+	key      string
+	capacity int64
+}
+
+var (
+	aliveCell = cell{"alive", mostProcesses}
+	shareCell = cell{"share", whole}
+)
+
 // shares holds the part of limits by which this process decides while the store is away.
 //
 // The parts are leases of one cell in the store, whose capacity is the whole. So the parts of
@@ -100,7 +111,7 @@ func (s *shares) close() {
 	defer cancel()
 	_ = s.drop(ctx) // else the leases end by themselves
 	if s.alive.EntryNumber > 0 {
-		_, _ = s.ask(ctx, s.op("alive", mostProcesses, law.Return, law.Max, s.alive.EntryNumber))
+		_, _ = s.ask(ctx, s.op(aliveCell, law.Return, law.Max, s.alive.EntryNumber))
 	}
 	s.local.Close()
 }
@@ -121,10 +132,10 @@ func (s *shares) keep(ctx context.Context) {
 }
 
 // op is an op on one of the two cells.
-func (s *shares) op(key string, capacity int64, verb law.Verb, cost, entry int64) law.Op {
+func (s *shares) op(c cell, verb law.Verb, cost, entry int64) law.Op {
 	return law.Op{
-		Verb: verb, Cell: law.Cell{Limit: instances, Key: key}, Cost: cost, Count: 1, EntryNumber: entry,
-		Params: law.Params{Kind: law.Log, Unit: 1, Capacity: capacity, Step: s.life.Microseconds(), Leased: true},
+		Verb: verb, Cell: law.Cell{Limit: instances, Key: c.key}, Cost: cost, Count: 1, EntryNumber: entry,
+		Params: law.Params{Kind: law.Log, Unit: 1, Capacity: c.capacity, Step: s.life.Microseconds(), Leased: true},
 	}
 }
 
@@ -172,14 +183,14 @@ func (s *shares) stayAlive(ctx context.Context) (clock int64, err error) {
 			return out.Clock, err
 		}
 	}
-	out, err := s.ask(ctx, s.op("alive", mostProcesses, law.Take, 1, 0))
+	out, err := s.ask(ctx, s.op(aliveCell, law.Take, 1, 0))
 	if err != nil {
 		return 0, err
 	}
 	if out.Granted == 0 {
 		return 0, fmt.Errorf("%w: %d processes have a share", store.ErrFull, mostProcesses)
 	}
-	s.alive = s.op("alive", mostProcesses, law.Renew, 1, out.EntryNumber)
+	s.alive = s.op(aliveCell, law.Renew, 1, out.EntryNumber)
 	return out.Clock, nil
 }
 
@@ -190,7 +201,7 @@ func (s *shares) renew(ctx context.Context, asked time.Time) (have int64, err er
 	s.mu.Unlock()
 	left := parts[:0]
 	for _, p := range parts {
-		out, err := s.ask(ctx, s.op("share", whole, law.Renew, 1, p.number))
+		out, err := s.ask(ctx, s.op(shareCell, law.Renew, 1, p.number))
 		if err != nil {
 			return 0, err
 		}
@@ -225,7 +236,7 @@ func (s *shares) move(ctx context.Context, have, target int64) error {
 		target = min(target, have)
 		have = 0
 	}
-	op := s.op("share", whole, law.Take, 1, 0)
+	op := s.op(shareCell, law.Take, 1, 0)
 	op.Count, op.Partial = target-have, true
 	out, err := s.ask(ctx, op)
 	if err != nil || out.Granted == 0 {
@@ -245,7 +256,7 @@ func (s *shares) drop(ctx context.Context) error {
 	s.mu.Unlock()
 	var failed error
 	for _, p := range parts {
-		if _, err := s.ask(ctx, s.op("share", whole, law.Return, law.Max, p.number)); err != nil {
+		if _, err := s.ask(ctx, s.op(shareCell, law.Return, law.Max, p.number)); err != nil {
 			failed = err
 		}
 	}
