@@ -1,6 +1,7 @@
 package law_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/headgate/headgate/law"
@@ -16,8 +17,9 @@ func rounds(n uint64) uint64 {
 
 // cell is a state with its log, as a store would keep it.
 type cell struct {
-	rec law.Record
-	log ledger
+	rec  law.Record
+	log  ledger
+	last int64 // number of an entry
 }
 
 type ledger struct{ list []law.Entry }
@@ -70,14 +72,18 @@ func (c *cell) batch(ops ...law.Op) []law.Outcome {
 	if c.rec.Clear {
 		c.log.list = nil
 	}
+	at := func(number int64) *law.Entry {
+		return &c.log.list[slices.IndexFunc(c.log.list, func(e law.Entry) bool { return e.Number == number })]
+	}
 	for _, n := range c.rec.Renew {
-		c.log.list[n.Number-1].ExpiresAt = n.To
+		at(n.Number).ExpiresAt = n.To
 	}
 	for _, low := range c.rec.Lower {
-		c.log.list[low.Number-1].Cost -= low.Credits
+		at(low.Number).Cost -= low.Credits
 	}
 	for i := range c.rec.Add {
-		c.rec.Add[i].Number = int64(len(c.log.list)) + 1
+		c.last++
+		c.rec.Add[i].Number = c.last
 		c.log.list = append(c.log.list, c.rec.Add[i])
 	}
 	for i := range outs {
