@@ -116,8 +116,12 @@ func TestManyWhoHammerCostOneQuestionATime(t *testing.T) {
 			wg.Go(func() {
 				outs := make([]law.Outcome, 1)
 				for time.Now().Before(end) {
+					outs[0] = law.Outcome{}
 					if err := s.Apply(context.Background(), []law.Op{take("k", tenth, 1)}, outs); err != nil {
 						t.Error(err)
+					}
+					if outs[0].Granted == 0 && outs[0].RetryAt == 0 {
+						t.Errorf("no answer: %+v", outs[0])
 					}
 					admitted.Add(outs[0].Granted)
 					time.Sleep(time.Millisecond)

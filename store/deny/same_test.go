@@ -2,6 +2,7 @@ package deny_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/deny"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -96,7 +98,7 @@ func (p *pair) step() {
 		if ok && ok2 {
 			if d.Via == law.ViaLocal {
 				p.local++
-				if d.RetryAt > b.RetryAt || b.Granted || d.Clock != b.Clock {
+				if d.RetryAt > b.RetryAt || b.Granted || d.Clock != b.Clock || d.At != b.At {
 					p.t.Fatalf("%+v:\n got %+v\nwant %+v", ops, d, b)
 				}
 			} else if b != d {
@@ -153,7 +155,10 @@ func (p *pair) same(ops []law.Op, got, want []law.Outcome, alone bool) {
 		switch g, w := got[i], want[i]; {
 		case g.Via == law.ViaStore && g != w:
 			p.t.Fatalf("op %d of %+v, by the store:\n got %+v\nwant %+v", i, ops, g, w)
-		case g.Via == law.ViaStore || g.Granted == ops[i].Count:
+		case g.Via == law.ViaStore:
+		case g.Granted == ops[i].Count && g.Clock != w.Clock:
+			p.t.Fatalf("op %d of %+v, nothing is known against it: %+v, want it at %d", i, ops, g, w.Clock)
+		case g.Granted == ops[i].Count:
 		case g.Clock != w.Clock || g.RetryAt > w.RetryAt || alone && p.wrongRetry(&ops[0], g.RetryAt, w.RetryAt):
 			p.t.Fatalf("op %d of %+v, repeated:\n got %+v\nwant %+v", i, ops, g, w)
 		default:
@@ -217,6 +222,9 @@ func TestForHowLongARefusalIsRepeated(t *testing.T) {
 			ask(t, s, take("k", hourly, 1))
 			ask(t, s, take("k", hourly, 1))
 			before := inner.asked.Load()
+			if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "other"}, &hourly, 1); ok {
+				t.Errorf("TakeOne of a store that cannot: %+v", b)
+			}
 			time.Sleep(c.want - time.Microsecond)
 			ask(t, s, take("k", hourly, 1))
 			if got := inner.asked.Load() - before; got != 0 {
@@ -261,3 +269,40 @@ func TestHowManyRefusalsAreRemembered(t *testing.T) {
 		})
 	}
 }
+
+// TestRefusalsOfLargeRequestsAreNotRemembered asks for charges that cannot pass, and for one of them again.
+func TestRefusalsOfLargeRequestsAreNotRemembered(t *testing.T) {
+	for charges, known := range map[int]bool{1: true, 16: true, 17: false} {
+		inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {
+			var ops []law.Op
+			for i := range charges {
+				ask(t, s, take(fmt.Sprint(i), perSecond, 1)) // another one would fit
+				ops = append(ops, take(fmt.Sprint(i), perSecond, 3))
+			}
+			ask(t, s, ops...)
+			before := inner.asked.Load()
+			out := ask(t, s, take("0", perSecond, 3))[0]
+			if got := inner.asked.Load() == before; got != known || out.Granted != 0 {
+				t.Errorf("%d charges: refused without the store %v, want %v: %+v", charges, got, known, out)
+			}
+			time.Sleep(time.Second)
+		})
+	}
+}
+
+// TestNothingIsAskedAfterClose of a store that would still answer.
+func TestNothingIsAskedAfterClose(t *testing.T) {
+	inner := &open{counted{Store: memory.New(nil)}}
+	defer inner.Store.Close()
+	s := deny.New(inner, nil)
+	s.Close()
+	err := s.Apply(t.Context(), []law.Op{take("k", perSecond, 1)}, make([]law.Outcome, 1))
+	if !errors.Is(err, store.ErrClosed) || inner.asked.Load() != 0 {
+		t.Errorf("%v, and the store was asked %d times", err, inner.asked.Load())
+	}
+}
+
+// open is a store that stays open.
+type open struct{ counted }
+
+func (*open) Close() error { return nil }
