@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,7 +34,7 @@ type options struct {
 	skip    string
 	max     int
 	seed    uint64
-	only    int
+	only    string
 	workers int
 	verbose bool
 }
@@ -44,7 +45,7 @@ func main() {
 	flag.StringVar(&o.skip, "skip", "", "leave out tests with this `text` in their name")
 	flag.IntVar(&o.max, "max", 0, "try so `many` mutants, chosen by the seed; 0: all")
 	flag.Uint64Var(&o.seed, "seed", 1, "choose the mutants by this `number`")
-	flag.IntVar(&o.only, "only", 0, "try the mutant with this `number` alone, and print the output of its tests")
+	flag.StringVar(&o.only, "only", "", "try the mutants of these `numbers` alone, divided by commas; of one, print what its tests say")
 	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "try so `many` mutants at a time")
 	flag.BoolVar(&o.verbose, "v", false, "print the mutants that are killed too, and by what")
 	flag.Parse()
@@ -103,8 +104,9 @@ func hunt(ctx context.Context, dir string, o *options) ([]verdict, error) {
 
 // choose returns the mutants to be tried.
 func choose(mutants []*mutant, o *options) []*mutant {
-	if o.only > 0 {
-		return mutants[o.only-1 : o.only]
+	if o.only != "" {
+		numbers := strings.Split(o.only, ",")
+		return slices.DeleteFunc(mutants, func(m *mutant) bool { return !slices.Contains(numbers, strconv.Itoa(m.n)) })
 	}
 	if o.max > 0 && o.max < len(mutants) {
 		random := rand.New(rand.NewPCG(o.seed, 0))
@@ -125,7 +127,7 @@ type verdict struct {
 
 // try tries mutants, several at a time.
 func try(ctx context.Context, mutants []*mutant, tests []*test, o *options) []verdict {
-	h := hunter{tests: tests, loud: o.only > 0, last: map[string]*test{}}
+	h := hunter{tests: tests, loud: len(mutants) == 1, last: map[string]*test{}}
 	verdicts := make([]verdict, len(mutants))
 	next := make(chan int)
 	var all sync.WaitGroup

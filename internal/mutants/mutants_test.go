@@ -89,7 +89,7 @@ func TestChoose(t *testing.T) {
 	if n := numbers(options{max: 60}); len(n) != 50 {
 		t.Errorf("%d of 50", len(n))
 	}
-	if n := numbers(options{only: 7}); !slices.Equal(n, []int{7}) {
-		t.Errorf("only 7: %v", n)
+	if n := numbers(options{only: "7,50"}); !slices.Equal(n, []int{7, 50}) {
+		t.Errorf("only 7 and 50: %v", n)
 	}
 }
