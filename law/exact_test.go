@@ -34,7 +34,9 @@ func TestSplitIsAsIfEachHadAskedAlone(t *testing.T) {
 	blocking := five
 	blocking.Block = second
 	for _, p := range []law.Params{
-		five, blocking, {Kind: law.Window, Unit: 1000, Capacity: 5000, Step: second},
+		five,
+		blocking,
+		{Kind: law.Window, Unit: 1000, Capacity: 5000, Step: second},
 		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: second, Drain: law.Max},
 		{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: second},
 	} {
@@ -127,7 +129,8 @@ func TestHowLongAnEntryIsKept(t *testing.T) {
 func TestTextThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	for text, valid := range map[string]bool{
-		"": true, "a": true, "ä": true, "\x00": false, "\x00a": false, "a\x00": false, "a\x00b": false, "\xff": false, "a\xc3": false,
+		"": true, "a": true, "ä": true,
+		"\x00": false, "\x00a": false, "a\x00": false, "a\x00b": false, "\xff": false, "a\xc3": false,
 		strings.Repeat("a", 10): true, strings.Repeat("a", 11): false,
 	} {
 		if err := law.ValidText("text", text, 10); (err == nil) != valid {

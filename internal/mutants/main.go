@@ -45,7 +45,8 @@ func main() {
 	flag.StringVar(&o.skip, "skip", "", "leave out tests with this `text` in their name")
 	flag.IntVar(&o.max, "max", 0, "try so `many` mutants, chosen by the seed; 0: all")
 	flag.Uint64Var(&o.seed, "seed", 1, "choose the mutants by this `number`")
-	flag.StringVar(&o.only, "only", "", "try the mutants of these `numbers` alone, divided by commas; of one, print what its tests say")
+	flag.StringVar(&o.only, "only", "",
+		"try the mutants of these `numbers` alone, divided by commas; of one, print what its tests say")
 	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "try so `many` mutants at a time")
 	flag.BoolVar(&o.verbose, "v", false, "print the mutants that are killed too, and by what")
 	flag.Parse()

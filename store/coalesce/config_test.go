@@ -127,8 +127,11 @@ func TestABatchTakesTenSecondsAtMost(t *testing.T) {
 			if took := time.Since(begin); took != c.want || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%v after %s, want %s", err, took, c.want)
 			}
-			if len(h.batches) != 1 || h.batches[0].Callers != 1 || h.batches[0].Ops != 2 || h.batches[0].Took != c.want ||
-				!errors.Is(h.batches[0].Err, context.DeadlineExceeded) {
+			if len(h.batches) != 1 {
+				t.Fatalf("the observer heard of %+v", h.batches)
+			}
+			b := h.batches[0]
+			if b.Callers != 1 || b.Ops != 2 || b.Took != c.want || !errors.Is(b.Err, context.DeadlineExceeded) {
 				t.Errorf("the observer heard of %+v", h.batches)
 			}
 		})

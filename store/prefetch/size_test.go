@@ -73,7 +73,8 @@ func TestHowMuchIsTakenAhead(t *testing.T) {
 					if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil {
 						t.Fatal(err)
 					}
-					if c.taken != 10*step.taken || outs[0].Via != step.via || outs[0].Granted != 1 || outs[0].Clock != clock() {
+					out := &outs[0]
+					if c.taken != 10*step.taken || out.Via != step.via || out.Granted != 1 || out.Clock != clock() {
 						t.Errorf("step %d, %+v: %d units taken; %+v", i, step, c.taken/10, outs[0])
 					}
 				}
