@@ -25,8 +25,8 @@ func TestHowMuchIsTakenAhead(t *testing.T) {
 			{0, 1, 1, law.ViaStore},
 			{500 * ms, 1, 4, law.ViaStore}, // one in half a life: two in a life
 			{0, 1, 4, law.ViaPrefetch},
-			{0, 1, 4, law.ViaPrefetch},
-			{750 * ms, 1, 9, law.ViaStore}, // three in three quarters: four
+			{10 * ms, 1, 4, law.ViaPrefetch},
+			{740 * ms, 1, 9, law.ViaStore}, // three in three quarters: four
 			{0, 4, 9, law.ViaPrefetch},
 			{ms, 1, 30, law.ViaStore}, // at most four times what has gone
 		},
@@ -42,6 +42,18 @@ func TestHowMuchIsTakenAhead(t *testing.T) {
 			{0, 10, 10, law.ViaStore},
 			{ms, 10, 60, law.ViaStore},
 			{ms, 41, 101, law.ViaStore}, // 40 are left: for 41 more nothing is taken ahead but their number
+		},
+		"less the thirty that are left": {
+			{0, 10, 10, law.ViaStore},
+			{ms, 10, 60, law.ViaStore},
+			{0, 10, 60, law.ViaPrefetch},
+			{ms, 36, 132, law.ViaStore}, // 70 more at most, not four times 20: one more of 36
+		},
+		"less the ten that are left": {
+			{0, 10, 10, law.ViaStore},
+			{ms, 10, 60, law.ViaStore},
+			{0, 30, 60, law.ViaPrefetch},
+			{ms, 11, 159, law.ViaStore}, // 90 more at most: eight more of 11
 		},
 		"in multiples of the cost": {
 			{0, 3, 3, law.ViaStore},
