@@ -138,3 +138,19 @@ func TestTextThatCannotBeKept(t *testing.T) {
 		}
 	}
 }
+
+// TestCeilings are levels up to which a charge may go that starts later.
+func TestCeilings(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ wait, want int64 }{
+		{-1, 5000}, {-second, 5000}, {0, 5000}, {second - 1, 5000}, {second, 6000}, {10 * second, 15000}, {law.Max, law.Max},
+	} {
+		p := five
+		if c.wait == law.Max {
+			p.Drain = law.Max / 2
+		}
+		if got := p.Ceiling(c.wait); got != c.want {
+			t.Errorf("for %d us: %d, want %d", c.wait, got, c.want)
+		}
+	}
+}
