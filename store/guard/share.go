@@ -31,6 +31,17 @@ const mostProcesses = 1000
 // of them has.
 const instances = "headgate:instances"
 
+// cell is one of the two cells: its key, and how many credits its leases have at most.
+type cell struct {
+	key      string
+	capacity int64
+}
+
+var (
+	aliveCell = cell{"alive", mostProcesses}
+	shareCell = cell{"share", whole}
+)
+
 // shares holds the part of limits by which this process decides while the store is away.
 //
 // The parts are leases of one cell in the store, whose capacity is the whole. So the parts of
@@ -99,7 +110,7 @@ func (s *shares) close() {
 	defer cancel()
 	_ = s.drop(ctx) // else the leases end by themselves
 	if s.alive.EntryNumber > 0 {
-		_, _ = s.ask(ctx, s.op("alive", mostProcesses, law.Return, law.Max, s.alive.EntryNumber))
+		_, _ = s.ask(ctx, s.op(aliveCell, law.Return, law.Max, s.alive.EntryNumber))
 	}
 	s.local.Close()
 }
@@ -121,10 +132,10 @@ func (s *shares) keep(ctx context.Context) {
 }
 
 // op is an op on one of the two cells.
-func (s *shares) op(key string, capacity int64, verb law.Verb, cost, entry int64) law.Op {
+func (s *shares) op(c cell, verb law.Verb, cost, entry int64) law.Op {
 	return law.Op{
-		Verb: verb, Cell: law.Cell{Limit: instances, Key: key}, Cost: cost, Count: 1, EntryNumber: entry,
-		Params: law.Params{Kind: law.Log, Unit: 1, Capacity: capacity, Step: s.life.Microseconds(), Leased: true},
+		Verb: verb, Cell: law.Cell{Limit: instances, Key: c.key}, Cost: cost, Count: 1, EntryNumber: entry,
+		Params: law.Params{Kind: law.Log, Unit: 1, Capacity: c.capacity, Step: s.life.Microseconds(), Leased: true},
 	}
 }
 
@@ -162,7 +173,7 @@ func (s *shares) beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.move(ctx, have, whole/max(1, processes), asked)
+	return s.move(ctx, have, whole/max(1, processes))
 }
 
 // stayAlive renews the lease that says that this process is alive, or gets one, and returns the store's time.
@@ -173,14 +184,14 @@ func (s *shares) stayAlive(ctx context.Context) (clock int64, err error) {
 			return out.Clock, err
 		}
 	}
-	out, err := s.ask(ctx, s.op("alive", mostProcesses, law.Take, 1, 0))
+	out, err := s.ask(ctx, s.op(aliveCell, law.Take, 1, 0))
 	if err != nil {
 		return 0, err
 	}
 	if out.Granted == 0 {
 		return 0, fmt.Errorf("%w: %d processes have a share", store.ErrFull, mostProcesses)
 	}
-	s.alive = s.op("alive", mostProcesses, law.Renew, 1, out.EntryNumber)
+	s.alive = s.op(aliveCell, law.Renew, 1, out.EntryNumber)
 	return out.Clock, nil
 }
 
@@ -191,7 +202,7 @@ func (s *shares) renew(ctx context.Context, asked time.Time) (have int64, err er
 	s.mu.Unlock()
 	left := parts[:0]
 	for _, p := range parts {
-		out, err := s.ask(ctx, s.op("share", whole, law.Renew, 1, p.number))
+		out, err := s.ask(ctx, s.op(shareCell, law.Renew, 1, p.number))
 		if err != nil {
 			return 0, err
 		}
@@ -209,7 +220,7 @@ func (s *shares) renew(ctx context.Context, asked time.Time) (have int64, err er
 const mostParts = 6
 
 // move gets more units, or gives some back, so that this process has as many as it should.
-func (s *shares) move(ctx context.Context, have, target int64, asked time.Time) error {
+func (s *shares) move(ctx context.Context, have, target int64) error {
 	since := sched.Now()
 	switch {
 	case have == target:
@@ -226,7 +237,7 @@ func (s *shares) move(ctx context.Context, have, target int64, asked time.Time) 
 		target = min(target, have)
 		have = 0
 	}
-	op := s.op("share", whole, law.Take, 1, 0)
+	op := s.op(shareCell, law.Take, 1, 0)
 	op.Count, op.Partial = target-have, true
 	out, err := s.ask(ctx, op)
 	if err != nil || out.Granted == 0 {
@@ -235,7 +246,6 @@ func (s *shares) move(ctx context.Context, have, target int64, asked time.Time) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.parts = append(s.parts, part{out.EntryNumber, out.Granted, since})
-	s.until = asked.Add(s.life)
 	return nil
 }
 
@@ -247,7 +257,7 @@ func (s *shares) drop(ctx context.Context) error {
 	s.mu.Unlock()
 	var failed error
 	for _, p := range parts {
-		if _, err := s.ask(ctx, s.op("share", whole, law.Return, law.Max, p.number)); err != nil {
+		if _, err := s.ask(ctx, s.op(shareCell, law.Return, law.Max, p.number)); err != nil {
 			failed = err
 		}
 	}
@@ -275,7 +285,7 @@ func (s *shares) now() float64 {
 	return float64(s.units(&law.Op{Params: law.Params{Kind: law.Log}})) / whole
 }
 
-// emptied returns how long a full cell of the limit of an op counts.
+// emptied returns how long a full cell of the limit of a valid op counts.
 func emptied(op *law.Op) time.Duration {
 	p, steps := &op.Params, int64(1)
 	switch {
@@ -287,10 +297,7 @@ func emptied(op *law.Op) time.Duration {
 	case p.Kind == law.Bucket:
 		steps = (p.Capacity + p.Drain - 1) / p.Drain
 	}
-	if micros := float64(steps) * float64(p.Step); micros < float64(1<<62)/1000 {
-		return time.Duration(steps*p.Step) * time.Microsecond
-	}
-	return 1 << 62
+	return time.Duration(steps*p.Step) * time.Microsecond
 }
 
 // apply decides about a group by the share.
@@ -301,10 +308,10 @@ func (s *shares) apply(ops []law.Op, outs []law.Outcome) error {
 	part, lost := make([]law.Op, len(ops)), make([]int64, len(ops))
 	for i := range ops {
 		units := s.units(&ops[i])
-		p, ok := scaled(&ops[i].Params, units)
-		if local == nil || units == 0 {
+		if units == 0 {
 			return errNoShare
 		}
+		p, ok := scaled(&ops[i].Params, units)
 		part[i], lost[i] = ops[i], ops[i].Params.Capacity-p.Capacity
 		part[i].Params = p
 		if c := ops[i].Ceiling; c > 0 { // as much in proportion is left free

@@ -11,11 +11,14 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/pending"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // server is what an Open meets.
 type server struct {
