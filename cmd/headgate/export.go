@@ -28,9 +28,10 @@ func newExportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [LIMIT]",
 		Short: "Write the keys of one limit or of all, or their attempts, as CSV or lines of JSON",
-		Long: "Write the keys of one limit or of all, or their attempts, as CSV or lines of JSON, in the order of limits\n" +
-			"and keys. Keys are written as they are read, a page at a time, and as they are: what opens CSV may take\n" +
-			"a key that begins with = for a formula. Times are microseconds since 1970, UTC. Nothing is charged.\n\n" +
+		Long: "Write the keys of one limit or of all, or their attempts, as CSV or lines of JSON, in the order of\n" +
+			"limits and keys. They are written as they are read, a page at a time, and as they are: what opens\n" +
+			"CSV may take a key that begins with = for a formula. Times are microseconds since 1970, UTC.\n" +
+			"Nothing is charged.\n\n" +
 			"--history writes the newest attempts of each key, at most 20, of limits that keep them.",
 		SuggestFor: []string{"dump"},
 		Example: "  headgate export >keys.csv\n  headgate export login --refusing --format jsonl\n" +
@@ -44,7 +45,7 @@ func newExportCommand() *cobra.Command {
 	}
 	addSettings(cmd, askedSettings...)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
-	e.looking.flags(cmd)
+	e.flags(cmd)
 	cmd.Flags().StringVar(&e.format, "format", "csv", "csv or jsonl")
 	cmd.Flags().BoolVar(&e.history, "history", false, "write the attempts of the keys")
 	cmd.Flags().StringVar(&e.since, "since", "", "with --history: only attempts of the last `PERIOD`, such as 15m")

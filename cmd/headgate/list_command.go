@@ -27,7 +27,7 @@ func newListCommand() *cobra.Command {
 		Short: "List the keys of one limit or of all, with what is in use now",
 		Long: "List the keys of one limit or of all: what they use now, how much is left, and when a cost of 1 can\n" +
 			"pass. Nothing is charged.\n\n" +
-			"The order is that of limits and keys, or that of --sort, the largest first; all keys are read for that.\n" +
+			"The order is that of limits and keys, or that of --sort, the largest first, which reads all keys.\n" +
 			"With --max, a list that is longer ends with the --after of its next page.\n\n" +
 			"The figures are those of the limit. Of a key that is refused, and of no other, they are those of the\n" +
 			"plan or override that the key has; headgate why shows these for every key.",

@@ -91,7 +91,8 @@ func TestTheLargestAreKept(t *testing.T) {
 // TestAKeyBeforeAllOfAPrefix is valid, and stands before them.
 func TestAKeyBeforeAllOfAPrefix(t *testing.T) {
 	for _, prefix := range []string{
-		"a", " ", "\x01", "a\x7f", "ab\u0080", "\ue000", "\U00010000", "\U0010ffff", "é", strings.Repeat("k", 512), "10.",
+		"a", " ", "\x01", "a\x7f", "ab\u0080", "\ue000", "\U00010000", "\U0010ffff", "é", "10.",
+		strings.Repeat("k", 512),
 	} {
 		k := beforeAll(prefix)
 		if err := (law.Cell{Key: k}).ValidText(); err != nil || k >= prefix || strings.HasPrefix(k, prefix) {
@@ -102,7 +103,8 @@ func TestAKeyBeforeAllOfAPrefix(t *testing.T) {
 
 func TestAPlaceInAListIsReadAsItIsWritten(t *testing.T) {
 	for _, c := range []law.Cell{{Limit: "api", Key: ""}, {Limit: "gcra 2/s burst 2", Key: "\x1b[2J 😀\n"}} {
-		if got, err := placeAfter(cursor(&keyUse{Status: api.Status{Limit: c.Limit, Key: c.Key}})); err != nil || got != c {
+		u := &keyUse{Status: api.Status{Limit: c.Limit, Key: c.Key}}
+		if got, err := placeAfter(cursor(u)); err != nil || got != c {
 			t.Errorf("%v: %v, %v", c, got, err)
 		}
 	}
@@ -119,7 +121,9 @@ func TestATableIsAsWideAsTheTerminal(t *testing.T) {
 	for _, k := range []string{
 		"a", "\x1b[2J\a\r\nx", strings.Repeat("😀", 128), strings.Repeat("k", 512), "<script>", "\u202eevil", "",
 	} {
-		u := useOf(&api.Status{Limit: "token-bucket 5/1m burst 5", Key: k, Used: "5", Capacity: "5", Remaining: new(int64)})
+		u := useOf(&api.Status{
+			Limit: "token-bucket 5/1m burst 5", Key: k, Used: "5", Capacity: "5", Remaining: new(int64),
+		})
 		list = append(list, u)
 	}
 	for _, width := range []int{1, 2, 20, 80, 200} {
@@ -180,7 +184,10 @@ func TestAServerListsWhatItsStoreDoes(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"list", "--refusing"}, {"list", "--max", "1"}, {"list", "--prefix", "al", limit}, {"top", "--count", "1"},
+		{"list", "--refusing"},
+		{"list", "--max", "1"},
+		{"list", "--prefix", "al", limit},
+		{"top", "--count", "1"},
 		{"history", limit, "alice"},
 	} {
 		out := command(append(args, "--server", s.url)...)

@@ -28,7 +28,7 @@ func newTopCommand() *cobra.Command {
 		Short: "Show the keys that are refused and those that are nearest to it, again and again",
 		Long: "Show the keys that are refused now, and those that are nearest to it, again and again. q or Ctrl-C\n" +
 			"ends it. Where the output is no terminal, one table after the other is written. Nothing is charged.\n\n" +
-			"Each time all keys are read, as by headgate list --sort percent, so name a limit where a store has many.\n" +
+			"Each time all keys are read, as by headgate list --sort percent: name a limit where a store has many.\n" +
 			"A pause is never shorter than the reading before it.",
 		Example:           "  headgate top\n  headgate top login --every 5s\n  headgate top --count 1 --max 10",
 		Args:              cobra.MaximumNArgs(1),
@@ -48,7 +48,7 @@ func newTopCommand() *cobra.Command {
 	}
 	addSettings(cmd, askedSettings...)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
-	t.looking.flags(cmd)
+	t.flags(cmd)
 	cmd.Flags().DurationVar(&t.every, "every", time.Second, "how long to wait between two tables")
 	cmd.Flags().IntVar(&t.count, "count", 0, "end after so many tables; 0: go on")
 	cmd.Flags().IntVar(&t.max, "max", 20, "show at most so many keys, and no more than the terminal has lines for")
