@@ -100,7 +100,7 @@ func frame(list []*keyUse, total int, failed error, now time.Time, width int) []
 		used = max(used, len(u.of()))
 		limits = max(limits, min(limitWidth, len(key(u.Limit))))
 	}
-	head := fmt.Sprintf("%s  %d keys; refused of those below: %d", now.Format("15:04:05"), total, refused)
+	head := fmt.Sprintf("%s  keys: %d, refused of those below: %d", now.Format("15:04:05"), total, refused)
 	if failed != nil {
 		head = now.Format("15:04:05") + "  " + text(failed.Error())
 	}
