@@ -202,7 +202,7 @@ func TestTheLogSaysWhenTheStoreGoesAndComesBack(t *testing.T) {
 		got := text.String()
 		if strings.Count(got, "\n") != 2 || !strings.Contains(got, `level=ERROR msg="the store is away`) ||
 			!strings.Contains(got, "store unavailable: A") || !strings.Contains(got, `msg="the store is back"`) ||
-			!strings.Contains(got, "answered_without_it=18") {
+			!strings.Contains(got, "answered_without_it=10") {
 			t.Errorf("with %+v the log says:\n%s", cfg, got)
 		}
 	}
