@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/guard"
 )
 
@@ -52,6 +54,9 @@ func TestAThousandProcessesHaveAShare(t *testing.T) {
 	})
 }
 
+// errForbidden is of a store that is there.
+var errForbidden = fmt.Errorf("%w: no right to write leases", store.ErrSetup)
+
 // TestTheLogSaysOnceThatAProcessHasNoShare for as long as it has none, and again the next time.
 func TestTheLogSaysOnceThatAProcessHasNoShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -64,7 +69,7 @@ func TestTheLogSaysOnceThatAProcessHasNoShare(t *testing.T) {
 		allow(t, p, shared)
 		settle()
 		for i, lines := range []int{1, 2} {
-			p.link.cut(errCut)
+			p.link.cut(errForbidden)
 			time.Sleep(10 * time.Second)
 			if got := strings.Count(text.String(), "could not say that it is alive"); got != lines {
 				t.Errorf("%d lines after interruption %d:\n%s", got, i+1, text.String())
