@@ -27,6 +27,8 @@ var (
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrBusy: too many callers wait for the store. It is ErrUnavailable too.
 	ErrBusy = fmt.Errorf("%w: too many callers are waiting", ErrUnavailable)
+	// ErrNoSpace: the disk of the store is full. It is ErrUnavailable too.
+	ErrNoSpace = fmt.Errorf("%w: its disk is full", ErrUnavailable)
 	// ErrReadOnly: this node of the store takes no writes.
 	ErrReadOnly = errors.New("store is read-only")
 	// ErrUnknownOutcome: the ops were sent, and no answer came back or none that
@@ -48,10 +50,10 @@ var (
 )
 
 // classes are all of them. The first that fits is what an error means: a doubt
-// outweighs everything else, and ErrBusy is ErrUnavailable too.
+// outweighs everything else; ErrBusy and ErrNoSpace are ErrUnavailable too.
 var classes = []error{
-	ErrUnknownOutcome, ErrInvalid, ErrUnsupported, ErrConflict, ErrBusy, ErrFull, ErrReadOnly, ErrSchemaNewer, ErrSetup,
-	ErrClosed, ErrUnavailable,
+	ErrUnknownOutcome, ErrInvalid, ErrUnsupported, ErrConflict, ErrBusy, ErrNoSpace, ErrFull, ErrReadOnly, ErrSchemaNewer,
+	ErrSetup, ErrClosed, ErrUnavailable,
 }
 
 // NothingDone reports whether an error says that nothing was done: it has a class,

@@ -1,19 +1,20 @@
-// Package chaos breaks real database servers while processes decide on them, and checks what was admitted against
-// the bounds of the limits.
+// Package chaos breaks real database servers while processes decide on them, and judges what they decided.
 //
-//	make chaos ENGINE="postgres mariadb" FOR=10m
+//	make chaos ENGINE="postgres galera" FOR=10m
 //
-// Four stacks of store/front, each behind a proxy of its own, ask about the same keys. Meanwhile one fault comes
-// after the other: the server is killed, the network is cut or silent, answers get lost, sessions are ended.
-// Every decision that a caller was told is kept with the time that the store decided for; at the end each key is
-// checked. A charge without an answer is not counted as admitted, and may have been charged: that can refuse more,
-// and never admits more.
+// Four stacks, each behind proxies of its own, ask about the same keys. Meanwhile one fault comes after the
+// other. Every question and answer is kept in the history format of the simulator, for each key, and package
+// check judges it by the rules that it has for simulations: no key is admitted more than the bound of its
+// limit over any interval; a refusal has a reason in what can have been charged; the figures are those of the
+// level; and what is in use at the end is what was admitted. So what a real server shows is what the
+// simulator's model of a store allows.
 package chaos
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -24,28 +25,61 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/history/record"
 	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/internal/sim/check"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/front"
 )
 
-// Engine is a kind of server.
+// Engine is a kind of server, or of a cluster.
 type Engine struct {
 	Name  string
-	Start func(t *testing.T) *dbtest.Server
-	URL   func(t *testing.T, s *dbtest.Server) string // of an empty database
-	Open  func(ctx context.Context, url string) (store.Store, error)
-	Kill  func(ctx context.Context, url string) error // ends the sessions of all others
+	Start func(t *testing.T) *System
+}
+
+// System is an engine that runs.
+type System struct {
+	// URL is that of an empty database.
+	URL string
+	// Hosts are those of the URL that each stack reaches through a proxy of its own. A client that is told of other
+	// addresses by the server itself has none.
+	Hosts []string
+	// Open opens a stack at a URL.
+	Open func(ctx context.Context, url string) (*Stack, error)
+	// Faults are those of the engine. Those of the network are added where there are proxies.
+	Faults []Fault
+}
+
+// Stack is what decides.
+type Stack struct {
+	record.Limiter
+	Node  string // the process that repeats refusals, which stacks may share; empty: its own
+	Close func()
+}
+
+// Fault is something that is done to a system.
+type Fault struct {
+	Name   string
+	Weight int // how often it comes beside others
+	// Do brings the fault about, and mends it.
+	Do func(ctx context.Context, rng *rand.Rand) error
+	// Forgets says that the fault may lose what was decided so long before it, as documented of the engine. 0: it
+	// loses nothing.
+	Forgets time.Duration
+	// Shift, in the place of Do, sets the calendar's clock of the server to so much after that of the machine.
+	Shift func(ahead time.Duration)
 }
 
 // Report is what came of a run.
 type Report struct {
 	Engine                    string
-	Decisions, Admitted, Over int
+	Decisions, Admitted, Over int // of the store alone, not repeated refusals
 	Faults                    map[string]int
-	First                     string        // of what was over the bound
-	Unavailable               time.Duration // the longest time without any decision
-	Recovery                  time.Duration // the longest time from the end of a fault to the first decision
+	First                     string           // of what is not as it should be
+	History                   *history.History // of the key that First is about
+	Unavailable               time.Duration    // the longest time without any decision
+	Recovery                  time.Duration    // the longest time from the end of a fault to the first decision
 }
 
 // Row is a line of a table.
@@ -54,82 +88,125 @@ func (r *Report) Row() string {
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
 		kinds = append(kinds, fmt.Sprintf("%s %d", kind, r.Faults[kind]))
 	}
-	return fmt.Sprintf("| %s | %d | %d | %s | %d | %.1f s | %.2f s |", r.Engine, r.Decisions, r.Admitted,
+	return fmt.Sprintf("| %s | %d | %d | %d: %s | %d | %.1f s | %.2f s |", r.Engine, r.Decisions, r.Admitted, r.Count(),
 		strings.Join(kinds, ", "), r.Over, r.Unavailable.Seconds(), r.Recovery.Seconds())
 }
 
-// limits are those that are asked for.
-var limits = []headgate.Limit{
-	headgate.MustParse("token-bucket 5/s burst 5"), headgate.MustParse("fixed-window 20/5s"),
-	headgate.MustParse("sliding-log 12/3s"), headgate.MustParse("sliding-window 12/3s"),
+// Count returns how many faults there were.
+func (r *Report) Count() (n int) {
+	for _, of := range r.Faults {
+		n += of
+	}
+	return n
+}
+
+// limits are those that are asked for, as histories know them.
+var limits = map[string]history.Limit{
+	"token-bucket 5/s burst 5": {Algorithm: history.TokenBucket, Amount: "5", Burst: "5", Period: 1e6},
+	"fixed-window 20/5s":       {Algorithm: history.FixedWindow, Amount: "20", Period: 5e6},
+	"sliding-log 12/3s":        {Algorithm: history.SlidingLog, Amount: "12", Period: 3e6},
+	"sliding-window 12/3s":     {Algorithm: history.SlidingWindow, Amount: "12", Period: 3e6},
 }
 
 const (
-	stacks  = 4
-	callers = 4 // of each stack
-	keys    = 3 // of each limit
+	stacks   = 4
+	callers  = 4                // of each stack
+	keys     = 3                // of each limit at a time
+	keyLife  = 20 * time.Second // then others are asked for: a history of one key stays short
+	patience = 10 * time.Second // of a caller
+	// unknownFor is how long a question whose answer got lost may still be under way: longer than
+	// any fault.
+	unknownFor = 30 * time.Second
 )
 
 // run is one run on one engine.
 type run struct {
-	engine  *Engine
-	server  *dbtest.Server
-	proxies []*dbtest.Swallower
-	direct  string // URL without a proxy
+	system  *System
+	stacks  []*Stack
+	proxies [][]*dbtest.Swallower // of each stack, for each host
 	rng     *rand.Rand
+	begin   time.Time
 
-	mu       sync.Mutex
-	admitted map[string][]int64 // by limit and key: the times decided for
-	report   Report
-	last     time.Time // of a decision
-	mended   time.Time // when the last fault ended, until the next decision
+	mu     sync.Mutex
+	askers map[string]*record.Asker
+	report Report
+	last   time.Time // of a decision
+	mended time.Time // when the last fault ended, until the next decision
 }
 
 // Run breaks an engine for a time. The seed says in which order.
 func Run(t *testing.T, e *Engine, lasts time.Duration, seed uint64) Report {
 	t.Helper()
 	r := &run{
-		engine: e, server: e.Start(t), rng: rand.New(rand.NewPCG(seed, 0)), admitted: map[string][]int64{},
-		report: Report{Engine: e.Name, Faults: map[string]int{}}, last: sched.Now(),
+		system: e.Start(t), rng: rand.New(rand.NewPCG(seed, 0)), askers: map[string]*record.Asker{},
+		report: Report{Engine: e.Name, Faults: map[string]int{}}, begin: sched.Now(), last: sched.Now(),
 	}
-	r.direct = e.URL(t, r.server)
-	host := hostOf(r.direct)
-	quiet := slog.New(slog.DiscardHandler)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
+	r.open(ctx, t)
 	var asking sync.WaitGroup
-	var fronts []*front.Store
-	for range stacks {
-		p := dbtest.Swallow(t, host)
-		s, err := e.Open(ctx, strings.Replace(r.direct, host, p.Addr, 1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		f := front.New(s, &front.Config{Logger: quiet, SweepEvery: time.Second})
-		r.proxies, fronts = append(r.proxies, p), append(fronts, f)
-		limiter := headgate.New(f, nil)
+	for i, s := range r.stacks {
 		for range callers {
-			asking.Go(func() { r.ask(ctx, limiter) })
+			asking.Go(func() { r.ask(ctx, cmp.Or(s.Node, fmt.Sprint("stack", i)), s) })
 		}
 	}
-	for begin := sched.Now(); sched.Since(begin) < lasts; {
-		r.breakOne(ctx, t)
+	faults := append(slices.Clone(r.system.Faults), r.network()...)
+	for r.begin = sched.Now(); sched.Since(r.begin) < lasts; {
+		r.breakOne(ctx, t, faults)
 	}
 	time.Sleep(2 * time.Second) // it recovers
 	stop()
 	asking.Wait()
-	for _, f := range fronts {
-		f.Close()
+	r.finish(t)
+	for _, s := range r.stacks {
+		s.Close()
 	}
 	r.check()
 	return r.report
 }
 
+// open opens the stacks, each behind proxies of its own.
+func (r *run) open(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for range stacks {
+		url := r.system.URL
+		var proxies []*dbtest.Swallower
+		for _, host := range r.system.Hosts {
+			p := dbtest.Swallow(t, host)
+			url = strings.Replace(url, host, p.Addr, 1)
+			proxies = append(proxies, p)
+		}
+		s, err := r.system.Open(ctx, url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.stacks, r.proxies = append(r.stacks, s), append(r.proxies, proxies)
+	}
+}
+
+// asker returns the asker of some key that is asked for now.
+func (r *run) asker() *record.Asker {
+	names := slices.Sorted(maps.Keys(limits))
+	limit, key := names[rand.IntN(len(names))], fmt.Sprintf("%d-%d", sched.Since(r.begin)/keyLife, rand.IntN(keys))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := limit + " " + key
+	a := r.askers[name]
+	if a == nil {
+		a = record.NewAsker(headgate.MustParse(limit), key, limits[limit])
+		a.Recorder.UnknownFor = unknownFor
+		a.Recorder.Fault("store", history.Fault{Kind: history.Early})
+		r.askers[name] = a
+	}
+	return a
+}
+
 // ask asks until the context ends.
-func (r *run) ask(ctx context.Context, l *headgate.Limiter) {
+func (r *run) ask(ctx context.Context, node string, s *Stack) {
 	for ctx.Err() == nil {
-		limit, key := limits[rand.IntN(len(limits))], fmt.Sprint("k", rand.IntN(keys))
-		d, err := l.Allow(ctx, limit, key)
+		of, cancel := context.WithTimeout(ctx, patience)
+		d, err := r.asker().Allow(of, node, s)
+		cancel()
 		now := sched.Now()
 		r.mu.Lock()
 		if err == nil && d.Via == headgate.ViaStore {
@@ -141,8 +218,6 @@ func (r *run) ask(ctx context.Context, l *headgate.Limiter) {
 			}
 			if d.Allowed {
 				r.report.Admitted++
-				name := limit.Name() + " " + key
-				r.admitted[name] = append(r.admitted[name], d.At.UnixMicro())
 			}
 		}
 		r.mu.Unlock()
@@ -153,81 +228,105 @@ func (r *run) ask(ctx context.Context, l *headgate.Limiter) {
 }
 
 // breakOne brings about one fault, and mends it.
-func (r *run) breakOne(ctx context.Context, t *testing.T) {
-	one := r.proxies[r.rng.IntN(len(r.proxies))]
-	some := []*dbtest.Swallower{one}
-	if r.rng.IntN(3) == 0 {
-		some = r.proxies
+func (r *run) breakOne(ctx context.Context, t *testing.T, faults []Fault) {
+	all := 0
+	for _, f := range faults {
+		all += f.Weight
 	}
-	each := func(do func(*dbtest.Swallower)) {
-		for _, p := range some {
-			do(p)
-		}
+	n, i := r.rng.IntN(all), 0
+	for ; n >= faults[i].Weight; i++ {
+		n -= faults[i].Weight
 	}
-	pause := func(most int) { time.Sleep(time.Duration(r.rng.IntN(most)) * time.Millisecond) }
-	var kind string
-	switch n := r.rng.IntN(10); {
-	case n == 0:
-		kind = "killed"
-		r.server.Crash()
-		pause(500)
-		if err := r.server.Restart(ctx); err != nil {
-			t.Fatalf("%s does not come back: %v", r.engine.Name, err)
+	f := &faults[i]
+	do, begin := f.Do, sched.Now()
+	if f.Shift != nil {
+		do = r.jump(f.Shift)
+	}
+	r.fault(history.Fault{Kind: f.Name})
+	if err := do(ctx, r.rng); err != nil {
+		if !errors.Is(err, ErrNothing) && ctx.Err() == nil {
+			t.Fatalf("%s: %v", f.Name, err)
 		}
-	case n <= 2:
-		kind = "cut"
-		each(func(p *dbtest.Swallower) { p.Cut(true) })
-		pause(800)
-		each(func(p *dbtest.Swallower) { p.Cut(false) })
-	case n <= 4:
-		kind = "silent"
-		each(func(p *dbtest.Swallower) { p.Silence(true) })
-		pause(1500)
-		each(func(p *dbtest.Swallower) { p.Silence(false) })
-	case n <= 7:
-		kind = "answers lost"
-		each(func(p *dbtest.Swallower) { p.Lose(true) })
-		pause(300)
-		each(func(p *dbtest.Swallower) { p.Lose(false) })
-	default:
-		kind = "sessions ended"
-		if err := r.engine.Kill(ctx, r.direct); err != nil && ctx.Err() == nil {
-			t.Logf("%s: sessions are not ended: %v", r.engine.Name, err)
-			return
-		}
+		return
+	}
+	if f.Forgets > 0 {
+		r.forgot(begin, f.Forgets)
 	}
 	r.mu.Lock()
-	r.report.Faults[kind]++
+	r.report.Faults[f.Name]++
 	r.mended = sched.Now()
 	r.mu.Unlock()
-	pause(600)
+	Pause(r.rng, 600*time.Millisecond)
 }
 
-// check compares what each key was admitted with the bound of its limit, over every interval between two of its
-// decisions.
-func (r *run) check() {
-	for name, times := range r.admitted {
-		slices.Sort(times)
-		notation := name[:strings.LastIndexByte(name, ' ')]
-		bound := headgate.MustParse(notation).Bound()
-		for i := range times {
-			for j := i; j < len(times) && times[j]-times[i] <= (12*time.Second).Microseconds(); j++ {
-				most := bound.In(time.Duration(times[j]-times[i]) * time.Microsecond).Float64()
-				if float64(j-i+1) > most {
-					if r.report.Over++; r.report.Over == 1 {
-						r.report.First = fmt.Sprintf("%s: %d admitted within %d us, at most %v", name, j-i+1,
-							times[j]-times[i], most)
-					}
-				}
+// ErrNothing says that a fault could not be brought about this time.
+var ErrNothing = errors.New("nothing was broken")
+
+// jump returns a fault that moves the clock forward or back, and to its time again.
+func (r *run) jump(shift func(time.Duration)) func(context.Context, *rand.Rand) error {
+	return func(_ context.Context, rng *rand.Rand) error {
+		ahead := time.Duration(rng.Int64N(int64(10*time.Second))) - 5*time.Second
+		r.fault(history.Fault{Kind: history.Clock, By: ahead.Microseconds()})
+		shift(ahead)
+		Pause(rng, 2*time.Second)
+		r.fault(history.Fault{Kind: history.Clock, By: -ahead.Microseconds()})
+		shift(0)
+		return nil
+	}
+}
+
+// fault notes a fault in the histories of all keys, before it takes effect.
+func (r *run) fault(f history.Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.askers {
+		a.Recorder.Fault("store", f)
+	}
+}
+
+// forgot notes in the histories of all keys that a fault, which is over now, may have lost what was decided since
+// it began, and some time before.
+func (r *run) forgot(begin time.Time, before time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lasted := sched.Since(begin)
+	for _, a := range r.askers {
+		a.Recorder.Fault("store", history.Fault{
+			Kind: history.Forget, By: lasted.Microseconds() + 1,
+			Since: max(0, int64(a.Recorder.Now()-lasted-before)),
+		})
+	}
+}
+
+// finish notes what is in use of the keys that were asked for last.
+func (r *run) finish(t *testing.T) {
+	t.Helper()
+	epoch := sched.Since(r.begin) / keyLife
+	for _, a := range r.askers {
+		if !strings.HasPrefix(a.Key, fmt.Sprint(epoch, "-")) {
+			continue
+		}
+		var err error
+		for deadline := sched.Now().Add(time.Minute); sched.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+			if _, err = a.Over(t.Context(), r.stacks[0]); err == nil || store.Class(err) == nil {
+				break
 			}
+		}
+		if err != nil {
+			t.Errorf("%v %s at the end: %v", a.Limit, a.Key, err)
 		}
 	}
 }
 
-// hostOf returns the host and port of a URL.
-func hostOf(url string) string {
-	_, rest, _ := strings.Cut(url, "://")
-	rest, _, _ = strings.Cut(rest, "?")
-	rest, _, _ = strings.Cut(rest, "/")
-	return rest[strings.LastIndexByte(rest, '@')+1:]
+// check judges the histories.
+func (r *run) check() {
+	for _, a := range r.askers {
+		found := check.Check(a.Recorder.History())
+		if r.report.Over += len(found); len(found) > 0 && r.report.First == "" {
+			r.report.First, r.report.History = found[0].String(), a.Recorder.History()
+		}
+	}
 }
+
+// Pause waits for a random time.
+func Pause(rng *rand.Rand, most time.Duration) { time.Sleep(time.Duration(rng.Int64N(int64(most)))) }

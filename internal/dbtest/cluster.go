@@ -15,9 +15,10 @@ import (
 // Cluster is a Redis Cluster of three primaries, each with a replica, at
 // 127.0.0.1. Its node timeout is 2 s.
 type Cluster struct {
-	nodes []*process
-	addrs []string
-	stop  func()
+	nodes  []*process
+	launch []func(context.Context) (*process, error) // each node
+	addrs  []string
+	stop   func()
 }
 
 // nodeTimeout is cluster-node-timeout.
@@ -41,12 +42,19 @@ func RedisCluster(tb testing.TB) string {
 	return withPrefix(c.URL())
 }
 
-// StartRedisCluster starts a cluster, which dies with this process.
-func StartRedisCluster(ctx context.Context) (*Cluster, error) {
+// StartRedisCluster starts a cluster, which dies with this process. Its nodes keep nothing on disk, unless options of
+// redis-server say so: each has a name of its own for its files.
+func StartRedisCluster(ctx context.Context, options ...string) (*Cluster, error) {
+	return StartRedisClusterOn(ctx, nil, options...)
+}
+
+// StartRedisClusterOn is [StartRedisCluster] on a network of six nodes.
+func StartRedisClusterOn(ctx context.Context, network *Network, options ...string) (*Cluster, error) {
 	f, err := newFolder("redis", "redis")
 	if err != nil {
 		return nil, err
 	}
+	f.network = network
 	c := &Cluster{}
 	c.stop = stopper(func() {
 		for _, n := range c.nodes {
@@ -59,20 +67,27 @@ func StartRedisCluster(ctx context.Context) (*Cluster, error) {
 		return nil, fmt.Errorf("start a Redis Cluster: %w", err)
 	}
 	for i := range 6 {
-		const host = "127.0.0.1"
-		port, err := freePort(host, busDistance)
+		host := "127.0.0.1"
+		if network != nil {
+			host = network.Host(i)
+		}
+		port, err := network.port(host, busDistance)
 		if err != nil {
 			return fail(err)
 		}
-		p, err := launchRedis(ctx, f, host, port, "--cluster-enabled", "yes",
+		args := append([]string{
+			"--cluster-enabled", "yes",
 			"--cluster-node-timeout", strconv.Itoa(int(nodeTimeout.Milliseconds())), "--cluster-config-file",
 			fmt.Sprintf("nodes%d.conf", i),
-			"--dbfilename", fmt.Sprintf("dump%d.rdb", i), "--repl-diskless-sync-delay", "0",
-			"--repl-ping-replica-period", "1")
+			"--dbfilename", fmt.Sprintf("dump%d.rdb", i), "--appenddirname", fmt.Sprintf("log%d", i),
+			"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",
+		}, options...)
+		launch := func(ctx context.Context) (*process, error) { return launchRedis(ctx, f, host, port, args...) }
+		p, err := launch(ctx)
 		if err != nil {
 			return fail(err)
 		}
-		c.nodes = append(c.nodes, p)
+		c.nodes, c.launch = append(c.nodes, p), append(c.launch, launch)
 		c.addrs = append(c.addrs, net.JoinHostPort(host, strconv.Itoa(port)))
 	}
 	cli, err := RedisProgram("redis-cli")
@@ -83,14 +98,10 @@ func StartRedisCluster(ctx context.Context) (*Cluster, error) {
 		"--cluster-yes")...); err != nil {
 		return fail(err)
 	}
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if err = c.ready(); err == nil {
-			return c, nil
-		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
-			return fail(err)
-		}
+	if err := c.Await(ctx); err != nil {
+		return fail(err)
 	}
+	return c, nil
 }
 
 // ready says why the cluster cannot be used yet: a replica that has not
@@ -128,8 +139,31 @@ func (c *Cluster) URL() string { return "redis://" + strings.Join(c.addrs, ",") 
 // Stop ends all nodes.
 func (c *Cluster) Stop() { c.stop() }
 
-// Kill ends a node at once, for good.
+// Addrs returns the addresses of the nodes.
+func (c *Cluster) Addrs() []string { return c.addrs }
+
+// Kill ends a node at once.
 func (c *Cluster) Kill(i int) { c.nodes[i].end(syscall.SIGKILL) }
+
+// Restart starts a node that was killed, and waits until all nodes are well again.
+func (c *Cluster) Restart(ctx context.Context, i int) error {
+	p, err := c.launch[i](ctx)
+	if err != nil {
+		return err
+	}
+	c.nodes[i] = p
+	return c.Await(ctx)
+}
+
+// Await waits until all nodes are well, and every replica is in step.
+func (c *Cluster) Await(ctx context.Context) error {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		err := c.ready()
+		if err == nil || time.Now().After(deadline) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
 
 // Pause stops a node without ending it; Resume lets it go on.
 func (c *Cluster) Pause(i int)  { _ = c.nodes[i].cmd.Process.Signal(syscall.SIGSTOP) }

@@ -142,12 +142,12 @@ func mysqlOf(e *engine, t *tree) (*flavour, error) {
 }
 
 // folder makes a folder with the files of an empty server in data.
-func (v *flavour) folder(ctx context.Context) (*folder, error) {
-	f, err := newFolder("mariadb", "mysql")
+func (v *flavour) folder(ctx context.Context, c *Config) (*folder, error) {
+	f, err := c.folder("mariadb", "mysql")
 	if err != nil {
 		return nil, err
 	}
-	if err := v.prepare(ctx, f, filepath.Join(f.path, "data")); err != nil {
+	if err := v.prepare(ctx, f, filepath.Join(f.data, "data")); err != nil {
 		f.remove()
 		return nil, err
 	}
@@ -158,13 +158,15 @@ func (v *flavour) folder(ctx context.Context) (*folder, error) {
 func (v *flavour) launch(ctx context.Context, f *folder, data, host string, port int, ping func() error,
 	args ...string,
 ) (*process, error) {
-	data = filepath.Join(f.path, data)
+	files, data := filepath.Join(f.data, data), filepath.Join(f.path, data)
 	all := []string{
-		"--no-defaults", "--datadir=" + data, "--bind-address=" + host, "--port=" + strconv.Itoa(port),
+		"--no-defaults", "--datadir=" + files, "--bind-address=" + host, "--port=" + strconv.Itoa(port),
 		"--socket=" + data + ".sock", "--pid-file=" + data + ".pid", "--tmpdir=" + f.path,
 		"--skip-name-resolve", "--max-connections=400", "--innodb-buffer-pool-size=256M",
 		"--innodb-flush-log-at-trx-commit=1", "--character-set-server=utf8mb4",
 	}
 	all = append(append(all, v.options...), args...)
-	return f.launch(ctx, f.command(context.WithoutCancel(ctx), v.server, all...), time.Minute, ping)
+	cmd := f.command(context.WithoutCancel(ctx), v.server, all...)
+	f.network.within(host, cmd)
+	return f.launch(ctx, cmd, time.Minute, ping)
 }

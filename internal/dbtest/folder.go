@@ -16,9 +16,15 @@ import (
 // folder holds the files of a server, or of a cluster, which belong to whom it
 // runs as.
 type folder struct {
-	path  string
-	owner *syscall.Credential // nil: the present user
-	lock  *os.File            // held for as long as this process uses the folder
+	path   string
+	data   string              // where the server's data are: path, unless Config.Data says otherwise
+	log    string              // where PostgreSQL's write-ahead log is; empty: with the data
+	faults *os.File            // tells servers how slow they are: see faults.go
+	more   []string            // variables of its commands' environment
+	owner  *syscall.Credential // nil: the present user
+	lock   *os.File            // held for as long as this process uses the folder
+
+	network *Network // of the servers; nil: the loopback device
 }
 
 // lockFile is locked (flock) by the process that uses a folder. The lock ends
@@ -29,6 +35,11 @@ const lockFile = "headgate.lock"
 // newFolder makes a folder for a server, owned by the first of some users that
 // there is, or by the present one unless that is root.
 func newFolder(kind string, users ...string) (*folder, error) {
+	return new(Config).folder(kind, users...)
+}
+
+// folder is newFolder for a server with a configuration.
+func (c *Config) folder(kind string, users ...string) (*folder, error) {
 	owner, err := unprivileged(users...)
 	if err != nil {
 		return nil, err
@@ -38,12 +49,15 @@ func newFolder(kind string, users ...string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &folder{path: dir, owner: owner}
+	f := &folder{path: dir, data: dir, owner: owner}
 	if f.lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600); err == nil {
 		err = syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX)
 	}
 	if err == nil && owner != nil {
 		err = os.Chown(dir, int(owner.Uid), int(owner.Gid))
+	}
+	if err == nil {
+		err = c.prepare(f, kind)
 	}
 	if err != nil {
 		f.remove()
@@ -54,9 +68,13 @@ func newFolder(kind string, users ...string) (*folder, error) {
 
 // remove removes the files.
 func (f *folder) remove() {
-	os.RemoveAll(f.path)
-	if f.lock != nil {
-		f.lock.Close()
+	for _, path := range []string{f.path, f.data, f.log} {
+		os.RemoveAll(path)
+	}
+	for _, open := range []*os.File{f.lock, f.faults} {
+		if open != nil {
+			open.Close()
+		}
 	}
 }
 
@@ -66,6 +84,7 @@ func (f *folder) command(ctx context.Context, name string, args ...string) *exec
 	cmd.Dir = f.path
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: f.owner, Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "TZ=UTC", "HOME="+f.path, "TMPDIR="+f.path)
+	cmd.Env = append(cmd.Env, f.more...)
 	return cmd
 }
 

@@ -50,8 +50,11 @@ func Galera(tb testing.TB) []string {
 	return MariaDBAt(tb, g.Servers()...)
 }
 
-// StartGalera starts a cluster, which dies with this process.
-func StartGalera(ctx context.Context) (*GaleraCluster, error) {
+// StartGalera starts a cluster on the loopback device, which dies with this process.
+func StartGalera(ctx context.Context) (*GaleraCluster, error) { return StartGaleraOn(ctx, nil) }
+
+// StartGaleraOn starts a cluster on a network of three nodes.
+func StartGaleraOn(ctx context.Context, network *Network) (*GaleraCluster, error) {
 	library, err := orInstall(galeraLibrary, "Galera", "", "mariadb-server", "galera-4")
 	if err != nil {
 		return nil, err
@@ -64,10 +67,11 @@ func StartGalera(ctx context.Context) (*GaleraCluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := v.folder(ctx)
+	f, err := v.folder(ctx, new(Config))
 	if err != nil {
 		return nil, err
 	}
+	f.network = network
 	g := &GaleraCluster{flavour: v, folder: f, library: library}
 	g.stop = stopper(func() {
 		for _, n := range g.nodes {
@@ -96,12 +100,24 @@ func galeraLibrary() string {
 
 // begin starts the nodes for the first time, and waits until each sees all.
 func (g *GaleraCluster) begin(ctx context.Context) error {
+	if g.folder.network != nil { // root comes from this machine's address there
+		cmd := g.folder.command(ctx, g.flavour.server, "--no-defaults", "--bootstrap", "--datadir="+g.data(""),
+			"--innodb-log-file-size=64M")
+		cmd.Stdin = strings.NewReader("flush privileges;\ncreate user root@'%';\n" +
+			"grant all on *.* to root@'%' with grant option;\n")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("make an account: %w\n%s", err, tail(string(out), 10))
+		}
+	}
 	for i := range g.nodes {
 		n := &g.nodes[i]
 		n.host = fmt.Sprintf("127.0.0.%d", 21+i)
+		if g.folder.network != nil {
+			n.host = g.folder.network.Host(i)
+		}
 		for _, port := range []*int{&n.port, &n.group, &n.some, &n.all} {
 			var err error
-			if *port, err = freePort(n.host); err != nil {
+			if *port, err = g.folder.network.port(n.host); err != nil {
 				return err
 			}
 		}
@@ -117,14 +133,21 @@ func (g *GaleraCluster) begin(ctx context.Context) error {
 			return err
 		}
 	}
+	return g.Await(ctx)
+}
+
+// Await waits until each node sees all, and has caught up.
+func (g *GaleraCluster) Await(ctx context.Context) error {
 	for i := range g.nodes {
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			n, err := g.size(i)
-			if err == nil && n == len(g.nodes) {
+			state, err2 := g.state(i)
+			if err == nil && err2 == nil && n == len(g.nodes) && state == galeraSynced {
 				break
 			}
 			if time.Now().After(deadline) || ctx.Err() != nil {
-				return fmt.Errorf("node %d sees %d of %d: %w", i, n, len(g.nodes), errors.Join(err, ctx.Err()))
+				return fmt.Errorf("node %d sees %d of %d, and its wsrep_local_state is %d: %w", i, n, len(g.nodes), state,
+					errors.Join(err, err2, ctx.Err()))
 			}
 		}
 	}
@@ -157,10 +180,9 @@ func (g *GaleraCluster) start(ctx context.Context, i int, first bool) error {
 	if first {
 		args = append(args, "--wsrep-new-cluster")
 	}
-	const synced = 4
 	p, err := g.flavour.launch(ctx, g.folder, fmt.Sprintf("data%d", i), n.host, n.port, func() error {
-		state, err := MariaDBCount(g.Servers()[i], "show global status like 'wsrep_local_state'")
-		if err == nil && state != synced {
+		state, err := g.state(i)
+		if err == nil && state != galeraSynced {
 			err = fmt.Errorf("it has not caught up: wsrep_local_state is %d", state)
 		}
 		return err
@@ -170,6 +192,13 @@ func (g *GaleraCluster) start(ctx context.Context, i int, first bool) error {
 	}
 	n.process = p
 	return nil
+}
+
+// galeraSynced is the wsrep_local_state of a node that has caught up.
+const galeraSynced = 4
+
+func (g *GaleraCluster) state(i int) (int, error) {
+	return MariaDBCount(g.Servers()[i], "show global status like 'wsrep_local_state'")
 }
 
 // size returns how many nodes a node sees, itself too.
@@ -196,7 +225,11 @@ func (g *GaleraCluster) URLs(database string) []string {
 }
 
 // Kill ends a node at once. The others go on without it after 2 to 4 s.
-func (g *GaleraCluster) Kill(i int) { g.nodes[i].process.end(syscall.SIGKILL) }
+func (g *GaleraCluster) Kill(i int) {
+	if p := g.nodes[i].process; p != nil { // nil: it could not be started again
+		p.end(syscall.SIGKILL)
+	}
+}
 
 // Restart starts a node that was killed, and waits until it has joined the
 // others. One of them must be left: there is nothing to join otherwise.

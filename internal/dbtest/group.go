@@ -24,6 +24,7 @@ type MySQLGroup struct {
 }
 
 type groupNode struct {
+	host    string
 	port    int // of the server
 	group   int // of the group of servers
 	process *process
@@ -34,8 +35,14 @@ type groupNode struct {
 // the engine to test with.
 func StartMySQLGroup(tb testing.TB, single bool) *MySQLGroup {
 	tb.Helper()
+	return StartMySQLGroupOn(tb, nil, single)
+}
+
+// StartMySQLGroupOn is [StartMySQLGroup] on a network of three nodes.
+func StartMySQLGroupOn(tb testing.TB, network *Network, single bool) *MySQLGroup {
+	tb.Helper()
 	NeedEngine(tb, GroupReplication)
-	g, err := startMySQLGroup(context.Background(), single)
+	g, err := startMySQLGroup(context.Background(), network, single)
 	if err != nil {
 		tb.Fatalf("dbtest: start a Group Replication: %v", err)
 	}
@@ -48,15 +55,16 @@ func StartMySQLGroup(tb testing.TB, single bool) *MySQLGroup {
 	return g
 }
 
-func startMySQLGroup(ctx context.Context, single bool) (*MySQLGroup, error) {
+func startMySQLGroup(ctx context.Context, network *Network, single bool) (*MySQLGroup, error) {
 	v, err := newFlavour()
 	if err != nil {
 		return nil, err
 	}
-	f, err := v.folder(ctx)
+	f, err := v.folder(ctx, new(Config))
 	if err != nil {
 		return nil, err
 	}
+	f.network = network
 	g := &MySQLGroup{flavour: v, folder: f, single: single}
 	g.stop = stopper(func() {
 		for _, n := range g.nodes {
@@ -78,9 +86,13 @@ func (g *MySQLGroup) begin(ctx context.Context) error {
 	empty := filepath.Join(g.folder.path, "data")
 	for i := range g.nodes {
 		n := &g.nodes[i]
+		n.host = "127.0.0.1"
+		if g.folder.network != nil {
+			n.host = g.folder.network.Host(i)
+		}
 		for _, port := range []*int{&n.port, &n.group} {
 			var err error
-			if *port, err = freePort("127.0.0.1"); err != nil {
+			if *port, err = g.folder.network.port(n.host); err != nil {
 				return err
 			}
 		}
@@ -113,20 +125,20 @@ func (g *MySQLGroup) launch(ctx context.Context, i int) error {
 	n := &g.nodes[i]
 	seeds := make([]string, len(g.nodes))
 	for j, m := range g.nodes {
-		seeds[j] = fmt.Sprintf("127.0.0.1:%d", m.group)
+		seeds[j] = fmt.Sprintf("%s:%d", m.host, m.group)
 	}
 	everywhere := map[bool]string{true: "OFF", false: "ON"}[g.single]
-	p, err := g.flavour.launch(ctx, g.folder, fmt.Sprintf("data%d", i), "127.0.0.1", n.port, func() error {
+	p, err := g.flavour.launch(ctx, g.folder, fmt.Sprintf("data%d", i), n.host, n.port, func() error {
 		return execMariaDB(g.Servers()[i], "do 1")
 	},
 		fmt.Sprintf("--server-id=%d", i+1), "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--sync-binlog=1",
-		"--report-host=127.0.0.1", fmt.Sprintf("--report-port=%d", n.port), "--innodb-buffer-pool-size=128M",
+		"--report-host="+n.host, fmt.Sprintf("--report-port=%d", n.port), "--innodb-buffer-pool-size=128M",
 		"--plugin-load-add=group_replication.so",
 		"--loose-group-replication-group-name=aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee",
 		"--loose-group-replication-start-on-boot=OFF",
 		"--loose-group-replication-local-address="+seeds[i], "--loose-group-replication-group-seeds="+
 			strings.Join(seeds, ","),
-		"--loose-group-replication-ip-allowlist=127.0.0.1/8",
+		"--loose-group-replication-ip-allowlist="+n.host+"/24",
 		"--loose-group-replication-member-expel-timeout=0", // beside the 5 s until a node is suspected
 		"--loose-group-replication-enforce-update-everywhere-checks="+everywhere,
 		"--loose-group-replication-single-primary-mode="+map[bool]string{true: "ON", false: "OFF"}[g.single],
@@ -158,13 +170,17 @@ func (g *MySQLGroup) join(ctx context.Context, i int, statements string) error {
 func (g *MySQLGroup) Servers() []string {
 	urls := make([]string, len(g.nodes))
 	for i, n := range g.nodes {
-		urls[i] = fmt.Sprintf("mysql://root@127.0.0.1:%d/", n.port)
+		urls[i] = fmt.Sprintf("mysql://root@%s:%d/", n.host, n.port)
 	}
 	return urls
 }
 
 // Kill ends a node at once. The others take it out of the group after some 5 s.
-func (g *MySQLGroup) Kill(i int) { g.nodes[i].process.end(syscall.SIGKILL) }
+func (g *MySQLGroup) Kill(i int) {
+	if p := g.nodes[i].process; p != nil { // nil: it could not be started again
+		p.end(syscall.SIGKILL)
+	}
+}
 
 // Restart starts a node that was killed, and waits until it has joined the others.
 func (g *MySQLGroup) Restart(ctx context.Context, i int) error {
@@ -172,6 +188,26 @@ func (g *MySQLGroup) Restart(ctx context.Context, i int) error {
 		return err
 	}
 	return g.join(ctx, i, "start group_replication")
+}
+
+// Await waits until all nodes are in the group. One that the others have taken out of it joins again.
+func (g *MySQLGroup) Await(ctx context.Context) error {
+	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		var missing error
+		for i, server := range g.Servers() {
+			n, err := MariaDBCount(server, "select '', count(*) from performance_schema.replication_group_members "+
+				"where member_state = 'ONLINE'")
+			if err != nil || n != len(g.nodes) {
+				missing = fmt.Errorf("node %d sees %d nodes: %w", i, n, err)
+			}
+			if err == nil && n == 0 && time.Since(begin) > 5*time.Second {
+				missing = execMariaDB(server, "stop group_replication; start group_replication")
+			}
+		}
+		if missing == nil || ctx.Err() != nil || time.Since(begin) > 3*time.Minute {
+			return errors.Join(missing, ctx.Err())
+		}
+	}
 }
 
 // Stop ends all nodes and removes their files.

@@ -29,7 +29,7 @@ var sharedMariaDB = sync.OnceValues(func() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := v.start(context.Background(), unsynced...)
+	s, err := v.start(context.Background(), &Config{Args: unsynced})
 	if err != nil {
 		return nil, err
 	}
@@ -151,16 +151,12 @@ func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
 	if dsn := os.Getenv(MySQLDSN); dsn != "" && len(args) == 0 {
 		return &Server{DSN: dsn}, nil
 	}
-	v, err := newFlavour()
-	if err != nil {
-		return nil, err
-	}
-	return v.start(ctx, args...)
+	return (&Config{Args: args}).MariaDB(ctx)
 }
 
 // start starts a server of its own files.
-func (v *flavour) start(ctx context.Context, args ...string) (*Server, error) {
-	f, err := v.folder(ctx)
+func (v *flavour) start(ctx context.Context, c *Config) (*Server, error) {
+	f, err := v.folder(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -173,9 +169,9 @@ func (v *flavour) start(ctx context.Context, args ...string) (*Server, error) {
 		return fail(err)
 	}
 	dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)
-	s := &Server{DSN: dsn, polite: syscall.SIGTERM, rude: syscall.SIGKILL}
+	s := &Server{DSN: dsn, polite: syscall.SIGTERM}
 	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
-		return v.launch(ctx, f, "data", "127.0.0.1", port, func() error { return execMariaDB(dsn, "do 1") }, args...)
+		return v.launch(ctx, f, "data", "127.0.0.1", port, func() error { return execMariaDB(dsn, "do 1") }, c.Args...)
 	})
 	if err != nil {
 		return fail(err)

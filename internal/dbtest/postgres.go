@@ -119,11 +119,7 @@ func StartPostgres(ctx context.Context) (*Server, error) {
 // NewPostgres is StartPostgres for tests that let the server crash: it is never one of
 // the environment.
 func NewPostgres(ctx context.Context) (*Server, error) {
-	bin, err := postgresPrograms()
-	if err != nil {
-		return nil, err
-	}
-	return startPostgres(ctx, bin, nil)
+	return new(Config).Postgres(ctx)
 }
 
 // postgresPrograms returns the folder of the programs to test with.
@@ -140,8 +136,8 @@ func postgresPrograms() (string, error) {
 
 // startPostgres starts a server from a folder of binaries. t is nil for one that
 // lets everyone in.
-func startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
-	f, err := newFolder("postgres", "postgres")
+func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
+	f, err := c.folder("postgres", "postgres")
 	if err != nil {
 		return nil, err
 	}
@@ -149,9 +145,12 @@ func startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
 		f.remove()
 		return nil, err
 	}
-	data := filepath.Join(f.path, "data")
-	if err := f.run(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8",
-		"--no-sync"); err != nil {
+	data := filepath.Join(f.data, "data")
+	init := []string{"-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8", "--no-sync"}
+	if f.log != "" {
+		init = append(init, "--waldir="+f.log, "--wal-segsize=1")
+	}
+	if err := f.run(ctx, filepath.Join(bin, "initdb"), init...); err != nil {
 		return fail(err)
 	}
 	port, err := freePort("127.0.0.1")
@@ -162,9 +161,10 @@ func startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
 		"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", f.path,
 		"-c", "max_connections=300", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
 	}
-	if testing.Testing() { // a test ends servers, never the machine, and what the kernel has is not lost then
+	if testing.Testing() && !c.Faults { // a test ends servers, never the machine, and what the kernel has is not lost then
 		options = append(options, "-c", "fsync=off")
 	}
+	options = append(options, c.Args...)
 	dsn := fmt.Sprintf("postgres://headgate:@127.0.0.1:%d/postgres", port)
 	admin := dsn
 	if t != nil {
@@ -176,7 +176,7 @@ func startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
 		admin = fmt.Sprintf("host=%s port=%d user=headgate database=postgres", f.path, port)
 		dsn = fmt.Sprintf("postgres://%s:%s@127.0.0.1:%d/postgres", TLSUser, TLSPassword, port)
 	}
-	s := &Server{DSN: dsn, polite: syscall.SIGINT, rude: syscall.SIGQUIT}
+	s := &Server{DSN: dsn, polite: syscall.SIGINT}
 	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
 		cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), options...)
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children

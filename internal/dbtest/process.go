@@ -20,8 +20,9 @@ type Server struct {
 	DSN  string // of a database or keyspace that is there from the start
 	stop func()
 
-	launch       func(context.Context) (*process, error)
-	polite, rude syscall.Signal // those that end it, and that let it crash
+	faults *os.File // nil: it has none
+	launch func(context.Context) (*process, error)
+	polite syscall.Signal // ends it
 
 	mu sync.Mutex
 	p  *process // guarded by mu
@@ -32,22 +33,34 @@ func (s *Server) run(ctx context.Context, f *folder, launch func(context.Context
 	if s.p, err = launch(ctx); err != nil {
 		return err
 	}
-	s.launch = launch
+	s.launch, s.faults = launch, f.faults
 	s.stop = stopper(func() {
-		s.end(s.polite)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.p.end(s.polite)
 		f.remove()
 	})
 	return nil
 }
 
-func (s *Server) end(sig syscall.Signal) {
+// Crash kills all processes of a server that was started here. Its files stay.
+func (s *Server) Crash() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.p.end(sig)
+	s.p.kill()
 }
 
-// Crash ends a server that was started here at once, as a crash does. Its files stay.
-func (s *Server) Crash() { s.end(s.rude) }
+// Ended reports whether a server that was started here has ended, by itself or by Crash.
+func (s *Server) Ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.p.ended:
+		return true
+	default:
+		return false
+	}
+}
 
 // Restart starts a server that has crashed, at the same address.
 func (s *Server) Restart(ctx context.Context) error {

@@ -71,12 +71,12 @@ func StartRedis(ctx context.Context, args ...string) (*Server, error) {
 	if dsn := os.Getenv(RedisDSN); dsn != "" && len(args) == 0 {
 		return &Server{DSN: dsn}, nil
 	}
-	return startRedis(ctx, false, args...)
+	return (&Config{Args: args}).Redis(ctx)
 }
 
 // startRedis starts a server that speaks TLS alone, or does not.
-func startRedis(ctx context.Context, secure bool, args ...string) (*Server, error) {
-	f, err := newFolder("redis", "redis")
+func (c *Config) startRedis(ctx context.Context, secure bool) (*Server, error) {
+	f, err := c.folder("redis", "redis")
 	if err != nil {
 		return nil, err
 	}
@@ -88,10 +88,11 @@ func startRedis(ctx context.Context, secure bool, args ...string) (*Server, erro
 	if err != nil {
 		return fail(err)
 	}
+	args := c.Args
 	if secure {
 		args = append([]string{"--port", "0", "--tls-port", strconv.Itoa(port)}, args...)
 	}
-	s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM, rude: syscall.SIGKILL}
+	s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM}
 	err = s.run(ctx, f, func(ctx context.Context) (*process,
 		error,
 	) {
@@ -124,9 +125,10 @@ func launchRedis(ctx context.Context, f *folder, host string, port int, args ...
 	}
 	socket := filepath.Join(f.path, strconv.Itoa(port)+".sock") // without TLS
 	cmd := f.command(context.WithoutCancel(ctx), server, append([]string{
-		"--port", strconv.Itoa(port), "--bind", host, "--unixsocket", socket, "--dir", f.path, "--save", "",
+		"--port", strconv.Itoa(port), "--bind", host, "--unixsocket", socket, "--dir", f.data, "--save", "",
 		"--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
 	}, args...)...)
+	f.network.within(host, cmd)
 	return f.launch(ctx, cmd, time.Minute, func() error {
 		answer, err := askRedis(socket, "PING")
 		if err == nil && !strings.HasPrefix(answer, "PONG") && !strings.HasPrefix(answer, "NOAUTH") {

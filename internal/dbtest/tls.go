@@ -31,7 +31,7 @@ func PostgresTLS(tb testing.TB, t TLS) string {
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
-	s, err := startPostgres(context.Background(), bin, &t)
+	s, err := new(Config).startPostgres(context.Background(), bin, &t)
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
@@ -104,7 +104,7 @@ func MariaDBTLS(tb testing.TB, t TLS) string {
 	if t.Clients != "" {
 		options = append(options, "--ssl-ca="+t.Clients)
 	}
-	s, err := v.start(context.Background(), options...)
+	s, err := v.start(context.Background(), &Config{Args: options})
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
@@ -137,7 +137,7 @@ func RedisTLS(tb testing.TB, t TLS) string {
 			options = append(options, "no", "--tls-ca-cert-file", t.Cert)
 		}
 	}
-	s, err := startRedis(context.Background(), t.Cert != "", options...)
+	s, err := (&Config{Args: options}).startRedis(context.Background(), t.Cert != "")
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}

@@ -115,10 +115,22 @@ func nodeModules(dir string) (string, error) {
 // it. It is killed when the test ends.
 func Start(tb testing.TB, cmd *exec.Cmd, ping func() error) {
 	tb.Helper()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	p, err := (&folder{path: tb.TempDir()}).launch(tb.Context(), cmd, time.Minute, ping)
+	StartAgain(tb, func() *exec.Cmd { return cmd }, ping)
+}
+
+// StartAgain is [Start] for a program that the test breaks: each start is of a command of its own.
+func StartAgain(tb testing.TB, command func() *exec.Cmd, ping func() error) *Server {
+	tb.Helper()
+	f := &folder{path: tb.TempDir()}
+	s := &Server{polite: syscall.SIGKILL}
+	err := s.run(tb.Context(), f, func(ctx context.Context) (*process, error) {
+		cmd := command()
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		return f.launch(ctx, cmd, time.Minute, ping)
+	})
 	if err != nil {
 		tb.Fatalf("dbtest: %v", err)
 	}
-	tb.Cleanup(func() { p.end(syscall.SIGKILL) })
+	tb.Cleanup(s.Stop)
+	return s
 }

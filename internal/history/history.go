@@ -239,8 +239,12 @@ type Figures struct {
 // The faults that a checker makes allowance for. Others may be named too; they explain nothing.
 const (
 	Clock  = "clock"  // the store's clock was moved By microseconds
-	Forget = "forget" // a fail-over or restart lost what was decided after the true time Since
+	Forget = "forget" // a fail-over or restart lost what was decided after the true time Since, within By before
 	Drift  = "drift"  // from the start: the store's clock gains or loses up to By millionths against true time
+
+	// Early is of the whole run: the store reads its clock before it locks what it charges, so of two calls that
+	// are under way together the one that is charged first may have the later time.
+	Early = "early"
 
 	Kill       = "kill"        // a process ended
 	Pause      = "pause"       // a process or the store stood still

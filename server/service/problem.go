@@ -53,6 +53,8 @@ func Problem(err error) *api.Problem {
 		switch {
 		case errors.Is(err, store.ErrBusy):
 			p.Type, p.Title = api.Busy, "Too many are waiting for the store"
+		case errors.Is(err, store.ErrNoSpace):
+			p.Title = "The store is not available: its disk is full"
 		case errors.Is(err, store.ErrFull):
 			p.Type, p.Title = api.Full, "There is no room for this key"
 			p.Detail = "Nothing was charged. The limit has as many keys as it may, or the store is full. Ask " +

@@ -31,6 +31,7 @@ func TestProblemsTellWhetherAnythingWasCharged(t *testing.T) {
 		{store.ErrConflict, 503, api.Unavailable, nothing},
 		{store.ErrUnavailable, 503, api.Unavailable, nothing},
 		{store.ErrBusy, 503, api.Busy, nothing},
+		{store.ErrNoSpace, 503, api.Unavailable, nothing},
 		{store.ErrReadOnly, 503, api.Unavailable, nothing},
 		{store.ErrSetup, 503, api.Unavailable, nothing},
 		{store.ErrSchemaNewer, 503, api.Unavailable, nothing},

@@ -82,3 +82,41 @@ func (g *gated) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	}
 	return err
 }
+
+// early is a store that reads its clock some microseconds before it decides.
+type early struct {
+	store.Store
+	by int64
+}
+
+func (e *early) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	err := e.Store.Apply(ctx, ops, outs)
+	for i := range outs {
+		outs[i].Clock -= e.by
+	}
+	return err
+}
+
+// TestAStoreThatWaitedForALock decides 400 ms after it has read its clock. The refusal is not repeated for 400 ms
+// beyond its time.
+func TestAStoreThatWaitedForALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := deny.New(&early{memory.New(nil), 400_000}, nil)
+		defer s.Close()
+		twice := perSecond
+		twice.Drain = 2
+		op := take("k", twice, 1)
+		time.Sleep(time.Second)
+		for range 3 {
+			ask(t, s, op)
+		}
+		time.Sleep(450 * time.Millisecond)
+		if out := ask(t, s, op)[0]; out.Granted != 0 || out.Via != law.ViaLocal {
+			t.Errorf("before its time: %+v", out)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if out := ask(t, s, op)[0]; out.Granted != 1 {
+			t.Errorf("after its time: %+v", out)
+		}
+	})
+}

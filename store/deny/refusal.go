@@ -173,7 +173,9 @@ func repeated(ops []law.Op, outs []law.Outcome, k int) bool {
 
 func (s *Store) remember(op *law.Op, out *law.Outcome, seen uint32, heard int64) {
 	r := &refusal{params: op.Params, room: room(op), out: *out, heard: heard, answered: make(chan struct{})}
-	r.until = heard + min(out.RetryAt-out.Clock, s.atMost)
+	// A store reads its clock before it locks the cell, and may have waited for the lock: the time of the cell
+	// says how late it was at least. So a refusal is not repeated for as long as the wait beyond its time.
+	r.until = heard + min(out.RetryAt-max(out.Clock, out.State.At), s.atMost)
 	r.out.Granted = 0
 	if old, ok := s.cache.GetIfPresent(op.Cell); ok && old.room > r.room && old.params == r.params {
 		if _, holds := s.holds(old); holds {

@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/guard"
@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(testing.TB) store.Store {
@@ -57,6 +57,8 @@ type link struct {
 	silent atomic.Bool
 	asked  atomic.Int64
 	slow   func(law.Cell) bool // such a cell is not answered before the context ends
+	hold   chan struct{}       // if not nil, answers come when it is closed
+	lacks  atomic.Uint32       // ops of this verb fail
 }
 
 func (l *link) cut(err error) {
@@ -73,8 +75,14 @@ func (l *link) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 		<-ctx.Done()
 		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, ctx.Err())
 	}
+	if l.hold != nil {
+		<-l.hold
+	}
 	if err := l.fault.Load(); err != nil {
 		return *err
+	}
+	if uint32(ops[0].Verb) == l.lacks.Load() {
+		return errCut
 	}
 	return l.distant.Apply(ctx, ops, outs)
 }
@@ -301,6 +309,26 @@ func TestWhoWaitsWaitsForTheStore(t *testing.T) {
 		err := p.limiter.Wait(ctx, headgate.Charge{Limit: headgate.MustParse("fixed-window 1/1s away allow"), Key: "k"})
 		if took := time.Since(begin); err == nil || took != 3*time.Second {
 			t.Errorf("%v after %s", err, took)
+		}
+	})
+}
+
+// TestADiskThatIsFullIsToldWhileTheStoreIsNotAsked too.
+func TestADiskThatIsFullIsToldWhileTheStoreIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProcess(newDistant(), nil)
+		defer p.guard.Close()
+		p.link.cut(fmt.Errorf("%w: disk error 7", store.ErrNoSpace))
+		text := ""
+		for range 20 {
+			_, err := p.limiter.Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
+			if !errors.Is(err, store.ErrNoSpace) {
+				t.Fatalf("%v, want ErrNoSpace", err)
+			}
+			text = err.Error()
+		}
+		if !strings.Contains(text, "it was not asked") {
+			t.Errorf("the store was asked 20 times: %s", text)
 		}
 	})
 }

@@ -51,6 +51,7 @@ func (e *lockWait) Unwrap() error { return e.err }
 const (
 	errLockWait       = 1205
 	errTableFull      = 1114 // no error of a COMMIT
+	errDiskFull       = 1021
 	errNotImplemented = 1235
 	errNotPrepared    = 1243
 	errNoTable        = 1146
@@ -128,10 +129,13 @@ func class(err error) error {
 		if c := known(my); c != nil {
 			return c
 		}
-		if errors.As(err, &nothing) || errors.As(err, &refused) {
-			return store.ErrUnavailable
+		switch {
+		case !errors.As(err, &nothing) && !errors.As(err, &refused):
+			return store.ErrUnknownOutcome
+		case my.Number == errTableFull, my.Number == errDiskFull, strings.Contains(my.Message, "No space left"):
+			return store.ErrNoSpace
 		}
-		return store.ErrUnknownOutcome
+		return store.ErrUnavailable
 	}
 	if tlsFailed(err) {
 		return store.ErrSetup

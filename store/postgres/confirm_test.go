@@ -22,7 +22,8 @@ import (
 // and cancels the wait for it: the server then reports success, with a warning.
 func TestCommitsThatTheStandbyHasNotConfirmedAreUnknown(t *testing.T) {
 	t.Parallel()
-	dsn, stopStandby := dbtest.PostgresWithStandby(t)
+	pair := dbtest.StartPostgresPair(t)
+	dsn := pair.Primary().DSN
 	direct, admin := openAt(t, dsn), connect(t, dsn)
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -74,7 +75,7 @@ func TestCommitsThatTheStandbyHasNotConfirmedAreUnknown(t *testing.T) {
 		}
 	}
 	questions = append(questions, question{"plain charges", plain("")}, question{"charges by id", plain("id")})
-	stopStandby()
+	pair.Standby().Stop()
 	for _, q := range questions {
 		for _, end := range []string{"pg_cancel_backend", "pg_terminate_backend"} {
 			if err := interrupted(t, admin, end, q.ask); !errors.Is(err, store.ErrUnknownOutcome) {

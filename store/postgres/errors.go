@@ -28,6 +28,7 @@ var codes = map[string]error{
 	"25P03": store.ErrUnavailable, // idle in transaction for too long, of the caller's
 	"25P04": store.ErrUnavailable, // transaction timeout
 	"40002": store.ErrSetup,       // a constraint of somebody's
+	"53100": store.ErrNoSpace,     // disk full
 	"55006": store.ErrConflict,    // object in use
 	"55P03": store.ErrConflict,    // lock not available, lock_timeout
 }
@@ -61,7 +62,7 @@ func (e *unreadable) Unwrap() error { return e.error }
 func class(err error) error {
 	for _, c := range []error{
 		store.ErrUnknownOutcome, store.ErrInvalid, store.ErrConflict, store.ErrReadOnly,
-		store.ErrSetup, store.ErrUnavailable,
+		store.ErrSetup, store.ErrNoSpace, store.ErrUnavailable,
 	} {
 		if errors.Is(err, c) {
 			return c // it was classified before

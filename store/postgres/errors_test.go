@@ -40,7 +40,7 @@ func TestErrorClasses(t *testing.T) {
 		{"42501", "permission denied for schema headgate", store.ErrSetup},
 		{"42P01", "relation does not exist", store.ErrSetup},
 		{"57014", "canceling statement due to statement timeout", store.ErrUnavailable},
-		{"53100", "could not extend file: No space left on device", store.ErrUnavailable},
+		{"53100", "could not extend file: No space left on device", store.ErrNoSpace},
 		{"53200", "out of memory", store.ErrUnavailable},
 		{"58030", "could not read block 0", store.ErrUnavailable},
 		{"57P05", "terminating connection due to idle-session timeout", store.ErrUnavailable},

@@ -43,12 +43,12 @@ func (a *answers) add(t *testing.T, d headgate.Decision, err error) (enough bool
 // was reported as not known.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	primary, standby, killPrimary := dbtest.PostgresPair(t)
-	u, err := url.Parse(primary)
+	pair := dbtest.StartPostgresPair(t)
+	u, err := url.Parse(pair.Primary().DSN)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := url.Parse(standby)
+	second, err := url.Parse(pair.Standby().DSN)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,9 +79,9 @@ func TestFailover(t *testing.T) {
 	}
 	time.Sleep(time.Second)
 	ask.Recorder.Fault("primary", history.Fault{Kind: history.Kill})
-	killPrimary()
+	pair.Primary().Crash()
 	time.Sleep(500 * time.Millisecond)
-	if _, err := connect(t, standby).Exec(t.Context(), "select pg_promote()"); err != nil {
+	if err := pair.Promote(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	said.Lock()

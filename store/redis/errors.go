@@ -59,6 +59,9 @@ var phrases = []struct {
 	{"a newer version of headgate wrote", errNewerCell},
 }
 
+// noSpace is in the text of a MISCONF when the disk is full.
+const noSpace = "No space left on device"
+
 var errNewerCell = fmt.Errorf("%w: %w", store.ErrUnknownOutcome, store.ErrSchemaNewer)
 
 // class returns which of the store's errors err is.
@@ -69,6 +72,9 @@ func class(err error) error {
 	if re, ok := rueidis.IsRedisErr(err); ok {
 		text := re.Error()
 		code, _, _ := strings.Cut(text, " ")
+		if strings.Contains(text, "MISCONF ") && strings.Contains(text, noSpace) {
+			return store.ErrNoSpace
+		}
 		if c := codes[code]; c != nil {
 			return c
 		}
@@ -130,6 +136,9 @@ func again(err error) bool {
 		return false
 	}
 	c := class(err)
+	if errors.Is(c, store.ErrNoSpace) {
+		return false // nobody makes room that soon
+	}
 	return errors.Is(c, store.ErrConflict) || errors.Is(c, store.ErrUnavailable) || errors.Is(c, store.ErrReadOnly)
 }
 

@@ -5,48 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
 )
-
-// sentinel starts one that watches a primary by the name of main.
-func sentinel(t *testing.T, primaryPort string) (addr string) {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = l.Addr().String()
-	l.Close()
-	_, port, _ := net.SplitHostPort(addr)
-	file := filepath.Join(t.TempDir(), "sentinel.conf")
-	text := "port " + port + "\nbind 127.0.0.1\nprotected-mode no\nsentinel monitor main 127.0.0.1 " + primaryPort +
-		" 1\nsentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	server, err := dbtest.RedisProgram("redis-server")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), server, file, "--sentinel")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return addr
-}
 
 // knowsAReplica reports whether a Sentinel knows a replica of its primary, and finds it well.
 func knowsAReplica(addr string) bool {
@@ -79,7 +43,7 @@ func losesItsPrimary(t *testing.T) time.Duration {
 	}
 	primary := own(t, "--repl-diskless-sync-delay", "0")
 	own(t, "--replicaof", "127.0.0.1", portOf(primary))
-	addr := sentinel(t, portOf(primary))
+	addr := dbtest.Sentinel(t, portOf(primary))
 	var s *Store
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		var err error

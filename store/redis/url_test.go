@@ -171,6 +171,8 @@ func TestErrorClasses(t *testing.T) {
 		"ERR Error running script (call to f_1): @user_script:1: -OOM command not allowed when used memory > 'maxmemory'.":                                   store.ErrFull,
 		"OOM command not allowed when used memory > 'maxmemory'.":                                                                                            store.ErrFull,
 		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.":                                                                   store.ErrReadOnly,
+		"MISCONF Errors writing to the AOF file: No space left on device":                                                                                    store.ErrNoSpace,
+		"ERR Error running script (call to f_1): @user_script:1: -MISCONF Errors writing to the AOF file: No space left on device":                           store.ErrNoSpace,
 		"MISCONF Redis is configured to save RDB snapshots":                                                                                                  store.ErrReadOnly,
 		"NOPERM this user has no permissions to run the 'evalsha' command":                                                                                   store.ErrSetup,
 		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand script": store.ErrSetup,

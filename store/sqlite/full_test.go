@@ -77,9 +77,9 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 			s := open(t, "sqlite:"+filepath.Join(t.TempDir(), file)+"?synchronous=normal")
 			through := front(s)
 			pages(t, file, 40)
-			if err := fill(t, through); !errors.Is(err, store.ErrUnavailable) ||
+			if err := fill(t, through); !errors.Is(err, store.ErrNoSpace) ||
 				errors.Is(err, store.ErrUnknownOutcome) {
-				t.Errorf("on a full disk: %v, want ErrUnavailable", err)
+				t.Errorf("on a full disk: %v, want ErrNoSpace", err)
 			}
 			ops := make([]law.Op, 8)
 			for i := range ops { // too long for what is left of a page

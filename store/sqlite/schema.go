@@ -124,6 +124,8 @@ func class(err error) error {
 	case codes.SQLITE_CANTOPEN, codes.SQLITE_NOTADB, codes.SQLITE_PERM, codes.SQLITE_AUTH, codes.SQLITE_ERROR,
 		codes.SQLITE_CORRUPT:
 		return store.ErrSetup
+	case codes.SQLITE_FULL:
+		return store.ErrNoSpace
 	}
-	return store.ErrUnavailable // disk full, I/O error
+	return store.ErrUnavailable // I/O error
 }

@@ -29,8 +29,14 @@ func NewAsker(limit headgate.Limit, key string, told history.Limit) *Asker {
 	return a
 }
 
+// Limiter is what an Asker asks: a headgate.Limiter, or a client.Client.
+type Limiter interface {
+	Allow(ctx context.Context, limit headgate.Limit, key string) (headgate.Decision, error)
+	Inspect(ctx context.Context, limit headgate.Limit, key string) (headgate.Status, error)
+}
+
 // Allow asks the limiter of a node.
-func (a *Asker) Allow(ctx context.Context, node string, l *headgate.Limiter) (headgate.Decision, error) {
+func (a *Asker) Allow(ctx context.Context, node string, l Limiter) (headgate.Decision, error) {
 	id := a.Recorder.Call(node, history.Call{
 		Verb: history.Take, Charges: []history.Charge{Charge(&a.told, headgate.Charge{Key: a.Key})},
 	})
@@ -40,7 +46,7 @@ func (a *Asker) Allow(ctx context.Context, node string, l *headgate.Limiter) (he
 }
 
 // Over records what is in use of the key, when nobody asks any more, and returns it.
-func (a *Asker) Over(ctx context.Context, l *headgate.Limiter) (headgate.Status, error) {
+func (a *Asker) Over(ctx context.Context, l Limiter) (headgate.Status, error) {
 	status, err := l.Inspect(ctx, a.Limit, a.Key)
 	if err == nil {
 		a.Recorder.State(a.told, status)

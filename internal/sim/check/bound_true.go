@@ -128,8 +128,8 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *extras {
 					lost = lost.plus(e.cost)
 				}
 			}
-			x.add(f.t, f.t, lost)
-			m.startLater(x, entries, f.t, f.t)
+			x.add(f.begun(), f.t, lost)
+			m.startLater(x, entries, f.begun(), f.t)
 		}
 	}
 	m.extrasOfResets(x, c, entries, burst.plus(back))

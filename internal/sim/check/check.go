@@ -171,8 +171,11 @@ func (s *spans) reached(t int64) int {
 func (m *model) breaks(c *cell) *spans {
 	s := &spans{}
 	for _, f := range m.faults {
-		if f.Kind == history.Clock && f.By < 0 || f.Kind == history.Forget {
+		switch {
+		case f.Kind == history.Clock && f.By < 0:
 			s.add(f.t, f.t)
+		case f.Kind == history.Forget:
+			s.add(f.begun(), f.t)
 		}
 	}
 	for _, a := range c.others {

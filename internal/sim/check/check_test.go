@@ -12,8 +12,11 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/sim/check"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestTable checks that each good history is accepted, and that it is rejected by the
 // named rule when it was tampered with.
@@ -185,6 +188,13 @@ var boundCases = []tampered{
 		id := b.take(3, "1", refused(second), func(_ *history.Call, r *history.Return) { r.At -= 10 * second })
 		return b, func() { b.rets[id].Outcome = history.Admitted }
 	}},
+	{"a clock read early, and calls that follow each other", "figures", func() (*book, func()) {
+		b := newBook(bucket("1", "5"))
+		b.fault(0, history.Fault{Kind: history.Early})
+		b.take(1, "1")
+		id := b.take(2*1000, "1")
+		return b, func() { b.rets[id].Each = []history.Figures{{Remaining: 5, Capacity: 5}} }
+	}},
 	{"a clock that gains more", "bound", func() (*book, func()) {
 		b := newBook(bucket("1", "1"))
 		f := b.fault(0, history.Fault{Kind: history.Drift, By: 200})
@@ -199,6 +209,13 @@ var boundCases = []tampered{
 		b.take(3, "5")
 		id := b.take(4, "1", refused(second))
 		return b, func() { b.rets[id].Outcome = history.Admitted }
+	}},
+	{"more than a fail-over within a time can have lost", "bound", func() (*book, func()) {
+		b := newBook(bucket("1", "5"))
+		b.take(1, "5")
+		b.take(10, "5") // of a primary that has lost the five before
+		f := b.fault(20, history.Fault{Kind: history.Forget, By: 15})
+		return b, func() { f.By = 5 }
 	}},
 	{"times that lie", "bound", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))

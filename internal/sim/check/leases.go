@@ -100,7 +100,7 @@ func (m *model) disturbed(c *cell, byID map[int]*lease) {
 			switch {
 			case f.t < l.from:
 			case f.Kind == history.Clock && f.By > 0, f.Kind == history.Forget:
-				l.sureTo = min(l.sureTo, f.t)
+				l.sureTo = min(l.sureTo, f.begun())
 			case f.Kind == history.Clock:
 				l.possible = forever
 			}

@@ -37,6 +37,7 @@ type tracker struct {
 
 	charged []charged // in order of their times
 	tied    bool
+	crowded map[*entry]bool
 
 	blockSure, blockMax int64
 	anyBlock            bool  // blocks may have been lifted at times that are not told
@@ -75,6 +76,9 @@ func (m *model) levels(c *cell) {
 	reset := func(a *ask) bool { return a.Verb == history.Reset }
 	blurred := slices.ContainsFunc(c.entries, (*entry).maybe) || slices.ContainsFunc(m.faults, lost) ||
 		len(c.fixes) > 0 || slices.ContainsFunc(c.others, reset)
+	if m.early {
+		t.crowded = crowded(c)
+	}
 	t.low, t.high = newLevel(t.r, c.family, false, blurred), newLevel(t.r, c.family, true, blurred)
 	moments := t.moments()
 	for i := 0; i < len(moments); {

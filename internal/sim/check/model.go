@@ -134,6 +134,7 @@ type model struct {
 	cells    []*cell
 	faults   []fault
 	drift    int64 // millionths
+	early    bool  // history.Early
 	setBack  int64 // true time at which the store's clock first was; forever
 	end      int64 // true time of the last event
 	found    []Violation
@@ -144,6 +145,14 @@ type fault struct {
 	*history.Fault
 	t     int64
 	event int
+}
+
+// begun is the true time from which on the fault can have had its effect.
+func (f *fault) begun() int64 {
+	if f.Kind == history.Forget {
+		return max(0, f.t-f.By*1000)
+	}
+	return f.t
 }
 
 // broken says that the history does not keep to its format.
@@ -203,6 +212,7 @@ func newModel(h *history.History) *model {
 			if e.Fault.Kind == history.Drift {
 				m.drift = max(m.drift, e.Fault.By)
 			}
+			m.early = m.early || e.Fault.Kind == history.Early
 		}
 	}
 	m.fill()

@@ -9,6 +9,10 @@ import (
 // decision checks one decision of the store: with before in use without what was decided
 // at the same time, and after with it.
 func (t *tracker) decision(e *entry, before, after num) {
+	if t.crowded[e] {
+		t.m.excused[e.ask] = true
+		return
+	}
 	switch {
 	case e.outcome() == history.Admitted:
 		if e.ret.At < t.blockSure && !t.tied && !t.anyBlock {

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	sqlite3 "modernc.org/sqlite"
+
+	"github.com/headgate/headgate/server/config"
+)
+
+// The limit of a file in pages, for the connection of a server in this process that
+// writes to a file of this name.
+const (
+	cappedFile  = "capped.db"
+	cappedPages = 40
+)
+
+func init() {
+	sqlite3.RegisterConnectionHook(func(c sqlite3.ExecQuerierContext, dsn string) error {
+		if !strings.Contains(dsn, cappedFile) || !strings.Contains(dsn, "_txlock=immediate") {
+			return nil
+		}
+		_, err := c.ExecContext(context.Background(), fmt.Sprintf("pragma max_page_count = %d", cappedPages), nil)
+		return err
+	})
+}
+
+// TestAFullFileAdmitsNobody serves on a file that may have so many pages at most, and
+// needs no rights.
+func TestAFullFileAdmitsNobody(t *testing.T) {
+	path := filepath.Join(t.TempDir(), cappedFile)
+	ctx, stop := context.WithCancel(t.Context())
+	stderr, in := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- serve(ctx, in, serving{config: &config.Config{}, store: "sqlite:" + path, addr: "127.0.0.1:0"})
+		in.Close()
+	}()
+	r := bufio.NewReader(stderr)
+	line, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, r) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	_, rest, _ := strings.Cut(line, "http://")
+	addr, _, _ := strings.Cut(rest, " ")
+	c := newCrowded(&server{url: "http://" + addr})
+	c.fill = func(*testing.T) {} // new keys do
+	c.free = func(t *testing.T) {
+		db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if _, err := db.Exec("delete from cells where key like 'new%'"); err != nil {
+			t.Fatal(err)
+		}
+		maps.DeleteFunc(c.told, func(key string, _ int) bool { return strings.HasPrefix(key, "new") })
+	}
+	c.getsFull(t)
+	c.free(t)
+	c.recovers(t)
+	c.stays(t)
+}
+
+// TestHealthNoticesAFileThatIsGone deletes the file under a server.
+func TestHealthNoticesAFileThatIsGone(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, dir)
+	const body = `{"limit":"fixed-window 5/30d","key":"k"}`
+	if d, status, err := s.take(http.DefaultClient, body); err != nil || !d.Allowed {
+		t.Fatalf("%+v, %d, %v", d, status, err)
+	}
+	for _, name := range []string{"headgate.db", "headgate.db-wal", "headgate.db-shm"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res, err := http.Get(s.url + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("health without a file: %d, want 503", res.StatusCode)
+	}
+	if d, status, err := s.take(http.DefaultClient, body); err != nil || status != http.StatusServiceUnavailable {
+		t.Errorf("a take without a file: %+v, %d, %v; want 503", d, status, err)
+	}
+}

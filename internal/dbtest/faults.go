@@ -1,0 +1,69 @@
+package dbtest
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // the library's text
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+//go:embed faults/faults.c
+var faultsText []byte
+
+// Places in the file that the library reads.
+const (
+	faultsFlush = 0
+	faultsShift = 8
+	faultsSize  = 16
+)
+
+// prepareFaults compiles the library into a folder, and has the servers that are started there load it.
+func (f *folder) prepareFaults() (err error) {
+	gcc, err := program("gcc", "", "gcc", "libc6-dev")
+	if err != nil {
+		return err
+	}
+	library, control := filepath.Join(f.path, "faults.so"), filepath.Join(f.path, "faults")
+	compile := exec.CommandContext(context.Background(), gcc, "-shared", "-fPIC", "-O2", "-Wall", "-x", "c", "-o", library,
+		"-", "-ldl", "-lpthread")
+	compile.Stdin = bytes.NewReader(faultsText)
+	if out, err := compile.CombinedOutput(); err != nil {
+		return fmt.Errorf("compile faults/faults.c: %w\n%s", err, tail(string(out), 20))
+	}
+	for _, path := range []string{library, control} {
+		if f.faults, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644); err != nil {
+			return err
+		}
+		if err := f.faults.Chmod(0o644); err != nil {
+			return err
+		}
+		if path == library {
+			f.faults.Close()
+		}
+	}
+	f.more = append(f.more, "LD_PRELOAD="+library, "HEADGATE_FAULTS="+control)
+	return f.faults.Truncate(faultsSize)
+}
+
+// SlowDisk has each flush of the server (fsync, fdatasync) take so much longer, those of a server that is restarted
+// too. Zero ends that. The server needs [Config.Faults].
+func (s *Server) SlowDisk(longer time.Duration) { s.setFault(faultsFlush, longer) }
+
+// ShiftClock sets the calendar's clock of the server to so much after that of the machine, or before it if ahead is
+// negative, that of a server that is restarted too. Zero ends that. Clocks that count from the start of the machine are
+// not touched. The server needs [Config.Faults].
+func (s *Server) ShiftClock(ahead time.Duration) { s.setFault(faultsShift, ahead) }
+
+func (s *Server) setFault(place int64, d time.Duration) {
+	if s.faults == nil {
+		panic("dbtest: the server was not started with Config.Faults")
+	}
+	if _, err := s.faults.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(d.Microseconds())), place); err != nil {
+		panic(fmt.Sprintf("dbtest: %v", err)) // its folder is gone
+	}
+}

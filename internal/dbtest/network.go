@@ -1,0 +1,129 @@
+package dbtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Network is a switch to which this machine and the nodes of a cluster are connected, each node in a network
+// namespace of Linux, so that it can be cut off from the others and still be reached from here. It needs root.
+// A nil Network is the loopback device.
+type Network struct {
+	name  string // of the switch, which those of the namespaces begin with
+	net   string // the first three bytes of addresses
+	nodes int
+	ports int // that were given out
+}
+
+// NewNetwork makes a network for some nodes, for as long as the test runs. The test is skipped where it may not be
+// made.
+func NewNetwork(tb testing.TB, nodes int) *Network {
+	tb.Helper()
+	if os.Getuid() != 0 {
+		tb.Skip("network namespaces need root")
+	}
+	if _, err := program("ip", "", "iproute2"); err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+	sweepNetworks()
+	n := &Network{name: fmt.Sprintf("hg%d", os.Getpid()), net: fmt.Sprintf("10.213.%d.", os.Getpid()%250+1), nodes: nodes}
+	tb.Cleanup(func() { removeNetwork(n.name) })
+	lines := []string{
+		"link add " + n.name + " type bridge", "link set " + n.name + " up", "addr add " + n.net + "1/24 dev " + n.name,
+	}
+	for i := range nodes {
+		ns, port := fmt.Sprint(n.name, "n", i), fmt.Sprint(n.name, "v", i)
+		lines = append(lines, "netns add "+ns, "link add "+port+" type veth peer name eth0 netns "+ns,
+			"link set "+port+" master "+n.name+" up", "-n "+ns+" link set lo up",
+			"-n "+ns+" addr add "+n.Host(i)+"/24 dev eth0", "-n "+ns+" link set eth0 up")
+	}
+	for _, line := range lines {
+		if err := ip(line); err != nil {
+			tb.Skipf("no network namespaces here: %v", err)
+		}
+	}
+	return n
+}
+
+// ip runs the program ip.
+func ip(line string) error {
+	if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("ip %s: %w: %s", line, err, out)
+	}
+	return nil
+}
+
+// removeNetwork removes a network, with the namespaces and links that there are of it.
+func removeNetwork(name string) {
+	out, _ := exec.Command("ip", "netns", "list").Output()
+	for word := range strings.FieldsSeq(string(out)) {
+		if strings.HasPrefix(word, name+"n") {
+			_ = ip("netns del " + word)
+		}
+	}
+	_ = ip("link del " + name)
+}
+
+// sweepNetworks removes the networks of processes that are gone.
+func sweepNetworks() {
+	out, _ := exec.Command("ip", "netns", "list").Output()
+	for word := range strings.FieldsSeq(string(out)) {
+		name, _, found := strings.Cut(strings.TrimPrefix(word, "hg"), "n")
+		pid, err := strconv.Atoi(name)
+		if found && err == nil && strings.HasPrefix(word, "hg") && syscall.Kill(pid, 0) != nil {
+			removeNetwork("hg" + name)
+		}
+	}
+}
+
+// Host returns the address of a node.
+func (n *Network) Host(i int) string { return n.net + strconv.Itoa(10+i) }
+
+// Part cuts a node off from all others, in both directions.
+func (n *Network) Part(i int) error { return n.route("add", i) }
+
+// Join connects a node with the others again.
+func (n *Network) Join(i int) error { return n.route("del", i) }
+
+func (n *Network) route(do string, i int) error {
+	for j := range n.nodes {
+		if j == i {
+			continue
+		}
+		if err := ip(fmt.Sprintf("-n %sn%d route %s blackhole %s/32", n.name, i, do, n.Host(j))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// port returns a free port of a host. A node has its own, of which none is taken.
+func (n *Network) port(host string, also ...int) (int, error) {
+	if n == nil {
+		return freePort(host, also...)
+	}
+	n.ports++
+	return firstPort + n.ports, nil
+}
+
+// within has a command run in the namespace of the node that has an address.
+func (n *Network) within(host string, cmd *exec.Cmd) {
+	if n == nil {
+		return
+	}
+	i, _ := strconv.Atoi(strings.TrimPrefix(host, n.net))
+	args := []string{"ip", "netns", "exec", fmt.Sprint(n.name, "n", i-10)}
+	if owner := cmd.SysProcAttr.Credential; owner != nil { // only root may enter, and then becomes the owner
+		args = append(args, "setpriv", fmt.Sprintf("--reuid=%d", owner.Uid), fmt.Sprintf("--regid=%d", owner.Gid),
+			"--clear-groups", "--pdeathsig=KILL")
+		cmd.SysProcAttr.Credential = nil
+	}
+	args = append(append(args, cmd.Path), cmd.Args[1:]...)
+	cmd.Path, _ = exec.LookPath("ip")
+	cmd.Args = args
+}
