@@ -52,8 +52,8 @@ var (
 // classes are all of them. The first that fits is what an error means: a doubt
 // outweighs everything else; ErrBusy and ErrNoSpace are ErrUnavailable too.
 var classes = []error{
-	ErrUnknownOutcome, ErrInvalid, ErrUnsupported, ErrConflict, ErrBusy, ErrNoSpace, ErrFull, ErrReadOnly, ErrSchemaNewer,
-	ErrSetup, ErrClosed, ErrUnavailable,
+	ErrUnknownOutcome, ErrInvalid, ErrUnsupported, ErrConflict, ErrBusy, ErrNoSpace, ErrFull, ErrReadOnly,
+	ErrSchemaNewer, ErrSetup, ErrClosed, ErrUnavailable,
 }
 
 // NothingDone reports whether an error says that nothing was done: it has a class,

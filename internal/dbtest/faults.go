@@ -29,7 +29,8 @@ func (f *folder) prepareFaults() (err error) {
 		return err
 	}
 	library, control := filepath.Join(f.path, "faults.so"), filepath.Join(f.path, "faults")
-	compile := exec.CommandContext(context.Background(), gcc, "-shared", "-fPIC", "-O2", "-Wall", "-x", "c", "-o", library,
+	compile := exec.CommandContext(context.Background(), gcc, "-shared", "-fPIC", "-O2", "-Wall", "-x", "c", "-o",
+		library,
 		"-", "-ldl", "-lpthread")
 	compile.Stdin = bytes.NewReader(faultsText)
 	if out, err := compile.CombinedOutput(); err != nil {

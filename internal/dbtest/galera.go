@@ -146,7 +146,7 @@ func (g *GaleraCluster) Await(ctx context.Context) error {
 				break
 			}
 			if time.Now().After(deadline) || ctx.Err() != nil {
-				return fmt.Errorf("node %d sees %d of %d, and its wsrep_local_state is %d: %w", i, n, len(g.nodes), state,
+				return fmt.Errorf("node %d sees %d nodes, and its wsrep_local_state is %d: %w", i, n, state,
 					errors.Join(err, err2, ctx.Err()))
 			}
 		}

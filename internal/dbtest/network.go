@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,7 +32,8 @@ func NewNetwork(tb testing.TB, nodes int) *Network {
 		tb.Fatalf("dbtest: %v", err)
 	}
 	sweepNetworks()
-	n := &Network{name: fmt.Sprintf("hg%d", os.Getpid()), net: fmt.Sprintf("10.213.%d.", os.Getpid()%250+1), nodes: nodes}
+	pid := os.Getpid()
+	n := &Network{name: fmt.Sprintf("hg%d", pid), net: fmt.Sprintf("10.213.%d.", pid%250+1), nodes: nodes}
 	tb.Cleanup(func() { removeNetwork(n.name) })
 	lines := []string{
 		"link add " + n.name + " type bridge", "link set " + n.name + " up", "addr add " + n.net + "1/24 dev " + n.name,
@@ -52,16 +54,21 @@ func NewNetwork(tb testing.TB, nodes int) *Network {
 
 // ip runs the program ip.
 func ip(line string) error {
-	if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(context.Background(), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip %s: %w: %s", line, err, out)
 	}
 	return nil
 }
 
+// namespaces returns the words of a list of the network namespaces: names, and numbers.
+func namespaces() []string {
+	out, _ := exec.CommandContext(context.Background(), "ip", "netns", "list").Output()
+	return strings.Fields(string(out))
+}
+
 // removeNetwork removes a network, with the namespaces and links that there are of it.
 func removeNetwork(name string) {
-	out, _ := exec.Command("ip", "netns", "list").Output()
-	for word := range strings.FieldsSeq(string(out)) {
+	for _, word := range namespaces() {
 		if strings.HasPrefix(word, name+"n") {
 			_ = ip("netns del " + word)
 		}
@@ -71,8 +78,7 @@ func removeNetwork(name string) {
 
 // sweepNetworks removes the networks of processes that are gone.
 func sweepNetworks() {
-	out, _ := exec.Command("ip", "netns", "list").Output()
-	for word := range strings.FieldsSeq(string(out)) {
+	for _, word := range namespaces() {
 		name, _, found := strings.Cut(strings.TrimPrefix(word, "hg"), "n")
 		pid, err := strconv.Atoi(name)
 		if found && err == nil && strings.HasPrefix(word, "hg") && syscall.Kill(pid, 0) != nil {

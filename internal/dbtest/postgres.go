@@ -161,7 +161,7 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) (*Server
 		"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", f.path,
 		"-c", "max_connections=300", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
 	}
-	if testing.Testing() && !c.Faults { // a test ends servers, never the machine, and what the kernel has is not lost then
+	if testing.Testing() && !c.Faults { // a test ends servers, never the machine: what the kernel has is not lost then
 		options = append(options, "-c", "fsync=off")
 	}
 	options = append(options, c.Args...)

@@ -119,7 +119,8 @@ func TestTheSweeperKeepsPace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := front.New(open(t), &front.Config{
-				Logger: slog.New(slog.DiscardHandler), Guard: &front.GuardConfig{Deadline: time.Minute}, // on a busy machine
+				Logger: slog.New(slog.DiscardHandler),
+				Guard:  &front.GuardConfig{Deadline: time.Minute}, // on a busy machine
 			})
 			defer s.Close()
 			l := headgate.New(s, nil)
