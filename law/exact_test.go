@@ -143,7 +143,12 @@ func TestTextThatCannotBeKept(t *testing.T) {
 func TestCeilings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ wait, want int64 }{
-		{-1, 5000}, {-second, 5000}, {0, 5000}, {second - 1, 5000}, {second, 6000}, {10 * second, 15000},
+		{-1, 5000},
+		{-second, 5000},
+		{0, 5000},
+		{second - 1, 5000},
+		{second, 6000},
+		{10 * second, 15000},
 		{law.Max, law.Max},
 	} {
 		p := five

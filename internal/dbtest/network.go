@@ -54,7 +54,8 @@ func NewNetwork(tb testing.TB, nodes int) *Network {
 
 // ip runs the program ip.
 func ip(line string) error {
-	if out, err := exec.CommandContext(context.Background(), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+	out, err := exec.CommandContext(context.Background(), "ip", strings.Fields(line)...).CombinedOutput()
+	if err != nil {
 		return fmt.Errorf("ip %s: %w: %s", line, err, out)
 	}
 	return nil
