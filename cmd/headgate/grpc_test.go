@@ -125,7 +125,7 @@ func TestCommandsOverGRPC(t *testing.T) {
 		{[]string{"take", limit, "alice", "--cost", "2"}, 0, `^allowed .* remaining 1,`},
 		{[]string{"take", limit, "alice", "--cost", "2"}, 1, `^refused `},
 		{[]string{"check", limit, "alice"}, 0, `^allowed .* remaining 0,`},
-		{[]string{"fill-up", limit, "alice", "5"}, 0, `1 of 5`},
+		{[]string{"fill-up", limit, "alice", "5"}, 0, `1(\.\d+)? of 5`},
 		{[]string{"inspect", limit, "alice", "--json"}, 0, `"exists": ?true`},
 		{[]string{"why", "alice", limit}, 0, `REFUSED AT`},
 		{[]string{"block", limit, "bob", "--for", "1h", "--reason", "guesses"}, 0, `^blocked until .* bob`},

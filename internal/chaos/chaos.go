@@ -151,7 +151,7 @@ func Run(t *testing.T, e *Engine, lasts time.Duration, seed uint64) Report {
 		}
 	}
 	faults := append(slices.Clone(r.system.Faults), r.network()...)
-	for r.begin = sched.Now(); sched.Since(r.begin) < lasts; {
+	for begin := sched.Now(); sched.Since(begin) < lasts; {
 		r.breakOne(ctx, t, faults)
 	}
 	time.Sleep(2 * time.Second) // it recovers
