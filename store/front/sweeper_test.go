@@ -48,7 +48,9 @@ func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, n
 func TestShortLivedKeysLeaveTheTable(t *testing.T) {
 	const keys = 5000
 	pg := openPostgres(t, dbtest.Postgres(t), 0)
-	s := front.New(pg, &front.Config{SweepEvery: 50 * time.Millisecond, SweepMax: 1000})
+	s := front.New(pg, &front.Config{
+		SweepEvery: 50 * time.Millisecond, SweepMax: 1000, Guard: &front.GuardConfig{Deadline: 10 * time.Second},
+	})
 	defer s.Close()
 	l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 10/s burst 1")
 	requests := make([]headgate.Request, keys)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,24 @@ import (
 )
 
 var shared = headgate.MustParse("token-bucket 100/s away share")
+
+// said is a log, which is read while it is written.
+type said struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
+}
 
 // TestAThousandProcessesHaveAShare and not one more.
 func TestAThousandProcessesHaveAShare(t *testing.T) {
@@ -39,7 +58,7 @@ func TestAThousandProcessesHaveAShare(t *testing.T) {
 		if got := last.guard.Stats().Share; got != 0.5 {
 			t.Errorf("share %v of the thousandth process, want half: of two leases", got)
 		}
-		var text bytes.Buffer
+		var text said
 		more := &link{distant: all}
 		g := guard.New(more, &guard.Config{Logger: slog.New(slog.NewTextHandler(&text, nil))})
 		defer g.Close()
@@ -62,7 +81,7 @@ func TestTheLogSaysOnceThatAProcessHasNoShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newDistant()
 		defer all.Close()
-		var text bytes.Buffer
+		var text said
 		p := &process{link: &link{distant: all}}
 		p.guard = guard.New(p.link, &guard.Config{Logger: slog.New(slog.NewTextHandler(&text, nil))})
 		p.limiter = headgate.New(p.guard, nil)
