@@ -169,7 +169,7 @@ func openScreen(in io.Reader, out io.Writer) (*screen, error) {
 	return s, err
 }
 
-// read tells which keys are pressed, until there is no more input, which is as good as a q.
+// read sends each key that is pressed. The end of the input counts as q.
 func (s *screen) read(in io.Reader) {
 	b := make([]byte, 1)
 	for {

@@ -79,8 +79,8 @@ func TestAStoreThatCannotBeSweptIsNotSaidToBeAway(t *testing.T) {
 	})
 }
 
-// TestOneTruthAboutTheStore: whoever finds out first, one line says that the store went away, and one
-// that it is back.
+// TestOneTruthAboutTheStore checks that the log has one line when the store goes away and one when it is back, whether
+// the probe or a request notices first.
 func TestOneTruthAboutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output

@@ -19,7 +19,7 @@ type tally struct {
 // decide asks a limiter about every event, and returns the report.
 func decide(ctx context.Context, limit headgate.Limit, in *input) (*Report, error) {
 	cfg := in.cfg
-	r := in.report // a copy of what is known of the log
+	r := in.report // copied: each limit has a report of its own
 	r.Limit, r.Notation, r.Bound = limit.Name(), limit.String(), limit.Bound().String()
 	r.limit, r.number = limit, in.number
 	if r.Fill = cfg.Fill; r.Fill {
