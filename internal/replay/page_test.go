@@ -106,8 +106,8 @@ func TestPageOfAlmostNothing(t *testing.T) {
 // The figure of the article about leaky buckets: capacity 3, a leak of 1.5 a second, fills of 1, 2, 1, 2 and 3.
 const article = "time,job,n\n1,a,1\n1.7,a,2\n2,a,1\n2.3,a,2\n6,a,3\n"
 
-// TestFigureOfTheArticle compares the detailed chart with the figure of the article. UPDATE_GOLDEN=1 rewrites the golden
-// file.
+// TestFigureOfTheArticle compares the detailed chart with the figure of the article. UPDATE_GOLDEN=1
+// rewrites the golden file.
 func TestFigureOfTheArticle(t *testing.T) {
 	t.Parallel()
 	r, err := replay.Run(t.Context(), headgate.MustParse("leaky-bucket 1.5/s capacity 3"), "job",
