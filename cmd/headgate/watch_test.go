@@ -111,7 +111,8 @@ func TestOneTruthAboutTheStore(t *testing.T) {
 		} {
 			step.do()
 			said := out.take()
-			if lines := strings.Count(said, "\n"); lines != min(1, len(step.says)) || c.wrong() != (i > 0 && i < 9 || i > 9 && i < 13) {
+			wrong := i > 0 && i < 9 || i > 9 && i < 13
+			if lines := strings.Count(said, "\n"); lines != min(1, len(step.says)) || c.wrong() != wrong {
 				t.Errorf("step %d: %d lines: %s", i, lines, said)
 			}
 			for _, want := range step.says {
