@@ -190,7 +190,10 @@ func TestRoleService(t *testing.T) {
 	}
 	lease, err := l.Acquire(t.Context(), headgate.Charge{Limit: leases, Key: "k"})
 	if err != nil || lease == nil {
-		t.Errorf("acquire: %v", err)
+		t.Fatalf("acquire: %v", err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("release: %v", err)
 	}
 	if _, err := l.Block(t.Context(), limit, "k", time.Hour, "a robot"); err != nil {
 		t.Errorf("block: %v", err)
