@@ -91,7 +91,9 @@ func failureName(i int) string {
 type block [service.Protocols][outcomes]atomic.Uint64
 
 // limit counts the decisions of one limit. Its blocks are made when they are needed.
-type limit struct{ blocks [len(verbs)]atomic.Pointer[block] }
+type limit struct {
+	blocks [len(verbs)]atomic.Pointer[block]
+}
 
 func (l *limit) add(verb int, p service.Protocol, outcome int) {
 	b := l.blocks[verb].Load()

@@ -9,15 +9,15 @@ import (
 
 // events counts what happens beside the decisions.
 type events struct {
-	batch         *prometheus.HistogramVec
-	ops, callers  prometheus.Histogram
-	retries       *prometheus.CounterVec
-	sweeps        *prometheus.CounterVec
-	sweep         prometheus.Histogram
-	complete      prometheus.Gauge
-	openings      prometheus.Counter
-	looks, files  *prometheus.CounterVec
-	lastLook      prometheus.Gauge
+	batch        *prometheus.HistogramVec
+	ops, callers prometheus.Histogram
+	retries      *prometheus.CounterVec
+	sweeps       *prometheus.CounterVec
+	sweep        prometheus.Histogram
+	complete     prometheus.Gauge
+	openings     prometheus.Counter
+	looks, files *prometheus.CounterVec
+	lastLook     prometheus.Gauge
 }
 
 // classicSeconds are the ends of classic buckets, in seconds.
