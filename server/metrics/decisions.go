@@ -35,7 +35,8 @@ var verbs = [...]headgate.Verb{
 
 // ways are those of decisions, by law.Via. What failed has the way none.
 var ways = [...]string{
-	law.ViaStore: "store", law.ViaPrefetch: "prefetch", law.ViaLocal: "local", law.ViaFallback: "fallback", wayNone: "none",
+	law.ViaStore: "store", law.ViaPrefetch: "prefetch", law.ViaLocal: "local", law.ViaFallback: "fallback",
+	wayNone: "none",
 }
 
 const wayNone = law.ViaFallback + 1

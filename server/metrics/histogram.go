@@ -80,7 +80,8 @@ func (t *timed) Write(to *dto.Metric) error {
 		counts[i] = t.of.counts[i].Load()
 		total += counts[i]
 		// A classic bucket ends with the native one that ends at the same power of two.
-		if k := sort.SearchInts(classic, lowest+i/octave); i%octave == 0 && k < len(classic) && classic[k] == lowest+i/octave {
+		end := lowest + i/octave
+		if k := sort.SearchInts(classic, end); i%octave == 0 && k < len(classic) && classic[k] == end {
 			below[k] = total
 		}
 	}

@@ -201,7 +201,7 @@ func TestLimitsBeyondTheMostShareAValueAndRemovedOnesGo(t *testing.T) {
 	if len(text) > 1<<20 {
 		t.Errorf("%d limits make %d bytes", len(names), len(text))
 	}
-	if _, err := r.limits.Remove(t.Context(), catalog.By{Author: "test", Reason: "test"}, names[:len(names)-1]...); err != nil {
+	if _, err := r.limits.Remove(t.Context(), catalog.By{Author: "test"}, names[:len(names)-1]...); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.limits.Refresh(t.Context()); err != nil {
@@ -215,7 +215,9 @@ func TestLimitsBeyondTheMostShareAValueAndRemovedOnesGo(t *testing.T) {
 // TestHistogramsHaveNativeAndClassicBuckets compares the quantiles of both with what was observed.
 func TestHistogramsHaveNativeAndClassicBuckets(t *testing.T) {
 	r := newRig(t)
-	took := []time.Duration{0, 50 * time.Nanosecond, time.Microsecond, time.Millisecond, time.Millisecond, time.Second / 2, 100 * time.Second}
+	took := []time.Duration{
+		0, 50 * time.Nanosecond, time.Microsecond, time.Millisecond, time.Millisecond, time.Second / 2, 100 * time.Second,
+	}
 	sum := time.Duration(0)
 	for _, d := range took {
 		r.Decided(t.Context(), headgate.Event{Verb: headgate.VerbTake, Took: d})
@@ -239,7 +241,8 @@ func TestHistogramsHaveNativeAndClassicBuckets(t *testing.T) {
 	if h.GetSampleCount() != uint64(len(took)) || h.GetSampleSum() != sum.Seconds() || h.GetZeroCount() != 2 {
 		t.Errorf("count %d, sum %v, zero %d", h.GetSampleCount(), h.GetSampleSum(), h.GetZeroCount())
 	}
-	// 1 µs lies in the bucket that ends at 2^(-159/8), 1 ms in that at 2^(-79/8), 0.5 s in that at 2^-1; 100 s is in the last.
+	// 1 µs lies in the bucket that ends at 2^(-159/8), 1 ms in that at 2^(-79/8), 0.5 s in that at 2^-1; 100 s is
+	// in the last.
 	got, at, n := map[int]int64{}, 0, int64(0)
 	deltas := h.GetPositiveDelta()
 	for _, s := range h.GetPositiveSpan() {
@@ -285,7 +288,8 @@ func TestTheTableIsWhatIsExposed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told, exposed []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `(headgate_\\w+)` \\| (\\w+) \\| (.*?) \\| .+ \\|$").FindAllStringSubmatch(string(text), -1) {
+	rows := regexp.MustCompile("(?m)^\\| `(headgate_\\w+)` \\| (\\w+) \\| (.*?) \\| .+ \\|$")
+	for _, row := range rows.FindAllStringSubmatch(string(text), -1) {
 		told = append(told, row[1]+" "+row[2]+" "+strings.NewReplacer("`", "", " ", "").Replace(row[3]))
 	}
 	for name, f := range everything(t) {
