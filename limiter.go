@@ -242,7 +242,8 @@ func (l *Limiter) observed(ctx context.Context, verb Verb, charges []Charge, do 
 ) {
 	begin := sched.Now()
 	d, err := do()
-	l.observer.Decided(ctx, Event{Verb: verb, Limit: firstName(charges), Decision: d, Err: err, Took: sched.Since(begin)})
+	took := sched.Since(begin)
+	l.observer.Decided(ctx, Event{Verb: verb, Limit: firstName(charges), Decision: d, Err: err, Took: took})
 	return d, err
 }
 

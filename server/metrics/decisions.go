@@ -177,7 +177,8 @@ func (d *decisions) Decided(ctx context.Context, e headgate.Event) {
 	for verb < len(verbs)-1 && verbs[verb] != e.Verb {
 		verb++
 	}
-	way, name, outcome := wayNone, e.Limit, 0
+	way, name := wayNone, e.Limit
+	var outcome int
 	if e.Err != nil {
 		outcome = failureOf(e.Err)
 	} else {
@@ -219,7 +220,8 @@ func (d *decisions) Collect(to chan<- prometheus.Metric) {
 		for way := range d.took[p] {
 			if h := d.took[p][way].Load(); h != nil {
 				to <- &timed{h, decisionDesc, []*dto.LabelPair{
-					{Name: new("protocol"), Value: new(service.Protocol(p).String())}, {Name: new("way"), Value: &ways[way]},
+					{Name: new("protocol"), Value: new(service.Protocol(p).String())},
+					{Name: new("way"), Value: &ways[way]},
 				}, d.since}
 			}
 		}

@@ -41,11 +41,14 @@ func (e *events) register(to prometheus.Registerer) {
 	sizes := prometheus.ExponentialBuckets(1, 2, 10)
 	e.batch = prometheus.NewHistogramVec(histogramOpts("headgate_store_batch_seconds",
 		"How long the store took to answer a batch.", classicSeconds), []string{"result"})
-	e.ops = prometheus.NewHistogram(histogramOpts("headgate_store_batch_ops", "Charges in a batch.", sizes))
-	e.callers = prometheus.NewHistogram(histogramOpts("headgate_store_batch_callers", "Calls that share a batch.", sizes))
+	e.ops = prometheus.NewHistogram(histogramOpts("headgate_store_batch_ops", "Charges in a batch.",
+		sizes))
+	e.callers = prometheus.NewHistogram(histogramOpts("headgate_store_batch_callers", "Calls that share a batch.",
+		sizes))
 	e.retries = counter("headgate_store_retries_total", "Repetitions of transactions, by what became of the last one.")
 	e.sweeps = counter("headgate_sweeps_total", "Sweeps of the background.")
-	e.sweep = prometheus.NewHistogram(histogramOpts("headgate_sweep_seconds", "How long a sweep took.", classicSeconds))
+	e.sweep = prometheus.NewHistogram(histogramOpts("headgate_sweep_seconds", "How long a sweep took.",
+		classicSeconds))
 	e.complete = gauge("headgate_last_complete_sweep_timestamp_seconds",
 		"When a sweep last removed less than it may, so that no dead rows were known to be left; 0: never.")
 	e.openings = prometheus.NewCounter(prometheus.CounterOpts{

@@ -72,7 +72,7 @@ func New(c *Config) *Metrics {
 	build.Set(1)
 	m.registry.MustRegister(&m.decisions, build, &state{m}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.events.register(m.registry)
+	m.register(m.registry)
 	return m
 }
 
@@ -84,7 +84,7 @@ func (m *Metrics) Watch(f func() (*front.Store, bool), c *catalog.Catalog) {
 
 // Looked implements catalog.Observer.
 func (m *Metrics) Looked(l catalog.Look) {
-	m.events.looked(l)
+	m.looked(l)
 	if m.version.Swap(l.Version) != l.Version && m.catalogue.Load() != nil {
 		m.forget()
 	}
