@@ -51,6 +51,20 @@ planted: ## count the seeds until the simulator finds each of 52 planted faults;
 chaos: ## break real servers for FOR (10m) each and check the bounds; ENGINE="postgres redis" for some, all for all
 	$(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/chaos -args -for $(or $(FOR),10m) -engines "$(or $(ENGINE),all)" -table $(BIN)/chaos.md
 
+.PHONY: mutants
+mutants: ## change PKG (./store/guard) in many ways, count what its tests find; MUTANTS="-max 300" for a sample
+	$(GO) run ./internal/mutants $(MUTANTS) $(or $(PKG),./store/guard)
+
+# The packages whose tests are run by make cover: all but those that take minutes.
+QUICK = $$($(GO) list ./... | grep -v -e /cmd/ -e /deploy -e /doctest -e /chaos -e /engines -e store/postgres \
+  -e store/mysql -e store/redis -e internal/sim -e internal/dbtest)
+
+.PHONY: cover
+cover: ## print what share of the statements of each package the tests of COVER (the quick packages) execute
+	@dir=$$(mktemp -d) && \
+	  $(GO) test -short -cover -coverpkg=./... $(or $(COVER),$(QUICK)) -args -test.gocoverdir=$$dir && \
+	  $(GO) tool covdata percent -i=$$dir; rm -rf $$dir
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (default 20s)
 	@for pkg in $$($(GO) list ./...); do \

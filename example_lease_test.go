@@ -37,11 +37,16 @@ func ExampleLimiter_AwaitAtMost() {
 	ctx := context.Background()
 	jobs := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "reports"}
 	lease, err := limiter.AwaitAtMost(ctx, time.Second, jobs)
-	fmt.Println(lease.Decision.Allowed, err)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Release(ctx)
+	fmt.Println(lease.Decision.Allowed)
 	_, err = limiter.AwaitAtMost(ctx, 0, jobs) // it is held by another
 	fmt.Println(err)
 	// Output:
-	// true <nil>
+	// true
 	// limit concurrency 1 ttl 30s refuses "reports": try again in 30s
 }
 
@@ -79,10 +84,15 @@ func ExampleLimiter_Release() {
 	}
 	fmt.Println(limiter.Release(ctx, lease.Detach()...))
 	next, err := limiter.Acquire(ctx, jobs)
-	fmt.Println(next.Decision.Allowed, err)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer next.Release(ctx)
+	fmt.Println(next.Decision.Allowed)
 	// Output:
 	// <nil>
-	// true <nil>
+	// true
 }
 
 func ExampleLimiter_WaitAtMost() {

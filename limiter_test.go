@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // clock is a time that tests move.
 type clock struct{ now int64 }

@@ -35,6 +35,7 @@ func (b *bench) comparisons() []compare.Comparison {
 		b.matrix(b.postgresField()), b.onPostgres(), b.fromPostgres(),
 		b.matrix(b.mariadbField()), b.onMariaDB(), b.fromMariaDB(),
 		b.matrix(b.redisField()), b.matrix(b.sqliteField()), b.matrix(b.memoryField()),
+		b.swept(b.postgresField()), b.swept(b.mariadbField()), b.swept(b.sqliteField()), b.swept(b.memoryField()),
 		b.refused(), b.inMemory(), b.leased(), b.served(), b.overHTTP(), b.overGRPC(),
 	} {
 		list = append(list, of...)

@@ -46,9 +46,12 @@ type Config struct {
 	// Keys is for how many single keys the catalogue is remembered: what overrides and plans
 	// they have, or that they have none. It takes about 400 bytes a key. Zero: DefaultKeys.
 	Keys int
-	// Logger gets a line about each version that is read, and about a limit that this
-	// program cannot read. Nil: slog.Default().
+	// Logger gets a line about each version that is read, about a limit that this program
+	// cannot read, and about a catalogue that cannot be read. Nil: slog.Default().
 	Logger *slog.Logger
+	// Quiet is for a program that logs by itself that the store is away: there is no line then
+	// about a catalogue that cannot be read.
+	Quiet bool
 	// Observer hears of each look and of each file. Nil: nobody does.
 	Observer Observer
 }
@@ -58,6 +61,7 @@ type Catalog struct {
 	store  store.Store
 	every  time.Duration
 	log    *slog.Logger
+	quiet  bool
 	tell   tell
 	now    atomic.Pointer[snapshot] // nil: nothing was read yet
 	failed atomic.Pointer[error]    // why it could not be read, of the last look; nil: it could
@@ -106,7 +110,7 @@ func newCatalog(s store.Store, cfg *Config) *Catalog {
 		cfg = &Config{}
 	}
 	c := &Catalog{
-		store: s, every: cfg.Every, log: cfg.Logger, tell: tell{cfg.Observer}, cancel: func() {},
+		store: s, every: cfg.Every, log: cfg.Logger, quiet: cfg.Quiet, tell: tell{cfg.Observer}, cancel: func() {},
 		look: make(chan struct{}, 1),
 	}
 	c.look <- struct{}{}
@@ -149,7 +153,8 @@ func (c *Catalog) watch() {
 			if err != nil {
 				class = fmt.Sprint(store.Class(err))
 			}
-			if class != "" && class != failing {
+			away := errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome)
+			if class != "" && class != failing && (!c.quiet || !away) {
 				c.log.Warn("the catalogue of limits cannot be read; what was read last is in force", "error", err)
 			}
 			failing = class

@@ -12,10 +12,13 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/pending"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // open opens the catalogue of a store, which is read every few milliseconds.
 func open(tb testing.TB, s store.Store) *catalog.Catalog {

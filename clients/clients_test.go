@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // most is how many lines a client has at most: it is copied into programs, and read.
 const most = 250

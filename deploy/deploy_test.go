@@ -14,8 +14,11 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/auth"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // each runs a test with each proxy.
 func each(t *testing.T, test func(t *testing.T, p *proxy)) {

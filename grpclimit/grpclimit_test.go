@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/goleak"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,15 +20,11 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/grpclimit"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store/memory"
 )
 
-func TestMain(m *testing.M) {
-	// Servers of dbtest are waited for until the process ends.
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/headgate/headgate/internal/dbtest.(*folder).launch.func1"),
-		goleak.IgnoreAnyFunction("github.com/headgate/headgate/internal/dbtest.stopper.func1.1"))
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // The methods of the tests.
 const (

@@ -9,7 +9,10 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/headgatetest"
+	"github.com/headgate/headgate/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestAdvanceMovesDecisionsAndWaiting checks that tokens arrive and that a waiting caller
 // continues.

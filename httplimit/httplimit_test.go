@@ -14,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/storetest"
@@ -27,10 +26,7 @@ func TestMain(m *testing.M) {
 	if child() {
 		return
 	}
-	// Servers of dbtest are waited for until the process ends.
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/headgate/headgate/internal/dbtest.(*folder).launch.func1"),
-		goleak.IgnoreAnyFunction("github.com/headgate/headgate/internal/dbtest.stopper.func1.1"))
+	leaktest.Main(m)
 }
 
 var plenty = headgate.MustParse("token-bucket 1000/s")

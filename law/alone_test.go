@@ -3,8 +3,11 @@ package law_test
 import (
 	"testing"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestPlainAndAlone changes one thing of a plain charge at a time.
 func TestPlainAndAlone(t *testing.T) {

@@ -1,11 +1,25 @@
 package law_test
 
-import "github.com/headgate/headgate/law"
+import (
+	"slices"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+)
+
+// rounds is how often a long test tries something: a tenth with -short.
+func rounds(n uint64) uint64 {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
+}
 
 // cell is a state with its log, as a store would keep it.
 type cell struct {
-	rec law.Record
-	log ledger
+	rec  law.Record
+	log  ledger
+	last int64 // number of an entry
 }
 
 type ledger struct{ list []law.Entry }
@@ -41,25 +55,42 @@ func (l *ledger) Entry(number int64) (credits, expiresAt int64) {
 // apply applies one op at a time.
 func (c *cell) apply(op law.Op, now int64) law.Outcome {
 	op.Now = now
-	if op.Cell.Limit == "" {
-		op.Cell.Limit = "l"
+	return c.batch(op)[0]
+}
+
+// batch applies ops at once, and does what the law leaves to the store.
+func (c *cell) batch(ops ...law.Op) []law.Outcome {
+	records := make([]*law.Record, len(ops))
+	for i := range ops {
+		if records[i] = &c.rec; ops[i].Cell.Limit == "" {
+			ops[i].Cell.Limit = "l"
+		}
 	}
 	c.rec.Log = &c.log
-	outs := make([]law.Outcome, 1)
-	law.Apply([]law.Op{op}, outs, 0, []*law.Record{&c.rec})
+	outs := make([]law.Outcome, len(ops))
+	law.Apply(ops, outs, 0, records)
 	if c.rec.Clear {
 		c.log.list = nil
 	}
+	at := func(number int64) *law.Entry {
+		return &c.log.list[slices.IndexFunc(c.log.list, func(e law.Entry) bool { return e.Number == number })]
+	}
+	for _, n := range c.rec.Renew {
+		at(n.Number).ExpiresAt = n.To
+	}
 	for _, low := range c.rec.Lower {
-		c.log.list[low.Number-1].Cost -= low.Credits
+		at(low.Number).Cost -= low.Credits
 	}
 	for i := range c.rec.Add {
-		c.rec.Add[i].Number = int64(len(c.log.list)) + 1
+		c.last++
+		c.rec.Add[i].Number = c.last
 		c.log.list = append(c.log.list, c.rec.Add[i])
 	}
-	c.rec.Number(&outs[0])
-	c.rec.Clear, c.rec.Lower, c.rec.Add, c.rec.Dirty, c.rec.Gone = false, nil, nil, false, false
-	return outs[0]
+	for i := range outs {
+		c.rec.Number(&outs[i])
+	}
+	c.rec.Clear, c.rec.Renew, c.rec.Lower, c.rec.Add, c.rec.Dirty, c.rec.Gone = false, nil, nil, nil, false, false
+	return outs
 }
 
 func take(p law.Params, credits int64) law.Op {

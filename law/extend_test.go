@@ -57,7 +57,7 @@ func TestExtensionsAdmitNothingBeyondTheLimit(t *testing.T) {
 		{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 4000},
 	} {
 		given, extended := int64(0), 0
-		for seed := range uint64(3000) {
+		for seed := range rounds(3000) {
 			g, e := extensions(t, p, rand.New(rand.NewPCG(seed, 3)))
 			given, extended = given+g, extended+e
 		}

@@ -100,7 +100,7 @@ func TestReturnsAdmitNothingBeyondTheLimit(t *testing.T) {
 		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 4000, Drain: law.Max},
 	} {
 		given := int64(0)
-		for seed := range uint64(3000) {
+		for seed := range rounds(3000) {
 			given += returns(t, p, rand.New(rand.NewPCG(seed, 1)))
 		}
 		if given == 0 {
@@ -179,7 +179,7 @@ func TestReservationsThatAreReturnedStartNobodyTooEarly(t *testing.T) {
 			{Kind: law.Bucket, Unit: 1000, Capacity: 9000, Step: 3, Drain: 2},
 		},
 	} {
-		for seed := range uint64(4000) {
+		for seed := range rounds(4000) {
 			given += reservations(t, limits, rand.New(rand.NewPCG(seed, 2)))
 		}
 	}

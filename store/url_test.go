@@ -6,8 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestPasswordsAreNotShown: whatever is given as a URL, what is shown of it, and what
 // is said about it, holds no part of the password S3c..ret.

@@ -92,6 +92,7 @@ var (
 	Bytes      = Unit{Name: "B", Lower: true}
 	Millis     = Unit{Name: "ms", Lower: true}
 	Statements = Unit{Name: "st/s", Lower: true}
+	Rows       = Unit{Name: "rows", Lower: true}
 )
 
 // Comparison is a row of the table.

@@ -5,7 +5,11 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestAnAuditCountsWhatSingleKeysGotAboveTheirBound asks a limiter that lets one key pass always,
 // and another never: together they stay below the bound, and the first key is over it all the same.

@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/bench/compare"
+	"github.com/headgate/headgate/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestCurvesHaveAPointForEachNumberOfCallers(t *testing.T) {
 	t.Parallel()

@@ -19,8 +19,11 @@ import (
 // asking are the flags of the commands that ask a store or a server.
 type asking struct{ json bool }
 
+// askedSettings say whom a command asks.
+var askedSettings = []config.Setting{config.File, config.Store, config.Server, config.Token}
+
 func (a *asking) flags(cmd *cobra.Command) {
-	addSettings(cmd, config.File, config.Store, config.Server, config.Token)
+	addSettings(cmd, askedSettings...)
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
 }
@@ -35,7 +38,8 @@ type answerer interface {
 	Block(ctx context.Context, r *api.Block) (*api.Status, error)
 	Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error)
 	Explain(ctx context.Context, r *api.Explain) (*api.Explanation, error)
-	List(ctx context.Context, limit string, blocked bool) ([]api.Status, error)
+	Page(ctx context.Context, q *api.CellsQuery) (*api.Cells, error)
+	Names(ctx context.Context) ([]string, error)
 }
 
 // serverOf returns the URL of the server to ask; empty: none. A store that a flag names
@@ -93,7 +97,8 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 		Long:  short + ".\n\n" + notations(),
 		Example: "  headgate " + verb + " 'token-bucket 5/1m' alice\n  headgate " + verb +
 			" login alice --cost 2.5",
-		Args: cobra.ExactArgs(2),
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: limitFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait != 0 {
 				if id != "" {
@@ -225,10 +230,11 @@ func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 func newInspectCommand() *cobra.Command {
 	var a asking
 	cmd := &cobra.Command{
-		Use:        "inspect LIMIT KEY",
-		Short:      "Show all about one key of a limit",
-		SuggestFor: []string{"history", "show", "get", "status"},
-		Args:       cobra.ExactArgs(2),
+		Use:               "inspect LIMIT KEY",
+		Short:             "Show all about one key of a limit",
+		SuggestFor:        []string{"show", "get", "status"},
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: limitFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, func(s answerer) error {
 				st, err := s.Inspect(cmd.Context(), &api.Subject{Limit: args[0], Key: args[1]})
@@ -250,10 +256,11 @@ func newResetCommand() *cobra.Command {
 	var a asking
 	var reason string
 	cmd := &cobra.Command{
-		Use:        "reset LIMIT KEY",
-		Short:      "Forget one key of a limit: its level and its block",
-		SuggestFor: []string{"forget", "clear", "delete", "unblock"},
-		Args:       cobra.ExactArgs(2),
+		Use:               "reset LIMIT KEY",
+		Short:             "Forget one key of a limit: its level and its block",
+		SuggestFor:        []string{"forget", "clear", "delete"},
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: limitFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, func(s answerer) error {
 				r, err := s.Reset(cmd.Context(), &api.ResetRequest{
@@ -282,11 +289,12 @@ func newBlockCommand() *cobra.Command {
 	var a asking
 	var period, reason string
 	cmd := &cobra.Command{
-		Use:        "block LIMIT KEY --for PERIOD",
-		Short:      "Refuse everything of one key for a while; --for 0 lifts the block",
-		SuggestFor: []string{"ban", "deny"},
-		Example:    "  headgate block login mallory --for 15m --reason 'password guessing'",
-		Args:       cobra.ExactArgs(2),
+		Use:               "block LIMIT KEY --for PERIOD",
+		Short:             "Refuse everything of one key for a while; --for 0 lifts the block",
+		SuggestFor:        []string{"ban", "deny"},
+		Example:           "  headgate block login mallory --for 15m --reason 'password guessing'",
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: limitFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, func(s answerer) error {
 				st, err := s.Block(cmd.Context(), &api.Block{
@@ -315,46 +323,31 @@ func newBlockCommand() *cobra.Command {
 	return cmd
 }
 
-// printLifted says that a key is not blocked, and whether it is refused all the same.
+// printLifted says that a key is not blocked, and what refuses it all the same.
 func printLifted(cmd *cobra.Command, s answerer, st *api.Status) error {
-	fmt.Fprintf(cmd.OutOrStdout(), "not blocked  %s  %s\n", st.Limit, key(st.Key))
-	now, err := s.Inspect(cmd.Context(), &api.Subject{Limit: st.Limit, Key: st.Key})
-	if err != nil || now.Remaining == nil || *now.Remaining > 0 {
+	w := cmd.OutOrStdout()
+	fmt.Fprintf(w, "not blocked  %s  %s\n", st.Limit, key(st.Key))
+	u, err := s.Usage(cmd.Context(), &service.UsageQuery{Key: st.Key, Limits: []string{st.Limit}})
+	if err != nil || len(u.Limits) == 0 {
+		if unaskable(err) {
+			return nil // such as the cell that new keys share
+		}
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "but %s of %s are used: it is refused until some is free; reset forgets it\n",
-		now.Used, now.Capacity)
-	return nil
-}
-
-func newListCommand() *cobra.Command {
-	var a asking
-	var blocked bool
-	cmd := &cobra.Command{
-		Use:        "list [LIMIT]",
-		Short:      "List the keys of one limit or of all, with what is in use now",
-		SuggestFor: []string{"ls", "keys", "cells", "levels", "top"},
-		Args:       cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			limit := ""
-			if len(args) == 1 {
-				limit = args[0]
-			}
-			return ask(cmd, func(s answerer) error {
-				list, err := s.List(cmd.Context(), limit, blocked)
-				if err != nil {
-					return err
-				}
-				if a.json {
-					return printJSON(cmd.OutOrStdout(), api.Cells{Cells: list})
-				}
-				return printList(cmd.OutOrStdout(), list)
-			})
-		},
+	l := &u.Limits[0]
+	switch {
+	case l.RetryAfterMS == nil:
+		fmt.Fprintf(w, "but a cost of 1 can never pass: %s\n", l.Rule)
+	case *l.RetryAfterMS > 0:
+		fmt.Fprintf(w, "but %s of %s are used: it is refused for %s; reset forgets it\n", l.Used, capacity(l),
+			ms(*l.RetryAfterMS))
+	default:
+		return nil
 	}
-	a.flags(cmd)
-	cmd.Flags().BoolVar(&blocked, "blocked", false, "only what is blocked now")
-	return cmd
+	if l.Applied != "" {
+		fmt.Fprintf(w, "in force is %s\n", text(l.Applied))
+	}
+	return nil
 }
 
 func printJSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

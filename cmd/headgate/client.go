@@ -62,38 +62,37 @@ func (r *remote) Block(ctx context.Context, in *api.Block) (*api.Status, error) 
 	return out, r.call(ctx, http.MethodPost, "/v1/block", in, out)
 }
 
-// List asks for all pages.
-func (r *remote) List(ctx context.Context, limit string, blocked bool) ([]api.Status, error) {
-	q := api.CellsQuery{Limit: limit, Blocked: blocked, Max: store.DefaultMax}
-	var all []api.Status
-	for {
-		var page api.Cells
-		if err := r.call(ctx, http.MethodGet, "/v1/cells", &q, &page); err != nil {
-			return nil, err
-		}
-		all = append(all, page.Cells...)
-		if len(page.Cells) < store.DefaultMax {
-			return all, nil
-		}
-		last := all[len(all)-1]
-		q.AfterLimit, q.AfterKey = last.Limit, last.Key
-	}
+// Page asks a server.
+func (r *remote) Page(ctx context.Context, q *api.CellsQuery) (*api.Cells, error) {
+	out := new(api.Cells)
+	return out, r.call(ctx, http.MethodGet, "/v1/cells", q, out)
 }
 
-// List reads all pages out of the store.
-func (l *local) List(ctx context.Context, limit string, blocked bool) ([]api.Status, error) {
-	var all []api.Status
-	var q store.Query
-	for {
-		page, err := l.Cells(ctx, limit, blocked, q)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Cells...)
-		if len(page.Cells) < store.DefaultMax {
-			return all, nil
-		}
-		last := all[len(all)-1]
-		q.After = law.Cell{Limit: last.Limit, Key: last.Key}
+// Page reads out of the store.
+func (l *local) Page(ctx context.Context, q *api.CellsQuery) (*api.Cells, error) {
+	after := law.Cell{Limit: q.AfterLimit, Key: q.AfterKey}
+	return l.Cells(ctx, q.Limit, q.Blocked, store.Query{After: after, Max: q.Max})
+}
+
+// Names asks a server for the names of limits.
+func (r *remote) Names(ctx context.Context) ([]string, error) {
+	var out api.Limits
+	err := r.call(ctx, http.MethodGet, "/v1/limits", nil, &out)
+	return namesOf(&out), err
+}
+
+// Names are those of the catalogue.
+func (l *local) Names(ctx context.Context) ([]string, error) {
+	out, err := l.Limits(ctx)
+	if err != nil {
+		return nil, err
 	}
+	return namesOf(out), nil
+}
+
+func namesOf(l *api.Limits) (list []string) {
+	for _, limit := range l.Limits {
+		list = append(list, limit.Name)
+	}
+	return list
 }

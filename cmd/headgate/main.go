@@ -119,7 +119,8 @@ func newRootCommand() *cobra.Command {
 	root.SetVersionTemplate("headgate {{.Version}}\n")
 	root.AddCommand(
 		newServeCommand(), newTakeCommand(), newCheckCommand(), newFillUpCommand(), newInspectCommand(),
-		newWhyCommand(), newResetCommand(), newBlockCommand(), newListCommand(), newExplainCommand(),
+		newWhyCommand(), newResetCommand(), newBlockCommand(), newListCommand(), newTopCommand(),
+		newHistoryCommand(), newExportCommand(), newExplainCommand(),
 		newReplayCommand(), newBenchCommand(), newRunCommand(),
 		newLimitsCommand(), newPlanCommand(), newOverrideCommand(), newValidateCommand(),
 		newMigrateCommand(), newSchemaCommand(), newSweepCommand(), newDoctorCommand(), newTokenCommand(),

@@ -10,14 +10,20 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	if child() {
 		return
 	}
-	testscript.Main(m, map[string]func(){"headgate": main})
+	testscript.Main(tests{m}, map[string]func(){"headgate": main})
 }
+
+// tests look for leaks when they have run.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int { return leaktest.Run(t.M) }
 
 func TestScripts(t *testing.T) {
 	s, err := dbtest.StartPostgres(context.Background())

@@ -70,30 +70,3 @@ func printStatus(w io.Writer, s *api.Status) error {
 	}
 	return t.Flush()
 }
-
-func printList(w io.Writer, list []api.Status) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "LIMIT\tKEY\tUSED\tEMPTY AT\tBLOCKED UNTIL\tREASON")
-	for _, s := range list {
-		at := func(us *int64) string {
-			if us == nil || *us <= s.At { // it is over
-				return "-"
-			}
-			return instant(*us)
-		}
-		used := s.Used.String()
-		if s.Capacity != "" {
-			used += " of " + s.Capacity.String()
-		}
-		who := key(s.Key)
-		if s.Shared {
-			who += " (new keys)"
-		}
-		why := s.Reason
-		if why != "" {
-			why = key(why)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Limit, who, used, at(s.EmptyAt), at(s.BlockedUntil), why)
-	}
-	return t.Flush()
-}

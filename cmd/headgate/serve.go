@@ -47,8 +47,8 @@ func newServeCommand() *cobra.Command {
 			"allow_notations: true. The limits of the file are applied to the catalogue at the start, when\n" +
 			"the file is changed, and on SIGHUP, unless a newer file was applied by another server.\n\n" +
 			"A database server may come later than this one: until it does, and while it is away,\n" +
-			"requests are answered with status 503, and so is GET /readyz. GET /livez answers 200 as\n" +
-			"long as this process does. What waiting cannot cure (a wrong URL, a schema that is newer\n" +
+			"requests are answered as their limits say, with status 503 unless they say otherwise, and\n" +
+			"GET /readyz with 503. GET /livez answers 200 as long as this process does. What waiting cannot cure (a wrong URL, a schema that is newer\n" +
 			"than this binary, a file that cannot be opened) ends it at once with exit code 2.",
 		Example: "  headgate serve\n  headgate serve --grpc :8081 --envoy /data/ratelimit/config\n" +
 			"  headgate serve --config headgate.yaml --store postgres://headgate@db/app " +
@@ -136,17 +136,12 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 	return o, cmp.Or(err, wrong)
 }
 
-// open opens the store and asks it something, with what stands in front of it.
+// open opens the store and asks it something.
 func (o *serving) open(ctx context.Context) (store.Store, error) {
 	s, err := openStore(ctx, o.store, o.options)
 	if err != nil {
 		return nil, err
 	}
-	s = front.New(s, &front.Config{
-		Logger:   slog.New(slog.DiscardHandler), // watch tells of the sweeper
-		Observer: o.measure,
-		Guard:    &front.GuardConfig{Deadline: o.deadline, Logger: o.options.log},
-	})
 	if err := newService(s, o.config, nil).Reachable(ctx); err != nil {
 		s.Close()
 		return nil, err
@@ -160,32 +155,41 @@ func (o *serving) open(ctx context.Context) (store.Store, error) {
 	return s, nil
 }
 
-// start returns the store, and what is closed when it is open or was given up. A
-// server is waited for in the background; what lives in this process or in a file is
-// there or is not.
-func (o *serving) start(ctx context.Context, state *condition) (s store.Store, opened <-chan struct{}, err error) {
+// start returns the store with what stands in front of it, and what is closed when it is
+// open or was given up. A server is waited for in the background; what lives in this process
+// or in a file is there or is not.
+func (o *serving) start(ctx context.Context, state *condition) (s *front.Store, opened <-chan struct{}, err error) {
 	kind, err := kindOf(o.store)
 	if err != nil {
 		return nil, nil, err
 	}
+	stack := &front.Config{
+		Observer: o.measure,
+		Logger:   slog.New(slog.DiscardHandler), // watch tells of the sweeper
+		Guard:    &front.GuardConfig{Deadline: o.deadline, Logger: o.options.log, Turned: state.turn},
+	}
 	if !kind.server {
 		done := make(chan struct{})
 		close(done)
-		s, err = o.open(ctx)
-		return s, done, err
+		inner, err := o.open(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return front.New(inner, stack), done, nil
 	}
 	open := func(ctx context.Context) (store.Store, error) {
 		s, err := o.open(ctx)
 		state.is(err)
 		return s, err
 	}
-	p := pending.New(pending.Config{Open: open, Within: o.wait})
-	return p, p.Done(), nil
+	s = front.Later(pending.Config{Open: open, Within: o.wait}, stack)
+	p, _ := store.As[*pending.Store](s)
+	return s, p.Done(), nil
 }
 
 // givenUp says why the store was given up, or nil.
 func (o *serving) givenUp(s store.Store) error {
-	p, ok := s.(*pending.Store)
+	p, ok := store.As[*pending.Store](s)
 	if !ok {
 		return nil
 	}
@@ -212,13 +216,14 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	defer o.applied.stop()
 	o.applied.onHangup = func() { o.credentials.look(log, true) }
 	o.rest.Problem = func() string { return cmp.Or(o.applied.Problem(), o.credentials.Problem(), o.envoy.Problem()) }
-	state := &condition{log: log, store: store.RedactURL(o.store)}
+	state := newCondition(log, store.RedactURL(o.store))
 	s, opened, err := o.start(ctx, state)
 	if err != nil {
 		return err
 	}
-	limits := catalog.Watch(s, &catalog.Config{Logger: log, Observer: o.measure})
-	o.measure.Watch(func() (*front.Store, bool) { return store.As[*front.Store](s) }, limits)
+	state.count(func() int64 { return s.Stats().Guard.Degraded })
+	limits := catalog.Watch(s, &catalog.Config{Logger: log, Quiet: true, Observer: o.measure})
+	o.measure.Watch(func() (*front.Store, bool) { return s, true }, limits)
 	o.applied.watch(limits)
 	end := func() { limits.Close(); s.Close() }
 	defer func() { soon(end, log) }()
@@ -226,7 +231,8 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	if err != nil {
 		return err
 	}
-	service := service.New(headgate.New(s, &headgate.Config{Names: limits, Observer: o.measure}), o.config, limits)
+	names := &earlyNames{limits, o.config, opened}
+	service := service.New(headgate.New(s, &headgate.Config{Names: names, Observer: o.measure}), o.config, names)
 	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&o.applied.rules)
 	if err := o.envoy.open(service, log); err != nil {

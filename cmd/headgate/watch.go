@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -21,7 +22,8 @@ const watchEvery = 10 * time.Second
 const writeWithin = 10 * time.Second
 
 // watch lets the store write in the background once it is open, at moments that differ
-// between servers, so that a failure is noticed while no request comes in. It also says
+// between servers, so that a failure is noticed while no request comes in. While something is
+// wrong, and when requests have found the store away or back, it does so soon. It also says
 // when the sweeper of the store fails though the store is well.
 func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy func(context.Context) error,
 	state *condition,
@@ -31,13 +33,11 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 	case <-ctx.Done():
 		return
 	}
-	sweeping := &condition{
-		log: state.log, store: state.store,
-		ill: "dead keys cannot be removed, the store decides and writes", well: "dead keys are removed again",
-	}
+	sweeping := newCondition(state.log, state.store)
+	sweeping.ill = "dead keys cannot be removed, the store decides and writes"
+	sweeping.well = "dead keys are removed again"
 	var since time.Time // the store is well; zero: it is not
 	for {
-		pause := watchEvery/2 + rand.N(watchEvery)
 		soon, cancel := context.WithTimeout(ctx, writeWithin)
 		err := healthy(soon)
 		cancel()
@@ -45,9 +45,10 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 			return
 		}
 		state.is(err)
-		if err != nil {
+		pause := watchEvery/2 + rand.N(watchEvery)
+		if state.wrong() {
 			since = time.Time{}
-			pause /= 5 // its return is to be noticed soon
+			pause /= 10 // its return is to be noticed soon
 		} else {
 			if since.IsZero() {
 				since = time.Now()
@@ -62,47 +63,102 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 		select {
 		case <-ctx.Done():
 			return
+		case <-state.turned:
 		case <-time.After(pause):
 		}
 	}
 }
 
-// condition is how the store is, for the log: one line for each change. The zero
-// condition, with a log, is well. It is safe for concurrent use.
+// condition is how the store is, for the log: a line with the reason when something is wrong,
+// and one when nothing is any more. While something is wrong, a line comes only for a reason
+// about which something else has to be done. It is safe for concurrent use.
 type condition struct {
 	log       *slog.Logger
-	store     string // as people may see it
-	ill, well string // the messages; empty: that it is not available, and is again
+	store     string        // as people may see it
+	ill, well string        // the messages
+	turned    chan struct{} // is sent to when requests find the store away, or back
 
-	mu    sync.Mutex
-	wrong string    // what is wrong, without numbers; empty: nothing
-	since time.Time // something is
+	mu       sync.Mutex
+	probed   error        // what is wrong by what this server has tried last; nil: nothing
+	asked    error        // what is wrong by the requests; nil: nothing
+	reason   string       // that was told; empty: nothing is wrong
+	since    time.Time    // something is
+	without  func() int64 // how many decisions were made without the store, in all
+	answered int64        // of them, before something was wrong
 }
 
-// is notes how the store is; nil: well.
-func (c *condition) is(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch wrong := unnumbered(err); {
-	case wrong == c.wrong:
-	case err == nil:
-		c.log.Info(cmp.Or(c.well, "the store is available"), "store", c.store, "after",
-			time.Since(c.since).Round(time.Millisecond))
-		c.wrong = ""
-	default:
-		if c.wrong == "" {
-			c.since = time.Now()
-		}
-		c.log.Warn(cmp.Or(c.ill, "the store is not available"), "store", c.store, "error", err)
-		c.wrong = wrong
+func newCondition(log *slog.Logger, at string) *condition {
+	return &condition{
+		log: log, store: at, ill: "the store is not available", well: "the store is available",
+		turned: make(chan struct{}, 1), without: func() int64 { return 0 },
 	}
 }
 
-// unnumbered is the text of an error without numbers, such as a port or a delay, which
-// differ each time.
-func unnumbered(err error) string {
+// count says how to learn how many decisions were made without the store.
+func (c *condition) count(without func() int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.without = without
+}
+
+// is notes what came of an attempt of this server to use the store.
+func (c *condition) is(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probed = err
+	c.tell()
+}
+
+// turn notes that requests found the store away, or back: nil.
+func (c *condition) turn(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = err
+	c.tell()
+	select {
+	case c.turned <- struct{}{}:
+	default:
+	}
+}
+
+// wrong reports whether anything is wrong.
+func (c *condition) wrong() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reason != ""
+}
+
+// tell logs what has changed. The caller holds mu.
+func (c *condition) tell() {
+	err := cmp.Or(c.probed, c.asked)
+	switch reason := reasonOf(err); {
+	case reason == c.reason:
+	case err == nil:
+		args := []any{"store", c.store, "after", time.Since(c.since).Round(time.Millisecond)}
+		if n := c.without() - c.answered; n > 0 {
+			args = append(args, "answered_without_it", n)
+		}
+		c.log.Info(c.well, args...)
+		c.reason = ""
+	default:
+		if c.reason == "" {
+			c.since, c.answered = time.Now(), c.without()
+		}
+		c.log.Warn(c.ill, "store", c.store, "error", err)
+		c.reason = reason
+	}
+}
+
+// reasonOf returns the same text for errors about which the same has to be done. The many ways in
+// which a server does not answer are one reason. Others are told apart by their text, without
+// numbers, such as a port or a delay, which differ each time.
+func reasonOf(err error) string {
 	if err == nil {
 		return ""
+	}
+	if class := store.Class(err); class != nil && (errors.Is(class, store.ErrUnavailable) ||
+		errors.Is(class, store.ErrUnknownOutcome) || errors.Is(class, store.ErrConflict)) {
+		return "away"
 	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -50,7 +51,7 @@ func TestAStoreThatCannotBeSweptIsNotSaidToBeAway(t *testing.T) {
 		defer s.Close()
 		inner.fault.set("no right to sweep")
 		var away fault
-		state := &condition{log: slog.New(slog.NewTextHandler(&out, nil))}
+		state := newCondition(slog.New(slog.NewTextHandler(&out, nil)), "memory:")
 		go watch(ctx, s, opened, func(context.Context) error { return away.get() }, state)
 		said := func() string {
 			time.Sleep(3 * time.Minute) // the sweeper makes longer pauses after errors
@@ -75,5 +76,50 @@ func TestAStoreThatCannotBeSweptIsNotSaidToBeAway(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
+	})
+}
+
+// TestOneTruthAboutTheStore: whoever finds out first, one line says that the store went away, and one
+// that it is back.
+func TestOneTruthAboutTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out output
+		c := newCondition(slog.New(slog.NewTextHandler(&out, nil)), "postgres://db/app")
+		answered := int64(7)
+		c.count(func() int64 { return answered })
+		refused := fmt.Errorf("%w: connection refused by port 5432", store.ErrUnavailable)
+		silent := fmt.Errorf("%w: no answer", store.ErrUnknownOutcome)
+		schema := fmt.Errorf("%w: schema is missing; run headgate migrate", store.ErrSetup)
+		for i, step := range []struct {
+			do   func()
+			says []string // nothing: no line
+		}{
+			{func() { c.is(nil) }, nil},
+			{func() { c.turn(refused) }, []string{"the store is not available", "connection refused", "postgres://db/app"}},
+			{func() { c.is(silent) }, nil},
+			{func() { c.turn(silent) }, nil},
+			{func() { c.turn(nil) }, nil}, // the server's own probe still fails
+			{func() { c.is(refused) }, nil},
+			{func() { c.is(schema) }, []string{"the store is not available", "run headgate migrate"}},
+			{func() { c.is(schema) }, nil},
+			{func() { answered = 12 }, nil},
+			{func() { c.is(nil) }, []string{"the store is available", "after=8s", "answered_without_it=5"}},
+			{func() { c.is(silent) }, []string{"the store is not available", "no answer"}},
+			{func() { c.turn(refused) }, nil},
+			{func() { c.is(nil) }, nil}, // requests still find it away
+			{func() { c.turn(nil) }, []string{"the store is available", "after=3s"}},
+		} {
+			step.do()
+			said := out.take()
+			if lines := strings.Count(said, "\n"); lines != min(1, len(step.says)) || c.wrong() != (i > 0 && i < 9 || i > 9 && i < 13) {
+				t.Errorf("step %d: %d lines: %s", i, lines, said)
+			}
+			for _, want := range step.says {
+				if !strings.Contains(said, want) {
+					t.Errorf("step %d: %q, want %q in it", i, said, want)
+				}
+			}
+			time.Sleep(time.Second)
+		}
 	})
 }

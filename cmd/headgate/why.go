@@ -25,9 +25,10 @@ func newWhyCommand() *cobra.Command {
 			"that has none, those that the store knows the key of.\n\n" +
 			"A server tells of the last refusals too: of those that it has decided itself, and still remembers.\n" +
 			"A store keeps none.",
-		SuggestFor: []string{"usage", "quota", "who"},
-		Example:    "  headgate why alice --server http://127.0.0.1:8080\n  headgate why alice login api",
-		Args:       cobra.MinimumNArgs(1),
+		SuggestFor:        []string{"usage", "quota", "who"},
+		Example:           "  headgate why alice --server http://127.0.0.1:8080\n  headgate why alice login api",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: limitsAfterKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, func(s answerer) error {
 				u, err := s.Usage(cmd.Context(), &service.UsageQuery{Key: args[0], Limits: args[1:], Authors: true})
@@ -108,7 +109,7 @@ func printWhy(w io.Writer, l *api.LimitUsage) {
 	if l.BlockedUntil != nil {
 		who := "an operator"
 		if l.BlockedBy == api.ByLimit {
-			who = "the limit, or an operator who gave no reason"
+			who = byLimit(l)
 		}
 		line("blocked until %s by %s%s", instant(*l.BlockedUntil), who, given(l.Reason))
 	}
@@ -128,6 +129,15 @@ func printWhy(w io.Writer, l *api.LimitUsage) {
 	if l.Hint != "" {
 		line("%s", l.Hint)
 	}
+}
+
+// byLimit says which limit has blocked a key by itself, as far as that is known.
+func byLimit(l *api.LimitUsage) string {
+	rule := l.Rule
+	if rule != l.Limit {
+		rule = l.Limit + ", " + rule
+	}
+	return "the limit (" + rule + "), or an operator who gave no reason"
 }
 
 func printRefusals(w io.Writer, u *api.Usage) error {

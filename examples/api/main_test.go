@@ -15,8 +15,11 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store/memory"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // service is the service in a test, at a time that stands still.
 type service struct {

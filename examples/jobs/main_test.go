@@ -7,7 +7,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestJobsPaceThemselves runs the program on a bubble's time: 30 calls at once, then ten a
 // second, then the batches.

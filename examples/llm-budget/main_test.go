@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestTheProgramServes starts the program as it is.
 func TestTheProgramServes(t *testing.T) {

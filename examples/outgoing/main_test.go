@@ -8,8 +8,11 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store/memory"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestRequestsKeepTheQuota: 8 requests of 20/s and one repetition take 0.4 s, and the second
 // for which the server asked.

@@ -8,7 +8,11 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/headgate/headgate/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestTwoOfFiveInEachSecond runs the program for three seconds of a bubble's time.
 func TestTwoOfFiveInEachSecond(t *testing.T) {

@@ -242,6 +242,7 @@ func (r *run) breakOne(ctx context.Context, t *testing.T, faults []Fault) {
 	if f.Shift != nil {
 		do = r.jump(f.Shift)
 	}
+	r.fault(history.Fault{Kind: f.Name})
 	if err := do(ctx, r.rng); err != nil {
 		if !errors.Is(err, ErrNothing) && ctx.Err() == nil {
 			t.Fatalf("%s: %v", f.Name, err)
@@ -265,21 +266,21 @@ var ErrNothing = errors.New("nothing was broken")
 func (r *run) jump(shift func(time.Duration)) func(context.Context, *rand.Rand) error {
 	return func(_ context.Context, rng *rand.Rand) error {
 		ahead := time.Duration(rng.Int64N(int64(10*time.Second))) - 5*time.Second
-		r.moved(ahead)
+		r.fault(history.Fault{Kind: history.Clock, By: ahead.Microseconds()})
 		shift(ahead)
 		Pause(rng, 2*time.Second)
-		r.moved(-ahead)
+		r.fault(history.Fault{Kind: history.Clock, By: -ahead.Microseconds()})
 		shift(0)
 		return nil
 	}
 }
 
-// moved notes in the histories of all keys that the store's clock is about to be moved.
-func (r *run) moved(by time.Duration) {
+// fault notes a fault in the histories of all keys, before it takes effect.
+func (r *run) fault(f history.Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, a := range r.askers {
-		a.Recorder.Fault("store", history.Fault{Kind: history.Clock, By: by.Microseconds()})
+		a.Recorder.Fault("store", f)
 	}
 }
 

@@ -10,7 +10,10 @@ import (
 
 	"github.com/headgate/headgate/internal/chaos"
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var (
 	lasts  = flag.Duration("for", 20*time.Second, "how long to break each engine")

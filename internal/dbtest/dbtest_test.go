@@ -15,7 +15,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/headgate/headgate/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // own has a test start its servers itself, whatever the environment names.
 func own(t *testing.T) {

@@ -225,7 +225,11 @@ func (g *GaleraCluster) URLs(database string) []string {
 }
 
 // Kill ends a node at once. The others go on without it after 2 to 4 s.
-func (g *GaleraCluster) Kill(i int) { g.nodes[i].process.end(syscall.SIGKILL) }
+func (g *GaleraCluster) Kill(i int) {
+	if p := g.nodes[i].process; p != nil { // nil: it could not be started again
+		p.end(syscall.SIGKILL)
+	}
+}
 
 // Restart starts a node that was killed, and waits until it has joined the
 // others. One of them must be left: there is nothing to join otherwise.

@@ -176,7 +176,11 @@ func (g *MySQLGroup) Servers() []string {
 }
 
 // Kill ends a node at once. The others take it out of the group after some 5 s.
-func (g *MySQLGroup) Kill(i int) { g.nodes[i].process.end(syscall.SIGKILL) }
+func (g *MySQLGroup) Kill(i int) {
+	if p := g.nodes[i].process; p != nil { // nil: it could not be started again
+		p.end(syscall.SIGKILL)
+	}
+}
 
 // Restart starts a node that was killed, and waits until it has joined the others.
 func (g *MySQLGroup) Restart(ctx context.Context, i int) error {

@@ -47,8 +47,7 @@ func (s *Server) run(ctx context.Context, f *folder, launch func(context.Context
 func (s *Server) Crash() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.p.signal(syscall.SIGKILL)
-	s.p.end(syscall.SIGKILL)
+	s.p.kill()
 }
 
 // Ended reports whether a server that was started here has ended, by itself or by Crash.

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/leaktest"
 )
 
 // TestMain lets more tests run at a time than there are processors: they wait for
@@ -21,7 +23,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	leaktest.Main(m)
 }
 
 // patience is how long one block may take.

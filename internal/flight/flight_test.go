@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/flight"
+	"github.com/headgate/headgate/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // load is a name and the keys that it has.
 type load struct {

@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const sample = `{"event":"limit","t":0,"limit":{"name":"api","algorithm":"token-bucket","version":1,"amount":"10","period":1000000,"burst":"1/3"}}
 {"event":"call","t":1000,"node":"a","call":{"id":1,"verb":"take","charges":[{"limit":"api","version":1,"key":"k","cost":"2.5"}],"idem":"x"}}

@@ -2,20 +2,10 @@
 package housetest
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"go/ast"
-	"go/importer"
-	"go/parser"
-	"go/token"
 	"go/types"
-	"io"
 	"maps"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,32 +21,17 @@ type Uses map[string]map[string]string
 // that is called through an interface counts for no file; the receiver of a
 // method is a use of its type.
 func Load(ctx context.Context, dir string) (Uses, error) {
-	p, err := list(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	fset := token.NewFileSet()
-	var files []*ast.File
-	for _, name := range p.GoFiles {
-		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, f)
-	}
-	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	config := types.Config{Importer: importer.ForCompiler(fset, "gc", p.open)}
-	pkg, err := config.Check(p.ImportPath, fset, files, info)
+	s, err := ReadSource(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	uses := Uses{}
-	for id, object := range info.Uses {
-		if object.Pkg() != pkg || !declared(pkg, object) {
+	for id, object := range s.Info.Uses {
+		if object.Pkg() != s.Types || !declared(s.Types, object) {
 			continue
 		}
-		from := filepath.Base(fset.Position(id.Pos()).Filename)
-		to := filepath.Base(fset.Position(object.Pos()).Filename)
+		from := filepath.Base(s.Fset.Position(id.Pos()).Filename)
+		to := filepath.Base(s.Fset.Position(object.Pos()).Filename)
 		if from == to {
 			continue
 		}
@@ -128,46 +103,4 @@ func (u Uses) Within(files []string) string {
 		}
 	}
 	return b.String()
-}
-
-// listed is what the go command says of a package.
-type listed struct {
-	Dir, ImportPath, Export string
-	GoFiles                 []string
-	DepOnly                 bool
-
-	exports map[string]string // import path to file
-}
-
-// list asks the go command for a package and for what it imports.
-func list(ctx context.Context, dir string) (*listed, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles,DepOnly",
-		".")
-	cmd.Dir = dir
-	var failed bytes.Buffer
-	cmd.Stderr = &failed
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list %s: %w\n%s", dir, err, failed.Bytes())
-	}
-	exports := map[string]string{}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		p := &listed{}
-		if err := d.Decode(p); err != nil {
-			return nil, err
-		}
-		if exports[p.ImportPath] = p.Export; !p.DepOnly {
-			p.exports = exports
-			return p, nil
-		}
-	}
-}
-
-// open opens the export data of an import.
-func (p *listed) open(path string) (io.ReadCloser, error) {
-	file := p.exports[path]
-	if file == "" {
-		return nil, errors.New("no export data for " + path)
-	}
-	return os.Open(file)
 }

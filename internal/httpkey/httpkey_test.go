@@ -7,8 +7,11 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/httpkey"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestNobodyChoosesADerivedKey takes the texts that come near to one as keys.
 func TestNobodyChoosesADerivedKey(t *testing.T) {

@@ -10,8 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/load"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestCountsWhatIsAskedAfterTheWarmup runs on the fake time of synctest: each
 // answer takes 10 ms, so what is counted is known.

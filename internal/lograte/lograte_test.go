@@ -10,8 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/lograte"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // buffer is what was written, by goroutines of timers too.
 type buffer struct {

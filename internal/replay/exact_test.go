@@ -16,8 +16,11 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/replay"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // hit is a request as the independent computation sees it.
 type hit struct {

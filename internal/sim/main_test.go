@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/leaktest"
 )
 
 // The flags of the simulator; `make sim SIM='...'` passes them on.
@@ -56,7 +58,7 @@ var last *totals
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	code := m.Run()
+	code := leaktest.Run(m)
 	if last != nil && *jsonFlag {
 		text, err := json.Marshal(last)
 		if err != nil {

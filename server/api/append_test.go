@@ -8,8 +8,11 @@ import (
 	"testing"
 	"testing/quick"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/api"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // writes fails unless AppendDecision appends what encoding/json writes.
 func writes(t *testing.T, d *api.Decision) {

@@ -11,8 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/auth"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestPatterns(t *testing.T) {
 	t.Parallel()

@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/config"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestAFileIsReadWhole(t *testing.T) {
 	t.Parallel()

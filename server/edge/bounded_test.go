@@ -7,8 +7,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/edge"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // exhausted is a listener that fails a few times before it accepts.
 type exhausted struct {

@@ -15,12 +15,15 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/envoy"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var noHeaders = envoy.Headers{}
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
@@ -20,6 +21,8 @@ import (
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const limits = `limits:
   api: sliding-log 3/1h

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/auth/authtest"
 	"github.com/headgate/headgate/server/config"
@@ -24,6 +25,8 @@ import (
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // serve serves until the end of the test, and returns the server and its address.
 func serve(t testing.TB, s store.Store, c *resp.Config) (*resp.Server, string) {

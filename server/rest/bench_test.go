@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/lograte"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
@@ -24,6 +25,8 @@ import (
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/memory"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // callers is the number of keep-alive connections of BenchmarkTakeOverHTTP.
 const callers = 64

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/auth/authtest"
 	"github.com/headgate/headgate/server/config"
@@ -25,6 +26,8 @@ import (
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // serve serves gRPC until the end of the test, and returns its server and its address.
 func serve(t testing.TB, s store.Store, c *rpc.Config, more ...rpc.Service) (*rpc.Server, string) {

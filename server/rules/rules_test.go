@@ -9,8 +9,11 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func texts(values ...string) (list []Text) {
 	for _, v := range values {

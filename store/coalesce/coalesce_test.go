@@ -9,9 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/coalesce"
@@ -19,7 +18,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestConformance(t *testing.T) {
 	for _, flights := range []int{1, 4} {

@@ -9,8 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/deny"
@@ -18,10 +17,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-func TestMain(m *testing.M) {
-	// The cache's own goroutine and the coarse clock end by themselves.
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(testing.TB) store.Store { return deny.New(memory.New(&memory.Config{Names: true}), nil) },
@@ -120,8 +116,12 @@ func TestManyWhoHammerCostOneQuestionATime(t *testing.T) {
 			wg.Go(func() {
 				outs := make([]law.Outcome, 1)
 				for time.Now().Before(end) {
+					outs[0] = law.Outcome{}
 					if err := s.Apply(context.Background(), []law.Op{take("k", tenth, 1)}, outs); err != nil {
 						t.Error(err)
+					}
+					if outs[0].Granted == 0 && outs[0].RetryAt == 0 {
+						t.Errorf("no answer: %+v", outs[0])
 					}
 					admitted.Add(outs[0].Granted)
 					time.Sleep(time.Millisecond)

@@ -67,7 +67,8 @@ type Config struct {
 	// a millisecond counts as a millisecond.
 	SweepEvery time.Duration
 	// SweepMax is the number of rows that one sweep removes at most. The next sweep
-	// follows soon if there may be more. Zero or below: DefaultSweepMax.
+	// follows soon if it has left something: the sooner, the more of what it looked at was
+	// dead. Zero or below: DefaultSweepMax.
 	SweepMax int
 	// Observer hears of batches and sweeps. Drivers have one of their own, for what they
 	// repeat. Nil: none.
@@ -141,9 +142,10 @@ type Store struct {
 	top    store.Store // the first of the wrappers, or the store itself
 	one    store.OneTaker
 	binder store.Pinner
+	below  store.Deadliner // of the store
 
-	guard    *guard.Store
-	deny     *deny.Store // nil: left out
+	guard    *guard.Store // nil: left out
+	deny     *deny.Store  // nil: left out
 	prefetch *prefetch.Store
 	coalesce *coalesce.Store
 	retrier  store.Retrier
@@ -166,21 +168,33 @@ func New(s store.Store, cfg *Config) *Store {
 	}
 	f := &Store{top: s}
 	if _, local := s.(store.Local); !local {
-		f.coalesce = coalesce.New(s, c.coalesce())
-		f.prefetch = prefetch.New(f.coalesce, nil)
-		f.top = f.prefetch
-		if !c.NoDeny {
-			f.deny = deny.New(f.prefetch, c.Deny)
-			f.top = f.deny
-		}
+		f.wrap(s, &c)
 		f.guard = guard.New(f.top, c.guard())
 		f.top = f.guard
 	}
-	f.one, _ = f.top.(store.OneTaker)
-	f.binder, _ = f.top.(store.Pinner)
-	f.retrier, _ = store.As[store.Retrier](s)
-	f.sweeper.start(f.Sweep, &c)
+	f.start(s, &c)
 	return f
+}
+
+// wrap puts the wrappers around a store that package guard stands in front of.
+func (s *Store) wrap(inner store.Store, c *Config) {
+	s.coalesce = coalesce.New(inner, c.coalesce())
+	s.prefetch = prefetch.New(s.coalesce, nil)
+	s.top = s.prefetch
+	if !c.NoDeny {
+		s.deny = deny.New(s.prefetch, c.Deny)
+		s.top = s.deny
+	}
+}
+
+// start finds what the store can do, and starts the sweeper.
+func (s *Store) start(inner store.Store, c *Config) {
+	s.one, _ = s.top.(store.OneTaker)
+	s.binder, _ = s.top.(store.Pinner)
+	s.below, _ = store.As[store.Deadliner](inner)
+	s.retrier, _ = store.As[store.Retrier](inner)
+	s.sweeper.part, _ = store.As[store.PartialSweeper](inner)
+	s.sweeper.start(s.Sweep, c)
 }
 
 // Unwrap implements store.Unwrapper. It returns the first of the wrappers.
@@ -188,10 +202,14 @@ func (s *Store) Unwrap() store.Store { return s.top }
 
 // Deadline implements store.Deadliner.
 func (s *Store) Deadline() time.Duration {
-	if s.guard == nil {
+	switch {
+	case s.guard != nil:
+		return s.guard.Deadline()
+	case s.below != nil: // guard is in front, and asks
+		return s.below.Deadline()
+	default:
 		return 0
 	}
-	return s.guard.Deadline()
 }
 
 // Apply implements store.Store.

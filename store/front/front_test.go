@@ -9,10 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/deny"
@@ -22,13 +21,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-func TestMain(m *testing.M) {
-	// The caches' own goroutines and the coarse clock end by themselves. The database
-	// server is for all tests of the process.
-	const dbtest = "github.com/headgate/headgate/internal/dbtest."
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(dbtest+"(*folder).launch.func1"),
-		goleak.IgnoreAnyFunction(dbtest+"stopper.func1.1"))
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // noSweeper is for tests that count what their own sweeps remove.
 var noSweeper = &front.Config{SweepEvery: -1}

@@ -43,6 +43,11 @@ type Stats struct {
 // Stats returns the counts of now. It is safe for concurrent use. It reads the counts
 // one after another, so those of a call under way may be in some of them only.
 func (s *Store) Stats() Stats {
+	if f := s.opened(); f != nil {
+		st := f.Stats()
+		st.Guard = s.guard.Stats()
+		return st
+	}
 	var st Stats
 	if s.guard != nil {
 		st.Guard = s.guard.Stats()

@@ -15,8 +15,14 @@ const (
 	// sweepWithin bounds one sweep, so that a server that is silent does not hold the
 	// sweeper for ever.
 	sweepWithin = 30 * time.Second
-	// sweepAgain is the pause after a sweep that removed as much as it may.
-	sweepAgain = 100 * time.Millisecond
+	// A sweep that has left something is followed by a pause of leastShare to mostShare times as long
+	// as it took: the longer, the less of what it looked at was dead. So a flood of new keys is
+	// removed as fast as it came, and a table of live keys costs a twentieth of a connection.
+	leastShare, mostShare = 0.25, 19
+	// leastPause is the shortest of these pauses while all that a sweep looked at is dead, and
+	// shortPause otherwise.
+	leastPause = time.Millisecond
+	shortPause = 50 * time.Millisecond
 	// longestBackOff is the longest pause after an error, unless SweepEvery is longer.
 	longestBackOff = time.Minute
 	// stopWithin bounds how long Close waits for a sweep that does not heed its context.
@@ -30,6 +36,7 @@ type sweeper struct {
 	log    *slog.Logger
 	tell   store.Observer // nil: nobody
 	sweep  func(ctx context.Context, max int) (removed int, err error)
+	part   store.PartialSweeper // nil: a sweep that does not remove all that it may has looked at all
 	cancel context.CancelFunc
 	done   chan struct{}   // closed when the goroutine has ended; nil: there is none
 	failed map[string]bool // classes of errors since the last success; the goroutine's own
@@ -74,7 +81,9 @@ func (w *sweeper) run(ctx context.Context) {
 		if sched.Wait(pause, ctx.Done(), nil, nil) != sched.TimeOut {
 			return
 		}
+		begin, passes := sched.Now(), w.passes()
 		removed, err := w.once(ctx)
+		took, more := sched.Since(begin), removed >= w.most || w.part != nil && w.passes() == passes
 		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
 			return
 		}
@@ -84,7 +93,7 @@ func (w *sweeper) run(ctx context.Context) {
 		} else {
 			failures++
 		}
-		pause = w.pause(removed, failures)
+		pause = w.pause(removed, failures, took, more)
 	}
 }
 
@@ -100,12 +109,28 @@ func (w *sweeper) once(ctx context.Context) (removed int, err error) {
 	return removed, err
 }
 
-// pause returns the time until the next sweep, after so many failures in a row.
-func (w *sweeper) pause(removed, failures int) time.Duration {
+// passes returns how often the store was looked through.
+func (w *sweeper) passes() int64 {
+	if w.part == nil {
+		return 0
+	}
+	return w.part.Passes()
+}
+
+// pause returns the time until the next sweep, after so many failures in a row. more says that the last one has
+// left something that it did not look at.
+func (w *sweeper) pause(removed, failures int, took time.Duration, more bool) time.Duration {
 	mean := w.every
 	switch {
-	case failures == 0 && removed >= w.most: // there may be more
-		mean = min(mean, sweepAgain)
+	case failures == 0 && more:
+		share, least := float64(mostShare), shortPause
+		if removed > 0 {
+			share = min(max(float64(w.most)/float64(removed)-1, leastShare), mostShare)
+		}
+		if removed >= w.most {
+			least = leastPause
+		}
+		mean = min(mean, max(time.Duration(share*float64(took)), least))
 	case failures > 0:
 		longest := max(w.every, longestBackOff)
 		for mean < longest && failures > 0 {

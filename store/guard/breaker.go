@@ -22,13 +22,17 @@ const (
 type breaker struct {
 	open      atomic.Bool
 	successes atomic.Int64
-	turned    func(err error) // called when it opens, and with nil when it closes
+	turned    func(err error) // called when it opens, and with nil when it closes; one call after the other
 
-	mu      sync.Mutex
-	failed  int       // failures in a row
-	last    error     // of them
-	next    time.Time // when the store may be asked again; if it is open
-	probing bool      // it is being asked
+	telling sync.Mutex // is taken before mu
+	told    bool       // turned was told last that it is open; guarded by telling
+
+	mu       sync.Mutex
+	failed   int       // failures in a row
+	last     error     // of them
+	answered int64     // successes when the last of them was counted
+	next     time.Time // when the store may be asked again; if it is open
+	probing  bool      // it is being asked
 }
 
 // turn is one question to the store.
@@ -58,19 +62,13 @@ func (b *breaker) enter() (t turn, ok bool) {
 // leave notes what came of a question: err if the store seems to be away, else nil.
 //
 // A failure counts only if the store has answered nobody since the question was asked. So a
-// row that somebody locks does not open the breaker while others are answered.
+// row that somebody locks does not open the breaker while others are answered. Failures before an answer
+// count no more.
 func (b *breaker) leave(t turn, err error) {
 	if err == nil {
 		b.successes.Add(1)
-		if !t.probe && !b.open.Load() {
-			return
-		}
-		b.mu.Lock()
-		was := b.open.Swap(false)
-		b.failed, b.probing = 0, b.probing && !t.probe
-		b.mu.Unlock()
-		if was {
-			b.turned(nil)
+		if t.probe || b.open.Load() {
+			b.close(t)
 		}
 		return
 	}
@@ -79,10 +77,11 @@ func (b *breaker) leave(t turn, err error) {
 	switch {
 	case t.probe:
 		b.probing, b.next, b.last = false, sched.Now().Add(pause), err
-	case b.successes.Load() != t.successes:
-		b.failed = 0
-	case errors.Is(err, context.Canceled):
+	case b.successes.Load() != t.successes, errors.Is(err, context.Canceled):
 	default:
+		if b.answered != t.successes {
+			b.failed, b.answered = 0, t.successes
+		}
 		b.failed++
 		b.last = err
 		if b.failed >= failures && !b.open.Load() {
@@ -92,7 +91,34 @@ func (b *breaker) leave(t turn, err error) {
 	}
 	b.mu.Unlock()
 	if opened {
-		b.turned(err)
+		b.tell()
+	}
+}
+
+// tell calls turned if the breaker is otherwise than was told last.
+func (b *breaker) tell() {
+	b.telling.Lock()
+	defer b.telling.Unlock()
+	b.mu.Lock()
+	open, err := b.open.Load(), b.last
+	b.mu.Unlock()
+	if open == b.told {
+		return
+	}
+	if b.told = open; !open {
+		err = nil
+	}
+	b.turned(err)
+}
+
+// close notes that the store has answered.
+func (b *breaker) close(t turn) {
+	b.mu.Lock()
+	was := b.open.Swap(false)
+	b.failed, b.probing = 0, b.probing && !t.probe
+	b.mu.Unlock()
+	if was {
+		b.tell()
 	}
 }
 

@@ -84,21 +84,17 @@ func (s *Store) answer(ops []law.Op, outs []law.Outcome, err error) error {
 // errNoShare says why a share decides about nothing.
 var errNoShare = errors.New("this process has no share of the limit")
 
-// scaled returns the parameters of a part of a limit, of units of whole; ok is false if nothing can pass by that.
+// scaled returns the parameters of a part of a limit, of units of whole, which are more than 0; ok is false if nothing
+// can pass by that.
 func scaled(p *law.Params, units int64) (part law.Params, ok bool) {
 	part = *p
-	if units == 0 {
-		return part, false
-	}
 	part.Capacity = mulDiv(p.Capacity, units, whole)
-	part.Prefetch, part.PrefetchLife = 0, 0
-	if p.Kind != law.Bucket || part.Capacity < 1 {
-		return part, part.Capacity >= 1
-	}
-	if p.Anchor == law.Own && p.Drain < p.Capacity {
+	switch {
+	case p.Kind != law.Bucket:
+	case p.Anchor == law.Own && p.Drain < p.Capacity:
 		part.Step = -mulDiv(-p.Step, whole, units) // a longer step is as slow, and exact
-		return part, part.Valid() == nil
+	default:
+		part.Drain = mulDiv(p.Drain, units, whole)
 	}
-	part.Drain = mulDiv(p.Drain, units, whole)
-	return part, part.Drain >= 1 && part.Valid() == nil
+	return part, part.Valid() == nil
 }

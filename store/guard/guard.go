@@ -23,6 +23,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/wrap"
@@ -50,7 +51,11 @@ type Config struct {
 	ShareLife time.Duration
 	// Observer hears when the store goes away and comes back, if it is an Observer of this package. Nil: none.
 	Observer store.Observer
-	// Logger receives a line when the store goes away and when it is back. Nil: slog.Default().
+	// Turned is called when the store goes away, with its error, and when it is back, with nil: one call after the
+	// other. It is for a program that logs by itself how its store is. Nil: Logger receives a line each time.
+	Turned func(err error)
+	// Logger receives a line when the store goes away and when it is back, and one when a process that shares limits
+	// cannot get its share. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -65,8 +70,9 @@ type Observer interface {
 // first limit with law.AwayShare is asked for, which Close ends.
 type Store struct {
 	inner    store.Store
-	one      store.OneTaker // inner, if it is one
-	deadline time.Duration
+	one      store.OneTaker  // inner, if it is one
+	below    store.Deadliner // the first behind this that is one; nil: none is
+	deadline time.Duration   // of the Config; 0: that of below
 	breaker  breaker
 	shares   shares
 	degraded atomic.Int64
@@ -78,24 +84,17 @@ func New(inner store.Store, cfg *Config) *Store {
 	if cfg != nil {
 		c = *cfg
 	}
-	if c.Deadline <= 0 {
-		if c.Deadline = DefaultDeadline; inner != nil {
-			if d, ok := store.As[store.Deadliner](inner); ok {
-				c.Deadline = d.Deadline()
-			}
-		}
-	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
 	s := &Store{inner: inner, deadline: c.Deadline}
 	s.one, _ = inner.(store.OneTaker)
+	s.below, _ = store.As[store.Deadliner](inner)
+	if c.Turned == nil {
+		c.Turned = s.log(c.Logger)
+	}
 	s.breaker.turned = func(err error) {
-		if err != nil {
-			c.Logger.Error("the store is away: limits answer as their policy says", "error", err)
-		} else {
-			c.Logger.Info("the store is back", "answered_without_it", s.degraded.Load())
-		}
+		c.Turned(err)
 		if o, ok := c.Observer.(Observer); ok {
 			o.Away(err)
 		}
@@ -104,11 +103,36 @@ func New(inner store.Store, cfg *Config) *Store {
 	return s
 }
 
+// log returns what logs when the store goes away and when it is back.
+func (s *Store) log(log *slog.Logger) func(err error) {
+	var since time.Time
+	var answered int64
+	return func(err error) {
+		if err != nil {
+			since, answered = sched.Now(), s.degraded.Load()
+			log.Error("the store is away: limits answer as their policy says", "error", err)
+			return
+		}
+		log.Info("the store is back", "after", sched.Since(since).Round(time.Millisecond), "answered_without_it",
+			s.degraded.Load()-answered)
+	}
+}
+
 // Unwrap implements store.Unwrapper.
 func (s *Store) Unwrap() store.Store { return s.inner }
 
-// Deadline implements store.Deadliner.
-func (s *Store) Deadline() time.Duration { return s.deadline }
+// Deadline implements store.Deadliner. It may change when package pending has opened the store behind.
+func (s *Store) Deadline() time.Duration {
+	if s.deadline > 0 {
+		return s.deadline
+	}
+	if s.below != nil {
+		if d := s.below.Deadline(); d > 0 {
+			return d
+		}
+	}
+	return DefaultDeadline
+}
 
 // Stats are counts since New, for metrics.
 type Stats struct {

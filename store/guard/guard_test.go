@@ -12,9 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/guard"
@@ -22,7 +21,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(testing.TB) store.Store {
@@ -58,6 +57,8 @@ type link struct {
 	silent atomic.Bool
 	asked  atomic.Int64
 	slow   func(law.Cell) bool // such a cell is not answered before the context ends
+	hold   chan struct{}       // if not nil, answers come when it is closed
+	lacks  atomic.Uint32       // ops of this verb fail
 }
 
 func (l *link) cut(err error) {
@@ -74,8 +75,14 @@ func (l *link) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 		<-ctx.Done()
 		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, ctx.Err())
 	}
+	if l.hold != nil {
+		<-l.hold
+	}
 	if err := l.fault.Load(); err != nil {
 		return *err
+	}
+	if uint32(ops[0].Verb) == l.lacks.Load() {
+		return errCut
 	}
 	return l.distant.Apply(ctx, ops, outs)
 }

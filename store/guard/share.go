@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/big"
@@ -30,6 +31,17 @@ const mostProcesses = 1000
 // of them has.
 const instances = "headgate:instances"
 
+// cell is one of the two cells: its key, and how many credits its leases have at most.
+type cell struct {
+	key      string
+	capacity int64
+}
+
+var (
+	aliveCell = cell{"alive", mostProcesses}
+	shareCell = cell{"share", whole}
+)
+
 // shares holds the part of limits by which this process decides while the store is away.
 //
 // The parts are leases of one cell in the store, whose capacity is the whole. So the parts of
@@ -40,10 +52,9 @@ const instances = "headgate:instances"
 // What a process has got counts for a limit only when it has held it for as long as a full cell of the limit takes to
 // become empty. By then nothing counts that another process has admitted by the same part.
 type shares struct {
-	inner     store.Store
-	inspector store.Inspector
-	life      time.Duration
-	log       *slog.Logger
+	inner store.Store
+	life  time.Duration
+	log   *slog.Logger
 
 	once  sync.Once
 	end   context.CancelFunc
@@ -74,7 +85,6 @@ func (s *shares) init(inner store.Store, c *Config) {
 // start begins to look for a share, once.
 func (s *shares) start() {
 	s.once.Do(func() {
-		s.inspector, _ = store.As[store.Inspector](s.inner)
 		local := memory.New(nil)
 		ctx, end := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -100,7 +110,7 @@ func (s *shares) close() {
 	defer cancel()
 	_ = s.drop(ctx) // else the leases end by themselves
 	if s.alive.EntryNumber > 0 {
-		_, _ = s.ask(ctx, s.op("alive", mostProcesses, law.Return, law.Max, s.alive.EntryNumber))
+		_, _ = s.ask(ctx, s.op(aliveCell, law.Return, law.Max, s.alive.EntryNumber))
 	}
 	s.local.Close()
 }
@@ -112,19 +122,20 @@ func (s *shares) keep(ctx context.Context) {
 		within, cancel := sched.WithTimeout(ctx, s.life/10)
 		err := s.beat(within)
 		cancel()
-		if err != nil && !told && ctx.Err() == nil {
+		quiet := ctx.Err() != nil || away(ctx, err) && !errors.Is(err, store.ErrConflict) // the breaker tells of that
+		if err != nil && !told && !quiet {
 			s.log.Warn("this process could not say that it is alive, or get its share of limits", "error", err)
 		}
-		told = err != nil
+		told = err != nil && (told || !quiet)
 		sched.Wait(beatEvery, ctx.Done(), nil, nil)
 	}
 }
 
 // op is an op on one of the two cells.
-func (s *shares) op(key string, capacity int64, verb law.Verb, cost, entry int64) law.Op {
+func (s *shares) op(c cell, verb law.Verb, cost, entry int64) law.Op {
 	return law.Op{
-		Verb: verb, Cell: law.Cell{Limit: instances, Key: key}, Cost: cost, Count: 1, EntryNumber: entry,
-		Params: law.Params{Kind: law.Log, Unit: 1, Capacity: capacity, Step: s.life.Microseconds(), Leased: true},
+		Verb: verb, Cell: law.Cell{Limit: instances, Key: c.key}, Cost: cost, Count: 1, EntryNumber: entry,
+		Params: law.Params{Kind: law.Log, Unit: 1, Capacity: c.capacity, Step: s.life.Microseconds(), Leased: true},
 	}
 }
 
@@ -139,7 +150,8 @@ func (s *shares) ask(ctx context.Context, op law.Op) (law.Outcome, error) {
 
 // beat says that this process is alive, renews its leases, and moves towards the part that it should have.
 func (s *shares) beat(ctx context.Context) error {
-	if s.inspector == nil {
+	inspector, ok := store.As[store.Inspector](s.inner) // package pending may have another one each time
+	if !ok {
 		return fmt.Errorf("%w: the store lists no leases", store.ErrUnsupported)
 	}
 	asked := sched.Now()
@@ -147,7 +159,7 @@ func (s *shares) beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	entries, err := s.inspector.Entries(ctx, s.alive.Cell, mostProcesses)
+	entries, err := inspector.Entries(ctx, s.alive.Cell, mostProcesses)
 	if err != nil {
 		return err
 	}
@@ -161,7 +173,7 @@ func (s *shares) beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.move(ctx, have, whole/max(1, processes), asked)
+	return s.move(ctx, have, whole/max(1, processes))
 }
 
 // stayAlive renews the lease that says that this process is alive, or gets one, and returns the store's time.
@@ -172,14 +184,14 @@ func (s *shares) stayAlive(ctx context.Context) (clock int64, err error) {
 			return out.Clock, err
 		}
 	}
-	out, err := s.ask(ctx, s.op("alive", mostProcesses, law.Take, 1, 0))
+	out, err := s.ask(ctx, s.op(aliveCell, law.Take, 1, 0))
 	if err != nil {
 		return 0, err
 	}
 	if out.Granted == 0 {
 		return 0, fmt.Errorf("%w: %d processes have a share", store.ErrFull, mostProcesses)
 	}
-	s.alive = s.op("alive", mostProcesses, law.Renew, 1, out.EntryNumber)
+	s.alive = s.op(aliveCell, law.Renew, 1, out.EntryNumber)
 	return out.Clock, nil
 }
 
@@ -190,7 +202,7 @@ func (s *shares) renew(ctx context.Context, asked time.Time) (have int64, err er
 	s.mu.Unlock()
 	left := parts[:0]
 	for _, p := range parts {
-		out, err := s.ask(ctx, s.op("share", whole, law.Renew, 1, p.number))
+		out, err := s.ask(ctx, s.op(shareCell, law.Renew, 1, p.number))
 		if err != nil {
 			return 0, err
 		}
@@ -208,7 +220,7 @@ func (s *shares) renew(ctx context.Context, asked time.Time) (have int64, err er
 const mostParts = 6
 
 // move gets more units, or gives some back, so that this process has as many as it should.
-func (s *shares) move(ctx context.Context, have, target int64, asked time.Time) error {
+func (s *shares) move(ctx context.Context, have, target int64) error {
 	since := sched.Now()
 	switch {
 	case have == target:
@@ -225,7 +237,7 @@ func (s *shares) move(ctx context.Context, have, target int64, asked time.Time) 
 		target = min(target, have)
 		have = 0
 	}
-	op := s.op("share", whole, law.Take, 1, 0)
+	op := s.op(shareCell, law.Take, 1, 0)
 	op.Count, op.Partial = target-have, true
 	out, err := s.ask(ctx, op)
 	if err != nil || out.Granted == 0 {
@@ -234,7 +246,6 @@ func (s *shares) move(ctx context.Context, have, target int64, asked time.Time) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.parts = append(s.parts, part{out.EntryNumber, out.Granted, since})
-	s.until = asked.Add(s.life)
 	return nil
 }
 
@@ -246,7 +257,7 @@ func (s *shares) drop(ctx context.Context) error {
 	s.mu.Unlock()
 	var failed error
 	for _, p := range parts {
-		if _, err := s.ask(ctx, s.op("share", whole, law.Return, law.Max, p.number)); err != nil {
+		if _, err := s.ask(ctx, s.op(shareCell, law.Return, law.Max, p.number)); err != nil {
 			failed = err
 		}
 	}
@@ -274,7 +285,7 @@ func (s *shares) now() float64 {
 	return float64(s.units(&law.Op{Params: law.Params{Kind: law.Log}})) / whole
 }
 
-// emptied returns how long a full cell of the limit of an op counts.
+// emptied returns how long a full cell of the limit of a valid op counts.
 func emptied(op *law.Op) time.Duration {
 	p, steps := &op.Params, int64(1)
 	switch {
@@ -286,10 +297,7 @@ func emptied(op *law.Op) time.Duration {
 	case p.Kind == law.Bucket:
 		steps = (p.Capacity + p.Drain - 1) / p.Drain
 	}
-	if micros := float64(steps) * float64(p.Step); micros < float64(1<<62)/1000 {
-		return time.Duration(steps*p.Step) * time.Microsecond
-	}
-	return 1 << 62
+	return time.Duration(steps*p.Step) * time.Microsecond
 }
 
 // apply decides about a group by the share.
@@ -300,10 +308,10 @@ func (s *shares) apply(ops []law.Op, outs []law.Outcome) error {
 	part, lost := make([]law.Op, len(ops)), make([]int64, len(ops))
 	for i := range ops {
 		units := s.units(&ops[i])
-		p, ok := scaled(&ops[i].Params, units)
-		if local == nil || units == 0 {
+		if units == 0 {
 			return errNoShare
 		}
+		p, ok := scaled(&ops[i].Params, units)
 		part[i], lost[i] = ops[i], ops[i].Params.Capacity-p.Capacity
 		part[i].Params = p
 		if c := ops[i].Ceiling; c > 0 { // as much in proportion is left free

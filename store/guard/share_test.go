@@ -255,3 +255,50 @@ func TestFiguresOfAShare(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseTakesASecondAtMost when the store is silent, and nothing begins after it.
+func TestCloseTakesASecondAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := headgate.MustParse("token-bucket 1/s away share")
+		all := newDistant()
+		defer all.Close()
+		p := newProcess(all, nil)
+		allow(t, p, limit)
+		settle()
+		p.link.silent.Store(true)
+		begin := time.Now()
+		p.guard.Close()
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("Close took %s, want 1s", took)
+		}
+		never := newProcess(all, nil)
+		never.guard.Close()
+		allow(t, never, limit) // a goroutine that it started would not end
+	})
+}
+
+// TestTheShareLastsTenMinutes unless the Config says otherwise.
+func TestTheShareLastsTenMinutes(t *testing.T) {
+	for _, c := range []struct{ life, want time.Duration }{
+		{0, 10 * time.Minute}, {-1, 10 * time.Minute}, {time.Minute, time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			limit := headgate.MustParse("token-bucket 100/s away share")
+			all := newDistant()
+			defer all.Close()
+			p := newProcess(all, &guard.Config{ShareLife: c.life})
+			defer p.guard.Close()
+			allow(t, p, limit)
+			settle()
+			p.link.cut(errCut)
+			time.Sleep(c.want - 2*time.Second) // the store answered within the last second
+			if got := p.guard.Stats().Share; got != 1 {
+				t.Errorf("life %s: share %v after %s, want 1", c.life, got, c.want-2*time.Second)
+			}
+			time.Sleep(2 * time.Second)
+			if got := p.guard.Stats().Share; got != 0 {
+				t.Errorf("life %s: share %v after %s, want 0", c.life, got, c.want)
+			}
+		})
+	}
+}

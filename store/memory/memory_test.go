@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(testing.TB) store.Store { return memory.New(&memory.Config{Names: true}) },

@@ -226,11 +226,11 @@ func randomRule(rng *rand.Rand) string {
 		words = append(words, "ttl", period())
 	}
 	for range rng.IntN(4) {
-		switch w := pick("burst", "capacity", "history", "block", "block", "ttl", "zone", "zone", "from-first",
-			"prefetch", "Burst", "fast"); w {
-		case "burst", "capacity":
-			words = append(words, w, amount())
-		case "history", "block", "ttl":
+		switch w := pick("burst", "history", "block", "block", "ttl", "zone", "zone", "from-first", "prefetch",
+			"deadline", "Burst", "fast", "away deny", "away share", "away allow", "away Allow", "away never"); w {
+		case "burst":
+			words = append(words, pick(w, "capacity"), amount())
+		case "history", "block", "ttl", "deadline":
 			words = append(words, w, period())
 		case "prefetch":
 			words = append(words, w, amount()+pick("", "", "%", "%%")+pick("", "", "/"+period()))

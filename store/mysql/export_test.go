@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -100,3 +101,8 @@ func Later(s *Store) *Store {
 // TrySums lets the next batch be tried by sums, and reports whether the last one was not
 // decided so.
 func TrySums(s *Store) (failed bool) { return s.unsummed.Swap(0) > 0 }
+
+// RemoveCells removes those of some cells that were of no use at a time of the server's clock.
+func (s *Store) RemoveCells(ctx context.Context, now int64, cells []law.Cell) (removed int, err error) {
+	return s.removeCells(ctx, s.pick(0), now, cells)
+}

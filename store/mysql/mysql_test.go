@@ -5,10 +5,13 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // open returns a migrated store in a database of its own.
 func open(tb testing.TB) *mysql.Store {

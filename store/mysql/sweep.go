@@ -16,7 +16,7 @@ import (
 // for a chunk at most.
 const (
 	sweepPage  = 2000
-	sweepChunk = 100
+	sweepChunk = 500
 )
 
 // Sweep implements store.Store: entries that count no more and that nobody
@@ -96,7 +96,7 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 		at.until, at.number = 0, 0
 	}
 	for len(dead) > 0 && err == nil {
-		chunk := dead[:min(len(dead), sweepChunk*5)]
+		chunk := dead[:min(len(dead), sweepChunk)]
 		dead = dead[len(chunk):]
 		var gone int
 		gone, err = s.remove(ctx, n, "DELETE FROM headgate_entries WHERE number IN ("+strings.Join(chunk, ",")+
@@ -127,7 +127,7 @@ func (s *Store) remove(ctx context.Context, n *node, statement string) (removed 
 // enough has to stay, so there is no place to go on from; but an ID may be
 // admitted again until its row is removed.
 func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
-	chunk := min(most, sweepChunk*5)
+	chunk := min(most, sweepChunk)
 	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT limit_name, cell_key, id
 		FROM headgate_admissions FORCE INDEX (by_age)
 		WHERE keep_until <= %d ORDER BY keep_until LIMIT %d`, now, chunk))
@@ -199,42 +199,57 @@ func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (r
 	if end = seen < sweepPage && len(dead) < most; end {
 		at.cell = law.Cell{}
 	}
-	for len(dead) > 0 {
+	for len(dead) > 0 && err == nil {
 		chunk := dead[:min(len(dead), sweepChunk)]
 		dead = dead[len(chunk):]
-		more, err := s.removeCells(ctx, n, now, chunk)
-		if errors.Is(err, store.ErrConflict) { // one of them is in use: all but that one
-			for i := range chunk {
-				one, err := s.removeCells(ctx, n, now, chunk[i:i+1])
-				if err != nil && !errors.Is(err, store.ErrConflict) {
-					return removed, false, err
-				}
-				more += one
-			}
-		} else if err != nil {
-			return removed, false, err
-		}
+		var more int
+		more, err = s.removeFree(ctx, n, now, chunk)
 		removed += more
 	}
-	return removed, end, nil
+	return removed, end && err == nil, err
+}
+
+// removeFree removes those of some cells that are still of no use, but for those that are in use.
+func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
+	removed, err = s.removeCells(ctx, n, now, cells)
+	if !errors.Is(err, store.ErrConflict) {
+		return removed, err
+	}
+	if len(cells) == 1 {
+		return 0, nil
+	}
+	for _, half := range [][]law.Cell{cells[:len(cells)/2], cells[len(cells)/2:]} {
+		more, err := s.removeFree(ctx, n, now, half)
+		if removed += more; err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
 }
 
 // removeCells removes those of some cells that are still of no use, in one
 // transaction that locks them in order and waits for nobody. It is all or none
-// of them: if one is locked by another the error is ErrConflict.
+// of them: if one is locked by another the error is ErrConflict. The clock is read again
+// under the locks: it may have been set back since the sweep began, and what was of no use then
+// may count again.
 func (s *Store) removeCells(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
 	var b strings.Builder
-	over := " AND " + dead("headgate_cells", strconv.FormatInt(now, 10))
-	b.WriteString("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SET @hg_n = 0;")
-	for _, c := range cells {
-		b.WriteString("SELECT 1 FROM headgate_cells WHERE ")
-		ofCell(&b, c)
-		b.WriteString(" FOR UPDATE NOWAIT; DELETE FROM headgate_cells WHERE ")
-		ofCell(&b, c)
-		b.WriteString(over + "; SET @hg_n = @hg_n + ROW_COUNT();")
+	values := s.returning.Load()
+	b.WriteByte('(')
+	for i, c := range cells {
+		openRow(&b, values, i)
+		named(&b, i, quoted(c.Limit), "l")
+		b.WriteByte(',')
+		named(&b, i, quoted(c.Key), "k")
+		shutRow(&b, values, i)
 	}
-	b.WriteString("COMMIT; SELECT @hg_n, ''")
-	count, err := s.ask(ctx, n, b.String())
+	b.WriteString(") o STRAIGHT_JOIN headgate_cells c FORCE INDEX (PRIMARY) ON c.limit_name = o.l AND c.cell_key = o.k")
+	list := b.String()
+	count, err := s.ask(ctx, n, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION;"+
+		"SELECT COUNT(*) FROM "+list+" FOR UPDATE NOWAIT;"+
+		"SET @hg_t = LEAST("+strconv.FormatInt(now, 10)+", "+readClock+");"+
+		"DELETE c FROM "+list+" WHERE "+dead("c", "@hg_t")+"; SET @hg_n = ROW_COUNT();"+
+		"COMMIT; SELECT @hg_n, ''")
 	if err != nil {
 		return 0, classify("sweep cells", err)
 	}

@@ -48,7 +48,7 @@ type Config struct {
 const (
 	AttemptWithin = 10 * time.Second
 	firstPause    = 100 * time.Millisecond
-	longestPause  = 5 * time.Second
+	longestPause  = time.Second
 )
 
 // Final reports whether waiting cannot cure why a store does not open: the URL or its

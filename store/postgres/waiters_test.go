@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store/coalesce"
 	"github.com/headgate/headgate/store/postgres"
 )
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leaktest.Main(m)
 }
 
 // waiters lets so many wait at once as each line of the input says. It prints the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	if child() {
 		return
 	}
-	os.Exit(m.Run())
+	leaktest.Main(m)
 }
 
 func TestConformance(t *testing.T) {

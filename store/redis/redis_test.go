@@ -7,10 +7,13 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/store/storetest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func open(tb testing.TB, url string) *redis.Store { return openWith(tb, url, nil) }
 

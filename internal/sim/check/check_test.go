@@ -12,8 +12,11 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/sim/check"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestTable checks that each good history is accepted, and that it is rejected by the
 // named rule when it was tampered with.

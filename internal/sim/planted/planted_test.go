@@ -11,8 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/sim/planted"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // compile makes TestCompiles build each fault, which takes a minute.
 var compile = flag.Bool("compile", false, "build and vet the packages of all faults")

@@ -6,7 +6,11 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestTheGeneratedCodeIsCurrent(t *testing.T) {
 	t.Parallel()

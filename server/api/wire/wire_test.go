@@ -8,9 +8,12 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/api/wire"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // fill sets every field of a value, each to another one, so that one that is lost or taken for another is seen.
 func fill(v reflect.Value, n *int) {

@@ -6,9 +6,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/coarse"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestTheCoarseClockLagsAndEndsByItself(t *testing.T) {
 	defer goleak.VerifyNone(t)

@@ -7,10 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/overflow"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // driver is a store whose limits share cells of these generations; the keys that
 // have cells of their own begin with "own".

@@ -4,9 +4,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store/internal/wire"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestLayoutOrdersTheNumbersOfAnOp(t *testing.T) {
 	op := law.Op{

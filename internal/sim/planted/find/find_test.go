@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/sim/planted"
 )
 
@@ -21,7 +22,7 @@ const stubbed = "PLANTED_STUB"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(stubbed) == "" {
-		os.Exit(m.Run())
+		leaktest.Main(m)
 	}
 	want := []string{"-test.run", "^TestSim$", "-for", "1s", "-from", "1", "-stop", "-json", "-workers", "2", "-shrink", "0s"}
 	if !slices.Equal(os.Args[1:], want) {

@@ -280,10 +280,10 @@ compiling: begin
     declare words varchar(512) character set utf8mb4 collate utf8mb4_bin default '';
     declare kind, w, v, per, seen, allowed varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
     -- The values of the options as they are written; null: not said.
-    declare o_burst, o_history, o_block, o_ttl, o_prefetch, o_zone varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare o_burst, o_history, o_block, o_ttl, o_prefetch, o_zone, o_away, o_deadline varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare amount_text, burst_text, per_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
     declare i, n, places, burst_places int;
-    declare coef, burst, micros bigint;
+    declare coef, burst, micros, deadline bigint;
     declare prefetch, life bigint default 1000000;
     declare prefetch_places int;
     declare prefetch_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
@@ -331,9 +331,9 @@ compiling: begin
     set n = 1 + char_length(words) - char_length(replace(words, ' ', ''));
     set kind = substring_index(words, ' ', 1);
     set allowed = case kind
-        when 'token-bucket' then 'burst,block,prefetch' when 'gcra' then 'burst,block,prefetch' when 'interval' then 'burst,block,prefetch'
-        when 'leaky-bucket' then 'capacity,block,prefetch' when 'fixed-window' then 'from-first,zone,block,prefetch'
-        when 'sliding-window' then 'block' when 'sliding-log' then 'history,block' when 'concurrency' then 'ttl,block' end;
+        when 'token-bucket' then 'burst,prefetch' when 'gcra' then 'burst,prefetch' when 'interval' then 'burst,prefetch'
+        when 'leaky-bucket' then 'capacity,prefetch' when 'fixed-window' then 'from-first,zone,prefetch'
+        when 'sliding-window' then '' when 'sliding-log' then 'history' when 'concurrency' then 'ttl' end;
     if allowed is null then
         call headgate_fail_N(concat('algorithm: "', kind, '" is not known; known are token-bucket, leaky-bucket, gcra, ',
             'fixed-window, interval, sliding-window, sliding-log, concurrency'));
@@ -341,6 +341,8 @@ compiling: begin
         call headgate_fail_N(concat('amount: is missing: write ', kind,
             if(kind = 'concurrency', ' AMOUNT ttl PERIOD', ' AMOUNT/PERIOD')));
     end if;
+
+    set allowed = concat(allowed, ',block,away,deadline');
 
     -- AMOUNT[/PERIOD]
     set w = substring_index(substring_index(words, ' ', 2), ' ', -1);
@@ -363,7 +365,7 @@ compiling: begin
     while i <= n do
         set w = substring_index(substring_index(words, ' ', i), ' ', -1);
         set v = w;
-        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch') then
+        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch', 'away', 'deadline') then
             set i = i + 1;
             if i > n then
                 call headgate_fail_N(concat(w, ': needs a value'));
@@ -375,7 +377,7 @@ compiling: begin
             set w = 'zone';
         elseif w <> 'from-first' then
             call headgate_fail_N(concat('option: "', w, '" is not known; options are burst, capacity, from-first, ',
-                'history, block, prefetch, ttl and a calendar''s time zone'));
+                'history, block, prefetch, ttl, away, deadline and a calendar''s time zone'));
         end if;
         if find_in_set(w, seen) > 0 then
             call headgate_fail_N(concat(w, ': is said twice'));
@@ -386,6 +388,8 @@ compiling: begin
             when 'block' then set o_block = v;
             when 'ttl' then set o_ttl = v;
             when 'prefetch' then set o_prefetch = v;
+            when 'away' then set o_away = v;
+            when 'deadline' then set o_deadline = v;
             when 'zone' then set o_zone = v;
             when 'from-first' then set from_first = true;
             else
@@ -408,6 +412,12 @@ compiling: begin
         if locate('/', o_prefetch) > 0 then
             call headgate_parse_period_N('prefetch', substring(o_prefetch, locate('/', o_prefetch) + 1), life);
         end if;
+    end if;
+    if o_away not in ('deny', 'share', 'allow') then
+        call headgate_fail_N('away: must be deny, share or allow');
+    end if;
+    if o_deadline is not null then
+        call headgate_parse_period_N('deadline', o_deadline, deadline);
     end if;
 
     -- What each algorithm makes of them.
@@ -523,6 +533,17 @@ compiling: begin
             call headgate_format_period_N(life, per_text);
             set canonical = concat(canonical, '/', per_text);
         end if;
+    end if;
+    -- Who asks a store that is away knows what is answered then; here it is part of the name, too.
+    if o_away <> 'deny' then
+        if kind = 'concurrency' then
+            call headgate_fail_N(concat('away: a lease cannot be had without the store; leave "away ', o_away, '" out'));
+        end if;
+        set canonical = concat(canonical, ' away ', o_away);
+    end if;
+    if o_deadline is not null then
+        call headgate_format_period_N(deadline, per_text);
+        set canonical = concat(canonical, ' deadline ', per_text);
     end if;
 end
 //

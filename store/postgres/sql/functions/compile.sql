@@ -99,7 +99,7 @@ declare
     c_max constant numeric := 9007199254740991;
     words text[]; algorithm text; w text; i int; slash int;
     amount numeric; period bigint; calendar text; burst numeric; capacity numeric; zone text; block bigint; history bigint; ttl bigint;
-    prefetch numeric; share text; percent boolean; life bigint := 1000000;
+    prefetch numeric; share text; percent boolean; life bigint := 1000000; away text; deadline bigint;
     from_first boolean := false; seen text[] := '{}'; allowed text[];
     unit numeric; grain numeric; rate bigint[]; params bigint[]; canonical text; most numeric; drain numeric;
 begin
@@ -124,9 +124,9 @@ begin
     end if;
     algorithm := words[1];
     allowed := case algorithm
-        when 'token-bucket' then '{burst,block,prefetch}' when 'gcra' then '{burst,block,prefetch}' when 'interval' then '{burst,block,prefetch}'
-        when 'leaky-bucket' then '{capacity,block,prefetch}' when 'fixed-window' then '{from-first,zone,block,prefetch}'
-        when 'sliding-window' then '{block}' when 'sliding-log' then '{history,block}' when 'concurrency' then '{ttl,block}' end;
+        when 'token-bucket' then '{burst,prefetch}' when 'gcra' then '{burst,prefetch}' when 'interval' then '{burst,prefetch}'
+        when 'leaky-bucket' then '{capacity,prefetch}' when 'fixed-window' then '{from-first,zone,prefetch}'
+        when 'sliding-window' then '{}' when 'sliding-log' then '{history}' when 'concurrency' then '{ttl}' end;
     if allowed is null then
         perform headgate.fail_N(format('algorithm: "%s" is not known; known are token-bucket, leaky-bucket, gcra, '
             'fixed-window, interval, sliding-window, sliding-log, concurrency', algorithm));
@@ -153,7 +153,7 @@ begin
     i := 3;
     while i <= cardinality(words) loop
         w := words[i];
-        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch') then
+        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch', 'away', 'deadline') then
             i := i + 1;
             if words[i] is null then
                 perform headgate.fail_N(format('%s: needs a value', w));
@@ -170,7 +170,7 @@ begin
         end if;
         if w = any (seen) then
             perform headgate.fail_N(format('%s: is said twice', w));
-        elsif w <> all (allowed) then
+        elsif w <> all (allowed) and w not in ('block', 'away', 'deadline') then
             perform headgate.fail_N(format('%s: does not apply to %s', w, algorithm));
         end if;
         seen := seen || w;
@@ -180,6 +180,12 @@ begin
             when 'history' then history := headgate.parse_period_N(w, words[i]);
             when 'block' then block := headgate.parse_period_N(w, words[i]);
             when 'ttl' then ttl := headgate.parse_period_N(w, words[i]);
+            when 'deadline' then deadline := headgate.parse_period_N(w, words[i]);
+            when 'away' then
+                if words[i] not in ('deny', 'share', 'allow') then
+                    perform headgate.fail_N('away: must be deny, share or allow');
+                end if;
+                away := nullif(words[i], 'deny');
             when 'prefetch' then
                 -- What nodes take up front is theirs to know; here it is part of the name.
                 share := split_part(words[i], '/', 1);
@@ -276,6 +282,16 @@ begin
         end if;
         canonical := canonical || ' prefetch ' || prefetch || case when percent then '%' else '' end
             || case when life <> 1000000 then '/' || headgate.format_period_N(life) else '' end;
+    end if;
+    -- Who asks a store that is away knows what is answered then; here it is part of the name, too.
+    if away is not null then
+        if algorithm = 'concurrency' then
+            perform headgate.fail_N(format('away: a lease cannot be had without the store; leave "away %s" out', away));
+        end if;
+        canonical := canonical || ' away ' || away;
+    end if;
+    if deadline is not null then
+        canonical := canonical || ' deadline ' || headgate.format_period_N(deadline);
     end if;
     return (canonical, params || coalesce(block, 0) || coalesce(history, 0), calendar, zone)::headgate.compiled;
 end $$;

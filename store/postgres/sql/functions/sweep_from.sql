@@ -56,7 +56,9 @@ begin
           and (select true from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key limit 1) is null
         limit greatest(p_max - removed, 0)
         for update skip locked)
-    delete from headgate.cells c using dead where c.limit_name = any (array[dead.limit_name]) and c.key = dead.key;
+    delete from headgate.cells c using dead where c.limit_name = any (array[dead.limit_name]) and c.key = dead.key
+      -- the clock may have been set back since the rows were found
+      and c.empty_at <= (extract(epoch from clock_timestamp()) * 1000000)::bigint;
     get diagnostics more = row_count;
     removed := removed + more;
     bounded := (select true from headgate.settings) is not null;

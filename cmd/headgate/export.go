@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/api"
+)
+
+// exporting are the flags of export.
+type exporting struct {
+	looking
+	format, since string
+	history       bool
+}
+
+func newExportCommand() *cobra.Command {
+	var e exporting
+	cmd := &cobra.Command{
+		Use:   "export [LIMIT]",
+		Short: "Write the keys of one limit or of all, or their attempts, as CSV or lines of JSON",
+		Long: "Write the keys of one limit or of all, or their attempts, as CSV or lines of JSON, in the order of\n" +
+			"limits and keys. They are written as they are read, a page at a time, and as they are: what opens\n" +
+			"CSV may take a key that begins with = for a formula. Times are microseconds since 1970, UTC.\n" +
+			"Nothing is charged.\n\n" +
+			"--history writes the newest attempts of each key, at most 20, of limits that keep them.",
+		SuggestFor: []string{"dump"},
+		Example: "  headgate export >keys.csv\n  headgate export login --refusing --format jsonl\n" +
+			"  headgate export login --history --since 1h",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: limitFirst,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e.of(args)
+			return e.run(cmd)
+		},
+	}
+	addSettings(cmd, askedSettings...)
+	cmd.MarkFlagsMutuallyExclusive("store", "server")
+	e.flags(cmd)
+	cmd.Flags().StringVar(&e.format, "format", "csv", "csv or jsonl")
+	cmd.Flags().BoolVar(&e.history, "history", false, "write the attempts of the keys")
+	cmd.Flags().StringVar(&e.since, "since", "", "with --history: only attempts of the last `PERIOD`, such as 15m")
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"csv", "jsonl"},
+		cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (e *exporting) run(cmd *cobra.Command) (err error) {
+	var young time.Duration
+	switch {
+	case e.format != "csv" && e.format != "jsonl":
+		return headgate.Invalid("format", "%.40q is not known; write csv or jsonl", e.format)
+	case e.since != "" && !e.history:
+		return headgate.Invalid("since", "goes with --history")
+	case e.since != "":
+		if young, err = parseSince(e.since); err != nil {
+			return err
+		}
+	}
+	out := bufio.NewWriter(cmd.OutOrStdout())
+	err = ask(cmd, func(s answerer) error {
+		if e.history {
+			return e.attempts(cmd.Context(), s, rowsOf(out, e.format, attemptColumns), young)
+		}
+		return e.keys(cmd.Context(), s, rowsOf(out, e.format, keyColumns))
+	})
+	if flushing := out.Flush(); err == nil {
+		err = flushing
+	}
+	return err
+}
+
+// keys writes all keys.
+func (e *exporting) keys(ctx context.Context, s answerer, write func(any, []string) error) error {
+	return e.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
+		if err := u.ask(ctx, s); err != nil || e.refusing && !u.Refused {
+			return true, err
+		}
+		return true, write(u, []string{
+			u.Limit, u.Key, u.Used.String(), u.Capacity.String(), number(u.Remaining), strconv.FormatBool(u.Refused),
+			number(u.RetryAfterMS), strconv.FormatInt(u.At, 10), number(u.EmptyAt), number(u.BlockedUntil), u.BlockedBy,
+			u.Reason,
+		})
+	})
+}
+
+var keyColumns = []string{
+	"limit", "key", "used", "capacity", "remaining", "refused", "retry_after_ms", "at", "empty_at",
+	"blocked_until", "blocked_by", "reason",
+}
+
+// attempts writes the attempts of all keys.
+func (e *exporting) attempts(ctx context.Context, s answerer, write func(any, []string) error,
+	young time.Duration,
+) error {
+	type attempt struct {
+		Limit string `json:"limit"`
+		Key   string `json:"key"`
+		api.Attempt
+	}
+	return e.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
+		st, err := s.Inspect(ctx, &api.Subject{Limit: u.Limit, Key: u.Key})
+		if unaskable(err) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		for _, a := range attempts(st, young) {
+			err := write(attempt{u.Limit, u.Key, a}, []string{
+				u.Limit, u.Key, strconv.FormatInt(a.Number, 10), strconv.FormatInt(a.At, 10), a.Cost.String(),
+				strconv.FormatBool(a.Allowed),
+			})
+			if err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+}
+
+var attemptColumns = []string{"limit", "key", "number", "at", "cost", "allowed"}
+
+// rowsOf returns what writes a row: in lines of JSON its object, in CSV its fields, below the columns.
+func rowsOf(w io.Writer, format string, columns []string) func(object any, fields []string) error {
+	if format == "jsonl" {
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		return func(object any, _ []string) error { return e.Encode(object) }
+	}
+	c := csv.NewWriter(w)
+	_ = c.Write(columns) // an error of it comes back with the first row, or when the buffer is flushed
+	c.Flush()
+	return func(_ any, fields []string) error {
+		if err := c.Write(fields); err != nil {
+			return err
+		}
+		c.Flush()
+		return c.Error()
+	}
+}
+
+func number(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatInt(*n, 10)
+}

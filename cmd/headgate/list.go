@@ -1,0 +1,274 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
+)
+
+// keyUse is what a key uses of a limit, as list, top and export show it.
+type keyUse struct {
+	api.Status
+	Percent *float64 `json:"percent"` // of the capacity; null: that is not known, or 0
+	Refused bool     `json:"refused"` // a cost of 1 would be refused now
+	// RetryAfterMS is the time until a cost of 1 can pass; 0: it can now, null: never, or not known.
+	RetryAfterMS *int64 `json:"retry_after_ms"`
+	// BlockedBy is that of a usage.
+	BlockedBy string `json:"blocked_by,omitempty"`
+
+	never bool // a cost of 1 can never pass
+}
+
+// looking selects the keys that list, top and export show.
+type looking struct {
+	limit, prefix     string
+	blocked, refusing bool
+}
+
+func (l *looking) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&l.prefix, "prefix", "", "only keys that begin with `text`")
+	cmd.Flags().BoolVar(&l.blocked, "blocked", false, "only what is blocked now")
+	cmd.Flags().BoolVar(&l.refusing, "refusing", false, "only keys of which a cost of 1 would be refused now")
+}
+
+// of takes the limit from the arguments of a command.
+func (l *looking) of(args []string) {
+	if len(args) > 0 {
+		l.limit = args[0]
+	}
+}
+
+// each hands over the keys after a cell, in the order of limits and keys, page by page, until do wants no more.
+func (l *looking) each(ctx context.Context, s answerer, after law.Cell, do func(*keyUse) (more bool, err error)) error {
+	q := api.CellsQuery{Limit: l.limit, Blocked: l.blocked, Max: store.DefaultMax}
+	q.AfterLimit, q.AfterKey = after.Limit, after.Key
+	if l.prefix != "" && after == (law.Cell{}) && headgate.ValidName(l.limit) == nil {
+		q.AfterLimit, q.AfterKey = l.limit, beforeAll(l.prefix)
+	}
+	for {
+		page, err := s.Page(ctx, &q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Cells {
+			c := &page.Cells[i]
+			if !strings.HasPrefix(c.Key, l.prefix) {
+				if l.limit != "" && c.Key > l.prefix {
+					return nil
+				}
+				continue
+			}
+			use := useOf(c)
+			if l.refusing && !use.Refused {
+				continue
+			}
+			if more, err := do(use); err != nil || !more {
+				return err
+			}
+		}
+		if len(page.Cells) < store.DefaultMax {
+			return nil
+		}
+		last := &page.Cells[len(page.Cells)-1]
+		q.AfterLimit, q.AfterKey = last.Limit, last.Key
+	}
+}
+
+// beforeAll is a key that stands before all keys with a prefix, and close to them.
+func beforeAll(prefix string) string {
+	r, size := utf8.DecodeLastRuneInString(prefix)
+	head := prefix[:len(prefix)-size]
+	if r--; !utf8.ValidRune(r) || r < ' ' {
+		return head
+	}
+	if k := head + string(r) + string(utf8.MaxRune); len(k) <= law.MaxKey {
+		return k
+	}
+	return head
+}
+
+// useOf tells what a list knows of a key: by its limit, not by what is in the place of that for the key.
+func useOf(c *api.Status) *keyUse {
+	u := &keyUse{Status: *c, RetryAfterMS: new(int64)}
+	if u.BlockedUntil != nil && *u.BlockedUntil <= u.At { // it is over
+		u.BlockedUntil = nil
+	}
+	u.Refused = u.BlockedUntil != nil || u.Remaining != nil && *u.Remaining <= 0
+	if u.Refused || u.Remaining == nil {
+		u.RetryAfterMS = nil
+	}
+	u.measure()
+	return u
+}
+
+// measure computes the percentage.
+func (u *keyUse) measure() {
+	u.Percent = nil
+	most, _ := u.Capacity.Float64()
+	if used, err := u.Used.Float64(); err == nil && most > 0 {
+		percent := 100 * used / most
+		u.Percent = &percent
+	}
+}
+
+// ask asks about one key that is refused: when it can pass, and what is in force for it.
+func (u *keyUse) ask(ctx context.Context, s answerer) error {
+	if !u.Refused {
+		return nil
+	}
+	answer, err := s.Usage(ctx, &service.UsageQuery{Key: u.Key, Limits: []string{u.Limit}})
+	if unaskable(err) {
+		return nil
+	}
+	if err != nil || len(answer.Limits) == 0 {
+		return err
+	}
+	now := &answer.Limits[0]
+	if now.Shared && !u.Shared { // the key is not there any more
+		return nil
+	}
+	u.Status, u.RetryAfterMS = now.Status, now.RetryAfterMS
+	u.never = u.RetryAfterMS == nil
+	u.Refused = u.never || *u.RetryAfterMS > 0
+	u.BlockedBy = now.BlockedBy
+	u.measure()
+	return nil
+}
+
+// unaskable: nothing can be asked about the key of a limit, such as one that the catalogue does not have
+// any more, or the key of a cell that others share.
+func unaskable(err error) bool {
+	return errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrUnknownLimit)
+}
+
+// orders are the orders of a list. What they call equal stands in the order of limits and keys.
+var orders = map[string]func(a, b *keyUse) int{
+	"key": func(a, b *keyUse) int {
+		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Limit, b.Limit))
+	},
+	"used": func(a, b *keyUse) int {
+		x, _ := a.Used.Float64()
+		y, _ := b.Used.Float64()
+		return cmp.Compare(y, x)
+	},
+	"percent": func(a, b *keyUse) int { return cmp.Compare(b.share(), a.share()) },
+	"retry":   func(a, b *keyUse) int { return cmp.Compare(b.wait(), a.wait()) },
+	// what is refused, then what is nearest to that
+	"top": func(a, b *keyUse) int {
+		return cmp.Or(cmp.Compare(worth(b.Refused), worth(a.Refused)), cmp.Compare(b.share(), a.share()),
+			cmp.Compare(b.wait(), a.wait()))
+	},
+}
+
+func worth(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func (u *keyUse) share() float64 {
+	if u.Percent == nil {
+		return -1
+	}
+	return *u.Percent
+}
+
+func (u *keyUse) wait() int64 {
+	switch {
+	case u.never:
+		return headgate.Never.Milliseconds()
+	case u.RetryAfterMS == nil:
+		return -1
+	}
+	return *u.RetryAfterMS
+}
+
+// sorted returns the first keys of an order, at most max of them, or all if that is 0, and how many there are.
+// It holds no more than twice as many.
+func (l *looking) sorted(ctx context.Context, s answerer, order string, max int) (
+	list []*keyUse, total int, err error,
+) {
+	compare := func(a, b *keyUse) int {
+		return cmp.Or(orders[order](a, b), strings.Compare(a.Limit, b.Limit), strings.Compare(a.Key, b.Key))
+	}
+	early := l.refusing || order == "retry"
+	err = l.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
+		if early {
+			if err := u.ask(ctx, s); err != nil {
+				return false, err
+			}
+			if l.refusing && !u.Refused {
+				return true, nil
+			}
+		}
+		total++
+		if list = append(list, u); max > 0 && len(list) >= 2*max {
+			slices.SortFunc(list, compare)
+			list = slices.Delete(list, max, len(list))
+		}
+		return true, nil
+	})
+	slices.SortFunc(list, compare)
+	if max > 0 && len(list) > max {
+		list = list[:max]
+	}
+	for _, u := range list {
+		if err == nil && !early {
+			err = u.ask(ctx, s)
+		}
+	}
+	if !early {
+		slices.SortFunc(list, compare)
+	}
+	return list, total, err
+}
+
+// inOrder returns the keys after a cell in the order in which they are stored, at most max of them, or all
+// if that is 0, and whether there are more.
+func (l *looking) inOrder(ctx context.Context, s answerer, after law.Cell, max int) (
+	list []*keyUse, more bool, err error,
+) {
+	err = l.each(ctx, s, after, func(u *keyUse) (bool, error) {
+		if max > 0 && len(list) == max {
+			more = true
+			return false, nil
+		}
+		if err := u.ask(ctx, s); err != nil {
+			return false, err
+		}
+		if u.Refused || !l.refusing {
+			list = append(list, u)
+		}
+		return true, nil
+	})
+	return list, more, err
+}
+
+// cursor writes the place after a key, for --after.
+func cursor(u *keyUse) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(u.Limit + "\x00" + u.Key))
+}
+
+// placeAfter reads what cursor has written.
+func placeAfter(text string) (law.Cell, error) {
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	limit, key, ok := strings.Cut(string(raw), "\x00")
+	if c := (law.Cell{Limit: limit, Key: key}); text == "" || err == nil && ok && c.ValidText() == nil {
+		return c, nil
+	}
+	return law.Cell{}, headgate.Invalid("after", "%.40q is no place in a list; write what the page before ended with",
+		text)
+}

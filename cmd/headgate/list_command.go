@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/api"
+)
+
+// listing are the flags of list.
+type listing struct {
+	asking
+	looking
+	sort, after string
+	max         int
+}
+
+func newListCommand() *cobra.Command {
+	var l listing
+	cmd := &cobra.Command{
+		Use:   "list [LIMIT]",
+		Short: "List the keys of one limit or of all, with what is in use now",
+		Long: "List the keys of one limit or of all: what they use now, how much is left, and when a cost of 1 can\n" +
+			"pass. Nothing is charged.\n\n" +
+			"The order is that of limits and keys, or that of --sort, the largest first, which reads all keys.\n" +
+			"With --max, a list that is longer ends with the --after of its next page.\n\n" +
+			"The figures are those of the limit. Of a key that is refused, and of no other, they are those of the\n" +
+			"plan or override that the key has; headgate why shows these for every key.",
+		SuggestFor: []string{"ls", "keys", "cells", "levels"},
+		Example: "  headgate list login --refusing --sort retry\n  headgate list --sort percent --max 20\n" +
+			"  headgate list api --prefix 10.0. --json",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: limitFirst,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l.of(args)
+			return ask(cmd, func(s answerer) error { return l.run(cmd, s) })
+		},
+	}
+	l.asking.flags(cmd)
+	l.looking.flags(cmd)
+	cmd.Flags().StringVar(&l.sort, "sort", "", "the `order`: used, percent, key or retry")
+	cmd.Flags().IntVar(&l.max, "max", 0, "list at most so many keys; 0: all")
+	cmd.Flags().StringVar(&l.after, "after", "", "go on after the page that ended with this `place`; not with --sort")
+	cmd.MarkFlagsMutuallyExclusive("sort", "after")
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions([]string{"used", "percent", "key", "retry"},
+		cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (l *listing) run(cmd *cobra.Command, s answerer) error {
+	if l.max < 0 {
+		return headgate.Invalid("max", "is %d; it must not be below 0", l.max)
+	}
+	var list []*keyUse
+	next, total := "", 0
+	if l.sort != "" {
+		if orders[l.sort] == nil || l.sort == "top" {
+			return headgate.Invalid("sort", "%.40q is no order; write used, percent, key or retry", l.sort)
+		}
+		var err error
+		if list, total, err = l.sorted(cmd.Context(), s, l.sort, l.max); err != nil {
+			return err
+		}
+	} else {
+		after, err := placeAfter(l.after)
+		if err != nil {
+			return err
+		}
+		var more bool
+		if list, more, err = l.inOrder(cmd.Context(), s, after, l.max); err != nil {
+			return err
+		}
+		if more && len(list) > 0 {
+			next = cursor(list[len(list)-1])
+		}
+	}
+	if l.json {
+		if list == nil {
+			list = []*keyUse{}
+		}
+		return printJSON(cmd.OutOrStdout(), struct {
+			Cells []*keyUse `json:"cells"`
+			Next  string    `json:"next,omitempty"`
+		}{list, next})
+	}
+	if err := printList(cmd.OutOrStdout(), list); err != nil {
+		return err
+	}
+	switch {
+	case next != "":
+		fmt.Fprintf(cmd.ErrOrStderr(), "there are more: --after %s\n", next)
+	case total > len(list):
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d keys are listed\n", len(list), total)
+	}
+	return nil
+}
+
+func printList(w io.Writer, list []*keyUse) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "LIMIT\tKEY\tUSED\t%\tREMAINING\tRETRY AFTER\tEMPTY AT\tBLOCKED UNTIL\tREASON")
+	for _, u := range list {
+		at := func(us *int64) string {
+			if us == nil || *us <= u.At { // it is over
+				return "-"
+			}
+			return instant(*us)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.Limit, u.who(), u.of(), u.percent(), u.left(),
+			u.retry(), at(u.EmptyAt), at(u.BlockedUntil), u.why())
+	}
+	return t.Flush()
+}
+
+// who writes the key.
+func (u *keyUse) who() string {
+	if u.Shared {
+		return key(u.Key) + " (new keys)"
+	}
+	return key(u.Key)
+}
+
+// of writes what is used, and of how much.
+func (u *keyUse) of() string {
+	if u.Capacity == "" {
+		return u.Used.String()
+	}
+	return u.Used.String() + " of " + u.Capacity.String()
+}
+
+// why writes the reason of a block, or who has made it.
+func (u *keyUse) why() string {
+	if u.Reason == "" && u.BlockedBy == api.ByLimit {
+		return "by the limit " + u.Limit + ", or by an operator who gave no reason"
+	}
+	return text(u.Reason)
+}
+
+func (u *keyUse) percent() string {
+	if u.Percent == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*u.Percent, 'f', 0, 64)
+}
+
+func (u *keyUse) left() string {
+	if u.Remaining == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*u.Remaining, 10)
+}
+
+// retry writes when a cost of 1 can pass.
+func (u *keyUse) retry() string {
+	switch {
+	case u.never:
+		return "never"
+	case u.RetryAfterMS == nil:
+		return "-"
+	case *u.RetryAfterMS == 0:
+		return "passes now"
+	}
+	return ms(*u.RetryAfterMS).String()
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/store"
+)
+
+// pagesOf answers with cells, page by page.
+type pagesOf struct {
+	answerer
+	cells []api.Status
+	asked int
+}
+
+func (p *pagesOf) Page(_ context.Context, q *api.CellsQuery) (*api.Cells, error) {
+	p.asked++
+	var page api.Cells
+	for _, c := range p.cells {
+		after := c.Limit > q.AfterLimit || c.Limit == q.AfterLimit && c.Key > q.AfterKey
+		if after && (q.Limit == "" || q.Limit == c.Limit) && len(page.Cells) < q.Max {
+			page.Cells = append(page.Cells, c)
+		}
+	}
+	return &page, nil
+}
+
+func someCells(n int) *pagesOf {
+	p := new(pagesOf)
+	for i := range n {
+		left := int64(n - i)
+		p.cells = append(p.cells, api.Status{
+			Limit: "api", Key: fmt.Sprintf("k%06d", i), Used: json.Number(fmt.Sprint(i)), At: 1,
+			Capacity: json.Number(fmt.Sprint(n)), Remaining: &left,
+		})
+	}
+	return p
+}
+
+// TestAListReadsAllPages, and only the page of a prefix.
+func TestAListReadsAllPages(t *testing.T) {
+	p := someCells(2*store.DefaultMax + 1)
+	for _, tt := range []struct {
+		prefix      string
+		keys, pages int
+	}{
+		{"", 2*store.DefaultMax + 1, 3},
+		{"k0019", 100, 1},
+		{"k002000", 1, 1},
+		{"k00200", 1, 1},
+		{"j", 0, 1},
+		{"l", 0, 1},
+	} {
+		p.asked = 0
+		l := looking{limit: "api", prefix: tt.prefix}
+		list, more, err := l.inOrder(t.Context(), p, law.Cell{}, 0)
+		if err != nil || more || len(list) != tt.keys || p.asked != tt.pages {
+			t.Errorf("%q: %d keys of %d pages, %v, %v", tt.prefix, len(list), p.asked, more, err)
+		}
+		l.limit = ""
+		if list, _, err = l.inOrder(t.Context(), p, law.Cell{}, 0); err != nil || len(list) != tt.keys {
+			t.Errorf("%q of all limits: %d keys, %v", tt.prefix, len(list), err)
+		}
+	}
+}
+
+// TestTheLargestAreKept though there are more than are held.
+func TestTheLargestAreKept(t *testing.T) {
+	p := someCells(1500)
+	list, total, err := new(looking).sorted(t.Context(), p, "percent", 7)
+	if err != nil || total != 1500 || len(list) != 7 {
+		t.Fatalf("%d of %d, %v", len(list), total, err)
+	}
+	for i, u := range list {
+		if want := fmt.Sprintf("k%06d", 1499-i); u.Key != want {
+			t.Errorf("%d: %s, want %s", i, u.Key, want)
+		}
+	}
+}
+
+// TestAKeyBeforeAllOfAPrefix is valid, and stands before them.
+func TestAKeyBeforeAllOfAPrefix(t *testing.T) {
+	for _, prefix := range []string{
+		"a", " ", "\x01", "a\x7f", "ab\u0080", "\ue000", "\U00010000", "\U0010ffff", "é", "10.",
+		strings.Repeat("k", 512),
+	} {
+		k := beforeAll(prefix)
+		if err := (law.Cell{Key: k}).ValidText(); err != nil || k >= prefix || strings.HasPrefix(k, prefix) {
+			t.Errorf("%q: %q, %v", prefix, k, err)
+		}
+	}
+}
+
+func TestAPlaceInAListIsReadAsItIsWritten(t *testing.T) {
+	for _, c := range []law.Cell{{Limit: "api", Key: ""}, {Limit: "gcra 2/s burst 2", Key: "\x1b[2J 😀\n"}} {
+		u := &keyUse{Status: api.Status{Limit: c.Limit, Key: c.Key}}
+		if got, err := placeAfter(cursor(u)); err != nil || got != c {
+			t.Errorf("%v: %v, %v", c, got, err)
+		}
+	}
+	for _, text := range []string{"!", "YQ", "AAA", "/w"} {
+		if got, err := placeAfter(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+// TestATableIsAsWideAsTheTerminal, whatever the keys are.
+func TestATableIsAsWideAsTheTerminal(t *testing.T) {
+	var list []*keyUse
+	for _, k := range []string{
+		"a", "\x1b[2J\a\r\nx", strings.Repeat("😀", 128), strings.Repeat("k", 512), "<script>", "\u202eevil", "",
+	} {
+		u := useOf(&api.Status{
+			Limit: "token-bucket 5/1m burst 5", Key: k, Used: "5", Capacity: "5", Remaining: new(int64),
+		})
+		list = append(list, u)
+	}
+	for _, width := range []int{1, 2, 20, 80, 200} {
+		for _, line := range frame(list, len(list), nil, time.Unix(0, 0), width) {
+			wide := 0
+			for _, r := range line {
+				wide += cells(r)
+			}
+			if wide > width || strings.ContainsAny(line, "\x1b\a\r\n\u202e") {
+				t.Errorf("%d wide of %d: %q", wide, width, line)
+			}
+		}
+	}
+}
+
+// TestAServerListsWhatItsStoreDoes asks a server, and its store.
+func TestAServerListsWhatItsStoreDoes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := "sqlite:" + filepath.Join(dir, "h.db")
+	s := start(t, dir, "--store", file)
+	command := func(args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), args, strings.NewReader(""), &out, &errs); code == exitError {
+			t.Fatalf("%q: exit %d, %s", args, code, errs.String())
+		}
+		return out.String()
+	}
+	const limit = "sliding-log 2/1h history 1d"
+	for _, key := range []string{"alice", "alice", "alice", "bob", "carol\x1b[2J"} {
+		command("take", limit, key, "--server", s.url)
+	}
+	rows := func(text string) (list []string) { // without what depends on the time
+		for line := range strings.Lines(text) {
+			var row struct {
+				Key, Answer  string
+				Used         json.Number
+				Percent      float64
+				Refused      bool
+				Number, Cost json.Number
+			}
+			if err := json.Unmarshal([]byte(line), &row); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			list = append(list, fmt.Sprint(row))
+		}
+		return list
+	}
+	for _, args := range [][]string{
+		{"export", "--format", "jsonl"},
+		{"export", limit, "--format", "jsonl", "--refusing"},
+		{"export", "--history", "--format", "jsonl"},
+	} {
+		stored, served := command(append(args, "--store", file)...), command(append(args, "--server", s.url)...)
+		if a, b := rows(stored), rows(served); len(a) == 0 || !slices.Equal(a, b) {
+			t.Errorf("%q: the store %q, the server %q", args, a, b)
+		}
+	}
+	for _, args := range [][]string{
+		{"list", "--refusing"},
+		{"list", "--max", "1"},
+		{"list", "--prefix", "al", limit},
+		{"top", "--count", "1"},
+		{"history", limit, "alice"},
+	} {
+		out := command(append(args, "--server", s.url)...)
+		if want := "alice"; args[0] != "history" && !strings.Contains(out, want) || strings.Contains(out, "\x1b") {
+			t.Errorf("%q: %q", args, out)
+		}
+	}
+	if out := command("history", limit, "alice", "--server", s.url); strings.Count(out, "allowed") != 2 ||
+		strings.Count(out, "refused") != 1 {
+		t.Error(out)
+	}
+}

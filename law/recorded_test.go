@@ -1,0 +1,68 @@
+package law_test
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// recorder is a store that notes each batch that it decides, and 32 bits of a hash of the outcomes.
+type recorder struct {
+	store.Store
+	batches *[]string
+	hashes  *strings.Builder
+}
+
+func (r recorder) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	err := r.Store.Apply(ctx, ops, outs)
+	h := fnv.New32a()
+	for i := range outs {
+		o := &outs[i]
+		s := &o.State
+		fmt.Fprintln(h, o.Granted, o.Used, o.Clock, o.RetryAt, o.StartAt, o.EntryNumber, o.Stale, o.Replayed, o.Shared,
+			o.Err, s.Kind, s.Level, s.Prev, s.At, s.Unit, s.Step, s.EmptyAt, s.BlockedUntil)
+	}
+	fmt.Fprintf(r.hashes, "%08x\n", h.Sum32())
+	*r.batches = append(*r.batches, fmt.Sprintf("asked %+v\nanswered %+v", ops, outs))
+	return err
+}
+
+// TestDecisionsAreThoseOnRecord compares the outcomes of some thousand batches of every verb under every law with
+// those on record. The record was made when PL/pgSQL, MySQL's SQL, Lua and this package decided alike, bit by bit:
+// cells that are kept in databases, and those dialects, rely on what the laws did then. Where a law is meant to change,
+// UPDATE_DECISIONS=1 makes a new record; the dialects have to follow.
+func TestDecisionsAreThoseOnRecord(t *testing.T) {
+	t.Setenv("HEADGATE_TEST_SEED", "20261126")
+	var batches []string
+	var hashes strings.Builder
+	storetest.RunHistories(t, func(testing.TB) store.Store {
+		return recorder{memory.New(&memory.Config{Clock: func() int64 { return start }}), &batches, &hashes}
+	}, &storetest.Options{Histories: 2500, Reservations: 60})
+	const path = "testdata/decisions.golden"
+	if os.Getenv("UPDATE_DECISIONS") != "" {
+		if err := os.WriteFile(path, []byte(hashes.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := strings.Fields(hashes.String()), strings.Fields(string(record))
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			t.Fatalf("batch %d was decided otherwise when the record was made:\n%s", i, batches[i])
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d batches, %d on record", len(got), len(want))
+	}
+}

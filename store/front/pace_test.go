@@ -1,0 +1,161 @@
+package front_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/sqlite"
+)
+
+// attic is a store that is only swept: a table of live rows, and dead ones among them, which come at a rate. A
+// sweep looks at twice as many rows as it may remove, and takes 20 ms, and 10 us for each row that it removes.
+type attic struct {
+	live, rate float64
+	began      time.Time
+
+	mu      sync.Mutex
+	removed float64
+	looked  float64 // in this pass
+	passes  int64
+	busy    time.Duration
+}
+
+func (a *attic) Apply(context.Context, []law.Op, []law.Outcome) error { return store.ErrUnavailable }
+
+func (a *attic) Close() error { return nil }
+
+func (a *attic) Passes() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.passes
+}
+
+func (a *attic) dead() float64 { return a.rate*time.Since(a.began).Seconds() - a.removed }
+
+func (a *attic) Sweep(_ context.Context, most int) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	dead, look := a.dead(), float64(2*most)
+	removed := int(min(float64(most), look*dead/(a.live+dead), dead))
+	if removed < most {
+		if a.looked += look; a.looked >= a.live+dead {
+			a.looked, a.passes = 0, a.passes+1
+		}
+	}
+	took := 20*time.Millisecond + time.Duration(removed)*10*time.Microsecond
+	time.Sleep(took)
+	a.removed += float64(removed)
+	a.busy += took
+	return removed, nil
+}
+
+// TestThePaceOfTheSweeper: a table holds about as many dead rows as live ones at most, at rates that sweeps can do, and
+// where there is little to remove the sweeper takes little of the server's time.
+func TestThePaceOfTheSweeper(t *testing.T) {
+	for _, tt := range []struct {
+		live, rate float64
+		most       float64 // dead rows after ten minutes
+		busy       float64 // share of the time, at most
+	}{
+		{live: 1e6, rate: 40_000, most: 1.2e6, busy: 0.85},
+		{live: 1e6, rate: 10_000, most: 400e3, busy: 0.3},
+		{live: 1e6, rate: 500, most: 50e3, busy: 0.1},
+		{live: 1e6, rate: 0, most: 0, busy: 0.06},
+		{live: 1e8, rate: 0, most: 0, busy: 0.06},
+		{live: 1000, rate: 50_000, most: 600e3, busy: 0.95},
+		{live: 1000, rate: 0, most: 0, busy: 0.01},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &attic{live: tt.live, rate: tt.rate, began: time.Now()}
+			s := front.New(a, nil)
+			time.Sleep(10 * time.Minute)
+			s.Close()
+			left, busy := a.dead(), a.busy.Seconds()/600
+			t.Logf("%.0f live rows, %.0f new ones a second: %.0f dead ones, %d passes, busy for %.3f of the time", tt.live,
+				tt.rate, left, a.passes, busy)
+			if left > tt.most || busy > tt.busy {
+				t.Errorf("want at most %.0f dead rows, and busy for %.2f of the time", tt.most, tt.busy)
+			}
+		})
+	}
+}
+
+// TestTheSweeperKeepsPace makes new keys that are soon dead, beside live ones, at a modest rate: the
+// sweeper removes half of what was made before ever so much was made.
+func TestTheSweeperKeepsPace(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) store.Store{
+		"memory": func(*testing.T) store.Store { return memory.New(&memory.Config{Names: true}) },
+		"SQLite": func(t *testing.T) store.Store {
+			s, err := sqlite.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "a.db"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		"PostgreSQL": func(t *testing.T) store.Store { return openPostgres(t, dbtest.Postgres(t), 0) },
+		"MariaDB": func(t *testing.T) store.Store {
+			s, err := mysql.Open(t.Context(), dbtest.MariaDB(t), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := front.New(open(t), &front.Config{
+				Logger: slog.New(slog.DiscardHandler), Guard: &front.GuardConfig{Deadline: time.Minute}, // on a busy machine
+			})
+			defer s.Close()
+			l := headgate.New(s, nil)
+			const live, batch, enough = 20_000, 500, 20_000
+			charge := func(limit headgate.Limit, from, to int) {
+				requests := make([]headgate.Request, to-from)
+				for i := range requests {
+					requests[i].Charges = []headgate.Charge{{Limit: limit, Key: fmt.Sprint("key ", from+i)}}
+				}
+				answers, err := l.Batch(t.Context(), requests)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, a := range answers {
+					if a.Err != nil || !a.Decision.Allowed {
+						t.Fatalf("%+v", a)
+					}
+				}
+			}
+			lasting := headgate.MustParse("fixed-window 1/30d")
+			for from := 0; from < live; from += batch {
+				charge(lasting, from, from+batch)
+			}
+			brief, made := headgate.MustParse("token-bucket 10/s burst 1"), 0
+			for ; made < enough || s.Stats().Swept < int64(made)/2; made += batch {
+				if made == 25*enough {
+					t.Fatalf("%d keys were made, and %d of them swept", made, s.Stats().Swept)
+				}
+				charge(brief, made, made+batch)
+				time.Sleep(100 * time.Millisecond)
+			}
+			st := s.Stats()
+			t.Logf("%d keys were made, and %d of them swept by %d sweeps", made, st.Swept, st.Sweeps)
+			if st.SweepErrors > 0 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
