@@ -40,7 +40,7 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 	answers, err := l.batch(ctx, requests)
 	took := sched.Since(begin)
 	for i := range requests {
-		e := Event{Verb: VerbTake, Err: err, Took: took}
+		e := Event{Verb: VerbTake, Limit: firstName(requests[i].Charges), Err: err, Took: took}
 		if requests[i].Check {
 			e.Verb = VerbCheck
 		}

@@ -28,7 +28,7 @@ type Debited struct {
 // Settle it: then the bound holds without an exception.
 func (l *Limiter) Debit(ctx context.Context, c Charge) (d Debited, err error) {
 	if l.observer != nil {
-		_, err = l.observed(ctx, VerbDebit, func() (Decision, error) {
+		_, err = l.observed(ctx, VerbDebit, []Charge{c}, func() (Decision, error) {
 			d, err = l.debit(ctx, c)
 			return d.Decision, err
 		})

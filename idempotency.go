@@ -88,7 +88,7 @@ func (l *Limiter) Once(id string, life time.Duration) Once {
 // Take implements Once.
 func (o identified) Take(ctx context.Context, charges ...Charge) (Decision, error) {
 	if o.l.observer != nil {
-		return o.l.observed(ctx, VerbTake, func() (Decision, error) { return o.take(ctx, charges) })
+		return o.l.observed(ctx, VerbTake, charges, func() (Decision, error) { return o.take(ctx, charges) })
 	}
 	return o.take(ctx, charges)
 }
@@ -137,7 +137,7 @@ func (o identified) Extend(ctx context.Context, charges ...Charge) (e Extended, 
 	if o.l.observer == nil {
 		return o.extend(ctx, charges)
 	}
-	_, err = o.l.observed(ctx, VerbExtend, func() (Decision, error) {
+	_, err = o.l.observed(ctx, VerbExtend, charges, func() (Decision, error) {
 		e, err = o.extend(ctx, charges)
 		return e.Decision, err
 	})

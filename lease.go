@@ -56,7 +56,7 @@ func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (le
 	if l.observer == nil {
 		return l.acquireNow(ctx, charges, waits)
 	}
-	_, err = l.observed(ctx, VerbAcquire, func() (Decision, error) {
+	_, err = l.observed(ctx, VerbAcquire, charges, func() (Decision, error) {
 		if lease, err = l.acquireNow(ctx, charges, waits); err != nil {
 			return Decision{}, err
 		}

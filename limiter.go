@@ -88,7 +88,7 @@ func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (d Decisio
 // be admitted.
 func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err error) {
 	if l.observer != nil {
-		return l.observed(ctx, VerbTake, func() (Decision, error) { return l.take(ctx, charges) })
+		return l.observed(ctx, VerbTake, charges, func() (Decision, error) { return l.take(ctx, charges) })
 	}
 	return l.take(ctx, charges)
 }
@@ -134,7 +134,7 @@ func (l *Limiter) takeNamed(ctx context.Context, c Charge) (d Decision, err erro
 // Check returns the decision that Take would return now, and takes nothing.
 func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
 	if l.observer != nil {
-		return l.observed(ctx, VerbCheck, func() (Decision, error) { return l.ask(ctx, law.Check, charges) })
+		return l.observed(ctx, VerbCheck, charges, func() (Decision, error) { return l.ask(ctx, law.Check, charges) })
 	}
 	return l.ask(ctx, law.Check, charges)
 }
@@ -185,7 +185,7 @@ const millionths = 1_000_000
 // tells whether anything did.
 func (l *Limiter) FillUp(ctx context.Context, c Charge) (f Filled, err error) {
 	if l.observer != nil {
-		_, err = l.observed(ctx, VerbFillUp, func() (Decision, error) {
+		_, err = l.observed(ctx, VerbFillUp, []Charge{c}, func() (Decision, error) {
 			f, err = l.fillUp(ctx, c)
 			return f.Decision, err
 		})
@@ -237,11 +237,22 @@ func (l *Limiter) fillUpNow(ctx context.Context, charges []Charge) (Filled, erro
 }
 
 // observed does what decides and tells the observer, which there is.
-func (l *Limiter) observed(ctx context.Context, verb Verb, do func() (Decision, error)) (Decision, error) {
+func (l *Limiter) observed(ctx context.Context, verb Verb, charges []Charge, do func() (Decision, error)) (
+	Decision, error,
+) {
 	begin := sched.Now()
 	d, err := do()
-	l.observer.Decided(ctx, Event{Verb: verb, Decision: d, Err: err, Took: sched.Since(begin)})
+	took := sched.Since(begin)
+	l.observer.Decided(ctx, Event{Verb: verb, Limit: firstName(charges), Decision: d, Err: err, Took: took})
 	return d, err
+}
+
+// firstName returns the name of the limit of the first charge.
+func firstName(charges []Charge) string {
+	if len(charges) == 0 {
+		return ""
+	}
+	return charges[0].Limit.Name()
 }
 
 // DefaultTimeout is how long a Limiter waits for its store unless its Config says

@@ -16,6 +16,7 @@ type Observer interface {
 // Event is one decision, or an attempt at one.
 type Event struct {
 	Verb     Verb
+	Limit    string   // name of the limit of the first charge, also with an error; empty: there is no charge
 	Decision Decision // about refused charges too; zero with an error
 	Err      error
 	Took     time.Duration

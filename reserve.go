@@ -80,7 +80,7 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 	if l.observer == nil {
 		return l.reserveFor(ctx, wait, charges, id)
 	}
-	_, err = l.observed(ctx, VerbReserve, func() (Decision, error) {
+	_, err = l.observed(ctx, VerbReserve, charges, func() (Decision, error) {
 		if r, err = l.reserveFor(ctx, wait, charges, id); err != nil {
 			return Decision{}, err
 		}

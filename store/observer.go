@@ -31,7 +31,8 @@ type Retries struct {
 
 // Sweep is one sweep.
 type Sweep struct {
-	Removed int // rows
+	Removed int  // rows
+	Full    bool // it removed as many as it may: there may be more
 	Took    time.Duration
 	Err     error
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/tlsconf"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/metrics"
 	"github.com/headgate/headgate/server/resp"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/rpc"
@@ -149,7 +150,8 @@ func (o *serving) hang(all doors, s *service.Service, log *slog.Logger) {
 		public = everything
 	}
 	handlers := map[string]http.Handler{
-		config.HTTP.Name: public, config.Admin.Name: everything, config.Metrics.Name: health,
+		config.HTTP.Name: public, config.Admin.Name: everything,
+		config.Metrics.Name: rest.Beside(health, metrics.Path, o.measure.Handler()),
 	}
 	for i := range all {
 		name := all[i].setting.Name

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/lograte"
 	"github.com/headgate/headgate/internal/tlsconf"
@@ -19,7 +21,9 @@ import (
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/load"
+	"github.com/headgate/headgate/server/metrics"
 	"github.com/headgate/headgate/server/rest"
+	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/pending"
@@ -86,6 +90,7 @@ type serving struct {
 	rest    rest.Config
 	applied *applied // the config file
 	envoy   *forEnvoy
+	measure *metrics.Metrics
 
 	everyone bool            // everybody may do everything on all addresses
 	tokens   *auth.File      // nil: there are none
@@ -159,8 +164,9 @@ func (o *serving) start(ctx context.Context, state *condition) (s *front.Store, 
 		return nil, nil, err
 	}
 	stack := &front.Config{
-		Logger: slog.New(slog.DiscardHandler), // watch tells of the sweeper
-		Guard:  &front.GuardConfig{Deadline: o.deadline, Logger: o.options.log, Turned: state.turn},
+		Observer: o.measure,
+		Logger:   slog.New(slog.DiscardHandler), // watch tells of the sweeper
+		Guard:    &front.GuardConfig{Deadline: o.deadline, Logger: o.options.log, Turned: state.turn},
 	}
 	if !kind.server {
 		done := make(chan struct{})
@@ -204,7 +210,9 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	defer lines.Close()
 	log := slog.New(lines)
 	o.options.log = log
+	o.measured(log)
 	o.applied = newApplied(o.config, log)
+	o.applied.observer = o.measure
 	defer o.applied.stop()
 	o.applied.onHangup = func() { o.credentials.look(log, true) }
 	o.rest.Problem = func() string { return cmp.Or(o.applied.Problem(), o.credentials.Problem(), o.envoy.Problem()) }
@@ -214,7 +222,8 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return err
 	}
 	state.count(func() int64 { return s.Stats().Guard.Degraded })
-	limits := catalog.Watch(s, &catalog.Config{Logger: log, Quiet: true})
+	limits := catalog.Watch(s, &catalog.Config{Logger: log, Quiet: true, Observer: o.measure})
+	o.measure.Watch(func() (*front.Store, bool) { return s, true }, limits)
 	o.applied.watch(limits)
 	end := func() { limits.Close(); s.Close() }
 	defer func() { soon(end, log) }()
@@ -222,7 +231,8 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	if err != nil {
 		return err
 	}
-	service := newService(s, o.config, &earlyNames{limits, o.config, opened})
+	names := &earlyNames{limits, o.config, opened}
+	service := service.New(headgate.New(s, &headgate.Config{Names: names, Observer: o.measure}), o.config, names)
 	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&o.applied.rules)
 	if err := o.envoy.open(service, log); err != nil {
@@ -230,6 +240,11 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return err
 	}
 	o.rest.More = o.envoy.routes()
+	if o.metrics == "" {
+		o.rest.More = append(o.rest.More, rest.Route{
+			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, Handler: o.measure.Handler().ServeHTTP,
+		})
+	}
 	o.hang(all, service, log)
 	select {
 	case <-opened:
@@ -253,6 +268,13 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	watched.Go(func() { o.envoy.follow(watching, log) })
 	end = func() { stopWatching(); watched.Wait(); limits.Close(); s.Close() }
 	return o.until(ctx, all, s, opened, log)
+}
+
+// measured makes the metrics, and lets the drivers tell them of what they repeat.
+func (o *serving) measured(log *slog.Logger) {
+	kind, _, _ := strings.Cut(o.store, ":")
+	o.measure = metrics.New(&metrics.Config{Version: version(), Store: kind, Load: o.rest.Load, Log: log})
+	o.options.observer = o.measure
 }
 
 // soon does what ends a server, and waits for that as long as it may take.

@@ -45,8 +45,9 @@ var schemas = map[string]func() string{
 // storeOptions are what the command line says about a store beside its URL.
 type storeOptions struct {
 	skipArticles bool
-	maxKeys      int          // of each limit; 0: what the store was told before, below 0: no bound
-	log          *slog.Logger // of what a store has to say; nil: the default
+	maxKeys      int            // of each limit; 0: what the store was told before, below 0: no bound
+	log          *slog.Logger   // of what a store has to say; nil: the default
+	observer     store.Observer // hears of transactions that were repeated; nil: nobody
 }
 
 func openMemory(_ context.Context, url string, o storeOptions) (store.Store, error) {
@@ -61,15 +62,19 @@ func openSQLite(ctx context.Context, url string, o storeOptions) (store.Store, e
 }
 
 func openPostgres(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return postgres.Open(ctx, url, &postgres.Config{SkipArticles: o.skipArticles, MaxKeys: o.maxKeys, Logger: o.log})
+	return postgres.Open(ctx, url, &postgres.Config{
+		SkipArticles: o.skipArticles, MaxKeys: o.maxKeys, Logger: o.log, Observer: o.observer,
+	})
 }
 
 func openMySQL(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return mysql.Open(ctx, url, &mysql.Config{SkipArticles: o.skipArticles, MaxKeys: o.maxKeys, Logger: o.log})
+	return mysql.Open(ctx, url, &mysql.Config{
+		SkipArticles: o.skipArticles, MaxKeys: o.maxKeys, Logger: o.log, Observer: o.observer,
+	})
 }
 
 func openRedis(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return redis.Open(ctx, url, &redis.Config{MaxKeys: o.maxKeys, Logger: o.log})
+	return redis.Open(ctx, url, &redis.Config{MaxKeys: o.maxKeys, Logger: o.log, Observer: o.observer})
 }
 
 // kindOf returns the store of a URL. The error shows no more than its scheme.

@@ -297,11 +297,11 @@ func (r *run) block(t *testing.T, b *block) bool {
 		}
 		r.output = nil
 		return true
-	case r.page.name == "docs/envoy.md" && b.language == "yaml":
+	case slices.Contains([]string{"docs/envoy.md", "docs/metrics.md"}, r.page.name) && b.language == "yaml":
 		var err error
 		if strings.HasPrefix(b.text, "domain:") {
 			_, err = envoy.Parse(envoy.File{Name: at, Text: []byte(b.text)})
-		} else { // of Envoy itself
+		} else { // of Envoy itself, or of Prometheus
 			err = yaml.Unmarshal([]byte(b.text), new(any))
 		}
 		if err != nil {

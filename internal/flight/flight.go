@@ -120,6 +120,13 @@ func (q *Queue[K, L]) Lock() error {
 	return nil
 }
 
+// Waiting returns how many callers wait for a flight that has not departed.
+func (q *Queue[K, L]) Waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.callers
+}
+
 // Last returns the party that waits with a key and came last; nil if there is none. The
 // queue is locked.
 func (q *Queue[K, L]) Last(key K) *Party[K, L] {

@@ -62,7 +62,7 @@ var (
 		Name: "admin", Help: "`address` to listen on for admin actions too, which --http does not serve then",
 	}
 	Metrics = Setting{
-		Name: "metrics", Help: "`address` that tells how the server is (/livez, /readyz), without tokens",
+		Name: "metrics", Help: "`address` that tells how the server is (/livez, /readyz, /metrics), without tokens",
 	}
 	Tokens = Setting{
 		Name: "tokens", Help: "`file` with the callers that are let in, as headgate token new makes it",

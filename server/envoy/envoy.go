@@ -82,7 +82,7 @@ func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.Rate
 	}
 	p, err := c.plan(q)
 	if err == nil {
-		err = p.ask(ctx, s.service)
+		err = p.ask(service.By(ctx, service.ProtocolEnvoy), s.service)
 	}
 	if err == nil {
 		return p.response(s.headers), nil

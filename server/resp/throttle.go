@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/service"
 )
 
 const throttleName = "CL.THROTTLE"
@@ -65,7 +66,7 @@ func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers 
 	if err := share.HoldObjects(len(requests)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, decideWithin)
+	ctx, cancel := context.WithTimeout(service.By(ctx, service.ProtocolRESP), decideWithin)
 	defer cancel()
 	got, err := c.of.service.Each(ctx, requests)
 	copy(answers, got)

@@ -52,6 +52,7 @@ var servedHandlers = []served{
 	{"empty behind edge", "/v1/take", wideLimit, "HTTP/1.1 200", true, emptyHandler},
 	{"encoding-json", "/v1/take", wideLimit, `"allowed":true`, false, jsonHandler},
 	{"take allowed", "/v1/take", wideLimit, `"allowed":true`, true, stackHandler},
+	{"take allowed measured", "/v1/take", wideLimit, `"allowed":true`, true, measuredHandler},
 	{"take refused", "/v1/take", tightLimit, `"allowed":false`, true, stackHandler},
 	{"check", "/v1/check", wideLimit, `"allowed":true`, true, stackHandler},
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/service"
 )
 
 // deadlined is what context.WithTimeout returns, without a timer until one is needed: a
@@ -15,6 +16,8 @@ type deadlined struct {
 	parent context.Context
 	end    time.Time
 	caller *auth.Caller // of the parent
+
+	protocol service.Protocol // ProtocolHTTP, unless it is set before use
 
 	mu     sync.Mutex
 	timed  context.Context    // guarded by mu; nil: nothing but Deadline and Err was asked for
@@ -28,6 +31,9 @@ func withTimeout(parent context.Context, d time.Duration) *deadlined {
 
 // Caller is for [auth.From], which would need a timer to ask for a Value.
 func (d *deadlined) Caller() *auth.Caller { return d.caller }
+
+// Protocol is for [service.ProtocolOf], which would need a timer too.
+func (d *deadlined) Protocol() service.Protocol { return d.protocol }
 
 // Deadline implements context.Context.
 func (d *deadlined) Deadline() (time.Time, bool) {

@@ -6,6 +6,7 @@ import (
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/server/load"
+	"github.com/headgate/headgate/server/service"
 )
 
 // forward serves forward authentication. Its problems are for end users, so they say less than those
@@ -32,6 +33,7 @@ func (d *door) authorize(w http.ResponseWriter, r *http.Request, s *load.Share) 
 		return err
 	}
 	ctx := withTimeout(r.Context(), deadline)
+	ctx.protocol = service.ProtocolAuth
 	defer ctx.stop()
 	return d.auth.Serve(ctx, w, r)
 }

@@ -39,6 +39,17 @@ func Split(s *service.Service, log *slog.Logger, c *Config) (public, all, health
 	return handler(open), handler(d.routes()), handler(about)
 }
 
+// Beside serves GET and HEAD of one more path before a handler.
+func Beside(h http.Handler, path string, more http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == path && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			more.ServeHTTP(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 // elsewhere answers an admin action where they are not served.
 func elsewhere(w http.ResponseWriter, r *http.Request) {
 	edge.WriteProblem(w, &api.Problem{

@@ -27,7 +27,7 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 	if err != nil || !s.methods[info.FullMethodName].unary {
 		return ctx, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, service.Deadline)
+	ctx, cancel := context.WithTimeout(service.By(ctx, service.ProtocolGRPC), service.Deadline)
 	_ = cancel // grpc ends the context of a call with the call, and that ends this one and its timer
 	return ctx, nil
 }

@@ -30,7 +30,7 @@ type asked struct {
 // it is counted in the load, and it fails alone. When the server stops, requests that it has read are
 // answered, and then the stream ends.
 func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.StreamResponse]) error {
-	ctx, cancel := context.WithCancel(stream.Context())
+	ctx, cancel := context.WithCancel(service.By(stream.Context(), service.ProtocolGRPC))
 	defer cancel()
 	var sending sync.Mutex // a stream may be sent to by one goroutine at a time
 	var flying sync.WaitGroup

@@ -36,7 +36,7 @@ type probe struct {
 
 // Reachable asks the store for something harmless, and writes nothing.
 func (s *Service) Reachable(ctx context.Context) error {
-	_, err := s.limiter.Check(ctx, headgate.Charge{Limit: probed, Key: "healthz"})
+	_, err := s.limiter.Check(By(ctx, ProtocolNone), headgate.Charge{Limit: probed, Key: "healthz"})
 	return err
 }
 
@@ -69,7 +69,7 @@ func (s *Service) Healthy(ctx context.Context) error {
 // writeProbe lets the store write. A refusal would be no proof, since it may be repeated
 // without the store.
 func (s *Service) writeProbe(ctx context.Context, done chan struct{}) {
-	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	ctx, cancel := context.WithTimeout(By(ctx, ProtocolNone), probeWithin)
 	defer cancel()
 	// As long a key as there may be: where it finds room, others do.
 	key := "healthz " + rand.Text()

@@ -100,12 +100,13 @@ type Stats struct {
 	Batches int64 // batches that were sent to the store below
 	Ops     int64 // ops in these batches
 	Callers int64 // callers who shared these batches
+	Waiting int   // callers who wait for a batch that has not left
 }
 
 // Stats returns the counts of now. It is safe for concurrent use. The counts are
 // read one after another, so a batch that leaves meanwhile may be in some only.
 func (s *Store) Stats() Stats {
-	return Stats{Batches: s.batches.Load(), Ops: s.ops.Load(), Callers: s.callers.Load()}
+	return Stats{Batches: s.batches.Load(), Ops: s.ops.Load(), Callers: s.callers.Load(), Waiting: s.queue.Waiting()}
 }
 
 func (s *Store) sent(ops, callers int) {

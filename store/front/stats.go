@@ -21,6 +21,8 @@ type Stats struct {
 	// divided by Batches is what coalescing saves. A call is one Apply: one decision, or
 	// one batch of the caller's own.
 	Callers, Batches, Ops int64
+	// Waiting is the number of calls that wait for a batch that has not left.
+	Waiting int
 	// Retries is the number of times that the store below repeated a transaction, if it
 	// is a store.Retrier.
 	Retries int64
@@ -58,7 +60,7 @@ func (s *Store) Stats() Stats {
 	}
 	if s.coalesce != nil {
 		c := s.coalesce.Stats()
-		st.Callers, st.Batches, st.Ops = c.Callers, c.Batches, c.Ops
+		st.Callers, st.Batches, st.Ops, st.Waiting = c.Callers, c.Batches, c.Ops, c.Waiting
 	}
 	if s.retrier != nil {
 		st.Retries = s.retrier.Retries()

@@ -104,7 +104,7 @@ func (w *sweeper) once(ctx context.Context) (removed int, err error) {
 	begin := sched.Now()
 	removed, err = w.sweep(ctx, w.most)
 	if w.tell != nil && !errors.Is(err, context.Canceled) {
-		w.tell.Swept(store.Sweep{Removed: removed, Took: sched.Since(begin), Err: err})
+		w.tell.Swept(store.Sweep{Removed: removed, Full: removed >= w.most, Took: sched.Since(begin), Err: err})
 	}
 	return removed, err
 }

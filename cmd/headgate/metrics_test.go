@@ -1,0 +1,89 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// fetch returns the status and the text of a path.
+func fetch(t *testing.T, url, token string) (status int, text string) {
+	t.Helper()
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		q.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	all, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(all)
+}
+
+// counted takes three times of a limit that admits two, scrapes, and looks for what a server tells.
+func (s *server) counted(t *testing.T, url string) {
+	t.Helper()
+	for range 3 {
+		res, err := http.Post(s.url+"/v1/take", "application/json", strings.NewReader(`{"limit":"login","key":"secret-key"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+	}
+	status, text := fetch(t, url, "")
+	if status != http.StatusOK || strings.Contains(text, "secret-key") {
+		t.Errorf("status %d, %.200s", status, text)
+	}
+	for _, line := range []string{
+		`headgate_decisions_total{limit="login",outcome="admitted",protocol="http",verb="take",way="store"} 2`,
+		`headgate_decisions_total{limit="login",outcome="refused",protocol="http",verb="take",way="store"} 1`,
+		`headgate_decision_seconds_count{protocol="http",way="store"} 3`,
+		`headgate_config_applied_total{result="ok"} 1`,
+		`headgate_catalogue_limits 1`, `headgate_catalogue_version 1`, `headgate_store_away 0`,
+		`headgate_build_info{`, `headgate_requests_in_flight `, `go_goroutines `, `process_resident_memory_bytes `,
+	} {
+		if !strings.Contains(text, "\n"+line) {
+			t.Errorf("no line %s in %s", line, text)
+		}
+	}
+}
+
+func TestMetricsAreOnTheirOwnAddressOrOnThatOfHTTP(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "headgate.yaml"), "limits:\n  login: fixed-window 2/30d\n")
+	s := startReady(t, dir, "--store", "memory:", "--config", "headgate.yaml")
+	s.counted(t, s.url+"/metrics")
+
+	own := startReady(t, dir, "--store", "memory:", "--config", "headgate.yaml", "--metrics", "127.0.0.1:0")
+	_, rest, _ := strings.Cut(own.out.String(), "metrics is on ")
+	addr, _, _ := strings.Cut(rest, "\n")
+	own.counted(t, "http://"+addr+"/metrics")
+	if status, _ := fetch(t, own.url+"/metrics", ""); status != http.StatusNotFound {
+		t.Errorf("/metrics on the address of --http beside --metrics: %d", status)
+	}
+}
+
+// TestMetricsNeedTheRoleRead where callers need tokens and there is no address for metrics.
+func TestMetricsNeedTheRoleRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "tokens.yaml")
+	read, take := newToken(t, file, "prometheus", "--role", "read"), newToken(t, file, "checkout", "--role", "take")
+	s := startReady(t, dir, "--store", "memory:", "--tokens", file)
+	for shown, want := range map[string]int{"": 401, take: 403, read: 200} {
+		if status, text := fetch(t, s.url+"/metrics", shown); status != want {
+			t.Errorf("status %d, want %d: %.200s", status, want, text)
+		}
+	}
+}
