@@ -122,8 +122,12 @@ func known(my *driver1.MySQLError) error {
 func class(err error) error {
 	var nothing *undone
 	var refused *notSent
-	if errors.Is(err, store.ErrSetup) {
+	var doubtful *unsure
+	switch {
+	case errors.Is(err, store.ErrSetup):
 		return store.ErrSetup // a session that will not do
+	case errors.As(err, &doubtful):
+		return store.ErrUnknownOutcome
 	}
 	if my, ok := errors.AsType[*driver1.MySQLError](err); ok {
 		if c := known(my); c != nil {

@@ -106,3 +106,6 @@ func TrySums(s *Store) (failed bool) { return s.unsummed.Swap(0) > 0 }
 func (s *Store) RemoveCells(ctx context.Context, now int64, cells []law.Cell) (removed int, err error) {
 	return s.removeCells(ctx, s.pick(0), now, cells)
 }
+
+// AsGalera makes a store take its server for a node of a Galera cluster.
+func AsGalera(s *Store) { s.galera.Store(true) }

@@ -47,7 +47,8 @@ type transport struct {
 type node struct {
 	db   *sql.DB
 	name string
-	away atomic.Int64 // in ns since the start of the process: not to be asked before
+	away atomic.Int64           // in ns since the start of the process: not to be asked before
+	view atomic.Pointer[string] // of Galera: the membership seen last
 }
 
 // awayFor is how long a node that could not be reached, or had no quorum, is
@@ -165,16 +166,24 @@ func (s *transport) ask(ctx context.Context, n *node, text string) (heard answer
 	if err != nil {
 		return answer{}, &notSent{err}
 	}
+	view, err := s.viewOf(ctx, n, conn)
+	if err != nil {
+		conn.Close()
+		return answer{}, &notSent{err}
+	}
 	heard, err = hear(ctx, conn, text)
 	if err == nil {
 		return heard, conn.Close()
 	}
 	ended, undo := abandon(ctx, conn)
 	switch {
-	case undo != nil: // a connection with half a transaction must not go back to the pool
-		_ = conn.Raw(func(any) error { return errBadConn })
-	case !ended:
+	case undo == nil && !ended:
 		err = &undone{s.because(ctx, conn, err)}
+	case view != nil:
+		err = n.doubt(ctx, conn, view, err)
+	}
+	if undo != nil { // a connection with half a transaction must not go back to the pool
+		_ = conn.Raw(func(any) error { return errBadConn })
 	}
 	conn.Close()
 	return answer{}, err
