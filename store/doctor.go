@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,6 +46,23 @@ func (f *Findings) OK(check, format string, args ...any) {
 // Add adds what was found, and what to do about it.
 func (f *Findings) Add(s Severity, check, found, remedy string) {
 	*f = append(*f, Finding{check, s, found, remedy})
+}
+
+// Schema adds what is wrong with the tables that headgate migrate has made, as a check of them says, or that
+// the functions in the store are older than the binary, or else what is installed. It reports whether the
+// binary can use the tables.
+func (f *Findings) Schema(wrong error, older bool, installed string) bool {
+	switch {
+	case errors.Is(wrong, ErrSchemaNewer):
+		f.Add(Wrong, "schema", wrong.Error(), "use the newer binary of headgate here too")
+	case wrong != nil:
+		f.Add(Wrong, "schema", wrong.Error(), "run headgate migrate")
+	case older:
+		f.Add(Note, "schema", "the functions and procedures are older than this binary", "run headgate migrate")
+	default:
+		f.OK("schema", "%s", installed)
+	}
+	return wrong == nil
 }
 
 // MostUnswept is how many keys may have counted for nothing for ten minutes. A Doctor looks for one more.

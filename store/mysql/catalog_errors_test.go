@@ -55,22 +55,28 @@ func (c *breaking) ExecContext(ctx context.Context, query string, args []driver.
 	return nil, b.err
 }
 
-// TestEditsThatBreak have an error at COMMIT, or before: whether the edit was made is only in
-// doubt where COMMIT was not answered, and it is repeated after a conflict.
-func TestEditsThatBreak(t *testing.T) {
-	t.Parallel()
-	url := dbtest.MariaDB(t)
-	openAt(t, url)
+// connector returns the driver's own connector to the server of a URL.
+func connector(t *testing.T, url string) driver.Connector {
+	t.Helper()
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
 	cfg, err := driver1.ParseDSN("root@tcp(" + host + ")/" + name + "?multiStatements=true")
 	if err != nil {
 		t.Fatal(err)
 	}
-	inner, err := driver1.NewConnector(cfg)
+	c, err := driver1.NewConnector(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &breaker{Connector: inner}
+	return c
+}
+
+// TestEditsThatBreak checks edits that have an error at COMMIT, or before: whether the edit was made is only in
+// doubt where COMMIT was not answered, and it is repeated after a conflict.
+func TestEditsThatBreak(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	openAt(t, url)
+	b := &breaker{Connector: connector(t, url)}
 	db := sql.OpenDB(b)
 	t.Cleanup(func() { db.Close() })
 	s := mysql.New(db, nil)

@@ -161,17 +161,9 @@ func (s *Store) examineSchema(ctx context.Context, db querier, f *store.Findings
 	if err != nil {
 		return err
 	}
-	switch err := installed.check(s.def); {
-	case errors.Is(err, store.ErrSchemaNewer):
-		f.Add(store.Wrong, "schema", err.Error(), "use the newer binary of headgate here too")
+	if !f.Schema(installed.check(s.def), installed.revision < s.def.revision,
+		fmt.Sprintf("state %d, revision %d", installed.state, installed.revision)) {
 		return nil
-	case err != nil:
-		f.Add(store.Wrong, "schema", err.Error(), "run headgate migrate")
-		return nil
-	case installed.revision < s.def.revision:
-		f.Add(store.Note, "schema", "the procedures are older than this binary", "run headgate migrate")
-	default:
-		f.OK("schema", "state %d, revision %d", installed.state, installed.revision)
 	}
 	var engine string
 	if err := db.QueryRowContext(ctx, `SELECT COALESCE(MAX(engine), '') FROM information_schema.tables

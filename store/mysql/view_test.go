@@ -88,16 +88,7 @@ func TestADeadlockOfANodeThatLosesTheCluster(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			url := dbtest.MariaDB(t)
 			openAt(t, url)
-			host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-			cfg, err := driver1.ParseDSN("root@tcp(" + host + ")/" + name + "?multiStatements=true")
-			if err != nil {
-				t.Fatal(err)
-			}
-			inner, err := driver1.NewConnector(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m := &member{Connector: inner, view: "7"}
+			m := &member{Connector: connector(t, url), view: "7"}
 			db := sql.OpenDB(m)
 			t.Cleanup(func() { db.Close() })
 			s := mysql.New(db, nil)

@@ -186,17 +186,9 @@ func (s *Store) examineSchema(ctx context.Context, f *store.Findings) error {
 		}
 		return err
 	}
-	switch err := installed.check(s.def); {
-	case errors.Is(err, store.ErrSchemaNewer):
-		f.Add(store.Wrong, "schema", err.Error(), "use the newer binary of headgate here too")
+	if !f.Schema(installed.check(s.def), installed.revision < s.def.revision,
+		fmt.Sprintf("state %d, layout %d, revision %d", installed.state, installed.layout, installed.revision)) {
 		return nil
-	case err != nil:
-		f.Add(store.Wrong, "schema", err.Error(), "run headgate migrate")
-		return nil
-	case installed.revision < s.def.revision:
-		f.Add(store.Note, "schema", "the functions are older than this binary", "run headgate migrate")
-	default:
-		f.OK("schema", "state %d, layout %d, revision %d", installed.state, installed.layout, installed.revision)
 	}
 	var digest *string
 	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
