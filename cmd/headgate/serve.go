@@ -200,9 +200,9 @@ func (o *serving) givenUp(s store.Store) error {
 	return fmt.Errorf("the store was not available within %s: %w", o.wait, err)
 }
 
-// firstTry is how long the first answer waits for the store at most, so that a server
-// whose store is there answers no request with 503.
-const firstTry = 500 * time.Millisecond
+// firstTry is how long the welcome waits for the store at most, so that who has read it
+// is not answered 503 by a server whose store is there. Requests are answered meanwhile.
+const firstTry = 3 * time.Second
 
 // serve serves until ctx is done, then finishes what is under way.
 func serve(ctx context.Context, stderr io.Writer, o serving) error {

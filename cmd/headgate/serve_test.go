@@ -94,7 +94,7 @@ func launch(t *testing.T, dir string, args ...string) *server {
 	return s
 }
 
-// startReady is start, and waits for the store. A server listens after half a second without one.
+// startReady is start, and waits for the store. A server says that it listens after three seconds without one.
 func startReady(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
 	s := start(t, dir, args...)
