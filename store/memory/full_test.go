@@ -34,11 +34,10 @@ func roomOf(t *testing.T, s *memory.Store, limit string) store.Room {
 	return store.Room{Limit: limit}
 }
 
-// TestAFloodOfKeysIsAnswered invents as many keys of a slow limit as a store holds by
-// default, and more. New keys are answered, no memory is taken for them, and other
-// limits go on.
+// TestAFloodOfKeysIsAnswered invents as many keys of a slow limit as a store holds, and
+// more. New keys are answered, no memory is taken for them, and other limits go on.
 func TestAFloodOfKeysIsAnswered(t *testing.T) {
-	const more = 200_000
+	const most, more = 100_000, 200_000
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -46,8 +45,8 @@ func TestAFloodOfKeysIsAnswered(t *testing.T) {
 		return m.HeapAlloc
 	}
 	now := t0
-	s := memory.New(&memory.Config{Clock: func() int64 { return now }})
-	for i := range memory.DefaultMaxKeys {
+	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxKeys: most})
+	for i := range most {
 		if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "slow", Key: fmt.Sprint(i)}, &slow, 1000); !ok ||
 			!b.Granted {
 			t.Fatalf("key %d: %+v, %v", i, b, ok)
@@ -68,7 +67,7 @@ func TestAFloodOfKeysIsAnswered(t *testing.T) {
 		t.Errorf("%d bytes more are in use after %d new keys", grown, more)
 	}
 	room := roomOf(t, s, "slow")
-	if room.Keys != memory.DefaultMaxKeys || !room.Full() || room.Since != t0 || room.Shared != more {
+	if room.Keys != most || !room.Full() || room.Since != t0 || room.Shared != more {
 		t.Errorf("%+v", room)
 	}
 	if out := apply(t, s, takeOp("another", "k", slow)); out.Shared || out.Granted != 1 {
@@ -89,6 +88,15 @@ func TestAFloodOfKeysIsAnswered(t *testing.T) {
 	}
 	if room := roomOf(t, s, "slow"); room.Full() && room.Keys >= room.Max && room.Sharing {
 		t.Errorf("%+v", room)
+	}
+}
+
+func TestDefaultMaxKeys(t *testing.T) {
+	t.Parallel()
+	s := memory.New(nil)
+	apply(t, s, takeOp("slow", "k", slow))
+	if room := roomOf(t, s, "slow"); room.Max != memory.DefaultMaxKeys {
+		t.Errorf("%+v, want %d keys at most", room, memory.DefaultMaxKeys)
 	}
 }
 
