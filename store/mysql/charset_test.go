@@ -186,7 +186,7 @@ func TestACallersPoolIsUTF8(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := mysql.New(db, nil).InTx(tx)
-		if _, err := headgate.New(s, nil).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) {
+		if _, err := limiter(s).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) {
 			t.Errorf("%s, in a transaction: %v", change, err)
 		}
 		if err := tx.Rollback(); err != nil {
@@ -226,7 +226,7 @@ func TestASQLModeOfTheServerIsRefused(t *testing.T) {
 		t.Errorf("new: %v", err)
 	}
 	s := openAt(t, url+"?sql_mode=%27ANSI%27")
-	if _, err := headgate.New(s, nil).Take(t.Context(), charge); err != nil {
+	if _, err := limiter(s).Take(t.Context(), charge); err != nil {
 		t.Errorf("another mode in the URL: %v", err)
 	}
 	// What people call has a mode of its own.

@@ -179,7 +179,7 @@ func TestModesThatChangeTheTextAreRefused(t *testing.T) {
 			t.Errorf("%s: open: %v", mode, err)
 		}
 		s := mysql.New(pool(t, url, "sql_mode=%27"+mode+"%27"), nil)
-		if d, err := headgate.New(s, nil).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) ||
+		if d, err := limiter(s).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) ||
 			!strings.Contains(err.Error(), "sql_mode has ") || d.Allowed {
 			t.Errorf("%s: %+v, %v", mode, d, err)
 		}

@@ -179,7 +179,7 @@ func TestRoleService(t *testing.T) {
 	name, as := userWith(t, s, url, store.RoleService)
 	service := bare(t, as)
 	roleLimits(t, service)
-	l := headgate.New(service, nil)
+	l := limiter(service)
 	limit, leases := headgate.MustParse("sliding-log 5/1h history 30d"), headgate.MustParse("concurrency 1 ttl 1h")
 	if d, err := l.Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
 		t.Errorf("%+v, %v", d, err)

@@ -74,7 +74,7 @@ func TestGroupReplicationTakesOneHotKeyOnAllNodes(t *testing.T) {
 				return
 			}
 			defer s.Close()
-			l := headgate.New(s, nil)
+			l := limiter(s)
 			for range 40 {
 				d, err := l.Allow(context.Background(), limit, "hot")
 				if err != nil {
@@ -258,7 +258,7 @@ func TestATransactionThatTheGroupUndidDoesNotGoOn(t *testing.T) {
 		for i, key := range keys {
 			charges[i] = headgate.Charge{Limit: limit, Key: key}
 		}
-		_, err := headgate.New(s, nil).Take(ctx, charges...)
+		_, err := limiter(s).Take(ctx, charges...)
 		return err
 	}
 	here := mysql.New(db, nil)
@@ -287,7 +287,7 @@ func TestATransactionThatTheGroupUndidDoesNotGoOn(t *testing.T) {
 			},
 		} {
 			t.Run(name+" after "+what, func(t *testing.T) {
-				if _, err := headgate.New(there, nil).Reset(t.Context(), limit, "a"); err != nil {
+				if _, err := limiter(there).Reset(t.Context(), limit, "a"); err != nil {
 					t.Fatal(err)
 				}
 				tx, err := db.BeginTx(t.Context(), nil)
@@ -352,7 +352,7 @@ func TestHalfABatchIsNotCommittedInAGroup(t *testing.T) {
 	}
 	holder.Rollback()
 	for _, c := range charges {
-		if d, err := headgate.New(s, nil).Check(t.Context(), c); err != nil || d.Remaining != 8 {
+		if d, err := limiter(s).Check(t.Context(), c); err != nil || d.Remaining != 8 {
 			t.Errorf("%s: %+v, %v", c.Key, d, err)
 		}
 	}

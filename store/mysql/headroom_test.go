@@ -85,7 +85,7 @@ func TestHeadroomByCall(t *testing.T) {
 func TestHeadroomByCallIsThatOfGo(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
-	l := headgate.New(s, nil)
+	l := limiter(s)
 	for i, notation := range []string{
 		"token-bucket 7/1h burst 13.37", "fixed-window 999983/30d", "sliding-window 12.5/1h", "sliding-log 3/1h",
 		"gcra 1000000/1h burst 3",

@@ -207,7 +207,7 @@ func TestALoneChargeIsCommittedWhateverTheSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
-		return headgate.New(s, nil)
+		return limiter(s)
 	}
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 9"), Key: "k"}
 	options := []string{"sql_mode=%27%27", "sql_mode=%27ANSI%27", "completion_type=1"}

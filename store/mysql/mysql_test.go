@@ -3,7 +3,9 @@ package mysql_test
 import (
 	"context"
 	"testing"
+	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/store"
@@ -60,4 +62,9 @@ func TestConformanceOfTiDB(t *testing.T) {
 	dsn := dbtest.NeedDSN(t, "HEADGATE_TEST_TIDB_DSN")
 	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.MariaDBAt(tb, dsn)[0]) },
 		&storetest.Options{Histories: 500})
+}
+
+// limiter returns a Limiter that waits longer than usual, since a machine with other work answers late.
+func limiter(s store.Store) *headgate.Limiter {
+	return headgate.New(s, &headgate.Config{Timeout: time.Minute})
 }

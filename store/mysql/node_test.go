@@ -61,7 +61,7 @@ func TestReadOnlyServersSaySo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if d, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(
+	if d, err := limiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(
 		err, store.ErrReadOnly) || d.Allowed {
 		t.Errorf("got %+v, %v", d, err)
 	}

@@ -92,7 +92,7 @@ func TestTakeByCall(t *testing.T) {
 		t.Errorf("a day in Berlin: %+v, %v", day, err)
 	}
 	// The Go driver sees the same cell.
-	d, err := headgate.New(s, nil).Check(t.Context(),
+	d, err := limiter(s).Check(t.Context(),
 		headgate.Charge{
 			Limit: headgate.MustParse("token-bucket 1/1h burst 2"), Key: "k",
 			Cost: headgate.MustCost("1.6"),

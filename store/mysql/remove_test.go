@@ -57,7 +57,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	}
 	others := everything(t, db)
 	s := openAt(t, url)
-	if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
+	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
 		t.Fatal(err)
 	}
 	execute(t, conn, "CREATE PROCEDURE headgate_ask_99() SELECT 1") // of a later revision
@@ -89,7 +89,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	if err := s.Remove(t.Context()); err != nil {
 		t.Errorf("removed again: %v", err)
 	}
-	_, err = headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k")
+	_, err = limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k")
 	if !errors.Is(err, store.ErrSetup) {
 		t.Errorf("a charge after that: %v", err)
 	}
@@ -108,7 +108,7 @@ func usable(t *testing.T, s *mysql.Store, db *sql.DB) {
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatalf("migrated again: %v", err)
 	}
-	if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
+	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
 		t.Errorf("a charge after that: %v", err)
 	}
 	storetest.Define(t, s, store.Item{Name: "api", Text: "gcra 1/s"})
@@ -163,7 +163,7 @@ func TestARemovalThatIsCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := bare(t, url)
-			_, err := headgate.New(again, nil).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k")
+			_, err := limiter(again).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k")
 			if !errors.Is(err, store.ErrSetup) {
 				t.Errorf("a charge after it: %v", err)
 			}

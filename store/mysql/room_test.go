@@ -88,7 +88,7 @@ func TestNewKeysOfAFullLimitShareACell(t *testing.T) {
 		r.CountedAt == 0 {
 		t.Fatalf("%+v; want one that is full and shares", r)
 	}
-	l := headgate.New(other, nil)
+	l := limiter(other)
 	for i := range 12 {
 		d, err := l.Allow(t.Context(), limit, fmt.Sprint("new", i))
 		if err != nil || d.Allowed != (i < 10) {

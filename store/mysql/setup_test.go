@@ -114,7 +114,7 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := headgate.New(s, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) ||
+	if _, err := limiter(s).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) ||
 		!strings.Contains(err.Error(), "headgate migrate") {
 		t.Errorf("no schema: %v", err)
 	}
@@ -140,7 +140,7 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ordinary.Close()
-	if d, err := headgate.New(ordinary, nil).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
+	if d, err := limiter(ordinary).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
 		t.Errorf("a user who may only read and write rows: %+v, %v", d, err)
 	}
 	if _, err := admin.ExecContext(t.Context(), "DELETE FROM headgate_installed"); err != nil {
@@ -153,7 +153,7 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 		"REPLACE INTO headgate_installed (only_one, state, revision, fingerprint, digest, names) VALUES (1, 999, 999, '', '', '')"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := headgate.New(s, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) ||
+	if _, err := limiter(s).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) ||
 		!strings.Contains(err.Error(), "999") {
 		t.Errorf("a newer schema: %v", err)
 	}
@@ -209,7 +209,7 @@ func TestNewNeedsSeveralStatementsAtOnce(t *testing.T) {
 	url := dbtest.MariaDB(t)
 	openAt(t, url)
 	s := mysql.New(plain(t, url), nil)
-	_, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
+	_, err := limiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
 	if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "multiStatements=true") {
 		t.Errorf("got %v", err)
 	}
@@ -250,7 +250,7 @@ func TestInTxChargesWithTheCallersWork(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d, err := headgate.New(s, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
+	d, err := limiter(s).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
 	if err != nil || !d.Allowed || d.Remaining != 0 { // one was committed, one would be the last
 		t.Errorf("%+v, %v; want the committed charge to count, and no other", d, err)
 	}

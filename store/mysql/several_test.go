@@ -243,7 +243,7 @@ func TestBadChargesByCall(t *testing.T) {
 func TestSeveralChargesByCallAreThoseOfGo(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
-	l := headgate.New(s, nil)
+	l := limiter(s)
 	rules := []string{
 		"fixed-window 10/30d", "token-bucket 1/30d burst 8", "sliding-log 7/30d", "sliding-window 9/30d",
 		"fixed-window 6/month America/Havana", "gcra 1/30d burst 5", "fixed-window 100000/30d",

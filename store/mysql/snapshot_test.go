@@ -90,7 +90,7 @@ func TestATransactionThatAConflictWouldUndoIsRefused(t *testing.T) {
 				// which locks what it reads. The snapshot is older than a charge of somebody else's.
 				if tt.level != "SERIALIZABLE" {
 					answer(t, tx, "SELECT COUNT(*) FROM headgate_cells")
-					if _, err := headgate.New(s, nil).Take(t.Context(), charge); err != nil {
+					if _, err := limiter(s).Take(t.Context(), charge); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -12,7 +12,7 @@ import (
 func TestTheClockIsSetBackDuringASweep(t *testing.T) {
 	s := open(t)
 	limit := headgate.MustParse("token-bucket 5/1h burst 5")
-	d, err := headgate.New(s, nil).Allow(t.Context(), limit, "k")
+	d, err := limiter(s).Allow(t.Context(), limit, "k")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func TestTheClockIsSetBackDuringASweep(t *testing.T) {
 	if removed != 0 || err != nil {
 		t.Errorf("%d removed, %v", removed, err)
 	}
-	if status, err := headgate.New(s, nil).Inspect(t.Context(), limit, "k"); err != nil || status.Used.String() == "0" {
+	if status, err := limiter(s).Inspect(t.Context(), limit, "k"); err != nil || status.Used.String() == "0" {
 		t.Errorf("after the sweep: %+v, %v", status, err)
 	}
 }

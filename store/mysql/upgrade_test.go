@@ -94,7 +94,7 @@ func TestBinariesOfTwoRevisionsWorkSideBySide(t *testing.T) {
 		})
 	}
 	callers := func(s *mysql.Store) {
-		l := headgate.New(s, nil)
+		l := limiter(s)
 		ask(func() (bool, error) { d, err := l.Take(context.Background(), charge); return d.Allowed, err })
 	}
 	callers(old)
@@ -120,7 +120,7 @@ func TestBinariesOfTwoRevisionsWorkSideBySide(t *testing.T) {
 	for i := range 20 {
 		id := fmt.Sprint("id ", i)
 		for j, s := range []*mysql.Store{old, newer, old} {
-			d, err := headgate.New(s, nil).Once(id, time.Hour).Take(t.Context(),
+			d, err := limiter(s).Once(id, time.Hour).Take(t.Context(),
 				headgate.Charge{Limit: limit, Key: "once"})
 			if err != nil || !d.Allowed || d.Replayed != (j > 0) {
 				t.Errorf("%s, %d: %+v, %v", id, j, d, err)
@@ -131,7 +131,7 @@ func TestBinariesOfTwoRevisionsWorkSideBySide(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	d, err := headgate.New(old, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
+	d, err := limiter(old).Check(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
 	if err != nil || d.Remaining != most-20-1 {
 		t.Errorf("%+v, %v; want 20 charged", d, err)
 	}
@@ -161,14 +161,14 @@ func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 	openAt(t, url)
 	limit := headgate.MustParse("fixed-window 9/30d")
 	later := mysql.Later(bare(t, url))
-	if _, err := headgate.New(later, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
+	if _, err := limiter(later).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("before it has migrated: %v", err)
 	}
 	if _, err := later.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	old := bare(t, url)
-	if _, err := headgate.New(old, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) {
+	if _, err := limiter(old).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) {
 		t.Errorf("an older binary: %v", err)
 	}
 	if _, err := old.Migrate(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {

@@ -230,7 +230,7 @@ func TestVerbsByCall(t *testing.T) {
 func TestIDsAreKnownToBoth(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
-	l := headgate.New(s, nil)
+	l := limiter(s)
 	for _, rule := range []string{
 		"sliding-log 100/1h", "token-bucket 100/7h", "sliding-window 100/1h",
 		"fixed-window 100/month Asia/Tokyo",
