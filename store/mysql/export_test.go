@@ -102,6 +102,12 @@ func Later(s *Store) *Store {
 // decided so.
 func TrySums(s *Store) (failed bool) { return s.unsummed.Swap(0) > 0 }
 
+// SweepEntries looks at the entries as a sweep does at a time of the server's clock.
+func (s *Store) SweepEntries(ctx context.Context, now int64) (removed int, err error) {
+	removed, _, err = s.sweepEntries(ctx, s.pick(0), now, 100)
+	return removed, err
+}
+
 // RemoveCells removes those of some cells that were of no use at a time of the server's clock.
 func (s *Store) RemoveCells(ctx context.Context, now int64, cells []law.Cell) (removed int, err error) {
 	return s.removeCells(ctx, s.pick(0), now, cells)

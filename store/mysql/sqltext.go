@@ -142,9 +142,15 @@ var sharedKeys = "'" + strings.TrimSuffix(law.SharedCell("", 1).Key, "1") + "%'"
 // anySharing selects something if a limit shares a cell.
 const anySharing = "SELECT 1 FROM headgate_rooms FORCE INDEX (by_sharing) WHERE sharing = 1"
 
-// sweepSlack is how long a cell has been of no use when a sweep removes it. A batch that makes
-// the cell again may have read the clock before: see madeWithin.
+// sweepSlack is how long a cell has been empty when a sweep removes it, or its entries. A batch that
+// makes the cell again may have read the clock before, see madeWithin; and one that has the cell
+// locked may still be about to read the entries, which it would miss.
 const sweepSlack = 100 * time.Millisecond
+
+// emptied is the condition under which a cell has been empty for long enough for a sweep.
+func emptied(cell, now string) string {
+	return cell + ".empty_at <= " + now + " - " + strconv.FormatInt(sweepSlack.Microseconds(), 10)
+}
 
 // dead is the condition under which a cell can be removed: it could refuse nobody, has
 // no entries, nothing is remembered of it, and no keys share it. Its row is looked at
@@ -156,8 +162,7 @@ func dead(cell, now string) string {
 	}
 	current := "r.sharing = 1 AND " + cell + ".cell_key = CONCAT(" + strings.TrimSuffix(sharedKeys, "%'") +
 		"', r.generation)"
-	slack := strconv.FormatInt(sweepSlack.Microseconds(), 10)
-	return cell + ".empty_at <= " + now + " - " + slack + " AND " + cell + ".blocked_until <= " + now +
+	return emptied(cell, now) + " AND " + cell + ".blocked_until <= " + now +
 		of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")" +
 		" AND NOT EXISTS (SELECT 1 FROM headgate_rooms r WHERE r.limit_name = " + cell + ".limit_name AND " +
 		current + ")"

@@ -64,13 +64,13 @@ func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {
 func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	at := &s.sweeper
 	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT
-			e.keep_until, e.number, c.law IS NULL OR e.expires_at <= c.at OR c.empty_at <= %[1]d
+			e.keep_until, e.number, c.law IS NULL OR e.expires_at <= c.at OR %[5]s
 		FROM (SELECT keep_until, number, limit_name, cell_key, expires_at FROM headgate_entries FORCE INDEX (by_age)
 			WHERE keep_until <= %[1]d AND (keep_until > %[2]d OR keep_until = %[2]d AND number > %[3]d)
 			ORDER BY keep_until, number LIMIT %[4]d) e
 		LEFT JOIN headgate_cells c ON c.limit_name = e.limit_name AND c.cell_key = e.cell_key
 		ORDER BY e.keep_until, e.number`,
-		now, at.until, at.number, sweepPage))
+		now, at.until, at.number, sweepPage, emptied("c", strconv.FormatInt(now, 10))))
 	if err != nil {
 		return 0, false, classify("sweep entries", err)
 	}

@@ -25,3 +25,23 @@ func TestTheClockIsSetBackDuringASweep(t *testing.T) {
 		t.Errorf("after the sweep: %+v, %v", status, err)
 	}
 }
+
+// TestEntriesStayUntilNobodyReadsThem sweeps a moment after a log is empty. A decision that read the clock before,
+// and has the cell locked, may be about to read the entries: without them it would be refused.
+func TestEntriesStayUntilNobodyReadsThem(t *testing.T) {
+	s := open(t)
+	limit := headgate.MustParse("sliding-log 1/1h")
+	d, err := limiter(s).Allow(t.Context(), limit, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := d.At.Add(time.Hour).UnixMicro()
+	for _, tt := range []struct {
+		after int64
+		want  int
+	}{{-1, 0}, {0, 0}, {99_999, 0}, {100_000, 1}} {
+		if removed, err := s.SweepEntries(t.Context(), empty+tt.after); removed != tt.want || err != nil {
+			t.Errorf("%d us after the log is empty: %d removed, %v, want %d", tt.after, removed, err, tt.want)
+		}
+	}
+}

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/store/postgres"
 )
@@ -100,5 +102,48 @@ func TestPassesCountTheWayThroughAllRows(t *testing.T) {
 	}
 	if removed != 30 || sweeps < 50 || sweeps > 120 {
 		t.Errorf("%d rows in %d sweeps, want 30 in 50 or a few more", removed, sweeps)
+	}
+}
+
+// TestEntriesStayUntilNobodyReadsThem sweeps within 100 ms after a log is empty, and later. A decision that read the
+// clock before, and has the cell locked, may be about to read the entries: without them it would be refused.
+func TestEntriesStayUntilNobodyReadsThem(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	s, conn := openAt(t, dsn), connect(t, dsn)
+	limit := headgate.MustParse("sliding-log 1/1h")
+	for try := 0; ; try++ { // until the machine is fast enough
+		key := fmt.Sprint(try)
+		if _, err := headgate.New(s, nil).Allow(t.Context(), limit, key); err != nil {
+			t.Fatal(err)
+		}
+		left := func() (n int) {
+			if _, err := s.Sweep(t.Context(), 10); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.QueryRow(t.Context(), "select count(*) from headgate.entries where key = $1", key).Scan(
+				&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		begin := time.Now()
+		if _, err := conn.Exec(t.Context(), fmt.Sprintf("update headgate.entries set keep_until = 0 where key = '%[1]s';"+
+			"update headgate.cells set empty_at = (extract(epoch from clock_timestamp()) * 1000000)::bigint where key = '%[1]s'",
+			key)); err != nil {
+			t.Fatal(err)
+		}
+		n := left()
+		if time.Since(begin) >= 100*time.Millisecond {
+			continue
+		}
+		if n != 1 {
+			t.Errorf("%d entries are left a moment after the log is empty, want 1", n)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if n := left(); n != 0 {
+			t.Errorf("%d entries are left 100 ms later, want none", n)
+		}
+		return
 	}
 }

@@ -17,7 +17,7 @@ begin
         select e.number from (select number, limit_name, cell_key, expires_at, keep_until from headgate_entries force index (by_age)
             where keep_until <= now order by keep_until, number) e
         left join headgate_cells c on c.limit_name = e.limit_name and c.cell_key = e.cell_key
-        where c.law is null or e.expires_at <= c.at or c.empty_at <= now limit p_max;
+        where c.law is null or e.expires_at <= c.at or {{emptied c}} limit p_max;
     declare admissions cursor for
         select limit_name, cell_key, id from headgate_admissions where keep_until <= now order by keep_until limit p_max;
     declare cells cursor for

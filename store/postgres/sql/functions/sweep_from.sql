@@ -1,7 +1,8 @@
 -- headgate.sweep_from_N removes up to p_max rows that can matter to no decision. It
 -- locks only rows that nobody holds (skip locked) and looks at each again under
 -- its lock. First the entries that nobody asked to keep and that do not count:
--- subtracted already, of a cell that is empty, or of none. Then the admissions whose
+-- subtracted already, of a cell that has been empty for 100 ms, or of none: a decision
+-- that read the clock before may be about to read them. Then the admissions whose
 -- time is over, which an index finds. Then the cells without entries that could
 -- refuse nobody and remember no id: the id's request asked again could find the limit
 -- full. A shared cell ends with its period.
@@ -26,7 +27,7 @@ begin
         select e.number from headgate.entries e
         left join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key -- see headgate.apply_N
         where e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)
-          and e.keep_until <= now and (c.key is null or e.expires_at <= c.at or c.empty_at <= now)
+          and e.keep_until <= now and (c.key is null or e.expires_at <= c.at or c.empty_at <= now - 100000)
         limit p_max
         for update of e skip locked)
     delete from headgate.entries e using dead where e.number = any (array[dead.number]);

@@ -37,7 +37,7 @@ begin
         select e.number from headgate.entries e
         left join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key -- see headgate.apply
         where yb_hash_code(e.number) >= first and yb_hash_code(e.number) <= last
-          and e.keep_until <= now and (c.key is null or e.expires_at <= c.at or c.empty_at <= now)
+          and e.keep_until <= now and (c.key is null or e.expires_at <= c.at or c.empty_at <= now - 100000)
         limit p_max
         for update of e skip locked)
     delete from headgate.entries e using dead where e.number = any (array[dead.number]);
