@@ -131,7 +131,7 @@ func TestABatchIsPaidInPart(t *testing.T) {
 		"the last":           {[]law.Op{op(1, "new", nil), op(2, "k", nil)}, []int{1}},
 		"beside a check":     {[]law.Op{op(1, "k", check), op(2, "k", nil), op(3, "k", check)}, []int{1}},
 		"none of a request":  {[]law.Op{op(1, "k", nil), op(1, "new", nil)}, nil},
-		"one after requests": {[]law.Op{op(1, "k", nil), op(1, "new", nil), op(2, "k", nil), op(3, "b", nil)}, []int{2}},
+		"one after requests": {[]law.Op{op(1, "k", nil), op(1, "a", nil), op(2, "k", nil), op(3, "b", nil)}, []int{2}},
 		"one before another": {[]law.Op{op(1, "k", nil), op(2, "k", nil), op(2, "b", nil)}, []int{0}},
 		"not with an ID":     {[]law.Op{op(1, "k", withID), op(2, "k", nil)}, []int{1}},
 		"none after a reset": {[]law.Op{op(1, "k", reset), op(2, "k", nil)}, nil},
@@ -204,7 +204,8 @@ func TestAResetThatFailsEndsWhatIsHeld(t *testing.T) {
 			inner.before = func(context.Context, []law.Op, []law.Outcome) error { return store.ErrUnavailable }
 			op := charge(perSecond, 10)
 			op.Verb, op.TTL = verb, 1_000_000
-			if err := s.Apply(t.Context(), []law.Op{op}, make([]law.Outcome, 1)); !errors.Is(err, store.ErrUnavailable) {
+			err := s.Apply(t.Context(), []law.Op{op}, make([]law.Outcome, 1))
+			if !errors.Is(err, store.ErrUnavailable) {
 				t.Fatal(err)
 			}
 			inner.before = nil
@@ -303,7 +304,7 @@ func TestTakeOneWithoutAPrefetch(t *testing.T) {
 	if b, ok := s.TakeOne(t.Context(), cell, &none, 10); !ok || !b.Granted || b.Used != 10 || b.Via != law.ViaStore {
 		t.Errorf("%+v, %v", b, ok)
 	}
-	if b, ok := s.TakeOne(t.Context(), cell, &least, 10); ok {
+	if b, ok := New(generous{inner}, nil).TakeOne(t.Context(), cell, &least, 10); ok {
 		t.Errorf("of a limit with a prefetch of one credit: %+v", b)
 	}
 	one := New(struct{ store.Store }{inner}, nil) // which hides its TakeOne
@@ -313,6 +314,13 @@ func TestTakeOneWithoutAPrefetch(t *testing.T) {
 	if s.Unwrap() != store.Store(inner) {
 		t.Error("Unwrap returns another store")
 	}
+}
+
+// generous is a store whose TakeOne grants everything.
+type generous struct{ store.Store }
+
+func (generous) TakeOne(context.Context, law.Cell, *law.Params, int64) (store.Brief, bool) {
+	return store.Brief{Granted: true}, true
 }
 
 // TestAClosedStore asks nothing any more.
