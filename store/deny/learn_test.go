@@ -172,6 +172,11 @@ func TestAllRefusalsOfALargeBatchAreLearnt(t *testing.T) {
 	})
 }
 
+// grantedAfter notes that something was granted so many microseconds after the full cell has refused.
+func grantedAfter(d int64) func(*Store, *law.Op) {
+	return func(s *Store, op *law.Op) { s.grants[s.hash(op.Cell)].Store(then + d) }
+}
+
 // TestWhichRefusalIsRemembered of two: of a known one and the one that comes.
 func TestWhichRefusalIsRemembered(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -187,10 +192,10 @@ func TestWhichRefusalIsRemembered(t *testing.T) {
 		"that, just before":                 {1, 2, time.Second - time.Microsecond, nil, false},
 		"that, of a changed limit":          {1, 2, 0, func(_ *Store, op *law.Op) { op.Params.Prefetch++ }, true},
 		"one on its way during a reset":     {1, 1, 0, func(s *Store, op *law.Op) { s.drops[s.hash(op.Cell)].Add(1) }, false},
-		"one from before a grant":           {1, 1, 0, func(s *Store, op *law.Op) { s.grants[s.hash(op.Cell)].Store(then + 1) }, false},
-		"one of the same time as a grant":   {1, 1, 0, func(s *Store, op *law.Op) { s.grants[s.hash(op.Cell)].Store(then) }, true},
-		"one from ten seconds before":       {1, 1, 0, func(s *Store, op *law.Op) { s.grants[s.hash(op.Cell)].Store(then + 10_000_000) }, false},
-		"one from before the clock was set": {1, 1, 0, func(s *Store, op *law.Op) { s.grants[s.hash(op.Cell)].Store(then + 10_000_001) }, true},
+		"one from before a grant":           {1, 1, 0, grantedAfter(1), false},
+		"one of the same time as a grant":   {1, 1, 0, grantedAfter(0), true},
+		"one from ten seconds before":       {1, 1, 0, grantedAfter(10_000_000), false},
+		"one from before the clock was set": {1, 1, 0, grantedAfter(10_000_001), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *Store) {
@@ -270,7 +275,8 @@ func TestWhatAGrantDoesToARefusal(t *testing.T) {
 		"of one changed at its time": {1000, 2000, 0, func(_ *refusal, op *law.Op) {
 			op.Params.Prefetch++
 		}, stands},
-		"two charges": {1000, 1001, 5, func(_ *refusal, op *law.Op) { op.Cost, op.Count = 500, 2 }, longer},
+		"two charges":             {1000, 1000, 5, func(_ *refusal, op *law.Op) { op.Cost, op.Count = 500, 2 }, ends},
+		"two, with a credit more": {1000, 1001, 5, func(_ *refusal, op *law.Op) { op.Cost, op.Count = 500, 2 }, longer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *Store) {
@@ -358,13 +364,14 @@ func TestTheRestOfABatchIsLearnt(t *testing.T) {
 			return outs
 		}
 		known, fresh := other("known"), other("fresh")
-		known.Cost, fresh.Cost, fresh.Group = 4000, 2000, 2
+		known.Cost, fresh.Cost, fresh.Group = 4000, 4000, 2
 		reset := fresh
 		reset.Verb = law.Reset
 		ask(reset)
 		ask(known)
-		ask(fresh)
-		ask(known, fresh)
+		if outs := ask(known, fresh); outs[0].Via != law.ViaLocal || outs[1].Via != law.ViaStore {
+			t.Errorf("%+v", outs)
+		}
 		before := inner.n
 		if out := ask(fresh)[0]; out.Granted != 0 || out.Via != law.ViaLocal || inner.n != before {
 			t.Errorf("%+v; the store was asked %d times", out, inner.n-before)
@@ -373,7 +380,7 @@ func TestTheRestOfABatchIsLearnt(t *testing.T) {
 	})
 }
 
-// TestWhatIsAskedAndWhatIsRepeated: a check is always asked. A charge of a limit that blocks is repeated if it is alone.
+// TestWhatIsAskedAndWhatIsRepeated: a check is always asked, a refusal of a limit that blocks is repeated.
 func TestWhatIsAskedAndWhatIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &asked{Store: memory.New(nil)}

@@ -64,7 +64,7 @@ func (s *Store) repeatGroup(ops []law.Op, outs []law.Outcome) bool {
 	return true
 }
 
-// known fills in a refusal if the op is known not to pass.
+// known fills in a refusal if the op is known not to pass. If it is not, out has another Via than that of a refusal.
 func (s *Store) known(op *law.Op, out *law.Outcome) bool {
 	*out = law.Outcome{}
 	r, ok := s.cache.GetIfPresent(op.Cell)
@@ -84,7 +84,6 @@ func (s *Store) known(op *law.Op, out *law.Outcome) bool {
 		}
 		d := law.Decide(r.out.State, op, r.out.Clock+gone, 0, nil)
 		if d.Outcome.Granted > 0 || d.Outcome.Stale {
-			*out = law.Outcome{}
 			return false
 		}
 		*out = d.Outcome
