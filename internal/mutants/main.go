@@ -1,6 +1,6 @@
 // Mutants changes a package in many ways, one at a time, and counts the changes that its tests find:
 //
-//	go run ./internal/mutants [-tests ./store/memory,...] [-max 300 -seed 1] ./law
+//	go run ./internal/mutants [-tests ./store/memory,...] [-in Decide,bucket.go] [-max 300 -seed 1] ./law
 //
 // A comparison, an operation or a condition is turned round, a whole number is one more or one less, a duration is
 // twice as long or half, true is false, a simple statement is left out. All changes are compiled into one test
@@ -35,6 +35,7 @@ type options struct {
 	max     int
 	seed    uint64
 	only    string
+	in      string
 	workers int
 	verbose bool
 }
@@ -47,6 +48,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "choose the mutants by this `number`")
 	flag.StringVar(&o.only, "only", "",
 		"try the mutants of these `numbers` alone, divided by commas; of one, print what its tests say")
+	flag.StringVar(&o.in, "in", "", "try the mutants in these `functions` or files alone, divided by commas")
 	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "try so `many` mutants at a time")
 	flag.BoolVar(&o.verbose, "v", false, "print the mutants that are killed too, and by what")
 	flag.Parse()
@@ -108,6 +110,12 @@ func choose(mutants []*mutant, o *options) []*mutant {
 	if o.only != "" {
 		numbers := strings.Split(o.only, ",")
 		return slices.DeleteFunc(mutants, func(m *mutant) bool { return !slices.Contains(numbers, strconv.Itoa(m.n)) })
+	}
+	if o.in != "" {
+		places := strings.Split(o.in, ",")
+		mutants = slices.DeleteFunc(mutants, func(m *mutant) bool {
+			return !slices.Contains(places, m.in) && !slices.Contains(places, m.file)
+		})
 	}
 	if o.max > 0 && o.max < len(mutants) {
 		random := rand.New(rand.NewPCG(o.seed, 0))

@@ -72,7 +72,7 @@ func TestChoose(t *testing.T) {
 	numbers := func(o options) (n []int) {
 		all := make([]*mutant, 50)
 		for i := range all {
-			all[i] = &mutant{n: i + 1}
+			all[i] = &mutant{n: i + 1, in: fmt.Sprint("f", i%10), file: fmt.Sprint(i/10, ".go")}
 		}
 		for _, m := range choose(all, &o) {
 			n = append(n, m.n)
@@ -91,5 +91,11 @@ func TestChoose(t *testing.T) {
 	}
 	if n := numbers(options{only: "7,50"}); !slices.Equal(n, []int{7, 50}) {
 		t.Errorf("only 7 and 50: %v", n)
+	}
+	if n := numbers(options{in: "f3,4.go"}); !slices.Equal(n, []int{4, 14, 24, 34, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50}) {
+		t.Errorf("in f3 and 4.go: %v", n)
+	}
+	if n := numbers(options{in: "f3", max: 2}); len(n) != 2 || n[0]%10 != 4 || n[1]%10 != 4 {
+		t.Errorf("two in f3: %v", n)
 	}
 }

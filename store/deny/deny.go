@@ -86,8 +86,8 @@ func New(inner store.Store, cfg *Config) *Store {
 	if cfg != nil && cfg.MaxKeys > 0 {
 		keys = cfg.MaxKeys
 	}
-	if cfg != nil && cfg.AtMost > 0 && cfg.AtMost < time.Second {
-		s.atMost = max(1, cfg.AtMost.Microseconds())
+	if cfg != nil && cfg.AtMost > 0 {
+		s.atMost = max(1, min(s.atMost, cfg.AtMost.Microseconds()))
 	}
 	s.cache = otter.Must(&otter.Options[law.Cell, *refusal]{MaximumSize: keys})
 	s.one, _ = inner.(store.OneTaker)

@@ -64,7 +64,7 @@ func (s *Store) repeatGroup(ops []law.Op, outs []law.Outcome) bool {
 	return true
 }
 
-// known fills in a refusal if the op is known not to pass.
+// known fills in a refusal if the op is known not to pass. If it is not, out has another Via than that of a refusal.
 func (s *Store) known(op *law.Op, out *law.Outcome) bool {
 	*out = law.Outcome{}
 	r, ok := s.cache.GetIfPresent(op.Cell)
@@ -84,7 +84,6 @@ func (s *Store) known(op *law.Op, out *law.Outcome) bool {
 		}
 		d := law.Decide(r.out.State, op, r.out.Clock+gone, 0, nil)
 		if d.Outcome.Granted > 0 || d.Outcome.Stale {
-			*out = law.Outcome{}
 			return false
 		}
 		*out = d.Outcome
@@ -102,7 +101,7 @@ func (s *Store) over(op *law.Op) *refusal {
 	if !ok || !repeatable(op) || room(op) > r.room || r.params != op.Params {
 		return nil
 	}
-	if gone, holds := s.holds(r); holds || gone < 0 || gone > 2*s.atMost {
+	if gone, holds := s.holds(r); holds || gone > 2*s.atMost {
 		return nil
 	}
 	return r
@@ -176,7 +175,6 @@ func (s *Store) remember(op *law.Op, out *law.Outcome, seen uint32, heard int64)
 	// A store reads its clock before it locks the cell, and may have waited for the lock: the time of the cell
 	// says how late it was at least. So a refusal is not repeated for as long as the wait beyond its time.
 	r.until = heard + min(out.RetryAt-max(out.Clock, out.State.At), s.atMost)
-	r.out.Granted = 0
 	if old, ok := s.cache.GetIfPresent(op.Cell); ok && old.room > r.room && old.params == r.params {
 		if _, holds := s.holds(old); holds {
 			return // it says more
@@ -207,7 +205,7 @@ func (s *Store) granted(op *law.Op, out *law.Outcome, seen uint32, heard int64) 
 	}
 	limit := op.Params
 	limit.Block = r.params.Block // which a charge that leaves headroom has not
-	if limit != r.params || r.room >= 0 && out.Used-op.Cost*out.Granted <= r.room {
+	if limit != r.params || out.Used-op.Cost*out.Granted <= r.room {
 		if r.out.Clock < clock {
 			s.cache.Invalidate(op.Cell)
 		}
@@ -219,11 +217,8 @@ func (s *Store) granted(op *law.Op, out *law.Outcome, seen uint32, heard int64) 
 	again := law.Op{
 		Verb: law.Take, Cell: op.Cell, Params: limit, Count: 1, Cost: 1, Ceiling: r.room + 1, Window: op.Window,
 	}
-	if next := following(&again, out); refused(&again, &next) {
-		s.remember(&again, &next, seen, heard)
-	} else {
-		s.cache.Invalidate(op.Cell)
-	}
+	next := following(&again, out) // a refusal, since more than r.room was in use before
+	s.remember(&again, &next, seen, heard)
 }
 
 // longestAway is how late an answer arrives at most, in microseconds. A time that is further

@@ -128,19 +128,15 @@ func (h *localTokens) ask(op *law.Op, now int64) (out law.Outcome, wait *fetch, 
 
 // size is how many credits to take beyond those that are asked for: what other callers
 // wait for, and as many as go in a life at the pace since the last fetch,
-// but at most four times what has gone since then, and never more than the prefetch.
+// but at most four times what has gone since then, and never more than the prefetch holds.
 func (h *localTokens) size(now int64) int64 {
 	p := &h.params
-	size := min(h.wanted, p.Prefetch)
-	if h.out.Clock == 0 || h.out.Shared { // the first, or what others would have to do without
-		return size
+	size := h.wanted
+	if !h.out.Shared { // others would have to do without
+		since := max(1, now-h.sent)
+		size += int64(float64(h.used) * min(growth, float64(p.PrefetchLife)/float64(since)))
 	}
-	since := max(1, now-h.sent)
-	pace := float64(h.used) * min(growth, float64(p.PrefetchLife)/float64(since))
-	if pace >= float64(p.Prefetch) {
-		return max(0, p.Prefetch-h.total)
-	}
-	return max(0, min(size+int64(pace), p.Prefetch-h.total))
+	return min(size, p.Prefetch-h.total)
 }
 
 // growth bounds by how much a prefetch is larger than what has gone since the one
@@ -169,7 +165,7 @@ func (h *localTokens) fetched(op *law.Op, out *law.Outcome, sent int64) (mine la
 	granted := out.Granted
 	if granted < op.Count {
 		f.short, f.out = true, *out
-		f.out.Granted, f.out.EntryNumber = 0, 0
+		f.out.Granted = 0
 	}
 	if granted == 0 {
 		return *out
@@ -201,20 +197,24 @@ func (h *localTokens) life(out *law.Outcome) int64 {
 func (h *localTokens) leave(cost int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.wanted = max(0, h.wanted-cost)
+	h.wanted -= cost
 }
 
 // end makes the localTokens hand out nothing any more.
 func (h *localTokens) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.dead, h.grants, h.total = true, nil, 0
+	h.dead = true
 }
 
 // giveBack ends the localTokens and appends the returns of what is left.
 func (h *localTokens) giveBack(now int64, back []law.Op) []law.Op {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.dead {
+		return back
+	}
+	h.dead = true
 	h.expire(now)
 	for i := range h.grants {
 		l := &h.grants[i]
@@ -222,6 +222,5 @@ func (h *localTokens) giveBack(now int64, back []law.Op) []law.Op {
 		op.Group = uint32(len(back) + 1)
 		back = append(back, op)
 	}
-	h.dead, h.grants, h.total = true, nil, 0
 	return back
 }

@@ -103,8 +103,8 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 // blocks: a prefetch that the store cannot fill would be a refusal.
 func prefetching(op *law.Op) bool {
 	p := &op.Params
-	return p.Prefetch > 0 && op.Plain() && p.PrefetchLife > 0 && p.Kind == law.Bucket && p.Block == 0 &&
-		op.Cost > 0 && op.Cost <= p.Prefetch && op.Now == 0
+	return 0 < op.Cost && op.Cost <= p.Prefetch && op.Plain() && p.PrefetchLife > 0 && p.Kind == law.Bucket &&
+		p.Block == 0 && op.Now == 0
 }
 
 // Apply implements store.Store.
@@ -172,10 +172,7 @@ func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	for !s.closed.Load() {
 		h, ok := s.locals.GetIfPresent(op.Cell)
 		if !ok {
-			mine := newLocalTokens(op.Params)
-			if h, ok = s.locals.SetIfAbsent(op.Cell, mine); ok {
-				h = mine
-			}
+			h, _ = s.locals.SetIfAbsent(op.Cell, newLocalTokens(op.Params))
 		}
 		if h.params != op.Params { // the limit was changed
 			s.drop(op.Cell)
@@ -188,9 +185,7 @@ func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 		case count > 0: // this caller goes to the store, for all who wait
 			return s.fetch(ctx, h, *op, count, outs)
 		case wait == nil:
-			if out.Granted > 0 {
-				s.handed.Add(1)
-			}
+			s.handed.Add(1)
 			outs[0] = out
 			return nil
 		}

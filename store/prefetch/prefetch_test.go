@@ -292,7 +292,7 @@ func TestAChangedLimitHasALeaseOfItsOwn(t *testing.T) {
 		p := limits[i%2].Params()
 		wg.Go(func() {
 			outs := make([]law.Outcome, 1)
-			for n := range 20_000 {
+			for n := range 5000 {
 				op := law.Op{
 					Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "n", Key: fmt.Sprint(n % 4)}, Params: p,
 					Cost: p.Unit, Count: 1,
