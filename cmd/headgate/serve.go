@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/tlsconf"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/decisionlog"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/metrics"
@@ -69,7 +70,8 @@ func newServeCommand() *cobra.Command {
 		config.Admin, config.Metrics, config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA,
 		config.WaitStore, config.Deadline, config.MaxKeys,
 		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
-		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered)
+		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered,
+		config.LogFormat, config.LogLevel, config.LogRefused, config.LogAdmitted)
 	return cmd
 }
 
@@ -85,6 +87,7 @@ type serving struct {
 	wait    time.Duration // for the store, at the start; pending.NoLimit
 
 	deadline time.Duration // of decisions; 0: the store's
+	logging  config.Logging
 
 	options storeOptions
 	edge    edge.Config
@@ -122,6 +125,8 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 		o.wait = wait
 	}
 	o.deadline, _, wrong = c.Duration(config.Deadline, given)
+	err = cmp.Or(err, wrong)
+	o.logging, wrong = c.Logging(given)
 	err = cmp.Or(err, wrong)
 	o.store, o.addr = url.Value, addr.Value
 	err = cmp.Or(err, o.accessOf(given))
@@ -207,7 +212,7 @@ const firstTry = 500 * time.Millisecond
 
 // serve serves until ctx is done, then finishes what is under way.
 func serve(ctx context.Context, stderr io.Writer, o serving) error {
-	lines := lograte.New(slog.NewTextHandler(stderr, nil))
+	lines := lograte.New(o.logging.Handler(stderr))
 	defer lines.Close()
 	log := slog.New(lines)
 	o.options.log = log
@@ -233,10 +238,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return err
 	}
 	names := &earlyNames{limits, o.config, opened}
-	lately := traffic.New(&traffic.Config{Defined: func(name string) bool { _, ok := limits.Lookup(name); return ok }})
-	observers := service.Observers{o.measure, lately}
-	service := service.New(headgate.New(s, &headgate.Config{Names: names, Observer: observers}), o.config, names)
-	service.UseTraffic(lately)
+	service := o.service(s, names, log)
 	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&o.applied.rules)
 	if err := o.envoy.open(service, log); err != nil {
@@ -262,7 +264,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	soonest, cancel := context.WithTimeout(ctx, firstTry)
 	_ = limits.Refresh(soonest) // else it is read within a second
 	cancel()
-	welcome(stderr, all, o)
+	welcome(stderr, log, all, o)
 
 	watching, stopWatching := context.WithCancel(ctx)
 	var watched sync.WaitGroup
@@ -272,6 +274,22 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	watched.Go(func() { o.envoy.follow(watching, log) })
 	end = func() { stopWatching(); watched.Wait(); limits.Close(); s.Close() }
 	return o.until(ctx, all, s, opened, log)
+}
+
+// service returns what answers requests, and those who observe its decisions.
+func (o *serving) service(s *front.Store, names *earlyNames, log *slog.Logger) *service.Service {
+	defined := func(name string) bool { _, ok := names.Lookup(name); return ok }
+	lately := traffic.New(&traffic.Config{Defined: defined})
+	observers := service.Observers{o.measure, lately}
+	lines := decisionlog.New(decisionlog.Config{
+		Log: log, Refused: o.logging.Refused, Admitted: o.logging.Admitted,
+	})
+	if lines != nil {
+		observers = append(observers, lines)
+	}
+	answers := service.New(headgate.New(s, &headgate.Config{Names: names, Observer: observers}), o.config, names)
+	answers.UseTraffic(lately)
+	return answers
 }
 
 // measured makes the metrics, and lets the drivers tell them of what they repeat.
