@@ -25,6 +25,7 @@ import (
 	"github.com/headgate/headgate/server/metrics"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/server/tracing"
 	"github.com/headgate/headgate/server/traffic"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
@@ -95,6 +96,7 @@ type serving struct {
 	applied *applied // the config file
 	envoy   *forEnvoy
 	measure *metrics.Metrics
+	traces  *tracing.Tracing // nil: there are none
 
 	everyone bool            // everybody may do everything on all addresses
 	tokens   *auth.File      // nil: there are none
@@ -148,6 +150,9 @@ func (o *serving) open(ctx context.Context) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if kind, _ := kindOf(o.store); kind.server {
+		s = o.traces.Store(s, o.kind())
+	}
 	if err := newService(s, o.config, nil).Reachable(ctx); err != nil {
 		s.Close()
 		return nil, err
@@ -173,6 +178,9 @@ func (o *serving) start(ctx context.Context, state *condition) (s *front.Store, 
 		Observer: o.measure,
 		Logger:   slog.New(slog.DiscardHandler), // watch tells of the sweeper
 		Guard:    &front.GuardConfig{Deadline: o.deadline, Logger: o.options.log, Turned: state.turn},
+	}
+	if o.traces != nil {
+		stack.Coalesce = &front.CoalesceConfig{Context: o.traces.Batch}
 	}
 	if !kind.server {
 		done := make(chan struct{})
@@ -217,6 +225,11 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	log := slog.New(lines)
 	o.options.log = log
 	o.measured(log)
+	var err error
+	if o.traces, err = tracing.Open(ctx, version(), log); err != nil {
+		return err
+	}
+	defer o.traces.Close()
 	o.applied = newApplied(o.config, log)
 	o.applied.observer = o.measure
 	defer o.applied.stop()
@@ -287,6 +300,9 @@ func (o *serving) service(s *front.Store, names *earlyNames, log *slog.Logger) *
 	if lines != nil {
 		observers = append(observers, lines)
 	}
+	if o.traces != nil {
+		observers = append(observers, o.traces)
+	}
 	answers := service.New(headgate.New(s, &headgate.Config{Names: names, Observer: observers}), o.config, names)
 	answers.UseTraffic(lately)
 	return answers
@@ -294,9 +310,14 @@ func (o *serving) service(s *front.Store, names *earlyNames, log *slog.Logger) *
 
 // measured makes the metrics, and lets the drivers tell them of what they repeat.
 func (o *serving) measured(log *slog.Logger) {
-	kind, _, _ := strings.Cut(o.store, ":")
-	o.measure = metrics.New(&metrics.Config{Version: version(), Store: kind, Load: o.rest.Load, Log: log})
+	o.measure = metrics.New(&metrics.Config{Version: version(), Store: o.kind(), Load: o.rest.Load, Log: log})
 	o.options.observer = o.measure
+}
+
+// kind is that of the store.
+func (o *serving) kind() string {
+	kind, _, _ := strings.Cut(o.store, ":")
+	return kind
 }
 
 // soon does what ends a server, and waits for that as long as it may take.
