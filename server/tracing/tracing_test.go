@@ -165,7 +165,7 @@ func TestAFailureOfTheStoreIsTold(t *testing.T) {
 	}
 	got := strings.Join(r.tree(), "\n")
 	for _, want := range []string{
-		"POST /v1/take <  503", "apply postgres < POST /v1/take 1 unavailable", "decide < POST /v1/take failed unavailable",
+		"POST /v1/take <  503", "apply postgres < POST /v1/take 1 store unavailable", "decide < POST /v1/take failed store unavailable",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -235,8 +235,8 @@ func TestCallsOfGRPCHaveSpans(t *testing.T) {
 	}
 	defer conn.Close()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", sampled)
-	charge := func(limit string) *pb.TakeRequest {
-		return &pb.TakeRequest{Request: &pb.Request{Charges: []*pb.Charge{{Limit: limit, Key: new("mallory")}}}}
+	charge := func(limit string) *pb.Request {
+		return &pb.Request{Charges: []*pb.Charge{{Limit: limit, Key: new("mallory")}}}
 	}
 	c := pb.NewHeadgateServiceClient(conn)
 	if _, err := c.Take(ctx, charge("fixed-window 1/30d")); err != nil {
@@ -251,6 +251,7 @@ func TestCallsOfGRPCHaveSpans(t *testing.T) {
 	r.want(t,
 		"apply postgres < headgate.v1.HeadgateService/Take 1",
 		"decide < headgate.v1.HeadgateService/Take admitted store",
+		"decide < headgate.v1.HeadgateService/Take failed invalid request",
 		"headgate.v1.HeadgateService/Take <  0", "headgate.v1.HeadgateService/Take <  3",
 	)
 	for _, s := range r.spans.GetSpans() {
@@ -268,4 +269,27 @@ func TestNoTracingWrapsNothing(t *testing.T) {
 		t.Error("a nil Tracing wraps")
 	}
 	none.Close()
+}
+
+func BenchmarkTake(b *testing.B) {
+	for _, c := range []struct{ name, parent string }{{"not sampled", dropped}, {"sampled", sampled}} {
+		b.Run(c.name, func(b *testing.B) {
+			r := newRig(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				r.ask("/v1/take", c.parent, `{"limit":"fixed-window 1000000000/30d","key":"k"}`)
+				r.spans.Reset()
+			}
+		})
+	}
+	b.Run("off", func(b *testing.B) {
+		r := newRig(b)
+		s := front.New(r.below, &front.Config{Logger: slog.New(slog.DiscardHandler), SweepEvery: -1})
+		b.Cleanup(func() { s.Close() })
+		r.handler = rest.New(service.New(headgate.New(s, nil), &config.Config{}, nil), slog.New(slog.DiscardHandler), nil)
+		b.ReportAllocs()
+		for b.Loop() {
+			r.ask("/v1/take", sampled, `{"limit":"fixed-window 1000000000/30d","key":"k"}`)
+		}
+	})
 }
