@@ -18,7 +18,7 @@ import (
 // from one store. What they hand out is what they have paid for, and passes
 // burst + rate x (time + life) in no interval.
 func TestNodesKeepTheBound(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { nodes(t, rand.New(rand.NewPCG(seed, 0))) })
 		})
