@@ -24,6 +24,7 @@ import (
 	"github.com/headgate/headgate/server/metrics"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/server/traffic"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/pending"
@@ -232,7 +233,10 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return err
 	}
 	names := &earlyNames{limits, o.config, opened}
-	service := service.New(headgate.New(s, &headgate.Config{Names: names, Observer: o.measure}), o.config, names)
+	lately := traffic.New(&traffic.Config{Defined: func(name string) bool { _, ok := limits.Lookup(name); return ok }})
+	observers := service.Observers{o.measure, lately}
+	service := service.New(headgate.New(s, &headgate.Config{Names: names, Observer: observers}), o.config, names)
+	service.UseTraffic(lately)
 	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&o.applied.rules)
 	if err := o.envoy.open(service, log); err != nil {

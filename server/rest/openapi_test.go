@@ -11,7 +11,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
@@ -22,6 +24,7 @@ import (
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/server/traffic"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -217,7 +220,21 @@ func catalogued(t *testing.T, c *config.Config) http.Handler {
 	if _, _, err := limits.Apply(t.Context(), catalog.By{}, c.Defines(), false); err != nil {
 		t.Fatal(err)
 	}
-	return rest.New(service.New(headgate.New(s, &headgate.Config{Names: limits}), c, limits), quiet, nil)
+	// What was decided is told when its second is over.
+	var told atomic.Bool
+	of := traffic.New(&traffic.Config{Clock: func() time.Time {
+		if told.Load() {
+			return time.UnixMicro(now).Add(time.Second)
+		}
+		return time.UnixMicro(now)
+	}})
+	front := service.New(headgate.New(s, &headgate.Config{Names: limits, Observer: service.Observers{of}}), c, limits)
+	front.UseTraffic(of)
+	h := rest.New(front, quiet, nil)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		told.Store(r.URL.Path == "/v1/traffic")
+		h.ServeHTTP(w, r)
+	})
 }
 
 // try sends the request of an operation and compares the answer with that of a status.
@@ -303,6 +320,9 @@ var types = []any{
 	api.Refusal{},
 	api.LimitUsage{},
 	api.Usage{},
+	api.Traffic{},
+	api.LimitTraffic{},
+	api.KeyTraffic{},
 	api.ExplainCharge{},
 	api.Verdict{},
 	api.Explanation{},
