@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -77,7 +78,7 @@ func TestHostileKeysAreText(t *testing.T) {
 	}
 	for _, v := range []string{"live", "keys", "audit", "limits", "whatif"} {
 		for _, key := range hostile {
-			body := map[string]string{"limit": "api", "key": key, "for": "1h", "reason": "for " + key}
+			body := map[string]string{"limit": "api", "key": key, "for": "1h", "reason": cmp.Or(key, "nothing")}
 			s.admin(b, "/v1/block", body)
 		}
 		heading := map[string]string{"live": "Live", "keys": "Keys", "audit": "Audit", "limits": "Limits", "whatif": "What if"}[v]
