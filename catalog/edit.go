@@ -138,6 +138,15 @@ func (c *Catalog) History(ctx context.Context, name string, n int) (list []store
 	return list, nil
 }
 
+// Versions returns the newest n versions that are below before, newest first; before 0: of all.
+func (c *Catalog) Versions(ctx context.Context, before int64, n int) ([]store.Version, error) {
+	k, err := c.keeper()
+	if err != nil {
+		return nil, err
+	}
+	return k.CatalogVersions(ctx, before, n)
+}
+
 func concerns(v *store.Version, name string) bool {
 	return name == "" || slices.ContainsFunc(v.Changes, func(c store.Change) bool { return Concerns(c, name) })
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/metrics"
+	"github.com/headgate/headgate/server/page"
 	"github.com/headgate/headgate/server/resp"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/rpc"
@@ -150,7 +151,7 @@ func (o *serving) hang(all doors, s *service.Service, log *slog.Logger) {
 		public = everything
 	}
 	handlers := map[string]http.Handler{
-		config.HTTP.Name: public, config.Admin.Name: everything,
+		config.HTTP.Name: page.Beside(public), config.Admin.Name: page.Beside(everything),
 		config.Metrics.Name: rest.Beside(health, metrics.Path, o.measure.Handler()),
 	}
 	for i := range all {

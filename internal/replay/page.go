@@ -8,6 +8,8 @@ import (
 	"html/template"
 	"io"
 	"time"
+
+	"github.com/headgate/headgate/internal/palette"
 )
 
 var (
@@ -95,9 +97,9 @@ func newPage(reports []*Report) *page {
 	r := reports[0]
 	p := &page{
 		// Nothing but this style and this script, whatever a log contains.
-		Policy: "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + sourceHash(pageStyle) +
+		Policy: "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + sourceHash(palette.CSS+pageStyle) +
 			"; script-src " + sourceHash(pageScript),
-		Style:  template.CSS(pageStyle),
+		Style:  template.CSS(palette.CSS + pageStyle),
 		Script: template.JS(pageScript),
 		Title:  r.Notation,
 		Field:  r.Field,

@@ -169,6 +169,20 @@ type Block struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// Override asks to give a key another limit in the place of a named one, or to take that away again.
+type Override struct {
+	Subject
+	Override string `json:"override,omitempty"` // the limit, in one line; absent if it is removed
+	Remove   bool   `json:"remove,omitempty"`
+	For      string `json:"for,omitempty"` // such as 1h; absent: until it is removed
+	Reason   string `json:"reason,omitempty"`
+}
+
+// Changed answers a change of the catalogue.
+type Changed struct {
+	Version int64 `json:"version"` // that it made; the one before if there was nothing to change
+}
+
 // Observe reports the response of a provider to a request that was charged to a key.
 type Observe struct {
 	Subject

@@ -110,6 +110,28 @@ func (r *Block) ReadJSON(data []byte) error {
 	})
 }
 
+// ReadJSON reads an override.
+func (r *Override) ReadJSON(data []byte) error {
+	r.NoKey = true
+	return read(data, func(s *scanner, name []byte) uint {
+		switch string(name) {
+		case "override":
+			return s.string(&r.Override, 1<<2)
+		case "remove":
+			var ok bool
+			if r.Remove, ok = s.flag(); ok {
+				return 1 << 3
+			}
+			return 0
+		case "for":
+			return s.string(&r.For, 1<<4)
+		case "reason":
+			return s.string(&r.Reason, 1<<5)
+		}
+		return s.subjectMember(&r.Subject, name)
+	})
+}
+
 // ReadJSON reads an observed response.
 func (r *Observe) ReadJSON(data []byte) error {
 	r.NoKey = true

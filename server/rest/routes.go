@@ -28,11 +28,13 @@ func Split(s *service.Service, log *slog.Logger, c *Config) (public, all, health
 	d := newDoor(s, log, c)
 	var open, about []route
 	for _, r := range d.routes() {
-		switch r.role {
-		case auth.Anyone:
+		switch {
+		case r.role == auth.Anyone:
 			about = append(about, r)
-		case auth.RoleAdmin:
+		case r.role == auth.RoleAdmin:
 			r.handler = elsewhere
+		case r.pattern == mePath:
+			r.handler = d.guard(r.role, true, d.me(false))
 		}
 		open = append(open, r)
 	}
@@ -162,6 +164,10 @@ func (d *door) unguarded() []route {
 			func(ctx context.Context, r *api.ResetRequest) (any, error) { return s.Reset(ctx, r) })},
 		{"POST /v1/block", auth.RoleAdmin, post(d, maxBody,
 			func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })},
+		{"POST /v1/override", auth.RoleAdmin, post(d, maxBody,
+			func(ctx context.Context, r *api.Override) (any, error) { return s.Override(ctx, r) })},
+		{mePath, auth.RoleRead, d.me(true)},
+		{"GET /v1/audit", auth.RoleRead, d.with(d.audit)},
 		{"GET /v1/limits", auth.RoleRead, d.with(d.limits)},
 		{"GET /v1/cells", auth.RoleRead, d.with(d.cells)},
 		{"GET /v1/usage", auth.RoleRead, d.with(d.usage)},

@@ -36,6 +36,7 @@ type Service struct {
 	refusals refusals
 	observer *httplimit.Observer
 	onAdmin  func(AdminAction) // nil: nobody is told
+	actions  actions
 	rules    *rules.Holder
 }
 

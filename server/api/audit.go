@@ -1,0 +1,30 @@
+package api
+
+// Me says who asks, and what the caller may do.
+type Me struct {
+	Name    string   `json:"name,omitempty"` // absent: the server knows no callers, or the caller came by a Unix socket
+	Role    string   `json:"role"`           // read or admin
+	Tokens  bool     `json:"tokens"`         // the server knows its callers by tokens or certificates
+	Limits  []string `json:"limits,omitempty"`
+	Actions bool     `json:"actions"` // admin actions are served at this address
+}
+
+// Audit lists what was done to keys by hand, and the changes of the catalogue: the newest first.
+type Audit struct {
+	Entries []AuditEntry `json:"entries"`
+}
+
+// AuditEntry is something that was done: a block, an unblock or a reset of a key, or a change of the catalogue.
+type AuditEntry struct {
+	At      int64    `json:"at"`           // microseconds since the epoch
+	Verb    string   `json:"verb"`         // block, unblock, reset or change
+	By      string   `json:"by,omitempty"` // absent: a caller without a name
+	Reason  string   `json:"reason,omitempty"`
+	Limit   string   `json:"limit,omitempty"` // absent of a change
+	Key     *string  `json:"key,omitempty"`   // null of a change
+	ForMS   int64    `json:"for_ms,omitempty"`
+	Failed  bool     `json:"failed,omitempty"`  // it was asked for, and not done
+	Version int64    `json:"version,omitempty"` // of the catalogue, that a change has made
+	Changes []string `json:"changes,omitempty"` // of a change, one line each
+	More    int      `json:"more,omitempty"`    // how many changes are left out of that
+}

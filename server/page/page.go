@@ -1,0 +1,112 @@
+// Package page is the web page of a server: who is limited now, what a key has used, the limits, and what was
+// done. It is embedded, needs no other host, and asks the same paths as every other client, with the token
+// of its user.
+//
+// The page is plain ES modules in the folder static. Each view is a module that app.js imports:
+//
+//	export const view = {
+//		name: "limits",                // the first part of the path after #/
+//		title: "Limits",               // in the navigation and in the title of the window
+//		key: "l",                      // pressed after g, it goes there
+//		icon: "M2 4h12...",            // the path of a symbol of 16 by 16
+//		async render(root, api, params) {},  // fills the empty element root
+//		leave() {},                    // ends timers; it may be absent
+//	};
+//
+// The parameters are {path: [what follows the name, decoded], query: URLSearchParams}. Go to another view with
+// the function go of dom.js. An error that render throws is shown in its place. Elements are made by h of dom.js,
+// which takes text as text: nothing on the page is parsed as HTML, which the policy forbids too (trusted
+// types). Keys are shown by keyText of dom.js. api.get and api.post of api.js throw a Problem; api.me says who
+// asks, and api.me.role what the caller may do. Charts are drawn by chart.js. What comes out of a timer must look at
+// root.isConnected before it writes.
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/palette"
+)
+
+//go:embed static
+var static embed.FS
+
+// Policy is the Content-Security-Policy of the page: its own files, and requests to its own server.
+const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// Prefix begins the paths of the files of the page.
+const Prefix = "/page/"
+
+// file is what is sent for a path.
+type file struct {
+	text []byte
+	kind string
+	tag  string // for a client that has it already
+}
+
+// files are all files, by path.
+var files = read()
+
+func read() map[string]file {
+	all := map[string]file{}
+	add := func(at, name string, text []byte) {
+		kind := mime.TypeByExtension(path.Ext(name))
+		switch path.Ext(name) { // which the system may define otherwise
+		case ".js":
+			kind = "text/javascript; charset=utf-8"
+		case ".css":
+			kind = "text/css; charset=utf-8"
+		case ".svg":
+			kind = "image/svg+xml"
+		case ".LICENSE":
+			kind = "text/plain; charset=utf-8"
+		}
+		sum := sha256.Sum256(text)
+		all[at] = file{text, kind, `"` + hex.EncodeToString(sum[:12]) + `"`}
+	}
+	list, err := static.ReadDir("static")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	for _, f := range list {
+		text, err := static.ReadFile("static/" + f.Name())
+		if err != nil {
+			panic(err)
+		}
+		at := Prefix + f.Name()
+		if f.Name() == "index.html" {
+			at = "/"
+		}
+		add(at, f.Name(), text)
+	}
+	add(Prefix+"palette.css", "palette.css", []byte(palette.CSS))
+	return all
+}
+
+// Beside serves the page before a handler, which answers all other paths.
+func Beside(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f, ok := files[r.URL.Path]
+		if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", f.kind)
+		h.Set("Content-Security-Policy", Policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cache-Control", "no-cache") // with the tag: a new version of the server is seen at once
+		h.Set("ETag", f.tag)
+		http.ServeContent(w, r, strings.TrimPrefix(r.URL.Path, Prefix), time.Time{}, bytes.NewReader(f.text))
+	})
+}
