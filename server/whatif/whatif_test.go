@@ -52,7 +52,7 @@ func newServer(t *testing.T, c whatif.Config) *server {
 		t.Fatal(err)
 	}
 	s := &server{now: time.Unix(1795600000, 0)}
-	store := memory.New(&memory.Config{Clock: func() int64 { return s.now.UnixMicro() }})
+	store := memory.New(&memory.Config{Names: true, Clock: func() int64 { return s.now.UnixMicro() }})
 	s.limiter = headgate.New(store, &headgate.Config{Names: names})
 	c.Names, c.Limiter, c.Now = names, s.limiter, func() time.Time { return s.now }
 	s.logs = whatif.New(&c)
@@ -101,11 +101,15 @@ func accessLog() []byte {
 	zipf := rand.NewZipf(rnd, 1.1, 4, 5000)
 	var b bytes.Buffer
 	at := time.Date(2026, 5, 17, 10, 5, 0, 0, time.UTC)
-	for range 10_000 {
-		at = at.Add(time.Duration(rnd.ExpFloat64() * float64(34*time.Second)))
+	for lines := 0; lines < 10_000; {
+		at = at.Add(time.Duration(rnd.ExpFloat64() * float64(90*time.Second)))
 		n := zipf.Uint64()
-		fmt.Fprintf(&b, "10.%d.%d.7 - - [%s] \"GET /page/%d HTTP/1.1\" 200 %d \"http://example.com/\" \"Mozilla/5.0\"\n",
-			n/250, n%250, at.Format("02/Jan/2006:15:04:05 -0700"), rnd.IntN(300), rnd.IntN(9000))
+		for range min(1+int(rnd.ExpFloat64()*4), 10_000-lines) { // a page, and what is on it
+			fmt.Fprintf(&b, "10.%d.%d.7 - - [%s] \"GET /page/%d HTTP/1.1\" 200 %d \"http://example.com/\" \"Mozilla/5.0\"\n",
+				n/250, n%250, at.Format("02/Jan/2006:15:04:05 -0700"), rnd.IntN(300), rnd.IntN(9000))
+			at = at.Add(time.Second)
+			lines++
+		}
 	}
 	return b.Bytes()
 }
