@@ -24,6 +24,7 @@ import (
 	"github.com/headgate/headgate/server/metrics"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/server/whatif"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/pending"
@@ -232,14 +233,17 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return err
 	}
 	names := &earlyNames{limits, o.config, opened}
-	service := service.New(headgate.New(s, &headgate.Config{Names: names, Observer: o.measure}), o.config, names)
+	limiter := headgate.New(s, &headgate.Config{Names: names, Observer: o.measure})
+	service := service.New(limiter, o.config, names)
+	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter, Log: log})
+	defer logs.Close()
 	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&o.applied.rules)
 	if err := o.envoy.open(service, log); err != nil {
 		all.Close()
 		return err
 	}
-	o.rest.More = o.envoy.routes()
+	o.rest.More = append(o.envoy.routes(), logs.Routes()...)
 	if o.metrics == "" {
 		o.rest.More = append(o.rest.More, rest.Route{
 			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, Handler: o.measure.Handler().ServeHTTP,

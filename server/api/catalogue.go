@@ -8,18 +8,20 @@ import (
 // Catalogue is the limits and plans that the store keeps, as one version of it has them.
 type Catalogue struct {
 	Version int64          `json:"version"` // the newest that was read
-	At      int64          `json:"at"`      // when it was read, microseconds since the epoch
 	Limits  []CatalogLimit `json:"limits"`
 	Plans   []CatalogPlan  `json:"plans"`
 }
 
 // CatalogLimit is a named limit of the catalogue.
 type CatalogLimit struct {
-	Limit
-	Explain string `json:"explain"`            // what it means, in lines of a name and a text
-	Origin  string `json:"origin,omitempty"`   // file: a file defines it; absent: somebody has set it
-	Retired bool   `json:"retired,omitempty"`  // its file defines it no more; it decides until it is removed
-	MaxKeys int64  `json:"max_keys,omitempty"` // absent: as many as the store may have
+	Name        string `json:"name"`
+	Limit       string `json:"limit"` // the one-line notation
+	Description string `json:"description,omitempty"`
+	Bound       string `json:"bound"`              // the most that can pass, in words
+	Explain     string `json:"explain"`            // what it means, in lines of a name and a text
+	Origin      string `json:"origin,omitempty"`   // file: a file defines it; absent: somebody has set it
+	Retired     bool   `json:"retired,omitempty"`  // its file defines it no more; it decides until it is removed
+	MaxKeys     int64  `json:"max_keys,omitempty"` // absent: as many as the store may have
 }
 
 // CatalogPlan is a named set of limits, which stand in the place of those of their names for the keys that have it.
@@ -63,8 +65,18 @@ type VersionsQuery struct {
 
 // Versions are versions of the catalogue, the newest first.
 type Versions struct {
-	Versions []AuditEntry `json:"versions"`
-	Next     int64        `json:"next,omitempty"` // ask for those before it, if there may be more
+	Versions []Version `json:"versions"`
+	Next     int64     `json:"next,omitempty"` // ask for those before it, if there may be more
+}
+
+// Version is a version of the catalogue, with what it has changed.
+type Version struct {
+	Version int64    `json:"version"`
+	At      int64    `json:"at"` // by the store's clock, microseconds since the epoch
+	By      string   `json:"by"`
+	Reason  string   `json:"reason,omitempty"`
+	Changes []string `json:"changes"`        // one line each
+	More    int      `json:"more,omitempty"` // how many changes are left out of that
 }
 
 // Difference is what was changed from one version of the catalogue to another.

@@ -45,14 +45,14 @@ func (s *Service) Catalogue(ctx context.Context) (*api.Catalogue, error) {
 	if err := s.names.Err(); err != nil && len(named) == 0 {
 		return nil, err
 	}
-	version, at := c.Version()
-	out := &api.Catalogue{Version: version, At: at.UnixMicro(), Limits: []api.CatalogLimit{}, Plans: []api.CatalogPlan{}}
+	out := &api.Catalogue{Limits: []api.CatalogLimit{}, Plans: []api.CatalogPlan{}}
+	out.Version, _ = c.Version()
 	caller := auth.From(ctx)
 	for _, d := range named {
 		if caller.Touches(d.Name()) == nil {
 			out.Limits = append(out.Limits, api.CatalogLimit{
-				Limit: limitOf(d.Limit, d.Description), Explain: d.Explain(), Origin: d.Origin, Retired: d.Retired,
-				MaxKeys: d.Params().MaxKeys,
+				Name: d.Name(), Limit: d.String(), Description: d.Description, Bound: d.Bound().String(),
+				Explain: d.Explain(), Origin: d.Origin, Retired: d.Retired, MaxKeys: d.Params().MaxKeys,
 			})
 		}
 	}
@@ -60,7 +60,7 @@ func (s *Service) Catalogue(ctx context.Context) (*api.Catalogue, error) {
 		plan := api.CatalogPlan{Name: p.Name}
 		for _, l := range p.Limits {
 			if caller.Touches(l.Name()) == nil {
-				plan.Limits = append(plan.Limits, limitOf(l, ""))
+				plan.Limits = append(plan.Limits, api.Limit{Name: l.Name(), Limit: l.String(), Bound: l.Bound().String()})
 			}
 		}
 		if plan.Limits != nil {
@@ -68,10 +68,6 @@ func (s *Service) Catalogue(ctx context.Context) (*api.Catalogue, error) {
 		}
 	}
 	return out, nil
-}
-
-func limitOf(l headgate.Limit, description string) api.Limit {
-	return api.Limit{Name: l.Name(), Limit: l.String(), Description: description, Bound: l.Bound().String()}
 }
 
 // Overrides lists the overrides that are in force, of limits that the caller may touch.
@@ -117,7 +113,7 @@ func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Vers
 	if err := caller.Touches(q.Limit); q.Limit != "" && err != nil {
 		return nil, err
 	}
-	out := &api.Versions{Versions: []api.AuditEntry{}}
+	out := &api.Versions{Versions: []api.Version{}}
 	before := q.Before
 	for scanned := 0; scanned < maxScanned; scanned += versionsPage {
 		list, err := c.Versions(ctx, before, versionsPage)
@@ -126,7 +122,9 @@ func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Vers
 		}
 		for i := range list {
 			if e := changeEntry(&list[i], &AuditQuery{Limit: q.Limit}, caller); e != nil {
-				out.Versions = append(out.Versions, *e)
+				out.Versions = append(out.Versions, api.Version{
+					Version: e.Version, At: e.At, By: e.By, Reason: e.Reason, Changes: e.Changes, More: e.More,
+				})
 			}
 			if len(out.Versions) == q.Max {
 				out.Next = list[i].Number
