@@ -25,11 +25,13 @@ var requests = []func() reader{
 	func() reader { return new(api.Block) },
 	func() reader { return new(api.ResetRequest) },
 	func() reader { return new(api.Explain) },
+	func() reader { return new(api.Override) },
 }
 
 var known = []string{
 	"requests", "limit", "key", "cost", "charges", "check", "id", "life", "wait", "held", "number",
 	"for", "reason", "keep", "method", "host", "uri", "headers", "client", "descriptors",
+	"override", "remove",
 }
 
 const held = `{"held":[{"limit":"l","key":"k","number":1}]}`

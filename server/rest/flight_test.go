@@ -100,6 +100,7 @@ var bodies = map[string]string{
 	"/v1/inspect": `{` + charge + `}`, "/v1/reset": `{` + charge + `}`, "/v1/block": `{` + charge + `,"for":"1h"}`,
 	"/v1/observe": `{` + charge + `,"status":429,"headers":{"Retry-After":"9"}}`,
 	"/v1/explain": `{"method":"GET","uri":"/"}`, "/v1/auth/settle": `{"n":1}`,
+	"/v1/override": `{"limit":"api","key":"k","override":"token-bucket 5/1m"}`,
 }
 
 // queries are of each path that needs one.
@@ -113,7 +114,8 @@ const proxied = "X-Forwarded-Uri: /\r\nHeadgate-Settle: eyJpZCI6ImkiLCJjaGFyZ2Vz
 const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
 // unasked are paths that do not ask the store.
-var unasked = map[string]bool{"/v1/explain": true, "/v1/limits": true, "/openapi.yaml": true, "/livez": true}
+var unasked = map[string]bool{"/v1/explain": true, "/v1/limits": true, "/openapi.yaml": true, "/livez": true,
+	"/v1/me": true, "/v1/audit": true, "/v1/override": true}
 
 // TestAHalfClosedConnectionGetsAProblem closes its side of the connection before the
 // answer, which ends the context of the request.
@@ -137,6 +139,10 @@ func TestAHalfClosedConnectionGetsAProblem(t *testing.T) {
 		}
 		status, p, _ := answer(t, c)
 		switch {
+		case path == "/v1/override": // here the limits are those of a file, which nobody can change
+			if status != http.StatusNotImplemented {
+				t.Errorf("%s: status %d, %+v", pattern, status, p)
+			}
 		case unasked[path]:
 			if status != http.StatusOK {
 				t.Errorf("%s: status %d", pattern, status)

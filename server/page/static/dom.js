@@ -46,10 +46,16 @@ function escaped(c) {
   return short || "\\u" + c.codePointAt(0).toString(16).padStart(4, "0");
 }
 
-// keyText shows a key, or other text from outside: what cannot be seen is written out and marked.
+// keyText shows a key: what cannot be seen is written out and marked.
 export function keyText(text) {
   if (text === "") return h("span", { class: "key" }, h("span", { class: "escaped" }, "(empty key)"));
-  const e = h("bdi", { class: "key" });
+  return marked(text, h("bdi", { class: "key" }));
+}
+
+// said shows other text from outside in the same way, such as a reason.
+export const said = (text) => marked(text, h("bdi", { class: "said" }));
+
+function marked(text, e) {
   let at = 0;
   for (const m of text.matchAll(unseen)) {
     add(e, text.slice(at, m.index), h("span", { class: "escaped" }, escaped(m[0])));
