@@ -40,14 +40,14 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 	answers, err := l.batch(ctx, requests)
 	took := sched.Since(begin)
 	for i := range requests {
-		e := Event{Verb: VerbTake, Limit: firstName(requests[i].Charges), Err: err, Took: took}
+		e := Event{Verb: VerbTake, Err: err, Took: took}
 		if requests[i].Check {
 			e.Verb = VerbCheck
 		}
 		if err == nil {
 			e.Decision, e.Err = answers[i].Decision, answers[i].Err
 		}
-		l.observer.Decided(ctx, e)
+		l.tell(ctx, &e, requests[i].Charges)
 	}
 	return answers, err
 }

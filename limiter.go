@@ -185,10 +185,12 @@ const millionths = 1_000_000
 // tells whether anything did.
 func (l *Limiter) FillUp(ctx context.Context, c Charge) (f Filled, err error) {
 	if l.observer != nil {
-		_, err = l.observed(ctx, VerbFillUp, []Charge{c}, func() (Decision, error) {
-			f, err = l.fillUp(ctx, c)
-			return f.Decision, err
-		})
+		begin := sched.Now()
+		f, err = l.fillUp(ctx, c)
+		took := sched.Since(begin)
+		l.tell(ctx, &Event{
+			Verb: VerbFillUp, Decision: f.Decision, Err: err, Took: took, Accepted: f.Accepted,
+		}, []Charge{c})
 		return f, err
 	}
 	return l.fillUp(ctx, c)
@@ -243,7 +245,7 @@ func (l *Limiter) observed(ctx context.Context, verb Verb, charges []Charge, do 
 	begin := sched.Now()
 	d, err := do()
 	took := sched.Since(begin)
-	l.observer.Decided(ctx, Event{Verb: verb, Limit: firstName(charges), Decision: d, Err: err, Took: took})
+	l.tell(ctx, &Event{Verb: verb, Decision: d, Err: err, Took: took}, charges)
 	return d, err
 }
 

@@ -22,10 +22,20 @@ type Usage struct {
 // takes no lock, and asks the store once for up to a thousand limits, and once more for each of
 // them that blocks the key, unless the store cannot be looked into: then the Reason of a block is
 // not known. If one of the limits cannot be told of, none is; errors are those of Check.
-func (l *Limiter) Usage(ctx context.Context, key string, limits ...Limit) (list []Usage, err error) {
+func (l *Limiter) Usage(ctx context.Context, key string, limits ...Limit) ([]Usage, error) {
 	charges := make([]Charge, len(limits))
 	for i, limit := range limits {
 		charges[i] = Charge{Limit: limit, Key: key}
+	}
+	return l.UsageOf(ctx, charges)
+}
+
+// UsageOf is Usage for several keys: it tells what the key of each charge has used of its limit, whatever the costs
+// of the charges.
+func (l *Limiter) UsageOf(ctx context.Context, charges []Charge) (list []Usage, err error) {
+	charges = slices.Clone(charges)
+	for i := range charges {
+		charges[i].Cost, charges[i].Keep = Cost{}, Headroom{}
 	}
 	ctx, b := l.bound(ctx)
 	defer b.end(&err, store.ErrUnavailable)

@@ -24,6 +24,7 @@ import (
 	"github.com/headgate/headgate/server/metrics"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/server/traffic"
 	"github.com/headgate/headgate/server/whatif"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
@@ -233,8 +234,11 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return err
 	}
 	names := &earlyNames{limits, o.config, opened}
-	limiter := headgate.New(s, &headgate.Config{Names: names, Observer: o.measure})
+	lately := traffic.New(&traffic.Config{Defined: func(name string) bool { _, ok := limits.Lookup(name); return ok }})
+	observers := service.Observers{o.measure, lately}
+	limiter := headgate.New(s, &headgate.Config{Names: names, Observer: observers})
 	service := service.New(limiter, o.config, names)
+	service.UseTraffic(lately)
 	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter, Log: log})
 	defer logs.Close()
 	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them

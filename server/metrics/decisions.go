@@ -3,8 +3,6 @@ package metrics
 import (
 	"context"
 	"errors"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,15 +11,9 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/perlimit"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
-)
-
-// Values of the label limit that are no names of limits.
-const (
-	inline  = "(inline)"  // the request says the limit
-	unknown = "(unknown)" // there is no such limit
-	others  = "(others)"  // there are more limits than [MaxLimits]
 )
 
 // MaxLimits is how many limits have series of their own.
@@ -107,64 +99,9 @@ func (l *limit) add(verb int, p service.Protocol, outcome int) {
 
 // decisions counts decisions. It is safe for concurrent use.
 type decisions struct {
-	defined func(name string) bool // there is such a limit
-	since   time.Time
-
-	limits                  atomic.Pointer[map[string]*limit] // by name; replaced, never changed
-	inline, unknown, others limit
-	took                    [service.Protocols][len(ways)]atomic.Pointer[histogram]
-
-	mu sync.Mutex // of those who replace limits
-}
-
-// of returns the counts of a limit.
-func (d *decisions) of(name string) *limit {
-	known := d.limits.Load()
-	if known != nil {
-		if l := (*known)[name]; l != nil {
-			return l
-		}
-	}
-	if strings.Contains(name, " ") {
-		return &d.inline
-	}
-	if name == "" || !d.defined(name) {
-		return &d.unknown
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	more := map[string]*limit{}
-	if known = d.limits.Load(); known != nil {
-		if l := (*known)[name]; l != nil {
-			return l
-		}
-		if len(*known) >= MaxLimits {
-			return &d.others
-		}
-		for name, l := range *known {
-			more[name] = l
-		}
-	}
-	more[name] = &limit{}
-	d.limits.Store(&more)
-	return more[name]
-}
-
-// forget forgets limits that are defined no more.
-func (d *decisions) forget() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	known := d.limits.Load()
-	if known == nil {
-		return
-	}
-	kept := map[string]*limit{}
-	for name, l := range *known {
-		if d.defined(name) {
-			kept[name] = l
-		}
-	}
-	d.limits.Store(&kept)
+	since  time.Time
+	limits *perlimit.Values[limit]
+	took   [service.Protocols][len(ways)]atomic.Pointer[histogram]
 }
 
 // Decided implements headgate.Observer.
@@ -187,7 +124,7 @@ func (d *decisions) Decided(ctx context.Context, e headgate.Event) {
 			outcome++
 		}
 	}
-	d.of(name).add(verb, p, outcome)
+	d.limits.Of(name).add(verb, p, outcome)
 	h := d.took[p][way].Load()
 	for h == nil {
 		d.took[p][way].CompareAndSwap(nil, new(histogram))
@@ -208,14 +145,7 @@ func (d *decisions) Describe(to chan<- *prometheus.Desc) { to <- decisionsDesc; 
 
 // Collect implements prometheus.Collector.
 func (d *decisions) Collect(to chan<- prometheus.Metric) {
-	if known := d.limits.Load(); known != nil {
-		for name, l := range *known {
-			l.collect(to, name)
-		}
-	}
-	d.inline.collect(to, inline)
-	d.unknown.collect(to, unknown)
-	d.others.collect(to, others)
+	d.limits.Each(func(name string, l *limit) { l.collect(to, name) })
 	for p := range d.took {
 		for way := range d.took[p] {
 			if h := d.took[p][way].Load(); h != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/server/load"
+	"github.com/headgate/headgate/server/perlimit"
 	"github.com/headgate/headgate/store/front"
 )
 
@@ -56,14 +57,7 @@ func New(c *Config) *Metrics {
 		m.log = slog.Default()
 	}
 	m.front = func() (*front.Store, bool) { return nil, false }
-	m.defined = func(name string) bool {
-		all := m.catalogue.Load()
-		if all == nil || headgate.ValidName(name) != nil {
-			return false
-		}
-		_, ok := all.Lookup(name)
-		return ok
-	}
+	m.limits = perlimit.New[limit](MaxLimits, m.defined)
 	m.since = time.Now()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "headgate_build_info", Help: "1; the labels say which program runs.",
@@ -82,11 +76,21 @@ func (m *Metrics) Watch(f func() (*front.Store, bool), c *catalog.Catalog) {
 	m.catalogue.Store(c)
 }
 
+// defined reports whether the catalogue has a limit.
+func (m *Metrics) defined(name string) bool {
+	all := m.catalogue.Load()
+	if all == nil || headgate.ValidName(name) != nil {
+		return false
+	}
+	_, ok := all.Lookup(name)
+	return ok
+}
+
 // Looked implements catalog.Observer.
 func (m *Metrics) Looked(l catalog.Look) {
 	m.looked(l)
 	if m.version.Swap(l.Version) != l.Version && m.catalogue.Load() != nil {
-		m.forget()
+		m.limits.Forget(func(*limit) {})
 	}
 }
 

@@ -66,7 +66,7 @@ func read() map[string]file {
 			kind = "text/css; charset=utf-8"
 		case ".svg":
 			kind = "image/svg+xml"
-		case ".LICENSE":
+		case ".uplot":
 			kind = "text/plain; charset=utf-8"
 		}
 		sum := sha256.Sum256(text)

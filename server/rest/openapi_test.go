@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/server/traffic"
 	"github.com/headgate/headgate/server/whatif"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -219,10 +221,24 @@ func catalogued(t *testing.T, c *config.Config) http.Handler {
 	if _, _, err := limits.Apply(t.Context(), catalog.By{}, c.Defines(), false); err != nil {
 		t.Fatal(err)
 	}
-	l := headgate.New(s, &headgate.Config{Names: limits})
+	// What was decided is told when its second is over.
+	var told atomic.Bool
+	of := traffic.New(&traffic.Config{Clock: func() time.Time {
+		if told.Load() {
+			return time.UnixMicro(now).Add(time.Second)
+		}
+		return time.UnixMicro(now)
+	}})
+	l := headgate.New(s, &headgate.Config{Names: limits, Observer: service.Observers{of}})
+	front := service.New(l, c, limits)
+	front.UseTraffic(of)
 	logs := whatif.New(&whatif.Config{Names: limits, Limiter: l, Now: func() time.Time { return time.UnixMicro(now) }})
 	t.Cleanup(logs.Close)
-	return rest.New(service.New(l, c, limits), quiet, &rest.Config{More: logs.Routes()})
+	h := rest.New(front, quiet, &rest.Config{More: logs.Routes()})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		told.Store(r.URL.Path == "/v1/traffic")
+		h.ServeHTTP(w, r)
+	})
 }
 
 // try sends the request of an operation and compares the answer with that of a status.
@@ -314,6 +330,9 @@ var types = []any{
 	api.Refusal{},
 	api.LimitUsage{},
 	api.Usage{},
+	api.Traffic{},
+	api.LimitTraffic{},
+	api.KeyTraffic{},
 	api.ExplainCharge{},
 	api.Verdict{},
 	api.Explanation{},

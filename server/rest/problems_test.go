@@ -164,6 +164,13 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 		{"GET", "/v1/usage?key=k&max=1", ``, 400, "query", `"max"`},
 		{"GET", "/v1/usage?key=%zz", ``, 400, "query", "%zz"},
 		{"POST", "/v1/usage", `{"key":"k"}`, 405, "", "POST"},
+		{"GET", "/v1/traffic?limit=nope", ``, 400, "limit", "login"},
+		{"GET", "/v1/traffic?limit=%00", ``, 400, "limit", "NUL"},
+		{"GET", "/v1/traffic?by=key", ``, 400, "by", "refused or used"},
+		{"GET", "/v1/traffic?top=101", ``, 400, "top", "from 0 to 100"},
+		{"GET", "/v1/traffic?seconds=0", ``, 400, "seconds", "from 1 to 300"},
+		{"GET", "/v1/traffic?top=1&top=2", ``, 400, "top", "2 times"},
+		{"GET", "/v1/traffic?max=1", ``, 400, "query", `"max"`},
 		{"BREW", "/v1/take", ``, 405, "", "BREW"},
 	} {
 		code, out, head := ask(h, tt.method, tt.path, tt.body)

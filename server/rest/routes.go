@@ -177,6 +177,7 @@ func (d *door) unguarded() []route {
 		{"GET /v1/limits", auth.RoleRead, d.with(d.limits)},
 		{"GET /v1/cells", auth.RoleRead, d.with(d.cells)},
 		{"GET /v1/usage", auth.RoleRead, d.with(d.usage)},
+		{"GET /v1/traffic", auth.RoleRead, d.with(d.traffic)},
 		{forwardauth.Path, auth.RoleTake, d.forward}, // whatever the method
 		{"POST " + forwardauth.SettlePath, auth.RoleTake, d.with(d.settleForwarded)},
 		// These are answered however much there is to do.

@@ -124,6 +124,15 @@ func (s *Service) touch(ctx context.Context, nameOrNotation string) (headgate.Li
 	return l, err
 }
 
+// existing is touch for a limit that there must be.
+func (s *Service) existing(ctx context.Context, nameOrNotation string) (headgate.Limit, error) {
+	l, err := s.touch(ctx, nameOrNotation)
+	if err == nil && l.OnlyName() {
+		_, err = s.names.Find(ctx, l.Name(), "")
+	}
+	return l, err
+}
+
 // resolve is config.Resolve with a memory. What a name means may change at any time, and be
 // another limit for each key: the limiter finds it.
 func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {

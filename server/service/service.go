@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rules"
+	"github.com/headgate/headgate/server/traffic"
 	"github.com/headgate/headgate/store"
 )
 
@@ -38,6 +39,7 @@ type Service struct {
 	onAdmin  func(AdminAction) // nil: nobody is told
 	actions  actions
 	rules    *rules.Holder
+	traffic  *traffic.Traffic
 }
 
 // New returns a service. The limiter finds limits by the same names; nil: those of the file
@@ -46,7 +48,7 @@ func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
 	if names == nil {
 		names = c
 	}
-	s := &Service{limiter: l, config: c, names: names, rules: &rules.Holder{}}
+	s := &Service{limiter: l, config: c, names: names, rules: &rules.Holder{}, traffic: traffic.New(nil)}
 	s.observer = httplimit.NewObserver(l, s.longestPause())
 	s.rules.Set(c.Rules)
 	return s
@@ -126,10 +128,7 @@ func (s *Service) Cells(ctx context.Context, limit string, blocked bool, after s
 		named = append(named, l.Limit)
 	}
 	if limit != "" {
-		l, err := s.touch(ctx, limit)
-		if err == nil && l.OnlyName() {
-			_, err = s.names.Find(ctx, limit, "")
-		}
+		l, err := s.existing(ctx, limit)
 		if err != nil {
 			return nil, err
 		}

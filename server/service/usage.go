@@ -43,11 +43,7 @@ func (s *Service) Usage(ctx context.Context, q *UsageQuery, hold func(limits int
 	}
 	for i := range used {
 		u := &used[i]
-		out.Limits[i] = api.LimitUsage{
-			Status: *status(u.Status), RetryAfterMS: retryAfter(u.RetryAfter, new(int64)),
-			ResetAfterMS: Millis(u.ResetAfter),
-		}
-		explain(&out.Limits[i], u)
+		out.Limits[i] = limitUsage(u)
 		k := slices.IndexFunc(applied, func(r catalog.Replacement) bool {
 			return r.Applied == u.Applied && (r.Limit == "" || r.Limit == u.Limit)
 		})
@@ -58,6 +54,16 @@ func (s *Service) Usage(ctx context.Context, q *UsageQuery, hold func(limits int
 		}
 	}
 	return out, nil
+}
+
+// limitUsage is a usage on the wire.
+func limitUsage(u *headgate.Usage) api.LimitUsage {
+	out := api.LimitUsage{
+		Status: *status(u.Status), RetryAfterMS: retryAfter(u.RetryAfter, new(int64)),
+		ResetAfterMS: Millis(u.ResetAfter),
+	}
+	explain(&out, u)
+	return out
 }
 
 // limitsOf returns the limits that a query is about, for which hold made room.

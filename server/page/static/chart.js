@@ -160,9 +160,10 @@ export function levelChart(host, unit) {
         ctx.lineWidth = 3 * px;
         ctx.strokeStyle = c().card;
         ctx.lineJoin = "round";
+        ctx.textBaseline = "bottom";
         const text = (unit ? unit + " " : "capacity ") + short(last.cap);
-        ctx.strokeText(text, bbox.left + bbox.width - 4 * px, y - 5 * px);
-        ctx.fillText(text, bbox.left + bbox.width - 4 * px, y - 5 * px);
+        ctx.strokeText(text, bbox.left + bbox.width - 4 * px, y - 3 * px);
+        ctx.fillText(text, bbox.left + bbox.width - 4 * px, y - 3 * px);
       }
       ctx.fillStyle = c().stop;
       for (const t of now.refusals) {

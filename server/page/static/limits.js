@@ -26,7 +26,7 @@ export const view = {
 
 function limitTable(limits) {
   return h("table", { class: "stack" }, h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "Limit"), h("th", {}, "What it lets pass"), h("th", {}, "From"))),
-    h("tbody", {}, limits.map((l) => h("tr", {}, h("td", {}, h("a", { href: href("limits", [l.name]) }, h("strong", {}, l.name)), l.description && h("div", { class: "quiet" }, keyText(l.description))),
+    h("tbody", {}, limits.map((l) => h("tr", {}, h("td", {}, h("a", { href: href("limits", [l.name]) }, h("strong", {}, l.name)), l.description && h("div", { class: "quiet prose" }, keyText(l.description))),
       h("td", { class: "whole" }, h("code", {}, l.limit)), h("td", { class: "whole bound" }, bound(l)),
       h("td", {}, h("span", { class: "badge" + (l.retired ? " refused" : "") }, l.retired ? "retired" : l.origin || "set by hand")))),
     limits.length === 0 && h("tr", {}, h("td", { colspan: 4, class: "empty whole" }, "There are no named limits. ", h("code", {}, "headgate limits set NAME LIMIT"), " makes one."))));
@@ -47,7 +47,7 @@ async function one(root, api, c, name) {
   const recorded = l && / history /.test(l.limit);
   fill(root, h("div", { class: "head" }, h("h1", {}, keyText(name)), l && l.retired && h("span", { class: "badge refused" }, "retired"), h("a", { href: href("limits") }, "All limits"),
     l && h("a", { class: "button", href: href("whatif", [], { limit: l.limit, ...(recorded ? { recorded: name } : {}) }) }, "What if it were another?")),
-  l ? h("section", { class: "card" }, l.description && h("p", {}, keyText(l.description)), h("dl", { class: "explain" }, lines(l.explain),
+  l ? h("section", { class: "card" }, l.description && h("p", { class: "prose" }, keyText(l.description)), h("dl", { class: "explain" }, lines(l.explain),
     l.max_keys && [h("dt", {}, "keys"), h("dd", {}, `at most ${number(l.max_keys)}`)]))
     : problem({ title: "There is no such limit now", detail: "Its versions, if there were any, are below." }),
   c.plans.some((p) => p.limits.some((x) => x.name === name)) && h("section", { class: "card plans" }, h("div", { class: "head" }, h("h2", {}, "In plans")),
@@ -95,7 +95,7 @@ async function showOverrides(box, api, root, only) {
       h("td", { class: "whole" }, o.prefix ? [keyText(o.key), h("span", { class: "quiet" }, " and all that begins so")] : keyLink(o.key)),
       h("td", { class: "whole" }, h("code", { title: o.bound }, o.override)),
       h("td", { "data-name": "until" }, o.until === null ? h("span", { class: "quiet" }, "it is removed") : [clock(o.until), h("div", { class: "quiet" }, "in " + span(o.until / 1000 - Date.now()))]),
-      h("td", { class: "whole" }, o.reason && keyText(o.reason)),
+      h("td", { class: "whole prose" }, o.reason && keyText(o.reason)),
       h("td", { class: "right" }, api.can() && !o.prefix && h("button", { type: "button", class: "small", onclick: () => remove(o) }, "Remove")));
   }
 
@@ -149,11 +149,11 @@ async function showVersions(box, api, root, newest, only) {
 
   function row(v) {
     const kinds = { "+": "added", "-": "gone", "~": "other" };
-    return h("article", { class: "version" }, h("div", { class: "head" }, h("strong", {}, "Version " + v.version), h("span", { class: "quiet" }, clock(v.at) + (v.by ? ", by " : ""), v.by && keyText(v.by)),
+    return h("article", { class: "version" }, h("div", { class: "head" }, h("strong", {}, "Version " + v.version), h("span", { class: "quiet prose" }, clock(v.at) + (v.by ? ", by " : ""), v.by && keyText(v.by)),
       v.version !== newest && [h("button", { type: "button", class: "small", onclick: () => compare(v.version, newest) }, "Difference to now"),
         api.can() && h("button", { type: "button", class: "small", onclick: () => back(v.version) }, "Roll back to this")]),
-    v.reason && h("p", { class: "reason" }, keyText(v.reason)),
-    h("ul", { class: "changes" }, v.changes.map((line) => h("li", { class: kinds[line[0]] || "" }, keyText(line))), v.more > 0 && h("li", {}, `and ${number(v.more)} more`)));
+    v.reason && h("p", { class: "prose" }, keyText(v.reason)),
+    h("ul", { class: "edits" }, v.changes.map((line) => h("li", { class: kinds[line[0]] || "" }, keyText(line))), v.more > 0 && h("li", {}, `and ${number(v.more)} more`)));
   }
 
   async function compare(a, b) {

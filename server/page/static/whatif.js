@@ -8,7 +8,7 @@ import { number, percent, clock } from "./format.js";
 
 // What was chosen stays while the page is open.
 const chosen = { log: null, source: null, limit: "token-bucket 60/1m burst 30", key: "ip", kept: null, found: null };
-let charts = [], running = null;
+let charts = [], running = null; // the chart of the answer, and of the curve; the question that is under way
 
 const fields = [["ip", "address (ip)"], ["user", "user"], ["path", "path"], ["method", "method"], ["ip,path", "address and path"], ["", "another field …"]];
 const upload = { within: 120000 };
@@ -18,6 +18,9 @@ const share = (part, of) => {
   const p = of ? (100 * part) / of : 0;
   return p > 0 && p < 10 ? p.toFixed(p < 1 ? 2 : 1) + " %" : percent(part, of);
 };
+
+// brief writes the day and the minute of an instant in milliseconds.
+const brief = (ms) => new Date(ms).toLocaleString("en", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 
 export const view = {
   name: "whatif",
@@ -29,7 +32,7 @@ export const view = {
     if (params.query.get("limit")) chosen.limit = params.query.get("limit");
     const named = (await api.get("/v1/limits")).limits;
     if (!root.isConnected) return;
-    const trial = h("div", { hidden: true });
+    const trial = h("div", { class: "tried", hidden: true });
     const about = h("div");
     fill(root, h("div", { class: "head" }, h("h1", {}, view.title)),
       h("p", { class: "lead" }, "Try a limit on real traffic before it is enforced: who would have been refused, and when. Nothing is charged."),
@@ -151,7 +154,7 @@ async function show(trial, api, named) {
   const curve = h("div"), choices = h("ul", { class: "choices" }), curveTitle = h("p", { class: "hint" });
   const keep = h("button", { type: "button", class: "small", onclick: compare }, "Compare with this");
   const copy = h("button", { type: "button", class: "small", onclick: copied }, "Copy the limit");
-  const result = h("div", {}, figures, bound);
+  const result = h("div", { class: "result" }, figures, bound, h("div", { class: "head" }, h("h2", {}, "Requests over time"), legend([["admitted", "admitted"], ["refused", "refused"]])), bars);
   let now = parse(chosen.limit), last = null;
 
   function slider(id, label) {
@@ -245,7 +248,7 @@ async function show(trial, api, named) {
       h("td", { "data-name": "refused" }, h("div", { class: "meter full" }, h("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
         h("rect", { width: ((100 * k.denied) / most).toFixed(1), height: 10 })), h("span", { class: "num" }, number(k.denied)))),
       h("td", { class: "right num", "data-name": "of" }, `${number(k.requests)}, ${percent(k.denied, k.requests)}`),
-      h("td", { class: "right num", "data-name": "first" }, k.first_denied ? clock(Date.parse(k.first_denied) * 1000) : ""));
+      h("td", { class: "right num", "data-name": "first", title: clock(Date.parse(k.first_denied) * 1000) }, brief(Date.parse(k.first_denied))));
   }
 
   function compare() {
@@ -309,9 +312,8 @@ async function show(trial, api, named) {
   fill(trial, h("section", { class: "card" }, h("div", { class: "trial" },
     h("div", {}, h("div", { class: "field" }, h("label", { for: "whatif-limit" }, "Limit"), line, wrong), sliders,
       named.length > 0 && h("div", { class: "field" }, h("label", { for: "whatif-from" }, "Begin with"), start), h("div", { class: "bar" }, keep, copy)), result)),
-  h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, "Requests over time"), legend([["admitted", "admitted"], ["refused", "refused"]])), bars),
   h("div", { class: "columns" },
-    h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, "Who would be refused")), h("div", { class: "scroll" }, h("table", { class: "stack" },
+    h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, "Who would be refused")), h("div", { class: "scroll" }, h("table", { class: "stack refusals" },
       h("thead", {}, h("tr", {}, h("th", {}, "Key"), h("th", {}, "Refused"), h("th", { class: "right" }, "Of its requests"), h("th", { class: "right" }, "First"))), keys)), more),
     h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, "Limits that refuse little")), h("div", { class: "bar" }, h("label", { for: "whatif-refuse" }, "At most"), refuse, of), choices, curveTitle, curve)));
   charts = [barChart(bars), curveChart(curve, "the number of the limit", (p) => set(p.limit))];

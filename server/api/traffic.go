@@ -1,0 +1,70 @@
+package api
+
+import (
+	"encoding/json"
+	"net/url"
+	"strconv"
+)
+
+// Traffic is what the server that answers has decided in the last five minutes. Checks are not counted.
+type Traffic struct {
+	At     int64          `json:"at"` // of this machine's clock: the end of the last second that is told, microseconds
+	Limits []LimitTraffic `json:"limits"`
+	By     string         `json:"by"` // ByRefused or ByUsed, the order of the keys
+	Keys   []KeyTraffic   `json:"keys"`
+	// Problem says why the keys have no Now.
+	Problem *Problem `json:"problem,omitempty"`
+}
+
+// LimitTraffic are the decisions of each second by one limit, the oldest first. They are as many as were asked for.
+type LimitTraffic struct {
+	Limit    string   `json:"limit"` // its name; or (inline), (unknown), (others)
+	Admitted []uint32 `json:"admitted"`
+	Refused  []uint32 `json:"refused"`
+	Failed   []uint32 `json:"failed"` // nothing was decided
+}
+
+// KeyTraffic is a key of one limit that has used much, or was often refused. The figures of the five minutes may be
+// too low for a key that has come lately among those that are kept, and are never too high.
+type KeyTraffic struct {
+	Limit   string      `json:"limit"`
+	Key     string      `json:"key"`
+	Used    json.Number `json:"used"`    // the cost that was admitted in the last five minutes
+	Refused json.Number `json:"refused"` // how often it was refused in that time
+	// Recent is Used or Refused, whichever the keys are ordered by, in parts of ten seconds, the oldest first.
+	Recent []json.Number `json:"recent"`
+	// Now is what the key uses now, and when it can go on; absent if that is not known.
+	Now *LimitUsage `json:"now,omitempty"`
+}
+
+// Values of TrafficQuery.By.
+const (
+	ByRefused = "refused"
+	ByUsed    = "used"
+)
+
+// TrafficQuery says of what GET /v1/traffic tells.
+type TrafficQuery struct {
+	Limit   string // empty: of all limits
+	By      string // the order of the keys; empty: ByRefused
+	Top     int    // how many keys; below 0: none, 0: 20
+	Seconds int    // how many seconds; 0: 300
+}
+
+// Values are the parameters of the query.
+func (q TrafficQuery) Values() url.Values {
+	v := url.Values{}
+	if q.Limit != "" {
+		v.Set("limit", q.Limit)
+	}
+	if q.By != "" {
+		v.Set("by", q.By)
+	}
+	if q.Top != 0 {
+		v.Set("top", strconv.Itoa(max(q.Top, 0)))
+	}
+	if q.Seconds != 0 {
+		v.Set("seconds", strconv.Itoa(q.Seconds))
+	}
+	return v
+}

@@ -1,0 +1,96 @@
+// Package perlimit keeps a value for each limit of the catalogue, such as its counts. How many there are does not
+// depend on what clients send.
+package perlimit
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Names in the place of those of limits.
+const (
+	Inline  = "(inline)"  // the request says the limit
+	Unknown = "(unknown)" // there is no such limit
+	Others  = "(others)"  // there are more limits than have a value of their own
+)
+
+// Values has one T for each limit, made when it is first asked for. It is safe for concurrent use.
+type Values[T any] struct {
+	max     int
+	defined func(name string) bool
+
+	known                   atomic.Pointer[map[string]*T] // by name; replaced, never changed
+	inline, unknown, others T
+
+	mu sync.Mutex // of those who replace known
+}
+
+// New returns values of which at most max are of limits alone. defined reports whether the catalogue has a limit.
+func New[T any](max int, defined func(name string) bool) *Values[T] {
+	return &Values[T]{max: max, defined: defined}
+}
+
+// Of returns the value of a limit, which is given by its name or notation.
+func (v *Values[T]) Of(name string) *T {
+	known := v.known.Load()
+	if known != nil {
+		if t := (*known)[name]; t != nil {
+			return t
+		}
+	}
+	if strings.Contains(name, " ") {
+		return &v.inline
+	}
+	if name == "" || !v.defined(name) {
+		return &v.unknown
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	more := map[string]*T{}
+	if known = v.known.Load(); known != nil {
+		if t := (*known)[name]; t != nil {
+			return t
+		}
+		if len(*known) >= v.max {
+			return &v.others
+		}
+		for name, t := range *known {
+			more[name] = t
+		}
+	}
+	more[name] = new(T)
+	v.known.Store(&more)
+	return more[name]
+}
+
+// Forget forgets limits that are defined no more, and calls gone for each of them.
+func (v *Values[T]) Forget(gone func(*T)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	known := v.known.Load()
+	if known == nil {
+		return
+	}
+	kept := map[string]*T{}
+	for name, t := range *known {
+		if v.defined(name) {
+			kept[name] = t
+		} else {
+			gone(t)
+		}
+	}
+	v.known.Store(&kept)
+}
+
+// Each calls do for each value, the shared ones last.
+func (v *Values[T]) Each(do func(name string, t *T)) {
+	if known := v.known.Load(); known != nil {
+		for name, t := range *known {
+			do(name, t)
+		}
+	}
+	do(Inline, &v.inline)
+	do(Unknown, &v.unknown)
+	do(Others, &v.others)
+}

@@ -1,0 +1,83 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/load"
+	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/server/traffic"
+)
+
+// perLimit is how many bytes it takes to tell of the traffic of one limit: 300 seconds with three numbers, which
+// have four bytes here and some more on the wire.
+const perLimit = 12 << 10
+
+// traffic tells what was decided lately, and for which keys.
+func (d *door) traffic(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+	q, err := trafficQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	if err := s.Enter(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	defer cancel()
+	if err := s.Hold(perLimit * traffic.MaxLimits); err != nil {
+		return err
+	}
+	out, err := d.service.Traffic(ctx, q, func(keys int) error { return s.Hold(int64(perCell * keys)) })
+	if err != nil {
+		return err
+	}
+	s.Leave()
+	return d.answer(w, out)
+}
+
+// trafficQuery reads the parameters of a traffic.
+func trafficQuery(raw string) (*api.TrafficQuery, error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, headgate.Invalid("query", "%v", err)
+	}
+	q := &api.TrafficQuery{By: api.ByRefused, Top: service.DefaultTop, Seconds: traffic.Seconds}
+	for name, list := range values {
+		value := list[0]
+		if len(list) > 1 {
+			return nil, headgate.Invalid(name, "stands %d times in the query", len(list))
+		}
+		switch name {
+		case "limit":
+			q.Limit, err = value, valid(name, law.Cell{Limit: value})
+		case "by":
+			if q.By = value; value != api.ByRefused && value != api.ByUsed {
+				err = headgate.Invalid(name, "%+.40q is not refused or used", value)
+			}
+		case "top":
+			q.Top, err = number(name, value, 0, service.MaxTop)
+		case "seconds":
+			q.Seconds, err = number(name, value, 1, traffic.Seconds)
+		default:
+			err = headgate.Invalid("query", "has an unknown parameter %+.40q; known are limit, by, top, seconds", name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
+}
+
+// number reads a number of a query.
+func number(name, value string, least, most int) (int, error) {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < least || n > most {
+		return 0, headgate.Invalid(name, "%+.40q is not a number from %d to %d", value, least, most)
+	}
+	return n, nil
+}

@@ -1,0 +1,149 @@
+package traffic
+
+import (
+	"math"
+	"strings"
+
+	"github.com/headgate/headgate/law"
+)
+
+const (
+	// Parts is how many parts the last Seconds have for one key, and Part how long one is, in seconds.
+	Parts, Part = 30, Seconds / Parts
+
+	halfLife = 60 // seconds in which a weight halves
+	// maxScale is the power of two by which weights are divided when that of a new charge has grown to it.
+	maxScale = 64
+)
+
+// entry is a key that is kept.
+type entry struct {
+	cell   law.Cell
+	weight float64 // at the scale of the sketch
+	place  int32   // in the heap
+	part   int32   // the newest of recent
+	recent [Parts]float32
+}
+
+// sketch keeps the keys of the greatest weights. It has a lock outside.
+type sketch struct {
+	room    func(n int) bool // takes room for one more entry than n
+	entries []entry
+	index   map[law.Cell]int32 // in entries
+	heap    []int32            // in entries; the smallest weight first
+
+	since int64   // seconds: the weight of a charge is 2^((now-since)/halfLife)
+	now   int64   // seconds, for which scale holds
+	scale float64 // the weight of a cost of 1
+}
+
+func newSketch(now int64, room func(n int) bool) *sketch {
+	at := now / 1e9
+	return &sketch{room: room, index: map[law.Cell]int32{}, since: at, now: at, scale: 1}
+}
+
+// add adds to the weight of a key.
+func (s *sketch) add(now int64, c law.Cell, n float64) {
+	at := now / 1e9
+	if at > s.now {
+		s.advance(at)
+	}
+	part := int32(at / Part)
+	i, ok := s.index[c]
+	if !ok {
+		i = s.enter(c)
+		s.entries[i].part = part
+	}
+	e := &s.entries[i]
+	e.weight += n * s.scale
+	e.shift(part)
+	e.recent[e.part%Parts] += float32(n)
+	s.down(e.place)
+}
+
+// advance goes on to another second.
+func (s *sketch) advance(at int64) {
+	s.now = at
+	if steps := (s.now - s.since) / (maxScale * halfLife); steps > 0 {
+		s.since += steps * maxScale * halfLife
+		for i := range s.entries {
+			s.entries[i].weight = math.Ldexp(s.entries[i].weight, int(-maxScale*min(steps, 100)))
+		}
+	}
+	s.scale = math.Exp2(float64(s.now-s.since) / halfLife)
+}
+
+// enter makes an entry for a key, or takes that of the least weight.
+func (s *sketch) enter(c law.Cell) int32 {
+	c.Key = strings.Clone(c.Key) // which may be a part of a long text
+	if n := len(s.entries); s.room(n) {
+		i := int32(n)
+		s.entries = append(s.entries, entry{cell: c, place: i})
+		s.heap = append(s.heap, i)
+		s.index[c] = i
+		s.up(i)
+		return i
+	}
+	i := s.heap[0]
+	e := &s.entries[i]
+	delete(s.index, e.cell)
+	s.index[c] = i
+	*e = entry{cell: c, weight: e.weight, place: e.place}
+	return i
+}
+
+// shift empties the parts between the newest and another one, which is newer.
+func (e *entry) shift(part int32) {
+	for n := 0; e.part < part && n < Parts; n++ {
+		e.part++
+		e.recent[e.part%Parts] = 0
+	}
+	e.part = max(e.part, part)
+}
+
+// total returns the sum of the parts that are not over.
+func (e *entry) total(part int32) (sum float64) {
+	for p := max(part-Parts, e.part-Parts) + 1; p <= e.part; p++ {
+		sum += float64(e.recent[p%Parts])
+	}
+	return sum
+}
+
+// up moves an entry of a small weight towards the front of the heap.
+func (s *sketch) up(k int32) {
+	for k > 0 {
+		above := (k - 1) / 2
+		if !s.less(k, above) {
+			return
+		}
+		s.swap(k, above)
+		k = above
+	}
+}
+
+// down moves an entry of a great weight towards the end of the heap.
+func (s *sketch) down(k int32) {
+	for {
+		next := 2*k + 1
+		if next >= int32(len(s.heap)) {
+			return
+		}
+		if next+1 < int32(len(s.heap)) && s.less(next+1, next) {
+			next++
+		}
+		if !s.less(next, k) {
+			return
+		}
+		s.swap(k, next)
+		k = next
+	}
+}
+
+func (s *sketch) less(a, b int32) bool {
+	return s.entries[s.heap[a]].weight < s.entries[s.heap[b]].weight
+}
+
+func (s *sketch) swap(a, b int32) {
+	s.heap[a], s.heap[b] = s.heap[b], s.heap[a]
+	s.entries[s.heap[a]].place, s.entries[s.heap[b]].place = a, b
+}
