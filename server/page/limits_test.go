@@ -55,7 +55,6 @@ func TestLimits(t *testing.T) {
 	}
 	b.press(".versions", "Older ones")
 	b.reads("~ api = token-bucket 2/1h burst 10")
-	b.shot("limits-light")
 
 	// Two versions are compared.
 	b.chooses("version-from", "1")
@@ -78,7 +77,6 @@ func TestLimits(t *testing.T) {
 	b.until("the first version", `document.querySelector(".version:last-child strong").innerText === "Version 1"`)
 	b.press(".version:last-child", "Roll back to this")
 	b.until("what would be changed", `document.querySelector("dialog .difference")?.innerText.includes("token-bucket 1/1h burst 10")`)
-	b.shot("rollback-light")
 	b.types("#ask-reason", "all back")
 	b.press("dialog", "Roll back")
 	b.reads("version 27")
@@ -102,8 +100,7 @@ func TestOneLimit(t *testing.T) {
 	s.edits(2)
 	b := s.open(390, 844, true)
 	b.goes("limits/login", "login")
-	b.reads("a log of every request") // what the algorithm means
-	b.shot("limit-dark-390")
+	b.reads("exact: every admitted request") // what the algorithm means
 	b.reads("Version 5")
 	if strings.Contains(b.text(), "Version 2") {
 		t.Error("there is a version that has not changed the limit")

@@ -1,6 +1,6 @@
 // What if: a limit is tried on a log, or on what another limit has recorded, before it is enforced.
 
-import { h, fill, icon, keyText, problem, note } from "./dom.js";
+import { h, fill, icon, keyText, plainKey, problem, note } from "./dom.js";
 import { barChart, curveChart } from "./bars.js";
 import { legend } from "./chart.js";
 import { kinds, periods, ladder, rung, parse, write } from "./notation.js";
@@ -244,8 +244,8 @@ async function show(trial, api, named) {
   }
 
   function row(k, most) {
-    return h("tr", {}, h("td", { class: "whole" }, h("span", { class: "keylink", title: "" }, keyText(k.key))),
-      h("td", { "data-name": "refused" }, h("div", { class: "meter full" }, h("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+    return h("tr", {}, h("td", {}, h("span", { class: "keylink", title: plainKey(k.key) }, keyText(k.key))),
+      h("td", {}, h("div", { class: "meter full" }, h("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
         h("rect", { width: ((100 * k.denied) / most).toFixed(1), height: 10 })), h("span", { class: "num" }, number(k.denied)))),
       h("td", { class: "right num", "data-name": "of" }, `${number(k.requests)}, ${percent(k.denied, k.requests)}`),
       h("td", { class: "right num", "data-name": "first", title: clock(Date.parse(k.first_denied) * 1000) }, brief(Date.parse(k.first_denied))));
