@@ -32,6 +32,7 @@ import (
 	"github.com/headgate/headgate/server/page"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/server/traffic"
 	"github.com/headgate/headgate/server/whatif"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -99,10 +100,12 @@ func newServed(t *testing.T, split bool, callers ...auth.Entry) *served {
 	return s
 }
 
-// wire makes the limiter and the service.
+// wire makes the limiter and the service, with what tells of live figures.
 func wire(s *served, st *memory.Store, c *config.Config) {
-	s.limiter = headgate.New(st, &headgate.Config{Names: s.limits})
+	seen := traffic.New(nil)
+	s.limiter = headgate.New(st, &headgate.Config{Names: s.limits, Observer: service.Observers{seen}})
 	s.service = service.New(s.limiter, c, s.limits)
+	s.service.UseTraffic(seen)
 }
 
 // take charges a limit several times.
@@ -126,7 +129,7 @@ type browser struct {
 
 	mu     sync.Mutex
 	wrong  []string        // guarded by mu
-	expect map[string]bool // statuses of failures that the test brings about; guarded by mu
+	expect map[string]bool // texts in lines of the log that the test brings about; guarded by mu
 }
 
 // open starts Chromium with a window of a size.
@@ -189,8 +192,8 @@ func (b *browser) heard(event any) {
 	case *log.EventEntryAdded:
 		b.mu.Lock()
 		expected := false
-		for status := range b.expect {
-			expected = expected || strings.Contains(e.Entry.Text, status)
+		for text := range b.expect {
+			expected = expected || strings.Contains(e.Entry.Text, text)
 		}
 		b.mu.Unlock()
 		if !expected {
@@ -205,10 +208,10 @@ func (b *browser) heard(event any) {
 	}
 }
 
-// expected lets requests fail with a status.
-func (b *browser) expected(status int) {
+// expected lets the browser log a line with a text.
+func (b *browser) expected(text string) {
 	b.mu.Lock()
-	b.expect[fmt.Sprintf("status of %d", status)] = true
+	b.expect[text] = true
 	b.mu.Unlock()
 }
 

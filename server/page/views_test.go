@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -43,6 +44,7 @@ func TestEveryView(t *testing.T) {
 		if dark := paper == "rgb(18, 24, 28)"; dark != size.dark {
 			t.Errorf("dark %t: the background is %s", size.dark, paper)
 		}
+		b.expected("TrustedHTML")
 		// The policy holds: what a page of this origin could be made to do does not work.
 		if got := eval[string](b, `(() => { try { document.body.innerHTML = "<b>x</b>"; return "written"; } catch (e) { return e.name; } })()`); got != "TypeError" {
 			t.Errorf("innerHTML: %s", got)
@@ -76,7 +78,7 @@ func TestHostileKeysAreText(t *testing.T) {
 	}
 	for _, v := range []string{"live", "keys", "audit", "limits", "whatif"} {
 		for _, key := range hostile {
-			body := map[string]string{"limit": "api", "key": key, "for": "1h", "reason": key}
+			body := map[string]string{"limit": "api", "key": key, "for": "1h", "reason": cmp.Or(key, "nothing")}
 			s.admin(b, "/v1/block", body)
 		}
 		heading := map[string]string{"live": "Live", "keys": "Keys", "audit": "Audit", "limits": "Limits", "whatif": "What if"}[v]
@@ -90,7 +92,7 @@ func TestHostileKeysAreText(t *testing.T) {
 		b.harmless(v)
 	}
 	for _, key := range hostile {
-		b.goes("key/"+strings.ReplaceAll(url.QueryEscape(key), "+", "%20"), shown(key))
+		b.goesOn("key/"+strings.ReplaceAll(url.QueryEscape(key), "+", "%20"), shown(key))
 		b.reads("Blocked because:")
 		b.reads("History")
 		b.harmless("key")
@@ -141,8 +143,8 @@ func TestButtons(t *testing.T) {
 	s.service.OnAdmin(func(a service.AdminAction) { told = append(told, a) })
 	s.take("api", "mallory", 12)
 	b := s.open(1280, 900, false)
-	b.expected(401)
-	b.expected(400)
+	b.expected("status of 401")
+	b.expected("status of 400")
 	b.run(navigate(s.base + "/#/key/mallory"))
 	b.types("#token", s.tokens["oncall"])
 	b.press(".signin", "Sign in")
@@ -229,7 +231,7 @@ func TestSignIn(t *testing.T) {
 	s.take("login", "mallory", 1)
 	b := s.open(1280, 900, false)
 	for _, status := range []int{401, 403} {
-		b.expected(status)
+		b.expected(fmt.Sprintf("status of %d", status))
 	}
 	b.run(navigate(s.base + "/"))
 	sign := func(token string) {
@@ -297,7 +299,7 @@ func TestKeyboard(t *testing.T) {
 	b.until("its page", "document.querySelector('main h1')?.innerText === 'bob'")
 	b.keys("/")
 	b.until("the search", "document.activeElement.type === 'search'")
-	b.keys("alice" + kb.Enter)
+	b.types(".find", "alice"+kb.Enter)
 	b.until("what was found", "document.querySelector('main h1')?.innerText === 'alice'")
 	b.keys("?")
 	b.until("the help", "document.querySelector('dialog[open]')?.innerText.includes('Find a key')")
@@ -332,4 +334,41 @@ func TestTheLevelMoves(t *testing.T) {
 		for (let i = 0; i < d.length; i += 4) if (d[i] === 203 && d[i + 1] === 47 && d[i + 2] === 31) return true;
 		return false;
 	})()`)
+}
+
+// TestLive looks at the live figures while decisions are made.
+func TestLive(t *testing.T) {
+	s := newServed(t, false)
+	s.take("api", "alice", 13)
+	s.take("api", "bob", 10)
+	s.take("login", "carol", 2)
+	b := s.open(1280, 900, false)
+	b.goes("live", "Live")
+	const rows = "[...document.querySelectorAll('table.keys tbody tr')].map((r) => r.innerText.replaceAll(/\\s+/g, ' ').trim())"
+	b.until("alice, refused three times", rows+"[0]?.startsWith('alice api 100 % in ') && "+rows+"[0].endsWith(' 3')")
+	if all := eval[[]string](b, rows); len(all) != 1 {
+		t.Errorf("most refused are %q", all)
+	}
+	b.until("the limits", "document.querySelectorAll('table.limits tbody tr').length === 2")
+	share := eval[string](b, "[...document.querySelectorAll('table.limits tbody tr')].map((r) => r.cells[0].innerText + ' ' + r.cells[3].innerText).join()")
+	if share != "api 13 %,login 0 %" && share != "login 0 %,api 13 %" {
+		t.Errorf("of the limits it says %s", share)
+	}
+	before := eval[string](b, "document.querySelector('canvas').toDataURL()")
+	s.take("api", "dave", 40)
+	b.until("dave, refused most", rows+"[0]?.startsWith('dave api 100 %')")
+	b.until("another picture", fmt.Sprintf("document.querySelector('canvas').toDataURL() !== %q", before))
+	b.press("main", "Most used")
+	b.until("the most used", rows+".length === 4 && document.body.innerText.includes('Used, 5 min')")
+	b.press("main", "1 min")
+	b.reads("refused of all in a minute")
+	b.press("main", "Pause")
+	b.reads("Go on")
+	s.take("login", "erin", 3)
+	b.press("main", "Go on")
+	b.until("erin", rows+".some((r) => r.startsWith('erin login 100 %'))")
+	eval[any](b, "[...document.querySelectorAll('table.limits a')].find((a) => a.innerText === 'login').click(), null")
+	b.until("one limit", "document.querySelectorAll('table.limits tbody tr').length === 1")
+	eval[any](b, "document.querySelector('[aria-label=\"All limits\"]').click(), null")
+	b.until("all limits", "document.querySelectorAll('table.limits tbody tr').length === 2")
 }

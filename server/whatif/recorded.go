@@ -13,10 +13,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// attempt is a line about what a limit has recorded. Its names are those of `headgate export --history`, but for the
-// time.
+// attempt is a line about what a limit has recorded. Its names are those of `headgate export --history`.
 type attempt struct {
-	TS      int64       `json:"ts"`
+	At      int64       `json:"at"`
 	Key     string      `json:"key"`
 	Number  int64       `json:"number"`
 	Cost    json.Number `json:"cost"`

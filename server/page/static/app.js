@@ -235,5 +235,5 @@ addEventListener("unhandledrejection", (e) => {
     e.preventDefault();
   }
 });
-every(10000, health);
+every(30000, health);
 show();
