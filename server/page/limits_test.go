@@ -126,7 +126,7 @@ func TestReadersChangeNoLimits(t *testing.T) {
 	s := newServed(t, false, auth.Entry{Name: "reader", Role: "read"})
 	s.edits(1)
 	b := s.open(1280, 900, false)
-	b.expected(401)
+	b.expected("status of 401")
 	b.run(navigate(s.base + "/"))
 	b.types("#token", s.tokens["reader"])
 	b.press(".signin", "Sign in")

@@ -187,7 +187,7 @@ func TestWhatIf(t *testing.T) {
 	b.until("a part", `document.querySelector(".read-log")?.innerText.includes("lines are not counted")`)
 
 	// What is wrong is said.
-	b.expected(400)
+	b.expected("status of 400")
 	b.writes("whatif-limit", "token-bucket 5")
 	b.until("a wrong limit", `document.querySelector(".trial .wrong:not([hidden])")?.innerText.includes("token-bucket")`)
 	b.drop("notes.txt", "this is no log\nat all\n")
@@ -208,7 +208,7 @@ func TestWhatIfRecorded(t *testing.T) {
 	s.take("login", "alice", 5)
 	s.take("login", "bob", 2)
 	b := s.open(390, 844, true)
-	b.expected(401)
+	b.expected("status of 401")
 	b.run(navigate(s.base + "/"))
 	b.types("#token", s.tokens["reader"])
 	b.press(".signin", "Sign in")

@@ -275,16 +275,18 @@ async function show(trial, api, named) {
   const refuse = h("select", { id: "whatif-refuse", onchange: suggest }, [["0%", "nothing"], ["0.1%", "0.1 %"], ["0.2%", "0.2 %"], ["1%", "1 %"], ["5%", "5 %"]].map(([v, t]) => h("option", { value: v, selected: v === "0.1%" }, t)));
   const of = h("select", { id: "whatif-of", "aria-label": "of what", onchange: suggest }, h("option", { value: "requests" }, "of the requests"), h("option", { value: "keys" }, "of the keys"));
 
+  let looking = 0;
+
   async function suggest() {
     fill(choices, h("li", { class: "quiet" }, "Looking for limits …"));
-    const id = chosen.log.id;
+    const id = chosen.log.id, mine = ++looking;
     try {
       const found = await api.get("/v1/whatif/suggest", { id, refuse: refuse.value, of: of.value }, { within: 30000 });
-      if (!trial.isConnected || id !== chosen.log.id) return;
+      if (!trial.isConnected || id !== chosen.log.id || mine !== looking) return;
       chosen.found = { id, ...found };
       offer();
     } catch (err) {
-      if (trial.isConnected) fill(choices, h("li", {}, problem(err)));
+      if (trial.isConnected && mine === looking) fill(choices, h("li", {}, problem(err)));
     }
   }
 
