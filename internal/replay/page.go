@@ -97,8 +97,8 @@ func newPage(reports []*Report) *page {
 	r := reports[0]
 	p := &page{
 		// Nothing but this style and this script, whatever a log contains.
-		Policy: "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + sourceHash(palette.CSS+pageStyle) +
-			"; script-src " + sourceHash(pageScript),
+		Policy: "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " +
+			sourceHash(palette.CSS+pageStyle) + "; script-src " + sourceHash(pageScript),
 		Style:  template.CSS(palette.CSS + pageStyle),
 		Script: template.JS(pageScript),
 		Title:  r.Notation,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -314,7 +315,15 @@ func (b *browser) keys(keys string) {
 	b.run(chromedp.KeyEvent(keys))
 }
 
-func get(t *testing.T, method, address string, headers ...string) *http.Response {
+// answer is that of a server, read.
+type answer struct {
+	status int
+	header http.Header
+	text   string
+}
+
+// get sends a request with headers such as "If-None-Match: x".
+func get(t *testing.T, method, address string, headers ...string) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, address, nil)
 	if err != nil {
@@ -328,8 +337,12 @@ func get(t *testing.T, method, address string, headers ...string) *http.Response
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { res.Body.Close() })
-	return res
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{res.StatusCode, res.Header, string(text)}
 }
 
 // navigate loads an address.

@@ -40,7 +40,8 @@ var static embed.FS
 
 // Policy is the Content-Security-Policy of the page: its own files, and requests to its own server.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; " +
+	"trusted-types 'none'"
 
 // Prefix begins the paths of the files of the page.
 const Prefix = "/page/"

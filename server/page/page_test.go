@@ -1,7 +1,6 @@
 package page_test
 
 import (
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,28 +19,28 @@ func TestFiles(t *testing.T) {
 	}
 	for path, kind := range kinds {
 		res := get(t, http.MethodGet, s.base+path)
-		text, _ := io.ReadAll(res.Body)
-		h := res.Header
-		if res.StatusCode != http.StatusOK || h.Get("Content-Type") != kind || len(text) == 0 {
-			t.Errorf("%s: status %d, %s, %d bytes", path, res.StatusCode, h.Get("Content-Type"), len(text))
+		h := res.header
+		if res.status != http.StatusOK || h.Get("Content-Type") != kind || res.text == "" {
+			t.Errorf("%s: status %d, %s, %d bytes", path, res.status, h.Get("Content-Type"), len(res.text))
 		}
 		if len(h["Content-Security-Policy"]) != 1 || h.Get("Content-Security-Policy") != page.Policy ||
 			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" {
 			t.Errorf("%s: %v", path, h)
 		}
-		if again := get(t, http.MethodGet, s.base+path, "If-None-Match: "+h.Get("ETag")); again.StatusCode != http.StatusNotModified {
-			t.Errorf("%s asked again: status %d", path, again.StatusCode)
+		again := get(t, http.MethodGet, s.base+path, "If-None-Match: "+h.Get("ETag"))
+		if again.status != http.StatusNotModified {
+			t.Errorf("%s asked again: status %d", path, again.status)
 		}
-		if head := get(t, http.MethodHead, s.base+path); head.StatusCode != http.StatusOK {
-			t.Errorf("HEAD %s: status %d", path, head.StatusCode)
+		if head := get(t, http.MethodHead, s.base+path); head.status != http.StatusOK {
+			t.Errorf("HEAD %s: status %d", path, head.status)
 		}
-		if post := get(t, http.MethodPost, s.base+path); post.StatusCode < 400 {
-			t.Errorf("POST %s: status %d", path, post.StatusCode)
+		if post := get(t, http.MethodPost, s.base+path); post.status < 400 {
+			t.Errorf("POST %s: status %d", path, post.status)
 		}
 	}
 	for _, path := range []string{"/page/", "/page/page.go", "/page/../page.go", "/page", "/index.html", "/page/index.html"} {
-		if res := get(t, http.MethodGet, s.base+path); res.StatusCode != http.StatusNotFound {
-			t.Errorf("%s: status %d", path, res.StatusCode)
+		if res := get(t, http.MethodGet, s.base+path); res.status != http.StatusNotFound {
+			t.Errorf("%s: status %d", path, res.status)
 		}
 	}
 }
@@ -58,9 +57,8 @@ func TestPolicyAllowsOnlyTheServer(t *testing.T) {
 		}
 	}
 	res := get(t, http.MethodGet, newServed(t, false).base+"/")
-	text, _ := io.ReadAll(res.Body)
 	for _, inline := range []string{"<style", " style=", " onclick=", " onload=", "http://", "https://", "<script>"} {
-		if strings.Contains(string(text), inline) {
+		if strings.Contains(res.text, inline) {
 			t.Errorf("the page has %q", inline)
 		}
 	}

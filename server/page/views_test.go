@@ -17,7 +17,11 @@ import (
 
 // views are all views, and their headings.
 var views = [][2]string{
-	{"live", "Live"}, {"keys", "Keys"}, {"key/alice", "alice"}, {"limits", "Limits"}, {"whatif", "What if"},
+	{"live", "Live"},
+	{"keys", "Keys"},
+	{"key/alice", "alice"},
+	{"limits", "Limits"},
+	{"whatif", "What if"},
 	{"audit", "Audit"},
 }
 
@@ -64,8 +68,8 @@ func shown(key string) string {
 	if key == "" {
 		return "(empty key)"
 	}
-	return strings.NewReplacer("\x01", `\u0001`, "\x1b", `\u001b`, "\r", `\r`, "\n", `\n`, "\t", `\t`, "\u202e", `\u202e`,
-		"\u2066", `\u2066`).Replace(key)
+	return strings.NewReplacer("\x01", `\u0001`, "\x1b", `\u001b`, "\r", `\r`, "\n", `\n`, "\t", `\t`,
+		"\u202e", `\u202e`, "\u2066", `\u2066`).Replace(key)
 }
 
 // TestHostileKeysAreText shows such keys, and such reasons, in each view.

@@ -114,8 +114,10 @@ const proxied = "X-Forwarded-Uri: /\r\nHeadgate-Settle: eyJpZCI6ImkiLCJjaGFyZ2Vz
 const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
 // unasked are paths that do not ask the store.
-var unasked = map[string]bool{"/v1/explain": true, "/v1/limits": true, "/openapi.yaml": true, "/livez": true,
-	"/v1/me": true, "/v1/audit": true, "/v1/override": true}
+var unasked = map[string]bool{
+	"/v1/explain": true, "/v1/limits": true, "/openapi.yaml": true, "/livez": true,
+	"/v1/me": true, "/v1/audit": true, "/v1/override": true,
+}
 
 // TestAHalfClosedConnectionGetsAProblem closes its side of the connection before the
 // answer, which ends the context of the request.

@@ -237,6 +237,11 @@ func TestAdminActionsHaveAnAddressOfTheirOwn(t *testing.T) {
 			t.Errorf("%s: status %d, want %d: %s", tt.path, w.Code, tt.status, w.Body)
 		}
 	}
+	for want, h := range map[string]http.Handler{`"actions":false`: public, `"actions":true`: all} {
+		if w := ask(h, "GET", "/v1/me", "", admin); !strings.Contains(w.Body.String(), want) {
+			t.Errorf("/v1/me: %s, not %s", w.Body, want)
+		}
+	}
 	want := service.AdminAction{Verb: "reset", Limit: "api", Key: "k", Reason: "asked for", Caller: "admin"}
 	if len(actions) != 1 || actions[0] != want {
 		t.Errorf("audited: %+v, want %+v", actions, want)

@@ -20,7 +20,8 @@ func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, 
 		return nil, err
 	}
 	if err := headgate.ValidName(limit.Name()); err != nil {
-		return nil, headgate.Invalid("limit", "%.100q is no name; an override stands in the place of a named limit", r.Limit)
+		return nil, headgate.Invalid("limit", "%.100q is no name; an override stands in the place of a named limit",
+			r.Limit)
 	}
 	limits, ok := s.names.(interface {
 		Now() time.Time

@@ -45,7 +45,7 @@ export const view = {
       h("div", { class: "head" }, h("h1", {}, "Live"), of, spans, pause),
       wrong, figures,
       h("section", { class: "card" }, h("div", { class: "head" }, title, legend([["admitted", "admitted"], ["refused", "refused"]])), host),
-      h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, "Limited now"), orders),
+      h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, by === "used" ? "Used most" : "Limited now"), orders),
         h("div", { class: "scroll" }, h("table", { class: "stack keys" }, h("thead", {}, h("tr", {},
           h("th", {}, "Key"), h("th", {}, "Limit"), h("th", {}, "Of its capacity"), h("th", { class: "right" }, "Passes"),
           h("th", { class: "right" }, by === "used" ? "Used, 5 min" : "Refused, 5 min"), h("th", {}, "Trend"))), keys))),
