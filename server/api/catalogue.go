@@ -88,7 +88,7 @@ type Difference struct {
 
 // ItemChange is a change of one thing in the catalogue.
 type ItemChange struct {
-	Kind   string `json:"kind"`          // limit, plan, override, prefix-override, assignment, prefix-assignment or file
+	Kind   string `json:"kind"`          // limit, plan, override or assignment; prefix-override, prefix-assignment
 	Name   string `json:"name"`          // of the limit or the plan
 	Key    string `json:"key,omitempty"` // or a prefix; of a plan, the limit in it
 	Before string `json:"before"`        // what it says; empty: there was none

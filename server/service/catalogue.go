@@ -60,7 +60,9 @@ func (s *Service) Catalogue(ctx context.Context) (*api.Catalogue, error) {
 		plan := api.CatalogPlan{Name: p.Name}
 		for _, l := range p.Limits {
 			if caller.Touches(l.Name()) == nil {
-				plan.Limits = append(plan.Limits, api.Limit{Name: l.Name(), Limit: l.String(), Bound: l.Bound().String()})
+				plan.Limits = append(plan.Limits, api.Limit{
+					Name: l.Name(), Limit: l.String(), Bound: l.Bound().String(),
+				})
 			}
 		}
 		if plan.Limits != nil {
