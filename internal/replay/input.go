@@ -155,6 +155,28 @@ type share struct {
 	first *BadLine
 }
 
+// next reads the line of a number. The error is io.EOF at the end, and accesslog.ErrLong if only its beginning is
+// returned.
+func (in *input) next(ctx context.Context, lines *accesslog.Lines, n int64) ([]byte, error) {
+	line, err := lines.Next()
+	if n&0xfff == 0 || err != nil {
+		in.cfg.Progress(Reading, in.done+lines.BytesRead(), in.total)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	if err != nil {
+		if err == io.EOF || errors.Is(err, accesslog.ErrLong) {
+			return line, err
+		}
+		return nil, fmt.Errorf("line %d: %w", n, err)
+	}
+	if most := in.cfg.MaxMemory; most > 0 && in.memory() > most {
+		return nil, fmt.Errorf("%w: before line %d its requests and keys take more than %d bytes", ErrLarge, n, most)
+	}
+	return line, nil
+}
+
 // readLines reads a log to its end, and says how many lines were of its format.
 func (in *input) readLines(ctx context.Context, name string, lines *accesslog.Lines, rd accesslog.Reader) (
 	of share, err error,
@@ -162,21 +184,12 @@ func (in *input) readLines(ctx context.Context, name string, lines *accesslog.Li
 	r := &in.report
 	var newest int64 // of this log
 	for n := int64(1); ; n++ {
-		line, err := lines.Next()
-		if n&0xfff == 0 || err != nil {
-			in.cfg.Progress(Reading, in.done+lines.BytesRead(), in.total)
-			if ctx.Err() != nil {
-				return of, ctx.Err()
-			}
-		}
+		line, err := in.next(ctx, lines, n)
 		if errors.Is(err, io.EOF) {
 			return of, nil
 		}
-		if most := in.cfg.MaxMemory; most > 0 && in.memory() > most {
-			return of, fmt.Errorf("%w: after line %d its requests and keys take more than %d bytes", ErrLarge, n, most)
-		}
 		if err != nil && !errors.Is(err, accesslog.ErrLong) {
-			return of, fmt.Errorf("line %d: %w", n, err)
+			return of, err
 		}
 		r.Lines++
 		bad := BadLine{Log: in.logName(name), Line: n}

@@ -27,8 +27,8 @@ func accessLog() string {
 		at = at.Add(time.Duration(rnd.ExpFloat64() * float64(100*time.Second)))
 		n := zipf.Uint64()
 		for range min(1+int(rnd.ExpFloat64()*4), 10_000-lines) { // a page, and what is on it
-			fmt.Fprintf(&b, "10.%d.%d.7 - - [%s] \"GET /page/%d HTTP/1.1\" 200 %d \"http://example.com/\" \"Mozilla/5.0 (X11; Linux "+
-				"x86_64; rv:150.0) Gecko/20100101 Firefox/150.0\"\n",
+			fmt.Fprintf(&b, "10.%d.%d.7 - - [%s] \"GET /page/%d HTTP/1.1\" 200 %d \"http://example.com/\" "+
+				"\"Mozilla/5.0 (X11; Linux x86_64; rv:150.0) Gecko/20100101 Firefox/150.0\"\n",
 				n/250, n%250, at.Format("02/Jan/2006:15:04:05 -0700"), rnd.IntN(300), rnd.IntN(9000))
 			at = at.Add(time.Second)
 			lines++
@@ -174,7 +174,7 @@ func TestWhatIf(t *testing.T) {
 		setTimeout(() => over.dispatchEvent(new MouseEvent("click", at)), 100);
 		return null;
 	})()`)
-	b.until("a point of the curve is taken", fmt.Sprintf(`document.querySelector("#whatif-limit").value !== %q`, before))
+	b.until("a point is taken", fmt.Sprintf(`document.querySelector("#whatif-limit").value !== %q`, before))
 	says(eval[string](b, `document.querySelector("#whatif-limit").value`))
 
 	// The log stays while the page is open, and can be limited by something else, or in part.
@@ -189,7 +189,7 @@ func TestWhatIf(t *testing.T) {
 	// What is wrong is said.
 	b.expected("status of 400")
 	b.writes("whatif-limit", "token-bucket 5")
-	b.until("a wrong limit", `document.querySelector(".trial .wrong:not([hidden])")?.innerText.includes("token-bucket")`)
+	b.until("wrong limit", `document.querySelector(".trial .wrong:not([hidden])")?.innerText.includes("token-bucket")`)
 	b.drop("notes.txt", "this is no log\nat all\n")
 	b.until("a wrong log", `document.querySelector("main .problem")?.innerText.includes("format")`)
 }

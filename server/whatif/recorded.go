@@ -109,7 +109,7 @@ func piped(write func(io.Writer) error) (r io.Reader, end func() error) {
 		done <- err
 	}()
 	return in, func() error {
-		in.Close()
+		_ = in.Close() // which cannot fail
 		if err := <-done; err != nil && !errors.Is(err, io.ErrClosedPipe) {
 			return err
 		}

@@ -105,7 +105,7 @@ func accessLog() []byte {
 		at = at.Add(time.Duration(rnd.ExpFloat64() * float64(90*time.Second)))
 		n := zipf.Uint64()
 		for range min(1+int(rnd.ExpFloat64()*4), 10_000-lines) { // a page, and what is on it
-			fmt.Fprintf(&b, "10.%d.%d.7 - - [%s] \"GET /page/%d HTTP/1.1\" 200 %d \"http://example.com/\" \"Mozilla/5.0\"\n",
+			fmt.Fprintf(&b, "10.%d.%d.7 - - [%s] \"GET /page/%d HTTP/1.1\" 200 %d \"-\" \"Mozilla/5.0\"\n",
 				n/250, n%250, at.Format("02/Jan/2006:15:04:05 -0700"), rnd.IntN(300), rnd.IntN(9000))
 			at = at.Add(time.Second)
 			lines++
