@@ -245,7 +245,8 @@ func TestBadQuestions(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, whatif.Config{MaxUpload: 20_000})
 	a := s.send(t, url.Values{"key": {"ip"}}, accessLog()[:10_000])
-	line := accessLog()[:200]
+	line, _, _ := bytes.Cut(accessLog(), []byte("\n"))
+	line = append(line, '\n')
 	for _, c := range []struct {
 		method, path string
 		v            url.Values
@@ -264,7 +265,7 @@ func TestBadQuestions(t *testing.T) {
 		{"POST", "", url.Values{"key": {"ip"}, "year": {"x"}}, string(line), 400, "year", "is not a year"},
 		{"POST", "", url.Values{"key": {"ip", "path"}}, string(line), 400, "key", "stands 2 times"},
 		{"POST", "", url.Values{"keys": {"ip"}}, string(line), 400, "query", "unknown parameter"},
-		{"POST", "", url.Values{"key": {"ip"}}, strings.Repeat(string(line), 150), 413, "", "at most 20000 bytes"},
+		{"POST", "", url.Values{"key": {"ip"}}, strings.Repeat(string(line), 300), 413, "", "at most 20000 bytes"},
 		{"POST", "", url.Values{"recorded": {"api"}}, "", 400, "recorded", "keeps no history"},
 		{"POST", "", url.Values{"recorded": {"login"}}, "", 400, "recorded", "nothing yet"},
 		{"POST", "", url.Values{"recorded": {"nothing"}}, "", 400, "limit", "unknown"},
