@@ -145,16 +145,35 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 	}
 	s = checked(cell, limit, &op, &out)
 	if op.Params.Kind == law.Log {
-		entries, err := inspector.Entries(ctx, op.Cell, historyShown)
-		if err != nil {
-			return Status{}, err
-		}
-		for _, e := range entries {
-			s.History = append(s.History,
-				Attempt{e.Number, time.UnixMicro(e.At).UTC(), costOf(e.Cost, op.Params.Unit, true), e.Granted})
-		}
+		s.History, err = attempts(ctx, inspector, op.Cell, op.Params.Unit, historyShown)
 	}
-	return s, nil
+	return s, err
+}
+
+// Attempts returns the newest n attempts of a key, newest first, of a limit that keeps a log; none of another. The
+// limit is one of which more than the name is known. It changes nothing and takes no lock. ErrUnsupported if the
+// store cannot be looked into.
+func (l *Limiter) Attempts(ctx context.Context, limit Limit, key string, n int) (list []Attempt, err error) {
+	inspector, err := l.inspector()
+	switch {
+	case err != nil:
+		return nil, err
+	case limit.IsZero() || limit.OnlyName():
+		return nil, Invalid("limit", "%q is not known here but for its name", limit.Name())
+	case limit.Params().Kind != law.Log:
+		return nil, nil
+	}
+	ctx, b := l.bound(ctx)
+	defer b.end(&err, store.ErrUnavailable)
+	return attempts(ctx, inspector, law.Cell{Limit: limit.Name(), Key: key}, limit.Params().Unit, n)
+}
+
+func attempts(ctx context.Context, s store.Inspector, c law.Cell, unit int64, n int) (list []Attempt, err error) {
+	entries, err := s.Entries(ctx, c, n)
+	for _, e := range entries {
+		list = append(list, Attempt{e.Number, time.UnixMicro(e.At).UTC(), costOf(e.Cost, unit, true), e.Granted})
+	}
+	return list, err
 }
 
 // checked describes a cell that a check has asked about.

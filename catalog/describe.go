@@ -47,6 +47,17 @@ func became(c *store.Change, what, retired string) string {
 	return fmt.Sprintf("~ %s = %s   (was %s)", what, meaning(&c.After), meaning(&c.Before))
 }
 
+// Meaning is what an item says, for people; empty of one that is not there.
+func Meaning(i *store.Item) string {
+	if i.Removed {
+		return ""
+	}
+	if d, err := definition(i); i.Kind == store.KindLimit && err == nil {
+		return describe(&d)
+	}
+	return meaning(i)
+}
+
 // meaning is what an item says.
 func meaning(i *store.Item) string {
 	text := i.Text

@@ -209,10 +209,7 @@ func (c *Catalog) back(ctx context.Context, now *snapshot, version int64, names 
 			list = append(list, change)
 		}
 	}
-	slices.SortFunc(list, func(a, b store.Change) int {
-		return cmp.Or(cmp.Compare(a.After.Kind, b.After.Kind), cmp.Compare(a.After.Name, b.After.Name),
-			cmp.Compare(a.After.Key, b.After.Key))
-	})
+	sortChanges(list)
 	return list, nil
 }
 
@@ -243,34 +240,84 @@ func (c *Catalog) present(ctx context.Context, now *snapshot, ids map[store.Item
 	return have, err
 }
 
-// before returns the items that the versions from after version to below next have changed,
-// as they were before that.
-func (c *Catalog) before(ctx context.Context, next, version int64) (map[store.Item]store.Item, error) {
-	k, err := c.keeper()
+// Between says what was changed from one version to another, which may be the older one: what is as it was is left
+// out. A version that never was, or is not kept any more, is headgate.ErrInvalid.
+func (c *Catalog) Between(ctx context.Context, from, to int64) ([]store.Change, error) {
+	if err := c.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	newest := c.now.Load().version
+	for field, version := range map[string]int64{"from": from, "to": to} {
+		if version < 0 || version > newest {
+			return nil, headgate.Invalid(field, "there is no version %d; the newest is %d", version, newest)
+		}
+	}
+	changes := map[store.Item]store.Change{}
+	err := c.since(ctx, max(from, to)+1, min(from, to), func(change store.Change) {
+		id := change.After.ID()
+		if newer, ok := changes[id]; ok {
+			change.After = newer.After
+		}
+		changes[id] = change
+	})
 	if err != nil {
 		return nil, err
 	}
+	var list []store.Change
+	for _, change := range changes {
+		if from > to {
+			change.Before, change.After = change.After, change.Before
+		}
+		if change.Before != change.After {
+			list = append(list, change)
+		}
+	}
+	sortChanges(list)
+	return list, nil
+}
+
+// sortChanges orders changes by what they are about.
+func sortChanges(list []store.Change) {
+	slices.SortFunc(list, func(a, b store.Change) int {
+		return cmp.Or(cmp.Compare(a.After.Kind, b.After.Kind), cmp.Compare(a.After.Name, b.After.Name),
+			cmp.Compare(a.After.Key, b.After.Key))
+	})
+}
+
+// before returns the items that the versions from after version to below next have changed,
+// as they were before that.
+func (c *Catalog) before(ctx context.Context, next, version int64) (map[store.Item]store.Item, error) {
 	was := map[store.Item]store.Item{}
+	err := c.since(ctx, next, version, func(change store.Change) { was[change.After.ID()] = change.Before })
+	return was, err
+}
+
+// since calls f for the changes of the versions from after version to below next, the newest version first.
+func (c *Catalog) since(ctx context.Context, next, version int64, f func(store.Change)) error {
+	k, err := c.keeper()
+	if err != nil {
+		return err
+	}
 	for next > version+1 {
 		versions, err := k.CatalogVersions(ctx, next, page)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if len(versions) == 0 {
-			return nil, headgate.Invalid("version", "what was changed after version %d is not kept any more", version)
+			return headgate.Invalid("version", "what was changed after version %d is not kept any more", version)
 		}
 		for i := range versions {
 			if versions[i].Number <= version {
-				return was, nil
+				return nil
 			}
 			if versions[i].Number != next-1 {
-				return nil, headgate.Invalid("version", "what version %d has changed is not kept any more", next-1)
+				return headgate.Invalid("version", "what version %d has changed is not kept any more", next-1)
 			}
 			next--
 			for _, change := range versions[i].Changes {
-				was[change.After.ID()] = change.Before
+				f(change)
 			}
 		}
 	}
-	return was, nil
+	return nil
 }

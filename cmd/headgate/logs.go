@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/accesslog"
 	"github.com/headgate/headgate/internal/replay"
 )
@@ -98,24 +98,17 @@ func (o *logOptions) config(cmd *cobra.Command) (cfg *replay.Config, err error) 
 	if cfg.Top == 0 {
 		cfg.Top = -1 // none, as asked
 	}
-	if cfg.Since, err = logTime("since", o.since); err != nil {
-		return nil, err
+	if cfg.Since, err = replay.ParseTime("since", o.since); err != nil {
+		return nil, ofFlag(err)
 	}
-	cfg.Until, err = logTime("until", o.until)
-	return cfg, err
+	cfg.Until, err = replay.ParseTime("until", o.until)
+	return cfg, ofFlag(err)
 }
 
-// logTime reads a time of --since and --until. Without a zone it is UTC.
-func logTime(flag, text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
+// ofFlag says which flag is wrong.
+func ofFlag(err error) error {
+	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
+		return fmt.Errorf("--%s: %s", wrong.Field, wrong.Problem)
 	}
-	for _, layout := range []string{
-		time.RFC3339, time.DateOnly, time.DateTime, "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02T15:04",
-	} {
-		if t, err := time.Parse(layout, text); err == nil && t.Year() > 1970 {
-			return t, nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("--%s: %q is not a time such as 2026-05-01 or 2026-05-01T12:00:00Z", flag, text)
+	return err
 }

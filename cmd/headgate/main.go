@@ -143,7 +143,7 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 			meant = "; did you mean " + strings.Join(names, " or ") + "?"
 		}
 	}
-	return fmt.Errorf("unknown command%s%s (headgate --help lists them)", name, meant)
+	return fmt.Errorf("unknown command%s%s (%s --help lists them)", name, meant, cmd.CommandPath())
 }
 
 var commandForm = regexp.MustCompile(`^[a-zA-Z_-]{1,24}$`)

@@ -21,7 +21,7 @@ func newPlanCommand() *cobra.Command {
 			"the named limit for keys that have the plan; what it does not name is as it is for all.\n" +
 			"Plans are defined by the config file (plans:), or one by one. Every server and program feels a\n" +
 			"change within two seconds, and each is kept as a version.",
-		Args: cobra.NoArgs,
+		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPlanListCommand(), newPlanKeysCommand(), newPlanSetCommand(), newPlanUnsetCommand(),

@@ -27,6 +27,7 @@ import (
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/server/tracing"
 	"github.com/headgate/headgate/server/traffic"
+	"github.com/headgate/headgate/server/whatif"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/pending"
@@ -251,14 +252,16 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return err
 	}
 	names := &earlyNames{limits, o.config, opened}
-	service := o.service(s, names, log)
+	service, limiter := o.service(s, names, log)
+	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter, Log: log})
+	defer logs.Close()
 	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&o.applied.rules)
 	if err := o.envoy.open(service, log); err != nil {
 		all.Close()
 		return err
 	}
-	o.rest.More = o.envoy.routes()
+	o.rest.More = append(o.envoy.routes(), logs.Routes()...)
 	if o.metrics == "" {
 		o.rest.More = append(o.rest.More, rest.Route{
 			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, Handler: o.measure.Handler().ServeHTTP,
@@ -289,8 +292,8 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	return o.until(ctx, all, s, opened, log)
 }
 
-// service returns what answers requests, and those who observe its decisions.
-func (o *serving) service(s *front.Store, names *earlyNames, log *slog.Logger) *service.Service {
+// service returns what answers requests, and the Limiter that it asks, with those who observe its decisions.
+func (o *serving) service(s *front.Store, names *earlyNames, log *slog.Logger) (*service.Service, *headgate.Limiter) {
 	defined := func(name string) bool { _, ok := names.Lookup(name); return ok }
 	lately := traffic.New(&traffic.Config{Defined: defined})
 	observers := service.Observers{o.measure, lately}
@@ -303,9 +306,10 @@ func (o *serving) service(s *front.Store, names *earlyNames, log *slog.Logger) *
 	if o.traces != nil {
 		observers = append(observers, o.traces)
 	}
-	answers := service.New(headgate.New(s, &headgate.Config{Names: names, Observer: observers}), o.config, names)
+	limiter := headgate.New(s, &headgate.Config{Names: names, Observer: observers})
+	answers := service.New(limiter, o.config, names)
 	answers.UseTraffic(lately)
-	return answers
+	return answers, limiter
 }
 
 // measured makes the metrics, and lets the drivers tell them of what they repeat.

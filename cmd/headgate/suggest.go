@@ -1,14 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/replay"
 )
 
@@ -55,9 +51,9 @@ func (o *suggestOptions) run(cmd *cobra.Command, logs []string) error {
 	if err != nil {
 		return err
 	}
-	ask, err := o.ask()
+	ask, err := replay.ParseAsk(o.refuse, o.of, o.periods)
 	if err != nil {
-		return err
+		return ofFlag(err)
 	}
 	bar := newReplayBar(cmd.ErrOrStderr())
 	cfg.Progress = bar.show
@@ -70,38 +66,4 @@ func (o *suggestOptions) run(cmd *cobra.Command, logs []string) error {
 		return found.WriteJSON(cmd.OutOrStdout())
 	}
 	return found.WriteText(cmd.OutOrStdout())
-}
-
-// ask is what the flags ask for.
-func (o *suggestOptions) ask() (ask replay.Ask, err error) {
-	number, percent := strings.CutSuffix(o.refuse, "%")
-	ask.Refuse, err = strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
-		ask.Refuse /= 100
-	}
-	if err != nil || !(ask.Refuse >= 0 && ask.Refuse < 1) {
-		return ask, fmt.Errorf("--refuse: %q is not a share such as 0.2%% or 0.002", o.refuse)
-	}
-	switch o.of {
-	case "requests":
-	case "keys":
-		ask.Keys = true
-	default:
-		return ask, fmt.Errorf("--of: %q is neither requests nor keys", o.of)
-	}
-	seen := map[time.Duration]bool{}
-	for _, text := range o.periods {
-		d, err := headgate.ParsePeriod(text)
-		if err != nil {
-			return ask, fmt.Errorf("--period: %w", err)
-		}
-		if !seen[d] {
-			ask.Periods = append(ask.Periods, d)
-		}
-		seen[d] = true
-	}
-	if len(ask.Periods) == 0 || len(ask.Periods) > 6 {
-		return ask, fmt.Errorf("--period: %d periods; name 1 to 6", len(ask.Periods))
-	}
-	return ask, nil
 }

@@ -25,7 +25,7 @@ func newTokenCommand() *cobra.Command {
 			"The file holds hashes of the tokens, the roles of the callers and the limits that each may touch.\n" +
 			"A server reads it again within two seconds of a change. Roles are take (charge, check, settle),\n" +
 			"read (look at limits and keys) and admin (both, and reset and block).",
-		Args: cobra.NoArgs,
+		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newTokenNewCommand(), newTokenListCommand(), newTokenRemoveCommand())

@@ -18,9 +18,9 @@ func openCSV(f *format, fields []string, _ Config) (Reader, error) {
 }
 
 var (
-	csvTimes = []string{"ts", "time", "timestamp", "@timestamp", "datetime", "date"}
+	csvTimes = []string{"ts", "time", "timestamp", "@timestamp", "datetime", "date", "at"}
 
-	errHeader = errors.New("is no header: no column is called ts, time, timestamp, @timestamp, datetime or date")
+	errHeader = errors.New("is no header: no column is called ts, time, timestamp, @timestamp, datetime, date or at")
 	errCells  = errors.New("has not as many columns as the header")
 	errQuotes = errors.New("has a quote in a value that does not begin with one, or none at its end")
 	errTwice  = errors.New("is no header: two of its columns have the same name")

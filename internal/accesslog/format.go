@@ -46,13 +46,13 @@ const (
 	// Usage is JSON with the tokens of calls of language models; see [Spent].
 	Usage Format = "usage"
 	// JSON is one object on each line. Its time is the first of ts, time,
-	// timestamp and @timestamp: RFC 3339, or since the epoch in seconds,
+	// timestamp, @timestamp and at: RFC 3339, or since the epoch in seconds,
 	// milliseconds or finer. A field is a path such as request.ip or
 	// headers.Host.0; the plain fields are also found under the names
 	// that nginx and others use.
 	JSON Format = "json"
 	// CSV has a header, whose columns are the fields, and a comma, semicolon or tab between them. One of the
-	// columns is called ts, time, timestamp, @timestamp, datetime or date.
+	// columns is called ts, time, timestamp, @timestamp, datetime, date or at.
 	CSV Format = "csv"
 	// SSHD is the syslog of an SSH server. Each line "Failed password" or
 	// "Invalid user" is a request, by ip or user; other lines are skipped.

@@ -15,11 +15,38 @@ const maxLine = 1 << 20
 // ErrLong is the error of a line that is too long to be read.
 var ErrLong = errors.New("the line is longer than 1 MiB")
 
+// ErrLarge is the error of a log that is larger than may be read.
+var ErrLarge = errors.New("the log is too large")
+
 // Lines splits a log into its lines, unpacking gzip.
 type Lines struct {
 	b     *bufio.Reader
 	bytes *counter
 	start bool // nothing read yet
+}
+
+// bounded fails after so many bytes; below 0 it never does.
+type bounded struct {
+	r    io.Reader
+	left int64
+}
+
+// Read implements io.Reader.
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		if n, err := b.r.Read(p[:min(len(p), 1)]); n == 0 {
+			return 0, err
+		}
+		return 0, ErrLarge
+	}
+	if b.left > 0 && int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.r.Read(p)
+	if b.left > 0 {
+		b.left -= int64(n)
+	}
+	return n, err
 }
 
 // counter counts the bytes of the source as it lies on the disk.
@@ -34,17 +61,23 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NewLines returns the lines of a log, which may be packed with gzip.
-func NewLines(r io.Reader) (*Lines, error) {
+// NewLines returns the lines of a log, which may be packed with gzip. If most is above 0, more than so many bytes of
+// unpacked lines are ErrLarge.
+func NewLines(r io.Reader, most int64) (*Lines, error) {
 	l := &Lines{bytes: &counter{r: r}, start: true}
-	l.b = bufio.NewReaderSize(l.bytes, maxLine)
-	if magic, _ := l.b.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(l.b)
+	if most <= 0 {
+		most = -1
+	}
+	raw := bufio.NewReaderSize(l.bytes, 64<<10)
+	text := &bounded{raw, most}
+	if magic, _ := raw.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(raw)
 		if err != nil {
 			return nil, err
 		}
-		l.b = bufio.NewReaderSize(z, maxLine)
+		text.r = z
 	}
+	l.b = bufio.NewReaderSize(text, maxLine)
 	return l, nil
 }
 

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 )
 
 // objects reads one JSON object on each line.
@@ -41,7 +42,7 @@ var dialects = map[Format]*dialect{
 			"agent":   {"http_user_agent", "user_agent", "request.headers.User-Agent.0"},
 			"referer": {"http_referer", "request.headers.Referer.0"},
 		},
-		times: timeNames,
+		times: append(slices.Clone(timeNames), "at"), // at: what headgate export --history writes
 	},
 	Caddy: {
 		aliases: map[string][]string{

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type input struct {
 	done   int64             // bytes read of earlier logs
 	total  int64             // bytes of all logs, or -1
 	nought int64             // requests that cost nothing
+	text   int64             // bytes of keys
 }
 
 func newInput(cfg *Config, key string) (*input, error) {
@@ -78,7 +80,7 @@ func (in *input) readAll(ctx context.Context, logs []string) error {
 	}
 	for _, name := range logs {
 		if err := in.readLog(ctx, name); err != nil {
-			return fmt.Errorf("replay: %s: %w", logName(name), err)
+			return fmt.Errorf("replay: %s: %w", in.logName(name), err)
 		}
 	}
 	in.report.Keys = len(in.keys)
@@ -89,9 +91,9 @@ func (in *input) readAll(ctx context.Context, logs []string) error {
 }
 
 // logName is what a log is called in messages.
-func logName(name string) string {
+func (in *input) logName(name string) string {
 	if name == "-" {
-		return "standard input"
+		return cmp.Or(in.cfg.Name, "standard input")
 	}
 	return name
 }
@@ -112,7 +114,7 @@ func (in *input) readLog(ctx context.Context, name string) error {
 		}
 		src = f
 	}
-	lines, err := accesslog.NewLines(src)
+	lines, err := accesslog.NewLines(src, in.cfg.MaxBytes)
 	if err != nil {
 		return err
 	}
@@ -129,7 +131,7 @@ func (in *input) readLog(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	in.report.Logs = append(in.report.Logs, Log{Name: logName(name), Format: format})
+	in.report.Logs = append(in.report.Logs, Log{Name: in.logName(name), Format: format})
 	of, err := in.readLines(ctx, name, lines, rd)
 	if err != nil {
 		return err
@@ -142,7 +144,7 @@ func (in *input) readLog(ctx context.Context, name string) error {
 	in.good += of.Good
 	in.done += lines.BytesRead()
 	for _, note := range rd.Notes() {
-		in.report.Notes = append(in.report.Notes, logName(name)+": "+note)
+		in.report.Notes = append(in.report.Notes, in.logName(name)+": "+note)
 	}
 	return nil
 }
@@ -153,6 +155,28 @@ type share struct {
 	first *BadLine
 }
 
+// next reads the line of a number. The error is io.EOF at the end, and accesslog.ErrLong if only its beginning is
+// returned.
+func (in *input) next(ctx context.Context, lines *accesslog.Lines, n int64) ([]byte, error) {
+	line, err := lines.Next()
+	if n&0xfff == 0 || err != nil {
+		in.cfg.Progress(Reading, in.done+lines.BytesRead(), in.total)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	if err != nil {
+		if err == io.EOF || errors.Is(err, accesslog.ErrLong) {
+			return line, err
+		}
+		return nil, fmt.Errorf("line %d: %w", n, err)
+	}
+	if most := in.cfg.MaxMemory; most > 0 && in.memory() > most {
+		return nil, fmt.Errorf("%w: before line %d its requests and keys take more than %d bytes", ErrLarge, n, most)
+	}
+	return line, nil
+}
+
 // readLines reads a log to its end, and says how many lines were of its format.
 func (in *input) readLines(ctx context.Context, name string, lines *accesslog.Lines, rd accesslog.Reader) (
 	of share, err error,
@@ -160,21 +184,15 @@ func (in *input) readLines(ctx context.Context, name string, lines *accesslog.Li
 	r := &in.report
 	var newest int64 // of this log
 	for n := int64(1); ; n++ {
-		line, err := lines.Next()
-		if n&0xfff == 0 || err != nil {
-			in.cfg.Progress(Reading, in.done+lines.BytesRead(), in.total)
-			if ctx.Err() != nil {
-				return of, ctx.Err()
-			}
-		}
+		line, err := in.next(ctx, lines, n)
 		if errors.Is(err, io.EOF) {
 			return of, nil
 		}
 		if err != nil && !errors.Is(err, accesslog.ErrLong) {
-			return of, fmt.Errorf("line %d: %w", n, err)
+			return of, err
 		}
 		r.Lines++
-		bad := BadLine{Log: logName(name), Line: n}
+		bad := BadLine{Log: in.logName(name), Line: n}
 		if len(line) == 0 && err == nil {
 			r.skip(&bad, line, "is blank")
 			continue
@@ -285,6 +303,7 @@ func (in *input) intern(key []byte) (uint32, error) {
 		return 0, errTooManyKeys
 	}
 	n := uint32(len(in.keys))
+	in.text += int64(len(s))
 	in.keys = append(in.keys, s)
 	in.number[s] = n
 	return n, nil

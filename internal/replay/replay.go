@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 
@@ -24,6 +25,7 @@ var (
 	ErrFormat     = accesslog.ErrFormat
 	ErrUnreadable = errors.New("no line could be read")
 	ErrNothing    = errors.New("there is no request")
+	ErrLarge      = accesslog.ErrLarge
 )
 
 // DefaultTop is how many of the most refused keys a report names,
@@ -46,6 +48,7 @@ type Config struct {
 	Events   int              // requests sorted in memory; 0: DefaultEvents
 	TempDir  string           // where those that do not fit are sorted; empty: the system's
 	Stdin    io.Reader        // what the log "-" is; nil: os.Stdin
+	Name     string           // what the log "-" is called in reports; empty: standard input
 
 	Where []string  // conditions such as method=POST, status!=200, path~^/api/, agent!~bot: all of them
 	Since time.Time // requests from this time on; zero: all
@@ -55,6 +58,9 @@ type Config struct {
 	Settle string // usage log: the field with what was used in the end; empty: found by its usual names
 	Fill   bool   // take as much of each cost as fits, and mark what overflows
 	Trace  int    // how many of the first requests to list with the level before and after
+
+	MaxBytes  int64 // of each log, unpacked; more is ErrLarge; 0: any number
+	MaxMemory int64 // about what requests and keys take; more is ErrLarge, and no file is used; 0: any
 
 	// Progress, if set, is told now and then how far a phase has come. total
 	// is -1 where nobody knows.
@@ -93,27 +99,19 @@ func Run(ctx context.Context, limit headgate.Limit, key string, logs []string, c
 func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []string, cfg *Config) (
 	[]*Report, error,
 ) {
-	in, err := open(ctx, limits, key, logs, cfg)
-	if in != nil {
-		defer in.events.close()
+	if err := checkLimits(limits); err != nil {
+		return nil, err
 	}
+	q, err := Read(ctx, key, logs, cfg)
 	if err != nil {
 		return nil, err
 	}
-	reports := make([]*Report, len(limits))
-	for i, limit := range limits {
-		if reports[i], err = decide(ctx, limit, in); err == nil && in.cfg.Pictures {
-			err = reports[i].trace(ctx, in, len(limits))
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return reports, nil
+	defer q.Close()
+	return q.compare(ctx, q.in, limits)
 }
 
 // open reads the logs.
-func open(ctx context.Context, limits []headgate.Limit, key string, logs []string, cfg *Config) (*input, error) {
+func open(ctx context.Context, key string, logs []string, cfg *Config) (*input, error) {
 	var c Config
 	if cfg != nil {
 		c = *cfg
@@ -132,10 +130,13 @@ func open(ctx context.Context, limits []headgate.Limit, key string, logs []strin
 	}
 	in, err := newInput(&c, key)
 	if err == nil {
-		err = in.check(limits, logs)
+		err = in.check(logs)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if c.MaxMemory > 0 {
+		c.Events = math.MaxInt // nothing is written to a file: before that there is no room
 	}
 	in.events = newSorter(c.Events, c.TempDir)
 	if err := in.readAll(ctx, logs); err != nil {
@@ -162,9 +163,8 @@ func open(ctx context.Context, limits []headgate.Limit, key string, logs []strin
 	return in, err
 }
 
-// check says what is wrong with what was asked, before anything is read.
-func (in *input) check(limits []headgate.Limit, logs []string) error {
-	c := in.cfg
+// checkLimits says why limits cannot be replayed.
+func checkLimits(limits []headgate.Limit) error {
 	for _, limit := range limits {
 		switch {
 		case limit.IsZero():
@@ -174,6 +174,12 @@ func (in *input) check(limits []headgate.Limit, logs []string) error {
 				"%s counts what is held at the same time; a log does not say when requests end", limit)
 		}
 	}
+	return nil
+}
+
+// check says what is wrong with what was asked, before anything is read.
+func (in *input) check(logs []string) error {
+	c := in.cfg
 	switch {
 	case len(logs) == 0:
 		return headgate.Invalid("log", "none is named; - is standard input")

@@ -56,21 +56,41 @@ const Weighing Phase = "weighing"
 // period it finds the token bucket that lets least pass within such a period, and the tightest sliding and fixed
 // window, with round numbers. What they would have done is what Run says of them.
 func Suggest(ctx context.Context, ask Ask, key string, logs []string, cfg *Config) (*Suggestion, error) {
+	if err := ask.check(); err != nil {
+		return nil, err
+	}
+	if cfg != nil && cfg.Fill {
+		return nil, errFill
+	}
+	q, err := Read(ctx, key, logs, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer q.Close()
+	return q.Suggest(ctx, ask)
+}
+
+var errFill = headgate.Invalid("fill", "has no meaning where limits are suggested: nothing is refused then")
+
+// check says what is wrong with what is asked.
+func (ask *Ask) check() error {
 	if !(ask.Refuse >= 0 && ask.Refuse < 1) {
-		return nil, headgate.Invalid("refuse", "%g is not a share from 0 to below 1", ask.Refuse)
+		return headgate.Invalid("refuse", "%g is not a share from 0 to below 1", ask.Refuse)
+	}
+	return nil
+}
+
+// Suggest is what the function of that name does.
+func (q *Requests) Suggest(ctx context.Context, ask Ask) (*Suggestion, error) {
+	in := q.in
+	if err := ask.check(); err != nil {
+		return nil, err
+	}
+	if in.cfg.Fill {
+		return nil, errFill
 	}
 	if len(ask.Periods) == 0 {
 		ask.Periods = []time.Duration{time.Minute, time.Hour, 24 * time.Hour}
-	}
-	if cfg != nil && cfg.Fill {
-		return nil, headgate.Invalid("fill", "has no meaning where limits are suggested: nothing is refused then")
-	}
-	in, err := open(ctx, nil, key, logs, cfg)
-	if in != nil && in.events != nil {
-		defer in.events.close()
-	}
-	if err != nil {
-		return nil, err
 	}
 	s, err := newScale(ctx, in)
 	if err != nil {

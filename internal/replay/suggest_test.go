@@ -125,7 +125,7 @@ func TestWeighedAsReplayed(t *testing.T) {
 	}
 	for _, events := range []int{0, 500} {
 		cfg := &Config{Cost: "n", Events: events, TempDir: t.TempDir()}
-		in, err := open(t.Context(), nil, "who", []string{name}, cfg)
+		in, err := open(t.Context(), "who", []string{name}, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

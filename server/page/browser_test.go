@@ -34,6 +34,7 @@ import (
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/server/traffic"
+	"github.com/headgate/headgate/server/whatif"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -79,7 +80,9 @@ func newServed(t *testing.T, split bool, callers ...auth.Entry) *served {
 	}
 	s := &served{t: t, limits: names}
 	wire(s, st, c)
-	var rc rest.Config
+	logs := whatif.New(&whatif.Config{Names: names, Limiter: s.limiter})
+	t.Cleanup(logs.Close)
+	rc := rest.Config{More: logs.Routes()}
 	if len(callers) > 0 {
 		rc.Tokens, s.tokens = authtest.Open(t, callers...)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/server/whatif"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -334,6 +335,9 @@ func TestLimitsHealthAndDescription(t *testing.T) {
 		}
 	}
 	served := rest.Patterns()
+	for _, r := range whatif.New(nil).Routes() {
+		served = append(served, r.Pattern)
+	}
 	slices.Sort(described)
 	slices.Sort(served)
 	if !slices.Equal(described, served) {

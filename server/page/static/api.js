@@ -26,22 +26,24 @@ export const api = {
   // can says whether the caller may act: block, reset, override and change limits.
   can: () => api.me !== null && api.me.role === "admin" && api.me.actions,
 
-  async ask(method, path, body) {
-    const headers = {};
+  // ask asks a path. A body is sent as JSON, a file as it is. stop, a signal, ends it with an AbortError.
+  async ask(method, path, body, { stop, within = 15000 } = {}) {
+    const headers = {}, file = body instanceof Blob;
     if (api.token) headers.Authorization = "Bearer " + api.token;
-    if (body !== undefined) headers["Content-Type"] = "application/json";
-    let res;
+    if (body !== undefined) headers["Content-Type"] = file ? "application/octet-stream" : "application/json";
+    let res, text;
     try {
       res = await fetch(path, {
-        method, headers, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
-        credentials: "omit", redirect: "error", signal: AbortSignal.timeout(15000),
+        method, headers, body: body === undefined || file ? body : JSON.stringify(body), cache: "no-store",
+        credentials: "omit", redirect: "error", signal: AbortSignal.any([AbortSignal.timeout(within), ...(stop ? [stop] : [])]),
       });
+      text = await res.text();
     } catch (err) {
+      if (stop && stop.aborted) throw stop.reason;
       api.reached(false);
       throw new Problem({ title: "The server does not answer", detail: "It is stopped, or the network is away. The page goes on trying." });
     }
     api.reached(true);
-    const text = await res.text();
     let out;
     try {
       out = JSON.parse(text);
@@ -58,13 +60,16 @@ export const api = {
   },
 
   // get asks a path, with parameters: {name: text, or a list of texts}.
-  get(path, query = {}) {
+  get: (path, query = {}, how) => api.ask("GET", path + api.query(query), undefined, how),
+
+  // query writes parameters behind a path.
+  query(values) {
     const q = new URLSearchParams();
-    for (const [name, value] of Object.entries(query)) {
+    for (const [name, value] of Object.entries(values)) {
       for (const one of [value].flat()) if (one !== undefined && one !== null) q.append(name, one);
     }
     const text = q.toString();
-    return api.ask("GET", path + (text ? "?" + text : ""));
+    return text ? "?" + text : "";
   },
 
   post: (path, body) => api.ask("POST", path, body),

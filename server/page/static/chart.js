@@ -24,7 +24,7 @@ const time = (s, seconds) => {
 };
 
 // base is what all charts have in common.
-function base(c, tip, about) {
+export function base(c, tip, about) {
   const font = "12px system-ui, sans-serif";
   const axis = { stroke: () => c().quiet, font, grid: { stroke: () => c().rule, width: 1 }, ticks: { show: false } };
   return {
@@ -52,7 +52,7 @@ function base(c, tip, about) {
 }
 
 // hang puts a chart into a host and keeps its size and colours. make returns the options.
-function hang(host, height, label, make) {
+export function hang(host, height, label, make) {
   let shades = colours(), plot = null, data = null;
   const tip = h("div", { class: "tip", hidden: true });
   host.classList.add("chart");
@@ -86,7 +86,7 @@ function hang(host, height, label, make) {
   };
 }
 
-const row = (colour, name, value) => h("div", {}, h("i", { class: "swatch " + colour }), name + " ", h("b", {}, value));
+export const row = (colour, name, value) => h("div", {}, h("i", { class: "swatch " + colour }), name + " ", h("b", {}, value));
 
 // rateChart draws decisions of each second: admitted, refused, and failed, one upon another. set takes the times in
 // seconds and the counts.

@@ -1,0 +1,63 @@
+package replay
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// maxPeriods is how many periods may be asked for.
+const maxPeriods = 6
+
+// ParseAsk reads what limits are suggested for: a share such as 0.2% or 0.002, whose share that is (requests or keys),
+// and the periods of the limits.
+func ParseAsk(refuse, of string, periods []string) (ask Ask, err error) {
+	number, percent := strings.CutSuffix(refuse, "%")
+	ask.Refuse, err = strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		ask.Refuse /= 100
+	}
+	if err != nil || !(ask.Refuse >= 0 && ask.Refuse < 1) {
+		return ask, headgate.Invalid("refuse", "%.40q is not a share such as 0.2%% or 0.002", refuse)
+	}
+	switch of {
+	case "requests":
+	case "keys":
+		ask.Keys = true
+	default:
+		return ask, headgate.Invalid("of", "%.40q is neither requests nor keys", of)
+	}
+	seen := map[time.Duration]bool{}
+	for _, text := range periods {
+		d, err := headgate.ParsePeriod(text)
+		if err != nil {
+			return ask, err
+		}
+		if !seen[d] {
+			ask.Periods = append(ask.Periods, d)
+		}
+		seen[d] = true
+	}
+	if len(ask.Periods) == 0 || len(ask.Periods) > maxPeriods {
+		return ask, headgate.Invalid("period", "%d periods; name 1 to %d", len(ask.Periods), maxPeriods)
+	}
+	return ask, nil
+}
+
+// ParseTime reads a time for Since and Until, the field that is named in an error. Without a zone it is UTC. Of an
+// empty text it is zero.
+func ParseTime(field, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{
+		time.RFC3339, time.DateOnly, time.DateTime, "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02T15:04",
+	} {
+		if t, err := time.Parse(layout, text); err == nil && t.Year() > 1970 {
+			return t, nil
+		}
+	}
+	return time.Time{}, headgate.Invalid(field, "%.60q is not a time such as 2026-05-01 or 2026-05-01T12:00:00Z", text)
+}

@@ -1,0 +1,185 @@
+package api
+
+import (
+	"net/url"
+	"strconv"
+)
+
+// Catalogue is the limits and plans that the store keeps, as one version of it has them.
+type Catalogue struct {
+	Version int64          `json:"version"` // the newest that was read
+	Limits  []CatalogLimit `json:"limits"`
+	Plans   []CatalogPlan  `json:"plans"`
+}
+
+// CatalogLimit is a named limit of the catalogue.
+type CatalogLimit struct {
+	Name        string `json:"name"`
+	Limit       string `json:"limit"` // the one-line notation
+	Description string `json:"description,omitempty"`
+	Bound       string `json:"bound"`              // the most that can pass, in words
+	Explain     string `json:"explain"`            // what it means, in lines of a name and a text
+	Origin      string `json:"origin,omitempty"`   // file: a file defines it; absent: somebody has set it
+	Retired     bool   `json:"retired,omitempty"`  // its file defines it no more; it decides until it is removed
+	MaxKeys     int64  `json:"max_keys,omitempty"` // absent: as many as the store may have
+}
+
+// CatalogPlan is a named set of limits, which stand in the place of those of their names for the keys that have it.
+type CatalogPlan struct {
+	Name   string  `json:"name"`
+	Limits []Limit `json:"limits"`
+}
+
+// OverridesQuery says which overrides GET /v1/overrides lists.
+type OverridesQuery struct {
+	Max        int    // of a page
+	AfterLimit string // with AfterKey the last of the page before; empty: the first page
+	AfterKey   string
+}
+
+// Overrides are limits that are in force for single keys, or for all that begin with a text.
+type Overrides struct {
+	Overrides []OverrideInForce `json:"overrides"` // those of prefixes, of the first page, come first
+	// The last that the page has looked at, if there may be more.
+	NextLimit string `json:"next_limit,omitempty"`
+	NextKey   string `json:"next_key,omitempty"`
+}
+
+// OverrideInForce is a limit that stands in the place of another one for a key.
+type OverrideInForce struct {
+	Limit    string `json:"limit"` // the name of that in whose place it stands
+	Key      string `json:"key"`
+	Prefix   bool   `json:"prefix,omitempty"` // it is for all keys that begin with Key
+	Override string `json:"override"`         // in one line
+	Bound    string `json:"bound"`
+	Until    *int64 `json:"until"` // microseconds since the epoch; null: until it is removed
+	Reason   string `json:"reason,omitempty"`
+}
+
+// VersionsQuery says which versions of the catalogue GET /v1/versions lists.
+type VersionsQuery struct {
+	Limit  string // only those that have changed it; empty: all
+	Before int64  // only those below it; 0: all
+	Max    int
+}
+
+// Versions are versions of the catalogue, the newest first.
+type Versions struct {
+	Versions []Version `json:"versions"`
+	Next     int64     `json:"next,omitempty"` // ask for those before it, if there may be more
+}
+
+// Version is a version of the catalogue, with what it has changed.
+type Version struct {
+	Version int64    `json:"version"`
+	At      int64    `json:"at"` // by the store's clock, microseconds since the epoch
+	By      string   `json:"by"`
+	Reason  string   `json:"reason,omitempty"`
+	Changes []string `json:"changes"`        // one line each
+	More    int      `json:"more,omitempty"` // how many changes are left out of that
+}
+
+// Difference is what was changed from one version of the catalogue to another.
+type Difference struct {
+	From    int64        `json:"from"`
+	To      int64        `json:"to"`
+	Changes []ItemChange `json:"changes"`
+}
+
+// ItemChange is a change of one thing in the catalogue.
+type ItemChange struct {
+	Kind   string `json:"kind"`          // limit, plan, override or assignment; prefix-override, prefix-assignment
+	Name   string `json:"name"`          // of the limit or the plan
+	Key    string `json:"key,omitempty"` // or a prefix; of a plan, the limit in it
+	Before string `json:"before"`        // what it says; empty: there was none
+	After  string `json:"after"`         // empty: there is none
+	Text   string `json:"text"`          // the change in one line
+}
+
+// Rollback asks to make limits, plans and overrides what they were after a version.
+type Rollback struct {
+	Version int64    `json:"version"`
+	Limits  []string `json:"limits,omitempty"` // only what concerns these; absent: all
+	Seen    int64    `json:"seen,omitempty"`   // the version that was seen; if there is another one nothing is done
+	Reason  string   `json:"reason,omitempty"`
+	DryRun  bool     `json:"dry_run,omitempty"` // only say what would be changed
+
+	NoVersion bool `json:"-"` // there is no version in it
+}
+
+// RolledBack says what a rollback has changed, or would change.
+type RolledBack struct {
+	Version int64        `json:"version"` // that it made; the newest if nothing was changed
+	Changes []ItemChange `json:"changes"`
+}
+
+// Values are the parameters of the query.
+func (q OverridesQuery) Values() url.Values {
+	v := url.Values{}
+	if q.AfterLimit != "" || q.AfterKey != "" {
+		v.Set("after_limit", q.AfterLimit)
+		v.Set("after_key", q.AfterKey)
+	}
+	if q.Max != 0 {
+		v.Set("max", strconv.Itoa(q.Max))
+	}
+	return v
+}
+
+// Values are the parameters of the query.
+func (q VersionsQuery) Values() url.Values {
+	v := url.Values{}
+	if q.Limit != "" {
+		v.Set("limit", q.Limit)
+	}
+	if q.Before != 0 {
+		v.Set("before", strconv.FormatInt(q.Before, 10))
+	}
+	if q.Max != 0 {
+		v.Set("max", strconv.Itoa(q.Max))
+	}
+	return v
+}
+
+// maxRollback is how many limits one rollback may name.
+const maxRollback = 1000
+
+// ReadJSON reads a rollback.
+func (r *Rollback) ReadJSON(data []byte) error {
+	r.NoVersion = true
+	return read(data, func(s *scanner, name []byte) uint {
+		var ok bool
+		switch string(name) {
+		case "version":
+			if r.Version, ok = s.integer(); ok {
+				r.NoVersion = false
+				return 1
+			}
+		case "seen":
+			if r.Seen, ok = s.integer(); ok {
+				return 1 << 1
+			}
+		case "dry_run":
+			if r.DryRun, ok = s.flag(); ok {
+				return 1 << 2
+			}
+		case "reason":
+			return s.string(&r.Reason, 1<<3)
+		case "limits":
+			if s.array(func() bool {
+				if len(r.Limits) == maxRollback {
+					return s.wrong(s.at, "are more than %d", maxRollback)
+				}
+				var one string
+				if s.string(&one, 1) == 0 {
+					return false
+				}
+				r.Limits = append(r.Limits, one)
+				return true
+			}) {
+				return 1 << 4
+			}
+		}
+		return 0
+	})
+}

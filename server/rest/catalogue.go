@@ -1,0 +1,163 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/load"
+)
+
+// Bounds of the lists of overrides and versions.
+const (
+	usualOverrides = 200
+	maxOverrides   = 1000
+	usualVersions  = 50
+	maxVersions    = 500
+)
+
+// answering answers with what a function returns within the deadline. It may hold so many bytes.
+func (d *door) answering(w http.ResponseWriter, r *http.Request, s *load.Share, hold int,
+	do func(context.Context) (any, error),
+) error {
+	if err := s.Enter(); err != nil {
+		return err
+	}
+	if err := s.Hold(int64(hold)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	defer cancel()
+	out, err := do(ctx)
+	if err != nil {
+		return err
+	}
+	s.Leave()
+	return d.answer(w, out)
+}
+
+// catalogue tells of the limits and plans.
+func (d *door) catalogue(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+	return d.answering(w, r, s, 0, func(ctx context.Context) (any, error) {
+		out, err := d.service.Catalogue(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return out, s.Hold(int64(load.PerObject * (len(out.Limits) + len(out.Plans))))
+	})
+}
+
+// overrides lists overrides.
+func (d *door) overrides(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+	v, err := parameters(r, "max", "after_limit", "after_key")
+	if err != nil {
+		return err
+	}
+	q := &api.OverridesQuery{Max: usualOverrides, AfterLimit: v.Get("after_limit"), AfterKey: v.Get("after_key")}
+	if err := valid("after_limit", law.Cell{Limit: q.AfterLimit}); err != nil {
+		return err
+	}
+	if err := valid("after_key", law.Cell{Key: q.AfterKey}); err != nil {
+		return err
+	}
+	if err := count(v, "max", maxOverrides, &q.Max); err != nil {
+		return err
+	}
+	return d.answering(w, r, s, perEntry*q.Max, func(ctx context.Context) (any, error) {
+		return d.service.Overrides(ctx, q)
+	})
+}
+
+// versions lists versions of the catalogue.
+func (d *door) versions(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+	v, err := parameters(r, "limit", "max", "before")
+	if err != nil {
+		return err
+	}
+	q := &api.VersionsQuery{Max: usualVersions, Limit: v.Get("limit")}
+	if err := valid("limit", law.Cell{Limit: q.Limit}); err != nil {
+		return err
+	}
+	if err := count(v, "max", maxVersions, &q.Max); err != nil {
+		return err
+	}
+	if q.Before, err = version(v, "before", 0); err != nil {
+		return err
+	}
+	return d.answering(w, r, s, perEntry*q.Max, func(ctx context.Context) (any, error) {
+		return d.service.Versions(ctx, q)
+	})
+}
+
+// difference says what was changed between two versions of the catalogue.
+func (d *door) difference(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+	v, err := parameters(r, "from", "to")
+	if err != nil {
+		return err
+	}
+	from, err := version(v, "from", -1)
+	if err != nil {
+		return err
+	}
+	to, err := version(v, "to", -1)
+	if err != nil {
+		return err
+	}
+	return d.answering(w, r, s, 0, func(ctx context.Context) (any, error) {
+		out, err := d.service.Difference(ctx, from, to)
+		if err != nil {
+			return nil, err
+		}
+		return out, s.Hold(int64(load.PerObject * len(out.Changes)))
+	})
+}
+
+// parameters reads a query of which each parameter is known, and stands there once.
+func parameters(r *http.Request, known ...string) (url.Values, error) {
+	v, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, headgate.Invalid("query", "%v", err)
+	}
+	for name, list := range v {
+		if !slices.Contains(known, name) {
+			return nil, headgate.Invalid("query", "has an unknown parameter %+.40q; known are %s", name,
+				strings.Join(known, ", "))
+		}
+		if len(list) > 1 {
+			return nil, headgate.Invalid(name, "stands %d times in the query", len(list))
+		}
+	}
+	return v, nil
+}
+
+// count reads how many are asked for, if that is said.
+func count(v url.Values, name string, most int, to *int) (err error) {
+	if !v.Has(name) {
+		return nil
+	}
+	if *to, err = strconv.Atoi(v.Get(name)); err != nil || *to < 1 || *to > most {
+		return headgate.Invalid(name, "%+.40q is not a number from 1 to %d", v.Get(name), most)
+	}
+	return nil
+}
+
+// version reads the number of a version. Where it is missing it is another one, and below 0 that is an error.
+func version(v url.Values, name string, missing int64) (int64, error) {
+	if !v.Has(name) {
+		if missing < 0 {
+			return 0, headgate.Invalid(name, "is missing; it is the number of a version, and 0 is before the first")
+		}
+		return missing, nil
+	}
+	n, err := strconv.ParseInt(v.Get(name), 10, 64)
+	if err != nil || n < 0 {
+		return 0, headgate.Invalid(name, "%+.40q is not the number of a version", v.Get(name))
+	}
+	return n, nil
+}

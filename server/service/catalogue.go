@@ -1,0 +1,213 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/store"
+)
+
+// keptCatalogue is one that a store keeps.
+type keptCatalogue interface {
+	Now() time.Time
+	Version() (number int64, at time.Time)
+	Plans() []catalog.Plan
+	Overrides(ctx context.Context, afterLimit, afterKey string, n int) ([]catalog.Override, error)
+	PrefixOverrides() ([]catalog.Override, error)
+	Versions(ctx context.Context, before int64, n int) ([]store.Version, error)
+	Between(ctx context.Context, from, to int64) ([]store.Change, error)
+	Back(ctx context.Context, version int64, names ...string) ([]store.Change, error)
+	Rollback(ctx context.Context, by catalog.By, version int64, names ...string) (int64, error)
+}
+
+// catalogue returns the catalogue of the store.
+func (s *Service) catalogue() (keptCatalogue, error) {
+	c, ok := s.names.(keptCatalogue)
+	if !ok {
+		return nil, headgate.ErrUnsupported
+	}
+	return c, nil
+}
+
+// Catalogue tells of the limits and plans of the store that the caller may touch.
+func (s *Service) Catalogue(ctx context.Context) (*api.Catalogue, error) {
+	c, err := s.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	named := s.names.List()
+	if err := s.names.Err(); err != nil && len(named) == 0 {
+		return nil, err
+	}
+	out := &api.Catalogue{Limits: []api.CatalogLimit{}, Plans: []api.CatalogPlan{}}
+	out.Version, _ = c.Version()
+	caller := auth.From(ctx)
+	for _, d := range named {
+		if caller.Touches(d.Name()) == nil {
+			out.Limits = append(out.Limits, api.CatalogLimit{
+				Name: d.Name(), Limit: d.String(), Description: d.Description, Bound: d.Bound().String(),
+				Explain: d.Explain(), Origin: d.Origin, Retired: d.Retired, MaxKeys: d.Params().MaxKeys,
+			})
+		}
+	}
+	for _, p := range c.Plans() {
+		plan := api.CatalogPlan{Name: p.Name}
+		for _, l := range p.Limits {
+			if caller.Touches(l.Name()) == nil {
+				plan.Limits = append(plan.Limits, api.Limit{
+					Name: l.Name(), Limit: l.String(), Bound: l.Bound().String(),
+				})
+			}
+		}
+		if plan.Limits != nil {
+			out.Plans = append(out.Plans, plan)
+		}
+	}
+	return out, nil
+}
+
+// Overrides lists the overrides that are in force, of limits that the caller may touch.
+func (s *Service) Overrides(ctx context.Context, q *api.OverridesQuery) (*api.Overrides, error) {
+	c, err := s.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	var list []catalog.Override
+	if q.AfterLimit == "" && q.AfterKey == "" {
+		if list, err = c.PrefixOverrides(); err != nil {
+			return nil, err
+		}
+	}
+	single, err := c.Overrides(ctx, q.AfterLimit, q.AfterKey, q.Max)
+	if err != nil {
+		return nil, err
+	}
+	out := &api.Overrides{Overrides: []api.OverrideInForce{}}
+	if n := len(single); n > 0 && n == q.Max {
+		out.NextLimit, out.NextKey = single[n-1].Limit.Name(), single[n-1].Key
+	}
+	caller, now := auth.From(ctx), c.Now()
+	for _, o := range append(list, single...) {
+		if caller.Touches(o.Limit.Name()) != nil || !o.Until.IsZero() && !o.Until.After(now) {
+			continue
+		}
+		out.Overrides = append(out.Overrides, api.OverrideInForce{
+			Limit: o.Limit.Name(), Key: o.Key, Prefix: o.Prefix, Override: o.Limit.String(),
+			Bound: o.Limit.Bound().String(), Until: instant(o.Until), Reason: o.Reason,
+		})
+	}
+	return out, nil
+}
+
+// Versions lists versions of the catalogue, with what the caller may know of each.
+func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Versions, error) {
+	c, err := s.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	caller := auth.From(ctx)
+	if err := caller.Touches(q.Limit); q.Limit != "" && err != nil {
+		return nil, err
+	}
+	out := &api.Versions{Versions: []api.Version{}}
+	before := q.Before
+	for scanned := 0; scanned < maxScanned; scanned += versionsPage {
+		list, err := c.Versions(ctx, before, versionsPage)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			if e := changeEntry(&list[i], &AuditQuery{Limit: q.Limit}, caller); e != nil {
+				out.Versions = append(out.Versions, api.Version{
+					Version: e.Version, At: e.At, By: e.By, Reason: e.Reason, Changes: e.Changes, More: e.More,
+				})
+			}
+			if len(out.Versions) == q.Max {
+				out.Next = list[i].Number
+				return out, nil
+			}
+		}
+		if len(list) < versionsPage {
+			return out, nil
+		}
+		before = list[len(list)-1].Number
+	}
+	out.Next = before
+	return out, nil
+}
+
+// Difference says what was changed from one version of the catalogue to another, of what the caller may know.
+func (s *Service) Difference(ctx context.Context, from, to int64) (*api.Difference, error) {
+	c, err := s.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.Between(ctx, from, to)
+	if err != nil {
+		return nil, err
+	}
+	return &api.Difference{From: from, To: to, Changes: itemChanges(list, auth.From(ctx))}, nil
+}
+
+// itemChanges are the changes of which a caller may know.
+func itemChanges(list []store.Change, caller *auth.Caller) []api.ItemChange {
+	out := []api.ItemChange{}
+	for _, change := range list {
+		i := &change.After
+		if i.Kind == store.KindFile || !mayRead(caller, i) {
+			continue
+		}
+		out = append(out, api.ItemChange{
+			Kind: string(i.Kind), Name: i.Name, Key: i.Key, Before: catalog.Meaning(&change.Before),
+			After: catalog.Meaning(i), Text: catalog.Describe(change),
+		})
+	}
+	return out
+}
+
+// Rollback makes limits, plans and overrides what they were after a version: a new version, with the caller as its
+// author.
+func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.RolledBack, error) {
+	c, err := s.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	caller := auth.From(ctx)
+	if len(r.Limits) == 0 && !caller.All() {
+		return nil, fmt.Errorf("%w: %s may not roll back all limits; name some", auth.ErrForbidden, caller)
+	}
+	for _, name := range r.Limits {
+		if err := caller.Touches(name); err != nil {
+			return nil, err
+		}
+	}
+	if r.NoVersion {
+		return nil, headgate.Invalid("version", "is missing")
+	}
+	list, err := c.Back(ctx, r.Version, r.Limits...)
+	if err != nil {
+		return nil, err
+	}
+	out := &api.RolledBack{Changes: itemChanges(list, caller)}
+	out.Version, _ = c.Version()
+	if r.DryRun {
+		return out, nil
+	}
+	by := author(ctx, r.Reason)
+	by.Seen = r.Seen
+	version, err := c.Rollback(ctx, by, r.Version, r.Limits...)
+	if errors.Is(err, store.ErrVersion) {
+		return nil, headgate.Invalid("seen", "%v; look at it again", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out.Version = version
+	return out, nil
+}

@@ -1,0 +1,118 @@
+package whatif
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/accesslog"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// attempt is a line about what a limit has recorded. Its names are those of `headgate export --history`.
+type attempt struct {
+	At      int64       `json:"at"`
+	Key     string      `json:"key"`
+	Number  int64       `json:"number"`
+	Cost    json.Number `json:"cost"`
+	Allowed bool        `json:"allowed"`
+}
+
+// maxAttempts is how many attempts of a key are read, and keysAtOnce of how many keys the store is asked at a time.
+const (
+	maxAttempts = 100_000
+	keysAtOnce  = 1000
+)
+
+// recorded asks for what a limit has recorded as for a log. What it returns writes the log.
+func (l *Logs) recorded(ctx context.Context, name string, q *question) (write func(io.Writer) error, err error) {
+	if l.cfg.Names == nil || l.cfg.Limiter == nil {
+		return nil, headgate.ErrUnsupported
+	}
+	limit, err := l.cfg.Names.Find(ctx, name, "")
+	if err != nil {
+		return nil, err
+	}
+	if limit.Params().History == 0 {
+		return nil, headgate.Invalid("recorded", "%s (%s) keeps no history; sliding-log AMOUNT/PERIOD history PERIOD "+
+			"keeps all attempts. An access log can be sent instead", name, limit)
+	}
+	if q.key == "" {
+		q.key = "key"
+	}
+	if q.cfg.Cost == "" {
+		q.cfg.Cost = "cost"
+	}
+	q.name, q.cfg.Format = "the history of "+name, accesslog.JSON
+	return func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		return l.eachKey(ctx, limit, func(key string) error {
+			return l.eachAttempt(ctx, name, key, func(a *attempt) error { return e.Encode(a) })
+		})
+	}, nil
+}
+
+// eachKey calls f for each key of a limit.
+func (l *Logs) eachKey(ctx context.Context, limit headgate.Limit, f func(key string) error) error {
+	q := store.Query{Limit: limit.Name(), Max: keysAtOnce}
+	for {
+		list, err := l.cfg.Limiter.List(ctx, q, limit)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if err := f(list[i].Key); err != nil {
+				return err
+			}
+		}
+		if len(list) < q.Most() {
+			return nil
+		}
+		last := &list[len(list)-1]
+		q.After = law.Cell{Limit: last.Limit, Key: last.Key}
+	}
+}
+
+// eachAttempt calls f for the attempts of a key, the oldest first.
+func (l *Logs) eachAttempt(ctx context.Context, limit, key string, f func(*attempt) error) error {
+	own, err := l.cfg.Names.Find(ctx, limit, key) // which may be another one
+	if err != nil {
+		return err
+	}
+	list, err := l.cfg.Limiter.Attempts(ctx, own, key, maxAttempts+1)
+	if err != nil {
+		return err
+	}
+	if len(list) > maxAttempts {
+		return headgate.Invalid("recorded", "%+.60q has more than %d attempts", key, maxAttempts)
+	}
+	for _, a := range slices.Backward(list) {
+		err := f(&attempt{a.At.UnixMicro(), key, a.Number, json.Number(a.Cost.String()), a.Allowed})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// piped returns what write writes, for a reader; end ends it and says what went wrong with it.
+func piped(write func(io.Writer) error) (r io.Reader, end func() error) {
+	in, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := write(out)
+		out.CloseWithError(err)
+		done <- err
+	}()
+	return in, func() error {
+		_ = in.Close() // which cannot fail
+		if err := <-done; err != nil && !errors.Is(err, io.ErrClosedPipe) {
+			return err
+		}
+		return nil
+	}
+}
