@@ -100,7 +100,8 @@ var (
 
 	LogFormat = Setting{Name: "log_format", Help: "`format` of the log: text, or json", Default: "text"}
 	LogLevel  = Setting{
-		Name: "log_level", Help: "`level` from which on something is logged: debug, info, warn or error", Default: "info",
+		Name: "log_level", Help: "`level` from which on something is logged: debug, info, warn or error",
+		Default: "info",
 	}
 	LogRefused = Setting{
 		Name: "log_refused", Number: true, Help: "`share` of the refusals and failures that are logged, from 0 to 1",

@@ -107,7 +107,8 @@ func TestSharesAreOfRefusalsAndAdmissionsApart(t *testing.T) {
 
 func TestLinesBeyondTheMostAreCounted(t *testing.T) {
 	now := time.Unix(0, 0)
-	got, last := lines(t, decisionlog.Config{Refused: 1, Clock: func() time.Time { return now }}, func(l *headgate.Limiter) {
+	c := decisionlog.Config{Refused: 1, Clock: func() time.Time { return now }}
+	got, last := lines(t, c, func(l *headgate.Limiter) {
 		for range decisionlog.MaxLines + 7 {
 			_, _ = l.Take(context.Background(), headgate.Charge{})
 		}

@@ -24,13 +24,15 @@ func (t *Tracing) Decided(ctx context.Context, e headgate.Event) {
 		attribute.String("headgate.protocol", service.ProtocolOf(ctx).String()),
 		attribute.Int("headgate.charges", len(e.Charges)))
 	if e.Err != nil {
-		attrs = append(attrs, attribute.String("headgate.limit", e.Limit), attribute.String("headgate.outcome", "failed"))
+		attrs = append(attrs, attribute.String("headgate.limit", e.Limit),
+			attribute.String("headgate.outcome", "failed"))
 	} else {
 		outcome := "refused"
 		if d.Allowed {
 			outcome = "admitted"
 		}
-		attrs = append(attrs, attribute.String("headgate.limit", d.LimitName), attribute.String("headgate.outcome", outcome),
+		attrs = append(attrs, attribute.String("headgate.limit", d.LimitName),
+			attribute.String("headgate.outcome", outcome),
 			attribute.String("headgate.way", d.Via.String()), attribute.Int64("headgate.remaining", d.Remaining),
 			attribute.Int64("headgate.capacity", d.Capacity))
 		if !d.Allowed && d.RetryAfter != headgate.Never {

@@ -286,7 +286,8 @@ func BenchmarkTake(b *testing.B) {
 		r := newRig(b)
 		s := front.New(r.below, &front.Config{Logger: slog.New(slog.DiscardHandler), SweepEvery: -1})
 		b.Cleanup(func() { s.Close() })
-		r.handler = rest.New(service.New(headgate.New(s, nil), &config.Config{}, nil), slog.New(slog.DiscardHandler), nil)
+		plain := service.New(headgate.New(s, nil), &config.Config{}, nil)
+		r.handler = rest.New(plain, slog.New(slog.DiscardHandler), nil)
 		b.ReportAllocs()
 		for b.Loop() {
 			r.ask("/v1/take", sampled, `{"limit":"fixed-window 1000000000/30d","key":"k"}`)

@@ -31,8 +31,8 @@ func heap() int64 {
 }
 
 // TestAMillionKeys takes once for each of a million keys, and half a million times by each of two limits for
-// keys of a Zipf distribution. It compares the top 20 with what was counted for each key, and looks at what a scrape and the memory
-// take.
+// keys of a Zipf distribution. It compares the top 20 with what was counted for each key, and looks at what a scrape
+// and the memory take.
 func TestAMillionKeys(t *testing.T) {
 	const most = 100
 	keys := 1_000_000
