@@ -84,6 +84,38 @@ func TestAnObserverHearsOfEveryDecision(t *testing.T) {
 	}
 }
 
+// charged notes the charges that it is told of.
+type charged struct{ heard []string }
+
+func (c *charged) Decided(_ context.Context, e headgate.Event) {
+	text := fmt.Sprint(e.Verb, " ", e.Accepted)
+	for _, one := range e.Charges {
+		text += fmt.Sprint(" ", one.Limit.Name(), "/", one.Key, "/", one.Cost)
+	}
+	c.heard = append(c.heard, text)
+}
+
+func TestAnObserverIsToldTheCharges(t *testing.T) {
+	c := new(charged)
+	l := headgate.New(memory.New(nil), &headgate.Config{Observer: c})
+	limit := headgate.MustParse("fixed-window 2/1h")
+	charge := func(key, cost string) headgate.Charge {
+		return headgate.Charge{Limit: limit, Key: key, Cost: headgate.MustCost(cost)}
+	}
+	_, _ = l.Take(t.Context(), charge("a", "0.5"), charge("b", "1"))
+	_, _ = l.Allow(t.Context(), limit, "c")
+	_, _ = l.Take(t.Context())
+	_, _ = l.FillUp(t.Context(), charge("a", "9"))
+	_, _ = l.Batch(t.Context(), []headgate.Request{{Charges: []headgate.Charge{charge("d", "1")}}, {}})
+	want := []string{
+		"take 0 fixed-window 2/1h/a/0.5 fixed-window 2/1h/b/1", "take 0 fixed-window 2/1h/c/0", "take 0",
+		"fill-up 1.5 fixed-window 2/1h/a/9", "take 0 fixed-window 2/1h/d/1", "take 0",
+	}
+	if !slices.Equal(c.heard, want) {
+		t.Errorf("heard %q\nwant  %q", c.heard, want)
+	}
+}
+
 // TestAnObserverHearsOfBatchesAndSweeps of the recommended stack.
 func TestAnObserverHearsOfBatchesAndSweeps(t *testing.T) {
 	heard := new(listener)

@@ -169,7 +169,7 @@ func (o *serving) hang(all doors, s *service.Service, log *slog.Logger) {
 		if secure {
 			c.TLS = o.tls.Config(tlsconf.HTTP1)
 		}
-		all[i].server = edge.NewServer(handlers[name], log, &c)
+		all[i].server = edge.NewServer(o.traces.Handler(handlers[name]), log, &c)
 	}
 }
 
@@ -180,6 +180,10 @@ func (o *serving) rpc(s *service.Service, log *slog.Logger, secure bool) *rpc.Se
 	}
 	if secure {
 		c.TLS = o.tls.Config(tlsconf.HTTP2)
+	}
+	if o.traces != nil {
+		c.Unary = append(c.Unary, o.traces.Unary)
+		c.Stream = append(c.Stream, o.traces.Stream)
 	}
 	server := rpc.New(s, log, &c)
 	if o.envoy != nil {

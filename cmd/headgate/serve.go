@@ -19,11 +19,13 @@ import (
 	"github.com/headgate/headgate/internal/tlsconf"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/decisionlog"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/metrics"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/server/tracing"
 	"github.com/headgate/headgate/server/traffic"
 	"github.com/headgate/headgate/server/whatif"
 	"github.com/headgate/headgate/store"
@@ -70,7 +72,8 @@ func newServeCommand() *cobra.Command {
 		config.Admin, config.Metrics, config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA,
 		config.WaitStore, config.Deadline, config.MaxKeys,
 		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
-		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered)
+		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered,
+		config.LogFormat, config.LogLevel, config.LogRefused, config.LogAdmitted)
 	return cmd
 }
 
@@ -86,6 +89,7 @@ type serving struct {
 	wait    time.Duration // for the store, at the start; pending.NoLimit
 
 	deadline time.Duration // of decisions; 0: the store's
+	logging  config.Logging
 
 	options storeOptions
 	edge    edge.Config
@@ -93,6 +97,7 @@ type serving struct {
 	applied *applied // the config file
 	envoy   *forEnvoy
 	measure *metrics.Metrics
+	traces  *tracing.Tracing // nil: there are none
 
 	everyone bool            // everybody may do everything on all addresses
 	tokens   *auth.File      // nil: there are none
@@ -100,6 +105,7 @@ type serving struct {
 	clientCA bool            // certificates of clients are verified
 
 	credentials *credentials // the files of tokens and tls
+	logs        *whatif.Logs // that limits are tried on
 }
 
 // servingOf reads the settings of a server.
@@ -124,6 +130,8 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 	}
 	o.deadline, _, wrong = c.Duration(config.Deadline, given)
 	err = cmp.Or(err, wrong)
+	o.logging, wrong = c.Logging(given)
+	err = cmp.Or(err, wrong)
 	o.store, o.addr = url.Value, addr.Value
 	err = cmp.Or(err, o.accessOf(given))
 	o.envoy, wrong = envoyOf(c, given)
@@ -143,6 +151,9 @@ func (o *serving) open(ctx context.Context) (store.Store, error) {
 	s, err := openStore(ctx, o.store, o.options)
 	if err != nil {
 		return nil, err
+	}
+	if kind, _ := kindOf(o.store); kind.server {
+		s = o.traces.Store(s, o.kind())
 	}
 	if err := newService(s, o.config, nil).Reachable(ctx); err != nil {
 		s.Close()
@@ -169,6 +180,9 @@ func (o *serving) start(ctx context.Context, state *condition) (s *front.Store, 
 		Observer: o.measure,
 		Logger:   slog.New(slog.DiscardHandler), // watch tells of the sweeper
 		Guard:    &front.GuardConfig{Deadline: o.deadline, Logger: o.options.log, Turned: state.turn},
+	}
+	if o.traces != nil {
+		stack.Coalesce = &front.CoalesceConfig{Context: o.traces.Batch}
 	}
 	if !kind.server {
 		done := make(chan struct{})
@@ -208,11 +222,16 @@ const firstTry = 500 * time.Millisecond
 
 // serve serves until ctx is done, then finishes what is under way.
 func serve(ctx context.Context, stderr io.Writer, o serving) error {
-	lines := lograte.New(slog.NewTextHandler(stderr, nil))
+	lines := lograte.New(o.logging.Handler(stderr))
 	defer lines.Close()
 	log := slog.New(lines)
 	o.options.log = log
 	o.measured(log)
+	var err error
+	if o.traces, err = tracing.Open(ctx, version(), log); err != nil {
+		return err
+	}
+	defer o.traces.Close()
 	o.applied = newApplied(o.config, log)
 	o.applied.observer = o.measure
 	defer o.applied.stop()
@@ -234,20 +253,15 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return err
 	}
 	names := &earlyNames{limits, o.config, opened}
-	lately := traffic.New(&traffic.Config{Defined: func(name string) bool { _, ok := limits.Lookup(name); return ok }})
-	observers := service.Observers{o.measure, lately}
-	limiter := headgate.New(s, &headgate.Config{Names: names, Observer: observers})
-	service := service.New(limiter, o.config, names)
-	service.UseTraffic(lately)
-	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter, Log: log})
-	defer logs.Close()
+	service := o.service(s, names, log)
+	defer o.logs.Close()
 	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&o.applied.rules)
 	if err := o.envoy.open(service, log); err != nil {
 		all.Close()
 		return err
 	}
-	o.rest.More = append(o.envoy.routes(), logs.Routes()...)
+	o.rest.More = append(o.envoy.routes(), o.logs.Routes()...)
 	if o.metrics == "" {
 		o.rest.More = append(o.rest.More, rest.Route{
 			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, Handler: o.measure.Handler().ServeHTTP,
@@ -266,7 +280,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	soonest, cancel := context.WithTimeout(ctx, firstTry)
 	_ = limits.Refresh(soonest) // else it is read within a second
 	cancel()
-	welcome(stderr, all, o)
+	welcome(stderr, log, all, o)
 
 	watching, stopWatching := context.WithCancel(ctx)
 	var watched sync.WaitGroup
@@ -278,11 +292,37 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	return o.until(ctx, all, s, opened, log)
 }
 
+// service returns what answers requests, and those who observe its decisions.
+func (o *serving) service(s *front.Store, names *earlyNames, log *slog.Logger) *service.Service {
+	defined := func(name string) bool { _, ok := names.Lookup(name); return ok }
+	lately := traffic.New(&traffic.Config{Defined: defined})
+	observers := service.Observers{o.measure, lately}
+	lines := decisionlog.New(decisionlog.Config{
+		Log: log, Refused: o.logging.Refused, Admitted: o.logging.Admitted,
+	})
+	if lines != nil {
+		observers = append(observers, lines)
+	}
+	if o.traces != nil {
+		observers = append(observers, o.traces)
+	}
+	limiter := headgate.New(s, &headgate.Config{Names: names, Observer: observers})
+	o.logs = whatif.New(&whatif.Config{Names: names, Limiter: limiter, Log: log})
+	answers := service.New(limiter, o.config, names)
+	answers.UseTraffic(lately)
+	return answers
+}
+
 // measured makes the metrics, and lets the drivers tell them of what they repeat.
 func (o *serving) measured(log *slog.Logger) {
-	kind, _, _ := strings.Cut(o.store, ":")
-	o.measure = metrics.New(&metrics.Config{Version: version(), Store: kind, Load: o.rest.Load, Log: log})
+	o.measure = metrics.New(&metrics.Config{Version: version(), Store: o.kind(), Load: o.rest.Load, Log: log})
 	o.options.observer = o.measure
+}
+
+// kind is that of the store.
+func (o *serving) kind() string {
+	kind, _, _ := strings.Cut(o.store, ":")
+	return kind
 }
 
 // soon does what ends a server, and waits for that as long as it may take.

@@ -3,13 +3,23 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 
+	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/store"
 )
 
-// welcome tells where the server is and what to try.
-func welcome(w io.Writer, all doors, o serving) {
+// welcome tells where the server is and what to try. A log of JSON gets a line of it.
+func welcome(w io.Writer, log *slog.Logger, all doors, o serving) {
+	if o.logging.Format == config.JSON {
+		attrs := []any{"store", store.RedactURL(o.store)}
+		for _, d := range all {
+			attrs = append(attrs, d.setting.Name, d.listener.Addr().String())
+		}
+		log.Info("listening", attrs...)
+		return
+	}
 	limit := "token-bucket 5/1m"
 	if limits := o.config.Limits; len(limits) > 0 {
 		limit = limits[0].Name()

@@ -35,6 +35,9 @@ var unrunnable = map[string]map[string]string{
 		`level=INFO msg="admin action" verb=block limit=login key=mallory by=oncall reason="password guessing" for=15m0s`: "a line " +
 			"of the log, which TestAddressesOfTheServer looks for",
 	},
+	"docs/metrics.md": {
+		`{"time":"2026-11-26T14:41:07.3Z","level":"INFO","msg":"decision","outcome":"refused","limit":"login","key":"mallory","cost":"1","why":"a cost of 1 does not fit, 0 of 5 remain","capacity":5,"remaining":0,"retry_after":12000000000,"way":"store","verb":"take","protocol":"http","took":310000}`: "a line of the log, of which server/decisionlog tests the form",
+	},
 	"docs/design.md": {".                 package headgate: limits and algorithms as values, Charge, " +
 		"Decision, Limiter": "a list of folders: TestTheHouse compares it"},
 }

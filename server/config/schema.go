@@ -64,6 +64,9 @@ func Schema() ([]byte, error) {
 		if s.Switch {
 			p["type"] = "boolean"
 		}
+		if s.Number {
+			p["type"] = []string{"string", "number"}
+		}
 		if s.List {
 			p = object{"description": about, "oneOf": []object{
 				{"type": scalar}, {"type": "array", "items": object{"type": "string"}},

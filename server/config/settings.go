@@ -21,6 +21,7 @@ type Setting struct {
 	Default string // for help texts; empty: there is none
 	NotFile bool   // it is not in the file
 	Switch  bool   // true or false; a flag may stand without a value
+	Number  bool   // a number, which may have a fraction
 	List    bool   // several values, with commas between them; a flag may be repeated, the file may have a list
 }
 
@@ -97,6 +98,20 @@ var (
 		Default: "loopback addresses", List: true,
 	}
 
+	LogFormat = Setting{Name: "log_format", Help: "`format` of the log: text, or json", Default: "text"}
+	LogLevel  = Setting{
+		Name: "log_level", Help: "`level` from which on something is logged: debug, info, warn or error",
+		Default: "info",
+	}
+	LogRefused = Setting{
+		Name: "log_refused", Number: true, Help: "`share` of the refusals and failures that are logged, from 0 to 1",
+		Default: "0",
+	}
+	LogAdmitted = Setting{
+		Name: "log_admitted", Number: true, Help: "`share` of the admissions that are logged, from 0 to 1",
+		Default: "0",
+	}
+
 	MaxKeys = Setting{
 		Name: "max_keys",
 		Help: "`number` of keys that each limit may have, or none; new keys of a limit that has as many share " +
@@ -138,7 +153,7 @@ var Settings = []Setting{
 	Store, HTTP, GRPC, RESP, Envoy, EnvoyHeaders, EnvoyMergeDomains, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
 	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, Deadline, MaxKeys,
 	NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, Proxy, MaxConnections, MaxRequests,
-	MaxBuffered,
+	MaxBuffered, LogFormat, LogLevel, LogRefused, LogAdmitted,
 	File, Server, Token,
 }
 

@@ -121,7 +121,8 @@ func TestTrafficTellsOnlyOfLimitsThatTheCallerMayTouch(t *testing.T) {
 	}
 	now := time.Now()
 	of := traffic.New(&traffic.Config{Clock: func() time.Time { return now }})
-	l := headgate.New(memory.New(&memory.Config{Names: true}), &headgate.Config{Names: c, Observer: service.Observers{of}})
+	below := memory.New(&memory.Config{Names: true})
+	l := headgate.New(below, &headgate.Config{Names: c, Observer: service.Observers{of}})
 	s := service.New(l, c, nil)
 	s.UseTraffic(of)
 	for _, limit := range []headgate.Limit{

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,6 +51,9 @@ type Config struct {
 	MaxConnections int
 	// NoAdmin refuses admin actions, which another address serves.
 	NoAdmin bool
+	// Unary and Stream come before what serves calls and streams.
+	Unary  []grpc.UnaryServerInterceptor
+	Stream []grpc.StreamServerInterceptor
 }
 
 // Service is a service that a Server serves.
@@ -104,8 +108,8 @@ func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 		grpc.Creds(secure),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.InTapHandle(out.enter),
-		grpc.ChainUnaryInterceptor(out.unary),
-		grpc.ChainStreamInterceptor(out.stream),
+		grpc.ChainUnaryInterceptor(append(slices.Clone(out.config.Unary), out.unary)...),
+		grpc.ChainStreamInterceptor(append(slices.Clone(out.config.Stream), out.stream)...),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16<<10),
 		grpc.ConnectionTimeout(10*time.Second),

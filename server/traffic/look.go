@@ -35,9 +35,10 @@ func (t *Traffic) Series(seconds int, want func(limit string) bool) (list []Seri
 // Key is what is known of a key by a limit, of the last [Seconds].
 type Key struct {
 	law.Cell
-	Used    float64        // the cost that was admitted
-	Refused float64        // how often it was refused
-	Recent  [Parts]float64 // that by which the list is ordered, in parts of [Part] seconds, the oldest first; the last is not over
+	Used    float64 // the cost that was admitted
+	Refused float64 // how often it was refused
+	// Recent is that by which the list is ordered, in parts of [Part] seconds, the oldest first. The last is not over.
+	Recent [Parts]float64
 }
 
 // ranked is a key and what it is ranked by.

@@ -49,6 +49,9 @@ type Config struct {
 	Timeout time.Duration
 	// Observer hears of every batch. Nil: none.
 	Observer store.Observer
+	// Context returns the context of a batch by those of its callers, of which it has the values that it wants, such
+	// as a trace; it must not end with them. Nil: context.Background.
+	Context func(callers []context.Context) context.Context
 }
 
 func (c *Config) orDefault(inner store.Store) Config {
@@ -149,7 +152,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		}
 		return nil
 	}
-	p, rank, start, err := s.join(ops)
+	p, rank, start, err := s.join(ctx, ops)
 	if err != nil {
 		return err
 	}
@@ -184,7 +187,9 @@ func leftEarly(ctx context.Context, ops []law.Op, sent bool) error {
 }
 
 // join adds a caller to a waiting party with the same question, or adds a new party.
-func (s *Store) join(ops []law.Op) (p *flight.Party[law.Cell, *party], rank int, start flight.Start, err error) {
+func (s *Store) join(ctx context.Context, ops []law.Op) (
+	p *flight.Party[law.Cell, *party], rank int, start flight.Start, err error,
+) {
 	switch err := s.queue.Lock(); {
 	case errors.Is(err, flight.ErrClosed):
 		return nil, 0, 0, store.ErrClosed
@@ -194,6 +199,7 @@ func (s *Store) join(ops []law.Op) (p *flight.Party[law.Cell, *party], rank int,
 	if shareable(ops) {
 		if p := s.queue.Last(ops[0].Cell); p != nil {
 			if rank, ok := p.Load.share(&ops[0]); ok {
+				s.note(ctx, p.Load)
 				s.queue.Join(p)
 				return p, rank, 0, nil
 			}
@@ -201,12 +207,32 @@ func (s *Store) join(ops []law.Op) (p *flight.Party[law.Cell, *party], rank int,
 	}
 	p = s.queue.Party()
 	p.Load.load(ops)
+	s.note(ctx, p.Load)
 	return p, 0, s.queue.Add(p), nil
+}
+
+// note keeps the context of a caller, if somebody wants to know. The queue is locked.
+func (s *Store) note(ctx context.Context, p *party) {
+	if s.cfg.Context != nil {
+		p.contexts = append(p.contexts, ctx)
+	}
+}
+
+// context returns the context of a batch, without a deadline.
+func (s *Store) context(parties []*flight.Party[law.Cell, *party]) context.Context {
+	if s.cfg.Context == nil {
+		return context.Background()
+	}
+	var all []context.Context
+	for _, p := range parties {
+		all = append(all, p.Load.contexts...)
+	}
+	return s.cfg.Context(all)
 }
 
 // fly asks the store.
 func (s *Store) fly(parties []*flight.Party[law.Cell, *party]) error {
-	ctx, cancel := sched.WithTimeout(context.Background(), s.cfg.Timeout)
+	ctx, cancel := sched.WithTimeout(s.context(parties), s.cfg.Timeout)
 	defer cancel()
 	callers := 0
 	for _, p := range parties {

@@ -1,6 +1,7 @@
 package coalesce
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -18,6 +19,8 @@ type party struct {
 	ranks  int           // callers who shared it, also those that left
 	left   []int         // ranks of the callers that left before departure
 	late   []int         // ranks of those that left later: what they are granted is to be given back
+
+	contexts []context.Context // of callers, if somebody wants to know
 }
 
 // queue is callers who wait for batches.
@@ -36,7 +39,10 @@ func (p *party) Key(i int) law.Cell { return p.ops[i].Cell }
 func (p *party) Clear() {
 	clear(p.ops) // they hold strings
 	clear(p.outs)
-	*p = party{ops: p.ops[:0], outs: p.outs[:0], left: p.left[:0], late: p.late[:0]}
+	clear(p.contexts)
+	*p = party{
+		ops: p.ops[:0], outs: p.outs[:0], left: p.left[:0], late: p.late[:0], contexts: p.contexts[:0],
+	}
 }
 
 // load makes it the party of one caller.

@@ -57,7 +57,7 @@ type Config struct {
 	// Deny adjusts package deny.
 	Deny *deny.Config
 	// Coalesce adjusts package coalesce.
-	Coalesce *coalesce.Config
+	Coalesce *CoalesceConfig
 	// Guard adjusts package guard. Its Observer and Logger are those of this Config where they are nil.
 	Guard *GuardConfig
 	// SweepEvery is the mean time between two sweeps. Each pause is between half of
@@ -80,6 +80,9 @@ type Config struct {
 
 // GuardConfig adjusts package guard.
 type GuardConfig = guard.Config
+
+// CoalesceConfig adjusts package coalesce.
+type CoalesceConfig = coalesce.Config
 
 // The defaults of a Config.
 const (

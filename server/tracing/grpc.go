@@ -1,0 +1,95 @@
+package tracing
+
+import (
+	"context"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
+)
+
+// carrier are the metadata of a call.
+type carrier metadata.MD
+
+// Get implements propagation.TextMapCarrier.
+func (c carrier) Get(key string) string {
+	if values := metadata.MD(c).Get(key); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// Set implements propagation.TextMapCarrier.
+func (c carrier) Set(key, value string) { metadata.MD(c).Set(key, value) }
+
+// Keys implements propagation.TextMapCarrier.
+func (c carrier) Keys() (keys []string) {
+	for key := range c {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// Unary makes a span of each call.
+func (t *Tracing) Unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (
+	out any, err error,
+) {
+	if t.unheard(info.FullMethod) {
+		return h(ctx, in)
+	}
+	ctx, span := t.call(ctx, info.FullMethod)
+	defer func() { end(span, err) }()
+	return h(ctx, in)
+}
+
+// Stream makes a span of each stream.
+func (t *Tracing) Stream(impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (
+	err error,
+) {
+	if t.unheard(info.FullMethod) {
+		return h(impl, stream)
+	}
+	ctx, span := t.call(stream.Context(), info.FullMethod)
+	defer func() { end(span, err) }()
+	return h(impl, &traced{stream, ctx})
+}
+
+// traced is a stream within a span.
+type traced struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s *traced) Context() context.Context { return s.ctx }
+
+// unheard reports whether a method has no spans: those that look after the server.
+func (t *Tracing) unheard(method string) bool {
+	return strings.HasPrefix(method, "/grpc.health.") || strings.HasPrefix(method, "/grpc.reflection.")
+}
+
+func (t *Tracing) call(ctx context.Context, method string) (context.Context, trace.Span) {
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		ctx = t.headers.Extract(ctx, carrier(md))
+	}
+	name := strings.TrimPrefix(method, "/")
+	service, verb, _ := strings.Cut(name, "/")
+	return t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String("rpc.system", "grpc"), attribute.String("rpc.service", service),
+		attribute.String("rpc.method", verb)))
+}
+
+func end(span trace.Span, err error) {
+	code := grpcstatus.Code(err)
+	span.SetAttributes(attribute.Int("rpc.grpc.status_code", int(code)))
+	switch code {
+	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
+		span.SetStatus(otelcodes.Error, code.String())
+	}
+	span.End()
+}

@@ -1,0 +1,91 @@
+package tracing
+
+import (
+	"net/http"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// quiet are paths that are asked again and again by machines that look after the server.
+var quiet = map[string]bool{"/livez": true, "/readyz": true, "/healthz": true, "/metrics": true}
+
+// Handler makes a span of each request, which continues the trace of the header traceparent. A nil Tracing returns
+// the handler as it is.
+func (t *Tracing) Handler(h http.Handler) http.Handler {
+	if t == nil {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if quiet[r.URL.Path] {
+			h.ServeHTTP(w, r)
+			return
+		}
+		ctx := t.headers.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx, span := t.tracer.Start(ctx, method(r.Method), trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithAttributes(attribute.String("http.request.method", method(r.Method)),
+				attribute.String("url.scheme", scheme(r))))
+		defer span.End()
+		if !span.IsRecording() {
+			h.ServeHTTP(w, r.WithContext(ctx))
+			return
+		}
+		sent := &status{ResponseWriter: w, code: http.StatusOK}
+		r = r.WithContext(ctx)
+		r.Pattern = ""
+		defer func() {
+			if r.Pattern != "" { // the handler has found it
+				span.SetName(r.Pattern)
+				span.SetAttributes(attribute.String("http.route", r.Pattern))
+			}
+			span.SetAttributes(attribute.Int("http.response.status_code", sent.code))
+			if sent.code >= http.StatusInternalServerError {
+				span.SetStatus(codes.Error, "")
+			}
+		}()
+		h.ServeHTTP(sent, r)
+	})
+}
+
+// method is that of a request; what clients make up is one.
+func method(name string) string {
+	switch name {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace:
+		return name
+	}
+	return "_OTHER"
+}
+
+func scheme(r *http.Request) string {
+	if r.TLS != nil {
+		return "https"
+	}
+	return "http"
+}
+
+// status notes the status of an answer.
+type status struct {
+	http.ResponseWriter
+	code    int
+	written bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (s *status) WriteHeader(code int) {
+	if !s.written && code >= http.StatusOK {
+		s.code, s.written = code, true
+	}
+	s.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (s *status) Write(b []byte) (int, error) {
+	s.written = true
+	return s.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }

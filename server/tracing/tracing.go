@@ -1,0 +1,146 @@
+// Package tracing makes spans of OpenTelemetry: one for each request by HTTP and gRPC, one below it for each decision,
+// and one for each batch that the store is asked. No span has a key.
+//
+// A server without tracing has no [Tracing], and none of its handlers and stores is wrapped.
+package tracing
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headgate/headgate"
+)
+
+// Tracing makes spans. Its methods are safe for concurrent use.
+type Tracing struct {
+	tracer   trace.Tracer
+	headers  propagation.TextMapPropagator
+	shutdown func(context.Context) error
+}
+
+// New returns a Tracing whose spans are those of a provider, and which reads the trace context of requests by a
+// propagator.
+func New(p trace.TracerProvider, headers propagation.TextMapPropagator) *Tracing {
+	return &Tracing{
+		tracer: p.Tracer("github.com/headgate/headgate"), headers: headers,
+		shutdown: func(context.Context) error { return nil },
+	}
+}
+
+// settings are what the variables of the environment say.
+type settings struct {
+	on      bool
+	grpc    bool // the protocol of the collector; else HTTP
+	headers propagation.TextMapPropagator
+}
+
+// read reads the standard variables that the library leaves to programs. Errors are ErrInvalid and name one.
+func read(get func(string) string) (s settings, err error) {
+	first := func(names ...string) (name, value string) {
+		for _, name = range names {
+			if value = strings.TrimSpace(get(name)); value != "" {
+				break
+			}
+		}
+		return name, value
+	}
+	if off, err := strconv.ParseBool(get("OTEL_SDK_DISABLED")); err == nil && off {
+		return s, nil
+	}
+	switch _, exporter := first("OTEL_TRACES_EXPORTER"); exporter {
+	case "none":
+		return s, nil
+	case "otlp":
+		s.on = true
+	case "":
+		_, endpoint := first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+		s.on = endpoint != ""
+	default:
+		return s, headgate.Invalid("OTEL_TRACES_EXPORTER", "%.40q is not otlp or none", exporter)
+	}
+	if !s.on {
+		return s, nil
+	}
+	switch name, protocol := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol {
+	case "grpc":
+		s.grpc = true
+	case "", "http/protobuf":
+	default:
+		return s, headgate.Invalid(name, "%.40q is not grpc or http/protobuf", protocol)
+	}
+	_, names := first("OTEL_PROPAGATORS")
+	if names == "" {
+		names = "tracecontext,baggage"
+	}
+	var all []propagation.TextMapPropagator
+	for _, name := range strings.Split(names, ",") {
+		switch strings.TrimSpace(name) {
+		case "tracecontext":
+			all = append(all, propagation.TraceContext{})
+		case "baggage": // which no span of ours has, and which is passed on to nobody
+		case "none":
+		default:
+			return s, headgate.Invalid("OTEL_PROPAGATORS", "%.40q is not tracecontext, baggage or none", name)
+		}
+	}
+	s.headers = propagation.NewCompositeTextMapPropagator(all...)
+	return s, nil
+}
+
+// Open returns a Tracing as the standard variables of the environment say, OTEL_EXPORTER_OTLP_ENDPOINT and others; nil
+// if they ask for none. What goes wrong later is logged.
+func Open(ctx context.Context, version string, log *slog.Logger) (*Tracing, error) {
+	s, err := read(os.Getenv)
+	if err != nil || !s.on {
+		return nil, err
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		log.Warn("spans were not sent", "class", "traces", "error", err)
+	}))
+	var exporter sdk.SpanExporter
+	if s.grpc {
+		exporter, err = otlptracegrpc.New(ctx)
+	} else {
+		exporter, err = otlptracehttp.New(ctx)
+	}
+	if err != nil {
+		return nil, headgate.Invalid("OTEL_EXPORTER_OTLP_ENDPOINT", "%v", err)
+	}
+	of, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "headgate"),
+		attribute.String("service.version", version)), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return nil, headgate.Invalid("OTEL_RESOURCE_ATTRIBUTES", "%v", err)
+	}
+	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(of))
+	t := New(p, s.headers)
+	t.shutdown = p.Shutdown
+	return t, nil
+}
+
+// closeWithin is how long the last spans may take to be sent.
+const closeWithin = 3 * time.Second
+
+// Close sends the last spans.
+func (t *Tracing) Close() {
+	if t == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	defer cancel()
+	if err := t.shutdown(ctx); err != nil {
+		otel.Handle(err)
+	}
+}
