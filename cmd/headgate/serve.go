@@ -105,6 +105,7 @@ type serving struct {
 	clientCA bool            // certificates of clients are verified
 
 	credentials *credentials // the files of tokens and tls
+	logs        *whatif.Logs // that limits are tried on
 }
 
 // servingOf reads the settings of a server.
@@ -261,7 +262,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		all.Close()
 		return err
 	}
-	o.rest.More = append(o.envoy.routes(), logs.Routes()...)
+	o.rest.More = append(o.envoy.routes(), o.logs.Routes()...)
 	if o.metrics == "" {
 		o.rest.More = append(o.rest.More, rest.Route{
 			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, Handler: o.measure.Handler().ServeHTTP,

@@ -166,7 +166,7 @@ func (in *input) next(ctx context.Context, lines *accesslog.Lines, n int64) ([]b
 		}
 	}
 	if err != nil {
-		if err == io.EOF || errors.Is(err, accesslog.ErrLong) {
+		if errors.Is(err, io.EOF) || errors.Is(err, accesslog.ErrLong) {
 			return line, err
 		}
 		return nil, fmt.Errorf("line %d: %w", n, err)
