@@ -19,15 +19,17 @@ const mePath = "GET /v1/me"
 
 // me tells a caller who it is, and whether admin actions are served at this address.
 func (d *door) me(actions bool) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+		if err := s.Enter(); err != nil {
+			return err
+		}
 		me := &api.Me{Role: auth.RoleAdmin.String(), Tokens: d.tokens != nil, Actions: actions}
 		if c := auth.From(r.Context()); c != nil {
 			me.Name, me.Role, me.Limits = c.Name, c.Role.String(), c.Limits
 		}
-		if err := d.answer(w, me); err != nil {
-			d.fail(w, r, err)
-		}
-	}
+		s.Leave()
+		return d.answer(w, me)
+	})
 }
 
 // Bounds of a list of what was done.

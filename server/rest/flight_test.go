@@ -116,7 +116,7 @@ const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduc
 // unasked are paths that do not ask the store.
 var unasked = map[string]bool{
 	"/v1/explain": true, "/v1/limits": true, "/openapi.yaml": true, "/livez": true,
-	"/v1/me": true, "/v1/audit": true, "/v1/override": true,
+	"/v1/me": true, "/v1/audit": true, "/v1/traffic": true, "/v1/override": true,
 }
 
 // TestAHalfClosedConnectionGetsAProblem closes its side of the connection before the
