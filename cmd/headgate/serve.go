@@ -105,7 +105,6 @@ type serving struct {
 	clientCA bool            // certificates of clients are verified
 
 	credentials *credentials // the files of tokens and tls
-	logs        *whatif.Logs // that limits are tried on
 }
 
 // servingOf reads the settings of a server.
