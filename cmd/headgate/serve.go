@@ -261,7 +261,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		all.Close()
 		return err
 	}
-	o.rest.More = append(o.envoy.routes(), o.logs.Routes()...)
+	o.rest.More = append(o.envoy.routes(), logs.Routes()...)
 	if o.metrics == "" {
 		o.rest.More = append(o.rest.More, rest.Route{
 			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, Handler: o.measure.Handler().ServeHTTP,
