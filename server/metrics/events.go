@@ -58,8 +58,8 @@ func (e *events) register(to prometheus.Registerer) {
 	e.lastLook = gauge("headgate_catalogue_read_timestamp_seconds",
 		"When the catalogue was last looked at without an error; 0: never.")
 	e.files = counter("headgate_config_applied_total", "Attempts to apply the config file to the catalogue.")
-	to.MustRegister(e.batch, e.ops, e.callers, e.retries, e.sweeps, e.sweep, e.complete, e.openings, e.looks, e.lastLook,
-		e.files)
+	to.MustRegister(e.batch, e.ops, e.callers, e.retries, e.sweeps, e.sweep, e.complete, e.openings, e.looks,
+		e.lastLook, e.files)
 }
 
 // resultOf is the class of an error, or ok.

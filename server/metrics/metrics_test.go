@@ -128,7 +128,9 @@ func TestDecisionsAreCountedExactly(t *testing.T) {
 	r.take(`{"limit":"fixed-window 1/30d","key":"k"}`)
 	r.take(`{"limit":"nobody","key":"k"}`)
 	for p := range service.Protocol(service.Protocols) {
-		_, err := r.limiter.Check(service.By(t.Context(), p), headgate.Charge{Limit: headgate.MustNamed("login"), Key: "c"})
+		_, err := r.limiter.Check(service.By(t.Context(), p), headgate.Charge{
+			Limit: headgate.MustNamed("login"), Key: "c",
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +219,8 @@ func TestLimitsBeyondTheMostShareAValueAndRemovedOnesGo(t *testing.T) {
 func TestHistogramsHaveNativeAndClassicBuckets(t *testing.T) {
 	r := newRig(t)
 	took := []time.Duration{
-		0, 50 * time.Nanosecond, time.Microsecond, time.Millisecond, time.Millisecond, time.Second / 2, 100 * time.Second,
+		0, 50 * time.Nanosecond, time.Microsecond, time.Millisecond, time.Millisecond, time.Second / 2,
+		100 * time.Second,
 	}
 	sum := time.Duration(0)
 	for _, d := range took {
@@ -335,8 +338,8 @@ func TestRulesAndDashboardNameMetricsThatExist(t *testing.T) {
 func TestErrorsAreCountedByClass(t *testing.T) {
 	r := newRig(t)
 	for err, want := range map[error]string{
-		store.ErrBusy: "busy", fmt.Errorf("x: %w", store.ErrUnknownOutcome): "unknown_outcome", context.Canceled: "canceled",
-		headgate.ErrReused: "reused_id", errors.New("x"): "other",
+		store.ErrBusy: "busy", fmt.Errorf("x: %w", store.ErrUnknownOutcome): "unknown_outcome",
+		context.Canceled: "canceled", headgate.ErrReused: "reused_id", errors.New("x"): "other",
 	} {
 		r.Decided(t.Context(), headgate.Event{Verb: headgate.VerbTake, Limit: "a b", Err: err})
 		_, families := r.scrape(t)

@@ -42,8 +42,8 @@ func newAudited(t *testing.T) *audited {
 	if _, _, err := limits.Apply(t.Context(), catalog.By{Author: "file"}, c.Defines(), false); err != nil {
 		t.Fatal(err)
 	}
-	file, tokens := authtest.Open(t, auth.Entry{Name: "oncall", Role: "admin"}, auth.Entry{Name: "reader", Role: "read"},
-		auth.Entry{Name: "some", Role: "admin", Limits: []string{"login"}})
+	file, tokens := authtest.Open(t, auth.Entry{Name: "oncall", Role: "admin"},
+		auth.Entry{Name: "reader", Role: "read"}, auth.Entry{Name: "some", Role: "admin", Limits: []string{"login"}})
 	h := rest.New(service.New(headgate.New(s, &headgate.Config{Names: limits}), c, limits), quiet,
 		&rest.Config{Tokens: file})
 	return &audited{t, limits, func(caller, method, path, body string) (int, string) {

@@ -19,8 +19,10 @@ func TestVariables(t *testing.T) {
 		{vars{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, true, false, ""},
 		{vars{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, true, false, ""},
 		{vars{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, true, true, ""},
-		{vars{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-			"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, true, true, ""},
+		{vars{
+			"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+			"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc",
+		}, true, true, ""},
 		{vars{"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, false, false, ""},
 		{vars{"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, false, false, ""},
 		{vars{"OTEL_TRACES_EXPORTER": "zipkin"}, false, false, "OTEL_TRACES_EXPORTER"},

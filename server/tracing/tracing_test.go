@@ -115,7 +115,7 @@ func (r *rig) tree() (list []string) {
 			switch a.Key {
 			case "headgate.outcome", "headgate.way", "http.response.status_code", "headgate.batch.ops", "error.type",
 				"rpc.grpc.status_code":
-				text += " " + a.Value.Emit()
+				text += " " + a.Value.String()
 			}
 		}
 		list = append(list, text)
