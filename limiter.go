@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -248,6 +249,20 @@ func (l *Limiter) observed(ctx context.Context, verb Verb, charges []Charge, do 
 	l.tell(ctx, &Event{Verb: verb, Decision: d, Err: err, Took: took}, charges)
 	return d, err
 }
+
+// tell tells the observer, which there is, of a decision about charges. They are copied: what is handed to an
+// interface lives on the heap, and without an observer no charge has to.
+func (l *Limiter) tell(ctx context.Context, e *Event, charges []Charge) {
+	list := told.Get().(*[]Charge)
+	*list = append((*list)[:0], charges...)
+	e.Limit, e.Charges = firstName(charges), *list
+	l.observer.Decided(ctx, *e)
+	clear(*list)
+	told.Put(list)
+}
+
+// told are lists of charges that observers were told of.
+var told = sync.Pool{New: func() any { return new([]Charge) }}
 
 // firstName returns the name of the limit of the first charge.
 func firstName(charges []Charge) string {

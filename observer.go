@@ -2,7 +2,6 @@ package headgate
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
@@ -28,20 +27,6 @@ type Event struct {
 	// Accepted is how much of its charge a fill-up has taken; zero for all other verbs.
 	Accepted Cost
 }
-
-// tell tells the observer, which there is, of a decision about charges. They are copied: what is handed to an
-// interface lives on the heap, and without an observer no charge has to.
-func (l *Limiter) tell(ctx context.Context, e *Event, charges []Charge) {
-	list := told.Get().(*[]Charge)
-	*list = append((*list)[:0], charges...)
-	e.Limit, e.Charges = firstName(charges), *list
-	l.observer.Decided(ctx, *e)
-	clear(*list)
-	told.Put(list)
-}
-
-// told are lists of charges that observers were told of.
-var told = sync.Pool{New: func() any { return new([]Charge) }}
 
 // Verb is what a Limiter was asked to do.
 type Verb string

@@ -11,10 +11,13 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/decisionlog"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store/memory"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // lines returns what do has logged as "outcome limit key cost: why", and the fields of the last line.
 func lines(t *testing.T, c decisionlog.Config, do func(l *headgate.Limiter)) (list []string, last map[string]any) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/metrics"
@@ -31,6 +32,8 @@ import (
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/memory"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // distant hides that a store lives in this process, so that it gets the wrappers of a server.
 type distant struct{ store.Store }

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -88,5 +90,25 @@ func TestAFullLimitIsTold(t *testing.T) {
 	if _, out := post("/v1/take", `{"limit":"fixed-window 2/1h","key":"e"}`); out["allowed"] != true ||
 		out["shared"] != true {
 		t.Errorf("after the reset: %v", out)
+	}
+}
+
+// TestAStoreThatDoesNotAnswerIsNotReady: a probe is nobody's charge, so there is nothing
+// that is not known.
+func TestAStoreThatDoesNotAnswerIsNotReady(t *testing.T) {
+	t.Parallel()
+	s := headgate.New(struct{ store.Store }{silent{memory.New(nil)}}, &headgate.Config{Timeout: -1})
+	h := rest.New(service.New(s, &config.Config{}, nil), slog.New(slog.DiscardHandler), nil)
+	for try := 1; ; try++ { // the machine may pause
+		begin := time.Now()
+		code, out, head := ask(h, "GET", "/readyz", "")
+		took := time.Since(begin)
+		if code != 503 || out["type"] != api.Unavailable || head.Get("Retry-After") == "" ||
+			took > 5*time.Second && try == 3 {
+			t.Errorf("status %d, %v after %s", code, out, took)
+		}
+		if took <= 5*time.Second || try == 3 {
+			break
+		}
 	}
 }

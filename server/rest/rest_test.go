@@ -18,7 +18,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
@@ -378,24 +377,4 @@ type silent struct{ *memory.Store }
 func (silent) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
 	<-ctx.Done()
 	return fmt.Errorf("silent: %w: %w", store.ErrUnknownOutcome, ctx.Err())
-}
-
-// TestAStoreThatDoesNotAnswerIsNotReady: a probe is nobody's charge, so there is nothing
-// that is not known.
-func TestAStoreThatDoesNotAnswerIsNotReady(t *testing.T) {
-	t.Parallel()
-	s := headgate.New(struct{ store.Store }{silent{memory.New(nil)}}, &headgate.Config{Timeout: -1})
-	h := rest.New(service.New(s, &config.Config{}, nil), slog.New(slog.DiscardHandler), nil)
-	for try := 1; ; try++ { // the machine may pause
-		begin := time.Now()
-		code, out, head := ask(h, "GET", "/readyz", "")
-		took := time.Since(begin)
-		if code != 503 || out["type"] != api.Unavailable || head.Get("Retry-After") == "" ||
-			took > 5*time.Second && try == 3 {
-			t.Errorf("status %d, %v after %s", code, out, took)
-		}
-		if took <= 5*time.Second || try == 3 {
-			break
-		}
-	}
 }

@@ -28,6 +28,12 @@ type undone struct{ err error }
 func (e *undone) Error() string { return e.err.Error() }
 func (e *undone) Unwrap() error { return e.err }
 
+// unsure marks an error of a COMMIT that may have been done, whatever the error says.
+type unsure struct{ err error }
+
+func (e *unsure) Error() string { return e.err.Error() }
+func (e *unsure) Unwrap() error { return e.err }
+
 // nothingDone marks an error after which nothing is done, whether it is one of the server
 // or of the way to it. It leaves what else has a class as it is.
 func nothingDone(err error) error {

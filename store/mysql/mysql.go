@@ -32,7 +32,7 @@ import (
 //	law text    sqltext, law_params, law_memory, law_text, columns, expand_several, expand
 //	plan        plan, plan_plain, plan_sums
 //	statement   statement, statement_plain, statement_one, statement_sums, statement_log, statement_batch
-//	transport   errors, tls, url, session, transport, server
+//	transport   errors, tls, url, session, view, transport, server
 //	decode      decode, decode_sums
 //	store       schema, rooms, mysql, ready, count, apply_texts, apply, limits, triggers, inspect, sweep, doctor
 //	schema      alone, remove, grant, migrate

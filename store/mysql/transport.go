@@ -47,8 +47,8 @@ type transport struct {
 type node struct {
 	db   *sql.DB
 	name string
-	away atomic.Int64           // in ns since the start of the process: not to be asked before
-	view atomic.Pointer[string] // of Galera: the membership seen last
+	away atomic.Int64 // in ns since the start of the process: not to be asked before
+	view view         // of a cluster of Galera
 }
 
 // awayFor is how long a node that could not be reached, or had no quorum, is
@@ -166,10 +166,12 @@ func (s *transport) ask(ctx context.Context, n *node, text string) (heard answer
 	if err != nil {
 		return answer{}, &notSent{err}
 	}
-	view, err := s.viewOf(ctx, n, conn)
-	if err != nil {
-		conn.Close()
-		return answer{}, &notSent{err}
+	var before *string // the membership of a cluster of Galera
+	if s.galera.Load() {
+		if before, err = n.view.before(ctx, conn); err != nil {
+			conn.Close()
+			return answer{}, &notSent{err}
+		}
 	}
 	heard, err = hear(ctx, conn, text)
 	if err == nil {
@@ -179,8 +181,10 @@ func (s *transport) ask(ctx context.Context, n *node, text string) (heard answer
 	switch {
 	case undo == nil && !ended:
 		err = &undone{s.because(ctx, conn, err)}
-	case view != nil:
-		err = n.doubt(ctx, conn, view, err)
+	case before != nil:
+		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		err = n.view.doubt(look, conn, before, err)
+		cancel()
 	}
 	if undo != nil { // a connection with half a transaction must not go back to the pool
 		_ = conn.Raw(func(any) error { return errBadConn })

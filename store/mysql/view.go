@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"sync/atomic"
 )
 
 // A node of a Galera cluster whose transaction loses against another's says so by a deadlock
@@ -11,44 +12,36 @@ import (
 // have the transaction, and it too, once it is back. So such an answer is believed only if the
 // membership of the cluster is what it was before the text was sent.
 
-// unsure marks an error of a COMMIT that may have been done, whatever the error says.
-type unsure struct{ err error }
-
-func (e *unsure) Error() string { return e.err.Error() }
-func (e *unsure) Unwrap() error { return e.err }
-
 // readView reads which membership of the cluster a node knows, and whether that has a quorum.
 const readView = `SELECT GROUP_CONCAT(VARIABLE_VALUE ORDER BY VARIABLE_NAME) FROM INFORMATION_SCHEMA.GLOBAL_STATUS
 	WHERE VARIABLE_NAME IN ('WSREP_CLUSTER_CONF_ID', 'WSREP_CLUSTER_STATUS', 'WSREP_CLUSTER_STATE_UUID')`
 
-// viewOf returns the membership of the cluster that a node was known to have, for a text that
-// is to be sent there. It asks the node once; later ones get what was seen last, which may be
-// of a while ago: then one deadlock is taken for more than it is.
-func (s *transport) viewOf(ctx context.Context, n *node, conn *sql.Conn) (*string, error) {
-	if !s.galera.Load() {
-		return nil, nil
-	}
-	if known := n.view.Load(); known != nil {
+// view is the membership of the cluster that a node was seen to have last. The zero value has seen none.
+type view struct{ last atomic.Pointer[string] }
+
+// before returns the membership for a text that is to be sent to the node. It asks once; later texts
+// get what was seen last, which may be of a while ago: then one deadlock is taken for more than it is.
+func (v *view) before(ctx context.Context, conn *sql.Conn) (*string, error) {
+	if known := v.last.Load(); known != nil {
 		return known, nil
 	}
-	return n.see(ctx, conn)
+	return v.see(ctx, conn)
 }
 
-// see reads the membership of the cluster and keeps it.
-func (n *node) see(ctx context.Context, conn *sql.Conn) (*string, error) {
-	var view sql.NullString
-	if err := conn.QueryRowContext(ctx, readView).Scan(&view); err != nil {
+// see reads the membership and keeps it.
+func (v *view) see(ctx context.Context, conn *sql.Conn) (*string, error) {
+	var now sql.NullString
+	if err := conn.QueryRowContext(ctx, readView).Scan(&now); err != nil {
 		return nil, err
 	}
-	n.view.Store(&view.String)
-	return &view.String, nil
+	v.last.Store(&now.String)
+	return &now.String, nil
 }
 
-// doubt returns an error of a COMMIT on a node of Galera, marked if it may have been done.
-func (n *node) doubt(ctx context.Context, conn *sql.Conn, before *string, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	if now, failed := n.see(ctx, conn); failed != nil || *now != *before {
+// doubt returns an error of a COMMIT, marked if it may have been done: if the membership is not what it
+// was before the text was sent, or cannot be read.
+func (v *view) doubt(ctx context.Context, conn *sql.Conn, before *string, err error) error {
+	if now, failed := v.see(ctx, conn); failed != nil || *now != *before {
 		return &unsure{err}
 	}
 	return err
