@@ -182,12 +182,20 @@ func (g *MySQLGroup) Kill(i int) {
 	}
 }
 
-// Restart starts a node that was killed, and waits until it has joined the others.
+// Restart starts a node that was killed, and waits until it has joined the others. They refuse it while they take
+// it for a member still, and while their own membership changes (error 3092), so it asks more than once.
 func (g *MySQLGroup) Restart(ctx context.Context, i int) error {
 	if err := g.launch(ctx, i); err != nil {
 		return err
 	}
-	return g.join(ctx, i, "start group_replication")
+	statements := "start group_replication"
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Second) {
+		err := g.join(ctx, i, statements)
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return err
+		}
+		statements = "stop group_replication; start group_replication"
+	}
 }
 
 // Await waits until all nodes are in the group. One that the others have taken out of it joins again.
