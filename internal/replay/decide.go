@@ -96,21 +96,26 @@ func (r *Report) comb() {
 		if usualGap(r.Buckets) < 2 {
 			return
 		}
-		var wider []Bucket
-		for _, b := range r.Buckets {
-			t := b.Start.UnixMicro()
-			if start := at(t - t%width); len(wider) == 0 || wider[len(wider)-1].Start != start {
-				wider = append(wider, Bucket{Start: start})
-			}
-			last := &wider[len(wider)-1]
-			last.Allowed += b.Allowed
-			last.Denied += b.Denied
-		}
-		if len(wider) < minBuckets {
+		list := wider(r.Buckets, width)
+		if len(list) < minBuckets {
 			return
 		}
-		r.Buckets, r.Width = wider, time.Duration(width)*time.Microsecond
+		r.Buckets, r.Width = list, time.Duration(width)*time.Microsecond
 	}
+}
+
+// wider returns buckets of a width in microseconds with what is in those of a list, which are as wide or less.
+func wider(list []Bucket, width int64) (sums []Bucket) {
+	for _, b := range list {
+		t := b.Start.UnixMicro()
+		if start := at(t - t%width); len(sums) == 0 || sums[len(sums)-1].Start != start {
+			sums = append(sums, Bucket{Start: start})
+		}
+		last := &sums[len(sums)-1]
+		last.Allowed += b.Allowed
+		last.Denied += b.Denied
+	}
+	return sums
 }
 
 // minBuckets is how few buckets there may be for that.

@@ -142,16 +142,8 @@ func (r *Report) textTop(b *strings.Builder) {
 
 func (r *Report) textTime(b *strings.Builder) {
 	width := max(bucketWidth(r.Last.Sub(r.First).Microseconds(), textRows), r.Width.Microseconds())
-	var rows []Bucket
-	most := int64(1)
-	for _, k := range r.Buckets {
-		start := k.Start.UnixMicro()
-		if s := at(start - start%width); len(rows) == 0 || rows[len(rows)-1].Start != s {
-			rows = append(rows, Bucket{Start: s})
-		}
-		row := &rows[len(rows)-1]
-		row.Allowed += k.Allowed
-		row.Denied += k.Denied
+	rows, most := wider(r.Buckets, width), int64(1)
+	for _, row := range rows {
 		most = max(most, row.Allowed+row.Denied)
 	}
 	const bar = 40
