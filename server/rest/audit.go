@@ -3,13 +3,11 @@ package rest
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"strconv"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/auth"
+	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/service"
 )
@@ -63,27 +61,19 @@ func (d *door) audit(w http.ResponseWriter, r *http.Request, s *load.Share) erro
 
 // auditQuery reads the parameters of the audit.
 func auditQuery(raw string) (*service.AuditQuery, error) {
-	values, err := url.ParseQuery(raw)
+	values, err := edge.Query(raw, "limit", "key", "max")
 	if err != nil {
-		return nil, headgate.Invalid("query", "%v", err)
+		return nil, err
 	}
 	q := &service.AuditQuery{Max: usualAudit}
-	for name, list := range values {
-		value := list[0]
-		if len(list) > 1 {
-			return nil, headgate.Invalid(name, "stands %d times in the query", len(list))
-		}
-		switch name {
+	for name := range values {
+		switch value := values.Get(name); name {
 		case "limit":
 			q.Limit, err = value, valid(name, law.Cell{Limit: value})
 		case "key":
 			q.Key, q.HasKey, err = value, true, valid(name, law.Cell{Key: value})
 		case "max":
-			if q.Max, err = strconv.Atoi(value); err != nil || q.Max < 1 || q.Max > maxAudit {
-				err = headgate.Invalid(name, "%+.40q is not a number from 1 to %d", value, maxAudit)
-			}
-		default:
-			err = headgate.Invalid("query", "has an unknown parameter %+.40q; known are limit, key, max", name)
+			q.Max, err = number(name, value, 1, maxAudit)
 		}
 		if err != nil {
 			return nil, err

@@ -4,13 +4,12 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/load"
 )
 
@@ -55,7 +54,7 @@ func (d *door) catalogue(w http.ResponseWriter, r *http.Request, s *load.Share) 
 
 // overrides lists overrides.
 func (d *door) overrides(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	v, err := parameters(r, "max", "after_limit", "after_key")
+	v, err := edge.Query(r.URL.RawQuery, "max", "after_limit", "after_key")
 	if err != nil {
 		return err
 	}
@@ -76,7 +75,7 @@ func (d *door) overrides(w http.ResponseWriter, r *http.Request, s *load.Share) 
 
 // versions lists versions of the catalogue.
 func (d *door) versions(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	v, err := parameters(r, "limit", "max", "before")
+	v, err := edge.Query(r.URL.RawQuery, "limit", "max", "before")
 	if err != nil {
 		return err
 	}
@@ -97,7 +96,7 @@ func (d *door) versions(w http.ResponseWriter, r *http.Request, s *load.Share) e
 
 // difference says what was changed between two versions of the catalogue.
 func (d *door) difference(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	v, err := parameters(r, "from", "to")
+	v, err := edge.Query(r.URL.RawQuery, "from", "to")
 	if err != nil {
 		return err
 	}
@@ -118,33 +117,13 @@ func (d *door) difference(w http.ResponseWriter, r *http.Request, s *load.Share)
 	})
 }
 
-// parameters reads a query of which each parameter is known, and stands there once.
-func parameters(r *http.Request, known ...string) (url.Values, error) {
-	v, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, headgate.Invalid("query", "%v", err)
-	}
-	for name, list := range v {
-		if !slices.Contains(known, name) {
-			return nil, headgate.Invalid("query", "has an unknown parameter %+.40q; known are %s", name,
-				strings.Join(known, ", "))
-		}
-		if len(list) > 1 {
-			return nil, headgate.Invalid(name, "stands %d times in the query", len(list))
-		}
-	}
-	return v, nil
-}
-
 // count reads how many are asked for, if that is said.
 func count(v url.Values, name string, most int, to *int) (err error) {
 	if !v.Has(name) {
 		return nil
 	}
-	if *to, err = strconv.Atoi(v.Get(name)); err != nil || *to < 1 || *to > most {
-		return headgate.Invalid(name, "%+.40q is not a number from 1 to %d", v.Get(name), most)
-	}
-	return nil
+	*to, err = number(name, v.Get(name), 1, most)
+	return err
 }
 
 // version reads the number of a version. Where it is missing it is another one, and below 0 that is an error.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/store"
 )
@@ -41,14 +41,13 @@ func (d *door) cells(w http.ResponseWriter, r *http.Request, s *load.Share) erro
 
 // cellsQuery reads the parameters of a list.
 func cellsQuery(raw string) (limit string, q store.Query, err error) {
-	values, err := url.ParseQuery(raw)
+	values, err := edge.Query(raw, "limit", "blocked", "max", "after_limit", "after_key")
 	if err != nil {
-		return "", q, headgate.Invalid("query", "%v", err)
+		return "", q, err
 	}
-	for name, list := range values {
-		value := list[0]
+	for name := range values {
 		var err error
-		switch name {
+		switch value := values.Get(name); name {
 		case "limit":
 			limit, err = value, valid(name, law.Cell{Limit: value})
 		case "after_limit":
@@ -60,15 +59,7 @@ func cellsQuery(raw string) (limit string, q store.Query, err error) {
 				err = headgate.Invalid(name, "%+.40q is not true or false", value)
 			}
 		case "max":
-			if q.Max, err = strconv.Atoi(value); err != nil || q.Max < 1 || q.Max > maxCells {
-				err = headgate.Invalid(name, "%+.40q is not a number from 1 to %d", value, maxCells)
-			}
-		default:
-			err = headgate.Invalid("query",
-				"has an unknown parameter %+.40q; known are limit, blocked, max, after_limit, after_key", name)
-		}
-		if len(list) > 1 {
-			err = headgate.Invalid(name, "stands %d times in the query", len(list))
+			q.Max, err = number(name, value, 1, maxCells)
 		}
 		if err != nil {
 			return "", q, err

@@ -135,7 +135,8 @@ func TestBodiesAreBoundedByPath(t *testing.T) {
 	for path, body := range bodies {
 		most := 4 << 20
 		switch path {
-		case "/v1/fill-up", "/v1/inspect", "/v1/reset", "/v1/block", "/v1/observe", "/v1/explain", "/v1/override":
+		case "/v1/fill-up", "/v1/inspect", "/v1/reset", "/v1/block", "/v1/observe", "/v1/explain", "/v1/override",
+			"/v1/rollback":
 			most = 64 << 10
 		}
 		for n, want := range map[int]bool{most: true, most + 1: false} {

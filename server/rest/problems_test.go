@@ -160,7 +160,7 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 		{"GET", "/v1/usage?key=k&limit=%00", ``, 400, "limit", "NUL"},
 		{"GET", "/v1/usage?key=k&limit=token-bucket%205/s", ``, 400, "limit", "notations are not accepted"},
 		{"GET", "/v1/usage?key=k&authors=x", ``, 400, "authors", "true or false"},
-		{"GET", "/v1/usage?kye=k", ``, 400, "key", "missing"},
+		{"GET", "/v1/usage?kye=k", ``, 400, "query", "unknown parameter"},
 		{"GET", "/v1/usage?key=k&max=1", ``, 400, "query", `"max"`},
 		{"GET", "/v1/usage?key=%zz", ``, 400, "query", "%zz"},
 		{"POST", "/v1/usage", `{"key":"k"}`, 405, "", "POST"},

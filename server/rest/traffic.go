@@ -3,12 +3,12 @@ package rest
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/server/traffic"
@@ -42,17 +42,13 @@ func (d *door) traffic(w http.ResponseWriter, r *http.Request, s *load.Share) er
 
 // trafficQuery reads the parameters of a traffic.
 func trafficQuery(raw string) (*api.TrafficQuery, error) {
-	values, err := url.ParseQuery(raw)
+	values, err := edge.Query(raw, "limit", "by", "top", "seconds")
 	if err != nil {
-		return nil, headgate.Invalid("query", "%v", err)
+		return nil, err
 	}
 	q := &api.TrafficQuery{By: api.ByRefused, Top: service.DefaultTop, Seconds: traffic.Seconds}
-	for name, list := range values {
-		value := list[0]
-		if len(list) > 1 {
-			return nil, headgate.Invalid(name, "stands %d times in the query", len(list))
-		}
-		switch name {
+	for name := range values {
+		switch value := values.Get(name); name {
 		case "limit":
 			q.Limit, err = value, valid(name, law.Cell{Limit: value})
 		case "by":
@@ -63,8 +59,6 @@ func trafficQuery(raw string) (*api.TrafficQuery, error) {
 			q.Top, err = number(name, value, 0, service.MaxTop)
 		case "seconds":
 			q.Seconds, err = number(name, value, 1, traffic.Seconds)
-		default:
-			err = headgate.Invalid("query", "has an unknown parameter %+.40q; known are limit, by, top, seconds", name)
 		}
 		if err != nil {
 			return nil, err

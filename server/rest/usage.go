@@ -3,11 +3,11 @@ package rest
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/service"
 )
@@ -33,20 +33,16 @@ func (d *door) usage(w http.ResponseWriter, r *http.Request, s *load.Share) erro
 
 // usageQuery reads the parameters of a usage.
 func usageQuery(raw string) (*service.UsageQuery, error) {
-	values, err := url.ParseQuery(raw)
+	values, err := edge.Query(raw, "key", "limit...", "authors")
 	if err != nil {
-		return nil, headgate.Invalid("query", "%v", err)
+		return nil, err
 	}
 	if !values.Has("key") {
 		return nil, headgate.Invalid("key", "is missing; it may be empty, but it must be there")
 	}
 	q := &service.UsageQuery{}
 	for name, list := range values {
-		value := list[0]
-		if len(list) > 1 && name != "limit" {
-			return nil, headgate.Invalid(name, "stands %d times in the query", len(list))
-		}
-		switch name {
+		switch value := list[0]; name {
 		case "key":
 			q.Key, err = value, valid(name, law.Cell{Key: value})
 		case "limit":
@@ -60,8 +56,6 @@ func usageQuery(raw string) (*service.UsageQuery, error) {
 			if q.Authors, err = strconv.ParseBool(value); err != nil {
 				err = headgate.Invalid(name, "%+.40q is not true or false", value)
 			}
-		default:
-			err = headgate.Invalid("query", "has an unknown parameter %+.40q; known are key, limit, authors", name)
 		}
 		if err != nil {
 			return nil, err

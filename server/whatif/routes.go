@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -141,7 +140,7 @@ func (l *Logs) post(w http.ResponseWriter, r *http.Request, v url.Values) ([]byt
 
 // get says what limits would have done to a log.
 func (l *Logs) get(_ http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error) {
-	if err := only(v, "id", "limit", "top"); err != nil {
+	if err := edge.Known(v, "id", "limit...", "top"); err != nil {
 		return nil, err
 	}
 	top := replay.DefaultTop
@@ -194,7 +193,7 @@ func (l *Logs) limit(ctx context.Context, text string) (headgate.Limit, error) {
 
 // suggest names limits that would have refused little of a log.
 func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error) {
-	if err := only(v, "id", "refuse", "of", "period"); err != nil {
+	if err := edge.Known(v, "id", "refuse", "of", "period..."); err != nil {
 		return nil, err
 	}
 	refuse, of, periods := "0.1%", "requests", []string{"1m", "1h", "1d"}
@@ -240,7 +239,8 @@ func (l *Logs) ask(ctx context.Context, id string, do func(ctx context.Context, 
 
 // readQuestion reads how a log is to be read; recorded is the limit whose history is asked for, if any.
 func readQuestion(v url.Values) (q *question, recorded string, err error) {
-	err = only(v, "key", "name", "recorded", "format", "where", "since", "until", "cost", "settle", "year", "attempts")
+	err = edge.Known(v, "key", "name", "recorded", "format", "where...", "since", "until", "cost", "settle", "year",
+		"attempts")
 	if err != nil {
 		return nil, "", err
 	}
@@ -275,20 +275,6 @@ func readQuestion(v url.Values) (q *question, recorded string, err error) {
 
 // maxName is how long the name of a log may be.
 const maxName = 255
-
-// only refuses a query with parameters that are not known, or that stand there twice.
-func only(v url.Values, known ...string) error {
-	for name, list := range v {
-		if !slices.Contains(known, name) {
-			return headgate.Invalid("query", "has an unknown parameter %+.40q; known are %s", name,
-				strings.Join(known, ", "))
-		}
-		if len(list) > 1 && name != "limit" && name != "where" && name != "period" {
-			return headgate.Invalid(name, "stands %d times in the query", len(list))
-		}
-	}
-	return nil
-}
 
 // encode writes JSON.
 func encode(v any) ([]byte, error) {
