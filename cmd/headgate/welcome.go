@@ -41,6 +41,9 @@ func welcome(w io.Writer, log *slog.Logger, all doors, o serving) {
 		}
 	}
 	fmt.Fprintf(w, "  %s -d '{\"limit\":\"%s\",\"key\":\"alice\"}' %s/v1/take\n\n", curl, limit, base)
+	if addr.Network() != "unix" {
+		fmt.Fprintf(w, "the page: %s/\n", base)
+	}
 	for _, d := range all[1:] {
 		fmt.Fprintf(w, "%s is on %s\n", d.setting.Name, d.listener.Addr())
 	}
