@@ -1,0 +1,56 @@
+package page_test
+
+import (
+	"testing"
+
+	"github.com/headgate/headgate"
+)
+
+// TestIncident answers the questions of an incident by the page. cmd/headgate/testdata/incident.txtar answers them
+// by commands.
+func TestIncident(t *testing.T) {
+	s := newServed(t, false)
+	s.take("api", "mallory", 40)
+	s.take("api", "alice", 11)
+	s.take("login", "bob", 4)
+	b := s.open(1280, 900, false)
+
+	b.goes("live", "Live")
+	const first = "document.querySelector('table.keys tbody tr a')"
+	b.until("who is limited most", first+"?.innerText === 'mallory'")
+
+	eval[any](b, first+".click(), null")
+	b.shows("mallory")
+	b.reads("refused now")
+	b.reads("token-bucket 1/1h burst 10")
+	b.reads("passes again")
+
+	// Its limit is raised for an hour.
+	b.press("[data-limit=api]", "Override…")
+	b.types("dialog [name=override]", "token-bucket 1/1h burst 100")
+	b.types("dialog [name=for]", "1h")
+	b.types("dialog [name=reason]", "a customer that moves")
+	b.press("dialog", "Override")
+	b.reads("The override is in force.")
+	api, _ := headgate.Named("api")
+	if d, err := s.limiter.Allow(t.Context(), api, "mallory"); err != nil || !d.Allowed {
+		t.Errorf("after the override: %+v, %v", d, err)
+	}
+
+	// Somebody blocks a key, and somebody else asks who has.
+	b.goes("key/alice", "alice")
+	b.press("[data-limit=api]", "Block…")
+	b.types("dialog [name=for]", "2h")
+	b.types("dialog [name=reason]", "reads every page")
+	b.press("dialog", "Block")
+	b.reads("The key is blocked.")
+	b.goes("audit?key=alice", "Audit")
+	b.reads("reads every page")
+
+	// What would another limit have done to what login has recorded?
+	b.goes("limits/login", "login")
+	eval[any](b, `[...document.querySelectorAll("main a")].find((a) => a.innerText === "What if it were another?").click(), null`)
+	b.reads("4 requests of 1 key (key)")
+	b.writes("whatif-limit", "fixed-window 1/1h from-first")
+	b.until("by another limit", figures+` === "1 3 1"`)
+}
