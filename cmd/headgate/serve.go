@@ -292,7 +292,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	return o.until(ctx, all, s, opened, log)
 }
 
-// service returns what answers requests, and the Limiter that it asks, with those who observe its decisions.
+// service returns the service behind all protocols and its Limiter, whose observers count, log and trace decisions.
 func (o *serving) service(s *front.Store, names *earlyNames, log *slog.Logger) (*service.Service, *headgate.Limiter) {
 	defined := func(name string) bool { _, ok := names.Lookup(name); return ok }
 	lately := traffic.New(&traffic.Config{Defined: defined})

@@ -1,6 +1,6 @@
 package api
 
-// Me says who asks, and what the caller may do.
+// Me describes the authenticated caller and its permissions.
 type Me struct {
 	Name    string   `json:"name,omitempty"` // absent: the server knows no callers, or the caller came by a Unix socket
 	Role    string   `json:"role"`           // read or admin

@@ -23,7 +23,7 @@ type Values[T any] struct {
 	known                   atomic.Pointer[map[string]*T] // by name; replaced, never changed
 	inline, unknown, others T
 
-	mu sync.Mutex // of those who replace known
+	mu sync.Mutex // held while known is replaced
 }
 
 // New returns values of which at most max are of limits alone. defined reports whether the catalogue has a limit.

@@ -12,10 +12,10 @@ import (
 	"github.com/headgate/headgate/server/service"
 )
 
-// mePath tells who asks.
+// mePath is the route that describes the caller.
 const mePath = "GET /v1/me"
 
-// me tells a caller who it is, and whether admin actions are served at this address.
+// me answers with the caller, its permissions, and whether admin actions are served at this address.
 func (d *door) me(actions bool) http.HandlerFunc {
 	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 		if err := s.Enter(); err != nil {
