@@ -43,20 +43,9 @@ func (d *door) audit(w http.ResponseWriter, r *http.Request, s *load.Share) erro
 	if err != nil {
 		return err
 	}
-	if err := s.Enter(); err != nil {
-		return err
-	}
-	if err := s.Hold(int64(perEntry * q.Max)); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), deadline)
-	defer cancel()
-	out, err := d.service.Audit(ctx, q)
-	if err != nil {
-		return err
-	}
-	s.Leave()
-	return d.answer(w, out)
+	return d.answering(w, r, s, perEntry*q.Max, func(ctx context.Context) (any, error) {
+		return d.service.Audit(ctx, q)
+	})
 }
 
 // auditQuery reads the parameters of the audit.

@@ -21,7 +21,7 @@ const (
 	maxVersions    = 500
 )
 
-// answering answers with what a function returns within the deadline. It may hold so many bytes.
+// answering reserves hold bytes, calls do with the deadline of a read, and writes its result.
 func (d *door) answering(w http.ResponseWriter, r *http.Request, s *load.Share, hold int,
 	do func(context.Context) (any, error),
 ) error {

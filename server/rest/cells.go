@@ -26,17 +26,9 @@ func (d *door) cells(w http.ResponseWriter, r *http.Request, s *load.Share) erro
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.Enter(), s.Hold(int64(perCell*q.Most()))); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), deadline)
-	defer cancel()
-	cells, err := d.service.Cells(ctx, limit, q.Blocked, q)
-	if err != nil {
-		return err
-	}
-	s.Leave()
-	return d.answer(w, cells)
+	return d.answering(w, r, s, perCell*q.Most(), func(ctx context.Context) (any, error) {
+		return d.service.Cells(ctx, limit, q.Blocked, q)
+	})
 }
 
 // cellsQuery reads the parameters of a list.

@@ -24,20 +24,9 @@ func (d *door) traffic(w http.ResponseWriter, r *http.Request, s *load.Share) er
 	if err != nil {
 		return err
 	}
-	if err := s.Enter(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), deadline)
-	defer cancel()
-	if err := s.Hold(perLimit * traffic.MaxLimits); err != nil {
-		return err
-	}
-	out, err := d.service.Traffic(ctx, q, func(keys int) error { return s.Hold(int64(perCell * keys)) })
-	if err != nil {
-		return err
-	}
-	s.Leave()
-	return d.answer(w, out)
+	return d.answering(w, r, s, perLimit*traffic.MaxLimits, func(ctx context.Context) (any, error) {
+		return d.service.Traffic(ctx, q, func(keys int) error { return s.Hold(int64(perCell * keys)) })
+	})
 }
 
 // trafficQuery reads the parameters of a traffic.

@@ -18,17 +18,9 @@ func (d *door) usage(w http.ResponseWriter, r *http.Request, s *load.Share) erro
 	if err != nil {
 		return err
 	}
-	if err := s.Enter(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), deadline)
-	defer cancel()
-	out, err := d.service.Usage(ctx, q, func(limits int) error { return s.Hold(int64(perCell * limits)) })
-	if err != nil {
-		return err
-	}
-	s.Leave()
-	return d.answer(w, out)
+	return d.answering(w, r, s, 0, func(ctx context.Context) (any, error) {
+		return d.service.Usage(ctx, q, func(limits int) error { return s.Hold(int64(perCell * limits)) })
+	})
 }
 
 // usageQuery reads the parameters of a usage.
