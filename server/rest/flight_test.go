@@ -25,10 +25,11 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// slow is a store that answers when it is let, or when nobody waits any more.
+// slow is a store that answers when it is let, when nobody waits any more, or when the test is over.
 type slow struct {
 	store.Store
 	asked, answer chan struct{}
+	over          <-chan struct{}
 }
 
 func (s *slow) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
@@ -36,6 +37,8 @@ func (s *slow) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-s.over:
+		return context.Canceled
 	case <-s.answer:
 		return s.Store.Apply(ctx, ops, outs)
 	}
@@ -52,7 +55,7 @@ func (s *slow) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { re
 // slowServer serves from a store that is let to answer by sending to it.
 func slowServer(t *testing.T, c *rest.Config) (*slow, string) {
 	t.Helper()
-	s := &slow{memory.New(nil), make(chan struct{}, 10_000), make(chan struct{})}
+	s := &slow{memory.New(nil), make(chan struct{}, 10_000), make(chan struct{}), t.Context().Done()}
 	server := httptest.NewServer(rest.New(service.New(headgate.New(s, nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), c))
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })

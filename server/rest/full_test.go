@@ -97,7 +97,7 @@ func TestAFullLimitIsTold(t *testing.T) {
 // that is not known.
 func TestAStoreThatDoesNotAnswerIsNotReady(t *testing.T) {
 	t.Parallel()
-	s := headgate.New(struct{ store.Store }{silent{memory.New(nil)}}, &headgate.Config{Timeout: -1})
+	s := headgate.New(struct{ store.Store }{silent{memory.New(nil), t.Context().Done()}}, &headgate.Config{Timeout: -1})
 	h := rest.New(service.New(s, &config.Config{}, nil), slog.New(slog.DiscardHandler), nil)
 	for try := 1; ; try++ { // the machine may pause
 		begin := time.Now()

@@ -371,10 +371,16 @@ func TestCellsShowWhatIsInUseNow(t *testing.T) {
 	}
 }
 
-// silent answers nobody until the context ends, when nobody knows what it has done.
-type silent struct{ *memory.Store }
+// silent answers nobody until the context ends, when nobody knows what it has done, or the test is over.
+type silent struct {
+	*memory.Store
+	over <-chan struct{}
+}
 
-func (silent) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
-	<-ctx.Done()
-	return fmt.Errorf("silent: %w: %w", store.ErrUnknownOutcome, ctx.Err())
+func (s silent) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
+	select {
+	case <-ctx.Done():
+	case <-s.over:
+	}
+	return fmt.Errorf("silent: %w: %w", store.ErrUnknownOutcome, context.Cause(ctx))
 }
