@@ -150,21 +150,23 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 	return s, err
 }
 
-// Attempts returns the newest n attempts of a key, newest first, of a limit that keeps a log; none of another. The
-// limit is one of which more than the name is known. It changes nothing and takes no lock. ErrUnsupported if the
-// store cannot be looked into.
+// Attempts returns the newest n attempts of a key, newest first, of a limit that keeps a log; none of another. It
+// changes nothing and takes no lock. ErrUnsupported if the store cannot be looked into.
 func (l *Limiter) Attempts(ctx context.Context, limit Limit, key string, n int) (list []Attempt, err error) {
 	inspector, err := l.inspector()
 	switch {
 	case err != nil:
 		return nil, err
-	case limit.IsZero() || limit.OnlyName():
-		return nil, Invalid("limit", "%q is not known here but for its name", limit.Name())
-	case limit.Params().Kind != law.Log:
-		return nil, nil
+	case limit.IsZero():
+		return nil, Invalid("limit", "is missing")
+	case n < 1:
+		return nil, Invalid("attempts", "%d is not above 0", n)
 	}
 	ctx, b := l.bound(ctx)
 	defer b.end(&err, store.ErrUnavailable)
+	if limit, err = l.meantOne(ctx, limit, key, tries{}); err != nil || limit.Params().Kind != law.Log {
+		return nil, err
+	}
 	return attempts(ctx, inspector, law.Cell{Limit: limit.Name(), Key: key}, limit.Params().Unit, n)
 }
 

@@ -3,6 +3,7 @@ package headgate_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -221,6 +222,15 @@ func TestInspectShowsTheLevelOfNowAndTheHistory(t *testing.T) {
 	s, err = l.Inspect(t.Context(), log, "k")
 	if err != nil || len(s.History) != 2 || s.History[0].Allowed || !s.History[1].Allowed || s.BlockedUntil.IsZero() {
 		t.Fatalf("got %+v, %v", s, err)
+	}
+	if list, err := l.Attempts(t.Context(), log, "k", 1); err != nil || !slices.Equal(list, s.History[:1]) {
+		t.Fatalf("the newest attempt: %+v, %v", list, err)
+	}
+	if list, err := l.Attempts(t.Context(), bucket, "k", 1); err != nil || list != nil {
+		t.Fatalf("attempts of a bucket: %+v, %v", list, err)
+	}
+	if _, err := l.Attempts(t.Context(), log, "k", 0); !errors.Is(err, headgate.ErrInvalid) {
+		t.Fatalf("no attempts: %v", err)
 	}
 	if existed, err := l.Reset(t.Context(), log, "k"); err != nil || !existed {
 		t.Fatalf("reset: %v, %v", existed, err)

@@ -47,7 +47,7 @@ func TestCallHasTheSameAnswers(t *testing.T) {
 		{"POST", "/v1/acquire", &api.Request{Charge: jobs}, fresh[api.Acquired]},
 		{"POST", "/v1/renew", api.Leases{Held: []api.LeaseToken{{Limit: "jobs", Key: "k", Number: 9}}}, fresh[api.Lost]},
 		{"POST", "/v1/release", api.Leases{Held: []api.LeaseToken{{Limit: "jobs", Key: "k", Number: 9}}}, fresh[api.Lost]},
-		{"POST", "/v1/inspect", api.Subject{Limit: "few", Key: "k"}, fresh[api.Status]},
+		{"POST", "/v1/inspect", api.InspectRequest{Subject: api.Subject{Limit: "few", Key: "k"}, Attempts: 5}, fresh[api.Status]},
 		{"POST", "/v1/explain", api.Explain{Method: "GET", URI: "/a?b", Headers: []string{"X-User: u"}}, fresh[api.Explanation]},
 		{"POST", "/v1/block", &api.Block{Subject: api.Subject{Limit: "few", Key: "k"}, For: "1h", Reason: "r"}, fresh[api.Status]},
 		{"POST", "/v1/observe", api.Observe{

@@ -31,7 +31,7 @@ var verbs = map[string]verb{
 	"POST /v1/acquire": unary(pb.HeadgateService_Acquire_FullMethodName, wire.RequestOf, wire.Acquired),
 	"POST /v1/renew":   unary(pb.HeadgateService_Renew_FullMethodName, wire.LeasesOf, wire.Lost),
 	"POST /v1/release": unary(pb.HeadgateService_Release_FullMethodName, wire.LeasesOf, wire.Lost),
-	"POST /v1/inspect": unary(pb.HeadgateService_Inspect_FullMethodName, wire.SubjectOf, wire.Status),
+	"POST /v1/inspect": unary(pb.HeadgateService_Inspect_FullMethodName, wire.InspectOf, wire.Status),
 	"POST /v1/explain": unary(pb.HeadgateService_Explain_FullMethodName, wire.ExplainOf, wire.Explanation),
 	"POST /v1/reset":   unary(pb.HeadgateService_Reset_FullMethodName, wire.ResetOf, wire.Forgotten),
 	"POST /v1/block":   unary(pb.HeadgateService_Block_FullMethodName, wire.BlockOf, wire.Status),

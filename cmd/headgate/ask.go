@@ -33,7 +33,7 @@ func (a *asking) flags(cmd *cobra.Command) {
 type answerer interface {
 	Take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error)
 	FillUp(ctx context.Context, r *api.Request) (*api.Filled, error)
-	Inspect(ctx context.Context, r *api.Subject) (*api.Status, error)
+	Inspect(ctx context.Context, r *api.InspectRequest) (*api.Status, error)
 	Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error)
 	Block(ctx context.Context, r *api.Block) (*api.Status, error)
 	Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error)
@@ -237,7 +237,7 @@ func newInspectCommand() *cobra.Command {
 		ValidArgsFunction: limitFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, func(s answerer) error {
-				st, err := s.Inspect(cmd.Context(), &api.Subject{Limit: args[0], Key: args[1]})
+				st, err := s.Inspect(cmd.Context(), inspection(args[0], args[1], 0))
 				if err != nil {
 					return err
 				}

@@ -47,9 +47,14 @@ func (r *remote) FillUp(ctx context.Context, in *api.Request) (*api.Filled, erro
 	return out, r.call(ctx, http.MethodPost, "/v1/fill-up", in, out)
 }
 
-func (r *remote) Inspect(ctx context.Context, in *api.Subject) (*api.Status, error) {
+func (r *remote) Inspect(ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
 	out := new(api.Status)
 	return out, r.call(ctx, http.MethodPost, "/v1/inspect", in, out)
+}
+
+// Inspect asks the store.
+func (l *local) Inspect(ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
+	return l.Service.Inspect(ctx, in, func(int) error { return nil })
 }
 
 func (r *remote) Reset(ctx context.Context, in *api.ResetRequest) (*api.Reset, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strconv"
 	"time"
@@ -21,6 +22,7 @@ type exporting struct {
 	looking
 	format, since string
 	history       bool
+	max           int
 }
 
 func newExportCommand() *cobra.Command {
@@ -32,7 +34,7 @@ func newExportCommand() *cobra.Command {
 			"limits and keys. They are written as they are read, a page at a time, and as they are: what opens\n" +
 			"CSV may take a key that begins with = for a formula. Times are microseconds since 1970, UTC.\n" +
 			"Nothing is charged.\n\n" +
-			"--history writes the newest attempts of each key, at most 20, of limits that keep them.",
+			"--history writes the attempts of each key, newest first, of limits that keep them.",
 		SuggestFor: []string{"dump"},
 		Example: "  headgate export >keys.csv\n  headgate export login --refusing --format jsonl\n" +
 			"  headgate export login --history --since 1h",
@@ -48,6 +50,7 @@ func newExportCommand() *cobra.Command {
 	e.flags(cmd)
 	cmd.Flags().StringVar(&e.format, "format", "csv", "csv or jsonl")
 	cmd.Flags().BoolVar(&e.history, "history", false, "write the attempts of the keys")
+	cmd.Flags().IntVar(&e.max, "max", api.MaxAttempts, "with --history: at most so many attempts of a key, up to 10000")
 	cmd.Flags().StringVar(&e.since, "since", "", "with --history: only attempts of the last `PERIOD`, such as 15m")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"csv", "jsonl"},
 		cobra.ShellCompDirectiveNoFileComp))
@@ -61,15 +64,20 @@ func (e *exporting) run(cmd *cobra.Command) (err error) {
 		return headgate.Invalid("format", "%.40q is not known; write csv or jsonl", e.format)
 	case e.since != "" && !e.history:
 		return headgate.Invalid("since", "goes with --history")
+	case cmd.Flags().Changed("max") && !e.history:
+		return headgate.Invalid("max", "goes with --history")
 	case e.since != "":
 		if young, err = parseSince(e.since); err != nil {
 			return err
 		}
 	}
+	if err := checkAttempts(e.max); err != nil {
+		return err
+	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	err = ask(cmd, func(s answerer) error {
 		if e.history {
-			return e.attempts(cmd.Context(), s, rowsOf(out, e.format, attemptColumns), young)
+			return e.attempts(cmd, s, rowsOf(out, e.format, attemptColumns), young)
 		}
 		return e.keys(cmd.Context(), s, rowsOf(out, e.format, keyColumns))
 	})
@@ -99,23 +107,29 @@ var keyColumns = []string{
 }
 
 // attempts writes the attempts of all keys.
-func (e *exporting) attempts(ctx context.Context, s answerer, write func(any, []string) error,
+func (e *exporting) attempts(cmd *cobra.Command, s answerer, write func(any, []string) error,
 	young time.Duration,
 ) error {
+	ctx := cmd.Context()
 	type attempt struct {
 		Limit string `json:"limit"`
 		Key   string `json:"key"`
 		api.Attempt
 	}
 	return e.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
-		st, err := s.Inspect(ctx, &api.Subject{Limit: u.Limit, Key: u.Key})
+		st, err := s.Inspect(ctx, inspection(u.Limit, u.Key, e.max))
 		if unaskable(err) {
 			return true, nil
 		}
 		if err != nil {
 			return false, err
 		}
-		for _, a := range attempts(st, young) {
+		list := attempts(st, young)
+		if len(list) == e.max {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s may have more attempts: the newest %d are written\n", key(u.Key),
+				u.Limit, e.max)
+		}
+		for _, a := range list {
 			err := write(attempt{u.Limit, u.Key, a}, []string{
 				u.Limit, u.Key, strconv.FormatInt(a.Number, 10), strconv.FormatInt(a.At, 10), a.Cost.String(),
 				strconv.FormatBool(a.Allowed),

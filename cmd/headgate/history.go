@@ -12,16 +12,14 @@ import (
 	"github.com/headgate/headgate/server/api"
 )
 
-// newestShown is how many attempts of a key an inspection tells at most.
-const newestShown = 20
-
 func newHistoryCommand() *cobra.Command {
 	var a asking
 	var since string
+	var max int
 	cmd := &cobra.Command{
 		Use:   "history LIMIT KEY",
 		Short: "Show the newest attempts of a key, of a limit that keeps them",
-		Long: "Show the newest attempts of a key, the last one first: at most 20. Nothing is charged.\n\n" +
+		Long: "Show the newest attempts of a key, the last one first. Nothing is charged.\n\n" +
 			"A limit with history, such as sliding-log 5/1m history 1d, keeps all attempts, the refused ones too. A\n" +
 			"sliding-log without history keeps what it has admitted and still counts. Other limits keep none.",
 		SuggestFor:        []string{"log", "attempts"},
@@ -30,6 +28,9 @@ func newHistoryCommand() *cobra.Command {
 		ValidArgsFunction: limitFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var young time.Duration
+			if err := checkAttempts(max); err != nil {
+				return err
+			}
 			if since != "" {
 				var err error
 				if young, err = parseSince(since); err != nil {
@@ -37,11 +38,14 @@ func newHistoryCommand() *cobra.Command {
 				}
 			}
 			return ask(cmd, func(s answerer) error {
-				st, err := s.Inspect(cmd.Context(), &api.Subject{Limit: args[0], Key: args[1]})
+				st, err := s.Inspect(cmd.Context(), inspection(args[0], args[1], max))
 				if err != nil {
 					return err
 				}
 				list := attempts(st, young)
+				if len(list) == max { // all of them are young
+					fmt.Fprintf(cmd.ErrOrStderr(), "there may be more: the newest %d are shown\n", max)
+				}
 				if a.json {
 					return printJSON(cmd.OutOrStdout(), struct {
 						Limit   string        `json:"limit"`
@@ -56,7 +60,21 @@ func newHistoryCommand() *cobra.Command {
 	}
 	a.flags(cmd)
 	cmd.Flags().StringVar(&since, "since", "", "only attempts of the last `PERIOD`, such as 15m")
+	cmd.Flags().IntVar(&max, "max", 20, "show at most so many attempts, up to 10000")
 	return cmd
+}
+
+// inspection asks about a key, with at most so many attempts, or as many as are usual if that is 0.
+func inspection(limit, key string, attempts int) *api.InspectRequest {
+	return &api.InspectRequest{Subject: api.Subject{Limit: limit, Key: key}, Attempts: attempts}
+}
+
+// checkAttempts says what is wrong with --max of attempts.
+func checkAttempts(max int) error {
+	if max < 1 || max > api.MaxAttempts {
+		return headgate.Invalid("max", "%d is not a number from 1 to %d", max, api.MaxAttempts)
+	}
+	return nil
 }
 
 func parseSince(text string) (time.Duration, error) {
@@ -88,13 +106,7 @@ func printHistory(w io.Writer, st *api.Status, list []api.Attempt) error {
 	for _, a := range list {
 		fmt.Fprintf(t, "%s\t%s\t%s\t#%d\n", instant(a.At), answerOf(a), a.Cost, a.Number)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if len(list) == newestShown {
-		fmt.Fprintf(w, "there may be older ones: the newest %d are shown\n", newestShown)
-	}
-	return nil
+	return t.Flush()
 }
 
 func answerOf(a api.Attempt) string {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -117,17 +118,17 @@ func TestAPlaceInAListIsReadAsItIsWritten(t *testing.T) {
 
 // TestATableIsAsWideAsTheTerminal, whatever the keys are.
 func TestATableIsAsWideAsTheTerminal(t *testing.T) {
-	var list []*keyUse
+	var list []topRow
 	for _, k := range []string{
 		"a", "\x1b[2J\a\r\nx", strings.Repeat("😀", 128), strings.Repeat("k", 512), "<script>", "\u202eevil", "",
 	} {
 		u := useOf(&api.Status{
 			Limit: "token-bucket 5/1m burst 5", Key: k, Used: "5", Capacity: "5", Remaining: new(int64),
 		})
-		list = append(list, u)
+		list = append(list, topRow{u, "12345678", bars + bars})
 	}
 	for _, width := range []int{1, 2, 20, 80, 200} {
-		for _, line := range frame(list, len(list), nil, time.Unix(0, 0), width) {
+		for _, line := range slices.Concat(frame("keys", list, false, width), frame("keys", list, true, width)) {
 			wide := 0
 			for _, r := range line {
 				wide += cells(r)
@@ -135,6 +136,59 @@ func TestATableIsAsWideAsTheTerminal(t *testing.T) {
 			if wide > width || strings.ContainsAny(line, "\x1b\a\r\n\u202e") {
 				t.Errorf("%d wide of %d: %q", wide, width, line)
 			}
+		}
+	}
+}
+
+// TestTopShowsWhatAServerHasDecidedLately checks the order, the figures and the curve, and that --all and filters by
+// state read the store.
+func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--store", "memory:")
+	command := func(args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), append(args, "--server", s.url), strings.NewReader(""), &out, &errs); code == exitError {
+			t.Fatalf("%q: exit %d, %s", args, code, errs.String())
+		}
+		return out.String()
+	}
+	if out := command("top", "--count", "1"); !strings.Contains(out, "a second: 0.0 admitted, 0.0 refused, 0.0 failed") {
+		t.Errorf("before all decisions: %s", out)
+	}
+	for range 3 {
+		command("take", "fixed-window 2/1h from-first", "mallory")
+	}
+	command("take", "fixed-window 9/1h from-first", "alice", "--cost", "4")
+	command("take", "fixed-window 9/1h from-first", "bob")
+	out := command("top", "--count", "1")
+	for end := time.Now().Add(9 * time.Second); strings.Contains(out, " 0.0 admitted") && time.Now().Before(end); {
+		out = command("top", "--count", "1") // until the second is over
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	want := []string{
+		`a second: 0\.[1-4] admitted, 0\.1 refused, 0\.0 failed$`, `^   %  RETRY AFTER .* REFUSED  2 MINUTES +LIMIT +KEY$`,
+		`^ 100  59m[0-9.]+s +2 of 2 +1 +█ +fixed-window 2/1h from-first +mallory$`,
+		`^  44  passes now +4 of 9 +0 +█ +fixed-window 9/1h from-first +alice$`,
+		`^  11  passes now +1 of 9 +0 +█ +fixed-window 9/1h from-first +bob$`,
+	}
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), out)
+	}
+	for i, pattern := range want {
+		if !regexp.MustCompile(pattern).MatchString(lines[i]) {
+			t.Errorf("%q, want %s", lines[i], pattern)
+		}
+	}
+	for _, args := range [][]string{{"--prefix", "ali"}, {"--max", "1"}, {"fixed-window 2/1h from-first"}} {
+		out := command(append([]string{"top", "--count", "1"}, args...)...)
+		if n := strings.Count(out, "1h from-first"); n != 1 {
+			t.Errorf("%q: %d keys:\n%s", args, n, out)
+		}
+	}
+	for _, flag := range []string{"--all", "--refusing", "--blocked"} {
+		if out := command("top", "--count", "1", flag); !strings.Contains(out, "keys: ") {
+			t.Errorf("%s: %s", flag, out)
 		}
 	}
 }
@@ -188,6 +242,7 @@ func TestAServerListsWhatItsStoreDoes(t *testing.T) {
 		{"list", "--max", "1"},
 		{"list", "--prefix", "al", limit},
 		{"top", "--count", "1"},
+		{"top", "--all", "--count", "1"},
 		{"history", limit, "alice"},
 	} {
 		out := command(append(args, "--server", s.url)...)

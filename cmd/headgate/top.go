@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/headgate/headgate"
 )
@@ -17,6 +15,7 @@ import (
 // topping are the flags of top.
 type topping struct {
 	looking
+	all        bool
 	every      time.Duration
 	count, max int
 }
@@ -28,9 +27,12 @@ func newTopCommand() *cobra.Command {
 		Short: "Show the keys that are refused and those that are nearest to it, again and again",
 		Long: "Show the keys that are refused now, and those that are nearest to it, again and again. q or Ctrl-C\n" +
 			"ends it. Where the output is no terminal, one table after the other is written. Nothing is charged.\n\n" +
-			"Each time all keys are read, as by headgate list --sort percent: name a limit where a store has many.\n" +
-			"A pause is never shorter than the reading before it.",
-		Example:           "  headgate top\n  headgate top login --every 5s\n  headgate top --count 1 --max 10",
+			"A server tells which keys it has refused most in the last five minutes, then which have used most, with\n" +
+			"their refusals and a curve of the last two minutes. That takes as long for ten million keys as for ten.\n" +
+			"With --all, with a store, and over gRPC, all keys of the store are read each time, as by headgate list\n" +
+			"--sort percent: name a limit where a store has many. A pause is never shorter than the reading before it.",
+		Example: "  headgate top --server http://127.0.0.1:8080\n  headgate top login --every 5s\n" +
+			"  headgate top --all --count 1 --max 10",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: limitFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -49,6 +51,7 @@ func newTopCommand() *cobra.Command {
 	addSettings(cmd, askedSettings...)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	t.flags(cmd)
+	cmd.Flags().BoolVar(&t.all, "all", false, "read all keys of the store, and not what a server has decided lately")
 	cmd.Flags().DurationVar(&t.every, "every", time.Second, "how long to wait between two tables")
 	cmd.Flags().IntVar(&t.count, "count", 0, "end after so many tables; 0: go on")
 	cmd.Flags().IntVar(&t.max, "max", 20, "show at most so many keys, and no more than the terminal has lines for")
@@ -69,14 +72,17 @@ func (t *topping) run(cmd *cobra.Command, s answerer) error {
 		if height > 0 {
 			most = min(most, height-2)
 		}
-		list, total, err := t.sorted(cmd.Context(), s, "top", most)
+		lines, err := t.table(cmd.Context(), s, most, width)
 		if cmd.Context().Err() != nil {
 			return nil
 		}
-		if err != nil && (n == 1 || !screen.live()) {
-			return err
+		if err != nil {
+			if n == 1 || !screen.live() {
+				return err
+			}
+			lines = fitted([]string{time.Now().Format("15:04:05") + "  " + text(err.Error())}, width)
 		}
-		if err := screen.draw(frame(list, total, err, time.Now(), width)); err != nil {
+		if err := screen.draw(lines); err != nil {
 			return err
 		}
 		if n == t.count {
@@ -91,26 +97,54 @@ func (t *topping) run(cmd *cobra.Command, s answerer) error {
 // limitWidth is how wide the column of limits is at most: of longer names the end is left out.
 const limitWidth = 28
 
-// frame returns the lines of one table, none wider than width, or as wide as they are if that is 0. The figures stand
-// before what may be long.
-func frame(list []*keyUse, total int, failed error, now time.Time, width int) []string {
-	refused, used, limits := 0, 0, len("LIMIT")
-	for _, u := range list {
+// topRow is a line of a table: what a key uses now, and what a server has decided about it lately, where that is known.
+type topRow struct {
+	*keyUse
+	refused, curve string
+}
+
+// table returns the lines of a table of at most so many keys.
+func (t *topping) table(ctx context.Context, s answerer, most, width int) ([]string, error) {
+	now := time.Now().Format("15:04:05")
+	if r, ok := s.(*remote); ok && !t.all && !t.blocked && !t.refusing {
+		rows, head, err := t.lately(ctx, r, most)
+		if !errors.Is(err, headgate.ErrUnsupported) {
+			return frame(now+"  "+head, rows, true, width), err
+		}
+	}
+	list, total, err := t.sorted(ctx, s, "top", most)
+	rows, refused := make([]topRow, len(list)), 0
+	for i, u := range list {
+		rows[i].keyUse = u
 		refused += worth(u.Refused)
-		used = max(used, len(u.of()))
-		limits = max(limits, min(limitWidth, len(key(u.Limit))))
 	}
-	head := fmt.Sprintf("%s  keys: %d, refused of those below: %d", now.Format("15:04:05"), total, refused)
-	if failed != nil {
-		head = now.Format("15:04:05") + "  " + text(failed.Error())
+	return frame(fmt.Sprintf("%s  keys: %d, refused of those below: %d", now, total, refused), rows, false, width), err
+}
+
+// frame returns the lines of one table, none wider than width, or as wide as they are if that is 0. The figures stand
+// before what may be long. Lately says that there are those of the last minutes.
+func frame(head string, rows []topRow, lately bool, width int) []string {
+	used, limits := len("USED"), len("LIMIT")
+	for _, r := range rows {
+		used = max(used, len(r.of()))
+		limits = max(limits, min(limitWidth, len(key(r.Limit))))
 	}
-	row := func(percent, retry, use, limit, who string) string {
-		return fmt.Sprintf("%4s  %-13s  %-*s  %s  %s", percent, retry, used, use, fit(limit, limits), who)
+	line := func(percent, retry, use, refused, curve, limit, who string) string {
+		figures := fmt.Sprintf("%4s  %-13s  %-*s", percent, retry, used, use)
+		if lately {
+			figures += fmt.Sprintf("  %7s  %-*s", refused, curveWidth, curve)
+		}
+		return figures + "  " + fit(limit, limits) + "  " + who
 	}
-	lines := []string{head, row("%", "RETRY AFTER", "USED", "LIMIT", "KEY")}
-	for _, u := range list {
-		lines = append(lines, row(u.percent(), u.retry(), u.of(), key(u.Limit), u.who()))
+	lines := []string{head, line("%", "RETRY AFTER", "USED", "REFUSED", "2 MINUTES", "LIMIT", "KEY")}
+	for _, r := range rows {
+		lines = append(lines, line(r.percent(), r.retry(), r.of(), r.refused, r.curve, key(r.Limit), r.who()))
 	}
+	return fitted(lines, width)
+}
+
+// fitted cuts lines to a width, if that is not 0.
+func fitted(lines []string, width int) []string {
 	if width > 0 {
 		for i, line := range lines {
 			lines[i] = strings.TrimRight(fit(line, width), " ")
@@ -134,108 +168,8 @@ func fit(text string, width int) string {
 }
 
 func cells(r rune) int {
-	if r >= 0x1100 && r != '…' {
+	if r >= 0x1100 && r != '…' && !strings.ContainsRune(bars, r) {
 		return 2
 	}
 	return 1
-}
-
-// screen is where tables are drawn: a terminal, or a file to which they are added.
-type screen struct {
-	out    io.Writer
-	fd     int // of the terminal; below 0: none
-	keys   chan byte
-	inFD   int
-	before *term.State // of the input
-}
-
-// openScreen prepares a terminal. Close restores it.
-func openScreen(in io.Reader, out io.Writer) (*screen, error) {
-	s := &screen{out: out, fd: -1}
-	o, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(o.Fd())) {
-		return s, nil
-	}
-	s.fd = int(o.Fd())
-	if i, ok := in.(*os.File); ok && term.IsTerminal(int(i.Fd())) {
-		before, err := term.MakeRaw(int(i.Fd()))
-		if err != nil {
-			return nil, err
-		}
-		s.inFD, s.before, s.keys = int(i.Fd()), before, make(chan byte)
-		go s.read(i)
-	}
-	_, err := io.WriteString(out, "\x1b[?1049h\x1b[?25l") // another page, without a cursor
-	return s, err
-}
-
-// read sends each key that is pressed. The end of the input counts as q.
-func (s *screen) read(in io.Reader) {
-	b := make([]byte, 1)
-	for {
-		n, err := in.Read(b)
-		if err != nil {
-			close(s.keys)
-			return
-		}
-		if n == 1 {
-			s.keys <- b[0]
-		}
-	}
-}
-
-func (s *screen) live() bool { return s.fd >= 0 }
-
-func (s *screen) close() {
-	if s.live() {
-		_, _ = io.WriteString(s.out, "\x1b[?25h\x1b[?1049l")
-	}
-	if s.before != nil {
-		_ = term.Restore(s.inFD, s.before)
-	}
-}
-
-// size returns that of the terminal; zeros: there is none.
-func (s *screen) size() (width, height int) {
-	if !s.live() {
-		return 0, 0
-	}
-	width, height, err := term.GetSize(s.fd)
-	if err != nil || width < 1 || height < 3 {
-		return 80, 24
-	}
-	return width, height
-}
-
-// draw shows a table in the place of the one before.
-func (s *screen) draw(lines []string) error {
-	var b strings.Builder
-	if !s.live() {
-		for _, line := range lines {
-			b.WriteString(strings.TrimRight(line, " ") + "\n")
-		}
-		b.WriteString("\n")
-	} else {
-		b.WriteString("\x1b[H" + strings.Join(lines, "\x1b[K\r\n") + "\x1b[K\x1b[J")
-	}
-	_, err := io.WriteString(s.out, b.String())
-	return err
-}
-
-// wait waits for the next table. It returns false if there is to be none.
-func (s *screen) wait(ctx context.Context, d time.Duration) bool {
-	next := time.NewTimer(d)
-	defer next.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-next.C:
-			return true
-		case b, ok := <-s.keys:
-			if !ok || b == 'q' || b == 'Q' || b == 3 { // Ctrl-C
-				return false
-			}
-		}
-	}
 }

@@ -156,6 +156,15 @@ type Subject struct {
 	NoKey bool   `json:"-"` // ReadJSON found no key
 }
 
+// InspectRequest asks about a key.
+type InspectRequest struct {
+	Subject
+	Attempts int `json:"attempts,omitempty"` // the newest ones, at most so many and MaxAttempts; 0: 20
+}
+
+// MaxAttempts is how many attempts of a key are told at most.
+const MaxAttempts = 10_000
+
 // ResetRequest asks to forget a key. The reason is for the audit.
 type ResetRequest struct {
 	Subject

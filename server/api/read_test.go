@@ -21,7 +21,7 @@ var requests = []func() reader{
 	func() reader { return new(api.Reserve) },
 	func() reader { return new(api.Settle) },
 	func() reader { return new(api.Leases) },
-	func() reader { return new(api.Subject) },
+	func() reader { return new(api.InspectRequest) },
 	func() reader { return new(api.Block) },
 	func() reader { return new(api.ResetRequest) },
 	func() reader { return new(api.Explain) },

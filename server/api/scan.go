@@ -79,10 +79,19 @@ func (l *Leases) ReadJSON(data []byte) error {
 	})
 }
 
-// ReadJSON reads a subject.
-func (r *Subject) ReadJSON(data []byte) error {
+// ReadJSON reads an inspection.
+func (r *InspectRequest) ReadJSON(data []byte) error {
 	r.NoKey = true
-	return read(data, func(s *scanner, name []byte) uint { return s.subjectMember(r, name) })
+	return read(data, func(s *scanner, name []byte) uint {
+		if string(name) != "attempts" {
+			return s.subjectMember(&r.Subject, name)
+		}
+		n, ok := s.integer()
+		if r.Attempts = int(n); ok {
+			return 1 << 2
+		}
+		return 0
+	})
 }
 
 // ReadJSON reads a reset.

@@ -301,6 +301,7 @@ var types = []any{
 	api.Settle{},
 	api.Batch{},
 	api.Subject{},
+	api.InspectRequest{},
 	api.ResetRequest{},
 	api.Block{},
 	api.Override{},

@@ -73,6 +73,8 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 		{"POST", "/v1/renew", `{"held":[{"limit":"login","number":1}]}`, 400, "key", "missing"},
 		{"POST", "/v1/release", `{"held":[{"limit":"login","number":1}]}`, 400, "key", "missing"},
 		{"POST", "/v1/inspect", `{"limit":"login"}`, 400, "key", "missing"},
+		{"POST", "/v1/inspect", `{"limit":"login","key":"k","attempts":10001}`, 400, "attempts", "from 0 to 10000"},
+		{"POST", "/v1/inspect", `{"limit":"login","key":"k","attempts":"1"}`, 400, "attempts", "number"},
 		{"POST", "/v1/reset", `{"limit":"login"}`, 400, "key", "missing"},
 		{"POST", "/v1/block", `{"limit":"login","for":"1h"}`, 400, "key", "missing"},
 		{"POST", "/v1/observe", `{"limit":"login","status":429,"headers":{}}`, 400, "key", "missing"},

@@ -118,18 +118,25 @@ type readerOf[T any] interface {
 func post[T any, R readerOf[T]](d *door, limit int64, do func(context.Context, R) (any, error)) http.HandlerFunc {
 	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 		in := R(new(T))
-		if err := take(w, r, limit, s, in); err != nil {
-			return err
-		}
-		ctx := withTimeout(r.Context(), deadline)
-		defer ctx.stop()
-		out, err := do(ctx, in)
-		if err != nil {
-			return err
-		}
-		s.Leave()
-		return d.answer(w, out)
+		return d.posted(w, r, s, limit, in, func(ctx context.Context) (any, error) { return do(ctx, in) })
 	})
+}
+
+// posted reads a body, calls do with the deadline of a request, and writes its result.
+func (d *door) posted(w http.ResponseWriter, r *http.Request, s *load.Share, limit int64, in reader,
+	do func(context.Context) (any, error),
+) error {
+	if err := take(w, r, limit, s, in); err != nil {
+		return err
+	}
+	ctx := withTimeout(r.Context(), deadline)
+	defer ctx.stop()
+	out, err := do(ctx)
+	if err != nil {
+		return err
+	}
+	s.Leave()
+	return d.answer(w, out)
 }
 
 // take reads a body, and counts the request among those that are being decided. What

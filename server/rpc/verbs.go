@@ -53,6 +53,8 @@ func objects(message any) int {
 		return n
 	case *pb.ListCellsRequest:
 		return 2 * int(min(m.GetMax(), maxCells)) // a cell takes more than a charge
+	case *pb.InspectRequest:
+		return 1 + int(min(max(m.GetAttempts(), 0), api.MaxAttempts))/10 // ten attempts take less than a charge
 	case *pb.UsageRequest:
 		return 2 * max(len(m.GetLimits()), store.DefaultMax)
 	}
@@ -140,8 +142,8 @@ func (v *verbs) Release(ctx context.Context, r *pb.LeasesRequest) (*pb.LeasesRes
 }
 
 // Inspect implements pb.HeadgateServiceServer.
-func (v *verbs) Inspect(ctx context.Context, r *pb.Subject) (*pb.Status, error) {
-	a, err := v.service().Inspect(ctx, wire.Subject(r))
+func (v *verbs) Inspect(ctx context.Context, r *pb.InspectRequest) (*pb.Status, error) {
+	a, err := v.service().Inspect(ctx, wire.Inspect(r), func(int) error { return nil }) // held for by objects
 	return answered(a, err, wire.StatusOf)
 }
 

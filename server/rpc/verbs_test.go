@@ -63,7 +63,7 @@ func calls(c pb.HeadgateServiceClient) map[string]struct {
 			return c.Release(ctx, leases)
 		}},
 		"Inspect": {"read", func(ctx context.Context) (proto.Message, error) {
-			return c.Inspect(ctx, &pb.Subject{Limit: "api", Key: key})
+			return c.Inspect(ctx, &pb.InspectRequest{Limit: "api", Key: key})
 		}},
 		"Usage": {"read", func(ctx context.Context) (proto.Message, error) {
 			return c.Usage(ctx, &pb.UsageRequest{Key: key, Limits: []string{"api"}})
@@ -170,7 +170,7 @@ func TestAnswersAreThoseOfTheService(t *testing.T) {
 	if err != nil || s.BlockedUntil == nil {
 		t.Errorf("%v, %v", s, err)
 	}
-	if s, err = c.Inspect(ctx, &pb.Subject{Limit: "login", Key: &key}); err != nil || s.Reason != "guesses" || s.Used != "0" {
+	if s, err = c.Inspect(ctx, &pb.InspectRequest{Limit: "login", Key: &key}); err != nil || s.Reason != "guesses" || s.Used != "0" {
 		t.Errorf("%v, %v", s, err)
 	}
 	other := "a provider"
@@ -180,7 +180,7 @@ func TestAnswersAreThoseOfTheService(t *testing.T) {
 	if err != nil || o.BlockedForMs < 19_000 || o.BlockedForMs > 20_000 {
 		t.Errorf("%v, %v", o, err)
 	}
-	if s, err = c.Inspect(ctx, &pb.Subject{Limit: "login", Key: &other}); err != nil || s.BlockedUntil == nil {
+	if s, err = c.Inspect(ctx, &pb.InspectRequest{Limit: "login", Key: &other}); err != nil || s.BlockedUntil == nil {
 		t.Errorf("%v, %v", s, err)
 	}
 }

@@ -62,15 +62,30 @@ func (s *Service) Rules() *rules.Holder { return s.rules }
 // answers anything.
 func (s *Service) UseRules(h *rules.Holder) { s.rules = h }
 
-// Inspect tells about one key.
-func (s *Service) Inspect(ctx context.Context, r *api.Subject) (*api.Status, error) {
+// Inspect tells about one key. Before the store is asked for attempts, hold is told of how many.
+func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(attempts int) error) (
+	*api.Status, error,
+) {
+	if r.Attempts < 0 || r.Attempts > api.MaxAttempts {
+		return nil, headgate.Invalid("attempts", "%d is not a number from 0 to %d", r.Attempts, api.MaxAttempts)
+	}
 	limit, err := s.cell(ctx, r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
 	st, err := s.limiter.Inspect(ctx, limit, r.Key)
-	if err != nil {
+	switch known := len(st.History); {
+	case err != nil:
 		return nil, err
+	case r.Attempts != 0 && r.Attempts <= known:
+		st.History = st.History[:r.Attempts]
+	case r.Attempts != 0 && known > 0: // there may be more than an inspection tells
+		if err := hold(r.Attempts); err != nil {
+			return nil, err
+		}
+		if st.History, err = s.limiter.Attempts(ctx, limit, r.Key, r.Attempts); err != nil {
+			return nil, err
+		}
 	}
 	return status(st), nil
 }

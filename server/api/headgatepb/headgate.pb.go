@@ -1299,6 +1299,67 @@ func (x *Subject) GetKey() string {
 	return ""
 }
 
+// InspectRequest asks about a key.
+type InspectRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limit         string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	Key           *string                `protobuf:"bytes,2,opt,name=key,proto3,oneof" json:"key,omitempty"`
+	Attempts      int32                  `protobuf:"varint,3,opt,name=attempts,proto3" json:"attempts,omitempty"` // the newest ones of a limit that keeps them, at most so many and 10000; 0: 20
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InspectRequest) Reset() {
+	*x = InspectRequest{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InspectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InspectRequest) ProtoMessage() {}
+
+func (x *InspectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
+func (*InspectRequest) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *InspectRequest) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *InspectRequest) GetKey() string {
+	if x != nil && x.Key != nil {
+		return *x.Key
+	}
+	return ""
+}
+
+func (x *InspectRequest) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
 // Status is what is known about a key.
 type Status struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1322,7 +1383,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1395,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1408,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{19}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Status) GetLimit() string {
@@ -1461,7 +1522,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1534,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1547,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{20}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Attempt) GetNumber() int64 {
@@ -1531,7 +1592,7 @@ type UsageRequest struct {
 
 func (x *UsageRequest) Reset() {
 	*x = UsageRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1604,7 @@ func (x *UsageRequest) String() string {
 func (*UsageRequest) ProtoMessage() {}
 
 func (x *UsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1617,7 @@ func (x *UsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRequest.ProtoReflect.Descriptor instead.
 func (*UsageRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{21}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UsageRequest) GetKey() string {
@@ -1592,7 +1653,7 @@ type UsageResponse struct {
 
 func (x *UsageResponse) Reset() {
 	*x = UsageResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1665,7 @@ func (x *UsageResponse) String() string {
 func (*UsageResponse) ProtoMessage() {}
 
 func (x *UsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1678,7 @@ func (x *UsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageResponse.ProtoReflect.Descriptor instead.
 func (*UsageResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{22}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UsageResponse) GetKey() string {
@@ -1660,7 +1721,7 @@ type LimitUsage struct {
 
 func (x *LimitUsage) Reset() {
 	*x = LimitUsage{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1733,7 @@ func (x *LimitUsage) String() string {
 func (*LimitUsage) ProtoMessage() {}
 
 func (x *LimitUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +1746,7 @@ func (x *LimitUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitUsage.ProtoReflect.Descriptor instead.
 func (*LimitUsage) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{23}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LimitUsage) GetStatus() *Status {
@@ -1759,7 +1820,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1832,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1845,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{24}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Refusal) GetAt() int64 {
@@ -1831,7 +1892,7 @@ type ListLimitsRequest struct {
 
 func (x *ListLimitsRequest) Reset() {
 	*x = ListLimitsRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1904,7 @@ func (x *ListLimitsRequest) String() string {
 func (*ListLimitsRequest) ProtoMessage() {}
 
 func (x *ListLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1917,7 @@ func (x *ListLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLimitsRequest.ProtoReflect.Descriptor instead.
 func (*ListLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{25}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{26}
 }
 
 // ListLimitsResponse lists them.
@@ -1869,7 +1930,7 @@ type ListLimitsResponse struct {
 
 func (x *ListLimitsResponse) Reset() {
 	*x = ListLimitsResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +1942,7 @@ func (x *ListLimitsResponse) String() string {
 func (*ListLimitsResponse) ProtoMessage() {}
 
 func (x *ListLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +1955,7 @@ func (x *ListLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLimitsResponse.ProtoReflect.Descriptor instead.
 func (*ListLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{26}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListLimitsResponse) GetLimits() []*Limit {
@@ -1919,7 +1980,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +1992,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2005,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{27}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Limit) GetName() string {
@@ -1991,7 +2052,7 @@ type ListCellsRequest struct {
 
 func (x *ListCellsRequest) Reset() {
 	*x = ListCellsRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2003,7 +2064,7 @@ func (x *ListCellsRequest) String() string {
 func (*ListCellsRequest) ProtoMessage() {}
 
 func (x *ListCellsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2016,7 +2077,7 @@ func (x *ListCellsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCellsRequest.ProtoReflect.Descriptor instead.
 func (*ListCellsRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{28}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListCellsRequest) GetLimit() string {
@@ -2057,7 +2118,7 @@ type ListCellsResponse struct {
 
 func (x *ListCellsResponse) Reset() {
 	*x = ListCellsResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +2130,7 @@ func (x *ListCellsResponse) String() string {
 func (*ListCellsResponse) ProtoMessage() {}
 
 func (x *ListCellsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +2143,7 @@ func (x *ListCellsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCellsResponse.ProtoReflect.Descriptor instead.
 func (*ListCellsResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{29}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListCellsResponse) GetCells() []*Status {
@@ -2109,7 +2170,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2182,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2195,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{30}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExplainRequest) GetMethod() string {
@@ -2199,7 +2260,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2272,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2285,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{31}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExplainResponse) GetAllowed() bool {
@@ -2315,7 +2376,7 @@ type ExplainedCharge struct {
 
 func (x *ExplainedCharge) Reset() {
 	*x = ExplainedCharge{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[32]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2388,7 @@ func (x *ExplainedCharge) String() string {
 func (*ExplainedCharge) ProtoMessage() {}
 
 func (x *ExplainedCharge) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[32]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2401,7 @@ func (x *ExplainedCharge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedCharge.ProtoReflect.Descriptor instead.
 func (*ExplainedCharge) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{32}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExplainedCharge) GetCharge() *Charge {
@@ -2370,7 +2431,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[33]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2443,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[33]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2456,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{33}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Verdict) GetRule() string {
@@ -2439,7 +2500,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[34]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2512,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[34]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2525,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{34}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ResetRequest) GetLimit() string {
@@ -2498,7 +2559,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[35]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2571,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[35]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2584,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{35}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ResetResponse) GetExisted() bool {
@@ -2548,7 +2609,7 @@ type BlockRequest struct {
 
 func (x *BlockRequest) Reset() {
 	*x = BlockRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[36]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2621,7 @@ func (x *BlockRequest) String() string {
 func (*BlockRequest) ProtoMessage() {}
 
 func (x *BlockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[36]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2634,7 @@ func (x *BlockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockRequest.ProtoReflect.Descriptor instead.
 func (*BlockRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{36}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BlockRequest) GetLimit() string {
@@ -2619,7 +2680,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[37]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +2692,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[37]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +2705,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{37}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ObserveRequest) GetLimit() string {
@@ -2688,7 +2749,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2700,7 +2761,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2713,7 +2774,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{38}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ObserveResponse) GetBlockedForMs() int64 {
@@ -2749,7 +2810,7 @@ type StreamRequest struct {
 
 func (x *StreamRequest) Reset() {
 	*x = StreamRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2761,7 +2822,7 @@ func (x *StreamRequest) String() string {
 func (*StreamRequest) ProtoMessage() {}
 
 func (x *StreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2774,7 +2835,7 @@ func (x *StreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRequest.ProtoReflect.Descriptor instead.
 func (*StreamRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{39}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StreamRequest) GetId() uint64 {
@@ -2864,7 +2925,7 @@ type StreamResponse struct {
 
 func (x *StreamResponse) Reset() {
 	*x = StreamResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +2937,7 @@ func (x *StreamResponse) String() string {
 func (*StreamResponse) ProtoMessage() {}
 
 func (x *StreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +2950,7 @@ func (x *StreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamResponse.ProtoReflect.Descriptor instead.
 func (*StreamResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{40}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StreamResponse) GetId() uint64 {
@@ -3055,6 +3116,11 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\aSubject\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x15\n" +
 	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01B\x06\n" +
+	"\x04_key\"a\n" +
+	"\x0eInspectRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x15\n" +
+	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x1a\n" +
+	"\battempts\x18\x03 \x01(\x05R\battemptsB\x06\n" +
 	"\x04_key\"\xb0\x03\n" +
 	"\x06Status\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x10\n" +
@@ -3192,7 +3258,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\bdecision\x18\x02 \x01(\v2\x15.headgate.v1.DecisionH\x00R\bdecision\x122\n" +
 	"\x05batch\x18\x03 \x01(\v2\x1a.headgate.v1.BatchResponseH\x00R\x05batch\x120\n" +
 	"\aproblem\x18\x04 \x01(\v2\x14.headgate.v1.ProblemH\x00R\aproblemB\b\n" +
-	"\x06result2\xa4\n" +
+	"\x06result2\xab\n" +
 	"\n" +
 	"\x0fHeadgateService\x123\n" +
 	"\x04Take\x12\x14.headgate.v1.Request\x1a\x15.headgate.v1.Decision\x124\n" +
@@ -3205,8 +3271,8 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x06Cancel\x12\x1a.headgate.v1.SettleRequest\x1a\x1b.headgate.v1.SettleResponse\x12=\n" +
 	"\aAcquire\x12\x14.headgate.v1.Request\x1a\x1c.headgate.v1.AcquireResponse\x12@\n" +
 	"\x05Renew\x12\x1a.headgate.v1.LeasesRequest\x1a\x1b.headgate.v1.LeasesResponse\x12B\n" +
-	"\aRelease\x12\x1a.headgate.v1.LeasesRequest\x1a\x1b.headgate.v1.LeasesResponse\x124\n" +
-	"\aInspect\x12\x14.headgate.v1.Subject\x1a\x13.headgate.v1.Status\x12>\n" +
+	"\aRelease\x12\x1a.headgate.v1.LeasesRequest\x1a\x1b.headgate.v1.LeasesResponse\x12;\n" +
+	"\aInspect\x12\x1b.headgate.v1.InspectRequest\x1a\x13.headgate.v1.Status\x12>\n" +
 	"\x05Usage\x12\x19.headgate.v1.UsageRequest\x1a\x1a.headgate.v1.UsageResponse\x12M\n" +
 	"\n" +
 	"ListLimits\x12\x1e.headgate.v1.ListLimitsRequest\x1a\x1f.headgate.v1.ListLimitsResponse\x12J\n" +
@@ -3229,7 +3295,7 @@ func file_headgate_v1_headgate_proto_rawDescGZIP() []byte {
 	return file_headgate_v1_headgate_proto_rawDescData
 }
 
-var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*Charge)(nil),             // 0: headgate.v1.Charge
 	(*Request)(nil),            // 1: headgate.v1.Request
@@ -3250,29 +3316,30 @@ var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*LeasesRequest)(nil),      // 16: headgate.v1.LeasesRequest
 	(*LeasesResponse)(nil),     // 17: headgate.v1.LeasesResponse
 	(*Subject)(nil),            // 18: headgate.v1.Subject
-	(*Status)(nil),             // 19: headgate.v1.Status
-	(*Attempt)(nil),            // 20: headgate.v1.Attempt
-	(*UsageRequest)(nil),       // 21: headgate.v1.UsageRequest
-	(*UsageResponse)(nil),      // 22: headgate.v1.UsageResponse
-	(*LimitUsage)(nil),         // 23: headgate.v1.LimitUsage
-	(*Refusal)(nil),            // 24: headgate.v1.Refusal
-	(*ListLimitsRequest)(nil),  // 25: headgate.v1.ListLimitsRequest
-	(*ListLimitsResponse)(nil), // 26: headgate.v1.ListLimitsResponse
-	(*Limit)(nil),              // 27: headgate.v1.Limit
-	(*ListCellsRequest)(nil),   // 28: headgate.v1.ListCellsRequest
-	(*ListCellsResponse)(nil),  // 29: headgate.v1.ListCellsResponse
-	(*ExplainRequest)(nil),     // 30: headgate.v1.ExplainRequest
-	(*ExplainResponse)(nil),    // 31: headgate.v1.ExplainResponse
-	(*ExplainedCharge)(nil),    // 32: headgate.v1.ExplainedCharge
-	(*Verdict)(nil),            // 33: headgate.v1.Verdict
-	(*ResetRequest)(nil),       // 34: headgate.v1.ResetRequest
-	(*ResetResponse)(nil),      // 35: headgate.v1.ResetResponse
-	(*BlockRequest)(nil),       // 36: headgate.v1.BlockRequest
-	(*ObserveRequest)(nil),     // 37: headgate.v1.ObserveRequest
-	(*ObserveResponse)(nil),    // 38: headgate.v1.ObserveResponse
-	(*StreamRequest)(nil),      // 39: headgate.v1.StreamRequest
-	(*StreamResponse)(nil),     // 40: headgate.v1.StreamResponse
-	nil,                        // 41: headgate.v1.ObserveRequest.HeadersEntry
+	(*InspectRequest)(nil),     // 19: headgate.v1.InspectRequest
+	(*Status)(nil),             // 20: headgate.v1.Status
+	(*Attempt)(nil),            // 21: headgate.v1.Attempt
+	(*UsageRequest)(nil),       // 22: headgate.v1.UsageRequest
+	(*UsageResponse)(nil),      // 23: headgate.v1.UsageResponse
+	(*LimitUsage)(nil),         // 24: headgate.v1.LimitUsage
+	(*Refusal)(nil),            // 25: headgate.v1.Refusal
+	(*ListLimitsRequest)(nil),  // 26: headgate.v1.ListLimitsRequest
+	(*ListLimitsResponse)(nil), // 27: headgate.v1.ListLimitsResponse
+	(*Limit)(nil),              // 28: headgate.v1.Limit
+	(*ListCellsRequest)(nil),   // 29: headgate.v1.ListCellsRequest
+	(*ListCellsResponse)(nil),  // 30: headgate.v1.ListCellsResponse
+	(*ExplainRequest)(nil),     // 31: headgate.v1.ExplainRequest
+	(*ExplainResponse)(nil),    // 32: headgate.v1.ExplainResponse
+	(*ExplainedCharge)(nil),    // 33: headgate.v1.ExplainedCharge
+	(*Verdict)(nil),            // 34: headgate.v1.Verdict
+	(*ResetRequest)(nil),       // 35: headgate.v1.ResetRequest
+	(*ResetResponse)(nil),      // 36: headgate.v1.ResetResponse
+	(*BlockRequest)(nil),       // 37: headgate.v1.BlockRequest
+	(*ObserveRequest)(nil),     // 38: headgate.v1.ObserveRequest
+	(*ObserveResponse)(nil),    // 39: headgate.v1.ObserveResponse
+	(*StreamRequest)(nil),      // 40: headgate.v1.StreamRequest
+	(*StreamResponse)(nil),     // 41: headgate.v1.StreamResponse
+	nil,                        // 42: headgate.v1.ObserveRequest.HeadersEntry
 }
 var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	0,  // 0: headgate.v1.Request.charges:type_name -> headgate.v1.Charge
@@ -3289,19 +3356,19 @@ var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	2,  // 11: headgate.v1.AcquireResponse.decision:type_name -> headgate.v1.Decision
 	14, // 12: headgate.v1.AcquireResponse.held:type_name -> headgate.v1.LeaseToken
 	14, // 13: headgate.v1.LeasesRequest.held:type_name -> headgate.v1.LeaseToken
-	20, // 14: headgate.v1.Status.history:type_name -> headgate.v1.Attempt
-	23, // 15: headgate.v1.UsageResponse.limits:type_name -> headgate.v1.LimitUsage
-	24, // 16: headgate.v1.UsageResponse.refusals:type_name -> headgate.v1.Refusal
-	19, // 17: headgate.v1.LimitUsage.status:type_name -> headgate.v1.Status
-	27, // 18: headgate.v1.ListLimitsResponse.limits:type_name -> headgate.v1.Limit
+	21, // 14: headgate.v1.Status.history:type_name -> headgate.v1.Attempt
+	24, // 15: headgate.v1.UsageResponse.limits:type_name -> headgate.v1.LimitUsage
+	25, // 16: headgate.v1.UsageResponse.refusals:type_name -> headgate.v1.Refusal
+	20, // 17: headgate.v1.LimitUsage.status:type_name -> headgate.v1.Status
+	28, // 18: headgate.v1.ListLimitsResponse.limits:type_name -> headgate.v1.Limit
 	18, // 19: headgate.v1.ListCellsRequest.after:type_name -> headgate.v1.Subject
-	19, // 20: headgate.v1.ListCellsResponse.cells:type_name -> headgate.v1.Status
-	32, // 21: headgate.v1.ExplainResponse.charges:type_name -> headgate.v1.ExplainedCharge
+	20, // 20: headgate.v1.ListCellsResponse.cells:type_name -> headgate.v1.Status
+	33, // 21: headgate.v1.ExplainResponse.charges:type_name -> headgate.v1.ExplainedCharge
 	2,  // 22: headgate.v1.ExplainResponse.decision:type_name -> headgate.v1.Decision
 	4,  // 23: headgate.v1.ExplainResponse.problem:type_name -> headgate.v1.Problem
-	33, // 24: headgate.v1.ExplainResponse.rules:type_name -> headgate.v1.Verdict
+	34, // 24: headgate.v1.ExplainResponse.rules:type_name -> headgate.v1.Verdict
 	0,  // 25: headgate.v1.ExplainedCharge.charge:type_name -> headgate.v1.Charge
-	41, // 26: headgate.v1.ObserveRequest.headers:type_name -> headgate.v1.ObserveRequest.HeadersEntry
+	42, // 26: headgate.v1.ObserveRequest.headers:type_name -> headgate.v1.ObserveRequest.HeadersEntry
 	1,  // 27: headgate.v1.StreamRequest.take:type_name -> headgate.v1.Request
 	1,  // 28: headgate.v1.StreamRequest.check:type_name -> headgate.v1.Request
 	6,  // 29: headgate.v1.StreamRequest.batch:type_name -> headgate.v1.BatchRequest
@@ -3319,15 +3386,15 @@ var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	1,  // 41: headgate.v1.HeadgateService.Acquire:input_type -> headgate.v1.Request
 	16, // 42: headgate.v1.HeadgateService.Renew:input_type -> headgate.v1.LeasesRequest
 	16, // 43: headgate.v1.HeadgateService.Release:input_type -> headgate.v1.LeasesRequest
-	18, // 44: headgate.v1.HeadgateService.Inspect:input_type -> headgate.v1.Subject
-	21, // 45: headgate.v1.HeadgateService.Usage:input_type -> headgate.v1.UsageRequest
-	25, // 46: headgate.v1.HeadgateService.ListLimits:input_type -> headgate.v1.ListLimitsRequest
-	28, // 47: headgate.v1.HeadgateService.ListCells:input_type -> headgate.v1.ListCellsRequest
-	30, // 48: headgate.v1.HeadgateService.Explain:input_type -> headgate.v1.ExplainRequest
-	34, // 49: headgate.v1.HeadgateService.Reset:input_type -> headgate.v1.ResetRequest
-	36, // 50: headgate.v1.HeadgateService.Block:input_type -> headgate.v1.BlockRequest
-	37, // 51: headgate.v1.HeadgateService.Observe:input_type -> headgate.v1.ObserveRequest
-	39, // 52: headgate.v1.HeadgateService.Stream:input_type -> headgate.v1.StreamRequest
+	19, // 44: headgate.v1.HeadgateService.Inspect:input_type -> headgate.v1.InspectRequest
+	22, // 45: headgate.v1.HeadgateService.Usage:input_type -> headgate.v1.UsageRequest
+	26, // 46: headgate.v1.HeadgateService.ListLimits:input_type -> headgate.v1.ListLimitsRequest
+	29, // 47: headgate.v1.HeadgateService.ListCells:input_type -> headgate.v1.ListCellsRequest
+	31, // 48: headgate.v1.HeadgateService.Explain:input_type -> headgate.v1.ExplainRequest
+	35, // 49: headgate.v1.HeadgateService.Reset:input_type -> headgate.v1.ResetRequest
+	37, // 50: headgate.v1.HeadgateService.Block:input_type -> headgate.v1.BlockRequest
+	38, // 51: headgate.v1.HeadgateService.Observe:input_type -> headgate.v1.ObserveRequest
+	40, // 52: headgate.v1.HeadgateService.Stream:input_type -> headgate.v1.StreamRequest
 	2,  // 53: headgate.v1.HeadgateService.Take:output_type -> headgate.v1.Decision
 	2,  // 54: headgate.v1.HeadgateService.Check:output_type -> headgate.v1.Decision
 	5,  // 55: headgate.v1.HeadgateService.FillUp:output_type -> headgate.v1.FillUpResponse
@@ -3339,15 +3406,15 @@ var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	15, // 61: headgate.v1.HeadgateService.Acquire:output_type -> headgate.v1.AcquireResponse
 	17, // 62: headgate.v1.HeadgateService.Renew:output_type -> headgate.v1.LeasesResponse
 	17, // 63: headgate.v1.HeadgateService.Release:output_type -> headgate.v1.LeasesResponse
-	19, // 64: headgate.v1.HeadgateService.Inspect:output_type -> headgate.v1.Status
-	22, // 65: headgate.v1.HeadgateService.Usage:output_type -> headgate.v1.UsageResponse
-	26, // 66: headgate.v1.HeadgateService.ListLimits:output_type -> headgate.v1.ListLimitsResponse
-	29, // 67: headgate.v1.HeadgateService.ListCells:output_type -> headgate.v1.ListCellsResponse
-	31, // 68: headgate.v1.HeadgateService.Explain:output_type -> headgate.v1.ExplainResponse
-	35, // 69: headgate.v1.HeadgateService.Reset:output_type -> headgate.v1.ResetResponse
-	19, // 70: headgate.v1.HeadgateService.Block:output_type -> headgate.v1.Status
-	38, // 71: headgate.v1.HeadgateService.Observe:output_type -> headgate.v1.ObserveResponse
-	40, // 72: headgate.v1.HeadgateService.Stream:output_type -> headgate.v1.StreamResponse
+	20, // 64: headgate.v1.HeadgateService.Inspect:output_type -> headgate.v1.Status
+	23, // 65: headgate.v1.HeadgateService.Usage:output_type -> headgate.v1.UsageResponse
+	27, // 66: headgate.v1.HeadgateService.ListLimits:output_type -> headgate.v1.ListLimitsResponse
+	30, // 67: headgate.v1.HeadgateService.ListCells:output_type -> headgate.v1.ListCellsResponse
+	32, // 68: headgate.v1.HeadgateService.Explain:output_type -> headgate.v1.ExplainResponse
+	36, // 69: headgate.v1.HeadgateService.Reset:output_type -> headgate.v1.ResetResponse
+	20, // 70: headgate.v1.HeadgateService.Block:output_type -> headgate.v1.Status
+	39, // 71: headgate.v1.HeadgateService.Observe:output_type -> headgate.v1.ObserveResponse
+	41, // 72: headgate.v1.HeadgateService.Stream:output_type -> headgate.v1.StreamResponse
 	53, // [53:73] is the sub-list for method output_type
 	33, // [33:53] is the sub-list for method input_type
 	33, // [33:33] is the sub-list for extension type_name
@@ -3371,18 +3438,19 @@ func file_headgate_v1_headgate_proto_init() {
 	file_headgate_v1_headgate_proto_msgTypes[14].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[18].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[19].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[21].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[23].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[20].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[22].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[24].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[34].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[36].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[25].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[35].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[37].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[39].OneofWrappers = []any{
+	file_headgate_v1_headgate_proto_msgTypes[38].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[40].OneofWrappers = []any{
 		(*StreamRequest_Take)(nil),
 		(*StreamRequest_Check)(nil),
 		(*StreamRequest_Batch)(nil),
 	}
-	file_headgate_v1_headgate_proto_msgTypes[40].OneofWrappers = []any{
+	file_headgate_v1_headgate_proto_msgTypes[41].OneofWrappers = []any{
 		(*StreamResponse_Decision)(nil),
 		(*StreamResponse_Batch)(nil),
 		(*StreamResponse_Problem)(nil),
@@ -3393,7 +3461,7 @@ func file_headgate_v1_headgate_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_headgate_v1_headgate_proto_rawDesc), len(file_headgate_v1_headgate_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -79,7 +79,7 @@ type HeadgateServiceClient interface {
 	// Release ends what is held. Role take.
 	Release(ctx context.Context, in *LeasesRequest, opts ...grpc.CallOption) (*LeasesResponse, error)
 	// Inspect tells about one key of a limit. Role read.
-	Inspect(ctx context.Context, in *Subject, opts ...grpc.CallOption) (*Status, error)
+	Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*Status, error)
 	// Usage tells what a key has used of its limits. Role read.
 	Usage(ctx context.Context, in *UsageRequest, opts ...grpc.CallOption) (*UsageResponse, error)
 	// ListLimits lists the named limits. Role read.
@@ -217,7 +217,7 @@ func (c *headgateServiceClient) Release(ctx context.Context, in *LeasesRequest, 
 	return out, nil
 }
 
-func (c *headgateServiceClient) Inspect(ctx context.Context, in *Subject, opts ...grpc.CallOption) (*Status, error) {
+func (c *headgateServiceClient) Inspect(ctx context.Context, in *InspectRequest, opts ...grpc.CallOption) (*Status, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Status)
 	err := c.cc.Invoke(ctx, HeadgateService_Inspect_FullMethodName, in, out, cOpts...)
@@ -339,7 +339,7 @@ type HeadgateServiceServer interface {
 	// Release ends what is held. Role take.
 	Release(context.Context, *LeasesRequest) (*LeasesResponse, error)
 	// Inspect tells about one key of a limit. Role read.
-	Inspect(context.Context, *Subject) (*Status, error)
+	Inspect(context.Context, *InspectRequest) (*Status, error)
 	// Usage tells what a key has used of its limits. Role read.
 	Usage(context.Context, *UsageRequest) (*UsageResponse, error)
 	// ListLimits lists the named limits. Role read.
@@ -400,7 +400,7 @@ func (UnimplementedHeadgateServiceServer) Renew(context.Context, *LeasesRequest)
 func (UnimplementedHeadgateServiceServer) Release(context.Context, *LeasesRequest) (*LeasesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
 }
-func (UnimplementedHeadgateServiceServer) Inspect(context.Context, *Subject) (*Status, error) {
+func (UnimplementedHeadgateServiceServer) Inspect(context.Context, *InspectRequest) (*Status, error) {
 	return nil, status.Error(codes.Unimplemented, "method Inspect not implemented")
 }
 func (UnimplementedHeadgateServiceServer) Usage(context.Context, *UsageRequest) (*UsageResponse, error) {
@@ -647,7 +647,7 @@ func _HeadgateService_Release_Handler(srv interface{}, ctx context.Context, dec 
 }
 
 func _HeadgateService_Inspect_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(Subject)
+	in := new(InspectRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -659,7 +659,7 @@ func _HeadgateService_Inspect_Handler(srv interface{}, ctx context.Context, dec 
 		FullMethod: HeadgateService_Inspect_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(HeadgateServiceServer).Inspect(ctx, req.(*Subject))
+		return srv.(HeadgateServiceServer).Inspect(ctx, req.(*InspectRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }

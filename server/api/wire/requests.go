@@ -153,12 +153,14 @@ func subject(limit string, k *string) api.Subject {
 	return api.Subject{Limit: limit, Key: name, NoKey: missing}
 }
 
-// Subject returns a key of a limit.
-func Subject(r *pb.Subject) *api.Subject { s := subject(r.GetLimit(), r.Key); return &s }
+// Inspect returns a question about a key.
+func Inspect(r *pb.InspectRequest) *api.InspectRequest {
+	return &api.InspectRequest{Subject: subject(r.GetLimit(), r.Key), Attempts: int(r.GetAttempts())}
+}
 
-// SubjectOf is a key of a limit as a message.
-func SubjectOf(s *api.Subject) *pb.Subject {
-	return &pb.Subject{Limit: s.Limit, Key: keyOf(s.Key, s.NoKey)}
+// InspectOf is a question about a key as a message.
+func InspectOf(r *api.InspectRequest) *pb.InspectRequest {
+	return &pb.InspectRequest{Limit: r.Limit, Key: keyOf(r.Key, r.NoKey), Attempts: int32(r.Attempts)}
 }
 
 // Reset returns what is to be forgotten.
@@ -220,6 +222,6 @@ func UsageQueryOf(q *api.UsageQuery) *pb.UsageRequest {
 func CellsQueryOf(q *api.CellsQuery) *pb.ListCellsRequest {
 	return &pb.ListCellsRequest{
 		Limit: q.Limit, Blocked: q.Blocked, Max: int64(q.Max),
-		After: SubjectOf(&api.Subject{Limit: q.AfterLimit, Key: q.AfterKey}),
+		After: &pb.Subject{Limit: q.AfterLimit, Key: &q.AfterKey},
 	}
 }

@@ -91,7 +91,7 @@ func TestEveryFieldArrives(t *testing.T) {
 	there(t, wire.ReserveOf, wire.Reserve, func(r *api.Reserve) { one(&r.Request) })
 	there(t, wire.SettleOf, wire.Settle, func(s *api.Settle) { s.Charges = nil })
 	there(t, wire.LeasesOf, wire.Leases)
-	there(t, wire.SubjectOf, wire.Subject)
+	there(t, wire.InspectOf, wire.Inspect)
 	there(t, wire.ResetOf, wire.Reset)
 	there(t, wire.BlockOf, wire.Block)
 	there(t, wire.ExplainOf, wire.Explain)
