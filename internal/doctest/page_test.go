@@ -32,15 +32,21 @@ type page struct {
 	blocks []block
 }
 
-// pages returns the README and all pages of docs and docs/decisions.
-func pages(t *testing.T) []page {
+// pageFiles returns the paths of all pages of docs and of the folders in it.
+func pageFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	decisions, err2 := filepath.Glob(filepath.Join(root, "docs", "decisions", "*.md"))
-	if err != nil || err2 != nil || len(files) < 5 || len(decisions) < 5 {
-		t.Fatalf("found %q and %q, %v, %v", files, decisions, err, err2)
+	folders, err2 := filepath.Glob(filepath.Join(root, "docs", "*", "*.md"))
+	if err != nil || err2 != nil || len(files) < 5 || len(folders) < 5 {
+		t.Fatalf("found %q and %q, %v, %v", files, folders, err, err2)
 	}
-	files = append(files, decisions...)
+	return append(files, folders...)
+}
+
+// pages returns the README and all pages of docs and of the folders in it.
+func pages(t *testing.T) []page {
+	t.Helper()
+	files := pageFiles(t)
 	var all []page
 	for _, file := range append([]string{filepath.Join(root, "README.md")}, files...) {
 		text, err := os.ReadFile(file)

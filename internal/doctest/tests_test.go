@@ -26,12 +26,8 @@ func TestTheTestsThatPagesNameAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	named := 0
-	for _, page := range pages {
+	for _, page := range pageFiles(t) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
