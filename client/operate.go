@@ -15,8 +15,8 @@ import (
 // Inspect is [headgate.Limiter.Inspect].
 func (c *Client) Inspect(ctx context.Context, limit headgate.Limit, key string) (headgate.Status, error) {
 	var out api.Status
-	err := c.Call(ctx, http.MethodPost, "/v1/inspect", api.InspectRequest{Subject: api.Subject{Limit: limit.Name(), Key: key}}, &out)
-	if err != nil {
+	in := api.InspectRequest{Subject: api.Subject{Limit: limit.Name(), Key: key}}
+	if err := c.Call(ctx, http.MethodPost, "/v1/inspect", in, &out); err != nil {
 		return headgate.Status{}, err
 	}
 	return status(&out)

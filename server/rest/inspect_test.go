@@ -3,6 +3,7 @@ package rest_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ func TestAnInspectionTellsAsManyAttemptsAsItIsAskedFor(t *testing.T) {
 	inspect := func(limit, more string) api.Status {
 		w := httptest.NewRecorder()
 		body := fmt.Sprintf(`{"limit":%q,"key":"k"%s}`, limit, more)
-		h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/inspect", strings.NewReader(body)))
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/inspect", strings.NewReader(body)))
 		var out api.Status
 		if err := json.Unmarshal(w.Body.Bytes(), &out); err != nil {
 			t.Fatal(w.Body, err)
@@ -30,7 +31,8 @@ func TestAnInspectionTellsAsManyAttemptsAsItIsAskedFor(t *testing.T) {
 	}
 	all := inspect("audit", `,"attempts":10000`).History
 	for more, want := range map[string]int{
-		"": 20, `,"attempts":0`: 20, `,"attempts":1`: 1, `,"attempts":21`: 21, `,"attempts":30`: 30, `,"attempts":10000`: 30,
+		"": 20, `,"attempts":0`: 20, `,"attempts":1`: 1, `,"attempts":21`: 21, `,"attempts":30`: 30,
+		`,"attempts":10000`: 30,
 	} {
 		list := inspect("audit", more).History
 		if len(list) != want || len(all) != 30 {
