@@ -99,7 +99,7 @@ func parse(text string) (blocks []block, err error) {
 
 var listItem = regexp.MustCompile(`^[0-9]+\. `)
 
-var fileName = regexp.MustCompile(`^(?:#|//|--) ([A-Za-z0-9_-]+\.(?:ya?ml|sh|py|java|m?js|sql|conf|cfg|lua|log|service)|Caddyfile)$`)
+var fileName = regexp.MustCompile(`^(?:#|//|--) ([A-Za-z0-9_-]+\.(?:go|ya?ml|sh|py|java|m?js|sql|conf|cfg|lua|log|service)|Caddyfile)$`)
 
 // file returns the name that the block's first line gives to it.
 func (b *block) file() string {
