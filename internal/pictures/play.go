@@ -75,7 +75,7 @@ func play(notation string, stream []time.Duration, end, hold time.Duration) (*ru
 		}
 	}
 	if len(r.requests) != len(stream) {
-		return nil, fmt.Errorf("pictures: of %d requests %d came at a multiple of %s", len(stream), len(r.requests), grid)
+		return nil, fmt.Errorf("pictures: %d of %d requests are at multiples of %s", len(r.requests), len(stream), grid)
 	}
 	return r, p.release(ctx, end+hold)
 }
