@@ -126,7 +126,9 @@ func TestPagesAreParsed(t *testing.T) {
 			t.Errorf("%q: got %v", text, err)
 		}
 	}
-	if b := (block{text: "# headgate.yaml\na\n"}); b.file() != "headgate.yaml" {
-		t.Errorf("got %q", b.file())
+	for text, want := range map[string]string{"# headgate.yaml\na\n": "headgate.yaml", "// main.go\n": "main.go", "// a\n": ""} {
+		if b := (block{text: text}); b.file() != want {
+			t.Errorf("%q: got %q", text, b.file())
+		}
 	}
 }

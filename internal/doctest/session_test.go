@@ -189,4 +189,12 @@ func TestSession(t *testing.T) {
 	if _, err := s.run("true"); err == nil {
 		t.Error("the session goes on after a failure")
 	}
+	for script, want := range map[string]string{
+		"a &\nheadgate serve --config x.yaml &\n": "a &\nheadgate serve --config x.yaml\n",
+		"headgate take a b &\n":                   "headgate take a b &\n",
+	} {
+		if got := inBackground.ReplaceAllString(script, "$1"); got != want {
+			t.Errorf("%q: got %q", script, got)
+		}
+	}
 }
