@@ -24,6 +24,10 @@ test: ## run all tests, against one real server of each kind, with the race dete
 	$(GO) test $(SEQUENTIAL:%=./%)
 	$(GO) test -race -timeout 40m $$($(GO) list ./... | grep -v $(SEQUENTIAL:%=-e /%$$))
 
+.PHONY: tours
+tours: ## run the commands of the five-minute tours (docs/tour-*.md), one tour after another, and print the seconds of each
+	$(GO) test -count=1 -v -parallel 1 -run '^TestDocumentation$$/^docs$$/^tour-' ./internal/doctest
+
 .PHONY: engines
 engines: ## run the tests of the stores on all other servers; ENGINES="mysql valkey" for some
 	$(GO) run ./internal/dbtest/engines $(ENGINES)

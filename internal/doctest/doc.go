@@ -7,7 +7,7 @@
 //	sh              a shell runs it; `headgate serve` goes on in the background
 //	sql             psql runs it, or with the word mysql after sql, the mysql client
 //	text, json      what the block before it prints
-//	go              is compiled and run
+//	go              is compiled and run, unless its first line names a file
 //	others          are written to the file that their first line names, in a comment
 //
 // The few that cannot run are named in the test, each with its reason. A block of

@@ -74,6 +74,7 @@ var given = map[string]map[string]string{
 		"auth.log": "../accesslog/testdata/sshd.log",
 	},
 	"docs/choosing.md": {"access.log": "../replay/testdata/apache.log.gz"},
+	"docs/tour-log.md": {"access.log": "../replay/testdata/apache.log.gz"},
 }
 
 func script(does string) string { return "#!/bin/sh\necho >>" + does + "\n" }
@@ -83,6 +84,7 @@ var left = map[string][]string{
 	"README.md":               {"deployed", "backed-up", "headgate.db"},
 	"docs/getting-started.md": {"backed-up", "guessing.html"},
 	"docs/choosing.md":        {"fills.html"},
+	"docs/tour-log.md":        {"limit.html"},
 }
 
 // TestDocumentation runs all pages, each from its first block to its last.
@@ -109,11 +111,13 @@ func TestDocumentation(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRun(t, &p, ports[p.name], programs, compiled)
+			begin := time.Now()
 			for i := range p.blocks {
 				if b := &p.blocks[i]; !r.block(t, b) {
 					t.Fatalf("%s:%d: the page does not run any further", p.name, b.line)
 				}
 			}
+			t.Logf("%s: %d blocks in %.1f s", p.name, len(p.blocks), time.Since(begin).Seconds())
 			r.finish(t)
 		})
 	}
@@ -132,6 +136,7 @@ func links(t *testing.T, programs string) {
 	link(t, programs, "curl", dbtest.Program(t, "curl", "curl"))
 	link(t, programs, "jq", dbtest.Program(t, "jq", "jq"))
 	link(t, programs, "psql", dbtest.Program(t, "psql", "postgresql-client"))
+	link(t, programs, "pg_dump", dbtest.Program(t, "pg_dump", "postgresql-client"))
 	client, err := dbtest.MariaDBClient()
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +227,14 @@ func newRun(t *testing.T, p *page, port, programs string, compiled *snippets) *r
 		}
 	}
 	r.replace = append(r.replace, [2]string{"8080", port})
-	r.session = newSession(t, programs, "HEADGATE_HTTP=127.0.0.1:"+port, postgresURL+"="+r.postgres)
+	if web := "127.0.0.1:8000"; says(web) { // where a proxy of the page listens
+		r.replace = append(r.replace, [2]string{web, "127.0.0.1:" + strconv.Itoa(dbtest.FreePort(t))})
+	}
+	env := []string{"HEADGATE_HTTP=127.0.0.1:" + port, postgresURL + "=" + r.postgres}
+	if says("go mod init") {
+		env = append(env, goEnv(t)...)
+	}
+	r.session = newSession(t, programs, env...)
 	for name, text := range given[p.name] {
 		if strings.HasPrefix(text, "../") {
 			text = read(t, text)
@@ -334,8 +346,10 @@ func (r *run) block(t *testing.T, b *block) bool {
 		}
 		return true
 	case b.language == "sh":
-		script = r.here(b.text)
-		maps.DeleteFunc(r.files, func(name string, _ int) bool { return strings.Contains(script, name) })
+		script = inBackground.ReplaceAllString(r.here(b.text), "$1")
+		maps.DeleteFunc(r.files, func(name string, _ int) bool {
+			return strings.Contains(script, name) || strings.HasSuffix(name, ".go") && goOfFolder.MatchString(script)
+		})
 	case b.language == "sql":
 		script = r.client(t, b)
 	case b.language == "go":

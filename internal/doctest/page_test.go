@@ -105,7 +105,7 @@ func parse(text string) (blocks []block, err error) {
 
 var listItem = regexp.MustCompile(`^[0-9]+\. `)
 
-var fileName = regexp.MustCompile(`^(?:#|//|--) ([A-Za-z0-9_-]+\.(?:ya?ml|sh|py|java|m?js|sql|conf|cfg|lua|log|service)|Caddyfile)$`)
+var fileName = regexp.MustCompile(`^(?:#|//|--) ([A-Za-z0-9_-]+\.(?:go|ya?ml|sh|py|java|m?js|sql|conf|cfg|lua|log|service)|Caddyfile)$`)
 
 // file returns the name that the block's first line gives to it.
 func (b *block) file() string {
@@ -132,7 +132,9 @@ func TestPagesAreParsed(t *testing.T) {
 			t.Errorf("%q: got %v", text, err)
 		}
 	}
-	if b := (block{text: "# headgate.yaml\na\n"}); b.file() != "headgate.yaml" {
-		t.Errorf("got %q", b.file())
+	for text, want := range map[string]string{"# headgate.yaml\na\n": "headgate.yaml", "// main.go\n": "main.go", "// a\n": ""} {
+		if b := (block{text: text}); b.file() != want {
+			t.Errorf("%q: got %q", text, b.file())
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,12 +17,16 @@ import (
 	"github.com/headgate/headgate/internal/leaktest"
 )
 
-// TestMain lets more tests run at a time than there are processors: they wait for
-// other programs most of the time.
+// TestMain lets more tests run at a time than there are processors, unless -parallel says how many:
+// they wait for other programs most of the time.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", "8"); err != nil {
+			panic(err)
+		}
 	}
 	leaktest.Main(m)
 }
@@ -30,8 +35,8 @@ func TestMain(m *testing.M) {
 const patience = 5 * time.Minute
 
 // prelude is what a session does differently from the shell of a reader: a server
-// goes on in the background, in place of one that was started before, and go run is
-// the command that was built already.
+// goes on in the background, in place of one that was started before; go run is
+// the command that was built already; and a module that gets this one uses the project's folder.
 const prelude = `set -eo pipefail
 server=
 headgate() {
@@ -47,10 +52,17 @@ headgate() {
   cat .serve.log; return 1
 }
 go() {
-  if [ "$1 $2" != 'run ./cmd/headgate' ]; then command go "$@"; return; fi
-  shift 2; headgate "$@"
+  case "$1 $2" in
+  'run ./cmd/headgate') shift 2; headgate "$@" ;;
+  'get github.com/headgate/headgate@latest') command go work init . "$HEADGATE_DOC_ROOT" ;;
+  *) command go "$@" ;;
+  esac
 }
 `
+
+// inBackground is a server that a page starts in the background. The prelude does that for every server, and leaves the
+// process in $! too.
+var inBackground = regexp.MustCompile(`(?m)^(headgate serve\b.*) &$`)
 
 // session is a shell in a folder of its own, which keeps its variables from one
 // block to the next.
@@ -176,5 +188,13 @@ func TestSession(t *testing.T) {
 	}
 	if _, err := s.run("true"); err == nil {
 		t.Error("the session goes on after a failure")
+	}
+	for script, want := range map[string]string{
+		"a &\nheadgate serve --config x.yaml &\n": "a &\nheadgate serve --config x.yaml\n",
+		"headgate take a b &\n":                   "headgate take a b &\n",
+	} {
+		if got := inBackground.ReplaceAllString(script, "$1"); got != want {
+			t.Errorf("%q: got %q", script, got)
+		}
 	}
 }

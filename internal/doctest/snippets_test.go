@@ -84,7 +84,7 @@ func buildSnippets(t *testing.T, pages []page, programs string) *snippets {
 	for _, p := range pages {
 		for i := range p.blocks {
 			b := &p.blocks[i]
-			if b.language != "go" {
+			if b.language != "go" || b.file() != "" { // commands of the page compile a file
 				continue
 			}
 			name := fmt.Sprintf("%s:%d", p.name, b.line)
