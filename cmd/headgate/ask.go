@@ -37,6 +37,7 @@ type answerer interface {
 	Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error)
 	Block(ctx context.Context, r *api.Block) (*api.Status, error)
 	Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error)
+	Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error)
 	Explain(ctx context.Context, r *api.Explain) (*api.Explanation, error)
 	Page(ctx context.Context, q *api.CellsQuery) (*api.Cells, error)
 	Names(ctx context.Context) ([]string, error)

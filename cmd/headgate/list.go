@@ -64,6 +64,9 @@ func (l *looking) each(ctx context.Context, s answerer, after law.Cell, do func(
 		}
 		for i := range page.Cells {
 			c := &page.Cells[i]
+			if service.IsProbe(c.Limit, c.Key) {
+				continue
+			}
 			if !strings.HasPrefix(c.Key, l.prefix) {
 				if l.limit != "" && c.Key > l.prefix {
 					return nil

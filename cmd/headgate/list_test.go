@@ -141,7 +141,7 @@ func TestATableIsAsWideAsTheTerminal(t *testing.T) {
 }
 
 // TestTopShowsWhatAServerHasDecidedLately checks the order, the figures and the curve, and that --all and filters by
-// state read the store.
+// state read the store. The audit of the same server tells what was done by hand.
 func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--store", "memory:")
@@ -185,6 +185,16 @@ func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
 		if n := strings.Count(out, "1h from-first"); n != 1 {
 			t.Errorf("%q: %d keys:\n%s", args, n, out)
 		}
+	}
+	command("block", "fixed-window 9/1h from-first", "eve", "--for", "1h", "--reason", "reads every page")
+	command("reset", "fixed-window 9/1h from-first", "bob")
+	audit := regexp.MustCompile(`(?s)^AT .*\n20\S+ \S+ UTC +reset fixed-window 9/1h from-first bob +\n` +
+		`20\S+ \S+ UTC +block fixed-window 9/1h from-first eve for 1h0m0s +reads every page\n$`)
+	if out := command("audit"); !audit.MatchString(out) {
+		t.Error(out)
+	}
+	if out := command("audit", "--key", "eve"); strings.Contains(out, "bob") || !strings.Contains(out, "eve") {
+		t.Error(out)
 	}
 	for _, flag := range []string{"--all", "--refusing", "--blocked"} {
 		if out := command("top", "--count", "1", flag); !strings.Contains(out, "keys: ") {

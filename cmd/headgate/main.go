@@ -119,7 +119,7 @@ func newRootCommand() *cobra.Command {
 	root.SetVersionTemplate("headgate {{.Version}}\n")
 	root.AddCommand(
 		newServeCommand(), newTakeCommand(), newCheckCommand(), newFillUpCommand(), newInspectCommand(),
-		newWhyCommand(), newResetCommand(), newBlockCommand(), newListCommand(), newTopCommand(),
+		newWhyCommand(), newAuditCommand(), newResetCommand(), newBlockCommand(), newListCommand(), newTopCommand(),
 		newHistoryCommand(), newExportCommand(), newExplainCommand(),
 		newReplayCommand(), newSuggestCommand(), newBenchCommand(), newRunCommand(),
 		newLimitsCommand(), newPlanCommand(), newOverrideCommand(), newValidateCommand(),

@@ -87,6 +87,15 @@ func (n *catalogNames) Replacements(ctx context.Context, key string, authors boo
 	return c.Replacements(ctx, key, authors, limits...)
 }
 
+// Versions are those of the catalogue, for the audit.
+func (n *catalogNames) Versions(ctx context.Context, before int64, count int) ([]store.Version, error) {
+	c, err := n.catalog()
+	if err != nil {
+		return nil, err
+	}
+	return c.Versions(ctx, before, count)
+}
+
 // List implements catalog.Names.
 func (n *catalogNames) List() []catalog.Definition {
 	c, err := n.catalog()

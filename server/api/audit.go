@@ -1,5 +1,10 @@
 package api
 
+import (
+	"net/url"
+	"strconv"
+)
+
 // Me describes the authenticated caller and its permissions.
 type Me struct {
 	Name    string   `json:"name,omitempty"` // absent: the server knows no callers, or the caller came by a Unix socket
@@ -27,4 +32,27 @@ type AuditEntry struct {
 	Version int64    `json:"version,omitempty"` // of the catalogue, that a change has made
 	Changes []string `json:"changes,omitempty"` // of a change, one line each
 	More    int      `json:"more,omitempty"`    // how many changes are left out of that
+}
+
+// AuditQuery says which entries GET /v1/audit lists.
+type AuditQuery struct {
+	Limit  string // empty: of all limits
+	Key    string
+	HasKey bool // of this key only
+	Max    int  // entries; 0: 100
+}
+
+// Values are the parameters of the query.
+func (q AuditQuery) Values() url.Values {
+	v := url.Values{}
+	if q.Limit != "" {
+		v.Set("limit", q.Limit)
+	}
+	if q.HasKey {
+		v.Set("key", q.Key)
+	}
+	if q.Max != 0 {
+		v.Set("max", strconv.Itoa(q.Max))
+	}
+	return v
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
 	"github.com/headgate/headgate/server/load"
-	"github.com/headgate/headgate/server/service"
 )
 
 // mePath is the route that describes the caller.
@@ -49,12 +48,12 @@ func (d *door) audit(w http.ResponseWriter, r *http.Request, s *load.Share) erro
 }
 
 // auditQuery reads the parameters of the audit.
-func auditQuery(raw string) (*service.AuditQuery, error) {
+func auditQuery(raw string) (*api.AuditQuery, error) {
 	values, err := edge.Query(raw, "limit", "key", "max")
 	if err != nil {
 		return nil, err
 	}
-	q := &service.AuditQuery{Max: usualAudit}
+	q := &api.AuditQuery{Max: usualAudit}
 	for name := range values {
 		switch value := values.Get(name); name {
 		case "limit":

@@ -64,17 +64,9 @@ func (a *actions) add(one *AdminAction) {
 	a.last = append(a.last, e)
 }
 
-// AuditQuery says which entries Audit lists.
-type AuditQuery struct {
-	Limit  string // empty: of all limits
-	Key    string
-	HasKey bool // of this key only
-	Max    int  // entries
-}
-
 // Audit lists the admin actions that this server remembers and the changes of the catalogue, the newest
 // first. What is about limits that the caller may not touch is left out.
-func (s *Service) Audit(ctx context.Context, q *AuditQuery) (*api.Audit, error) {
+func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error) {
 	if q.Limit != "" {
 		if err := auth.From(ctx).Touches(q.Limit); err != nil {
 			return nil, err
@@ -116,7 +108,7 @@ func (s *Service) Audit(ctx context.Context, q *AuditQuery) (*api.Audit, error) 
 }
 
 // changeEntry tells of a version, or is nil if nothing in it is asked for.
-func changeEntry(v *store.Version, q *AuditQuery, caller *auth.Caller) *api.AuditEntry {
+func changeEntry(v *store.Version, q *api.AuditQuery, caller *auth.Caller) *api.AuditEntry {
 	e := &api.AuditEntry{At: v.At, Verb: "change", By: v.Author, Reason: v.Reason, Version: v.Number}
 	for _, c := range v.Changes {
 		switch i := &c.After; {

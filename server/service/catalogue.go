@@ -123,7 +123,7 @@ func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Vers
 			return nil, err
 		}
 		for i := range list {
-			if e := changeEntry(&list[i], &AuditQuery{Limit: q.Limit}, caller); e != nil {
+			if e := changeEntry(&list[i], &api.AuditQuery{Limit: q.Limit}, caller); e != nil {
 				out.Versions = append(out.Versions, api.Version{
 					Version: e.Version, At: e.At, By: e.By, Reason: e.Reason, Changes: e.Changes, More: e.More,
 				})

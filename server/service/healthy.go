@@ -18,6 +18,14 @@ import (
 // microsecond, so the sweeper soon removes them.
 var probed = headgate.MustParse("token-bucket 1000000000/s burst 1000")
 
+// probeName is what the keys of probes begin with.
+const probeName = "healthz"
+
+// IsProbe reports whether a key is one by which servers find out whether the store is well.
+func IsProbe(limit, key string) bool {
+	return limit == probed.Name() && strings.HasPrefix(key, probeName)
+}
+
 const (
 	// probeFresh is for how long a probe that succeeded answers later questions, so that
 	// these cannot fill the store.
@@ -36,7 +44,7 @@ type probe struct {
 
 // Reachable asks the store for something harmless, and writes nothing.
 func (s *Service) Reachable(ctx context.Context) error {
-	_, err := s.limiter.Check(By(ctx, ProtocolNone), headgate.Charge{Limit: probed, Key: "healthz"})
+	_, err := s.limiter.Check(By(ctx, ProtocolNone), headgate.Charge{Limit: probed, Key: probeName})
 	return err
 }
 
@@ -72,7 +80,7 @@ func (s *Service) writeProbe(ctx context.Context, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(By(ctx, ProtocolNone), probeWithin)
 	defer cancel()
 	// As long a key as there may be: where it finds room, others do.
-	key := "healthz " + rand.Text()
+	key := probeName + " " + rand.Text()
 	d, err := s.limiter.Take(ctx, headgate.Charge{Limit: probed, Key: key + strings.Repeat("-", law.MaxKey-len(key))})
 	switch {
 	case err == nil && (!d.Allowed || d.Via != headgate.ViaStore):

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/api"
+)
+
+// mostAudited is how many entries of the audit are listed at most.
+const mostAudited = 1000
+
+func newAuditCommand() *cobra.Command {
+	var a asking
+	var q api.AuditQuery
+	cmd := &cobra.Command{
+		Use:   "audit [LIMIT]",
+		Short: "List what was done by hand, by whom and why: blocks, resets, overrides, changes of limits",
+		Long: "List what was done by hand, by whom and why, the newest first. Changes of limits, plans and overrides are\n" +
+			"kept in the store. Blocks and resets are told by a server, which remembers its own 1,000 last ones; all\n" +
+			"of them are in its log.",
+		Example:           "  headgate audit --server http://127.0.0.1:8080\n  headgate audit login --key alice",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: limitFirst,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				q.Limit = args[0]
+			}
+			q.HasKey = cmd.Flags().Changed("key")
+			if q.Max < 1 || q.Max > mostAudited {
+				return headgate.Invalid("max", "%d is not a number from 1 to %d", q.Max, mostAudited)
+			}
+			return ask(cmd, func(s answerer) error {
+				out, err := s.Audit(cmd.Context(), &q)
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return printJSON(cmd.OutOrStdout(), out)
+				}
+				return printAudit(cmd.OutOrStdout(), out.Entries)
+			})
+		},
+	}
+	a.flags(cmd)
+	cmd.Flags().StringVar(&q.Key, "key", "", "only what was done to this `KEY`")
+	cmd.Flags().IntVar(&q.Max, "max", 100, "list at most so many entries, up to 1000")
+	return cmd
+}
+
+// Audit asks a server.
+func (r *remote) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error) {
+	out := new(api.Audit)
+	return out, r.call(ctx, http.MethodGet, "/v1/audit", q, out)
+}
+
+func printAudit(w io.Writer, list []api.AuditEntry) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(w, "nothing was done by hand that is known here")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "AT\tBY\tDONE\tREASON")
+	for i := range list {
+		e := &list[i]
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", instant(e.At), text(e.By), doneTo(e), text(e.Reason))
+	}
+	return t.Flush()
+}
+
+// doneTo tells what an entry was, and to which key or limits.
+func doneTo(e *api.AuditEntry) string {
+	var b strings.Builder
+	if e.Key == nil { // a change of the catalogue
+		list := make([]string, len(e.Changes))
+		for i, c := range e.Changes {
+			list[i] = text(c)
+		}
+		fmt.Fprintf(&b, "version %d: %s", e.Version, strings.Join(list, "; "))
+		if e.More > 0 {
+			fmt.Fprintf(&b, "; %d more", e.More)
+		}
+	} else {
+		fmt.Fprintf(&b, "%s %s %s", e.Verb, text(e.Limit), key(*e.Key))
+		if e.ForMS > 0 {
+			fmt.Fprintf(&b, " for %s", time.Duration(e.ForMS)*time.Millisecond)
+		}
+	}
+	if e.Failed {
+		b.WriteString(" (failed)")
+	}
+	return b.String()
+}
