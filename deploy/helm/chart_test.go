@@ -252,10 +252,10 @@ func TestWhatTheChartRefuses(t *testing.T) {
 func TestWhatOneReplicaIs(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]struct{ has, not string }{
-		"store.url=memory:,replicaCount=1": {"type: Recreate", "kind: Job"},
-		"store.url=redis://valkey/0":       {"type: RollingUpdate", "kind: Job"},
-		"store.url=postgres://db/app":      {"kind: Job", "type: Recreate"},
-		"store.existingSecret=x":           {"kind: Job", "type: Recreate"},
+		"store.url=memory:,replicaCount=1":                    {"type: Recreate", "kind: Job"},
+		"store.url=redis://valkey/0":                          {"type: RollingUpdate", "kind: Job"},
+		"store.url=postgres://db/app":                         {"kind: Job", "type: Recreate"},
+		"store.existingSecret=x":                              {"kind: Job", "type: Recreate"},
 		"store.existingSecret=x,migration.enabled=false":      {"type: RollingUpdate", "kind: Job"},
 		"store.url=redis://valkey/0,autoscaling.enabled=true": {"kind: HorizontalPodAutoscaler", "  replicas:"},
 	} {

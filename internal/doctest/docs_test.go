@@ -29,6 +29,12 @@ var unrunnable = map[string]map[string]string{
 	"docs/forward-auth.md": {
 		"# traefik.yml": traefik, "# headgate.yml": traefik, "traefik --configFile=traefik.yml": traefik,
 	},
+	"docs/kubernetes.md": {
+		"docker build --build-arg VERSION=v0.1.0 -t registry.example.com/headgate:v0.1.0 .": "Docker is not there: " +
+			"TestTheImage of deploy carries out the steps",
+		"kubectl create namespace limits": cluster,
+		`helm upgrade headgate deploy/helm/headgate -n limits -f deploy/helm/values/postgresql.yaml \`: cluster,
+	},
 	"docs/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
 	"docs/access.md": {
 		"callers:": "hashes of tokens that do not exist; server/auth tests the form",
@@ -41,6 +47,8 @@ var unrunnable = map[string]map[string]string{
 	"docs/design.md": {".                 package headgate: limits and algorithms as values, Charge, " +
 		"Decision, Limiter": "a list of folders: TestTheHouse compares it"},
 }
+
+const cluster = "a cluster is not there: make chart renders the chart with these values"
 
 const traefik = "Traefik is built on request, and the tests of deploy start it then"
 
@@ -300,11 +308,11 @@ func (r *run) block(t *testing.T, b *block) bool {
 		}
 		r.output = nil
 		return true
-	case slices.Contains([]string{"docs/envoy.md", "docs/metrics.md"}, r.page.name) && b.language == "yaml":
+	case slices.Contains([]string{"docs/envoy.md", "docs/kubernetes.md", "docs/metrics.md"}, r.page.name) && b.language == "yaml":
 		var err error
 		if strings.HasPrefix(b.text, "domain:") {
 			_, err = envoy.Parse(envoy.File{Name: at, Text: []byte(b.text)})
-		} else { // of Envoy itself, or of Prometheus
+		} else { // of Envoy itself, of Prometheus, or of Kubernetes
 			err = yaml.Unmarshal([]byte(b.text), new(any))
 		}
 		if err != nil {
