@@ -42,10 +42,17 @@ func program(t *testing.T, env string) string {
 	return path
 }
 
-// helm runs helm with folders of its own, and returns what it prints.
+// schemas are the folders with the schemas of each version of Kubernetes.
+func schemas(t *testing.T) []string {
+	t.Helper()
+	return strings.Split(program(t, kindsEnv), ",")
+}
+
+// helm runs helm with folders of its own, for the oldest of these versions, and returns what it prints.
 func helm(t *testing.T, args ...string) (out string, err error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), program(t, helmEnv), args...)
+	_, version, _ := strings.Cut(filepath.Base(schemas(t)[0]), "-")
+	cmd := exec.CommandContext(t.Context(), program(t, helmEnv), append(args, "--kube-version", version)...)
 	home := t.TempDir()
 	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
 		cmd.Env = append(cmd.Env, name+"="+home)
@@ -89,7 +96,7 @@ func TestTheChart(t *testing.T) {
 // judge compares objects with the schemas of each version of Kubernetes.
 func judge(t *testing.T, objects string) {
 	t.Helper()
-	for dir := range strings.SplitSeq(program(t, kindsEnv), ",") {
+	for _, dir := range schemas(t) {
 		cmd := exec.CommandContext(t.Context(), program(t, judgeEnv), "-strict", "-summary",
 			"-skip", strings.Join(skipped, ","),
 			"-schema-location", dir+"/{{ .ResourceKind }}{{ .KindSuffix }}.json")
