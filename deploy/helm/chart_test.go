@@ -77,7 +77,7 @@ func valuesFiles(t *testing.T) []string {
 // Kubernetes, which know no other fields.
 func TestTheChart(t *testing.T) {
 	t.Parallel()
-	for _, file := range valuesFiles(t) {
+	for _, file := range append(valuesFiles(t), "testdata/all.yaml") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
 			if out, err := helm(t, "lint", "--strict", chart, "-f", file); err != nil {
