@@ -8,8 +8,13 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
+# What the binary says of itself, and what it leaves out: make build has the same.
 ARG VERSION=""
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.stamp=$VERSION" -o /out/headgate ./cmd/headgate
+ARG COMMIT=""
+ARG DATE=""
+ARG TAGS=""
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags "$TAGS" -o /out/headgate \
+    -ldflags "-s -w -X main.release=$VERSION -X main.commit=$COMMIT -X main.date=$DATE" ./cmd/headgate
 RUN mkdir -p /out/etc/ssl/certs /out/var/lib/headgate /out/tmp && \
     cp /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ && \
     chown 65532:65532 /out/var/lib/headgate && chmod 0700 /out/var/lib/headgate && chmod 1777 /out/tmp
