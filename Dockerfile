@@ -13,14 +13,14 @@ ARG VERSION=""
 ARG COMMIT=""
 ARG DATE=""
 ARG TAGS=""
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags "$TAGS" -o /out/headgate \
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags "$TAGS" -o /out/root/headgate \
     -ldflags "-s -w -X main.release=$VERSION -X main.commit=$COMMIT -X main.date=$DATE" ./cmd/headgate
-RUN mkdir -p /out/etc/ssl/certs /out/var/lib/headgate /out/tmp && \
-    cp /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ && \
-    chown 65532:65532 /out/var/lib/headgate && chmod 0700 /out/var/lib/headgate && chmod 1777 /out/tmp
+RUN mkdir -p /out/root/etc/ssl/certs && cp /etc/ssl/certs/ca-certificates.crt /out/root/etc/ssl/certs/
+RUN mkdir -m 0700 /out/state
 
 FROM scratch
-COPY --from=build /out/ /
+COPY --from=build /out/root/ /
+COPY --from=build --chown=65532:65532 /out/state /var/lib/headgate
 # A container is reached from outside at addresses that are no loopback addresses. So the server starts with
 # HEADGATE_TOKENS, HEADGATE_TLS_CLIENT_CA or HEADGATE_OPEN=true only: docs/access.md. Health and metrics need none.
 ENV HEADGATE_HTTP=:8080 \

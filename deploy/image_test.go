@@ -103,15 +103,7 @@ func (im *image) step(t *testing.T, i instruction, out string) {
 			t.Fatalf("the last stage begins with %s, and the folder of the test is empty", i.args)
 		}
 	case "COPY":
-		if i.args != "--from=build /out/ /" {
-			t.Fatalf("the test does not know COPY %s", i.args)
-		}
-		if text, err := exec.CommandContext(t.Context(), "cp", "-a", out, im.root).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
-		if err := os.Chmod(im.root, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		im.copy(t, i.args, out)
 	case "ENV":
 		im.env = append(im.env, strings.Fields(i.args)...)
 	case "USER":
@@ -133,6 +125,27 @@ func (im *image) step(t *testing.T, i instruction, out string) {
 		im.command = words(t, i.args)
 	default:
 		t.Fatalf("the test does not know %s of the last stage", i.name)
+	}
+}
+
+// copy copies a folder of the first stage. What is copied belongs to root, if nobody else is named.
+func (im *image) copy(t *testing.T, args, out string) {
+	t.Helper()
+	words := strings.Fields(args)
+	owner := "0:0"
+	for len(words) > 2 {
+		if name, ok := strings.CutPrefix(words[0], "--chown="); ok {
+			owner = name
+		} else if words[0] != "--from=build" {
+			t.Fatalf("the test does not know COPY %s", words[0])
+		}
+		words = words[1:]
+	}
+	from, to := strings.Replace(words[0], "/out", out, 1), filepath.Join(im.root, words[1])
+	const script = `mkdir -p "$(dirname "$2")" && cp -rT "$1" "$2" && chmod --reference="$1" "$2" && chown -R "$3" "$2"`
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", script, "copy", from, to, owner)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("COPY %s: %v\n%s", args, err, text)
 	}
 }
 
