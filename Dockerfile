@@ -25,7 +25,8 @@ COPY --from=build --chown=65532:65532 /out/state /var/lib/headgate
 # HEADGATE_TOKENS, HEADGATE_TLS_CLIENT_CA or HEADGATE_OPEN=true only: docs/access.md. Health and metrics need none.
 ENV HEADGATE_HTTP=:8080 \
     HEADGATE_METRICS=:9090 \
-    HEADGATE_STORE=sqlite:/var/lib/headgate/headgate.db
+    HEADGATE_STORE=sqlite:/var/lib/headgate/headgate.db \
+    TMPDIR=/var/lib/headgate
 USER 65532:65532
 WORKDIR /var/lib/headgate
 VOLUME /var/lib/headgate
