@@ -31,6 +31,6 @@ USER 65532:65532
 WORKDIR /var/lib/headgate
 VOLUME /var/lib/headgate
 EXPOSE 8080 8081 9090
-HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["/headgate", "health", "--live"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5s CMD ["/headgate", "health", "--live"]
 ENTRYPOINT ["/headgate"]
 CMD ["serve"]

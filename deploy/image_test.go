@@ -335,7 +335,7 @@ func checkRoot(t *testing.T, im *image) {
 // wait waits until a URL is answered with 200.
 func wait(t *testing.T, url string, said *bytes.Buffer) {
 	t.Helper()
-	for range 200 {
+	for range 600 {
 		r, err := http.Get(url)
 		if err == nil {
 			r.Body.Close()
