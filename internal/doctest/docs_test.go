@@ -22,18 +22,21 @@ import (
 	"github.com/headgate/headgate/server/envoy"
 )
 
+// cluster is why blocks of docs/kubernetes.md do not run.
+const cluster = "a cluster is not there: make chart renders the chart with these values"
+
 // unrunnable are the blocks that nothing runs, by page and first line, and why.
 var unrunnable = map[string]map[string]string{
 	"README.md":   {"make test": "runs this test"},
 	"docs/sql.md": {"select cron.schedule('headgate-sweep', '* * * * *', 'select headgate.sweep(10000)');": "the extension pg_cron is not installed here"},
-	"docs/forward-auth.md": {
-		"# traefik.yml": traefik, "# headgate.yml": traefik, "traefik --configFile=traefik.yml": traefik,
-	},
 	"docs/kubernetes.md": {
 		"docker build --build-arg VERSION=v0.1.0 -t registry.example.com/headgate:v0.1.0 .": "Docker is not there: " +
 			"TestTheImage of deploy carries out the steps",
 		"kubectl create namespace limits": cluster,
 		`helm upgrade headgate deploy/helm/headgate -n limits -f deploy/helm/values/postgresql.yaml \`: cluster,
+	},
+	"docs/forward-auth.md": {
+		"# traefik.yml": traefik, "# headgate.yml": traefik, "traefik --configFile=traefik.yml": traefik,
 	},
 	"docs/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
 	"docs/access.md": {
@@ -47,8 +50,6 @@ var unrunnable = map[string]map[string]string{
 	"docs/design.md": {".                 package headgate: limits and algorithms as values, Charge, " +
 		"Decision, Limiter": "a list of folders: TestTheHouse compares it"},
 }
-
-const cluster = "a cluster is not there: make chart renders the chart with these values"
 
 const traefik = "Traefik is built on request, and the tests of deploy start it then"
 
