@@ -309,7 +309,8 @@ func (r *run) block(t *testing.T, b *block) bool {
 		}
 		r.output = nil
 		return true
-	case slices.Contains([]string{"docs/envoy.md", "docs/kubernetes.md", "docs/metrics.md"}, r.page.name) && b.language == "yaml":
+	case b.language == "yaml" &&
+		slices.Contains([]string{"docs/envoy.md", "docs/kubernetes.md", "docs/metrics.md"}, r.page.name):
 		var err error
 		if strings.HasPrefix(b.text, "domain:") {
 			_, err = envoy.Parse(envoy.File{Name: at, Text: []byte(b.text)})
