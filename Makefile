@@ -5,6 +5,10 @@ GO            ?= go
 BIN           := $(CURDIR)/bin
 GOLANGCI_LINT := v2.15.0
 TRAEFIK       := v3.5.3
+HELM          := v3.22.0
+KUBECONFORM   := v0.8.0
+COMPOSE_GO    := v2.16.2
+KUBERNETES    := v1.34.4 v1.37.2# the versions that the chart is compared with
 BUF           := v1.73.0
 PROTOC_GO     := v1.36.12
 PROTOC_GRPC   := v1.6.2
@@ -42,6 +46,39 @@ $(BIN)/traefik-$(TRAEFIK): # not by go install: its go.mod replaces modules
 	chmod -R u+w $(BIN)/traefik.tmp
 	cd $(BIN)/traefik.tmp && $(GO) build -mod=mod -trimpath -o $@ ./cmd/traefik
 	rm -rf $(BIN)/traefik.tmp
+
+.PHONY: chart
+chart: $(BIN)/helm $(BIN)/kubeconform $(KUBERNETES:%=$(BIN)/kubernetes-%) ## lint the Helm chart, render it, and compare it with the schemas of Kubernetes
+	HEADGATE_TEST_HELM=$(BIN)/helm HEADGATE_TEST_KUBECONFORM=$(BIN)/kubeconform \
+	  HEADGATE_TEST_KUBERNETES=$(subst $() ,$(comma),$(KUBERNETES:%=$(BIN)/kubernetes-%)) $(GO) test -count=1 ./deploy/helm
+
+comma := ,
+
+$(BIN)/helm: Makefile
+	GOBIN=$(BIN) $(GO) install helm.sh/helm/v3/cmd/helm@$(HELM)
+
+$(BIN)/kubeconform: Makefile
+	GOBIN=$(BIN) $(GO) install github.com/yannh/kubeconform/cmd/kubeconform@$(KUBECONFORM)
+
+$(BIN)/kubernetes-%: # the JSON schemas of its objects
+	$(GO) mod download k8s.io/kubernetes@$*
+	$(GO) run ./internal/kubeschema $$($(GO) env GOMODCACHE)/k8s.io/kubernetes@$*/api/openapi-spec/swagger.json $@
+
+.PHONY: compose
+compose: $(BIN)/compose-spec ## check the compose file by the reference implementation of its specification
+	HEADGATE_TEST_COMPOSE=$(BIN)/compose-spec $(GO) test -count=1 -run Compose ./deploy
+
+$(BIN)/compose-spec: Makefile
+	GOBIN=$(BIN)/compose-spec.tmp $(GO) install github.com/compose-spec/compose-go/v2/cmd@$(COMPOSE_GO)
+	mv $(BIN)/compose-spec.tmp/cmd $@ && rmdir $(BIN)/compose-spec.tmp
+
+.PHONY: alerts
+alerts: ## check and test the alert rules, and the configuration of Prometheus, by promtool
+	$(GO) test -count=1 -v -run AlertRules ./deploy
+
+.PHONY: image
+image: ## carry out the Dockerfile without Docker, and start what it makes
+	$(GO) test -count=1 -v -run Image ./deploy
 
 .PHONY: histories
 histories: ## compare HISTORIES (20000) random histories with the laws on every server, FEW (2000) on clusters

@@ -124,7 +124,7 @@ func newRootCommand() *cobra.Command {
 		newReplayCommand(), newSuggestCommand(), newBenchCommand(), newRunCommand(),
 		newLimitsCommand(), newPlanCommand(), newOverrideCommand(), newValidateCommand(),
 		newMigrateCommand(), newSchemaCommand(), newSweepCommand(), newDoctorCommand(), newTokenCommand(),
-		newLicensesCommand(),
+		newHealthCommand(), newLicensesCommand(),
 	)
 	return root
 }

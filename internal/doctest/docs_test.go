@@ -22,10 +22,19 @@ import (
 	"github.com/headgate/headgate/server/envoy"
 )
 
+// cluster is why blocks of docs/kubernetes.md do not run.
+const cluster = "a cluster is not there: make chart renders the chart with these values"
+
 // unrunnable are the blocks that nothing runs, by page and first line, and why.
 var unrunnable = map[string]map[string]string{
 	"README.md":   {"make test": "runs this test"},
 	"docs/sql.md": {"select cron.schedule('headgate-sweep', '* * * * *', 'select headgate.sweep(10000)');": "the extension pg_cron is not installed here"},
+	"docs/kubernetes.md": {
+		"docker build --build-arg VERSION=v0.1.0 -t registry.example.com/headgate:v0.1.0 .": "Docker is not there: " +
+			"TestTheImage of deploy carries out the steps",
+		"kubectl create namespace limits": cluster,
+		`helm upgrade headgate deploy/helm/headgate -n limits -f deploy/helm/values/postgresql.yaml \`: cluster,
+	},
 	"docs/forward-auth.md": {
 		"# traefik.yml": traefik, "# headgate.yml": traefik, "traefik --configFile=traefik.yml": traefik,
 	},
@@ -288,11 +297,12 @@ func (r *run) block(t *testing.T, b *block) bool {
 		}
 		r.output = nil
 		return true
-	case slices.Contains([]string{"docs/envoy.md", "docs/metrics.md"}, r.page.name) && b.language == "yaml":
+	case b.language == "yaml" &&
+		slices.Contains([]string{"docs/envoy.md", "docs/kubernetes.md", "docs/metrics.md"}, r.page.name):
 		var err error
 		if strings.HasPrefix(b.text, "domain:") {
 			_, err = envoy.Parse(envoy.File{Name: at, Text: []byte(b.text)})
-		} else { // of Envoy itself, or of Prometheus
+		} else { // of Envoy itself, of Prometheus, or of Kubernetes
 			err = yaml.Unmarshal([]byte(b.text), new(any))
 		}
 		if err != nil {

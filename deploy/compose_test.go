@@ -1,0 +1,144 @@
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/server/config"
+)
+
+const compose = "compose/compose.yaml"
+
+// composition is the part of a compose file that tests look at.
+type composition struct {
+	Services map[string]struct {
+		Image   string
+		Build   map[string]string
+		Ports   []string
+		Volumes []string
+	}
+	Volumes map[string]any
+}
+
+// readYAML reads a file.
+func readYAML(t *testing.T, path string, to any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = yaml.Unmarshal(text, to)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+var pinned = regexp.MustCompile(`:v?\d+\.\d+`)
+
+// TestTheComposeFile: files that it mounts are there, images of others have a version, and no port is open to other
+// machines.
+func TestTheComposeFile(t *testing.T) {
+	t.Parallel()
+	var c composition
+	readYAML(t, compose, &c)
+	if len(c.Services) < 4 {
+		t.Fatalf("%d services", len(c.Services))
+	}
+	for name, s := range c.Services {
+		if s.Build == nil && !pinned.MatchString(s.Image) {
+			t.Errorf("%s: the image %s has no version", name, s.Image)
+		}
+		if s.Build != nil {
+			if _, err := os.Stat(filepath.Join("compose", s.Build["context"], "Dockerfile")); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for _, p := range s.Ports {
+			if !strings.HasPrefix(p, "127.0.0.1:") {
+				t.Errorf("%s: other machines reach the port %s", name, p)
+			}
+		}
+		for _, v := range s.Volumes {
+			from, _, _ := strings.Cut(v, ":")
+			_, named := c.Volumes[from]
+			if _, err := os.Stat(filepath.Join("compose", from)); err != nil && !named {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if _, err := config.Load(func(name string) (string, bool) {
+		return "compose/headgate/headgate.yaml", name == config.File.Flag()
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTheComposeFileIsOne lets the reference implementation of the Compose Specification read it.
+func TestTheComposeFileIsOne(t *testing.T) {
+	t.Parallel()
+	program := os.Getenv("HEADGATE_TEST_COMPOSE")
+	if program == "" {
+		t.Skip("HEADGATE_TEST_COMPOSE is not set: make compose builds the program and runs this test")
+	}
+	out, err := exec.CommandContext(t.Context(), program, compose).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "image: postgres:") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	wrong := filepath.Join(t.TempDir(), "compose.yaml")
+	text, err := os.ReadFile(compose)
+	if err == nil {
+		err = os.WriteFile(wrong, []byte(strings.Replace(string(text), "depends_on:", "depend_on:", 1)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), program, wrong).CombinedOutput(); err == nil {
+		t.Errorf("a mistyped name is read:\n%s", out)
+	}
+}
+
+// TestAlertRules lets Prometheus read the rules and the configuration of the compose file, and compares the name by
+// which both call the servers.
+func TestAlertRules(t *testing.T) {
+	t.Parallel()
+	promtool := dbtest.Program(t, "promtool", "prometheus")
+	run := func(args ...string) {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput()
+		if err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		t.Logf("%s", out)
+	}
+	run("check", "rules", "--lint=all", "--lint-fatal", "prometheus/alerts.yaml")
+	run("test", "rules", "prometheus/alerts_test.yaml")
+	dir := t.TempDir() // where the container has both files
+	for from, to := range map[string]string{
+		"compose/prometheus.yml": "prometheus.yml", "prometheus/alerts.yaml": "alerts.yaml",
+	} {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, to), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("check", "config", filepath.Join(dir, "prometheus.yml"))
+	var c struct {
+		Scrape []struct {
+			Job string `yaml:"job_name"`
+		} `yaml:"scrape_configs"`
+	}
+	readYAML(t, "compose/prometheus.yml", &c)
+	rules, err := os.ReadFile("prometheus/alerts.yaml")
+	if err != nil || len(c.Scrape) != 1 || !strings.Contains(string(rules), `up{job="`+c.Scrape[0].Job+`"}`) {
+		t.Errorf("the rules do not know the job %v, %v", c.Scrape, err)
+	}
+}

@@ -1,0 +1,314 @@
+// Package helm_test renders the Helm chart with several values, and judges what comes out.
+package helm_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/server/envoy"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+const (
+	chart    = "headgate"
+	alerts   = "../prometheus/alerts.yaml"
+	helmEnv  = "HEADGATE_TEST_HELM"        // the program
+	judgeEnv = "HEADGATE_TEST_KUBECONFORM" // the program
+	kindsEnv = "HEADGATE_TEST_KUBERNETES"  // folders of internal/kubeschema, with commas between them
+)
+
+// skipped are the kinds that Kubernetes does not define: those of the Prometheus operator.
+var skipped = []string{"ServiceMonitor", "PrometheusRule"}
+
+// program returns one that `make chart` builds.
+func program(t *testing.T, env string) string {
+	t.Helper()
+	path := os.Getenv(env)
+	if path == "" {
+		t.Skipf("%s is not set: make chart builds the programs and runs this test", env)
+	}
+	return path
+}
+
+// schemas are the folders with the schemas of each version of Kubernetes.
+func schemas(t *testing.T) []string {
+	t.Helper()
+	return strings.Split(program(t, kindsEnv), ",")
+}
+
+// helm runs helm with folders of its own, for the oldest of these versions, and returns what it prints.
+func helm(t *testing.T, args ...string) (out string, err error) {
+	t.Helper()
+	_, version, _ := strings.Cut(filepath.Base(schemas(t)[0]), "-")
+	cmd := exec.CommandContext(t.Context(), program(t, helmEnv), append(args, "--kube-version", version)...)
+	home := t.TempDir()
+	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
+		cmd.Env = append(cmd.Env, name+"="+home)
+	}
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	err = cmd.Run()
+	return said.String(), err
+}
+
+// valuesFiles are the files of values, which docs/kubernetes.md shows.
+func valuesFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("values/*.yaml")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("found %q, %v", files, err)
+	}
+	return files
+}
+
+// TestTheChart lints and renders the chart with each file of values, and compares the objects with the schemas of
+// Kubernetes, which know no other fields.
+func TestTheChart(t *testing.T) {
+	t.Parallel()
+	for _, file := range append(valuesFiles(t), "testdata/all.yaml") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			if out, err := helm(t, "lint", "--strict", chart, "-f", file); err != nil {
+				t.Errorf("helm lint: %v\n%s", err, out)
+			}
+			out, err := helm(t, "template", "limits", chart, "-n", "edge", "-f", file)
+			if err != nil {
+				t.Fatalf("helm template: %v\n%s", err, out)
+			}
+			judge(t, out)
+			judgeContents(t, out)
+		})
+	}
+}
+
+// judge compares objects with the schemas of each version of Kubernetes.
+func judge(t *testing.T, objects string) {
+	t.Helper()
+	for _, dir := range schemas(t) {
+		cmd := exec.CommandContext(t.Context(), program(t, judgeEnv), "-strict", "-summary",
+			"-skip", strings.Join(skipped, ","),
+			"-schema-location", dir+"/{{ .ResourceKind }}{{ .KindSuffix }}.json")
+		cmd.Stdin = strings.NewReader(objects)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", filepath.Base(dir), err, out)
+		}
+		t.Logf("%s: %s; of no schema: %s", filepath.Base(dir), strings.TrimSpace(string(out)), strings.Join(skipped, ", "))
+	}
+}
+
+// object is one that Kubernetes gets: the fields that tests look at.
+type object struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Data     map[string]string
+	Spec     yaml.Node
+}
+
+// objects reads what helm template prints.
+func objects(t *testing.T, text string) (all []object) {
+	t.Helper()
+	for d := yaml.NewDecoder(strings.NewReader(text)); ; {
+		var o object
+		err := d.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, o)
+	}
+}
+
+// deployment is the part of one that tests look at.
+type deployment struct {
+	Template struct {
+		Spec struct {
+			Containers []struct{ Args []string }
+		}
+	}
+}
+
+// judgeContents lets Headgate read its own files and flags, and compares the alert rules.
+func judgeContents(t *testing.T, text string) {
+	t.Helper()
+	for _, o := range objects(t, text) {
+		for name, text := range o.Data {
+			var err error
+			if strings.HasSuffix(o.Metadata.Name, "-envoy") {
+				_, err = envoy.Parse(envoy.File{Name: name, Text: []byte(text)})
+			} else {
+				_, err = config.Parse(name, []byte(text))
+			}
+			if err != nil {
+				t.Errorf("%s of the ConfigMap %s: %v", name, o.Metadata.Name, err)
+			}
+		}
+		switch o.Kind {
+		case "Deployment":
+			var d deployment
+			if err := o.Spec.Decode(&d); err != nil || len(d.Template.Spec.Containers) != 1 {
+				t.Fatalf("%+v, %v", d, err)
+			}
+			judgeFlags(t, d.Template.Spec.Containers[0].Args)
+		case "PrometheusRule":
+			sameAlerts(t, &o.Spec)
+		}
+	}
+}
+
+// judgeFlags compares the arguments of the container with the settings of headgate serve.
+func judgeFlags(t *testing.T, args []string) {
+	t.Helper()
+	if len(args) == 0 || args[0] != "serve" {
+		t.Errorf("the container has the arguments %q", args)
+	}
+	for _, arg := range args[1:] {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if !slices.ContainsFunc(config.Settings, func(s config.Setting) bool { return s.Flag() == name }) {
+			t.Errorf("headgate serve has no flag %s", arg)
+		}
+	}
+}
+
+// sameAlerts compares the rules of a PrometheusRule with the file.
+func sameAlerts(t *testing.T, spec *yaml.Node) {
+	t.Helper()
+	text, err := os.ReadFile(alerts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want any
+	if err := errors.Join(spec.Decode(&got), yaml.Unmarshal(text, &want)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := yaml.Marshal(got)
+	b, err2 := yaml.Marshal(want)
+	if err := errors.Join(err, err2); err != nil || !bytes.Equal(a, b) {
+		t.Errorf("the PrometheusRule has\n%s\nwant\n%s\n%v", a, b, err)
+	}
+}
+
+// TestTheChartHasTheAlerts: a chart can only read files of its own folder, so it has a copy.
+func TestTheChartHasTheAlerts(t *testing.T) {
+	t.Parallel()
+	got, err := os.ReadFile("headgate/files/alerts.yaml")
+	want, err2 := os.ReadFile(alerts)
+	if err != nil || err2 != nil || !bytes.Equal(got, want) {
+		t.Errorf("headgate/files/alerts.yaml is not deploy/prometheus/alerts.yaml, of which it has to be a copy: %v, %v",
+			err, err2)
+	}
+}
+
+// TestWhatTheChartRefuses says what is wrong, and what to do.
+func TestWhatTheChartRefuses(t *testing.T) {
+	t.Parallel()
+	const good = "store.url=redis://valkey/0,open=true"
+	for _, c := range []struct{ values, says string }{
+		{"open=true", "store: set existingSecret to a Secret"},
+		{"open=true,store.url=redis://valkey/0,store.existingSecret=x", "store: set url or existingSecret, not both"},
+		{"open=true,store.url=memory:", `2 replicas cannot share a store of the kind "memory"`},
+		{"open=true,store.url=sqlite:/x.db", `2 replicas cannot share a store of the kind "sqlite"`},
+		{
+			"open=true,store.url=memory:,replicaCount=1,autoscaling.enabled=true",
+			`6 replicas cannot share a store of the kind "memory"`,
+		},
+		{"open=true,store.url=redis:/", ""}, // the server says what is wrong with it
+		{"open=true,store.url=oracle://db", "url"},
+		{"store.url=redis://valkey/0", "access: headgate does not start"},
+		{"store.url=redis://valkey/0,tls.existingSecret=x", "access: headgate does not start"},
+		{"store.url=redis://valkey/0,tls.clientCA=true", "tls: clientCA needs existingSecret"},
+		{good + ",tokens.file=x,tokens.existingSecret=x", "tokens: set file or existingSecret, not both"},
+		{good + ",grpc.enabled=false,envoy.a\\.yaml.domain=x", "envoy: the rate limit service needs grpc.enabled"},
+		{good + ",persistence.enabled=true", "persistence: the volume is for SQLite"},
+		{good + ",terminationGracePeriodSeconds=20", "terminationGracePeriodSeconds: set it to"},
+		{good + ",autoscaling.enabled=true,autoscaling.minReplicas=9", "autoscaling: minReplicas is above maxReplicas"},
+		{good + ",replicas=3", "replicas"},                       // a mistyped name
+		{good + ",probes.readiness.path=/healthz", "readiness"},  // a path that has another meaning
+		{good + ",probes.readiness.timeoutSeconds=1", "timeout"}, // /readyz may take 2 s
+		{good, ""},
+		{"open=true,store.url=memory:,replicaCount=1", ""},
+	} {
+		out, err := helm(t, "template", "limits", chart, "--set", c.values)
+		switch {
+		case c.says == "" && err != nil:
+			t.Errorf("%s: %v\n%s", c.values, err, out)
+		case c.says != "" && err == nil:
+			t.Errorf("%s: is rendered", c.values)
+		case c.says != "" && !strings.Contains(out, c.says):
+			t.Errorf("%s: %q is not in\n%s", c.values, c.says, out)
+		}
+	}
+}
+
+// TestWhatOneReplicaIs: a store of one process has no second pod, not even during an upgrade; others have one before
+// the first ends, and a Job for their schema if they have one.
+func TestWhatOneReplicaIs(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]struct{ has, not string }{
+		"store.url=memory:,replicaCount=1":                    {"type: Recreate", "kind: Job"},
+		"store.url=redis://valkey/0":                          {"type: RollingUpdate", "kind: Job"},
+		"store.url=postgres://db/app":                         {"kind: Job", "type: Recreate"},
+		"store.existingSecret=x":                              {"kind: Job", "type: Recreate"},
+		"store.existingSecret=x,migration.enabled=false":      {"type: RollingUpdate", "kind: Job"},
+		"store.url=redis://valkey/0,autoscaling.enabled=true": {"kind: HorizontalPodAutoscaler", "  replicas:"},
+	} {
+		out, err := helm(t, "template", "limits", chart, "--set", "open=true,"+values)
+		if err != nil || !strings.Contains(out, want.has) || strings.Contains(out, want.not) {
+			t.Errorf("%s: %v, want %q and not %q\n%s", values, err, want.has, want.not, out)
+		}
+	}
+}
+
+// TestAChangeOfTheConfigReplacesThePods, and that of anything else of the chart does not change the checksums.
+func TestAChangeOfTheConfigReplacesThePods(t *testing.T) {
+	t.Parallel()
+	checksums := func(values string) (list []string) {
+		t.Helper()
+		out, err := helm(t, "template", "limits", chart, "--set", "open=true,store.url=redis://valkey/0,"+values)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for line := range strings.Lines(out) {
+			if strings.Contains(line, "checksum/") {
+				list = append(list, line)
+			}
+		}
+		return list
+	}
+	one := checksums("config.limits.api=gcra 1/s")
+	if other := checksums("config.limits.api=gcra 2/s"); len(one) != 2 || one[0] == other[0] || one[1] != other[1] {
+		t.Errorf("got %q and %q", one, other)
+	}
+	if other := checksums("config.limits.api=gcra 1/s,replicaCount=5"); !slices.Equal(one, other) {
+		t.Errorf("got %q and %q", one, other)
+	}
+}
+
+// TestThePageShowsTheValues as they are in the files.
+func TestThePageShowsTheValues(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range valuesFiles(t) {
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(page), "```yaml\n"+string(text)+"```\n") {
+			t.Errorf("docs/kubernetes.md does not show %s as it is (%v)", file, err)
+		}
+	}
+}
