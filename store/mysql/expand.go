@@ -146,7 +146,7 @@ func expand(text string) string {
 		"{{left alone}}", "'"+leftAlone[0]+"', foreigners, '"+leftAlone[1]+"'",
 		"{{token}}", token,
 		"{{dead c}}", dead("c", "now"),
-		"{{emptied c}}", emptied("c", "now"),
+		"{{emptied c}}", emptied("c", "now", clusterSlack), // the text is the same on all servers
 		"{{dead headgate_cells}}", dead("headgate_cells", "now"),
 		"{{laws}}", laws(ask, cell, param),
 		"{{once}}", laws(shape{

@@ -108,6 +108,9 @@ func (s *Store) SweepEntries(ctx context.Context, now int64) (removed int, err e
 	return removed, err
 }
 
+// BeACluster makes sweeps take the server for a node of a cluster.
+func (s *Store) BeACluster() { s.group.Store(true) }
+
 // RemoveCells removes those of some cells that were of no use at a time of the server's clock.
 func (s *Store) RemoveCells(ctx context.Context, now int64, cells []law.Cell) (removed int, err error) {
 	return s.removeCells(ctx, s.pick(0), now, cells)

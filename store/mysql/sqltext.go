@@ -147,9 +147,15 @@ const anySharing = "SELECT 1 FROM headgate_rooms FORCE INDEX (by_sharing) WHERE 
 // locked may still be about to read the entries, which it would miss.
 const sweepSlack = 100 * time.Millisecond
 
+// clusterSlack is how long the cell has been empty when a sweep of a cluster removes its entries. A node may show
+// a cell as it was before another one charged it, and an entry that it removes is in no conflict with that
+// charge: the entry would count for as long as the key is in use. A node that is further behind is out of the
+// cluster.
+const clusterSlack = time.Minute
+
 // emptied is the condition under which a cell has been empty for long enough for a sweep.
-func emptied(cell, now string) string {
-	return cell + ".empty_at <= " + now + " - " + strconv.FormatInt(sweepSlack.Microseconds(), 10)
+func emptied(cell, now string, slack time.Duration) string {
+	return cell + ".empty_at <= " + now + " - " + strconv.FormatInt(slack.Microseconds(), 10)
 }
 
 // dead is the condition under which a cell can be removed: it could refuse nobody, has
@@ -162,7 +168,7 @@ func dead(cell, now string) string {
 	}
 	current := "r.sharing = 1 AND " + cell + ".cell_key = CONCAT(" + strings.TrimSuffix(sharedKeys, "%'") +
 		"', r.generation)"
-	return emptied(cell, now) + " AND " + cell + ".blocked_until <= " + now +
+	return emptied(cell, now, sweepSlack) + " AND " + cell + ".blocked_until <= " + now +
 		of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")" +
 		" AND NOT EXISTS (SELECT 1 FROM headgate_rooms r WHERE r.limit_name = " + cell + ".limit_name AND " +
 		current + ")"

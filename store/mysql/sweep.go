@@ -62,7 +62,10 @@ func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {
 // needs no lock to look at it; a node whose clock is behind may renew it until
 // it is removed.
 func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
-	at := &s.sweeper
+	at, slack := &s.sweeper, sweepSlack
+	if s.galera.Load() || s.group.Load() {
+		slack = clusterSlack
+	}
 	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT
 			e.keep_until, e.number, c.law IS NULL OR e.expires_at <= c.at OR %[5]s
 		FROM (SELECT keep_until, number, limit_name, cell_key, expires_at FROM headgate_entries FORCE INDEX (by_age)
@@ -70,7 +73,7 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 			ORDER BY keep_until, number LIMIT %[4]d) e
 		LEFT JOIN headgate_cells c ON c.limit_name = e.limit_name AND c.cell_key = e.cell_key
 		ORDER BY e.keep_until, e.number`,
-		now, at.until, at.number, sweepPage, emptied("c", strconv.FormatInt(now, 10))))
+		now, at.until, at.number, sweepPage, emptied("c", strconv.FormatInt(now, 10), slack)))
 	if err != nil {
 		return 0, false, classify("sweep entries", err)
 	}
