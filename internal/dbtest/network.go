@@ -70,7 +70,8 @@ func namespaces() []string {
 // removeNetwork removes a network, with the namespaces and links that there are of it.
 func removeNetwork(name string) {
 	for _, word := range namespaces() {
-		if strings.HasPrefix(word, name+"n") {
+		if node, ok := strings.CutPrefix(word, name+"n"); ok {
+			_ = ip("link del " + name + "v" + node) // which would stay until the last process of the namespace has ended
 			_ = ip("netns del " + word)
 		}
 	}
