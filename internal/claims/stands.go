@@ -38,7 +38,7 @@ var makes = regexp.MustCompile(`^make ([a-z]+)`)
 func available(root, command string) error {
 	if m := makes.FindStringSubmatch(command); m != nil {
 		text, err := os.ReadFile(filepath.Join(root, "Makefile"))
-		if err == nil && !strings.Contains(string(text), "\n"+m[1]+":") {
+		if err == nil && !regexp.MustCompile(`(?m)^`+m[1]+`:`).Match(text) {
 			err = fmt.Errorf("the Makefile has no target %s", m[1])
 		}
 		return err
@@ -138,14 +138,18 @@ func column(text, name string, patterns []string) (figures []string, err error) 
 				}
 			}
 		case at >= 0 && at < len(row):
+			hit := false
 			for _, pattern := range patterns {
-				if ok, err := path.Match(pattern, row[0]); err != nil {
+				ok, err := path.Match(pattern, row[0])
+				if err != nil {
 					return nil, err
-				} else if ok && number.MatchString(row[at]) {
-					found[pattern] = true
-					figures = append(figures, number.FindString(row[at]))
-					break
 				}
+				if ok && number.MatchString(row[at]) {
+					hit, found[pattern] = true, true
+				}
+			}
+			if hit {
+				figures = append(figures, number.FindString(row[at]))
 			}
 		}
 	}
