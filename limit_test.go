@@ -165,7 +165,8 @@ func TestBoundariesAreThoseOfTheCalendarWindowAroundATime(t *testing.T) {
 
 func TestMustParseNamed(t *testing.T) {
 	t.Parallel()
-	if l := headgate.MustParseNamed("login", "sliding-log 5/15m"); l.Name() != "login" || l.String() != "sliding-log 5/15m" {
+	l := headgate.MustParseNamed("login", "sliding-log 5/15m")
+	if l.Name() != "login" || l.String() != "sliding-log 5/15m" {
 		t.Errorf("%s: %s", l.Name(), l)
 	}
 	for name, notation := range map[string]string{"login": "sliding-log 5", "Log in": "sliding-log 5/15m"} {
