@@ -60,8 +60,11 @@ func ParseNamed(name, notation string) (Limit, error) {
 }
 
 // MustParse is Parse for constants; it panics where Parse would fail.
-func MustParse(notation string) Limit {
-	l, err := Parse(notation)
+func MustParse(notation string) Limit { return MustParseNamed("", notation) }
+
+// MustParseNamed is ParseNamed for constants; it panics where ParseNamed would fail.
+func MustParseNamed(name, notation string) Limit {
+	l, err := ParseNamed(name, notation)
 	if err != nil {
 		panic(err)
 	}

@@ -162,3 +162,21 @@ func TestBoundariesAreThoseOfTheCalendarWindowAroundATime(t *testing.T) {
 		}
 	}
 }
+
+func TestMustParseNamed(t *testing.T) {
+	t.Parallel()
+	l := headgate.MustParseNamed("login", "sliding-log 5/15m")
+	if l.Name() != "login" || l.String() != "sliding-log 5/15m" {
+		t.Errorf("%s: %s", l.Name(), l)
+	}
+	for name, notation := range map[string]string{"login": "sliding-log 5", "Log in": "sliding-log 5/15m"} {
+		func() {
+			defer func() {
+				if err, ok := recover().(error); !ok || !errors.Is(err, headgate.ErrInvalid) {
+					t.Errorf("%s = %s: it panics with %v", name, notation, err)
+				}
+			}()
+			headgate.MustParseNamed(name, notation)
+		}()
+	}
+}

@@ -1,56 +1,63 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
 
-// bar shows the progress of a long command on a terminal; elsewhere it shows nothing.
+// terminalLine is a line of a terminal that is written again and again. Elsewhere nothing is written.
+type terminalLine struct{ w io.Writer } // nil: not a terminal
+
+func newTerminalLine(w io.Writer) terminalLine {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return terminalLine{w}
+	}
+	return terminalLine{}
+}
+
+func (l terminalLine) show(text string) {
+	if l.w != nil {
+		fmt.Fprint(l.w, "\r\x1b[K"+text)
+	}
+}
+
+func (l terminalLine) clear() { l.show("") }
+
+// bar shows in a line how far a long command is.
 type bar[P ~string] struct {
-	w     io.Writer // nil: not a terminal
-	bar   *progressbar.ProgressBar
+	terminalLine
 	phase P
-	bytes func(P) bool // of which phases bytes are counted; nil: of none
+	drawn time.Time        // when it was shown last
+	bytes func(P) bool     // of which phases bytes are counted; nil: of none
+	now   func() time.Time // time.Now, but for tests
 }
 
 func newBar[P ~string](w io.Writer, bytes func(P) bool) *bar[P] {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return &bar[P]{w: w, bytes: bytes}
-	}
-	return &bar[P]{}
+	return &bar[P]{terminalLine: newTerminalLine(w), bytes: bytes, now: time.Now}
 }
+
+// redrawn is how long a figure is shown at least.
+const redrawn = 100 * time.Millisecond
 
 // show shows how far a phase is; of a total that is not known, 0 or less.
 func (b *bar[P]) show(phase P, done, total int64) {
-	if b.w == nil {
+	now := b.now()
+	if b.w == nil || phase == b.phase && now.Sub(b.drawn) < redrawn {
 		return
 	}
-	if total <= 0 {
-		total = -1
+	b.phase, b.drawn = phase, now
+	count := func(n int64) string { return grouped(fmt.Sprint(n)) }
+	if b.bytes != nil && b.bytes(phase) {
+		count = func(n int64) string { return grouped(fmt.Sprintf("%.1f", float64(n)/1e6)) + " MB" }
 	}
-	if b.bar == nil || b.phase != phase {
-		b.clear()
-		b.phase = phase
-		b.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(b.w),
-			progressbar.OptionSetDescription(string(phase)),
-			progressbar.OptionShowBytes(b.bytes != nil && b.bytes(phase)),
-			progressbar.OptionShowCount(),
-			progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionClearOnFinish(),
-			progressbar.OptionFullWidth(),
-		)
+	text := fmt.Sprintf("%s  %s", phase, count(done))
+	if total > 0 {
+		percent := min(100, int(float64(done)/float64(total)*100))
+		text = fmt.Sprintf("%s  %d %%  %s of %s", phase, percent, count(done), count(total))
 	}
-	_ = b.bar.Set64(done) // a bar that cannot be drawn is no reason to stop
-}
-
-func (b *bar[P]) clear() {
-	if b.bar != nil {
-		_ = b.bar.Clear()
-		b.bar = nil
-	}
+	b.terminalLine.show(text)
 }

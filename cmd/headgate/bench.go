@@ -4,13 +4,11 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/load"
@@ -193,21 +191,13 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 
 // live shows progress in one line on a terminal; elsewhere it shows nothing.
 type live struct {
-	w    io.Writer // nil: not a terminal
+	terminalLine
 	last load.Snapshot
 }
 
-func newLive(w io.Writer) *live {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return &live{w: w}
-	}
-	return &live{}
-}
+func newLive(w io.Writer) *live { return &live{terminalLine: newTerminalLine(w)} }
 
 func (l *live) show(s load.Snapshot) {
-	if l.w == nil {
-		return
-	}
 	text := "warming up"
 	if s.Elapsed > 0 {
 		rate := float64(s.Decisions-l.last.Decisions) / (s.Elapsed - l.last.Elapsed).Seconds()
@@ -215,11 +205,5 @@ func (l *live) show(s load.Snapshot) {
 			grouped(strconv.FormatFloat(rate, 'f', 0, 64)), grouped(strconv.FormatInt(s.Errors, 10)))
 	}
 	l.last = s
-	fmt.Fprint(l.w, "\r\x1b[K"+text)
-}
-
-func (l *live) clear() {
-	if l.w != nil {
-		fmt.Fprint(l.w, "\r\x1b[K")
-	}
+	l.terminalLine.show(text)
 }

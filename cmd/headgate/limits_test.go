@@ -96,6 +96,10 @@ func TestServeFollowsItsFile(t *testing.T) {
 	write(t, file, "limits:\n  login: gcra 2/s\n  api: gcra 3/s\n")
 	s.until(t, time.Minute, "the file that was changed is in force", is("api", "gcra 3/s burst 3"))
 
+	s.until(t, time.Minute, "what was changed is told", func() bool {
+		return strings.Contains(s.out.String(), "~ login = gcra 2/s burst 2   (was gcra 1/s burst 1)")
+	})
+
 	// What is wrong changes nothing, and is told.
 	write(t, file, "limits:\n  login: gcra 2/s\n  api: gcra 0/s\n")
 	s.until(t, time.Minute, "what is wrong is told", func() bool {

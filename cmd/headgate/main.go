@@ -126,7 +126,23 @@ func newRootCommand() *cobra.Command {
 		newMigrateCommand(), newSchemaCommand(), newSweepCommand(), newDoctorCommand(), newTokenCommand(),
 		newHealthCommand(), newLicensesCommand(),
 	)
+	sayUsage(root)
 	return root
+}
+
+// sayUsage has commands say how they are used if the number of their arguments is wrong.
+func sayUsage(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		sayUsage(c)
+		if check := c.Args; check != nil && !c.HasSubCommands() {
+			c.Args = func(c *cobra.Command, args []string) error {
+				if err := check(c, args); err != nil {
+					return fmt.Errorf("%w; usage: %s", err, c.UseLine())
+				}
+				return nil
+			}
+		}
+	}
 }
 
 // knownCommand says that the first argument is no command, and which it may mean.

@@ -47,7 +47,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 		line("in force", "%s", rule)
 	}
 	if !s.Exists && !s.Shared {
-		line("used", "0 of %s; never used, or long ago", s.Capacity)
+		line("used", "0 of %s; never used, reset, or used long ago", s.Capacity)
 		return t.Flush()
 	}
 	line("used", "%s of %s", s.Used, s.Capacity)

@@ -22,8 +22,10 @@ import (
 // reloadEvery is how often a server looks whether its config file was changed.
 const reloadEvery = time.Second
 
-// applyWithin is how long the store may take to apply a file.
-const applyWithin = 10 * time.Second
+const (
+	applyWithin = 10 * time.Second // how long the store may take to apply a file
+	mostTold    = 20               // changes that the log names
+)
 
 // applied is a server's config file, which is applied to the catalogue: at the start, when it
 // is changed, and on SIGHUP. It is safe for concurrent use.
@@ -158,7 +160,9 @@ func (a *applied) write(ctx context.Context, s store.Store, f catalog.File) erro
 		a.log.Warn("limits were changed since the config file was applied; they stay as they are", "file", f.Path,
 			"changes", len(d.Lines()), "first", d.Lines()[0])
 	case d.Known == catalog.New:
-		a.log.Info("the config file was applied", "file", f.Path, "changes", len(d.Lines()), "version", version)
+		lines := d.Lines()
+		a.log.Info("the config file was applied", "file", f.Path, "changes", len(lines), "version", version,
+			"what", lines[:min(len(lines), mostTold)])
 	}
 	return nil
 }

@@ -42,3 +42,22 @@ func TestTheTestsThatPagesNameAreThere(t *testing.T) {
 		t.Errorf("the pages name %d tests only: is the pattern right?", named)
 	}
 }
+
+// TestTheTestsAreInTheFilesThatPagesName: where a page says in which file a test is, it is there.
+func TestTheTestsAreInTheFilesThatPagesName(t *testing.T) {
+	t.Parallel()
+	linked := regexp.MustCompile("`((?:Test|Fuzz)\\w+)` in \\[[^\\]]*\\]\\(([^)]*)\\)")
+	found := 0
+	for path, text := range texts(t) {
+		for _, m := range linked.FindAllStringSubmatch(text, -1) {
+			found++
+			file, err := os.ReadFile(filepath.Join(filepath.Dir(path), filepath.FromSlash(m[2])))
+			if err != nil || !strings.Contains(string(file), "\nfunc "+m[1]+"(") {
+				t.Errorf("%s: %s is not in %s (%v)", path, m[1], m[2], err)
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("the pages name files of %d tests only: is the pattern right?", found)
+	}
+}

@@ -333,3 +333,26 @@ func TestTheArticlesFunctionsKeepTheirPromises(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestTheZoneOfASessionChangesNothing lets sessions in zones 25 hours apart charge one key. In article 004 the hours
+// between them leak, or are put off.
+func TestTheZoneOfASessionChangesNothing(t *testing.T) {
+	t.Parallel()
+	conn, _ := session(t)
+	const east, west = "Pacific/Kiritimati", "Pacific/Pago_Pago"
+	for i, zone := range []string{east, west, "UTC", east, west} {
+		if _, err := conn.Exec(t.Context(), `select set_config('timezone', $1, false)`, zone); err != nil {
+			t.Fatal(err)
+		}
+		for call, want := range map[string]bool{
+			`headgate.take('leaky-bucket 1/10h capacity 2', 'k')`: i < 2,
+			`headgate.take('sliding-log 2/10h', 'k')`:             i < 2,
+			`headgate.take('sliding-window 2/100d', 'k')`:         i < 2,
+		} {
+			var allowed bool
+			if err := conn.QueryRow(t.Context(), `select allowed from `+call).Scan(&allowed); err != nil || allowed != want {
+				t.Errorf("%s, in %s: %t, %v; want %t", call, zone, allowed, err, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package doctest
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// TestDependencies compares the table of docs/dependencies.md with go.mod, and its licences with those of the modules
+// that are linked.
+func TestDependencies(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mod struct {
+		Require []struct {
+			Path, Version string
+			Indirect      bool
+		}
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatal(err)
+	}
+	linked, err := os.ReadFile(filepath.Join(root, "cmd", "headgate", "licenses.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	licences := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^(\S+) +(\S+) v\S+$`).FindAllSubmatch(linked, -1) {
+		licences[string(m[2])] = string(m[1])
+	}
+	page := texts(t)[filepath.Join(root, "docs", "dependencies.md")]
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (\\S+) \\| v\\S+, \\d{4}-\\d\\d-\\d\\d \\| (\\S+) \\| [^|]+ \\|$")
+	rows := map[string][]string{}
+	for _, m := range row.FindAllStringSubmatch(page, -1) {
+		rows[m[1]] = m[2:]
+	}
+	for _, r := range mod.Require {
+		if r.Indirect {
+			continue
+		}
+		said := rows[r.Path]
+		delete(rows, r.Path)
+		switch {
+		case said == nil:
+			t.Errorf("docs/dependencies.md has no row of %s: say its version, last release, licence and reason", r.Path)
+		case said[0] != r.Version:
+			t.Errorf("docs/dependencies.md says %s %s, go.mod %s", r.Path, said[0], r.Version)
+		case licences[r.Path] != "" && licences[r.Path] != said[1]:
+			t.Errorf("docs/dependencies.md says that %s is under %s, it is %s", r.Path, said[1], licences[r.Path])
+		}
+	}
+	if left := slices.Sorted(maps.Keys(rows)); len(left) > 0 {
+		t.Errorf("docs/dependencies.md has modules that go.mod does not require: %v", left)
+	}
+	if len(licences) < 20 {
+		t.Errorf("the licences of %d modules only are known: is the pattern right?", len(licences))
+	}
+}
