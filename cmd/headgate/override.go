@@ -56,13 +56,24 @@ func newOverrideCommand() *cobra.Command {
 			"What the key has used stays, unless --used says otherwise. Every server and program feels the\n" +
 			"change within two seconds; its end is the same instant for all of them, by the store's clock.\n" +
 			"Of several the first that there is holds: the override of the key, that of the longest prefix,\n" +
-			"the plan of the key, that of the longest prefix, the limit itself.",
+			"the plan of the key, that of the longest prefix, the limit itself.\n\n" +
+			"A server is asked for single keys; --prefix, --until and --used need a store.",
 		Example: "  headgate override login bob 'sliding-log 50/1m' --for 1h --reason 'migrates his mail'\n" +
 			"  headgate override api acme/ unlimited --prefix\n" +
 			"  headgate override login bob --remove",
 		Args: cobra.MaximumNArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			server, err := serverOf(cmd)
+			if err != nil {
+				return err
+			}
 			switch {
+			case server != "":
+				token, err := new(config.Config).Get(config.Token, flags(cmd))
+				if err != nil {
+					return err
+				}
+				return o.atServer(cmd, newClient(server, token.Value), args)
 			case o.remove:
 				return o.changed(cmd, func(c *catalog.Catalog) (int64, error) { return o.removeOne(cmd, c, args) })
 			case len(args) == 3:
@@ -71,7 +82,8 @@ func newOverrideCommand() *cobra.Command {
 			return catalogued(cmd, func(c *catalog.Catalog) error { return o.list(cmd, c, args) })
 		},
 	}
-	addSettings(cmd, config.Store, config.File)
+	addSettings(cmd, askedSettings...)
+	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	o.ending.flags(cmd)
 	o.using.flags(cmd)
 	f := cmd.Flags()
@@ -110,9 +122,11 @@ func (o *overriding) set(cmd *cobra.Command, c *catalog.Catalog, args []string) 
 	})
 }
 
+var errRemoveWhat = headgate.Invalid("remove", "needs LIMIT and KEY, and no new limit")
+
 func (o *overriding) removeOne(cmd *cobra.Command, c *catalog.Catalog, args []string) (int64, error) {
 	if len(args) != 2 {
-		return 0, headgate.Invalid("remove", "needs LIMIT and KEY, and no new limit")
+		return 0, errRemoveWhat
 	}
 	by, err := o.by(cmd, o.reason)
 	if err != nil {
@@ -132,12 +146,26 @@ type overrideLine struct {
 	Reason   string     `json:"reason,omitempty"`
 }
 
-func (o *overriding) list(cmd *cobra.Command, c *catalog.Catalog, args []string) error {
+// checkList says what is wrong with the flags of a list.
+func (o *overriding) checkList() error {
 	if o.most < 1 {
 		return headgate.Invalid("max", "%d is not a number above 0", o.most)
 	}
 	if o.after != "" || o.until != "" || o.reason != "" {
 		return headgate.Invalid("arguments", "LIMIT, KEY and the new limit are needed to override")
+	}
+	return nil
+}
+
+// chosen reports whether arguments ask for an override: for all, for those of a limit, or for that of a key.
+func chosen(args []string, limit, key string, prefix bool) bool {
+	return len(args) < 1 || limit == args[0] &&
+		(len(args) < 2 || key == args[1] || prefix && strings.HasPrefix(args[1], key))
+}
+
+func (o *overriding) list(cmd *cobra.Command, c *catalog.Catalog, args []string) error {
+	if err := o.checkList(); err != nil {
+		return err
 	}
 	found, err := c.PrefixOverrides()
 	if err != nil {
@@ -162,8 +190,7 @@ func (o *overriding) list(cmd *cobra.Command, c *catalog.Catalog, args []string)
 	}
 	lines := []overrideLine{}
 	for _, f := range found {
-		if len(args) > 0 && f.Limit.Name() != args[0] ||
-			len(args) == 2 && f.Key != args[1] && (!f.Prefix || !strings.HasPrefix(args[1], f.Key)) {
+		if !chosen(args, f.Limit.Name(), f.Key, f.Prefix) {
 			continue
 		}
 		line := overrideLine{
@@ -174,6 +201,11 @@ func (o *overriding) list(cmd *cobra.Command, c *catalog.Catalog, args []string)
 		}
 		lines = append(lines, line)
 	}
+	return o.print(cmd, lines)
+}
+
+// print prints overrides, as many as may be listed.
+func (o *overriding) print(cmd *cobra.Command, lines []overrideLine) error {
 	lines = lines[:min(len(lines), o.most)]
 	if o.json {
 		return printJSON(cmd.OutOrStdout(), lines)

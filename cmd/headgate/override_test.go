@@ -138,3 +138,39 @@ func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late st
 	}
 	return late
 }
+
+// TestAnOverrideAtAServer gives a key another limit by a server, lists it, and takes it away.
+func TestAnOverrideAtAServer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := "sqlite:" + dir + "/h.db"
+	command(t, exitOK, "limits", "set", "login", "fixed-window 2/1h from-first", "--store", file)
+	s := startReady(t, dir, "--store", file)
+	at := func(code int, args ...string) string {
+		t.Helper()
+		return command(t, code, append(append([]string{"override"}, args...), "--server", s.url)...)
+	}
+	out := at(exitOK, "login", "bob", "fixed-window 9/1h from-first", "--for", "1h", "--reason", "moves")
+	if !strings.Contains(out, "the catalogue has version 2 now") {
+		t.Error(out)
+	}
+	for _, args := range [][]string{nil, {"login"}, {"login", "bob"}} {
+		served, stored := at(exitOK, args...), command(t, exitOK, append([]string{"override", "--store", file}, args...)...)
+		if served != stored || !strings.Contains(served, "fixed-window 9/1h from-first") || !strings.Contains(served, "moves") {
+			t.Errorf("%q: the server\n%s\nthe store\n%s", args, served, stored)
+		}
+	}
+	if out := at(exitOK, "login", "alice", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Error(out)
+	}
+	if out := at(exitOK, "login", "bob", "--remove"); !strings.Contains(out, "version 3 now") {
+		t.Error(out)
+	}
+	at(exitError, "login", "bob", "--remove") // it has none
+	if out := at(exitOK, "login", "bob", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Error(out)
+	}
+	at(exitError, "login", "a", "unlimited", "--prefix")
+	at(exitError, "login", "--remove")
+	at(exitError, "nope", "bob", "unlimited")
+}
