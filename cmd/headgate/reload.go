@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rules"
@@ -181,11 +183,13 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 			return
 		case <-a.hangup:
 			asked = true
+			tellReloading(a.log)
 			if a.onHangup != nil {
 				a.onHangup()
 			}
 			if len(a.files) == 0 {
 				a.log.Info("SIGHUP: there is no config file to read again")
+				tell(a.log, daemon.SdNotifyReady)
 			}
 		case <-ticker.C:
 		}
@@ -198,6 +202,9 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 		a.mu.Unlock()
 		if asked || changed && text == seen || !changed && a.tryAgain() {
 			_ = a.apply(ctx, s) // it says what is wrong
+		}
+		if asked {
+			tell(a.log, daemon.SdNotifyReady)
 		}
 		seen = text
 	}

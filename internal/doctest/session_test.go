@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 const patience = 5 * time.Minute
 
 // prelude is what a session does differently from the shell of a reader: a server
-// goes on in the background, in place of one that was started before, and go run is
-// the command that was built already.
+// goes on in the background, in place of one that was started before, go run is
+// the command that was built already, and git clone copies the folder of this test.
 const prelude = `set -eo pipefail
 server=
 headgate() {
@@ -49,6 +49,11 @@ headgate() {
 go() {
   if [ "$1 $2" != 'run ./cmd/headgate' ]; then command go "$@"; return; fi
   shift 2; headgate "$@"
+}
+git() {
+  if [ "$1 $2" != 'clone https://github.com/headgate/headgate' ]; then command git "$@"; return; fi
+  mkdir headgate
+  tar -C "$SOURCE" --exclude=./.git --exclude=./bin --exclude=./dist -cf - . | tar -C headgate -xf -
 }
 `
 
@@ -75,7 +80,10 @@ func newSession(t *testing.T, programs string, env ...string) *session {
 	}
 	cmd.Env = append(cmd.Env, "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+s.dir, "LC_ALL=C.UTF-8", "TZ=UTC",
 		"PAGER=cat", "HEADGATE_DEADLINE=10s", "PSQLRC=/dev/null",
-		"CURL_HOME="+s.dir, "PYTHONDONTWRITEBYTECODE=1")
+		"CURL_HOME="+s.dir, "PYTHONDONTWRITEBYTECODE=1", "SOURCE="+absolute(root))
+	for _, folder := range []string{"GOCACHE", "GOMODCACHE"} { // which depend on HOME
+		cmd.Env = append(cmd.Env, folder+"="+goEnv(t, folder))
+	}
 	cmd.Env = append(cmd.Env, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with its servers
@@ -115,6 +123,16 @@ func newSession(t *testing.T, programs string, env ...string) *session {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return s
+}
+
+// goEnv returns a setting of the go command.
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 func write(t *testing.T, path, text string) {
