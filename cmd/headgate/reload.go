@@ -204,10 +204,24 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 			_ = a.apply(ctx, s) // it says what is wrong
 		}
 		if asked {
+			a.refresh(ctx)
 			tell(a.log, daemon.SdNotifyReady)
 		}
 		seen = text
 	}
+}
+
+// refresh lets the server go by what was applied now, and not when it next looks.
+func (a *applied) refresh(ctx context.Context) {
+	a.mu.Lock()
+	limits := a.limits
+	a.mu.Unlock()
+	if limits == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, applyWithin)
+	defer cancel()
+	_ = limits.Refresh(ctx) // it is read within a second anyway
 }
 
 // textOf is what is in files, to see a change. Of one that cannot be read it is why.
