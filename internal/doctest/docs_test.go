@@ -30,6 +30,17 @@ var unrunnable = map[string]map[string]string{
 		"# traefik.yml": traefik, "# headgate.yml": traefik, "traefik --configFile=traefik.yml": traefik,
 	},
 	"docs/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
+	"docs/installing.md": {
+		"go install github.com/headgate/headgate/cmd/headgate@latest":                                "asks the network for a release",
+		"sha256sum --check --ignore-missing checksums.txt":                                           "is for the files of a release, which make snapshot builds",
+		"sudo dpkg -i headgate_0.4.0_amd64.deb        # or: sudo rpm -i headgate-0.4.0-1.x86_64.rpm": system,
+		"systemd-analyze verify /etc/systemd/system/headgate.service /etc/systemd/system/headgate.socket": "is for " +
+			"installed units; TestUnits of deploy verifies these",
+		"sudo systemctl enable --now headgate.socket":                 system,
+		"make reproducible":                                           "compiles everything again, which takes minutes",
+		"sudo headgate migrate --store \"$HEADGATE_STORE\"":           system,
+		"sudo apt-get remove headgate     # or: sudo rpm -e headgate": system,
+	},
 	"docs/access.md": {
 		"callers:": "hashes of tokens that do not exist; server/auth tests the form",
 		`level=INFO msg="admin action" verb=block limit=login key=mallory by=oncall reason="password guessing" for=15m0s`: "a line " +
@@ -41,6 +52,8 @@ var unrunnable = map[string]map[string]string{
 	"docs/design.md": {".                 package headgate: limits and algorithms as values, Charge, " +
 		"Decision, Limiter": "a list of folders: TestTheHouse compares it"},
 }
+
+const system = "changes the system that it runs on"
 
 const traefik = "Traefik is built on request, and the tests of deploy start it then"
 
