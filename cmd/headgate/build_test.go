@@ -13,8 +13,10 @@ import (
 func TestAStampIsCompletedByTheGoCommand(t *testing.T) {
 	t.Parallel()
 	info := &debug.BuildInfo{
-		Main:     debug.Module{Version: "v0.3.1"},
-		Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.time", Value: "2026-01-02T03:04:05Z"}},
+		Main: debug.Module{Version: "v0.3.1"},
+		Settings: []debug.BuildSetting{
+			{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.time", Value: "2026-01-02T03:04:05Z"},
+		},
 	}
 	for _, tt := range []struct {
 		linked, want stamp
@@ -32,7 +34,7 @@ func TestAStampIsCompletedByTheGoCommand(t *testing.T) {
 	}
 }
 
-// stores that can be left out, by build tag: a package that the command has with them alone.
+// leftOut are the build tags, and a package that the command has without the tag alone.
 var leftOut = map[string]string{
 	"headgate_nosqlite":   "modernc.org/sqlite",
 	"headgate_nopostgres": "github.com/jackc/pgx/v5",
@@ -75,7 +77,8 @@ func TestACommandWithoutStores(t *testing.T) {
 		all = append(all, tag)
 	}
 	stamped := "-X main.release=v9.8.7 -X main.commit=0123456789abcdef0123 -X main.date=2026-01-02T03:04:05Z"
-	build := exec.Command("go", "build", "-trimpath", "-tags", strings.Join(all, ","), "-ldflags", stamped, "-o", bin, ".")
+	build := exec.Command("go", "build", "-trimpath", "-tags", strings.Join(all, ","), "-ldflags", stamped,
+		"-o", bin, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -69,7 +69,7 @@ func (m *manager) until(t *testing.T, s *server, begin string) string {
 	}
 }
 
-// answers reports whether a server is alive.
+// aliveAt returns nil if a server answers that it lives.
 func aliveAt(url string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -227,15 +227,18 @@ func TestSocketsThatCannotBeServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer everywhere.Close()
+	type socket = interface{ File() (*os.File, error) }
 	for _, tt := range []struct {
-		names, says string
-		sockets     []interface{ File() (*os.File, error) }
+		names   string
+		sockets []socket
+		says    string
 	}{
-		{"htp", `FileDescriptorName: "htp" is not the name of an address; known are http, grpc, resp, admin, metrics`,
-			[]interface{ File() (*os.File, error) }{loopback}},
-		{"a.socket:b.socket", "the sockets a.socket and b.socket have no name",
-			[]interface{ File() (*os.File, error) }{loopback, loopback}},
-		{"http", "can be reached from other machines", []interface{ File() (*os.File, error) }{everywhere}},
+		{
+			"htp", []socket{loopback},
+			`FileDescriptorName: "htp" is not the name of an address; known are http, grpc, resp, admin, metrics`,
+		},
+		{"a.socket:b.socket", []socket{loopback, loopback}, "the sockets a.socket and b.socket have no name"},
+		{"http", []socket{everywhere}, "can be reached from other machines"},
 	} {
 		s := prepared(t, t.TempDir(), "--store", "memory:")
 		s.passing(t, tt.names, tt.sockets...)
