@@ -40,9 +40,8 @@ func newRunCommand() *cobra.Command {
 			"host. Without --store the file is headgate.db in the present folder, which only commands\n" +
 			"that run in this folder share, or a file of this user where the folder cannot be written.\n" +
 			"Signals go to the command, and its exit code is this one's. Some say that it was not started:\n" +
-			"75, its turn comes after --wait; 2 or 125, it can have none, as an error tells; 126 and 127,\n" +
-			"there is no such program; 128 and more, a signal came before. On a terminal, the command gets\n" +
-			"what Ctrl-C sends from there.\n\n" +
+			"75, its turn comes after --wait; 2 or 125, it can have none, as an error tells; 126 and 127, there is\n" +
+			"no such program; 128 and more, a signal came before. A terminal sends Ctrl-C to the command itself.\n\n" +
 			"With a concurrency limit the turn lasts until the command has ended, or this host is gone\n" +
 			"for the limit's ttl. Should the store be away for longer than that, others may have the\n" +
 			"turn: then the command gets SIGTERM; so it does if this process is killed, on Linux. What\n" +

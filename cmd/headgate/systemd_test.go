@@ -234,7 +234,8 @@ func TestSocketsThatCannotBeServed(t *testing.T) {
 		says    string
 	}{
 		{
-			"htp", []socket{loopback},
+			"htp",
+			[]socket{loopback},
 			`FileDescriptorName: "htp" is not the name of an address; known are http, grpc, resp, admin, metrics`,
 		},
 		{"a.socket:b.socket", []socket{loopback, loopback}, "the sockets a.socket and b.socket have no name"},
