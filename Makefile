@@ -163,8 +163,9 @@ reproducible: ## build the command in two folders, the second time of nothing, a
 	  (cd $$dir && sha256sum one/bin/headgate two/deeper/bin/headgate) && cmp $$dir/one/bin/headgate $$dir/two/deeper/bin/headgate && echo "the same bytes"
 
 .PHONY: snapshot
-snapshot: $(BIN)/goreleaser ## build the archives and packages of a release into dist; SNAPSHOT=--single-target for those of this machine
-	$(BIN)/goreleaser release --snapshot --clean --skip=publish $(SNAPSHOT)
+snapshot: $(BIN)/goreleaser ## build the archives and packages of a release into dist; SNAPSHOT=--skip=sbom leaves the lists of modules out
+	$(BIN)/goreleaser check
+	$(BIN)/goreleaser release --snapshot --clean $(SNAPSHOT)
 
 $(BIN)/goreleaser: Makefile
 	GOBIN=$(BIN) $(GO) install github.com/goreleaser/goreleaser/v2@$(GORELEASER)
