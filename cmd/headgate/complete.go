@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,9 +46,7 @@ func knownLimits(cmd *cobra.Command) (names []string) {
 			return nil
 		}
 		p, err := placeOf(cmd, c)
-		file, isFile := strings.CutPrefix(p.url, "sqlite:")
-		file, _, _ = strings.Cut(strings.TrimPrefix(file, "//"), "?")
-		if err != nil || isFile && !exists(file) {
+		if file := p.file(); err != nil || file != "" && !exists(file) {
 			return nil
 		}
 	}

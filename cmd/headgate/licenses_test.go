@@ -26,7 +26,7 @@ type module struct {
 func linked(t *testing.T) []module {
 	t.Helper()
 	var list []module
-	for _, system := range []string{"linux", "darwin", "freebsd"} {
+	for _, system := range []string{"linux", "darwin", "freebsd", "windows"} {
 		cmd := exec.Command("go", "list", "-deps", "-json=Module", ".")
 		cmd.Env = append(os.Environ(), "GOOS="+system) // modules of other systems may have to be fetched
 		cmd.Stderr = os.Stderr

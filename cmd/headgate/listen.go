@@ -108,36 +108,47 @@ type protocol interface {
 // doors are all addresses of a server.
 type doors []door
 
-// listen opens the addresses. Nothing is served there yet.
+// listen opens the addresses. Nothing is served there yet. Sockets that the service manager has opened stand for
+// the address of their setting.
 func (o *serving) listen(ctx context.Context) (all doors, err error) {
 	defer func() {
 		if err != nil {
 			all.Close()
 		}
 	}()
+	opened, err := sockets()
+	if err != nil {
+		return nil, err
+	}
 	for _, a := range []struct {
 		setting config.Setting
-		addr    string
+		addr    *string
 	}{
-		{config.HTTP, o.addr},
-		{config.GRPC, o.grpc},
-		{config.RESP, o.resp},
-		{config.Admin, o.admin},
-		{config.Metrics, o.metrics},
+		{config.HTTP, &o.addr},
+		{config.GRPC, &o.grpc},
+		{config.RESP, &o.resp},
+		{config.Admin, &o.admin},
+		{config.Metrics, &o.metrics},
 	} {
-		if a.addr == "" {
-			continue
+		listeners := opened[a.setting.Name]
+		switch {
+		case len(listeners) > 0:
+			*a.addr = listeners[0].Addr().String()
+		case *a.addr != "":
+			l, err := listen(ctx, a.setting, *a.addr)
+			if err != nil {
+				return all, err
+			}
+			listeners = append(listeners, l)
 		}
-		l, err := listen(ctx, a.setting, a.addr)
-		if err != nil {
-			return all, err
-		}
-		all = append(all, door{setting: a.setting, listener: l})
-		if a.setting.Name == config.Metrics.Name { // which charges nothing and tells of no key
-			continue
-		}
-		if err := o.guarded(a.setting, l); err != nil {
-			return all, err
+		for _, l := range listeners {
+			all = append(all, door{setting: a.setting, listener: l})
+			if a.setting.Name == config.Metrics.Name { // which charges nothing and tells of no key
+				continue
+			}
+			if err := o.guarded(a.setting, l); err != nil {
+				return all, err
+			}
 		}
 	}
 	return all, nil

@@ -11,12 +11,10 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 	_ "time/tzdata" // calendars work where the system has no time zones
 
 	"github.com/spf13/cobra"
@@ -44,10 +42,7 @@ func main() {
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	if code == 128+int(syscall.SIGINT) {
-		// A shell that runs a script ends with it only if this dies of the signal.
-		signal.Reset(os.Interrupt)
-		_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
-		time.Sleep(time.Second) // until it is delivered
+		dieOfInterrupt()
 	}
 	os.Exit(code)
 }
@@ -99,6 +94,9 @@ func hidden(text string, args []string) string {
 	return text
 }
 
+// moreCommands make the commands that build tags add.
+var moreCommands []func() *cobra.Command
+
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "headgate",
@@ -116,7 +114,7 @@ func newRootCommand() *cobra.Command {
 		}
 		return err
 	})
-	root.SetVersionTemplate("headgate {{.Version}}\n")
+	root.SetVersionTemplate(versionText())
 	root.AddCommand(
 		newServeCommand(), newTakeCommand(), newCheckCommand(), newFillUpCommand(), newInspectCommand(),
 		newWhyCommand(), newAuditCommand(), newResetCommand(), newBlockCommand(), newListCommand(), newTopCommand(),
@@ -126,6 +124,9 @@ func newRootCommand() *cobra.Command {
 		newMigrateCommand(), newSchemaCommand(), newSweepCommand(), newDoctorCommand(), newTokenCommand(),
 		newHealthCommand(), newLicensesCommand(),
 	)
+	for _, more := range moreCommands {
+		root.AddCommand(more())
+	}
 	sayUsage(root)
 	return root
 }
@@ -173,19 +174,4 @@ func notations() string {
 	}
 	b.WriteString("\nPERIOD is a length of time such as s, 30s, 15m, 1h, 30d.")
 	return b.String()
-}
-
-// version is that of the module, and the commit it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && !strings.Contains(v, s.Value[:12]) {
-			v += " " + s.Value[:12]
-		}
-	}
-	return v + " " + info.GoVersion
 }

@@ -12,7 +12,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate"
 )
@@ -29,8 +28,7 @@ func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan s
 		c.SysProcAttr = endsWithThread()
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, heeded(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
-		syscall.SIGUSR2)...)
+	signal.Notify(signals, heeded(passedOn...)...)
 	defer signal.Stop(signals)
 	if s := interrupted(cmd.Context()); s != 0 {
 		return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s before it began", s))
@@ -49,7 +47,7 @@ func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan s
 			case <-lost:
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v: asking the command to end\n", cmd.CommandPath(),
 					headgate.ErrLeaseLost)
-				_ = c.Process.Signal(syscall.SIGTERM)
+				_ = askToEnd(c.Process)
 				lost = nil
 			case <-ended:
 				return
@@ -78,20 +76,4 @@ func interrupted(ctx context.Context) syscall.Signal {
 		}
 	}
 	return syscall.SIGTERM
-}
-
-// hasItself reports whether the command has got a signal too: a terminal sends what
-// its keys mean to all in the foreground. Many programs take a second one for
-// impatience.
-func hasItself(s os.Signal) bool {
-	if s != os.Interrupt && s != syscall.SIGQUIT {
-		return false
-	}
-	tty, err := os.Open("/dev/tty")
-	if err != nil {
-		return false // there is no terminal
-	}
-	defer tty.Close()
-	foreground, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
-	return err == nil && foreground == unix.Getpgrp()
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rules"
@@ -185,11 +187,13 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 			return
 		case <-a.hangup:
 			asked = true
+			tellReloading(a.log)
 			if a.onHangup != nil {
 				a.onHangup()
 			}
 			if len(a.files) == 0 {
 				a.log.Info("SIGHUP: there is no config file to read again")
+				tell(a.log, daemon.SdNotifyReady)
 			}
 		case <-ticker.C:
 		}
@@ -203,8 +207,25 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 		if asked || changed && text == seen || !changed && a.tryAgain() {
 			_ = a.apply(ctx, s) // it says what is wrong
 		}
+		if asked {
+			a.refresh(ctx)
+			tell(a.log, daemon.SdNotifyReady)
+		}
 		seen = text
 	}
+}
+
+// refresh lets the server go by what was applied now, and not when it next looks.
+func (a *applied) refresh(ctx context.Context) {
+	a.mu.Lock()
+	limits := a.limits
+	a.mu.Unlock()
+	if limits == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, applyWithin)
+	defer cancel()
+	_ = limits.Refresh(ctx) // it is read within a second anyway
 }
 
 // textOf is what is in files, to see a change. Of one that cannot be read it is why.

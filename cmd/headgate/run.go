@@ -38,10 +38,10 @@ func newRunCommand() *cobra.Command {
 		Long: "Wait for a turn, then run a command. Commands that name the same limit and key of the same\n" +
 			"store share it: of a database server, on all hosts that reach it; of a file, on this\n" +
 			"host. Without --store the file is headgate.db in the present folder, which only commands\n" +
-			"that run in this folder share. Signals go to the command, and its exit code is\n" +
-			"this one's. Some say that it was not started: 75, its turn comes after --wait; 2 or 125,\n" +
-			"it can have none, as an error tells; 126 and 127, there is no such program; 128 and more,\n" +
-			"a signal came before. On a terminal, the command gets what Ctrl-C sends from there.\n\n" +
+			"that run in this folder share, or a file of this user where the folder cannot be written.\n" +
+			"Signals go to the command, and its exit code is this one's. Some say that it was not started:\n" +
+			"75, its turn comes after --wait; 2 or 125, it can have none, as an error tells; 126 and 127, there is\n" +
+			"no such program; 128 and more, a signal came before. A terminal sends Ctrl-C to the command itself.\n\n" +
 			"With a concurrency limit the turn lasts until the command has ended, or this host is gone\n" +
 			"for the limit's ttl. Should the store be away for longer than that, others may have the\n" +
 			"turn: then the command gets SIGTERM; so it does if this process is killed, on Linux. What\n" +
@@ -123,8 +123,12 @@ func shared(cmd *cobra.Command, p place) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody shares this turn: the store is the memory of this process; "+
 			"--store or HEADGATE_STORE names one that others reach\n", cmd.CommandPath())
 	case !p.said:
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: only processes in this folder share this turn: the store is %s; --store "+
-			"or HEADGATE_STORE names one for all hosts\n", cmd.CommandPath(), p.file())
+		who := "in this folder"
+		if !p.here() {
+			who = "that use the same file"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: only processes %s share this turn: the store is %s; --store "+
+			"or HEADGATE_STORE names one for all hosts\n", cmd.CommandPath(), who, p.file())
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
@@ -81,6 +82,7 @@ func newServeCommand() *cobra.Command {
 type serving struct {
 	config  *config.Config
 	store   string // URL
+	said    bool   // somebody named the store
 	addr    string
 	grpc    string        // address for gRPC; empty: there is none
 	resp    string        // address for the protocol of Redis; empty: there is none
@@ -131,7 +133,7 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 	err = cmp.Or(err, wrong)
 	o.logging, wrong = c.Logging(given)
 	err = cmp.Or(err, wrong)
-	o.store, o.addr = url.Value, addr.Value
+	o.store, o.said, o.addr = url.Value, url.By != "", addr.Value
 	err = cmp.Or(err, o.accessOf(given))
 	o.envoy, wrong = envoyOf(c, given)
 	err = cmp.Or(err, wrong)
@@ -184,6 +186,9 @@ func (o *serving) start(ctx context.Context, state *condition) (s *front.Store, 
 		stack.Coalesce = &front.CoalesceConfig{Context: o.traces.Batch}
 	}
 	if !kind.server {
+		if err := o.place().prepare(); err != nil {
+			return nil, nil, err
+		}
 		done := make(chan struct{})
 		close(done)
 		inner, err := o.open(ctx)
@@ -237,6 +242,8 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	o.applied.onHangup = func() { o.credentials.look(log, true) }
 	o.rest.Problem = func() string { return cmp.Or(o.applied.Problem(), o.credentials.Problem(), o.envoy.Problem()) }
 	state := newCondition(log, store.RedactURL(o.store))
+	state.heard = func(ill string) { tellStatus(log, cmp.Or(ill, "the state is in "+o.place().shown())) }
+	state.say("")
 	s, opened, err := o.start(ctx, state)
 	if err != nil {
 		return err
@@ -288,6 +295,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	watched.Go(func() { o.applied.follow(watching, s, opened) })
 	watched.Go(func() { o.credentials.follow(watching, log) })
 	watched.Go(func() { o.envoy.follow(watching, log) })
+	watched.Go(func() { watchdog(watching, log) })
 	end = func() { stopWatching(); watched.Wait(); limits.Close(); s.Close() }
 	return o.until(ctx, all, s, opened, log)
 }
@@ -318,6 +326,9 @@ func (o *serving) measured(log *slog.Logger) {
 	o.options.observer = o.measure
 }
 
+// place is where the state is.
+func (o *serving) place() place { return place{o.store, o.said} }
+
 // kind is that of the store.
 func (o *serving) kind() string {
 	kind, _, _ := strings.Cut(o.store, ":")
@@ -338,6 +349,7 @@ func soon(end func(), log *slog.Logger) {
 // until waits for the end of a server, and ends it.
 func (o *serving) until(ctx context.Context, all doors, s store.Store, opened <-chan struct{}, log *slog.Logger) error {
 	served := all.serve()
+	tell(log, daemon.SdNotifyReady)
 	for {
 		select {
 		case err := <-served:
@@ -353,6 +365,7 @@ func (o *serving) until(ctx context.Context, all doors, s store.Store, opened <-
 			opened = nil
 		case <-ctx.Done():
 			log.Info("stopping")
+			tell(log, daemon.SdNotifyStopping)
 			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 			defer cancel()
 			return cmp.Or(all.Shutdown(within), all.wait(served, 0))

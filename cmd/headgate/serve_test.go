@@ -73,6 +73,14 @@ func (s *server) listens() bool {
 // launch starts a server, and waits for nothing.
 func launch(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
+	s := prepared(t, dir, args...)
+	s.begin(t)
+	return s
+}
+
+// prepared returns a server that is not started.
+func prepared(t *testing.T, dir string, args ...string) *server {
+	t.Helper()
 	bin, err := build()
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +90,12 @@ func launch(t *testing.T, dir string, args ...string) *server {
 		"serve", "--http", "127.0.0.1:0", "--deadline", "10s", // for machines with other work
 	}, args...)...)
 	s.cmd.Dir = dir
+	return s
+}
+
+// begin starts the process.
+func (s *server) begin(t *testing.T) {
+	t.Helper()
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +105,6 @@ func launch(t *testing.T, dir string, args ...string) *server {
 	}
 	t.Cleanup(func() { _ = s.cmd.Process.Kill(); _ = s.cmd.Wait() })
 	go func() { defer close(s.over); _, _ = io.Copy(&s.out, stderr) }()
-	return s
 }
 
 // startReady is start, and waits for the store. A server says that it listens after three seconds without one.
@@ -132,7 +145,9 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	bin := filepath.Join(dir, "headgate")
-	out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput()
+	cmd := exec.Command("go", "build", "-trimpath", "-o", bin, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build does
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,13 +80,34 @@ func placeOf(cmd *cobra.Command, c *config.Config) (place, error) {
 // folder the same command has another file, and so other limits. Run says it each time.
 func (p place) open(cmd *cobra.Command, o storeOptions) (store.Store, error) {
 	fresh := !p.said && !exists(p.file()) && cmd.Name() != "run"
+	if err := p.prepare(); err != nil {
+		return nil, err
+	}
 	s, err := openStore(cmd.Context(), p.url, o)
 	if err == nil && fresh {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: made a new store, %s, for this folder; --store or HEADGATE_STORE names "+
-			"another\n", cmd.CommandPath(), p.file())
+		whose := ""
+		if p.here() {
+			whose = ", for this folder"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: made a new store, %s%s; --store or HEADGATE_STORE names "+
+			"another\n", cmd.CommandPath(), p.file(), whose)
 	}
 	return s, err
 }
+
+// prepare makes the folder of the default store, which need not be there yet.
+func (p place) prepare() error {
+	if p.said || p.here() {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(p.file()), 0o700); err != nil {
+		return fmt.Errorf("%w: the folder of the default store: %w", store.ErrSetup, err)
+	}
+	return nil
+}
+
+// here reports whether it is the default store of the current folder.
+func (p place) here() bool { return p.url == config.DefaultStore }
 
 // openPlace reads the config and opens the store of a command.
 func openPlace(cmd *cobra.Command) (c *config.Config, p place, s store.Store, err error) {
@@ -98,13 +121,23 @@ func openPlace(cmd *cobra.Command) (c *config.Config, p place, s store.Store, er
 	return c, p, s, err
 }
 
-// file is the file of the default store.
+// file is the file of a store of SQLite, empty for other stores.
 func (p place) file() string {
-	path := strings.TrimPrefix(p.url, "sqlite:")
-	if whole, err := filepath.Abs(path); err == nil {
+	path, isFile := strings.CutPrefix(p.url, "sqlite:")
+	path, _, _ = strings.Cut(strings.TrimPrefix(path, "//"), "?")
+	path, err := url.PathUnescape(path)
+	if !isFile || err != nil || path == "" || path == ":memory:" {
+		return ""
+	}
+	if whole, err := filepath.Abs(filepath.FromSlash(path)); err == nil {
 		return whole
 	}
 	return path
+}
+
+// shown is where the state is, for people.
+func (p place) shown() string {
+	return cmp.Or(p.file(), store.RedactURL(p.url))
 }
 
 func exists(path string) bool {

@@ -10,10 +10,6 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
-	"github.com/headgate/headgate/store/mysql"
-	"github.com/headgate/headgate/store/postgres"
-	"github.com/headgate/headgate/store/redis"
-	"github.com/headgate/headgate/store/sqlite"
 )
 
 // storeKind says how to open the stores of a scheme.
@@ -22,24 +18,24 @@ type storeKind struct {
 	server bool // it is a server, which may be away
 }
 
-// stores is the table from URL scheme to store.
+// stores is the table from URL scheme to store. Each file store_*.go adds the schemes of a driver, unless a build
+// tag leaves it out.
 var stores = map[string]storeKind{
-	"memory":     {open: openMemory},
-	"sqlite":     {open: openSQLite},
-	"postgres":   {open: openPostgres, server: true},
-	"postgresql": {open: openPostgres, server: true},
-	"mysql":      {open: openMySQL, server: true},
-	"mariadb":    {open: openMySQL, server: true},
-	"redis":      {open: openRedis, server: true},
-	"rediss":     {open: openRedis, server: true},
+	"memory": {open: openMemory},
 }
 
 // schemas is the table of what `headgate schema` prints.
-var schemas = map[string]func() string{
-	"mysql":      mysql.Schema,
-	"postgres":   postgres.Schema,
-	"sqlite":     sqlite.Schema,
-	"yugabytedb": postgres.SchemaYugabyte,
+var schemas = map[string]func() string{}
+
+// tags are the build tags that leave stores out, by scheme.
+var tags = map[string]string{
+	"sqlite":     "headgate_nosqlite",
+	"postgres":   "headgate_nopostgres",
+	"postgresql": "headgate_nopostgres",
+	"mysql":      "headgate_nomysql",
+	"mariadb":    "headgate_nomysql",
+	"redis":      "headgate_noredis",
+	"rediss":     "headgate_noredis",
 }
 
 // storeOptions are what the command line says about a store beside its URL.
@@ -57,32 +53,16 @@ func openMemory(_ context.Context, url string, o storeOptions) (store.Store, err
 	return memory.New(&memory.Config{Names: true, MaxKeys: o.maxKeys}), nil
 }
 
-func openSQLite(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return sqlite.Open(ctx, url, &sqlite.Config{MaxKeys: o.maxKeys, Logger: o.log})
-}
-
-func openPostgres(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return postgres.Open(ctx, url, &postgres.Config{
-		SkipArticles: o.skipArticles, MaxKeys: o.maxKeys, Logger: o.log, Observer: o.observer,
-	})
-}
-
-func openMySQL(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return mysql.Open(ctx, url, &mysql.Config{
-		SkipArticles: o.skipArticles, MaxKeys: o.maxKeys, Logger: o.log, Observer: o.observer,
-	})
-}
-
-func openRedis(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return redis.Open(ctx, url, &redis.Config{MaxKeys: o.maxKeys, Logger: o.log, Observer: o.observer})
-}
-
 // kindOf returns the store of a URL. The error shows no more than its scheme.
 func kindOf(url string) (storeKind, error) {
 	scheme, _, ok := strings.Cut(url, ":")
 	kind, known := stores[scheme]
 	if ok && known {
 		return kind, nil
+	}
+	if tag := tags[scheme]; ok && tag != "" {
+		return kind, headgate.Invalid("store", "this headgate was built without the stores of %s (build tag %s); "+
+			"it has %s", scheme, tag, strings.Join(names(stores), ", "))
 	}
 	problem := "the URL has no scheme"
 	if scheme, _, ok := strings.Cut(store.RedactURL(url), ":"); ok {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -76,6 +77,7 @@ type condition struct {
 	log       *slog.Logger
 	store     string        // as people may see it
 	ill, well string        // the messages
+	heard     func(string)  // is told the message, and nothing once all is well; nil: nobody is
 	turned    chan struct{} // is sent to when requests find the store away, or back
 
 	mu       sync.Mutex
@@ -140,12 +142,20 @@ func (c *condition) tell() {
 		}
 		c.log.Info(c.well, args...)
 		c.reason = ""
+		c.say("")
 	default:
 		if c.reason == "" {
 			c.since, c.answered = time.Now(), c.without()
 		}
 		c.log.Warn(c.ill, "store", c.store, "error", err)
 		c.reason = reason
+		c.say(fmt.Sprintf("%s: %v", c.ill, err))
+	}
+}
+
+func (c *condition) say(message string) {
+	if c.heard != nil {
+		c.heard(message)
 	}
 }
 

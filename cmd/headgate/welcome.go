@@ -14,6 +14,9 @@ import (
 func welcome(w io.Writer, log *slog.Logger, all doors, o serving) {
 	if o.logging.Format == config.JSON {
 		attrs := []any{"store", store.RedactURL(o.store)}
+		if file := o.place().file(); file != "" {
+			attrs = append(attrs, "file", file)
+		}
 		for _, d := range all {
 			attrs = append(attrs, d.setting.Name, d.listener.Addr().String())
 		}
@@ -33,9 +36,9 @@ func welcome(w io.Writer, log *slog.Logger, all doors, o serving) {
 	if addr.Network() == "unix" {
 		base, curl = "http://localhost", "curl --unix-socket "+addr.String()
 		fmt.Fprintf(w, "headgate listens on the socket %s and keeps its state in %s\n\n", addr,
-			store.RedactURL(o.store))
+			o.place().shown())
 	} else {
-		fmt.Fprintf(w, "headgate listens on %s and keeps its state in %s\n\n", base, store.RedactURL(o.store))
+		fmt.Fprintf(w, "headgate listens on %s and keeps its state in %s\n\n", base, o.place().shown())
 		if o.tokens != nil {
 			curl += ` -H "Headgate-Token: $HEADGATE_TOKEN"`
 		}

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,6 +50,17 @@ var unrunnable = map[string]map[string]string{
 		"select relname, leader, count(*) from yb_tablet_metadata where db_name = current_database() and " +
 			"relname in ('cells', 'entries', 'admissions')": yugabyte,
 	},
+	"docs/installing.md": {
+		"go install github.com/headgate/headgate/cmd/headgate@latest":                                "asks the network for a release",
+		"sha256sum --check --ignore-missing checksums.txt":                                           "is for the files of a release, which make snapshot builds",
+		"sudo dpkg -i headgate_0.4.0_amd64.deb        # or: sudo rpm -i headgate-0.4.0-1.x86_64.rpm": system,
+		"systemd-analyze verify /etc/systemd/system/headgate.service /etc/systemd/system/headgate.socket": "is for " +
+			"installed units; TestUnits of deploy verifies these",
+		"sudo systemctl enable --now headgate.socket":                 system,
+		"make reproducible":                                           "compiles everything again, which takes minutes",
+		"sudo headgate migrate --store \"$HEADGATE_STORE\"":           system,
+		"sudo apt-get remove headgate     # or: sudo rpm -e headgate": system,
+	},
 	"docs/access.md": {
 		"callers:": "hashes of tokens that do not exist; server/auth tests the form",
 		`level=INFO msg="admin action" verb=block limit=login key=mallory by=oncall reason="password guessing" for=15m0s`: "a line " +
@@ -62,6 +74,7 @@ var unrunnable = map[string]map[string]string{
 }
 
 const (
+	system   = "changes the system that it runs on"
 	traefik  = "Traefik is built on request, and the tests of deploy start it then"
 	yugabyte = "there is no YugabyteDB here; the page says so, and which of its statements run on PostgreSQL"
 )
@@ -87,6 +100,9 @@ var given = map[string]map[string]string{
 }
 
 func script(does string) string { return "#!/bin/sh\necho >>" + does + "\n" }
+
+// goOfFolder is a command that compiles the files of the page.
+var goOfFolder = regexp.MustCompile(`(?m)^go (run|test|build)\b`)
 
 // left are the files that a page leaves behind: what it says that it starts has run.
 var left = map[string][]string{
@@ -203,9 +219,6 @@ func newRun(t *testing.T, p *page, port, programs string, compiled *snippets) *r
 		r.replace = append(r.replace, [2]string{web, "127.0.0.1:" + strconv.Itoa(dbtest.FreePort(t))})
 	}
 	env := []string{"HEADGATE_HTTP=127.0.0.1:" + port, postgresURL + "=" + r.postgres}
-	if says("go mod init") {
-		env = append(env, goEnv(t)...)
-	}
 	r.session = newSession(t, programs, env...)
 	for name, text := range given[p.name] {
 		if strings.HasPrefix(text, "../") {

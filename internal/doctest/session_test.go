@@ -36,7 +36,7 @@ const patience = 5 * time.Minute
 
 // prelude is what a session does differently from the shell of a reader: a server
 // goes on in the background, in place of one that was started before; go run is
-// the command that was built already; and a module that gets this one uses the project's folder.
+// the command that was built already; a module that gets this one uses the project's folder; and git clone copies that.
 const prelude = `set -eo pipefail
 server=
 headgate() {
@@ -57,6 +57,11 @@ go() {
   'get github.com/headgate/headgate@latest') command go work init . "$HEADGATE_DOC_ROOT" ;;
   *) command go "$@" ;;
   esac
+}
+git() {
+  if [ "$1 $2" != 'clone https://github.com/headgate/headgate' ]; then command git "$@"; return; fi
+  mkdir headgate
+  tar -C "$HEADGATE_DOC_ROOT" --exclude=./.git --exclude=./bin --exclude=./dist -cf - . | tar -C headgate -xf -
 }
 `
 
@@ -87,7 +92,10 @@ func newSession(t *testing.T, programs string, env ...string) *session {
 	}
 	cmd.Env = append(cmd.Env, "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+s.dir, "LC_ALL=C.UTF-8", "TZ=UTC",
 		"PAGER=cat", "HEADGATE_DEADLINE=10s", "PSQLRC=/dev/null",
-		"CURL_HOME="+s.dir, "PYTHONDONTWRITEBYTECODE=1")
+		"CURL_HOME="+s.dir, "PYTHONDONTWRITEBYTECODE=1", "HEADGATE_DOC_ROOT="+absolute(root))
+	for _, folder := range []string{"GOCACHE", "GOMODCACHE"} { // which depend on HOME
+		cmd.Env = append(cmd.Env, folder+"="+goEnv(t, folder))
+	}
 	cmd.Env = append(cmd.Env, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with its servers
@@ -127,6 +135,16 @@ func newSession(t *testing.T, programs string, env ...string) *session {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return s
+}
+
+// goEnv returns a setting of the go command.
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 func write(t *testing.T, path, text string) {

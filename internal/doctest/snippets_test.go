@@ -113,8 +113,8 @@ func buildSnippets(t *testing.T, pages []page, programs string) *snippets {
 func (s *snippets) goTool(t *testing.T, verb string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go",
-		append([]string{verb, "-overlay", filepath.Join(s.dir, "overlay.json")}, args...)...)
-	cmd.Dir = root
+		append([]string{verb, "-trimpath", "-overlay", filepath.Join(s.dir, "overlay.json")}, args...)...)
+	cmd.Dir, cmd.Env = root, released()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go %s: %v\n%s", verb, err, out)
 	}
@@ -230,11 +230,16 @@ func declared(file *ast.File) (names []string) {
 	return names
 }
 
+// released is the environment of builds. They are made as make build does, which a page runs too: then all packages
+// are compiled once.
+func released() []string { return append(os.Environ(), "CGO_ENABLED=0") }
+
 // buildHeadgate makes the program in a folder.
 func buildHeadgate(t *testing.T, programs string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(programs, "headgate"), "./cmd/headgate")
-	cmd.Dir = root
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(programs, "headgate"),
+		"./cmd/headgate")
+	cmd.Dir, cmd.Env = root, released()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}

@@ -21,7 +21,7 @@ import (
 
 // The defaults.
 const (
-	DefaultStore = "sqlite:headgate.db"
+	DefaultStore = "sqlite:" + stateFile // where the current folder can be written: see state.go
 	DefaultHTTP  = "127.0.0.1:8080"
 )
 

@@ -184,6 +184,14 @@ func (s Setting) Row() string {
 		strings.ReplaceAll(s.Help, "`", ""))
 }
 
+// preset is the value where nothing was said.
+func (s Setting) preset() string {
+	if s.Name == Store.Name {
+		return defaultStore()
+	}
+	return s.Default
+}
+
 // Flags looks up a flag: its value, and whether it was given.
 type Flags func(name string) (value string, given bool)
 
@@ -204,7 +212,7 @@ func (s Said) of(setting Setting) string {
 // Get returns what is said of a setting. A flag or variable that is given and empty is
 // an error and not the default: mostly it is a variable that should have been set.
 func (c *Config) Get(s Setting, flags Flags) (Said, error) {
-	said := Said{Value: s.Default}
+	said := Said{Value: s.preset()}
 	if value, ok := flags(s.Flag()); ok {
 		said = Said{value, "--" + s.Flag()}
 	} else if value, ok := os.LookupEnv(s.Variable()); ok {

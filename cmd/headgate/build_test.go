@@ -1,0 +1,132 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestAStampIsCompletedByTheGoCommand(t *testing.T) {
+	t.Parallel()
+	info := &debug.BuildInfo{
+		Main: debug.Module{Version: "v0.3.1"},
+		Settings: []debug.BuildSetting{
+			{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.time", Value: "2026-01-02T03:04:05Z"},
+		},
+	}
+	for _, tt := range []struct {
+		linked, want stamp
+		short        string
+	}{
+		{stamp{}, stamp{"v0.3.1", "0123456789abcdef", "2026-01-02T03:04:05Z"}, "v0.3.1 0123456789ab"},
+		{stamp{"v9", "fe", "d"}, stamp{"v9", "fe", "d"}, "v9 fe"},
+		{stamp{version: "v0-0123456789ab"}, stamp{"v0-0123456789ab", "0123456789abcdef", "2026-01-02T03:04:05Z"}, "v0-0123456789ab"},
+	} {
+		got := tt.linked
+		got.complete(info)
+		if got != tt.want || got.short() != tt.short {
+			t.Errorf("%+v: got %+v, %q", tt.linked, got, got.short())
+		}
+	}
+}
+
+// leftOut are the build tags, and a package that the command has without the tag alone.
+var leftOut = map[string]string{
+	"headgate_nosqlite":   "modernc.org/sqlite",
+	"headgate_nopostgres": "github.com/jackc/pgx/v5",
+	"headgate_nomysql":    "github.com/go-sql-driver/mysql",
+	"headgate_noredis":    "github.com/redis/rueidis",
+}
+
+// TestEachTagLeavesItsStoreOut looks at what is linked, and at whether it compiles.
+func TestEachTagLeavesItsStoreOut(t *testing.T) {
+	t.Parallel()
+	for tag, driver := range leftOut {
+		list := exec.Command("go", "list", "-export", "-deps", "-trimpath", "-tags", tag, ".") // -export compiles
+		list.Env = append(os.Environ(), "CGO_ENABLED=0")
+		list.Stderr = os.Stderr
+		out, err := list.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", tag, err)
+		}
+		linked := strings.Fields(string(out))
+		for other, d := range leftOut {
+			if has := slices.Contains(linked, d); has != (other != tag) {
+				t.Errorf("%s: %s is linked: %v", tag, driver, has)
+			}
+		}
+	}
+	for _, tag := range tags {
+		if leftOut[tag] == "" {
+			t.Errorf("the tag %s leaves out what nobody knows", tag)
+		}
+	}
+}
+
+// TestACommandWithoutStores builds one with all tags, a stamp, and the command that writes the manual.
+func TestACommandWithoutStores(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "headgate")
+	all := []string{"headgate_man"}
+	for tag := range leftOut {
+		all = append(all, tag)
+	}
+	stamped := "-X main.release=v9.8.7 -X main.commit=0123456789abcdef0123 -X main.date=2026-01-02T03:04:05Z"
+	build := exec.Command("go", "build", "-trimpath", "-tags", strings.Join(all, ","), "-ldflags", stamped,
+		"-o", bin, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, tt := range []struct {
+		args string
+		code int
+		says []string
+	}{
+		{"--version", exitOK, []string{
+			"headgate v9.8.7 0123456789ab go1.", "\ncommit    0123456789abcdef0123\n",
+			"\ndate      2026-01-02T03:04:05Z\n", "\nstores    memory\n",
+		}},
+		{"take gcra*5/s k --store memory:", exitOK, []string{"allowed"}},
+		{"take gcra*5/s k", exitError, []string{
+			"store: this headgate was built without the stores of sqlite (build tag headgate_nosqlite); it has memory\n",
+		}},
+		{"serve --store postgres://app:secret@db/app", exitError, []string{
+			"this headgate was built without the stores of postgres (build tag headgate_nopostgres)",
+		}},
+		{"serve --store mysql://db/app", exitError, []string{"without the stores of mysql (build tag headgate_nomysql)"}},
+		{"serve --store rediss://db/0", exitError, []string{"without the stores of rediss (build tag headgate_noredis)"}},
+		{"schema postgres", exitError, []string{"invalid argument"}},
+		{"man man", exitOK, []string{"wrote the manual into man\n"}},
+	} {
+		args := strings.Fields(tt.args)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "*", " ")
+		}
+		cmd := exec.Command(bin, args...)
+		cmd.Dir = dir
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != tt.code {
+			t.Errorf("%s: exit code %d, want %d: %s", tt.args, code, tt.code, out)
+		}
+		for _, says := range tt.says {
+			if !strings.Contains(string(out), says) || strings.Contains(string(out), "secret") {
+				t.Errorf("%s: %q, want %q", tt.args, out, says)
+			}
+		}
+	}
+	for page, says := range map[string]string{
+		"headgate.1":       `.TH "HEADGATE" "1" "Jan 2026" "headgate v9.8.7" "Headgate"`,
+		"headgate-serve.1": `\fB--store\fP`,
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, "man", page))
+		if err != nil || !strings.Contains(string(text), says) {
+			t.Errorf("%s: %v, want %s in\n%.500s", page, err, says, text)
+		}
+	}
+}

@@ -1,0 +1,19 @@
+//go:build !headgate_nosqlite
+
+package main
+
+import (
+	"context"
+
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/sqlite"
+)
+
+func init() {
+	stores["sqlite"] = storeKind{open: openSQLite}
+	schemas["sqlite"] = sqlite.Schema
+}
+
+func openSQLite(ctx context.Context, url string, o storeOptions) (store.Store, error) {
+	return sqlite.Open(ctx, url, &sqlite.Config{MaxKeys: o.maxKeys, Logger: o.log})
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// manager is a service manager's end of NOTIFY_SOCKET.
+type manager struct {
+	path string
+	told chan string
+}
+
+func newManager(t *testing.T) *manager {
+	t.Helper()
+	m := &manager{path: filepath.Join(t.TempDir(), "notify"), told: make(chan string, 1000)}
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for text := make([]byte, 4096); ; {
+			n, err := conn.Read(text)
+			if err != nil {
+				return
+			}
+			m.told <- string(text[:n])
+		}
+	}()
+	t.Cleanup(func() { conn.Close(); <-ended })
+	return m
+}
+
+// next returns the next message that is no sign of life.
+func (m *manager) next(t *testing.T, s *server) string {
+	t.Helper()
+	for late := time.After(time.Minute); ; {
+		select {
+		case text := <-m.told:
+			if text != "WATCHDOG=1" {
+				return text
+			}
+		case <-late:
+			t.Fatalf("the manager is told nothing within a minute; the server says %q", s.out.String())
+		}
+	}
+}
+
+// until returns the first message that begins with some text.
+func (m *manager) until(t *testing.T, s *server, begin string) string {
+	t.Helper()
+	for {
+		if text := m.next(t, s); strings.HasPrefix(text, begin) {
+			return text
+		}
+	}
+}
+
+// aliveAt returns nil if a server answers that it lives.
+func aliveAt(url string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/livez", nil)
+	if err != nil {
+		return err
+	}
+	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return err
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return errors.New(res.Status)
+	}
+	return nil
+}
+
+// TestTheServiceManagerIsTold follows what systemd is told from the start of a server to its end.
+func TestTheServiceManagerIsTold(t *testing.T) {
+	t.Parallel()
+	m := newManager(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "headgate.yaml")
+	write(t, file, "limits: {login: fixed-window 5/1h}\n")
+	s := prepared(t, dir, "--config", file)
+	s.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+m.path, "WATCHDOG_USEC=200000")
+	s.begin(t)
+	if got, want := m.next(t, s), "STATUS=the state is in "+filepath.Join(dir, "headgate.db"); got != want {
+		t.Errorf("first it is told %q, want %q", got, want)
+	}
+	if got := m.next(t, s); got != "READY=1" {
+		t.Errorf("then it is told %q, want READY=1", got)
+	}
+	s.until(t, time.Minute, "that it listens", s.listens)
+	if err := aliveAt(s.url); err != nil {
+		t.Errorf("it is ready, and does not answer: %v", err)
+	}
+	for range 3 { // twice in 200 ms
+		select {
+		case text := <-m.told:
+			if text != "WATCHDOG=1" {
+				t.Errorf("without a reason it is told %q", text)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("there is no sign of life within ten seconds")
+		}
+	}
+
+	write(t, file, "limits: {login: fixed-window 6/1h}\n")
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.next(t, s); !regexp.MustCompile(`^RELOADING=1\nMONOTONIC_USEC=\d+\n$`).MatchString(got) {
+		t.Errorf("after SIGHUP it is told %q", got)
+	}
+	if got := m.next(t, s); got != "READY=1" {
+		t.Errorf("after the file was read it is told %q, want READY=1", got)
+	}
+	if got := s.limits(t)["login"]; !strings.Contains(got, "6/1h") {
+		t.Errorf("it is ready again, and the limit is %q", got)
+	}
+	s.stop(t)
+	if got := m.next(t, s); got != "STOPPING=1" {
+		t.Errorf("at the end it is told %q, want STOPPING=1", got)
+	}
+}
+
+// TestTheServiceManagerIsToldThatTheStoreIsAway: such a server is ready, since its limits say what is answered.
+func TestTheServiceManagerIsToldThatTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	m := newManager(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close() // nobody is there
+	s := prepared(t, t.TempDir(), "--store", "redis://"+l.Addr().String()+"/0")
+	s.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+m.path)
+	s.begin(t)
+	m.until(t, s, "STATUS=the store is not available: ")
+	m.until(t, s, "READY=1")
+	s.stop(t)
+}
+
+// passing gives a server sockets, as systemd does: in the files from 3 on, with the names in the environment.
+func (s *server) passing(t *testing.T, names string, listeners ...interface{ File() (*os.File, error) }) {
+	t.Helper()
+	for _, l := range listeners {
+		f, err := l.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		s.cmd.ExtraFiles = append(s.cmd.ExtraFiles, f)
+	}
+	s.cmd.Env = append(os.Environ(), fmt.Sprintf("LISTEN_FDS=%d", len(listeners)), "LISTEN_FDNAMES="+names)
+	s.cmd.Args = append([]string{"sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh", s.cmd.Path}, s.cmd.Args[1:]...)
+	s.cmd.Path = "/bin/sh"
+}
+
+// TestSocketsOfTheServiceManager: a server answers on addresses that were opened before it ran, and connections wait
+// for the next one.
+func TestSocketsOfTheServiceManager(t *testing.T) {
+	t.Parallel()
+	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	path := filepath.Join(t.TempDir(), "metrics")
+	unix, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close()
+	url := "http://" + tcp.Addr().String()
+	for _, names := range []string{"headgate.socket:metrics", "http:metrics"} {
+		early := make(chan error, 1)
+		go func() { early <- aliveAt(url) }() // there is no server yet, and the connection waits
+		s := prepared(t, t.TempDir(), "--store", "memory:", "--metrics", "127.0.0.1:1")
+		s.passing(t, names, tcp, unix)
+		s.begin(t)
+		if err := <-early; err != nil {
+			t.Fatalf("%s: a request from before the start: %v; the server says %q", names, err, s.out.String())
+		}
+		s.until(t, time.Minute, "that it listens", s.listens)
+		if s.url != url {
+			t.Errorf("%s: it listens on %s, want %s", names, s.url, url)
+		}
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "GET /metrics HTTP/1.0\r\n\r\n")
+		answer := make([]byte, 12)
+		if _, err := conn.Read(answer); err != nil || string(answer) != "HTTP/1.0 200" {
+			t.Errorf("%s: the socket of the metrics: %q, %v", names, answer, err)
+		}
+		conn.Close()
+		s.stop(t)
+	}
+}
+
+// TestSocketsThatCannotBeServed are errors.
+func TestSocketsThatCannotBeServed(t *testing.T) {
+	t.Parallel()
+	loopback, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loopback.Close()
+	everywhere, err := net.ListenTCP("tcp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer everywhere.Close()
+	type socket = interface{ File() (*os.File, error) }
+	for _, tt := range []struct {
+		names   string
+		sockets []socket
+		says    string
+	}{
+		{
+			"htp",
+			[]socket{loopback},
+			`FileDescriptorName: "htp" is not the name of an address; known are http, grpc, resp, admin, metrics`,
+		},
+		{"a.socket:b.socket", []socket{loopback, loopback}, "the sockets a.socket and b.socket have no name"},
+		{"http", []socket{everywhere}, "can be reached from other machines"},
+	} {
+		s := prepared(t, t.TempDir(), "--store", "memory:")
+		s.passing(t, tt.names, tt.sockets...)
+		s.begin(t)
+		<-s.over
+		var exit *exec.ExitError
+		if err := s.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitError ||
+			!strings.Contains(s.out.String(), tt.says) {
+			t.Errorf("%s: %v, %q", tt.names, err, s.out.String())
+		}
+	}
+}

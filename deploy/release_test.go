@@ -1,0 +1,79 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// release is what a test reads of .goreleaser.yaml.
+type release struct {
+	Builds   []struct{ Ldflags []string }
+	Archives []struct{ Files []struct{ Src string } }
+	NFPMs    []struct {
+		Contents []struct{ Src, Dst string }
+		Scripts  map[string]string
+	} `yaml:"nfpms"`
+}
+
+// TestAReleaseHasWhatIsThere: the files that a release takes exist, but for those that it makes itself, and its binary
+// has the stamp of make build.
+func TestAReleaseHasWhatIsThere(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../.goreleaser.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r release
+	if err := yaml.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	files, installed := []string{}, []string{}
+	for _, a := range r.Archives {
+		for _, f := range a.Files {
+			files = append(files, f.Src)
+		}
+	}
+	for _, p := range r.NFPMs {
+		for _, c := range p.Contents {
+			files = append(files, c.Src)
+			installed = append(installed, filepath.Base(c.Dst))
+		}
+		for _, script := range p.Scripts {
+			files = append(files, script)
+		}
+	}
+	if len(files) < 15 {
+		t.Fatalf("a release has only %q", files)
+	}
+	for _, file := range files {
+		if found, err := filepath.Glob("../" + file); !strings.HasPrefix(file, "bin/") && (err != nil || len(found) == 0) {
+			t.Errorf("%s is not there: %v", file, err)
+		}
+	}
+	units, err := filepath.Glob("systemd/*")
+	if err != nil || len(units) == 0 {
+		t.Fatal(units, err)
+	}
+	for _, unit := range units {
+		if name := filepath.Base(unit); !slices.Contains(installed, name) {
+			t.Errorf("the packages lack %s", name)
+		}
+	}
+
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stamp := regexp.MustCompile(`-X main\.(\w+)=`)
+	made := stamp.FindAllString(string(makefile), -1)
+	if released := stamp.FindAllString(strings.Join(r.Builds[0].Ldflags, " "), -1); len(made) == 0 ||
+		!slices.Equal(made, released) {
+		t.Errorf("make build stamps %q, a release %q", made, released)
+	}
+}

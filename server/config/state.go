@@ -1,0 +1,79 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// stateFile is the file of the default store.
+const stateFile = "headgate.db"
+
+// sharedState is the folder of the default store for a user who has no home.
+const sharedState = "/var/lib/headgate"
+
+// defaultStore is the URL of the store where nothing names one. Its file is headgate.db: in the folder that the
+// service manager gives ($STATE_DIRECTORY), else in the current folder if it is there or can be made, else in the
+// first folder for state that this user may have. That folder need not be there yet.
+func defaultStore() string {
+	if folder, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":"); filepath.IsAbs(folder) {
+		return stateIn(folder)
+	}
+	if _, err := os.Lstat(stateFile); err == nil || canWrite(".") {
+		return DefaultStore
+	}
+	for _, folder := range stateFolders() {
+		if canMake(folder) {
+			return stateIn(folder)
+		}
+	}
+	return DefaultStore // opening it tells what is wrong
+}
+
+// stateIn is the URL of the file in a folder.
+func stateIn(folder string) string {
+	path := filepath.ToSlash(filepath.Join(folder, stateFile))
+	escaped := (&url.URL{Path: path}).EscapedPath()
+	if strings.HasPrefix(path, "/") {
+		return "sqlite://" + escaped
+	}
+	return "sqlite:" + escaped
+}
+
+// stateFolders are those for state, the best first: that of the user by the XDG Base Directory Specification, or by
+// Windows, and that of the system.
+func stateFolders() (folders []string) {
+	// The specification wants a path that is not absolute to be ignored.
+	if home := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(home) {
+		folders = append(folders, filepath.Join(home, "headgate"))
+	}
+	if runtime.GOOS == "windows" {
+		if local, err := os.UserCacheDir(); err == nil { // %LocalAppData%
+			folders = append(folders, filepath.Join(local, "headgate"))
+		}
+		return folders
+	}
+	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) {
+		folders = append(folders, filepath.Join(home, ".local", "state", "headgate"))
+	}
+	return append(folders, sharedState)
+}
+
+// canMake reports whether a folder is there and can be written, or can be made.
+func canMake(folder string) bool {
+	for {
+		info, err := os.Stat(folder)
+		if err == nil {
+			return info.IsDir() && canWrite(folder)
+		}
+		parent := filepath.Dir(folder)
+		if !errors.Is(err, fs.ErrNotExist) || parent == folder {
+			return false
+		}
+		folder = parent
+	}
+}
