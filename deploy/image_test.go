@@ -257,6 +257,10 @@ func TestTheImage(t *testing.T) {
 	serve := slices.Concat(im.entrypoint, im.command)
 	port, about := dbtest.FreePort(t), dbtest.FreePort(t)
 	ports := []string{fmt.Sprintf("HEADGATE_HTTP=:%d", port), fmt.Sprintf("HEADGATE_METRICS=:%d", about)}
+	if code, said := im.run(t, []string{"/headgate", "--version"}); code != 0 ||
+		!strings.HasPrefix(said, "headgate v0.0.0-test ") {
+		t.Errorf("--version: exit code %d: %s", code, said)
+	}
 	if code, said := im.run(t, serve, ports...); code != 2 || !strings.Contains(said, "or open if that is meant") {
 		t.Errorf("without tokens: exit code %d: %s", code, said)
 	}

@@ -71,7 +71,8 @@ func namespaces() []string {
 func removeNetwork(name string) {
 	for _, word := range namespaces() {
 		if node, ok := strings.CutPrefix(word, name+"n"); ok {
-			_ = ip("link del " + name + "v" + node) // which would stay until the last process of the namespace has ended
+			// The link would stay until the last process of the namespace has ended.
+			_ = ip("link del " + name + "v" + node)
 			_ = ip("netns del " + word)
 		}
 	}

@@ -162,8 +162,8 @@ func TestTheSweeperKeepsPace(t *testing.T) {
 	}
 }
 
-// full is a store whose sweeps find as much as they may remove, but for each seventh, which finds nothing. Each row takes
-// so long.
+// full is a store whose sweeps find as much as they may remove, but for each seventh, which finds nothing. Each row
+// takes so long.
 type full struct {
 	attic
 	row   time.Duration

@@ -307,7 +307,8 @@ func TestSweepByCall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(200 * time.Millisecond) // a sweep leaves cells for 100 ms after they are empty, and their entries for a minute
+	// A sweep leaves cells for 100 ms after they are empty, and their entries for a minute.
+	time.Sleep(200 * time.Millisecond)
 	if _, err := db.ExecContext(t.Context(), "UPDATE headgate_cells SET empty_at = empty_at - 60000000 WHERE cell_key = 'logged'"); err != nil {
 		t.Fatal(err)
 	}
