@@ -133,6 +133,7 @@ func (g *MySQLGroup) launch(ctx context.Context, i int) error {
 	},
 		fmt.Sprintf("--server-id=%d", i+1), "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--sync-binlog=1",
 		"--report-host="+n.host, fmt.Sprintf("--report-port=%d", n.port), "--innodb-buffer-pool-size=128M",
+		"--super-read-only=ON", // until it is a member, and when it is none any more: else it would charge by itself
 		"--plugin-load-add=group_replication.so",
 		"--loose-group-replication-group-name=aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee",
 		"--loose-group-replication-start-on-boot=OFF",
