@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,35 +67,42 @@ func printAudit(w io.Writer, list []api.AuditEntry) error {
 		_, err := fmt.Fprintln(w, "nothing was done by hand that is known here")
 		return err
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "AT\tBY\tDONE\tREASON")
 	for i := range list {
 		e := &list[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", instant(e.At), text(e.By), doneTo(e), text(e.Reason))
+		line := instant(e.At) + "  " + doneTo(e)
+		if e.By != "" {
+			line += " by " + text(e.By)
+		}
+		if e.Reason != "" {
+			line += ": " + text(e.Reason)
+		}
+		for _, c := range e.Changes {
+			if strings.ContainsFunc(c, func(r rune) bool { return !strconv.IsPrint(r) }) { // keys in it are quoted
+				c = strconv.Quote(c)
+			}
+			line += "\n  " + c
+		}
+		if e.More > 0 {
+			line += fmt.Sprintf("\n  and %d more", e.More)
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
 	}
-	return t.Flush()
+	return nil
 }
 
-// doneTo tells what an entry was, and to which key or limits.
+// doneTo tells what an entry was, and to which key.
 func doneTo(e *api.AuditEntry) string {
-	var b strings.Builder
-	if e.Key == nil { // a change of the catalogue
-		list := make([]string, len(e.Changes))
-		for i, c := range e.Changes {
-			list[i] = text(c)
-		}
-		fmt.Fprintf(&b, "version %d: %s", e.Version, strings.Join(list, "; "))
-		if e.More > 0 {
-			fmt.Fprintf(&b, "; %d more", e.More)
-		}
-	} else {
-		fmt.Fprintf(&b, "%s %s %s", e.Verb, text(e.Limit), key(*e.Key))
-		if e.ForMS > 0 {
-			fmt.Fprintf(&b, " for %s", time.Duration(e.ForMS)*time.Millisecond)
-		}
+	if e.Key == nil {
+		return fmt.Sprintf("version %d", e.Version)
+	}
+	done := fmt.Sprintf("%s %s %s", e.Verb, text(e.Limit), key(*e.Key))
+	if e.ForMS > 0 {
+		done += " for " + (time.Duration(e.ForMS) * time.Millisecond).String()
 	}
 	if e.Failed {
-		b.WriteString(" (failed)")
+		done += " (failed)"
 	}
-	return b.String()
+	return done
 }

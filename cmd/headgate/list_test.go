@@ -188,8 +188,8 @@ func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
 	}
 	command("block", "fixed-window 9/1h from-first", "eve", "--for", "1h", "--reason", "reads every page")
 	command("reset", "fixed-window 9/1h from-first", "bob")
-	audit := regexp.MustCompile(`(?s)^AT .*\n20\S+ \S+ UTC +reset fixed-window 9/1h from-first bob +\n` +
-		`20\S+ \S+ UTC +block fixed-window 9/1h from-first eve for 1h0m0s +reads every page\n$`)
+	audit := regexp.MustCompile(`^20\S+ \S+ UTC  reset fixed-window 9/1h from-first bob\n` +
+		`20\S+ \S+ UTC  block fixed-window 9/1h from-first eve for 1h0m0s: reads every page\n$`)
 	if out := command("audit"); !audit.MatchString(out) {
 		t.Error(out)
 	}
