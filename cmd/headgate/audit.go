@@ -24,9 +24,9 @@ func newAuditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit [LIMIT]",
 		Short: "List what was done by hand, by whom and why: blocks, resets, overrides, changes of limits",
-		Long: "List what was done by hand, by whom and why, the newest first. Changes of limits, plans and overrides\n" +
-			"are kept in the store. Blocks and resets are told by a server, which remembers the last 1,000 that it was\n" +
-			"asked for; all of them are in its log.",
+		Long: "List what was done by hand, by whom and why, the newest first. Changes of limits, plans and\n" +
+			"overrides are kept in the store. Blocks and resets are told by a server, which remembers the last\n" +
+			"1,000 that it was asked for; all of them are in its log.",
 		Example:           "  headgate audit --server http://127.0.0.1:8080\n  headgate audit login --key alice",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: limitFirst,
