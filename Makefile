@@ -24,13 +24,10 @@ help: ## list the targets
 # find there, and their tests take ten times as long with it.
 SEQUENTIAL = law internal/accesslog internal/replay
 
-# Packages whose tests take minutes come first. They mostly wait for servers and for time, so four run at once.
-LONG = store/mysql store/postgres cmd/headgate store/front store/sqlite store/redis
-
 .PHONY: test
 test: ## run all tests, against one real server of each kind, with the race detector
 	$(GO) test $(SEQUENTIAL:%=./%)
-	$(GO) test -race -p 4 -timeout 40m $(LONG:%=./%) $$($(GO) list ./... | grep -v $(SEQUENTIAL:%=-e /%$$) $(LONG:%=-e /%$$))
+	$(GO) test -race -timeout 40m $$($(GO) list ./... | grep -v $(SEQUENTIAL:%=-e /%$$))
 
 .PHONY: tours
 tours: ## run the commands of the five-minute tours (docs/tour-*.md), one tour after another, and print the seconds of each

@@ -17,6 +17,9 @@ var ignored = []string{
 	// A client of rueidis for a cluster closes the connections to a node that has left it after 5 seconds, and
 	// its Close does not wait for that.
 	"github.com/redis/rueidis.(*clusterClient)._refresh.func2",
+	// A server of net/http waits for half a second after an error before it closes the connection, and its Close
+	// does not wait for that.
+	"net/http.(*conn).closeWriteAndWait",
 }
 
 // Main runs the tests of a package and ends the process. It is the TestMain of every package with tests:
