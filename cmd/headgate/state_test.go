@@ -81,7 +81,7 @@ func TestTheDefaultStoreIsWhereItCanBeWritten(t *testing.T) {
 		}
 	}
 
-	// A file that is there is the store, even if it cannot be written: the limits must not begin anew in another file.
+	// An existing file is used even if it is read-only: another file would reset all limits.
 	must(os.Chmod(at("locked"), 0o755))
 	must(os.WriteFile(at("locked", "headgate.db"), nil, 0o444))
 	must(os.Chmod(at("locked"), 0o555))

@@ -66,10 +66,9 @@ type Config struct {
 	// use that where another process sweeps the same database. A value below
 	// a millisecond counts as a millisecond.
 	SweepEvery time.Duration
-	// SweepMax is the number of rows that one sweep removes at most, and up to 64 times as many
-	// while sweeps are quick and all that they look at is dead. The next sweep follows soon if
-	// one has left something: the sooner, the more of what it looked at was dead. Zero or
-	// below: DefaultSweepMax.
+	// SweepMax is the number of rows that one sweep removes at most. The next sweep
+	// follows soon if it has left something: the sooner, the more of what it looked at was
+	// dead. Zero or below: DefaultSweepMax.
 	SweepMax int
 	// Observer hears of batches and sweeps. Drivers have one of their own, for what they
 	// repeat. Nil: none.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -157,44 +156,6 @@ func TestTheSweeperKeepsPace(t *testing.T) {
 			t.Logf("%d keys were made, and %d of them swept by %d sweeps", made, st.Swept, st.Sweeps)
 			if st.SweepErrors > 0 {
 				t.Errorf("%+v", st)
-			}
-		})
-	}
-}
-
-// full is a store whose sweeps find as much as they may remove, but for each seventh, which finds nothing. Each row
-// takes so long.
-type full struct {
-	attic
-	row   time.Duration
-	asked []int
-}
-
-func (f *full) Sweep(_ context.Context, most int) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.asked = append(f.asked, most)
-	time.Sleep(time.Duration(most) * f.row)
-	if len(f.asked)%7 == 0 {
-		return 0, nil
-	}
-	return most, nil
-}
-
-// TestSweepsGrow while they are quick and remove as much as they may.
-func TestSweepsGrow(t *testing.T) {
-	for row, want := range map[time.Duration][]int{
-		10 * time.Nanosecond: {1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 1000, 2000},
-		4 * time.Microsecond: {1000, 2000, 4000, 8000, 16_000, 16_000, 16_000, 1000, 2000},
-		time.Millisecond:     {1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			f := &full{row: row}
-			s := front.New(f, &front.Config{SweepMax: 1000})
-			time.Sleep(time.Minute)
-			s.Close()
-			if len(f.asked) < len(want) || !slices.Equal(f.asked[:len(want)], want) {
-				t.Errorf("%v a row: asked to remove %v, want %v", row, f.asked[:min(len(f.asked), len(want))], want)
 			}
 		})
 	}

@@ -23,11 +23,6 @@ const (
 	// shortPause otherwise.
 	leastPause = time.Millisecond
 	shortPause = 50 * time.Millisecond
-	// A sweep that has removed all that it may in less than half of steady is followed by one that may remove
-	// twice as much, up to mostGrowth times SweepMax: the pauses and the start of a sweep take a share of the time
-	// that a flood does not leave.
-	steady     = 100 * time.Millisecond
-	mostGrowth = 64
 	// longestBackOff is the longest pause after an error, unless SweepEvery is longer.
 	longestBackOff = time.Minute
 	// stopWithin bounds how long Close waits for a sweep that does not heed its context.
@@ -81,14 +76,14 @@ func (w *sweeper) stop() {
 // run sweeps until its context ends. The first sweep comes within w.every.
 func (w *sweeper) run(ctx context.Context) {
 	defer close(w.done)
-	pause, most := sched.N(w.every), w.most
+	pause := sched.N(w.every)
 	for failures := 0; ; {
 		if sched.Wait(pause, ctx.Done(), nil, nil) != sched.TimeOut {
 			return
 		}
 		begin, passes := sched.Now(), w.passes()
-		removed, err := w.once(ctx, most)
-		took, more := sched.Since(begin), removed >= most || w.part != nil && w.passes() == passes
+		removed, err := w.once(ctx)
+		took, more := sched.Since(begin), removed >= w.most || w.part != nil && w.passes() == passes
 		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
 			return
 		}
@@ -98,32 +93,18 @@ func (w *sweeper) run(ctx context.Context) {
 		} else {
 			failures++
 		}
-		pause = w.pause(removed, most, failures, took, more)
-		most = w.grown(most, removed, took)
+		pause = w.pause(removed, failures, took, more)
 	}
 }
 
-// grown returns how much the sweep may remove after one that might have removed most.
-func (w *sweeper) grown(most, removed int, took time.Duration) int {
-	switch {
-	case removed < most:
-		return w.most
-	case took < steady/2 && most <= w.most*mostGrowth/2:
-		return 2 * most
-	case took > steady:
-		return max(most/2, w.most)
-	}
-	return most
-}
-
-// once sweeps once, and removes at most so much.
-func (w *sweeper) once(ctx context.Context, most int) (removed int, err error) {
+// once sweeps once.
+func (w *sweeper) once(ctx context.Context) (removed int, err error) {
 	ctx, cancel := sched.WithTimeout(ctx, sweepWithin)
 	defer cancel()
 	begin := sched.Now()
-	removed, err = w.sweep(ctx, most)
+	removed, err = w.sweep(ctx, w.most)
 	if w.tell != nil && !errors.Is(err, context.Canceled) {
-		w.tell.Swept(store.Sweep{Removed: removed, Full: removed >= most, Took: sched.Since(begin), Err: err})
+		w.tell.Swept(store.Sweep{Removed: removed, Full: removed >= w.most, Took: sched.Since(begin), Err: err})
 	}
 	return removed, err
 }
@@ -136,17 +117,17 @@ func (w *sweeper) passes() int64 {
 	return w.part.Passes()
 }
 
-// pause returns the time until the next sweep, after so many failures in a row, or after one that has removed so much
-// of what it might. more says that it has left something that it did not look at.
-func (w *sweeper) pause(removed, most, failures int, took time.Duration, more bool) time.Duration {
+// pause returns the time until the next sweep, after so many failures in a row. more says that the last one has
+// left something that it did not look at.
+func (w *sweeper) pause(removed, failures int, took time.Duration, more bool) time.Duration {
 	mean := w.every
 	switch {
 	case failures == 0 && more:
 		share, least := float64(mostShare), shortPause
 		if removed > 0 {
-			share = min(max(float64(most)/float64(removed)-1, leastShare), mostShare)
+			share = min(max(float64(w.most)/float64(removed)-1, leastShare), mostShare)
 		}
-		if removed >= most {
+		if removed >= w.most {
 			least = leastPause
 		}
 		mean = min(mean, max(time.Duration(share*float64(took)), least))
