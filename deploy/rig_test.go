@@ -156,7 +156,7 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	t.Helper()
 	program := p.program(t)
 	s := &site{application: &recorder{handler: echo}}
-	application := listen(t, freeAddress(t))
+	application := dbtest.Listen(t, freeAddress(t))
 	go func() { _ = http.Serve(application, s.application) }()
 
 	c, err := config.Parse("headgate.yaml", fmt.Appendf(nil, "limits:\n  api: sliding-log %d/1h\n%s", limited, set.rules))
@@ -171,7 +171,7 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	s.asked = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, access)}
 	s.headgate = edge.NewServer(s.asked, log, &edge.Config{Proxied: rest.Proxied()})
 	s.addr = freeAddress(t) // which no other test takes when it is stopped
-	listener := listen(t, s.addr)
+	listener := dbtest.Listen(t, s.addr)
 	asked := s.addr // as the proxy writes it
 	if set.unix {
 		dir, err := os.MkdirTemp("", "headgate") // whose name is short, as that of a socket has to be
@@ -226,16 +226,6 @@ func tokens(t *testing.T, token string) *auth.File {
 		t.Fatal(err, err2)
 	}
 	return file
-}
-
-func listen(t *testing.T, addr string) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l
 }
 
 // copyFolder copies the files of a proxy with other addresses. All of these must stand in them.
@@ -333,7 +323,7 @@ func (s *site) stop() { s.headgate.Close() }
 func (s *site) silence(t *testing.T) (asked *atomic.Int64) {
 	t.Helper()
 	asked = &atomic.Int64{}
-	l := listen(t, s.addr)
+	l := dbtest.Listen(t, s.addr)
 	go func() {
 		for {
 			c, err := l.Accept()

@@ -300,3 +300,12 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 		}
 	}
 }
+
+// TestListenWaitsForTheAddress that another listener, or a program that is about to start, still has.
+func TestListenWaitsForTheAddress(t *testing.T) {
+	first := Listen(t, fmt.Sprintf("127.0.0.1:%d", FreePort(t)))
+	time.AfterFunc(50*time.Millisecond, func() { first.Close() })
+	if again := Listen(t, first.Addr().String()); again.Addr().String() != first.Addr().String() {
+		t.Errorf("listens at %v", again.Addr())
+	}
+}

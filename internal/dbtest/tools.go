@@ -3,7 +3,9 @@ package dbtest
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,6 +49,24 @@ func FreePort(tb testing.TB) int {
 		tb.Fatalf("dbtest: %v", err)
 	}
 	return port
+}
+
+// Listen listens at an address of TCP to the end of the test. It waits while the
+// address is in use: a program that this process starts holds its sockets, also
+// closed ones, from the fork to the exec, and a connection of another program may
+// have the port for a while.
+func Listen(tb testing.TB, addr string) net.Listener {
+	tb.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", addr)
+		if err == nil {
+			tb.Cleanup(func() { l.Close() })
+			return l
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			tb.Fatalf("dbtest: %v", err)
+		}
+	}
 }
 
 // NodeModules returns the folder node_modules of what a package-lock.json in a folder

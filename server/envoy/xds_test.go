@@ -3,7 +3,6 @@ package envoy_test
 import (
 	"context"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +21,7 @@ import (
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/server/envoy"
 )
 
@@ -46,16 +46,7 @@ func newControl(t *testing.T, addr string) *control {
 
 func (c *control) serve(addr string) {
 	c.t.Helper()
-	var l net.Listener
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		var err error
-		if l, err = (&net.ListenConfig{}).Listen(c.t.Context(), "tcp", addr); err == nil {
-			break
-		}
-		if time.Now().After(end) { // meanwhile a connection of another program may have the port
-			c.t.Fatal(err)
-		}
-	}
+	l := dbtest.Listen(c.t, addr)
 	c.addr = l.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	g := grpc.NewServer()

@@ -32,7 +32,7 @@ func (s *served) edits(others int) {
 		catalog.Definition{Limit: limit("api", "token-bucket 2/1h burst 10"), Description: "<i>x</i>"}))
 	must(s.limits.Override(s.t.Context(), by,
 		catalog.Override{Limit: limit("api", "token-bucket 5/1h burst 50"), Key: "<img src=x onerror=window.pwned=1>\x01", Reason: "VIP"},
-		catalog.Override{Limit: limit("api", "token-bucket 7/1h burst 70"), Key: "team-", Prefix: true, Until: s.limits.Now().Add(time.Hour)}))
+		catalog.Override{Limit: limit("api", "token-bucket 7/1h burst 70"), Key: "team-", Prefix: true, Until: s.limits.Now().Add(210 * time.Minute)}))
 	for i := range others {
 		login := limit("login", fmt.Sprintf("sliding-log %d/1h history 1d", i+4))
 		must(s.limits.Set(s.t.Context(), by, catalog.Definition{Limit: login}))
@@ -47,7 +47,7 @@ func TestLimits(t *testing.T) {
 	b.goes("limits", "Limits")
 	for _, text := range []string{
 		"version 25", "lets at most 12 pass in some hour", "<i>x</i>", "set by hand", "Plans", "pro", "lets at most 300 pass in some second",
-		`<img src=x onerror=window.pwned=1>\u0001`, "token-bucket 5/1h burst 50", "team- and all that begins so", "in 59 min", "VIP",
+		`<img src=x onerror=window.pwned=1>\u0001`, "token-bucket 5/1h burst 50", "team- and all that begins so", "in 3 h ", "VIP",
 		"Version 25", "by ann <b>", "<script>window.pwned = 1</script>",
 	} {
 		b.reads(text)
