@@ -62,7 +62,8 @@ type Config struct {
 	Guard *GuardConfig
 	// SweepEvery is the mean time between two sweeps. Each pause is between half of
 	// it and one and a half times it, so that processes that were started together
-	// sweep at different times. Zero: DefaultSweepEvery. Below 0: there is no sweeper;
+	// sweep at different times. A longer pause ends within a second after the store was
+	// asked SweepMax ops, unless the last sweep failed. Zero: DefaultSweepEvery. Below 0: there is no sweeper;
 	// use that where another process sweeps the same database. A value below
 	// a millisecond counts as a millisecond.
 	SweepEvery time.Duration
@@ -197,6 +198,9 @@ func (s *Store) start(inner store.Store, c *Config) {
 	s.below, _ = store.As[store.Deadliner](inner)
 	s.retrier, _ = store.As[store.Retrier](inner)
 	s.sweeper.part, _ = store.As[store.PartialSweeper](inner)
+	if s.coalesce != nil {
+		s.sweeper.asked = func() int64 { return s.coalesce.Stats().Ops }
+	}
 	s.sweeper.start(s.Sweep, c)
 }
 

@@ -23,6 +23,8 @@ const (
 	// shortPause otherwise.
 	leastPause = time.Millisecond
 	shortPause = 50 * time.Millisecond
+	// lookEvery is how often the sweeper looks, in a longer pause, how much the store was asked.
+	lookEvery = time.Second
 	// longestBackOff is the longest pause after an error, unless SweepEvery is longer.
 	longestBackOff = time.Minute
 	// stopWithin bounds how long Close waits for a sweep that does not heed its context.
@@ -37,9 +39,11 @@ type sweeper struct {
 	tell   store.Observer // nil: nobody
 	sweep  func(ctx context.Context, max int) (removed int, err error)
 	part   store.PartialSweeper // nil: a sweep that does not remove all that it may has looked at all
+	asked  func() int64         // how many ops the store was asked; nil: it has no wrappers
 	cancel context.CancelFunc
 	done   chan struct{}   // closed when the goroutine has ended; nil: there is none
 	failed map[string]bool // classes of errors since the last success; the goroutine's own
+	since  int64           // what asked returned before the last sweep; the goroutine's own
 
 	mu    sync.Mutex
 	stats sweeps // guarded by mu
@@ -78,7 +82,7 @@ func (w *sweeper) run(ctx context.Context) {
 	defer close(w.done)
 	pause := sched.N(w.every)
 	for failures := 0; ; {
-		if sched.Wait(pause, ctx.Done(), nil, nil) != sched.TimeOut {
+		if !w.wait(ctx, pause, failures == 0) {
 			return
 		}
 		begin, passes := sched.Now(), w.passes()
@@ -95,6 +99,27 @@ func (w *sweeper) run(ctx context.Context) {
 		}
 		pause = w.pause(removed, failures, took, more)
 	}
+}
+
+// wait waits for a pause, and reports whether the sweeper goes on after it. If it may be shorter, it ends within
+// lookEvery after the store was asked as many ops as a sweep removes: so a flood of new keys that begins in a long
+// pause is noticed soon.
+func (w *sweeper) wait(ctx context.Context, pause time.Duration, shorter bool) bool {
+	for shorter && w.asked != nil && pause > lookEvery {
+		if sched.Wait(lookEvery, ctx.Done(), nil, nil) != sched.TimeOut {
+			return false
+		}
+		if pause -= lookEvery; w.asked()-w.since >= int64(w.most) {
+			pause = 0
+		}
+	}
+	if sched.Wait(pause, ctx.Done(), nil, nil) != sched.TimeOut {
+		return false
+	}
+	if w.asked != nil {
+		w.since = w.asked()
+	}
+	return true
 }
 
 // once sweeps once.

@@ -167,6 +167,28 @@ func TestTheSweeperComesBackSoonWhileThereIsMore(t *testing.T) {
 	})
 }
 
+// TestAFloodEndsALongPause: a sweep comes within some seconds after as many ops went to the store as a sweep removes,
+// and not before.
+func TestAFloodEndsALongPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote()
+		s := front.New(r, &front.Config{SweepEvery: time.Hour, SweepMax: 100})
+		l, limit := headgate.New(s, nil), headgate.MustParse("fixed-window 1/30d")
+		for i, want := range []int64{0, 1, 1, 2, 2} { // 50 keys each
+			for n := range 50 {
+				if _, err := l.Allow(t.Context(), limit, fmt.Sprint(i, n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(3 * time.Second)
+			if n := r.swept.Load(); n != want {
+				t.Errorf("%d sweeps after %d keys, want %d", n, 50*(i+1), want)
+			}
+		}
+		s.Close()
+	})
+}
+
 func TestHowOftenItSweeps(t *testing.T) {
 	// in five minutes; of 1 ns, which counts as 1 ms, in five seconds
 	for every, want := range map[time.Duration][2]int64{

@@ -126,6 +126,9 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lack
 		defer s.unlockAt(i)
 	}
 	now := s.clock()
+	for _, i := range sc.tables {
+		s.tidy(i, now)
+	}
 	for again := true; again; {
 		s.find(sc, ops)
 		if s.redirected(sc, ops, outs, now) {

@@ -91,6 +91,40 @@ func TestAFloodOfKeysIsAnswered(t *testing.T) {
 	}
 }
 
+// TestDeadKeysMakeNoTableGrow makes 200,000 keys that die soon, and nobody sweeps: those that come later take
+// their places, whatever way they come.
+func TestDeadKeysMakeNoTableGrow(t *testing.T) {
+	t.Parallel()
+	brief := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 100_000, Drain: 1000} // empty after 0.1 s
+	const keys, every = 200_000, 2_000
+	for name, ask := range map[string]func(s *memory.Store, key string) bool{
+		"one": func(s *memory.Store, key string) bool {
+			b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "brief", Key: key}, &brief, 1000)
+			return ok && b.Granted
+		},
+		"a group of two": func(s *memory.Store, key string) bool {
+			ops := []law.Op{takeOp("brief", key, brief), takeOp("brief", key+"b", brief)}
+			ops[0].Group, ops[1].Group = 1, 1
+			outs := make([]law.Outcome, 2)
+			return s.Apply(t.Context(), ops, outs) == nil && outs[0].Granted == 1 && outs[1].Granted == 1
+		},
+	} {
+		now := t0
+		s := memory.New(&memory.Config{Clock: func() int64 { return now }})
+		for i := range keys {
+			if i%every == 0 {
+				now += 2 * brief.Step
+			}
+			if !ask(s, fmt.Sprint(i)) {
+				t.Fatalf("%s: key %d was refused", name, i)
+			}
+		}
+		if room := roomOf(t, s, "brief"); room.Keys > 20*every {
+			t.Errorf("%s: %d keys are held, of which %d can count", name, room.Keys, 2*every)
+		}
+	}
+}
+
 func TestDefaultMaxKeys(t *testing.T) {
 	t.Parallel()
 	s := memory.New(nil)

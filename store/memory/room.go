@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 
 	"github.com/headgate/headgate/law"
@@ -120,6 +121,20 @@ func (s *Store) roomIn(t *table, l *limit, most, now int64) bool {
 		}
 	}
 	return true
+}
+
+// tidy removes the dead cells of the locked table at i if it has no place for one more cell. So tables grow with
+// their live cells, however fast new keys come. It grows the table if less than a tenth of it was dead: then each
+// cell that comes pays for a few that are looked at.
+func (s *Store) tidy(i int, now int64) {
+	t := s.tables[i].Load()
+	used := t.used
+	if t.fits(1) || t.soonest.Load() > now {
+		return
+	}
+	if s.sweep(t, now, math.MaxInt); t.used > used-used/10 {
+		s.rebuild(i, used+used/10, t.rich != nil)
+	}
 }
 
 // makeRoom reserves room for a cell of a limit, in place of dead ones wherever they

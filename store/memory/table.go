@@ -181,12 +181,16 @@ func (t *table) remove(hole int) {
 	t.used--
 }
 
+// fits reports whether the table has places for so many more cells.
+func (t *table) fits(more int) bool { return (t.used+more)*loadSlots <= len(t.slots)*loadCells }
+
 // room returns the locked table at i, or the one that takes its place because
 // it is too full for one more cell, or cannot hold rich ones.
 func (s *Store) room(i int, more int, withRich bool) *table {
 	t := s.tables[i].Load()
 	withRich = withRich || t.rich != nil
-	if used := t.used + more; used*loadSlots > len(t.slots)*loadCells {
+	if !t.fits(more) {
+		used := t.used + more
 		return s.rebuild(i, used+used/10, withRich)
 	}
 	if withRich && t.rich == nil {

@@ -233,6 +233,7 @@ func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, 
 		setBrief(b, false, level, clock, clock, retryAt, 0)
 		return 0, 0, nil, decided
 	}
+	s.tidy(ti, clock)
 	if !s.roomIn(s.tables[ti].Load(), l, s.mostOf(p), clock) {
 		return 0, 0, nil, unusual
 	}

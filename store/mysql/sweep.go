@@ -4,19 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
-// sweepPage is how many rows a sweep looks at in one reading without locks,
-// sweepChunk how many cells it locks at once to remove them. A decision waits
-// for a chunk at most.
 const (
-	sweepPage  = 2000
+	// sweepPage is how many rows a sweep looks at in one reading without locks.
+	sweepPage = 5000
+	// sweepChunk is how many cells are locked at once to remove them. A decision waits
+	// for a chunk at most.
 	sweepChunk = 500
+	// sweepAtOnce is how many chunks of cells are removed at once: one connection among
+	// those of a flood of new keys gets too little of the server's time to keep pace.
+	// It is no more than a quarter of the connections.
+	sweepAtOnce = 4
 )
 
 // Sweep implements store.Store: entries that count no more and that nobody
@@ -202,14 +210,28 @@ func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (r
 	if end = seen < sweepPage && len(dead) < most; end {
 		at.cell = law.Cell{}
 	}
-	for len(dead) > 0 && err == nil {
-		chunk := dead[:min(len(dead), sweepChunk)]
-		dead = dead[len(chunk):]
-		var more int
-		more, err = s.removeFree(ctx, n, now, chunk)
-		removed += more
-	}
+	removed, err = s.removeChunks(ctx, n, now, dead)
 	return removed, end && err == nil, err
+}
+
+// removeChunks removes those of some cells that are still of no use, some chunks at the same time.
+func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
+	var sum atomic.Int64
+	var g errgroup.Group
+	if most := n.db.Stats().MaxOpenConnections; most > 0 {
+		g.SetLimit(max(1, min(sweepAtOnce, most/4)))
+	} else {
+		g.SetLimit(sweepAtOnce)
+	}
+	for chunk := range slices.Chunk(cells, sweepChunk) {
+		g.Go(func() error {
+			more, err := s.removeFree(ctx, n, now, chunk)
+			sum.Add(int64(more))
+			return err
+		})
+	}
+	err = g.Wait()
+	return int(sum.Load()), err
 }
 
 // removeFree removes those of some cells that are still of no use, but for those that are in use.
