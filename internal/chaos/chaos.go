@@ -152,7 +152,10 @@ func Run(t *testing.T, e *Engine, lasts time.Duration, seed uint64) Report {
 	}
 	faults := append(slices.Clone(r.system.Faults), r.network()...)
 	for begin := sched.Now(); sched.Since(begin) < lasts; {
-		r.breakOne(ctx, t, faults)
+		if err := r.breakOne(ctx, faults); err != nil { // what was decided until now is still judged
+			t.Error(err)
+			break
+		}
 	}
 	time.Sleep(2 * time.Second) // it recovers
 	stop()
@@ -227,8 +230,8 @@ func (r *run) ask(ctx context.Context, node string, s *Stack) {
 	}
 }
 
-// breakOne brings about one fault, and mends it.
-func (r *run) breakOne(ctx context.Context, t *testing.T, faults []Fault) {
+// breakOne brings about one fault, and mends it. The error is that the engine could not be mended.
+func (r *run) breakOne(ctx context.Context, faults []Fault) error {
 	all := 0
 	for _, f := range faults {
 		all += f.Weight
@@ -243,11 +246,12 @@ func (r *run) breakOne(ctx context.Context, t *testing.T, faults []Fault) {
 		do = r.jump(f.Shift)
 	}
 	r.fault(history.Fault{Kind: f.Name})
-	if err := do(ctx, r.rng); err != nil {
-		if !errors.Is(err, ErrNothing) && ctx.Err() == nil {
-			t.Fatalf("%s: %v", f.Name, err)
-		}
-		return
+	err := do(ctx, r.rng)
+	switch {
+	case errors.Is(err, ErrNothing) || ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: %w", f.Name, err)
 	}
 	if f.Forgets > 0 {
 		r.forgot(begin, f.Forgets)
@@ -257,6 +261,7 @@ func (r *run) breakOne(ctx context.Context, t *testing.T, faults []Fault) {
 	r.mended = sched.Now()
 	r.mu.Unlock()
 	Pause(r.rng, 600*time.Millisecond)
+	return nil
 }
 
 // ErrNothing says that a fault could not be brought about this time.

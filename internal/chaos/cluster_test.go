@@ -83,8 +83,9 @@ func lose(c nodes, network *dbtest.Network, n int, patience time.Duration) []cha
 			i := rng.IntN(n)
 			c.Kill(i)
 			chaos.Pause(rng, patience)
+			begin := time.Now()
 			err := c.Restart(ctx, i)
-			for try := 0; err != nil && try < 10; try++ { // the others may not have noticed that it was away
+			for err != nil && time.Since(begin) < 5*time.Minute { // the others may not have noticed that it was away
 				time.Sleep(2 * time.Second)
 				c.Kill(i)
 				err = c.Restart(ctx, i)

@@ -192,8 +192,11 @@ func (g *MySQLGroup) Restart(ctx context.Context, i int) error {
 	statements := "start group_replication"
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Second) {
 		err := g.join(ctx, i, statements)
-		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+		if err == nil || ctx.Err() != nil {
 			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w; it said\n%s", err, g.nodes[i].process.said("[ERROR]"))
 		}
 		statements = "stop group_replication; start group_replication"
 	}

@@ -85,6 +85,19 @@ func (s *Server) Stop() {
 type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended
+	log   string        // the file of what it has said
+}
+
+// said returns the last of the lines with a text that the process has said.
+func (p *process) said(text string) string {
+	all, _ := os.ReadFile(p.log)
+	var lines []string
+	for line := range strings.Lines(string(all)) {
+		if strings.Contains(line, text) {
+			lines = append(lines, line)
+		}
+	}
+	return tail(strings.Join(lines, ""), 30)
 }
 
 // launch starts a server and waits until ping is content with it. The context
@@ -98,7 +111,7 @@ func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Durati
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	p := &process{cmd: cmd, ended: make(chan struct{})}
+	p := &process{cmd: cmd, ended: make(chan struct{}), log: log.Name()}
 	started := make(chan error)
 	// The death signal of a child comes when the thread ends that started it,
 	// not the process: keep that thread for as long as the server runs. It is
