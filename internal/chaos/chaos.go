@@ -248,11 +248,18 @@ func (r *run) breakOne(ctx context.Context, faults []Fault) error {
 	r.fault(history.Fault{Kind: f.Name})
 	err := do(ctx, r.rng)
 	switch {
+	case err == nil:
+		r.done(f, begin)
 	case errors.Is(err, ErrNothing) || ctx.Err() != nil:
-		return nil
-	case err != nil:
-		return fmt.Errorf("%s: %w", f.Name, err)
+		err = nil
+	default:
+		err = fmt.Errorf("%s: %w", f.Name, err)
 	}
+	return err
+}
+
+// done notes a fault that began at a time and is over, and gives the engine some time without one.
+func (r *run) done(f *Fault, begin time.Time) {
 	if f.Forgets > 0 {
 		r.forgot(begin, f.Forgets)
 	}
@@ -261,7 +268,6 @@ func (r *run) breakOne(ctx context.Context, faults []Fault) error {
 	r.mended = sched.Now()
 	r.mu.Unlock()
 	Pause(r.rng, 600*time.Millisecond)
-	return nil
 }
 
 // ErrNothing says that a fault could not be brought about this time.
