@@ -140,7 +140,7 @@ func (s *served) open(width, height int64, dark bool) *browser {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox,
 		chromedp.UserDataDir(s.t.TempDir()), chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.WSURLReadTimeout(2*time.Minute))
-	within, end := context.WithTimeout(context.Background(), 4*time.Minute)
+	within, end := context.WithTimeout(context.Background(), 15*time.Minute)
 	alloc, stopAlloc := chromedp.NewExecAllocator(within, options...)
 	ctx, stop := chromedp.NewContext(alloc)
 	b := &browser{t: s.t, ctx: ctx, s: s, expect: map[string]bool{}}
@@ -295,10 +295,21 @@ func (b *browser) shows(heading string) {
 // press clicks the button with a text, within an element.
 func (b *browser) press(within, text string) {
 	b.t.Helper()
-	script := fmt.Sprintf("[...document.querySelectorAll(%q)].find((b) => b.innerText.trim() === %q && !b.disabled)",
-		within+" button", text)
-	b.until(text, script)
-	eval[any](b, script+".click(), null")
+	b.clicks(text, fmt.Sprintf("[...document.querySelectorAll(%q)].find((b) => b.innerText.trim() === %q && !b.disabled)",
+		within+" button", text))
+}
+
+// clicks clicks an element as soon as there is one. Views draw themselves again and again, so it looks and clicks in
+// one step.
+func (b *browser) clicks(what, element string) {
+	b.t.Helper()
+	b.until(what, "((e) => e && (e.click(), true))("+element+")")
+}
+
+// closes waits until no dialog is open: one closes after what it has done is shown.
+func (b *browser) closes() {
+	b.t.Helper()
+	b.until("the dialog closes", "!document.querySelector('dialog')")
 }
 
 // types writes into a field, as a person does who deletes what is there.
@@ -313,6 +324,23 @@ func (b *browser) types(field, text string) {
 func (b *browser) keys(keys string) {
 	b.t.Helper()
 	b.run(chromedp.KeyEvent(keys))
+}
+
+// goesByKeys presses g and a letter, until they came one soon enough after the other.
+func (b *browser) goesByKeys(letter, heading string) {
+	b.t.Helper()
+	there := fmt.Sprintf("document.querySelector('main h1')?.innerText === %q && "+
+		"document.querySelector('nav [aria-current]')?.innerText.trim() === %[1]q", heading)
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		b.keys("g" + letter)
+		for range 40 {
+			if eval[bool](b, there) {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	b.t.Fatalf("g %s does not lead to %s; the page has:\n%s", letter, heading, b.text())
 }
 
 // answer is that of a server, read.

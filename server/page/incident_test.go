@@ -19,7 +19,7 @@ func TestIncident(t *testing.T) {
 	const first = "document.querySelector('table.keys tbody tr a')"
 	b.until("who is limited most", first+"?.innerText === 'mallory'")
 
-	eval[any](b, first+".click(), null")
+	b.clicks("who is limited most", first)
 	b.shows("mallory")
 	b.reads("refused now")
 	b.reads("token-bucket 1/1h burst 10")
@@ -32,6 +32,7 @@ func TestIncident(t *testing.T) {
 	b.types("dialog [name=reason]", "a customer that moves")
 	b.press("dialog", "Override")
 	b.reads("The override is in force.")
+	b.closes()
 	api, _ := headgate.Named("api")
 	if d, err := s.limiter.Allow(t.Context(), api, "mallory"); err != nil || !d.Allowed {
 		t.Errorf("after the override: %+v, %v", d, err)
@@ -44,12 +45,13 @@ func TestIncident(t *testing.T) {
 	b.types("dialog [name=reason]", "reads every page")
 	b.press("dialog", "Block")
 	b.reads("The key is blocked.")
+	b.closes()
 	b.goes("audit?key=alice", "Audit")
 	b.reads("reads every page")
 
 	// What would another limit have done to what login has recorded?
 	b.goes("limits/login", "login")
-	eval[any](b, `[...document.querySelectorAll("main a")].find((a) => a.innerText === "What if it were another?").click(), null`)
+	b.clicks("what if", `[...document.querySelectorAll("main a")].find((a) => a.innerText === "What if it were another?")`)
 	b.reads("4 requests of 1 key (key)")
 	b.writes("whatif-limit", "fixed-window 1/1h from-first")
 	b.until("by another limit", figures+` === "1 3 1"`)

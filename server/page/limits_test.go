@@ -65,13 +65,15 @@ func TestLimits(t *testing.T) {
 	b.reads("From version 1 to 2")
 	b.until("before", `document.querySelector(".difference del")?.textContent.startsWith("token-bucket 1/1h")`)
 	b.until("after", `document.querySelector(".difference ins")?.textContent.startsWith("token-bucket 2/1h")`)
-	eval[any](b, `[...document.querySelectorAll(".version")].find((e) => e.innerText.startsWith("Version 3")).querySelector("button").click(), null`)
+	const version = `[...document.querySelectorAll(".version")].find((e) => e.innerText.startsWith("Version 3"))`
+	b.clicks("the difference to version 3", version+`?.querySelector("button")`)
 	b.reads("From version 3 to 25")
 
 	// An override is removed.
 	b.press(".overrides", "Remove")
 	b.types("#ask-reason", "no VIP")
 	b.press("dialog", "Remove")
+	b.closes()
 	b.reads("version 26")
 	b.until("it is gone", `!document.querySelector(".overrides").innerText.includes("token-bucket 5/1h")`)
 
@@ -109,7 +111,8 @@ func TestOneLimit(t *testing.T) {
 	if strings.Contains(b.text(), "Version 2") {
 		t.Error("there is a version that has not changed the limit")
 	}
-	eval[any](b, `[...document.querySelectorAll(".version")].find((e) => e.innerText.startsWith("Version 4")).querySelectorAll("button")[1].click(), null`)
+	const version = `[...document.querySelectorAll(".version")].find((e) => e.innerText.startsWith("Version 4"))`
+	b.clicks("to roll back to version 4", version+`?.querySelectorAll("button")[1]`)
 	b.press("dialog", "Roll back")
 	b.reads("Rolled back to version 4")
 	b.reads("Version 6")

@@ -127,15 +127,7 @@ func TestWhatIf(t *testing.T) {
 	}
 	says("token-bucket 60/1m burst 30")
 
-	var took []float64
-	for i := range 20 {
-		took = append(took, b.slide("whatif-burst", i%8))
-	}
-	slices.Sort(took)
-	t.Logf("a moved slider was answered within %.0f ms, at most %.0f ms", took[10], took[19])
-	if took[0] > 300 {
-		t.Errorf("a moved slider is answered after %.0f ms at best", took[0])
-	}
+	slidesSoon(t, b, log)
 	b.slide("whatif-burst", 4)
 	b.slide("whatif-rate", 3)
 	says("token-bucket 4/1m burst 5")
@@ -194,6 +186,26 @@ func TestWhatIf(t *testing.T) {
 	b.until("a wrong log", `document.querySelector("main .problem")?.innerText.includes("format")`)
 }
 
+// slidesSoon moves a slider 20 times. A machine may be slow, so the least time is compared with the least that this one
+// needs to read the log and to replay it by one limit.
+func slidesSoon(t *testing.T, b *browser, log string) {
+	t.Helper()
+	var took, replays []float64
+	for i := range 20 {
+		began := time.Now()
+		replayed(t, log, "ip", fmt.Sprintf("token-bucket 60/1m burst %d", i+1))
+		replays = append(replays, float64(time.Since(began))/float64(time.Millisecond))
+		took = append(took, b.slide("whatif-burst", i%8))
+	}
+	slices.Sort(took)
+	slices.Sort(replays)
+	t.Logf("a moved slider was answered within %.0f ms, at least %.0f ms, at most %.0f ms; a replay takes %.0f ms at best",
+		took[10], took[0], took[19], replays[0])
+	if took[0] > replays[0]+200 {
+		t.Errorf("a moved slider is answered after %.0f ms at best, a replay takes %.0f ms", took[0], replays[0])
+	}
+}
+
 // comma writes a count as the page does.
 func comma(n int64) string {
 	if n < 1000 {
@@ -213,7 +225,7 @@ func TestWhatIfRecorded(t *testing.T) {
 	b.types("#token", s.tokens["reader"])
 	b.press(".signin", "Sign in")
 	b.goesOn("limits/login", "login")
-	eval[any](b, `[...document.querySelectorAll("main a")].find((a) => a.innerText === "What if it were another?").click(), null`)
+	b.clicks("what if", `[...document.querySelectorAll("main a")].find((a) => a.innerText === "What if it were another?")`)
 	b.reads("7 requests of 2 keys (key)")
 	b.reads("the history of login")
 	b.until("by the limit itself", figures+` === "5 2 1"`)

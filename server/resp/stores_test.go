@@ -5,7 +5,13 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
 )
+
+// still is a store whose clock stands still: replies tell times in whole seconds, which a second that passes changes.
+func still() *memory.Store {
+	return memory.New(&memory.Config{Clock: func() int64 { return 1795600000_000000 }})
+}
 
 // failing is a store whose decisions fail.
 type failing struct {

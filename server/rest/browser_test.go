@@ -173,7 +173,7 @@ func browse(t *testing.T, address string, reports <-chan readable) readable {
 	case read := <-reports:
 		t.Logf("%s: %.1f s", address, time.Since(began).Seconds())
 		return read
-	case <-time.After(3 * time.Minute):
+	case <-time.After(15 * time.Minute):
 		text, _ := os.ReadFile(says.Name())
 		t.Fatalf("Chromium does not open %s:\n%s", address, text)
 		return nil

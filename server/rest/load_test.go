@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -23,7 +24,8 @@ import (
 
 func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 	t.Parallel()
-	s, addr := slowServer(t, &rest.Config{Load: load.New(2, 0)})
+	l := load.New(2, 0)
+	s, addr := slowServer(t, &rest.Config{Load: l})
 	body := bodies["/v1/take"]
 	begin := func() net.Conn {
 		c := conn(t, addr)
@@ -36,13 +38,27 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 	a, b := begin(), begin()
 	<-s.asked
 	<-s.asked
+	if n, _ := l.InFlight(); n != 2 {
+		t.Errorf("%d requests are being decided, want 2", n)
+	}
+	s.answer <- struct{}{}
+	s.answer <- struct{}{}
+	for _, c := range []net.Conn{a, b} {
+		if status, p, _ := answer(t, c); status != http.StatusOK {
+			t.Errorf("status %d, %+v", status, p)
+		}
+	}
+	// A request waits for the store for some seconds. These two keep their places for as long as the machine needs.
+	x, y := l.Share(), l.Share()
+	if err := errors.Join(x.Enter(), y.Enter()); err != nil {
+		t.Fatal(err)
+	}
 	for _, pattern := range rest.Patterns() {
 		method, path, _ := strings.Cut(pattern, " ")
 		if path == "/healthz" || path == "/readyz" {
 			continue // these are not counted, and ask the store
 		}
 		c := conn(t, addr)
-		start := time.Now()
 		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", method, path+queries[path],
 			proxied, len(bodies[path]), bodies[path])
 		status, p, header := answer(t, c)
@@ -63,17 +79,9 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 			!strings.Contains(p.Detail, "Nothing was charged") || header.Get("Retry-After") != "1":
 			t.Errorf("%s: status %d, %+v, %v", pattern, status, p, header)
 		}
-		if took := time.Since(start); took > 20*time.Second {
-			t.Errorf("%s: answered after %v", pattern, took)
-		}
 	}
-	s.answer <- struct{}{}
-	s.answer <- struct{}{}
-	for _, c := range []net.Conn{a, b} {
-		if status, p, _ := answer(t, c); status != http.StatusOK {
-			t.Errorf("status %d, %+v", status, p)
-		}
-	}
+	x.Release()
+	y.Release()
 	c := begin()
 	s.answer <- struct{}{}
 	if status, p, _ := answer(t, c); status != http.StatusOK {

@@ -254,7 +254,7 @@ func TestTheStreamAnswersEachRequest(t *testing.T) {
 	const n = 3000 // more than may be under way
 	go func() {
 		for i := range uint64(n) {
-			r := &pb.StreamRequest{Id: i, Verb: &pb.StreamRequest_Take{Take: of("fixed-window 50/1d", "k", "")}}
+			r := &pb.StreamRequest{Id: i, Verb: &pb.StreamRequest_Take{Take: of("fixed-window 50/1d from-first", "k", "")}}
 			switch i % 3 {
 			case 1:
 				r = &pb.StreamRequest{Id: i}
@@ -321,7 +321,7 @@ func TestACancelledStreamEnds(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, memory.New(nil), nil)
 	client := pb.NewHeadgateServiceClient(dial(t, addr))
-	within, done := context.WithTimeout(t.Context(), time.Minute)
+	within, done := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer done()
 	for i := range 1500 {
 		ctx, cancel := context.WithCancel(within)

@@ -44,7 +44,8 @@ func catalogued(t *testing.T, s store.Store, limits map[string]string) (*service
 	if _, err := c.Set(t.Context(), catalog.By{Author: "ann"}, list...); err != nil {
 		t.Fatal(err)
 	}
-	return service.New(headgate.New(s, &headgate.Config{Names: c}), &config.Config{}, c), c
+	l := headgate.New(s, &headgate.Config{Names: c, Timeout: time.Minute}) // a database may be slow at first
+	return service.New(l, &config.Config{}, c), c
 }
 
 // usage asks for what a key has used, and returns that by limit too.
@@ -92,7 +93,7 @@ func TestUsageSaysWhyAKeyIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s := front.New(inner, &front.Config{SweepEvery: -1})
+		s := front.New(inner, &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}})
 		t.Cleanup(func() { s.Close() })
 		t.Run(name, func(t *testing.T) { t.Parallel(); whyRefused(t, s) })
 	}
@@ -128,7 +129,7 @@ func whyRefused(t *testing.T, st store.Store) {
 	if _, err := s.Acquire(t.Context(), &api.Request{Charge: api.Charge{Limit: "jobs", Key: "used"}}); err != nil {
 		t.Fatal(err)
 	}
-	take(t, s, "fixed-window 5/1h", "used")
+	take(t, s, "fixed-window 5/1h from-first", "used")
 	before, err := s.Cells(t.Context(), "", false, store.Query{})
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +175,7 @@ func whyRefused(t *testing.T, st store.Store) {
 	if l := used["jobs"]; l.Used != "1" || !strings.HasPrefix(l.Hint, "wait until something is released, ") {
 		t.Errorf("held: %+v", l)
 	}
-	if l := used["fixed-window 5/1h"]; len(used) != 4 || *l.Remaining != 4 || l.Hint != "" {
+	if l := used["fixed-window 5/1h from-first"]; len(used) != 4 || *l.Remaining != 4 || l.Hint != "" {
 		t.Errorf("a notation: %+v", used)
 	}
 	if len(u.Refusals) != 1 || u.Refusals[0].Limit != "login" || u.Refusals[0].Cost != "1" {
@@ -197,12 +198,12 @@ func TestUsageWithoutACatalogueListsTheCells(t *testing.T) {
 	st := memory.New(&memory.Config{Names: true})
 	start := func() *service.Service { return service.New(headgate.New(st, nil), &config.Config{}, nil) }
 	s := start()
-	for _, limit := range []string{"fixed-window 2/1h", "sliding-log 1/1h"} {
+	for _, limit := range []string{"fixed-window 2/1h from-first", "sliding-log 1/1h"} {
 		take(t, s, limit, "k")
 		take(t, s, limit, "l")
 	}
 	if _, used := usage(t, start(), service.UsageQuery{Key: "k"}); len(used) != 2 ||
-		used["fixed-window 2/1h"].Used != "1" || !strings.HasSuffix(used["sliding-log 1/1h"].Hint,
+		used["fixed-window 2/1h from-first"].Used != "1" || !strings.HasSuffix(used["sliding-log 1/1h"].Hint,
 		", or forget what was used: headgate reset 'sliding-log 1/1h' k") {
 		t.Errorf("%+v", used)
 	}

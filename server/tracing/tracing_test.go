@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -136,7 +137,10 @@ func (r *rig) want(t *testing.T, want ...string) {
 	}
 }
 
-func TestARequestHasSpansDownToTheStore(t *testing.T) {
+// TestARequestHasSpansDownToTheStore while time stands still: a refusal is repeated here for a second.
+func TestARequestHasSpansDownToTheStore(t *testing.T) { synctest.Test(t, spansDownToTheStore) }
+
+func spansDownToTheStore(t *testing.T) {
 	r := newRig(t)
 	for range 2 {
 		r.ask("/v1/take", sampled, `{"limit":"fixed-window 1/30d","key":"mallory"}`)

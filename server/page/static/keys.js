@@ -49,9 +49,12 @@ export const view = {
     const draw = () => {
       const list = cells.filter((c) => c.key.startsWith(begins) && !probe(c));
       if (order === "use") list.sort((a, b) => share(b) - share(a) || (a.key < b.key ? -1 : 1));
+      const name = (tr) => tr.cells[0].textContent + "\n" + (tr.cells[1] ? tr.cells[1].textContent : "");
+      const focused = rows.contains(document.activeElement) && name(document.activeElement.closest("tr"));
       count.textContent = number(list.length) + (more ? " of more" : "") + (list.length === 1 ? " key" : " keys");
       fill(rows, list.map(row));
       if (list.length === 0) fill(rows, h("tr", {}, h("td", { colspan: 6, class: "empty whole" }, blocked ? "No key is blocked." : begins ? "No key that was read begins so." : "No key is in use.")));
+      if (focused) [...rows.rows].find((tr) => name(tr) === focused)?.querySelector("a")?.focus({ preventScroll: true });
       next.hidden = !more;
     };
     const load = async (further) => {
