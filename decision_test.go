@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -91,8 +92,13 @@ func TestOneChargeHasTheFiguresOfTheDecision(t *testing.T) {
 // TestARepeatedRefusalHasTheFiguresOfWhatItLookedAt repeats the refusal of one of two
 // charges without the store: of the other one nothing is known.
 func TestARepeatedRefusalHasTheFiguresOfWhatItLookedAt(t *testing.T) {
-	t.Parallel()
-	l := headgate.New(deny.New(memory.New(nil), nil), nil)
+	synctest.Test(t, func(t *testing.T) { repeatedRefusals(t) }) // which are repeated for a second
+}
+
+func repeatedRefusals(t *testing.T) {
+	s := deny.New(memory.New(nil), nil)
+	defer s.Close()
+	l := headgate.New(s, nil)
 	free := headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1h"), Key: "k"}
 	full := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h"), Key: "k"}
 	for _, want := range []int{2, 1, 1} { // the first takes the last token: what comes next is known

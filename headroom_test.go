@@ -52,25 +52,32 @@ func TestHeadroomIsLeftToOthers(t *testing.T) {
 	} {
 		for _, keep := range []headgate.Headroom{headgate.Percent(15), headgate.Keep(headgate.MustCost("1.5"))} {
 			t.Run(fmt.Sprint(notation, " ", keep), func(t *testing.T) {
-				l := headgate.New(deny.New(memory.New(nil), nil), nil)
-				limit := headgate.MustParse(notation)
-				batch := headgate.Charge{Limit: limit, Key: "k", Keep: keep}
-				for i := range 12 {
-					ahead, err := l.Check(t.Context(), batch)
-					d, err2 := l.Take(t.Context(), batch)
-					if err != nil || err2 != nil || d.Allowed != (i < 8) || ahead.Allowed != d.Allowed {
-						t.Fatalf("batch %d: %+v, before it %+v, %v, %v", i, d, ahead, err, err2)
-					}
-					if !d.Allowed && (d.Remaining != 2 || d.RetryAfter <= 0 || d.RetryAfter > 2*time.Hour) {
-						t.Errorf("the refusal says %+v", d)
-					}
-				}
-				for i := range 3 {
-					if d, err := l.Allow(t.Context(), limit, "k"); err != nil || d.Allowed != (i < 2) {
-						t.Errorf("interactive %d: %+v, %v", i, d, err)
-					}
-				}
+				synctest.Test(t, func(t *testing.T) { // no window ends meanwhile
+					headroomIsLeft(t, headgate.MustParse(notation), keep)
+				})
 			})
+		}
+	}
+}
+
+func headroomIsLeft(t *testing.T, limit headgate.Limit, keep headgate.Headroom) {
+	s := deny.New(memory.New(nil), nil)
+	defer s.Close()
+	l := headgate.New(s, nil)
+	batch := headgate.Charge{Limit: limit, Key: "k", Keep: keep}
+	for i := range 12 {
+		ahead, err := l.Check(t.Context(), batch)
+		d, err2 := l.Take(t.Context(), batch)
+		if err != nil || err2 != nil || d.Allowed != (i < 8) || ahead.Allowed != d.Allowed {
+			t.Fatalf("batch %d: %+v, before it %+v, %v, %v", i, d, ahead, err, err2)
+		}
+		if !d.Allowed && (d.Remaining != 2 || d.RetryAfter <= 0 || d.RetryAfter > 2*time.Hour) {
+			t.Errorf("the refusal says %+v", d)
+		}
+	}
+	for i := range 3 {
+		if d, err := l.Allow(t.Context(), limit, "k"); err != nil || d.Allowed != (i < 2) {
+			t.Errorf("interactive %d: %+v, %v", i, d, err)
 		}
 	}
 }
@@ -140,7 +147,7 @@ func TestHeadroomThatLeavesNothing(t *testing.T) {
 
 func TestARefusalForHeadroomBlocksNobody(t *testing.T) {
 	l := headgate.New(deny.New(memory.New(nil), nil), nil)
-	limit := headgate.MustParse("fixed-window 10/1h block 1h")
+	limit := headgate.MustParse("fixed-window 10/1h from-first block 1h")
 	for i := range 11 {
 		d, err := l.Take(t.Context(), headgate.Charge{Limit: limit, Key: "k", Keep: headgate.Percent(10)})
 		if err != nil || d.Allowed != (i < 9) {

@@ -300,7 +300,7 @@ func (s *split) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 
 func TestCancelledInPartIsCancelledTwice(t *testing.T) {
 	ctx := context.Background()
-	m := memory.New(nil)
+	m := memory.New(&memory.Config{Clock: newClock("2026-03-01T12:00:00Z").read})
 	s := &split{Store: m}
 	l := headgate.New(s, nil)
 	ask := charges("k", "4 of fixed-window 10/1d", "1 of fixed-window 100/1d")
@@ -366,7 +366,7 @@ func TestCancelWhenTheStoreIsFull(t *testing.T) {
 // everywhere else, is nothing here.
 func TestSettledWithTheSameCharges(t *testing.T) {
 	ctx := context.Background()
-	l := headgate.New(memory.New(nil), nil)
+	l, _ := at()
 	c := headgate.Charge{Limit: headgate.MustParse("fixed-window 5/1h"), Key: "k"}
 	job := l.Once("job", 0)
 	if d, err := job.Take(ctx, c); err != nil || !d.Allowed {
@@ -382,7 +382,7 @@ func TestSettledWithTheSameCharges(t *testing.T) {
 // cancelled all the same.
 func TestCancelAfterAResetOfOne(t *testing.T) {
 	ctx := context.Background()
-	l := headgate.New(memory.New(nil), nil)
+	l, _ := at()
 	both := charges("k", "1 of fixed-window 5/1h", "1 of fixed-window 9/1h")
 	r, err := l.Once("x", 0).Reserve(ctx, 0, both...)
 	if err != nil {

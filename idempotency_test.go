@@ -67,7 +67,7 @@ func TestOnce(t *testing.T) {
 
 func TestOnceInABatch(t *testing.T) {
 	t.Parallel()
-	l := headgate.New(memory.New(nil), nil)
+	l, _ := at()
 	ask := charges("k", "1 of fixed-window 2/1h")
 	answers, err := l.Batch(context.Background(), []headgate.Request{
 		{Charges: ask, ID: "a"},

@@ -105,7 +105,7 @@ func TestLeaseOfAStoreThatIsAway(t *testing.T) {
 func TestLeaseWithRateLimits(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	l := headgate.New(memory.New(nil), nil)
+	l, _ := at()
 	ask := charges("k", "1 of fixed-window 2/1h", "1 of concurrency 1 ttl 30s")
 	first, err := l.Acquire(ctx, ask...)
 	if err != nil || !first.Decision.Allowed {

@@ -53,7 +53,7 @@ func TestAnObserverHearsOfEveryDecision(t *testing.T) {
 	heard := new(listener)
 	l := headgate.New(memory.New(nil), &headgate.Config{Observer: heard})
 	ctx := t.Context()
-	two := headgate.Charge{Limit: headgate.MustParse("fixed-window 2/1h"), Key: "k"}
+	two := headgate.Charge{Limit: headgate.MustParse("fixed-window 2/1h from-first"), Key: "k"}
 	job := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 1m"), Key: "k"}
 	_, _ = l.Allow(ctx, two.Limit, "k")
 	_, _ = l.Key(two.Limit, "k").Allow(ctx)
@@ -121,7 +121,7 @@ func TestAnObserverHearsOfBatchesAndSweeps(t *testing.T) {
 	heard := new(listener)
 	inner := memory.New(nil)
 	f := front.New(&slowStore{inner}, &front.Config{Observer: heard, SweepEvery: time.Millisecond})
-	l := headgate.New(f, nil)
+	l := headgate.New(f, &headgate.Config{Timeout: time.Minute}) // not the 250 ms of package front
 	limit := headgate.MustParse("token-bucket 1000/s")
 	var wg sync.WaitGroup
 	for range 50 {

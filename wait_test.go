@@ -100,7 +100,7 @@ func TestWaitThatCannotBe(t *testing.T) {
 
 func TestLimitedActions(t *testing.T) {
 	t.Parallel()
-	l, limit := headgate.New(memory.New(nil), nil), headgate.MustParse("fixed-window 2/1h")
+	l, limit := headgate.New(memory.New(nil), nil), headgate.MustParse("fixed-window 2/1h from-first")
 	type key struct{}
 	ctx := context.WithValue(context.Background(), key{}, "the caller's")
 	action := headgate.Limited(l, func(ctx context.Context) (string, error) { return ctx.Value(key{}).(string), nil },

@@ -2,10 +2,12 @@ package catalog_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/store"
 )
@@ -47,4 +49,26 @@ func TestCloseWaitsForALookUp(t *testing.T) {
 		}
 		c.Close()
 	})
+}
+
+// TestManyKeysAreAskedForInParts asks for more keys at once than one question has.
+func TestManyKeysAreAskedForInParts(t *testing.T) {
+	s := newCounting(0)
+	c := open(t, s)
+	set(t, c, limit(t, "login", "fixed-window 1/1h"))
+	done(t)(c.Override(t.Context(), admin, catalog.Override{
+		Limit: named(t, "login", "fixed-window 10/1h"), Key: "k999",
+	}))
+	charges := make([]headgate.Charge, 1000)
+	for i := range charges {
+		charges[i] = headgate.Charge{Limit: headgate.MustNamed("login"), Key: fmt.Sprint("k", i)}
+	}
+	s.asked.Store(0)
+	if err := c.FindAll(t.Context(), charges); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.asked.Load(); n != 3 || charges[999].Limit.String() != "fixed-window 10/1h" ||
+		charges[998].Limit.String() != "fixed-window 1/1h" {
+		t.Errorf("%d questions, %s, %s", n, charges[999].Limit, charges[998].Limit)
+	}
 }

@@ -233,8 +233,16 @@ func TestNoDecisionIsByHalfAChange(t *testing.T) {
 		}
 	}
 	write(2)
+	// A look may see a few changes. One that sees more than it tries again for says that the catalogue is not
+	// available, which happens where this goroutine has more of the processor than the other.
+	looks := make(chan struct{}, 3)
 	wg.Go(func() {
-		for n := 3; ctx.Err() == nil; n++ {
+		for n := 3; ; n++ {
+			select {
+			case <-looks:
+			case <-ctx.Done():
+				return
+			}
 			write(n)
 			time.Sleep(time.Millisecond)
 		}
@@ -247,6 +255,10 @@ func TestNoDecisionIsByHalfAChange(t *testing.T) {
 			{Limit: headgate.MustNamed("login"), Key: "bob"},
 			{Limit: headgate.MustNamed("login"), Key: "carl"},
 			{Limit: headgate.MustNamed("login"), Key: "acme/1"},
+		}
+		select {
+		case looks <- struct{}{}:
+		default:
 		}
 		if err := c.FindAll(t.Context(), charges); err != nil {
 			t.Fatal(err)
@@ -373,27 +385,5 @@ func TestAPlanOfTheEmptyKey(t *testing.T) {
 	l := headgate.New(s, &headgate.Config{Names: open(t, s)})
 	if d := take(t, l, "login", ""); d.Applied != "plan pro" {
 		t.Errorf("%+v", d)
-	}
-}
-
-// TestManyKeysAreAskedForInParts asks for more keys at once than one question has.
-func TestManyKeysAreAskedForInParts(t *testing.T) {
-	s := newCounting(0)
-	c := open(t, s)
-	set(t, c, limit(t, "login", "fixed-window 1/1h"))
-	done(t)(c.Override(t.Context(), admin, catalog.Override{
-		Limit: named(t, "login", "fixed-window 10/1h"), Key: "k999",
-	}))
-	charges := make([]headgate.Charge, 1000)
-	for i := range charges {
-		charges[i] = headgate.Charge{Limit: headgate.MustNamed("login"), Key: fmt.Sprint("k", i)}
-	}
-	s.asked.Store(0)
-	if err := c.FindAll(t.Context(), charges); err != nil {
-		t.Fatal(err)
-	}
-	if n := s.asked.Load(); n != 3 || charges[999].Limit.String() != "fixed-window 10/1h" ||
-		charges[998].Limit.String() != "fixed-window 1/1h" {
-		t.Errorf("%d questions, %s, %s", n, charges[999].Limit, charges[998].Limit)
 	}
 }

@@ -69,7 +69,7 @@ func aServerThatIsAway(t *testing.T, over protocol) {
 			stop()
 		}
 	}})
-	stop = func() { go server.close(); time.Sleep(50 * time.Millisecond) } // it waits for this call, or breaks it
+	stop = func() { server.listener.cut(); go server.close() } // which waits for this call
 	c := server.client(t, nil)
 	charge := headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}
 	verbs := map[string]func() error{

@@ -29,7 +29,7 @@ func program(t *testing.T, l limiter) (notes []string) {
 	t.Helper()
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	ctx := t.Context()
-	few := headgate.Charge{Limit: headgate.MustParse("fixed-window 10/1d"), Key: "a"}
+	few := headgate.Charge{Limit: headgate.MustParse("fixed-window 10/1d from-first"), Key: "a"}
 	quick := headgate.Charge{Limit: headgate.MustParse("token-bucket 100/s burst 1"), Key: "a"}
 	day := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1d burst 3"), Key: "a"}
 	jobs := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 1m"), Key: "job"}

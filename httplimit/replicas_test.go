@@ -176,11 +176,22 @@ func TestReplicasHoldBackTogether(t *testing.T) {
 	if early := f.held(t, "idle replicas", 0); early != nil {
 		t.Errorf("idle replicas: %q", early)
 	}
-	// What was on its way when the answer came, and until the store was told. The machine may pause
-	// then, so one of three tries is enough.
+	// What was on its way when the answer came, and until the store was told, which takes as long as this process
+	// needs for it, more or less. The machine may pause then, so one of three tries is enough.
+	st, err := sqlite.Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
 	for try := 1; ; try++ {
+		begin := time.Now()
+		_, err := headgate.New(st, nil).Block(t.Context(), headgate.MustParse(replicaLimit), "near", time.Second, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		telling := 300*time.Millisecond + 10*time.Since(begin)
 		f.refuseNext()
-		early := f.held(t, "busy replicas", 300*time.Millisecond)
+		early := f.held(t, "busy replicas", telling)
 		if early == nil {
 			break
 		}

@@ -153,7 +153,7 @@ func TestAResetOfOneOfTwoKeys(t *testing.T) {
 func TestSettlement(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("wrong")
-	requests, tokens := named("requests", "fixed-window 10/1d from-first"), named("tokens", "fixed-window 100/1d")
+	requests, tokens := named("requests", "fixed-window 10/1d from-first"), named("tokens", "fixed-window 100/1d from-first")
 	for name, tt := range map[string]struct {
 		settle httplimit.SettleFunc
 		header string // of the answer

@@ -56,7 +56,11 @@ func TestLimitsAnswerAsTheySayFromTheStart(t *testing.T) {
 				})
 			}
 			if took := time.Since(begin); took > 2*time.Second+busy {
-				t.Errorf("the store decided %s after it came", took)
+				begin = time.Now() // how slow is this machine? Another server opens the same store.
+				startReady(t, t.TempDir(), "--store", url).stop(t)
+				if another := time.Since(begin); took > 2*time.Second+busy+3*another {
+					t.Errorf("the store decided %s after it came, and another server took %s", took, another)
+				}
 			}
 			if _, status, err := s.take(http.DefaultClient, body("nobody.knows")); err != nil || status != http.StatusNotFound &&
 				status != http.StatusBadRequest {

@@ -149,6 +149,7 @@ func TestAStoreThatIsAwayIsALineASecond(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+	<-s.over // it has said all: Wait closes the pipe, and what was not read by then is lost
 	_ = s.cmd.Wait()
 	took := int(time.Since(begin)/time.Second) + 1 // more than 3 s where the machine pauses
 	lines := strings.Split(strings.TrimSpace(s.out.String()), "\n")

@@ -43,13 +43,18 @@ func TestAFullFileAdmitsNobody(t *testing.T) {
 	stderr, in := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- serve(ctx, in, serving{config: &config.Config{}, store: "sqlite:" + path, addr: "127.0.0.1:0"})
+		ended <- serve(ctx, in, serving{
+			config: &config.Config{}, store: "sqlite:" + path, addr: "127.0.0.1:0", deadline: patient,
+		})
 		in.Close()
 	}()
 	r := bufio.NewReader(stderr)
-	line, err := r.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
+	line := ""
+	for !strings.Contains(line, "http://") { // a line of the log may come first
+		var err error
+		if line, err = r.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
 	}
 	go func() { _, _ = io.Copy(io.Discard, r) }()
 	t.Cleanup(func() {

@@ -141,12 +141,12 @@ func TestASignalWhileAStoreIsOpenedIsToldFromAFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	for _, scheme := range []string{"postgres", "mysql", "redis"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0") // of its own: the command before may have tried more than once
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
 		cmd := exec.Command(bin, "run", "--limit", "token-bucket 5/s", "--key", "k", "--store",
 			scheme+"://"+l.Addr().String()+"/0", "--", "true")
 		if err := cmd.Start(); err != nil {

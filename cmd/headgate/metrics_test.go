@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // fetch returns the status and the text of a path.
@@ -66,8 +67,12 @@ func TestMetricsAreOnTheirOwnAddressOrOnThatOfHTTP(t *testing.T) {
 	s.counted(t, s.url+"/metrics")
 
 	own := startReady(t, dir, "--store", "memory:", "--config", "headgate.yaml", "--metrics", "127.0.0.1:0")
-	_, rest, _ := strings.Cut(own.out.String(), "metrics is on ")
-	addr, _, _ := strings.Cut(rest, "\n")
+	addr := ""
+	own.until(t, time.Minute, "the address of the metrics", func() (found bool) { // it comes after that of HTTP
+		_, rest, _ := strings.Cut(own.out.String(), "metrics is on ")
+		addr, _, found = strings.Cut(rest, "\n")
+		return found
+	})
 	own.counted(t, "http://"+addr+"/metrics")
 	if status, _ := fetch(t, own.url+"/metrics", ""); status != http.StatusNotFound {
 		t.Errorf("/metrics on the address of --http beside --metrics: %d", status)

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/server/api"
 )
@@ -55,6 +56,7 @@ func TestTheCommandLineTellsOfFullLimits(t *testing.T) {
 			{"reset LIMIT SHARED", exitOK, "reset"},
 			{"take LIMIT f", exitOK, "shared with"}, // a refusal of e is repeated for a second
 		} {
+			time.Sleep(5 * time.Millisecond) // in which a little of what is used drains
 			args := strings.Fields(tt.args)
 			for i := range args {
 				switch args[i] {

@@ -142,12 +142,7 @@ func TestTheServiceManagerIsTold(t *testing.T) {
 func TestTheServiceManagerIsToldThatTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	m := newManager(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close() // nobody is there
-	s := prepared(t, t.TempDir(), "--store", "redis://"+l.Addr().String()+"/0")
+	s := prepared(t, t.TempDir(), "--store", "redis://127.0.0.1:1/0") // nobody is there
 	s.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+m.path)
 	s.begin(t)
 	m.until(t, s, "STATUS=the store is not available: ")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/headgatetest"
+	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
 )
 
@@ -116,12 +117,7 @@ func TestAccountsCannotBeEnumerated(t *testing.T) {
 
 // TestTheProgramServes starts the program as it is.
 func TestTheProgramServes(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t)) // that no other program gets meanwhile
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- run(ctx, []string{"-http", addr, "-store", "sqlite::memory:"}) }()

@@ -36,8 +36,8 @@ func TestTwoOfFiveInEachSecond(t *testing.T) {
 // TestProcessesShareTheTokens runs the program twice at a time over one file.
 func TestProcessesShareTheTokens(t *testing.T) {
 	args := []string{
-		"-store", "sqlite:" + filepath.Join(t.TempDir(), "tokens.db"), "-limit",
-		"fixed-window 4/1d from-first", "-seconds", "1",
+		"-store", "sqlite:" + filepath.Join(t.TempDir(), "tokens.db") + "?synchronous=normal", // a decision has 250 ms
+		"-limit", "fixed-window 4/1d from-first", "-seconds", "1",
 	}
 	var outs [2]bytes.Buffer
 	var both sync.WaitGroup
