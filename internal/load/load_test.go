@@ -76,9 +76,11 @@ func TestEachClientHasOneQuestionUnderWay(t *testing.T) {
 	t.Parallel()
 	const clients = 8
 	var busy [clients]atomic.Bool
-	var mu sync.Mutex // guards rngs
-	rngs := map[*rand.Rand]int{}
-	load.Run(t.Context(), load.Config{Clients: clients, Duration: 200 * time.Millisecond},
+	var mu sync.Mutex // guards rngs and asked
+	rngs, asked := map[*rand.Rand]int{}, 0
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	load.Run(ctx, load.Config{Clients: clients, Duration: time.Minute},
 		func(_ context.Context, client int, rng *rand.Rand) (bool, error) {
 			if busy[client].Swap(true) {
 				t.Errorf("client %d asks twice at once", client)
@@ -88,6 +90,9 @@ func TestEachClientHasOneQuestionUnderWay(t *testing.T) {
 				t.Errorf("clients %d and %d share their numbers", of, client)
 			}
 			rngs[rng] = client
+			if asked++; asked > 20_000 && len(rngs) == clients { // a slow machine may start the last of them late
+				cancel()
+			}
 			mu.Unlock()
 			busy[client].Store(false)
 			return rng.IntN(2) == 0, nil

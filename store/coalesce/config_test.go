@@ -140,24 +140,26 @@ func TestABatchTakesTenSecondsAtMost(t *testing.T) {
 
 // TestALargeRequestThatFailsHasNoOutcomes goes alone, and past the queue.
 func TestALargeRequestThatFailsHasNoOutcomes(t *testing.T) {
-	s := coalesce.New(silent{}, &coalesce.Config{MaxOps: 2})
-	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	outs := make([]law.Outcome, 1)
-	err := s.Apply(ctx, []law.Op{take("a", 1)}, outs)
-	if !errors.Is(err, context.DeadlineExceeded) || outs[0] != (law.Outcome{}) {
-		t.Errorf("%v, %+v", err, outs[0])
-	}
-	if got, want := s.Stats(), (coalesce.Stats{Batches: 1, Ops: 1, Callers: 1}); got != want {
-		t.Errorf("Stats: %+v, want %+v", got, want)
-	}
-	if err := s.Apply(ctx, []law.Op{take("a", 1)}, outs); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("after the end of the context: %v", err)
-	}
-	if err := s.Apply(t.Context(), nil, nil); err != nil || s.Stats().Batches != 1 {
-		t.Errorf("a batch of nothing: %v, %+v", err, s.Stats())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := coalesce.New(silent{}, &coalesce.Config{MaxOps: 2})
+		defer s.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		outs := make([]law.Outcome, 1)
+		err := s.Apply(ctx, []law.Op{take("a", 1)}, outs)
+		if !errors.Is(err, context.DeadlineExceeded) || outs[0] != (law.Outcome{}) {
+			t.Errorf("%v, %+v", err, outs[0])
+		}
+		if got, want := s.Stats(), (coalesce.Stats{Batches: 1, Ops: 1, Callers: 1}); got != want {
+			t.Errorf("Stats: %+v, want %+v", got, want)
+		}
+		if err := s.Apply(ctx, []law.Op{take("a", 1)}, outs); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after the end of the context: %v", err)
+		}
+		if err := s.Apply(t.Context(), nil, nil); err != nil || s.Stats().Batches != 1 {
+			t.Errorf("a batch of nothing: %v, %+v", err, s.Stats())
+		}
+	})
 }
 
 // TestWhoSharesAnOp changes one thing of what the second of two callers asks.

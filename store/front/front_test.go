@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// noSweeper is for tests that count what their own sweeps remove.
-var noSweeper = &front.Config{SweepEvery: -1}
+// noSweeper is for tests that count what their own sweeps remove. A decision may take long on a busy machine.
+var noSweeper = &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}}
 
 func TestConformance(t *testing.T) {
 	inMemory := func() store.Store { return memory.New(&memory.Config{Names: true}) }

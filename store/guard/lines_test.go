@@ -3,6 +3,7 @@ package guard_test
 import (
 	"bytes"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,12 +27,17 @@ func TestOneLineWhenTheStoreGoesAwayAndOneWhenItIsBack(t *testing.T) {
 		if len(lines) != 4 {
 			t.Fatalf("%d lines about two times that it was away: %s", len(lines), said.String())
 		}
-		for i, want := range []string{"the cable is cut", "after=10.6s answered_without_it=996"} {
-			for _, line := range []string{lines[i], lines[i+2]} {
-				if !strings.Contains(line, want) {
-					t.Errorf("line %q, want %q in it", line, want)
-				}
+		for i, want := range []string{
+			"the cable is cut", "after=10.6s answered_without_it=996", "the cable is cut", "after=10.6s answered_without_it=",
+		} {
+			if !strings.Contains(lines[i], want) {
+				t.Errorf("line %q, want %q in it", lines[i], want)
 			}
+		}
+		// Ten callers failed together, any number of whom were answered before the line was written, or after it.
+		_, count, _ := strings.Cut(lines[3], "answered_without_it=")
+		if n, err := strconv.Atoi(count); err != nil || n < 991 || n > 1000 {
+			t.Errorf("line %q, want a count from 991 to 1000 in it", lines[3])
 		}
 	})
 }
@@ -66,10 +72,10 @@ func TestTurnedTakesThePlaceOfTheLines(t *testing.T) {
 }
 
 // goAway cuts a store off twice, for 10.6 s, while ten callers ask every tenth of a second. The breaker
-// opens at the fifth.
+// opens at the fifth. The first time these ask one after the other, the second time all at once.
 func goAway(t *testing.T, p *process) {
 	limit := headgate.MustParse("token-bucket 1000/s away allow")
-	for range 2 {
+	for _, together := range []bool{false, true} {
 		p.link.cut(errCut)
 		for range 100 {
 			var callers sync.WaitGroup
@@ -79,6 +85,9 @@ func goAway(t *testing.T, p *process) {
 						t.Error(err)
 					}
 				})
+				if !together {
+					callers.Wait()
+				}
 			}
 			callers.Wait()
 			time.Sleep(100 * time.Millisecond)

@@ -77,7 +77,7 @@ func TestNewKeysOfAFullLimitShareACell(t *testing.T) {
 	t.Parallel()
 	url, s := boundedURL(t, 20)
 	other := openWith(t, url, 0)
-	limit := headgate.MustParse("fixed-window 10/1h")
+	limit := headgate.MustParse("fixed-window 10/365d")
 	name := limit.Name()
 	if own := takeKeys(t, s, limit, "own", 20); own != 20 {
 		t.Fatalf("%d keys have a cell of their own", own)

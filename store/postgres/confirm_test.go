@@ -43,7 +43,9 @@ func TestCommitsThatTheStandbyHasNotConfirmedAreUnknown(t *testing.T) {
 	limit := headgate.MustParse("fixed-window 50/30d")
 	stores := map[string]store.Store{
 		"driver": direct, "over the caller's pool": postgres.New(pool, nil), "through pgbouncer": pooled,
-		"behind the wrappers": front.New(direct, &front.Config{SweepEvery: -1}),
+		"behind the wrappers": front.New(direct, &front.Config{
+			SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}, // a busy machine may take long
+		}),
 	}
 	type question struct {
 		name string

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,7 +90,10 @@ func TestDoctor(t *testing.T) {
 			"alter system set synchronous_standby_names = 'nobody';; select pg_reload_conf()", "",
 		},
 	} {
-		plant(t, exec, tt.plant)
+		exec(tt.plant)
+		if strings.Contains(tt.plant, "pg_reload_conf") { // each session reads it a moment later
+			awaitFinding(t, s, tt.check)
+		}
 		storetest.Finds(t, s, store.Wrong, tt.check, tt.remedy)
 		if tt.mend != "" {
 			exec(tt.mend)
@@ -105,12 +109,19 @@ func TestDoctor(t *testing.T) {
 	forgotten(t, conn, s)
 }
 
-// plant carries out statements of which the last may take effect a little later.
-func plant(t *testing.T, exec func(string), sql string) {
+// awaitFinding waits for up to a minute until a store finds that something is wrong about a thing.
+func awaitFinding(t *testing.T, s *postgres.Store, check string) {
 	t.Helper()
-	exec(sql)
-	if strings.Contains(sql, "pg_reload_conf") {
-		time.Sleep(300 * time.Millisecond)
+	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(20 * time.Millisecond) {
+		found, err := s.Examine(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(found, func(f store.Finding) bool {
+			return f.Check == check && f.Severity == store.Wrong
+		}) {
+			return
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
 	conn, _ := session(t)
 	if _, err := conn.Exec(t.Context(), `
 		insert into headgate.limits (name, rule) values ('hourly', 'token-bucket 7/1h burst 9'),
-			('windows', 'fixed-window 4/1d'), ('blocking', 'gcra 3/1h block 1h'), ('log', 'sliding-log 3/1h');
+			('windows', 'fixed-window 4/365d'), ('blocking', 'gcra 3/1h block 1h'), ('log', 'sliding-log 3/1h');
 		insert into headgate.buckets (id, capacity, refill_seconds) values ('a', 3, 7200), ('b', 3, 7200)`); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -118,18 +119,20 @@ func TestAFloodHoldsUpNoCount(t *testing.T) {
 	fillKeys(t, s, onlyOne, "own", 1)
 	flood, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
+	// Many transactions in one query of each session, the sessions half a second apart: this process, which may pause,
+	// is no part of it. If it pauses when one of the queries is over, the others still last for a while.
+	const query = "begin; select from headgate.rooms for key share; select pg_sleep(0.2); commit; "
 	for range 4 {
 		conn := connect(t, dsn)
 		wg.Go(func() {
 			for flood.Err() == nil {
-				if _, err := conn.Exec(context.Background(), "begin; select from headgate.rooms for key share; "+
-					"select pg_sleep(0.2); commit"); err != nil {
+				if _, err := conn.Exec(context.Background(), strings.Repeat(query, 15)); err != nil {
 					t.Error(err)
 				}
 			}
 		})
+		time.Sleep(500 * time.Millisecond)
 	}
-	time.Sleep(300 * time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for _, call := range []string{"begin_sharing_1", "end_sharing_1"} {

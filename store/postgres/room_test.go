@@ -96,7 +96,7 @@ func TestNewKeysOfAFullLimitShareACell(t *testing.T) {
 	t.Parallel()
 	s, dsn := bounded(t, 20)
 	other := openWith(t, dsn, 0)
-	limit := headgate.MustParse("fixed-window 10/1h")
+	limit := headgate.MustParse("fixed-window 10/365d")
 	if own := fillKeys(t, s, limit, "own", 20); own != 20 {
 		t.Fatalf("%d keys have a cell of their own", own)
 	}

@@ -68,7 +68,7 @@ func inOpenTx(t *testing.T, s *postgres.Store, dsn string, limit headgate.Limit,
 func TestTheFirstKeyOfALimitBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	s, dsn := bounded(t, 1000)
-	limit := headgate.MustParse("fixed-window 10/1h")
+	limit := headgate.MustParse("fixed-window 10/365d")
 	sweep(t, s) // so that the maximum is in the store
 	inOpenTx(t, s, dsn, limit, "first")
 	shortest := time.Minute // of several, since the machine may pause
@@ -87,7 +87,7 @@ func TestAKeyThatFoundNoRoomKeepsItsLimitFromSharing(t *testing.T) {
 	t.Parallel()
 	s, dsn := bounded(t, 1)
 	sweep(t, s)
-	limit := headgate.MustParse("fixed-window 10/1h")
+	limit := headgate.MustParse("fixed-window 10/365d")
 	first := inOpenTx(t, s, dsn, limit, "first")
 	second := inOpenTx(t, s, dsn, limit, "second")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -115,7 +115,7 @@ func TestAKeyThatFoundNoRoomKeepsItsLimitFromSharing(t *testing.T) {
 func TestAKeyMadeWhileItsRoomClosesBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	s, dsn := bounded(t, 1000)
-	limit := headgate.MustParse("fixed-window 10/1h")
+	limit := headgate.MustParse("fixed-window 10/365d")
 	timed(t, s, limit, "first", time.Minute)
 	if _, err := connect(t, dsn).Exec(t.Context(), "select headgate.close_room_1($1)", limit.Name()); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestAKeyMadeWhileItsRoomClosesBlocksNoOther(t *testing.T) {
 	// A key stands in line for a second at most. What is more is the machine's: the
 	// shortest of several says what the store waited for.
 	shortest := time.Minute
-	for i := range 5 {
+	for i := 0; i < 5 || i < 20 && shortest > 1200*time.Millisecond; i++ {
 		shortest = min(shortest, timed(t, s, limit, fmt.Sprint("other", i), time.Minute))
 	}
 	if shortest > 1200*time.Millisecond {
@@ -137,7 +137,7 @@ func TestAKeyMadeWhileItsRoomClosesBlocksNoOther(t *testing.T) {
 func TestASweepWaitsForNoTransaction(t *testing.T) {
 	t.Parallel()
 	s, dsn := bounded(t, 2)
-	limit := headgate.MustParse("fixed-window 10/1h")
+	limit := headgate.MustParse("fixed-window 10/365d")
 	fillKeys(t, s, limit, "own", 1)
 	sweep(t, s)
 	if _, err := connect(t, dsn).Exec(t.Context(), "select headgate.close_room_1($1)", limit.Name()); err != nil {
@@ -159,7 +159,7 @@ func TestASweepWaitsForNoRoom(t *testing.T) {
 	t.Parallel()
 	s, dsn := bounded(t, 100)
 	sweep(t, s)
-	limit, err := headgate.MustParse("fixed-window 10/1h").WithMaxKeys(2)
+	limit, err := headgate.MustParse("fixed-window 10/365d").WithMaxKeys(2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func whileALimitIsForgotten(t *testing.T) time.Duration {
 	t.Helper()
 	s, dsn := bounded(t, 1000)
 	sweep(t, s)
-	empty, other := headgate.MustParse("fixed-window 10/1h"), headgate.MustParse("fixed-window 10/2h")
+	empty, other := headgate.MustParse("fixed-window 10/365d"), headgate.MustParse("fixed-window 11/365d")
 	conn := connect(t, dsn)
 	if _, err := conn.Exec(t.Context(), "insert into headgate.rooms (limit_name) values ($1), ($2)", empty.Name(),
 		other.Name()); err != nil {
@@ -234,7 +234,7 @@ func whileALimitIsForgotten(t *testing.T) time.Duration {
 func TestASharedCellThatSomebodyDeletes(t *testing.T) {
 	t.Parallel()
 	s, dsn := bounded(t, 5)
-	limit := headgate.MustParse("fixed-window 2/1h")
+	limit := headgate.MustParse("fixed-window 2/365d")
 	fillKeys(t, s, limit, "own", 5)
 	sweep(t, s)
 	for range 2 {
@@ -273,7 +273,7 @@ func TestALimitSharesOnlyWhenAllKeysAreSeen(t *testing.T) {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
 			s, dsn := bounded(t, 2)
-			limit := headgate.MustParse("fixed-window 10/1h")
+			limit := headgate.MustParse("fixed-window 10/365d")
 			fillKeys(t, s, limit, "own", 1)
 			sweep(t, s)
 			take := func(tx pgx.Tx, key string) (out law.Outcome, err error) {
@@ -312,7 +312,7 @@ func TestNoLimitSharesBeforeAllKnowOfTheMaximum(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
 	before := openAt(t, dsn)
-	limit := headgate.MustParse("fixed-window 10/1h")
+	limit := headgate.MustParse("fixed-window 10/365d")
 	made := inOpenTx(t, before, dsn, limit, "made")
 	old := begun(t, dsn, pgx.RepeatableRead)
 	if _, err := old.Exec(t.Context(), "select count(*) from headgate.settings"); err != nil {
@@ -360,7 +360,7 @@ func TestAPeriodDoesNotEndWhileItsCellCounts(t *testing.T) {
 		}
 		return ended
 	}
-	slow, quick := headgate.MustParse("fixed-window 10/1h"), headgate.MustParse("token-bucket 1000/s burst 10")
+	slow, quick := headgate.MustParse("fixed-window 10/365d"), headgate.MustParse("token-bucket 1000/s burst 10")
 	for _, limit := range []headgate.Limit{slow, quick} {
 		if _, err := conn.Exec(t.Context(),
 			"insert into headgate.cells (limit_name, key, empty_at) values ($1, 'own', 9e15::bigint)",

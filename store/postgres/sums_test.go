@@ -134,11 +134,7 @@ func TestANewCellIsDatedAfterTheWait(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.Apply(t.Context(), ops, outs) }()
-	for waits := false; !waits; {
-		if err := watcher.QueryRow(t.Context(), `select exists (select from pg_locks where not granted)`).Scan(&waits); err != nil {
-			t.Fatal(err)
-		}
-	}
+	waitsForLock(t, watcher)
 	var now int64
 	if err := errors.Join(
 		watcher.QueryRow(t.Context(), `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`).Scan(&now),

@@ -179,7 +179,7 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 		t.Errorf("%+v, %v; want 20 charged", d, err)
 	}
 
-	for deadline := time.Now().Add(time.Minute); admitted.Load() < most && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(5 * time.Minute); admitted.Load() < most && time.Now().Before(deadline); {
 		time.Sleep(20 * time.Millisecond)
 	}
 	time.Sleep(50 * time.Millisecond)

@@ -113,8 +113,8 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 			for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 				if err := through.Apply(context.Background(), again, make([]law.Outcome, 1)); err == nil {
 					break
-				} else if time.Since(begin) > 5*time.Second {
-					t.Fatalf("5 s after there was room: %v", err)
+				} else if time.Since(begin) > time.Minute {
+					t.Fatalf("a minute after there was room: %v", err)
 				}
 			}
 			admitted := 0

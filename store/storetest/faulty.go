@@ -83,7 +83,7 @@ func (f *faulty) mend(t *testing.T, through store.Store) {
 		if err == nil && outs[0].Err == nil {
 			return
 		}
-		if time.Since(begin) > 10*time.Second {
+		if time.Since(begin) > time.Minute { // on a busy machine
 			t.Fatalf("the store works, and is not asked: %v", errors.Join(err, outs[0].Err))
 		}
 	}

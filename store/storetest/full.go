@@ -80,7 +80,7 @@ func slow() map[string]law.Params {
 	return map[string]law.Params{
 		"bucket":         {Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: hour, Drain: 1000},
 		"fixed window":   {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 3000, Step: aeon, Drain: law.Max},
-		"sliding window": {Kind: law.Window, Unit: 1000, Capacity: 3000, Step: hour},
+		"sliding window": {Kind: law.Window, Unit: 1000, Capacity: 3000, Step: aeon}, // the next full hour may be near
 		"log":            slidingLog(3, hour),
 	}
 }

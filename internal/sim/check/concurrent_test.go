@@ -88,11 +88,11 @@ func TestConcurrent(t *testing.T) {
 		},
 		{Name: "log", Algorithm: history.SlidingLog, Version: 1, Amount: "20", Period: 50_000},
 		{Name: "window", Algorithm: history.FixedWindow, Version: 1, Amount: "20", Period: 50_000},
-		{Name: "held", Algorithm: history.Concurrency, Version: 1, Amount: "2", TTL: second},
+		{Name: "held", Algorithm: history.Concurrency, Version: 1, Amount: "2", TTL: 60 * second}, // no pause is so long
 	}
 	texts := []string{
 		"token-bucket 1000/s burst 20", "token-bucket 1000/s burst 100 prefetch 50/100ms", "sliding-log 20/50ms",
-		"fixed-window 20/50ms", "concurrency 2 ttl 1s",
+		"fixed-window 20/50ms", "concurrency 2 ttl 1m",
 	}
 	rec := &recorder{begin: time.Now()}
 	var named []headgate.Limit
