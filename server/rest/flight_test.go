@@ -29,7 +29,7 @@ import (
 type slow struct {
 	store.Store
 	asked, answer chan struct{}
-	probed        chan struct{} // in the place of asked, by /healthz and /readyz: an answer may come before its probe ends
+	probed        chan struct{} // as asked, by probes: an answer may come before its probe ends
 	over          <-chan struct{}
 }
 
@@ -61,7 +61,8 @@ func (s *slow) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { re
 func slowServer(t *testing.T, c *rest.Config) (*slow, string) {
 	t.Helper()
 	s := &slow{
-		memory.New(nil), make(chan struct{}, 10_000), make(chan struct{}), make(chan struct{}, 10_000), t.Context().Done(),
+		memory.New(nil), make(chan struct{}, 10_000), make(chan struct{}), make(chan struct{}, 10_000),
+		t.Context().Done(),
 	}
 	server := httptest.NewServer(rest.New(service.New(headgate.New(s, nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), c))

@@ -254,7 +254,8 @@ func TestTheStreamAnswersEachRequest(t *testing.T) {
 	const n = 3000 // more than may be under way
 	go func() {
 		for i := range uint64(n) {
-			r := &pb.StreamRequest{Id: i, Verb: &pb.StreamRequest_Take{Take: of("fixed-window 50/1d from-first", "k", "")}}
+			take := &pb.StreamRequest_Take{Take: of("fixed-window 50/1d from-first", "k", "")}
+			r := &pb.StreamRequest{Id: i, Verb: take}
 			switch i % 3 {
 			case 1:
 				r = &pb.StreamRequest{Id: i}
