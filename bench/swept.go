@@ -112,7 +112,8 @@ func (b *bench) flood(ctx context.Context, f *field, callers int, d time.Duratio
 			Value: all.PerSecond(), P50: others.Quantile(0.5), P99: others.Quantile(0.99),
 			Asked: all.Allowed + all.Refused + all.Errors, Failed: all.Errors, FirstError: all.FirstError,
 		},
-		removed: float64(made.Load()-left) / all.Elapsed.Seconds(), left: float64(left), err: errors.Join(err, ctx.Err()),
+		removed: float64(made.Load()-left) / all.Elapsed.Seconds(), left: float64(left),
+		err: errors.Join(err, ctx.Err()),
 	}
 }
 
