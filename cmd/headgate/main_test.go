@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -17,6 +18,7 @@ func TestMain(m *testing.M) {
 	if child() {
 		return
 	}
+	completeWithin = time.Minute
 	testscript.Main(tests{m}, map[string]func(){"headgate": main})
 }
 
