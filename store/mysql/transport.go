@@ -178,18 +178,19 @@ func (s *transport) ask(ctx context.Context, n *node, text string) (heard answer
 		return heard, conn.Close()
 	}
 	ended, undo := abandon(ctx, conn)
-	switch {
-	case undo == nil && !ended:
+	nothing := undo == nil && !ended
+	if nothing {
 		err = &undone{s.because(ctx, conn, err)}
-	case before != nil:
-		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		err = n.view.doubt(look, conn, before, err)
-		cancel()
 	}
 	if undo != nil { // a connection with half a transaction must not go back to the pool
 		_ = conn.Raw(func(any) error { return errBadConn })
 	}
 	conn.Close()
+	if !nothing && before != nil {
+		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		err = n.view.doubt(look, n.db, before, err)
+		cancel()
+	}
 	return answer{}, err
 }
 

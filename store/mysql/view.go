@@ -21,7 +21,7 @@ type view struct{ last atomic.Pointer[string] }
 
 // before returns the membership for a text that is to be sent to the node. It asks once; later texts
 // get what was seen last, which may be of a while ago: then one deadlock is taken for more than it is.
-func (v *view) before(ctx context.Context, conn *sql.Conn) (*string, error) {
+func (v *view) before(ctx context.Context, conn querier) (*string, error) {
 	if known := v.last.Load(); known != nil {
 		return known, nil
 	}
@@ -29,7 +29,7 @@ func (v *view) before(ctx context.Context, conn *sql.Conn) (*string, error) {
 }
 
 // see reads the membership and keeps it.
-func (v *view) see(ctx context.Context, conn *sql.Conn) (*string, error) {
+func (v *view) see(ctx context.Context, conn querier) (*string, error) {
 	var now sql.NullString
 	if err := conn.QueryRowContext(ctx, readView).Scan(&now); err != nil {
 		return nil, err
@@ -39,9 +39,10 @@ func (v *view) see(ctx context.Context, conn *sql.Conn) (*string, error) {
 }
 
 // doubt returns an error of a COMMIT, marked if it may have been done: if the membership is not what it
-// was before the text was sent, or cannot be read.
-func (v *view) doubt(ctx context.Context, conn *sql.Conn, before *string, err error) error {
-	if now, failed := v.see(ctx, conn); failed != nil || *now != *before {
+// was before the text was sent, or cannot be read. It is read by a connection of the pool: the one that got the
+// error may report the same deadlock once more.
+func (v *view) doubt(ctx context.Context, pool *sql.DB, before *string, err error) error {
+	if now, failed := v.see(ctx, pool); failed != nil || *now != *before {
 		return &unsure{err}
 	}
 	return err
