@@ -21,15 +21,20 @@ type view struct{ last atomic.Pointer[string] }
 
 // before returns the membership for a text that is to be sent to the node. It asks once; later texts
 // get what was seen last, which may be of a while ago: then one deadlock is taken for more than it is.
-func (v *view) before(ctx context.Context, conn querier) (*string, error) {
+func (v *view) before(ctx context.Context, conn *sql.Conn) (*string, error) {
 	if known := v.last.Load(); known != nil {
 		return known, nil
 	}
 	return v.see(ctx, conn)
 }
 
+// asker is a connection, or a pool.
+type asker interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
 // see reads the membership and keeps it.
-func (v *view) see(ctx context.Context, conn querier) (*string, error) {
+func (v *view) see(ctx context.Context, conn asker) (*string, error) {
 	var now sql.NullString
 	if err := conn.QueryRowContext(ctx, readView).Scan(&now); err != nil {
 		return nil, err
