@@ -51,10 +51,10 @@ func FreePort(tb testing.TB) int {
 	return port
 }
 
-// Listen listens at an address of TCP to the end of the test. It waits while the
-// address is in use: a program that this process starts holds its sockets, also
-// closed ones, from the fork to the exec, and a connection of another program may
-// have the port for a while.
+// Listen listens on a TCP address until the test ends. It retries while the address
+// is in use: a child process inherits open sockets between fork and exec, so a socket
+// that was just closed here may live on, and a connection of another program may
+// hold the port for a while.
 func Listen(tb testing.TB, addr string) net.Listener {
 	tb.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -101,9 +101,9 @@ func (w *sweeper) run(ctx context.Context) {
 	}
 }
 
-// wait waits for a pause, and reports whether the sweeper goes on after it. If it may be shorter, it ends within
-// lookEvery after the store was asked as many ops as a sweep removes: so a flood of new keys that begins in a long
-// pause is noticed soon.
+// wait waits for a pause, and reports whether the context is still alive. If shorter is true, the pause ends early,
+// within lookEvery, once the store has been asked as many ops as a sweep removes. A flood of new keys that begins
+// during a long pause is then noticed soon.
 func (w *sweeper) wait(ctx context.Context, pause time.Duration, shorter bool) bool {
 	for shorter && w.asked != nil && pause > lookEvery {
 		if sched.Wait(lookEvery, ctx.Done(), nil, nil) != sched.TimeOut {

@@ -124,8 +124,8 @@ func (s *Store) roomIn(t *table, l *limit, most, now int64) bool {
 }
 
 // tidy removes the dead cells of the locked table at i if it has no place for one more cell. So tables grow with
-// their live cells, however fast new keys come. It grows the table if less than a tenth of it was dead: then each
-// cell that comes pays for a few that are looked at.
+// their live cells, however fast new keys come. It grows the table if less than a tenth of it was dead, so that
+// the cost of the scan is spread over many insertions.
 func (s *Store) tidy(i int, now int64) {
 	t := s.tables[i].Load()
 	used := t.used

@@ -214,7 +214,7 @@ func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (r
 	return removed, end && err == nil, err
 }
 
-// removeChunks removes those of some cells that are still of no use, some chunks at the same time.
+// removeChunks removes the cells that are still dead, up to sweepAtOnce chunks concurrently.
 func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
 	var sum atomic.Int64
 	var g errgroup.Group
