@@ -209,7 +209,9 @@ func rebase(s State, op *Op, clock int64) Verdict {
 		// What was used counts no longer than it would have without the
 		// change. So a key that is asked for by two definitions in turn, each
 		// of which converts the cell, becomes empty all the same.
-		if empty := op.emptyAt(b, d.Now); healed || empty < b.EmptyAt && (b.Level > 0 || b.Prev == 0) {
+		// But what may be returned to a bucket is known until the end that it had.
+		knows := b.Prev > 0 && (b.Level == 0 || p.Kind == Bucket && !p.window())
+		if empty := op.emptyAt(b, d.Now); healed || empty < b.EmptyAt && !knows {
 			b.EmptyAt = empty
 		}
 		if p.Kind == Log {
@@ -243,7 +245,6 @@ func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over
 	}
 	switch {
 	case fold:
-		other = s.Kind != p.Kind
 		s.Prev, s.At = 0, now
 	case other:
 		// At is the start of the step in which the last charge was made.
@@ -251,9 +252,9 @@ func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over
 	}
 	most := p.Highest()
 	s.Level, s.Prev = min(level, most), rescale(s.Prev, s.Unit, p.Unit, most)
-	if p.Kind == Bucket && other {
+	if p.Kind == Bucket {
 		// Nothing that was charged before can be returned: what has drained of
-		// it since is not known by p.
+		// it since is not known by p, nor later by the definition from before.
 		s.Prev = min(s.Prev+s.Level, Max)
 	}
 	s.Kind, s.Unit, s.Step = p.Kind, p.Unit, p.Step

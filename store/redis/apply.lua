@@ -17,14 +17,13 @@ local function convert(b, p, healed)
   level = rescale(level, b.unit, p.unit, MAX)
   if not healed and (level >= MAX or level > p.capacity and per_step(p) == p.capacity) then return false, level end
   if fold then
-    other = b.kind ~= p.kind
     b.prev, b.at = 0, b.now
   elseif other then
     b.at = min(b.now, add_steps(b.at, 1, b.step))
   end
   local most = p.kind == 2 and 4294967295 or MAX
   b.level, b.prev = min(level, most), rescale(b.prev, b.unit, p.unit, most)
-  if p.kind == 1 and other then b.prev = min(b.prev + b.level, MAX) end
+  if p.kind == 1 then b.prev = min(b.prev + b.level, MAX) end
   b.kind, b.unit, b.step = p.kind, p.unit, p.step
   return true, 0
 end
@@ -58,8 +57,9 @@ local function rebase(s, p, clock)
   end
   b.moved = converted or healed
   if b.moved then
+    local knows = b.prev > 0 and (b.level == 0 or p.kind == 1 and not is_window(p))
     local empty = emptied(b, p)
-    if healed or empty < b.empty and (b.level > 0 or b.prev == 0) then b.empty = empty end
+    if healed or empty < b.empty and not knows then b.empty = empty end
     if p.kind == 3 then b.clear, b.carry = true, b.level end
   end
   return b

@@ -49,8 +49,7 @@ if not moved and now >= b_empty then
     b_level := 0; b_prev := 0;
 end if;
 if converted then
-    other := b_law <> kind;
-    fold := other or kind = 3 or kind = 2 and b_step <> step;
+    fold := b_law <> kind or kind = 3 or kind = 2 and b_step <> step;
     scaled := div((b_level + case when fold and b_law = 2 then b_prev else 0 end)::numeric * unit + b_unit - 1, b_unit);
     most := case when kind = 1 then least(drain, capacity) else capacity end; -- perStep
     if not moved and (scaled >= c_max or scaled > capacity and most = capacity) then
@@ -66,12 +65,11 @@ if converted and over = 0 then
         b_prev := 0; b_at := now;
     elsif kind = 1 and b_step <> step then
         b_at := least(now, headgate.add_steps_N(b_at, 1, b_step));
-        other := true;
     end if;
     most := case when kind = 2 then 4294967295 else c_max end;
     b_level := least(scaled, most);
     b_prev := least(div(b_prev::numeric * unit + b_unit - 1, b_unit), most);
-    if kind = 1 and other then
+    if kind = 1 then
         b_prev := least(b_prev + b_level, c_max);
     end if;
     b_law := kind; b_unit := unit; b_step := step;
@@ -81,7 +79,8 @@ if over = 0 and (moved or converted) then
         when kind = 2 then {{template "empty window" (as "level" "b_level" "prev" "b_prev")}}
         when kind = 3 then now + step
         else {{template "after" (as "t" "case when anchor = 2 then now else b_at end" "credits" "b_level")}} end;
-    if moved or empty < b_empty and (b_level > 0 or b_prev = 0) then
+    -- what may be returned to a bucket is known until the end that it had
+    if moved or empty < b_empty and (b_prev = 0 or b_level > 0 and (kind <> 1 or anchor = 2 or drain = c_max)) then
         b_empty := empty;
     end if;
     moved := true;

@@ -60,7 +60,7 @@ declare
     cost bigint; cnt bigint; partial boolean; ceiling bigint; clock bigint; now bigint;
     -- the decision: Base, and what goes with it
     b_law bigint; b_level bigint; b_prev bigint; b_at bigint; b_unit bigint; b_empty bigint; b_block bigint; b_step bigint;
-    moved boolean; clear boolean; carry bigint; nolog boolean; converted boolean; other boolean; fold boolean;
+    moved boolean; clear boolean; carry bigint; nolog boolean; converted boolean; fold boolean;
     scaled numeric; over bigint; most bigint;
     -- use
     x bigint; t bigint; empty bigint;
