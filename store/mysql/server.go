@@ -42,9 +42,10 @@ func (s *transport) look(ctx context.Context, db querier) error {
 // checkServer says why the server, or the way to it, cannot be used.
 func checkServer(ctx context.Context, db querier) error {
 	var version string
+	var slept, moves int
 	var s session
-	if err := db.QueryRowContext(ctx, "SELECT VERSION(), "+sessionColumns).Scan(&version, &s.mode, &s.client,
-		&s.connection, &s.results); err != nil {
+	if err := db.QueryRowContext(ctx, "SELECT VERSION(), "+sessionColumns+", SLEEP(0.001), SYSDATE(6) <> NOW(6)").Scan(
+		&version, &s.mode, &s.client, &s.connection, &s.results, &slept, &moves); err != nil {
 		return classify("read the server's version", err)
 	}
 	if err := checkVersion(version); err != nil {
@@ -52,6 +53,10 @@ func checkServer(ctx context.Context, db querier) error {
 	}
 	if err := s.check(); err != nil {
 		return fmt.Errorf("mysql: %w", err)
+	}
+	if moves == 0 {
+		return fmt.Errorf("mysql: %w: SYSDATE() does not move while a statement waits: start the server without "+
+			"sysdate-is-now", store.ErrSetup)
 	}
 	_, err := db.ExecContext(ctx, "SELECT 0; SELECT 0")
 	var my *driver1.MySQLError

@@ -11,14 +11,19 @@ import (
 // charset is the character set that every connection has.
 const charset = "utf8mb4"
 
-// readClock reads the server's clock in a statement of its own, so that it is
-// read after the locks of the statements before it. UTC_TIMESTAMP knows no
-// daylight saving, as SYSDATE and NOW do.
-const readClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+// readClock reads the server's clock, after the locks of the statements before it. UTC_TIMESTAMP
+// gives the time at which the statement began; on a node of Galera, that at which the text of
+// several statements began, so that what a statement before has waited must be added. Without it a
+// charge that had waited for two seconds took the cell back in time, and the cell forgot what was
+// charged meanwhile. UTC_TIMESTAMP knows no daylight saving, as SYSDATE and NOW do: hence the bounds.
+const (
+	readClock = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + IF(" + sinceBegun +
+		" BETWEEN 0 AND 1800000000, " + sinceBegun + ", 0))"
+	sinceBegun = "TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))"
+)
 
-// localClock is what SYSDATE gives by the time zone of the session, at the time
-// of the statement.
-const localClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', NOW(6))"
+// localClock reads the clock by the time zone of the session.
+const localClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))"
 
 // executeText carries out the statement in @hg_s, which may be none.
 const executeText = "PREPARE headgate FROM @hg_s;EXECUTE headgate;DEALLOCATE PREPARE headgate;"
