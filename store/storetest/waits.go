@@ -1,0 +1,77 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// Hold locks the row of a cell in a transaction, and returns the store within that transaction, and what commits it.
+type Hold func(t *testing.T, c law.Cell) (in store.Store, commit func() error)
+
+// TakeBySQL takes one of a limit by what people call.
+type TakeBySQL func(ctx context.Context, notation, key string) error
+
+// RunWaits has charges wait for the row of their key, for longer than a cell that is ahead of the clock is left alone.
+// Another charge is committed before them. By the clock from before the wait the cell would go back in time, and
+// forget that charge.
+func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
+	t.Helper()
+	const second = 1_000_000
+	limits := map[string]law.Params{
+		"token-bucket 10/1s":   {Kind: law.Bucket, Unit: 100_000, Capacity: second, Step: 1, Drain: 1},
+		"fixed-window 10/1s":   {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 10_000, Step: second, Drain: law.Max},
+		"sliding-window 10/1s": {Kind: law.Window, Unit: 1000, Capacity: 10_000, Step: second},
+		"sliding-log 10/1s":    slidingLog(10, second),
+	}
+	for name, waits := range map[string]func(context.Context, law.Op) error{
+		"alone": func(ctx context.Context, op law.Op) error { return applied(ctx, s, op) },
+		"several": func(ctx context.Context, op law.Op) error {
+			next := op
+			next.Group++
+			return applied(ctx, s, op, next)
+		},
+		"once": func(ctx context.Context, op law.Op) error {
+			op.ID, op.TTL = "id", second
+			return applied(ctx, s, op)
+		},
+		"by SQL": func(ctx context.Context, op law.Op) error { return bySQL(ctx, op.Cell.Limit, op.Cell.Key) },
+	} {
+		for notation, p := range limits {
+			t.Run(name+" "+notation, func(t *testing.T) {
+				t.Parallel()
+				op := take(notation, name, p, 1, 0)
+				one(t, s, op)
+				in, commit := hold(t, op.Cell)
+				answered := make(chan error, 1)
+				go func() { answered <- waits(t.Context(), op) }()
+				time.Sleep(2500 * time.Millisecond)
+				first := one(t, in, op).State.At
+				if err := commit(); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-answered; err != nil {
+					t.Fatal(err)
+				}
+				op.Verb = law.Check
+				if at := one(t, s, op).State.At; at < first {
+					t.Errorf("the charge that waited took the cell back by %d us", first-at)
+				}
+			})
+		}
+	}
+}
+
+// applied applies requests to one cell.
+func applied(ctx context.Context, s store.Store, ops ...law.Op) error {
+	outs := make([]law.Outcome, len(ops))
+	err := s.Apply(ctx, ops, outs)
+	for i := range outs {
+		err = errors.Join(err, outs[i].Err)
+	}
+	return err
+}
