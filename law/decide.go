@@ -209,9 +209,10 @@ func rebase(s State, op *Op, clock int64) Verdict {
 		// What was used counts no longer than it would have without the
 		// change. So a key that is asked for by two definitions in turn, each
 		// of which converts the cell, becomes empty all the same.
-		// But what may be returned to a bucket is known until the end that it had.
-		knows := b.Prev > 0 && (b.Level == 0 || p.Kind == Bucket && !p.window())
-		if empty := op.emptyAt(b, d.Now); healed || empty < b.EmptyAt && !knows {
+		// But a bucket forgets at EmptyAt what was returned to it: as long as a charge
+		// has not drained by the definition that made it, that would be too early.
+		keeps := b.Prev > 0 && (b.Level == 0 || p.Kind == Bucket && !p.window())
+		if empty := op.emptyAt(b, d.Now); healed || empty < b.EmptyAt && !keeps {
 			b.EmptyAt = empty
 		}
 		if p.Kind == Log {
