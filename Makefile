@@ -91,7 +91,7 @@ sim: ## search simulations for faults for a minute; SIM="-for 8m -json" for long
 	$(BIN)/sim.test -test.run '^TestSim$$' -test.timeout 0 -for 1m $(SIM)
 
 .PHONY: planted
-planted: ## count the seeds until the simulator finds each of 52 planted faults; PLANTED="-only NAME" for some
+planted: ## count the seeds until the simulator finds each of 53 planted faults; PLANTED="-only NAME" for some
 	$(GO) run ./internal/sim/planted/find $(PLANTED)
 
 .PHONY: chaos

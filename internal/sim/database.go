@@ -22,7 +22,8 @@ var epoch = time.Date(2027, 3, 27, 20, 0, 0, 0, time.UTC)
 //
 //   - A transaction locks the rows of its cells in the order of their keys, first come,
 //     first served, reads the clock after the last lock, decides, writes, and commits
-//     after commitTime. The locks are held until then.
+//     after commitTime. The locks are held until then. A commit can hang for seconds, as
+//     where a cluster has lost a node.
 //   - A transaction that does not commit leaves nothing. That happens when the server
 //     dies, when its disk is full, and in conflicts, which the driver repeats.
 //   - A request can be lost before it reaches the server, and an answer after the commit.
@@ -46,8 +47,8 @@ type database struct {
 	latency    time.Duration // a way of the network takes up to this
 	commitTime time.Duration // a commit takes up to this
 
-	refused, lostBefore, lostAfter, conflicts int
-	full                                      bool // commits fail
+	refused, lostBefore, lostAfter, conflicts, hanging int
+	full                                               bool // commits fail
 }
 
 // row is a cell with its log and its register, as committed.
@@ -170,6 +171,9 @@ func (d *database) transact(ops []law.Op, outs []law.Outcome) error {
 	}
 	law.Apply(ops, outs, clock, records)
 	d.s.sleep(d.s.between(1, d.commitTime))
+	if d.s.chance(d.hanging) {
+		d.s.sleep(d.s.between(time.Second, 5*time.Second))
+	}
 	switch {
 	case d.full: // what was decided stays in outs, which no caller may believe
 		return fmt.Errorf("simulated: %w: the disk is full", store.ErrUnavailable)

@@ -66,7 +66,7 @@ func Run(seed uint64, o Options) *Result {
 func (w *world) settleDown() {
 	if w.db != nil {
 		w.db.full = false
-		w.db.refused, w.db.lostBefore, w.db.lostAfter, w.db.conflicts = 0, 0, 0, 0
+		w.db.refused, w.db.lostBefore, w.db.lostAfter, w.db.conflicts, w.db.hanging = 0, 0, 0, 0, 0
 	}
 	w.s.sleep(5 * time.Minute)
 	w.broken = append(w.broken, w.unanswered()...)

@@ -272,6 +272,7 @@ func (w *world) imperfect() {
 	if s := w.s; s.chance(500) && !w.without["network"] && !w.calm() {
 		w.db.refused, w.db.lostBefore = s.rng.IntN(10), s.rng.IntN(10)
 		w.db.lostAfter, w.db.conflicts = s.rng.IntN(10), s.rng.IntN(50)
+		w.db.hanging = max(0, s.rng.IntN(6)-3)
 	}
 }
 
