@@ -211,7 +211,8 @@ func rebase(s State, op *Op, clock int64) Verdict {
 		// of which converts the cell, becomes empty all the same.
 		// But a bucket forgets at EmptyAt what was returned to it: as long as a charge
 		// has not drained by the definition that made it, that would be too early.
-		keeps := b.Prev > 0 && (b.Level == 0 || p.Kind == Bucket && !p.window())
+		// One that empties in a step, such as of an unlimited limit, does not wait for that.
+		keeps := b.Prev > 0 && (b.Level == 0 || p.Kind == Bucket && p.Anchor != Calendar && p.Drain < p.Capacity)
 		if empty := op.emptyAt(b, d.Now); healed || empty < b.EmptyAt && !keeps {
 			b.EmptyAt = empty
 		}

@@ -57,7 +57,7 @@ local function rebase(s, p, clock)
   end
   b.moved = converted or healed
   if b.moved then
-    local keeps = b.prev > 0 and (b.level == 0 or p.kind == 1 and not is_window(p))
+    local keeps = b.prev > 0 and (b.level == 0 or p.kind == 1 and p.anchor ~= 2 and p.drain < p.capacity)
     local empty = emptied(b, p)
     if healed or empty < b.empty and not keeps then b.empty = empty end
     if p.kind == 3 then b.clear, b.carry = true, b.level end
