@@ -73,9 +73,8 @@ func returnsOfTwo(t *testing.T, pair [2]law.Params, rng *rand.Rand) (given int64
 		most = max(most, float64(p.Capacity)/float64(p.Unit))
 		rate += float64(p.Drain) / float64(p.Step) / float64(p.Unit)
 	}
-	// A level that drains in steps has at most one more behind it.
 	for _, p := range pair {
-		if p.Step > 10 {
+		if p.Step > 10 { // a level that drains in steps has at most one more behind it
 			most += float64(p.Drain) / float64(p.Unit)
 		}
 	}
