@@ -16,8 +16,8 @@ import (
 func TestADecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
-	s := openAt(t, dsn+"?pool_max_conns=20")
-	pool, err := pgxpool.New(t.Context(), dsn+"?pool_max_conns=40")
+	s := openAt(t, dsn+"?pool_max_conns=16")
+	pool, err := pgxpool.New(t.Context(), dsn+"?pool_max_conns=24")
 	if err != nil {
 		t.Fatal(err)
 	}
