@@ -28,6 +28,7 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 		"sliding-window 10/1s": {Kind: law.Window, Unit: 1000, Capacity: 10_000, Step: second},
 		"sliding-log 10/1s":    slidingLog(10, second),
 	}
+	var all []waiting
 	for name, waits := range map[string]func(context.Context, law.Op) error{
 		"alone": func(ctx context.Context, op law.Op) error { return applied(ctx, s, op) },
 		"several": func(ctx context.Context, op law.Op) error {
@@ -42,28 +43,36 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 		"by SQL": func(ctx context.Context, op law.Op) error { return bySQL(ctx, op.Cell.Limit, op.Cell.Key) },
 	} {
 		for notation, p := range limits {
-			t.Run(name+" "+notation, func(t *testing.T) {
-				t.Parallel()
-				op := take(notation, name, p, 1, 0)
-				one(t, s, op)
-				in, commit := hold(t, op.Cell)
-				answered := make(chan error, 1)
-				go func() { answered <- waits(t.Context(), op) }()
-				time.Sleep(2500 * time.Millisecond)
-				first := one(t, in, op).State.At
-				if err := commit(); err != nil {
-					t.Fatal(err)
-				}
-				if err := <-answered; err != nil {
-					t.Fatal(err)
-				}
-				op.Verb = law.Check
-				if at := one(t, s, op).State.At; at < first {
-					t.Errorf("the charge that waited took the cell back by %d us", first-at)
-				}
-			})
+			w := waiting{name: name + ", " + notation, op: take(notation, name, p, 1, 0), answered: make(chan error, 1)}
+			one(t, s, w.op)
+			w.in, w.commit = hold(t, w.op.Cell)
+			go func() { w.answered <- waits(t.Context(), w.op) }()
+			all = append(all, w)
 		}
 	}
+	time.Sleep(2500 * time.Millisecond)
+	for _, w := range all {
+		first := one(t, w.in, w.op).State.At
+		if err := w.commit(); err != nil {
+			t.Fatalf("%s: commit: %v", w.name, err)
+		}
+		if err := <-w.answered; err != nil {
+			t.Fatalf("%s: %v", w.name, err)
+		}
+		w.op.Verb = law.Check
+		if at := one(t, s, w.op).State.At; at < first {
+			t.Errorf("%s: the charge that waited took the cell back by %d us", w.name, first-at)
+		}
+	}
+}
+
+// waiting is a charge that waits for the row of its key.
+type waiting struct {
+	name     string
+	op       law.Op
+	in       store.Store // of whoever holds the row
+	commit   func() error
+	answered chan error
 }
 
 // applied applies requests to one cell.
