@@ -209,9 +209,9 @@ func rebase(s State, op *Op, clock int64) Verdict {
 		// What was used counts no longer than it would have without the
 		// change. So a key that is asked for by two definitions in turn, each
 		// of which converts the cell, becomes empty all the same.
-		// But a bucket forgets at EmptyAt what was returned to it: as long as a charge
-		// has not drained by the definition that made it, that would be too early.
-		// One that empties in a step, such as of an unlimited limit, does not wait for that.
+		// But a bucket forgets at EmptyAt what was returned to it. It must not do so
+		// before each charge has drained by the definition that made it. A definition
+		// that empties the bucket in one step, such as unlimited, is an exception.
 		keeps := b.Prev > 0 && (b.Level == 0 || p.Kind == Bucket && p.Anchor != Calendar && p.Drain < p.Capacity)
 		if empty := op.emptyAt(b, d.Now); healed || empty < b.EmptyAt && !keeps {
 			b.EmptyAt = empty
@@ -255,8 +255,8 @@ func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over
 	most := p.Highest()
 	s.Level, s.Prev = min(level, most), rescale(s.Prev, s.Unit, p.Unit, most)
 	if p.Kind == Bucket {
-		// Nothing that was charged before can be returned: what has drained of
-		// it since is not known by p, nor later by the definition from before.
+		// Nothing that was charged before can be returned: neither p nor the
+		// earlier definition can tell how much of it has drained.
 		s.Prev = min(s.Prev+s.Level, Max)
 	}
 	s.Kind, s.Unit, s.Step = p.Kind, p.Unit, p.Step

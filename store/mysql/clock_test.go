@@ -19,13 +19,13 @@ func TestADecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 	decidesAfterTheWait(t, dbtest.MariaDB(t))
 }
 
-// TestGaleraDecisionThatWaitedReadsTheClockAfterwards is the same on a node of Galera, where the statements of one
-// text all see the time at which the text began.
+// TestGaleraDecisionThatWaitedReadsTheClockAfterwards runs on a Galera node, where UTC_TIMESTAMP returns the time at
+// which a text of several statements began.
 func TestGaleraDecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 	decidesAfterTheWait(t, dbtest.Galera(t)[0])
 }
 
-// TestAServerWhoseSYSDATEStandsStillIsRefused: what a statement has waited would not be known.
+// TestAServerWhoseSYSDATEStandsStillIsRefused: the store could not tell how long a statement has waited.
 func TestAServerWhoseSYSDATEStandsStillIsRefused(t *testing.T) {
 	t.Parallel()
 	server, err := dbtest.StartMariaDB(t.Context(), "--sysdate-is-now")

@@ -11,18 +11,19 @@ import (
 // charset is the character set that every connection has.
 const charset = "utf8mb4"
 
-// readClock reads the server's clock, after the locks of the statements before it. UTC_TIMESTAMP
-// gives the time at which the statement began; on a node of Galera, that at which the text of
-// several statements began, so that what a statement before has waited must be added. Without it a
-// charge that had waited for two seconds took the cell back in time, and the cell forgot what was
-// charged meanwhile. UTC_TIMESTAMP knows no daylight saving, as SYSDATE and NOW do: hence the bounds.
+// readClock reads the server's clock after earlier statements have taken their locks. UTC_TIMESTAMP
+// is the time at which the statement began. On a Galera node it is the time at which a text of
+// several statements began, so readClock adds the time that has passed since then. Without that, a
+// charge that waited more than two seconds for its row would set the cell back in time, and the cell
+// would forget what was charged in between. SYSDATE and NOW follow daylight saving time and
+// UTC_TIMESTAMP does not, hence the bounds.
 const (
 	readClock = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + IF(" + sinceBegun +
 		" BETWEEN 0 AND 1800000000, " + sinceBegun + ", 0))"
 	sinceBegun = "TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))"
 )
 
-// localClock reads the clock by the time zone of the session.
+// localClock reads the clock in the time zone of the session.
 const localClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))"
 
 // executeText carries out the statement in @hg_s, which may be none.

@@ -28,13 +28,8 @@ func (v *view) before(ctx context.Context, conn *sql.Conn) (*string, error) {
 	return v.see(ctx, conn)
 }
 
-// asker is a connection, or a pool.
-type asker interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
 // see reads the membership and keeps it.
-func (v *view) see(ctx context.Context, conn asker) (*string, error) {
+func (v *view) see(ctx context.Context, conn querier) (*string, error) {
 	var now sql.NullString
 	if err := conn.QueryRowContext(ctx, readView).Scan(&now); err != nil {
 		return nil, err

@@ -10,15 +10,16 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Hold locks the row of a cell in a transaction, and returns the store within that transaction, and what commits it.
+// Hold begins a transaction that locks the row of a cell. It returns a store that charges within the transaction, and a
+// function that commits it.
 type Hold func(t *testing.T, c law.Cell) (in store.Store, commit func() error)
 
-// TakeBySQL takes one of a limit by what people call.
+// TakeBySQL takes one unit of a limit by calling the SQL function or procedure.
 type TakeBySQL func(ctx context.Context, notation, key string) error
 
-// RunWaits has charges wait for the row of their key, for longer than a cell that is ahead of the clock is left alone.
-// Another charge is committed before them. By the clock from before the wait the cell would go back in time, and
-// forget that charge.
+// RunWaits checks that a charge that waits for the row of its key reads the clock after the wait. Each charge waits for
+// 2.5 s, while another charge is committed. Read before the wait, the clock would seem to be set back by more than
+// law allows a cell to be ahead, and the cell would follow it and forget the other charge.
 func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 	t.Helper()
 	const second = 1_000_000
@@ -66,13 +67,13 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 	}
 }
 
-// waiting is a charge that waits for the row of its key.
+// waiting is a charge that waits for the row of its cell.
 type waiting struct {
 	name     string
 	op       law.Op
-	in       store.Store // of whoever holds the row
+	in       store.Store // charges within the transaction that holds the row
 	commit   func() error
-	answered chan error
+	answered chan error // receives the result of the charge
 }
 
 // applied applies requests to one cell.

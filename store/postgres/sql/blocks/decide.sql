@@ -79,7 +79,7 @@ if over = 0 and (moved or converted) then
         when kind = 2 then {{template "empty window" (as "level" "b_level" "prev" "b_prev")}}
         when kind = 3 then now + step
         else {{template "after" (as "t" "case when anchor = 2 then now else b_at end" "credits" "b_level")}} end;
-    -- a bucket forgets at its end what was returned to it, so that does not come nearer
+    -- at empty_at a bucket forgets what was returned to it, so a conversion must not bring empty_at nearer
     if moved or empty < b_empty and (b_prev = 0 or b_level > 0 and (kind <> 1 or anchor = 2 or drain >= capacity)) then
         b_empty := empty;
     end if;
