@@ -14,14 +14,6 @@ import (
 	"github.com/headgate/headgate/store/internal/wrap"
 )
 
-// querier is a pool, a connection or a transaction. Its statements have no arguments: see
-// literal.
-type querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
 // transport is a store's way to its servers.
 type transport struct {
 	nodes    []*node
