@@ -1,26 +1,43 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/store"
 )
 
-// Examine implements store.Doctor. Of a cluster, all nodes are examined.
+// Examine implements store.Doctor. Of a cluster, all nodes are examined; a node that cannot be asked is a finding
+// then, unless it is so with all of them.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if s.tx != nil || s.nodes[0].db == nil {
 		return nil, fmt.Errorf("mysql: %w: a store inside a transaction, or without a database, is not examined",
 			store.ErrUnsupported)
 	}
 	var f store.Findings
+	writes := false // one of them does
 	for _, n := range s.nodes {
-		if err := s.examineNode(ctx, n, &f); err != nil {
+		switch one, err := s.examineNode(ctx, n, &f); {
+		case err == nil:
+			writes = writes || one
+		case len(s.nodes) > 1 && ctx.Err() == nil &&
+			(errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)):
+			f.Add(store.Wrong, "node", fmt.Sprintf("%s cannot be asked: %v", n.name, err),
+				"start it and have it join the others, or remove it from the URL")
+		default:
 			return f, err
 		}
+	}
+	if len(s.nodes) > 1 && !writes {
+		f.Add(store.Wrong, "primary", "no node takes writes",
+			"name one that does in the URL, or SET GLOBAL read_only = OFF")
 	}
 	return f, s.anywhere(func(db querier) error { return s.examineSchema(ctx, db, &f) })
 }
@@ -44,28 +61,49 @@ func globals(ctx context.Context, db querier, names ...string) (map[string]strin
 	return values, rows.Err()
 }
 
-func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) error {
+// status reads a figure of the server.
+func status(ctx context.Context, db querier, name string) (value string, err error) {
+	err = db.QueryRowContext(ctx, "SHOW GLOBAL STATUS WHERE Variable_name = '"+name+"'").Scan(&name, &value)
+	if err != nil {
+		return "", classifyRead("read the server's status", err)
+	}
+	return value, nil
+}
+
+// answersWithin is how long a node may take for all that is asked of it.
+const answersWithin = 10 * time.Second
+
+// examineNode looks at one server, and reports whether that takes writes.
+func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) (writes bool, err error) {
+	ctx, cancel := sched.WithTimeout(ctx, answersWithin)
+	defer cancel()
 	of := "the server"
 	if len(s.nodes) > 1 {
 		of = n.name
 	}
 	v, err := globals(ctx, n.db, "version", "innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin", "read_only",
-		"innodb_doublewrite", "innodb_lock_wait_timeout", "max_connections", "wsrep_on", "wsrep_cluster_size")
+		"innodb_doublewrite", "innodb_lock_wait_timeout", "max_connections", "wsrep_on", "wsrep_sst_method",
+		"group_replication_group_name")
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := checkServer(ctx, n.db); err != nil {
 		if !errors.Is(err, store.ErrSetup) {
-			return err
+			return false, err
 		}
 		f.Add(store.Wrong, "version", of+": "+err.Error(),
 			"see docs/stores.md for versions and settings of connections")
 	} else {
 		f.OK("version", "%s has version %s", of, v["version"])
 	}
-	if v["read_only"] == "ON" || v["read_only"] == "1" {
-		f.Add(store.Wrong, "primary", of+" is read-only",
-			"name a node that takes writes in the URL, or SET GLOBAL read_only = OFF")
+	writes = v["read_only"] != "ON" && v["read_only"] != "1"
+	if !writes {
+		severity := store.Wrong
+		if len(s.nodes) > 1 { // it may be a secondary
+			severity = store.Note
+		}
+		f.Add(severity, "primary", of+" is read-only",
+			"name a node that takes writes in the URL, before this one, or SET GLOBAL read_only = OFF")
 	} else {
 		f.OK("primary", "%s takes writes", of)
 	}
@@ -74,14 +112,76 @@ func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) err
 		f.Add(store.Note, "timeouts", fmt.Sprintf("%s waits %d s for a lock of somebody else's", of, seconds),
 			"SET GLOBAL innodb_lock_wait_timeout = 50, or less: callers from SQL wait that long")
 	}
-	if v["wsrep_on"] == "ON" && v["wsrep_cluster_size"] == "2" {
-		f.Add(store.Wrong, "cluster", of+" is one of two nodes: without the other one it takes no writes",
-			"add a third node or an arbiter")
+	if v["wsrep_on"] == "ON" {
+		if err := examineGalera(ctx, n.db, f, of, v["wsrep_sst_method"]); err != nil {
+			return false, err
+		}
+	}
+	if v["group_replication_group_name"] != "" {
+		if err := examineGroup(ctx, n.db, f, of); err != nil {
+			return false, err
+		}
 	}
 	if err := s.examineSessions(ctx, n, f, of, v["max_connections"]); err != nil {
+		return false, err
+	}
+	return writes, f.Clock("the clock of "+of, func() (us int64, err error) { return clock(ctx, n.db) })
+}
+
+// examineGalera looks at when a cluster takes no charges. copies is how a node of it gets all data when it joins.
+func examineGalera(ctx context.Context, db querier, f *store.Findings, of, copies string) error {
+	size, err := status(ctx, db, "wsrep_cluster_size")
+	if err != nil {
 		return err
 	}
-	return f.Clock("the clock of "+of, func() (us int64, err error) { return clock(ctx, n.db) })
+	examineSize(f, of, size, "add a third node or an arbiter, or start the one that is away")
+	if copies == "rsync" || copies == "mysqldump" {
+		f.Add(store.Note, "copies", fmt.Sprintf("%s has wsrep_sst_method = %s: when a node needs a copy of all data, "+
+			"the node that gives it takes no charges meanwhile", of, copies),
+			"set wsrep_sst_method = mariabackup and wsrep_sst_auth on all nodes")
+	} else {
+		f.OK("copies", "%s copies all data by %s when a node needs it", of, copies)
+	}
+	return nil
+}
+
+// examineSize looks at how many nodes a cluster has, of which more than half must be there.
+func examineSize(f *store.Findings, of, size, remedy string) {
+	if size == "2" {
+		f.Add(store.Wrong, "cluster", of+" is one of two nodes: without the other one it takes no writes", remedy)
+		return
+	}
+	f.OK("cluster", "%s is one of %s nodes", of, size)
+}
+
+// examineGroup looks at the members of a Group Replication.
+func examineGroup(ctx context.Context, db querier, f *store.Findings, of string) error {
+	var members, online string
+	var own sql.NullString
+	err := db.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(MEMBER_STATE = 'ONLINE'), 0),
+		MAX(IF(MEMBER_ID = @@GLOBAL.server_uuid, MEMBER_STATE, NULL))
+		FROM performance_schema.replication_group_members`).Scan(&members, &online, &own)
+	switch err := classifyOr(err); {
+	case errors.Is(err, store.ErrSetup):
+		f.Add(store.Note, "cluster", "this user may not see the group of "+of,
+			"GRANT SELECT ON performance_schema.replication_group_members TO this user")
+		return nil
+	case err != nil:
+		return err
+	}
+	switch {
+	case own.String != "ONLINE":
+		f.Add(store.Wrong, "cluster", fmt.Sprintf("%s is %s in its group: the others do not know what it is charged",
+			of, cmp.Or(own.String, "no member")),
+			"START GROUP_REPLICATION, and set super_read_only = ON in the configuration: then it takes no charges "+
+				"before it has joined")
+	case online != members:
+		f.Add(store.Wrong, "cluster", fmt.Sprintf("%s sees %s of %s members online", of, online, members),
+			"have the others join again, or wait until the group has expelled them")
+	default:
+		examineSize(f, of, members, "add a third member, or start the one that is away")
+	}
+	return nil
 }
 
 // examineDurability looks at what becomes of charges that were admitted when the server or its machine crashes.
@@ -129,11 +229,11 @@ func (s *Store) examineSessions(ctx context.Context, n *node, f *store.Findings,
 	default:
 		f.OK("transactions", "none of %s is older than a minute", of)
 	}
-	var name string
-	var used int
-	if err := n.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Threads_connected'").Scan(&name, &used); err != nil {
-		return classifyRead("count the connections", err)
+	text, err := status(ctx, n.db, "Threads_connected")
+	if err != nil {
+		return err
 	}
+	used, _ := strconv.Atoi(text)
 	if all, _ := strconv.Atoi(most); all > 0 && used*10 > all*9 {
 		f.Add(store.Wrong, "connections", fmt.Sprintf("%d of %s of %s are in use", used, most, of),
 			"raise max_connections, or lower conns= in the URLs of the programs")

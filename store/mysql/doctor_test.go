@@ -1,7 +1,10 @@
 package mysql_test
 
 import (
+	"context"
+	"net"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/store"
@@ -64,4 +67,89 @@ func TestDoctor(t *testing.T) {
 		exec(tt.mend)
 	}
 	storetest.FindsNothing(t, s)
+	silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	for _, gone := range []string{"127.0.0.1:1", silent.Addr().String()} {
+		both := openAt(t, oneURL([]string{url, "mysql://root@" + gone + "/"}))
+		storetest.Finds(t, both, store.Wrong, "node", "remove it from the URL")
+		storetest.FindsNothing(t, both, "node") // and the other one is examined
+	}
+}
+
+// TestGaleraDoctor plants what may be wrong with a cluster.
+func TestGaleraDoctor(t *testing.T) {
+	dbtest.NeedEngine(t, dbtest.GaleraEngine)
+	g, err := dbtest.StartGalera(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Stop)
+	urls := dbtest.MariaDBAt(t, g.Servers()...)
+	all, rest := openAt(t, oneURL(urls)), openAt(t, oneURL(urls[1:]))
+	storetest.Finds(t, all, store.Note, "copies", "wsrep_sst_method = mariabackup")
+	for _, u := range urls {
+		db := plain(t, u)
+		for _, set := range []string{"wsrep_sst_method = 'mariabackup'", "innodb_flush_log_at_trx_commit = 1"} {
+			if _, err := db.ExecContext(t.Context(), "SET GLOBAL "+set); err != nil {
+				t.Fatalf("%s: %v", set, err)
+			}
+		}
+	}
+	storetest.FindsNothing(t, all)
+	storetest.Finds(t, all, store.Fine, "copies", "")
+	g.Kill(0)
+	storetest.Finds(t, all, store.Wrong, "node", "have it join the others")
+	// The others take it for a member at first.
+	eventually(t, "a cluster of two", func() bool {
+		n, err := dbtest.MariaDBCount(g.Servers()[1], "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_size'")
+		return err == nil && n == 2
+	})
+	storetest.Finds(t, rest, store.Wrong, "cluster", "a third node")
+}
+
+// TestGroupReplicationDoctor has a node leave its group, and another one die.
+func TestGroupReplicationDoctor(t *testing.T) {
+	g := dbtest.StartMySQLGroup(t, true)
+	urls := dbtest.MariaDBAt(t, g.Servers()...)
+	all := openAt(t, oneURL(urls))
+	inStep(t, urls)
+	// The servers of the tests flush less.
+	storetest.FindsNothing(t, all, "durability")
+	storetest.Finds(t, all, store.Note, "primary", "before this one")
+	secondaries := openAt(t, oneURL(urls[1:]))
+	storetest.Finds(t, secondaries, store.Wrong, "primary", "name one that does")
+	member := plain(t, urls[2])
+	for _, tt := range []struct {
+		do, remedy string
+		severity   store.Severity
+	}{
+		{"STOP GROUP_REPLICATION", "START GROUP_REPLICATION", store.Wrong},
+		{"START GROUP_REPLICATION", "", store.Fine},
+	} {
+		if _, err := member.ExecContext(t.Context(), tt.do); err != nil {
+			t.Fatalf("%s: %v", tt.do, err)
+		}
+		storetest.Finds(t, all, tt.severity, "cluster", tt.remedy)
+	}
+	storetest.FindsNothing(t, all, "durability")
+	g.Kill(1)
+	storetest.Finds(t, all, store.Wrong, "node", "have it join the others")
+	eventually(t, "a group of two", func() bool {
+		n, err := dbtest.MariaDBCount(g.Servers()[0], "SELECT 'members', COUNT(*) FROM performance_schema.replication_group_members")
+		return err == nil && n == 2
+	})
+	storetest.Finds(t, openAt(t, oneURL([]string{urls[0], urls[2]})), store.Wrong, "cluster", "a third member")
+}
+
+// eventually waits for up to half a minute until something is so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not become %s", what)
+		}
+	}
 }

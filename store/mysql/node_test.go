@@ -27,7 +27,7 @@ func appServers(t *testing.T, n int) (urls []string) {
 		}
 		t.Cleanup(server.Stop)
 		url := server.DSN + "app"
-		db := plain2(t, server.DSN)
+		db := plain(t, server.DSN)
 		for _, statement := range []string{
 			"CREATE DATABASE app", "CREATE USER app", "SET GLOBAL log_bin_trust_function_creators = ON",
 			"GRANT ALL ON app.* TO app",
@@ -46,7 +46,7 @@ func asApp(urls ...string) string { return strings.Replace(oneURL(urls), "root@"
 
 func makeReadOnly(t *testing.T, url string) {
 	t.Helper()
-	if _, err := plain2(t, url).ExecContext(t.Context(), "SET GLOBAL read_only = ON"); err != nil {
+	if _, err := plain(t, url).ExecContext(t.Context(), "SET GLOBAL read_only = ON"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -83,24 +83,12 @@ func TestMigrateGoesOnPastAReadOnlyNode(t *testing.T) {
 		t.Errorf("%q, %v", report, err)
 	}
 	makeReadOnly(t, urls[1])
-	if _, err := plain2(t, urls[1]).ExecContext(t.Context(), "DELETE FROM headgate_installed"); err != nil {
+	if _, err := plain(t, urls[1]).ExecContext(t.Context(), "DELETE FROM headgate_installed"); err != nil {
 		t.Fatal(err)
 	}
 	if report, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrReadOnly) {
 		t.Errorf("all nodes are read-only: %q, %v", report, err)
 	}
-}
-
-// plain2 is plain for a server without time zone tables.
-func plain2(tb testing.TB, url string) *sql.DB {
-	tb.Helper()
-	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { db.Close() })
-	return db
 }
 
 // answering is a database that answers a batch of statements with an error.

@@ -63,7 +63,7 @@ var suites = []suite{
 	{name: "mariadb", usual: true, packages: []string{mysqlPackage}, conformance: conformance},
 	{
 		name: "galera", few: true, packages: []string{mysqlPackage, "./internal/dbtest"}, run: "Galera",
-		conformance: "^TestGalera(Conformance$|DecisionThatWaited)", // the second covers a fault that only Galera has
+		conformance: "^TestGalera(Conformance$|DecisionThatWaited|Doctor$)", // the others cover what only Galera has
 	},
 	{name: "mariadb-11.8", packages: []string{mysqlPackage}, skip: clusters, conformance: conformance},
 	{name: "mysql", packages: []string{mysqlPackage}, skip: clusters, conformance: conformance},
