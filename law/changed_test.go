@@ -41,33 +41,8 @@ func TestReturnsUnderTwoDefinitionsAdmitNothingBeyondBoth(t *testing.T) {
 
 func returnsOfTwo(t *testing.T, pair [2]law.Params, rng *rand.Rand) (given int64) {
 	t.Helper()
-	type charge struct {
-		op   law.Op
-		out  law.Outcome
-		at   int64
-		kept int64
-	}
 	cost := func(op *law.Op, credits int64) float64 { return float64(credits) / float64(op.Params.Unit) }
-	var c cell
-	var charges []charge
-	now := start
-	for range 40 {
-		now += rng.Int64N(700_000)
-		if n := len(charges); n > 0 && rng.IntN(3) == 0 {
-			ch := &charges[rng.IntN(n)]
-			if ch.kept == ch.op.Cost { // once for each
-				unused := 1 + rng.Int64N(ch.op.Cost)
-				given += c.apply(law.Back(&ch.op, &ch.out, unused), now).Granted
-				ch.kept -= unused
-			}
-			continue
-		}
-		p := pair[rng.IntN(2)]
-		op := take(p, 1+rng.Int64N(p.Capacity))
-		if out := c.apply(op, now); out.Granted == 1 {
-			charges = append(charges, charge{op, out, now, op.Cost})
-		}
-	}
+	charges, given := history(rng, 700_000, pair[0], pair[1])
 	most, rate := 0.0, 0.0
 	for _, p := range pair {
 		most = max(most, float64(p.Capacity)/float64(p.Unit))

@@ -110,32 +110,7 @@ func TestReturnsAdmitNothingBeyondTheLimit(t *testing.T) {
 }
 
 func returns(t *testing.T, p law.Params, rng *rand.Rand) (given int64) {
-	type charge struct {
-		op   law.Op
-		out  law.Outcome
-		at   int64
-		kept int64
-	}
-	var c cell
-	var charges []charge
-	now := start
-	for range 40 {
-		now += rng.Int64N(1500)
-		if n := len(charges); n > 0 && rng.IntN(2) == 0 {
-			ch := &charges[rng.IntN(n)]
-			if ch.kept < ch.op.Cost {
-				continue // once for each
-			}
-			unused := 1 + rng.Int64N(ch.op.Cost)
-			given += c.apply(law.Back(&ch.op, &ch.out, unused), now).Granted
-			ch.kept -= unused
-			continue
-		}
-		op := take(p, 1+rng.Int64N(4000))
-		if out := c.apply(op, now); out.Granted == 1 {
-			charges = append(charges, charge{op, out, now, op.Cost})
-		}
-	}
+	charges, given := history(rng, 1500, p)
 	for i := range charges {
 		var sum int64
 		for j := i; j < len(charges); j++ {
@@ -145,6 +120,40 @@ func returns(t *testing.T, p law.Params, rng *rand.Rand) (given int64) {
 		}
 	}
 	return given
+}
+
+// charge is an admitted charge of a history.
+type charge struct {
+	op   law.Op
+	out  law.Outcome
+	at   int64
+	kept int64 // of its cost, after what was given back
+}
+
+// history charges a cell 40 times at random by random ones of some definitions, with up to pause between two
+// attempts. It gives back a random part of some charges, once each, and returns how much that was together.
+func history(rng *rand.Rand, pause int64, by ...law.Params) (charges []charge, given int64) {
+	var c cell
+	now := start
+	for range 40 {
+		now += rng.Int64N(pause)
+		if n := len(charges); n > 0 && rng.IntN(2) == 0 {
+			ch := &charges[rng.IntN(n)]
+			if ch.kept < ch.op.Cost {
+				continue
+			}
+			unused := 1 + rng.Int64N(ch.op.Cost)
+			given += c.apply(law.Back(&ch.op, &ch.out, unused), now).Granted
+			ch.kept -= unused
+			continue
+		}
+		p := by[rng.IntN(len(by))]
+		op := take(p, 1+rng.Int64N(p.Capacity))
+		if out := c.apply(op, now); out.Granted == 1 {
+			charges = append(charges, charge{op, out, now, op.Cost})
+		}
+	}
+	return charges, given
 }
 
 // within is the most that may pass from a time to another, both included.
