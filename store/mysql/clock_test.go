@@ -46,6 +46,7 @@ func TestAServerWhoseSYSDATEStandsStillIsRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	storetest.Finds(t, s, store.Wrong, "version", "docs/stores.md")
 }
 
 func decidesAfterTheWait(t *testing.T, url string) {

@@ -296,12 +296,12 @@ func (s *Store) examineSweeper(ctx context.Context, db querier, f *store.Finding
 	if err != nil {
 		return err
 	}
-	past := now - 600_000_000
-	var dead int
-	if err := db.QueryRowContext(ctx, fmt.Sprintf(`SELECT COUNT(*) FROM (SELECT 1 FROM headgate_cells
-		WHERE empty_at < %d AND blocked_until < %d LIMIT %d) x`, past, past, store.MostUnswept+1)).Scan(&dead); err != nil {
+	past := strconv.FormatInt(now-600_000_000, 10)
+	var unswept int
+	if err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM headgate_cells c WHERE %s LIMIT %d) x",
+		dead("c", past), store.MostUnswept+1)).Scan(&unswept); err != nil {
 		return classifyRead("count the keys that count for nothing", err)
 	}
-	f.Sweeper(dead)
+	f.Sweeper(unswept)
 	return nil
 }

@@ -2,7 +2,9 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +17,7 @@ import (
 // TestDoctor plants what may be wrong with a server of its own, one thing after the other.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
-	server, err := dbtest.StartMariaDB(t.Context(), "--max-connections=100") // never that of the environment
+	server, err := dbtest.StartMariaDB(t.Context(), "--max-connections=100", "--log-bin=log") // never that of the environment
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +40,12 @@ func TestDoctor(t *testing.T) {
 		}
 	}
 	exec("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+	exec("SET GLOBAL sync_binlog = 1")
 	storetest.FindsNothing(t, s)
+	const idsRemembered = `INSERT INTO headgate_cells (limit_name, cell_key, law, unit, step, empty_at)
+		SELECT 'ids', seq, 1, 1, 1, 1 FROM seq_1_to_10001`
+	exec(`INSERT INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until)
+		SELECT 'ids', seq, 'x', 1, '', 1, '', -1, 9007199254740991 FROM seq_1_to_10001`)
 	for _, tt := range []struct {
 		severity      store.Severity
 		check, remedy string
@@ -48,6 +55,10 @@ func TestDoctor(t *testing.T) {
 			store.Wrong, "durability", "innodb_flush_log_at_trx_commit = 1",
 			"SET GLOBAL innodb_flush_log_at_trx_commit = 2", "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
 		},
+		{ // a sweep leaves these alone, since ids are remembered in them
+			store.Fine, "sweeper", "", idsRemembered, "DELETE FROM headgate_cells WHERE limit_name = 'ids'",
+		},
+		{store.Note, "binlog", "sync_binlog = 1", "SET GLOBAL sync_binlog = 0", "SET GLOBAL sync_binlog = 1"},
 		{
 			store.Note, "timeouts", "innodb_lock_wait_timeout = 50",
 			"SET GLOBAL innodb_lock_wait_timeout = 600", "SET GLOBAL innodb_lock_wait_timeout = 50",
@@ -60,6 +71,10 @@ func TestDoctor(t *testing.T) {
 			store.Wrong, "sweeper", "headgate sweep", `INSERT INTO headgate_cells (limit_name, cell_key, law, unit, step, empty_at)
 				SELECT 'dead', seq, 1, 1, 1, 1 FROM seq_1_to_10001`, "DELETE FROM headgate_cells WHERE limit_name = 'dead'",
 		},
+		{
+			store.Wrong, "engine", "ENGINE = InnoDB",
+			"ALTER TABLE headgate_cells ENGINE = MyISAM", "ALTER TABLE headgate_cells ENGINE = InnoDB",
+		},
 		{store.Wrong, "primary", "read_only = OFF", "SET GLOBAL read_only = ON", "SET GLOBAL read_only = OFF"},
 	} {
 		exec(tt.plant)
@@ -67,6 +82,43 @@ func TestDoctor(t *testing.T) {
 		exec(tt.mend)
 	}
 	storetest.FindsNothing(t, s)
+	forgotten, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = forgotten.Rollback() }()
+	const held = "INSERT INTO headgate_cells (limit_name, cell_key, law, unit, step, empty_at) VALUES ('x', 'y', 1, 1, 1, 1)"
+	if _, err := forgotten.ExecContext(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	storetest.Finds(t, s, store.Fine, "transactions", "")
+	exec("CREATE USER limited")
+	exec("GRANT ALL ON *.* TO limited")
+	exec("REVOKE PROCESS ON *.* FROM limited")
+	limited := openAt(t, strings.Replace(url, "root@", "limited@", 1))
+	storetest.Finds(t, limited, store.Note, "transactions", "GRANT PROCESS")
+	_, database, _ := strings.Cut(strings.TrimPrefix(url, "mysql://"), "/")
+	exec("CREATE USER nobody")
+	exec("GRANT CREATE ON " + database + ".* TO nobody")
+	nobody, err := mysql.Open(t.Context(), strings.Replace(url, "root@", "nobody@", 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nobody.Close()
+	storetest.Finds(t, nobody, store.Wrong, "rights", "as the owner")
+	var many []*sql.Conn
+	for range 91 {
+		c, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		many = append(many, c)
+	}
+	storetest.Finds(t, s, store.Wrong, "connections", "raise max_connections")
+	for _, c := range many {
+		c.Close()
+	}
 	silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +129,8 @@ func TestDoctor(t *testing.T) {
 		storetest.Finds(t, both, store.Wrong, "node", "remove it from the URL")
 		storetest.FindsNothing(t, both, "node") // and the other one is examined
 	}
+	time.Sleep(time.Until(began.Add(61 * time.Second)))
+	storetest.Finds(t, s, store.Wrong, "transactions", "KILL")
 }
 
 // TestGaleraDoctor plants what may be wrong with a cluster.

@@ -28,8 +28,11 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		}
 	}
 	installed, err := readInstalled(ctx, s.db)
-	if err != nil || installed.layout == 0 {
-		return f, err // examineSchema has told it
+	if errors.Is(err, store.ErrSetup) || err == nil && installed.layout == 0 {
+		return f, nil // examineSchema has told it
+	}
+	if err != nil {
+		return f, err
 	}
 	for _, look := range []func(context.Context, *store.Findings) error{
 		s.examineRights, s.examineTables, s.examinePlan, s.examineSweeper,
@@ -338,7 +341,10 @@ func (s *Store) examineSweeper(ctx context.Context, f *store.Findings) error {
 	var dead int
 	err := s.db.QueryRow(ctx, `select count(*) from (select from headgate.cells c,
 		(select ((extract(epoch from clock_timestamp()) - 600) * 1000000)::bigint as past) t
-		where c.law <> 0 and c.empty_at < t.past and c.blocked_until < t.past and c.ids_until < t.past limit $1) x`,
+		where c.empty_at <= t.past and c.blocked_until <= t.past and c.ids_until <= t.past
+		and left(c.key, 16) <> 'headgate:shared:' and not exists (
+			select from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key)
+		limit $1) x`, // the condition of headgate.sweep_from
 		store.MostUnswept+1).Scan(&dead)
 	if err != nil {
 		return err

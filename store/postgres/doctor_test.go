@@ -1,13 +1,11 @@
 package postgres_test
 
 import (
-	"context"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/store"
@@ -15,23 +13,109 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
+// planted is something that may be wrong with a server. Its statements have ;; between them.
+type planted struct {
+	severity      store.Severity
+	check, remedy string
+	plant, mend   string
+}
+
+var plants = []planted{
+	{
+		store.Wrong, "durability", "set logged", "alter table headgate.cells set unlogged",
+		"alter table headgate.cells set logged",
+	},
+	{
+		store.Wrong, "vacuum", "reset (autovacuum_enabled)",
+		"alter table headgate.cells set (autovacuum_enabled = false)",
+		"alter table headgate.cells reset (autovacuum_enabled)",
+	},
+	{
+		store.Wrong, "indexes", "drop index", "create index extra on headgate.cells (empty_at)",
+		"drop index headgate.extra",
+	},
+	{
+		store.Wrong, "schema rights", "revoke create", "grant create on schema headgate to public",
+		"revoke create on schema headgate from public",
+	},
+	{
+		store.Wrong, "functions", "run headgate migrate",
+		"alter function headgate.is_shared_1(text, text) cost 7",
+		"alter function headgate.is_shared_1(text, text) cost 100",
+	},
+	{
+		store.Wrong, "sweeper", "headgate sweep", `insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
+			select 'dead', i::text, 1, 1, 1, 1 from generate_series(1, 10001) i`,
+		"delete from headgate.cells where limit_name = 'dead'",
+	},
+	{
+		// A sweep leaves these alone: ids are remembered in them, entries are kept, or keys share them.
+		store.Fine, "sweeper", "", `insert into headgate.cells (limit_name, key, law, unit, step, empty_at, ids_until)
+			select 'ids', i::text, 1, 1, 1, 1, 9007199254740991 from generate_series(1, 10001) i;;
+			insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
+			select 'shared', 'headgate:shared:' || i, 1, 1, 1, 1 from generate_series(1, 10001) i;;
+			insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
+			select 'entries', i::text, 3, 1, 1, 1 from generate_series(1, 10001) i;;
+			insert into headgate.entries (limit_name, key, at, expires_at, keep_until, cost, granted)
+			select 'entries', i::text, 1, 0, 9007199254740991, 1, true from generate_series(1, 10001) i`,
+		"delete from headgate.cells where limit_name in ('ids', 'shared', 'entries');; delete from headgate.entries",
+	},
+	{
+		store.Wrong, "plan", "reindex table",
+		"update pg_index set indisvalid = false where indexrelid = 'headgate.cells_pkey'::regclass",
+		"update pg_index set indisvalid = true where indexrelid = 'headgate.cells_pkey'::regclass",
+	},
+	{
+		store.Wrong, "vacuum", "autovacuum = on", "alter system set autovacuum = off;; select pg_reload_conf()",
+		"", // for what is next
+	},
+	{
+		store.Note, "updates", "fillfactor = 66", `create index extra on headgate.cells (at);;
+			insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
+			select 'busy', i::text, 1, 1, 1, 9007199254740991 from generate_series(1, 30000) i;;
+			update headgate.cells set at = at + 1 where limit_name = 'busy'`, "drop index headgate.extra",
+	},
+	{
+		store.Wrong, "bloat", "vacuum headgate.cells", "delete from headgate.cells where limit_name = 'busy'",
+		"vacuum headgate.cells;; alter system reset autovacuum;; select pg_reload_conf()",
+	},
+	{
+		store.Wrong, "durability", "full_page_writes = on",
+		"alter system set full_page_writes = off;; select pg_reload_conf()",
+		"alter system reset full_page_writes;; select pg_reload_conf()",
+	},
+	{
+		store.Wrong, "standby", "synchronous_standby_names",
+		"alter system set synchronous_standby_names = 'nobody';; select pg_reload_conf()",
+		"alter system reset synchronous_standby_names;; select pg_reload_conf()",
+	},
+}
+
 // TestDoctor plants what may be wrong with a server of its own, one thing after the other.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
-	server, err := dbtest.NewPostgres(t.Context())
+	server, err := (&dbtest.Config{Args: []string{"-c", "fsync=on", "-c", "max_connections=60"}}).Postgres(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	open := func(url string) *postgres.Store {
-		s, err := postgres.Open(t.Context(), url, &postgres.Config{SkipArticles: true})
+	open := func(user string, options ...string) *postgres.Store {
+		u, err := url.Parse(server.DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if user != "" {
+			u.User = url.User(user)
+		}
+		u.RawQuery = strings.Join(options, "&")
+		s, err := postgres.Open(t.Context(), u.String(), &postgres.Config{SkipArticles: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
-	s := open(server.DSN)
+	s := open("")
 	storetest.Finds(t, s, store.Wrong, "schema", "run headgate migrate")
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -45,72 +129,41 @@ func TestDoctor(t *testing.T) {
 			}
 		}
 	}
-	exec("alter system set idle_in_transaction_session_timeout = '10min';; select pg_reload_conf()")
-	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) { // until the server has read it
-		var is string
-		if err := conn.QueryRow(t.Context(),
-			"show idle_in_transaction_session_timeout").Scan(&is); err != nil || time.Since(begin) > time.Minute {
-			t.Fatal(is, err)
-		}
-		if is == "10min" {
-			break
+	storetest.FindsNothing(t, s)
+	storetest.Finds(t, s, store.Note, "timeouts", "idle_in_transaction_session_timeout = '1min'")
+	storetest.Finds(t, s, store.Note, "rights", "an ordinary role") // dbtest's user is a superuser
+	forgotten := connect(t, server.DSN)
+	if _, err := forgotten.Exec(t.Context(), "begin"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	storetest.Finds(t, s, store.Fine, "transactions", "")
+	for _, p := range plants {
+		exec(p.plant)
+		finds(t, s, &p)
+		if p.mend != "" {
+			exec(p.mend)
 		}
 	}
-	storetest.FindsNothing(t, s, "rights", "durability") // dbtest's user is a superuser, and its servers may not sync
-	for _, tt := range []struct {
-		check, remedy string
-		plant, mend   string
-	}{
-		{
-			"durability", "set logged", "alter table headgate.cells set unlogged",
-			"alter table headgate.cells set logged",
-		},
-		{
-			"vacuum", "reset (autovacuum_enabled)", "alter table headgate.cells set (autovacuum_enabled = false)",
-			"alter table headgate.cells reset (autovacuum_enabled)",
-		},
-		{"indexes", "drop index", "create index extra on headgate.cells (empty_at)", "drop index headgate.extra"},
-		{
-			"schema rights", "revoke create", "grant create on schema headgate to public",
-			"revoke create on schema headgate from public",
-		},
-		{
-			"functions", "run headgate migrate", "alter function headgate.is_shared_1(text, text) cost 7",
-			"alter function headgate.is_shared_1(text, text) cost 100",
-		},
-		{"sweeper", "headgate sweep", `insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
-			select 'dead', i::text, 1, 1, 1, 1 from generate_series(1, 10001) i`, "delete from headgate.cells where limit_name = 'dead'"},
-		{
-			"plan", "reindex table",
-			"update pg_index set indisvalid = false where indexrelid = 'headgate.cells_pkey'::regclass",
-			"update pg_index set indisvalid = true where indexrelid = 'headgate.cells_pkey'::regclass",
-		},
-		{
-			"standby", "synchronous_standby_names",
-			"alter system set synchronous_standby_names = 'nobody';; select pg_reload_conf()", "",
-		},
-	} {
-		exec(tt.plant)
-		if strings.Contains(tt.plant, "pg_reload_conf") { // each session reads it a moment later
-			awaitFinding(t, s, tt.check)
-		}
-		storetest.Finds(t, s, store.Wrong, tt.check, tt.remedy)
-		if tt.mend != "" {
-			exec(tt.mend)
-		}
-	}
-	own := server.DSN + "?synchronous_commit=off&default_transaction_isolation=serializable"
-	if strings.Contains(server.DSN, "?") {
-		own = server.DSN + "&" + own[len(server.DSN)+1:]
-	}
-	wrong := open(own)
+	wrong := open("", "synchronous_commit=off", "default_transaction_isolation=serializable")
 	storetest.Finds(t, wrong, store.Wrong, "durability", "synchronous_commit = on")
 	storetest.Finds(t, wrong, store.Note, "isolation", "read committed")
-	forgotten(t, conn, s)
+	exec("create role nobody login;; create role half login;; grant usage on schema headgate to half;; " +
+		"grant select on all tables in schema headgate to half")
+	for _, user := range []string{"nobody", "half"} {
+		storetest.Finds(t, open(user), store.Wrong, "rights", "as the owner")
+	}
+	for range 52 { // 3 of 60 are for superusers
+		connect(t, server.DSN)
+	}
+	storetest.Finds(t, s, store.Wrong, "connections", "raise max_connections")
+	time.Sleep(time.Until(began.Add(61 * time.Second)))
+	storetest.Finds(t, s, store.Wrong, "transactions", "pg_terminate_backend")
 }
 
-// awaitFinding waits for up to a minute until a store finds that something is wrong about a thing.
-func awaitFinding(t *testing.T, s *postgres.Store, check string) {
+// finds waits for up to a minute until a store finds what was planted: a session reads new settings a moment later,
+// and the statistics come later, too.
+func finds(t *testing.T, s *postgres.Store, p *planted) {
 	t.Helper()
 	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(20 * time.Millisecond) {
 		found, err := s.Examine(t.Context())
@@ -118,29 +171,10 @@ func awaitFinding(t *testing.T, s *postgres.Store, check string) {
 			t.Fatal(err)
 		}
 		if slices.ContainsFunc(found, func(f store.Finding) bool {
-			return f.Check == check && f.Severity == store.Wrong
+			return f.Severity == p.severity && f.Check == p.check && strings.Contains(f.Remedy, p.remedy)
 		}) {
 			return
 		}
 	}
-}
-
-// forgotten lets a session be idle in a transaction, as if for more than a minute: no test waits so long, so
-// only that a younger one is not told.
-func forgotten(t *testing.T, conn *pgx.Conn, s *postgres.Store) {
-	t.Helper()
-	tx, err := conn.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	found, err := s.Examine(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range found {
-		if f.Check == "transactions" && f.Severity != store.Fine {
-			t.Errorf("a transaction of a moment ago: %+v", f)
-		}
-	}
+	storetest.Finds(t, s, p.severity, p.check, p.remedy)
 }

@@ -13,7 +13,10 @@ import (
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/history/record"
 	"github.com/headgate/headgate/internal/sim/check"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 // answers counts what callers were told, also after the promotion.
@@ -58,6 +61,12 @@ func TestFailover(t *testing.T) {
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	standby, err := postgres.Open(t.Context(), pair.Standby().DSN, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer standby.Close()
+	storetest.Finds(t, standby, store.Wrong, "primary", "name the primary")
 	l := headgate.New(front.New(s, &front.Config{SweepEvery: -1}), nil)
 	limit := headgate.MustParse("sliding-log 100000/1h")
 	ask := record.NewAsker(limit, "k", history.Limit{

@@ -1,30 +1,32 @@
 package redis_test
 
 import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestDoctor plants what may be wrong with a server of its own, one thing after the other.
-func TestDoctor(t *testing.T) {
-	t.Parallel()
-	server, err := dbtest.StartRedis(t.Context(), "--appendonly", "yes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Stop)
-	s, err := redis.Open(t.Context(), server.DSN, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	option, err := rueidis.ParseURL(server.DSN)
+// commander sends any command to a server, as an administrator does.
+type commander struct {
+	t       *testing.T
+	client  rueidis.Client
+	address string
+}
+
+func newCommander(t *testing.T, dsn string) *commander {
+	t.Helper()
+	option, err := rueidis.ParseURL(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,13 +35,27 @@ func TestDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	set := func(name, value string) {
-		t.Helper()
-		if err := c.Do(t.Context(), c.B().ConfigSet().ParameterValue().ParameterValue(name,
-			value).Build()).Error(); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+	return &commander{t, c, option.InitAddress[0]}
+}
+
+func (c *commander) do(words ...string) rueidis.RedisResult {
+	c.t.Helper()
+	answer := c.client.Do(c.t.Context(), c.client.B().Arbitrary(words...).Build())
+	if err := answer.Error(); err != nil {
+		c.t.Fatalf("%.100q: %v", words, err)
 	}
+	return answer
+}
+
+// TestDoctor plants what may be wrong with a server of its own, one thing after the other.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	server, err := dbtest.StartRedis(t.Context(), "--appendonly", "yes", "--dbfilename", snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	s, c := open(t, server.DSN), newCommander(t, server.DSN)
 	storetest.FindsNothing(t, s)
 	for _, tt := range []struct {
 		severity       store.Severity
@@ -49,12 +65,78 @@ func TestDoctor(t *testing.T) {
 		{store.Note, "eviction", "noeviction", "maxmemory-policy", "allkeys-lru", "noeviction"},
 		{store.Wrong, "memory", "maxmemory", "maxmemory", "1000000", "0"},
 		{store.Note, "durability", "appendonly yes", "appendonly", "no", "yes"},
+		{store.Wrong, "connections", "maxclients", "maxclients", "2", "10000"},
 	} {
-		set(tt.name, tt.to)
+		c.do("CONFIG", "SET", tt.name, tt.to)
 		storetest.Finds(t, s, tt.severity, tt.check, tt.remedy)
-		set(tt.name, tt.back)
+		c.do("CONFIG", "SET", tt.name, tt.back)
 	}
-	set("maxmemory-policy", "allkeys-lru")
-	set("maxmemory", "100000000")
+	c.do("ACL", "SETUSER", "poor", "on", "nopass", "~*", "&*", "+@all", "-info")
+	poor := open(t, strings.Replace(server.DSN, "redis://", "redis://poor:any@", 1))
+	storetest.Finds(t, poor, store.Note, "rights", "+info")
+	hasAReplica(t, s, c)
+	cannotSave(t, s, c)
+	c.do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	c.do("CONFIG", "SET", "maxmemory", "20000000")
 	storetest.Finds(t, s, store.Wrong, "eviction", "noeviction")
+	for i := range 300 {
+		c.do("SET", strconv.Itoa(i), strings.Repeat("x", 100_000))
+	}
+	storetest.Finds(t, s, store.Wrong, "evicted", "maxmemory-policy noeviction")
+}
+
+// hasAReplica gives the server a replica for a while.
+func hasAReplica(t *testing.T, s store.Doctor, c *commander) {
+	t.Helper()
+	other, err := dbtest.StartRedis(t.Context(), "--appendonly", "yes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Stop()
+	host, port, err := net.SplitHostPort(c.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newCommander(t, other.DSN).do("REPLICAOF", host, port)
+	until(t, c, "connected_slaves:1")
+	storetest.Finds(t, s, store.Note, "replication", "min-replicas-to-write")
+	storetest.Finds(t, open(t, other.DSN), store.Wrong, "primary", "name the primary")
+}
+
+// cannotSave puts a folder where the server puts its snapshots.
+func cannotSave(t *testing.T, s store.Doctor, c *commander) {
+	t.Helper()
+	where, err := c.do("CONFIG", "GET", "dir").AsStrMap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(where["dir"], snapshot)
+	if err := errors.Join(os.RemoveAll(path), os.MkdirAll(filepath.Join(path, "x"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	c.do("BGSAVE", "SCHEDULE")
+	until(t, c, "rdb_last_bgsave_status:err")
+	storetest.Finds(t, s, store.Wrong, "snapshots", "make room on its disk")
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	c.do("BGSAVE", "SCHEDULE")
+	until(t, c, "rdb_last_bgsave_status:ok")
+}
+
+// snapshot is the file that the server saves to.
+const snapshot = "snapshot.rdb"
+
+// until waits for up to half a minute until INFO says something.
+func until(t *testing.T, c *commander, line string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		info, err := c.do("INFO").ToString()
+		if err == nil && strings.Contains(info, line+"\r\n") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("INFO does not say %s (%v)", line, err)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/headgate/headgate/store"
 )
@@ -13,15 +14,17 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	var f store.Findings
 	db, done, err := s.reader(ctx)
 	if err != nil {
-		if !errors.Is(err, store.ErrClosed) && !errors.Is(err, ctx.Err()) {
-			f.Add(store.Wrong, "file", err.Error(), "stop all programs that use the file, and start them again")
+		if errors.Is(err, store.ErrClosed) || errors.Is(err, ctx.Err()) {
+			return f, err
 		}
-		return f, err
+		f.Add(store.Wrong, "file", err.Error(), "stop all programs that use the file, and start them again")
+		return f, nil
 	}
 	defer done()
 	ask := func(query string, to any) error { return db.QueryRowContext(ctx, query).Scan(to) }
 	var version, journal, quick string
-	var pages, free, size, dead int64
+	var pages, free, size int64
+	var unswept int
 	for _, q := range []struct {
 		query string
 		to    any
@@ -56,12 +59,11 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	} else {
 		f.OK("durability", "charges are on the disk before they are answered")
 	}
-	past := s.clock() - 600_000_000
-	if err := ask(fmt.Sprintf("select count(*) from (select 1 from cells where empty_at < %d and blocked_until "+
-		"< %d limit %d)",
-		past, past, store.MostUnswept+1), &dead); err != nil {
+	past := strconv.FormatInt(s.clock()-600_000_000, 10)
+	if err := ask(fmt.Sprintf("select count(*) from (select 1 from cells c where %s limit %d)", dead(past),
+		store.MostUnswept+1), &unswept); err != nil {
 		return f, classify("examine", err)
 	}
-	f.Sweeper(int(dead))
+	f.Sweeper(unswept)
 	return f, nil
 }

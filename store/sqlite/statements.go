@@ -70,9 +70,7 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 		{&st.chunkEnd, `select limit_name, key from cells where (limit_name, key) > (?1, ?2) order by limit_name, key limit 1 offset ?3`},
 		{&st.sweepCells, `delete from cells where (limit_name, key) in (
 			select c.limit_name, c.key from cells c where (c.limit_name, c.key) > (?1, ?2) and (c.limit_name, c.key) <= (?3, ?4)
-			and c.empty_at <= ?5 and c.blocked_until <= ?5 and substr(c.key, 1, 16) <> 'headgate:shared:'
-			and not exists (select 1 from entries e where e.limit_name = c.limit_name and e.key = c.key)
-			and c.ids_until <= ?5 limit ?6)`},
+			and ` + dead("?5") + ` limit ?6)`},
 		{&st.setting, `select coalesce((select value from settings where name = 'max_keys'), 0), exists (select 1 from rooms)`},
 		{&st.set, `insert or replace into settings (name, value) values ('max_keys', ?)`},
 		{&st.room, `select keys, max_keys, generation, since from rooms where limit_name = ?`},
@@ -96,6 +94,13 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 		st.all = append(st.all, stmt)
 	}
 	return nil
+}
+
+// dead is the condition under which a sweep removes the cell c.
+func dead(now string) string {
+	return "c.empty_at <= " + now + " and c.blocked_until <= " + now + " and c.ids_until <= " + now +
+		" and substr(c.key, 1, 16) <> 'headgate:shared:'" +
+		" and not exists (select 1 from entries e where e.limit_name = c.limit_name and e.key = c.key)"
 }
 
 func (st *statements) close() {
