@@ -48,6 +48,17 @@ func (f *Findings) Add(s Severity, check, found, remedy string) {
 	*f = append(*f, Finding{check, s, found, remedy})
 }
 
+// Away adds that one of several nodes could not be asked, and returns nil. It returns any other error, and that of the
+// only node.
+func (f *Findings) Away(ctx context.Context, node string, of int, err error) error {
+	if of == 1 || ctx.Err() != nil || !errors.Is(err, ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	f.Add(Wrong, "node", fmt.Sprintf("%s cannot be asked: %v", node, err),
+		"start it and have it join the others, or remove it from the URL")
+	return nil
+}
+
 // Schema adds what is wrong with the tables that headgate migrate has made, as a check of them says, or that
 // the functions in the store are older than the binary, or else what is installed. It reports whether the
 // binary can use the tables.

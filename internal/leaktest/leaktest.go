@@ -17,6 +17,8 @@ var ignored = []string{
 	// A client of rueidis for a cluster closes the connections to a node that has left it after 5 seconds, and
 	// its Close does not wait for that.
 	"github.com/redis/rueidis.(*clusterClient)._refresh.func2",
+	// It reads the nodes of the cluster up to a second after one did not answer, and Close does not wait for that.
+	"github.com/redis/rueidis.(*call).DelayDo.func1",
 	// A server of net/http waits for half a second after an error before it closes the connection, and its Close
 	// does not wait for that.
 	"net/http.(*conn).closeWriteAndWait",

@@ -24,16 +24,11 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	var f store.Findings
 	writes := false // one of them does
 	for _, n := range s.nodes {
-		switch one, err := s.examineNode(ctx, n, &f); {
-		case err == nil:
-			writes = writes || one
-		case len(s.nodes) > 1 && ctx.Err() == nil &&
-			(errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)):
-			f.Add(store.Wrong, "node", fmt.Sprintf("%s cannot be asked: %v", n.name, err),
-				"start it and have it join the others, or remove it from the URL")
-		default:
+		one, err := s.examineNode(ctx, n, &f)
+		if err = f.Away(ctx, n.name, len(s.nodes), err); err != nil {
 			return f, err
 		}
+		writes = writes || one
 	}
 	if len(s.nodes) > 1 && !writes {
 		f.Add(store.Wrong, "primary", "no node takes writes",

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,7 +11,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Examine implements store.Doctor. All nodes of a Cluster are examined.
+// Examine implements store.Doctor. All nodes of a Cluster are examined; a node that cannot be asked is a finding
+// then, unless it is so with all of them.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if s.wrong != nil {
 		return nil, s.wrong
@@ -24,16 +24,20 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		addresses = append(addresses, address)
 	}
 	slices.Sort(addresses)
-	var failed error
+	away := 0
 	for _, address := range addresses {
-		if err := examineNode(ctx, nodes[address], address, &f); err != nil {
-			failed = errors.Join(failed, err)
+		err := examineNode(ctx, nodes[address], address, &f)
+		if err != nil {
+			away++
+		}
+		if err = f.Away(ctx, address, len(addresses), err); err != nil {
+			return f, err
 		}
 	}
-	if failed != nil {
-		return f, failed
+	if away > 0 && away == len(addresses) {
+		return f, fmt.Errorf("redis: %w: no node can be asked", store.ErrUnavailable)
 	}
-	return f, f.Clock("the clock of the server", func() (int64, error) { return s.clock(ctx, s.roomKey()) })
+	return f, nil
 }
 
 // examineNode looks at one server.
@@ -54,6 +58,9 @@ func examineNode(ctx context.Context, node rueidis.Client, address string, f *st
 		f.Add(store.Wrong, "version", address+": "+err.Error(), "use Redis 6.2 or later, or Valkey")
 	} else {
 		f.OK("version", "%s has version %s", address, fields["redis_version"])
+	}
+	if err := f.Clock("the clock of "+address, func() (int64, error) { return clockOf(ctx, node) }); err != nil {
+		return asking("read the clock of "+address, err)
 	}
 	if fields["role"] != "master" {
 		if fields["cluster_enabled"] != "1" {

@@ -140,3 +140,20 @@ func until(t *testing.T, c *commander, line string) {
 		}
 	}
 }
+
+// TestDoctorOfACluster has a primary of the cluster die, and its replica be silent.
+func TestDoctorOfACluster(t *testing.T) {
+	t.Parallel()
+	c, err := dbtest.StartRedisCluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	s := open(t, c.URL())
+	storetest.FindsNothing(t, s)
+	c.Kill(0)
+	storetest.Finds(t, s, store.Wrong, "node", "have it join the others")
+	c.Pause(1)
+	defer c.Resume(1)
+	storetest.Finds(t, s, store.Wrong, "node", "have it join the others")
+}

@@ -52,7 +52,16 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 // names no key, so that the client of a Cluster would send it to any node: also to one
 // that is away while those of the key are not.
 func (s *Store) clock(ctx context.Context, key string) (int64, error) {
-	now, err := s.send(ctx, []*call{{script: clockScript, keys: []string{key}}})[0].AsIntSlice()
+	return readClock(s.send(ctx, []*call{{script: clockScript, keys: []string{key}}})[0])
+}
+
+// clockOf returns the time of a node, in microseconds.
+func clockOf(ctx context.Context, node rueidis.Client) (int64, error) {
+	return readClock(node.Do(ctx, node.B().Time().Build()))
+}
+
+func readClock(answer rueidis.RedisResult) (int64, error) {
+	now, err := answer.AsIntSlice()
 	if err != nil {
 		return 0, err
 	}
