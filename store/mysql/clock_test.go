@@ -49,10 +49,37 @@ func TestAServerWhoseSYSDATEStandsStillIsRefused(t *testing.T) {
 	storetest.Finds(t, s, store.Wrong, "version", "docs/stores.md")
 }
 
+func TestASweepDuringACommit(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	storetest.RunSweepDuringACommit(t, openAt(t, url), holding(t, url))
+}
+
+func TestAChargeThatWaitsWhileTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	server, err := (&dbtest.Config{Faults: true}).MariaDB(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	url := dbtest.MariaDBAt(t, server.DSN)[0]
+	storetest.RunSetBack(t, openAt(t, url), holding(t, url), server.ShiftClock)
+}
+
 func decidesAfterTheWait(t *testing.T, url string) {
 	t.Helper()
-	db, people := pool(t, url), plain(t, url)
-	hold := func(t *testing.T, c law.Cell) (store.Store, func() error) {
+	people := plain(t, url)
+	storetest.RunWaits(t, openAt(t, url), holding(t, url), func(_ context.Context, notation, key string) error {
+		_, err := call(t, people, "headgate_take", notation, key, "1")
+		return err
+	})
+}
+
+// holding locks rows in transactions of its own pool.
+func holding(t *testing.T, url string) storetest.Hold {
+	t.Helper()
+	db := pool(t, url)
+	return func(t *testing.T, c law.Cell) (store.Store, func() error) {
 		t.Helper()
 		tx := begin(t, db)
 		if _, err := tx.ExecContext(t.Context(), "SELECT 1 FROM headgate_cells WHERE limit_name = ? AND cell_key = ? "+
@@ -61,8 +88,4 @@ func decidesAfterTheWait(t *testing.T, url string) {
 		}
 		return mysql.New(db, nil).InTx(tx), tx.Commit
 	}
-	storetest.RunWaits(t, openAt(t, url), hold, func(_ context.Context, notation, key string) error {
-		_, err := call(t, people, "headgate_take", notation, key, "1")
-		return err
-	})
 }

@@ -16,10 +16,10 @@ const charset = "utf8mb4"
 // several statements began, so readClock adds the time that has passed since then. Without that, a
 // charge that waited more than two seconds for its row would set the cell back in time, and the cell
 // would forget what was charged in between. SYSDATE and NOW follow daylight saving time and
-// UTC_TIMESTAMP does not, hence the bounds.
+// UTC_TIMESTAMP does not, hence the bounds. The time is negative if the clock was set back meanwhile.
 const (
 	readClock = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + IF(" + sinceBegun +
-		" BETWEEN 0 AND 1800000000, " + sinceBegun + ", 0))"
+		" BETWEEN -1790000000 AND 1790000000, " + sinceBegun + ", 0))"
 	sinceBegun = "TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))"
 )
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -75,7 +76,7 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 		slack = clusterSlack
 	}
 	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT
-			e.keep_until, e.number, c.law IS NULL OR e.expires_at <= c.at OR %[5]s
+			e.keep_until, e.number, e.limit_name, e.cell_key, c.law IS NULL OR e.expires_at <= c.at, COALESCE(%[5]s, 0)
 		FROM (SELECT keep_until, number, limit_name, cell_key, expires_at FROM headgate_entries FORCE INDEX (by_age)
 			WHERE keep_until <= %[1]d AND (keep_until > %[2]d OR keep_until = %[2]d AND number > %[3]d)
 			ORDER BY keep_until, number LIMIT %[4]d) e
@@ -86,38 +87,79 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 		return 0, false, classify("sweep entries", err)
 	}
 	defer rows.Close()
-	seen := 0
-	var dead []string
-	for len(dead) < most && rows.Next() {
-		var over bool
-		if err := rows.Scan(&at.until, &at.number, &over); err != nil {
+	seen, found := 0, 0
+	var subtracted []string // the numbers of those that the levels of their cells count no more
+	var ofEmpty []oldEntry
+	for found < most && rows.Next() {
+		var cell law.Cell
+		var over, empty bool
+		if err := rows.Scan(&at.until, &at.number, &cell.Limit, &cell.Key, &over, &empty); err != nil {
 			return 0, false, classify("sweep entries", err)
 		}
-		if seen++; over {
-			dead = append(dead, strconv.FormatInt(at.number, 10))
+		seen++
+		number := strconv.FormatInt(at.number, 10)
+		switch {
+		case over:
+			subtracted = append(subtracted, number)
+		case empty:
+			ofEmpty = append(ofEmpty, oldEntry{cell, number})
+		default:
+			continue
 		}
+		found++
 	}
-	if err := rows.Err(); err != nil {
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 		return 0, false, classify("sweep entries", err)
 	}
-	if err := rows.Close(); err != nil {
-		return 0, false, classify("sweep entries", err)
-	}
-	if end = seen < sweepPage && len(dead) < most; end {
+	if end = seen < sweepPage && found < most; end {
 		at.until, at.number = 0, 0
 	}
-	for len(dead) > 0 && err == nil {
-		chunk := dead[:min(len(dead), sweepChunk)]
-		dead = dead[len(chunk):]
-		var gone int
-		gone, err = s.remove(ctx, n, "DELETE FROM headgate_entries WHERE number IN ("+strings.Join(chunk, ",")+
+	for chunk := range slices.Chunk(subtracted, sweepChunk) {
+		gone, err := s.remove(ctx, n, "DELETE FROM headgate_entries WHERE number IN ("+strings.Join(chunk, ",")+
 			") AND keep_until <= "+strconv.FormatInt(now, 10))
-		removed += gone
+		if removed += gone; err != nil {
+			return removed, false, classify("sweep entries", err)
+		}
 	}
-	if err != nil {
-		return removed, false, classify("sweep entries", err)
+	gone, err := s.removeOfEmpty(ctx, n, now, slack, ofEmpty)
+	return removed + gone, end && err == nil, err
+}
+
+// oldEntry is an entry that nobody asked to keep, with its cell.
+type oldEntry struct {
+	cell   law.Cell
+	number string
+}
+
+// removeOfEmpty removes entries of cells that are empty. It locks the cells and looks at them again: a charge that is
+// not committed yet has its cell locked, and may have counted the entries while they counted. If they were gone, the
+// level of its cell would be too high for as long as the key is used.
+func (s *Store) removeOfEmpty(ctx context.Context, n *node, now int64, slack time.Duration, entries []oldEntry) (
+	removed int, err error,
+) {
+	slices.SortFunc(entries, func(a, b oldEntry) int { return a.cell.Compare(b.cell) })
+	for chunk := range slices.Chunk(entries, sweepChunk) {
+		var cells []law.Cell
+		for _, e := range chunk {
+			cells = append(cells, e.cell)
+		}
+		more, err := s.removeFree(ctx, n, now, slices.Compact(cells), func(cells []law.Cell, _ string) string {
+			var numbers []string
+			for _, e := range chunk {
+				if _, ok := slices.BinarySearchFunc(cells, e.cell, law.Cell.Compare); ok {
+					numbers = append(numbers, e.number)
+				}
+			}
+			return "DELETE e FROM headgate_entries e FORCE INDEX (PRIMARY) " +
+				"STRAIGHT_JOIN headgate_cells c FORCE INDEX (PRIMARY) ON c.limit_name = e.limit_name " +
+				"AND c.cell_key = e.cell_key WHERE e.number IN (" + strings.Join(numbers, ",") +
+				") AND e.keep_until <= @hg_t AND " + emptied("c", "@hg_t", slack)
+		})
+		if removed += more; err != nil {
+			return removed, err
+		}
 	}
-	return removed, end, nil
+	return removed, nil
 }
 
 // remove sends a statement that removes rows, and says how many.
@@ -225,7 +267,7 @@ func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []la
 	}
 	for chunk := range slices.Chunk(cells, sweepChunk) {
 		g.Go(func() error {
-			more, err := s.removeFree(ctx, n, now, chunk)
+			more, err := s.removeFree(ctx, n, now, chunk, deadCells)
 			sum.Add(int64(more))
 			return err
 		})
@@ -234,9 +276,20 @@ func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []la
 	return int(sum.Load()), err
 }
 
-// removeFree removes those of some cells that are still of no use, but for those that are in use.
-func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
-	removed, err = s.removeCells(ctx, n, now, cells)
+// locked makes the statement that removes rows while some cells are locked. list is a table of these cells, c, and
+// @hg_t the time.
+type locked func(cells []law.Cell, list string) (statement string)
+
+// deadCells is locked for those of the cells that are of no use.
+func deadCells(_ []law.Cell, list string) string {
+	return "DELETE c FROM " + list + " WHERE " + dead("c", "@hg_t")
+}
+
+// removeFree is removeLocked for those of some cells that are not in use.
+func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.Cell, what locked) (
+	removed int, err error,
+) {
+	removed, err = s.removeLocked(ctx, n, now, cells, what)
 	if !errors.Is(err, store.ErrConflict) {
 		return removed, err
 	}
@@ -244,7 +297,7 @@ func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.
 		return 0, nil
 	}
 	for _, half := range [][]law.Cell{cells[:len(cells)/2], cells[len(cells)/2:]} {
-		more, err := s.removeFree(ctx, n, now, half)
+		more, err := s.removeFree(ctx, n, now, half, what)
 		if removed += more; err != nil {
 			return removed, err
 		}
@@ -252,12 +305,13 @@ func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.
 	return removed, nil
 }
 
-// removeCells removes those of some cells that are still of no use, in one
-// transaction that locks them in order and waits for nobody. It is all or none
-// of them: if one is locked by another the error is ErrConflict. The clock is read again
-// under the locks: it may have been set back since the sweep began, and what was of no use then
-// may count again.
-func (s *Store) removeCells(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
+// removeLocked removes rows in one transaction that locks some cells in order and waits for
+// nobody. If one is locked by another the error is ErrConflict, and nothing is removed. The clock is
+// read again under the locks: it may have been set back since the sweep began, and what was of no use
+// then may count again.
+func (s *Store) removeLocked(ctx context.Context, n *node, now int64, cells []law.Cell, what locked) (
+	removed int, err error,
+) {
 	var b strings.Builder
 	values := s.returning.Load()
 	b.WriteByte('(')
@@ -273,13 +327,13 @@ func (s *Store) removeCells(ctx context.Context, n *node, now int64, cells []law
 	count, err := s.ask(ctx, n, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION;"+
 		"SELECT COUNT(*) FROM "+list+" FOR UPDATE NOWAIT;"+
 		"SET @hg_t = LEAST("+strconv.FormatInt(now, 10)+", "+readClock+");"+
-		"DELETE c FROM "+list+" WHERE "+dead("c", "@hg_t")+"; SET @hg_n = ROW_COUNT();"+
+		what(cells, list)+"; SET @hg_n = ROW_COUNT();"+
 		"COMMIT; SELECT @hg_n, ''")
 	if err != nil {
-		return 0, classify("sweep cells", err)
+		return 0, classify("sweep", err)
 	}
 	if removed, err = strconv.Atoi(string(count.records)); err != nil {
-		return 0, classify("sweep cells", err)
+		return 0, classify("sweep", err)
 	}
 	return removed, nil
 }

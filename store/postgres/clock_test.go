@@ -10,19 +10,40 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/postgres"
 	"github.com/headgate/headgate/store/storetest"
 )
 
 func TestADecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 	t.Parallel()
+	s, pool := withPool(t)
+	storetest.RunWaits(t, s, holding(s, pool), func(ctx context.Context, notation, key string) error {
+		_, err := pool.Exec(ctx, "select headgate.take($1, $2)", notation, key)
+		return err
+	})
+}
+
+func TestASweepDuringACommit(t *testing.T) {
+	t.Parallel()
+	s, pool := withPool(t)
+	storetest.RunSweepDuringACommit(t, s, holding(s, pool))
+}
+
+// withPool returns a store, and a pool of connections to its database.
+func withPool(t *testing.T) (*postgres.Store, *pgxpool.Pool) {
+	t.Helper()
 	dsn := dbtest.Postgres(t)
-	s := openAt(t, dsn+"?pool_max_conns=16")
 	pool, err := pgxpool.New(t.Context(), dsn+"?pool_max_conns=24")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	hold := func(t *testing.T, c law.Cell) (store.Store, func() error) {
+	return openAt(t, dsn+"?pool_max_conns=16"), pool
+}
+
+// holding locks rows in transactions of a pool.
+func holding(s *postgres.Store, pool *pgxpool.Pool) storetest.Hold {
+	return func(t *testing.T, c law.Cell) (store.Store, func() error) {
 		t.Helper()
 		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 		if err != nil {
@@ -35,8 +56,4 @@ func TestADecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 		}
 		return s.InTx(tx), func() error { return tx.Commit(context.Background()) }
 	}
-	storetest.RunWaits(t, s, hold, func(ctx context.Context, notation, key string) error {
-		_, err := pool.Exec(ctx, "select headgate.take($1, $2)", notation, key)
-		return err
-	})
 }

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -63,6 +64,64 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 		w.op.Verb = law.Check
 		if at := one(t, s, w.op).State.At; at < first {
 			t.Errorf("%s: the charge that waited took the cell back by %d us", w.name, first-at)
+		}
+	}
+}
+
+// RunSweepDuringACommit checks that a sweep leaves alone the entries of a log that a charge has counted which is not
+// committed yet. A COMMIT can take seconds, for example while a standby does not confirm it, and meanwhile the cell
+// looks as if it had been empty for long. If the entries were gone, nothing would take them off the level of the cell
+// any more, and the key would have less than its limit for as long as it is used.
+func RunSweepDuringACommit(t *testing.T, s store.Store, hold Hold) {
+	t.Helper()
+	op := take("sliding-log 10/6s", "sweep", slidingLog(10, 6_000_000), 1, 0)
+	one(t, s, op) // counts for 6 s
+	time.Sleep(3500 * time.Millisecond)
+	in, commit := hold(t, op.Cell)
+	one(t, in, op) // counts for 6 s from now on
+	time.Sleep(3500 * time.Millisecond)
+	if _, err := s.Sweep(t.Context(), 1_000_000); err != nil {
+		t.Fatalf("sweep: %v", err)
+	}
+	if err := commit(); err != nil {
+		t.Fatalf("commit: %v", err)
+	}
+	op.Verb = law.Check
+	if used := one(t, s, op).Used; used != 2*op.Params.Unit {
+		t.Errorf("%d credits are in use, want %d: the second charge and the check", used, 2*op.Params.Unit)
+	}
+}
+
+// RunSetBack checks that a charge which waits for the row of its key while the server's clock is set back is not decided
+// by the clock from before. The cell has followed the new clock by then, and would seem to be empty. shift sets how far
+// the server's clock is ahead.
+func RunSetBack(t *testing.T, s store.Store, hold Hold, shift func(ahead time.Duration)) {
+	t.Helper()
+	p := law.Params{Kind: law.Bucket, Unit: 100_000, Capacity: 500_000, Step: 1, Drain: 1}
+	for name, others := range map[string]int{"alone": 0, "with another key": 1, "with many keys": 40} {
+		shift(10 * time.Second)
+		one(t, s, take("token-bucket 10/1s burst 5", name, p, 4, 0))
+		ops := []law.Op{take("token-bucket 10/1s burst 5", name, p, 1, 0)}
+		for i := range others {
+			op := take("token-bucket 10/1s burst 5", fmt.Sprint(name, i), p, 1, 0)
+			op.Group = uint32(2 + i)
+			ops = append(ops, op)
+		}
+		in, commit := hold(t, ops[0].Cell)
+		outs := make([]law.Outcome, len(ops))
+		answered := make(chan error, 1)
+		go func() { answered <- s.Apply(context.Background(), ops, outs) }()
+		time.Sleep(300 * time.Millisecond)
+		shift(0)
+		last := one(t, in, ops[0])
+		if err := commit(); err != nil {
+			t.Fatalf("%s: commit: %v", name, err)
+		}
+		if err := <-answered; err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if ahead := outs[0].State.At - last.State.At; outs[0].State.At != 0 && ahead > 5_000_000 {
+			t.Errorf("%s: the charge that waited took the cell %d us ahead: %+v", name, ahead, outs[0])
 		}
 	}
 }

@@ -18,11 +18,25 @@ where c.limit_name = {{.limit}} and c.key = {{.key}} and c.law = 1 and c.unit = 
   and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
   and headgate.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), {{.anchor}}, {{.drain}}, {{.step}}) <= {{.capacity}} - {{.cost}}
 returning {{.granted}} into {{.into}};
+if found then
+    {{template "not set back" .now}}
+end if;
+{{- end}}
+
+{{- /*
+not set back undoes a call if the server's clock was set back after it had read the clock: it may
+have waited for a row meanwhile that others have charged by the new clock, and would drain what
+comes between the two. law allows a cell to be 2 s ahead. now is a test's time; 0: the server's clock.
+*/ -}}
+{{define "not set back" -}}
+if {{.}} = 0 and (extract(epoch from clock_timestamp()) * 1000000)::bigint < clock - 2000000 then
+    raise exception 'headgate: the clock was set back while this charge waited: repeat it' using errcode = '40001';
+end if;
 {{- end}}
 
 {{define "take one" -}}
 {{template "grant one" (as "limit" "p_limit" "key" "p_key" "anchor" "p_anchor" "unit" "p_unit" "capacity" "p_capacity"
-    "step" "p_step" "drain" "p_drain" "cost" "p_cost" "granted" .granted "into" "res")}}
+    "step" "p_step" "drain" "p_drain" "cost" "p_cost" "now" "p_now" "granted" .granted "into" "res")}}
 if found then
     return res;
 end if;

@@ -47,7 +47,7 @@ begin
         clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
         if capacity_ <= 9007199254740991 then
             {{template "grant one" (as "limit" "'rate_limiting_request'" "key" "rate_id" "anchor" "0" "unit" "unit_" "capacity" "capacity_"
-                "step" "1" "drain" "drain_" "cost" "unit_" "granted" "(capacity_ - c.level) / unit_" "into" "remaining")}}
+                "step" "1" "drain" "drain_" "cost" "unit_" "now" "0" "granted" "(capacity_ - c.level) / unit_" "into" "remaining")}}
             if found then
                 return least(remaining, 2147483647);
             end if;
@@ -113,7 +113,7 @@ begin
     if found and left(b.id, 16) <> 'headgate:shared:' then -- most requests are granted, by one update
         clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
         {{template "grant one" (as "limit" "name" "key" "b.id" "anchor" "0" "unit" "1000" "capacity" "b.capacity::bigint * 1000"
-            "step" "(b.refill_seconds * 1000000)::bigint" "drain" "9007199254740991" "cost" "1000"
+            "step" "(b.refill_seconds * 1000000)::bigint" "drain" "9007199254740991" "cost" "1000" "now" "0"
             "granted" "(b.capacity::bigint * 1000 - c.level) / 1000, headgate.instant_N(greatest(clock, c.at))" "into" "remaining, at")}}
         if found then
             return next;

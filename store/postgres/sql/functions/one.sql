@@ -6,7 +6,8 @@
 --
 -- The clock is read before the row is locked. If a charge that is granted had to wait for
 -- its row, that clock is behind, which drains less: greatest(clock, at), for which it is
--- decided then, is after what the cell has. For a refusal the clock is read again.
+-- decided then, is after what the cell has. If the clock was set back meanwhile, the charge is
+-- undone and made again. For a refusal the clock is read again.
 --
 -- The row is reached by the primary key, with a plan that is made once: a plan made while
 -- the table was small would read all of it.

@@ -54,6 +54,7 @@ begin
           and {{template "has room" (as "now" "clock")}}
         returning array[u.i, c.level, c.at, c.blocked_until] as v)
     select array_agg(v) into res from done;
+    {{template "not set back" "p_now"}}
     if cardinality(res) = 4 * n then
         return array[array[clock, n, clock, 0]] || res;
     end if;

@@ -1,7 +1,7 @@
 -- headgate.sweep_from_N removes up to p_max rows that can matter to no decision. It
 -- locks only rows that nobody holds (skip locked) and looks at each again under
 -- its lock. First the entries that nobody asked to keep and that do not count:
--- subtracted already, of a cell that has been empty for 100 ms, or of none: a decision
+-- subtracted already, of no cell, or of a cell that has been empty for 100 ms: a decision
 -- that read the clock before may be about to read them. Then the admissions whose
 -- time is over, which an index finds. Then the cells without entries that could
 -- refuse nobody and remember no id: the id's request asked again could find the limit
@@ -27,11 +27,22 @@ begin
         select e.number from headgate.entries e
         left join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key -- see headgate.apply_N
         where e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)
-          and e.keep_until <= now and (c.key is null or e.expires_at <= c.at or c.empty_at <= now - 100000)
+          and e.keep_until <= now and (c.key is null or e.expires_at <= c.at)
         limit p_max
         for update of e skip locked)
     delete from headgate.entries e using dead where e.number = any (array[dead.number]);
     get diagnostics removed = row_count;
+    -- A charge that is about to be committed still counts some of these: it has the cell locked.
+    with dead as (
+        select e.number from headgate.entries e
+        join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key
+        where e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)
+          and e.keep_until <= now and c.empty_at <= now - 100000
+        limit greatest(p_max - removed, 0)
+        for update of e, c skip locked)
+    delete from headgate.entries e using dead where e.number = any (array[dead.number]);
+    get diagnostics more = row_count;
+    removed := removed + more;
 
     with dead as (
         select a.id, a.home from headgate.admissions a where a.keep_until <= now

@@ -383,7 +383,7 @@ begin
         credits_ := credits;
         clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
         {{template "grant one" (as "limit" "name_" "key" "take.key" "anchor" "anchor_" "unit" "unit_" "capacity" "capacity_"
-            "step" "step_" "drain" "drain_" "cost" "credits_"
+            "step" "step_" "drain" "drain_" "cost" "credits_" "now" "0"
             "granted" "true, (capacity_ - c.level) / unit_, '0'::interval, greatest(0, c.empty_at - greatest(clock, c.at)) * interval '1 microsecond', name_, headgate.instant_N(greatest(clock, c.at))"
             "into" "decision")}}
         if found then

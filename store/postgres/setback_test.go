@@ -1,0 +1,29 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+func TestAChargeThatWaitsWhileTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	server, err := (&dbtest.Config{Faults: true}).Postgres(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	s := openAt(t, server.DSN)
+	if _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := pgxpool.New(t.Context(), server.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	storetest.RunSetBack(t, s, holding(s, pool), server.ShiftClock)
+}
