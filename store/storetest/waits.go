@@ -92,9 +92,9 @@ func RunSweepDuringACommit(t *testing.T, s store.Store, hold Hold) {
 	}
 }
 
-// RunSetBack checks that a charge which waits for the row of its key while the server's clock is set back is not decided
-// by the clock from before. The cell has followed the new clock by then, and would seem to be empty. shift sets how far
-// the server's clock is ahead.
+// RunSetBack checks that a charge which waits for the row of its key while the server's clock is set back is not
+// decided by the clock from before. The cell has followed the new clock by then, and would seem to be empty. shift sets
+// how far the server's clock is ahead.
 func RunSetBack(t *testing.T, s store.Store, hold Hold, shift func(ahead time.Duration)) {
 	t.Helper()
 	p := law.Params{Kind: law.Bucket, Unit: 100_000, Capacity: 500_000, Step: 1, Drain: 1}
