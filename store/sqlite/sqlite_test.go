@@ -41,8 +41,10 @@ func open(tb testing.TB, url string) *sqlite.Store {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for _, options := range []string{"", "?synchronous=normal"} {
 		t.Run("a file"+options, func(t *testing.T) {
+			t.Parallel() // it waits for the disk
 			storetest.Run(t, func(tb testing.TB) store.Store {
 				return open(tb, "sqlite:"+filepath.Join(tb.TempDir(), "state.db")+options)
 			}, &storetest.Options{Histories: 3000, Full: full, FullAt: fullAt})
