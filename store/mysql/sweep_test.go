@@ -43,15 +43,20 @@ func TestEntriesStayForAMinuteInACluster(t *testing.T) {
 // entriesStayFor checks when entries are removed, after a charge and what is done after it.
 func entriesStayFor(t *testing.T, s *mysql.Store, slack time.Duration, then ...func()) {
 	t.Helper()
-	limit := headgate.MustParse("sliding-log 1/1h")
-	d, err := limiter(s).Allow(t.Context(), limit, "k")
-	if err != nil {
-		t.Fatal(err)
+	hour := time.Hour.Microseconds()
+	op := law.Op{
+		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "sliding-log 1/1h", Key: "k"},
+		Params: law.Params{Kind: law.Log, Unit: 1000, Capacity: 1000, Step: hour},
+		Cost:   1000, Count: 1, Now: time.Now().UnixMicro() - 2*hour,
+	}
+	outs := make([]law.Outcome, 1)
+	if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 {
+		t.Fatalf("%+v, %v", outs[0], err)
 	}
 	for _, do := range then {
 		do()
 	}
-	empty := d.At.Add(time.Hour).UnixMicro()
+	empty := op.Now + hour // an hour ago
 	for _, tt := range []struct {
 		after int64
 		want  int
