@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
@@ -140,7 +142,7 @@ func TestDoctor(t *testing.T) {
 	storetest.Finds(t, s, store.Fine, "transactions", "")
 	for _, p := range plants {
 		exec(p.plant)
-		finds(t, s, &p)
+		finds(t, s, conn, &p)
 		if p.mend != "" {
 			exec(p.mend)
 		}
@@ -161,11 +163,14 @@ func TestDoctor(t *testing.T) {
 	storetest.Finds(t, s, store.Wrong, "transactions", "pg_terminate_backend")
 }
 
-// finds waits for up to a minute until a store finds what was planted: a session reads new settings a moment later,
-// and the statistics come later, too.
-func finds(t *testing.T, s *postgres.Store, p *planted) {
+// finds waits for up to a minute until a store finds what was planted by a connection: a session reads new settings a
+// moment later, and the statistics come later, too, before PostgreSQL 15 with a later statement of the connection.
+func finds(t *testing.T, s *postgres.Store, by *pgx.Conn, p *planted) {
 	t.Helper()
 	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(20 * time.Millisecond) {
+		if err := by.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		found, err := s.Examine(t.Context())
 		if err != nil {
 			t.Fatal(err)
