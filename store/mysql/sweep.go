@@ -276,17 +276,17 @@ func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []la
 	return int(sum.Load()), err
 }
 
-// locked makes the statement that removes rows while some cells are locked. list is a table of these cells, c, and
+// removal makes the statement that removes rows while some cells are locked. list is a table of these cells, c, and
 // @hg_t the time.
-type locked func(cells []law.Cell, list string) (statement string)
+type removal func(cells []law.Cell, list string) (statement string)
 
-// deadCells is locked for those of the cells that are of no use.
+// deadCells is the removal of those of the cells that are of no use.
 func deadCells(_ []law.Cell, list string) string {
 	return "DELETE c FROM " + list + " WHERE " + dead("c", "@hg_t")
 }
 
 // removeFree is removeLocked for those of some cells that are not in use.
-func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.Cell, what locked) (
+func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.Cell, what removal) (
 	removed int, err error,
 ) {
 	removed, err = s.removeLocked(ctx, n, now, cells, what)
@@ -309,7 +309,7 @@ func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.
 // nobody. If one is locked by another the error is ErrConflict, and nothing is removed. The clock is
 // read again under the locks: it may have been set back since the sweep began, and what was of no use
 // then may count again.
-func (s *Store) removeLocked(ctx context.Context, n *node, now int64, cells []law.Cell, what locked) (
+func (s *Store) removeLocked(ctx context.Context, n *node, now int64, cells []law.Cell, what removal) (
 	removed int, err error,
 ) {
 	var b strings.Builder

@@ -32,17 +32,7 @@ begin
         for update of e skip locked)
     delete from headgate.entries e using dead where e.number = any (array[dead.number]);
     get diagnostics removed = row_count;
-    -- A charge that is about to be committed still counts some of these: it has the cell locked.
-    with dead as (
-        select e.number from headgate.entries e
-        join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key
-        where e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)
-          and e.keep_until <= now and c.empty_at <= now - 100000
-        limit greatest(p_max - removed, 0)
-        for update of e, c skip locked)
-    delete from headgate.entries e using dead where e.number = any (array[dead.number]);
-    get diagnostics more = row_count;
-    removed := removed + more;
+    {{template "sweep entries of empty cells" "e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)"}}
 
     with dead as (
         select a.id, a.home from headgate.admissions a where a.keep_until <= now

@@ -42,17 +42,7 @@ begin
         for update of e skip locked)
     delete from headgate.entries e using dead where e.number = any (array[dead.number]);
     get diagnostics removed = row_count;
-    -- A charge that is about to be committed still counts some of these: it has the cell locked.
-    with dead as (
-        select e.number from headgate.entries e
-        join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key
-        where yb_hash_code(e.number) >= first and yb_hash_code(e.number) <= last
-          and e.keep_until <= now and c.empty_at <= now - 100000
-        limit greatest(p_max - removed, 0)
-        for update of e, c skip locked)
-    delete from headgate.entries e using dead where e.number = any (array[dead.number]);
-    get diagnostics more = row_count;
-    removed := removed + more;
+    {{template "sweep entries of empty cells" "yb_hash_code(e.number) >= first and yb_hash_code(e.number) <= last"}}
     next_number := case when last < 65535 then last + 1 else 0 end;
     widths := case when found < p_rows / 4 then least(2 * width, 65536) else width end;
 
