@@ -5,11 +5,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
 )
@@ -52,7 +54,11 @@ func TestAServerWhoseSYSDATEStandsStillIsRefused(t *testing.T) {
 func TestASweepDuringACommit(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
-	storetest.RunSweepDuringACommit(t, openAt(t, url), holding(t, url))
+	s, hold := openAt(t, url), holding(t, url)
+	storetest.RunSweepDuringACommit(t, s, hold)
+	t.Run("through the whole stack", func(t *testing.T) {
+		storetest.RunSweepDuringACommit(t, front.New(s, &front.Config{SweepEvery: -1}), hold)
+	})
 }
 
 func TestAChargeThatWaitsWhileTheClockIsSetBack(t *testing.T) {
@@ -63,7 +69,12 @@ func TestAChargeThatWaitsWhileTheClockIsSetBack(t *testing.T) {
 	}
 	t.Cleanup(server.Stop)
 	url := dbtest.MariaDBAt(t, server.DSN)[0]
-	storetest.RunSetBack(t, openAt(t, url), holding(t, url), server.ShiftClock)
+	s := openAt(t, url)
+	storetest.RunSetBack(t, s, holding(t, url), server.ShiftClock)
+	t.Run("through the whole stack", func(t *testing.T) {
+		f := front.New(s, &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}})
+		storetest.RunSetBack(t, f, holding(t, url), server.ShiftClock)
+	})
 }
 
 func decidesAfterTheWait(t *testing.T, url string) {

@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/postgres"
 	"github.com/headgate/headgate/store/storetest"
 )
@@ -26,7 +27,11 @@ func TestADecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 func TestASweepDuringACommit(t *testing.T) {
 	t.Parallel()
 	s, pool := withPool(t)
-	storetest.RunSweepDuringACommit(t, s, holding(s, pool))
+	hold := holding(s, pool)
+	storetest.RunSweepDuringACommit(t, s, hold)
+	t.Run("through the whole stack", func(t *testing.T) {
+		storetest.RunSweepDuringACommit(t, front.New(s, &front.Config{SweepEvery: -1}), hold)
+	})
 }
 
 // withPool returns a store, and a pool of connections to its database.

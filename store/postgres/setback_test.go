@@ -2,10 +2,12 @@ package postgres_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/storetest"
 )
 
@@ -26,4 +28,8 @@ func TestAChargeThatWaitsWhileTheClockIsSetBack(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	storetest.RunSetBack(t, s, holding(s, pool), server.ShiftClock)
+	t.Run("through the whole stack", func(t *testing.T) {
+		f := front.New(s, &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}})
+		storetest.RunSetBack(t, f, holding(s, pool), server.ShiftClock)
+	})
 }

@@ -74,7 +74,7 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 // any more, and the key would have less than its limit for as long as it is used.
 func RunSweepDuringACommit(t *testing.T, s store.Store, hold Hold) {
 	t.Helper()
-	op := take("sliding-log 10/6s", "sweep", slidingLog(10, 6_000_000), 1, 0)
+	op := take("sliding-log 10/6s", t.Name(), slidingLog(10, 6_000_000), 1, 0)
 	one(t, s, op) // counts for 6 s
 	time.Sleep(3500 * time.Millisecond)
 	in, commit := hold(t, op.Cell)
@@ -99,6 +99,7 @@ func RunSetBack(t *testing.T, s store.Store, hold Hold, shift func(ahead time.Du
 	t.Helper()
 	p := law.Params{Kind: law.Bucket, Unit: 100_000, Capacity: 500_000, Step: 1, Drain: 1}
 	for name, others := range map[string]int{"alone": 0, "with another key": 1, "with many keys": 40} {
+		name = t.Name() + ", " + name
 		shift(10 * time.Second)
 		one(t, s, take("token-bucket 10/1s burst 5", name, p, 4, 0))
 		ops := []law.Op{take("token-bucket 10/1s burst 5", name, p, 1, 0)}
