@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 // faulty are the servers, and how each tells its time and makes something durable.
@@ -40,7 +42,7 @@ var faulty = map[string]struct {
 	"MariaDB": {
 		func(c *Config) (*Server, error) { return c.MariaDB(context.Background()) },
 		func(t *testing.T, dsn string) (func() int64, func()) {
-			db, err := openMariaDB(dsn)
+			db, err := OpenMariaDB(dsn)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,6 +90,7 @@ func clockOf(t *testing.T, db *sql.DB) (micros int64) {
 }
 
 func TestAServersClockJumpsAndItsDiskGetsSlow(t *testing.T) {
+	tier.Nightly(t) // as chaos, which needs it
 	for name, engine := range faulty {
 		t.Run(name, func(t *testing.T) {
 			s, err := engine.start(&Config{Faults: true})

@@ -147,7 +147,8 @@ func (v *flavour) folder(ctx context.Context, c *Config) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := v.prepare(ctx, f, filepath.Join(f.data, "data")); err != nil {
+	make := func(f *folder, data string) error { return v.prepare(ctx, f, data) }
+	if err := f.fill(ctx, v.server, filepath.Join(f.data, "data"), make); err != nil {
 		f.remove()
 		return nil, err
 	}
@@ -162,7 +163,7 @@ func (v *flavour) launch(ctx context.Context, f *folder, data, host string, port
 	all := []string{
 		"--no-defaults", "--datadir=" + files, "--bind-address=" + host, "--port=" + strconv.Itoa(port),
 		"--socket=" + data + ".sock", "--pid-file=" + data + ".pid", "--tmpdir=" + f.path,
-		"--skip-name-resolve", "--max-connections=400", "--innodb-buffer-pool-size=256M",
+		"--skip-name-resolve", "--max-connections=800", "--innodb-buffer-pool-size=256M",
 		"--innodb-flush-log-at-trx-commit=1", "--character-set-server=utf8mb4",
 	}
 	all = append(append(all, v.options...), args...)

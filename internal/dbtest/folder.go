@@ -9,6 +9,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -22,6 +23,7 @@ type folder struct {
 	faults *os.File            // tells servers how slow they are: see faults.go
 	more   []string            // variables of its commands' environment
 	owner  *syscall.Credential // nil: the present user
+	user   []string            // by which names it was looked for
 	lock   *os.File            // held for as long as this process uses the folder
 
 	network *Network // of the servers; nil: the loopback device
@@ -49,7 +51,7 @@ func (c *Config) folder(kind string, users ...string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &folder{path: dir, data: dir, owner: owner}
+	f := &folder{path: dir, data: dir, owner: owner, user: users}
 	if f.lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600); err == nil {
 		err = syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX)
 	}
@@ -64,6 +66,41 @@ func (c *Config) folder(kind string, users ...string) (*folder, error) {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
 	return f, nil
+}
+
+// empties are folders with the files of a server that has never run, by how they were made. They end with the process.
+var empties struct {
+	sync.Mutex
+	made map[string]*folder
+}
+
+// fill puts the files of an empty server into the folder data. make makes them once in this process: a copy takes a
+// tenth of the three seconds of mariadb-install-db.
+func (f *folder) fill(ctx context.Context, how, data string, make func(f *folder, data string) error) error {
+	empties.Lock()
+	defer empties.Unlock()
+	from := empties.made[how]
+	if from != nil {
+		if _, err := os.Stat(from.path); err != nil { // it was in a folder that a test has removed
+			from = nil
+		}
+	}
+	if from == nil {
+		var err error
+		if from, err = newFolder("empty", f.user...); err != nil {
+			return err
+		}
+		if err := make(from, filepath.Join(from.path, "data")); err != nil {
+			from.remove()
+			return err
+		}
+		if empties.made == nil {
+			empties.made = map[string]*folder{}
+		}
+		empties.made[how] = from
+		stopper(from.remove)
+	}
+	return f.run(ctx, "cp", "-a", filepath.Join(from.path, "data"), data)
 }
 
 // remove removes the files.

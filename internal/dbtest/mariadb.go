@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,15 +22,19 @@ import (
 // URL mysql://user:password@host:port/ of a user who may create databases.
 const MySQLDSN = "HEADGATE_TEST_MYSQL_DSN"
 
-var sharedMariaDB = sync.OnceValues(func() (*Server, error) {
+var sharedMariaDB = sync.OnceValues(func() (*Server, error) { return StartSharedMariaDB(context.Background()) })
+
+// StartSharedMariaDB returns a running server for many tests; see the package comment for where it comes from. It knows
+// the time zones, and does not sync its files. The server dies with this process.
+func StartSharedMariaDB(ctx context.Context) (*Server, error) {
 	if os.Getenv(MySQLDSN) != "" {
-		return StartMariaDB(context.Background())
+		return StartMariaDB(ctx)
 	}
 	v, err := newFlavour()
 	if err != nil {
 		return nil, err
 	}
-	s, err := v.start(context.Background(), &Config{Args: unsynced})
+	s, err := v.start(ctx, &Config{Args: unsynced})
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +43,7 @@ var sharedMariaDB = sync.OnceValues(func() (*Server, error) {
 		return nil, err
 	}
 	return s, nil
-})
+}
 
 // unsynced are options of a server that waits for no disk: what it has committed outlives its death, but not
 // that of the machine. They save a third of the time of a migration.
@@ -58,7 +63,7 @@ func MariaDB(tb testing.TB) string {
 
 // mariadbVersion returns what the server of a URL is.
 func mariadbVersion(server string) (version string, err error) {
-	db, err := openMariaDB(server)
+	db, err := OpenMariaDB(server)
 	if err != nil {
 		return "", err
 	}
@@ -70,6 +75,22 @@ func mariadbVersion(server string) (version string, err error) {
 		return "MariaDB " + number, nil
 	}
 	return "MySQL " + version, nil
+}
+
+// KeptMariaDB returns the URL of a new, empty database of the shared server that outlives the test: it ends with the
+// server.
+func KeptMariaDB(tb testing.TB) (string, error) {
+	tb.Helper()
+	s, err := sharedMariaDB()
+	if err != nil {
+		return "", err
+	}
+	say(tb, mysqlKind, s.DSN, "", mariadbVersion)
+	name := databaseName()
+	if err := execMariaDB(s.DSN, "create database "+name); err != nil {
+		return "", fmt.Errorf("create database %s: %w", name, err)
+	}
+	return strings.TrimSuffix(s.DSN, "/") + "/" + name, nil
 }
 
 // MariaDBAt returns the URLs of a new, empty database on a server, or on the
@@ -103,8 +124,8 @@ func MariaDBAt(tb testing.TB, servers ...string) []string {
 	return urls
 }
 
-// openMariaDB opens the server of a URL, and no database of it.
-func openMariaDB(server string) (*sql.DB, error) {
+// OpenMariaDB opens the server of a URL, and the database that it names. Each call of it may have several statements.
+func OpenMariaDB(server string) (*sql.DB, error) {
 	u, err := url.Parse(server)
 	if err != nil {
 		return nil, fmt.Errorf("%s is not a URL of the form mysql://user@host:port/", MySQLDSN) // err has the password
@@ -112,6 +133,7 @@ func openMariaDB(server string) (*sql.DB, error) {
 	cfg := mysql.NewConfig()
 	cfg.User, cfg.Net, cfg.Addr = u.User.Username(), "tcp", u.Host
 	cfg.Passwd, _ = u.User.Password()
+	cfg.DBName = strings.Trim(u.Path, "/")
 	cfg.MultiStatements, cfg.Timeout, cfg.Logger = true, 10*time.Second, &mysql.NopLogger{}
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
@@ -122,7 +144,7 @@ func openMariaDB(server string) (*sql.DB, error) {
 
 // execMariaDB executes statements at the server of a URL.
 func execMariaDB(server, statements string) error {
-	db, err := openMariaDB(server)
+	db, err := OpenMariaDB(server)
 	if err != nil {
 		return err
 	}
@@ -134,7 +156,7 @@ func execMariaDB(server, statements string) error {
 // MariaDBCount returns the number in the second of the two columns of the one
 // row that a statement returns: one such as SHOW GLOBAL STATUS LIKE 'Threads_connected'.
 func MariaDBCount(server, query string) (n int, err error) {
-	db, err := openMariaDB(server)
+	db, err := OpenMariaDB(server)
 	if err != nil {
 		return 0, err
 	}
@@ -146,7 +168,7 @@ func MariaDBCount(server, query string) (n int, err error) {
 
 // StartMariaDB returns a running server, with more options for mariadbd if
 // wanted; see the package comment for where it comes from. It flushes at each
-// commit. The server dies with this process.
+// commit, but not in a test. The server dies with this process.
 func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
 	if dsn := os.Getenv(MySQLDSN); dsn != "" && len(args) == 0 {
 		return &Server{DSN: dsn}, nil
@@ -170,8 +192,12 @@ func (v *flavour) start(ctx context.Context, c *Config) (*Server, error) {
 	}
 	dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)
 	s := &Server{DSN: dsn, polite: syscall.SIGTERM}
+	args := c.Args
+	if testing.Testing() && !c.Faults { // a test ends servers, never the machine
+		args = append(slices.Clone(unsynced), args...)
+	}
 	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
-		return v.launch(ctx, f, "data", "127.0.0.1", port, func() error { return execMariaDB(dsn, "do 1") }, c.Args...)
+		return v.launch(ctx, f, "data", "127.0.0.1", port, func() error { return execMariaDB(dsn, "do 1") }, args...)
 	})
 	if err != nil {
 		return fail(err)

@@ -80,8 +80,13 @@ func PostgresAt(tb testing.TB, server string) string {
 // Database creates an empty database on a PostgreSQL. drop removes it, with
 // clients that are still connected.
 func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err error) {
+	return s.databaseFrom(ctx, "template1")
+}
+
+// databaseFrom is Database for a copy of another database.
+func (s *Server) databaseFrom(ctx context.Context, template string) (dsn string, drop func(), err error) {
 	name := databaseName()
-	if err := execPostgres(ctx, s.DSN, "create database "+name); err != nil {
+	if err := execPostgres(ctx, s.DSN, "create database "+name+" template "+template); err != nil {
 		return "", nil, fmt.Errorf("create database %s: %w", name, err)
 	}
 	cfg, err := pgx.ParseConfig(s.DSN)
@@ -146,11 +151,19 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) (*Server
 		return nil, err
 	}
 	data := filepath.Join(f.data, "data")
-	init := []string{"-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8", "--no-sync"}
-	if f.log != "" {
-		init = append(init, "--waldir="+f.log, "--wal-segsize=1")
+	make := func(f *folder, data string) error {
+		init := []string{"-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8", "--no-sync"}
+		if f.log != "" {
+			init = append(init, "--waldir="+f.log, "--wal-segsize=1")
+		}
+		return f.run(ctx, filepath.Join(bin, "initdb"), init...)
 	}
-	if err := f.run(ctx, filepath.Join(bin, "initdb"), init...); err != nil {
+	if f.log != "" {
+		err = make(f, data)
+	} else {
+		err = f.fill(ctx, bin, data, make)
+	}
+	if err != nil {
 		return fail(err)
 	}
 	port, err := freePort("127.0.0.1")
@@ -159,7 +172,7 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) (*Server
 	}
 	options := []string{
 		"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", f.path,
-		"-c", "max_connections=300", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
+		"-c", "max_connections=600", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
 	}
 	if testing.Testing() && !c.Faults { // a test ends servers, never the machine: what the kernel has is not lost then
 		options = append(options, "-c", "fsync=off")

@@ -5,7 +5,8 @@
 //	go run ./internal/dbtest/engines -histories 20000 -few 2000 [engine ...]
 //
 // Without -histories it runs all tests on the servers that `make test` does not
-// use; with it the random histories alone, on all.
+// use, and as the engine "usual" the packages that have tests which take too long for `make test`. With -histories it
+// runs the random histories alone, on all servers.
 package main
 
 import (
@@ -22,6 +23,8 @@ import (
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
+
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 // suite is the tests to run on an engine.
@@ -36,6 +39,9 @@ type suite struct {
 	conformance string // the random histories
 }
 
+// usual is the suite of the packages that package tier has a say in, on the servers of `make test`.
+const usual = "usual"
+
 const (
 	redisPackage    = "./store/redis"
 	mysqlPackage    = "./store/mysql"
@@ -44,10 +50,11 @@ const (
 	clusters        = "Galera|GroupReplication"
 	behindAPooler   = "^TestConformanceBehindAPooler$"
 	hostile         = "^TestNothingOfOthersIsCalled$"
-	between         = "^TestConformance$/^read_committed$|" + hostile // the oldest and the newest version run all tests
+	between         = conformance + "|" + hostile // the oldest and the newest version run all tests
 )
 
 var suites = []suite{
+	{name: usual, usual: true, memory: true},
 	{name: "memory", usual: true, memory: true, packages: []string{"./store/memory"}, conformance: conformance},
 	{name: "sqlite", usual: true, memory: true, packages: []string{"./store/sqlite"}, conformance: conformance},
 	{name: "postgres", usual: true, packages: []string{postgresPackage}, conformance: conformance},
@@ -70,9 +77,13 @@ var suites = []suite{
 	{
 		name: "group-replication", few: true,
 		packages: []string{mysqlPackage, "./internal/dbtest", "./internal/doctest"},
-		run:      "GroupReplication", conformance: "^TestGroupReplicationConformance$",
+		run:      "GroupReplication|TheGroup|InAGroup", conformance: "^TestGroupReplicationConformance$",
 	},
 	{name: "redis", usual: true, packages: []string{redisPackage}, conformance: conformance},
+	{
+		name: "redis-cluster", usual: true, few: true, packages: []string{redisPackage},
+		conformance: "^TestConformanceOfACluster",
+	},
 	{name: "redis-8", packages: []string{redisPackage}, conformance: conformance},
 	{name: "valkey", packages: []string{redisPackage}, conformance: conformance},
 }
@@ -136,7 +147,15 @@ func runEach(ctx context.Context, chosen []suite, parallel int, run func(s *suit
 // choose returns the suites of some names, or all that there are for the purpose.
 func choose(names []string, histories bool) ([]suite, error) {
 	var list []suite
+	all, err := usualSuite(".")
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range names {
+		if name == usual {
+			list = append(list, all)
+			continue
+		}
 		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
 		if i < 0 {
 			var known []string
@@ -151,11 +170,24 @@ func choose(names []string, histories bool) ([]suite, error) {
 		return list, nil
 	}
 	for _, s := range suites {
-		if histories || !s.usual {
+		switch {
+		case s.name == usual && !histories:
+			list = append(list, all)
+		case s.name != usual && (histories || !s.usual):
 			list = append(list, s)
 		}
 	}
 	return list, nil
+}
+
+// usualSuite returns all tests of the packages below the module's folder whose tests depend on the tier.
+func usualSuite(root string) (suite, error) {
+	dirs, err := tier.Users(root)
+	s := suite{name: usual, usual: true, memory: true}
+	for _, dir := range dirs {
+		s.packages = append(s.packages, "./"+dir)
+	}
+	return s, err
 }
 
 // table prints the results.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 // result is how the tests of a suite went.
@@ -61,6 +62,9 @@ func run(ctx context.Context, s *suite, histories int, only bool) (r result) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	cmd.Env = append(os.Environ(), "HEADGATE_TEST_HISTORIES="+strconv.Itoa(histories))
+	if !only && tier.Current() < tier.OfEngines {
+		cmd.Env = append(cmd.Env, tier.Env+"="+tier.OfEngines.String())
+	}
 	if !s.usual {
 		cmd.Env = append(cmd.Env, dbtest.Engine+"="+s.name)
 	}

@@ -1,0 +1,55 @@
+// Package await has tests wait for what happens, instead of sleeping for as long as it should take.
+//
+// Each function fails its test after [Patience], which is no measure of speed: it only ends a test that would hang.
+package await
+
+import (
+	"testing"
+	"time"
+)
+
+// Patience is how long a test waits before it takes something for lost: some hundred times what the slowest of them was
+// seen to take beside eight busy loops.
+const Patience = 2 * time.Minute
+
+// Until returns once done reports true. It calls done often, in the goroutine of the test.
+func Until(tb testing.TB, what string, done func() bool) {
+	tb.Helper()
+	pause := 50 * time.Microsecond
+	for begin := time.Now(); !done(); time.Sleep(pause) {
+		if time.Since(begin) > Patience {
+			tb.Fatalf("waited %v for %s", Patience, what)
+		}
+		pause = min(2*pause, 20*time.Millisecond)
+	}
+}
+
+// NoError returns once do returns no error. After [Patience] the test fails with the last one.
+func NoError(tb testing.TB, what string, do func() error) {
+	tb.Helper()
+	pause := 50 * time.Microsecond
+	for begin := time.Now(); ; time.Sleep(pause) {
+		err := do()
+		if err == nil {
+			return
+		}
+		if time.Since(begin) > Patience {
+			tb.Fatalf("waited %v for %s: %v", Patience, what, err)
+		}
+		pause = min(2*pause, 20*time.Millisecond)
+	}
+}
+
+// Receive returns what comes from a channel, or the zero value once it is closed.
+func Receive[T any](tb testing.TB, what string, from <-chan T) T {
+	tb.Helper()
+	timer := time.NewTimer(Patience)
+	defer timer.Stop()
+	select {
+	case v := <-from:
+		return v
+	case <-timer.C:
+		tb.Fatalf("waited %v for %s", Patience, what)
+		panic("unreachable")
+	}
+}

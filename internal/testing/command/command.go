@@ -1,0 +1,101 @@
+// Package command gives tests the command headgate as a program.
+//
+// It is built once, and with the race detector where the tests have it: then what it consists of is compiled already.
+package command
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// Env is the environment variable that names a program that was built before, for the tests of all packages.
+const Env = "HEADGATE_TEST_COMMAND"
+
+// Path returns the path of the program: what [Env] names, or else what [Build] makes of the sources as they are.
+func Path(tb testing.TB) string {
+	tb.Helper()
+	path, err := once()
+	if err != nil {
+		tb.Fatalf("build the command: %v", err)
+	}
+	return path
+}
+
+var once = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv(Env); path != "" {
+		return path, nil
+	}
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	return Build(filepath.Join(root, "bin"), racing())
+})
+
+// Build builds the program in a folder, unless it is there and up to date, and returns its path. Several processes may
+// do so at a time.
+func Build(folder string, race bool) (path string, err error) {
+	path = filepath.Join(folder, "headgate.test")
+	args := []string{"build", "-buildvcs=false"}
+	if race {
+		path, args = filepath.Join(folder, "headgate.race.test"), append(args, "-race")
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close() // which unlocks it
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	args = append(args, "-o", path, "github.com/headgate/headgate/cmd/headgate")
+	build := exec.CommandContext(context.Background(), "go", args...)
+	if build.Dir, err = Root(); err != nil {
+		return "", err
+	}
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// Root returns the folder of the module, in which the working directory is.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if filepath.Dir(dir) == dir {
+			err = os.ErrNotExist
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", fmt.Errorf("the folder of the module: %w", err)
+}
+
+// Flags are the options with which the go command builds what these tests consist of. What a test builds with them is
+// compiled already.
+func Flags() []string {
+	if racing() {
+		return []string{"-race"}
+	}
+	return nil
+}
+
+// racing reports whether this process was built with the race detector.
+func racing() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}

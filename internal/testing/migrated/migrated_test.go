@@ -1,0 +1,112 @@
+package migrated
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// use charges a key of a store and says what the store has then.
+func use(t *testing.T, s store.Store) (level int64, entries int) {
+	t.Helper()
+	defer s.Close()
+	op := law.Op{
+		Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Cost: 1000, Count: 1,
+		Params: law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 3_600_000_000},
+	}
+	outs := make([]law.Outcome, 1)
+	if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Err != nil {
+		t.Fatal(err, outs[0].Err)
+	}
+	return outs[0].State.Level, int(outs[0].Granted)
+}
+
+func TestEachTestHasAnEmptySchema(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) store.Store{
+		"postgres": func(t *testing.T) store.Store {
+			s, err := postgres.Open(t.Context(), Postgres(t), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		"mariadb": func(t *testing.T) store.Store {
+			s, err := mysql.Open(t.Context(), MariaDB(t), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+	} {
+		for range 3 {
+			t.Run(name, func(t *testing.T) {
+				if level, granted := use(t, open(t)); level != 1000 || granted != 1 {
+					t.Errorf("level %d, granted %d of a first charge", level, granted)
+				}
+			})
+		}
+	}
+}
+
+// TestADatabaseIsUsedAgainOnlyAsItWas looks at what empty finds.
+func TestADatabaseIsUsedAgainOnlyAsItWas(t *testing.T) {
+	url, err := newMariaDB(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := dbtest.OpenMariaDB(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	await.Until(t, "a database that nobody is connected to", func() bool {
+		reusable, err := empty(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reusable
+	})
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.PingContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if reusable, err := empty(url); reusable || err != nil {
+		t.Errorf("beside another connection: reusable %v, %v", reusable, err)
+	}
+	if _, err := conn.ExecContext(t.Context(), "alter table headgate_cells drop column reason"); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	db.Close()
+	await.Until(t, "the connection to end", func() bool {
+		reusable, err := empty(url)
+		return !reusable && err != nil
+	})
+}
+
+func TestAnEmptyDatabaseHasNothing(t *testing.T) {
+	dsn := Postgres(t)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	var cells int
+	if err := conn.QueryRow(t.Context(), "select count(*) from headgate.cells").Scan(&cells); err != nil || cells != 0 {
+		t.Errorf("%d cells, %v", cells, err)
+	}
+}

@@ -1,0 +1,81 @@
+// Servers runs a command beside one PostgreSQL, one MariaDB and one Redis, which the tests of all packages use at the
+// same time, and ends as the command does:
+//
+//	go run ./internal/testing/servers go test ./...
+//
+// Package dbtest finds them by its environment variables, and starts none where they are set. A server that the
+// environment names already is not started here either.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/headgate/headgate/internal/dbtest"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: servers command [argument ...]")
+		os.Exit(2)
+	}
+	code, err := run(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "servers:", err)
+	}
+	os.Exit(code)
+}
+
+func startRedis(ctx context.Context) (*dbtest.Server, error) { return dbtest.StartRedis(ctx) }
+
+// run returns what to exit with.
+func run(command []string) (code int, err error) {
+	// An interrupt goes to the command as well, which says what it was at.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	kinds := []struct {
+		env   string
+		start func(context.Context) (*dbtest.Server, error)
+		s     *dbtest.Server
+		err   error
+	}{
+		{env: dbtest.PostgresDSN, start: dbtest.StartPostgres},
+		{env: dbtest.MySQLDSN, start: dbtest.StartSharedMariaDB},
+		{env: dbtest.RedisDSN, start: startRedis},
+	}
+	var all sync.WaitGroup
+	for i := range kinds {
+		k := &kinds[i]
+		all.Go(func() { k.s, k.err = k.start(ctx) })
+	}
+	all.Wait()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = os.Environ()
+	for i := range kinds {
+		k := &kinds[i]
+		if k.err != nil {
+			err = errors.Join(err, k.err)
+			continue
+		}
+		defer k.s.Stop()
+		cmd.Env = append(cmd.Env, k.env+"="+k.s.DSN)
+	}
+	if err != nil {
+		return 1, err
+	}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	err = cmd.Run()
+	if status := new(exec.ExitError); errors.As(err, &status) && status.ExitCode() > 0 {
+		return status.ExitCode(), nil
+	} else if err != nil {
+		return 1, err
+	}
+	return 0, nil
+}

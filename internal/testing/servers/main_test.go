@@ -1,0 +1,42 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// TestTheCommandIsTold uses servers that the environment names: they are passed on, and none is started.
+func TestTheCommandIsTold(t *testing.T) {
+	said := filepath.Join(t.TempDir(), "said")
+	for env, dsn := range map[string]string{
+		dbtest.PostgresDSN: "postgres://a", dbtest.MySQLDSN: "mysql://b", dbtest.RedisDSN: "redis://c",
+	} {
+		t.Setenv(env, dsn)
+	}
+	code, err := run([]string{"sh", "-c", "env >" + said + "; exit 7"})
+	if code != 7 || err != nil {
+		t.Errorf("status %d, %v; want that of the command", code, err)
+	}
+	text, err := os.ReadFile(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{dbtest.PostgresDSN + "=postgres://a", dbtest.MySQLDSN + "=mysql://b"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the command was not told %s", want)
+		}
+	}
+	if code, err := run([]string{"true"}); code != 0 || err != nil {
+		t.Errorf("status %d, %v of true", code, err)
+	}
+	if code, err := run([]string{"no-such-command"}); code != 1 || err == nil {
+		t.Errorf("status %d, %v of no command", code, err)
+	}
+}

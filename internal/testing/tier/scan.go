@@ -1,0 +1,170 @@
+package tier
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Marked is a test that says when it is run.
+type Marked struct {
+	Dir    string // of its package, relative to the root
+	Name   string
+	Tier   string // engines or nightly; empty if it needs an engine
+	Engine string // the argument of dbtest.NeedEngine, as the source has it; empty if it has a tier
+}
+
+// markers are the functions that mark a test, and its tier.
+var markers = map[string]string{
+	"tier.Engines": "engines", "tier.Nightly": "nightly", "dbtest.NeedEngine": "", "NeedEngine": "",
+}
+
+// clusters are functions that skip a test unless their engine is the one to test with.
+var clusters = map[string]string{"dbtest.Galera": "GaleraEngine", "dbtest.StartMySQLGroup": "GroupReplication"}
+
+// Scan returns the marked tests of all packages below a folder. A mark that is not the first statement of a test, where
+// commands look for it, is an error that names its place.
+func Scan(root string) ([]Marked, error) {
+	var marked []Marked
+	err := eachTestFile(root, func(dir, path string) error {
+		found, err := scanFile(path, nil)
+		for _, m := range found {
+			m.Dir = dir
+			marked = append(marked, m)
+		}
+		return err
+	})
+	return marked, err
+}
+
+// Users returns the folders, relative to the root, of the packages whose tests depend on the tier: some are marked, or
+// take numbers from [Pick].
+func Users(root string) (dirs []string, err error) {
+	err = eachTestFile(root, func(dir, path string) error {
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil || slices.Contains(dirs, dir) {
+			return err
+		}
+		for _, i := range f.Imports {
+			path := i.Path.Value
+			if strings.HasSuffix(path, `/internal/testing/tier"`) || strings.HasSuffix(path, `/store/storetest"`) {
+				dirs = append(dirs, dir)
+				break
+			}
+		}
+		return nil
+	})
+	return dirs, err
+}
+
+// eachTestFile calls do for each file of tests below a folder, with the folder of its package relative to that.
+func eachTestFile(root string, do func(dir, path string) error) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && path != root && (name == "testdata" || name == "bin" || name[0] == '.') {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		return do(filepath.ToSlash(dir), path)
+	})
+}
+
+// scanFile returns the marked tests of a file, whose text is src unless that is nil.
+func scanFile(path string, src any) (marked []Marked, err error) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, path, src, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	rightful := map[ast.Node]bool{}
+	for _, decl := range f.Decls {
+		fn, ok := decl.(*ast.FuncDecl)
+		if !ok || fn.Recv != nil || !strings.HasPrefix(fn.Name.Name, "Test") || len(fn.Body.List) == 0 {
+			continue
+		}
+		if call := callOf(fn.Body.List[0]); call != nil {
+			if tier, ok := markers[called(call)]; ok {
+				rightful[call] = true
+				m := Marked{Name: fn.Name.Name, Tier: tier}
+				if tier == "" && len(call.Args) == 2 {
+					m.Engine = argument(call.Args[1])
+				}
+				marked = append(marked, m)
+				continue
+			}
+		}
+		for name, engine := range clusters {
+			if calls(fn.Body, name) {
+				marked = append(marked, Marked{Name: fn.Name.Name, Engine: engine})
+			}
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if ok && !rightful[call] {
+			if _, isMarker := markers[called(call)]; isMarker && err == nil {
+				err = fmt.Errorf("%s: %s is not the first statement of a test", fset.Position(call.Pos()), called(call))
+			}
+		}
+		return true
+	})
+	return marked, err
+}
+
+// callOf returns the call that a statement consists of, or nil.
+func callOf(s ast.Stmt) *ast.CallExpr {
+	if s, ok := s.(*ast.ExprStmt); ok {
+		call, _ := s.X.(*ast.CallExpr)
+		return call
+	}
+	return nil
+}
+
+// calls reports whether a function is called by its name.
+func calls(body ast.Node, name string) (found bool) {
+	ast.Inspect(body, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		found = found || ok && called(call) == name
+		return !found
+	})
+	return found
+}
+
+// called returns Function or package.Function of a call, or nothing.
+func called(call *ast.CallExpr) string {
+	switch fun := call.Fun.(type) {
+	case *ast.Ident:
+		return fun.Name
+	case *ast.SelectorExpr:
+		if of, ok := fun.X.(*ast.Ident); ok {
+			return of.Name + "." + fun.Sel.Name
+		}
+	}
+	return ""
+}
+
+// argument returns the text of a string literal, or the name of a constant.
+func argument(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		return strings.Trim(e.Value, "`\"")
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
