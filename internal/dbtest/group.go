@@ -23,6 +23,9 @@ type MySQLGroup struct {
 	stop    func()
 }
 
+// patience ends what would otherwise hang. What a node lacks may take minutes to catch up with, beside a load.
+const patience = 10 * time.Minute
+
 type groupNode struct {
 	host    string
 	port    int // of the server
@@ -83,6 +86,8 @@ func startMySQLGroup(ctx context.Context, network *Network, single bool) (*MySQL
 
 // begin starts the nodes for the first time, each over a copy of the same files.
 func (g *MySQLGroup) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	empty := filepath.Join(g.folder.path, "data")
 	for i := range g.nodes {
 		n := &g.nodes[i]
@@ -141,6 +146,9 @@ func (g *MySQLGroup) launch(ctx context.Context, i int) error {
 			strings.Join(seeds, ","),
 		"--loose-group-replication-ip-allowlist="+n.host+"/24",
 		"--loose-group-replication-member-expel-timeout=0", // beside the 5 s until a node is suspected
+		// What was expelled waits for Await, which knows when it may ask to join.
+		"--loose-group-replication-autorejoin-tries=0", "--loose-group-replication-exit-state-action=READ_ONLY",
+		"--log-error-verbosity=3", // without notes the log does not say why a node could not join
 		"--loose-group-replication-enforce-update-everywhere-checks="+everywhere,
 		"--loose-group-replication-single-primary-mode="+map[bool]string{true: "ON", false: "OFF"}[g.single],
 	)
@@ -150,21 +158,29 @@ func (g *MySQLGroup) launch(ctx context.Context, i int) error {
 
 // join has a node join the group, and waits until it has caught up.
 func (g *MySQLGroup) join(ctx context.Context, i int, statements string) error {
-	server := g.Servers()[i]
-	if err := execMariaDB(server, statements); err != nil {
+	if err := execMariaDB(g.Servers()[i], statements); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		online, err := MariaDBCount(server,
-			fmt.Sprintf("select '', count(*) from performance_schema.replication_group_members where member_port = "+
-				"%d and member_state = 'ONLINE'", g.nodes[i].port))
-		if err == nil && online == 1 {
+	for ; ; time.Sleep(50 * time.Millisecond) {
+		out, err := g.count(i, i, "in ('OFFLINE', 'ERROR')")
+		if err == nil && out > 0 {
+			return errors.New("it was taken out of the group before it had caught up")
+		}
+		online, err := g.count(i, i, "= 'ONLINE'")
+		if err == nil && online > 0 {
 			return nil
 		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return fmt.Errorf("it has not joined the group: %w", errors.Join(err, ctx.Err()))
 		}
 	}
+}
+
+// count returns 1 if a node takes another, or itself, for a member in some state, and 0 if not.
+func (g *MySQLGroup) count(at, of int, state string) (int, error) {
+	return MariaDBCount(g.Servers()[at], fmt.Sprintf("select '', count(*) from "+
+		"performance_schema.replication_group_members where member_port = %d and member_state %s",
+		g.nodes[of].port, state))
 }
 
 // Servers returns the URLs of the nodes: mysql://root@host:port/.
@@ -183,41 +199,87 @@ func (g *MySQLGroup) Kill(i int) {
 	}
 }
 
-// Restart starts a node that was killed, and waits until it has joined the others. They refuse it while they take
-// it for a member still, and while their own membership changes (error 3092), so it asks more than once.
+// Restart starts a node that was killed, and waits until it has joined the others.
 func (g *MySQLGroup) Restart(ctx context.Context, i int) error {
 	if err := g.launch(ctx, i); err != nil {
 		return err
 	}
-	statements := "start group_replication"
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Second) {
-		err := g.join(ctx, i, statements)
-		if err == nil || ctx.Err() != nil {
-			return err
+	return g.rejoin(ctx, i)
+}
+
+// rejoin has a node join again that was taken out of the group, or will be since it was killed. It asks once no other
+// node takes it for a member any more. Were it added just before that, the others would take the new member for the old
+// one, which does not answer, and remove it at once. It would not notice, and its START GROUP_REPLICATION would fail
+// after 91 s with error 3092. A node that was killed while it joined is in the way of itself too, for a minute, and no
+// table shows it. So after an error it asks again, and is not to be killed.
+func (g *MySQLGroup) rejoin(ctx context.Context, i int) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for ; ; time.Sleep(time.Second) {
+		err := g.forgotten(ctx, i)
+		if err == nil {
+			err = g.join(ctx, i, "stop group_replication; start group_replication")
 		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%w; it said\n%s", err, g.nodes[i].process.said("[ERROR]"))
+		if err == nil {
+			return nil
 		}
-		statements = "stop group_replication; start group_replication"
+		if ctx.Err() != nil {
+			return fmt.Errorf("node %d: %w\n%s", i, err, g.said())
+		}
 	}
+}
+
+// forgotten waits until no other node takes a node for a member.
+func (g *MySQLGroup) forgotten(ctx context.Context, i int) error {
+	for ; ; time.Sleep(50 * time.Millisecond) {
+		known := false
+		for j := range g.nodes {
+			n, err := g.count(j, i, "is not null")
+			known = known || j != i && err == nil && n > 0
+		}
+		switch {
+		case !known:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("others take it for a member still: %w", ctx.Err())
+		}
+	}
+}
+
+// said returns what the nodes have said about the group last.
+func (g *MySQLGroup) said() string {
+	var text strings.Builder
+	for i, n := range g.nodes {
+		if n.process != nil {
+			fmt.Fprintf(&text, "node %d said\n%s\n", i, n.process.said("[Repl]"))
+		}
+	}
+	return text.String()
 }
 
 // Await waits until all nodes are in the group. One that the others have taken out of it joins again.
 func (g *MySQLGroup) Await(ctx context.Context) error {
-	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for ; ; time.Sleep(100 * time.Millisecond) {
 		var missing error
-		for i, server := range g.Servers() {
-			n, err := MariaDBCount(server, "select '', count(*) from performance_schema.replication_group_members "+
-				"where member_state = 'ONLINE'")
+		for i := range g.nodes {
+			if out, err := g.count(i, i, "in ('OFFLINE', 'ERROR')"); err == nil && out > 0 {
+				if err := g.rejoin(ctx, i); err != nil {
+					return err
+				}
+			}
+			n, err := MariaDBCount(g.Servers()[i], "select '', count(*) from "+
+				"performance_schema.replication_group_members where member_state = 'ONLINE'")
 			if err != nil || n != len(g.nodes) {
 				missing = fmt.Errorf("node %d sees %d nodes: %w", i, n, err)
 			}
-			if err == nil && n == 0 && time.Since(begin) > 5*time.Second {
-				missing = execMariaDB(server, "stop group_replication; start group_replication")
-			}
 		}
-		if missing == nil || ctx.Err() != nil || time.Since(begin) > 3*time.Minute {
-			return errors.Join(missing, ctx.Err())
+		if missing == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w\n%s", missing, g.said())
 		}
 	}
 }

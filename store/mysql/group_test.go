@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/history/record"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
@@ -110,19 +111,14 @@ func TestGroupReplicationNodeIsKilled(t *testing.T) {
 				Algorithm: history.TokenBucket, Amount: "1", Burst: "100000", Period: 1000 * time.Second.Microseconds(),
 			})
 			load := press(t, 4, ask, url)
-			time.Sleep(3 * time.Second)
+			await.Until(t, "100 admissions", func() bool { return load.passed() >= 100 })
 			if !single {
 				killed = writer(t, g)
 			}
 			ask.Recorder.Fault("db", history.Fault{Kind: history.Kill})
 			g.Kill(killed)
 			before := load.passed()
-			for deadline := time.Now().Add(2 * time.Minute); load.passed() < before+200; time.Sleep(
-				100 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("%d were admitted before the node was killed, %d after it", before, load.passed()-before)
-				}
-			}
+			await.Until(t, "200 admissions after the node was killed", func() bool { return load.passed() >= before+200 })
 			load.end()
 			s := openAt(t, url)
 			used := load.checked(t, s).Used.String()
