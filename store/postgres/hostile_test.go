@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
@@ -218,12 +218,10 @@ func (x *traps) crowd(t *testing.T, s *postgres.Store) {
 	until := func(sharing bool) {
 		t.Helper()
 		// No limit begins to share while a transaction is open, an autovacuum's too.
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			if sweep(t, s); roomIn(t, s, op.Cell.Limit).Sharing == sharing {
-				return
-			}
-		}
-		t.Errorf("it never was that the limit is sharing: %t", sharing)
+		await.Until(t, fmt.Sprint("that the limit is sharing: ", sharing), func() bool {
+			sweep(t, s)
+			return roomIn(t, s, op.Cell.Limit).Sharing == sharing
+		})
 	}
 	for op.Cell.Key = range strings.SplitSeq("a b c", " ") {
 		one(t, s, op)
@@ -352,14 +350,13 @@ func (x *traps) people(t *testing.T, pooled string) {
 // are made part of the statements that call them.
 func (x *traps) everyFunction(t *testing.T) {
 	t.Helper()
-	var missed []string
 	// it is told with a delay
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if missed = x.missed(t); len(missed) == 0 {
-			return
+	await.NoError(t, "the calls of all functions", func() error {
+		if missed := x.missed(t); len(missed) > 0 {
+			return fmt.Errorf("not called: %v", missed)
 		}
-	}
-	t.Errorf("not called: %v", missed)
+		return nil
+	})
 }
 
 func (x *traps) missed(t *testing.T) []string {

@@ -32,7 +32,7 @@ import (
 const (
 	state    = 2 // what the rows of the tables mean
 	layout   = 1
-	revision = 1 // of the texts of the functions
+	revision = 2 // of the texts of the functions
 )
 
 // functionFiles are the files of sql/functions, in the order in which they can be
@@ -138,7 +138,10 @@ var sharding = []struct{ postgres, yugabyte string }{
 	{"    places tid[];", "    places boolean[];"},
 	{"(select c.ctid as place, c.*", "(select true as place, c.*"},
 	{"e.ctid = u.place", "u.place and e.limit_name = any (array[p_limits[u.c]]) and e.key = p_keys[u.c]"},
-	{"coalesce(u.row, (select e.ctid from", "coalesce(u.row, (select true from"},
+	{"coalesce((select e.ctid from", "coalesce((select true from"},
+	{"bounded)::tid end", "bounded)::boolean end"},
+	{"returning c.ctid into place", "returning true into place"},
+	{"select c.ctid into place", "select true into place"},
 	{"(select x.row, x.i,", "(select x.row, x.key, p_limit[x.r] as name, x.i,"},
 	{
 		"from unnest(places, p_rule, p_cost, p_now) with ordinality y(row, rule,",

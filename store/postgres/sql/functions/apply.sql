@@ -3,8 +3,8 @@
 -- both or neither. The laws themselves, and how they are applied to an op, are blocks in
 -- sql/blocks.
 --
--- Locks the cells of the batch in the order of p_limits, p_keys, which the
--- caller sorts; reads the clock after that, once. Writes the cells that changed
+-- Locks the cells of the batch, and makes those that are missing, in the order of p_limits,
+-- p_keys, which the caller sorts; reads the clock after that, once. Writes the cells that changed
 -- in one update, and one row of headgate.entries for each attempt of a limit
 -- that keeps a log. A refusal writes no cell, except as law says.
 --
@@ -25,6 +25,31 @@
 --                   generation of the cell to ask instead. It is -1 of a shared cell
 --                   that is gone. The group has done nothing then, its other ops are
 --                   stale
+
+-- headgate.make_cell_N makes a cell that was missing, or locks it if another session was
+-- first, and returns its place in the table, as a text. Whoever makes a cell waits for a session that
+-- has made it and is not done, as whoever locks it does. So a statement that locks the cells
+-- of a batch calls this function for each that is missing, before it goes on to the next: with one
+-- order of all cells, for both, sessions cannot wait for each other in a circle.
+--
+-- p_gone  the cell was there when the batch began, and may not be made now: a sweep has
+--         removed it. Cells that come after it may be locked already, so the batch begins again
+create or replace function headgate.make_cell_N(p_limit text, p_key text, p_gone boolean) returns text language plpgsql volatile as $$
+declare
+    place text;
+begin
+    for try in 1 .. case when p_gone then 0 else 100 end loop
+        insert into headgate.cells as c (limit_name, key) values (p_limit, p_key) on conflict do nothing returning c.ctid into place;
+        if place is null then
+            select c.ctid into place from headgate.cells c where c.limit_name = p_limit and c.key = p_key for update;
+        end if;
+        if place is not null then -- else a sweep came between
+            return place;
+        end if;
+    end loop;
+    raise exception 'headgate: cells vanish while they are locked' using errcode = '40001';
+end $$;
+
 create or replace function headgate.apply_N(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 returns bigint[] language plpgsql volatile
@@ -48,7 +73,8 @@ declare
     a_pending bigint[] := array_fill(0::bigint, array[cells]);
     dirty boolean := false; gone boolean := false;
     a_full bigint[]; -- generations, 0 of cells that are there; null: all are
-    found int; wanted int; tries int := 0; missing int[]; bounded boolean;
+    found int; wanted int; missing int[];
+    bounded boolean := exists (select from headgate.settings);
     store_clock bigint;
     res bigint[] := array_fill(0::bigint, array[n * {out.width}]);
     -- the group
@@ -68,19 +94,16 @@ declare
     granted bigint; need bigint; retry bigint; room bigint; at_ bigint; prev_ bigint; level_ bigint;
     entry bigint; u int;
 begin
-    -- Create what is missing. Nothing is locked yet, so waiting for another
-    -- session's insert cannot close a circle.
-    --
     -- The planner must look up each row by the primary key, also if the table was
     -- empty when it made the plan: then it prefers to read the whole index for each
     -- batch. So a subquery or a lateral one with a lock or an offset, which it does
     -- not turn into a join, reads cells; an update or a delete, which must join,
     -- says any (array[..]) instead of =, by which it can do nothing else.
     loop
-        select array_agg(u.i::int), bool_or((select true from headgate.settings)) into missing, bounded
-        from unnest(p_limits, p_keys, p_modes) with ordinality u(l, k, m, i)
-        where u.m <> 8 and (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null;
-        if bounded then
+        if bounded then -- ask before anything is locked
+            missing := array(select u.i::int
+                from unnest(p_limits, p_keys, p_modes) with ordinality u(l, k, m, i)
+                where u.m <> 8 and (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null);
             back := headgate.make_room_N(p_limits, p_keys, p_modes, missing);
             foreach k in array missing loop
                 if back[k] <> 0 then
@@ -89,11 +112,6 @@ begin
                     p_modes[k] := 8; -- leave it
                 end if;
             end loop;
-        elsif missing is not null then
-            insert into headgate.cells (limit_name, key)
-            select p_limits[u.i], p_keys[u.i] from unnest(missing) u(i) where p_modes[u.i] = 2
-            order by p_limits[u.i] collate "C", p_keys[u.i] collate "C"
-            on conflict do nothing;
         end if;
 
         select array_agg(coalesce(y.law, z.law, 0)::bigint), array_agg(coalesce(y.level, z.level, 0)),
@@ -102,16 +120,14 @@ begin
                array_agg(coalesce(y.blocked_until, z.blocked_until, 0)), array_agg(coalesce(y.step, z.step, 0)),
                count(y.law) filter (where u.m in (2, 5)), count(*) filter (where u.m in (2, 5))
         into a_law, a_level, a_prev, a_at, a_unit, a_empty, a_block, a_step, found, wanted
-        from unnest(p_limits, p_keys, p_modes) u(l, k, m)
+        from unnest(p_limits, p_keys, p_modes) with ordinality u(l, k, m, i)
         left join lateral (select * from headgate.cells e
             where u.m in (1, 2, 5) and e.limit_name = u.l and e.key = u.k for update) y on true
         left join lateral (select * from headgate.cells e
-            where u.m in (0, 4) and e.limit_name = u.l and e.key = u.k offset 0) z on true; -- offset 0 keeps the order
-        exit when found = wanted; -- else a sweep came between, or the end of sharing
-        tries := tries + 1;
-        if tries > 100 then
-            raise exception 'headgate: cells vanish while they are locked' using errcode = '40001';
-        end if;
+            where u.m in (0, 4) and e.limit_name = u.l and e.key = u.k offset 0) z on true -- offset 0 keeps the order
+        cross join lateral (select case when u.m in (2, 5) and y.law is null and (cells > 1 or not bounded or u.i = any (missing))
+            then headgate.make_cell_N(u.l, u.k, bounded and u.i <> all (missing)) end as made offset 0) x;
+        exit when found = wanted; -- else what is made can be read now
     end loop;
     store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
 

@@ -58,7 +58,8 @@ declare
     takes boolean; settles boolean; late boolean;
     a record; taken record; i int; j int; o int; r int; verb int; wrong int;
 begin
-    perform headgate.apply_N(p_limits, p_keys, p_modes, '{}', null);
+    -- What settles makes its cell too: else that might be there when the ops that are left lock it, after others.
+    perform headgate.apply_N(p_limits, p_keys, array_replace(p_modes, 1::smallint, 2::smallint), '{}', null);
     perform headgate.lock_ids_N(p_notes, array(select c.generation from generate_series(1, n) u(k)
         left join lateral (select e.generation from headgate.cells e
             where e.limit_name = p_limits[p_ops[(u.k - 1) * {op.width} + {op.cell}]] and e.key = p_keys[p_ops[(u.k - 1) * {op.width} + {op.cell}]] offset 0) c on true

@@ -20,7 +20,7 @@ declare
     -- the cells
     places tid[]; c_law smallint[]; c_level bigint[]; c_prev bigint[]; c_at bigint[]; c_unit bigint[]; c_step bigint[];
     c_empty bigint[]; c_block bigint[]; c_generation bigint[];
-    new_ boolean := false; missing boolean; bounded boolean := exists (select from headgate.settings);
+    made int; bounded boolean := exists (select from headgate.settings);
     rest boolean[]; -- of each op: it is left; null: none is
     asked int[]; fits boolean[]; outcomes bigint[]; -- of the other ops
     closed boolean[]; -- of each cell: what comes next on it is left
@@ -35,18 +35,15 @@ begin
     end if;
     loop
         select array_agg(e.place), array_agg(e.law), array_agg(e.level), array_agg(e.prev), array_agg(e.at), array_agg(e.unit),
-            array_agg(e.step), array_agg(e.empty_at), array_agg(e.blocked_until), array_agg(e.generation), bool_or(u.m = 2 and e.place is null)
-        into places, c_law, c_level, c_prev, c_at, c_unit, c_step, c_empty, c_block, c_generation, missing
+            array_agg(e.step), array_agg(e.empty_at), array_agg(e.blocked_until), array_agg(e.generation), count(x.made)
+        into places, c_law, c_level, c_prev, c_at, c_unit, c_step, c_empty, c_block, c_generation, made
         from unnest(p_limits, p_keys, p_modes) u(l, k, m)
         left join lateral (select c.ctid as place, c.* from headgate.cells c
-            where u.m in (1, 2) and c.limit_name = u.l and c.key = u.k for no key update) e on true;
-        exit when new_ or bounded or not missing;
-        insert into headgate.cells (limit_name, key)
-        select u.l, u.k from unnest(p_limits, p_keys, p_modes, places) with ordinality u(l, k, m, place, i)
-        where u.m = 2 and u.place is null
-        order by u.i
-        on conflict do nothing;
-        new_ := true;
+            where u.m in (1, 2) and c.limit_name = u.l and c.key = u.k for no key update) e on true
+        -- A settlement makes its cell too: else it might be there when headgate.apply_once_N locks what is left.
+        cross join lateral (select case when u.m in (1, 2) and e.place is null
+            then headgate.make_cell_N(u.l, u.k, bounded) end as made offset 0) x;
+        exit when made = 0; -- else these can be read now
     end loop;
     store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
 

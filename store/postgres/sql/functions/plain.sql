@@ -24,13 +24,12 @@ $$;
 -- callers who have been merged. A cell is granted all that is asked of it, or nothing, by one
 -- update: if it is there, is of the bucket law in the same unit and step, has had nothing
 -- returned, is neither blocked nor ahead of the clock, and has room for the sum. Cells that
--- are not there are made before, if a request has charges on several cells, or else by one
--- insert of what they are charged; but not where limits have a maximum of keys. The rest is
+-- are not there are made before, but not where limits have a maximum of keys. The rest is
 -- decided by headgate.apply_N, one request after another, in the same call. Where a sum fits,
 -- its charges are granted one after another too: see TakePlain of package law.
 --
--- One statement locks the rows, in the order of the cells, which the caller sorts, and
--- another updates them by their place in the table (ctid), which cannot change while they
+-- One statement locks the rows, and makes those that are missing, in the order of the cells,
+-- which the caller sorts, and another updates them by their place in the table (ctid), which cannot change while they
 -- are locked. So neither has a plan that depends on how large the planner takes the table
 -- for. They must be two: one statement that joins by ctid misses the rows that another
 -- session has just updated. The clock is read between them.
@@ -48,9 +47,9 @@ $$;
 -- p_now      a test's times; 0: the server's clock
 --            Of p_rule, p_cost and p_now the first stands for all cells that have none
 -- p_plain    how many cells have plain charges
--- p_bounded  limits have a maximum of keys, as far as the caller knows. Then a batch in
---            which cells are missing goes to headgate.apply_N as a whole: what
---            headgate.make_room_N locks comes before cells
+-- p_bounded  limits have a maximum of keys, as far as the caller knows: if not, the settings
+--            are asked. Then a batch in which cells are missing goes to headgate.apply_N as a
+--            whole: what headgate.make_room_N locks comes before cells
 -- p_cell, p_group, p_each, p_count
 --            the plain charges in the order of the batch: the numbers of the cell and of the
 --            request, cost and count. What has a count above 1 may be granted in part.
@@ -78,36 +77,23 @@ as $$
 declare
     n int := cardinality(p_keys);
     places tid[];
+    bounded boolean := p_bounded or exists (select from headgate.settings);
     making boolean := false; -- cells are to be made while limits have a maximum
     full_ boolean[]; -- of each cell: what comes next on it is not granted by the update
     found_ int[]; left_ boolean; i int; j int;
-    names text[]; keys text[]; levels bigint[]; times bigint[]; -- of new cells
 begin
     store_clock := 0;
     rest := '{}';
-    if p_bounded then
+    if bounded then
         making := exists (select from (select x.key, p_limit[coalesce(x.rule, p_rule[1])] as name
                 from unnest(p_keys, p_rule) x(key, rule) offset 0) u
             where (select true from headgate.cells e where e.limit_name = u.name and e.key = u.key) is null);
     end if;
     if not making then
-        loop
-            places := array(select coalesce(u.row, (select e.ctid from headgate.cells e where e.limit_name = u.name and e.key = u.key for no key update))
-                from (select x.row, case when x.mode in (0, 4) and p_unit[coalesce(x.rule, p_rule[1])] = 0 then null else x.key end as key, p_limit[coalesce(x.rule, p_rule[1])] as name
-                    from unnest(p_keys, p_rule, p_modes, places) x(key, rule, mode, row) offset 0) u);
-            exit when not p_coupled or names is not null or array_position(places, null) is null
-                or exists (select from headgate.settings);
-            -- Requests of several cells need all of theirs there.
-            with made as (
-                insert into headgate.cells as c (limit_name, key)
-                select p_limit[u.rule], p_keys[u.i] from
-                    {{template "plain rows"}}
-                where u.row is null and u.unit > 0
-                order by u.i
-                on conflict do nothing
-                returning c.key)
-            select coalesce(array_agg(key), '{}') into names from made;
-        end loop;
+        places := array(select coalesce((select e.ctid from headgate.cells e where e.limit_name = u.name and e.key = u.key for no key update),
+                case when u.key is not null then headgate.make_cell_N(u.name, u.key, bounded)::tid end)
+            from (select case when x.mode in (0, 4) and p_unit[coalesce(x.rule, p_rule[1])] = 0 then null else x.key end as key, p_limit[coalesce(x.rule, p_rule[1])] as name
+                from unnest(p_keys, p_rule, p_modes) x(key, rule, mode) offset 0) u);
         store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
 
         if p_coupled then
@@ -152,33 +138,6 @@ begin
             returning u.i, c.level, c.at, c.blocked_until)
         select array_agg(i::int), array_agg(level), array_agg(at), array_agg(blocked_until)
         into granted, level, at, blocked_until from done;
-
-        -- A new cell has room for its sum.
-        found_ := array(select x.i::int from unnest(places) with ordinality x(row, i)
-            where x.row is null and not p_coupled and not exists (select from headgate.settings));
-        if found_ <> '{}' then
-            with made as (
-                insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
-                select p_limit[u.rule], p_keys[u.i], 1, u.cost, headgate.drained_at_N(0, 0, 0, u.now, u.anchor, u.drain, u.step),
-                    u.unit, u.step, headgate.drained_by_N(0, 0, 0, u.now, u.anchor, u.drain, u.step, u.cost)
-                from
-                    {{template "plain rows"}}
-                where u.row is null and u.unit > 0
-                order by u.i
-                on conflict do nothing
-                returning c.limit_name, c.key, c.level, c.at)
-            select array_agg(limit_name), array_agg(key), array_agg(level), array_agg(at) into names, keys, levels, times from made;
-            i := 1;
-            foreach j in array found_ loop -- both are in the order of the cells
-                if p_keys[j] = keys[i] and p_limit[coalesce(p_rule[j], p_rule[1])] = names[i] then
-                    granted := granted || j;
-                    level := level || levels[i];
-                    at := at || times[i];
-                    blocked_until := blocked_until || 0::bigint;
-                    i := i + 1;
-                end if;
-            end loop;
-        end if;
     end if;
 
     if making then

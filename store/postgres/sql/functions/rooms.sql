@@ -17,7 +17,7 @@
 -- longer than deadlocks take to be found.
 
 -- headgate.make_room_N looks after cells that are missing while a limit has a maximum: it
--- makes those that may be made, and returns for each cell 0, or what headgate.apply_N
+-- returns 0 for each cell that may be made, for as long as the transaction lasts, or what headgate.apply_N
 -- answers about it: the generation that its limit shares, -1 for a shared cell.
 --
 -- p_limits, p_keys, p_modes  as headgate.apply_N has them
@@ -51,11 +51,6 @@ begin
     end if;
 
     -- Now none of these limits begins or ends to share; what was missing may be there.
-    insert into headgate.cells (limit_name, key)
-    select p_limits[u.i], p_keys[u.i] from unnest(p_missing) u(i)
-    where p_modes[u.i] = 2 and p_limits[u.i] <> all (sharing) or p_modes[u.i] = 5 and headgate.is_shared_N(p_limits[u.i], p_keys[u.i])
-    order by p_limits[u.i] collate "C", p_keys[u.i] collate "C"
-    on conflict do nothing;
     for i, generation in
         select u.i, case when p_modes[u.i] >= 4 then case when headgate.is_shared_N(p_limits[u.i], p_keys[u.i]) then 0 else -1 end
             else (select r.generation from headgate.rooms r where r.limit_name = p_limits[u.i] and r.since > 0) end

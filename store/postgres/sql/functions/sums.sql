@@ -5,7 +5,7 @@
 -- be locked afterwards either. So what the update does not grant is left to the caller, with the
 -- cell as it was read without a lock: that tells a refusal. Everything else comes again by
 -- headgate.take_plain_N, in a transaction of its own. Cells that are not there are inserted with
--- their sums, where no limit has a maximum of keys.
+-- their sums, where no limit has a maximum of keys and no other session is making them.
 --
 -- The clock is read before the rows are locked. If a charge that is granted had to wait for its
 -- row, that clock is behind, which drains less. It is read again for what is refused, and for new
@@ -39,7 +39,7 @@ declare
     clock bigint := case when p_now > 0 then p_now else (extract(epoch from clock_timestamp()) * 1000000)::bigint end;
     n int := cardinality(p_keys);
     res bigint[];
-    left_ boolean[]; -- of each cell: it is not granted
+    left_ boolean[]; -- of each cell: it is not granted, and not there
     names text[]; keys text[]; levels bigint[]; times bigint[]; made_ bigint[]; -- of new cells; the last are their numbers
     states bigint[];
     first_ bigint; i int; k int;
@@ -68,40 +68,47 @@ begin
         left_[res[k][1]] := false;
     end loop;
 
-    -- A new cell has room for its sum.
-    with made as (
-        insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
-        select u.name, u.key, 1, u.cost, headgate.drained_at_N(0, 0, 0, clock, u.anchor, u.drain, u.step),
-            u.unit, u.step, headgate.drained_by_N(0, 0, 0, clock, u.anchor, u.drain, u.step, u.cost)
-        from
-            {{template "sum rows"}}
-        where left_[u.i] and not exists (select from headgate.settings)
-            and (select true from headgate.cells e where e.limit_name = u.name and e.key = u.key) is null
-        order by u.i
-        on conflict do nothing
-        returning c.limit_name, c.key, c.level, c.at)
-    select array_agg(limit_name), array_agg(key), array_agg(level), array_agg(at) into names, keys, levels, times from made;
-    for i in 1 .. n loop -- both are in the order of the cells
-        exit when coalesce(cardinality(made_), 0) >= coalesce(cardinality(names), 0);
-        k := coalesce(cardinality(made_), 0) + 1;
-        if left_[i] and p_keys[i] = keys[k] and p_limit[coalesce(p_rule[i], p_rule[1])] = names[k] then
-            left_[i] := false;
-            made_ := made_ || i::bigint;
-        end if;
+    states := array(select w.v from
+            {{template "sum rows"}},
+        lateral (select e.* from headgate.cells e where e.limit_name = u.name and e.key = u.key offset 0) c,
+        lateral (values (1, array[u.i, c.law, c.level, c.prev]), (2, array[c.at, c.unit, c.step, c.empty_at]),
+            (3, array[c.blocked_until, clock, 0, 0])) w(o, v)
+        where left_[u.i]
+        order by u.i, w.o);
+    for k in 1 .. coalesce(array_length(states, 1), 0) by 3 loop
+        left_[states[k][1]] := false;
     end loop;
-    if names is not null then
-        res := coalesce(res, '{}') || array(select array[x.i, x.level, x.at, 0]
-            from unnest(made_, levels, times) with ordinality x(i, level, at, o) order by x.o);
-    end if;
 
-    if true = any (left_) then
-        states := array(select w.v from
-                {{template "sum rows"}},
-            lateral (select e.* from headgate.cells e where e.limit_name = u.name and e.key = u.key offset 0) c,
-            lateral (values (1, array[u.i, c.law, c.level, c.prev]), (2, array[c.at, c.unit, c.step, c.empty_at]),
-                (3, array[c.blocked_until, clock, 0, 0])) w(o, v)
-            where left_[u.i]
-            order by u.i, w.o);
+    if true = any (left_) and not exists (select from headgate.settings) then
+        -- A new cell has room for its sum. Cells that come after it may be locked by now, so what another session has
+        -- made and not committed is not waited for: nothing is made then.
+        begin
+            perform set_config('lock_timeout', '1ms', true);
+            with made as (
+                insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
+                select u.name, u.key, 1, u.cost, headgate.drained_at_N(0, 0, 0, clock, u.anchor, u.drain, u.step),
+                    u.unit, u.step, headgate.drained_by_N(0, 0, 0, clock, u.anchor, u.drain, u.step, u.cost)
+                from
+                    {{template "sum rows"}}
+                where left_[u.i]
+                order by u.i
+                on conflict do nothing
+                returning c.limit_name, c.key, c.level, c.at)
+            select array_agg(limit_name), array_agg(key), array_agg(level), array_agg(at) into names, keys, levels, times from made;
+        exception when lock_not_available then
+            null;
+        end;
+        for i in 1 .. n loop -- both are in the order of the cells
+            exit when coalesce(cardinality(made_), 0) >= coalesce(cardinality(names), 0);
+            k := coalesce(cardinality(made_), 0) + 1;
+            if left_[i] and p_keys[i] = keys[k] and p_limit[coalesce(p_rule[i], p_rule[1])] = names[k] then
+                made_ := made_ || i::bigint;
+            end if;
+        end loop;
+        if names is not null then
+            res := coalesce(res, '{}') || array(select array[x.i, x.level, x.at, 0]
+                from unnest(made_, levels, times) with ordinality x(i, level, at, o) order by x.o);
+        end if;
     end if;
     return array[array[first_, coalesce(array_length(res, 1), 0), clock, coalesce(cardinality(made_), 0)]] || coalesce(res, '{}') || coalesce(states, '{}');
 end $$;
