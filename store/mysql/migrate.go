@@ -199,8 +199,9 @@ func (m *migrator) installProcedures(ctx context.Context, have *installation) er
 	if _, err := m.conn.ExecContext(ctx, m.record(digest)); err != nil {
 		return fmt.Errorf("record what is installed: %w", err)
 	}
+	names := m.names()
 	for _, name := range have.names {
-		if !slices.Contains(m.names(), name) { // no call is under way that knows the name
+		if !slices.Contains(names, name) { // no call is under way that knows the name
 			if _, err := m.conn.ExecContext(ctx, "DROP PROCEDURE IF EXISTS "+name); err != nil {
 				return fmt.Errorf("drop %s, which this revision does not have: %w", name, err)
 			}

@@ -57,15 +57,15 @@ func (d *definition) ours(installed []string) func(name string) bool {
 			installed = append(installed, name)
 		}
 	}
-	inner := make(map[string]bool)
-	for _, name := range d.names() {
+	names, inner := d.names(), make(map[string]bool)
+	for _, name := range names {
 		if base := numbered.ReplaceAllString(name, ""); base != name {
 			inner[base] = true
 		}
 	}
 	return func(name string) bool {
 		base := numbered.ReplaceAllString(name, "")
-		return slices.Contains(d.names(), name) || slices.Contains(installed, name) || base != name && inner[base]
+		return slices.Contains(names, name) || slices.Contains(installed, name) || base != name && inner[base]
 	}
 }
 
