@@ -12,7 +12,7 @@ COPY . .
 ARG VERSION=""
 ARG COMMIT=""
 ARG DATE=""
-ARG TAGS=""
+ARG TAGS="headgate_otel"
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags "$TAGS" -o /out/root/headgate \
     -ldflags "-s -w -X main.release=$VERSION -X main.commit=$COMMIT -X main.date=$DATE" ./cmd/headgate
 RUN mkdir -p /out/root/etc/ssl/certs && cp /etc/ssl/certs/ca-certificates.crt /out/root/etc/ssl/certs/

@@ -13,7 +13,7 @@ import (
 
 // release is what a test reads of .goreleaser.yaml.
 type release struct {
-	Builds   []struct{ Ldflags []string }
+	Builds   []struct{ Ldflags, Tags []string }
 	Archives []struct{ Files []struct{ Src string } }
 	NFPMs    []struct {
 		Contents []struct{ Src, Dst string }
@@ -22,7 +22,7 @@ type release struct {
 }
 
 // TestAReleaseHasWhatIsThere: the files that a release takes exist, but for those that it makes itself, and its binary
-// has the stamp of make build.
+// has the stamp and the tags of make build.
 func TestAReleaseHasWhatIsThere(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../.goreleaser.yaml")
@@ -75,5 +75,13 @@ func TestAReleaseHasWhatIsThere(t *testing.T) {
 	if released := stamp.FindAllString(strings.Join(r.Builds[0].Ldflags, " "), -1); len(made) == 0 ||
 		!slices.Equal(made, released) {
 		t.Errorf("make build stamps %q, a release %q", made, released)
+	}
+	tags := regexp.MustCompile(`(?m)^TAGS +\?= (.*)$`).FindStringSubmatch(string(makefile))
+	if released := strings.Join(r.Builds[0].Tags, ","); tags == nil || tags[1] != released {
+		t.Errorf("make build has the tags %q, a release %q", tags, released)
+	}
+	image, err := os.ReadFile("../Dockerfile")
+	if err != nil || tags == nil || !strings.Contains(string(image), `ARG TAGS="`+tags[1]+`"`) {
+		t.Errorf("the image has other tags than make build, %q: %v", tags, err)
 	}
 }

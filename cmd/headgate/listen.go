@@ -180,7 +180,11 @@ func (o *serving) hang(all doors, s *service.Service, log *slog.Logger) {
 		if secure {
 			c.TLS = o.tls.Config(tlsconf.HTTP1)
 		}
-		all[i].server = edge.NewServer(o.traces.Handler(handlers[name]), log, &c)
+		handler := handlers[name]
+		if o.traces != nil {
+			handler = o.traces.Handler(handler)
+		}
+		all[i].server = edge.NewServer(handler, log, &c)
 	}
 }
 

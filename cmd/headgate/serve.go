@@ -26,7 +26,6 @@ import (
 	"github.com/headgate/headgate/server/metrics"
 	"github.com/headgate/headgate/server/rest"
 	"github.com/headgate/headgate/server/service"
-	"github.com/headgate/headgate/server/tracing"
 	"github.com/headgate/headgate/server/traffic"
 	"github.com/headgate/headgate/server/whatif"
 	"github.com/headgate/headgate/store"
@@ -39,7 +38,7 @@ const stopWithin = 15 * time.Second
 
 // closeWithin is how long the store may take after that to be closed: to give leases back,
 // and to end connections, which those to a server that is silent do not do soon.
-const closeWithin = 3 * time.Second
+var closeWithin = 3 * time.Second
 
 func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -99,7 +98,7 @@ type serving struct {
 	applied *applied // the config file
 	envoy   *forEnvoy
 	measure *metrics.Metrics
-	traces  *tracing.Tracing // nil: there are none
+	traces  tracer // nil: there are none
 
 	everyone bool            // everybody may do everything on all addresses
 	tokens   *auth.File      // nil: there are none
@@ -153,7 +152,7 @@ func (o *serving) open(ctx context.Context) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if kind, _ := kindOf(o.store); kind.server {
+	if kind, _ := kindOf(o.store); kind.server && o.traces != nil {
 		s = o.traces.Store(s, o.kind())
 	}
 	if err := newService(s, o.config, nil).Reachable(ctx); err != nil {
@@ -222,7 +221,10 @@ func (o *serving) givenUp(s store.Store) error {
 
 // firstTry is how long the welcome waits for the store at most, so that who has read it
 // is not answered 503 by a server whose store is there. Requests are answered meanwhile.
-const firstTry = 3 * time.Second
+var firstTry = 3 * time.Second
+
+// lookEvery is how often a server looks whether the catalogue of limits was changed.
+var lookEvery = catalog.DefaultEvery
 
 // serve serves until ctx is done, then finishes what is under way.
 func serve(ctx context.Context, stderr io.Writer, o serving) error {
@@ -232,10 +234,12 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	o.options.log = log
 	o.measured(log)
 	var err error
-	if o.traces, err = tracing.Open(ctx, version(), log); err != nil {
+	if o.traces, err = openTracing(ctx, version(), log); err != nil {
 		return err
 	}
-	defer o.traces.Close()
+	if o.traces != nil {
+		defer o.traces.Close()
+	}
 	o.applied = newApplied(o.config, log)
 	o.applied.observer = o.measure
 	defer o.applied.stop()
@@ -249,7 +253,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 		return err
 	}
 	state.count(func() int64 { return s.Stats().Guard.Degraded })
-	limits := catalog.Watch(s, &catalog.Config{Logger: log, Quiet: true, Observer: o.measure})
+	limits := catalog.Watch(s, &catalog.Config{Logger: log, Quiet: true, Observer: o.measure, Every: lookEvery})
 	o.measure.Watch(func() (*front.Store, bool) { return s, true }, limits)
 	o.applied.watch(limits)
 	end := func() { limits.Close(); s.Close() }

@@ -1,14 +1,54 @@
 package main
 
 import (
+	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/headgate/headgate/server/tracing"
 )
+
+// The tests have what the build tag headgate_otel adds.
+func init() {
+	openTracing = func(ctx context.Context, version string, log *slog.Logger) (tracer, error) {
+		t, err := tracing.Open(ctx, version, log)
+		if t == nil {
+			return nil, err
+		}
+		return t, err
+	}
+}
+
+// TestWhoAsksForSpansIsToldThatThereAreNone is of a headgate without the build tag.
+func TestWhoAsksForSpansIsToldThatThereAreNone(t *testing.T) {
+	for _, tt := range []struct {
+		variables map[string]string
+		told      bool
+	}{
+		{nil, false},
+		{map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}, true},
+		{map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://localhost:4318"}, true},
+		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, true},
+		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}, false},
+		{map[string]string{"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}, false},
+	} {
+		for _, name := range []string{
+			"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT",
+		} {
+			t.Setenv(name, tt.variables[name])
+		}
+		var log strings.Builder
+		spans, err := noTracing(t.Context(), "", slog.New(slog.NewTextHandler(&log, nil)))
+		if told := strings.Contains(log.String(), "(build tag headgate_otel)"); spans != nil || err != nil || told != tt.told {
+			t.Errorf("%v: %v, %v, log %q", tt.variables, spans, err, log.String())
+		}
+	}
+}
 
 // TestSpansAreSentWhereTheVariablesSay gives a server a collector, which finds the names of the spans in what it gets.
 func TestSpansAreSentWhereTheVariablesSay(t *testing.T) {
@@ -34,7 +74,7 @@ func TestSpansAreSentWhereTheVariablesSay(t *testing.T) {
 		defer mu.Unlock()
 		return strings.Contains(got.String(), text)
 	}
-	s.until(t, time.Minute, "that spans were sent", func() bool { return sent("POST /v1/take") && sent("decide") })
+	s.until(t, "that spans were sent", func() bool { return sent("POST /v1/take") && sent("decide") })
 	if !sent("/v1/traces") || !sent("headgate.limit") || sent("mallory") {
 		t.Errorf("sent: %q", got.String())
 	}

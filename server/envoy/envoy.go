@@ -11,10 +11,9 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/envoy/envoypb"
 	"github.com/headgate/headgate/server/rpc"
 	"github.com/headgate/headgate/server/service"
 )
@@ -24,8 +23,6 @@ const MaxDescriptors = api.MaxCharges
 
 // Server answers Envoy. Create one with [New]. It is safe for concurrent use.
 type Server struct {
-	rls.UnimplementedRateLimitServiceServer
-
 	service *service.Service
 	log     *slog.Logger
 	headers Headers
@@ -46,8 +43,8 @@ func (s *Server) Config() *Config { return s.config.Load() }
 
 // Service is what a server of gRPC registers.
 func (s *Server) Service() rpc.Service {
-	return rpc.Service{Desc: &rls.RateLimitService_ServiceDesc, Impl: s, Objects: func(message any) int {
-		q, ok := message.(*rls.RateLimitRequest)
+	return rpc.Service{Desc: &envoypb.RateLimitService, Impl: s, Files: envoypb.Files, Objects: func(message any) int {
+		q, ok := message.(*envoypb.RateLimitRequest)
 		if !ok {
 			return 1
 		}
@@ -58,7 +55,7 @@ func (s *Server) Service() rpc.Service {
 // ShouldRateLimit implements envoy.service.ratelimit.v3.RateLimitService. Its errors have a code of gRPC, as
 // [rpc.Status] has it: InvalidArgument if the request is wrong, and nothing was charged; Unavailable if the store
 // does not answer. Envoy decides by its failure_mode_deny then.
-func (s *Server) ShouldRateLimit(ctx context.Context, q *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+func (s *Server) ShouldRateLimit(ctx context.Context, q *envoypb.RateLimitRequest) (*envoypb.RateLimitResponse, error) {
 	answer, p := s.decide(ctx, q)
 	if p != nil {
 		return nil, rpc.Status(p).Err()
@@ -67,7 +64,7 @@ func (s *Server) ShouldRateLimit(ctx context.Context, q *rls.RateLimitRequest) (
 }
 
 // decide answers a request, or says what is wrong.
-func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.RateLimitResponse, *api.Problem) {
+func (s *Server) decide(ctx context.Context, q *envoypb.RateLimitRequest) (*envoypb.RateLimitResponse, *api.Problem) {
 	c := s.config.Load()
 	if c == nil {
 		return nil, &api.Problem{
@@ -91,7 +88,7 @@ func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.Rate
 	if problem.Status >= http.StatusInternalServerError {
 		if ctx.Err() == nil {
 			s.log.Error("request failed", "class", service.Class(err), "count", 1, "path",
-				rls.RateLimitService_ShouldRateLimit_FullMethodName, "error", err)
+				envoypb.ShouldRateLimit, "error", err)
 		}
 		if p.mixed {
 			problem.Type, problem.Detail = api.OutcomeUnknown, "It is not known which descriptors were charged."
@@ -108,7 +105,7 @@ type plan struct {
 }
 
 // plan finds the limits of a request. Errors are headgate.ErrInvalid.
-func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
+func (c *Config) plan(q *envoypb.RateLimitRequest) (*plan, error) {
 	descriptors := q.GetDescriptors()
 	switch {
 	case q.GetDomain() == "":

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/envoy"
+	"github.com/headgate/headgate/server/envoy/envoypb"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
@@ -56,7 +57,7 @@ func startOver(t testing.TB, s store.Store, headers envoy.Headers, files ...stri
 	}
 	l := bufconn.Listen(1 << 20)
 	g := grpc.NewServer()
-	rls.RegisterRateLimitServiceServer(g, server)
+	g.RegisterService(&envoypb.RateLimitService, server)
 	go func() { _ = g.Serve(l) }()
 	t.Cleanup(g.Stop)
 	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),

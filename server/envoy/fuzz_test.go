@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/envoy"
+	"github.com/headgate/headgate/server/envoy/envoypb"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -61,7 +62,7 @@ descriptors:
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		q := &rls.RateLimitRequest{}
+		q := &envoypb.RateLimitRequest{}
 		if proto.Unmarshal(text, q) != nil {
 			return
 		}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	cachetypes "github.com/envoyproxy/go-control-plane/pkg/cache/types"
@@ -22,6 +21,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/server/envoy"
 )
 
@@ -83,15 +83,9 @@ func (c *control) set(version string, list ...*rlsconf.RateLimitConfig) {
 // hear waits for a request that the test looks for.
 func (c *control) hear(what string, is func(*discovery.DiscoveryRequest) bool) *discovery.DiscoveryRequest {
 	c.t.Helper()
-	limit := time.After(time.Minute)
 	for {
-		select {
-		case q := <-c.heard:
-			if is(q) {
-				return q
-			}
-		case <-limit:
-			c.t.Fatalf("the server has not heard %s", what)
+		if q := await.Receive(c.t, what+" to be heard", c.heard); is(q) {
+			return q
 		}
 	}
 }

@@ -23,6 +23,11 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionalpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	pb "github.com/headgate/headgate/server/api/headgatepb"
 	"github.com/headgate/headgate/server/auth"
@@ -63,6 +68,8 @@ type Service struct {
 	// Role is what a caller needs to call a method, which is named without its service. Nil:
 	// [auth.RoleTake] for all.
 	Role func(method string) auth.Role
+	// Files describes the messages for reflection. Nil: the registry of all does.
+	Files protodesc.Resolver
 	// Objects is how many charges a message carries, or objects that take as much memory. Nil: one.
 	Objects func(message any) int
 }
@@ -82,6 +89,7 @@ type Server struct {
 	config   Config
 	methods  map[string]method // by the full name
 	services map[string]bool   // whose health is told
+	files    files             // for reflection
 	grpc     *grpc.Server
 	stopping chan struct{} // closed when the server begins to stop
 	stop     sync.Once
@@ -121,7 +129,9 @@ func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 		}),
 	)
 	healthpb.RegisterHealthServer(registrar{out}, &health{of: out})
-	reflection.Register(registrar{out})
+	described := reflection.ServerOptions{Services: registrar{out}, DescriptorResolver: &out.files}
+	reflectionpb.RegisterServerReflectionServer(registrar{out}, reflection.NewServerV1(described))
+	reflectionalpha.RegisterServerReflectionServer(registrar{out}, reflection.NewServer(described))
 	out.Register(Service{
 		Desc: &pb.HeadgateService_ServiceDesc, Impl: &verbs{of: out}, Role: roleOf, Objects: objects,
 	})
@@ -144,7 +154,33 @@ func (s *Server) Register(v Service) {
 		add(m.StreamName, false)
 	}
 	s.services[v.Desc.ServiceName] = true
+	if v.Files != nil {
+		s.files = append(s.files, v.Files)
+	}
 	s.grpc.RegisterService(v.Desc, v.Impl)
+}
+
+// files are the descriptions that services bring with them. Others are in the registry of all.
+type files []protodesc.Resolver
+
+// FindFileByPath implements protodesc.Resolver.
+func (f *files) FindFileByPath(path string) (protoreflect.FileDescriptor, error) {
+	for _, r := range *f {
+		if d, err := r.FindFileByPath(path); err == nil {
+			return d, nil
+		}
+	}
+	return protoregistry.GlobalFiles.FindFileByPath(path)
+}
+
+// FindDescriptorByName implements protodesc.Resolver.
+func (f *files) FindDescriptorByName(name protoreflect.FullName) (protoreflect.Descriptor, error) {
+	for _, r := range *f {
+		if d, err := r.FindDescriptorByName(name); err == nil {
+			return d, nil
+		}
+	}
+	return protoregistry.GlobalFiles.FindDescriptorByName(name)
 }
 
 // registrar registers what anyone may call.
