@@ -5,8 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -42,9 +42,7 @@ func Backup(t *testing.T, s store.Store, backup func(), restore func() store.Sto
 			}
 		})
 	}
-	for begin := time.Now(); admitted.Load() < 200 && time.Since(begin) < time.Minute; {
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(t, "200 charges", func() bool { return t.Failed() || admitted.Load() >= 200 })
 	first := admitted.Load()
 	backup()
 	last := admitted.Load() + 8 // those that are on their way

@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/coalesce"
@@ -42,6 +44,8 @@ type faulty struct {
 
 func (f *faulty) Unwrap() store.Store { return f.Store }
 
+func (f *faulty) Close() error { return nil } // of what is in front of it
+
 func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	switch fault(f.fails.Load()) {
 	case before:
@@ -67,7 +71,14 @@ func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 // stack is what headgate serve puts in front of a store, without a sweeper that
 // would come between. It takes every store for one that is not in this process.
 func stack(s store.Store) store.Store {
-	return front.New(&distant{s}, &front.Config{SweepEvery: -1, Logger: slog.New(slog.DiscardHandler)})
+	return front.New(&distant{s}, &front.Config{
+		SweepEvery: -1, Guard: patient(), Coalesce: &front.CoalesceConfig{Timeout: time.Minute},
+	})
+}
+
+// patient returns a guard's settings for tests that are not about its deadline, which is short for a busy machine.
+func patient() *guard.Config {
+	return &guard.Config{Deadline: time.Minute, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // mend ends the fault, and waits until a store in front of it asks it again, which a circuit breaker does
@@ -77,16 +88,10 @@ func (f *faulty) mend(t *testing.T, through store.Store) {
 	f.fails.Store(int32(none))
 	check := take("fault mended", "k", bucket(1, 5), 1, T0)
 	check.Verb = law.Check
-	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+	await.NoError(t, "a store that works to be asked", func() error {
 		outs := make([]law.Outcome, 1)
-		err := through.Apply(context.Background(), []law.Op{check}, outs)
-		if err == nil && outs[0].Err == nil {
-			return
-		}
-		if time.Since(begin) > time.Minute { // on a busy machine
-			t.Fatalf("the store works, and is not asked: %v", errors.Join(err, outs[0].Err))
-		}
-	}
+		return errors.Join(through.Apply(context.Background(), []law.Op{check}, outs), outs[0].Err)
+	})
 }
 
 // distant is a store that shows nothing of how near it is.
@@ -94,22 +99,38 @@ type distant struct{ store.Store }
 
 func (d *distant) Unwrap() store.Store { return d.Store }
 
-// failing lets a store fail in each way, by itself and behind each wrapper and all
-// of them: a failed batch admits nobody, and what comes after it sees the truth.
-func failing(t *testing.T, s store.Store) {
-	f := &faulty{Store: s}
-	for name, through := range map[string]store.Store{
-		"coalesce": coalesce.New(f, nil),
-		"prefetch": prefetch.New(f, nil),
-		"deny":     deny.New(f, nil),
-		"guard":    guard.New(f, &guard.Config{Logger: slog.New(slog.DiscardHandler)}),
-		"all four": stack(f),
+// RunFailing lets a store in this process fail in each way, behind each wrapper and all of them: a failed batch admits
+// nobody, and what comes after it sees the truth. It takes place in bubbles of testing/synctest.
+func RunFailing(t *testing.T, open Open) {
+	failing(t, func(t *testing.T, test func(t *testing.T, s store.Store)) {
+		synctest.Test(t, func(t *testing.T) {
+			s := open(t)
+			test(t, s)
+			s.Close()
+			time.Sleep(time.Second) // until the goroutines of coarse clocks have ended
+		})
+	})
+}
+
+// failing does so with what gives each test a store.
+func failing(t *testing.T, with func(t *testing.T, test func(t *testing.T, s store.Store))) {
+	for name, wrap := range map[string]func(store.Store) store.Store{
+		"coalesce": func(s store.Store) store.Store { return coalesce.New(s, nil) },
+		"prefetch": func(s store.Store) store.Store { return prefetch.New(s, nil) },
+		"deny":     func(s store.Store) store.Store { return deny.New(s, nil) },
+		"guard":    func(s store.Store) store.Store { return guard.New(s, patient()) },
+		"all four": stack,
 	} {
 		for _, fails := range []fault{before, during, after} {
 			t.Run(fmt.Sprint(name, " over a store that fails ", fails), func(t *testing.T) {
-				failingAlone(t, f, through, fails, name)
-				failingCrowd(t, f, through, fails, name)
-				failingPart(t, f, through, fails, name)
+				with(t, func(t *testing.T, s store.Store) {
+					f := &faulty{Store: s}
+					through := wrap(f)
+					defer through.Close()
+					failingAlone(t, f, through, fails, name)
+					failingCrowd(t, f, through, fails, name)
+					failingPart(t, f, through, fails, name)
+				})
 			})
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -115,7 +116,7 @@ func (l *ledger) Entry(number int64) (credits, expiresAt int64) {
 
 // model compares random histories with package law, bit by bit.
 func model(t *testing.T, s store.Store, opt *Options) {
-	seed := newSeed()
+	seed := tier.Seed()
 	g, o := newGenerator(seed, opt), newOracle()
 	for round := range opt.Histories {
 		ops := g.batch()
@@ -137,7 +138,7 @@ func model(t *testing.T, s store.Store, opt *Options) {
 
 // merged compares batches of plain charges with package law, bit by bit.
 func merged(t *testing.T, s store.Store, opt *Options) {
-	seed := newSeed()
+	seed := tier.Seed()
 	g, o := newGenerator(seed, opt), newOracle()
 	for round := range opt.Histories / 2 {
 		ops := g.charges()
@@ -153,7 +154,7 @@ func merged(t *testing.T, s store.Store, opt *Options) {
 // batches compares batches with the same groups asked one by one, on two sets
 // of cells of one store.
 func batches(t *testing.T, s store.Store, opt *Options) {
-	seed := newSeed()
+	seed := tier.Seed()
 	g := newGenerator(seed, opt)
 	for round := range 100 {
 		ops := g.batch()

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -137,7 +138,7 @@ func least(a, b *big.Rat) *big.Rat {
 func reservations(t *testing.T, s store.Store, opt *Options) {
 	const together, steps = 50, 16
 	for first := 0; first < opt.Reservations && !t.Failed(); first += together {
-		seed := newSeed()
+		seed := tier.Seed()
 		histories := make([]*history, min(together, opt.Reservations-first))
 		for i := range histories {
 			histories[i] = newHistory(fmt.Sprint(first+i), seed+uint64(i))

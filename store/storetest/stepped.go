@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -21,7 +22,7 @@ func stepped(t *testing.T, o *Options) {
 	const keys, callers, steps = 3, 4, 120
 	shared := 0
 	for round := range max(10, o.Histories/100) {
-		seed := newSeed()
+		seed := tier.Seed()
 		var now atomic.Int64
 		now.Store(T0)
 		s := o.FullAt(t, keys, now.Load)(t)

@@ -8,28 +8,36 @@
 // HEADGATE_TEST_HISTORIES and HEADGATE_TEST_RESERVATIONS set how many random
 // histories Run compares, and HEADGATE_TEST_SEED which: the same on every store.
 //
+// A promise to callers holds for the store alone, and through what headgate serve puts in
+// front of it. Run tests the latter, and what wrappers make of a store that fails, with make
+// engines and make nightly: see package tier. With make test, package front does, which runs
+// the suite through all of it.
+//
 // A bug fixed in one store adds its case here. Times are injected by Op.Now
 // wherever a decision depends on them, so nothing sleeps for a refill.
 package storetest
 
 import (
 	"context"
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"testing"
 
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
+// throughTheStack says that what is promised to callers is tested through all wrappers, too.
+func throughTheStack() bool { return tier.Pick(false, true, true) }
+
 // Options adjust the suite. Nil, and every zero field, is fine.
 type Options struct {
 	// Histories is how many random batches are compared with package law.
-	// Zero: 2000.
+	// Zero: 300 with make test, else 2000.
 	Histories int
 	// Reservations is how many random histories of reservations are compared with
-	// arithmetic in rationals. Zero: 200.
+	// arithmetic in rationals. Zero: 50 with make test, else 200.
 	Reservations int
 	// SelfExpiring says that cells vanish by themselves, by the store's own
 	// clock, and that Sweep need not remove any.
@@ -62,10 +70,10 @@ func (o *Options) withDefaults() *Options {
 	mine := *o
 	o = &mine
 	if o.Histories == 0 {
-		o.Histories = 2000
+		o.Histories = tier.Pick(300, 2000, 2000)
 	}
 	if o.Reservations == 0 {
-		o.Reservations = 200
+		o.Reservations = tier.Pick(50, 200, 200)
 	}
 	return o
 }
@@ -113,10 +121,11 @@ func Run(t *testing.T, open Open, o *Options) {
 	o = o.withDefaults()
 	o.fromEnvironment()
 	with := onItsOwn(t, open)
-	// A promise to callers holds for the store alone, and through what headgate
-	// serve puts in front of it.
 	through := func(name string, test func(t *testing.T, s store.Store)) {
 		with(name, test)
+		if !throughTheStack() {
+			return
+		}
 		with(name+", through the whole stack", func(t *testing.T, s store.Store) {
 			s = stack(s)
 			t.Cleanup(func() { s.Close() })
@@ -164,7 +173,11 @@ func Run(t *testing.T, open Open, o *Options) {
 	if o.Full != nil {
 		t.Run("full", func(t *testing.T) { full(t, o) })
 	}
-	with("admits nobody when it fails", failing)
+	if throughTheStack() {
+		with("admits nobody when it fails", func(t *testing.T, s store.Store) {
+			failing(t, func(t *testing.T, test func(t *testing.T, s store.Store)) { test(t, s) })
+		})
+	}
 	with("does nothing for a cancelled context", cancelled)
 	with("refuses to work once closed", closed)
 	with("shows its cells and its log", inspect)
@@ -174,14 +187,6 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("lists items of the catalogue in order", catalogueInOrder)
 	with("refuses edits of the catalogue, and changes nothing", catalogueRefuses)
 	with("makes one version of the catalogue at a time", catalogueWriters)
-}
-
-// newSeed returns the seed of a random test.
-func newSeed() uint64 {
-	if seed, err := strconv.ParseUint(os.Getenv("HEADGATE_TEST_SEED"), 10, 64); err == nil {
-		return seed
-	}
-	return rand.Uint64()
 }
 
 // T0 is a time for tests: 2100-01-01T00:00:00Z in microseconds, so far ahead that

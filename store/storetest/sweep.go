@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -89,7 +89,7 @@ func sweep(t *testing.T, s store.Store, selfExpiring bool) {
 // awaitDeath waits until none of the ops' cells is left.
 func awaitDeath(t *testing.T, s store.Store, ops []law.Op) {
 	i, _ := store.As[store.Inspector](s)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	await.Until(t, "the death of cells that can refuse nobody", func() bool {
 		left := 0
 		for _, op := range ops {
 			cells, _, err := i.Cells(context.Background(),
@@ -99,13 +99,8 @@ func awaitDeath(t *testing.T, s store.Store, ops []law.Op) {
 			}
 			left += len(cells)
 		}
-		if left == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d cells that could refuse nobody are still there", left)
-		}
-	}
+		return left == 0
+	})
 }
 
 // sweepUnderLoad sweeps as fast as it can while callers hammer keys that die

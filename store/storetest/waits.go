@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -52,7 +53,7 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 			all = append(all, w)
 		}
 	}
-	time.Sleep(2500 * time.Millisecond)
+	clockPasses(t, s, 2_500_000)
 	for _, w := range all {
 		first := one(t, w.in, w.op).State.At
 		if err := w.commit(); err != nil {
@@ -74,20 +75,22 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 // any more, and the key would have less than its limit for as long as it is used.
 func RunSweepDuringACommit(t *testing.T, s store.Store, hold Hold) {
 	t.Helper()
-	op := take("sliding-log 10/6s", t.Name(), slidingLog(10, 6_000_000), 1, 0)
-	one(t, s, op) // counts for 6 s
-	time.Sleep(3500 * time.Millisecond)
+	op := take("sliding-log 10/1d", t.Name(), slidingLog(10, day), 1, 0)
+	check := op
+	check.Verb = law.Check
+	now := one(t, s, check).Clock
+	op.Now = now - day - hour
+	one(t, s, op) // has counted for a day, until an hour ago
 	in, commit := hold(t, op.Cell)
-	one(t, in, op) // counts for 6 s from now on
-	time.Sleep(3500 * time.Millisecond)
+	op.Now = now - 2*hour
+	one(t, in, op) // was decided while the first one counted, and counts on
 	if _, err := s.Sweep(t.Context(), 1_000_000); err != nil {
 		t.Fatalf("sweep: %v", err)
 	}
 	if err := commit(); err != nil {
 		t.Fatalf("commit: %v", err)
 	}
-	op.Verb = law.Check
-	if used := one(t, s, op).Used; used != 2*op.Params.Unit {
+	if used := one(t, s, check).Used; used != 2*op.Params.Unit {
 		t.Errorf("%d credits are in use, want %d: the second charge and the check", used, 2*op.Params.Unit)
 	}
 }
@@ -112,7 +115,8 @@ func RunSetBack(t *testing.T, s store.Store, hold Hold, shift func(ahead time.Du
 		outs := make([]law.Outcome, len(ops))
 		answered := make(chan error, 1)
 		go func() { answered <- s.Apply(context.Background(), ops, outs) }()
-		time.Sleep(300 * time.Millisecond)
+		// By then the charge waits; if it did not, it would show nothing. Through a stack a check could join its batch.
+		clockPasses(t, in, 300_000)
 		shift(0)
 		last := one(t, in, ops[0])
 		if err := commit(); err != nil {
@@ -125,6 +129,15 @@ func RunSetBack(t *testing.T, s store.Store, hold Hold, shift func(ahead time.Du
 			t.Errorf("%s: the charge that waited took the cell %d us ahead: %+v", name, ahead, outs[0])
 		}
 	}
+}
+
+// clockPasses waits until the clock of a store has moved on by so many microseconds.
+func clockPasses(t *testing.T, s store.Store, us int64) {
+	t.Helper()
+	check := take("clock", "k", bucket(1, 1), 1, 0)
+	check.Verb = law.Check
+	begin := one(t, s, check).Clock
+	await.Until(t, "the clock of the store to move on", func() bool { return one(t, s, check).Clock-begin >= us })
 }
 
 // waiting is a charge that waits for the row of its cell.
