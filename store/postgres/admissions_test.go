@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 )
 
@@ -21,7 +21,7 @@ func request(id string, ttl int64) law.Op {
 
 func TestSweepForgetsAdmissionsInPortions(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	s, conn := openAt(t, dsn), connect(t, dsn)
 	const short, portion = 25, 10
 	for i := range short {
@@ -54,7 +54,7 @@ func TestSweepForgetsAdmissionsInPortions(t *testing.T) {
 func TestManySettleAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"read%20committed", "repeatable%20read", "serializable"} {
-		s := openAt(t, dbtest.Postgres(t)+"?pool_max_conns=8&default_transaction_isolation="+level)
+		s := openAt(t, migrated.Postgres(t)+"?pool_max_conns=8&default_transaction_isolation="+level)
 		for round := range 10 {
 			take := request(fmt.Sprint(round), 3_600_000_000)
 			before := one(t, s, take).State.Level

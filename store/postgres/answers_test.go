@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
@@ -18,8 +18,7 @@ import (
 // after it has charged.
 func TestAnswersThatCannotBeReadAreUnknownOutcomes(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
-	openAt(t, dsn)
+	dsn := migrated.Postgres(t)
 	conn := connect(t, dsn)
 	pool, err := pgxpool.New(t.Context(), dsn)
 	if err != nil {
@@ -87,7 +86,7 @@ func TestAnswersThatCannotBeReadAreUnknownOutcomes(t *testing.T) {
 // the error says that nothing was done, and the statement is not repeated.
 func TestCancelledStatementsHaveDoneNothing(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)
 	one(t, s, request("", 0))
 	limited, err := postgres.Open(t.Context(), dsn+"?statement_timeout=500", nil) // too short to migrate
@@ -136,7 +135,7 @@ func TestCancelledStatementsHaveDoneNothing(t *testing.T) {
 // TestAVerbThatIsNotKnownDoesNothing asks as a program does that is newer than the functions.
 func TestAVerbThatIsNotKnownDoesNothing(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)
 	op := request("", 1000)
 	outs := make([]law.Outcome, 1)

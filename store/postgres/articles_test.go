@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver of database/sql
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
 // tokens is the SQLTokenRequester of article 003, for PostgreSQL: it goes by the
@@ -38,22 +37,25 @@ func (r *tokens) RequestToken(ctx context.Context) error {
 	return nil
 }
 
-// TestTheTokenRequesterOfArticle003 lets four callers ask for three seconds.
+// TestTheTokenRequesterOfArticle003 lets four callers ask until nothing is left, of a full bucket and when it is full
+// again.
 func TestTheTokenRequesterOfArticle003(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
-	openAt(t, dsn)
-	db, err := sql.Open("pgx", dsn)
+	db, err := sql.Open("pgx", migrated.Postgres(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	const capacity = 11 // each 0.8 s: full at 0, 0.8, 1.6 and 2.4 s or a little later
 	if _, err := db.ExecContext(t.Context(),
-		`insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 11, 0.8), ('none', 0, 1)`); err != nil {
+		`insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 11, 86400), ('none', 0, 1)`); err != nil {
 		t.Fatal(err)
 	}
-	tries(t, func() (late string) { return requestTokens(t, db, capacity) })
+	for range 2 {
+		requestTokens(t, db, 11)
+		if _, err := db.ExecContext(t.Context(), `update headgate.cells set at = at - 86400000000, empty_at = empty_at - 86400000000`); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := (&tokens{db, "none"}).RequestToken(t.Context()); !errors.Is(err, errNoToken) {
 		t.Errorf("of an empty bucket: %v", err)
 	}
@@ -66,57 +68,27 @@ func TestTheTokenRequesterOfArticle003(t *testing.T) {
 	}
 }
 
-// tries runs what a pause of the machine may disturb until it says nothing, three times at most.
-func tries(t *testing.T, run func() (disturbed string)) {
+// requestTokens lets four callers ask until each is refused.
+func requestTokens(t *testing.T, db *sql.DB, capacity int64) {
 	t.Helper()
-	for try := 1; ; try++ {
-		disturbed := run()
-		switch {
-		case disturbed == "":
-			return
-		case try == 3:
-			t.Fatal(disturbed)
-		}
-		t.Logf("try %d: %s", try, disturbed)
-	}
-}
-
-// requestTokens asks for three seconds. It returns what a machine that pauses is the cause of: not all tokens
-// are asked for before the bucket is full again.
-func requestTokens(t *testing.T, db *sql.DB, capacity int64) (disturbed string) {
-	t.Helper()
-	if _, err := db.ExecContext(t.Context(), `delete from headgate.cells`); err != nil { // it is full
-		t.Fatal(err)
-	}
-	var given, refused atomic.Int64
-	begin := time.Now()
+	var given atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			for r := (&tokens{db, "payments"}); time.Since(begin) < 3*time.Second; {
-				switch err := r.RequestToken(context.Background()); {
-				case err == nil:
-					given.Add(1)
-				case errors.Is(err, errNoToken):
-					refused.Add(1)
-				default:
-					t.Error(err)
-					return
-				}
+			r, err := &tokens{db, "payments"}, error(nil)
+			for ; err == nil; err = r.RequestToken(context.Background()) {
+				given.Add(1)
+			}
+			given.Add(-1) // it was refused
+			if !errors.Is(err, errNoToken) {
+				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	most := capacity * (int64(time.Since(begin)/(800*time.Millisecond)) + 1)
-	t.Logf("%d tokens were given, at most %d; %d were refused", given.Load(), most, refused.Load())
-	n := given.Load()
-	if n > most {
-		t.Errorf("%d tokens were given, want %d", n, most)
+	if n := given.Load(); n != capacity {
+		t.Errorf("%d tokens were given, want %d", n, capacity)
 	}
-	if n < most-capacity || n%capacity != 0 || refused.Load() == 0 {
-		return fmt.Sprintf("%d tokens were given, want %d; %d were refused", n, most, refused.Load())
-	}
-	return ""
 }
 
 func TestRequestTokenSaysWhatIsLeft(t *testing.T) {
@@ -127,14 +99,14 @@ func TestRequestTokenSaysWhatIsLeft(t *testing.T) {
 	}
 	for want := int64(2); want >= -1; want-- {
 		var left int64
-		var at time.Time
-		err := conn.QueryRow(t.Context(), `select remaining, at from request_token('b')`).Scan(&left, &at)
+		var now bool
+		err := conn.QueryRow(t.Context(), `select remaining, at between statement_timestamp() and clock_timestamp() from request_token('b')`).Scan(&left, &now)
 		if want < 0 {
 			if !errors.Is(err, pgx.ErrNoRows) {
 				t.Errorf("of an empty bucket: %d, %v", left, err)
 			}
-		} else if err != nil || left != want || time.Since(at).Abs() > time.Minute {
-			t.Errorf("%d are left at %v, %v; want %d", left, at, err, want)
+		} else if err != nil || left != want || !now {
+			t.Errorf("%d are left, %v; want %d; it is of now: %t", left, err, want, now)
 		}
 	}
 }
@@ -213,50 +185,39 @@ func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
 	for i := range conns {
 		conns[i] = connect(t, dsn)
 	}
-	user := 0
-	tries(t, func() (late string) {
-		user++
-		return requestRates(t, conns, fmt.Sprint("user", user))
-	})
-}
-
-// requestRates asks for three seconds. It returns what a machine that pauses is the cause of: a bucket that is
-// full for a while lets less pass.
-func requestRates(t *testing.T, conns []*pgx.Conn, user string) (disturbed string) {
-	t.Helper()
-	const refill = 100
-	var admitted, asked atomic.Int64
+	const refill, capacity = 1, 300 // a second
+	now := func() (at time.Time) {
+		if err := conns[0].QueryRow(t.Context(), "select clock_timestamp()").Scan(&at); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	var admitted atomic.Int64
 	var wg sync.WaitGroup
-	begin := time.Now()
-	end := begin.Add(3 * time.Second)
+	begin := now()
 	for _, conn := range conns {
 		wg.Go(func() {
-			for time.Now().Before(end) {
+			for asked, refused := 0, 0; asked < capacity && refused < 3; asked++ {
 				var remaining int
-				if err := conn.QueryRow(context.Background(), `select rate_limiting_request($1, $2, 1)`,
-					user, refill).Scan(&remaining); err != nil {
+				if err := conn.QueryRow(context.Background(), `select rate_limiting_request('user', $1, $2)`,
+					refill, capacity/refill).Scan(&remaining); err != nil {
 					t.Errorf("%v", err)
 					return
 				}
-				asked.Add(1)
 				if remaining >= 0 {
 					admitted.Add(1)
+				} else {
+					refused++
 				}
 			}
 		})
 	}
 	wg.Wait()
-	// The test's clock surrounds that of the decisions.
-	most := refill + int64(time.Since(begin).Seconds()*refill)
-	t.Logf("asked %d, admitted %d, at most %d", asked.Load(), admitted.Load(), most)
-	got := admitted.Load()
-	if got > most {
-		t.Errorf("admitted %d of %d, want %d or just below", got, asked.Load(), most)
+	// The bucket was full, and some has drained since.
+	most := capacity + int64(now().Sub(begin).Seconds()*refill)
+	if got := admitted.Load(); got < capacity || got > most {
+		t.Errorf("admitted %d, want %d to %d", got, capacity, most)
 	}
-	if got < most*9/10 {
-		return fmt.Sprintf("admitted %d of %d, want %d or just below", got, asked.Load(), most)
-	}
-	return ""
 }
 
 func TestTheArticlesFunctionsKeepTheirPromises(t *testing.T) {

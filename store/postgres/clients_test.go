@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 const clientsNeed = `insert into headgate.limits (name, rule) values ('wide', 'fixed-window 2000000000000000/30d'), ('narrow', 'fixed-window 50/30d'), ('middle', 'fixed-window 60/30d')`
@@ -68,6 +69,7 @@ func TestUntypedParameters(t *testing.T) {
 
 // TestFunctionsFromPythonAndNode calls each function from other languages, with their own numbers.
 func TestFunctionsFromPythonAndNode(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	conn, dsn := session(t)
 	if _, err := conn.Exec(t.Context(), clientsNeed); err != nil {

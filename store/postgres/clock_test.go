@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
@@ -37,7 +37,7 @@ func TestASweepDuringACommit(t *testing.T) {
 // withPool returns a store, and a pool of connections to its database.
 func withPool(t *testing.T) (*postgres.Store, *pgxpool.Pool) {
 	t.Helper()
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	pool, err := pgxpool.New(t.Context(), dsn+"?pool_max_conns=24")
 	if err != nil {
 		t.Fatal(err)

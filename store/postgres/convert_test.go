@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 )
 
@@ -43,7 +43,7 @@ func TestIDsOutliveTheirConversion(t *testing.T) {
 		return op
 	}
 	answers := func(convert bool) (list []law.Outcome) {
-		dsn := dbtest.Postgres(t)
+		dsn := migrated.Postgres(t)
 		before := openAt(t, dsn)
 		for _, o := range []law.Op{
 			op(law.Take, "open", 3000), op(law.Take, "settled", 3000), op(law.Take, "cancelled", 1000),

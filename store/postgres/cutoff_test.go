@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store/storetest"
 )
 
 func TestAnswersThatGetLostAreAskedForAgainByTheirID(t *testing.T) {
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	before, rest, _ := strings.Cut(dsn, "@")
 	host, path, _ := strings.Cut(rest, "/")
 	p := dbtest.Swallow(t, host)

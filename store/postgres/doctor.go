@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -128,6 +129,11 @@ func (s *Store) examineDurability(ctx context.Context, f *store.Findings) error 
 
 // examineSessions looks at what makes requests wait for others.
 func (s *Store) examineSessions(ctx context.Context, f *store.Findings) error {
+	return s.examineSessionsIdle(ctx, f, time.Minute)
+}
+
+// examineSessionsIdle is examineSessions with the age from which a transaction that is idle is too old.
+func (s *Store) examineSessionsIdle(ctx context.Context, f *store.Findings, idle time.Duration) error {
 	v, err := s.settings(ctx, "default_transaction_isolation", "idle_in_transaction_session_timeout", "max_connections")
 	if err != nil {
 		return err
@@ -142,8 +148,8 @@ func (s *Store) examineSessions(ctx context.Context, f *store.Findings) error {
 	var since string
 	err = s.db.QueryRow(ctx, `select pid, date_trunc('second', now() - xact_start)::text from pg_catalog.pg_stat_activity
 		where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
-		and state like 'idle in transaction%' and xact_start < now() - interval '1 minute'
-		order by xact_start limit 1`).
+		and state like 'idle in transaction%' and xact_start < now() - make_interval(secs => $1)
+		order by xact_start limit 1`, idle.Seconds()).
 		Scan(&pid, &since)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

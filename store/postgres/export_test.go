@@ -1,8 +1,12 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/headgate/headgate/store"
 )
 
 // Revision and Fingerprint are those of this binary's functions.
@@ -16,6 +20,12 @@ var (
 func ForYugabyte(version string) bool {
 	d := current().on(version)
 	return d == yugabyte() && strings.Contains(d.tables[0].sql, "((limit_name, key) hash)")
+}
+
+// ExamineSessions is the part of Examine that looks at sessions, with another age of transactions that are idle.
+func ExamineSessions(ctx context.Context, s *Store, idle time.Duration) (f store.Findings, err error) {
+	err = s.examineSessionsIdle(ctx, &f, idle)
+	return f, err
 }
 
 // Newer returns a store as a binary of a later revision has it: its functions have the

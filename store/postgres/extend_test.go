@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 )
 
@@ -167,7 +167,7 @@ func TestManyExtendAtOnce(t *testing.T) {
 // statements for plain requests cannot settle it.
 func TestSettlingInOneBatchWithAnExtendedCharge(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)
 	var takes, settles []law.Op
 	for i := range 3 {

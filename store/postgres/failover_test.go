@@ -13,6 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/history/record"
 	"github.com/headgate/headgate/internal/sim/check"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/postgres"
@@ -45,6 +47,7 @@ func (a *answers) add(t *testing.T, d headgate.Decision, err error) (enough bool
 // new primary; all that was admitted is charged there, and nothing beyond it and what
 // was reported as not known.
 func TestFailover(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	pair := dbtest.StartPostgresPair(t)
 	u, err := url.Parse(pair.Primary().DSN)
@@ -75,10 +78,11 @@ func TestFailover(t *testing.T) {
 
 	var said answers
 	var callers sync.WaitGroup
-	end := time.Now().Add(3 * time.Minute)
+	all, end := context.WithTimeout(t.Context(), 2*await.Patience)
+	defer end()
 	for range 4 {
 		callers.Go(func() {
-			for enough := false; !enough && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			for enough := false; !enough && all.Err() == nil; {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				d, err := ask.Allow(ctx, "test", l)
 				cancel()
@@ -86,10 +90,13 @@ func TestFailover(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(time.Second)
+	await.Until(t, "callers", func() bool {
+		said.Lock()
+		defer said.Unlock()
+		return said.Allowed > 100
+	})
 	ask.Recorder.Fault("primary", history.Fault{Kind: history.Kill})
 	pair.Primary().Crash()
-	time.Sleep(500 * time.Millisecond)
 	if err := pair.Promote(t.Context()); err != nil {
 		t.Fatal(err)
 	}

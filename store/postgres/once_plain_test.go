@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 )
 
@@ -13,7 +13,7 @@ import (
 // that is repeated, and then about that alone.
 func TestPlainRequestsWithAnIDAreDecidedTogether(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	s, conn := openAt(t, dsn), connect(t, dsn)
 	if _, err := conn.Exec(t.Context(), `
 		create or replace function headgate.apply_once_1(

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store/postgres"
 )
@@ -140,7 +140,7 @@ func TestEveryHotStatementReachesItsRowsByTheirKey(t *testing.T) {
 		"emptied": fill(1, 3000) +
 			`delete from headgate.cells; delete from headgate.entries; delete from headgate.admissions`,
 	} {
-		t.Run(name, func(t *testing.T) { emptied(t, dbtest.Postgres(t), before) })
+		t.Run(name, func(t *testing.T) { emptied(t, migrated.Postgres(t), before) })
 	}
 }
 
@@ -167,19 +167,17 @@ func emptied(t *testing.T, dsn, before string) {
 	}
 	run(before)
 	if strings.Contains(before, "delete") {
-		var pages int
 		// another's snapshot may hold rows back
-		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		await.NoError(t, "empty tables", func() error {
+			var pages int
 			run(`vacuum (analyze, truncate) headgate.cells; vacuum (analyze, truncate) headgate.entries; vacuum (analyze, truncate) headgate.admissions`)
 			err := conn.QueryRow(t.Context(),
 				`select pg_relation_size('headgate.cells') + pg_relation_size('headgate.entries') + pg_relation_size('headgate.admissions')`).Scan(&pages)
-			if err == nil && pages == 0 {
-				break
+			if err == nil && pages > 0 {
+				err = fmt.Errorf("the tables still have %d bytes", pages)
 			}
-			if time.Now().After(end) {
-				t.Fatalf("the tables still have %d bytes, %v", pages, err)
-			}
-		}
+			return err
+		})
 	}
 	w := watch(t, dsn)
 	s := postgres.New(w.Pool, nil)

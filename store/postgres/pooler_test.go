@@ -8,12 +8,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
@@ -24,8 +25,8 @@ import (
 // mode, where each statement may go to another session.
 func TestConformanceBehindAPooler(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.PgBouncerEngine)
-	conformance(t, storetest.Options{}, func(tb testing.TB) string { return dbtest.PgBouncer(tb, dbtest.Postgres(tb)) },
-		"?pooler=transaction")
+	behind := func(tb testing.TB) string { return dbtest.PgBouncer(tb, migrated.Postgres(tb)) }
+	conformance(t, storetest.Options{}, behind, "?pooler=transaction", true)
 }
 
 // TestConformanceOfRelatives runs the suite on a server of somebody's who has
@@ -35,14 +36,14 @@ func TestConformanceOfRelatives(t *testing.T) {
 		t.Run(strings.ToLower(strings.Split(env, "_")[2]), func(t *testing.T) {
 			dsn := dbtest.NeedDSN(t, env)
 			conformance(t, storetest.Options{Histories: 500},
-				func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }, "")
+				func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }, "", true)
 		})
 	}
 }
 
 func TestPoolerOptionIsChecked(t *testing.T) {
 	t.Parallel()
-	_, err := postgres.Open(t.Context(), dbtest.Postgres(t)+"?pooler=statement", nil)
+	_, err := postgres.Open(t.Context(), migrated.Postgres(t)+"?pooler=statement", nil)
 	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "pooler") {
 		t.Errorf("got %v", err)
 	}
@@ -54,7 +55,7 @@ func TestStricterIsolationReachesNoCaller(t *testing.T) {
 	t.Parallel()
 	const writers, asks, capacity = 32, 10, 100
 	for _, level := range []string{"serializable", "repeatable%20read"} {
-		s := openAt(t, dbtest.Postgres(t)+"?pool_max_conns=32&default_transaction_isolation="+level)
+		s := openAt(t, migrated.Postgres(t)+"?pool_max_conns=32&default_transaction_isolation="+level)
 		limit := headgate.MustParse("token-bucket 1/1h burst 100")
 		l := headgate.New(s, nil)
 		var admitted atomic.Int64
@@ -85,8 +86,7 @@ func TestStricterIsolationReachesNoCaller(t *testing.T) {
 // while batches are decided among many cells and entries.
 func TestHotStatementsUseAnIndex(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
-	openAt(t, dsn).Close() // the figures of a session are flushed when it ends
+	dsn := migrated.Postgres(t)
 	conn := connect(t, dsn)
 	if _, err := conn.Exec(t.Context(), `
 		insert into headgate.cells (limit_name, key, law, unit, empty_at) select 'many', n::text, 3, 1000, 9007199254740991 from generate_series(1, 10000) n;
@@ -144,7 +144,13 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 		t.Error(err)
 	}
 	s.Close()
-	time.Sleep(200 * time.Millisecond) // the session ends
+	await.Until(t, "the end of the session", func() (ended bool) {
+		if err := conn.QueryRow(t.Context(), `select count(*) = 1 from pg_stat_activity where datname = current_database()
+			and backend_type = 'client backend'`).Scan(&ended); err != nil {
+			t.Fatal(err)
+		}
+		return ended
+	})
 	if after := scans(); after != before {
 		t.Errorf("%d scans of whole tables for %d batches and a sweep", after-before, batches)
 	}
@@ -155,8 +161,7 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 // for each row.
 func TestPlainChargesCallNoFunction(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
-	openAt(t, dsn).Close()
+	dsn := migrated.Postgres(t)
 	conn := connect(t, dsn)
 	var body string
 	if err := conn.QueryRow(t.Context(), `select prosrc from pg_proc where proname = 'take_plain_1'`).Scan(

@@ -2,9 +2,11 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
 	"github.com/headgate/headgate/store/storetest"
@@ -13,9 +15,10 @@ import (
 // open returns a migrated store in a database of its own.
 func open(tb testing.TB) *postgres.Store {
 	tb.Helper()
-	return openAt(tb, dbtest.Postgres(tb))
+	return openAt(tb, migrated.Postgres(tb))
 }
 
+// openAt returns a store over a database, which it migrates if that is to be done.
 func openAt(tb testing.TB, dsn string) *postgres.Store {
 	tb.Helper()
 	s, err := postgres.Open(context.Background(), dsn, nil)
@@ -23,27 +26,41 @@ func openAt(tb testing.TB, dsn string) *postgres.Store {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { s.Close() })
-	if _, err := s.Migrate(context.Background()); err != nil {
+	if _, _, err := s.Cells(context.Background(), store.Query{Max: 1}); errors.Is(err, store.ErrSetup) {
+		_, err = s.Migrate(context.Background())
+		if err != nil {
+			tb.Fatal(err)
+		}
+	} else if err != nil {
 		tb.Fatal(err)
 	}
 	return s
 }
 
-// conformance runs the suite on databases that database makes, each with a part of a
-// URL that follows.
-func conformance(t *testing.T, o storetest.Options, database func(tb testing.TB) string, options string) {
-	o.Full = func(tb testing.TB, maxKeys int) storetest.Open {
-		dsn := database(tb)
-		openAt(tb, dsn+options).Close()
-		return func(tb testing.TB) store.Store { return openWith(tb, dsn+options, maxKeys) }
+// conformance runs the suite on databases that database makes, each with a part of a URL that follows. It runs what
+// full limits are about if full says so.
+func conformance(t *testing.T, o storetest.Options, database func(tb testing.TB) string, options string, full bool) {
+	t.Helper()
+	if full {
+		o.Full = func(tb testing.TB, maxKeys int) storetest.Open {
+			dsn := database(tb)
+			openAt(tb, dsn+options).Close()
+			return func(tb testing.TB) store.Store { return openWith(tb, dsn+options, maxKeys) }
+		}
 	}
 	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, database(tb)+options) }, &o)
 }
 
 func TestConformance(t *testing.T) {
-	t.Run("read committed", func(t *testing.T) { conformance(t, storetest.Options{}, dbtest.Postgres, "") })
-	t.Run("serializable", func(t *testing.T) {
-		conformance(t, storetest.Options{Histories: 300}, dbtest.Postgres,
-			"?default_transaction_isolation=serializable")
-	})
+	t.Run("read committed", func(t *testing.T) { conformance(t, storetest.Options{}, migrated.Postgres, "", false) })
+}
+
+func TestConformanceOfFullLimits(t *testing.T) {
+	tier.Engines(t)
+	conformance(t, storetest.Options{Histories: 1}, migrated.Postgres, "", true)
+}
+
+func TestConformanceAtSerializable(t *testing.T) {
+	tier.Engines(t)
+	conformance(t, storetest.Options{}, migrated.Postgres, "?default_transaction_isolation=serializable", true)
 }

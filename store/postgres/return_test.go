@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store/postgres"
 	"github.com/headgate/headgate/store/storetest"
@@ -24,7 +24,7 @@ func one(t *testing.T, s *postgres.Store, op law.Op) law.Outcome {
 
 func TestReturnMakesNoCellAndKeepsTheHistory(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	s, conn := openAt(t, dsn), connect(t, dsn)
 	take := law.Op{
 		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Cost: 1000, Count: 2,
@@ -68,7 +68,7 @@ func TestReturnMakesNoCellAndKeepsTheHistory(t *testing.T) {
 func TestManyReturnAtOnce(t *testing.T) {
 	t.Parallel()
 	const writers, asks = 8, 20
-	s := openAt(t, dbtest.Postgres(t)+"?pool_max_conns=8")
+	s := openAt(t, migrated.Postgres(t)+"?pool_max_conns=8")
 	for kind := law.Bucket; kind <= law.Log; kind++ {
 		take := law.Op{
 			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "many", Key: string(rune('0' + kind))}, Cost: 1000,

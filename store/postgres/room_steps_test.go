@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store/postgres"
 )
 
@@ -38,7 +38,7 @@ func takeIn(tb testing.TB, db interface {
 // that began before they were committed.
 func TestAMaximumAndACountInOneTransaction(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)
 	setter, old := connect(t, dsn), connect(t, dsn)
 	fillKeys(t, s, onlyOne, "own", 2)
@@ -80,6 +80,7 @@ func TestAMaximumAndACountInOneTransaction(t *testing.T) {
 // TestALimitBeginsToShareInAFlood of transactions that stay open for a while, so that at
 // each time one of them has made a cell.
 func TestALimitBeginsToShareInAFlood(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s, dsn := bounded(t, 50)
 	fillKeys(t, s, onlyOne, "own", 1)
@@ -94,8 +95,8 @@ func TestALimitBeginsToShareInAFlood(t *testing.T) {
 			for i := 0; flood.Err() == nil; i++ {
 				err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
 					takeIn(t, tx, fmt.Sprint(w, "-", i))
-					time.Sleep(time.Duration(100+rand.IntN(200)) * time.Millisecond)
-					return nil
+					_, err := tx.Exec(context.Background(), "select pg_sleep(0.1 + 0.2 * random())")
+					return err
 				})
 				if err != nil {
 					t.Error(err)
@@ -103,17 +104,14 @@ func TestALimitBeginsToShareInAFlood(t *testing.T) {
 			}
 		})
 	}
-	begin := time.Now()
 	eventually(t, s, func() bool { return roomOf(t, s, onlyOne).Sharing })
-	if took := time.Since(begin); took > 40*time.Second {
-		t.Errorf("it began to share after %v", took)
-	}
 	stop()
 	wg.Wait()
 }
 
 // TestAFloodHoldsUpNoCount has transactions lock the room of a limit, one after the other and without a gap.
 func TestAFloodHoldsUpNoCount(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s, dsn := bounded(t, 1)
 	fillKeys(t, s, onlyOne, "own", 1)
@@ -122,18 +120,27 @@ func TestAFloodHoldsUpNoCount(t *testing.T) {
 	// Many transactions in one query of each session, the sessions half a second apart: this process, which may pause,
 	// is no part of it. If it pauses when one of the queries is over, the others still last for a while.
 	const query = "begin; select from headgate.rooms for key share; select pg_sleep(0.2); commit; "
-	for range 4 {
+	for i := range 4 {
 		conn := connect(t, dsn)
 		wg.Go(func() {
-			for flood.Err() == nil {
-				if _, err := conn.Exec(context.Background(), strings.Repeat(query, 15)); err != nil {
-					t.Error(err)
-				}
+			_, err := conn.Exec(context.Background(), fmt.Sprintf("select pg_sleep(%d * 0.5)", i))
+			queries := strings.Repeat(query, 15)
+			for ; err == nil && flood.Err() == nil; _, err = conn.Exec(context.Background(), queries) {
+			}
+			if err != nil {
+				t.Error(err)
 			}
 		})
-		time.Sleep(500 * time.Millisecond)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	waiting := connect(t, dsn)
+	await.Until(t, "the flood", func() (begun bool) {
+		if err := waiting.QueryRow(t.Context(), `select count(*) = 4 from pg_stat_activity
+			where datname = current_database() and query like '`+query+`%'`).Scan(&begun); err != nil {
+			t.Fatal(err)
+		}
+		return begun
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	for _, call := range []string{"begin_sharing_1", "end_sharing_1"} {
 		_, err := connect(t, dsn).Exec(ctx, "select headgate."+call+"($1)", onlyOne.Name())
@@ -189,28 +196,38 @@ func TestACellThatIsMadeMeanwhileIsTheKeysOwn(t *testing.T) {
 // eventually sweeps until something holds.
 func eventually(t *testing.T, s *postgres.Store, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); sweep(t, s) {
-		if time.Now().After(end) {
-			t.Fatalf("still after a minute: %+v", roomOf(t, s, onlyOne))
+	await.Until(t, "what a sweep brings about", func() bool {
+		if holds() {
+			return true
 		}
-	}
+		sweep(t, s)
+		return false
+	})
 }
 
 // waitsForLock waits until a session of the database waits for a lock.
 func waitsForLock(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		var n int
-		err := conn.QueryRow(t.Context(),
-			`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).Scan(&n)
-		if err != nil {
+	await.Until(t, "a session that waits for a lock", func() (waits bool) {
+		if err := conn.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits); err != nil {
 			t.Fatal(err)
 		}
-		if n > 0 {
-			return
+		return waits
+	})
+}
+
+// waitsFor waits until a session waits for what another one has locked.
+func waitsFor(t *testing.T, watcher, holder *pgx.Conn) {
+	t.Helper()
+	await.Until(t, "a session that waits for another", func() (waits bool) {
+		if err := watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+			where datname = current_database() and $1 = any (pg_blocking_pids(pid)))`,
+			int32(holder.PgConn().PID())).Scan(&waits); err != nil {
+			t.Fatal(err)
 		}
-	}
-	t.Fatal("no session waits for a lock")
+		return waits
+	})
 }
 
 // TestASlowCountOfFewKeysIsRepeated because it was the machine that was slow: in the pause

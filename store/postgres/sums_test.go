@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
@@ -25,7 +25,7 @@ func alone(group uint32, key string, now int64) law.Op {
 func TestABatchOfSingleChargesIsDecidedByTheLaw(t *testing.T) {
 	t.Parallel()
 	const now = 1_800_000_000_000_000
-	s, m := openAt(t, dbtest.Postgres(t)), memory.New(nil)
+	s, m := openAt(t, migrated.Postgres(t)), memory.New(nil)
 	charge := func(key string, change func(*law.Op)) law.Op {
 		op := alone(0, key, now)
 		if change != nil {
@@ -87,7 +87,7 @@ func TestABatchOfSingleChargesIsDecidedByTheLaw(t *testing.T) {
 // TestSinglesOfAHeldRowArePassedBy holds the row of one of three keys that are charged by one each.
 func TestSinglesOfAHeldRowArePassedBy(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)
 	ops := []law.Op{alone(1, "a", 0), alone(2, "k", 0), alone(3, "z", 0)}
 	outs := make([]law.Outcome, 3)
@@ -119,7 +119,7 @@ func TestSinglesOfAHeldRowArePassedBy(t *testing.T) {
 // dated before the wait, when another cell of its key may have been there.
 func TestANewCellIsDatedAfterTheWait(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	s, other, watcher := openAt(t, dsn), connect(t, dsn), connect(t, dsn)
 	ops, outs := []law.Op{alone(1, "a", 0), alone(2, "new", 0)}, make([]law.Outcome, 2)
 	if err := s.Apply(t.Context(), ops[:1], outs[:1]); err != nil {

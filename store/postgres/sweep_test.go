@@ -2,12 +2,13 @@ package postgres_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store/postgres"
 )
 
@@ -29,11 +30,11 @@ func asYugabyte(t *testing.T) (dsn string) {
 	return dsn
 }
 
-// TestSweepsOfYugabyteReadSlices fills the tables with 20,000 rows each, of which a hundredth
+// TestSweepsOfYugabyteReadSlices fills the tables with 5,000 rows each, of which a hundredth
 // is dead: no sweep reads or sorts a whole table, and two passes remove what is dead.
 func TestSweepsOfYugabyteReadSlices(t *testing.T) {
 	t.Parallel()
-	const rows, most = 20_000, 100
+	const rows, most = 5_000, 100
 	dsn := asYugabyte(t)
 	w := watch(t, dsn)
 	s := postgres.New(w.Pool, nil)
@@ -87,7 +88,7 @@ func TestSweepsOfYugabyteReadSlices(t *testing.T) {
 // has come round.
 func TestPassesCountTheWayThroughAllRows(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	s, conn := openAt(t, dsn), connect(t, dsn)
 	if _, err := conn.Exec(t.Context(), fill(1, 1000)); err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func TestPassesCountTheWayThroughAllRows(t *testing.T) {
 // clock before, and has the cell locked, may be about to read the entries: without them it would be refused.
 func TestEntriesStayUntilNobodyReadsThem(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Postgres(t)
+	dsn := migrated.Postgres(t)
 	s, conn := openAt(t, dsn), connect(t, dsn)
 	limit := headgate.MustParse("sliding-log 1/1h")
 	for try := 0; ; try++ { // until the machine is fast enough
@@ -117,31 +118,34 @@ func TestEntriesStayUntilNobodyReadsThem(t *testing.T) {
 		if _, err := headgate.New(s, nil).Allow(t.Context(), limit, key); err != nil {
 			t.Fatal(err)
 		}
-		left := func() (n int) {
-			if _, err := s.Sweep(t.Context(), 10); err != nil {
-				t.Fatal(err)
-			}
-			if err := conn.QueryRow(t.Context(), "select count(*) from headgate.entries where key = $1", key).Scan(
-				&n); err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-		begin := time.Now()
-		if _, err := conn.Exec(t.Context(), fmt.Sprintf("update headgate.entries set keep_until = 0 where key = '%[1]s';"+
-			"update headgate.cells set empty_at = (extract(epoch from clock_timestamp()) * 1000000)::bigint where key = '%[1]s'",
-			key)); err != nil {
+		if _, err := conn.Exec(t.Context(), "update headgate.entries set keep_until = 0 where key = $1", key); err != nil {
 			t.Fatal(err)
 		}
-		n := left()
-		if time.Since(begin) >= 100*time.Millisecond {
-			continue
+		// left sweeps when the log has been empty for a while: how many entries are left then, and whether that was
+		// soon.
+		left := func(ago string) (n int, soon bool) {
+			t.Helper()
+			results, err := conn.PgConn().Exec(t.Context(), fmt.Sprintf(`begin;
+				update headgate.cells set empty_at = (extract(epoch from clock_timestamp() - interval '%s') * 1000000)::bigint where key = '%[2]s';
+				select headgate.sweep(10);
+				select count(*), clock_timestamp() < now() + interval '90 ms' from headgate.entries where key = '%[2]s';
+				commit`, ago, key)).ReadAll()
+			if err != nil {
+				t.Fatal(err)
+			}
+			row := results[3].Rows[0]
+			n, err = strconv.Atoi(string(row[0]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n, string(row[1]) == "t"
 		}
-		if n != 1 {
+		if n, soon := left("0"); !soon {
+			continue
+		} else if n != 1 {
 			t.Errorf("%d entries are left a moment after the log is empty, want 1", n)
 		}
-		time.Sleep(100 * time.Millisecond)
-		if n := left(); n != 0 {
+		if n, _ := left("100 ms"); n != 0 {
 			t.Errorf("%d entries are left 100 ms later, want none", n)
 		}
 		return

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
@@ -30,7 +31,20 @@ func encrypted(t *testing.T, url string) (yes bool) {
 	return yes
 }
 
+// TestTLS connects to a server that demands TLS.
 func TestTLS(t *testing.T) {
+	t.Parallel()
+	overTLS(t, false)
+}
+
+// TestTLSOfOtherServers connects to servers without TLS, with an expired certificate, and to one that asks for clients'
+// certificates.
+func TestTLSOfOtherServers(t *testing.T) {
+	tier.Engines(t)
+	overTLS(t, true)
+}
+
+func overTLS(t *testing.T, others bool) {
 	ours, other := dbtest.NewAuthority(t), dbtest.NewAuthority(t)
 	host := dbtest.Certificate{Name: "postgres", Hosts: []string{"127.0.0.1"}}
 	expired := host
@@ -41,9 +55,12 @@ func TestTLS(t *testing.T) {
 	full, ca := "?sslmode=verify-full&sslrootcert="+ours.File, "?sslmode=verify-ca&sslrootcert="+ours.File
 
 	open := dbtest.PostgresTLS(t, dbtest.TLS{Pair: ours.Issue(t, host), Only: true})
-	strict := dbtest.PostgresTLS(t, dbtest.TLS{Pair: ours.Issue(t, host), Clients: ours.File})
-	old := dbtest.PostgresTLS(t, dbtest.TLS{Pair: ours.Issue(t, expired)})
-	plain := dbtest.PostgresTLS(t, dbtest.TLS{})
+	strict, old, plain := "strict://", "old://", "plain://"
+	if others {
+		strict = dbtest.PostgresTLS(t, dbtest.TLS{Pair: ours.Issue(t, host), Clients: ours.File})
+		old = dbtest.PostgresTLS(t, dbtest.TLS{Pair: ours.Issue(t, expired)})
+		plain = dbtest.PostgresTLS(t, dbtest.TLS{})
+	}
 	byName := strings.Replace(open, "127.0.0.1", "localhost", 1)
 	for _, tt := range []struct {
 		name, url string
@@ -108,6 +125,9 @@ func TestTLS(t *testing.T) {
 			says: "sslkey",
 		},
 	} {
+		if !others && !strings.HasPrefix(tt.url, "postgres://") {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := postgres.Open(context.Background(), tt.url, nil)
 			if err == nil {

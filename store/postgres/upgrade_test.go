@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/revisiontest"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
 )
@@ -100,7 +101,7 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	dsn := dbtest.Postgres(t)
 	old := openAt(t, dsn)
 	text := adapter(t, dsn)
-	const most = 3000
+	const most = 1500
 	limit := headgate.MustParse(fmt.Sprintf("fixed-window %d/30d", most))
 	charge := headgate.Charge{Limit: limit, Key: "k"}
 
@@ -109,7 +110,7 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 		t.Fatalf("a newer binary, before it has migrated: %v", err)
 	}
 
-	var admitted atomic.Int64
+	var asked, admitted atomic.Int64
 	end := make(chan struct{})
 	var wg sync.WaitGroup
 	ask := func(take func() (bool, error)) {
@@ -120,6 +121,7 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 					return
 				default:
 				}
+				asked.Add(1)
 				switch allowed, err := take(); {
 				case err != nil:
 					t.Error(err)
@@ -150,10 +152,10 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 		return allowed, err
 	})
 
-	time.Sleep(100 * time.Millisecond)
+	await.Until(t, "callers of the older binary", func() bool { return admitted.Load() > 50 })
 	newer := postgres.Newer(bare(t, dsn), text)
 	report, err := newer.Migrate(t.Context())
-	if err != nil || !strings.Contains(strings.Join(report, "\n"), "installed the functions of revision 2") {
+	if err != nil || !strings.Contains(strings.Join(report, "\n"), fmt.Sprint("installed the functions of revision ", postgres.Revision+1)) {
 		t.Fatalf("%q, %v", report, err)
 	}
 	callers(newer)
@@ -179,10 +181,9 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 		t.Errorf("%+v, %v; want 20 charged", d, err)
 	}
 
-	for deadline := time.Now().Add(5 * time.Minute); admitted.Load() < most && time.Now().Before(deadline); {
-		time.Sleep(20 * time.Millisecond)
-	}
-	time.Sleep(50 * time.Millisecond)
+	await.Until(t, "all to be admitted", func() bool { return admitted.Load() >= most })
+	enough := asked.Load() + 50
+	await.Until(t, "requests that are refused", func() bool { return asked.Load() > enough || t.Failed() })
 	close(end)
 	wg.Wait()
 	if n := admitted.Load(); n != most {
